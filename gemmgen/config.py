@@ -1,0 +1,112 @@
+"""Config: how to multiply. Tiles, stages, roles, staging; never a shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from .errors import ArgumentError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How one kernel runs. What fits together is decided by the passes (`gemmgen rules`).
+
+    block_m, block_n: output tile of a CTA, elements. block_k_bytes: K per pipeline stage, bytes.
+    stages: depth of the TMA ring. consumers: warpgroups that multiply.
+    multicast: the operand a cluster of two CTAs shares: "none", "a" or "b".
+    raster: the axis an L2 panel spans, "m" or "n"; panel: its height in (cluster) tiles.
+    in_flight: wgmma groups left running while the next stage is waited for (dense only).
+    swizzle_ab, swizzle_d: bytes (128, 64, 32, 0); None takes the widest that fits.
+    registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
+    """
+
+    block_m: int = 128
+    block_n: int = 128
+    block_k_bytes: int = 128
+    stages: int = 4
+    consumers: int = 2
+    multicast: str = "none"
+    raster: str = "m"
+    panel: int = 8
+    in_flight: int = 0
+    swizzle_ab: int | None = None
+    swizzle_d: int | None = None
+    registers: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            allowed, holds = FIELDS[field.name]
+            value = getattr(self, field.name)
+            if not holds(value):
+                raise ArgumentError(field.name, value, f"must be {allowed}")
+
+    @property
+    def cluster_size(self) -> int:
+        return 1 if self.multicast == "none" else 2
+
+    @property
+    def waves(self) -> int:
+        """How many 64-row blocks each consumer warpgroup owns."""
+        return max(1, self.block_m // (64 * self.consumers))
+
+    def to_json(self) -> dict[str, Any]:
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, data: object) -> Config:
+        """The inverse of `to_json`; missing fields take their defaults.
+
+        Raises ArgumentError naming the field for an unknown field or a value out of range.
+        """
+        if not isinstance(data, dict):
+            raise ArgumentError("config", data, "must be a JSON object")
+        for name in data:
+            if name not in FIELDS:
+                raise ArgumentError(
+                    str(name), data[name], f"unknown field; known are {', '.join(FIELDS)}"
+                )
+        values: dict[str, Any] = dict(data)
+        if isinstance(values.get("registers"), list):
+            values["registers"] = tuple(values["registers"])
+        return cls(**values)
+
+
+Check = tuple[str, Callable[[Any], bool]]
+
+
+def _integer(low: int, high: int, step: int = 1) -> Check:
+    multiple = f", a multiple of {step}" if step > 1 else ""
+
+    def holds(v: Any) -> bool:
+        return isinstance(v, int) and not isinstance(v, bool) and low <= v <= high and v % step == 0
+
+    return f"an integer from {low} to {high}{multiple}", holds
+
+
+def _choice(*values: Any) -> Check:
+    text = "one of " + ", ".join(map(repr, values))
+    return text, lambda v: any(v is x or (type(v) is type(x) and v == x) for x in values)
+
+
+def _registers(v: Any) -> bool:
+    return v is None or (
+        isinstance(v, tuple) and len(v) == 2 and all(isinstance(x, int) for x in v)
+    )
+
+
+FIELDS: dict[str, Check] = {
+    "block_m": _integer(64, 256, 64),
+    "block_n": _integer(8, 256, 8),
+    "block_k_bytes": _choice(32, 64, 128, 256),
+    "stages": _integer(1, 16),
+    "consumers": _choice(1, 2),
+    "multicast": _choice("none", "a", "b"),
+    "raster": _choice("m", "n"),
+    "panel": _integer(1, 64),
+    "in_flight": _choice(0, 1),
+    "swizzle_ab": _choice(None, 0, 32, 64, 128),
+    "swizzle_d": _choice(None, 0, 32, 64, 128),
+    "registers": ("a pair (producer, consumer) of integers, or null", _registers),
+}

@@ -1,0 +1,195 @@
+"""Kernel -> CUDA source. Knows templates, knows nothing about families or passes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from .errors import IRError
+from .ir.expr import Acc, BinOp, Call, Const, Expr, PerColumn, PerRow, Scalar
+from .ir.nodes import (
+    Arrive,
+    ArriveCluster,
+    Coord,
+    Kernel,
+    Mma,
+    Role,
+    StageTile,
+    Stmt,
+    StoreWait,
+    Wait,
+)
+from .ir.text import dump, smem_map
+
+C_FUNCTIONS = {"exp": "__expf", "tanh": "tanhf", "max": "fmaxf", "min": "fminf"}
+
+K_BLOCKS = {"first": "0", "next": "min(k + 1, tile.k_blocks - 1)"}
+
+
+def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
+    """The kernel's self-contained CUDA source: it includes nothing under NVRTC.
+
+    `kernel` must have been lowered; `header` lines go into the provenance comment.
+    Same kernel and header, same bytes.
+    """
+    env = environment()
+    macros: Any = None
+
+    def body(stmts: tuple[Stmt, ...]) -> str:
+        return "\n".join(getattr(macros, macro_name(type(s)))(s).rstrip("\n") for s in stmts)
+
+    env.globals |= {
+        "kernel": kernel,
+        "instr": kernel.instr,
+        "smem": {s.name: s for s in kernel.smem},
+        "registers": {r.name: r for role in kernel.roles for r in role.locals},
+        "body": body,
+        "coord": coordinate,
+        "phase": phase,
+        "stage": stage,
+        "accumulate": accumulate,
+        "low": lambda bits: bits & 0xFFFFFFFF,
+        "high": lambda bits: hex(bits >> 32),
+        "chunk_mask": lambda s: _chunk_mask(kernel, s),
+        "epilogue_value": lambda s: epilogue_value(kernel, s),
+        "wait_kind": wait_kind,
+        "k_block": lambda s: K_BLOCKS[s.block],
+    }
+    macros = env.get_template("stmts.j2").module
+    parts = {
+        "prologue": body(kernel.prologue),
+        "roles": [_role(env, r, body(r.body)) for r in kernel.roles],
+        "signature": signature(kernel),
+        "registers": ", ".join(f"{r.name} {r.registers}" for r in kernel.roles),
+        "smem_map": smem_map(kernel),
+        "header": (*header, f"IR sha256 {digest(kernel)}"),
+    }
+    frame = env.get_template("kernel.cu.j2")
+    called = frame.render(parts, ptx="")
+    text = frame.render(parts, ptx=_called_functions(env.get_template("ptx.j2").render(), called))
+    return re.sub(r"[ \t]+\n", "\n", text)
+
+
+def environment() -> Environment:
+    """Jinja2 with delimiters that leave PTX's and C++'s braces alone: ${x} and //% lines."""
+    return Environment(
+        loader=FileSystemLoader(templates()),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        variable_start_string="${",
+        variable_end_string="}",
+        line_statement_prefix="//%",
+        line_comment_prefix="//#",
+        block_start_string="<%",
+        block_end_string="%>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+    )
+
+
+@cache
+def templates() -> Path:
+    """Where the templates are: inside an installed package, beside `gemmgen/` in a checkout."""
+    here = Path(__file__).parent
+    return next(p for p in (here / "templates", here.parent / "templates") if p.is_dir())
+
+
+def macro_name(stmt: type[Stmt]) -> str:
+    """TmaLoad -> tma_load."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", stmt.__name__).lower()
+
+
+def digest(kernel: Kernel) -> str:
+    """Identifies the lowered IR: 16 hex digits of the SHA-256 of its text form."""
+    return hashlib.sha256(dump(kernel).encode()).hexdigest()[:16]
+
+
+def signature(kernel: Kernel) -> list[str]:
+    """The kernel's parameters in order: tensor maps, then scalars and pointers."""
+    maps = [f"const __grid_constant__ TensorMap {m.name}" for m in kernel.maps]
+    return maps + [str(p) for p in kernel.params]
+
+
+def coordinate(c: Coord) -> str:
+    text = c.base if c.scale == 1 else f"{c.base} * {c.scale}"
+    text += f" + {c.offset}" if c.offset else ""
+    return text + (f" + cta_rank * {c.rank_step}" if c.rank_step else "")
+
+
+def phase(s: Wait) -> str:
+    return ("ring.phase", "ring.phase ^ 1")[s.flip]
+
+
+def stage(s: Arrive | ArriveCluster) -> str:
+    return ("ring.stage", "ring.previous()")[s.lag]
+
+
+def accumulate(s: Mma, step: int) -> str:
+    """The scale-d operand of step `step`: 0 overwrites the accumulator."""
+    first = {"block": "0", "tile": "k != 0"}[s.fresh]
+    return "1" if step else first
+
+
+def wait_kind(s: StoreWait) -> str:
+    return "read" if s.reads else "all"
+
+
+def epilogue_value(kernel: Kernel, s: StageTile) -> str:
+    """A lambda from an accumulator's register index to the FP32 value to store."""
+    block = s.wave * kernel.consumers
+    row = f"tile.d_row + ({block} + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8"
+    column = "tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2"
+    return f"const auto value = [&](int i) {{ return {c_expr(s.value, f'{s.src}[i]', row, column)}; }};"
+
+
+def c_expr(e: Expr, acc: str, row: str, column: str) -> str:
+    """`e` in C; rows and columns are clamped, since a tile may reach past the tensor's edge."""
+
+    def c(x: Expr) -> str:
+        return c_expr(x, acc, row, column)
+
+    match e:
+        case Acc():
+            return acc
+        case Const(value):
+            return f"{value!r}f"
+        case Scalar(name):
+            return name
+        case PerColumn(name):
+            return f"__ldg({name} + min({column}, shape_n - 1))"
+        case PerRow(name):
+            return f"__ldg({name} + min({row}, shape_m - 1))"
+        case BinOp(op, lhs, rhs):
+            return f"({c(lhs)} {op} {c(rhs)})"
+        case Call(function, args):
+            return f"{C_FUNCTIONS[function]}({', '.join(map(c, args))})"
+    raise IRError(f"no C spelling for {e!r}")
+
+
+def _chunk_mask(kernel: Kernel, s: StageTile) -> int:
+    """Which address bits the swizzle of D mixes: its span in 16-byte chunks, less one."""
+    swizzle = kernel.buffer(s.smem).swizzle or 0
+    return swizzle // 16 - 1 if swizzle else 0
+
+
+def _role(env: Environment, role: Role, body: str) -> str:
+    return env.get_template("role.j2").render(role=role, body=body).rstrip("\n")
+
+
+def _called_functions(library: str, text: str) -> str:
+    """The functions of the PTX layer that `text` calls, in the library's order."""
+    names = set(re.findall(r"ptx::(\w+)", text))
+    chunks = library.strip("\n").split("\n\n")
+    return "\n\n".join(c for c in chunks if _defined(c) in names)
+
+
+def _defined(chunk: str) -> str:
+    found = re.search(r"__device__ __forceinline__ \w+ (\w+)\(", chunk)
+    if not found:
+        raise IRError(f"the PTX layer has a chunk that defines no function: {chunk[:60]!r}")
+    return found[1]

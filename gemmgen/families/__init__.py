@@ -1,0 +1,37 @@
+"""One file per family: `build(problem, config) -> Kernel`, and which operand dtypes it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..config import Config
+from ..errors import UnsupportedProblem
+from ..ir.dtypes import BF16, E4M3, F16, DType
+from ..ir.nodes import Kernel
+from ..problem import Problem
+from . import dense, fp8_block
+
+
+@dataclass(frozen=True)
+class Family:
+    build: Callable[[Problem, Config], Kernel]
+    operands: tuple[tuple[DType, DType], ...]  # the (a, b) it takes; the first is the default
+    says: str
+
+
+FAMILIES = {
+    "fp8_block": Family(fp8_block.build, ((E4M3, E4M3),), "FP8, A scaled 1x128, B scaled 128x128"),
+    "dense": Family(dense.build, ((BF16, BF16), (F16, F16)), "BF16 or FP16, FP32 accumulation"),
+}
+
+
+def build(p: Problem, c: Config) -> Kernel:
+    """The family's kernel IR, before any pass. Raises UnsupportedProblem if no family computes `p`."""
+    if p.family not in FAMILIES:
+        raise UnsupportedProblem(f"family={p.family!r}: must be one of {', '.join(FAMILIES)}")
+    family = FAMILIES[p.family]
+    if (p.a, p.b) not in family.operands:
+        pairs = "; ".join(f"{a} x {b}" for a, b in family.operands)
+        raise UnsupportedProblem(f"{p.family} does not multiply {p.a} x {p.b}; it takes {pairs}")
+    return family.build(p, c)

@@ -1,0 +1,50 @@
+"""D = epilogue(A @ B^T), unscaled, FP32 accumulation over the whole of K."""
+
+from __future__ import annotations
+
+from ..config import Config
+from ..ir.nodes import (
+    AfterFirst,
+    Arrive,
+    ForK,
+    Kernel,
+    Mma,
+    Wait,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
+)
+from ..problem import Problem
+from .common import accumulators, assemble, epilogue, wgmma
+
+
+def build(p: Problem, c: Config) -> Kernel:
+    """BF16 or FP16 operands, both along K. One commit group per K block holds every wave's MMAs."""
+    mma = tuple(
+        Mma(dst=f"acc{w}", a="smem_a", b="smem_b", instr=wgmma(p, c), wave=w, fresh="tile")
+        for w in range(c.waves)
+    )
+    issue = (
+        Wait(barrier="full"),
+        WgmmaFence(),
+        *mma,
+        WgmmaCommit(),
+        WgmmaWait(pending=c.in_flight),
+    )
+    return assemble(
+        p, c, locals=accumulators(p, c), tile=(*K_LOOPS[c.in_flight](issue), *epilogue(p, c))
+    )
+
+
+def _drained(issue: tuple) -> tuple:  # type: ignore[type-arg]
+    """Each stage is released as soon as its own MMAs are done."""
+    return (ForK(body=(*issue, Arrive(barrier="empty"))),)
+
+
+def _in_flight(issue: tuple) -> tuple:  # type: ignore[type-arg]
+    """One group stays in flight across the back-edge, so the stage before it is the one to release."""
+    release = Arrive(barrier="empty", lag=1)
+    return (ForK(body=(*issue, AfterFirst(body=(release,)))), WgmmaWait(pending=0), release)
+
+
+K_LOOPS = (_drained, _in_flight)  # by Config.in_flight

@@ -1,0 +1,82 @@
+"""D = epilogue((A * scale_a) @ (B * scale_b)^T): FP8, A scaled 1x128 along K, B scaled 128x128.
+
+The tensor core's FP8 accumulator keeps about 14 bits, so each 128 of K is promoted to FP32 on CUDA cores.
+"""
+
+from __future__ import annotations
+
+from ..config import Config
+from ..ir.dtypes import F32
+from ..ir.nodes import (
+    Arrive,
+    Coord,
+    Copy,
+    ForK,
+    Kernel,
+    LoadBlockScales,
+    LoadRowScales,
+    Mma,
+    Param,
+    Promote,
+    Registers,
+    Smem,
+    Stmt,
+    TmaMap,
+    Wait,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
+    Zero,
+)
+from ..problem import Problem
+from .common import accumulators, assemble, epilogue, load, wgmma
+
+
+def build(p: Problem, c: Config) -> Kernel:
+    """Each wave of 64 rows multiplies one K block into `part` and promotes it into its accumulator."""
+    acc = accumulators(p, c)
+    sums = Registers(name="part", dtype=F32, count=acc[0].count)
+    rows = tuple(Registers(name=f"row_scales{w}", dtype=F32, count=2) for w in range(c.waves))
+    cols = tuple(Registers(name=n, dtype=F32, count=1) for n in ("block_scales", "next_scales"))
+    # B's scales come straight from global memory, fetched one K block ahead of their use.
+    fetch = LoadBlockScales(dst="next_scales", tensor="scale_b", count=1, block="next")
+    first = LoadBlockScales(dst="next_scales", tensor="scale_b", count=1, block="first")
+    waves = tuple(s for w in range(c.waves) for s in _wave(p, c, w))
+    step = (Copy(dst="block_scales", src="next_scales"), fetch, Wait(barrier="full"), *waves)
+    scales = Smem(
+        name="smem_scale_a", dtype=F32, rows=1, cols=c.block_m, stages=c.stages, use="scales"
+    )
+    return assemble(
+        p,
+        c,
+        locals=(*acc, sums, *rows, *cols),
+        tile=(*(Zero(dst=a.name) for a in acc), first, ForK(body=step), *epilogue(p, c)),
+        maps=(
+            TmaMap(name="map_scale_a", tensor="scale_a", inner="m", outer="k", smem=scales.name),
+        ),
+        smem=(scales,),
+        loads=(load("scale_a", Coord(base="tile.a_row"), Coord(base="k")),),
+        params=(
+            Param(name="scale_b", ctype="const float*"),
+            Param(name="scale_b_stride_n", ctype="int"),
+            Param(name="scale_b_stride_k", ctype="int"),
+        ),
+    )
+
+
+def _wave(p: Problem, c: Config, w: int) -> tuple[Stmt, ...]:
+    mma = Mma(dst="part", a="smem_a", b="smem_b", instr=wgmma(p, c), wave=w, fresh="block")
+    promote = Promote(
+        dst=f"acc{w}", src="part", row_scales=f"row_scales{w}", block_scales="block_scales"
+    )
+    # The last wave's MMAs are the stage's last readers: release it before promoting.
+    release = (Arrive(barrier="empty"),) * (w == c.waves - 1)
+    return (
+        LoadRowScales(dst=f"row_scales{w}", smem="smem_scale_a", wave=w),
+        WgmmaFence(),
+        mma,
+        WgmmaCommit(),
+        WgmmaWait(pending=c.in_flight),
+        *release,
+        promote,
+    )

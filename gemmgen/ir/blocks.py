@@ -1,0 +1,48 @@
+"""Kernel IR statements that hold other statements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stmt:
+    """Base of all statements. Each subclass has one macro of the same name in stmts.j2."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForTiles(Stmt):
+    """Every output tile the scheduler gives this CTA."""
+
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForK(Stmt):
+    """Every K block of the tile; advances the ring, whose position carries across tiles."""
+
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfterFirst(Stmt):
+    """Inside ForK: every K block but the tile's first."""
+
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CtaLeader(Stmt):
+    """One fixed thread of the CTA."""
+
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarpgroupLeader(Stmt):
+    """One fixed thread of each of the role's warpgroups."""
+
+    body: tuple[Stmt, ...]
+
+
+BLOCKS = (ForTiles, ForK, AfterFirst, CtaLeader, WarpgroupLeader)

@@ -1,0 +1,35 @@
+"""The dtype table. A new dtype is one row here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DType:
+    """One element type: how memory, PTX, tensor maps and the emitted C spell it."""
+
+    name: str
+    bits: int
+    ptx: str
+    tensor_map: str  # CU_TENSOR_MAP_DATA_TYPE_*
+    cuda: str  # the C type of a scalar; operands are only ever addressed, never read, in C
+    significand: int  # bits of precision, the hidden one included
+    min_exponent: int  # of a normal number
+    wgmma_immediates: str = ""  # scale-a, scale-b and, for 16-bit types, the transposes
+    wgmma_n_step: int = 8
+
+    @property
+    def bytes(self) -> int:
+        return self.bits // 8
+
+    def __str__(self) -> str:
+        return self.name
+
+
+F32 = DType("f32", 32, "f32", "FLOAT32", "float", 24, -126)
+BF16 = DType("bf16", 16, "bf16", "BFLOAT16", "uint16_t", 8, -126, ", 1, 1, 0, 0")
+F16 = DType("f16", 16, "f16", "FLOAT16", "uint16_t", 11, -14, ", 1, 1, 0, 0")
+E4M3 = DType("e4m3", 8, "e4m3", "UINT8", "uint8_t", 4, -6, ", 1, 1")
+
+DTYPES = {t.name: t for t in (F32, BF16, F16, E4M3)}

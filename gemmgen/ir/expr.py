@@ -1,0 +1,92 @@
+"""Scalar expressions over one accumulator element. Epilogues are written in these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Op = Literal["+", "-", "*", "/"]
+Function = Literal["exp", "tanh", "max", "min"]
+
+
+@dataclass(frozen=True)
+class Expr:
+    """Base of all expressions; Python's arithmetic operators build `BinOp`s."""
+
+    def __add__(self, other: Expr | float) -> Expr:
+        return BinOp("+", self, lift(other))
+
+    def __sub__(self, other: Expr | float) -> Expr:
+        return BinOp("-", self, lift(other))
+
+    def __mul__(self, other: Expr | float) -> Expr:
+        return BinOp("*", self, lift(other))
+
+    def __truediv__(self, other: Expr | float) -> Expr:
+        return BinOp("/", self, lift(other))
+
+
+@dataclass(frozen=True)
+class Acc(Expr):
+    """The accumulator element itself (FP32)."""
+
+
+ACC = Acc()
+
+
+@dataclass(frozen=True)
+class Const(Expr):
+    value: float
+
+
+@dataclass(frozen=True)
+class Scalar(Expr):
+    """A kernel argument shared by the whole output: one `float`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class PerColumn(Expr):
+    """A kernel argument indexed by the output column: `const float*` of N elements."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class PerRow(Expr):
+    """A kernel argument indexed by the output row: `const float*` of M elements."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class BinOp(Expr):
+    op: Op
+    lhs: Expr
+    rhs: Expr
+
+
+@dataclass(frozen=True)
+class Call(Expr):
+    function: Function
+    args: tuple[Expr, ...]
+
+
+Argument = Scalar | PerColumn | PerRow
+
+
+def lift(value: Expr | float) -> Expr:
+    return value if isinstance(value, Expr) else Const(float(value))
+
+
+def arguments(e: Expr) -> tuple[Argument, ...]:
+    """The kernel arguments `e` reads, in first-use order."""
+    match e:
+        case Scalar() | PerColumn() | PerRow():
+            return (e,)
+        case BinOp(_, lhs, rhs):
+            return tuple(dict.fromkeys(arguments(lhs) + arguments(rhs)))
+        case Call(_, args):
+            return tuple(dict.fromkeys(a for x in args for a in arguments(x)))
+    return ()

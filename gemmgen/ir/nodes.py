@@ -1,0 +1,161 @@
+"""Kernel IR: a Kernel is tables of resources and a body of statements per role."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .blocks import AfterFirst, CtaLeader, ForK, ForTiles, Stmt, WarpgroupLeader
+from .resources import (
+    Axis,
+    Barrier,
+    Block,
+    Cluster,
+    Coord,
+    Param,
+    Registers,
+    Scheduler,
+    Smem,
+    TmaMap,
+    Wgmma,
+)
+from .stmts import (
+    Arrive,
+    ArriveCluster,
+    BulkRowStore,
+    ClusterSync,
+    Copy,
+    CtaSync,
+    Drain,
+    ExpectTx,
+    FenceBarrierInit,
+    InitBarrier,
+    LoadBlockScales,
+    LoadRowScales,
+    Mma,
+    PrefetchMap,
+    Promote,
+    PromoteSplit,
+    ProxyFence,
+    Scope,
+    SetRegisters,
+    StageTile,
+    StoreCommit,
+    StoreMatrix,
+    StorePairs,
+    StoreTile,
+    StoreWait,
+    TmaLoad,
+    TmaLoadMulticast,
+    TmaStore,
+    Wait,
+    WarpgroupSync,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
+    Zero,
+)
+
+__all__ = [
+    "AfterFirst",
+    "Arrive",
+    "ArriveCluster",
+    "Axis",
+    "Barrier",
+    "Block",
+    "BulkRowStore",
+    "Cluster",
+    "ClusterSync",
+    "Coord",
+    "Copy",
+    "CtaLeader",
+    "CtaSync",
+    "Drain",
+    "ExpectTx",
+    "FenceBarrierInit",
+    "ForK",
+    "ForTiles",
+    "InitBarrier",
+    "Kernel",
+    "LoadBlockScales",
+    "LoadRowScales",
+    "Mma",
+    "Param",
+    "PrefetchMap",
+    "Promote",
+    "PromoteSplit",
+    "ProxyFence",
+    "Registers",
+    "Role",
+    "Scheduler",
+    "Scope",
+    "SetRegisters",
+    "Smem",
+    "StageTile",
+    "Stmt",
+    "StoreCommit",
+    "StoreMatrix",
+    "StorePairs",
+    "StoreTile",
+    "StoreWait",
+    "TmaLoad",
+    "TmaLoadMulticast",
+    "TmaMap",
+    "TmaStore",
+    "Wait",
+    "WarpgroupLeader",
+    "WarpgroupSync",
+    "Wgmma",
+    "WgmmaCommit",
+    "WgmmaFence",
+    "WgmmaWait",
+    "Zero",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Role:
+    """What a range of warpgroups does, with its per-thread registers."""
+
+    name: str
+    warpgroups: tuple[int, int]  # first, end
+    locals: tuple[Registers, ...]
+    body: tuple[Stmt, ...]
+    registers: int | None = None  # split_registers
+
+    @property
+    def count(self) -> int:
+        return self.warpgroups[1] - self.warpgroups[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    name: str
+    block: Block
+    cluster: Cluster
+    scheduler: Scheduler
+    maps: tuple[TmaMap, ...]
+    params: tuple[Param, ...]
+    smem: tuple[Smem, ...]
+    barriers: tuple[Barrier, ...]
+    instr: Wgmma
+    prologue: tuple[Stmt, ...]
+    roles: tuple[Role, ...]
+    smem_bytes: int | None = None  # layout_smem
+
+    @property
+    def threads(self) -> int:
+        return 128 * max(r.warpgroups[1] for r in self.roles)
+
+    @property
+    def consumers(self) -> int:
+        return next(r for r in self.roles if r.name == "consumer").count
+
+    @property
+    def stages(self) -> int:
+        return self.barriers[0].stages
+
+    def buffer(self, name: str) -> Smem:
+        return next(s for s in self.smem if s.name == name)
+
+    def map(self, name: str) -> TmaMap:
+        return next(m for m in self.maps if m.name == name)

@@ -1,0 +1,182 @@
+"""Kernel IR resources: what statements refer to by name, one table each in the kernel.
+
+A field that is `None` is filled by the pass named beside it; `passes/check_complete.py` proves none is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import IRError
+from .dtypes import DType
+
+Axis = Literal["m", "n", "k"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coord:
+    """One tensor-map coordinate: `base * scale + offset + cta_rank * rank_step`, in elements.
+
+    `base` is a field of the scheduler's Tile, or `k`, the running K block.
+    """
+
+    base: Literal["tile.a_row", "tile.b_row", "tile.d_row", "tile.d_col", "k"]
+    scale: int = 1
+    offset: int = 0
+    rank_step: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Param:
+    """A kernel argument passed by value: an integer, a float or a global pointer."""
+
+    name: str
+    ctype: str
+
+    def __str__(self) -> str:
+        return f"{self.ctype} {self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TmaMap:
+    """A tensor map over a 2-D global tensor, `inner` contiguous. Boxes land in (or leave) `smem`."""
+
+    name: str
+    tensor: str
+    inner: Axis
+    outer: Axis
+    smem: str
+    box: tuple[int, int] | None = None  # (inner, outer) elements; split_boxes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Smem:
+    """`stages` copies of a rows x cols tile. Rows are cut into slabs of `slab_bytes` columns."""
+
+    name: str
+    dtype: DType
+    rows: int
+    cols: int
+    stages: int
+    use: Literal["operand", "scales", "output"]
+    swizzle: int | None = None  # bytes, 0 = none; assign_swizzle
+    pad: int | None = None  # elements per row; pad_epilogue
+    offset: int | None = None  # bytes; layout_smem
+
+    @property
+    def row_bytes(self) -> int:
+        return (self.cols + (self.pad or 0)) * self.dtype.bytes
+
+    @property
+    def slab_bytes(self) -> int:
+        """Bytes of one row that lie together: the swizzle span; 16 for an unswizzled operand
+        (a wgmma core matrix is 8 rows of 16 bytes); else the whole row."""
+        if self.swizzle:
+            return self.swizzle
+        return 16 if self.use == "operand" else self.row_bytes
+
+    @property
+    def slabs(self) -> int:
+        return self.row_bytes // self.slab_bytes
+
+    @property
+    def slab_cols(self) -> int:
+        return self.slab_bytes // self.dtype.bytes
+
+    @property
+    def slab_stride(self) -> int:
+        return self.rows * self.slab_bytes
+
+    @property
+    def stage_bytes(self) -> int:
+        return self.rows * self.row_bytes
+
+    @property
+    def alignment(self) -> int:
+        """Where the swizzle pattern repeats; 128 for what TMA writes unswizzled."""
+        return max(128, 8 * (self.swizzle or 0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Barrier:
+    """`stages` mbarriers of one meaning."""
+
+    name: str
+    stages: int
+    arrivals: int | None = None  # per phase; size_barriers
+    tx_bytes: int | None = None  # per phase; size_barriers
+    offset: int | None = None  # bytes; layout_smem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registers:
+    """`count` registers per thread, local to a role."""
+
+    name: str
+    dtype: DType
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wgmma:
+    """One wgmma.mma_async shape; M is always 64 and K always 32 bytes."""
+
+    n: int
+    a: DType
+    b: DType
+    d: DType
+
+    def __post_init__(self) -> None:
+        if self.a.bits != self.b.bits:
+            raise IRError(f"wgmma operands differ in width: {self.a.name}, {self.b.name}")
+
+    @property
+    def k(self) -> int:
+        return 32 // self.a.bytes
+
+    @property
+    def num_regs(self) -> int:
+        return self.n // 2
+
+    @property
+    def mnemonic(self) -> str:
+        shape = f"m64n{self.n}k{self.k}"
+        return f"wgmma.mma_async.sync.aligned.{shape}.{self.d.ptx}.{self.a.ptx}.{self.b.ptx}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduler:
+    """A device struct in templates/schedulers/<name>.j2 with `bool next(Tile&)`."""
+
+    name: str
+    fast: Axis  # the axis a panel spans: neighbours in time differ in it
+    slow: Axis
+    panel: int  # tiles (of a cluster) along `fast`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """CTAs that run together. `shared` is the operand all of them multiplex, None if size is 1."""
+
+    size: int = 1
+    shared: Literal["a", "b"] | None = None
+
+    @property
+    def m(self) -> int:
+        """Tiles of M that one cluster spans (they share B)."""
+        return self.size if self.shared == "b" else 1
+
+    @property
+    def n(self) -> int:
+        """Tiles of N that one cluster spans (they share A)."""
+        return self.size if self.shared == "a" else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """The output tile of one CTA and the K it consumes per pipeline stage, in elements."""
+
+    m: int
+    n: int
+    k: int

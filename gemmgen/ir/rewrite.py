@@ -1,0 +1,45 @@
+"""The ways to walk and rebuild statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from .blocks import BLOCKS, Stmt
+from .nodes import Kernel, Role
+
+
+def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement of `body`, parents before children, in program order."""
+    for stmt in body:
+        yield stmt
+        if isinstance(stmt, BLOCKS):
+            yield from walk(stmt.body)
+
+
+def statements(kernel: Kernel) -> Iterator[Stmt]:
+    """Every statement of the prologue and of each role."""
+    yield from walk(kernel.prologue)
+    for role in kernel.roles:
+        yield from walk(role.body)
+
+
+def map_stmts(kernel: Kernel, fn: Callable[[Stmt], Stmt | tuple[Stmt, ...]]) -> Kernel:
+    """Rebuild `kernel` bottom-up with every statement replaced by `fn(statement)`, one or several."""
+
+    def visit(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        out: list[Stmt] = []
+        for stmt in body:
+            if isinstance(stmt, BLOCKS):
+                stmt = replace(stmt, body=visit(stmt.body))
+            new = fn(stmt)
+            out.extend(new if isinstance(new, tuple) else (new,))
+        return tuple(out)
+
+    roles = tuple(replace(r, body=visit(r.body)) for r in kernel.roles)
+    return replace(kernel, prologue=visit(kernel.prologue), roles=roles)
+
+
+def map_role(kernel: Kernel, name: str, fn: Callable[[Role], Role]) -> Kernel:
+    """Rebuild `kernel` with the role called `name` replaced by `fn(role)`."""
+    return replace(kernel, roles=tuple(fn(r) if r.name == name else r for r in kernel.roles))

@@ -1,0 +1,278 @@
+"""Kernel IR statements: about one PTX instruction each, in the vocabulary of resources.
+
+A field that is `None` is filled by the pass named beside it; `passes/check_complete.py` proves none is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .blocks import Stmt
+from .expr import ACC, Expr
+from .resources import Coord, Wgmma
+
+Scope = Literal["cta", "cluster"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefetchMap(Stmt):
+    tensor_map: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitBarrier(Stmt):
+    barrier: str
+    arrivals: int | None = None  # size_barriers
+
+
+@dataclass(frozen=True, kw_only=True)
+class FenceBarrierInit(Stmt):
+    """Make initialised barriers visible to the cluster and to the async proxy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CtaSync(Stmt):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSync(Stmt):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetRegisters(Stmt):
+    """setmaxnreg for every warp of the role; inserted by split_registers."""
+
+    direction: Literal["inc", "dec"]
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait(Stmt):
+    """Wait for the ring's phase of `barrier[stage]`; `flip` 1 waits for the phase before it."""
+
+    barrier: str
+    flip: Literal[0, 1] = 0
+    scope: Scope = "cta"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrive(Stmt):
+    """One lane per warp arrives on `barrier` of the stage `lag` steps back."""
+
+    barrier: str
+    lag: Literal[0, 1] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArriveCluster(Stmt):
+    """One lane per warp and CTA of the cluster arrives on that CTA's `barrier`."""
+
+    barrier: str
+    lag: Literal[0, 1] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectTx(Stmt):
+    """Arrive once and announce the bytes that TMA will land in this CTA."""
+
+    barrier: str
+    tx_bytes: int | None = None  # size_barriers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drain(Stmt):
+    """Wait until every stage of `barrier` was released: nobody will touch this CTA again."""
+
+    barrier: str
+    scope: Scope = "cta"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TmaLoad(Stmt):
+    """One box of `tensor_map` into `smem[stage]`; its bytes complete on `barrier[stage]`."""
+
+    tensor_map: str
+    smem: str
+    barrier: str
+    coords: tuple[Coord, Coord]  # inner, outer
+    offset: int = 0  # bytes within the stage; split_boxes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TmaLoadMulticast(Stmt):
+    """This CTA's slice of a box, into the same place of every CTA of the cluster."""
+
+    tensor_map: str
+    smem: str
+    barrier: str
+    coords: tuple[Coord, Coord]
+    offset: int = 0  # bytes within the stage; split_boxes
+    rank_bytes: int | None = None  # bytes between the slices of two ranks; split_boxes
+    slice: int  # elements of the sliced dimension per CTA
+    mask: int  # destination CTAs, one bit per rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class Zero(Stmt):
+    dst: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WgmmaFence(Stmt):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class WgmmaCommit(Stmt):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class WgmmaWait(Stmt):
+    pending: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mma(Stmt):
+    """dst (+)= A[wave's 64 rows, K block] @ B[all rows, K block]^T, one wgmma per 32 bytes of K.
+
+    `fresh` says when the first step overwrites dst: at every K block, or at the tile's first.
+    """
+
+    dst: str
+    a: str
+    b: str
+    instr: Wgmma
+    wave: int
+    fresh: Literal["block", "tile"]
+    wave_bytes: int | None = None  # from one wave's A rows to the next; plan_descriptors
+    warpgroup_bytes: int | None = None  # from one warpgroup's A rows to the next; plan_descriptors
+    steps: tuple[tuple[int, int], ...] | None = (
+        None  # bytes into A and B per step; plan_descriptors
+    )
+    a_bits: int | None = None  # constant descriptor fields; plan_descriptors
+    b_bits: int | None = None  # plan_descriptors
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadRowScales(Stmt):
+    """dst[0..1] = A's scales of this thread's two rows (r, r + 8) in `wave`, from shared memory."""
+
+    dst: str
+    smem: str
+    wave: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadBlockScales(Stmt):
+    """dst = B's scales, straight from global memory, of the `count` 128-column blocks this tile
+    touches: of its first K block, or (inside ForK) of the next one, the last one staying last."""
+
+    dst: str
+    tensor: str
+    count: int
+    block: Literal["first", "next"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy(Stmt):
+    dst: str
+    src: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promote(Stmt):
+    """dst += src * row_scales * block_scales: leaves the tensor core's short accumulator."""
+
+    dst: str
+    src: str
+    row_scales: str
+    block_scales: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromoteSplit(Stmt):
+    """Promote a tile that straddles two 128-column scale blocks."""
+
+    dst: str
+    src: str
+    row_scales: str
+    block_scales: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTile(Stmt):
+    """Write one wave of `value(src)` into its D tile in shared memory; choose_stores spells it."""
+
+    src: str
+    smem: str
+    wave: int
+    value: Expr = ACC
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreMatrix(StageTile):
+    """StageTile by stmatrix: 16-bit outputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorePairs(StageTile):
+    """StageTile by 8-byte st.shared: FP32 outputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyFence(Stmt):
+    """Order this thread's generic shared-memory writes before the async proxy's reads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarpgroupSync(Stmt):
+    """bar.sync among the threads of one consumer warpgroup: barrier `first_id` + its index."""
+
+    first_id: int
+    warpgroups: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreTile(Stmt):
+    """Send one wave of D from shared to global memory; choose_stores spells it."""
+
+    tensor_map: str
+    smem: str
+    wave: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TmaStore(Stmt):
+    """One box from `smem` to global memory, clipped at the tensor's edges."""
+
+    tensor_map: str
+    smem: str
+    wave: int
+    coords: tuple[Coord, Coord]
+    offset: int = 0  # bytes within the wave; choose_stores
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulkRowStore(Stmt):
+    """Row by row from a padded tile, one bulk copy per thread; N must be whole 16-byte pieces."""
+
+    tensor: str
+    smem: str
+    wave: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreCommit(Stmt):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreWait(Stmt):
+    """Wait until `pending` store groups are left; `reads` waits for shared memory only."""
+
+    pending: int
+    reads: bool

@@ -1,0 +1,108 @@
+"""The text form of a kernel: what `gemmgen emit --dump` prints and the IR goldens hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from .blocks import BLOCKS
+from .dtypes import DType
+from .expr import Acc, BinOp, Call, Const, Expr, PerColumn, PerRow, Scalar
+from .nodes import Coord, Kernel, Stmt, Wgmma
+
+
+def dump(kernel: Kernel) -> str:
+    """Resources as tables, then prologue and roles as indented statements. Unset fields print as ?."""
+    b, c, s = kernel.block, kernel.cluster, kernel.scheduler
+    lines = [
+        f"kernel {kernel.name}",
+        f"  block m={b.m} n={b.n} k={b.k}  threads {kernel.threads}  smem {_value(kernel.smem_bytes)} B",
+        f"  cluster {c.size}" + (f" sharing {c.shared}" if c.shared else ""),
+        f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}",
+        f"  wgmma {kernel.instr.mnemonic}",
+    ]
+    for title, table in (
+        ("maps", kernel.maps),
+        ("params", kernel.params),
+        ("smem", kernel.smem),
+        ("barriers", kernel.barriers),
+    ):
+        lines += [f"{title}:", *(f"  {_fields(x)}" for x in table)]
+    lines += ["prologue:", *_body(kernel.prologue, 1)]
+    for r in kernel.roles:
+        first, end = r.warpgroups
+        lines.append(
+            f"role {r.name}: warpgroups {first}..{end - 1}, registers {_value(r.registers)}"
+        )
+        lines += [f"  local {x.name}: {x.dtype}[{x.count}]" for x in r.locals]
+        lines += _body(r.body, 1)
+    return "\n".join(lines) + "\n"
+
+
+def smem_map(kernel: Kernel) -> list[tuple[int, int, str]]:
+    """(first byte, end, what) of everything in shared memory, in address order."""
+    buffers = [(s.offset or 0, s.stage_bytes, s.stages, s.name) for s in kernel.smem]
+    barriers = [(b.offset or 0, 8, b.stages, b.name) for b in kernel.barriers]
+    parts = sorted(buffers + barriers)
+    return [(at, at + size * n, f"{name} {n} x {size} B") for at, size, n, name in parts]
+
+
+def statement(stmt: Stmt) -> str:
+    """One statement on one line, without its body."""
+    return f"{type(stmt).__name__} {_fields(stmt)}".rstrip()
+
+
+def _body(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
+    for stmt in body:
+        yield "  " * depth + statement(stmt)
+        if isinstance(stmt, BLOCKS):
+            yield from _body(stmt.body, depth + 1)
+
+
+def _fields(node: object) -> str:
+    shown = ((f.name, getattr(node, f.name)) for f in fields(node) if f.name != "body")  # type: ignore[arg-type]
+    return " ".join(v if n == "name" else f"{n}={_value(v)}" for n, v in shown)
+
+
+def _value(v: object) -> str:
+    match v:
+        case None:
+            return "?"
+        case Coord():
+            return _coord(v)
+        case DType():
+            return v.name
+        case Wgmma():
+            return f"m64n{v.n}k{v.k}"
+        case Expr():
+            return _expr(v)
+        case tuple():
+            return "(" + ", ".join(map(_value, v)) + ")"
+        case int() if v >= 1 << 32:
+            return hex(v)
+    return str(v)
+
+
+def _coord(c: Coord) -> str:
+    text = c.base if c.scale == 1 else f"{c.base}*{c.scale}"
+    text += f"+{c.offset}" if c.offset else ""
+    return text + (f"+rank*{c.rank_step}" if c.rank_step else "")
+
+
+def _expr(e: Expr) -> str:
+    match e:
+        case Acc():
+            return "acc"
+        case Const(value):
+            return repr(value)
+        case Scalar(name):
+            return name
+        case PerColumn(name):
+            return f"{name}[col]"
+        case PerRow(name):
+            return f"{name}[row]"
+        case BinOp(op, lhs, rhs):
+            return f"({_expr(lhs)} {op} {_expr(rhs)})"
+        case Call(function, args):
+            return f"{function}({', '.join(map(_expr, args))})"
+    return repr(e)

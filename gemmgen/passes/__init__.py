@@ -1,0 +1,62 @@
+"""The pipeline, in order. A pass is `(Kernel, Target) -> Kernel`; nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import Rule
+from ..ir.nodes import Kernel
+from ..ir.verify import verify
+from ..target import Target
+from . import (
+    assign_swizzle,
+    check_tile,
+    layout_smem,
+    plan_multicast,
+    size_barriers,
+    split_boxes,
+    split_registers,
+    split_scales,
+)
+from .check_complete import check_complete
+from .choose_stores import choose_stores
+from .pad_epilogue import pad_epilogue
+from .plan_descriptors import plan_descriptors
+
+Pass = Callable[[Kernel, Target], Kernel]
+Observer = Callable[[str, Kernel], None]
+
+PIPELINE: tuple[Pass, ...] = (
+    check_tile.check_tile,  # before anything divides by a tile side
+    split_scales.split_scales,  # widens registers, so before split_registers
+    plan_multicast.plan_multicast,  # decides slices, so before boxes are cut
+    assign_swizzle.assign_swizzle,
+    pad_epilogue,  # pads only what is left unswizzled
+    choose_stores,  # a padded row cannot leave through a TMA box; may drop a map
+    split_boxes.split_boxes,  # needs slabs (swizzle) and slices (multicast)
+    plan_descriptors,  # needs slabs
+    size_barriers.size_barriers,  # needs every box and every release
+    layout_smem.layout_smem,  # needs pads and alignments
+    split_registers.split_registers,
+    check_complete,
+)
+RULES: tuple[Rule, ...] = (
+    *check_tile.RULES,
+    *split_scales.RULES,
+    *plan_multicast.RULES,
+    *assign_swizzle.RULES,
+    *split_boxes.RULES,
+    *size_barriers.RULES,
+    *layout_smem.RULES,
+    *split_registers.RULES,
+)
+
+
+def run(kernel: Kernel, target: Target, observer: Observer | None = None) -> Kernel:
+    """Lower `kernel` through PIPELINE, verifying after each pass. `observer(pass name, kernel)` may
+    look, not change. Raises IllegalConfig where a rule is broken, IRError where gemmgen is."""
+    for p in PIPELINE:
+        kernel = verify(p(kernel, target))
+        if observer:
+            observer(p.__name__, kernel)
+    return kernel

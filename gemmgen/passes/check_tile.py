@@ -1,0 +1,37 @@
+"""Reject tiles the instructions cannot compute."""
+
+from __future__ import annotations
+
+from ..errors import IllegalConfig, Rule
+from ..ir.nodes import Kernel, Mma
+from ..ir.rewrite import statements
+from ..target import Target
+
+WGMMA_N = Rule(
+    id="wgmma-n",
+    says="block_n must be an N that wgmma has for this dtype",
+    because="wgmma.mma_async exists for N in steps of 8 up to 256 (16 above 32 for integers).",
+)
+TILE_ROWS = Rule(
+    id="tile-rows",
+    says="block_m must be 64 rows times the consumer warpgroups, times whole waves",
+    because="One wgmma computes 64 rows and belongs to one warpgroup; a block of rows with no owner is never stored.",
+)
+RULES = (WGMMA_N, TILE_ROWS)
+
+
+def check_tile(kernel: Kernel, target: Target) -> Kernel:
+    """Check block_m and block_n against the warpgroups and wgmma's shapes. Changes nothing."""
+    n, step = kernel.block.n, kernel.instr.a.wgmma_n_step
+    if n % step or not step <= n <= target.tma_box:
+        raise IllegalConfig(
+            WGMMA_N, {"block_n": n}, f"Use a multiple of {step} from {step} to 256."
+        )
+    waves = len({s.wave for s in statements(kernel) if isinstance(s, Mma)})
+    rows = target.wgmma_m * kernel.consumers * waves
+    if rows != kernel.block.m:
+        values = {"block_m": kernel.block.m, "consumers": kernel.consumers, "waves": waves}
+        raise IllegalConfig(
+            TILE_ROWS, values, f"{waves} wave(s) of these consumers make {rows} rows."
+        )
+    return kernel

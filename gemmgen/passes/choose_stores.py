@@ -1,0 +1,75 @@
+"""Spell the epilogue: stmatrix or plain stores into shared memory, TMA boxes or rows out of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.nodes import (
+    BulkRowStore,
+    Coord,
+    Kernel,
+    Param,
+    PrefetchMap,
+    Smem,
+    StageTile,
+    Stmt,
+    StoreMatrix,
+    StorePairs,
+    StoreTile,
+    StoreWait,
+    TmaStore,
+    WarpgroupLeader,
+)
+from ..ir.rewrite import map_stmts
+from ..target import Target
+
+
+def choose_stores(kernel: Kernel, target: Target) -> Kernel:
+    """Pick StoreMatrix or StorePairs by D's width, and one TmaStore per slab or, for padded rows
+    (which a dense TMA box cannot skip over), BulkRowStore."""
+    d = kernel.buffer("smem_d")
+    stage = {2: StoreMatrix, 4: StorePairs}[d.dtype.bytes]
+
+    def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
+        match stmt:
+            case StageTile():
+                return stage(**vars(stmt))
+            case StoreTile() if not d.pad:
+                return _boxes(d, stmt)
+        return stmt
+
+    kernel = map_stmts(kernel, visit)
+    return _row_stores(kernel, d) if d.pad else kernel
+
+
+def _boxes(d: Smem, s: StoreTile) -> tuple[Stmt, ...]:
+    row = Coord(base="tile.d_row")
+    return tuple(
+        TmaStore(
+            tensor_map=s.tensor_map,
+            smem=s.smem,
+            wave=s.wave,
+            coords=(Coord(base="tile.d_col", offset=slab * d.slab_cols), row),
+            offset=slab * d.slab_stride,
+        )
+        for slab in range(d.slabs)
+    )
+
+
+def _row_stores(kernel: Kernel, d: Smem) -> Kernel:
+    """Every thread sends its own row, so every thread owns a bulk group; D needs no tensor map."""
+
+    def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
+        match stmt:
+            case StoreTile():
+                return BulkRowStore(tensor="d", smem=stmt.smem, wave=stmt.wave)
+            case PrefetchMap(tensor_map="map_d"):
+                return ()
+            case WarpgroupLeader(body=(StoreWait() | BulkRowStore(), *_)):
+                return stmt.body
+        return stmt
+
+    kernel = map_stmts(kernel, visit)
+    params = (Param(name="d", ctype=f"{d.dtype.cuda}*"), Param(name="d_stride", ctype="int"))
+    maps = tuple(m for m in kernel.maps if m.tensor != "d")
+    return replace(kernel, maps=maps, params=(*kernel.params, *params))

@@ -1,0 +1,98 @@
+"""Turn loads of the operand a cluster shares into multicasts, and releases into cluster-wide ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import IllegalConfig, Rule
+from ..ir.nodes import (
+    Arrive,
+    ArriveCluster,
+    ClusterSync,
+    Coord,
+    CtaSync,
+    Drain,
+    Kernel,
+    Role,
+    Stmt,
+    TmaLoad,
+    TmaLoadMulticast,
+    Wait,
+    WarpgroupLeader,
+)
+from ..ir.rewrite import map_role, map_stmts
+from ..target import Target
+
+CLUSTER_SIZE = Rule(
+    id="cluster-size",
+    says="a cluster must divide the SM count and be at most the portable size",
+    because="A persistent grid of whole clusters leaves SMs idle otherwise; above 8 CTAs a launch is not portable.",
+)
+MULTICAST_SLICE = Rule(
+    id="multicast-slice",
+    says="the tile side a cluster shares must split into slices of at least 8 rows (32 scales) per CTA",
+    because="Each CTA multicasts its slice to the same place of every CTA: a slice must start where the swizzle "
+    "pattern repeats and TMA's 128-byte shared-memory alignment holds.",
+)
+RULES = (CLUSTER_SIZE, MULTICAST_SLICE)
+
+
+def plan_multicast(kernel: Kernel, target: Target) -> Kernel:
+    """Each CTA of a cluster loads its slice of the shared operand for all. Sets TmaLoadMulticast,
+    ArriveCluster, cluster-scope waits, the start-up ClusterSync and the producer's Drain."""
+    cluster = kernel.cluster
+    if cluster.size == 1:
+        return kernel
+    if cluster.size > target.cluster_max or target.sms % cluster.size:
+        values = {"cluster": cluster.size, "sms": target.sms}
+        raise IllegalConfig(CLUSTER_SIZE, values, "Use multicast=none.")
+    base = f"tile.{cluster.shared}_row"
+
+    def visit(stmt: Stmt) -> Stmt:
+        match stmt:
+            case TmaLoad() if any(c.base == base for c in stmt.coords):
+                return _multicast(kernel, stmt, base)
+            case Arrive(barrier="empty"):
+                return ArriveCluster(barrier=stmt.barrier, lag=stmt.lag)
+            case Wait(barrier="empty"):
+                return replace(stmt, scope="cluster")
+            case CtaSync():
+                return ClusterSync()
+        return stmt
+
+    return map_role(map_stmts(kernel, visit), "producer", _drain)
+
+
+def _multicast(kernel: Kernel, load: TmaLoad, base: str) -> TmaLoadMulticast:
+    size = kernel.cluster.size
+    side = kernel.block.m if base == "tile.a_row" else kernel.block.n
+    smem = kernel.buffer(load.smem)
+    unit = 32 if smem.use == "scales" else 8
+    if side % (size * unit):
+        values = {"shared": load.smem, "rows": side, "cluster": size}
+        raise IllegalConfig(
+            MULTICAST_SLICE,
+            values,
+            f"Use a multiple of {size * unit} or multicast the other operand.",
+        )
+    step = side // size
+
+    def sliced(c: Coord) -> Coord:
+        return replace(c, rank_step=step) if c.base == base else c
+
+    return TmaLoadMulticast(
+        tensor_map=load.tensor_map,
+        smem=load.smem,
+        barrier=load.barrier,
+        coords=(sliced(load.coords[0]), sliced(load.coords[1])),
+        slice=step,
+        mask=(1 << size) - 1,
+    )
+
+
+def _drain(role: Role) -> Role:
+    """The peer may still arrive on this CTA's barriers: leave only when every stage came back."""
+    drain = Drain(barrier="empty", scope="cluster")
+    loop = role.body[0]
+    assert isinstance(loop, WarpgroupLeader)
+    return replace(role, body=(replace(loop, body=(*loop.body, drain)), *role.body[1:]))

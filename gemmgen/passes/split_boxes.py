@@ -1,0 +1,61 @@
+"""Cut tiles into TMA boxes: one per swizzle span (slab), and one slice per CTA under multicast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import IllegalConfig, Rule
+from ..ir.nodes import Kernel, Smem, Stmt, TmaLoad, TmaLoadMulticast, TmaMap
+from ..ir.rewrite import map_stmts, statements
+from ..target import Target
+
+TMA_BOX = Rule(
+    id="tma-box",
+    says="a TMA box must be at most 256 elements a side and a multiple of 16 bytes along its inner one",
+    because="cuTensorMapEncodeTiled encodes box sides in 8 bits and copies 16-byte pieces.",
+)
+RULES = (TMA_BOX,)
+
+
+def split_boxes(kernel: Kernel, target: Target) -> Kernel:
+    """Repeat each load per slab. Sets TmaMap.box, the loads' offset and rank_bytes."""
+    slices = {s.tensor_map: s.slice for s in statements(kernel) if isinstance(s, TmaLoadMulticast)}
+    maps = tuple(_boxed(kernel, m, slices.get(m.name), target) for m in kernel.maps)
+
+    def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
+        match stmt:
+            case TmaLoadMulticast():
+                smem = kernel.buffer(stmt.smem)
+                unit = smem.dtype.bytes if smem.use == "scales" else smem.slab_bytes
+                return _per_slab(smem, replace(stmt, rank_bytes=stmt.slice * unit))
+            case TmaLoad():
+                return _per_slab(kernel.buffer(stmt.smem), stmt)
+        return stmt
+
+    return map_stmts(replace(kernel, maps=maps), visit)
+
+
+def _boxed(kernel: Kernel, m: TmaMap, slice: int | None, target: Target) -> TmaMap:
+    smem = kernel.buffer(m.smem)
+    box = (slice or smem.cols, 1) if smem.use == "scales" else (smem.slab_cols, slice or smem.rows)
+    inner_bytes = box[0] * smem.dtype.bytes
+    if max(box) > target.tma_box or inner_bytes % target.tma_alignment:
+        values = {"map": m.name, "box": box, "inner_bytes": inner_bytes}
+        raise IllegalConfig(TMA_BOX, values, "Use a smaller tile or another swizzle.")
+    return replace(m, box=box)
+
+
+def _per_slab(smem: Smem, load: TmaLoad | TmaLoadMulticast) -> tuple[Stmt, ...]:
+    def at(slab: int) -> Stmt:
+        inner, outer = load.coords
+        inner = replace(inner, offset=inner.offset + slab * smem.slab_cols)
+        return replace(load, coords=(inner, outer), offset=slab * smem.slab_stride)
+
+    return tuple(at(slab) for slab in range(smem.slabs))
+
+
+def box_bytes(kernel: Kernel, load: TmaLoad | TmaLoadMulticast) -> int:
+    """Bytes one execution of `load` lands in each destination CTA (out-of-bounds zeros included)."""
+    box = kernel.map(load.tensor_map).box
+    assert box is not None
+    return box[0] * box[1] * kernel.buffer(load.smem).dtype.bytes

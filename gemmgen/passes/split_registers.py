@@ -1,0 +1,94 @@
+"""Divide the register file between the producer and the consumers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import IllegalConfig, Rule
+from ..ir.nodes import Kernel, Role, SetRegisters
+from ..target import Target
+
+SETMAXNREG_VALUE = Rule(
+    id="setmaxnreg-value",
+    says="setmaxnreg takes multiples of 8 from 24 to 256",
+    because="PTX ISA, setmaxnreg.",
+)
+REGISTER_FILE = Rule(
+    id="register-file",
+    says="all warpgroups' registers must fit what the launch reserved",
+    because="setmaxnreg moves registers within the CTA's pool of floor(65536 / threads) per thread; "
+    "an increase beyond it waits for ever.",
+)
+REGISTER_BUDGET = Rule(
+    id="register-budget",
+    says="a role's register arrays and its working set must fit its registers",
+    because="What does not fit is spilled to local memory, and the build refuses spills.",
+)
+RULES = (SETMAXNREG_VALUE, REGISTER_FILE, REGISTER_BUDGET)
+
+LARGE_PRODUCER, SMALL_PRODUCER = 40, 24  # what a producer is left with
+WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is left
+
+
+def split_registers(kernel: Kernel, target: Target) -> Kernel:
+    """Two consumers: 40/232, or 24/240 where the accumulators need it. One consumer: the launch
+    already gives every thread the most it can have, and nothing moves. Sets Role.registers and
+    inserts SetRegisters."""
+    launch = target.registers_per_sm // kernel.threads // 8 * 8
+    asked = tuple(r.registers for r in kernel.roles)
+    if None in asked:
+        if launch >= target.registers_per_thread:
+            return _check_budget(_with(kernel, {r.name: launch for r in kernel.roles}, move=False))
+        kernel = _with(kernel, _split(kernel, launch), move=True)
+    else:
+        kernel = _with(kernel, {r.name: r.registers or 0 for r in kernel.roles}, move=True)
+    _check_pool(kernel, launch, target)
+    return _check_budget(kernel)
+
+
+def _split(kernel: Kernel, launch: int) -> dict[str, int]:
+    need = max(_arrays(r) + WORKING_SET for r in kernel.roles)
+    pool = launch * len(range(0, kernel.threads, 128))
+    for producer in (LARGE_PRODUCER, SMALL_PRODUCER):
+        consumer = (pool - producer) // kernel.consumers // 8 * 8
+        if consumer >= need:
+            break
+    return {"producer": producer, "consumer": consumer}
+
+
+def _with(kernel: Kernel, registers: dict[str, int], *, move: bool) -> Kernel:
+    launch_gives_less = {"producer": "dec", "consumer": "inc"}
+
+    def role(r: Role) -> Role:
+        count = registers[r.name]
+        first = SetRegisters(direction=launch_gives_less[r.name], count=count)  # type: ignore[arg-type]
+        return replace(r, registers=count, body=(first, *r.body) if move else r.body)
+
+    return replace(kernel, roles=tuple(map(role, kernel.roles)))
+
+
+def _arrays(role: Role) -> int:
+    return sum(r.count for r in role.locals)
+
+
+def _check_pool(kernel: Kernel, launch: int, target: Target) -> None:
+    for r in kernel.roles:
+        count = r.registers or 0
+        legal = target.setmaxnreg_min <= count <= target.setmaxnreg_max
+        if not legal or count % target.setmaxnreg_step:
+            values = {"role": r.name, "registers": count}
+            raise IllegalConfig(SETMAXNREG_VALUE, values, "Use registers=null to choose.")
+    pool = launch * kernel.threads
+    used = sum(target.warpgroup * r.count * (r.registers or 0) for r in kernel.roles)
+    if used > pool:
+        values = {"registers": used, "pool": pool}
+        raise IllegalConfig(REGISTER_FILE, values, "Use registers=null to choose.")
+
+
+def _check_budget(kernel: Kernel) -> Kernel:
+    for r in kernel.roles:
+        arrays, have = _arrays(r), r.registers or 0
+        if arrays and arrays + WORKING_SET > have:
+            values = {"role": r.name, "arrays": arrays, "working": WORKING_SET, "registers": have}
+            raise IllegalConfig(REGISTER_BUDGET, values, "Use a smaller tile or more consumers.")
+    return kernel

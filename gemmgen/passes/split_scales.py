@@ -1,0 +1,78 @@
+"""Find how many of B's 128-column scale blocks a tile can touch, and promote accordingly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import IllegalConfig, Rule
+from ..ir.nodes import Copy, Kernel, LoadBlockScales, Promote, PromoteSplit, Role, Stmt, WgmmaWait
+from ..ir.rewrite import map_role, map_stmts, statements, walk
+from ..target import Target
+
+SCALE_BLOCK = 128  # columns and K per FP32 scale of B
+
+SCALE_BLOCK_K = Rule(
+    id="scale-block-k",
+    says="a kernel that promotes must consume one scale block (128 of K) per pipeline stage",
+    because="Both operands' scales change every 128 of K; partial sums of two blocks cannot share a scale.",
+)
+SCALE_BLOCKS = Rule(
+    id="scale-blocks",
+    says="a tile may touch at most two of B's 128-column scale blocks",
+    because="Two scales are one select per 8 columns; 152, 168, 176, 184 and from 200 to 248 would need three.",
+)
+PROMOTION_DRAINS = Rule(
+    id="promotion-drains",
+    says="promotion needs every wgmma drained: in_flight must be 0",
+    because="Reading an accumulator while a wgmma that writes it is in flight makes ptxas serialise the pipeline (C7514).",
+)
+RULES = (SCALE_BLOCK_K, SCALE_BLOCKS, PROMOTION_DRAINS)
+
+
+def split_scales(kernel: Kernel, target: Target) -> Kernel:
+    """Give tiles that straddle a scale block two scales. Sets LoadBlockScales.count, Registers.count
+    and PromoteSplit."""
+    if not any(isinstance(s, Promote) for s in statements(kernel)):
+        return kernel
+    _check(kernel)
+    count = blocks_touched(kernel.block.n)
+    if count == 1:
+        return kernel
+
+    def visit(stmt: Stmt) -> Stmt:
+        match stmt:
+            case LoadBlockScales():
+                return replace(stmt, count=count)
+            case Promote():
+                return PromoteSplit(**vars(stmt))
+        return stmt
+
+    return map_role(map_stmts(kernel, visit), "consumer", lambda r: _widen(r, count))
+
+
+def blocks_touched(block_n: int) -> int:
+    """The most 128-column blocks that columns [i * block_n, (i + 1) * block_n) meet, over all i."""
+    starts = range(0, SCALE_BLOCK * block_n, block_n)
+    return max((s + block_n - 1) // SCALE_BLOCK - s // SCALE_BLOCK + 1 for s in starts)
+
+
+def _check(kernel: Kernel) -> None:
+    if kernel.block.k != SCALE_BLOCK:
+        raise IllegalConfig(SCALE_BLOCK_K, {"block_k": kernel.block.k}, "Use block_k_bytes=128.")
+    n = kernel.block.n
+    if blocks_touched(n) > 2:
+        values = {"block_n": n, "blocks": blocks_touched(n)}
+        raise IllegalConfig(
+            SCALE_BLOCKS, values, "Use block_n up to 128, or 136, 144, 160, 192 or 256."
+        )
+    for stmt in statements(kernel):
+        if isinstance(stmt, WgmmaWait) and stmt.pending:
+            raise IllegalConfig(PROMOTION_DRAINS, {"in_flight": stmt.pending}, "Use in_flight=0.")
+
+
+def _widen(role: Role, count: int) -> Role:
+    names = {s.dst for s in walk(role.body) if isinstance(s, LoadBlockScales | Copy)}
+    return replace(
+        role,
+        locals=tuple(replace(r, count=count) if r.name in names else r for r in role.locals),
+    )

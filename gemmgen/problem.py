@@ -1,0 +1,87 @@
+"""Problem: what to multiply. Never a tile size, never a shape: M, N and K are run-time arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .epilogues import EPILOGUES, name_of
+from .errors import ArgumentError
+from .ir.dtypes import BF16, DTYPES, F16, F32, DType
+from .ir.expr import ACC, Expr
+
+OUTPUTS = (BF16, F16, F32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """`D[M, N] = epilogue(A[M, K] @ B[N, K]^T)` in one family's recipe.
+
+    family: "fp8_block" (A scaled 1x128, B scaled 128x128, FP32) or "dense" (unscaled).
+    a, b: operand dtypes. d: output dtype. layout: "nt", both operands contiguous along K.
+    epilogue: an expression of `gemmgen.epilogues`, applied to every FP32 element before rounding.
+    """
+
+    family: str
+    a: DType
+    b: DType
+    d: DType = BF16
+    layout: str = "nt"
+    epilogue: Expr = ACC
+
+    def __post_init__(self) -> None:
+        for name in ("a", "b", "d"):
+            if not isinstance(getattr(self, name), DType):
+                raise ArgumentError(name, getattr(self, name), f"must be one of {_names(DTYPES)}")
+        if self.d not in OUTPUTS:
+            raise ArgumentError(
+                "d", self.d.name, f"must be one of {_names(t.name for t in OUTPUTS)}"
+            )
+        if self.layout != "nt":
+            raise ArgumentError("layout", self.layout, "must be 'nt' (A [M, K], B [N, K])")
+        if not isinstance(self.epilogue, Expr):
+            raise ArgumentError("epilogue", self.epilogue, "must be a gemmgen.ir.expr.Expr")
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object of strings; the epilogue by its name in `gemmgen.epilogues`."""
+        dtypes = {name: getattr(self, name).name for name in ("a", "b", "d")}
+        return {
+            "family": self.family,
+            **dtypes,
+            "layout": self.layout,
+            "epilogue": name_of(self.epilogue),
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> Problem:
+        """The inverse of `to_json`; missing fields take their defaults.
+
+        Raises ArgumentError naming the field for an unknown field, dtype or epilogue.
+        """
+        if not isinstance(data, dict):
+            raise ArgumentError("problem", data, "must be a JSON object")
+        known = {"family", "a", "b", "d", "layout", "epilogue"}
+        for name in data:
+            if name not in known:
+                raise ArgumentError(
+                    str(name), data[name], f"unknown field; known are {_names(known)}"
+                )
+        for name in ("family", "a", "b"):
+            if name not in data:
+                raise ArgumentError(name, None, "is required")
+        values: dict[str, Any] = dict(data)
+        for name in {"a", "b", "d"} & values.keys():
+            values[name] = _lookup(name, values[name], DTYPES)
+        if "epilogue" in values:
+            values["epilogue"] = _lookup("epilogue", values["epilogue"], EPILOGUES)
+        return cls(**values)
+
+
+def _names(names: object) -> str:
+    return ", ".join(sorted(names))  # type: ignore[call-overload]
+
+
+def _lookup(argument: str, key: object, table: dict[str, Any]) -> Any:
+    if not isinstance(key, str) or key not in table:
+        raise ArgumentError(argument, key, f"must be one of {_names(table)}")
+    return table[key]
