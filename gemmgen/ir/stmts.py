@@ -12,8 +12,6 @@ from .blocks import Stmt
 from .expr import ACC, Expr
 from .resources import Coord, Wgmma
 
-Scope = Literal["cta", "cluster"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PrefetchMap(Stmt):
@@ -55,7 +53,6 @@ class Wait(Stmt):
 
     barrier: str
     flip: Literal[0, 1] = 0
-    scope: Scope = "cta"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +84,6 @@ class Drain(Stmt):
     """Wait until every stage of `barrier` was released: nobody will touch this CTA again."""
 
     barrier: str
-    scope: Scope = "cta"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,13 +190,24 @@ class Promote(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromoteSplit(Stmt):
-    """Promote a tile that straddles two 128-column scale blocks."""
+class PromoteSelect(Stmt):
+    """Promote a tile that straddles two 128-column scale blocks: a select per 8 columns."""
 
     dst: str
     src: str
     row_scales: str
     block_scales: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromoteSwitch(Stmt):
+    """The same as a switch over the few columns (`splits`) where the second block can begin."""
+
+    dst: str
+    src: str
+    row_scales: str
+    block_scales: str
+    splits: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,15 +34,26 @@ def layout_smem(kernel: Kernel, target: Target) -> Kernel:
         at += BARRIER_SIZE * b.stages
     if at > target.smem_bytes:
         values = {"bytes": at, "capacity": target.smem_bytes, "stages": kernel.stages}
-        raise IllegalConfig(SMEM_CAPACITY, values, f"Use {_most_stages(kernel, at, target)}.")
+        raise IllegalConfig(
+            SMEM_CAPACITY, values, f"Use {_advice(_stages_beside(kernel, at, target))}."
+        )
     return replace(kernel, smem=smem, barriers=tuple(barriers), smem_bytes=at)
 
 
-def _most_stages(kernel: Kernel, total: int, target: Target) -> str:
+def most_stages(kernel: Kernel, target: Target) -> int:
+    """The most stages the ring of a lowered kernel could have beside everything else."""
+    assert kernel.smem_bytes is not None
+    return _stages_beside(kernel, kernel.smem_bytes, target)
+
+
+def _stages_beside(kernel: Kernel, total: int, target: Target) -> int:
     ring = [s for s in kernel.smem if s.use != "output"]
     per_stage = sum(s.stage_bytes for s in ring) + BARRIER_SIZE * len(kernel.barriers)
     fixed = total - per_stage * kernel.stages
-    most = max(0, (target.smem_bytes - fixed) // per_stage)
+    return max(0, (target.smem_bytes - fixed) // per_stage)
+
+
+def _advice(most: int) -> str:
     return f"at most {most} stages" if most else "a smaller tile: no stage fits beside D"
 
 

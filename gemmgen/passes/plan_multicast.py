@@ -17,7 +17,6 @@ from ..ir.nodes import (
     Stmt,
     TmaLoad,
     TmaLoadMulticast,
-    Wait,
     WarpgroupLeader,
 )
 from ..ir.rewrite import map_role, map_stmts
@@ -39,7 +38,7 @@ RULES = (CLUSTER_SIZE, MULTICAST_SLICE)
 
 def plan_multicast(kernel: Kernel, target: Target) -> Kernel:
     """Each CTA of a cluster loads its slice of the shared operand for all. Sets TmaLoadMulticast,
-    ArriveCluster, cluster-scope waits, the start-up ClusterSync and the producer's Drain."""
+    ArriveCluster, the start-up ClusterSync and the producer's Drain."""
     cluster = kernel.cluster
     if cluster.size == 1:
         return kernel
@@ -54,8 +53,6 @@ def plan_multicast(kernel: Kernel, target: Target) -> Kernel:
                 return _multicast(kernel, stmt, base)
             case Arrive(barrier="empty"):
                 return ArriveCluster(barrier=stmt.barrier, lag=stmt.lag)
-            case Wait(barrier="empty"):
-                return replace(stmt, scope="cluster")
             case CtaSync():
                 return ClusterSync()
         return stmt
@@ -92,7 +89,7 @@ def _multicast(kernel: Kernel, load: TmaLoad, base: str) -> TmaLoadMulticast:
 
 def _drain(role: Role) -> Role:
     """The peer may still arrive on this CTA's barriers: leave only when every stage came back."""
-    drain = Drain(barrier="empty", scope="cluster")
+    drain = Drain(barrier="empty")
     loop = role.body[0]
     assert isinstance(loop, WarpgroupLeader)
     return replace(role, body=(replace(loop, body=(*loop.body, drain)), *role.body[1:]))

@@ -5,11 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
-from ..ir.nodes import Copy, Kernel, LoadBlockScales, Promote, PromoteSplit, Role, Stmt, WgmmaWait
+from ..ir.nodes import (
+    Copy,
+    Kernel,
+    LoadBlockScales,
+    Promote,
+    PromoteSelect,
+    PromoteSwitch,
+    Role,
+    Stmt,
+    WgmmaWait,
+)
 from ..ir.rewrite import map_role, map_stmts, statements, walk
 from ..target import Target
 
 SCALE_BLOCK = 128  # columns and K per FP32 scale of B
+SWITCH_CASES = 4
 
 SCALE_BLOCK_K = Rule(
     id="scale-block-k",
@@ -31,7 +42,7 @@ RULES = (SCALE_BLOCK_K, SCALE_BLOCKS, PROMOTION_DRAINS)
 
 def split_scales(kernel: Kernel, target: Target) -> Kernel:
     """Give tiles that straddle a scale block two scales. Sets LoadBlockScales.count, Registers.count
-    and PromoteSplit."""
+    and spells Promote as PromoteSwitch or PromoteSelect."""
     if not any(isinstance(s, Promote) for s in statements(kernel)):
         return kernel
     _check(kernel)
@@ -44,7 +55,7 @@ def split_scales(kernel: Kernel, target: Target) -> Kernel:
             case LoadBlockScales():
                 return replace(stmt, count=count)
             case Promote():
-                return PromoteSplit(**vars(stmt))
+                return _spelled(stmt, splits(kernel.block.n))
         return stmt
 
     return map_role(map_stmts(kernel, visit), "consumer", lambda r: _widen(r, count))
@@ -54,6 +65,20 @@ def blocks_touched(block_n: int) -> int:
     """The most 128-column blocks that columns [i * block_n, (i + 1) * block_n) meet, over all i."""
     starts = range(0, SCALE_BLOCK * block_n, block_n)
     return max((s + block_n - 1) // SCALE_BLOCK - s // SCALE_BLOCK + 1 for s in starts)
+
+
+def splits(block_n: int) -> tuple[int, ...]:
+    """The columns of a tile at which its second scale block can begin (128 or more: it has none)."""
+    return tuple(
+        sorted({SCALE_BLOCK - s % SCALE_BLOCK for s in range(0, SCALE_BLOCK * block_n, block_n)})
+    )
+
+
+def _spelled(p: Promote, splits: tuple[int, ...]) -> Stmt:
+    """Straight-line code per split while there are few; past that it costs more in code than selects."""
+    if len(splits) <= SWITCH_CASES:
+        return PromoteSwitch(**vars(p), splits=splits)
+    return PromoteSelect(**vars(p))
 
 
 def _check(kernel: Kernel) -> None:

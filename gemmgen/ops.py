@@ -1,0 +1,183 @@
+"""What users call: GEMMs over torch CUDA tensors. Kernels are compiled on first use and kept."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from .config import Config
+from .errors import ArgumentError
+from .heuristics import choose
+from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, DType
+from .ir.expr import Expr, PerColumn, PerRow, Scalar, arguments
+from .pipeline import compile_to_source
+from .problem import Problem
+from .runtime.launch import LoadedKernel, Plan
+from .runtime.nvrtc import compile_cubin
+from .runtime.tensor_map import Matrix
+from .runtime.torch_tensors import (
+    check_tensor,
+    current_stream,
+    dtype_of,
+    empty,
+    mn_major,
+)
+
+SCALE_BLOCK = 128
+SCALE_LAYOUTS = ("row", "mn")
+
+
+def fp8_block_gemm(
+    a: Any,
+    scale_a: Any,
+    b: Any,
+    scale_b: Any,
+    out: Any = None,
+    *,
+    scale_a_layout: str,
+    out_dtype: str = "bf16",
+    config: Config | None = None,
+    epilogue: Expr = Problem.epilogue,
+    **arguments: Any,
+) -> Any:
+    """`out[M, N] = (a * scale_a) @ (b * scale_b)^T` with FP32 promotion every 128 of K.
+
+    a: float8_e4m3fn [M, K]; b: float8_e4m3fn [N, K]; both contiguous along K, row strides multiples
+    of 16 bytes (rows may be padded), 16-byte aligned.
+    scale_a: float32 [M, ceil(K/128)], one per row and 128 of K. `scale_a_layout` says how it lies:
+    "mn", contiguous along M with a column stride that is a multiple of 4 elements (read in place),
+    or "row", any strides (copied to "mn" first, on every call).
+    scale_b: float32 [ceil(N/128), ceil(K/128)], any non-negative strides.
+    out: [M, N] of `out_dtype` ("bf16", "f16", "f32"), contiguous along N, row stride a multiple of
+    16 bytes; allocated if None (with rows padded where N is not). M = 0 returns at once.
+    config: None lets the cost model choose. arguments: what `epilogue` reads, by name.
+    Runs on torch's current stream. Raises ArgumentError naming the argument, UnsupportedProblem,
+    IllegalConfig, CompileError, RuntimeUnavailable, LaunchError.
+    """
+    p = Problem(family="fp8_block", a=E4M3, b=E4M3, d=_output(out_dtype), epilogue=epilogue)
+    if scale_a_layout not in SCALE_LAYOUTS:
+        raise ArgumentError("scale_a_layout", scale_a_layout, "must be 'row' or 'mn'")
+    m, n, k = _shape(p, a, b)
+    blocks = _ceil(k, SCALE_BLOCK)
+    check_tensor("scale_a", scale_a, F32, (m, blocks), a.device)
+    check_tensor("scale_b", scale_b, F32, (_ceil(n, SCALE_BLOCK), blocks), a.device)
+    if scale_a_layout == "row":
+        scale_a = mn_major(scale_a)
+    elif m > 1 and scale_a.stride(0) != 1:
+        raise ArgumentError(
+            "scale_a stride along M", scale_a.stride(0), "must be 1 for layout 'mn'"
+        )
+    scales = {
+        "scale_a": Matrix(
+            pointer=scale_a.data_ptr(), outer=blocks, inner=m, stride=scale_a.stride(1)
+        )
+    }
+    values = {
+        "scale_b": scale_b.data_ptr(),
+        "scale_b_stride_n": scale_b.stride(0),
+        "scale_b_stride_k": scale_b.stride(1),
+    }
+    return _run(p, config, a, b, out, (m, n, k), scales, values, arguments)
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    out_dtype: str | None = None,
+    config: Config | None = None,
+    epilogue: Expr = Problem.epilogue,
+    **arguments: Any,
+) -> Any:
+    """`out[M, N] = epilogue(a @ b^T)` with FP32 accumulation.
+
+    a: bfloat16 or float16 [M, K]; b: the same dtype [N, K]; both contiguous along K, row strides
+    multiples of 16 bytes (rows may be padded), 16-byte aligned.
+    out: [M, N] of `out_dtype` ("bf16", "f16", "f32"; None: a's dtype), contiguous along N, row
+    stride a multiple of 16 bytes; allocated if None. M = 0 returns at once.
+    config: None lets the cost model choose. arguments: what `epilogue` reads, by name.
+    Runs on torch's current stream. Raises as `fp8_block_gemm`.
+    """
+    dtype = dtype_of("a", a, (BF16, F16))
+    d = dtype if out_dtype is None else _output(out_dtype)
+    p = Problem(family="dense", a=dtype, b=dtype, d=d, epilogue=epilogue)
+    return _run(p, config, a, b, out, _shape(p, a, b), {}, {}, arguments)
+
+
+@lru_cache(maxsize=256)
+def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
+    """The kernel for `p` and `c`, compiled and loaded on CUDA device `device`, kept for next time."""
+    artifact = compile_to_source(p, c)
+    return LoadedKernel(artifact.kernel, compile_cubin(artifact.source, artifact.name), device)
+
+
+def _run(
+    p: Problem,
+    config: Config | None,
+    a: Any,
+    b: Any,
+    out: Any,
+    shape: tuple[int, int, int],
+    scales: dict[str, Matrix],
+    values: dict[str, int | float],
+    arguments: dict[str, Any],
+) -> Any:
+    m, n, k = shape
+    out = empty(m, n, p.d, a.device) if out is None else out
+    check_tensor("out", out, p.d, (m, n), a.device, contiguous=True)
+    extra = _epilogue_values(p, shape, arguments, a.device)
+    if m == 0:
+        return out
+    kernel = loaded(p, config or choose(p, shape), a.device.index)
+    matrices = {"a": _matrix(a), "b": _matrix(b), "d": _matrix(out), **scales}
+    sizes = {"shape_m": m, "shape_n": n, "shape_k": k}
+    store = {"d": out.data_ptr(), "d_stride": out.stride(0)}
+    plan: Plan = kernel.plan(
+        shape, matrices, {**sizes, **values, **store, **extra}, current_stream(a.device)
+    )
+    kernel.launch(plan)
+    return out
+
+
+def _shape(p: Problem, a: Any, b: Any) -> tuple[int, int, int]:
+    m, k = check_tensor("a", a, p.a, (None, None), contiguous=True)
+    n, _ = check_tensor("b", b, p.b, (None, k), a.device, contiguous=True)
+    for name, side in (("b rows", n), ("a columns", k)):
+        if side == 0:
+            raise ArgumentError(name, side, "must be at least 1")
+    return m, n, k
+
+
+def _epilogue_values(
+    p: Problem, shape: tuple[int, int, int], given: dict[str, Any], device: Any
+) -> dict[str, int | float]:
+    values: dict[str, int | float] = {}
+    wanted = {x.name: x for x in arguments(p.epilogue)}
+    for name in given.keys() - wanted.keys():
+        raise ArgumentError(name, given[name], f"the epilogue reads only {sorted(wanted)}")
+    for name, x in wanted.items():
+        if name not in given:
+            raise ArgumentError(name, None, "is read by the epilogue and must be given")
+        match x:
+            case Scalar():
+                values[name] = float(given[name])
+            case PerColumn() | PerRow():
+                side = shape[1] if isinstance(x, PerColumn) else shape[0]
+                check_tensor(name, given[name], F32, (side,), device, contiguous=True)
+                values[name] = given[name].data_ptr()
+    return values
+
+
+def _matrix(t: Any) -> Matrix:
+    return Matrix(pointer=t.data_ptr(), outer=t.shape[0], inner=t.shape[1], stride=t.stride(0))
+
+
+def _output(name: str) -> DType:
+    if name not in ("bf16", "f16", "f32"):
+        raise ArgumentError("out_dtype", name, "must be 'bf16', 'f16' or 'f32'")
+    return DTYPES[name]
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)

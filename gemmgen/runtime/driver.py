@@ -1,0 +1,89 @@
+"""The CUDA driver: found once, spoken to in one place, every status checked."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+from ..errors import LaunchError, RuntimeUnavailable
+from .nvrtc import INSTALL
+
+HOPPER = (9, 0)
+
+
+@cache
+def driver() -> Any:
+    """The driver bindings, initialised. Raises RuntimeUnavailable if there is no driver or no GPU.
+
+    libcuda is looked up before the bindings touch it: without one they can hang on a second call.
+    """
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError as e:
+        raise RuntimeUnavailable(
+            "no CUDA driver (libcuda.so.1) on this machine: emit and compile work, running needs "
+            "a Hopper GPU with NVIDIA driver 580 or newer"
+        ) from e
+    try:
+        from cuda.bindings import driver as cu
+    except ImportError as e:
+        raise RuntimeUnavailable(f"cuda-python is not installed ({e}). Run: {INSTALL}") from e
+    (status,) = cu.cuInit(0)
+    if status != cu.CUresult.CUDA_SUCCESS:
+        raise RuntimeUnavailable(f"the CUDA driver does not start: {status.name}")
+    return cu
+
+
+def call(function: str, *args: Any) -> Any:
+    """Call a driver function by name, check its status, return its single result or tuple.
+
+    Raises LaunchError naming the function and the driver's error.
+    """
+    cu = driver()
+    status, *results = getattr(cu, function)(*args)
+    if status != cu.CUresult.CUDA_SUCCESS:
+        raise LaunchError(f"{function}: {status.name}")
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+@cache
+def require_hopper(device: int) -> str:
+    """The name of CUDA device `device`. Raises RuntimeUnavailable if it is not compute capability 9.0."""
+    count = call("cuDeviceGetCount")
+    if not 0 <= device < count:
+        raise RuntimeUnavailable(f"device={device}: this machine has {count} CUDA device(s)")
+    handle = call("cuDeviceGet", device)
+    attribute = driver().CUdevice_attribute
+    capability = (
+        call(
+            "cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, handle
+        ),
+        call(
+            "cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, handle
+        ),
+    )
+    name = call("cuDeviceGetName", 128, handle).decode().rstrip("\0")
+    if capability != HOPPER:
+        got = ".".join(map(str, capability))
+        raise RuntimeUnavailable(
+            f"device={device} ({name}) has compute capability {got}; gemmgen's kernels are sm_90a "
+            "code and need 9.0 (H100, H200)"
+        )
+    return str(name)
+
+
+@cache
+def sm_count(device: int) -> int:
+    attribute = driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    return int(call("cuDeviceGetAttribute", attribute, call("cuDeviceGet", device)))
+
+
+@cache
+def _primary_context(device: int) -> Any:
+    return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", device))
+
+
+def use(device: int) -> None:
+    """Make `device`'s primary context current on this thread (torch uses the same one)."""
+    call("cuCtxSetCurrent", _primary_context(device))

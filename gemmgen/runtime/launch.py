@@ -1,0 +1,144 @@
+"""A loaded kernel and its launch plans: everything a launch needs, prepared once."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ArgumentError
+from ..ir.nodes import BulkRowStore, Kernel
+from ..ir.rewrite import statements
+from . import driver, nvrtc
+from .tensor_map import ALIGNMENT, Matrix, encode
+
+PLANS = 256  # kept per kernel, least recently used dropped
+INT_LIMIT = 1 << 31
+
+Scalar = int | float
+C_TYPES = {"int": ctypes.c_int32, "float": ctypes.c_float}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One launch, ready to go: arguments packed, grid chosen. `keep` holds what they point into."""
+
+    config: Any  # CUlaunchConfig
+    params: int  # void**
+    keep: tuple[Any, ...]
+
+
+class LoadedKernel:
+    """A kernel on one device. Thread-safe: plans are immutable, the table of plans is locked."""
+
+    def __init__(self, kernel: Kernel, cubin: nvrtc.Cubin, device: int = 0) -> None:
+        """Load `cubin`. Raises RuntimeUnavailable without a driver or on a GPU that is not Hopper."""
+        driver.require_hopper(device)
+        driver.use(device)
+        self.kernel = kernel
+        self.cubin = cubin
+        self.device = device
+        self._module = driver.call("cuModuleLoadData", cubin.image)
+        self._function = driver.call("cuModuleGetFunction", self._module, cubin.name.encode())
+        attribute = driver.driver().CUfunction_attribute
+        driver.call(
+            "cuFuncSetAttribute",
+            self._function,
+            attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+            kernel.smem_bytes,
+        )
+        self._plans: OrderedDict[object, Plan] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def plan(
+        self,
+        shape: tuple[int, int, int],
+        matrices: Mapping[str, Matrix],
+        values: Mapping[str, Scalar],
+        stream: int,
+    ) -> Plan:
+        """The launch of shape (M, N, K) over `matrices` (by tensor name) with the kernel's remaining
+        parameters `values` (integers, floats, device pointers), prepared now or taken from the table.
+
+        Raises ArgumentError naming the argument; LaunchError if the driver refuses.
+        """
+        key = (shape, *matrices.values(), *values.values(), stream)
+        with self._lock:
+            if key in self._plans:
+                self._plans.move_to_end(key)
+                return self._plans[key]
+        plan = self._prepare(shape, matrices, values, stream)
+        with self._lock:
+            self._plans[key] = plan
+            while len(self._plans) > PLANS:
+                self._plans.popitem(last=False)
+        return plan
+
+    def launch(self, plan: Plan) -> None:
+        """Start `plan` on its stream; returns before it finishes."""
+        driver.use(self.device)
+        driver.call("cuLaunchKernelEx", plan.config, self._function, plan.params, 0)
+
+    def grid(self, shape: tuple[int, int, int]) -> int:
+        """CTAs of a persistent launch: one per SM, but no more than there are tiles."""
+        b, c = self.kernel.block, self.kernel.cluster
+        tiles_m = -(-shape[0] // (b.m * c.m))
+        tiles_n = -(-shape[1] // (b.n * c.n))
+        clusters = min(tiles_m * tiles_n, driver.sm_count(self.device) // c.size)
+        return clusters * c.size
+
+    def _prepare(
+        self,
+        shape: tuple[int, int, int],
+        matrices: Mapping[str, Matrix],
+        values: Mapping[str, Scalar],
+        stream: int,
+    ) -> Plan:
+        driver.use(self.device)
+        _check_shape(shape)
+        _check_rows(self.kernel, shape, matrices)
+        maps = [encode(self.kernel, m, matrices[m.tensor]) for m in self.kernel.maps]
+        scalars = [_packed(p.ctype, p.name, values) for p in self.kernel.params]
+        pointers = [m.getPtr() for m in maps] + [ctypes.addressof(s) for s in scalars]
+        array = (ctypes.c_void_p * len(pointers))(*pointers)
+        config = driver.driver().CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = self.grid(shape), 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = self.kernel.threads, 1, 1
+        config.sharedMemBytes = self.kernel.smem_bytes
+        config.hStream = driver.driver().CUstream(stream)
+        config.numAttrs = 0
+        return Plan(config, ctypes.addressof(array), (maps, scalars, array))
+
+
+def _packed(ctype: str, name: str, values: Mapping[str, Scalar]) -> Any:
+    value = values[name]
+    if ctype == "int" and not 0 <= value < INT_LIMIT:
+        raise ArgumentError(name, value, "must be from 0 to 2**31 - 1")
+    return C_TYPES.get(ctype, ctypes.c_uint64)(value)  # type: ignore[arg-type]
+
+
+def _check_shape(shape: tuple[int, int, int]) -> None:
+    for name, side in zip("mnk", shape, strict=True):
+        if not 0 < side < INT_LIMIT:
+            raise ArgumentError(name, side, "must be from 1 to 2**31 - 1")
+
+
+def _check_rows(
+    kernel: Kernel, shape: tuple[int, int, int], matrices: Mapping[str, Matrix]
+) -> None:
+    """A padded D leaves row by row in 16-byte pieces: its rows must be whole pieces, and aligned."""
+    if not any(isinstance(s, BulkRowStore) for s in statements(kernel)):
+        return
+    from .tensor_map import check
+
+    itemsize = kernel.buffer("smem_d").dtype.bytes
+    check("d", matrices["d"], itemsize)
+    if shape[1] * itemsize % ALIGNMENT:
+        raise ArgumentError(
+            "n",
+            shape[1],
+            "must be a multiple of 8 with swizzle_d=0, whose padded rows leave in 16-byte pieces",
+        )

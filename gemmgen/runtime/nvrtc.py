@@ -1,0 +1,141 @@
+"""CUDA source -> sm_90a cubin through NVRTC. Needs neither a driver nor a GPU.
+
+A kernel that spills, whose wgmma were serialised or whose setmaxnreg was ignored is refused: it
+would run, slowly and silently.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ..errors import CompileError, RuntimeUnavailable
+from ..target import H200, Target
+
+INSTALL = 'pip install "gemmgen[cu13]"'
+
+# ptxas diagnostics that mean the kernel is not the one that was asked for.
+FATAL = {
+    "C7508": "setmaxnreg was ignored",
+    "C7510": "wgmma was serialised: a function call crosses the pipeline",
+    "C7511": "wgmma was serialised",
+    "C7512": "wgmma was serialised for lack of registers",
+    "C7514": "wgmma was serialised: its accumulator is read while in flight",
+    "C7515": "wgmma was serialised: its accumulator is written while in flight",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cubin:
+    """One compiled kernel and what ptxas says of it."""
+
+    name: str
+    image: bytes
+    registers: int  # per thread at launch
+    spill_bytes: int
+    stack_bytes: int
+    barriers: int  # named barriers in use
+    seconds: float  # NVRTC's time
+    log: str
+
+
+@cache
+def bindings() -> Any:
+    """The cuda-python NVRTC bindings. Raises RuntimeUnavailable naming the one command that helps."""
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as e:
+        raise RuntimeUnavailable(f"cuda-python is not installed ({e}). Run: {INSTALL}") from e
+    try:
+        nvrtc.nvrtcVersion()
+    except RuntimeError as e:
+        raise RuntimeUnavailable(f"the NVRTC library was not found ({e}). Run: {INSTALL}") from e
+    return nvrtc
+
+
+def version() -> tuple[int, int]:
+    """NVRTC's (major, minor)."""
+    _, major, minor = bindings().nvrtcVersion()
+    return major, minor
+
+
+def compile_cubin(source: str, name: str, target: Target = H200) -> Cubin:
+    """Compile `source`, which defines the kernel `name`.
+
+    Raises CompileError with NVRTC's log if the source is refused, spills, or runs serialised wgmma;
+    RuntimeUnavailable if NVRTC is missing.
+    """
+    program = _program(source, name)
+    options = [
+        f"--gpu-architecture={target.arch}",
+        "--std=c++17",
+        "--ptxas-options=-v",
+        "--no-cache",
+    ]
+    started = time.perf_counter()
+    (status,) = bindings().nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
+    seconds = time.perf_counter() - started
+    log = _text(program, "ProgramLog")
+    if status != bindings().nvrtcResult.NVRTC_SUCCESS:
+        raise CompileError(f"NVRTC refused {name}:\n{log}")
+    image = _bytes(program, "CUBIN")
+    bindings().nvrtcDestroyProgram(program)
+    return _checked(name, image, seconds, log)
+
+
+def compile_ptx(source: str, name: str, target: Target = H200) -> str:
+    """The PTX of `source` for the target's virtual architecture."""
+    program = _program(source, name)
+    options = [f"--gpu-architecture={target.virtual_arch}", "--std=c++17", "--no-cache"]
+    (status,) = bindings().nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
+    if status != bindings().nvrtcResult.NVRTC_SUCCESS:
+        raise CompileError(f"NVRTC refused {name}:\n{_text(program, 'ProgramLog')}")
+    ptx = _text(program, "PTX")
+    bindings().nvrtcDestroyProgram(program)
+    return ptx
+
+
+def _program(source: str, name: str) -> Any:
+    nvrtc = bindings()
+    status, program = nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], [])
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise CompileError(f"NVRTC could not take {name}: {status}")
+    return program
+
+
+def _bytes(program: Any, what: str) -> bytes:
+    nvrtc = bindings()
+    _, size = getattr(nvrtc, f"nvrtcGet{what}Size")(program)
+    buffer = bytes(size)
+    getattr(nvrtc, f"nvrtcGet{what}")(program, buffer)
+    return buffer
+
+
+def _text(program: Any, what: str) -> str:
+    return _bytes(program, what).decode(errors="replace").rstrip("\0").strip()
+
+
+def _checked(name: str, image: bytes, seconds: float, log: str) -> Cubin:
+    found = [f"{code} ({FATAL[code]})" for code in FATAL if code in log]
+    spills = _number(r"(\d+) bytes spill stores", log) + _number(r"(\d+) bytes spill loads", log)
+    if spills:
+        found.append(f"{spills} bytes of spills")
+    if found:
+        raise CompileError(f"{name} must not run: {'; '.join(found)}. NVRTC said:\n{log}")
+    return Cubin(
+        name=name,
+        image=image,
+        registers=_number(r"Used (\d+) registers", log),
+        spill_bytes=spills,
+        stack_bytes=_number(r"(\d+) bytes stack frame", log),
+        barriers=_number(r"used (\d+) barriers", log),
+        seconds=seconds,
+        log=log,
+    )
+
+
+def _number(pattern: str, log: str) -> int:
+    return sum(int(n) for n in re.findall(pattern, log))

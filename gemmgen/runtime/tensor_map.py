@@ -1,0 +1,77 @@
+"""Tensor maps: what the TMA unit knows about a global tensor, checked here and encoded by the driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ArgumentError
+from ..ir.nodes import Kernel, TmaMap
+from .driver import call, driver
+
+ALIGNMENT = 16  # bytes
+STRIDE_LIMIT = 1 << 40
+DIM_LIMIT = 1 << 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """A 2-D tensor in device memory: `outer` rows of `inner` contiguous elements, `stride` apart."""
+
+    pointer: int
+    outer: int
+    inner: int
+    stride: int  # elements between rows
+
+
+def check(argument: str, matrix: Matrix, itemsize: int) -> None:
+    """What cuTensorMapEncodeTiled needs, by name: it only ever answers INVALID_VALUE itself."""
+    if matrix.pointer % ALIGNMENT or not matrix.pointer:
+        raise ArgumentError(
+            argument, hex(matrix.pointer), "its address must be a multiple of 16 bytes"
+        )
+    if matrix.outer > 1 and (matrix.stride * itemsize) % ALIGNMENT:
+        got = matrix.stride * itemsize
+        raise ArgumentError(f"{argument} row stride", got, "must be a multiple of 16 bytes")
+    if matrix.outer > 1 and matrix.stride < matrix.inner:
+        raise ArgumentError(
+            f"{argument} row stride",
+            matrix.stride,
+            f"must be at least the row's {matrix.inner} elements",
+        )
+    if matrix.stride * itemsize >= STRIDE_LIMIT:
+        raise ArgumentError(f"{argument} row stride", matrix.stride, "must be below 2**40 bytes")
+    if not (0 < matrix.inner < DIM_LIMIT and 0 < matrix.outer < DIM_LIMIT):
+        raise ArgumentError(
+            f"{argument} shape", (matrix.outer, matrix.inner), "sides must be 1 to 2**32 - 1"
+        )
+
+
+def encode(kernel: Kernel, m: TmaMap, matrix: Matrix) -> Any:
+    """The CUtensorMap for `m` over `matrix`. Raises ArgumentError naming the tensor."""
+    smem = kernel.buffer(m.smem)
+    check(m.tensor, matrix, smem.dtype.bytes)
+    assert m.box is not None
+    cu = driver()
+    # A single row has no stride of its own, but the driver wants a legal one.
+    row_bytes = max(matrix.stride, matrix.inner) * smem.dtype.bytes
+    row_bytes = -(-row_bytes // ALIGNMENT) * ALIGNMENT if matrix.outer == 1 else row_bytes
+    return call(
+        "cuTensorMapEncodeTiled",
+        getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{smem.dtype.tensor_map}"),
+        2,
+        matrix.pointer,
+        [cu.cuuint64_t(matrix.inner), cu.cuuint64_t(matrix.outer)],
+        [cu.cuuint64_t(row_bytes)],
+        [cu.cuuint32_t(m.box[0]), cu.cuuint32_t(m.box[1])],
+        [cu.cuuint32_t(1), cu.cuuint32_t(1)],
+        cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        _swizzle(cu, smem.swizzle or 0),
+        cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+
+
+def _swizzle(cu: Any, span: int) -> Any:
+    name = f"{span}B" if span else "NONE"
+    return getattr(cu.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{name}")

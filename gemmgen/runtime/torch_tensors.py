@@ -1,0 +1,87 @@
+"""What gemmgen asks of torch tensors: dtype, shape, stride and device checks, streams, allocation."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from ..errors import ArgumentError, RuntimeUnavailable
+from ..ir.dtypes import BF16, E4M3, F16, F32, DType
+
+
+@cache
+def torch() -> Any:
+    """torch. Raises RuntimeUnavailable if it is not installed."""
+    try:
+        import torch as module
+    except ImportError as e:
+        raise RuntimeUnavailable(f"torch is not installed ({e}). Run: pip install torch") from e
+    return module
+
+
+@cache
+def torch_dtype(dtype: DType) -> Any:
+    names = {BF16: "bfloat16", F16: "float16", F32: "float32", E4M3: "float8_e4m3fn"}
+    return getattr(torch(), names[dtype])
+
+
+def dtype_of(argument: str, tensor: Any, allowed: tuple[DType, ...]) -> DType:
+    """The gemmgen dtype of `tensor`. Raises ArgumentError if it is none of `allowed`."""
+    _require_tensor(argument, tensor)
+    for dtype in allowed:
+        if tensor.dtype == torch_dtype(dtype):
+            return dtype
+    names = " or ".join(str(torch_dtype(t)) for t in allowed)
+    raise ArgumentError(f"{argument} dtype", tensor.dtype, f"must be {names}")
+
+
+def check_tensor(
+    argument: str,
+    tensor: Any,
+    dtype: DType,
+    shape: tuple[int | None, ...],
+    device: Any = None,
+    *,
+    contiguous: bool = False,
+) -> tuple[int, ...]:
+    """`tensor`'s shape, once it is a CUDA tensor of `dtype` and `shape` (None: any) on `device`,
+    with a contiguous last dimension if asked for. Raises ArgumentError naming `argument`."""
+    dtype_of(argument, tensor, (dtype,))
+    if tensor.device.type != "cuda" or (device is not None and tensor.device != device):
+        allowed = "must be on a CUDA device" if device is None else f"must be on {device}, as a is"
+        raise ArgumentError(f"{argument} device", str(tensor.device), allowed)
+    got = tuple(tensor.shape)
+    if len(got) != len(shape) or any(w not in (None, g) for g, w in zip(got, shape, strict=True)):
+        want = ", ".join("any" if s is None else str(s) for s in shape)
+        raise ArgumentError(f"{argument} shape", got, f"must be [{want}]")
+    if contiguous and got[-1] > 1 and tensor.stride(-1) != 1:
+        raise ArgumentError(f"{argument} last stride", tensor.stride(-1), "must be 1")
+    if any(s < 0 for s in tensor.stride()):
+        raise ArgumentError(f"{argument} strides", tensor.stride(), "must not be negative")
+    return got
+
+
+def empty(rows: int, cols: int, dtype: DType, device: Any) -> Any:
+    """An uninitialised [rows, cols] tensor whose row stride is a multiple of 16 bytes."""
+    step = 16 // dtype.bytes
+    pitch = -(-cols // step) * step
+    return torch().empty(rows, pitch, dtype=torch_dtype(dtype), device=device)[:, :cols]
+
+
+def mn_major(scales: Any) -> Any:
+    """`scales` [M, blocks] copied so that M is contiguous and columns are 16-byte aligned."""
+    m, blocks = scales.shape
+    pitch = -(-m // 4) * 4
+    copied = torch().empty(blocks, pitch, dtype=scales.dtype, device=scales.device)
+    copied[:, :m] = scales.T
+    return copied[:, :m].T
+
+
+def current_stream(device: Any) -> int:
+    """The raw handle of torch's current stream on `device`."""
+    return int(torch()._C._cuda_getCurrentRawStream(device.index))
+
+
+def _require_tensor(argument: str, tensor: Any) -> None:
+    if not isinstance(tensor, torch().Tensor):
+        raise ArgumentError(argument, type(tensor).__name__, "must be a torch tensor")
