@@ -22,6 +22,7 @@ from .runtime.torch_tensors import (
     empty,
     mn_major,
 )
+from .target import H200
 
 SCALE_BLOCK = 128
 SCALE_LAYOUTS = ("row", "mn")
@@ -129,7 +130,7 @@ def _run(
     extra = _epilogue_values(p, shape, arguments, a.device)
     if m == 0:
         return out
-    kernel = loaded(p, config or choose(p, shape), a.device.index)
+    kernel = loaded(p, config or choose(p, shape, H200), a.device.index)
     matrices = {"a": _matrix(a), "b": _matrix(b), "d": _matrix(out), **scales}
     sizes = {"shape_m": m, "shape_n": n, "shape_k": k}
     store = {"d": out.data_ptr(), "d_stride": out.stride(0)}

@@ -1,0 +1,5 @@
+"""`python -m gemmgen`."""
+
+from .cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,61 @@
+"""Who is measured: gemmgen, and torch's cuBLAS paths, over the same device tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import ops
+from ..config import Config
+from ..problem import Problem
+from ..runtime.torch_tensors import torch, torch_dtype
+from .shapes import Shape
+
+Call = Callable[[], Any]
+
+REFERENCE = {"fp8_block": "torch._scaled_mm", "dense": "torch.mm"}  # what ratios are taken to
+
+
+def calls(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
+    """One call per provider over N(0, 1) inputs made once; each has its own output.
+
+    fp8_block is held against `torch._scaled_mm` with per-tensor scales and fast accumulation, which
+    does no block scaling: the least any FP8 GEMM of cuBLAS does.
+    """
+    return {"fp8_block": _fp8_block, "dense": _dense}[p.family](p, shape, config)
+
+
+def _normal(rows: int, cols: int, dtype: Any) -> Any:
+    return torch().randn(rows, cols, device="cuda").to(dtype)
+
+
+def _fp8_block(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
+    m, n, k = shape
+    a, b = _normal(m, k, torch_dtype(p.a)), _normal(n, k, torch_dtype(p.b))
+    blocks = -(-k // ops.SCALE_BLOCK)
+    pitch = -(-m // 4) * 4
+    scale_a = (torch().rand(blocks, pitch, device="cuda") + 0.5)[:, :m].T
+    scale_b = torch().rand(-(-n // ops.SCALE_BLOCK), blocks, device="cuda") + 0.5
+    one = torch().ones((), device="cuda")
+    dtype = torch_dtype(p.d)
+    ours, theirs = (torch().empty(m, n, dtype=dtype, device="cuda") for _ in range(2))
+    return {
+        "gemmgen": lambda: ops.fp8_block_gemm(
+            a, scale_a, b, scale_b, ours, scale_a_layout="mn", out_dtype=p.d.name, config=config
+        ),
+        "torch._scaled_mm": lambda: torch()._scaled_mm(
+            a, b.T, one, one, out_dtype=dtype, use_fast_accum=True, out=theirs
+        ),
+    }
+
+
+def _dense(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
+    m, n, k = shape
+    dtype = torch_dtype(p.a)
+    a, b = _normal(m, k, dtype), _normal(n, k, dtype)
+    ours = torch().empty(m, n, dtype=torch_dtype(p.d), device="cuda")
+    theirs = torch().empty(m, n, dtype=dtype, device="cuda")
+    return {
+        "gemmgen": lambda: ops.gemm(a, b, ours, out_dtype=p.d.name, config=config),
+        "torch.mm": lambda: torch().mm(a, b.T, out=theirs),
+    }

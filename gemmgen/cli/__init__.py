@@ -1,0 +1,78 @@
+"""The `gemmgen` command. One file per subcommand: `add(parser)` and `main(args) -> exit code`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from importlib import import_module
+
+from ..errors import (
+    ArgumentError,
+    GemmgenError,
+    IllegalConfig,
+    RuntimeUnavailable,
+    UnsupportedProblem,
+)
+
+COMMANDS = {
+    "emit": "print or write the CUDA source of a kernel, or of the whole gallery",
+    "compile": "compile a kernel, or the whole gallery, to a cubin and show what it uses",
+    "run": "run a kernel on random inputs, verify its result and time it",
+    "bench": "time a family against cuBLAS over a set of shapes",
+    "list": "list families, gallery kernels and epilogues",
+    "rules": "list every legality rule with its reason",
+    "doctor": "show what is installed, what is missing and how to fix it",
+}
+
+OK, FAILED, USAGE, UNAVAILABLE = 0, 1, 2, 3
+EXIT_CODES = "exit codes: 0 done, 1 a check failed, 2 bad arguments or an illegal config, 3 something is missing here"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one subcommand and return its exit code; errors go to stderr (as JSON with --json)."""
+    args = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
+    try:
+        return int(args.main(args))
+    except (ArgumentError, IllegalConfig, UnsupportedProblem) as e:
+        return _fail(args, e, USAGE)
+    except RuntimeUnavailable as e:
+        return _fail(args, e, UNAVAILABLE)
+    except GemmgenError as e:
+        return _fail(args, e, FAILED)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away
+        return FAILED
+
+
+def _parser(argv: list[str]) -> argparse.ArgumentParser:
+    """Every subcommand by name and help; only the one asked for is imported and given its arguments."""
+    parser = argparse.ArgumentParser(
+        prog="gemmgen",
+        description="Generate, inspect and run GEMM kernels for Hopper.",
+        epilog=EXIT_CODES,
+    )
+    subparsers = parser.add_subparsers(required=True, metavar="command")
+    for name, text in COMMANDS.items():
+        sub = subparsers.add_parser(name, help=text, description=text, epilog=EXIT_CODES)
+        sub.add_argument("--json", action="store_true", help="print JSON")
+        if name in argv[:1]:
+            module = import_module(f".{name}_command", __package__)
+            module.add(sub)
+            sub.set_defaults(main=module.main)
+    return parser
+
+
+def _fail(args: argparse.Namespace, e: GemmgenError, code: int) -> int:
+    if args.json:
+        error: dict[str, object] = {"type": type(e).__name__, "message": str(e)}
+        if isinstance(e, IllegalConfig):
+            error |= {
+                "rule": e.rule.id,
+                "values": {k: str(v) for k, v in e.values.items()},
+                "fix": e.fix,
+            }
+        print(json.dumps({"error": error}, indent=2))
+    else:
+        print(f"gemmgen: {e}", file=sys.stderr)
+    return code

@@ -1,0 +1,146 @@
+"""`gemmgen bench`: shapes x providers, interleaved in one run, cold L2, device time."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..bench import shapes
+from ..config import Config
+from ..families import FAMILIES
+from ..heuristics import choose
+from ..problem import Problem
+from ..runtime import driver
+from ..runtime.gpu import Gpu
+from ..target import H200
+from ..verification.trial import judge
+from . import files, options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One provider at one shape. ratio: its time over the reference's; bytes: read once, written once."""
+
+    m: int
+    n: int
+    k: int
+    provider: str
+    microseconds: float
+    spread: float
+    tflops: float
+    gigabytes_per_second: float
+    ratio: float
+    config: str
+    kernels: str
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    options.add_kernel(parser)
+    parser.add_argument(
+        "--shapes",
+        default="large",
+        help=f"{', '.join(shapes.SETS)}, or MxNxK,MxNxK,... (default large)",
+    )
+    parser.add_argument("--repeats", type=int, default=15, help="rounds per shape (default 15)")
+    parser.add_argument("--no-verify", action="store_true", help="time without verifying first")
+    parser.add_argument(
+        "-o", metavar="FOLDER", type=Path, help="write bench.csv and bench.json here"
+    )
+    parser.set_defaults(m=None, n=None, k=None)
+
+
+def main(args: argparse.Namespace) -> int:
+    gpu = driver.require_hopper(0)
+    rows = [row for shape in shapes.parse(args.shapes) for row in measure(args, shape)]
+    summary = {"gpu": gpu, "kernel": args.kernel, "geomean_ratio": geomean(rows)}
+    data = {**summary, "rows": [asdict(r) for r in rows]}
+    if args.o:
+        mark = {"generator": "gemmgen bench"}
+        files.write(args.o, "bench.json", json.dumps({**mark, **data}, indent=2).encode())
+        files.write(args.o, "bench.csv", as_csv(rows).encode())
+    print(json.dumps(data, indent=2) if args.json else table(rows, summary))
+    return 0
+
+
+def measure(args: argparse.Namespace, shape: shapes.Shape) -> list[Row]:
+    """Every provider at `shape`, gemmgen's result verified first unless told not to."""
+    from .. import ops
+    from ..bench.providers import REFERENCE, calls
+    from ..bench.timing import interleave
+
+    p, config = _for_shape(args, shape)
+    if not args.no_verify:
+        program = ops.loaded(p, config, 0)
+        judge(Gpu(), program, program.kernel, p, shape)
+    samples = interleave(calls(p, shape, config), args.repeats)
+    base = samples[REFERENCE[p.family]].median
+    return [_row(p, shape, name, s, base, config) for name, s in samples.items()]
+
+
+def geomean(rows: list[Row]) -> float:
+    """Of gemmgen's ratios to the reference."""
+    ratios = [r.ratio for r in rows if r.provider == "gemmgen"]
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def as_csv(rows: list[Row]) -> str:
+    text = io.StringIO()
+    text.write("# gemmgen bench\n")
+    writer = csv.DictWriter(text, [*asdict(rows[0])])
+    writer.writeheader()
+    writer.writerows(asdict(r) for r in rows)
+    return text.getvalue()
+
+
+def table(rows: list[Row], summary: dict[str, Any]) -> str:
+    lines = [
+        f"{summary['gpu']}: {summary['kernel']}, cold L2, device time, medians",
+        f"{'M':>6} {'N':>6} {'K':>6}  {'provider':<18} {'us':>8} {'spread':>6} {'TFLOP/s':>7} {'GB/s':>6} {'ratio':>6}  config",
+    ]
+    lines += [
+        f"{r.m:>6} {r.n:>6} {r.k:>6}  {r.provider:<18} {r.microseconds:>8.1f} {r.spread:>6.1%} "
+        f"{r.tflops:>7.0f} {r.gigabytes_per_second:>6.0f} {r.ratio:>6.3f}  {r.config}"
+        for r in rows
+    ]
+    return "\n".join(
+        [*lines, f"geometric mean of gemmgen's ratios: {summary['geomean_ratio']:.3f}"]
+    )
+
+
+def _for_shape(args: argparse.Namespace, shape: shapes.Shape) -> tuple[Problem, Config]:
+    if args.kernel in FAMILIES and not (args.config or args.set):
+        p = options.problem(args)
+        return p, choose(p, shape, H200)
+    return options.problem_and_config(args)
+
+
+def _row(
+    p: Problem, shape: shapes.Shape, name: str, samples: Any, base: float, config: Config
+) -> Row:
+    m, n, k = shape
+    moved = m * k * p.a.bytes + n * k * p.b.bytes + m * n * p.d.bytes
+    return Row(
+        m=m,
+        n=n,
+        k=k,
+        provider=name,
+        microseconds=samples.median * 1e6,
+        spread=samples.spread,
+        tflops=2.0 * m * n * k / samples.median * 1e-12,
+        gigabytes_per_second=moved / samples.median * 1e-9,
+        ratio=samples.median / base,
+        config=_short(config) if name == "gemmgen" else "",
+        kernels=" + ".join(samples.kernels),
+    )
+
+
+def _short(c: Config) -> str:
+    return (
+        f"{c.block_m}x{c.block_n} s{c.stages} mc={c.multicast} {c.raster}{c.panel} w{c.in_flight}"
+    )

@@ -1,0 +1,117 @@
+"""Arguments several subcommands share: which kernel, at which shape."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from ..config import FIELDS, Config
+from ..epilogues import EPILOGUES
+from ..errors import ArgumentError
+from ..families import FAMILIES
+from ..gallery import GALLERY, exhibit, path_of
+from ..heuristics import choose
+from ..problem import Problem
+from ..target import H200
+
+DEFAULT_SHAPE = (4096, 4096, 4096)
+
+
+def add_kernel(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """KERNEL, and what describes it further."""
+    parser.add_argument(
+        "kernel",
+        nargs=None if required else "?",
+        metavar="KERNEL",
+        help=f"a family ({', '.join(FAMILIES)}) or a gallery kernel (see `gemmgen list`)",
+    )
+    parser.add_argument("--ab", metavar="DTYPE", help="operand dtype (default: the family's first)")
+    parser.add_argument("--d", metavar="DTYPE", help="output dtype: bf16 (default), f16 or f32")
+    parser.add_argument("--epilogue", metavar="NAME", help=f"one of {', '.join(EPILOGUES)}")
+    parser.add_argument(
+        "--config", metavar="JSON", help="a Config as JSON, or the name of a file that holds one"
+    )
+    parser.add_argument(
+        "--set",
+        metavar="FIELD=VALUE",
+        action="append",
+        default=[],
+        help=f"one Config field, repeatable; fields are {', '.join(FIELDS)}",
+    )
+
+
+def add_shape(parser: argparse.ArgumentParser) -> None:
+    for letter, what in (
+        ("m", "rows of A and D"),
+        ("n", "rows of B, columns of D"),
+        ("k", "depth"),
+    ):
+        parser.add_argument(f"-{letter}", type=int, metavar=letter.upper(), help=what)
+
+
+def shape(args: argparse.Namespace) -> tuple[int, int, int]:
+    """(M, N, K), 4096 where not given. Raises ArgumentError naming the side."""
+    sides = tuple(
+        d if s is None else s for s, d in zip((args.m, args.n, args.k), DEFAULT_SHAPE, strict=True)
+    )
+    for name, side in zip("mnk", sides, strict=True):
+        if not 0 < side < 1 << 31:
+            raise ArgumentError(name, side, "must be from 1 to 2**31 - 1")
+    return sides  # type: ignore[return-value]
+
+
+def problem_and_config(args: argparse.Namespace) -> tuple[Problem, Config]:
+    """What KERNEL names: an exhibit as it is, or a family with options and a chosen config."""
+    found = exhibit(args.kernel)
+    if found:
+        return found.problem, _changed(found.config, args)
+    if args.kernel not in FAMILIES:
+        allowed = ", ".join((*FAMILIES, *map(path_of, GALLERY)))
+        raise ArgumentError("KERNEL", args.kernel, f"must be one of {allowed}")
+    p = problem(args)
+    if args.config:
+        return p, _changed(Config.from_json(_json(args.config)), args)
+    if args.set:
+        return p, _changed(Config(), args)
+    return p, choose(p, shape(args), H200)
+
+
+def problem(args: argparse.Namespace) -> Problem:
+    a, b = FAMILIES[args.kernel].operands[0]
+    data = {"family": args.kernel, "a": args.ab or a.name, "b": args.ab or b.name}
+    data |= {name: v for name in ("d", "epilogue") if (v := getattr(args, name))}
+    return Problem.from_json(data)
+
+
+def _changed(c: Config, args: argparse.Namespace) -> Config:
+    data = c.to_json()
+    for item in args.set:
+        field, equals, value = item.partition("=")
+        if not equals:
+            raise ArgumentError("--set", item, "must be FIELD=VALUE")
+        data[field] = _value(value)
+    return Config.from_json(data)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _json(text: str) -> Any:
+    source = text
+    if not text.lstrip().startswith("{"):
+        try:
+            source = Path(text).read_text()
+        except OSError as e:
+            raise ArgumentError(
+                "--config", text, f"is neither JSON nor a readable file: {e.strerror}"
+            ) from e
+    try:
+        return json.loads(source)
+    except json.JSONDecodeError as e:
+        raise ArgumentError("--config", text, f"is not JSON: {e}") from e

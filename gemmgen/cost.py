@@ -1,0 +1,250 @@
+"""What a config costs on a shape: arithmetic over one tile and its waves, nothing lowered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from .config import Config
+from .errors import ArgumentError
+from .ir.nodes import Cluster
+from .passes.assign_swizzle import MODES
+from .passes.split_scales import SCALE_BLOCK, blocks_touched
+from .problem import Problem
+from .target import Target
+
+Shape = tuple[int, int, int]  # M, N, K
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What measurement says and no data sheet does. Refit here and nowhere else.
+
+    "rows" are DeepGEMM's times in peers.md section 1 with its tiles of 2.3, at Target.clock_hz:
+    256x128 takes 1250 (FP8) and 1147 (BF16) cycles per 128 bytes of K and 1700 per tile besides.
+    """
+
+    # Of the peak, on random data: rows (hopper.md 1.0 has 0.88 to 0.96).
+    wgmma_rate: float = 0.95
+    # Share of TMA's writes into shared memory that compete with wgmma's reads: rows.
+    smem_writes: float = 0.75
+    # Of Target's figure, and bytes per clock into one SM: rows of M = 128 and of BF16 N = 576
+    # (which ran above Target.clock_hz); peers.md 2.2, rule 6.
+    l2_rate: float = 1.15
+    l2_port: float = 64.0
+    # Share of L2 time that shows although hidden: multicast is worth 2-4 % (hopper.md 2, item 11).
+    l2_exposed: float = 0.1
+    # Cycles per K block of lockstep with the peer: it eats what 64 shared rows save. Not measured.
+    cluster: float = 8.0
+    # Cycles a warp spends on one promoted element, scales included; 1 is the issue limit.
+    ffma: float = 2.0
+    # Promotion with two block scales to select from, against one. Not measured.
+    straddle: float = 1.5
+    # Cycles to drain a wgmma group and start the next: rows of M = 64 and N = 576 or 2112.
+    drain: float = 120.0
+    # Share of promotion that shows under the other consumer warpgroup's MMAs: rows.
+    promotion_exposed: float = 0.2
+    # Cycles per tile in which nothing multiplies, and D bytes staged per cycle: rows, K <= 2048.
+    epilogue: float = 700.0
+    staging: float = 64.0
+    # Cycles per row of an unswizzled 16-bit D, which leaves in one bulk copy per row. Not measured.
+    row_store: float = 16.0
+    # Seconds of ramp and tail: peers.md section 1, "the real floor".
+    launch: float = 3e-6
+    # Of HBM's peak that weight streaming reaches: BF16 rows of M = 1 and K = 16384.
+    hbm_rate: float = 0.75
+    # Most that one SM draws, in fair shares of all SMs' bandwidth: hopper.md 4.1. Not measured.
+    hbm_share: float = 1.25
+    # SM and HBM time overlap as the norm of this order: rows of M = 64 and of K = 512.
+    overlap: float = 4.0
+
+
+FIT = Fit()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Modelled cost of one launch. `seconds` is what is minimised; the parts below it are seconds
+    each resource alone would take, so they overlap and do not add up.
+
+    tiles: CTA tiles, those that only complete a cluster included. last_wave_use: share of the SMs
+    busy in the last wave. l2_bytes: from L2 to the SMs and back. dram_bytes: every operand once.
+    smem_cycles: shared-memory port, per tile.
+    """
+
+    tiles: int
+    waves: int
+    last_wave_use: float
+    l2_bytes: float
+    dram_bytes: float
+    smem_cycles: float
+    seconds: float
+    tensor: float
+    l2: float
+    shared: float
+    promotion: float
+    epilogue: float
+    hbm: float
+    launch: float
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds by resource, longest first."""
+        names = ("tensor", "l2", "shared", "promotion", "epilogue", "hbm", "launch")
+        return dict(sorted(((n, getattr(self, n)) for n in names), key=lambda p: -p[1]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One tile, in SM cycles per resource; `chain` is what one warpgroup does in sequence."""
+
+    tensor: float
+    shared: float
+    promotion: float
+    chain: float
+    cluster: float
+    epilogue: float
+    l2_bytes: float
+    d_bytes: float
+
+
+def promotes(p: Problem) -> bool:
+    """Whether CUDA cores rescale every K block (and so drain the tensor core each time)."""
+    return p.family == "fp8_block"
+
+
+def cluster_of(c: Config) -> Cluster:
+    """The cluster the config asks for."""
+    shared = None if c.multicast == "none" else c.multicast
+    return Cluster(size=c.cluster_size, shared=shared)  # type: ignore[arg-type]
+
+
+def cost(p: Problem, c: Config, shape: Shape, target: Target) -> Cost:
+    """Cost of D[M, N] = A[M, K] B[N, K]^T under `c`. Ignores stages and raster: both are chosen
+    for a tile, not between tiles. Raises ArgumentError for a side below 1."""
+    check_shape(shape)
+    tiles = count_tiles(c, shape)
+    resident = target.sms // c.cluster_size * c.cluster_size
+    waves = ceil(tiles, resident)
+    busy, last = min(tiles, resident), tiles - (waves - 1) * resident
+    work = _work(p, c, shape, target, multicasts=waves > 1)
+
+    tail = work.d_bytes / _l2_rate(last, target)  # the last store hides under nothing
+    cycles = (waves - 1) * _cycles(work, c, busy, target) + _cycles(work, c, last, target) + tail
+    dram = dram_bytes(p, shape)
+    hbm = dram / _hbm_rate(_drawing(c, shape) / waves, target)
+    sm = cycles / target.clock_hz
+    wave = waves / target.clock_hz
+    return Cost(
+        tiles=tiles,
+        waves=waves,
+        last_wave_use=last / target.sms,
+        l2_bytes=tiles * work.l2_bytes,
+        dram_bytes=dram,
+        smem_cycles=work.shared,
+        seconds=FIT.launch + (sm**FIT.overlap + hbm**FIT.overlap) ** (1 / FIT.overlap),
+        tensor=wave * work.tensor,
+        l2=wave * work.l2_bytes / _l2_rate(busy, target),
+        shared=wave * work.shared,
+        promotion=wave * work.promotion,
+        epilogue=wave * work.epilogue,
+        hbm=hbm,
+        launch=FIT.launch,
+    )
+
+
+def count_tiles(c: Config, shape: Shape) -> int:
+    """CTA tiles of the launch: whole clusters."""
+    cluster = cluster_of(c)
+    m, n, _ = shape
+    clusters = ceil(m, c.block_m * cluster.m) * ceil(n, c.block_n * cluster.n)
+    return clusters * cluster.size
+
+
+def _drawing(c: Config, shape: Shape) -> int:
+    """Tiles that meet D; one that only completes a cluster draws nothing from HBM."""
+    return ceil(shape[0], c.block_m) * ceil(shape[1], c.block_n)
+
+
+def check_shape(shape: Shape) -> None:
+    """Raise ArgumentError for a side below 1."""
+    for name, side in zip(("m", "n", "k"), shape, strict=True):
+        if side < 1:
+            raise ArgumentError(name, side, "must be at least 1")
+
+
+def dram_bytes(p: Problem, shape: Shape) -> float:
+    """Operands, scales and D, each once."""
+    m, n, k = shape
+    scales = 4 * (m + ceil(n, SCALE_BLOCK)) * ceil(k, SCALE_BLOCK) if promotes(p) else 0
+    return m * k * p.a.bytes + n * k * p.b.bytes + m * n * p.d.bytes + scales
+
+
+def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bool) -> Work:
+    m, n, k = shape
+    steps = ceil(k * p.a.bytes, c.block_k_bytes)
+    line = c.block_k_bytes / target.smem_bytes_per_clock  # cycles per row of operand
+    flops = 2 * target.wgmma_m * c.block_n * c.block_k_bytes / p.a.bytes  # of 64 rows, per step
+    mma = flops * p.a.bytes / target.fp8_flops_per_clock / FIT.wgmma_rate
+    # Both operands come from shared memory, B again for every 64 rows (the SS form of wgmma).
+    reads = (target.wgmma_m + c.block_n) * line
+    writes = (c.block_m + c.block_n) * line * FIT.smem_writes
+    blocks = c.block_m // target.wgmma_m
+    promotion = c.waves * _promotion(p, c)
+    # What a tile reaches beyond the matrix is zero-filled by TMA and costs no L2 traffic.
+    rows, cols = min(c.block_m, m), min(c.block_n, n)
+    # No measurement credits multicast in a single wave; DeepGEMM forbids it there (peers.md 2.2).
+    cluster = cluster_of(c) if multicasts else Cluster()
+    loads = k * p.a.bytes * (rows / cluster.n + cols / cluster.m)
+    d_bytes = rows * cols * p.d.bytes
+    return Work(
+        tensor=steps * blocks * mma,
+        shared=steps * (blocks * reads + writes),
+        promotion=steps * promotion,
+        chain=steps * (c.waves * max(mma, reads) + promotion),
+        cluster=steps * FIT.cluster if cluster.size > 1 else 0,
+        epilogue=FIT.epilogue + _staging(p, c),
+        l2_bytes=loads + d_bytes + (4 * rows * steps if promotes(p) else 0),
+        d_bytes=d_bytes,
+    )
+
+
+def _promotion(p: Problem, c: Config) -> float:
+    """Cycles per wave and K block between the end of one wgmma group and the start of the next."""
+    if not promotes(p):
+        return 0 if c.in_flight else FIT.drain
+    split = FIT.straddle if _blocks_touched(c.block_n) > 1 else 1
+    return c.block_n / 2 * FIT.ffma * split + FIT.drain
+
+
+def _staging(p: Problem, c: Config) -> float:
+    """Cycles to write D's tile into shared memory; rows no swizzle divides leave one by one."""
+    row = c.block_n * p.d.bytes
+    by_rows = p.d.bytes == 2 and row % min(MODES)
+    return c.block_m * (row / FIT.staging + (FIT.row_store if by_rows else 0))
+
+
+def _cycles(w: Work, c: Config, busy: int, target: Target) -> float:
+    """One wave of `busy` SMs. Two consumers promote under each other's MMAs, one cannot."""
+    l2 = w.l2_bytes / _l2_rate(busy, target)
+    main = max(w.tensor, w.shared, l2, w.chain) + FIT.l2_exposed * l2 + w.cluster + w.epilogue
+    return main + (FIT.promotion_exposed * w.promotion if c.consumers > 1 else 0)
+
+
+def _l2_rate(busy: int, target: Target) -> float:
+    return min(FIT.l2_port, FIT.l2_rate * target.l2_bytes_per_clock / busy)
+
+
+def _hbm_rate(busy: float, target: Target) -> float:
+    """Bytes per second; a few SMs cannot keep enough bytes in flight to fill HBM."""
+    rate = target.hbm_bytes_per_second * FIT.hbm_rate
+    return rate * min(1, busy / target.sms * FIT.hbm_share)
+
+
+@cache
+def _blocks_touched(block_n: int) -> int:
+    return blocks_touched(block_n)
+
+
+def ceil(a: int, b: int) -> int:
+    return -(-a // b)

@@ -1,0 +1,134 @@
+"""The kernels under generated/: one per family and one per feature that changes the emitted code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .config import Config
+from .epilogues import EPILOGUES
+from .ir.dtypes import BF16, E4M3, F16, F32
+from .pipeline import Artifact, compile_to_source
+from .problem import Problem
+from .target import H200, Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exhibit:
+    """One gallery kernel: its file name under generated/<family>/, and what it is there to show."""
+
+    name: str
+    problem: Problem
+    config: Config
+    shows: str
+
+
+FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
+FP8_F16 = Problem(family="fp8_block", a=E4M3, b=E4M3, d=F16)
+FP8_F32 = Problem(family="fp8_block", a=E4M3, b=E4M3, d=F32)
+B16 = Problem(family="dense", a=BF16, b=BF16)
+B16_BIAS_SILU = Problem(family="dense", a=BF16, b=BF16, epilogue=EPILOGUES["bias_silu"])
+H16_F32 = Problem(family="dense", a=F16, b=F16, d=F32)
+
+GALLERY: tuple[Exhibit, ...] = (
+    Exhibit(
+        name="base", problem=FP8, config=Config(stages=5), shows="the plain kernel: start here"
+    ),
+    Exhibit(
+        name="two_wave_multicast_a",
+        problem=FP8,
+        config=Config(block_m=256, stages=3, multicast="a"),
+        shows="256 rows as two waves per warpgroup, a cluster of two shares A",
+    ),
+    Exhibit(
+        name="n192_multicast_b",
+        problem=FP8,
+        config=Config(block_n=192, stages=4, multicast="b", raster="n"),
+        shows="block_n over 128: two scales of B per tile as a switch, a cluster shares B",
+    ),
+    Exhibit(
+        name="n144",
+        problem=FP8,
+        config=Config(block_n=144, stages=5),
+        shows="block_n that does not divide 128: two scales of B per tile as selects",
+    ),
+    Exhibit(
+        name="n104_f32",
+        problem=FP8_F32,
+        config=Config(block_n=104, stages=5),
+        shows="FP32 output: plain stores into a swizzled tile",
+    ),
+    Exhibit(
+        name="m64_n32_f16",
+        problem=FP8_F16,
+        config=Config(block_m=64, block_n=32, stages=12, consumers=1),
+        shows="small M: one consumer warpgroup, a deep ring, FP16 output",
+    ),
+    Exhibit(
+        name="n56_flat",
+        problem=FP8,
+        config=Config(block_n=56, stages=6),
+        shows="a D row that no swizzle divides: stored flat, free of bank conflicts as it is",
+    ),
+    Exhibit(
+        name="n256",
+        problem=B16,
+        config=Config(block_n=256, stages=3),
+        shows="BF16, the widest wgmma",
+    ),
+    Exhibit(
+        name="two_wave_in_flight",
+        problem=B16,
+        config=Config(block_m=256, stages=3, multicast="a", in_flight=1),
+        shows="a wgmma group stays in flight across K blocks; the stage before is released",
+    ),
+    Exhibit(
+        name="n176_multicast_b",
+        problem=B16,
+        config=Config(block_n=176, stages=4, multicast="b"),
+        shows="a block_n that fits the SM count better than a power of two",
+    ),
+    Exhibit(
+        name="f16_f32",
+        problem=H16_F32,
+        config=Config(),
+        shows="FP16 operands, FP32 output",
+    ),
+    Exhibit(
+        name="bias_silu",
+        problem=B16_BIAS_SILU,
+        config=Config(),
+        shows="a fused epilogue: SiLU of the sum with a per-column bias",
+    ),
+    Exhibit(
+        name="padded_d",
+        problem=B16,
+        config=Config(swizzle_d=0),
+        shows="D without a swizzle: padded rows, stored one bulk copy per row",
+    ),
+    Exhibit(
+        name="unswizzled_ab",
+        problem=B16,
+        config=Config(swizzle_ab=0),
+        shows="operands without a swizzle: core matrices side by side, one TMA box per 16 bytes of K",
+    ),
+    Exhibit(
+        name="wide_k",
+        problem=B16,
+        config=Config(block_k_bytes=256, stages=3),
+        shows="256 bytes of K per stage: two swizzled slabs per operand",
+    ),
+)
+
+
+def exhibit(name: str) -> Exhibit | None:
+    """The exhibit called `family/name`, or None."""
+    return next((e for e in GALLERY if path_of(e) == name), None)
+
+
+def path_of(e: Exhibit) -> str:
+    """`family/name`: where it lies under generated/, without a suffix."""
+    return f"{e.problem.family}/{e.name}"
+
+
+def artifact(e: Exhibit, target: Target = H200) -> Artifact:
+    return compile_to_source(e.problem, e.config, target)

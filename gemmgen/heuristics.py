@@ -1,0 +1,178 @@
+"""Choose a config for a problem and a shape: enumerate, cost, lower only as many as asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from .config import FIELDS, Config
+from .cost import Cost, Shape, ceil, check_shape, cost, count_tiles, promotes
+from .errors import IllegalConfig
+from .passes import layout_smem, plan_multicast, split_registers
+from .passes.layout_smem import most_stages
+from .pipeline import lower
+from .problem import Problem
+from .target import Target
+
+ROWS = ((64, 1), (128, 2), (256, 2))  # block_m and the consumer warpgroups that share it
+PANELS = (8, 16, 4)  # flat between 8 and 16 (peers.md section 1); the first wins a tie
+STAGES = tuple(s for s in range(1, 257) if FIELDS["stages"][1](s))
+PROBE = 2  # stages a tile is probed with: one is filled while the other is read
+# What a tile has too much of, a tile no smaller on either side has too much of as well.
+OVERFLOWS = (*layout_smem.RULES, split_registers.REGISTER_BUDGET)
+LARGE_TILE = 128 * 192  # elements; from here on 3 stages cover the latency, below 4 are needed
+# (peers.md 2.2, rule 4)
+
+
+Tile = tuple[int, int]  # block_m, block_n
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A legal config, its modelled cost and one line that says what it rests on."""
+
+    config: Config
+    cost: Cost
+    why: str
+
+
+def choose(problem: Problem, shape: Shape, target: Target) -> Config:
+    """The cheapest legal config for shape (M, N, K).
+
+    Raises ArgumentError for a side below 1, UnsupportedProblem if no family computes the problem,
+    IllegalConfig if no candidate is legal.
+    """
+    return rank(problem, shape, target, limit=1)[0].config
+
+
+def rank(problem: Problem, shape: Shape, target: Target, limit: int | None = None) -> list[Choice]:
+    """Legal configs, cheapest first, at most `limit`. Raises like `choose`."""
+    costed = [(c, cost(problem, c, shape, target)) for c in candidates(problem, shape, target)]
+    found: list[Choice] = []
+    refused: dict[Tile, IllegalConfig | None] = {}  # tiles no multicast can save
+    for config, price in _in_order(costed):
+        if len(found) == limit:
+            break
+        tile = (config.block_m, config.block_n)
+        if tile in refused or _overflows(tile, refused):
+            continue
+        try:
+            staged = _staged(problem, config, shape, target)
+        except IllegalConfig as error:
+            if error.rule not in plan_multicast.RULES:
+                refused[tile] = error
+            continue
+        if staged:
+            found.append(Choice(config=staged, cost=price, why=_why(staged, price)))
+        else:
+            refused[tile] = None
+    reasons = [error for error in refused.values() if error]
+    if not found and reasons:
+        raise reasons[0]
+    return found
+
+
+def _overflows(tile: Tile, refused: dict[Tile, IllegalConfig | None]) -> bool:
+    return any(
+        m <= tile[0] and n <= tile[1]
+        for (m, n), error in refused.items()
+        if error and error.rule in OVERFLOWS
+    )
+
+
+def candidates(problem: Problem, shape: Shape, target: Target) -> Iterator[Config]:
+    """Configs worth costing, legal or not, with PROBE stages and their raster chosen.
+
+    No tile is much larger than the smallest that covers a side of D, and none is multicast unless
+    it takes more than one wave and a cluster finds two tiles to share. Raises ArgumentError for a
+    side below 1.
+    """
+    check_shape(shape)
+    for block_m, consumers in _up_to(ROWS, shape[0]):
+        for block_n in _columns(problem, shape, target):
+            plain = Config(
+                block_m=block_m,
+                block_n=block_n,
+                consumers=consumers,
+                stages=PROBE,
+                in_flight=0 if promotes(problem) else 1,
+            )
+            for multicast in _multicasts(plain, shape, target):
+                raster, panel = _raster(plain, multicast, shape, target)
+                yield replace(plain, multicast=multicast, raster=raster, panel=panel)
+
+
+def _up_to(rows: tuple[tuple[int, int], ...], m: int) -> Iterator[tuple[int, int]]:
+    for block_m, consumers in rows:
+        yield block_m, consumers
+        if block_m >= m:
+            return
+
+
+def _columns(problem: Problem, shape: Shape, target: Target) -> range:
+    step = problem.a.wgmma_n_step
+    most = ceil(shape[1], 2 * step) * 2 * step  # an even multiple: D's rows may need it to swizzle
+    return range(step, min(target.tma_box, most) + 1, step)
+
+
+def _multicasts(c: Config, shape: Shape, target: Target) -> tuple[str, ...]:
+    m, n, _ = shape
+    if count_tiles(c, shape) <= target.sms:
+        return ("none",)
+    sharing = {"a": n > c.block_n, "b": m > c.block_m}  # A is shared along N, B along M
+    return ("none", *(operand for operand, pays in sharing.items() if pays))
+
+
+def _raster(c: Config, multicast: str, shape: Shape, target: Target) -> tuple[str, int]:
+    """The raster and panel whose wave reads the fewest rows of A and B together (peers.md 2.1)."""
+    across = {"a": (1, 2), "b": (2, 1)}.get(multicast, (1, 1))  # tiles of M, N in a cluster
+    side = {"m": c.block_m * across[0], "n": c.block_n * across[1]}
+    tiles = {"m": ceil(shape[0], side["m"]), "n": ceil(shape[1], side["n"])}
+    clusters = target.sms // (across[0] * across[1])
+
+    def footprint(raster: str, panel: int) -> int:
+        other = "n" if raster == "m" else "m"
+        wide = min(ceil(clusters, min(panel, tiles[raster])), tiles[other])
+        high = min(max(panel, ceil(clusters, wide)), tiles[raster])  # short panels: more of them
+        return high * side[raster] + wide * side[other]
+
+    return min(((r, g) for r in "mn" for g in PANELS), key=lambda x: footprint(*x))
+
+
+def _in_order(costed: list[tuple[Config, Cost]]) -> Iterator[tuple[Config, Cost]]:
+    # Python sorts stably: between equals the order of enumeration has the last word.
+    costed = sorted(costed, key=lambda x: x[1].seconds)
+    for _, tied in groupby(costed, key=lambda x: x[1].seconds):
+        yield from _break_ties(list(tied))
+
+
+def _break_ties(tied: list[tuple[Config, Cost]]) -> Iterable[tuple[Config, Cost]]:
+    """Same block_m: smaller block_n. Then, of each block_m's best, the larger block_n, and of equal
+    ones the smaller block_m. (Pair by pair the rule of seeds.md A is no order: it has cycles.)"""
+    if len(tied) == 1:
+        return tied
+    tiles = sorted({(c.block_m, c.block_n) for c, _ in tied})
+    place = {t: sum(t[0] == s[0] and s < t for s in tiles) for t in tiles}
+    return sorted(
+        tied, key=lambda x: (place[x[0].block_m, x[0].block_n], -x[0].block_n, x[0].block_m)
+    )
+
+
+def _staged(problem: Problem, config: Config, shape: Shape, target: Target) -> Config | None:
+    """`config` with the most stages that fit and K can use; None if they are too few to hide
+    latency. Raises IllegalConfig."""
+    fit = most_stages(lower(problem, config, target), target)
+    useful = max(PROBE, ceil(shape[2] * problem.a.bytes, config.block_k_bytes))
+    needed = 3 if config.block_m * config.block_n >= LARGE_TILE else 4
+    stages = max(s for s in STAGES if s <= min(fit, useful))
+    return replace(config, stages=stages) if stages >= min(needed, useful) else None
+
+
+def _why(config: Config, price: Cost) -> str:
+    (bound, seconds), *_ = price.parts.items()
+    return (
+        f"{price.tiles} tiles in {price.waves} wave(s), {price.last_wave_use:.0%} of the SMs in "
+        f"the last; {config.stages} stages; {price.seconds * 1e6:.1f} us, of which {bound} alone "
+        f"{seconds * 1e6:.1f} us"
+    )

@@ -1,0 +1,143 @@
+"""Judge a kernel's result. Every check passes silently or raises VerificationError saying where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ArgumentError, UnsupportedProblem, VerificationError
+from ..ir.dtypes import DType
+from ..problem import Problem
+from .codes import Floats, decode
+from .diagnosis import TILE, describe, first_of
+from .engines import Array, Engine
+from .epilogue import transcendental
+from .inputs import Operands
+from .reference import Enclosure, enclosure, product
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BoundReport:
+    """|kernel - wanted| as a fraction of what the bound and output rounding allow; at most 1.
+
+    rows: the worst of each row, float64 [M]. tiles: of each 128 x 128 tile, float64
+    [ceil(M/128), ceil(N/128)].
+    """
+
+    rows: Floats
+    tiles: Floats
+
+    @property
+    def worst(self) -> float:
+        return float(self.rows.max(initial=0.0))
+
+
+def check_exact(problem: Problem, operands: Operands, result: Array, engine: Engine) -> None:
+    """`result` (codes [M, N] on the engine) has exactly the bits of the rounded reference.
+
+    For operands whose FP32 sums are exact (`exact_integers`); others may fail a correct kernel,
+    never pass a wrong one. Raises UnsupportedProblem for epilogues that FP32 only approximates.
+    """
+    if transcendental(problem.epilogue):
+        raise UnsupportedProblem("exp and tanh are not exact in FP32: use check_bound")
+    _check_shape(operands, result)
+    want = engine.round_to(product(problem, operands, engine), problem.d)
+    wrong = result != want
+    if bool(wrong.any()):
+        shown = _Shown(dtype=problem.d, got=engine.lower(result), want=engine.lower(want))
+        _fail("differ from the exact result", engine.lower(wrong), shown)
+
+
+def check_bound(problem: Problem, operands: Operands, result: Array, engine: Engine) -> BoundReport:
+    """Every element of `result` (codes [M, N] on the engine) is one a correct kernel could give.
+
+    Rounding is monotonic: a kernel that holds x in [low, high] stores a value between the rounded
+    low and the rounded high. NaN is in no interval, so it never passes.
+    """
+    _check_shape(operands, result)
+    held = _rounded(enclosure(problem, operands, engine), problem.d, engine)
+    got = engine.decode(result, problem.d)
+    wrong = ~((held.low <= got) & (got <= held.high))
+    if bool(wrong.any()):
+        _fail_bound(problem.d, held, result, wrong, engine)
+    return _report(held, got, engine)
+
+
+def check_repeat(first: Array, second: Array, engine: Engine) -> None:
+    """Two runs on the same inputs gave the same bits (codes [M, N] on the engine).
+
+    Run over outputs poisoned with two different patterns, this also finds every unwritten element.
+    """
+    if tuple(first.shape) != tuple(second.shape):
+        raise ArgumentError("second", tuple(second.shape), f"must be {tuple(first.shape)}")
+    wrong = first != second
+    if bool(wrong.any()):
+        x, y, mask = engine.lower(first), engine.lower(second), engine.lower(wrong)
+        at = first_of(mask)
+        _raise("differ between two runs", mask, f"first {x[at]:#x}, then {y[at]:#x}")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Shown:
+    """NumPy codes [M, N] that a message quotes from."""
+
+    dtype: DType
+    got: npt.NDArray[Any]
+    want: npt.NDArray[Any]
+
+
+def _check_shape(operands: Operands, result: Array) -> None:
+    m, n, _ = operands.shape
+    if tuple(result.shape) != (m, n):
+        raise ArgumentError("result", tuple(result.shape), f"must have the shape {(m, n)}")
+
+
+def _rounded(x: Enclosure, dtype: DType, engine: Engine) -> Enclosure:
+    """The interval of stored values. A kernel's own FP32 step in between changes nothing: `low` and
+    `high` take it too, and it is monotonic."""
+    if bool((x.low != x.low).any()) or bool((x.high != x.high).any()):
+        raise VerificationError("the reference has elements that no interval bounds (NaN)")
+    low = engine.decode(engine.round_to(x.low, dtype), dtype)
+    high = engine.decode(engine.round_to(x.high, dtype), dtype)
+    return Enclosure(want=x.want, low=low, high=high)
+
+
+def _report(held: Enclosure, got: Array, engine: Engine) -> BoundReport:
+    with np.errstate(all="ignore"):
+        allowed = engine.maximum(held.high - held.want, held.want - held.low)
+        ratio = abs(got - held.want) / allowed
+        # 0 / 0: exact where nothing else is allowed. inf / inf: an overflow that is allowed.
+        ratio = engine.where(ratio == ratio, ratio, 0.0)
+    m, n = ratio.shape
+    if m * n == 0:
+        return BoundReport(rows=np.zeros(m), tiles=np.zeros((-(-m // TILE), -(-n // TILE))))
+    strips = [engine.lower(engine.amax(ratio[r : r + TILE], 0)) for r in range(0, m, TILE)]
+    tiles = np.maximum.reduceat(np.stack(strips), np.arange(0, n, TILE), 1)
+    return BoundReport(rows=engine.lower(engine.amax(ratio, 1)), tiles=np.asarray(tiles))
+
+
+def _fail(what: str, wrong: npt.NDArray[np.bool_], shown: _Shown) -> None:
+    at = first_of(wrong)
+    got, want = shown.got[at], shown.want[at]
+    _raise(
+        what,
+        wrong,
+        f"got {decode(got, shown.dtype)!s} ({got:#x}), want {decode(want, shown.dtype)!s} ({want:#x})",
+    )
+
+
+def _fail_bound(dtype: DType, held: Enclosure, result: Array, wrong: Array, engine: Engine) -> None:
+    mask = engine.lower(wrong)
+    at = first_of(mask)
+    code = engine.lower(result)[at]
+    want, low, high = (float(engine.lower(x)[at]) for x in (held.want, held.low, held.high))
+    text = f"got {decode(code, dtype)!s} ({code:#x}), want {want!r}, allowed [{low!r}, {high!r}]"
+    _raise("are out of bounds", mask, text)
+
+
+def _raise(what: str, wrong: npt.NDArray[np.bool_], first: str) -> None:
+    count = f"{int(wrong.sum())} of {wrong.size} elements {what}"
+    raise VerificationError(f"{count}\nfirst at {first_of(wrong)}: {first}\n{describe(wrong)}")

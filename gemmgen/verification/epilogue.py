@@ -1,0 +1,200 @@
+"""Epilogue expressions in float64: their value, and an interval that holds the kernel's FP32 result."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial, reduce
+
+import numpy as np
+
+from ..errors import ArgumentError, UnsupportedProblem
+from ..ir.dtypes import F32
+from ..ir.expr import Acc, BinOp, Call, Const, Expr, PerColumn, PerRow, Scalar, arguments
+from .engines import Array, Engine
+from .inputs import Operands
+
+ULP = 2.0**-23  # one FP32 unit in the last place, relative to the value
+FP32_MAX = 2.0**128 - 2.0**104
+FP32_TINY = 2.0**-149  # the smallest subnormal
+FP32_FLUSHED = 2.0**-126  # __expf flushes results below this to zero
+EXP_LIMIT = 1000.0  # beyond it e^x is zero or infinity in FP32, whatever the error
+
+# Relative error of one FP32 operation; generous enough for a contraction to FMA, and for "/" for
+# a division that is two units off.
+ROUNDING = {"+": ULP, "-": ULP, "*": ULP, "/": 4 * ULP}
+OPERATORS: dict[str, Callable[[Array, Array], Array]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+}
+
+Arguments = Mapping[str, Array]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Interval:
+    """float64 arrays that broadcast to [M, N]: low <= every value the kernel may hold <= high."""
+
+    low: Array
+    high: Array
+
+
+def lift_arguments(e: Expr, operands: Operands, engine: Engine) -> Arguments:
+    """The arguments `e` reads, float64: scalars [1, 1], per column [1, N], per row [M, 1]."""
+    m, n, _ = operands.shape
+    shapes = {Scalar: (1, 1), PerColumn: (1, n), PerRow: (m, 1)}
+    return {x.name: engine.lift(_argument(x.name, shapes[type(x)], operands)) for x in arguments(e)}
+
+
+def _argument(name: str, shape: tuple[int, int], operands: Operands) -> Array:
+    if name not in operands.arguments:
+        raise ArgumentError(name, None, "the epilogue reads it, but Operands.arguments lacks it")
+    values = np.asarray(operands.arguments[name], np.float32).astype(np.float64)
+    if values.size != shape[0] * shape[1]:
+        raise ArgumentError(name, values.shape, f"must have {shape[0] * shape[1]} elements")
+    return values.reshape(shape)
+
+
+def transcendental(e: Expr) -> bool:
+    """Does `e` contain a function that FP32 hardware only approximates?"""
+    match e:
+        case BinOp(_, lhs, rhs):
+            return transcendental(lhs) or transcendental(rhs)
+        case Call(function, args):
+            return function in ("exp", "tanh") or any(map(transcendental, args))
+    return False
+
+
+def evaluate(e: Expr, acc: Array, args: Arguments, engine: Engine) -> Array:
+    """`e` in float64 for the accumulators `acc` [M, N]."""
+
+    def value(x: Expr) -> Array:
+        return evaluate(x, acc, args, engine)
+
+    match e:
+        case Acc():
+            return acc
+        case Const(number):
+            return _constant(number, engine)
+        case Scalar(name) | PerColumn(name) | PerRow(name):
+            return args[name]
+        case BinOp(op, lhs, rhs):
+            return OPERATORS[op](value(lhs), value(rhs))
+        case Call("max", xs):
+            return reduce(engine.maximum, map(value, xs))
+        case Call("min", xs):
+            return reduce(partial(_minimum, engine), map(value, xs))
+        case Call("exp", (x,)):
+            return engine.exp(value(x))
+        case Call("tanh", (x,)):
+            return engine.tanh(value(x))
+    raise UnsupportedProblem(f"no float64 meaning is known for the epilogue {e!r}")
+
+
+def enclose(e: Expr, acc: Interval, args: Arguments, engine: Engine) -> Interval:
+    """Every value an FP32 evaluation of `e` can give for any accumulator in `acc`.
+
+    Raises UnsupportedProblem for a function without a known error and for a divisor that may be zero.
+    """
+
+    def inner(x: Expr) -> Interval:
+        return enclose(x, acc, args, engine)
+
+    match e:
+        case Acc():
+            return acc
+        case Const(number):
+            return _point(_constant(number, engine))
+        case Scalar(name) | PerColumn(name) | PerRow(name):
+            return _point(args[name])
+        case BinOp(op, lhs, rhs):
+            exact = INTERVALS[op](inner(lhs), inner(rhs), engine)
+            return _widen(exact, ROUNDING[op], FP32_TINY, engine)
+        case Call("max", xs):
+            return reduce(partial(_both, engine.maximum), map(inner, xs))
+        case Call("min", xs):
+            return reduce(partial(_both, partial(_minimum, engine)), map(inner, xs))
+        case Call("exp", (x,)):
+            return _exp(inner(x), engine)
+        case Call("tanh", (x,)):
+            return _tanh(inner(x), engine)
+    raise UnsupportedProblem(f"no error bound is known for the epilogue {e!r}")
+
+
+def _constant(number: float, engine: Engine) -> Array:
+    """As the kernel has it: rounded to FP32."""
+    return engine.lift(np.full((1, 1), np.float32(number), np.float64))
+
+
+def _point(x: Array) -> Interval:
+    return Interval(low=x, high=x)
+
+
+def _minimum(engine: Engine, x: Array, y: Array) -> Array:
+    return -engine.maximum(-x, -y)
+
+
+def _both(function: Callable[[Array, Array], Array], x: Interval, y: Interval) -> Interval:
+    """A function that grows with both arguments and is exact in FP32."""
+    return Interval(low=function(x.low, y.low), high=function(x.high, y.high))
+
+
+def _add(x: Interval, y: Interval, engine: Engine) -> Interval:
+    return Interval(low=x.low + y.low, high=x.high + y.high)
+
+
+def _subtract(x: Interval, y: Interval, engine: Engine) -> Interval:
+    return Interval(low=x.low - y.high, high=x.high - y.low)
+
+
+def _multiply(x: Interval, y: Interval, engine: Engine) -> Interval:
+    corners = (x.low * y.low, x.low * y.high, x.high * y.low, x.high * y.high)
+    return Interval(
+        low=reduce(partial(_minimum, engine), corners), high=reduce(engine.maximum, corners)
+    )
+
+
+def _divide(x: Interval, y: Interval, engine: Engine) -> Interval:
+    if bool(((y.low <= 0) & (y.high >= 0)).any()):
+        raise UnsupportedProblem("no error bound: the epilogue divides by what may be zero")
+    return _multiply(x, Interval(low=1.0 / y.high, high=1.0 / y.low), engine)
+
+
+INTERVALS: dict[str, Callable[[Interval, Interval, Engine], Interval]] = {
+    "+": _add,
+    "-": _subtract,
+    "*": _multiply,
+    "/": _divide,
+}
+
+
+def _widen(x: Interval, relative: Array, absolute: float, engine: Engine) -> Interval:
+    """Outward by an FP32 operation's error; what passes FP32's range becomes infinite."""
+    low = engine.where(x.low > FP32_MAX, FP32_MAX, x.low)  # infinity - infinity has no value
+    high = engine.where(x.high < -FP32_MAX, -FP32_MAX, x.high)
+    return Interval(
+        low=_fp32(low - abs(low) * relative - absolute, engine),
+        high=_fp32(high + abs(high) * relative + absolute, engine),
+    )
+
+
+def _fp32(x: Array, engine: Engine) -> Array:
+    return engine.decode(engine.round_to(x, F32), F32)
+
+
+def _exp(x: Interval, engine: Engine) -> Interval:
+    """__expf: at most 2 + 1.173 |x| units off (CUDA C++ Programming Guide, intrinsic functions)."""
+    largest = engine.maximum(abs(x.low), abs(x.high))
+    largest = engine.where(largest > EXP_LIMIT, EXP_LIMIT, largest)
+    exact = Interval(low=engine.exp(x.low), high=engine.exp(x.high))
+    wide = _widen(exact, (4 + 1.2 * largest) * ULP, FP32_FLUSHED, engine)
+    return Interval(low=engine.where(wide.low < 0, 0.0, wide.low), high=wide.high)
+
+
+def _tanh(x: Interval, engine: Engine) -> Interval:
+    """tanhf: at most 2 units off (same guide, standard functions)."""
+    exact = Interval(low=engine.tanh(x.low), high=engine.tanh(x.high))
+    return _widen(exact, 4 * ULP, FP32_TINY, engine)

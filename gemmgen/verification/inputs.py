@@ -1,0 +1,149 @@
+"""Inputs worth multiplying: integers whose result is exact, and random data that looks real."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ArgumentError, UnsupportedProblem
+from ..ir.dtypes import DType
+from ..ir.expr import Argument, PerColumn, Scalar, arguments
+from ..problem import Problem
+from .codes import Codes, code_type, encode
+
+SCALE_BLOCK = 128  # K, and rows of B, per scale
+SCALED = {"fp8_block": True, "dense": False}  # by family: does it take scale_a and scale_b
+DRAWS = 1 << 16  # one uniform 16-bit draw per element, looked up in a table of codes
+
+Values = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Operands:
+    """What one launch reads.
+
+    a [M, K], b [N, K]: codes of the problem's dtypes. scale_a float32 [M, ceil(K/128)] and
+    scale_b float32 [ceil(N/128), ceil(K/128)], or None. arguments: the epilogue's, by name, a
+    float for a Scalar, float32 [N] for a PerColumn and [M] for a PerRow.
+    """
+
+    a: Codes
+    b: Codes
+    scale_a: Values | None = None
+    scale_b: Values | None = None
+    arguments: Mapping[str, float | Values] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """M, N, K."""
+        return self.a.shape[0], self.b.shape[0], self.a.shape[1]
+
+    def __post_init__(self) -> None:
+        m, n, k = self.shape
+        _expect("b", self.b.shape, (n, k))
+        blocks = -(-k // SCALE_BLOCK)
+        if self.scale_a is not None:
+            _expect("scale_a", self.scale_a.shape, (m, blocks))
+        if self.scale_b is not None:
+            _expect("scale_b", self.scale_b.shape, (-(-n // SCALE_BLOCK), blocks))
+
+
+def exact_integers(problem: Problem, m: int, n: int, k: int, seed: int) -> Operands:
+    """Operands in {-1, 0, 1}, scales and arguments powers of two: every FP32 partial sum is exact.
+
+    The density keeps about 24 products per output element, so one lost product stays visible in a
+    bf16 result at any K. Sums are exact up to K = 2^20: |D| <= 4 K in steps of 1/4.
+    """
+    density = min(1.0, math.sqrt(24 / k)) if k > 0 else 1.0
+    tables = (_signs(problem.a, density), _signs(problem.b, density))
+    return _draw(problem, (m, n, k), seed, tables, exact=True)
+
+
+def random_normal(problem: Problem, m: int, n: int, k: int, seed: int) -> Operands:
+    """N(0, 1) operands rounded to their dtypes; scales and |arguments| log-uniform in [0.5, 2]."""
+    return _draw(problem, (m, n, k), seed, (_normal(problem.a), _normal(problem.b)), exact=False)
+
+
+def _draw(
+    problem: Problem,
+    shape: tuple[int, int, int],
+    seed: int,
+    tables: tuple[Codes, Codes],
+    *,
+    exact: bool,
+) -> Operands:
+    m, n, k = shape
+    _check_shape(problem, shape)
+    rng = np.random.Generator(np.random.PCG64(seed))
+    blocks = -(-k // SCALE_BLOCK)
+    scaled = SCALED[problem.family]
+    return Operands(
+        a=_sample(rng, tables[0], (m, k)),
+        b=_sample(rng, tables[1], (n, k)),
+        scale_a=_powers(rng, (m, blocks), exact) if scaled else None,
+        scale_b=_powers(rng, (-(-n // SCALE_BLOCK), blocks), exact) if scaled else None,
+        arguments={
+            x.name: _argument(rng, x, shape, exact=exact) for x in arguments(problem.epilogue)
+        },
+    )
+
+
+def _sample(rng: np.random.Generator, codes: Codes, shape: tuple[int, int]) -> Codes:
+    draws = np.frombuffer(rng.bytes(2 * shape[0] * shape[1]), "<u2")
+    return np.take(codes, draws).reshape(shape)
+
+
+def _powers(rng: np.random.Generator, shape: tuple[int, ...], exact: bool) -> Values:
+    """2^e, e in {-1, 0, 1} or uniform between."""
+    e = rng.integers(-1, 2, shape) if exact else rng.uniform(-1, 1, shape)
+    return np.exp2(e).astype(np.float32)
+
+
+def _argument(
+    rng: np.random.Generator, x: Argument, shape: tuple[int, int, int], *, exact: bool
+) -> float | Values:
+    """Either sign and never near zero: an argument may be a divisor."""
+    if isinstance(x, Scalar):
+        count = 1
+    else:
+        count = shape[1] if isinstance(x, PerColumn) else shape[0]
+    values = _powers(rng, (count,), exact) * rng.choice(np.array([-1, 1], np.float32), count)
+    return float(values[0]) if isinstance(x, Scalar) else values
+
+
+def _signs(dtype: DType, density: float) -> Codes:
+    """The codes of -1, 0 and 1, as often as `density` says."""
+    half = round(DRAWS * density / 2)
+    values = np.zeros(DRAWS)
+    values[:half], values[DRAWS - half :] = -1.0, 1.0
+    return encode(values, dtype)
+
+
+@cache
+def _normal(dtype: DType) -> Codes:
+    """The codes of the normal distribution's 65,536 equally likely values."""
+    quantile = NormalDist().inv_cdf
+    upper = np.array([quantile((i + 0.5) / DRAWS) for i in range(DRAWS // 2, DRAWS)])
+    codes = encode(np.concatenate([-upper[::-1], upper]), dtype)
+    assert codes.dtype == code_type(dtype)
+    codes.flags.writeable = False
+    return codes
+
+
+def _check_shape(problem: Problem, shape: tuple[int, int, int]) -> None:
+    if problem.family not in SCALED:
+        raise UnsupportedProblem(f"family={problem.family!r}: must be one of {', '.join(SCALED)}")
+    for name, value, least in zip("mnk", shape, (0, 0, 1), strict=True):
+        if value < least:
+            raise ArgumentError(name, value, f"must be at least {least}")
+
+
+def _expect(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    if shape != wanted:
+        raise ArgumentError(name, shape, f"must have the shape {wanted}")

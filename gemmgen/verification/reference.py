@@ -1,0 +1,134 @@
+"""What a kernel should compute, and how far a correct one may be from it. float64 throughout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import ArgumentError, UnsupportedProblem
+from ..problem import Problem
+from .codes import table
+from .engines import Array, Engine
+from .epilogue import ULP, Interval, enclose, evaluate, lift_arguments
+from .inputs import SCALE_BLOCK, SCALED, Operands
+from .tensor_core import TENSOR_CORES, Approximate, Operand, chain, operand
+
+FP32_FLOOR = 2.0**-148  # absolute error of an FP32 operation whose result is subnormal
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Enclosure:
+    """float64 [M, N]: the wanted value, and the least and greatest a correct kernel may hold in FP32
+    before it rounds to the output dtype."""
+
+    want: Array
+    low: Array
+    high: Array
+
+
+class _Scales(NamedTuple):
+    """One K block's scales, float64: of A's rows [M, 1], of B's columns [1, N]."""
+
+    rows: Array
+    columns: Array
+
+
+def product(problem: Problem, operands: Operands, engine: Engine) -> Array:
+    """epilogue(A @ B^T) of the dequantised operands, float64 [M, N]."""
+    _check(problem, operands)
+    a = engine.lookup(table(problem.a), engine.lift(operands.a))
+    b = engine.lookup(table(problem.b), engine.lift(operands.b))
+    acc = _scaled(operands, a, b, engine) if SCALED[problem.family] else a @ b.T
+    # FP32 sums that cancel, or start from zero, give +0; a single -0 product would give -0 here.
+    return _finish(problem, operands, acc + 0.0, engine)
+
+
+def enclosure(problem: Problem, operands: Operands, engine: Engine) -> Enclosure:
+    """The wanted values with rigorous bounds for them, from K, the dtypes and the data.
+
+    Assumes what both families emit: one wgmma chain over K (dense) or over each 128 of K, promoted
+    by one FP32 multiply-add per block (fp8_block). Raises UnsupportedProblem where the epilogue
+    cannot be bounded.
+    """
+    _check(problem, operands)
+    a = operand(operands.a, problem.a, engine)
+    b = operand(operands.b, problem.b, engine)
+    core = TENSOR_CORES[problem.a]
+    if SCALED[problem.family]:
+        acc = _promoted(problem, operands, a, b, engine)
+    else:
+        acc = chain(a, b, 0, operands.shape[2], core, engine)
+    error = acc.error + FP32_FLOOR
+    args = lift_arguments(problem.epilogue, operands, engine)
+    held = Interval(low=acc.value - error, high=acc.value + error)
+    with np.errstate(all="ignore"):
+        held = enclose(problem.epilogue, held, args, engine)
+    want = _finish(problem, operands, acc.value + 0.0, engine)
+    return Enclosure(want=want, low=held.low, high=held.high)
+
+
+def bound(problem: Problem, operands: Operands, engine: Engine) -> Array:
+    """float64 [M, N]: a rigorous bound on |kernel - product|, before output rounding."""
+    x = enclosure(problem, operands, engine)
+    return engine.maximum(x.high - x.want, x.want - x.low)
+
+
+def _finish(problem: Problem, operands: Operands, acc: Array, engine: Engine) -> Array:
+    args = lift_arguments(problem.epilogue, operands, engine)
+    with np.errstate(all="ignore"):
+        return evaluate(problem.epilogue, acc, args, engine)
+
+
+def _scaled(operands: Operands, a: Array, b: Array, engine: Engine) -> Array:
+    """sum over K blocks of scale_a * scale_b * (A_block @ B_block^T)."""
+    total = 0.0
+    for block, start in enumerate(range(0, operands.shape[2], SCALE_BLOCK)):
+        ks = slice(start, start + SCALE_BLOCK)
+        rows, columns = _scales(operands, block, engine)
+        total = total + rows * columns * (a[:, ks] @ b[:, ks].T)
+    return total
+
+
+def _promoted(
+    problem: Problem, operands: Operands, a: Operand, b: Operand, engine: Engine
+) -> Approximate:
+    """Each K block's chain, promoted: acc = fma(fl(scale_a * scale_b), part, acc) in FP32."""
+    m, n, k = operands.shape
+    zeros = engine.lift(np.zeros((m, n)))
+    acc = Approximate(value=zeros, error=zeros)
+    for block, start in enumerate(range(0, k, SCALE_BLOCK)):
+        stop = min(start + SCALE_BLOCK, k)
+        part = chain(a, b, start, stop, TENSOR_CORES[problem.a], engine)
+        acc = _promote(acc, part, _scales(operands, block, engine))
+    return acc
+
+
+def _promote(acc: Approximate, part: Approximate, scales: _Scales) -> Approximate:
+    """ULP is twice FP32's rounding error: room for multiply, then add, and for float64's own error."""
+    scale = scales.rows * scales.columns
+    value = acc.value + scale * part.value
+    scaled = abs(scale) * part.error
+    scaled = scaled + (abs(scale) * ULP + FP32_FLOOR) * (abs(part.value) + part.error)
+    error = acc.error + scaled + FP32_FLOOR
+    return Approximate(value=value, error=error + ULP * (abs(value) + error))
+
+
+def _scales(operands: Operands, block: int, engine: Engine) -> _Scales:
+    n = operands.shape[1]
+    assert operands.scale_a is not None and operands.scale_b is not None
+    rows = operands.scale_a[:, block].astype(np.float64).reshape(-1, 1)
+    columns = operands.scale_b[:, block].astype(np.float64).repeat(SCALE_BLOCK)[:n]
+    return _Scales(rows=engine.lift(rows), columns=engine.lift(columns.reshape(1, -1)))
+
+
+def _check(problem: Problem, operands: Operands) -> None:
+    if problem.family not in SCALED:
+        raise UnsupportedProblem(f"family={problem.family!r}: must be one of {', '.join(SCALED)}")
+    if problem.a not in TENSOR_CORES or problem.a != problem.b:
+        raise UnsupportedProblem(f"no tensor core arithmetic known for {problem.a} x {problem.b}")
+    for name in ("scale_a", "scale_b"):
+        if (getattr(operands, name) is not None) != SCALED[problem.family]:
+            wanted = "required" if SCALED[problem.family] else "not allowed"
+            raise ArgumentError(name, getattr(operands, name), f"{wanted} in {problem.family}")

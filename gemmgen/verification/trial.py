@@ -1,0 +1,117 @@
+"""One kernel on trial at one shape: on a GPU, or on anything else that can execute a launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..ir.dtypes import DType
+from ..ir.nodes import Kernel
+from ..problem import Problem
+from .check import BoundReport, check_bound, check_exact, check_repeat
+from .engines import Array, Engine
+from .epilogue import transcendental
+from .guarded import POISONS, Buffer, Guarded
+from .inputs import Operands, exact_integers, random_normal
+
+TMA_ALIGNMENT = 16  # bytes: every row stride a tensor map describes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pitches:
+    """Row strides in elements of A, B and D; the scales of A are along M, columns `scale_a` apart."""
+
+    a: int
+    b: int
+    d: int
+    scale_a: int
+
+
+class Machine(Protocol):
+    """Something that executes one loaded kernel."""
+
+    @property
+    def engine(self) -> Engine:
+        """What verification computes its references with."""
+
+    def execute(
+        self, program: Any, operands: Operands, pitches: Pitches, output: Guarded, fill: int
+    ) -> Buffer:
+        """The bytes of `output`, poisoned with `fill` before and written by one launch of `program`.
+
+        Operands lie in parents filled with NaN (scales too), so that reading past them shows.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What held at one shape; a failure raises instead."""
+
+    shape: tuple[int, int, int]
+    exact: bool  # bitwise equal on exact integers (False: the epilogue has no exact result)
+    bound: BoundReport
+    launches: int
+
+
+def pitches(kernel: Kernel, shape: tuple[int, int, int], pad: int = 0) -> Pitches:
+    """The least row strides TMA allows, plus `pad` further pieces of 16 bytes."""
+    m, n, k = shape
+    a, b, d = (kernel.buffer(f"smem_{x}").dtype for x in "abd")
+    return Pitches(
+        a=_pitch(k, a, pad), b=_pitch(k, b, pad), d=_pitch(n, d, pad), scale_a=_pieces(m, 4, pad)
+    )
+
+
+def judge(
+    machine: Machine,
+    program: Any,
+    kernel: Kernel,
+    problem: Problem,
+    shape: tuple[int, int, int],
+    seed: int = 0,
+    pad: int = 0,
+) -> Verdict:
+    """Run `program` four times: exact integers and random data, each over two poisons.
+
+    Raises VerificationError if a bit differs from the exact result or between two runs, an element
+    leaves its error bound, an element stays unwritten, or a byte around the output changes.
+    """
+    strides = pitches(kernel, shape, pad)
+    guarded = Guarded(dtype=problem.d, rows=shape[0], cols=shape[1], pitch=strides.d)
+
+    def result(operands: Operands) -> Array:
+        first, second = (
+            _run(machine, program, operands, strides, guarded, fill) for fill in POISONS
+        )
+        check_repeat(first, second, machine.engine)
+        return first
+
+    integers = exact_integers(problem, *shape, seed)
+    exact = not transcendental(problem.epilogue)
+    got = result(integers)
+    if exact:
+        check_exact(problem, integers, got, machine.engine)
+    random = random_normal(problem, *shape, seed)
+    report = check_bound(problem, random, result(random), machine.engine)
+    return Verdict(shape=shape, exact=exact, bound=report, launches=2 * len(POISONS))
+
+
+def _run(
+    machine: Machine,
+    program: Any,
+    operands: Operands,
+    strides: Pitches,
+    guarded: Guarded,
+    fill: int,
+) -> Array:
+    after = machine.execute(program, operands, strides, guarded, fill)
+    guarded.check(after, fill)
+    return machine.engine.lift(guarded.extract(after))
+
+
+def _pitch(side: int, dtype: DType, pad: int) -> int:
+    return _pieces(side, TMA_ALIGNMENT // dtype.bytes, pad)
+
+
+def _pieces(side: int, step: int, pad: int) -> int:
+    return (-(-side // step) + pad) * step
