@@ -17,6 +17,7 @@ class Config:
     stages: depth of the TMA ring. consumers: warpgroups that multiply.
     multicast: the operand a cluster of two CTAs shares: "none", "a" or "b".
     raster: the axis an L2 panel spans, "m" or "n"; panel: its height in (cluster) tiles.
+    unroll: K blocks per trip of the consumers' loop.
     in_flight: wgmma groups left running while the next stage is waited for (dense only).
     swizzle_ab, swizzle_d: bytes (128, 64, 32, 0); None takes the widest that fits.
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
@@ -30,6 +31,7 @@ class Config:
     multicast: str = "none"
     raster: str = "m"
     panel: int = 8
+    unroll: int = 1
     in_flight: int = 0
     swizzle_ab: int | None = None
     swizzle_d: int | None = None
@@ -105,6 +107,7 @@ FIELDS: dict[str, Check] = {
     "multicast": _choice("none", "a", "b"),
     "raster": _choice("m", "n"),
     "panel": _integer(1, 64),
+    "unroll": _integer(1, 8),
     "in_flight": _choice(0, 1),
     "swizzle_ab": _choice(None, 0, 32, 64, 128),
     "swizzle_d": _choice(None, 0, 32, 64, 128),

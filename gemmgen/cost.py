@@ -8,8 +8,7 @@ from functools import cache
 from .config import Config
 from .errors import ArgumentError
 from .ir.nodes import Cluster
-from .passes.assign_swizzle import MODES
-from .passes.split_scales import SCALE_BLOCK, blocks_touched
+from .passes.split_scales import SCALE_BLOCK, SWITCH_CASES, blocks_touched, splits
 from .problem import Problem
 from .target import Target
 
@@ -20,26 +19,27 @@ Shape = tuple[int, int, int]  # M, N, K
 class Fit:
     """What measurement says and no data sheet does. Refit here and nowhere else.
 
-    "rows" are DeepGEMM's times in peers.md section 1 with its tiles of 2.3, at Target.clock_hz:
-    256x128 takes 1250 (FP8) and 1147 (BF16) cycles per 128 bytes of K and 1700 per tile besides.
+    "rows" are DeepGEMM's times on an H200 with the tiles it picks, at Target.clock_hz: 256x128 takes
+    1250 (FP8) and 1147 (BF16) cycles per 128 bytes of K and 1700 per tile besides.
     """
 
-    # Of the peak, on random data: rows (hopper.md 1.0 has 0.88 to 0.96).
+    # Of the peak, on random data: rows (published micro-benchmarks: 0.88 to 0.96).
     wgmma_rate: float = 0.95
     # Share of TMA's writes into shared memory that compete with wgmma's reads: rows.
     smem_writes: float = 0.75
     # Of Target's figure, and bytes per clock into one SM: rows of M = 128 and of BF16 N = 576
-    # (which ran above Target.clock_hz); peers.md 2.2, rule 6.
+    # (which ran above Target.clock_hz).
     l2_rate: float = 1.15
     l2_port: float = 64.0
-    # Share of L2 time that shows although hidden: multicast is worth 2-4 % (hopper.md 2, item 11).
+    # Share of L2 time that shows although hidden: multicast is worth 2-4 % where published.
     l2_exposed: float = 0.1
     # Cycles per K block of lockstep with the peer: it eats what 64 shared rows save. Not measured.
     cluster: float = 8.0
     # Cycles a warp spends on one promoted element, scales included; 1 is the issue limit.
     ffma: float = 2.0
-    # Promotion with two block scales to select from, against one. Not measured.
-    straddle: float = 1.5
+    # Promotion of a tile with two block scales against one: as selects, as a switch (docs/performance.md).
+    select: float = 2.2
+    switch: float = 1.5
     # Cycles to drain a wgmma group and start the next: rows of M = 64 and N = 576 or 2112.
     drain: float = 120.0
     # Share of promotion that shows under the other consumer warpgroup's MMAs: rows.
@@ -47,13 +47,11 @@ class Fit:
     # Cycles per tile in which nothing multiplies, and D bytes staged per cycle: rows, K <= 2048.
     epilogue: float = 700.0
     staging: float = 64.0
-    # Cycles per row of an unswizzled 16-bit D, which leaves in one bulk copy per row. Not measured.
-    row_store: float = 16.0
-    # Seconds of ramp and tail: peers.md section 1, "the real floor".
+    # Seconds of ramp and tail: the fastest kernel that only reads the same bytes takes 3 us more.
     launch: float = 3e-6
     # Of HBM's peak that weight streaming reaches: BF16 rows of M = 1 and K = 16384.
     hbm_rate: float = 0.75
-    # Most that one SM draws, in fair shares of all SMs' bandwidth: hopper.md 4.1. Not measured.
+    # Most that one SM draws, in fair shares of all SMs' bandwidth. Not measured.
     hbm_share: float = 1.25
     # SM and HBM time overlap as the norm of this order: rows of M = 64 and of K = 512.
     overlap: float = 4.0
@@ -193,7 +191,7 @@ def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bo
     promotion = c.waves * _promotion(p, c)
     # What a tile reaches beyond the matrix is zero-filled by TMA and costs no L2 traffic.
     rows, cols = min(c.block_m, m), min(c.block_n, n)
-    # No measurement credits multicast in a single wave; DeepGEMM forbids it there (peers.md 2.2).
+    # No measurement credits multicast in a single wave; DeepGEMM forbids it there.
     cluster = cluster_of(c) if multicasts else Cluster()
     loads = k * p.a.bytes * (rows / cluster.n + cols / cluster.m)
     d_bytes = rows * cols * p.d.bytes
@@ -213,15 +211,12 @@ def _promotion(p: Problem, c: Config) -> float:
     """Cycles per wave and K block between the end of one wgmma group and the start of the next."""
     if not promotes(p):
         return 0 if c.in_flight else FIT.drain
-    split = FIT.straddle if _blocks_touched(c.block_n) > 1 else 1
-    return c.block_n / 2 * FIT.ffma * split + FIT.drain
+    return c.block_n / 2 * FIT.ffma * _straddling(c.block_n) + FIT.drain
 
 
 def _staging(p: Problem, c: Config) -> float:
-    """Cycles to write D's tile into shared memory; rows no swizzle divides leave one by one."""
-    row = c.block_n * p.d.bytes
-    by_rows = p.d.bytes == 2 and row % min(MODES)
-    return c.block_m * (row / FIT.staging + (FIT.row_store if by_rows else 0))
+    """Cycles to write D's tile into shared memory."""
+    return c.block_m * c.block_n * p.d.bytes / FIT.staging
 
 
 def _cycles(w: Work, c: Config, busy: int, target: Target) -> float:
@@ -242,8 +237,11 @@ def _hbm_rate(busy: float, target: Target) -> float:
 
 
 @cache
-def _blocks_touched(block_n: int) -> int:
-    return blocks_touched(block_n)
+def _straddling(block_n: int) -> float:
+    """How much longer promotion takes where a tile can touch two scale blocks."""
+    if blocks_touched(block_n) == 1:
+        return 1.0
+    return FIT.switch if len(splits(block_n)) <= SWITCH_CASES else FIT.select
 
 
 def ceil(a: int, b: int) -> int:

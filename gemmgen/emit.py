@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from .errors import IRError
-from .ir.expr import Acc, BinOp, Call, Const, Expr, PerColumn, PerRow, Scalar
+from .ir.expr import Acc, BinOp, Call, Const, Expr, PerColumn, PerRow, Scalar, parameter
 from .ir.nodes import (
     Arrive,
     ArriveCluster,
@@ -21,6 +21,7 @@ from .ir.nodes import (
     Role,
     StageTile,
     Stmt,
+    StoreTail,
     StoreWait,
     Wait,
 )
@@ -46,6 +47,7 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
     env.globals |= {
         "kernel": kernel,
         "instr": kernel.instr,
+        "maps": {m.name: m for m in kernel.maps},
         "smem": {s.name: s for s in kernel.smem},
         "registers": {r.name: r for role in kernel.roles for r in role.locals},
         "body": body,
@@ -159,11 +161,11 @@ def c_expr(e: Expr, acc: str, row: str, column: str) -> str:
         case Const(value):
             return f"{value!r}f"
         case Scalar(name):
-            return name
+            return parameter(name)
         case PerColumn(name):
-            return f"__ldg({name} + min({column}, shape_n - 1))"
+            return f"__ldg({parameter(name)} + min({column}, shape_n - 1))"
         case PerRow(name):
-            return f"__ldg({name} + min({row}, shape_m - 1))"
+            return f"__ldg({parameter(name)} + min({row}, shape_m - 1))"
         case BinOp(op, lhs, rhs):
             return f"({c(lhs)} {op} {c(rhs)})"
         case Call(function, args):
@@ -171,7 +173,7 @@ def c_expr(e: Expr, acc: str, row: str, column: str) -> str:
     raise IRError(f"no C spelling for {e!r}")
 
 
-def _chunk_mask(kernel: Kernel, s: StageTile) -> int:
+def _chunk_mask(kernel: Kernel, s: StageTile | StoreTail) -> int:
     """Which address bits the swizzle of D mixes: its span in 16-byte chunks, less one."""
     swizzle = kernel.buffer(s.smem).swizzle or 0
     return swizzle // 16 - 1 if swizzle else 0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from typing import Any, get_args
 
-from .errors import UnsupportedProblem
-from .ir.expr import ACC, Call, Const, Expr, PerColumn, PerRow, Scalar
+from .errors import ArgumentError
+from .ir.expr import ACC, BinOp, Call, Const, Expr, Function, Op, PerColumn, PerRow, Scalar
 
 acc = ACC
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")  # of an argument: it becomes a C identifier
 
 
 def relu(x: Expr) -> Expr:
@@ -15,7 +18,7 @@ def relu(x: Expr) -> Expr:
 
 
 def silu(x: Expr) -> Expr:
-    return x / (Const(1.0) + Call("exp", (x * -1.0,)))
+    return x / (1.0 + Call("exp", (x * -1.0,)))
 
 
 EPILOGUES: dict[str, Expr] = {
@@ -30,17 +33,59 @@ EPILOGUES: dict[str, Expr] = {
 }
 
 
-def name_of(e: Expr) -> str:
-    """The name `e` has in EPILOGUES; UnsupportedProblem if it has none."""
-    for name, known in EPILOGUES.items():
-        if known == e:
-            return name
-    raise UnsupportedProblem(f"the epilogue {e!r} has no name in gemmgen.epilogues.EPILOGUES")
+def name_of(e: Expr) -> str | None:
+    """The name `e` has in EPILOGUES, or None."""
+    return next((name for name, known in EPILOGUES.items() if known == e), None)
 
 
 def label_of(e: Expr) -> str:
     """A C-identifier-safe label: the name, or a digest of an expression that has none."""
-    try:
-        return name_of(e)
-    except UnsupportedProblem:
-        return "epilogue_" + hashlib.sha256(repr(e).encode()).hexdigest()[:8]
+    return name_of(e) or "epilogue_" + hashlib.sha256(repr(e).encode()).hexdigest()[:8]
+
+
+def to_json(e: Expr) -> Any:
+    """The name `e` has, or the expression as nested lists: `["*", "acc", ["scalar", "alpha"]]`."""
+    return name_of(e) or _to_lists(e)
+
+
+def from_json(data: Any) -> Expr:
+    """The inverse of `to_json`. Raises ArgumentError naming the part that is no expression."""
+    if isinstance(data, str) and data in EPILOGUES:
+        return EPILOGUES[data]
+    return _from_lists(data)
+
+
+ARGUMENTS = {"scalar": Scalar, "per_column": PerColumn, "per_row": PerRow}
+OPERATORS, FUNCTIONS = get_args(Op), get_args(Function)
+
+
+def _to_lists(e: Expr) -> Any:
+    match e:
+        case Const(value):
+            return value
+        case BinOp(op, lhs, rhs):
+            return [op, _to_lists(lhs), _to_lists(rhs)]
+        case Call(function, args):
+            return [function, *map(_to_lists, args)]
+        case Scalar(name) | PerColumn(name) | PerRow(name):
+            kind = next(kind for kind, cls in ARGUMENTS.items() if isinstance(e, cls))
+            return [kind, name]
+    return "acc"
+
+
+def _from_lists(data: Any) -> Expr:
+    match data:
+        case "acc":
+            return acc
+        case bool():
+            pass
+        case int() | float():
+            return Const(float(data))
+        case [str(kind), str(name)] if kind in ARGUMENTS and NAME.fullmatch(name):
+            return ARGUMENTS[kind](name)
+        case [str(op), lhs, rhs] if op in OPERATORS:
+            return BinOp(op, _from_lists(lhs), _from_lists(rhs))  # type: ignore[arg-type]
+        case [str(function), *args] if function in FUNCTIONS:
+            return Call(function, tuple(map(_from_lists, args)))  # type: ignore[arg-type]
+    allowed = f"must be one of {', '.join(EPILOGUES)}, or an expression as nested lists"
+    raise ArgumentError("epilogue", data, allowed)

@@ -36,7 +36,7 @@ GALLERY: tuple[Exhibit, ...] = (
     Exhibit(
         name="two_wave_multicast_a",
         problem=FP8,
-        config=Config(block_m=256, stages=3, multicast="a"),
+        config=Config(block_m=256, stages=3, multicast="a", unroll=4),
         shows="256 rows as two waves per warpgroup, a cluster of two shares A",
     ),
     Exhibit(

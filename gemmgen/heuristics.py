@@ -16,13 +16,13 @@ from .problem import Problem
 from .target import Target
 
 ROWS = ((64, 1), (128, 2), (256, 2))  # block_m and the consumer warpgroups that share it
-PANELS = (8, 16, 4)  # flat between 8 and 16 (peers.md section 1); the first wins a tie
+PANELS = (8, 16, 4)  # flat between 8 and 16; the first wins a tie
 STAGES = tuple(s for s in range(1, 257) if FIELDS["stages"][1](s))
+UNROLL = 4  # K blocks: worth 3 % to 10 % where they are promoted, nothing where not (docs/performance.md)
 PROBE = 2  # stages a tile is probed with: one is filled while the other is read
 # What a tile has too much of, a tile no smaller on either side has too much of as well.
 OVERFLOWS = (*layout_smem.RULES, split_registers.REGISTER_BUDGET)
 LARGE_TILE = 128 * 192  # elements; from here on 3 stages cover the latency, below 4 are needed
-# (peers.md 2.2, rule 4)
 
 
 Tile = tuple[int, int]  # block_m, block_n
@@ -96,6 +96,7 @@ def candidates(problem: Problem, shape: Shape, target: Target) -> Iterator[Confi
                 block_n=block_n,
                 consumers=consumers,
                 stages=PROBE,
+                unroll=UNROLL if promotes(problem) else 1,
                 in_flight=0 if promotes(problem) else 1,
             )
             for multicast in _multicasts(plain, shape, target):
@@ -125,7 +126,7 @@ def _multicasts(c: Config, shape: Shape, target: Target) -> tuple[str, ...]:
 
 
 def _raster(c: Config, multicast: str, shape: Shape, target: Target) -> tuple[str, int]:
-    """The raster and panel whose wave reads the fewest rows of A and B together (peers.md 2.1)."""
+    """The raster and panel whose wave reads the fewest rows of A and B together."""
     across = {"a": (1, 2), "b": (2, 1)}.get(multicast, (1, 1))  # tiles of M, N in a cluster
     side = {"m": c.block_m * across[0], "n": c.block_n * across[1]}
     tiles = {"m": ceil(shape[0], side["m"]), "n": ceil(shape[1], side["n"])}
@@ -149,7 +150,7 @@ def _in_order(costed: list[tuple[Config, Cost]]) -> Iterator[tuple[Config, Cost]
 
 def _break_ties(tied: list[tuple[Config, Cost]]) -> Iterable[tuple[Config, Cost]]:
     """Same block_m: smaller block_n. Then, of each block_m's best, the larger block_n, and of equal
-    ones the smaller block_m. (Pair by pair the rule of seeds.md A is no order: it has cycles.)"""
+    ones the smaller block_m. (Pair by pair DeepGEMM's rule is no order: it has cycles.)"""
     if len(tied) == 1:
         return tied
     tiles = sorted({(c.block_m, c.block_n) for c, _ in tied})

@@ -9,7 +9,7 @@ from .config import Config
 from .errors import ArgumentError
 from .heuristics import choose
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, DType
-from .ir.expr import Expr, PerColumn, PerRow, Scalar, arguments
+from .ir.expr import Expr, PerColumn, PerRow, Scalar, arguments, parameter
 from .pipeline import compile_to_source
 from .problem import Problem
 from .runtime.launch import LoadedKernel, Plan
@@ -113,6 +113,12 @@ def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
     return LoadedKernel(artifact.kernel, compile_cubin(artifact.source, artifact.name), device)
 
 
+@lru_cache(maxsize=4096)
+def chosen(p: Problem, shape: tuple[int, int, int]) -> Config:
+    """What the cost model chooses for `p` at shape (M, N, K), kept for next time."""
+    return choose(p, shape, H200)
+
+
 def _run(
     p: Problem,
     config: Config | None,
@@ -130,7 +136,7 @@ def _run(
     extra = _epilogue_values(p, shape, arguments, a.device)
     if m == 0:
         return out
-    kernel = loaded(p, config or choose(p, shape, H200), a.device.index)
+    kernel = loaded(p, config or chosen(p, shape), a.device.index)
     matrices = {"a": _matrix(a), "b": _matrix(b), "d": _matrix(out), **scales}
     sizes = {"shape_m": m, "shape_n": n, "shape_k": k}
     store = {"d": out.data_ptr(), "d_stride": out.stride(0)}
@@ -162,11 +168,11 @@ def _epilogue_values(
             raise ArgumentError(name, None, "is read by the epilogue and must be given")
         match x:
             case Scalar():
-                values[name] = float(given[name])
+                values[parameter(name)] = float(given[name])
             case PerColumn() | PerRow():
                 side = shape[1] if isinstance(x, PerColumn) else shape[0]
                 check_tensor(name, given[name], F32, (side,), device, contiguous=True)
-                values[name] = given[name].data_ptr()
+                values[parameter(name)] = given[name].data_ptr()
     return values
 
 

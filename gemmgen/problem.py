@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .epilogues import EPILOGUES, name_of
+from .epilogues import from_json, to_json
 from .errors import ArgumentError
 from .ir.dtypes import BF16, DTYPES, F16, F32, DType
 from .ir.expr import ACC, Expr
@@ -43,13 +43,13 @@ class Problem:
             raise ArgumentError("epilogue", self.epilogue, "must be a gemmgen.ir.expr.Expr")
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object of strings; the epilogue by its name in `gemmgen.epilogues`."""
+        """A JSON object; the epilogue by its name in `gemmgen.epilogues`, or as nested lists."""
         dtypes = {name: getattr(self, name).name for name in ("a", "b", "d")}
         return {
             "family": self.family,
             **dtypes,
             "layout": self.layout,
-            "epilogue": name_of(self.epilogue),
+            "epilogue": to_json(self.epilogue),
         }
 
     @classmethod
@@ -70,10 +70,10 @@ class Problem:
             if name not in data:
                 raise ArgumentError(name, None, "is required")
         values: dict[str, Any] = dict(data)
-        for name in {"a", "b", "d"} & values.keys():
+        for name in (n for n in ("a", "b", "d") if n in values):
             values[name] = _lookup(name, values[name], DTYPES)
         if "epilogue" in values:
-            values["epilogue"] = _lookup("epilogue", values["epilogue"], EPILOGUES)
+            values["epilogue"] = from_json(values["epilogue"])
         return cls(**values)
 
 

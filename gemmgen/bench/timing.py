@@ -46,7 +46,7 @@ def interleave(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str
     torch().cuda.synchronize()
     order = [*calls] * repeats
     activities = [torch().profiler.ProfilerActivity.CUDA]
-    with torch().profiler.profile(activities=activities) as profile:
+    with torch().profiler.profile(activities=activities, acc_events=True) as profile:
         for name in order:
             flush.bitwise_not_()
             calls[name]()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
 
-from ..errors import GemmgenError
+from ..errors import GemmgenError, RuntimeUnavailable
 from ..runtime import driver, nvrtc
 
 
@@ -79,5 +79,9 @@ def _probe(what: str, probe: Callable[[], str], needed_for: str, fix: str) -> Fi
 
 
 def _driver_version() -> str:
+    """The newest CUDA the driver runs. Cubins of a newer major version would not load."""
     number = driver.call("cuDriverGetVersion")
-    return f"CUDA {number // 1000}.{number % 1000 // 10}"
+    text = f"CUDA {number // 1000}.{number % 1000 // 10}"
+    if number // 1000 < nvrtc.version()[0]:
+        raise RuntimeUnavailable(f"the driver runs {text}, NVRTC is of CUDA {nvrtc.version()[0]}")
+    return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..config import Config
 from ..epilogues import label_of
 from ..ir.dtypes import F32, DType
-from ..ir.expr import Argument, Scalar, arguments
+from ..ir.expr import Argument, Scalar, arguments, parameter
 from ..ir.nodes import (
     Barrier,
     Block,
@@ -28,6 +28,7 @@ from ..ir.nodes import (
     StageTile,
     Stmt,
     StoreCommit,
+    StoreTail,
     StoreTile,
     StoreWait,
     TmaLoad,
@@ -62,6 +63,7 @@ def kernel_name(p: Problem, c: Config) -> str:
     optional = {
         f"mc{c.multicast}": c.multicast != "none",
         f"{c.raster}{c.panel}": (c.raster, c.panel) != ("m", 8),
+        f"u{c.unroll}": c.unroll != 1,
         f"w{c.in_flight}": c.in_flight != 0,
         f"sab{c.swizzle_ab}": c.swizzle_ab is not None,
         f"sd{c.swizzle_d}": c.swizzle_d is not None,
@@ -110,6 +112,7 @@ def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
     staged = tuple(
         StageTile(src=f"acc{w}", smem="smem_d", wave=w, value=p.epilogue) for w in range(c.waves)
     )
+    tails = tuple(StoreTail(tensor="d", smem="smem_d", wave=w) for w in range(c.waves))
     stores = tuple(StoreTile(tensor_map="map_d", smem="smem_d", wave=w) for w in range(c.waves))
     return (
         WarpgroupLeader(body=(StoreWait(pending=0, reads=True),)),
@@ -118,12 +121,14 @@ def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
         ProxyFence(),
         sync,
         WarpgroupLeader(body=(*stores, StoreCommit())),
+        *tails,
     )
 
 
 def epilogue_param(argument: Argument) -> Param:
     return Param(
-        name=argument.name, ctype="float" if isinstance(argument, Scalar) else "const float*"
+        name=parameter(argument.name),
+        ctype="float" if isinstance(argument, Scalar) else "const float*",
     )
 
 
@@ -172,7 +177,7 @@ def assemble(
         TmaMap(name="map_a", tensor="a", inner="k", outer="m", smem="smem_a"),
         TmaMap(name="map_b", tensor="b", inner="k", outer="n", smem="smem_b"),
         *maps,
-        TmaMap(name="map_d", tensor="d", inner="n", outer="m", smem="smem_d"),
+        TmaMap(name="map_d", tensor="d", inner="n", outer="m", smem="smem_d", clip=16 // p.d.bytes),
     )
     barriers = (Barrier(name="full", stages=c.stages), Barrier(name="empty", stages=c.stages))
     d_tile = Smem(
@@ -184,6 +189,7 @@ def assemble(
         use="output",
         swizzle=c.swizzle_d,
     )
+    output = (Param(name="d", ctype=f"{p.d.cuda}*"), Param(name="d_stride", ctype="int"))
     shared = None if c.multicast == "none" else c.multicast
     return Kernel(
         name=kernel_name(p, c),
@@ -191,7 +197,7 @@ def assemble(
         cluster=Cluster(size=c.cluster_size, shared=shared),  # type: ignore[arg-type]
         scheduler=panels(c.raster, c.panel),
         maps=maps,
-        params=(*SHAPE, *params, *map(epilogue_param, arguments(p.epilogue))),
+        params=(*SHAPE, *output, *params, *map(epilogue_param, arguments(p.epilogue))),
         smem=(
             operand("smem_a", p.a, b.m, p, c),
             operand("smem_b", p.b, b.n, p, c),

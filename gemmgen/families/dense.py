@@ -9,6 +9,7 @@ from ..ir.nodes import (
     ForK,
     Kernel,
     Mma,
+    Stmt,
     Wait,
     WgmmaCommit,
     WgmmaFence,
@@ -32,19 +33,26 @@ def build(p: Problem, c: Config) -> Kernel:
         WgmmaWait(pending=c.in_flight),
     )
     return assemble(
-        p, c, locals=accumulators(p, c), tile=(*K_LOOPS[c.in_flight](issue), *epilogue(p, c))
+        p,
+        c,
+        locals=accumulators(p, c),
+        tile=(*K_LOOPS[c.in_flight](issue, c.unroll), *epilogue(p, c)),
     )
 
 
-def _drained(issue: tuple) -> tuple:  # type: ignore[type-arg]
+def _drained(issue: tuple[Stmt, ...], unroll: int) -> tuple[Stmt, ...]:
     """Each stage is released as soon as its own MMAs are done."""
-    return (ForK(body=(*issue, Arrive(barrier="empty"))),)
+    return (ForK(body=(*issue, Arrive(barrier="empty")), unroll=unroll),)
 
 
-def _in_flight(issue: tuple) -> tuple:  # type: ignore[type-arg]
+def _in_flight(issue: tuple[Stmt, ...], unroll: int) -> tuple[Stmt, ...]:
     """One group stays in flight across the back-edge, so the stage before it is the one to release."""
     release = Arrive(barrier="empty", lag=1)
-    return (ForK(body=(*issue, AfterFirst(body=(release,)))), WgmmaWait(pending=0), release)
+    return (
+        ForK(body=(*issue, AfterFirst(body=(release,))), unroll=unroll),
+        WgmmaWait(pending=0),
+        release,
+    )
 
 
 K_LOOPS = (_drained, _in_flight)  # by Config.in_flight

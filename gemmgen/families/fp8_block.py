@@ -50,7 +50,12 @@ def build(p: Problem, c: Config) -> Kernel:
         p,
         c,
         locals=(*acc, sums, *rows, *cols),
-        tile=(*(Zero(dst=a.name) for a in acc), first, ForK(body=step), *epilogue(p, c)),
+        tile=(
+            *(Zero(dst=a.name) for a in acc),
+            first,
+            ForK(body=step, unroll=c.unroll),
+            *epilogue(p, c),
+        ),
         maps=(
             TmaMap(name="map_scale_a", tensor="scale_a", inner="m", outer="k", smem=scales.name),
         ),

@@ -19,9 +19,11 @@ class ForTiles(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class ForK(Stmt):
-    """Every K block of the tile; advances the ring, whose position carries across tiles."""
+    """Every K block of the tile, `unroll` of them per trip of the emitted loop; advances the ring,
+    whose position carries across tiles."""
 
     body: tuple[Stmt, ...]
+    unroll: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
+
+from ..errors import ArgumentError
 
 Op = Literal["+", "-", "*", "/"]
 Function = Literal["exp", "tanh", "max", "min"]
@@ -25,6 +28,21 @@ class Expr:
     def __truediv__(self, other: Expr | float) -> Expr:
         return BinOp("/", self, lift(other))
 
+    def __radd__(self, other: float) -> Expr:
+        return BinOp("+", lift(other), self)
+
+    def __rsub__(self, other: float) -> Expr:
+        return BinOp("-", lift(other), self)
+
+    def __rmul__(self, other: float) -> Expr:
+        return BinOp("*", lift(other), self)
+
+    def __rtruediv__(self, other: float) -> Expr:
+        return BinOp("/", lift(other), self)
+
+    def __neg__(self) -> Expr:
+        return BinOp("-", Const(0.0), self)
+
 
 @dataclass(frozen=True)
 class Acc(Expr):
@@ -36,7 +54,13 @@ ACC = Acc()
 
 @dataclass(frozen=True)
 class Const(Expr):
+    """A finite number, rounded to FP32 in the kernel."""
+
     value: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value):
+            raise ArgumentError("Const", self.value, "must be finite")
 
 
 @dataclass(frozen=True)
@@ -74,6 +98,11 @@ class Call(Expr):
 
 
 Argument = Scalar | PerColumn | PerRow
+
+
+def parameter(name: str) -> str:
+    """The kernel parameter that carries argument `name`; the prefix keeps user names apart from ours."""
+    return f"arg_{name}"
 
 
 def lift(value: Expr | float) -> Expr:

@@ -40,7 +40,11 @@ class Param:
 
 @dataclass(frozen=True, kw_only=True)
 class TmaMap:
-    """A tensor map over a 2-D global tensor, `inner` contiguous. Boxes land in (or leave) `smem`."""
+    """A tensor map over a 2-D global tensor, `inner` contiguous. Boxes land in (or leave) `smem`.
+
+    TMA zero-fills loads to the element, but clips stores to 16 bytes only: a map that is stored
+    through ends at the last whole 16-byte piece of a row (`clip`), and StoreTail writes the rest.
+    """
 
     name: str
     tensor: str
@@ -48,6 +52,7 @@ class TmaMap:
     outer: Axis
     smem: str
     box: tuple[int, int] | None = None  # (inner, outer) elements; split_boxes
+    clip: int = 1  # the inner extent is rounded down to whole pieces of `clip` elements
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -254,7 +254,7 @@ class StoreTile(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class TmaStore(Stmt):
-    """One box from `smem` to global memory, clipped at the tensor's edges."""
+    """One box from `smem` to global memory, unless it lies wholly past the map's edge."""
 
     tensor_map: str
     smem: str
@@ -264,8 +264,17 @@ class TmaStore(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoreTail(Stmt):
+    """Element by element, the columns after the last whole 16-byte piece of D's rows."""
+
+    tensor: str
+    smem: str
+    wave: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class BulkRowStore(Stmt):
-    """Row by row from a padded tile, one bulk copy per thread; N must be whole 16-byte pieces."""
+    """Row by row from a padded tile, one bulk copy of whole 16-byte pieces per thread."""
 
     tensor: str
     smem: str

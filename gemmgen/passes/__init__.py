@@ -10,6 +10,7 @@ from ..ir.verify import verify
 from ..target import Target
 from . import (
     assign_swizzle,
+    check_ring,
     check_tile,
     layout_smem,
     plan_multicast,
@@ -28,6 +29,7 @@ Observer = Callable[[str, Kernel], None]
 
 PIPELINE: tuple[Pass, ...] = (
     check_tile.check_tile,  # before anything divides by a tile side
+    check_ring.check_ring,
     split_scales.split_scales,  # widens registers, so before split_registers
     plan_multicast.plan_multicast,  # decides slices, so before boxes are cut
     assign_swizzle.assign_swizzle,
@@ -42,6 +44,7 @@ PIPELINE: tuple[Pass, ...] = (
 )
 RULES: tuple[Rule, ...] = (
     *check_tile.RULES,
+    *check_ring.RULES,
     *split_scales.RULES,
     *plan_multicast.RULES,
     *assign_swizzle.RULES,

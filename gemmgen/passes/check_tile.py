@@ -10,7 +10,7 @@ from ..target import Target
 WGMMA_N = Rule(
     id="wgmma-n",
     says="block_n must be an N that wgmma has for this dtype",
-    because="wgmma.mma_async exists for N in steps of 8 up to 256 (16 above 32 for integers).",
+    because="wgmma.mma_async exists for N in steps of 8 up to 256.",
 )
 TILE_ROWS = Rule(
     id="tile-rows",

@@ -8,7 +8,6 @@ from ..ir.nodes import (
     BulkRowStore,
     Coord,
     Kernel,
-    Param,
     PrefetchMap,
     Smem,
     StageTile,
@@ -39,7 +38,7 @@ def choose_stores(kernel: Kernel, target: Target) -> Kernel:
         return stmt
 
     kernel = map_stmts(kernel, visit)
-    return _row_stores(kernel, d) if d.pad else kernel
+    return _row_stores(kernel) if d.pad else kernel
 
 
 def _boxes(d: Smem, s: StoreTile) -> tuple[Stmt, ...]:
@@ -56,7 +55,7 @@ def _boxes(d: Smem, s: StoreTile) -> tuple[Stmt, ...]:
     )
 
 
-def _row_stores(kernel: Kernel, d: Smem) -> Kernel:
+def _row_stores(kernel: Kernel) -> Kernel:
     """Every thread sends its own row, so every thread owns a bulk group; D needs no tensor map."""
 
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
@@ -69,7 +68,5 @@ def _row_stores(kernel: Kernel, d: Smem) -> Kernel:
                 return stmt.body
         return stmt
 
-    kernel = map_stmts(kernel, visit)
-    params = (Param(name="d", ctype=f"{d.dtype.cuda}*"), Param(name="d_stride", ctype="int"))
     maps = tuple(m for m in kernel.maps if m.tensor != "d")
-    return replace(kernel, maps=maps, params=(*kernel.params, *params))
+    return replace(map_stmts(kernel, visit), maps=maps)

@@ -38,7 +38,11 @@ def split_registers(kernel: Kernel, target: Target) -> Kernel:
     asked = tuple(r.registers for r in kernel.roles)
     if None in asked:
         if launch >= target.registers_per_thread:
-            return _check_budget(_with(kernel, {r.name: launch for r in kernel.roles}, move=False))
+            return _check_budget(
+                _with(
+                    kernel, {r.name: target.registers_per_thread for r in kernel.roles}, move=False
+                )
+            )
         kernel = _with(kernel, _split(kernel, launch), move=True)
     else:
         kernel = _with(kernel, {r.name: r.registers or 0 for r in kernel.roles}, move=True)

@@ -63,7 +63,7 @@ def require_hopper(device: int) -> str:
             "cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, handle
         ),
     )
-    name = call("cuDeviceGetName", 128, handle).decode().rstrip("\0")
+    name = call("cuDeviceGetName", 128, handle).decode().split("\0")[0]
     if capability != HOPPER:
         got = ".".join(map(str, capability))
         raise RuntimeUnavailable(

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.dtypes import DType
+from ..ir.expr import parameter
 from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
@@ -90,7 +91,7 @@ def upload(
         values["scale_b_stride_k"] = 1
     for name, value in operands.arguments.items():
         if isinstance(value, float):
-            values[name] = value
+            values[parameter(name)] = value
         else:
-            values[name] = matrix(value[None], value.size).pointer
+            values[parameter(name)] = matrix(value[None], value.size).pointer
     return held, matrices, values

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError
-from ..ir.nodes import BulkRowStore, Kernel
-from ..ir.rewrite import statements
+from ..ir.nodes import Kernel
 from . import driver, nvrtc
-from .tensor_map import ALIGNMENT, Matrix, encode
+from .tensor_map import Matrix, check, encode
 
 PLANS = 256  # kept per kernel, least recently used dropped
 INT_LIMIT = 1 << 31
@@ -99,7 +98,7 @@ class LoadedKernel:
     ) -> Plan:
         driver.use(self.device)
         _check_shape(shape)
-        _check_rows(self.kernel, shape, matrices)
+        check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
         maps = [encode(self.kernel, m, matrices[m.tensor]) for m in self.kernel.maps]
         scalars = [_packed(p.ctype, p.name, values) for p in self.kernel.params]
         pointers = [m.getPtr() for m in maps] + [ctypes.addressof(s) for s in scalars]
@@ -124,21 +123,3 @@ def _check_shape(shape: tuple[int, int, int]) -> None:
     for name, side in zip("mnk", shape, strict=True):
         if not 0 < side < INT_LIMIT:
             raise ArgumentError(name, side, "must be from 1 to 2**31 - 1")
-
-
-def _check_rows(
-    kernel: Kernel, shape: tuple[int, int, int], matrices: Mapping[str, Matrix]
-) -> None:
-    """A padded D leaves row by row in 16-byte pieces: its rows must be whole pieces, and aligned."""
-    if not any(isinstance(s, BulkRowStore) for s in statements(kernel)):
-        return
-    from .tensor_map import check
-
-    itemsize = kernel.buffer("smem_d").dtype.bytes
-    check("d", matrices["d"], itemsize)
-    if shape[1] * itemsize % ALIGNMENT:
-        raise ArgumentError(
-            "n",
-            shape[1],
-            "must be a multiple of 8 with swizzle_d=0, whose padded rows leave in 16-byte pieces",
-        )

@@ -53,6 +53,7 @@ def encode(kernel: Kernel, m: TmaMap, matrix: Matrix) -> Any:
     check(m.tensor, matrix, smem.dtype.bytes)
     assert m.box is not None
     cu = driver()
+    inner = max(m.clip, matrix.inner // m.clip * m.clip)  # below one piece, nothing is stored
     # A single row has no stride of its own, but the driver wants a legal one.
     row_bytes = max(matrix.stride, matrix.inner) * smem.dtype.bytes
     row_bytes = -(-row_bytes // ALIGNMENT) * ALIGNMENT if matrix.outer == 1 else row_bytes
@@ -61,7 +62,7 @@ def encode(kernel: Kernel, m: TmaMap, matrix: Matrix) -> Any:
         getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{smem.dtype.tensor_map}"),
         2,
         matrix.pointer,
-        [cu.cuuint64_t(matrix.inner), cu.cuuint64_t(matrix.outer)],
+        [cu.cuuint64_t(inner), cu.cuuint64_t(matrix.outer)],
         [cu.cuuint64_t(row_bytes)],
         [cu.cuuint32_t(m.box[0]), cu.cuuint32_t(m.box[1])],
         [cu.cuuint32_t(1), cu.cuuint32_t(1)],

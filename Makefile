@@ -1,0 +1,36 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both set up .venv on first use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SHELL := /bin/bash
+
+.PHONY: demo test lint gpu-test clean
+
+demo: $(VENV)/.demo
+	$(BIN)/gemmgen doctor || true
+	$(BIN)/gemmgen emit fp8_block -m 256 -n 256 -k 512 -o out
+	$(BIN)/gemmgen compile fp8_block -m 256 -n 256 -k 512 -o out
+	$(BIN)/gemmgen run fp8_block -m 256 -n 256 -k 512 || test $$? -eq 3
+
+test: $(VENV)/.test
+	$(BIN)/gemmgen emit --all --check
+	$(BIN)/python -m pytest -n 2 -q
+
+lint: $(VENV)/.test
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
+
+# On a machine with a Hopper GPU, its driver and torch; installs nothing.
+gpu-test:
+	$(PYTHON) -m pytest -m gpu -q
+
+$(VENV)/.demo: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -e ".[cu13]"
+	touch $@
+
+$(VENV)/.test: $(VENV)/.demo
+	$(BIN)/python -m pip install -q -e ".[cu13,test,dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) out build dist *.egg-info

@@ -1,0 +1,261 @@
+"""Run an emitted kernel's text on the CPU, one thread at a time, recording every `ptx::` call.
+
+The emitted C++ uses few constructs; each is rewritten into the Python of the same meaning. Nothing
+here shares code with gemmgen: addresses, descriptors, parities and counts come from the source text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+WAVE = 1000  # register i of the accumulator of wave w holds w * WAVE + i once a wgmma wrote it
+SMEM_BASE = 1024  # where the runtime's dynamic shared memory might start; 1024-aligned
+
+
+def identity(array: str, i: int) -> int:
+    """Each register remembers which it is; a `part` stands for wave 0."""
+    return i + WAVE * int(array.removeprefix("acc") if array != "part" else 0)
+
+
+def fragment(register: int, warp: int, lane: int) -> tuple[int, int]:
+    """(row, column) of accumulator register `register` in its warpgroup's 64 x N tile (PTX ISA,
+    wgmma.mma_async, D fragment)."""
+    row = 16 * warp + lane // 4 + 8 * (register // 2 % 2)
+    return row, register // 4 * 8 + lane % 4 * 2 + register % 2
+
+
+@dataclass(frozen=True)
+class Call:
+    name: str
+    args: tuple
+    k: int | None  # the running K block, None outside the K loop
+
+
+@dataclass
+class Ring:
+    stages: int
+    stage: int = 0
+    phase: int = 0
+
+    def advance(self):
+        self.stage += 1
+        if self.stage == self.stages:
+            self.stage, self.phase = 0, self.phase ^ 1
+
+    def previous(self):
+        return (self.stage - 1) % self.stages
+
+
+@dataclass
+class OneCta:
+    """A scheduler that hands out `tiles` (dicts of Tile's fields)."""
+
+    tiles: list
+    index: int = 0
+
+    def next(self, tile):
+        if self.index == len(self.tiles):
+            return False
+        vars(tile).update(self.tiles[self.index])
+        self.index += 1
+        return True
+
+
+class Pointer(int):
+    """A global pointer, in elements: addition gives an address, assignment is recorded."""
+
+    ptx: Ptx
+
+    def __setitem__(self, index, value):
+        self.ptx.calls.append(Call("global_store", (self + index, value), None))
+
+
+class Array(list):
+    def __init__(self, name, size):
+        super().__init__([0] * size)
+        self.name = name
+
+
+@dataclass
+class Ptx:
+    """Records calls; the few that return something return it in a form the tests can read."""
+
+    rank: int
+    scope: dict
+    registers: Callable[[str, int], int]  # (array, index): what a wgmma leaves there
+    returns: dict[str, Callable]  # what functions with results return
+    calls: list = field(default_factory=list)
+
+    def __getattr__(self, name):
+        def call(*args):
+            self.calls.append(Call(name, args, self.scope.get("k")))
+            return self.returns[name](*args) if name in self.returns else 1
+
+        return call
+
+    def shared_address(self, _):
+        return SMEM_BASE
+
+    def cluster_cta_rank(self):
+        return self.rank
+
+    def descriptor_low(self, address, leading):
+        return address >> 4 | leading
+
+    def descriptor(self, low, high):
+        return low | high << 32
+
+    def pack_bf16(self, low, high):
+        return low, high
+
+    pack_f16 = pack_bf16
+
+    def mma(self, d, a, b, accumulate):
+        self.calls.append(Call("mma", (d.name, a, b, accumulate), self.scope.get("k")))
+        d[:] = [self.registers(d.name, i) for i in range(len(d))]
+
+
+class Kernel:
+    """The body of an emitted `__global__` function."""
+
+    def __init__(self, source: str):
+        self.constants = dict(re.findall(r"\b([A-Z]+(?:_[A-Z])?) = (\d+)[,;]", source))
+        self.constants = {name: int(value) for name, value in self.constants.items()}
+        _, signature, body = re.split(r'extern "C" __global__|(?<=\)) \{\n(?=    extern)', source)
+        self.parameters = re.findall(r"(\w+)[,)]", signature.split("\n", 1)[1])
+        lines = _Parser("{" + body).statement(0)
+        self.code = compile("\n".join(lines), "<emitted kernel>", "exec")
+
+    def run(
+        self, thread: int, *, rank=0, tiles=None, registers=identity, returns=None, **arguments
+    ) -> list[Call]:
+        """The calls thread `thread` makes for `tiles` (default: one tile at 0, 0 with 3 K blocks)."""
+        tile = {"a_row": 0, "b_row": 0, "d_row": 0, "d_col": 0, "k_blocks": 3}
+        scope = dict.fromkeys(self.parameters, 1 << 20) | self.constants
+        ptx = Ptx(rank, scope, registers, returns or {})
+        scope |= {name: name for name in self.parameters if name.startswith("map_")}
+        scope |= {"d": Pointer(arguments.pop("d", 0))}
+        scope["d"].ptx = ptx
+        scope |= {
+            "ptx": ptx,
+            "threadIdx": SimpleNamespace(x=thread),
+            "Array": Array,
+            "Ring": lambda: Ring(self.constants["STAGES"]),
+            "Scheduler": lambda *_: OneCta([tile | t for t in tiles or [{}]]),
+            "Tile": SimpleNamespace,
+            "smem": None,
+            "min": min,
+            "__shfl_sync": lambda mask, value, lane: value,
+            "__syncthreads": lambda: ptx.cta_sync(),
+            "__ldg": lambda address: 1,
+            **arguments,
+        }
+        exec(self.code, scope)
+        return ptx.calls
+
+
+TYPE = r"(?:const )?(?:int|uint32_t|float|bool|auto) "
+
+
+class _Parser:
+    """Recursive descent over statements; expressions are rewritten by regular expressions."""
+
+    def __init__(self, text: str):
+        text = re.sub(r"//.*|#pragma.*", "", text)
+        self.text = re.sub(r"(ptx::\w+)<([^<>()]*)>\(", r"\1(\2", text)
+        self.at = 0
+
+    def statement(self, depth: int) -> list[str]:
+        pad = "    " * depth
+        if self._take("{"):
+            lines = []
+            while not self._take("}"):
+                lines += self.statement(depth)
+            return lines
+        if self._take("for ("):
+            header = self._until(")")
+            return self._loop(header, pad, self.statement(depth + 1))
+        if self._take("switch ("):
+            return [f"{pad}match {_expression(self._until(')'))}:", *self._cases(depth + 1)]
+        if self._take("if ("):
+            lines = [f"{pad}if {_expression(self._until(')'))}:", *self.statement(depth + 1)]
+            if self._take("else"):
+                lines += [f"{pad}else:", *self.statement(depth + 1)]
+            return lines
+        return [pad + line for line in _simple(self._until(";"))]
+
+    def _cases(self, depth: int) -> list[str]:
+        lines = []
+        assert self._take("{")
+        while self._take("case "):
+            lines += [f"{'    ' * depth}case {self._until(':')}:", *self.statement(depth + 1)]
+            assert self._take("break;"), "no fall-through"
+        assert self._take("}")
+        return lines
+
+    def _loop(self, header: str, pad: str, body: list[str]) -> list[str]:
+        if ":" in header:  # for (auto& r : registers) r = 0
+            name = header.split(":")[1].strip()
+            return [f"{pad}{name}[:] = [0] * len({name})"]
+        init, condition, step = (part.strip() for part in header.split(";"))
+        steps = [f"{pad}    {line}" for part in _split(step) for line in _simple(part)]
+        start = [pad + line for line in _simple(init)]
+        forget = [f"{pad}k = None"] if init.startswith("int k") else []
+        return [*start, f"{pad}while {_expression(condition)}:", *body, *steps, *forget]
+
+    def _skip(self) -> None:
+        while self.at < len(self.text) and self.text[self.at].isspace():
+            self.at += 1
+
+    def _take(self, token: str) -> bool:
+        self._skip()
+        found = self.text.startswith(token, self.at)
+        self.at += len(token) * found
+        return found
+
+    def _until(self, end: str) -> str:
+        """Up to `end` outside all brackets, and past it."""
+        start, depth = self.at, 0
+        while depth or self.text[self.at] != end:
+            depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(self.text[self.at], 0)
+            self.at += 1
+        self.at += 1
+        return self.text[start : self.at - 1].strip()
+
+
+def _split(text: str) -> list[str]:
+    """At commas outside all brackets."""
+    parts, depth = [""], 0
+    for c in text:
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(c, 0)
+        if c == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _simple(text: str) -> list[str]:
+    if text.startswith("extern"):
+        return ["pass"]
+    if found := re.fullmatch(r"const auto (\w+) = \[&\]\(int i\) \{ return (.*); \}", text):
+        return [f"{found[1]} = lambda i: {_expression(found[2])}"]
+    if found := re.fullmatch(r"float (\w+)\[(\d+)\]", text):
+        return [f"{found[1]} = Array({found[1]!r}, {found[2]})"]
+    if found := re.fullmatch(r"(Ring|Tile|Scheduler) (\w+)(\(.*\))?", text):
+        return [f"{found[2]} = {found[1]}{found[3] or '()'}"]
+    if found := re.fullmatch(r"\+\+(\w+)", text):
+        return [f"{found[1]} += 1"]
+    return [_expression(part) for part in _split(re.sub(f"^{TYPE}", "", text))]
+
+
+def _expression(text: str) -> str:
+    text = re.sub(r"\s+", " ", text)
+    text = text.replace("ptx::", "ptx.").replace("(long long)", "").replace("&&", " and ")
+    text = re.sub(r"&(?=map_)", "", text).replace("/", "//")
+    text = re.sub(r"(\d)f\b", r"\1", text) if "0x" not in text else text
+    text = re.sub(r"\(([^()?]+) \? ([^():]+) : ([^()]+)\)", r"(\2 if \1 else \3)", text)
+    return re.sub(r"= ([^=?]+) \? ([^:]+) : (.+)", r"= \2 if \1 else \3", text)

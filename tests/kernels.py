@@ -1,0 +1,34 @@
+"""Problems and configurations the tests share."""
+
+from __future__ import annotations
+
+from gemmgen.config import Config
+from gemmgen.ir.dtypes import BF16, E4M3, F16, F32
+from gemmgen.problem import Problem
+
+DENSE = Problem(family="dense", a=BF16, b=BF16)
+DENSE_F16 = Problem(family="dense", a=F16, b=F16, d=F16)
+DENSE_F32 = Problem(family="dense", a=BF16, b=BF16, d=F32)
+FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
+
+# One of each kind of code the families and passes can produce.
+VARIETY = {
+    "dense": (DENSE, Config()),
+    "dense-f16-n-raster": (DENSE_F16, Config(raster="n", panel=16)),
+    "dense-f32": (DENSE_F32, Config(block_n=64)),
+    "dense-in-flight": (DENSE, Config(in_flight=1)),
+    "dense-in-flight-multicast": (DENSE, Config(in_flight=1, multicast="b")),
+    "dense-waves": (DENSE, Config(block_m=256, block_n=64, stages=3)),
+    "dense-one-consumer": (DENSE, Config(block_m=64, consumers=1)),
+    "dense-wide-k": (DENSE, Config(block_n=64, block_k_bytes=256)),
+    "dense-padded": (DENSE, Config(swizzle_d=0)),
+    "dense-unswizzled": (DENSE, Config(swizzle_ab=0, swizzle_d=0, multicast="a")),
+    "fp8": (FP8, Config()),
+    "fp8-split": (FP8, Config(block_n=144)),
+    "fp8-switch": (FP8, Config(block_n=192, stages=3)),
+    "fp8-multicast-a": (FP8, Config(multicast="a")),
+    "fp8-multicast-b": (FP8, Config(multicast="b", block_n=112)),
+    "fp8-waves": (FP8, Config(block_m=128, consumers=1, block_n=64)),
+    "fp8-unrolled": (FP8, Config(unroll=4)),
+    "fp8-registers": (FP8, Config(registers=(24, 240))),
+}

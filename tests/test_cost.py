@@ -1,0 +1,59 @@
+"""The arithmetic of the cost model, and how near it is to what was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmgen.config import Config
+from gemmgen.cost import cost
+from gemmgen.ir.dtypes import BF16, E4M3
+from gemmgen.problem import Problem
+from gemmgen.target import H200
+
+FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
+DENSE = Problem(family="dense", a=BF16, b=BF16)
+
+
+def test_cost_counts_waves_of_whole_clusters():
+    c = Config(block_m=256, block_n=128, multicast="a")
+    q = cost(FP8, c, (4096, 2112, 7168), H200)
+    assert (q.tiles, q.waves) == (16 * 18, 3)  # 17 columns of tiles, 9 clusters
+    assert q.last_wave_use == pytest.approx((288 - 264) / 132)
+
+
+def test_cost_parts():
+    q = cost(FP8, Config(block_m=256, block_n=128), (4096, 4096, 7168), H200)
+    assert q.parts["tensor"] == q.tensor == max(q.parts.values())
+    assert q.dram_bytes == 4096 * 7168 * 2 + 4096 * 4096 * 2 + 4 * (4096 + 32) * 56
+    assert q.seconds > max(q.parts.values())
+
+
+def test_multicast_halves_the_shared_operand():
+    shape = (4096, 4096, 7168)
+    plain = cost(DENSE, Config(block_m=256), shape, H200)
+    shared = cost(DENSE, Config(block_m=256, multicast="a"), shape, H200)
+    assert plain.l2_bytes - shared.l2_bytes == 512 * 7168 * 2 * 256 / 2
+    assert shared.seconds < plain.seconds
+
+
+def test_straddling_a_scale_block_costs_promotion():
+    shape = (128, 8192, 4096)
+    aligned, straddling = (cost(FP8, Config(block_n=n), shape, H200) for n in (128, 144))
+    assert straddling.promotion / straddling.waves > 144 / 128 * aligned.promotion / aligned.waves
+
+
+@pytest.mark.parametrize(
+    "problem, shape, config, microseconds",
+    [  # DeepGEMM on an H200, its tiles
+        (FP8, (4096, 4096, 7168), Config(block_m=256, multicast="a"), 165.71),
+        (FP8, (4096, 7168, 16384), Config(block_m=256, multicast="a"), 650.79),
+        (FP8, (4096, 24576, 1536), Config(block_m=256, multicast="a"), 230.29),
+        (FP8, (4096, 32768, 512), Config(block_m=256, multicast="a"), 126.99),
+        (FP8, (4096, 2112, 7168), Config(block_n=192, multicast="b"), 94.14),
+        (FP8, (64, 4096, 7168), Config(block_m=64, consumers=1, block_n=32), 13.63),
+        (DENSE, (4096, 4096, 7168), Config(block_m=256, multicast="a", in_flight=1), 295.11),
+        (DENSE, (4096, 2112, 7168), Config(block_n=176, multicast="b", in_flight=1), 159.1),
+    ],
+)
+def test_the_model_is_near_what_was_measured(problem, shape, config, microseconds):
+    assert cost(problem, config, shape, H200).seconds * 1e6 == pytest.approx(microseconds, rel=0.08)

@@ -1,0 +1,447 @@
+"""The emitted text: one statement at a time, what it must not contain, and the protocol it spells."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from device import SMEM_BASE, Kernel
+from kernels import DENSE, DENSE_F32, FP8, VARIETY
+
+from gemmgen.config import Config
+from gemmgen.emit import digest, emit, signature
+from gemmgen.epilogues import EPILOGUES, acc, silu
+from gemmgen.errors import IRError
+from gemmgen.families import build
+from gemmgen.ir import nodes
+from gemmgen.ir.expr import Call, Const, Expr, PerColumn, PerRow, Scalar
+from gemmgen.ir.rewrite import BLOCKS, statements
+from gemmgen.pipeline import compile_to_source, lower
+
+SOURCES = {name: compile_to_source(*case).source for name, case in VARIETY.items()}
+ROOT = Path(__file__).parent.parent
+
+
+# ---- statement -> CUDA --------------------------------------------------------------------
+
+
+def cuda(kernel: nodes.Kernel, *stmts: nodes.Stmt) -> str:
+    """What `stmts` become, alone in the prologue."""
+    text = emit(replace(kernel, prologue=stmts))
+    _, rest = text.split("const int cta_rank = ptx::cluster_cta_rank();\n\n")
+    return dedent(rest.split("\n\n    Scheduler scheduler")[0] + "\n")
+
+
+PADDED = (DENSE, Config(block_m=64, consumers=1, block_n=64, swizzle_d=0))
+WAVES = (DENSE, Config(block_m=256, block_n=48, stages=2))
+SCALED = (replace(DENSE, epilogue=EPILOGUES["scaled"]), Config(block_n=64))
+
+# statement: (kernel it comes from, which of its kind)
+STATEMENTS = {
+    "InitBarrier": ("dense", 1),
+    "SetRegisters": ("dense", 1),
+    "Wait": ("dense", 0),
+    "Wait-producer": ("dense-in-flight-multicast", 1),
+    "Arrive": ("dense", 0),
+    "Arrive-lagged": ("dense-in-flight", 0),
+    "ArriveCluster": ("fp8-multicast-a", 0),
+    "ExpectTx": ("fp8-multicast-a", 0),
+    "Drain": ("fp8-multicast-a", 0),
+    "TmaLoad": ("dense-wide-k", 1),
+    "TmaLoadMulticast": ("fp8-multicast-b", 0),
+    "Mma": ("dense-waves", 1),
+    "Mma-fresh-block": ("fp8", 0),
+    "LoadRowScales": ("fp8-waves", 1),
+    "LoadBlockScales": ("fp8", 0),
+    "LoadBlockScales-next": ("fp8-split", 1),
+    "Copy": ("fp8-split", 0),
+    "Zero": ("fp8", 0),
+    "Promote": ("fp8", 0),
+    "PromoteSelect": ("fp8-split", 0),
+    "PromoteSwitch": ("fp8-switch", 0),
+    "StoreMatrix": (WAVES, 1),
+    "StoreMatrix-padded": (PADDED, 0),
+    "StoreMatrix-scaled": (SCALED, 0),
+    "StorePairs": ("dense-f32", 0),
+    "WarpgroupSync": ("dense", 0),
+    "TmaStore": (WAVES, 1),
+    "BulkRowStore": (PADDED, 0),
+    "StoreTail": (WAVES, 1),
+    "StoreWait": ("dense", 0),
+    "StoreWait-all": ("dense", 1),
+}
+
+
+@pytest.mark.parametrize("case", STATEMENTS)
+def test_statement(case, golden):
+    source, index = STATEMENTS[case]
+    kernel = lower(*VARIETY.get(source, source) if isinstance(source, str) else source)
+    kind = getattr(nodes, case.split("-")[0])
+    found = [s for s in statements(kernel) if type(s) is kind]
+    golden(cuda(kernel, found[index]))
+
+
+def test_blocks(golden):
+    inner = nodes.AfterFirst(body=(nodes.Arrive(barrier="empty", lag=1),))
+    loop = nodes.ForTiles(body=(nodes.ForK(body=(nodes.WgmmaFence(), inner)),))
+    leaders = (
+        nodes.CtaLeader(body=(nodes.CtaSync(),)),
+        nodes.WarpgroupLeader(body=(nodes.CtaSync(),)),
+    )
+    assert {type(s) for s in (inner, loop, loop.body[0], *leaders)} == set(BLOCKS)
+    golden(cuda(lower(DENSE, Config()), loop, *leaders))
+
+
+def test_one_line_statements(golden):
+    names = ("PrefetchMap", "FenceBarrierInit", "CtaSync", "ClusterSync", "WgmmaFence")
+    names += ("WgmmaCommit", "WgmmaWait", "ProxyFence", "StoreCommit")
+    arguments = {"PrefetchMap": {"tensor_map": "map_a"}, "WgmmaWait": {"pending": 1}}
+    stmts = [getattr(nodes, name)(**arguments.get(name, {})) for name in names]
+    golden(cuda(lower(DENSE, Config()), *stmts))
+
+
+def test_signature(golden):
+    problem = replace(FP8, epilogue=acc * Scalar("alpha") + PerColumn("bias"))
+    golden("".join(f"{line}\n" for line in signature(lower(problem, Config()))))
+
+
+# ---- epilogue expressions -----------------------------------------------------------------
+
+
+def value_of(expression: Expr) -> str:
+    problem = replace(DENSE, epilogue=expression)
+    text = emit(lower(problem, Config()))
+    return re.search(r"const auto value = \[&\]\(int i\) \{ return (.*); \};", text)[1]
+
+
+@pytest.mark.parametrize(
+    ("expression", "c"),
+    (
+        (acc, "acc0[i]"),
+        (acc * 2.0, "(acc0[i] * 2.0f)"),
+        (acc * -0.5, "(acc0[i] * -0.5f)"),
+        (acc + Scalar("beta"), "(acc0[i] + arg_beta)"),
+        (acc - 1e-06, "(acc0[i] - 1e-06f)"),
+        (Call("max", (acc, Const(0.0))), "fmaxf(acc0[i], 0.0f)"),
+        (Call("min", (acc, Const(6.0))), "fminf(acc0[i], 6.0f)"),
+        (Call("tanh", (acc,)), "tanhf(acc0[i])"),
+        (silu(acc), "(acc0[i] / (1.0f + __expf((acc0[i] * -1.0f))))"),
+    ),
+    ids=repr,
+)
+def test_epilogue_expression(expression, c):
+    assert value_of(expression) == c
+
+
+def test_epilogue_vectors_are_clamped_to_the_tensor():
+    assert "shape_n - 1" in value_of(acc + PerColumn("bias"))
+    assert "shape_m - 1" in value_of(acc * PerRow("row_scale"))
+
+
+def test_unknown_expression_has_no_spelling():
+    with pytest.raises(IRError):
+        emit(lower(replace(DENSE, epilogue=Expr()), Config()))
+
+
+# ---- names --------------------------------------------------------------------------------
+
+
+def test_kernel_names_are_identifiers():
+    custom = silu(acc * 3.0) + PerColumn("shift-free")
+    for problem in (DENSE, FP8, replace(DENSE, epilogue=custom), SCALED[0]):
+        for config in (Config(), Config(registers=(24, 240)), Config(swizzle_d=0, raster="n")):
+            name = lower(problem, config).name
+            assert re.fullmatch(r"[a-z_][a-z0-9_]*", name)
+            assert f"\n{name}(\n" in emit(lower(problem, config))
+
+
+def test_kernel_names_tell_configs_apart():
+    options = {
+        "block_m": (64, 128),
+        "block_n": (64, 128),
+        "block_k_bytes": (64, 128),
+        "stages": (2, 4),
+        "consumers": (1, 2),
+        "multicast": ("none", "a", "b"),
+        "raster": ("m", "n"),
+        "panel": (8, 16),
+        "in_flight": (0, 1),
+        "unroll": (1, 4),
+        "swizzle_ab": (None, 64),
+        "swizzle_d": (None, 0),
+        "registers": (None, (24, 240)),
+    }
+    configs = [
+        Config(**dict(zip(options, values, strict=True)))
+        for values in itertools.product(*options.values())
+    ][::7]
+    names = Counter(build(DENSE, config).name for config in configs)
+    assert names.most_common(1)[0][1] == 1
+    assert len(
+        {build(replace(DENSE, epilogue=e), Config()).name for e in EPILOGUES.values()}
+    ) == len(EPILOGUES)
+    epilogues = [acc * float(i) for i in range(1, 50)]
+    assert len({build(replace(DENSE, epilogue=e), Config()).name for e in epilogues}) == 49
+    assert build(DENSE, Config()).name != build(DENSE_F32, Config()).name
+
+
+# ---- text hygiene -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_same_kernel_same_bytes(name):
+    artifact = compile_to_source(*VARIETY[name])
+    assert artifact.source == SOURCES[name]
+    assert emit(artifact.kernel) == emit(artifact.kernel)
+    assert digest(artifact.kernel) in artifact.source
+
+
+def test_the_hash_seed_does_not_matter():
+    code = "from test_emit import SOURCES; import hashlib; print(hashlib.sha256(repr(SOURCES).encode()).hexdigest())"
+    path = os.pathsep.join((str(ROOT), str(Path(__file__).parent)))
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "4242")
+    }
+    assert len(runs) == 1
+
+
+def under_nvrtc(source: str) -> str:
+    """What NVRTC sees: the #else branches of `#ifdef __CUDACC_RTC__` removed."""
+    return re.sub(r"#ifdef __CUDACC_RTC__\n(.*?)#else\n.*?#endif\n", r"\1", source, flags=re.S)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_source_is_self_contained_and_says_nothing_of_this_machine(name):
+    source = SOURCES[name]
+    assert "#include" not in under_nvrtc(source)
+    assert "#if" not in under_nvrtc(source)
+    assert not re.search(r"(?<![:\w/])/(?:home|tmp|usr|work|root)\b", source)
+    assert str(ROOT) not in source and sys.prefix not in source
+    assert not re.search(r"\b20\d\d-\d\d|\b\d\d:\d\d", source)
+    assert "${" not in source and "//%" not in source and "None" not in source.split("\n//\n", 1)[1]
+    assert not re.search(r"[ \t]\n", source) and "\t" not in source
+    assert source.endswith("}\n") and source.isascii()
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_ptx_layer_holds_what_is_called(name):
+    source = SOURCES[name]
+    defined = re.findall(r"__device__ __forceinline__ \w+ (\w+)\(", source)
+    assert sorted(defined) == sorted(set(re.findall(r"ptx::(\w+)", source)))
+
+
+def test_header_names_problem_and_config():
+    artifact = compile_to_source(FP8, Config(block_n=112))
+    comment = itertools.takewhile(lambda x: x.startswith("//"), artifact.source.splitlines())
+    head = "\n".join(comment)
+    for part in ('"family": "fp8_block"', '"block_n": 112', artifact.name):
+        assert part in head
+
+
+# ---- the protocol, re-derived from the text -------------------------------------------------
+
+TILES = [{"k_blocks": 3}, {"k_blocks": 6}, {"k_blocks": 1}]
+K_BLOCKS = sum(t["k_blocks"] for t in TILES)
+
+
+class Protocol:
+    """All threads' barrier operations over TILES, from running the emitted text."""
+
+    def __init__(self, name):
+        self.kernel = lower(*VARIETY[name])
+        self.device = Kernel(SOURCES[name])
+        self.stages = self.device.constants["STAGES"]
+        offsets = re.findall(r"const uint32_t (full|empty) = smem_base \+ (\d+);", SOURCES[name])
+        self.base = {barrier: SMEM_BASE + int(at) for barrier, at in offsets}
+        self.ranks = range(self.kernel.cluster.size)
+        self.threads = 128 * (self.kernel.consumers + 1)
+        self.calls = {
+            (rank, thread): self.device.run(thread, rank=rank, tiles=TILES)
+            for rank in self.ranks
+            for thread in range(self.threads)
+        }
+
+    def named(self, address):
+        """(barrier, stage) at a shared-memory address."""
+        for barrier, base in self.base.items():
+            stage, rest = divmod(address - base, 8)
+            if 0 <= stage < self.stages and not rest:
+                return barrier, stage
+        raise AssertionError(f"no barrier at {address}")
+
+    def fills(self, stage):
+        """How often the ring meets `stage` in all of TILES."""
+        return len(range(stage, K_BLOCKS, self.stages))
+
+
+@pytest.fixture(scope="module", params=list(VARIETY))
+def protocol(request):
+    return Protocol(request.param)
+
+
+def test_barriers_are_initialised_once_by_one_thread(protocol):
+    for rank in protocol.ranks:
+        init = Counter()
+        for thread in range(protocol.threads):
+            calls = protocol.calls[rank, thread]
+            mine = [protocol.named(c.args[0]) for c in calls if c.name == "mbarrier_init"]
+            init.update(mine)
+            assert not mine or thread == 0
+        assert init == {(b, s): 1 for b in protocol.base for s in range(protocol.stages)}
+
+
+def test_arrival_counts_equal_the_arrivals(protocol):
+    """On every barrier of every CTA: arrivals = count x phases, over several tiles."""
+    count = {
+        protocol.named(c.args[0]): c.args[1]
+        for c in protocol.calls[0, 0]
+        if c.name == "mbarrier_init"
+    }
+    arrivals = Counter()
+    for (rank, _), calls in protocol.calls.items():
+        for c in calls:
+            if c.name in ("mbarrier_arrive", "mbarrier_arrive_expect_tx"):
+                arrivals[rank, protocol.named(c.args[0])] += 1
+            if c.name == "mbarrier_arrive_remote":
+                arrivals[c.args[1], protocol.named(c.args[0])] += 1
+    assert arrivals == {
+        (rank, (barrier, stage)): count[barrier, stage] * protocol.fills(stage)
+        for rank in protocol.ranks
+        for barrier, stage in count
+        if protocol.fills(stage)
+    }
+
+
+def test_expected_bytes_equal_the_bytes_that_land(protocol):
+    kernel = protocol.kernel
+    expected, landed = defaultdict(list), defaultdict(Counter)
+    for (rank, _), calls in protocol.calls.items():
+        block = -1
+        for c in calls:
+            if c.name == "mbarrier_arrive_expect_tx":
+                block += 1
+                expected[rank].append((protocol.named(c.args[0]), c.args[1]))
+            if c.name.startswith("tma_load"):
+                barrier, (inner, outer) = protocol.named(c.args[2]), kernel.map(c.args[1]).box
+                size = inner * outer * kernel.buffer(kernel.map(c.args[1]).smem).dtype.bytes
+                mask = c.args[5] if c.name == "tma_load_multicast" else 1 << rank
+                for destination in protocol.ranks:
+                    landed[destination][block, barrier] += size * (mask >> destination & 1)
+    for rank in protocol.ranks:
+        assert len(expected[rank]) == K_BLOCKS
+        for block, (barrier, size) in enumerate(expected[rank]):
+            assert barrier == ("full", block % protocol.stages)
+            assert landed[rank][block, barrier] == size
+        assert len(landed[rank]) == K_BLOCKS
+    per_stage = sum(s.stage_bytes for s in kernel.smem if s.use != "output")
+    assert {size for _, size in expected[0]} == {per_stage}
+
+
+def test_waits_meet_the_phase_they_mean(protocol):
+    """Consumers: the phase of their K block; the producer: the one before, so that the first passes."""
+    for (_rank, thread), calls in protocol.calls.items():
+        waits = [c for c in calls if c.name.startswith("mbarrier_wait")]
+        producer = thread // 128 == protocol.kernel.consumers
+        drains = protocol.stages if protocol.kernel.cluster.size > 1 else 0
+        if producer and thread % 128:
+            assert not waits
+            continue
+        assert len(waits) == K_BLOCKS + drains * producer
+        for k, wait in enumerate(waits):
+            assert protocol.named(wait.args[0]) == (
+                ("full", "empty")[producer],
+                k % protocol.stages,
+            )
+            assert wait.args[1] == (k // protocol.stages & 1) ^ producer
+
+
+def test_a_stage_is_released_after_its_last_read(protocol):
+    """A consumer releases K block after K block, each when its reads are done and none will follow."""
+    for (_, thread), calls in protocol.calls.items():
+        if thread % 32 or thread >= 128 * protocol.kernel.consumers:
+            continue
+        groups, current = [], []  # the K blocks that wgmmas in flight read
+        waited, released = 0, 0
+        for c in calls:
+            if c.name.startswith("mbarrier_wait"):
+                waited += 1
+            if c.name in ("mma", "load_shared_float"):
+                assert released < waited, "its stage is no longer ours"
+            if c.name == "mma":
+                current.append(waited - 1)
+            if c.name == "wgmma_commit":
+                groups.append(current)
+                current = []
+            if c.name == "wgmma_wait":
+                groups = groups[len(groups) - c.args[0] :] if c.args[0] else []
+            if c.name.startswith("mbarrier_arrive"):
+                assert protocol.named(c.args[0]) == ("empty", released % protocol.stages)
+                assert released not in {k for group in [*groups, current] for k in group}
+                released += 1
+        assert released == waited == K_BLOCKS
+        assert not groups and not current, "nothing is in flight at the end"
+
+
+def test_the_epilogue_is_fenced_and_drained(protocol):
+    """Write D, fence, meet the warpgroup, store, commit; wait before the next write and at exit."""
+    for (_, thread), calls in protocol.calls.items():
+        if thread >= 128 * protocol.kernel.consumers:
+            continue
+        names = [re.sub("_(x2|x4|f32x2)$", "", c.name) for c in calls]
+        text = " ".join(
+            {"store_matrix": "W", "store_shared": "W", "fence_proxy_async": "F"}.get(n)
+            or {
+                "named_barrier_sync": "B",
+                "tma_store": "S",
+                "bulk_store": "S",
+                "global_store": "T",
+            }.get(n)
+            or {"store_commit": "C", "store_wait_read": "R", "store_wait_all": "A"}.get(n, "")
+            for n in names
+        ).replace(" ", "")
+        stores = any(n in ("store_commit",) for n in names)
+        tile = "RBW+FBT*S*C" if stores else "BW+FBT*"
+        assert re.fullmatch(f"({tile}){{{len(TILES)}}}" + ("A" if stores else ""), text), text
+        ids = {c.args for c in calls if c.name == "named_barrier_sync"}
+        assert ids == {(1 + thread // 128, 128)}, "its own warpgroup's barrier, never 0"
+
+
+def test_every_thread_meets_the_start_up_barrier(protocol):
+    wanted = (
+        ["cta_sync"] if protocol.kernel.cluster.size == 1 else ["cluster_arrive", "cluster_wait"]
+    )
+    for calls in protocol.calls.values():
+        names = [c.name for c in calls]
+        found = [n for n in names if n in ("cta_sync", "cluster_arrive", "cluster_wait")]
+        assert found == wanted
+        first = names.index(wanted[0])
+        assert not any("wait" in n or "arrive" in n for n in names[:first])
+        assert "mbarrier_init" not in names[first:]
+        if "mbarrier_init" in names:
+            assert names[first - 1] == "fence_mbarrier_init"
+
+
+def test_registers_move_once_for_a_whole_role(protocol):
+    kernel = protocol.kernel
+    for (_, thread), calls in protocol.calls.items():
+        moved = [(c.name, *c.args) for c in calls if c.name.startswith("setmaxnreg")]
+        role = next(r for r in kernel.roles if thread // 128 in range(*r.warpgroups))
+        name = {"producer": "setmaxnreg_dec", "consumer": "setmaxnreg_inc"}[role.name]
+        assert moved in ([], [(name, role.registers)])
+        assert bool(moved) == (kernel.consumers == 2)

@@ -1,0 +1,252 @@
+"""On a Hopper GPU: every kernel's result, bit for bit where it is exact, within its bound where not.
+
+Run with `python -m pytest -m gpu` (add `-n 8` with pytest-xdist).
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+import pytest
+
+from gemmgen.config import Config
+from gemmgen.errors import ArgumentError, IllegalConfig
+from gemmgen.gallery import GALLERY, path_of
+from gemmgen.heuristics import choose
+from gemmgen.ir.dtypes import BF16, E4M3, F16, F32
+from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.problem import Problem
+from gemmgen.target import H200
+
+pytestmark = pytest.mark.gpu
+
+FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
+B16 = Problem(family="dense", a=BF16, b=BF16)
+PROBLEMS = {
+    "fp8_bf16": FP8,
+    "fp8_f16": Problem(family="fp8_block", a=E4M3, b=E4M3, d=F16),
+    "fp8_f32": Problem(family="fp8_block", a=E4M3, b=E4M3, d=F32),
+    "bf16": B16,
+    "f16_f32": Problem(family="dense", a=F16, b=F16, d=F32),
+    "f16": Problem(family="dense", a=F16, b=F16, d=F16),
+}
+# M around a tile's sides; N and K with and without tails; K of one block and of fewer than the stages.
+SIDES_M = (1, 7, 64, 127, 128, 129, 300)
+SIDES_NK = ((8, 128), (24, 16), (100, 96), (576, 256), (129, 200), (2112, 384), (264, 1000))
+LARGE = (
+    (4096, 576, 7168),
+    (4096, 2112, 1040),
+    (4096, 4096, 128),  # more tiles than SMs, one K block each
+    (1, 4096, 7168),
+    (64, 7168, 2048),
+    (4097, 4095, 520),
+    (8192, 8192, 256),
+)
+SHAPES = (*((m, n, k) for m, (n, k) in itertools.product(SIDES_M, SIDES_NK)), *LARGE)
+TAILS = ((1, 8, 16), (3, 5, 9), (130, 261, 272), (300, 520, 1100), (700, 2603, 640))
+
+
+@cache
+def machine():
+    from gemmgen.runtime.gpu import Gpu
+
+    return Gpu()
+
+
+def judged(problem, config, shape, pad=0, seed=0):
+    from gemmgen import ops
+    from gemmgen.verification.trial import judge
+
+    program = ops.loaded(problem, config, 0)
+    return judge(machine(), program, program.kernel, problem, shape, seed, pad)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
+@pytest.mark.parametrize("name", ["fp8_bf16", "bf16"])
+def test_chosen_config(name, shape):
+    problem = PROBLEMS[name]
+    judged(problem, choose(problem, shape, H200), shape)
+
+
+@pytest.mark.parametrize("shape", TAILS, ids=lambda s: "x".join(map(str, s)))
+@pytest.mark.parametrize("name", ["fp8_f16", "fp8_f32", "f16_f32", "f16"])
+def test_other_outputs(name, shape):
+    problem = PROBLEMS[name]
+    judged(problem, choose(problem, shape, H200), shape, seed=1)
+
+
+@pytest.mark.parametrize("shape", TAILS, ids=lambda s: "x".join(map(str, s)))
+@pytest.mark.parametrize("exhibit", GALLERY, ids=path_of)
+def test_gallery(exhibit, shape):
+    judged(exhibit.problem, exhibit.config, shape, seed=2)
+
+
+@pytest.mark.parametrize("pad", [1, 5])
+@pytest.mark.parametrize("exhibit", GALLERY, ids=path_of)
+def test_padded_rows(exhibit, pad):
+    judged(exhibit.problem, exhibit.config, (200, 328, 400), pad=pad, seed=3)
+
+
+@pytest.mark.parametrize("multicast", ["none", "a", "b"])
+@pytest.mark.parametrize("block_m", [64, 128, 256])
+@pytest.mark.parametrize("name", ["fp8_bf16", "bf16"])
+def test_tiles(name, block_m, multicast):
+    consumers = 1 if block_m == 64 else 2
+    config = Config(block_m=block_m, consumers=consumers, stages=2, multicast=multicast)
+    for shape in TAILS:
+        judged(PROBLEMS[name], config, shape, seed=4)
+
+
+def widths(problem):
+    """Every legal block_n, with the most stages up to 4."""
+    for block_n in range(8, 257, 8):
+        for stages in (4, 3, 2):
+            config = Config(block_n=block_n, stages=stages)
+            try:
+                lower(problem, config)
+            except IllegalConfig:
+                continue
+            yield block_n, config
+            break
+
+
+@pytest.mark.parametrize("name", ["fp8_bf16", "fp8_f32", "bf16", "f16_f32"])
+def test_every_block_n(name):
+    problem = PROBLEMS[name]
+    found = dict(widths(problem))
+    assert set(range(8, 129, 8)) <= set(found)
+    for block_n, config in found.items():
+        judged(problem, config, (130, 3 * block_n + 40, 300), seed=block_n)
+
+
+@pytest.mark.parametrize("swizzle_d", [0, 32, 64, 128])
+@pytest.mark.parametrize("swizzle_ab", [0, 32, 64, 128])
+def test_swizzles(swizzle_ab, swizzle_d):
+    config = Config(swizzle_ab=swizzle_ab, swizzle_d=swizzle_d)
+    for problem in (FP8, B16):
+        judged(problem, config, (190, 392, 408), seed=5)
+
+
+@pytest.mark.parametrize("block_k_bytes", [32, 64, 128, 256])
+@pytest.mark.parametrize("in_flight", [0, 1])
+def test_depths(block_k_bytes, in_flight):
+    config = Config(block_k_bytes=block_k_bytes, in_flight=in_flight, stages=2)
+    for shape in TAILS:
+        judged(B16, config, shape, seed=6)
+
+
+@pytest.mark.parametrize("raster", ["m", "n"])
+@pytest.mark.parametrize("panel", [1, 3, 16])
+def test_rasters(raster, panel):
+    config = Config(raster=raster, panel=panel, multicast="a", block_n=64)
+    judged(FP8, config, (3000, 2500, 256), seed=7)
+
+
+class TestOps:
+    """The functions users call, on torch tensors."""
+
+    def inputs(self, m=130, n=260, k=400):
+        import torch
+
+        a = torch.randint(-2, 3, (m, k), device="cuda").float().to(torch.float8_e4m3fn)
+        b = torch.randint(-2, 3, (n, k), device="cuda").float().to(torch.float8_e4m3fn)
+        blocks = -(-k // 128)
+        scale_a = torch.exp2(torch.randint(-1, 2, (m, blocks), device="cuda").float())
+        scale_b = torch.exp2(torch.randint(-1, 2, (-(-n // 128), blocks), device="cuda").float())
+        wide_a = a.double() * scale_a.double().repeat_interleave(128, 1)[:, :k]
+        wide_b = (
+            b.double()
+            * scale_b.double().repeat_interleave(128, 1)[:, :k].repeat_interleave(128, 0)[:n]
+        )
+        return a, scale_a, b, scale_b, (wide_a @ wide_b.T).float()
+
+    def test_row_and_mn_scales_agree(self):
+        from gemmgen import ops
+        from gemmgen.runtime.torch_tensors import mn_major
+
+        a, scale_a, b, scale_b, want = self.inputs()
+        row = ops.fp8_block_gemm(a, scale_a, b, scale_b, scale_a_layout="row", out_dtype="f32")
+        mn = ops.fp8_block_gemm(
+            a, mn_major(scale_a), b, scale_b, scale_a_layout="mn", out_dtype="f32"
+        )
+        assert (row == want).all() and (mn == want).all()
+
+    def test_transposed_scale_b(self):
+        from gemmgen import ops
+
+        a, scale_a, b, scale_b, want = self.inputs()
+        turned = scale_b.T.contiguous().T
+        out = ops.fp8_block_gemm(a, scale_a, b, turned, scale_a_layout="row", out_dtype="f32")
+        assert (out == want).all()
+
+    def test_no_rows(self):
+        import torch
+
+        from gemmgen import ops
+
+        a = torch.empty(0, 64, device="cuda", dtype=torch.bfloat16)
+        b = torch.ones(24, 64, device="cuda", dtype=torch.bfloat16)
+        assert ops.gemm(a, b).shape == (0, 24)
+
+    def test_bias_silu(self):
+        import torch
+
+        from gemmgen import ops
+        from gemmgen.epilogues import EPILOGUES
+
+        a = torch.randn(100, 64, device="cuda", dtype=torch.bfloat16)
+        b = torch.randn(72, 64, device="cuda", dtype=torch.bfloat16)
+        bias = torch.randn(72, device="cuda")
+        out = ops.gemm(a, b, out_dtype="f32", epilogue=EPILOGUES["bias_silu"], bias=bias)
+        want = torch.nn.functional.silu(a.double() @ b.double().T + bias.double())
+        assert (out - want).abs().max() < 1e-4 * want.abs().max()
+
+    @pytest.mark.parametrize(
+        ("argument", "change"),
+        [
+            ("a dtype", lambda t: t | {"a": t["a"].float()}),
+            ("a last stride", lambda t: t | {"a": t["a"].T.contiguous().T}),
+            ("a device", lambda t: t | {"a": t["a"].cpu()}),
+            ("b shape", lambda t: t | {"b": t["b"][:, :64]}),
+            ("scale_a shape", lambda t: t | {"scale_a": t["scale_a"][:5]}),
+            ("scale_b shape", lambda t: t | {"scale_b": t["scale_b"].T}),
+            ("scale_a_layout", lambda t: t | {"scale_a_layout": "auto"}),
+            ("scale_a stride along M", lambda t: t | {"scale_a_layout": "mn"}),
+            ("out_dtype", lambda t: t | {"out_dtype": "f64"}),
+            ("a row stride", lambda t: t | {"a": odd_rows(t["a"])}),
+            ("a", lambda t: t | {"a": shifted(t["a"])}),
+            ("beta", lambda t: t | {"beta": 2.0}),
+        ],
+    )
+    def test_wrong_arguments(self, argument, change):
+        from gemmgen import ops
+
+        a, scale_a, b, scale_b, _ = self.inputs()
+        given = {"a": a, "scale_a": scale_a, "b": b, "scale_b": scale_b, "scale_a_layout": "row"}
+        with pytest.raises(ArgumentError) as e:
+            ops.fp8_block_gemm(**change(given))
+        assert e.value.argument == argument
+
+
+def odd_rows(t):
+    """`t` with a row stride that is no multiple of 16 bytes."""
+    import torch
+
+    parent = torch.empty(t.shape[0], t.shape[1] + 1, dtype=t.dtype, device=t.device)
+    return parent[:, :-1]
+
+
+def shifted(t):
+    """A tensor like `t` whose address is no multiple of 16 bytes."""
+    import torch
+
+    parent = torch.empty(t.numel() + 8, dtype=torch.uint8, device=t.device)
+    return parent[8:].view(t.dtype).view(t.shape)
+
+
+def test_source_compiles_with_the_machines_nvrtc():
+    from gemmgen.runtime.nvrtc import compile_cubin
+
+    a = compile_to_source(FP8, Config())
+    assert compile_cubin(a.source, a.name).spill_bytes == 0

@@ -1,0 +1,129 @@
+"""Who may import whom. The table is the architecture; change it in an ADR, not in passing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "gemmgen"
+
+COMPILER = {
+    "errors": set(),
+    "target": set(),
+    "ir": {"errors"},
+    "config": {"errors"},
+    "epilogues": {"ir", "errors"},
+    "problem": {"ir", "errors", "epilogues"},
+    "schedulers": {"ir"},
+    # families, passes and emit never import each other: that is the whole architecture.
+    "families": {"ir", "errors", "config", "problem", "epilogues", "schedulers"},
+    "passes": {"ir", "errors", "target"},
+    "emit": {"ir", "errors"},
+    "pipeline": {"ir", "errors", "target", "config", "problem", "families", "passes", "emit"},
+    "cost": {"ir", "errors", "target", "config", "problem", "passes", "pipeline"},
+    "heuristics": {"ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost"},
+    "gallery": {"ir", "errors", "target", "config", "problem", "epilogues", "pipeline"},
+}
+CHECKS = {
+    "check": {"ir", "errors", "schedulers"},
+    "emulator": {"errors"},  # knows PTX, and nothing of gemmgen
+    "verification": {"ir", "errors", "config", "problem", "epilogues"},
+}
+# runtime/gpu.py is the machine verification puts kernels on trial on; verification never knows it.
+RUNTIME = {"runtime": {"ir", "errors", "target", "verification"}}
+TOP = {
+    "ops": {*COMPILER, *RUNTIME},
+    "bench": {*COMPILER, *RUNTIME, *CHECKS, "ops"},
+    "cli": {*COMPILER, *RUNTIME, *CHECKS, "ops", "bench"},
+    "__main__": {"cli"},
+    "__init__": set(COMPILER) | {"ops"},  # lazily: importing gemmgen loads no numpy, cuda or torch
+}
+ALLOWED = COMPILER | CHECKS | RUNTIME | TOP
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported(tree: ast.AST, package: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """Absolute module paths that `tree`, in gemmgen's sub-package `package`, imports anywhere."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {tuple(alias.name.split(".")) for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            here = ("gemmgen", *package[: len(package) - node.level + 1]) if node.level else ()
+            base = (*here, *(node.module.split(".") if node.module else ()))
+            found |= {(*base, alias.name) for alias in node.names}
+    return found
+
+
+def imports_of(path: Path) -> set[tuple[str, ...]]:
+    return imported(ast.parse(path.read_text()), path.relative_to(ROOT).parts[:-1])
+
+
+def layers_imported(path: Path) -> set[str]:
+    inside = {name[1] for name in imports_of(path) if name[0] == "gemmgen" and len(name) > 1}
+    return inside - {layer(path)}
+
+
+@pytest.mark.parametrize(
+    ("source", "package", "name"),
+    (
+        ("from . import dense", ("families",), ("gemmgen", "families", "dense")),
+        ("from ..ir.nodes import Kernel", ("passes",), ("gemmgen", "ir", "nodes", "Kernel")),
+        ("from .. import passes", ("families",), ("gemmgen", "passes")),
+        ("from . import passes", (), ("gemmgen", "passes")),
+        ("def f():\n  from .emit import emit", (), ("gemmgen", "emit", "emit")),
+        ("import gemmgen.emit", ("passes",), ("gemmgen", "emit")),
+        ("from gemmgen.emit import emit", ("passes",), ("gemmgen", "emit", "emit")),
+    ),
+)
+def test_every_spelling_of_an_import_is_seen(source, package, name):
+    assert imported(ast.parse(source), package) == {name}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_layering(path):
+    assert layer(path) in ALLOWED, "a new layer: give it a row in the table"
+    extra = layers_imported(path) - ALLOWED[layer(path)]
+    assert not extra, f"{path.relative_to(ROOT)} may not import {sorted(extra)}"
+
+
+def test_the_table_has_no_cycles():
+    done: set[str] = set()
+    while ready := {name for name, below in ALLOWED.items() if below <= done} - done:
+        done |= ready
+    assert done == set(ALLOWED), f"in a cycle: {sorted(set(ALLOWED) - done)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_the_runtime_and_what_stands_on_it_touch_torch_and_cuda(path):
+    outside = {name[0] for name in imports_of(path)}
+    if layer(path) in COMPILER:
+        assert not outside & {"torch", "cuda", "numpy"}
+    if layer(path) in CHECKS:
+        top = ast.parse(path.read_text()).body
+        at_module_level = {n[0] for statement in top for n in module_level(statement)}
+        assert not at_module_level & {"torch", "cuda"}
+    if layer(path) != "emit":
+        assert "jinja2" not in outside
+
+
+def module_level(statement: ast.stmt) -> set[tuple[str, ...]]:
+    inside_a_function = ast.FunctionDef | ast.ClassDef
+    return set() if isinstance(statement, inside_a_function) else imported(statement, ())
+
+
+@pytest.mark.parametrize("module", ("gemmgen", "gemmgen.pipeline", "gemmgen.heuristics"))
+def test_importing_the_compiler_loads_no_heavy_package(module):
+    code = f"import sys, {module}; print(*sorted({{'torch', 'cuda', 'numpy'}} & set(sys.modules)))"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT.parent, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == []

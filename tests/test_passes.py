@@ -1,0 +1,221 @@
+"""What each pass changes, and one case per legality rule."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+
+import pytest
+from kernels import DENSE, DENSE_F32, FP8
+
+from gemmgen.config import Config
+from gemmgen.errors import IllegalConfig
+from gemmgen.ir.text import dump
+from gemmgen.passes import PIPELINE, RULES
+from gemmgen.pipeline import lower
+from gemmgen.target import H200
+
+
+def change(pass_name: str, problem, **changes) -> str:
+    """What the pass changes in the dump, as removed and added lines."""
+    dumps, names = [], []
+
+    def observer(name, kernel):
+        dumps.append(dump(kernel).splitlines())
+        names.append(name)
+
+    lower(problem, Config(**{"stages": 2, "block_n": 64} | changes), observer=observer)
+    at = names.index(pass_name)
+    diff = difflib.unified_diff(dumps[at - 1], dumps[at], n=0, lineterm="")
+    return "".join(f"{line}\n" for line in diff if not line.startswith(("---", "+++", "@@")))
+
+
+# One case per thing a pass decides; small enough to read in a diff.
+CHANGES = {
+    "split_scales": (FP8, {"block_n": 144}),
+    "plan_multicast": (FP8, {"multicast": "a"}),
+    "assign_swizzle": (DENSE, {"block_n": 48}),
+    "pad_epilogue": (DENSE, {"swizzle_d": 0}),
+    "choose_stores": (DENSE, {"block_n": 96}),
+    "choose_stores-f32": (DENSE_F32, {"block_n": 32, "block_m": 256}),
+    "choose_stores-padded": (DENSE, {"swizzle_d": 0}),
+    "split_boxes": (DENSE, {"block_k_bytes": 256}),
+    "split_boxes-multicast": (FP8, {"multicast": "b"}),
+    "plan_descriptors": (DENSE, {"block_m": 256}),
+    "plan_descriptors-unswizzled": (DENSE, {"swizzle_ab": 0}),
+    "size_barriers": (FP8, {}),
+    "size_barriers-multicast": (FP8, {"multicast": "a", "in_flight": 0}),
+    "size_barriers-in-flight": (DENSE, {"multicast": "b", "in_flight": 1}),
+    "layout_smem": (FP8, {}),
+    "layout_smem-padded": (DENSE, {"swizzle_d": 0, "stages": 3}),
+    "split_registers": (FP8, {}),
+    "split_registers-many": (FP8, {"block_m": 256, "block_n": 128}),
+    "split_registers-one-consumer": (FP8, {"block_m": 64, "consumers": 1}),
+    "split_registers-asked": (FP8, {"registers": (32, 232)}),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_change(case, golden):
+    problem, changes = CHANGES[case]
+    golden(change(case.split("-")[0], problem, **changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "changes"),
+    (
+        ("check_tile", FP8, {}),
+        ("check_complete", FP8, {}),
+        ("split_scales", DENSE, {"block_n": 144}),
+        ("split_scales", FP8, {"block_n": 64}),
+        ("plan_multicast", FP8, {}),
+    ),
+)
+def test_nothing_to_decide(name, problem, changes):
+    assert change(name, problem, **changes) == ""
+
+
+def test_every_pass_has_a_case():
+    names = {p.__name__ for p in PIPELINE}
+    assert {case.split("-")[0] for case in CHANGES} == names - {"check_tile", "check_ring", "check_complete"}
+
+
+# ---- legality -----------------------------------------------------------------------------
+
+# rule id: (problem, config, what the target lacks, the values the error must hold). A rule no
+# shipped target can break is triggered by a lesser one.
+ILLEGAL = {
+    "wgmma-n": (DENSE, {"block_n": 256}, {"tma_box": 128}, {"block_n": 256}),
+    "ring-depth": (DENSE, {"stages": 1, "in_flight": 1}, {}, {"stages": 1, "in_flight": 1}),
+    "tile-rows": (
+        DENSE,
+        {"block_m": 192},
+        {},
+        {"block_m": 192, "consumers": 2, "waves": 1},
+    ),
+    "scale-block-k": (FP8, {"block_k_bytes": 64}, {}, {"block_k": 64}),
+    "scale-blocks": (FP8, {"block_n": 152}, {}, {"block_n": 152, "blocks": 3}),
+    "promotion-drains": (FP8, {"in_flight": 1}, {}, {"in_flight": 1}),
+    "cluster-size": (DENSE, {"multicast": "a"}, {"sms": 131}, {"cluster": 2, "sms": 131}),
+    "multicast-slice": (
+        DENSE,
+        {"multicast": "b", "block_n": 24},
+        {},
+        {"shared": "smem_b", "rows": 24, "cluster": 2},
+    ),
+    "swizzle-width": (
+        DENSE,
+        {"block_n": 48, "swizzle_d": 128},
+        {},
+        {"buffer": "smem_d", "row_bytes": 96, "swizzle": 128},
+    ),
+    "tma-box": (
+        DENSE,
+        {"block_m": 128, "block_n": 64},
+        {"tma_box": 64},
+        {"map": "map_a", "box": (64, 128), "inner_bytes": 128},
+    ),
+    "barrier-bytes": (
+        DENSE,
+        {},
+        {"mbarrier_tx_limit": 32767},
+        {"barrier": "full", "bytes": 2 * 128 * 128},
+    ),
+    "smem-capacity": (
+        DENSE,
+        {"stages": 7},
+        {},
+        {"bytes": 7 * (2 * 128 * 128 + 2 * 8) + 128 * 128 * 2, "capacity": 232448, "stages": 7},
+    ),
+    "setmaxnreg-value": (
+        DENSE,
+        {"registers": (20, 240)},
+        {},
+        {"role": "producer", "registers": 20},
+    ),
+    "register-file": (
+        DENSE,
+        {"registers": (40, 240)},
+        {},
+        {"registers": 128 * 40 + 256 * 240, "pool": 168 * 384},
+    ),
+    "register-budget": (
+        DENSE,
+        {"block_m": 128, "block_n": 256, "consumers": 1, "stages": 2},
+        {},
+        {"role": "consumer", "arrays": 256},
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", ILLEGAL)
+def test_rule(rule):
+    problem, changes, lesser, values = ILLEGAL[rule]
+    with pytest.raises(IllegalConfig) as e:
+        lower(problem, Config(**changes), replace(H200, **lesser))
+    assert e.value.rule.id == rule
+    assert e.value.rule in RULES
+    assert e.value.values.items() >= values.items()
+    assert e.value.fix.strip()
+
+
+def test_every_rule_has_a_case():
+    assert set(ILLEGAL) == {rule.id for rule in RULES}
+
+
+def test_rules_are_documented_and_unique():
+    assert len({rule.id for rule in RULES}) == len(RULES)
+    assert all(rule.says.strip() and rule.because.strip() for rule in RULES)
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem", "changes"),
+    (
+        ("scale-blocks", FP8, {"block_n": 200}),
+        ("setmaxnreg-value", DENSE, {"registers": (24, 264)}),
+        ("setmaxnreg-value", DENSE, {"registers": (24, 236)}),
+        ("swizzle-width", DENSE, {"block_k_bytes": 64, "swizzle_ab": 128}),
+        ("tile-rows", DENSE, {"block_m": 64}),
+        ("multicast-slice", FP8, {"multicast": "b", "block_n": 8}),
+        ("smem-capacity", FP8, {"block_m": 256, "block_n": 128, "stages": 4}),
+        ("register-budget", FP8, {"block_m": 256, "block_n": 160, "stages": 1}),
+        ("register-budget", DENSE, {"registers": (24, 80)}),
+    ),
+)
+def test_more_ways_to_break_a_rule(rule, problem, changes):
+    with pytest.raises(IllegalConfig) as e:
+        lower(problem, Config(**changes))
+    assert e.value.rule.id == rule
+
+
+# The last legal value on this side of each numeric rule.
+@pytest.mark.parametrize(
+    ("problem", "changes"),
+    (
+        (DENSE, {"stages": 6}),
+        (FP8, {"block_n": 144}),
+        (FP8, {"block_n": 192}),
+        (DENSE, {"multicast": "b", "block_n": 16}),
+        (DENSE, {"registers": (24, 240)}),
+        (DENSE, {"block_n": 8}),
+        (DENSE, {"block_m": 256, "block_n": 128, "stages": 3}),
+    ),
+)
+def test_just_legal(problem, changes):
+    assert lower(problem, Config(**changes)).smem_bytes <= H200.smem_bytes
+
+
+def test_scale_blocks_by_brute_force():
+    """152, 168, 176, 184 and 200 to 248 touch three of B's scale blocks."""
+    three = {152, 168, 176, 184, *range(200, 249, 8)}
+    for n in range(8, 257, 8):
+        columns = range(0, 128 * n, n)
+        touched = max(len({c // 128 for c in range(start, start + n, 8)}) for start in columns)
+        assert (touched > 2) == (n in three)
+        broken = ""
+        try:
+            lower(FP8, Config(block_n=n, block_m=64, consumers=1, stages=2))
+        except IllegalConfig as e:
+            broken = e.rule.id
+        assert (broken == "scale-blocks") == (n in three)
+        assert broken in ("", "scale-blocks") or n == 256  # two accumulators fill the registers

@@ -1,0 +1,232 @@
+"""What users hand in: every wrong value is refused by name, everything survives JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+
+import pytest
+from kernels import DENSE, FP8, VARIETY
+
+from gemmgen.config import FIELDS, Config
+from gemmgen.epilogues import EPILOGUES
+from gemmgen.errors import ArgumentError, GemmgenError, UnsupportedProblem
+from gemmgen.families import FAMILIES, build
+from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, F16, F32
+from gemmgen.ir.expr import ACC, Call, Const, PerColumn, PerRow, Scalar
+from gemmgen.problem import OUTPUTS, Problem
+
+
+def through_text(data):
+    return json.loads(json.dumps(data))
+
+
+# ---- Config -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("config", [c for _, c in VARIETY.values()], ids=list(VARIETY))
+def test_config_survives_json(config):
+    assert Config.from_json(through_text(config.to_json())) == config
+    assert hash(config) == hash(Config.from_json(config.to_json()))
+
+
+def test_missing_config_fields_take_their_defaults():
+    assert Config.from_json({}) == Config()
+    assert Config.from_json({"stages": 3}) == Config(stages=3)
+
+
+INTEGERS = ("64", 64.0, True, None, [64], -64, 0)
+BAD_CONFIG = {
+    "block_m": (*INTEGERS, 32, 96, 320),
+    "block_n": (*INTEGERS, 4, 12, 264),
+    "block_k_bytes": (*INTEGERS, 16, 96, 512),
+    "stages": ("4", 4.0, True, None, 0, 17),
+    "consumers": ("2", 2.0, True, None, 0, 3),
+    "multicast": (None, "c", "A", "", 2, True, ["a"]),
+    "raster": (None, "k", "M", 1, ["m"]),
+    "panel": ("8", 8.0, True, None, 0, 65, -1),
+    "unroll": ("1", 1.0, True, None, 0, 9, -1),
+    "in_flight": ("0", 0.0, False, None, 2, -1),
+    "swizzle_ab": ("128", 128.0, True, 16, 256, -1),
+    "swizzle_d": ("128", 128.0, False, 16, 256, -1),
+    "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
+}
+
+
+def test_every_config_field_is_tried():
+    assert set(BAD_CONFIG) == set(FIELDS) == {f.name for f in fields(Config)}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(n, v) for n, values in BAD_CONFIG.items() for v in values], ids=repr
+)
+def test_config_refuses(name, value):
+    for make in (lambda: Config(**{name: value}), lambda: Config.from_json({name: value})):
+        with pytest.raises(ArgumentError) as e:
+            make()
+        assert e.value.argument == name
+        assert e.value.value == value
+        assert e.value.allowed.strip()
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_config_takes_its_defaults_and_limits(name):
+    good = {
+        "block_m": (64, 128, 192, 256),
+        "block_n": (8, 256),
+        "block_k_bytes": (32, 64, 128, 256),
+        "stages": (1, 16),
+        "consumers": (1, 2),
+        "multicast": ("none", "a", "b"),
+        "raster": ("m", "n"),
+        "panel": (1, 64),
+        "unroll": (1, 8),
+        "in_flight": (0, 1),
+        "swizzle_ab": (None, 0, 32, 64, 128),
+        "swizzle_d": (None, 0, 32, 64, 128),
+        "registers": (None, (40, 232)),
+    }[name]
+    for value in (*good, getattr(Config(), name)):
+        assert getattr(Config(**{name: value}), name) == value
+
+
+@pytest.mark.parametrize("data", (None, [], "{}", 3, [("stages", 4)]))
+def test_config_from_json_wants_an_object(data):
+    with pytest.raises(ArgumentError) as e:
+        Config.from_json(data)
+    assert e.value.argument == "config"
+
+
+@pytest.mark.parametrize("name", ("stage", "block_k", "shape_m", "Stages", ""))
+def test_config_from_json_names_unknown_fields(name):
+    with pytest.raises(ArgumentError) as e:
+        Config.from_json({"stages": 4, name: 1})
+    assert e.value.argument == name
+
+
+def test_config_is_frozen_and_keyword_only():
+    with pytest.raises(AttributeError):
+        Config().stages = 3
+    with pytest.raises(TypeError):
+        Config(128)
+
+
+# ---- Problem ------------------------------------------------------------------------------
+
+PROBLEMS = [DENSE, FP8]
+PROBLEMS += [replace(FP8, epilogue=e) for e in EPILOGUES.values()]
+PROBLEMS += [replace(DENSE, a=F16, b=F16, d=d) for d in OUTPUTS]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=repr)
+def test_problem_survives_json(problem):
+    assert Problem.from_json(through_text(problem.to_json())) == problem
+
+
+def test_missing_problem_fields_take_their_defaults():
+    assert Problem.from_json({"family": "dense", "a": "bf16", "b": "bf16"}) == DENSE
+
+
+BAD_PROBLEM = {
+    "a": ("bf16", None, 16),
+    "b": ("bf16", None, 16),
+    "d": ("bf16", None, E4M3),
+    "layout": ("nn", "tn", "tt", "NT", None, 0),
+    "epilogue": ("relu", None, 1.0, float),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(n, v) for n, values in BAD_PROBLEM.items() for v in values], ids=repr
+)
+def test_problem_refuses(name, value):
+    with pytest.raises(ArgumentError) as e:
+        Problem(**({"family": "dense", "a": BF16, "b": BF16} | {name: value}))
+    assert e.value.argument == name
+
+
+BAD_JSON = {
+    "a": ("fp8", None, 16, ["bf16"], "BF16"),
+    "b": ("int8", None, 16, {}),
+    "d": ("e4m3", "bf17", None, 16),
+    "layout": ("nn", None, 1),
+    "epilogue": (
+        "gelu",
+        None,
+        True,
+        ["relu", 1, "x"],
+        ["scalar", "not a name"],
+        ["%", 1, 2],
+        [],
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(n, v) for n, values in BAD_JSON.items() for v in values], ids=repr
+)
+def test_problem_from_json_refuses(name, value):
+    good = {"family": "dense", "a": "bf16", "b": "bf16"}
+    with pytest.raises(ArgumentError) as e:
+        Problem.from_json(good | {name: value})
+    assert e.value.argument == name
+
+
+@pytest.mark.parametrize("name", ("family", "a", "b"))
+def test_problem_from_json_names_missing_fields(name):
+    data = DENSE.to_json()
+    del data[name]
+    with pytest.raises(ArgumentError) as e:
+        Problem.from_json(data)
+    assert e.value.argument == name
+
+
+@pytest.mark.parametrize("name", ("c", "shape", "A", ""))
+def test_problem_from_json_names_unknown_fields(name):
+    with pytest.raises(ArgumentError) as e:
+        Problem.from_json(DENSE.to_json() | {name: "bf16"})
+    assert e.value.argument == name
+
+
+@pytest.mark.parametrize("data", (None, [], "dense", 3))
+def test_problem_from_json_wants_an_object(data):
+    with pytest.raises(ArgumentError) as e:
+        Problem.from_json(data)
+    assert e.value.argument == "problem"
+
+
+def test_an_epilogue_without_a_name_survives_json():
+    epilogue = Call("max", (ACC * 3.0 + PerColumn("shift") - Scalar("s"), Const(-1.0)))
+    problem = replace(DENSE, epilogue=epilogue / PerRow("norm"))
+    assert Problem.from_json(through_text(problem.to_json())) == problem
+
+
+# ---- what no family computes --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ("sparse", "", "Dense", "fp8"))
+def test_unknown_family(family):
+    with pytest.raises(UnsupportedProblem):
+        build(Problem(family=family, a=BF16, b=BF16), Config())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_takes_exactly_its_operands(family):
+    for a in DTYPES.values():
+        for b in DTYPES.values():
+            problem = Problem(family=family, a=a, b=b)
+            if (a, b) in FAMILIES[family].operands:
+                assert build(problem, Config(block_k_bytes=128)).instr.a is a
+                continue
+            with pytest.raises(UnsupportedProblem):
+                build(problem, Config())
+
+
+def test_families_say_what_they_do():
+    assert all(f.operands and f.says.strip() for f in FAMILIES.values())
+
+
+def test_argument_errors_are_value_errors():
+    assert issubclass(ArgumentError, ValueError) and issubclass(ArgumentError, GemmgenError)
+    assert F32 in OUTPUTS

@@ -1,0 +1,119 @@
+"""Templates hold no decisions, match the statements one to one and keep PTX in one file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import jinja2.meta
+import jinja2.nodes
+import pytest
+
+from gemmgen.emit import environment, macro_name, templates
+from gemmgen.ir import nodes
+from gemmgen.passes.check_complete import LOWERED
+from gemmgen.problem import OUTPUTS
+
+MAX_LINES = {"kernel.cu.j2": 120, "stmts.j2": 300, "ptx.j2": 300}
+TEMPLATES = sorted(templates().rglob("*.j2"))
+NAMES = [str(path.relative_to(templates())) for path in TEMPLATES]
+
+SYNC = r"mbarrier\.|wgmma\.|cp\.async|\bfence\.|bar\.sync|setmaxnreg\.|barrier\.cluster|\basm\b|stmatrix\."
+
+# What the holes in `ptx::` calls of stmts.j2 can hold, by the expression in the hole.
+HOLES = {
+    "s.direction": ("inc", "dec"),
+    "wait_kind(s)": ("read", "all"),
+    "smem[s.smem].dtype.ptx": tuple(d.ptx for d in OUTPUTS if d.bytes == 2),
+    "smem[s.smem].dtype.cuda": tuple({d.cuda for d in OUTPUTS}),
+}
+
+
+def read(name: str) -> str:
+    return (templates() / name).read_text()
+
+
+def parsed(text: str) -> jinja2.nodes.Template:
+    return environment().parse(text)
+
+
+def branches(text: str) -> list[int]:
+    conditional = jinja2.nodes.If, jinja2.nodes.CondExpr, jinja2.nodes.And, jinja2.nodes.Or
+    found = [n.lineno for kind in conditional for n in parsed(text).find_all(kind)]
+    filtered = [n.lineno for n in parsed(text).find_all(jinja2.nodes.For) if n.test]
+    return found + filtered
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_templates_do_not_branch(name):
+    assert not branches(read(name)), f"{name}: move the choice into the IR"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ("//% if x\n//% endif\n", "${a if x else b}", "${x or y}", "//% for a in b if a\n//% endfor\n"),
+)
+def test_a_branch_would_be_seen(text):
+    assert branches(text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_templates_stay_small(name):
+    assert len(read(name).splitlines()) <= MAX_LINES.get(name, 60)
+
+
+def concrete(base: type[nodes.Stmt]) -> Iterator[type[nodes.Stmt]]:
+    """Every statement class that a lowered kernel may hold."""
+    for cls in base.__subclasses__():
+        if cls not in LOWERED:
+            yield cls
+        yield from concrete(cls)
+
+
+def macros() -> list[jinja2.nodes.Macro]:
+    return list(parsed(read("stmts.j2")).find_all(jinja2.nodes.Macro))
+
+
+def test_statements_and_macros_match_one_to_one():
+    statements = [macro_name(cls) for cls in concrete(nodes.Stmt)]
+    assert sorted(m.name for m in macros()) == sorted(statements)
+
+
+def test_every_macro_takes_the_statement_only():
+    assert {tuple(a.name for a in m.args) for m in macros()} == {("s",)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ptx_is_spelled_in_one_template_only(name):
+    spelled = bool(re.search(SYNC, read(name)))
+    assert spelled == (name == "ptx.j2")
+
+
+def test_syncthreads_is_printed_by_one_statement_only():
+    places = {name: read(name).count("__sync") for name in NAMES}
+    assert {name: n for name, n in places.items() if n} == {"stmts.j2": 1}
+
+
+def called(text: str) -> set[str]:
+    """The PTX-layer functions a template calls, with every hole filled in every way."""
+    out = set()
+    for name in re.findall(r"ptx::((?:\w|\$\{[^}]*\})+)", text):
+        pieces = re.split(r"\$\{([^}]*)\}", name)
+        names = [pieces[0]]
+        for hole, rest in zip(pieces[1::2], pieces[2::2], strict=True):
+            names = [n + filling + rest for n in names for filling in HOLES[hole]]
+        out |= set(names)
+    return out
+
+
+def test_calls_and_ptx_functions_match_one_to_one():
+    defined = re.findall(r"__device__ __forceinline__ \w+ (\w+)\(", read("ptx.j2"))
+    assert len(set(defined)) == len(defined)
+    calls = set().union(*(called(read(name)) for name in NAMES if name != "ptx.j2"))
+    assert calls == set(defined)
+
+
+def test_ptx_layer_knows_nothing_of_gemm():
+    """Only the instruction's own shape reaches it, never the kernel or a statement."""
+    undeclared = jinja2.meta.find_undeclared_variables(parsed(read("ptx.j2")))
+    assert undeclared <= {"instr", "range"}
