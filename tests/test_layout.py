@@ -335,6 +335,16 @@ def test_ragged_edges_of_d(problem, swizzle, consumers):
 
 
 @pytest.mark.parametrize("swizzle", (None, 0))
+def test_a_tile_leaves_its_neighbours_alone(swizzle):
+    """A whole tile whose right neighbour is the ragged one."""
+    artifact = compiled(DENSE, block_n=48, swizzle_d=swizzle)
+    memory, _ = staged(artifact, stores(artifact))
+    calls = stores(artifact, (150, 48 + 5))
+    _, times = stored(artifact, calls, memory, (150, 48 + 5))
+    assert (times[:128, :48] == 1).all() and times.sum() == 128 * 48
+
+
+@pytest.mark.parametrize("swizzle", (None, 0))
 @pytest.mark.parametrize("at", ((0, 128), (128, 0), (256, 256)))
 def test_a_tile_outside_d_stores_nothing(swizzle, at):
     artifact = compiled(DENSE, swizzle_d=swizzle)

@@ -77,7 +77,11 @@ def test_nothing_to_decide(name, problem, changes):
 
 def test_every_pass_has_a_case():
     names = {p.__name__ for p in PIPELINE}
-    assert {case.split("-")[0] for case in CHANGES} == names - {"check_tile", "check_ring", "check_complete"}
+    assert {case.split("-")[0] for case in CHANGES} == names - {
+        "check_tile",
+        "check_ring",
+        "check_complete",
+    }
 
 
 # ---- legality -----------------------------------------------------------------------------
