@@ -93,9 +93,7 @@ def _choice(*values: Any) -> Check:
 
 
 def _registers(v: Any) -> bool:
-    return v is None or (
-        isinstance(v, tuple) and len(v) == 2 and all(isinstance(x, int) for x in v)
-    )
+    return v is None or (isinstance(v, tuple) and len(v) == 2 and all(type(x) is int for x in v))
 
 
 FIELDS: dict[str, Check] = {

@@ -7,7 +7,19 @@ import re
 from typing import Any, get_args
 
 from .errors import ArgumentError
-from .ir.expr import ACC, BinOp, Call, Const, Expr, Function, Op, PerColumn, PerRow, Scalar
+from .ir.expr import (
+    ACC,
+    BinOp,
+    Call,
+    Const,
+    Expr,
+    Function,
+    Op,
+    PerColumn,
+    PerRow,
+    Scalar,
+    arguments,
+)
 
 acc = ACC
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")  # of an argument: it becomes a C identifier
@@ -41,6 +53,17 @@ def name_of(e: Expr) -> str | None:
 def label_of(e: Expr) -> str:
     """A C-identifier-safe label: the name, or a digest of an expression that has none."""
     return name_of(e) or "epilogue_" + hashlib.sha256(repr(e).encode()).hexdigest()[:8]
+
+
+def check_arguments(e: Expr) -> None:
+    """Raise ArgumentError unless every argument `e` reads has a C identifier for a name, and each
+    name one kind."""
+    kinds: dict[str, type[Expr]] = {}
+    for x in arguments(e):
+        if not isinstance(x.name, str) or not NAME.fullmatch(x.name):
+            raise ArgumentError("epilogue argument", x.name, "must be a C identifier")
+        if kinds.setdefault(x.name, type(x)) is not type(x):
+            raise ArgumentError("epilogue argument", x.name, "is used as two kinds of argument")
 
 
 def to_json(e: Expr) -> Any:

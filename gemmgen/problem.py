@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .epilogues import from_json, to_json
+from .epilogues import check_arguments, from_json, to_json
 from .errors import ArgumentError
 from .ir.dtypes import BF16, DTYPES, F16, F32, DType
 from .ir.expr import ACC, Expr
@@ -30,6 +30,8 @@ class Problem:
     epilogue: Expr = ACC
 
     def __post_init__(self) -> None:
+        if not isinstance(self.family, str):
+            raise ArgumentError("family", self.family, "must be a string")
         for name in ("a", "b", "d"):
             if not isinstance(getattr(self, name), DType):
                 raise ArgumentError(name, getattr(self, name), f"must be one of {_names(DTYPES)}")
@@ -41,6 +43,7 @@ class Problem:
             raise ArgumentError("layout", self.layout, "must be 'nt' (A [M, K], B [N, K])")
         if not isinstance(self.epilogue, Expr):
             raise ArgumentError("epilogue", self.epilogue, "must be a gemmgen.ir.expr.Expr")
+        check_arguments(self.epilogue)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; the epilogue by its name in `gemmgen.epilogues`, or as nested lists."""

@@ -31,6 +31,7 @@ class Target:
     warp: int = 32
     warpgroup: int = 128
     wgmma_m: int = 64
+    wgmma_n: int = 256  # at most
     wgmma_k_bytes: int = 32
     banks: int = 32
     bank_bytes: int = 4

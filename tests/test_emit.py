@@ -155,7 +155,7 @@ def test_unknown_expression_has_no_spelling():
 
 
 def test_kernel_names_are_identifiers():
-    custom = silu(acc * 3.0) + PerColumn("shift-free")
+    custom = silu(acc * 3.0) + PerColumn("shift")
     for problem in (DENSE, FP8, replace(DENSE, epilogue=custom), SCALED[0]):
         for config in (Config(), Config(registers=(24, 240)), Config(swizzle_d=0, raster="n")):
             name = lower(problem, config).name

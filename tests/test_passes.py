@@ -89,7 +89,7 @@ def test_every_pass_has_a_case():
 # rule id: (problem, config, what the target lacks, the values the error must hold). A rule no
 # shipped target can break is triggered by a lesser one.
 ILLEGAL = {
-    "wgmma-n": (DENSE, {"block_n": 256}, {"tma_box": 128}, {"block_n": 256}),
+    "wgmma-n": (DENSE, {"block_n": 256}, {"wgmma_n": 128}, {"block_n": 256}),
     "ring-depth": (DENSE, {"stages": 1, "in_flight": 1}, {}, {"stages": 1, "in_flight": 1}),
     "tile-rows": (
         DENSE,
@@ -137,6 +137,12 @@ ILLEGAL = {
         {},
         {"role": "producer", "registers": 20},
     ),
+    "setmaxnreg-direction": (
+        DENSE,
+        {"registers": (232, 136)},
+        {},
+        {"producer": 232, "launch": 168, "consumer": 136},
+    ),
     "register-file": (
         DENSE,
         {"registers": (40, 240)},
@@ -183,7 +189,8 @@ def test_rules_are_documented_and_unique():
         ("multicast-slice", FP8, {"multicast": "b", "block_n": 8}),
         ("smem-capacity", FP8, {"block_m": 256, "block_n": 128, "stages": 4}),
         ("register-budget", FP8, {"block_m": 256, "block_n": 160, "stages": 1}),
-        ("register-budget", DENSE, {"registers": (24, 80)}),
+        ("setmaxnreg-direction", DENSE, {"registers": (24, 80)}),
+        ("setmaxnreg-direction", DENSE, {"registers": (24, 240), "consumers": 1, "block_m": 64}),
     ),
 )
 def test_more_ways_to_break_a_rule(rule, problem, changes):

@@ -96,6 +96,11 @@ class Call(Expr):
     function: Function
     args: tuple[Expr, ...]
 
+    def __post_init__(self) -> None:
+        arity = {"max": 2, "min": 2}.get(self.function, 1)
+        if len(self.args) != arity:
+            raise ArgumentError(self.function, len(self.args), f"takes {arity} argument(s)")
+
 
 Argument = Scalar | PerColumn | PerRow
 

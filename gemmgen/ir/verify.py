@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from ..errors import IRError
 from .blocks import BLOCKS
-from .nodes import AfterFirst, ForK, ForTiles, Kernel, Role, Stmt, TmaLoad, TmaLoadMulticast
+from .nodes import (
+    AfterFirst,
+    ForK,
+    ForTiles,
+    Kernel,
+    Role,
+    Stmt,
+    TmaLoad,
+    TmaLoadMulticast,
+    TmaStore,
+)
 from .rewrite import walk
 
 REGISTER_FIELDS = ("dst", "src", "row_scales", "block_scales")
@@ -16,6 +26,7 @@ def verify(kernel: Kernel) -> Kernel:
     smem = {s.name for s in kernel.smem}
     barriers = {b.name for b in kernel.barriers}
     maps = {m.name: m for m in kernel.maps}
+    params = {p.name for p in kernel.params}
     for m in kernel.maps:
         _known("smem", m.smem, smem, m)
     for stmts in (kernel.prologue, *(r.body for r in kernel.roles)):
@@ -24,8 +35,9 @@ def verify(kernel: Kernel) -> Kernel:
             _known("tensor_map", getattr(stmt, "tensor_map", None), set(maps), stmt)
             for field in ("smem", "a", "b"):
                 _known(field, getattr(stmt, field, None), smem, stmt)
+            _known("tensor", getattr(stmt, "tensor", None), params, stmt)
             if (
-                isinstance(stmt, TmaLoad | TmaLoadMulticast)
+                isinstance(stmt, TmaLoad | TmaLoadMulticast | TmaStore)
                 and maps[stmt.tensor_map].smem != stmt.smem
             ):
                 raise IRError(
@@ -52,8 +64,9 @@ def _unique(kernel: Kernel) -> None:
     for name in names:
         if names.count(name) > 1:
             raise IRError(f"{name!r} is defined twice in {kernel.name}")
-    if len({b.stages for b in kernel.barriers}) > 1:
-        raise IRError("the barriers of one ring have different numbers of stages")
+    ring = [s.stages for s in kernel.smem if s.use != "output"]
+    if len({*ring, *(b.stages for b in kernel.barriers)}) > 1:
+        raise IRError("the buffers and barriers of one ring have different numbers of stages")
 
 
 def _registers(role: Role) -> None:
@@ -68,6 +81,8 @@ def _nesting(body: tuple[Stmt, ...], inside: tuple[type[Stmt], ...]) -> None:
         needs = {ForK: ForTiles, AfterFirst: ForK}.get(type(stmt))
         if needs and needs not in inside:
             raise IRError(f"{type(stmt).__name__} stands outside {needs.__name__}")
+        if isinstance(stmt, ForTiles | ForK) and type(stmt) in inside:
+            raise IRError(f"{type(stmt).__name__} stands inside another")
         if isinstance(stmt, BLOCKS):
             _nesting(stmt.body, (*inside, type(stmt)))
 

@@ -23,7 +23,7 @@ RULES = (WGMMA_N, TILE_ROWS)
 def check_tile(kernel: Kernel, target: Target) -> Kernel:
     """Check block_m and block_n against the warpgroups and wgmma's shapes. Changes nothing."""
     n, step = kernel.block.n, kernel.instr.a.wgmma_n_step
-    if n % step or not step <= n <= target.tma_box:
+    if n % step or not step <= n <= target.wgmma_n:
         raise IllegalConfig(
             WGMMA_N, {"block_n": n}, f"Use a multiple of {step} from {step} to 256."
         )

@@ -13,6 +13,11 @@ SETMAXNREG_VALUE = Rule(
     says="setmaxnreg takes multiples of 8 from 24 to 256",
     because="PTX ISA, setmaxnreg.",
 )
+SETMAXNREG_DIRECTION = Rule(
+    id="setmaxnreg-direction",
+    says="the producer may only give registers up, the consumers only take them",
+    because="setmaxnreg.dec above and setmaxnreg.inc below what a thread has at launch are undefined.",
+)
 REGISTER_FILE = Rule(
     id="register-file",
     says="all warpgroups' registers must fit what the launch reserved",
@@ -24,7 +29,7 @@ REGISTER_BUDGET = Rule(
     says="a role's register arrays and its working set must fit its registers",
     because="What does not fit is spilled to local memory, and the build refuses spills.",
 )
-RULES = (SETMAXNREG_VALUE, REGISTER_FILE, REGISTER_BUDGET)
+RULES = (SETMAXNREG_VALUE, SETMAXNREG_DIRECTION, REGISTER_FILE, REGISTER_BUDGET)
 
 LARGE_PRODUCER, SMALL_PRODUCER = 40, 24  # what a producer is left with
 WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is left
@@ -82,6 +87,13 @@ def _check_pool(kernel: Kernel, launch: int, target: Target) -> None:
         if not legal or count % target.setmaxnreg_step:
             values = {"role": r.name, "registers": count}
             raise IllegalConfig(SETMAXNREG_VALUE, values, "Use registers=null to choose.")
+    producer, consumer = (
+        next(r.registers or 0 for r in kernel.roles if r.name == name)
+        for name in ("producer", "consumer")
+    )
+    if not producer <= launch <= consumer:
+        values = {"producer": producer, "launch": launch, "consumer": consumer}
+        raise IllegalConfig(SETMAXNREG_DIRECTION, values, "Use registers=null to choose.")
     pool = launch * kernel.threads
     used = sum(target.warpgroup * r.count * (r.registers or 0) for r in kernel.roles)
     if used > pool:

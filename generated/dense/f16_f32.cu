@@ -13,6 +13,7 @@
 //   131072 .. 196608  smem_d 2 x 32768 B
 //   196608 .. 196640  full 4 x 8 B
 //   196640 .. 196672  empty 4 x 8 B
+
 #ifdef __CUDACC_RTC__
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
@@ -141,6 +142,7 @@ __device__ __forceinline__ void mma(float (&d)[64], uint64_t a, uint64_t b, int 
 
 // Everything the scheduler tells the roles about one output tile, in elements and K blocks.
 struct Tile { int a_row, b_row, d_row, d_col, k_blocks; };
+
 // A cluster's tiles, walked in panels of PANEL along M: within a panel M varies first, so that the
 // CTAs running together share operands in L2. Every other panel runs backwards along N.
 struct Scheduler {
@@ -169,6 +171,7 @@ struct Scheduler {
         return true;
     }
 };
+
 // The position in the ring of stages. It carries over from tile to tile.
 struct Ring {
     int stage = 0;

@@ -13,6 +13,7 @@
 //   155648 .. 200704  smem_d 2 x 22528 B
 //   200704 .. 200736  full 4 x 8 B
 //   200736 .. 200768  empty 4 x 8 B
+
 #ifdef __CUDACC_RTC__
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
@@ -171,6 +172,7 @@ __device__ __forceinline__ void mma(float (&d)[88], uint64_t a, uint64_t b, int 
 
 // Everything the scheduler tells the roles about one output tile, in elements and K blocks.
 struct Tile { int a_row, b_row, d_row, d_col, k_blocks; };
+
 // A cluster's tiles, walked in panels of PANEL along M: within a panel M varies first, so that the
 // CTAs running together share operands in L2. Every other panel runs backwards along N.
 struct Scheduler {
@@ -199,6 +201,7 @@ struct Scheduler {
         return true;
     }
 };
+
 // The position in the ring of stages. It carries over from tile to tile.
 struct Ring {
     int stage = 0;

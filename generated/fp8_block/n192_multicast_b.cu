@@ -14,6 +14,7 @@
 //   212992 .. 215040  smem_scale_a 4 x 512 B
 //   215040 .. 215072  full 4 x 8 B
 //   215072 .. 215104  empty 4 x 8 B
+
 #ifdef __CUDACC_RTC__
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
@@ -178,6 +179,7 @@ __device__ __forceinline__ void mma(float (&d)[96], uint64_t a, uint64_t b, int 
 
 // Everything the scheduler tells the roles about one output tile, in elements and K blocks.
 struct Tile { int a_row, b_row, d_row, d_col, k_blocks; };
+
 // A cluster's tiles, walked in panels of PANEL along N: within a panel N varies first, so that the
 // CTAs running together share operands in L2. Every other panel runs backwards along M.
 struct Scheduler {
@@ -206,6 +208,7 @@ struct Scheduler {
         return true;
     }
 };
+
 // The position in the ring of stages. It carries over from tile to tile.
 struct Ring {
     int stage = 0;
