@@ -21,6 +21,7 @@ class Config:
     in_flight: wgmma groups left running while the next stage is waited for (dense only).
     swizzle_ab, swizzle_d: bytes (128, 64, 32, 0); None takes the widest that fits.
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
+    watchdog: a wait that takes seconds reports where it stands and stops the kernel.
     """
 
     block_m: int = 128
@@ -36,6 +37,7 @@ class Config:
     swizzle_ab: int | None = None
     swizzle_d: int | None = None
     registers: tuple[int, int] | None = None
+    watchdog: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -109,5 +111,6 @@ FIELDS: dict[str, Check] = {
     "in_flight": _choice(0, 1),
     "swizzle_ab": _choice(None, 0, 32, 64, 128),
     "swizzle_d": _choice(None, 0, 32, 64, 128),
+    "watchdog": _choice(False, True),
     "registers": ("a pair (producer, consumer) of integers, or null", _registers),
 }

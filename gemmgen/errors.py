@@ -63,5 +63,9 @@ class LaunchError(GemmgenError):
     """The driver refused a tensor map, a module or a launch."""
 
 
+class DeadlockError(LaunchError):
+    """A watched kernel waited too long and stopped itself; the text is a table of who waits where."""
+
+
 class VerificationError(GemmgenError):
     """A kernel's result is wrong."""

@@ -1,4 +1,4 @@
-"""Problem + Config -> Artifact: build, lower, emit."""
+"""Problem + Config -> Artifact: build, lower, prove, emit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from . import passes
+from .check import Proof, check
 from .config import Config
 from .emit import emit
 from .families import build
@@ -22,6 +23,7 @@ class Artifact:
     config: Config
     target: Target
     kernel: Kernel  # lowered
+    proof: Proof  # of the kernel's protocol
     source: str  # self-contained CUDA
 
     @property
@@ -42,7 +44,14 @@ def lower(
 def compile_to_source(
     p: Problem, c: Config, target: Target = H200, observer: passes.Observer | None = None
 ) -> Artifact:
-    """Lower and emit one kernel. Raises UnsupportedProblem, or IllegalConfig naming the rule."""
+    """Lower, prove and emit one kernel.
+
+    Raises UnsupportedProblem, IllegalConfig naming the rule, or ProtocolViolation with the shortest
+    trace that breaks the kernel (a bug in gemmgen: no legal config may have one).
+    """
     kernel = lower(p, c, target, observer)
-    header = (f"problem {json.dumps(p.to_json())}", f"config {json.dumps(c.to_json())}")
-    return Artifact(problem=p, config=c, target=target, kernel=kernel, source=emit(kernel, header))
+    proof = check(kernel)
+    header = (f"problem {json.dumps(p.to_json())}", f"config {json.dumps(c.to_json())}", str(proof))
+    return Artifact(
+        problem=p, config=c, target=target, kernel=kernel, proof=proof, source=emit(kernel, header)
+    )

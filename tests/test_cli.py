@@ -170,15 +170,68 @@ def test_list_rules_and_help(capsys):
         assert e.value.code == 0
 
 
-def test_run_without_a_driver_says_so(capsys, monkeypatch):
+def no_gpu(monkeypatch):
     from gemmgen.runtime import driver
 
     def missing(*_):
         raise RuntimeUnavailable("no CUDA driver")
 
     monkeypatch.setattr(driver, "require_hopper", missing)
-    code, _, err = run(capsys, "run", "dense", "-m", "64", "-n", "64", "-k", "64")
+
+
+SMALL = ("-m", "40", "-n", "24", "-k", "96")
+
+
+def test_run_without_a_gpu_emulates(capsys, monkeypatch):
+    no_gpu(monkeypatch)
+    code, out, _ = run(capsys, "run", "dense", *SMALL, "--json")
+    assert code == 0 and json.loads(out)["exact"] and json.loads(out)["launches_verified"] == 4
+
+
+def test_run_on_a_gpu_that_is_not_there(capsys, monkeypatch):
+    no_gpu(monkeypatch)
+    code, _, err = run(capsys, "run", "dense", *SMALL, "--device", "0")
     assert code == 3 and "no CUDA driver" in err
+    code, _, err = run(capsys, "run", "dense", *SMALL, "--device", "tpu")
+    assert code == 2 and "--device" in err
+
+
+@pytest.mark.parametrize("schedule", ["eager", "late", "random:7"])
+def test_emulate_under_any_schedule(capsys, schedule):
+    argv = ("emulate", "fp8_block", *SMALL, "--schedule", schedule, "--stats", "--json")
+    code, out, _ = run(capsys, *argv)
+    stats = json.loads(out)["stats"]
+    assert code == 0 and stats["bytes_loaded_by_tma"] > 0 and stats["warp_instructions"]
+    assert run(capsys, "emulate", "dense", *SMALL, "--schedule", "unfair")[0] == 2
+
+
+def test_watchdog_builds_emulate(capsys):
+    code, out, _ = run(capsys, "emulate", "dense", *SMALL, "--watchdog", "--json")
+    assert code == 0 and json.loads(out)["kernel"].endswith("_watched")
+
+
+def test_check(capsys):
+    code, out, _ = run(capsys, "check", "fp8_block/base", "--json")
+    assert code == 0 and json.loads(out)[0]["proved"]
+    _, out, _ = run(capsys, "check", "--properties", "--json")
+    assert [p["id"] for p in json.loads(out)] == [f"P{i}" for i in range(1, 14)]
+
+
+def test_check_of_a_broken_kernel(capsys, monkeypatch):
+    from dataclasses import replace
+
+    from gemmgen.cli import check_command
+    from gemmgen.ir.nodes import Wait
+    from gemmgen.ir.rewrite import map_stmts
+
+    def broken(*argv):
+        flip = lambda s: replace(s, flip=1 - s.flip) if isinstance(s, Wait) else s  # noqa: E731
+        return map_stmts(lower(*argv), flip)
+
+    lower = check_command.lower
+    monkeypatch.setattr(check_command, "lower", broken)
+    code, out, _ = run(capsys, "check", "dense/f16_f32")
+    assert code == 1 and "BROKEN" in out and "producer" in out
 
 
 def test_doctor_names_what_is_missing(capsys, monkeypatch):

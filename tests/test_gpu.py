@@ -250,3 +250,76 @@ def test_source_compiles_with_the_machines_nvrtc():
 
     a = compile_to_source(FP8, Config())
     assert compile_cubin(a.source, a.name).spill_bytes == 0
+
+
+@pytest.mark.parametrize("shape", [(130, 261, 272), (7, 40, 1100), (300, 520, 384)])
+@pytest.mark.parametrize("exhibit", GALLERY, ids=path_of)
+def test_same_bits_as_the_emulator(exhibit, shape):
+    """The emulator executes the PTX of the very source whose cubin the GPU runs."""
+    from gemmgen import ops
+    from gemmgen.gallery import artifact
+    from gemmgen.runtime.emulated import EmulatedGpu, prepare
+    from gemmgen.verification.guarded import Guarded
+    from gemmgen.verification.inputs import random_normal
+    from gemmgen.verification.trial import pitches
+
+    p = exhibit.problem
+    program = ops.loaded(p, exhibit.config, 0)
+    operands = random_normal(p, *shape, seed=8)
+    strides = pitches(program.kernel, shape)
+    output = Guarded(dtype=p.d, rows=shape[0], cols=shape[1], pitch=strides.d)
+    on_gpu = machine().execute(program, operands, strides, output, 0xFF)
+    emulated = EmulatedGpu().execute(
+        prepare(program.kernel, artifact(exhibit).source), operands, strides, output, 0xFF
+    )
+    differ = int((output.extract(on_gpu) != output.extract(emulated)).sum())
+    assert differ == 0, f"{differ} of {shape[0] * shape[1]} elements"
+
+
+STUCK = """
+from dataclasses import replace
+from gemmgen.config import Config
+from gemmgen.emit import emit
+from gemmgen.errors import DeadlockError
+from gemmgen.ir.dtypes import BF16
+from gemmgen.ir.nodes import ExpectTx
+from gemmgen.ir.rewrite import map_stmts
+from gemmgen.pipeline import lower
+from gemmgen.problem import Problem
+from gemmgen.runtime.gpu import Gpu
+from gemmgen.runtime.launch import LoadedKernel
+from gemmgen.runtime.nvrtc import compile_cubin
+from gemmgen.verification.trial import judge
+
+problem = Problem(family="dense", a=BF16, b=BF16)
+kernel = lower(problem, Config(watchdog=True))
+wrong = map_stmts(
+    kernel, lambda s: replace(s, tx_bytes=s.tx_bytes + 16) if isinstance(s, ExpectTx) else s
+)
+program = LoadedKernel(wrong, compile_cubin(emit(wrong), wrong.name))
+try:
+    judge(Gpu(), program, wrong, problem, (256, 256, 512))
+except DeadlockError as e:
+    print(e)
+"""
+
+
+def test_a_deadlock_becomes_a_table():
+    """In a process of its own: the trap leaves its CUDA context unusable."""
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=120, check=False
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and "is stuck" in lines[0], done.stderr[-2000:]
+    assert any("consumer" in line and "full[0] parity 0" in line for line in lines[1:])
+    assert any("producer" in line and "empty[0]" in line for line in lines[1:])
+
+
+@pytest.mark.parametrize("exhibit", GALLERY[:3] + GALLERY[7:9], ids=path_of)
+def test_watched_builds(exhibit):
+    from dataclasses import replace
+
+    judged(exhibit.problem, replace(exhibit.config, watchdog=True), (300, 520, 1100), seed=9)

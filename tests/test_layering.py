@@ -23,7 +23,9 @@ COMPILER = {
     "families": {"ir", "errors", "config", "problem", "epilogues", "schedulers"},
     "passes": {"ir", "errors", "target"},
     "emit": {"ir", "errors"},
-    "pipeline": {"ir", "errors", "target", "config", "problem", "families", "passes", "emit"},
+    "pipeline": {
+        *["ir", "errors", "target", "config", "problem", "families", "passes", "emit", "check"]
+    },
     "cost": {"ir", "errors", "target", "config", "problem", "passes", "pipeline"},
     "heuristics": {"ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost"},
     "gallery": {"ir", "errors", "target", "config", "problem", "epilogues", "pipeline"},
@@ -33,8 +35,8 @@ CHECKS = {
     "emulator": {"errors"},  # knows PTX, and nothing of gemmgen
     "verification": {"ir", "errors", "config", "problem", "epilogues"},
 }
-# runtime/gpu.py is the machine verification puts kernels on trial on; verification never knows it.
-RUNTIME = {"runtime": {"ir", "errors", "target", "verification"}}
+# runtime/gpu.py and emulated.py are machines that verification puts kernels on trial on; it knows neither.
+RUNTIME = {"runtime": {"ir", "errors", "target", "verification", "emulator"}}
 TOP = {
     "ops": {*COMPILER, *RUNTIME},
     "bench": {*COMPILER, *RUNTIME, *CHECKS, "ops"},

@@ -81,6 +81,7 @@ def test_every_pass_has_a_case():
         "check_tile",
         "check_ring",
         "check_complete",
+        "guard_waits",
     }
 
 

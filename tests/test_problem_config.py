@@ -49,6 +49,7 @@ BAD_CONFIG = {
     "in_flight": ("0", 0.0, False, None, 2, -1),
     "swizzle_ab": ("128", 128.0, True, 16, 256, -1),
     "swizzle_d": ("128", 128.0, False, 16, 256, -1),
+    "watchdog": (0, 1, "true", None),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
 
@@ -84,6 +85,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "in_flight": (0, 1),
         "swizzle_ab": (None, 0, 32, 64, 128),
         "swizzle_d": (None, 0, 32, 64, 128),
+        "watchdog": (False, True),
         "registers": (None, (40, 232)),
     }[name]
     for value in (*good, getattr(Config(), name)):

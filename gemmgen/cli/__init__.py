@@ -18,7 +18,9 @@ from ..errors import (
 COMMANDS = {
     "emit": "print or write the CUDA source of a kernel, or of the whole gallery",
     "compile": "compile a kernel, or the whole gallery, to a cubin and show what it uses",
-    "run": "run a kernel on random inputs, verify its result and time it",
+    "run": "run a kernel on random inputs, verify its result and (on a GPU) time it",
+    "check": "prove that no schedule of a kernel deadlocks, races or corrupts",
+    "emulate": "execute a kernel's PTX on the CPU and verify its result",
     "bench": "time a family against cuBLAS over a set of shapes",
     "list": "list families, gallery kernels and epilogues",
     "rules": "list every legality rule with its reason",

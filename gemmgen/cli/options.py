@@ -17,6 +17,7 @@ from ..problem import Problem
 from ..target import H200
 
 DEFAULT_SHAPE = (4096, 4096, 4096)
+SMALL_SHAPE = (256, 256, 512)  # where nothing is given and the CPU multiplies
 
 
 def add_kernel(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -42,6 +43,16 @@ def add_kernel(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     )
 
 
+def add_watchdog(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--watchdog",
+        dest="set",
+        action="append_const",
+        const="watchdog=true",
+        help="build with a watchdog: a wait of seconds becomes an error with a table",
+    )
+
+
 def add_shape(parser: argparse.ArgumentParser) -> None:
     for letter, what in (
         ("m", "rows of A and D"),
@@ -51,10 +62,13 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"-{letter}", type=int, metavar=letter.upper(), help=what)
 
 
-def shape(args: argparse.Namespace) -> tuple[int, int, int]:
-    """(M, N, K), 4096 where not given. Raises ArgumentError naming the side."""
+Shape = tuple[int, int, int]
+
+
+def shape(args: argparse.Namespace, default: Shape = DEFAULT_SHAPE) -> Shape:
+    """(M, N, K), `default` where not given. Raises ArgumentError naming the side."""
     sides = tuple(
-        d if s is None else s for s, d in zip((args.m, args.n, args.k), DEFAULT_SHAPE, strict=True)
+        d if s is None else s for s, d in zip((args.m, args.n, args.k), default, strict=True)
     )
     for name, side in zip("mnk", sides, strict=True):
         if not 0 < side < 1 << 31:
@@ -62,8 +76,14 @@ def shape(args: argparse.Namespace) -> tuple[int, int, int]:
     return sides  # type: ignore[return-value]
 
 
-def problem_and_config(args: argparse.Namespace) -> tuple[Problem, Config]:
-    """What KERNEL names: an exhibit as it is, or a family with options and a chosen config."""
+def small_shape(args: argparse.Namespace) -> Shape:
+    """(M, N, K) for the emulator. Raises ArgumentError naming the side."""
+    return shape(args, SMALL_SHAPE)
+
+
+def problem_and_config(args: argparse.Namespace, at: Shape | None = None) -> tuple[Problem, Config]:
+    """What KERNEL names: an exhibit as it is, or a family with options and a config, chosen for the
+    shape `at` (the one in `args` if None) if none is given."""
     found = exhibit(args.kernel)
     if found:
         return found.problem, _changed(found.config, args)
@@ -73,9 +93,9 @@ def problem_and_config(args: argparse.Namespace) -> tuple[Problem, Config]:
     p = problem(args)
     if args.config:
         return p, _changed(Config.from_json(_json(args.config)), args)
-    if args.set:
+    if args.set and args.set != ["watchdog=true"]:
         return p, _changed(Config(), args)
-    return p, choose(p, shape(args), H200)
+    return p, _changed(choose(p, at or shape(args), H200), args)
 
 
 def problem(args: argparse.Namespace) -> Problem:

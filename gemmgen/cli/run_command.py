@@ -1,4 +1,4 @@
-"""`gemmgen run`: random inputs, launch, verify, time, on a Hopper GPU."""
+"""`gemmgen run`: random inputs, launch, verify, time. On a Hopper GPU, or on the emulator without one."""
 
 from __future__ import annotations
 
@@ -6,40 +6,66 @@ import argparse
 import json
 from typing import Any
 
+from ..errors import ArgumentError, RuntimeUnavailable
 from ..pipeline import Artifact, compile_to_source
-from ..runtime import driver
+from ..runtime import driver, emulated
 from ..runtime.launch import LoadedKernel
 from ..runtime.nvrtc import compile_cubin
 from ..verification.inputs import random_normal
 from ..verification.trial import Verdict, judge, pitches
-from . import options
+from . import emulate_command, options
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser)
     options.add_shape(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the inputs (default 0)")
+    options.add_watchdog(parser)
     parser.add_argument("--pad", type=int, default=0, help="row padding in pieces of 16 bytes")
     parser.add_argument("--repeats", type=int, default=20, help="timed launches (default 20)")
-    parser.add_argument("--device", type=int, default=0, help="CUDA device (default 0)")
+    parser.add_argument(
+        "--device",
+        default="auto",
+        help="a CUDA device's number, emulator, or auto: device 0 if it is a Hopper GPU, else the emulator",
+    )
+    parser.set_defaults(sms=emulated.SMS, schedule="round-robin", stats=False)
 
 
 def main(args: argparse.Namespace) -> int:
-    shape = options.shape(args)
-    a = compile_to_source(*options.problem_and_config(args))
-    gpu = driver.require_hopper(args.device)
-    cubin = compile_cubin(a.source, a.name)
-    program = LoadedKernel(a.kernel, cubin, args.device)
+    device = _device(args.device)
+    return emulate_command.main(args) if device is None else _on_gpu(args, device)
+
+
+def _device(asked: str) -> int | None:
+    """The CUDA device, or None for the emulator. Raises ArgumentError, RuntimeUnavailable."""
+    if asked == "emulator":
+        return None
+    if asked.isdigit():
+        driver.require_hopper(int(asked))
+        return int(asked)
+    if asked != "auto":
+        raise ArgumentError("--device", asked, "must be a CUDA device's number, emulator or auto")
+    try:
+        driver.require_hopper(0)
+    except RuntimeUnavailable:
+        return None
+    return 0
+
+
+def _on_gpu(args: argparse.Namespace, device: int) -> int:
     from ..runtime.gpu import Gpu
 
-    machine = Gpu(device=args.device)
+    shape = options.shape(args)
+    a = compile_to_source(*options.problem_and_config(args))
+    program = LoadedKernel(a.kernel, compile_cubin(a.source, a.name), device)
+    machine = Gpu(device=device)
     verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad)
     samples = _timed(a, program, shape, args)
     flops = 2.0 * shape[0] * shape[1] * shape[2]
     report: dict[str, Any] = {
         "kernel": a.name,
         "config": a.config.to_json(),
-        "gpu": gpu,
+        "gpu": driver.require_hopper(device),
         "shape": shape,
         "exact": verdict.exact,
         "worst_error_over_bound": verdict.bound.worst,
@@ -53,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _timed(
-    a: Artifact, program: LoadedKernel, shape: tuple[int, int, int], args: argparse.Namespace
+    a: Artifact, program: LoadedKernel, shape: options.Shape, args: argparse.Namespace
 ) -> Any:
     from ..bench.timing import interleave
     from ..runtime.gpu import prepare

@@ -68,6 +68,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         f"sab{c.swizzle_ab}": c.swizzle_ab is not None,
         f"sd{c.swizzle_d}": c.swizzle_d is not None,
         "r" + "_".join(map(str, c.registers or ())): c.registers is not None,
+        "watched": c.watchdog,
         label_of(p.epilogue): p.epilogue != Problem.epilogue,
     }
     return "_".join(parts + [text for text, present in optional.items() if present])
@@ -205,6 +206,7 @@ def assemble(
             d_tile,
         ),
         barriers=barriers,
+        watchdog=c.watchdog,
         instr=wgmma(p, c),
         prologue=prologue(maps, barriers),
         roles=(

@@ -28,6 +28,8 @@ from .stmts import (
     Drain,
     ExpectTx,
     FenceBarrierInit,
+    GuardedDrain,
+    GuardedWait,
     InitBarrier,
     LoadBlockScales,
     LoadRowScales,
@@ -75,6 +77,8 @@ __all__ = [
     "FenceBarrierInit",
     "ForK",
     "ForTiles",
+    "GuardedDrain",
+    "GuardedWait",
     "InitBarrier",
     "Kernel",
     "LoadBlockScales",
@@ -142,6 +146,10 @@ class Kernel:
     instr: Wgmma
     prologue: tuple[Stmt, ...]
     roles: tuple[Role, ...]
+    watchdog: bool = False  # guard every wait; guard_waits
+    device_code: tuple[
+        str, ...
+    ] = ()  # templates a statement needs besides the PTX layer; guard_waits
     smem_bytes: int | None = None  # layout_smem
 
     @property

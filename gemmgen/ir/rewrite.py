@@ -24,20 +24,24 @@ def statements(kernel: Kernel) -> Iterator[Stmt]:
         yield from walk(role.body)
 
 
-def map_stmts(kernel: Kernel, fn: Callable[[Stmt], Stmt | tuple[Stmt, ...]]) -> Kernel:
-    """Rebuild `kernel` bottom-up with every statement replaced by `fn(statement)`, one or several."""
+Rewrite = Callable[[Stmt], Stmt | tuple[Stmt, ...]]
 
-    def visit(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        out: list[Stmt] = []
-        for stmt in body:
-            if isinstance(stmt, BLOCKS):
-                stmt = replace(stmt, body=visit(stmt.body))
-            new = fn(stmt)
-            out.extend(new if isinstance(new, tuple) else (new,))
-        return tuple(out)
 
-    roles = tuple(replace(r, body=visit(r.body)) for r in kernel.roles)
-    return replace(kernel, prologue=visit(kernel.prologue), roles=roles)
+def map_body(body: tuple[Stmt, ...], fn: Rewrite) -> tuple[Stmt, ...]:
+    """`body` rebuilt bottom-up with every statement replaced by `fn(statement)`, one or several."""
+    out: list[Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, BLOCKS):
+            stmt = replace(stmt, body=map_body(stmt.body, fn))
+        new = fn(stmt)
+        out.extend(new if isinstance(new, tuple) else (new,))
+    return tuple(out)
+
+
+def map_stmts(kernel: Kernel, fn: Rewrite) -> Kernel:
+    """`kernel` with `map_body` applied to the prologue and to every role."""
+    roles = tuple(replace(r, body=map_body(r.body, fn)) for r in kernel.roles)
+    return replace(kernel, prologue=map_body(kernel.prologue, fn), roles=roles)
 
 
 def map_role(kernel: Kernel, name: str, fn: Callable[[Role], Role]) -> Kernel:

@@ -1,7 +1,4 @@
-"""Kernel IR statements: about one PTX instruction each, in the vocabulary of resources.
-
-A field that is `None` is filled by the pass named beside it; `passes/check_complete.py` proves none is left.
-"""
+"""Kernel IR statements: about one PTX instruction each. A `None` field is filled by the pass named."""
 
 from __future__ import annotations
 
@@ -56,6 +53,14 @@ class Wait(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuardedWait(Wait):
+    """A Wait that reports where it stands, and stops the kernel, if it outlasts the budget."""
+
+    role: int  # index in Kernel.roles
+    index: int  # of the barrier in Kernel.barriers
+
+
+@dataclass(frozen=True, kw_only=True)
 class Arrive(Stmt):
     """One lane per warp arrives on `barrier` of the stage `lag` steps back."""
 
@@ -84,6 +89,14 @@ class Drain(Stmt):
     """Wait until every stage of `barrier` was released: nobody will touch this CTA again."""
 
     barrier: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardedDrain(Drain):
+    """A Drain that reports where it stands, and stops the kernel, if it outlasts the budget."""
+
+    role: int
+    index: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +157,8 @@ class Mma(Stmt):
     instr: Wgmma
     wave: int
     fresh: Literal["block", "tile"]
-    wave_bytes: int | None = None  # from one wave's A rows to the next; plan_descriptors
-    warpgroup_bytes: int | None = None  # from one warpgroup's A rows to the next; plan_descriptors
+    wave_bytes: int | None = None  # to this wave's A rows; plan_descriptors
+    warpgroup_bytes: int | None = None  # between two warpgroups' A rows; plan_descriptors
     steps: tuple[tuple[int, int], ...] | None = (
         None  # bytes into A and B per step; plan_descriptors
     )
@@ -164,8 +177,8 @@ class LoadRowScales(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadBlockScales(Stmt):
-    """dst = B's scales, straight from global memory, of the `count` 128-column blocks this tile
-    touches: of its first K block, or (inside ForK) of the next one, the last one staying last."""
+    """dst = B's scales, straight from global memory, of the `count` 128-column blocks a tile touches:
+    of its first K block, or (inside ForK) of the next; past the last, the last again."""
 
     dst: str
     tensor: str
@@ -190,23 +203,14 @@ class Promote(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromoteSelect(Stmt):
+class PromoteSelect(Promote):
     """Promote a tile that straddles two 128-column scale blocks: a select per 8 columns."""
-
-    dst: str
-    src: str
-    row_scales: str
-    block_scales: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromoteSwitch(Stmt):
+class PromoteSwitch(Promote):
     """The same as a switch over the few columns (`splits`) where the second block can begin."""
 
-    dst: str
-    src: str
-    row_scales: str
-    block_scales: str
     splits: tuple[int, ...]
 
 

@@ -21,6 +21,7 @@ from . import (
 )
 from .check_complete import check_complete
 from .choose_stores import choose_stores
+from .guard_waits import guard_waits
 from .pad_epilogue import pad_epilogue
 from .plan_descriptors import plan_descriptors
 
@@ -40,6 +41,7 @@ PIPELINE: tuple[Pass, ...] = (
     size_barriers.size_barriers,  # needs every box and every release
     layout_smem.layout_smem,  # needs pads and alignments
     split_registers.split_registers,
+    guard_waits,  # every wait is in place
     check_complete,
 )
 RULES: tuple[Rule, ...] = (

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, LaunchError
 from ..ir.nodes import Kernel
-from . import driver, nvrtc
-from .tensor_map import Matrix, check, encode
+from . import driver, nvrtc, watchdog
+from .tensor_map import Matrix, check, describe, encode
 
 PLANS = 256  # kept per kernel, least recently used dropped
 INT_LIMIT = 1 << 31
@@ -49,6 +49,7 @@ class LoadedKernel:
             attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
             kernel.smem_bytes,
         )
+        self._report = watchdog.Report() if kernel.watchdog else None
         self._plans: OrderedDict[object, Plan] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -81,13 +82,21 @@ class LoadedKernel:
         driver.use(self.device)
         driver.call("cuLaunchKernelEx", plan.config, self._function, plan.params, 0)
 
+    def wait(self, plan: Plan) -> None:
+        """Block until `plan`'s stream is done. Raises LaunchError, and DeadlockError with a table of
+        who waits where if a watched kernel stopped itself."""
+        driver.use(self.device)
+        try:
+            driver.call("cuStreamSynchronize", plan.config.hStream)
+        except LaunchError as e:
+            entries = self._report.entries() if self._report else []
+            if entries:
+                raise watchdog.deadlock(self.kernel, entries) from e
+            raise
+
     def grid(self, shape: tuple[int, int, int]) -> int:
-        """CTAs of a persistent launch: one per SM, but no more than there are tiles."""
-        b, c = self.kernel.block, self.kernel.cluster
-        tiles_m = -(-shape[0] // (b.m * c.m))
-        tiles_n = -(-shape[1] // (b.n * c.n))
-        clusters = min(tiles_m * tiles_n, driver.sm_count(self.device) // c.size)
-        return clusters * c.size
+        """CTAs of a launch on this device."""
+        return grid(self.kernel, shape, driver.sm_count(self.device))
 
     def _prepare(
         self,
@@ -99,7 +108,9 @@ class LoadedKernel:
         driver.use(self.device)
         _check_shape(shape)
         check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
-        maps = [encode(self.kernel, m, matrices[m.tensor]) for m in self.kernel.maps]
+        maps = [encode(describe(self.kernel, m, matrices[m.tensor])) for m in self.kernel.maps]
+        if self._report:
+            values = {**values, "watchdog": self._report.device_pointer}
         scalars = [_packed(p.ctype, p.name, values) for p in self.kernel.params]
         pointers = [m.getPtr() for m in maps] + [ctypes.addressof(s) for s in scalars]
         array = (ctypes.c_void_p * len(pointers))(*pointers)
@@ -110,6 +121,14 @@ class LoadedKernel:
         config.hStream = driver.driver().CUstream(stream)
         config.numAttrs = 0
         return Plan(config, ctypes.addressof(array), (maps, scalars, array))
+
+
+def grid(kernel: Kernel, shape: tuple[int, int, int], sms: int) -> int:
+    """CTAs of a persistent launch on `sms` SMs: whole clusters, no more than there are tiles."""
+    b, c = kernel.block, kernel.cluster
+    tiles_m = -(-shape[0] // (b.m * c.m))
+    tiles_n = -(-shape[1] // (b.n * c.n))
+    return min(tiles_m * tiles_n, sms // c.size) * c.size
 
 
 def _packed(ctype: str, name: str, values: Mapping[str, Scalar]) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError
+from ..ir.dtypes import DType
 from ..ir.nodes import Kernel, TmaMap
 from .driver import call, driver
 
@@ -47,27 +48,51 @@ def check(argument: str, matrix: Matrix, itemsize: int) -> None:
         )
 
 
-def encode(kernel: Kernel, m: TmaMap, matrix: Matrix) -> Any:
-    """The CUtensorMap for `m` over `matrix`. Raises ArgumentError naming the tensor."""
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """The arguments of cuTensorMapEncodeTiled that differ between maps, innermost dimension first."""
+
+    address: int
+    dtype: DType
+    dims: tuple[int, int]
+    row_bytes: int
+    box: tuple[int, int]
+    swizzle: int  # bytes
+
+
+def describe(kernel: Kernel, m: TmaMap, matrix: Matrix) -> Description:
+    """What `m` says of `matrix`. Raises ArgumentError naming the tensor."""
     smem = kernel.buffer(m.smem)
     check(m.tensor, matrix, smem.dtype.bytes)
     assert m.box is not None
-    cu = driver()
     inner = max(m.clip, matrix.inner // m.clip * m.clip)  # below one piece, nothing is stored
     # A single row has no stride of its own, but the driver wants a legal one.
     row_bytes = max(matrix.stride, matrix.inner) * smem.dtype.bytes
     row_bytes = -(-row_bytes // ALIGNMENT) * ALIGNMENT if matrix.outer == 1 else row_bytes
+    return Description(
+        address=matrix.pointer,
+        dtype=smem.dtype,
+        dims=(inner, matrix.outer),
+        row_bytes=row_bytes,
+        box=m.box,
+        swizzle=smem.swizzle or 0,
+    )
+
+
+def encode(d: Description) -> Any:
+    """The CUtensorMap of `d`."""
+    cu = driver()
     return call(
         "cuTensorMapEncodeTiled",
-        getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{smem.dtype.tensor_map}"),
-        2,
-        matrix.pointer,
-        [cu.cuuint64_t(inner), cu.cuuint64_t(matrix.outer)],
-        [cu.cuuint64_t(row_bytes)],
-        [cu.cuuint32_t(m.box[0]), cu.cuuint32_t(m.box[1])],
+        getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{d.dtype.tensor_map}"),
+        len(d.dims),
+        d.address,
+        [cu.cuuint64_t(x) for x in d.dims],
+        [cu.cuuint64_t(d.row_bytes)],
+        [cu.cuuint32_t(x) for x in d.box],
         [cu.cuuint32_t(1), cu.cuuint32_t(1)],
         cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        _swizzle(cu, smem.swizzle or 0),
+        _swizzle(cu, d.swizzle),
         cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )

@@ -1,0 +1,294 @@
+"""One schedule of a program, round-robin, every copy landing as soon as it is issued.
+
+If this one completes, and the other checks hold, all do: no agent ever takes a decision, waits are
+monotone in the phases, and parities are shown not to alias. What it records is what those checks
+work on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import ops
+from .finding import Finding, Place, bar_text, when
+from .history import UNWRITTEN, Access, Counter, Run, Tally
+from .ops import Bar, Program
+from .properties import (
+    BYTES,
+    CARRY_OVER,
+    DEADLOCK,
+    INIT,
+    NAMED_BARRIER,
+    PHASE,
+)
+
+TX_LIMIT = (1 << 20) - 1  # PTX ISA, mbarrier tx-count
+NAMED_BARRIERS = range(1, 16)  # PTX ISA, bar: 16 of them, and 0 is __syncthreads
+
+
+def run(program: Program) -> Run:
+    """Run to the end or to the first thing that is wrong, which is then in `found`."""
+    r = Run(program=program, done=[0] * len(program.agents))
+    r.content = [UNWRITTEN] * len(program.cells)
+    moved = True
+    while moved and not r.found:
+        moved = False
+        for agent, todo in enumerate(program.ops):
+            start = r.done[agent]
+            while r.done[agent] < len(todo) and not r.found:
+                op = todo[r.done[agent]]
+                meaning = MEANING.get(type(op))
+                if meaning and not meaning(r, agent, op):
+                    break
+                r.done[agent] += 1
+            moved = moved or r.done[agent] > start
+    if not r.found:
+        r.found.extend(_ending(r))
+    return r
+
+
+def _ending(r: Run) -> list[Finding]:
+    """What is wrong with where the schedule stopped: first the bytes, for they explain the rest."""
+    stopped = tuple(r.done)
+    for c in r.counters:
+        if c.tx and (c.pending == 0 or not _stuck(r)):
+            text = f"{_bar(r, c)} phase {c.phase}: {_difference(c.tx)} than were announced"
+            return [Finding(property=BYTES, message=text, stopped=stopped, places=_last(c))]
+    if stuck := _stuck(r):
+        waiting = "; ".join(_blocked(r, a) for a in stuck)
+        places = tuple((a, r.done[a]) for a in stuck)
+        message = f"nobody can go on: {waiting}"
+        return [Finding(property=DEADLOCK, message=message, stopped=stopped, places=places)]
+    return []
+
+
+def _difference(tx: int) -> str:
+    return f"{abs(tx)} bytes {'fewer' if tx > 0 else 'more'} land"
+
+
+def _stuck(r: Run) -> list[int]:
+    return [a for a, todo in enumerate(r.program.ops) if r.done[a] < len(todo)]
+
+
+def _blocked(r: Run, agent: int) -> str:
+    op = r.program.ops[agent][r.done[agent]]
+    where = f" ({when(op)})" if when(op) else ""
+    match op:
+        case ops.Wait():
+            what = f"phase {op.phase} of {bar_text(op.bar, r.program.kernel.cluster.size > 1)}"
+        case ops.Sync():
+            what = f"the others at {op.name[0]} {op.name[2]}"
+        case _:
+            what = type(op).__name__
+    return f"{r.program.agents[agent]} waits for {what}{where}"
+
+
+def _last(c: Counter) -> tuple[Place, ...]:
+    """The last announcement and the last landing."""
+    return tuple((a, at) for a, at, _ in (*c.placed[-1:], *c.landed[-1:]))
+
+
+def _bar(r: Run, c: Counter) -> str:
+    return bar_text(c.name, r.program.kernel.cluster.size > 1)
+
+
+def _fail(r: Run, finding: Finding) -> bool:
+    r.found.append(finding)
+    return False
+
+
+# ---- the meaning of the operations that others can see: True when done, False while blocked --------
+
+
+def _init(r: Run, agent: int, op: ops.Init) -> bool:
+    at = (agent, r.done[agent])
+    if op.bar in r.index:
+        first = r.counters[r.index[op.bar]].made
+        text = f"{op.bar[0]}[{op.bar[2]}] is initialised twice"
+        return _fail(r, Finding(property=INIT, message=text, places=(*[first or at], at)))
+    if not 0 < op.count <= TX_LIMIT:
+        text = f"{op.bar[0]} is initialised with {op.count} arrivals"
+        return _fail(r, Finding(property=INIT, message=text, places=(at,)))
+    r.index[op.bar] = len(r.counters)
+    r.counters.append(Counter(name=op.bar, total=op.count, pending=op.count, made=at))
+    return True
+
+
+def _fence(r: Run, agent: int, op: ops.InitFence) -> bool:
+    r.fences.setdefault(agent, []).append(r.done[agent])
+    return True
+
+
+def _unmade(r: Run, agent: int, bar: Bar) -> bool:
+    text = f"{bar_text(bar, r.program.kernel.cluster.size > 1)} is used before it is initialised"
+    return _fail(r, Finding(property=INIT, message=text, places=((agent, r.done[agent]),)))
+
+
+def _wait(r: Run, agent: int, op: ops.Wait) -> bool:
+    if op.bar not in r.index:
+        return _unmade(r, agent, op.bar)
+    c = r.counters[r.index[op.bar]]
+    if c.phase <= op.phase:
+        return False
+    at = r.done[agent]
+    c.waits.append((agent, at, op.phase))
+    if op.phase >= 0:
+        r.acquires.append((agent, at, c.phases[op.phase]))
+    return True
+
+
+def _arrive(r: Run, agent: int, op: ops.Arrive) -> bool:
+    for bar in op.bars:
+        if bar not in r.index:
+            return _unmade(r, agent, bar)
+        index = r.index[bar]
+        c = r.counters[index]
+        at = r.done[agent]
+        c.arrivals.setdefault(agent, Tally()).add(at, op.count)
+        c.tx += op.expect
+        c.announced += op.expect
+        if not _count(r, index, op.count, (agent, at)):
+            return False
+        if op.expect and c.announced - (c.bytes_by[-1] if c.bytes_by else 0) > TX_LIMIT:
+            text = f"{_bar(r, c)}: {op.expect} bytes are more than a phase can count"
+            return _fail(r, Finding(property=BYTES, message=text, places=((agent, at),)))
+    return True
+
+
+def _count(r: Run, index: int, arrivals: int, place: Place) -> bool:
+    """Warps arrive one by one: some of them may complete a phase, and the rest begin the next."""
+    c = r.counters[index]
+    while arrivals:
+        taken = min(arrivals, c.pending)
+        if not taken:
+            text = f"{_bar(r, c)} phase {c.phase}: more than {c.total} arrivals"
+            return _fail(r, Finding(property=PHASE, message=text, places=(place,)))
+        c.placed.append((*place, c.phase))
+        c.pending -= taken
+        arrivals -= taken
+        _complete(r, index)
+    return True
+
+
+def _load(r: Run, agent: int, op: ops.Load) -> bool:
+    at = r.done[agent]
+    for copy in op.copies:
+        if copy.bar not in r.index:
+            return _unmade(r, agent, copy.bar)
+        index = r.index[copy.bar]
+        c = r.counters[index]
+        tally = c.landings.setdefault(agent, Tally())
+        tally.add(at, copy.size)
+        c.landed.append((agent, at, c.phase))
+        r.accesses.append(
+            Access(
+                agent=agent,
+                at=at,
+                cells=copy.cells,
+                writes=True,
+                generic=False,
+                copy=(index, c.phase),
+            )
+        )
+        for cell in copy.cells:
+            r.content[cell] = op.tile, op.k
+        c.tx -= copy.size
+        _complete(r, index)
+    return True
+
+
+def _complete(r: Run, index: int) -> None:
+    c = r.counters[index]
+    if c.pending == 0 and c.tx == 0:
+        c.phases.append(len(r.phases))
+        r.phases.append((index, c.phase))
+        c.bytes_by.append(c.announced)
+        c.phase += 1
+        c.pending = c.total
+
+
+def _sync(r: Run, agent: int, op: ops.Sync) -> bool:
+    """The last to come completes the phase, and lets all go on."""
+    index = _rendezvous(r, op)
+    c = r.counters[index]
+    at = r.done[agent]
+    if (agent, at) in c.inside:
+        return False
+    if (op.total or c.total) != c.total:
+        text = f"{op.name[0]} {op.name[2]} is joined for {op.total} threads and for {c.total}"
+        places = (*c.inside, (agent, at))
+        return _fail(r, Finding(property=NAMED_BARRIER, message=text, places=places))
+    c.inside.append((agent, at))
+    c.arrivals.setdefault(agent, Tally()).add(at, op.threads)
+    c.placed.append((agent, at, c.phase))
+    c.pending -= op.threads
+    if c.pending > 0:
+        return False
+    if c.pending < 0:
+        text = f"{op.name[0]} {op.name[2]} is joined by more than {c.total} threads"
+        return _fail(r, Finding(property=NAMED_BARRIER, message=text, places=tuple(c.inside)))
+    for member, place in c.inside:
+        c.waits.append((member, place, c.phase))
+        r.acquires.append((member, place, len(r.phases)))
+        r.done[member] += member != agent
+    c.inside = []
+    _complete(r, index)
+    return True
+
+
+def _rendezvous(r: Run, op: ops.Sync) -> int:
+    if op.name not in r.index:
+        kind, cta, number = op.name
+        if kind == "named barrier" and number not in NAMED_BARRIERS:
+            text = f"named barrier {number} is not one of 1 to 15"
+            r.found.append(Finding(property=NAMED_BARRIER, message=text))
+        scope = [a for a in r.program.agents if kind == "cluster" or a.cta == cta]
+        total = op.total or sum(a.threads for a in scope)
+        r.index[op.name] = len(r.counters)
+        r.counters.append(Counter(name=op.name, total=total, pending=total, synchronises=True))
+    return r.index[op.name]
+
+
+def _access(*, writes: bool, generic: bool) -> Callable[[Run, int, Any], bool]:
+    """An operation that touches `cells` at once (or until its group is waited for)."""
+
+    def touch(r: Run, agent: int, op: Any) -> bool:
+        at = r.done[agent]
+        r.accesses.append(
+            Access(agent=agent, at=at, cells=op.cells, writes=writes, generic=generic)
+        )
+        mine = op.tile, op.k
+        for cell in op.cells:
+            if writes:
+                r.content[cell] = mine
+            elif r.content[cell] != mine and not r.stale:
+                r.stale.append(_stale(r, (agent, at), cell))
+        return True
+
+    return touch
+
+
+def _stale(r: Run, place: Place, cell: int) -> Finding:
+    op = r.program.ops[place[0]][place[1]]
+    tile, k = r.content[cell]
+    held = f"the bytes of tile {tile}" + (f", K block {k}" if k >= 0 else "")
+    if (tile, k) == UNWRITTEN:
+        held = "nothing that this kernel wrote"
+    text = f"{r.program.cells[cell]} holds {held} when {when(op) or 'its reader'} reads it"
+    return Finding(property=CARRY_OVER, message=text, places=(place,))
+
+
+MEANING: dict[type[ops.Op], Callable[[Run, int, Any], bool]] = {
+    ops.Init: _init,
+    ops.InitFence: _fence,
+    ops.Sync: _sync,
+    ops.Wait: _wait,
+    ops.Arrive: _arrive,
+    ops.Load: _load,
+    ops.Read: _access(writes=False, generic=True),
+    ops.Tail: _access(writes=False, generic=True),
+    ops.Write: _access(writes=True, generic=True),
+    ops.Multiply: _access(writes=False, generic=False),
+    ops.Store: _access(writes=False, generic=False),
+}

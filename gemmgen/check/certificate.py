@@ -1,0 +1,108 @@
+"""The order relation recurs: what was proved of the instances holds for more K blocks and tiles.
+
+The operations have period one in the K block and, but for the ring's position, in the tile; stages
+are alike. What an agent knows of the others is compared, relative to where each of them starts the
+K block (or the tile), one period of stage and parity (2 * stages K blocks) and one tile apart. If
+nothing differs, the next period starts as this one did, and so do all that follow.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .clocks import Clocks
+from .finding import Finding
+from .ops import Program
+from .properties import CARRY_OVER
+
+Loop = tuple[int, int | None]  # tile, K block (None: the whole tile)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """`k_period` K blocks on, and one tile on, every agent knows the same; compared at `waits`."""
+
+    k_period: int
+    k_from: int
+    tile_from: int
+    waits: int
+
+
+def k_recurs(clocks: Clocks, stages: int) -> tuple[int, list[Finding]]:
+    """In an instance of 4 * stages + 1 K blocks: the last period against the one before."""
+    starts = _starts(clocks.run.program)
+    period = 2 * stages
+    pairs: list[tuple[Loop, Loop]] = [
+        ((0, k - period), (0, k)) for k in range(period + stages, 2 * period)
+    ]
+    return _compare(clocks, starts, pairs)
+
+
+def tiles_recur(clocks: Clocks) -> tuple[int, list[Finding]]:
+    """In an instance of three tiles: the last against the one before."""
+    starts = _starts(clocks.run.program)
+    return _compare(clocks, starts, [((1, None), (2, None))])
+
+
+def _compare(
+    clocks: Clocks, starts: list[dict[Loop, int]], pairs: list[tuple[Loop, Loop]]
+) -> tuple[int, list[Finding]]:
+    waits, found = 0, []
+    for agent, mine in enumerate(starts):
+        for one, other in pairs:
+            if one in mine and other in mine:
+                a = list(_relative(clocks, starts, agent, one))
+                b = list(_relative(clocks, starts, agent, other))
+                waits += len(a)
+                if a != b:
+                    found.append(_finding(clocks, agent, one, other))
+    return waits, found
+
+
+def _relative(
+    clocks: Clocks, starts: list[dict[Loop, int]], agent: int, loop: Loop
+) -> Iterator[list[int]]:
+    """What `agent` knows after each wait in `loop`, counted from where the others start it."""
+    first, end = _range(clocks.run.program, starts, agent, loop)
+    at = clocks.at[agent]
+    for i in range(bisect_left(at, first), bisect_left(at, end)):
+        known = clocks.known[agent][i + 1]
+        yield [known[j] - s[loop] for j, s in enumerate(starts) if loop in s and j != agent]
+
+
+def _range(
+    program: Program, starts: list[dict[Loop, int]], agent: int, loop: Loop
+) -> tuple[int, int]:
+    tile, k = loop
+    after = (tile + 1, None) if k is None else (tile, k + 1)
+    first, ops = starts[agent][loop], program.ops[agent]
+    end = first
+    while end < len(ops) and ops[end].tile == tile and (k is None or ops[end].k == k):
+        end += 1
+    return first, starts[agent].get(after, end) if k is None else end
+
+
+def _starts(program: Program) -> list[dict[Loop, int]]:
+    """Where each agent starts each tile and each K block."""
+    out: list[dict[Loop, int]] = []
+    for mine in program.ops:
+        found: dict[Loop, int] = {}
+        for at, op in enumerate(mine):
+            if op.tile >= 0:
+                found.setdefault((op.tile, None), at)
+                if op.k >= 0:
+                    found.setdefault((op.tile, op.k), at)
+        out.append(found)
+    return out
+
+
+def _finding(clocks: Clocks, agent: int, one: Loop, other: Loop) -> Finding:
+    what = "tiles" if one[1] is None else "K blocks"
+    a, b = (one[0], other[0]) if one[1] is None else (one[1], other[1])
+    text = (
+        f"{clocks.run.program.agents[agent]} knows other things of the others in {what} {a} and "
+        f"{b}: the instances proved do not show that longer ones are right"
+    )
+    return Finding(property=CARRY_OVER, message=text)

@@ -1,0 +1,175 @@
+"""Which bytes of a CTA's shared memory a statement touches, as half-open spans of addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from ..errors import IRError
+from ..ir.nodes import (
+    BulkRowStore,
+    Kernel,
+    LoadRowScales,
+    Mma,
+    Smem,
+    StageTile,
+    StoreTail,
+    TmaLoad,
+    TmaLoadMulticast,
+    TmaStore,
+)
+from .errors import ProtocolViolation, Trace
+from .ops import Agent
+from .properties import RACE
+
+Span = tuple[int, int]
+Spans = tuple[Span, ...]
+Access = (
+    TmaLoad
+    | TmaLoadMulticast
+    | Mma
+    | LoadRowScales
+    | StageTile
+    | TmaStore
+    | StoreTail
+    | BulkRowStore
+)
+ACCESSES = Access.__args__
+
+MMA_ROWS = 64  # M of a wgmma
+MMA_K_BYTES = 32  # K of a wgmma
+WARP_ROWS = 16  # rows of a wgmma's result that one warp holds
+
+
+def spans(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Spans:
+    """What `stmt` touches when `agent` executes it in ring position `stage`."""
+    named = (stmt.a, stmt.b) if isinstance(stmt, Mma) else (stmt.smem,)
+    found = merged(_raw(kernel, stmt, agent, stage))
+    _inside(kernel, stmt, named, found)
+    return found
+
+
+def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Span]:
+    match stmt:
+        case Mma():
+            yield from _operand_a(kernel.buffer(stmt.a), stmt, agent, stage)
+            yield from _operand_b(kernel.buffer(stmt.b), stmt, stage)
+            return
+        case TmaLoad() | TmaLoadMulticast():
+            yield _box(kernel, stmt, stage)
+            return
+    s = kernel.buffer(stmt.smem)
+    block = stmt.wave * kernel.consumers + agent.warpgroup
+    at = start(s) + block * s.stage_bytes
+    match stmt:
+        case LoadRowScales():
+            row = start(s) + stage * s.stage_bytes + 4 * MMA_ROWS * block
+            for warp in agent.warps:
+                yield row + 4 * WARP_ROWS * warp, row + 4 * WARP_ROWS * (warp + 1)
+        case StageTile():
+            for warp in agent.warps:
+                yield from _rows(s, at, WARP_ROWS * warp, WARP_ROWS)
+        case TmaStore():
+            yield at + stmt.offset, at + stmt.offset + box_bytes(kernel, stmt.tensor_map, s)
+        case StoreTail():
+            yield from _rows(s, at, 0, s.rows)
+        case BulkRowStore():
+            for first, end in bulk_rows(agent):
+                yield from _rows(s, at, first, end - first)
+
+
+def _operand_a(s: Smem, mma: Mma, agent: Agent, stage: int) -> Iterator[Span]:
+    assert mma.wave_bytes is not None and mma.warpgroup_bytes is not None and mma.steps
+    at = start(s) + stage * s.stage_bytes + mma.wave_bytes + agent.warpgroup * mma.warpgroup_bytes
+    for slab in _slabs(s, tuple(a for a, _ in mma.steps)):
+        yield at + slab * s.slab_stride, at + slab * s.slab_stride + MMA_ROWS * s.slab_bytes
+
+
+def _operand_b(s: Smem, mma: Mma, stage: int) -> Iterator[Span]:
+    assert mma.steps
+    at = start(s) + stage * s.stage_bytes
+    for slab in _slabs(s, tuple(b for _, b in mma.steps)):
+        yield at + slab * s.slab_stride, at + slab * s.slab_stride + mma.instr.n * s.slab_bytes
+
+
+def _slabs(s: Smem, steps: tuple[int, ...]) -> list[int]:
+    """The slabs whose rows a wgmma reads, given where in the tile each step of K starts."""
+    found = set()
+    for step in steps:
+        slab, within = divmod(step, s.slab_stride)
+        column = slab * s.slab_bytes + within
+        found |= set(range(column // s.slab_bytes, -(-(column + MMA_K_BYTES) // s.slab_bytes)))
+    return sorted(found)
+
+
+def _rows(s: Smem, at: int, first: int, count: int) -> Iterator[Span]:
+    """Whole rows of a tile that starts at address `at`, slab by slab."""
+    for slab in range(s.slabs):
+        row = at + slab * s.slab_stride + first * s.slab_bytes
+        yield row, row + count * s.slab_bytes
+
+
+def _box(kernel: Kernel, load: TmaLoad | TmaLoadMulticast, stage: int) -> Span:
+    """The box of CTA rank 0; the other ranks' lie `rank_bytes` apart."""
+    s = kernel.buffer(load.smem)
+    at = start(s) + stage * s.stage_bytes + load.offset
+    return at, at + box_bytes(kernel, load.tensor_map, s)
+
+
+def slice_spans(kernel: Kernel, load: TmaLoadMulticast, agent: Agent, stage: int) -> Spans:
+    """The slice that `agent`'s CTA multicasts."""
+    shift = agent.cta * (load.rank_bytes or 0)
+    found = tuple((lo + shift, hi + shift) for lo, hi in _raw(kernel, load, agent, stage))
+    _inside(kernel, load, (load.smem,), found)
+    return found
+
+
+def bulk_rows(agent: Agent) -> list[Span]:
+    """The rows (one per thread, of 64) that an agent's threads send."""
+    return [(32 * warp, 32 * (warp + 1)) for warp in agent.warps if warp < 2]
+
+
+def box_bytes(kernel: Kernel, tensor_map: str, s: Smem) -> int:
+    """Bytes a box of `tensor_map` fills, the zeros past the tensor's edge included."""
+    box = kernel.map(tensor_map).box
+    if box is None:
+        raise IRError(f"{tensor_map} has no box: only a lowered kernel can be proved")
+    return box[0] * box[1] * s.dtype.bytes
+
+
+def start(s: Smem) -> int:
+    if s.offset is None:
+        raise IRError(f"{s.name} has no address: only a lowered kernel can be proved")
+    return s.offset
+
+
+def merged(pieces: Iterator[Span]) -> Spans:
+    """The same bytes in as few spans as can be, in address order."""
+    out: list[Span] = []
+    for lo, hi in sorted(pieces):
+        if out and lo <= out[-1][1]:
+            out[-1] = out[-1][0], max(hi, out[-1][1])
+        else:
+            out.append((lo, hi))
+    return tuple(out)
+
+
+def _inside(kernel: Kernel, stmt: Access, named: tuple[str, ...], found: Spans) -> None:
+    extents = [(start(s), start(s) + s.stages * s.stage_bytes) for s in map(kernel.buffer, named)]
+    for lo, hi in found:
+        pieces = merged(iter(extents))
+        if not any(first <= lo and hi <= end for first, end in pieces):
+            text = f"{type(stmt).__name__} touches bytes {lo}..{hi}, outside {' and '.join(named)}"
+            raise ProtocolViolation(RACE, text, Trace())
+
+
+def overlaps(kernel: Kernel) -> Iterator[str]:
+    """Buffers and barriers that share bytes, or leave the kernel's shared memory."""
+    taken = [(start(s), start(s) + s.stages * s.stage_bytes, s.name) for s in kernel.smem]
+    taken += [(b.offset or 0, (b.offset or 0) + 8 * b.stages, b.name) for b in kernel.barriers]
+    taken.sort()
+    for (_, end, name), (lo, _, other) in pairwise(taken):
+        if lo < end:
+            yield f"{name} ends at byte {end}, {other} starts at {lo}"
+    if taken and taken[-1][1] > (kernel.smem_bytes or 0):
+        yield f"{taken[-1][2]} ends at byte {taken[-1][1]} of {kernel.smem_bytes}"

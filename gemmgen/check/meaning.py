@@ -1,0 +1,275 @@
+"""What every statement means to the agent that executes it, in operations.
+
+A statement without a row in MEANING is an error, never skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import IRError
+from ..ir import nodes as ir
+from . import ops
+from .footprint import bulk_rows
+from .memory import Memory
+from .ops import OUTSIDE, Agent, Bar, Instance, Op
+
+
+@dataclass(kw_only=True)
+class Walk:
+    """One agent's way through the statements: where it is, and what it did."""
+
+    kernel: ir.Kernel
+    memory: Memory
+    accumulators: frozenset[str]  # registers that some Mma writes
+    index: int
+    agent: Agent
+    instance: Instance
+    ops: list[Op] = field(default_factory=list)
+    start: int = 0
+    tile: int = OUTSIDE
+    k: int = OUTSIDE
+    round: int = 0  # ring.advance() calls so far
+    single: bool = False  # inside a leader's block: one thread, not whole warps
+
+    def add(self, kind: Callable[..., Op], stmt: ir.Stmt, **fields: Any) -> None:
+        self.ops.append(kind(stmt=stmt, tile=self.tile, k=self.k, **fields))
+
+    @property
+    def threads(self) -> int:
+        return 1 if self.single else self.agent.threads
+
+    @property
+    def warps(self) -> int:
+        return 1 if self.single else len(self.agent.warps)
+
+    def bar(self, name: str, lag: int = 0, cta: int | None = None) -> Bar:
+        stage = (self.round - lag) % self.kernel.stages
+        return name, self.agent.cta if cta is None else cta, stage
+
+    def cells(self, stmt: ir.Stmt, cta: int | None = None) -> tuple[int, ...]:
+        base = (self.agent.cta if cta is None else cta) * len(self.memory.names)
+        found = self.memory.cells[id(stmt), self.index, self.round % self.kernel.stages]
+        return tuple([base + c for c in found]) if base else found
+
+
+def walk(w: Walk, body: tuple[ir.Stmt, ...]) -> None:
+    """Execute `body`. Raises IRError for a statement that has no meaning here."""
+    for stmt in body:
+        meaning = MEANING.get(type(stmt))
+        if meaning is None:
+            raise IRError(f"the proof does not know what {type(stmt).__name__} means")
+        meaning(w, stmt)
+
+
+# ---- blocks -----------------------------------------------------------------------------------
+
+
+def _for_tiles(w: Walk, s: ir.ForTiles) -> None:
+    for tile in range(w.instance.tiles):
+        w.tile = tile
+        walk(w, s.body)
+    w.tile = OUTSIDE
+
+
+def _for_k(w: Walk, s: ir.ForK) -> None:
+    for k in range(w.instance.k_blocks):
+        w.k = k
+        walk(w, s.body)
+        w.round += 1
+    w.k = OUTSIDE
+
+
+def _after_first(w: Walk, s: ir.AfterFirst) -> None:
+    if w.k != 0:
+        walk(w, s.body)
+
+
+def _leader(w: Walk, s: ir.CtaLeader | ir.WarpgroupLeader) -> None:
+    whole_cta = isinstance(s, ir.CtaLeader)
+    if w.agent.leads and not (whole_cta and w.agent.warpgroup):
+        outer, w.single = w.single, True
+        walk(w, s.body)
+        w.single = outer
+
+
+# ---- barriers -----------------------------------------------------------------------------------
+
+
+def _init(w: Walk, s: ir.InitBarrier) -> None:
+    for stage in range(w.kernel.stages):
+        bar = (s.barrier, w.agent.cta, stage)
+        w.add(ops.Init, s, bar=bar, count=s.arrivals)
+
+
+def _cta_sync(w: Walk, s: ir.CtaSync) -> None:
+    w.add(ops.Sync, s, name=("cta", w.agent.cta, 0), threads=w.threads, total=None)
+
+
+def _cluster_sync(w: Walk, s: ir.ClusterSync) -> None:
+    w.add(ops.Sync, s, name=("cluster", 0, 0), threads=w.threads, total=None)
+
+
+def _warpgroup_sync(w: Walk, s: ir.WarpgroupSync) -> None:
+    if w.agent.warpgroup < s.warpgroups:
+        name = ("named barrier", w.agent.cta, s.first_id + w.agent.warpgroup)
+        w.add(ops.Sync, s, name=name, threads=w.threads, total=128)
+
+
+def _wait(w: Walk, s: ir.Wait) -> None:
+    w.add(ops.Wait, s, bar=w.bar(s.barrier), phase=w.round // w.kernel.stages - s.flip)
+
+
+def _drain(w: Walk, s: ir.Drain) -> None:
+    for _ in range(w.kernel.stages):
+        w.add(ops.Wait, s, bar=w.bar(s.barrier), phase=w.round // w.kernel.stages - 1)
+        w.round += 1
+
+
+def _arrive(w: Walk, s: ir.Arrive) -> None:
+    w.add(ops.Arrive, s, bars=(w.bar(s.barrier, s.lag),), count=w.warps)
+
+
+def _arrive_cluster(w: Walk, s: ir.ArriveCluster) -> None:
+    """Lanes of one warp arrive at once, so no agent can see one arrival and not know of the other."""
+    peers = range(1 if w.single else w.kernel.cluster.size)  # a single thread is lane 0
+    w.add(ops.Arrive, s, bars=tuple(w.bar(s.barrier, s.lag, c) for c in peers), count=w.warps)
+
+
+def _expect(w: Walk, s: ir.ExpectTx) -> None:
+    expect = (s.tx_bytes or 0) * w.threads
+    w.add(ops.Arrive, s, bars=(w.bar(s.barrier),), count=w.threads, expect=expect)
+
+
+# ---- memory ---------------------------------------------------------------------------------------
+
+
+def _load(w: Walk, s: ir.TmaLoad | ir.TmaLoadMulticast) -> None:
+    """Loads that follow each other are one operation: nobody can tell the moments between them."""
+    box = w.kernel.map(s.tensor_map).box or (0, 0)
+    size = box[0] * box[1] * w.kernel.buffer(s.smem).dtype.bytes * w.threads
+    peers = [w.agent.cta]
+    if isinstance(s, ir.TmaLoadMulticast):
+        peers = [c for c in range(w.kernel.cluster.size) if s.mask >> c & 1]
+    copies = tuple(
+        ops.Copy(bar=w.bar(s.barrier, 0, c), cells=w.cells(s, c), size=size, stmt=s) for c in peers
+    )
+    last = w.ops[-1] if w.ops else None
+    if isinstance(last, ops.Load) and (last.tile, last.k) == (w.tile, w.k):
+        w.ops.pop()
+        copies = last.copies + copies
+        s = last.stmt  # type: ignore[assignment]
+    w.add(ops.Load, s, copies=copies)
+
+
+def _mma(w: Walk, s: ir.Mma) -> None:
+    w.add(ops.Multiply, s, cells=w.cells(s), dst=s.dst)
+
+
+def _touch(w: Walk, s: ir.Stmt) -> None:
+    """A statement that works on registers: of interest are those a Multiply works on too."""
+    named = (getattr(s, name, None) for name in ("dst", "src", "row_scales", "block_scales"))
+    found = tuple(r for r in named if r in w.accumulators)
+    if found:
+        w.add(ops.Touch, s, registers=found)
+
+
+def _row_scales(w: Walk, s: ir.LoadRowScales) -> None:
+    w.add(ops.Read, s, cells=w.cells(s))
+    _touch(w, s)
+
+
+def _stage_tile(w: Walk, s: ir.StageTile) -> None:
+    _touch(w, s)
+    w.add(ops.Write, s, cells=w.cells(s))
+
+
+def _proxy_fence(w: Walk, s: ir.ProxyFence) -> None:
+    """A fence orders the writes of the thread that executes it: one thread's fences no warp's."""
+    if not w.single:
+        w.add(ops.ProxyFence, s)
+
+
+def _tma_store(w: Walk, s: ir.TmaStore) -> None:
+    inner, outer = s.coords
+    if (inner.base, outer.base) != ("tile.d_col", "tile.d_row") or inner.scale * outer.scale != 1:
+        raise IRError(f"a store of D must be placed by the tile's row and column, not {s.coords}")
+    box = w.kernel.map(s.tensor_map).box or (0, 0)
+    row = outer.offset + 64 * _block(w, s)
+    rect = (row, row + box[1], inner.offset, inner.offset + box[0])
+    w.add(ops.Store, s, cells=w.cells(s), rect=rect, times=w.threads)
+
+
+def _bulk_row_store(w: Walk, s: ir.BulkRowStore) -> None:
+    row = 64 * _block(w, s)
+    for first, end in [(0, 1)] if w.single else bulk_rows(w.agent):
+        rect = (row + first, row + end, 0, w.kernel.block.n)
+        w.add(ops.Store, s, cells=w.cells(s), rect=rect)
+
+
+def _store_tail(w: Walk, s: ir.StoreTail) -> None:
+    row = 64 * _block(w, s)
+    rect = (row, row + 64, 0, w.kernel.block.n)
+    w.add(ops.Tail, s, cells=w.cells(s), rect=rect, threads=w.threads)
+
+
+def _block(w: Walk, s: ir.TmaStore | ir.BulkRowStore | ir.StoreTail) -> int:
+    return s.wave * w.kernel.consumers + w.agent.warpgroup
+
+
+def _none(w: Walk, s: ir.Stmt) -> None:
+    """Neither synchronises nor touches memory that others see."""
+
+
+def _simple(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
+    return lambda w, s: w.add(kind, s)
+
+
+def _pending(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
+    return lambda w, s: w.add(kind, s, pending=s.pending)
+
+
+MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
+    ir.ForTiles: _for_tiles,
+    ir.ForK: _for_k,
+    ir.AfterFirst: _after_first,
+    ir.CtaLeader: _leader,
+    ir.WarpgroupLeader: _leader,
+    ir.InitBarrier: _init,
+    ir.FenceBarrierInit: _simple(ops.InitFence),
+    ir.CtaSync: _cta_sync,
+    ir.ClusterSync: _cluster_sync,
+    ir.WarpgroupSync: _warpgroup_sync,
+    ir.Wait: _wait,
+    ir.GuardedWait: _wait,
+    ir.Drain: _drain,
+    ir.GuardedDrain: _drain,
+    ir.Arrive: _arrive,
+    ir.ArriveCluster: _arrive_cluster,
+    ir.ExpectTx: _expect,
+    ir.TmaLoad: _load,
+    ir.TmaLoadMulticast: _load,
+    ir.Mma: _mma,
+    ir.WgmmaFence: _simple(ops.RegisterFence),
+    ir.WgmmaCommit: _simple(ops.Commit),
+    ir.WgmmaWait: _pending(ops.Retire),
+    ir.LoadRowScales: _row_scales,
+    ir.Zero: _touch,
+    ir.Copy: _touch,
+    ir.LoadBlockScales: _touch,
+    ir.Promote: _touch,
+    ir.PromoteSelect: _touch,
+    ir.PromoteSwitch: _touch,
+    ir.StoreMatrix: _stage_tile,
+    ir.StorePairs: _stage_tile,
+    ir.ProxyFence: _proxy_fence,
+    ir.TmaStore: _tma_store,
+    ir.BulkRowStore: _bulk_row_store,
+    ir.StoreTail: _store_tail,
+    ir.StoreCommit: _simple(ops.StoreCommit),
+    ir.StoreWait: _pending(ops.StoreWait),
+    ir.PrefetchMap: _none,
+    ir.SetRegisters: _none,  # registers.py
+}

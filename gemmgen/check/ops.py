@@ -1,0 +1,212 @@
+"""What an unrolled kernel consists of: agents, and the synchronisation and memory operations of each.
+
+An operation says what happens to barriers, bytes and registers; `stmt` says where it comes from.
+Bytes of shared memory are named by cells, the pieces no access tells apart (`memory.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.nodes import Kernel, Stmt
+
+Bar = tuple[str, int, int]  # barrier, CTA, stage
+Rect = tuple[int, int, int, int]  # first row, end row, first column, end column of an output tile
+
+OUTSIDE = -1  # the tile or K block of an operation that stands outside such a loop
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """How often the loops run: K blocks per tile, tiles per CTA; every CTA of the cluster alike."""
+
+    k_blocks: int
+    tiles: int
+
+    def __str__(self) -> str:
+        return f"{_many(self.k_blocks, 'K block')} per tile, {_many(self.tiles, 'tile')} per CTA"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """Warps of one warpgroup that walk together. Warp 0 holds the warpgroup's leader."""
+
+    cta: int
+    role: str
+    warpgroup: int
+    warps: tuple[int, ...]
+    of_cluster: bool = False
+
+    @property
+    def leads(self) -> bool:
+        return 0 in self.warps
+
+    @property
+    def threads(self) -> int:
+        return 32 * len(self.warps)
+
+    def __str__(self) -> str:
+        warps = f"warp{'s' * (len(self.warps) > 1)} {', '.join(map(str, self.warps))}"
+        where = f"CTA {self.cta} " if self.of_cluster else ""
+        return f"{where}{self.role}, warpgroup {self.warpgroup}, {warps}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Op:
+    """Base of all operations."""
+
+    stmt: Stmt
+    tile: int = OUTSIDE
+    k: int = OUTSIDE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Init(Op):
+    bar: Bar
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitFence(Op):
+    """Makes this agent's Inits visible to the cluster and to the async proxy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sync(Op):
+    """Rendezvous `name` of `total` threads, of which this agent brings `threads`.
+
+    `total` None means every agent of the CTA ("cta", c) or of the cluster ("cluster", 0).
+    """
+
+    name: tuple[str, int, int]
+    threads: int
+    total: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait(Op):
+    """Return when the current phase's parity is not `phase & 1`; phase -1 passes a fresh barrier."""
+
+    bar: Bar
+    phase: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrive(Op):
+    """`count` arrivals on each of `bars`, announcing `expect` bytes on each."""
+
+    bars: tuple[Bar, ...]
+    count: int
+    expect: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """One destination of a load: `size` bytes into `cells`, completing on `bar`."""
+
+    bar: Bar
+    cells: tuple[int, ...]
+    size: int
+    stmt: Stmt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load(Op):
+    """TMA loads issued one after another. Each copy completes by itself, in any order."""
+
+    copies: tuple[Copy, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read(Op):
+    """A generic, synchronous read."""
+
+    cells: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Write(Op):
+    """A generic, synchronous write."""
+
+    cells: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tail(Read):
+    """A generic read whose `threads` copy their share of what bulk stores leave of `rect`."""
+
+    rect: Rect
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Multiply(Op):
+    """wgmma: reads `cells` and owns the registers `dst` until a Retire of its group."""
+
+    cells: tuple[int, ...]
+    dst: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit(Op):
+    """Close the group of Multiplies issued since the last Commit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retire(Op):
+    """Wait until at most `pending` groups of Multiplies are left."""
+
+    pending: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisterFence(Op):
+    """Order register accesses before the Multiplies that follow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Touch(Op):
+    """Read or write registers that a Multiply also uses."""
+
+    registers: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyFence(Op):
+    """Order this agent's generic writes before the async proxy's accesses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store(Op):
+    """Bulk store of `cells` to `rect` of the output tile, issued `times` times."""
+
+    cells: tuple[int, ...]
+    rect: Rect
+    times: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreCommit(Op):
+    """Close the group of Stores issued since the last StoreCommit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreWait(Op):
+    """Wait until at most `pending` groups of Stores still read shared memory."""
+
+    pending: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """An instance of a kernel: per agent, its operations in order. `cells` names every cell."""
+
+    kernel: Kernel
+    instance: Instance
+    agents: tuple[Agent, ...]
+    ops: tuple[tuple[Op, ...], ...]
+    cells: tuple[str, ...]
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -1,0 +1,119 @@
+"""P9: the stores of a tile cover it, each element once, and each sends the bytes that belong there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..ir.nodes import Kernel, Smem, StageTile, TmaStore
+from ..ir.rewrite import statements
+from . import ops
+from .finding import Finding, Place
+from .ops import Program, Rect
+from .properties import OUTPUT
+
+PIECE = 16  # bytes: what a bulk store writes at a time; a row's rest is StoreTail's
+WARPGROUP = 128
+
+
+def stored(program: Program) -> Iterator[Finding]:
+    """Every tile of every CTA: bulk stores cover the block, and each row block has its tail."""
+    block = program.kernel.block
+    pieces: dict[tuple[int, int], list[tuple[Rect, Place]]] = {}
+    tails: dict[tuple[int, int], dict[Rect, int]] = {}
+    for i, agent in enumerate(program.agents):
+        for at, op in enumerate(program.ops[i]):
+            if isinstance(op, ops.Store):
+                found = pieces.setdefault((agent.cta, op.tile), [])
+                found += [(op.rect, (i, at))] * op.times
+            elif isinstance(op, ops.Tail):
+                shares = tails.setdefault((agent.cta, op.tile), {})
+                shares[op.rect] = shares.get(op.rect, 0) + op.threads
+    ctas = sorted({agent.cta for agent in program.agents})
+    known: dict[tuple[Rect, ...], list[Finding]] = {}
+    for key in sorted({(c, t) for c in ctas for t in range(program.instance.tiles)} | set(pieces)):
+        mine = tuple(sorted(pieces.get(key, [])))
+        shape = tuple(rect for rect, _ in mine)
+        if shape not in known:
+            known[shape] = list(_once(mine, (0, block.m, 0, block.n), key))
+        yield from known[shape]
+        yield from _tails(program.kernel, tails.get(key, {}), key)
+
+
+def _once(
+    pieces: Iterable[tuple[Rect, Place]], whole: Rect, key: tuple[int, int]
+) -> Iterator[Finding]:
+    taken: list[tuple[Rect, Place]] = []
+    for rect, place in pieces:
+        for other, first in taken:
+            if _meet(rect, other):
+                text = f"tile {key[1]}: {_rect(rect)} are stored more than once"
+                yield Finding(property=OUTPUT, message=text, places=(first, place))
+        if not _holds(whole, rect):
+            text = f"tile {key[1]}: {_rect(rect)} are stored outside the block, {_rect(whole)}"
+            yield Finding(property=OUTPUT, message=text, places=(place,))
+        taken.append((rect, place))
+    area = sum(_area(rect) for rect, _ in taken)
+    if area != _area(whole):
+        text = f"tile {key[1]}: {area} of the block's {_area(whole)} elements are stored"
+        yield Finding(property=OUTPUT, message=text, places=tuple(p for _, p in taken[:1]))
+
+
+def _tails(kernel: Kernel, threads: dict[Rect, int], key: tuple[int, int]) -> Iterator[Finding]:
+    """A tail is shared out over the threads of a warpgroup: all must come, and once."""
+    for row in range(0, kernel.block.m, 64):
+        rect = (row, row + 64, 0, kernel.block.n)
+        if threads.get(rect, 0) != WARPGROUP:
+            text = (
+                f"tile {key[1]}: {threads.get(rect, 0)} threads, not {WARPGROUP}, store what whole "
+                f"{PIECE}-byte pieces leave of rows {row} to {row + 63}"
+            )
+            yield Finding(property=OUTPUT, message=text)
+
+
+def _meet(a: Rect, b: Rect) -> bool:
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
+
+
+def _holds(a: Rect, b: Rect) -> bool:
+    return a[0] <= b[0] and b[1] <= a[1] and a[2] <= b[2] and b[3] <= a[3]
+
+
+def _area(r: Rect) -> int:
+    return (r[1] - r[0]) * (r[3] - r[2])
+
+
+def _rect(r: Rect) -> str:
+    return f"rows {r[0]} to {r[1] - 1}, columns {r[2]} to {r[3] - 1}"
+
+
+def staged(kernel: Kernel) -> Iterator[Finding]:
+    """Statement by statement: a box leaves from where its columns were staged, cut at whole pieces."""
+    for stmt in statements(kernel):
+        match stmt:
+            case TmaStore():
+                yield from _box(kernel, stmt, kernel.buffer(stmt.smem))
+            case StageTile():
+                yield from _accumulator(kernel, stmt)
+
+
+def _box(kernel: Kernel, stmt: TmaStore, s: Smem) -> Iterator[Finding]:
+    m = kernel.map(stmt.tensor_map)
+    inner = stmt.coords[0].offset
+    if stmt.offset * s.slab_cols != inner * s.slab_stride or inner % s.slab_cols:
+        text = f"columns {inner} on lie {inner // s.slab_cols * s.slab_stride} bytes into {s.name}"
+        yield Finding(property=OUTPUT, message=f"{text}, not {stmt.offset}")
+    if m.box != (s.slab_cols, s.rows):
+        text = f"{m.name}'s box is {m.box}, a slab of {s.name} is {(s.slab_cols, s.rows)}"
+        yield Finding(property=OUTPUT, message=text)
+    if m.clip * s.dtype.bytes != PIECE:
+        text = f"{m.name} ends at a multiple of {m.clip} elements, the tail at {PIECE} bytes"
+        yield Finding(property=OUTPUT, message=text)
+
+
+def _accumulator(kernel: Kernel, stmt: StageTile) -> Iterator[Finding]:
+    registers = next((r for role in kernel.roles for r in role.locals if r.name == stmt.src), None)
+    s = kernel.buffer(stmt.smem)
+    if registers is None or registers.count * 2 != s.cols or s.cols != kernel.block.n:
+        held = registers.count if registers else 0
+        text = f"{stmt.src} holds {2 * held} columns, {s.name} {s.cols}, the block {kernel.block.n}"
+        yield Finding(property=OUTPUT, message=text)

@@ -1,0 +1,137 @@
+"""Prove a lowered kernel's protocol: deadlock, races, bytes, phases, proxies, output, exit, ...
+
+Every property is proved for all schedules of a set of instances (K blocks per tile, tiles per
+CTA), and the order relation is shown to recur, so that longer instances add nothing new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from time import perf_counter
+
+from ..ir.nodes import Kernel
+from .after import after
+from .audit import agreement
+from .canonical import run
+from .certificate import Certificate, k_recurs, tiles_recur
+from .clocks import Clocks, clocks
+from .finding import Finding
+from .fixed import fixed
+from .groups import local
+from .history import Run
+from .ops import Instance, Program
+from .output import staged, stored
+from .phases import barriers
+from .placement import placed
+from .properties import PROPERTIES
+from .races import order, races
+from .trace import violation
+from .unroll import WARPS, Split, unroller
+from .values import values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What was proved of a kernel, and on how much."""
+
+    kernel: str
+    properties: tuple[str, ...]
+    instances: tuple[Instance, ...]
+    operations: int
+    seconds: float
+    certificate: Certificate
+
+    def __str__(self) -> str:
+        ks = ", ".join(str(k) for k in sorted({i.k_blocks for i in self.instances}))
+        ts = ", ".join(str(t) for t in sorted({i.tiles for i in self.instances}))
+        return (
+            f"{self.properties[0]} to {self.properties[-1]} proved for {ks} K blocks and {ts} tiles "
+            f"({len(self.instances)} instances, {self.operations} operations); "
+            f"the order recurs every {self.certificate.k_period} K blocks"
+        )
+
+
+def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Proof:
+    """Prove P1 to P13 of a lowered kernel.
+
+    `thorough` takes every instance of `instances(stages, thorough=True)` instead of a sample;
+    `split` says which warps of a warpgroup walk together: none by default; `unroll.PAIR` takes
+    all but the leader's as one, which is faster.
+    Raises ProtocolViolation with a counter-example, and IRError for a kernel that is not lowered.
+    """
+    start = perf_counter()
+    _raise_first(fixed(kernel))
+    unrolled = unroller(kernel, split)
+    chosen = instances(kernel.stages, thorough=thorough)
+    operations = waits = 0
+    for instance in chosen:
+        program = unrolled.program(instance)
+        known = prove(program)
+        operations += sum(map(len, program.ops))
+        waits += _recurs(known, kernel.stages)
+    _raise_first(chain(values(kernel), placed(kernel), staged(kernel), agreement(kernel)))
+    return Proof(
+        kernel=kernel.name,
+        properties=tuple(p.id for p in PROPERTIES),
+        instances=chosen,
+        operations=operations,
+        seconds=perf_counter() - start,
+        certificate=Certificate(
+            k_period=2 * kernel.stages, k_from=kernel.stages, tile_from=1, waits=waits
+        ),
+    )
+
+
+def prove(program: Program) -> Clocks:
+    """Prove one instance; returns what every agent knows when. Raises ProtocolViolation."""
+    r = run(program)
+    if r.found:
+        raise violation(r.found[0], program, None)
+    first = after(r)
+    known = clocks(r, first)
+    for found in _findings(r, known):
+        raise violation(found, program, known)
+    return known
+
+
+def _findings(r: Run, known: Clocks) -> Iterator[Finding]:
+    """Cheap ones first; a stale read last, for a race explains it better."""
+    mine = local(r.program)
+    yield from mine.found
+    yield from races(order(r, known.after, known, mine))
+    yield from barriers(r, known.after, known)
+    yield from r.stale
+    yield from stored(r.program)
+
+
+def instances(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
+    """The smallest first: around one turn of the ring, two, four; up to three tiles."""
+    s = stages
+    if thorough:
+        ks = (*range(1, 2 * s + 2), 4 * s + 1)
+        pairs = [(k, t) for k in ks for t in (1, 2, 3)]
+    else:
+        pairs = [(1, 1), (1, 2), (1, 3), (2, 2), (s - 1, 3), (s, 2), (s + 1, 3)]
+        pairs += [(2 * s + 1, 2), (4 * s + 1, 1)]
+    chosen = sorted({(k, t) for k, t in pairs if k > 0}, key=lambda p: (p[0] * p[1], p))
+    return tuple(Instance(k_blocks=k, tiles=t) for k, t in chosen)
+
+
+def _recurs(known: Clocks, stages: int) -> int:
+    """The certificate's part in this instance: how many waits were compared."""
+    instance = known.run.program.instance
+    waits = 0
+    if instance == Instance(k_blocks=4 * stages + 1, tiles=1):
+        waits, found = k_recurs(known, stages)
+        _raise_first(found)
+    elif instance == Instance(k_blocks=stages + 1, tiles=3):
+        waits, found = tiles_recur(known)
+        _raise_first(found)
+    return waits
+
+
+def _raise_first(found: Iterator[Finding] | list[Finding]) -> None:
+    for first in found:
+        raise violation(first, None, None)

@@ -1,0 +1,109 @@
+"""P2 and P7: conflicting accesses are ordered, and generic writes are fenced for the async proxy.
+
+Accesses to a cell are taken in the canonical order. If each write is ordered after the write and
+the reads before it, and each read after the write before it, then all conflicting pairs are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from . import ops
+from .after import After
+from .clocks import Clocks
+from .finding import Finding, when
+from .groups import Local
+from .history import Access, Run
+from .properties import PROXY, RACE, Property
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """Everything that tells whether one access is over when another starts."""
+
+    run: Run
+    after: After
+    clocks: Clocks
+    local: Local
+    fences: tuple[tuple[int, ...], ...]  # ProxyFences, by agent
+
+    def ended(self, x: Access, y: Access) -> bool:
+        """x is over, in every schedule, when y starts."""
+        if x.copy:
+            counter, n = x.copy
+            phases = self.run.counters[counter].phases
+            landed = self.after.of(phases[n] if n < len(phases) else None)
+            return y.at >= landed[y.agent]
+        end = x.at if x.generic else self.local.ends[x.agent].get(x.at)
+        return end is not None and self.clocks.ordered((x.agent, end), (y.agent, y.at))
+
+    def fenced(self, x: Access, y: Access) -> bool:
+        """The writer of x fences it before y, in every schedule."""
+        fences = self.fences[x.agent]
+        i = bisect_left(fences, x.at)
+        return i < len(fences) and self.clocks.ordered((x.agent, fences[i]), (y.agent, y.at))
+
+
+def order(r: Run, after: After, clocks: Clocks, local: Local) -> Order:
+    fences = tuple(
+        tuple(at for at, op in enumerate(mine) if isinstance(op, ops.ProxyFence))
+        for mine in r.program.ops
+    )
+    return Order(run=r, after=after, clocks=clocks, local=local, fences=fences)
+
+
+@dataclass(kw_only=True)
+class _Cell:
+    """The last write to a cell, and the reads since."""
+
+    write: Access | None = None
+    reads: list[Access] = field(default_factory=list)
+
+
+def races(o: Order) -> Iterator[Finding]:
+    """Every unordered or unfenced pair of neighbours."""
+    cells = [_Cell() for _ in o.run.program.cells]
+    for y in o.run.accesses:
+        for index in y.cells:
+            cell = cells[index]
+            if cell.write:
+                yield from _pair(o, index, cell.write, y)
+            if y.writes:
+                for x in cell.reads:
+                    yield from _pair(o, index, x, y)
+                cell.write, cell.reads = y, []
+            else:
+                cell.reads.append(y)
+
+
+def _pair(o: Order, cell: int, x: Access, y: Access) -> Iterator[Finding]:
+    if not o.ended(x, y):
+        yield _finding(o, cell, x, y, RACE, "while it may still be")
+    elif x.writes and x.generic and not y.generic and not o.fenced(x, y):
+        yield _finding(o, cell, x, y, PROXY, "through the async proxy, not fenced from")
+
+
+def _finding(o: Order, cell: int, x: Access, y: Access, property: Property, link: str) -> Finding:
+    text = f"{o.run.program.cells[cell]}: {_who(o, y)} {link} {_done(o, x)}"
+    return Finding(property=property, message=text, places=((x.agent, x.at), (y.agent, y.at)))
+
+
+def _who(o: Order, y: Access) -> str:
+    verb = {(True, True): "writes it", (True, False): "loads into it"}.get(
+        (y.writes, y.generic), "reads it"
+    )
+    return f"{o.run.program.agents[y.agent]} {verb}{_when(o, y)}"
+
+
+def _done(o: Order, x: Access) -> str:
+    verb = {(True, True): "written", (True, False): "loaded into"}.get(
+        (x.writes, x.generic), "read"
+    )
+    return f"{verb} by {o.run.program.agents[x.agent]}{_when(o, x)}"
+
+
+def _when(o: Order, x: Access) -> str:
+    text = when(o.run.program.ops[x.agent][x.at])
+    return f" ({text})" if text else ""

@@ -1,0 +1,244 @@
+"""Loads and stores of lanes (PTX ISA, ld, st, ldmatrix, stmatrix)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import IllegalAccess, UnsupportedInstruction
+from .group import WARP, Group
+from .lanes import SHARED, address_slot, lane_mask, per_warp, space_at, space_of, who
+from .memory import Writer
+from .parse import size_of
+from .program import NUMPY, Handler, Op, Scope
+from .races import WORD
+from .spaces import OFFSET_MASK, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW
+from .syntax import Address, Instruction, Operand, Sink, Symbol, Vector
+
+if TYPE_CHECKING:
+    from .machine import Cta
+
+VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+
+
+def items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Vector) else (operand,)
+
+
+def _ld(i: Instruction, s: Scope) -> Op:
+    kind, space = i.parts[-1], space_of(i)
+    if space == "local":
+        raise UnsupportedInstruction(str(i))
+    names = items(i.operands[0])
+    wide = [
+        None if isinstance(x, Sink) else (s.wide(x, kind) if kind[0] in "usb" else kind)
+        for x in names
+    ]
+    slots = [None if w is None else s.dst(x, w) for x, w in zip(names, wide, strict=True)]
+    address, each = address_slot(i.operands[1], s), size_of(kind)
+    base = i.operands[1].base if isinstance(i.operands[1], Address) else None
+    where = "param" if isinstance(base, Symbol) and space == "generic" else space
+    size = each * len(names)
+
+    def op(g: Group) -> None:
+        lanes = np.flatnonzero(g.active)
+        data = load(g, where, address(g)[lanes], size, lanes)
+        values = np.ascontiguousarray(data).view(NUMPY[kind])
+        for k, slot in enumerate(slots):
+            if slot is not None:
+                g.R[slot][lanes] = values[:, k]
+
+    return op
+
+
+def _st(i: Instruction, s: Scope) -> Op:
+    kind, space = i.parts[-1], space_of(i)
+    if space not in (*SHARED, "global", "generic"):
+        raise UnsupportedInstruction(str(i))
+    names = items(i.operands[1])
+    slots = [s.src(x, kind) for x in names]
+    address, each = address_slot(i.operands[0], s), size_of(kind)
+
+    def op(g: Group) -> None:
+        lanes = np.flatnonzero(g.active)
+        columns = [np.ascontiguousarray(g.R[x][lanes]).view(np.uint8) for x in slots]
+        data = np.concatenate([c.reshape(lanes.size, each) for c in columns], 1)
+        store(g, space, address(g)[lanes], data, lanes)
+
+    return op
+
+
+def load(g: Group, space: str, addresses: Any, size: int, lanes: Any) -> Any:
+    """uint8 [lanes, size] from the state space `space`."""
+    _check_alignment(g, addresses, size, lanes)
+    if space == "generic":
+        space, addresses = _one_space(g, addresses)
+    if space in SHARED:
+        return _load_shared(g, addresses, size, lanes)
+    if space == "param":
+        raw = np.frombuffer(g.cta.launch.params, np.uint8)
+        return raw[addresses[:, None] + np.arange(size)]
+    return g.cta.launch.memory.load(addresses, size, who(g, int(lanes[0])))
+
+
+def store(g: Group, space: str, addresses: Any, data: Any, lanes: Any) -> None:
+    _check_alignment(g, addresses, data.shape[1], lanes)
+    g.cta.launch.moved()
+    if space == "generic":
+        space, addresses = _one_space(g, addresses)
+    if space in SHARED:
+        _store_shared(g, addresses, data, lanes)
+        return
+    for agent, mine in _split(g, lanes):
+        seen = g.cta.cluster.tracker.clock(agent)[0]
+        g.cta.launch.memory.store(addresses[mine], data[mine], writer(g, agent), seen)
+
+
+def writer(g: Group, agent: int, atomic: bool = False) -> Writer:
+    """The warp, writing global memory now."""
+    tracker = g.cta.cluster.tracker
+    return Writer(
+        cluster=g.cta.cluster.index,
+        agent=agent,
+        clock=tracker.time(agent),
+        what=who(g),
+        atomic=atomic,
+    )
+
+
+def _split(g: Group, lanes: Any) -> list[tuple[int, Any]]:
+    """(agent, positions in `lanes`) of each warp."""
+    first = g.cta.cluster.tracker.warp(g.cta.rank, g.first_warp)
+    warp = lanes // WARP
+    return [(first + int(w), np.flatnonzero(warp == w)) for w in np.unique(warp)]
+
+
+def _check_alignment(g: Group, addresses: Any, size: int, lanes: Any) -> None:
+    bad = addresses % size if size & size - 1 == 0 else addresses % 4
+    if bad.any():
+        k = int(np.flatnonzero(bad)[0])
+        at = int(addresses[k])
+        raise IllegalAccess(f"{who(g, int(lanes[k]))}: {at:#x} is not aligned to {size} bytes")
+
+
+def _one_space(g: Group, addresses: Any) -> tuple[str, Any]:
+    """What a generic address means; all lanes of one access must mean the same space."""
+    spaces = {space_at(int(a)) for a in addresses}
+    if len(spaces) != 1:
+        raise UnsupportedInstruction(f"{who(g)}: lanes access {sorted(spaces)} at once")
+    space = spaces.pop()
+    windows = {"shared": SHARED_WINDOW, "param": PARAM_WINDOW}
+    return space, addresses - windows.get(space, 0)
+
+
+def _by_cta(g: Group, addresses: Any) -> list[tuple[Cta, Any]]:
+    """(CTA, positions) that shared::cluster addresses name."""
+    ranks = addresses >> RANK_SHIFT
+    if not ranks.any():
+        return [(g.cta, slice(None))]
+    return [
+        (g.cta if r == 0 else g.cta.cluster.cta(int(r) - 1, who(g)), np.flatnonzero(ranks == r))
+        for r in np.unique(ranks)
+    ]
+
+
+def _touch(g: Group, cta: Cta, at: Any, size: int) -> Any:
+    """Byte indices [n, size], checked."""
+    cta.shared.check(int(at.min()), int(at.max()) + size, who(g))
+    return at[:, None] + np.arange(size)
+
+
+def words_of(at: Any, size: int) -> Any:
+    """The race detector's words of accesses of `size` bytes."""
+    if size <= WORD:
+        return at // WORD
+    return (at[:, None] // WORD + np.arange(size // WORD)).reshape(-1)
+
+
+def _load_shared(g: Group, addresses: Any, size: int, lanes: Any) -> Any:
+    data = np.empty((lanes.size, size), np.uint8)
+    tracker = g.cta.cluster.tracker
+    g.cta.launch.stats.shared_access(g.instruction, addresses & OFFSET_MASK, size, lanes)
+    for agent, mine in _split(g, lanes):
+        for cta, part in _by_cta(g, addresses[mine]):
+            at = addresses[mine][part] & OFFSET_MASK
+            index = _touch(g, cta, at, size)
+            time, seen = tracker.time(agent), tracker.clock(agent)
+            chosen = mine[part] if not isinstance(part, slice) else mine
+            data[chosen] = cta.shared.read(
+                index, words_of(at, size), agent, time, seen, who(g), proxy=False
+            )
+    return data
+
+
+def _store_shared(g: Group, addresses: Any, data: Any, lanes: Any) -> None:
+    tracker, size = g.cta.cluster.tracker, data.shape[1]
+    g.cta.launch.stats.shared_access(g.instruction, addresses & OFFSET_MASK, size, lanes)
+    for agent, mine in _split(g, lanes):
+        for cta, part in _by_cta(g, addresses[mine]):
+            at = addresses[mine][part] & OFFSET_MASK
+            index = _touch(g, cta, at, size)
+            time, seen = tracker.time(agent), tracker.clock(agent)
+            words = words_of(at, size)
+            cta.shared.claim(words, agent, time, seen, who(g), proxy=False)
+            tracker.wrote(agent, lane_mask(lanes[mine]))
+            cta.shared.put(index, data[mine][part])
+
+
+def _matrix(i: Instruction, s: Scope) -> Op:
+    """stmatrix and ldmatrix: 8 x 8 matrices of 16-bit elements; the addresses of matrix m's rows come
+    from lanes 8m to 8m + 7, lane l holds elements 2 (l % 4) and the next of row l / 4."""
+    shape, count = i.parts[3], {"x1": 1, "x2": 2, "x4": 4}[i.parts[4]]
+    if shape != "m8n8" or i.parts[-1] != "b16":
+        raise UnsupportedInstruction(str(i))
+    loading = i.parts[0] == "ldmatrix"
+    registers, memory = i.operands if loading else (i.operands[1], i.operands[0])
+    slots = [s.src(x, "b32") for x in items(registers)]
+    address, transposed = address_slot(memory, s), "trans" in i.parts
+    if len(slots) != count:
+        raise UnsupportedInstruction(f"{i}: {len(slots)} registers")
+
+    def op(g: Group) -> int | None:
+        if (waiting := g.collect()) is not None:
+            return waiting
+        all_addresses = address(g)
+        for _, lanes in per_warp(g):
+            rows = all_addresses[lanes[: 8 * count]]
+            holders = lanes[: 8 * count]
+            if loading:
+                found = load(g, "shared", rows, 16, holders)
+                _to_registers(g, slots, found, lanes, transposed)
+            else:
+                store(g, "shared", rows, _from_registers(g, slots, lanes, transposed), holders)
+        return None
+
+    return op
+
+
+def _from_registers(g: Group, slots: list[int], lanes: Any, transposed: bool) -> Any:
+    """uint8 [rows of all matrices, 16]."""
+    values = np.stack([g.R[x][lanes] for x in slots])  # [matrix, lane], two elements each
+    matrices = np.ascontiguousarray(values).view(np.uint16).reshape(len(slots), 8, 8)
+    if transposed:
+        matrices = matrices.transpose(0, 2, 1)
+    return np.ascontiguousarray(matrices).reshape(-1, 8).view(np.uint8)
+
+
+def _to_registers(g: Group, slots: list[int], data: Any, lanes: Any, transposed: bool) -> None:
+    matrices = np.ascontiguousarray(data).view(np.uint16).reshape(len(slots), 8, 8)
+    if transposed:
+        matrices = matrices.transpose(0, 2, 1)
+    values = np.ascontiguousarray(matrices).reshape(len(slots), -1).view(np.uint32)
+    for slot, row in zip(slots, values, strict=True):
+        g.R[slot][lanes] = row
+
+
+HANDLERS: Mapping[str, Handler] = {
+    "ld": _ld,
+    "ldu": _ld,
+    "st": _st,
+    "ldmatrix": _matrix,
+    "stmatrix": _matrix,
+}

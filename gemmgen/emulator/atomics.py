@@ -1,0 +1,69 @@
+"""atom and red: read-modify-write, lane after lane (PTX ISA, atom and red)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .access import load, writer
+from .errors import UnsupportedInstruction
+from .group import Group
+from .lanes import SHARED, active_lanes, address_slot, agent_of, space_at, space_of
+from .parse import size_of
+from .program import NUMPY, Handler, Op, Scope
+from .syntax import Instruction, Sink
+
+FUNCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "add": lambda x, y: x + y,
+    "min": min,
+    "max": max,
+    "and": lambda x, y: x & y,
+    "or": lambda x, y: x | y,
+    "xor": lambda x, y: x ^ y,
+    "exch": lambda x, y: y,
+    "inc": lambda x, y: x.dtype.type(0) if x >= y else x + x.dtype.type(1),
+    "dec": lambda x, y: y if x == 0 or x > y else x - x.dtype.type(1),
+}
+
+
+def _atomic(i: Instruction, s: Scope) -> Op:
+    """Global memory only; the memory order is taken as the strongest."""
+    kind, returns = i.parts[-1], i.parts[0] == "atom"
+    name = next((p for p in i.parts[1:-1] if p in (*FUNCTIONS, "cas")), None)
+    space = space_of(i)
+    if name is None or space in SHARED or kind not in NUMPY or {"v2", "v4"} & set(i.parts):
+        raise UnsupportedInstruction(str(i))
+    operands = i.operands if returns else (Sink(), *i.operands)
+    d = s.dst(operands[0], kind) if not isinstance(operands[0], Sink) else None
+    address, sources = address_slot(operands[1], s), [s.src(o, kind) for o in operands[2:]]
+
+    def op(g: Group) -> None:
+        addresses = address(g)
+        for lane in active_lanes(g):
+            at = addresses[lane : lane + 1]
+            if space == "generic" and space_at(int(at[0])) != "global":
+                raise UnsupportedInstruction(f"{i}: on shared memory")
+            values = [g.R[x][lane] for x in sources]
+            old = load(g, "global", at, size_of(kind), np.array([lane])).view(NUMPY[kind])[0, 0]
+            new = _result(name, old, values)
+            raw = np.array([new], NUMPY[kind]).view(np.uint8).reshape(1, -1)
+            agent = agent_of(g, lane)
+            seen = g.cta.cluster.tracker.clock(agent)[0]
+            g.cta.launch.memory.store(at, raw, writer(g, agent, atomic=True), seen)
+            if new != old:
+                g.cta.launch.moved()
+            if d is not None:
+                g.R[d][lane] = old
+
+    return op
+
+
+def _result(name: str, old: Any, values: list[Any]) -> Any:
+    if name == "cas":
+        return values[1] if old == values[0] else old
+    return FUNCTIONS[name](old, values[0])
+
+
+HANDLERS: Mapping[str, Handler] = {"atom": _atomic, "red": _atomic}

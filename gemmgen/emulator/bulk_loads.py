@@ -1,0 +1,112 @@
+"""Bulk copies from global to shared memory (PTX ISA, cp.async.bulk and cp.async.bulk.tensor)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import ProtocolError
+from .group import Group
+from .lanes import active_lanes, address_slot, agent_of, locate, value_of, who
+from .program import Op, Scope
+from .regions import ALIGNMENT, TENSOR_ALIGNMENT, Region, coordinates, region, tensor_map_at
+from .synchronise import barrier_at
+from .syntax import Instruction
+from .tensor_map import TensorMap, place
+
+if TYPE_CHECKING:
+    pass
+
+
+def load_tensor(i: Instruction, s: Scope) -> Op:
+    """Global to shared memory, to one CTA or to every CTA of a mask, at the same offset."""
+    dst, source, bar = (address_slot(o, s) for o in i.operands[:3])
+    coords = coordinates(i.operands[1], s)
+    multicast = "multicast::cluster" in i.parts
+    mask = value_of(i.operands[3], s, "u16") if multicast else None
+
+    def op(g: Group) -> None:
+        for lane in active_lanes(g):
+            m = tensor_map_at(g, int(source(g)[lane]), lane)
+            at = coords(g, lane)
+            if len(at) != len(m.dims):
+                raise ProtocolError(f"{who(g, lane)}: {len(at)} coordinates for {m}")
+            box = place(m, at, store=False)
+            where, bar_at = int(dst(g)[lane]), int(bar(g)[lane])
+            for cta_dst, cta_bar in _targets(
+                g, lane, where, bar_at, mask(g, lane) if mask else None
+            ):
+                target, offset = locate(g, "shared::cluster", cta_dst)
+                to = region(g, lane, target, offset, m.box_bytes, m.swizzle, TENSOR_ALIGNMENT)
+                _start_load(g, lane, to, cta_bar, partial(_fetch, g, m, box))
+
+    return op
+
+
+def _targets(g: Group, lane: int, dst: int, bar: int, mask: int | None) -> list[tuple[int, int]]:
+    """(destination, barrier) as cluster addresses."""
+    if mask is None:
+        return [(dst, bar)]
+    cluster = g.cta.cluster
+    if mask == 0 or mask >> cluster.size:
+        raise ProtocolError(f"{who(g, lane)}: mask {mask:#x} in a cluster of {cluster.size}")
+    ranks = [r for r in range(cluster.size) if mask >> r & 1]
+    return [(cluster.address(r, dst), cluster.address(r, bar)) for r in ranks]
+
+
+def _start_load(g: Group, lane: int, to: Region, bar: int, fetch: Callable[[str], Any]) -> None:
+    """Claim the destination now; the bytes arrive, and count, when the schedule says."""
+    text, tracker, agent = who(g, lane), g.cta.cluster.tracker, agent_of(g, lane)
+    home, barrier = barrier_at(g, "shared::cluster", bar)
+    if home is not to.cta:
+        raise ProtocolError(f"{text}: data to CTA {to.cta.index}, but the barrier is elsewhere")
+    barrier.check_visible(tracker.clock(agent), text)
+    barrier.check_fenced(text)
+    phase = barrier.phase
+    to.cta.touched(barrier.agent, phase + 1, text)
+    to.cta.shared.claim(to.words, barrier.agent, phase + 1, tracker.clock(agent), text, proxy=True)
+    to.poison()
+
+    def complete() -> None:
+        if to.cta.exited:
+            raise ProtocolError(f"{text}: CTA {to.cta.index} has exited")
+        to.put(fetch(text))
+        barrier.complete(to.size, phase, text)
+
+    g.cta.cluster.start(complete, text)
+    g.cta.launch.stats.copied(g.instruction, "load", to.size)
+
+
+def _fetch(g: Group, m: TensorMap, box: Any, text: str) -> Any:
+    """The box's bytes; what lies outside the tensor is zero."""
+    data = np.zeros((box.addresses.size, box.line_bytes), np.uint8)
+    if box.high > box.low and box.inside.any():
+        lines = box.addresses[box.inside] + box.low
+        data[box.inside, box.low : box.high] = g.cta.launch.memory.load(
+            lines, box.high - box.low, text
+        )
+    return data
+
+
+def load_plain(i: Instruction, s: Scope) -> Op:
+    """cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [dst], [src], size, [bar]."""
+    dst, source, bar = (address_slot(i.operands[k], s) for k in (0, 1, 3))
+    size = value_of(i.operands[2], s)
+
+    def op(g: Group) -> None:
+        for lane in active_lanes(g):
+            cta, at = locate(g, "shared::cluster", int(dst(g)[lane]))
+            count, start = size(g, lane), int(source(g)[lane])
+            to = region(g, lane, cta, at, count, 0, ALIGNMENT)
+            if start % ALIGNMENT:
+                raise ProtocolError(
+                    f"{who(g, lane)}: global address {start:#x}: not a multiple of 16"
+                )
+            line = np.array([start])
+            memory = g.cta.launch.memory
+            _start_load(g, lane, to, int(bar(g)[lane]), partial(memory.load, line, count))
+
+    return op

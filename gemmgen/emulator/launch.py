@@ -1,0 +1,129 @@
+"""What callers use: load a module, launch a kernel."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .decode import decode
+from .errors import EmulatorError
+from .machine import SHARED_LIMIT, Launch, Progress
+from .memory import GlobalMemory
+from .parse import parse
+from .program import NUMPY, Program
+from .schedule import RoundRobin, Schedule
+from .stats import Stats
+from .syntax import Param
+from .tensor_map import BYTES, TensorMap
+
+Argument = int | float | TensorMap
+MOST_THREADS = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A kernel, decoded and ready to launch any number of times."""
+
+    name: str
+    program: Program
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        return self.program.function.params
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """A PTX module."""
+
+    entries: Mapping[str, Entry]
+
+
+def load(ptx: str) -> Module:
+    """Parse and decode once. Raises PtxSyntaxError, UnsupportedInstruction."""
+    functions = parse(ptx)
+    return Module(entries={n: Entry(name=n, program=decode(f)) for n, f in functions.items()})
+
+
+def launch(
+    entry: Entry,
+    *,
+    grid: int,
+    block: int,
+    cluster: int,
+    shared_bytes: int,
+    params: Sequence[Argument],
+    memory: GlobalMemory,
+    schedule: Schedule | None = None,
+    on_progress: Progress | None = None,
+    most_turns: int | None = None,
+) -> Stats:
+    """Run `grid` CTAs of `block` threads in clusters of `cluster`, with `shared_bytes` of dynamic
+    shared memory, and return when all have exited.
+
+    params: one per .param of the kernel, a TensorMap for each 128-byte one. schedule: RoundRobin()
+    if None. on_progress(done, total) is called as CTAs exit. most_turns: give up after so many turns of
+    the schedule, with Deadlock. Raises an EmulatorError that names the
+    instruction: Deadlock, Race, UninitializedRead, IllegalAccess, ProtocolError, ...
+    """
+    _check(entry, grid, block, cluster, shared_bytes)
+    memory.new_launch()
+    scope = entry.program.scope
+    for name, address in scope.globals.items():
+        v = scope.function.variables[name]
+        memory.map(address, v.init.ljust(v.size, b"\0"))
+    return Launch(
+        program=entry.program,
+        grid=grid,
+        block=block,
+        cluster_size=cluster,
+        shared_bytes=shared_bytes,
+        params=pack(entry.params, params),
+        memory=memory,
+        schedule=schedule or RoundRobin(),
+        on_progress=on_progress,
+        most_turns=most_turns,
+    ).run()
+
+
+def _check(entry: Entry, grid: int, block: int, cluster: int, shared_bytes: int) -> None:
+    directives = entry.program.function.directives
+    most = int(np.prod(directives.get("maxntid", (MOST_THREADS,))))
+    wanted = int(np.prod(directives.get("reqnctapercluster", (cluster,))))
+    used = entry.program.scope.static_end - 1024 + shared_bytes
+    rules = {
+        f"block={block}: 1 to {most} threads": 0 < block <= most,
+        f"cluster={cluster}: the kernel is compiled for {wanted}": cluster == wanted,
+        f"grid={grid}: a positive multiple of the cluster": grid > 0 and grid % cluster == 0,
+        f"shared_bytes={shared_bytes}: at most {SHARED_LIMIT} in all": 0 <= used <= SHARED_LIMIT,
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise EmulatorError(f"{entry.name}: {rule}")
+
+
+def pack(wanted: Sequence[Param], values: Sequence[Argument]) -> bytes:
+    """The parameter space."""
+    if len(wanted) != len(values):
+        raise EmulatorError(f"{len(values)} parameters, the kernel takes {len(wanted)}")
+    size = wanted[-1].offset + wanted[-1].size if wanted else 0
+    space = bytearray(size)
+    for p, value in zip(wanted, values, strict=True):
+        space[p.offset : p.offset + p.size] = _packed(p, value)
+    return bytes(space)
+
+
+def _packed(p: Param, value: Argument) -> bytes:
+    if isinstance(value, TensorMap) != (p.type == "b8" and p.size == BYTES):
+        raise EmulatorError(f"parameter {p.name}: .{p.type} of {p.size} bytes, got {value!r}")
+    if isinstance(value, TensorMap):
+        return value.encode()
+    if p.type in ("f32", "f64"):
+        return bytes(NUMPY[p.type](value).tobytes())
+    if isinstance(value, float):
+        return struct.pack("<f" if p.size == 4 else "<d", value)
+    mask = (1 << 8 * p.size) - 1
+    return (value & mask).to_bytes(p.size, "little")

@@ -1,0 +1,234 @@
+"""The machine: CTAs, clusters, and the launch that runs them to completion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .barriers import ClusterBarrier, NamedBarrier
+from .bulk_groups import BulkGroups, Warp
+from .errors import Deadlock, IllegalAccess, ProtocolError
+from .floats import APPROXIMATE
+from .group import LANES, WARP, Group
+from .memory import GlobalMemory
+from .program import Program
+from .races import Tracker
+from .schedule import Pending, Schedule
+from .shared import SharedMemory
+from .spaces import OFFSET_MASK, RANK_SHIFT
+from .stats import Stats
+
+REGISTER_FILE = 65536  # 32-bit registers of an SM
+MOST_REGISTERS = 256  # per thread, as allocated
+SHARED_LIMIT = 232448  # bytes of dynamic and static shared memory per CTA
+
+# Turns without a store, an arrival, a completion or an exit before threads count as waiting for one
+# another in loops.
+IDLE_TURNS = 3000
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class Pool:
+    """Registers of the CTA that no warpgroup holds."""
+
+    free: int = 0
+
+
+class Cta:
+    """One thread block: its groups of threads, shared memory and barriers."""
+
+    def __init__(self, launch: Launch, cluster: Cluster, rank: int) -> None:
+        self.launch, self.cluster, self.rank = launch, cluster, rank
+        self.index = cluster.index * cluster.size + rank
+        self.grid, self.block = launch.grid, launch.block
+        self.shared_bytes = launch.shared_bytes
+        end = launch.program.scope.static_end + launch.shared_bytes
+        self.shared = SharedMemory(end, cluster.tracker, self.index)
+        self.named: dict[int, NamedBarrier] = {}
+        self.bulk: dict[int, BulkGroups] = {}  # by thread
+        self.bulk_warps: dict[int, Warp] = {}
+        self.pool = Pool()
+        self.exited = False
+        self.incoming: dict[int, tuple[int, str]] = {}  # agent -> its last time here
+        starts = range(0, self.block, LANES)
+        self.groups = [Group(self, x, min(LANES, self.block - x), launch.program) for x in starts]
+        for g in self.groups:
+            g.registers = min(REGISTER_FILE // self.block // 8 * 8, MOST_REGISTERS)
+
+    def live_threads(self) -> int:
+        """Whole warps count until their last thread exits."""
+        return WARP * self.live_warps()
+
+    def live_warps(self) -> int:
+        return sum(int(g.live.reshape(-1, WARP).any(1).sum()) for g in self.groups)
+
+    def touched(self, agent: int, time: int, text: str) -> None:
+        """A load or another CTA's arrival comes in: this CTA may only exit after that."""
+        self.incoming[agent] = (time, text)
+
+    def threads_left(self, text: str) -> None:
+        """Some threads have exited: barriers may be complete without them."""
+        for barrier in self.named.values():
+            barrier.check(self, text)
+        self.cluster.barrier.check()
+
+    def group_done(self, group: Group) -> None:
+        self.launch.stats.finished(group)
+        if group.wgmma is not None and group.wgmma.retired < group.wgmma.committed:
+            raise ProtocolError(f"CTA {self.index}: a warpgroup exits with wgmma groups in flight")
+        if all(g.done for g in self.groups):
+            self._exit()
+
+    def _exit(self) -> None:
+        self.exited = True
+        for groups in self.bulk.values():
+            groups.check_exit(self.index)
+        for barrier in self.shared.barriers.values():
+            if barrier.tx:
+                raise ProtocolError(f"CTA {self.index} exits with bytes outstanding: {barrier}")
+        for named in self.named.values():
+            if named.arrived:
+                raise ProtocolError(
+                    f"CTA {self.index} exits with {named.arrived} threads at barrier {named.number}"
+                )
+        self.launch.cta_done()
+
+    def check_incoming(self) -> None:
+        """What came in is ordered before the exit, whatever the schedule."""
+        final = np.max([g.clocks[:, 0].max(0) for g in self.groups], 0)
+        for agent, (time, text) in self.incoming.items():
+            if final[agent] < time:
+                raise ProtocolError(
+                    f"CTA {self.index} may exit before {text}: nothing in it waits for that"
+                )
+
+
+class Cluster:
+    """CTAs that can reach each other's shared memory."""
+
+    def __init__(self, launch: Launch, index: int, size: int) -> None:
+        self.launch, self.index, self.size = launch, index, size
+        self.tracker = Tracker(size, -(-launch.block // WARP))
+        self.barrier = ClusterBarrier(cluster=self)
+        self.pending: list[Pending] = []
+        self.acquired_maps: dict[tuple[int, int], int] = {}  # (agent, address) -> write seen
+        self.ctas: list[Cta] = []
+        for rank in range(size):
+            self.ctas.append(Cta(launch, self, rank))
+
+    @property
+    def groups(self) -> list[Group]:
+        return [g for cta in self.ctas for g in cta.groups]
+
+    @property
+    def done(self) -> bool:
+        return not self.pending and all(cta.exited for cta in self.ctas)
+
+    def live_warps(self) -> int:
+        return sum(cta.live_warps() for cta in self.ctas)
+
+    def cta(self, rank: int, text: str) -> Cta:
+        if not 0 <= rank < self.size:
+            raise IllegalAccess(f"{text}: CTA rank {rank} in a cluster of {self.size}")
+        return self.ctas[rank]
+
+    @staticmethod
+    def address(rank: int, address: int) -> int:
+        """The shared::cluster address of the same place in the CTA of that rank."""
+        return address & OFFSET_MASK | (rank + 1) << RANK_SHIFT
+
+    def start(self, complete: Callable[[], None], text: str, stream: object = None) -> None:
+        """An asynchronous operation begins."""
+        born = self.launch.stats.turns
+        self.launch.moved()
+        self.pending.append(Pending(complete=complete, text=text, stream=stream, born=born))
+
+    def completable(self) -> list[Pending]:
+        """The first of each stream, and all that belong to none."""
+        found, streams = [], set()
+        for p in self.pending:
+            if p.stream is None or id(p.stream) not in streams:
+                found.append(p)
+                streams.add(id(p.stream))
+        return found
+
+
+@dataclass(kw_only=True, eq=False)
+class Launch:
+    """One kernel launch. Clusters run one after another; the next one starts early only if those
+    running cannot go on without it."""
+
+    program: Program
+    grid: int
+    block: int
+    cluster_size: int
+    shared_bytes: int
+    params: bytes
+    memory: GlobalMemory
+    schedule: Schedule
+    on_progress: Progress | None = None
+    most_turns: int | None = None
+    stats: Stats = field(default_factory=Stats)
+    ctas_done: int = 0
+    last_event: int = 0  # the turn in which something other threads can see last happened
+
+    def run(self) -> Stats:
+        waiting = list(range(self.grid // self.cluster_size))
+        active: list[Cluster] = []
+        roots = {i.parts[0] for i in self.program.body}
+        self.stats.approximate = frozenset(roots & set(APPROXIMATE))
+        with np.errstate(all="ignore"):
+            while waiting or active:
+                if not active or self._spins() or not self._step(active):
+                    if not waiting:
+                        self._deadlock(active)
+                    active.append(Cluster(self, waiting.pop(0), self.cluster_size))
+                    self.moved()
+                active = self._retire(active)
+        return self.stats
+
+    def _step(self, active: Sequence[Cluster]) -> bool:
+        """One turn. False if nothing is possible."""
+        groups = [g for c in active for g in c.groups if g.fibers and g.can_run()]
+        pending = [p for c in active for p in c.completable()]
+        if not groups and not pending:
+            return False
+        turn = self.schedule.next(groups, pending, self.stats.turns)
+        self.stats.turns += 1
+        if turn.pending is not None:
+            for cluster in active:
+                if turn.pending in cluster.pending:
+                    cluster.pending.remove(turn.pending)
+            turn.pending.complete()
+            self.moved()
+        elif turn.group is not None:
+            turn.group.run(turn.budget, turn.warps)
+        return True
+
+    def moved(self) -> None:
+        self.last_event = self.stats.turns
+
+    def _spins(self) -> bool:
+        if self.most_turns is not None and self.stats.turns > self.most_turns:
+            raise Deadlock(f"still running after {self.most_turns} turns")
+        return self.stats.turns - self.last_event > IDLE_TURNS
+
+    def _retire(self, active: list[Cluster]) -> list[Cluster]:
+        for cluster in active:
+            if cluster.done:
+                for cta in cluster.ctas:
+                    cta.check_incoming()
+        return [c for c in active if not c.done]
+
+    def _deadlock(self, active: Sequence[Cluster]) -> None:
+        lines = [line for c in active for g in c.groups for line in g.waits()]
+        raise Deadlock("nothing can run any more:\n" + "\n".join(lines))
+
+    def cta_done(self) -> None:
+        self.ctas_done += 1
+        if self.on_progress:
+            self.on_progress(self.ctas_done, self.grid)

@@ -1,0 +1,96 @@
+"""The emulator as a machine that verification can put a kernel on trial on. Needs NVRTC, no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..emulator import Entry, GlobalMemory, Schedule, Stats, TensorMap, launch, load
+from ..ir.nodes import Kernel
+from ..verification.engines import NumpyEngine
+from ..verification.guarded import Buffer, Guarded
+from ..verification.inputs import Operands
+from ..verification.trial import Pitches
+from .bind import Bound, bind
+from .launch import grid
+from .nvrtc import compile_ptx
+from .tensor_map import Description, describe
+
+WATCHDOG_BYTES = 1 << 16
+SMS = 4  # of the emulated GPU: few, so that a small problem has several tiles per CTA
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulatedKernel:
+    """A kernel's PTX, parsed, with the IR that says how to launch it."""
+
+    kernel: Kernel
+    entry: Entry
+
+
+def prepare(kernel: Kernel, source: str) -> EmulatedKernel:
+    """Compile `source`, emitted from `kernel`, to PTX and parse it.
+
+    Raises CompileError, RuntimeUnavailable, UnsupportedInstruction.
+    """
+    module = load(compile_ptx(source, kernel.name))
+    return EmulatedKernel(kernel=kernel, entry=module.entries[kernel.name])
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmulatedGpu:
+    """Executes launches on the CPU with `sms` SMs. `stats` gathers those of every launch."""
+
+    sms: int = SMS
+    schedule: Schedule | None = None
+    engine: NumpyEngine = field(default_factory=NumpyEngine)
+    stats: list[Stats] = field(default_factory=list)
+    on_progress: Callable[[int, int], None] | None = None
+
+    def execute(
+        self,
+        program: EmulatedKernel,
+        operands: Operands,
+        pitches: Pitches,
+        output: Guarded,
+        fill: int,
+    ) -> Buffer:
+        """Launch once and wait. See `gemmgen.verification.trial.Machine`."""
+        memory = GlobalMemory()
+        out = memory.allocate(output.poison(fill), alignment=1024)
+        report = memory.allocate(np.zeros(WATCHDOG_BYTES, np.uint8))
+        bound = bind(operands, pitches, out + output.offset, lambda p: memory.allocate(p))
+        kernel = program.kernel
+        stats = launch(
+            program.entry,
+            grid=grid(kernel, operands.shape, self.sms),
+            block=kernel.threads,
+            cluster=kernel.cluster.size,
+            shared_bytes=kernel.smem_bytes or 0,
+            params=params(kernel, bound, report),
+            memory=memory,
+            schedule=self.schedule,
+            on_progress=self.on_progress,
+        )
+        self.stats.append(stats)
+        return memory.read(out, output.size)
+
+
+def params(kernel: Kernel, bound: Bound, report: int) -> list[int | float | TensorMap]:
+    """The kernel's arguments in the order of its signature; `report` is a watched build's."""
+    maps = [_map(describe(kernel, m, bound.matrices[m.tensor])) for m in kernel.maps]
+    values = {**bound.values, "watchdog": report}
+    return [*maps, *(values[p.name] for p in kernel.params)]
+
+
+def _map(d: Description) -> TensorMap:
+    return TensorMap(
+        address=d.address,
+        element_bytes=d.dtype.bytes,
+        dims=d.dims,
+        strides=(d.row_bytes,),
+        box=d.box,
+        swizzle=d.swizzle,
+    )

@@ -1,0 +1,261 @@
+"""Two views of a kernel's synchronisation that must be the same: from the emitted text, and from the IR.
+
+The text is read with regular expressions that know the PTX layer's function names and nothing of
+templates or of emit.py. Both views are lists of (enclosing blocks, what happens), in order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gemmgen.ir import nodes as ir
+from gemmgen.ir.blocks import BLOCKS
+
+Event = tuple[tuple[str, ...], tuple[object, ...]]
+
+# ---- from the text ---------------------------------------------------------------------------------
+
+OPENS = (
+    (r"for \(Tile tile; scheduler\.next\(tile\);\) \{", "tiles"),
+    (r"for \(int k = 0; k < tile\.k_blocks; \+\+k, ring\.advance\(\)\) \{", "k"),
+    (r"if \(k != 0\) \{", "after first"),
+    (r"if \(threadIdx\.x == 0\) \{", "cta leader"),
+    (r"if \(threadIdx\.x % 128 == 0\) \{", "leader"),
+    (r"(?:\} else )?if \(warpgroup < (\d+)\) \{  // \w+", "role {}"),
+)
+PHASES = {"ring.phase": 0, "ring.phase ^ 1": 1}
+STAGES = {"ring.stage": 0, "ring.previous()": 1}
+BAR = r"(\w+) \+ 8 \* "
+
+
+def from_text(source: str) -> list[Event]:
+    """Every synchronising or asynchronous instruction of the kernel's body, with its blocks."""
+    text = source[source.index('extern "C"') :]
+    out: list[Event] = []
+    blocks: list[str] = []
+    for line in joined(text):
+        opened = next((f for p, f in ((re.match(p, line), f) for p, f in OPENS) if p), None)
+        closing = line.startswith("}")
+        if closing and blocks:
+            blocks.pop()
+        if opened:
+            found = next(m for p, _ in OPENS if (m := re.match(p, line)))
+            blocks.append(opened.format(*found.groups()))
+        elif re.search(r"\{(\s*//.*)?$", line):
+            blocks.append("")
+        out += [(tuple(b for b in blocks if b), event) for event in events(line)]
+    return out
+
+
+def joined(text: str) -> Iterator[str]:
+    """Statements on one line each: a call that goes on after a comma is one line."""
+    held = ""
+    for raw in text.splitlines():
+        line = raw.strip()
+        held = f"{held} {line}" if held else line
+        if not (line.endswith(",") or (line.endswith(")") and line.startswith("if (tile.d_col"))):
+            yield held
+            held = ""
+
+
+def events(line: str) -> Iterator[tuple[object, ...]]:
+    for pattern, make in PATTERNS:
+        if found := re.search(pattern, line):
+            yield make(*found.groups())
+            return
+
+
+PATTERNS = (
+    (
+        r"for \(int i = 0; i < STAGES; \+\+i\) ptx::mbarrier_init\(" + BAR + r"i, (\d+)\);",
+        lambda bar, n: ("init", bar, int(n)),
+    ),
+    (r"ptx::fence_mbarrier_init\(\)", lambda: ("init fence",)),
+    (r"__syncthreads\(\)", lambda: ("cta sync",)),
+    (r"ptx::cluster_arrive\(\)", lambda: ("cluster arrive",)),
+    (r"ptx::cluster_wait\(\)", lambda: ("cluster wait",)),
+    (r"ptx::setmaxnreg_(\w+)<(\d+)>\(\)", lambda way, n: ("registers", way, int(n))),
+    (
+        r"for \(int i = 0; i < STAGES; \+\+i, ring\.advance\(\)\) "
+        r"ptx::mbarrier_wait\(" + BAR + r"ring\.stage, ring\.phase \^ 1\)",
+        lambda bar: ("drain", bar),
+    ),
+    (
+        r"^ptx::mbarrier_wait\(" + BAR + r"ring\.stage, (.*)\);",
+        lambda bar, phase: ("wait", bar, PHASES[phase]),
+    ),
+    (
+        r"if \(lane == 0\) ptx::mbarrier_arrive\(" + BAR + r"(.*)\);",
+        lambda bar, stage: ("arrive", bar, STAGES[stage]),
+    ),
+    (
+        r"if \(lane < (\d+)\) ptx::mbarrier_arrive_remote\(" + BAR + r"(.*), lane\);",
+        lambda n, bar, stage: ("arrive", bar, STAGES[stage], int(n)),
+    ),
+    (
+        r"ptx::mbarrier_arrive_expect_tx\(" + BAR + r"ring\.stage, (\d+)\)",
+        lambda bar, n: ("expect", bar, int(n)),
+    ),
+    (
+        r"ptx::tma_load\((\w+) \+ ring\.stage \* (\d+) \+ (\d+), &(\w+), "
+        + BAR
+        + r"ring\.stage, (.*)\);",
+        lambda smem, stride, at, m, bar, coords: (
+            "load",
+            smem,
+            int(stride),
+            int(at),
+            m,
+            bar,
+            coords,
+        ),
+    ),
+    (
+        r"ptx::tma_load_multicast\((\w+) \+ ring\.stage \* (\d+) \+ (\d+) \+ cta_rank \* (\d+), &(\w+), "
+        + BAR
+        + r"ring\.stage, (.*), (\d+)\);",
+        lambda smem, stride, at, rank, m, bar, coords, mask: (
+            *("load", smem, int(stride), int(at), m, bar, coords),
+            *(int(rank), int(mask)),
+        ),
+    ),
+    (r"ptx::wgmma_fence\(\)", lambda: ("wgmma fence",)),
+    (r"ptx::wgmma_commit\(\)", lambda: ("wgmma commit",)),
+    (r"ptx::wgmma_wait<(\d+)>\(\)", lambda n: ("wgmma wait", int(n))),
+    (
+        r"uint32_t a_tile = ptx::descriptor_low\((\w+) \+ ring\.stage \* (\d+) \+ (\d+) \+ warpgroup \* (\d+),",
+        lambda smem, stride, at, w: ("a", smem, int(stride), int(at), int(w)),
+    ),
+    (
+        r"uint32_t b_tile = ptx::descriptor_low\((\w+) \+ ring\.stage \* (\d+),",
+        lambda smem, stride: ("b", smem, int(stride)),
+    ),
+    (
+        r"ptx::mma\((\w+), ptx::descriptor\(a_tile \+ (\d+), .*?\), ptx::descriptor\(b_tile \+ (\d+), .*?\), (.*)\);",
+        lambda dst, a, b, scale: ("mma", dst, 16 * int(a), 16 * int(b), scale),
+    ),
+    (
+        r"if \(warpgroup == (\d+)\) ptx::named_barrier_sync<(\d+), (\d+)>\(\)",
+        lambda w, n, threads: ("named barrier", int(w), int(n), int(threads)),
+    ),
+    (r"ptx::fence_proxy_async\(\)", lambda: ("proxy fence",)),
+    (
+        r"ptx::tma_store\(&(\w+), (\w+) \+ \((\d+) \+ warpgroup\) \* (\d+) \+ (\d+), (.*?), (.*)\);",
+        lambda m, smem, block, stride, at, inner, outer: (
+            *("store", m, smem, int(block), int(stride), int(at)),
+            *(inner, outer),
+        ),
+    ),
+    (r"ptx::bulk_store\(", lambda: ("row store",)),
+    (r"ptx::store_commit\(\)", lambda: ("store commit",)),
+    (r"ptx::store_wait_(\w+)<(\d+)>\(\)", lambda kind, n: ("store wait", kind, int(n))),
+    (
+        r"ptx::(?!descriptor|shared_address|cluster_cta_rank|prefetch)(mbarrier\w*|tma\w*|wgmma\w*|fence\w*|cluster\w*|named\w*|bulk\w*)\(",
+        lambda name: ("unknown", name),
+    ),
+)
+
+# ---- from the IR -----------------------------------------------------------------------------------
+
+
+def from_ir(kernel: ir.Kernel) -> list[Event]:
+    """The same list, from the statements and their fields."""
+    out = list(_body(kernel, kernel.prologue, ()))
+    for role in kernel.roles:
+        out += _body(kernel, role.body, (f"role {role.warpgroups[1]}",))
+    return out
+
+
+NAMES = {
+    ir.ForTiles: "tiles",
+    ir.ForK: "k",
+    ir.AfterFirst: "after first",
+    ir.CtaLeader: "cta leader",
+    ir.WarpgroupLeader: "leader",
+}
+
+
+def _body(kernel: ir.Kernel, body: tuple[ir.Stmt, ...], inside: tuple[str, ...]) -> Iterator[Event]:
+    for s in body:
+        if isinstance(s, BLOCKS):
+            yield from _body(kernel, s.body, (*inside, NAMES[type(s)]))
+        else:
+            yield from ((inside, event) for event in _events(kernel, s))
+
+
+def _events(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[tuple[object, ...]]:
+    match s:
+        case ir.InitBarrier():
+            yield "init", s.barrier, s.arrivals
+        case ir.FenceBarrierInit():
+            yield ("init fence",)
+        case ir.CtaSync():
+            yield ("cta sync",)
+        case ir.ClusterSync():
+            yield ("cluster arrive",)
+            yield ("cluster wait",)
+        case ir.SetRegisters():
+            yield "registers", s.direction, s.count
+        case ir.Drain():
+            yield "drain", s.barrier
+        case ir.Wait():
+            yield "wait", s.barrier, s.flip
+        case ir.Arrive():
+            yield "arrive", s.barrier, s.lag
+        case ir.ArriveCluster():
+            yield "arrive", s.barrier, s.lag, kernel.cluster.size
+        case ir.ExpectTx():
+            yield "expect", s.barrier, s.tx_bytes
+        case ir.TmaLoad() | ir.TmaLoadMulticast():
+            yield _load(kernel, s)
+        case ir.WgmmaFence():
+            yield ("wgmma fence",)
+        case ir.WgmmaCommit():
+            yield ("wgmma commit",)
+        case ir.WgmmaWait():
+            yield "wgmma wait", s.pending
+        case ir.Mma():
+            yield from _mma(kernel, s)
+        case ir.WarpgroupSync():
+            for w in range(s.warpgroups):
+                yield "named barrier", w, s.first_id + w, 128
+        case ir.ProxyFence():
+            yield ("proxy fence",)
+        case ir.TmaStore():
+            yield _store(kernel, s)
+        case ir.BulkRowStore():
+            yield ("row store",)
+        case ir.StoreCommit():
+            yield ("store commit",)
+        case ir.StoreWait():
+            yield "store wait", "read" if s.reads else "all", s.pending
+
+
+def _load(kernel: ir.Kernel, s: ir.TmaLoad | ir.TmaLoadMulticast) -> tuple[object, ...]:
+    stride = kernel.buffer(s.smem).stage_bytes
+    coords = ", ".join(map(_coord, s.coords))
+    event = "load", s.smem, stride, s.offset, s.tensor_map, s.barrier, coords
+    return event if isinstance(s, ir.TmaLoad) else (*event, s.rank_bytes, s.mask)
+
+
+def _coord(c: ir.Coord) -> str:
+    parts = [c.base if c.scale == 1 else f"{c.base} * {c.scale}"]
+    parts += [str(c.offset)] * bool(c.offset)
+    parts += [f"cta_rank * {c.rank_step}"] * bool(c.rank_step)
+    return " + ".join(parts)
+
+
+def _mma(kernel: ir.Kernel, s: ir.Mma) -> Iterator[tuple[object, ...]]:
+    yield "a", s.a, kernel.buffer(s.a).stage_bytes, s.wave_bytes, s.warpgroup_bytes
+    yield "b", s.b, kernel.buffer(s.b).stage_bytes
+    for i, (a, b) in enumerate(s.steps or ()):
+        first = "0" if s.fresh == "block" else "k != 0"
+        yield "mma", s.dst, a, b, "1" if i else first
+
+
+def _store(kernel: ir.Kernel, s: ir.TmaStore) -> tuple[object, ...]:
+    block = s.wave * kernel.consumers
+    row = f"{_coord(s.coords[1])} + {64 * block} + warpgroup * 64"
+    stride = kernel.buffer(s.smem).stage_bytes
+    return "store", s.tensor_map, s.smem, block, stride, s.offset, _coord(s.coords[0]), row

@@ -1,0 +1,241 @@
+"""Divergence, warp exchanges, barriers, clusters and deadlocks in the emulator."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from test_emulator import run
+
+from gemmgen import emulator
+
+SCHEDULES = {
+    "round robin": emulator.RoundRobin,
+    "one by one": partial(emulator.RoundRobin, budget=1),
+    "eager": emulator.Eager,
+    "late": emulator.Late,
+    "random": partial(emulator.Random, seed=7),
+}
+every_schedule = pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES)
+LOOP = """
+mov.u32 %r1, 0;
+mov.u32 %r2, %tid.x;
+and.b32 %r2, %r2, 7;
+AGAIN: setp.ge.u32 %p1, %r1, %r2;
+@%p1 bra DONE;
+add.u32 %r1, %r1, 1;
+bra AGAIN;
+DONE: st.global.u32 [%d31], %r1;
+activemask.b32 %r3;
+st.global.u32 [%d31+4], %r3;
+"""
+
+
+def test_lanes_leave_a_loop_one_by_one_and_meet_again():
+    out = run(LOOP, threads=64)
+    assert (out[:, 0] == np.arange(64) % 8).all()
+    assert (out[:, 1] == 0xFFFFFFFF).all()
+
+
+def test_both_sides_of_a_branch_run():
+    body = """
+    setp.lt.u32 %p1, %r60, 40;
+    @%p1 bra LOW;
+    mov.u32 %r1, 1;
+    bra.uni END;
+    LOW: mov.u32 %r1, 2;
+    END: st.global.u32 [%d31], %r1;
+    """
+    assert (run(body, threads=96)[:, 0] == np.where(np.arange(96) < 40, 2, 1)).all()
+
+
+def test_an_indexed_branch():
+    body = """
+    and.b32 %r1, %r60, 3;
+    TARGETS: .branchtargets A, B, C, B;
+    brx.idx %r1, TARGETS;
+    A: mov.u32 %r2, 10; bra.uni END;
+    B: mov.u32 %r2, 20; bra.uni END;
+    C: mov.u32 %r2, 30;
+    END: st.global.u32 [%d31], %r2;
+    """
+    assert run(body)[:4, 0].tolist() == [10, 20, 30, 20]
+
+
+def test_guards_and_early_exit():
+    body = """
+    setp.gt.u32 %p1, %r60, 3;
+    mov.u32 %r1, 5;
+    @!%p1 mov.u32 %r1, 6;
+    @%p1 exit;
+    st.global.u32 [%d31], %r1;
+    """
+    out = run(body)
+    assert out[:5, 0].tolist() == [6, 6, 6, 6, 0xFFFFFFFF]
+
+
+@pytest.mark.parametrize(
+    ("instruction", "want"),
+    (
+        ("shfl.sync.idx.b32 %r1|%p1, %r60, 5, 31, -1;", [5] * 32),
+        ("shfl.sync.up.b32 %r1|%p1, %r60, 1, 0, -1;", [0, *range(31)]),
+        ("shfl.sync.down.b32 %r1|%p1, %r60, 1, 31, -1;", [*range(1, 32), 31]),
+        ("shfl.sync.bfly.b32 %r1|%p1, %r60, 1, 31, -1;", [i ^ 1 for i in range(32)]),
+        ("shfl.sync.idx.b32 %r1|%p1, %r60, 0, 0x181F, -1;", [i // 8 * 8 for i in range(32)]),
+        ("elect.sync %r1|%p1, -1;", [0] * 32),
+        ("setp.lt.u32 %p2, %r60, 3; vote.sync.ballot.b32 %r1, %p2, -1;", [7] * 32),
+        (
+            "setp.lt.u32 %p2, %r60, 3; vote.sync.any.pred %p1, %p2, -1; selp.b32 %r1, 1, 0, %p1;",
+            [1] * 32,
+        ),
+        (
+            "setp.lt.u32 %p2, %r60, 3; vote.sync.all.pred %p1, %p2, -1; selp.b32 %r1, 1, 0, %p1;",
+            [0] * 32,
+        ),
+    ),
+)
+def test_warp_exchanges(instruction, want):
+    assert run(instruction + "st.global.u32 [%d31], %r1;")[:, 0].tolist() == want
+
+
+def test_a_collective_waits_for_lanes_that_took_another_way():
+    body = """
+    setp.lt.u32 %p1, %r60, 4;
+    @%p1 bra SIDE;
+    shfl.sync.idx.b32 %r1, %r60, 2, 31, -1;
+    st.global.u32 [%d31], %r1;
+    exit;
+    SIDE: shfl.sync.idx.b32 %r1, %r60, 2, 31, -1;
+    st.global.u32 [%d31], %r1;
+    """
+    with pytest.raises(emulator.Deadlock, match=r"shfl.*waits for the other threads of its warp"):
+        run(body)
+
+
+EXCHANGE = """
+mov.u64 %d1, smem;
+cvt.u32.u64 %r1, %d1;
+shl.b32 %r2, %r60, 2;
+add.u32 %r3, %r1, %r2;
+st.shared.u32 [%r3], %r60;
+SYNC
+xor.b32 %r4, %r2, 512;
+add.u32 %r4, %r4, %r1;
+ld.shared.u32 %r5, [%r4];
+st.global.u32 [%d31], %r5;
+"""
+
+
+@every_schedule
+@pytest.mark.parametrize("sync", ("bar.sync 0;", "bar.sync 3, 256;", "barrier.cta.sync.aligned 1;"))
+def test_a_barrier_orders_shared_memory(sync, schedule):
+    out = run(EXCHANGE.replace("SYNC", sync), threads=256, schedule=schedule())
+    assert (out[:, 0] == np.arange(256) ^ 128).all()
+
+
+@every_schedule
+def test_without_it_there_is_a_race_whatever_the_schedule(schedule):
+    with pytest.raises(
+        (emulator.Race, emulator.UninitializedRead), match=r"ld\.shared\.u32 at PTX line"
+    ):
+        run(EXCHANGE.replace("SYNC", ""), threads=256, schedule=schedule())
+
+
+def test_two_warpgroups_may_not_meet_at_one_barrier_by_chance():
+    body = "setp.lt.u32 %p1, %r60, 128; @%p1 bra FIRST; bar.sync {}, 128; exit; FIRST: bar.sync 1, 128;"
+    run(body.format(2), threads=256)
+    with pytest.raises(emulator.ProtocolError, match="may arrive at barrier 1 among those"):
+        run(body.format(1), threads=256)
+
+
+def test_too_few_threads_at_a_barrier():
+    with pytest.raises(emulator.Deadlock, match="barrier 2: 64 of 128 threads"):
+        run("bar.sync 2, 128;", threads=64)
+
+
+def test_exited_warps_do_not_hold_up_a_barrier_of_all():
+    assert (
+        run(
+            "setp.gt.u32 %p1, %r60, 31; @%p1 exit; bar.sync 0; st.global.u32 [%d31], 1;", threads=96
+        )[0, 0]
+        == 1
+    )
+
+
+CLUSTER = """
+mov.u64 %d1, smem;
+cvt.u32.u64 %r1, %d1;
+mov.u32 %r2, %cluster_ctarank;
+xor.b32 %r3, %r2, 1;
+mapa.shared::cluster.u32 %r4, %r1, %r3;
+setp.ne.u32 %p1, %r60, 0;
+mov.u32 %r9, %tid.x;
+setp.ne.u32 %p2, %r9, 0;
+@!%p2 st.shared::cluster.u32 [%r4], %r2;
+FIRST
+@!%p2 ld.shared.u32 %r5, [%r1];
+@!%p2 st.global.u32 [%d31], %r5;
+"""
+SYNC = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+
+
+@every_schedule
+def test_a_cluster_shares_memory(schedule):
+    out = run(CLUSTER.replace("FIRST", SYNC), grid=2, cluster=2, schedule=schedule())
+    assert (out[0, 0], out[32, 0]) == (1, 0)
+
+
+@pytest.mark.parametrize("sync", ("", "bar.sync 0;", SYNC.replace("release", "relaxed")))
+def test_less_than_a_cluster_barrier_is_a_race(sync):
+    with pytest.raises((emulator.Race, emulator.UninitializedRead)):
+        run(CLUSTER.replace("FIRST", sync), grid=2, cluster=2)
+
+
+def test_a_lower_register_count_must_come_first():
+    body = """
+    shr.u32 %r1, %r60, 7;
+    setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra MORE;
+    setmaxnreg.dec.sync.aligned.u32 {};
+    exit;
+    MORE: setmaxnreg.inc.sync.aligned.u32 {};
+    """
+    run(body.format(40, 232), threads=384)
+    with pytest.raises(emulator.Deadlock, match=r"setmaxnreg\.inc.*waits for 9216 registers"):
+        run(body.format(40, 240), threads=384)
+
+
+def test_a_spinning_thread_is_reported():
+    body = "setp.eq.u32 %p1, %r60, 1; @%p1 exit; LOOP: ld.volatile.global.u32 %r1, [%d30+4]; setp.eq.s32 %p1, %r1, 3; @%p1 exit; bra LOOP;"
+    with pytest.raises(emulator.Deadlock, match="it spins"):
+        run(body)
+
+
+def test_a_cta_may_wait_for_one_that_starts_later():
+    body = """
+    mov.u32 %r1, %ctaid.x;
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 bra WAIT;
+    st.release.gpu.global.u32 [%d30+4], 3;
+    exit;
+    WAIT: ld.acquire.gpu.global.u32 %r2, [%d30+4];
+    setp.ne.u32 %p2, %r2, 3;
+    @%p2 bra WAIT;
+    """
+    assert run(body, grid=2)[0, 1] == 3
+
+
+def test_trap():
+    with pytest.raises(emulator.Trap, match="CTA 0"):
+        run("trap;")
+
+
+def test_bank_conflicts_are_counted():
+    body = "mov.u64 %d1, smem; cvt.u32.u64 %r1, %d1; mad.lo.u32 %r2, %r60, {}, %r1; st.shared.u32 [%r2], %r60;"
+    found = []
+    for stride in (4, 8, 128):
+        run(body.format(stride))
+        (site,) = run.stats.sites.values()
+        found.append((site.wavefronts, site.conflicts))
+    assert found == [(1, 0), (2, 1), (32, 31)]
