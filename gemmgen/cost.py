@@ -108,7 +108,7 @@ class Work:
 
 def promotes(p: Problem) -> bool:
     """Whether CUDA cores rescale every K block (and so drain the tensor core each time)."""
-    return p.family == "fp8_block"
+    return p.family in ("fp8_block", "fp8")
 
 
 def cluster_of(c: Config) -> Cluster:

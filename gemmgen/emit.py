@@ -11,7 +11,18 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from .errors import IRError
-from .ir.expr import Acc, BinOp, Call, Const, Expr, PerColumn, PerRow, Scalar, parameter
+from .ir.expr import (
+    Acc,
+    BinOp,
+    Call,
+    Const,
+    DeviceScalar,
+    Expr,
+    PerColumn,
+    PerRow,
+    Scalar,
+    parameter,
+)
 from .ir.nodes import (
     Arrive,
     ArriveCluster,
@@ -54,7 +65,7 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "coord": coordinate,
         "phase": phase,
         "stage": stage,
-        "accumulate": accumulate,
+        "scale_d": scale_d,
         "low": lambda bits: bits & 0xFFFFFFFF,
         "high": lambda bits: hex(bits >> 32),
         "chunk_mask": lambda s: _chunk_mask(kernel, s),
@@ -131,7 +142,7 @@ def stage(s: Arrive | ArriveCluster) -> str:
     return ("ring.stage", "ring.previous()")[s.lag]
 
 
-def accumulate(s: Mma, step: int) -> str:
+def scale_d(s: Mma, step: int) -> str:
     """The scale-d operand of step `step`: 0 overwrites the accumulator."""
     first = {"block": "0", "tile": "k != 0"}[s.fresh]
     return "1" if step else first
@@ -162,6 +173,8 @@ def c_expr(e: Expr, acc: str, row: str, column: str) -> str:
             return f"{value!r}f"
         case Scalar(name):
             return parameter(name)
+        case DeviceScalar(name):
+            return f"__ldg({parameter(name)})"
         case PerColumn(name):
             return f"__ldg({parameter(name)} + min({column}, shape_n - 1))"
         case PerRow(name):

@@ -9,9 +9,11 @@ from typing import Any, get_args
 from .errors import ArgumentError
 from .ir.expr import (
     ACC,
+    Argument,
     BinOp,
     Call,
     Const,
+    DeviceScalar,
     Expr,
     Function,
     Op,
@@ -42,6 +44,7 @@ EPILOGUES: dict[str, Expr] = {
     "bias_relu": relu(acc + PerColumn("bias")),
     "bias_silu": silu(acc + PerColumn("bias")),
     "scaled": acc * PerRow("row_scale") * PerColumn("column_scale"),
+    "tensor_scaled": acc * (DeviceScalar("scale_a") * DeviceScalar("scale_b")),
 }
 
 
@@ -78,7 +81,12 @@ def from_json(data: Any) -> Expr:
     return _from_lists(data)
 
 
-ARGUMENTS = {"scalar": Scalar, "per_column": PerColumn, "per_row": PerRow}
+ARGUMENTS: dict[str, type[Argument]] = {
+    "scalar": Scalar,
+    "device_scalar": DeviceScalar,
+    "per_column": PerColumn,
+    "per_row": PerRow,
+}
 OPERATORS, FUNCTIONS = get_args(Op), get_args(Function)
 
 
@@ -90,7 +98,7 @@ def _to_lists(e: Expr) -> Any:
             return [op, _to_lists(lhs), _to_lists(rhs)]
         case Call(function, args):
             return [function, *map(_to_lists, args)]
-        case Scalar(name) | PerColumn(name) | PerRow(name):
+        case Argument(name):
             kind = next(kind for kind, cls in ARGUMENTS.items() if isinstance(e, cls))
             return [kind, name]
     return "acc"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .config import Config
 from .epilogues import EPILOGUES
-from .ir.dtypes import BF16, E4M3, F16, F32
+from .ir.dtypes import BF16, E4M3, E5M2, F16, F32
 from .pipeline import Artifact, compile_to_source
 from .problem import Problem
 from .target import H200, Target
@@ -68,6 +68,18 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=FP8,
         config=Config(block_n=56, stages=6),
         shows="a D row that no swizzle divides: stored flat, free of bank conflicts as it is",
+    ),
+    Exhibit(
+        name="row_scaled",
+        problem=Problem(family="fp8", a=E4M3, b=E5M2, epilogue=EPILOGUES["scaled"]),
+        config=Config(block_n=160, stages=5, unroll=4),
+        shows="FP8 with one scale per row and column: promoted without block scales, E4M3 x E5M2",
+    ),
+    Exhibit(
+        name="fp8_fast",
+        problem=Problem(family="dense", a=E4M3, b=E4M3, epilogue=EPILOGUES["tensor_scaled"]),
+        config=Config(block_m=256, stages=3, multicast="a", in_flight=1),
+        shows="FP8 with one scale per tensor, read on the device; fast accumulation, never promoted",
     ),
     Exhibit(
         name="n256",

@@ -8,8 +8,18 @@ from typing import Any
 from .config import Config
 from .errors import ArgumentError
 from .heuristics import choose
-from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, DType
-from .ir.expr import Expr, PerColumn, PerRow, Scalar, arguments, parameter
+from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, FP8, DType
+from .ir.expr import (
+    ACC,
+    Argument,
+    DeviceScalar,
+    Expr,
+    PerColumn,
+    PerRow,
+    Scalar,
+    arguments,
+    parameter,
+)
 from .pipeline import compile_to_source
 from .problem import Problem
 from .runtime.launch import LoadedKernel, Plan
@@ -106,6 +116,52 @@ def gemm(
     return _run(p, config, a, b, out, _shape(p, a, b), {}, {}, arguments)
 
 
+def fp8_gemm(
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    accurate: bool = True,
+    out_dtype: str = "bf16",
+    config: Config | None = None,
+) -> Any:
+    """`out[M, N] = scale_a * scale_b * (a @ b^T)`, FP8 with one scale per tensor, row or column.
+
+    a: float8_e4m3fn or float8_e5m2 [M, K]; b: either of them [N, K]; both contiguous along K, row
+    strides multiples of 16 bytes, 16-byte aligned.
+    scale_a: None (1), a float, a float32 CUDA tensor of one element (read by the kernel, without a
+    synchronisation), or float32 [M], one per row. scale_b: the same, or float32 [N], one per column.
+    accurate: promote to FP32 every 128 of K; False leaves the sum in the tensor core's 14 bits (fast
+    accumulation).
+    out: [M, N] of `out_dtype` ("bf16", "f16", "f32"), contiguous along N, row stride a multiple of 16
+    bytes; allocated if None. M = 0 returns at once. Raises as `fp8_block_gemm`.
+    """
+    expression: Expr = ACC
+    given: dict[str, Any] = {}
+    for name, scale, vector in (("scale_a", scale_a, PerRow), ("scale_b", scale_b, PerColumn)):
+        if scale is not None:
+            leaf = _scale_leaf(name, scale, vector)
+            expression, given[name] = expression * leaf, scale
+    p = Problem(
+        family="fp8" if accurate else "dense",
+        a=dtype_of("a", a, FP8),
+        b=dtype_of("b", b, FP8),
+        d=_output(out_dtype),
+        epilogue=expression,
+    )
+    return _run(p, config, a, b, out, _shape(p, a, b), {}, {}, given)
+
+
+def _scale_leaf(name: str, scale: Any, vector: type[Argument]) -> Argument:
+    if isinstance(scale, int | float):
+        return Scalar(name)
+    if (dtype_of(name, scale, (F32,)) and scale.dim() == 0) or tuple(scale.shape) == (1,):
+        return DeviceScalar(name)
+    return vector(name)
+
+
 @lru_cache(maxsize=256)
 def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
     """The kernel for `p` and `c`, compiled and loaded on CUDA device `device`, kept for next time."""
@@ -169,9 +225,9 @@ def _epilogue_values(
         match x:
             case Scalar():
                 values[parameter(name)] = float(given[name])
-            case PerColumn() | PerRow():
-                side = shape[1] if isinstance(x, PerColumn) else shape[0]
-                check_tensor(name, given[name], F32, (side,), device, contiguous=True)
+            case _:
+                side = {PerColumn: shape[1], PerRow: shape[0]}.get(type(x), 1)
+                check_tensor(name, given[name].reshape(-1), F32, (side,), device, contiguous=True)
                 values[parameter(name)] = given[name].data_ptr()
     return values
 

@@ -151,7 +151,7 @@ def test_operands():
         ("cvt.rn.f32.s32 %f1, %r1; cvt.rzi.s32.f32 %r0, %f1;", (0xFFFFFFF9,), 0xFFFFFFF9),
         ("mov.b32 %f1, %r1; cvt.rni.s32.f32 %r0, %f1;", (0x40200000,), 2),
         ("mov.b32 %f1, %r1; cvt.rzi.u32.f32 %r0, %f1;", (0xC0000000,), 0),
-        ("@%p9 bra NEXT; NEXT: mov.u32 %r0, %nctaid.x;", (), 1),
+        ("setp.eq.s32 %p1, %r1, 1; @%p1 bra NEXT; NEXT: mov.u32 %r0, %nctaid.x;", (2,), 1),
     ),
 )
 def test_integers(instructions, inputs, want):
@@ -198,7 +198,7 @@ def test_floats(instruction, inputs, want):
 
 
 def test_approximate_functions_are_named():
-    computed("ex2.approx.f32 %f0, %f1;")
+    computed("mov.b32 %f1, %r1; ex2.approx.f32 %f0, %f1;", 0, register="%f0", kind="f32")
     assert run.stats.approximate == {"ex2"}
 
 
@@ -269,6 +269,13 @@ def test_bad_syntax_is_named():
         parse(source("ld.global.u32 %r1, [%d1+]];"))
 
 
+def test_a_register_that_nothing_writes():
+    with pytest.raises(
+        emulator.UninitializedRead, match=r"add\.s32 at PTX line \d+: nothing writes %r2"
+    ):
+        run("mov.u32 %r1, 1; add.s32 %r0, %r1, %r2;")
+
+
 def test_global_memory_is_checked():
     memory = emulator.GlobalMemory()
     blank = memory.allocate(None, 64)
@@ -280,21 +287,3 @@ def test_global_memory_is_checked():
         run(load.format(64), blank, params=params, memory=memory)
     with pytest.raises(emulator.IllegalAccess, match="not aligned"):
         run(load.format(2), blank, params=params, memory=memory)
-
-
-def test_two_ctas_writing_one_byte_are_a_race():
-    with pytest.raises(emulator.Race, match=r"written twice.*CTA 0.*CTA 1"):
-        run("st.global.u32 [%d30], %r60;", grid=2)
-
-
-def test_atomics():
-    out = run("atom.global.add.u32 %r1, [%d30+4], 1;", grid=2)
-    assert out[0, 1] == (0xFFFFFFFF + 64) & 0xFFFFFFFF
-
-
-@pytest.mark.parametrize(
-    "wrong", ({"threads": 2048}, {"grid": 3, "cluster": 2}, {"shared": 1 << 20}), ids=str
-)
-def test_launches_are_checked(wrong):
-    with pytest.raises(emulator.EmulatorError):
-        run("", **wrong)

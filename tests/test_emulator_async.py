@@ -288,7 +288,8 @@ def test_faulty_products(fault):
         run(PRODUCT.replace(old, new), threads=128, shared=8192)
 
 
-def test_an_accumulator_read_too_early_is_poison():
+@every_schedule
+def test_an_accumulator_read_too_early_is_poison(schedule):
     wait = "wgmma.wait_group.sync.aligned 0;"
     body = PRODUCT.replace(wait, "") + wait
-    assert (run(body, threads=128, shared=8192, schedule=emulator.Late()) == 0xFFFFFFFF).all()
+    assert (run(body, threads=128, shared=8192, schedule=schedule()) == 0xFFFFFFFF).all()

@@ -239,3 +239,21 @@ def test_bank_conflicts_are_counted():
         (site,) = run.stats.sites.values()
         found.append((site.wavefronts, site.conflicts))
     assert found == [(1, 0), (2, 1), (32, 31)]
+
+
+def test_two_ctas_writing_one_byte_are_a_race():
+    with pytest.raises(emulator.Race, match=r"written twice.*CTA 0.*CTA 1"):
+        run("st.global.u32 [%d30], %r60;", grid=2)
+
+
+def test_atomics():
+    out = run("atom.global.add.u32 %r1, [%d30+4], 1;", grid=2)
+    assert out[0, 1] == (0xFFFFFFFF + 64) & 0xFFFFFFFF
+
+
+@pytest.mark.parametrize(
+    "wrong", ({"threads": 2048}, {"grid": 3, "cluster": 2}, {"shared": 1 << 20}), ids=str
+)
+def test_launches_are_checked(wrong):
+    with pytest.raises(emulator.EmulatorError):
+        run("", **wrong)

@@ -9,7 +9,7 @@ import pytest
 
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, UnsupportedProblem, VerificationError
-from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, F16, F32
+from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, E5M2, F16, F32
 from gemmgen.ir.expr import Acc, Call, PerColumn, Scalar
 from gemmgen.problem import Problem
 from gemmgen.verification import (
@@ -86,6 +86,8 @@ def finish(problem, operands, acc):
             x = x / (np.float32(1) + np.exp(-x))
         if name == "alpha":
             x = x * args["alpha"]
+        if name == "tensor_scaled":
+            x = x * (args["scale_a"] * args["scale_b"])
         if name == "scaled":
             x = x * args["row_scale"][:, None] * args["column_scale"]
     assert x.dtype == np.float32
@@ -93,7 +95,7 @@ def finish(problem, operands, acc):
 
 
 def wgmma(a, b, acc, dtype):
-    """Bit-level model of one step (verification notes 2.7): a [m, k], b [n, k] codes, acc [m, n]."""
+    """Bit-level model of one step: a [m, k], b [n, k] codes, acc [m, n]."""
     frac, kept = (13, 13) if dtype == E4M3 else (25, 23)
     products = table(dtype)[a][:, None, :] * table(dtype)[b][None, :, :]
     exponent = np.log2(exponents(dtype)[a][:, None, :] * exponents(dtype)[b][None, :, :])
@@ -154,7 +156,7 @@ class SignedEngine(NumpyEngine):
 # --- codes
 
 
-@pytest.mark.parametrize("dtype", [E4M3, BF16, F16], ids=str)
+@pytest.mark.parametrize("dtype", [E4M3, E5M2, BF16, F16], ids=str)
 def test_every_code_survives_a_round_trip(dtype):
     codes = np.arange(1 << dtype.bits).astype(code_type(dtype))
     values = table(dtype)

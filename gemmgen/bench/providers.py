@@ -7,13 +7,19 @@ from typing import Any
 
 from .. import ops
 from ..config import Config
+from ..ir.dtypes import FP8
 from ..problem import Problem
 from ..runtime.torch_tensors import torch, torch_dtype
 from .shapes import Shape
 
 Call = Callable[[], Any]
 
-REFERENCE = {"fp8_block": "torch._scaled_mm", "dense": "torch.mm"}  # what ratios are taken to
+MAKERS: dict[str, Callable[[Problem, Shape, Config], dict[str, Call]]]  # by family, below
+
+
+def reference(p: Problem) -> str:
+    """The provider that ratios are taken to."""
+    return "torch._scaled_mm" if p.a in FP8 else "torch.mm"
 
 
 def calls(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
@@ -22,7 +28,7 @@ def calls(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
     fp8_block is held against `torch._scaled_mm` with per-tensor scales and fast accumulation, which
     does no block scaling: the least any FP8 GEMM of cuBLAS does.
     """
-    return {"fp8_block": _fp8_block, "dense": _dense}[p.family](p, shape, config)
+    return MAKERS[p.family](p, shape, config)
 
 
 def _normal(rows: int, cols: int, dtype: Any) -> Any:
@@ -49,7 +55,33 @@ def _fp8_block(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
     }
 
 
+def _fp8(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
+    """Per-tensor scales on the device for both, and the same accuracy asked of both."""
+    m, n, k = shape
+    a, b = _normal(m, k, torch_dtype(p.a)), _normal(n, k, torch_dtype(p.b))
+    one = torch().ones((), device="cuda")
+    dtype, fast = torch_dtype(p.d), p.family == "dense"
+    ours, theirs = (torch().empty(m, n, dtype=dtype, device="cuda") for _ in range(2))
+    return {
+        "gemmgen": lambda: ops.fp8_gemm(
+            a,
+            b,
+            ours,
+            scale_a=one,
+            scale_b=one,
+            accurate=not fast,
+            out_dtype=p.d.name,
+            config=config,
+        ),
+        "torch._scaled_mm": lambda: torch()._scaled_mm(
+            a, b.T, one, one, out_dtype=dtype, use_fast_accum=fast, out=theirs
+        ),
+    }
+
+
 def _dense(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
+    if p.a in FP8:
+        return _fp8(p, shape, config)
     m, n, k = shape
     dtype = torch_dtype(p.a)
     a, b = _normal(m, k, dtype), _normal(n, k, dtype)
@@ -59,3 +91,6 @@ def _dense(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
         "gemmgen": lambda: ops.gemm(a, b, ours, out_dtype=p.d.name, config=config),
         "torch.mm": lambda: torch().mm(a, b.T, out=theirs),
     }
+
+
+MAKERS = {"fp8_block": _fp8_block, "fp8": _fp8, "dense": _dense}

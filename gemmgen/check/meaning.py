@@ -259,6 +259,7 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.Zero: _touch,
     ir.Copy: _touch,
     ir.LoadBlockScales: _touch,
+    ir.Accumulate: _touch,
     ir.Promote: _touch,
     ir.PromoteSelect: _touch,
     ir.PromoteSwitch: _touch,

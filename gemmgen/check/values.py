@@ -109,6 +109,11 @@ def _step(r: _Reader, s: Any) -> None:
             if r.k == 0:
                 r.registers[s.dst] = Held(what="sum", tile=r.tile, wave=s.wave)
             r.add(s, s.dst, s.wave)
+        case ir.Accumulate():
+            held = r.registers.get(s.src)
+            wave = held.wave if held else None
+            r.want(s, s.src, r.now("product", wave))
+            r.add(s, s.dst, wave)
         case ir.Promote() | ir.PromoteSelect() | ir.PromoteSwitch():
             held = r.registers.get(s.src)
             wave = held.wave if held else None

@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
 def measure(args: argparse.Namespace, shape: shapes.Shape) -> list[Row]:
     """Every provider at `shape`, gemmgen's result verified first unless told not to."""
     from .. import ops
-    from ..bench.providers import REFERENCE, calls
+    from ..bench.providers import calls, reference
     from ..bench.timing import interleave
 
     p, config = _for_shape(args, shape)
@@ -79,7 +79,7 @@ def measure(args: argparse.Namespace, shape: shapes.Shape) -> list[Row]:
         program = ops.loaded(p, config, 0)
         judge(Gpu(), program, program.kernel, p, shape)
     samples = interleave(calls(p, shape, config), args.repeats)
-    base = samples[REFERENCE[p.family]].median
+    base = samples[reference(p)].median
     return [_row(p, shape, name, s, base, config) for name, s in samples.items()]
 
 

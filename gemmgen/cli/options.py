@@ -28,7 +28,11 @@ def add_kernel(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         metavar="KERNEL",
         help=f"a family ({', '.join(FAMILIES)}) or a gallery kernel (see `gemmgen list`)",
     )
-    parser.add_argument("--ab", metavar="DTYPE", help="operand dtype (default: the family's first)")
+    parser.add_argument(
+        "--ab",
+        metavar="DTYPE",
+        help="operand dtype, or A's and B's as a,b (default: the family's first)",
+    )
     parser.add_argument("--d", metavar="DTYPE", help="output dtype: bf16 (default), f16 or f32")
     parser.add_argument("--epilogue", metavar="NAME", help=f"one of {', '.join(EPILOGUES)}")
     parser.add_argument(
@@ -99,8 +103,9 @@ def problem_and_config(args: argparse.Namespace, at: Shape | None = None) -> tup
 
 
 def problem(args: argparse.Namespace) -> Problem:
-    a, b = FAMILIES[args.kernel].operands[0]
-    data = {"family": args.kernel, "a": args.ab or a.name, "b": args.ab or b.name}
+    default = [t.name for t in FAMILIES[args.kernel].operands[0]]
+    a, *b = args.ab.split(",") if args.ab else default
+    data = {"family": args.kernel, "a": a, "b": b[0] if b else a}
     data |= {name: v for name in ("d", "epilogue") if (v := getattr(args, name))}
     return Problem.from_json(data)
 

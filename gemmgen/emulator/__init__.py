@@ -1,6 +1,15 @@
 """A Hopper GPU in NumPy: executes PTX for compute_90a, checking what hardware would not.
 
 It knows PTX and nothing of what generates it: imports numpy, the standard library, gemmgen.errors.
+
+What it checks does not depend on the schedule where happens-before can tell: races on shared memory
+(4-byte words, between warps and asynchronous operations), proxy fences, unwaited stores, loads, wgmma
+and remote arrivals, barriers that two sets of warps may mix up. Deadlocks, tx-count and arrival
+overflows and wrong results are those of the schedule at hand.
+
+Not modelled: races between threads of one warp; the order of global reads after writes of other CTAs
+(only double writes are races); griddepcontrol (one launch at a time); `mbarrier.try_wait` giving up
+early (it returns when the phase is over); register pressure; time.
 """
 
 from .errors import (

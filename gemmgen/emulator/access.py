@@ -195,7 +195,7 @@ def _matrix(i: Instruction, s: Scope) -> Op:
         raise UnsupportedInstruction(str(i))
     loading = i.parts[0] == "ldmatrix"
     registers, memory = i.operands if loading else (i.operands[1], i.operands[0])
-    slots = [s.src(x, "b32") for x in items(registers)]
+    slots = [(s.dst if loading else s.src)(x, "b32") for x in items(registers)]
     address, transposed = address_slot(memory, s), "trans" in i.parts
     if len(slots) != count:
         raise UnsupportedInstruction(f"{i}: {len(slots)} registers")

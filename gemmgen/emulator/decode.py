@@ -46,6 +46,7 @@ def decode(function: Function) -> Program:
     """Every instruction decoded once. Raises UnsupportedInstruction with the PTX line."""
     scope = Scope(function=function)
     ops = [_op(i, scope) for i in function.body]
+    scope.check_registers()
     end = Instruction(opcode="exit", operands=(), guard=None, line=0, source=None)
     body = (*function.body, end)
     return Program(
@@ -57,6 +58,7 @@ def _op(i: Instruction, s: Scope) -> Op:
     handler = HANDLERS.get(".".join(i.parts[:2])) or HANDLERS.get(i.parts[0])
     if handler is None:
         raise UnsupportedInstruction(str(i))
+    s.current = i
     try:
         op = handler(i, s)
     except UnsupportedInstruction as e:

@@ -43,7 +43,7 @@ class Module:
 
 
 def load(ptx: str) -> Module:
-    """Parse and decode once. Raises PtxSyntaxError, UnsupportedInstruction."""
+    """Parse and decode once. Raises PtxSyntaxError, UnsupportedInstruction, UninitializedRead."""
     functions = parse(ptx)
     return Module(entries={n: Entry(name=n, program=decode(f)) for n, f in functions.items()})
 

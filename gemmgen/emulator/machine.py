@@ -24,9 +24,10 @@ REGISTER_FILE = 65536  # 32-bit registers of an SM
 MOST_REGISTERS = 256  # per thread, as allocated
 SHARED_LIMIT = 232448  # bytes of dynamic and static shared memory per CTA
 
-# Turns without a store, an arrival, a completion or an exit before threads count as waiting for one
-# another in loops.
-IDLE_TURNS = 3000
+# Instructions without a store, an arrival, a completion or an exit: after so many, threads may be
+# waiting in loops for a CTA that has not started; and after so many, for something that never comes.
+IDLE = 10_000
+STUCK = 300_000
 
 Progress = Callable[[int, int], None]
 
@@ -78,8 +79,11 @@ class Cta:
 
     def group_done(self, group: Group) -> None:
         self.launch.stats.finished(group)
-        if group.wgmma is not None and group.wgmma.retired < group.wgmma.committed:
-            raise ProtocolError(f"CTA {self.index}: a warpgroup exits with wgmma groups in flight")
+        products = group.wgmma
+        if products is not None and (products.current or products.waited < products.committed):
+            raise ProtocolError(
+                f"CTA {self.index}: warps {group.first_warp} and on exit without waiting for their wgmma"
+            )
         if all(g.done for g in self.groups):
             self._exit()
 
@@ -174,7 +178,7 @@ class Launch:
     most_turns: int | None = None
     stats: Stats = field(default_factory=Stats)
     ctas_done: int = 0
-    last_event: int = 0  # the turn in which something other threads can see last happened
+    idle: int = 0  # instructions since something happened that other threads can see
 
     def run(self) -> Stats:
         waiting = list(range(self.grid // self.cluster_size))
@@ -183,7 +187,7 @@ class Launch:
         self.stats.approximate = frozenset(roots & set(APPROXIMATE))
         with np.errstate(all="ignore"):
             while waiting or active:
-                if not active or self._spins() or not self._step(active):
+                if not active or self._spins(bool(waiting)) or not self._step(active):
                     if not waiting:
                         self._deadlock(active)
                     active.append(Cluster(self, waiting.pop(0), self.cluster_size))
@@ -206,16 +210,18 @@ class Launch:
             turn.pending.complete()
             self.moved()
         elif turn.group is not None:
-            turn.group.run(turn.budget, turn.warps)
+            executed = turn.group.run(turn.budget, turn.warps)  # may set idle to 0
+            self.idle += executed
         return True
 
     def moved(self) -> None:
-        self.last_event = self.stats.turns
+        self.idle = 0
 
-    def _spins(self) -> bool:
+    def _spins(self, more: bool) -> bool:
+        """Threads run and nothing comes of it; `more` CTAs could be started."""
         if self.most_turns is not None and self.stats.turns > self.most_turns:
             raise Deadlock(f"still running after {self.most_turns} turns")
-        return self.stats.turns - self.last_event > IDLE_TURNS
+        return self.idle > (IDLE if more else STUCK)
 
     def _retire(self, active: list[Cluster]) -> list[Cluster]:
         for cluster in active:

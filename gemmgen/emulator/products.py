@@ -88,7 +88,8 @@ class Pipeline:
     agents: tuple[int, ...]
     current: list[Mma] = field(default_factory=list)
     committed: int = 0
-    retired: int = 0
+    retired: list[list[Mma]] = field(default_factory=list)  # computed
+    waited: int = 0
     fenced: bool = False
     in_flight: dict[int, Accumulator] = field(default_factory=dict)  # by slot
 
@@ -134,11 +135,18 @@ def complete(g: Group, p: Pipeline, mmas: list[Mma]) -> None:
         chains.append((chain, m))
     for _, members in groupby(chains, key=lambda x: x[0]):
         _multiply(g, [m for _, m in members])
-    for m in mmas:
-        m.d.users -= 1
-        if m.d.users == 0:
-            _give_back(g, p, m.d)
-    p.retired += 1
+    p.retired.append(mmas)
+
+
+def release(g: Group, p: Pipeline, need: int) -> None:
+    """The warpgroup has waited for the first `need` groups: their registers are its own again."""
+    while p.waited < need:
+        mmas, p.retired[p.waited] = p.retired[p.waited], []
+        for m in mmas:
+            m.d.users -= 1
+            if m.d.users == 0:
+                _give_back(g, p, m.d)
+        p.waited += 1
 
 
 def _multiply(g: Group, mmas: list[Mma]) -> None:

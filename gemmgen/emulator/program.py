@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import UnsupportedInstruction
+from .errors import UninitializedRead, UnsupportedInstruction
 from .parse import size_of
 from .spaces import GLOBALS, SHARED_BASE
 from .syntax import Function, Imm, Instruction, Operand, Reg, Special, Symbol
@@ -53,6 +53,11 @@ class Scope:
     table: list[Slot] = field(default_factory=list)
     shared: dict[str, int] = field(default_factory=dict)  # variable -> address
     globals: dict[str, int] = field(default_factory=dict)
+    current: Instruction | None = None  # being decoded
+    read: dict[str, Instruction | None] = field(
+        default_factory=dict
+    )  # register -> its first reader
+    written: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         shared, at_global = SHARED_BASE, GLOBALS
@@ -72,6 +77,7 @@ class Scope:
         """The slot of an operand read as `kind`."""
         match operand:
             case Reg(name):
+                self.read.setdefault(name, self.current)
                 return self._register(name, kind)
             case Imm(bits, width):
                 return self._constant(_immediate(bits, width, kind), kind)
@@ -86,7 +92,14 @@ class Scope:
     def dst(self, operand: Operand, kind: str) -> int:
         if not isinstance(operand, Reg):
             raise UnsupportedInstruction(f"operand {operand} as a destination")
+        self.written.add(operand.name)
         return self._register(operand.name, kind)
+
+    def check_registers(self) -> None:
+        """Raises UninitializedRead for a register that is read and that no instruction writes."""
+        for name, reader in self.read.items():
+            if name not in self.written:
+                raise UninitializedRead(f"{reader}: nothing writes {name}")
 
     def type_of(self, operand: Operand) -> str:
         """The declared type of a register."""

@@ -16,7 +16,7 @@ from .descriptor import decode_descriptor
 from .errors import ProtocolError, UnsupportedInstruction
 from .group import LANES, Group, Wait
 from .lanes import constant, who
-from .products import BITS, ROWS, Mma, Pipeline, Source, complete, pipeline, take, touched
+from .products import BITS, ROWS, Mma, Pipeline, Source, complete, pipeline, release, take, touched
 from .program import Handler, Op, Scope
 from .races import WORD
 from .syntax import Instruction, Operand, Vector
@@ -62,10 +62,11 @@ def _wait(i: Instruction, s: Scope) -> Op:
     def wait(g: Group) -> int | None:
         p = pipeline(g)
         need = p.committed - pending
-        if p.retired < need:
+        if len(p.retired) < need:
             return g.park(
-                Wait(ready=lambda: p.retired >= need, what=lambda: "wgmma groups", merge=True)
+                Wait(ready=lambda: len(p.retired) >= need, what=lambda: "wgmma groups", merge=True)
             )
+        release(g, p, need)
         p.fenced = False
         tracker = g.cta.cluster.tracker
         for w in range(g.warps):

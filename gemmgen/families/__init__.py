@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ..config import Config
 from ..errors import UnsupportedProblem
-from ..ir.dtypes import BF16, E4M3, F16, DType
+from ..ir.dtypes import BF16, E4M3, F16, FP8, DType
 from ..ir.nodes import Kernel
 from ..problem import Problem
-from . import dense, fp8_block
+from . import dense, fp8, fp8_block
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,16 @@ class Family:
     says: str
 
 
+FP8_PAIRS = tuple((a, b) for a in FP8 for b in FP8)
+
 FAMILIES = {
     "fp8_block": Family(fp8_block.build, ((E4M3, E4M3),), "FP8, A scaled 1x128, B scaled 128x128"),
-    "dense": Family(dense.build, ((BF16, BF16), (F16, F16)), "BF16 or FP16, FP32 accumulation"),
+    "fp8": Family(fp8.build, FP8_PAIRS, "FP8, promoted to FP32 every 128 of K"),
+    "dense": Family(
+        dense.build,
+        ((BF16, BF16), (F16, F16), *FP8_PAIRS),
+        "BF16 or FP16 with FP32 accumulation; FP8 with the tensor core's (fast accumulation)",
+    ),
 }
 
 

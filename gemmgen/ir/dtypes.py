@@ -32,4 +32,7 @@ BF16 = DType("bf16", 16, "bf16", "BFLOAT16", "uint16_t", 8, -126, ", 1, 1, 0, 0"
 F16 = DType("f16", 16, "f16", "FLOAT16", "uint16_t", 11, -14, ", 1, 1, 0, 0")
 E4M3 = DType("e4m3", 8, "e4m3", "UINT8", "uint8_t", 4, -6, ", 1, 1")
 
-DTYPES = {t.name: t for t in (F32, BF16, F16, E4M3)}
+E5M2 = DType("e5m2", 8, "e5m2", "UINT8", "uint8_t", 3, -14, ", 1, 1")
+
+FP8 = (E4M3, E5M2)
+DTYPES = {t.name: t for t in (F32, BF16, F16, *FP8)}

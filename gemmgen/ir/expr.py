@@ -64,24 +64,30 @@ class Const(Expr):
 
 
 @dataclass(frozen=True)
-class Scalar(Expr):
-    """A kernel argument shared by the whole output: one `float`."""
+class Argument(Expr):
+    """A kernel argument, by name."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class PerColumn(Expr):
-    """A kernel argument indexed by the output column: `const float*` of N elements."""
-
-    name: str
+class Scalar(Argument):
+    """Shared by the whole output: one `float`, known when the kernel is launched."""
 
 
 @dataclass(frozen=True)
-class PerRow(Expr):
-    """A kernel argument indexed by the output row: `const float*` of M elements."""
+class DeviceScalar(Argument):
+    """Shared by the whole output: one float in device memory, read when the kernel runs."""
 
-    name: str
+
+@dataclass(frozen=True)
+class PerColumn(Argument):
+    """Indexed by the output column: `const float*` of N elements."""
+
+
+@dataclass(frozen=True)
+class PerRow(Argument):
+    """Indexed by the output row: `const float*` of M elements."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +108,6 @@ class Call(Expr):
             raise ArgumentError(self.function, len(self.args), f"takes {arity} argument(s)")
 
 
-Argument = Scalar | PerColumn | PerRow
-
-
 def parameter(name: str) -> str:
     """The kernel parameter that carries argument `name`; the prefix keeps user names apart from ours."""
     return f"arg_{name}"
@@ -117,7 +120,7 @@ def lift(value: Expr | float) -> Expr:
 def arguments(e: Expr) -> tuple[Argument, ...]:
     """The kernel arguments `e` reads, in first-use order."""
     match e:
-        case Scalar() | PerColumn() | PerRow():
+        case Argument():
             return (e,)
         case BinOp(_, lhs, rhs):
             return tuple(dict.fromkeys(arguments(lhs) + arguments(rhs)))

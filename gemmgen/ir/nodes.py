@@ -19,6 +19,7 @@ from .resources import (
     Wgmma,
 )
 from .stmts import (
+    Accumulate,
     Arrive,
     ArriveCluster,
     BulkRowStore,
@@ -59,6 +60,7 @@ from .stmts import (
 )
 
 __all__ = [
+    "Accumulate",
     "AfterFirst",
     "Arrive",
     "ArriveCluster",

@@ -215,6 +215,14 @@ class PromoteSwitch(Promote):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Accumulate(Stmt):
+    """dst += src: leaves the tensor core's short accumulator."""
+
+    dst: str
+    src: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class StageTile(Stmt):
     """Write one wave of `value(src)` into its D tile in shared memory; choose_stores spells it."""
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from .blocks import BLOCKS
 from .dtypes import DType
-from .expr import Acc, BinOp, Call, Const, Expr, PerColumn, PerRow, Scalar
+from .expr import Acc, BinOp, Call, Const, DeviceScalar, Expr, PerColumn, PerRow, Scalar
 from .nodes import Coord, Kernel, Stmt, Wgmma
 
 
@@ -97,6 +97,8 @@ def _expr(e: Expr) -> str:
             return repr(value)
         case Scalar(name):
             return name
+        case DeviceScalar(name):
+            return f"{name}[0]"
         case PerColumn(name):
             return f"{name}[col]"
         case PerRow(name):

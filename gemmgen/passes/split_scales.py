@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import (
+    Accumulate,
     Copy,
     Kernel,
     LoadBlockScales,
@@ -43,6 +44,8 @@ RULES = (SCALE_BLOCK_K, SCALE_BLOCKS, PROMOTION_DRAINS)
 def split_scales(kernel: Kernel, target: Target) -> Kernel:
     """Give tiles that straddle a scale block two scales. Sets LoadBlockScales.count, Registers.count
     and spells Promote as PromoteSwitch or PromoteSelect."""
+    if any(isinstance(s, Promote | Accumulate) for s in statements(kernel)):
+        _check_drained(kernel)
     if not any(isinstance(s, Promote) for s in statements(kernel)):
         return kernel
     _check(kernel)
@@ -90,6 +93,9 @@ def _check(kernel: Kernel) -> None:
         raise IllegalConfig(
             SCALE_BLOCKS, values, "Use block_n up to 128, or 136, 144, 160, 192 or 256."
         )
+
+
+def _check_drained(kernel: Kernel) -> None:
     for stmt in statements(kernel):
         if isinstance(stmt, WgmmaWait) and stmt.pending:
             raise IllegalConfig(PROMOTION_DRAINS, {"in_flight": stmt.pending}, "Use in_flight=0.")

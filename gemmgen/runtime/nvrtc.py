@@ -87,9 +87,10 @@ def compile_cubin(source: str, name: str, target: Target = H200) -> Cubin:
 
 
 def compile_ptx(source: str, name: str, target: Target = H200) -> str:
-    """The PTX of `source` for the target's virtual architecture."""
+    """The PTX of `source` for the target's virtual architecture, with line information."""
     program = _program(source, name)
     options = [f"--gpu-architecture={target.virtual_arch}", "--std=c++17", "--no-cache"]
+    options.append("--generate-line-info")
     (status,) = bindings().nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
     if status != bindings().nvrtcResult.NVRTC_SUCCESS:
         raise CompileError(f"NVRTC refused {name}:\n{_text(program, 'ProgramLog')}")

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import ArgumentError, RuntimeUnavailable
-from ..ir.dtypes import BF16, E4M3, F16, F32, DType
+from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, DType
 
 
 @cache
@@ -21,7 +21,13 @@ def torch() -> Any:
 
 @cache
 def torch_dtype(dtype: DType) -> Any:
-    names = {BF16: "bfloat16", F16: "float16", F32: "float32", E4M3: "float8_e4m3fn"}
+    names = {
+        BF16: "bfloat16",
+        F16: "float16",
+        F32: "float32",
+        E4M3: "float8_e4m3fn",
+        E5M2: "float8_e5m2",
+    }
     return getattr(torch(), names[dtype])
 
 

@@ -11,7 +11,19 @@ import numpy as np
 
 from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import F32
-from ..ir.expr import Acc, BinOp, Call, Const, Expr, PerColumn, PerRow, Scalar, arguments
+from ..ir.expr import (
+    Acc,
+    Argument,
+    BinOp,
+    Call,
+    Const,
+    DeviceScalar,
+    Expr,
+    PerColumn,
+    PerRow,
+    Scalar,
+    arguments,
+)
 from .engines import Array, Engine
 from .inputs import Operands
 
@@ -45,7 +57,7 @@ class Interval:
 def lift_arguments(e: Expr, operands: Operands, engine: Engine) -> Arguments:
     """The arguments `e` reads, float64: scalars [1, 1], per column [1, N], per row [M, 1]."""
     m, n, _ = operands.shape
-    shapes = {Scalar: (1, 1), PerColumn: (1, n), PerRow: (m, 1)}
+    shapes = {Scalar: (1, 1), DeviceScalar: (1, 1), PerColumn: (1, n), PerRow: (m, 1)}
     return {x.name: engine.lift(_argument(x.name, shapes[type(x)], operands)) for x in arguments(e)}
 
 
@@ -79,7 +91,7 @@ def evaluate(e: Expr, acc: Array, args: Arguments, engine: Engine) -> Array:
             return acc
         case Const(number):
             return _constant(number, engine)
-        case Scalar(name) | PerColumn(name) | PerRow(name):
+        case Argument(name):
             return args[name]
         case BinOp(op, lhs, rhs):
             return OPERATORS[op](value(lhs), value(rhs))
@@ -108,7 +120,7 @@ def enclose(e: Expr, acc: Interval, args: Arguments, engine: Engine) -> Interval
             return acc
         case Const(number):
             return _point(_constant(number, engine))
-        case Scalar(name) | PerColumn(name) | PerRow(name):
+        case Argument(name):
             return _point(args[name])
         case BinOp(op, lhs, rhs):
             exact = INTERVALS[op](inner(lhs), inner(rhs), engine)

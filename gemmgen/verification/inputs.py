@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import DType
-from ..ir.expr import Argument, PerColumn, Scalar, arguments
+from ..ir.expr import Argument, DeviceScalar, PerColumn, Scalar, arguments
 from ..problem import Problem
 from .codes import Codes, code_type, encode
 
 SCALE_BLOCK = 128  # K, and rows of B, per scale
-SCALED = {"fp8_block": True, "dense": False}  # by family: does it take scale_a and scale_b
+SCALED = {"fp8_block": True, "fp8": False, "dense": False}  # by family: scale_a and scale_b?
+PROMOTED = {"fp8_block", "fp8"}  # families that leave the tensor core every 128 of K
 DRAWS = 1 << 16  # one uniform 16-bit draw per element, looked up in a table of codes
 
 Values = npt.NDArray[np.float32]
@@ -30,7 +31,7 @@ class Operands:
 
     a [M, K], b [N, K]: codes of the problem's dtypes. scale_a float32 [M, ceil(K/128)] and
     scale_b float32 [ceil(N/128), ceil(K/128)], or None. arguments: the epilogue's, by name, a
-    float for a Scalar, float32 [N] for a PerColumn and [M] for a PerRow.
+    float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow.
     """
 
     a: Codes
@@ -109,7 +110,7 @@ def _argument(
     rng: np.random.Generator, x: Argument, shape: tuple[int, int, int], *, exact: bool
 ) -> float | Values:
     """Either sign and never near zero: an argument may be a divisor."""
-    if isinstance(x, Scalar):
+    if isinstance(x, Scalar | DeviceScalar):
         count = 1
     else:
         count = shape[1] if isinstance(x, PerColumn) else shape[0]

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import ArgumentError, UnsupportedProblem
+from ..ir.dtypes import FP8
 from ..problem import Problem
 from .codes import table
 from .engines import Array, Engine
 from .epilogue import ULP, Interval, enclose, evaluate, lift_arguments
-from .inputs import SCALE_BLOCK, SCALED, Operands
+from .inputs import PROMOTED, SCALE_BLOCK, SCALED, Operands
 from .tensor_core import TENSOR_CORES, Approximate, Operand, chain, operand
 
 FP32_FLOOR = 2.0**-148  # absolute error of an FP32 operation whose result is subnormal
@@ -56,7 +57,7 @@ def enclosure(problem: Problem, operands: Operands, engine: Engine) -> Enclosure
     a = operand(operands.a, problem.a, engine)
     b = operand(operands.b, problem.b, engine)
     core = TENSOR_CORES[problem.a]
-    if SCALED[problem.family]:
+    if problem.family in PROMOTED:
         acc = _promoted(problem, operands, a, b, engine)
     else:
         acc = chain(a, b, 0, operands.shape[2], core, engine)
@@ -117,16 +118,23 @@ def _promote(acc: Approximate, part: Approximate, scales: _Scales) -> Approximat
 
 def _scales(operands: Operands, block: int, engine: Engine) -> _Scales:
     n = operands.shape[1]
-    assert operands.scale_a is not None and operands.scale_b is not None
+    if operands.scale_a is None or operands.scale_b is None:
+        one = engine.lift(np.ones((1, 1)))
+        return _Scales(rows=one, columns=one)
     rows = operands.scale_a[:, block].astype(np.float64).reshape(-1, 1)
     columns = operands.scale_b[:, block].astype(np.float64).repeat(SCALE_BLOCK)[:n]
     return _Scales(rows=engine.lift(rows), columns=engine.lift(columns.reshape(1, -1)))
 
 
+def _together(problem: Problem) -> bool:
+    """Whether one wgmma multiplies the two operand dtypes."""
+    return problem.a == problem.b or {problem.a, problem.b} <= {*FP8}
+
+
 def _check(problem: Problem, operands: Operands) -> None:
     if problem.family not in SCALED:
         raise UnsupportedProblem(f"family={problem.family!r}: must be one of {', '.join(SCALED)}")
-    if problem.a not in TENSOR_CORES or problem.a != problem.b:
+    if TENSOR_CORES.get(problem.a) is None or not _together(problem):
         raise UnsupportedProblem(f"no tensor core arithmetic known for {problem.a} x {problem.b}")
     for name in ("scale_a", "scale_b"):
         if (getattr(operands, name) is not None) != SCALED[problem.family]:
