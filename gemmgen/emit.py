@@ -21,6 +21,7 @@ from .ir.expr import (
     PerColumn,
     PerRow,
     Scalar,
+    arguments,
     parameter,
 )
 from .ir.nodes import (
@@ -157,7 +158,21 @@ def epilogue_value(kernel: Kernel, s: StageTile) -> str:
     block = s.wave * kernel.consumers
     row = f"tile.d_row + ({block} + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8"
     column = "tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2"
-    return f"const auto value = [&](int i) {{ return {c_expr(s.value, f'{s.src}[i]', row, column)}; }};"
+    acc = next(r for role in kernel.roles for r in role.locals if r.name == s.src)
+    to_float = acc.dtype.integer and not kernel.buffer(s.smem).dtype.integer
+    element = f"float({s.src}[i])" if to_float else f"{s.src}[i]"
+    # Opaque copies of the pointers: what one wave loads is not kept in registers for the next.
+    pointers = [x for x in arguments(s.value) if isinstance(x, PerColumn | PerRow)]
+    lines = [f"const auto {local(x.name)} = ptx::opaque({parameter(x.name)});" for x in pointers]
+    lines.append(
+        f"const auto value = [&](int i) {{ return {c_expr(s.value, element, row, column)}; }};"
+    )
+    return "\n".join(lines)
+
+
+def local(name: str) -> str:
+    """The pointer an epilogue reads argument `name` through."""
+    return f"at_{name}"
 
 
 def c_expr(e: Expr, acc: str, row: str, column: str) -> str:
@@ -176,9 +191,9 @@ def c_expr(e: Expr, acc: str, row: str, column: str) -> str:
         case DeviceScalar(name):
             return f"__ldg({parameter(name)})"
         case PerColumn(name):
-            return f"__ldg({parameter(name)} + min({column}, shape_n - 1))"
+            return f"__ldg({local(name)} + min({column}, shape_n - 1))"
         case PerRow(name):
-            return f"__ldg({parameter(name)} + min({row}, shape_m - 1))"
+            return f"__ldg({local(name)} + min({row}, shape_m - 1))"
         case BinOp(op, lhs, rhs):
             return f"({c(lhs)} {op} {c(rhs)})"
         case Call(function, args):
@@ -204,7 +219,7 @@ def _called_functions(library: str, text: str) -> str:
 
 
 def _defined(chunk: str) -> str:
-    found = re.search(r"__device__ __forceinline__ \w+ (\w+)\(", chunk)
+    found = re.search(r"__device__ __forceinline__ [\w ]+?\*? (\w+)\(", chunk)
     if not found:
         raise IRError(f"the PTX layer has a chunk that defines no function: {chunk[:60]!r}")
     return found[1]

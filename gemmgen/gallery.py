@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .config import Config
 from .epilogues import EPILOGUES
-from .ir.dtypes import BF16, E4M3, E5M2, F16, F32
+from .ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
 from .pipeline import Artifact, compile_to_source
 from .problem import Problem
 from .target import H200, Target
@@ -80,6 +80,18 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=Problem(family="dense", a=E4M3, b=E4M3, epilogue=EPILOGUES["tensor_scaled"]),
         config=Config(block_m=256, stages=3, multicast="a", in_flight=1),
         shows="FP8 with one scale per tensor, read on the device; fast accumulation, never promoted",
+    ),
+    Exhibit(
+        name="s8",
+        problem=Problem(family="dense", a=S8, b=S8, d=S32),
+        config=Config(block_n=96, stages=5),
+        shows="INT8 with INT32 sums and output",
+    ),
+    Exhibit(
+        name="s8_scaled",
+        problem=Problem(family="dense", a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
+        config=Config(block_n=256, stages=3, multicast="b", in_flight=1),
+        shows="INT8 dequantised by a scale per row and column to BF16",
     ),
     Exhibit(
         name="n256",

@@ -8,7 +8,7 @@ from typing import Any
 from .config import Config
 from .errors import ArgumentError
 from .heuristics import choose
-from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, FP8, DType
+from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, FP8, S8, DType
 from .ir.expr import (
     ACC,
     Argument,
@@ -35,6 +35,7 @@ from .runtime.torch_tensors import (
 from .target import H200
 
 SCALE_BLOCK = 128
+INT8_K = (2**31 - 1) // 2**14  # products of at most 2**14 each
 SCALE_LAYOUTS = ("row", "mn")
 
 
@@ -138,12 +139,7 @@ def fp8_gemm(
     out: [M, N] of `out_dtype` ("bf16", "f16", "f32"), contiguous along N, row stride a multiple of 16
     bytes; allocated if None. M = 0 returns at once. Raises as `fp8_block_gemm`.
     """
-    expression: Expr = ACC
-    given: dict[str, Any] = {}
-    for name, scale, vector in (("scale_a", scale_a, PerRow), ("scale_b", scale_b, PerColumn)):
-        if scale is not None:
-            leaf = _scale_leaf(name, scale, vector)
-            expression, given[name] = expression * leaf, scale
+    expression, given = _scaled(scale_a, scale_b)
     p = Problem(
         family="fp8" if accurate else "dense",
         a=dtype_of("a", a, FP8),
@@ -152,6 +148,43 @@ def fp8_gemm(
         epilogue=expression,
     )
     return _run(p, config, a, b, out, _shape(p, a, b), {}, {}, given)
+
+
+def int8_gemm(
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    out_dtype: str = "s32",
+    config: Config | None = None,
+) -> Any:
+    """`out[M, N] = scale_a * scale_b * (a @ b^T)` of INT8 operands, summed exactly in INT32.
+
+    a: int8 [M, K]; b: int8 [N, K]; both contiguous along K, row strides multiples of 16 bytes, 16-byte
+    aligned; K at most 131071, up to where no sum can overflow.
+    scale_a, scale_b: as in `fp8_gemm`; for out_dtype "s32" there are none.
+    out: [M, N] of `out_dtype` ("s32", "bf16", "f16", "f32"), contiguous along N, row stride a multiple
+    of 16 bytes; allocated if None. M = 0 returns at once. Raises as `fp8_block_gemm`.
+    """
+    expression, given = _scaled(scale_a, scale_b)
+    d = _output(out_dtype, ("s32", "bf16", "f16", "f32"))
+    p = Problem(family="dense", a=S8, b=S8, d=d, epilogue=expression)
+    shape = _shape(p, a, b)
+    if shape[2] > INT8_K:
+        raise ArgumentError("a columns", shape[2], f"must be at most {INT8_K} for int8")
+    return _run(p, config, a, b, out, shape, {}, {}, given)
+
+
+def _scaled(scale_a: Any, scale_b: Any) -> tuple[Expr, dict[str, Any]]:
+    """The epilogue that applies the scales given, and its arguments."""
+    expression: Expr = ACC
+    given: dict[str, Any] = {}
+    for name, scale, vector in (("scale_a", scale_a, PerRow), ("scale_b", scale_b, PerColumn)):
+        if scale is not None:
+            expression, given[name] = expression * _scale_leaf(name, scale, vector), scale
+    return expression, given
 
 
 def _scale_leaf(name: str, scale: Any, vector: type[Argument]) -> Argument:
@@ -236,9 +269,9 @@ def _matrix(t: Any) -> Matrix:
     return Matrix(pointer=t.data_ptr(), outer=t.shape[0], inner=t.shape[1], stride=t.stride(0))
 
 
-def _output(name: str) -> DType:
-    if name not in ("bf16", "f16", "f32"):
-        raise ArgumentError("out_dtype", name, "must be 'bf16', 'f16' or 'f32'")
+def _output(name: str, allowed: tuple[str, ...] = ("bf16", "f16", "f32")) -> DType:
+    if name not in allowed:
+        raise ArgumentError("out_dtype", name, f"must be one of {', '.join(allowed)}")
     return DTYPES[name]
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from .epilogues import check_arguments, from_json, to_json
 from .errors import ArgumentError
-from .ir.dtypes import BF16, DTYPES, F16, F32, DType
+from .ir.dtypes import BF16, DTYPES, F16, F32, S32, DType
 from .ir.expr import ACC, Expr
 
-OUTPUTS = (BF16, F16, F32)
+OUTPUTS = (BF16, F16, F32, S32)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,8 @@ class Problem:
             raise ArgumentError(
                 "d", self.d.name, f"must be one of {_names(t.name for t in OUTPUTS)}"
             )
+        if self.d.integer and not (self.a.integer and self.epilogue == ACC):
+            raise ArgumentError("d", self.d.name, "needs integer operands and no epilogue")
         if self.layout != "nt":
             raise ArgumentError("layout", self.layout, "must be 'nt' (A [M, K], B [N, K])")
         if not isinstance(self.epilogue, Expr):

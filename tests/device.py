@@ -108,6 +108,9 @@ class Ptx:
     def descriptor(self, low, high):
         return low | high << 32
 
+    def opaque(self, pointer):
+        return pointer
+
     def pack_bf16(self, low, high):
         return low, high
 

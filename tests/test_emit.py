@@ -403,7 +403,7 @@ def test_the_epilogue_is_fenced_and_drained(protocol):
     for (_, thread), calls in protocol.calls.items():
         if thread >= 128 * protocol.kernel.consumers:
             continue
-        names = [re.sub("_(x2|x4|f32x2)$", "", c.name) for c in calls]
+        names = [re.sub("_(x2|x4|floatx2)$", "", c.name) for c in calls]
         text = " ".join(
             {"store_matrix": "W", "store_shared": "W", "fence_proxy_async": "F"}.get(n)
             or {

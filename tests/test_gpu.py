@@ -11,10 +11,11 @@ from functools import cache
 import pytest
 
 from gemmgen.config import Config
+from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, IllegalConfig
 from gemmgen.gallery import GALLERY, path_of
 from gemmgen.heuristics import choose
-from gemmgen.ir.dtypes import BF16, E4M3, F16, F32
+from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8, S32
 from gemmgen.ir.dtypes import FP8 as FP8_TYPES
 from gemmgen.pipeline import compile_to_source, lower
 from gemmgen.problem import Problem
@@ -31,6 +32,9 @@ PROBLEMS = {
     "bf16": B16,
     "f16_f32": Problem(family="dense", a=F16, b=F16, d=F32),
     "f16": Problem(family="dense", a=F16, b=F16, d=F16),
+    "s8": Problem(family="dense", a=S8, b=S8, d=S32),
+    "s8_bf16": Problem(family="dense", a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
+    "s8_f32": Problem(family="dense", a=S8, b=S8, d=F32, epilogue=EPILOGUES["bias_relu"]),
     **{
         f"{family}_{a}_{b}": Problem(family=family, a=a, b=b, d=F32 if a is b else BF16)
         for family in ("fp8", "dense")
@@ -81,6 +85,13 @@ def test_chosen_config(name, shape):
 def test_other_outputs(name, shape):
     problem = PROBLEMS[name]
     judged(problem, choose(problem, shape, H200), shape, seed=1)
+
+
+@pytest.mark.parametrize("name", ["s8", "s8_bf16", "s8_f32"])
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
+def test_int8(name, shape):
+    problem = PROBLEMS[name]
+    judged(problem, choose(problem, shape, H200), shape, seed=11)
 
 
 @pytest.mark.parametrize("name", [n for n in PROBLEMS if n.startswith(("fp8_e", "dense_e"))])
@@ -219,6 +230,21 @@ class TestOps:
         if kind == "vector":
             want = want * scales[0].double()[:, None] * scales[1].double()
         assert (out == want).all()
+
+    def test_int8_gemm(self):
+        import torch
+
+        from gemmgen import ops
+
+        a = torch.randint(-128, 128, (130, 400), device="cuda").to(torch.int8)
+        b = torch.randint(-128, 128, (260, 400), device="cuda").to(torch.int8)
+        want = a.double() @ b.double().T
+        assert (ops.int8_gemm(a, b) == want).all()
+        rows = torch.exp2(torch.randint(-2, 3, (130,), device="cuda").float())
+        scaled = ops.int8_gemm(a, b, scale_a=rows, scale_b=0.5, out_dtype="f32")
+        assert (scaled == want * rows.double()[:, None] * 0.5).all()
+        with pytest.raises(ArgumentError, match="131071"):
+            ops.int8_gemm(a.repeat(1, 512), b.repeat(1, 512))
 
     def test_no_rows(self):
         import torch

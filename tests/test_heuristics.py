@@ -9,18 +9,22 @@ import pytest
 
 from gemmgen.config import Config
 from gemmgen.cost import cost, count_tiles
+from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, IllegalConfig, UnsupportedProblem
 from gemmgen.heuristics import PROBE, _break_ties, _raster, candidates, choose, rank
-from gemmgen.ir.dtypes import BF16, E4M3, F16, F32
+from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8, S32
 from gemmgen.passes.layout_smem import most_stages
 from gemmgen.pipeline import lower
-from gemmgen.problem import OUTPUTS, Problem
+from gemmgen.problem import Problem
 from gemmgen.target import H100, H200
 
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
 DENSE = Problem(family="dense", a=BF16, b=BF16)
-PROBLEMS = tuple(
-    replace(p, d=d) for p in (FP8, DENSE, replace(DENSE, a=F16, b=F16)) for d in OUTPUTS
+FLOATS = (FP8, DENSE, replace(DENSE, a=F16, b=F16))
+PROBLEMS = (
+    *(replace(p, d=d) for p in FLOATS for d in (BF16, F16, F32)),
+    replace(DENSE, a=S8, b=S8, d=S32),
+    replace(DENSE, a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
 )
 WEIGHTS = (  # (N, K) of DeepSeek-V3's layers
     (576, 7168),

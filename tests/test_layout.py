@@ -208,7 +208,7 @@ def staged(artifact, calls) -> tuple[dict[int, tuple[int, int]], int]:
         writes = [[c for c in calls[t] if c.name.startswith(STORES[:2])] for t in warp]
         for same in zip(*writes, strict=True):  # one call of all 32 lanes
             assert len({c.name for c in same}) == 1
-            if same[0].name == "store_shared_f32x2":
+            if same[0].name == "store_shared_floatx2":
                 for thread, call in zip(warp, same, strict=True):
                     address, *values = call.args
                     assert address % 8 == 0

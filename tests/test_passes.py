@@ -9,11 +9,14 @@ import pytest
 from kernels import DENSE, DENSE_F32, FP8
 
 from gemmgen.config import Config
+from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig
 from gemmgen.ir.text import dump
 from gemmgen.passes import PIPELINE, RULES
 from gemmgen.pipeline import lower
 from gemmgen.target import H200
+
+BIAS_SILU = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
 
 
 def change(pass_name: str, problem, **changes) -> str:
@@ -190,6 +193,7 @@ def test_rules_are_documented_and_unique():
         ("multicast-slice", FP8, {"multicast": "b", "block_n": 8}),
         ("smem-capacity", FP8, {"block_m": 256, "block_n": 128, "stages": 4}),
         ("register-budget", FP8, {"block_m": 256, "block_n": 160, "stages": 1}),
+        ("register-budget", BIAS_SILU, {"block_m": 256, "block_n": 176, "stages": 2}),
         ("setmaxnreg-direction", DENSE, {"registers": (24, 80)}),
         ("setmaxnreg-direction", DENSE, {"registers": (24, 240), "consumers": 1, "block_m": 64}),
     ),
@@ -211,6 +215,8 @@ def test_more_ways_to_break_a_rule(rule, problem, changes):
         (DENSE, {"registers": (24, 240)}),
         (DENSE, {"block_n": 8}),
         (DENSE, {"block_m": 256, "block_n": 128, "stages": 3}),
+        (BIAS_SILU, {"block_m": 256, "block_n": 160, "stages": 2}),
+        (BIAS_SILU, {"block_m": 128, "block_n": 256, "stages": 2}),
     ),
 )
 def test_just_legal(problem, changes):

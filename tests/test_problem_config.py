@@ -12,7 +12,7 @@ from gemmgen.config import FIELDS, Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, GemmgenError, UnsupportedProblem
 from gemmgen.families import FAMILIES, build
-from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, F16, F32
+from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S8
 from gemmgen.ir.expr import ACC, Call, Const, PerColumn, PerRow, Scalar
 from gemmgen.problem import OUTPUTS, Problem
 
@@ -117,7 +117,8 @@ def test_config_is_frozen_and_keyword_only():
 
 PROBLEMS = [DENSE, FP8]
 PROBLEMS += [replace(FP8, epilogue=e) for e in EPILOGUES.values()]
-PROBLEMS += [replace(DENSE, a=F16, b=F16, d=d) for d in OUTPUTS]
+PROBLEMS += [replace(DENSE, a=F16, b=F16, d=d) for d in OUTPUTS if not d.integer]
+PROBLEMS += [replace(DENSE, a=S8, b=S8, d=d) for d in OUTPUTS]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=repr)

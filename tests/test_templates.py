@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import jinja2.meta
 import jinja2.nodes
 import pytest
 
+import gemmgen.emit
 from gemmgen.emit import environment, macro_name, templates
 from gemmgen.ir import nodes
 from gemmgen.passes.check_complete import LOWERED
@@ -26,6 +28,7 @@ HOLES = {
     "wait_kind(s)": ("read", "all"),
     "smem[s.smem].dtype.ptx": tuple(d.ptx for d in OUTPUTS if d.bytes == 2),
     "smem[s.smem].dtype.cuda": tuple({d.cuda for d in OUTPUTS}),
+    "store_shared_ smem[s.smem].dtype.cuda": tuple({d.cuda for d in OUTPUTS if d.bytes == 4}),
 }
 
 
@@ -101,15 +104,17 @@ def called(text: str) -> set[str]:
         pieces = re.split(r"\$\{([^}]*)\}", name)
         names = [pieces[0]]
         for hole, rest in zip(pieces[1::2], pieces[2::2], strict=True):
-            names = [n + filling + rest for n in names for filling in HOLES[hole]]
+            fillings = HOLES.get(f"{pieces[0]} {hole}") or HOLES[hole]
+            names = [n + filling + rest for n in names for filling in fillings]
         out |= set(names)
     return out
 
 
 def test_calls_and_ptx_functions_match_one_to_one():
-    defined = re.findall(r"__device__ __forceinline__ \w+ (\w+)\(", read("ptx.j2"))
+    defined = re.findall(r"__device__ __forceinline__ [\w ]+\*? (\w+)\(", read("ptx.j2"))
     assert len(set(defined)) == len(defined)
     calls = set().union(*(called(read(name)) for name in NAMES if name != "ptx.j2"))
+    calls |= set(re.findall(r"ptx::(\w+)", Path(gemmgen.emit.__file__).read_text()))
     assert calls == set(defined)
 
 

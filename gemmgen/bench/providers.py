@@ -19,6 +19,8 @@ MAKERS: dict[str, Callable[[Problem, Shape, Config], dict[str, Call]]]  # by fam
 
 def reference(p: Problem) -> str:
     """The provider that ratios are taken to."""
+    if p.a.integer:
+        return "torch._int_mm"
     return "torch._scaled_mm" if p.a in FP8 else "torch.mm"
 
 
@@ -79,9 +81,25 @@ def _fp8(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
     }
 
 
+def _int8(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
+    """Ours with the output asked for, dequantised per row and column unless INT32; theirs is INT32."""
+    m, n, k = shape
+    a, b = (torch().randint(-128, 128, (s, k), device="cuda").to(torch().int8) for s in (m, n))
+    rows, columns = (torch().rand(s, device="cuda") + 0.5 for s in (m, n))
+    scales = {} if p.d.integer else {"scale_a": rows, "scale_b": columns}
+    ours = torch().empty(m, n, dtype=torch_dtype(p.d), device="cuda")
+    theirs = torch().empty(m, n, dtype=torch().int32, device="cuda")
+    return {
+        "gemmgen": lambda: ops.int8_gemm(a, b, ours, out_dtype=p.d.name, config=config, **scales),
+        "torch._int_mm": lambda: torch()._int_mm(a, b.T, out=theirs),
+    }
+
+
 def _dense(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
     if p.a in FP8:
         return _fp8(p, shape, config)
+    if p.a.integer:
+        return _int8(p, shape, config)
     m, n, k = shape
     dtype = torch_dtype(p.a)
     a, b = _normal(m, k, dtype), _normal(n, k, dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..config import Config
 from ..errors import UnsupportedProblem
-from ..ir.dtypes import BF16, E4M3, F16, FP8, DType
+from ..ir.dtypes import BF16, E4M3, F16, FP8, S8, DType
 from ..ir.nodes import Kernel
 from ..problem import Problem
 from . import dense, fp8, fp8_block
@@ -27,8 +27,8 @@ FAMILIES = {
     "fp8": Family(fp8.build, FP8_PAIRS, "FP8, promoted to FP32 every 128 of K"),
     "dense": Family(
         dense.build,
-        ((BF16, BF16), (F16, F16), *FP8_PAIRS),
-        "BF16 or FP16 with FP32 accumulation; FP8 with the tensor core's (fast accumulation)",
+        ((BF16, BF16), (F16, F16), *FP8_PAIRS, (S8, S8)),
+        "BF16, FP16 or INT8; FP8 with the tensor core's own sum (fast accumulation)",
     ),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..config import Config
 from ..epilogues import label_of
-from ..ir.dtypes import F32, DType
+from ..ir.dtypes import F32, S32, DType
 from ..ir.expr import Argument, Scalar, arguments, parameter
 from ..ir.nodes import (
     Barrier,
@@ -79,13 +79,13 @@ def block(p: Problem, c: Config) -> Block:
 
 
 def wgmma(p: Problem, c: Config) -> Wgmma:
-    return Wgmma(n=c.block_n, a=p.a, b=p.b, d=F32)
+    return Wgmma(n=c.block_n, a=p.a, b=p.b, d=S32 if p.a.integer else F32)
 
 
 def accumulators(p: Problem, c: Config) -> tuple[Registers, ...]:
-    """One FP32 accumulator per wave: `acc0`, `acc1`."""
-    count = wgmma(p, c).num_regs
-    return tuple(Registers(name=f"acc{w}", dtype=F32, count=count) for w in range(c.waves))
+    """One accumulator per wave, FP32 (S32 for integers): `acc0`, `acc1`."""
+    w = wgmma(p, c)
+    return tuple(Registers(name=f"acc{i}", dtype=w.d, count=w.num_regs) for i in range(c.waves))
 
 
 def operand(name: str, dtype: DType, rows: int, p: Problem, c: Config) -> Smem:

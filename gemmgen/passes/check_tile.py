@@ -10,7 +10,7 @@ from ..target import Target
 WGMMA_N = Rule(
     id="wgmma-n",
     says="block_n must be an N that wgmma has for this dtype",
-    because="wgmma.mma_async exists for N in steps of 8 up to 256.",
+    because="wgmma.mma_async exists for N in steps of 8 up to 256; for integers, above 32, in steps of 16.",
 )
 TILE_ROWS = Rule(
     id="tile-rows",
@@ -19,14 +19,15 @@ TILE_ROWS = Rule(
 )
 RULES = (WGMMA_N, TILE_ROWS)
 
+FINE_N = 32  # up to here every dtype has N in steps of 8
+
 
 def check_tile(kernel: Kernel, target: Target) -> Kernel:
     """Check block_m and block_n against the warpgroups and wgmma's shapes. Changes nothing."""
-    n, step = kernel.block.n, kernel.instr.a.wgmma_n_step
+    n = kernel.block.n
+    step = kernel.instr.a.wgmma_n_step if n > FINE_N else 8
     if n % step or not step <= n <= target.wgmma_n:
-        raise IllegalConfig(
-            WGMMA_N, {"block_n": n}, f"Use a multiple of {step} from {step} to 256."
-        )
+        raise IllegalConfig(WGMMA_N, {"block_n": n}, f"Use a multiple of {step} up to 256.")
     waves = len({s.wave for s in statements(kernel) if isinstance(s, Mma)})
     rows = target.wgmma_m * kernel.consumers * waves
     if rows != kernel.block.m:

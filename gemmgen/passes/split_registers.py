@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
-from ..ir.nodes import Kernel, Role, SetRegisters
+from ..ir.expr import PerColumn, arguments
+from ..ir.nodes import Kernel, Role, SetRegisters, StageTile
+from ..ir.rewrite import walk
 from ..target import Target
 
 SETMAXNREG_VALUE = Rule(
@@ -26,13 +28,14 @@ REGISTER_FILE = Rule(
 )
 REGISTER_BUDGET = Rule(
     id="register-budget",
-    says="a role's register arrays and its working set must fit its registers",
+    says="a role's register arrays, column values and working set must fit its registers",
     because="What does not fit is spilled to local memory, and the build refuses spills.",
 )
 RULES = (SETMAXNREG_VALUE, SETMAXNREG_DIRECTION, REGISTER_FILE, REGISTER_BUDGET)
 
 LARGE_PRODUCER, SMALL_PRODUCER = 40, 24  # what a producer is left with
 WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is left
+LANE_COLUMNS = 4  # a lane holds every fourth column of its warpgroup's rows, in pairs
 
 
 def split_registers(kernel: Kernel, target: Target) -> Kernel:
@@ -56,7 +59,7 @@ def split_registers(kernel: Kernel, target: Target) -> Kernel:
 
 
 def _split(kernel: Kernel, launch: int) -> dict[str, int]:
-    need = max(_arrays(r) + WORKING_SET for r in kernel.roles)
+    need = max(_arrays(r) + _columns(kernel, r) + WORKING_SET for r in kernel.roles)
     pool = launch * len(range(0, kernel.threads, 128))
     for producer in (LARGE_PRODUCER, SMALL_PRODUCER):
         consumer = (pool - producer) // kernel.consumers // 8 * 8
@@ -78,6 +81,14 @@ def _with(kernel: Kernel, registers: dict[str, int], *, move: bool) -> Kernel:
 
 def _arrays(role: Role) -> int:
     return sum(r.count for r in role.locals)
+
+
+def _columns(kernel: Kernel, role: Role) -> int:
+    """Registers for what an epilogue reads per column. In one wave each value takes the place of an
+    accumulator that is already stored; a second wave's accumulators are all still there."""
+    waves = [s for s in walk(role.body) if isinstance(s, StageTile)]
+    values = {x for s in waves for x in arguments(s.value) if isinstance(x, PerColumn)}
+    return len(values) * kernel.block.n // LANE_COLUMNS if len(waves) > 1 else 0
 
 
 def _check_pool(kernel: Kernel, launch: int, target: Target) -> None:
@@ -103,8 +114,9 @@ def _check_pool(kernel: Kernel, launch: int, target: Target) -> None:
 
 def _check_budget(kernel: Kernel) -> Kernel:
     for r in kernel.roles:
-        arrays, have = _arrays(r), r.registers or 0
-        if arrays and arrays + WORKING_SET > have:
-            values = {"role": r.name, "arrays": arrays, "working": WORKING_SET, "registers": have}
+        arrays, columns, have = _arrays(r), _columns(kernel, r), r.registers or 0
+        if arrays and arrays + columns + WORKING_SET > have:
+            values = {"role": r.name, "arrays": arrays, "columns": columns, "working": WORKING_SET}
+            values["registers"] = have
             raise IllegalConfig(REGISTER_BUDGET, values, "Use a smaller tile or more consumers.")
     return kernel

@@ -37,6 +37,8 @@ class TorchEngine:
         return codes.view(torch_dtype(dtype)).to(torch().float64)
 
     def round_to(self, values: Any, dtype: DType) -> Any:
+        if dtype.integer:
+            return values.round().to(torch_dtype(dtype))
         wide = values.to(torch().float32)
         codes = {BF16: torch().int16, F16: torch().int16, F32: torch().int32}[dtype]
         return wide.to(torch_dtype(dtype)).view(codes)

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from ..errors import ArgumentError, RuntimeUnavailable
-from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, DType
+from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32, DType
 
 
 @cache
@@ -27,6 +27,8 @@ def torch_dtype(dtype: DType) -> Any:
         F32: "float32",
         E4M3: "float8_e4m3fn",
         E5M2: "float8_e5m2",
+        S8: "int8",
+        S32: "int32",
     }
     return getattr(torch(), names[dtype])
 

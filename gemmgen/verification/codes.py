@@ -29,6 +29,8 @@ def nan_code(dtype: DType) -> int:
 
 def decode(codes: Codes, dtype: DType) -> Floats:
     """The float64 value of each code: any shape in, the same shape out. Exact."""
+    if dtype.integer:
+        return np.asarray(codes).view(f"i{dtype.bytes}").astype(np.float64)
     bits = np.asarray(codes).astype(np.int64)
     fraction_bits = dtype.significand - 1
     magnitude = bits & ((1 << (dtype.bits - 1)) - 1)
@@ -45,9 +47,14 @@ def decode(codes: Codes, dtype: DType) -> Floats:
 def encode(values: npt.NDArray[np.floating], dtype: DType) -> Codes:
     """The code nearest to each value, ties to even; same shape, `code_type(dtype)`.
 
-    Overflow becomes infinity, in e4m3 the largest finite value. NaN becomes `nan_code(dtype)`.
+    Overflow becomes infinity, in e4m3 and integers the extreme value. NaN becomes `nan_code(dtype)`.
     """
     x = np.asarray(values, np.float64)
+    if dtype.integer:
+        limit = 2.0 ** (dtype.bits - 1)
+        return (
+            np.clip(np.rint(x), -limit, limit - 1).astype(f"i{dtype.bytes}").view(code_type(dtype))
+        )
     size = np.where(np.isfinite(x), np.abs(x), 0.0)
     exponent = _exponent(size, dtype)
     fraction_bits = dtype.significand - 1
@@ -73,6 +80,8 @@ def exponents(dtype: DType) -> Floats:
     Subnormals and zeros count as the smallest normal exponent: for zeros that is the larger, hence
     the safe, reading of an exponent field that nobody documents.
     """
+    if dtype.integer:
+        return _frozen(np.abs(table(dtype)))
     size = np.abs(np.nan_to_num(table(dtype), nan=0.0, posinf=0.0, neginf=0.0))
     return _frozen(np.ldexp(1.0, _exponent(size, dtype)))
 

@@ -37,7 +37,8 @@ class Engine(Protocol):
         """The exact float64 value of each code, F32 included."""
 
     def round_to(self, values: Array, dtype: DType) -> Array:
-        """float64 -> float32 -> codes, each step to nearest even, overflow to infinity.
+        """float64 -> float32 -> codes, each step to nearest even, overflow to infinity; an integer
+        dtype straight from float64.
 
         Through float32 because that is what a kernel's epilogue holds before it rounds.
         """
@@ -74,6 +75,8 @@ class NumpyEngine:
         return formats.decode(codes, dtype)
 
     def round_to(self, values: Array, dtype: DType) -> Array:
+        if dtype.integer:
+            return formats.encode(values, dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             return formats.encode(values.astype(np.float32), dtype)
 

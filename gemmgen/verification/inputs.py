@@ -67,7 +67,7 @@ def exact_integers(problem: Problem, m: int, n: int, k: int, seed: int) -> Opera
 
 
 def random_normal(problem: Problem, m: int, n: int, k: int, seed: int) -> Operands:
-    """N(0, 1) operands rounded to their dtypes; scales and |arguments| log-uniform in [0.5, 2]."""
+    """N(0, 1) operands rounded to their dtypes, integers uniform over all codes; scales and |arguments| log-uniform in [0.5, 2]."""
     return _draw(problem, (m, n, k), seed, (_normal(problem.a), _normal(problem.b)), exact=False)
 
 
@@ -129,6 +129,8 @@ def _signs(dtype: DType, density: float) -> Codes:
 @cache
 def _normal(dtype: DType) -> Codes:
     """The codes of the normal distribution's 65,536 equally likely values."""
+    if dtype.integer:
+        return np.arange(DRAWS).astype(code_type(dtype))
     quantile = NormalDist().inv_cdf
     upper = np.array([quantile((i + 0.5) / DRAWS) for i in range(DRAWS // 2, DRAWS)])
     codes = encode(np.concatenate([-upper[::-1], upper]), dtype)

@@ -61,7 +61,9 @@ def enclosure(problem: Problem, operands: Operands, engine: Engine) -> Enclosure
         acc = _promoted(problem, operands, a, b, engine)
     else:
         acc = chain(a, b, 0, operands.shape[2], core, engine)
-    error = acc.error + FP32_FLOOR
+    # An integer sum is rounded when it becomes FP32.
+    converted = ULP * abs(acc.value) if problem.a.integer and not problem.d.integer else 0.0
+    error = acc.error + FP32_FLOOR + converted
     args = lift_arguments(problem.epilogue, operands, engine)
     held = Interval(low=acc.value - error, high=acc.value + error)
     with np.errstate(all="ignore"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir.dtypes import BF16, E4M3, E5M2, F16, DType
+from ..ir.dtypes import BF16, E4M3, E5M2, F16, S8, DType
 from .codes import Codes, exponents, table
 from .engines import Array, Engine
 
@@ -38,11 +38,14 @@ class TensorCore:
         return 2.0**-self.kept * FLOAT64
 
 
+EXACT = 200  # bits: more than float64 can tell from none lost
+
 TENSOR_CORES = {
     E4M3: TensorCore(k=32, aligned=13, kept=13),
     E5M2: TensorCore(k=32, aligned=13, kept=13),
     BF16: TensorCore(k=16, aligned=25, kept=23),
     F16: TensorCore(k=16, aligned=25, kept=23),
+    S8: TensorCore(k=32, aligned=EXACT, kept=EXACT),
 }
 
 

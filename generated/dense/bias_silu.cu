@@ -103,6 +103,12 @@ __device__ __forceinline__ void store_wait_all() { asm volatile("cp.async.bulk.w
 // Order generic writes to shared memory before reads through the async proxy (TMA, wgmma).
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// The same pointer, of which the compiler knows nothing: loads through two of them are not merged.
+__device__ __forceinline__ const float* opaque(const float* p) {
+    asm volatile("" : "+l"(p));
+    return p;
+}
+
 __device__ __forceinline__ uint16_t load_shared_uint16_t(uint32_t address) {
     uint16_t value;
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address));
@@ -261,7 +267,8 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s4c2_bias_silu(
                 const int row = warp * 16 + lane % 16;
                 const uint32_t base = smem_d + (0 + warpgroup) * 16384 + row * 128;
                 const uint32_t lane_chunk = lane / 16 * 16 ^ (row * 128 >> 7 & 7) << 4;
-                const auto value = [&](int i) { return ((acc0[i] + __ldg(arg_bias + min(tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2, shape_n - 1))) / (1.0f + __expf(((acc0[i] + __ldg(arg_bias + min(tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2, shape_n - 1))) * -1.0f)))); };
+                const auto at_bias = ptx::opaque(arg_bias);
+                const auto value = [&](int i) { return ((acc0[i] + __ldg(at_bias + min(tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2, shape_n - 1))) / (1.0f + __expf(((acc0[i] + __ldg(at_bias + min(tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2, shape_n - 1))) * -1.0f)))); };
                 #pragma unroll
                 for (int i = 0; i < 64; i += 8)
                     ptx::store_matrix_x4(base + 2 * i / 64 * 8192 + (2 * i % 64 * 2 ^ lane_chunk),

@@ -109,7 +109,7 @@ __device__ __forceinline__ float load_shared_float(uint32_t address) {
     return value;
 }
 
-__device__ __forceinline__ void store_shared_f32x2(uint32_t address, float x, float y) {
+__device__ __forceinline__ void store_shared_floatx2(uint32_t address, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
@@ -250,8 +250,8 @@ gemmgen_dense_gemm_f16_f16_f32_128x128x64_s4c2(
                 #pragma unroll
                 for (int i = 0; i < 64; i += 4) {
                     const uint32_t at = base + 2 * i / 32 * 8192 + (2 * i % 32 * 4 ^ lane_chunk);
-                    ptx::store_shared_f32x2(at, value(i), value(i + 1));
-                    ptx::store_shared_f32x2(at + 8 * 128, value(i + 2), value(i + 3));
+                    ptx::store_shared_floatx2(at, value(i), value(i + 1));
+                    ptx::store_shared_floatx2(at + 8 * 128, value(i + 2), value(i + 3));
                 }
             }
             ptx::fence_proxy_async();

@@ -103,6 +103,12 @@ __device__ __forceinline__ void store_wait_all() { asm volatile("cp.async.bulk.w
 // Order generic writes to shared memory before reads through the async proxy (TMA, wgmma).
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// The same pointer, of which the compiler knows nothing: loads through two of them are not merged.
+__device__ __forceinline__ const float* opaque(const float* p) {
+    asm volatile("" : "+l"(p));
+    return p;
+}
+
 __device__ __forceinline__ uint16_t load_shared_uint16_t(uint32_t address) {
     uint16_t value;
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address));
@@ -267,7 +273,9 @@ gemmgen_fp8_gemm_e4m3_e5m2_bf16_128x160x128_s5c2_u4_scaled(
                 const int row = warp * 16 + lane % 16;
                 const uint32_t base = smem_d + (0 + warpgroup) * 20480 + row * 64;
                 const uint32_t lane_chunk = lane / 16 * 16 ^ (row * 64 >> 7 & 3) << 4;
-                const auto value = [&](int i) { return ((acc0[i] * __ldg(arg_row_scale + min(tile.d_row + (0 + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8, shape_m - 1))) * __ldg(arg_column_scale + min(tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2, shape_n - 1))); };
+                const auto at_row_scale = ptx::opaque(arg_row_scale);
+                const auto at_column_scale = ptx::opaque(arg_column_scale);
+                const auto value = [&](int i) { return ((acc0[i] * __ldg(at_row_scale + min(tile.d_row + (0 + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8, shape_m - 1))) * __ldg(at_column_scale + min(tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2, shape_n - 1))); };
                 #pragma unroll
                 for (int i = 0; i < 80; i += 8)
                     ptx::store_matrix_x4(base + 2 * i / 32 * 4096 + (2 * i % 32 * 2 ^ lane_chunk),

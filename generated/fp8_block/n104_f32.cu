@@ -110,7 +110,7 @@ __device__ __forceinline__ float load_shared_float(uint32_t address) {
     return value;
 }
 
-__device__ __forceinline__ void store_shared_f32x2(uint32_t address, float x, float y) {
+__device__ __forceinline__ void store_shared_floatx2(uint32_t address, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
 
@@ -296,8 +296,8 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_f32_128x104x128_s5c2(
                 #pragma unroll
                 for (int i = 0; i < 52; i += 4) {
                     const uint32_t at = base + 2 * i / 8 * 2048 + (2 * i % 8 * 4 ^ lane_chunk);
-                    ptx::store_shared_f32x2(at, value(i), value(i + 1));
-                    ptx::store_shared_f32x2(at + 8 * 32, value(i + 2), value(i + 3));
+                    ptx::store_shared_floatx2(at, value(i), value(i + 1));
+                    ptx::store_shared_floatx2(at + 8 * 32, value(i + 2), value(i + 3));
                 }
             }
             ptx::fence_proxy_async();
