@@ -117,11 +117,11 @@ def cluster_of(c: Config) -> Cluster:
     return Cluster(size=c.cluster_size, shared=shared)  # type: ignore[arg-type]
 
 
-def cost(p: Problem, c: Config, shape: Shape, target: Target) -> Cost:
-    """Cost of D[M, N] = A[M, K] B[N, K]^T under `c`. Ignores stages and raster: both are chosen
+def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -> Cost:
+    """Cost of `groups` times D[M, N] = A[M, K] B[N, K]^T under `c`. Ignores stages and raster: both are chosen
     for a tile, not between tiles. Raises ArgumentError for a side below 1."""
     check_shape(shape)
-    tiles = count_tiles(c, shape)
+    tiles = count_tiles(c, shape, groups)
     resident = target.sms // c.cluster_size * c.cluster_size
     waves = ceil(tiles, resident)
     busy, last = min(tiles, resident), tiles - (waves - 1) * resident
@@ -129,8 +129,8 @@ def cost(p: Problem, c: Config, shape: Shape, target: Target) -> Cost:
 
     tail = work.d_bytes / _l2_rate(last, target)  # the last store hides under nothing
     cycles = (waves - 1) * _cycles(work, c, busy, target) + _cycles(work, c, last, target) + tail
-    dram = dram_bytes(p, shape)
-    hbm = dram / _hbm_rate(_drawing(c, shape) / waves, target)
+    dram = groups * dram_bytes(p, shape)
+    hbm = dram / _hbm_rate(groups * _drawing(c, shape) / waves, target)
     sm = cycles / target.clock_hz
     wave = waves / target.clock_hz
     return Cost(
@@ -151,12 +151,12 @@ def cost(p: Problem, c: Config, shape: Shape, target: Target) -> Cost:
     )
 
 
-def count_tiles(c: Config, shape: Shape) -> int:
+def count_tiles(c: Config, shape: Shape, groups: int = 1) -> int:
     """CTA tiles of the launch: whole clusters."""
     cluster = cluster_of(c)
     m, n, _ = shape
     clusters = ceil(m, c.block_m * cluster.m) * ceil(n, c.block_n * cluster.n)
-    return clusters * cluster.size
+    return groups * clusters * cluster.size
 
 
 def _drawing(c: Config, shape: Shape) -> int:

@@ -13,11 +13,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from .errors import IRError
 from .ir.expr import (
     Acc,
+    Argument,
     BinOp,
     Call,
     Const,
     DeviceScalar,
     Expr,
+    InGroup,
     PerColumn,
     PerRow,
     Scalar,
@@ -40,6 +42,8 @@ from .ir.nodes import (
 from .ir.text import dump, smem_map
 
 C_FUNCTIONS = {"exp": "__expf", "tanh": "tanhf", "max": "fmaxf", "min": "fminf"}
+
+RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
 
 K_BLOCKS = {"first": "0", "next": "min(k + 1, tile.k_blocks - 1)"}
 
@@ -64,6 +68,11 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "registers": {r.name: r for role in kernel.roles for r in role.locals},
         "body": body,
         "coord": coordinate,
+        "coords": lambda coords: ", ".join(map(coordinate, coords)),
+        "more": lambda coords: "".join(f", {coordinate(c)}" for c in coords[2:]),
+        "rank": lambda s: RANKS[len(s.coords)],
+        "of_group": lambda tensor: of_group(kernel, tensor),
+        "end_of_rows": "tile.d_end" if kernel.groups.ragged else "shape_m",
         "phase": phase,
         "stage": stage,
         "scale_d": scale_d,
@@ -163,11 +172,25 @@ def epilogue_value(kernel: Kernel, s: StageTile) -> str:
     element = f"float({s.src}[i])" if to_float else f"{s.src}[i]"
     # Opaque copies of the pointers: what one wave loads is not kept in registers for the next.
     pointers = [x for x in arguments(s.value) if isinstance(x, PerColumn | PerRow)]
-    lines = [f"const auto {local(x.name)} = ptx::opaque({parameter(x.name)});" for x in pointers]
+    lines = [f"const auto {local(x.name)} = ptx::opaque({_vector(kernel, x)});" for x in pointers]
     lines.append(
         f"const auto value = [&](int i) {{ return {c_expr(s.value, element, row, column)}; }};"
     )
     return "\n".join(lines)
+
+
+def of_group(kernel: Kernel, tensor: str) -> str:
+    """Where the tile's group of `tensor` begins; the tensor itself if it has no groups."""
+    grouped = any(p.name == f"{tensor}_stride_g" for p in kernel.params)
+    return f"({tensor} + tile.group * {tensor}_stride_g)" if grouped else tensor
+
+
+def _vector(kernel: Kernel, x: Argument) -> str:
+    """Each group's own part of a vector of rows or columns lies behind the other's."""
+    sides = {PerRow: ("shape_m", kernel.groups.rows), PerColumn: ("shape_n", kernel.groups.columns)}
+    side, grouped = sides[type(x)]
+    name = parameter(x.name)
+    return f"{name} + (long long)tile.group * {side}" if grouped else name
 
 
 def local(name: str) -> str:
@@ -196,6 +219,8 @@ def c_expr(e: Expr, acc: str, row: str, column: str) -> str:
             return f"__ldg({local(name)} + min({row}, shape_m - 1))"
         case BinOp(op, lhs, rhs):
             return f"({c(lhs)} {op} {c(rhs)})"
+        case InGroup(value, groups):
+            return f"(__ldg({groups} + min({row}, shape_m - 1)) < 0 ? 0 : {c(value)})"
         case Call(function, args):
             return f"{C_FUNCTIONS[function]}({', '.join(map(c, args))})"
     raise IRError(f"no C spelling for {e!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .config import Config
 from .epilogues import EPILOGUES
@@ -70,6 +70,30 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="a D row that no swizzle divides: stored flat, free of bank conflicts as it is",
     ),
     Exhibit(
+        name="batched",
+        problem=replace(FP8, grouping="batched"),
+        config=Config(stages=5),
+        shows="a batch: 3-D tensor maps, one GEMM's tiles after the other's",
+    ),
+    Exhibit(
+        name="masked",
+        problem=replace(FP8, grouping="masked"),
+        config=Config(stages=5, multicast="b"),
+        shows="experts with rows of their own, counted on the device; D leaves row by row",
+    ),
+    Exhibit(
+        name="grouped_by_row",
+        problem=replace(FP8, grouping="rows"),
+        config=Config(block_n=192, stages=4, multicast="a", unroll=4),
+        shows="experts in one A, a group index per row; rows of no group come out as 0",
+    ),
+    Exhibit(
+        name="grouped_by_end",
+        problem=replace(FP8, grouping="ends"),
+        config=Config(block_m=256, stages=3, multicast="a", unroll=4),
+        shows="experts in one A, the end of each on the device; tiles of 256 rows all the same",
+    ),
+    Exhibit(
         name="row_scaled",
         problem=Problem(family="fp8", a=E4M3, b=E5M2, epilogue=EPILOGUES["scaled"]),
         config=Config(block_n=160, stages=5, unroll=4),
@@ -92,6 +116,12 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=Problem(family="dense", a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
         config=Config(block_n=256, stages=3, multicast="b", in_flight=1),
         shows="INT8 dequantised by a scale per row and column to BF16",
+    ),
+    Exhibit(
+        name="masked_bf16",
+        problem=replace(B16, grouping="masked"),
+        config=Config(block_n=256, stages=3, in_flight=1),
+        shows="BF16 experts with rows of their own",
     ),
     Exhibit(
         name="n256",

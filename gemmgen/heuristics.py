@@ -9,7 +9,7 @@ from itertools import groupby
 from .config import FIELDS, Config
 from .cost import Cost, Shape, ceil, check_shape, cost, count_tiles, promotes
 from .errors import IllegalConfig
-from .passes import layout_smem, plan_multicast, split_registers
+from .passes import check_tile, layout_smem, plan_multicast, split_registers
 from .passes.layout_smem import most_stages
 from .pipeline import lower
 from .problem import Problem
@@ -22,6 +22,8 @@ UNROLL = 4  # K blocks: worth 3 % to 10 % where they are promoted, nothing where
 PROBE = 2  # stages a tile is probed with: one is filled while the other is read
 # What a tile has too much of, a tile no smaller on either side has too much of as well.
 OVERFLOWS = (*layout_smem.RULES, split_registers.REGISTER_BUDGET)
+# What the same tile without multicast may be free of.
+ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
 LARGE_TILE = 128 * 192  # elements; from here on 3 stages cover the latency, below 4 are needed
 
 
@@ -37,18 +39,23 @@ class Choice:
     why: str
 
 
-def choose(problem: Problem, shape: Shape, target: Target) -> Config:
-    """The cheapest legal config for shape (M, N, K).
+def choose(problem: Problem, shape: Shape, target: Target, groups: int = 1) -> Config:
+    """The cheapest legal config for `groups` GEMMs of shape (M, N, K) in one launch.
 
     Raises ArgumentError for a side below 1, UnsupportedProblem if no family computes the problem,
     IllegalConfig if no candidate is legal.
     """
-    return rank(problem, shape, target, limit=1)[0].config
+    return rank(problem, shape, target, limit=1, groups=groups)[0].config
 
 
-def rank(problem: Problem, shape: Shape, target: Target, limit: int | None = None) -> list[Choice]:
+def rank(
+    problem: Problem, shape: Shape, target: Target, limit: int | None = None, groups: int = 1
+) -> list[Choice]:
     """Legal configs, cheapest first, at most `limit`. Raises like `choose`."""
-    costed = [(c, cost(problem, c, shape, target)) for c in candidates(problem, shape, target)]
+    costed = [
+        (c, cost(problem, c, shape, target, groups))
+        for c in candidates(problem, shape, target, groups)
+    ]
     found: list[Choice] = []
     refused: dict[Tile, IllegalConfig | None] = {}  # tiles no multicast can save
     for config, price in _in_order(costed):
@@ -60,7 +67,7 @@ def rank(problem: Problem, shape: Shape, target: Target, limit: int | None = Non
         try:
             staged = _staged(problem, config, shape, target)
         except IllegalConfig as error:
-            if error.rule not in plan_multicast.RULES:
+            if error.rule not in ONLY_SHARED:
                 refused[tile] = error
             continue
         if staged:
@@ -81,7 +88,7 @@ def _overflows(tile: Tile, refused: dict[Tile, IllegalConfig | None]) -> bool:
     )
 
 
-def candidates(problem: Problem, shape: Shape, target: Target) -> Iterator[Config]:
+def candidates(problem: Problem, shape: Shape, target: Target, groups: int = 1) -> Iterator[Config]:
     """Configs worth costing, legal or not, with PROBE stages and their raster chosen.
 
     No tile is much larger than the smallest that covers a side of D, and none is multicast unless
@@ -99,7 +106,7 @@ def candidates(problem: Problem, shape: Shape, target: Target) -> Iterator[Confi
                 unroll=UNROLL if promotes(problem) else 1,
                 in_flight=0 if promotes(problem) else 1,
             )
-            for multicast in _multicasts(plain, shape, target):
+            for multicast in _multicasts(plain, shape, target, groups):
                 raster, panel = _raster(plain, multicast, shape, target)
                 yield replace(plain, multicast=multicast, raster=raster, panel=panel)
 
@@ -117,9 +124,9 @@ def _columns(problem: Problem, shape: Shape, target: Target) -> range:
     return range(step, min(target.tma_box, most) + 1, step)
 
 
-def _multicasts(c: Config, shape: Shape, target: Target) -> tuple[str, ...]:
+def _multicasts(c: Config, shape: Shape, target: Target, groups: int) -> tuple[str, ...]:
     m, n, _ = shape
-    if count_tiles(c, shape) <= target.sms:
+    if count_tiles(c, shape, groups) <= target.sms:
         return ("none",)
     sharing = {"a": n > c.block_n, "b": m > c.block_m}  # A is shared along N, B along M
     return ("none", *(operand for operand, pays in sharing.items() if pays))

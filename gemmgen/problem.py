@@ -9,8 +9,11 @@ from .epilogues import check_arguments, from_json, to_json
 from .errors import ArgumentError
 from .ir.dtypes import BF16, DTYPES, F16, F32, S32, DType
 from .ir.expr import ACC, Expr
+from .ir.groupings import GROUPINGS
 
 OUTPUTS = (BF16, F16, F32, S32)
+ALIGNMENTS = (128, 64)
+OPTIONAL = ("grouping", "alignment")  # left out of the JSON where they have their defaults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +22,8 @@ class Problem:
 
     family: "fp8_block" (A scaled 1x128, B scaled 128x128, FP32) or "dense" (unscaled).
     a, b: operand dtypes. d: output dtype. layout: "nt", both operands contiguous along K.
+    grouping: one of `gemmgen.ir.groupings.GROUPINGS`: which GEMMs one launch computes. alignment: of the
+    rows where groups begin, 128 or 64; used where they share A's rows.
     epilogue: an expression of `gemmgen.epilogues`, applied to every FP32 element before rounding.
     """
 
@@ -28,6 +33,8 @@ class Problem:
     d: DType = BF16
     layout: str = "nt"
     epilogue: Expr = ACC
+    grouping: str = "none"
+    alignment: int = 128
 
     def __post_init__(self) -> None:
         if not isinstance(self.family, str):
@@ -43,6 +50,10 @@ class Problem:
             raise ArgumentError("d", self.d.name, "needs integer operands and no epilogue")
         if self.layout != "nt":
             raise ArgumentError("layout", self.layout, "must be 'nt' (A [M, K], B [N, K])")
+        if self.grouping not in GROUPINGS:
+            raise ArgumentError("grouping", self.grouping, f"must be one of {_names(GROUPINGS)}")
+        if self.alignment not in ALIGNMENTS:
+            raise ArgumentError("alignment", self.alignment, f"must be one of {ALIGNMENTS}")
         if not isinstance(self.epilogue, Expr):
             raise ArgumentError("epilogue", self.epilogue, "must be a gemmgen.ir.expr.Expr")
         check_arguments(self.epilogue)
@@ -55,6 +66,7 @@ class Problem:
             **dtypes,
             "layout": self.layout,
             "epilogue": to_json(self.epilogue),
+            **{name: getattr(self, name) for name in OPTIONAL if _differs(self, name)},
         }
 
     @classmethod
@@ -65,7 +77,7 @@ class Problem:
         """
         if not isinstance(data, dict):
             raise ArgumentError("problem", data, "must be a JSON object")
-        known = {"family", "a", "b", "d", "layout", "epilogue"}
+        known = {"family", "a", "b", "d", "layout", "epilogue", *OPTIONAL}
         for name in data:
             if name not in known:
                 raise ArgumentError(
@@ -80,6 +92,10 @@ class Problem:
         if "epilogue" in values:
             values["epilogue"] = from_json(values["epilogue"])
         return cls(**values)
+
+
+def _differs(p: Problem, name: str) -> bool:
+    return bool(getattr(p, name) != getattr(Problem, name))
 
 
 def _names(names: object) -> str:

@@ -5,41 +5,86 @@ Each has a device struct in templates/schedulers/ and a Python twin here; tests 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment
 from .ir.nodes import Block, Cluster, Scheduler
 
 
 @dataclass(frozen=True)
 class Tile:
-    """What the device's Tile holds: rows of A, B and D, the column of D (elements) and K blocks."""
+    """What the device's Tile holds: rows of A, B and D, the column of D (elements) and K blocks.
+    In a grouped launch also the group, and the row of D where it ends."""
 
     a_row: int
     b_row: int
     d_row: int
     d_col: int
     k_blocks: int
+    group: int = 0
+    d_end: int = 0
 
 
-def panels(raster: str, panel: int) -> Scheduler:
-    """Panels of `panel` tiles along the raster axis, walked to and fro (snake) along the other."""
+def panels(
+    raster: str, panel: int, grouping: Grouping = GROUPINGS["none"], alignment: int = 0
+) -> Scheduler:
+    """Panels of `panel` tiles along the raster axis, walked to and fro (snake) along the other: of D,
+    or of each group's part of it. `alignment`: of the rows where groups begin, if they share A's."""
     fast, slow = ("m", "n") if raster == "m" else ("n", "m")
-    return Scheduler(name="panels", fast=fast, slow=slow, panel=panel)  # type: ignore[arg-type]
+    return Scheduler(
+        name=grouping.scheduler,
+        fast=fast,  # type: ignore[arg-type]
+        slow=slow,  # type: ignore[arg-type]
+        panel=panel,
+        params=tuple(p.name for p in grouping.params),
+        alignment=alignment * grouping.aligned,
+    )
 
 
 def order(
-    s: Scheduler, block: Block, cluster: Cluster, shape: tuple[int, int, int], ctas: int, cta: int
+    s: Scheduler,
+    block: Block,
+    cluster: Cluster,
+    shape: tuple[int, int, int],
+    ctas: int,
+    cta: int,
+    layout: Layout = ALONE,
 ) -> Iterator[Tile]:
     """The tiles CTA `cta` of `ctas` computes for shape (M, N, K), in its order."""
     m, n, k = shape
-    tiles = {"m": _ceil(m, block.m * cluster.m), "n": _ceil(n, block.n * cluster.n)}
-    rank = cta % cluster.size
-    for index in range(cta // cluster.size, tiles["m"] * tiles["n"], ctas // cluster.size):
-        at = _walk(s, tiles, index)
-        row = (at["m"] * cluster.m + rank % cluster.m) * block.m
-        col = (at["n"] * cluster.n + rank % cluster.n) * block.n
-        yield Tile(row, col, row, col, _ceil(k, block.k))
+    rank, index, stride = cta % cluster.size, cta // cluster.size, ctas // cluster.size
+    first = 0  # the index of the part's first tile
+    for part in GRIDS[s.name](m, layout, s.alignment):
+        rows = part.end - part.first
+        tiles = {"m": _ceil(rows, block.m * cluster.m), "n": _ceil(n, block.n * cluster.n)}
+        while index < first + tiles["m"] * tiles["n"]:
+            at = _walk(s, tiles, index - first)
+            first_row = part.first + at["m"] * cluster.m * block.m
+            row = first_row + rank % cluster.m * block.m
+            col = (at["n"] * cluster.n + rank % cluster.n) * block.n
+            yield Tile(
+                row, col, row, col, _ceil(k, block.k), *WHERE[s.name](first_row, part, layout)
+            )
+            index += stride
+        first += tiles["m"] * tiles["n"]
+
+
+def _one_grid(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
+    """All rows together, whatever group each is in."""
+    yield Segment(group=0, first=0, end=rows)
+
+
+# By scheduler: the parts of D that are walked one after the other, ...
+GRIDS = {g.scheduler: SEGMENTS[name] for name, g in GROUPINGS.items()} | {"rows": _one_grid}
+
+# ... and a tile's group, given its cluster's first row, and the row where that ends.
+Where = Callable[[int, Segment, Layout], tuple[int, ...]]
+WHERE: dict[str, Where] = {
+    **dict.fromkeys(GRIDS, lambda row, part, layout: (part.group, part.end)),
+    "panels": lambda row, part, layout: (),
+    "rows": lambda row, part, layout: (max(layout.table[row], 0), part.end),
+}
 
 
 def _walk(s: Scheduler, tiles: dict[str, int], index: int) -> dict[str, int]:

@@ -98,7 +98,7 @@ PATTERNS = (
         lambda bar, n: ("expect", bar, int(n)),
     ),
     (
-        r"ptx::tma_load\((\w+) \+ ring\.stage \* (\d+) \+ (\d+), &(\w+), "
+        r"ptx::tma_load(?:_3d)?\((\w+) \+ ring\.stage \* (\d+) \+ (\d+), &(\w+), "
         + BAR
         + r"ring\.stage, (.*)\);",
         lambda smem, stride, at, m, bar, coords: (
@@ -112,7 +112,7 @@ PATTERNS = (
         ),
     ),
     (
-        r"ptx::tma_load_multicast\((\w+) \+ ring\.stage \* (\d+) \+ (\d+) \+ cta_rank \* (\d+), &(\w+), "
+        r"ptx::tma_load_multicast(?:_3d)?\((\w+) \+ ring\.stage \* (\d+) \+ (\d+) \+ cta_rank \* (\d+), &(\w+), "
         + BAR
         + r"ring\.stage, (.*), (\d+)\);",
         lambda smem, stride, at, rank, m, bar, coords, mask: (
@@ -141,7 +141,7 @@ PATTERNS = (
     ),
     (r"ptx::fence_proxy_async\(\)", lambda: ("proxy fence",)),
     (
-        r"ptx::tma_store\(&(\w+), (\w+) \+ \((\d+) \+ warpgroup\) \* (\d+) \+ (\d+), (.*?), (.*)\);",
+        r"ptx::tma_store(?:_3d)?\(&(\w+), (\w+) \+ \((\d+) \+ warpgroup\) \* (\d+) \+ (\d+), (.*?), (.*)\);",
         lambda m, smem, block, stride, at, inner, outer: (
             *("store", m, smem, int(block), int(stride), int(at)),
             *(inner, outer),
@@ -257,5 +257,6 @@ def _mma(kernel: ir.Kernel, s: ir.Mma) -> Iterator[tuple[object, ...]]:
 def _store(kernel: ir.Kernel, s: ir.TmaStore) -> tuple[object, ...]:
     block = s.wave * kernel.consumers
     row = f"{_coord(s.coords[1])} + {64 * block} + warpgroup * 64"
+    row = ", ".join([row, *map(_coord, s.coords[2:])])
     stride = kernel.buffer(s.smem).stage_bytes
     return "store", s.tensor_map, s.smem, block, stride, s.offset, _coord(s.coords[0]), row

@@ -137,6 +137,7 @@ class Kernel:
     ) -> list[Call]:
         """The calls thread `thread` makes for `tiles` (default: one tile at 0, 0 with 3 K blocks)."""
         tile = {"a_row": 0, "b_row": 0, "d_row": 0, "d_col": 0, "k_blocks": 3}
+        tile |= {"group": 0, "d_end": 1 << 20}
         scope = dict.fromkeys(self.parameters, 1 << 20) | self.constants
         ptx = Ptx(rank, scope, registers, returns or {})
         scope |= {name: name for name in self.parameters if name.startswith("map_")}
@@ -261,4 +262,5 @@ def _expression(text: str) -> str:
     text = re.sub(r"&(?=map_)", "", text).replace("/", "//")
     text = re.sub(r"(\d)f\b", r"\1", text) if "0x" not in text else text
     text = re.sub(r"\(([^()?]+) \? ([^():]+) : ([^()]+)\)", r"(\2 if \1 else \3)", text)
+    text = re.sub(r"\((__ldg\([^?]+) < 0 \? 0 : (.+)\)", r"(0 if \1 < 0 else \2)", text)
     return re.sub(r"= ([^=?]+) \? ([^:]+) : (.+)", r"= \2 if \1 else \3", text)

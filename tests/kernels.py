@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gemmgen.config import Config
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32
+from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.problem import Problem
 
 DENSE = Problem(family="dense", a=BF16, b=BF16)
@@ -11,9 +14,18 @@ DENSE_F16 = Problem(family="dense", a=F16, b=F16, d=F16)
 DENSE_F32 = Problem(family="dense", a=BF16, b=BF16, d=F32)
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
 
+GROUPED = tuple(g for g in GROUPINGS if g != "none")
+
 # One of each kind of code the families and passes can produce.
 VARIETY = {
     "dense": (DENSE, Config()),
+    **{f"dense-{g}": (replace(DENSE, grouping=g), Config()) for g in GROUPED},
+    "fp8-batched-multicast": (replace(FP8, grouping="batched"), Config(multicast="a")),
+    "fp8-ends-waves": (replace(FP8, grouping="ends"), Config(block_m=256, stages=3)),
+    "fp8-masked-multicast": (
+        replace(FP8, grouping="masked", d=F32),
+        Config(multicast="b", stages=3),
+    ),
     "dense-f16-n-raster": (DENSE_F16, Config(raster="n", panel=16)),
     "dense-f32": (DENSE_F32, Config(block_n=64)),
     "dense-in-flight": (DENSE, Config(in_flight=1)),

@@ -340,7 +340,7 @@ def test_expected_bytes_equal_the_bytes_that_land(protocol):
             if c.name.startswith("tma_load"):
                 barrier, (inner, outer) = protocol.named(c.args[2]), kernel.map(c.args[1]).box
                 size = inner * outer * kernel.buffer(kernel.map(c.args[1]).smem).dtype.bytes
-                mask = c.args[5] if c.name == "tma_load_multicast" else 1 << rank
+                mask = c.args[-1] if c.name.startswith("tma_load_multicast") else 1 << rank
                 for destination in protocol.ranks:
                     landed[destination][block, barrier] += size * (mask >> destination & 1)
     for rank in protocol.ranks:
@@ -403,7 +403,7 @@ def test_the_epilogue_is_fenced_and_drained(protocol):
     for (_, thread), calls in protocol.calls.items():
         if thread >= 128 * protocol.kernel.consumers:
             continue
-        names = [re.sub("_(x2|x4|floatx2)$", "", c.name) for c in calls]
+        names = [re.sub("_(x2|x4|floatx2|3d)$", "", c.name) for c in calls]
         text = " ".join(
             {"store_matrix": "W", "store_shared": "W", "fence_proxy_async": "F"}.get(n)
             or {

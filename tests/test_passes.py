@@ -11,11 +11,14 @@ from kernels import DENSE, DENSE_F32, FP8
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig
+from gemmgen.ir.dtypes import F32
 from gemmgen.ir.text import dump
 from gemmgen.passes import PIPELINE, RULES
 from gemmgen.pipeline import lower
 from gemmgen.target import H200
 
+BATCHED = replace(DENSE, grouping="batched")
+MASKED = replace(DENSE, grouping="masked")
 BIAS_SILU = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
 
 
@@ -51,6 +54,12 @@ CHANGES = {
     "size_barriers-in-flight": (DENSE, {"multicast": "b", "in_flight": 1}),
     "layout_smem": (FP8, {}),
     "layout_smem-padded": (DENSE, {"swizzle_d": 0, "stages": 3}),
+    "assign_swizzle-ragged": (MASKED, {}),
+    "pad_epilogue-ragged-f32": (replace(MASKED, d=F32), {}),
+    "choose_stores-ragged": (MASKED, {}),
+    "choose_stores-batched": (BATCHED, {}),
+    "split_boxes-batched": (BATCHED, {"block_k_bytes": 256}),
+    "plan_multicast-batched": (BATCHED, {"multicast": "a"}),
     "split_registers": (FP8, {}),
     "split_registers-many": (FP8, {"block_m": 256, "block_n": 128}),
     "split_registers-one-consumer": (FP8, {"block_m": 64, "consumers": 1}),
@@ -116,6 +125,18 @@ ILLEGAL = {
         {"block_n": 48, "swizzle_d": 128},
         {},
         {"buffer": "smem_d", "row_bytes": 96, "swizzle": 128},
+    ),
+    "segment-tile": (
+        replace(FP8, grouping="rows", alignment=64),
+        {"block_m": 64, "consumers": 1, "multicast": "b"},
+        {},
+        {"alignment": 64, "block_m": 64, "cluster": 2},
+    ),
+    "ragged-rows": (
+        replace(FP8, grouping="ends"),
+        {"swizzle_d": 128},
+        {},
+        {"buffer": "smem_d", "swizzle": 128},
     ),
     "tma-box": (
         DENSE,

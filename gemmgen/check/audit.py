@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from ..ir.groupings import ALONE, GROUPINGS, LAYOUTS, Layout, Segment, segments
 from ..ir.nodes import Block, Cluster, Kernel, Scheduler, TmaLoadMulticast
 from ..ir.rewrite import statements
 from ..schedulers import Tile, order
@@ -15,39 +16,93 @@ Shape = tuple[int, int, int]
 
 
 def audit(
-    scheduler: Scheduler, block: Block, cluster: Cluster, shape: Shape, ctas: int
+    scheduler: Scheduler,
+    block: Block,
+    cluster: Cluster,
+    shape: Shape,
+    ctas: int,
+    layout: Layout = ALONE,
 ) -> Iterator[Finding]:
     """Walk all of `ctas` CTAs over D of shape (M, N, K)."""
-    walks = [list(order(scheduler, block, cluster, shape, ctas, cta)) for cta in range(ctas)]
+    walks = [
+        list(order(scheduler, block, cluster, shape, ctas, cta, layout)) for cta in range(ctas)
+    ]
     where = f"{scheduler.name}, M, N, K = {shape}, {ctas} CTAs"
-    for text in examine(walks, block, cluster, shape):
+    where += f", {layout.groups} groups, {list(layout.table)}" * (layout != ALONE)
+    span = block.m * cluster.m
+    parts = PARTS.get(scheduler.name, _groups)(scheduler, span, shape[0], layout)
+    for text in examine(walks, block, cluster, shape, parts):
         yield Finding(property=CLUSTER, message=f"{where}: {text}")
 
 
-def examine(walks: list[list[Tile]], block: Block, cluster: Cluster, shape: Shape) -> Iterator[str]:
-    """What is wrong with the tiles that each CTA walks over, whoever ordered them."""
-    yield from _coverage(walks, block, cluster, shape)
+def _groups(s: Scheduler, span: int, rows: int, layout: Layout) -> list[Segment]:
+    return list(segments(_grouping(s), rows, layout, s.alignment))
+
+
+def _grouping(s: Scheduler) -> str:
+    return next(name for name, g in GROUPINGS.items() if g.scheduler == s.name)
+
+
+def _by_tile(s: Scheduler, span: int, rows: int, layout: Layout) -> list[Segment]:
+    """Every `span` of rows is computed, in the group of its first row, or of group 0 if that has none."""
+    return [
+        Segment(group=max(layout.table[row], 0), first=row, end=min(row + span, rows))
+        for row in range(0, rows, span)
+    ]
+
+
+PARTS = {"rows": _by_tile}
+
+
+def examine(
+    walks: list[list[Tile]],
+    block: Block,
+    cluster: Cluster,
+    shape: Shape,
+    parts: Sequence[Segment] = (),
+) -> Iterator[str]:
+    """What is wrong with the tiles that each CTA walks over, whoever ordered them. `parts`: the
+    groups' rows, if D is not one part."""
+    yield from _coverage(walks, block, cluster, shape, parts)
     yield from _agreement(walks, cluster)
 
 
 def _coverage(
-    walks: list[list[Tile]], block: Block, cluster: Cluster, shape: Shape
+    walks: list[list[Tile]],
+    block: Block,
+    cluster: Cluster,
+    shape: Shape,
+    parts: Sequence[Segment],
 ) -> Iterator[str]:
     m, n, k = shape
-    seen = Counter((t.d_row, t.d_col) for walk in walks for t in walk)
-    wanted = {(row, col) for row in range(0, m, block.m) for col in range(0, n, block.n)}
+    wanted = {
+        (p.group, row, col)
+        for p in parts or [Segment(group=0, first=0, end=m)]
+        for row in range(p.first, p.end, block.m)
+        for col in range(0, n, block.n)
+    }
+    seen = Counter(map(_at, (t for walk in walks for t in walk)))
     if missed := sorted(wanted - set(seen)):
-        yield f"the tile at {missed[0]} is never computed"
+        yield f"the tile at {_name(missed[0])} is never computed"
     if twice := sorted(at for at, times in seen.items() if times > 1):
-        yield f"the tile at {twice[0]} is computed {seen[twice[0]]} times"
-    spans = block.m * cluster.m, block.n * cluster.n
-    for row, col in sorted(set(seen) - wanted):
-        if row // spans[0] * spans[0] >= m or col // spans[1] * spans[1] >= n:
-            yield f"the tile at {(row, col)} lies wholly outside D, and so does its cluster"
-            break
+        yield f"the tile at {_name(twice[0])} is computed {seen[twice[0]]} times"
+    for first in range(0, len(walks), cluster.size):
+        for tiles in zip(*walks[first : first + cluster.size], strict=False):
+            if not wanted & set(map(_at, tiles)):
+                at = _name(_at(tiles[0]))
+                yield f"the tile at {at} lies wholly outside D, and so does its cluster"
+                break
     blocks = {t.k_blocks for walk in walks for t in walk}
     if blocks - {-(-k // block.k)}:
         yield f"tiles have {sorted(blocks)} K blocks"
+
+
+def _at(t: Tile) -> tuple[int, int, int]:
+    return t.group, t.d_row, t.d_col
+
+
+def _name(at: tuple[int, int, int]) -> str:
+    return f"{at[1:]}" + f" of group {at[0]}" * bool(at[0])
 
 
 def _agreement(walks: list[list[Tile]], cluster: Cluster) -> Iterator[str]:
@@ -66,20 +121,28 @@ def _together(tiles: tuple[Tile, ...], cluster: Cluster, first: int) -> Iterator
     if len({t.k_blocks for t in tiles}) > 1:
         yield f"{who} have different numbers of K blocks"
     rows = {"a": {t.a_row for t in tiles}, "b": {t.b_row for t in tiles}}
+    if len({t.group for t in tiles}) > 1:
+        yield f"{who} are in different groups"
     if cluster.shared and len(rows[cluster.shared]) > 1:
         yield f"{who} share {cluster.shared}, but at rows {sorted(rows[cluster.shared])}"
     if len({(t.d_row, t.d_col) for t in tiles}) < len(tiles):
         yield f"{who} compute the same tile"
 
 
-def sample(kernel: Kernel) -> Iterator[tuple[Shape, int]]:
-    """Shapes and grids on which a scheduler shows what it does at tails and panel edges."""
-    b, size = kernel.block, kernel.cluster.size
-    panel = kernel.scheduler.panel
-    yield (1, 1, 1), size
-    yield (b.m * 3 + 1, b.n * 3 + 1, 2 * b.k), 2 * size
-    yield (b.m * (panel + 1), b.n * 5, b.k), 3 * size
-    yield (b.m * 4 - 1, b.n * (panel + 2), 3 * b.k), 5 * size
+def sample(kernel: Kernel) -> Iterator[tuple[Shape, int, Layout]]:
+    """Shapes, grids and groups on which a scheduler shows what it does at tails and panel edges."""
+    b, size, s = kernel.block, kernel.cluster.size, kernel.scheduler
+    yield (1, 1, 1), size, _layout(s, 1, (1,))
+    yield (b.m * 3 + 1, b.n * 3 + 1, 2 * b.k), 2 * size, _layout(s, b.m * 3 + 1, (0, b.m + 1, 2, 0))
+    rows = b.m * (s.panel + 1)
+    yield (rows, b.n * 5, b.k), 3 * size, _layout(s, rows, (rows,))
+    rows = b.m * 4 - 1
+    yield (rows, b.n * (s.panel + 2), 3 * b.k), 5 * size, _layout(s, rows, (3, 0, rows - b.m))
+
+
+def _layout(s: Scheduler, rows: int, sizes: tuple[int, ...]) -> Layout:
+    """Groups of about `sizes` rows; of A's, if they share them."""
+    return LAYOUTS[_grouping(s)](rows, sizes, s.alignment)
 
 
 def sharing(kernel: Kernel) -> Iterator[Finding]:
@@ -87,7 +150,7 @@ def sharing(kernel: Kernel) -> Iterator[Finding]:
     shared = f"tile.{kernel.cluster.shared}_row"
     for s in statements(kernel):
         if isinstance(s, TmaLoadMulticast):
-            moving = [c for c in s.coords if c.base.startswith("tile.")]
+            moving = [c for c in s.coords if c.base.endswith("_row")]
             if any(c.base != shared or c.rank_step != s.slice for c in moving) or not moving:
                 text = (
                     f"{s.tensor_map} is multicast in slices of {s.slice}, but placed by {s.coords}"
@@ -101,5 +164,5 @@ def sharing(kernel: Kernel) -> Iterator[Finding]:
 def agreement(kernel: Kernel) -> Iterator[Finding]:
     """The kernel's scheduler on a few shapes, and its multicasts."""
     yield from sharing(kernel)
-    for shape, ctas in sample(kernel):
-        yield from audit(kernel.scheduler, kernel.block, kernel.cluster, shape, ctas)
+    for shape, ctas, layout in sample(kernel):
+        yield from audit(kernel.scheduler, kernel.block, kernel.cluster, shape, ctas, layout)

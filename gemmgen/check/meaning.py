@@ -193,7 +193,7 @@ def _proxy_fence(w: Walk, s: ir.ProxyFence) -> None:
 
 
 def _tma_store(w: Walk, s: ir.TmaStore) -> None:
-    inner, outer = s.coords
+    inner, outer = s.coords[:2]
     if (inner.base, outer.base) != ("tile.d_col", "tile.d_row") or inner.scale * outer.scale != 1:
         raise IRError(f"a store of D must be placed by the tile's row and column, not {s.coords}")
     box = w.kernel.map(s.tensor_map).box or (0, 0)

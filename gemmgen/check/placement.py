@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..ir.nodes import Coord, Kernel, Mma, Smem, TmaLoad, TmaLoadMulticast
+from ..ir.nodes import Coord, Kernel, Mma, Smem, TmaLoad, TmaLoadMulticast, TmaMap
 from ..ir.rewrite import statements
 from .finding import Finding
 from .footprint import MMA_K_BYTES, MMA_ROWS
@@ -32,7 +32,7 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
 
 def _load(kernel: Kernel, s: TmaLoad | TmaLoadMulticast, to: Smem) -> Iterator[str]:
     m = kernel.map(s.tensor_map)
-    inner, outer = s.coords
+    inner, outer = s.coords[:2]
     scales = to.use == "scales"
     slab, within = divmod(inner.offset, to.slab_cols)
     if within or s.offset != slab * to.slab_stride or outer.offset:
@@ -43,7 +43,13 @@ def _load(kernel: Kernel, s: TmaLoad | TmaLoadMulticast, to: Smem) -> Iterator[s
             yield f"{m.name} is placed along {axis} by {coord.base} * {coord.scale}"
     if m.box != _box(s, to):
         yield f"{m.name}'s box {m.box} does not fill {_box(s, to)} of {to.name}"
+    yield from _group(m, s.coords[2:])
     yield from _rank(s, to, (inner, outer))
+
+
+def _group(m: TmaMap, rest: tuple[Coord, ...]) -> Iterator[str]:
+    if rest != (Coord(base="tile.group"),) * m.grouped:
+        yield f"{m.name} {'has' if m.grouped else 'has no'} groups, and is placed by {rest}"
 
 
 def _box(s: TmaLoad | TmaLoadMulticast, to: Smem) -> tuple[int, int]:

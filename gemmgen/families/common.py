@@ -6,6 +6,7 @@ from ..config import Config
 from ..epilogues import label_of
 from ..ir.dtypes import F32, S32, DType
 from ..ir.expr import Argument, Scalar, arguments, parameter
+from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Barrier,
     Block,
@@ -17,6 +18,7 @@ from ..ir.nodes import (
     FenceBarrierInit,
     ForK,
     ForTiles,
+    Groups,
     InitBarrier,
     Kernel,
     Param,
@@ -52,8 +54,9 @@ EPILOGUE_BARRIER = 1  # named barrier 0 is __syncthreads
 def kernel_name(p: Problem, c: Config) -> str:
     """A C identifier that names everything the emitted code depends on."""
     tile = f"{c.block_m}x{c.block_n}x{c.block_k_bytes // p.a.bytes}"
+    grouped = "" if p.grouping == "none" else f"_{p.grouping}"
     parts = [
-        f"gemmgen_{p.family}_gemm",
+        f"gemmgen_{p.family}{grouped}_gemm",
         p.a.name,
         p.b.name,
         p.d.name,
@@ -68,6 +71,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         f"sab{c.swizzle_ab}": c.swizzle_ab is not None,
         f"sd{c.swizzle_d}": c.swizzle_d is not None,
         "r" + "_".join(map(str, c.registers or ())): c.registers is not None,
+        f"al{p.alignment}": p.alignment != Problem.alignment,
         "watched": c.watchdog,
         label_of(p.epilogue): p.epilogue != Problem.epilogue,
     }
@@ -101,17 +105,28 @@ def operand(name: str, dtype: DType, rows: int, p: Problem, c: Config) -> Smem:
     )
 
 
-def load(tensor: str, inner: Coord, outer: Coord) -> TmaLoad:
+def load(tensor: str, inner: Coord, outer: Coord, *, grouped: bool) -> TmaLoad:
     return TmaLoad(
-        tensor_map=f"map_{tensor}", smem=f"smem_{tensor}", barrier="full", coords=(inner, outer)
+        tensor_map=f"map_{tensor}",
+        smem=f"smem_{tensor}",
+        barrier="full",
+        coords=(inner, outer, *(Coord(base="tile.group"),) * grouped),
     )
+
+
+def group_stride(tensor: str, *, grouped: bool) -> tuple[Param, ...]:
+    """The parameter that carries the elements between two groups of `tensor`, if it has groups."""
+    return (Param(name=f"{tensor}_stride_g", ctype="long long"),) * grouped
 
 
 def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
     """Registers -> swizzled D tile -> TMA store, drained only before the next tile's first write."""
     sync = WarpgroupSync(first_id=EPILOGUE_BARRIER, warpgroups=c.consumers)
     staged = tuple(
-        StageTile(src=f"acc{w}", smem="smem_d", wave=w, value=p.epilogue) for w in range(c.waves)
+        StageTile(
+            src=f"acc{w}", smem="smem_d", wave=w, value=GROUPINGS[p.grouping].value(p.epilogue)
+        )
+        for w in range(c.waves)
     )
     tails = tuple(StoreTail(tensor="d", smem="smem_d", wave=w) for w in range(c.waves))
     stores = tuple(StoreTile(tensor_map="map_d", smem="smem_d", wave=w) for w in range(c.waves))
@@ -172,13 +187,21 @@ def assemble(
     params: tuple[Param, ...] = (),
 ) -> Kernel:
     """Frame a family's tile body, and what it adds to A and B, into a persistent warp-specialised kernel."""
-    b = block(p, c)
+    b, g = block(p, c), GROUPINGS[p.grouping]
     k = Coord(base="k", scale=b.k)
     maps = (
-        TmaMap(name="map_a", tensor="a", inner="k", outer="m", smem="smem_a"),
-        TmaMap(name="map_b", tensor="b", inner="k", outer="n", smem="smem_b"),
+        TmaMap(name="map_a", tensor="a", inner="k", outer="m", smem="smem_a", grouped=g.rows),
+        TmaMap(name="map_b", tensor="b", inner="k", outer="n", smem="smem_b", grouped=g.columns),
         *maps,
-        TmaMap(name="map_d", tensor="d", inner="n", outer="m", smem="smem_d", clip=16 // p.d.bytes),
+        TmaMap(
+            name="map_d",
+            tensor="d",
+            inner="n",
+            outer="m",
+            smem="smem_d",
+            clip=16 // p.d.bytes,
+            grouped=g.rows,
+        ),
     )
     barriers = (Barrier(name="full", stages=c.stages), Barrier(name="empty", stages=c.stages))
     d_tile = Smem(
@@ -190,15 +213,20 @@ def assemble(
         use="output",
         swizzle=c.swizzle_d,
     )
-    output = (Param(name="d", ctype=f"{p.d.cuda}*"), Param(name="d_stride", ctype="int"))
+    output = (
+        Param(name="d", ctype=f"{p.d.cuda}*"),
+        Param(name="d_stride", ctype="int"),
+        *group_stride("d", grouped=g.rows),
+    )
     shared = None if c.multicast == "none" else c.multicast
     return Kernel(
         name=kernel_name(p, c),
         block=b,
         cluster=Cluster(size=c.cluster_size, shared=shared),  # type: ignore[arg-type]
-        scheduler=panels(c.raster, c.panel),
+        scheduler=panels(c.raster, c.panel, g, p.alignment),
+        groups=Groups(rows=g.rows, columns=g.columns, ragged=g.ragged),
         maps=maps,
-        params=(*SHAPE, *output, *params, *map(epilogue_param, arguments(p.epilogue))),
+        params=(*SHAPE, *g.params, *output, *params, *map(epilogue_param, arguments(p.epilogue))),
         smem=(
             operand("smem_a", p.a, b.m, p, c),
             operand("smem_b", p.b, b.n, p, c),
@@ -214,9 +242,9 @@ def assemble(
             producer(
                 c,
                 (
-                    load("a", k, Coord(base="tile.a_row")),
+                    load("a", k, Coord(base="tile.a_row"), grouped=g.rows),
                     *loads,
-                    load("b", k, Coord(base="tile.b_row")),
+                    load("b", k, Coord(base="tile.b_row"), grouped=g.columns),
                 ),
             ),
         ),

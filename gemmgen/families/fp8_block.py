@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..config import Config
 from ..ir.dtypes import F32
+from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Arrive,
     Coord,
@@ -29,12 +30,12 @@ from ..ir.nodes import (
     Zero,
 )
 from ..problem import Problem
-from .common import accumulators, assemble, epilogue, load, wgmma
+from .common import accumulators, assemble, epilogue, group_stride, load, wgmma
 
 
 def build(p: Problem, c: Config) -> Kernel:
     """Each wave of 64 rows multiplies one K block into `part` and promotes it into its accumulator."""
-    acc = accumulators(p, c)
+    acc, g = accumulators(p, c), GROUPINGS[p.grouping]
     sums = Registers(name="part", dtype=F32, count=acc[0].count)
     rows = tuple(Registers(name=f"row_scales{w}", dtype=F32, count=2) for w in range(c.waves))
     cols = tuple(Registers(name=n, dtype=F32, count=1) for n in ("block_scales", "next_scales"))
@@ -57,14 +58,22 @@ def build(p: Problem, c: Config) -> Kernel:
             *epilogue(p, c),
         ),
         maps=(
-            TmaMap(name="map_scale_a", tensor="scale_a", inner="m", outer="k", smem=scales.name),
+            TmaMap(
+                name="map_scale_a",
+                tensor="scale_a",
+                inner="m",
+                outer="k",
+                smem=scales.name,
+                grouped=g.rows,
+            ),
         ),
         smem=(scales,),
-        loads=(load("scale_a", Coord(base="tile.a_row"), Coord(base="k")),),
+        loads=(load("scale_a", Coord(base="tile.a_row"), Coord(base="k"), grouped=g.rows),),
         params=(
             Param(name="scale_b", ctype="const float*"),
             Param(name="scale_b_stride_n", ctype="int"),
             Param(name="scale_b_stride_k", ctype="int"),
+            *group_stride("scale_b", grouped=g.columns),
         ),
     )
 

@@ -91,6 +91,14 @@ class PerRow(Argument):
 
 
 @dataclass(frozen=True)
+class InGroup(Expr):
+    """`value` where the row belongs to a group (`groups[row]` is not negative), else 0."""
+
+    value: Expr
+    groups: str  # a kernel parameter, `const int*` of M elements
+
+
+@dataclass(frozen=True)
 class BinOp(Expr):
     op: Op
     lhs: Expr
@@ -124,6 +132,8 @@ def arguments(e: Expr) -> tuple[Argument, ...]:
             return (e,)
         case BinOp(_, lhs, rhs):
             return tuple(dict.fromkeys(arguments(lhs) + arguments(rhs)))
+        case InGroup(value, _):
+            return arguments(value)
         case Call(_, args):
             return tuple(dict.fromkeys(a for x in args for a in arguments(x)))
     return ()

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from .blocks import AfterFirst, CtaLeader, ForK, ForTiles, Stmt, WarpgroupLeader
 from .resources import (
+    ONE_GEMM,
     Axis,
     Barrier,
     Block,
     Cluster,
     Coord,
+    Groups,
     Param,
     Registers,
     Scheduler,
@@ -80,6 +82,7 @@ __all__ = [
     "ForK",
     "ForTiles",
     "GuardedDrain",
+    "Groups",
     "GuardedWait",
     "InitBarrier",
     "Kernel",
@@ -148,6 +151,7 @@ class Kernel:
     instr: Wgmma
     prologue: tuple[Stmt, ...]
     roles: tuple[Role, ...]
+    groups: Groups = ONE_GEMM
     watchdog: bool = False  # guard every wait; guard_waits
     device_code: tuple[
         str, ...

@@ -5,13 +5,16 @@ A field that is `None` is filled by the pass named beside it; `passes/check_comp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import IRError
 from .dtypes import DType
 
 Axis = Literal["m", "n", "k"]
+UNUSUAL = {
+    "unusual": True
+}  # a field that the text form shows only where it differs from its default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +24,7 @@ class Coord:
     `base` is a field of the scheduler's Tile, or `k`, the running K block.
     """
 
-    base: Literal["tile.a_row", "tile.b_row", "tile.d_row", "tile.d_col", "k"]
+    base: Literal["tile.a_row", "tile.b_row", "tile.d_row", "tile.d_col", "tile.group", "k"]
     scale: int = 1
     offset: int = 0
     rank_step: int = 0
@@ -40,7 +43,8 @@ class Param:
 
 @dataclass(frozen=True, kw_only=True)
 class TmaMap:
-    """A tensor map over a 2-D global tensor, `inner` contiguous. Boxes land in (or leave) `smem`.
+    """A tensor map over a global tensor, `inner` contiguous; 3-D with the group outermost if
+    `grouped`. Boxes land in (or leave) `smem`.
 
     TMA zero-fills loads to the element, but clips stores to 16 bytes only: a map that is stored
     through ends at the last whole 16-byte piece of a row (`clip`), and StoreTail writes the rest.
@@ -53,6 +57,7 @@ class TmaMap:
     smem: str
     box: tuple[int, int] | None = None  # (inner, outer) elements; split_boxes
     clip: int = 1  # the inner extent is rounded down to whole pieces of `clip` elements
+    grouped: bool = field(default=False, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +157,32 @@ class Wgmma:
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduler:
-    """A device struct in templates/schedulers/<name>.j2 with `bool next(Tile&)`."""
+    """A device struct in templates/schedulers/<name>.j2 with `bool next(Tile&)`. `params`: the
+    kernel's parameters that it is made from, after the shape."""
 
     name: str
     fast: Axis  # the axis a panel spans: neighbours in time differ in it
     slow: Axis
     panel: int  # tiles (of a cluster) along `fast`
+    params: tuple[str, ...] = ()
+    alignment: int = 0  # of the rows where groups begin, if they lie in one tensor
+
+    @property
+    def tile(self) -> str:
+        """The template of the struct it fills in for each tile."""
+        return "grouped_tile" if self.params else "tile"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """How the tensors lie when one launch computes several GEMMs: see gemmgen.ir.groupings.Grouping."""
+
+    rows: bool = False
+    columns: bool = False
+    ragged: bool = False
+
+
+ONE_GEMM = Groups()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,7 @@ class TmaLoad(Stmt):
     tensor_map: str
     smem: str
     barrier: str
-    coords: tuple[Coord, Coord]  # inner, outer
+    coords: tuple[Coord, ...]  # inner, outer and, if the map is grouped, the group
     offset: int = 0  # bytes within the stage; split_boxes
 
 
@@ -117,7 +117,7 @@ class TmaLoadMulticast(Stmt):
     tensor_map: str
     smem: str
     barrier: str
-    coords: tuple[Coord, Coord]
+    coords: tuple[Coord, ...]
     offset: int = 0  # bytes within the stage; split_boxes
     rank_bytes: int | None = None  # bytes between the slices of two ranks; split_boxes
     slice: int  # elements of the sliced dimension per CTA
@@ -271,7 +271,7 @@ class TmaStore(Stmt):
     tensor_map: str
     smem: str
     wave: int
-    coords: tuple[Coord, Coord]
+    coords: tuple[Coord, ...]
     offset: int = 0  # bytes within the wave; choose_stores
 
 

@@ -7,8 +7,9 @@ from dataclasses import fields
 
 from .blocks import BLOCKS
 from .dtypes import DType
-from .expr import Acc, BinOp, Call, Const, DeviceScalar, Expr, PerColumn, PerRow, Scalar
+from .expr import Acc, BinOp, Call, Const, DeviceScalar, Expr, InGroup, PerColumn, PerRow, Scalar
 from .nodes import Coord, Kernel, Stmt, Wgmma
+from .resources import ONE_GEMM
 
 
 def dump(kernel: Kernel) -> str:
@@ -18,7 +19,9 @@ def dump(kernel: Kernel) -> str:
         f"kernel {kernel.name}",
         f"  block m={b.m} n={b.n} k={b.k}  threads {kernel.threads}  smem {_value(kernel.smem_bytes)} B",
         f"  cluster {c.size}" + (f" sharing {c.shared}" if c.shared else ""),
-        f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}",
+        f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}"
+        + "".join(f" {p}" for p in s.params),
+        *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
         f"  wgmma {kernel.instr.mnemonic}",
     ]
     for title, table in (
@@ -60,8 +63,9 @@ def _body(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
 
 
 def _fields(node: object) -> str:
-    shown = ((f.name, getattr(node, f.name)) for f in fields(node) if f.name != "body")  # type: ignore[arg-type]
-    return " ".join(v if n == "name" else f"{n}={_value(v)}" for n, v in shown)
+    shown = [(f, getattr(node, f.name)) for f in fields(node) if f.name != "body"]  # type: ignore[arg-type]
+    shown = [(f, v) for f, v in shown if not f.metadata.get("unusual") or v != f.default]
+    return " ".join(v if f.name == "name" else f"{f.name}={_value(v)}" for f, v in shown)
 
 
 def _value(v: object) -> str:
@@ -105,6 +109,8 @@ def _expr(e: Expr) -> str:
             return f"{name}[row]"
         case BinOp(op, lhs, rhs):
             return f"({_expr(lhs)} {op} {_expr(rhs)})"
+        case InGroup(value, groups):
+            return f"in_group({_expr(value)}, {groups}[row])"
         case Call(function, args):
             return f"{function}({', '.join(map(_expr, args))})"
     return repr(e)

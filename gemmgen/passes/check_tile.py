@@ -17,7 +17,12 @@ TILE_ROWS = Rule(
     says="block_m must be 64 rows times the consumer warpgroups, times whole waves",
     because="One wgmma computes 64 rows and belongs to one warpgroup; a block of rows with no owner is never stored.",
 )
-RULES = (WGMMA_N, TILE_ROWS)
+SEGMENT_TILE = Rule(
+    id="segment-tile",
+    says="the rows of a cluster's tiles must divide the alignment at which groups begin",
+    because="All of a tile multiplies one group's B, and CTAs that share B the same one.",
+)
+RULES = (WGMMA_N, TILE_ROWS, SEGMENT_TILE)
 
 FINE_N = 32  # up to here every dtype has N in steps of 8
 
@@ -34,5 +39,11 @@ def check_tile(kernel: Kernel, target: Target) -> Kernel:
         values = {"block_m": kernel.block.m, "consumers": kernel.consumers, "waves": waves}
         raise IllegalConfig(
             TILE_ROWS, values, f"{waves} wave(s) of these consumers make {rows} rows."
+        )
+    alignment, cluster_rows = kernel.scheduler.alignment, kernel.block.m * kernel.cluster.m
+    if alignment % cluster_rows and not kernel.groups.ragged:
+        values = {"alignment": alignment, "block_m": kernel.block.m, "cluster": kernel.cluster.m}
+        raise IllegalConfig(
+            SEGMENT_TILE, values, f"Use block_m={min(128, alignment)}, multicast none or a."
         )
     return kernel

@@ -16,6 +16,7 @@ from ..ir.nodes import (
     StorePairs,
     StoreTile,
     StoreWait,
+    TmaMap,
     TmaStore,
     WarpgroupLeader,
 )
@@ -25,30 +26,32 @@ from ..target import Target
 
 def choose_stores(kernel: Kernel, target: Target) -> Kernel:
     """Pick StoreMatrix or StorePairs by D's width, and one TmaStore per slab or, for padded rows
-    (which a dense TMA box cannot skip over), BulkRowStore."""
+    (which a dense TMA box cannot skip over) and groups that end anywhere (which a box would write
+    past), BulkRowStore."""
     d = kernel.buffer("smem_d")
+    by_rows = bool(d.pad) or kernel.groups.ragged
     stage = {2: StoreMatrix, 4: StorePairs}[d.dtype.bytes]
 
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
         match stmt:
             case StageTile():
                 return stage(**vars(stmt))
-            case StoreTile() if not d.pad:
-                return _boxes(d, stmt)
+            case StoreTile() if not by_rows:
+                return _boxes(d, stmt, kernel.map(stmt.tensor_map))
         return stmt
 
     kernel = map_stmts(kernel, visit)
-    return _row_stores(kernel) if d.pad else kernel
+    return _row_stores(kernel) if by_rows else kernel
 
 
-def _boxes(d: Smem, s: StoreTile) -> tuple[Stmt, ...]:
-    row = Coord(base="tile.d_row")
+def _boxes(d: Smem, s: StoreTile, m: TmaMap) -> tuple[Stmt, ...]:
+    others = (Coord(base="tile.d_row"), *(Coord(base="tile.group"),) * m.grouped)
     return tuple(
         TmaStore(
             tensor_map=s.tensor_map,
             smem=s.smem,
             wave=s.wave,
-            coords=(Coord(base="tile.d_col", offset=slab * d.slab_cols), row),
+            coords=(Coord(base="tile.d_col", offset=slab * d.slab_cols), *others),
             offset=slab * d.slab_stride,
         )
         for slab in range(d.slabs)

@@ -10,12 +10,17 @@ from ..target import Target
 
 def pad_epilogue(kernel: Kernel, target: Target) -> Kernel:
     """Make an unswizzled 16-bit D row a multiple of 4 but not of 8 banks: eight rows of a
-    16-byte matrix row then fall into eight different bank quads. Sets Smem.pad."""
-    return replace(kernel, smem=tuple(replace(s, pad=_pad(s, target)) for s in kernel.smem))
+    16-byte matrix row then fall into eight different bank quads. Where rows leave one by one, make
+    a 32-bit row 8 banks more than a multiple of 16: the four rows of half a warp's 8-byte stores
+    then fall into all 32. Sets Smem.pad."""
+    steps = {2: (4, 8), 4: (8, 16)} if kernel.groups.ragged else {2: (4, 8)}
+    return replace(kernel, smem=tuple(replace(s, pad=_pad(s, steps, target)) for s in kernel.smem))
 
 
-def _pad(s: Smem, target: Target) -> int:
-    if s.use != "output" or s.swizzle or s.dtype.bytes != 2:
+def _pad(s: Smem, steps: dict[int, tuple[int, int]], target: Target) -> int:
+    """`steps`: by element size, the remainder and modulus of a row's banks."""
+    if s.use != "output" or s.swizzle or s.dtype.bytes not in steps:
         return 0
     banks = s.cols * s.dtype.bytes // target.bank_bytes
-    return (4 - banks) % 8 * target.bank_bytes // s.dtype.bytes
+    remainder, modulus = steps[s.dtype.bytes]
+    return (remainder - banks) % modulus * target.bank_bytes // s.dtype.bytes

@@ -81,7 +81,7 @@ def _multicast(kernel: Kernel, load: TmaLoad, base: str) -> TmaLoadMulticast:
         tensor_map=load.tensor_map,
         smem=load.smem,
         barrier=load.barrier,
-        coords=(sliced(load.coords[0]), sliced(load.coords[1])),
+        coords=tuple(map(sliced, load.coords)),
         slice=step,
         mask=(1 << size) - 1,
     )

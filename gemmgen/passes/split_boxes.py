@@ -47,9 +47,9 @@ def _boxed(kernel: Kernel, m: TmaMap, slice: int | None, target: Target) -> TmaM
 
 def _per_slab(smem: Smem, load: TmaLoad | TmaLoadMulticast) -> tuple[Stmt, ...]:
     def at(slab: int) -> Stmt:
-        inner, outer = load.coords
+        inner, *others = load.coords
         inner = replace(inner, offset=inner.offset + slab * smem.slab_cols)
-        return replace(load, coords=(inner, outer), offset=slab * smem.slab_stride)
+        return replace(load, coords=(inner, *others), offset=slab * smem.slab_stride)
 
     return tuple(at(slab) for slab in range(smem.slabs))
 

@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.expr import parameter
+from ..ir.groupings import GROUPINGS
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .tensor_map import Matrix
 
 Bytes = npt.NDArray[np.uint8]
 
+TABLES = tuple(p.name for g in GROUPINGS.values() for p in g.params if p.ctype == "const int*")
 NAN_BYTE = 0xFF  # NaN in FP8, BF16, FP16 and FP32
 
 
@@ -32,27 +34,49 @@ def bind(operands: Operands, pitches: Pitches, out: int, place: Callable[[Bytes]
     and describe the launch that writes D at address `out`."""
 
     def matrix(rows: npt.NDArray[Any], pitch: int) -> Matrix:
-        parent = np.full((rows.shape[0], pitch * rows.itemsize), NAN_BYTE, np.uint8)
-        parent[:, : rows.shape[1] * rows.itemsize] = np.ascontiguousarray(rows).view(np.uint8)
-        outer, inner = rows.shape
-        return Matrix(pointer=place(parent), outer=outer, inner=inner, stride=pitch)
+        """[outer, inner], or [groups, outer, inner] with `pitches.gap` rows between two groups."""
+        groups, (outer, inner) = rows.shape[:-2], rows.shape[-2:]
+        high = outer + pitches.gap * len(groups)
+        parent = np.full((*groups, high, pitch * rows.itemsize), NAN_BYTE, np.uint8)
+        parent[..., :outer, : inner * rows.itemsize] = np.ascontiguousarray(rows).view(np.uint8)
+        return Matrix(
+            pointer=place(parent.reshape(-1, parent.shape[-1])),
+            outer=outer,
+            inner=inner,
+            stride=pitch,
+            groups=groups[0] if groups else 1,
+            group_stride=high * pitch,
+        )
 
     m, n, k = operands.shape
+    a, layout = matrix(operands.a, pitches.a), operands.layout
+    high = m + pitches.gap * (operands.a.ndim - 2)
     matrices = {
-        "a": matrix(operands.a, pitches.a),
+        "a": a,
         "b": matrix(operands.b, pitches.b),
-        "d": Matrix(pointer=out, outer=m, inner=n, stride=pitches.d),
+        "d": Matrix(
+            pointer=out,
+            outer=m,
+            inner=n,
+            stride=pitches.d,
+            groups=a.groups,
+            group_stride=high * pitches.d,
+        ),
     }
     values: dict[str, int | float] = {"d": out, "d_stride": pitches.d}
     values |= {"shape_m": m, "shape_n": n, "shape_k": k}
+    values |= {"d_stride_g": high * pitches.d, "groups": layout.groups}
+    if layout.table:
+        table = place(np.array([layout.table], np.int32).view(np.uint8))
+        values |= dict.fromkeys(TABLES, table)
     if operands.scale_a is not None and operands.scale_b is not None:
-        matrices["scale_a"] = matrix(operands.scale_a.T, pitches.scale_a)
-        scale_b = matrix(operands.scale_b, operands.scale_b.shape[1])
+        matrices["scale_a"] = matrix(operands.scale_a.swapaxes(-1, -2), pitches.scale_a)
+        scale_b = matrix(operands.scale_b, operands.scale_b.shape[-1])
         values |= {"scale_b": scale_b.pointer, "scale_b_stride_n": scale_b.stride}
-        values["scale_b_stride_k"] = 1
+        values |= {"scale_b_stride_k": 1, "scale_b_stride_g": scale_b.group_stride}
     for name, value in operands.arguments.items():
         if isinstance(value, float):
             values[parameter(name)] = value
         else:
-            values[parameter(name)] = matrix(value[None], value.size).pointer
+            values[parameter(name)] = matrix(value.reshape(1, -1), value.size).pointer
     return Bound(matrices=matrices, values=values)

@@ -65,7 +65,7 @@ class EmulatedGpu:
         kernel = program.kernel
         stats = launch(
             program.entry,
-            grid=grid(kernel, operands.shape, self.sms),
+            grid=grid(kernel, operands.shape, self.sms, operands.layout.groups),
             block=kernel.threads,
             cluster=kernel.cluster.size,
             shared_bytes=kernel.smem_bytes or 0,
@@ -90,7 +90,7 @@ def _map(d: Description) -> TensorMap:
         address=d.address,
         element_bytes=d.dtype.bytes,
         dims=d.dims,
-        strides=(d.row_bytes,),
+        strides=d.strides,
         box=d.box,
         swizzle=d.swizzle,
     )

@@ -47,8 +47,8 @@ def prepare(
     """A launch of `program` over uploaded `operands` and an uninitialised output, to be repeated;
     the list keeps its tensors alive."""
     where = torch().device("cuda", program.device)
-    m = operands.shape[0]
-    out = torch().empty(m * pitches.d * d.bytes, dtype=torch().uint8, device=where)
+    rows = operands.d_rows(pitches.gap)
+    out = torch().empty(rows * pitches.d * d.bytes, dtype=torch().uint8, device=where)
     held, plan = _plan(program, operands, pitches, out.data_ptr(), where)
     return [*held, out], plan
 

@@ -18,7 +18,7 @@ PLANS = 256  # kept per kernel, least recently used dropped
 INT_LIMIT = 1 << 31
 
 Scalar = int | float
-C_TYPES = {"int": ctypes.c_int32, "float": ctypes.c_float}
+C_TYPES = {"int": ctypes.c_int32, "long long": ctypes.c_int64, "float": ctypes.c_float}
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ class LoadedKernel:
                 raise watchdog.deadlock(self.kernel, entries) from e
             raise
 
-    def grid(self, shape: tuple[int, int, int]) -> int:
+    def grid(self, shape: tuple[int, int, int], groups: int = 1) -> int:
         """CTAs of a launch on this device."""
-        return grid(self.kernel, shape, driver.sm_count(self.device))
+        return grid(self.kernel, shape, driver.sm_count(self.device), groups)
 
     def _prepare(
         self,
@@ -115,7 +115,11 @@ class LoadedKernel:
         pointers = [m.getPtr() for m in maps] + [ctypes.addressof(s) for s in scalars]
         array = (ctypes.c_void_p * len(pointers))(*pointers)
         config = driver.driver().CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = self.grid(shape), 1, 1
+        config.gridDimX, config.gridDimY, config.gridDimZ = (
+            self.grid(shape, int(values.get("groups", 1))),
+            1,
+            1,
+        )
         config.blockDimX, config.blockDimY, config.blockDimZ = self.kernel.threads, 1, 1
         config.sharedMemBytes = self.kernel.smem_bytes
         config.hStream = driver.driver().CUstream(stream)
@@ -123,12 +127,13 @@ class LoadedKernel:
         return Plan(config, ctypes.addressof(array), (maps, scalars, array))
 
 
-def grid(kernel: Kernel, shape: tuple[int, int, int], sms: int) -> int:
-    """CTAs of a persistent launch on `sms` SMs: whole clusters, no more than there are tiles."""
+def grid(kernel: Kernel, shape: tuple[int, int, int], sms: int, groups: int = 1) -> int:
+    """CTAs of a persistent launch on `sms` SMs: whole clusters, no more than there can be tiles in
+    `groups` groups of `shape`."""
     b, c = kernel.block, kernel.cluster
     tiles_m = -(-shape[0] // (b.m * c.m))
     tiles_n = -(-shape[1] // (b.n * c.n))
-    return min(tiles_m * tiles_n, sms // c.size) * c.size
+    return min(groups * tiles_m * tiles_n, sms // c.size) * c.size
 
 
 def _packed(ctype: str, name: str, values: Mapping[str, Scalar]) -> Any:

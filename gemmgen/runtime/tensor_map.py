@@ -17,12 +17,15 @@ DIM_LIMIT = 1 << 32
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """A 2-D tensor in device memory: `outer` rows of `inner` contiguous elements, `stride` apart."""
+    """A tensor in device memory: `outer` rows of `inner` contiguous elements, `stride` apart, in
+    `groups` groups, `group_stride` elements apart."""
 
     pointer: int
     outer: int
     inner: int
     stride: int  # elements between rows
+    groups: int = 1
+    group_stride: int = 0  # any, if there is one group
 
 
 def check(argument: str, matrix: Matrix, itemsize: int) -> None:
@@ -40,12 +43,15 @@ def check(argument: str, matrix: Matrix, itemsize: int) -> None:
             matrix.stride,
             f"must be at least the row's {matrix.inner} elements",
         )
-    if matrix.stride * itemsize >= STRIDE_LIMIT:
-        raise ArgumentError(f"{argument} row stride", matrix.stride, "must be below 2**40 bytes")
-    if not (0 < matrix.inner < DIM_LIMIT and 0 < matrix.outer < DIM_LIMIT):
-        raise ArgumentError(
-            f"{argument} shape", (matrix.outer, matrix.inner), "sides must be 1 to 2**32 - 1"
-        )
+    if matrix.groups > 1 and (matrix.group_stride * itemsize) % ALIGNMENT:
+        got = matrix.group_stride * itemsize
+        raise ArgumentError(f"{argument} group stride", got, "must be a multiple of 16 bytes")
+    for what, stride in (("row", matrix.stride), ("group", matrix.group_stride)):
+        if stride * itemsize >= STRIDE_LIMIT:
+            raise ArgumentError(f"{argument} {what} stride", stride, "must be below 2**40 bytes")
+    sides = (matrix.groups, matrix.outer, matrix.inner)
+    if not all(0 < side < DIM_LIMIT for side in sides):
+        raise ArgumentError(f"{argument} shape", sides, "sides must be 1 to 2**32 - 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +60,9 @@ class Description:
 
     address: int
     dtype: DType
-    dims: tuple[int, int]
-    row_bytes: int
-    box: tuple[int, int]
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]  # bytes, one fewer than dims
+    box: tuple[int, ...]
     swizzle: int  # bytes
 
 
@@ -69,12 +75,14 @@ def describe(kernel: Kernel, m: TmaMap, matrix: Matrix) -> Description:
     # A single row has no stride of its own, but the driver wants a legal one.
     row_bytes = max(matrix.stride, matrix.inner) * smem.dtype.bytes
     row_bytes = -(-row_bytes // ALIGNMENT) * ALIGNMENT if matrix.outer == 1 else row_bytes
+    group_bytes = matrix.group_stride * smem.dtype.bytes
+    group_bytes = group_bytes if matrix.groups > 1 else max(row_bytes, ALIGNMENT)
     return Description(
         address=matrix.pointer,
         dtype=smem.dtype,
-        dims=(inner, matrix.outer),
-        row_bytes=row_bytes,
-        box=m.box,
+        dims=(inner, matrix.outer, *(matrix.groups,) * m.grouped),
+        strides=(row_bytes, *(group_bytes,) * m.grouped),
+        box=(*m.box, *(1,) * m.grouped),
         swizzle=smem.swizzle or 0,
     )
 
@@ -88,9 +96,9 @@ def encode(d: Description) -> Any:
         len(d.dims),
         d.address,
         [cu.cuuint64_t(x) for x in d.dims],
-        [cu.cuuint64_t(d.row_bytes)],
+        [cu.cuuint64_t(x) for x in d.strides],
         [cu.cuuint32_t(x) for x in d.box],
-        [cu.cuuint32_t(1), cu.cuuint32_t(1)],
+        [cu.cuuint32_t(1)] * len(d.dims),
         cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         _swizzle(cu, d.swizzle),
         cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,

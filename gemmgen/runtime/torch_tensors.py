@@ -69,20 +69,48 @@ def check_tensor(
     return got
 
 
-def empty(rows: int, cols: int, dtype: DType, device: Any) -> Any:
-    """An uninitialised [rows, cols] tensor whose row stride is a multiple of 16 bytes."""
+def check_apart(argument: str, tensor: Any, others: dict[str, Any]) -> None:
+    """Raise ArgumentError if `tensor` may share memory with one of `others`, by name."""
+    first, end, pitch = _extent(tensor)
+    for name, other in others.items():
+        start, stop, step = _extent(other)
+        if first < stop and start < end and not (pitch == step and _side_by_side(tensor, other)):
+            raise ArgumentError(argument, hex(first), f"must not overlap {name}")
+
+
+def _extent(t: Any) -> tuple[int, int, int]:
+    """Address, end and bytes per row."""
+    last = sum((s - 1) * d for s, d in zip(t.shape, t.stride(), strict=True)) if t.numel() else -1
+    size = t.element_size()
+    return t.data_ptr(), t.data_ptr() + (last + 1) * size, t.stride(-2) * size
+
+
+def _side_by_side(x: Any, y: Any) -> bool:
+    """Whether two matrices of one pitch are different columns of one parent."""
+    pitch = x.stride(-2) * x.element_size()
+    if x.dim() != 2 or y.dim() != 2 or not pitch:
+        return False
+    shift = (y.data_ptr() - x.data_ptr()) % pitch
+    return bool(
+        x.shape[1] * x.element_size() <= shift and shift + y.shape[1] * y.element_size() <= pitch
+    )
+
+
+def empty(shape: tuple[int, ...], dtype: DType, device: Any) -> Any:
+    """An uninitialised tensor [..., rows, columns] whose row stride is a multiple of 16 bytes."""
+    *lead, cols = shape
     step = 16 // dtype.bytes
     pitch = -(-cols // step) * step
-    return torch().empty(rows, pitch, dtype=torch_dtype(dtype), device=device)[:, :cols]
+    return torch().empty(*lead, pitch, dtype=torch_dtype(dtype), device=device)[..., :cols]
 
 
 def mn_major(scales: Any) -> Any:
-    """`scales` [M, blocks] copied so that M is contiguous and columns are 16-byte aligned."""
-    m, blocks = scales.shape
+    """`scales` [..., M, blocks] copied so that M is contiguous and columns are 16-byte aligned."""
+    *lead, m, blocks = scales.shape
     pitch = -(-m // 4) * 4
-    copied = torch().empty(blocks, pitch, dtype=scales.dtype, device=scales.device)
-    copied[:, :m] = scales.T
-    return copied[:, :m].T
+    copied = torch().empty(*lead, blocks, pitch, dtype=scales.dtype, device=scales.device)
+    copied[..., :m] = scales.mT
+    return copied[..., :m].mT
 
 
 def current_stream(device: Any) -> int:

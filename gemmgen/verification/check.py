@@ -80,6 +80,37 @@ def check_repeat(first: Array, second: Array, engine: Engine) -> None:
         _raise("differ between two runs", mask, f"first {x[at]:#x}, then {y[at]:#x}")
 
 
+def check_rest(
+    codes: npt.NDArray[Any],
+    owned: npt.NDArray[np.bool_],
+    cleared: npt.NDArray[np.bool_],
+    fill: int,
+) -> None:
+    """Of D's rows (codes [rows, N]) that no group has, `cleared` ones are zeros, and the others still
+    hold the byte `fill`."""
+    bytes_ = np.ascontiguousarray(codes).view(np.uint8)
+    for what, rows, byte in (
+        ("of rows in no group are not 0", cleared, 0),
+        ("of rows in no group were overwritten", ~owned & ~cleared, fill),
+    ):
+        wrong = (bytes_ != byte) & rows[:, None]
+        if wrong.any():
+            row, at = first_of(wrong)
+            raise VerificationError(
+                f"{int(wrong.sum())} bytes {what}; first in row {row}, byte {at}"
+            )
+
+
+def merge(reports: list[BoundReport]) -> BoundReport:
+    """Of the parts of one result, one below the other."""
+    if len(reports) == 1:
+        return reports[0]
+    rows = np.concatenate([np.zeros(0), *(r.rows for r in reports)])
+    columns = max((r.tiles.shape[1] for r in reports), default=0)
+    tiles = np.concatenate([np.zeros((0, columns)), *(r.tiles for r in reports)])
+    return BoundReport(rows=rows, tiles=tiles)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Shown:
     """NumPy codes [M, N] that a message quotes from."""

@@ -13,13 +13,16 @@ import numpy.typing as npt
 
 from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import DType
-from ..ir.expr import Argument, DeviceScalar, PerColumn, Scalar, arguments
+from ..ir.expr import Argument, DeviceScalar, PerColumn, PerRow, Scalar, arguments
+from ..ir.groupings import ALONE, GROUPINGS, Layout, check_layout
 from ..problem import Problem
 from .codes import Codes, code_type, encode
+from .groups import owned, some
 
 SCALE_BLOCK = 128  # K, and rows of B, per scale
 SCALED = {"fp8_block": True, "fp8": False, "dense": False}  # by family: scale_a and scale_b?
 PROMOTED = {"fp8_block", "fp8"}  # families that leave the tensor core every 128 of K
+NAN_BYTE = 0xFF  # NaN in FP8, BF16 and FP16
 DRAWS = 1 << 16  # one uniform 16-bit draw per element, looked up in a table of codes
 
 Values = npt.NDArray[np.float32]
@@ -28,6 +31,9 @@ Values = npt.NDArray[np.float32]
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operands:
     """What one launch reads.
+
+    In a grouped launch what belongs to a group has a leading group dimension, and `layout` says which
+    rows are whose (gemmgen.ir.groupings).
 
     a [M, K], b [N, K]: codes of the problem's dtypes. scale_a float32 [M, ceil(K/128)] and
     scale_b float32 [ceil(N/128), ceil(K/128)], or None. arguments: the epilogue's, by name, a
@@ -39,23 +45,32 @@ class Operands:
     scale_a: Values | None = None
     scale_b: Values | None = None
     arguments: Mapping[str, float | Values] = field(default_factory=dict)
+    layout: Layout = ALONE
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """M, N, K."""
-        return self.a.shape[0], self.b.shape[0], self.a.shape[1]
+        """M (of A, or of each group's), N, K."""
+        return self.a.shape[-2], self.b.shape[-2], self.a.shape[-1]
+
+    def d_rows(self, gap: int) -> int:
+        """Rows of D in memory, with `gap` of them after each group that has rows of its own."""
+        groups = self.a.shape[:-2]
+        return math.prod((*groups, self.a.shape[-2] + gap * len(groups)))
 
     def __post_init__(self) -> None:
         m, n, k = self.shape
-        _expect("b", self.b.shape, (n, k))
+        rows, columns = self.a.shape[:-2], self.b.shape[:-2]
+        _expect("b", self.b.shape, (*columns, n, k))
         blocks = -(-k // SCALE_BLOCK)
         if self.scale_a is not None:
-            _expect("scale_a", self.scale_a.shape, (m, blocks))
+            _expect("scale_a", self.scale_a.shape, (*rows, m, blocks))
         if self.scale_b is not None:
-            _expect("scale_b", self.scale_b.shape, (-(-n // SCALE_BLOCK), blocks))
+            _expect("scale_b", self.scale_b.shape, (*columns, -(-n // SCALE_BLOCK), blocks))
 
 
-def exact_integers(problem: Problem, m: int, n: int, k: int, seed: int) -> Operands:
+def exact_integers(
+    problem: Problem, m: int, n: int, k: int, seed: int, layout: Layout | None = None
+) -> Operands:
     """Operands in {-1, 0, 1}, scales and arguments powers of two: every FP32 partial sum is exact.
 
     The density keeps about 24 products per output element, so one lost product stays visible in a
@@ -63,12 +78,65 @@ def exact_integers(problem: Problem, m: int, n: int, k: int, seed: int) -> Opera
     """
     density = min(1.0, math.sqrt(24 / k)) if k > 0 else 1.0
     tables = (_signs(problem.a, density), _signs(problem.b, density))
-    return _draw(problem, (m, n, k), seed, tables, exact=True)
+    return _groups(problem, (m, n, k), seed, layout, tables, exact=True)
 
 
-def random_normal(problem: Problem, m: int, n: int, k: int, seed: int) -> Operands:
+def random_normal(
+    problem: Problem, m: int, n: int, k: int, seed: int, layout: Layout | None = None
+) -> Operands:
     """N(0, 1) operands rounded to their dtypes, integers uniform over all codes; scales and |arguments| log-uniform in [0.5, 2]."""
-    return _draw(problem, (m, n, k), seed, (_normal(problem.a), _normal(problem.b)), exact=False)
+    tables = (_normal(problem.a), _normal(problem.b))
+    return _groups(problem, (m, n, k), seed, layout, tables, exact=False)
+
+
+def _groups(
+    problem: Problem,
+    shape: tuple[int, int, int],
+    seed: int,
+    layout: Layout | None,
+    tables: tuple[Codes, Codes],
+    *,
+    exact: bool,
+) -> Operands:
+    """Every group drawn by itself (`layout` None: some groups). What no group may read is NaN.
+
+    Raises ArgumentError for a layout that the grouping does not allow.
+    """
+    layout = layout or some(problem, shape[0])
+    check_layout(problem.grouping, shape[0], layout, problem.alignment)
+    g = GROUPINGS[problem.grouping]
+    drawn = [
+        _draw(problem, shape, seed + 1000 * i, tables, exact=exact) for i in range(layout.groups)
+    ]
+    first = drawn[0]
+    if not g.columns:
+        return first
+    whole = Operands(
+        a=np.stack([x.a for x in drawn]) if g.rows else first.a.copy(),
+        b=np.stack([x.b for x in drawn]),
+        scale_a=_stack([x.scale_a for x in drawn] if g.rows else [first.scale_a], g.rows),
+        scale_b=_stack([x.scale_b for x in drawn], True),
+        arguments={x.name: _stacked(problem, x, drawn) for x in arguments(problem.epilogue)},
+        layout=layout,
+    )
+    lost = ~owned(problem, shape[0], layout).reshape(whole.a.shape[:-1])
+    whole.a.view(np.uint8).reshape(*whole.a.shape[:-1], -1)[lost] = NAN_BYTE
+    if whole.scale_a is not None:
+        whole.scale_a[lost] = np.nan
+    return whole
+
+
+def _stack(values: list[Values | None], grouped: bool) -> Values | None:
+    if values[0] is None:
+        return None
+    return np.stack([x for x in values if x is not None]) if grouped else values[0].copy()
+
+
+def _stacked(problem: Problem, x: Argument, drawn: list[Operands]) -> float | Values:
+    g = GROUPINGS[problem.grouping]
+    grouped = {PerRow: g.rows, PerColumn: g.columns}.get(type(x), False)
+    values = [d.arguments[x.name] for d in drawn]
+    return np.stack([np.asarray(v) for v in values]) if grouped else values[0]
 
 
 def _draw(

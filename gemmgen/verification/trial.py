@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..ir.dtypes import DType
+from ..ir.groupings import Layout
 from ..ir.nodes import Kernel
 from ..problem import Problem
-from .check import BoundReport, check_bound, check_exact, check_repeat
+from .check import BoundReport, check_bound, check_exact, check_repeat, check_rest, merge
 from .engines import Array, Engine
 from .epilogue import transcendental
+from .groups import cleared, owned
 from .guarded import POISONS, Buffer, Guarded
 from .inputs import Operands, exact_integers, random_normal
+from .parts import parts
 
 TMA_ALIGNMENT = 16  # bytes: every row stride a tensor map describes
 
@@ -25,6 +28,7 @@ class Pitches:
     b: int
     d: int
     scale_a: int
+    gap: int = 0  # rows between two groups of a tensor that has groups
 
 
 class Machine(Protocol):
@@ -58,7 +62,11 @@ def pitches(kernel: Kernel, shape: tuple[int, int, int], pad: int = 0) -> Pitche
     m, n, k = shape
     a, b, d = (kernel.buffer(f"smem_{x}").dtype for x in "abd")
     return Pitches(
-        a=_pitch(k, a, pad), b=_pitch(k, b, pad), d=_pitch(n, d, pad), scale_a=_pieces(m, 4, pad)
+        a=_pitch(k, a, pad),
+        b=_pitch(k, b, pad),
+        d=_pitch(n, d, pad),
+        scale_a=_pieces(m, 4, pad),
+        gap=pad,
     )
 
 
@@ -70,43 +78,61 @@ def judge(
     shape: tuple[int, int, int],
     seed: int = 0,
     pad: int = 0,
+    layout: Layout | None = None,
 ) -> Verdict:
-    """Run `program` four times: exact integers and random data, each over two poisons.
+    """Run `program` four times: exact integers and random data, each over two poisons. `layout` says
+    what the groups are (None: some).
 
     Raises VerificationError if a bit differs from the exact result or between two runs, an element
     leaves its error bound, an element stays unwritten, or a byte around the output changes.
     """
     strides = pitches(kernel, shape, pad)
-    guarded = Guarded(dtype=problem.d, rows=shape[0], cols=shape[1], pitch=strides.d)
 
     def result(operands: Operands) -> Array:
         first, second = (
-            _run(machine, program, operands, strides, guarded, fill) for fill in POISONS
+            _run(machine, program, problem, operands, strides, fill) for fill in POISONS
         )
         check_repeat(first, second, machine.engine)
         return first
 
-    integers = exact_integers(problem, *shape, seed)
+    integers = exact_integers(problem, *shape, seed, layout)
     exact = not transcendental(problem.epilogue)
     got = result(integers)
-    if exact:
-        check_exact(problem, integers, got, machine.engine)
-    random = random_normal(problem, *shape, seed)
-    report = check_bound(problem, random, result(random), machine.engine)
-    return Verdict(shape=shape, exact=exact, bound=report, launches=2 * len(POISONS))
+    for part in parts(problem, integers, strides.gap):
+        if exact:
+            check_exact(part.problem, part.operands, got[part.rows], machine.engine)
+    random = random_normal(problem, *shape, seed, layout)
+    got = result(random)
+    reports = [
+        check_bound(part.problem, part.operands, got[part.rows], machine.engine)
+        for part in parts(problem, random, strides.gap)
+    ]
+    return Verdict(shape=shape, exact=exact, bound=merge(reports), launches=2 * len(POISONS))
+
+
+def output(problem: Problem, operands: Operands, strides: Pitches) -> Guarded:
+    """D of a launch, all groups' rows counted through."""
+    rows = operands.d_rows(strides.gap)
+    return Guarded(dtype=problem.d, rows=rows, cols=operands.shape[1], pitch=strides.d)
 
 
 def _run(
     machine: Machine,
     program: Any,
+    problem: Problem,
     operands: Operands,
     strides: Pitches,
-    guarded: Guarded,
     fill: int,
 ) -> Array:
+    guarded = output(problem, operands, strides)
     after = machine.execute(program, operands, strides, guarded, fill)
     guarded.check(after, fill)
-    return machine.engine.lift(guarded.extract(after))
+    codes = guarded.extract(after)
+    where = (problem, operands.shape[0], operands.layout, strides.gap)
+    mine = owned(*where)
+    check_rest(codes, mine, cleared(*where), fill)
+    codes[~mine] = 0
+    return machine.engine.lift(codes)
 
 
 def _pitch(side: int, dtype: DType, pad: int) -> int:

@@ -1,0 +1,30 @@
+"""What users call: GEMMs over torch CUDA tensors. Kernels are compiled on first use and kept."""
+
+from __future__ import annotations
+
+from .calls import SCALE_BLOCK, chosen, loaded
+from .grouped import (
+    batched_gemm,
+    fp8_block_batched_gemm,
+    fp8_block_grouped_gemm,
+    fp8_block_masked_gemm,
+    grouped_gemm,
+    masked_gemm,
+)
+from .single import fp8_block_gemm, fp8_gemm, gemm, int8_gemm
+
+__all__ = [
+    "SCALE_BLOCK",
+    "batched_gemm",
+    "chosen",
+    "fp8_block_batched_gemm",
+    "fp8_block_gemm",
+    "fp8_block_grouped_gemm",
+    "fp8_block_masked_gemm",
+    "fp8_gemm",
+    "gemm",
+    "grouped_gemm",
+    "int8_gemm",
+    "loaded",
+    "masked_gemm",
+]

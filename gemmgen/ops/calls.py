@@ -1,0 +1,169 @@
+"""From torch tensors to a launch: what every public GEMM function does with its arguments."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ..config import Config
+from ..errors import ArgumentError
+from ..heuristics import choose
+from ..ir.dtypes import DTYPES, F32, DType
+from ..ir.expr import PerColumn, PerRow, Scalar, arguments, parameter
+from ..ir.groupings import GROUPINGS
+from ..pipeline import compile_to_source
+from ..problem import Problem
+from ..runtime.launch import LoadedKernel
+from ..runtime.nvrtc import compile_cubin
+from ..runtime.tensor_map import Matrix
+from ..runtime.torch_tensors import check_apart, check_tensor, current_stream, empty, mn_major
+from ..target import H200
+
+SCALE_BLOCK = 128
+SCALE_LAYOUTS = ("row", "mn")
+
+Shape = tuple[int, int, int]
+Values = dict[str, int | float]
+
+
+@lru_cache(maxsize=256)
+def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
+    """The kernel for `p` and `c`, compiled and loaded on CUDA device `device`, kept for next time."""
+    artifact = compile_to_source(p, c)
+    return LoadedKernel(artifact.kernel, compile_cubin(artifact.source, artifact.name), device)
+
+
+@lru_cache(maxsize=4096)
+def chosen(p: Problem, shape: Shape, groups: int = 1) -> Config:
+    """What the cost model chooses for `groups` GEMMs of shape (M, N, K), kept for next time."""
+    return choose(p, shape, H200, groups)
+
+
+def run(
+    p: Problem,
+    config: Config | None,
+    a: Any,
+    b: Any,
+    out: Any,
+    shape: Shape,
+    scales: dict[str, Matrix],
+    values: Values,
+    given: dict[str, Any],
+    *,
+    groups: int = 1,
+    rows: int | None = None,
+) -> Any:
+    """Check the output and the epilogue's arguments, launch on torch's current stream, return `out`.
+
+    `shape`: (M, N, K), M of A or of each group's. `rows`: of a group, as far as the host knows; the
+    cost model's M.
+    """
+    m, n, k = shape
+    lead = (groups,) * GROUPINGS[p.grouping].rows
+    out = empty((*lead, m, n), p.d, a.device) if out is None else out
+    check_tensor("out", out, p.d, (*lead, m, n), a.device, contiguous=True)
+    check_apart("out", out, {"a": a, "b": b})
+    extra = _epilogue_values(p, shape, groups, given, a.device)
+    if 0 in (m, groups):
+        return out
+    kernel = loaded(p, config or chosen(p, (rows or m, n, k), groups), a.device.index)
+    matrices = {"a": matrix(a), "b": matrix(b), "d": matrix(out), **scales}
+    sizes = {"shape_m": m, "shape_n": n, "shape_k": k, "groups": groups}
+    store = {"d": out.data_ptr(), "d_stride": out.stride(-2), "d_stride_g": out.stride(0)}
+    plan = kernel.plan(
+        shape, matrices, {**sizes, **values, **store, **extra}, current_stream(a.device)
+    )
+    kernel.launch(plan)
+    return out
+
+
+def operand_shape(p: Problem, a: Any, b: Any) -> Shape:
+    """(M, N, K) of a [M, K] or [G, M, K] and b [N, K] or [G, N, K]. Raises ArgumentError."""
+    g = GROUPINGS[p.grouping]
+    any_group = (None,)
+    *_, m, k = check_tensor("a", a, p.a, (*any_group * g.rows, None, None), contiguous=True)
+    *_, n, _ = check_tensor(
+        "b", b, p.b, (*any_group * g.columns, None, k), a.device, contiguous=True
+    )
+    if g.rows and a.shape[0] != b.shape[0]:
+        raise ArgumentError("b groups", b.shape[0], f"must be {a.shape[0]}, as of a")
+    for name, side in (("b rows", n), ("a columns", k)):
+        if side == 0:
+            raise ArgumentError(name, side, "must be at least 1")
+    return m, n, k
+
+
+def block_scales(
+    a: Any, scale_a: Any, layout: str, b: Any, scale_b: Any
+) -> tuple[dict[str, Matrix], Values]:
+    """The scales of `fp8_block` for operands already checked, as the kernel takes them: A's by tensor
+    map, B's by pointer and strides. Raises ArgumentError."""
+    if layout not in SCALE_LAYOUTS:
+        raise ArgumentError("scale_a_layout", layout, "must be 'row' or 'mn'")
+    blocks = _ceil(a.shape[-1], SCALE_BLOCK)
+    check_tensor("scale_a", scale_a, F32, (*a.shape[:-1], blocks), a.device)
+    columns = _ceil(b.shape[-2], SCALE_BLOCK)
+    check_tensor("scale_b", scale_b, F32, (*b.shape[:-2], columns, blocks), a.device)
+    if layout == "row":
+        scale_a = mn_major(scale_a)
+    elif a.shape[-2] > 1 and scale_a.stride(-2) != 1:
+        raise ArgumentError(
+            "scale_a stride along M", scale_a.stride(-2), "must be 1 for layout 'mn'"
+        )
+    values: Values = {
+        "scale_b": scale_b.data_ptr(),
+        "scale_b_stride_n": scale_b.stride(-2),
+        "scale_b_stride_k": scale_b.stride(-1),
+        "scale_b_stride_g": scale_b.stride(0),
+    }
+    return {"scale_a": matrix(scale_a.mT)}, values
+
+
+def matrix(t: Any) -> Matrix:
+    """A tensor [rows, columns] or [groups, rows, columns], contiguous along its columns."""
+    grouped = t.dim() == 3
+    return Matrix(
+        pointer=t.data_ptr(),
+        outer=t.shape[-2],
+        inner=t.shape[-1],
+        stride=t.stride(-2),
+        groups=t.shape[0] if grouped else 1,
+        group_stride=t.stride(0) if grouped else 0,
+    )
+
+
+def output_dtype(name: str, allowed: tuple[str, ...] = ("bf16", "f16", "f32")) -> DType:
+    """Raises ArgumentError unless `name` is one of `allowed`."""
+    if name not in allowed:
+        raise ArgumentError("out_dtype", name, f"must be one of {', '.join(allowed)}")
+    return DTYPES[name]
+
+
+def _epilogue_values(
+    p: Problem, shape: Shape, groups: int, given: dict[str, Any], device: Any
+) -> Values:
+    g = GROUPINGS[p.grouping]
+    sides = {
+        PerColumn: ((groups,) * g.columns, shape[1]),
+        PerRow: ((groups,) * g.rows, shape[0]),
+    }
+    values: Values = {}
+    wanted = {x.name: x for x in arguments(p.epilogue)}
+    for name in given.keys() - wanted.keys():
+        raise ArgumentError(name, given[name], f"the epilogue reads only {sorted(wanted)}")
+    for name, x in wanted.items():
+        if name not in given:
+            raise ArgumentError(name, None, "is read by the epilogue and must be given")
+        match x:
+            case Scalar():
+                values[parameter(name)] = float(given[name])
+            case _:
+                lead, side = sides.get(type(x), ((), 1))
+                value = given[name].reshape((*lead, -1) if lead else -1)
+                check_tensor(name, value, F32, (*lead, side), device, contiguous=True)
+                values[parameter(name)] = value.data_ptr()
+    return values
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)

@@ -1,0 +1,221 @@
+"""Several GEMMs in one launch: batched, and for mixtures of experts grouped and masked.
+
+Everywhere: operands are contiguous along K, their other strides multiples of 16 bytes (rows and groups
+may be padded, views permuted), 16-byte aligned. Group tables are int32 CUDA tensors and are read on the
+device only, so a launch can be captured in a CUDA graph and replayed with other tables. The rest
+(`scale_a_layout`, `out_dtype`, `config`, `epilogue`, errors) is as in `gemmgen.ops`; an epilogue's
+vectors per column are [G, N], per row [G, M] where A is, else [M].
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..config import Config
+from ..errors import ArgumentError
+from ..ir.dtypes import BF16, E4M3, F16, S32, DType
+from ..ir.expr import Expr
+from ..problem import Problem
+from ..runtime.torch_tensors import check_tensor, dtype_of
+from .calls import block_scales, operand_shape, output_dtype, run
+
+
+def batched_gemm(
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    out_dtype: str | None = None,
+    config: Config | None = None,
+    epilogue: Expr = Problem.epilogue,
+    **arguments: Any,
+) -> Any:
+    """`out[g] = epilogue(a[g] @ b[g]^T)` for every g, with FP32 accumulation.
+
+    a: bfloat16 or float16 [G, M, K]; b: the same dtype [G, N, K]; out: [G, M, N] of `out_dtype` ("bf16",
+    "f16", "f32"; None: a's), allocated if None. M = 0 or G = 0 returns at once.
+    """
+    p = _dense(a, "batched", out_dtype, epilogue)
+    shape = operand_shape(p, a, b)
+    return run(p, config, a, b, out, shape, {}, {}, arguments, groups=a.shape[0])
+
+
+def masked_gemm(
+    a: Any,
+    b: Any,
+    group_rows: Any,
+    out: Any = None,
+    *,
+    expected_rows: int | None = None,
+    out_dtype: str | None = None,
+    config: Config | None = None,
+    epilogue: Expr = Problem.epilogue,
+    **arguments: Any,
+) -> Any:
+    """`out[g, :r] = epilogue(a[g, :r] @ b[g]^T)`, r = group_rows[g]; the other rows stay untouched.
+
+    a: bfloat16 or float16 [G, Mmax, K]; b: the same dtype [G, N, K]; group_rows: int32 [G], from 0 to
+    Mmax; out: [G, Mmax, N] as in `batched_gemm`. Tiles of no valid row cost nothing.
+    expected_rows: what the cost model takes for a group's rows (None: Mmax).
+    """
+    p = _dense(a, "masked", out_dtype, epilogue)
+    shape, values = operand_shape(p, a, b), _table("group_rows", group_rows, a.shape[0], a)
+    rows = _expected(expected_rows, shape[0])
+    return run(p, config, a, b, out, shape, {}, values, arguments, groups=a.shape[0], rows=rows)
+
+
+def grouped_gemm(
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    row_groups: Any = None,
+    group_ends: Any = None,
+    alignment: int = 128,
+    out_dtype: str | None = None,
+    config: Config | None = None,
+    epilogue: Expr = Problem.epilogue,
+    **arguments: Any,
+) -> Any:
+    """`out[i] = epilogue(a[i] @ b[g]^T)` for every row i, g the group that row i is in.
+
+    a: bfloat16 or float16 [M, K]; b: the same dtype [G, N, K]; out: [M, N] as in `batched_gemm`. Which
+    rows are whose is given by one of
+    row_groups: int32 [M], the group of each row, -1 for none: such rows of out are 0. Rows i to
+    i + alignment - 1, i a multiple of `alignment`, are in one group or in none.
+    group_ends: int32 [G], the row after the last of each group; each starts at the first multiple of
+    `alignment` from the end of the one before. Rows between two groups stay untouched.
+    alignment: 128 or 64.
+    """
+    p, shape, values = _segments(
+        _dense(a, "none", out_dtype, epilogue), a, b, row_groups, group_ends, alignment
+    )
+    return _run_segments(p, config, a, b, out, shape, {}, values, arguments)
+
+
+def fp8_block_batched_gemm(
+    a: Any,
+    scale_a: Any,
+    b: Any,
+    scale_b: Any,
+    out: Any = None,
+    *,
+    scale_a_layout: str,
+    out_dtype: str = "bf16",
+    config: Config | None = None,
+    epilogue: Expr = Problem.epilogue,
+    **arguments: Any,
+) -> Any:
+    """`out[g] = (a[g] * scale_a[g]) @ (b[g] * scale_b[g])^T` for every g, FP8 promoted every 128 of K.
+
+    a: float8_e4m3fn [G, M, K]; b: float8_e4m3fn [G, N, K]; scale_a: float32 [G, M, ceil(K/128)];
+    scale_b: float32 [G, ceil(N/128), ceil(K/128)]; out: [G, M, N] of `out_dtype`.
+    """
+    p = _fp8_block("batched", out_dtype, epilogue)
+    shape = operand_shape(p, a, b)
+    scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
+    return run(p, config, a, b, out, shape, scales, values, arguments, groups=a.shape[0])
+
+
+def fp8_block_masked_gemm(
+    a: Any,
+    scale_a: Any,
+    b: Any,
+    scale_b: Any,
+    group_rows: Any,
+    out: Any = None,
+    *,
+    scale_a_layout: str,
+    expected_rows: int | None = None,
+    out_dtype: str = "bf16",
+    config: Config | None = None,
+    epilogue: Expr = Problem.epilogue,
+    **arguments: Any,
+) -> Any:
+    """`masked_gemm` of FP8 operands, scaled as in `fp8_block_batched_gemm`."""
+    p = _fp8_block("masked", out_dtype, epilogue)
+    shape = operand_shape(p, a, b)
+    scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
+    values |= _table("group_rows", group_rows, a.shape[0], a)
+    rows = _expected(expected_rows, shape[0])
+    return run(p, config, a, b, out, shape, scales, values, arguments, groups=a.shape[0], rows=rows)
+
+
+def fp8_block_grouped_gemm(
+    a: Any,
+    scale_a: Any,
+    b: Any,
+    scale_b: Any,
+    out: Any = None,
+    *,
+    scale_a_layout: str,
+    row_groups: Any = None,
+    group_ends: Any = None,
+    alignment: int = 128,
+    out_dtype: str = "bf16",
+    config: Config | None = None,
+    epilogue: Expr = Problem.epilogue,
+    **arguments: Any,
+) -> Any:
+    """`grouped_gemm` of FP8 operands: a float8_e4m3fn [M, K], scale_a float32 [M, ceil(K/128)], b
+    float8_e4m3fn [G, N, K], scale_b float32 [G, ceil(N/128), ceil(K/128)]."""
+    p, shape, values = _segments(
+        _fp8_block("none", out_dtype, epilogue), a, b, row_groups, group_ends, alignment
+    )
+    scales, more = block_scales(a, scale_a, scale_a_layout, b, scale_b)
+    return _run_segments(p, config, a, b, out, shape, scales, values | more, arguments)
+
+
+def _dense(a: Any, grouping: str, out_dtype: str | None, epilogue: Expr) -> Problem:
+    dtype = dtype_of("a", a, (BF16, F16))
+    d: DType = dtype if out_dtype is None else output_dtype(out_dtype)
+    return Problem(family="dense", a=dtype, b=dtype, d=d, epilogue=epilogue, grouping=grouping)
+
+
+def _fp8_block(grouping: str, out_dtype: str, epilogue: Expr) -> Problem:
+    d = output_dtype(out_dtype)
+    return Problem(family="fp8_block", a=E4M3, b=E4M3, d=d, epilogue=epilogue, grouping=grouping)
+
+
+def _segments(
+    p: Problem, a: Any, b: Any, row_groups: Any, group_ends: Any, alignment: int
+) -> tuple[Problem, tuple[int, int, int], dict[str, int | float]]:
+    """The problem with its grouping, the shape, and the table's parameter."""
+    if (row_groups is None) == (group_ends is None):
+        raise ArgumentError("row_groups, group_ends", None, "exactly one of them must be given")
+    grouping = "ends" if row_groups is None else "rows"
+    p = replace(p, grouping=grouping, alignment=alignment)
+    shape = operand_shape(p, a, b)
+    if row_groups is None:
+        return p, shape, _table("group_ends", group_ends, b.shape[0], a)
+    return p, shape, _table("row_groups", row_groups, shape[0], a)
+
+
+def _run_segments(
+    p: Problem,
+    config: Config | None,
+    a: Any,
+    b: Any,
+    out: Any,
+    shape: tuple[int, int, int],
+    scales: Any,
+    values: Any,
+    arguments: dict[str, Any],
+) -> Any:
+    groups = b.shape[0]
+    rows = max(1, -(-shape[0] // max(1, groups)))  # the mean
+    return run(p, config, a, b, out, shape, scales, values, arguments, groups=groups, rows=rows)
+
+
+def _table(name: str, table: Any, entries: int, a: Any) -> dict[str, int | float]:
+    check_tensor(name, table, S32, (entries,), a.device, contiguous=True)
+    return {name: table.data_ptr()}
+
+
+def _expected(rows: int | None, most: int) -> int:
+    if rows is None:
+        return most
+    if not isinstance(rows, int) or rows < 1:
+        raise ArgumentError("expected_rows", rows, "must be a positive integer")
+    return min(rows, most)

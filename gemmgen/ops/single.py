@@ -1,0 +1,151 @@
+"""One GEMM: dense, FP8 with and without block scales, INT8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..config import Config
+from ..errors import ArgumentError
+from ..ir.dtypes import BF16, E4M3, F16, F32, FP8, S8
+from ..ir.expr import ACC, Argument, DeviceScalar, Expr, PerColumn, PerRow, Scalar
+from ..problem import Problem
+from ..runtime.torch_tensors import dtype_of
+from .calls import block_scales, operand_shape, output_dtype, run
+
+INT8_K = (2**31 - 1) // 2**14  # products of at most 2**14 each
+
+
+def fp8_block_gemm(
+    a: Any,
+    scale_a: Any,
+    b: Any,
+    scale_b: Any,
+    out: Any = None,
+    *,
+    scale_a_layout: str,
+    out_dtype: str = "bf16",
+    config: Config | None = None,
+    epilogue: Expr = Problem.epilogue,
+    **arguments: Any,
+) -> Any:
+    """`out[M, N] = (a * scale_a) @ (b * scale_b)^T` with FP32 promotion every 128 of K.
+
+    a: float8_e4m3fn [M, K]; b: float8_e4m3fn [N, K]; both contiguous along K, row strides multiples
+    of 16 bytes (rows may be padded), 16-byte aligned.
+    scale_a: float32 [M, ceil(K/128)], one per row and 128 of K. `scale_a_layout` says how it lies:
+    "mn", contiguous along M with a column stride that is a multiple of 4 elements (read in place),
+    or "row", any strides (copied to "mn" first, on every call).
+    scale_b: float32 [ceil(N/128), ceil(K/128)], any non-negative strides.
+    out: [M, N] of `out_dtype` ("bf16", "f16", "f32"), contiguous along N, row stride a multiple of
+    16 bytes; allocated if None (with rows padded where N is not). M = 0 returns at once.
+    config: None lets the cost model choose. arguments: what `epilogue` reads, by name.
+    Runs on torch's current stream. Raises ArgumentError naming the argument, UnsupportedProblem,
+    IllegalConfig, CompileError, RuntimeUnavailable, LaunchError.
+    """
+    p = Problem(family="fp8_block", a=E4M3, b=E4M3, d=output_dtype(out_dtype), epilogue=epilogue)
+    shape = operand_shape(p, a, b)
+    matrices, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
+    return run(p, config, a, b, out, shape, matrices, values, arguments)
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    out_dtype: str | None = None,
+    config: Config | None = None,
+    epilogue: Expr = Problem.epilogue,
+    **arguments: Any,
+) -> Any:
+    """`out[M, N] = epilogue(a @ b^T)` with FP32 accumulation.
+
+    a: bfloat16 or float16 [M, K]; b: the same dtype [N, K]; both contiguous along K, row strides
+    multiples of 16 bytes (rows may be padded), 16-byte aligned.
+    out: [M, N] of `out_dtype` ("bf16", "f16", "f32"; None: a's dtype), contiguous along N, row
+    stride a multiple of 16 bytes; allocated if None. M = 0 returns at once.
+    config: None lets the cost model choose. arguments: what `epilogue` reads, by name.
+    Runs on torch's current stream. Raises as `fp8_block_gemm`.
+    """
+    dtype = dtype_of("a", a, (BF16, F16))
+    d = dtype if out_dtype is None else output_dtype(out_dtype)
+    p = Problem(family="dense", a=dtype, b=dtype, d=d, epilogue=epilogue)
+    return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, arguments)
+
+
+def fp8_gemm(
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    accurate: bool = True,
+    out_dtype: str = "bf16",
+    config: Config | None = None,
+) -> Any:
+    """`out[M, N] = scale_a * scale_b * (a @ b^T)`, FP8 with one scale per tensor, row or column.
+
+    a: float8_e4m3fn or float8_e5m2 [M, K]; b: either of them [N, K]; both contiguous along K, row
+    strides multiples of 16 bytes, 16-byte aligned.
+    scale_a: None (1), a float, a float32 CUDA tensor of one element (read by the kernel, without a
+    synchronisation), or float32 [M], one per row. scale_b: the same, or float32 [N], one per column.
+    accurate: promote to FP32 every 128 of K; False leaves the sum in the tensor core's 14 bits (fast
+    accumulation).
+    out: [M, N] of `out_dtype` ("bf16", "f16", "f32"), contiguous along N, row stride a multiple of 16
+    bytes; allocated if None. M = 0 returns at once. Raises as `fp8_block_gemm`.
+    """
+    expression, given = _scaled(scale_a, scale_b)
+    p = Problem(
+        family="fp8" if accurate else "dense",
+        a=dtype_of("a", a, FP8),
+        b=dtype_of("b", b, FP8),
+        d=output_dtype(out_dtype),
+        epilogue=expression,
+    )
+    return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, given)
+
+
+def int8_gemm(
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    out_dtype: str = "s32",
+    config: Config | None = None,
+) -> Any:
+    """`out[M, N] = scale_a * scale_b * (a @ b^T)` of INT8 operands, summed exactly in INT32.
+
+    a: int8 [M, K]; b: int8 [N, K]; both contiguous along K, row strides multiples of 16 bytes, 16-byte
+    aligned; K at most 131071, up to where no sum can overflow.
+    scale_a, scale_b: as in `fp8_gemm`; for out_dtype "s32" there are none.
+    out: [M, N] of `out_dtype` ("s32", "bf16", "f16", "f32"), contiguous along N, row stride a multiple
+    of 16 bytes; allocated if None. M = 0 returns at once. Raises as `fp8_block_gemm`.
+    """
+    expression, given = _scaled(scale_a, scale_b)
+    d = output_dtype(out_dtype, ("s32", "bf16", "f16", "f32"))
+    p = Problem(family="dense", a=S8, b=S8, d=d, epilogue=expression)
+    shape = operand_shape(p, a, b)
+    if shape[2] > INT8_K:
+        raise ArgumentError("a columns", shape[2], f"must be at most {INT8_K} for int8")
+    return run(p, config, a, b, out, shape, {}, {}, given)
+
+
+def _scaled(scale_a: Any, scale_b: Any) -> tuple[Expr, dict[str, Any]]:
+    """The epilogue that applies the scales given, and its arguments."""
+    expression: Expr = ACC
+    given: dict[str, Any] = {}
+    for name, scale, vector in (("scale_a", scale_a, PerRow), ("scale_b", scale_b, PerColumn)):
+        if scale is not None:
+            expression, given[name] = expression * _scale_leaf(name, scale, vector), scale
+    return expression, given
+
+
+def _scale_leaf(name: str, scale: Any, vector: type[Argument]) -> Argument:
+    if isinstance(scale, int | float):
+        return Scalar(name)
+    if (dtype_of(name, scale, (F32,)) and scale.dim() == 0) or tuple(scale.shape) == (1,):
+        return DeviceScalar(name)
+    return vector(name)

@@ -1,0 +1,54 @@
+"""A grouped launch as the single GEMMs it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..ir.expr import PerColumn, PerRow, arguments
+from ..ir.groupings import GROUPINGS, Segment, segments
+from ..problem import Problem
+from .inputs import Operands
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Part:
+    """One GEMM of a grouped launch. rows: of D, all groups' rows counted through (`pitch` per group)."""
+
+    problem: Problem
+    operands: Operands
+    rows: slice
+
+
+def parts(problem: Problem, x: Operands, gap: int) -> Iterator[Part]:
+    """The GEMMs that `x` stands for, those of no rows left out, where D has `gap` rows between two groups."""
+    single, pitch = replace(problem, grouping="none"), x.shape[0] + gap
+    for s in segments(problem.grouping, x.shape[0], x.layout, problem.alignment):
+        at = s.group * pitch * GROUPINGS[problem.grouping].rows
+        rows = slice(at + s.first, at + s.end)
+        if s.end > s.first:
+            yield Part(problem=single, operands=_one(problem, x, s), rows=rows)
+
+
+def _one(problem: Problem, x: Operands, s: Segment) -> Operands:
+    g, rows = GROUPINGS[problem.grouping], slice(s.first, s.end)
+
+    def of_rows(values: Any) -> Any:
+        return (values[s.group] if g.rows else values)[rows]
+
+    def of_columns(values: Any) -> Any:
+        return values[s.group] if g.columns else values
+
+    def whole(value: Any) -> Any:
+        return value
+
+    cut: dict[type, Callable[[Any], Any]] = {PerRow: of_rows, PerColumn: of_columns}
+    kinds = {a.name: cut.get(type(a), whole) for a in arguments(problem.epilogue)}
+    return Operands(
+        a=of_rows(x.a),
+        b=of_columns(x.b),
+        scale_a=None if x.scale_a is None else of_rows(x.scale_a),
+        scale_b=None if x.scale_b is None else of_columns(x.scale_b),
+        arguments={name: kinds[name](value) for name, value in x.arguments.items()},
+    )
