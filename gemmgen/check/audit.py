@@ -88,7 +88,8 @@ def sharing(kernel: Kernel) -> Iterator[Finding]:
     for s in statements(kernel):
         if isinstance(s, TmaLoadMulticast):
             moving = [c for c in s.coords if c.base.startswith("tile.")]
-            if any(c.base != shared or c.rank_step != s.slice for c in moving) or not moving:
+            steps = sorted(c.rank_step for c in s.coords)
+            if any(c.base != shared for c in moving) or not moving or steps != [0, s.slice]:
                 text = (
                     f"{s.tensor_map} is multicast in slices of {s.slice}, but placed by {s.coords}"
                 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from ..config import Config
 from ..epilogues import label_of
 from ..ir.dtypes import F32, S32, DType
 from ..ir.expr import Argument, Scalar, arguments, parameter
 from ..ir.nodes import (
+    Axis,
     Barrier,
     Block,
     Cluster,
@@ -19,6 +22,7 @@ from ..ir.nodes import (
     ForTiles,
     InitBarrier,
     Kernel,
+    Major,
     Param,
     PrefetchMap,
     ProxyFence,
@@ -46,6 +50,7 @@ SHAPE = (
     Param(name="shape_n", ctype="int"),
     Param(name="shape_k", ctype="int"),
 )
+T = TypeVar("T")
 EPILOGUE_BARRIER = 1  # named barrier 0 is __syncthreads
 
 
@@ -61,6 +66,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         f"s{c.stages}c{c.consumers}",
     ]
     optional = {
+        p.layout: p.layout != Problem.layout,
         f"mc{c.multicast}": c.multicast != "none",
         f"{c.raster}{c.panel}": (c.raster, c.panel) != ("m", 8),
         f"u{c.unroll}": c.unroll != 1,
@@ -79,7 +85,15 @@ def block(p: Problem, c: Config) -> Block:
 
 
 def wgmma(p: Problem, c: Config) -> Wgmma:
-    return Wgmma(n=c.block_n, a=p.a, b=p.b, d=S32 if p.a.integer else F32)
+    a, b = majors(p)
+    d = S32 if p.a.integer else F32
+    return Wgmma(n=c.block_n, a=p.a, b=p.b, d=d, a_major=a, b_major=b)
+
+
+def majors(p: Problem) -> tuple[Major, Major]:
+    """The contiguous side of A and of B."""
+    a, b = ("mn" if x else "k" for x in p.mn_major)
+    return a, b  # type: ignore[return-value]
 
 
 def accumulators(p: Problem, c: Config) -> tuple[Registers, ...]:
@@ -88,8 +102,10 @@ def accumulators(p: Problem, c: Config) -> tuple[Registers, ...]:
     return tuple(Registers(name=f"acc{i}", dtype=w.d, count=w.num_regs) for i in range(c.waves))
 
 
-def operand(name: str, dtype: DType, rows: int, p: Problem, c: Config) -> Smem:
-    cols = c.block_k_bytes // p.a.bytes
+def operand(name: str, dtype: DType, side: int, major: Major, c: Config) -> Smem:
+    """`side` of M or N times a K block; the columns are the contiguous side."""
+    k = c.block_k_bytes // dtype.bytes
+    rows, cols = (side, k) if major == "k" else (k, side)
     return Smem(
         name=name,
         dtype=dtype,
@@ -105,6 +121,23 @@ def load(tensor: str, inner: Coord, outer: Coord) -> TmaLoad:
     return TmaLoad(
         tensor_map=f"map_{tensor}", smem=f"smem_{tensor}", barrier="full", coords=(inner, outer)
     )
+
+
+def operand_map(tensor: str, side: Axis, major: Major) -> TmaMap:
+    inner, outer = contiguous_first(major, "k", side)
+    return TmaMap(
+        name=f"map_{tensor}", tensor=tensor, inner=inner, outer=outer, smem=f"smem_{tensor}"
+    )
+
+
+def operand_load(tensor: str, major: Major, k: Coord) -> TmaLoad:
+    row = Coord(base=f"tile.{tensor}_row")  # type: ignore[arg-type]
+    return load(tensor, *contiguous_first(major, k, row))
+
+
+def contiguous_first(major: Major, k: T, mn: T) -> tuple[T, T]:
+    """What belongs to an operand's sides, as tensor maps want it: (inner, outer)."""
+    return (k, mn) if major == "k" else (mn, k)
 
 
 def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
@@ -174,9 +207,10 @@ def assemble(
     """Frame a family's tile body, and what it adds to A and B, into a persistent warp-specialised kernel."""
     b = block(p, c)
     k = Coord(base="k", scale=b.k)
+    a_major, b_major = majors(p)
     maps = (
-        TmaMap(name="map_a", tensor="a", inner="k", outer="m", smem="smem_a"),
-        TmaMap(name="map_b", tensor="b", inner="k", outer="n", smem="smem_b"),
+        operand_map("a", "m", a_major),
+        operand_map("b", "n", b_major),
         *maps,
         TmaMap(name="map_d", tensor="d", inner="n", outer="m", smem="smem_d", clip=16 // p.d.bytes),
     )
@@ -200,8 +234,8 @@ def assemble(
         maps=maps,
         params=(*SHAPE, *output, *params, *map(epilogue_param, arguments(p.epilogue))),
         smem=(
-            operand("smem_a", p.a, b.m, p, c),
-            operand("smem_b", p.b, b.n, p, c),
+            operand("smem_a", p.a, b.m, a_major, c),
+            operand("smem_b", p.b, b.n, b_major, c),
             *smem,
             d_tile,
         ),
@@ -214,9 +248,9 @@ def assemble(
             producer(
                 c,
                 (
-                    load("a", k, Coord(base="tile.a_row")),
+                    operand_load("a", a_major, k),
                     *loads,
-                    load("b", k, Coord(base="tile.b_row")),
+                    operand_load("b", b_major, k),
                 ),
             ),
         ),

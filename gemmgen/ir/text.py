@@ -19,7 +19,7 @@ def dump(kernel: Kernel) -> str:
         f"  block m={b.m} n={b.n} k={b.k}  threads {kernel.threads}  smem {_value(kernel.smem_bytes)} B",
         f"  cluster {c.size}" + (f" sharing {c.shared}" if c.shared else ""),
         f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}",
-        f"  wgmma {kernel.instr.mnemonic}",
+        f"  wgmma {kernel.instr.mnemonic}{_majors(kernel.instr)}",
     ]
     for title, table in (
         ("maps", kernel.maps),
@@ -73,7 +73,7 @@ def _value(v: object) -> str:
         case DType():
             return v.name
         case Wgmma():
-            return f"m64n{v.n}k{v.k}"
+            return f"m64n{v.n}k{v.k}{_majors(v)}"
         case Expr():
             return _expr(v)
         case tuple():
@@ -81,6 +81,11 @@ def _value(v: object) -> str:
         case int() if v >= 1 << 32:
             return hex(v)
     return str(v)
+
+
+def _majors(w: Wgmma) -> str:
+    """K-major operands are not shown."""
+    return "".join(f" {name}={major}" for name, major in w.majors.items())
 
 
 def _coord(c: Coord) -> str:

@@ -38,9 +38,13 @@ def bind(operands: Operands, pitches: Pitches, out: int, place: Callable[[Bytes]
         return Matrix(pointer=place(parent), outer=outer, inner=inner, stride=pitch)
 
     m, n, k = operands.shape
+    a, b = (
+        x.T if turned else x
+        for x, turned in zip((operands.a, operands.b), operands.mn_major, strict=True)
+    )
     matrices = {
-        "a": matrix(operands.a, pitches.a),
-        "b": matrix(operands.b, pitches.b),
+        "a": matrix(a, pitches.a),
+        "b": matrix(b, pitches.b),
         "d": Matrix(pointer=out, outer=m, inner=n, stride=pitches.d),
     }
     values: dict[str, int | float] = {"d": out, "d_stride": pitches.d}

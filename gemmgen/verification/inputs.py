@@ -29,7 +29,8 @@ Values = npt.NDArray[np.float32]
 class Operands:
     """What one launch reads.
 
-    a [M, K], b [N, K]: codes of the problem's dtypes. scale_a float32 [M, ceil(K/128)] and
+    a [M, K], b [N, K]: codes of the problem's dtypes; mn_major says which of them a launch finds
+    stored the other way round, [K, M] or [K, N]. scale_a float32 [M, ceil(K/128)] and
     scale_b float32 [ceil(N/128), ceil(K/128)], or None. arguments: the epilogue's, by name, a
     float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow.
     """
@@ -39,6 +40,7 @@ class Operands:
     scale_a: Values | None = None
     scale_b: Values | None = None
     arguments: Mapping[str, float | Values] = field(default_factory=dict)
+    mn_major: tuple[bool, bool] = (False, False)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -92,6 +94,7 @@ def _draw(
         arguments={
             x.name: _argument(rng, x, shape, exact=exact) for x in arguments(problem.epilogue)
         },
+        mn_major=problem.mn_major,
     )
 
 
