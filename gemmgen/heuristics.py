@@ -22,6 +22,7 @@ UNROLL = 4  # K blocks: worth 3 % to 10 % where they are promoted, nothing where
 PROBE = 2  # stages a tile is probed with: one is filled while the other is read
 # What a tile has too much of, a tile no smaller on either side has too much of as well.
 OVERFLOWS = (*layout_smem.RULES, split_registers.REGISTER_BUDGET)
+MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wide, and few boxes
 LARGE_TILE = 128 * 192  # elements; from here on 3 stages cover the latency, below 4 are needed
 
 
@@ -112,7 +113,7 @@ def _up_to(rows: tuple[tuple[int, int], ...], m: int) -> Iterator[tuple[int, int
 
 
 def _columns(problem: Problem, shape: Shape, target: Target) -> range:
-    step = problem.a.wgmma_n_step
+    step = MN_MAJOR_SPAN // problem.b.bytes if problem.mn_major[1] else problem.a.wgmma_n_step
     most = ceil(shape[1], 2 * step) * 2 * step  # an even multiple: D's rows may need it to swizzle
     return range(step, min(target.tma_box, most) + 1, step)
 

@@ -37,6 +37,7 @@ from .target import H200
 SCALE_BLOCK = 128
 INT8_K = (2**31 - 1) // 2**14  # products of at most 2**14 each
 SCALE_LAYOUTS = ("row", "mn")
+SIDES = ("rows", "columns")
 
 
 def fp8_block_gemm(
@@ -97,14 +98,17 @@ def gemm(
     b: Any,
     out: Any = None,
     *,
+    layout: str = Problem.layout,
     out_dtype: str | None = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
-    """`out[M, N] = epilogue(a @ b^T)` with FP32 accumulation.
+    """`out[M, N] = epilogue(A[M, K] @ B[K, N])` with FP32 accumulation.
 
-    a: bfloat16 or float16 [M, K]; b: the same dtype [N, K]; both contiguous along K, row strides
+    layout: how `a`, then `b`, holds its matrix: "nt" a [M, K], b [N, K]; "nn" a [M, K], b [K, N];
+    "tn" a [K, M], b [K, N]; "tt" a [K, M], b [N, K].
+    a: bfloat16 or float16; b: the same dtype; both contiguous along their last dimension, row strides
     multiples of 16 bytes (rows may be padded), 16-byte aligned.
     out: [M, N] of `out_dtype` ("bf16", "f16", "f32"; None: a's dtype), contiguous along N, row
     stride a multiple of 16 bytes; allocated if None. M = 0 returns at once.
@@ -113,7 +117,7 @@ def gemm(
     """
     dtype = dtype_of("a", a, (BF16, F16))
     d = dtype if out_dtype is None else _output(out_dtype)
-    p = Problem(family="dense", a=dtype, b=dtype, d=d, epilogue=epilogue)
+    p = Problem(family="dense", a=dtype, b=dtype, d=d, layout=layout, epilogue=epilogue)
     return _run(p, config, a, b, out, _shape(p, a, b), {}, {}, arguments)
 
 
@@ -237,9 +241,13 @@ def _run(
 
 
 def _shape(p: Problem, a: Any, b: Any) -> tuple[int, int, int]:
-    m, k = check_tensor("a", a, p.a, (None, None), contiguous=True)
-    n, _ = check_tensor("b", b, p.b, (None, k), a.device, contiguous=True)
-    for name, side in (("b rows", n), ("a columns", k)):
+    """M, N, K. An operand that is MN-major has them the other way round."""
+    a_turned, b_turned = p.mn_major
+    a_shape = check_tensor("a", a, p.a, (None, None), contiguous=True)
+    m, k = reversed(a_shape) if a_turned else a_shape
+    wanted = (k, None) if b_turned else (None, k)
+    n = check_tensor("b", b, p.b, wanted, a.device, contiguous=True)[b_turned]
+    for name, side in ((f"b {SIDES[b_turned]}", n), (f"a {SIDES[not a_turned]}", k)):
         if side == 0:
             raise ArgumentError(name, side, "must be at least 1")
     return m, n, k
