@@ -84,7 +84,9 @@ def tensor_map(kernel: Any, m: Any, matrix: Matrix) -> emulator.TensorMap:
 def arguments(a: Any, operands: Any, memory: Any, d: Matrix) -> list[Any]:
     kernel, (m, n, k) = a.kernel, operands.shape
     p = pitches(kernel, (m, n, k))
-    matrices = {"a": upload(memory, operands.a, p.a), "b": upload(memory, operands.b, p.b), "d": d}
+    ab = (operands.a, operands.b)
+    a, b = (x.T if mn else x for x, mn in zip(ab, operands.mn_major, strict=True))
+    matrices = {"a": upload(memory, a, p.a), "b": upload(memory, b, p.b), "d": d}
     values: dict[str, Any] = {"shape_m": m, "shape_n": n, "shape_k": k}
     values |= {"d": d.address, "d_stride": d.pitch}
     if operands.scale_a is not None:
@@ -188,6 +190,7 @@ WAIT = r"\{\n\.reg \.pred done;\nWAIT:\n[^}]*\}"
 DEADLOCK, RACE, PROTOCOL = emulator.Deadlock, emulator.Race, emulator.ProtocolError
 ALL = (RACE, PROTOCOL, emulator.UninitializedRead)
 BASE, CLUSTER = "fp8_block/base", "fp8_block/two_wave_multicast_a"
+NN, TN = "dense/nn", "dense/tn"
 MUTANTS = {
     "consumer does not wait": (BASE, drop(WAIT, 0), ALL),
     "producer does not wait": (BASE, drop(WAIT, 1), ALL),

@@ -25,6 +25,7 @@ PROBLEMS = (
     *(replace(p, d=d) for p in FLOATS for d in (BF16, F16, F32)),
     replace(DENSE, a=S8, b=S8, d=S32),
     replace(DENSE, a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
+    *(replace(DENSE, layout=layout) for layout in ("nn", "tn", "tt")),
 )
 WEIGHTS = (  # (N, K) of DeepSeek-V3's layers
     (576, 7168),
@@ -51,7 +52,7 @@ def random_shapes(count: int, seed: int):
 
 
 def kernel_of(p: Problem) -> str:
-    return f"{p.family}-{p.a}-{p.d}"
+    return f"{p.family}-{p.a}-{p.d}" + f"-{p.layout}" * (p.layout != "nt")
 
 
 def tile(c: Config) -> str:
