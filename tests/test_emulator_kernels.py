@@ -190,7 +190,6 @@ WAIT = r"\{\n\.reg \.pred done;\nWAIT:\n[^}]*\}"
 DEADLOCK, RACE, PROTOCOL = emulator.Deadlock, emulator.Race, emulator.ProtocolError
 ALL = (RACE, PROTOCOL, emulator.UninitializedRead)
 BASE, CLUSTER = "fp8_block/base", "fp8_block/two_wave_multicast_a"
-NN, TN = "dense/nn", "dense/tn"
 MUTANTS = {
     "consumer does not wait": (BASE, drop(WAIT, 0), ALL),
     "producer does not wait": (BASE, drop(WAIT, 1), ALL),

@@ -28,7 +28,8 @@ CLUSTER_SIZE = Rule(
 )
 MULTICAST_SLICE = Rule(
     id="multicast-slice",
-    says="the tile a cluster shares must split into slices of whole 8 rows (32 scales) per CTA",
+    says="the tile a cluster shares must split into slices of a multiple of 8 rows (32 scales) per CTA; "
+    "the rows of an MN-major operand are K",
     because="Each CTA multicasts its slice to the same place of every CTA: a slice must start where the swizzle "
     "pattern repeats and TMA's 128-byte shared-memory alignment holds.",
 )
