@@ -223,6 +223,23 @@ def test_sides_are_checked(shape, name):
     assert error.value.argument == name
 
 
+@pytest.mark.parametrize("layout", ("nn", "tn", "tt"))
+def test_a_wide_swizzle_for_every_layout(layout):
+    """An MN-major B has a block_n that 64 bytes divide, and A always its 64 rows of 128."""
+    problem = replace(DENSE, layout=layout)
+    for shape in (*SHAPES[::5], (7, 9, 11), (300, 20, 64)):
+        kernel = lower(problem, choose(problem, shape, H200))
+        widths = [kernel.buffer(f"smem_{x}").swizzle for x in "ab"]
+        assert widths[0] == 128 and widths[1] >= 64, shape
+
+
+def test_no_layout_but_nt_for_8_bits():
+    for problem in (FP8, replace(DENSE, a=S8, b=S8)):
+        with pytest.raises(IllegalConfig) as error:
+            choose(replace(problem, layout="nn"), (512, 512, 512), H200)
+        assert error.value.rule.id == "k-major"
+
+
 def test_unknown_family():
     with pytest.raises(UnsupportedProblem):
         choose(replace(FP8, family="sparse"), (128, 128, 128), H200)
