@@ -27,6 +27,9 @@ FP8_F16 = Problem(family="fp8_block", a=E4M3, b=E4M3, d=F16)
 FP8_F32 = Problem(family="fp8_block", a=E4M3, b=E4M3, d=F32)
 B16 = Problem(family="dense", a=BF16, b=BF16)
 B16_BIAS_SILU = Problem(family="dense", a=BF16, b=BF16, epilogue=EPILOGUES["bias_silu"])
+B16_NN = Problem(family="dense", a=BF16, b=BF16, layout="nn")
+B16_TN = Problem(family="dense", a=BF16, b=BF16, layout="tn")
+H16_TT = Problem(family="dense", a=F16, b=F16, d=F16, layout="tt")
 H16_F32 = Problem(family="dense", a=F16, b=F16, d=F32)
 
 GALLERY: tuple[Exhibit, ...] = (
@@ -170,6 +173,24 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=B16,
         config=Config(block_k_bytes=256, stages=3),
         shows="256 bytes of K per stage: two swizzled slabs per operand",
+    ),
+    Exhibit(
+        name="nn",
+        problem=B16_NN,
+        config=Config(block_n=256, stages=3, in_flight=1),
+        shows="B stored [K, N]: MN-major, in slabs of 64 columns; wgmma transposes it",
+    ),
+    Exhibit(
+        name="tn",
+        problem=B16_TN,
+        config=Config(block_m=256, stages=3, multicast="a", in_flight=1),
+        shows="A stored [K, M] and B [K, N]: a cluster shares A in slices of K",
+    ),
+    Exhibit(
+        name="tt",
+        problem=H16_TT,
+        config=Config(block_n=160, multicast="b"),
+        shows="A stored [K, M]: FP16, a warpgroup's 64 rows are one slab",
     ),
 )
 

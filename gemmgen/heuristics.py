@@ -24,6 +24,7 @@ PROBE = 2  # stages a tile is probed with: one is filled while the other is read
 OVERFLOWS = (*layout_smem.RULES, split_registers.REGISTER_BUDGET)
 # What the same tile without multicast may be free of.
 ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
+MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wide, and few boxes
 LARGE_TILE = 128 * 192  # elements; from here on 3 stages cover the latency, below 4 are needed
 
 
@@ -119,7 +120,7 @@ def _up_to(rows: tuple[tuple[int, int], ...], m: int) -> Iterator[tuple[int, int
 
 
 def _columns(problem: Problem, shape: Shape, target: Target) -> range:
-    step = problem.a.wgmma_n_step
+    step = MN_MAJOR_SPAN // problem.b.bytes if problem.mn_major[1] else problem.a.wgmma_n_step
     most = ceil(shape[1], 2 * step) * 2 * step  # an even multiple: D's rows may need it to swizzle
     return range(step, min(target.tma_box, most) + 1, step)
 

@@ -14,6 +14,7 @@ from .ir.groupings import GROUPINGS
 OUTPUTS = (BF16, F16, F32, S32)
 ALIGNMENTS = (128, 64)
 OPTIONAL = ("grouping", "alignment")  # left out of the JSON where they have their defaults
+LAYOUTS = ("nt", "nn", "tn", "tt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,9 @@ class Problem:
     """`D[M, N] = epilogue(A[M, K] @ B[N, K]^T)` in one family's recipe.
 
     family: "fp8_block" (A scaled 1x128, B scaled 128x128, FP32) or "dense" (unscaled).
-    a, b: operand dtypes. d: output dtype. layout: "nt", both operands contiguous along K.
+    a, b: operand dtypes. d: output dtype.
+    layout: how A, then B, is stored, as BLAS says it: A "n" [M, K] or "t" [K, M]; B "n" [K, N] or
+    "t" [N, K]. So "nt" is both contiguous along K, the only one for 8-bit operands.
     grouping: one of `gemmgen.ir.groupings.GROUPINGS`: which GEMMs one launch computes. alignment: of the
     rows where groups begin, 128 or 64; used where they share A's rows.
     epilogue: an expression of `gemmgen.epilogues`, applied to every FP32 element before rounding.
@@ -48,8 +51,8 @@ class Problem:
             )
         if self.d.integer and not (self.a.integer and self.epilogue == ACC):
             raise ArgumentError("d", self.d.name, "needs integer operands and no epilogue")
-        if self.layout != "nt":
-            raise ArgumentError("layout", self.layout, "must be 'nt' (A [M, K], B [N, K])")
+        if self.layout not in LAYOUTS:
+            raise ArgumentError("layout", self.layout, f"must be one of {', '.join(LAYOUTS)}")
         if self.grouping not in GROUPINGS:
             raise ArgumentError("grouping", self.grouping, f"must be one of {_names(GROUPINGS)}")
         if self.alignment not in ALIGNMENTS:
@@ -57,6 +60,11 @@ class Problem:
         if not isinstance(self.epilogue, Expr):
             raise ArgumentError("epilogue", self.epilogue, "must be a gemmgen.ir.expr.Expr")
         check_arguments(self.epilogue)
+
+    @property
+    def mn_major(self) -> tuple[bool, bool]:
+        """Whether A is stored [K, M], and B [K, N]: contiguous along M and N instead of K."""
+        return self.layout[0] == "t", self.layout[1] == "n"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; the epilogue by its name in `gemmgen.epilogues`, or as nested lists."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels import DENSE, FP8
+from kernels import DENSE, DENSE_TN, FP8
 
 from gemmgen.check import Instance, ProtocolViolation
 from gemmgen.check.ops import Program
@@ -43,9 +43,11 @@ BASES = {
     "dense-padded": Base(DENSE, {"swizzle_d": 0}, 2, 2),
     "dense-waves": Base(DENSE, {"block_m": 128}, 2, 2),
     "dense-two-consumers": Base(DENSE, {"block_m": 128, "consumers": 2}, 3, 1, WHOLE),
+    "dense-tn": Base(DENSE_TN, {}, 3, 2),
     "fp8": Base(FP8, {}, 3, 1),
     "fp8-tiles": Base(FP8, {}, 1, 2),
     "cluster": Base(DENSE, {"multicast": "a"}, 1, 1, WHOLE),
+    "cluster-tn": Base(DENSE_TN, {"multicast": "b"}, 1, 1, WHOLE),
     "cluster-one-stage": Base(DENSE, {"multicast": "b", "stages": 1}, 2, 1, WHOLE),
 }
 

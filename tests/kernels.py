@@ -12,6 +12,9 @@ from gemmgen.problem import Problem
 DENSE = Problem(family="dense", a=BF16, b=BF16)
 DENSE_F16 = Problem(family="dense", a=F16, b=F16, d=F16)
 DENSE_F32 = Problem(family="dense", a=BF16, b=BF16, d=F32)
+DENSE_NN, DENSE_TN, DENSE_TT = (
+    Problem(family="dense", a=BF16, b=BF16, layout=layout) for layout in ("nn", "tn", "tt")
+)
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
 
 GROUPED = tuple(g for g in GROUPINGS if g != "none")
@@ -35,6 +38,10 @@ VARIETY = {
     "dense-wide-k": (DENSE, Config(block_n=64, block_k_bytes=256)),
     "dense-padded": (DENSE, Config(swizzle_d=0)),
     "dense-unswizzled": (DENSE, Config(swizzle_ab=0, swizzle_d=0, multicast="a")),
+    "dense-nn": (DENSE_NN, Config(block_n=96, in_flight=1)),
+    "dense-tn-multicast-a": (DENSE_TN, Config(block_m=256, block_n=64, stages=3, multicast="a")),
+    "dense-tn-multicast-b": (DENSE_TN, Config(block_n=16, multicast="b")),
+    "dense-tt-unswizzled": (DENSE_TT, Config(swizzle_ab=0, multicast="a")),
     "fp8": (FP8, Config()),
     "fp8-split": (FP8, Config(block_n=144)),
     "fp8-switch": (FP8, Config(block_n=192, stages=3)),

@@ -52,6 +52,9 @@ def test_every_instance_up_to_two_rings(name):
 PROBLEMS = (
     Problem(family="dense", a=BF16, b=BF16),
     Problem(family="dense", a=F16, b=F16, d=F32),
+    Problem(family="dense", a=BF16, b=BF16, layout="nn"),
+    Problem(family="dense", a=BF16, b=BF16, layout="tn"),
+    Problem(family="dense", a=F16, b=F16, layout="tt"),
     Problem(family="fp8_block", a=E4M3, b=E4M3),
     Problem(family="fp8_block", a=E4M3, b=E4M3, d=F32),
     Problem(family="fp8_block", a=E4M3, b=E4M3, d=F16),

@@ -87,6 +87,8 @@ def test_check_of_a_missing_folder_writes_nothing(capsys, tmp_path):
         (["emit", "dense", "--config", "no_such_file.json"], "--config"),
         (["emit", "dense", "--d", "e4m3"], "d="),
         (["emit", "dense", "--ab", "f64"], "a="),
+        (["emit", "dense", "--layout", "nnt"], "layout="),
+        (["emit", "fp8_block", "--layout", "nn"], "[k-major]"),
         (["emit", "dense", "--epilogue", "gelu"], "epilogue"),
         (["emit", "dense", "--dump", "after:none"], "--dump"),
         (["emit", "dense", "--check"], "--check"),
@@ -96,6 +98,11 @@ def test_check_of_a_missing_folder_writes_nothing(capsys, tmp_path):
 def test_bad_arguments(capsys, argv, argument):
     code, _, err = run(capsys, *argv)
     assert code == 2 and argument in err
+
+
+def test_a_layout(capsys):
+    code, out, _ = run(capsys, "emit", "dense", "--layout", "tn", "-m", "512", "-n", "512")
+    assert code == 0 and '"layout": "tn"' in out and "p, 1, 1, 1, 1;" in out
 
 
 def test_illegal_config_as_json(capsys):

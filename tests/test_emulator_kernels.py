@@ -84,7 +84,9 @@ def tensor_map(kernel: Any, m: Any, matrix: Matrix) -> emulator.TensorMap:
 def arguments(a: Any, operands: Any, memory: Any, d: Matrix) -> list[Any]:
     kernel, (m, n, k) = a.kernel, operands.shape
     p = pitches(kernel, (m, n, k))
-    matrices = {"a": upload(memory, operands.a, p.a), "b": upload(memory, operands.b, p.b), "d": d}
+    ab = (operands.a, operands.b)
+    a, b = (x.T if mn else x for x, mn in zip(ab, operands.mn_major, strict=True))
+    matrices = {"a": upload(memory, a, p.a), "b": upload(memory, b, p.b), "d": d}
     values: dict[str, Any] = {"shape_m": m, "shape_n": n, "shape_k": k}
     values |= {"d": d.address, "d_stride": d.pitch}
     if operands.scale_a is not None:

@@ -35,6 +35,7 @@ PROBLEMS = {
     "s8": Problem(family="dense", a=S8, b=S8, d=S32),
     "s8_bf16": Problem(family="dense", a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
     "s8_f32": Problem(family="dense", a=S8, b=S8, d=F32, epilogue=EPILOGUES["bias_relu"]),
+    **{f"bf16_{x}": Problem(family="dense", a=BF16, b=BF16, layout=x) for x in ("nn", "tn", "tt")},
     **{
         f"{family}_{a}_{b}": Problem(family=family, a=a, b=b, d=F32 if a is b else BF16)
         for family in ("fp8", "dense")
@@ -100,6 +101,49 @@ def test_fp8_pairs(name):
     problem = PROBLEMS[name]
     for i, shape in enumerate((*TAILS, *itertools.product((1, 65, 129), (24, 130), (64, 500)))):
         judged(problem, choose(problem, shape, H200), shape, seed=10 + i)
+
+
+TURNED = ("bf16_nn", "bf16_tn", "bf16_tt")
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
+@pytest.mark.parametrize("name", TURNED)
+def test_layouts(name, shape):
+    problem = PROBLEMS[name]
+    judged(problem, choose(problem, shape, H200), shape, seed=12)
+
+
+@pytest.mark.parametrize("swizzle_ab", [None, 0, 32, 64, 128])
+@pytest.mark.parametrize("multicast", ["none", "a", "b"])
+@pytest.mark.parametrize("name", TURNED)
+def test_layouts_by_swizzle(name, multicast, swizzle_ab):
+    for block_m, consumers, block_n in ((64, 1, 64), (128, 2, 128), (256, 2, 64)):
+        config = Config(
+            block_m=block_m,
+            block_n=block_n,
+            consumers=consumers,
+            stages=2,
+            multicast=multicast,
+            swizzle_ab=swizzle_ab,
+        )
+        for shape in TAILS:
+            judged(PROBLEMS[name], config, shape, seed=13)
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_layouts_by_block_n(name):
+    """Every width, and so every number of slabs, full and in part."""
+    problem = PROBLEMS[name]
+    for block_n, config in widths(problem):
+        judged(problem, config, (130, 3 * block_n + 40, 300), pad=block_n % 3, seed=block_n)
+
+
+@pytest.mark.parametrize("block_k_bytes", [32, 64, 256])
+@pytest.mark.parametrize("name", TURNED)
+def test_layouts_by_depth(name, block_k_bytes):
+    config = Config(block_k_bytes=block_k_bytes, in_flight=1, stages=2, multicast="a")
+    for shape in TAILS:
+        judged(PROBLEMS[name], config, shape, seed=14)
 
 
 @pytest.mark.parametrize("shape", TAILS, ids=lambda s: "x".join(map(str, s)))
@@ -245,6 +289,26 @@ class TestOps:
         assert (scaled == want * rows.double()[:, None] * 0.5).all()
         with pytest.raises(ArgumentError, match="131071"):
             ops.int8_gemm(a.repeat(1, 512), b.repeat(1, 512))
+
+    @pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
+    def test_layouts(self, layout):
+        import torch
+
+        from gemmgen import ops
+
+        a = torch.randint(-2, 3, (130, 400), device="cuda").bfloat16()
+        b = torch.randint(-2, 3, (400, 264), device="cuda").bfloat16()
+        stored = (
+            a.T.contiguous() if layout[0] == "t" else a,
+            b.T.contiguous() if layout[1] == "t" else b,
+        )
+        if layout[0] == "t":  # 130 columns: a row stride of 260 bytes is no multiple of 16
+            with pytest.raises(ArgumentError, match="row stride"):
+                ops.gemm(*stored, layout=layout)
+            wide = torch.zeros(400, 136, device="cuda", dtype=torch.bfloat16)
+            wide[:, :130] = a.T
+            stored = wide[:, :130], stored[1]
+        assert (ops.gemm(*stored, layout=layout, out_dtype="f32") == a.double() @ b.double()).all()
 
     def test_no_rows(self):
         import torch

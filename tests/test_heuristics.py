@@ -25,6 +25,7 @@ PROBLEMS = (
     *(replace(p, d=d) for p in FLOATS for d in (BF16, F16, F32)),
     replace(DENSE, a=S8, b=S8, d=S32),
     replace(DENSE, a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
+    *(replace(DENSE, layout=layout) for layout in ("nn", "tn", "tt")),
 )
 WEIGHTS = (  # (N, K) of DeepSeek-V3's layers
     (576, 7168),
@@ -51,7 +52,7 @@ def random_shapes(count: int, seed: int):
 
 
 def kernel_of(p: Problem) -> str:
-    return f"{p.family}-{p.a}-{p.d}"
+    return f"{p.family}-{p.a}-{p.d}" + f"-{p.layout}" * (p.layout != "nt")
 
 
 def tile(c: Config) -> str:
@@ -220,6 +221,23 @@ def test_sides_are_checked(shape, name):
     with pytest.raises(ArgumentError) as error:
         choose(FP8, shape, H200)
     assert error.value.argument == name
+
+
+@pytest.mark.parametrize("layout", ("nn", "tn", "tt"))
+def test_a_wide_swizzle_for_every_layout(layout):
+    """An MN-major B has a block_n that 64 bytes divide, and A always its 64 rows of 128."""
+    problem = replace(DENSE, layout=layout)
+    for shape in (*SHAPES[::5], (7, 9, 11), (300, 20, 64)):
+        kernel = lower(problem, choose(problem, shape, H200))
+        widths = [kernel.buffer(f"smem_{x}").swizzle for x in "ab"]
+        assert widths[0] == 128 and widths[1] >= 64, shape
+
+
+def test_no_layout_but_nt_for_8_bits():
+    for problem in (FP8, replace(DENSE, a=S8, b=S8)):
+        with pytest.raises(IllegalConfig) as error:
+            choose(replace(problem, layout="nn"), (512, 512, 512), H200)
+        assert error.value.rule.id == "k-major"
 
 
 def test_unknown_family():

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from device import SMEM_BASE, WAVE, Kernel, fragment
-from kernels import DENSE, DENSE_F16, DENSE_F32, FP8, VARIETY
+from kernels import DENSE, DENSE_F16, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, VARIETY
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
@@ -54,6 +54,23 @@ def wgmma_addresses(descriptor: int, rows: int):
     return swizzled(start + r // 8 * stride + r % 8 * span + k, span)
 
 
+def mn_major_addresses(descriptor: int, rows: int):
+    """Where byte (row, k) of an MN-major operand of `rows` elements of M or N and 16 of K lies.
+
+    PTX ISA, strides of MN-major matrices: with a swizzle the leading offset leads to the next span of
+    M or N and the stride to the next 8 of K; without one it is the other way round.
+    """
+    start, leading, stride = ((descriptor >> at & 0x3FFF) << 4 for at in (0, 16, 32))
+    assert descriptor >> 49 & 7 == 0, "base offset: the pattern starts at an aligned address"
+    span = {0: 0, 1: 128, 2: 64, 3: 32}[descriptor >> 62]
+    next_mn, next_k = (leading, stride) if span else (stride, leading)
+    width = span or 16
+    r, byte = np.mgrid[:rows, :32]
+    k, along = byte // 2, r * 2 + byte % 2
+    at = start + along // width * next_mn + k // 8 * next_k + k % 8 * width + along % width
+    return swizzled(at, span)
+
+
 # ---- the kernel ---------------------------------------------------------------------------
 
 
@@ -68,7 +85,8 @@ def leaders(kernel):
 
 
 def loaded(artifact, buffer: str, k_block: int) -> np.ndarray:
-    """Shared memory of rank 0, each byte tagged with its (row << 32 | byte of K); -1 is unwritten."""
+    """Shared memory of rank 0, each byte tagged with its (row << 32 | byte in the row) of the stored
+    matrix; -1 is unwritten."""
     kernel, device = artifact.kernel, Kernel(artifact.source)
     smem = kernel.buffer(buffer)
     tags = np.full(SMEM_BASE + kernel.smem_bytes, -1, np.int64)
@@ -94,7 +112,9 @@ def check_operands(artifact):
     kernel, device, k_block = artifact.kernel, Kernel(artifact.source), 1
     k_bytes = kernel.block.k * kernel.instr.a.bytes
     memory = {name: loaded(artifact, name, k_block) for name in ("smem_a", "smem_b")}
-    seen = {name: np.zeros((kernel.buffer(name).rows, k_bytes), int) for name in memory}
+    sides = {"smem_a": kernel.block.m, "smem_b": kernel.block.n}
+    seen = {name: np.zeros((sides[name], k_bytes), int) for name in memory}
+    turned = dict(zip(memory, artifact.problem.mn_major, strict=True))
     consumers, _ = leaders(kernel)
     for w, thread in enumerate(consumers):
         calls = [c for c in device.run(thread) if c.name == "mma" and c.k == k_block]
@@ -105,9 +125,12 @@ def check_operands(artifact):
             steps[wave] += 1
             a_row = (wave * kernel.consumers + w) * 64
             for name, first, rows in (("smem_a", a_row, 64), ("smem_b", 0, kernel.block.n)):
-                at = wgmma_addresses(call.args[1 if name == "smem_a" else 2], rows)
+                read = mn_major_addresses if turned[name] else wgmma_addresses
+                at = read(call.args[1 if name == "smem_a" else 2], rows)
                 row, k = np.mgrid[first : first + rows, step * 32 : step * 32 + 32]
                 expected = row << 32 | k + k_block * k_bytes
+                if turned[name]:  # the stored matrix's rows are K
+                    expected = (k + k_block * k_bytes) // 2 << 32 | row * 2 + k % 2
                 assert (memory[name][at] == expected).all(), (name, w, wave, step)
                 seen[name][row, k] += 1
     assert (seen["smem_a"] == 1).all(), "every byte of A is multiplied once"
@@ -132,6 +155,28 @@ def test_wgmma_reads_what_tma_wrote(swizzle, block_k_bytes):
         {"block_n": 24, "multicast": "a", "stages": 3},
     ):
         check_operands(compiled(DENSE, **common, **changes))
+
+
+@pytest.mark.parametrize("block_k_bytes", (32, 128, 256))
+@pytest.mark.parametrize("swizzle", SWIZZLES)
+@pytest.mark.parametrize("problem", (DENSE_NN, DENSE_TN, DENSE_TT), ids=lambda p: p.layout)
+def test_wgmma_reads_what_tma_wrote_mn_major(problem, swizzle, block_k_bytes):
+    for changes in (
+        {"block_n": 64},
+        {"block_m": 256, "block_n": 192, "in_flight": 1},
+        {"block_m": 64, "consumers": 1, "block_n": 40},
+        {"block_m": 128, "consumers": 1, "block_n": 128, "multicast": "a"},
+        {"block_n": 96, "multicast": "b"},
+        {"block_n": 16, "multicast": "b"},
+    ):
+        widths = [changes["block_n"] * 2] * problem.mn_major[1]
+        widths += [block_k_bytes] * (problem.mn_major != (True, True))
+        config = {"block_k_bytes": block_k_bytes, "swizzle_ab": swizzle, "stages": 2, **changes}
+        try:
+            check_operands(compiled(problem, **config))
+        except IllegalConfig as e:
+            ragged = bool(swizzle) and any(width % swizzle for width in widths)
+            assert e.rule.id == ("swizzle-width" if ragged else "smem-capacity"), changes
 
 
 @pytest.mark.parametrize("swizzle", SWIZZLES)

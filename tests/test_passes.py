@@ -6,12 +6,12 @@ import difflib
 from dataclasses import replace
 
 import pytest
-from kernels import DENSE, DENSE_F32, FP8
+from kernels import DENSE, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig
-from gemmgen.ir.dtypes import F32
+from gemmgen.ir.dtypes import E4M3, E5M2, F32, S8
 from gemmgen.ir.text import dump
 from gemmgen.passes import PIPELINE, RULES
 from gemmgen.pipeline import lower
@@ -40,15 +40,20 @@ def change(pass_name: str, problem, **changes) -> str:
 CHANGES = {
     "split_scales": (FP8, {"block_n": 144}),
     "plan_multicast": (FP8, {"multicast": "a"}),
+    "plan_multicast-mn-major": (DENSE_TN, {"multicast": "a"}),
     "assign_swizzle": (DENSE, {"block_n": 48}),
+    "assign_swizzle-mn-major": (DENSE_NN, {"block_n": 96}),
     "pad_epilogue": (DENSE, {"swizzle_d": 0}),
     "choose_stores": (DENSE, {"block_n": 96}),
     "choose_stores-f32": (DENSE_F32, {"block_n": 32, "block_m": 256}),
     "choose_stores-padded": (DENSE, {"swizzle_d": 0}),
     "split_boxes": (DENSE, {"block_k_bytes": 256}),
     "split_boxes-multicast": (FP8, {"multicast": "b"}),
+    "split_boxes-mn-major": (DENSE_TN, {"multicast": "b", "block_n": 160}),
     "plan_descriptors": (DENSE, {"block_m": 256}),
     "plan_descriptors-unswizzled": (DENSE, {"swizzle_ab": 0}),
+    "plan_descriptors-mn-major": (DENSE_TN, {"block_m": 256, "block_n": 96}),
+    "plan_descriptors-mn-major-unswizzled": (DENSE_TN, {"swizzle_ab": 0}),
     "size_barriers": (FP8, {}),
     "size_barriers-multicast": (FP8, {"multicast": "a", "in_flight": 0}),
     "size_barriers-in-flight": (DENSE, {"multicast": "b", "in_flight": 1}),
@@ -110,6 +115,7 @@ ILLEGAL = {
         {},
         {"block_m": 192, "consumers": 2, "waves": 1},
     ),
+    "k-major": (replace(FP8, layout="nn"), {}, {}, {"operands": "e4m3", "b_major": "mn"}),
     "scale-block-k": (FP8, {"block_k_bytes": 64}, {}, {"block_k": 64}),
     "scale-blocks": (FP8, {"block_n": 152}, {}, {"block_n": 152, "blocks": 3}),
     "promotion-drains": (FP8, {"in_flight": 1}, {}, {"in_flight": 1}),
@@ -211,6 +217,9 @@ def test_rules_are_documented_and_unique():
         ("setmaxnreg-value", DENSE, {"registers": (24, 236)}),
         ("swizzle-width", DENSE, {"block_k_bytes": 64, "swizzle_ab": 128}),
         ("tile-rows", DENSE, {"block_m": 64}),
+        ("k-major", replace(DENSE, a=S8, b=S8, layout="tt"), {}),
+        ("k-major", replace(DENSE, a=E4M3, b=E5M2, layout="tn"), {}),
+        ("swizzle-width", DENSE_NN, {"block_n": 96, "swizzle_ab": 128}),
         ("multicast-slice", FP8, {"multicast": "b", "block_n": 8}),
         ("smem-capacity", FP8, {"block_m": 256, "block_n": 128, "stages": 4}),
         ("register-budget", FP8, {"block_m": 256, "block_n": 160, "stages": 1}),
@@ -233,6 +242,8 @@ def test_more_ways_to_break_a_rule(rule, problem, changes):
         (FP8, {"block_n": 144}),
         (FP8, {"block_n": 192}),
         (DENSE, {"multicast": "b", "block_n": 16}),
+        (DENSE_NN, {"multicast": "b", "block_n": 8, "block_k_bytes": 32}),
+        (DENSE_TT, {"multicast": "a", "block_k_bytes": 32}),
         (DENSE, {"registers": (24, 240)}),
         (DENSE, {"block_n": 8}),
         (DENSE, {"block_m": 256, "block_n": 128, "stages": 3}),

@@ -14,7 +14,7 @@ from gemmgen.errors import ArgumentError, GemmgenError, UnsupportedProblem
 from gemmgen.families import FAMILIES, build
 from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S8
 from gemmgen.ir.expr import ACC, Call, Const, PerColumn, PerRow, Scalar
-from gemmgen.problem import OUTPUTS, Problem
+from gemmgen.problem import LAYOUTS, OUTPUTS, Problem
 
 
 def through_text(data):
@@ -118,6 +118,7 @@ def test_config_is_frozen_and_keyword_only():
 PROBLEMS = [DENSE, FP8]
 PROBLEMS += [replace(FP8, epilogue=e) for e in EPILOGUES.values()]
 PROBLEMS += [replace(DENSE, a=F16, b=F16, d=d) for d in OUTPUTS if not d.integer]
+PROBLEMS += [replace(DENSE, layout=layout) for layout in LAYOUTS]
 PROBLEMS += [replace(DENSE, a=S8, b=S8, d=d) for d in OUTPUTS]
 
 
@@ -134,7 +135,7 @@ BAD_PROBLEM = {
     "a": ("bf16", None, 16),
     "b": ("bf16", None, 16),
     "d": ("bf16", None, E4M3),
-    "layout": ("nn", "tn", "tt", "NT", None, 0),
+    "layout": ("NT", "nnt", "n", "", None, 0),
     "epilogue": ("relu", None, 1.0, float),
 }
 
@@ -152,7 +153,7 @@ BAD_JSON = {
     "a": ("fp8", None, 16, ["bf16"], "BF16"),
     "b": ("int8", None, 16, {}),
     "d": ("e4m3", "bf17", None, 16),
-    "layout": ("nn", None, 1),
+    "layout": ("nm", None, 1),
     "epilogue": (
         "gelu",
         None,
@@ -203,6 +204,21 @@ def test_an_epilogue_without_a_name_survives_json():
     epilogue = Call("max", (ACC * 3.0 + PerColumn("shift") - Scalar("s"), Const(-1.0)))
     problem = replace(DENSE, epilogue=epilogue / PerRow("norm"))
     assert Problem.from_json(through_text(problem.to_json())) == problem
+
+
+def test_layouts_say_which_side_is_contiguous():
+    """n is [rows, columns] of the factor as it stands in A @ B, t the other way round."""
+    found = {layout: replace(DENSE, layout=layout).mn_major for layout in LAYOUTS}
+    assert found == {
+        "nt": (False, False),
+        "nn": (False, True),
+        "tn": (True, True),
+        "tt": (True, False),
+    }
+    for layout, (a, b) in found.items():
+        instr = build(replace(DENSE, layout=layout), Config()).instr
+        assert (instr.a_major == "mn", instr.b_major == "mn") == (a, b)
+        assert instr.immediates == f", 1, 1, {int(a)}, {int(b)}"
 
 
 # ---- what no family computes --------------------------------------------------------------

@@ -102,12 +102,15 @@ def _dense(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
         return _int8(p, shape, config)
     m, n, k = shape
     dtype = torch_dtype(p.a)
-    a, b = _normal(m, k, dtype), _normal(n, k, dtype)
+    a_turned, b_turned = p.mn_major
+    a = _normal(k, m, dtype) if a_turned else _normal(m, k, dtype)
+    b = _normal(k, n, dtype) if b_turned else _normal(n, k, dtype)
+    their_a, their_b = a.T if a_turned else a, b if b_turned else b.T
     ours = torch().empty(m, n, dtype=torch_dtype(p.d), device="cuda")
     theirs = torch().empty(m, n, dtype=dtype, device="cuda")
     return {
-        "gemmgen": lambda: ops.gemm(a, b, ours, out_dtype=p.d.name, config=config),
-        "torch.mm": lambda: torch().mm(a, b.T, out=theirs),
+        "gemmgen": lambda: ops.gemm(a, b, ours, layout=p.layout, out_dtype=p.d.name, config=config),
+        "torch.mm": lambda: torch().mm(their_a, their_b, out=theirs),
     }
 
 

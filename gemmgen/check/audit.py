@@ -151,7 +151,8 @@ def sharing(kernel: Kernel) -> Iterator[Finding]:
     for s in statements(kernel):
         if isinstance(s, TmaLoadMulticast):
             moving = [c for c in s.coords if c.base.endswith("_row")]
-            if any(c.base != shared or c.rank_step != s.slice for c in moving) or not moving:
+            steps = [c.rank_step for c in s.coords if c.rank_step]
+            if any(c.base != shared for c in moving) or not moving or steps != [s.slice]:
                 text = (
                     f"{s.tensor_map} is multicast in slices of {s.slice}, but placed by {s.coords}"
                 )

@@ -81,6 +81,9 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
 def _operand_a(s: Smem, mma: Mma, agent: Agent, stage: int) -> Iterator[Span]:
     assert mma.wave_bytes is not None and mma.warpgroup_bytes is not None and mma.steps
     at = start(s) + stage * s.stage_bytes + mma.wave_bytes + agent.warpgroup * mma.warpgroup_bytes
+    if mma.instr.a_major == "mn":
+        yield from _k_rows(s, at, MMA_ROWS, tuple(a for a, _ in mma.steps))
+        return
     for slab in _slabs(s, tuple(a for a, _ in mma.steps)):
         yield at + slab * s.slab_stride, at + slab * s.slab_stride + MMA_ROWS * s.slab_bytes
 
@@ -88,12 +91,24 @@ def _operand_a(s: Smem, mma: Mma, agent: Agent, stage: int) -> Iterator[Span]:
 def _operand_b(s: Smem, mma: Mma, stage: int) -> Iterator[Span]:
     assert mma.steps
     at = start(s) + stage * s.stage_bytes
+    if mma.instr.b_major == "mn":
+        yield from _k_rows(s, at, mma.instr.n, tuple(b for _, b in mma.steps))
+        return
     for slab in _slabs(s, tuple(b for _, b in mma.steps)):
         yield at + slab * s.slab_stride, at + slab * s.slab_stride + mma.instr.n * s.slab_bytes
 
 
+def _k_rows(s: Smem, at: int, elements: int, steps: tuple[int, ...]) -> Iterator[Span]:
+    """MN-major: each step of K reads as many rows of every slab that `elements` of M or N lie in."""
+    size = MMA_K_BYTES // s.dtype.bytes * s.slab_bytes
+    for slab in range(-(-elements * s.dtype.bytes // s.slab_bytes)):
+        for step in steps:
+            lo = at + slab * s.slab_stride + step
+            yield lo, lo + size
+
+
 def _slabs(s: Smem, steps: tuple[int, ...]) -> list[int]:
-    """The slabs whose rows a wgmma reads, given where in the tile each step of K starts."""
+    """The slabs whose rows a K-major wgmma reads, given where in the tile each step of K starts."""
     found = set()
     for step in steps:
         slab, within = divmod(step, s.slab_stride)

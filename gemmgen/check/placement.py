@@ -1,14 +1,15 @@
 """P10 in shared memory: a box lands where its coordinates say, and a wgmma reads all of its rows' K.
 
-Tile row r and K column c belong at slab c // slab_cols, row r of it. What every load and wgmma does
-is compared with that, statement by statement.
+Row r and column c of a tile belong at slab c // slab_cols, row r of it. Columns are K, or M or N of an
+operand that wgmma reads MN-major. What every load and wgmma does is compared with that, statement by
+statement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..ir.nodes import Coord, Kernel, Mma, Smem, TmaLoad, TmaLoadMulticast, TmaMap
+from ..ir.nodes import Coord, Kernel, Major, Mma, Smem, TmaLoad, TmaLoadMulticast, TmaMap
 from ..ir.rewrite import statements
 from .finding import Finding
 from .footprint import MMA_K_BYTES, MMA_ROWS
@@ -71,21 +72,39 @@ def _rank(s: TmaLoad | TmaLoadMulticast, to: Smem, coords: tuple[Coord, Coord]) 
 
 def _mma(kernel: Kernel, s: Mma) -> Iterator[str]:
     a, b = kernel.buffer(s.a), kernel.buffer(s.b)
-    axes = {m.smem: m.outer for m in kernel.maps}
-    if (axes.get(a.name), axes.get(b.name)) != ("m", "n"):
-        yield f"multiplies {a.name} by {b.name}"
-    rows = MMA_ROWS * a.slab_bytes
+    sides = {m.smem: (m.inner, m.outer) for m in kernel.maps}
+    for side, smem, major in (("m", a, s.instr.a_major), ("n", b, s.instr.b_major)):
+        wanted = ("k", side) if major == "k" else (side, "k")
+        if sides.get(smem.name) != wanted:
+            yield f"multiplies {smem.name} as {side.upper()}, which holds {sides.get(smem.name)}"
+    if s.instr != kernel.instr:
+        yield f"is {s.instr}, the kernel's wgmma is {kernel.instr}"
+    rows = _rows(a, MMA_ROWS, s.instr.a_major)
     if (s.wave_bytes, s.warpgroup_bytes) != (s.wave * kernel.consumers * rows, rows):
         yield f"wave {s.wave}'s rows of {a.name} do not start {s.wave_bytes} bytes into it"
-    if s.steps != _steps(a, b):
+    if s.steps != _steps(kernel, s, a, b):
         yield f"the steps {s.steps} do not walk along all of K"
-    if s.instr.n != kernel.block.n or b.rows != kernel.block.n:
-        yield f"N is {s.instr.n}, {b.name} has {b.rows} rows, the block {kernel.block.n} columns"
+    held = b.rows if s.instr.b_major == "k" else b.cols
+    if s.instr.n != kernel.block.n or held != kernel.block.n:
+        yield f"N is {s.instr.n}, {b.name} has {held} rows, the block {kernel.block.n} columns"
 
 
-def _steps(a: Smem, b: Smem) -> tuple[tuple[int, int], ...]:
-    columns = range(0, a.cols * a.dtype.bytes, MMA_K_BYTES)
-    return tuple((_column(a, c), _column(b, c)) for c in columns)
+def _steps(kernel: Kernel, s: Mma, a: Smem, b: Smem) -> tuple[tuple[int, int], ...]:
+    k_bytes = kernel.block.k * a.dtype.bytes
+    return tuple(
+        (_k(a, at, s.instr.a_major), _k(b, at, s.instr.b_major))
+        for at in range(0, k_bytes, MMA_K_BYTES)
+    )
+
+
+def _k(s: Smem, byte: int, major: Major) -> int:
+    """Where K, `byte` bytes of its elements on, lies in the tile."""
+    return _column(s, byte) if major == "k" else byte // s.dtype.bytes * s.slab_bytes
+
+
+def _rows(s: Smem, rows: int, major: Major) -> int:
+    """Where the M or N that follows `rows` others lies."""
+    return rows * s.slab_bytes if major == "k" else _column(s, rows * s.dtype.bytes)
 
 
 def _column(s: Smem, byte: int) -> int:

@@ -13,7 +13,7 @@ from ..errors import ArgumentError
 from ..families import FAMILIES
 from ..gallery import GALLERY, exhibit, path_of
 from ..heuristics import choose
-from ..problem import Problem
+from ..problem import LAYOUTS, Problem
 from ..target import H200
 
 DEFAULT_SHAPE = (4096, 4096, 4096)
@@ -32,6 +32,11 @@ def add_kernel(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         "--ab",
         metavar="DTYPE",
         help="operand dtype, or A's and B's as a,b (default: the family's first)",
+    )
+    parser.add_argument(
+        "--layout",
+        metavar="LAYOUT",
+        help=f"one of {', '.join(LAYOUTS)} (default nt): A, then B; t: A [K, M], B [N, K]; n: A [M, K], B [K, N]",
     )
     parser.add_argument("--d", metavar="DTYPE", help="output dtype: bf16 (default), f16 or f32")
     parser.add_argument("--epilogue", metavar="NAME", help=f"one of {', '.join(EPILOGUES)}")
@@ -106,7 +111,7 @@ def problem(args: argparse.Namespace) -> Problem:
     default = [t.name for t in FAMILIES[args.kernel].operands[0]]
     a, *b = args.ab.split(",") if args.ab else default
     data = {"family": args.kernel, "a": a, "b": b[0] if b else a}
-    data |= {name: v for name in ("d", "epilogue") if (v := getattr(args, name))}
+    data |= {name: v for name in ("d", "layout", "epilogue") if (v := getattr(args, name))}
     return Problem.from_json(data)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from ..config import Config
 from ..epilogues import label_of
 from ..ir.dtypes import F32, S32, DType
 from ..ir.expr import Argument, Scalar, arguments, parameter
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
+    Axis,
     Barrier,
     Block,
     Cluster,
@@ -21,6 +24,7 @@ from ..ir.nodes import (
     Groups,
     InitBarrier,
     Kernel,
+    Major,
     Param,
     PrefetchMap,
     ProxyFence,
@@ -48,6 +52,7 @@ SHAPE = (
     Param(name="shape_n", ctype="int"),
     Param(name="shape_k", ctype="int"),
 )
+T = TypeVar("T")
 EPILOGUE_BARRIER = 1  # named barrier 0 is __syncthreads
 
 
@@ -64,6 +69,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         f"s{c.stages}c{c.consumers}",
     ]
     optional = {
+        p.layout: p.layout != Problem.layout,
         f"mc{c.multicast}": c.multicast != "none",
         f"{c.raster}{c.panel}": (c.raster, c.panel) != ("m", 8),
         f"u{c.unroll}": c.unroll != 1,
@@ -83,7 +89,15 @@ def block(p: Problem, c: Config) -> Block:
 
 
 def wgmma(p: Problem, c: Config) -> Wgmma:
-    return Wgmma(n=c.block_n, a=p.a, b=p.b, d=S32 if p.a.integer else F32)
+    a, b = majors(p)
+    d = S32 if p.a.integer else F32
+    return Wgmma(n=c.block_n, a=p.a, b=p.b, d=d, a_major=a, b_major=b)
+
+
+def majors(p: Problem) -> tuple[Major, Major]:
+    """The contiguous side of A and of B."""
+    a, b = ("mn" if x else "k" for x in p.mn_major)
+    return a, b  # type: ignore[return-value]
 
 
 def accumulators(p: Problem, c: Config) -> tuple[Registers, ...]:
@@ -92,8 +106,10 @@ def accumulators(p: Problem, c: Config) -> tuple[Registers, ...]:
     return tuple(Registers(name=f"acc{i}", dtype=w.d, count=w.num_regs) for i in range(c.waves))
 
 
-def operand(name: str, dtype: DType, rows: int, p: Problem, c: Config) -> Smem:
-    cols = c.block_k_bytes // p.a.bytes
+def operand(name: str, dtype: DType, side: int, major: Major, c: Config) -> Smem:
+    """`side` of M or N times a K block; the columns are the contiguous side."""
+    k = c.block_k_bytes // dtype.bytes
+    rows, cols = (side, k) if major == "k" else (k, side)
     return Smem(
         name=name,
         dtype=dtype,
@@ -117,6 +133,28 @@ def load(tensor: str, inner: Coord, outer: Coord, *, grouped: bool) -> TmaLoad:
 def group_stride(tensor: str, *, grouped: bool) -> tuple[Param, ...]:
     """The parameter that carries the elements between two groups of `tensor`, if it has groups."""
     return (Param(name=f"{tensor}_stride_g", ctype="long long"),) * grouped
+
+
+def operand_map(tensor: str, side: Axis, major: Major, *, grouped: bool) -> TmaMap:
+    inner, outer = contiguous_first(major, "k", side)
+    return TmaMap(
+        name=f"map_{tensor}",
+        tensor=tensor,
+        inner=inner,
+        outer=outer,
+        smem=f"smem_{tensor}",
+        grouped=grouped,
+    )
+
+
+def operand_load(tensor: str, major: Major, k: Coord, *, grouped: bool) -> TmaLoad:
+    row = Coord(base=f"tile.{tensor}_row")  # type: ignore[arg-type]
+    return load(tensor, *contiguous_first(major, k, row), grouped=grouped)
+
+
+def contiguous_first(major: Major, k: T, mn: T) -> tuple[T, T]:
+    """What belongs to an operand's sides, as tensor maps want it: (inner, outer)."""
+    return (k, mn) if major == "k" else (mn, k)
 
 
 def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
@@ -189,9 +227,10 @@ def assemble(
     """Frame a family's tile body, and what it adds to A and B, into a persistent warp-specialised kernel."""
     b, g = block(p, c), GROUPINGS[p.grouping]
     k = Coord(base="k", scale=b.k)
+    a_major, b_major = majors(p)
     maps = (
-        TmaMap(name="map_a", tensor="a", inner="k", outer="m", smem="smem_a", grouped=g.rows),
-        TmaMap(name="map_b", tensor="b", inner="k", outer="n", smem="smem_b", grouped=g.columns),
+        operand_map("a", "m", a_major, grouped=g.rows),
+        operand_map("b", "n", b_major, grouped=g.columns),
         *maps,
         TmaMap(
             name="map_d",
@@ -228,8 +267,8 @@ def assemble(
         maps=maps,
         params=(*SHAPE, *g.params, *output, *params, *map(epilogue_param, arguments(p.epilogue))),
         smem=(
-            operand("smem_a", p.a, b.m, p, c),
-            operand("smem_b", p.b, b.n, p, c),
+            operand("smem_a", p.a, b.m, a_major, c),
+            operand("smem_b", p.b, b.n, b_major, c),
             *smem,
             d_tile,
         ),
@@ -242,9 +281,9 @@ def assemble(
             producer(
                 c,
                 (
-                    load("a", k, Coord(base="tile.a_row"), grouped=g.rows),
+                    operand_load("a", a_major, k, grouped=g.rows),
                     *loads,
-                    load("b", k, Coord(base="tile.b_row"), grouped=g.columns),
+                    operand_load("b", b_major, k, grouped=g.columns),
                 ),
             ),
         ),

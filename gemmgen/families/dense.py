@@ -20,7 +20,7 @@ from .common import accumulators, assemble, epilogue, wgmma
 
 
 def build(p: Problem, c: Config) -> Kernel:
-    """BF16 or FP16 operands, both along K. One commit group per K block holds every wave's MMAs."""
+    """Any operands and layout that wgmma has. One commit group per K block holds every wave's MMAs."""
     mma = tuple(
         Mma(dst=f"acc{w}", a="smem_a", b="smem_b", instr=wgmma(p, c), wave=w, fresh="tile")
         for w in range(c.waves)

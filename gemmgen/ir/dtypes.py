@@ -16,7 +16,7 @@ class DType:
     cuda: str  # the C type of a scalar; operands are only ever addressed, never read, in C
     significand: int  # bits of precision, the hidden one included; of an integer, all but the sign
     min_exponent: int  # of a normal number; of an integer, 0
-    wgmma_immediates: str = ""  # scale-a, scale-b and, for 16-bit types, the transposes
+    wgmma_immediates: str = ""  # scale-a and scale-b
     wgmma_n_step: int = 8  # of N above 32; up to there it is 8
     integer: bool = False
 
@@ -24,6 +24,11 @@ class DType:
     def asm(self) -> str:
         """The inline-assembly constraint of a 32-bit register that holds it."""
         return "r" if self.integer else "f"
+
+    @property
+    def transposes(self) -> bool:
+        """Whether wgmma takes it MN-major too: PTX has the transposes for 16-bit types only."""
+        return self.bits == 16 and not self.integer
 
     @property
     def bytes(self) -> int:
@@ -34,8 +39,8 @@ class DType:
 
 
 F32 = DType("f32", 32, "f32", "FLOAT32", "float", 24, -126)
-BF16 = DType("bf16", 16, "bf16", "BFLOAT16", "uint16_t", 8, -126, ", 1, 1, 0, 0")
-F16 = DType("f16", 16, "f16", "FLOAT16", "uint16_t", 11, -14, ", 1, 1, 0, 0")
+BF16 = DType("bf16", 16, "bf16", "BFLOAT16", "uint16_t", 8, -126, ", 1, 1")
+F16 = DType("f16", 16, "f16", "FLOAT16", "uint16_t", 11, -14, ", 1, 1")
 E4M3 = DType("e4m3", 8, "e4m3", "UINT8", "uint8_t", 4, -6, ", 1, 1")
 
 E5M2 = DType("e5m2", 8, "e5m2", "UINT8", "uint8_t", 3, -14, ", 1, 1")

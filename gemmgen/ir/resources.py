@@ -15,6 +15,7 @@ Axis = Literal["m", "n", "k"]
 UNUSUAL = {
     "unusual": True
 }  # a field that the text form shows only where it differs from its default
+Major = Literal["k", "mn"]  # the contiguous side of an operand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,11 @@ class TmaMap:
 
 @dataclass(frozen=True, kw_only=True)
 class Smem:
-    """`stages` copies of a rows x cols tile. Rows are cut into slabs of `slab_bytes` columns."""
+    """`stages` copies of a rows x cols tile. Rows are cut into slabs of `slab_bytes` columns.
+
+    Columns are contiguous: K of a K-major operand, whose rows are M or N; of an MN-major one M or N,
+    and its rows are K.
+    """
 
     name: str
     dtype: DType
@@ -130,12 +135,14 @@ class Registers:
 
 @dataclass(frozen=True, kw_only=True)
 class Wgmma:
-    """One wgmma.mma_async shape; M is always 64 and K always 32 bytes."""
+    """One wgmma.mma_async shape; M is always 64 and K always 32 bytes. MN-major is for 16-bit types."""
 
     n: int
     a: DType
     b: DType
     d: DType
+    a_major: Major = "k"
+    b_major: Major = "k"
 
     def __post_init__(self) -> None:
         if self.a.bits != self.b.bits:
@@ -148,6 +155,18 @@ class Wgmma:
     @property
     def num_regs(self) -> int:
         return self.n // 2
+
+    @property
+    def majors(self) -> dict[str, Major]:
+        """The operands that are not K-major, by field name."""
+        both: dict[str, Major] = {"a_major": self.a_major, "b_major": self.b_major}
+        return {name: major for name, major in both.items() if major != "k"}
+
+    @property
+    def immediates(self) -> str:
+        """What follows scale-d: scale-a and scale-b and, for 16-bit types, the transposes."""
+        transposes = ", ".join(str(int(m == "mn")) for m in (self.a_major, self.b_major))
+        return self.a.wgmma_immediates + f", {transposes}" * self.a.transposes
 
     @property
     def mnemonic(self) -> str:

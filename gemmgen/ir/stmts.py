@@ -148,6 +148,8 @@ class WgmmaWait(Stmt):
 class Mma(Stmt):
     """dst (+)= A[wave's 64 rows, K block] @ B[all rows, K block]^T, one wgmma per 32 bytes of K.
 
+    `instr` says which side of A and of B is contiguous; rows are M and N whichever it is.
+
     `fresh` says when the first step overwrites dst: at every K block, or at the tile's first.
     """
 

@@ -22,7 +22,7 @@ def dump(kernel: Kernel) -> str:
         f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}"
         + "".join(f" {p}" for p in s.params),
         *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
-        f"  wgmma {kernel.instr.mnemonic}",
+        f"  wgmma {kernel.instr.mnemonic}{_majors(kernel.instr)}",
     ]
     for title, table in (
         ("maps", kernel.maps),
@@ -77,7 +77,7 @@ def _value(v: object) -> str:
         case DType():
             return v.name
         case Wgmma():
-            return f"m64n{v.n}k{v.k}"
+            return f"m64n{v.n}k{v.k}{_majors(v)}"
         case Expr():
             return _expr(v)
         case tuple():
@@ -85,6 +85,11 @@ def _value(v: object) -> str:
         case int() if v >= 1 << 32:
             return hex(v)
     return str(v)
+
+
+def _majors(w: Wgmma) -> str:
+    """K-major operands are not shown."""
+    return "".join(f" {name}={major}" for name, major in w.majors.items())
 
 
 def _coord(c: Coord) -> str:

@@ -21,6 +21,7 @@ from ..target import H200
 
 SCALE_BLOCK = 128
 SCALE_LAYOUTS = ("row", "mn")
+SIDES = ("rows", "columns")
 
 Shape = tuple[int, int, int]
 Values = dict[str, int | float]
@@ -78,16 +79,18 @@ def run(
 
 
 def operand_shape(p: Problem, a: Any, b: Any) -> Shape:
-    """(M, N, K) of a [M, K] or [G, M, K] and b [N, K] or [G, N, K]. Raises ArgumentError."""
-    g = GROUPINGS[p.grouping]
+    """(M, N, K) of a [M, K] or [G, M, K] and b [N, K] or [G, N, K]; an operand that is MN-major has
+    the last two the other way round. Raises ArgumentError."""
+    g, (a_turned, b_turned) = GROUPINGS[p.grouping], p.mn_major
     any_group = (None,)
-    *_, m, k = check_tensor("a", a, p.a, (*any_group * g.rows, None, None), contiguous=True)
-    *_, n, _ = check_tensor(
-        "b", b, p.b, (*any_group * g.columns, None, k), a.device, contiguous=True
-    )
+    a_shape = check_tensor("a", a, p.a, (*any_group * g.rows, None, None), contiguous=True)[-2:]
+    m, k = reversed(a_shape) if a_turned else a_shape
+    sides = (k, None) if b_turned else (None, k)
+    b_shape = check_tensor("b", b, p.b, (*any_group * g.columns, *sides), a.device, contiguous=True)
+    n = b_shape[-2:][b_turned]
     if g.rows and a.shape[0] != b.shape[0]:
         raise ArgumentError("b groups", b.shape[0], f"must be {a.shape[0]}, as of a")
-    for name, side in (("b rows", n), ("a columns", k)):
+    for name, side in ((f"b {SIDES[b_turned]}", n), (f"a {SIDES[not a_turned]}", k)):
         if side == 0:
             raise ArgumentError(name, side, "must be at least 1")
     return m, n, k

@@ -1,7 +1,8 @@
 """Several GEMMs in one launch: batched, and for mixtures of experts grouped and masked.
 
-Everywhere: operands are contiguous along K, their other strides multiples of 16 bytes (rows and groups
-may be padded, views permuted), 16-byte aligned. Group tables are int32 CUDA tensors and are read on the
+Everywhere: operands are contiguous along their last dimension, their other strides multiples of 16 bytes
+(rows and groups may be padded, views permuted), 16-byte aligned. `layout` is as in `gemm`: with "nn", b is
+[G, K, N]. Group tables are int32 CUDA tensors and are read on the
 device only, so a launch can be captured in a CUDA graph and replayed with other tables. The rest
 (`scale_a_layout`, `out_dtype`, `config`, `epilogue`, errors) is as in `gemmgen.ops`; an epilogue's
 vectors per column are [G, N], per row [G, M] where A is, else [M].
@@ -26,6 +27,7 @@ def batched_gemm(
     b: Any,
     out: Any = None,
     *,
+    layout: str = Problem.layout,
     out_dtype: str | None = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
@@ -36,7 +38,7 @@ def batched_gemm(
     a: bfloat16 or float16 [G, M, K]; b: the same dtype [G, N, K]; out: [G, M, N] of `out_dtype` ("bf16",
     "f16", "f32"; None: a's), allocated if None. M = 0 or G = 0 returns at once.
     """
-    p = _dense(a, "batched", out_dtype, epilogue)
+    p = _dense(a, "batched", layout, out_dtype, epilogue)
     shape = operand_shape(p, a, b)
     return run(p, config, a, b, out, shape, {}, {}, arguments, groups=a.shape[0])
 
@@ -48,6 +50,7 @@ def masked_gemm(
     out: Any = None,
     *,
     expected_rows: int | None = None,
+    layout: str = Problem.layout,
     out_dtype: str | None = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
@@ -59,7 +62,7 @@ def masked_gemm(
     Mmax; out: [G, Mmax, N] as in `batched_gemm`. Tiles of no valid row cost nothing.
     expected_rows: what the cost model takes for a group's rows (None: Mmax).
     """
-    p = _dense(a, "masked", out_dtype, epilogue)
+    p = _dense(a, "masked", layout, out_dtype, epilogue)
     shape, values = operand_shape(p, a, b), _table("group_rows", group_rows, a.shape[0], a)
     rows = _expected(expected_rows, shape[0])
     return run(p, config, a, b, out, shape, {}, values, arguments, groups=a.shape[0], rows=rows)
@@ -73,6 +76,7 @@ def grouped_gemm(
     row_groups: Any = None,
     group_ends: Any = None,
     alignment: int = 128,
+    layout: str = Problem.layout,
     out_dtype: str | None = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
@@ -89,7 +93,7 @@ def grouped_gemm(
     alignment: 128 or 64.
     """
     p, shape, values = _segments(
-        _dense(a, "none", out_dtype, epilogue), a, b, row_groups, group_ends, alignment
+        _dense(a, "none", layout, out_dtype, epilogue), a, b, row_groups, group_ends, alignment
     )
     return _run_segments(p, config, a, b, out, shape, {}, values, arguments)
 
@@ -167,10 +171,18 @@ def fp8_block_grouped_gemm(
     return _run_segments(p, config, a, b, out, shape, scales, values | more, arguments)
 
 
-def _dense(a: Any, grouping: str, out_dtype: str | None, epilogue: Expr) -> Problem:
+def _dense(a: Any, grouping: str, layout: str, out_dtype: str | None, epilogue: Expr) -> Problem:
     dtype = dtype_of("a", a, (BF16, F16))
     d: DType = dtype if out_dtype is None else output_dtype(out_dtype)
-    return Problem(family="dense", a=dtype, b=dtype, d=d, epilogue=epilogue, grouping=grouping)
+    return Problem(
+        family="dense",
+        a=dtype,
+        b=dtype,
+        d=d,
+        layout=layout,
+        epilogue=epilogue,
+        grouping=grouping,
+    )
 
 
 def _fp8_block(grouping: str, out_dtype: str, epilogue: Expr) -> Problem:

@@ -53,14 +53,17 @@ def gemm(
     b: Any,
     out: Any = None,
     *,
+    layout: str = Problem.layout,
     out_dtype: str | None = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
-    """`out[M, N] = epilogue(a @ b^T)` with FP32 accumulation.
+    """`out[M, N] = epilogue(A[M, K] @ B[K, N])` with FP32 accumulation.
 
-    a: bfloat16 or float16 [M, K]; b: the same dtype [N, K]; both contiguous along K, row strides
+    layout: how `a`, then `b`, holds its matrix: "nt" a [M, K], b [N, K]; "nn" a [M, K], b [K, N];
+    "tn" a [K, M], b [K, N]; "tt" a [K, M], b [N, K].
+    a: bfloat16 or float16; b: the same dtype; both contiguous along their last dimension, row strides
     multiples of 16 bytes (rows may be padded), 16-byte aligned.
     out: [M, N] of `out_dtype` ("bf16", "f16", "f32"; None: a's dtype), contiguous along N, row
     stride a multiple of 16 bytes; allocated if None. M = 0 returns at once.
@@ -69,7 +72,7 @@ def gemm(
     """
     dtype = dtype_of("a", a, (BF16, F16))
     d = dtype if out_dtype is None else output_dtype(out_dtype)
-    p = Problem(family="dense", a=dtype, b=dtype, d=d, epilogue=epilogue)
+    p = Problem(family="dense", a=dtype, b=dtype, d=d, layout=layout, epilogue=epilogue)
     return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, arguments)
 
 

@@ -22,13 +22,27 @@ SEGMENT_TILE = Rule(
     says="the rows of a cluster's tiles must divide the alignment at which groups begin",
     because="All of a tile multiplies one group's B, and CTAs that share B the same one.",
 )
-RULES = (WGMMA_N, TILE_ROWS, SEGMENT_TILE)
+K_MAJOR = Rule(
+    id="k-major",
+    says="8-bit operands must be contiguous along K: layout nt",
+    because="wgmma reads FP8 and INT8 K-major only; its transposes exist for 16-bit types.",
+)
+RULES = (WGMMA_N, TILE_ROWS, SEGMENT_TILE, K_MAJOR)
 
 FINE_N = 32  # up to here every dtype has N in steps of 8
 
 
 def check_tile(kernel: Kernel, target: Target) -> Kernel:
-    """Check block_m and block_n against the warpgroups and wgmma's shapes. Changes nothing."""
+    """Check block_m, block_n and the operands' layouts against the warpgroups and what wgmma has.
+    Changes nothing."""
+    if kernel.instr.majors and not kernel.instr.a.transposes:
+        values = {"operands": kernel.instr.a.name, **kernel.instr.majors}
+        raise IllegalConfig(K_MAJOR, values, "Use layout nt: store A as [M, K] and B as [N, K].")
+    _check_shape(kernel, target)
+    return kernel
+
+
+def _check_shape(kernel: Kernel, target: Target) -> None:
     n = kernel.block.n
     step = kernel.instr.a.wgmma_n_step if n > FINE_N else 8
     if n % step or not step <= n <= target.wgmma_n:
@@ -46,4 +60,3 @@ def check_tile(kernel: Kernel, target: Target) -> Kernel:
         raise IllegalConfig(
             SEGMENT_TILE, values, f"Use block_m={min(128, alignment)}, multicast none or a."
         )
-    return kernel

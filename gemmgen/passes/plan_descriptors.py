@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.nodes import Kernel, Mma, Smem, Stmt
+from ..ir.nodes import Kernel, Major, Mma, Smem, Stmt
 from ..ir.rewrite import map_stmts
 from ..target import Target
 
@@ -14,19 +14,21 @@ CORE_BYTES = 16  # bytes per row of a core matrix
 
 
 def plan_descriptors(kernel: Kernel, target: Target) -> Kernel:
-    """Both operands are K-major. Sets Mma.a_bits, b_bits, steps, wave_bytes and warpgroup_bytes."""
-    k_steps = kernel.block.k * kernel.instr.a.bytes // target.wgmma_k_bytes
+    """Sets Mma.a_bits, b_bits, steps, wave_bytes and warpgroup_bytes."""
+    k_steps = range(kernel.block.k * kernel.instr.a.bytes // target.wgmma_k_bytes)
 
     def visit(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, Mma):
             return stmt
         a, b = kernel.buffer(stmt.a), kernel.buffer(stmt.b)
-        block = target.wgmma_m * a.slab_bytes  # 64 rows of A
+        a_major, b_major = stmt.instr.a_major, stmt.instr.b_major
+        block = ROWS_OFFSET[a_major](a, target.wgmma_m)
+        a_step, b_step = K_OFFSET[a_major], K_OFFSET[b_major]
         return replace(
             stmt,
-            a_bits=descriptor_bits(a),
-            b_bits=descriptor_bits(b),
-            steps=tuple((k_offset(a, i, target), k_offset(b, i, target)) for i in range(k_steps)),
+            a_bits=descriptor_bits(a, a_major),
+            b_bits=descriptor_bits(b, b_major),
+            steps=tuple((a_step(a, i, target), b_step(b, i, target)) for i in k_steps),
             wave_bytes=stmt.wave * kernel.consumers * block,
             warpgroup_bytes=block,
         )
@@ -34,20 +36,55 @@ def plan_descriptors(kernel: Kernel, target: Target) -> Kernel:
     return map_stmts(kernel, visit)
 
 
-def descriptor_bits(s: Smem) -> int:
-    """The constant fields: leading and stride byte offsets (in 16 bytes) and the swizzle code.
-
-    Swizzled K-major: the stride is one 8-row group, the leading offset is ignored (canonically 1).
-    Unswizzled: core matrices (8 rows x 16 bytes) follow each other down a slab of 16-byte rows;
-    the leading offset is the way to the next 16 bytes of K, the next slab.
-    """
+def descriptor_bits(s: Smem, major: Major) -> int:
+    """The constant fields: leading and stride byte offsets (in 16 bytes) and the swizzle code."""
     assert s.swizzle is not None
-    leading = 1 if s.swizzle else s.slab_stride >> 4
-    stride = CORE_ROWS * s.slab_bytes >> 4
-    return leading << 16 | stride << 32 | LAYOUT_CODE[s.swizzle] << 62
+    leading, stride = OFFSETS[major](s)
+    return leading >> 4 << 16 | stride >> 4 << 32 | LAYOUT_CODE[s.swizzle] << 62
 
 
-def k_offset(s: Smem, step: int, target: Target) -> int:
-    """Bytes from a tile's start to the `step`-th 32 bytes of K."""
-    slab, within = divmod(step * target.wgmma_k_bytes, s.slab_bytes)
+def _k_major_offsets(s: Smem) -> tuple[int, int]:
+    """(leading, stride). Swizzled: the stride is one 8-row group, the leading offset is ignored
+    (canonically 16). Unswizzled: core matrices (8 rows x 16 bytes) follow each other down a slab of
+    16-byte rows; the leading offset is the way to the next 16 bytes of K, the next slab."""
+    return s.slab_stride if not s.swizzle else CORE_BYTES, CORE_ROWS * s.slab_bytes
+
+
+def _mn_major_offsets(s: Smem) -> tuple[int, int]:
+    """(leading, stride). Rows are K: 8 of them are one group, and the next span of M or N is the next
+    slab. Swizzled: the stride leads to the next group, the leading offset to the next slab.
+    Unswizzled the two change roles."""
+    group = CORE_ROWS * s.slab_bytes
+    return (s.slab_stride, group) if s.swizzle else (group, s.slab_stride)
+
+
+def _k_columns_offset(s: Smem, step: int, target: Target) -> int:
+    """Bytes from a K-major tile's start to the `step`-th 32 bytes of K."""
+    return _columns(s, step * target.wgmma_k_bytes)
+
+
+def _k_rows_offset(s: Smem, step: int, target: Target) -> int:
+    """Bytes from an MN-major tile's start to the `step`-th 32 bytes of K: as many rows as elements."""
+    return step * (target.wgmma_k_bytes // s.dtype.bytes) * s.slab_bytes
+
+
+def _rows_offset(s: Smem, rows: int) -> int:
+    """Bytes from a K-major tile's start to the M or N that follows `rows` others."""
+    return rows * s.slab_bytes
+
+
+def _mn_columns_offset(s: Smem, rows: int) -> int:
+    """The same in an MN-major tile."""
+    return _columns(s, rows * s.dtype.bytes)
+
+
+def _columns(s: Smem, byte: int) -> int:
+    """Bytes from a tile's start to `byte` of its first row."""
+    slab, within = divmod(byte, s.slab_bytes)
     return slab * s.slab_stride + within
+
+
+# by major
+OFFSETS = {"k": _k_major_offsets, "mn": _mn_major_offsets}
+K_OFFSET = {"k": _k_columns_offset, "mn": _k_rows_offset}
+ROWS_OFFSET = {"k": _rows_offset, "mn": _mn_columns_offset}

@@ -9,7 +9,6 @@ from ..ir.nodes import (
     Arrive,
     ArriveCluster,
     ClusterSync,
-    Coord,
     CtaSync,
     Drain,
     Kernel,
@@ -29,7 +28,8 @@ CLUSTER_SIZE = Rule(
 )
 MULTICAST_SLICE = Rule(
     id="multicast-slice",
-    says="the tile side a cluster shares must split into slices of at least 8 rows (32 scales) per CTA",
+    says="the tile a cluster shares must split into slices of a multiple of 8 rows (32 scales) per CTA; "
+    "the rows of an MN-major operand are K",
     because="Each CTA multicasts its slice to the same place of every CTA: a slice must start where the swizzle "
     "pattern repeats and TMA's 128-byte shared-memory alignment holds.",
 )
@@ -50,7 +50,7 @@ def plan_multicast(kernel: Kernel, target: Target) -> Kernel:
     def visit(stmt: Stmt) -> Stmt:
         match stmt:
             case TmaLoad() if any(c.base == base for c in stmt.coords):
-                return _multicast(kernel, stmt, base)
+                return _multicast(kernel, stmt)
             case Arrive(barrier="empty"):
                 return ArriveCluster(barrier=stmt.barrier, lag=stmt.lag)
             case CtaSync():
@@ -60,11 +60,11 @@ def plan_multicast(kernel: Kernel, target: Target) -> Kernel:
     return map_role(map_stmts(kernel, visit), "producer", _drain)
 
 
-def _multicast(kernel: Kernel, load: TmaLoad, base: str) -> TmaLoadMulticast:
+def _multicast(kernel: Kernel, load: TmaLoad) -> TmaLoadMulticast:
+    """Slices are rows of the tile (K of an MN-major operand), and of a line of scales its columns."""
     size = kernel.cluster.size
-    side = kernel.block.m if base == "tile.a_row" else kernel.block.n
     smem = kernel.buffer(load.smem)
-    unit = 32 if smem.use == "scales" else 8
+    side, unit = (smem.cols, 32) if smem.use == "scales" else (smem.rows, 8)
     if side % (size * unit):
         values = {"shared": load.smem, "rows": side, "cluster": size}
         raise IllegalConfig(
@@ -73,15 +73,16 @@ def _multicast(kernel: Kernel, load: TmaLoad, base: str) -> TmaLoadMulticast:
             f"Use a multiple of {size * unit} or multicast the other operand.",
         )
     step = side // size
-
-    def sliced(c: Coord) -> Coord:
-        return replace(c, rank_step=step) if c.base == base else c
-
+    inner, outer, *others = load.coords
+    if smem.use == "scales":
+        inner = replace(inner, rank_step=step)
+    else:
+        outer = replace(outer, rank_step=step)
     return TmaLoadMulticast(
         tensor_map=load.tensor_map,
         smem=load.smem,
         barrier=load.barrier,
-        coords=tuple(map(sliced, load.coords)),
+        coords=(inner, outer, *others),
         slice=step,
         mask=(1 << size) - 1,
     )

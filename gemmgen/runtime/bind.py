@@ -49,17 +49,21 @@ def bind(operands: Operands, pitches: Pitches, out: int, place: Callable[[Bytes]
         )
 
     m, n, k = operands.shape
-    a, layout = matrix(operands.a, pitches.a), operands.layout
-    high = m + pitches.gap * (operands.a.ndim - 2)
+    a, b = (
+        x.swapaxes(-1, -2) if turned else x
+        for x, turned in zip((operands.a, operands.b), operands.mn_major, strict=True)
+    )
+    layout, groups = operands.layout, operands.a.shape[:-2]
+    high = m + pitches.gap * len(groups)
     matrices = {
-        "a": a,
-        "b": matrix(operands.b, pitches.b),
+        "a": matrix(a, pitches.a),
+        "b": matrix(b, pitches.b),
         "d": Matrix(
             pointer=out,
             outer=m,
             inner=n,
             stride=pitches.d,
-            groups=a.groups,
+            groups=groups[0] if groups else 1,
             group_stride=high * pitches.d,
         ),
     }

@@ -35,7 +35,8 @@ class Operands:
     In a grouped launch what belongs to a group has a leading group dimension, and `layout` says which
     rows are whose (gemmgen.ir.groupings).
 
-    a [M, K], b [N, K]: codes of the problem's dtypes. scale_a float32 [M, ceil(K/128)] and
+    a [M, K], b [N, K]: codes of the problem's dtypes; mn_major says which of them a launch finds
+    stored the other way round, [K, M] or [K, N]. scale_a float32 [M, ceil(K/128)] and
     scale_b float32 [ceil(N/128), ceil(K/128)], or None. arguments: the epilogue's, by name, a
     float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow.
     """
@@ -46,6 +47,7 @@ class Operands:
     scale_b: Values | None = None
     arguments: Mapping[str, float | Values] = field(default_factory=dict)
     layout: Layout = ALONE
+    mn_major: tuple[bool, bool] = (False, False)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -118,6 +120,7 @@ def _groups(
         scale_b=_stack([x.scale_b for x in drawn], True),
         arguments={x.name: _stacked(problem, x, drawn) for x in arguments(problem.epilogue)},
         layout=layout,
+        mn_major=problem.mn_major,
     )
     lost = ~owned(problem, shape[0], layout).reshape(whole.a.shape[:-1])
     whole.a.view(np.uint8).reshape(*whole.a.shape[:-1], -1)[lost] = NAN_BYTE
@@ -160,6 +163,7 @@ def _draw(
         arguments={
             x.name: _argument(rng, x, shape, exact=exact) for x in arguments(problem.epilogue)
         },
+        mn_major=problem.mn_major,
     )
 
 

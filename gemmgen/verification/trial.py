@@ -22,7 +22,7 @@ TMA_ALIGNMENT = 16  # bytes: every row stride a tensor map describes
 
 @dataclass(frozen=True, kw_only=True)
 class Pitches:
-    """Row strides in elements of A, B and D; the scales of A are along M, columns `scale_a` apart."""
+    """Row strides in elements of A, B and D as they are stored; the scales of A are along M, columns `scale_a` apart."""
 
     a: int
     b: int
@@ -61,9 +61,11 @@ def pitches(kernel: Kernel, shape: tuple[int, int, int], pad: int = 0) -> Pitche
     """The least row strides TMA allows, plus `pad` further pieces of 16 bytes."""
     m, n, k = shape
     a, b, d = (kernel.buffer(f"smem_{x}").dtype for x in "abd")
+    a_row = m if kernel.instr.a_major == "mn" else k
+    b_row = n if kernel.instr.b_major == "mn" else k
     return Pitches(
-        a=_pitch(k, a, pad),
-        b=_pitch(k, b, pad),
+        a=_pitch(a_row, a, pad),
+        b=_pitch(b_row, b, pad),
         d=_pitch(n, d, pad),
         scale_a=_pieces(m, 4, pad),
         gap=pad,

@@ -1,0 +1,105 @@
+"""What `gemmgen.ops` checks of its arguments, on tensors that only say what they are."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from kernels import DENSE
+
+from gemmgen import ops
+from gemmgen.errors import ArgumentError
+from gemmgen.ops import single
+from gemmgen.problem import LAYOUTS
+from gemmgen.runtime import torch_tensors
+
+DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "int32")
+
+
+class Tensor:
+    """Shape, strides and address of a CUDA tensor."""
+
+    def __init__(self, *shape: int, dtype: str = "bfloat16", stride: tuple[int, ...] | None = None):
+        self.shape, self.dtype = shape, dtype
+        self.device = SimpleNamespace(type="cuda", index=0)
+        self.strides = stride or (shape[-1], 1)
+
+    def stride(self, side: int | None = None):
+        return self.strides if side is None else self.strides[side]
+
+
+@pytest.fixture(autouse=True)
+def fake_torch(monkeypatch):
+    module = SimpleNamespace(Tensor=Tensor, **{name: name for name in DTYPES})
+    torch_tensors.torch_dtype.cache_clear()
+    monkeypatch.setattr(torch_tensors, "torch", lambda: module)
+    yield
+    torch_tensors.torch_dtype.cache_clear()
+
+
+STORED = {  # the shapes of a and b at M, N, K = 24, 40, 72
+    "nt": ((24, 72), (40, 72)),
+    "nn": ((24, 72), (72, 40)),
+    "tn": ((72, 24), (72, 40)),
+    "tt": ((72, 24), (40, 72)),
+}
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """The problem and the shape that reach the kernel."""
+    calls = []
+    monkeypatch.setattr(
+        single, "run", lambda p, config, a, b, out, shape, *rest: calls.append((p.layout, shape))
+    )
+    return calls
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_name_the_sides(layout, ran):
+    a, b = (Tensor(*shape) for shape in STORED[layout])
+    ops.gemm(a, b, layout=layout)
+    assert ran == [(layout, (24, 40, 72))]
+
+
+def test_the_layout_is_nt_by_default(ran):
+    ops.gemm(*(Tensor(*shape) for shape in STORED["nt"]))
+    assert ran == [(DENSE.layout, (24, 40, 72))]
+
+
+@pytest.mark.parametrize("layout", ("NT", "n", "", None, "tnt"))
+def test_an_unknown_layout(layout):
+    with pytest.raises(ArgumentError, match="nt, nn, tn, tt") as e:
+        ops.gemm(*(Tensor(*shape) for shape in STORED["nt"]), layout=layout)
+    assert e.value.argument == "layout" and e.value.value == layout
+
+
+@pytest.mark.parametrize(
+    ("layout", "a", "b", "argument", "allowed"),
+    (
+        ("nt", (24, 72), (72, 40), "b shape", "[any, 72]"),
+        ("nn", (24, 72), (40, 72), "b shape", "[72, any]"),
+        ("tn", (24, 72), (72, 40), "b shape", "[24, any]"),
+        ("tt", (72, 24), (72, 40), "b shape", "[any, 72]"),
+        ("nt", (24, 72), (0, 72), "b rows", "at least 1"),
+        ("nn", (24, 72), (72, 0), "b columns", "at least 1"),
+        ("nt", (24, 0), (40, 0), "a columns", "at least 1"),
+        ("tt", (0, 24), (40, 0), "a rows", "at least 1"),
+        ("tn", (72, 24, 1), (72, 40), "a shape", "[any, any]"),
+    ),
+)
+def test_shapes_follow_the_layout(layout, a, b, argument, allowed):
+    with pytest.raises(ArgumentError) as e:
+        ops.gemm(Tensor(*a), Tensor(*b), layout=layout)
+    assert e.value.argument == argument
+    assert allowed in str(e.value)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("which", (0, 1))
+def test_the_last_dimension_is_contiguous(layout, which):
+    given = [Tensor(*shape) for shape in STORED[layout]]
+    given[which].strides = (1, given[which].shape[0])
+    with pytest.raises(ArgumentError, match="must be 1") as e:
+        ops.gemm(*given, layout=layout)
+    assert e.value.argument == f"{'ab'[which]} last stride"
