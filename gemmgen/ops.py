@@ -15,10 +15,12 @@ from .ir.expr import (
     DeviceScalar,
     Expr,
     PerColumn,
+    PerElement,
     PerRow,
     Scalar,
     arguments,
     parameter,
+    row_stride,
 )
 from .pipeline import compile_to_source
 from .problem import Problem
@@ -258,11 +260,26 @@ def _epilogue_values(
         match x:
             case Scalar():
                 values[parameter(name)] = float(given[name])
+            case PerElement(_, dtype):
+                values |= _per_element(name, given[name], dtype, shape[:2], device)
             case _:
                 side = {PerColumn: shape[1], PerRow: shape[0]}.get(type(x), 1)
                 check_tensor(name, given[name].reshape(-1), F32, (side,), device, contiguous=True)
                 values[parameter(name)] = given[name].data_ptr()
     return values
+
+
+def _per_element(
+    name: str, t: Any, dtype: DType, shape: tuple[int, int], device: Any
+) -> dict[str, int | float]:
+    check_tensor(name, t, dtype, shape, device, contiguous=True)
+    stride = t.stride(0) if shape[0] > 1 else 0
+    if stride % 2:
+        raise ArgumentError(f"{name} row stride", stride, "must be a multiple of 2 elements")
+    if t.data_ptr() % (2 * dtype.bytes):
+        allowed = f"address must be a multiple of {2 * dtype.bytes} bytes"
+        raise ArgumentError(name, t.data_ptr(), allowed)
+    return {parameter(name): t.data_ptr(), row_stride(name): stride}
 
 
 def _matrix(t: Any) -> Matrix:

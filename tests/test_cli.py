@@ -87,7 +87,7 @@ def test_check_of_a_missing_folder_writes_nothing(capsys, tmp_path):
         (["emit", "dense", "--config", "no_such_file.json"], "--config"),
         (["emit", "dense", "--d", "e4m3"], "d="),
         (["emit", "dense", "--ab", "f64"], "a="),
-        (["emit", "dense", "--epilogue", "gelu"], "epilogue"),
+        (["emit", "dense", "--epilogue", "celu"], "epilogue"),
         (["emit", "dense", "--dump", "after:none"], "--dump"),
         (["emit", "dense", "--check"], "--check"),
         (["compile"], "KERNEL"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..config import Config
 from ..epilogues import label_of
 from ..ir.dtypes import F32, S32, DType
-from ..ir.expr import Argument, Scalar, arguments, parameter
+from ..ir.expr import Argument, Expr, PerElement, Scalar, arguments, parameter, row_stride
 from ..ir.nodes import (
     Barrier,
     Block,
@@ -126,11 +126,19 @@ def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
     )
 
 
-def epilogue_param(argument: Argument) -> Param:
-    return Param(
-        name=parameter(argument.name),
-        ctype="float" if isinstance(argument, Scalar) else "const float*",
-    )
+def epilogue_params(e: Expr) -> tuple[Param, ...]:
+    return tuple(param for x in arguments(e) for param in _argument_params(x))
+
+
+def _argument_params(argument: Argument) -> tuple[Param, ...]:
+    name = parameter(argument.name)
+    match argument:
+        case Scalar():
+            return (Param(name=name, ctype="float"),)
+        case PerElement(_, dtype):
+            stride = Param(name=row_stride(argument.name), ctype="int")
+            return (Param(name=name, ctype=f"const {dtype.cuda}*"), stride)
+    return (Param(name=name, ctype="const float*"),)
 
 
 def prologue(maps: tuple[TmaMap, ...], barriers: tuple[Barrier, ...]) -> tuple[Stmt, ...]:
@@ -198,7 +206,7 @@ def assemble(
         cluster=Cluster(size=c.cluster_size, shared=shared),  # type: ignore[arg-type]
         scheduler=panels(c.raster, c.panel),
         maps=maps,
-        params=(*SHAPE, *output, *params, *map(epilogue_param, arguments(p.epilogue))),
+        params=(*SHAPE, *output, *params, *epilogue_params(p.epilogue)),
         smem=(
             operand("smem_a", p.a, b.m, p, c),
             operand("smem_b", p.b, b.n, p, c),

@@ -7,7 +7,18 @@ from dataclasses import fields
 
 from .blocks import BLOCKS
 from .dtypes import DType
-from .expr import Acc, BinOp, Call, Const, DeviceScalar, Expr, PerColumn, PerRow, Scalar
+from .expr import (
+    Acc,
+    BinOp,
+    Call,
+    Const,
+    DeviceScalar,
+    Expr,
+    PerColumn,
+    PerElement,
+    PerRow,
+    Scalar,
+)
 from .nodes import Coord, Kernel, Stmt, Wgmma
 
 
@@ -103,6 +114,8 @@ def _expr(e: Expr) -> str:
             return f"{name}[col]"
         case PerRow(name):
             return f"{name}[row]"
+        case PerElement(name, dtype):
+            return f"{name}.{dtype}[row, col]"
         case BinOp(op, lhs, rhs):
             return f"({_expr(lhs)} {op} {_expr(rhs)})"
         case Call(function, args):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
-from ..ir.expr import PerColumn, arguments
+from ..ir.expr import PerColumn, PerElement, arguments, functions
 from ..ir.nodes import Kernel, Role, SetRegisters, StageTile
 from ..ir.rewrite import walk
 from ..target import Target
@@ -35,6 +35,7 @@ RULES = (SETMAXNREG_VALUE, SETMAXNREG_DIRECTION, REGISTER_FILE, REGISTER_BUDGET)
 
 LARGE_PRODUCER, SMALL_PRODUCER = 40, 24  # what a producer is left with
 WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is left
+ERF = 44  # what erff's constants and branches cost beside a second wave, measured
 LANE_COLUMNS = 4  # a lane holds every fourth column of its warpgroup's rows, in pairs
 
 
@@ -84,11 +85,17 @@ def _arrays(role: Role) -> int:
 
 
 def _columns(kernel: Kernel, role: Role) -> int:
-    """Registers for what an epilogue reads per column. In one wave each value takes the place of an
-    accumulator that is already stored; a second wave's accumulators are all still there."""
+    """Registers for what an epilogue reads per column or pair of columns, and for what erf keeps. In one
+    wave each value takes the place of an accumulator that is already stored; a second wave's
+    accumulators are all still there."""
     waves = [s for s in walk(role.body) if isinstance(s, StageTile)]
-    values = {x for s in waves for x in arguments(s.value) if isinstance(x, PerColumn)}
-    return len(values) * kernel.block.n // LANE_COLUMNS if len(waves) > 1 else 0
+    if len(waves) < 2:
+        return 0
+    read = arguments(waves[0].value)
+    values = sum(isinstance(x, PerColumn) for x in read)
+    pairs = sum(isinstance(x, PerElement) for x in read)
+    lane = kernel.block.n // LANE_COLUMNS
+    return values * lane + pairs * lane // 2 + ERF * ("erf" in functions(waves[0].value))
 
 
 def _check_pool(kernel: Kernel, launch: int, target: Target) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.expr import parameter
+from ..ir.expr import parameter, row_stride
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .tensor_map import Matrix
@@ -53,6 +53,9 @@ def bind(operands: Operands, pitches: Pitches, out: int, place: Callable[[Bytes]
     for name, value in operands.arguments.items():
         if isinstance(value, float):
             values[parameter(name)] = value
+        elif value.ndim == 2:
+            c = matrix(value, n + n % 2 + 2)
+            values |= {parameter(name): c.pointer, row_stride(name): c.stride}
         else:
             values[parameter(name)] = matrix(value[None], value.size).pointer
     return Bound(matrices=matrices, values=values)

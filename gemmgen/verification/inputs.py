@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import DType
-from ..ir.expr import Argument, DeviceScalar, PerColumn, Scalar, arguments
+from ..ir.expr import Argument, DeviceScalar, PerColumn, PerElement, Scalar, arguments
 from ..problem import Problem
 from .codes import Codes, code_type, encode
 
@@ -31,14 +31,15 @@ class Operands:
 
     a [M, K], b [N, K]: codes of the problem's dtypes. scale_a float32 [M, ceil(K/128)] and
     scale_b float32 [ceil(N/128), ceil(K/128)], or None. arguments: the epilogue's, by name, a
-    float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow.
+    float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow,
+    codes [M, N] for a PerElement.
     """
 
     a: Codes
     b: Codes
     scale_a: Values | None = None
     scale_b: Values | None = None
-    arguments: Mapping[str, float | Values] = field(default_factory=dict)
+    arguments: Mapping[str, float | Values | Codes] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -108,14 +109,21 @@ def _powers(rng: np.random.Generator, shape: tuple[int, ...], exact: bool) -> Va
 
 def _argument(
     rng: np.random.Generator, x: Argument, shape: tuple[int, int, int], *, exact: bool
-) -> float | Values:
+) -> float | Values | Codes:
     """Either sign and never near zero: an argument may be a divisor."""
+    if isinstance(x, PerElement):
+        return encode(_signed(rng, shape[:2], exact), x.dtype)
     if isinstance(x, Scalar | DeviceScalar):
         count = 1
     else:
         count = shape[1] if isinstance(x, PerColumn) else shape[0]
-    values = _powers(rng, (count,), exact) * rng.choice(np.array([-1, 1], np.float32), count)
+    values = _signed(rng, (count,), exact)
     return float(values[0]) if isinstance(x, Scalar) else values
+
+
+def _signed(rng: np.random.Generator, shape: tuple[int, ...], exact: bool) -> Values:
+    values: Values = _powers(rng, shape, exact) * rng.choice(np.array([-1, 1], np.float32), shape)
+    return values
 
 
 def _signs(dtype: DType, density: float) -> Codes:
