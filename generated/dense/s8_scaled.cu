@@ -121,7 +121,8 @@ __device__ __forceinline__ void store_wait_all() { asm volatile("cp.async.bulk.w
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // The same pointer, of which the compiler knows nothing: loads through two of them are not merged.
-__device__ __forceinline__ const float* opaque(const float* p) {
+template <typename T>
+__device__ __forceinline__ const T* opaque(const T* p) {
     asm volatile("" : "+l"(p));
     return p;
 }
