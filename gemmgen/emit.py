@@ -11,7 +11,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from .errors import IRError
+from .ir.dtypes import BF16, F16, F32
 from .ir.expr import (
+    APPROXIMATE,
     Acc,
     Argument,
     BinOp,
@@ -21,10 +23,13 @@ from .ir.expr import (
     Expr,
     InGroup,
     PerColumn,
+    PerElement,
     PerRow,
     Scalar,
     arguments,
+    functions,
     parameter,
+    row_stride,
 )
 from .ir.nodes import (
     Arrive,
@@ -41,7 +46,15 @@ from .ir.nodes import (
 )
 from .ir.text import dump, smem_map
 
-C_FUNCTIONS = {"exp": "__expf", "tanh": "tanhf", "max": "fmaxf", "min": "fminf"}
+C_FUNCTIONS = {
+    "exp": "__expf",
+    "tanh": "tanhf",
+    "erf": "erff",
+    "divide": "__fdividef",
+    "max": "fmaxf",
+    "min": "fminf",
+}
+LOADS = {BF16: "ptx::element_bf16", F16: "ptx::element_f16", F32: "ptx::element_f32"}
 
 RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
 
@@ -166,16 +179,15 @@ def epilogue_value(kernel: Kernel, s: StageTile) -> str:
     """A lambda from an accumulator's register index to the FP32 value to store."""
     block = s.wave * kernel.consumers
     row = f"tile.d_row + ({block} + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8"
-    column = "tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2"
+    pair = "tile.d_col + lane % 4 * 2 + i / 4 * 8"
     acc = next(r for role in kernel.roles for r in role.locals if r.name == s.src)
     to_float = acc.dtype.integer and not kernel.buffer(s.smem).dtype.integer
     element = f"float({s.src}[i])" if to_float else f"{s.src}[i]"
     # Opaque copies of the pointers: what one wave loads is not kept in registers for the next.
-    pointers = [x for x in arguments(s.value) if isinstance(x, PerColumn | PerRow)]
-    lines = [f"const auto {local(x.name)} = ptx::opaque({_vector(kernel, x)});" for x in pointers]
-    lines.append(
-        f"const auto value = [&](int i) {{ return {c_expr(s.value, element, row, column)}; }};"
-    )
+    pointers = [x for x in arguments(s.value) if isinstance(x, PerColumn | PerRow | PerElement)]
+    lines = [f"const auto {local(x.name)} = ptx::opaque({_pointer(kernel, x)});" for x in pointers]
+    value = _paced(s.value, c_expr(s.value, element, row, pair))
+    lines.append(f"const auto value = [&](int i) {{ return {value}; }};")
     return "\n".join(lines)
 
 
@@ -185,12 +197,23 @@ def of_group(kernel: Kernel, tensor: str) -> str:
     return f"({tensor} + tile.group * {tensor}_stride_g)" if grouped else tensor
 
 
-def _vector(kernel: Kernel, x: Argument) -> str:
-    """Each group's own part of a vector of rows or columns lies behind the other's."""
+def _pointer(kernel: Kernel, x: Argument) -> str:
+    """Where the tile's group of an argument begins: vectors lie one behind the other."""
+    name = parameter(x.name)
+    if isinstance(x, PerElement):
+        return of_group(kernel, name)
     sides = {PerRow: ("shape_m", kernel.groups.rows), PerColumn: ("shape_n", kernel.groups.columns)}
     side, grouped = sides[type(x)]
-    name = parameter(x.name)
     return f"{name} + (long long)tile.group * {side}" if grouped else name
+
+
+def _paced(e: Expr, value: str) -> str:
+    """`value` of `e`, with what keeps ptxas from computing, or loading, a whole wave at once."""
+    if not APPROXIMATE.isdisjoint(functions(e)):
+        return f"ptx::paced<8>({value}, i)"
+    if any(isinstance(x, PerElement) for x in arguments(e)):
+        return f"ptx::paced<16>({value}, i)"
+    return value
 
 
 def local(name: str) -> str:
@@ -198,11 +221,12 @@ def local(name: str) -> str:
     return f"at_{name}"
 
 
-def c_expr(e: Expr, acc: str, row: str, column: str) -> str:
-    """`e` in C; rows and columns are clamped, since a tile may reach past the tensor's edge."""
+def c_expr(e: Expr, acc: str, row: str, pair: str) -> str:
+    """`e` in C for register `i`, of an even column `pair` or the column after it. Rows and columns are
+    clamped, since a tile may reach past the tensor's edge."""
 
     def c(x: Expr) -> str:
-        return c_expr(x, acc, row, column)
+        return c_expr(x, acc, row, pair)
 
     match e:
         case Acc():
@@ -214,9 +238,12 @@ def c_expr(e: Expr, acc: str, row: str, column: str) -> str:
         case DeviceScalar(name):
             return f"__ldg({parameter(name)})"
         case PerColumn(name):
-            return f"__ldg({local(name)} + min({column}, shape_n - 1))"
+            return f"__ldg({local(name)} + min({pair} + i % 2, shape_n - 1))"
         case PerRow(name):
             return f"__ldg({local(name)} + min({row}, shape_m - 1))"
+        case PerElement(name, dtype):
+            at = f"{local(name)} + (long long)min({row}, shape_m - 1) * {row_stride(name)}"
+            return f"{LOADS[dtype]}({at} + min({pair}, (shape_n - 1) / 2 * 2), i % 2)"
         case BinOp(op, lhs, rhs):
             return f"({c(lhs)} {op} {c(rhs)})"
         case InGroup(value, groups):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from typing import Any, get_args
 
 from .errors import ArgumentError
+from .ir.dtypes import BF16, DTYPES, F16, F32, DType
 from .ir.expr import (
     ACC,
+    ELEMENTS,
     Argument,
     BinOp,
     Call,
@@ -18,13 +21,23 @@ from .ir.expr import (
     Function,
     Op,
     PerColumn,
+    PerElement,
     PerRow,
     Scalar,
     arguments,
+    lift,
+    parameter,
+    row_stride,
 )
 
 acc = ACC
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")  # of an argument: it becomes a C identifier
+
+
+def divide(x: Expr, y: Expr) -> Expr:
+    """x / y to two units in the last place: a few instructions, where `/` rounds correctly by a call.
+    0 where |y| > 2^126."""
+    return Call("divide", (x, y))
 
 
 def relu(x: Expr) -> Expr:
@@ -32,7 +45,29 @@ def relu(x: Expr) -> Expr:
 
 
 def silu(x: Expr) -> Expr:
-    return x / (1.0 + Call("exp", (x * -1.0,)))
+    return divide(x, 1.0 + Call("exp", (x * -1.0,)))
+
+
+def gelu(x: Expr) -> Expr:
+    """x * P(a standard normal variable <= x), by erf."""
+    return x * (0.5 + 0.5 * Call("erf", (x * math.sqrt(0.5),)))
+
+
+def gelu_tanh(x: Expr) -> Expr:
+    """x / 2 * (1 + tanh(u)), u = sqrt(2 / pi) * (x + 0.044715 * x^3), as x / (1 + exp(-2 u)): the same
+    function, without the cancellation of tanh near -1."""
+    minus_2u = x * (-2.0 * math.sqrt(2 / math.pi)) * (1.0 + 0.044715 * (x * x))
+    return divide(x, 1.0 + Call("exp", (minus_2u,)))
+
+
+def clamp(x: Expr, low: Expr | float, high: Expr | float) -> Expr:
+    """`x` where it lies in [low, high], else the nearer end; `high` if that is below `low`."""
+    return Call("min", (Call("max", (x, lift(low))), lift(high)))
+
+
+def residual(dtype: DType = BF16) -> Expr:
+    """The element of the tensor "c" at the accumulator's row and column."""
+    return PerElement("c", dtype)
 
 
 EPILOGUES: dict[str, Expr] = {
@@ -43,6 +78,16 @@ EPILOGUES: dict[str, Expr] = {
     "silu": silu(acc),
     "bias_relu": relu(acc + PerColumn("bias")),
     "bias_silu": silu(acc + PerColumn("bias")),
+    "gelu": gelu(acc),
+    "gelu_tanh": gelu_tanh(acc),
+    "bias_gelu": gelu(acc + PerColumn("bias")),
+    "bias_gelu_tanh": gelu_tanh(acc + PerColumn("bias")),
+    "clamp": clamp(acc, Scalar("low"), Scalar("high")),
+    "residual": acc + residual(),
+    "residual_f16": acc + residual(F16),
+    "residual_f32": acc + residual(F32),
+    "bias_residual": acc + PerColumn("bias") + residual(),
+    "alpha_beta": Scalar("alpha") * acc + Scalar("beta") * residual(),
     "scaled": acc * PerRow("row_scale") * PerColumn("column_scale"),
     "tensor_scaled": acc * (DeviceScalar("scale_a") * DeviceScalar("scale_b")),
 }
@@ -59,14 +104,19 @@ def label_of(e: Expr) -> str:
 
 
 def check_arguments(e: Expr) -> None:
-    """Raise ArgumentError unless every argument `e` reads has a C identifier for a name, and each
-    name one kind."""
-    kinds: dict[str, type[Expr]] = {}
+    """Raise ArgumentError unless every argument `e` reads has a C identifier for a name, each name
+    one kind and dtype, and none the name of another's row stride."""
+    known: dict[str, Argument] = {}
     for x in arguments(e):
         if not isinstance(x.name, str) or not NAME.fullmatch(x.name):
             raise ArgumentError("epilogue argument", x.name, "must be a C identifier")
-        if kinds.setdefault(x.name, type(x)) is not type(x):
+        if known.setdefault(x.name, x) != x:
             raise ArgumentError("epilogue argument", x.name, "is used as two kinds of argument")
+    strides = {row_stride(x.name): x.name for x in known.values() if isinstance(x, PerElement)}
+    for name in known:
+        if parameter(name) in strides:
+            owner = strides[parameter(name)]
+            raise ArgumentError("epilogue argument", name, f"must not be the row stride of {owner}")
 
 
 def to_json(e: Expr) -> Any:
@@ -98,6 +148,8 @@ def _to_lists(e: Expr) -> Any:
             return [op, _to_lists(lhs), _to_lists(rhs)]
         case Call(function, args):
             return [function, *map(_to_lists, args)]
+        case PerElement(name, dtype):
+            return ["per_element", name, dtype.name]
         case Argument(name):
             kind = next(kind for kind, cls in ARGUMENTS.items() if isinstance(e, cls))
             return [kind, name]
@@ -114,9 +166,18 @@ def _from_lists(data: Any) -> Expr:
             return Const(float(data))
         case [str(kind), str(name)] if kind in ARGUMENTS and NAME.fullmatch(name):
             return ARGUMENTS[kind](name)
+        case ["per_element", str(name), str(dtype)] if NAME.fullmatch(name):
+            return PerElement(name, _element_dtype(name, dtype))
         case [str(op), lhs, rhs] if op in OPERATORS:
             return BinOp(op, _from_lists(lhs), _from_lists(rhs))  # type: ignore[arg-type]
         case [str(function), *args] if function in FUNCTIONS:
             return Call(function, tuple(map(_from_lists, args)))  # type: ignore[arg-type]
     allowed = f"must be one of {', '.join(EPILOGUES)}, or an expression as nested lists"
     raise ArgumentError("epilogue", data, allowed)
+
+
+def _element_dtype(argument: str, name: str) -> DType:
+    if name not in {t.name for t in ELEMENTS}:
+        allowed = f"must be one of {', '.join(t.name for t in ELEMENTS)}"
+        raise ArgumentError(f"dtype of {argument}", name, allowed)
+    return DTYPES[name]

@@ -97,6 +97,12 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="experts in one A, the end of each on the device; tiles of 256 rows all the same",
     ),
     Exhibit(
+        name="residual",
+        problem=Problem(family="fp8_block", a=E4M3, b=E4M3, epilogue=EPILOGUES["residual"]),
+        config=Config(block_m=256, stages=3, multicast="a", unroll=4),
+        shows="a fused epilogue: a BF16 tensor of D's shape is added, read in pairs of columns",
+    ),
+    Exhibit(
         name="row_scaled",
         problem=Problem(family="fp8", a=E4M3, b=E5M2, epilogue=EPILOGUES["scaled"]),
         config=Config(block_n=160, stages=5, unroll=4),
@@ -155,6 +161,12 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=B16_BIAS_SILU,
         config=Config(),
         shows="a fused epilogue: SiLU of the sum with a per-column bias",
+    ),
+    Exhibit(
+        name="bias_gelu",
+        problem=Problem(family="dense", a=BF16, b=BF16, epilogue=EPILOGUES["bias_gelu"]),
+        config=Config(block_n=256, stages=3),
+        shows="a fused epilogue: exact GELU, by erf, in steps that keep registers free",
     ),
     Exhibit(
         name="padded_d",

@@ -111,6 +111,14 @@ class Ptx:
     def opaque(self, pointer):
         return pointer
 
+    def paced(self, step, x, i):
+        return x
+
+    def element_f32(self, pointer, which):
+        return self.scope["__ldg"](pointer + which)
+
+    element_bf16 = element_f16 = element_f32
+
     def pack_bf16(self, low, high):
         return low, high
 
@@ -169,6 +177,7 @@ class _Parser:
 
     def __init__(self, text: str):
         text = re.sub(r"//.*|#pragma.*", "", text)
+        text = re.sub(r"(ptx::\w+)<([^<>()]*)>\((?!\))", r"\1(\2, ", text)
         self.text = re.sub(r"(ptx::\w+)<([^<>()]*)>\(", r"\1(\2", text)
         self.at = 0
 

@@ -89,7 +89,7 @@ def test_check_of_a_missing_folder_writes_nothing(capsys, tmp_path):
         (["emit", "dense", "--ab", "f64"], "a="),
         (["emit", "dense", "--layout", "nnt"], "layout="),
         (["emit", "fp8_block", "--layout", "nn"], "[k-major]"),
-        (["emit", "dense", "--epilogue", "gelu"], "epilogue"),
+        (["emit", "dense", "--epilogue", "celu"], "epilogue"),
         (["emit", "dense", "--dump", "after:none"], "--dump"),
         (["emit", "dense", "--check"], "--check"),
         (["compile"], "KERNEL"),

@@ -18,11 +18,12 @@ from kernels import DENSE, DENSE_F32, FP8, VARIETY
 
 from gemmgen.config import Config
 from gemmgen.emit import digest, emit, signature
-from gemmgen.epilogues import EPILOGUES, acc, silu
+from gemmgen.epilogues import EPILOGUES, acc, clamp, silu
 from gemmgen.errors import IRError
 from gemmgen.families import build
 from gemmgen.ir import nodes
-from gemmgen.ir.expr import Call, Const, Expr, PerColumn, PerRow, Scalar
+from gemmgen.ir.dtypes import F16
+from gemmgen.ir.expr import Call, Const, Expr, PerColumn, PerElement, PerRow, Scalar
 from gemmgen.ir.rewrite import BLOCKS, statements
 from gemmgen.pipeline import compile_to_source, lower
 
@@ -109,7 +110,9 @@ def test_one_line_statements(golden):
 
 
 def test_signature(golden):
-    problem = replace(FP8, epilogue=acc * Scalar("alpha") + PerColumn("bias"))
+    problem = replace(
+        FP8, epilogue=acc * Scalar("alpha") + PerColumn("bias") + PerElement("c", F16)
+    )
     golden("".join(f"{line}\n" for line in signature(lower(problem, Config()))))
 
 
@@ -132,8 +135,11 @@ def value_of(expression: Expr) -> str:
         (acc - 1e-06, "(acc0[i] - 1e-06f)"),
         (Call("max", (acc, Const(0.0))), "fmaxf(acc0[i], 0.0f)"),
         (Call("min", (acc, Const(6.0))), "fminf(acc0[i], 6.0f)"),
-        (Call("tanh", (acc,)), "tanhf(acc0[i])"),
-        (silu(acc), "(acc0[i] / (1.0f + __expf((acc0[i] * -1.0f))))"),
+        (Call("tanh", (acc,)), "ptx::paced<8>(tanhf(acc0[i]), i)"),
+        (acc / 3.0, "(acc0[i] / 3.0f)"),
+        (silu(acc), "ptx::paced<8>(__fdividef(acc0[i], (1.0f + __expf((acc0[i] * -1.0f)))), i)"),
+        (Call("erf", (acc,)), "ptx::paced<8>(erff(acc0[i]), i)"),
+        (clamp(acc, -1.0, Scalar("high")), "fminf(fmaxf(acc0[i], -1.0f), arg_high)"),
     ),
     ids=repr,
 )
@@ -144,6 +150,13 @@ def test_epilogue_expression(expression, c):
 def test_epilogue_vectors_are_clamped_to_the_tensor():
     assert "shape_n - 1" in value_of(acc + PerColumn("bias"))
     assert "shape_m - 1" in value_of(acc * PerRow("row_scale"))
+
+
+@pytest.mark.parametrize("name", ["residual", "residual_f16", "residual_f32"])
+def test_a_residual_is_read_with_64_bit_offsets_and_clamped(name):
+    c = value_of(EPILOGUES[name])
+    assert f"ptx::element_{name[9:] or 'bf16'}(at_c + (long long)min(" in c
+    assert "shape_m - 1) * arg_c_stride + min(" in c and "(shape_n - 1) / 2 * 2), i % 2)" in c
 
 
 def test_unknown_expression_has_no_spelling():

@@ -189,6 +189,7 @@ def bits(x: float) -> int:
         ("neg.f32 %f0, %f1;", (0.0, 0), 0x80000000),
         ("div.rn.f32 %f0, %f1, %f2;", (1, 3), bits(np.float32(1) / np.float32(3))),
         ("ex2.approx.f32 %f0, %f1;", (-1, 0), bits(0.5)),
+        ("copysign.f32 %f0, %f1, %f2;", (-1, 2), bits(-2)),
         ("rcp.approx.f32 %f0, %f1;", (4, 0), bits(0.25)),
     ),
 )

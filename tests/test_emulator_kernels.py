@@ -95,7 +95,13 @@ def arguments(a: Any, operands: Any, memory: Any, d: Matrix) -> list[Any]:
         values |= {"scale_b": scale_b.address, "scale_b_stride_n": scale_b.pitch}
         values["scale_b_stride_k"] = 1
     for name, value in operands.arguments.items():
-        values[name] = value if isinstance(value, float) else memory.allocate(value)
+        if isinstance(value, float):
+            values[name] = value
+        elif value.ndim == 2:
+            c = upload(memory, value, n + n % 2 + 4)
+            values |= {name: c.address, f"{name}_stride": c.pitch}
+        else:
+            values[name] = memory.allocate(value)
     maps = [tensor_map(kernel, x, matrices[x.tensor]) for x in kernel.maps]
     return [*maps, *(values[x.name.removeprefix("arg_")] for x in kernel.params)]
 

@@ -146,6 +146,17 @@ def test_layouts_by_depth(name, block_k_bytes):
         judged(PROBLEMS[name], config, shape, seed=14)
 
 
+@pytest.mark.parametrize("d", [BF16, F32], ids=str)
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_epilogues(name, d):
+    from dataclasses import replace
+
+    for family in ("bf16", "fp8_bf16"):
+        problem = replace(PROBLEMS[family], d=d, epilogue=EPILOGUES[name])
+        for shape in (*TAILS, (2100, 2304, 512)):
+            judged(problem, choose(problem, shape, H200), shape, seed=12)
+
+
 @pytest.mark.parametrize("shape", TAILS, ids=lambda s: "x".join(map(str, s)))
 @pytest.mark.parametrize("exhibit", GALLERY, ids=path_of)
 def test_gallery(exhibit, shape):
@@ -319,6 +330,76 @@ class TestOps:
         b = torch.ones(24, 64, device="cuda", dtype=torch.bfloat16)
         assert ops.gemm(a, b).shape == (0, 24)
 
+    @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+    def test_residual(self, dtype):
+        import torch
+
+        from gemmgen import ops
+        from gemmgen.epilogues import acc
+        from gemmgen.ir.expr import PerElement, Scalar
+
+        a = torch.randint(-2, 3, (300, 64), device="cuda").bfloat16()
+        b = torch.randint(-2, 3, (261, 64), device="cuda").bfloat16()
+        wide = torch.randint(-2, 3, (300, 270), device="cuda").to(getattr(torch, dtype))
+        c = wide[:, 2:263]
+        element = PerElement("c", {"bfloat16": BF16, "float16": F16, "float32": F32}[dtype])
+        epilogue = acc + Scalar("beta") * element
+        out = ops.gemm(a, b, out_dtype="f32", epilogue=epilogue, c=c, beta=0.5)
+        assert (out == a.double() @ b.double().T + 0.5 * c.double()).all()
+        broadcast = c[:1].expand(300, 261)
+        out = ops.gemm(a, b, out_dtype="f32", epilogue=epilogue, c=broadcast, beta=2.0)
+        assert (out == a.double() @ b.double().T + 2 * broadcast.double()).all()
+
+    def test_residual_in_place(self):
+        import torch
+
+        from gemmgen import ops
+
+        a = torch.randint(-2, 3, (3000, 64), device="cuda").bfloat16()
+        b = torch.randint(-2, 3, (2048, 64), device="cuda").bfloat16()
+        c = torch.randint(-2, 3, (3000, 2048), device="cuda").bfloat16()
+        want = a.double() @ b.double().T + c.double()
+        out = ops.gemm(a, b, c, epilogue=EPILOGUES["residual"], c=c)
+        assert out is c and (out == want.bfloat16()).all()
+
+    @pytest.mark.parametrize(
+        ("argument", "change"),
+        [
+            ("c dtype", lambda c: c.float()),
+            ("c shape", lambda c: c[:5]),
+            ("c shape", lambda c: c.flatten()),
+            ("c device", lambda c: c.cpu()),
+            ("c last stride", lambda c: c.T.contiguous().T),
+            ("c row stride", lambda c: odd_rows(c)),
+            ("c", lambda c: shifted(c, 2)),
+            ("c", lambda c: 1.0),
+            ("c", lambda c: None),
+        ],
+    )
+    def test_wrong_residuals(self, argument, change):
+        import torch
+
+        from gemmgen import ops
+
+        a = torch.ones(72, 64, device="cuda", dtype=torch.bfloat16)
+        c = torch.ones(72, 72, device="cuda", dtype=torch.bfloat16)
+        with pytest.raises(ArgumentError) as e:
+            ops.gemm(a, a, epilogue=EPILOGUES["residual"], c=change(c))
+        assert e.value.argument == argument and e.value.allowed
+
+    def test_gelu(self):
+        import torch
+
+        from gemmgen import ops
+
+        a = torch.randn(100, 64, device="cuda", dtype=torch.bfloat16)
+        b = torch.randn(72, 64, device="cuda", dtype=torch.bfloat16) / 4
+        acc = a.double() @ b.double().T
+        for name, approximate in (("gelu", "none"), ("gelu_tanh", "tanh")):
+            out = ops.gemm(a, b, out_dtype="f32", epilogue=EPILOGUES[name])
+            want = torch.nn.functional.gelu(acc, approximate=approximate)
+            assert (out - want).abs().max() < 1e-5
+
     def test_bias_silu(self):
         import torch
 
@@ -367,12 +448,12 @@ def odd_rows(t):
     return parent[:, :-1]
 
 
-def shifted(t):
-    """A tensor like `t` whose address is no multiple of 16 bytes."""
+def shifted(t, by=8):
+    """A tensor like `t` whose address is `by` bytes after a multiple of 16 bytes."""
     import torch
 
-    parent = torch.empty(t.numel() + 8, dtype=torch.uint8, device=t.device)
-    return parent[8:].view(t.dtype).view(t.shape)
+    parent = torch.empty(t.nbytes + by, dtype=torch.uint8, device=t.device)
+    return parent[by:].view(t.dtype).view(t.shape)
 
 
 def test_source_compiles_with_the_machines_nvrtc():
@@ -389,21 +470,23 @@ def test_same_bits_as_the_emulator(exhibit, shape):
     from gemmgen import ops
     from gemmgen.gallery import artifact
     from gemmgen.runtime.emulated import EmulatedGpu, prepare
-    from gemmgen.verification.guarded import Guarded
+    from gemmgen.verification.epilogue import transcendental
     from gemmgen.verification.inputs import random_normal
-    from gemmgen.verification.trial import pitches
+    from gemmgen.verification.trial import output, pitches
 
     p = exhibit.problem
     program = ops.loaded(p, exhibit.config, 0)
     operands = random_normal(p, *shape, seed=8)
     strides = pitches(program.kernel, shape)
-    output = Guarded(dtype=p.d, rows=shape[0], cols=shape[1], pitch=strides.d)
-    on_gpu = machine().execute(program, operands, strides, output, 0xFF)
+    d = output(p, operands, strides)
+    on_gpu = machine().execute(program, operands, strides, d, 0xFF)
     emulated = EmulatedGpu().execute(
-        prepare(program.kernel, artifact(exhibit).source), operands, strides, output, 0xFF
+        prepare(program.kernel, artifact(exhibit).source), operands, strides, d, 0xFF
     )
-    differ = int((output.extract(on_gpu) != output.extract(emulated)).sum())
-    assert differ == 0, f"{differ} of {shape[0] * shape[1]} elements"
+    differ = int((d.extract(on_gpu) != d.extract(emulated)).sum())
+    # What the hardware approximates may fall on the other side of a rounding boundary.
+    allowed = shape[0] * shape[1] // 1000 if transcendental(p.epilogue) else 0
+    assert differ <= allowed, f"{differ} of {shape[0] * shape[1]} elements"
 
 
 STUCK = """

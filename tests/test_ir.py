@@ -11,7 +11,8 @@ from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IRError
 from gemmgen.families import build
-from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, F32
+from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, F16, F32
+from gemmgen.ir.expr import PerElement
 from gemmgen.ir.nodes import (
     AfterFirst,
     Arrive,
@@ -186,7 +187,7 @@ def test_dump_before_passes(golden):
 
 
 def test_dump_of_an_epilogue(golden):
-    problem = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
+    problem = replace(DENSE, epilogue=EPILOGUES["bias_silu"] + PerElement("c", F16))
     stage = next(s for s in statements(build(problem, Config())) if isinstance(s, StageTile))
     golden(statement(stage) + "\n")
 

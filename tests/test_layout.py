@@ -486,6 +486,41 @@ def test_epilogue_vectors_are_read_at_the_elements_row_and_column(problem, consu
         assert len(values) == 40 // 2 * 2 // consumers
 
 
+@pytest.mark.parametrize(("problem", "consumers"), ((DENSE, 2), (DENSE_F32, 1)))
+def test_a_residual_is_read_at_the_elements_row_and_column(problem, consumers):
+    """Every wgmma result 0: D holds C's addresses, by pairs, clamped at the edge."""
+    artifact = compiled(
+        replace(problem, epilogue=EPILOGUES["residual"]),
+        block_m=128,
+        block_n=40,
+        consumers=consumers,
+    )
+    device = Kernel(artifact.source)
+    (row, col), (m, n), stride = (256, 80), (300, 95), 1000
+    for thread in range(128 * consumers):
+        calls = device.run(
+            thread,
+            tiles=[{"k_blocks": 1, "d_row": row, "d_col": col}],
+            registers=lambda array, i: 0,
+            arg_c=1000_000,
+            arg_c_stride=stride,
+            __ldg=lambda at: at,
+            shape_m=m,
+            shape_n=n,
+        )
+        values = [v for c in calls if c.name.startswith("store_matrix") for v in c.args[1:]]
+        values = [v for pair in values for v in pair]
+        values += [v for c in calls if c.name.startswith("store_shared") for v in c.args[1:]]
+        for index, value in enumerate(values):
+            wave, register = divmod(index, 40 // 2)
+            at = fragment(register, thread // 32 % 4, thread % 32)
+            d_row, d_col = row + (wave * consumers + thread // 128) * 64 + at[0], col + at[1]
+            c_row, c_col = divmod(value - 1000_000, stride)
+            assert c_row == min(d_row, m - 1)
+            assert c_col == d_col if d_col < n else n - 1 <= c_col <= n
+        assert len(values) == 40 // 2 * 2 // consumers
+
+
 # ---- the map of shared memory -------------------------------------------------------------
 
 

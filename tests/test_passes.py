@@ -20,6 +20,9 @@ from gemmgen.target import H200
 BATCHED = replace(DENSE, grouping="batched")
 MASKED = replace(DENSE, grouping="masked")
 BIAS_SILU = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
+GELU = replace(FP8, epilogue=EPILOGUES["gelu"])
+INT8_GELU = replace(DENSE, a=S8, b=S8, epilogue=EPILOGUES["gelu"])
+RESIDUAL = replace(DENSE, epilogue=EPILOGUES["residual"])
 
 
 def change(pass_name: str, problem, **changes) -> str:
@@ -224,6 +227,9 @@ def test_rules_are_documented_and_unique():
         ("smem-capacity", FP8, {"block_m": 256, "block_n": 128, "stages": 4}),
         ("register-budget", FP8, {"block_m": 256, "block_n": 160, "stages": 1}),
         ("register-budget", BIAS_SILU, {"block_m": 256, "block_n": 176, "stages": 2}),
+        ("register-budget", GELU, {"block_m": 256, "block_n": 128, "stages": 2}),
+        ("register-budget", INT8_GELU, {"block_n": 192, "stages": 2}),
+        ("register-budget", RESIDUAL, {"block_m": 256, "block_n": 176, "stages": 2}),
         ("setmaxnreg-direction", DENSE, {"registers": (24, 80)}),
         ("setmaxnreg-direction", DENSE, {"registers": (24, 240), "consumers": 1, "block_m": 64}),
     ),
@@ -249,6 +255,13 @@ def test_more_ways_to_break_a_rule(rule, problem, changes):
         (DENSE, {"block_m": 256, "block_n": 128, "stages": 3}),
         (BIAS_SILU, {"block_m": 256, "block_n": 160, "stages": 2}),
         (BIAS_SILU, {"block_m": 128, "block_n": 256, "stages": 2}),
+        (GELU, {"block_m": 256, "block_n": 96, "stages": 2}),
+        (INT8_GELU, {"block_n": 128, "stages": 2}),
+        (RESIDUAL, {"block_m": 256, "block_n": 160, "stages": 2}),
+        (
+            replace(FP8, epilogue=EPILOGUES["residual"]),
+            {"block_m": 256, "block_n": 128, "stages": 3},
+        ),
     ),
 )
 def test_just_legal(problem, changes):

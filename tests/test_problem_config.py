@@ -13,7 +13,7 @@ from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, GemmgenError, UnsupportedProblem
 from gemmgen.families import FAMILIES, build
 from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S8
-from gemmgen.ir.expr import ACC, Call, Const, PerColumn, PerRow, Scalar
+from gemmgen.ir.expr import ACC, Call, Const, PerColumn, PerElement, PerRow, Scalar
 from gemmgen.problem import LAYOUTS, OUTPUTS, Problem
 
 
@@ -155,7 +155,7 @@ BAD_JSON = {
     "d": ("e4m3", "bf17", None, 16),
     "layout": ("nm", None, 1),
     "epilogue": (
-        "gelu",
+        "celu",
         None,
         True,
         ["relu", 1, "x"],
@@ -219,6 +219,43 @@ def test_layouts_say_which_side_is_contiguous():
         instr = build(replace(DENSE, layout=layout), Config()).instr
         assert (instr.a_major == "mn", instr.b_major == "mn") == (a, b)
         assert instr.immediates == f", 1, 1, {int(a)}, {int(b)}"
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
+def test_a_residual_survives_json_with_its_dtype(dtype):
+    problem = replace(DENSE, epilogue=ACC * 2.0 + PerElement("c", dtype))
+    data = through_text(problem.to_json())
+    assert data["epilogue"][2] == ["per_element", "c", dtype.name]
+    assert Problem.from_json(data) == problem
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "argument", "value"),
+    [
+        (["per_element", "c", "s8"], "dtype of c", "s8"),
+        (["per_element", "c", "f64"], "dtype of c", "f64"),
+        (["per_element", "c"], "epilogue", ["per_element", "c"]),
+        (["per_element", "no name", "f32"], "epilogue", ["per_element", "no name", "f32"]),
+        (["+", ["per_element", "c", "f32"], ["per_element", "c", "f16"]], "epilogue argument", "c"),
+        (["+", ["per_element", "c", "f32"], ["per_row", "c"]], "epilogue argument", "c"),
+        (
+            ["+", ["per_element", "c", "f32"], ["scalar", "c_stride"]],
+            "epilogue argument",
+            "c_stride",
+        ),
+    ],
+    ids=repr,
+)
+def test_wrong_epilogue_arguments_are_named(epilogue, argument, value):
+    with pytest.raises(ArgumentError) as caught:
+        Problem.from_json(replace(DENSE).to_json() | {"epilogue": epilogue})
+    assert (caught.value.argument, caught.value.value) == (argument, value)
+    assert caught.value.allowed
+
+
+def test_an_element_has_a_dtype_that_the_epilogue_reads():
+    with pytest.raises(ArgumentError, match="dtype of c='e4m3': must be one of bf16, f16, f32"):
+        PerElement("c", E4M3)
 
 
 # ---- what no family computes --------------------------------------------------------------

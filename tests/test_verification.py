@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gemmgen.epilogues import EPILOGUES
+from gemmgen.epilogues import EPILOGUES, clamp, divide, gelu, gelu_tanh, silu
 from gemmgen.errors import ArgumentError, UnsupportedProblem, VerificationError
 from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, E5M2, F16, F32
-from gemmgen.ir.expr import Acc, Call, PerColumn, Scalar
+from gemmgen.ir.expr import Acc, Call, PerColumn, PerElement, Scalar, arguments
 from gemmgen.problem import Problem
 from gemmgen.verification import (
     POISONS,
@@ -30,6 +31,7 @@ from gemmgen.verification import (
     table,
 )
 from gemmgen.verification.codes import code_type, exponents
+from gemmgen.verification.epilogue import Interval, enclose, transcendental
 
 ENGINE = NumpyEngine()
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
@@ -72,10 +74,27 @@ def without_arguments(operands):
     return replace(operands, arguments={})
 
 
+def erf(x):
+    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(np.float32)
+
+
+F = np.float32
+NUMPY_GELU = {
+    "erf": lambda x: F(0.5) * x * (F(1) + erf(x * F(np.sqrt(0.5)))),
+    "tanh": lambda x: x / (F(1) + np.exp(F(-1.5957691) * (x + F(0.044715) * x**3))),
+}
+
+
 def finish(problem, operands, acc):
     """The epilogue in FP32, one NumPy operation at a time."""
     x = acc.astype(np.float32)
-    args = {k: np.asarray(v, np.float32) for k, v in operands.arguments.items()}
+    kinds = {a.name: a for a in arguments(problem.epilogue)}
+    args = {
+        k: decode(v, kinds[k].dtype).astype(np.float32)
+        if isinstance(kinds[k], PerElement)
+        else np.asarray(v, np.float32)
+        for k, v in operands.arguments.items()
+    }
     name = next(n for n, e in EPILOGUES.items() if e == problem.epilogue)
     with np.errstate(over="ignore"):
         if "bias" in name:
@@ -84,6 +103,14 @@ def finish(problem, operands, acc):
             x = np.maximum(x, np.float32(0))
         if "silu" in name:
             x = x / (np.float32(1) + np.exp(-x))
+        if "gelu" in name:
+            x = NUMPY_GELU["tanh" if "tanh" in name else "erf"](x)
+        if "residual" in name:
+            x = x + args["c"]
+        if name == "clamp":
+            x = np.minimum(np.maximum(x, args["low"]), args["high"])
+        if name == "alpha_beta":
+            x = args["alpha"] * x + args["beta"] * args["c"]
         if name == "alpha":
             x = x * args["alpha"]
         if name == "tensor_scaled":
@@ -260,7 +287,7 @@ def test_correct_epilogues_pass(problem, epilogue):
         x = enclosure(problem, operands, ENGINE)
         assert ((x.low <= x.want) & (x.want <= x.high)).all()
         np.testing.assert_allclose(x.want, product(problem, operands, ENGINE), atol=1e-9)
-    if "silu" not in epilogue:
+    if not transcendental(problem.epilogue):
         operands = exact_integers(problem, 33, 140, 200, 1)
         check_exact(problem, operands, kernel(problem, operands), ENGINE)
 
@@ -467,6 +494,81 @@ def test_every_operation_of_the_expression_language_is_bounded():
     assert ((x.low < x.want) & (x.want < x.high)).all()
     assert (x.high - x.low).max() < 1e-4
     check_bound(problem, operands, ENGINE.round_to(x.want, F32), ENGINE)
+
+
+def interval(expression, x):
+    """What an FP32 kernel may hold of `expression` at the accumulators `x`, known exactly."""
+    at = x.astype(np.float64).reshape(1, -1)
+    with np.errstate(all="ignore"):
+        return enclose(expression, Interval(low=at, high=at), {}, ENGINE)
+
+
+def spread(count=20000):
+    """FP32 numbers of every magnitude, both signs, and those that decide saturation."""
+    rng = np.random.default_rng(5)
+    x = np.exp2(rng.uniform(-126, 127, count)) * rng.choice([-1, 1], count)
+    near = rng.normal(0, 4, count)
+    ends = [0.0, 0.5, -0.5, 10.0, -10.0, 87.3, -87.3, 88.8, -88.8, 3e38, -3e38]
+    return np.concatenate([x, near, ends]).astype(np.float32)
+
+
+FUNCTIONS = {
+    "erf": (Call("erf", (Acc(),)), erf),
+    "gelu": (gelu(Acc()), lambda x: x * (F(0.5) + F(0.5) * erf(x * F(math.sqrt(0.5))))),
+    "clamp": (clamp(Acc(), -3.5, 6.0), lambda x: np.clip(x, F(-3.5), F(6))),
+    "silu": (silu(Acc()), lambda x: x / (F(1) + np.exp(-x))),
+    "divide": (divide(Acc(), 1.0 + Acc() * Acc()), lambda x: x / (F(1) + x * x)),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_enclosure_contains_what_float32_computes(name):
+    expression, function = FUNCTIONS[name]
+    x = spread()
+    held = interval(expression, x)
+    with np.errstate(all="ignore"):
+        got = function(x).astype(np.float64).reshape(1, -1)
+    assert got.dtype == np.float64 and np.isfinite(got).all()
+    assert ((held.low <= got) & (got <= held.high)).all()
+
+
+@pytest.mark.parametrize(
+    ("expression", "exact"),
+    [
+        (gelu(Acc()), lambda x: 0.5 * x * math.erfc(-x * math.sqrt(0.5))),
+        (
+            gelu_tanh(Acc()),
+            lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+        ),
+    ],
+    ids=["erf", "tanh"],
+)
+def test_the_enclosure_of_gelu_is_tight_and_holds_the_textbook_value(expression, exact):
+    x = np.random.default_rng(6).normal(0, 4, 5000).astype(np.float32)
+    held = interval(expression, x)
+    want = np.vectorize(exact, otypes=[np.float64])(x.astype(np.float64)).reshape(1, -1)
+    constants = 1e-7 * np.maximum(abs(x), 1)  # the kernel's are rounded to FP32
+    assert ((held.low - constants <= want) & (want <= held.high + constants)).all()
+    assert ((held.high - held.low) < 2e-5 * np.maximum(abs(x), 1)).all()
+
+
+def test_a_large_divisor_may_give_zero():
+    held = interval(divide(Acc() * 0.0 + 8.0, Acc()), np.array([2.0**126, 2.0**127], np.float32))
+    assert held.low[0, 0] > 0 and held.low[0, 1] == 0 < held.high[0, 1]
+    with pytest.raises(UnsupportedProblem, match="2\\^-126"):
+        interval(divide(Acc(), Acc()), np.array([2.0**-130], np.float32))
+
+
+def test_a_wrong_residual_fails():
+    problem = replace(DENSE, epilogue=EPILOGUES["residual"])
+    operands = random_normal(problem, 64, 64, 128, 1)
+    for axis in (0, 1):
+        rolled = {"c": np.roll(operands.arguments["c"], 1, axis)}
+        result = kernel(problem, replace(operands, arguments=rolled))
+        fails(check_bound, problem, operands, result, match="out of bounds")
+    for wrong in (np.ones((64, 63), np.uint16), np.ones((64, 64), np.float32)):
+        with pytest.raises(ArgumentError, match=r"c=.*must have the shape \(64, 64\) and hold"):
+            product(problem, replace(operands, arguments={"c": wrong}), ENGINE)
 
 
 # --- guard bands and repeats

@@ -136,11 +136,10 @@ def _one_space(g: Group, addresses: Any) -> tuple[str, Any]:
 def _by_cta(g: Group, addresses: Any) -> list[tuple[Cta, Any]]:
     """(CTA, positions) that shared::cluster addresses name."""
     ranks = addresses >> RANK_SHIFT
-    if not ranks.any():
+    if (ranks == g.cta.rank).all():
         return [(g.cta, slice(None))]
     return [
-        (g.cta if r == 0 else g.cta.cluster.cta(int(r) - 1, who(g)), np.flatnonzero(ranks == r))
-        for r in np.unique(ranks)
+        (g.cta.cluster.cta(int(r), who(g)), np.flatnonzero(ranks == r)) for r in np.unique(ranks)
     ]
 
 

@@ -166,4 +166,15 @@ def fma64(a: Any, b: Any, c: Any) -> Any:
     raise UnsupportedInstruction("fma.f64")
 
 
-HANDLERS = dict.fromkeys(APPROXIMATE, function)
+def copysign(i: Instruction, s: Scope) -> Op:
+    """The second operand with the sign of the first (PTX ISA, copysign)."""
+    kind = _check(i)
+    d, a, b = s.dst(i.operands[0], kind), *(s.src(o, kind) for o in i.operands[1:3])
+
+    def op(g: Group) -> None:
+        np.copyto(g.R[d], np.copysign(g.R[b], g.R[a]), where=g.where)
+
+    return op
+
+
+HANDLERS = {**dict.fromkeys(APPROXIMATE, function), "copysign": copysign}

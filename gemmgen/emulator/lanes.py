@@ -79,8 +79,7 @@ def locate(g: Group, space: str, address: int) -> tuple[Cta, int]:
         if not SHARED_WINDOW <= address < SHARED_WINDOW + WINDOW:
             raise IllegalAccess(f"{who(g)}: {address:#x} is no shared address")
         address -= SHARED_WINDOW
-    rank = address >> RANK_SHIFT
-    cta = g.cta if rank == 0 else g.cta.cluster.cta(rank - 1, who(g))
+    cta = g.cta.cluster.cta(address >> RANK_SHIFT, who(g))
     return cta, address & OFFSET_MASK
 
 

@@ -143,7 +143,7 @@ class Cluster:
     @staticmethod
     def address(rank: int, address: int) -> int:
         """The shared::cluster address of the same place in the CTA of that rank."""
-        return address & OFFSET_MASK | (rank + 1) << RANK_SHIFT
+        return address & OFFSET_MASK | rank << RANK_SHIFT
 
     def start(self, complete: Callable[[], None], text: str, stream: object = None) -> None:
         """An asynchronous operation begins."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from .errors import UninitializedRead, UnsupportedInstruction
 from .parse import size_of
-from .spaces import GLOBALS, SHARED_BASE
+from .spaces import GLOBALS, RANK_SHIFT, SHARED_BASE
 from .syntax import Function, Imm, Instruction, Operand, Reg, Special, Symbol
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ NUMPY: dict[str, Any] = {
 class Slot:
     """What a slot holds: a register seen as a type, a constant, or a special register."""
 
-    kind: str  # "reg", "const", "special"
+    kind: str  # "reg", "const", "shared" (a variable's address in this CTA), "special"
     name: str
     type: str
     value: Any = None
@@ -86,6 +86,11 @@ class Scope:
                     ("special", name, kind), Slot(kind="special", name=name, type=kind)
                 )
             case Symbol(name):
+                if name in self.shared:
+                    return self._slot(
+                        ("shared", name, kind),
+                        Slot(kind="shared", name=name, type=kind, value=self.shared[name]),
+                    )
                 return self._constant(self.address(name), kind)
         raise UnsupportedInstruction(f"operand {operand} read as .{kind}")
 
@@ -180,6 +185,8 @@ class Program:
         lanes, dtype = group.lanes, NUMPY[slot.type]
         if slot.kind == "special":
             return special(slot.name, group).astype(dtype)
+        if slot.kind == "shared":
+            return np.full(lanes, slot.value | group.cta.rank << RANK_SHIFT, dtype)
         if slot.kind == "const":
             key = (
                 slot.type,

@@ -7,5 +7,7 @@ PARAM_WINDOW = 0x7F20_0000_0000
 HEAP = 0x7F40_0000_0000  # allocations
 WINDOW = 1 << 32
 
-RANK_SHIFT = 24  # of a shared::cluster address: 0 is the executing CTA, r + 1 the CTA of rank r
+RANK_SHIFT = (
+    24  # of a shared address: the rank of its CTA, also in addresses of the CTA's own variables
+)
 OFFSET_MASK = (1 << RANK_SHIFT) - 1

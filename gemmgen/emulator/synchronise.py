@@ -277,7 +277,7 @@ def _mapa(i: Instruction, s: Scope) -> Op:
     def op(g: Group) -> None:
         x = g.R[a]
         offset = x & x.dtype.type(OFFSET_MASK)
-        ranks = (g.R[rank].astype(x.dtype) + x.dtype.type(1)) << x.dtype.type(RANK_SHIFT)
+        ranks = g.R[rank].astype(x.dtype) << x.dtype.type(RANK_SHIFT)
         np.copyto(g.R[d], offset | ranks, where=g.where)
 
     return op

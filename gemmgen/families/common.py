@@ -7,7 +7,7 @@ from typing import TypeVar
 from ..config import Config
 from ..epilogues import label_of
 from ..ir.dtypes import F32, S32, DType
-from ..ir.expr import Argument, Scalar, arguments, parameter
+from ..ir.expr import Argument, Expr, PerElement, Scalar, arguments, parameter, row_stride
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Axis,
@@ -179,11 +179,20 @@ def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
     )
 
 
-def epilogue_param(argument: Argument) -> Param:
-    return Param(
-        name=parameter(argument.name),
-        ctype="float" if isinstance(argument, Scalar) else "const float*",
-    )
+def epilogue_params(e: Expr, *, grouped: bool) -> tuple[Param, ...]:
+    return tuple(param for x in arguments(e) for param in _argument_params(x, grouped=grouped))
+
+
+def _argument_params(argument: Argument, *, grouped: bool) -> tuple[Param, ...]:
+    name = parameter(argument.name)
+    match argument:
+        case Scalar():
+            return (Param(name=name, ctype="float"),)
+        case PerElement(_, dtype):
+            stride = Param(name=row_stride(argument.name), ctype="int")
+            pointer = Param(name=name, ctype=f"const {dtype.cuda}*")
+            return (pointer, stride, *group_stride(name, grouped=grouped))
+    return (Param(name=name, ctype="const float*"),)
 
 
 def prologue(maps: tuple[TmaMap, ...], barriers: tuple[Barrier, ...]) -> tuple[Stmt, ...]:
@@ -265,7 +274,7 @@ def assemble(
         scheduler=panels(c.raster, c.panel, g, p.alignment),
         groups=Groups(rows=g.rows, columns=g.columns, ragged=g.ragged),
         maps=maps,
-        params=(*SHAPE, *g.params, *output, *params, *map(epilogue_param, arguments(p.epilogue))),
+        params=(*SHAPE, *g.params, *output, *params, *epilogue_params(p.epilogue, grouped=g.rows)),
         smem=(
             operand("smem_a", p.a, b.m, a_major, c),
             operand("smem_b", p.b, b.n, b_major, c),

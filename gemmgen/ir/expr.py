@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import ArgumentError
+from .dtypes import BF16, F16, F32, DType
 
 Op = Literal["+", "-", "*", "/"]
-Function = Literal["exp", "tanh", "max", "min"]
+Function = Literal["exp", "tanh", "erf", "divide", "max", "min"]
+APPROXIMATE = {
+    "exp",
+    "tanh",
+    "erf",
+    "divide",
+}  # functions that FP32 hardware does not round correctly
+ELEMENTS = (BF16, F16, F32)  # dtypes of a PerElement
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,19 @@ class InGroup(Expr):
 
 
 @dataclass(frozen=True)
+class PerElement(Argument):
+    """Indexed by the output row and column: M rows of N elements of `dtype`, a stride apart. Rows begin
+    at multiples of two elements: the epilogue reads pairs."""
+
+    dtype: DType = BF16
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ELEMENTS:
+            allowed = f"must be one of {', '.join(t.name for t in ELEMENTS)}"
+            raise ArgumentError(f"dtype of {self.name}", str(self.dtype), allowed)
+
+
+@dataclass(frozen=True)
 class BinOp(Expr):
     op: Op
     lhs: Expr
@@ -111,7 +132,7 @@ class Call(Expr):
     args: tuple[Expr, ...]
 
     def __post_init__(self) -> None:
-        arity = {"max": 2, "min": 2}.get(self.function, 1)
+        arity = {"max": 2, "min": 2, "divide": 2}.get(self.function, 1)
         if len(self.args) != arity:
             raise ArgumentError(self.function, len(self.args), f"takes {arity} argument(s)")
 
@@ -119,6 +140,11 @@ class Call(Expr):
 def parameter(name: str) -> str:
     """The kernel parameter that carries argument `name`; the prefix keeps user names apart from ours."""
     return f"arg_{name}"
+
+
+def row_stride(name: str) -> str:
+    """The kernel parameter with the row stride, in elements, of the PerElement `name`."""
+    return f"{parameter(name)}_stride"
 
 
 def lift(value: Expr | float) -> Expr:
@@ -137,3 +163,15 @@ def arguments(e: Expr) -> tuple[Argument, ...]:
         case Call(_, args):
             return tuple(dict.fromkeys(a for x in args for a in arguments(x)))
     return ()
+
+
+def functions(e: Expr) -> set[str]:
+    """The names of the functions `e` calls."""
+    match e:
+        case BinOp(_, lhs, rhs):
+            return functions(lhs) | functions(rhs)
+        case InGroup(value, _):
+            return functions(value)
+        case Call(function, args):
+            return {function}.union(*map(functions, args))
+    return set()

@@ -7,7 +7,19 @@ from dataclasses import fields
 
 from .blocks import BLOCKS
 from .dtypes import DType
-from .expr import Acc, BinOp, Call, Const, DeviceScalar, Expr, InGroup, PerColumn, PerRow, Scalar
+from .expr import (
+    Acc,
+    BinOp,
+    Call,
+    Const,
+    DeviceScalar,
+    Expr,
+    InGroup,
+    PerColumn,
+    PerElement,
+    PerRow,
+    Scalar,
+)
 from .nodes import Coord, Kernel, Stmt, Wgmma
 from .resources import ONE_GEMM
 
@@ -112,6 +124,8 @@ def _expr(e: Expr) -> str:
             return f"{name}[col]"
         case PerRow(name):
             return f"{name}[row]"
+        case PerElement(name, dtype):
+            return f"{name}.{dtype}[row, col]"
         case BinOp(op, lhs, rhs):
             return f"({_expr(lhs)} {op} {_expr(rhs)})"
         case InGroup(value, groups):

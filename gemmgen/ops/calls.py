@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -9,14 +10,29 @@ from ..config import Config
 from ..errors import ArgumentError
 from ..heuristics import choose
 from ..ir.dtypes import DTYPES, F32, DType
-from ..ir.expr import PerColumn, PerRow, Scalar, arguments, parameter
+from ..ir.expr import (
+    PerColumn,
+    PerElement,
+    PerRow,
+    Scalar,
+    arguments,
+    parameter,
+    row_stride,
+)
 from ..ir.groupings import GROUPINGS
 from ..pipeline import compile_to_source
 from ..problem import Problem
 from ..runtime.launch import LoadedKernel
 from ..runtime.nvrtc import compile_cubin
 from ..runtime.tensor_map import Matrix
-from ..runtime.torch_tensors import check_apart, check_tensor, current_stream, empty, mn_major
+from ..runtime.torch_tensors import (
+    check_apart,
+    check_tensor,
+    current_stream,
+    dtype_of,
+    empty,
+    mn_major,
+)
 from ..target import H200
 
 SCALE_BLOCK = 128
@@ -160,12 +176,40 @@ def _epilogue_values(
         match x:
             case Scalar():
                 values[parameter(name)] = float(given[name])
+            case PerElement(_, dtype):
+                lead, side = sides[PerRow]
+                values |= _per_element(name, given[name], dtype, (*lead, side, shape[1]), device)
             case _:
                 lead, side = sides.get(type(x), ((), 1))
-                value = given[name].reshape((*lead, -1) if lead else -1)
-                check_tensor(name, value, F32, (*lead, side), device, contiguous=True)
-                values[parameter(name)] = value.data_ptr()
+                values[parameter(name)] = _vector(name, given[name], (*lead, side), device)
     return values
+
+
+def _vector(name: str, t: Any, shape: tuple[int, ...], device: Any) -> int:
+    """The address of float32 `shape`, dense. One element may have no dimension, and one row two."""
+    dtype_of(name, t, (F32,))
+    t = t.reshape(shape) if t.numel() == math.prod(shape) and t.is_contiguous() else t
+    check_tensor(name, t, F32, shape, device)
+    if not t.is_contiguous():
+        raise ArgumentError(f"{name} strides", tuple(t.stride()), "must be contiguous")
+    return int(t.data_ptr())
+
+
+def _per_element(name: str, t: Any, dtype: DType, shape: tuple[int, ...], device: Any) -> Values:
+    check_tensor(name, t, dtype, shape, device, contiguous=True)
+    stride = t.stride(-2) if shape[-2] > 1 else 0
+    group = t.stride(0) if len(shape) > 2 and shape[0] > 1 else 0
+    for what, step in (("row", stride), ("group", group)):
+        if step % 2:
+            raise ArgumentError(f"{name} {what} stride", step, "must be a multiple of 2 elements")
+    if t.data_ptr() % (2 * dtype.bytes):
+        allowed = f"address must be a multiple of {2 * dtype.bytes} bytes"
+        raise ArgumentError(name, t.data_ptr(), allowed)
+    return {
+        parameter(name): t.data_ptr(),
+        row_stride(name): stride,
+        f"{parameter(name)}_stride_g": group,
+    }
 
 
 def _ceil(a: int, b: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
-from ..ir.expr import PerColumn, arguments
+from ..ir.expr import APPROXIMATE, PerColumn, PerElement, arguments, functions
 from ..ir.nodes import Kernel, Role, SetRegisters, StageTile
 from ..ir.rewrite import walk
 from ..target import Target
@@ -28,13 +28,16 @@ REGISTER_FILE = Rule(
 )
 REGISTER_BUDGET = Rule(
     id="register-budget",
-    says="a role's register arrays, column values and working set must fit its registers",
+    says="a role's register arrays, its epilogue's values and its working set must fit its registers",
     because="What does not fit is spilled to local memory, and the build refuses spills.",
 )
 RULES = (SETMAXNREG_VALUE, SETMAXNREG_DIRECTION, REGISTER_FILE, REGISTER_BUDGET)
 
 LARGE_PRODUCER, SMALL_PRODUCER = 40, 24  # what a producer is left with
 WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is left
+# Beside a second wave's accumulators, measured: cubins with less spill. erff's constants, and another
+# approximation of column values after promotion.
+ERF, APPROXIMATION = 60, 25
 LANE_COLUMNS = 4  # a lane holds every fourth column of its warpgroup's rows, in pairs
 
 
@@ -59,7 +62,7 @@ def split_registers(kernel: Kernel, target: Target) -> Kernel:
 
 
 def _split(kernel: Kernel, launch: int) -> dict[str, int]:
-    need = max(_arrays(r) + _columns(kernel, r) + WORKING_SET for r in kernel.roles)
+    need = max(_arrays(r) + _epilogue(kernel, r) + WORKING_SET for r in kernel.roles)
     pool = launch * len(range(0, kernel.threads, 128))
     for producer in (LARGE_PRODUCER, SMALL_PRODUCER):
         consumer = (pool - producer) // kernel.consumers // 8 * 8
@@ -83,12 +86,27 @@ def _arrays(role: Role) -> int:
     return sum(r.count for r in role.locals)
 
 
-def _columns(kernel: Kernel, role: Role) -> int:
-    """Registers for what an epilogue reads per column. In one wave each value takes the place of an
-    accumulator that is already stored; a second wave's accumulators are all still there."""
+def _epilogue(kernel: Kernel, role: Role) -> int:
+    """Registers an epilogue needs beside the role's arrays. In one wave each value takes the place of an
+    accumulator that is already stored; a second wave's accumulators are all still there. Before erf,
+    ptxas turns all integers into floats."""
     waves = [s for s in walk(role.body) if isinstance(s, StageTile)]
-    values = {x for s in waves for x in arguments(s.value) if isinstance(x, PerColumn)}
-    return len(values) * kernel.block.n // LANE_COLUMNS if len(waves) > 1 else 0
+    if not waves:
+        return 0
+    called = functions(waves[0].value)
+    sources = [r for r in role.locals if r.name in {s.src for s in waves}]
+    floats = sum(r.count for r in sources if r.dtype.integer and "erf" in called)
+    if len(waves) == 1:
+        return floats + ERF * (floats > 0)
+    read, lane = arguments(waves[0].value), kernel.block.n // LANE_COLUMNS
+    columns = sum(isinstance(x, PerColumn) for x in read)
+    spare = _arrays(role) - sum(
+        r.count for r in sources
+    )  # promotion's, which the epilogue may take
+    pairs = max(0, lane * sum(isinstance(x, PerElement) for x in read) - spare)
+    approximates = columns > 0 and spare > 0 and not APPROXIMATE.isdisjoint(called)
+    approximate = APPROXIMATION if approximates else 0
+    return floats + columns * lane + pairs + max(approximate, ERF * ("erf" in called))
 
 
 def _check_pool(kernel: Kernel, launch: int, target: Target) -> None:
@@ -114,9 +132,9 @@ def _check_pool(kernel: Kernel, launch: int, target: Target) -> None:
 
 def _check_budget(kernel: Kernel) -> Kernel:
     for r in kernel.roles:
-        arrays, columns, have = _arrays(r), _columns(kernel, r), r.registers or 0
-        if arrays and arrays + columns + WORKING_SET > have:
-            values = {"role": r.name, "arrays": arrays, "columns": columns, "working": WORKING_SET}
-            values["registers"] = have
+        arrays, epilogue, have = _arrays(r), _epilogue(kernel, r), r.registers or 0
+        if arrays and arrays + epilogue + WORKING_SET > have:
+            values = {"role": r.name, "arrays": arrays, "epilogue": epilogue}
+            values |= {"working": WORKING_SET, "registers": have}
             raise IllegalConfig(REGISTER_BUDGET, values, "Use a smaller tile or more consumers.")
     return kernel

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.expr import parameter
+from ..ir.expr import parameter, row_stride
 from ..ir.groupings import GROUPINGS
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
@@ -81,6 +81,10 @@ def bind(operands: Operands, pitches: Pitches, out: int, place: Callable[[Bytes]
     for name, value in operands.arguments.items():
         if isinstance(value, float):
             values[parameter(name)] = value
+        elif value.dtype.kind == "u":  # the codes of a PerElement
+            c = matrix(value, n + n % 2 + 2)
+            values |= {parameter(name): c.pointer, row_stride(name): c.stride}
+            values[f"{parameter(name)}_stride_g"] = c.group_stride
         else:
             values[parameter(name)] = matrix(value.reshape(1, -1), value.size).pointer
     return Bound(matrices=matrices, values=values)

@@ -57,3 +57,6 @@ class TorchEngine:
 
     def tanh(self, x: Any) -> Any:
         return torch().tanh(x)
+
+    def erf(self, x: Any) -> Any:
+        return torch().erf(x)

@@ -42,7 +42,7 @@ def check_exact(problem: Problem, operands: Operands, result: Array, engine: Eng
     never pass a wrong one. Raises UnsupportedProblem for epilogues that FP32 only approximates.
     """
     if transcendental(problem.epilogue):
-        raise UnsupportedProblem("exp and tanh are not exact in FP32: use check_bound")
+        raise UnsupportedProblem("the epilogue is not exact in FP32: use check_bound")
     _check_shape(operands, result)
     want = engine.round_to(product(problem, operands, engine), problem.d)
     wrong = result != want

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +12,8 @@ import numpy.typing as npt
 from ..ir.dtypes import DType
 from . import codes as formats
 from .codes import Floats
+
+ERF = np.vectorize(math.erf, otypes=[np.float64])
 
 Array = Any  # an engine's array: np.ndarray, torch.Tensor
 
@@ -57,6 +60,8 @@ class Engine(Protocol):
 
     def tanh(self, x: Array) -> Array: ...
 
+    def erf(self, x: Array) -> Array: ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class NumpyEngine:
@@ -95,3 +100,6 @@ class NumpyEngine:
 
     def tanh(self, x: Array) -> Array:
         return np.tanh(x)
+
+    def erf(self, x: Array) -> Array:
+        return ERF(x)

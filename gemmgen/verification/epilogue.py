@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import F32
 from ..ir.expr import (
+    APPROXIMATE,
     Acc,
     Argument,
     BinOp,
@@ -20,17 +21,21 @@ from ..ir.expr import (
     DeviceScalar,
     Expr,
     PerColumn,
+    PerElement,
     PerRow,
     Scalar,
     arguments,
+    functions,
 )
+from .codes import code_type
 from .engines import Array, Engine
 from .inputs import Operands
 
 ULP = 2.0**-23  # one FP32 unit in the last place, relative to the value
 FP32_MAX = 2.0**128 - 2.0**104
 FP32_TINY = 2.0**-149  # the smallest subnormal
-FP32_FLUSHED = 2.0**-126  # __expf flushes results below this to zero
+FP32_FLUSHED = 2.0**-126  # approximations may flush results below this to zero
+DIVISOR_MIN, DIVISOR_MAX = 2.0**-126, 2.0**126  # between which __fdividef is at most 2 units off
 EXP_LIMIT = 1000.0  # beyond it e^x is zero or infinity in FP32, whatever the error
 
 # Relative error of one FP32 operation; generous enough for a contraction to FMA, and for "/" for
@@ -55,29 +60,38 @@ class Interval:
 
 
 def lift_arguments(e: Expr, operands: Operands, engine: Engine) -> Arguments:
-    """The arguments `e` reads, float64: scalars [1, 1], per column [1, N], per row [M, 1]."""
+    """The arguments `e` reads, float64: scalars [1, 1], per column [1, N], per row [M, 1], per element
+    [M, N]."""
     m, n, _ = operands.shape
     shapes = {Scalar: (1, 1), DeviceScalar: (1, 1), PerColumn: (1, n), PerRow: (m, 1)}
-    return {x.name: engine.lift(_argument(x.name, shapes[type(x)], operands)) for x in arguments(e)}
+
+    def lifted(x: Argument) -> Array:
+        if x.name not in operands.arguments:
+            raise ArgumentError(x.name, None, "the epilogue reads it, but the operands lack it")
+        given = np.asarray(operands.arguments[x.name])
+        if isinstance(x, PerElement):
+            return engine.decode(engine.lift(_codes(x, given, (m, n))), x.dtype)
+        return engine.lift(_values(x, given, shapes[type(x)]))
+
+    return {x.name: lifted(x) for x in arguments(e)}
 
 
-def _argument(name: str, shape: tuple[int, int], operands: Operands) -> Array:
-    if name not in operands.arguments:
-        raise ArgumentError(name, None, "the epilogue reads it, but Operands.arguments lacks it")
-    values = np.asarray(operands.arguments[name], np.float32).astype(np.float64)
-    if values.size != shape[0] * shape[1]:
-        raise ArgumentError(name, values.shape, f"must have {shape[0] * shape[1]} elements")
-    return values.reshape(shape)
+def _codes(x: PerElement, given: Array, shape: tuple[int, int]) -> Array:
+    if given.shape != shape or given.dtype != code_type(x.dtype):
+        allowed = f"must have the shape {shape} and hold codes of {x.dtype}"
+        raise ArgumentError(x.name, (given.shape, str(given.dtype)), allowed)
+    return given
+
+
+def _values(x: Argument, given: Array, shape: tuple[int, int]) -> Array:
+    if given.size != shape[0] * shape[1]:
+        raise ArgumentError(x.name, given.shape, f"must have {shape[0] * shape[1]} elements")
+    return given.astype(np.float32).astype(np.float64).reshape(shape)
 
 
 def transcendental(e: Expr) -> bool:
     """Does `e` contain a function that FP32 hardware only approximates?"""
-    match e:
-        case BinOp(_, lhs, rhs):
-            return transcendental(lhs) or transcendental(rhs)
-        case Call(function, args):
-            return function in ("exp", "tanh") or any(map(transcendental, args))
-    return False
+    return not APPROXIMATE.isdisjoint(functions(e))
 
 
 def evaluate(e: Expr, acc: Array, args: Arguments, engine: Engine) -> Array:
@@ -103,6 +117,10 @@ def evaluate(e: Expr, acc: Array, args: Arguments, engine: Engine) -> Array:
             return engine.exp(value(x))
         case Call("tanh", (x,)):
             return engine.tanh(value(x))
+        case Call("erf", (x,)):
+            return engine.erf(value(x))
+        case Call("divide", (x, y)):
+            return value(x) / value(y)
     raise UnsupportedProblem(f"no float64 meaning is known for the epilogue {e!r}")
 
 
@@ -133,6 +151,10 @@ def enclose(e: Expr, acc: Interval, args: Arguments, engine: Engine) -> Interval
             return _exp(inner(x), engine)
         case Call("tanh", (x,)):
             return _tanh(inner(x), engine)
+        case Call("erf", (x,)):
+            return _erf(inner(x), engine)
+        case Call("divide", (x, y)):
+            return _fast_divide(inner(x), inner(y), engine)
     raise UnsupportedProblem(f"no error bound is known for the epilogue {e!r}")
 
 
@@ -210,3 +232,21 @@ def _tanh(x: Interval, engine: Engine) -> Interval:
     """tanhf: at most 2 units off (same guide, standard functions)."""
     exact = Interval(low=engine.tanh(x.low), high=engine.tanh(x.high))
     return _widen(exact, 4 * ULP, FP32_TINY, engine)
+
+
+def _erf(x: Interval, engine: Engine) -> Interval:
+    """erff: at most 2 units off (same guide, standard functions)."""
+    exact = Interval(low=engine.erf(x.low), high=engine.erf(x.high))
+    return _widen(exact, 4 * ULP, FP32_TINY, engine)
+
+
+def _fast_divide(x: Interval, y: Interval, engine: Engine) -> Interval:
+    """__fdividef: at most 2 units off, or 0 for a divisor over 2^126 (same guide, intrinsic functions)."""
+    if bool(((y.low < DIVISOR_MIN) & (y.high > -DIVISOR_MIN)).any()):
+        raise UnsupportedProblem("no error bound: the epilogue divides by what may be below 2^-126")
+    wide = _widen(_divide(x, y, engine), 4 * ULP, FP32_FLUSHED, engine)
+    zero = (y.low < -DIVISOR_MAX) | (y.high > DIVISOR_MAX)
+    return Interval(
+        low=engine.where(zero & (wide.low > 0), 0.0, wide.low),
+        high=engine.where(zero & (wide.high < 0), 0.0, wide.high),
+    )

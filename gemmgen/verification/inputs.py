@@ -13,7 +13,15 @@ import numpy.typing as npt
 
 from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import DType
-from ..ir.expr import Argument, DeviceScalar, PerColumn, PerRow, Scalar, arguments
+from ..ir.expr import (
+    Argument,
+    DeviceScalar,
+    PerColumn,
+    PerElement,
+    PerRow,
+    Scalar,
+    arguments,
+)
 from ..ir.groupings import ALONE, GROUPINGS, Layout, check_layout
 from ..problem import Problem
 from .codes import Codes, code_type, encode
@@ -38,14 +46,15 @@ class Operands:
     a [M, K], b [N, K]: codes of the problem's dtypes; mn_major says which of them a launch finds
     stored the other way round, [K, M] or [K, N]. scale_a float32 [M, ceil(K/128)] and
     scale_b float32 [ceil(N/128), ceil(K/128)], or None. arguments: the epilogue's, by name, a
-    float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow.
+    float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow,
+    codes [M, N] for a PerElement.
     """
 
     a: Codes
     b: Codes
     scale_a: Values | None = None
     scale_b: Values | None = None
-    arguments: Mapping[str, float | Values] = field(default_factory=dict)
+    arguments: Mapping[str, float | Values | Codes] = field(default_factory=dict)
     layout: Layout = ALONE
     mn_major: tuple[bool, bool] = (False, False)
 
@@ -135,9 +144,10 @@ def _stack(values: list[Values | None], grouped: bool) -> Values | None:
     return np.stack([x for x in values if x is not None]) if grouped else values[0].copy()
 
 
-def _stacked(problem: Problem, x: Argument, drawn: list[Operands]) -> float | Values:
+def _stacked(problem: Problem, x: Argument, drawn: list[Operands]) -> float | Values | Codes:
     g = GROUPINGS[problem.grouping]
-    grouped = {PerRow: g.rows, PerColumn: g.columns}.get(type(x), False)
+    kinds = {PerRow: g.rows, PerElement: g.rows, PerColumn: g.columns}
+    grouped = kinds.get(type(x), False)
     values = [d.arguments[x.name] for d in drawn]
     return np.stack([np.asarray(v) for v in values]) if grouped else values[0]
 
@@ -180,14 +190,21 @@ def _powers(rng: np.random.Generator, shape: tuple[int, ...], exact: bool) -> Va
 
 def _argument(
     rng: np.random.Generator, x: Argument, shape: tuple[int, int, int], *, exact: bool
-) -> float | Values:
+) -> float | Values | Codes:
     """Either sign and never near zero: an argument may be a divisor."""
+    if isinstance(x, PerElement):
+        return encode(_signed(rng, shape[:2], exact), x.dtype)
     if isinstance(x, Scalar | DeviceScalar):
         count = 1
     else:
         count = shape[1] if isinstance(x, PerColumn) else shape[0]
-    values = _powers(rng, (count,), exact) * rng.choice(np.array([-1, 1], np.float32), count)
+    values = _signed(rng, (count,), exact)
     return float(values[0]) if isinstance(x, Scalar) else values
+
+
+def _signed(rng: np.random.Generator, shape: tuple[int, ...], exact: bool) -> Values:
+    values: Values = _powers(rng, shape, exact) * rng.choice(np.array([-1, 1], np.float32), shape)
+    return values
 
 
 def _signs(dtype: DType, density: float) -> Codes:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..ir.expr import PerColumn, PerRow, arguments
+from ..ir.expr import PerColumn, PerElement, PerRow, arguments
 from ..ir.groupings import GROUPINGS, Segment, segments
 from ..problem import Problem
 from .inputs import Operands
@@ -43,7 +43,11 @@ def _one(problem: Problem, x: Operands, s: Segment) -> Operands:
     def whole(value: Any) -> Any:
         return value
 
-    cut: dict[type, Callable[[Any], Any]] = {PerRow: of_rows, PerColumn: of_columns}
+    cut: dict[type, Callable[[Any], Any]] = {
+        PerRow: of_rows,
+        PerElement: of_rows,
+        PerColumn: of_columns,
+    }
     kinds = {a.name: cut.get(type(a), whole) for a in arguments(problem.epilogue)}
     return Operands(
         a=of_rows(x.a),

@@ -4,7 +4,7 @@
 // problem {"family": "dense", "a": "bf16", "b": "bf16", "d": "bf16", "layout": "nt", "epilogue": "bias_silu"}
 // config {"block_m": 128, "block_n": 128, "block_k_bytes": 128, "stages": 4, "consumers": 2, "multicast": "none", "raster": "m", "panel": 8, "unroll": 1, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (9 instances, 5171 operations); the order recurs every 8 K blocks
-// IR sha256 1e9c445d9a9a8cbb
+// IR sha256 9607afbbdfeb3f0d
 //
 // Output tile 128 x 128, 64 of K per stage, 4 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40.
@@ -104,9 +104,17 @@ __device__ __forceinline__ void store_wait_all() { asm volatile("cp.async.bulk.w
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // The same pointer, of which the compiler knows nothing: loads through two of them are not merged.
-__device__ __forceinline__ const float* opaque(const float* p) {
+template <typename T>
+__device__ __forceinline__ const T* opaque(const T* p) {
     asm volatile("" : "+l"(p));
     return p;
+}
+
+// `x`. Every kStep elements a warp stops computing ahead: the registers would not suffice for all.
+template <int kStep>
+__device__ __forceinline__ float paced(float x, int i) {
+    if (i % kStep == 0) asm volatile("bar.warp.sync 0xFFFFFFFF;" ::: "memory");
+    return x;
 }
 
 __device__ __forceinline__ uint16_t load_shared_uint16_t(uint32_t address) {
@@ -139,8 +147,9 @@ __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_grou
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory"); }
 
-// A shared-memory matrix descriptor's low word: address and leading byte offset, in 16 bytes.
-__device__ __forceinline__ uint32_t descriptor_low(uint32_t address, uint32_t leading) { return address >> 4 | leading; }
+// A shared-memory matrix descriptor's low word: address and leading byte offset, in 16 bytes. In a
+// cluster an address carries its CTA's rank in the bits above; they must not run into the offset.
+__device__ __forceinline__ uint32_t descriptor_low(uint32_t address, uint32_t leading) { return (address & 0x3ffff) >> 4 | leading; }
 
 __device__ __forceinline__ uint64_t descriptor(uint32_t low, uint32_t high) {
     uint64_t d;
@@ -268,7 +277,7 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s4c2_bias_silu(
                 const uint32_t base = smem_d + (0 + warpgroup) * 16384 + row * 128;
                 const uint32_t lane_chunk = lane / 16 * 16 ^ (row * 128 >> 7 & 7) << 4;
                 const auto at_bias = ptx::opaque(arg_bias);
-                const auto value = [&](int i) { return ((acc0[i] + __ldg(at_bias + min(tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2, shape_n - 1))) / (1.0f + __expf(((acc0[i] + __ldg(at_bias + min(tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2, shape_n - 1))) * -1.0f)))); };
+                const auto value = [&](int i) { return ptx::paced<8>(__fdividef((acc0[i] + __ldg(at_bias + min(tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2, shape_n - 1))), (1.0f + __expf(((acc0[i] + __ldg(at_bias + min(tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2, shape_n - 1))) * -1.0f)))), i); };
                 #pragma unroll
                 for (int i = 0; i < 64; i += 8)
                     ptx::store_matrix_x4(base + 2 * i / 64 * 8192 + (2 * i % 64 * 2 ^ lane_chunk),

@@ -149,8 +149,9 @@ __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_grou
 template <int kPending>
 __device__ __forceinline__ void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory"); }
 
-// A shared-memory matrix descriptor's low word: address and leading byte offset, in 16 bytes.
-__device__ __forceinline__ uint32_t descriptor_low(uint32_t address, uint32_t leading) { return address >> 4 | leading; }
+// A shared-memory matrix descriptor's low word: address and leading byte offset, in 16 bytes. In a
+// cluster an address carries its CTA's rank in the bits above; they must not run into the offset.
+__device__ __forceinline__ uint32_t descriptor_low(uint32_t address, uint32_t leading) { return (address & 0x3ffff) >> 4 | leading; }
 
 __device__ __forceinline__ uint64_t descriptor(uint32_t low, uint32_t high) {
     uint64_t d;
