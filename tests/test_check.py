@@ -260,6 +260,16 @@ def test_overlapping_buffers_are_a_race():
     assert violation_of(replace(kernel, smem=smem)).property.id == "P2"
 
 
+def test_a_swizzled_buffer_off_its_pattern():
+    """Everything 512 bytes on: nothing overlaps, but swizzles mix the bits of the address."""
+    kernel = lower(*KERNELS["dense"])
+    smem = tuple(replace(s, offset=s.offset + 512) for s in kernel.smem)
+    barriers = tuple(replace(b, offset=b.offset + 512) for b in kernel.barriers)
+    moved = replace(kernel, smem=smem, barriers=barriers, smem_bytes=kernel.smem_bytes + 512)
+    violation = violation_of(moved)
+    assert (violation.property.id, "1024 of its swizzle" in violation.message) == ("P10", True)
+
+
 def test_a_warp_s_instruction_left_to_one_thread():
     kernel = lower(*KERNELS["dense"])
     alone = map_stmts(

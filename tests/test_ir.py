@@ -101,6 +101,9 @@ MALFORMED = {
     ),
     "registers-of-two-roles": (role("producer", locals=(REGISTER,)), "acc0"),
     "two-rings": (resource("barriers", 0, stages=9), "stages"),
+    "fewer-groups-than-none": (swap(WgmmaWait, pending=-1), "pending"),
+    "two-stages-back": (swap(Arrive, lag=2), "lag"),
+    "no-such-phase": (swap(Wait, flip=2), "flip"),
     "k-loop-outside-tiles": (role("producer", body=(ForK(body=()),)), "ForTiles"),
     "k-loop-in-leader-only": (
         role("producer", body=(WarpgroupLeader(body=(ForK(body=()),)),)),

@@ -2,7 +2,8 @@
 
 Row r and column c of a tile belong at slab c // slab_cols, row r of it. Columns are K, or M or N of an
 operand that wgmma reads MN-major. What every load and wgmma does is compared with that, statement by
-statement.
+statement. Swizzles mix address bits, so a swizzled buffer, and each of its stages, starts where its
+pattern does.
 """
 
 from __future__ import annotations
@@ -15,11 +16,19 @@ from .finding import Finding
 from .footprint import MMA_K_BYTES, MMA_ROWS
 from .properties import CARRY_OVER
 
+ROWS_PER_PATTERN = 8  # of `swizzle` bytes each, in every swizzle mode
 BASES = {"m": "tile.a_row", "n": "tile.b_row", "k": "k"}
 
 
 def placed(kernel: Kernel) -> Iterator[Finding]:
-    """Every load and every wgmma of the kernel."""
+    """Every buffer, every load and every wgmma of the kernel."""
+    for b in kernel.smem:
+        pattern = ROWS_PER_PATTERN * (b.swizzle or 0)
+        if pattern and any(at % pattern for at in (b.offset or 0, b.stage_bytes)):
+            text = (
+                f"{b.name}, byte {b.offset} on, is not a multiple of the {pattern} of its swizzle"
+            )
+            yield Finding(property=CARRY_OVER, message=text)
     for s in statements(kernel):
         texts: Iterator[str] = iter(())
         match s:

@@ -36,6 +36,7 @@ def verify(kernel: Kernel) -> Kernel:
             for field in ("smem", "a", "b"):
                 _known(field, getattr(stmt, field, None), smem, stmt)
             _known("tensor", getattr(stmt, "tensor", None), params, stmt)
+            _counts(stmt)
             if (
                 isinstance(stmt, TmaLoad | TmaLoadMulticast | TmaStore)
                 and maps[stmt.tensor_map].smem != stmt.smem
@@ -55,6 +56,15 @@ def _known(field: str, name: str | None, names: set[str], where: object) -> None
         raise IRError(
             f"{type(where).__name__}.{field} names {name!r}, which is not one of {sorted(names)}"
         )
+
+
+def _counts(stmt: Stmt) -> None:
+    """A wait leaves no fewer than no groups; the ring is looked back into by at most one stage."""
+    if getattr(stmt, "pending", 0) < 0:
+        raise IRError(f"{type(stmt).__name__}.pending is negative")
+    for field in ("lag", "flip"):
+        if getattr(stmt, field, 0) not in (0, 1):
+            raise IRError(f"{type(stmt).__name__}.{field} is neither 0 nor 1")
 
 
 def _unique(kernel: Kernel) -> None:

@@ -1,0 +1,108 @@
+"""What a mutant is, and how it becomes a kernel to put on trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from gemmgen import gallery, passes
+from gemmgen.emit import emit
+from gemmgen.families import build
+from gemmgen.ir.nodes import Kernel
+from gemmgen.pipeline import lower
+from gemmgen.problem import Problem
+from gemmgen.runtime.tensor_map import Description
+from gemmgen.target import H200
+
+Change = Callable[[Kernel], Kernel]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """One fault. Exactly one of the changes is set.
+
+    family: before the passes, which then work on the fault. ir: in the lowered kernel, which is
+    proved and emitted. text: in the emitted source; the IR, and so the proof, stay right. describe:
+    in the tensor map of the tensor named. host: (module, old, new) in the runtime's own text.
+    expected: the nets that should find it, by letter.
+    """
+
+    id: str
+    kernel: str
+    says: str
+    expected: str = ""
+    family: Change | None = None
+    ir: Change | None = None
+    text: Callable[[str], str] | None = None
+    describe: tuple[str, Callable[[Description], Description]] | None = None
+    host: tuple[str, str, str] | None = None
+
+    @property
+    def layer(self) -> str:
+        return next(x for x in ("family", "ir", "text", "describe", "host") if getattr(self, x))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A kernel on trial: `meant` is the right one, `kernel` and `source` what the fault made of it."""
+
+    problem: Problem
+    meant: Kernel
+    kernel: Kernel
+    source: str
+
+
+def original(name: str) -> Built:
+    """A gallery kernel without a fault. The source's header is left out: it names the IR's hash."""
+    return _original(name)
+
+
+@cache
+def _original(name: str) -> Built:
+    e = gallery.exhibit(name)
+    assert e is not None, name
+    kernel = lower(e.problem, e.config)
+    return Built(problem=e.problem, meant=kernel, kernel=kernel, source=emit(kernel))
+
+
+def mutated_kernel(m: Mutant) -> Kernel:
+    """The lowered kernel with the fault in it, if it is one of the IR. Raises what the passes raise."""
+    if m.family:
+        e = gallery.exhibit(m.kernel)
+        assert e is not None
+        return passes.run(m.family(build(e.problem, e.config)), H200)
+    kernel = original(m.kernel).kernel
+    return m.ir(kernel) if m.ir else kernel
+
+
+def mutated_source(m: Mutant, kernel: Kernel) -> str:
+    if m.family or m.ir:
+        return emit(kernel)
+    source = original(m.kernel).source
+    if not m.text:
+        return source
+    changed = m.text(source)
+    assert changed != source, f"{m.id} changes nothing"
+    return changed
+
+
+def edit(*pairs: tuple[str, str], count: int = 1, after: str = "") -> Callable[[str], str]:
+    """Replace the first `count` (0: all) occurrences of each text after the marker `after`."""
+
+    def change(source: str) -> str:
+        for old, new in pairs:
+            start = source.index(after) if after else 0
+            head, tail = source[:start], source[start:]
+            assert old in tail, f"not in the source: {old!r}"
+            source = head + (tail.replace(old, new, count) if count else tail.replace(old, new))
+        return source
+
+    return change
+
+
+def launch_facts(kernel: Kernel) -> tuple[Any, ...]:
+    """What a launch takes from the IR besides the code."""
+    buffers = tuple((s.name, s.dtype, s.swizzle) for s in kernel.smem)
+    return kernel.maps, kernel.params, buffers, kernel.smem_bytes, kernel.threads, kernel.cluster

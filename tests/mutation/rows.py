@@ -1,0 +1,26 @@
+"""The table of planned mutants, one or several per row of the plan."""
+
+from __future__ import annotations
+
+import re
+
+from . import rows_numerics, rows_protocol, rows_rest
+from .mutant import Mutant
+
+ROWS: tuple[Mutant, ...] = tuple(
+    Mutant(**{**vars(m), "id": f"row {m.id}"})
+    for part in (rows_protocol, rows_numerics, rows_rest)
+    for m in part.ROWS
+)
+NOT_APPLICABLE: dict[str, str] = {
+    **rows_protocol.NOT_APPLICABLE,
+    **rows_numerics.NOT_APPLICABLE,
+    **rows_rest.NOT_APPLICABLE,
+}
+
+
+def number(m: Mutant) -> int:
+    """The row a mutant belongs to."""
+    found = re.match(r"row (\d+)", m.id)
+    assert found
+    return int(found[1])

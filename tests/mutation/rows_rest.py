@@ -1,0 +1,75 @@
+"""Rows 59 to 70: the schedule, offsets, the host; and what no row names but a reader would try."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gemmgen.ir import nodes as ir
+
+from .mutant import edit
+from .rows_protocol import (
+    BASE,
+    CONSUMER,
+    DENSE,
+    IN_FLIGHT,
+    PADDED,
+    PRODUCER,
+    SHARED_A,
+    SHARED_B,
+    TILES,
+    row,
+    visit,
+)
+
+OUTSIDE = " if (tile.d_row >= shape_m || tile.d_col >= shape_n) continue;"
+
+ROWS = (
+    row("59", SHARED_B, "panels counted in CTAs, an odd number of tiles per column: clusters straddle", "A",
+        text=edit(("index(blockIdx.x / (CLUSTER_M * CLUSTER_N))", "index(blockIdx.x)"),
+                  ("stride(gridDim.x / (CLUSTER_M * CLUSTER_N))", "stride(gridDim.x)"),
+                  ("(m + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M)", "(m + BLOCK_M - 1) / BLOCK_M"),
+                  ("(m * CLUSTER_M + rank % CLUSTER_M) * BLOCK_M", "m * BLOCK_M"))),
+    row("60", SHARED_A, "a CTA whose tile lies outside D skips it, its peer does not", "E",
+        text=lambda s: edit((TILES, TILES + OUTSIDE), after=PRODUCER)(edit((TILES, TILES + OUTSIDE), after=CONSUMER)(s))),
+    row("62", BASE, "grid stride of 132 SMs, whatever the grid", "A",
+        text=edit(("stride(gridDim.x / (CLUSTER_M * CLUSTER_N))", "stride(132 / (CLUSTER_M * CLUSTER_N))"))),
+    row("62b", SHARED_A, "grid stride in CTAs instead of clusters", "A",
+        text=edit(("stride(gridDim.x / (CLUSTER_M * CLUSTER_N))", "stride(gridDim.x)"))),
+    row("62c", "dense/n256", "the column of tiles that N reaches into by one element left out", "A",
+        text=edit(("(n + BLOCK_N * CLUSTER_N - 1)", "(n + BLOCK_N * CLUSTER_N - 2)"))),
+    row("62d", BASE, "a column of tiles too many where N is a whole number of them", "A",
+        text=edit(("(n + BLOCK_N * CLUSTER_N - 1)", "(n + BLOCK_N * CLUSTER_N)"))),
+    row("64", BASE, "32-bit row offset in the tail's stores", "E", text=edit(("d[(long long)to * d_stride", "d[to * d_stride"))),
+    row("64b", PADDED, "32-bit row offset in the row stores", "E",
+        text=edit(("d + (long long)(tile.d_row", "d + (tile.d_row"))),
+    row("70a", DENSE, "stream argument ignored", "H", host=("gemmgen.runtime.launch", "CUstream(stream)", "CUstream(0)")),
+    row("70b", DENSE, "alignment check of addresses removed", "H",
+        host=("gemmgen.runtime.tensor_map", "if matrix.pointer % ALIGNMENT or not matrix.pointer:", "if not matrix.pointer:")),
+    row("70c", DENSE, "alignment check of strides removed", "H",
+        host=("gemmgen.runtime.tensor_map", "if matrix.outer > 1 and (matrix.stride * itemsize) % ALIGNMENT:", "if False:")),
+    row("71f", "fp8/row_scaled", "the tail also stored by the tile before, where it begins a tile", "E",
+        text=edit(("first < BLOCK_N) {", "first <= BLOCK_N) {"))),
+    row("74", "dense/tn", "descriptors keep the CTA's rank above the address: as it was before a GPU found it", "E",
+        text=edit(("(address & 0x3ffff) >> 4", "address >> 4"))),
+    row("74b", "fp8_block/masked", "a group's rows past its end are stored", "E",
+        text=edit(("< tile.d_end && bytes", "< shape_m && bytes"))),
+    row("74c", "fp8_block/batched", "B of the first group for every group", "E",
+        text=edit(("tile.b_row, tile.group)", "tile.b_row, 0)"))),
+    row("74d", "fp8_block/grouped_by_end", "groups begin at multiples of 64 rows instead of 128", "E",
+        text=edit(("+ 127) / 128 * 128", "+ 63) / 64 * 64"))),
+    row("72", IN_FLIGHT, "the last, lagging release is left out", "P",
+        ir=visit(ir.ForTiles, lambda s: replace(s, body=tuple(x for x in s.body if not isinstance(x, ir.ArriveCluster))), "consumer")),
+    row("73", IN_FLIGHT, "the lagging release also runs in the first K block", "P",
+        ir=visit(ir.AfterFirst, lambda s: s.body)),
+)  # fmt: skip
+
+NOT_APPLICABLE = {
+    "61": "no K groups yet; the audit's test has the published schedule (tests/test_check_audit.py)",
+    "63": "no masked groups yet",
+    "65": "tensor maps are encoded by the host and never change on the device",
+    "66": "tensor maps are encoded by the host and never change on the device",
+    "67": "no programmatic dependent launch yet",
+    "68": "no cache yet",
+    "69": "no cache yet",
+    "70 (alias)": "there is no alias check to remove: D over A or B is not refused",
+}
