@@ -40,6 +40,8 @@ class Fit:
     # Promotion of a tile with two block scales against one: as selects, as a switch (docs/performance.md).
     select: float = 2.2
     switch: float = 1.5
+    # The same with a scale per column: a multiplication more for every multiply-add. Not measured.
+    per_column: float = 2.0
     # Cycles to drain a wgmma group and start the next: rows of M = 64 and N = 576 or 2112.
     drain: float = 120.0
     # Share of promotion that shows under the other consumer warpgroup's MMAs: rows.
@@ -108,7 +110,7 @@ class Work:
 
 def promotes(p: Problem) -> bool:
     """Whether CUDA cores rescale every K block (and so drain the tensor core each time)."""
-    return p.family in ("fp8_block", "fp8")
+    return p.family in ("fp8_block", "fp8_1d1d", "fp8")
 
 
 def cluster_of(c: Config) -> Cluster:
@@ -211,7 +213,7 @@ def _promotion(p: Problem, c: Config) -> float:
     """Cycles per wave and K block between the end of one wgmma group and the start of the next."""
     if not promotes(p):
         return 0 if c.in_flight else FIT.drain
-    return c.block_n / 2 * FIT.ffma * _straddling(c.block_n) + FIT.drain
+    return c.block_n / 2 * FIT.ffma * _dearer(p, c.block_n) + FIT.drain
 
 
 def _staging(p: Problem, c: Config) -> float:
@@ -234,6 +236,11 @@ def _hbm_rate(busy: float, target: Target) -> float:
     """Bytes per second; a few SMs cannot keep enough bytes in flight to fill HBM."""
     rate = target.hbm_bytes_per_second * FIT.hbm_rate
     return rate * min(1, busy / target.sms * FIT.hbm_share)
+
+
+def _dearer(p: Problem, block_n: int) -> float:
+    """How much longer promotion takes than with one scale per row."""
+    return FIT.per_column if p.family == "fp8_1d1d" else _straddling(block_n)
 
 
 @cache

@@ -46,6 +46,8 @@ from .ir.nodes import (
 )
 from .ir.text import dump, smem_map
 
+STATEMENTS = ("stmts.j2", "stmts_output.j2")  # the templates with a macro per statement
+
 C_FUNCTIONS = {
     "exp": "__expf",
     "tanh": "tanhf",
@@ -68,10 +70,10 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
     Same kernel and header, same bytes.
     """
     env = environment()
-    macros: Any = None
+    macros: dict[str, Any] = {}
 
     def body(stmts: tuple[Stmt, ...]) -> str:
-        return "\n".join(getattr(macros, macro_name(type(s)))(s).rstrip("\n") for s in stmts)
+        return "\n".join(macros[macro_name(type(s))](s).rstrip("\n") for s in stmts)
 
     env.globals |= {
         "kernel": kernel,
@@ -96,7 +98,8 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "wait_kind": wait_kind,
         "k_block": lambda s: K_BLOCKS[s.block],
     }
-    macros = env.get_template("stmts.j2").module
+    for name in STATEMENTS:
+        macros |= vars(env.get_template(name).module)
     parts = {
         "prologue": body(kernel.prologue),
         "roles": [_role(env, r, body(r.body)) for r in kernel.roles],

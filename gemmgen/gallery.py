@@ -73,6 +73,20 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="a D row that no swizzle divides: stored flat, free of bank conflicts as it is",
     ),
     Exhibit(
+        name="s8_block",
+        problem=Problem(family="fp8_block", a=S8, b=S8),
+        config=Config(stages=5, unroll=4),
+        shows="INT8 with block scales: exact sums of 128 of K, scaled and added in FP32",
+    ),
+    Exhibit(
+        name="wgrad",
+        problem=Problem(
+            family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, epilogue=EPILOGUES["residual_f32"]
+        ),
+        config=Config(stages=4, multicast="b", unroll=4),
+        shows="a weight gradient: a scale per row and per column of every 128 of K, added to FP32",
+    ),
+    Exhibit(
         name="batched",
         problem=replace(FP8, grouping="batched"),
         config=Config(stages=5),

@@ -21,7 +21,7 @@ LAYOUTS = ("nt", "nn", "tn", "tt")
 class Problem:
     """`D[M, N] = epilogue(A[M, K] @ B[N, K]^T)` in one family's recipe.
 
-    family: "fp8_block" (A scaled 1x128, B scaled 128x128, FP32) or "dense" (unscaled).
+    family: one of `gemmgen.families.FAMILIES`: "fp8_block", "fp8_1d1d", "fp8", "dense".
     a, b: operand dtypes. d: output dtype.
     layout: how A, then B, is stored, as BLAS says it: A "n" [M, K] or "t" [K, M]; B "n" [K, N] or
     "t" [N, K]. So "nt" is both contiguous along K, the only one for 8-bit operands.

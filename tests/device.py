@@ -256,7 +256,7 @@ def _simple(text: str) -> list[str]:
         return ["pass"]
     if found := re.fullmatch(r"const auto (\w+) = \[&\]\(int i\) \{ return (.*); \}", text):
         return [f"{found[1]} = lambda i: {_expression(found[2])}"]
-    if found := re.fullmatch(r"float (\w+)\[(\d+)\]", text):
+    if found := re.fullmatch(r"(?:float|int) (\w+)\[(\d+)\]", text):
         return [f"{found[1]} = Array({found[1]!r}, {found[2]})"]
     if found := re.fullmatch(r"(Ring|Tile|Scheduler) (\w+)(\(.*\))?", text):
         return [f"{found[2]} = {found[1]}{found[3] or '()'}"]

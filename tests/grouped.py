@@ -13,6 +13,8 @@ from gemmgen.problem import Problem
 PROBLEMS = {
     "fp8_block": {"family": "fp8_block", "a": E4M3, "b": E4M3},
     "fp8_block_f32": {"family": "fp8_block", "a": E4M3, "b": E4M3, "d": F32},
+    "fp8_1d1d": {"family": "fp8_1d1d", "a": E4M3, "b": E4M3, "d": F32},
+    "s8_block": {"family": "fp8_block", "a": S8, "b": S8},
     "fp8_rowwise": {"family": "fp8", "a": E4M3, "b": E5M2, "epilogue": EPILOGUES["scaled"]},
     "bf16": {"family": "dense", "a": BF16, "b": BF16, "epilogue": EPILOGUES["bias_relu"]},
     "f16_f32": {"family": "dense", "a": F16, "b": F16, "d": F32, "epilogue": EPILOGUES["alpha"]},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmgen.config import Config
-from gemmgen.ir.dtypes import BF16, E4M3, F16, F32
+from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.problem import Problem
 
@@ -18,6 +18,9 @@ DENSE_NN, DENSE_TN, DENSE_TT = (
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
 
 GROUPED = tuple(g for g in GROUPINGS if g != "none")
+
+VECTOR = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32)
+INT8_BLOCK = Problem(family="fp8_block", a=S8, b=S8)
 
 # One of each kind of code the families and passes can produce.
 VARIETY = {
@@ -43,6 +46,10 @@ VARIETY = {
     "dense-tn-multicast-b": (DENSE_TN, Config(block_n=16, multicast="b")),
     "dense-tt-unswizzled": (DENSE_TT, Config(swizzle_ab=0, multicast="a")),
     "fp8": (FP8, Config()),
+    "fp8-1d1d": (VECTOR, Config(stages=3)),
+    "fp8-1d1d-multicast-b": (VECTOR, Config(block_n=64, multicast="b")),
+    "fp8-1d1d-waves": (VECTOR, Config(block_m=256, block_n=64, stages=3, multicast="a")),
+    "s8-block": (INT8_BLOCK, Config(unroll=2)),
     "fp8-split": (FP8, Config(block_n=144)),
     "fp8-switch": (FP8, Config(block_n=192, stages=3)),
     "fp8-multicast-a": (FP8, Config(multicast="a")),

@@ -32,6 +32,12 @@ PROBLEMS = {
     "bf16": B16,
     "f16_f32": Problem(family="dense", a=F16, b=F16, d=F32),
     "f16": Problem(family="dense", a=F16, b=F16, d=F16),
+    "s8_block": Problem(family="fp8_block", a=S8, b=S8),
+    "fp8_1d1d": Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32),
+    "fp8_1d1d_add": Problem(
+        family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, epilogue=EPILOGUES["residual_f32"]
+    ),
+    "fp8_1d1d_bf16": Problem(family="fp8_1d1d", a=E4M3, b=E4M3),
     "s8": Problem(family="dense", a=S8, b=S8, d=S32),
     "s8_bf16": Problem(family="dense", a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
     "s8_f32": Problem(family="dense", a=S8, b=S8, d=F32, epilogue=EPILOGUES["bias_relu"]),
@@ -88,6 +94,14 @@ def test_other_outputs(name, shape):
     judged(problem, choose(problem, shape, H200), shape, seed=1)
 
 
+@pytest.mark.parametrize("name", ["fp8_1d1d", "fp8_1d1d_add", "fp8_1d1d_bf16", "s8_block"])
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
+def test_scaled_blocks(name, shape):
+    """Scales along both operands' rows, and INT8 between FP32 scales."""
+    problem = PROBLEMS[name]
+    judged(problem, choose(problem, shape, H200), shape, pad=shape[0] % 2, seed=15)
+
+
 @pytest.mark.parametrize("name", ["s8", "s8_bf16", "s8_f32"])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
 def test_int8(name, shape):
@@ -118,6 +132,8 @@ def test_layouts(name, shape):
 @pytest.mark.parametrize("name", TURNED)
 def test_layouts_by_swizzle(name, multicast, swizzle_ab):
     for block_m, consumers, block_n in ((64, 1, 64), (128, 2, 128), (256, 2, 64)):
+        if swizzle_ab == 0 and block_m == 256:
+            continue  # too many boxes per stage
         config = Config(
             block_m=block_m,
             block_n=block_n,
@@ -321,6 +337,53 @@ class TestOps:
             stored = wide[:, :130], stored[1]
         assert (ops.gemm(*stored, layout=layout, out_dtype="f32") == a.double() @ b.double()).all()
 
+    @pytest.mark.parametrize("scale_layout", ["row", "mn"])
+    def test_wgrad_in_place(self, scale_layout):
+        """Added to what is there, three times."""
+        import torch
+
+        from gemmgen import ops
+        from gemmgen.runtime.torch_tensors import mn_major
+
+        a = torch.randint(-2, 3, (130, 400), device="cuda").float()
+        b = torch.randint(-2, 3, (260, 400), device="cuda").float()
+        scale_a = torch.exp2(torch.randint(-2, 3, (130, 4), device="cuda").float())
+        scale_b = torch.exp2(torch.randint(-2, 3, (260, 4), device="cuda").float())
+        rows, columns = (s.repeat_interleave(128, 1)[:, :400] for s in (scale_a, scale_b))
+        want = (a.double() * rows) @ (b.double() * columns).T
+        given = [mn_major(s) if scale_layout == "mn" else s for s in (scale_a, scale_b)]
+        x, y = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
+        out = torch.zeros(130, 260, device="cuda")
+        for times in (1, 2, 3):
+            ops.fp8_wgrad_gemm(x, given[0], y, given[1], out, c=out, scale_layout=scale_layout)
+            assert (out == times * want).all()
+        fresh = ops.fp8_wgrad_gemm(x, given[0], y, given[1], scale_layout=scale_layout)
+        assert (fresh == want).all()
+        with pytest.raises(ArgumentError) as e:
+            ops.fp8_wgrad_gemm(x, given[0][:5], y, given[1], scale_layout=scale_layout)
+        assert e.value.argument == "scale_a shape"
+        with pytest.raises(ArgumentError) as e:
+            ops.fp8_wgrad_gemm(x, given[0], y, given[1], scale_layout="auto")
+        assert e.value.argument == "scale_layout"
+
+    def test_int8_block_gemm(self):
+        import torch
+
+        from gemmgen import ops
+
+        a = torch.randint(-128, 128, (130, 400), device="cuda")
+        b = torch.randint(-128, 128, (260, 400), device="cuda")
+        ones = torch.ones(130, 4, device="cuda"), torch.ones(3, 4, device="cuda")
+        out = ops.int8_block_gemm(
+            a.to(torch.int8),
+            ones[0],
+            b.to(torch.int8),
+            ones[1],
+            scale_a_layout="row",
+            out_dtype="f32",
+        )
+        assert (out == a.double() @ b.double().T).all()
+
     def test_no_rows(self):
         import torch
 
@@ -485,7 +548,7 @@ def test_same_bits_as_the_emulator(exhibit, shape):
     )
     differ = int((d.extract(on_gpu) != d.extract(emulated)).sum())
     # What the hardware approximates may fall on the other side of a rounding boundary.
-    allowed = shape[0] * shape[1] // 1000 if transcendental(p.epilogue) else 0
+    allowed = max(1, shape[0] * shape[1] // 1000) if transcendental(p.epilogue) else 0
     assert differ <= allowed, f"{differ} of {shape[0] * shape[1]} elements"
 
 

@@ -147,6 +147,12 @@ ILLEGAL = {
         {},
         {"buffer": "smem_d", "swizzle": 128},
     ),
+    "tma-loads": (
+        replace(DENSE, layout="tn"),
+        {"block_m": 256, "block_n": 64, "swizzle_ab": 0, "stages": 2},
+        {},
+        {"loads": 40, "most": 32},
+    ),
     "tma-box": (
         DENSE,
         {"block_m": 128, "block_n": 64},

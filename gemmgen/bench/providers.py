@@ -57,6 +57,35 @@ def _fp8_block(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
     }
 
 
+def _fp8_1d1d(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
+    """In place, added to FP32, as weight gradients are; theirs is not scaled and writes BF16."""
+    m, n, k = shape
+    a, b = _normal(m, k, torch_dtype(p.a)), _normal(n, k, torch_dtype(p.b))
+    blocks = -(-k // ops.SCALE_BLOCK)
+    scale_a, scale_b = (
+        (torch().rand(blocks, -(-s // 4) * 4, device="cuda") + 0.5)[:, :s].T for s in (m, n)
+    )
+    one = torch().ones((), device="cuda")
+    ours = torch().zeros(m, n, dtype=torch_dtype(p.d), device="cuda")
+    theirs = torch().empty(m, n, dtype=torch().bfloat16, device="cuda")
+    return {
+        "gemmgen": lambda: ops.fp8_wgrad_gemm(
+            a,
+            scale_a,
+            b,
+            scale_b,
+            ours,
+            c=ours,
+            scale_layout="mn",
+            out_dtype=p.d.name,
+            config=config,
+        ),
+        "torch._scaled_mm": lambda: torch()._scaled_mm(
+            a, b.T, one, one, out_dtype=torch().bfloat16, use_fast_accum=True, out=theirs
+        ),
+    }
+
+
 def _fp8(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
     """Per-tensor scales on the device for both, and the same accuracy asked of both."""
     m, n, k = shape
@@ -114,4 +143,4 @@ def _dense(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
     }
 
 
-MAKERS = {"fp8_block": _fp8_block, "fp8": _fp8, "dense": _dense}
+MAKERS = {"fp8_block": _fp8_block, "fp8_1d1d": _fp8_1d1d, "fp8": _fp8, "dense": _dense}

@@ -9,6 +9,7 @@ from ..errors import IRError
 from ..ir.nodes import (
     BulkRowStore,
     Kernel,
+    LoadColumnScales,
     LoadRowScales,
     Mma,
     Smem,
@@ -29,6 +30,7 @@ Access = (
     | TmaLoadMulticast
     | Mma
     | LoadRowScales
+    | LoadColumnScales
     | StageTile
     | TmaStore
     | StoreTail
@@ -59,6 +61,10 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
             yield _box(kernel, stmt, stage)
             return
     s = kernel.buffer(stmt.smem)
+    if isinstance(stmt, LoadColumnScales):
+        first = start(s) + stage * s.stage_bytes
+        yield first, first + 4 * kernel.block.n
+        return
     block = stmt.wave * kernel.consumers + agent.warpgroup
     at = start(s) + block * s.stage_bytes
     match stmt:

@@ -170,13 +170,16 @@ def _mma(w: Walk, s: ir.Mma) -> None:
 
 def _touch(w: Walk, s: ir.Stmt) -> None:
     """A statement that works on registers: of interest are those a Multiply works on too."""
-    named = (getattr(s, name, None) for name in ("dst", "src", "row_scales", "block_scales"))
+    named = (
+        getattr(s, name, None)
+        for name in ("dst", "src", "row_scales", "block_scales", "column_scales")
+    )
     found = tuple(r for r in named if r in w.accumulators)
     if found:
         w.add(ops.Touch, s, registers=found)
 
 
-def _row_scales(w: Walk, s: ir.LoadRowScales) -> None:
+def _scales(w: Walk, s: ir.LoadRowScales | ir.LoadColumnScales) -> None:
     w.add(ops.Read, s, cells=w.cells(s))
     _touch(w, s)
 
@@ -255,12 +258,14 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.WgmmaFence: _simple(ops.RegisterFence),
     ir.WgmmaCommit: _simple(ops.Commit),
     ir.WgmmaWait: _pending(ops.Retire),
-    ir.LoadRowScales: _row_scales,
+    ir.LoadRowScales: _scales,
+    ir.LoadColumnScales: _scales,
     ir.Zero: _touch,
     ir.Copy: _touch,
     ir.LoadBlockScales: _touch,
     ir.Accumulate: _touch,
     ir.Promote: _touch,
+    ir.PromoteColumns: _touch,
     ir.PromoteSelect: _touch,
     ir.PromoteSwitch: _touch,
     ir.StoreMatrix: _stage_tile,

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from ..ir.nodes import Coord, Kernel, Major, Mma, Smem, TmaLoad, TmaLoadMulticast, TmaMap
 from ..ir.rewrite import statements
 from .finding import Finding
-from .footprint import MMA_K_BYTES, MMA_ROWS
+from .footprint import MMA_K_BYTES, MMA_ROWS, start
 from .properties import CARRY_OVER
 
+TMA_LINE = 128  # bytes: what a box may begin at in shared memory (CUDA driver API)
 ROWS_PER_PATTERN = 8  # of `swizzle` bytes each, in every swizzle mode
 BASES = {"m": "tile.a_row", "n": "tile.b_row", "k": "k"}
 
@@ -51,6 +52,9 @@ def _load(kernel: Kernel, s: TmaLoad | TmaLoadMulticast, to: Smem) -> Iterator[s
         step = kernel.block.k if axis == "k" and not scales else 1
         if (coord.base, coord.scale) != (BASES[axis], step):
             yield f"{m.name} is placed along {axis} by {coord.base} * {coord.scale}"
+    shift = (s.rank_bytes or 0) if isinstance(s, TmaLoadMulticast) else 0
+    if any(x % TMA_LINE for x in (start(to) + s.offset, to.stage_bytes, shift)):
+        yield f"a box lands in {to.name} at no multiple of {TMA_LINE} bytes in some stage"
     if m.box != _box(s, to):
         yield f"{m.name}'s box {m.box} does not fill {_box(s, to)} of {to.name}"
     yield from _group(m, s.coords[2:])

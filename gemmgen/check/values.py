@@ -98,6 +98,8 @@ def _step(r: _Reader, s: Any) -> None:
             r.registers[s.dst] = Held(what="sum", tile=r.tile)
         case ir.LoadRowScales():
             r.registers[s.dst] = r.now("row scales", s.wave)
+        case ir.LoadColumnScales():
+            r.registers[s.dst] = r.now("column scales")
         case ir.LoadBlockScales():
             k = 0 if s.block == "first" else min(r.k + 1, r.k_blocks - 1)
             r.registers[s.dst] = Held(what="block scales", tile=r.tile, ks=(k,))
@@ -120,6 +122,13 @@ def _step(r: _Reader, s: Any) -> None:
             r.want(s, s.src, r.now("product", wave))
             r.want(s, s.row_scales, r.now("row scales", wave))
             r.want(s, s.block_scales, r.now("block scales"))
+            r.add(s, s.dst, wave)
+        case ir.PromoteColumns():
+            held = r.registers.get(s.src)
+            wave = held.wave if held else None
+            r.want(s, s.src, r.now("product", wave))
+            r.want(s, s.row_scales, r.now("row scales", wave))
+            r.want(s, s.column_scales, r.now("column scales"))
             r.add(s, s.dst, wave)
         case ir.StageTile():
             whole = Held(what="sum", tile=r.tile, wave=s.wave, ks=tuple(range(r.k_blocks)))

@@ -1,4 +1,4 @@
-"""`gemmgen list`: families, gallery kernels and epilogues."""
+"""`gemmgen list`: families, groupings, gallery kernels and epilogues."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 from ..epilogues import EPILOGUES
 from ..families import FAMILIES
 from ..gallery import GALLERY, path_of
+from ..ir.groupings import GROUPINGS
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -15,16 +16,15 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    families = {name: f.says for name, f in FAMILIES.items()}
-    gallery = {path_of(e): e.shows for e in GALLERY}
+    tables = {
+        "families": {name: f.says for name, f in FAMILIES.items()},
+        "groupings": {name: g.says for name, g in GROUPINGS.items()},
+        "gallery": {path_of(e): e.shows for e in GALLERY},
+    }
     if args.json:
-        print(
-            json.dumps(
-                {"families": families, "gallery": gallery, "epilogues": [*EPILOGUES]}, indent=2
-            )
-        )
+        print(json.dumps({**tables, "epilogues": [*EPILOGUES]}, indent=2))
         return 0
-    for title, table in (("families", families), ("gallery", gallery)):
+    for title, table in tables.items():
         print(f"{title}:")
         width = max(map(len, table))
         print("\n".join(f"  {name:<{width}}  {says}" for name, says in table.items()))

@@ -13,6 +13,7 @@ from ..errors import ArgumentError
 from ..families import FAMILIES
 from ..gallery import GALLERY, exhibit, path_of
 from ..heuristics import choose
+from ..ir.groupings import GROUPINGS
 from ..problem import LAYOUTS, Problem
 from ..target import H200
 
@@ -39,6 +40,15 @@ def add_kernel(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         help=f"one of {', '.join(LAYOUTS)} (default nt): A, then B; t: A [K, M], B [N, K]; n: A [M, K], B [K, N]",
     )
     parser.add_argument("--d", metavar="DTYPE", help="output dtype: bf16 (default), f16 or f32")
+    parser.add_argument(
+        "--grouping", metavar="NAME", help=f"several GEMMs in one launch: {', '.join(GROUPINGS)}"
+    )
+    parser.add_argument(
+        "--alignment",
+        type=int,
+        metavar="ROWS",
+        help="where groups that share A's rows begin: 128 or 64",
+    )
     parser.add_argument("--epilogue", metavar="NAME", help=f"one of {', '.join(EPILOGUES)}")
     parser.add_argument(
         "--config", metavar="JSON", help="a Config as JSON, or the name of a file that holds one"
@@ -111,7 +121,11 @@ def problem(args: argparse.Namespace) -> Problem:
     default = [t.name for t in FAMILIES[args.kernel].operands[0]]
     a, *b = args.ab.split(",") if args.ab else default
     data = {"family": args.kernel, "a": a, "b": b[0] if b else a}
-    data |= {name: v for name in ("d", "layout", "epilogue") if (v := getattr(args, name))}
+    data |= {
+        name: v
+        for name in ("d", "layout", "epilogue", "grouping", "alignment")
+        if (v := getattr(args, name))
+    }
     return Problem.from_json(data)
 
 

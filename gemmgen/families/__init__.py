@@ -10,7 +10,7 @@ from ..errors import UnsupportedProblem
 from ..ir.dtypes import BF16, E4M3, F16, FP8, S8, DType
 from ..ir.nodes import Kernel
 from ..problem import Problem
-from . import dense, fp8, fp8_block
+from . import dense, fp8, fp8_1d1d, fp8_block
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,12 @@ class Family:
 FP8_PAIRS = tuple((a, b) for a in FP8 for b in FP8)
 
 FAMILIES = {
-    "fp8_block": Family(fp8_block.build, ((E4M3, E4M3),), "FP8, A scaled 1x128, B scaled 128x128"),
+    "fp8_block": Family(
+        fp8_block.build,
+        ((E4M3, E4M3), (S8, S8)),
+        "FP8 or INT8, A scaled 1x128, B scaled 128x128",
+    ),
+    "fp8_1d1d": Family(fp8_1d1d.build, ((E4M3, E4M3),), "FP8, A and B scaled 1x128 along K"),
     "fp8": Family(fp8.build, FP8_PAIRS, "FP8, promoted to FP32 every 128 of K"),
     "dense": Family(
         dense.build,

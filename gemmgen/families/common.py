@@ -100,10 +100,11 @@ def majors(p: Problem) -> tuple[Major, Major]:
     return a, b  # type: ignore[return-value]
 
 
-def accumulators(p: Problem, c: Config) -> tuple[Registers, ...]:
-    """One accumulator per wave, FP32 (S32 for integers): `acc0`, `acc1`."""
+def accumulators(p: Problem, c: Config, dtype: DType | None = None) -> tuple[Registers, ...]:
+    """One accumulator per wave, of what wgmma sums in unless `dtype` is given: `acc0`, `acc1`."""
     w = wgmma(p, c)
-    return tuple(Registers(name=f"acc{i}", dtype=w.d, count=w.num_regs) for i in range(c.waves))
+    count, dtype = w.num_regs, dtype or w.d
+    return tuple(Registers(name=f"acc{i}", dtype=dtype, count=count) for i in range(c.waves))
 
 
 def operand(name: str, dtype: DType, side: int, major: Major, c: Config) -> Smem:

@@ -1,4 +1,4 @@
-"""D = epilogue((A * scale_a) @ (B * scale_b)^T): FP8, A scaled 1x128 along K, B scaled 128x128.
+"""D = epilogue((A * scale_a) @ (B * scale_b)^T): FP8 or INT8, A scaled 1x128 along K, B scaled 128x128.
 
 The tensor core's FP8 accumulator keeps about 14 bits, so each 128 of K is promoted to FP32 on CUDA cores.
 """
@@ -35,8 +35,8 @@ from .common import accumulators, assemble, epilogue, group_stride, load, wgmma
 
 def build(p: Problem, c: Config) -> Kernel:
     """Each wave of 64 rows multiplies one K block into `part` and promotes it into its accumulator."""
-    acc, g = accumulators(p, c), GROUPINGS[p.grouping]
-    sums = Registers(name="part", dtype=F32, count=acc[0].count)
+    acc, g = accumulators(p, c, F32), GROUPINGS[p.grouping]
+    sums = Registers(name="part", dtype=wgmma(p, c).d, count=acc[0].count)
     rows = tuple(Registers(name=f"row_scales{w}", dtype=F32, count=2) for w in range(c.waves))
     cols = tuple(Registers(name=n, dtype=F32, count=1) for n in ("block_scales", "next_scales"))
     # B's scales come straight from global memory, fetched one K block ahead of their use.

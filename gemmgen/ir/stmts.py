@@ -178,6 +178,14 @@ class LoadRowScales(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoadColumnScales(Stmt):
+    """dst = B's scales of this thread's columns (a pair of every 8), from shared memory."""
+
+    dst: str
+    smem: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoadBlockScales(Stmt):
     """dst = B's scales, straight from global memory, of the `count` 128-column blocks a tile touches:
     of its first K block, or (inside ForK) of the next; past the last, the last again."""
@@ -202,6 +210,16 @@ class Promote(Stmt):
     src: str
     row_scales: str
     block_scales: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromoteColumns(Stmt):
+    """dst += src * row_scales * column_scales: the same where every column has a scale of its own."""
+
+    dst: str
+    src: str
+    row_scales: str
+    column_scales: str
 
 
 @dataclass(frozen=True, kw_only=True)

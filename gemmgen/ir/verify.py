@@ -17,7 +17,7 @@ from .nodes import (
 )
 from .rewrite import walk
 
-REGISTER_FIELDS = ("dst", "src", "row_scales", "block_scales")
+REGISTER_FIELDS = ("dst", "src", "row_scales", "block_scales", "column_scales")
 
 
 def verify(kernel: Kernel) -> Kernel:

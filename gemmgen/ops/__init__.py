@@ -11,7 +11,7 @@ from .grouped import (
     grouped_gemm,
     masked_gemm,
 )
-from .single import fp8_block_gemm, fp8_gemm, gemm, int8_gemm
+from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
 
 __all__ = [
     "SCALE_BLOCK",
@@ -22,8 +22,10 @@ __all__ = [
     "fp8_block_grouped_gemm",
     "fp8_block_masked_gemm",
     "fp8_gemm",
+    "fp8_wgrad_gemm",
     "gemm",
     "grouped_gemm",
+    "int8_block_gemm",
     "int8_gemm",
     "loaded",
     "masked_gemm",

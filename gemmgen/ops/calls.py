@@ -117,18 +117,9 @@ def block_scales(
 ) -> tuple[dict[str, Matrix], Values]:
     """The scales of `fp8_block` for operands already checked, as the kernel takes them: A's by tensor
     map, B's by pointer and strides. Raises ArgumentError."""
-    if layout not in SCALE_LAYOUTS:
-        raise ArgumentError("scale_a_layout", layout, "must be 'row' or 'mn'")
-    blocks = _ceil(a.shape[-1], SCALE_BLOCK)
-    check_tensor("scale_a", scale_a, F32, (*a.shape[:-1], blocks), a.device)
+    scale_a = _row_scales("scale_a", a, scale_a, layout, "scale_a_layout")
     columns = _ceil(b.shape[-2], SCALE_BLOCK)
-    check_tensor("scale_b", scale_b, F32, (*b.shape[:-2], columns, blocks), a.device)
-    if layout == "row":
-        scale_a = mn_major(scale_a)
-    elif a.shape[-2] > 1 and scale_a.stride(-2) != 1:
-        raise ArgumentError(
-            "scale_a stride along M", scale_a.stride(-2), "must be 1 for layout 'mn'"
-        )
+    check_tensor("scale_b", scale_b, F32, (*b.shape[:-2], columns, scale_a.shape[-1]), a.device)
     values: Values = {
         "scale_b": scale_b.data_ptr(),
         "scale_b_stride_n": scale_b.stride(-2),
@@ -136,6 +127,31 @@ def block_scales(
         "scale_b_stride_g": scale_b.stride(0),
     }
     return {"scale_a": matrix(scale_a.mT)}, values
+
+
+def vector_scales(
+    a: Any, scale_a: Any, b: Any, scale_b: Any, layout: str
+) -> tuple[dict[str, Matrix], Values]:
+    """The scales of `fp8_1d1d` for operands already checked: both by tensor map. Raises ArgumentError."""
+    matrices = {}
+    for name, x, scale in (("scale_a", a, scale_a), ("scale_b", b, scale_b)):
+        matrices[name] = matrix(_row_scales(name, x, scale, layout, "scale_layout").mT)
+    return matrices, {}
+
+
+def _row_scales(name: str, x: Any, scale: Any, layout: str, argument: str) -> Any:
+    """float32 [..., rows, ceil(K/128)], contiguous along the rows: copied there if `layout` is "row"."""
+    if layout not in SCALE_LAYOUTS:
+        raise ArgumentError(argument, layout, "must be 'row' or 'mn'")
+    check_tensor(name, scale, F32, (*x.shape[:-1], _ceil(x.shape[-1], SCALE_BLOCK)), x.device)
+    if layout == "row":
+        return mn_major(scale)
+    if x.shape[-2] > 1 and scale.stride(-2) != 1:
+        side = {"scale_a": "M", "scale_b": "N"}[name]
+        raise ArgumentError(
+            f"{name} stride along {side}", scale.stride(-2), "must be 1 for layout 'mn'"
+        )
+    return scale
 
 
 def matrix(t: Any) -> Matrix:

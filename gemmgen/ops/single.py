@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F16, F32, FP8, S8
-from ..ir.expr import ACC, Argument, DeviceScalar, Expr, PerColumn, PerRow, Scalar
+from ..ir.expr import (
+    ACC,
+    Argument,
+    DeviceScalar,
+    Expr,
+    PerColumn,
+    PerElement,
+    PerRow,
+    Scalar,
+)
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of
-from .calls import block_scales, operand_shape, output_dtype, run
+from .calls import block_scales, operand_shape, output_dtype, run, vector_scales
 
 INT8_K = (2**31 - 1) // 2**14  # products of at most 2**14 each
 
@@ -43,6 +53,59 @@ def fp8_block_gemm(
     IllegalConfig, CompileError, RuntimeUnavailable, LaunchError.
     """
     p = Problem(family="fp8_block", a=E4M3, b=E4M3, d=output_dtype(out_dtype), epilogue=epilogue)
+    shape = operand_shape(p, a, b)
+    matrices, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
+    return run(p, config, a, b, out, shape, matrices, values, arguments)
+
+
+def fp8_wgrad_gemm(
+    a: Any,
+    scale_a: Any,
+    b: Any,
+    scale_b: Any,
+    out: Any = None,
+    *,
+    c: Any = None,
+    scale_layout: str,
+    out_dtype: str = "f32",
+    config: Config | None = None,
+) -> Any:
+    """`out[M, N] = c + (a * scale_a) @ (b * scale_b)^T`, both operands scaled 1x128 along K (1D1D).
+
+    a: float8_e4m3fn [M, K]; b: float8_e4m3fn [N, K]; both as in `fp8_block_gemm`.
+    scale_a: float32 [M, ceil(K/128)]; scale_b: float32 [N, ceil(K/128)]. `scale_layout`, for both: "mn",
+    contiguous along M (N) with a column stride that is a multiple of 4 elements, or "row", any strides
+    (copied to "mn" first).
+    c: None (0), or [M, N] of `out_dtype`, contiguous along N, row stride even; it may be `out` itself:
+    then the product is added in place.
+    out: [M, N] of `out_dtype` ("f32", "bf16", "f16"), as in `fp8_block_gemm`. Raises as `fp8_block_gemm`.
+    """
+    d = output_dtype(out_dtype)
+    p = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=d)
+    given: dict[str, Any] = {}
+    if c is not None:
+        p, given = replace(p, epilogue=ACC + PerElement("c", d)), {"c": c}
+    shape = operand_shape(p, a, b)
+    matrices, values = vector_scales(a, scale_a, b, scale_b, scale_layout)
+    return run(p, config, a, b, out, shape, matrices, values, given)
+
+
+def int8_block_gemm(
+    a: Any,
+    scale_a: Any,
+    b: Any,
+    scale_b: Any,
+    out: Any = None,
+    *,
+    scale_a_layout: str,
+    out_dtype: str = "bf16",
+    config: Config | None = None,
+    epilogue: Expr = Problem.epilogue,
+    **arguments: Any,
+) -> Any:
+    """`fp8_block_gemm` of int8 operands: each 128 of K is summed exactly in INT32, scaled and added in
+    FP32."""
+    p = Problem(family="fp8_block", a=S8, b=S8, d=output_dtype(out_dtype), epilogue=epilogue)
     shape = operand_shape(p, a, b)
     matrices, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
     return run(p, config, a, b, out, shape, matrices, values, arguments)

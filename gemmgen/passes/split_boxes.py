@@ -14,7 +14,14 @@ TMA_BOX = Rule(
     says="a TMA box must be at most 256 elements a side and a multiple of 16 bytes along its inner one",
     because="cuTensorMapEncodeTiled encodes box sides in 8 bits and copies 16-byte pieces.",
 )
-RULES = (TMA_BOX,)
+TMA_LOADS = Rule(
+    id="tma-loads",
+    says="a pipeline stage may take at most 32 TMA loads",
+    because="One thread issues them and holds a coordinate for each: what more would spill.",
+)
+RULES = (TMA_BOX, TMA_LOADS)
+
+MOST_LOADS = 32
 
 
 def split_boxes(kernel: Kernel, target: Target) -> Kernel:
@@ -32,7 +39,12 @@ def split_boxes(kernel: Kernel, target: Target) -> Kernel:
                 return _per_slab(kernel.buffer(stmt.smem), stmt)
         return stmt
 
-    return map_stmts(replace(kernel, maps=maps), visit)
+    kernel = map_stmts(replace(kernel, maps=maps), visit)
+    loads = sum(isinstance(s, TmaLoad | TmaLoadMulticast) for s in statements(kernel))
+    if loads > MOST_LOADS:
+        values = {"loads": loads, "most": MOST_LOADS}
+        raise IllegalConfig(TMA_LOADS, values, "Use a smaller tile or a wider swizzle.")
+    return kernel
 
 
 def _boxed(kernel: Kernel, m: TmaMap, slice: int | None, target: Target) -> TmaMap:

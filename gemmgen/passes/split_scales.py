@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import UnionType
 
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import (
@@ -11,6 +12,7 @@ from ..ir.nodes import (
     Kernel,
     LoadBlockScales,
     Promote,
+    PromoteColumns,
     PromoteSelect,
     PromoteSwitch,
     Role,
@@ -44,11 +46,13 @@ RULES = (SCALE_BLOCK_K, SCALE_BLOCKS, PROMOTION_DRAINS)
 def split_scales(kernel: Kernel, target: Target) -> Kernel:
     """Give tiles that straddle a scale block two scales. Sets LoadBlockScales.count, Registers.count
     and spells Promote as PromoteSwitch or PromoteSelect."""
-    if any(isinstance(s, Promote | Accumulate) for s in statements(kernel)):
+    if _has(kernel, Promote | PromoteColumns | Accumulate):
         _check_drained(kernel)
-    if not any(isinstance(s, Promote) for s in statements(kernel)):
+    if _has(kernel, Promote | PromoteColumns):
+        _check_block_k(kernel)
+    if not _has(kernel, Promote):
         return kernel
-    _check(kernel)
+    _check_blocks(kernel)
     count = blocks_touched(kernel.block.n)
     if count == 1:
         return kernel
@@ -62,6 +66,10 @@ def split_scales(kernel: Kernel, target: Target) -> Kernel:
         return stmt
 
     return map_role(map_stmts(kernel, visit), "consumer", lambda r: _widen(r, count))
+
+
+def _has(kernel: Kernel, kinds: UnionType | type) -> bool:
+    return any(isinstance(s, kinds) for s in statements(kernel))
 
 
 def blocks_touched(block_n: int) -> int:
@@ -84,9 +92,12 @@ def _spelled(p: Promote, splits: tuple[int, ...]) -> Stmt:
     return PromoteSelect(**vars(p))
 
 
-def _check(kernel: Kernel) -> None:
+def _check_block_k(kernel: Kernel) -> None:
     if kernel.block.k != SCALE_BLOCK:
         raise IllegalConfig(SCALE_BLOCK_K, {"block_k": kernel.block.k}, "Use block_k_bytes=128.")
+
+
+def _check_blocks(kernel: Kernel) -> None:
     n = kernel.block.n
     if blocks_touched(n) > 2:
         values = {"block_n": n, "blocks": blocks_touched(n)}

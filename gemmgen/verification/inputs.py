@@ -28,8 +28,9 @@ from .codes import Codes, code_type, encode
 from .groups import owned, some
 
 SCALE_BLOCK = 128  # K, and rows of B, per scale
-SCALED = {"fp8_block": True, "fp8": False, "dense": False}  # by family: scale_a and scale_b?
-PROMOTED = {"fp8_block", "fp8"}  # families that leave the tensor core every 128 of K
+# By family: the rows of B per scale, 0 where neither operand has scales.
+SCALED = {"fp8_block": SCALE_BLOCK, "fp8_1d1d": 1, "fp8": 0, "dense": 0}
+PROMOTED = {"fp8_block", "fp8_1d1d", "fp8"}  # families that leave the tensor core every 128 of K
 NAN_BYTE = 0xFF  # NaN in FP8, BF16 and FP16
 DRAWS = 1 << 16  # one uniform 16-bit draw per element, looked up in a table of codes
 
@@ -45,7 +46,7 @@ class Operands:
 
     a [M, K], b [N, K]: codes of the problem's dtypes; mn_major says which of them a launch finds
     stored the other way round, [K, M] or [K, N]. scale_a float32 [M, ceil(K/128)] and
-    scale_b float32 [ceil(N/128), ceil(K/128)], or None. arguments: the epilogue's, by name, a
+    scale_b float32 [ceil(N/128), ceil(K/128)] or [N, ceil(K/128)], or None. arguments: the epilogue's, by name, a
     float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow,
     codes [M, N] for a PerElement.
     """
@@ -76,7 +77,8 @@ class Operands:
         if self.scale_a is not None:
             _expect("scale_a", self.scale_a.shape, (*rows, m, blocks))
         if self.scale_b is not None:
-            _expect("scale_b", self.scale_b.shape, (*columns, -(-n // SCALE_BLOCK), blocks))
+            rows_b = n if self.scale_b.shape[-2] == n else -(-n // SCALE_BLOCK)
+            _expect("scale_b", self.scale_b.shape, (*columns, rows_b, blocks))
 
 
 def exact_integers(
@@ -169,7 +171,7 @@ def _draw(
         a=_sample(rng, tables[0], (m, k)),
         b=_sample(rng, tables[1], (n, k)),
         scale_a=_powers(rng, (m, blocks), exact) if scaled else None,
-        scale_b=_powers(rng, (-(-n // SCALE_BLOCK), blocks), exact) if scaled else None,
+        scale_b=_powers(rng, (-(-n // scaled), blocks), exact) if scaled else None,
         arguments={
             x.name: _argument(rng, x, shape, exact=exact) for x in arguments(problem.epilogue)
         },

@@ -124,7 +124,8 @@ def _scales(operands: Operands, block: int, engine: Engine) -> _Scales:
         one = engine.lift(np.ones((1, 1)))
         return _Scales(rows=one, columns=one)
     rows = operands.scale_a[:, block].astype(np.float64).reshape(-1, 1)
-    columns = operands.scale_b[:, block].astype(np.float64).repeat(SCALE_BLOCK)[:n]
+    every = 1 if operands.scale_b.shape[0] == n else SCALE_BLOCK
+    columns = operands.scale_b[:, block].astype(np.float64).repeat(every)[:n]
     return _Scales(rows=engine.lift(rows), columns=engine.lift(columns.reshape(1, -1)))
 
 
@@ -139,6 +140,6 @@ def _check(problem: Problem, operands: Operands) -> None:
     if TENSOR_CORES.get(problem.a) is None or not _together(problem):
         raise UnsupportedProblem(f"no tensor core arithmetic known for {problem.a} x {problem.b}")
     for name in ("scale_a", "scale_b"):
-        if (getattr(operands, name) is not None) != SCALED[problem.family]:
+        if (getattr(operands, name) is not None) != bool(SCALED[problem.family]):
             wanted = "required" if SCALED[problem.family] else "not allowed"
             raise ArgumentError(name, getattr(operands, name), f"{wanted} in {problem.family}")

@@ -28,6 +28,7 @@ class Pitches:
     b: int
     d: int
     scale_a: int
+    scale_b: int  # where each row of B has scales: they lie along N, as A's along M
     gap: int = 0  # rows between two groups of a tensor that has groups
 
 
@@ -68,6 +69,7 @@ def pitches(kernel: Kernel, shape: tuple[int, int, int], pad: int = 0) -> Pitche
         b=_pitch(b_row, b, pad),
         d=_pitch(n, d, pad),
         scale_a=_pieces(m, 4, pad),
+        scale_b=_pieces(n, 4, pad),
         gap=pad,
     )
 

@@ -1,0 +1,102 @@
+"""D = epilogue((A * scale_a) @ (B * scale_b)^T): FP8, both operands scaled 1x128 along K.
+
+The recipe of weight gradients: neither operand is a weight, so neither has 128x128 blocks. Promoted every
+128 of K.
+"""
+
+from __future__ import annotations
+
+from ..config import Config
+from ..ir.dtypes import F32
+from ..ir.groupings import GROUPINGS
+from ..ir.nodes import (
+    Arrive,
+    Coord,
+    ForK,
+    Kernel,
+    LoadColumnScales,
+    LoadRowScales,
+    Mma,
+    PromoteColumns,
+    Registers,
+    Smem,
+    Stmt,
+    TmaMap,
+    Wait,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
+    Zero,
+)
+from ..problem import Problem
+from .common import accumulators, assemble, epilogue, load, wgmma
+
+LINE = 32  # FP32 scales in 128 bytes
+
+
+def build(p: Problem, c: Config) -> Kernel:
+    """Each wave of 64 rows multiplies one K block into `part` and promotes it into its accumulator."""
+    acc, g = accumulators(p, c), GROUPINGS[p.grouping]
+    part = Registers(name="part", dtype=F32, count=acc[0].count)
+    rows = tuple(Registers(name=f"row_scales{w}", dtype=F32, count=2) for w in range(c.waves))
+    columns = Registers(name="column_scales", dtype=F32, count=c.block_n // 4)
+    step = (Wait(barrier="full"), *(s for w in range(c.waves) for s in _wave(p, c, w)))
+    zero = tuple(Zero(dst=a.name) for a in acc)
+    scales = tuple(
+        Smem(
+            name=f"smem_scale_{x}",
+            dtype=F32,
+            rows=1,
+            cols=whole(side),
+            stages=c.stages,
+            use="scales",
+        )
+        for x, side in (("a", c.block_m), ("b", c.block_n))
+    )
+    sides = (("a", "m", g.rows), ("b", "n", g.columns))
+    return assemble(
+        p,
+        c,
+        locals=(*acc, part, *rows, columns),
+        tile=(*zero, ForK(body=step, unroll=c.unroll), *epilogue(p, c)),
+        maps=tuple(
+            TmaMap(
+                name=f"map_scale_{x}",
+                tensor=f"scale_{x}",
+                inner=axis,  # type: ignore[arg-type]
+                outer="k",
+                smem=f"smem_scale_{x}",
+                grouped=grouped,
+            )
+            for x, axis, grouped in sides
+        ),
+        smem=scales,
+        loads=tuple(
+            load(f"scale_{x}", Coord(base=f"tile.{x}_row"), Coord(base="k"), grouped=grouped)  # type: ignore[arg-type]
+            for x, _, grouped in sides
+        ),
+    )
+
+
+def whole(scales: int) -> int:
+    """As many as fill whole lines of 128 bytes: where TMA may put the next stage's."""
+    return -(-scales // LINE) * LINE
+
+
+def _wave(p: Problem, c: Config, w: int) -> tuple[Stmt, ...]:
+    # The columns' scales are the same for every wave, and come while the first one's MMAs run. The
+    # last wave's MMAs are the stage's last readers: release it before promoting.
+    columns = (LoadColumnScales(dst="column_scales", smem="smem_scale_b"),) * (w == 0)
+    release = (Arrive(barrier="empty"),) * (w == c.waves - 1)
+    return (
+        LoadRowScales(dst=f"row_scales{w}", smem="smem_scale_a", wave=w),
+        WgmmaFence(),
+        Mma(dst="part", a="smem_a", b="smem_b", instr=wgmma(p, c), wave=w, fresh="block"),
+        WgmmaCommit(),
+        *columns,
+        WgmmaWait(pending=c.in_flight),
+        *release,
+        PromoteColumns(
+            dst=f"acc{w}", src="part", row_scales=f"row_scales{w}", column_scales="column_scales"
+        ),
+    )
