@@ -7,7 +7,7 @@ from random import Random
 
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
-from gemmgen.ir.groupings import GROUPINGS, LAYOUTS, Layout
+from gemmgen.ir.groupings import GROUPINGS, OF_SIZES, Layout
 from gemmgen.problem import Problem
 
 PROBLEMS = {
@@ -30,7 +30,7 @@ def problem(name: str, grouping: str, alignment: int = 128) -> Problem:
 def layout(p: Problem, rows: int, sizes: tuple[int, ...]) -> Layout:
     """Groups of `sizes` rows, as far as A (of each group, if it has its own) has `rows` for them."""
     aligned = p.alignment * GROUPINGS[p.grouping].aligned
-    return LAYOUTS[p.grouping](rows, sizes, aligned)
+    return OF_SIZES[p.grouping](rows, sizes, aligned)
 
 
 # (M, N, K) and the rows of each group: none, one, tails, all; more groups than SMs of an emulated GPU.

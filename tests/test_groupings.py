@@ -252,6 +252,25 @@ def test_faults_are_found(grouping, broken):
         emulated(p, config, (400, 67, 200), groups, broken=broken)
 
 
+@pytest.mark.nvrtc
+def test_the_command_line_takes_groups(capsys):
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    from gemmgen.cli import main
+
+    command = "run dense --grouping ends --rows 130,0,41 -m 300 -n 72 -k 100 --device emulator"
+    assert main(command.split()) == 0
+    assert "gemmgen_dense_ends_gemm" in capsys.readouterr().out
+
+
+def test_only_rows_of_groups_count():
+    from gemmgen.cli.run_command import products
+
+    for grouping, count in (("batched", 900), ("masked", 171), ("rows", 171), ("ends", 171)):
+        p = problem("bf16", grouping)
+        x = exact_integers(p, 300, 8, 16, 1, layout(p, 300, (130, 0, 41)))
+        assert products(p, x) == count
+
+
 # ---- what is chosen -------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..ir.groupings import ALONE, GROUPINGS, LAYOUTS, Layout, Segment, segments
+from ..ir.groupings import ALONE, GROUPINGS, OF_SIZES, Layout, Segment, segments
 from ..ir.nodes import Block, Cluster, Kernel, Scheduler, TmaLoadMulticast
 from ..ir.rewrite import statements
 from ..schedulers import Tile, order
@@ -142,7 +142,7 @@ def sample(kernel: Kernel) -> Iterator[tuple[Shape, int, Layout]]:
 
 def _layout(s: Scheduler, rows: int, sizes: tuple[int, ...]) -> Layout:
     """Groups of about `sizes` rows; of A's, if they share them."""
-    return LAYOUTS[_grouping(s)](rows, sizes, s.alignment)
+    return OF_SIZES[_grouping(s)](rows, sizes, s.alignment)
 
 
 def sharing(kernel: Kernel) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ SCHEDULES: dict[str, Callable[[], Schedule]] = {
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser)
     options.add_shape(parser)
+    options.add_rows(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the inputs (default 0)")
     options.add_watchdog(parser)
     parser.add_argument("--pad", type=int, default=0, help="row padding in pieces of 16 bytes")
@@ -48,9 +49,9 @@ def main(args: argparse.Namespace) -> int:
         machine = EmulatedGpu(
             sms=args.sms, schedule=schedule(args.schedule), on_progress=bar.update
         )
-        verdict = judge(
-            machine, prepare(a.kernel, a.source), a.kernel, a.problem, shape, args.seed, args.pad
-        )
+        program = prepare(a.kernel, a.source)
+        layout = options.layout(args, a.problem, shape[0])
+        verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)
     report: dict[str, Any] = {
         "kernel": a.name,
         "shape": shape,

@@ -13,7 +13,7 @@ from ..errors import ArgumentError
 from ..families import FAMILIES
 from ..gallery import GALLERY, exhibit, path_of
 from ..heuristics import choose
-from ..ir.groupings import GROUPINGS
+from ..ir.groupings import GROUPINGS, OF_SIZES, Layout
 from ..problem import LAYOUTS, Problem
 from ..target import H200
 
@@ -79,6 +79,26 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
         ("k", "depth"),
     ):
         parser.add_argument(f"-{letter}", type=int, metavar=letter.upper(), help=what)
+
+
+def add_rows(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rows",
+        metavar="R,R,...",
+        help="of each group of a grouped kernel (-m: of A, or of each group where A has groups); some if not given",
+    )
+
+
+def layout(args: argparse.Namespace, p: Problem, rows: int) -> Layout | None:
+    """What `--rows` says of the groups, or None. Raises ArgumentError."""
+    if args.rows is None:
+        return None
+    sizes = args.rows.split(",")
+    if p.grouping == "none" or not all(s.isdigit() for s in sizes):
+        allowed = "must be the rows of each group of a grouped kernel, as in 130,0,41"
+        raise ArgumentError("--rows", args.rows, allowed)
+    aligned = p.alignment * GROUPINGS[p.grouping].aligned
+    return OF_SIZES[p.grouping](rows, [int(s) for s in sizes], aligned)
 
 
 Shape = tuple[int, int, int]

@@ -7,11 +7,13 @@ import json
 from typing import Any
 
 from ..errors import ArgumentError, RuntimeUnavailable
+from ..ir.groupings import segments
 from ..pipeline import Artifact, compile_to_source
+from ..problem import Problem
 from ..runtime import driver, emulated
 from ..runtime.launch import LoadedKernel
 from ..runtime.nvrtc import compile_cubin
-from ..verification.inputs import random_normal
+from ..verification.inputs import Operands, random_normal
 from ..verification.trial import Verdict, judge, pitches
 from . import emulate_command, options
 
@@ -19,6 +21,7 @@ from . import emulate_command, options
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser)
     options.add_shape(parser)
+    options.add_rows(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the inputs (default 0)")
     options.add_watchdog(parser)
     parser.add_argument("--pad", type=int, default=0, help="row padding in pieces of 16 bytes")
@@ -59,9 +62,11 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     a = compile_to_source(*options.problem_and_config(args))
     program = LoadedKernel(a.kernel, compile_cubin(a.source, a.name), device)
     machine = Gpu(device=device)
-    verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad)
-    samples = _timed(a, program, shape, args)
-    flops = 2.0 * shape[0] * shape[1] * shape[2]
+    layout = options.layout(args, a.problem, shape[0])
+    verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)
+    operands = random_normal(a.problem, *shape, args.seed, layout)
+    samples = _timed(a, program, operands, args)
+    flops = 2.0 * products(a.problem, operands) * shape[1] * shape[2]
     report: dict[str, Any] = {
         "kernel": a.name,
         "config": a.config.to_json(),
@@ -78,14 +83,18 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     return 0
 
 
-def _timed(
-    a: Artifact, program: LoadedKernel, shape: options.Shape, args: argparse.Namespace
-) -> Any:
+def products(p: Problem, x: Operands) -> int:
+    """Rows of D that are computed, all groups' together."""
+    found = segments(p.grouping, x.shape[0], x.layout, p.alignment)
+    return sum(s.end - s.first for s in found)
+
+
+def _timed(a: Artifact, program: LoadedKernel, operands: Operands, args: argparse.Namespace) -> Any:
     from ..bench.timing import interleave
     from ..runtime.gpu import prepare
 
-    operands = random_normal(a.problem, *shape, args.seed)
-    held, plan = prepare(program, operands, pitches(a.kernel, shape, args.pad), a.problem.d)
+    strides = pitches(a.kernel, operands.shape, args.pad)
+    held, plan = prepare(program, operands, strides, a.problem.d)
     samples = interleave({a.name: lambda: program.launch(plan)}, args.repeats)[a.name]
     del held
     return samples

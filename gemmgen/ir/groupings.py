@@ -173,7 +173,7 @@ def _by_row(rows: int, sizes: Sequence[int], alignment: int) -> Layout:
 
 # By grouping: the layout of A's `rows` (of each group, if it has its own) in which the groups have
 # `sizes` rows, as far as there are rows for them.
-LAYOUTS: dict[str, Callable[[int, Sequence[int], int], Layout]] = {
+OF_SIZES: dict[str, Callable[[int, Sequence[int], int], Layout]] = {
     "none": lambda rows, sizes, alignment: ALONE,
     "batched": lambda rows, sizes, alignment: Layout(groups=len(sizes)),
     "masked": _sized,

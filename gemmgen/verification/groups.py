@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.groupings import GROUPINGS, LAYOUTS, Layout, segments
+from ..ir.groupings import GROUPINGS, OF_SIZES, Layout, segments
 from ..problem import Problem
 
 Rows = npt.NDArray[np.bool_]
@@ -17,7 +17,7 @@ def some(problem: Problem, rows: int) -> Layout:
     g = GROUPINGS[problem.grouping]
     whole = rows // 2 + 1 if g.aligned else rows
     sizes = (min(whole, rows), 0, max(1, rows // 3))
-    return LAYOUTS[problem.grouping](rows, sizes, problem.alignment * g.aligned)
+    return OF_SIZES[problem.grouping](rows, sizes, problem.alignment * g.aligned)
 
 
 def owned(problem: Problem, rows: int, layout: Layout, gap: int = 0) -> Rows:
