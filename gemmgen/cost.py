@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 from .config import Config
 from .errors import ArgumentError
+from .ir.groupings import GROUPINGS
 from .ir.nodes import Cluster
 from .passes.split_scales import SCALE_BLOCK, SWITCH_CASES, blocks_touched, splits
 from .problem import Problem
 from .target import Target
 
 Shape = tuple[int, int, int]  # M, N, K
+ROWS_OF_GROUPS = (0.75, 1, 1.25)  # of the mean: what a ragged group is costed with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +126,8 @@ def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -
     """Cost of `groups` times D[M, N] = A[M, K] B[N, K]^T under `c`. Ignores stages and raster: both are chosen
     for a tile, not between tiles. Raises ArgumentError for a side below 1."""
     check_shape(shape)
-    tiles = count_tiles(c, shape, groups)
+    clusters = _mean(p, shape, lambda s: count_tiles(c, s, groups)) / c.cluster_size
+    tiles = round(clusters) * c.cluster_size
     resident = target.sms // c.cluster_size * c.cluster_size
     waves = ceil(tiles, resident)
     busy, last = min(tiles, resident), tiles - (waves - 1) * resident
@@ -132,7 +136,8 @@ def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -
     tail = work.d_bytes / _l2_rate(last, target)  # the last store hides under nothing
     cycles = (waves - 1) * _cycles(work, c, busy, target) + _cycles(work, c, last, target) + tail
     dram = groups * dram_bytes(p, shape)
-    hbm = dram / _hbm_rate(groups * _drawing(c, shape) / waves, target)
+    drawing = groups * _mean(p, shape, lambda s: _drawing(c, s))
+    hbm = dram / _hbm_rate(drawing / waves, target)
     sm = cycles / target.clock_hz
     wave = waves / target.clock_hz
     return Cost(
@@ -159,6 +164,15 @@ def count_tiles(c: Config, shape: Shape, groups: int = 1) -> int:
     m, n, _ = shape
     clusters = ceil(m, c.block_m * cluster.m) * ceil(n, c.block_n * cluster.n)
     return groups * clusters * cluster.size
+
+
+def _mean(p: Problem, shape: Shape, count: Callable[[Shape], int]) -> float:
+    """`count` for M rows; for ragged groups, whose counts vary about M, the mean over ROWS_OF_GROUPS."""
+    if not GROUPINGS[p.grouping].ragged:
+        return count(shape)
+    m, n, k = shape
+    rows = (max(1, round(m * part)) for part in ROWS_OF_GROUPS)
+    return sum(count((x, n, k)) for x in rows) / len(ROWS_OF_GROUPS)
 
 
 def _drawing(c: Config, shape: Shape) -> int:

@@ -20,6 +20,7 @@ OPENS = (
     (r"for \(Tile tile; scheduler\.next\(tile\);\) \{", "tiles"),
     (r"for \(int k = 0; k < tile\.k_blocks; \+\+k, ring\.advance\(\)\) \{", "k"),
     (r"if \(k != 0\) \{", "after first"),
+    (r"if \(tile\.d_row \+ \((\d+) \+ warpgroup\) \* 64 < tile\.d_end\) \{", "rows {}"),
     (r"if \(threadIdx\.x == 0\) \{", "cta leader"),
     (r"if \(threadIdx\.x % 128 == 0\) \{", "leader"),
     (r"(?:\} else )?if \(warpgroup < (\d+)\) \{  // \w+", "role {}"),
@@ -179,9 +180,13 @@ NAMES = {
 def _body(kernel: ir.Kernel, body: tuple[ir.Stmt, ...], inside: tuple[str, ...]) -> Iterator[Event]:
     for s in body:
         if isinstance(s, BLOCKS):
-            yield from _body(kernel, s.body, (*inside, NAMES[type(s)]))
+            yield from _body(kernel, s.body, (*inside, _block(kernel, s)))
         else:
             yield from ((inside, event) for event in _events(kernel, s))
+
+
+def _block(kernel: ir.Kernel, s: ir.Stmt) -> str:
+    return f"rows {s.wave * kernel.consumers}" if isinstance(s, ir.IfRows) else NAMES[type(s)]
 
 
 def _events(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[tuple[object, ...]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gemmgen.config import Config
-from gemmgen.cost import cost
+from gemmgen.cost import cost, count_tiles
 from gemmgen.ir.dtypes import BF16, E4M3
+from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.problem import Problem
 from gemmgen.target import H200
 
@@ -40,6 +43,39 @@ def test_straddling_a_scale_block_costs_promotion():
     shape = (128, 8192, 4096)
     aligned, straddling = (cost(FP8, Config(block_n=n), shape, H200) for n in (128, 144))
     assert straddling.promotion / straddling.waves > 144 / 128 * aligned.promotion / aligned.waves
+
+
+RAGGED = [g for g in GROUPINGS if GROUPINGS[g].ragged]
+
+
+@pytest.mark.parametrize("grouping", RAGGED)
+@pytest.mark.parametrize(
+    "rows, config, tiles",
+    [  # tiles of 3/4, 1 and 5/4 of the rows, times 8 groups and 4 columns
+        (128, Config(block_m=128), 43),  # 32 (1 + 1 + 2) / 3
+        (128, Config(block_m=64, consumers=1), 75),  # 32 (2 + 2 + 3) / 3
+        (100, Config(block_m=128), 8 * 4),
+        (128, Config(block_m=128, multicast="b"), 8 * 4 * 2),
+        (224, Config(block_m=128, multicast="b"), 2 * 43),  # clusters of 256 rows
+        (1, Config(block_m=64, consumers=1), 8 * 4),
+    ],
+)
+def test_ragged_groups_vary_in_size(grouping, rows, config, tiles):
+    shape = (rows, 512, 1024)
+    even = cost(replace(FP8, grouping="batched"), config, shape, H200, 8)
+    assert even.tiles == count_tiles(config, shape, 8)
+    ragged = cost(replace(FP8, grouping=grouping), config, shape, H200, 8)
+    assert ragged.tiles == tiles
+
+
+def test_a_tile_as_tall_as_the_mean_is_charged_for_what_it_wastes():
+    """Of even groups of 256 rows one tile each; a quarter more rows takes a second, mostly empty."""
+    shape, tall, low = (256, 4096, 7168), Config(block_m=256), Config(block_m=128)
+    even, ragged = (
+        [cost(replace(FP8, grouping=g), c, shape, H200, 32).seconds for c in (tall, low)]
+        for g in ("batched", "masked")
+    )
+    assert ragged[0] / ragged[1] > even[0] / even[1]
 
 
 @pytest.mark.parametrize(

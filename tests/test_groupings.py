@@ -225,6 +225,53 @@ def test_emulated(name, grouping):
     emulated(p, config, shape, layout(p, shape[0], sizes), pad=number % 2)
 
 
+PAST_THE_END = (
+    (300, 40, 200),
+    (1, 64, 65, 0, 130, 200),
+)  # of 256 rows 1, 1, 2, 3 and 4 blocks of 64
+RAGGED = [g for g in GROUPED if GROUPINGS[g].ragged]
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("grouping", RAGGED)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    (
+        ("fp8_block", {"multicast": "a"}),
+        ("fp8_rowwise", {"consumers": 1, "block_m": 128}),
+        ("bf16", {"in_flight": 1}),
+        ("bf16", {"unroll": 4, "multicast": "b"}),
+        ("s8", {"in_flight": 1, "block_m": 128}),
+    ),
+)
+def test_whole_blocks_past_the_end(name, changes, grouping):
+    p, (shape, sizes) = problem(name, grouping), PAST_THE_END
+    if grouping == "ends":
+        shape = (sum(-(-s // 128) * 128 for s in sizes), *shape[1:])
+    config = Config(**{"block_m": 256, "block_n": 48, "stages": 2} | changes)
+    emulated(p, config, shape, layout(p, shape[0], sizes))
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("grouping", RAGGED)
+def test_what_is_skipped(grouping):
+    """As many wgmma as there are blocks of 64 rows in the groups, no more."""
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    from gemmgen.runtime.emulated import EmulatedGpu, prepare
+    from gemmgen.verification.trial import judge
+
+    p, (shape, sizes) = problem("fp8_block", grouping), PAST_THE_END
+    shape = (sum(-(-s // 128) * 128 for s in sizes), *shape[1:])
+    a = compile_to_source(p, Config(block_m=256, block_n=48, stages=2))
+    gpu = EmulatedGpu()
+    judge(gpu, prepare(a.kernel, a.source), a.kernel, p, shape, 1, 0, layout(p, shape[0], sizes))
+    blocks, k_blocks, warps = sum(-(-s // 64) for s in sizes), -(-200 // 128), 4
+    group = ("fence", "mma", "mma", "mma", "mma", "commit", "wait")
+    for stats in gpu.stats:
+        run = sum(roots["wgmma"] for roots in stats.opcodes.values())
+        assert run == blocks * k_blocks * warps * len(group)
+
+
 def swap(pattern, new):
     return lambda source: re.sub(pattern, new, source, count=1)
 
@@ -236,6 +283,8 @@ def swap(pattern, new):
         ("masked", swap(r"< tile\.d_end && bytes", "< shape_m && bytes")),
         ("ends", swap(r"< tile\.d_end && bytes", "< shape_m && bytes")),
         ("masked", swap(r"if \(to < tile\.d_end\)", "if (to < shape_m)")),
+        ("masked", swap(r"\* 64 < tile\.d_end", "* 64 + 64 < tile.d_end")),
+        ("ends", swap(r"warpgroup\) \* 64 < tile", "1 - warpgroup) * 64 < tile")),
         ("rows", swap(r"< 0 \? 0 :", "< -1 ? 0 :")),
         ("rows", swap(r"m \* CLUSTER_M \* BLOCK_M\), 0\)", "0), 0)")),
         ("batched", swap(r"tile\.b_row, tile\.group\)", "tile.b_row, 0)")),

@@ -42,6 +42,9 @@ def change(pass_name: str, problem, **changes) -> str:
 # One case per thing a pass decides; small enough to read in a diff.
 CHANGES = {
     "split_scales": (FP8, {"block_n": 144}),
+    "skip_rows": (MASKED, {"in_flight": 1}),
+    "skip_rows-waves": (MASKED, {"block_m": 256, "in_flight": 1}),
+    "skip_rows-promoted": (replace(FP8, grouping="ends"), {"block_m": 256}),
     "plan_multicast": (FP8, {"multicast": "a"}),
     "plan_multicast-mn-major": (DENSE_TN, {"multicast": "a"}),
     "assign_swizzle": (DENSE, {"block_n": 48}),
@@ -88,6 +91,8 @@ def test_change(case, golden):
         ("check_complete", FP8, {}),
         ("split_scales", DENSE, {"block_n": 144}),
         ("split_scales", FP8, {"block_n": 64}),
+        ("skip_rows", BATCHED, {}),
+        ("skip_rows", replace(FP8, grouping="rows"), {}),
         ("plan_multicast", FP8, {}),
     ),
 )

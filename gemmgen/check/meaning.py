@@ -87,6 +87,11 @@ def _after_first(w: Walk, s: ir.AfterFirst) -> None:
         walk(w, s.body)
 
 
+def _if_rows(w: Walk, s: ir.IfRows) -> None:
+    """As taken: a body left out reads less and arrives nowhere (ir/verify.py)."""
+    walk(w, s.body)
+
+
 def _leader(w: Walk, s: ir.CtaLeader | ir.WarpgroupLeader) -> None:
     whole_cta = isinstance(s, ir.CtaLeader)
     if w.agent.leads and not (whole_cta and w.agent.warpgroup):
@@ -238,6 +243,7 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,
     ir.ForK: _for_k,
     ir.AfterFirst: _after_first,
+    ir.IfRows: _if_rows,
     ir.CtaLeader: _leader,
     ir.WarpgroupLeader: _leader,
     ir.InitBarrier: _init,

@@ -86,7 +86,7 @@ def _run(r: _Reader, body: tuple[ir.Stmt, ...]) -> None:
             case ir.AfterFirst():
                 if r.k:
                     _run(r, s.body)
-            case ir.WarpgroupLeader() | ir.CtaLeader():
+            case ir.WarpgroupLeader() | ir.CtaLeader() | ir.IfRows():
                 _run(r, s.body)
             case _:
                 _step(r, s)

@@ -84,16 +84,16 @@ def whole(scales: int) -> int:
 
 
 def _wave(p: Problem, c: Config, w: int) -> tuple[Stmt, ...]:
-    # The columns' scales are the same for every wave, and come while the first one's MMAs run. The
-    # last wave's MMAs are the stage's last readers: release it before promoting.
+    # The columns' scales are the same for every wave. The last wave's MMAs are the stage's last
+    # readers: release it before promoting.
     columns = (LoadColumnScales(dst="column_scales", smem="smem_scale_b"),) * (w == 0)
     release = (Arrive(barrier="empty"),) * (w == c.waves - 1)
     return (
+        *columns,
         LoadRowScales(dst=f"row_scales{w}", smem="smem_scale_a", wave=w),
         WgmmaFence(),
         Mma(dst="part", a="smem_a", b="smem_b", instr=wgmma(p, c), wave=w, fresh="block"),
         WgmmaCommit(),
-        *columns,
         WgmmaWait(pending=c.in_flight),
         *release,
         PromoteColumns(

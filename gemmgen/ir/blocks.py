@@ -34,6 +34,14 @@ class AfterFirst(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
+class IfRows(Stmt):
+    """Work on this warpgroup's 64 rows of `wave`, unless the tile's group ends before them; skip_rows."""
+
+    wave: int
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class CtaLeader(Stmt):
     """One fixed thread of the CTA."""
 
@@ -47,4 +55,4 @@ class WarpgroupLeader(Stmt):
     body: tuple[Stmt, ...]
 
 
-BLOCKS = (ForTiles, ForK, AfterFirst, CtaLeader, WarpgroupLeader)
+BLOCKS = (ForTiles, ForK, AfterFirst, IfRows, CtaLeader, WarpgroupLeader)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .blocks import AfterFirst, CtaLeader, ForK, ForTiles, Stmt, WarpgroupLeader
+from .blocks import AfterFirst, CtaLeader, ForK, ForTiles, IfRows, Stmt, WarpgroupLeader
 from .resources import (
     ONE_GEMM,
     Axis,
@@ -87,6 +87,7 @@ __all__ = [
     "GuardedDrain",
     "Groups",
     "GuardedWait",
+    "IfRows",
     "InitBarrier",
     "Kernel",
     "LoadBlockScales",

@@ -24,6 +24,7 @@ from .choose_stores import choose_stores
 from .guard_waits import guard_waits
 from .pad_epilogue import pad_epilogue
 from .plan_descriptors import plan_descriptors
+from .skip_rows import skip_rows
 
 Pass = Callable[[Kernel, Target], Kernel]
 Observer = Callable[[str, Kernel], None]
@@ -32,6 +33,7 @@ PIPELINE: tuple[Pass, ...] = (
     check_tile.check_tile,  # before anything divides by a tile side
     check_ring.check_ring,
     split_scales.split_scales,  # widens registers, so before split_registers
+    skip_rows,  # Promote is spelled
     plan_multicast.plan_multicast,  # decides slices, so before boxes are cut
     assign_swizzle.assign_swizzle,
     pad_epilogue,  # pads only what is left unswizzled

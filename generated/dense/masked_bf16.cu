@@ -4,7 +4,7 @@
 // problem {"family": "dense", "a": "bf16", "b": "bf16", "d": "bf16", "layout": "nt", "epilogue": "none", "grouping": "masked"}
 // config {"block_m": 128, "block_n": 256, "block_k_bytes": 128, "stages": 3, "consumers": 2, "multicast": "none", "raster": "m", "panel": 8, "unroll": 1, "in_flight": 1, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 7, 13 K blocks and 1, 2, 3 tiles (9 instances, 4771 operations); the order recurs every 6 K blocks
-// IR sha256 b60646ffacebc21c
+// IR sha256 6c26de625c52d207
 //
 // Output tile 128 x 256, 64 of K per stage, 3 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40.
@@ -252,16 +252,18 @@ gemmgen_dense_masked_gemm_bf16_bf16_bf16_128x256x64_s3c2_w1(
             #pragma unroll 1
             for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
                 ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
-                ptx::wgmma_fence();
-                {
-                    const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 16384 + 0 + warpgroup * 8192, 65536);
-                    const uint32_t b_tile = ptx::descriptor_low(smem_b + ring.stage * 32768, 65536);
-                    ptx::mma(acc0, ptx::descriptor(a_tile + 0, 0x40000040), ptx::descriptor(b_tile + 0, 0x40000040), k != 0);
-                    ptx::mma(acc0, ptx::descriptor(a_tile + 2, 0x40000040), ptx::descriptor(b_tile + 2, 0x40000040), 1);
-                    ptx::mma(acc0, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
-                    ptx::mma(acc0, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
+                if (tile.d_row + (0 + warpgroup) * 64 < tile.d_end) {
+                    ptx::wgmma_fence();
+                    {
+                        const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 16384 + 0 + warpgroup * 8192, 65536);
+                        const uint32_t b_tile = ptx::descriptor_low(smem_b + ring.stage * 32768, 65536);
+                        ptx::mma(acc0, ptx::descriptor(a_tile + 0, 0x40000040), ptx::descriptor(b_tile + 0, 0x40000040), k != 0);
+                        ptx::mma(acc0, ptx::descriptor(a_tile + 2, 0x40000040), ptx::descriptor(b_tile + 2, 0x40000040), 1);
+                        ptx::mma(acc0, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
+                        ptx::mma(acc0, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
+                    }
+                    ptx::wgmma_commit();
                 }
-                ptx::wgmma_commit();
                 ptx::wgmma_wait<1>();
                 if (k != 0) {
                     if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.previous());

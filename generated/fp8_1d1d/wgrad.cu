@@ -4,7 +4,7 @@
 // problem {"family": "fp8_1d1d", "a": "e4m3", "b": "e4m3", "d": "f32", "layout": "nt", "epilogue": "residual_f32"}
 // config {"block_m": 128, "block_n": 128, "block_k_bytes": 128, "stages": 4, "consumers": 2, "multicast": "b", "raster": "m", "panel": 8, "unroll": 4, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (9 instances, 13958 operations); the order recurs every 8 K blocks
-// IR sha256 161ed80cbac2023a
+// IR sha256 68337cbd7645619b
 //
 // Output tile 128 x 128, 128 of K per stage, 4 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40.
@@ -284,6 +284,11 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_128x128x128_s4c2_mcb_u4_residual_f32(
             for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
                 ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                 {
+                    const uint32_t column = smem_scale_b + ring.stage * 512 + 8 * (lane % 4);
+                    #pragma unroll
+                    for (int i = 0; i < 32; i += 2) ptx::load_shared_floatx2(column + 16 * i, column_scales[i], column_scales[i + 1]);
+                }
+                {
                     const uint32_t row = smem_scale_a + ring.stage * 512 + 4 * (0 + warpgroup * 64 + warp * 16 + lane / 4);
                     row_scales0[0] = ptx::load_shared_float(row);
                     row_scales0[1] = ptx::load_shared_float(row + 4 * 8);
@@ -298,11 +303,6 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_128x128x128_s4c2_mcb_u4_residual_f32(
                     ptx::mma(part, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
                 }
                 ptx::wgmma_commit();
-                {
-                    const uint32_t column = smem_scale_b + ring.stage * 512 + 8 * (lane % 4);
-                    #pragma unroll
-                    for (int i = 0; i < 32; i += 2) ptx::load_shared_floatx2(column + 16 * i, column_scales[i], column_scales[i + 1]);
-                }
                 ptx::wgmma_wait<0>();
                 if (lane < 2) ptx::mbarrier_arrive_remote(empty + 8 * ring.stage, lane);
                 #pragma unroll

@@ -57,6 +57,8 @@ ROWS = (
         text=edit(("tile.b_row, tile.group)", "tile.b_row, 0)"))),
     row("74d", "fp8_block/grouped_by_end", "groups begin at multiples of 64 rows instead of 128", "E",
         text=edit(("+ 127) / 128 * 128", "+ 63) / 64 * 64"))),
+    row("74e", "fp8_block/masked", "a warpgroup skips its rows one block of 64 early", "E",
+        text=edit(("* 64 < tile.d_end", "* 64 + 64 < tile.d_end"))),
     row("72", IN_FLIGHT, "the last, lagging release is left out", "P",
         ir=visit(ir.ForTiles, lambda s: replace(s, body=tuple(x for x in s.body if not isinstance(x, ir.ArriveCluster))), "consumer")),
     row("73", IN_FLIGHT, "the lagging release also runs in the first K block", "P",
