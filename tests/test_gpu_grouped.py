@@ -144,6 +144,30 @@ class TestOps:
         rest = 0.0 if form == "row_groups" else 7.0
         assert (out[100:128] == rest).all() and (out[384:] == rest).all()
 
+    def test_rows_of_no_group_in_a_cuda_graph(self):
+        """Replayed with other groups and other rows in none."""
+        import torch
+
+        from gemmgen import ops
+
+        a, b = self.operands(m=384)
+        table = torch.full((384,), -1, device="cuda", dtype=torch.int32)
+        out = torch.full((384, 264), 7.0, device="cuda")
+        ops.grouped_gemm(a, b, out, row_groups=table, out_dtype="f32")
+        torch.cuda.synchronize()
+        assert (out == 0).all()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            ops.grouped_gemm(a, b, out, row_groups=table, out_dtype="f32")
+        for groups in ((0, -1, 2), (1, 1, -1)):
+            table.copy_(torch.tensor(groups).repeat_interleave(128))
+            table[127] = -1
+            graph.replay()
+            torch.cuda.synchronize()
+            for i, g in enumerate(table.tolist()):
+                want = a[i].double() @ b[g].double().T if g >= 0 else 0.0
+                assert (out[i] == want).all()
+
     def fp8(self, x):
         import torch
 

@@ -109,7 +109,8 @@ class InGroup(Expr):
 @dataclass(frozen=True)
 class PerElement(Argument):
     """Indexed by the output row and column: M rows of N elements of `dtype`, a stride apart. Rows begin
-    at multiples of two elements: the epilogue reads pairs."""
+    at multiples of two elements: the epilogue reads pairs, and where N is odd the element after a row's
+    last, whose value does not matter."""
 
     dtype: DType = BF16
 
