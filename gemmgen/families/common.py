@@ -7,7 +7,6 @@ from typing import TypeVar
 from ..config import Config
 from ..epilogues import label_of
 from ..ir.dtypes import F32, S32, DType
-from ..ir.expr import Argument, Expr, PerElement, Scalar, arguments, parameter, row_stride
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Axis,
@@ -27,25 +26,20 @@ from ..ir.nodes import (
     Major,
     Param,
     PrefetchMap,
-    ProxyFence,
     Registers,
     Role,
     Smem,
-    StageTile,
     Stmt,
-    StoreCommit,
-    StoreTail,
-    StoreTile,
     StoreWait,
     TmaLoad,
     TmaMap,
     Wait,
     WarpgroupLeader,
-    WarpgroupSync,
     Wgmma,
 )
 from ..problem import Problem
 from ..schedulers import panels
+from .output import epilogue_params, output_map, output_params, output_tile
 
 SHAPE = (
     Param(name="shape_m", ctype="int"),
@@ -53,7 +47,6 @@ SHAPE = (
     Param(name="shape_k", ctype="int"),
 )
 T = TypeVar("T")
-EPILOGUE_BARRIER = 1  # named barrier 0 is __syncthreads
 
 
 def kernel_name(p: Problem, c: Config) -> str:
@@ -131,11 +124,6 @@ def load(tensor: str, inner: Coord, outer: Coord, *, grouped: bool) -> TmaLoad:
     )
 
 
-def group_stride(tensor: str, *, grouped: bool) -> tuple[Param, ...]:
-    """The parameter that carries the elements between two groups of `tensor`, if it has groups."""
-    return (Param(name=f"{tensor}_stride_g", ctype="long long"),) * grouped
-
-
 def operand_map(tensor: str, side: Axis, major: Major, *, grouped: bool) -> TmaMap:
     inner, outer = contiguous_first(major, "k", side)
     return TmaMap(
@@ -156,44 +144,6 @@ def operand_load(tensor: str, major: Major, k: Coord, *, grouped: bool) -> TmaLo
 def contiguous_first(major: Major, k: T, mn: T) -> tuple[T, T]:
     """What belongs to an operand's sides, as tensor maps want it: (inner, outer)."""
     return (k, mn) if major == "k" else (mn, k)
-
-
-def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
-    """Registers -> swizzled D tile -> TMA store, drained only before the next tile's first write."""
-    sync = WarpgroupSync(first_id=EPILOGUE_BARRIER, warpgroups=c.consumers)
-    staged = tuple(
-        StageTile(
-            src=f"acc{w}", smem="smem_d", wave=w, value=GROUPINGS[p.grouping].value(p.epilogue)
-        )
-        for w in range(c.waves)
-    )
-    tails = tuple(StoreTail(tensor="d", smem="smem_d", wave=w) for w in range(c.waves))
-    stores = tuple(StoreTile(tensor_map="map_d", smem="smem_d", wave=w) for w in range(c.waves))
-    return (
-        WarpgroupLeader(body=(StoreWait(pending=0, reads=True),)),
-        sync,
-        *staged,
-        ProxyFence(),
-        sync,
-        WarpgroupLeader(body=(*stores, StoreCommit())),
-        *tails,
-    )
-
-
-def epilogue_params(e: Expr, *, grouped: bool) -> tuple[Param, ...]:
-    return tuple(param for x in arguments(e) for param in _argument_params(x, grouped=grouped))
-
-
-def _argument_params(argument: Argument, *, grouped: bool) -> tuple[Param, ...]:
-    name = parameter(argument.name)
-    match argument:
-        case Scalar():
-            return (Param(name=name, ctype="float"),)
-        case PerElement(_, dtype):
-            stride = Param(name=row_stride(argument.name), ctype="int")
-            pointer = Param(name=name, ctype=f"const {dtype.cuda}*")
-            return (pointer, stride, *group_stride(name, grouped=grouped))
-    return (Param(name=name, ctype="const float*"),)
 
 
 def prologue(maps: tuple[TmaMap, ...], barriers: tuple[Barrier, ...]) -> tuple[Stmt, ...]:
@@ -242,31 +192,9 @@ def assemble(
         operand_map("a", "m", a_major, grouped=g.rows),
         operand_map("b", "n", b_major, grouped=g.columns),
         *maps,
-        TmaMap(
-            name="map_d",
-            tensor="d",
-            inner="n",
-            outer="m",
-            smem="smem_d",
-            clip=16 // p.d.bytes,
-            grouped=g.rows,
-        ),
+        output_map(p),
     )
     barriers = (Barrier(name="full", stages=c.stages), Barrier(name="empty", stages=c.stages))
-    d_tile = Smem(
-        name="smem_d",
-        dtype=p.d,
-        rows=64,
-        cols=b.n,
-        stages=c.consumers * c.waves,
-        use="output",
-        swizzle=c.swizzle_d,
-    )
-    output = (
-        Param(name="d", ctype=f"{p.d.cuda}*"),
-        Param(name="d_stride", ctype="int"),
-        *group_stride("d", grouped=g.rows),
-    )
     shared = None if c.multicast == "none" else c.multicast
     return Kernel(
         name=kernel_name(p, c),
@@ -275,12 +203,12 @@ def assemble(
         scheduler=panels(c.raster, c.panel, g, p.alignment),
         groups=Groups(rows=g.rows, columns=g.columns, ragged=g.ragged),
         maps=maps,
-        params=(*SHAPE, *g.params, *output, *params, *epilogue_params(p.epilogue, grouped=g.rows)),
+        params=(*SHAPE, *g.params, *output_params(p), *params, *epilogue_params(p)),
         smem=(
             operand("smem_a", p.a, b.m, a_major, c),
             operand("smem_b", p.b, b.n, b_major, c),
             *smem,
-            d_tile,
+            output_tile(p, c),
         ),
         barriers=barriers,
         watchdog=c.watchdog,

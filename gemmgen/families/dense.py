@@ -16,7 +16,8 @@ from ..ir.nodes import (
     WgmmaWait,
 )
 from ..problem import Problem
-from .common import accumulators, assemble, epilogue, wgmma
+from .common import accumulators, assemble, wgmma
+from .output import epilogue
 
 
 def build(p: Problem, c: Config) -> Kernel:

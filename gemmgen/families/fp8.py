@@ -22,7 +22,8 @@ from ..ir.nodes import (
     Zero,
 )
 from ..problem import Problem
-from .common import accumulators, assemble, epilogue, wgmma
+from .common import accumulators, assemble, wgmma
+from .output import epilogue
 
 
 def build(p: Problem, c: Config) -> Kernel:

@@ -29,7 +29,8 @@ from ..ir.nodes import (
     Zero,
 )
 from ..problem import Problem
-from .common import accumulators, assemble, epilogue, load, wgmma
+from .common import accumulators, assemble, load, wgmma
+from .output import epilogue
 
 LINE = 32  # FP32 scales in 128 bytes
 

@@ -30,7 +30,8 @@ from ..ir.nodes import (
     Zero,
 )
 from ..problem import Problem
-from .common import accumulators, assemble, epilogue, group_stride, load, wgmma
+from .common import accumulators, assemble, load, wgmma
+from .output import epilogue, group_stride
 
 
 def build(p: Problem, c: Config) -> Kernel:

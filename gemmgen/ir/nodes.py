@@ -25,7 +25,6 @@ from .stmts import (
     Accumulate,
     Arrive,
     ArriveCluster,
-    BulkRowStore,
     ClusterSync,
     Copy,
     CtaSync,
@@ -44,8 +43,18 @@ from .stmts import (
     PromoteColumns,
     PromoteSelect,
     PromoteSwitch,
-    ProxyFence,
     SetRegisters,
+    TmaLoad,
+    TmaLoadMulticast,
+    Wait,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
+    Zero,
+)
+from .stores import (
+    BulkRowStore,
+    ProxyFence,
     StageTile,
     StoreCommit,
     StoreMatrix,
@@ -53,15 +62,8 @@ from .stmts import (
     StoreTail,
     StoreTile,
     StoreWait,
-    TmaLoad,
-    TmaLoadMulticast,
     TmaStore,
-    Wait,
     WarpgroupSync,
-    WgmmaCommit,
-    WgmmaFence,
-    WgmmaWait,
-    Zero,
 )
 
 __all__ = [

@@ -1,0 +1,93 @@
+"""Kernel IR statements of the epilogue: from registers to shared memory, and from there to D."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .blocks import Stmt
+from .expr import ACC, Expr
+from .resources import Coord
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTile(Stmt):
+    """Write one wave of `value(src)` into its D tile in shared memory; choose_stores spells it."""
+
+    src: str
+    smem: str
+    wave: int
+    value: Expr = ACC
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreMatrix(StageTile):
+    """StageTile by stmatrix: 16-bit outputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StorePairs(StageTile):
+    """StageTile by 8-byte st.shared: FP32 outputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyFence(Stmt):
+    """Order this thread's generic shared-memory writes before the async proxy's reads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarpgroupSync(Stmt):
+    """bar.sync among the threads of one consumer warpgroup: barrier `first_id` + its index."""
+
+    first_id: int
+    warpgroups: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreTile(Stmt):
+    """Send one wave of D from shared to global memory; choose_stores spells it."""
+
+    tensor_map: str
+    smem: str
+    wave: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TmaStore(Stmt):
+    """One box from `smem` to global memory, unless it lies wholly past the map's edge."""
+
+    tensor_map: str
+    smem: str
+    wave: int
+    coords: tuple[Coord, ...]
+    offset: int = 0  # bytes within the wave; choose_stores
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreTail(Stmt):
+    """Element by element, the columns after the last whole 16-byte piece of D's rows."""
+
+    tensor: str
+    smem: str
+    wave: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulkRowStore(Stmt):
+    """Row by row from a padded tile, one bulk copy of whole 16-byte pieces per thread."""
+
+    tensor: str
+    smem: str
+    wave: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreCommit(Stmt):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreWait(Stmt):
+    """Wait until `pending` store groups are left; `reads` waits for shared memory only."""
+
+    pending: int
+    reads: bool
