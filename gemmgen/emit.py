@@ -13,7 +13,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from .errors import IRError
 from .ir.dtypes import BF16, F16, F32
 from .ir.expr import (
-    APPROXIMATE,
     Acc,
     Argument,
     BinOp,
@@ -27,7 +26,6 @@ from .ir.expr import (
     PerRow,
     Scalar,
     arguments,
-    functions,
     parameter,
     row_stride,
 )
@@ -189,7 +187,8 @@ def epilogue_value(kernel: Kernel, s: StageTile) -> str:
     # Opaque copies of the pointers: what one wave loads is not kept in registers for the next.
     pointers = [x for x in arguments(s.value) if isinstance(x, PerColumn | PerRow | PerElement)]
     lines = [f"const auto {local(x.name)} = ptx::opaque({_pointer(kernel, x)});" for x in pointers]
-    value = _paced(s.value, c_expr(s.value, element, row, pair))
+    value = c_expr(s.value, element, row, pair)
+    value = f"ptx::paced<{s.pace}>({value}, i)" if s.pace else value
     lines.append(f"const auto value = [&](int i) {{ return {value}; }};")
     return "\n".join(lines)
 
@@ -208,15 +207,6 @@ def _pointer(kernel: Kernel, x: Argument) -> str:
     sides = {PerRow: ("shape_m", kernel.groups.rows), PerColumn: ("shape_n", kernel.groups.columns)}
     side, grouped = sides[type(x)]
     return f"{name} + (long long)tile.group * {side}" if grouped else name
-
-
-def _paced(e: Expr, value: str) -> str:
-    """`value` of `e`, with what keeps ptxas from computing, or loading, a whole wave at once."""
-    if not APPROXIMATE.isdisjoint(functions(e)):
-        return f"ptx::paced<8>({value}, i)"
-    if any(isinstance(x, PerElement) for x in arguments(e)):
-        return f"ptx::paced<16>({value}, i)"
-    return value
 
 
 def local(name: str) -> str:

@@ -91,7 +91,7 @@ def arguments(a: Any, operands: Any, memory: Any, d: Matrix) -> list[Any]:
     values |= {"d": d.address, "d_stride": d.pitch}
     if operands.scale_a is not None:
         matrices["scale_a"] = upload(memory, operands.scale_a.T, p.scale_a)
-        if operands.scale_b.shape[0] == n:
+        if operands.rows_per_scale == 1:
             matrices["scale_b"] = upload(memory, operands.scale_b.T, p.scale_b)
         scale_b = upload(memory, operands.scale_b, operands.scale_b.shape[1])
         values |= {"scale_b": scale_b.address, "scale_b_stride_n": scale_b.pitch}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .blocks import Stmt
 from .expr import ACC, Expr
-from .resources import Coord
+from .resources import UNUSUAL, Coord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +17,8 @@ class StageTile(Stmt):
     smem: str
     wave: int
     value: Expr = ACC
+    # A warp computes no further ahead than so many elements, 0: as far as it may; choose_stores
+    pace: int = field(default=0, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)

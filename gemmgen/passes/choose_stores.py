@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..ir.expr import APPROXIMATE, Expr, PerElement, arguments, functions
 from ..ir.nodes import (
     BulkRowStore,
     Coord,
@@ -35,13 +36,21 @@ def choose_stores(kernel: Kernel, target: Target) -> Kernel:
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
         match stmt:
             case StageTile():
-                return stage(**vars(stmt))
+                return stage(**{**vars(stmt), "pace": _pace(stmt.value)})
             case StoreTile() if not by_rows:
                 return _boxes(d, stmt, kernel.map(stmt.tensor_map))
         return stmt
 
     kernel = map_stmts(kernel, visit)
     return _row_stores(kernel) if by_rows else kernel
+
+
+def _pace(value: Expr) -> int:
+    """What keeps ptxas from computing, or loading, a whole wave at once: with all its registers full
+    it would spill."""
+    if not APPROXIMATE.isdisjoint(functions(value)):
+        return 8
+    return 16 if any(isinstance(x, PerElement) for x in arguments(value)) else 0
 
 
 def _boxes(d: Smem, s: StoreTile, m: TmaMap) -> tuple[Stmt, ...]:

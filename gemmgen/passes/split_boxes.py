@@ -17,7 +17,8 @@ TMA_BOX = Rule(
 TMA_LOADS = Rule(
     id="tma-loads",
     says="a pipeline stage may take at most 32 TMA loads",
-    because="One thread issues them and holds a coordinate for each: what more would spill.",
+    because="One thread issues them and holds a coordinate for each: 40 spilled under the producer's 40 "
+    "registers.",
 )
 RULES = (TMA_BOX, TMA_LOADS)
 

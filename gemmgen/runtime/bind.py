@@ -75,7 +75,7 @@ def bind(operands: Operands, pitches: Pitches, out: int, place: Callable[[Bytes]
         values |= dict.fromkeys(TABLES, table)
     if operands.scale_a is not None and operands.scale_b is not None:
         matrices["scale_a"] = matrix(operands.scale_a.swapaxes(-1, -2), pitches.scale_a)
-        if operands.scale_b.shape[-2] == n:
+        if operands.rows_per_scale == 1:  # by tensor map, as A's
             matrices["scale_b"] = matrix(operands.scale_b.swapaxes(-1, -2), pitches.scale_b)
         scale_b = matrix(operands.scale_b, operands.scale_b.shape[-1])
         values |= {"scale_b": scale_b.pointer, "scale_b_stride_n": scale_b.stride}

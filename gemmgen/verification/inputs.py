@@ -46,7 +46,7 @@ class Operands:
 
     a [M, K], b [N, K]: codes of the problem's dtypes; mn_major says which of them a launch finds
     stored the other way round, [K, M] or [K, N]. scale_a float32 [M, ceil(K/128)] and
-    scale_b float32 [ceil(N/128), ceil(K/128)] or [N, ceil(K/128)], or None. arguments: the epilogue's, by name, a
+    scale_b float32 [ceil(N / rows_per_scale), ceil(K/128)], or None. arguments: the epilogue's, by name, a
     float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow,
     codes [M, N] for a PerElement.
     """
@@ -58,6 +58,7 @@ class Operands:
     arguments: Mapping[str, float | Values | Codes] = field(default_factory=dict)
     layout: Layout = ALONE
     mn_major: tuple[bool, bool] = (False, False)
+    rows_per_scale: int = SCALE_BLOCK  # rows of B that share one of scale_b
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -77,8 +78,8 @@ class Operands:
         if self.scale_a is not None:
             _expect("scale_a", self.scale_a.shape, (*rows, m, blocks))
         if self.scale_b is not None:
-            rows_b = n if self.scale_b.shape[-2] == n else -(-n // SCALE_BLOCK)
-            _expect("scale_b", self.scale_b.shape, (*columns, rows_b, blocks))
+            scales = -(-n // self.rows_per_scale)
+            _expect("scale_b", self.scale_b.shape, (*columns, scales, blocks))
 
 
 def exact_integers(
@@ -132,6 +133,7 @@ def _groups(
         arguments={x.name: _stacked(problem, x, drawn) for x in arguments(problem.epilogue)},
         layout=layout,
         mn_major=problem.mn_major,
+        rows_per_scale=first.rows_per_scale,
     )
     lost = ~owned(problem, shape[0], layout).reshape(whole.a.shape[:-1])
     whole.a.view(np.uint8).reshape(*whole.a.shape[:-1], -1)[lost] = NAN_BYTE
@@ -176,6 +178,7 @@ def _draw(
             x.name: _argument(rng, x, shape, exact=exact) for x in arguments(problem.epilogue)
         },
         mn_major=problem.mn_major,
+        rows_per_scale=scaled or SCALE_BLOCK,
     )
 
 

@@ -54,5 +54,6 @@ def _one(problem: Problem, x: Operands, s: Segment) -> Operands:
         b=of_columns(x.b),
         scale_a=None if x.scale_a is None else of_rows(x.scale_a),
         scale_b=None if x.scale_b is None else of_columns(x.scale_b),
+        rows_per_scale=x.rows_per_scale,
         arguments={name: kinds[name](value) for name, value in x.arguments.items()},
     )

@@ -124,8 +124,7 @@ def _scales(operands: Operands, block: int, engine: Engine) -> _Scales:
         one = engine.lift(np.ones((1, 1)))
         return _Scales(rows=one, columns=one)
     rows = operands.scale_a[:, block].astype(np.float64).reshape(-1, 1)
-    every = 1 if operands.scale_b.shape[0] == n else SCALE_BLOCK
-    columns = operands.scale_b[:, block].astype(np.float64).repeat(every)[:n]
+    columns = operands.scale_b[:, block].astype(np.float64).repeat(operands.rows_per_scale)[:n]
     return _Scales(rows=engine.lift(rows), columns=engine.lift(columns.reshape(1, -1)))
 
 

@@ -4,7 +4,7 @@
 // problem {"family": "dense", "a": "bf16", "b": "bf16", "d": "bf16", "layout": "nt", "epilogue": "bias_gelu"}
 // config {"block_m": 128, "block_n": 256, "block_k_bytes": 128, "stages": 3, "consumers": 2, "multicast": "none", "raster": "m", "panel": 8, "unroll": 1, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 7, 13 K blocks and 1, 2, 3 tiles (9 instances, 4413 operations); the order recurs every 6 K blocks
-// IR sha256 e7d7b4605b5c9087
+// IR sha256 1817507d82ee00a0
 //
 // Output tile 128 x 256, 64 of K per stage, 3 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40.

@@ -4,7 +4,7 @@
 // problem {"family": "dense", "a": "bf16", "b": "bf16", "d": "bf16", "layout": "nt", "epilogue": "bias_silu"}
 // config {"block_m": 128, "block_n": 128, "block_k_bytes": 128, "stages": 4, "consumers": 2, "multicast": "none", "raster": "m", "panel": 8, "unroll": 1, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (9 instances, 5171 operations); the order recurs every 8 K blocks
-// IR sha256 9607afbbdfeb3f0d
+// IR sha256 dc5e4a5aba0129d9
 //
 // Output tile 128 x 128, 64 of K per stage, 4 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40.

@@ -4,7 +4,7 @@
 // problem {"family": "fp8_1d1d", "a": "e4m3", "b": "e4m3", "d": "f32", "layout": "nt", "epilogue": "residual_f32"}
 // config {"block_m": 128, "block_n": 128, "block_k_bytes": 128, "stages": 4, "consumers": 2, "multicast": "b", "raster": "m", "panel": 8, "unroll": 4, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (9 instances, 13958 operations); the order recurs every 8 K blocks
-// IR sha256 68337cbd7645619b
+// IR sha256 4f46dbe1b285a6f2
 //
 // Output tile 128 x 128, 128 of K per stage, 4 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40.

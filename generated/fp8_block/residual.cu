@@ -4,7 +4,7 @@
 // problem {"family": "fp8_block", "a": "e4m3", "b": "e4m3", "d": "bf16", "layout": "nt", "epilogue": "residual"}
 // config {"block_m": 256, "block_n": 128, "block_k_bytes": 128, "stages": 3, "consumers": 2, "multicast": "a", "raster": "m", "panel": 8, "unroll": 4, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 7, 13 K blocks and 1, 2, 3 tiles (9 instances, 16992 operations); the order recurs every 6 K blocks
-// IR sha256 1f1f3b7a5cb0b170
+// IR sha256 0e6c9b97664358d2
 //
 // Output tile 256 x 128, 128 of K per stage, 3 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40.
