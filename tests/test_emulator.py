@@ -199,8 +199,8 @@ def test_floats(instruction, inputs, want):
 
 
 def test_approximate_functions_are_named():
-    computed("mov.b32 %f1, %r1; ex2.approx.f32 %f0, %f1;", 0, register="%f0", kind="f32")
-    assert run.stats.approximate == {"ex2"}
+    computed("mov.b32 %f1, %r1; lg2.approx.f32 %f0, %f1;", 0, register="%f0", kind="f32")
+    assert run.stats.approximate == {"lg2"}
 
 
 def rounded(x: Fraction) -> np.float32:

@@ -6,12 +6,13 @@ Run with `python -m pytest -m gpu` (add `-n 8` with pytest-xdist).
 from __future__ import annotations
 
 import itertools
-import math
 from functools import cache
 
 import pytest
+from probe_approximate import emulated, measure, random_bits
 
 from gemmgen.config import Config
+from gemmgen.emulator.floats import MEASURED
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, IllegalConfig
 from gemmgen.gallery import GALLERY, path_of
@@ -534,7 +535,6 @@ def test_same_bits_as_the_emulator(exhibit, shape):
     from gemmgen import ops
     from gemmgen.gallery import artifact
     from gemmgen.runtime.emulated import EmulatedGpu, prepare
-    from gemmgen.verification.epilogue import transcendental
     from gemmgen.verification.inputs import random_normal
     from gemmgen.verification.trial import output, pitches
 
@@ -548,16 +548,14 @@ def test_same_bits_as_the_emulator(exhibit, shape):
         prepare(program.kernel, artifact(exhibit).source), operands, strides, d, 0xFF
     )
     differ = int((d.extract(on_gpu) != d.extract(emulated)).sum())
-    allowed = most_different(p, shape[0] * shape[1]) if transcendental(p.epilogue) else 0
-    assert differ <= allowed, f"{differ} of {shape[0] * shape[1]} elements"
+    assert differ == 0, f"{differ} of {shape[0] * shape[1]} elements"
 
 
-def most_different(p, elements):
-    """Where the hardware approximates (ex2.approx to 2^-22, rcp.approx to 2^-23, and a rounding each), two
-    values may be 2^-21 of themselves apart. They round to different codes if a boundary lies between
-    them: at most 2^-21 in 2^-significand of cases. The mean, and five standard deviations."""
-    mean = elements * 2.0 ** (p.d.significand - 21)
-    return math.ceil(mean + 5 * math.sqrt(mean))
+@pytest.mark.parametrize("opcode", MEASURED)
+def test_approximate_functions_have_the_emulators_bits(opcode):
+    x, y = random_bits(2, 1 << 22)
+    wrong = measure(opcode, x, y) != emulated(opcode, x, y)
+    assert not wrong.any(), [hex(v) for v in x[wrong][:4]]
 
 
 STUCK = """

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from . import approximate
 from .errors import UnsupportedInstruction
 from .group import Group
 from .program import NUMPY, Op, Scope
@@ -21,19 +22,24 @@ BINARY: Mapping[str, np.ufunc] = {
     "min": np.fmin,
     "max": np.fmax,
 }
+# As the hardware approximates them, by opcode.
+MEASURED: Mapping[str, Callable[..., Any]] = {
+    "ex2.approx.ftz.f32": approximate.ex2_ftz,
+    "ex2.approx.f32": approximate.ex2,
+    "rcp.approx.ftz.f32": approximate.rcp_ftz,
+    "rcp.approx.f32": approximate.rcp,
+    "div.approx.f32": approximate.div,
+}
 # Correctly rounded here; on the hardware a few units off. Stats name them.
 APPROXIMATE: Mapping[str, Callable[[Any], Any]] = {
-    "ex2": np.exp2,
     "lg2": np.log2,
-    "rcp": lambda x: 1.0 / x,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "sqrt": np.sqrt,
     "sin": np.sin,
     "cos": np.cos,
     "tanh": np.tanh,
 }
-ROUNDED = ("rcp", "sqrt")  # have a .rn form
-EXACT = ("neg", "abs")
+ROUNDED: Mapping[str, Callable[[Any], Any]] = {"rcp": lambda x: 1.0 / x, **APPROXIMATE}
 
 
 def flushed(x: Any) -> Any:
@@ -119,16 +125,18 @@ def unary(i: Instruction, s: Scope) -> Op:
 
 
 def divide(i: Instruction, s: Scope) -> Op:
-    """div.rn; .approx and .full are within 2 units on the hardware, correctly rounded here."""
+    """div.rn and div.approx; .full is within 2 units on the hardware, correctly rounded here."""
     _check(i)
-    return apply(i, s, np.divide, 2)
+    return apply(i, s, MEASURED.get(i.opcode, np.divide), 2)
 
 
 def function(i: Instruction, s: Scope) -> Op:
     """The approximate functions, and the rounded forms of rcp and sqrt."""
     kind = _check(i)
-    name = i.parts[0]
-    wide = APPROXIMATE[name]
+    measured = MEASURED.get(i.opcode)
+    if measured:
+        return apply(i, s, measured, 1)
+    wide = ROUNDED[i.parts[0]]
 
     def narrow(x: Any) -> Any:
         return wide(x.astype(np.float64)).astype(NUMPY[kind])
@@ -177,4 +185,4 @@ def copysign(i: Instruction, s: Scope) -> Op:
     return op
 
 
-HANDLERS = {**dict.fromkeys(APPROXIMATE, function), "copysign": copysign}
+HANDLERS = {**dict.fromkeys(("ex2", *ROUNDED), function), "copysign": copysign}
