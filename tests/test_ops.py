@@ -9,7 +9,7 @@ from kernels import DENSE
 
 from gemmgen import ops
 from gemmgen.errors import ArgumentError
-from gemmgen.ops import single
+from gemmgen.ops import calls, single
 from gemmgen.problem import LAYOUTS
 from gemmgen.runtime import torch_tensors
 
@@ -48,11 +48,11 @@ STORED = {  # the shapes of a and b at M, N, K = 24, 40, 72
 @pytest.fixture
 def ran(monkeypatch):
     """The problem and the shape that reach the kernel."""
-    calls = []
+    reached = []
     monkeypatch.setattr(
-        single, "run", lambda p, config, a, b, out, shape, *rest: calls.append((p.layout, shape))
+        single, "run", lambda p, config, a, b, out, shape, *rest: reached.append((p.layout, shape))
     )
-    return calls
+    return reached
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -103,3 +103,22 @@ def test_the_last_dimension_is_contiguous(layout, which):
     with pytest.raises(ArgumentError, match="must be 1") as e:
         ops.gemm(*given, layout=layout)
     assert e.value.argument == f"{'ab'[which]} last stride"
+
+
+def test_copies_of_scales_are_held_until_the_launch(monkeypatch):
+    """What `mn_major` copies nobody else holds; the allocator would give the second copy the memory of
+    the first."""
+    copies = []
+
+    class Copy(Tensor):
+        mT = property(lambda self: self)
+
+    def copied(scales):
+        copies.append(Copy(*scales.shape, dtype="float32"))
+        return copies[-1]
+
+    monkeypatch.setattr(calls, "mn_major", copied)
+    a, b = (Tensor(side, 256, dtype="float8_e4m3fn") for side in (24, 40))
+    scale_a, scale_b = (Tensor(side, 2, dtype="float32") for side in (24, 40))
+    tensors, _ = calls.vector_scales(a, scale_a, b, scale_b, "row")
+    assert [tensors["scale_a"], tensors["scale_b"]] == copies

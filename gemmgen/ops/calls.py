@@ -63,7 +63,7 @@ def run(
     b: Any,
     out: Any,
     shape: Shape,
-    scales: dict[str, Matrix],
+    scales: dict[str, Any],
     values: Values,
     given: dict[str, Any],
     *,
@@ -72,7 +72,8 @@ def run(
 ) -> Any:
     """Check the output and the epilogue's arguments, launch on torch's current stream, return `out`.
 
-    `shape`: (M, N, K), M of A or of each group's. `rows`: of a group, as far as the host knows; the
+    `scales`: tensors, by the name a tensor map gives them; held until the launch is on the stream, for
+    some are copies that nobody else holds. `shape`: (M, N, K), M of A or of each group's. `rows`: of a group, as far as the host knows; the
     cost model's M.
     """
     m, n, k = shape
@@ -84,7 +85,8 @@ def run(
     if 0 in (m, groups):
         return out
     kernel = loaded(p, config or chosen(p, (rows or m, n, k), groups), a.device.index)
-    matrices = {"a": matrix(a), "b": matrix(b), "d": matrix(out), **scales}
+    tensors = {"a": a, "b": b, "d": out, **scales}
+    matrices = {name: matrix(t) for name, t in tensors.items()}
     sizes = {"shape_m": m, "shape_n": n, "shape_k": k, "groups": groups}
     store = {"d": out.data_ptr(), "d_stride": out.stride(-2), "d_stride_g": out.stride(0)}
     plan = kernel.plan(
@@ -114,9 +116,9 @@ def operand_shape(p: Problem, a: Any, b: Any) -> Shape:
 
 def block_scales(
     a: Any, scale_a: Any, layout: str, b: Any, scale_b: Any
-) -> tuple[dict[str, Matrix], Values]:
-    """The scales of `fp8_block` for operands already checked, as the kernel takes them: A's by tensor
-    map, B's by pointer and strides. Raises ArgumentError."""
+) -> tuple[dict[str, Any], Values]:
+    """The scales of `fp8_block` for operands already checked, as `run` takes them: A's by tensor map,
+    B's by pointer and strides. Raises ArgumentError."""
     scale_a = _row_scales("scale_a", a, scale_a, layout, "scale_a_layout")
     columns = _ceil(b.shape[-2], SCALE_BLOCK)
     check_tensor("scale_b", scale_b, F32, (*b.shape[:-2], columns, scale_a.shape[-1]), a.device)
@@ -126,17 +128,15 @@ def block_scales(
         "scale_b_stride_k": scale_b.stride(-1),
         "scale_b_stride_g": scale_b.stride(0),
     }
-    return {"scale_a": matrix(scale_a.mT)}, values
+    return {"scale_a": scale_a.mT}, values
 
 
 def vector_scales(
     a: Any, scale_a: Any, b: Any, scale_b: Any, layout: str
-) -> tuple[dict[str, Matrix], Values]:
+) -> tuple[dict[str, Any], Values]:
     """The scales of `fp8_1d1d` for operands already checked: both by tensor map. Raises ArgumentError."""
-    matrices = {}
-    for name, x, scale in (("scale_a", a, scale_a), ("scale_b", b, scale_b)):
-        matrices[name] = matrix(_row_scales(name, x, scale, layout, "scale_layout").mT)
-    return matrices, {}
+    sides = (("scale_a", a, scale_a), ("scale_b", b, scale_b))
+    return {n: _row_scales(n, x, s, layout, "scale_layout").mT for n, x, s in sides}, {}
 
 
 def _row_scales(name: str, x: Any, scale: Any, layout: str, argument: str) -> Any:

@@ -54,8 +54,8 @@ def fp8_block_gemm(
     """
     p = Problem(family="fp8_block", a=E4M3, b=E4M3, d=output_dtype(out_dtype), epilogue=epilogue)
     shape = operand_shape(p, a, b)
-    matrices, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    return run(p, config, a, b, out, shape, matrices, values, arguments)
+    scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
+    return run(p, config, a, b, out, shape, scales, values, arguments)
 
 
 def fp8_wgrad_gemm(
@@ -86,8 +86,8 @@ def fp8_wgrad_gemm(
     if c is not None:
         p, given = replace(p, epilogue=ACC + PerElement("c", d)), {"c": c}
     shape = operand_shape(p, a, b)
-    matrices, values = vector_scales(a, scale_a, b, scale_b, scale_layout)
-    return run(p, config, a, b, out, shape, matrices, values, given)
+    scales, values = vector_scales(a, scale_a, b, scale_b, scale_layout)
+    return run(p, config, a, b, out, shape, scales, values, given)
 
 
 def int8_block_gemm(
@@ -107,8 +107,8 @@ def int8_block_gemm(
     FP32."""
     p = Problem(family="fp8_block", a=S8, b=S8, d=output_dtype(out_dtype), epilogue=epilogue)
     shape = operand_shape(p, a, b)
-    matrices, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    return run(p, config, a, b, out, shape, matrices, values, arguments)
+    scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
+    return run(p, config, a, b, out, shape, scales, values, arguments)
 
 
 def gemm(
