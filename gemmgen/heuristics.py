@@ -18,7 +18,9 @@ from .target import Target
 ROWS = ((64, 1), (128, 2), (256, 2))  # block_m and the consumer warpgroups that share it
 PANELS = (8, 16, 4)  # flat between 8 and 16; the first wins a tie
 STAGES = tuple(s for s in range(1, 257) if FIELDS["stages"][1](s))
-UNROLL = 4  # K blocks: worth 3 % to 10 % where they are promoted, nothing where not (docs/performance.md)
+# K blocks, 1 elsewhere: worth 3 % to 10 % where they are promoted (docs/performance.md). With a scale for every
+# column ptxas spills the largest tiles.
+UNROLL = {"fp8_block": 4, "fp8": 4}
 PROBE = 2  # stages a tile is probed with: one is filled while the other is read
 # What a tile has too much of, a tile no smaller on either side has too much of as well.
 OVERFLOWS = (*layout_smem.RULES, split_registers.REGISTER_BUDGET)
@@ -104,7 +106,7 @@ def candidates(problem: Problem, shape: Shape, target: Target, groups: int = 1) 
                 block_n=block_n,
                 consumers=consumers,
                 stages=PROBE,
-                unroll=UNROLL if promotes(problem) else 1,
+                unroll=UNROLL.get(problem.family, 1),
                 in_flight=0 if promotes(problem) else 1,
             )
             for multicast in _multicasts(plain, shape, target, groups):
