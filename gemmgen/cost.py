@@ -188,10 +188,10 @@ def check_shape(shape: Shape) -> None:
 
 
 def dram_bytes(p: Problem, shape: Shape) -> float:
-    """Operands, scales and D, each once."""
+    """Operands, scales and D, each once; D twice where it is added to."""
     m, n, k = shape
     scales = 4 * (m + ceil(n, SCALE_BLOCK)) * ceil(k, SCALE_BLOCK) if promotes(p) else 0
-    return m * k * p.a.bytes + n * k * p.b.bytes + m * n * p.d.bytes + scales
+    return m * k * p.a.bytes + n * k * p.b.bytes + m * n * p.d.bytes * (1 + p.accumulate) + scales
 
 
 def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bool) -> Work:

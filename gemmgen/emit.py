@@ -58,6 +58,7 @@ LOADS = {BF16: "ptx::element_bf16", F16: "ptx::element_f16", F32: "ptx::element_
 
 RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
 
+VERBS, ASSIGNS = {False: "store", True: "add"}, {False: "=", True: "+="}
 K_BLOCKS = {"first": "0", "next": "min(k + 1, tile.k_blocks - 1)"}
 
 
@@ -94,6 +95,8 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "chunk_mask": lambda s: _chunk_mask(kernel, s),
         "epilogue_value": lambda s: epilogue_value(kernel, s),
         "wait_kind": wait_kind,
+        "verb": lambda s: VERBS[s.add],
+        "assign": lambda s: ASSIGNS[s.add],
         "k_block": lambda s: K_BLOCKS[s.block],
     }
     for name in STATEMENTS:

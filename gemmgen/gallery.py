@@ -80,11 +80,9 @@ GALLERY: tuple[Exhibit, ...] = (
     ),
     Exhibit(
         name="wgrad",
-        problem=Problem(
-            family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, epilogue=EPILOGUES["residual_f32"]
-        ),
-        config=Config(stages=4, multicast="b", unroll=4),
-        shows="a weight gradient: a scale per row and per column of every 128 of K, added to FP32",
+        problem=Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, accumulate=True),
+        config=Config(stages=4, multicast="b", unroll=2),
+        shows="a weight gradient: a scale per row and per column of every 128 of K, added to FP32 by TMA",
     ),
     Exhibit(
         name="batched",

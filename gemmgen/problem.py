@@ -8,13 +8,18 @@ from typing import Any
 from .epilogues import check_arguments, from_json, to_json
 from .errors import ArgumentError
 from .ir.dtypes import BF16, DTYPES, F16, F32, S32, DType
-from .ir.expr import ACC, Expr
+from .ir.expr import ACC, Expr, PerElement
 from .ir.groupings import GROUPINGS
 
 OUTPUTS = (BF16, F16, F32, S32)
 ALIGNMENTS = (128, 64)
-OPTIONAL = ("grouping", "alignment")  # left out of the JSON where they have their defaults
+OPTIONAL = (
+    "grouping",
+    "alignment",
+    "accumulate",
+)  # left out of the JSON where they have their defaults
 LAYOUTS = ("nt", "nn", "tn", "tt")
+BEFORE = PerElement("D before", F32)  # no C identifier: no epilogue can read it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +33,7 @@ class Problem:
     grouping: one of `gemmgen.ir.groupings.GROUPINGS`: which GEMMs one launch computes. alignment: of the
     rows where groups begin, 128 or 64; used where they share A's rows.
     epilogue: an expression of `gemmgen.epilogues`, applied to every FP32 element before rounding.
+    accumulate: add the result to what D holds, an FP32 D.
     """
 
     family: str
@@ -38,6 +44,7 @@ class Problem:
     epilogue: Expr = ACC
     grouping: str = "none"
     alignment: int = 128
+    accumulate: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.family, str):
@@ -60,6 +67,16 @@ class Problem:
         if not isinstance(self.epilogue, Expr):
             raise ArgumentError("epilogue", self.epilogue, "must be a gemmgen.ir.expr.Expr")
         check_arguments(self.epilogue)
+        if not isinstance(self.accumulate, bool):
+            raise ArgumentError("accumulate", self.accumulate, "must be true or false")
+        if self.accumulate and (self.d != F32 or self.grouping == "rows"):
+            allowed = f"needs d=f32, not {self.d}, and not grouping=rows, which sets rows to 0"
+            raise ArgumentError("accumulate", self.accumulate, allowed)
+
+    @property
+    def value(self) -> Expr:
+        """What an element of D is after a launch; `BEFORE` is what it was before."""
+        return self.epilogue + BEFORE if self.accumulate else self.epilogue
 
     @property
     def mn_major(self) -> tuple[bool, bool]:

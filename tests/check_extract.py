@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gemmgen.emit import VERBS
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import BLOCKS
 
@@ -142,13 +143,13 @@ PATTERNS = (
     ),
     (r"ptx::fence_proxy_async\(\)", lambda: ("proxy fence",)),
     (
-        r"ptx::tma_store(?:_3d)?\(&(\w+), (\w+) \+ \((\d+) \+ warpgroup\) \* (\d+) \+ (\d+), (.*?), (.*)\);",
-        lambda m, smem, block, stride, at, inner, outer: (
-            *("store", m, smem, int(block), int(stride), int(at)),
+        r"ptx::tma_(store|add)(?:_3d)?\(&(\w+), (\w+) \+ \((\d+) \+ warpgroup\) \* (\d+) \+ (\d+), (.*?), (.*)\);",
+        lambda verb, m, smem, block, stride, at, inner, outer: (
+            *(verb, m, smem, int(block), int(stride), int(at)),
             *(inner, outer),
         ),
     ),
-    (r"ptx::bulk_store\(", lambda: ("row store",)),
+    (r"ptx::bulk_(store|add)\(", lambda verb: ("row", verb)),
     (r"ptx::store_commit\(\)", lambda: ("store commit",)),
     (r"ptx::store_wait_(\w+)<(\d+)>\(\)", lambda kind, n: ("store wait", kind, int(n))),
     (
@@ -230,7 +231,7 @@ def _events(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[tuple[object, ...]]:
         case ir.TmaStore():
             yield _store(kernel, s)
         case ir.BulkRowStore():
-            yield ("row store",)
+            yield "row", VERBS[s.add]
         case ir.StoreCommit():
             yield ("store commit",)
         case ir.StoreWait():
@@ -264,4 +265,4 @@ def _store(kernel: ir.Kernel, s: ir.TmaStore) -> tuple[object, ...]:
     row = f"{_coord(s.coords[1])} + {64 * block} + warpgroup * 64"
     row = ", ".join([row, *map(_coord, s.coords[2:])])
     stride = kernel.buffer(s.smem).stage_bytes
-    return "store", s.tensor_map, s.smem, block, stride, s.offset, _coord(s.coords[0]), row
+    return VERBS[s.add], s.tensor_map, s.smem, block, stride, s.offset, _coord(s.coords[0]), row

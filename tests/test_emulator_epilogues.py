@@ -51,6 +51,29 @@ def test_named_epilogues(name, d):
     judged(replace(DENSE, d=d, epilogue=EPILOGUES[name]))
 
 
+@pytest.mark.parametrize("grouping", ["none", "batched", "masked", "ends"])
+@pytest.mark.parametrize("swizzle_d", [None, 0], ids=["boxes", "rows"])
+def test_adding_to_d(grouping, swizzle_d):
+    """By tensor map, by rows of a padded tile, and element by element after a row's last 16 bytes."""
+    problem = replace(
+        DENSE, d=F32, grouping=grouping, accumulate=True, epilogue=EPILOGUES["bias_relu"]
+    )
+    judged(problem, replace(SMALL, swizzle_d=swizzle_d))
+
+
+@pytest.mark.parametrize("config", [SMALL, Config(stages=3, multicast="b", block_n=64)], ids=str)
+def test_adding_scaled_products_to_d(config):
+    config = replace(config, block_k_bytes=128)
+    judged(Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, accumulate=True), config)
+
+
+def test_a_store_in_place_of_an_addition_is_caught():
+    problem = replace(DENSE, d=F32, accumulate=True)
+    machine, program, kernel = emulated(replace(DENSE, d=F32))
+    with pytest.raises(VerificationError):
+        judge(machine, program, kernel, problem, (64, 40, 16))
+
+
 @pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
 @pytest.mark.parametrize(
     "problem",

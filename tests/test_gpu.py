@@ -39,6 +39,8 @@ PROBLEMS = {
     "fp8_1d1d_add": Problem(
         family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, epilogue=EPILOGUES["residual_f32"]
     ),
+    "fp8_1d1d_in_place": Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, accumulate=True),
+    "bf16_in_place": Problem(family="dense", a=BF16, b=BF16, d=F32, accumulate=True),
     "fp8_1d1d_bf16": Problem(family="fp8_1d1d", a=E4M3, b=E4M3),
     "s8": Problem(family="dense", a=S8, b=S8, d=S32),
     "s8_bf16": Problem(family="dense", a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
@@ -90,13 +92,15 @@ def test_chosen_config(name, shape):
 
 
 @pytest.mark.parametrize("shape", TAILS, ids=lambda s: "x".join(map(str, s)))
-@pytest.mark.parametrize("name", ["fp8_f16", "fp8_f32", "f16_f32", "f16"])
+@pytest.mark.parametrize("name", ["fp8_f16", "fp8_f32", "f16_f32", "f16", "bf16_in_place"])
 def test_other_outputs(name, shape):
     problem = PROBLEMS[name]
     judged(problem, choose(problem, shape, H200), shape, seed=1)
 
 
-@pytest.mark.parametrize("name", ["fp8_1d1d", "fp8_1d1d_add", "fp8_1d1d_bf16", "s8_block"])
+@pytest.mark.parametrize(
+    "name", ["fp8_1d1d", "fp8_1d1d_add", "fp8_1d1d_in_place", "fp8_1d1d_bf16", "s8_block"]
+)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
 def test_scaled_blocks(name, shape):
     """Scales along both operands' rows, and INT8 between FP32 scales."""
@@ -338,6 +342,22 @@ class TestOps:
             wide[:, :130] = a.T
             stored = wide[:, :130], stored[1]
         assert (ops.gemm(*stored, layout=layout, out_dtype="f32") == a.double() @ b.double()).all()
+
+    def test_a_gemm_adds_to_its_output(self):
+        import torch
+
+        from gemmgen import ops
+
+        a = torch.randint(-2, 3, (130, 400), device="cuda").bfloat16()
+        b = torch.randint(-2, 3, (258, 400), device="cuda").bfloat16()
+        out = torch.ones(130, 260, device="cuda")[:, :258]
+        for times in (1, 2):
+            ops.gemm(a, b, out, accumulate=True)
+            assert (out == 1 + times * (a.double() @ b.double().T)).all()
+        with pytest.raises(ArgumentError, match="out="):
+            ops.gemm(a, b, accumulate=True)
+        with pytest.raises(ArgumentError, match="accumulate="):
+            ops.gemm(a, b, out.bfloat16(), out_dtype="bf16", accumulate=True)
 
     @pytest.mark.parametrize("scale_layout", ["row", "mn"])
     def test_wgrad_in_place(self, scale_layout):

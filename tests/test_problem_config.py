@@ -119,6 +119,7 @@ PROBLEMS = [DENSE, FP8]
 PROBLEMS += [replace(FP8, epilogue=e) for e in EPILOGUES.values()]
 PROBLEMS += [replace(DENSE, a=F16, b=F16, d=d) for d in OUTPUTS if not d.integer]
 PROBLEMS += [replace(DENSE, layout=layout) for layout in LAYOUTS]
+PROBLEMS += [replace(DENSE, d=F32, accumulate=True)]
 PROBLEMS += [replace(DENSE, a=S8, b=S8, d=d) for d in OUTPUTS]
 
 
@@ -137,6 +138,7 @@ BAD_PROBLEM = {
     "d": ("bf16", None, E4M3),
     "layout": ("NT", "nnt", "n", "", None, 0),
     "epilogue": ("relu", None, 1.0, float),
+    "accumulate": (True, 1, None),  # of BF16
 }
 
 
@@ -256,6 +258,11 @@ def test_wrong_epilogue_arguments_are_named(epilogue, argument, value):
 def test_an_element_has_a_dtype_that_the_epilogue_reads():
     with pytest.raises(ArgumentError, match="dtype of c='e4m3': must be one of bf16, f16, f32"):
         PerElement("c", E4M3)
+
+
+def test_rows_that_come_out_as_0_cannot_be_added_to():
+    with pytest.raises(ArgumentError, match="grouping=rows"):
+        replace(DENSE, d=F32, grouping="rows", accumulate=True)
 
 
 # ---- what no family computes --------------------------------------------------------------

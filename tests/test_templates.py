@@ -11,7 +11,7 @@ import jinja2.nodes
 import pytest
 
 import gemmgen.emit
-from gemmgen.emit import RANKS, STATEMENTS, environment, macro_name, templates
+from gemmgen.emit import RANKS, STATEMENTS, VERBS, environment, macro_name, templates
 from gemmgen.ir import nodes
 from gemmgen.passes.check_complete import LOWERED
 from gemmgen.problem import OUTPUTS
@@ -26,6 +26,7 @@ SYNC = r"mbarrier\.|wgmma\.|cp\.async|\bfence\.|bar\.sync|setmaxnreg\.|barrier\.
 HOLES = {
     "s.direction": ("inc", "dec"),
     "wait_kind(s)": ("read", "all"),
+    "verb(s)": tuple(VERBS.values()),
     "rank(s)": tuple(RANKS.values()),
     "smem[s.smem].dtype.ptx": tuple(d.ptx for d in OUTPUTS if d.bytes == 2),
     "smem[s.smem].dtype.cuda": tuple({d.cuda for d in OUTPUTS}),

@@ -49,6 +49,12 @@ def add_kernel(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         metavar="ROWS",
         help="where groups that share A's rows begin: 128 or 64",
     )
+    parser.add_argument(
+        "--accumulate",
+        action="store_true",
+        default=None,
+        help="add to what D holds (needs --d f32)",
+    )
     parser.add_argument("--epilogue", metavar="NAME", help=f"one of {', '.join(EPILOGUES)}")
     parser.add_argument(
         "--config", metavar="JSON", help="a Config as JSON, or the name of a file that holds one"
@@ -143,7 +149,7 @@ def problem(args: argparse.Namespace) -> Problem:
     data = {"family": args.kernel, "a": a, "b": b[0] if b else a}
     data |= {
         name: v
-        for name in ("d", "layout", "epilogue", "grouping", "alignment")
+        for name in ("d", "layout", "epilogue", "grouping", "alignment", "accumulate")
         if (v := getattr(args, name))
     }
     return Problem.from_json(data)

@@ -71,6 +71,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         f"sd{c.swizzle_d}": c.swizzle_d is not None,
         "r" + "_".join(map(str, c.registers or ())): c.registers is not None,
         f"al{p.alignment}": p.alignment != Problem.alignment,
+        "add": p.accumulate,
         "watched": c.watchdog,
         label_of(p.epilogue): p.epilogue != Problem.epilogue,
     }

@@ -69,8 +69,9 @@ def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
         )
         for w in range(c.waves)
     )
-    tails = tuple(StoreTail(tensor="d", smem="smem_d", wave=w) for w in range(c.waves))
-    stores = tuple(StoreTile(tensor_map="map_d", smem="smem_d", wave=w) for w in range(c.waves))
+    waves, add = range(c.waves), p.accumulate
+    tails = tuple(StoreTail(tensor="d", smem="smem_d", wave=w, add=add) for w in waves)
+    stores = tuple(StoreTile(tensor_map="map_d", smem="smem_d", wave=w, add=add) for w in waves)
     return (
         WarpgroupLeader(body=(StoreWait(pending=0, reads=True),)),
         sync,

@@ -46,22 +46,26 @@ class WarpgroupSync(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreTile(Stmt):
-    """Send one wave of D from shared to global memory; choose_stores spells it."""
+    """Send one wave of D from shared to global memory, or add it to what is there; choose_stores
+    spells it."""
 
     tensor_map: str
     smem: str
     wave: int
+    add: bool = field(default=False, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TmaStore(Stmt):
-    """One box from `smem` to global memory, unless it lies wholly past the map's edge."""
+    """One box from `smem` to global memory (`add`: added to what is there), unless it lies wholly past
+    the map's edge."""
 
     tensor_map: str
     smem: str
     wave: int
     coords: tuple[Coord, ...]
     offset: int = 0  # bytes within the wave; choose_stores
+    add: bool = field(default=False, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,7 @@ class StoreTail(Stmt):
     tensor: str
     smem: str
     wave: int
+    add: bool = field(default=False, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +85,7 @@ class BulkRowStore(Stmt):
     tensor: str
     smem: str
     wave: int
+    add: bool = field(default=False, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from ..ir.expr import (
     Scalar,
 )
 from ..problem import Problem
-from ..runtime.torch_tensors import dtype_of
+from ..runtime.torch_tensors import dtype_of, same_memory
 from .calls import block_scales, operand_shape, output_dtype, run, vector_scales
 
 INT8_K = (2**31 - 1) // 2**14  # products of at most 2**14 each
@@ -76,14 +76,16 @@ def fp8_wgrad_gemm(
     scale_a: float32 [M, ceil(K/128)]; scale_b: float32 [N, ceil(K/128)]. `scale_layout`, for both: "mn",
     contiguous along M (N) with a column stride that is a multiple of 4 elements, or "row", any strides
     (copied to "mn" first).
-    c: None (0), or [M, N] of `out_dtype`, contiguous along N, row stride even; it may be `out` itself:
-    then the product is added in place.
+    c: None (0), or [M, N] of `out_dtype`, contiguous along N, row stride even; it may be `out` itself,
+    whole: then the product is added in place (float32: by the copy engine, which reads nothing back).
     out: [M, N] of `out_dtype` ("f32", "bf16", "f16"), as in `fp8_block_gemm`. Raises as `fp8_block_gemm`.
     """
     d = output_dtype(out_dtype)
     p = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=d)
     given: dict[str, Any] = {}
-    if c is not None:
+    if c is not None and d is F32 and same_memory(c, out):
+        p = replace(p, accumulate=True)
+    elif c is not None:
         p, given = replace(p, epilogue=ACC + PerElement("c", d)), {"c": c}
     shape = operand_shape(p, a, b)
     scales, values = vector_scales(a, scale_a, b, scale_b, scale_layout)
@@ -118,6 +120,7 @@ def gemm(
     *,
     layout: str = Problem.layout,
     out_dtype: str | None = None,
+    accumulate: bool = False,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
     **arguments: Any,
@@ -130,12 +133,24 @@ def gemm(
     multiples of 16 bytes (rows may be padded), 16-byte aligned.
     out: [M, N] of `out_dtype` ("bf16", "f16", "f32"; None: a's dtype), contiguous along N, row
     stride a multiple of 16 bytes; allocated if None. M = 0 returns at once.
+    accumulate: add to what `out` holds, which must then be given, float32.
     config: None lets the cost model choose. arguments: what `epilogue` reads, by name.
     Runs on torch's current stream. Raises as `fp8_block_gemm`.
     """
     dtype = dtype_of("a", a, (BF16, F16))
+    if accumulate and out is None:
+        raise ArgumentError("out", None, "must be given, to be added to")
     d = dtype if out_dtype is None else output_dtype(out_dtype)
-    p = Problem(family="dense", a=dtype, b=dtype, d=d, layout=layout, epilogue=epilogue)
+    d = F32 if accumulate and out_dtype is None else d
+    p = Problem(
+        family="dense",
+        a=dtype,
+        b=dtype,
+        d=d,
+        layout=layout,
+        epilogue=epilogue,
+        accumulate=accumulate,
+    )
     return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, arguments)
 
 

@@ -62,6 +62,7 @@ def _boxes(d: Smem, s: StoreTile, m: TmaMap) -> tuple[Stmt, ...]:
             wave=s.wave,
             coords=(Coord(base="tile.d_col", offset=slab * d.slab_cols), *others),
             offset=slab * d.slab_stride,
+            add=s.add,
         )
         for slab in range(d.slabs)
     )
@@ -73,7 +74,7 @@ def _row_stores(kernel: Kernel) -> Kernel:
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
         match stmt:
             case StoreTile():
-                return BulkRowStore(tensor="d", smem=stmt.smem, wave=stmt.wave)
+                return BulkRowStore(tensor="d", smem=stmt.smem, wave=stmt.wave, add=stmt.add)
             case PrefetchMap(tensor_map="map_d"):
                 return ()
             case WarpgroupLeader(body=(StoreWait() | BulkRowStore(), *_)):

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ..ir.expr import parameter, row_stride
 from ..ir.groupings import GROUPINGS
+from ..problem import BEFORE
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .tensor_map import Matrix
@@ -81,6 +82,8 @@ def bind(operands: Operands, pitches: Pitches, out: int, place: Callable[[Bytes]
         values |= {"scale_b": scale_b.pointer, "scale_b_stride_n": scale_b.stride}
         values |= {"scale_b_stride_k": 1, "scale_b_stride_g": scale_b.group_stride}
     for name, value in operands.arguments.items():
+        if name == BEFORE.name:  # lies in D
+            continue
         if isinstance(value, float):
             values[parameter(name)] = value
         elif value.dtype.kind == "u":  # the codes of a PerElement

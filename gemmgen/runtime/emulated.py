@@ -39,6 +39,15 @@ def prepare(kernel: Kernel, source: str) -> EmulatedKernel:
     return EmulatedKernel(kernel=kernel, entry=module.entries[kernel.name])
 
 
+ELEMENT_TYPES = {
+    "UINT8": "u8",
+    "BFLOAT16": "bf16",
+    "FLOAT16": "f16",
+    "FLOAT32": "f32",
+    "INT32": "s32",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class EmulatedGpu:
     """Executes launches on the CPU with `sms` SMs. `stats` gathers those of every launch."""
@@ -89,6 +98,7 @@ def _map(d: Description) -> TensorMap:
     return TensorMap(
         address=d.address,
         element_bytes=d.dtype.bytes,
+        element_type=ELEMENT_TYPES[d.dtype.tensor_map],
         dims=d.dims,
         strides=d.strides,
         box=d.box,

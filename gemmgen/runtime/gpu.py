@@ -32,7 +32,10 @@ class Gpu:
     ) -> Buffer:
         """Launch once and wait. See `gemmgen.verification.trial.Machine`."""
         where = torch().device("cuda", self.device)
-        buffer = torch().full((output.size,), fill, dtype=torch().uint8, device=where)
+        if output.start is None:  # filled where it is, without a copy
+            buffer = torch().full((output.size,), fill, dtype=torch().uint8, device=where)
+        else:
+            buffer = torch().from_numpy(output.poison(fill)).to(where)
         held, plan = _plan(program, operands, pitches, buffer.data_ptr() + output.offset, where)
         program.launch(plan)
         program.wait(plan)

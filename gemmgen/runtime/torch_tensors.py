@@ -78,6 +78,14 @@ def check_apart(argument: str, tensor: Any, others: dict[str, Any]) -> None:
             raise ArgumentError(argument, hex(first), f"must not overlap {name}")
 
 
+def same_memory(x: Any, y: Any) -> bool:
+    """Whether two tensors, or None, are one matrix in memory."""
+    if x is None or y is None:
+        return False
+    one, other = ((t.data_ptr(), tuple(t.shape), t.stride(), t.dtype) for t in (x, y))
+    return x is y or one == other
+
+
 def _extent(t: Any) -> tuple[int, int, int]:
     """Address, end and bytes per row."""
     last = sum((s - 1) * d for s, d in zip(t.shape, t.stride(), strict=True)) if t.numel() else -1

@@ -41,7 +41,7 @@ def check_exact(problem: Problem, operands: Operands, result: Array, engine: Eng
     For operands whose FP32 sums are exact (`exact_integers`); others may fail a correct kernel,
     never pass a wrong one. Raises UnsupportedProblem for epilogues that FP32 only approximates.
     """
-    if transcendental(problem.epilogue):
+    if transcendental(problem.value):
         raise UnsupportedProblem("the epilogue is not exact in FP32: use check_bound")
     _check_shape(operands, result)
     want = engine.round_to(product(problem, operands, engine), problem.d)

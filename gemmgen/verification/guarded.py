@@ -23,7 +23,8 @@ class Guarded:
     """A buffer that holds [rows, cols] elements of `dtype`, rows `pitch` elements apart.
 
     Layout in bytes: guard, rows * pitch elements, guard. A guard is at least 4 KiB and at least
-    `guard_rows` rows. The last row's padding belongs to the image.
+    `guard_rows` rows. The last row's padding belongs to the image. `start`: codes [rows, cols]
+    that the elements of the rows `started` (bool [rows]) hold before; poison if None.
     """
 
     dtype: DType
@@ -31,6 +32,8 @@ class Guarded:
     cols: int
     pitch: int
     guard_rows: int = 8
+    start: Codes | None = None
+    started: npt.NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if self.rows < 0 or self.cols < 0:
@@ -50,8 +53,12 @@ class Guarded:
         return 2 * self.offset + self.rows * self.pitch * self.dtype.bytes
 
     def poison(self, fill: int) -> Buffer:
-        """uint8 [size], every byte `fill`."""
-        return np.full(self.size, fill, np.uint8)
+        """uint8 [size], every byte `fill`, but for what the elements hold."""
+        buffer = np.full(self.size, fill, np.uint8)
+        if self.start is not None and self.started is not None:
+            rows = np.ascontiguousarray(self.start[self.started]).view(np.uint8)
+            self._image(buffer)[self.started, : rows.shape[1]] = rows
+        return buffer
 
     def check(self, after: Buffer, fill: int) -> None:
         """Raise VerificationError if a byte outside the rows x cols elements is no longer `fill`."""

@@ -130,7 +130,7 @@ def _groups(
         b=np.stack([x.b for x in drawn]),
         scale_a=_stack([x.scale_a for x in drawn] if g.rows else [first.scale_a], g.rows),
         scale_b=_stack([x.scale_b for x in drawn], True),
-        arguments={x.name: _stacked(problem, x, drawn) for x in arguments(problem.epilogue)},
+        arguments={x.name: _stacked(problem, x, drawn) for x in arguments(problem.value)},
         layout=layout,
         mn_major=problem.mn_major,
         rows_per_scale=first.rows_per_scale,
@@ -174,9 +174,7 @@ def _draw(
         b=_sample(rng, tables[1], (n, k)),
         scale_a=_powers(rng, (m, blocks), exact) if scaled else None,
         scale_b=_powers(rng, (-(-n // scaled), blocks), exact) if scaled else None,
-        arguments={
-            x.name: _argument(rng, x, shape, exact=exact) for x in arguments(problem.epilogue)
-        },
+        arguments={x.name: _argument(rng, x, shape, exact=exact) for x in arguments(problem.value)},
         mn_major=problem.mn_major,
         rows_per_scale=scaled or SCALE_BLOCK,
     )

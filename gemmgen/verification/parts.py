@@ -48,7 +48,7 @@ def _one(problem: Problem, x: Operands, s: Segment) -> Operands:
         PerElement: of_rows,
         PerColumn: of_columns,
     }
-    kinds = {a.name: cut.get(type(a), whole) for a in arguments(problem.epilogue)}
+    kinds = {a.name: cut.get(type(a), whole) for a in arguments(problem.value)}
     return Operands(
         a=of_rows(x.a),
         b=of_columns(x.b),

@@ -64,10 +64,10 @@ def enclosure(problem: Problem, operands: Operands, engine: Engine) -> Enclosure
     # An integer sum is rounded when it becomes FP32.
     converted = ULP * abs(acc.value) if problem.a.integer and not problem.d.integer else 0.0
     error = acc.error + FP32_FLOOR + converted
-    args = lift_arguments(problem.epilogue, operands, engine)
+    args = lift_arguments(problem.value, operands, engine)
     held = Interval(low=acc.value - error, high=acc.value + error)
     with np.errstate(all="ignore"):
-        held = enclose(problem.epilogue, held, args, engine)
+        held = enclose(problem.value, held, args, engine)
     want = _finish(problem, operands, acc.value + 0.0, engine)
     return Enclosure(want=want, low=held.low, high=held.high)
 
@@ -79,9 +79,9 @@ def bound(problem: Problem, operands: Operands, engine: Engine) -> Array:
 
 
 def _finish(problem: Problem, operands: Operands, acc: Array, engine: Engine) -> Array:
-    args = lift_arguments(problem.epilogue, operands, engine)
+    args = lift_arguments(problem.value, operands, engine)
     with np.errstate(all="ignore"):
-        return evaluate(problem.epilogue, acc, args, engine)
+        return evaluate(problem.value, acc, args, engine)
 
 
 def _scaled(operands: Operands, a: Array, b: Array, engine: Engine) -> Array:

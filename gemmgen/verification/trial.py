@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from ..ir.dtypes import DType
 from ..ir.groupings import Layout
 from ..ir.nodes import Kernel
-from ..problem import Problem
+from ..problem import BEFORE, Problem
 from .check import BoundReport, check_bound, check_exact, check_repeat, check_rest, merge
 from .engines import Array, Engine
 from .epilogue import transcendental
@@ -100,7 +102,7 @@ def judge(
         return first
 
     integers = exact_integers(problem, *shape, seed, layout)
-    exact = not transcendental(problem.epilogue)
+    exact = not transcendental(problem.value)
     got = result(integers)
     for part in parts(problem, integers, strides.gap):
         if exact:
@@ -116,8 +118,20 @@ def judge(
 
 def output(problem: Problem, operands: Operands, strides: Pitches) -> Guarded:
     """D of a launch, all groups' rows counted through."""
-    rows = operands.d_rows(strides.gap)
-    return Guarded(dtype=problem.d, rows=rows, cols=operands.shape[1], pitch=strides.d)
+    m, n, _ = operands.shape
+    start = None
+    if problem.accumulate:
+        before = np.asarray(operands.arguments[BEFORE.name])
+        gap = strides.gap * (before.ndim > 2)
+        start = np.pad(before.reshape(-1, m, n), ((0, 0), (0, gap), (0, 0))).reshape(-1, n)
+    return Guarded(
+        dtype=problem.d,
+        rows=operands.d_rows(strides.gap),
+        cols=n,
+        pitch=strides.d,
+        start=start,
+        started=owned(problem, m, operands.layout, strides.gap),
+    )
 
 
 def _run(

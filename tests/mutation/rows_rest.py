@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.rewrite import map_stmts
 
 from .mutant import edit
 from .rows_protocol import (
@@ -59,6 +60,12 @@ ROWS = (
         text=edit(("+ 127) / 128 * 128", "+ 63) / 64 * 64"))),
     row("74e", "fp8_block/masked", "a warpgroup skips its rows one block of 64 early", "E",
         text=edit(("* 64 < tile.d_end", "* 64 + 64 < tile.d_end"))),
+    row("75", "fp8_1d1d/wgrad", "boxes replace D instead of being added", "E",
+        text=edit(("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile", "cp.async.bulk.tensor.2d.global.shared::cta.tile"))),
+    row("75b", "fp8_1d1d/wgrad", "the tail replaces D instead of being added", "E",
+        text=edit(("+ col] += ptx::", "+ col] = ptx::"))),
+    row("75c", "fp8_1d1d/wgrad", "a box is added twice", "P",
+        ir=lambda k: map_stmts(k, lambda s: (s, s) if isinstance(s, ir.TmaStore) else s)),
     row("72", IN_FLIGHT, "the last, lagging release is left out", "P",
         ir=visit(ir.ForTiles, lambda s: replace(s, body=tuple(x for x in s.body if not isinstance(x, ir.ArriveCluster))), "consumer")),
     row("73", IN_FLIGHT, "the lagging release also runs in the first K block", "P",
