@@ -103,7 +103,7 @@ FIELDS: dict[str, Check] = {
     "block_n": _integer(8, 256, 8),
     "block_k_bytes": _choice(32, 64, 128, 256),
     "stages": _integer(1, 16),
-    "consumers": _choice(1, 2),
+    "consumers": _choice(1, 2, 3),
     "multicast": _choice("none", "a", "b"),
     "raster": _choice("m", "n"),
     "panel": _integer(1, 64),

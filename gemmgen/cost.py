@@ -15,6 +15,7 @@ from .problem import Problem
 from .target import Target
 
 Shape = tuple[int, int, int]  # M, N, K
+LINE = 128  # bytes, of L2
 ROWS_OF_GROUPS = (0.75, 1, 1.25)  # of the mean: what a ragged group is costed with
 
 
@@ -47,10 +48,13 @@ class Fit:
     per_column: float = 2.0
     # Cycles to drain a wgmma group and start the next: rows of M = 64 and N = 576 or 2112.
     drain: float = 120.0
-    # Share of promotion that shows under the other consumer warpgroup's MMAs: rows.
-    promotion_exposed: float = 0.2
+    # Share of promotion that shows under the other consumer warpgroups' MMAs, with two and with three of
+    # them: rows; 8192 x 8192 x 8192 with 192x128 against 256x128.
+    promotion_exposed: tuple[float, float] = (0.2, 0.1)
     # Cycles per tile in which nothing multiplies, and D bytes staged per cycle: rows, K <= 2048.
     epilogue: float = 700.0
+    # More of them with three consumers: 4096 x 24576 x 1536 with 192x128 against 256x128.
+    epilogue_of_three: float = 400.0
     staging: float = 64.0
     # Seconds of ramp and tail: the fastest kernel that only reads the same bytes takes 3 us more.
     launch: float = 3e-6
@@ -58,6 +62,10 @@ class Fit:
     hbm_rate: float = 0.75
     # Most that one SM draws, in fair shares of all SMs' bandwidth. Not measured.
     hbm_share: float = 1.25
+    # Bytes of D per second that L2 adds to, in boxes of whole 128-byte lines, and how much longer narrower
+    # boxes take: 32768 x 4096 x 512, and 24576 x 4096 x 1536 with 152 against 128 columns.
+    add_rate: float = 1.24e12
+    add_narrow: float = 1.7
     # SM and HBM time overlap as the norm of this order: rows of M = 64 and of K = 512.
     overlap: float = 4.0
 
@@ -72,7 +80,7 @@ class Cost:
 
     tiles: CTA tiles, those that only complete a cluster included. last_wave_use: share of the SMs
     busy in the last wave. l2_bytes: from L2 to the SMs and back. dram_bytes: every operand once.
-    smem_cycles: shared-memory port, per tile.
+    hbm: HBM, or what L2 takes to add to D. smem_cycles: shared-memory port, per tile.
     """
 
     tiles: int
@@ -137,7 +145,7 @@ def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -
     cycles = (waves - 1) * _cycles(work, c, busy, target) + _cycles(work, c, last, target) + tail
     dram = groups * dram_bytes(p, shape)
     drawing = groups * _mean(p, shape, lambda s: _drawing(c, s))
-    hbm = dram / _hbm_rate(drawing / waves, target)
+    hbm = max(dram / _hbm_rate(drawing / waves, target), groups * _adding(p, c, shape))
     sm = cycles / target.clock_hz
     wave = waves / target.clock_hz
     return Cost(
@@ -217,7 +225,7 @@ def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bo
         promotion=steps * promotion,
         chain=steps * (c.waves * max(mma, reads) + promotion),
         cluster=steps * FIT.cluster if cluster.size > 1 else 0,
-        epilogue=FIT.epilogue + _staging(p, c),
+        epilogue=FIT.epilogue + FIT.epilogue_of_three * (c.consumers == 3) + _staging(p, c),
         l2_bytes=loads + d_bytes + (4 * rows * steps if promotes(p) else 0),
         d_bytes=d_bytes,
     )
@@ -236,10 +244,11 @@ def _staging(p: Problem, c: Config) -> float:
 
 
 def _cycles(w: Work, c: Config, busy: int, target: Target) -> float:
-    """One wave of `busy` SMs. Two consumers promote under each other's MMAs, one cannot."""
+    """One wave of `busy` SMs. Several consumers promote under each other's MMAs, one cannot."""
     l2 = w.l2_bytes / _l2_rate(busy, target)
     main = max(w.tensor, w.shared, l2, w.chain) + FIT.l2_exposed * l2 + w.cluster + w.epilogue
-    return main + (FIT.promotion_exposed * w.promotion if c.consumers > 1 else 0)
+    exposed = (0, *FIT.promotion_exposed)[c.consumers - 1]
+    return main + exposed * w.promotion
 
 
 def _l2_rate(busy: int, target: Target) -> float:
@@ -250,6 +259,12 @@ def _hbm_rate(busy: float, target: Target) -> float:
     """Bytes per second; a few SMs cannot keep enough bytes in flight to fill HBM."""
     rate = target.hbm_bytes_per_second * FIT.hbm_rate
     return rate * min(1, busy / target.sms * FIT.hbm_share)
+
+
+def _adding(p: Problem, c: Config, shape: Shape) -> float:
+    """Seconds that L2 takes to add to D, if it does."""
+    narrow = FIT.add_narrow if c.block_n * p.d.bytes % LINE else 1
+    return p.accumulate * shape[0] * shape[1] * p.d.bytes / FIT.add_rate * narrow
 
 
 def _dearer(p: Problem, block_n: int) -> float:

@@ -43,6 +43,12 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="256 rows as two waves per warpgroup, a cluster of two shares A",
     ),
     Exhibit(
+        name="three_consumers",
+        problem=FP8,
+        config=Config(block_m=192, consumers=3, stages=4, multicast="a", unroll=4),
+        shows="while one warpgroup promotes, two keep the tensor cores busy",
+    ),
+    Exhibit(
         name="n192_multicast_b",
         problem=FP8,
         config=Config(block_n=192, stages=4, multicast="b", raster="n"),

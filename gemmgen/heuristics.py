@@ -16,13 +16,16 @@ from .problem import Problem
 from .target import Target
 
 ROWS = ((64, 1), (128, 2), (256, 2))  # block_m and the consumer warpgroups that share it
+# Where they promote, a third hides what two do not (docs/performance.md).
+PROMOTED_ROWS = ((64, 1), (128, 2), (192, 3), (256, 2))
 PANELS = (8, 16, 4)  # flat between 8 and 16; the first wins a tie
 STAGES = tuple(s for s in range(1, 257) if FIELDS["stages"][1](s))
 # K blocks, 1 elsewhere: worth 3 % to 10 % where they are promoted (docs/performance.md). With a scale for every
 # column ptxas spills the largest tiles.
 UNROLL = {"fp8_block": 4, "fp8": 4}
 PROBE = 2  # stages a tile is probed with: one is filled while the other is read
-# What a tile has too much of, a tile no smaller on either side has too much of as well.
+# What a tile has too much of, a tile no smaller on either side and of no fewer consumers has too much of
+# as well.
 OVERFLOWS = (*layout_smem.RULES, split_registers.REGISTER_BUDGET)
 # What the same tile without multicast may be free of.
 ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
@@ -30,7 +33,7 @@ MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wid
 LARGE_TILE = 128 * 192  # elements; from here on 3 stages cover the latency, below 4 are needed
 
 
-Tile = tuple[int, int]  # block_m, block_n
+Tile = tuple[int, int, int]  # block_m, block_n, consumers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +67,7 @@ def rank(
     for config, price in _in_order(costed):
         if len(found) == limit:
             break
-        tile = (config.block_m, config.block_n)
+        tile = (config.block_m, config.block_n, config.consumers)
         if tile in refused or _overflows(tile, refused):
             continue
         try:
@@ -85,8 +88,8 @@ def rank(
 
 def _overflows(tile: Tile, refused: dict[Tile, IllegalConfig | None]) -> bool:
     return any(
-        m <= tile[0] and n <= tile[1]
-        for (m, n), error in refused.items()
+        all(side <= larger for side, larger in zip(small, tile, strict=True))
+        for small, error in refused.items()
         if error and error.rule in OVERFLOWS
     )
 
@@ -99,7 +102,8 @@ def candidates(problem: Problem, shape: Shape, target: Target, groups: int = 1) 
     side below 1.
     """
     check_shape(shape)
-    for block_m, consumers in _up_to(ROWS, shape[0]):
+    rows = PROMOTED_ROWS if promotes(problem) else ROWS
+    for block_m, consumers in _up_to(rows, shape[0]):
         for block_n in _columns(problem, shape, target):
             plain = Config(
                 block_m=block_m,

@@ -8,7 +8,7 @@ from typing import Any
 from .epilogues import check_arguments, from_json, to_json
 from .errors import ArgumentError
 from .ir.dtypes import BF16, DTYPES, F16, F32, S32, DType
-from .ir.expr import ACC, Expr, PerElement
+from .ir.expr import ACC, BEFORE, Expr
 from .ir.groupings import GROUPINGS
 
 OUTPUTS = (BF16, F16, F32, S32)
@@ -19,7 +19,6 @@ OPTIONAL = (
     "accumulate",
 )  # left out of the JSON where they have their defaults
 LAYOUTS = ("nt", "nn", "tn", "tt")
-BEFORE = PerElement("D before", F32)  # no C identifier: no epilogue can read it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,10 +66,11 @@ def legal_kernels(count: int, seed: int):
     random = Random(seed)
     while count:
         problem = random.choice(PROBLEMS)
-        consumers = random.choice((1, 2))
+        consumers = random.choice((1, 2, 3))
+        waves = random.choice((1, 1, 2)) if consumers < 3 else 1
         dense = problem.family == "dense"
         config = Config(
-            block_m=64 * consumers * random.choice((1, 1, 2)),
+            block_m=64 * consumers * waves,
             block_n=8 * random.randint(1, 32),
             block_k_bytes=random.choice((32, 64, 128, 256)) if dense else 128,
             stages=random.randint(2, 12),

@@ -192,10 +192,9 @@ def test_padded_rows(exhibit, pad):
 
 
 @pytest.mark.parametrize("multicast", ["none", "a", "b"])
-@pytest.mark.parametrize("block_m", [64, 128, 256])
+@pytest.mark.parametrize(("block_m", "consumers"), [(64, 1), (128, 2), (192, 3), (256, 2)])
 @pytest.mark.parametrize("name", ["fp8_bf16", "bf16"])
-def test_tiles(name, block_m, multicast):
-    consumers = 1 if block_m == 64 else 2
+def test_tiles(name, block_m, consumers, multicast):
     config = Config(block_m=block_m, consumers=consumers, stages=2, multicast=multicast)
     for shape in TAILS:
         judged(PROBLEMS[name], config, shape, seed=4)

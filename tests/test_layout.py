@@ -197,7 +197,9 @@ def test_wgmma_reads_what_tma_wrote_fp8(swizzle, multicast):
 
 
 @pytest.mark.parametrize("multicast", ("none", "a"))
-@pytest.mark.parametrize(("block_m", "consumers"), ((64, 1), (128, 1), (128, 2), (256, 2)))
+@pytest.mark.parametrize(
+    ("block_m", "consumers"), ((64, 1), (128, 1), (128, 2), (256, 2), (192, 3))
+)
 def test_each_thread_reads_the_scales_of_its_rows(block_m, consumers, multicast):
     artifact = compiled(FP8, block_m=block_m, block_n=32, consumers=consumers, multicast=multicast)
     kernel, device = artifact.kernel, Kernel(artifact.source)

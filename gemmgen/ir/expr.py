@@ -120,6 +120,10 @@ class PerElement(Argument):
             raise ArgumentError(f"dtype of {self.name}", str(self.dtype), allowed)
 
 
+# What D held before a launch that adds to it; no C identifier, so that no epilogue reads it.
+BEFORE = PerElement("D before", F32)
+
+
 @dataclass(frozen=True)
 class BinOp(Expr):
     op: Op

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.expr import parameter, row_stride
+from ..ir.expr import BEFORE, parameter, row_stride
 from ..ir.groupings import GROUPINGS
-from ..problem import BEFORE
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .tensor_map import Matrix

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..ir.dtypes import DType
+from ..ir.expr import BEFORE
 from ..ir.groupings import Layout
 from ..ir.nodes import Kernel
-from ..problem import BEFORE, Problem
+from ..problem import Problem
 from .check import BoundReport, check_bound, check_exact, check_repeat, check_rest, merge
 from .engines import Array, Engine
 from .epilogue import transcendental
