@@ -267,6 +267,11 @@ def _adding(p: Problem, c: Config, shape: Shape) -> float:
     return p.accumulate * shape[0] * shape[1] * p.d.bytes / FIT.add_rate * narrow
 
 
+def selects(p: Problem, block_n: int) -> bool:
+    """Whether promotion picks one of two block scales column by column."""
+    return p.family == "fp8_block" and _straddling(block_n) == FIT.select
+
+
 def _dearer(p: Problem, block_n: int) -> float:
     """How much longer promotion takes than with one scale per row."""
     return FIT.per_column if p.family == "fp8_1d1d" else _straddling(block_n)

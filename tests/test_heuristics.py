@@ -85,7 +85,7 @@ def test_large_fp8_is_256x128_with_a_shared(n, k):
     assert (tile(c), c.multicast, c.stages) == ("256x128", "a", 3)
 
 
-@pytest.mark.parametrize("n, expected", [(576, "192x96"), (2112, "192x120")])
+@pytest.mark.parametrize("n, expected", [(576, "192x96"), (2112, "192x128")])
 def test_narrow_fp8_fills_its_waves(n, expected):
     best = rank(FP8, (4096, n, 7168), H200, limit=1)[0]
     assert tile(best.config) == expected

@@ -58,7 +58,8 @@ def _fp8_block(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
 
 
 def _fp8_1d1d(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
-    """In place, added to FP32, as weight gradients are; theirs is not scaled and writes BF16."""
+    """Added to D in place if the problem says so, as weight gradients are; theirs is not scaled and writes
+    BF16."""
     m, n, k = shape
     a, b = _normal(m, k, torch_dtype(p.a)), _normal(n, k, torch_dtype(p.b))
     blocks = -(-k // ops.SCALE_BLOCK)
@@ -75,7 +76,7 @@ def _fp8_1d1d(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
             b,
             scale_b,
             ours,
-            c=ours,
+            c=ours if p.accumulate else None,
             scale_layout="mn",
             out_dtype=p.d.name,
             config=config,
