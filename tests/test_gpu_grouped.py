@@ -245,3 +245,17 @@ def odd_groups(t):
     groups, m, k = t.shape
     flat = torch.zeros(groups * (m * k + 4), device="cuda", dtype=t.dtype)
     return flat.as_strided((groups, m, k), (m * k + 4, k, 1))
+
+
+@pytest.mark.parametrize("grouping", ["batched", "masked", "ends", "rows"])
+@pytest.mark.parametrize("family", ["dense", "fp8_block"])
+def test_bench(family, grouping, capsys):
+    import json
+
+    from gemmgen.cli import main
+
+    shape = ["--shapes", "3x200x256x256", "--repeats", "3", "--json"]
+    assert main(["bench", family, "--grouping", grouping, *shape]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [r["groups"] for r in rows] == [3, 3] and all(r["tflops"] > 0 for r in rows)
+    assert rows[0]["kernels"] != rows[1]["kernels"]

@@ -1,10 +1,11 @@
-"""Named sets of (M, N, K)."""
+"""Named sets of (M, N, K), and for grouped launches of (groups, M, N, K), M of one group."""
 
 from __future__ import annotations
 
 from ..errors import ArgumentError
+from ..problem import Problem
 
-Shape = tuple[int, int, int]
+Shape = tuple[int, ...]  # (M, N, K) or (G, M, N, K)
 
 DEEPSEEK = (
     (576, 7168),
@@ -30,17 +31,45 @@ SETS: dict[str, tuple[Shape, ...]] = {
     ),
     "square": tuple((s, s, s) for s in (1024, 2048, 4096, 8192)),
 }
+EXPERTS = ((6144, 7168), (7168, 3072), (4096, 4096), (4096, 2048))
+GROUPED: dict[str, tuple[Shape, ...]] = {
+    "contiguous": tuple((g, m, n, k) for g, m in ((4, 8192), (8, 4096)) for n, k in EXPERTS),
+    "masked": (
+        *((32, 192, n, k) for n, k in EXPERTS),
+        *((6, 1024, n, k) for n, k in EXPERTS),
+        *((32, 20, n, k) for n, k in EXPERTS),
+        *((6, 20, n, k) for n, k in EXPERTS[:3]),
+    ),
+    "bmm": tuple(
+        (g, m, 1024, k)
+        for g, k in ((8, 4096), (16, 7168))
+        for m in (1, 8, 32, 128, 4096, 8192, 32768)
+    ),
+}
 
 
-def parse(text: str) -> tuple[Shape, ...]:
-    """A set's name, or shapes as `MxNxK,MxNxK`. Raises ArgumentError."""
-    if text in SETS:
-        return SETS[text]
-    shapes = []
+def sets_for(p: Problem) -> dict[str, tuple[Shape, ...]]:
+    """The named sets whose shapes `p` takes."""
+    return SETS if p.grouping == "none" else GROUPED
+
+
+def parse(text: str, p: Problem) -> tuple[Shape, ...]:
+    """A set's name, or shapes as `MxNxK,MxNxK`, with groups `GxMxNxK,...`. Raises ArgumentError."""
+    known, form = sets_for(p), "MxNxK" if p.grouping == "none" else "GxMxNxK"
+    if text in known:
+        return known[text]
+    shapes: list[Shape] = []
     for item in text.split(","):
         sides = item.split("x")
-        if len(sides) != 3 or not all(s.isdigit() and int(s) for s in sides):
-            raise ArgumentError("--shapes", text, f"must be one of {', '.join(SETS)}, or MxNxK,...")
-        m, n, k = map(int, sides)
-        shapes.append((m, n, k))
+        if len(sides) != len(form.split("x")) or not all(s.isdigit() and int(s) for s in sides):
+            raise ArgumentError(
+                "--shapes", text, f"must be one of {', '.join(known)}, or {form},..."
+            )
+        shapes.append(tuple(map(int, sides)))
     return tuple(shapes)
+
+
+def sizes(groups: int, mean: int) -> list[int]:
+    """The rows of each group: spread evenly from 0.7 to 1.3 of the mean, in no order."""
+    steps = [0.7 + 0.6 * i / (groups - 1) for i in range(groups)] if groups > 1 else [1.0]
+    return [max(1, round(mean * steps[i * 5 % groups if groups % 5 else i])) for i in range(groups)]
