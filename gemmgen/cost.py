@@ -8,6 +8,7 @@ from functools import cache
 
 from .config import Config
 from .errors import ArgumentError
+from .ir.expr import fold
 from .ir.groupings import GROUPINGS
 from .ir.nodes import Cluster
 from .passes.split_scales import SCALE_BLOCK, SWITCH_CASES, blocks_touched, splits
@@ -199,7 +200,8 @@ def dram_bytes(p: Problem, shape: Shape) -> float:
     """Operands, scales and D, each once; D twice where it is added to."""
     m, n, k = shape
     scales = 4 * (m + ceil(n, SCALE_BLOCK)) * ceil(k, SCALE_BLOCK) if promotes(p) else 0
-    return m * k * p.a.bytes + n * k * p.b.bytes + m * n * p.d.bytes * (1 + p.accumulate) + scales
+    d_bytes = m * n * _d_bytes(p) * (1 + p.accumulate)
+    return m * k * p.a.bytes + n * k * p.b.bytes + d_bytes + scales
 
 
 def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bool) -> Work:
@@ -218,7 +220,7 @@ def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bo
     # No measurement credits multicast in a single wave; DeepGEMM forbids it there.
     cluster = cluster_of(c) if multicasts else Cluster()
     loads = k * p.a.bytes * (rows / cluster.n + cols / cluster.m)
-    d_bytes = rows * cols * p.d.bytes
+    d_bytes = rows * cols * _d_bytes(p)
     return Work(
         tensor=steps * blocks * mma,
         shared=steps * (blocks * reads + writes),
@@ -240,7 +242,12 @@ def _promotion(p: Problem, c: Config) -> float:
 
 def _staging(p: Problem, c: Config) -> float:
     """Cycles to write D's tile into shared memory."""
-    return c.block_m * c.block_n * p.d.bytes / FIT.staging
+    return c.block_m * c.block_n * _d_bytes(p) / FIT.staging
+
+
+def _d_bytes(p: Problem) -> float:
+    """Of D, per element of the product."""
+    return p.d.bytes / fold(p.epilogue)
 
 
 def _cycles(w: Work, c: Config, busy: int, target: Target) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from .ir.expr import (
     DeviceScalar,
     Expr,
     InGroup,
+    OfPair,
     PerColumn,
     PerElement,
     PerRow,
@@ -33,6 +35,7 @@ from .ir.nodes import (
     Arrive,
     ArriveCluster,
     Coord,
+    Evaluate,
     Kernel,
     Mma,
     Role,
@@ -44,7 +47,11 @@ from .ir.nodes import (
 )
 from .ir.text import dump, smem_map
 
-STATEMENTS = ("stmts.j2", "stmts_output.j2")  # the templates with a macro per statement
+STATEMENTS = (
+    "stmts.j2",
+    "stmts_output.j2",
+    "stmts_values.j2",
+)  # the templates with a macro per statement
 
 C_FUNCTIONS = {
     "exp": "__expf",
@@ -86,6 +93,9 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "more": lambda coords: "".join(f", {coordinate(c)}" for c in coords[2:]),
         "rank": lambda s: RANKS[len(s.coords)],
         "of_group": lambda tensor: of_group(kernel, tensor),
+        "d_columns": folded(kernel, "shape_n"),
+        "d_block": folded(kernel, "BLOCK_N"),
+        "d_col": folded(kernel, "col"),
         "end_of_rows": "tile.d_end" if kernel.groups.ragged else "shape_m",
         "phase": phase,
         "stage": stage,
@@ -179,14 +189,24 @@ def wait_kind(s: StoreWait) -> str:
     return "read" if s.reads else "all"
 
 
-def epilogue_value(kernel: Kernel, s: StageTile) -> str:
-    """A lambda from an accumulator's register index to the FP32 value to store."""
+def folded(kernel: Kernel, columns: str) -> str:
+    """`columns` of the product, an expression, in columns of D."""
+    return columns if kernel.block.fold == 1 else f"{columns} / {kernel.block.fold}"
+
+
+def epilogue_value(kernel: Kernel, s: StageTile | Evaluate) -> str:
+    """A lambda from an accumulator's register index (of a pair's first, if they are folded) to the
+    FP32 value to store."""
     block = s.wave * kernel.consumers
     row = f"tile.d_row + ({block} + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8"
-    pair = "tile.d_col + lane % 4 * 2 + i / 4 * 8"
+    first = "tile.d_col" if kernel.block.fold == 1 else "tile.b_row"
+    pair = f"{first} + lane % 4 * 2 + i / 4 * 8"
     acc = next(r for role in kernel.roles for r in role.locals if r.name == s.src)
-    to_float = acc.dtype.integer and not kernel.buffer(s.smem).dtype.integer
-    element = f"float({s.src}[i])" if to_float else f"{s.src}[i]"
+    to_float = acc.dtype.integer and not kernel.buffer("smem_d").dtype.integer
+
+    def element(i: str) -> str:
+        return f"float({s.src}[{i}])" if to_float else f"{s.src}[{i}]"
+
     # Opaque copies of the pointers: what one wave loads is not kept in registers for the next.
     pointers = [x for x in arguments(s.value) if isinstance(x, PerColumn | PerRow | PerElement)]
     lines = [f"const auto {local(x.name)} = ptx::opaque({_pointer(kernel, x)});" for x in pointers]
@@ -217,16 +237,20 @@ def local(name: str) -> str:
     return f"at_{name}"
 
 
-def c_expr(e: Expr, acc: str, row: str, pair: str) -> str:
-    """`e` in C for register `i`, of an even column `pair` or the column after it. Rows and columns are
-    clamped, since a tile may reach past the tensor's edge."""
+def c_expr(
+    e: Expr, acc: Callable[[str], str], row: str, pair: str, i: str = "i", which: str = "i % 2"
+) -> str:
+    """`e` in C for register `i`, of an even column `pair` (`which` 0) or the column after it (1). Rows
+    and columns are clamped, since a tile may reach past the tensor's edge."""
 
     def c(x: Expr) -> str:
-        return c_expr(x, acc, row, pair)
+        return c_expr(x, acc, row, pair, i, which)
 
     match e:
         case Acc():
-            return acc
+            return acc(i)
+        case OfPair(value, column):
+            return c_expr(value, acc, row, pair, ("i", "i + 1")[column], str(column))
         case Const(value):
             return f"{value!r}f"
         case Scalar(name):
@@ -234,12 +258,12 @@ def c_expr(e: Expr, acc: str, row: str, pair: str) -> str:
         case DeviceScalar(name):
             return f"__ldg({parameter(name)})"
         case PerColumn(name):
-            return f"__ldg({local(name)} + min({pair} + i % 2, shape_n - 1))"
+            return f"__ldg({local(name)} + min({pair} + {which}, shape_n - 1))"
         case PerRow(name):
             return f"__ldg({local(name)} + min({row}, shape_m - 1))"
         case PerElement(name, dtype):
             at = f"{local(name)} + (long long)min({row}, shape_m - 1) * {row_stride(name)}"
-            return f"{LOADS[dtype]}({at} + min({pair}, (shape_n - 1) / 2 * 2), i % 2)"
+            return f"{LOADS[dtype]}({at} + min({pair}, (shape_n - 1) / 2 * 2), {which})"
         case BinOp(op, lhs, rhs):
             return f"({c(lhs)} {op} {c(rhs)})"
         case InGroup(value, groups):

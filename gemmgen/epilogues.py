@@ -12,6 +12,7 @@ from .ir.dtypes import BF16, DTYPES, F16, F32, DType
 from .ir.expr import (
     ACC,
     ELEMENTS,
+    Acc,
     Argument,
     BinOp,
     Call,
@@ -19,14 +20,17 @@ from .ir.expr import (
     DeviceScalar,
     Expr,
     Function,
+    OfPair,
     Op,
     PerColumn,
     PerElement,
     PerRow,
     Scalar,
     arguments,
+    fold,
     lift,
     parameter,
+    parts,
     row_stride,
 )
 
@@ -70,6 +74,27 @@ def residual(dtype: DType = BF16) -> Expr:
     return PerElement("c", dtype)
 
 
+def gate(x: Expr) -> Expr:
+    """`x` in the even column of each pair of neighbours. D has half the columns of what `x` is made of."""
+    return OfPair(x, 0)
+
+
+def up(x: Expr) -> Expr:
+    """`x` in the odd column of each pair of neighbours."""
+    return OfPair(x, 1)
+
+
+def swiglu(x: Expr) -> Expr:
+    """silu(x[:, 0::2]) * x[:, 1::2]."""
+    return silu(gate(x)) * up(x)
+
+
+def swiglu_clamped(x: Expr, alpha: float = 1.702, limit: float = 7.0) -> Expr:
+    """g * sigmoid(alpha * g) * (u + 1), g = min(x[:, 0::2], limit), u = x[:, 1::2] within +-limit."""
+    g, u = Call("min", (gate(x), Const(limit))), clamp(up(x), -limit, limit)
+    return divide(g, 1.0 + Call("exp", (g * -alpha,))) * (u + 1.0)
+
+
 EPILOGUES: dict[str, Expr] = {
     "none": acc,
     "alpha": acc * Scalar("alpha"),
@@ -89,6 +114,12 @@ EPILOGUES: dict[str, Expr] = {
     "bias_residual": acc + PerColumn("bias") + residual(),
     "alpha_beta": Scalar("alpha") * acc + Scalar("beta") * residual(),
     "scaled": acc * PerRow("row_scale") * PerColumn("column_scale"),
+    "swiglu": swiglu(acc),
+    "bias_swiglu": swiglu(acc + PerColumn("bias")),
+    "bias_swiglu_clamped": swiglu_clamped(acc + PerColumn("bias")),
+    "geglu": gelu(gate(acc)) * up(acc),
+    "reglu": relu(gate(acc)) * up(acc),
+    "scaled_swiglu": swiglu(acc * PerRow("row_scale") * PerColumn("column_scale")),
     "tensor_scaled": acc * (DeviceScalar("scale_a") * DeviceScalar("scale_b")),
 }
 
@@ -105,7 +136,9 @@ def label_of(e: Expr) -> str:
 
 def check_arguments(e: Expr) -> None:
     """Raise ArgumentError unless every argument `e` reads has a C identifier for a name, each name
-    one kind and dtype, and none the name of another's row stride."""
+    one kind and dtype, and none the name of another's row stride; and unless, where columns are
+    paired, whatever differs between columns is in a pair."""
+    _check_pairs(e, paired=fold(e) > 1, inside=False)
     known: dict[str, Argument] = {}
     for x in arguments(e):
         if not isinstance(x.name, str) or not NAME.fullmatch(x.name):
@@ -117,6 +150,20 @@ def check_arguments(e: Expr) -> None:
         if parameter(name) in strides:
             owner = strides[parameter(name)]
             raise ArgumentError("epilogue argument", name, f"must not be the row stride of {owner}")
+
+
+def _check_pairs(e: Expr, *, paired: bool, inside: bool) -> None:
+    """inside: `e` is part of what is taken of a pair."""
+    if isinstance(e, OfPair):
+        if inside:
+            raise ArgumentError(
+                "epilogue", repr(e), "takes a column of a pair of a column of a pair"
+            )
+        inside = True
+    if paired and not inside and isinstance(e, Acc | PerColumn | PerElement):
+        raise ArgumentError("epilogue", repr(e), "must be in gate() or up(), as other columns are")
+    for x in parts(e):
+        _check_pairs(x, paired=paired, inside=inside)
 
 
 def to_json(e: Expr) -> Any:
@@ -137,6 +184,7 @@ ARGUMENTS: dict[str, type[Argument]] = {
     "per_column": PerColumn,
     "per_row": PerRow,
 }
+PAIR = ("even", "odd")
 OPERATORS, FUNCTIONS = get_args(Op), get_args(Function)
 
 
@@ -148,6 +196,8 @@ def _to_lists(e: Expr) -> Any:
             return [op, _to_lists(lhs), _to_lists(rhs)]
         case Call(function, args):
             return [function, *map(_to_lists, args)]
+        case OfPair(value, which):
+            return [PAIR[which], _to_lists(value)]
         case PerElement(name, dtype):
             return ["per_element", name, dtype.name]
         case Argument(name):
@@ -168,6 +218,8 @@ def _from_lists(data: Any) -> Expr:
             return ARGUMENTS[kind](name)
         case ["per_element", str(name), str(dtype)] if NAME.fullmatch(name):
             return PerElement(name, _element_dtype(name, dtype))
+        case [str(column), value] if column in PAIR:
+            return OfPair(_from_lists(value), PAIR.index(column))  # type: ignore[arg-type]
         case [str(op), lhs, rhs] if op in OPERATORS:
             return BinOp(op, _from_lists(lhs), _from_lists(rhs))  # type: ignore[arg-type]
         case [str(function), *args] if function in FUNCTIONS:

@@ -121,6 +121,12 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="a fused epilogue: a BF16 tensor of D's shape is added, read in pairs of columns",
     ),
     Exhibit(
+        name="masked_swiglu",
+        problem=replace(FP8, grouping="masked", epilogue=EPILOGUES["swiglu"]),
+        config=Config(stages=5, unroll=4),
+        shows="experts' first GEMM: SwiGLU of neighbouring columns, rows of D leave one by one",
+    ),
+    Exhibit(
         name="row_scaled",
         problem=Problem(family="fp8", a=E4M3, b=E5M2, epilogue=EPILOGUES["scaled"]),
         config=Config(block_n=160, stages=5, unroll=4),
@@ -185,6 +191,12 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=Problem(family="dense", a=BF16, b=BF16, epilogue=EPILOGUES["bias_gelu"]),
         config=Config(block_n=256, stages=3),
         shows="a fused epilogue: exact GELU, by erf, in steps that keep registers free",
+    ),
+    Exhibit(
+        name="swiglu",
+        problem=replace(B16, epilogue=EPILOGUES["bias_swiglu"]),
+        config=Config(block_n=256, stages=3),
+        shows="gate and up in neighbouring columns: SwiGLU of both, D half as wide",
     ),
     Exhibit(
         name="padded_d",

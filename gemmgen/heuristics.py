@@ -9,6 +9,7 @@ from itertools import groupby
 from .config import FIELDS, Config
 from .cost import Cost, Shape, ceil, check_shape, cost, count_tiles, promotes, selects
 from .errors import IllegalConfig
+from .ir.expr import fold
 from .passes import check_tile, layout_smem, plan_multicast, split_registers
 from .passes.layout_smem import most_stages
 from .pipeline import lower
@@ -132,6 +133,7 @@ def _up_to(rows: tuple[tuple[int, int], ...], m: int) -> Iterator[tuple[int, int
 
 def _columns(problem: Problem, shape: Shape, target: Target) -> range:
     step = MN_MAJOR_SPAN // problem.b.bytes if problem.mn_major[1] else problem.a.wgmma_n_step
+    step = max(step, 8 * fold(problem.epilogue))  # D's rows are whole pieces of 16 bytes
     most = ceil(shape[1], 2 * step) * 2 * step  # an even multiple: D's rows may need it to swizzle
     return range(step, min(target.tma_box, most) + 1, step)
 

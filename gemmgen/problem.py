@@ -8,7 +8,7 @@ from typing import Any
 from .epilogues import check_arguments, from_json, to_json
 from .errors import ArgumentError
 from .ir.dtypes import BF16, DTYPES, F16, F32, S32, DType
-from .ir.expr import ACC, BEFORE, Expr
+from .ir.expr import ACC, BEFORE, Expr, fold
 from .ir.groupings import GROUPINGS
 
 OUTPUTS = (BF16, F16, F32, S32)
@@ -70,6 +70,9 @@ class Problem:
             raise ArgumentError("accumulate", self.accumulate, "must be true or false")
         if self.accumulate and (self.d != F32 or self.grouping == "rows"):
             allowed = f"needs d=f32, not {self.d}, and not grouping=rows, which sets rows to 0"
+            raise ArgumentError("accumulate", self.accumulate, allowed)
+        if self.accumulate and fold(self.epilogue) > 1:
+            allowed = "needs an epilogue that does not pair columns"
             raise ArgumentError("accumulate", self.accumulate, allowed)
 
     @property

@@ -63,9 +63,8 @@ def order(
             first_row = part.first + at["m"] * cluster.m * block.m
             row = first_row + rank % cluster.m * block.m
             col = (at["n"] * cluster.n + rank % cluster.n) * block.n
-            yield Tile(
-                row, col, row, col, _ceil(k, block.k), *WHERE[s.name](first_row, part, layout)
-            )
+            blocks, where = _ceil(k, block.k), WHERE[s.name](first_row, part, layout)
+            yield Tile(row, col, row, col // block.fold, blocks, *where)
             index += stride
         first += tiles["m"] * tiles["n"]
 

@@ -160,6 +160,7 @@ class Kernel:
             "Tile": SimpleNamespace,
             "smem": None,
             "min": min,
+            "fmaxf": max,
             "__shfl_sync": lambda mask, value, lane: value,
             "__syncthreads": lambda: ptx.cta_sync(),
             "__ldg": lambda address: 1,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmgen.config import Config
+from gemmgen.epilogues import EPILOGUES
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8
+from gemmgen.ir.expr import fold
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.problem import Problem
 
@@ -21,6 +23,14 @@ GROUPED = tuple(g for g in GROUPINGS if g != "none")
 
 VECTOR = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32)
 INT8_BLOCK = Problem(family="fp8_block", a=S8, b=S8)
+PAIRED = replace(DENSE, epilogue=EPILOGUES["reglu"])
+
+
+def fitting(problem, shape):
+    """`shape` with N rounded up to what the epilogue takes."""
+    m, n, k = shape
+    return m, -(-n // fold(problem.epilogue)) * fold(problem.epilogue), k
+
 
 # One of each kind of code the families and passes can produce.
 VARIETY = {
@@ -56,5 +66,8 @@ VARIETY = {
     "fp8-multicast-b": (FP8, Config(multicast="b", block_n=112)),
     "fp8-waves": (FP8, Config(block_m=128, consumers=1, block_n=64)),
     "fp8-unrolled": (FP8, Config(unroll=4)),
+    "dense-paired": (PAIRED, Config(block_n=48)),
+    "dense-paired-f32-waves": (replace(PAIRED, d=F32), Config(block_m=256, block_n=64, stages=3)),
+    "fp8-paired-masked": (replace(FP8, grouping="masked", epilogue=EPILOGUES["reglu"]), Config()),
     "fp8-registers": (FP8, Config(registers=(24, 240))),
 }

@@ -18,7 +18,7 @@ from kernels import DENSE, DENSE_F32, FP8, VARIETY
 
 from gemmgen.config import Config
 from gemmgen.emit import digest, emit, signature
-from gemmgen.epilogues import EPILOGUES, acc, clamp, silu
+from gemmgen.epilogues import EPILOGUES, acc, clamp, gate, silu, up
 from gemmgen.errors import IRError
 from gemmgen.families import build
 from gemmgen.ir import nodes
@@ -72,6 +72,12 @@ STATEMENTS = {
     "StoreMatrix-padded": (PADDED, 0),
     "StoreMatrix-scaled": (SCALED, 0),
     "StorePairs": ("dense-f32", 0),
+    "Evaluate": ("dense-paired", 0),
+    "StoreElements": ("dense-paired", 0),
+    "StoreElements-f32": ("dense-paired-f32-waves", 1),
+    "TmaStore-paired": ("dense-paired", 0),
+    "BulkRowStore-paired": ("fp8-paired-masked", 0),
+    "StoreTail-paired": ("fp8-paired-masked", 0),
     "WarpgroupSync": ("dense", 0),
     "TmaStore": (WAVES, 1),
     "BulkRowStore": (PADDED, 0),
@@ -140,12 +146,20 @@ def value_of(expression: Expr) -> str:
         (acc / 3.0, "(acc0[i] / 3.0f)"),
         (silu(acc), "ptx::paced<8>(__fdividef(acc0[i], (1.0f + __expf((acc0[i] * -1.0f)))), i)"),
         (Call("erf", (acc,)), "ptx::paced<8>(erff(acc0[i]), i)"),
+        (gate(acc) * up(acc * 2.0), "(acc0[i] * (acc0[i + 1] * 2.0f))"),
         (clamp(acc, -1.0, Scalar("high")), "fminf(fmaxf(acc0[i], -1.0f), arg_high)"),
     ),
     ids=repr,
 )
 def test_epilogue_expression(expression, c):
     assert value_of(expression) == c
+
+
+def test_a_pair_s_arguments_are_indexed_by_the_product_s_columns():
+    c = value_of(gate(acc + PerColumn("bias")) * up(PerElement("c")))
+    at = "min(tile.b_row + lane % 4 * 2 + i / 4 * 8"
+    assert f"(acc0[i] + __ldg(at_bias + {at} + 0, shape_n - 1)))" in c
+    assert f"{at}, (shape_n - 1) / 2 * 2), 1)" in c
 
 
 def test_epilogue_vectors_are_clamped_to_the_tensor():
@@ -418,10 +432,11 @@ def test_the_epilogue_is_fenced_and_drained(protocol):
     for (_, thread), calls in protocol.calls.items():
         if thread >= 128 * protocol.kernel.consumers:
             continue
-        names = [re.sub("_(x2|x4|floatx2|3d)$", "", c.name) for c in calls]
+        names = [re.sub("_(x2|x4|floatx2|3d|bf16|f16|f32)$", "", c.name) for c in calls]
         text = " ".join(
-            {"store_matrix": "W", "store_shared": "W", "fence_proxy_async": "F"}.get(n)
+            {"store_matrix": "W", "store_shared": "W", "store_element": "W"}.get(n)
             or {
+                "fence_proxy_async": "F",
                 "named_barrier_sync": "B",
                 "tma_store": "S",
                 "bulk_store": "S",

@@ -6,7 +6,7 @@ import difflib
 from dataclasses import replace
 
 import pytest
-from kernels import DENSE, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8
+from kernels import DENSE, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, PAIRED
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
@@ -52,6 +52,7 @@ CHANGES = {
     "pad_epilogue": (DENSE, {"swizzle_d": 0}),
     "choose_stores": (DENSE, {"block_n": 96}),
     "choose_stores-f32": (DENSE_F32, {"block_n": 32, "block_m": 256}),
+    "choose_stores-paired": (replace(DENSE, epilogue=EPILOGUES["swiglu"]), {}),
     "choose_stores-padded": (DENSE, {"swizzle_d": 0}),
     "split_boxes": (DENSE, {"block_k_bytes": 256}),
     "split_boxes-multicast": (FP8, {"multicast": "b"}),
@@ -66,6 +67,7 @@ CHANGES = {
     "layout_smem": (FP8, {}),
     "layout_smem-padded": (DENSE, {"swizzle_d": 0, "stages": 3}),
     "assign_swizzle-ragged": (MASKED, {}),
+    "pad_epilogue-ragged-paired": (replace(PAIRED, grouping="masked", d=F32), {}),
     "pad_epilogue-ragged-f32": (replace(MASKED, d=F32), {}),
     "choose_stores-ragged": (MASKED, {}),
     "choose_stores-batched": (BATCHED, {}),
@@ -88,6 +90,7 @@ def test_change(case, golden):
     ("name", "problem", "changes"),
     (
         ("check_tile", FP8, {}),
+        ("check_output", PAIRED, {}),
         ("check_complete", FP8, {}),
         ("split_scales", DENSE, {"block_n": 144}),
         ("split_scales", FP8, {"block_n": 64}),
@@ -105,6 +108,7 @@ def test_every_pass_has_a_case():
     assert {case.split("-")[0] for case in CHANGES} == names - {
         "check_tile",
         "check_ring",
+        "check_output",
         "check_complete",
         "guard_waits",
     }
@@ -122,6 +126,12 @@ ILLEGAL = {
         {"block_m": 192},
         {},
         {"block_m": 192, "consumers": 2, "waves": 1},
+    ),
+    "output-pieces": (
+        PAIRED,
+        {"block_n": 40},
+        {},
+        {"block_n": 40, "columns": 20, "row_bytes": 40},
     ),
     "k-major": (replace(FP8, layout="nn"), {}, {}, {"operands": "e4m3", "b_major": "mn"}),
     "scale-block-k": (FP8, {"block_k_bytes": 64}, {}, {"block_k": 64}),
@@ -227,6 +237,7 @@ def test_rules_are_documented_and_unique():
     ("rule", "problem", "changes"),
     (
         ("scale-blocks", FP8, {"block_n": 200}),
+        ("output-pieces", PAIRED, {"block_n": 8}),
         ("setmaxnreg-value", DENSE, {"registers": (24, 264)}),
         ("setmaxnreg-value", DENSE, {"registers": (24, 236)}),
         ("swizzle-width", DENSE, {"block_k_bytes": 64, "swizzle_ab": 128}),
@@ -263,6 +274,8 @@ def test_more_ways_to_break_a_rule(rule, problem, changes):
         (DENSE_TT, {"multicast": "a", "block_k_bytes": 32}),
         (DENSE, {"registers": (24, 240)}),
         (DENSE, {"block_n": 8}),
+        (PAIRED, {"block_n": 16}),
+        (replace(PAIRED, d=F32), {"block_n": 8}),
         (DENSE, {"block_m": 256, "block_n": 128, "stages": 3}),
         (BIAS_SILU, {"block_m": 256, "block_n": 160, "stages": 2}),
         (BIAS_SILU, {"block_m": 128, "block_n": 256, "stages": 2}),

@@ -85,6 +85,23 @@ NUMPY_GELU = {
 }
 
 
+def sigmoid(x):
+    return F(1) / (F(1) + np.exp(-x))
+
+
+def clamped(g, u):
+    g, u = np.minimum(g, F(7)), np.clip(u, F(-7), F(7))
+    return g * sigmoid(F(1.702) * g) * (u + F(1))
+
+
+NUMPY_PAIRS = {
+    "swiglu": lambda g, u: g * sigmoid(g) * u,
+    "swiglu_clamped": clamped,
+    "geglu": lambda g, u: NUMPY_GELU["erf"](g) * u,
+    "reglu": lambda g, u: np.maximum(g, F(0)) * u,
+}
+
+
 def finish(problem, operands, acc):
     """The epilogue in FP32, one NumPy operation at a time."""
     x = acc.astype(np.float32)
@@ -115,8 +132,10 @@ def finish(problem, operands, acc):
             x = x * args["alpha"]
         if name == "tensor_scaled":
             x = x * (args["scale_a"] * args["scale_b"])
-        if name == "scaled":
+        if name in ("scaled", "scaled_swiglu"):
             x = x * args["row_scale"][:, None] * args["column_scale"]
+        pair = NUMPY_PAIRS.get(name.removeprefix("bias_").removeprefix("scaled_"))
+        x = pair(x[:, 0::2], x[:, 1::2]) if pair else x
     assert x.dtype == np.float32
     return x.astype(np.float64)
 

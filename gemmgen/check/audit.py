@@ -76,7 +76,7 @@ def _coverage(
 ) -> Iterator[str]:
     m, n, k = shape
     wanted = {
-        (p.group, row, col)
+        (p.group, row, col // block.fold)
         for p in parts or [Segment(group=0, first=0, end=m)]
         for row in range(p.first, p.end, block.m)
         for col in range(0, n, block.n)

@@ -111,7 +111,7 @@ def _role(role: ir.Role, moves: list[ir.SetRegisters], launch: int) -> Iterator[
             s.count < launch and s.direction != "dec"
         ):
             yield fail(f"setmaxnreg.{s.direction} to {s.count}, from the launch's {launch}")
-    held = sum(r.count for r in role.locals)
+    held = sum(r.count for r in role.locals if not r.transient)
     have = moves[0].count if moves else launch
     if held > have:
         yield fail(f"arrays of {held} registers do not fit {have}")

@@ -213,13 +213,13 @@ def _tma_store(w: Walk, s: ir.TmaStore) -> None:
 def _bulk_row_store(w: Walk, s: ir.BulkRowStore) -> None:
     row = 64 * _block(w, s)
     for first, end in [(0, 1)] if w.single else bulk_rows(w.agent):
-        rect = (row + first, row + end, 0, w.kernel.block.n)
+        rect = (row + first, row + end, 0, w.kernel.block.d_n)
         w.add(ops.Store, s, cells=w.cells(s), rect=rect)
 
 
 def _store_tail(w: Walk, s: ir.StoreTail) -> None:
     row = 64 * _block(w, s)
-    rect = (row, row + 64, 0, w.kernel.block.n)
+    rect = (row, row + 64, 0, w.kernel.block.d_n)
     w.add(ops.Tail, s, cells=w.cells(s), rect=rect, threads=w.threads)
 
 
@@ -274,7 +274,9 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.PromoteColumns: _touch,
     ir.PromoteSelect: _touch,
     ir.PromoteSwitch: _touch,
+    ir.Evaluate: _touch,
     ir.StoreMatrix: _stage_tile,
+    ir.StoreElements: _stage_tile,
     ir.StorePairs: _stage_tile,
     ir.ProxyFence: _proxy_fence,
     ir.TmaStore: _tma_store,

@@ -34,7 +34,7 @@ def stored(program: Program) -> Iterator[Finding]:
         mine = tuple(sorted(pieces.get(key, [])))
         shape = tuple(rect for rect, _ in mine)
         if shape not in known:
-            known[shape] = list(_once(mine, (0, block.m, 0, block.n), key))
+            known[shape] = list(_once(mine, (0, block.m, 0, block.d_n), key))
         yield from known[shape]
         yield from _tails(program.kernel, tails.get(key, {}), key)
 
@@ -61,7 +61,7 @@ def _once(
 def _tails(kernel: Kernel, threads: dict[Rect, int], key: tuple[int, int]) -> Iterator[Finding]:
     """A tail is shared out over the threads of a warpgroup: all must come, and once."""
     for row in range(0, kernel.block.m, 64):
-        rect = (row, row + 64, 0, kernel.block.n)
+        rect = (row, row + 64, 0, kernel.block.d_n)
         if threads.get(rect, 0) != WARPGROUP:
             text = (
                 f"tile {key[1]}: {threads.get(rect, 0)} threads, not {WARPGROUP}, store what whole "
@@ -113,7 +113,9 @@ def _box(kernel: Kernel, stmt: TmaStore, s: Smem) -> Iterator[Finding]:
 def _accumulator(kernel: Kernel, stmt: StageTile) -> Iterator[Finding]:
     registers = next((r for role in kernel.roles for r in role.locals if r.name == stmt.src), None)
     s = kernel.buffer(stmt.smem)
-    if registers is None or registers.count * 2 != s.cols or s.cols != kernel.block.n:
+    if registers is None or registers.count * 2 != s.cols or s.cols != kernel.block.d_n:
         held = registers.count if registers else 0
-        text = f"{stmt.src} holds {2 * held} columns, {s.name} {s.cols}, the block {kernel.block.n}"
+        text = (
+            f"{stmt.src} holds {2 * held} columns, {s.name} {s.cols}, the block {kernel.block.d_n}"
+        )
         yield Finding(property=OUTPUT, message=text)

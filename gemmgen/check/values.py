@@ -33,6 +33,7 @@ class Held:
 @dataclass(kw_only=True)
 class _Reader:
     k_blocks: int
+    staged: str  # what of a wave D's tile is filled from
     tile: int = 0
     k: int = 0
     registers: dict[str, Held] = field(default_factory=dict)
@@ -48,6 +49,9 @@ class _Reader:
     def want(self, s: ir.Stmt, name: str, wanted: Held) -> None:
         if self.registers.get(name) != wanted:
             self.fail(s, name, wanted)
+
+    def whole(self, what: str, wave: int) -> Held:
+        return Held(what=what, tile=self.tile, wave=wave, ks=tuple(range(self.k_blocks)))
 
     def now(self, what: str, wave: int | None = None) -> Held:
         return Held(what=what, tile=self.tile, wave=wave, ks=(self.k,))
@@ -67,9 +71,13 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
     """Every role, over two tiles of one and of three K blocks."""
     for role in kernel.roles:
         for k_blocks in (1, 3):
-            reader = _Reader(k_blocks=k_blocks)
+            reader = _Reader(k_blocks=k_blocks, staged=_staged(kernel))
             _run(reader, role.body)
             yield from reader.found
+
+
+def _staged(kernel: ir.Kernel) -> str:
+    return "sum" if kernel.block.fold == 1 else "values"
 
 
 def _run(r: _Reader, body: tuple[ir.Stmt, ...]) -> None:
@@ -130,6 +138,8 @@ def _step(r: _Reader, s: Any) -> None:
             r.want(s, s.row_scales, r.now("row scales", wave))
             r.want(s, s.column_scales, r.now("column scales"))
             r.add(s, s.dst, wave)
+        case ir.Evaluate():
+            r.want(s, s.src, r.whole("sum", s.wave))
+            r.registers[s.dst] = r.whole("values", s.wave)
         case ir.StageTile():
-            whole = Held(what="sum", tile=r.tile, wave=s.wave, ks=tuple(range(r.k_blocks)))
-            r.want(s, s.src, whole)
+            r.want(s, s.src, r.whole(r.staged, s.wave))

@@ -7,6 +7,7 @@ from typing import TypeVar
 from ..config import Config
 from ..epilogues import label_of
 from ..ir.dtypes import F32, S32, DType
+from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Axis,
@@ -39,7 +40,7 @@ from ..ir.nodes import (
 )
 from ..problem import Problem
 from ..schedulers import panels
-from .output import epilogue_params, output_map, output_params, output_tile
+from .output import epilogue_params, output_locals, output_map, output_params, output_tile
 
 SHAPE = (
     Param(name="shape_m", ctype="int"),
@@ -79,7 +80,8 @@ def kernel_name(p: Problem, c: Config) -> str:
 
 
 def block(p: Problem, c: Config) -> Block:
-    return Block(m=c.block_m, n=c.block_n, k=c.block_k_bytes // p.a.bytes)
+    k = c.block_k_bytes // p.a.bytes
+    return Block(m=c.block_m, n=c.block_n, k=k, fold=fold(p.epilogue))
 
 
 def wgmma(p: Problem, c: Config) -> Wgmma:
@@ -216,7 +218,7 @@ def assemble(
         instr=wgmma(p, c),
         prologue=prologue(maps, barriers),
         roles=(
-            consumer(c, locals, tile),
+            consumer(c, (*locals, *output_locals(p, c)), tile),
             producer(
                 c,
                 (

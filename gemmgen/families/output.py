@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from ..config import Config
-from ..ir.expr import Argument, PerElement, Scalar, arguments, parameter, row_stride
+from ..ir.dtypes import F32
+from ..ir.expr import Argument, PerElement, Scalar, arguments, fold, parameter, row_stride
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
+    Evaluate,
     Param,
     ProxyFence,
+    Registers,
     Smem,
     StageTile,
     Stmt,
@@ -42,7 +45,7 @@ def output_tile(p: Problem, c: Config) -> Smem:
         name="smem_d",
         dtype=p.d,
         rows=64,
-        cols=c.block_n,
+        cols=c.block_n // fold(p.epilogue),
         stages=c.consumers * c.waves,
         use="output",
         swizzle=c.swizzle_d,
@@ -60,15 +63,17 @@ def group_stride(tensor: str, *, grouped: bool) -> tuple[Param, ...]:
     return (Param(name=f"{tensor}_stride_g", ctype="long long"),) * grouped
 
 
+def output_locals(p: Problem, c: Config) -> tuple[Registers, ...]:
+    """What a thread holds of D before it is staged, where D's columns are not the accumulator's."""
+    columns = fold(p.epilogue)
+    count = c.block_n // 2 // columns
+    return (Registers(name="values", dtype=F32, count=count, transient=True),) * (columns > 1)
+
+
 def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
     """Registers -> swizzled D tile -> TMA store, drained only before the next tile's first write."""
     sync = WarpgroupSync(first_id=EPILOGUE_BARRIER, warpgroups=c.consumers)
-    staged = tuple(
-        StageTile(
-            src=f"acc{w}", smem="smem_d", wave=w, value=GROUPINGS[p.grouping].value(p.epilogue)
-        )
-        for w in range(c.waves)
-    )
+    staged = tuple(s for w in range(c.waves) for s in _staged(p, w))
     waves, add = range(c.waves), p.accumulate
     tails = tuple(StoreTail(tensor="d", smem="smem_d", wave=w, add=add) for w in waves)
     stores = tuple(StoreTile(tensor_map="map_d", smem="smem_d", wave=w, add=add) for w in waves)
@@ -81,6 +86,15 @@ def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
         WarpgroupLeader(body=(*stores, StoreCommit())),
         *tails,
     )
+
+
+def _staged(p: Problem, w: int) -> tuple[Stmt, ...]:
+    """From the accumulator of wave `w` to its tile."""
+    value = GROUPINGS[p.grouping].value(p.epilogue)
+    if fold(p.epilogue) == 1:
+        return (StageTile(src=f"acc{w}", smem="smem_d", wave=w, value=value),)
+    evaluate = Evaluate(dst="values", src=f"acc{w}", wave=w, value=value)
+    return evaluate, StageTile(src="values", smem="smem_d", wave=w)
 
 
 def epilogue_params(p: Problem) -> tuple[Param, ...]:

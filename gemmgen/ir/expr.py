@@ -107,6 +107,15 @@ class InGroup(Expr):
 
 
 @dataclass(frozen=True)
+class OfPair(Expr):
+    """`value` in the even (0) or the odd (1) column of a pair of neighbours: D then has one column for
+    every two of the product's. Arguments inside are indexed by the product's columns."""
+
+    value: Expr
+    which: Literal[0, 1]
+
+
+@dataclass(frozen=True)
 class PerElement(Argument):
     """Indexed by the output row and column: M rows of N elements of `dtype`, a stride apart. Rows begin
     at multiples of two elements: the epilogue reads pairs, and where N is odd the element after a row's
@@ -156,27 +165,31 @@ def lift(value: Expr | float) -> Expr:
     return value if isinstance(value, Expr) else Const(float(value))
 
 
+def parts(e: Expr) -> tuple[Expr, ...]:
+    """The expressions that `e` is made of."""
+    match e:
+        case BinOp(_, lhs, rhs):
+            return lhs, rhs
+        case InGroup(value, _) | OfPair(value, _):
+            return (value,)
+        case Call(_, args):
+            return args
+    return ()
+
+
 def arguments(e: Expr) -> tuple[Argument, ...]:
     """The kernel arguments `e` reads, in first-use order."""
-    match e:
-        case Argument():
-            return (e,)
-        case BinOp(_, lhs, rhs):
-            return tuple(dict.fromkeys(arguments(lhs) + arguments(rhs)))
-        case InGroup(value, _):
-            return arguments(value)
-        case Call(_, args):
-            return tuple(dict.fromkeys(a for x in args for a in arguments(x)))
-    return ()
+    if isinstance(e, Argument):
+        return (e,)
+    return tuple(dict.fromkeys(a for x in parts(e) for a in arguments(x)))
 
 
 def functions(e: Expr) -> set[str]:
     """The names of the functions `e` calls."""
-    match e:
-        case BinOp(_, lhs, rhs):
-            return functions(lhs) | functions(rhs)
-        case InGroup(value, _):
-            return functions(value)
-        case Call(function, args):
-            return {function}.union(*map(functions, args))
-    return set()
+    mine = {e.function} if isinstance(e, Call) else set()
+    return set(mine).union(*map(functions, parts(e)))
+
+
+def fold(e: Expr) -> int:
+    """Columns of the product per column of D: 2 if `e` pairs them."""
+    return 2 if isinstance(e, OfPair) else max(map(fold, parts(e)), default=1)

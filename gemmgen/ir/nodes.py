@@ -54,9 +54,11 @@ from .stmts import (
 )
 from .stores import (
     BulkRowStore,
+    Evaluate,
     ProxyFence,
     StageTile,
     StoreCommit,
+    StoreElements,
     StoreMatrix,
     StorePairs,
     StoreTail,
@@ -82,6 +84,7 @@ __all__ = [
     "CtaLeader",
     "CtaSync",
     "Drain",
+    "Evaluate",
     "ExpectTx",
     "FenceBarrierInit",
     "ForK",
@@ -112,6 +115,7 @@ __all__ = [
     "StageTile",
     "Stmt",
     "StoreCommit",
+    "StoreElements",
     "StoreMatrix",
     "StorePairs",
     "StoreTail",

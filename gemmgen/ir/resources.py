@@ -131,6 +131,7 @@ class Registers:
     name: str
     dtype: DType
     count: int
+    transient: bool = False  # lives in the epilogue, where the accumulator it is computed from dies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,8 +225,14 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """The output tile of one CTA and the K it consumes per pipeline stage, in elements."""
+    """The product's tile of one CTA and the K it consumes per pipeline stage, in elements."""
 
     m: int
     n: int
     k: int
+    fold: int = 1  # columns of the product per column of D
+
+    @property
+    def d_n(self) -> int:
+        """Columns of D's tile."""
+        return self.n // self.fold

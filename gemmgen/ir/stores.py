@@ -10,6 +10,17 @@ from .resources import UNUSUAL, Coord
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evaluate(Stmt):
+    """dst = `value(src)` in FP32 for one wave: a register per column of D and row that a thread holds."""
+
+    dst: str
+    src: str
+    wave: int
+    value: Expr = ACC
+    pace: int = field(default=0, metadata=UNUSUAL)  # as of StageTile; choose_stores
+
+
+@dataclass(frozen=True, kw_only=True)
 class StageTile(Stmt):
     """Write one wave of `value(src)` into its D tile in shared memory; choose_stores spells it."""
 
@@ -29,6 +40,11 @@ class StoreMatrix(StageTile):
 @dataclass(frozen=True, kw_only=True)
 class StorePairs(StageTile):
     """StageTile by 8-byte st.shared: FP32 outputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreElements(StageTile):
+    """StageTile element by element, where a thread holds every fourth column: folded outputs."""
 
 
 @dataclass(frozen=True, kw_only=True)

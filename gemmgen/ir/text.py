@@ -15,12 +15,13 @@ from .expr import (
     DeviceScalar,
     Expr,
     InGroup,
+    OfPair,
     PerColumn,
     PerElement,
     PerRow,
     Scalar,
 )
-from .nodes import Coord, Kernel, Stmt, Wgmma
+from .nodes import Coord, Kernel, Registers, Stmt, Wgmma
 from .resources import ONE_GEMM
 
 
@@ -29,7 +30,7 @@ def dump(kernel: Kernel) -> str:
     b, c, s = kernel.block, kernel.cluster, kernel.scheduler
     lines = [
         f"kernel {kernel.name}",
-        f"  block m={b.m} n={b.n} k={b.k}  threads {kernel.threads}  smem {_value(kernel.smem_bytes)} B",
+        f"  block m={b.m} n={b.n} k={b.k}{f' fold={b.fold}' * (b.fold > 1)}  threads {kernel.threads}  smem {_value(kernel.smem_bytes)} B",
         f"  cluster {c.size}" + (f" sharing {c.shared}" if c.shared else ""),
         f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}"
         + "".join(f" {p}" for p in s.params),
@@ -49,9 +50,13 @@ def dump(kernel: Kernel) -> str:
         lines.append(
             f"role {r.name}: warpgroups {first}..{end - 1}, registers {_value(r.registers)}"
         )
-        lines += [f"  local {x.name}: {x.dtype}[{x.count}]" for x in r.locals]
+        lines += [f"  local {x.name}: {x.dtype}[{x.count}]{_transient(x)}" for x in r.locals]
         lines += _body(r.body, 1)
     return "\n".join(lines) + "\n"
+
+
+def _transient(x: Registers) -> str:
+    return " transient" * x.transient
 
 
 def smem_map(kernel: Kernel) -> list[tuple[int, int, str]]:
@@ -130,6 +135,8 @@ def _expr(e: Expr) -> str:
             return f"({_expr(lhs)} {op} {_expr(rhs)})"
         case InGroup(value, groups):
             return f"in_group({_expr(value)}, {groups}[row])"
+        case OfPair(value, which):
+            return f"{('even', 'odd')[which]}({_expr(value)})"
         case Call(function, args):
             return f"{function}({', '.join(map(_expr, args))})"
     return repr(e)

@@ -10,6 +10,7 @@ from .blocks import BLOCKS
 from .nodes import (
     Accumulate,
     AfterFirst,
+    Evaluate,
     ForK,
     ForTiles,
     IfRows,
@@ -116,7 +117,7 @@ def _nesting(body: tuple[Stmt, ...], inside: tuple[type[Stmt], ...]) -> None:
 
 def _rows(role: Role) -> None:
     """An IfRows works for its own wave only, and neither arrives, waits on an mbarrier nor stores."""
-    staged = {s.src: s.wave for s in walk(role.body) if isinstance(s, StageTile)}
+    staged = {s.src: s.wave for s in walk(role.body) if isinstance(s, StageTile | Evaluate)}
     for block in (s for s in walk(role.body) if isinstance(s, IfRows)):
         for stmt in block.body:
             if not isinstance(stmt, ROW_WORK):

@@ -16,6 +16,7 @@ from ..ir.expr import (
     PerRow,
     Scalar,
     arguments,
+    fold,
     parameter,
     row_stride,
 )
@@ -78,8 +79,9 @@ def run(
     """
     m, n, k = shape
     lead = (groups,) * GROUPINGS[p.grouping].rows
-    out = empty((*lead, m, n), p.d, a.device) if out is None else out
-    check_tensor("out", out, p.d, (*lead, m, n), a.device, contiguous=True)
+    d_shape = (*lead, m, n // fold(p.epilogue))
+    out = empty(d_shape, p.d, a.device) if out is None else out
+    check_tensor("out", out, p.d, d_shape, a.device, contiguous=True)
     check_apart("out", out, {"a": a, "b": b})
     extra = _epilogue_values(p, shape, groups, given, a.device)
     if 0 in (m, groups):
@@ -111,6 +113,9 @@ def operand_shape(p: Problem, a: Any, b: Any) -> Shape:
     for name, side in ((f"b {SIDES[b_turned]}", n), (f"a {SIDES[not a_turned]}", k)):
         if side == 0:
             raise ArgumentError(name, side, "must be at least 1")
+    if n % fold(p.epilogue):
+        allowed = "must be even: the epilogue pairs columns of the product"
+        raise ArgumentError(f"b {SIDES[b_turned]}", n, allowed)
     return m, n, k
 
 

@@ -10,6 +10,7 @@ from ..ir.verify import verify
 from ..target import Target
 from . import (
     assign_swizzle,
+    check_output,
     check_ring,
     check_tile,
     layout_smem,
@@ -32,6 +33,7 @@ Observer = Callable[[str, Kernel], None]
 PIPELINE: tuple[Pass, ...] = (
     check_tile.check_tile,  # before anything divides by a tile side
     check_ring.check_ring,
+    check_output.check_output,
     split_scales.split_scales,  # widens registers, so before split_registers
     skip_rows,  # Promote is spelled
     plan_multicast.plan_multicast,  # decides slices, so before boxes are cut
@@ -49,6 +51,7 @@ PIPELINE: tuple[Pass, ...] = (
 RULES: tuple[Rule, ...] = (
     *check_tile.RULES,
     *check_ring.RULES,
+    *check_output.RULES,
     *split_scales.RULES,
     *plan_multicast.RULES,
     *assign_swizzle.RULES,

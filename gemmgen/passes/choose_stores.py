@@ -8,11 +8,13 @@ from ..ir.expr import APPROXIMATE, Expr, PerElement, arguments, functions
 from ..ir.nodes import (
     BulkRowStore,
     Coord,
+    Evaluate,
     Kernel,
     PrefetchMap,
     Smem,
     StageTile,
     Stmt,
+    StoreElements,
     StoreMatrix,
     StorePairs,
     StoreTile,
@@ -26,17 +28,20 @@ from ..target import Target
 
 
 def choose_stores(kernel: Kernel, target: Target) -> Kernel:
-    """Pick StoreMatrix or StorePairs by D's width, and one TmaStore per slab or, for padded rows
+    """Pick StoreMatrix or StorePairs by D's width (StoreElements where its columns are folded), and one TmaStore per slab or, for padded rows
     (which a dense TMA box cannot skip over) and groups that end anywhere (which a box would write
     past), BulkRowStore."""
     d = kernel.buffer("smem_d")
     by_rows = bool(d.pad) or kernel.groups.ragged
-    stage = {2: StoreMatrix, 4: StorePairs}[d.dtype.bytes]
+    whole = {2: StoreMatrix, 4: StorePairs}
+    stage = whole[d.dtype.bytes] if kernel.block.fold == 1 else StoreElements
 
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
         match stmt:
             case StageTile():
                 return stage(**{**vars(stmt), "pace": _pace(stmt.value)})
+            case Evaluate():
+                return replace(stmt, pace=_pace(stmt.value))
             case StoreTile() if not by_rows:
                 return _boxes(d, stmt, kernel.map(stmt.tensor_map))
         return stmt

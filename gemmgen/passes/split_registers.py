@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
 from ..ir.expr import APPROXIMATE, PerColumn, PerElement, arguments, functions
-from ..ir.nodes import Kernel, Role, SetRegisters, StageTile
+from ..ir.nodes import Evaluate, Kernel, Role, SetRegisters, StageTile
 from ..ir.rewrite import walk
 from ..target import Target
 
@@ -83,14 +83,16 @@ def _with(kernel: Kernel, registers: dict[str, int], *, move: bool) -> Kernel:
 
 
 def _arrays(role: Role) -> int:
-    return sum(r.count for r in role.locals)
+    return sum(r.count for r in role.locals if not r.transient)
 
 
 def _epilogue(kernel: Kernel, role: Role) -> int:
     """Registers an epilogue needs beside the role's arrays. In one wave each value takes the place of an
     accumulator that is already stored; a second wave's accumulators are all still there. Before erf,
     ptxas turns all integers into floats."""
-    waves = [s for s in walk(role.body) if isinstance(s, StageTile)]
+    evaluated = [s for s in walk(role.body) if isinstance(s, Evaluate)]
+    staged = [s for s in walk(role.body) if isinstance(s, StageTile)]
+    waves = evaluated or staged
     if not waves:
         return 0
     called = functions(waves[0].value)

@@ -61,7 +61,7 @@ def bind(operands: Operands, pitches: Pitches, out: int, place: Callable[[Bytes]
         "d": Matrix(
             pointer=out,
             outer=m,
-            inner=n,
+            inner=n // operands.fold,
             stride=pitches.d,
             groups=groups[0] if groups else 1,
             group_stride=high * pitches.d,

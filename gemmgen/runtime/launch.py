@@ -106,7 +106,7 @@ class LoadedKernel:
         stream: int,
     ) -> Plan:
         driver.use(self.device)
-        _check_shape(shape)
+        _check_shape(shape, self.kernel.block.fold)
         check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
         maps = [encode(describe(self.kernel, m, matrices[m.tensor])) for m in self.kernel.maps]
         if self._report:
@@ -143,7 +143,9 @@ def _packed(ctype: str, name: str, values: Mapping[str, Scalar]) -> Any:
     return C_TYPES.get(ctype, ctypes.c_uint64)(value)  # type: ignore[arg-type]
 
 
-def _check_shape(shape: tuple[int, int, int]) -> None:
+def _check_shape(shape: tuple[int, int, int], fold: int) -> None:
     for name, side in zip("mnk", shape, strict=True):
         if not 0 < side < INT_LIMIT:
             raise ArgumentError(name, side, "must be from 1 to 2**31 - 1")
+    if shape[1] % fold:
+        raise ArgumentError("n", shape[1], "must be even: the epilogue pairs columns")

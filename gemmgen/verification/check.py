@@ -122,8 +122,9 @@ class _Shown:
 
 def _check_shape(operands: Operands, result: Array) -> None:
     m, n, _ = operands.shape
-    if tuple(result.shape) != (m, n):
-        raise ArgumentError("result", tuple(result.shape), f"must have the shape {(m, n)}")
+    wanted = m, n // operands.fold
+    if tuple(result.shape) != wanted:
+        raise ArgumentError("result", tuple(result.shape), f"must have the shape {wanted}")
 
 
 def _rounded(x: Enclosure, dtype: DType, engine: Engine) -> Enclosure:

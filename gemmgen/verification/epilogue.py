@@ -20,6 +20,7 @@ from ..ir.expr import (
     Const,
     DeviceScalar,
     Expr,
+    OfPair,
     PerColumn,
     PerElement,
     PerRow,
@@ -95,7 +96,7 @@ def transcendental(e: Expr) -> bool:
 
 
 def evaluate(e: Expr, acc: Array, args: Arguments, engine: Engine) -> Array:
-    """`e` in float64 for the accumulators `acc` [M, N]."""
+    """`e` in float64 for the accumulators `acc` [M, N]: [M, N / fold(e)]."""
 
     def value(x: Expr) -> Array:
         return evaluate(x, acc, args, engine)
@@ -107,6 +108,8 @@ def evaluate(e: Expr, acc: Array, args: Arguments, engine: Engine) -> Array:
             return _constant(number, engine)
         case Argument(name):
             return args[name]
+        case OfPair(x, which):
+            return _column_of_pair(value(x), which)
         case BinOp(op, lhs, rhs):
             return OPERATORS[op](value(lhs), value(rhs))
         case Call("max", xs):
@@ -140,6 +143,10 @@ def enclose(e: Expr, acc: Interval, args: Arguments, engine: Engine) -> Interval
             return _point(_constant(number, engine))
         case Argument(name):
             return _point(args[name])
+        case OfPair(x, which):
+            pair = inner(x)
+            low, high = (_column_of_pair(end, which) for end in (pair.low, pair.high))
+            return Interval(low=low, high=high)
         case BinOp(op, lhs, rhs):
             exact = INTERVALS[op](inner(lhs), inner(rhs), engine)
             return _widen(exact, ROUNDING[op], FP32_TINY, engine)
@@ -156,6 +163,11 @@ def enclose(e: Expr, acc: Interval, args: Arguments, engine: Engine) -> Interval
         case Call("divide", (x, y)):
             return _fast_divide(inner(x), inner(y), engine)
     raise UnsupportedProblem(f"no error bound is known for the epilogue {e!r}")
+
+
+def _column_of_pair(x: Array, which: int) -> Array:
+    """Every other column, if they differ."""
+    return x if x.shape[1] == 1 else x[:, which::2]
 
 
 def _constant(number: float, engine: Engine) -> Array:

@@ -21,6 +21,7 @@ from ..ir.expr import (
     PerRow,
     Scalar,
     arguments,
+    fold,
 )
 from ..ir.groupings import ALONE, GROUPINGS, Layout, check_layout
 from ..problem import Problem
@@ -59,6 +60,7 @@ class Operands:
     layout: Layout = ALONE
     mn_major: tuple[bool, bool] = (False, False)
     rows_per_scale: int = SCALE_BLOCK  # rows of B that share one of scale_b
+    fold: int = 1  # columns of the product per column of D
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -134,6 +136,7 @@ def _groups(
         layout=layout,
         mn_major=problem.mn_major,
         rows_per_scale=first.rows_per_scale,
+        fold=first.fold,
     )
     lost = ~owned(problem, shape[0], layout).reshape(whole.a.shape[:-1])
     whole.a.view(np.uint8).reshape(*whole.a.shape[:-1], -1)[lost] = NAN_BYTE
@@ -177,6 +180,7 @@ def _draw(
         arguments={x.name: _argument(rng, x, shape, exact=exact) for x in arguments(problem.value)},
         mn_major=problem.mn_major,
         rows_per_scale=scaled or SCALE_BLOCK,
+        fold=fold(problem.epilogue),
     )
 
 
@@ -237,6 +241,8 @@ def _check_shape(problem: Problem, shape: tuple[int, int, int]) -> None:
     for name, value, least in zip("mnk", shape, (0, 0, 1), strict=True):
         if value < least:
             raise ArgumentError(name, value, f"must be at least {least}")
+    if shape[1] % fold(problem.epilogue):
+        raise ArgumentError("n", shape[1], "must be even: the epilogue pairs columns")
 
 
 def _expect(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:

@@ -55,5 +55,6 @@ def _one(problem: Problem, x: Operands, s: Segment) -> Operands:
         scale_a=None if x.scale_a is None else of_rows(x.scale_a),
         scale_b=None if x.scale_b is None else of_columns(x.scale_b),
         rows_per_scale=x.rows_per_scale,
+        fold=x.fold,
         arguments={name: kinds[name](value) for name, value in x.arguments.items()},
     )

@@ -70,7 +70,7 @@ def pitches(kernel: Kernel, shape: tuple[int, int, int], pad: int = 0) -> Pitche
     return Pitches(
         a=_pitch(a_row, a, pad),
         b=_pitch(b_row, b, pad),
-        d=_pitch(n, d, pad),
+        d=_pitch(n // kernel.block.fold, d, pad),
         scale_a=_pieces(m, 4, pad),
         scale_b=_pieces(n, 4, pad),
         gap=pad,
@@ -119,7 +119,7 @@ def judge(
 
 def output(problem: Problem, operands: Operands, strides: Pitches) -> Guarded:
     """D of a launch, all groups' rows counted through."""
-    m, n, _ = operands.shape
+    m, n = operands.shape[0], operands.shape[1] // operands.fold
     start = None
     if problem.accumulate:
         before = np.asarray(operands.arguments[BEFORE.name])

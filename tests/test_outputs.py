@@ -1,0 +1,194 @@
+"""Outputs that are not the product's shape: pairs of columns made one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from grouped import layout
+from kernels import DENSE, FP8, GROUPED, INT8_BLOCK, PAIRED, VECTOR, fitting
+
+from gemmgen.check import ProtocolViolation, check
+from gemmgen.config import Config
+from gemmgen.epilogues import (
+    EPILOGUES,
+    acc,
+    check_arguments,
+    from_json,
+    gate,
+    residual,
+    swiglu,
+    swiglu_clamped,
+    to_json,
+    up,
+)
+from gemmgen.errors import ArgumentError, GemmgenError
+from gemmgen.ir import nodes
+from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8
+from gemmgen.ir.expr import Call, PerColumn, PerElement, PerRow, Scalar, fold
+from gemmgen.ir.rewrite import map_stmts, statements
+from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.problem import Problem
+from gemmgen.verification import NumpyEngine, exact_integers
+from gemmgen.verification.reference import product
+
+# ---- expressions ----------------------------------------------------------------------------
+
+
+def test_fold():
+    assert [fold(e) for e in (acc, gate(acc), 1.0 + up(acc) * Scalar("x"))] == [1, 2, 2]
+    assert EPILOGUES["swiglu"] == swiglu(acc)
+
+
+@pytest.mark.parametrize(
+    "e",
+    (
+        gate(acc) + acc,
+        gate(acc) * PerColumn("x"),
+        up(acc) + residual(),
+        gate(up(acc)),
+        Call("max", (gate(acc), PerElement("c", F32))),
+    ),
+    ids=repr,
+)
+def test_what_differs_between_columns_is_in_a_pair(e):
+    with pytest.raises(ArgumentError) as error:
+        check_arguments(e)
+    assert error.value.argument == "epilogue" and error.value.allowed
+
+
+def test_what_does_not_differ_between_columns_may_stand_anywhere():
+    check_arguments(gate(acc * PerRow("r")) * Scalar("s") + PerRow("r"))
+
+
+def test_json():
+    e = swiglu_clamped(acc + PerColumn("bias"), limit=3.0) * PerRow("r")
+    assert from_json(to_json(e)) == e
+    assert from_json(["*", ["even", "acc"], ["odd", "acc"]]) == gate(acc) * up(acc)
+    with pytest.raises(ArgumentError):
+        from_json(["even", "acc", "acc"])
+
+
+def test_swiglu_means_what_it_says():
+    p = replace(DENSE, epilogue=swiglu(acc + PerColumn("bias")))
+    x = exact_integers(p, 5, 12, 40, 3)
+    plain = product(DENSE, replace(x, fold=1, arguments={}), NumpyEngine())
+    biased = plain + np.asarray(x.arguments["bias"], np.float64)
+    g, u = biased[:, 0::2], biased[:, 1::2]
+    np.testing.assert_allclose(product(p, x, NumpyEngine()), g / (1 + np.exp(-g)) * u)
+
+
+def test_an_odd_n_is_an_error():
+    with pytest.raises(ArgumentError, match="even") as e:
+        exact_integers(PAIRED, 4, 7, 16, 0)
+    assert e.value.argument == "n"
+
+
+# ---- the proof ------------------------------------------------------------------------------
+
+
+def test_values_of_another_wave_are_found():
+    kernel = lower(PAIRED, Config(block_m=256, block_n=64, stages=3))
+    first = next(s for s in statements(kernel) if isinstance(s, nodes.Evaluate))
+    change = {
+        "another accumulator": lambda s: replace(s, src="acc1"),
+        "no evaluation": lambda s: (),
+    }
+    for what in change.values():
+        wrong = map_stmts(kernel, lambda s, what=what: what(s) if s is first else s)
+        with pytest.raises(ProtocolViolation):
+            check(wrong)
+
+
+# ---- the emulator ---------------------------------------------------------------------------
+
+SHAPES = ((130, 58, 200), (1, 2, 16), (65, 218, 72), (300, 16, 400))
+REGLU = EPILOGUES["reglu"]
+
+
+def judged(problem, config, shapes=SHAPES, groups=None, pad=0, broken=None):
+    """Verified; the launches' Stats."""
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    from gemmgen.runtime.emulated import EmulatedGpu, prepare
+    from gemmgen.verification.trial import judge
+
+    a = compile_to_source(problem, config)
+    source = broken(a.source) if broken else a.source
+    assert not broken or source != a.source
+    gpu, program = EmulatedGpu(), prepare(a.kernel, source)
+    for shape in shapes:
+        judge(gpu, program, a.kernel, problem, fitting(problem, shape), 1, pad, groups)
+    return gpu.stats
+
+
+def conflicts(stats):
+    """Where a wave of D is staged; the tail reads its few columns as they come."""
+    sites = ((site, x) for s in stats for site, x in s.sites.items())
+    return [site for site, x in sites if site.startswith("st.") and x.conflicts]
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("d", (BF16, F16, F32), ids=str)
+@pytest.mark.parametrize("block_n", (16, 48, 112, 128, 256))
+def test_paired_widths(block_n, d):
+    """Bit for bit, and without a bank conflict, whatever swizzle the row takes."""
+    config = Config(block_n=block_n, stages=2, multicast="b" if block_n % 32 == 0 else "none")
+    stats = judged(replace(PAIRED, d=d), config, SHAPES[:2], pad=block_n // 16 % 2)
+    assert not conflicts(stats)
+
+
+FAMILIES = {
+    "bf16": DENSE,
+    "f16": replace(DENSE, a=F16, b=F16, d=F16),
+    "fp8_fast": replace(DENSE, a=E4M3, b=E5M2),
+    "s8": replace(DENSE, a=S8, b=S8),
+    "fp8": Problem(family="fp8", a=E5M2, b=E4M3),
+    "fp8_block": FP8,
+    "s8_block": INT8_BLOCK,
+    "fp8_1d1d": VECTOR,
+}
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("grouping", ("none", *GROUPED))
+@pytest.mark.parametrize("name", FAMILIES)
+def test_paired_families(name, grouping):
+    p = replace(FAMILIES[name], grouping=grouping, epilogue=REGLU)
+    shape, sizes = (300, 74, 200), (70, 0, 130)
+    config = Config(block_m=128, block_n=32, stages=2)
+    stats = judged(p, config, (shape,), layout(p, shape[0], sizes), pad=len(name) % 2)
+    assert not conflicts(stats)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("name", ("bf16", "s8", "fp8_block"))
+def test_paired_arguments(name):
+    """Vectors and matrices inside a pair have the product's columns; of two waves, in groups."""
+    inner = acc * PerRow("row") + PerColumn("bias") * PerElement("c", BF16)
+    p = replace(FAMILIES[name], grouping="batched", d=F32, epilogue=gate(inner) * up(acc) + 2.0)
+    config = Config(block_m=128, consumers=1, block_n=48, stages=2)
+    judged(p, config, ((70, 90, 200),), layout(p, 70, (70, 70)))
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("swizzle", (0, 32, 64))
+def test_paired_swizzles(swizzle):
+    config = Config(block_n=128, stages=2, swizzle_d=swizzle)
+    judged(PAIRED, config, SHAPES[:2])
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize(
+    ("old", "new"),
+    (
+        ("acc0[i + 1]", "acc0[i]"),
+        ("col / 2, k_blocks", "col, k_blocks"),
+        ("if (columns > 0 && first >= 0", "if (columns > 8 && first >= 0"),
+        ("lane % 4 * 2 ^ (row", "lane % 4 * 2 ^ 16 ^ (row"),
+        ("values[i / 2] = value(i)", "values[i / 2] = value(i ^ 2)"),
+    ),
+)
+def test_planted_faults_are_found(old, new):
+    with pytest.raises(GemmgenError):
+        judged(PAIRED, Config(block_n=64, stages=2), broken=lambda s: s.replace(old, new))
