@@ -247,7 +247,8 @@ def _staging(p: Problem, c: Config) -> float:
 
 def _d_bytes(p: Problem) -> float:
     """Of D, per element of the product."""
-    return p.d.bytes / fold(p.epilogue)
+    scales = 4 / SCALE_BLOCK if p.quantised else 0
+    return (p.d.bytes + scales) / fold(p.epilogue)
 
 
 def _cycles(w: Work, c: Config, busy: int, target: Target) -> float:

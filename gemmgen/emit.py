@@ -45,6 +45,7 @@ from .ir.nodes import (
     StoreWait,
     Wait,
 )
+from .ir.stores import E4M3_MAX, LEAST_AMAX
 from .ir.text import dump, smem_map
 
 STATEMENTS = (
@@ -93,6 +94,8 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "more": lambda coords: "".join(f", {coordinate(c)}" for c in coords[2:]),
         "rank": lambda s: RANKS[len(s.coords)],
         "of_group": lambda tensor: of_group(kernel, tensor),
+        "e4m3_max": E4M3_MAX,
+        "least_amax": LEAST_AMAX,
         "d_columns": folded(kernel, "shape_n"),
         "d_block": folded(kernel, "BLOCK_N"),
         "d_col": folded(kernel, "col"),

@@ -121,6 +121,12 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="a fused epilogue: a BF16 tensor of D's shape is added, read in pairs of columns",
     ),
     Exhibit(
+        name="fp8_out",
+        problem=replace(FP8, d=E4M3, epilogue=EPILOGUES["silu"]),
+        config=Config(block_m=256, stages=3, multicast="a", unroll=4),
+        shows="FP8 output, ready for the next layer: a scale per row and 128 columns beside it",
+    ),
+    Exhibit(
         name="masked_swiglu",
         problem=replace(FP8, grouping="masked", epilogue=EPILOGUES["swiglu"]),
         config=Config(stages=5, unroll=4),
@@ -197,6 +203,12 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=replace(B16, epilogue=EPILOGUES["bias_swiglu"]),
         config=Config(block_n=256, stages=3),
         shows="gate and up in neighbouring columns: SwiGLU of both, D half as wide",
+    ),
+    Exhibit(
+        name="swiglu_fp8",
+        problem=replace(B16, d=E4M3, epilogue=EPILOGUES["swiglu"]),
+        config=Config(block_n=256, stages=3, in_flight=1),
+        shows="SwiGLU, quantised to FP8 for the next layer with a scale per row and 128 columns",
     ),
     Exhibit(
         name="padded_d",

@@ -133,7 +133,8 @@ def _up_to(rows: tuple[tuple[int, int], ...], m: int) -> Iterator[tuple[int, int
 
 def _columns(problem: Problem, shape: Shape, target: Target) -> range:
     step = MN_MAJOR_SPAN // problem.b.bytes if problem.mn_major[1] else problem.a.wgmma_n_step
-    step = max(step, 8 * fold(problem.epilogue))  # D's rows are whole pieces of 16 bytes
+    # D's rows are whole pieces of 16 bytes, or whole blocks that share a scale.
+    step = max(step, (128 if problem.quantised else 8) * fold(problem.epilogue))
     most = ceil(shape[1], 2 * step) * 2 * step  # an even multiple: D's rows may need it to swizzle
     return range(step, min(target.tma_box, most) + 1, step)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from .epilogues import check_arguments, from_json, to_json
 from .errors import ArgumentError
-from .ir.dtypes import BF16, DTYPES, F16, F32, S32, DType
+from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
 from .ir.groupings import GROUPINGS
 
-OUTPUTS = (BF16, F16, F32, S32)
+OUTPUTS = (BF16, F16, F32, S32, E4M3)
 ALIGNMENTS = (128, 64)
 OPTIONAL = (
     "grouping",
@@ -26,7 +26,7 @@ class Problem:
     """`D[M, N] = epilogue(A[M, K] @ B[N, K]^T)` in one family's recipe.
 
     family: one of `gemmgen.families.FAMILIES`: "fp8_block", "fp8_1d1d", "fp8", "dense".
-    a, b: operand dtypes. d: output dtype.
+    a, b: operand dtypes. d: output dtype; e4m3 comes with a scale per row and 128 columns.
     layout: how A, then B, is stored, as BLAS says it: A "n" [M, K] or "t" [K, M]; B "n" [K, N] or
     "t" [N, K]. So "nt" is both contiguous along K, the only one for 8-bit operands.
     grouping: one of `gemmgen.ir.groupings.GROUPINGS`: which GEMMs one launch computes. alignment: of the
@@ -79,6 +79,11 @@ class Problem:
     def value(self) -> Expr:
         """What an element of D is after a launch; `BEFORE` is what it was before."""
         return self.epilogue + BEFORE if self.accumulate else self.epilogue
+
+    @property
+    def quantised(self) -> bool:
+        """Whether D is FP8, with FP32 scales written beside it."""
+        return self.d == E4M3
 
     @property
     def mn_major(self) -> tuple[bool, bool]:

@@ -69,8 +69,15 @@ class Pointer(int):
 
     ptx: Ptx
 
+    name: str = "global_store"
+
+    def __add__(self, elements):
+        sum = Pointer(int(self) + elements)
+        sum.ptx, sum.name = self.ptx, self.name
+        return sum
+
     def __setitem__(self, index, value):
-        self.ptx.calls.append(Call("global_store", (self + index, value), None))
+        self.ptx.calls.append(Call(self.name, (int(self) + index, value), None))
 
 
 class Array(list):
@@ -119,6 +126,9 @@ class Ptx:
 
     element_bf16 = element_f16 = element_f32
 
+    def quad_max(self, x):
+        return x
+
     def pack_bf16(self, low, high):
         return low, high
 
@@ -151,6 +161,8 @@ class Kernel:
         scope |= {name: name for name in self.parameters if name.startswith("map_")}
         scope |= {"d": Pointer(arguments.pop("d", 0))}
         scope["d"].ptx = ptx
+        scope |= {"scale_d": Pointer(arguments.pop("scale_d", 0))}
+        scope["scale_d"].ptx, scope["scale_d"].name = ptx, "scale_store"
         scope |= {
             "ptx": ptx,
             "threadIdx": SimpleNamespace(x=thread),
@@ -161,6 +173,8 @@ class Kernel:
             "smem": None,
             "min": min,
             "fmaxf": max,
+            "fabsf": abs,
+            "__fdiv_rn": lambda x, y: x / y,
             "__shfl_sync": lambda mask, value, lane: value,
             "__syncthreads": lambda: ptx.cta_sync(),
             "__ldg": lambda address: 1,

@@ -25,6 +25,8 @@ VECTOR = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32)
 INT8_BLOCK = Problem(family="fp8_block", a=S8, b=S8)
 PAIRED = replace(DENSE, epilogue=EPILOGUES["reglu"])
 
+QUANTISED = replace(DENSE, d=E4M3, epilogue=EPILOGUES["bias"])
+
 
 def fitting(problem, shape):
     """`shape` with N rounded up to what the epilogue takes."""
@@ -69,5 +71,10 @@ VARIETY = {
     "dense-paired": (PAIRED, Config(block_n=48)),
     "dense-paired-f32-waves": (replace(PAIRED, d=F32), Config(block_m=256, block_n=64, stages=3)),
     "fp8-paired-masked": (replace(FP8, grouping="masked", epilogue=EPILOGUES["reglu"]), Config()),
+    "dense-quantised": (QUANTISED, Config(in_flight=1)),
+    "dense-quantised-waves": (QUANTISED, Config(block_m=256, stages=3, multicast="a")),
+    "dense-quantised-padded": (QUANTISED, Config(block_n=256, stages=3, swizzle_d=0)),
+    "dense-quantised-paired": (replace(PAIRED, d=E4M3), Config(block_n=256, stages=3)),
+    "fp8-quantised-masked": (replace(FP8, grouping="masked", d=E4M3), Config()),
     "fp8-registers": (FP8, Config(registers=(24, 240))),
 }

@@ -75,6 +75,14 @@ STATEMENTS = {
     "Evaluate": ("dense-paired", 0),
     "StoreElements": ("dense-paired", 0),
     "StoreElements-f32": ("dense-paired-f32-waves", 1),
+    "RowAmax": ("dense-quantised", 0),
+    "RowAmax-paired": ("dense-quantised-paired", 0),
+    "StoreScales": ("fp8-quantised-masked", 0),
+    "StoreScales-waves": ("dense-quantised-waves", 1),
+    "Normalise": ("dense-quantised", 0),
+    "Normalise-paired": ("dense-quantised-paired", 0),
+    "StoreBytePairs": ("dense-quantised", 0),
+    "StoreElements-e4m3": ("dense-quantised-paired", 0),
     "TmaStore-paired": ("dense-paired", 0),
     "BulkRowStore-paired": ("fp8-paired-masked", 0),
     "StoreTail-paired": ("fp8-paired-masked", 0),
@@ -270,7 +278,7 @@ def test_source_is_self_contained_and_says_nothing_of_this_machine(name):
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_ptx_layer_holds_what_is_called(name):
     source = SOURCES[name]
-    defined = re.findall(r"__device__ __forceinline__ \w+ (\w+)\(", source)
+    defined = re.findall(r"__device__ __forceinline__ [\w ]+?\*? (\w+)\(", source)
     assert sorted(defined) == sorted(set(re.findall(r"ptx::(\w+)", source)))
 
 
@@ -432,9 +440,11 @@ def test_the_epilogue_is_fenced_and_drained(protocol):
     for (_, thread), calls in protocol.calls.items():
         if thread >= 128 * protocol.kernel.consumers:
             continue
-        names = [re.sub("_(x2|x4|floatx2|3d|bf16|f16|f32)$", "", c.name) for c in calls]
+        names = [re.sub("_(x2|x4|floatx2|3d|bf16|f16|f32|e4m3)$", "", c.name) for c in calls]
         text = " ".join(
-            {"store_matrix": "W", "store_shared": "W", "store_element": "W"}.get(n)
+            {"store_matrix": "W", "store_shared": "W", "store_element": "W", "store_pair": "W"}.get(
+                n
+            )
             or {
                 "fence_proxy_async": "F",
                 "named_barrier_sync": "B",

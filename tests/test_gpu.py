@@ -569,7 +569,7 @@ def test_same_bits_as_the_emulator(exhibit, shape):
         prepare(program.kernel, artifact(exhibit).source), operands, strides, d, 0xFF
     )
     differ = int((d.extract(on_gpu) != d.extract(emulated)).sum())
-    assert differ == 0, f"{differ} of {shape[0] * shape[1]} elements"
+    assert differ == 0, f"{differ} of {d.rows * d.cols} elements"
 
 
 @pytest.mark.parametrize("opcode", MEASURED)

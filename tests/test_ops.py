@@ -50,7 +50,9 @@ def ran(monkeypatch):
     """The problem and the shape that reach the kernel."""
     reached = []
     monkeypatch.setattr(
-        single, "run", lambda p, config, a, b, out, shape, *rest: reached.append((p.layout, shape))
+        single,
+        "run",
+        lambda p, config, a, b, out, shape, *rest, scale_out: reached.append((p.layout, shape)),
     )
     return reached
 

@@ -6,7 +6,7 @@ import difflib
 from dataclasses import replace
 
 import pytest
-from kernels import DENSE, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, PAIRED
+from kernels import DENSE, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, PAIRED, QUANTISED
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
@@ -52,6 +52,8 @@ CHANGES = {
     "pad_epilogue": (DENSE, {"swizzle_d": 0}),
     "choose_stores": (DENSE, {"block_n": 96}),
     "choose_stores-f32": (DENSE_F32, {"block_n": 32, "block_m": 256}),
+    "choose_stores-quantised": (QUANTISED, {"block_n": 128}),
+    "pad_epilogue-quantised": (QUANTISED, {"block_n": 128, "swizzle_d": 0}),
     "choose_stores-paired": (replace(DENSE, epilogue=EPILOGUES["swiglu"]), {}),
     "choose_stores-padded": (DENSE, {"swizzle_d": 0}),
     "split_boxes": (DENSE, {"block_k_bytes": 256}),
@@ -91,6 +93,7 @@ def test_change(case, golden):
     (
         ("check_tile", FP8, {}),
         ("check_output", PAIRED, {}),
+        ("check_output", QUANTISED, {"block_n": 128}),
         ("check_complete", FP8, {}),
         ("split_scales", DENSE, {"block_n": 144}),
         ("split_scales", FP8, {"block_n": 64}),
@@ -132,6 +135,13 @@ ILLEGAL = {
         {"block_n": 40},
         {},
         {"block_n": 40, "columns": 20, "row_bytes": 40},
+    ),
+    "output-scales": (QUANTISED, {"block_n": 64}, {}, {"block_n": 64, "columns": 64}),
+    "promoted-pairs": (
+        replace(FP8, d=E4M3, epilogue=EPILOGUES["swiglu"]),
+        {"block_n": 256},
+        {},
+        {"fold": 2, "columns": 128},
     ),
     "k-major": (replace(FP8, layout="nn"), {}, {}, {"operands": "e4m3", "b_major": "mn"}),
     "scale-block-k": (FP8, {"block_k_bytes": 64}, {}, {"block_k": 64}),
@@ -238,6 +248,9 @@ def test_rules_are_documented_and_unique():
     (
         ("scale-blocks", FP8, {"block_n": 200}),
         ("output-pieces", PAIRED, {"block_n": 8}),
+        ("output-scales", QUANTISED, {"block_n": 192}),
+        ("output-scales", replace(PAIRED, d=E4M3), {"block_n": 128}),
+        ("promoted-pairs", replace(PAIRED, family="fp8", a=E4M3, b=E4M3, d=E4M3), {}),
         ("setmaxnreg-value", DENSE, {"registers": (24, 264)}),
         ("setmaxnreg-value", DENSE, {"registers": (24, 236)}),
         ("swizzle-width", DENSE, {"block_k_bytes": 64, "swizzle_ab": 128}),
@@ -252,6 +265,11 @@ def test_rules_are_documented_and_unique():
         ("register-budget", GELU, {"block_m": 256, "block_n": 128, "stages": 2}),
         ("register-budget", INT8_GELU, {"block_n": 192, "stages": 2}),
         ("register-budget", RESIDUAL, {"block_m": 256, "block_n": 176, "stages": 2}),
+        (
+            "register-budget",
+            replace(FP8, grouping="masked", d=E4M3, epilogue=EPILOGUES["residual"]),
+            {"block_m": 256, "stages": 2},
+        ),
         ("setmaxnreg-direction", DENSE, {"registers": (24, 80)}),
         ("setmaxnreg-direction", DENSE, {"registers": (24, 240), "consumers": 1, "block_m": 64}),
     ),
@@ -275,6 +293,8 @@ def test_more_ways_to_break_a_rule(rule, problem, changes):
         (DENSE, {"registers": (24, 240)}),
         (DENSE, {"block_n": 8}),
         (PAIRED, {"block_n": 16}),
+        (QUANTISED, {"block_n": 256}),
+        (replace(PAIRED, d=E4M3), {"block_n": 256, "stages": 3}),
         (replace(PAIRED, d=F32), {"block_n": 8}),
         (DENSE, {"block_m": 256, "block_n": 128, "stages": 3}),
         (BIAS_SILU, {"block_m": 256, "block_n": 160, "stages": 2}),

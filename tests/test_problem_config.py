@@ -12,7 +12,7 @@ from gemmgen.config import FIELDS, Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, GemmgenError, UnsupportedProblem
 from gemmgen.families import FAMILIES, build
-from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S8
+from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, E5M2, F16, F32, S8
 from gemmgen.ir.expr import ACC, Call, Const, PerColumn, PerElement, PerRow, Scalar
 from gemmgen.problem import LAYOUTS, OUTPUTS, Problem
 
@@ -135,7 +135,7 @@ def test_missing_problem_fields_take_their_defaults():
 BAD_PROBLEM = {
     "a": ("bf16", None, 16),
     "b": ("bf16", None, 16),
-    "d": ("bf16", None, E4M3),
+    "d": ("bf16", None, E5M2),
     "layout": ("NT", "nnt", "n", "", None, 0),
     "epilogue": ("relu", None, 1.0, float),
     "accumulate": (True, 1, None),  # of BF16

@@ -223,7 +223,13 @@ def _store_tail(w: Walk, s: ir.StoreTail) -> None:
     w.add(ops.Tail, s, cells=w.cells(s), rect=rect, threads=w.threads)
 
 
-def _block(w: Walk, s: ir.TmaStore | ir.BulkRowStore | ir.StoreTail) -> int:
+def _store_scales(w: Walk, s: ir.StoreScales) -> None:
+    row = 64 * _block(w, s)
+    rect = (row, row + 64, 0, w.kernel.block.d_n)
+    w.add(ops.Scales, s, rect=rect, threads=w.threads)
+
+
+def _block(w: Walk, s: ir.TmaStore | ir.BulkRowStore | ir.StoreTail | ir.StoreScales) -> int:
     return s.wave * w.kernel.consumers + w.agent.warpgroup
 
 
@@ -277,6 +283,10 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.Evaluate: _touch,
     ir.StoreMatrix: _stage_tile,
     ir.StoreElements: _stage_tile,
+    ir.StoreBytePairs: _stage_tile,
+    ir.RowAmax: _touch,
+    ir.StoreScales: _store_scales,
+    ir.Normalise: _touch,
     ir.StorePairs: _stage_tile,
     ir.ProxyFence: _proxy_fence,
     ir.TmaStore: _tma_store,

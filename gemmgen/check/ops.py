@@ -140,6 +140,14 @@ class Tail(Read):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Scales(Op):
+    """The scales of `rect` to global memory, each by one of a quad of the `threads`."""
+
+    rect: Rect
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Multiply(Op):
     """wgmma: reads `cells` and owns the registers `dst` until a Retire of its group."""
 

@@ -13,21 +13,26 @@ from .properties import OUTPUT
 
 PIECE = 16  # bytes: what a bulk store writes at a time; a row's rest is StoreTail's
 WARPGROUP = 128
+TAIL = f"what whole {PIECE}-byte pieces leave of"
+SCALES = "the scales of"
 
 
 def stored(program: Program) -> Iterator[Finding]:
-    """Every tile of every CTA: bulk stores cover the block, and each row block has its tail."""
+    """Every tile of every CTA: bulk stores cover the block, each row block has its tail and, if D is
+    FP8, its scales."""
     block = program.kernel.block
     pieces: dict[tuple[int, int], list[tuple[Rect, Place]]] = {}
     tails: dict[tuple[int, int], dict[Rect, int]] = {}
+    scales: dict[tuple[int, int], dict[Rect, int]] = {}
     for i, agent in enumerate(program.agents):
         for at, op in enumerate(program.ops[i]):
             if isinstance(op, ops.Store):
                 found = pieces.setdefault((agent.cta, op.tile), [])
                 found += [(op.rect, (i, at))] * op.times
             elif isinstance(op, ops.Tail):
-                shares = tails.setdefault((agent.cta, op.tile), {})
-                shares[op.rect] = shares.get(op.rect, 0) + op.threads
+                _share(tails, (agent.cta, op.tile), op)
+            elif isinstance(op, ops.Scales):
+                _share(scales, (agent.cta, op.tile), op)
     ctas = sorted({agent.cta for agent in program.agents})
     known: dict[tuple[Rect, ...], list[Finding]] = {}
     for key in sorted({(c, t) for c in ctas for t in range(program.instance.tiles)} | set(pieces)):
@@ -36,7 +41,16 @@ def stored(program: Program) -> Iterator[Finding]:
         if shape not in known:
             known[shape] = list(_once(mine, (0, block.m, 0, block.d_n), key))
         yield from known[shape]
-        yield from _tails(program.kernel, tails.get(key, {}), key)
+        yield from _shared_out(program.kernel, tails.get(key, {}), key, TAIL)
+        if program.kernel.buffer("smem_d").dtype.bytes == 1:
+            yield from _shared_out(program.kernel, scales.get(key, {}), key, SCALES)
+
+
+def _share(
+    found: dict[tuple[int, int], dict[Rect, int]], key: tuple[int, int], op: ops.Tail | ops.Scales
+) -> None:
+    shares = found.setdefault(key, {})
+    shares[op.rect] = shares.get(op.rect, 0) + op.threads
 
 
 def _once(
@@ -58,14 +72,16 @@ def _once(
         yield Finding(property=OUTPUT, message=text, places=tuple(p for _, p in taken[:1]))
 
 
-def _tails(kernel: Kernel, threads: dict[Rect, int], key: tuple[int, int]) -> Iterator[Finding]:
-    """A tail is shared out over the threads of a warpgroup: all must come, and once."""
+def _shared_out(
+    kernel: Kernel, threads: dict[Rect, int], key: tuple[int, int], what: str
+) -> Iterator[Finding]:
+    """A tail, or scales, are shared out over the threads of a warpgroup: all must come, and once."""
     for row in range(0, kernel.block.m, 64):
         rect = (row, row + 64, 0, kernel.block.d_n)
         if threads.get(rect, 0) != WARPGROUP:
             text = (
-                f"tile {key[1]}: {threads.get(rect, 0)} threads, not {WARPGROUP}, store what whole "
-                f"{PIECE}-byte pieces leave of rows {row} to {row + 63}"
+                f"tile {key[1]}: {threads.get(rect, 0)} threads, not {WARPGROUP}, store {what} "
+                f"rows {row} to {row + 63}"
             )
             yield Finding(property=OUTPUT, message=text)
 

@@ -77,6 +77,8 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
 
 
 def _staged(kernel: ir.Kernel) -> str:
+    if kernel.buffer("smem_d").dtype.bytes == 1:
+        return "quotients"
     return "sum" if kernel.block.fold == 1 else "values"
 
 
@@ -141,5 +143,24 @@ def _step(r: _Reader, s: Any) -> None:
         case ir.Evaluate():
             r.want(s, s.src, r.whole("sum", s.wave))
             r.registers[s.dst] = r.whole("values", s.wave)
+        case ir.RowAmax() | ir.Normalise() | ir.StoreScales():
+            _quantise(r, s)
         case ir.StageTile():
             r.want(s, s.src, r.whole(r.staged, s.wave))
+
+
+def _quantise(r: _Reader, s: ir.RowAmax | ir.Normalise | ir.StoreScales) -> None:
+    match s:
+        case ir.RowAmax():
+            held = r.registers.get(s.src)
+            wave = held.wave if held and held.wave is not None else 0
+            r.want(s, s.src, r.whole("values", wave))
+            r.registers[s.dst] = r.whole("maxima", wave)
+        case ir.StoreScales():
+            r.want(s, s.src, r.whole("maxima", s.wave))
+        case ir.Normalise():
+            held = r.registers.get(s.dst)
+            wave = held.wave if held and held.wave is not None else 0
+            r.want(s, s.dst, r.whole("values", wave))
+            r.want(s, s.amax, r.whole("maxima", wave))
+            r.registers[s.dst] = r.whole("quotients", wave)

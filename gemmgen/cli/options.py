@@ -39,7 +39,11 @@ def add_kernel(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         metavar="LAYOUT",
         help=f"one of {', '.join(LAYOUTS)} (default nt): A, then B; t: A [K, M], B [N, K]; n: A [M, K], B [K, N]",
     )
-    parser.add_argument("--d", metavar="DTYPE", help="output dtype: bf16 (default), f16 or f32")
+    parser.add_argument(
+        "--d",
+        metavar="DTYPE",
+        help="output dtype: bf16 (default), f16, f32, s32 or e4m3 (with scales)",
+    )
     parser.add_argument(
         "--grouping", metavar="NAME", help=f"several GEMMs in one launch: {', '.join(GROUPINGS)}"
     )

@@ -37,6 +37,15 @@ def f16(x: Any) -> Any:
     return np.where(np.isnan(x), np.uint16(0x7FFF), codes)
 
 
+def e4m3(x: Any) -> Any:
+    """float32 -> e4m3 codes, to nearest even; beyond 448 becomes 448 (satfinite), NaN 0x7F."""
+    size = np.minimum(np.abs(np.where(np.isnan(x), 0, x)).astype(np.float64), 448.0)
+    exponent = np.maximum(np.frexp(np.where(size > 0, size, 2.0**-6))[1] - 1, -6)
+    steps = np.rint(np.ldexp(size, 3 - exponent)).astype(np.int64)
+    codes = ((exponent + 6) << 3) + steps | np.signbit(x).astype(np.int64) << 7
+    return np.where(np.isnan(x), 0x7F, codes).astype(np.uint8)
+
+
 NARROW: Mapping[str, Callable[[Any], Any]] = {"bf16": bf16, "f16": f16}
 
 
@@ -113,6 +122,8 @@ def _cvt(i: Instruction, s: Scope) -> Op:
 
 def _cvt_pair(i: Instruction, s: Scope, to: str, source: str) -> Op:
     """cvt.rn.bf16x2.f32 d, a, b: a becomes the upper half."""
+    if to == "e4m3x2" and source == "f32" and i.parts[1:3] == ("rn", "satfinite"):
+        return _cvt_e4m3(i, s)
     if source != "f32" or to[:-2] not in NARROW or "rn" not in i.parts or len(i.parts) > 4:
         raise UnsupportedInstruction(str(i))
     narrow = NARROW[to[:-2]]
@@ -121,6 +132,17 @@ def _cvt_pair(i: Instruction, s: Scope, to: str, source: str) -> Op:
     def op(g: Group) -> None:
         high, low = narrow(g.R[a]).astype(np.uint32), narrow(g.R[b])
         np.copyto(g.R[d], high << np.uint32(16) | low, where=g.where)
+
+    return op
+
+
+def _cvt_e4m3(i: Instruction, s: Scope) -> Op:
+    """cvt.rn.satfinite.e4m3x2.f32 d, a, b: a becomes the upper byte."""
+    d, a, b = s.dst(i.operands[0], "u16"), *(s.src(o, "f32") for o in i.operands[1:3])
+
+    def op(g: Group) -> None:
+        high, low = e4m3(g.R[a]).astype(np.uint16), e4m3(g.R[b])
+        np.copyto(g.R[d], high << np.uint16(8) | low, where=g.where)
 
     return op
 

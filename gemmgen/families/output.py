@@ -8,20 +8,25 @@ from ..ir.expr import Argument, PerElement, Scalar, arguments, fold, parameter, 
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Evaluate,
+    Normalise,
     Param,
     ProxyFence,
     Registers,
+    RowAmax,
     Smem,
     StageTile,
     Stmt,
     StoreCommit,
+    StoreScales,
     StoreTail,
     StoreTile,
     StoreWait,
     TmaMap,
     WarpgroupLeader,
     WarpgroupSync,
+    Zero,
 )
+from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..problem import Problem
 
 EPILOGUE_BARRIER = 1  # named barrier 0 is __syncthreads
@@ -55,7 +60,13 @@ def output_tile(p: Problem, c: Config) -> Smem:
 def output_params(p: Problem) -> tuple[Param, ...]:
     pointer = Param(name="d", ctype=f"{p.d.cuda}*")
     stride = Param(name="d_stride", ctype="int")
-    return (pointer, stride, *group_stride("d", grouped=GROUPINGS[p.grouping].rows))
+    grouped = GROUPINGS[p.grouping].rows
+    scales = (
+        Param(name="scale_d", ctype="float*"),
+        Param(name="scale_d_stride", ctype="int"),
+        *group_stride("scale_d", grouped=grouped),
+    )
+    return (pointer, stride, *group_stride("d", grouped=grouped), *scales * p.quantised)
 
 
 def group_stride(tensor: str, *, grouped: bool) -> tuple[Param, ...]:
@@ -64,10 +75,16 @@ def group_stride(tensor: str, *, grouped: bool) -> tuple[Param, ...]:
 
 
 def output_locals(p: Problem, c: Config) -> tuple[Registers, ...]:
-    """What a thread holds of D before it is staged, where D's columns are not the accumulator's."""
-    columns = fold(p.epilogue)
-    count = c.block_n // 2 // columns
-    return (Registers(name="values", dtype=F32, count=count, transient=True),) * (columns > 1)
+    """What a thread holds of D before it is staged, where that is not what the accumulator holds."""
+    columns = c.block_n // fold(p.epilogue)
+    values = Registers(name="values", dtype=F32, count=columns // 2, transient=True)
+    amax = Registers(name="amax", dtype=F32, count=2 * columns // OUTPUT_SCALE_BLOCK)
+    return (values,) * _evaluated(p) + (amax,) * p.quantised
+
+
+def _evaluated(p: Problem) -> bool:
+    """Whether D is held as FP32 values before it is staged."""
+    return p.quantised or fold(p.epilogue) > 1
 
 
 def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
@@ -91,10 +108,17 @@ def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
 def _staged(p: Problem, w: int) -> tuple[Stmt, ...]:
     """From the accumulator of wave `w` to its tile."""
     value = GROUPINGS[p.grouping].value(p.epilogue)
-    if fold(p.epilogue) == 1:
+    if not _evaluated(p):
         return (StageTile(src=f"acc{w}", smem="smem_d", wave=w, value=value),)
     evaluate = Evaluate(dst="values", src=f"acc{w}", wave=w, value=value)
-    return evaluate, StageTile(src="values", smem="smem_d", wave=w)
+    scales: tuple[Stmt, ...] = (
+        RowAmax(dst="amax", src="values"),
+        StoreScales(src="amax", tensor="scale_d", wave=w),
+        Normalise(dst="values", amax="amax"),
+    )
+    stage = StageTile(src="values", smem="smem_d", wave=w)
+    # What wgmma may add to is live until the next tile: cleared, its registers are free for values.
+    return evaluate, *scales * p.quantised, stage, Zero(dst=f"acc{w}")
 
 
 def epilogue_params(p: Problem) -> tuple[Param, ...]:

@@ -177,6 +177,22 @@ def parts(e: Expr) -> tuple[Expr, ...]:
     return ()
 
 
+def of(e: Expr, acc: Expr) -> Expr:
+    """`e` of `acc` instead of the accumulator."""
+    match e:
+        case Acc():
+            return acc
+        case BinOp(op, lhs, rhs):
+            return BinOp(op, of(lhs, acc), of(rhs, acc))
+        case OfPair(value, which):
+            return OfPair(of(value, acc), which)
+        case InGroup(value, groups):
+            return InGroup(of(value, acc), groups)
+        case Call(function, args):
+            return Call(function, tuple(of(x, acc) for x in args))
+    return e
+
+
 def arguments(e: Expr) -> tuple[Argument, ...]:
     """The kernel arguments `e` reads, in first-use order."""
     if isinstance(e, Argument):

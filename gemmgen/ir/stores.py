@@ -8,6 +8,11 @@ from .blocks import Stmt
 from .expr import ACC, Expr
 from .resources import UNUSUAL, Coord
 
+# An FP8 output holds value * (E4M3_MAX / amax), and its scale is amax / E4M3_MAX, both divided with one
+# rounding, amax the greatest |value| of a row's 128 columns, but at least LEAST_AMAX.
+E4M3_MAX, LEAST_AMAX = 448.0, 1e-4
+OUTPUT_SCALE_BLOCK = 128  # columns of D per scale
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Stmt):
@@ -18,6 +23,32 @@ class Evaluate(Stmt):
     wave: int
     value: Expr = ACC
     pace: int = field(default=0, metadata=UNUSUAL)  # as of StageTile; choose_stores
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowAmax(Stmt):
+    """dst = per row and 128 columns of D, the greatest |src| in D, at least LEAST_AMAX; the same in all
+    four lanes that share a row. Two rows per 128 columns: r, r + 8."""
+
+    dst: str
+    src: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreScales(Stmt):
+    """src / E4M3_MAX to `tensor` in global memory, for the rows and blocks that D has."""
+
+    src: str
+    tensor: str
+    wave: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normalise(Stmt):
+    """dst *= E4M3_MAX / amax, of its row and 128 columns: what E4M3 holds best."""
+
+    dst: str
+    amax: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +71,11 @@ class StoreMatrix(StageTile):
 @dataclass(frozen=True, kw_only=True)
 class StorePairs(StageTile):
     """StageTile by 8-byte st.shared: FP32 outputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreBytePairs(StageTile):
+    """StageTile by 2-byte st.shared, two columns each: FP8 outputs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ from .nodes import (
 )
 from .rewrite import walk
 
-REGISTER_FIELDS = ("dst", "src", "row_scales", "block_scales", "column_scales")
+REGISTER_FIELDS = ("dst", "src", "row_scales", "block_scales", "column_scales", "amax")
 WGMMA = {WgmmaFence: "f", Mma: "m", WgmmaCommit: "c", WgmmaWait: "w"}
 # Reads shared memory, works on registers.
 ROW_WORK = (LoadRowScales, Promote, PromoteColumns, Accumulate, *WGMMA)

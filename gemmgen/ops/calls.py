@@ -70,12 +70,14 @@ def run(
     *,
     groups: int = 1,
     rows: int | None = None,
+    scale_out: Any = None,
 ) -> Any:
-    """Check the output and the epilogue's arguments, launch on torch's current stream, return `out`.
+    """Check the output and the epilogue's arguments, launch on torch's current stream, return `out`,
+    or (`out`, `scale_out`) if D is FP8.
 
     `scales`: tensors, by the name a tensor map gives them; held until the launch is on the stream, for
-    some are copies that nobody else holds. `shape`: (M, N, K), M of A or of each group's. `rows`: of a group, as far as the host knows; the
-    cost model's M.
+    some are copies that nobody else holds. `shape`: (M, N, K), M of A or of each group's. `rows`: of a
+    group, as far as the host knows; the cost model's M.
     """
     m, n, k = shape
     lead = (groups,) * GROUPINGS[p.grouping].rows
@@ -83,19 +85,45 @@ def run(
     out = empty(d_shape, p.d, a.device) if out is None else out
     check_tensor("out", out, p.d, d_shape, a.device, contiguous=True)
     check_apart("out", out, {"a": a, "b": b})
+    scale_out = _scale_out(p, d_shape, scale_out, {"a": a, "b": b, "out": out})
+    result = (out, scale_out) if p.quantised else out
     extra = _epilogue_values(p, shape, groups, given, a.device)
     if 0 in (m, groups):
-        return out
+        return result
     kernel = loaded(p, config or chosen(p, (rows or m, n, k), groups), a.device.index)
     tensors = {"a": a, "b": b, "d": out, **scales}
     matrices = {name: matrix(t) for name, t in tensors.items()}
     sizes = {"shape_m": m, "shape_n": n, "shape_k": k, "groups": groups}
     store = {"d": out.data_ptr(), "d_stride": out.stride(-2), "d_stride_g": out.stride(0)}
+    if p.quantised:
+        store |= {"scale_d": scale_out.data_ptr(), "scale_d_stride": scale_out.stride(-1)}
+        store["scale_d_stride_g"] = scale_out.stride(0)
     plan = kernel.plan(
         shape, matrices, {**sizes, **values, **store, **extra}, current_stream(a.device)
     )
     kernel.launch(plan)
-    return out
+    return result
+
+
+def _scale_out(p: Problem, d_shape: tuple[int, ...], given: Any, others: dict[str, Any]) -> Any:
+    """float32 [..., M, ceil(N/128)] of an FP8 D, contiguous along M: `given`, or a new one whose columns
+    begin at multiples of 16 bytes. Raises ArgumentError."""
+    if not p.quantised:
+        if given is not None:
+            raise ArgumentError("scale_out", type(given).__name__, "is for out_dtype 'e4m3' only")
+        return None
+    *lead, m, n = d_shape
+    blocks, device = _ceil(n, SCALE_BLOCK), others["out"].device
+    if given is None:
+        return empty((*lead, blocks, m), F32, device).mT
+    check_tensor("scale_out", given, F32, (*lead, m, blocks), device)
+    if m > 1 and given.stride(-2) != 1:
+        raise ArgumentError("scale_out stride along M", given.stride(-2), "must be 1")
+    if blocks > 1 and given.stride(-1) < m:
+        allowed = f"must be at least the column's {m} elements"
+        raise ArgumentError("scale_out column stride", given.stride(-1), allowed)
+    check_apart("scale_out", given.mT, others)
+    return given
 
 
 def operand_shape(p: Problem, a: Any, b: Any) -> Shape:
@@ -172,7 +200,7 @@ def matrix(t: Any) -> Matrix:
     )
 
 
-def output_dtype(name: str, allowed: tuple[str, ...] = ("bf16", "f16", "f32")) -> DType:
+def output_dtype(name: str, allowed: tuple[str, ...] = ("bf16", "f16", "f32", "e4m3")) -> DType:
     """Raises ArgumentError unless `name` is one of `allowed`."""
     if name not in allowed:
         raise ArgumentError("out_dtype", name, f"must be one of {', '.join(allowed)}")

@@ -4,8 +4,9 @@ Everywhere: operands are contiguous along their last dimension, their other stri
 (rows and groups may be padded, views permuted), 16-byte aligned. `layout` is as in `gemm`: with "nn", b is
 [G, K, N]. Group tables are int32 CUDA tensors and are read on the
 device only, so a launch can be captured in a CUDA graph and replayed with other tables. The rest
-(`scale_a_layout`, `out_dtype`, `config`, `epilogue`, errors) is as in `gemmgen.ops`; an epilogue's
-vectors per column are [G, N], per row [G, M] where A is, else [M].
+(`scale_a_layout`, `out_dtype`, `scale_out`, `config`, `epilogue`, the result, errors) is as in `gemmgen.ops`; an epilogue's
+vectors per column are [G, N], per row [G, M] where A is, else [M]. scale_out, for out_dtype "e4m3", has D's
+leading group dimension, if D has one; rows of no group that come out as 0 have the scale 1e-4 / 448.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def batched_gemm(
     *,
     layout: str = Problem.layout,
     out_dtype: str | None = None,
+    scale_out: Any = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
     **arguments: Any,
@@ -40,7 +42,9 @@ def batched_gemm(
     """
     p = _dense(a, "batched", layout, out_dtype, epilogue)
     shape = operand_shape(p, a, b)
-    return run(p, config, a, b, out, shape, {}, {}, arguments, groups=a.shape[0])
+    return run(
+        p, config, a, b, out, shape, {}, {}, arguments, groups=a.shape[0], scale_out=scale_out
+    )
 
 
 def masked_gemm(
@@ -52,6 +56,7 @@ def masked_gemm(
     expected_rows: int | None = None,
     layout: str = Problem.layout,
     out_dtype: str | None = None,
+    scale_out: Any = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
     **arguments: Any,
@@ -65,7 +70,20 @@ def masked_gemm(
     p = _dense(a, "masked", layout, out_dtype, epilogue)
     shape, values = operand_shape(p, a, b), _table("group_rows", group_rows, a.shape[0], a)
     rows = _expected(expected_rows, shape[0])
-    return run(p, config, a, b, out, shape, {}, values, arguments, groups=a.shape[0], rows=rows)
+    return run(
+        p,
+        config,
+        a,
+        b,
+        out,
+        shape,
+        {},
+        values,
+        arguments,
+        groups=a.shape[0],
+        rows=rows,
+        scale_out=scale_out,
+    )
 
 
 def grouped_gemm(
@@ -78,6 +96,7 @@ def grouped_gemm(
     alignment: int = 128,
     layout: str = Problem.layout,
     out_dtype: str | None = None,
+    scale_out: Any = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
     **arguments: Any,
@@ -95,7 +114,7 @@ def grouped_gemm(
     p, shape, values = _segments(
         _dense(a, "none", layout, out_dtype, epilogue), a, b, row_groups, group_ends, alignment
     )
-    return _run_segments(p, config, a, b, out, shape, {}, values, arguments)
+    return _run_segments(p, config, a, b, out, shape, {}, values, arguments, scale_out=scale_out)
 
 
 def fp8_block_batched_gemm(
@@ -107,6 +126,7 @@ def fp8_block_batched_gemm(
     *,
     scale_a_layout: str,
     out_dtype: str = "bf16",
+    scale_out: Any = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
     **arguments: Any,
@@ -119,7 +139,19 @@ def fp8_block_batched_gemm(
     p = _fp8_block("batched", out_dtype, epilogue)
     shape = operand_shape(p, a, b)
     scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    return run(p, config, a, b, out, shape, scales, values, arguments, groups=a.shape[0])
+    return run(
+        p,
+        config,
+        a,
+        b,
+        out,
+        shape,
+        scales,
+        values,
+        arguments,
+        groups=a.shape[0],
+        scale_out=scale_out,
+    )
 
 
 def fp8_block_masked_gemm(
@@ -133,6 +165,7 @@ def fp8_block_masked_gemm(
     scale_a_layout: str,
     expected_rows: int | None = None,
     out_dtype: str = "bf16",
+    scale_out: Any = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
     **arguments: Any,
@@ -143,7 +176,20 @@ def fp8_block_masked_gemm(
     scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
     values |= _table("group_rows", group_rows, a.shape[0], a)
     rows = _expected(expected_rows, shape[0])
-    return run(p, config, a, b, out, shape, scales, values, arguments, groups=a.shape[0], rows=rows)
+    return run(
+        p,
+        config,
+        a,
+        b,
+        out,
+        shape,
+        scales,
+        values,
+        arguments,
+        groups=a.shape[0],
+        rows=rows,
+        scale_out=scale_out,
+    )
 
 
 def fp8_block_grouped_gemm(
@@ -158,6 +204,7 @@ def fp8_block_grouped_gemm(
     group_ends: Any = None,
     alignment: int = 128,
     out_dtype: str = "bf16",
+    scale_out: Any = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
     **arguments: Any,
@@ -168,7 +215,9 @@ def fp8_block_grouped_gemm(
         _fp8_block("none", out_dtype, epilogue), a, b, row_groups, group_ends, alignment
     )
     scales, more = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    return _run_segments(p, config, a, b, out, shape, scales, values | more, arguments)
+    return _run_segments(
+        p, config, a, b, out, shape, scales, values | more, arguments, scale_out=scale_out
+    )
 
 
 def _dense(a: Any, grouping: str, layout: str, out_dtype: str | None, epilogue: Expr) -> Problem:
@@ -214,10 +263,25 @@ def _run_segments(
     scales: Any,
     values: Any,
     arguments: dict[str, Any],
+    *,
+    scale_out: Any,
 ) -> Any:
     groups = b.shape[0]
     rows = max(1, -(-shape[0] // max(1, groups)))  # the mean
-    return run(p, config, a, b, out, shape, scales, values, arguments, groups=groups, rows=rows)
+    return run(
+        p,
+        config,
+        a,
+        b,
+        out,
+        shape,
+        scales,
+        values,
+        arguments,
+        groups=groups,
+        rows=rows,
+        scale_out=scale_out,
+    )
 
 
 def _table(name: str, table: Any, entries: int, a: Any) -> dict[str, int | float]:

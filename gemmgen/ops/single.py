@@ -17,6 +17,7 @@ from ..ir.expr import (
     PerElement,
     PerRow,
     Scalar,
+    of,
 )
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of, same_memory
@@ -34,6 +35,7 @@ def fp8_block_gemm(
     *,
     scale_a_layout: str,
     out_dtype: str = "bf16",
+    scale_out: Any = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
     **arguments: Any,
@@ -46,16 +48,21 @@ def fp8_block_gemm(
     "mn", contiguous along M with a column stride that is a multiple of 4 elements (read in place),
     or "row", any strides (copied to "mn" first, on every call).
     scale_b: float32 [ceil(N/128), ceil(K/128)], any non-negative strides.
-    out: [M, N] of `out_dtype` ("bf16", "f16", "f32"), contiguous along N, row stride a multiple of
-    16 bytes; allocated if None (with rows padded where N is not). M = 0 returns at once.
-    config: None lets the cost model choose. arguments: what `epilogue` reads, by name.
+    out: [M, N] of `out_dtype` ("bf16", "f16", "f32", "e4m3"), contiguous along N, row stride a multiple
+    of 16 bytes; allocated if None (with rows padded where N is not). M = 0 returns at once.
+    scale_out: for out_dtype "e4m3", float32 [M, ceil(N/128)], contiguous along M, any column stride of
+    at least M; allocated if None, as the next GEMM's `scale_a` with layout "mn". The result is then
+    (out, scale_out): of a row's 128 columns out holds x * (448 / amax) and scale_out amax / 448, amax
+    the greatest |x|, at least 1e-4; each operation is rounded once.
+    config: None lets the cost model choose. arguments: what `epilogue` reads, by name. One that pairs
+    columns (`swiglu`) makes out [M, N/2], N even; its vectors and matrices still have N columns.
     Runs on torch's current stream. Raises ArgumentError naming the argument, UnsupportedProblem,
     IllegalConfig, CompileError, RuntimeUnavailable, LaunchError.
     """
     p = Problem(family="fp8_block", a=E4M3, b=E4M3, d=output_dtype(out_dtype), epilogue=epilogue)
     shape = operand_shape(p, a, b)
     scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    return run(p, config, a, b, out, shape, scales, values, arguments)
+    return run(p, config, a, b, out, shape, scales, values, arguments, scale_out=scale_out)
 
 
 def fp8_wgrad_gemm(
@@ -80,7 +87,7 @@ def fp8_wgrad_gemm(
     whole: then the product is added in place (float32: by the copy engine, which reads nothing back).
     out: [M, N] of `out_dtype` ("f32", "bf16", "f16"), as in `fp8_block_gemm`. Raises as `fp8_block_gemm`.
     """
-    d = output_dtype(out_dtype)
+    d = output_dtype(out_dtype, ("f32", "bf16", "f16"))
     p = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=d)
     given: dict[str, Any] = {}
     if c is not None and d is F32 and same_memory(c, out):
@@ -101,6 +108,7 @@ def int8_block_gemm(
     *,
     scale_a_layout: str,
     out_dtype: str = "bf16",
+    scale_out: Any = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
     **arguments: Any,
@@ -110,7 +118,7 @@ def int8_block_gemm(
     p = Problem(family="fp8_block", a=S8, b=S8, d=output_dtype(out_dtype), epilogue=epilogue)
     shape = operand_shape(p, a, b)
     scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    return run(p, config, a, b, out, shape, scales, values, arguments)
+    return run(p, config, a, b, out, shape, scales, values, arguments, scale_out=scale_out)
 
 
 def gemm(
@@ -121,6 +129,7 @@ def gemm(
     layout: str = Problem.layout,
     out_dtype: str | None = None,
     accumulate: bool = False,
+    scale_out: Any = None,
     config: Config | None = None,
     epilogue: Expr = Problem.epilogue,
     **arguments: Any,
@@ -131,11 +140,11 @@ def gemm(
     "tn" a [K, M], b [K, N]; "tt" a [K, M], b [N, K].
     a: bfloat16 or float16; b: the same dtype; both contiguous along their last dimension, row strides
     multiples of 16 bytes (rows may be padded), 16-byte aligned.
-    out: [M, N] of `out_dtype` ("bf16", "f16", "f32"; None: a's dtype), contiguous along N, row
+    out: [M, N] of `out_dtype` ("bf16", "f16", "f32", "e4m3"; None: a's dtype), contiguous along N, row
     stride a multiple of 16 bytes; allocated if None. M = 0 returns at once.
     accumulate: add to what `out` holds, which must then be given, float32.
-    config: None lets the cost model choose. arguments: what `epilogue` reads, by name.
-    Runs on torch's current stream. Raises as `fp8_block_gemm`.
+    config: None lets the cost model choose. scale_out, epilogue, arguments, the result: as in
+    `fp8_block_gemm`. Runs on torch's current stream. Raises as `fp8_block_gemm`.
     """
     dtype = dtype_of("a", a, (BF16, F16))
     if accumulate and out is None:
@@ -151,7 +160,7 @@ def gemm(
         epilogue=epilogue,
         accumulate=accumulate,
     )
-    return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, arguments)
+    return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, arguments, scale_out=scale_out)
 
 
 def fp8_gemm(
@@ -163,7 +172,10 @@ def fp8_gemm(
     scale_b: Any = None,
     accurate: bool = True,
     out_dtype: str = "bf16",
+    scale_out: Any = None,
     config: Config | None = None,
+    epilogue: Expr = Problem.epilogue,
+    **arguments: Any,
 ) -> Any:
     """`out[M, N] = scale_a * scale_b * (a @ b^T)`, FP8 with one scale per tensor, row or column.
 
@@ -173,10 +185,12 @@ def fp8_gemm(
     synchronisation), or float32 [M], one per row. scale_b: the same, or float32 [N], one per column.
     accurate: promote to FP32 every 128 of K; False leaves the sum in the tensor core's 14 bits (fast
     accumulation).
-    out: [M, N] of `out_dtype` ("bf16", "f16", "f32"), contiguous along N, row stride a multiple of 16
-    bytes; allocated if None. M = 0 returns at once. Raises as `fp8_block_gemm`.
+    epilogue: of the scaled product; it may read no `scale_a` or `scale_b` of its own.
+    out: [M, N] of `out_dtype` ("bf16", "f16", "f32", "e4m3"), contiguous along N, row stride a multiple
+    of 16 bytes; allocated if None. M = 0 returns at once. scale_out, arguments, the result: as in
+    `fp8_block_gemm`. Raises as that.
     """
-    expression, given = _scaled(scale_a, scale_b)
+    expression, given = _scaled(scale_a, scale_b, epilogue, arguments)
     p = Problem(
         family="fp8" if accurate else "dense",
         a=dtype_of("a", a, FP8),
@@ -184,7 +198,7 @@ def fp8_gemm(
         d=output_dtype(out_dtype),
         epilogue=expression,
     )
-    return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, given)
+    return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, given, scale_out=scale_out)
 
 
 def int8_gemm(
@@ -195,33 +209,40 @@ def int8_gemm(
     scale_a: Any = None,
     scale_b: Any = None,
     out_dtype: str = "s32",
+    scale_out: Any = None,
     config: Config | None = None,
+    epilogue: Expr = Problem.epilogue,
+    **arguments: Any,
 ) -> Any:
     """`out[M, N] = scale_a * scale_b * (a @ b^T)` of INT8 operands, summed exactly in INT32.
 
     a: int8 [M, K]; b: int8 [N, K]; both contiguous along K, row strides multiples of 16 bytes, 16-byte
     aligned; K at most 131071, up to where no sum can overflow.
     scale_a, scale_b: as in `fp8_gemm`; for out_dtype "s32" there are none.
-    out: [M, N] of `out_dtype` ("s32", "bf16", "f16", "f32"), contiguous along N, row stride a multiple
-    of 16 bytes; allocated if None. M = 0 returns at once. Raises as `fp8_block_gemm`.
+    epilogue: of the scaled product, as in `fp8_gemm`; for out_dtype "s32" there is none.
+    out: [M, N] of `out_dtype` ("s32", "bf16", "f16", "f32", "e4m3"), contiguous along N, row stride a
+    multiple of 16 bytes; allocated if None. M = 0 returns at once. scale_out, arguments, the result: as
+    in `fp8_block_gemm`. Raises as that.
     """
-    expression, given = _scaled(scale_a, scale_b)
-    d = output_dtype(out_dtype, ("s32", "bf16", "f16", "f32"))
+    expression, given = _scaled(scale_a, scale_b, epilogue, arguments)
+    d = output_dtype(out_dtype, ("s32", "bf16", "f16", "f32", "e4m3"))
     p = Problem(family="dense", a=S8, b=S8, d=d, epilogue=expression)
     shape = operand_shape(p, a, b)
     if shape[2] > INT8_K:
         raise ArgumentError("a columns", shape[2], f"must be at most {INT8_K} for int8")
-    return run(p, config, a, b, out, shape, {}, {}, given)
+    return run(p, config, a, b, out, shape, {}, {}, given, scale_out=scale_out)
 
 
-def _scaled(scale_a: Any, scale_b: Any) -> tuple[Expr, dict[str, Any]]:
-    """The epilogue that applies the scales given, and its arguments."""
+def _scaled(
+    scale_a: Any, scale_b: Any, epilogue: Expr, arguments: dict[str, Any]
+) -> tuple[Expr, dict[str, Any]]:
+    """`epilogue` of the product times the scales given, and its arguments."""
     expression: Expr = ACC
-    given: dict[str, Any] = {}
+    given = dict(arguments)
     for name, scale, vector in (("scale_a", scale_a, PerRow), ("scale_b", scale_b, PerColumn)):
         if scale is not None:
             expression, given[name] = expression * _scale_leaf(name, scale, vector), scale
-    return expression, given
+    return of(epilogue, expression), given
 
 
 def _scale_leaf(name: str, scale: Any, vector: type[Argument]) -> Argument:

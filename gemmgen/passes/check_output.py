@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ..errors import IllegalConfig, Rule
-from ..ir.nodes import Kernel
+from ..ir.nodes import Accumulate, Kernel, Promote, PromoteColumns, RowAmax
+from ..ir.rewrite import statements
+from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..target import Target
 
 OUTPUT_PIECES = Rule(
@@ -12,14 +14,39 @@ OUTPUT_PIECES = Rule(
     because="TMA and bulk copies write whole pieces of 16 bytes; a piece that two tiles share would be "
     "written by both. An epilogue that pairs columns halves the row.",
 )
-RULES = (OUTPUT_PIECES,)
+OUTPUT_SCALES = Rule(
+    id="output-scales",
+    says="a tile of an FP8 output must have whole blocks of 128 columns of D",
+    because="128 columns of a row share a scale, which needs the greatest of them before the first is rounded.",
+)
+PROMOTED_PAIRS = Rule(
+    id="promoted-pairs",
+    says="a family that promotes cannot pair columns and quantise the output",
+    because="128 columns of D are then 256 of the product: their accumulator and the partial sum promoted "
+    "into it are 256 registers, more than a thread has.",
+)
+RULES = (OUTPUT_PIECES, OUTPUT_SCALES, PROMOTED_PAIRS)
 
 
 def check_output(kernel: Kernel, target: Target) -> Kernel:
     """Check the width of D's tile. Changes nothing."""
+    if any(isinstance(s, RowAmax) for s in statements(kernel)):
+        _check_scales(kernel)
     row = kernel.block.d_n * kernel.buffer("smem_d").dtype.bytes
     if row % target.tma_alignment:
         values = {"block_n": kernel.block.n, "columns": kernel.block.d_n, "row_bytes": row}
         step = target.tma_alignment * kernel.block.n // row
         raise IllegalConfig(OUTPUT_PIECES, values, f"Use a block_n that is a multiple of {step}.")
     return kernel
+
+
+def _check_scales(kernel: Kernel) -> None:
+    b = kernel.block
+    promoted = any(isinstance(s, Accumulate | Promote | PromoteColumns) for s in statements(kernel))
+    if promoted and b.fold > 1:
+        fix = "Write bf16 and quantise that, or use a family that does not promote."
+        raise IllegalConfig(PROMOTED_PAIRS, {"fold": b.fold, "columns": b.d_n}, fix)
+    if b.d_n % OUTPUT_SCALE_BLOCK:
+        step = OUTPUT_SCALE_BLOCK * b.fold
+        fix = f"Use block_n={' or '.join(str(n) for n in range(step, 257, step))}."
+        raise IllegalConfig(OUTPUT_SCALES, {"block_n": b.n, "columns": b.d_n}, fix)

@@ -14,6 +14,7 @@ from ..ir.nodes import (
     Smem,
     StageTile,
     Stmt,
+    StoreBytePairs,
     StoreElements,
     StoreMatrix,
     StorePairs,
@@ -28,12 +29,12 @@ from ..target import Target
 
 
 def choose_stores(kernel: Kernel, target: Target) -> Kernel:
-    """Pick StoreMatrix or StorePairs by D's width (StoreElements where its columns are folded), and one TmaStore per slab or, for padded rows
+    """Pick StoreMatrix, StorePairs or StoreBytePairs by D's width (StoreElements where its columns are folded), and one TmaStore per slab or, for padded rows
     (which a dense TMA box cannot skip over) and groups that end anywhere (which a box would write
     past), BulkRowStore."""
     d = kernel.buffer("smem_d")
     by_rows = bool(d.pad) or kernel.groups.ragged
-    whole = {2: StoreMatrix, 4: StorePairs}
+    whole = {1: StoreBytePairs, 2: StoreMatrix, 4: StorePairs}
     stage = whole[d.dtype.bytes] if kernel.block.fold == 1 else StoreElements
 
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:

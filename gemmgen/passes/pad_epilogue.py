@@ -9,13 +9,13 @@ from ..target import Target
 
 
 def pad_epilogue(kernel: Kernel, target: Target) -> Kernel:
-    """Make an unswizzled 16-bit D row a multiple of 4 but not of 8 banks: eight rows of a
+    """Make an unswizzled 8- or 16-bit D row a multiple of 4 but not of 8 banks: eight rows of a
     16-byte matrix row then fall into eight different bank quads. Where rows leave one by one, make
     a 32-bit row 8 banks more than a multiple of 16: the four rows of half a warp's 8-byte stores
     then fall into all 32. Folded, a warp stores at most 16 bytes to each of eight rows: 32-bit rows
     as 16-bit ones. Sets Smem.pad."""
     words = (8, 16) if kernel.block.fold == 1 else (4, 8)
-    steps = {2: (4, 8), 4: words} if kernel.groups.ragged else {2: (4, 8)}
+    steps = {1: (4, 8), 2: (4, 8)} | ({4: words} if kernel.groups.ragged else {})
     return replace(kernel, smem=tuple(replace(s, pad=_pad(s, steps, target)) for s in kernel.smem))
 
 

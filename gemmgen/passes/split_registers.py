@@ -105,6 +105,8 @@ def _epilogue(kernel: Kernel, role: Role) -> int:
     spare = _arrays(role) - sum(
         r.count for r in sources
     )  # promotion's, which the epilogue may take
+    # Between K blocks that ragged groups may skip, promotion's sums stay alive.
+    spare = 0 if evaluated and kernel.groups.ragged else spare
     pairs = max(0, lane * sum(isinstance(x, PerElement) for x in read) - spare)
     approximates = columns > 0 and spare > 0 and not APPROXIMATE.isdisjoint(called)
     approximate = APPROXIMATION if approximates else 0

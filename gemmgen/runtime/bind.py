@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..ir.expr import BEFORE, parameter, row_stride
 from ..ir.groupings import GROUPINGS
 from ..verification.inputs import Operands
-from ..verification.trial import Pitches
+from ..verification.trial import Pitches, scale_blocks
 from .tensor_map import Matrix
 
 Bytes = npt.NDArray[np.uint8]
@@ -29,9 +29,15 @@ class Bound:
     values: dict[str, int | float]
 
 
-def bind(operands: Operands, pitches: Pitches, out: int, place: Callable[[Bytes], int]) -> Bound:
+def bind(
+    operands: Operands,
+    pitches: Pitches,
+    out: int,
+    place: Callable[[Bytes], int],
+    scale_d: int = 0,
+) -> Bound:
     """Embed each operand in a parent filled with NaN, `place` it (bytes [rows, pitch] -> address),
-    and describe the launch that writes D at address `out`."""
+    and describe the launch that writes D at address `out`, and its scales at `scale_d`."""
 
     def matrix(rows: npt.NDArray[Any], pitch: int) -> Matrix:
         """[outer, inner], or [groups, outer, inner] with `pitches.gap` rows between two groups."""
@@ -70,6 +76,9 @@ def bind(operands: Operands, pitches: Pitches, out: int, place: Callable[[Bytes]
     values: dict[str, int | float] = {"d": out, "d_stride": pitches.d}
     values |= {"shape_m": m, "shape_n": n, "shape_k": k}
     values |= {"d_stride_g": high * pitches.d, "groups": layout.groups}
+    blocks = scale_blocks(operands) + pitches.gap * len(groups)
+    values |= {"scale_d": scale_d, "scale_d_stride": pitches.scale_d}
+    values["scale_d_stride_g"] = blocks * pitches.scale_d
     if layout.table:
         table = place(np.array([layout.table], np.int32).view(np.uint8))
         values |= dict.fromkeys(TABLES, table)

@@ -70,7 +70,8 @@ class EmulatedGpu:
         memory = GlobalMemory()
         out = memory.allocate(output.poison(fill), alignment=1024)
         report = memory.allocate(np.zeros(WATCHDOG_BYTES, np.uint8))
-        bound = bind(operands, pitches, out + output.offset, lambda p: memory.allocate(p))
+        at = out + output.offset, out + output.beside_offset
+        bound = bind(operands, pitches, at[0], lambda p: memory.allocate(p), at[1])
         kernel = program.kernel
         stats = launch(
             program.entry,

@@ -8,7 +8,7 @@ from typing import Any
 from ..ir.dtypes import DType
 from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
-from ..verification.trial import Pitches
+from ..verification.trial import Pitches, scale_blocks
 from .bind import Bytes, bind
 from .launch import LoadedKernel, Plan
 from .torch_engine import TorchEngine
@@ -36,7 +36,8 @@ class Gpu:
             buffer = torch().full((output.size,), fill, dtype=torch().uint8, device=where)
         else:
             buffer = torch().from_numpy(output.poison(fill)).to(where)
-        held, plan = _plan(program, operands, pitches, buffer.data_ptr() + output.offset, where)
+        at = buffer.data_ptr() + output.offset, buffer.data_ptr() + output.beside_offset
+        held, plan = _plan(program, operands, pitches, at, where)
         program.launch(plan)
         program.wait(plan)
         del held
@@ -52,19 +53,22 @@ def prepare(
     where = torch().device("cuda", program.device)
     rows = operands.d_rows(pitches.gap)
     out = torch().empty(rows * pitches.d * d.bytes, dtype=torch().uint8, device=where)
-    held, plan = _plan(program, operands, pitches, out.data_ptr(), where)
-    return [*held, out], plan
+    groups = rows // max(1, operands.shape[0])
+    scales = torch().empty(scale_blocks(operands) * groups * pitches.scale_d, device=where)
+    held, plan = _plan(program, operands, pitches, (out.data_ptr(), scales.data_ptr()), where)
+    return [*held, out, scales], plan
 
 
 def _plan(
-    program: LoadedKernel, operands: Operands, pitches: Pitches, out: int, where: Any
+    program: LoadedKernel, operands: Operands, pitches: Pitches, out: tuple[int, int], where: Any
 ) -> tuple[list[Any], Plan]:
+    """out: the addresses of D and of its scales."""
     held: list[Any] = []
 
     def place(parent: Bytes) -> int:
         held.append(torch().from_numpy(parent).to(where))
         return int(held[-1].data_ptr())
 
-    bound = bind(operands, pitches, out, place)
+    bound = bind(operands, pitches, out[0], place, out[1])
     plan = program.plan(operands.shape, bound.matrices, bound.values, current_stream(where))
     return held, plan

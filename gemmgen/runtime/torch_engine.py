@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.dtypes import BF16, F16, F32, DType
+from ..ir.dtypes import BF16, E4M3, F16, F32, DType
+from ..verification.codes import table
 from .torch_tensors import torch, torch_dtype
 
 SIGNED = {np.uint8: np.uint8, np.uint16: np.int16, np.uint32: np.int32}
@@ -34,13 +35,16 @@ class TorchEngine:
         return torch().from_numpy(table.copy()).to(self.device)[index]
 
     def decode(self, codes: Any, dtype: DType) -> Any:
+        if dtype == E4M3:
+            return self.lookup(table(dtype), codes)
         return codes.view(torch_dtype(dtype)).to(torch().float64)
 
     def round_to(self, values: Any, dtype: DType) -> Any:
         if dtype.integer:
             return values.round().to(torch_dtype(dtype))
         wide = values.to(torch().float32)
-        codes = {BF16: torch().int16, F16: torch().int16, F32: torch().int32}[dtype]
+        names = {BF16: "int16", F16: "int16", F32: "int32", E4M3: "uint8"}
+        codes = getattr(torch(), names[dtype])
         return wide.to(torch_dtype(dtype)).view(codes)
 
     def maximum(self, x: Any, y: Any) -> Any:

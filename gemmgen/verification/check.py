@@ -47,8 +47,8 @@ def check_exact(problem: Problem, operands: Operands, result: Array, engine: Eng
     want = engine.round_to(product(problem, operands, engine), problem.d)
     wrong = result != want
     if bool(wrong.any()):
-        shown = _Shown(dtype=problem.d, got=engine.lower(result), want=engine.lower(want))
-        _fail("differ from the exact result", engine.lower(wrong), shown)
+        shown = Shown(dtype=problem.d, got=engine.lower(result), want=engine.lower(want))
+        fail("differ from the exact result", engine.lower(wrong), shown)
 
 
 def check_bound(problem: Problem, operands: Operands, result: Array, engine: Engine) -> BoundReport:
@@ -58,11 +58,16 @@ def check_bound(problem: Problem, operands: Operands, result: Array, engine: Eng
     low and the rounded high. NaN is in no interval, so it never passes.
     """
     _check_shape(operands, result)
-    held = _rounded(enclosure(problem, operands, engine), problem.d, engine)
-    got = engine.decode(result, problem.d)
+    return judge_bounds(problem.d, enclosure(problem, operands, engine), result, engine)
+
+
+def judge_bounds(dtype: DType, x: Enclosure, result: Array, engine: Engine) -> BoundReport:
+    """Every code of `result` is the rounded value of something in `x`."""
+    held = _rounded(x, dtype, engine)
+    got = engine.decode(result, dtype)
     wrong = ~((held.low <= got) & (got <= held.high))
     if bool(wrong.any()):
-        _fail_bound(problem.d, held, result, wrong, engine)
+        _fail_bound(dtype, held, result, wrong, engine)
     return _report(held, got, engine)
 
 
@@ -112,7 +117,7 @@ def merge(reports: list[BoundReport]) -> BoundReport:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Shown:
+class Shown:
     """NumPy codes [M, N] that a message quotes from."""
 
     dtype: DType
@@ -151,7 +156,7 @@ def _report(held: Enclosure, got: Array, engine: Engine) -> BoundReport:
     return BoundReport(rows=engine.lower(engine.amax(ratio, 1)), tiles=np.asarray(tiles))
 
 
-def _fail(what: str, wrong: npt.NDArray[np.bool_], shown: _Shown) -> None:
+def fail(what: str, wrong: npt.NDArray[np.bool_], shown: Shown) -> None:
     at = first_of(wrong)
     got, want = shown.got[at], shown.want[at]
     _raise(

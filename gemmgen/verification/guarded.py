@@ -22,9 +22,10 @@ POISONS = (0xFF, 0x5A)  # NaN in every output dtype; then a number no result is 
 class Guarded:
     """A buffer that holds [rows, cols] elements of `dtype`, rows `pitch` elements apart.
 
-    Layout in bytes: guard, rows * pitch elements, guard. A guard is at least 4 KiB and at least
-    `guard_rows` rows. The last row's padding belongs to the image. `start`: codes [rows, cols]
-    that the elements of the rows `started` (bool [rows]) hold before; poison if None.
+    Layout in bytes: guard, rows * pitch elements, guard; then `beside`, if there is one, laid out alike.
+    A guard is at least 4 KiB and at least `guard_rows` rows. The last row's padding belongs to the
+    image. `start`: codes [rows, cols] that the elements of the rows `started` (bool [rows]) hold
+    before; poison if None.
     """
 
     dtype: DType
@@ -34,6 +35,7 @@ class Guarded:
     guard_rows: int = 8
     start: Codes | None = None
     started: npt.NDArray[np.bool_] | None = None
+    beside: Guarded | None = None  # a second output, in the same buffer, after this one
 
     def __post_init__(self) -> None:
         if self.rows < 0 or self.cols < 0:
@@ -50,7 +52,23 @@ class Guarded:
     @property
     def size(self) -> int:
         """Bytes of the whole buffer."""
-        return 2 * self.offset + self.rows * self.pitch * self.dtype.bytes
+        return self.own + (self.beside.size if self.beside else 0)
+
+    @property
+    def own(self) -> int:
+        """Bytes without `beside`, which begins at a multiple of 1024."""
+        size = self._end + self.offset
+        return -(-size // ALIGNMENT) * ALIGNMENT if self.beside else size
+
+    @property
+    def beside_offset(self) -> int:
+        """Byte offset of element (0, 0) of `beside`; 0 without one."""
+        return self.own + self.beside.offset if self.beside else 0
+
+    @property
+    def _end(self) -> int:
+        """Of the elements."""
+        return self.offset + self.rows * self.pitch * self.dtype.bytes
 
     def poison(self, fill: int) -> Buffer:
         """uint8 [size], every byte `fill`, but for what the elements hold."""
@@ -64,9 +82,11 @@ class Guarded:
         """Raise VerificationError if a byte outside the rows x cols elements is no longer `fill`."""
         if after.shape != (self.size,) or after.dtype != np.uint8:
             raise ArgumentError("after", (after.shape, after.dtype), f"uint8 [{self.size}]")
-        end = self.size - self.offset
+        if self.beside:
+            self.beside.check(after[self.own :], fill)
+        end = self._end
         self._flat("before", after[: self.offset], fill, -self.offset)
-        self._flat("after", after[end:], fill, end - self.offset)
+        self._flat("after", after[end : self.own], fill, end - self.offset)
         padding = self._image(after)[:, self.cols * self.dtype.bytes :] != fill
         if padding.any():
             row, byte = np.argwhere(padding)[0]
@@ -81,7 +101,7 @@ class Guarded:
         return image.reshape(-1).view(code_type(self.dtype)).reshape(self.rows, self.cols)
 
     def _image(self, buffer: Buffer) -> Buffer:
-        image = buffer[self.offset : self.size - self.offset]
+        image = buffer[self.offset : self._end]
         return image.reshape(self.rows, self.pitch * self.dtype.bytes)
 
     def _flat(self, name: str, guard: Buffer, fill: int, start: int) -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from ..ir.dtypes import DType
+from ..errors import VerificationError
+from ..ir.dtypes import F32, DType
 from ..ir.expr import BEFORE
 from ..ir.groupings import Layout
 from ..ir.nodes import Kernel
+from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..problem import Problem
+from . import quantised
 from .check import BoundReport, check_bound, check_exact, check_repeat, check_rest, merge
-from .engines import Array, Engine
+from .codes import Codes
+from .engines import Engine
 from .epilogue import transcendental
 from .groups import cleared, owned
 from .guarded import POISONS, Buffer, Guarded
 from .inputs import Operands, exact_integers, random_normal
-from .parts import parts
+from .parts import Part, parts
+from .quantised import Result
 
 TMA_ALIGNMENT = 16  # bytes: every row stride a tensor map describes
 
@@ -33,6 +39,7 @@ class Pitches:
     scale_a: int
     scale_b: int  # where each row of B has scales: they lie along N, as A's along M
     gap: int = 0  # rows between two groups of a tensor that has groups
+    scale_d: int = 0  # the scales of an FP8 D lie along M too
 
 
 class Machine(Protocol):
@@ -74,6 +81,7 @@ def pitches(kernel: Kernel, shape: tuple[int, int, int], pad: int = 0) -> Pitche
         scale_a=_pieces(m, 4, pad),
         scale_b=_pieces(n, 4, pad),
         gap=pad,
+        scale_d=_pieces(m, 4, pad),
     )
 
 
@@ -95,11 +103,13 @@ def judge(
     """
     strides = pitches(kernel, shape, pad)
 
-    def result(operands: Operands) -> Array:
+    def result(operands: Operands) -> Result:
         first, second = (
             _run(machine, program, problem, operands, strides, fill) for fill in POISONS
         )
-        check_repeat(first, second, machine.engine)
+        check_repeat(first.codes, second.codes, machine.engine)
+        if problem.quantised:
+            check_repeat(first.scales, second.scales, machine.engine)
         return first
 
     integers = exact_integers(problem, *shape, seed, layout)
@@ -107,18 +117,31 @@ def judge(
     got = result(integers)
     for part in parts(problem, integers, strides.gap):
         if exact:
-            check_exact(part.problem, part.operands, got[part.rows], machine.engine)
+            _check_exact(part, got.rows(part.rows), machine.engine)
     random = random_normal(problem, *shape, seed, layout)
     got = result(random)
     reports = [
-        check_bound(part.problem, part.operands, got[part.rows], machine.engine)
+        _check_bound(part, got.rows(part.rows), machine.engine)
         for part in parts(problem, random, strides.gap)
     ]
     return Verdict(shape=shape, exact=exact, bound=merge(reports), launches=2 * len(POISONS))
 
 
+def _check_exact(part: Part, got: Result, engine: Engine) -> None:
+    if part.problem.quantised:
+        quantised.check_exact(part.problem, part.operands, got, engine)
+    else:
+        check_exact(part.problem, part.operands, got.codes, engine)
+
+
+def _check_bound(part: Part, got: Result, engine: Engine) -> BoundReport:
+    if part.problem.quantised:
+        return quantised.check_bound(part.problem, part.operands, got, engine)
+    return check_bound(part.problem, part.operands, got.codes, engine)
+
+
 def output(problem: Problem, operands: Operands, strides: Pitches) -> Guarded:
-    """D of a launch, all groups' rows counted through."""
+    """D of a launch, all groups' rows counted through, and beside it its scales if it is FP8."""
     m, n = operands.shape[0], operands.shape[1] // operands.fold
     start = None
     if problem.accumulate:
@@ -132,7 +155,21 @@ def output(problem: Problem, operands: Operands, strides: Pitches) -> Guarded:
         pitch=strides.d,
         start=start,
         started=owned(problem, m, operands.layout, strides.gap),
+        beside=_beside(operands, strides) if problem.quantised else None,
     )
+
+
+def _beside(operands: Operands, strides: Pitches) -> Guarded:
+    groups = operands.a.shape[:-2]
+    rows = scale_blocks(operands) + strides.gap * len(groups)
+    return Guarded(
+        dtype=F32, rows=rows * math.prod(groups), cols=operands.shape[0], pitch=strides.scale_d
+    )
+
+
+def scale_blocks(operands: Operands) -> int:
+    """Scales per row of an FP8 D."""
+    return -(-operands.shape[1] // operands.fold // OUTPUT_SCALE_BLOCK)
 
 
 def _run(
@@ -142,7 +179,7 @@ def _run(
     operands: Operands,
     strides: Pitches,
     fill: int,
-) -> Array:
+) -> Result:
     guarded = output(problem, operands, strides)
     after = machine.execute(program, operands, strides, guarded, fill)
     guarded.check(after, fill)
@@ -151,7 +188,24 @@ def _run(
     mine = owned(*where)
     check_rest(codes, mine, cleared(*where), fill)
     codes[~mine] = 0
-    return machine.engine.lift(codes)
+    engine = machine.engine
+    if guarded.beside is None:
+        return Result(codes=engine.lift(codes))
+    scales = _scales(operands, strides, guarded.beside.extract(after[guarded.own :]), fill)
+    quantised.unwritten(scales, mine, cleared(*where), fill)
+    scales[~mine] = 0
+    return Result(codes=engine.lift(codes), scales=engine.lift(scales))
+
+
+def _scales(operands: Operands, strides: Pitches, image: Codes, fill: int) -> Codes:
+    """From rows of M, one per block of columns (and group), to codes [rows of D, blocks]."""
+    groups, m, blocks = operands.a.shape[:-2], operands.shape[0], scale_blocks(operands)
+    by_group = image.reshape(*groups, -1, m)
+    if (np.ascontiguousarray(by_group[..., blocks:, :]).view(np.uint8) != fill).any():
+        raise VerificationError("what lies between two groups' scales was overwritten")
+    scales = by_group[..., :blocks, :].swapaxes(-1, -2)
+    gap = np.full((*groups, strides.gap * len(groups), blocks), fill * 0x01010101, np.uint32)
+    return np.concatenate([scales, gap], -2).reshape(-1, blocks)
 
 
 def _pitch(side: int, dtype: DType, pad: int) -> int:

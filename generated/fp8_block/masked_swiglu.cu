@@ -4,7 +4,7 @@
 // problem {"family": "fp8_block", "a": "e4m3", "b": "e4m3", "d": "bf16", "layout": "nt", "epilogue": "swiglu", "grouping": "masked"}
 // config {"block_m": 128, "block_n": 128, "block_k_bytes": 128, "stages": 5, "consumers": 2, "multicast": "none", "raster": "m", "panel": 8, "unroll": 4, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 4, 5, 6, 11, 21 K blocks and 1, 2, 3 tiles (9 instances, 7623 operations); the order recurs every 10 K blocks
-// IR sha256 72b3afed884def0b
+// IR sha256 93bdd696b7627ae2
 //
 // Output tile 128 x 128, 128 of K per stage, 5 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40.
@@ -333,6 +333,8 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_128x128x128_s5c2_u4_swiglu(
                     ptx::store_element_bf16(at + 8 * 144, values[i + 1]);
                 }
             }
+            #pragma unroll
+            for (auto& r : acc0) r = 0;
             ptx::fence_proxy_async();
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
