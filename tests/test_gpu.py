@@ -180,6 +180,61 @@ def test_epilogues(name, d):
             judged(problem, choose(problem, shape, H200), shape, seed=12)
 
 
+SCALED_OUTPUTS = {
+    "bf16": B16,
+    "fp8_block": FP8,
+    "fp8_1d1d": PROBLEMS["fp8_1d1d"],
+    "s8": Problem(family="dense", a=S8, b=S8),
+    "s8_block": PROBLEMS["s8_block"],
+    "fp8": Problem(family="fp8", a=E4M3, b=FP8_TYPES[1]),
+    "fp8_fast": Problem(family="dense", a=E4M3, b=E4M3),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
+@pytest.mark.parametrize("name", ["bf16", "fp8_block"])
+def test_quantised(name, shape):
+    """D in FP8 and its scales, of the product and with a bias where there are columns past N."""
+    from dataclasses import replace
+
+    for epilogue in ("none", "bias"):
+        p = replace(SCALED_OUTPUTS[name], d=E4M3, epilogue=EPILOGUES[epilogue])
+        judged(p, choose(p, shape, H200), shape, pad=shape[0] % 2, seed=16)
+
+
+@pytest.mark.parametrize("epilogue", ["none", "bias_silu", "residual", "scaled", "bias_gelu"])
+@pytest.mark.parametrize("name", SCALED_OUTPUTS)
+def test_quantised_families(name, epilogue):
+    from dataclasses import replace
+
+    p = replace(SCALED_OUTPUTS[name], d=E4M3, epilogue=EPILOGUES[epilogue])
+    for shape in (*TAILS, (2100, 2304, 512)):
+        judged(p, choose(p, shape, H200), shape, seed=17)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
+@pytest.mark.parametrize("d", [BF16, F32, E4M3], ids=str)
+def test_pairs(d, shape):
+    """Bit for bit (reglu), and SwiGLU within its bound."""
+    from dataclasses import replace
+
+    for epilogue in ("reglu", "bias_swiglu"):
+        p = replace(B16, d=d, epilogue=EPILOGUES[epilogue])
+        fit = fitting(p, shape)
+        judged(p, choose(p, fit, H200), fit, pad=shape[0] % 2, seed=18)
+
+
+@pytest.mark.parametrize("name", SCALED_OUTPUTS)
+def test_pairs_of_families(name):
+    from dataclasses import replace
+
+    for epilogue in ("reglu", "scaled_swiglu"):
+        for d in (BF16, F32):
+            p = replace(SCALED_OUTPUTS[name], d=d, epilogue=EPILOGUES[epilogue])
+            for shape in (fitting(p, s) for s in (*TAILS, (2100, 2304, 512))):
+                judged(p, choose(p, shape, H200), shape, seed=19)
+
+
 @pytest.mark.parametrize("shape", TAILS, ids=lambda s: "x".join(map(str, s)))
 @pytest.mark.parametrize("exhibit", GALLERY, ids=path_of)
 def test_gallery(exhibit, shape):
@@ -470,6 +525,89 @@ class TestOps:
         c = torch.ones(72, 72, device="cuda", dtype=torch.bfloat16)
         with pytest.raises(ArgumentError) as e:
             ops.gemm(a, a, epilogue=EPILOGUES["residual"], c=change(c))
+        assert e.value.argument == argument and e.value.allowed
+
+    def test_swiglu(self):
+        import torch
+
+        from gemmgen import ops
+
+        a = torch.randn(100, 64, device="cuda", dtype=torch.bfloat16)
+        b = torch.randn(144, 64, device="cuda", dtype=torch.bfloat16) / 4
+        bias = torch.randn(144, device="cuda")
+        out = ops.gemm(a, b, out_dtype="f32", epilogue=EPILOGUES["bias_swiglu"], bias=bias)
+        x = a.double() @ b.double().T + bias.double()
+        want = torch.nn.functional.silu(x[:, 0::2]) * x[:, 1::2]
+        assert out.shape == (100, 72) and (out - want).abs().max() < 1e-4 * want.abs().max()
+
+    @pytest.mark.parametrize("given", [False, True])
+    def test_quantised(self, given):
+        """The bits of the recipe in torch; then the next layer reads them in place."""
+        import torch
+
+        from gemmgen import ops
+
+        a = torch.randint(-2, 3, (130, 400), device="cuda").bfloat16()
+        b = torch.randint(-2, 3, (300, 400), device="cuda").bfloat16()
+        scale = torch.full((3, 136), 7.0, device="cuda")[:, :130].mT if given else None
+        out, scale_out = ops.gemm(a, b, out_dtype="e4m3", scale_out=scale)
+        assert scale_out is scale or not given
+        x = torch.nn.functional.pad((a.double() @ b.double().T).float(), (0, 84)).view(130, 3, 128)
+        amax = x.abs().amax(2).clamp(1e-4)
+        want = (x * (448.0 / amax)[..., None]).to(torch.float8_e4m3fn).view(130, 384)[:, :300]
+        assert (scale_out == amax / 448.0).all()
+        assert (out.view(torch.uint8) == want.view(torch.uint8)).all()
+        next_b = torch.randint(-2, 3, (64, 300), device="cuda").float().to(torch.float8_e4m3fn)
+        wide = torch.zeros(64, 304, device="cuda", dtype=torch.float8_e4m3fn)
+        wide[:, :300] = next_b
+        ones = torch.ones(1, 3, device="cuda")
+        second = ops.fp8_block_gemm(
+            out, scale_out, wide[:, :300], ones, scale_a_layout="mn", out_dtype="f32"
+        )
+        columns = scale_out.double().repeat_interleave(128, 1)[:, :300]
+        right = (out.double() * columns) @ next_b.double().T
+        assert (second - right).abs().max() < 1e-3 * right.abs().max()
+
+    def test_scaled_and_quantised(self):
+        import torch
+
+        from gemmgen import ops
+
+        a = torch.randint(-8, 8, (70, 256), device="cuda").to(torch.int8)
+        b = torch.randint(-8, 8, (256, 256), device="cuda").to(torch.int8)
+        rows = torch.exp2(torch.randint(-2, 3, (70,), device="cuda").float())
+        out, scale_out = ops.int8_gemm(
+            a, b, scale_a=rows, out_dtype="e4m3", epilogue=EPILOGUES["reglu"]
+        )
+        x = (a.double() @ b.double().T) * rows.double()[:, None]
+        y = (x[:, 0::2].clamp(0) * x[:, 1::2]).float()
+        amax = y.abs().amax(1, keepdim=True).clamp(1e-4)
+        assert (scale_out == amax / 448.0).all()
+        want = (y * (448.0 / amax)).to(torch.float8_e4m3fn)
+        assert (out.view(torch.uint8) == want.view(torch.uint8)).all()
+
+    @pytest.mark.parametrize(
+        ("argument", "options"),
+        [
+            ("scale_out", lambda t: {"scale_out": t}),
+            ("scale_out shape", lambda t: {"out_dtype": "e4m3", "scale_out": t[:, :1]}),
+            ("scale_out dtype", lambda t: {"out_dtype": "e4m3", "scale_out": t.half()}),
+            ("scale_out device", lambda t: {"out_dtype": "e4m3", "scale_out": t.cpu()}),
+            ("scale_out stride along M", lambda t: {"out_dtype": "e4m3", "scale_out": t.contiguous()}),
+            ("scale_out column stride", lambda t: {"out_dtype": "e4m3", "scale_out": t[:, :1].expand(72, 2)}),
+            ("b rows", lambda t: {"epilogue": EPILOGUES["swiglu"]}),
+        ],
+    )  # fmt: skip
+    def test_wrong_scales_of_the_output(self, argument, options):
+        import torch
+
+        from gemmgen import ops
+
+        a = torch.ones(72, 64, device="cuda", dtype=torch.bfloat16)
+        b = torch.ones(131, 64, device="cuda", dtype=torch.bfloat16)
+        scale = torch.ones(2, 72, device="cuda").mT
+        with pytest.raises(ArgumentError) as e:
+            ops.gemm(a, b, **options(scale))
         assert e.value.argument == argument and e.value.allowed
 
     def test_gelu(self):

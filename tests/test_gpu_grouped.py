@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from grouped import PROBLEMS, layout, problem, random_cases
-from kernels import GROUPED
+from kernels import GROUPED, fitting
 
 from gemmgen.config import Config
+from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, IllegalConfig
 from gemmgen.heuristics import choose
+from gemmgen.ir.dtypes import BF16, E4M3
 from gemmgen.pipeline import lower
 from gemmgen.target import H200
 
@@ -45,6 +49,20 @@ def test_other_dtypes(name, grouping):
     for i, (shape, sizes) in enumerate(SHAPES[:24]):
         config = choose(p, (max(1, sum(sizes) // len(sizes)), *shape[1:]), H200, len(sizes))
         judged(p, config, shape, sizes, pad=i % 2, seed=i)
+
+
+@pytest.mark.parametrize("grouping", GROUPED)
+@pytest.mark.parametrize("name", ["fp8_block", "bf16", "s8_scaled", "fp8_rowwise"])
+@pytest.mark.parametrize("d", [E4M3, BF16], ids=str)
+def test_outputs(name, grouping, d):
+    """FP8 with scales beside it; and pairs of columns, quantised where nothing is promoted."""
+    for i, (shape, sizes) in enumerate(SHAPES[:24]):
+        p = problem(name, grouping)
+        paired = d == BF16 or (p.family == "dense" and i % 2)
+        p = replace(p, d=d, epilogue=EPILOGUES["reglu" if paired else "bias"])
+        shape = fitting(p, shape)
+        config = choose(p, (max(1, sum(sizes) // len(sizes)), *shape[1:]), H200, len(sizes))
+        judged(p, config, shape, sizes, pad=i % 2, seed=20 + i)
 
 
 @pytest.mark.parametrize("multicast", ["none", "a", "b"])

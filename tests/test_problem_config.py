@@ -154,7 +154,7 @@ def test_problem_refuses(name, value):
 BAD_JSON = {
     "a": ("fp8", None, 16, ["bf16"], "BF16"),
     "b": ("int8", None, 16, {}),
-    "d": ("e4m3", "bf17", None, 16),
+    "d": ("e5m2", "bf17", None, 16),
     "layout": ("nm", None, 1),
     "epilogue": (
         "celu",

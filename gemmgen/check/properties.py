@@ -45,7 +45,9 @@ NAMED_BARRIER = Property(
     id="P8", name="named-barrier", says="each rendezvous has a fixed set of threads that fills it"
 )
 OUTPUT = Property(
-    id="P9", name="output", says="each element of each output tile is stored exactly once"
+    id="P9",
+    name="output",
+    says="each element of each output tile, and each scale of an FP8 output, is stored exactly once",
 )
 CARRY_OVER = Property(
     id="P10",

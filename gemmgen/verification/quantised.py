@@ -104,9 +104,10 @@ def _check_scales(
     wrong = ~((ends[0] <= got) & (got <= ends[1]))
     if wrong.any():
         row = int(wrong.argmax())
+        shown = [float(x[row]) for x in (got, *ends)]
         raise VerificationError(
             f"{int(wrong.sum())} of {wrong.size} scales of block {block} are out of bounds\n"
-            f"first in row {row}: got {got[row]!r}, allowed [{ends[0][row]!r}, {ends[1][row]!r}]"
+            f"first in row {row}: got {shown[0]!r}, allowed [{shown[1]!r}, {shown[2]!r}]"
         )
 
 

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from check_extract import from_ir, from_text
+from kernels import fitting
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.check.audit import agreement
@@ -151,7 +152,8 @@ def emulates(b: Built) -> str | None:
         program = _program(b)
         for case in (*cases(), past(b.meant), *[panels(b.meant)] * moved):
             gpu = emulated.EmulatedGpu(sms=case.sms, schedule=case.schedule and case.schedule())
-            judge(gpu, program, b.kernel, b.problem, case.shape, pad=case.pad)
+            shape = fitting(b.problem, case.shape)
+            judge(gpu, program, b.kernel, b.problem, shape, pad=case.pad)
         far_rows(program, b)
     except GemmgenError as e:
         return f"{type(e).__name__}: {e}"
@@ -160,6 +162,7 @@ def emulates(b: Built) -> str | None:
 
 def bit_model(b: Built) -> str | None:
     for shape, sms in (((130, 261, 272), 2), ((70, 150, 1040), 2)):
+        shape = fitting(b.problem, shape)
         operands = random_normal(b.problem, *shape, 7)
         want = bits.wanted(b.problem, operands)
         if want is not None and (wrong := int((_result(b, operands, shape, sms) != want).sum())):
