@@ -86,6 +86,12 @@ def test_an_odd_n_is_an_error():
     assert e.value.argument == "n"
 
 
+def test_pairs_are_not_added_to_d():
+    with pytest.raises(ArgumentError, match="pair") as e:
+        replace(PAIRED, d=F32, accumulate=True)
+    assert e.value.argument == "accumulate"
+
+
 # ---- the proof ------------------------------------------------------------------------------
 
 
