@@ -32,7 +32,7 @@ def output_map(p: Problem) -> TmaMap:
         outer="m",
         smem="smem_d",
         clip=16 // p.d.bytes,
-        grouped=GROUPINGS[p.grouping].rows,
+        grouped=GROUPINGS[p.grouping].outputs,
     )
 
 
@@ -52,7 +52,7 @@ def output_tile(p: Problem, c: Config) -> Smem:
 def output_params(p: Problem) -> tuple[Param, ...]:
     pointer = Param(name="d", ctype=f"{p.d.cuda}*")
     stride = Param(name="d_stride", ctype="int")
-    return (pointer, stride, *group_stride("d", grouped=GROUPINGS[p.grouping].rows))
+    return (pointer, stride, *group_stride("d", grouped=GROUPINGS[p.grouping].outputs))
 
 
 def group_stride(tensor: str, *, grouped: bool) -> tuple[Param, ...]:
@@ -84,7 +84,7 @@ def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
 
 
 def epilogue_params(p: Problem) -> tuple[Param, ...]:
-    grouped = GROUPINGS[p.grouping].rows
+    grouped = GROUPINGS[p.grouping].outputs
     found = arguments(p.epilogue)
     return tuple(param for x in found for param in _argument_params(x, grouped=grouped))
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .blocks import AfterFirst, CtaLeader, ForK, ForTiles, IfRows, Stmt, WarpgroupLeader
+from .blocks import (
+    AfterFirst,
+    CtaLeader,
+    FirstWarp,
+    ForK,
+    ForTiles,
+    IfBlocks,
+    IfRows,
+    NewGroup,
+    Stmt,
+    WarpgroupLeader,
+)
 from .resources import (
     ONE_GEMM,
     Axis,
@@ -65,9 +76,19 @@ from .stores import (
     TmaStore,
     WarpgroupSync,
 )
+from .tensor_maps import (
+    AcquireMap,
+    CopyMap,
+    PublishMap,
+    ReplaceAddress,
+    ReplaceExtent,
+    ReplaceStride,
+    WarpSync,
+)
 
 __all__ = [
     "Accumulate",
+    "AcquireMap",
     "AfterFirst",
     "Arrive",
     "ArriveCluster",
@@ -79,16 +100,19 @@ __all__ = [
     "ClusterSync",
     "Coord",
     "Copy",
+    "CopyMap",
     "CtaLeader",
     "CtaSync",
     "Drain",
     "ExpectTx",
     "FenceBarrierInit",
+    "FirstWarp",
     "ForK",
     "ForTiles",
-    "GuardedDrain",
     "Groups",
+    "GuardedDrain",
     "GuardedWait",
+    "IfBlocks",
     "IfRows",
     "InitBarrier",
     "Kernel",
@@ -97,6 +121,7 @@ __all__ = [
     "LoadRowScales",
     "Major",
     "Mma",
+    "NewGroup",
     "Param",
     "PrefetchMap",
     "Promote",
@@ -104,7 +129,11 @@ __all__ = [
     "PromoteSelect",
     "PromoteSwitch",
     "ProxyFence",
+    "PublishMap",
     "Registers",
+    "ReplaceAddress",
+    "ReplaceExtent",
+    "ReplaceStride",
     "Role",
     "Scheduler",
     "SetRegisters",
@@ -122,6 +151,7 @@ __all__ = [
     "TmaMap",
     "TmaStore",
     "Wait",
+    "WarpSync",
     "WarpgroupLeader",
     "WarpgroupSync",
     "Wgmma",
