@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.expr import BEFORE, parameter, row_stride
-from ..ir.groupings import GROUPINGS
+from ..ir.groupings import GROUPINGS, in_turn
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .tensor_map import Matrix
@@ -53,11 +53,12 @@ def bind(operands: Operands, pitches: Pitches, out: int, place: Callable[[Bytes]
         x.swapaxes(-1, -2) if turned else x
         for x, turned in zip((operands.a, operands.b), operands.mn_major, strict=True)
     )
-    layout, groups = operands.layout, operands.a.shape[:-2]
+    layout, groups = operands.layout, operands.d_groups
+    in_turn = _packed(operands, place) if operands.packing == "flat" else {}
     high = m + pitches.gap * len(groups)
     matrices = {
-        "a": matrix(a, pitches.a),
-        "b": matrix(b, pitches.b),
+        "a": in_turn.get("a") or matrix(a, pitches.a),
+        "b": in_turn.get("b") or matrix(b, pitches.b),
         "d": Matrix(
             pointer=out,
             outer=m,
@@ -70,6 +71,7 @@ def bind(operands: Operands, pitches: Pitches, out: int, place: Callable[[Bytes]
     values: dict[str, int | float] = {"d": out, "d_stride": pitches.d}
     values |= {"shape_m": m, "shape_n": n, "shape_k": k}
     values |= {"d_stride_g": high * pitches.d, "groups": layout.groups}
+    values |= {name: matrices[name].pointer for name in "ab"}
     if layout.table:
         table = place(np.array([layout.table], np.int32).view(np.uint8))
         values |= dict.fromkeys(TABLES, table)
@@ -92,3 +94,18 @@ def bind(operands: Operands, pitches: Pitches, out: int, place: Callable[[Bytes]
         else:
             values[parameter(name)] = matrix(value.reshape(1, -1), value.size).pointer
     return Bound(matrices=matrices, values=values)
+
+
+def _packed(operands: Operands, place: Callable[[Bytes], int]) -> dict[str, Matrix]:
+    """K-major operands whose groups' matrices follow each other. The map that the host encodes only
+    says how large they are together."""
+    found = {}
+    spans = in_turn(operands.shape[2], operands.layout)
+    sides = zip("ab", (operands.a, operands.b), operands.mn_major, strict=True)
+    for name, x in ((name, x) for name, x, turned in sides if not turned):
+        whole = np.concatenate([x[:, d.first : d.end].reshape(-1) for d in spans])
+        parent = np.full(x.nbytes + 16, NAN_BYTE, np.uint8)
+        parent[: whole.nbytes] = whole.view(np.uint8)
+        rows, k = x.shape
+        found[name] = Matrix(pointer=place(parent), outer=rows, inner=k, stride=k)
+    return found
