@@ -93,15 +93,10 @@ GALLERY: tuple[Exhibit, ...] = (
     Exhibit(
         name="k_grouped",
         problem=Problem(
-            family="fp8_1d1d",
-            a=E4M3,
-            b=E4M3,
-            d=F32,
-            epilogue=EPILOGUES["residual_f32"],
-            grouping="k_flat",
+            family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, accumulate=True, grouping="k_flat"
         ),
         config=Config(stages=4, multicast="b", unroll=4),
-        shows="weight gradients of experts: K of each on the device, operands one after the other",
+        shows="weight gradients of experts: K of each on the device, its matrices after one another",
     ),
     Exhibit(
         name="batched",

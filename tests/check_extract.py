@@ -131,7 +131,7 @@ PATTERNS = (
         ),
     ),
     (
-        r"ptx::store_shared_uint\((\w+) \+ 4 \* lane, reinterpret_cast<const uint32_t\*>\(&(\w+)\)\[lane\]\)",
+        r"ptx::copy_map\((\w+), &(\w+), lane\)",
         lambda smem, m: ("copy map", smem, m),
     ),
     (r"ptx::warp_sync\(\)", lambda: ("warp sync",)),
@@ -180,7 +180,7 @@ PATTERNS = (
     (r"ptx::store_commit\(\)", lambda: ("store commit",)),
     (r"ptx::store_wait_(\w+)<(\d+)>\(\)", lambda kind, n: ("store wait", kind, int(n))),
     (
-        r"ptx::(?!descriptor|shared_address|cluster_cta_rank|prefetch)(mbarrier\w*|tma\w*|replace_map\w*|publish\w*|acquire\w*|warp_sync|wgmma\w*|fence\w*|cluster\w*|named\w*|bulk\w*)\(",
+        r"ptx::(?!descriptor|shared_address|cluster_cta_rank|prefetch)(mbarrier\w*|tma\w*|copy_map|replace_map\w*|publish\w*|acquire\w*|warp_sync|wgmma\w*|fence\w*|cluster\w*|named\w*|bulk\w*)\(",
         lambda name: ("unknown", name),
     ),
 )

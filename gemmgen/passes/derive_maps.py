@@ -90,7 +90,9 @@ def _copy(m: TmaMap) -> Smem:
 
 
 def _pointer(kernel: Kernel, m: TmaMap) -> Param:
-    return Param(name=m.tensor, ctype=f"const {kernel.buffer(m.smem).dtype.cuda}*")
+    """Its elements are only counted."""
+    bits = kernel.buffer(m.smem).dtype.bits
+    return Param(name=m.tensor, ctype=f"const uint{bits}_t*")
 
 
 def _edits(kernel: Kernel, m: TmaMap) -> tuple[Stmt, ...]:

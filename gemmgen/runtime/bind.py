@@ -107,5 +107,9 @@ def _packed(operands: Operands, place: Callable[[Bytes], int]) -> dict[str, Matr
         parent = np.full(x.nbytes + 16, NAN_BYTE, np.uint8)
         parent[: whole.nbytes] = whole.view(np.uint8)
         rows, k = x.shape
-        found[name] = Matrix(pointer=place(parent), outer=rows, inner=k, stride=k)
+        pieces = (
+            -(-k * x.itemsize // 16) * 16
+        )  # no group has such rows, but the driver wants a legal map
+        stride = pieces // x.itemsize
+        found[name] = Matrix(pointer=place(parent), outer=rows, inner=k, stride=stride)
     return found

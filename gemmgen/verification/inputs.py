@@ -177,7 +177,7 @@ def _deep(
         first,
         a=a,
         b=b,
-        arguments={x.name: _stacked(problem, x, drawn) for x in arguments(problem.epilogue)},
+        arguments={x.name: _stacked(problem, x, drawn) for x in arguments(problem.value)},
         layout=layout,
         packing=GROUPINGS[problem.grouping].depths,
     )

@@ -91,6 +91,11 @@ __device__ __forceinline__ void prefetch_tensor_map(const TensorMap* map) {
 
 __device__ __forceinline__ void warp_sync() { asm volatile("bar.warp.sync 0xFFFFFFFF;" ::: "memory"); }
 
+// Each lane of a warp copies its 4 bytes of a tensor map to shared memory.
+__device__ __forceinline__ void copy_map(uint32_t dst, const TensorMap* map, int lane) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(dst + 4 * lane), "r"(reinterpret_cast<const uint32_t*>(map)[lane]) : "memory");
+}
+
 // A tensor map in shared memory: where dimension kDim ends, in elements.
 template <int kDim>
 __device__ __forceinline__ void replace_map_extent(uint32_t map, int extent) {
@@ -149,10 +154,6 @@ __device__ __forceinline__ float load_shared_float(uint32_t address) {
 
 __device__ __forceinline__ void store_shared_floatx2(uint32_t address, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory");
-}
-
-__device__ __forceinline__ void store_shared_uint(uint32_t address, uint32_t x) {
-    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
 }
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -362,8 +363,8 @@ gemmgen_dense_k_columns_gemm_bf16_bf16_f32_128x128x64_s5c2_tn_mcb_w1(
     } else if (warpgroup < 3) {  // producer
         ptx::setmaxnreg_dec<40>();
         if (warp == 0) {
-            ptx::store_shared_uint(smem_map_a + 4 * lane, reinterpret_cast<const uint32_t*>(&map_a)[lane]);
-            ptx::store_shared_uint(smem_map_b + 4 * lane, reinterpret_cast<const uint32_t*>(&map_b)[lane]);
+            ptx::copy_map(smem_map_a, &map_a, lane);
+            ptx::copy_map(smem_map_b, &map_b, lane);
             ptx::warp_sync();
             for (Tile tile; scheduler.next(tile);) {
                 if (tile.opens_group) {
