@@ -122,3 +122,35 @@ def test_copies_of_scales_are_held_until_the_launch(monkeypatch):
     scale_a, scale_b = (Tensor(side, 2, dtype="float32") for side in (24, 40))
     tensors, _ = calls.vector_scales(a, scale_a, b, scale_b, "row")
     assert [tensors["scale_a"], tensors["scale_b"]] == copies
+
+
+def k_grouped(**changes):
+    """Flat FP8 operands of M, N, sum K = 24, 40, 256, right but for `changes`."""
+    right = {
+        "a": Tensor(24 * 256, dtype="float8_e4m3fn", stride=(1,)),
+        "scale_a": Tensor(24, 2, dtype="float32"),
+        "b": Tensor(40 * 256, dtype="float8_e4m3fn", stride=(1,)),
+        "scale_b": Tensor(40, 2, dtype="float32"),
+        "group_depths": Tensor(3, dtype="int32", stride=(1,)),
+        "packing": "flat",
+        "scale_layout": "mn",
+    }
+    return ops.fp8_k_grouped_gemm(**right | changes)
+
+
+@pytest.mark.parametrize(
+    ("argument", "changes", "allowed"),
+    (
+        ("packing", {"packing": "guess"}, "columns"),
+        ("packing", {"packing": None}, "flat"),
+        ("out_dtype", {"out_dtype": "s32"}, "bf16, f16, f32"),
+        ("scale_a shape", {"scale_a": Tensor(24, dtype="float32", stride=(1,))}, "[any, any]"),
+        ("a shape", {"a": Tensor(24, 256, dtype="float8_e4m3fn")}, "[6144]"),
+        ("a dtype", {"a": Tensor(6144, dtype="int8", stride=(1,))}, "float8_e4m3fn"),
+        ("a shape", {"packing": "columns"}, "[any, any]"),
+    ),
+)
+def test_k_grouped_arguments(argument, changes, allowed):
+    with pytest.raises(ArgumentError) as e:
+        k_grouped(**changes)
+    assert e.value.argument == argument and allowed in str(e.value)

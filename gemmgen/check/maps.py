@@ -151,7 +151,7 @@ def _agent(s: _Slots, todo: tuple[ops.Op, ...]) -> Iterator[Finding]:
                 yield from s.touch(op, op.tensor_map, "a copy of", at)
             case ops.MapEdit():
                 yield from s.touch(op, op.tensor_map, "an edit of", at)
-                s.edits.setdefault(op.tensor_map, set()).add(op.field)
+                s.edits.get(op.tensor_map, set()).add(op.field)
             case ops.MapPublish():
                 yield from s.touch(op, op.slot[0], "a publication of", at)
                 yield from s.publish(op, at)
