@@ -19,6 +19,7 @@ from gemmgen.target import H200
 
 BATCHED = replace(DENSE, grouping="batched")
 MASKED = replace(DENSE, grouping="masked")
+TURNED = replace(DENSE_TN, grouping="k_columns")
 K_COLUMNS = replace(DENSE, grouping="k_columns")
 BIAS_SILU = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
 GELU = replace(FP8, epilogue=EPILOGUES["gelu"])
@@ -250,6 +251,8 @@ def test_rules_are_documented_and_unique():
         ("register-budget", GELU, {"block_m": 256, "block_n": 128, "stages": 2}),
         ("register-budget", INT8_GELU, {"block_n": 192, "stages": 2}),
         ("register-budget", RESIDUAL, {"block_m": 256, "block_n": 176, "stages": 2}),
+        ("register-budget", K_COLUMNS, {"registers": (24, 240)}),
+        ("tma-loads", TURNED, {"block_m": 256, "block_n": 64, "swizzle_ab": 32, "stages": 2}),
         ("setmaxnreg-direction", DENSE, {"registers": (24, 80)}),
         ("setmaxnreg-direction", DENSE, {"registers": (24, 240), "consumers": 1, "block_m": 64}),
     ),
