@@ -20,7 +20,7 @@ from ..ir.dtypes import BF16, E4M3, F16, F32, S32
 from ..ir.expr import ACC, PerElement
 from ..problem import Problem
 from ..runtime.torch_tensors import check_tensor, dtype_of, empty, same_memory
-from .calls import SCALE_BLOCK, Shape, operand_shape, output_dtype, run, vector_scales
+from .calls import SCALE_BLOCK, Shape, Values, operand_shape, output_dtype, run, vector_scales
 
 PACKINGS = ("columns", "flat")
 
@@ -55,7 +55,7 @@ def k_grouped_gemm(
         grouping="k_columns",
     )
     shape = _sides(p, a, b)
-    return _run(p, config, a, b, group_depths, out, c, shape, {})
+    return _run(p, config, a, b, group_depths, out, c, shape, {}, {})
 
 
 def fp8_k_grouped_gemm(
@@ -96,7 +96,7 @@ def fp8_k_grouped_gemm(
         raise ArgumentError("a columns", shape[2], f"must be a multiple of {SCALE_BLOCK}")
     scales, values = vector_scales(a, scale_a, b, scale_b, scale_layout) if shape[2] else ({}, {})
     values |= {"a": a.data_ptr(), "b": b.data_ptr()}
-    return _run(p, config, a, b, group_depths, out, c, shape, scales, **values)
+    return _run(p, config, a, b, group_depths, out, c, shape, scales, values)
 
 
 def _matrix(name: str, x: Any, scale: Any, first: Any) -> Any:
@@ -128,7 +128,7 @@ def _run(
     c: Any,
     shape: Shape,
     scales: dict[str, Any],
-    **values: int | float,
+    values: Values,
 ) -> Any:
     (groups,) = check_tensor("group_depths", group_depths, S32, (None,), a.device, contiguous=True)
     given: dict[str, Any] = {}
@@ -138,7 +138,7 @@ def _run(
         p, given = replace(p, epilogue=ACC + PerElement("c", p.d)), {"c": c}
     if shape[2] == 0:
         return _of_nothing(p, out, c, (groups, *shape[:2]), a.device)
-    table = {"group_depths": group_depths.data_ptr(), **values}
+    table: Values = {"group_depths": group_depths.data_ptr(), **values}
     return run(p, config, a, b, out, shape, scales, table, given, groups=groups, depths=True)
 
 
