@@ -52,7 +52,9 @@ STATEMENTS = (
     "stmts.j2",
     "stmts_output.j2",
     "stmts_values.j2",
+    "stmts_maps.j2",
 )  # the templates with a macro per statement
+PTX = ("ptx.j2", "ptx_registers.j2")  # memory and synchronisation; what works on registers
 
 C_FUNCTIONS = {
     "exp": "__expf",
@@ -67,7 +69,14 @@ LOADS = {BF16: "ptx::element_bf16", F16: "ptx::element_f16", F32: "ptx::element_
 RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
 
 VERBS, ASSIGNS = {False: "store", True: "add"}, {False: "=", True: "+="}
-K_BLOCKS = {"first": "0", "next": "min(k + 1, tile.k_blocks - 1)"}
+
+# Of 128 of K. A group without any, after all others, has none of its own to read.
+K_BLOCKS = {
+    "first": "0",
+    "next": "min(k + 1, tile.k_blocks - 1)",
+    "first of group": "min(tile.k_first, shape_k - 1) / 128",
+    "next of group": "tile.k_first / 128 + min(k + 1, tile.k_blocks - 1)",
+}
 
 
 def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
@@ -100,6 +109,7 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "d_block": folded(kernel, "BLOCK_N"),
         "d_col": folded(kernel, "col"),
         "end_of_rows": "tile.d_end" if kernel.groups.ragged else "shape_m",
+        "map_at": lambda name: map_at(kernel, name),
         "phase": phase,
         "stage": stage,
         "scale_d": scale_d,
@@ -124,7 +134,8 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
     }
     frame = env.get_template("kernel.cu.j2")
     called = frame.render(parts, ptx="")
-    text = frame.render(parts, ptx=_called_functions(env.get_template("ptx.j2").render(), called))
+    library = "\n\n".join(env.get_template(name).render().strip("\n") for name in PTX)
+    text = frame.render(parts, ptx=_called_functions(library, called))
     return re.sub(r"[ \t]+\n", "\n", text)
 
 
@@ -170,6 +181,7 @@ def signature(kernel: Kernel) -> list[str]:
 
 def coordinate(c: Coord) -> str:
     text = c.base if c.scale == 1 else f"{c.base} * {c.scale}"
+    text = f"{c.start} + {text}" if c.start else text
     text += f" + {c.offset}" if c.offset else ""
     return text + (f" + cta_rank * {c.rank_step}" if c.rank_step else "")
 
@@ -184,8 +196,16 @@ def stage(s: Arrive | ArriveCluster) -> str:
 
 def scale_d(s: Mma, step: int) -> str:
     """The scale-d operand of step `step`: 0 overwrites the accumulator."""
-    first = {"block": "0", "tile": "k != 0"}[s.fresh]
+    first = {"block": "0", "tile": "k != 0", "never": "1"}[s.fresh]
     return "1" if step else first
+
+
+def map_at(kernel: Kernel, name: str) -> str:
+    """The address of a tensor map: a kernel parameter, or this CTA's own for the tile's group."""
+    derived = [m.name for m in kernel.maps if m.derived]
+    if name not in derived:
+        return f"&{name}"
+    return f"group_maps + tile.slot * {len(derived)} + {derived.index(name)}"
 
 
 def wait_kind(s: StoreWait) -> str:
@@ -230,7 +250,11 @@ def _pointer(kernel: Kernel, x: Argument) -> str:
     name = parameter(x.name)
     if isinstance(x, PerElement):
         return of_group(kernel, name)
-    sides = {PerRow: ("shape_m", kernel.groups.rows), PerColumn: ("shape_n", kernel.groups.columns)}
+    by_depth = bool(kernel.groups.depths)
+    sides = {
+        PerRow: ("shape_m", kernel.groups.rows or by_depth),
+        PerColumn: ("shape_n", kernel.groups.columns or by_depth),
+    }
     side, grouped = sides[type(x)]
     return f"{name} + (long long)tile.group * {side}" if grouped else name
 

@@ -91,6 +91,14 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="a weight gradient: a scale per row and per column of every 128 of K, added to FP32 by TMA",
     ),
     Exhibit(
+        name="k_grouped",
+        problem=Problem(
+            family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, accumulate=True, grouping="k_flat"
+        ),
+        config=Config(stages=4, multicast="b", unroll=4),
+        shows="weight gradients of experts: K of each on the device, its matrices after one another",
+    ),
+    Exhibit(
         name="batched",
         problem=replace(FP8, grouping="batched"),
         config=Config(stages=5),
@@ -161,6 +169,12 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=replace(B16, grouping="masked"),
         config=Config(block_n=256, stages=3, in_flight=1),
         shows="BF16 experts with rows of their own",
+    ),
+    Exhibit(
+        name="k_grouped_bf16",
+        problem=replace(B16_TN, d=F32, grouping="k_columns"),
+        config=Config(stages=5, in_flight=1, multicast="b"),
+        shows="BF16 weight gradients of experts: each group sums K of its own, cut off by its tensor maps",
     ),
     Exhibit(
         name="n256",

@@ -6,16 +6,18 @@ Each has a device struct in templates/schedulers/ and a Python twin here; tests 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment
+from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment, in_turn
 from .ir.nodes import Block, Cluster, Scheduler
 
 
 @dataclass(frozen=True)
 class Tile:
     """What the device's Tile holds: rows of A, B and D, the column of D (elements) and K blocks.
-    In a grouped launch also the group, and the row of D where it ends."""
+    In a grouped launch also the group, and the row of D where it ends; where groups split K, the K
+    that this one sums, which of the launch's sets of tensor maps is this CTA's for it, and whether
+    the tile is the CTA's first of a group that has K."""
 
     a_row: int
     b_row: int
@@ -24,6 +26,10 @@ class Tile:
     k_blocks: int
     group: int = 0
     d_end: int = 0
+    k_first: int = 0
+    k_end: int = 0
+    slot: int = 0
+    opens_group: bool = False
 
 
 def panels(
@@ -52,6 +58,20 @@ def order(
     layout: Layout = ALONE,
 ) -> Iterator[Tile]:
     """The tiles CTA `cta` of `ctas` computes for shape (M, N, K), in its order."""
+    walk = _tiles(s, block, cluster, shape, ctas, cta, layout)
+    return _deepened(walk, block.k, shape[2], cta, layout) if s.name == "depths" else walk
+
+
+def _tiles(
+    s: Scheduler,
+    block: Block,
+    cluster: Cluster,
+    shape: tuple[int, int, int],
+    ctas: int,
+    cta: int,
+    layout: Layout,
+) -> Iterator[Tile]:
+    """With all of K."""
     m, n, k = shape
     rank, index, stride = cta % cluster.size, cta // cluster.size, ctas // cluster.size
     first = 0  # the index of the part's first tile
@@ -63,10 +83,29 @@ def order(
             first_row = part.first + at["m"] * cluster.m * block.m
             row = first_row + rank % cluster.m * block.m
             col = (at["n"] * cluster.n + rank % cluster.n) * block.n
-            blocks, where = _ceil(k, block.k), WHERE[s.name](first_row, part, layout)
-            yield Tile(row, col, row, col // block.fold, blocks, *where)
+            group, end = WHERE[s.name](first_row, part, layout)
+            yield Tile(row, col, row, col // block.fold, _ceil(k, block.k), group, end)
             index += stride
         first += tiles["m"] * tiles["n"]
+
+
+def _deepened(
+    walk: Iterator[Tile], block_k: int, k: int, cta: int, layout: Layout
+) -> Iterator[Tile]:
+    """With the K of each tile's group."""
+    of_group, last = in_turn(k, layout), -1
+    for t in walk:
+        d = of_group[t.group]
+        yield replace(
+            t,
+            k_blocks=_ceil(d.end - d.first, block_k),
+            d_end=0,
+            k_first=d.first,
+            k_end=d.end,
+            slot=cta * layout.groups + t.group,
+            opens_group=t.group != last and d.first < d.end,
+        )
+        last = t.group
 
 
 def _one_grid(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
@@ -78,10 +117,10 @@ def _one_grid(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
 GRIDS = {g.scheduler: SEGMENTS[name] for name, g in GROUPINGS.items()} | {"rows": _one_grid}
 
 # ... and a tile's group, given its cluster's first row, and the row where that ends.
-Where = Callable[[int, Segment, Layout], tuple[int, ...]]
+Where = Callable[[int, Segment, Layout], tuple[int, int]]
 WHERE: dict[str, Where] = {
     **dict.fromkeys(GRIDS, lambda row, part, layout: (part.group, part.end)),
-    "panels": lambda row, part, layout: (),
+    "panels": lambda row, part, layout: (0, 0),
     "rows": lambda row, part, layout: (max(layout.table[row], 0), part.end),
 }
 

@@ -22,6 +22,9 @@ OPENS = (
     (r"for \(int k = 0; k < tile\.k_blocks; \+\+k, ring\.advance\(\)\) \{", "k"),
     (r"if \(k != 0\) \{", "after first"),
     (r"if \(tile\.d_row \+ \((\d+) \+ warpgroup\) \* 64 < tile\.d_end\) \{", "rows {}"),
+    (r"if \(warp == 0\) \{", "first warp"),
+    (r"if \(tile\.opens_group\) \{", "new group"),
+    (r"if \(tile\.k_blocks != 0\) \{", "if blocks"),
     (r"if \(threadIdx\.x == 0\) \{", "cta leader"),
     (r"if \(threadIdx\.x % 128 == 0\) \{", "leader"),
     (r"(?:\} else )?if \(warpgroup < (\d+)\) \{  // \w+", "role {}"),
@@ -29,6 +32,7 @@ OPENS = (
 PHASES = {"ring.phase": 0, "ring.phase ^ 1": 1}
 STAGES = {"ring.stage": 0, "ring.previous()": 1}
 BAR = r"(\w+) \+ 8 \* "
+MAP = r"(&\w+|group_maps \+ tile\.slot \* \d+ \+ \d+)"
 
 
 def from_text(source: str) -> list[Event]:
@@ -100,7 +104,9 @@ PATTERNS = (
         lambda bar, n: ("expect", bar, int(n)),
     ),
     (
-        r"ptx::tma_load(?:_3d)?\((\w+) \+ ring\.stage \* (\d+) \+ (\d+), &(\w+), "
+        r"ptx::tma_load(?:_3d)?\((\w+) \+ ring\.stage \* (\d+) \+ (\d+), "
+        + MAP
+        + r", "
         + BAR
         + r"ring\.stage, (.*)\);",
         lambda smem, stride, at, m, bar, coords: (
@@ -114,7 +120,9 @@ PATTERNS = (
         ),
     ),
     (
-        r"ptx::tma_load_multicast(?:_3d)?\((\w+) \+ ring\.stage \* (\d+) \+ (\d+) \+ cta_rank \* (\d+), &(\w+), "
+        r"ptx::tma_load_multicast(?:_3d)?\((\w+) \+ ring\.stage \* (\d+) \+ (\d+) \+ cta_rank \* (\d+), "
+        + MAP
+        + r", "
         + BAR
         + r"ring\.stage, (.*), (\d+)\);",
         lambda smem, stride, at, rank, m, bar, coords, mask: (
@@ -122,6 +130,25 @@ PATTERNS = (
             *(int(rank), int(mask)),
         ),
     ),
+    (
+        r"ptx::copy_map\((\w+), &(\w+), lane\)",
+        lambda smem, m: ("copy map", smem, m),
+    ),
+    (r"ptx::warp_sync\(\)", lambda: ("warp sync",)),
+    (
+        r"if \(lane == 0\) ptx::replace_map_extent<(\d)>\((\w+), (.*)\);",
+        lambda dim, smem, end: ("extent", int(dim), smem, end),
+    ),
+    (
+        r"if \(lane == 0\) ptx::replace_map_address\((\w+), (\w+) \+ \(long long\)tile\.k_first \* (\w+)\);",
+        lambda smem, tensor, rows: ("address", smem, tensor, rows),
+    ),
+    (
+        r"if \(lane == 0\) ptx::replace_map_stride\((\w+), \(long long\)\(tile\.k_end - tile\.k_first\) \* (\d+)\);",
+        lambda smem, size: ("stride", smem, int(size)),
+    ),
+    (r"ptx::publish_map\(" + MAP + r", (\w+)\)", lambda m, smem: ("publish", m, smem)),
+    (r"ptx::acquire_map\(" + MAP + r"\)", lambda m: ("acquire", m)),
     (r"ptx::wgmma_fence\(\)", lambda: ("wgmma fence",)),
     (r"ptx::wgmma_commit\(\)", lambda: ("wgmma commit",)),
     (r"ptx::wgmma_wait<(\d+)>\(\)", lambda n: ("wgmma wait", int(n))),
@@ -153,7 +180,7 @@ PATTERNS = (
     (r"ptx::store_commit\(\)", lambda: ("store commit",)),
     (r"ptx::store_wait_(\w+)<(\d+)>\(\)", lambda kind, n: ("store wait", kind, int(n))),
     (
-        r"ptx::(?!descriptor|shared_address|cluster_cta_rank|prefetch)(mbarrier\w*|tma\w*|wgmma\w*|fence\w*|cluster\w*|named\w*|bulk\w*)\(",
+        r"ptx::(?!descriptor|shared_address|cluster_cta_rank|prefetch)(mbarrier\w*|tma\w*|copy_map|replace_map\w*|publish\w*|acquire\w*|warp_sync|wgmma\w*|fence\w*|cluster\w*|named\w*|bulk\w*)\(",
         lambda name: ("unknown", name),
     ),
 )
@@ -173,6 +200,9 @@ NAMES = {
     ir.ForTiles: "tiles",
     ir.ForK: "k",
     ir.AfterFirst: "after first",
+    ir.FirstWarp: "first warp",
+    ir.NewGroup: "new group",
+    ir.IfBlocks: "if blocks",
     ir.CtaLeader: "cta leader",
     ir.WarpgroupLeader: "leader",
 }
@@ -215,6 +245,20 @@ def _events(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[tuple[object, ...]]:
             yield "expect", s.barrier, s.tx_bytes
         case ir.TmaLoad() | ir.TmaLoadMulticast():
             yield _load(kernel, s)
+        case ir.CopyMap():
+            yield "copy map", s.smem, s.tensor_map
+        case ir.WarpSync():
+            yield ("warp sync",)
+        case ir.ReplaceExtent():
+            yield "extent", s.dim, s.smem, s.end
+        case ir.ReplaceAddress():
+            yield "address", s.smem, s.tensor, s.rows
+        case ir.ReplaceStride():
+            yield "stride", s.smem, s.bytes
+        case ir.PublishMap():
+            yield "publish", _map(kernel, s.tensor_map), s.smem
+        case ir.AcquireMap():
+            yield "acquire", _map(kernel, s.tensor_map)
         case ir.WgmmaFence():
             yield ("wgmma fence",)
         case ir.WgmmaCommit():
@@ -241,12 +285,19 @@ def _events(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[tuple[object, ...]]:
 def _load(kernel: ir.Kernel, s: ir.TmaLoad | ir.TmaLoadMulticast) -> tuple[object, ...]:
     stride = kernel.buffer(s.smem).stage_bytes
     coords = ", ".join(map(_coord, s.coords))
-    event = "load", s.smem, stride, s.offset, s.tensor_map, s.barrier, coords
+    event = "load", s.smem, stride, s.offset, _map(kernel, s.tensor_map), s.barrier, coords
     return event if isinstance(s, ir.TmaLoad) else (*event, s.rank_bytes, s.mask)
 
 
+def _map(kernel: ir.Kernel, name: str) -> str:
+    derived = [m.name for m in kernel.maps if m.derived]
+    at = f"group_maps + tile.slot * {len(derived)} + "
+    return f"{at}{derived.index(name)}" if name in derived else f"&{name}"
+
+
 def _coord(c: ir.Coord) -> str:
-    parts = [c.base if c.scale == 1 else f"{c.base} * {c.scale}"]
+    parts = [c.start] * bool(c.start)
+    parts += [c.base if c.scale == 1 else f"{c.base} * {c.scale}"]
     parts += [str(c.offset)] * bool(c.offset)
     parts += [f"cta_rank * {c.rank_step}"] * bool(c.rank_step)
     return " + ".join(parts)
@@ -256,7 +307,7 @@ def _mma(kernel: ir.Kernel, s: ir.Mma) -> Iterator[tuple[object, ...]]:
     yield "a", s.a, kernel.buffer(s.a).stage_bytes, s.wave_bytes, s.warpgroup_bytes
     yield "b", s.b, kernel.buffer(s.b).stage_bytes
     for i, (a, b) in enumerate(s.steps or ()):
-        first = "0" if s.fresh == "block" else "k != 0"
+        first = {"block": "0", "tile": "k != 0", "never": "1"}[s.fresh]
         yield "mma", s.dst, a, b, "1" if i else first
 
 

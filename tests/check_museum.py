@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kernels import DENSE, FP8
+from kernels import DENSE, FP8, VECTOR
 
 from gemmgen.check import Instance, ops
 from gemmgen.check.ops import Op, Program
@@ -21,6 +21,7 @@ from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 
 PLAIN = Config()
+K_GROUPED = replace(VECTOR, grouping="k_flat")
 SEVERAL = Instance(k_blocks=5, tiles=3)
 
 
@@ -250,6 +251,27 @@ def peers_differ(program: Program) -> Program:
     return replace(program, ops=tuple(mine))
 
 
+def one_slot(program: Program) -> Program:
+    """Every group's map in the same place of global memory."""
+
+    def visit(op: Op) -> Op:
+        match op:
+            case ops.MapPublish() | ops.MapAcquire():
+                return replace(op, slot=(*op.slot[:2], 0))
+            case ops.Load():
+                places = [c.slot and (*c.slot[:2], 0) for c in op.copies]
+                copies = zip(op.copies, places, strict=True)
+                return replace(op, copies=tuple(replace(c, slot=x) for c, x in copies))
+        return op
+
+    return replace(program, ops=tuple(tuple(map(visit, todo)) for todo in program.ops))
+
+
+def unacquired(program: Program) -> Program:
+    kept = (tuple(op for op in x if not isinstance(op, ops.MapAcquire)) for x in program.ops)
+    return replace(program, ops=tuple(kept))
+
+
 MULTICAST = Config(multicast="a", block_n=64)
 IN_FLIGHT = Config(in_flight=1)
 
@@ -435,6 +457,34 @@ MUSEUM: tuple[Exhibit, ...] = (
         says="wrong columns at the right edge: TMA stores clip at 16 bytes, not at the element",
         caught_by="P9",
         broken=without(ir.StoreTail),
+    ),
+    Exhibit(
+        name="map-rewritten-under-a-load",
+        source="DeepGEMM #365",
+        says="results that differ from call to call: a load reads through the next group's tensor map",
+        caught_by="P14",
+        problem=K_GROUPED,
+        instance=Instance(k_blocks=3, tiles=3, depths=(2, 3, 1)),
+        unrolled=one_slot,
+    ),
+    Exhibit(
+        name="map-without-acquire",
+        source="a classic",
+        says="a load through what another launch left in the same place, or a fault",
+        caught_by="P14",
+        problem=K_GROUPED,
+        instance=Instance(k_blocks=3, tiles=3, depths=(2, 3, 1)),
+        unrolled=unacquired,
+    ),
+    Exhibit(
+        name="peers-in-different-groups",
+        source="DeepGEMM #415, #429",
+        says="hang: an odd number of tiles per group puts a cluster's CTAs into groups of other K",
+        caught_by="P3",
+        problem=K_GROUPED,
+        config=MULTICAST,
+        instance=Instance(k_blocks=4, tiles=3, depths=(2, 4, 1)),
+        unrolled=peers_differ,
     ),
     Exhibit(
         name="setmaxnreg-beyond-the-pool",

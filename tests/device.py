@@ -156,6 +156,7 @@ class Kernel:
         """The calls thread `thread` makes for `tiles` (default: one tile at 0, 0 with 3 K blocks)."""
         tile = {"a_row": 0, "b_row": 0, "d_row": 0, "d_col": 0, "k_blocks": 3}
         tile |= {"group": 0, "d_end": 1 << 20}
+        tile |= {"k_first": 0, "k_end": 384, "slot": 0, "opens_group": False}
         scope = dict.fromkeys(self.parameters, 1 << 20) | self.constants
         ptx = Ptx(rank, scope, registers, returns or {})
         scope |= {name: name for name in self.parameters if name.startswith("map_")}

@@ -7,8 +7,9 @@ from random import Random
 
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
-from gemmgen.ir.groupings import GROUPINGS, OF_SIZES, Layout
+from gemmgen.ir.groupings import GROUPINGS, OF_SIZES, Layout, split_side
 from gemmgen.problem import Problem
+from gemmgen.verification.groups import depth_step
 
 PROBLEMS = {
     "fp8_block": {"family": "fp8_block", "a": E4M3, "b": E4M3},
@@ -27,10 +28,14 @@ def problem(name: str, grouping: str, alignment: int = 128) -> Problem:
     return Problem(**PROBLEMS[name], grouping=grouping, alignment=alignment)
 
 
-def layout(p: Problem, rows: int, sizes: tuple[int, ...]) -> Layout:
-    """Groups of `sizes` rows, as far as A (of each group, if it has its own) has `rows` for them."""
-    aligned = p.alignment * GROUPINGS[p.grouping].aligned
-    return OF_SIZES[p.grouping](rows, sizes, aligned)
+def layout(p: Problem, shape: tuple[int, int, int], sizes: tuple[int, ...]) -> Layout:
+    """Groups of `sizes` rows, as far as A (of each group, if it has its own) has rows for them. Where
+    groups split K, of about so much K each."""
+    g, side = GROUPINGS[p.grouping], split_side(p.grouping, shape)
+    if g.depths:
+        step, most = depth_step(p), max(1, side // len(sizes))
+        sizes = tuple(min(s, most) // step * step for s in sizes)
+    return OF_SIZES[p.grouping](side, sizes, p.alignment * g.aligned)
 
 
 # (M, N, K) and the rows of each group: none, one, tails, all; more groups than SMs of an emulated GPU.

@@ -44,6 +44,15 @@ VARIETY = {
         replace(FP8, grouping="masked", d=F32),
         Config(multicast="b", stages=3),
     ),
+    "fp8-k_columns": (replace(FP8, grouping="k_columns"), Config(stages=3, unroll=2)),
+    "fp8-1d1d-k_flat": (
+        replace(VECTOR, grouping="k_flat", accumulate=True),
+        Config(stages=3, multicast="a"),
+    ),
+    "dense-tn-k_columns": (
+        replace(DENSE_TN, grouping="k_columns", d=F32),
+        Config(block_m=256, block_n=64, stages=3, multicast="b", in_flight=1),
+    ),
     "dense-f16-n-raster": (DENSE_F16, Config(raster="n", panel=16)),
     "dense-f32": (DENSE_F32, Config(block_n=64)),
     "dense-in-flight": (DENSE, Config(in_flight=1)),

@@ -35,8 +35,10 @@ GENERATED = int(os.environ.get("GEMMGEN_CHECK_CONFIGS", "120"))  # 1000 takes ab
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_kernel_is_proved(name):
-    proof = check(lower(*KERNELS[name]))
-    assert proof.properties == tuple(p.id for p in PROPERTIES)
+    kernel = lower(*KERNELS[name])
+    proof = check(kernel)
+    derives = any(m.derived for m in kernel.maps)
+    assert proof.properties == tuple(p.id for p in PROPERTIES if p.id != "P14" or derives)
     assert proof.certificate.waits > 20, "the certificate compared something"
     assert proof.seconds < 3, "ten times what it takes"
 

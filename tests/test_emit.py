@@ -92,6 +92,16 @@ STATEMENTS = {
     "StoreTail": (WAVES, 1),
     "StoreWait": ("dense", 0),
     "StoreWait-all": ("dense", 1),
+    "TmaLoad-derived": ("fp8-1d1d-k_flat", 0),
+    "LoadBlockScales-group": ("fp8-k_columns", 0),
+    "LoadBlockScales-group-next": ("fp8-k_columns", 1),
+    "ReplaceAddress": ("fp8-1d1d-k_flat", 0),
+    "ReplaceExtent": ("fp8-1d1d-k_flat", 0),
+    "ReplaceExtent-mn-major": ("dense-tn-k_columns", 1),
+    "ReplaceStride": ("dense-k_flat", 1),
+    "CopyMap": ("dense-k_flat", 1),
+    "PublishMap": ("dense-k_flat", 1),
+    "AcquireMap": ("dense-k_flat", 1),
 }
 
 
@@ -112,8 +122,12 @@ def test_blocks(golden):
         nodes.CtaLeader(body=(nodes.CtaSync(),)),
         nodes.WarpgroupLeader(body=(nodes.CtaSync(),)),
     )
-    assert {type(s) for s in (inner, rows, loop, loop.body[0], *leaders)} == set(BLOCKS)
-    golden(cuda(lower(replace(DENSE, grouping="masked"), Config()), loop, *leaders))
+    opening = nodes.NewGroup(body=(nodes.WarpSync(),))
+    empty = nodes.IfBlocks(body=(nodes.Arrive(barrier="empty", lag=1),))
+    deep = (nodes.FirstWarp(body=(nodes.ForTiles(body=(opening, empty)),)),)
+    found = (inner, rows, loop, loop.body[0], *leaders, *deep, opening, empty)
+    assert {type(s) for s in found} == set(BLOCKS)
+    golden(cuda(lower(replace(DENSE, grouping="masked"), Config()), loop, *leaders, *deep))
 
 
 def test_one_line_statements(golden):
@@ -293,7 +307,13 @@ def test_header_names_problem_and_config():
 # ---- the protocol, re-derived from the text -------------------------------------------------
 
 # In ragged groups the second tile has rows for the first warpgroup only: the others skip its wgmma.
+# Where groups split K, a tile of a group without any stands between the others.
 TILES = [{"k_blocks": 3}, {"k_blocks": 6, "d_end": 64}, {"k_blocks": 1}]
+OF_DEPTHS = [
+    {"k_blocks": 3, "opens_group": True},
+    {"k_blocks": 0, "slot": 1},
+    {"k_blocks": 7, "slot": 2, "opens_group": True},
+]
 K_BLOCKS = sum(t["k_blocks"] for t in TILES)
 
 
@@ -307,9 +327,11 @@ class Protocol:
         offsets = re.findall(r"const uint32_t (full|empty) = smem_base \+ (\d+);", SOURCES[name])
         self.base = {barrier: SMEM_BASE + int(at) for barrier, at in offsets}
         self.ranks = range(self.kernel.cluster.size)
+        self.tiles = OF_DEPTHS if self.kernel.groups.depths else TILES
+        self.derived = [m.name for m in self.kernel.maps if m.derived]
         self.threads = 128 * (self.kernel.consumers + 1)
         self.calls = {
-            (rank, thread): self.device.run(thread, rank=rank, tiles=TILES)
+            (rank, thread): self.device.run(thread, rank=rank, tiles=self.tiles)
             for rank in self.ranks
             for thread in range(self.threads)
         }
@@ -321,6 +343,11 @@ class Protocol:
             if 0 <= stage < self.stages and not rest:
                 return barrier, stage
         raise AssertionError(f"no barrier at {address}")
+
+    def map(self, argument):
+        """The tensor map that a call is given: by name, or at an address of the workspace."""
+        at = argument if isinstance(argument, str) else self.derived[argument % len(self.derived)]
+        return self.kernel.map(at)
 
     def fills(self, stage):
         """How often the ring meets `stage` in all of TILES."""
@@ -375,8 +402,8 @@ def test_expected_bytes_equal_the_bytes_that_land(protocol):
                 block += 1
                 expected[rank].append((protocol.named(c.args[0]), c.args[1]))
             if c.name.startswith("tma_load"):
-                barrier, (inner, outer) = protocol.named(c.args[2]), kernel.map(c.args[1]).box
-                size = inner * outer * kernel.buffer(kernel.map(c.args[1]).smem).dtype.bytes
+                barrier, (inner, outer) = protocol.named(c.args[2]), protocol.map(c.args[1]).box
+                size = inner * outer * kernel.buffer(protocol.map(c.args[1]).smem).dtype.bytes
                 mask = c.args[-1] if c.name.startswith("tma_load_multicast") else 1 << rank
                 for destination in protocol.ranks:
                     landed[destination][block, barrier] += size * (mask >> destination & 1)
@@ -386,7 +413,7 @@ def test_expected_bytes_equal_the_bytes_that_land(protocol):
             assert barrier == ("full", block % protocol.stages)
             assert landed[rank][block, barrier] == size
         assert len(landed[rank]) == K_BLOCKS
-    per_stage = sum(s.stage_bytes for s in kernel.smem if s.use != "output")
+    per_stage = sum(s.stage_bytes for s in kernel.smem if s.ring)
     assert {size for _, size in expected[0]} == {per_stage}
 
 
@@ -457,9 +484,33 @@ def test_the_epilogue_is_fenced_and_drained(protocol):
         ).replace(" ", "")
         stores = any(n in ("store_commit",) for n in names)
         tile = "RBW+FBT*S*C" if stores else "BW+FBT*"
-        assert re.fullmatch(f"({tile}){{{len(TILES)}}}" + ("A" if stores else ""), text), text
+        assert re.fullmatch(f"({tile}){{{len(protocol.tiles)}}}" + ("A" if stores else ""), text), (
+            text
+        )
         ids = {c.args for c in calls if c.name == "named_barrier_sync"}
         assert ids == {(1 + thread // 128, 128)}, "its own warpgroup's barrier, never 0"
+
+
+def test_maps_are_derived_where_a_group_opens(protocol):
+    """By one warp: lane 0 edits the copies, all lanes publish and acquire them, lane 0 loads through
+    them; between groups of K 0 nothing."""
+    if not protocol.derived:
+        return
+    first = 128 * protocol.kernel.consumers
+    maps = ("copy_map", "replace_map", "publish_map", "acquire_map")
+    for (_, thread), calls in protocol.calls.items():
+        mine = [c for c in calls if c.name.startswith(maps)]
+        if thread not in range(first, first + 32):
+            assert not mine
+            continue
+        edits = [c for c in mine if c.name.startswith("replace")]
+        assert bool(edits) == (thread == first)
+        published = [c.args[0] for c in mine if c.name == "publish_map"]
+        slots = [2 * t["slot"] if "slot" in t else 0 for t in protocol.tiles if "opens_group" in t]
+        wanted = [(1 << 20) + slot + i for slot in slots for i in range(2)]
+        assert published == wanted == [c.args[0] for c in mine if c.name == "acquire_map"]
+        used = {c.args[1] for c in calls if c.name.startswith("tma_load")} & {*wanted}
+        assert used == ({*wanted} if thread == first else set())
 
 
 def test_every_thread_meets_the_start_up_barrier(protocol):

@@ -28,7 +28,7 @@ def judged(p, config, shape, sizes, pad=0, seed=0):
     from gemmgen.verification.trial import judge
 
     program = ops.loaded(p, config, 0)
-    groups = layout(p, shape[0], sizes)
+    groups = layout(p, shape, sizes)
     return judge(Gpu(), program, program.kernel, p, shape, seed, pad, groups)
 
 

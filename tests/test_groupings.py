@@ -19,7 +19,7 @@ from gemmgen.config import Config
 from gemmgen.errors import ArgumentError, GemmgenError, IllegalConfig
 from gemmgen.families import build
 from gemmgen.heuristics import choose
-from gemmgen.ir.groupings import GROUPINGS, Layout, check_layout, segments
+from gemmgen.ir.groupings import GROUPINGS, OF_SIZES, Layout, check_layout, segments
 from gemmgen.pipeline import compile_to_source, lower
 from gemmgen.problem import Problem
 from gemmgen.schedulers import order
@@ -93,7 +93,7 @@ def drawn(p, random):
     sizes = tuple(
         random.choice((0, 1, 64, random.randint(0, 700))) for _ in range(random.randint(1, 7))
     )
-    return shape, layout(p, shape[0], sizes)
+    return shape, layout(p, shape, sizes)
 
 
 @pytest.mark.parametrize("grouping", GROUPED)
@@ -116,14 +116,19 @@ int main() {
         for (int i = 0; i < entries; ++i) std::scanf("%d", &table[i]);
         for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) {
             Scheduler scheduler(m, n, k, ARGUMENTS);
-            for (Tile t; scheduler.next(t);)
-                std::printf("%d %d %d %d %d %d %d %d\\n", blockIdx.x, t.a_row, t.b_row, t.d_row, t.d_col, t.k_blocks, t.group, t.d_end);
+            for (Tile t; scheduler.next(t);) {
+                std::printf("%d %d %d %d %d %d %d", blockIdx.x, t.a_row, t.b_row, t.d_row, t.d_col, t.k_blocks, t.group);
+                std::printf(" %d %d %d %d\\n", REST);
+            }
         }
         std::printf("end\\n");
     }
 }
 """
+ROWS = ("d_end", "0", "0", "0")
+DEPTHS = ("k_first", "k_end", "slot", "opens_group")
 ARGUMENTS = {
+    "group_depths": "&table[0]",
     "groups": "groups",
     "group_rows": "&table[0]",
     "group_ends": "&table[0]",
@@ -147,7 +152,10 @@ def test_the_device_walks_as_python_does(grouping, multicast, alignment, tmp_pat
     names = ", ".join(ARGUMENTS[x] for x in a.kernel.scheduler.params)
     shim = f"#include <vector>\n{SHIM}\nusing std::max;\ninline int __ldg(const int* p) {{ return *p; }}\n"
     program = tmp_path / "walk.cpp"
-    program.write_text(shim + device_code(a.source) + MAIN.replace("ARGUMENTS", names))
+    rest = DEPTHS if GROUPINGS[grouping].depths else ROWS
+    fields = ", ".join(x if x == "0" else f"t.{x}" for x in rest)
+    main = MAIN.replace("ARGUMENTS", names).replace("REST", fields)
+    program.write_text(shim + device_code(a.source) + main)
     flags = ["-std=c++17", "-O1", "-Wall", "-Werror", "-Wno-unused-result"]
     subprocess.run(["g++", *flags, "-o", tmp_path / "walk", program], check=True)
     random = Random(3)
@@ -160,9 +168,9 @@ def test_the_device_walks_as_python_does(grouping, multicast, alignment, tmp_pat
         k = a.kernel
         for cta in range(ctas):
             for t in order(k.scheduler, k.block, k.cluster, shape, ctas, cta, groups):
-                expected.append(
-                    f"{cta} {t.a_row} {t.b_row} {t.d_row} {t.d_col} {t.k_blocks} {t.group} {t.d_end}"
-                )
+                place = (cta, t.a_row, t.b_row, t.d_row, t.d_col, t.k_blocks, t.group)
+                more = (int(getattr(t, x, 0)) for x in rest)
+                expected.append(" ".join(map(str, (*place, *more))))
         expected.append("end")
     run = subprocess.run(
         [tmp_path / "walk"], input="\n".join(asked), capture_output=True, text=True, check=True
@@ -176,13 +184,14 @@ def test_the_device_walks_as_python_does(grouping, multicast, alignment, tmp_pat
 @pytest.mark.parametrize("grouping", GROUPED)
 def test_parts_make_up_the_whole(grouping):
     p = problem("fp8_rowwise", grouping)
-    groups = some(p, 300)
+    groups = some(p, (300, 40, 64))
     x = exact_integers(p, 300, 40, 64, 1, groups)
-    gap = 2 * GROUPINGS[grouping].rows
+    gap = 2 * GROUPINGS[grouping].outputs
     mine = np.zeros(x.d_rows(gap), int)
     for part in parts(p, x, gap):
         m, n, k = part.operands.shape
-        assert (n, k) == (40, 64) and m == part.rows.stop - part.rows.start
+        assert n == 40 and m == part.rows.stop - part.rows.start
+        assert k == 64 or GROUPINGS[grouping].depths
         assert part.operands.arguments["row_scale"].shape == (m,)
         assert part.operands.arguments["column_scale"].shape == (40,)
         mine[part.rows] += 1
@@ -220,9 +229,9 @@ def test_emulated(name, grouping):
         stages=3,
         multicast=MULTICASTS[number % 3],
     )
-    if p.family == "fp8_block" and block_m == 64:
+    if p.family == "fp8_1d1d" or (p.family == "fp8_block" and block_m == 64):
         config = replace(config, block_n=64)
-    emulated(p, config, shape, layout(p, shape[0], sizes), pad=number % 2)
+    emulated(p, config, shape, layout(p, shape, sizes), pad=number % 2)
 
 
 PAST_THE_END = (
@@ -249,7 +258,7 @@ def test_whole_blocks_past_the_end(name, changes, grouping):
     if grouping == "ends":
         shape = (sum(-(-s // 128) * 128 for s in sizes), *shape[1:])
     config = Config(**{"block_m": 256, "block_n": 48, "stages": 2} | changes)
-    emulated(p, config, shape, layout(p, shape[0], sizes))
+    emulated(p, config, shape, layout(p, shape, sizes))
 
 
 @pytest.mark.nvrtc
@@ -264,7 +273,7 @@ def test_what_is_skipped(grouping):
     shape = (sum(-(-s // 128) * 128 for s in sizes), *shape[1:])
     a = compile_to_source(p, Config(block_m=256, block_n=48, stages=2))
     gpu = EmulatedGpu()
-    judge(gpu, prepare(a.kernel, a.source), a.kernel, p, shape, 1, 0, layout(p, shape[0], sizes))
+    judge(gpu, prepare(a.kernel, a.source), a.kernel, p, shape, 1, 0, layout(p, shape, sizes))
     blocks, k_blocks, warps = sum(-(-s // 64) for s in sizes), -(-200 // 128), 4
     group = ("fence", "mma", "mma", "mma", "mma", "commit", "wait")
     for stats in gpu.stats:
@@ -296,7 +305,7 @@ def swap(pattern, new):
 def test_faults_are_found(grouping, broken):
     p = replace(FP8, grouping=grouping)
     config = Config(block_n=64, stages=2)
-    groups = layout(p, 400, (130, 60, 70))
+    groups = layout(p, (400, 67, 200), (130, 60, 70))
     with pytest.raises(GemmgenError):
         emulated(p, config, (400, 67, 200), groups, broken=broken)
 
@@ -314,10 +323,16 @@ def test_the_command_line_takes_groups(capsys):
 def test_only_rows_of_groups_count():
     from gemmgen.cli.run_command import products
 
-    for grouping, count in (("batched", 900), ("masked", 171), ("rows", 171), ("ends", 171)):
-        p = problem("bf16", grouping)
-        x = exact_integers(p, 300, 8, 16, 1, layout(p, 300, (130, 0, 41)))
-        assert products(p, x) == count
+    counts = {"batched": 900 * 16, "masked": 171 * 16, "rows": 171 * 16, "ends": 171 * 16}
+    counts |= {"k_columns": 300 * 11, "k_flat": 300 * 8}
+    assert set(counts) == set(GROUPED)
+    for grouping, count in counts.items():
+        p, shape = problem("bf16", grouping), (300, 8, 16)
+        sizes = (8, 0, 3) if GROUPINGS[grouping].depths else (130, 0, 41)
+        table = OF_SIZES[grouping](shape[2], sizes, 0) if sizes[0] == 8 else layout(p, shape, sizes)
+        if grouping == "k_flat":
+            table = Layout(groups=3, table=(8, 0, 0))
+        assert products(p, exact_integers(p, *shape, 1, table)) == count
 
 
 # ---- what is chosen -------------------------------------------------------------------------------

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from kernels import DENSE
 
 from gemmgen import ops
+from gemmgen.config import Config
 from gemmgen.errors import ArgumentError
+from gemmgen.ir.expr import ACC
 from gemmgen.ops import calls, single
+from gemmgen.pipeline import lower
 from gemmgen.problem import LAYOUTS
 from gemmgen.runtime import torch_tensors
 
@@ -124,3 +129,129 @@ def test_copies_of_scales_are_held_until_the_launch(monkeypatch):
     scale_a, scale_b = (Tensor(side, 2, dtype="float32") for side in (24, 40))
     tensors, _ = calls.vector_scales(a, scale_a, b, scale_b, "row")
     assert [tensors["scale_a"], tensors["scale_b"]] == copies
+
+
+def k_grouped(**changes):
+    """Flat FP8 operands of M, N, sum K = 24, 40, 256, right but for `changes`."""
+    right = {
+        "a": Tensor(24 * 256, dtype="float8_e4m3fn", stride=(1,)),
+        "scale_a": Tensor(24, 2, dtype="float32"),
+        "b": Tensor(40 * 256, dtype="float8_e4m3fn", stride=(1,)),
+        "scale_b": Tensor(40, 2, dtype="float32"),
+        "group_depths": Tensor(3, dtype="int32", stride=(1,)),
+        "packing": "flat",
+        "scale_layout": "mn",
+    }
+    return ops.fp8_k_grouped_gemm(**right | changes)
+
+
+@pytest.mark.parametrize(
+    ("argument", "changes", "allowed"),
+    (
+        ("packing", {"packing": "guess"}, "columns"),
+        ("packing", {"packing": None}, "flat"),
+        ("out_dtype", {"out_dtype": "s32"}, "bf16, f16, f32"),
+        ("scale_a shape", {"scale_a": Tensor(24, dtype="float32", stride=(1,))}, "[any, any]"),
+        ("a shape", {"a": Tensor(24, 256, dtype="float8_e4m3fn")}, "[6144]"),
+        ("a dtype", {"a": Tensor(6144, dtype="int8", stride=(1,))}, "float8_e4m3fn"),
+        ("a shape", {"packing": "columns"}, "[any, any]"),
+    ),
+)
+def test_k_grouped_arguments(argument, changes, allowed):
+    with pytest.raises(ArgumentError) as e:
+        k_grouped(**changes)
+    assert e.value.argument == argument and allowed in str(e.value)
+
+
+class Placed(Tensor):
+    """A Tensor with an address of its own: enough for a launch to be planned."""
+
+    made: ClassVar[list[Placed]] = []
+
+    def __init__(self, *shape: int, dtype: str = "float32", stride: tuple[int, ...] | None = None):
+        rows = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        super().__init__(*shape, dtype=dtype, stride=stride or tuple(rows))
+        self.made.append(self)
+        self.address = len(self.made) << 40
+
+    def data_ptr(self):
+        return self.address
+
+    def numel(self):
+        return math.prod(self.shape)
+
+    def element_size(self):
+        return {"float32": 4, "bfloat16": 2, "int32": 4}.get(self.dtype, 1)
+
+    def dim(self):
+        return len(self.shape)
+
+    def view(self, *shape: int):
+        seen = Placed(*shape, dtype=self.dtype)
+        seen.address = self.address
+        return seen
+
+    @property
+    def mT(self):
+        seen = Placed(*self.shape[::-1], dtype=self.dtype, stride=self.strides[::-1])
+        seen.address = self.address
+        return seen
+
+
+@pytest.mark.parametrize("packing", ("flat", "columns"))
+@pytest.mark.parametrize("added", ("no", "other", "in place"))
+def test_k_grouped_launches(packing, added, monkeypatch):
+    """What reaches the kernel: its problem, maps over all of K, pointers, and room for every map."""
+    kept, launched = {}, []
+
+    class Loaded:
+        def __init__(self, p, config, device):
+            self.kernel = lower(p, config)
+            kept["problem"] = p
+
+        def grid(self, shape, groups):
+            return 6
+
+        def plan(self, shape, matrices, values, stream):
+            return shape, matrices, values
+
+        def launch(self, plan):
+            launched.append(plan)
+
+    module = torch_tensors.torch()
+    monkeypatch.setattr(module, "empty", lambda *s, dtype, device: Placed(*s, dtype=dtype), False)
+    monkeypatch.setattr(module, "uint8", "uint8", raising=False)
+    monkeypatch.setattr(calls, "loaded", Loaded)
+    monkeypatch.setattr(calls, "torch", lambda: module)
+    monkeypatch.setattr(calls, "current_stream", lambda device: 0)
+    flat = packing == "flat"
+    a = Placed(*((24 * 256,) if flat else (24, 256)), dtype="float8_e4m3fn")
+    b = Placed(*((40 * 256,) if flat else (40, 256)), dtype="float8_e4m3fn")
+    out, c = Placed(3, 24, 40), Placed(3, 24, 40)
+    tables = Placed(3, dtype="int32")
+    got = ops.fp8_k_grouped_gemm(
+        a,
+        Placed(24, 2, stride=(1, 24)),
+        b,
+        Placed(40, 2, stride=(1, 40)),
+        tables,
+        out,
+        packing=packing,
+        scale_layout="mn",
+        c={"no": None, "other": c, "in place": out}[added],
+        config=Config(block_n=64, stages=2),
+    )
+    assert got is out
+    ((shape, matrices, values),) = launched
+    p = kept["problem"]
+    assert shape == (24, 40, 256) and p.grouping == f"k_{packing}"
+    assert (p.accumulate, p.epilogue != ACC) == (added == "in place", added == "other")
+    sizes = {name: (x.outer, x.inner, x.stride) for name, x in matrices.items()}
+    assert sizes["a"] == (24, 256, 256) and sizes["b"] == (40, 256, 256)
+    assert sizes["scale_a"] == (2, 24, 24) and sizes["scale_b"] == (2, 40, 40)
+    assert (values["a"], values["b"]) == (a.address, b.address)
+    assert values["group_depths"] == tables.address and values["groups"] == 3
+    maps = next(x for x in Placed.made if x.address == values["group_maps"])
+    assert maps.shape == (6 * 3 * 2 * 128,)
+    wanted = {x.name for x in lower(p, Config(block_n=64, stages=2)).params}
+    assert wanted <= {*values}

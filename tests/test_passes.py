@@ -6,7 +6,7 @@ import difflib
 from dataclasses import replace
 
 import pytest
-from kernels import DENSE, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, PAIRED, QUANTISED
+from kernels import DENSE, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, PAIRED, QUANTISED, VECTOR
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
@@ -19,6 +19,8 @@ from gemmgen.target import H200
 
 BATCHED = replace(DENSE, grouping="batched")
 MASKED = replace(DENSE, grouping="masked")
+TURNED = replace(DENSE_TN, grouping="k_columns")
+K_COLUMNS = replace(DENSE, grouping="k_columns")
 BIAS_SILU = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
 GELU = replace(FP8, epilogue=EPILOGUES["gelu"])
 INT8_GELU = replace(DENSE, a=S8, b=S8, epilogue=EPILOGUES["gelu"])
@@ -75,6 +77,11 @@ CHANGES = {
     "choose_stores-batched": (BATCHED, {}),
     "split_boxes-batched": (BATCHED, {"block_k_bytes": 256}),
     "plan_multicast-batched": (BATCHED, {"multicast": "a"}),
+    "allow_empty": (K_COLUMNS, {"in_flight": 1, "multicast": "a"}),
+    "derive_maps": (K_COLUMNS, {}),
+    "derive_maps-flat": (replace(VECTOR, grouping="k_flat"), {"multicast": "b"}),
+    "derive_maps-mn-major": (replace(DENSE_TN, grouping="k_flat"), {}),
+    "derive_maps-block-scales": (replace(FP8, grouping="k_columns"), {}),
     "split_registers": (FP8, {}),
     "split_registers-many": (FP8, {"block_m": 256, "block_n": 128}),
     "split_registers-one-consumer": (FP8, {"block_m": 64, "consumers": 1}),
@@ -100,6 +107,9 @@ def test_change(case, golden):
         ("skip_rows", BATCHED, {}),
         ("skip_rows", replace(FP8, grouping="rows"), {}),
         ("plan_multicast", FP8, {}),
+        ("derive_maps", BATCHED, {}),
+        ("allow_empty", MASKED, {"in_flight": 1}),
+        ("allow_empty", replace(FP8, grouping="k_flat"), {}),
     ),
 )
 def test_nothing_to_decide(name, problem, changes):
@@ -270,6 +280,8 @@ def test_rules_are_documented_and_unique():
             replace(FP8, grouping="masked", d=E4M3, epilogue=EPILOGUES["residual"]),
             {"block_m": 256, "stages": 2},
         ),
+        ("register-budget", K_COLUMNS, {"registers": (24, 240)}),
+        ("tma-loads", TURNED, {"block_m": 256, "block_n": 64, "swizzle_ab": 32, "stages": 2}),
         ("setmaxnreg-direction", DENSE, {"registers": (24, 80)}),
         ("setmaxnreg-direction", DENSE, {"registers": (24, 240), "consumers": 1, "block_m": 64}),
     ),

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ..ir.groupings import ALONE, GROUPINGS, OF_SIZES, Layout, Segment, segments
+from ..ir.groupings import (
+    ALONE,
+    GROUPINGS,
+    OF_SIZES,
+    Depth,
+    Layout,
+    Segment,
+    depths,
+    segments,
+)
 from ..ir.nodes import Block, Cluster, Kernel, Scheduler, TmaLoadMulticast
 from ..ir.rewrite import statements
 from ..schedulers import Tile, order
@@ -31,7 +40,8 @@ def audit(
     where += f", {layout.groups} groups, {list(layout.table)}" * (layout != ALONE)
     span = block.m * cluster.m
     parts = PARTS.get(scheduler.name, _groups)(scheduler, span, shape[0], layout)
-    for text in examine(walks, block, cluster, shape, parts):
+    summed = depths(_grouping(scheduler), shape[2], layout)
+    for text in examine(walks, block, cluster, shape, parts, summed):
         yield Finding(property=CLUSTER, message=f"{where}: {text}")
 
 
@@ -60,10 +70,12 @@ def examine(
     cluster: Cluster,
     shape: Shape,
     parts: Sequence[Segment] = (),
+    summed: Sequence[Depth] = (),
 ) -> Iterator[str]:
     """What is wrong with the tiles that each CTA walks over, whoever ordered them. `parts`: the
-    groups' rows, if D is not one part."""
+    groups' rows, if D is not one part. `summed`: the K of each group, if not all of it."""
     yield from _coverage(walks, block, cluster, shape, parts)
+    yield from _summed(walks, block, summed or [Depth(first=0, end=shape[2])])
     yield from _agreement(walks, cluster)
 
 
@@ -74,7 +86,7 @@ def _coverage(
     shape: Shape,
     parts: Sequence[Segment],
 ) -> Iterator[str]:
-    m, n, k = shape
+    m, n, _ = shape
     wanted = {
         (p.group, row, col // block.fold)
         for p in parts or [Segment(group=0, first=0, end=m)]
@@ -92,9 +104,27 @@ def _coverage(
                 at = _name(_at(tiles[0]))
                 yield f"the tile at {at} lies wholly outside D, and so does its cluster"
                 break
-    blocks = {t.k_blocks for walk in walks for t in walk}
-    if blocks - {-(-k // block.k)}:
-        yield f"tiles have {sorted(blocks)} K blocks"
+
+
+def _summed(walks: list[list[Tile]], block: Block, summed: Sequence[Depth]) -> Iterator[str]:
+    """Each tile sums its group's K blocks, and a group's first tile in a CTA says that it is."""
+    blocks = {(t.group if len(summed) > 1 else 0, t.k_blocks) for walk in walks for t in walk}
+    wanted = {(g, -(-(d.end - d.first) // block.k)) for g, d in enumerate(summed)}
+    if blocks - wanted:
+        yield f"tiles have {sorted({count for _, count in blocks})} K blocks"
+    for walk in walks:
+        for t in (t for t in walk if t.k_end):
+            d = summed[t.group]
+            if (t.k_first, t.k_end) != (d.first, d.end):
+                yield f"group {t.group} sums K {t.k_first} to {t.k_end - 1}"
+        slots = [t.slot for t in walk if t.opens_group]
+        if len({*slots}) < len(slots):
+            yield "tensor maps of a group are derived twice by one CTA"
+        if {t.slot for t in walk if t.k_end and t.k_blocks} - {*slots}:
+            yield "a tile uses tensor maps that its CTA never derived"
+    owners = Counter(slot for walk in walks for slot in {t.slot for t in walk if t.opens_group})
+    if max(owners.values(), default=1) > 1:
+        yield "two CTAs derive tensor maps in the same place"
 
 
 def _at(t: Tile) -> tuple[int, int, int]:

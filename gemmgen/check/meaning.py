@@ -13,6 +13,7 @@ from ..errors import IRError
 from ..ir import nodes as ir
 from . import ops
 from .footprint import bulk_rows
+from .map_meaning import MAPS, slot_of
 from .memory import Memory
 from .ops import OUTSIDE, Agent, Bar, Instance, Op
 
@@ -75,7 +76,7 @@ def _for_tiles(w: Walk, s: ir.ForTiles) -> None:
 
 
 def _for_k(w: Walk, s: ir.ForK) -> None:
-    for k in range(w.instance.k_blocks):
+    for k in range(w.instance.counts[w.tile]):
         w.k = k
         walk(w, s.body)
         w.round += 1
@@ -158,8 +159,10 @@ def _load(w: Walk, s: ir.TmaLoad | ir.TmaLoadMulticast) -> None:
     peers = [w.agent.cta]
     if isinstance(s, ir.TmaLoadMulticast):
         peers = [c for c in range(w.kernel.cluster.size) if s.mask >> c & 1]
+    slot = slot_of(w, s.tensor_map) if w.kernel.map(s.tensor_map).derived else None
     copies = tuple(
-        ops.Copy(bar=w.bar(s.barrier, 0, c), cells=w.cells(s, c), size=size, stmt=s) for c in peers
+        ops.Copy(bar=w.bar(s.barrier, 0, c), cells=w.cells(s, c), size=size, stmt=s, slot=slot)
+        for c in peers
     )
     last = w.ops[-1] if w.ops else None
     if isinstance(last, ops.Load) and (last.tile, last.k) == (w.tile, w.k):
@@ -241,6 +244,10 @@ def _simple(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
     return lambda w, s: w.add(kind, s)
 
 
+def _when(holds: Callable[[Walk], bool]) -> Callable[[Walk, Any], None]:
+    return lambda w, s: walk(w, s.body) if holds(w) else None
+
+
 def _pending(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
     return lambda w, s: w.add(kind, s, pending=s.pending)
 
@@ -250,6 +257,9 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForK: _for_k,
     ir.AfterFirst: _after_first,
     ir.IfRows: _if_rows,
+    ir.FirstWarp: _when(lambda w: w.agent.leads),
+    ir.NewGroup: _when(lambda w: w.instance.opens(w.tile)),
+    ir.IfBlocks: _when(lambda w: w.instance.counts[w.tile] > 0),
     ir.CtaLeader: _leader,
     ir.WarpgroupLeader: _leader,
     ir.InitBarrier: _init,
@@ -266,6 +276,7 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ExpectTx: _expect,
     ir.TmaLoad: _load,
     ir.TmaLoadMulticast: _load,
+    **MAPS,
     ir.Mma: _mma,
     ir.WgmmaFence: _simple(ops.RegisterFence),
     ir.WgmmaCommit: _simple(ops.Commit),

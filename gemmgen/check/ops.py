@@ -7,10 +7,12 @@ Bytes of shared memory are named by cells, the pieces no access tells apart (`me
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ..ir.nodes import Kernel, Stmt
 
 Bar = tuple[str, int, int]  # barrier, CTA, stage
+Slot = tuple[str, int, int]  # tensor map, CTA, group: where the CTA keeps the group's
 Rect = tuple[int, int, int, int]  # first row, end row, first column, end column of an output tile
 
 OUTSIDE = -1  # the tile or K block of an operation that stands outside such a loop
@@ -18,12 +20,32 @@ OUTSIDE = -1  # the tile or K block of an operation that stands outside such a l
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
-    """How often the loops run: K blocks per tile, tiles per CTA; every CTA of the cluster alike."""
+    """How often the loops run: K blocks per tile, tiles per CTA; every CTA of the cluster alike.
+
+    depths: the K blocks of each tile, where groups have K of their own; neighbours with equally many
+    are in one group. `k_blocks` is then the most.
+    """
 
     k_blocks: int
     tiles: int
+    depths: tuple[int, ...] = ()
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """K blocks by tile."""
+        return self.depths or (self.k_blocks,) * self.tiles
+
+    def group(self, tile: int) -> int:
+        return sum(a != b for a, b in pairwise(self.counts[: tile + 1]))
+
+    def opens(self, tile: int) -> bool:
+        """Whether the tile is the first of a group that has K blocks."""
+        first = tile == 0 or self.group(tile) != self.group(tile - 1)
+        return first and self.counts[tile] > 0
 
     def __str__(self) -> str:
+        if self.depths:
+            return f"{', '.join(map(str, self.depths))} K blocks in the tiles of each CTA"
         return f"{_many(self.k_blocks, 'K block')} per tile, {_many(self.tiles, 'tile')} per CTA"
 
 
@@ -108,6 +130,7 @@ class Copy:
     cells: tuple[int, ...]
     size: int
     stmt: Stmt
+    slot: Slot | None = None  # of a derived tensor map
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,6 +219,40 @@ class Store(Op):
 @dataclass(frozen=True, kw_only=True)
 class StoreCommit(Op):
     """Close the group of Stores issued since the last StoreCommit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapCopy(Op):
+    """The host's tensor map into shared memory."""
+
+    tensor_map: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapEdit(Op):
+    """Replace one field of the copy: "address", "extent" or "stride"."""
+
+    tensor_map: str
+    field: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarpSync(Op):
+    """The lanes of this warp have seen each other's accesses to shared memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapPublish(Op):
+    """Write the copy to its slot in global memory."""
+
+    slot: Slot
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapAcquire(Op):
+    """Loads that follow see what was published there."""
+
+    slot: Slot
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,6 +50,8 @@ def _load(kernel: Kernel, s: TmaLoad | TmaLoadMulticast, to: Smem) -> Iterator[s
         yield f"column {inner.offset} of {to.name} does not lie {s.offset} bytes into it"
     for axis, coord in ((m.inner, inner), (m.outer, outer)):
         step = kernel.block.k if axis == "k" and not scales else 1
+        if coord.start != _start(kernel, m, axis, scales):
+            yield f"{m.name} starts along {axis} at {coord.start or 0}"
         if (coord.base, coord.scale) != (BASES[axis], step):
             yield f"{m.name} is placed along {axis} by {coord.base} * {coord.scale}"
     shift = (s.rank_bytes or 0) if isinstance(s, TmaLoadMulticast) else 0
@@ -59,6 +61,15 @@ def _load(kernel: Kernel, s: TmaLoad | TmaLoadMulticast, to: Smem) -> Iterator[s
         yield f"{m.name}'s box {m.box} does not fill {_box(s, to)} of {to.name}"
     yield from _group(m, s.coords[2:])
     yield from _rank(s, to, (inner, outer))
+
+
+def _start(kernel: Kernel, m: TmaMap, axis: str, scales: bool) -> str:
+    """Where groups split K, the coordinate along it counts from the group's first, unless the group has
+    a matrix of its own."""
+    own = kernel.groups.depths == "flat" and m.inner == "k"
+    if axis != "k" or not kernel.groups.depths or (own and not scales):
+        return ""
+    return "tile.k_first / 128" if scales else "tile.k_first"
 
 
 def _group(m: TmaMap, rest: tuple[Coord, ...]) -> Iterator[str]:

@@ -67,6 +67,11 @@ CLUSTER = Property(
     name="cluster",
     says="the scheduler gives every tile once, and cluster peers the same K blocks and operand",
 )
+TENSOR_MAP = Property(
+    id="P14",
+    name="tensor-map",
+    says="a tensor map derived on the device is whole, published and acquired before it is used, and not rewritten while it is",
+)
 
 PROPERTIES: tuple[Property, ...] = (
     DEADLOCK,
@@ -82,4 +87,5 @@ PROPERTIES: tuple[Property, ...] = (
     EXIT,
     REGISTERS,
     CLUSTER,
+    TENSOR_MAP,
 )

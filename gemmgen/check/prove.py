@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from time import perf_counter
 
 from ..ir.nodes import Kernel
@@ -21,11 +21,12 @@ from .finding import Finding
 from .fixed import fixed
 from .groups import local
 from .history import Run
+from .maps import derived, maps
 from .ops import Instance, Program
 from .output import staged, stored
 from .phases import barriers
 from .placement import placed
-from .properties import PROPERTIES
+from .properties import PROPERTIES, TENSOR_MAP
 from .races import order, races
 from .trace import violation
 from .unroll import WARPS, Split, unroller
@@ -44,7 +45,7 @@ class Proof:
     certificate: Certificate
 
     def __str__(self) -> str:
-        ks = ", ".join(str(k) for k in sorted({i.k_blocks for i in self.instances}))
+        ks = ", ".join(str(k) for k in sorted({k for i in self.instances for k in i.counts}))
         ts = ", ".join(str(t) for t in sorted({i.tiles for i in self.instances}))
         return (
             f"{self.properties[0]} to {self.properties[-1]} proved for {ks} K blocks and {ts} tiles "
@@ -54,7 +55,7 @@ class Proof:
 
 
 def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Proof:
-    """Prove P1 to P13 of a lowered kernel.
+    """Prove P1 to P13 of a lowered kernel, and P14 of one that derives tensor maps.
 
     `thorough` takes every instance of `instances(stages, thorough=True)` instead of a sample;
     `split` says which warps of a warpgroup walk together: none by default; `unroll.PAIR` takes
@@ -65,6 +66,8 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
     _raise_first(fixed(kernel))
     unrolled = unroller(kernel, split)
     chosen = instances(kernel.stages, thorough=thorough)
+    if kernel.groups.depths:
+        chosen += uneven(kernel.stages, thorough=thorough)
     operations = waits = 0
     for instance in chosen:
         program = unrolled.program(instance)
@@ -72,9 +75,11 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
         operations += sum(map(len, program.ops))
         waits += _recurs(known, kernel.stages)
     _raise_first(chain(values(kernel), placed(kernel), staged(kernel), agreement(kernel)))
+    _raise_first(derived(kernel))
+    applies = [p for p in PROPERTIES if p != TENSOR_MAP or kernel.groups.depths]
     return Proof(
         kernel=kernel.name,
-        properties=tuple(p.id for p in PROPERTIES),
+        properties=tuple(p.id for p in applies),
         instances=chosen,
         operations=operations,
         seconds=perf_counter() - start,
@@ -100,6 +105,7 @@ def _findings(r: Run, known: Clocks) -> Iterator[Finding]:
     """Cheap ones first; a stale read last, for a race explains it better."""
     mine = local(r.program)
     yield from mine.found
+    yield from maps(r, known.after)
     yield from races(order(r, known.after, known, mine))
     yield from barriers(r, known.after, known)
     yield from r.stale
@@ -117,6 +123,17 @@ def instances(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
         pairs += [(2 * s + 1, 2), (4 * s + 1, 1)]
     chosen = sorted({(k, t) for k, t in pairs if k > 0}, key=lambda p: (p[0] * p[1], p))
     return tuple(Instance(k_blocks=k, tiles=t) for k, t in chosen)
+
+
+def uneven(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
+    """Tiles with K blocks of their own, none among them: before, between and after others."""
+    s = stages
+    counts = [(0,), (0, 0), (0, 1), (1, 0), (0, 0, 1), (1, 0, 0, 1), (0, s, 0), (1, 2, 1)]
+    counts += [(s - 1, 0, s + 1), (s + 1, 1, 1, s), (s, s, 0, 1)]
+    if thorough:
+        counts += product((0, 1, s - 1, s, s + 1), repeat=3)
+    chosen = sorted(dict.fromkeys(counts), key=lambda c: (sum(c), len(c), c))
+    return tuple(Instance(k_blocks=max(c), tiles=len(c), depths=c) for c in chosen)
 
 
 def _recurs(known: Clocks, stages: int) -> int:

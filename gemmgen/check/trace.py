@@ -96,6 +96,10 @@ def _what(op: Op, of_cluster: bool) -> str:
             return f"until {op.pending} groups are left"
         case ops.Store():
             return f"rows {op.rect[0]} on, columns {op.rect[2]} on"
+        case ops.MapEdit():
+            return f"{op.field} of {op.tensor_map}"
+        case ops.MapPublish() | ops.MapAcquire():
+            return f"{op.slot[0]} of group {op.slot[2]}"
         case ops.Read() | ops.Write():
             return str(getattr(op.stmt, "smem", ""))
     return ""

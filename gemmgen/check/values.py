@@ -32,12 +32,16 @@ class Held:
 
 @dataclass(kw_only=True)
 class _Reader:
-    k_blocks: int
+    counts: tuple[int, ...]  # K blocks of each tile
     staged: str  # what of a wave D's tile is filled from
     tile: int = 0
     k: int = 0
     registers: dict[str, Held] = field(default_factory=dict)
     found: list[Finding] = field(default_factory=list)
+
+    @property
+    def k_blocks(self) -> int:
+        return self.counts[self.tile]
 
     def fail(self, s: ir.Stmt, name: str, wanted: Held) -> None:
         held = self.registers.get(name)
@@ -51,7 +55,9 @@ class _Reader:
             self.fail(s, name, wanted)
 
     def whole(self, what: str, wave: int) -> Held:
-        return Held(what=what, tile=self.tile, wave=wave, ks=tuple(range(self.k_blocks)))
+        none = what == "sum" and not self.k_blocks  # it is zero, of whichever wave
+        ks = tuple(range(self.k_blocks))
+        return Held(what=what, tile=self.tile, wave=None if none else wave, ks=ks)
 
     def now(self, what: str, wave: int | None = None) -> Held:
         return Held(what=what, tile=self.tile, wave=wave, ks=(self.k,))
@@ -68,10 +74,11 @@ class _Reader:
 
 
 def values(kernel: ir.Kernel) -> Iterator[Finding]:
-    """Every role, over two tiles of one and of three K blocks."""
+    """Every role, over two tiles of one and of three K blocks; if some may have none, with such."""
+    uneven = ((0, 3), (3, 0)) if kernel.groups.depths else ()
     for role in kernel.roles:
-        for k_blocks in (1, 3):
-            reader = _Reader(k_blocks=k_blocks, staged=_staged(kernel))
+        for counts in ((1, 1), (3, 3), *uneven):
+            reader = _Reader(counts=counts, staged=_staged(kernel))
             _run(reader, role.body)
             yield from reader.found
 
@@ -86,7 +93,7 @@ def _run(r: _Reader, body: tuple[ir.Stmt, ...]) -> None:
     for s in body:
         match s:
             case ir.ForTiles():
-                for tile in range(2):
+                for tile in range(len(r.counts)):
                     r.tile = tile
                     _run(r, s.body)
             case ir.ForK():
@@ -96,7 +103,10 @@ def _run(r: _Reader, body: tuple[ir.Stmt, ...]) -> None:
             case ir.AfterFirst():
                 if r.k:
                     _run(r, s.body)
-            case ir.WarpgroupLeader() | ir.CtaLeader() | ir.IfRows():
+            case ir.IfBlocks():
+                if r.k_blocks:
+                    _run(r, s.body)
+            case ir.WarpgroupLeader() | ir.CtaLeader() | ir.IfRows() | ir.FirstWarp():
                 _run(r, s.body)
             case _:
                 _step(r, s)
@@ -111,14 +121,15 @@ def _step(r: _Reader, s: Any) -> None:
         case ir.LoadColumnScales():
             r.registers[s.dst] = r.now("column scales")
         case ir.LoadBlockScales():
-            k = 0 if s.block == "first" else min(r.k + 1, r.k_blocks - 1)
+            first = s.block.startswith("first")
+            k = 0 if first else min(r.k + 1, r.k_blocks - 1)
             r.registers[s.dst] = Held(what="block scales", tile=r.tile, ks=(k,))
         case ir.Copy():
             r.registers[s.dst] = r.registers.get(s.src, Held(what="rubbish", tile=r.tile))
         case ir.Mma(fresh="block"):
             r.registers[s.dst] = r.now("product", s.wave)
         case ir.Mma():
-            if r.k == 0:
+            if r.k == 0 and s.fresh == "tile":
                 r.registers[s.dst] = Held(what="sum", tile=r.tile, wave=s.wave)
             r.add(s, s.dst, s.wave)
         case ir.Accumulate():

@@ -50,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
             sms=args.sms, schedule=schedule(args.schedule), on_progress=bar.update
         )
         program = prepare(a.kernel, a.source)
-        layout = options.layout(args, a.problem, shape[0])
+        layout = options.layout(args, a.problem, shape)
         verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)
     report: dict[str, Any] = {
         "kernel": a.name,

@@ -13,9 +13,11 @@ from ..errors import ArgumentError
 from ..families import FAMILIES
 from ..gallery import GALLERY, exhibit, path_of
 from ..heuristics import choose
-from ..ir.groupings import GROUPINGS, OF_SIZES, Layout
+from ..ir.groupings import GROUPINGS, OF_SIZES, Layout, split_side
 from ..problem import LAYOUTS, Problem
 from ..target import H200
+
+Shape = tuple[int, int, int]
 
 DEFAULT_SHAPE = (4096, 4096, 4096)
 SMALL_SHAPE = (256, 256, 512)  # where nothing is given and the CPU multiplies
@@ -97,21 +99,27 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
         metavar="R,R,...",
         help="of each group of a grouped kernel (-m: of A, or of each group where A has groups); some if not given",
     )
+    parser.add_argument(
+        "--depths",
+        metavar="K,K,...",
+        help="of each group of a kernel whose groups split K (-k: of all together); some if not given",
+    )
 
 
-def layout(args: argparse.Namespace, p: Problem, rows: int) -> Layout | None:
-    """What `--rows` says of the groups, or None. Raises ArgumentError."""
-    if args.rows is None:
-        return None
-    sizes = args.rows.split(",")
-    if p.grouping == "none" or not all(s.isdigit() for s in sizes):
-        allowed = "must be the rows of each group of a grouped kernel, as in 130,0,41"
-        raise ArgumentError("--rows", args.rows, allowed)
-    aligned = p.alignment * GROUPINGS[p.grouping].aligned
-    return OF_SIZES[p.grouping](rows, [int(s) for s in sizes], aligned)
-
-
-Shape = tuple[int, int, int]
+def layout(args: argparse.Namespace, p: Problem, shape: Shape) -> Layout | None:
+    """What `--rows` or `--depths` says of the groups, or None. Raises ArgumentError."""
+    g = GROUPINGS[p.grouping]
+    by_rows = p.grouping != "none" and not g.depths
+    for name, what, holds in (("rows", "rows", by_rows), ("depths", "K", bool(g.depths))):
+        sizes = getattr(args, name)
+        if sizes is None:
+            continue
+        if not holds or not all(s.isdigit() for s in sizes.split(",")):
+            allowed = f"must be the {what} of each group of such a grouped kernel, as in 256,0,128"
+            raise ArgumentError(f"--{name}", sizes, allowed)
+        side, aligned = split_side(p.grouping, shape), p.alignment * g.aligned
+        return OF_SIZES[p.grouping](side, [int(s) for s in sizes.split(",")], aligned)
+    return None
 
 
 def shape(args: argparse.Namespace, default: Shape = DEFAULT_SHAPE) -> Shape:

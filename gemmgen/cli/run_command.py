@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from ..errors import ArgumentError, RuntimeUnavailable
-from ..ir.groupings import segments
+from ..ir.groupings import depths, segments
 from ..pipeline import Artifact, compile_to_source
 from ..problem import Problem
 from ..runtime import driver, emulated
@@ -62,11 +62,11 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     a = compile_to_source(*options.problem_and_config(args))
     program = LoadedKernel(a.kernel, compile_cubin(a.source, a.name), device)
     machine = Gpu(device=device)
-    layout = options.layout(args, a.problem, shape[0])
+    layout = options.layout(args, a.problem, shape)
     verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)
     operands = random_normal(a.problem, *shape, args.seed, layout)
     samples = _timed(a, program, operands, args)
-    flops = 2.0 * products(a.problem, operands) * shape[1] * shape[2]
+    flops = 2.0 * products(a.problem, operands) * shape[1]
     report: dict[str, Any] = {
         "kernel": a.name,
         "config": a.config.to_json(),
@@ -84,9 +84,10 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
 
 
 def products(p: Problem, x: Operands) -> int:
-    """Rows of D that are computed, all groups' together."""
+    """For each column of D: over its rows that are computed, all groups' together, K of each."""
+    summed = depths(p.grouping, x.shape[2], x.layout)
     found = segments(p.grouping, x.shape[0], x.layout, p.alignment)
-    return sum(s.end - s.first for s in found)
+    return sum((s.end - s.first) * (summed[s.group].end - summed[s.group].first) for s in found)
 
 
 def _timed(a: Artifact, program: LoadedKernel, operands: Operands, args: argparse.Namespace) -> Any:

@@ -12,7 +12,15 @@ from .errors import ProtocolError
 from .group import Group
 from .lanes import active_lanes, address_slot, agent_of, locate, value_of, who
 from .program import Op, Scope
-from .regions import ALIGNMENT, TENSOR_ALIGNMENT, Region, coordinates, region, tensor_map_at
+from .regions import (
+    ALIGNMENT,
+    TENSOR_ALIGNMENT,
+    Region,
+    coordinates,
+    region,
+    tensor_map_at,
+    use_map,
+)
 from .synchronise import barrier_at
 from .syntax import Instruction
 from .tensor_map import TensorMap, place
@@ -41,7 +49,8 @@ def load_tensor(i: Instruction, s: Scope) -> Op:
             ):
                 target, offset = locate(g, "shared::cluster", cta_dst)
                 to = region(g, lane, target, offset, m.box_bytes, m.swizzle, TENSOR_ALIGNMENT)
-                _start_load(g, lane, to, cta_bar, partial(_fetch, g, m, box))
+                user = _start_load(g, lane, to, cta_bar, partial(_fetch, g, m, box))
+                use_map(g, int(source(g)[lane]), lane, *user)
 
     return op
 
@@ -57,8 +66,11 @@ def _targets(g: Group, lane: int, dst: int, bar: int, mask: int | None) -> list[
     return [(cluster.address(r, dst), cluster.address(r, bar)) for r in ranks]
 
 
-def _start_load(g: Group, lane: int, to: Region, bar: int, fetch: Callable[[str], Any]) -> None:
-    """Claim the destination now; the bytes arrive, and count, when the schedule says."""
+def _start_load(
+    g: Group, lane: int, to: Region, bar: int, fetch: Callable[[str], Any]
+) -> tuple[int, int]:
+    """Claim the destination now; the bytes arrive, and count, when the schedule says. Returns the agent
+    of these loads and its time when they are done."""
     text, tracker, agent = who(g, lane), g.cta.cluster.tracker, agent_of(g, lane)
     home, barrier = barrier_at(g, "shared::cluster", bar)
     if home is not to.cta:
@@ -78,6 +90,7 @@ def _start_load(g: Group, lane: int, to: Region, bar: int, fetch: Callable[[str]
 
     g.cta.cluster.start(complete, text)
     g.cta.launch.stats.copied(g.instruction, "load", to.size)
+    return barrier.agent, phase + 1
 
 
 def _fetch(g: Group, m: TensorMap, box: Any, text: str) -> Any:

@@ -14,6 +14,7 @@ from .spaces import HEAP
 
 Bytes = npt.NDArray[np.uint8]
 
+MAP_BYTES = 128
 GAP = 1 << 16  # bytes between allocations, so that running off one never lands in the next
 
 
@@ -28,6 +29,18 @@ class Writer:
     atomic: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class MapUse:
+    """A copy that reads the tensor map at `offset` of an allocation until `agent` of a cluster is at
+    `time`."""
+
+    offset: int
+    cluster: int
+    agent: int
+    time: int
+    what: str
+
+
 @dataclass(kw_only=True, eq=False)
 class Allocation:
     """`size` bytes from `address` on. `known` is None where every byte has a value."""
@@ -37,6 +50,7 @@ class Allocation:
     known: npt.NDArray[np.bool_] | None
     writers: list[Writer] = field(default_factory=list)
     last: npt.NDArray[np.int32] | None = None  # per byte: index into writers, plus one
+    uses: list[MapUse] = field(default_factory=list)
 
     def claim(self, offsets: Any, by: Writer, seen: Any) -> None:
         """Note a write by who has `seen` [agents]. Raises Race if another one of this launch is not
@@ -50,12 +64,23 @@ class Allocation:
                     f"global memory at {self.address + int(first):#x} is written twice, unordered: by "
                     f"{self.writers[index - 1].what} and by {by.what}"
                 )
+        self._unused(offsets, by, seen)
         self.writers.append(by)
         self.last[offsets] = len(self.writers)
 
+    def _unused(self, offsets: Any, by: Writer, seen: Any) -> None:
+        """Raise Race if a copy may still read a tensor map there."""
+        for use in self.uses:
+            hit = ((offsets >= use.offset) & (offsets < use.offset + MAP_BYTES)).any()
+            if hit and (use.cluster != by.cluster or use.time > int(seen[use.agent])):
+                raise Race(
+                    f"the tensor map at {self.address + use.offset:#x} is rewritten by {by.what} while "
+                    f"a copy may still use it: {use.what}"
+                )
+
     def forget(self) -> None:
         """A new launch: what earlier ones wrote is ordered before it."""
-        self.writers, self.last = [], None
+        self.writers, self.last, self.uses = [], None, []
 
 
 def _ordered(earlier: Writer, later: Writer, seen: Any) -> bool:
@@ -101,6 +126,13 @@ class GlobalMemory:
         """Grows whenever this launch writes the byte at `address`; 0 if it never did."""
         a = self.find(address, 1, who)
         return 0 if a.last is None else int(a.last[address - a.address])
+
+    def use_map(self, address: int, cluster: int, agent: int, time: int, what: str) -> None:
+        """A copy reads the tensor map at `address` until `agent` is at `time`."""
+        a = self.find(address, MAP_BYTES, what)
+        at = address - a.address
+        a.uses = [u for u in a.uses if (u.offset, u.cluster, u.agent) != (at, cluster, agent)]
+        a.uses.append(MapUse(offset=at, cluster=cluster, agent=agent, time=time, what=what))
 
     def new_launch(self) -> None:
         for a in self._allocations:

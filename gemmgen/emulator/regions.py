@@ -65,6 +65,13 @@ def _check_acquired(g: Group, address: int, lane: int) -> None:
         )
 
 
+def use_map(g: Group, address: int, lane: int, agent: int, time: int) -> None:
+    """A copy reads the map at `address` until it is done: until then nobody may rewrite it."""
+    if space_at(address) != "param":
+        memory, cluster = g.cta.launch.memory, g.cta.cluster.index
+        memory.use_map(address, cluster, agent, time, who(g, lane))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Region:
     """Where a box lies in one CTA's shared memory: chunks of 16 bytes in the box's order."""

@@ -204,7 +204,7 @@ def assemble(
         block=b,
         cluster=Cluster(size=c.cluster_size, shared=shared),  # type: ignore[arg-type]
         scheduler=panels(c.raster, c.panel, g, p.alignment),
-        groups=Groups(rows=g.rows, columns=g.columns, ragged=g.ragged),
+        groups=Groups(rows=g.rows, columns=g.columns, ragged=g.ragged, depths=g.depths),
         maps=maps,
         params=(*SHAPE, *g.params, *output_params(p), *params, *epilogue_params(p)),
         smem=(

@@ -55,4 +55,35 @@ class WarpgroupLeader(Stmt):
     body: tuple[Stmt, ...]
 
 
-BLOCKS = (ForTiles, ForK, AfterFirst, IfRows, CtaLeader, WarpgroupLeader)
+@dataclass(frozen=True, kw_only=True)
+class FirstWarp(Stmt):
+    """The first warp of each of the role's warpgroups, all of its lanes; derive_maps."""
+
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewGroup(Stmt):
+    """Inside ForTiles: this CTA's first tile of a group that has K blocks; derive_maps."""
+
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IfBlocks(Stmt):
+    """Inside ForTiles: unless the tile has no K block; allow_empty."""
+
+    body: tuple[Stmt, ...]
+
+
+BLOCKS = (
+    ForTiles,
+    ForK,
+    AfterFirst,
+    IfRows,
+    CtaLeader,
+    WarpgroupLeader,
+    FirstWarp,
+    NewGroup,
+    IfBlocks,
+)

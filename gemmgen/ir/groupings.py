@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ..errors import ArgumentError
 from .expr import Expr, InGroup
@@ -27,6 +28,8 @@ class Grouping:
     rows: A, its scales and D have a leading group dimension. columns: B and its scales have one.
     ragged: a group may end inside a tile, whose other rows belong to somebody else. aligned: groups
     begin at multiples of Problem.alignment. value: what becomes of an epilogue.
+    depths: groups follow each other along K: as columns of one matrix, or each as a matrix of its own
+    behind the one before (flat; of a K-major operand, for of an MN-major one both are the same).
     """
 
     says: str
@@ -37,12 +40,24 @@ class Grouping:
     ragged: bool = False
     aligned: bool = False
     value: Callable[[Expr], Expr] = _every_row
+    depths: Literal["", "columns", "flat"] = ""
+
+    @property
+    def outputs(self) -> bool:
+        """Whether D, and what an epilogue reads per row or element, have a group dimension."""
+        return self.rows or bool(self.depths)
+
+    @property
+    def vectors(self) -> bool:
+        """Whether what an epilogue reads per column has one."""
+        return self.columns or bool(self.depths)
 
 
 def _in_group(value: Expr) -> Expr:
     return InGroup(value, "row_groups")
 
 
+DEPTHS = (COUNT, Param(name="group_depths", ctype="const int*"))
 GROUPINGS = {
     "none": Grouping(says="one GEMM", scheduler="panels"),
     "batched": Grouping(
@@ -76,6 +91,18 @@ GROUPINGS = {
         ragged=True,
         aligned=True,
     ),
+    "k_columns": Grouping(
+        says="D [G, M, N], the device says how many of A's and B's K each group sums",
+        scheduler="depths",
+        params=DEPTHS,
+        depths="columns",
+    ),
+    "k_flat": Grouping(
+        says="the same, where A and B of each group are matrices that follow each other",
+        scheduler="depths",
+        params=DEPTHS,
+        depths="flat",
+    ),
 }
 
 
@@ -84,7 +111,7 @@ class Layout:
     """What one launch says of its groups: how many, and what the grouping's device array holds.
 
     masked: int32 [G], rows per group. ends: int32 [G], the row after each group's last. rows: int32
-    [M], the group of each row, -1 for none.
+    [M], the group of each row, -1 for none. k_columns, k_flat: int32 [G], K per group.
     """
 
     groups: int = 1
@@ -135,12 +162,51 @@ def _rows(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
             first = row
 
 
-SEGMENTS = {"none": _whole, "batched": _whole, "masked": _masked, "ends": _ends, "rows": _rows}
+SEGMENTS = {
+    "none": _whole,
+    "batched": _whole,
+    "masked": _masked,
+    "ends": _ends,
+    "rows": _rows,
+    "k_columns": _whole,
+    "k_flat": _whole,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Depth:
+    """The K first..end-1 that a group sums."""
+
+    first: int
+    end: int
+
+
+def depths(grouping: str, k: int, layout: Layout) -> list[Depth]:
+    """Of each group, K being A's and B's."""
+    if GROUPINGS[grouping].depths:
+        return in_turn(k, layout)
+    return [Depth(first=0, end=k)] * layout.groups
+
+
+def in_turn(k: int, layout: Layout) -> list[Depth]:
+    """One group's K after the other's, as far as there is any."""
+    found, first = [], 0
+    for count in layout.table:
+        end = min(first + max(count, 0), k)
+        found.append(Depth(first=first, end=end))
+        first = end
+    return found
+
+
+def split_side(grouping: str, shape: tuple[int, int, int]) -> int:
+    """The side of (M, N, K) that a layout's sizes are of."""
+    return shape[2] if GROUPINGS[grouping].depths else shape[0]
 
 
 def check_layout(grouping: str, rows: int, layout: Layout, alignment: int) -> None:
     """Raise ArgumentError unless the table has the right length and every group starts where it may."""
-    wanted = {"masked": layout.groups, "ends": layout.groups, "rows": rows}.get(grouping, 0)
+    by_group = dict.fromkeys(("masked", "ends", "k_columns", "k_flat"), layout.groups)
+    wanted = {**by_group, "rows": rows}.get(grouping, 0)
     if len(layout.table) != wanted:
         raise ArgumentError("table", len(layout.table), f"must have {wanted} entries")
     for s in segments(grouping, rows, layout, alignment):
@@ -172,11 +238,13 @@ def _by_row(rows: int, sizes: Sequence[int], alignment: int) -> Layout:
 
 
 # By grouping: the layout of A's `rows` (of each group, if it has its own) in which the groups have
-# `sizes` rows, as far as there are rows for them.
+# `sizes` rows, as far as there are rows for them. Where groups follow each other along K, of K.
 OF_SIZES: dict[str, Callable[[int, Sequence[int], int], Layout]] = {
     "none": lambda rows, sizes, alignment: ALONE,
     "batched": lambda rows, sizes, alignment: Layout(groups=len(sizes)),
     "masked": _sized,
     "ends": _ending,
     "rows": _by_row,
+    "k_columns": _sized,
+    "k_flat": _sized,
 }

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .blocks import AfterFirst, CtaLeader, ForK, ForTiles, IfRows, Stmt, WarpgroupLeader
+from .blocks import (
+    AfterFirst,
+    CtaLeader,
+    FirstWarp,
+    ForK,
+    ForTiles,
+    IfBlocks,
+    IfRows,
+    NewGroup,
+    Stmt,
+    WarpgroupLeader,
+)
 from .resources import (
     ONE_GEMM,
     Axis,
@@ -71,9 +82,19 @@ from .stores import (
     TmaStore,
     WarpgroupSync,
 )
+from .tensor_maps import (
+    AcquireMap,
+    CopyMap,
+    PublishMap,
+    ReplaceAddress,
+    ReplaceExtent,
+    ReplaceStride,
+    WarpSync,
+)
 
 __all__ = [
     "Accumulate",
+    "AcquireMap",
     "AfterFirst",
     "Arrive",
     "ArriveCluster",
@@ -85,17 +106,20 @@ __all__ = [
     "ClusterSync",
     "Coord",
     "Copy",
+    "CopyMap",
     "CtaLeader",
     "CtaSync",
     "Drain",
     "Evaluate",
     "ExpectTx",
     "FenceBarrierInit",
+    "FirstWarp",
     "ForK",
     "ForTiles",
-    "GuardedDrain",
     "Groups",
+    "GuardedDrain",
     "GuardedWait",
+    "IfBlocks",
     "IfRows",
     "InitBarrier",
     "Kernel",
@@ -104,6 +128,7 @@ __all__ = [
     "LoadRowScales",
     "Major",
     "Mma",
+    "NewGroup",
     "Normalise",
     "Param",
     "PrefetchMap",
@@ -112,7 +137,11 @@ __all__ = [
     "PromoteSelect",
     "PromoteSwitch",
     "ProxyFence",
+    "PublishMap",
     "Registers",
+    "ReplaceAddress",
+    "ReplaceExtent",
+    "ReplaceStride",
     "Role",
     "RowAmax",
     "Scheduler",
@@ -134,6 +163,7 @@ __all__ = [
     "TmaMap",
     "TmaStore",
     "Wait",
+    "WarpSync",
     "WarpgroupLeader",
     "WarpgroupSync",
     "Wgmma",

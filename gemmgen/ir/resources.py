@@ -22,13 +22,15 @@ Major = Literal["k", "mn"]  # the contiguous side of an operand
 class Coord:
     """One tensor-map coordinate: `base * scale + offset + cta_rank * rank_step`, in elements.
 
-    `base` is a field of the scheduler's Tile, or `k`, the running K block.
+    `base` is a field of the scheduler's Tile, or `k`, the running K block; `start`, where the tile's
+    group begins along K, is added to it (derive_maps).
     """
 
     base: Literal["tile.a_row", "tile.b_row", "tile.d_row", "tile.d_col", "tile.group", "k"]
     scale: int = 1
     offset: int = 0
     rank_step: int = 0
+    start: Literal["", "tile.k_first", "tile.k_first / 128"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,7 @@ class TmaMap:
     box: tuple[int, int] | None = None  # (inner, outer) elements; split_boxes
     clip: int = 1  # the inner extent is rounded down to whole pieces of `clip` elements
     grouped: bool = field(default=False, metadata=UNUSUAL)
+    derived: bool = field(default=False, metadata=UNUSUAL)  # per group, on the device; derive_maps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +77,15 @@ class Smem:
     rows: int
     cols: int
     stages: int
-    use: Literal["operand", "scales", "output"]
+    use: Literal["operand", "scales", "output", "map"]
     swizzle: int | None = None  # bytes, 0 = none; assign_swizzle
     pad: int | None = None  # elements per row; pad_epilogue
     offset: int | None = None  # bytes; layout_smem
+
+    @property
+    def ring(self) -> bool:
+        """Whether its stages are the ring's."""
+        return self.use in ("operand", "scales")
 
     @property
     def row_bytes(self) -> int:
@@ -190,7 +198,10 @@ class Scheduler:
     @property
     def tile(self) -> str:
         """The template of the struct it fills in for each tile."""
-        return "grouped_tile" if self.params else "tile"
+        return TILES.get(self.name, "grouped_tile")
+
+
+TILES = {"panels": "tile", "depths": "depth_tile"}  # by scheduler; the others fill in groups' rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +211,7 @@ class Groups:
     rows: bool = False
     columns: bool = False
     ragged: bool = False
+    depths: Literal["", "columns", "flat"] = field(default="", metadata=UNUSUAL)
 
 
 ONE_GEMM = Groups()

@@ -149,7 +149,8 @@ class Mma(Stmt):
 
     `instr` says which side of A and of B is contiguous; rows are M and N whichever it is.
 
-    `fresh` says when the first step overwrites dst: at every K block, or at the tile's first.
+    `fresh` says when the first step overwrites dst: at every K block, at the tile's first, or never
+    (then dst was zeroed: allow_empty).
     """
 
     dst: str
@@ -157,7 +158,7 @@ class Mma(Stmt):
     b: str
     instr: Wgmma
     wave: int
-    fresh: Literal["block", "tile"]
+    fresh: Literal["block", "tile", "never"]
     wave_bytes: int | None = None  # to this wave's A rows; plan_descriptors
     warpgroup_bytes: int | None = None  # between two warpgroups' A rows; plan_descriptors
     steps: tuple[tuple[int, int], ...] | None = (
@@ -187,12 +188,13 @@ class LoadColumnScales(Stmt):
 @dataclass(frozen=True, kw_only=True)
 class LoadBlockScales(Stmt):
     """dst = B's scales, straight from global memory, of the `count` 128-column blocks a tile touches:
-    of its first K block, or (inside ForK) of the next; past the last, the last again."""
+    of its first K block, or (inside ForK) of the next; past the last, the last again. Where groups
+    split K (derive_maps), K blocks are counted from the group's first."""
 
     dst: str
     tensor: str
     count: int
-    block: Literal["first", "next"]
+    block: Literal["first", "next", "first of group", "next of group"]
 
 
 @dataclass(frozen=True, kw_only=True)

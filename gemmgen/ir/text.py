@@ -111,6 +111,7 @@ def _majors(w: Wgmma) -> str:
 
 def _coord(c: Coord) -> str:
     text = c.base if c.scale == 1 else f"{c.base}*{c.scale}"
+    text = f"{c.start}+{text}" if c.start else text
     text += f"+{c.offset}" if c.offset else ""
     return text + (f"+rank*{c.rank_step}" if c.rank_step else "")
 

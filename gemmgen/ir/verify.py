@@ -13,10 +13,12 @@ from .nodes import (
     Evaluate,
     ForK,
     ForTiles,
+    IfBlocks,
     IfRows,
     Kernel,
     LoadRowScales,
     Mma,
+    NewGroup,
     Promote,
     PromoteColumns,
     Role,
@@ -32,6 +34,13 @@ from .nodes import (
 from .rewrite import walk
 
 REGISTER_FIELDS = ("dst", "src", "row_scales", "block_scales", "column_scales", "amax")
+OUTER = {
+    ForK: ForTiles,
+    AfterFirst: ForK,
+    IfRows: ForK,
+    NewGroup: ForTiles,
+    IfBlocks: ForTiles,
+}
 WGMMA = {WgmmaFence: "f", Mma: "m", WgmmaCommit: "c", WgmmaWait: "w"}
 # Reads shared memory, works on registers.
 ROW_WORK = (LoadRowScales, Promote, PromoteColumns, Accumulate, *WGMMA)
@@ -92,7 +101,7 @@ def _unique(kernel: Kernel) -> None:
     for name in names:
         if names.count(name) > 1:
             raise IRError(f"{name!r} is defined twice in {kernel.name}")
-    ring = [s.stages for s in kernel.smem if s.use != "output"]
+    ring = [s.stages for s in kernel.smem if s.ring]
     if len({*ring, *(b.stages for b in kernel.barriers)}) > 1:
         raise IRError("the buffers and barriers of one ring have different numbers of stages")
 
@@ -106,7 +115,7 @@ def _registers(role: Role) -> None:
 
 def _nesting(body: tuple[Stmt, ...], inside: tuple[type[Stmt], ...]) -> None:
     for stmt in body:
-        needs = {ForK: ForTiles, AfterFirst: ForK, IfRows: ForK}.get(type(stmt))
+        needs = OUTER.get(type(stmt))
         if needs and needs not in inside:
             raise IRError(f"{type(stmt).__name__} stands outside {needs.__name__}")
         if isinstance(stmt, ForTiles | ForK) and type(stmt) in inside:

@@ -11,6 +11,7 @@ from .grouped import (
     grouped_gemm,
     masked_gemm,
 )
+from .k_grouped import fp8_k_grouped_gemm, k_grouped_gemm
 from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
 
 __all__ = [
@@ -22,11 +23,13 @@ __all__ = [
     "fp8_block_grouped_gemm",
     "fp8_block_masked_gemm",
     "fp8_gemm",
+    "fp8_k_grouped_gemm",
     "fp8_wgrad_gemm",
     "gemm",
     "grouped_gemm",
     "int8_block_gemm",
     "int8_gemm",
+    "k_grouped_gemm",
     "loaded",
     "masked_gemm",
 ]

@@ -23,7 +23,7 @@ from ..ir.expr import (
 from ..ir.groupings import GROUPINGS
 from ..pipeline import compile_to_source
 from ..problem import Problem
-from ..runtime.launch import LoadedKernel
+from ..runtime.launch import LoadedKernel, workspace_bytes
 from ..runtime.nvrtc import compile_cubin
 from ..runtime.tensor_map import Matrix
 from ..runtime.torch_tensors import (
@@ -33,6 +33,7 @@ from ..runtime.torch_tensors import (
     dtype_of,
     empty,
     mn_major,
+    torch,
 )
 from ..target import H200
 
@@ -71,16 +72,17 @@ def run(
     groups: int = 1,
     rows: int | None = None,
     scale_out: Any = None,
+    depths: bool = False,
 ) -> Any:
     """Check the output and the epilogue's arguments, launch on torch's current stream, return `out`,
     or (`out`, `scale_out`) if D is FP8.
 
     `scales`: tensors, by the name a tensor map gives them; held until the launch is on the stream, for
     some are copies that nobody else holds. `shape`: (M, N, K), M of A or of each group's. `rows`: of a
-    group, as far as the host knows; the cost model's M.
+    group, as far as the host knows; the cost model's M. `depths`: the groups share K.
     """
     m, n, k = shape
-    lead = (groups,) * GROUPINGS[p.grouping].rows
+    lead = (groups,) * GROUPINGS[p.grouping].outputs
     d_shape = (*lead, m, n // fold(p.epilogue))
     out = empty(d_shape, p.d, a.device) if out is None else out
     check_tensor("out", out, p.d, d_shape, a.device, contiguous=True)
@@ -90,7 +92,9 @@ def run(
     extra = _epilogue_values(p, shape, groups, given, a.device)
     if 0 in (m, groups):
         return result
-    kernel = loaded(p, config or chosen(p, (rows or m, n, k), groups), a.device.index)
+    mean = _ceil(k, groups) if depths else k
+    kernel = loaded(p, config or chosen(p, (rows or m, n, mean), groups), a.device.index)
+    maps = _workspace(kernel, shape, groups, a.device)
     tensors = {"a": a, "b": b, "d": out, **scales}
     matrices = {name: matrix(t) for name, t in tensors.items()}
     sizes = {"shape_m": m, "shape_n": n, "shape_k": k, "groups": groups}
@@ -98,10 +102,12 @@ def run(
     if p.quantised:
         store |= {"scale_d": scale_out.data_ptr(), "scale_d_stride": scale_out.stride(-1)}
         store["scale_d_stride_g"] = scale_out.stride(0)
+    held = {"group_maps": maps.data_ptr()} if maps is not None else {}
     plan = kernel.plan(
-        shape, matrices, {**sizes, **values, **store, **extra}, current_stream(a.device)
+        shape, matrices, {**sizes, **values, **store, **extra, **held}, current_stream(a.device)
     )
     kernel.launch(plan)
+    del maps  # held until here: the allocator may now give it to what follows on this stream
     return result
 
 
@@ -124,6 +130,12 @@ def _scale_out(p: Problem, d_shape: tuple[int, ...], given: Any, others: dict[st
         raise ArgumentError("scale_out column stride", given.stride(-1), allowed)
     check_apart("scale_out", given.mT, others)
     return given
+
+
+def _workspace(kernel: LoadedKernel, shape: Shape, groups: int, device: Any) -> Any:
+    """Where a launch keeps the tensor maps it derives, or None."""
+    size = workspace_bytes(kernel.kernel, kernel.grid(shape, groups), groups)
+    return torch().empty(size, dtype=torch().uint8, device=device) if size else None
 
 
 def operand_shape(p: Problem, a: Any, b: Any) -> Shape:
@@ -212,8 +224,8 @@ def _epilogue_values(
 ) -> Values:
     g = GROUPINGS[p.grouping]
     sides = {
-        PerColumn: ((groups,) * g.columns, shape[1]),
-        PerRow: ((groups,) * g.rows, shape[0]),
+        PerColumn: ((groups,) * g.vectors, shape[1]),
+        PerRow: ((groups,) * g.outputs, shape[0]),
     }
     values: Values = {}
     wanted = {x.name: x for x in arguments(p.epilogue)}

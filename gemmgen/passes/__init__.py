@@ -20,8 +20,10 @@ from . import (
     split_registers,
     split_scales,
 )
+from .allow_empty import allow_empty
 from .check_complete import check_complete
 from .choose_stores import choose_stores
+from .derive_maps import derive_maps
 from .guard_waits import guard_waits
 from .pad_epilogue import pad_epilogue
 from .plan_descriptors import plan_descriptors
@@ -37,6 +39,8 @@ PIPELINE: tuple[Pass, ...] = (
     split_scales.split_scales,  # widens registers, so before split_registers
     skip_rows,  # Promote is spelled
     plan_multicast.plan_multicast,  # decides slices, so before boxes are cut
+    allow_empty,  # every release is spelled
+    derive_maps,  # every load is, and the producer's Drain is in place
     assign_swizzle.assign_swizzle,
     pad_epilogue,  # pads only what is left unswizzled
     choose_stores,  # a padded row cannot leave through a TMA box; may drop a map

@@ -42,7 +42,7 @@ def _flat(s: Smem) -> Smem:
 
 
 def _swizzle(s: Smem) -> int:
-    if s.use == "scales":
+    if s.use in ("scales", "map"):
         return 0
     row = s.cols * s.dtype.bytes
     fits = [mode for mode in MODES if row % mode == 0]

@@ -47,7 +47,7 @@ def most_stages(kernel: Kernel, target: Target) -> int:
 
 
 def _stages_beside(kernel: Kernel, total: int, target: Target) -> int:
-    ring = [s for s in kernel.smem if s.use != "output"]
+    ring = [s for s in kernel.smem if s.ring]
     per_stage = sum(s.stage_bytes for s in ring) + BARRIER_SIZE * len(kernel.barriers)
     fixed = total - per_stage * kernel.stages
     return max(0, (target.smem_bytes - fixed) // per_stage)

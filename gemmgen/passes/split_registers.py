@@ -35,6 +35,7 @@ RULES = (SETMAXNREG_VALUE, SETMAXNREG_DIRECTION, REGISTER_FILE, REGISTER_BUDGET)
 
 LARGE_PRODUCER, SMALL_PRODUCER = 40, 24  # what a producer is left with
 WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is left
+DERIVING = 32  # what a producer needs that derives tensor maps: 24 spill
 # Beside a second wave's accumulators, measured: cubins with less spill. erff's constants, and another
 # approximation of column values after promotion.
 ERF, APPROXIMATION = 60, 25
@@ -64,11 +65,15 @@ def split_registers(kernel: Kernel, target: Target) -> Kernel:
 def _split(kernel: Kernel, launch: int) -> dict[str, int]:
     need = max(_arrays(r) + _epilogue(kernel, r) + WORKING_SET for r in kernel.roles)
     pool = launch * len(range(0, kernel.threads, 128))
-    for producer in (LARGE_PRODUCER, SMALL_PRODUCER):
+    for producer in (LARGE_PRODUCER, *(SMALL_PRODUCER,) * (not _derives(kernel))):
         consumer = (pool - producer) // kernel.consumers // 8 * 8
         if consumer >= need:
             break
     return {"producer": producer, "consumer": consumer}
+
+
+def _derives(kernel: Kernel) -> bool:
+    return any(m.derived for m in kernel.maps)
 
 
 def _with(kernel: Kernel, registers: dict[str, int], *, move: bool) -> Kernel:
@@ -137,6 +142,9 @@ def _check_pool(kernel: Kernel, launch: int, target: Target) -> None:
 def _check_budget(kernel: Kernel) -> Kernel:
     for r in kernel.roles:
         arrays, epilogue, have = _arrays(r), _epilogue(kernel, r), r.registers or 0
+        if not arrays and _derives(kernel) and have < DERIVING:
+            values = {"role": r.name, "working": DERIVING, "registers": have}
+            raise IllegalConfig(REGISTER_BUDGET, values, "Use registers=null to choose.")
         if arrays and arrays + epilogue + WORKING_SET > have:
             values = {"role": r.name, "arrays": arrays, "epilogue": epilogue}
             values |= {"working": WORKING_SET, "registers": have}

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.expr import BEFORE, parameter, row_stride
-from ..ir.groupings import GROUPINGS
+from ..ir.groupings import GROUPINGS, in_turn
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches, scale_blocks
 from .tensor_map import Matrix
@@ -59,11 +59,12 @@ def bind(
         x.swapaxes(-1, -2) if turned else x
         for x, turned in zip((operands.a, operands.b), operands.mn_major, strict=True)
     )
-    layout, groups = operands.layout, operands.a.shape[:-2]
+    layout, groups = operands.layout, operands.d_groups
+    in_turn = _packed(operands, place) if operands.packing == "flat" else {}
     high = m + pitches.gap * len(groups)
     matrices = {
-        "a": matrix(a, pitches.a),
-        "b": matrix(b, pitches.b),
+        "a": in_turn.get("a") or matrix(a, pitches.a),
+        "b": in_turn.get("b") or matrix(b, pitches.b),
         "d": Matrix(
             pointer=out,
             outer=m,
@@ -79,6 +80,7 @@ def bind(
     blocks = scale_blocks(operands) + pitches.gap * len(groups)
     values |= {"scale_d": scale_d, "scale_d_stride": pitches.scale_d}
     values["scale_d_stride_g"] = blocks * pitches.scale_d
+    values |= {name: matrices[name].pointer for name in "ab"}
     if layout.table:
         table = place(np.array([layout.table], np.int32).view(np.uint8))
         values |= dict.fromkeys(TABLES, table)
@@ -101,3 +103,22 @@ def bind(
         else:
             values[parameter(name)] = matrix(value.reshape(1, -1), value.size).pointer
     return Bound(matrices=matrices, values=values)
+
+
+def _packed(operands: Operands, place: Callable[[Bytes], int]) -> dict[str, Matrix]:
+    """K-major operands whose groups' matrices follow each other. The map that the host encodes only
+    says how large they are together."""
+    found = {}
+    spans = in_turn(operands.shape[2], operands.layout)
+    sides = zip("ab", (operands.a, operands.b), operands.mn_major, strict=True)
+    for name, x in ((name, x) for name, x, turned in sides if not turned):
+        whole = np.concatenate([x[:, d.first : d.end].reshape(-1) for d in spans])
+        parent = np.full(x.nbytes + 16, NAN_BYTE, np.uint8)
+        parent[: whole.nbytes] = whole.view(np.uint8)
+        rows, k = x.shape
+        pieces = (
+            -(-k * x.itemsize // 16) * 16
+        )  # no group has such rows, but the driver wants a legal map
+        stride = pieces // x.itemsize
+        found[name] = Matrix(pointer=place(parent), outer=rows, inner=k, stride=stride)
+    return found

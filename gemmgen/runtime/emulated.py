@@ -14,7 +14,7 @@ from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .bind import Bound, bind
-from .launch import grid
+from .launch import grid, workspace_bytes
 from .nvrtc import compile_ptx
 from .tensor_map import Description, describe
 
@@ -72,14 +72,16 @@ class EmulatedGpu:
         report = memory.allocate(np.zeros(WATCHDOG_BYTES, np.uint8))
         at = out + output.offset, out + output.beside_offset
         bound = bind(operands, pitches, at[0], lambda p: memory.allocate(p), at[1])
-        kernel = program.kernel
+        kernel, groups = program.kernel, operands.layout.groups
+        ctas = grid(kernel, operands.shape, self.sms, groups)
+        maps = memory.allocate(None, workspace_bytes(kernel, ctas, groups))
         stats = launch(
             program.entry,
-            grid=grid(kernel, operands.shape, self.sms, operands.layout.groups),
+            grid=ctas,
             block=kernel.threads,
             cluster=kernel.cluster.size,
             shared_bytes=kernel.smem_bytes or 0,
-            params=params(kernel, bound, report),
+            params=params(kernel, bound, report, maps),
             memory=memory,
             schedule=self.schedule,
             on_progress=self.on_progress,
@@ -88,11 +90,14 @@ class EmulatedGpu:
         return memory.read(out, output.size)
 
 
-def params(kernel: Kernel, bound: Bound, report: int) -> list[int | float | TensorMap]:
-    """The kernel's arguments in the order of its signature; `report` is a watched build's."""
-    maps = [_map(describe(kernel, m, bound.matrices[m.tensor])) for m in kernel.maps]
-    values = {**bound.values, "watchdog": report}
-    return [*maps, *(values[p.name] for p in kernel.params)]
+def params(
+    kernel: Kernel, bound: Bound, report: int, maps: int = 0
+) -> list[int | float | TensorMap]:
+    """The kernel's arguments in the order of its signature; `report` is a watched build's, `maps` the
+    workspace of one that derives tensor maps."""
+    encoded = [_map(describe(kernel, m, bound.matrices[m.tensor])) for m in kernel.maps]
+    values = {**bound.values, "watchdog": report, "group_maps": maps}
+    return [*encoded, *(values[p.name] for p in kernel.params)]
 
 
 def _map(d: Description) -> TensorMap:

@@ -10,7 +10,7 @@ from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches, scale_blocks
 from .bind import Bytes, bind
-from .launch import LoadedKernel, Plan
+from .launch import LoadedKernel, Plan, workspace_bytes
 from .torch_engine import TorchEngine
 from .torch_tensors import current_stream, torch
 
@@ -70,5 +70,10 @@ def _plan(
         return int(held[-1].data_ptr())
 
     bound = bind(operands, pitches, out[0], place, out[1])
-    plan = program.plan(operands.shape, bound.matrices, bound.values, current_stream(where))
+    groups = operands.layout.groups
+    ctas = program.grid(operands.shape, groups)
+    size = workspace_bytes(program.kernel, ctas, groups)
+    held.append(torch().empty(size, dtype=torch().uint8, device=where))
+    values = {**bound.values, "group_maps": held[-1].data_ptr()}
+    plan = program.plan(operands.shape, bound.matrices, values, current_stream(where))
     return held, plan

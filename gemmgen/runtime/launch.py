@@ -16,6 +16,7 @@ from .tensor_map import Matrix, check, describe, encode
 
 PLANS = 256  # kept per kernel, least recently used dropped
 INT_LIMIT = 1 << 31
+MAP_BYTES = 128
 
 Scalar = int | float
 C_TYPES = {"int": ctypes.c_int32, "long long": ctypes.c_int64, "float": ctypes.c_float}
@@ -134,6 +135,12 @@ def grid(kernel: Kernel, shape: tuple[int, int, int], sms: int, groups: int = 1)
     tiles_m = -(-shape[0] // (b.m * c.m))
     tiles_n = -(-shape[1] // (b.n * c.n))
     return min(groups * tiles_m * tiles_n, sms // c.size) * c.size
+
+
+def workspace_bytes(kernel: Kernel, ctas: int, groups: int) -> int:
+    """Global memory in which a launch of `ctas` CTAs keeps the tensor maps it derives: per CTA and group,
+    so that none is written twice. 0 if it derives none."""
+    return MAP_BYTES * sum(m.derived for m in kernel.maps) * ctas * groups
 
 
 def _packed(ctype: str, name: str, values: Mapping[str, Scalar]) -> Any:

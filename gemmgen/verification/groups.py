@@ -5,16 +5,32 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.groupings import GROUPINGS, OF_SIZES, Layout, segments
+from ..ir.groupings import GROUPINGS, OF_SIZES, Layout, segments, split_side
 from ..problem import Problem
 
 Rows = npt.NDArray[np.bool_]
 
 
-def some(problem: Problem, rows: int) -> Layout:
+# By family: K per scale; groups that split K split it between two.
+SCALED_DEPTHS = {"fp8_block": 128, "fp8_1d1d": 128}
+
+
+def depth_step(problem: Problem) -> int:
+    """What a group's K must be a multiple of where groups split it: K of a scale, and the 16 bytes that
+    each row of a K-major matrix of its own takes."""
+    flat = GROUPINGS[problem.grouping].depths == "flat" and not all(problem.mn_major)
+    packed = 16 // problem.a.bytes if flat else 1
+    return max(SCALED_DEPTHS.get(problem.family, 1), packed)
+
+
+def some(problem: Problem, shape: tuple[int, int, int]) -> Layout:
     """Groups to try a kernel with: a whole one (half of A's rows where they share them), one of no
-    rows, and one that ends inside a tile."""
-    g = GROUPINGS[problem.grouping]
+    rows, and one that ends inside a tile. Where they split K, of K."""
+    g, rows = GROUPINGS[problem.grouping], split_side(problem.grouping, shape)
+    if g.depths:
+        step = depth_step(problem)
+        sizes = (rows // 2 // step * step, 0, rows // 3 // step * step)
+        return OF_SIZES[problem.grouping](rows, sizes, 0)
     whole = rows // 2 + 1 if g.aligned else rows
     sizes = (min(whole, rows), 0, max(1, rows // 3))
     return OF_SIZES[problem.grouping](rows, sizes, problem.alignment * g.aligned)
@@ -22,7 +38,7 @@ def some(problem: Problem, rows: int) -> Layout:
 
 def owned(problem: Problem, rows: int, layout: Layout, gap: int = 0) -> Rows:
     """Which rows of D some group has: bool [M], or [G * (M + gap)], all groups' counted through."""
-    own = GROUPINGS[problem.grouping].rows
+    own = GROUPINGS[problem.grouping].outputs
     pitch = rows + gap
     mine = np.zeros(layout.groups * pitch if own else rows, np.bool_)
     for s in segments(problem.grouping, rows, layout, problem.alignment):

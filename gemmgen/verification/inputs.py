@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from statistics import NormalDist
 
@@ -23,10 +23,10 @@ from ..ir.expr import (
     arguments,
     fold,
 )
-from ..ir.groupings import ALONE, GROUPINGS, Layout, check_layout
+from ..ir.groupings import ALONE, GROUPINGS, Layout, check_layout, depths
 from ..problem import Problem
 from .codes import Codes, code_type, encode
-from .groups import owned, some
+from .groups import depth_step, owned, some
 
 SCALE_BLOCK = 128  # K, and rows of B, per scale
 # By family: the rows of B per scale, 0 where neither operand has scales.
@@ -61,6 +61,7 @@ class Operands:
     mn_major: tuple[bool, bool] = (False, False)
     rows_per_scale: int = SCALE_BLOCK  # rows of B that share one of scale_b
     fold: int = 1  # columns of the product per column of D
+    packing: str = ""  # how groups lie that split K: Grouping.depths
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -69,8 +70,13 @@ class Operands:
 
     def d_rows(self, gap: int) -> int:
         """Rows of D in memory, with `gap` of them after each group that has rows of its own."""
-        groups = self.a.shape[:-2]
+        groups = self.d_groups
         return math.prod((*groups, self.a.shape[-2] + gap * len(groups)))
+
+    @property
+    def d_groups(self) -> tuple[int, ...]:
+        """D's leading dimension, if it has one."""
+        return (self.layout.groups,) if self.packing else self.a.shape[:-2]
 
     def __post_init__(self) -> None:
         m, n, k = self.shape
@@ -118,9 +124,11 @@ def _groups(
 
     Raises ArgumentError for a layout that the grouping does not allow.
     """
-    layout = layout or some(problem, shape[0])
+    layout = layout or some(problem, shape)
     check_layout(problem.grouping, shape[0], layout, problem.alignment)
     g = GROUPINGS[problem.grouping]
+    if g.depths:
+        return _deep(problem, shape, seed, layout, tables, exact=exact)
     drawn = [
         _draw(problem, shape, seed + 1000 * i, tables, exact=exact) for i in range(layout.groups)
     ]
@@ -145,6 +153,39 @@ def _groups(
     return whole
 
 
+def _deep(
+    problem: Problem,
+    shape: tuple[int, int, int],
+    seed: int,
+    layout: Layout,
+    tables: tuple[Codes, Codes],
+    *,
+    exact: bool,
+) -> Operands:
+    """A and B drawn once, for groups that split their K; what an epilogue reads, for every group."""
+    step = depth_step(problem)
+    for count in layout.table:
+        if count % step:
+            raise ArgumentError("table", count, f"K of a group must be a multiple of {step}")
+    m, n, k = shape
+    drawn = [
+        _draw(problem, (m, n, k if i == 0 else 1), seed + 1000 * i, tables, exact=exact)
+        for i in range(layout.groups)
+    ]
+    first, end = drawn[0], depths(problem.grouping, k, layout)[-1].end
+    a, b = first.a.copy(), first.b.copy()
+    for codes in (a, b):
+        codes.view(np.uint8).reshape(*codes.shape, -1)[:, end:] = NAN_BYTE
+    return replace(
+        first,
+        a=a,
+        b=b,
+        arguments={x.name: _stacked(problem, x, drawn) for x in arguments(problem.value)},
+        layout=layout,
+        packing=GROUPINGS[problem.grouping].depths,
+    )
+
+
 def _stack(values: list[Values | None], grouped: bool) -> Values | None:
     if values[0] is None:
         return None
@@ -153,7 +194,7 @@ def _stack(values: list[Values | None], grouped: bool) -> Values | None:
 
 def _stacked(problem: Problem, x: Argument, drawn: list[Operands]) -> float | Values | Codes:
     g = GROUPINGS[problem.grouping]
-    kinds = {PerRow: g.rows, PerElement: g.rows, PerColumn: g.columns}
+    kinds = {PerRow: g.outputs, PerElement: g.outputs, PerColumn: g.vectors}
     grouped = kinds.get(type(x), False)
     values = [d.arguments[x.name] for d in drawn]
     return np.stack([np.asarray(v) for v in values]) if grouped else values[0]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir.expr import PerColumn, PerElement, PerRow, arguments
-from ..ir.groupings import GROUPINGS, Segment, segments
+from ..ir.groupings import GROUPINGS, Depth, Segment, depths, segments
 from ..problem import Problem
-from .inputs import Operands
+from .inputs import SCALE_BLOCK, Operands
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -24,21 +24,24 @@ class Part:
 def parts(problem: Problem, x: Operands, gap: int) -> Iterator[Part]:
     """The GEMMs that `x` stands for, those of no rows left out, where D has `gap` rows between two groups."""
     single, pitch = replace(problem, grouping="none"), x.shape[0] + gap
+    summed = depths(problem.grouping, x.shape[2], x.layout)
     for s in segments(problem.grouping, x.shape[0], x.layout, problem.alignment):
-        at = s.group * pitch * GROUPINGS[problem.grouping].rows
+        at = s.group * pitch * GROUPINGS[problem.grouping].outputs
         rows = slice(at + s.first, at + s.end)
         if s.end > s.first:
-            yield Part(problem=single, operands=_one(problem, x, s), rows=rows)
+            operands = _one(problem, x, s, summed[s.group])
+            yield Part(problem=single, operands=operands, rows=rows)
 
 
-def _one(problem: Problem, x: Operands, s: Segment) -> Operands:
+def _one(problem: Problem, x: Operands, s: Segment, d: Depth) -> Operands:
     g, rows = GROUPINGS[problem.grouping], slice(s.first, s.end)
+    k, blocks = slice(d.first, d.end), slice(d.first // SCALE_BLOCK, -(-d.end // SCALE_BLOCK))
 
-    def of_rows(values: Any) -> Any:
-        return (values[s.group] if g.rows else values)[rows]
+    def of_rows(values: Any, grouped: bool = g.outputs) -> Any:
+        return (values[s.group] if grouped else values)[rows]
 
-    def of_columns(values: Any) -> Any:
-        return values[s.group] if g.columns else values
+    def of_columns(values: Any, grouped: bool = g.vectors) -> Any:
+        return values[s.group] if grouped else values
 
     def whole(value: Any) -> Any:
         return value
@@ -50,10 +53,10 @@ def _one(problem: Problem, x: Operands, s: Segment) -> Operands:
     }
     kinds = {a.name: cut.get(type(a), whole) for a in arguments(problem.value)}
     return Operands(
-        a=of_rows(x.a),
-        b=of_columns(x.b),
-        scale_a=None if x.scale_a is None else of_rows(x.scale_a),
-        scale_b=None if x.scale_b is None else of_columns(x.scale_b),
+        a=of_rows(x.a, g.rows)[:, k],
+        b=of_columns(x.b, g.columns)[:, k],
+        scale_a=None if x.scale_a is None else of_rows(x.scale_a, g.rows)[:, blocks],
+        scale_b=None if x.scale_b is None else of_columns(x.scale_b, g.columns)[:, blocks],
         rows_per_scale=x.rows_per_scale,
         fold=x.fold,
         arguments={name: kinds[name](value) for name, value in x.arguments.items()},

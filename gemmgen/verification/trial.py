@@ -160,7 +160,7 @@ def output(problem: Problem, operands: Operands, strides: Pitches) -> Guarded:
 
 
 def _beside(operands: Operands, strides: Pitches) -> Guarded:
-    groups = operands.a.shape[:-2]
+    groups = operands.d_groups
     rows = scale_blocks(operands) + strides.gap * len(groups)
     return Guarded(
         dtype=F32, rows=rows * math.prod(groups), cols=operands.shape[0], pitch=strides.scale_d
@@ -199,7 +199,7 @@ def _run(
 
 def _scales(operands: Operands, strides: Pitches, image: Codes, fill: int) -> Codes:
     """From rows of M, one per block of columns (and group), to codes [rows of D, blocks]."""
-    groups, m, blocks = operands.a.shape[:-2], operands.shape[0], scale_blocks(operands)
+    groups, m, blocks = operands.d_groups, operands.shape[0], scale_blocks(operands)
     by_group = image.reshape(*groups, -1, m)
     if (np.ascontiguousarray(by_group[..., blocks:, :]).view(np.uint8) != fill).any():
         raise VerificationError("what lies between two groups' scales was overwritten")

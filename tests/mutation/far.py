@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from gemmgen.verification.engines import NumpyEngine
 from gemmgen.verification.epilogue import transcendental
 from gemmgen.verification.inputs import exact_integers
 from gemmgen.verification.reference import product
-from gemmgen.verification.trial import Pitches, pitches
+from gemmgen.verification.trial import pitches
 
 from .mutant import Built
 
@@ -41,8 +42,8 @@ class FarMemory(GlobalMemory):
 
 
 def far_rows(program: emulated.EmulatedKernel, b: Built) -> None:
-    """Raise VerificationError, or what the emulator raises, unless D is right."""
-    if transcendental(b.problem.epilogue):
+    """Raise VerificationError, or what the emulator raises, unless D is right: of one GEMM."""
+    if transcendental(b.problem.epilogue) or b.problem.grouping != "none":
         return
     operands = exact_integers(b.problem, *SHAPE, 3)
     got = _run(program, b, operands)
@@ -55,7 +56,7 @@ def far_rows(program: emulated.EmulatedKernel, b: Built) -> None:
 def _run(program: emulated.EmulatedKernel, b: Built, operands: Any) -> Any:
     m, n, _ = SHAPE
     near = pitches(b.kernel, SHAPE)
-    strides = Pitches(a=near.a, b=near.b, d=PITCH, scale_a=near.scale_a)
+    strides = replace(near, d=PITCH)
     width = near.d * b.problem.d.bytes
     memory = FarMemory(m, PITCH * b.problem.d.bytes, width)
     bound = bind(operands, strides, BASE, lambda p: memory.allocate(p))

@@ -91,10 +91,7 @@ ROWS = (
 )  # fmt: skip
 
 NOT_APPLICABLE = {
-    "61": "no K groups yet; the audit's test has the published schedule (tests/test_check_audit.py)",
     "63": "no masked groups yet",
-    "65": "tensor maps are encoded by the host and never change on the device",
-    "66": "tensor maps are encoded by the host and never change on the device",
     "67": "no programmatic dependent launch yet",
     "68": "no cache yet",
     "69": "no cache yet",

@@ -1,0 +1,152 @@
+"""Weight gradients of experts: several GEMMs in one launch that split K between them.
+
+Everywhere: `group_depths` is an int32 CUDA tensor [G], K of each group, and is read on the device only, so
+a launch can be captured in a CUDA graph and replayed with other depths. Groups follow each other along K; a
+depth may be 0, and what the tensors have of K after the last group is never read. A group without K comes
+out as `c`, or 0. Operands are 16-byte aligned; `out` and `c` are [G, M, N], contiguous along N, out's other
+strides multiples of 16 bytes, c's even. `c` may be `out` itself, whole: then products are added in place
+(float32: by the copy engine). Groups, rows and addresses are counted in 64 bits. The rest
+(`scale_layout`, `config`, errors) is as in `gemmgen.ops`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..config import Config
+from ..errors import ArgumentError
+from ..ir.dtypes import BF16, E4M3, F16, F32, S32
+from ..ir.expr import ACC, PerElement
+from ..problem import Problem
+from ..runtime.torch_tensors import check_tensor, dtype_of, empty, same_memory
+from .calls import SCALE_BLOCK, Shape, Values, operand_shape, output_dtype, run, vector_scales
+
+PACKINGS = ("columns", "flat")
+
+
+def k_grouped_gemm(
+    a: Any,
+    b: Any,
+    group_depths: Any,
+    out: Any = None,
+    *,
+    c: Any = None,
+    layout: str = "tn",
+    out_dtype: str = "f32",
+    config: Config | None = None,
+) -> Any:
+    """`out[g] = c[g] + A[:, ks] @ B[ks]` for every g, `ks` the K of group g, with FP32 accumulation.
+
+    layout: as in `gemm`, over the K of all groups together: "tn" a [sum K, M], b [sum K, N]; "nt"
+    a [M, sum K], b [N, sum K]; "nn" and "tt" mix them.
+    a: bfloat16 or float16; b: the same dtype; both contiguous along their last dimension, row strides
+    multiples of 16 bytes. Depths may be any, multiples of nothing.
+    c: None (0), or [G, M, N] of `out_dtype`. out: [G, M, N] of `out_dtype` ("f32", "bf16", "f16"),
+    allocated if None.
+    """
+    dtype = dtype_of("a", a, (BF16, F16))
+    p = Problem(
+        family="dense",
+        a=dtype,
+        b=dtype,
+        d=output_dtype(out_dtype),
+        layout=layout,
+        grouping="k_columns",
+    )
+    shape = _sides(p, a, b)
+    return _run(p, config, a, b, group_depths, out, c, shape, {}, {})
+
+
+def fp8_k_grouped_gemm(
+    a: Any,
+    scale_a: Any,
+    b: Any,
+    scale_b: Any,
+    group_depths: Any,
+    out: Any = None,
+    *,
+    packing: str,
+    scale_layout: str,
+    c: Any = None,
+    out_dtype: str = "f32",
+    config: Config | None = None,
+) -> Any:
+    """`out[g] = c[g] + (a[:, ks] * scale_a) @ (b[:, ks] * scale_b)^T` for every g, `ks` the K of group g,
+    both operands scaled 1x128 along K (1D1D).
+
+    group_depths: multiples of 128.
+    packing: how the groups' K lies in a and b, float8_e4m3fn. "columns": a [M, sum K], b [N, sum K],
+    contiguous along K, row strides multiples of 16 bytes. "flat": each group is a dense matrix [M, K] (and
+    [N, K]) of its own, one after the other in a [M * sum K] and b [N * sum K].
+    scale_a: float32 [M, sum K / 128]; scale_b: float32 [N, sum K / 128], either packing. `scale_layout`,
+    for both: "mn", contiguous along M (N) with a column stride that is a multiple of 4 elements, or "row",
+    any strides (copied to "mn" first).
+    c: None (0), or [G, M, N] of `out_dtype`. out: [G, M, N] of `out_dtype` ("f32", "bf16", "f16"),
+    allocated if None.
+    """
+    if packing not in PACKINGS:
+        raise ArgumentError("packing", packing, "must be 'columns' or 'flat'")
+    d = output_dtype(out_dtype)
+    p = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=d, grouping=f"k_{packing}")
+    if packing == "flat":
+        a, b = _matrix("a", a, scale_a, None), _matrix("b", b, scale_b, a)
+    shape = _sides(p, a, b)
+    if shape[2] % SCALE_BLOCK:
+        raise ArgumentError("a columns", shape[2], f"must be a multiple of {SCALE_BLOCK}")
+    scales, values = vector_scales(a, scale_a, b, scale_b, scale_layout) if shape[2] else ({}, {})
+    values |= {"a": a.data_ptr(), "b": b.data_ptr()}
+    return _run(p, config, a, b, group_depths, out, c, shape, scales, values)
+
+
+def _matrix(name: str, x: Any, scale: Any, first: Any) -> Any:
+    """A flat operand as [rows, sum K]; its scales say how many of each there are."""
+    device = first.device if first is not None else None
+    rows, blocks = check_tensor(f"scale_{name}", scale, F32, (None, None), device)
+    check_tensor(name, x, E4M3, (rows * blocks * SCALE_BLOCK,), device, contiguous=True)
+    return x.view(rows, blocks * SCALE_BLOCK)
+
+
+def _sides(p: Problem, a: Any, b: Any) -> Shape:
+    """(M, N, K of all groups), K perhaps 0. Raises ArgumentError."""
+    turned = p.mn_major[0]
+    k = check_tensor("a", a, p.a, (None, None), contiguous=True)[not turned]
+    if k:
+        return operand_shape(p, a, b)
+    sides = (0, None) if p.mn_major[1] else (None, 0)
+    n = check_tensor("b", b, p.b, sides, a.device)[p.mn_major[1]]
+    return a.shape[turned], n, 0
+
+
+def _run(
+    p: Problem,
+    config: Config | None,
+    a: Any,
+    b: Any,
+    group_depths: Any,
+    out: Any,
+    c: Any,
+    shape: Shape,
+    scales: dict[str, Any],
+    values: Values,
+) -> Any:
+    (groups,) = check_tensor("group_depths", group_depths, S32, (None,), a.device, contiguous=True)
+    given: dict[str, Any] = {}
+    if c is not None and p.d is F32 and same_memory(c, out):
+        p = replace(p, accumulate=True)
+    elif c is not None:
+        p, given = replace(p, epilogue=ACC + PerElement("c", p.d)), {"c": c}
+    if shape[2] == 0:
+        return _of_nothing(p, out, c, (groups, *shape[:2]), a.device)
+    table: Values = {"group_depths": group_depths.data_ptr(), **values}
+    return run(p, config, a, b, out, shape, scales, table, given, groups=groups, depths=True)
+
+
+def _of_nothing(p: Problem, out: Any, c: Any, shape: tuple[int, int, int], device: Any) -> Any:
+    """What comes out if no group has any K: there is nothing to multiply."""
+    out = empty(shape, p.d, device) if out is None else out
+    check_tensor("out", out, p.d, shape, device, contiguous=True)
+    if c is None:
+        return out.zero_()
+    check_tensor("c", c, p.d, shape, device, contiguous=True)
+    return out.copy_(c)

@@ -1,0 +1,42 @@
+"""Where groups split K, make a tile without K blocks come out as the epilogue of 0."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.nodes import (
+    Arrive,
+    ArriveCluster,
+    ForK,
+    ForTiles,
+    IfBlocks,
+    Kernel,
+    Mma,
+    Stmt,
+    Zero,
+)
+from ..ir.rewrite import map_stmts, walk
+from ..target import Target
+
+
+def allow_empty(kernel: Kernel, target: Target) -> Kernel:
+    """Zero an accumulator that the tile's first K block would overwrite, and release no stage after a
+    K loop that filled none. Sets Mma.fresh; inserts Zero and IfBlocks."""
+    if not kernel.groups.depths:
+        return kernel
+    kernel = map_stmts(kernel, lambda s: _allowing(s) if isinstance(s, ForTiles) else s)
+    return map_stmts(kernel, _never)
+
+
+def _allowing(tiles: ForTiles) -> ForTiles:
+    sums = [s.dst for s in walk(tiles.body) if isinstance(s, Mma) and s.fresh == "tile"]
+    out: list[Stmt] = []
+    for s in tiles.body:
+        if isinstance(s, ForK):
+            out += [Zero(dst=name) for name in dict.fromkeys(sums)]
+        out.append(IfBlocks(body=(s,)) if isinstance(s, Arrive | ArriveCluster) else s)
+    return replace(tiles, body=tuple(out))
+
+
+def _never(s: Stmt) -> Stmt:
+    return replace(s, fresh="never") if isinstance(s, Mma) and s.fresh == "tile" else s

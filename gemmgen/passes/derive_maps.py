@@ -1,0 +1,125 @@
+"""Where groups split K, give every group tensor maps of its own, derived on the device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.dtypes import S8
+from ..ir.nodes import (
+    AcquireMap,
+    Coord,
+    CopyMap,
+    FirstWarp,
+    ForK,
+    ForTiles,
+    Kernel,
+    LoadBlockScales,
+    NewGroup,
+    Param,
+    PrefetchMap,
+    PublishMap,
+    ReplaceAddress,
+    ReplaceExtent,
+    ReplaceStride,
+    Role,
+    Smem,
+    Stmt,
+    TmaLoad,
+    TmaLoadMulticast,
+    TmaMap,
+    WarpgroupLeader,
+    WarpSync,
+)
+from ..ir.rewrite import map_role, map_stmts
+from ..target import Target
+
+MAP_BYTES = 128
+GROUP_MAPS = Param(name="group_maps", ctype="TensorMap*")
+BLOCKS_OF_GROUP = {"first": "first of group", "next": "next of group"}
+
+
+def derive_maps(kernel: Kernel, target: Target) -> Kernel:
+    """A tensor map of A or B ends where the tile's group does, so that TMA fills its last K block with
+    zeros. Sets TmaMap.derived, what derives the maps, Coord.start and LoadBlockScales.block; adds
+    shared memory for the copies and the parameters that the maps and their addresses need."""
+    if not kernel.groups.depths:
+        return kernel
+    derived = tuple(m for m in kernel.maps if kernel.buffer(m.smem).use == "operand")
+    names = {m.name for m in derived}
+    flat = tuple(m for m in derived if _flat(kernel, m))
+
+    def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
+        match stmt:
+            case PrefetchMap() if stmt.tensor_map in names:
+                return ()  # what TMA reads are the groups'
+            case TmaLoad() | TmaLoadMulticast():
+                return replace(stmt, coords=_started(kernel, stmt))
+            case LoadBlockScales():
+                return replace(stmt, block=BLOCKS_OF_GROUP[stmt.block])  # type: ignore[arg-type]
+        return stmt
+
+    kernel = replace(
+        map_stmts(kernel, visit),
+        maps=tuple(replace(m, derived=m.name in names) for m in kernel.maps),
+        params=(*kernel.params, GROUP_MAPS, *(_pointer(kernel, m) for m in flat)),
+        smem=(*kernel.smem, *map(_copy, derived)),
+    )
+    edits = tuple(s for m in derived for s in _edits(kernel, m))
+    return map_role(kernel, "producer", lambda r: _deriving(r, derived, edits))
+
+
+def _flat(kernel: Kernel, m: TmaMap) -> bool:
+    """Whether each group's matrix has a place and a row stride of its own."""
+    return kernel.groups.depths == "flat" and m.inner == "k"
+
+
+def _started(kernel: Kernel, load: TmaLoad | TmaLoadMulticast) -> tuple[Coord, ...]:
+    """The coordinate along K counts from the group's first, unless its matrix begins there."""
+    m = kernel.map(load.tensor_map)
+    if _flat(kernel, m) and kernel.buffer(m.smem).use == "operand":
+        return load.coords
+    scales = kernel.buffer(load.smem).use == "scales"
+    start = "tile.k_first / 128" if scales else "tile.k_first"
+    return tuple(replace(c, start=start) if c.base == "k" else c for c in load.coords)  # type: ignore[arg-type]
+
+
+def _copy(m: TmaMap) -> Smem:
+    return Smem(
+        name=f"smem_{m.name}", dtype=S8, rows=1, cols=MAP_BYTES, stages=1, use="map", swizzle=0
+    )
+
+
+def _pointer(kernel: Kernel, m: TmaMap) -> Param:
+    """Its elements are only counted."""
+    bits = kernel.buffer(m.smem).dtype.bits
+    return Param(name=m.tensor, ctype=f"const uint{bits}_t*")
+
+
+def _edits(kernel: Kernel, m: TmaMap) -> tuple[Stmt, ...]:
+    """What differs from group to group."""
+    smem, dim = f"smem_{m.name}", (m.inner, m.outer).index("k")
+    extent = ReplaceExtent(tensor_map=m.name, smem=smem, dim=dim, end="tile.k_end")  # type: ignore[arg-type]
+    if not _flat(kernel, m):
+        return (extent,)
+    rows = f"shape_{m.outer}"
+    return (
+        ReplaceAddress(tensor_map=m.name, smem=smem, tensor=m.tensor, rows=rows),  # type: ignore[arg-type]
+        replace(extent, end="tile.k_end - tile.k_first"),
+        ReplaceStride(tensor_map=m.name, smem=smem, bytes=kernel.buffer(m.smem).dtype.bytes),
+    )
+
+
+def _deriving(role: Role, derived: tuple[TmaMap, ...], edits: tuple[Stmt, ...]) -> Role:
+    """A whole warp walks the tiles, for it takes one to publish a map; its leader still loads alone."""
+    (leader,) = role.body
+    assert isinstance(leader, WarpgroupLeader)
+    tiles, *rest = leader.body
+    assert isinstance(tiles, ForTiles) and all(isinstance(s, ForK) for s in tiles.body)
+    names = [(m.name, f"smem_{m.name}") for m in derived]
+    copies = tuple(CopyMap(tensor_map=m, smem=smem) for m, smem in names)
+    publish = tuple(PublishMap(tensor_map=m, smem=smem) for m, smem in names)
+    acquire = tuple(AcquireMap(tensor_map=m) for m, _ in names)
+    opening = NewGroup(body=(*edits, WarpSync(), *publish, WarpSync(), *acquire))
+    walk = ForTiles(body=(opening, WarpgroupLeader(body=tiles.body)))
+    last = (WarpgroupLeader(body=tuple(rest)),) * bool(rest)
+    return replace(role, body=(FirstWarp(body=(*copies, WarpSync(), walk, *last)),))
