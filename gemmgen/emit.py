@@ -45,16 +45,14 @@ from .ir.nodes import (
     StoreWait,
     Wait,
 )
+from .ir.places import Place, of_pair, piece, place, shift
 from .ir.stores import E4M3_MAX, LEAST_AMAX
 from .ir.text import dump, smem_map
 
-STATEMENTS = (
-    "stmts.j2",
-    "stmts_output.j2",
-    "stmts_values.j2",
-    "stmts_maps.j2",
-)  # the templates with a macro per statement
-PTX = ("ptx.j2", "ptx_registers.j2")  # memory and synchronisation; what works on registers
+# The templates with a macro per statement.
+STATEMENTS = ("stmts.j2", "stmts_output.j2", "stmts_values.j2", "stmts_maps.j2")
+# Memory and synchronisation; what works on registers.
+PTX = ("ptx.j2", "ptx_registers.j2")
 
 C_FUNCTIONS = {
     "exp": "__expf",
@@ -106,8 +104,9 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "e4m3_max": E4M3_MAX,
         "least_amax": LEAST_AMAX,
         "d_columns": folded(kernel, "shape_n"),
-        "d_block": folded(kernel, "BLOCK_N"),
         "d_col": folded(kernel, "col"),
+        "piece": lambda s: piece(kernel, s),
+        "shift": lambda s: shift(kernel, s),
         "end_of_rows": "tile.d_end" if kernel.groups.ragged else "shape_m",
         "map_at": lambda name: map_at(kernel, name),
         "phase": phase,
@@ -220,10 +219,6 @@ def folded(kernel: Kernel, columns: str) -> str:
 def epilogue_value(kernel: Kernel, s: StageTile | Evaluate) -> str:
     """A lambda from an accumulator's register index (of a pair's first, if they are folded) to the
     FP32 value to store."""
-    block = s.wave * kernel.consumers
-    row = f"tile.d_row + ({block} + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8"
-    first = "tile.d_col" if kernel.block.fold == 1 else "tile.b_row"
-    pair = f"{first} + lane % 4 * 2 + i / 4 * 8"
     acc = next(r for role in kernel.roles for r in role.locals if r.name == s.src)
     to_float = acc.dtype.integer and not kernel.buffer("smem_d").dtype.integer
 
@@ -233,7 +228,7 @@ def epilogue_value(kernel: Kernel, s: StageTile | Evaluate) -> str:
     # Opaque copies of the pointers: what one wave loads is not kept in registers for the next.
     pointers = [x for x in arguments(s.value) if isinstance(x, PerColumn | PerRow | PerElement)]
     lines = [f"const auto {local(x.name)} = ptx::opaque({_pointer(kernel, x)});" for x in pointers]
-    value = c_expr(s.value, element, row, pair)
+    value = c_expr(s.value, element, place(kernel, s))
     value = f"ptx::paced<{s.pace}>({value}, i)" if s.pace else value
     lines.append(f"const auto value = [&](int i) {{ return {value}; }};")
     return "\n".join(lines)
@@ -264,20 +259,18 @@ def local(name: str) -> str:
     return f"at_{name}"
 
 
-def c_expr(
-    e: Expr, acc: Callable[[str], str], row: str, pair: str, i: str = "i", which: str = "i % 2"
-) -> str:
-    """`e` in C for register `i`, of an even column `pair` (`which` 0) or the column after it (1). Rows
-    and columns are clamped, since a tile may reach past the tensor's edge."""
+def c_expr(e: Expr, acc: Callable[[str], str], at: Place) -> str:
+    """`e` in C at a register's place. Rows and columns are clamped, since a tile may reach past the
+    tensor's edge."""
 
     def c(x: Expr) -> str:
-        return c_expr(x, acc, row, pair, i, which)
+        return c_expr(x, acc, at)
 
     match e:
         case Acc():
-            return acc(i)
+            return acc(at.register)
         case OfPair(value, column):
-            return c_expr(value, acc, row, pair, ("i", "i + 1")[column], str(column))
+            return c_expr(value, acc, of_pair(at, column))
         case Const(value):
             return f"{value!r}f"
         case Scalar(name):
@@ -285,16 +278,16 @@ def c_expr(
         case DeviceScalar(name):
             return f"__ldg({parameter(name)})"
         case PerColumn(name):
-            return f"__ldg({local(name)} + min({pair} + {which}, shape_n - 1))"
+            return f"__ldg({local(name)} + min({at.column}, shape_n - 1))"
         case PerRow(name):
-            return f"__ldg({local(name)} + min({row}, shape_m - 1))"
+            return f"__ldg({local(name)} + min({at.row}, shape_m - 1))"
         case PerElement(name, dtype):
-            at = f"{local(name)} + (long long)min({row}, shape_m - 1) * {row_stride(name)}"
-            return f"{LOADS[dtype]}({at} + min({pair}, (shape_n - 1) / 2 * 2), {which})"
+            row = f"{local(name)} + (long long)min({at.row}, shape_m - 1) * {row_stride(name)}"
+            return f"{LOADS[dtype]}({row} + min({at.pair}, (shape_n - 1) / 2 * 2), {at.which})"
         case BinOp(op, lhs, rhs):
             return f"({c(lhs)} {op} {c(rhs)})"
         case InGroup(value, groups):
-            return f"(__ldg({groups} + min({row}, shape_m - 1)) < 0 ? 0 : {c(value)})"
+            return f"(__ldg({groups} + min({at.row}, shape_m - 1)) < 0 ? 0 : {c(value)})"
         case Call(function, args):
             return f"{C_FUNCTIONS[function]}({', '.join(map(c, args))})"
     raise IRError(f"no C spelling for {e!r}")

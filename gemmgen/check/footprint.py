@@ -80,7 +80,7 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
         case StoreTail():
             yield from _rows(s, at, 0, s.rows)
         case BulkRowStore():
-            for first, end in bulk_rows(agent):
+            for first, end in bulk_rows(agent, s.rows):
                 yield from _rows(s, at, first, end - first)
 
 
@@ -145,9 +145,10 @@ def slice_spans(kernel: Kernel, load: TmaLoadMulticast, agent: Agent, stage: int
     return found
 
 
-def bulk_rows(agent: Agent) -> list[Span]:
-    """The rows (one per thread, of 64) that an agent's threads send."""
-    return [(32 * warp, 32 * (warp + 1)) for warp in agent.warps if warp < 2]
+def bulk_rows(agent: Agent, rows: int) -> list[Span]:
+    """The rows (one per thread, of `rows`) that an agent's threads send."""
+    starts = (32 * warp for warp in agent.warps)
+    return [(first, min(first + 32, rows)) for first in starts if first < rows]
 
 
 def box_bytes(kernel: Kernel, tensor_map: str, s: Smem) -> int:

@@ -208,32 +208,32 @@ def _tma_store(w: Walk, s: ir.TmaStore) -> None:
     if (inner.base, outer.base) != ("tile.d_col", "tile.d_row") or inner.scale * outer.scale != 1:
         raise IRError(f"a store of D must be placed by the tile's row and column, not {s.coords}")
     box = w.kernel.map(s.tensor_map).box or (0, 0)
-    row = outer.offset + 64 * _block(w, s)
-    rect = (row, row + box[1], inner.offset, inner.offset + box[0])
+    row, _, col, _ = _piece(w, s)
+    row, col = row + outer.offset, col + inner.offset
+    rect = (row, row + box[1], col, col + box[0])
     w.add(ops.Store, s, cells=w.cells(s), rect=rect, times=w.threads)
 
 
 def _bulk_row_store(w: Walk, s: ir.BulkRowStore) -> None:
-    row = 64 * _block(w, s)
-    for first, end in [(0, 1)] if w.single else bulk_rows(w.agent):
-        rect = (row + first, row + end, 0, w.kernel.block.d_n)
+    row, end_row, *columns = _piece(w, s)
+    for first, end in [(0, 1)] if w.single else bulk_rows(w.agent, end_row - row):
+        rect = (row + first, row + end, *columns)
         w.add(ops.Store, s, cells=w.cells(s), rect=rect)
 
 
 def _store_tail(w: Walk, s: ir.StoreTail) -> None:
-    row = 64 * _block(w, s)
-    rect = (row, row + 64, 0, w.kernel.block.d_n)
-    w.add(ops.Tail, s, cells=w.cells(s), rect=rect, threads=w.threads)
+    w.add(ops.Tail, s, cells=w.cells(s), rect=_piece(w, s), threads=w.threads)
 
 
 def _store_scales(w: Walk, s: ir.StoreScales) -> None:
-    row = 64 * _block(w, s)
-    rect = (row, row + 64, 0, w.kernel.block.d_n)
-    w.add(ops.Scales, s, rect=rect, threads=w.threads)
+    w.add(ops.Scales, s, rect=_piece(w, s), threads=w.threads)
 
 
-def _block(w: Walk, s: ir.TmaStore | ir.BulkRowStore | ir.StoreTail | ir.StoreScales) -> int:
-    return s.wave * w.kernel.consumers + w.agent.warpgroup
+def _piece(w: Walk, s: ir.TmaStore | ir.BulkRowStore | ir.StoreTail | ir.StoreScales) -> ops.Rect:
+    """The rows and columns of D's tile that lie in the agent's piece of it."""
+    d = w.kernel.buffer("smem_d")
+    row, col = d.corner(s.wave * w.kernel.consumers + w.agent.warpgroup)
+    return row, row + d.rows, col, col + d.cols
 
 
 def _none(w: Walk, s: ir.Stmt) -> None:

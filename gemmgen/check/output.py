@@ -76,12 +76,13 @@ def _shared_out(
     kernel: Kernel, threads: dict[Rect, int], key: tuple[int, int], what: str
 ) -> Iterator[Finding]:
     """A tail, or scales, are shared out over the threads of a warpgroup: all must come, and once."""
-    for row in range(0, kernel.block.m, 64):
-        rect = (row, row + 64, 0, kernel.block.d_n)
+    d = kernel.buffer("smem_d")
+    for row, col in map(d.corner, range(d.stages)):
+        rect = (row, row + d.rows, col, col + d.cols)
         if threads.get(rect, 0) != WARPGROUP:
             text = (
                 f"tile {key[1]}: {threads.get(rect, 0)} threads, not {WARPGROUP}, store {what} "
-                f"rows {row} to {row + 63}"
+                f"{_rect(rect)}"
             )
             yield Finding(property=OUTPUT, message=text)
 

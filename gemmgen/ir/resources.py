@@ -69,7 +69,8 @@ class Smem:
     """`stages` copies of a rows x cols tile. Rows are cut into slabs of `slab_bytes` columns.
 
     Columns are contiguous: K of a K-major operand, whose rows are M or N; of an MN-major one M or N,
-    and its rows are K.
+    and its rows are K. The stages of an output are pieces of one tile of D, below each other or, `along`
+    n, side by side; each belongs to one wave of one warpgroup.
     """
 
     name: str
@@ -81,6 +82,16 @@ class Smem:
     swizzle: int | None = None  # bytes, 0 = none; assign_swizzle
     pad: int | None = None  # elements per row; pad_epilogue
     offset: int | None = None  # bytes; layout_smem
+    along: Literal["m", "n"] = field(default="m", metadata=UNUSUAL)
+
+    @property
+    def step(self) -> int:
+        """Rows (along m) or columns (along n) from one piece of an output to the next."""
+        return self.rows if self.along == "m" else self.cols
+
+    def corner(self, piece: int) -> tuple[int, int]:
+        """Row and column of D's tile where the output's `piece`-th piece begins."""
+        return (piece * self.step, 0) if self.along == "m" else (0, piece * self.step)
 
     @property
     def ring(self) -> bool:

@@ -1,0 +1,65 @@
+"""Where in D a thread's registers, and a warpgroup's pieces of the tile, lie: expressions over the names
+that every emitted kernel has (`tile`, `warpgroup`, `warp`, `lane`, and `i` of register i)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .nodes import BulkRowStore, Evaluate, Kernel, StageTile, StoreTail, TmaStore
+
+
+class Place(NamedTuple):
+    """Of an accumulator's `register`: the even column of its pair, which of the two it is, and its
+    column."""
+
+    row: str
+    pair: str
+    which: str
+    column: str
+    register: str = "i"
+
+
+def place(kernel: Kernel, s: StageTile | Evaluate) -> Place:
+    """wgmma's fragment (PTX ISA), whose rows are rows of D, or columns where pieces lie side by side."""
+    block = s.wave * kernel.consumers
+    long = f"({block} + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8"
+    short = "lane % 4 * 2 + i / 4 * 8"
+    if kernel.buffer("smem_d").along == "m":
+        pair = f"{'tile.d_col' if kernel.block.fold == 1 else 'tile.b_row'} + {short}"
+        return Place(f"tile.d_row + {long}", pair, "i % 2", f"{pair} + i % 2")
+    column = f"tile.d_col + {long}"
+    return Place(f"tile.d_row + {short} + i % 2", f"({column}) / 2 * 2", "lane / 4 % 2", column)
+
+
+def of_pair(at: Place, which: int) -> Place:
+    """The place of one of the two columns of the pair that register `i` begins."""
+    return at._replace(
+        which=str(which), column=f"{at.pair} + {which}", register=("i", "i + 1")[which]
+    )
+
+
+class Piece(NamedTuple):
+    """Of the piece of D that is this warpgroup's: where it begins (its row in terms of `block`, the
+    piece's number) and its sides."""
+
+    row: str
+    column: str
+    rows: int
+    columns: str
+
+
+def piece(kernel: Kernel, s: BulkRowStore | StoreTail) -> Piece:
+    """The piece that `s` stores."""
+    d = kernel.buffer(s.smem)
+    if d.along == "m":
+        columns = "BLOCK_N" if kernel.block.fold == 1 else f"BLOCK_N / {kernel.block.fold}"
+        return Piece(f"tile.d_row + block * {d.step}", "tile.d_col", d.rows, columns)
+    block = f"({s.wave * kernel.consumers} + warpgroup) * {d.step}"
+    return Piece("tile.d_row", f"(tile.d_col + {block})", d.rows, f"{d.cols}")
+
+
+def shift(kernel: Kernel, s: TmaStore) -> tuple[str, str]:
+    """What leads from the tile to the piece that `s` stores, along the inner and the outer coordinate."""
+    d = kernel.buffer(s.smem)
+    way = f" + {s.wave * kernel.consumers * d.step} + warpgroup * {d.step}"
+    return ("", way) if d.along == "m" else (way, "")
