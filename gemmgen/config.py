@@ -20,6 +20,8 @@ class Config:
     unroll: K blocks per trip of the consumers' loop.
     in_flight: wgmma groups left running while the next stage is waited for (dense only).
     swizzle_ab, swizzle_d: bytes (128, 64, 32, 0); None takes the widest that fits.
+    swap_ab: compute D^T = B A^T, for few rows: the warpgroups share out block_n in blocks of 64, and
+    block_m, from 8 on, is the N of wgmma (docs/adr/0008-swap-ab.md).
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
     watchdog: a wait that takes seconds reports where it stands and stops the kernel.
     """
@@ -38,6 +40,7 @@ class Config:
     swizzle_d: int | None = None
     registers: tuple[int, int] | None = None
     watchdog: bool = False
+    swap_ab: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -51,12 +54,23 @@ class Config:
         return 1 if self.multicast == "none" else 2
 
     @property
+    def wgmma_m(self) -> int:
+        """The side of the tile that the consumer warpgroups share out in blocks of 64."""
+        return self.block_n if self.swap_ab else self.block_m
+
+    @property
+    def wgmma_n(self) -> int:
+        """The other side: the N of each wgmma."""
+        return self.block_m if self.swap_ab else self.block_n
+
+    @property
     def waves(self) -> int:
-        """How many 64-row blocks each consumer warpgroup owns."""
-        return max(1, self.block_m // (64 * self.consumers))
+        """How many blocks of 64 each consumer warpgroup owns."""
+        return max(1, self.wgmma_m // (64 * self.consumers))
 
     def to_json(self) -> dict[str, Any]:
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return {k: v for k, v in values.items() if k not in OPTIONAL or v != getattr(Config, k)}
 
     @classmethod
     def from_json(cls, data: object) -> Config:
@@ -76,6 +90,8 @@ class Config:
             values["registers"] = tuple(values["registers"])
         return cls(**values)
 
+
+OPTIONAL = ("swap_ab",)  # left out of the JSON where they have their defaults
 
 Check = tuple[str, Callable[[Any], bool]]
 
@@ -99,7 +115,7 @@ def _registers(v: Any) -> bool:
 
 
 FIELDS: dict[str, Check] = {
-    "block_m": _integer(64, 256, 64),
+    "block_m": _integer(8, 256, 8),
     "block_n": _integer(8, 256, 8),
     "block_k_bytes": _choice(32, 64, 128, 256),
     "stages": _integer(1, 16),
@@ -112,5 +128,6 @@ FIELDS: dict[str, Check] = {
     "swizzle_ab": _choice(None, 0, 32, 64, 128),
     "swizzle_d": _choice(None, 0, 32, 64, 128),
     "watchdog": _choice(False, True),
+    "swap_ab": _choice(False, True),
     "registers": ("a pair (producer, consumer) of integers, or null", _registers),
 }

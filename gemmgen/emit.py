@@ -50,7 +50,10 @@ from .ir.stores import E4M3_MAX, LEAST_AMAX
 from .ir.text import dump, smem_map
 
 # The templates with a macro per statement.
-STATEMENTS = ("stmts.j2", "stmts_output.j2", "stmts_values.j2", "stmts_maps.j2")
+STATEMENTS = (
+    *("stmts.j2", "stmts_output.j2", "stmts_values.j2"),
+    *("stmts_maps.j2", "stmts_transposed.j2"),
+)
 # Memory and synchronisation; what works on registers.
 PTX = ("ptx.j2", "ptx_registers.j2")
 

@@ -86,4 +86,17 @@ VARIETY = {
     "dense-quantised-paired": (replace(PAIRED, d=E4M3), Config(block_n=256, stages=3)),
     "fp8-quantised-masked": (replace(FP8, grouping="masked", d=E4M3), Config()),
     "fp8-registers": (FP8, Config(registers=(24, 240))),
+    "dense-swap": (DENSE, Config(swap_ab=True, block_m=16)),
+    "dense-swap-f32": (DENSE_F32, Config(swap_ab=True, block_m=24, block_n=64, consumers=1)),
+    "dense-swap-in-flight": (DENSE, Config(swap_ab=True, block_m=32, in_flight=1, multicast="a")),
+    "dense-swap-padded": (DENSE, Config(swap_ab=True, block_m=8, swizzle_d=0, multicast="b")),
+    "dense-swap-tn": (DENSE_TN, Config(swap_ab=True, block_m=64, block_n=64, consumers=1)),
+    "fp8-swap": (FP8, Config(swap_ab=True, block_m=8, unroll=2)),
+    "fp8-swap-waves": (FP8, Config(swap_ab=True, block_m=40, block_n=256, stages=3)),
+    "fp8-swap-masked": (
+        replace(FP8, grouping="masked"),
+        Config(swap_ab=True, block_m=16, block_n=64, consumers=1),
+    ),
+    "fp8-1d1d-swap": (VECTOR, Config(swap_ab=True, block_m=64, multicast="a", stages=3)),
+    "s8-block-swap": (INT8_BLOCK, Config(swap_ab=True, block_m=48)),
 }

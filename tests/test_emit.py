@@ -43,6 +43,10 @@ def cuda(kernel: nodes.Kernel, *stmts: nodes.Stmt) -> str:
 
 PADDED = (DENSE, Config(block_m=64, consumers=1, block_n=64, swizzle_d=0))
 WAVES = (DENSE, Config(block_m=256, block_n=48, stages=2))
+SWAP_SCALED = (
+    replace(DENSE, epilogue=EPILOGUES["scaled"]),
+    Config(swap_ab=True, block_m=24, block_n=64, consumers=1),
+)
 SCALED = (replace(DENSE, epilogue=EPILOGUES["scaled"]), Config(block_n=64))
 
 # statement: (kernel it comes from, which of its kind)
@@ -90,6 +94,15 @@ STATEMENTS = {
     "TmaStore": (WAVES, 1),
     "BulkRowStore": (PADDED, 0),
     "StoreTail": (WAVES, 1),
+    "LoadWaveScales": ("fp8-swap-waves", 1),
+    "PromoteWave": ("fp8-swap-waves", 1),
+    "StoreMatrixTransposed": ("fp8-swap-waves", 1),
+    "StoreMatrixTransposed-padded": ("dense-swap-padded", 0),
+    "StoreMatrixTransposed-scaled": (SWAP_SCALED, 0),
+    "StoreElementsTransposed": ("dense-swap-f32", 0),
+    "TmaStore-swap": ("fp8-swap-waves", 1),
+    "BulkRowStore-swap": ("fp8-swap-masked", 0),
+    "StoreTail-swap": ("fp8-swap-waves", 1),
     "StoreWait": ("dense", 0),
     "StoreWait-all": ("dense", 1),
     "TmaLoad-derived": ("fp8-1d1d-k_flat", 0),
@@ -228,6 +241,7 @@ def test_kernel_names_tell_configs_apart():
         "swizzle_ab": (None, 64),
         "swizzle_d": (None, 0),
         "registers": (None, (24, 240)),
+        "swap_ab": (False, True),
     }
     configs = [
         Config(**dict(zip(options, values, strict=True)))
@@ -467,7 +481,8 @@ def test_the_epilogue_is_fenced_and_drained(protocol):
     for (_, thread), calls in protocol.calls.items():
         if thread >= 128 * protocol.kernel.consumers:
             continue
-        names = [re.sub("_(x2|x4|floatx2|3d|bf16|f16|f32|e4m3)$", "", c.name) for c in calls]
+        endings = "(_transposed)?_(x2|x4|floatx2|3d|bf16|f16|f32|s32|e4m3)$"
+        names = [re.sub(endings, "", c.name) for c in calls]
         text = " ".join(
             {"store_matrix": "W", "store_shared": "W", "store_element": "W", "store_pair": "W"}.get(
                 n

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from device import SMEM_BASE, WAVE, Kernel, fragment
-from kernels import DENSE, DENSE_F16, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, VARIETY
+from kernels import DENSE, DENSE_F16, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, VARIETY, VECTOR
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
@@ -115,6 +115,7 @@ def check_operands(artifact):
     sides = {"smem_a": kernel.block.m, "smem_b": kernel.block.n}
     seen = {name: np.zeros((sides[name], k_bytes), int) for name in memory}
     turned = dict(zip(memory, artifact.problem.mn_major, strict=True))
+    shared, other = sides if not artifact.config.swap_ab else reversed(sides)
     consumers, _ = leaders(kernel)
     for w, thread in enumerate(consumers):
         calls = [c for c in device.run(thread) if c.name == "mma" and c.k == k_block]
@@ -124,17 +125,17 @@ def check_operands(artifact):
             step = steps[wave]
             steps[wave] += 1
             a_row = (wave * kernel.consumers + w) * 64
-            for name, first, rows in (("smem_a", a_row, 64), ("smem_b", 0, kernel.block.n)):
+            for name, first, rows in ((shared, a_row, 64), (other, 0, sides[other])):
                 read = mn_major_addresses if turned[name] else wgmma_addresses
-                at = read(call.args[1 if name == "smem_a" else 2], rows)
+                at = read(call.args[1 if name == shared else 2], rows)
                 row, k = np.mgrid[first : first + rows, step * 32 : step * 32 + 32]
                 expected = row << 32 | k + k_block * k_bytes
                 if turned[name]:  # the stored matrix's rows are K
                     expected = (k + k_block * k_bytes) // 2 << 32 | row * 2 + k % 2
                 assert (memory[name][at] == expected).all(), (name, w, wave, step)
                 seen[name][row, k] += 1
-    assert (seen["smem_a"] == 1).all(), "every byte of A is multiplied once"
-    assert (seen["smem_b"] == kernel.block.m // 64).all(), "every byte of B meets all rows"
+    assert (seen[shared] == 1).all(), "every byte of A is multiplied once"
+    assert (seen[other] == sides[shared] // 64).all(), "every byte of B meets all rows"
 
 
 @pytest.mark.parametrize("block_k_bytes", (32, 64, 128, 256))
@@ -180,6 +181,32 @@ def test_wgmma_reads_what_tma_wrote_mn_major(problem, swizzle, block_k_bytes):
             assert e.rule.id in rules, changes
 
 
+SWAPPED = (
+    {"block_m": 8, "block_n": 64, "consumers": 1},
+    {"block_m": 40, "block_n": 128},
+    {"block_m": 64, "block_n": 256},
+    {"block_m": 16, "block_n": 192, "consumers": 1},
+    {"block_m": 96, "block_n": 128, "multicast": "b"},
+    {"block_m": 32, "block_n": 128, "multicast": "a"},
+)
+
+
+@pytest.mark.parametrize("swizzle", SWIZZLES)
+@pytest.mark.parametrize(
+    "problem", (DENSE, DENSE_NN, DENSE_TN, DENSE_TT, FP8), ids=lambda p: f"{p.family}-{p.layout}"
+)
+def test_wgmma_reads_what_tma_wrote_swapped(problem, swizzle):
+    for changes in SWAPPED:
+        try:
+            check_operands(compiled(problem, swap_ab=True, swizzle_ab=swizzle, **changes))
+        except IllegalConfig as e:
+            width = changes["block_m"] * 2 if problem.mn_major[0] else 128
+            ragged = "swizzle-width" if swizzle and width % swizzle else ""
+            sliced = "multicast-slice" if problem is FP8 and "multicast" in changes else ""
+            boxes = "tma-loads" if swizzle == 0 else ""
+            assert e.rule.id in (ragged, sliced, boxes), changes
+
+
 @pytest.mark.parametrize("swizzle", SWIZZLES)
 @pytest.mark.parametrize("multicast", ("none", "a", "b"))
 def test_wgmma_reads_what_tma_wrote_fp8(swizzle, multicast):
@@ -215,6 +242,33 @@ def test_each_thread_reads_the_scales_of_its_rows(block_m, consumers, multicast)
         assert len(reads) == 2 * kernel.block.m // (64 * consumers)
 
 
+@pytest.mark.parametrize("problem", (FP8, VECTOR), ids=lambda p: p.family)
+def test_each_thread_reads_the_scales_of_its_rows_swapped(problem):
+    """Of A, those of its columns; of B, where its rows have their own, those of its rows."""
+    for changes in SWAPPED[:3]:
+        artifact = compiled(problem, swap_ab=True, **changes)
+        kernel, device = artifact.kernel, Kernel(artifact.source)
+        consumers, waves = kernel.consumers, kernel.block.n // 64 // kernel.consumers
+        of_a = loaded(artifact, "smem_scale_a", k_block=1)
+        for thread in range(128 * consumers):
+            calls = [c for c in device.run(thread) if c.name.startswith("load_shared") and c.k == 1]
+            warpgroup, warp, lane = thread // 128, thread // 32 % 4, thread % 32
+            pairs = [c.args[0] for c in calls if c.name == "load_shared_floatx2"]
+            assert len(pairs) == kernel.block.m // 8
+            for i, address in enumerate(pairs):
+                column = fragment(4 * i, warp, lane)[1]
+                assert (of_a[address], of_a[address + 4]) == (
+                    1 << 32 | 4 * column,
+                    1 << 32 | 4 * column + 4,
+                )
+            singles = [c.args[0] for c in calls if c.name == "load_shared_float"]
+            assert len(singles) == (2 * waves if problem is VECTOR else 0)
+            of_b = loaded(artifact, "smem_scale_b", k_block=1) if singles else None
+            for i, address in enumerate(singles):
+                row = (i // 2 * consumers + warpgroup) * 64 + fragment(i % 2 * 2, warp, lane)[0]
+                assert of_b[address] == 1 << 32 | row * 4
+
+
 # ---- the epilogue -------------------------------------------------------------------------
 
 
@@ -241,7 +295,7 @@ def stores(artifact, shape=None, at=(0, 0)) -> list[list]:
 def staged(artifact, calls) -> tuple[dict[int, tuple[int, int]], int]:
     """{shared address: (row, column) of the D tile} after every thread wrote its registers, and
     how many stmatrix phases met a bank twice."""
-    consumers = artifact.kernel.consumers
+    consumers, swapped = artifact.kernel.consumers, artifact.config.swap_ab
     out: dict[int, tuple[int, int]] = {}
     conflicts = 0
 
@@ -249,7 +303,8 @@ def staged(artifact, calls) -> tuple[dict[int, tuple[int, int]], int]:
         wave, index = divmod(register, WAVE)
         row, column = fragment(index, thread // 32 % 4, thread % 32)
         assert address not in out, "two elements at one address"
-        out[address] = (wave * consumers + thread // 128) * 64 + row, column
+        at = (wave * consumers + thread // 128) * 64 + row, column
+        out[address] = at[::-1] if swapped else at
 
     for first in range(0, 128 * consumers, 32):
         warp = range(first, first + 32)
@@ -263,15 +318,22 @@ def staged(artifact, calls) -> tuple[dict[int, tuple[int, int]], int]:
                     for i, value in enumerate(values):
                         put(address + 4 * i, value, thread)
                 continue
+            if same[0].name == "store_element_f32":
+                conflicts += len({c.args[0] // 4 % 32 for c in same}) < 32
+                for thread, call in zip(warp, same, strict=True):
+                    put(*call.args, thread)
+                continue
             matrices = len(same[0].args) - 1
-            assert same[0].name == f"store_matrix_x{matrices}"
+            assert same[0].name == f"store_matrix{'_transposed' * swapped}_x{matrices}"
             for matrix in range(matrices):
                 rows = [same[8 * matrix + r].args[0] for r in range(8)]
                 assert all(address % 16 == 0 for address in rows)
                 conflicts += len({address // 16 % 8 for address in rows}) < 8
                 for lane in range(32):  # lane holds columns 2 (lane % 4) + {0, 1} of row lane / 4
                     for half, value in enumerate(same[lane].args[1 + matrix]):
-                        put(rows[lane // 4] + lane % 4 * 4 + half * 2, value, warp[lane])
+                        at = lane // 4, lane % 4 * 2 + half
+                        row, column = at[::-1] if swapped else at
+                        put(rows[row] + column * 2, value, warp[lane])
     return out, conflicts
 
 
@@ -346,6 +408,41 @@ def test_epilogue_of_many_warpgroups_and_waves(problem, swizzle):
     for m, n, consumers in ((128, 64, 2), (128, 48, 1), (256, 72, 2), (256, 40, 1)):
         changes = {"block_m": m, "block_n": n, "consumers": consumers, "swizzle_d": swizzle}
         assert check_epilogue(compiled(problem, **changes)) == 0
+
+
+@pytest.mark.parametrize("block_m", range(8, 129, 8))
+def test_epilogue_is_a_bijection_onto_d_swapped(block_m):
+    for problem in (DENSE, DENSE_F32, replace(DENSE_F32, grouping="masked")):
+        ragged = problem.grouping == "masked"
+        for swizzle in (0,) if ragged else SWIZZLES:
+            changes = {"swap_ab": True, "block_m": block_m, "swizzle_d": swizzle}
+            conflicts = check_epilogue(compiled(problem, block_n=64, consumers=1, **changes))
+            if swizzle in (None, 128) or (swizzle == 0 and (ragged or problem is DENSE)):
+                assert not conflicts, (problem, swizzle)
+
+
+@pytest.mark.parametrize("problem", (DENSE, DENSE_F16, DENSE_F32), ids=lambda p: p.d.name)
+@pytest.mark.parametrize("swizzle", (None, 0))
+def test_epilogue_of_many_warpgroups_and_waves_swapped(problem, swizzle):
+    for m, n, consumers in ((16, 128, 2), (24, 128, 1), (64, 256, 2), (8, 192, 1)):
+        changes = {"block_m": m, "block_n": n, "consumers": consumers, "swizzle_d": swizzle}
+        check_epilogue(compiled(problem, swap_ab=True, **changes))
+
+
+@pytest.mark.parametrize("problem", (DENSE, DENSE_F32), ids=lambda p: p.d.name)
+@pytest.mark.parametrize("swizzle", (None, 32, 0))
+@pytest.mark.parametrize("consumers", (1, 2))
+def test_ragged_edges_of_d_swapped(problem, swizzle, consumers):
+    changes = {"swap_ab": True, "block_m": 24, "block_n": 128, "swizzle_d": swizzle}
+    artifact = compiled(problem, consumers=consumers, **changes)
+    m, n = artifact.kernel.block.m, artifact.kernel.block.n
+    memory, _ = staged(artifact, stores(artifact))
+    for rows, columns in ((1, 1), (m, 8), (23, 7), (9, 65), (17, 64), (m, n - 1), (8, 100), (m, n)):
+        shape = m + rows, n + columns  # the tile starts at (m, n)
+        calls = stores(artifact, shape, at=(m, n))
+        result, times = stored(artifact, calls, memory, shape)
+        assert (times[m:, n:] == 1).all() and times.sum() == rows * columns
+        assert (result[m:, n:] == np.moveaxis(np.mgrid[:rows, :columns], 0, 2)).all()
 
 
 def test_bank_conflicts_are_counted():

@@ -17,6 +17,7 @@ from gemmgen.passes import PIPELINE, RULES
 from gemmgen.pipeline import lower
 from gemmgen.target import H200
 
+SWAP = {"swap_ab": True, "block_m": 16, "block_n": 128}
 BATCHED = replace(DENSE, grouping="batched")
 MASKED = replace(DENSE, grouping="masked")
 TURNED = replace(DENSE_TN, grouping="k_columns")
@@ -43,6 +44,9 @@ def change(pass_name: str, problem, **changes) -> str:
 
 # One case per thing a pass decides; small enough to read in a diff.
 CHANGES = {
+    "swap_operands": (DENSE_TN, {**SWAP, "block_n": 128}),
+    "swap_operands-block-scales": (FP8, {**SWAP, "block_n": 256}),
+    "swap_operands-line-scales": (VECTOR, {**SWAP, "block_n": 256}),
     "split_scales": (FP8, {"block_n": 144}),
     "skip_rows": (MASKED, {"in_flight": 1}),
     "skip_rows-waves": (MASKED, {"block_m": 256, "in_flight": 1}),
@@ -68,6 +72,12 @@ CHANGES = {
     "size_barriers": (FP8, {}),
     "size_barriers-multicast": (FP8, {"multicast": "a", "in_flight": 0}),
     "size_barriers-in-flight": (DENSE, {"multicast": "b", "in_flight": 1}),
+    "plan_multicast-swap": (FP8, {**SWAP, "block_m": 64, "multicast": "a"}),
+    "choose_stores-swap": (DENSE, SWAP | {"block_n": 256}),
+    "choose_stores-swap-f32": (DENSE_F32, SWAP),
+    "choose_stores-swap-ragged": (MASKED, SWAP),
+    "pad_epilogue-swap-ragged-f32": (replace(MASKED, d=F32), SWAP),
+    "plan_descriptors-swap": (DENSE, SWAP | {"block_n": 256}),
     "layout_smem": (FP8, {}),
     "layout_smem-padded": (DENSE, {"swizzle_d": 0, "stages": 3}),
     "assign_swizzle-ragged": (MASKED, {}),
@@ -106,6 +116,9 @@ def test_change(case, golden):
         ("split_scales", FP8, {"block_n": 64}),
         ("skip_rows", BATCHED, {}),
         ("skip_rows", replace(FP8, grouping="rows"), {}),
+        ("skip_rows", replace(FP8, grouping="masked"), SWAP),
+        ("split_scales", FP8, SWAP | {"block_n": 256}),
+        ("swap_operands", FP8, {}),
         ("plan_multicast", FP8, {}),
         ("derive_maps", BATCHED, {}),
         ("allow_empty", MASKED, {"in_flight": 1}),
@@ -132,6 +145,13 @@ def test_every_pass_has_a_case():
 # rule id: (problem, config, what the target lacks, the values the error must hold). A rule no
 # shipped target can break is triggered by a lesser one.
 ILLEGAL = {
+    "swapped-output": (
+        PAIRED,
+        {"swap_ab": True, "block_m": 16},
+        {},
+        {"fold": 2, "d": "bf16"},
+    ),
+    "swapped-rows": (DENSE, {"swap_ab": True, "block_m": 136}, {}, {"block_m": 136, "most": 128}),
     "wgmma-n": (DENSE, {"block_n": 256}, {"wgmma_n": 128}, {"block_n": 256}),
     "ring-depth": (DENSE, {"stages": 1, "in_flight": 1}, {}, {"stages": 1, "in_flight": 1}),
     "tile-rows": (
@@ -265,6 +285,24 @@ def test_rules_are_documented_and_unique():
         ("setmaxnreg-value", DENSE, {"registers": (24, 236)}),
         ("swizzle-width", DENSE, {"block_k_bytes": 64, "swizzle_ab": 128}),
         ("tile-rows", DENSE, {"block_m": 64}),
+        ("tile-rows", DENSE, {"block_m": 32}),
+        ("tile-rows", DENSE, SWAP | {"block_n": 64}),
+        ("tile-rows", DENSE, SWAP | {"block_n": 96}),
+        ("tile-rows", DENSE, SWAP | {"block_n": 200, "consumers": 1}),
+        ("wgmma-n", replace(DENSE, a=S8, b=S8), SWAP | {"block_m": 40}),
+        ("k-major", replace(FP8, layout="tn"), SWAP),
+        ("scale-block-k", FP8, SWAP | {"block_k_bytes": 64}),
+        ("scale-block-k", VECTOR, SWAP | {"block_k_bytes": 256, "stages": 2}),
+        ("promotion-drains", FP8, SWAP | {"in_flight": 1}),
+        ("multicast-slice", DENSE, SWAP | {"block_m": 24, "multicast": "a"}),
+        ("multicast-slice", FP8, SWAP | {"block_m": 32, "multicast": "a"}),
+        ("segment-tile", replace(FP8, grouping="rows"), SWAP | {"block_m": 24}),
+        ("ragged-rows", MASKED, SWAP | {"swizzle_d": 128}),
+        (
+            "register-budget",
+            FP8,
+            SWAP | {"block_m": 128, "block_n": 256, "consumers": 1, "stages": 2},
+        ),
         ("k-major", replace(DENSE, a=S8, b=S8, layout="tt"), {}),
         ("k-major", replace(DENSE, a=E4M3, b=E5M2, layout="tn"), {}),
         ("swizzle-width", DENSE_NN, {"block_n": 96, "swizzle_ab": 128}),
@@ -297,6 +335,13 @@ def test_more_ways_to_break_a_rule(rule, problem, changes):
     ("problem", "changes"),
     (
         (DENSE, {"stages": 6}),
+        (DENSE, SWAP | {"block_m": 8}),
+        (DENSE, SWAP | {"block_m": 128}),
+        (DENSE, SWAP | {"block_n": 192, "consumers": 1, "stages": 3}),
+        (DENSE, SWAP | {"multicast": "a"}),
+        (FP8, SWAP | {"block_m": 64, "multicast": "a"}),
+        (FP8, SWAP | {"block_m": 8, "multicast": "b"}),
+        (replace(FP8, grouping="rows", alignment=64), SWAP | {"multicast": "b"}),
         (FP8, {"block_n": 144}),
         (FP8, {"block_n": 192}),
         (DENSE, {"multicast": "b", "block_n": 16}),

@@ -35,9 +35,14 @@ def test_missing_config_fields_take_their_defaults():
     assert Config.from_json({"stages": 3}) == Config(stages=3)
 
 
+def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
+    assert "swap_ab" not in Config().to_json()
+    assert Config(swap_ab=True).to_json()["swap_ab"] is True
+
+
 INTEGERS = ("64", 64.0, True, None, [64], -64, 0)
 BAD_CONFIG = {
-    "block_m": (*INTEGERS, 32, 96, 320),
+    "block_m": (*INTEGERS, 4, 12, 264, 320),
     "block_n": (*INTEGERS, 4, 12, 264),
     "block_k_bytes": (*INTEGERS, 16, 96, 512),
     "stages": ("4", 4.0, True, None, 0, 17),
@@ -50,6 +55,7 @@ BAD_CONFIG = {
     "swizzle_ab": ("128", 128.0, True, 16, 256, -1),
     "swizzle_d": ("128", 128.0, False, 16, 256, -1),
     "watchdog": (0, 1, "true", None),
+    "swap_ab": (0, 1, "true", None),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
 
@@ -73,7 +79,7 @@ def test_config_refuses(name, value):
 @pytest.mark.parametrize("name", FIELDS)
 def test_config_takes_its_defaults_and_limits(name):
     good = {
-        "block_m": (64, 128, 192, 256),
+        "block_m": (8, 64, 128, 192, 256),
         "block_n": (8, 256),
         "block_k_bytes": (32, 64, 128, 256),
         "stages": (1, 16),
@@ -86,6 +92,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "swizzle_ab": (None, 0, 32, 64, 128),
         "swizzle_d": (None, 0, 32, 64, 128),
         "watchdog": (False, True),
+        "swap_ab": (False, True),
         "registers": (None, (40, 232)),
     }[name]
     for value in (*good, getattr(Config(), name)):

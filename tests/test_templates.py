@@ -37,7 +37,7 @@ HOLES = {
     "rank(s)": tuple(RANKS.values()),
     "smem[s.smem].dtype.ptx": tuple(d.ptx for d in OUTPUTS if d.bytes == 2),
     "smem[s.smem].dtype.cuda": tuple({d.cuda for d in OUTPUTS}),
-    "store_element_ smem[s.smem].dtype.ptx": tuple(d.ptx for d in OUTPUTS if not d.integer),
+    "store_element_ smem[s.smem].dtype.ptx": tuple(d.ptx for d in OUTPUTS),
     "store_shared_ smem[s.smem].dtype.cuda": tuple({d.cuda for d in OUTPUTS if d.bytes == 4}),
 }
 

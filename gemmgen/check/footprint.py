@@ -14,6 +14,8 @@ from ..ir.nodes import (
     Mma,
     Smem,
     StageTile,
+    StoreElementsTransposed,
+    StoreMatrixTransposed,
     StoreTail,
     TmaLoad,
     TmaLoadMulticast,
@@ -41,6 +43,7 @@ ACCESSES = Access.__args__
 MMA_ROWS = 64  # M of a wgmma
 MMA_K_BYTES = 32  # K of a wgmma
 WARP_ROWS = 16  # rows of a wgmma's result that one warp holds
+CHUNK, LINE = 16, 128  # bytes that a swizzle moves as one, and after which it moves them elsewhere
 
 
 def spans(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Spans:
@@ -63,7 +66,7 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
     s = kernel.buffer(stmt.smem)
     if isinstance(stmt, LoadColumnScales):
         first = start(s) + stage * s.stage_bytes
-        yield first, first + 4 * kernel.block.n
+        yield first, first + 4 * kernel.instr.n
         return
     block = stmt.wave * kernel.consumers + agent.warpgroup
     at = start(s) + block * s.stage_bytes
@@ -72,6 +75,9 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
             row = start(s) + stage * s.stage_bytes + 4 * MMA_ROWS * block
             for warp in agent.warps:
                 yield row + 4 * WARP_ROWS * warp, row + 4 * WARP_ROWS * (warp + 1)
+        case StoreMatrixTransposed() | StoreElementsTransposed():
+            for warp in agent.warps:
+                yield from _columns(s, at, WARP_ROWS * warp, WARP_ROWS)
         case StageTile():
             for warp in agent.warps:
                 yield from _rows(s, at, WARP_ROWS * warp, WARP_ROWS)
@@ -124,10 +130,26 @@ def _slabs(s: Smem, steps: tuple[int, ...]) -> list[int]:
 
 
 def _rows(s: Smem, at: int, first: int, count: int) -> Iterator[Span]:
-    """Whole rows of a tile that starts at address `at`, slab by slab."""
+    """Whole rows of a tile that starts at address `at`, slab by slab; of padded ones what is no padding."""
     for slab in range(s.slabs):
         row = at + slab * s.slab_stride + first * s.slab_bytes
-        yield row, row + count * s.slab_bytes
+        end = row + count * s.slab_bytes
+        if not s.pad:
+            yield row, end
+            continue
+        held = s.cols * s.dtype.bytes
+        yield from ((x, x + held) for x in range(row, end, s.slab_bytes))
+
+
+def _columns(s: Smem, at: int, first: int, count: int) -> Iterator[Span]:
+    """`count` columns of all rows of a tile that starts at address `at`, chunk by swizzled chunk."""
+    span = (s.swizzle or CHUNK) // CHUNK  # the chunks of a row that its number mixes
+    for byte in range(first * s.dtype.bytes, (first + count) * s.dtype.bytes, CHUNK):
+        slab, within = divmod(byte, s.slab_bytes)
+        for row in range(s.rows):
+            mixed = (row * s.slab_bytes // LINE % span) * CHUNK
+            chunk = at + slab * s.slab_stride + row * s.slab_bytes + (within ^ mixed)
+            yield chunk, chunk + CHUNK
 
 
 def _box(kernel: Kernel, load: TmaLoad | TmaLoadMulticast, stage: int) -> Span:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..ir.nodes import Kernel, Smem, StageTile, TmaStore
+from ..ir.nodes import (
+    Kernel,
+    Smem,
+    StageTile,
+    StoreElementsTransposed,
+    StoreMatrixTransposed,
+    TmaStore,
+)
 from ..ir.rewrite import statements
 from . import ops
 from .finding import Finding, Place
+from .footprint import MMA_ROWS
 from .ops import Program, Rect
 from .properties import OUTPUT
 
@@ -130,9 +138,14 @@ def _box(kernel: Kernel, stmt: TmaStore, s: Smem) -> Iterator[Finding]:
 def _accumulator(kernel: Kernel, stmt: StageTile) -> Iterator[Finding]:
     registers = next((r for role in kernel.roles for r in role.locals if r.name == stmt.src), None)
     s = kernel.buffer(stmt.smem)
-    if registers is None or registers.count * 2 != s.cols or s.cols != kernel.block.d_n:
+    transposes = isinstance(stmt, StoreMatrixTransposed | StoreElementsTransposed)
+    if transposes != (s.along == "n") or s.step != MMA_ROWS:
+        text = f"{type(stmt).__name__} stages pieces of {s.name} {s.step} apart along {s.along}"
+        yield Finding(property=OUTPUT, message=text)
+    what, side, whole = ("columns", s.cols, kernel.block.d_n)
+    if transposes:
+        what, side, whole = ("rows", s.rows, kernel.block.m)
+    if registers is None or registers.count * 2 != side or side != whole:
         held = registers.count if registers else 0
-        text = (
-            f"{stmt.src} holds {2 * held} columns, {s.name} {s.cols}, the block {kernel.block.d_n}"
-        )
+        text = f"{stmt.src} holds {2 * held} {what}, {s.name} {side}, the block {whole}"
         yield Finding(property=OUTPUT, message=text)

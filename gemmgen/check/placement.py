@@ -10,7 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..ir.nodes import Coord, Kernel, Major, Mma, Smem, TmaLoad, TmaLoadMulticast, TmaMap
+from ..ir.nodes import (
+    Axis,
+    Coord,
+    Kernel,
+    LoadBlockScales,
+    LoadColumnScales,
+    LoadRowScales,
+    LoadWaveScales,
+    Major,
+    Mma,
+    Smem,
+    TmaLoad,
+    TmaLoadMulticast,
+    TmaMap,
+)
 from ..ir.rewrite import statements
 from .finding import Finding
 from .footprint import MMA_K_BYTES, MMA_ROWS, start
@@ -37,6 +51,8 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
                 texts = _load(kernel, s, kernel.buffer(s.smem))
             case Mma():
                 texts = _mma(kernel, s)
+            case LoadRowScales() | LoadColumnScales() | LoadBlockScales():
+                texts = _scales(kernel, s)
         for text in texts:
             yield Finding(property=CARRY_OVER, message=f"{type(s).__name__}: {text}")
 
@@ -97,7 +113,8 @@ def _rank(s: TmaLoad | TmaLoadMulticast, to: Smem, coords: tuple[Coord, Coord]) 
 def _mma(kernel: Kernel, s: Mma) -> Iterator[str]:
     a, b = kernel.buffer(s.a), kernel.buffer(s.b)
     sides = {m.smem: (m.inner, m.outer) for m in kernel.maps}
-    for side, smem, major in (("m", a, s.instr.a_major), ("n", b, s.instr.b_major)):
+    (shared, _), (other, width) = _sides(kernel)
+    for side, smem, major in ((shared, a, s.instr.a_major), (other, b, s.instr.b_major)):
         wanted = ("k", side) if major == "k" else (side, "k")
         if sides.get(smem.name) != wanted:
             yield f"multiplies {smem.name} as {side.upper()}, which holds {sides.get(smem.name)}"
@@ -109,8 +126,28 @@ def _mma(kernel: Kernel, s: Mma) -> Iterator[str]:
     if s.steps != _steps(kernel, s, a, b):
         yield f"the steps {s.steps} do not walk along all of K"
     held = b.rows if s.instr.b_major == "k" else b.cols
-    if s.instr.n != kernel.block.n or held != kernel.block.n:
-        yield f"N is {s.instr.n}, {b.name} has {held} rows, the block {kernel.block.n} columns"
+    if s.instr.n != width or held != width:
+        yield f"N is {s.instr.n}, {b.name} has {held} rows, the block {width} along {other.upper()}"
+
+
+def _sides(kernel: Kernel) -> tuple[tuple[Axis, int], tuple[Axis, int]]:
+    """The side of the block that warpgroups and waves share out, as they do D's pieces, and the other."""
+    m, n = ("m", kernel.block.m), ("n", kernel.block.n)
+    along = {s.along for s in kernel.smem if s.use == "output"}
+    return (n, m) if along == {"n"} else (m, n)  # type: ignore[return-value]
+
+
+def _scales(kernel: Kernel, s: LoadRowScales | LoadColumnScales | LoadBlockScales) -> Iterator[str]:
+    """The scales of an operand's rows go to the accumulator's rows or columns, as the operand does."""
+    (shared, _), (other, _) = _sides(kernel)
+    if isinstance(s, LoadBlockScales):
+        if (shared == "n") != isinstance(s, LoadWaveScales):
+            yield f"reads B's scales, and the accumulator's rows lie along {shared.upper()}"
+        return
+    wanted = shared if isinstance(s, LoadRowScales) else other
+    of = {m.smem: m.inner for m in kernel.maps}[s.smem]
+    if of != wanted:
+        yield f"reads the scales along {of} in {s.smem}, not those along {wanted}"
 
 
 def _steps(kernel: Kernel, s: Mma, a: Smem, b: Smem) -> tuple[tuple[int, int], ...]:

@@ -120,7 +120,7 @@ def _step(r: _Reader, s: Any) -> None:
             r.registers[s.dst] = r.now("row scales", s.wave)
         case ir.LoadColumnScales():
             r.registers[s.dst] = r.now("column scales")
-        case ir.LoadBlockScales():
+        case ir.LoadBlockScales():  # LoadWaveScales too
             first = s.block.startswith("first")
             k = 0 if first else min(r.k + 1, r.k_blocks - 1)
             r.registers[s.dst] = Held(what="block scales", tile=r.tile, ks=(k,))
@@ -151,6 +151,11 @@ def _step(r: _Reader, s: Any) -> None:
             r.want(s, s.row_scales, r.now("row scales", wave))
             r.want(s, s.column_scales, r.now("column scales"))
             r.add(s, s.dst, wave)
+        case ir.PromoteWave():
+            r.want(s, s.src, r.now("product", s.wave))
+            r.want(s, s.column_scales, r.now("column scales"))
+            r.want(s, s.block_scales, r.now("block scales"))
+            r.add(s, s.dst, s.wave)
         case ir.Evaluate():
             r.want(s, s.src, r.whole("sum", s.wave))
             r.registers[s.dst] = r.whole("values", s.wave)

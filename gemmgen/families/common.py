@@ -47,6 +47,7 @@ SHAPE = (
     Param(name="shape_n", ctype="int"),
     Param(name="shape_k", ctype="int"),
 )
+LINE = 32  # FP32 scales in 128 bytes
 T = TypeVar("T")
 
 
@@ -74,9 +75,15 @@ def kernel_name(p: Problem, c: Config) -> str:
         f"al{p.alignment}": p.alignment != Problem.alignment,
         "add": p.accumulate,
         "watched": c.watchdog,
+        "swap": c.swap_ab,
         label_of(p.epilogue): p.epilogue != Problem.epilogue,
     }
     return "_".join(parts + [text for text, present in optional.items() if present])
+
+
+def whole(scales: int) -> int:
+    """As many as fill whole lines of 128 bytes: where TMA may put the next stage's."""
+    return -(-scales // LINE) * LINE
 
 
 def block(p: Problem, c: Config) -> Block:
@@ -87,7 +94,7 @@ def block(p: Problem, c: Config) -> Block:
 def wgmma(p: Problem, c: Config) -> Wgmma:
     a, b = majors(p)
     d = S32 if p.a.integer else F32
-    return Wgmma(n=c.block_n, a=p.a, b=p.b, d=d, a_major=a, b_major=b)
+    return Wgmma(n=c.wgmma_n, a=p.a, b=p.b, d=d, a_major=a, b_major=b)
 
 
 def majors(p: Problem) -> tuple[Major, Major]:
@@ -215,6 +222,7 @@ def assemble(
         ),
         barriers=barriers,
         watchdog=c.watchdog,
+        swap_ab=c.swap_ab,
         instr=wgmma(p, c),
         prologue=prologue(maps, barriers),
         roles=(

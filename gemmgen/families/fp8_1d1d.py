@@ -29,10 +29,8 @@ from ..ir.nodes import (
     Zero,
 )
 from ..problem import Problem
-from .common import accumulators, assemble, load, wgmma
+from .common import accumulators, assemble, load, wgmma, whole
 from .output import epilogue
-
-LINE = 32  # FP32 scales in 128 bytes
 
 
 def build(p: Problem, c: Config) -> Kernel:
@@ -40,7 +38,7 @@ def build(p: Problem, c: Config) -> Kernel:
     acc, g = accumulators(p, c), GROUPINGS[p.grouping]
     part = Registers(name="part", dtype=F32, count=acc[0].count)
     rows = tuple(Registers(name=f"row_scales{w}", dtype=F32, count=2) for w in range(c.waves))
-    columns = Registers(name="column_scales", dtype=F32, count=c.block_n // 4)
+    columns = Registers(name="column_scales", dtype=F32, count=c.wgmma_n // 4)
     step = (Wait(barrier="full"), *(s for w in range(c.waves) for s in _wave(p, c, w)))
     zero = tuple(Zero(dst=a.name) for a in acc)
     scales = tuple(
@@ -77,11 +75,6 @@ def build(p: Problem, c: Config) -> Kernel:
             for x, _, grouped in sides
         ),
     )
-
-
-def whole(scales: int) -> int:
-    """As many as fill whole lines of 128 bytes: where TMA may put the next stage's."""
-    return -(-scales // LINE) * LINE
 
 
 def _wave(p: Problem, c: Config, w: int) -> tuple[Stmt, ...]:

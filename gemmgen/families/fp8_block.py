@@ -30,7 +30,7 @@ from ..ir.nodes import (
     Zero,
 )
 from ..problem import Problem
-from .common import accumulators, assemble, load, wgmma
+from .common import accumulators, assemble, load, wgmma, whole
 from .output import epilogue, group_stride
 
 
@@ -46,7 +46,12 @@ def build(p: Problem, c: Config) -> Kernel:
     waves = tuple(s for w in range(c.waves) for s in _wave(p, c, w))
     step = (Copy(dst="block_scales", src="next_scales"), fetch, Wait(barrier="full"), *waves)
     scales = Smem(
-        name="smem_scale_a", dtype=F32, rows=1, cols=c.block_m, stages=c.stages, use="scales"
+        name="smem_scale_a",
+        dtype=F32,
+        rows=1,
+        cols=whole(c.block_m),
+        stages=c.stages,
+        use="scales",
     )
     return assemble(
         p,

@@ -48,12 +48,14 @@ from .stmts import (
     LoadBlockScales,
     LoadColumnScales,
     LoadRowScales,
+    LoadWaveScales,
     Mma,
     PrefetchMap,
     Promote,
     PromoteColumns,
     PromoteSelect,
     PromoteSwitch,
+    PromoteWave,
     SetRegisters,
     TmaLoad,
     TmaLoadMulticast,
@@ -73,7 +75,9 @@ from .stores import (
     StoreBytePairs,
     StoreCommit,
     StoreElements,
+    StoreElementsTransposed,
     StoreMatrix,
+    StoreMatrixTransposed,
     StorePairs,
     StoreScales,
     StoreTail,
@@ -126,6 +130,7 @@ __all__ = [
     "LoadBlockScales",
     "LoadColumnScales",
     "LoadRowScales",
+    "LoadWaveScales",
     "Major",
     "Mma",
     "NewGroup",
@@ -136,6 +141,7 @@ __all__ = [
     "PromoteColumns",
     "PromoteSelect",
     "PromoteSwitch",
+    "PromoteWave",
     "ProxyFence",
     "PublishMap",
     "Registers",
@@ -152,7 +158,9 @@ __all__ = [
     "StoreBytePairs",
     "StoreCommit",
     "StoreElements",
+    "StoreElementsTransposed",
     "StoreMatrix",
+    "StoreMatrixTransposed",
     "StorePairs",
     "StoreScales",
     "StoreTail",
@@ -204,6 +212,7 @@ class Kernel:
     roles: tuple[Role, ...]
     groups: Groups = ONE_GEMM
     watchdog: bool = False  # guard every wait; guard_waits
+    swap_ab: bool = False  # asks swap_operands to exchange A and B
     device_code: tuple[
         str, ...
     ] = ()  # templates a statement needs besides the PTX layer; guard_waits

@@ -145,9 +145,10 @@ class WgmmaWait(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class Mma(Stmt):
-    """dst (+)= A[wave's 64 rows, K block] @ B[all rows, K block]^T, one wgmma per 32 bytes of K.
+    """dst (+)= a[wave's 64 rows, K block] @ b[all rows, K block]^T, one wgmma per 32 bytes of K.
 
-    `instr` says which side of A and of B is contiguous; rows are M and N whichever it is.
+    `instr` says which side of a and of b is contiguous; rows are M or N whichever it is. `a` holds the
+    problem's B, and `b` its A, where swap_operands exchanged them.
 
     `fresh` says when the first step overwrites dst: at every K block, at the tile's first, or never
     (then dst was zeroed: allow_empty).
@@ -170,7 +171,8 @@ class Mma(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadRowScales(Stmt):
-    """dst[0..1] = A's scales of this thread's two rows (r, r + 8) in `wave`, from shared memory."""
+    """dst[0..1] = the scales of the accumulator's two rows (r, r + 8) of this thread in `wave`, from
+    shared memory: A's, or B's where swap_operands exchanged them."""
 
     dst: str
     smem: str
@@ -179,7 +181,8 @@ class LoadRowScales(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadColumnScales(Stmt):
-    """dst = B's scales of this thread's columns (a pair of every 8), from shared memory."""
+    """dst = the scales of the accumulator's columns of this thread (a pair of every 8), from shared
+    memory: B's, or A's where swap_operands exchanged them."""
 
     dst: str
     smem: str
@@ -195,6 +198,12 @@ class LoadBlockScales(Stmt):
     tensor: str
     count: int
     block: Literal["first", "next", "first of group", "next of group"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadWaveScales(LoadBlockScales):
+    """The same where the accumulator's rows are columns of D: the scale of the 128-column block that this
+    warpgroup's 64 rows lie in, of each of `count` waves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +242,17 @@ class PromoteSwitch(Promote):
     """The same as a switch over the few columns (`splits`) where the second block can begin."""
 
     splits: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromoteWave(Stmt):
+    """dst += src * column_scales * block_scales[wave]: the rows share a scale, every column has its own."""
+
+    dst: str
+    src: str
+    column_scales: str
+    block_scales: str
+    wave: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,6 +84,16 @@ class StoreElements(StageTile):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoreMatrixTransposed(StageTile):
+    """StageTile by stmatrix.trans: 16-bit outputs whose rows are the accumulator's columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreElementsTransposed(StageTile):
+    """StageTile by 4-byte st.shared: 32-bit outputs whose rows are the accumulator's columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProxyFence(Stmt):
     """Order this thread's generic shared-memory writes before the async proxy's reads."""
 

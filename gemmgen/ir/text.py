@@ -35,6 +35,7 @@ def dump(kernel: Kernel) -> str:
         f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}"
         + "".join(f" {p}" for p in s.params),
         *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
+        *["  swap A and B"] * kernel.swap_ab,
         f"  wgmma {kernel.instr.mnemonic}{_majors(kernel.instr)}",
     ]
     for title, table in (

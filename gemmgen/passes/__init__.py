@@ -19,6 +19,7 @@ from . import (
     split_boxes,
     split_registers,
     split_scales,
+    swap_operands,
 )
 from .allow_empty import allow_empty
 from .check_complete import check_complete
@@ -33,6 +34,7 @@ Pass = Callable[[Kernel, Target], Kernel]
 Observer = Callable[[str, Kernel], None]
 
 PIPELINE: tuple[Pass, ...] = (
+    swap_operands.swap_operands,  # nothing later asks which operand is whose
     check_tile.check_tile,  # before anything divides by a tile side
     check_ring.check_ring,
     check_output.check_output,
@@ -53,6 +55,7 @@ PIPELINE: tuple[Pass, ...] = (
     check_complete,
 )
 RULES: tuple[Rule, ...] = (
+    *swap_operands.RULES,
     *check_tile.RULES,
     *check_ring.RULES,
     *check_output.RULES,

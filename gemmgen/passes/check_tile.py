@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from ..errors import IllegalConfig, Rule
-from ..ir.nodes import Kernel, Mma
+from ..ir.nodes import Kernel, Mma, TmaMap
 from ..ir.rewrite import statements
 from ..target import Target
 
 WGMMA_N = Rule(
     id="wgmma-n",
-    says="block_n must be an N that wgmma has for this dtype",
+    says="block_n (with swap_ab, block_m) must be an N that wgmma has for this dtype",
     because="wgmma.mma_async exists for N in steps of 8 up to 256; for integers, above 32, in steps of 16.",
 )
 TILE_ROWS = Rule(
     id="tile-rows",
-    says="block_m must be 64 rows times the consumer warpgroups, times whole waves",
+    says="block_m (with swap_ab, block_n) must be 64 rows times the consumer warpgroups, times whole waves",
     because="One wgmma computes 64 rows and belongs to one warpgroup; a block of rows with no owner is never stored.",
 )
 SEGMENT_TILE = Rule(
@@ -35,22 +35,30 @@ FINE_N = 32  # up to here every dtype has N in steps of 8
 def check_tile(kernel: Kernel, target: Target) -> Kernel:
     """Check block_m, block_n and the operands' layouts against the warpgroups and what wgmma has.
     Changes nothing."""
-    if kernel.instr.majors and not kernel.instr.a.transposes:
-        values = {"operands": kernel.instr.a.name, **kernel.instr.majors}
+    majors = {
+        f"{m.tensor}_major": "mn" for m in kernel.maps if m.inner != "k" and _operand(kernel, m)
+    }
+    if majors and not kernel.instr.a.transposes:
+        values = {"operands": kernel.instr.a.name, **majors}
         raise IllegalConfig(K_MAJOR, values, "Use layout nt: store A as [M, K] and B as [N, K].")
     _check_shape(kernel, target)
     return kernel
 
 
+def _operand(kernel: Kernel, m: TmaMap) -> bool:
+    return kernel.buffer(m.smem).use == "operand"
+
+
 def _check_shape(kernel: Kernel, target: Target) -> None:
-    n = kernel.block.n
+    sides = [("block_m", kernel.block.m), ("block_n", kernel.block.n)]
+    (shared, side), (other, n) = sides if kernel.buffer("smem_d").along == "m" else sides[::-1]
     step = kernel.instr.a.wgmma_n_step if n > FINE_N else 8
     if n % step or not step <= n <= target.wgmma_n:
-        raise IllegalConfig(WGMMA_N, {"block_n": n}, f"Use a multiple of {step} up to 256.")
+        raise IllegalConfig(WGMMA_N, {other: n}, f"Use a multiple of {step} up to 256.")
     waves = len({s.wave for s in statements(kernel) if isinstance(s, Mma)})
     rows = target.wgmma_m * kernel.consumers * waves
-    if rows != kernel.block.m:
-        values = {"block_m": kernel.block.m, "consumers": kernel.consumers, "waves": waves}
+    if rows != side:
+        values = {shared: side, "consumers": kernel.consumers, "waves": waves}
         raise IllegalConfig(
             TILE_ROWS, values, f"{waves} wave(s) of these consumers make {rows} rows."
         )

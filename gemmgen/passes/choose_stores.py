@@ -16,7 +16,9 @@ from ..ir.nodes import (
     Stmt,
     StoreBytePairs,
     StoreElements,
+    StoreElementsTransposed,
     StoreMatrix,
+    StoreMatrixTransposed,
     StorePairs,
     StoreTile,
     StoreWait,
@@ -27,15 +29,25 @@ from ..ir.nodes import (
 from ..ir.rewrite import map_stmts
 from ..target import Target
 
+# By D's element size and how its pieces lie.
+STAGES = {
+    (1, "m"): StoreBytePairs,
+    (2, "m"): StoreMatrix,
+    (4, "m"): StorePairs,
+    (2, "n"): StoreMatrixTransposed,
+    (4, "n"): StoreElementsTransposed,
+}
+
 
 def choose_stores(kernel: Kernel, target: Target) -> Kernel:
-    """Pick StoreMatrix, StorePairs or StoreBytePairs by D's width (StoreElements where its columns are folded), and one TmaStore per slab or, for padded rows
+    """Pick StoreMatrix, StorePairs or StoreBytePairs by D's width (StoreElements where its columns are
+    folded), or what stores the transpose where D's rows are the accumulator's columns (Smem.along),
+    and one TmaStore per slab or, for padded rows
     (which a dense TMA box cannot skip over) and groups that end anywhere (which a box would write
     past), BulkRowStore."""
     d = kernel.buffer("smem_d")
     by_rows = bool(d.pad) or kernel.groups.ragged
-    whole = {1: StoreBytePairs, 2: StoreMatrix, 4: StorePairs}
-    stage = whole[d.dtype.bytes] if kernel.block.fold == 1 else StoreElements
+    stage = STAGES[d.dtype.bytes, d.along] if kernel.block.fold == 1 else StoreElements
 
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
         match stmt:

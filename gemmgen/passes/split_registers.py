@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
-from ..ir.expr import APPROXIMATE, PerColumn, PerElement, arguments, functions
+from ..ir.expr import APPROXIMATE, PerColumn, PerElement, PerRow, arguments, functions
 from ..ir.nodes import Evaluate, Kernel, Role, SetRegisters, StageTile
 from ..ir.rewrite import walk
 from ..target import Target
@@ -39,7 +39,7 @@ DERIVING = 32  # what a producer needs that derives tensor maps: 24 spill
 # Beside a second wave's accumulators, measured: cubins with less spill. erff's constants, and another
 # approximation of column values after promotion.
 ERF, APPROXIMATION = 60, 25
-LANE_COLUMNS = 4  # a lane holds every fourth column of its warpgroup's rows, in pairs
+LANE_COLUMNS = 4  # a lane holds every fourth of the accumulator's columns, in pairs
 
 
 def split_registers(kernel: Kernel, target: Target) -> Kernel:
@@ -105,8 +105,9 @@ def _epilogue(kernel: Kernel, role: Role) -> int:
     floats = sum(r.count for r in sources if r.dtype.integer and "erf" in called)
     if len(waves) == 1:
         return floats + ERF * (floats > 0)
-    read, lane = arguments(waves[0].value), kernel.block.n // LANE_COLUMNS
-    columns = sum(isinstance(x, PerColumn) for x in read)
+    read, lane = arguments(waves[0].value), kernel.instr.n // LANE_COLUMNS
+    of_columns = {"m": PerColumn, "n": PerRow}[kernel.buffer("smem_d").along]
+    columns = sum(isinstance(x, of_columns) for x in read)
     spare = _arrays(role) - sum(
         r.count for r in sources
     )  # promotion's, which the epilogue may take

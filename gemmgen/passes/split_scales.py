@@ -15,6 +15,7 @@ from ..ir.nodes import (
     PromoteColumns,
     PromoteSelect,
     PromoteSwitch,
+    PromoteWave,
     Role,
     Stmt,
     WgmmaWait,
@@ -24,6 +25,7 @@ from ..target import Target
 
 SCALE_BLOCK = 128  # columns and K per FP32 scale of B
 SWITCH_CASES = 4
+SCALING = Promote | PromoteColumns | PromoteWave
 
 SCALE_BLOCK_K = Rule(
     id="scale-block-k",
@@ -46,9 +48,9 @@ RULES = (SCALE_BLOCK_K, SCALE_BLOCKS, PROMOTION_DRAINS)
 def split_scales(kernel: Kernel, target: Target) -> Kernel:
     """Give tiles that straddle a scale block two scales. Sets LoadBlockScales.count, Registers.count
     and spells Promote as PromoteSwitch or PromoteSelect."""
-    if _has(kernel, Promote | PromoteColumns | Accumulate):
+    if _has(kernel, SCALING | Accumulate):
         _check_drained(kernel)
-    if _has(kernel, Promote | PromoteColumns):
+    if _has(kernel, SCALING):
         _check_block_k(kernel)
     if not _has(kernel, Promote):
         return kernel

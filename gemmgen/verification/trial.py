@@ -72,8 +72,7 @@ def pitches(kernel: Kernel, shape: tuple[int, int, int], pad: int = 0) -> Pitche
     """The least row strides TMA allows, plus `pad` further pieces of 16 bytes."""
     m, n, k = shape
     a, b, d = (kernel.buffer(f"smem_{x}").dtype for x in "abd")
-    a_row = m if kernel.instr.a_major == "mn" else k
-    b_row = n if kernel.instr.b_major == "mn" else k
+    a_row, b_row = ({"m": m, "n": n, "k": k}[kernel.map(f"map_{x}").inner] for x in "ab")
     return Pitches(
         a=_pitch(a_row, a, pad),
         b=_pitch(b_row, b, pad),

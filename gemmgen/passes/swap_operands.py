@@ -1,0 +1,128 @@
+"""Where a tile has few rows, let B's rows be those of wgmma: D^T = B A^T, stored as D."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import IllegalConfig, Rule
+from ..ir.dtypes import F32
+from ..ir.nodes import (
+    Copy,
+    Evaluate,
+    Kernel,
+    LoadBlockScales,
+    LoadColumnScales,
+    LoadRowScales,
+    LoadWaveScales,
+    Mma,
+    Promote,
+    PromoteWave,
+    Registers,
+    Role,
+    Smem,
+    StageTile,
+    Stmt,
+    Wgmma,
+)
+from ..ir.rewrite import map_role, map_stmts, statements, walk
+from ..target import Target
+
+SWAPPED_ROWS = Rule(
+    id="swapped-rows",
+    says="with swap_ab a tile has at most 128 rows",
+    because="Rows that leave one by one leave from a thread of one warpgroup each; and from 64 rows on, "
+    "exchanging A and B saves nothing.",
+)
+SWAPPED_OUTPUT = Rule(
+    id="swapped-output",
+    says="an output whose columns are paired, or scaled by blocks, cannot come from exchanged operands",
+    because="A pair of columns, and a block of 128 of them, then lie in several threads or warps.",
+)
+RULES = (SWAPPED_ROWS, SWAPPED_OUTPUT)
+
+PAIR = 4  # a thread holds two of every eight columns: one in so many
+COLUMN_SCALES = "column_scales"
+
+
+def swap_operands(kernel: Kernel, target: Target) -> Kernel:
+    """If asked, exchange what families call A and B: Mma's and its instruction's operands, the scales
+    of rows and columns, and how D's pieces lie. Then the accumulator's rows are columns of D, its
+    columns rows of D; later passes read that off Smem.along of D. Sets Mma.a, b and instr,
+    Kernel.instr, Smem.rows, cols and along of D, and spells LoadBlockScales as LoadWaveScales and
+    Promote as PromoteWave."""
+    if not kernel.swap_ab:
+        return kernel
+    if kernel.block.m > target.warpgroup:
+        values = {"block_m": kernel.block.m, "most": target.warpgroup}
+        raise IllegalConfig(SWAPPED_ROWS, values, "Use swap_ab=false.")
+    if kernel.block.fold > 1 or any(isinstance(s, Evaluate) for s in statements(kernel)):
+        output = {"fold": kernel.block.fold, "d": kernel.buffer("smem_d").dtype.name}
+        raise IllegalConfig(SWAPPED_OUTPUT, output, "Use swap_ab=false.")
+    kernel = map_stmts(kernel, lambda s: _exchanged(s) if isinstance(s, Mma) else s)
+    kernel = _line_scales(_block_scales(kernel))
+    smem = tuple(_beside(kernel, s, target) if s.use == "output" else s for s in kernel.smem)
+    return replace(kernel, smem=smem, instr=_turned(kernel.instr), swap_ab=False)
+
+
+def _exchanged(s: Mma) -> Mma:
+    return replace(s, a=s.b, b=s.a, instr=_turned(s.instr))
+
+
+def _turned(w: Wgmma) -> Wgmma:
+    return replace(w, a=w.b, b=w.a, a_major=w.b_major, b_major=w.a_major)
+
+
+def _beside(kernel: Kernel, d: Smem, target: Target) -> Smem:
+    """D's tile in pieces of all its rows and the 64 columns that one wgmma computes."""
+    return replace(d, rows=kernel.block.m, cols=target.wgmma_m, along="n")
+
+
+def _block_scales(kernel: Kernel) -> Kernel:
+    """Where 128 of B's rows share a scale: A's are of columns now, the same for every wave, and B's of
+    whole waves, since 64 rows at a multiple of 64 lie in one block."""
+    wave = {s.src: s.wave for s in statements(kernel) if isinstance(s, StageTile)}
+    if not any(isinstance(s, Promote) for s in statements(kernel)):
+        return kernel
+
+    def visit(s: Stmt) -> Stmt | tuple[Stmt, ...]:
+        match s:
+            case LoadRowScales():
+                first = LoadColumnScales(dst=COLUMN_SCALES, smem=s.smem)
+                return first if s.wave == 0 else ()
+            case LoadBlockScales():
+                return LoadWaveScales(**{**vars(s), "count": len(wave)})
+            case Promote():
+                return PromoteWave(
+                    dst=s.dst,
+                    src=s.src,
+                    column_scales=COLUMN_SCALES,
+                    block_scales=s.block_scales,
+                    wave=wave[s.dst],
+                )
+        return s
+
+    columns = Registers(name=COLUMN_SCALES, dtype=F32, count=kernel.instr.n // PAIR)
+    by_rows = {s.dst for s in statements(kernel) if isinstance(s, LoadRowScales)}
+    widened = map_stmts(kernel, visit)
+    return map_role(widened, "consumer", lambda r: _arrays(r, by_rows, columns, len(wave)))
+
+
+def _arrays(role: Role, dropped: set[str], columns: Registers, waves: int) -> Role:
+    blocks = {s.dst for s in walk(role.body) if isinstance(s, LoadWaveScales | Copy)}
+    kept = (r for r in role.locals if r.name not in dropped)
+    widened = (replace(r, count=waves) if r.name in blocks else r for r in kept)
+    return replace(role, locals=(*widened, columns))
+
+
+def _line_scales(kernel: Kernel) -> Kernel:
+    """Where rows and columns have scales of their own, each line is read where the other was."""
+    rows = {s.smem for s in statements(kernel) if isinstance(s, LoadRowScales)}
+    columns = {s.smem for s in statements(kernel) if isinstance(s, LoadColumnScales)}
+    other = dict(zip((*rows, *columns), (*columns, *rows), strict=True)) if rows else {}
+
+    def visit(s: Stmt) -> Stmt:
+        if isinstance(s, LoadRowScales | LoadColumnScales) and s.smem in other:
+            return replace(s, smem=other[s.smem])
+        return s
+
+    return map_stmts(kernel, visit)
