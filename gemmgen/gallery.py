@@ -123,6 +123,26 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="experts in one A, the end of each on the device; tiles of 256 rows all the same",
     ),
     Exhibit(
+        name="swap_ab",
+        problem=FP8,
+        config=Config(swap_ab=True, block_m=16, block_n=128, stages=10, unroll=4),
+        shows="16 rows: B on wgmma's 64, A on its N; A's scales by column, D stored transposed",
+    ),
+    Exhibit(
+        name="masked_swap_ab",
+        problem=replace(FP8, grouping="masked"),
+        config=Config(swap_ab=True, block_m=32, block_n=256, stages=5, unroll=4),
+        shows="experts of few rows: two waves side by side, each with a scale of B of its own",
+    ),
+    Exhibit(
+        name="swap_ab",
+        problem=Problem(
+            family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, epilogue=EPILOGUES["residual_f32"]
+        ),
+        config=Config(swap_ab=True, block_m=64, block_n=128, stages=6, multicast="a", unroll=4),
+        shows="scales of rows and columns exchanged, FP32 stored element by element",
+    ),
+    Exhibit(
         name="residual",
         problem=Problem(family="fp8_block", a=E4M3, b=E4M3, epilogue=EPILOGUES["residual"]),
         config=Config(block_m=256, stages=3, multicast="a", unroll=4),
@@ -175,6 +195,14 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=replace(B16_TN, d=F32, grouping="k_columns"),
         config=Config(stages=5, in_flight=1, multicast="b"),
         shows="BF16 weight gradients of experts: each group sums K of its own, cut off by its tensor maps",
+    ),
+    Exhibit(
+        name="swap_ab",
+        problem=B16_BIAS_SILU,
+        config=Config(
+            swap_ab=True, block_m=8, block_n=64, consumers=1, stages=12, swizzle_d=0, in_flight=1
+        ),
+        shows="8 rows by 64 columns of weights, padded D; the bias is one value per accumulator row",
     ),
     Exhibit(
         name="n256",
