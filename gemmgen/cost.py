@@ -45,8 +45,10 @@ class Fit:
     # Promotion of a tile with two block scales against one: as selects, as a switch (docs/performance.md).
     select: float = 2.2
     switch: float = 1.5
-    # The same with a scale per column: a multiplication more for every multiply-add. Not measured.
+    # The same with a scale per column: a multiplication more for every multiply-add, or for every two
+    # where the two rows share theirs. Not measured.
     per_column: float = 2.0
+    per_pair: float = 1.5
     # Cycles to drain a wgmma group and start the next: rows of M = 64 and N = 576 or 2112.
     drain: float = 120.0
     # Share of promotion that shows under the other consumer warpgroups' MMAs, with two and with three of
@@ -185,8 +187,9 @@ def _mean(p: Problem, shape: Shape, count: Callable[[Shape], int]) -> float:
 
 
 def _drawing(c: Config, shape: Shape) -> int:
-    """Tiles that meet D; one that only completes a cluster draws nothing from HBM."""
-    return ceil(shape[0], c.block_m) * ceil(shape[1], c.block_n)
+    """Tiles that meet D; one that only completes a cluster draws nothing from HBM. Several tiles of few
+    rows draw the same weights, which HBM sends once."""
+    return (1 if c.swap_ab else ceil(shape[0], c.block_m)) * ceil(shape[1], c.block_n)
 
 
 def check_shape(shape: Shape) -> None:
@@ -208,12 +211,12 @@ def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bo
     m, n, k = shape
     steps = ceil(k * p.a.bytes, c.block_k_bytes)
     line = c.block_k_bytes / target.smem_bytes_per_clock  # cycles per row of operand
-    flops = 2 * target.wgmma_m * c.block_n * c.block_k_bytes / p.a.bytes  # of 64 rows, per step
+    flops = 2 * target.wgmma_m * c.wgmma_n * c.block_k_bytes / p.a.bytes  # of 64 rows, per step
     mma = flops * p.a.bytes / target.fp8_flops_per_clock / FIT.wgmma_rate
-    # Both operands come from shared memory, B again for every 64 rows (the SS form of wgmma).
-    reads = (target.wgmma_m + c.block_n) * line
+    # Both operands come from shared memory, the second again for every 64 rows (the SS form of wgmma).
+    reads = (target.wgmma_m + c.wgmma_n) * line
     writes = (c.block_m + c.block_n) * line * FIT.smem_writes
-    blocks = c.block_m // target.wgmma_m
+    blocks = c.wgmma_m // target.wgmma_m
     promotion = c.waves * _promotion(p, c)
     # What a tile reaches beyond the matrix is zero-filled by TMA and costs no L2 traffic.
     rows, cols = min(c.block_m, m), min(c.block_n, n)
@@ -237,7 +240,7 @@ def _promotion(p: Problem, c: Config) -> float:
     """Cycles per wave and K block between the end of one wgmma group and the start of the next."""
     if not promotes(p):
         return 0 if c.in_flight else FIT.drain
-    return c.block_n / 2 * FIT.ffma * _dearer(p, c.block_n) + FIT.drain
+    return c.wgmma_n / 2 * FIT.ffma * _dearer(p, c) + FIT.drain
 
 
 def _staging(p: Problem, c: Config) -> float:
@@ -280,9 +283,11 @@ def selects(p: Problem, block_n: int) -> bool:
     return p.family == "fp8_block" and _straddling(block_n) == FIT.select
 
 
-def _dearer(p: Problem, block_n: int) -> float:
+def _dearer(p: Problem, c: Config) -> float:
     """How much longer promotion takes than with one scale per row."""
-    return FIT.per_column if p.family == "fp8_1d1d" else _straddling(block_n)
+    if c.swap_ab:
+        return {"fp8_1d1d": FIT.per_column, "fp8_block": FIT.per_pair}.get(p.family, 1.0)
+    return FIT.per_column if p.family == "fp8_1d1d" else _straddling(c.block_n)
 
 
 @cache

@@ -7,9 +7,20 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from .config import FIELDS, Config
-from .cost import Cost, Shape, ceil, check_shape, cost, count_tiles, promotes, selects
+from .cost import (
+    ROWS_OF_GROUPS,
+    Cost,
+    Shape,
+    ceil,
+    check_shape,
+    cost,
+    count_tiles,
+    promotes,
+    selects,
+)
 from .errors import IllegalConfig
 from .ir.expr import fold
+from .ir.groupings import GROUPINGS
 from .passes import check_tile, layout_smem, plan_multicast, split_registers
 from .passes.layout_smem import most_stages
 from .pipeline import lower
@@ -22,6 +33,8 @@ PROMOTED_ROWS = ((64, 1), (128, 2), (192, 3), (256, 2))
 THREE = (
     3  # of which a promotion by selects leaves no issue slots: 192x120 is 20 % slower than 192x128
 )
+# The same with A and B exchanged, of block_n; worth costing for so many rows.
+COLUMNS, FEW_ROWS = ((64, 1), (128, 2), (256, 2)), 64
 PANELS = (8, 16, 4)  # flat between 8 and 16; the first wins a tie
 STAGES = tuple(s for s in range(1, 257) if FIELDS["stages"][1](s))
 # K blocks, 1 elsewhere: worth 3 % to 10 % where they are promoted (docs/performance.md). With a scale for every
@@ -33,11 +46,12 @@ PROBE = 2  # stages a tile is probed with: one is filled while the other is read
 OVERFLOWS = (*layout_smem.RULES, split_registers.REGISTER_BUDGET)
 # What the same tile without multicast may be free of.
 ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
+SWIZZLE_SPAN = 128  # bytes
 MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wide, and few boxes
 LARGE_TILE = 128 * 192  # elements; from here on 3 stages cover the latency, below 4 are needed
 
 
-Tile = tuple[int, int, int]  # block_m, block_n, consumers
+Tile = tuple[bool, int, int, int]  # swap_ab, block_m, block_n, consumers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +85,7 @@ def rank(
     for config, price in _in_order(costed):
         if len(found) == limit:
             break
-        tile = (config.block_m, config.block_n, config.consumers)
+        tile = (config.swap_ab, config.block_m, config.block_n, config.consumers)
         if tile in refused or _overflows(tile, refused):
             continue
         try:
@@ -92,7 +106,8 @@ def rank(
 
 def _overflows(tile: Tile, refused: dict[Tile, IllegalConfig | None]) -> bool:
     return any(
-        all(side <= larger for side, larger in zip(small, tile, strict=True))
+        small[0] == tile[0]
+        and all(side <= larger for side, larger in zip(small, tile, strict=True))
         for small, error in refused.items()
         if error and error.rule in OVERFLOWS
     )
@@ -101,27 +116,44 @@ def _overflows(tile: Tile, refused: dict[Tile, IllegalConfig | None]) -> bool:
 def candidates(problem: Problem, shape: Shape, target: Target, groups: int = 1) -> Iterator[Config]:
     """Configs worth costing, legal or not, with PROBE stages and their raster chosen.
 
-    No tile is much larger than the smallest that covers a side of D, and none is multicast unless
-    it takes more than one wave and a cluster finds two tiles to share. Raises ArgumentError for a
-    side below 1.
+    A and B are exchanged only for few rows. No tile is much larger than the smallest that covers a
+    side of D, and none is multicast unless it takes more than one wave and a cluster finds two tiles
+    to share. Raises ArgumentError for a side below 1.
     """
     check_shape(shape)
+    for tile in (*_tiles(problem, shape, target), *_swapped_tiles(problem, shape)):
+        plain = replace(
+            tile,
+            stages=PROBE,
+            unroll=UNROLL.get(problem.family, 1),
+            in_flight=0 if promotes(problem) else 1,
+        )
+        for multicast in _multicasts(plain, shape, target, groups):
+            raster, panel = _raster(plain, multicast, shape, target)
+            yield replace(plain, multicast=multicast, raster=raster, panel=panel)
+
+
+def _tiles(problem: Problem, shape: Shape, target: Target) -> Iterator[Config]:
     rows = PROMOTED_ROWS if promotes(problem) else ROWS
     for block_m, consumers in _up_to(rows, shape[0]):
         for block_n in _columns(problem, shape, target):
             if consumers == THREE and selects(problem, block_n):
                 continue
-            plain = Config(
-                block_m=block_m,
-                block_n=block_n,
-                consumers=consumers,
-                stages=PROBE,
-                unroll=UNROLL.get(problem.family, 1),
-                in_flight=0 if promotes(problem) else 1,
-            )
-            for multicast in _multicasts(plain, shape, target, groups):
-                raster, panel = _raster(plain, multicast, shape, target)
-                yield replace(plain, multicast=multicast, raster=raster, panel=panel)
+            yield Config(block_m=block_m, block_n=block_n, consumers=consumers)
+
+
+def _swapped_tiles(problem: Problem, shape: Shape) -> Iterator[Config]:
+    """Of no more rows than cover M, or a larger group than the mean."""
+    if shape[0] > FEW_ROWS or fold(problem.epilogue) > 1 or problem.d.bytes == 1:
+        return
+    most = shape[0] * (ROWS_OF_GROUPS[-1] if GROUPINGS[problem.grouping].ragged else 1)
+    # An MN-major A is as wide as its widest swizzle; above 32 integers have N in steps of 16.
+    step = SWIZZLE_SPAN // problem.a.bytes if problem.mn_major[0] else 8
+    for block_m in range(step, min(FEW_ROWS, ceil(round(most), step) * step) + 1, step):
+        if block_m > check_tile.FINE_N and block_m % problem.a.wgmma_n_step:
+            continue
+        for block_n, consumers in _up_to(COLUMNS, shape[1]):
+            yield Config(swap_ab=True, block_m=block_m, block_n=block_n, consumers=consumers)
 
 
 def _up_to(rows: tuple[tuple[int, int], ...], m: int) -> Iterator[tuple[int, int]]:

@@ -45,6 +45,29 @@ def test_straddling_a_scale_block_costs_promotion():
     assert straddling.promotion / straddling.waves > 144 / 128 * aligned.promotion / aligned.waves
 
 
+def test_exchanging_a_and_b_saves_tensor_and_shared_memory_work():
+    shape, up, swapped = (
+        (16, 7168, 16384),
+        Config(block_m=64, block_n=64, consumers=1),
+        Config(swap_ab=True, block_m=16, block_n=64, consumers=1),
+    )
+    for p in (FP8, DENSE):
+        a, b = (cost(p, c, shape, H200) for c in (up, swapped))
+        assert a.tiles == b.tiles and a.l2_bytes == b.l2_bytes, "TMA fetches no rows past M"
+        assert b.tensor == pytest.approx(a.tensor / 4)
+        assert b.smem_cycles < a.smem_cycles and b.seconds < a.seconds
+    assert cost(FP8, up, shape, H200).promotion > cost(FP8, swapped, shape, H200).promotion
+
+
+def test_several_tiles_of_few_rows_draw_the_same_weights():
+    """Halving the rows doubles the tiles, not what HBM sends."""
+    one, two = (
+        cost(FP8, Config(swap_ab=True, block_m=m, block_n=64, consumers=1), (32, 2112, 7168), H200)
+        for m in (32, 16)
+    )
+    assert two.tiles == 2 * one.tiles and two.hbm == one.hbm
+
+
 RAGGED = [g for g in GROUPINGS if GROUPINGS[g].ragged]
 
 

@@ -64,7 +64,7 @@ def picks(problem: Problem) -> str:
     for shape in SHAPES:
         best = rank(problem, shape, H200, limit=1)[0]
         c = best.config
-        how = f"{tile(c)} {c.multicast} {c.raster}{c.panel}"
+        how = f"{tile(c)}{' swapped' * c.swap_ab} {c.multicast} {c.raster}{c.panel}"
         lines.append(f"{'x'.join(map(str, shape))}: {how}: {best.why}\n")
     return "".join(lines)
 
@@ -98,11 +98,40 @@ def test_square_bf16_is_the_largest_tile(k):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=kernel_of)
-def test_small_m_takes_64_rows(problem):
+def test_small_m_takes_no_more_rows_than_it_must(problem):
+    """64, or with A and B exchanged those that cover M."""
     for m in (1, 2, 7, 16, 33, 64):
         for n, k in WEIGHTS:
             c = choose(problem, (m, n, k), H200)
-            assert (c.block_m, c.consumers) == (64, 1)
+            if c.swap_ab:
+                assert c.block_m <= max(16, ceil(m, 16) * 16) or problem.mn_major[0]
+            else:
+                assert (c.block_m, c.consumers) == (64, 1)
+
+
+def test_a_and_b_are_exchanged_where_weights_fill_the_sms():
+    for m in (1, 8, 16):
+        assert choose(FP8, (m, 7168, 16384), H200).swap_ab
+        assert choose(FP8, (m, 24576, 1536), H200).swap_ab
+        assert not choose(FP8, (m, 576, 7168), H200).swap_ab, "64 columns a tile leave SMs idle"
+    for grouping in ("batched", "masked"):
+        assert choose(replace(FP8, grouping=grouping), (8, 4096, 7168), H200, 32).swap_ab
+
+
+def test_many_rows_are_never_exchanged():
+    for m in (65, 100, 128, 4096):
+        for problem in (FP8, DENSE, replace(FP8, grouping="batched")):
+            assert not any(c.swap_ab for c in candidates(problem, (m, 4096, 7168), H200))
+
+
+def test_exchanged_tiles_cover_what_larger_groups_need():
+    def rows(problem, m):
+        return sorted({c.block_m for c in candidates(problem, (m, 512, 512), H200) if c.swap_ab})
+
+    assert rows(FP8, 20) == [8, 16, 24]
+    assert rows(replace(FP8, grouping="masked"), 20) == [8, 16, 24, 32]
+    assert rows(replace(DENSE, a=S8, b=S8, d=S32), 64) == [8, 16, 24, 32, 48, 64]
+    assert rows(replace(DENSE, layout="tn"), 8) == [64]
 
 
 def test_small_m_spreads_over_the_sms():
