@@ -222,6 +222,15 @@ def test_watchdog_builds_emulate(capsys):
     assert code == 0 and json.loads(out)["kernel"].endswith("_watched")
 
 
+def test_swap_ab_is_a_flag(capsys):
+    for command in ("emulate", "compile", "emit", "check"):
+        argv = (command, "dense", "--swap-ab", "--set", "block_m=16", "--json")
+        code, out, _ = run(capsys, *argv, *SMALL * (command == "emulate"))
+        assert code == 0 and "swap" in out
+    code, _, err = run(capsys, "emit", "dense", "--swap-ab", "--set", "block_m=136")
+    assert code == 2 and "swapped-rows" in err
+
+
 def test_check(capsys):
     code, out, _ = run(capsys, "check", "fp8_block/base", "--json")
     assert code == 0 and json.loads(out)[0]["proved"]

@@ -161,5 +161,6 @@ def _row(
 
 def _short(c: Config) -> str:
     return (
-        f"{c.block_m}x{c.block_n} s{c.stages} mc={c.multicast} {c.raster}{c.panel} w{c.in_flight}"
+        f"{c.block_m}x{c.block_n}{' swapped' * c.swap_ab} s{c.stages} mc={c.multicast} "
+        f"{c.raster}{c.panel} w{c.in_flight}"
     )

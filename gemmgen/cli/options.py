@@ -72,6 +72,17 @@ def add_kernel(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         default=[],
         help=f"one Config field, repeatable; fields are {', '.join(FIELDS)}",
     )
+    _add_swap_ab(parser)
+
+
+def _add_swap_ab(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--swap-ab",
+        dest="set",
+        action="append_const",
+        const="swap_ab=true",
+        help="compute D^T = B A^T, for few rows: block_m from 8 on, block_n in blocks of 64",
+    )
 
 
 def add_watchdog(parser: argparse.ArgumentParser) -> None:
