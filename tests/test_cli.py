@@ -223,10 +223,11 @@ def test_watchdog_builds_emulate(capsys):
 
 
 def test_swap_ab_is_a_flag(capsys):
-    for command in ("emulate", "compile", "emit", "check"):
-        argv = (command, "dense", "--swap-ab", "--set", "block_m=16", "--json")
-        code, out, _ = run(capsys, *argv, *SMALL * (command == "emulate"))
-        assert code == 0 and "swap" in out
+    argv = ("dense", "--swap-ab", "--set", "block_m=16", "--json")
+    for command in ("emulate", "compile", "emit"):
+        code, out, _ = run(capsys, command, *argv, *SMALL * (command == "emulate"))
+        assert code == 0 and "16x128x64_s4c2_swap" in out
+    assert run(capsys, "check", *argv)[0] == 0
     code, _, err = run(capsys, "emit", "dense", "--swap-ab", "--set", "block_m=136")
     assert code == 2 and "swapped-rows" in err
 

@@ -231,6 +231,8 @@ FAULTS = {
     "pieces below each other, square": (DENSE, {"block_m": 64, "block_n": 64, "consumers": 1}, of_d(along="m")),
     "scales of rows not exchanged": (VECTOR, {}, each(ir.LoadRowScales, lambda s: replace(s, smem="smem_scale_a"))),
     "scales of columns not exchanged": (VECTOR, {}, each(ir.LoadColumnScales, lambda s: replace(s, smem="smem_scale_b"))),
+    "scales of rows not exchanged, square": (VECTOR, {"block_m": 128}, each(ir.LoadRowScales, lambda s: replace(s, smem="smem_scale_a"))),
+    "scales of columns not exchanged, square": (VECTOR, {"block_m": 128}, each(ir.LoadColumnScales, lambda s: replace(s, smem="smem_scale_b"))),
     "one block's scale for all": (FP8, {}, each(ir.LoadWaveScales, spelled(ir.LoadBlockScales))),
     "another wave's scale": (FP8, {"block_n": 256}, each(ir.PromoteWave, lambda s: replace(s, wave=1 - s.wave))),
     "another wave's piece": (DENSE, {"block_n": 256}, each(ir.TmaStore, lambda s: replace(s, wave=0))),

@@ -14,6 +14,8 @@ from .rows_protocol import BASE, DENSE, K_LOOP, PADDED, SHARED_B, row, visit
 
 SELECT = "fp8_block/n144"
 UNSWIZZLED = "dense/unswizzled_ab"
+SWAPPED, SWAPPED_MASKED = "fp8_block/swap_ab", "fp8_block/masked_swap_ab"
+SWAPPED_LINES, SWAPPED_PADDED = "fp8_1d1d/swap_ab", "dense/swap_ab"
 
 
 def bits(change: Any, *fields: str) -> Change:
@@ -91,6 +93,23 @@ ROWS = (
     row("44b", BASE, "last K block skipped by both loops", "E",
         text=edit((K_LOOP, K_LOOP.replace("k < tile.k_blocks", "k + 1 < tile.k_blocks")), count=0)),
     row("44c", DENSE, "K tail not zero-filled: A's extent reaches the row pitch", "E", describe=("a", rounded_up)),
+    row("45", SWAPPED, "A and B exchanged twice: wgmma's 64 rows are A's again", "P",
+        ir=visit(ir.Mma, lambda s: replace(s, a=s.b, b=s.a))),
+    row("45b", SWAPPED, "D staged as it lies, not transposed", "P", ir=visit(ir.StageTile, lambda s: ir.StoreMatrix(**vars(s)))),
+    row("45c", SWAPPED, "stmatrix without .trans", "E", text=edit((".x4.trans.", ".x4."))),
+    row("45d", SWAPPED_LINES, "rows read A's scales, columns B's", "P",
+        ir=visit(ir.LoadRowScales, lambda s: replace(s, smem="smem_scale_a"))),
+    row("45e", SWAPPED_MASKED, "B's scale of the tile's first block for every wave", "E",
+        text=edit(("(tile.b_row + (i * 2 + warpgroup) * 64) / 128", "tile.b_row / 128"), count=0)),
+    row("45f", SWAPPED_MASKED, "the first wave's scale of B for both", "E", text=edit(("* block_scales[1]", "* block_scales[0]"), count=0)),
+    row("45g", SWAPPED, "two columns' scales of A exchanged", "E",
+        text=edit(("scale_0 = column_scales[i / 2 + 0]", "scale_0 = column_scales[i / 2 + 1]"),
+                  ("scale_1 = column_scales[i / 2 + 1]", "scale_1 = column_scales[i / 2 + 0]"))),
+    row("45h", SWAPPED_PADDED, "the bias read by row", "E", text=edit(("at_bias + min(tile.d_col + (0 + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8",
+                                                                       "at_bias + min(tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2"))),
+    row("45i", SWAPPED, "every warpgroup's piece stored at the tile's left edge", "E",
+        text=edit(("tile.d_col + 0 + warpgroup * 64, tile.d_row", "tile.d_col, tile.d_row"))),
+    row("45j", SWAPPED_PADDED, "rows of 64 elements without their padding", "E", text=edit(("row * 144, bytes", "row * 128, bytes"))),
     row("46a", BASE, "stride byte offset 512", "E", ir=bits(stride(512), "a_bits")),
     row("46b", BASE, "stride byte offset 2048", "E", ir=bits(stride(2048), "b_bits")),
     row("47a", BASE, "leading byte offset 2, swizzled", "", ir=bits(lambda x: x + (1 << 16), "a_bits", "b_bits")),
@@ -134,4 +153,4 @@ ROWS = (
     row("71e", PADDED, "row stores round bytes up to 16", "E", text=edit(("* 2 / 16 * 16;", "* 2 + 15 >> 4 << 4;"))),
 )  # fmt: skip
 
-NOT_APPLICABLE = {"45": "swap-AB does not exist yet"}
+NOT_APPLICABLE: dict[str, str] = {}
