@@ -228,7 +228,7 @@ def test_swap_ab_is_a_flag(capsys):
         code, out, _ = run(capsys, command, *argv, *SMALL * (command == "emulate"))
         assert code == 0 and "16x128x64_s4c2_swap" in out
     assert run(capsys, "check", *argv)[0] == 0
-    code, _, err = run(capsys, "emit", "dense", "--swap-ab", "--set", "block_m=136")
+    code, _, err = run(capsys, "emit", "dense", "--swap-ab", "--set", "block_m=72")
     assert code == 2 and "swapped-rows" in err
 
 

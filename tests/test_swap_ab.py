@@ -50,14 +50,14 @@ def judged(p, c, shape, groups=None, pad=0, broken=None, seed=1):
 # several tiles per CTA, every block of B's scales in one wave, all swizzles of D.
 CASES = (
     (config(block_m=8), (1, 261, 300), 0),
-    (config(block_m=8, block_n=64, consumers=1), (3, 900, 128), 1),
+    (config(block_m=8, block_n=64, consumers=1), (3, 520, 128), 1),
     (config(block_m=16, stages=3), (13, 129, 520), 0),
-    (config(block_m=16, block_n=256, multicast="b"), (33, 700, 100), 2),
-    (config(block_m=32, block_n=192, consumers=1, unroll=4), (16, 576, 400), 0),
-    (config(block_m=64, multicast="a"), (64, 1000, 200), 0),
+    (config(block_m=16, block_n=256, multicast="b"), (33, 300, 100), 2),
+    (config(block_m=32, block_n=192, consumers=1, unroll=4), (16, 400, 300), 0),
+    (config(block_m=64, multicast="a"), (64, 296, 200), 0),
     (config(block_m=48, raster="n", panel=4), (130, 264, 272), 3),
     (config(block_m=24, block_n=128, consumers=1, swizzle_d=0), (8, 100, 130), 0),
-    (config(block_m=128, swizzle_d=64), (200, 136, 16), 0),
+    (config(block_m=56, swizzle_d=64), (200, 136, 16), 0),
     (config(block_m=16, block_n=64, consumers=1, swizzle_d=32), (5, 7, 9), 0),
 )
 
@@ -93,9 +93,9 @@ EPILOGUED = {
 @pytest.mark.parametrize("name", EPILOGUED)
 def test_epilogues(name, d):
     p = replace((DENSE, DENSE_F32)[d == "f32"], epilogue=EPILOGUED[name])
-    for c, shape, pad in (CASES[2], CASES[3], CASES[7]):
-        judged(p, c, shape, pad=pad)
-        judged(replace(FP8, d=p.d, epilogue=p.epilogue), c, shape, pad=pad)
+    judged(p, config(stages=3), (13, 129, 130), pad=1)
+    q = replace(FP8, d=p.d, epilogue=p.epilogue)
+    judged(q, config(block_n=256, multicast="b"), (33, 270, 100))
 
 
 @pytest.mark.nvrtc
@@ -115,7 +115,7 @@ def test_layouts(p):
         assert judged(q, c, shape, pad=i).exact
 
 
-GROUPS = ((1, 0, 3, 17), (16, 5, 0, 33, 8), (70, 1, 64))  # rows of each, few and more than a tile
+GROUPS = ((1, 0, 3, 17), (16, 5, 0, 33), (70, 1))  # rows of each, few and more than a tile
 
 
 @pytest.mark.nvrtc
@@ -123,18 +123,17 @@ GROUPS = ((1, 0, 3, 17), (16, 5, 0, 33, 8), (70, 1, 64))  # rows of each, few an
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_groups(name, grouping):
     p = problem(name, grouping)
-    number = [*PROBLEMS].index(name)
-    for i, sizes in enumerate(GROUPS):
-        rows = max(sizes) if GROUPINGS[grouping].rows else sum(-(-s // 128) * 128 for s in sizes)
-        c = config(
-            block_m=(16, 8, 64)[(i + number) % 3],
-            block_n=(64, 128, 256)[(i + number) % 3],
-            consumers=1 if (i + number) % 3 == 0 else 2,
-            multicast=("none", "b", "a")[(i + number) % 3],
-        )
-        shape = rows, (136, 100, 261)[i], (200, 400, 90)[i]
-        groups = layout(p, shape[0], sizes)
-        assert judged(p, c, shape, groups, pad=i).exact
+    number = [*PROBLEMS].index(name) + GROUPED.index(grouping)
+    sizes, kind = GROUPS[number % 3], number // 3 % 3
+    rows = max(sizes) if GROUPINGS[grouping].rows else sum(-(-s // 128) * 128 for s in sizes)
+    c = config(
+        block_m=(16, 8, 64)[kind],
+        block_n=(64, 128, 256)[kind],
+        consumers=(1, 2, 2)[kind],
+        multicast=("none", "b", "a")[kind],
+    )
+    shape = rows, (72, 100, 133)[number % 3], (130, 200, 90)[kind]
+    assert judged(p, c, shape, layout(p, rows, sizes), pad=number % 2).exact
 
 
 @pytest.mark.nvrtc
@@ -167,12 +166,12 @@ def test_the_exchange_changes_no_bit(p):
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(10))
 def test_random_configs(seed):
     """Whatever is legal is proved and right."""
     random = Random(seed)
     tried = 0
-    while tried < 3:
+    while tried < 2:
         p = problem(random.choice([*PROBLEMS]), random.choice(("none", "none", *GROUPED)))
         block_n, consumers = random.choice(((64, 1), (128, 1), (128, 2), (192, 1), (256, 2)))
         c = config(
@@ -231,8 +230,8 @@ FAULTS = {
     "pieces below each other, square": (DENSE, {"block_m": 64, "block_n": 64, "consumers": 1}, of_d(along="m")),
     "scales of rows not exchanged": (VECTOR, {}, each(ir.LoadRowScales, lambda s: replace(s, smem="smem_scale_a"))),
     "scales of columns not exchanged": (VECTOR, {}, each(ir.LoadColumnScales, lambda s: replace(s, smem="smem_scale_b"))),
-    "scales of rows not exchanged, square": (VECTOR, {"block_m": 128}, each(ir.LoadRowScales, lambda s: replace(s, smem="smem_scale_a"))),
-    "scales of columns not exchanged, square": (VECTOR, {"block_m": 128}, each(ir.LoadColumnScales, lambda s: replace(s, smem="smem_scale_b"))),
+    "scales of rows not exchanged, square": (VECTOR, {"block_m": 64, "block_n": 64, "consumers": 1}, each(ir.LoadRowScales, lambda s: replace(s, smem="smem_scale_a"))),
+    "scales of columns not exchanged, square": (VECTOR, {"block_m": 64, "block_n": 64, "consumers": 1}, each(ir.LoadColumnScales, lambda s: replace(s, smem="smem_scale_b"))),
     "one block's scale for all": (FP8, {}, each(ir.LoadWaveScales, spelled(ir.LoadBlockScales))),
     "another wave's scale": (FP8, {"block_n": 256}, each(ir.PromoteWave, lambda s: replace(s, wave=1 - s.wave))),
     "another wave's piece": (DENSE, {"block_n": 256}, each(ir.TmaStore, lambda s: replace(s, wave=0))),

@@ -29,9 +29,9 @@ from ..target import Target
 
 SWAPPED_ROWS = Rule(
     id="swapped-rows",
-    says="with swap_ab a tile has at most 128 rows",
-    because="Rows that leave one by one leave from a thread of one warpgroup each; and from 64 rows on, "
-    "exchanging A and B saves nothing.",
+    says="with swap_ab a tile has at most 64 rows",
+    because="From 64 rows on, exchanging A and B saves nothing; and with a scale per column in registers, tiles "
+    "of 128 rows spilled.",
 )
 SWAPPED_OUTPUT = Rule(
     id="swapped-output",
@@ -52,8 +52,8 @@ def swap_operands(kernel: Kernel, target: Target) -> Kernel:
     Promote as PromoteWave."""
     if not kernel.swap_ab:
         return kernel
-    if kernel.block.m > target.warpgroup:
-        values = {"block_m": kernel.block.m, "most": target.warpgroup}
+    if kernel.block.m > target.wgmma_m:
+        values = {"block_m": kernel.block.m, "most": target.wgmma_m}
         raise IllegalConfig(SWAPPED_ROWS, values, "Use swap_ab=false.")
     if kernel.block.fold > 1 or any(isinstance(s, Evaluate) for s in statements(kernel)):
         output = {"fold": kernel.block.fold, "d": kernel.buffer("smem_d").dtype.name}
