@@ -313,7 +313,8 @@ def _mma(kernel: ir.Kernel, s: ir.Mma) -> Iterator[tuple[object, ...]]:
 
 def _store(kernel: ir.Kernel, s: ir.TmaStore) -> tuple[object, ...]:
     block = s.wave * kernel.consumers
-    row = f"{_coord(s.coords[1])} + {64 * block} + warpgroup * 64"
-    row = ", ".join([row, *map(_coord, s.coords[2:])])
+    places = [*map(_coord, s.coords)]
+    places[{"m": 1, "n": 0}[kernel.buffer(s.smem).along]] += f" + {64 * block} + warpgroup * 64"
+    column, row = places[0], ", ".join(places[1:])
     stride = kernel.buffer(s.smem).stage_bytes
-    return VERBS[s.add], s.tensor_map, s.smem, block, stride, s.offset, _coord(s.coords[0]), row
+    return VERBS[s.add], s.tensor_map, s.smem, block, stride, s.offset, column, row

@@ -109,6 +109,13 @@ def test_epilogues(name, epilogue):
             judged(p, config, ((37, 261, 272), (8, 129, 130))[i % 2], pad=i % 2)
 
 
+@pytest.mark.parametrize("grouping", ["none", "masked"])
+def test_adding_to_d(grouping):
+    p = replace(problem("fp8_1d1d", grouping), accumulate=True)
+    for block in TILES:
+        judged(p, tile(*block, stages=2), (60, 261, 400), layout(p, 60, (9, 60, 0)), pad=1)
+
+
 SIZES = ((1, 0, 3, 17), (16, 5, 0, 33, 8), (70, 1, 64), (7,) * 32, (0, 130, 41))
 
 

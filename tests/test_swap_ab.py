@@ -146,6 +146,14 @@ def test_epilogues_of_groups(grouping, epilogue):
 
 
 @pytest.mark.nvrtc
+@pytest.mark.parametrize("grouping", ("none", "masked"))
+@pytest.mark.parametrize("p", (DENSE_F32, VECTOR), ids=lambda p: p.family)
+def test_adding_to_d(p, grouping):
+    p = replace(p, accumulate=True, grouping=grouping)
+    judged(p, config(block_m=24), (30, 133, 160), layout(p, 30, (9, 30)), pad=1)
+
+
+@pytest.mark.nvrtc
 @pytest.mark.parametrize("p", (DENSE, FP8, VECTOR), ids=lambda p: p.family)
 def test_the_exchange_changes_no_bit(p):
     """On random data: the same products, in the same order, with the same scales."""
