@@ -127,14 +127,14 @@ class Machine:
         tails: dict = {}
         for agent, mine in zip(program.agents, program.ops, strict=True):
             for op in mine:
-                if isinstance(op, ops.Store):
+                if isinstance(op, ops.Store | ops.Tail):
+                    counts, times = (
+                        (hits, op.times) if isinstance(op, ops.Store) else (tails, op.threads)
+                    )
                     for row in range(op.rect[0], op.rect[1], grid):
                         for col in range(op.rect[2], op.rect[3], grid):
                             at = agent.cta, op.tile, row, col
-                            hits[at] = hits.get(at, 0) + op.times
-                if isinstance(op, ops.Tail):
-                    at = agent.cta, op.tile, op.rect[0]
-                    tails[at] = tails.get(at, 0) + op.threads
+                            counts[at] = counts.get(at, 0) + times
         ctas = {agent.cta for agent in program.agents}
         want = {
             (c, t, row, col)
@@ -145,13 +145,7 @@ class Machine:
         }
         if set(hits) != want or set(hits.values()) != {1}:
             raise Bug("a tile is not stored exactly once")
-        rows = {
-            (c, t, r)
-            for c in ctas
-            for t in range(program.instance.tiles)
-            for r in range(0, block.m, 64)
-        }
-        if set(tails) != rows or set(tails.values()) != {128}:
+        if set(tails) != want or set(tails.values()) != {128}:
             raise Bug("a tail is not stored exactly once")
 
     def start(self) -> State:
