@@ -59,6 +59,7 @@ CASES = (
     (config(block_m=24, block_n=128, consumers=1, swizzle_d=0), (8, 100, 130), 0),
     (config(block_m=56, swizzle_d=64), (200, 136, 16), 0),
     (config(block_m=16, block_n=64, consumers=1, swizzle_d=32), (5, 7, 9), 0),
+    (config(block_m=24, block_n=192, consumers=3), (30, 261, 140), 0),
 )
 
 
