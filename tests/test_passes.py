@@ -286,6 +286,7 @@ def test_rules_are_documented_and_unique():
         ("swizzle-width", DENSE, {"block_k_bytes": 64, "swizzle_ab": 128}),
         ("tile-rows", DENSE, {"block_m": 64}),
         ("tile-rows", DENSE, {"block_m": 32}),
+        ("swapped-output", QUANTISED, SWAP),
         ("tile-rows", DENSE, SWAP | {"block_n": 64}),
         ("tile-rows", DENSE, SWAP | {"block_n": 96}),
         ("tile-rows", DENSE, SWAP | {"block_n": 200, "consumers": 1}),
