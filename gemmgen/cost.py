@@ -45,8 +45,7 @@ class Fit:
     # Promotion of a tile with two block scales against one: as selects, as a switch (docs/performance.md).
     select: float = 2.2
     switch: float = 1.5
-    # The same with a scale per column: a multiplication more for every multiply-add, or for every two
-    # where the two rows share theirs. Not measured.
+    # The same with a scale per column: a multiplication more for every multiply-add (two rows). Not measured.
     per_column: float = 2.0
     per_pair: float = 1.5
     # Cycles to drain a wgmma group and start the next: rows of M = 64 and N = 576 or 2112.
@@ -187,8 +186,7 @@ def _mean(p: Problem, shape: Shape, count: Callable[[Shape], int]) -> float:
 
 
 def _drawing(c: Config, shape: Shape) -> int:
-    """Tiles that meet D; one that only completes a cluster draws nothing from HBM. Several tiles of few
-    rows draw the same weights, which HBM sends once."""
+    """Tiles that draw from HBM: not those that complete a cluster, nor swapped ones' second reads."""
     return (1 if c.swap_ab else ceil(shape[0], c.block_m)) * ceil(shape[1], c.block_n)
 
 
@@ -285,9 +283,9 @@ def selects(p: Problem, block_n: int) -> bool:
 
 def _dearer(p: Problem, c: Config) -> float:
     """How much longer promotion takes than with one scale per row."""
-    if c.swap_ab:
-        return {"fp8_1d1d": FIT.per_column, "fp8_block": FIT.per_pair}.get(p.family, 1.0)
-    return FIT.per_column if p.family == "fp8_1d1d" else _straddling(c.block_n)
+    if p.family == "fp8_1d1d":
+        return FIT.per_column
+    return (1.0, FIT.per_pair)[p.family == "fp8_block"] if c.swap_ab else _straddling(c.block_n)
 
 
 @cache

@@ -23,10 +23,9 @@ class Exhibit:
 
 
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
-FP8_F16 = Problem(family="fp8_block", a=E4M3, b=E4M3, d=F16)
-FP8_F32 = Problem(family="fp8_block", a=E4M3, b=E4M3, d=F32)
+FP8_F16, FP8_F32 = replace(FP8, d=F16), replace(FP8, d=F32)
 B16 = Problem(family="dense", a=BF16, b=BF16)
-B16_BIAS_SILU = Problem(family="dense", a=BF16, b=BF16, epilogue=EPILOGUES["bias_silu"])
+B16_BIAS_SILU = replace(B16, epilogue=EPILOGUES["bias_silu"])
 B16_NN = Problem(family="dense", a=BF16, b=BF16, layout="nn")
 B16_TN = Problem(family="dense", a=BF16, b=BF16, layout="tn")
 H16_TT = Problem(family="dense", a=F16, b=F16, d=F16, layout="tt")
@@ -136,9 +135,7 @@ GALLERY: tuple[Exhibit, ...] = (
     ),
     Exhibit(
         name="swap_ab",
-        problem=Problem(
-            family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, epilogue=EPILOGUES["residual_f32"]
-        ),
+        problem=replace(FP8_F32, family="fp8_1d1d", epilogue=EPILOGUES["residual_f32"]),
         config=Config(swap_ab=True, block_m=64, block_n=128, stages=6, multicast="a", unroll=4),
         shows="scales of rows and columns exchanged, FP32 stored element by element",
     ),
@@ -199,9 +196,7 @@ GALLERY: tuple[Exhibit, ...] = (
     Exhibit(
         name="swap_ab",
         problem=B16_BIAS_SILU,
-        config=Config(
-            swap_ab=True, block_m=8, block_n=64, consumers=1, stages=12, swizzle_d=0, in_flight=1
-        ),
+        config=Config(swap_ab=True, block_m=8, block_n=64, consumers=1, stages=12, swizzle_d=0),
         shows="8 rows by 64 columns of weights, padded D; the bias is one value per accumulator row",
     ),
     Exhibit(

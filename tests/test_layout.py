@@ -272,7 +272,14 @@ def test_each_thread_reads_the_scales_of_its_rows_swapped(problem):
 # ---- the epilogue -------------------------------------------------------------------------
 
 
-STORES = ("store_matrix", "store_shared", "tma_store", "bulk_store", "global_store")
+STORES = (
+    "store_matrix",
+    "store_shared",
+    "store_element",
+    "tma_store",
+    "bulk_store",
+    "global_store",
+)
 
 
 def stores(artifact, shape=None, at=(0, 0)) -> list[list]:
@@ -308,7 +315,7 @@ def staged(artifact, calls) -> tuple[dict[int, tuple[int, int]], int]:
 
     for first in range(0, 128 * consumers, 32):
         warp = range(first, first + 32)
-        writes = [[c for c in calls[t] if c.name.startswith(STORES[:2])] for t in warp]
+        writes = [[c for c in calls[t] if c.name.startswith(STORES[:3])] for t in warp]
         for same in zip(*writes, strict=True):  # one call of all 32 lanes
             assert len({c.name for c in same}) == 1
             if same[0].name == "store_shared_floatx2":

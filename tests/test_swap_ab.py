@@ -23,6 +23,8 @@ from gemmgen.ir.rewrite import map_stmts
 from gemmgen.pipeline import compile_to_source, lower
 from gemmgen.verification import random_normal
 
+BY_ROWS = tuple(g for g in GROUPED if not GROUPINGS[g].depths)
+
 
 def config(**changes) -> Config:
     return Config(**{"swap_ab": True, "block_m": 16, "block_n": 128, "stages": 2} | changes)
@@ -120,11 +122,11 @@ GROUPS = ((1, 0, 3, 17), (16, 5, 0, 33), (70, 1))  # rows of each, few and more 
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize("grouping", GROUPED)
+@pytest.mark.parametrize("grouping", BY_ROWS)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_groups(name, grouping):
     p = problem(name, grouping)
-    number = [*PROBLEMS].index(name) + GROUPED.index(grouping)
+    number = [*PROBLEMS].index(name) + BY_ROWS.index(grouping)
     sizes, kind = GROUPS[number % 3], number // 3 % 3
     rows = max(sizes) if GROUPINGS[grouping].rows else sum(-(-s // 128) * 128 for s in sizes)
     c = config(
@@ -134,16 +136,16 @@ def test_groups(name, grouping):
         multicast=("none", "b", "a")[kind],
     )
     shape = rows, (72, 100, 133)[number % 3], (130, 200, 90)[kind]
-    assert judged(p, c, shape, layout(p, rows, sizes), pad=number % 2).exact
+    assert judged(p, c, shape, layout(p, shape, sizes), pad=number % 2).exact
 
 
 @pytest.mark.nvrtc
 @pytest.mark.parametrize("epilogue", ("scaled", "residual", "bias_silu"))
-@pytest.mark.parametrize("grouping", GROUPED)
+@pytest.mark.parametrize("grouping", BY_ROWS)
 def test_epilogues_of_groups(grouping, epilogue):
     p = replace(FP8, grouping=grouping, epilogue=EPILOGUES[epilogue])
     rows = 40 if GROUPINGS[grouping].rows else 384
-    judged(p, config(), (rows, 131, 160), layout(p, rows, (40, 3, 0)), pad=1)
+    judged(p, config(), (rows, 131, 160), layout(p, (rows, 131, 160), (40, 3, 0)), pad=1)
 
 
 @pytest.mark.nvrtc
@@ -151,7 +153,16 @@ def test_epilogues_of_groups(grouping, epilogue):
 @pytest.mark.parametrize("p", (DENSE_F32, VECTOR), ids=lambda p: p.family)
 def test_adding_to_d(p, grouping):
     p = replace(p, accumulate=True, grouping=grouping)
-    judged(p, config(block_m=24), (30, 133, 160), layout(p, 30, (9, 30)), pad=1)
+    judged(p, config(block_m=24), (30, 133, 160), layout(p, (30, 133, 160), (9, 30)), pad=1)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("grouping", [g for g in GROUPED if GROUPINGS[g].depths])
+@pytest.mark.parametrize("name", ("fp8_1d1d", "bf16", "f16_f32", "s8_block"))
+def test_groups_that_split_k(name, grouping):
+    p, shape = problem(name, grouping), (30, 133, 640)
+    groups = layout(p, shape, (200, 0, 130))
+    assert judged(p, config(block_m=24, multicast="b", stages=3), shape, groups).exact
 
 
 @pytest.mark.nvrtc
@@ -181,7 +192,7 @@ def test_random_configs(seed):
     random = Random(seed)
     tried = 0
     while tried < 2:
-        p = problem(random.choice([*PROBLEMS]), random.choice(("none", "none", *GROUPED)))
+        p = problem(random.choice([*PROBLEMS]), random.choice(("none", "none", *BY_ROWS)))
         block_n, consumers = random.choice(((64, 1), (128, 1), (128, 2), (192, 1), (256, 2)))
         c = config(
             block_m=random.randrange(8, 72, 8),
@@ -204,7 +215,7 @@ def test_random_configs(seed):
         if not GROUPINGS[p.grouping].rows and p.grouping != "none":
             rows = sum(-(-s // 128) * 128 for s in sizes) or 1
         shape = rows, random.randint(1, 400), random.randint(1, 400)
-        judged(p, c, shape, layout(p, rows, sizes), pad=random.randint(0, 2), seed=seed)
+        judged(p, c, shape, layout(p, shape, sizes), pad=random.randint(0, 2), seed=seed)
 
 
 LEGAL_REFUSALS = ("wgmma-n", "multicast-slice", "segment-tile", "ragged-rows")
@@ -306,7 +317,7 @@ TEXT_FAULTS = {
 @pytest.mark.parametrize("fault", TEXT_FAULTS)
 def test_the_emulator_finds(fault):
     p, changes, broken = TEXT_FAULTS[fault]
-    groups = layout(p, 30, (9, 30)) if p.grouping == "masked" else None
+    groups = layout(p, (30, 325, 300), (9, 30)) if p.grouping == "masked" else None
     c = config(**{"block_n": 256} | changes)
     judged(p, c, (30, 325, 300), groups)
     with pytest.raises(GemmgenError):
