@@ -21,7 +21,7 @@ class Config:
     in_flight: wgmma groups left running while the next stage is waited for (dense only).
     swizzle_ab, swizzle_d: bytes (128, 64, 32, 0); None takes the widest that fits.
     swap_ab: compute D^T = B A^T, for few rows: the warpgroups share out block_n in blocks of 64, and
-    block_m, from 8 on, is the N of wgmma (docs/adr/0008-swap-ab.md).
+    block_m, from 8 on, is the N of wgmma (docs/adr/0009-swap-ab.md).
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
     watchdog: a wait that takes seconds reports where it stands and stops the kernel.
     """

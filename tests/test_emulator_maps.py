@@ -8,6 +8,7 @@ from test_emulator import run
 
 from gemmgen import emulator
 from gemmgen.emulator import GlobalMemory, TensorMap
+from gemmgen.emulator.tensor_map import place
 
 PARAMS = (".param .align 64 .b8 map[128]", ".param .u64 edited", ".param .u64 target")
 # The map is copied to shared memory, moved to `target` with 4 rows, and put at `edited`; a box of 64
@@ -69,6 +70,19 @@ def test_an_edited_map():
 def test_an_edited_map_needs_its_fence():
     with pytest.raises(emulator.Race, match=r"no fence\.proxy\.tensormap"):
         edited(EDIT.replace("fence.proxy.tensormap::generic.acquire.gpu [%d3], 128;", ""))
+
+
+@pytest.mark.parametrize(("column", "fits"), [(0, True), (8, True), (1, False), (-4, False)])
+def test_boxes_begin_at_multiples_of_16_bytes(column, fits):
+    """An H200 stops with an illegal instruction otherwise."""
+    m = TensorMap(
+        address=4096, element_bytes=2, dims=(64, 8), strides=(128,), box=(32, 8), swizzle=64
+    )
+    if fits:
+        assert place(m, (column, 0), store=False).addresses[0] == 4096 + 2 * column
+        return
+    with pytest.raises(emulator.IllegalAccess, match="multiple of 16 bytes"):
+        place(m, (column, 0), store=False)
 
 
 def test_a_map_that_makes_no_sense():

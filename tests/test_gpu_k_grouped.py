@@ -15,6 +15,7 @@ from gemmgen.heuristics import choose
 from gemmgen.ir.dtypes import BF16, F16, F32
 from gemmgen.ir.groupings import Layout
 from gemmgen.target import H200
+from gemmgen.verification.groups import depth_step
 
 pytestmark = pytest.mark.gpu
 
@@ -71,7 +72,9 @@ def test_fp8(problem, chunk):
 @pytest.mark.parametrize("chunk", range(8))
 @pytest.mark.parametrize("problem", (TURNED, STRAIGHT), ids=("tn", "nt"))
 def test_bf16(problem, chunk):
+    step = depth_step(problem)
     for i, (shape, sizes) in enumerate(BF16_SHAPES[chunk::8]):
+        sizes = tuple(s // step * step for s in sizes)
         p = (problem, replace(problem, d=BF16), replace(problem, accumulate=True))[i % 3]
         judged(p, chosen(p, shape, sizes), shape, sizes, pad=i % 3, seed=i)
 
@@ -245,7 +248,9 @@ class TestOps:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             ops.k_grouped_gemm(given_a, given_b, depths, out, c=c, layout=layout)
+        step = 1 if layout == "tn" else 8
         for counts in ((100, 0, 412), (1, 300, 33), (0, 0, 512)):
+            counts = tuple(x // step * step for x in counts)
             depths.copy_(torch.tensor(counts))
             graph.replay()
             torch.cuda.synchronize()

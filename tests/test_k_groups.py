@@ -27,7 +27,7 @@ from gemmgen.ir.text import dump
 from gemmgen.pipeline import compile_to_source, lower
 from gemmgen.target import H200
 from gemmgen.verification import exact_integers
-from gemmgen.verification.groups import SCALED_DEPTHS
+from gemmgen.verification.groups import SCALED_DEPTHS, depth_step
 from gemmgen.verification.inputs import SCALED
 
 SMALL = Config(block_m=64, consumers=1, block_n=64, stages=3)
@@ -303,7 +303,15 @@ def test_emulated_bf16(problem, number):
         SMALL, multicast=("a", "b", "none")[number % 3], in_flight=number % 2, stages=2 + number % 3
     )
     p = replace(problem, epilogue=EPILOGUES["residual_f32"]) if number % 2 else problem
-    emulated(p, config, (66 + 9 * number, 130, 130), BF16_TABLES[number], pad=number % 2, sms=2)
+    table = tuple(k // depth_step(p) * depth_step(p) for k in BF16_TABLES[number])
+    emulated(p, config, (66 + 9 * number, 130, 130), table, pad=number % 2, sms=2)
+
+
+@pytest.mark.nvrtc
+def test_a_group_that_begins_between_16_bytes():
+    """K-major: TMA could not load it, and says so by an illegal instruction."""
+    with pytest.raises(ArgumentError, match="multiple of 8 of K"):
+        emulated(COLUMNS, SMALL, (66, 130, 130), (3, 127), sms=2)
 
 
 @pytest.mark.nvrtc

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import EmulatorError
+from .errors import EmulatorError, IllegalAccess
 
 BYTES = 128
 MAGIC = b"TMAP"
@@ -109,9 +109,14 @@ class Box:
 
 
 def place(m: TensorMap, coords: tuple[int, ...], *, store: bool) -> Box:
-    """Where the box lies. Loads clip at elements, stores at 16-byte pieces (measured on an H200)."""
+    """Where the box lies. Loads clip at elements, stores at 16-byte pieces (measured on an H200).
+    Raises IllegalAccess for a box that begins between two such pieces: an H200 stops with an illegal
+    instruction."""
     width = m.box[0] * m.element_bytes
     start = coords[0] * m.element_bytes
+    if (m.address + start) % PIECE:
+        text = f"a box at element {coords[0]} of {m} does not begin at a multiple of {PIECE} bytes"
+        raise IllegalAccess(text)
     extent = m.dims[0] * m.element_bytes
     extent = -(-extent // PIECE) * PIECE if store else extent
     offsets, inside = np.zeros(1, np.int64), np.ones(1, np.bool_)

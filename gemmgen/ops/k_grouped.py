@@ -41,7 +41,9 @@ def k_grouped_gemm(
     layout: as in `gemm`, over the K of all groups together: "tn" a [sum K, M], b [sum K, N]; "nt"
     a [M, sum K], b [N, sum K]; "nn" and "tt" mix them.
     a: bfloat16 or float16; b: the same dtype; both contiguous along their last dimension, row strides
-    multiples of 16 bytes. Depths may be any, multiples of nothing.
+    multiples of 16 bytes.
+    Depths may be any for "tn"; for the other layouts, in which K is contiguous, they are multiples of 8:
+    the copy engine begins at multiples of 16 bytes, and others stop the kernel with an illegal instruction.
     c: None (0), or [G, M, N] of `out_dtype`. out: [G, M, N] of `out_dtype` ("f32", "bf16", "f16"),
     allocated if None.
     """

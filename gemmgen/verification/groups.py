@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.groupings import GROUPINGS, OF_SIZES, Layout, segments, split_side
+from ..errors import ArgumentError
+from ..ir.groupings import GROUPINGS, OF_SIZES, Layout, depths, segments, split_side
 from ..problem import Problem
 
 Rows = npt.NDArray[np.bool_]
@@ -16,11 +17,18 @@ SCALED_DEPTHS = {"fp8_block": 128, "fp8_1d1d": 128}
 
 
 def depth_step(problem: Problem) -> int:
-    """What a group's K must be a multiple of where groups split it: K of a scale, and the 16 bytes that
-    each row of a K-major matrix of its own takes."""
-    flat = GROUPINGS[problem.grouping].depths == "flat" and not all(problem.mn_major)
-    packed = 16 // problem.a.bytes if flat else 1
-    return max(SCALED_DEPTHS.get(problem.family, 1), packed)
+    """What a group's K must be a multiple of where groups split it: K of a scale, and in a K-major matrix
+    16 bytes, at whose multiples TMA's boxes begin."""
+    k_major = problem.mn_major != (True, True)
+    return max(SCALED_DEPTHS.get(problem.family, 1), 16 // problem.a.bytes if k_major else 1)
+
+
+def check_depths(problem: Problem, k: int, layout: Layout) -> None:
+    """Raise ArgumentError unless every group that splits K begins where it may."""
+    step = depth_step(problem)
+    for d in depths(problem.grouping, k, layout):
+        if d.end > d.first and d.first % step:
+            raise ArgumentError("table", d.first, f"a group begins at a multiple of {step} of K")
 
 
 def some(problem: Problem, shape: tuple[int, int, int]) -> Layout:
