@@ -20,6 +20,7 @@ class Config:
     unroll: K blocks per trip of the consumers' loop.
     in_flight: wgmma groups left running while the next stage is waited for (dense only).
     swizzle_ab, swizzle_d: bytes (128, 64, 32, 0); None takes the widest that fits.
+    skip_rows: where groups end inside tiles, do not multiply 64 rows past the end (ragged groupings only).
     swap_ab: compute D^T = B A^T, for few rows: the warpgroups share out block_n in blocks of 64, and
     block_m, from 8 on, is the N of wgmma (docs/adr/0009-swap-ab.md).
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
@@ -41,6 +42,7 @@ class Config:
     registers: tuple[int, int] | None = None
     watchdog: bool = False
     swap_ab: bool = False
+    skip_rows: bool = True
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -91,7 +93,7 @@ class Config:
         return cls(**values)
 
 
-OPTIONAL = ("swap_ab",)  # left out of the JSON where they have their defaults
+OPTIONAL = ("swap_ab", "skip_rows")  # left out of the JSON where they have their defaults
 
 Check = tuple[str, Callable[[Any], bool]]
 
@@ -123,6 +125,7 @@ FIELDS: dict[str, Check] = {
     "multicast": _choice("none", "a", "b"),
     "raster": _choice("m", "n"),
     "panel": _integer(1, 64),
+    "skip_rows": _choice(False, True),
     "unroll": _integer(1, 8),
     "in_flight": _choice(0, 1),
     "swizzle_ab": _choice(None, 0, 32, 64, 128),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,30 +11,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from .errors import IRError
-from .ir.dtypes import BF16, F16, F32
-from .ir.expr import (
-    Acc,
-    Argument,
-    BinOp,
-    Call,
-    Const,
-    DeviceScalar,
-    Expr,
-    InGroup,
-    OfPair,
-    PerColumn,
-    PerElement,
-    PerRow,
-    Scalar,
-    arguments,
-    parameter,
-    row_stride,
-)
 from .ir.nodes import (
     Arrive,
     ArriveCluster,
     Coord,
-    Evaluate,
     Kernel,
     Mma,
     Role,
@@ -45,7 +24,8 @@ from .ir.nodes import (
     StoreWait,
     Wait,
 )
-from .ir.places import Place, of_pair, piece, place, shift
+from .ir.places import piece, shift
+from .ir.spelling import epilogue_value, folded, of_group
 from .ir.stores import E4M3_MAX, LEAST_AMAX
 from .ir.text import dump, smem_map
 
@@ -56,16 +36,6 @@ STATEMENTS = (
 )
 # Memory and synchronisation; what works on registers.
 PTX = ("ptx.j2", "ptx_registers.j2")
-
-C_FUNCTIONS = {
-    "exp": "__expf",
-    "tanh": "tanhf",
-    "erf": "erff",
-    "divide": "__fdividef",
-    "max": "fmaxf",
-    "min": "fminf",
-}
-LOADS = {BF16: "ptx::element_bf16", F16: "ptx::element_f16", F32: "ptx::element_f32"}
 
 RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
 
@@ -212,88 +182,6 @@ def map_at(kernel: Kernel, name: str) -> str:
 
 def wait_kind(s: StoreWait) -> str:
     return "read" if s.reads else "all"
-
-
-def folded(kernel: Kernel, columns: str) -> str:
-    """`columns` of the product, an expression, in columns of D."""
-    return columns if kernel.block.fold == 1 else f"{columns} / {kernel.block.fold}"
-
-
-def epilogue_value(kernel: Kernel, s: StageTile | Evaluate) -> str:
-    """A lambda from an accumulator's register index (of a pair's first, if they are folded) to the
-    FP32 value to store."""
-    acc = next(r for role in kernel.roles for r in role.locals if r.name == s.src)
-    to_float = acc.dtype.integer and not kernel.buffer("smem_d").dtype.integer
-
-    def element(i: str) -> str:
-        return f"float({s.src}[{i}])" if to_float else f"{s.src}[{i}]"
-
-    # Opaque copies of the pointers: what one wave loads is not kept in registers for the next.
-    pointers = [x for x in arguments(s.value) if isinstance(x, PerColumn | PerRow | PerElement)]
-    lines = [f"const auto {local(x.name)} = ptx::opaque({_pointer(kernel, x)});" for x in pointers]
-    value = c_expr(s.value, element, place(kernel, s))
-    value = f"ptx::paced<{s.pace}>({value}, i)" if s.pace else value
-    lines.append(f"const auto value = [&](int i) {{ return {value}; }};")
-    return "\n".join(lines)
-
-
-def of_group(kernel: Kernel, tensor: str) -> str:
-    """Where the tile's group of `tensor` begins; the tensor itself if it has no groups."""
-    grouped = any(p.name == f"{tensor}_stride_g" for p in kernel.params)
-    return f"({tensor} + tile.group * {tensor}_stride_g)" if grouped else tensor
-
-
-def _pointer(kernel: Kernel, x: Argument) -> str:
-    """Where the tile's group of an argument begins: vectors lie one behind the other."""
-    name = parameter(x.name)
-    if isinstance(x, PerElement):
-        return of_group(kernel, name)
-    by_depth = bool(kernel.groups.depths)
-    sides = {
-        PerRow: ("shape_m", kernel.groups.rows or by_depth),
-        PerColumn: ("shape_n", kernel.groups.columns or by_depth),
-    }
-    side, grouped = sides[type(x)]
-    return f"{name} + (long long)tile.group * {side}" if grouped else name
-
-
-def local(name: str) -> str:
-    """The pointer an epilogue reads argument `name` through."""
-    return f"at_{name}"
-
-
-def c_expr(e: Expr, acc: Callable[[str], str], at: Place) -> str:
-    """`e` in C at a register's place. Rows and columns are clamped, since a tile may reach past the
-    tensor's edge."""
-
-    def c(x: Expr) -> str:
-        return c_expr(x, acc, at)
-
-    match e:
-        case Acc():
-            return acc(at.register)
-        case OfPair(value, column):
-            return c_expr(value, acc, of_pair(at, column))
-        case Const(value):
-            return f"{value!r}f"
-        case Scalar(name):
-            return parameter(name)
-        case DeviceScalar(name):
-            return f"__ldg({parameter(name)})"
-        case PerColumn(name):
-            return f"__ldg({local(name)} + min({at.column}, shape_n - 1))"
-        case PerRow(name):
-            return f"__ldg({local(name)} + min({at.row}, shape_m - 1))"
-        case PerElement(name, dtype):
-            row = f"{local(name)} + (long long)min({at.row}, shape_m - 1) * {row_stride(name)}"
-            return f"{LOADS[dtype]}({row} + min({at.pair}, (shape_n - 1) / 2 * 2), {at.which})"
-        case BinOp(op, lhs, rhs):
-            return f"({c(lhs)} {op} {c(rhs)})"
-        case InGroup(value, groups):
-            return f"(__ldg({groups} + min({at.row}, shape_m - 1)) < 0 ? 0 : {c(value)})"
-        case Call(function, args):
-            return f"{C_FUNCTIONS[function]}({', '.join(map(c, args))})"
-    raise IRError(f"no C spelling for {e!r}")
 
 
 def _chunk_mask(kernel: Kernel, s: StageTile | StoreTail) -> int:

@@ -35,6 +35,9 @@ THREE = (
 )
 # The same with A and B exchanged, of block_n; worth costing for so many rows.
 COLUMNS, FEW_ROWS = ((64, 1), (128, 2), (256, 2)), 64
+# Rows of a group, in tiles, from which on the last tile's are not worth a branch in the K loop: it costs 6 %
+# (33,024 rows in one group, 192x128: 1248 against 1320 TFLOP/s).
+MANY_TILES = 8
 PANELS = (8, 16, 4)  # flat between 8 and 16; the first wins a tie
 STAGES = tuple(s for s in range(1, 257) if FIELDS["stages"][1](s))
 # K blocks, 1 elsewhere: worth 3 % to 10 % where they are promoted (docs/performance.md). With a scale for every
@@ -128,6 +131,8 @@ def candidates(problem: Problem, shape: Shape, target: Target, groups: int = 1) 
             unroll=UNROLL.get(problem.family, 1),
             in_flight=0 if promotes(problem) else 1,
         )
+        if GROUPINGS[problem.grouping].ragged and shape[0] >= MANY_TILES * plain.block_m:
+            plain = replace(plain, skip_rows=False)
         for multicast in _multicasts(plain, shape, target, groups):
             raster, panel = _raster(plain, multicast, shape, target)
             yield replace(plain, multicast=multicast, raster=raster, panel=panel)
@@ -135,7 +140,7 @@ def candidates(problem: Problem, shape: Shape, target: Target, groups: int = 1) 
 
 def _tiles(problem: Problem, shape: Shape, target: Target) -> Iterator[Config]:
     rows = PROMOTED_ROWS if promotes(problem) else ROWS
-    for block_m, consumers in _up_to(rows, shape[0]):
+    for block_m, consumers in _up_to(rows, _most_rows(problem, shape)):
         for block_n in _columns(problem, shape, target):
             if consumers == THREE and selects(problem, block_n):
                 continue
@@ -146,14 +151,19 @@ def _swapped_tiles(problem: Problem, shape: Shape) -> Iterator[Config]:
     """Of no more rows than cover M, or a larger group than the mean."""
     if shape[0] > FEW_ROWS or fold(problem.epilogue) > 1 or problem.d.bytes == 1:
         return
-    most = shape[0] * (ROWS_OF_GROUPS[-1] if GROUPINGS[problem.grouping].ragged else 1)
+    most = _most_rows(problem, shape)
     # An MN-major A is as wide as its widest swizzle; above 32 integers have N in steps of 16.
     step = SWIZZLE_SPAN // problem.a.bytes if problem.mn_major[0] else 8
-    for block_m in range(step, min(FEW_ROWS, ceil(round(most), step) * step) + 1, step):
+    for block_m in range(step, min(FEW_ROWS, ceil(most, step) * step) + 1, step):
         if block_m > check_tile.FINE_N and block_m % problem.a.wgmma_n_step:
             continue
         for block_n, consumers in _up_to(COLUMNS, shape[1]):
             yield Config(swap_ab=True, block_m=block_m, block_n=block_n, consumers=consumers)
+
+
+def _most_rows(problem: Problem, shape: Shape) -> int:
+    """Of a group; M is their mean if they vary."""
+    return round(shape[0] * (ROWS_OF_GROUPS[-1] if GROUPINGS[problem.grouping].ragged else 1))
 
 
 def _up_to(rows: tuple[tuple[int, int], ...], m: int) -> Iterator[tuple[int, int]]:

@@ -74,12 +74,12 @@ RAGGED = [g for g in GROUPINGS if GROUPINGS[g].ragged]
 @pytest.mark.parametrize("grouping", RAGGED)
 @pytest.mark.parametrize(
     "rows, config, tiles",
-    [  # tiles of 3/4, 1 and 5/4 of the rows, times 8 groups and 4 columns
-        (128, Config(block_m=128), 43),  # 32 (1 + 1 + 2) / 3
-        (128, Config(block_m=64, consumers=1), 75),  # 32 (2 + 2 + 3) / 3
-        (100, Config(block_m=128), 8 * 4),
+    [  # tiles of six shares of the rows from 0.7 to 1.3, times 8 groups and 4 columns
+        (128, Config(block_m=128), 48),  # 32 (1 + 1 + 1 + 2 + 2 + 2) / 6
+        (128, Config(block_m=64, consumers=1), 80),  # 32 (2 + 2 + 2 + 3 + 3 + 3) / 6
+        (100, Config(block_m=128), 37),  # 32 (5 + 2) / 6
         (128, Config(block_m=128, multicast="b"), 8 * 4 * 2),
-        (224, Config(block_m=128, multicast="b"), 2 * 43),  # clusters of 256 rows
+        (224, Config(block_m=128, multicast="b"), 2 * 43),  # clusters of 256 rows: 32 (4 + 4) / 6
         (1, Config(block_m=64, consumers=1), 8 * 4),
     ],
 )

@@ -242,6 +242,7 @@ def test_kernel_names_tell_configs_apart():
         "swizzle_d": (None, 0),
         "registers": (None, (24, 240)),
         "swap_ab": (False, True),
+        "skip_rows": (False, True),
     }
     configs = [
         Config(**dict(zip(options, values, strict=True)))

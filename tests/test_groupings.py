@@ -251,6 +251,9 @@ RAGGED = [g for g in GROUPED if GROUPINGS[g].ragged]
         ("bf16", {"in_flight": 1}),
         ("bf16", {"unroll": 4, "multicast": "b"}),
         ("s8", {"in_flight": 1, "block_m": 128}),
+        ("fp8_block", {"skip_rows": False}),
+        ("fp8_block", {"consumers": 3, "block_m": 192}),
+        ("bf16", {"in_flight": 1, "skip_rows": False}),
     ),
 )
 def test_whole_blocks_past_the_end(name, changes, grouping):

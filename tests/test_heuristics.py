@@ -350,3 +350,9 @@ def test_tensor_work_of_the_waves_stays_near_the_wave_rule(problem):
                 for c in (choose(problem, (m, n, k), H200), wave_rule(problem, (m, n, k)))
             ]
             assert work[0] <= 1.12 * work[1], (m, n, k)
+
+
+@pytest.mark.parametrize(("rows", "skips"), [(192, True), (1024, True), (8192, False)])
+def test_rows_are_skipped_where_they_are_many_of_a_group(rows, skips):
+    found = choose(replace(FP8, grouping="ends"), (rows, 4096, 4096), H200, 4)
+    assert found.skip_rows == skips

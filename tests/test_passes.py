@@ -115,6 +115,7 @@ def test_change(case, golden):
         ("split_scales", DENSE, {"block_n": 144}),
         ("split_scales", FP8, {"block_n": 64}),
         ("skip_rows", BATCHED, {}),
+        ("skip_rows", MASKED, {"skip_rows": False}),
         ("skip_rows", replace(FP8, grouping="rows"), {}),
         ("skip_rows", replace(FP8, grouping="masked"), SWAP),
         ("split_scales", FP8, SWAP | {"block_n": 256}),

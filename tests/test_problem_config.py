@@ -36,7 +36,7 @@ def test_missing_config_fields_take_their_defaults():
 
 
 def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
-    assert "swap_ab" not in Config().to_json()
+    assert not {"swap_ab", "skip_rows"} & set(Config().to_json())
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
 
@@ -56,6 +56,7 @@ BAD_CONFIG = {
     "swizzle_d": ("128", 128.0, False, 16, 256, -1),
     "watchdog": (0, 1, "true", None),
     "swap_ab": (0, 1, "true", None),
+    "skip_rows": (0, 1, "true", None),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
 
@@ -93,6 +94,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "swizzle_d": (None, 0, 32, 64, 128),
         "watchdog": (False, True),
         "swap_ab": (False, True),
+        "skip_rows": (False, True),
         "registers": (None, (40, 232)),
     }[name]
     for value in (*good, getattr(Config(), name)):

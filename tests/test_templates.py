@@ -11,6 +11,7 @@ import jinja2.nodes
 import pytest
 
 import gemmgen.emit
+import gemmgen.ir.spelling
 from gemmgen.emit import PTX, RANKS, STATEMENTS, VERBS, environment, macro_name, templates
 from gemmgen.ir import nodes
 from gemmgen.passes.check_complete import LOWERED
@@ -125,7 +126,8 @@ def test_calls_and_ptx_functions_match_one_to_one():
     defined = re.findall(r"__device__ __forceinline__ [\w ]+\*? (\w+)\(", library)
     assert len(set(defined)) == len(defined)
     calls = set().union(*(called(read(name)) for name in NAMES if name not in PTX))
-    calls |= set(re.findall(r"ptx::(\w+)", Path(gemmgen.emit.__file__).read_text()))
+    for module in (gemmgen.emit, gemmgen.ir.spelling):
+        calls |= set(re.findall(r"ptx::(\w+)", Path(module.__file__).read_text()))
     assert calls == set(defined)
 
 

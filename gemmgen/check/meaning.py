@@ -65,9 +65,6 @@ def walk(w: Walk, body: tuple[ir.Stmt, ...]) -> None:
         meaning(w, stmt)
 
 
-# ---- blocks -----------------------------------------------------------------------------------
-
-
 def _for_tiles(w: Walk, s: ir.ForTiles) -> None:
     for tile in range(w.instance.tiles):
         w.tile = tile
@@ -99,9 +96,6 @@ def _leader(w: Walk, s: ir.CtaLeader | ir.WarpgroupLeader) -> None:
         outer, w.single = w.single, True
         walk(w, s.body)
         w.single = outer
-
-
-# ---- barriers -----------------------------------------------------------------------------------
 
 
 def _init(w: Walk, s: ir.InitBarrier) -> None:
@@ -147,9 +141,6 @@ def _arrive_cluster(w: Walk, s: ir.ArriveCluster) -> None:
 def _expect(w: Walk, s: ir.ExpectTx) -> None:
     expect = (s.tx_bytes or 0) * w.threads
     w.add(ops.Arrive, s, bars=(w.bar(s.barrier),), count=w.threads, expect=expect)
-
-
-# ---- memory ---------------------------------------------------------------------------------------
 
 
 def _load(w: Walk, s: ir.TmaLoad | ir.TmaLoadMulticast) -> None:

@@ -76,6 +76,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         "add": p.accumulate,
         "watched": c.watchdog,
         "swap": c.swap_ab,
+        "whole": not c.skip_rows,
         label_of(p.epilogue): p.epilogue != Problem.epilogue,
     }
     return "_".join(parts + [text for text, present in optional.items() if present])
@@ -211,7 +212,13 @@ def assemble(
         block=b,
         cluster=Cluster(size=c.cluster_size, shared=shared),  # type: ignore[arg-type]
         scheduler=panels(c.raster, c.panel, g, p.alignment),
-        groups=Groups(rows=g.rows, columns=g.columns, ragged=g.ragged, depths=g.depths),
+        groups=Groups(
+            rows=g.rows,
+            columns=g.columns,
+            ragged=g.ragged,
+            skips=c.skip_rows,
+            depths=g.depths,
+        ),
         maps=maps,
         params=(*SHAPE, *g.params, *output_params(p), *params, *epilogue_params(p)),
         smem=(

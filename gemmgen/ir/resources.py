@@ -222,6 +222,7 @@ class Groups:
     rows: bool = False
     columns: bool = False
     ragged: bool = False
+    skips: bool = field(default=True, metadata=UNUSUAL)  # if ragged; asks for skip_rows
     depths: Literal["", "columns", "flat"] = field(default="", metadata=UNUSUAL)
 
 

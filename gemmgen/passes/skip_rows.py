@@ -25,14 +25,15 @@ from ..target import Target
 
 
 def skip_rows(kernel: Kernel, target: Target) -> Kernel:
-    """If groups are ragged, put what a K loop does for one wave, barriers aside, into IfRows. (Where
+    """If groups are ragged and nobody asked not to, put what a K loop does for one wave, barriers aside, into IfRows. (Where
     waves divide D's columns, all of them have the tile's few rows, and nothing is skipped.)
 
     Each wave gets a commit group of its own: with the branch inside a group, ptxas closes the group
     twice, and a wait for all but one leaves nothing in flight. The first wave comes last, for its
     rows are there if any are, so what a wait may leave in flight is the same however many waves run.
     """
-    if not kernel.groups.ragged or kernel.buffer("smem_d").along == "n":
+    ragged = kernel.groups.ragged and kernel.groups.skips
+    if not ragged or kernel.buffer("smem_d").along == "n":
         return kernel
     return map_stmts(kernel, lambda s: _skipping(s) if isinstance(s, ForK) else s)
 
