@@ -85,7 +85,7 @@ def test_check_of_a_missing_folder_writes_nothing(capsys, tmp_path):
         (["emit", "dense", "--set", "block_n"], "--set"),
         (["emit", "dense", "--config", "{"], "--config"),
         (["emit", "dense", "--config", "no_such_file.json"], "--config"),
-        (["emit", "dense", "--d", "e4m3"], "d="),
+        (["emit", "dense", "--d", "e5m2"], "d="),
         (["emit", "dense", "--ab", "f64"], "a="),
         (["emit", "dense", "--grouping", "every"], "grouping="),
         (["emit", "dense", "--alignment", "96"], "alignment="),

@@ -13,16 +13,16 @@ import pytest
 from gemmgen import emulator
 from gemmgen.errors import UnsupportedProblem, VerificationError
 from gemmgen.gallery import GALLERY, artifact, exhibit, path_of
-from gemmgen.ir.expr import fold
+from gemmgen.ir.dtypes import F32
+from gemmgen.ir.expr import BEFORE, fold
 from gemmgen.verification import (
-    Guarded,
     NumpyEngine,
     check_bound,
     check_exact,
     exact_integers,
     random_normal,
 )
-from gemmgen.verification.trial import pitches
+from gemmgen.verification.trial import output, pitches
 
 pytestmark = pytest.mark.nvrtc
 
@@ -80,6 +80,7 @@ def tensor_map(kernel: Any, m: Any, matrix: Matrix) -> emulator.TensorMap:
     return emulator.TensorMap(
         address=matrix.address,
         element_bytes=smem.dtype.bytes,
+        element_type="f32" if smem.dtype is F32 else "",
         dims=(inner, matrix.rows),
         strides=(row_bytes,),
         box=m.box,
@@ -103,6 +104,8 @@ def arguments(a: Any, operands: Any, memory: Any, d: Matrix) -> list[Any]:
         values |= {"scale_b": scale_b.address, "scale_b_stride_n": scale_b.pitch}
         values["scale_b_stride_k"] = 1
     for name, value in operands.arguments.items():
+        if name == BEFORE.name:  # lies in D
+            continue
         if isinstance(value, float):
             values[name] = value
         elif value.ndim == 2:
@@ -119,7 +122,7 @@ def run(name: str, operands: Any, ptx: str = "", fill: int = NAN_BYTE, **options
     e, a, unchanged = compiled(name)
     memory, (m, n, _) = emulator.GlobalMemory(), operands.shape
     p = pitches(a.kernel, operands.shape)
-    guarded = Guarded(dtype=e.problem.d, rows=m, cols=n, pitch=p.d)
+    guarded = output(e.problem, operands, p)
     base = memory.allocate(guarded.poison(fill), alignment=1024)
     d = Matrix(address=base + guarded.offset, rows=m, cols=n, pitch=p.d)
     b, c = a.kernel.block, a.kernel.cluster

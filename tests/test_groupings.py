@@ -19,7 +19,7 @@ from gemmgen.config import Config
 from gemmgen.errors import ArgumentError, GemmgenError, IllegalConfig
 from gemmgen.families import build
 from gemmgen.heuristics import choose
-from gemmgen.ir.groupings import GROUPINGS, OF_SIZES, Layout, check_layout, segments
+from gemmgen.ir.groupings import GROUPINGS, Layout, check_layout, segments
 from gemmgen.pipeline import compile_to_source, lower
 from gemmgen.problem import Problem
 from gemmgen.schedulers import order
@@ -327,13 +327,12 @@ def test_only_rows_of_groups_count():
     from gemmgen.cli.run_command import products
 
     counts = {"batched": 900 * 16, "masked": 171 * 16, "rows": 171 * 16, "ends": 171 * 16}
-    counts |= {"k_columns": 300 * 11, "k_flat": 300 * 8}
+    counts |= dict.fromkeys(("k_columns", "k_flat"), 300 * 8)
     assert set(counts) == set(GROUPED)
     for grouping, count in counts.items():
         p, shape = problem("bf16", grouping), (300, 8, 16)
-        sizes = (8, 0, 3) if GROUPINGS[grouping].depths else (130, 0, 41)
-        table = OF_SIZES[grouping](shape[2], sizes, 0) if sizes[0] == 8 else layout(p, shape, sizes)
-        if grouping == "k_flat":
+        table = layout(p, shape, (130, 0, 41))
+        if GROUPINGS[grouping].depths:
             table = Layout(groups=3, table=(8, 0, 0))
         assert products(p, exact_integers(p, *shape, 1, table)) == count
 

@@ -256,7 +256,7 @@ def test_paired_families(name, grouping):
     p = replace(FAMILIES[name], grouping=grouping, epilogue=REGLU)
     shape, sizes = (300, 74, 200), (70, 0, 130)
     config = Config(block_m=128, block_n=32, stages=2)
-    stats = judged(p, config, (shape,), layout(p, shape[0], sizes), pad=len(name) % 2)
+    stats = judged(p, config, (shape,), layout(p, shape, sizes), pad=len(name) % 2)
     assert not conflicts(stats)
 
 
@@ -267,7 +267,7 @@ def test_paired_arguments(name):
     inner = acc * PerRow("row") + PerColumn("bias") * PerElement("c", BF16)
     p = replace(FAMILIES[name], grouping="batched", d=F32, epilogue=gate(inner) * up(acc) + 2.0)
     config = Config(block_m=128, consumers=1, block_n=48, stages=2)
-    judged(p, config, ((70, 90, 200),), layout(p, 70, (70, 70)))
+    judged(p, config, ((70, 90, 200),), layout(p, (70, 90, 200), (70, 70)))
 
 
 @pytest.mark.nvrtc
@@ -323,7 +323,7 @@ def test_quantised_families(name, grouping):
     p = replace(FAMILIES[name], grouping=grouping, d=E4M3, epilogue=EPILOGUES["bias"])
     shape, sizes = (300, 150, 200), (70, 0, 130)
     config = Config(block_m=128, block_n=128, stages=2)
-    judged(p, config, (shape,), layout(p, shape[0], sizes), pad=len(name) % 2)
+    judged(p, config, (shape,), layout(p, shape, sizes), pad=len(name) % 2)
 
 
 @pytest.mark.nvrtc
@@ -335,7 +335,7 @@ def test_quantised_pairs(name, grouping):
         p = replace(FAMILIES[name], grouping=grouping, d=E4M3, epilogue=EPILOGUES[epilogue])
         shape, sizes = (200, 298, 136), (70, 0, 63)
         config = Config(block_m=128, block_n=256, stages=2)
-        stats = judged(p, config, (shape,), layout(p, shape[0], sizes), pad=len(name) % 2)
+        stats = judged(p, config, (shape,), layout(p, shape, sizes), pad=len(name) % 2)
         assert not conflicts(stats)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ArgumentError
-from ..ir.groupings import GROUPINGS, OF_SIZES, Layout, depths, segments, split_side
+from ..ir.groupings import GROUPINGS, OF_SIZES, Layout, segments, split_side
 from ..problem import Problem
 
 Rows = npt.NDArray[np.bool_]
@@ -21,14 +20,6 @@ def depth_step(problem: Problem) -> int:
     16 bytes, at whose multiples TMA's boxes begin."""
     k_major = problem.mn_major != (True, True)
     return max(SCALED_DEPTHS.get(problem.family, 1), 16 // problem.a.bytes if k_major else 1)
-
-
-def check_depths(problem: Problem, k: int, layout: Layout) -> None:
-    """Raise ArgumentError unless every group that splits K begins where it may."""
-    step = depth_step(problem)
-    for d in depths(problem.grouping, k, layout):
-        if d.end > d.first and d.first % step:
-            raise ArgumentError("table", d.first, f"a group begins at a multiple of {step} of K")
 
 
 def some(problem: Problem, shape: tuple[int, int, int]) -> Layout:

@@ -26,7 +26,7 @@ from ..ir.expr import (
 from ..ir.groupings import ALONE, GROUPINGS, Layout, check_layout, depths
 from ..problem import Problem
 from .codes import Codes, code_type, encode
-from .groups import check_depths, depth_step, owned, some
+from .groups import depth_step, owned, some
 
 SCALE_BLOCK = 128  # K, and rows of B, per scale
 # By family: the rows of B per scale, 0 where neither operand has scales.
@@ -126,7 +126,6 @@ def _groups(
     """
     layout = layout or some(problem, shape)
     check_layout(problem.grouping, shape[0], layout, problem.alignment)
-    check_depths(problem, shape[2], layout)
     g = GROUPINGS[problem.grouping]
     if g.depths:
         return _deep(problem, shape, seed, layout, tables, exact=exact)
