@@ -60,6 +60,8 @@ ROWS = (
         text=edit(("+ 127) / 128 * 128", "+ 63) / 64 * 64"))),
     row("74e", "fp8_block/masked", "a warpgroup skips its rows one block of 64 early", "E",
         text=edit(("* 64 < tile.d_end", "* 64 + 64 < tile.d_end"))),
+    row("82", BASE, "boxes of A begin between two pieces of 16 bytes: what a GPU stopped at", "E",
+        text=edit(("k * 128, tile.a_row)", "k * 128 + 8, tile.a_row)"))),
     row("75", "fp8_1d1d/wgrad", "boxes replace D instead of being added", "E",
         text=edit(("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile", "cp.async.bulk.tensor.2d.global.shared::cta.tile"))),
     row("75b", "fp8_1d1d/wgrad", "the tail replaces D instead of being added", "E",
