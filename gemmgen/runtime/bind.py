@@ -16,6 +16,8 @@ from ..verification.trial import Pitches, scale_blocks
 from .tensor_map import Matrix
 
 Bytes = npt.NDArray[np.uint8]
+Values = dict[str, int | float]
+Embed = Callable[[npt.NDArray[Any], int], Matrix]
 
 TABLES = tuple(p.name for g in GROUPINGS.values() for p in g.params if p.ctype == "const int*")
 NAN_BYTE = 0xFF  # NaN in FP8, BF16, FP16 and FP32
@@ -26,7 +28,7 @@ class Bound:
     """Tensors by the name a TmaMap gives them, scalars and pointers by parameter name."""
 
     matrices: dict[str, Matrix]
-    values: dict[str, int | float]
+    values: Values
 
 
 def bind(
@@ -39,7 +41,7 @@ def bind(
     """Embed each operand in a parent filled with NaN, `place` it (bytes [rows, pitch] -> address),
     and describe the launch that writes D at address `out`, and its scales at `scale_d`."""
 
-    def matrix(rows: npt.NDArray[Any], pitch: int) -> Matrix:
+    def embed(rows: npt.NDArray[Any], pitch: int) -> Matrix:
         """[outer, inner], or [groups, outer, inner] with `pitches.gap` rows between two groups."""
         groups, (outer, inner) = rows.shape[:-2], rows.shape[-2:]
         high = outer + pitches.gap * len(groups)
@@ -55,54 +57,75 @@ def bind(
         )
 
     m, n, k = operands.shape
-    a, b = (
+    whole = _packed(operands, place) if operands.packing == "flat" else {}
+    pitch = {"a": pitches.a, "b": pitches.b}
+    stored = (
         x.swapaxes(-1, -2) if turned else x
         for x, turned in zip((operands.a, operands.b), operands.mn_major, strict=True)
     )
-    layout, groups = operands.layout, operands.d_groups
-    in_turn = _packed(operands, place) if operands.packing == "flat" else {}
-    high = m + pitches.gap * len(groups)
     matrices = {
-        "a": in_turn.get("a") or matrix(a, pitches.a),
-        "b": in_turn.get("b") or matrix(b, pitches.b),
-        "d": Matrix(
-            pointer=out,
-            outer=m,
-            inner=n // operands.fold,
-            stride=pitches.d,
-            groups=groups[0] if groups else 1,
-            group_stride=high * pitches.d,
-        ),
+        name: whole.get(name) or embed(x, pitch[name]) for name, x in zip("ab", stored, strict=True)
     }
-    values: dict[str, int | float] = {"d": out, "d_stride": pitches.d}
-    values |= {"shape_m": m, "shape_n": n, "shape_k": k}
-    values |= {"d_stride_g": high * pitches.d, "groups": layout.groups}
-    blocks = scale_blocks(operands) + pitches.gap * len(groups)
-    values |= {"scale_d": scale_d, "scale_d_stride": pitches.scale_d}
-    values["scale_d_stride_g"] = blocks * pitches.scale_d
+    layout = operands.layout
+    values: Values = {"shape_m": m, "shape_n": n, "shape_k": k, "groups": layout.groups}
     values |= {name: matrices[name].pointer for name in "ab"}
     if layout.table:
         table = place(np.array([layout.table], np.int32).view(np.uint8))
         values |= dict.fromkeys(TABLES, table)
-    if operands.scale_a is not None and operands.scale_b is not None:
-        matrices["scale_a"] = matrix(operands.scale_a.swapaxes(-1, -2), pitches.scale_a)
-        if operands.rows_per_scale == 1:  # by tensor map, as A's
-            matrices["scale_b"] = matrix(operands.scale_b.swapaxes(-1, -2), pitches.scale_b)
-        scale_b = matrix(operands.scale_b, operands.scale_b.shape[-1])
-        values |= {"scale_b": scale_b.pointer, "scale_b_stride_n": scale_b.stride}
-        values |= {"scale_b_stride_k": 1, "scale_b_stride_g": scale_b.group_stride}
+    output = _output(operands, pitches, out, scale_d)
+    scales = _scales(operands, pitches, embed)
+    return Bound(
+        matrices=matrices | output.matrices | scales.matrices,
+        values=values | output.values | scales.values | _arguments(operands, embed),
+    )
+
+
+def _output(operands: Operands, pitches: Pitches, out: int, scale_d: int) -> Bound:
+    m, n, _ = operands.shape
+    groups = operands.d_groups
+    high = m + pitches.gap * len(groups)
+    blocks = scale_blocks(operands) + pitches.gap * len(groups)
+    d = Matrix(
+        pointer=out,
+        outer=m,
+        inner=n // operands.fold,
+        stride=pitches.d,
+        groups=groups[0] if groups else 1,
+        group_stride=high * pitches.d,
+    )
+    values: Values = {"d": out, "d_stride": d.stride, "d_stride_g": d.group_stride}
+    values |= {"scale_d": scale_d, "scale_d_stride": pitches.scale_d}
+    values["scale_d_stride_g"] = blocks * pitches.scale_d
+    return Bound(matrices={"d": d}, values=values)
+
+
+def _scales(operands: Operands, pitches: Pitches, embed: Embed) -> Bound:
+    """A's by tensor map; B's by pointer, and by tensor map too where each of its rows has some."""
+    if operands.scale_a is None or operands.scale_b is None:
+        return Bound(matrices={}, values={})
+    matrices = {"scale_a": embed(operands.scale_a.swapaxes(-1, -2), pitches.scale_a)}
+    if operands.rows_per_scale == 1:
+        matrices["scale_b"] = embed(operands.scale_b.swapaxes(-1, -2), pitches.scale_b)
+    b = embed(operands.scale_b, operands.scale_b.shape[-1])
+    values: Values = {"scale_b": b.pointer, "scale_b_stride_n": b.stride, "scale_b_stride_k": 1}
+    return Bound(matrices=matrices, values=values | {"scale_b_stride_g": b.group_stride})
+
+
+def _arguments(operands: Operands, embed: Embed) -> Values:
+    """The epilogue's; what D held before lies in D."""
+    n, values = operands.shape[1], Values()
     for name, value in operands.arguments.items():
-        if name == BEFORE.name:  # lies in D
+        if name == BEFORE.name:
             continue
         if isinstance(value, float):
             values[parameter(name)] = value
         elif value.dtype.kind == "u":  # the codes of a PerElement
-            c = matrix(value, n + n % 2 + 2)
+            c = embed(value, n + n % 2 + 2)
             values |= {parameter(name): c.pointer, row_stride(name): c.stride}
             values[f"{parameter(name)}_stride_g"] = c.group_stride
         else:
-            values[parameter(name)] = matrix(value.reshape(1, -1), value.size).pointer
-    return Bound(matrices=matrices, values=values)
+            values[parameter(name)] = embed(value.reshape(1, -1), value.size).pointer
+    return values
 
 
 def _packed(operands: Operands, place: Callable[[Bytes], int]) -> dict[str, Matrix]:
@@ -116,9 +139,7 @@ def _packed(operands: Operands, place: Callable[[Bytes], int]) -> dict[str, Matr
         parent = np.full(x.nbytes + 16, NAN_BYTE, np.uint8)
         parent[: whole.nbytes] = whole.view(np.uint8)
         rows, k = x.shape
-        pieces = (
-            -(-k * x.itemsize // 16) * 16
-        )  # no group has such rows, but the driver wants a legal map
-        stride = pieces // x.itemsize
+        # No group has such rows, but the driver wants a legal map.
+        stride = -(-k * x.itemsize // 16) * 16 // x.itemsize
         found[name] = Matrix(pointer=place(parent), outer=rows, inner=k, stride=stride)
     return found
