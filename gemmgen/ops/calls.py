@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..errors import ArgumentError
 from ..heuristics import choose
 from ..ir.dtypes import DTYPES, F32, DType
 from ..ir.expr import (
+    ACC,
     PerColumn,
     PerElement,
     PerRow,
@@ -33,6 +35,7 @@ from ..runtime.torch_tensors import (
     dtype_of,
     empty,
     mn_major,
+    same_memory,
     torch,
 )
 from ..target import H200
@@ -72,14 +75,13 @@ def run(
     groups: int = 1,
     rows: int | None = None,
     scale_out: Any = None,
-    depths: bool = False,
 ) -> Any:
     """Check the output and the epilogue's arguments, launch on torch's current stream, return `out`,
     or (`out`, `scale_out`) if D is FP8.
 
     `scales`: tensors, by the name a tensor map gives them; held until the launch is on the stream, for
     some are copies that nobody else holds. `shape`: (M, N, K), M of A or of each group's. `rows`: of a
-    group, as far as the host knows; the cost model's M. `depths`: the groups share K.
+    group, as far as the host knows; the cost model's M.
     """
     m, n, k = shape
     lead = (groups,) * GROUPINGS[p.grouping].outputs
@@ -92,7 +94,7 @@ def run(
     extra = _epilogue_values(p, shape, groups, given, a.device)
     if 0 in (m, groups):
         return result
-    mean = _ceil(k, groups) if depths else k
+    mean = _ceil(k, groups) if GROUPINGS[p.grouping].depths else k
     kernel = loaded(p, config or chosen(p, (rows or m, n, mean), groups), a.device.index)
     maps = _workspace(kernel, shape, groups, a.device)
     tensors = {"a": a, "b": b, "d": out, **scales}
@@ -136,6 +138,16 @@ def _workspace(kernel: LoadedKernel, shape: Shape, groups: int, device: Any) -> 
     """Where a launch keeps the tensor maps it derives, or None."""
     size = workspace_bytes(kernel.kernel, kernel.grid(shape, groups), groups)
     return torch().empty(size, dtype=torch().uint8, device=device) if size else None
+
+
+def added(p: Problem, c: Any, out: Any) -> tuple[Problem, dict[str, Any]]:
+    """`p` plus `c` (None: 0), and what its epilogue then reads: nothing if `c` is `out`, in FP32, to which the
+    copy engine adds."""
+    if c is None:
+        return p, {}
+    if p.d is F32 and same_memory(c, out):
+        return replace(p, accumulate=True), {}
+    return replace(p, epilogue=ACC + PerElement("c", p.d)), {"c": c}
 
 
 def operand_shape(p: Problem, a: Any, b: Any) -> Shape:

@@ -11,16 +11,23 @@ strides multiples of 16 bytes, c's even. `c` may be `out` itself, whole: then pr
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F16, F32, S32
-from ..ir.expr import ACC, PerElement
 from ..problem import Problem
-from ..runtime.torch_tensors import check_tensor, dtype_of, empty, same_memory
-from .calls import SCALE_BLOCK, Shape, Values, operand_shape, output_dtype, run, vector_scales
+from ..runtime.torch_tensors import check_tensor, dtype_of, empty
+from .calls import (
+    SCALE_BLOCK,
+    Shape,
+    Values,
+    added,
+    operand_shape,
+    output_dtype,
+    run,
+    vector_scales,
+)
 
 PACKINGS = ("columns", "flat")
 
@@ -133,15 +140,11 @@ def _run(
     values: Values,
 ) -> Any:
     (groups,) = check_tensor("group_depths", group_depths, S32, (None,), a.device, contiguous=True)
-    given: dict[str, Any] = {}
-    if c is not None and p.d is F32 and same_memory(c, out):
-        p = replace(p, accumulate=True)
-    elif c is not None:
-        p, given = replace(p, epilogue=ACC + PerElement("c", p.d)), {"c": c}
+    p, given = added(p, c, out)
     if shape[2] == 0:
         return _of_nothing(p, out, c, (groups, *shape[:2]), a.device)
     table: Values = {"group_depths": group_depths.data_ptr(), **values}
-    return run(p, config, a, b, out, shape, scales, table, given, groups=groups, depths=True)
+    return run(p, config, a, b, out, shape, scales, table, given, groups=groups)
 
 
 def _of_nothing(p: Problem, out: Any, c: Any, shape: tuple[int, int, int], device: Any) -> Any:

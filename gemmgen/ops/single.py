@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ..config import Config
@@ -14,14 +13,13 @@ from ..ir.expr import (
     DeviceScalar,
     Expr,
     PerColumn,
-    PerElement,
     PerRow,
     Scalar,
     of,
 )
 from ..problem import Problem
-from ..runtime.torch_tensors import dtype_of, same_memory
-from .calls import block_scales, operand_shape, output_dtype, run, vector_scales
+from ..runtime.torch_tensors import dtype_of
+from .calls import added, block_scales, operand_shape, output_dtype, run, vector_scales
 
 INT8_K = (2**31 - 1) // 2**14  # products of at most 2**14 each
 
@@ -89,11 +87,7 @@ def fp8_wgrad_gemm(
     """
     d = output_dtype(out_dtype, ("f32", "bf16", "f16"))
     p = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=d)
-    given: dict[str, Any] = {}
-    if c is not None and d is F32 and same_memory(c, out):
-        p = replace(p, accumulate=True)
-    elif c is not None:
-        p, given = replace(p, epilogue=ACC + PerElement("c", d)), {"c": c}
+    p, given = added(p, c, out)
     shape = operand_shape(p, a, b)
     scales, values = vector_scales(a, scale_a, b, scale_b, scale_layout)
     return run(p, config, a, b, out, shape, scales, values, given)
