@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import IRError
 from ..ir import nodes as ir
+from ..ir.verify import REGISTER_FIELDS
 from . import ops
 from .footprint import bulk_rows
 from .map_meaning import MAPS, slot_of
@@ -169,10 +170,7 @@ def _mma(w: Walk, s: ir.Mma) -> None:
 
 def _touch(w: Walk, s: ir.Stmt) -> None:
     """A statement that works on registers: of interest are those a Multiply works on too."""
-    named = (
-        getattr(s, name, None)
-        for name in ("dst", "src", "row_scales", "block_scales", "column_scales")
-    )
+    named = (getattr(s, name, None) for name in REGISTER_FIELDS)
     found = tuple(r for r in named if r in w.accumulators)
     if found:
         w.add(ops.Touch, s, registers=found)
