@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from kernels import DENSE, FP8
 
-from gemmgen.bench.grouped import reference, rows_of
+from gemmgen.bench.grouped import calls, reference, rows_of
 from gemmgen.bench.shapes import GROUPED, SETS, parse, sizes
-from gemmgen.errors import ArgumentError
+from gemmgen.config import Config
+from gemmgen.errors import ArgumentError, UnsupportedProblem
 
 BATCHED, MASKED = replace(DENSE, grouping="batched"), replace(FP8, grouping="masked")
 
@@ -49,6 +50,19 @@ def test_group_sizes_lie_about_the_mean(groups):
 def test_a_batch_has_equal_groups():
     assert rows_of(BATCHED, 3, 20) == (20, 20, 20)
     assert set(rows_of(MASKED, 6, 20)) == {14, 16, 19, 21, 24, 26}
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        replace(DENSE, grouping="k_columns"),
+        replace(DENSE, grouping="batched", layout="nn"),
+        replace(FP8, family="dense", grouping="masked"),
+    ],
+)
+def test_what_has_no_grouped_benchmark(problem):
+    with pytest.raises(UnsupportedProblem):
+        calls(problem, (2, 16, 16, 16), Config())
 
 
 def test_references():

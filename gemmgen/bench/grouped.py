@@ -40,12 +40,10 @@ def calls(p: Problem, shape: tuple[int, ...], config: Config) -> dict[str, Call]
     """gemmgen, and torch's GEMM of one group's B with the rows of all groups (a batch: `torch.bmm` where it
     takes the dtype): the same products, without the groups. Raises UnsupportedProblem for a family without
     a grouped function."""
-    if (
-        p.family not in ("dense", "fp8_block")
-        or p.a.integer
-        or (p.family == "dense") == (p.a in FP8)
-    ):
+    if (p.family, p.a in FP8) not in (("dense", False), ("fp8_block", True)) or p.a.integer:
         raise UnsupportedProblem(f"no grouped benchmark of {p.family} with {p.a.name}")
+    if p.layout != "nt" or GROUPINGS[p.grouping].depths:
+        raise UnsupportedProblem(f"no benchmark of layout {p.layout}, grouping {p.grouping}")
     t = _tensors(p, shape)
     return {"gemmgen": _ours(p, t, config), reference(p): _theirs(p, t)}
 
@@ -84,7 +82,7 @@ def _ours(p: Problem, t: Tensors, config: Config) -> Call:
         given["alignment"] = p.alignment
     if p.family == "dense":
         function = getattr(ops, name)
-        return lambda: function(t.a, t.b, out=t.out, layout=p.layout, **given)
+        return lambda: function(t.a, t.b, out=t.out, **given)
     function = getattr(ops, f"fp8_block_{name}")
     blocks = -(-t.a.shape[-1] // ops.SCALE_BLOCK)
     *lead, m, _ = t.a.shape
