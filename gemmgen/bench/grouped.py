@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +13,9 @@ from ..ir.dtypes import FP8
 from ..ir.groupings import GROUPINGS, OF_SIZES
 from ..problem import Problem
 from ..runtime.torch_tensors import torch, torch_dtype
+from .providers import Call, row_scales
 from .shapes import sizes
 
-Call = Callable[[], Any]
 ROW_MULTIPLE = 256  # rows of A, or of each group: room for the largest group
 
 
@@ -85,8 +84,7 @@ def _ours(p: Problem, t: Tensors, config: Config) -> Call:
         return lambda: function(t.a, t.b, out=t.out, **given)
     function = getattr(ops, f"fp8_block_{name}")
     blocks = -(-t.a.shape[-1] // ops.SCALE_BLOCK)
-    *lead, m, _ = t.a.shape
-    scale_a = (torch().rand(*lead, blocks, -(-m // 4) * 4, device="cuda") + 0.5)[..., :m].mT
+    scale_a = row_scales(*t.a.shape[:-1], blocks)
     columns = -(-t.b.shape[1] // ops.SCALE_BLOCK)
     scale_b = torch().rand(t.b.shape[0], columns, blocks, device="cuda") + 0.5
     return lambda: function(t.a, scale_a, t.b, scale_b, out=t.out, scale_a_layout="mn", **given)

@@ -37,12 +37,18 @@ def _normal(rows: int, cols: int, dtype: Any) -> Any:
     return torch().randn(rows, cols, device="cuda").to(dtype)
 
 
+def row_scales(*shape: int) -> Any:
+    """FP32 [..., rows, blocks], contiguous along the rows, columns at multiples of 16 bytes."""
+    *lead, rows, blocks = shape
+    pitch = -(-rows // 4) * 4
+    return (torch().rand(*lead, blocks, pitch, device="cuda") + 0.5)[..., :rows].mT
+
+
 def _fp8_block(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
     m, n, k = shape
     a, b = _normal(m, k, torch_dtype(p.a)), _normal(n, k, torch_dtype(p.b))
     blocks = -(-k // ops.SCALE_BLOCK)
-    pitch = -(-m // 4) * 4
-    scale_a = (torch().rand(blocks, pitch, device="cuda") + 0.5)[:, :m].T
+    scale_a = row_scales(m, blocks)
     scale_b = torch().rand(-(-n // ops.SCALE_BLOCK), blocks, device="cuda") + 0.5
     one = torch().ones((), device="cuda")
     dtype = torch_dtype(p.d)
@@ -63,9 +69,7 @@ def _fp8_1d1d(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
     m, n, k = shape
     a, b = _normal(m, k, torch_dtype(p.a)), _normal(n, k, torch_dtype(p.b))
     blocks = -(-k // ops.SCALE_BLOCK)
-    scale_a, scale_b = (
-        (torch().rand(blocks, -(-s // 4) * 4, device="cuda") + 0.5)[:, :s].T for s in (m, n)
-    )
+    scale_a, scale_b = (row_scales(side, blocks) for side in (m, n))
     one = torch().ones((), device="cuda")
     ours = torch().zeros(m, n, dtype=torch_dtype(p.d), device="cuda")
     theirs = torch().empty(m, n, dtype=torch().bfloat16, device="cuda")
