@@ -42,7 +42,7 @@ def _statement(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[str]:
             yield f"nobody loads through {name} as the host encoded it"
         case ir.ReplaceExtent():
             m = kernel.map(name)
-            end = "tile.k_end - tile.k_first" if _flat(kernel, m) else "tile.k_end"
+            end = "tile.k_end - tile.k_first" if kernel.groups.own(m) else "tile.k_end"
             if (s.dim, s.end) != ((m.inner, m.outer).index("k"), end):
                 yield f"{name} does not end at {s.end} in dimension {s.dim}"
         case ir.ReplaceAddress():
@@ -54,12 +54,8 @@ def _statement(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[str]:
                 yield f"an element of {name} has not {s.bytes} bytes"
 
 
-def _flat(kernel: ir.Kernel, m: ir.TmaMap) -> bool:
-    return kernel.groups.depths == "flat" and m.inner == "k"
-
-
 def _fields(kernel: ir.Kernel, m: ir.TmaMap) -> set[str]:
-    return {"address", "extent", "stride"} if _flat(kernel, m) else {"extent"}
+    return {"address", "extent", "stride"} if kernel.groups.own(m) else {"extent"}
 
 
 def _wrong(text: str, *places: Place) -> Finding:

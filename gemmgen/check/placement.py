@@ -82,8 +82,7 @@ def _load(kernel: Kernel, s: TmaLoad | TmaLoadMulticast, to: Smem) -> Iterator[s
 def _start(kernel: Kernel, m: TmaMap, axis: str, scales: bool) -> str:
     """Where groups split K, the coordinate along it counts from the group's first, unless the group has
     a matrix of its own."""
-    own = kernel.groups.depths == "flat" and m.inner == "k"
-    if axis != "k" or not kernel.groups.depths or (own and not scales):
+    if axis != "k" or not kernel.groups.depths or (kernel.groups.own(m) and not scales):
         return ""
     return "tile.k_first / 128" if scales else "tile.k_first"
 

@@ -225,6 +225,10 @@ class Groups:
     skips: bool = field(default=True, metadata=UNUSUAL)  # if ragged; asks for skip_rows
     depths: Literal["", "columns", "flat"] = field(default="", metadata=UNUSUAL)
 
+    def own(self, m: TmaMap) -> bool:
+        """Whether each group's matrix in `m` has a place and a row stride of its own."""
+        return self.depths == "flat" and m.inner == "k"
+
 
 ONE_GEMM = Groups()
 

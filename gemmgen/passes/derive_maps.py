@@ -46,7 +46,7 @@ def derive_maps(kernel: Kernel, target: Target) -> Kernel:
         return kernel
     derived = tuple(m for m in kernel.maps if kernel.buffer(m.smem).use == "operand")
     names = {m.name for m in derived}
-    flat = tuple(m for m in derived if _flat(kernel, m))
+    flat = tuple(m for m in derived if kernel.groups.own(m))
 
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
         match stmt:
@@ -68,15 +68,10 @@ def derive_maps(kernel: Kernel, target: Target) -> Kernel:
     return map_role(kernel, "producer", lambda r: _deriving(r, derived, edits))
 
 
-def _flat(kernel: Kernel, m: TmaMap) -> bool:
-    """Whether each group's matrix has a place and a row stride of its own."""
-    return kernel.groups.depths == "flat" and m.inner == "k"
-
-
 def _started(kernel: Kernel, load: TmaLoad | TmaLoadMulticast) -> tuple[Coord, ...]:
     """The coordinate along K counts from the group's first, unless its matrix begins there."""
     m = kernel.map(load.tensor_map)
-    if _flat(kernel, m) and kernel.buffer(m.smem).use == "operand":
+    if kernel.groups.own(m) and kernel.buffer(m.smem).use == "operand":
         return load.coords
     scales = kernel.buffer(load.smem).use == "scales"
     start = "tile.k_first / 128" if scales else "tile.k_first"
@@ -99,7 +94,7 @@ def _edits(kernel: Kernel, m: TmaMap) -> tuple[Stmt, ...]:
     """What differs from group to group."""
     smem, dim = f"smem_{m.name}", (m.inner, m.outer).index("k")
     extent = ReplaceExtent(tensor_map=m.name, smem=smem, dim=dim, end="tile.k_end")  # type: ignore[arg-type]
-    if not _flat(kernel, m):
+    if not kernel.groups.own(m):
         return (extent,)
     rows = f"shape_{m.outer}"
     return (
