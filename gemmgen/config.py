@@ -20,9 +20,12 @@ class Config:
     unroll: K blocks per trip of the consumers' loop.
     in_flight: wgmma groups left running while the next stage is waited for (dense only).
     swizzle_ab, swizzle_d: bytes (128, 64, 32, 0); None takes the widest that fits.
-    skip_rows: where groups end inside tiles, do not multiply 64 rows past the end (ragged groupings only).
     swap_ab: compute D^T = B A^T, for few rows: the warpgroups share out block_n in blocks of 64, and
     block_m, from 8 on, is the N of wgmma (docs/adr/0009-swap-ab.md).
+    parts: column parts of the tile that are multiplied and promoted one after the other, 1 or 2: the
+    partial sum is a part's only (families that promote; docs/adr/0011-parts.md).
+    split_k: the CTAs of a cluster that share a tile and divide its K, for few tiles: 1, 2, 4 or 8
+    (docs/adr/0010-split-k.md).
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
     watchdog: a wait that takes seconds reports where it stands and stops the kernel.
     """
@@ -42,7 +45,8 @@ class Config:
     registers: tuple[int, int] | None = None
     watchdog: bool = False
     swap_ab: bool = False
-    skip_rows: bool = True
+    parts: int = 1
+    split_k: int = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -53,7 +57,7 @@ class Config:
 
     @property
     def cluster_size(self) -> int:
-        return 1 if self.multicast == "none" else 2
+        return self.split_k * (1 if self.multicast == "none" else 2)
 
     @property
     def wgmma_m(self) -> int:
@@ -62,7 +66,7 @@ class Config:
 
     @property
     def wgmma_n(self) -> int:
-        """The other side: the N of each wgmma."""
+        """The other side: N of wgmma, of all `parts` together."""
         return self.block_m if self.swap_ab else self.block_n
 
     @property
@@ -93,7 +97,7 @@ class Config:
         return cls(**values)
 
 
-OPTIONAL = ("swap_ab", "skip_rows")  # left out of the JSON where they have their defaults
+OPTIONAL = ("swap_ab", "parts", "split_k")  # left out of the JSON where they have their defaults
 
 Check = tuple[str, Callable[[Any], bool]]
 
@@ -125,12 +129,13 @@ FIELDS: dict[str, Check] = {
     "multicast": _choice("none", "a", "b"),
     "raster": _choice("m", "n"),
     "panel": _integer(1, 64),
-    "skip_rows": _choice(False, True),
     "unroll": _integer(1, 8),
     "in_flight": _choice(0, 1),
     "swizzle_ab": _choice(None, 0, 32, 64, 128),
     "swizzle_d": _choice(None, 0, 32, 64, 128),
     "watchdog": _choice(False, True),
     "swap_ab": _choice(False, True),
+    "parts": _choice(1, 2),
+    "split_k": _choice(1, 2, 4, 8),
     "registers": ("a pair (producer, consumer) of integers, or null", _registers),
 }

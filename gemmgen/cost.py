@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from functools import cache
 
 from .config import Config
-from .errors import ArgumentError
 from .ir.expr import fold
 from .ir.groupings import GROUPINGS
 from .ir.nodes import Cluster
 from .passes.split_scales import SCALE_BLOCK, SWITCH_CASES, blocks_touched, splits
-from .problem import Problem
+from .problem import Problem, Shape, check_shape
 from .target import Target
 
-Shape = tuple[int, int, int]  # M, N, K
 LINE = 128  # bytes, of L2
 ROWS_OF_GROUPS = (0.7, 0.82, 0.94, 1.06, 1.18, 1.3)  # of the mean: what ragged ones are costed with
 
@@ -64,6 +62,10 @@ class Fit:
     hbm_rate: float = 0.75
     # Most that one SM draws, in fair shares of all SMs' bandwidth. Not measured.
     hbm_share: float = 1.25
+    # Cycles until the sums of CTAs that divide K have met in one, and bytes of them that it takes per cycle.
+    # Estimates, to be measured.
+    exchange: float = 1500.0
+    exchange_rate: float = 32.0
     # Bytes of D per second that L2 adds to, in boxes of whole 128-byte lines, and how much longer narrower
     # boxes take: 32768 x 4096 x 512, and 24576 x 4096 x 1536 with 152 against 128 columns.
     add_rate: float = 1.24e12
@@ -80,8 +82,8 @@ class Cost:
     """Modelled cost of one launch. `seconds` is what is minimised; the parts below it are seconds
     each resource alone would take, so they overlap and do not add up.
 
-    tiles: CTA tiles, those that only complete a cluster included. last_wave_use: share of the SMs
-    busy in the last wave. l2_bytes: from L2 to the SMs and back. dram_bytes: every operand once.
+    tiles: CTA tiles, those that only complete a cluster included, once per CTA that divides K.
+    last_wave_use: share of the SMs busy in the last wave. l2_bytes: from L2 to the SMs and back. dram_bytes: every operand once.
     hbm: HBM, or what L2 takes to add to D. smem_cycles: shared-memory port, per tile.
     """
 
@@ -138,7 +140,7 @@ def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -
     check_shape(shape)
     clusters = _mean(p, shape, lambda s: count_tiles(c, s, groups)) / c.cluster_size
     tiles = round(clusters) * c.cluster_size
-    resident = target.sms // c.cluster_size * c.cluster_size
+    resident = target.clusters(c.cluster_size) * c.cluster_size
     waves = ceil(tiles, resident)
     busy, last = min(tiles, resident), tiles - (waves - 1) * resident
     work = _work(p, c, shape, target, multicasts=waves > 1)
@@ -187,14 +189,8 @@ def _mean(p: Problem, shape: Shape, count: Callable[[Shape], int]) -> float:
 
 def _drawing(c: Config, shape: Shape) -> int:
     """Tiles that draw from HBM: not those that complete a cluster, nor swapped ones' second reads."""
-    return (1 if c.swap_ab else ceil(shape[0], c.block_m)) * ceil(shape[1], c.block_n)
-
-
-def check_shape(shape: Shape) -> None:
-    """Raise ArgumentError for a side below 1."""
-    for name, side in zip(("m", "n", "k"), shape, strict=True):
-        if side < 1:
-            raise ArgumentError(name, side, "must be at least 1")
+    rows = 1 if c.swap_ab else ceil(shape[0], c.block_m)
+    return rows * ceil(shape[1], c.block_n) * c.split_k
 
 
 def dram_bytes(p: Problem, shape: Shape) -> float:
@@ -207,7 +203,7 @@ def dram_bytes(p: Problem, shape: Shape) -> float:
 
 def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bool) -> Work:
     m, n, k = shape
-    steps = ceil(k * p.a.bytes, c.block_k_bytes)
+    steps = ceil(ceil(k * p.a.bytes, c.block_k_bytes), c.split_k)
     line = c.block_k_bytes / target.smem_bytes_per_clock  # cycles per row of operand
     flops = 2 * target.wgmma_m * c.wgmma_n * c.block_k_bytes / p.a.bytes  # of 64 rows, per step
     mma = flops * p.a.bytes / target.fp8_flops_per_clock / FIT.wgmma_rate
@@ -220,14 +216,14 @@ def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bo
     rows, cols = min(c.block_m, m), min(c.block_n, n)
     # No measurement credits multicast in a single wave; DeepGEMM forbids it there.
     cluster = cluster_of(c) if multicasts else Cluster()
-    loads = k * p.a.bytes * (rows / cluster.n + cols / cluster.m)
-    d_bytes = rows * cols * _d_bytes(p)
+    loads = k * p.a.bytes * (rows / cluster.n + cols / cluster.m) / c.split_k
+    d_bytes = rows * cols * _d_bytes(p) / c.split_k
     return Work(
         tensor=steps * blocks * mma,
         shared=steps * (blocks * reads + writes),
         promotion=steps * promotion,
         chain=steps * (c.waves * max(mma, reads) + promotion),
-        cluster=steps * FIT.cluster if cluster.size > 1 else 0,
+        cluster=steps * FIT.cluster if cluster.shared else 0,
         epilogue=FIT.epilogue + FIT.epilogue_of_three * (c.consumers == 3) + _staging(p, c),
         l2_bytes=loads + d_bytes + (4 * rows * steps if promotes(p) else 0),
         d_bytes=d_bytes,
@@ -242,8 +238,10 @@ def _promotion(p: Problem, c: Config) -> float:
 
 
 def _staging(p: Problem, c: Config) -> float:
-    """Cycles to write D's tile into shared memory."""
-    return c.block_m * c.block_n * _d_bytes(p) / FIT.staging
+    """Cycles to write D's tile into shared memory, and first to bring the sums of CTAs that divide K together."""
+    sent = (c.split_k - 1) * 4 * c.block_m * c.block_n
+    exchange = FIT.exchange * (c.split_k > 1) + sent / FIT.exchange_rate
+    return c.block_m * c.block_n * _d_bytes(p) / FIT.staging + exchange
 
 
 def _d_bytes(p: Problem) -> float:

@@ -15,6 +15,7 @@ from .ir.nodes import (
     Arrive,
     ArriveCluster,
     Coord,
+    InitBarrier,
     Kernel,
     Mma,
     Role,
@@ -23,8 +24,9 @@ from .ir.nodes import (
     StoreTail,
     StoreWait,
     Wait,
+    WaitTurn,
 )
-from .ir.places import piece, shift
+from .ir.places import end, first, piece, shift
 from .ir.spelling import epilogue_value, folded, of_group
 from .ir.stores import E4M3_MAX, LEAST_AMAX
 from .ir.text import dump, smem_map
@@ -32,7 +34,7 @@ from .ir.text import dump, smem_map
 # The templates with a macro per statement.
 STATEMENTS = (
     *("stmts.j2", "stmts_output.j2", "stmts_values.j2"),
-    *("stmts_maps.j2", "stmts_transposed.j2"),
+    *("stmts_maps.j2", "stmts_transposed.j2", "stmts_exchange.j2"),
 )
 # Memory and synchronisation; what works on registers.
 PTX = ("ptx.j2", "ptx_registers.j2")
@@ -73,6 +75,8 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "coords": lambda coords: ", ".join(map(coordinate, coords)),
         "more": lambda coords: "".join(f", {coordinate(c)}" for c in coords[2:]),
         "rank": lambda s: RANKS[len(s.coords)],
+        **{f.__name__: f for f in (phase, parity, stage, scale_d, wait_kind, plus)},
+        "first": lambda s: first(kernel, s),
         "of_group": lambda tensor: of_group(kernel, tensor),
         "e4m3_max": E4M3_MAX,
         "least_amax": LEAST_AMAX,
@@ -80,16 +84,16 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "d_col": folded(kernel, "col"),
         "piece": lambda s: piece(kernel, s),
         "shift": lambda s: shift(kernel, s),
+        "end": lambda s: end(kernel, s),
         "end_of_rows": "tile.d_end" if kernel.groups.ragged else "shape_m",
         "map_at": lambda name: map_at(kernel, name),
-        "phase": phase,
-        "stage": stage,
-        "scale_d": scale_d,
+        "stages": lambda s: stages(kernel, s),
+        "cluster_k": f", CLUSTER_K = {kernel.cluster.k}" * (kernel.cluster.k > 1),
+        "ctas": "CLUSTER_M * CLUSTER_N" + " * CLUSTER_K" * (kernel.cluster.k > 1),
         "low": lambda bits: bits & 0xFFFFFFFF,
         "high": lambda bits: hex(bits >> 32),
         "chunk_mask": lambda s: _chunk_mask(kernel, s),
         "epilogue_value": lambda s: epilogue_value(kernel, s),
-        "wait_kind": wait_kind,
         "verb": lambda s: VERBS[s.add],
         "assign": lambda s: ASSIGNS[s.add],
         "k_block": lambda s: K_BLOCKS[s.block],
@@ -158,8 +162,23 @@ def coordinate(c: Coord) -> str:
     return text + (f" + cta_rank * {c.rank_step}" if c.rank_step else "")
 
 
+def plus(number: int) -> str:
+    """What adds `number`: nothing for 0."""
+    return f" + {number}" if number else ""
+
+
 def phase(s: Wait) -> str:
     return ("ring.phase", "ring.phase ^ 1")[s.flip]
+
+
+def parity(s: WaitTurn) -> str:
+    return f"{s.turn}[0]" + ("", " ^ 1")[s.flip]
+
+
+def stages(kernel: Kernel, s: InitBarrier) -> str:
+    """How many mbarriers `s` initialises."""
+    (barrier,) = (b for b in kernel.barriers if b.name == s.barrier)
+    return {"stage": "STAGES", "tile": "1"}[barrier.per]
 
 
 def stage(s: Arrive | ArriveCluster) -> str:

@@ -18,6 +18,7 @@ OPTIONAL = (
     "alignment",
     "accumulate",
 )  # left out of the JSON where they have their defaults
+Shape = tuple[int, int, int]  # M, N, K
 LAYOUTS = ("nt", "nn", "tn", "tt")
 
 
@@ -138,3 +139,10 @@ def _lookup(argument: str, key: object, table: dict[str, Any]) -> Any:
     if not isinstance(key, str) or key not in table:
         raise ArgumentError(argument, key, f"must be one of {_names(table)}")
     return table[key]
+
+
+def check_shape(shape: Shape) -> None:
+    """Raise ArgumentError for a side below 1."""
+    for name, side in zip(("m", "n", "k"), shape, strict=True):
+        if side < 1:
+            raise ArgumentError(name, side, "must be at least 1")

@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+GPC_SMS = 16  # of each GPC, which has so many SMs or two more; a cluster lies in one
+
+
+def clusters(sms: int, size: int) -> int:
+    """How many clusters of `size` CTAs run at once on `sms` SMs, one CTA per SM. GPCs with two SMs more hold
+    another pair, but no larger cluster; fewer SMs than a GPC has are one."""
+    return sms // size if size <= 2 or sms < GPC_SMS else sms // GPC_SMS * (GPC_SMS // size)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
     name: str
+    device_name: str  # as the driver spells it
     sms: int
     hbm_bytes_per_second: float
     arch: str = "sm_90a"
@@ -39,7 +48,13 @@ class Target:
     smem_bytes_per_clock: float = 128.0  # per SM
     fp8_flops_per_clock: float = 8192.0  # per SM, dense
 
+    def clusters(self, size: int) -> int:
+        """How many clusters of `size` CTAs run at once, one CTA per SM."""
+        return clusters(self.sms, size)
 
-H100 = Target(name="H100 SXM", sms=132, hbm_bytes_per_second=3.35e12)
-H200 = Target(name="H200", sms=132, hbm_bytes_per_second=4.8e12)
+
+H100 = Target(
+    name="H100 SXM", device_name="NVIDIA H100 80GB HBM3", sms=132, hbm_bytes_per_second=3.35e12
+)
+H200 = Target(name="H200", device_name="NVIDIA H200", sms=132, hbm_bytes_per_second=4.8e12)
 TARGETS = {"h100": H100, "h200": H200}

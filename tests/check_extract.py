@@ -21,10 +21,16 @@ OPENS = (
     (r"for \(Tile tile; scheduler\.next\(tile\);\) \{", "tiles"),
     (r"for \(int k = 0; k < tile\.k_blocks; \+\+k, ring\.advance\(\)\) \{", "k"),
     (r"if \(k != 0\) \{", "after first"),
-    (r"if \(tile\.d_row \+ \((\d+) \+ warpgroup\) \* 64 < tile\.d_end\) \{", "rows {}"),
+    (
+        r"if \(tile\.d_row \+ \((\d+) \+ warpgroup\) \* 64 \+ 64 (<=|>) tile\.d_end\) \{",
+        "rows {} {}",
+    ),
+    (r"if \(tile\.d_row \+ (\d+) (<=|>) tile\.d_end\) \{", "rows {} {}"),
     (r"if \(warp == 0\) \{", "first warp"),
     (r"if \(tile\.opens_group\) \{", "new group"),
     (r"if \(tile\.k_blocks != 0\) \{", "if blocks"),
+    (r"if \(cta_rank != 0\) \{", "if sends"),
+    (r"if \(cta_rank == 0\) \{", "if finishes"),
     (r"if \(threadIdx\.x == 0\) \{", "cta leader"),
     (r"if \(threadIdx\.x % 128 == 0\) \{", "leader"),
     (r"(?:\} else )?if \(warpgroup < (\d+)\) \{  // \w+", "role {}"),
@@ -76,6 +82,47 @@ PATTERNS = (
     (
         r"for \(int i = 0; i < STAGES; \+\+i\) ptx::mbarrier_init\(" + BAR + r"i, (\d+)\);",
         lambda bar, n: ("init", bar, int(n)),
+    ),
+    (
+        r"for \(int i = 0; i < 1; \+\+i\) ptx::mbarrier_init\(" + BAR + r"i, (\d+)\);",
+        lambda bar, n: ("init one", bar, int(n)),
+    ),
+    (
+        r"const int share = \(tile\.k_blocks \+ CLUSTER_K - 1\) / CLUSTER_K, first = min\(cta_rank \* share, tile\.k_blocks\);",
+        lambda: ("share",),
+    ),
+    (
+        r"ptx::mbarrier_wait_cluster\((\w+), (\w+)\[0\]( \^ 1)?\);",
+        lambda bar, turn, flip: ("wait turn", bar, turn, int(bool(flip))),
+    ),
+    (r"^(\w+)\[0\] \^= 1;", lambda turn: ("next turn", turn)),
+    (
+        r"ptx::mbarrier_arrive_expect_tx\((\w+), (\d+)\);",
+        lambda bar, n: ("expect partials", bar, int(n)),
+    ),
+    (
+        r"if \(lane > 0 && lane < CLUSTER_K\) ptx::mbarrier_arrive_remote\((\w+), lane\);",
+        lambda bar: ("release partials", bar),
+    ),
+    (
+        r"const uint32_t slot = ptx::cluster_address\((\w+) \+ \(cta_rank - 1\) \* (\d+) \+ \((\d+) \+ warpgroup\) \* (\d+) \+ threadIdx\.x % 128 \* 16, 0\);",
+        lambda smem, slot, block, size: ("slot", smem, int(slot), int(block), int(size)),
+    ),
+    (
+        r"const uint32_t bar = ptx::cluster_address\((\w+), 0\);",
+        lambda bar: ("completes on", bar),
+    ),
+    (
+        r"ptx::store_async_\w+\(slot \+ 512 \* i, bar, (\w+)\[i\], \1\[i \+ 1\], \1\[i \+ 2\], \1\[i \+ 3\]\);",
+        lambda acc: ("send", acc),
+    ),
+    (
+        r"const uint32_t slot = (\w+) \+ \(rank - 1\) \* (\d+) \+ \((\d+) \+ warpgroup\) \* (\d+) \+ threadIdx\.x % 128 \* 16;",
+        lambda smem, slot, block, size: ("read slot", smem, int(slot), int(block), int(size)),
+    ),
+    (
+        r"(\w+)\[i\] \+= a, \1\[i \+ 1\] \+= b, \1\[i \+ 2\] \+= c, \1\[i \+ 3\] \+= d;",
+        lambda acc: ("add", acc),
     ),
     (r"ptx::fence_mbarrier_init\(\)", lambda: ("init fence",)),
     (r"__syncthreads\(\)", lambda: ("cta sync",)),
@@ -157,8 +204,8 @@ PATTERNS = (
         lambda smem, stride, at, w: ("a", smem, int(stride), int(at), int(w)),
     ),
     (
-        r"uint32_t b_tile = ptx::descriptor_low\((\w+) \+ ring\.stage \* (\d+),",
-        lambda smem, stride: ("b", smem, int(stride)),
+        r"uint32_t b_tile = ptx::descriptor_low\((\w+) \+ ring\.stage \* (\d+)(?: \+ (\d+))?,",
+        lambda smem, stride, at: ("b", smem, int(stride), int(at or 0)),
     ),
     (
         r"ptx::mma\((\w+), ptx::descriptor\(a_tile \+ (\d+), .*?\), ptx::descriptor\(b_tile \+ (\d+), .*?\), (.*)\);",
@@ -177,10 +224,11 @@ PATTERNS = (
         ),
     ),
     (r"ptx::bulk_(store|add)\(", lambda verb: ("row", verb)),
+    (r"ptx::piece_(store|add)\(", lambda verb: ("piece", verb)),
     (r"ptx::store_commit\(\)", lambda: ("store commit",)),
     (r"ptx::store_wait_(\w+)<(\d+)>\(\)", lambda kind, n: ("store wait", kind, int(n))),
     (
-        r"ptx::(?!descriptor|shared_address|cluster_cta_rank|prefetch)(mbarrier\w*|tma\w*|copy_map|replace_map\w*|publish\w*|acquire\w*|warp_sync|wgmma\w*|fence\w*|cluster\w*|named\w*|bulk\w*)\(",
+        r"ptx::(?!descriptor|shared_address|cluster_cta_rank|prefetch)(mbarrier\w*|tma\w*|cluster_address|store_async\w*|copy_map|replace_map\w*|publish\w*|acquire\w*|warp_sync|wgmma\w*|fence\w*|cluster\w*|named\w*|bulk\w*)\(",
         lambda name: ("unknown", name),
     ),
 )
@@ -203,6 +251,8 @@ NAMES = {
     ir.FirstWarp: "first warp",
     ir.NewGroup: "new group",
     ir.IfBlocks: "if blocks",
+    ir.IfSends: "if sends",
+    ir.IfFinishes: "if finishes",
     ir.CtaLeader: "cta leader",
     ir.WarpgroupLeader: "leader",
 }
@@ -217,13 +267,35 @@ def _body(kernel: ir.Kernel, body: tuple[ir.Stmt, ...], inside: tuple[str, ...])
 
 
 def _block(kernel: ir.Kernel, s: ir.Stmt) -> str:
-    return f"rows {s.wave * kernel.consumers}" if isinstance(s, ir.IfRows) else NAMES[type(s)]
+    if isinstance(s, ir.IfWhole | ir.IfCut):
+        d = kernel.buffer("smem_d")
+        where = s.wave * kernel.consumers if d.along == "m" else d.rows
+        return f"rows {where} {'<=' if isinstance(s, ir.IfWhole) else '>'}"
+    return NAMES[type(s)]
 
 
 def _events(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[tuple[object, ...]]:
     match s:
         case ir.InitBarrier():
-            yield "init", s.barrier, s.arrivals
+            per = {b.name: b.per for b in kernel.barriers}[s.barrier]
+            yield {"stage": "init", "tile": "init one"}[per], s.barrier, s.arrivals
+        case ir.TakeShare():
+            yield ("share",)
+        case ir.WaitTurn():
+            yield "wait turn", s.barrier, s.turn, s.flip
+        case ir.NextTurn():
+            yield "next turn", s.turn
+        case ir.ExpectPartials():
+            yield "expect partials", s.barrier, s.tx_bytes
+        case ir.ReleasePartials():
+            yield "release partials", s.barrier
+        case ir.SendPartials():
+            yield "slot", *_slot(kernel, s.smem, s.wave, s.src)
+            yield "completes on", s.barrier
+            yield "send", s.src
+        case ir.AddPartials():
+            yield "read slot", *_slot(kernel, s.smem, s.wave, s.dst)
+            yield "add", s.dst
         case ir.FenceBarrierInit():
             yield ("init fence",)
         case ir.CtaSync():
@@ -276,10 +348,17 @@ def _events(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[tuple[object, ...]]:
             yield _store(kernel, s)
         case ir.BulkRowStore():
             yield "row", VERBS[s.add]
+        case ir.StoreRows():
+            yield "piece", VERBS[s.add]
         case ir.StoreCommit():
             yield ("store commit",)
         case ir.StoreWait():
             yield "store wait", "read" if s.reads else "all", s.pending
+
+
+def _slot(kernel: ir.Kernel, smem: str, wave: int, acc: str) -> tuple[object, ...]:
+    (count,) = (r.count for role in kernel.roles for r in role.locals if r.name == acc)
+    return smem, kernel.buffer(smem).stage_bytes, wave * kernel.consumers, 4 * 128 * count
 
 
 def _load(kernel: ir.Kernel, s: ir.TmaLoad | ir.TmaLoadMulticast) -> tuple[object, ...]:
@@ -305,7 +384,7 @@ def _coord(c: ir.Coord) -> str:
 
 def _mma(kernel: ir.Kernel, s: ir.Mma) -> Iterator[tuple[object, ...]]:
     yield "a", s.a, kernel.buffer(s.a).stage_bytes, s.wave_bytes, s.warpgroup_bytes
-    yield "b", s.b, kernel.buffer(s.b).stage_bytes
+    yield "b", s.b, kernel.buffer(s.b).stage_bytes, s.part_bytes
     for i, (a, b) in enumerate(s.steps or ()):
         first = {"block": "0", "tile": "k != 0", "never": "1"}[s.fresh]
         yield "mma", s.dst, a, b, "1" if i else first

@@ -266,7 +266,13 @@ def _changed_stmt(s: Any, random: Random) -> ir.Stmt:
             )
         case ir.Mma():
             return _changed_mma(s, random)
-        case ir.StageTile() | ir.LoadRowScales() | ir.StoreTail() | ir.BulkRowStore():
+        case (
+            ir.StageTile()
+            | ir.LoadRowScales()
+            | ir.StoreTail()
+            | ir.StoreRows()
+            | ir.BulkRowStore()
+        ):
             return replace(s, wave=1 - s.wave)
     return s
 

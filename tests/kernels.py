@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8
+from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8, S32
 from gemmgen.ir.expr import fold
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.problem import Problem
@@ -77,6 +77,18 @@ VARIETY = {
     "fp8-multicast-b": (FP8, Config(multicast="b", block_n=112)),
     "fp8-waves": (FP8, Config(block_m=128, consumers=1, block_n=64)),
     "fp8-unrolled": (FP8, Config(unroll=4)),
+    "fp8-parts": (FP8, Config(block_n=256, parts=2, stages=3, multicast="b")),
+    "fp8-parts-split": (FP8, Config(block_n=144, parts=2, swizzle_ab=64)),
+    "fp8-parts-switch": (FP8, Config(block_n=192, parts=2, stages=3)),
+    "fp8-parts-waves": (
+        replace(FP8, family="fp8", grouping="masked"),
+        Config(block_m=256, block_n=128, parts=2, stages=3),
+    ),
+    "fp8-parts-paired": (
+        replace(FP8, d=E4M3, epilogue=EPILOGUES["reglu"]),
+        Config(block_n=256, parts=2, stages=3, unroll=2),
+    ),
+    "fp8-1d1d-parts": (VECTOR, Config(block_n=160, parts=2, stages=3)),
     "dense-paired": (PAIRED, Config(block_n=48)),
     "dense-paired-f32-waves": (replace(PAIRED, d=F32), Config(block_m=256, block_n=64, stages=3)),
     "fp8-paired-masked": (replace(FP8, grouping="masked", epilogue=EPILOGUES["reglu"]), Config()),
@@ -98,5 +110,14 @@ VARIETY = {
         Config(swap_ab=True, block_m=16, block_n=64, consumers=1),
     ),
     "fp8-1d1d-swap": (VECTOR, Config(swap_ab=True, block_m=64, multicast="a", stages=3)),
+    "dense-split-in-flight": (DENSE, Config(split_k=2, in_flight=1)),
+    "dense-split-ends": (replace(DENSE, grouping="ends"), Config(split_k=2, block_n=64)),
+    "dense-split-s32": (
+        replace(DENSE, a=S8, b=S8, d=S32),
+        Config(split_k=4, block_n=32),
+    ),
+    "fp8-split-k": (FP8, Config(split_k=4, block_m=64, block_n=32, consumers=1)),
+    "fp8-split-k-swap": (FP8, Config(split_k=8, swap_ab=True, block_m=8, block_n=128, unroll=2)),
+    "fp8-1d1d-split-waves": (VECTOR, Config(split_k=2, block_m=256, block_n=32, stages=3)),
     "s8-block-swap": (INT8_BLOCK, Config(swap_ab=True, block_m=48)),
 }

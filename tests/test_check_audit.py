@@ -76,6 +76,16 @@ def test_a_tile_of_another_k_is_found():
     assert "different numbers of K blocks" in wrong(tiles)
 
 
+def test_ctas_that_divide_k_have_the_same_tile():
+    cluster, shape = Cluster(size=4), (640, 720, 256)
+    tiles = [list(order(panels("m", 4), BLOCK, cluster, shape, 8, cta)) for cta in range(8)]
+    assert not list(examine(tiles, BLOCK, cluster, shape))
+    tiles[5][2] = replace(tiles[5][2], d_col=0, b_row=0)
+    assert any("the K of different tiles" in text for text in examine(tiles, BLOCK, cluster, shape))
+    apart = [list(order(panels("m", 4), BLOCK, Cluster(), shape, 8, cta)) for cta in range(8)]
+    assert any("different tiles" in text for text in examine(apart, BLOCK, cluster, shape))
+
+
 def test_a_multicast_the_scheduler_does_not_share_is_found():
     kernel = lower(*VARIETY["fp8-multicast-a"])
     other = map_stmts(

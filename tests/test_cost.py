@@ -116,3 +116,22 @@ def test_a_tile_as_tall_as_the_mean_is_charged_for_what_it_wastes():
 )
 def test_the_model_is_near_what_was_measured(problem, shape, config, microseconds):
     assert cost(problem, config, shape, H200).seconds * 1e6 == pytest.approx(microseconds, rel=0.08)
+
+
+def test_dividing_k_pays_where_sms_have_nothing_to_do():
+    shape, plain = (16, 2112, 7168), Config(block_m=64, block_n=64, consumers=1)
+    one, four = (cost(FP8, replace(plain, split_k=n), shape, H200) for n in (1, 4))
+    assert (one.tiles, four.tiles, four.waves) == (33, 132, 2), "132 SMs hold 32 clusters of 4"
+    assert four.tensor / four.waves == pytest.approx(one.tensor / 4)
+    two = cost(FP8, replace(plain, split_k=2), shape, H200)
+    assert two.seconds < four.seconds < one.seconds
+    assert two.epilogue > one.epilogue and two.dram_bytes == one.dram_bytes
+    large = (4096, 4096, 7168)
+    assert (
+        cost(FP8, plain, large, H200).seconds
+        < cost(FP8, replace(plain, split_k=2), large, H200).seconds
+    )
+
+
+def test_clusters_lie_in_gpcs():
+    assert [H200.clusters(n) for n in (1, 2, 4, 8)] == [132, 66, 32, 16]

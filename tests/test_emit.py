@@ -72,6 +72,13 @@ STATEMENTS = {
     "Promote": ("fp8", 0),
     "PromoteSelect": ("fp8-split", 0),
     "PromoteSwitch": ("fp8-switch", 0),
+    "Mma-part": ("fp8-parts-split", 1),
+    "LoadColumnScales-part": ("fp8-1d1d-parts", 1),
+    "Accumulate-part": ("fp8-parts-waves", 3),
+    "Promote-part": ("fp8-parts", 1),
+    "PromoteColumns-part": ("fp8-1d1d-parts", 1),
+    "PromoteSelect-part": ("fp8-parts-split", 1),
+    "PromoteSwitch-part": ("fp8-parts-switch", 1),
     "StoreMatrix": (WAVES, 1),
     "StoreMatrix-padded": (PADDED, 0),
     "StoreMatrix-scaled": (SCALED, 0),
@@ -88,7 +95,8 @@ STATEMENTS = {
     "StoreBytePairs": ("dense-quantised", 0),
     "StoreElements-e4m3": ("dense-quantised-paired", 0),
     "TmaStore-paired": ("dense-paired", 0),
-    "BulkRowStore-paired": ("fp8-paired-masked", 0),
+    "StoreRows-paired": ("fp8-paired-masked", 0),
+    "StoreRows": ("fp8-masked-multicast", 0),
     "StoreTail-paired": ("fp8-paired-masked", 0),
     "WarpgroupSync": ("dense", 0),
     "TmaStore": (WAVES, 1),
@@ -101,7 +109,8 @@ STATEMENTS = {
     "StoreMatrixTransposed-scaled": (SWAP_SCALED, 0),
     "StoreElementsTransposed": ("dense-swap-f32", 0),
     "TmaStore-swap": ("fp8-swap-waves", 1),
-    "BulkRowStore-swap": ("fp8-swap-masked", 0),
+    "BulkRowStore-swap": ("dense-swap-padded", 0),
+    "StoreRows-swap": ("fp8-swap-masked", 0),
     "StoreTail-swap": ("fp8-swap-waves", 1),
     "StoreWait": ("dense", 0),
     "StoreWait-all": ("dense", 1),
@@ -115,6 +124,19 @@ STATEMENTS = {
     "CopyMap": ("dense-k_flat", 1),
     "PublishMap": ("dense-k_flat", 1),
     "AcquireMap": ("dense-k_flat", 1),
+    "InitBarrier-tile": ("fp8-split-k", 2),
+    "TmaLoad-share": ("fp8-split-k", 1),
+    "TakeShare": ("fp8-split-k", 0),
+    "SendPartials": ("dense-split-s32", 0),
+    "SendPartials-waves": ("fp8-1d1d-split-waves", 1),
+    "AddPartials": ("dense-split-s32", 0),
+    "AddPartials-waves": ("fp8-1d1d-split-waves", 1),
+    "ExpectPartials": ("fp8-split-k", 0),
+    "ReleasePartials": ("fp8-split-k", 0),
+    "WaitTurn": ("fp8-split-k", 1),
+    "WaitTurn-sender": ("fp8-split-k", 0),
+    "NextTurn": ("fp8-split-k", 0),
+    "GuardedWaitTurn": ((FP8, Config(split_k=2, block_n=64, watchdog=True)), 1),
 }
 
 
@@ -129,16 +151,19 @@ def test_statement(case, golden):
 
 def test_blocks(golden):
     inner = nodes.AfterFirst(body=(nodes.Arrive(barrier="empty", lag=1),))
-    rows = nodes.IfRows(wave=1, body=(nodes.WgmmaFence(),))
-    loop = nodes.ForTiles(body=(nodes.ForK(body=(rows, inner)),))
+    pieces = tuple(
+        kind(wave=1, body=(nodes.StoreCommit(),)) for kind in (nodes.IfWhole, nodes.IfCut)
+    )
+    loop = nodes.ForTiles(body=(nodes.ForK(body=(inner,)), *pieces))
     leaders = (
         nodes.CtaLeader(body=(nodes.CtaSync(),)),
         nodes.WarpgroupLeader(body=(nodes.CtaSync(),)),
     )
     opening = nodes.NewGroup(body=(nodes.WarpSync(),))
     empty = nodes.IfBlocks(body=(nodes.Arrive(barrier="empty", lag=1),))
-    deep = (nodes.FirstWarp(body=(nodes.ForTiles(body=(opening, empty)),)),)
-    found = (inner, rows, loop, loop.body[0], *leaders, *deep, opening, empty)
+    divided = nodes.IfSends(body=(nodes.CtaSync(),)), nodes.IfFinishes(body=(nodes.CtaSync(),))
+    deep = (nodes.FirstWarp(body=(nodes.ForTiles(body=(opening, empty, *divided)),)),)
+    found = (inner, *pieces, loop, loop.body[0], *leaders, *deep, opening, empty, *divided)
     assert {type(s) for s in found} == set(BLOCKS)
     golden(cuda(lower(replace(DENSE, grouping="masked"), Config()), loop, *leaders, *deep))
 
@@ -242,12 +267,13 @@ def test_kernel_names_tell_configs_apart():
         "swizzle_d": (None, 0),
         "registers": (None, (24, 240)),
         "swap_ab": (False, True),
-        "skip_rows": (False, True),
+        "parts": (1, 2),
+        "split_k": (1, 4),
     }
     configs = [
         Config(**dict(zip(options, values, strict=True)))
         for values in itertools.product(*options.values())
-    ][::7]
+    ][::13]
     names = Counter(build(DENSE, config).name for config in configs)
     assert names.most_common(1)[0][1] == 1
     assert len(
@@ -369,7 +395,8 @@ class Protocol:
         return len(range(stage, K_BLOCKS, self.stages))
 
 
-@pytest.fixture(scope="module", params=list(VARIETY))
+# CTAs that divide K have unequal shares of it, and an exchange: the emulator runs them (test_split_k.py).
+@pytest.fixture(scope="module", params=[n for n, (_, c) in VARIETY.items() if c.split_k == 1])
 def protocol(request):
     return Protocol(request.param)
 

@@ -55,10 +55,10 @@ def test_other_dtypes(name, grouping):
 @pytest.mark.parametrize("name", ["fp8_block", "bf16", "s8_scaled", "fp8_rowwise"])
 @pytest.mark.parametrize("d", [E4M3, BF16], ids=str)
 def test_outputs(name, grouping, d):
-    """FP8 with scales beside it; and pairs of columns, quantised where nothing is promoted."""
+    """FP8 with scales beside it; and pairs of columns, every other time quantised."""
     for i, (shape, sizes) in enumerate(SHAPES[:24]):
         p = problem(name, grouping)
-        paired = d == BF16 or (p.family == "dense" and i % 2)
+        paired = d == BF16 or i % 2
         p = replace(p, d=d, epilogue=EPILOGUES["reglu" if paired else "bias"])
         shape = fitting(p, shape)
         config = choose(p, (max(1, sum(sizes) // len(sizes)), *shape[1:]), H200, len(sizes))
@@ -266,14 +266,38 @@ def odd_groups(t):
 
 
 @pytest.mark.parametrize("grouping", ["batched", "masked", "ends", "rows"])
-@pytest.mark.parametrize("family", ["dense", "fp8_block"])
-def test_bench(family, grouping, capsys):
+@pytest.mark.parametrize(
+    "kernel",
+    [["dense"], ["fp8_block"], ["fp8"], ["dense", "--ab", "e4m3"], ["dense", "--ab", "s8"]],
+    ids=" ".join,
+)
+def test_bench(kernel, grouping, capsys):
+    rows = benched([*kernel, "--grouping", grouping], "3x200x256x256", capsys)
+    assert [r["groups"] for r in rows] == [3, 3]
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        ["fp8_1d1d", "--grouping", "k_flat", "--d", "f32", "--accumulate"],
+        ["fp8_1d1d", "--grouping", "k_columns", "--d", "bf16"],
+        ["dense", "--grouping", "k_columns", "--layout", "tn", "--d", "f32", "--accumulate"],
+        ["dense", "--grouping", "k_columns", "--d", "bf16"],
+    ],
+    ids=" ".join,
+)
+def test_bench_of_groups_of_k(kernel, capsys):
+    rows = benched(kernel, "3x200x256x1000", capsys)
+    assert [(r["groups"], r["k"]) for r in rows] == [(3, 1000)] * 2
+
+
+def benched(kernel, shape, capsys):
+    """The rows of one shape, verified and timed."""
     import json
 
     from gemmgen.cli import main
 
-    shape = ["--shapes", "3x200x256x256", "--repeats", "3", "--json"]
-    assert main(["bench", family, "--grouping", grouping, *shape]) == 0
+    assert main(["bench", *kernel, "--shapes", shape, "--repeats", "3", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [r["groups"] for r in rows] == [3, 3] and all(r["tflops"] > 0 for r in rows)
-    assert rows[0]["kernels"] != rows[1]["kernels"]
+    assert all(r["tflops"] > 0 for r in rows) and rows[0]["kernels"] != rows[1]["kernels"]
+    return rows

@@ -99,7 +99,7 @@ def test_tiles(block_m, multicast):
 # DeepGEMM #415 and #429: hang or corruption where a group has an odd number of tiles.
 @pytest.mark.parametrize("multicast", ("none", "a", "b"))
 def test_published_fp8(multicast):
-    for block_n in (64, 128, 192):
+    for block_n in (64, 128):
         config = Config(block_n=block_n, stages=3, multicast=multicast)
         for repeat in range(5):
             judged(FLAT, config, (192, 3072, 384), (128, 256), seed=repeat)

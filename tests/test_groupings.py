@@ -251,9 +251,7 @@ RAGGED = [g for g in GROUPED if GROUPINGS[g].ragged]
         ("bf16", {"in_flight": 1}),
         ("bf16", {"unroll": 4, "multicast": "b"}),
         ("s8", {"in_flight": 1, "block_m": 128}),
-        ("fp8_block", {"skip_rows": False}),
         ("fp8_block", {"consumers": 3, "block_m": 192}),
-        ("bf16", {"in_flight": 1, "skip_rows": False}),
     ),
 )
 def test_whole_blocks_past_the_end(name, changes, grouping):
@@ -266,8 +264,8 @@ def test_whole_blocks_past_the_end(name, changes, grouping):
 
 @pytest.mark.nvrtc
 @pytest.mark.parametrize("grouping", RAGGED)
-def test_what_is_skipped(grouping):
-    """As many wgmma as there are blocks of 64 rows in the groups, no more."""
+def test_what_is_multiplied(grouping):
+    """As many wgmma as there are tiles with rows of a group, no more."""
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
     from gemmgen.runtime.emulated import EmulatedGpu, prepare
     from gemmgen.verification.trial import judge
@@ -277,7 +275,7 @@ def test_what_is_skipped(grouping):
     a = compile_to_source(p, Config(block_m=256, block_n=48, stages=2))
     gpu = EmulatedGpu()
     judge(gpu, prepare(a.kernel, a.source), a.kernel, p, shape, 1, 0, layout(p, shape, sizes))
-    blocks, k_blocks, warps = sum(-(-s // 64) for s in sizes), -(-200 // 128), 4
+    blocks, k_blocks, warps = 4 * sum(-(-s // 256) for s in sizes), -(-200 // 128), 4
     group = ("fence", "mma", "mma", "mma", "mma", "commit", "wait")
     for stats in gpu.stats:
         run = sum(roots["wgmma"] for roots in stats.opcodes.values())
@@ -292,11 +290,11 @@ def swap(pattern, new):
 @pytest.mark.parametrize(
     ("grouping", "broken"),
     (
-        ("masked", swap(r"< tile\.d_end && bytes", "< shape_m && bytes")),
-        ("ends", swap(r"< tile\.d_end && bytes", "< shape_m && bytes")),
+        ("masked", swap(r"min\(64, tile\.d_end", "min(64, shape_m")),
+        ("ends", swap(r"min\(64, tile\.d_end", "min(64, shape_m")),
         ("masked", swap(r"if \(to < tile\.d_end\)", "if (to < shape_m)")),
-        ("masked", swap(r"\* 64 < tile\.d_end", "* 64 + 64 < tile.d_end")),
-        ("ends", swap(r"warpgroup\) \* 64 < tile", "1 - warpgroup) * 64 < tile")),
+        ("masked", swap(r"\+ 64 <= tile\.d_end", "<= tile.d_end")),
+        ("ends", swap(r"\+ 64 > tile\.d_end", "> tile.d_end")),
         ("rows", swap(r"< 0 \? 0 :", "< -1 ? 0 :")),
         ("rows", swap(r"m \* CLUSTER_M \* BLOCK_M\), 0\)", "0), 0)")),
         ("batched", swap(r"tile\.b_row, tile\.group\)", "tile.b_row, 0)")),

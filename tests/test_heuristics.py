@@ -64,7 +64,7 @@ def picks(problem: Problem) -> str:
     for shape in SHAPES:
         best = rank(problem, shape, H200, limit=1)[0]
         c = best.config
-        how = f"{tile(c)}{' swapped' * c.swap_ab} {c.multicast} {c.raster}{c.panel}"
+        how = f"{tile(c)}{' swapped' * c.swap_ab}{f' K/{c.split_k}' * (c.split_k > 1)} {c.multicast} {c.raster}{c.panel}"
         lines.append(f"{'x'.join(map(str, shape))}: {how}: {best.why}\n")
     return "".join(lines)
 
@@ -113,7 +113,8 @@ def test_a_and_b_are_exchanged_where_weights_fill_the_sms():
     for m in (1, 8, 16):
         assert choose(FP8, (m, 7168, 16384), H200).swap_ab
         assert choose(FP8, (m, 24576, 1536), H200).swap_ab
-        assert not choose(FP8, (m, 576, 7168), H200).swap_ab, "64 columns a tile leave SMs idle"
+        few = choose(FP8, (m, 576, 7168), H200)
+        assert few.split_k > 1, "64 columns a tile leave SMs idle, unless CTAs divide K"
     for grouping in ("batched", "masked"):
         assert choose(replace(FP8, grouping=grouping), (8, 4096, 7168), H200, 32).swap_ab
 
@@ -352,7 +353,15 @@ def test_tensor_work_of_the_waves_stays_near_the_wave_rule(problem):
             assert work[0] <= 1.12 * work[1], (m, n, k)
 
 
-@pytest.mark.parametrize(("rows", "skips"), [(192, True), (1024, True), (8192, False)])
-def test_rows_are_skipped_where_they_are_many_of_a_group(rows, skips):
-    found = choose(replace(FP8, grouping="ends"), (rows, 4096, 4096), H200, 4)
-    assert found.skip_rows == skips
+def test_k_is_divided_only_among_idle_sms():
+    for p in (FP8, DENSE, replace(FP8, grouping="masked")):
+        for shape in (*SHAPES, *random_shapes(30, 5)):
+            for c in candidates(p, shape, H200):
+                if c.split_k > 1:
+                    assert c.multicast == "none"
+                    assert count_tiles(c, shape) <= H200.clusters(c.split_k) * c.split_k
+                    assert shape[2] * p.a.bytes > (4 * c.split_k - 1) * c.block_k_bytes
+    depths = replace(DENSE, grouping="k_columns", layout="tn")
+    assert {c.split_k for c in candidates(depths, (64, 576, 7168), H200, 4)} == {1}
+    few = [c.config for c in rank(FP8, (16, 576, 7168), H200, limit=40)]
+    assert {c.split_k for c in few} > {1, 4}, "each is costed on its own"

@@ -20,7 +20,6 @@ from gemmgen.ir.nodes import (
     ExpectTx,
     ForK,
     ForTiles,
-    IfRows,
     InitBarrier,
     Kernel,
     LoadBlockScales,
@@ -35,8 +34,6 @@ from gemmgen.ir.nodes import (
     Wait,
     WarpgroupLeader,
     Wgmma,
-    WgmmaCommit,
-    WgmmaFence,
     WgmmaWait,
     Zero,
 )
@@ -129,118 +126,6 @@ def test_the_original_is_well_formed():
 @pytest.mark.parametrize("case", MALFORMED)
 def test_malformed(case):
     kernel, name = MALFORMED[case]
-    with pytest.raises(IRError, match=name):
-        verify(kernel)
-
-
-# ---- IfRows -------------------------------------------------------------------------------
-
-RAGGED = {
-    "drained": lower(replace(FP8, grouping="masked"), Config(block_m=256, block_n=64)),
-    "in-flight": lower(
-        replace(DENSE, grouping="ends"), Config(block_m=256, block_n=64, in_flight=1)
-    ),
-}
-
-
-def in_rows(kernel: str, fn, wave=None):
-    """RAGGED[kernel] with `fn` applied to the bodies of its IfRows, or of those of one wave."""
-
-    def visit(s: Stmt):
-        if isinstance(s, IfRows) and wave in (None, s.wave):
-            return replace(s, body=fn(s.body))
-        return s
-
-    return map_stmts(RAGGED[kernel], visit)
-
-
-def without(*kinds: type[Stmt]):
-    return lambda body: tuple(s for s in body if not isinstance(s, kinds))
-
-
-def unwrapped(kernel: str, wave: int):
-    return map_stmts(
-        RAGGED[kernel], lambda s: s.body if isinstance(s, IfRows) and s.wave == wave else s
-    )
-
-
-def moved(kernel: str):
-    """The waves' blocks in the other order, so that the last wave's group is the one in flight."""
-    turn = {0: 1, 1: 0}
-
-    def visit(s: Stmt):
-        if isinstance(s, IfRows):
-            return IfRows(
-                wave=turn[s.wave],
-                body=tuple(
-                    replace(x, wave=turn[x.wave], dst=f"acc{turn[x.wave]}")
-                    if isinstance(x, Mma)
-                    else x
-                    for x in s.body
-                ),
-            )
-        return s
-
-    return map_stmts(RAGGED[kernel], visit)
-
-
-FENCE, PENDING = (WgmmaFence(),), (WgmmaWait(pending=1),)
-MISUSED = {
-    "arrive": (in_rows("drained", lambda b: (*b, Arrive(barrier="empty"))), "Arrive"),
-    "wait": (in_rows("drained", lambda b: (Wait(barrier="full"), *b)), "Wait"),
-    "sync": (in_rows("drained", lambda b: (*b, CtaSync())), "CtaSync"),
-    "nested": (in_rows("drained", lambda b: (IfRows(wave=0, body=b),)), "IfRows"),
-    "another-wave's-rows": (
-        map_stmts(RAGGED["drained"], lambda s: replace(s, wave=0) if isinstance(s, IfRows) else s),
-        "not of wave 0",
-    ),
-    "another-wave's-sum": (
-        map_stmts(
-            RAGGED["drained"], lambda s: replace(s, dst="acc0") if isinstance(s, Promote) else s
-        ),
-        "not of wave 1",
-    ),
-    "one-wave-always": (unwrapped("in-flight", 0), "outside IfRows"),
-    "no-fence": (in_rows("drained", without(WgmmaFence), 1), "whole groups"),
-    "no-commit": (in_rows("in-flight", without(WgmmaCommit)), "whole groups"),
-    "one-wave-waits": (
-        in_rows("in-flight", lambda b: (*b, WgmmaWait(pending=0)), 1),
-        "whole groups",
-    ),
-    "waits-for-all-but-one": (in_rows("in-flight", lambda b: (*b, *PENDING)), "whole groups"),
-    "the-last-wave-in-flight": (moved("in-flight"), "pending"),
-    "two-in-flight": (
-        map_stmts(
-            RAGGED["in-flight"],
-            lambda s: replace(s, pending=2) if isinstance(s, WgmmaWait) and s.pending else s,
-        ),
-        "pending",
-    ),
-    "outside-k": (
-        map_stmts(
-            RAGGED["drained"],
-            lambda s: (IfRows(wave=0, body=FENCE), s) if isinstance(s, ForK) else s,
-        ),
-        "ForK",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", RAGGED)
-def test_rows_past_the_end_are_skipped(name):
-    """Every wgmma and every promotion, by the wave it is for."""
-    blocks = [s for s in statements(RAGGED[name]) if isinstance(s, IfRows)]
-    inside = [s for block in blocks for s in block.body]
-    kinds = (Mma, Promote)
-    assert [s for s in statements(RAGGED[name]) if isinstance(s, kinds)] == [
-        s for s in inside if isinstance(s, kinds)
-    ]
-    assert {b.wave for b in blocks} == {0, 1}
-
-
-@pytest.mark.parametrize("case", MISUSED)
-def test_misused_rows(case):
-    kernel, name = MISUSED[case]
     with pytest.raises(IRError, match=name):
         verify(kernel)
 

@@ -278,16 +278,18 @@ STORES = (
     "store_element",
     "tma_store",
     "bulk_store",
+    "piece_store",
     "global_store",
 )
 
 
-def stores(artifact, shape=None, at=(0, 0)) -> list[list]:
-    """By consumer thread: what it stores of the tile at `at` of a D of `shape` (default: one tile)."""
+def stores(artifact, shape=None, at=(0, 0), end=None) -> list[list]:
+    """By consumer thread: what it stores of the tile at `at` of a D of `shape` (default: one tile), of a
+    group that ends at row `end`."""
     kernel, device = artifact.kernel, Kernel(artifact.source)
     m, n = shape or (kernel.block.m, kernel.block.n)
     sizes = {"shape_m": m, "shape_n": n, "d_stride": n}
-    tile = [{"k_blocks": 1, "d_row": at[0], "d_col": at[1]}]
+    tile = [{"k_blocks": 1, "d_row": at[0], "d_col": at[1], "d_end": m if end is None else end}]
     address = dict.fromkeys(("load_shared_float", "load_shared_uint16_t"), lambda address: address)
     return [
         [
@@ -356,8 +358,8 @@ def stored(artifact, calls, memory, shape) -> tuple[np.ndarray, np.ndarray]:
         times[row, column] += 1
 
     for call in (c for of_thread in calls for c in of_thread):
-        if call.name == "tma_store":  # the hardware drops what lies outside the map
-            name, src, column, row = call.args
+        if call.name.startswith("tma_store"):  # the hardware drops what lies outside the map
+            name, src, column, row, *_ = call.args
             inner, outer = kernel.map(name).box
             edge = n // kernel.map(name).clip * kernel.map(name).clip
             assert column < edge, "a box wholly outside the map costs and stores nothing"
@@ -371,6 +373,11 @@ def stored(artifact, calls, memory, shape) -> tuple[np.ndarray, np.ndarray]:
             dst, src, count = call.args
             assert src % 16 == 0 and count % 16 == 0
             for i in range(count // size):
+                put(*divmod(dst + i, n), src + i * size)
+        if call.name == "piece_store":
+            dst, src = call.args
+            assert src % 16 == 0
+            for i in range(16 // size):
                 put(*divmod(dst + i, n), src + i * size)
         if call.name == "global_store":
             put(*divmod(call.args[0], n), call.args[1])
@@ -420,11 +427,10 @@ def test_epilogue_of_many_warpgroups_and_waves(problem, swizzle):
 @pytest.mark.parametrize("block_m", range(8, 65, 8))
 def test_epilogue_is_a_bijection_onto_d_swapped(block_m):
     for problem in (DENSE, DENSE_F32, replace(DENSE_F32, grouping="masked")):
-        ragged = problem.grouping == "masked"
-        for swizzle in (0,) if ragged else SWIZZLES:
+        for swizzle in SWIZZLES:
             changes = {"swap_ab": True, "block_m": block_m, "swizzle_d": swizzle}
             conflicts = check_epilogue(compiled(problem, block_n=64, consumers=1, **changes))
-            if swizzle in (None, 128) or (swizzle == 0 and (ragged or problem is DENSE)):
+            if swizzle in (None, 128) or (swizzle == 0 and problem is DENSE):
                 assert not conflicts, (problem, swizzle)
 
 
@@ -486,6 +492,25 @@ def test_ragged_edges_of_d(problem, swizzle, consumers):
         assert (result[m:, n:] == np.moveaxis(np.mgrid[:rows, :columns], 0, 2)).all()
 
 
+@pytest.mark.parametrize("problem", (DENSE, DENSE_F32), ids=lambda p: p.d.name)
+@pytest.mark.parametrize("swizzle", (None, 32, 0))
+@pytest.mark.parametrize("swap_ab", (False, True))
+def test_a_tile_in_which_a_group_ends(problem, swizzle, swap_ab):
+    """The rows that the group has come once, those of the next group never."""
+    sides = {"block_m": 24, "block_n": 128} if swap_ab else {"block_m": 256, "block_n": 48}
+    masked = replace(problem, grouping="ends")
+    artifact = compiled(masked, swap_ab=swap_ab, swizzle_d=swizzle, stages=2, **sides)
+    m, n = artifact.kernel.block.m, artifact.kernel.block.n
+    memory, _ = staged(artifact, stores(artifact))
+    for rows, columns in ((0, n), (1, 1), (m // 4, 8), (m // 4 + 1, 7), (m - 1, n - 3), (m, n)):
+        shape = 3 * m, n + columns  # the tile starts at (m, n)
+        calls = stores(artifact, shape, at=(m, n), end=m + rows)
+        result, times = stored(artifact, calls, memory, shape)
+        own = slice(m, m + rows), slice(n, None)
+        assert (times[own] == 1).all() and times.sum() == rows * columns
+        assert (result[own] == np.moveaxis(np.mgrid[:rows, :columns], 0, 2)).all()
+
+
 @pytest.mark.parametrize("swizzle", (None, 0))
 def test_a_tile_leaves_its_neighbours_alone(swizzle):
     """A whole tile whose right neighbour is the ragged one."""
@@ -509,21 +534,28 @@ def test_a_tile_outside_d_stores_nothing(swizzle, at):
 
 
 @pytest.mark.parametrize(
-    ("block_n", "columns"),
+    ("block_n", "columns", "parts"),
     (
-        (64, (0, 64, 192)),
-        (128, (0, 128)),
-        (144, (0, 144, 288, 1008)),
-        (160, (160, 480)),
-        (192, (0, 192)),
+        (64, (0, 64, 192), 1),
+        (128, (0, 128), 1),
+        (144, (0, 144, 288, 1008), 1),
+        (160, (160, 480), 1),
+        (192, (0, 192), 1),
+        (256, (0, 1024), 2),
+        (192, (0, 192), 2),
+        (144, (0, 144, 288, 1008), 2),
+        (96, (0, 96, 192, 288), 2),
     ),
 )
 @pytest.mark.parametrize(("block_m", "consumers"), ((128, 2), (128, 1)))
-def test_promotion_scales_each_element_by_its_own_scales(block_n, columns, block_m, consumers):
+def test_promotion_scales_each_element_by_its_own_scales(
+    block_n, columns, parts, block_m, consumers
+):
     """With every partial sum 1, D is the sum over K blocks of scale_a[row, k] * scale_b[block, k]."""
     if block_n > 128 and consumers == 1:
         block_m = 64
-    artifact = compiled(FP8, block_m=block_m, block_n=block_n, consumers=consumers, stages=3)
+    tile = {"block_m": block_m, "block_n": block_n, "parts": parts}
+    artifact = compiled(FP8, consumers=consumers, stages=3, **tile)
     kernel, device = artifact.kernel, Kernel(artifact.source)
     random, k_blocks = np.random.default_rng(0), 5
     scale_a = random.integers(1, 100, (block_m, k_blocks))

@@ -71,12 +71,14 @@ def test_no_rule_excuses_what_the_proof_finds():
     assert found > 20
 
 
-@pytest.mark.parametrize("name", [PLAIN, "fp8/row_scaled", "dense/s8", "dense/s8_scaled"])
+@pytest.mark.parametrize(
+    "name", [PLAIN, "fp8_block/split_k", "fp8/row_scaled", "dense/s8", "dense/s8_scaled"]
+)
 def test_the_bit_model_finds_nothing_in_a_right_kernel(name):
     assert nets.bit_model(original(name)) is None
 
 
-@pytest.mark.parametrize("name", [PLAIN, "dense/n176_multicast_b"])
+@pytest.mark.parametrize("name", [PLAIN, "fp8_block/split_k", "dense/n176_multicast_b"])
 def test_the_walk_finds_nothing_in_a_right_kernel(name):
     b = original(name)
     assert nets.walks(b, nets.walker(b.source)) is None

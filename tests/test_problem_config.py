@@ -36,7 +36,7 @@ def test_missing_config_fields_take_their_defaults():
 
 
 def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
-    assert not {"swap_ab", "skip_rows"} & set(Config().to_json())
+    assert not {"swap_ab", "parts", "split_k"} & set(Config().to_json())
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
 
@@ -56,7 +56,8 @@ BAD_CONFIG = {
     "swizzle_d": ("128", 128.0, False, 16, 256, -1),
     "watchdog": (0, 1, "true", None),
     "swap_ab": (0, 1, "true", None),
-    "skip_rows": (0, 1, "true", None),
+    "parts": (*INTEGERS, 3, -1),
+    "split_k": ("2", 2.0, True, None, 0, 3, 16, -2),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
 
@@ -94,7 +95,8 @@ def test_config_takes_its_defaults_and_limits(name):
         "swizzle_d": (None, 0, 32, 64, 128),
         "watchdog": (False, True),
         "swap_ab": (False, True),
-        "skip_rows": (False, True),
+        "parts": (1, 2),
+        "split_k": (1, 2, 4, 8),
         "registers": (None, (40, 232)),
     }[name]
     for value in (*good, getattr(Config(), name)):

@@ -13,7 +13,7 @@ from gemmgen.errors import ArgumentError, CompileError, LaunchError, RuntimeUnav
 from gemmgen.ir.dtypes import BF16
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
-from gemmgen.runtime import driver, nvrtc, tensor_map
+from gemmgen.runtime import driver, launch, nvrtc, tensor_map
 from gemmgen.runtime.tensor_map import Matrix
 
 LOG = "ptxas info : Used 168 registers, used 3 barriers\n  0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"
@@ -138,3 +138,13 @@ def test_kernel_parameters_are_in_the_order_of_the_signature():
     kernel = lower(Problem(family="dense", a=BF16, b=BF16), Config())
     names = [s.split()[-1] for s in signature(kernel)]
     assert names == [m.name for m in kernel.maps] + [p.name for p in kernel.params]
+
+
+def test_no_more_clusters_than_run_at_once():
+    """A cluster lies in one GPC of 16 or 18 SMs: of 132 SMs four hold no cluster of four."""
+    for split_k, ctas in ((1, 132), (2, 132), (4, 128), (8, 128)):
+        config = Config(block_m=64, block_n=32, consumers=1, split_k=split_k)
+        kernel = lower(Problem(family="dense", a=BF16, b=BF16), config)
+        assert launch.grid(kernel, (4096, 4096, 512), 132) == ctas
+        assert launch.grid(kernel, (64, 32, 512), 132) == split_k
+        assert launch.grid(kernel, (4096, 4096, 512), 8) == 8

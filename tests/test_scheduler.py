@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from kernels import DENSE
 
 from gemmgen.config import Config
-from gemmgen.families import build
 from gemmgen.ir.nodes import Block, Cluster
-from gemmgen.pipeline import compile_to_source
+from gemmgen.pipeline import compile_to_source, lower
 from gemmgen.schedulers import order, panels
 
 # ---- the Python twin ----------------------------------------------------------------------
@@ -109,7 +108,7 @@ VARIANTS = {
     for raster in ("m", "n")
     for panel in (1, 3, 16)
     for multicast in ("none", "a", "b")
-}
+} | {f"split{n}": Config(split_k=n, block_n=64, stages=2, consumers=1, block_m=64) for n in (2, 8)}
 
 SHIM = """
 #include <algorithm>
@@ -174,7 +173,7 @@ def test_the_device_walks_as_python_does(device):
     random = Random(1)
     asked, expected = [], []
     for i, config in enumerate(VARIANTS.values()):
-        kernel = build(DENSE, config)
+        kernel = lower(DENSE, config)
         for _ in range(60):
             shape = random.randint(1, 3000), random.randint(1, 2500), random.randint(1, 700)
             ctas = kernel.cluster.size * random.randint(1, 66)

@@ -218,7 +218,7 @@ def test_random_configs(seed):
         judged(p, c, shape, layout(p, shape, sizes), pad=random.randint(0, 2), seed=seed)
 
 
-LEGAL_REFUSALS = ("wgmma-n", "multicast-slice", "segment-tile", "ragged-rows")
+LEGAL_REFUSALS = ("wgmma-n", "multicast-slice", "segment-tile")
 
 
 # ---- faults the proof must find --------------------------------------------------------------------
@@ -308,8 +308,8 @@ TEXT_FAULTS = {
     "every second column of a residual": (replace(DENSE, epilogue=EPILOGUES["residual"]), {}, swap(r"lane / 4 % 2\)", "i % 2)")),
     "pieces in one place": (DENSE, {}, swap(r"tile\.d_col \+ 0 \+ warpgroup \* 64, tile", "tile.d_col, tile")),
     "a tail of another piece": (DENSE, {}, swap(r"first = whole - \(tile\.d_col \+ \(0 \+ warpgroup\) \* 64\)", "first = whole - tile.d_col")),
-    "no end of a group": (replace(DENSE, grouping="masked"), {}, swap(r"row < tile\.d_end && bytes", "row < shape_m && bytes")),
-    "rows of the piece before": (replace(DENSE, grouping="masked"), {}, swap(r"row < 16 &&", "row < 8 &&")),
+    "no end of a group": (replace(DENSE, grouping="masked"), {}, swap(r"min\(16, tile\.d_end", "min(16, shape_m")),
+    "rows of the piece before": (replace(DENSE, grouping="masked"), {}, swap(r"min\(16, tile", "min(8, tile")),
 }  # fmt: skip
 
 

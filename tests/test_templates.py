@@ -22,13 +22,14 @@ MAX_LINES = {
     "stmts.j2": 300,
     "stmts_output.j2": 120,
     "stmts_values.j2": 100,
+    "stmts_exchange.j2": 100,
     "ptx.j2": 300,
     "ptx_registers.j2": 300,
 }
 TEMPLATES = sorted(templates().rglob("*.j2"))
 NAMES = [str(path.relative_to(templates())) for path in TEMPLATES]
 
-SYNC = r"mbarrier\.|wgmma\.|cp\.async|\bfence\.|bar\.sync|setmaxnreg\.|barrier\.cluster|\basm\b|stmatrix\."
+SYNC = r"mbarrier\.|mapa\.|st\.async|wgmma\.|cp\.async|\bfence\.|bar\.sync|setmaxnreg\.|barrier\.cluster|\basm\b|stmatrix\."
 
 # What the holes in `ptx::` calls of stmts.j2 can hold, by the expression in the hole.
 HOLES = {
@@ -36,6 +37,8 @@ HOLES = {
     "wait_kind(s)": ("read", "all"),
     "verb(s)": tuple(VERBS.values()),
     "rank(s)": tuple(RANKS.values()),
+    "registers[s.src].dtype.cuda": ("float", "int"),
+    "registers[s.dst].dtype.cuda": ("float", "int"),
     "smem[s.smem].dtype.ptx": tuple(d.ptx for d in OUTPUTS if d.bytes == 2),
     "smem[s.smem].dtype.cuda": tuple({d.cuda for d in OUTPUTS}),
     "store_element_ smem[s.smem].dtype.ptx": tuple(d.ptx for d in OUTPUTS),

@@ -93,7 +93,7 @@ def _coverage(
         for row in range(p.first, p.end, block.m)
         for col in range(0, n, block.n)
     }
-    seen = Counter(map(_at, (t for walk in walks for t in walk)))
+    seen = Counter(map(_at, (t for walk in walks[:: cluster.k] for t in walk)))
     if missed := sorted(wanted - set(seen)):
         yield f"the tile at {_name(missed[0])} is never computed"
     if twice := sorted(at for at, times in seen.items() if times > 1):
@@ -155,8 +155,10 @@ def _together(tiles: tuple[Tile, ...], cluster: Cluster, first: int) -> Iterator
         yield f"{who} are in different groups"
     if cluster.shared and len(rows[cluster.shared]) > 1:
         yield f"{who} share {cluster.shared}, but at rows {sorted(rows[cluster.shared])}"
-    if len({(t.d_row, t.d_col) for t in tiles}) < len(tiles):
+    if len({(t.d_row, t.d_col) for t in tiles}) < len(tiles) // cluster.k:
         yield f"{who} compute the same tile"
+    if cluster.k > 1 and len(set(tiles)) > 1:
+        yield f"{who} divide the K of different tiles"
 
 
 def sample(kernel: Kernel) -> Iterator[tuple[Shape, int, Layout]]:

@@ -287,6 +287,7 @@ MEANING: dict[type[ops.Op], Callable[[Run, int, Any], bool]] = {
     ops.Arrive: _arrive,
     ops.Load: _load,
     ops.Read: _access(writes=False, generic=True),
+    ops.Rows: _access(writes=False, generic=True),
     ops.Tail: _access(writes=False, generic=True),
     ops.Write: _access(writes=True, generic=True),
     ops.Multiply: _access(writes=False, generic=False),

@@ -41,9 +41,10 @@ def k_recurs(clocks: Clocks, stages: int) -> tuple[int, list[Finding]]:
 
 
 def tiles_recur(clocks: Clocks) -> tuple[int, list[Finding]]:
-    """In an instance of three tiles: the last against the one before."""
-    starts = _starts(clocks.run.program)
-    return _compare(clocks, starts, [((1, None), (2, None))])
+    """The last tile against the one before."""
+    program = clocks.run.program
+    last = program.instance.tiles - 1
+    return _compare(clocks, _starts(program), [((last - 1, None), (last, None))])
 
 
 def _compare(
@@ -64,12 +65,21 @@ def _compare(
 def _relative(
     clocks: Clocks, starts: list[dict[Loop, int]], agent: int, loop: Loop
 ) -> Iterator[list[int]]:
-    """What `agent` knows after each wait in `loop`, counted from where the others start it."""
-    first, end = _range(clocks.run.program, starts, agent, loop)
-    at = clocks.at[agent]
+    """What `agent` knows after each wait in `loop`, counted from where the others start it.
+
+    CTAs that divide a tile's K tell each other nothing while they sum, so there that does not count on.
+    """
+    program = clocks.run.program
+    first, end = _range(program, starts, agent, loop)
+    at, home = clocks.at[agent], program.agents[agent].cta
+    apart = loop[1] is not None and program.kernel.cluster.k > 1
+    counted = [
+        s if not apart or a.cta == home else {loop: 0}
+        for s, a in zip(starts, program.agents, strict=True)
+    ]
     for i in range(bisect_left(at, first), bisect_left(at, end)):
         known = clocks.known[agent][i + 1]
-        yield [known[j] - s[loop] for j, s in enumerate(starts) if loop in s and j != agent]
+        yield [known[j] - s[loop] for j, s in enumerate(counted) if loop in s and j != agent]
 
 
 def _range(

@@ -7,15 +7,18 @@ from itertools import pairwise
 
 from ..errors import IRError
 from ..ir.nodes import (
+    AddPartials,
     BulkRowStore,
     Kernel,
     LoadColumnScales,
     LoadRowScales,
     Mma,
+    SendPartials,
     Smem,
     StageTile,
     StoreElementsTransposed,
     StoreMatrixTransposed,
+    StoreRows,
     StoreTail,
     TmaLoad,
     TmaLoadMulticast,
@@ -35,14 +38,18 @@ Access = (
     | LoadColumnScales
     | StageTile
     | TmaStore
+    | StoreRows
     | StoreTail
     | BulkRowStore
+    | SendPartials
+    | AddPartials
 )
 ACCESSES = Access.__args__
 
 MMA_ROWS = 64  # M of a wgmma
 MMA_K_BYTES = 32  # K of a wgmma
 WARP_ROWS = 16  # rows of a wgmma's result that one warp holds
+WARP, VECTOR = 32, 4  # threads; registers that a thread sends at once
 CHUNK, LINE = 16, 128  # bytes that a swizzle moves as one, and after which it moves them elsewhere
 
 
@@ -65,7 +72,7 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
             return
     s = kernel.buffer(stmt.smem)
     if isinstance(stmt, LoadColumnScales):
-        first = start(s) + stage * s.stage_bytes
+        first = start(s) + stage * s.stage_bytes + 4 * stmt.part * kernel.instr.n
         yield first, first + 4 * kernel.instr.n
         return
     block = stmt.wave * kernel.consumers + agent.warpgroup
@@ -78,16 +85,38 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
         case StoreMatrixTransposed() | StoreElementsTransposed():
             for warp in agent.warps:
                 yield from _columns(s, at, WARP_ROWS * warp, WARP_ROWS)
+        case SendPartials() | AddPartials():
+            yield from _slots(kernel, s, stmt, agent)
         case StageTile():
             for warp in agent.warps:
                 yield from _rows(s, at, WARP_ROWS * warp, WARP_ROWS)
         case TmaStore():
             yield at + stmt.offset, at + stmt.offset + box_bytes(kernel, stmt.tensor_map, s)
-        case StoreTail():
+        case StoreRows() | StoreTail():
             yield from _rows(s, at, 0, s.rows)
         case BulkRowStore():
             for first, end in bulk_rows(agent, s.rows):
                 yield from _rows(s, at, first, end - first)
+
+
+def _slots(
+    kernel: Kernel, s: Smem, stmt: SendPartials | AddPartials, agent: Agent
+) -> Iterator[Span]:
+    """A sender's slot (rank 0 has none), or all: four registers of each thread of a warpgroup side by side."""
+    name, ranks = (
+        (stmt.src, range(max(agent.cta, 1), agent.cta + 1))
+        if isinstance(stmt, SendPartials)
+        else (stmt.dst, range(1, kernel.cluster.k))
+    )
+    (acc,) = (r for role in kernel.roles for r in role.locals if r.name == name)
+    size = VECTOR * acc.dtype.bytes  # of a thread
+    block = (stmt.wave * kernel.consumers + agent.warpgroup) * acc.count // VECTOR
+    for rank in ranks:
+        slot = start(s) + (rank - 1) * s.stage_bytes
+        for row in range(block, block + acc.count // VECTOR):
+            for warp in agent.warps:
+                at = slot + (4 * row + warp) * WARP * size
+                yield at, at + WARP * size
 
 
 def _operand_a(s: Smem, mma: Mma, agent: Agent, stage: int) -> Iterator[Span]:
@@ -102,7 +131,7 @@ def _operand_a(s: Smem, mma: Mma, agent: Agent, stage: int) -> Iterator[Span]:
 
 def _operand_b(s: Smem, mma: Mma, stage: int) -> Iterator[Span]:
     assert mma.steps
-    at = start(s) + stage * s.stage_bytes
+    at = start(s) + stage * s.stage_bytes + mma.part_bytes
     if mma.instr.b_major == "mn":
         yield from _k_rows(s, at, mma.instr.n, tuple(b for _, b in mma.steps))
         return

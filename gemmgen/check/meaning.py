@@ -13,10 +13,11 @@ from ..errors import IRError
 from ..ir import nodes as ir
 from ..ir.verify import REGISTER_FIELDS
 from . import ops
-from .footprint import bulk_rows
+from .exchange_meaning import EXCHANGE
 from .map_meaning import MAPS, slot_of
 from .memory import Memory
 from .ops import OUTSIDE, Agent, Bar, Instance, Op
+from .store_meaning import STORES
 
 
 @dataclass(kw_only=True)
@@ -33,7 +34,9 @@ class Walk:
     start: int = 0
     tile: int = OUTSIDE
     k: int = OUTSIDE
+    blocks: int = 0  # of the tile, K blocks that this CTA sums
     round: int = 0  # ring.advance() calls so far
+    turn: int = 0  # tiles whose partial sums were exchanged
     single: bool = False  # inside a leader's block: one thread, not whole warps
 
     def add(self, kind: Callable[..., Op], stmt: ir.Stmt, **fields: Any) -> None:
@@ -67,14 +70,14 @@ def walk(w: Walk, body: tuple[ir.Stmt, ...]) -> None:
 
 
 def _for_tiles(w: Walk, s: ir.ForTiles) -> None:
-    for tile in range(w.instance.tiles):
-        w.tile = tile
+    for tile, blocks in enumerate(w.instance.counts):
+        w.tile, w.blocks = tile, blocks
         walk(w, s.body)
     w.tile = OUTSIDE
 
 
 def _for_k(w: Walk, s: ir.ForK) -> None:
-    for k in range(w.instance.counts[w.tile]):
+    for k in range(w.blocks):
         w.k = k
         walk(w, s.body)
         w.round += 1
@@ -86,11 +89,6 @@ def _after_first(w: Walk, s: ir.AfterFirst) -> None:
         walk(w, s.body)
 
 
-def _if_rows(w: Walk, s: ir.IfRows) -> None:
-    """As taken: a body left out reads less and arrives nowhere (ir/verify.py)."""
-    walk(w, s.body)
-
-
 def _leader(w: Walk, s: ir.CtaLeader | ir.WarpgroupLeader) -> None:
     whole_cta = isinstance(s, ir.CtaLeader)
     if w.agent.leads and not (whole_cta and w.agent.warpgroup):
@@ -100,7 +98,7 @@ def _leader(w: Walk, s: ir.CtaLeader | ir.WarpgroupLeader) -> None:
 
 
 def _init(w: Walk, s: ir.InitBarrier) -> None:
-    for stage in range(w.kernel.stages):
+    for stage in range(next(b.stages for b in w.kernel.barriers if b.name == s.barrier)):
         bar = (s.barrier, w.agent.cta, stage)
         w.add(ops.Init, s, bar=bar, count=s.arrivals)
 
@@ -192,39 +190,6 @@ def _proxy_fence(w: Walk, s: ir.ProxyFence) -> None:
         w.add(ops.ProxyFence, s)
 
 
-def _tma_store(w: Walk, s: ir.TmaStore) -> None:
-    inner, outer = s.coords[:2]
-    if (inner.base, outer.base) != ("tile.d_col", "tile.d_row") or inner.scale * outer.scale != 1:
-        raise IRError(f"a store of D must be placed by the tile's row and column, not {s.coords}")
-    box = w.kernel.map(s.tensor_map).box or (0, 0)
-    row, _, col, _ = _piece(w, s)
-    row, col = row + outer.offset, col + inner.offset
-    rect = (row, row + box[1], col, col + box[0])
-    w.add(ops.Store, s, cells=w.cells(s), rect=rect, times=w.threads)
-
-
-def _bulk_row_store(w: Walk, s: ir.BulkRowStore) -> None:
-    row, end_row, *columns = _piece(w, s)
-    for first, end in [(0, 1)] if w.single else bulk_rows(w.agent, end_row - row):
-        rect = (row + first, row + end, *columns)
-        w.add(ops.Store, s, cells=w.cells(s), rect=rect)
-
-
-def _store_tail(w: Walk, s: ir.StoreTail) -> None:
-    w.add(ops.Tail, s, cells=w.cells(s), rect=_piece(w, s), threads=w.threads)
-
-
-def _store_scales(w: Walk, s: ir.StoreScales) -> None:
-    w.add(ops.Scales, s, rect=_piece(w, s), threads=w.threads)
-
-
-def _piece(w: Walk, s: ir.TmaStore | ir.BulkRowStore | ir.StoreTail | ir.StoreScales) -> ops.Rect:
-    """The rows and columns of D's tile that lie in the agent's piece of it."""
-    d = w.kernel.buffer("smem_d")
-    row, col = d.corner(s.wave * w.kernel.consumers + w.agent.warpgroup)
-    return row, row + d.rows, col, col + d.cols
-
-
 def _none(w: Walk, s: ir.Stmt) -> None:
     """Neither synchronises nor touches memory that others see."""
 
@@ -245,10 +210,11 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,
     ir.ForK: _for_k,
     ir.AfterFirst: _after_first,
-    ir.IfRows: _if_rows,
     ir.FirstWarp: _when(lambda w: w.agent.leads),
     ir.NewGroup: _when(lambda w: w.instance.opens(w.tile)),
-    ir.IfBlocks: _when(lambda w: w.instance.counts[w.tile] > 0),
+    ir.IfBlocks: _when(lambda w: w.blocks > 0),
+    ir.IfWhole: _when(lambda w: w.tile not in w.instance.cut),
+    ir.IfCut: _when(lambda w: w.tile in w.instance.cut),
     ir.CtaLeader: _leader,
     ir.WarpgroupLeader: _leader,
     ir.InitBarrier: _init,
@@ -266,6 +232,9 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.TmaLoad: _load,
     ir.TmaLoadMulticast: _load,
     **MAPS,
+    **EXCHANGE,
+    ir.IfSends: _when(lambda w: w.agent.cta > 0),
+    ir.IfFinishes: _when(lambda w: w.agent.cta == 0),
     ir.Mma: _mma,
     ir.WgmmaFence: _simple(ops.RegisterFence),
     ir.WgmmaCommit: _simple(ops.Commit),
@@ -285,12 +254,9 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.Evaluate: _touch,
     **dict.fromkeys(ir.StageTile.__subclasses__(), _stage_tile),
     ir.RowAmax: _touch,
-    ir.StoreScales: _store_scales,
     ir.Normalise: _touch,
     ir.ProxyFence: _proxy_fence,
-    ir.TmaStore: _tma_store,
-    ir.BulkRowStore: _bulk_row_store,
-    ir.StoreTail: _store_tail,
+    **STORES,
     ir.StoreCommit: _simple(ops.StoreCommit),
     ir.StoreWait: _pending(ops.StoreWait),
     ir.PrefetchMap: _none,

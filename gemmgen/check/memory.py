@@ -72,6 +72,6 @@ def _name(kernel: Kernel, piece: Span) -> str:
     for s in kernel.smem:
         index, byte = divmod(piece[0] - start(s), s.stage_bytes)
         if 0 <= index < s.stages:
-            unit = "block" if s.use == "output" else "stage"
+            unit = {"output": "block", "partials": "slot"}.get(s.use, "stage")
             return f"{s.name} {unit} {index}, byte {byte} on"
     return f"byte {piece[0]} on"

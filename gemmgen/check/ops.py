@@ -24,11 +24,13 @@ class Instance:
 
     depths: the K blocks of each tile, where groups have K of their own; neighbours with equally many
     are in one group. `k_blocks` is then the most.
+    cut: the tiles in whose every piece D's rows (a ragged group's) end.
     """
 
     k_blocks: int
     tiles: int
     depths: tuple[int, ...] = ()
+    cut: tuple[int, ...] = ()
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -46,7 +48,9 @@ class Instance:
     def __str__(self) -> str:
         if self.depths:
             return f"{', '.join(map(str, self.depths))} K blocks in the tiles of each CTA"
-        return f"{_many(self.k_blocks, 'K block')} per tile, {_many(self.tiles, 'tile')} per CTA"
+        cut = f", rows end in tiles {', '.join(map(str, self.cut))}" if self.cut else ""
+        per_cta = _many(self.tiles, "tile")
+        return f"{_many(self.k_blocks, 'K block')} per tile, {per_cta} per CTA{cut}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +161,14 @@ class Write(Op):
 @dataclass(frozen=True, kw_only=True)
 class Tail(Read):
     """A generic read whose `threads` copy their share of what bulk stores leave of `rect`."""
+
+    rect: Rect
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(Read):
+    """A generic read whose `threads` copy their share of `rect`, but for the tail."""
 
     rect: Rect
     threads: int

@@ -26,22 +26,28 @@ SCALES = "the scales of"
 
 
 def stored(program: Program) -> Iterator[Finding]:
-    """Every tile of every CTA: bulk stores cover the block, each row block has its tail and, if D is
-    FP8, its scales."""
-    block = program.kernel.block
+    """Every tile of every CTA, or of the cluster that divides its K: bulk stores, or a warpgroup's threads,
+    cover the block, each row block has its tail and, if D is FP8, its scales."""
+    block, peers = program.kernel.block, program.kernel.cluster.k
     pieces: dict[tuple[int, int], list[tuple[Rect, Place]]] = {}
     tails: dict[tuple[int, int], dict[Rect, int]] = {}
     scales: dict[tuple[int, int], dict[Rect, int]] = {}
+    rows: dict[tuple[int, int], dict[Rect, int]] = {}
     for i, agent in enumerate(program.agents):
         for at, op in enumerate(program.ops[i]):
             if isinstance(op, ops.Store):
-                found = pieces.setdefault((agent.cta, op.tile), [])
+                found = pieces.setdefault((agent.cta // peers, op.tile), [])
                 found += [(op.rect, (i, at))] * op.times
+            elif isinstance(op, ops.Rows):
+                key = (agent.cta // peers, op.tile)
+                _share(rows, key, op)
+                if rows[key][op.rect] % WARPGROUP == 0:  # with this agent, all came
+                    pieces.setdefault(key, []).append((op.rect, (i, at)))
             elif isinstance(op, ops.Tail):
-                _share(tails, (agent.cta, op.tile), op)
+                _share(tails, (agent.cta // peers, op.tile), op)
             elif isinstance(op, ops.Scales):
-                _share(scales, (agent.cta, op.tile), op)
-    ctas = sorted({agent.cta for agent in program.agents})
+                _share(scales, (agent.cta // peers, op.tile), op)
+    ctas = sorted({agent.cta // peers for agent in program.agents})
     known: dict[tuple[Rect, ...], list[Finding]] = {}
     for key in sorted({(c, t) for c in ctas for t in range(program.instance.tiles)} | set(pieces)):
         mine = tuple(sorted(pieces.get(key, [])))
@@ -55,7 +61,9 @@ def stored(program: Program) -> Iterator[Finding]:
 
 
 def _share(
-    found: dict[tuple[int, int], dict[Rect, int]], key: tuple[int, int], op: ops.Tail | ops.Scales
+    found: dict[tuple[int, int], dict[Rect, int]],
+    key: tuple[int, int],
+    op: ops.Rows | ops.Tail | ops.Scales,
 ) -> None:
     shares = found.setdefault(key, {})
     shares[op.rect] = shares.get(op.rect, 0) + op.threads

@@ -20,6 +20,7 @@ from ..ir.nodes import (
     LoadWaveScales,
     Major,
     Mma,
+    Promote,
     Smem,
     TmaLoad,
     TmaLoadMulticast,
@@ -31,6 +32,7 @@ from .footprint import MMA_K_BYTES, MMA_ROWS, start
 from .properties import CARRY_OVER
 
 TMA_LINE = 128  # bytes: what a box may begin at in shared memory (CUDA driver API)
+SCALE_BLOCK = 128  # columns that share a scale of B
 ROWS_PER_PATTERN = 8  # of `swizzle` bytes each, in every swizzle mode
 BASES = {"m": "tile.a_row", "n": "tile.b_row", "k": "k"}
 
@@ -53,6 +55,8 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
                 texts = _mma(kernel, s)
             case LoadRowScales() | LoadColumnScales() | LoadBlockScales():
                 texts = _scales(kernel, s)
+            case Promote():
+                texts = _promotion(kernel, s)
         for text in texts:
             yield Finding(property=CARRY_OVER, message=f"{type(s).__name__}: {text}")
 
@@ -81,8 +85,9 @@ def _load(kernel: Kernel, s: TmaLoad | TmaLoadMulticast, to: Smem) -> Iterator[s
 
 def _start(kernel: Kernel, m: TmaMap, axis: str, scales: bool) -> str:
     """Where groups split K, the coordinate along it counts from the group's first, unless the group has
-    a matrix of its own."""
-    if axis != "k" or not kernel.groups.depths or (kernel.groups.own(m) and not scales):
+    a matrix of its own. Where CTAs do, from this CTA's first."""
+    splits = kernel.groups.depths or kernel.cluster.k > 1
+    if axis != "k" or not splits or (kernel.groups.own(m) and not scales):
         return ""
     return "tile.k_first / 128" if scales else "tile.k_first"
 
@@ -125,8 +130,11 @@ def _mma(kernel: Kernel, s: Mma) -> Iterator[str]:
     if s.steps != _steps(kernel, s, a, b):
         yield f"the steps {s.steps} do not walk along all of K"
     held = b.rows if s.instr.b_major == "k" else b.cols
-    if s.instr.n != width or held != width:
+    if width % s.instr.n or held != width:
         yield f"N is {s.instr.n}, {b.name} has {held} rows, the block {width} along {other.upper()}"
+    first = s.part * s.instr.n
+    if not 0 <= first < width or s.part_bytes != _rows(b, first, s.instr.b_major):
+        yield f"part {s.part}'s rows of {b.name} do not start {s.part_bytes} bytes into it"
 
 
 def _sides(kernel: Kernel) -> tuple[tuple[Axis, int], tuple[Axis, int]]:
@@ -147,6 +155,18 @@ def _scales(kernel: Kernel, s: LoadRowScales | LoadColumnScales | LoadBlockScale
     of = {m.smem: m.inner for m in kernel.maps}[s.smem]
     if of != wanted:
         yield f"reads the scales along {of} in {s.smem}, not those along {wanted}"
+
+
+def _promotion(kernel: Kernel, s: Promote) -> Iterator[str]:
+    """Where no column is asked which scale block it lies in, all of the part's lie in the one named,
+    counted from the tile's first, wherever the tile begins."""
+    if type(s) is not Promote:
+        return
+    tiles = range(0, SCALE_BLOCK * kernel.block.n, kernel.block.n)
+    ends = s.part * kernel.instr.n, (s.part + 1) * kernel.instr.n - 1
+    found = {(t + column) // SCALE_BLOCK - t // SCALE_BLOCK for t in tiles for column in ends}
+    if found != {s.block}:
+        yield f"part {s.part} lies in the blocks {sorted(found)}, and is scaled by {s.block}'s"
 
 
 def _steps(kernel: Kernel, s: Mma, a: Smem, b: Smem) -> tuple[tuple[int, int], ...]:

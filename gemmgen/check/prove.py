@@ -7,11 +7,12 @@ CTA), and the order relation is shown to recur, so that longer instances add not
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, product
 from time import perf_counter
 
-from ..ir.nodes import Kernel
+from ..ir.nodes import IfCut, IfWhole, Kernel
+from ..ir.rewrite import statements
 from .after import after
 from .audit import agreement
 from .canonical import run
@@ -65,15 +66,18 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
     start = perf_counter()
     _raise_first(fixed(kernel))
     unrolled = unroller(kernel, split)
-    chosen = instances(kernel.stages, thorough=thorough)
+    ranks = kernel.cluster.k
+    chosen = instances(kernel.stages, ranks, thorough=thorough)
     if kernel.groups.depths:
         chosen += uneven(kernel.stages, thorough=thorough)
+    if any(isinstance(s, IfCut | IfWhole) for s in statements(kernel)):
+        chosen += tuple(i for whole in chosen for i in cut(whole))
     operations = waits = 0
     for instance in chosen:
         program = unrolled.program(instance)
         known = prove(program)
         operations += sum(map(len, program.ops))
-        waits += _recurs(known, kernel.stages)
+        waits += _recurs(known, kernel.stages, ranks)
     _raise_first(chain(values(kernel), placed(kernel), staged(kernel), agreement(kernel)))
     _raise_first(derived(kernel))
     applies = [p for p in PROPERTIES if p != TENSOR_MAP or kernel.groups.depths]
@@ -84,7 +88,10 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
         operations=operations,
         seconds=perf_counter() - start,
         certificate=Certificate(
-            k_period=2 * kernel.stages, k_from=kernel.stages, tile_from=1, waits=waits
+            k_period=2 * kernel.stages,
+            k_from=kernel.stages,
+            tile_from=_tiles(ranks) - 2,
+            waits=waits,
         ),
     )
 
@@ -112,8 +119,9 @@ def _findings(r: Run, known: Clocks) -> Iterator[Finding]:
     yield from stored(r.program)
 
 
-def instances(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
-    """The smallest first: around one turn of the ring, two, four; up to three tiles."""
+def instances(stages: int, ranks: int = 1, *, thorough: bool = False) -> tuple[Instance, ...]:
+    """The smallest first: around one turn of the ring, two, four; up to three tiles. Where `ranks` CTAs
+    divide K, so many K blocks for each of them, and numbers of which some get fewer or none."""
     s = stages
     if thorough:
         ks = (*range(1, 2 * s + 2), 4 * s + 1)
@@ -121,6 +129,13 @@ def instances(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
     else:
         pairs = [(1, 1), (1, 2), (1, 3), (2, 2), (s - 1, 3), (s, 2), (s + 1, 3)]
         pairs += [(2 * s + 1, 2), (4 * s + 1, 1)]
+    if ranks > 1:
+        longest = {
+            s + 1: 5,
+            2 * s + 1: 1,
+        }  # tiles: five until all recurs (_tiles), else few of many agents
+        pairs = [(ranks * k, longest.get(k, t)) for k, t in pairs]
+        pairs += [(1, 3), (ranks + 1, 3), (ranks * s + 1, 2)]
     chosen = sorted({(k, t) for k, t in pairs if k > 0}, key=lambda p: (p[0] * p[1], p))
     return tuple(Instance(k_blocks=k, tiles=t) for k, t in chosen)
 
@@ -136,17 +151,30 @@ def uneven(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
     return tuple(Instance(k_blocks=max(c), tiles=len(c), depths=c) for c in chosen)
 
 
-def _recurs(known: Clocks, stages: int) -> int:
+def cut(whole: Instance) -> tuple[Instance, ...]:
+    """The same where D's rows end in all tiles, in every second from the first on, or from the second."""
+    tiles = [tuple(range(*r)) for r in ((whole.tiles,), (0, whole.tiles, 2), (1, whole.tiles, 2))]
+    return tuple(replace(whole, cut=t) for t in dict.fromkeys(tiles) if t)
+
+
+def _recurs(known: Clocks, stages: int, ranks: int) -> int:
     """The certificate's part in this instance: how many waits were compared."""
-    instance = known.run.program.instance
-    waits = 0
-    if instance == Instance(k_blocks=4 * stages + 1, tiles=1):
+    instance, waits = known.run.program.instance, 0
+    if len(instance.cut) in (0, instance.tiles):  # its tiles are alike
+        instance = replace(instance, cut=())
+    if instance == Instance(k_blocks=ranks * (4 * stages + 1), tiles=1):
         waits, found = k_recurs(known, stages)
         _raise_first(found)
-    elif instance == Instance(k_blocks=stages + 1, tiles=3):
+    elif instance == Instance(k_blocks=ranks * (stages + 1), tiles=_tiles(ranks)):
         waits, found = tiles_recur(known)
         _raise_first(found)
     return waits
+
+
+def _tiles(ranks: int) -> int:
+    """From the second tile on all are alike. Where CTAs divide K, a sender's consumers learn what rank 0 knew
+    in the tile before, and its producer learns of that another tile on: so from the fourth."""
+    return 3 if ranks == 1 else 5
 
 
 def _raise_first(found: Iterator[Finding] | list[Finding]) -> None:

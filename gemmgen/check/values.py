@@ -14,34 +14,44 @@ from typing import Any
 from ..ir import nodes as ir
 from .finding import Finding
 from .properties import CARRY_OVER
+from .share import share
 
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A register array: `what` of a tile, from the rows of `wave`, over K blocks `ks`, in order."""
+    """A register array, or a part of one: `what` of a tile, from the rows of `wave` and the columns of
+    `part`, over K blocks `ks`, in order."""
 
     what: str
     tile: int
     wave: int | None = None
     ks: tuple[int, ...] = ()
+    part: int = 0
 
     def __str__(self) -> str:
         rows = "" if self.wave is None else f" of wave {self.wave}"
+        rows += f", part {self.part}," * (self.part > 0)
         return f"the {self.what}{rows} of tile {self.tile}, K blocks {list(self.ks)}"
+
+
+Sent = dict[
+    tuple[int, int, int, int], Held | None
+]  # by tile, rank, wave and part: what is in a slot
 
 
 @dataclass(kw_only=True)
 class _Reader:
     counts: tuple[int, ...]  # K blocks of each tile
     staged: str  # what of a wave D's tile is filled from
+    parts: int  # of the columns, in each sum
+    rank: int = 0
+    ranks: int = 1  # CTAs that divide a tile's K
+    sent: Sent = field(default_factory=dict)
+    mine: range = range(0)  # K blocks that this CTA sums
     tile: int = 0
     k: int = 0
-    registers: dict[str, Held] = field(default_factory=dict)
+    registers: dict[str, Held] = field(default_factory=dict)  # by name; of sums by `place`
     found: list[Finding] = field(default_factory=list)
-
-    @property
-    def k_blocks(self) -> int:
-        return self.counts[self.tile]
 
     def fail(self, s: ir.Stmt, name: str, wanted: Held) -> None:
         held = self.registers.get(name)
@@ -54,18 +64,30 @@ class _Reader:
         if self.registers.get(name) != wanted:
             self.fail(s, name, wanted)
 
+    def want_sum(self, s: ir.Stmt, name: str, wave: int, ks: range | None = None) -> None:
+        """All parts of it, over all K blocks or those that are given. Over none it is zero, of whichever wave."""
+        ks = range(self.counts[self.tile]) if ks is None else ks
+        for part in range(self.parts):
+            wanted = Held(what="sum", tile=self.tile, ks=tuple(ks), part=part)
+            self.want(s, place(name, part), replace(wanted, wave=wave if ks else None))
+
     def whole(self, what: str, wave: int) -> Held:
-        none = what == "sum" and not self.k_blocks  # it is zero, of whichever wave
-        ks = tuple(range(self.k_blocks))
-        return Held(what=what, tile=self.tile, wave=None if none else wave, ks=ks)
+        ks = range(self.counts[self.tile])
+        return Held(what=what, tile=self.tile, wave=wave, ks=tuple(ks))
 
-    def now(self, what: str, wave: int | None = None) -> Held:
-        return Held(what=what, tile=self.tile, wave=wave, ks=(self.k,))
+    def now(self, what: str, wave: int | None = None, part: int = 0) -> Held:
+        return Held(what=what, tile=self.tile, wave=wave, ks=(self.k,), part=part)
 
-    def add(self, s: ir.Stmt, name: str, wave: int | None) -> None:
-        """One more K block in the sum `name`; a zeroed sum takes its first wave."""
+    def zero(self, name: str) -> None:
+        for part in range(self.parts):
+            self.registers[place(name, part)] = Held(what="sum", tile=self.tile, part=part)
+
+    def add(self, s: ir.Stmt, name: str, wave: int | None, part: int = 0) -> None:
+        """One more K block in a part of the sum `name`; a zeroed sum takes its first wave."""
+        name = place(name, part)
         held = self.registers.get(name)
-        before = Held(what="sum", tile=self.tile, wave=wave, ks=tuple(range(self.k)))
+        ks = tuple(range(self.mine.start, self.k))
+        before = Held(what="sum", tile=self.tile, wave=wave, ks=ks, part=part)
         if held == replace(before, wave=None, ks=()):
             held = replace(held, wave=wave)
         if held != before:
@@ -73,14 +95,31 @@ class _Reader:
         self.registers[name] = replace(before, ks=(*before.ks, self.k))
 
 
+def place(name: str, part: int) -> str:
+    """Where a part of a sum is held."""
+    return f"part {part} of {name}" if part else name
+
+
 def values(kernel: ir.Kernel) -> Iterator[Finding]:
-    """Every role, over two tiles of one and of three K blocks; if some may have none, with such."""
-    uneven = ((0, 3), (3, 0)) if kernel.groups.depths else ()
+    """Every role, over two tiles of one and of three K blocks; if some may have none, with such. Where
+    CTAs divide K, with as many and one more for each, and rank 0 last, for it reads what others sent."""
+    ranks = kernel.cluster.k
+    uneven = ((0, 3), (3, 0)) * bool(kernel.groups.depths)
+    uneven += ((2 * ranks, 2 * ranks + 1),) * (ranks > 1)
     for role in kernel.roles:
         for counts in ((1, 1), (3, 3), *uneven):
-            reader = _Reader(counts=counts, staged=_staged(kernel))
-            _run(reader, role.body)
-            yield from reader.found
+            sent: Sent = {}
+            for rank in reversed(range(ranks)):
+                reader = _Reader(
+                    counts=counts,
+                    staged=_staged(kernel),
+                    parts=_parts(kernel),
+                    rank=rank,
+                    ranks=ranks,
+                    sent=sent,
+                )
+                _run(reader, role.body)
+                yield from reader.found
 
 
 def _staged(kernel: ir.Kernel) -> str:
@@ -89,24 +128,33 @@ def _staged(kernel: ir.Kernel) -> str:
     return "sum" if kernel.block.fold == 1 else "values"
 
 
+def _parts(kernel: ir.Kernel) -> int:
+    """How many wgmma it takes side by side to compute the tile's columns (swapped: its rows)."""
+    swapped = kernel.buffer("smem_d").along == "n"
+    return max(1, (kernel.block.m if swapped else kernel.block.n) // kernel.instr.n)
+
+
 def _run(r: _Reader, body: tuple[ir.Stmt, ...]) -> None:
     for s in body:
         match s:
             case ir.ForTiles():
-                for tile in range(len(r.counts)):
-                    r.tile = tile
+                for tile, blocks in enumerate(r.counts):
+                    r.tile, r.mine = tile, range(blocks)
                     _run(r, s.body)
             case ir.ForK():
-                for k in range(r.k_blocks):
+                for k in r.mine:
                     r.k = k
                     _run(r, s.body)
             case ir.AfterFirst():
-                if r.k:
+                if r.k > r.mine.start:
                     _run(r, s.body)
             case ir.IfBlocks():
-                if r.k_blocks:
+                if r.mine:
                     _run(r, s.body)
-            case ir.WarpgroupLeader() | ir.CtaLeader() | ir.IfRows() | ir.FirstWarp():
+            case ir.IfSends() | ir.IfFinishes():
+                if isinstance(s, ir.IfSends) == (r.rank > 0):
+                    _run(r, s.body)
+            case ir.WarpgroupLeader() | ir.CtaLeader() | ir.FirstWarp() | ir.IfWhole() | ir.IfCut():
                 _run(r, s.body)
             case _:
                 _step(r, s)
@@ -115,54 +163,75 @@ def _run(r: _Reader, body: tuple[ir.Stmt, ...]) -> None:
 def _step(r: _Reader, s: Any) -> None:
     match s:
         case ir.Zero():
-            r.registers[s.dst] = Held(what="sum", tile=r.tile)
+            r.zero(s.dst)
         case ir.LoadRowScales():
             r.registers[s.dst] = r.now("row scales", s.wave)
         case ir.LoadColumnScales():
-            r.registers[s.dst] = r.now("column scales")
+            r.registers[s.dst] = r.now("column scales", part=s.part)
         case ir.LoadBlockScales():  # LoadWaveScales too
             first = s.block.startswith("first")
-            k = 0 if first else min(r.k + 1, r.k_blocks - 1)
+            k = r.mine.start if first else min(r.k + 1, r.mine.stop - 1)
+            # "first" and "next" themselves count from the tile's first K block, wherever this CTA's is.
+            k -= 0 if s.block.endswith("of group") else r.mine.start
             r.registers[s.dst] = Held(what="block scales", tile=r.tile, ks=(k,))
         case ir.Copy():
             r.registers[s.dst] = r.registers.get(s.src, Held(what="rubbish", tile=r.tile))
         case ir.Mma(fresh="block"):
-            r.registers[s.dst] = r.now("product", s.wave)
+            r.registers[s.dst] = r.now("product", s.wave, s.part)
         case ir.Mma():
-            if r.k == 0 and s.fresh == "tile":
+            if r.k == r.mine.start and s.fresh == "tile":
                 r.registers[s.dst] = Held(what="sum", tile=r.tile, wave=s.wave)
             r.add(s, s.dst, s.wave)
-        case ir.Accumulate():
+        case (
+            ir.Accumulate() | ir.Promote() | ir.PromoteColumns()
+        ):  # PromoteSelect, PromoteSwitch too
             held = r.registers.get(s.src)
             wave = held.wave if held else None
-            r.want(s, s.src, r.now("product", wave))
-            r.add(s, s.dst, wave)
-        case ir.Promote() | ir.PromoteSelect() | ir.PromoteSwitch():
-            held = r.registers.get(s.src)
-            wave = held.wave if held else None
-            r.want(s, s.src, r.now("product", wave))
-            r.want(s, s.row_scales, r.now("row scales", wave))
-            r.want(s, s.block_scales, r.now("block scales"))
-            r.add(s, s.dst, wave)
-        case ir.PromoteColumns():
-            held = r.registers.get(s.src)
-            wave = held.wave if held else None
-            r.want(s, s.src, r.now("product", wave))
-            r.want(s, s.row_scales, r.now("row scales", wave))
-            r.want(s, s.column_scales, r.now("column scales"))
-            r.add(s, s.dst, wave)
+            r.want(s, s.src, r.now("product", wave, s.part))
+            if not isinstance(s, ir.Accumulate):
+                r.want(s, s.row_scales, r.now("row scales", wave))
+            if isinstance(s, ir.Promote):
+                r.want(s, s.block_scales, r.now("block scales"))
+            if isinstance(s, ir.PromoteColumns):
+                r.want(s, s.column_scales, r.now("column scales", part=s.part))
+            r.add(s, s.dst, wave, s.part)
         case ir.PromoteWave():
             r.want(s, s.src, r.now("product", s.wave))
             r.want(s, s.column_scales, r.now("column scales"))
             r.want(s, s.block_scales, r.now("block scales"))
             r.add(s, s.dst, s.wave)
         case ir.Evaluate():
-            r.want(s, s.src, r.whole("sum", s.wave))
+            r.want_sum(s, s.src, s.wave)
             r.registers[s.dst] = r.whole("values", s.wave)
         case ir.RowAmax() | ir.Normalise() | ir.StoreScales():
             _quantise(r, s)
+        case ir.TakeShare():
+            r.mine = share(r.counts[r.tile], r.rank, r.ranks)
+        case ir.SendPartials():
+            r.want_sum(s, s.src, s.wave, r.mine)
+            for part in range(r.parts):
+                r.sent[r.tile, r.rank, s.wave, part] = r.registers.get(place(s.src, part))
+        case ir.AddPartials():
+            r.want_sum(s, s.dst, s.wave, r.mine)
+            for part in range(r.parts):
+                _add(r, s, part)
+        case ir.StageTile() if r.staged == "sum":
+            r.want_sum(s, s.src, s.wave)
         case ir.StageTile():
             r.want(s, s.src, r.whole(r.staged, s.wave))
+
+
+def _add(r: _Reader, s: ir.AddPartials, part: int) -> None:
+    """In order of rank, which here is that of the K blocks."""
+    name = place(s.dst, part)
+    sent = (r.sent.get((r.tile, i, s.wave, part)) for i in range(1, r.ranks))
+    found = [r.registers.get(name), *sent]
+    ks = tuple(k for held in found if held for k in held.ks)
+    alike = all(
+        held and (held.what, held.tile, held.part) == ("sum", r.tile, part) for held in found
+    )
+    what = "sum" if alike else "part of the sum"
+    r.registers[name] = Held(what=what, tile=r.tile, wave=s.wave if ks else None, ks=ks, part=part)
 
 
 def _quantise(r: _Reader, s: ir.RowAmax | ir.Normalise | ir.StoreScales) -> None:

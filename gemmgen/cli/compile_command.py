@@ -26,13 +26,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    named = _artifacts(args)
+    named, source = _artifacts(args)
     with ThreadPoolExecutor(THREADS if args.all else 1) as pool:
         cubins = [*pool.map(lambda a: compile_cubin(a.source, a.name), named.values())]
     if args.o:
         for cubin in cubins:
             files.write(args.o, f"{cubin.name}.cubin", cubin.image)
-    rows = [describe(n, a, c) for (n, a), c in zip(named.items(), cubins, strict=True)]
+    rows = [describe(n, a, c, source) for (n, a), c in zip(named.items(), cubins, strict=True)]
     if args.json:
         print(json.dumps(rows, indent=2))
     elif args.all:
@@ -42,20 +42,23 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _artifacts(args: argparse.Namespace) -> dict[str, Artifact]:
+def _artifacts(args: argparse.Namespace) -> tuple[dict[str, Artifact], str]:
+    """By label, and where their configs come from."""
     if args.all:
-        return {path_of(e): artifact(e) for e in GALLERY}
+        return {path_of(e): artifact(e) for e in GALLERY}, "gallery"
     if not args.kernel:
         raise ArgumentError("KERNEL", None, "is required without --all")
-    a = compile_to_source(*options.problem_and_config(args))
-    return {args.kernel: a}
+    problem, config, source = options.choice(args)
+    return {args.kernel: compile_to_source(problem, config)}, source
 
 
-def describe(label: str, a: Artifact, c: Cubin) -> dict[str, Any]:
+def describe(label: str, a: Artifact, c: Cubin, source: str) -> dict[str, Any]:
     """One kernel's resources. Registers are per thread: at launch, and of each role after setmaxnreg."""
     return {
         "kernel": label,
         "name": a.name,
+        "config": a.config.to_json(),
+        "config_from": source,
         "threads": a.kernel.threads,
         "registers": c.registers,
         "role_registers": {r.name: r.registers for r in a.kernel.roles},
@@ -82,6 +85,7 @@ def detail(a: Artifact, row: dict[str, Any]) -> str:
     roles = ", ".join(f"{name} {count}" for name, count in row["role_registers"].items())
     lines = [
         f"{row['name']}",
+        f"  config from: {row['config_from']}",
         f"  compiled to {row['cubin_bytes']} bytes of sm_90a in {row['seconds']:.2f} s",
         f"  {row['threads']} threads; registers per thread: {row['registers']} at launch; {roles}",
         f"  spills {row['spill_bytes']} bytes, stack {row['stack_bytes']} bytes",

@@ -60,13 +60,15 @@ def ir_text(a: Artifact) -> str:
 
 
 def _emit(args: argparse.Namespace) -> int:
-    a = compile_to_source(*options.problem_and_config(args))
+    problem, config, source = options.choice(args)
+    a = compile_to_source(problem, config)
     written = []
     if args.o:
         for suffix, text in ((".cu", a.source), (".ir", ir_text(a))):
             written.append(str(files.write(args.o, a.name + suffix, text.encode())))
     if args.json:
-        described = {"problem": a.problem.to_json(), "config": a.config.to_json(), "name": a.name}
+        described = {"problem": problem.to_json(), "config": config.to_json(), "name": a.name}
+        described["config_from"] = source
         print(json.dumps({**described, "source": a.source, "files": written}, indent=2))
     elif written:
         print("\n".join(written))

@@ -12,7 +12,7 @@ from ..epilogues import EPILOGUES
 from ..errors import ArgumentError
 from ..families import FAMILIES
 from ..gallery import GALLERY, exhibit, path_of
-from ..heuristics import choose
+from ..heuristics.tuned import pick
 from ..ir.groupings import GROUPINGS, OF_SIZES, Layout, split_side
 from ..problem import LAYOUTS, Problem
 from ..target import H200
@@ -73,6 +73,14 @@ def add_kernel(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         help=f"one Config field, repeatable; fields are {', '.join(FIELDS)}",
     )
     _add_swap_ab(parser)
+    parser.add_argument(
+        "--split-k",
+        dest="set",
+        action="append",
+        type=lambda ranks: f"split_k={ranks}",
+        metavar="CTAS",
+        help="let 2, 4 or 8 CTAs divide the K of each tile, for few tiles",
+    )
 
 
 def _add_swap_ab(parser: argparse.ArgumentParser) -> None:
@@ -152,18 +160,25 @@ def small_shape(args: argparse.Namespace) -> Shape:
 def problem_and_config(args: argparse.Namespace, at: Shape | None = None) -> tuple[Problem, Config]:
     """What KERNEL names: an exhibit as it is, or a family with options and a config, chosen for the
     shape `at` (the one in `args` if None) if none is given."""
+    return choice(args, at)[:2]
+
+
+def choice(args: argparse.Namespace, at: Shape | None = None) -> tuple[Problem, Config, str]:
+    """`problem_and_config`, and where the config comes from."""
     found = exhibit(args.kernel)
     if found:
-        return found.problem, _changed(found.config, args)
+        return found.problem, _changed(found.config, args), "gallery"
     if args.kernel not in FAMILIES:
         allowed = ", ".join((*FAMILIES, *map(path_of, GALLERY)))
         raise ArgumentError("KERNEL", args.kernel, f"must be one of {allowed}")
     p = problem(args)
     if args.config:
-        return p, _changed(Config.from_json(_json(args.config)), args)
+        return p, _changed(Config.from_json(_json(args.config)), args), "given"
     if args.set and args.set != ["watchdog=true"]:
-        return p, _changed(Config(), args)
-    return p, _changed(choose(p, at or shape(args), H200), args)
+        return p, _changed(Config(), args), "given"
+    wanted = at or shape(args)
+    picked = pick(p, wanted, H200)
+    return p, _changed(picked.config, args), picked.source(wanted)
 
 
 def problem(args: argparse.Namespace) -> Problem:

@@ -59,7 +59,8 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     from ..runtime.gpu import Gpu
 
     shape = options.shape(args)
-    a = compile_to_source(*options.problem_and_config(args))
+    problem, config, source = options.choice(args)
+    a = compile_to_source(problem, config)
     program = LoadedKernel(a.kernel, compile_cubin(a.source, a.name), device)
     machine = Gpu(device=device)
     layout = options.layout(args, a.problem, shape)
@@ -70,6 +71,7 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     report: dict[str, Any] = {
         "kernel": a.name,
         "config": a.config.to_json(),
+        "config_from": source,
         "gpu": driver.require_hopper(device),
         "shape": shape,
         "exact": verdict.exact,
@@ -105,7 +107,7 @@ def _text(r: dict[str, Any], verdict: Verdict) -> str:
     m, n, k = r["shape"]
     exact = "bitwise equal on exact integers" if verdict.exact else "no exact result (epilogue)"
     return (
-        f"{r['kernel']}\n  on {r['gpu']}, M={m} N={n} K={k}\n"
+        f"{r['kernel']}\n  on {r['gpu']}, M={m} N={n} K={k}; config from: {r['config_from']}\n"
         f"  verified in {verdict.launches} launches: {exact}; random data within its bound "
         f"(worst {verdict.bound.worst:.2f} of it); repeats equal; guard bands intact\n"
         f"  {r['seconds'] * 1e6:.1f} us (spread {r['spread']:.1%}), {r['tflops']:.0f} TFLOP/s, cold L2"

@@ -9,6 +9,7 @@ import numpy as np
 from . import (
     access,
     alu,
+    async_stores,
     atomics,
     barriers,
     bits,
@@ -34,6 +35,7 @@ HANDLERS: Mapping[str, Handler] = {
     **barriers.HANDLERS,
     **synchronise.HANDLERS,
     **access.HANDLERS,
+    **async_stores.HANDLERS,
     **atomics.HANDLERS,
     **copy_decode.HANDLERS,
     **tensor_map_edit.HANDLERS,

@@ -28,6 +28,7 @@ class MBarrier:
     pending: int = 0
     tx: int = 0
     phase: int = 0
+    storing: int | None = None  # stands for the st.async that complete here
     fenced: bool = False  # init was made visible to the async proxy and the cluster
     publishing: Clock = field(init=False)  # by this phase's arrivals
     published: Clock = field(init=False)  # by the last completed phase's
@@ -95,7 +96,16 @@ class MBarrier:
             self.pending = self.count
             self.published, self.publishing = self.publishing, self.tracker.empty()
 
-    def acquire(self, agent: int) -> None:
-        """The warp has seen the last phase complete."""
+    def stores(self) -> int:
+        """The agent of the st.async that complete here; its time is the phase, plus one."""
+        if self.storing is None:
+            text = f"stores that complete on {self.name}"
+            self.storing = self.tracker.agent(("stores", self.name), text)
+        return self.storing
+
+    def acquire(self, agent: int, *, of_cluster: bool) -> None:
+        """The warp has seen the last phase complete; `of_cluster`: at cluster scope."""
         self.tracker.acquire(agent, self.published)
         self.tracker.observe(agent, self.agent, self.phase)
+        if of_cluster and self.storing is not None:
+            self.tracker.observe(agent, self.storing, self.phase)

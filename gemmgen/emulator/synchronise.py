@@ -151,6 +151,7 @@ def _wait(i: Instruction, s: Scope) -> Op:
     parity = "parity" in i.parts
     wanted = value_of(i.operands[2], s, "u32" if parity else "u64")
     blocking, acquire = "try_wait" in i.parts, "relaxed" not in i.parts
+    of_cluster = "cluster" in i.parts  # the scope
 
     def op(g: Group) -> int | None:
         lanes, addresses = active_lanes(g), address(g)
@@ -170,7 +171,7 @@ def _wait(i: Instruction, s: Scope) -> Op:
         np.copyto(g.R[done], holds, where=g.where)
         for p, b in zip(pairs, barriers, strict=True):
             if passed[p]:
-                _acquire(g, b, acquire, holds, addresses == p[0])
+                _acquire(g, b, acquire, of_cluster, holds & (addresses == p[0]))
         return None
 
     return op
@@ -180,11 +181,11 @@ def _passed(barrier: MBarrier, wanted: int, parity: bool) -> bool:
     return barrier.passed(wanted) if parity else barrier.phase > wanted
 
 
-def _acquire(g: Group, barrier: MBarrier, acquire: bool, holds: Any, here: Any) -> None:
+def _acquire(g: Group, barrier: MBarrier, acquire: bool, of_cluster: bool, holds: Any) -> None:
     for agent, lanes in per_warp(g):
-        if acquire and (holds & here)[lanes].any():
+        if acquire and holds[lanes].any():
             barrier.check_visible(g.cta.cluster.tracker.clock(agent), who(g))
-            barrier.acquire(agent)
+            barrier.acquire(agent, of_cluster=of_cluster)
 
 
 def _waiting(barriers: list[MBarrier], pairs: list[tuple[int, int]], parity: bool) -> Wait:

@@ -25,6 +25,7 @@ from ..ir.nodes import (
     InitBarrier,
     Kernel,
     Major,
+    Mma,
     Param,
     PrefetchMap,
     Registers,
@@ -76,7 +77,8 @@ def kernel_name(p: Problem, c: Config) -> str:
         "add": p.accumulate,
         "watched": c.watchdog,
         "swap": c.swap_ab,
-        "whole": not c.skip_rows,
+        f"p{c.parts}": c.parts != 1,
+        f"k{c.split_k}": c.split_k != 1,
         label_of(p.epilogue): p.epilogue != Problem.epilogue,
     }
     return "_".join(parts + [text for text, present in optional.items() if present])
@@ -95,7 +97,7 @@ def block(p: Problem, c: Config) -> Block:
 def wgmma(p: Problem, c: Config) -> Wgmma:
     a, b = majors(p)
     d = S32 if p.a.integer else F32
-    return Wgmma(n=c.wgmma_n, a=p.a, b=p.b, d=d, a_major=a, b_major=b)
+    return Wgmma(n=c.wgmma_n // c.parts, a=p.a, b=p.b, d=d, a_major=a, b_major=b)
 
 
 def majors(p: Problem) -> tuple[Major, Major]:
@@ -105,10 +107,36 @@ def majors(p: Problem) -> tuple[Major, Major]:
 
 
 def accumulators(p: Problem, c: Config, dtype: DType | None = None) -> tuple[Registers, ...]:
-    """One accumulator per wave, of what wgmma sums in unless `dtype` is given: `acc0`, `acc1`."""
+    """One accumulator per wave, of what wgmma sums in unless `dtype` is given: `acc0`, `acc1`. The parts'
+    registers follow each other in it."""
     w = wgmma(p, c)
-    count, dtype = w.num_regs, dtype or w.d
+    count, dtype = w.num_regs * c.parts, dtype or w.d
     return tuple(Registers(name=f"acc{i}", dtype=dtype, count=count) for i in range(c.waves))
+
+
+def partial(p: Problem, c: Config) -> Registers:
+    """What wgmma sums one part of a K block in, before it is promoted: `part`."""
+    w = wgmma(p, c)
+    return Registers(name="part", dtype=w.d, count=w.num_regs)
+
+
+def multiply(p: Problem, c: Config, wave: int, part: int) -> Mma:
+    """One part of a wave's K block into `part`."""
+    return Mma(
+        dst="part",
+        a="smem_a",
+        b="smem_b",
+        instr=wgmma(p, c),
+        wave=wave,
+        part=part,
+        fresh="block",
+    )
+
+
+def pieces(c: Config) -> tuple[tuple[int, int, bool], ...]:
+    """What a K block is promoted in: wave, part and whether it is the last, in order."""
+    pairs = [(wave, part) for wave in range(c.waves) for part in range(c.parts)]
+    return tuple((wave, part, (wave, part) == pairs[-1]) for wave, part in pairs)
 
 
 def operand(name: str, dtype: DType, side: int, major: Major, c: Config) -> Smem:
@@ -210,13 +238,12 @@ def assemble(
     return Kernel(
         name=kernel_name(p, c),
         block=b,
-        cluster=Cluster(size=c.cluster_size, shared=shared),  # type: ignore[arg-type]
+        cluster=Cluster(size=2 if shared else 1, shared=shared),  # type: ignore[arg-type]
         scheduler=panels(c.raster, c.panel, g, p.alignment),
         groups=Groups(
             rows=g.rows,
             columns=g.columns,
             ragged=g.ragged,
-            skips=c.skip_rows,
             depths=g.depths,
         ),
         maps=maps,
@@ -230,6 +257,7 @@ def assemble(
         barriers=barriers,
         watchdog=c.watchdog,
         swap_ab=c.swap_ab,
+        split_k=c.split_k,
         instr=wgmma(p, c),
         prologue=prologue(maps, barriers),
         roles=(

@@ -16,7 +16,6 @@ from ..ir.nodes import (
     Kernel,
     LoadColumnScales,
     LoadRowScales,
-    Mma,
     PromoteColumns,
     Registers,
     Smem,
@@ -29,17 +28,18 @@ from ..ir.nodes import (
     Zero,
 )
 from ..problem import Problem
-from .common import accumulators, assemble, load, wgmma, whole
+from .common import accumulators, assemble, load, multiply, partial, pieces, whole
 from .output import epilogue
 
 
 def build(p: Problem, c: Config) -> Kernel:
-    """Each wave of 64 rows multiplies one K block into `part` and promotes it into its accumulator."""
+    """Each wave of 64 rows multiplies one K block (or a part of its columns) into `part` and promotes it
+    into its accumulator."""
     acc, g = accumulators(p, c), GROUPINGS[p.grouping]
-    part = Registers(name="part", dtype=F32, count=acc[0].count)
+    part = partial(p, c)
     rows = tuple(Registers(name=f"row_scales{w}", dtype=F32, count=2) for w in range(c.waves))
-    columns = Registers(name="column_scales", dtype=F32, count=c.wgmma_n // 4)
-    step = (Wait(barrier="full"), *(s for w in range(c.waves) for s in _wave(p, c, w)))
+    columns = Registers(name="column_scales", dtype=F32, count=part.count // 2)
+    step = (Wait(barrier="full"), *(s for piece in pieces(c) for s in _piece(p, c, *piece)))
     zero = tuple(Zero(dst=a.name) for a in acc)
     scales = tuple(
         Smem(
@@ -77,20 +77,25 @@ def build(p: Problem, c: Config) -> Kernel:
     )
 
 
-def _wave(p: Problem, c: Config, w: int) -> tuple[Stmt, ...]:
-    # The columns' scales are the same for every wave. The last wave's MMAs are the stage's last
-    # readers: release it before promoting.
-    columns = (LoadColumnScales(dst="column_scales", smem="smem_scale_b"),) * (w == 0)
-    release = (Arrive(barrier="empty"),) * (w == c.waves - 1)
+def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> tuple[Stmt, ...]:
+    rows = LoadRowScales(dst=f"row_scales{wave}", smem="smem_scale_a", wave=wave)
+    # A part's columns have the same scales in every wave. The last MMAs are the stage's last readers:
+    # release it before promoting.
+    columns = LoadColumnScales(dst="column_scales", smem="smem_scale_b", part=part)
+    release = (Arrive(barrier="empty"),) * last
     return (
-        *columns,
-        LoadRowScales(dst=f"row_scales{w}", smem="smem_scale_a", wave=w),
+        *(columns,) * (wave == 0 or c.parts > 1),
+        *(rows,) * (part == 0),
         WgmmaFence(),
-        Mma(dst="part", a="smem_a", b="smem_b", instr=wgmma(p, c), wave=w, fresh="block"),
+        multiply(p, c, wave, part),
         WgmmaCommit(),
         WgmmaWait(pending=c.in_flight),
         *release,
         PromoteColumns(
-            dst=f"acc{w}", src="part", row_scales=f"row_scales{w}", column_scales="column_scales"
+            dst=f"acc{wave}",
+            src="part",
+            row_scales=rows.dst,
+            column_scales="column_scales",
+            part=part,
         ),
     )

@@ -16,7 +16,6 @@ from ..ir.nodes import (
     Kernel,
     LoadBlockScales,
     LoadRowScales,
-    Mma,
     Param,
     Promote,
     Registers,
@@ -30,21 +29,23 @@ from ..ir.nodes import (
     Zero,
 )
 from ..problem import Problem
-from .common import accumulators, assemble, load, wgmma, whole
+from .common import accumulators, assemble, load, multiply, partial, pieces, whole
 from .output import epilogue, group_stride
 
 
 def build(p: Problem, c: Config) -> Kernel:
-    """Each wave of 64 rows multiplies one K block into `part` and promotes it into its accumulator."""
+    """Each wave of 64 rows multiplies one K block (or a part of its columns) into `part` and promotes it
+    into its accumulator."""
     acc, g = accumulators(p, c, F32), GROUPINGS[p.grouping]
-    sums = Registers(name="part", dtype=wgmma(p, c).d, count=acc[0].count)
     rows = tuple(Registers(name=f"row_scales{w}", dtype=F32, count=2) for w in range(c.waves))
     cols = tuple(Registers(name=n, dtype=F32, count=1) for n in ("block_scales", "next_scales"))
     # B's scales come straight from global memory, fetched one K block ahead of their use.
     fetch = LoadBlockScales(dst="next_scales", tensor="scale_b", count=1, block="next")
     first = LoadBlockScales(dst="next_scales", tensor="scale_b", count=1, block="first")
-    waves = tuple(s for w in range(c.waves) for s in _wave(p, c, w))
-    step = (Copy(dst="block_scales", src="next_scales"), fetch, Wait(barrier="full"), *waves)
+    step = (
+        *(Copy(dst="block_scales", src="next_scales"), fetch, Wait(barrier="full")),
+        *(s for piece in pieces(c) for s in _piece(p, c, *piece)),
+    )
     scales = Smem(
         name="smem_scale_a",
         dtype=F32,
@@ -56,7 +57,7 @@ def build(p: Problem, c: Config) -> Kernel:
     return assemble(
         p,
         c,
-        locals=(*acc, sums, *rows, *cols),
+        locals=(*acc, partial(p, c), *rows, *cols),
         tile=(
             *(Zero(dst=a.name) for a in acc),
             first,
@@ -84,17 +85,21 @@ def build(p: Problem, c: Config) -> Kernel:
     )
 
 
-def _wave(p: Problem, c: Config, w: int) -> tuple[Stmt, ...]:
-    mma = Mma(dst="part", a="smem_a", b="smem_b", instr=wgmma(p, c), wave=w, fresh="block")
+def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> tuple[Stmt, ...]:
+    rows = LoadRowScales(dst=f"row_scales{wave}", smem="smem_scale_a", wave=wave)
     promote = Promote(
-        dst=f"acc{w}", src="part", row_scales=f"row_scales{w}", block_scales="block_scales"
+        dst=f"acc{wave}",
+        src="part",
+        row_scales=rows.dst,
+        block_scales="block_scales",
+        part=part,
     )
-    # The last wave's MMAs are the stage's last readers: release it before promoting.
-    release = (Arrive(barrier="empty"),) * (w == c.waves - 1)
+    # The last MMAs are the stage's last readers: release it before promoting.
+    release = (Arrive(barrier="empty"),) * last
     return (
-        LoadRowScales(dst=f"row_scales{w}", smem="smem_scale_a", wave=w),
+        *(rows,) * (part == 0),
         WgmmaFence(),
-        mma,
+        multiply(p, c, wave, part),
         WgmmaCommit(),
         WgmmaWait(pending=c.in_flight),
         *release,

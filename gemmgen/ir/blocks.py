@@ -34,8 +34,16 @@ class AfterFirst(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IfRows(Stmt):
-    """Work on this warpgroup's 64 rows of `wave`, unless the tile's group ends before them; skip_rows."""
+class IfWhole(Stmt):
+    """Unless D's rows (a ragged group's) end before this warpgroup's piece of `wave` does."""
+
+    wave: int
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IfCut(Stmt):
+    """Where IfWhole does nothing."""
 
     wave: int
     body: tuple[Stmt, ...]
@@ -76,14 +84,31 @@ class IfBlocks(Stmt):
     body: tuple[Stmt, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class IfSends(Stmt):
+    """Where CTAs divide K: every rank but 0, whose partial sums go to another; split_k."""
+
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IfFinishes(Stmt):
+    """Where CTAs divide K: rank 0, which has the whole sum and stores the tile; split_k."""
+
+    body: tuple[Stmt, ...]
+
+
 BLOCKS = (
     ForTiles,
     ForK,
     AfterFirst,
-    IfRows,
+    IfWhole,
+    IfCut,
     CtaLeader,
     WarpgroupLeader,
     FirstWarp,
     NewGroup,
     IfBlocks,
+    IfSends,
+    IfFinishes,
 )

@@ -5,7 +5,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .nodes import BulkRowStore, Evaluate, Kernel, StageTile, StoreTail, TmaStore
+from .nodes import (
+    Accumulate,
+    BulkRowStore,
+    Evaluate,
+    IfCut,
+    IfWhole,
+    Kernel,
+    Promote,
+    PromoteColumns,
+    StageTile,
+    StoreRows,
+    StoreTail,
+    TmaStore,
+)
 
 
 class Place(NamedTuple):
@@ -38,6 +51,12 @@ def of_pair(at: Place, which: int) -> Place:
     )
 
 
+def first(kernel: Kernel, s: Accumulate | Promote | PromoteColumns) -> int:
+    """The register of `s.dst` that the first of `s.src` is promoted into: parts follow each other, as
+    wgmma's fragments do along N."""
+    return s.part * next(r.count for role in kernel.roles for r in role.locals if r.name == s.src)
+
+
 class Piece(NamedTuple):
     """Of the piece of D that is this warpgroup's: where it begins (its row in terms of `block`, the
     piece's number) and its sides."""
@@ -48,7 +67,7 @@ class Piece(NamedTuple):
     columns: str
 
 
-def piece(kernel: Kernel, s: BulkRowStore | StoreTail) -> Piece:
+def piece(kernel: Kernel, s: BulkRowStore | StoreRows | StoreTail) -> Piece:
     """The piece that `s` stores."""
     d = kernel.buffer(s.smem)
     if d.along == "m":
@@ -56,6 +75,14 @@ def piece(kernel: Kernel, s: BulkRowStore | StoreTail) -> Piece:
         return Piece(f"tile.d_row + block * {d.step}", "tile.d_col", d.rows, columns)
     block = f"({s.wave * kernel.consumers} + warpgroup) * {d.step}"
     return Piece("tile.d_row", f"(tile.d_col + {block})", d.rows, f"{d.cols}")
+
+
+def end(kernel: Kernel, s: IfWhole | IfCut) -> str:
+    """The row after the last of the piece that `s` asks about."""
+    d = kernel.buffer("smem_d")
+    if d.along == "m":
+        return f"tile.d_row + ({s.wave * kernel.consumers} + warpgroup) * {d.step} + {d.rows}"
+    return f"tile.d_row + {d.rows}"
 
 
 def shift(kernel: Kernel, s: TmaStore) -> tuple[str, str]:

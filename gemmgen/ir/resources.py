@@ -23,7 +23,7 @@ class Coord:
     """One tensor-map coordinate: `base * scale + offset + cta_rank * rank_step`, in elements.
 
     `base` is a field of the scheduler's Tile, or `k`, the running K block; `start`, where the tile's
-    group begins along K, is added to it (derive_maps).
+    group (derive_maps) or this CTA's share (split_k) begins along K, is added to it.
     """
 
     base: Literal["tile.a_row", "tile.b_row", "tile.d_row", "tile.d_col", "tile.group", "k"]
@@ -78,7 +78,7 @@ class Smem:
     rows: int
     cols: int
     stages: int
-    use: Literal["operand", "scales", "output", "map"]
+    use: Literal["operand", "scales", "output", "map", "partials"]
     swizzle: int | None = None  # bytes, 0 = none; assign_swizzle
     pad: int | None = None  # elements per row; pad_epilogue
     offset: int | None = None  # bytes; layout_smem
@@ -134,10 +134,11 @@ class Smem:
 
 @dataclass(frozen=True, kw_only=True)
 class Barrier:
-    """`stages` mbarriers of one meaning."""
+    """`stages` mbarriers of one meaning: of the ring, or one whose phases are tiles."""
 
     name: str
     stages: int
+    per: Literal["stage", "tile"] = field(default="stage", metadata=UNUSUAL)
     arrivals: int | None = None  # per phase; size_barriers
     tx_bytes: int | None = None  # per phase; size_barriers
     offset: int | None = None  # bytes; layout_smem
@@ -205,11 +206,12 @@ class Scheduler:
     panel: int  # tiles (of a cluster) along `fast`
     params: tuple[str, ...] = ()
     alignment: int = 0  # of the rows where groups begin, if they lie in one tensor
+    shares: bool = False  # CTAs note in the tile where their share of K begins; split_k
 
     @property
     def tile(self) -> str:
         """The template of the struct it fills in for each tile."""
-        return TILES.get(self.name, "grouped_tile")
+        return "split_" * self.shares + TILES.get(self.name, "grouped_tile")
 
 
 TILES = {"panels": "tile", "depths": "depth_tile"}  # by scheduler; the others fill in groups' rows
@@ -222,7 +224,6 @@ class Groups:
     rows: bool = False
     columns: bool = False
     ragged: bool = False
-    skips: bool = field(default=True, metadata=UNUSUAL)  # if ragged; asks for skip_rows
     depths: Literal["", "columns", "flat"] = field(default="", metadata=UNUSUAL)
 
     def own(self, m: TmaMap) -> bool:
@@ -235,7 +236,8 @@ ONE_GEMM = Groups()
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """CTAs that run together. `shared` is the operand all of them multiplex, None if size is 1."""
+    """CTAs that run together. `shared` is the operand all of them multiplex; if it is None they have the
+    same tile and divide its K."""
 
     size: int = 1
     shared: Literal["a", "b"] | None = None
@@ -249,6 +251,11 @@ class Cluster:
     def n(self) -> int:
         """Tiles of N that one cluster spans (they share A)."""
         return self.size if self.shared == "a" else 1
+
+    @property
+    def k(self) -> int:
+        """CTAs that divide a tile's K."""
+        return 1 if self.shared else self.size
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from .blocks import Stmt
-from .resources import Coord, Wgmma
+from .resources import UNUSUAL, Coord, Wgmma
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,13 +145,15 @@ class WgmmaWait(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class Mma(Stmt):
-    """dst (+)= a[wave's 64 rows, K block] @ b[all rows, K block]^T, one wgmma per 32 bytes of K.
+    """dst (+)= a[wave's 64 rows, K block] @ b[the part's rows, K block]^T, one wgmma per 32 bytes of K.
 
     `instr` says which side of a and of b is contiguous; rows are M or N whichever it is. `a` holds the
     problem's B, and `b` its A, where swap_operands exchanged them.
 
     `fresh` says when the first step overwrites dst: at every K block, at the tile's first, or never
     (then dst was zeroed: allow_empty).
+
+    `part`: of the parts that the tile's columns are multiplied in, one after the other.
     """
 
     dst: str
@@ -167,6 +169,8 @@ class Mma(Stmt):
     )
     a_bits: int | None = None  # constant descriptor fields; plan_descriptors
     b_bits: int | None = None  # plan_descriptors
+    part: int = field(default=0, metadata=UNUSUAL)
+    part_bytes: int = field(default=0, metadata=UNUSUAL)  # to this part's B rows; plan_descriptors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,18 +185,19 @@ class LoadRowScales(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadColumnScales(Stmt):
-    """dst = the scales of the accumulator's columns of this thread (a pair of every 8), from shared
-    memory: B's, or A's where swap_operands exchanged them."""
+    """dst = the scales of the accumulator's columns in `part` of this thread (a pair of every 8), from
+    shared memory: B's, or A's where swap_operands exchanged them."""
 
     dst: str
     smem: str
+    part: int = field(default=0, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadBlockScales(Stmt):
     """dst = B's scales, straight from global memory, of the `count` 128-column blocks a tile touches:
-    of its first K block, or (inside ForK) of the next; past the last, the last again. Where groups
-    split K (derive_maps), K blocks are counted from the group's first."""
+    of its first K block, or (inside ForK) of the next; past the last, the last again. "of group": K
+    blocks are counted from where the tile's group (derive_maps) or this CTA's share (split_k) begins."""
 
     dst: str
     tensor: str
@@ -214,12 +219,15 @@ class Copy(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class Promote(Stmt):
-    """dst += src * row_scales * block_scales: leaves the tensor core's short accumulator."""
+    """dst += src * row_scales * block_scales: leaves the tensor core's short accumulator. src goes into
+    the registers of its `part`, whose columns lie in the tile's scale block `block`."""
 
     dst: str
     src: str
     row_scales: str
     block_scales: str
+    part: int = field(default=0, metadata=UNUSUAL)
+    block: int = field(default=0, metadata=UNUSUAL)  # split_scales
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +237,8 @@ class PromoteColumns(Stmt):
     dst: str
     src: str
     row_scales: str
-    column_scales: str
+    column_scales: str  # of the part
+    part: int = field(default=0, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +266,8 @@ class PromoteWave(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class Accumulate(Stmt):
-    """dst += src: leaves the tensor core's short accumulator."""
+    """dst += src, into the registers of its `part`: leaves the tensor core's short accumulator."""
 
     dst: str
     src: str
+    part: int = field(default=0, metadata=UNUSUAL)

@@ -141,6 +141,16 @@ class StoreTail(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoreRows(Stmt):
+    """The whole 16-byte pieces of those rows that D (a ragged group) has, by plain loads and stores."""
+
+    tensor: str
+    smem: str
+    wave: int
+    add: bool = field(default=False, metadata=UNUSUAL)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BulkRowStore(Stmt):
     """Row by row from a padded tile, one bulk copy of whole 16-byte pieces per thread."""
 

@@ -31,11 +31,13 @@ def dump(kernel: Kernel) -> str:
     lines = [
         f"kernel {kernel.name}",
         f"  block m={b.m} n={b.n} k={b.k}{f' fold={b.fold}' * (b.fold > 1)}  threads {kernel.threads}  smem {_value(kernel.smem_bytes)} B",
-        f"  cluster {c.size}" + (f" sharing {c.shared}" if c.shared else ""),
+        f"  cluster {c.size}"
+        + (f" sharing {c.shared}" if c.shared else " splitting K" * (c.k > 1)),
         f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}"
         + "".join(f" {p}" for p in s.params),
         *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
         *["  swap A and B"] * kernel.swap_ab,
+        *[f"  split K by {kernel.split_k}"] * (kernel.split_k > 1),
         f"  wgmma {kernel.instr.mnemonic}{_majors(kernel.instr)}",
     ]
     for title, table in (

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
-from ..heuristics import choose
+from ..heuristics.tuned import pick
 from ..ir.dtypes import DTYPES, F32, DType
 from ..ir.expr import (
     ACC,
@@ -25,6 +25,7 @@ from ..ir.expr import (
 from ..ir.groupings import GROUPINGS
 from ..pipeline import compile_to_source
 from ..problem import Problem
+from ..runtime.driver import require_hopper
 from ..runtime.launch import LoadedKernel, workspace_bytes
 from ..runtime.nvrtc import compile_cubin
 from ..runtime.tensor_map import Matrix
@@ -43,6 +44,7 @@ from ..target import H200
 SCALE_BLOCK = 128
 SCALE_LAYOUTS = ("row", "mn")
 SIDES = ("rows", "columns")
+INT8_K = (2**31 - 1) // 2**14  # products of at most 2**14 each
 
 Shape = tuple[int, int, int]
 Values = dict[str, int | float]
@@ -56,9 +58,10 @@ def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
 
 
 @lru_cache(maxsize=4096)
-def chosen(p: Problem, shape: Shape, groups: int = 1) -> Config:
-    """What the cost model chooses for `groups` GEMMs of shape (M, N, K), kept for next time."""
-    return choose(p, shape, H200, groups)
+def chosen(p: Problem, shape: Shape, groups: int = 1, device: int = 0) -> Config:
+    """The measured config for `groups` GEMMs of shape (M, N, K) on CUDA device `device`, or else what the cost
+    model chooses (`gemmgen.heuristics.tuned`), kept for next time."""
+    return pick(p, shape, H200, groups, require_hopper(device)).config
 
 
 def run(
@@ -94,8 +97,9 @@ def run(
     extra = _epilogue_values(p, shape, groups, given, a.device)
     if 0 in (m, groups):
         return result
+    device = a.device.index
     mean = _ceil(k, groups) if GROUPINGS[p.grouping].depths else k
-    kernel = loaded(p, config or chosen(p, (rows or m, n, mean), groups), a.device.index)
+    kernel = loaded(p, config or chosen(p, (rows or m, n, mean), groups, device), device)
     maps = _workspace(kernel, shape, groups, a.device)
     tensors = {"a": a, "b": b, "d": out, **scales}
     matrices = {name: matrix(t) for name, t in tensors.items()}
@@ -168,6 +172,8 @@ def operand_shape(p: Problem, a: Any, b: Any) -> Shape:
     if n % fold(p.epilogue):
         allowed = "must be even: the epilogue pairs columns of the product"
         raise ArgumentError(f"b {SIDES[b_turned]}", n, allowed)
+    if p.a.integer and p.family == "dense" and k > INT8_K:
+        raise ArgumentError("a columns", k, f"must be at most {INT8_K}: INT32 may overflow")
     return m, n, k
 
 

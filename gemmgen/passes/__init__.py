@@ -17,6 +17,7 @@ from . import (
     plan_multicast,
     size_barriers,
     split_boxes,
+    split_k,
     split_registers,
     split_scales,
     swap_operands,
@@ -28,7 +29,6 @@ from .derive_maps import derive_maps
 from .guard_waits import guard_waits
 from .pad_epilogue import pad_epilogue
 from .plan_descriptors import plan_descriptors
-from .skip_rows import skip_rows
 
 Pass = Callable[[Kernel, Target], Kernel]
 Observer = Callable[[str, Kernel], None]
@@ -39,9 +39,9 @@ PIPELINE: tuple[Pass, ...] = (
     check_ring.check_ring,
     check_output.check_output,
     split_scales.split_scales,  # widens registers, so before split_registers
-    skip_rows,  # Promote is spelled
+    split_k.split_k,  # the accumulators are those of the waves; its loads are not multicast
     plan_multicast.plan_multicast,  # decides slices, so before boxes are cut
-    allow_empty,  # every release is spelled
+    allow_empty,  # every release is spelled, every K is divided
     derive_maps,  # every load is, and the producer's Drain is in place
     assign_swizzle.assign_swizzle,
     pad_epilogue,  # pads only what is left unswizzled
@@ -60,6 +60,7 @@ RULES: tuple[Rule, ...] = (
     *check_ring.RULES,
     *check_output.RULES,
     *split_scales.RULES,
+    *split_k.RULES,
     *plan_multicast.RULES,
     *assign_swizzle.RULES,
     *split_boxes.RULES,

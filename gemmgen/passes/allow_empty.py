@@ -1,4 +1,4 @@
-"""Where groups split K, make a tile without K blocks come out as the epilogue of 0."""
+"""Where groups or CTAs split K, make a tile without K blocks come out as the epilogue of 0."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..target import Target
 def allow_empty(kernel: Kernel, target: Target) -> Kernel:
     """Zero an accumulator that the tile's first K block would overwrite, and release no stage after a
     K loop that filled none. Sets Mma.fresh; inserts Zero and IfBlocks."""
-    if not kernel.groups.depths:
+    if not kernel.groups.depths and kernel.cluster.k == 1:
         return kernel
     kernel = map_stmts(kernel, lambda s: _allowing(s) if isinstance(s, ForTiles) else s)
     return map_stmts(kernel, _never)

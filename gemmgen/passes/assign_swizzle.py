@@ -16,29 +16,13 @@ SWIZZLE_WIDTH = Rule(
     because="A swizzled box has an inner dimension of exactly the swizzle span; a row that is no multiple of it "
     "would leave a ragged box.",
 )
-RAGGED_ROWS = Rule(
-    id="ragged-rows",
-    says="the output of groups that end at any row cannot be swizzled",
-    because="A tile's rows past the group's end belong to somebody else, so rows leave one by one, "
-    "and a bulk copy does not undo a swizzle.",
-)
-RULES = (SWIZZLE_WIDTH, RAGGED_ROWS)
+RULES = (SWIZZLE_WIDTH,)
 
 
 def assign_swizzle(kernel: Kernel, target: Target) -> Kernel:
-    """Give operands and D the widest swizzle that divides their row, unless one is asked for. D of
-    ragged groups has none. Sets Smem.swizzle."""
-    smem = kernel.smem
-    if kernel.groups.ragged:
-        smem = tuple(_flat(s) if s.use == "output" else s for s in smem)
-    return replace(kernel, smem=tuple(replace(s, swizzle=_swizzle(s)) for s in smem))
-
-
-def _flat(s: Smem) -> Smem:
-    if s.swizzle:
-        values = {"buffer": s.name, "swizzle": s.swizzle}
-        raise IllegalConfig(RAGGED_ROWS, values, "Use swizzle_d=0, or null to choose.")
-    return replace(s, swizzle=0)
+    """Give operands and D the widest swizzle that divides their row, unless one is asked for. Sets
+    Smem.swizzle."""
+    return replace(kernel, smem=tuple(replace(s, swizzle=_swizzle(s)) for s in kernel.smem))
 
 
 def _swizzle(s: Smem) -> int:

@@ -21,9 +21,9 @@ OUTPUT_SCALES = Rule(
 )
 PROMOTED_PAIRS = Rule(
     id="promoted-pairs",
-    says="a family that promotes cannot pair columns and quantise the output",
-    because="128 columns of D are then 256 of the product: their accumulator and the partial sum promoted "
-    "into it are 256 registers, more than a thread has.",
+    says="a family that promotes must pair columns and quantise the output in two parts",
+    because="128 columns of D are then 256 of the product: their accumulator and a partial sum of all of them "
+    "are 256 registers, more than a thread has.",
 )
 RULES = (OUTPUT_PIECES, OUTPUT_SCALES, PROMOTED_PAIRS)
 
@@ -43,9 +43,9 @@ def check_output(kernel: Kernel, target: Target) -> Kernel:
 def _check_scales(kernel: Kernel) -> None:
     b = kernel.block
     promoted = any(isinstance(s, Accumulate | Promote | PromoteColumns) for s in statements(kernel))
-    if promoted and b.fold > 1:
-        fix = "Write bf16 and quantise that, or use a family that does not promote."
-        raise IllegalConfig(PROMOTED_PAIRS, {"fold": b.fold, "columns": b.d_n}, fix)
+    if promoted and b.fold > 1 and kernel.instr.n == b.n:
+        values = {"fold": b.fold, "columns": b.d_n, "parts": 1}
+        raise IllegalConfig(PROMOTED_PAIRS, values, "Use parts=2 and block_n=256.")
     if b.d_n % OUTPUT_SCALE_BLOCK:
         step = OUTPUT_SCALE_BLOCK * b.fold
         fix = f"Use block_n={' or '.join(str(n) for n in range(step, 257, step))}."

@@ -9,7 +9,7 @@ from ..target import Target
 
 WGMMA_N = Rule(
     id="wgmma-n",
-    says="block_n (with swap_ab, block_m) must be an N that wgmma has for this dtype",
+    says="block_n (with swap_ab, block_m; with parts, its half) must be an N that wgmma has for this dtype",
     because="wgmma.mma_async exists for N in steps of 8 up to 256; for integers, above 32, in steps of 16.",
 )
 TILE_ROWS = Rule(
@@ -27,7 +27,13 @@ K_MAJOR = Rule(
     says="8-bit operands must be contiguous along K: layout nt",
     because="wgmma reads FP8 and INT8 K-major only; its transposes exist for 16-bit types.",
 )
-RULES = (WGMMA_N, TILE_ROWS, SEGMENT_TILE, K_MAJOR)
+PARTS_PROMOTED = Rule(
+    id="parts-promoted",
+    says="only a family that promotes can multiply a tile in parts",
+    because="Parts make the partial sum smaller that is promoted. A sum that stays in the tensor core has none: "
+    "one wgmma of all columns needs no more registers, and reads A once.",
+)
+RULES = (PARTS_PROMOTED, WGMMA_N, TILE_ROWS, SEGMENT_TILE, K_MAJOR)
 
 FINE_N = 32  # up to here every dtype has N in steps of 8
 
@@ -51,10 +57,15 @@ def _operand(kernel: Kernel, m: TmaMap) -> bool:
 
 def _check_shape(kernel: Kernel, target: Target) -> None:
     sides = [("block_m", kernel.block.m), ("block_n", kernel.block.n)]
-    (shared, side), (other, n) = sides if kernel.buffer("smem_d").along == "m" else sides[::-1]
+    (shared, side), (other, width) = sides if kernel.buffer("smem_d").along == "m" else sides[::-1]
+    n = kernel.instr.n
+    parts = width // n
+    if parts > 1 and any(isinstance(s, Mma) and s.fresh != "block" for s in statements(kernel)):
+        raise IllegalConfig(PARTS_PROMOTED, {"parts": parts}, "Use parts=1.")
     step = kernel.instr.a.wgmma_n_step if n > FINE_N else 8
     if n % step or not step <= n <= target.wgmma_n:
-        raise IllegalConfig(WGMMA_N, {other: n}, f"Use a multiple of {step} up to 256.")
+        values = {other: width} | ({"parts": parts} if parts > 1 else {})
+        raise IllegalConfig(WGMMA_N, values, f"Use a multiple of {step * parts} up to 256.")
     waves = len({s.wave for s in statements(kernel) if isinstance(s, Mma)})
     rows = target.wgmma_m * kernel.consumers * waves
     if rows != side:

@@ -9,6 +9,8 @@ from ..ir.nodes import (
     BulkRowStore,
     Coord,
     Evaluate,
+    IfCut,
+    IfWhole,
     Kernel,
     PrefetchMap,
     Smem,
@@ -20,6 +22,8 @@ from ..ir.nodes import (
     StoreMatrix,
     StoreMatrixTransposed,
     StorePairs,
+    StoreRows,
+    StoreTail,
     StoreTile,
     StoreWait,
     TmaMap,
@@ -42,11 +46,10 @@ STAGES = {
 def choose_stores(kernel: Kernel, target: Target) -> Kernel:
     """Pick StoreMatrix, StorePairs or StoreBytePairs by D's width (StoreElements where its columns are
     folded), or what stores the transpose where D's rows are the accumulator's columns (Smem.along),
-    and one TmaStore per slab or, for padded rows
-    (which a dense TMA box cannot skip over) and groups that end anywhere (which a box would write
-    past), BulkRowStore."""
+    and one TmaStore per slab, or BulkRowStore for padded rows, which a dense TMA box cannot skip over.
+    Where a ragged group ends inside a piece, a box would write past it: StoreRows."""
     d = kernel.buffer("smem_d")
-    by_rows = bool(d.pad) or kernel.groups.ragged
+    by_rows, ragged = bool(d.pad), kernel.groups.ragged
     stage = STAGES[d.dtype.bytes, d.along] if kernel.block.fold == 1 else StoreElements
 
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
@@ -56,7 +59,11 @@ def choose_stores(kernel: Kernel, target: Target) -> Kernel:
             case Evaluate():
                 return replace(stmt, pace=_pace(stmt.value))
             case StoreTile() if not by_rows:
-                return _boxes(d, stmt, kernel.map(stmt.tensor_map))
+                boxes = _boxes(d, stmt, kernel.map(stmt.tensor_map))
+                return (IfWhole(wave=stmt.wave, body=boxes),) if ragged else boxes
+            case StoreTail() if ragged and not by_rows:
+                rows = StoreRows(tensor=stmt.tensor, smem=stmt.smem, wave=stmt.wave, add=stmt.add)
+                return IfCut(wave=stmt.wave, body=(rows,)), stmt
         return stmt
 
     kernel = map_stmts(kernel, visit)

@@ -73,6 +73,11 @@ def _started(kernel: Kernel, load: TmaLoad | TmaLoadMulticast) -> tuple[Coord, .
     m = kernel.map(load.tensor_map)
     if kernel.groups.own(m) and kernel.buffer(m.smem).use == "operand":
         return load.coords
+    return from_k_first(kernel, load)
+
+
+def from_k_first(kernel: Kernel, load: TmaLoad | TmaLoadMulticast) -> tuple[Coord, ...]:
+    """The coordinates of `load`, that along K counted from the tile's first, in blocks where it is of scales."""
     scales = kernel.buffer(load.smem).use == "scales"
     start = "tile.k_first / 128" if scales else "tile.k_first"
     return tuple(replace(c, start=start) if c.base == "k" else c for c in load.coords)  # type: ignore[arg-type]

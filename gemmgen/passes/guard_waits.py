@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.nodes import Drain, GuardedDrain, GuardedWait, Kernel, Param, Role, Stmt, Wait
+from ..ir.nodes import (
+    Drain,
+    GuardedDrain,
+    GuardedWait,
+    GuardedWaitTurn,
+    Kernel,
+    Param,
+    Role,
+    Stmt,
+    Wait,
+    WaitTurn,
+)
 from ..ir.rewrite import map_body
 from ..target import Target
 
 
 def guard_waits(kernel: Kernel, target: Target) -> Kernel:
-    """Spell Wait and Drain as GuardedWait and GuardedDrain where Kernel.watchdog asks for it. Sets
-    Kernel.device_code and adds the parameter `watchdog`, the report in host memory."""
+    """Spell Wait, WaitTurn and Drain as GuardedWait, GuardedWaitTurn and GuardedDrain where
+    Kernel.watchdog asks for it. Sets Kernel.device_code and adds the parameter `watchdog`, the report in host memory."""
     if not kernel.watchdog:
         return kernel
     report = Param(name="watchdog", ctype="Watchdog*")
@@ -30,6 +41,8 @@ def _guarded(kernel: Kernel, index: int, role: Role) -> Role:
         match stmt:
             case Wait():
                 return GuardedWait(**vars(stmt), role=index, index=barriers.index(stmt.barrier))
+            case WaitTurn():
+                return GuardedWaitTurn(**vars(stmt), role=index, index=barriers.index(stmt.barrier))
             case Drain():
                 return GuardedDrain(**vars(stmt), role=index, index=barriers.index(stmt.barrier))
         return stmt

@@ -12,7 +12,7 @@ BARRIER_SIZE = 8  # bytes of one mbarrier
 
 SMEM_CAPACITY = Rule(
     id="smem-capacity",
-    says="stages, D tile and barriers must fit the shared memory of one CTA",
+    says="stages, D tile, partial sums and barriers must fit the shared memory of one CTA",
     because="A Hopper CTA may use at most 227 KiB.",
 )
 RULES = (SMEM_CAPACITY,)
@@ -48,7 +48,9 @@ def most_stages(kernel: Kernel, target: Target) -> int:
 
 def _stages_beside(kernel: Kernel, total: int, target: Target) -> int:
     ring = [s for s in kernel.smem if s.ring]
-    per_stage = sum(s.stage_bytes for s in ring) + BARRIER_SIZE * len(kernel.barriers)
+    per_stage = sum(s.stage_bytes for s in ring) + BARRIER_SIZE * sum(
+        b.per == "stage" for b in kernel.barriers
+    )
     fixed = total - per_stage * kernel.stages
     return max(0, (target.smem_bytes - fixed) // per_stage)
 

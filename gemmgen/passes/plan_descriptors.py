@@ -14,7 +14,7 @@ CORE_BYTES = 16  # bytes per row of a core matrix
 
 
 def plan_descriptors(kernel: Kernel, target: Target) -> Kernel:
-    """Sets Mma.a_bits, b_bits, steps, wave_bytes and warpgroup_bytes."""
+    """Sets Mma.a_bits, b_bits, steps, wave_bytes, warpgroup_bytes and part_bytes."""
     k_steps = range(kernel.block.k * kernel.instr.a.bytes // target.wgmma_k_bytes)
 
     def visit(stmt: Stmt) -> Stmt:
@@ -31,6 +31,7 @@ def plan_descriptors(kernel: Kernel, target: Target) -> Kernel:
             steps=tuple((a_step(a, i, target), b_step(b, i, target)) for i in k_steps),
             wave_bytes=stmt.wave * kernel.consumers * block,
             warpgroup_bytes=block,
+            part_bytes=ROWS_OFFSET[b_major](b, stmt.part * stmt.instr.n),
         )
 
     return map_stmts(kernel, visit)

@@ -40,7 +40,7 @@ def plan_multicast(kernel: Kernel, target: Target) -> Kernel:
     """Each CTA of a cluster loads its slice of the shared operand for all. Sets TmaLoadMulticast,
     ArriveCluster, the start-up ClusterSync and the producer's Drain."""
     cluster = kernel.cluster
-    if cluster.size == 1:
+    if not cluster.shared:
         return kernel
     if cluster.size > target.cluster_max or target.sms % cluster.size:
         values = {"cluster": cluster.size, "sms": target.sms}

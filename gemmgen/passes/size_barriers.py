@@ -9,11 +9,14 @@ from ..errors import IllegalConfig, Rule
 from ..ir.nodes import (
     Arrive,
     ArriveCluster,
+    ExpectPartials,
     ExpectTx,
     ForK,
     InitBarrier,
     Kernel,
+    ReleasePartials,
     Role,
+    SendPartials,
     Stmt,
     TmaLoad,
     TmaLoadMulticast,
@@ -29,10 +32,12 @@ BARRIER_BYTES = Rule(
 )
 RULES = (BARRIER_BYTES,)
 
+EXCHANGE = (ExpectPartials, SendPartials, ReleasePartials)
+
 
 def size_barriers(kernel: Kernel, target: Target) -> Kernel:
     """Sum arrivals and bytes over the statements. Sets Barrier.arrivals and tx_bytes,
-    InitBarrier.arrivals and ExpectTx.tx_bytes."""
+    InitBarrier.arrivals, ExpectTx.tx_bytes and ExpectPartials.tx_bytes."""
     arrivals: Counter[str] = Counter()
     tx_bytes: Counter[str] = Counter()
     for role in kernel.roles:
@@ -45,7 +50,7 @@ def size_barriers(kernel: Kernel, target: Target) -> Kernel:
 
     def visit(stmt: Stmt) -> Stmt:
         match stmt:
-            case ExpectTx(barrier=name):
+            case ExpectTx(barrier=name) | ExpectPartials(barrier=name):
                 return replace(stmt, tx_bytes=tx_bytes[name])
             case InitBarrier(barrier=name):
                 return replace(stmt, arrivals=arrivals[name])
@@ -58,10 +63,11 @@ def size_barriers(kernel: Kernel, target: Target) -> Kernel:
 
 
 def _once_per_phase(role: Role) -> list[Stmt]:
-    """What happens once per phase: the bodies of the K loops. A lagged release after the loop is
-    the one that the loop's first round left out."""
+    """What happens once per phase: the bodies of the K loops, and once per tile the exchange of partial
+    sums. A lagged release after the loop is the one that the loop's first round left out."""
     loops = [s for s in walk(role.body) if isinstance(s, ForK)]
-    return [s for loop in loops for s in walk(loop.body)]
+    exchange = [s for s in walk(role.body) if isinstance(s, EXCHANGE)]
+    return [s for loop in loops for s in walk(loop.body)] + exchange
 
 
 def _count(
@@ -78,9 +84,15 @@ def _count(
             arrivals[stmt.barrier] += warps
         case ArriveCluster():
             arrivals[stmt.barrier] += warps * kernel.cluster.size
-        case ExpectTx():
+        case ExpectTx() | ExpectPartials():
             arrivals[stmt.barrier] += 1
         case TmaLoad():
             tx_bytes[stmt.barrier] += box_bytes(kernel, stmt)
         case TmaLoadMulticast():
             tx_bytes[stmt.barrier] += box_bytes(kernel, stmt) * kernel.cluster.size
+        case ReleasePartials():
+            arrivals[stmt.barrier] += warps
+        case SendPartials():
+            (acc,) = (r for r in role.locals if r.name == stmt.src)
+            sent = acc.count * acc.dtype.bytes * role.count * target.warpgroup
+            tx_bytes[stmt.barrier] += sent * (kernel.cluster.k - 1)

@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
-from ..ir.expr import APPROXIMATE, PerColumn, PerElement, PerRow, arguments, functions
-from ..ir.nodes import Evaluate, Kernel, Role, SetRegisters, StageTile
+from ..ir.expr import (
+    APPROXIMATE,
+    Expr,
+    InGroup,
+    PerColumn,
+    PerElement,
+    PerRow,
+    arguments,
+    functions,
+)
+from ..ir.nodes import Evaluate, Kernel, Mma, Role, SetRegisters, StageTile
 from ..ir.rewrite import walk
 from ..target import Target
 
@@ -39,6 +48,13 @@ DERIVING = 32  # what a producer needs that derives tensor maps: 24 spill
 # Beside a second wave's accumulators, measured: cubins with less spill. erff's constants, and another
 # approximation of column values after promotion.
 ERF, APPROXIMATION = 60, 25
+# The same where tiles are promoted in parts: tensors that an epilogue reads; a group's own columns where each row
+# has its group, and integers that a lone consumer converts.
+OF_PARTS, MORE_OF_PARTS = 16, 48
+# Where CTAs divide K and one goes on with the sum of all, ptxas overlaps more, and the epilogue's values do not take
+# the accumulators' places: with less spare, largest tiles spilled up to 88 bytes.
+DIVIDING = 72
+CONVERTING = 56  # more where a lone consumer promotes integers: 64x128 spilled 4 bytes
 LANE_COLUMNS = 4  # a lane holds every fourth of the accumulator's columns, in pairs
 
 
@@ -63,7 +79,7 @@ def split_registers(kernel: Kernel, target: Target) -> Kernel:
 
 
 def _split(kernel: Kernel, launch: int) -> dict[str, int]:
-    need = max(_arrays(r) + _epilogue(kernel, r) + WORKING_SET for r in kernel.roles)
+    need = max(_arrays(r) + _beside(kernel, r) + WORKING_SET for r in kernel.roles)
     pool = launch * len(range(0, kernel.threads, 128))
     for producer in (LARGE_PRODUCER, *(SMALL_PRODUCER,) * (not _derives(kernel))):
         consumer = (pool - producer) // kernel.consumers // 8 * 8
@@ -91,6 +107,16 @@ def _arrays(role: Role) -> int:
     return sum(r.count for r in role.locals if not r.transient)
 
 
+def _beside(kernel: Kernel, role: Role) -> int:
+    """Registers a role needs beside its arrays: its epilogue's, and what dividing K adds."""
+    transient = sum(r.count for r in role.locals if r.transient)
+    dividing = max(DIVIDING, transient)
+    floats = any(not r.dtype.integer for r in role.locals)
+    if kernel.consumers == 1 and kernel.instr.d.integer and floats:
+        dividing += CONVERTING
+    return _epilogue(kernel, role) + dividing * (kernel.cluster.k > 1 and bool(role.locals))
+
+
 def _epilogue(kernel: Kernel, role: Role) -> int:
     """Registers an epilogue needs beside the role's arrays. In one wave each value takes the place of an
     accumulator that is already stored; a second wave's accumulators are all still there. Before erf,
@@ -104,19 +130,26 @@ def _epilogue(kernel: Kernel, role: Role) -> int:
     sources = [r for r in role.locals if r.name in {s.src for s in waves}]
     floats = sum(r.count for r in sources if r.dtype.integer and "erf" in called)
     if len(waves) == 1:
-        return floats + ERF * (floats > 0)
-    read, lane = arguments(waves[0].value), kernel.instr.n // LANE_COLUMNS
+        return floats + ERF * (floats > 0) + _of_parts(kernel, role, waves[0].value)
+    read, lane = arguments(waves[0].value), 2 * sources[0].count // LANE_COLUMNS
     of_columns = {"m": PerColumn, "n": PerRow}[kernel.buffer("smem_d").along]
     columns = sum(isinstance(x, of_columns) for x in read)
     spare = _arrays(role) - sum(
         r.count for r in sources
     )  # promotion's, which the epilogue may take
-    # Between K blocks that ragged groups may skip, promotion's sums stay alive.
-    spare = 0 if evaluated and kernel.groups.ragged else spare
     pairs = max(0, lane * sum(isinstance(x, PerElement) for x in read) - spare)
     approximates = columns > 0 and spare > 0 and not APPROXIMATE.isdisjoint(called)
     approximate = APPROXIMATION if approximates else 0
     return floats + columns * lane + pairs + max(approximate, ERF * ("erf" in called))
+
+
+def _of_parts(kernel: Kernel, role: Role, value: Expr) -> int:
+    if not any(isinstance(s, Mma) and s.part for s in walk(role.body)):
+        return 0
+    converts = kernel.instr.d.integer and kernel.consumers == 1
+    kinds = {type(x) for x in arguments(value)}
+    columns = isinstance(value, InGroup) and PerColumn in kinds and PerRow not in kinds
+    return OF_PARTS * (PerElement in kinds) + MORE_OF_PARTS * (converts or columns)
 
 
 def _check_pool(kernel: Kernel, launch: int, target: Target) -> None:
@@ -142,7 +175,7 @@ def _check_pool(kernel: Kernel, launch: int, target: Target) -> None:
 
 def _check_budget(kernel: Kernel) -> Kernel:
     for r in kernel.roles:
-        arrays, epilogue, have = _arrays(r), _epilogue(kernel, r), r.registers or 0
+        arrays, epilogue, have = _arrays(r), _beside(kernel, r), r.registers or 0
         if not arrays and _derives(kernel) and have < DERIVING:
             values = {"role": r.name, "working": DERIVING, "registers": have}
             raise IllegalConfig(REGISTER_BUDGET, values, "Use registers=null to choose.")

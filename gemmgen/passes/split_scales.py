@@ -46,8 +46,8 @@ RULES = (SCALE_BLOCK_K, SCALE_BLOCKS, PROMOTION_DRAINS)
 
 
 def split_scales(kernel: Kernel, target: Target) -> Kernel:
-    """Give tiles that straddle a scale block two scales. Sets LoadBlockScales.count, Registers.count
-    and spells Promote as PromoteSwitch or PromoteSelect."""
+    """Give tiles that straddle a scale block two scales. Sets LoadBlockScales.count, Registers.count and
+    Promote.block, and spells a Promote whose columns straddle as PromoteSwitch or PromoteSelect."""
     if _has(kernel, SCALING | Accumulate):
         _check_drained(kernel)
     if _has(kernel, SCALING):
@@ -64,7 +64,7 @@ def split_scales(kernel: Kernel, target: Target) -> Kernel:
             case LoadBlockScales():
                 return replace(stmt, count=count)
             case Promote():
-                return _spelled(stmt, splits(kernel.block.n))
+                return _spelled(stmt, kernel.instr.n, splits(kernel.block.n))
         return stmt
 
     return map_role(map_stmts(kernel, visit), "consumer", lambda r: _widen(r, count))
@@ -87,8 +87,12 @@ def splits(block_n: int) -> tuple[int, ...]:
     )
 
 
-def _spelled(p: Promote, splits: tuple[int, ...]) -> Stmt:
-    """Straight-line code per split while there are few; past that it costs more in code than selects."""
+def _spelled(p: Promote, columns: int, splits: tuple[int, ...]) -> Stmt:
+    """A part that no split cuts has one scale, the first or the second. Others: straight-line code per
+    split while there are few; past that it costs more in code than selects."""
+    first, end = p.part * columns, (p.part + 1) * columns
+    if end <= splits[0] or splits[-1] <= first:
+        return replace(p, block=int(splits[-1] <= first))
     if len(splits) <= SWITCH_CASES:
         return PromoteSwitch(**vars(p), splits=splits)
     return PromoteSelect(**vars(p))

@@ -38,7 +38,12 @@ SWAPPED_OUTPUT = Rule(
     says="an output whose columns are paired, or scaled by blocks, cannot come from exchanged operands",
     because="A pair of columns, and a block of 128 of them, then lie in several threads or warps.",
 )
-RULES = (SWAPPED_ROWS, SWAPPED_OUTPUT)
+SWAPPED_PARTS = Rule(
+    id="swapped-parts",
+    says="with swap_ab a tile is multiplied in one part",
+    because="The columns of wgmma are then at most 64 rows of D: their partial sum is small as it is.",
+)
+RULES = (SWAPPED_ROWS, SWAPPED_OUTPUT, SWAPPED_PARTS)
 
 PAIR = 4  # a thread holds two of every eight columns: one in so many
 COLUMN_SCALES = "column_scales"
@@ -58,6 +63,9 @@ def swap_operands(kernel: Kernel, target: Target) -> Kernel:
     if kernel.block.fold > 1 or any(isinstance(s, Evaluate) for s in statements(kernel)):
         output = {"fold": kernel.block.fold, "d": kernel.buffer("smem_d").dtype.name}
         raise IllegalConfig(SWAPPED_OUTPUT, output, "Use swap_ab=false.")
+    if kernel.instr.n != kernel.block.m:
+        parts = {"parts": kernel.block.m // kernel.instr.n}
+        raise IllegalConfig(SWAPPED_PARTS, parts, "Use parts=1 or swap_ab=false.")
     kernel = map_stmts(kernel, lambda s: _exchanged(s) if isinstance(s, Mma) else s)
     kernel = _line_scales(_block_scales(kernel))
     smem = tuple(_beside(kernel, s, target) if s.use == "output" else s for s in kernel.smem)

@@ -79,6 +79,12 @@ def sm_count(device: int) -> int:
     return int(call("cuDeviceGetAttribute", attribute, call("cuDeviceGet", device)))
 
 
+def pci_bus_id(device: int) -> str:
+    """Where device `device` is, as `0000:3b:00.0`: NVML and nvidia-smi number devices their own way."""
+    name: bytes = call("cuDeviceGetPCIBusId", 13, call("cuDeviceGet", device))
+    return name.split(b"\0")[0].decode()
+
+
 @cache
 def _primary_context(device: int) -> Any:
     return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", device))

@@ -50,7 +50,7 @@ ELEMENT_TYPES = {
 
 @dataclass(frozen=True, kw_only=True)
 class EmulatedGpu:
-    """Executes launches on the CPU with `sms` SMs. `stats` gathers those of every launch."""
+    """Executes launches on the CPU with `sms` SMs, a whole cluster's at least. `stats` gathers those of every launch."""
 
     sms: int = SMS
     schedule: Schedule | None = None
@@ -73,7 +73,7 @@ class EmulatedGpu:
         at = out + output.offset, out + output.beside_offset
         bound = bind(operands, pitches, at[0], lambda p: memory.allocate(p), at[1])
         kernel, groups = program.kernel, operands.layout.groups
-        ctas = grid(kernel, operands.shape, self.sms, groups)
+        ctas = grid(kernel, operands.shape, max(self.sms, kernel.cluster.size), groups)
         maps = memory.allocate(None, workspace_bytes(kernel, ctas, groups))
         stats = launch(
             program.entry,

@@ -9,7 +9,7 @@ from ..ir.dtypes import DType
 from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches, scale_blocks
-from .bind import Bytes, bind
+from .bind import Bound, Bytes, bind
 from .launch import LoadedKernel, Plan, workspace_bytes
 from .torch_engine import TorchEngine
 from .torch_tensors import current_stream, torch
@@ -37,10 +37,11 @@ class Gpu:
         else:
             buffer = torch().from_numpy(output.poison(fill)).to(where)
         at = buffer.data_ptr() + output.offset, buffer.data_ptr() + output.beside_offset
-        held, plan = _plan(program, operands, pitches, at, where)
+        held = upload(operands, pitches, at, where)
+        workspace, plan = plan_over(program, held)
         program.launch(plan)
         program.wait(plan)
-        del held
+        del held, workspace
         after: Buffer = buffer.cpu().numpy()
         return after
 
@@ -55,25 +56,40 @@ def prepare(
     out = torch().empty(rows * pitches.d * d.bytes, dtype=torch().uint8, device=where)
     groups = rows // max(1, operands.shape[0])
     scales = torch().empty(scale_blocks(operands) * groups * pitches.scale_d, device=where)
-    held, plan = _plan(program, operands, pitches, (out.data_ptr(), scales.data_ptr()), where)
-    return [*held, out, scales], plan
+    on = upload(operands, pitches, (out.data_ptr(), scales.data_ptr()), where)
+    workspace, plan = plan_over(program, on)
+    return [on, workspace, out, scales], plan
 
 
-def _plan(
-    program: LoadedKernel, operands: Operands, pitches: Pitches, out: tuple[int, int], where: Any
-) -> tuple[list[Any], Plan]:
-    """out: the addresses of D and of its scales."""
-    held: list[Any] = []
+@dataclass(frozen=True, kw_only=True)
+class Uploaded:
+    """Operands in device memory, for any kernel of their problem. tensors: uint8, each by its address."""
+
+    bound: Bound
+    shape: tuple[int, int, int]
+    groups: int
+    tensors: dict[int, Any]
+    where: Any
+
+
+def upload(operands: Operands, pitches: Pitches, out: tuple[int, int], where: Any) -> Uploaded:
+    """Operands in parents filled with NaN on device `where`. out: the addresses of D and of its scales."""
+    tensors: dict[int, Any] = {}
 
     def place(parent: Bytes) -> int:
-        held.append(torch().from_numpy(parent).to(where))
-        return int(held[-1].data_ptr())
+        tensor = torch().from_numpy(parent).to(where)
+        tensors[int(tensor.data_ptr())] = tensor
+        return int(tensor.data_ptr())
 
     bound = bind(operands, pitches, out[0], place, out[1])
     groups = operands.layout.groups
-    ctas = program.grid(operands.shape, groups)
-    size = workspace_bytes(program.kernel, ctas, groups)
-    held.append(torch().empty(size, dtype=torch().uint8, device=where))
-    values = {**bound.values, "group_maps": held[-1].data_ptr()}
-    plan = program.plan(operands.shape, bound.matrices, values, current_stream(where))
-    return held, plan
+    return Uploaded(bound=bound, shape=operands.shape, groups=groups, tensors=tensors, where=where)
+
+
+def plan_over(program: LoadedKernel, on: Uploaded) -> tuple[Any, Plan]:
+    """A launch of `program`, and the workspace that it needs as long as it runs."""
+    ctas = program.grid(on.shape, on.groups)
+    size = workspace_bytes(program.kernel, ctas, on.groups)
+    workspace = torch().empty(size, dtype=torch().uint8, device=on.where)
+    values = {**on.bound.values, "group_maps": workspace.data_ptr()}
+    return workspace, program.plan(on.shape, on.bound.matrices, values, current_stream(on.where))

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import ArgumentError, LaunchError
 from ..ir.nodes import Kernel
+from ..target import clusters
 from . import driver, nvrtc, watchdog
 from .tensor_map import Matrix, check, describe, encode
 
@@ -129,12 +130,12 @@ class LoadedKernel:
 
 
 def grid(kernel: Kernel, shape: tuple[int, int, int], sms: int, groups: int = 1) -> int:
-    """CTAs of a persistent launch on `sms` SMs: whole clusters, no more than there can be tiles in
-    `groups` groups of `shape`."""
+    """CTAs of a persistent launch on `sms` SMs: whole clusters, no more than run at once or than there can
+    be tiles in `groups` groups of `shape`."""
     b, c = kernel.block, kernel.cluster
     tiles_m = -(-shape[0] // (b.m * c.m))
     tiles_n = -(-shape[1] // (b.n * c.n))
-    return min(groups * tiles_m * tiles_n, sms // c.size) * c.size
+    return min(groups * tiles_m * tiles_n, clusters(sms, c.size)) * c.size
 
 
 def workspace_bytes(kernel: Kernel, ctas: int, groups: int) -> int:

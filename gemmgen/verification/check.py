@@ -51,14 +51,16 @@ def check_exact(problem: Problem, operands: Operands, result: Array, engine: Eng
         fail("differ from the exact result", engine.lower(wrong), shown)
 
 
-def check_bound(problem: Problem, operands: Operands, result: Array, engine: Engine) -> BoundReport:
+def check_bound(
+    problem: Problem, operands: Operands, result: Array, engine: Engine, share: int = 0
+) -> BoundReport:
     """Every element of `result` (codes [M, N] on the engine) is one a correct kernel could give.
 
     Rounding is monotonic: a kernel that holds x in [low, high] stores a value between the rounded
-    low and the rounded high. NaN is in no interval, so it never passes.
+    low and the rounded high. NaN is in no interval, so it never passes. `share`: of K, summed by itself.
     """
     _check_shape(operands, result)
-    return judge_bounds(problem.d, enclosure(problem, operands, engine), result, engine)
+    return judge_bounds(problem.d, enclosure(problem, operands, engine, share), result, engine)
 
 
 def judge_bounds(dtype: DType, x: Enclosure, result: Array, engine: Engine) -> BoundReport:

@@ -77,11 +77,11 @@ def check_exact(problem: Problem, operands: Operands, result: Result, engine: En
 
 
 def check_bound(
-    problem: Problem, operands: Operands, result: Result, engine: Engine
+    problem: Problem, operands: Operands, result: Result, engine: Engine, share: int = 0
 ) -> BoundReport:
     """Each scale is one that some values within their bounds have, and each element one that such a
     value has with the scale that was stored."""
-    x = enclosure(problem, operands, engine)
+    x = enclosure(problem, operands, engine, share)
     _check_shape(x.want.shape, result)
     scales = decode(engine.lower(result.scales), F32)
     for block, columns in enumerate(blocks(x.want.shape[1])):

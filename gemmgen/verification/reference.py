@@ -46,21 +46,17 @@ def product(problem: Problem, operands: Operands, engine: Engine) -> Array:
     return _finish(problem, operands, acc + 0.0, engine)
 
 
-def enclosure(problem: Problem, operands: Operands, engine: Engine) -> Enclosure:
+def enclosure(problem: Problem, operands: Operands, engine: Engine, share: int = 0) -> Enclosure:
     """The wanted values with rigorous bounds for them, from K, the dtypes and the data.
 
     Assumes what both families emit: one wgmma chain over K (dense) or over each 128 of K, promoted
-    by one FP32 multiply-add per block (fp8_block). Raises UnsupportedProblem where the epilogue
-    cannot be bounded.
+    by one FP32 multiply-add per block (fp8_block); where CTAs divide K, so over each `share` of it, and
+    the sums added in order. Raises UnsupportedProblem where the epilogue cannot be bounded.
     """
     _check(problem, operands)
     a = operand(operands.a, problem.a, engine)
     b = operand(operands.b, problem.b, engine)
-    core = TENSOR_CORES[problem.a]
-    if problem.family in PROMOTED:
-        acc = _promoted(problem, operands, a, b, engine)
-    else:
-        acc = chain(a, b, 0, operands.shape[2], core, engine)
+    acc = _shared(problem, operands, a, b, engine, share)
     # An integer sum is rounded when it becomes FP32.
     converted = ULP * abs(acc.value) if problem.a.integer and not problem.d.integer else 0.0
     error = acc.error + FP32_FLOOR + converted
@@ -94,17 +90,38 @@ def _scaled(operands: Operands, a: Array, b: Array, engine: Engine) -> Array:
     return total
 
 
-def _promoted(
-    problem: Problem, operands: Operands, a: Operand, b: Operand, engine: Engine
+def _shared(
+    problem: Problem, operands: Operands, a: Operand, b: Operand, engine: Engine, share: int
 ) -> Approximate:
-    """Each K block's chain, promoted: acc = fma(fl(scale_a * scale_b), part, acc) in FP32."""
-    m, n, k = operands.shape
+    """The sum over all of K: of each `share` of it by itself (0: of all at once), then of those in FP32."""
+    k = operands.shape[2]
+    whole = max(k, 1)  # a group may have none of it: one sum, of nothing
+    sums = [
+        _promoted(problem, operands, a, b, engine, range(start, min(start + (share or k), k)))
+        for start in range(0, whole, share or whole)
+    ]
+    acc, *others = sums
+    for other in others:
+        value, error = acc.value + other.value, acc.error + other.error
+        rounding = 0.0 if problem.a.integer and problem.family not in PROMOTED else ULP
+        acc = Approximate(value=value, error=error + rounding * (abs(value) + error))
+    return acc
+
+
+def _promoted(
+    problem: Problem, operands: Operands, a: Operand, b: Operand, engine: Engine, ks: range
+) -> Approximate:
+    """Each K block's chain, promoted: acc = fma(fl(scale_a * scale_b), part, acc) in FP32. One chain in a
+    family that does not promote."""
+    core = TENSOR_CORES[problem.a]
+    if problem.family not in PROMOTED:
+        return chain(a, b, ks.start, ks.stop, core, engine)
+    m, n, _ = operands.shape
     zeros = engine.lift(np.zeros((m, n)))
     acc = Approximate(value=zeros, error=zeros)
-    for block, start in enumerate(range(0, k, SCALE_BLOCK)):
-        stop = min(start + SCALE_BLOCK, k)
-        part = chain(a, b, start, stop, TENSOR_CORES[problem.a], engine)
-        acc = _promote(acc, part, _scales(operands, block, engine))
+    for start in ks[::SCALE_BLOCK]:
+        part = chain(a, b, start, min(start + SCALE_BLOCK, ks.stop), core, engine)
+        acc = _promote(acc, part, _scales(operands, start // SCALE_BLOCK, engine))
     return acc
 
 

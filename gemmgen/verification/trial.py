@@ -84,6 +84,12 @@ def pitches(kernel: Kernel, shape: tuple[int, int, int], pad: int = 0) -> Pitche
     )
 
 
+def share_of(kernel: Kernel, k: int) -> int:
+    """How much of K each CTA sums by itself where those of a cluster divide it; 0 where none does."""
+    parts, blocks = kernel.cluster.k, -(-k // kernel.block.k)
+    return -(-blocks // parts) * kernel.block.k if parts > 1 else 0
+
+
 def judge(
     machine: Machine,
     program: Any,
@@ -100,7 +106,7 @@ def judge(
     Raises VerificationError if a bit differs from the exact result or between two runs, an element
     leaves its error bound, an element stays unwritten, or a byte around the output changes.
     """
-    strides = pitches(kernel, shape, pad)
+    strides, share = pitches(kernel, shape, pad), share_of(kernel, shape[2])
 
     def result(operands: Operands) -> Result:
         first, second = (
@@ -120,10 +126,33 @@ def judge(
     random = random_normal(problem, *shape, seed, layout)
     got = result(random)
     reports = [
-        _check_bound(part, got.rows(part.rows), machine.engine)
+        _check_bound(part, got.rows(part.rows), machine.engine, share)
         for part in parts(problem, random, strides.gap)
     ]
     return Verdict(shape=shape, exact=exact, bound=merge(reports), launches=2 * len(POISONS))
+
+
+def check_launch(
+    machine: Machine,
+    program: Any,
+    kernel: Kernel,
+    problem: Problem,
+    operands: Operands,
+    strides: Pitches,
+    fill: int = POISONS[0],
+) -> None:
+    """The least that tells a wrong kernel: one launch over `exact_integers` and one poison.
+
+    Raises VerificationError if a bit differs from the exact result (an epilogue without one: if an element
+    leaves its bound), or a byte around the output changes.
+    """
+    got = _run(machine, program, problem, operands, strides, fill)
+    for part in parts(problem, operands, strides.gap):
+        if transcendental(problem.value):
+            share = share_of(kernel, operands.shape[2])
+            _check_bound(part, got.rows(part.rows), machine.engine, share)
+        else:
+            _check_exact(part, got.rows(part.rows), machine.engine)
 
 
 def _check_exact(part: Part, got: Result, engine: Engine) -> None:
@@ -133,10 +162,10 @@ def _check_exact(part: Part, got: Result, engine: Engine) -> None:
         check_exact(part.problem, part.operands, got.codes, engine)
 
 
-def _check_bound(part: Part, got: Result, engine: Engine) -> BoundReport:
+def _check_bound(part: Part, got: Result, engine: Engine, share: int) -> BoundReport:
     if part.problem.quantised:
-        return quantised.check_bound(part.problem, part.operands, got, engine)
-    return check_bound(part.problem, part.operands, got.codes, engine)
+        return quantised.check_bound(part.problem, part.operands, got, engine, share)
+    return check_bound(part.problem, part.operands, got.codes, engine, share)
 
 
 def output(problem: Problem, operands: Operands, strides: Pitches) -> Guarded:

@@ -3,17 +3,17 @@
 //
 // problem {"family": "dense", "a": "bf16", "b": "bf16", "d": "bf16", "layout": "nt", "epilogue": "none", "grouping": "masked"}
 // config {"block_m": 128, "block_n": 256, "block_k_bytes": 128, "stages": 3, "consumers": 2, "multicast": "none", "raster": "m", "panel": 8, "unroll": 1, "in_flight": 1, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
-// P1 to P13 proved for 1, 2, 3, 4, 7, 13 K blocks and 1, 2, 3 tiles (9 instances, 4771 operations); the order recurs every 6 K blocks
-// IR sha256 6c26de625c52d207
+// P1 to P13 proved for 1, 2, 3, 4, 7, 13 K blocks and 1, 2, 3 tiles (32 instances, 16488 operations); the order recurs every 6 K blocks
+// IR sha256 974e65b14810f16a
 //
 // Output tile 128 x 256, 64 of K per stage, 3 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40.
-// Shared memory, 215088 bytes:
+// Shared memory, 213040 bytes:
 //        0 ..  49152  smem_a 3 x 16384 B
 //    49152 .. 147456  smem_b 3 x 32768 B
-//   147456 .. 215040  smem_d 2 x 33792 B
-//   215040 .. 215064  full 3 x 8 B
-//   215064 .. 215088  empty 3 x 8 B
+//   147456 .. 212992  smem_d 2 x 32768 B
+//   212992 .. 213016  full 3 x 8 B
+//   213016 .. 213040  empty 3 x 8 B
 
 #ifdef __CUDACC_RTC__
 typedef unsigned char uint8_t;
@@ -84,9 +84,10 @@ __device__ __forceinline__ void tma_load_3d(uint32_t dst, const TensorMap* map, 
         ::"r"(dst), "l"(map), "r"(bar), "r"(inner), "r"(outer), "r"(group) : "memory");
 }
 
-// Contiguous bytes from shared to global memory; addresses and size are multiples of 16.
-__device__ __forceinline__ void bulk_store(void* dst, uint32_t src, int bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src), "r"(bytes) : "memory");
+// One box through a 3-D map, clipped at the edges of its group.
+__device__ __forceinline__ void tma_store_3d(const TensorMap* map, uint32_t src, int inner, int outer, int group) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];"
+                 ::"l"(map), "r"(src), "r"(inner), "r"(outer), "r"(group) : "memory");
 }
 
 __device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
@@ -106,6 +107,13 @@ __device__ __forceinline__ uint16_t load_shared_uint16_t(uint32_t address) {
     uint16_t value;
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address));
     return value;
+}
+
+// 16 bytes from shared to global memory.
+__device__ __forceinline__ void piece_store(void* to, uint32_t from) {
+    uint32_t x, y, z, w;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x), "=r"(y), "=r"(z), "=r"(w) : "r"(from));
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
 // Round two FP32 values to nearest even and pack them, `low` in the lower half.
@@ -214,6 +222,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(1, 1, 1)
 gemmgen_dense_masked_gemm_bf16_bf16_bf16_128x256x64_s3c2_w1(
     const __grid_constant__ TensorMap map_a,
     const __grid_constant__ TensorMap map_b,
+    const __grid_constant__ TensorMap map_d,
     int shape_m,
     int shape_n,
     int shape_k,
@@ -227,8 +236,8 @@ gemmgen_dense_masked_gemm_bf16_bf16_bf16_128x256x64_s3c2_w1(
     const uint32_t smem_a = smem_base + 0;
     const uint32_t smem_b = smem_base + 49152;
     const uint32_t smem_d = smem_base + 147456;
-    const uint32_t full = smem_base + 215040;
-    const uint32_t empty = smem_base + 215064;
+    const uint32_t full = smem_base + 212992;
+    const uint32_t empty = smem_base + 213016;
     // Broadcast, so that the compiler keeps what depends on it in uniform registers.
     const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -237,6 +246,7 @@ gemmgen_dense_masked_gemm_bf16_bf16_bf16_128x256x64_s3c2_w1(
     if (threadIdx.x == 0) {
         ptx::prefetch_tensor_map(&map_a);
         ptx::prefetch_tensor_map(&map_b);
+        ptx::prefetch_tensor_map(&map_d);
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(full + 8 * i, 1);
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(empty + 8 * i, 8);
         ptx::fence_mbarrier_init();
@@ -252,18 +262,16 @@ gemmgen_dense_masked_gemm_bf16_bf16_bf16_128x256x64_s3c2_w1(
             #pragma unroll 1
             for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
                 ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
-                if (tile.d_row + (0 + warpgroup) * 64 < tile.d_end) {
-                    ptx::wgmma_fence();
-                    {
-                        const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 16384 + 0 + warpgroup * 8192, 65536);
-                        const uint32_t b_tile = ptx::descriptor_low(smem_b + ring.stage * 32768, 65536);
-                        ptx::mma(acc0, ptx::descriptor(a_tile + 0, 0x40000040), ptx::descriptor(b_tile + 0, 0x40000040), k != 0);
-                        ptx::mma(acc0, ptx::descriptor(a_tile + 2, 0x40000040), ptx::descriptor(b_tile + 2, 0x40000040), 1);
-                        ptx::mma(acc0, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
-                        ptx::mma(acc0, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
-                    }
-                    ptx::wgmma_commit();
+                ptx::wgmma_fence();
+                {
+                    const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 16384 + 0 + warpgroup * 8192, 65536);
+                    const uint32_t b_tile = ptx::descriptor_low(smem_b + ring.stage * 32768, 65536);
+                    ptx::mma(acc0, ptx::descriptor(a_tile + 0, 0x40000040), ptx::descriptor(b_tile + 0, 0x40000040), k != 0);
+                    ptx::mma(acc0, ptx::descriptor(a_tile + 2, 0x40000040), ptx::descriptor(b_tile + 2, 0x40000040), 1);
+                    ptx::mma(acc0, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
+                    ptx::mma(acc0, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
                 }
+                ptx::wgmma_commit();
                 ptx::wgmma_wait<1>();
                 if (k != 0) {
                     if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.previous());
@@ -271,36 +279,61 @@ gemmgen_dense_masked_gemm_bf16_bf16_bf16_128x256x64_s3c2_w1(
             }
             ptx::wgmma_wait<0>();
             if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.previous());
-            ptx::store_wait_read<0>();
+            if (threadIdx.x % 128 == 0) {
+                ptx::store_wait_read<0>();
+            }
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
             {
                 // Lanes 0-15 address rows 0-15 of a warp's 16 x 16 block, lanes 16-31 the same rows 8 columns on.
                 const int row = warp * 16 + lane % 16;
-                const uint32_t base = smem_d + (0 + warpgroup) * 33792 + row * 528;
-                const uint32_t lane_chunk = lane / 16 * 16 ^ (row * 528 >> 7 & 0) << 4;
+                const uint32_t base = smem_d + (0 + warpgroup) * 32768 + row * 128;
+                const uint32_t lane_chunk = lane / 16 * 16 ^ (row * 128 >> 7 & 7) << 4;
                 const auto value = [&](int i) { return acc0[i]; };
                 #pragma unroll
                 for (int i = 0; i < 128; i += 8)
-                    ptx::store_matrix_x4(base + 2 * i / 264 * 33792 + (2 * i % 264 * 2 ^ lane_chunk),
+                    ptx::store_matrix_x4(base + 2 * i / 64 * 8192 + (2 * i % 64 * 2 ^ lane_chunk),
                                          ptx::pack_bf16(value(i), value(i + 1)), ptx::pack_bf16(value(i + 2), value(i + 3)),
                                          ptx::pack_bf16(value(i + 4), value(i + 5)), ptx::pack_bf16(value(i + 6), value(i + 7)));
                 #pragma unroll
                 for (int i = 128; i < 128; i += 4)
-                    ptx::store_matrix_x2(base + 2 * i / 264 * 33792 + (2 * i % 264 * 2 ^ lane_chunk),
+                    ptx::store_matrix_x2(base + 2 * i / 64 * 8192 + (2 * i % 64 * 2 ^ lane_chunk),
                                          ptx::pack_bf16(value(i), value(i + 1)), ptx::pack_bf16(value(i + 2), value(i + 3)));
             }
             ptx::fence_proxy_async();
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
-            {
-                const int block = 0 + warpgroup, row = threadIdx.x % 128;
-                const int bytes = min(BLOCK_N, shape_n - tile.d_col) * 2 / 16 * 16;
-                if (row < 64 && tile.d_row + block * 64 + row < tile.d_end && bytes > 0)
-                    ptx::bulk_store((d + tile.group * d_stride_g) + (long long)(tile.d_row + block * 64 + row) * d_stride + tile.d_col,
-                                    smem_d + block * 33792 + row * 528, bytes);
+            if (threadIdx.x % 128 == 0) {
+                if (tile.d_row + (0 + warpgroup) * 64 + 64 <= tile.d_end) {
+                    if (tile.d_col < shape_n / 8 * 8)
+                        ptx::tma_store_3d(&map_d, smem_d + (0 + warpgroup) * 32768 + 0,
+                                       tile.d_col, tile.d_row + 0 + warpgroup * 64, tile.group);
+                    if (tile.d_col + 64 < shape_n / 8 * 8)
+                        ptx::tma_store_3d(&map_d, smem_d + (0 + warpgroup) * 32768 + 8192,
+                                       tile.d_col + 64, tile.d_row + 0 + warpgroup * 64, tile.group);
+                    if (tile.d_col + 128 < shape_n / 8 * 8)
+                        ptx::tma_store_3d(&map_d, smem_d + (0 + warpgroup) * 32768 + 16384,
+                                       tile.d_col + 128, tile.d_row + 0 + warpgroup * 64, tile.group);
+                    if (tile.d_col + 192 < shape_n / 8 * 8)
+                        ptx::tma_store_3d(&map_d, smem_d + (0 + warpgroup) * 32768 + 24576,
+                                       tile.d_col + 192, tile.d_row + 0 + warpgroup * 64, tile.group);
+                }
+                ptx::store_commit();
             }
-            ptx::store_commit();
+            if (tile.d_row + (0 + warpgroup) * 64 + 64 > tile.d_end) {
+                {
+                    // A box would write rows that are not the group's: row by row, 16 bytes per thread.
+                    const int block = 0 + warpgroup, pieces = 32;
+                    const int rows = min(64, tile.d_end - (tile.d_row + block * 64));
+                    for (int i = threadIdx.x % 128; i < rows * pieces; i += 128) {
+                        const int row = i / pieces, col = i % pieces * 8, to = tile.d_row + block * 64 + row;
+                        const uint32_t at = smem_d + block * 32768 + col / 64 * 8192 + row * 128
+                            + (col % 64 * 2 ^ (row * 128 >> 7 & 7) << 4);
+                        if (tile.d_col + col + 8 <= shape_n)
+                            ptx::piece_store((d + tile.group * d_stride_g) + (long long)to * d_stride + tile.d_col + col, at);
+                    }
+                }
+            }
             {
                 // The copy engine writes 16 bytes at a time: what is left of a row after its last whole piece.
                 const int whole = shape_n / 8 * 8, columns = shape_n - whole;
@@ -308,14 +341,16 @@ gemmgen_dense_masked_gemm_bf16_bf16_bf16_128x256x64_s3c2_w1(
                 if (columns > 0 && first >= 0 && first < BLOCK_N) {
                     for (int i = threadIdx.x % 128; i < 64 * columns; i += 128) {
                         const int row = i / columns, col = first + i % columns, to = tile.d_row + block * 64 + row;
-                        const uint32_t at = smem_d + block * 33792 + col / 264 * 33792 + row * 528
-                            + (col % 264 * 2 ^ (row * 528 >> 7 & 0) << 4);
+                        const uint32_t at = smem_d + block * 32768 + col / 64 * 8192 + row * 128
+                            + (col % 64 * 2 ^ (row * 128 >> 7 & 7) << 4);
                         if (to < tile.d_end) (d + tile.group * d_stride_g)[(long long)to * d_stride + tile.d_col + col] = ptx::load_shared_uint16_t(at);
                     }
                 }
             }
         }
-        ptx::store_wait_all<0>();
+        if (threadIdx.x % 128 == 0) {
+            ptx::store_wait_all<0>();
+        }
     } else if (warpgroup < 3) {  // producer
         ptx::setmaxnreg_dec<40>();
         if (threadIdx.x % 128 == 0) {

@@ -3,18 +3,18 @@
 //
 // problem {"family": "fp8_block", "a": "e4m3", "b": "e4m3", "d": "bf16", "layout": "nt", "epilogue": "none", "grouping": "masked"}
 // config {"block_m": 32, "block_n": 256, "block_k_bytes": 128, "stages": 5, "consumers": 2, "multicast": "none", "raster": "m", "panel": 8, "unroll": 4, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false, "swap_ab": true}
-// P1 to P13 proved for 1, 2, 4, 5, 6, 11, 21 K blocks and 1, 2, 3 tiles (9 instances, 11647 operations); the order recurs every 10 K blocks
-// IR sha256 d94b68f833f3427c
+// P1 to P13 proved for 1, 2, 4, 5, 6, 11, 21 K blocks and 1, 2, 3 tiles (32 instances, 40840 operations); the order recurs every 10 K blocks
+// IR sha256 d1451825328fae4c
 //
 // Output tile 32 x 256, 128 of K per stage, 5 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40.
-// Shared memory, 203472 bytes:
+// Shared memory, 201424 bytes:
 //        0 ..  20480  smem_a 5 x 4096 B
 //    20480 .. 184320  smem_b 5 x 32768 B
-//   184320 .. 184960  smem_scale_a 5 x 128 B
-//   184960 .. 203392  smem_d 4 x 4608 B
-//   203392 .. 203432  full 5 x 8 B
-//   203432 .. 203472  empty 5 x 8 B
+//   184320 .. 200704  smem_d 4 x 4096 B
+//   200704 .. 201344  smem_scale_a 5 x 128 B
+//   201344 .. 201384  full 5 x 8 B
+//   201384 .. 201424  empty 5 x 8 B
 
 #ifdef __CUDACC_RTC__
 typedef unsigned char uint8_t;
@@ -85,9 +85,10 @@ __device__ __forceinline__ void tma_load_3d(uint32_t dst, const TensorMap* map, 
         ::"r"(dst), "l"(map), "r"(bar), "r"(inner), "r"(outer), "r"(group) : "memory");
 }
 
-// Contiguous bytes from shared to global memory; addresses and size are multiples of 16.
-__device__ __forceinline__ void bulk_store(void* dst, uint32_t src, int bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src), "r"(bytes) : "memory");
+// One box through a 3-D map, clipped at the edges of its group.
+__device__ __forceinline__ void tma_store_3d(const TensorMap* map, uint32_t src, int inner, int outer, int group) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];"
+                 ::"l"(map), "r"(src), "r"(inner), "r"(outer), "r"(group) : "memory");
 }
 
 __device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
@@ -111,6 +112,13 @@ __device__ __forceinline__ uint16_t load_shared_uint16_t(uint32_t address) {
     uint16_t value;
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address));
     return value;
+}
+
+// 16 bytes from shared to global memory.
+__device__ __forceinline__ void piece_store(void* to, uint32_t from) {
+    uint32_t x, y, z, w;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x), "=r"(y), "=r"(z), "=r"(w) : "r"(from));
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
 // Round two FP32 values to nearest even and pack them, `low` in the lower half.
@@ -220,6 +228,7 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_32x256x128_s5c2_u4_swap(
     const __grid_constant__ TensorMap map_a,
     const __grid_constant__ TensorMap map_b,
     const __grid_constant__ TensorMap map_scale_a,
+    const __grid_constant__ TensorMap map_d,
     int shape_m,
     int shape_n,
     int shape_k,
@@ -236,10 +245,10 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_32x256x128_s5c2_u4_swap(
     const uint32_t smem_base = ptx::shared_address(smem);
     const uint32_t smem_a = smem_base + 0;
     const uint32_t smem_b = smem_base + 20480;
-    const uint32_t smem_scale_a = smem_base + 184320;
-    const uint32_t smem_d = smem_base + 184960;
-    const uint32_t full = smem_base + 203392;
-    const uint32_t empty = smem_base + 203432;
+    const uint32_t smem_scale_a = smem_base + 200704;
+    const uint32_t smem_d = smem_base + 184320;
+    const uint32_t full = smem_base + 201344;
+    const uint32_t empty = smem_base + 201384;
     // Broadcast, so that the compiler keeps what depends on it in uniform registers.
     const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -249,6 +258,7 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_32x256x128_s5c2_u4_swap(
         ptx::prefetch_tensor_map(&map_a);
         ptx::prefetch_tensor_map(&map_b);
         ptx::prefetch_tensor_map(&map_scale_a);
+        ptx::prefetch_tensor_map(&map_d);
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(full + 8 * i, 1);
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(empty + 8 * i, 8);
         ptx::fence_mbarrier_init();
@@ -332,57 +342,71 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_32x256x128_s5c2_u4_swap(
                     acc1[i + 3] += scale_1 * part[i + 3];
                 }
             }
-            ptx::store_wait_read<0>();
+            if (threadIdx.x % 128 == 0) {
+                ptx::store_wait_read<0>();
+            }
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
             {
                 // Lanes 8m to 8m + 7 address the rows of D in matrix m. Matrices 0 and 1 are the first and the second
                 // 8 of the warp's 16 columns of D, 2 and 3 the same 8 rows of D on.
                 const int row = lane / 16 * 8 + lane % 8, col = warp * 16 + lane / 8 % 2 * 8;
-                const uint32_t base = smem_d + (0 + warpgroup) * 4608 + row * 144 + col / 72 * 4608
-                    + (col % 72 * 2 ^ (row * 144 >> 7 & 0) << 4);
+                const uint32_t base = smem_d + (0 + warpgroup) * 4096 + row * 128 + col / 64 * 4096
+                    + (col % 64 * 2 ^ (row * 128 >> 7 & 7) << 4);
                 const auto value = [&](int i) { return acc0[i]; };
                 const auto pair = [&](int i) { return ptx::pack_bf16(value(i), value(i + 1)); };
                 #pragma unroll
                 for (int i = 0; i < 16; i += 8)
-                    ptx::store_matrix_transposed_x4(base + 2 * i * 144, pair(i), pair(i + 2), pair(i + 4), pair(i + 6));
+                    ptx::store_matrix_transposed_x4(base + 2 * i * 128, pair(i), pair(i + 2), pair(i + 4), pair(i + 6));
                 #pragma unroll
                 for (int i = 16; i < 16; i += 4)
-                    ptx::store_matrix_transposed_x2(base + 2 * i * 144, pair(i), pair(i + 2));
+                    ptx::store_matrix_transposed_x2(base + 2 * i * 128, pair(i), pair(i + 2));
             }
             {
                 // Lanes 8m to 8m + 7 address the rows of D in matrix m. Matrices 0 and 1 are the first and the second
                 // 8 of the warp's 16 columns of D, 2 and 3 the same 8 rows of D on.
                 const int row = lane / 16 * 8 + lane % 8, col = warp * 16 + lane / 8 % 2 * 8;
-                const uint32_t base = smem_d + (2 + warpgroup) * 4608 + row * 144 + col / 72 * 4608
-                    + (col % 72 * 2 ^ (row * 144 >> 7 & 0) << 4);
+                const uint32_t base = smem_d + (2 + warpgroup) * 4096 + row * 128 + col / 64 * 4096
+                    + (col % 64 * 2 ^ (row * 128 >> 7 & 7) << 4);
                 const auto value = [&](int i) { return acc1[i]; };
                 const auto pair = [&](int i) { return ptx::pack_bf16(value(i), value(i + 1)); };
                 #pragma unroll
                 for (int i = 0; i < 16; i += 8)
-                    ptx::store_matrix_transposed_x4(base + 2 * i * 144, pair(i), pair(i + 2), pair(i + 4), pair(i + 6));
+                    ptx::store_matrix_transposed_x4(base + 2 * i * 128, pair(i), pair(i + 2), pair(i + 4), pair(i + 6));
                 #pragma unroll
                 for (int i = 16; i < 16; i += 4)
-                    ptx::store_matrix_transposed_x2(base + 2 * i * 144, pair(i), pair(i + 2));
+                    ptx::store_matrix_transposed_x2(base + 2 * i * 128, pair(i), pair(i + 2));
             }
             ptx::fence_proxy_async();
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
-            {
-                const int block = 0 + warpgroup, row = threadIdx.x % 128;
-                const int bytes = min(64, shape_n - (tile.d_col + (0 + warpgroup) * 64)) * 2 / 16 * 16;
-                if (row < 32 && tile.d_row + row < tile.d_end && bytes > 0)
-                    ptx::bulk_store((d + tile.group * d_stride_g) + (long long)(tile.d_row + row) * d_stride + (tile.d_col + (0 + warpgroup) * 64),
-                                    smem_d + block * 4608 + row * 144, bytes);
+            if (threadIdx.x % 128 == 0) {
+                if (tile.d_row + 32 <= tile.d_end) {
+                    if (tile.d_col + 0 + warpgroup * 64 < shape_n / 8 * 8)
+                        ptx::tma_store_3d(&map_d, smem_d + (0 + warpgroup) * 4096 + 0,
+                                       tile.d_col + 0 + warpgroup * 64, tile.d_row, tile.group);
+                }
+                if (tile.d_row + 32 <= tile.d_end) {
+                    if (tile.d_col + 128 + warpgroup * 64 < shape_n / 8 * 8)
+                        ptx::tma_store_3d(&map_d, smem_d + (2 + warpgroup) * 4096 + 0,
+                                       tile.d_col + 128 + warpgroup * 64, tile.d_row, tile.group);
+                }
+                ptx::store_commit();
             }
-            {
-                const int block = 2 + warpgroup, row = threadIdx.x % 128;
-                const int bytes = min(64, shape_n - (tile.d_col + (2 + warpgroup) * 64)) * 2 / 16 * 16;
-                if (row < 32 && tile.d_row + row < tile.d_end && bytes > 0)
-                    ptx::bulk_store((d + tile.group * d_stride_g) + (long long)(tile.d_row + row) * d_stride + (tile.d_col + (2 + warpgroup) * 64),
-                                    smem_d + block * 4608 + row * 144, bytes);
+            if (tile.d_row + 32 > tile.d_end) {
+                {
+                    // A box would write rows that are not the group's: row by row, 16 bytes per thread.
+                    const int block = 0 + warpgroup, pieces = 8;
+                    const int rows = min(32, tile.d_end - (tile.d_row));
+                    for (int i = threadIdx.x % 128; i < rows * pieces; i += 128) {
+                        const int row = i / pieces, col = i % pieces * 8, to = tile.d_row + row;
+                        const uint32_t at = smem_d + block * 4096 + col / 64 * 4096 + row * 128
+                            + (col % 64 * 2 ^ (row * 128 >> 7 & 7) << 4);
+                        if ((tile.d_col + (0 + warpgroup) * 64) + col + 8 <= shape_n)
+                            ptx::piece_store((d + tile.group * d_stride_g) + (long long)to * d_stride + (tile.d_col + (0 + warpgroup) * 64) + col, at);
+                    }
+                }
             }
-            ptx::store_commit();
             {
                 // The copy engine writes 16 bytes at a time: what is left of a row after its last whole piece.
                 const int whole = shape_n / 8 * 8, columns = shape_n - whole;
@@ -390,9 +414,23 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_32x256x128_s5c2_u4_swap(
                 if (columns > 0 && first >= 0 && first < 64) {
                     for (int i = threadIdx.x % 128; i < 32 * columns; i += 128) {
                         const int row = i / columns, col = first + i % columns, to = tile.d_row + row;
-                        const uint32_t at = smem_d + block * 4608 + col / 72 * 4608 + row * 144
-                            + (col % 72 * 2 ^ (row * 144 >> 7 & 0) << 4);
+                        const uint32_t at = smem_d + block * 4096 + col / 64 * 4096 + row * 128
+                            + (col % 64 * 2 ^ (row * 128 >> 7 & 7) << 4);
                         if (to < tile.d_end) (d + tile.group * d_stride_g)[(long long)to * d_stride + (tile.d_col + (0 + warpgroup) * 64) + col] = ptx::load_shared_uint16_t(at);
+                    }
+                }
+            }
+            if (tile.d_row + 32 > tile.d_end) {
+                {
+                    // A box would write rows that are not the group's: row by row, 16 bytes per thread.
+                    const int block = 2 + warpgroup, pieces = 8;
+                    const int rows = min(32, tile.d_end - (tile.d_row));
+                    for (int i = threadIdx.x % 128; i < rows * pieces; i += 128) {
+                        const int row = i / pieces, col = i % pieces * 8, to = tile.d_row + row;
+                        const uint32_t at = smem_d + block * 4096 + col / 64 * 4096 + row * 128
+                            + (col % 64 * 2 ^ (row * 128 >> 7 & 7) << 4);
+                        if ((tile.d_col + (2 + warpgroup) * 64) + col + 8 <= shape_n)
+                            ptx::piece_store((d + tile.group * d_stride_g) + (long long)to * d_stride + (tile.d_col + (2 + warpgroup) * 64) + col, at);
                     }
                 }
             }
@@ -403,14 +441,16 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_32x256x128_s5c2_u4_swap(
                 if (columns > 0 && first >= 0 && first < 64) {
                     for (int i = threadIdx.x % 128; i < 32 * columns; i += 128) {
                         const int row = i / columns, col = first + i % columns, to = tile.d_row + row;
-                        const uint32_t at = smem_d + block * 4608 + col / 72 * 4608 + row * 144
-                            + (col % 72 * 2 ^ (row * 144 >> 7 & 0) << 4);
+                        const uint32_t at = smem_d + block * 4096 + col / 64 * 4096 + row * 128
+                            + (col % 64 * 2 ^ (row * 128 >> 7 & 7) << 4);
                         if (to < tile.d_end) (d + tile.group * d_stride_g)[(long long)to * d_stride + (tile.d_col + (2 + warpgroup) * 64) + col] = ptx::load_shared_uint16_t(at);
                     }
                 }
             }
         }
-        ptx::store_wait_all<0>();
+        if (threadIdx.x % 128 == 0) {
+            ptx::store_wait_all<0>();
+        }
     } else if (warpgroup < 3) {  // producer
         ptx::setmaxnreg_dec<40>();
         if (threadIdx.x % 128 == 0) {

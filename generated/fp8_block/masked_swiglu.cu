@@ -3,18 +3,18 @@
 //
 // problem {"family": "fp8_block", "a": "e4m3", "b": "e4m3", "d": "bf16", "layout": "nt", "epilogue": "swiglu", "grouping": "masked"}
 // config {"block_m": 128, "block_n": 128, "block_k_bytes": 128, "stages": 5, "consumers": 2, "multicast": "none", "raster": "m", "panel": 8, "unroll": 4, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
-// P1 to P13 proved for 1, 2, 4, 5, 6, 11, 21 K blocks and 1, 2, 3 tiles (9 instances, 7623 operations); the order recurs every 10 K blocks
-// IR sha256 93bdd696b7627ae2
+// P1 to P13 proved for 1, 2, 4, 5, 6, 11, 21 K blocks and 1, 2, 3 tiles (32 instances, 26208 operations); the order recurs every 10 K blocks
+// IR sha256 67f719b7876db7f4
 //
 // Output tile 128 x 128, 128 of K per stage, 5 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40.
-// Shared memory, 184912 bytes:
+// Shared memory, 182864 bytes:
 //        0 ..  81920  smem_a 5 x 16384 B
 //    81920 .. 163840  smem_b 5 x 16384 B
-//   163840 .. 166400  smem_scale_a 5 x 512 B
-//   166400 .. 184832  smem_d 2 x 9216 B
-//   184832 .. 184872  full 5 x 8 B
-//   184872 .. 184912  empty 5 x 8 B
+//   163840 .. 180224  smem_d 2 x 8192 B
+//   180224 .. 182784  smem_scale_a 5 x 512 B
+//   182784 .. 182824  full 5 x 8 B
+//   182824 .. 182864  empty 5 x 8 B
 
 #ifdef __CUDACC_RTC__
 typedef unsigned char uint8_t;
@@ -85,9 +85,10 @@ __device__ __forceinline__ void tma_load_3d(uint32_t dst, const TensorMap* map, 
         ::"r"(dst), "l"(map), "r"(bar), "r"(inner), "r"(outer), "r"(group) : "memory");
 }
 
-// Contiguous bytes from shared to global memory; addresses and size are multiples of 16.
-__device__ __forceinline__ void bulk_store(void* dst, uint32_t src, int bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(dst), "r"(src), "r"(bytes) : "memory");
+// One box through a 3-D map, clipped at the edges of its group.
+__device__ __forceinline__ void tma_store_3d(const TensorMap* map, uint32_t src, int inner, int outer, int group) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];"
+                 ::"l"(map), "r"(src), "r"(inner), "r"(outer), "r"(group) : "memory");
 }
 
 __device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
@@ -120,6 +121,13 @@ __device__ __forceinline__ uint16_t load_shared_uint16_t(uint32_t address) {
     uint16_t value;
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address));
     return value;
+}
+
+// 16 bytes from shared to global memory.
+__device__ __forceinline__ void piece_store(void* to, uint32_t from) {
+    uint32_t x, y, z, w;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x), "=r"(y), "=r"(z), "=r"(w) : "r"(from));
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
 // One element, rounded to nearest even.
@@ -217,6 +225,7 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_128x128x128_s5c2_u4_swiglu(
     const __grid_constant__ TensorMap map_a,
     const __grid_constant__ TensorMap map_b,
     const __grid_constant__ TensorMap map_scale_a,
+    const __grid_constant__ TensorMap map_d,
     int shape_m,
     int shape_n,
     int shape_k,
@@ -233,10 +242,10 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_128x128x128_s5c2_u4_swiglu(
     const uint32_t smem_base = ptx::shared_address(smem);
     const uint32_t smem_a = smem_base + 0;
     const uint32_t smem_b = smem_base + 81920;
-    const uint32_t smem_scale_a = smem_base + 163840;
-    const uint32_t smem_d = smem_base + 166400;
-    const uint32_t full = smem_base + 184832;
-    const uint32_t empty = smem_base + 184872;
+    const uint32_t smem_scale_a = smem_base + 180224;
+    const uint32_t smem_d = smem_base + 163840;
+    const uint32_t full = smem_base + 182784;
+    const uint32_t empty = smem_base + 182824;
     // Broadcast, so that the compiler keeps what depends on it in uniform registers.
     const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
@@ -246,6 +255,7 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_128x128x128_s5c2_u4_swiglu(
         ptx::prefetch_tensor_map(&map_a);
         ptx::prefetch_tensor_map(&map_b);
         ptx::prefetch_tensor_map(&map_scale_a);
+        ptx::prefetch_tensor_map(&map_d);
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(full + 8 * i, 1);
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(empty + 8 * i, 8);
         ptx::fence_mbarrier_init();
@@ -282,39 +292,37 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_128x128x128_s5c2_u4_swiglu(
                         next_scales[i] = __ldg((scale_b + tile.group * scale_b_stride_g) + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
                 }
                 ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
-                if (tile.d_row + (0 + warpgroup) * 64 < tile.d_end) {
-                    {
-                        const uint32_t row = smem_scale_a + ring.stage * 512 + 4 * (0 + warpgroup * 64 + warp * 16 + lane / 4);
-                        row_scales0[0] = ptx::load_shared_float(row);
-                        row_scales0[1] = ptx::load_shared_float(row + 4 * 8);
-                    }
-                    ptx::wgmma_fence();
-                    {
-                        const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 16384 + 0 + warpgroup * 8192, 65536);
-                        const uint32_t b_tile = ptx::descriptor_low(smem_b + ring.stage * 16384, 65536);
-                        ptx::mma(part, ptx::descriptor(a_tile + 0, 0x40000040), ptx::descriptor(b_tile + 0, 0x40000040), 0);
-                        ptx::mma(part, ptx::descriptor(a_tile + 2, 0x40000040), ptx::descriptor(b_tile + 2, 0x40000040), 1);
-                        ptx::mma(part, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
-                        ptx::mma(part, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
-                    }
-                    ptx::wgmma_commit();
-                    ptx::wgmma_wait<0>();
+                {
+                    const uint32_t row = smem_scale_a + ring.stage * 512 + 4 * (0 + warpgroup * 64 + warp * 16 + lane / 4);
+                    row_scales0[0] = ptx::load_shared_float(row);
+                    row_scales0[1] = ptx::load_shared_float(row + 4 * 8);
                 }
+                ptx::wgmma_fence();
+                {
+                    const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 16384 + 0 + warpgroup * 8192, 65536);
+                    const uint32_t b_tile = ptx::descriptor_low(smem_b + ring.stage * 16384, 65536);
+                    ptx::mma(part, ptx::descriptor(a_tile + 0, 0x40000040), ptx::descriptor(b_tile + 0, 0x40000040), 0);
+                    ptx::mma(part, ptx::descriptor(a_tile + 2, 0x40000040), ptx::descriptor(b_tile + 2, 0x40000040), 1);
+                    ptx::mma(part, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
+                    ptx::mma(part, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
+                }
+                ptx::wgmma_commit();
+                ptx::wgmma_wait<0>();
                 if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.stage);
-                if (tile.d_row + (0 + warpgroup) * 64 < tile.d_end) {
-                    {
-                        const float scale_0 = row_scales0[0] * block_scales[0], scale_1 = row_scales0[1] * block_scales[0];
-                        #pragma unroll
-                        for (int i = 0; i < 64; i += 4) {
-                            acc0[i + 0] += scale_0 * part[i + 0];
-                            acc0[i + 1] += scale_0 * part[i + 1];
-                            acc0[i + 2] += scale_1 * part[i + 2];
-                            acc0[i + 3] += scale_1 * part[i + 3];
-                        }
+                {
+                    const float scale_0 = row_scales0[0] * block_scales[0], scale_1 = row_scales0[1] * block_scales[0];
+                    #pragma unroll
+                    for (int i = 0; i < 64; i += 4) {
+                        acc0[i + 0] += scale_0 * part[i + 0];
+                        acc0[i + 1] += scale_0 * part[i + 1];
+                        acc0[i + 2] += scale_1 * part[i + 2];
+                        acc0[i + 3] += scale_1 * part[i + 3];
                     }
                 }
             }
-            ptx::store_wait_read<0>();
+            if (threadIdx.x % 128 == 0) {
+                ptx::store_wait_read<0>();
+            }
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
             {
@@ -324,13 +332,13 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_128x128x128_s5c2_u4_swiglu(
             }
             {
                 const int row = warp * 16 + lane / 4;
-                const uint32_t base = smem_d + (0 + warpgroup) * 9216 + row * 144;
-                const uint32_t lane_chunk = lane % 4 * 2 ^ (row * 144 >> 7 & 0) << 4;
+                const uint32_t base = smem_d + (0 + warpgroup) * 8192 + row * 128;
+                const uint32_t lane_chunk = lane % 4 * 2 ^ (row * 128 >> 7 & 7) << 4;
                 #pragma unroll
                 for (int i = 0; i < 32; i += 2) {
-                    const uint32_t at = base + 2 * i / 72 * 9216 + (2 * i % 72 * 2 ^ lane_chunk);
+                    const uint32_t at = base + 2 * i / 64 * 8192 + (2 * i % 64 * 2 ^ lane_chunk);
                     ptx::store_element_bf16(at, values[i]);
-                    ptx::store_element_bf16(at + 8 * 144, values[i + 1]);
+                    ptx::store_element_bf16(at + 8 * 128, values[i + 1]);
                 }
             }
             #pragma unroll
@@ -338,14 +346,28 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_128x128x128_s5c2_u4_swiglu(
             ptx::fence_proxy_async();
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
-            {
-                const int block = 0 + warpgroup, row = threadIdx.x % 128;
-                const int bytes = min(BLOCK_N / 2, shape_n / 2 - tile.d_col) * 2 / 16 * 16;
-                if (row < 64 && tile.d_row + block * 64 + row < tile.d_end && bytes > 0)
-                    ptx::bulk_store((d + tile.group * d_stride_g) + (long long)(tile.d_row + block * 64 + row) * d_stride + tile.d_col,
-                                    smem_d + block * 9216 + row * 144, bytes);
+            if (threadIdx.x % 128 == 0) {
+                if (tile.d_row + (0 + warpgroup) * 64 + 64 <= tile.d_end) {
+                    if (tile.d_col < shape_n / 2 / 8 * 8)
+                        ptx::tma_store_3d(&map_d, smem_d + (0 + warpgroup) * 8192 + 0,
+                                       tile.d_col, tile.d_row + 0 + warpgroup * 64, tile.group);
+                }
+                ptx::store_commit();
             }
-            ptx::store_commit();
+            if (tile.d_row + (0 + warpgroup) * 64 + 64 > tile.d_end) {
+                {
+                    // A box would write rows that are not the group's: row by row, 16 bytes per thread.
+                    const int block = 0 + warpgroup, pieces = 8;
+                    const int rows = min(64, tile.d_end - (tile.d_row + block * 64));
+                    for (int i = threadIdx.x % 128; i < rows * pieces; i += 128) {
+                        const int row = i / pieces, col = i % pieces * 8, to = tile.d_row + block * 64 + row;
+                        const uint32_t at = smem_d + block * 8192 + col / 64 * 8192 + row * 128
+                            + (col % 64 * 2 ^ (row * 128 >> 7 & 7) << 4);
+                        if (tile.d_col + col + 8 <= shape_n / 2)
+                            ptx::piece_store((d + tile.group * d_stride_g) + (long long)to * d_stride + tile.d_col + col, at);
+                    }
+                }
+            }
             {
                 // The copy engine writes 16 bytes at a time: what is left of a row after its last whole piece.
                 const int whole = shape_n / 2 / 8 * 8, columns = shape_n / 2 - whole;
@@ -353,14 +375,16 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_128x128x128_s5c2_u4_swiglu(
                 if (columns > 0 && first >= 0 && first < BLOCK_N / 2) {
                     for (int i = threadIdx.x % 128; i < 64 * columns; i += 128) {
                         const int row = i / columns, col = first + i % columns, to = tile.d_row + block * 64 + row;
-                        const uint32_t at = smem_d + block * 9216 + col / 72 * 9216 + row * 144
-                            + (col % 72 * 2 ^ (row * 144 >> 7 & 0) << 4);
+                        const uint32_t at = smem_d + block * 8192 + col / 64 * 8192 + row * 128
+                            + (col % 64 * 2 ^ (row * 128 >> 7 & 7) << 4);
                         if (to < tile.d_end) (d + tile.group * d_stride_g)[(long long)to * d_stride + tile.d_col + col] = ptx::load_shared_uint16_t(at);
                     }
                 }
             }
         }
-        ptx::store_wait_all<0>();
+        if (threadIdx.x % 128 == 0) {
+            ptx::store_wait_all<0>();
+        }
     } else if (warpgroup < 3) {  // producer
         ptx::setmaxnreg_dec<40>();
         if (threadIdx.x % 128 == 0) {

@@ -21,11 +21,17 @@ from gemmgen.verification.inputs import PROMOTED, SCALE_BLOCK, Operands
 STEP_BYTES = 32  # of K per wgmma
 
 
-def wanted(problem: Problem, operands: Operands) -> Any:
-    """The codes of D [M, N], or None where hardware only approximates the epilogue."""
+def wanted(problem: Problem, operands: Operands, share: int = 0) -> Any:
+    """The codes of D [M, N], or None where hardware only approximates the epilogue. `share`: of K, which
+    is summed by itself."""
     if transcendental(problem.epilogue):
         return None
-    acc = _promoted(problem, operands) if problem.family in PROMOTED else _plain(problem, operands)
+    k = operands.shape[2]
+    shares = [slice(start, start + (share or k)) for start in range(0, k, share or k)]
+    one = _promoted if problem.family in PROMOTED else _plain
+    acc, *others = (one(problem, operands, ks) for ks in shares)
+    for other in others:
+        acc = acc + other
     if problem.d.integer:
         assert problem.epilogue == Problem.epilogue, "an epilogue of integers"
         return acc.view(code_type(problem.d))
@@ -46,8 +52,8 @@ def _epilogue(e: Expr, acc: Any, operands: Operands) -> Any:
     raise AssertionError(f"no bits are known of {e!r}")
 
 
-def _plain(problem: Problem, operands: Operands) -> Any:
-    return _chain(problem, operands.a, operands.b, STEP_BYTES // problem.a.bytes)
+def _plain(problem: Problem, operands: Operands, ks: slice) -> Any:
+    return _chain(problem, operands.a[:, ks], operands.b[:, ks], STEP_BYTES // problem.a.bytes)
 
 
 def _chain(problem: Problem, a: Any, b: Any, step: int) -> Any:
@@ -57,11 +63,11 @@ def _chain(problem: Problem, a: Any, b: Any, step: int) -> Any:
     return mma_block(np.pad(a, pad), np.pad(b, pad), None, problem.a.ptx, problem.b.ptx, steps)
 
 
-def _promoted(problem: Problem, operands: Operands) -> Any:
+def _promoted(problem: Problem, operands: Operands, share: slice) -> Any:
     m, n, k = operands.shape
     acc = np.zeros((m, n), np.float32)
-    for block, start in enumerate(range(0, k, SCALE_BLOCK)):
-        ks = slice(start, start + SCALE_BLOCK)
+    for start in range(share.start, min(share.stop, k), SCALE_BLOCK):
+        block, ks = start // SCALE_BLOCK, slice(start, start + SCALE_BLOCK)
         part = _chain(problem, operands.a[:, ks], operands.b[:, ks], STEP_BYTES)
         if operands.scale_a is None or operands.scale_b is None:
             acc = acc + part

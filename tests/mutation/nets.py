@@ -32,7 +32,7 @@ from gemmgen.schedulers import order
 from gemmgen.target import H200
 from gemmgen.verification.guarded import Guarded
 from gemmgen.verification.inputs import random_normal
-from gemmgen.verification.trial import judge, pitches
+from gemmgen.verification.trial import judge, pitches, share_of
 
 from . import bits
 from .far import far_rows
@@ -145,12 +145,20 @@ def panels(k: Kernel) -> Case:
     return Case(shape=shape, sms=3 * c.size)
 
 
+def divided(k: Kernel) -> Case:
+    """K blocks for every CTA that divides them, and tiles enough for each cluster to have several."""
+    b, c = k.block, k.cluster
+    return Case(shape=(2 * b.m + 3, 2 * b.n - 3, 2 * c.k * b.k - 5), sms=2 * c.size)
+
+
 def emulates(b: Built) -> str | None:
     """Four verified launches per case, then rows of D more than 2^31 elements apart."""
     moved = walker(b.source) != walker(_emitted(b.meant))
     try:
         program = _program(b)
-        for case in (*cases(), past(b.meant), *[panels(b.meant)] * moved):
+        divides = b.meant.cluster.k > 1
+        own = [*[divided(b.meant)] * divides, past(b.meant), *[panels(b.meant)] * moved]
+        for case in (*cases(), *own):
             gpu = emulated.EmulatedGpu(sms=case.sms, schedule=case.schedule and case.schedule())
             shape = fitting(b.problem, case.shape)
             judge(gpu, program, b.kernel, b.problem, shape, pad=case.pad)
@@ -164,7 +172,7 @@ def bit_model(b: Built) -> str | None:
     for shape, sms in (((130, 261, 272), 2), ((70, 150, 1040), 2)):
         shape = fitting(b.problem, shape)
         operands = random_normal(b.problem, *shape, 7)
-        want = bits.wanted(b.problem, operands)
+        want = bits.wanted(b.problem, operands, share_of(b.meant, shape[2]))
         if want is not None and (wrong := int((_result(b, operands, shape, sms) != want).sum())):
             return f"{wrong} of {want.size} elements have other bits than the model, at {shape}"
     return None

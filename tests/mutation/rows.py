@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from . import rows_depths, rows_numerics, rows_protocol, rows_rest
+from . import rows_depths, rows_numerics, rows_parts, rows_protocol, rows_rest, rows_split
 from .mutant import Mutant
 
 ROWS: tuple[Mutant, ...] = tuple(
     Mutant(**{**vars(m), "id": f"row {m.id}"})
-    for part in (rows_protocol, rows_numerics, rows_rest, rows_depths)
+    for part in (rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split)
     for m in part.ROWS
 )
 NOT_APPLICABLE: dict[str, str] = {

@@ -175,7 +175,7 @@ def any_order(kernel: ir.Kernel) -> ir.Kernel:
     return _bodies(_bodies(_bodies(kernel, change), tails), staged)
 
 
-READERS = (ir.TmaStore, ir.BulkRowStore, ir.StoreCommit)
+READERS = (ir.TmaStore, ir.BulkRowStore, ir.StoreRows, ir.StoreCommit)
 
 
 def _tail_first(s: ir.Stmt) -> tuple[int, int]:

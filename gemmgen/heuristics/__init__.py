@@ -6,26 +6,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from .config import FIELDS, Config
-from .cost import (
+from ..config import FIELDS, Config
+from ..cost import (
     ROWS_OF_GROUPS,
     Cost,
-    Shape,
     ceil,
-    check_shape,
     cost,
     count_tiles,
     promotes,
     selects,
 )
-from .errors import IllegalConfig
-from .ir.expr import fold
-from .ir.groupings import GROUPINGS
-from .passes import check_tile, layout_smem, plan_multicast, split_registers
-from .passes.layout_smem import most_stages
-from .pipeline import lower
-from .problem import Problem
-from .target import Target
+from ..errors import IllegalConfig
+from ..ir.expr import fold
+from ..ir.groupings import GROUPINGS
+from ..passes import check_tile, layout_smem, plan_multicast, split_registers
+from ..passes.layout_smem import most_stages
+from ..pipeline import lower
+from ..problem import Problem, Shape, check_shape
+from ..target import Target
 
 ROWS = ((64, 1), (128, 2), (256, 2))  # block_m and the consumer warpgroups that share it
 # Where they promote, a third hides what two do not (docs/performance.md).
@@ -35,9 +33,6 @@ THREE = (
 )
 # The same with A and B exchanged, of block_n; worth costing for so many rows.
 COLUMNS, FEW_ROWS = ((64, 1), (128, 2), (256, 2)), 64
-# Rows of a group, in tiles, from which on the last tile's are not worth a branch in the K loop: it costs 6 %
-# (33,024 rows in one group, 192x128: 1248 against 1320 TFLOP/s).
-MANY_TILES = 8
 PANELS = (8, 16, 4)  # flat between 8 and 16; the first wins a tie
 STAGES = tuple(s for s in range(1, 257) if FIELDS["stages"][1](s))
 # K blocks, 1 elsewhere: worth 3 % to 10 % where they are promoted (docs/performance.md). With a scale for every
@@ -54,7 +49,9 @@ MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wid
 LARGE_TILE = 128 * 192  # elements; from here on 3 stages cover the latency, below 4 are needed
 
 
-Tile = tuple[bool, int, int, int]  # swap_ab, block_m, block_n, consumers
+SPLITS, LEAST_SHARE = (2, 4, 8), 4  # CTAs that may divide K, and K blocks that each has at least
+
+Tile = tuple[bool, int, int, int, int]  # swap_ab, block_m, block_n, consumers, split_k
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,16 +76,33 @@ def rank(
     problem: Problem, shape: Shape, target: Target, limit: int | None = None, groups: int = 1
 ) -> list[Choice]:
     """Legal configs, cheapest first, at most `limit`. Raises like `choose`."""
+    for rows in (
+        shape[0],
+        ROWS[-1][0],
+    ):  # larger tiles, where those that just cover M are all illegal
+        found, refused = _legal(problem, shape, target, limit, groups, rows)
+        if found:
+            return found
+    if refused:
+        raise refused[0]
+    return []
+
+
+def _legal(
+    problem: Problem, shape: Shape, target: Target, limit: int | None, groups: int, rows: int
+) -> tuple[list[Choice], list[IllegalConfig]]:
+    """Legal configs whose tiles cover `rows`, cheapest first, and why others are not."""
     costed = [
         (c, cost(problem, c, shape, target, groups))
-        for c in candidates(problem, shape, target, groups)
+        for c in candidates(problem, shape, target, groups, rows)
     ]
     found: list[Choice] = []
     refused: dict[Tile, IllegalConfig | None] = {}  # tiles no multicast can save
     for config, price in _in_order(costed):
         if len(found) == limit:
             break
-        tile = (config.swap_ab, config.block_m, config.block_n, config.consumers)
+        c = config
+        tile = (c.swap_ab, c.block_m, c.block_n, c.consumers, c.split_k)
         if tile in refused or _overflows(tile, refused):
             continue
         try:
@@ -101,10 +115,7 @@ def rank(
             found.append(Choice(config=staged, cost=price, why=_why(staged, price)))
         else:
             refused[tile] = None
-    reasons = [error for error in refused.values() if error]
-    if not found and reasons:
-        raise reasons[0]
-    return found
+    return found, [error for error in refused.values() if error]
 
 
 def _overflows(tile: Tile, refused: dict[Tile, IllegalConfig | None]) -> bool:
@@ -116,35 +127,55 @@ def _overflows(tile: Tile, refused: dict[Tile, IllegalConfig | None]) -> bool:
     )
 
 
-def candidates(problem: Problem, shape: Shape, target: Target, groups: int = 1) -> Iterator[Config]:
+def candidates(
+    problem: Problem, shape: Shape, target: Target, groups: int = 1, rows: int = 1
+) -> Iterator[Config]:
     """Configs worth costing, legal or not, with PROBE stages and their raster chosen.
 
-    A and B are exchanged only for few rows. No tile is much larger than the smallest that covers a
-    side of D, and none is multicast unless it takes more than one wave and a cluster finds two tiles
-    to share. Raises ArgumentError for a side below 1.
+    A and B are exchanged only for few rows, K is divided only among SMs that have nothing else to do. No
+    tile is much larger than the smallest that covers a side of D, or `rows` if that is more, and none is
+    multicast unless it takes more than one wave and a cluster finds two tiles to share. Raises
+    ArgumentError for a side below 1.
     """
     check_shape(shape)
-    for tile in (*_tiles(problem, shape, target), *_swapped_tiles(problem, shape)):
+    for tile in (*_tiles(problem, shape, target, rows), *_swapped_tiles(problem, shape)):
         plain = replace(
             tile,
             stages=PROBE,
             unroll=UNROLL.get(problem.family, 1),
             in_flight=0 if promotes(problem) else 1,
         )
-        if GROUPINGS[problem.grouping].ragged and shape[0] >= MANY_TILES * plain.block_m:
-            plain = replace(plain, skip_rows=False)
         for multicast in _multicasts(plain, shape, target, groups):
             raster, panel = _raster(plain, multicast, shape, target)
             yield replace(plain, multicast=multicast, raster=raster, panel=panel)
+        yield from _divided(plain, problem, shape, target, groups)
 
 
-def _tiles(problem: Problem, shape: Shape, target: Target) -> Iterator[Config]:
+def _divided(
+    c: Config, problem: Problem, shape: Shape, target: Target, groups: int
+) -> Iterator[Config]:
+    """`c` with each number of CTAs that all run at once and have K blocks enough to divide."""
+    if GROUPINGS[problem.grouping].depths:
+        return
+    blocks = ceil(shape[2] * problem.a.bytes, c.block_k_bytes)
+    for n in SPLITS:
+        split = replace(c, split_k=n)
+        fit = count_tiles(split, shape, groups) <= target.clusters(n) * n
+        if fit and blocks >= n * LEAST_SHARE:
+            raster, panel = _raster(split, "none", shape, target)
+            yield replace(split, raster=raster, panel=panel)
+
+
+def _tiles(problem: Problem, shape: Shape, target: Target, least: int) -> Iterator[Config]:
     rows = PROMOTED_ROWS if promotes(problem) else ROWS
-    for block_m, consumers in _up_to(rows, _most_rows(problem, shape)):
+    # 128 columns of D that share a scale are 256 of the product, more than one part promotes.
+    paired = problem.quantised and fold(problem.epilogue) > 1
+    parts = 2 if paired and promotes(problem) else 1
+    for block_m, consumers in _up_to(rows, max(least, _most_rows(problem, shape))):
         for block_n in _columns(problem, shape, target):
             if consumers == THREE and selects(problem, block_n):
                 continue
-            yield Config(block_m=block_m, block_n=block_n, consumers=consumers)
+            yield Config(block_m=block_m, block_n=block_n, consumers=consumers, parts=parts)
 
 
 def _swapped_tiles(problem: Problem, shape: Shape) -> Iterator[Config]:
@@ -194,7 +225,7 @@ def _raster(c: Config, multicast: str, shape: Shape, target: Target) -> tuple[st
     across = {"a": (1, 2), "b": (2, 1)}.get(multicast, (1, 1))  # tiles of M, N in a cluster
     side = {"m": c.block_m * across[0], "n": c.block_n * across[1]}
     tiles = {"m": ceil(shape[0], side["m"]), "n": ceil(shape[1], side["n"])}
-    clusters = target.sms // (across[0] * across[1])
+    clusters = target.sms // (across[0] * across[1] * c.split_k)
 
     def footprint(raster: str, panel: int) -> int:
         other = "n" if raster == "m" else "m"
@@ -228,7 +259,8 @@ def _staged(problem: Problem, config: Config, shape: Shape, target: Target) -> C
     """`config` with the most stages that fit and K can use; None if they are too few to hide
     latency. Raises IllegalConfig."""
     fit = most_stages(lower(problem, config, target), target)
-    useful = max(PROBE, ceil(shape[2] * problem.a.bytes, config.block_k_bytes))
+    blocks = ceil(shape[2] * problem.a.bytes, config.block_k_bytes)
+    useful = max(PROBE, ceil(blocks, config.split_k))
     needed = 3 if config.block_m * config.block_n >= LARGE_TILE else 4
     stages = max(s for s in STAGES if s <= min(fit, useful))
     return replace(config, stages=stages) if stages >= min(needed, useful) else None

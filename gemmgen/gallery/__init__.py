@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from .config import Config
-from .epilogues import EPILOGUES
-from .ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
-from .pipeline import Artifact, compile_to_source
-from .problem import Problem
-from .target import H200, Target
+from ..config import Config
+from ..epilogues import EPILOGUES
+from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
+from ..pipeline import Artifact, compile_to_source
+from ..problem import Problem
+from ..target import H200, Target
+from .exhibit import B16, B16_TN, FP8, FP8_F32, Exhibit
+from .grouped import GROUPED
 
-
-@dataclass(frozen=True, kw_only=True)
-class Exhibit:
-    """One gallery kernel: its file name under generated/<family>/, and what it is there to show."""
-
-    name: str
-    problem: Problem
-    config: Config
-    shows: str
-
-
-FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
-FP8_F16, FP8_F32 = replace(FP8, d=F16), replace(FP8, d=F32)
-B16 = Problem(family="dense", a=BF16, b=BF16)
+FP8_F16 = replace(FP8, d=F16)
 B16_BIAS_SILU = replace(B16, epilogue=EPILOGUES["bias_silu"])
 B16_NN = Problem(family="dense", a=BF16, b=BF16, layout="nn")
-B16_TN = Problem(family="dense", a=BF16, b=BF16, layout="tn")
 H16_TT = Problem(family="dense", a=F16, b=F16, d=F16, layout="tt")
 H16_F32 = Problem(family="dense", a=F16, b=F16, d=F32)
 
@@ -90,48 +78,16 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="a weight gradient: a scale per row and per column of every 128 of K, added to FP32 by TMA",
     ),
     Exhibit(
-        name="k_grouped",
-        problem=Problem(
-            family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, accumulate=True, grouping="k_flat"
-        ),
-        config=Config(stages=4, multicast="b", unroll=4),
-        shows="weight gradients of experts: K of each on the device, its matrices after one another",
-    ),
-    Exhibit(
-        name="batched",
-        problem=replace(FP8, grouping="batched"),
-        config=Config(stages=5),
-        shows="a batch: 3-D tensor maps, one GEMM's tiles after the other's",
-    ),
-    Exhibit(
-        name="masked",
-        problem=replace(FP8, grouping="masked"),
-        config=Config(stages=5, multicast="b"),
-        shows="experts with rows of their own, counted on the device; D leaves row by row",
-    ),
-    Exhibit(
-        name="grouped_by_row",
-        problem=replace(FP8, grouping="rows"),
-        config=Config(block_n=192, stages=4, multicast="a", unroll=4),
-        shows="experts in one A, a group index per row; rows of no group come out as 0",
-    ),
-    Exhibit(
-        name="grouped_by_end",
-        problem=replace(FP8, grouping="ends"),
-        config=Config(block_m=256, stages=3, multicast="a", unroll=4),
-        shows="experts in one A, the end of each on the device; tiles of 256 rows all the same",
-    ),
-    Exhibit(
         name="swap_ab",
         problem=FP8,
         config=Config(swap_ab=True, block_m=16, block_n=128, stages=10, unroll=4),
         shows="16 rows: B on wgmma's 64, A on its N; A's scales by column, D stored transposed",
     ),
     Exhibit(
-        name="masked_swap_ab",
-        problem=replace(FP8, grouping="masked"),
-        config=Config(swap_ab=True, block_m=32, block_n=256, stages=5, unroll=4),
-        shows="experts of few rows: two waves side by side, each with a scale of B of its own",
+        name="split_k",
+        problem=FP8,
+        config=Config(split_k=4, block_m=64, block_n=32, consumers=1, stages=8, unroll=4),
+        shows="few tiles: four CTAs divide K, and send their sums to the first, which stores",
     ),
     Exhibit(
         name="swap_ab",
@@ -150,12 +106,6 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=replace(FP8, d=E4M3, epilogue=EPILOGUES["silu"]),
         config=Config(block_m=256, stages=3, multicast="a", unroll=4),
         shows="FP8 output, ready for the next layer: a scale per row and 128 columns beside it",
-    ),
-    Exhibit(
-        name="masked_swiglu",
-        problem=replace(FP8, grouping="masked", epilogue=EPILOGUES["swiglu"]),
-        config=Config(stages=5, unroll=4),
-        shows="experts' first GEMM: SwiGLU of neighbouring columns, rows of D leave one by one",
     ),
     Exhibit(
         name="row_scaled",
@@ -180,18 +130,6 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=Problem(family="dense", a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
         config=Config(block_n=256, stages=3, multicast="b", in_flight=1),
         shows="INT8 dequantised by a scale per row and column to BF16",
-    ),
-    Exhibit(
-        name="masked_bf16",
-        problem=replace(B16, grouping="masked"),
-        config=Config(block_n=256, stages=3, in_flight=1),
-        shows="BF16 experts with rows of their own",
-    ),
-    Exhibit(
-        name="k_grouped_bf16",
-        problem=replace(B16_TN, d=F32, grouping="k_columns"),
-        config=Config(stages=5, in_flight=1, multicast="b"),
-        shows="BF16 weight gradients of experts: each group sums K of its own, cut off by its tensor maps",
     ),
     Exhibit(
         name="swap_ab",
@@ -283,6 +221,7 @@ GALLERY: tuple[Exhibit, ...] = (
         config=Config(block_n=160, multicast="b"),
         shows="A stored [K, M]: FP16, a warpgroup's 64 rows are one slab",
     ),
+    *GROUPED,
 )
 
 

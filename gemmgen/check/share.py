@@ -1,0 +1,9 @@
+"""Which of a tile's K blocks a CTA sums where those of a cluster divide them."""
+
+from __future__ import annotations
+
+
+def share(blocks: int, rank: int, ranks: int) -> range:
+    """ceil(blocks / ranks) from rank times as many on, or what is left."""
+    each = -(-blocks // ranks)
+    return range(min(rank * each, blocks), min(rank * each + each, blocks))

@@ -1,0 +1,60 @@
+"""What the statements that send D to global memory mean: see meaning.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import IRError
+from ..ir import nodes as ir
+from . import ops
+from .footprint import bulk_rows
+
+if TYPE_CHECKING:
+    from .meaning import Walk
+
+
+def _tma_store(w: Walk, s: ir.TmaStore) -> None:
+    inner, outer = s.coords[:2]
+    if (inner.base, outer.base) != ("tile.d_col", "tile.d_row") or inner.scale * outer.scale != 1:
+        raise IRError(f"a store of D must be placed by the tile's row and column, not {s.coords}")
+    box = w.kernel.map(s.tensor_map).box or (0, 0)
+    row, _, col, _ = _piece(w, s)
+    row, col = row + outer.offset, col + inner.offset
+    rect = (row, row + box[1], col, col + box[0])
+    w.add(ops.Store, s, cells=w.cells(s), rect=rect, times=w.threads)
+
+
+def _bulk_row_store(w: Walk, s: ir.BulkRowStore) -> None:
+    row, end_row, *columns = _piece(w, s)
+    for first, end in [(0, 1)] if w.single else bulk_rows(w.agent, end_row - row):
+        rect = (row + first, row + end, *columns)
+        w.add(ops.Store, s, cells=w.cells(s), rect=rect)
+
+
+def _store_rows(w: Walk, s: ir.StoreRows) -> None:
+    w.add(ops.Rows, s, cells=w.cells(s), rect=_piece(w, s), threads=w.threads)
+
+
+def _store_tail(w: Walk, s: ir.StoreTail) -> None:
+    w.add(ops.Tail, s, cells=w.cells(s), rect=_piece(w, s), threads=w.threads)
+
+
+def _store_scales(w: Walk, s: ir.StoreScales) -> None:
+    w.add(ops.Scales, s, rect=_piece(w, s), threads=w.threads)
+
+
+def _piece(w: Walk, s: Any) -> ops.Rect:
+    """The rows and columns of D's tile that lie in the agent's piece of it."""
+    d = w.kernel.buffer("smem_d")
+    row, col = d.corner(s.wave * w.kernel.consumers + w.agent.warpgroup)
+    return row, row + d.rows, col, col + d.cols
+
+
+STORES: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
+    ir.TmaStore: _tma_store,
+    ir.BulkRowStore: _bulk_row_store,
+    ir.StoreRows: _store_rows,
+    ir.StoreTail: _store_tail,
+    ir.StoreScales: _store_scales,
+}

@@ -1,0 +1,235 @@
+"""Measured configs as text: one JSON object per line, sorted, so that git merges line by line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..config import Config
+from ..errors import ArgumentError
+from ..problem import Problem, Shape
+
+FORMAT = 1  # of a line; its first field, so that every such file names gemmgen in its first bytes
+
+Key = tuple[str, str, int, int, int, int]  # device, problem as JSON, groups, N, K, M
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """A config and its device time. seconds: the median; None if it was not measured. predicted: what the
+    cost model says, seconds."""
+
+    config: Config
+    seconds: float | None
+    predicted: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The fastest config found for `groups` GEMMs of `shape` (M, N, K), of one group in the mean, on one device.
+
+    spread: interquartile range of its times over their median. default: the cost model's choice in the same
+    run. reference: a provider's name and its seconds in that run. tried: (predicted, measured) seconds of
+    every config timed. failed: candidates that did not compile, verify or finish.
+    """
+
+    problem: Problem
+    groups: int
+    shape: Shape
+    device: str
+    nvrtc: tuple[int, int]
+    best: Timed
+    spread: float
+    default: Timed
+    reference: tuple[str, float] | None = None
+    tried: tuple[tuple[float, float], ...] = ()
+    failed: int = 0
+
+    @property
+    def key(self) -> Key:
+        """What there is one line of. Not NVRTC's version: the newer one's line replaces the older's."""
+        m, n, k = self.shape
+        return self.device, _text(self.problem.to_json()), self.groups, n, k, m
+
+
+def better(one: Row, other: Row) -> Row:
+    """Of two rows of one key that of the newer NVRTC, else the faster; else, of equals, the one whose text
+    comes first. So the order in which files are merged does not matter."""
+    if one.nvrtc != other.nvrtc:
+        return max(one, other, key=lambda r: r.nvrtc)
+    return min(one, other, key=lambda r: (r.best.seconds or math.inf, to_line(r)))
+
+
+def merge(rows: Iterable[Row]) -> list[Row]:
+    """One row per key, the `better` of each, sorted by key."""
+    found: dict[Key, Row] = {}
+    for row in rows:
+        found[row.key] = better(found[row.key], row) if row.key in found else row
+    return [found[key] for key in sorted(found)]
+
+
+def to_text(rows: Iterable[Row]) -> str:
+    """The file that holds `rows`: merged, sorted, one line each."""
+    return "".join(to_line(row) + "\n" for row in merge(rows))
+
+
+def to_line(row: Row) -> str:
+    """One JSON object, its fields always in this order; configs without the fields that have their defaults."""
+    m, n, k = row.shape
+    data: dict[str, Any] = {
+        "gemmgen": FORMAT,
+        "problem": row.problem.to_json(),
+        "groups": row.groups,
+        "m": m,
+        "n": n,
+        "k": k,
+        "device": row.device,
+        "nvrtc": ".".join(map(str, row.nvrtc)),
+        "config": brief(row.best.config),
+        "seconds": _rounded(row.best.seconds),
+        "spread": _rounded(row.spread),
+        "predicted": _rounded(row.best.predicted),
+        "default": {
+            "config": brief(row.default.config),
+            "seconds": _rounded(row.default.seconds),
+            "predicted": _rounded(row.default.predicted),
+        },
+    }
+    if row.reference:
+        data["reference"] = {"name": row.reference[0], "seconds": _rounded(row.reference[1])}
+    data["tried"] = [[_rounded(x) for x in pair] for pair in row.tried]
+    return _text({**data, "failed": row.failed})
+
+
+def brief(c: Config) -> dict[str, Any]:
+    """`c` as JSON, without the fields that have their defaults."""
+    defaults = Config().to_json()
+    return {k: v for k, v in c.to_json().items() if k not in defaults or v != defaults[k]}
+
+
+def load(path: Path) -> list[Row]:
+    """Every row of a file, merged. Raises ArgumentError naming the file, the line and what is wrong."""
+    rows, errors = scan(path)
+    if errors:
+        raise errors[0]
+    return rows
+
+
+def scan(path: Path) -> tuple[list[Row], list[ArgumentError]]:
+    """The rows of a file, merged, and an error for each line that is none. Raises ArgumentError if the file
+    cannot be read."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise ArgumentError("database", str(path), f"cannot be read: {e}") from e
+    rows, errors = [], []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.extend([from_line(line)] if line.strip() else [])
+        except ArgumentError as e:
+            where = f"{path} line {number}: {e.argument}"
+            errors.append(ArgumentError(where, e.value, e.allowed))
+    return merge(rows), errors
+
+
+def from_line(line: str) -> Row:
+    """The inverse of `to_line`. Raises ArgumentError naming the field."""
+    try:
+        data = json.loads(line)
+    except json.JSONDecodeError as e:
+        raise ArgumentError("row", _short(line), f"is not JSON: {e}") from e
+    if not isinstance(data, dict):
+        raise ArgumentError("row", _short(line), "must be a JSON object")
+    if data.get("gemmgen") != FORMAT:
+        raise ArgumentError("gemmgen", data.get("gemmgen"), f"must be {FORMAT}, the rows' format")
+    sides = [_whole(data, name) for name in "mnk"]
+    return Row(
+        problem=Problem.from_json(_member(data, "problem", dict)),
+        groups=_whole(data, "groups"),
+        shape=(sides[0], sides[1], sides[2]),
+        device=_member(data, "device", str),
+        nvrtc=_version(data),
+        best=_timed(data, "", required=True),
+        spread=_number(data, "spread", least=0.0),
+        default=_timed(_member(data, "default", dict), "default.", required=False),
+        reference=_reference(data),
+        tried=_tried(data),
+        failed=_whole(data, "failed", least=0),
+    )
+
+
+def _timed(data: dict[str, Any], prefix: str, *, required: bool) -> Timed:
+    measured = required or data.get("seconds") is not None
+    return Timed(
+        config=Config.from_json(_member(data, "config", dict, prefix)),
+        seconds=_number(data, "seconds", prefix) if measured else None,
+        predicted=_number(data, "predicted", prefix),
+    )
+
+
+def _reference(data: dict[str, Any]) -> tuple[str, float] | None:
+    if data.get("reference") is None:
+        return None
+    found = _member(data, "reference", dict)
+    prefix = "reference."
+    return _member(found, "name", str, prefix), _number(found, "seconds", prefix)
+
+
+def _tried(data: dict[str, Any]) -> tuple[tuple[float, float], ...]:
+    pairs = _member(data, "tried", list)
+    for pair in pairs:
+        if not (isinstance(pair, list) and len(pair) == 2 and all(_positive(x) for x in pair)):
+            raise ArgumentError("tried", pair, "must be pairs of seconds: predicted, measured")
+    return tuple((float(x), float(y)) for x, y in pairs)
+
+
+def _version(data: dict[str, Any]) -> tuple[int, int]:
+    text = _member(data, "nvrtc", str)
+    parts = text.split(".")
+    if len(parts) != 2 or not all(x.isdigit() for x in parts):
+        raise ArgumentError("nvrtc", text, "must be MAJOR.MINOR")
+    return int(parts[0]), int(parts[1])
+
+
+def _member(data: dict[str, Any], name: str, kind: type, prefix: str = "") -> Any:
+    if not isinstance(data.get(name), kind):
+        spelled = {"dict": "an object", "list": "a list", "str": "a string"}[kind.__name__]
+        raise ArgumentError(prefix + name, data.get(name), f"must be {spelled}")
+    return data[name]
+
+
+def _whole(data: dict[str, Any], name: str, least: int = 1) -> int:
+    value = data.get(name)
+    if type(value) is not int or value < least:
+        raise ArgumentError(name, value, f"must be an integer of at least {least}")
+    return value
+
+
+def _number(data: dict[str, Any], name: str, prefix: str = "", least: float | None = None) -> float:
+    value = data.get(name)
+    if least == 0.0 and value == 0 and type(value) in (int, float):
+        return 0.0
+    if not _positive(value):
+        raise ArgumentError(prefix + name, value, "must be a positive number")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _positive(value: object) -> bool:
+    return type(value) in (int, float) and 0 < value < math.inf  # type: ignore[operator]
+
+
+def _rounded(seconds: float | None) -> float | None:
+    """To four significant digits: less than what a measurement repeats to."""
+    return None if seconds is None else float(f"{seconds:.4g}")
+
+
+def _text(data: dict[str, Any]) -> str:
+    return json.dumps(data, allow_nan=False)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."

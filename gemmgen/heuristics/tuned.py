@@ -1,0 +1,170 @@
+"""The config for a shape: a measured one where a database has it, else the cost model's choice.
+
+Two databases are asked, the user's first: the file that the environment variable GEMMGEN_TUNED names, then
+`gemmgen/data/h200.jsonl`, shipped with the package. GEMMGEN_TUNED=none asks neither.
+
+A row serves a launch on the same device with the same N, K and number of groups, of the same problem, or of
+one whose epilogue reads and calls the like (`profile`). Its M is the launch's, or the nearest by ratio that
+is at most 4/3 of it either way and gives the row's config as many waves, to one in sixteen: within those
+a launch takes about as long. Where groups split K, M is the same and K is the nearest. A config that is not
+legal, or no longer, is passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from ..config import Config
+from ..cost import cost
+from ..errors import ArgumentError, GemmgenError
+from ..ir.expr import ACC, Expr, PerElement, arguments, fold, functions
+from ..ir.groupings import GROUPINGS, split_side
+from ..pipeline import lower
+from ..problem import Problem, Shape
+from ..target import H200, Target
+from . import choose
+from .database import Row, scan
+
+VARIABLE = "GEMMGEN_TUNED"
+NONE = "none"
+SHIPPED = Path(__file__).parent.parent / "data" / "h200.jsonl"
+RANGE = (4, 3)  # the larger of a row's M (or K) and the launch's to the smaller, at most
+WAVES = 16  # one more or less of so many waves is as many
+
+Profile = tuple[Problem, tuple[str, ...], tuple[str, ...], int]
+Place = tuple[str, Profile, int, int, int]  # device, problem, groups, the sides that must be equal
+Index = dict[Place, tuple[Row, ...]]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pick:
+    """A config and where it comes from. row: that of the database, if it is measured."""
+
+    config: Config
+    row: Row | None = None
+
+    def source(self, shape: Shape) -> str:
+        """ "cost model" or "tuned", and at which M (or K) if that is not the shape's."""
+        if self.row is None:
+            return "cost model"
+        grouping = self.row.problem.grouping
+        here, there = (split_side(grouping, s) for s in (shape, self.row.shape))
+        name = "K" if GROUPINGS[grouping].depths else "M"
+        return "tuned" if here == there else f"tuned at {name}={there}"
+
+
+def pick(
+    problem: Problem, shape: Shape, target: Target = H200, groups: int = 1, device: str = ""
+) -> Pick:
+    """The config for `groups` GEMMs of shape (M, N, K) on the device of that name (target's if none is
+    given). Raises as `heuristics.choose`."""
+    row = find(problem, shape, device or target.device_name, groups, target)
+    if row:
+        return Pick(config=row.best.config, row=row)
+    return Pick(config=choose(problem, shape, target, groups))
+
+
+def lookup(
+    problem: Problem, shape: Shape, device_name: str, groups: int = 1, target: Target = H200
+) -> Config | None:
+    """The measured config, or None. Never raises: what is wrong with a database is a warning."""
+    row = find(problem, shape, device_name, groups, target)
+    return row.best.config if row else None
+
+
+def find(
+    problem: Problem, shape: Shape, device_name: str, groups: int = 1, target: Target = H200
+) -> Row | None:
+    """The row whose config `lookup` gives."""
+    place = _place(device_name, problem, groups, shape)
+    for path in databases():
+        for row in _nearest(problem, shape, _index(path).get(place, ())):
+            if _serves(problem, row, shape, groups, target):
+                return row
+    return None
+
+
+def _place(device: str, problem: Problem, groups: int, shape: Shape) -> Place:
+    m, n, k = shape
+    kept = (m, n) if GROUPINGS[problem.grouping].depths else (n, k)
+    return device, profile(problem), groups, *kept
+
+
+def databases() -> tuple[Path, ...]:
+    """The files that are asked, in order; the shipped one if it is there."""
+    asked = os.environ.get(VARIABLE, "")
+    if asked == NONE:
+        return ()
+    return (*(Path(p) for p in (asked,) if p), *(p for p in (SHIPPED,) if p.is_file()))
+
+
+def profile(p: Problem) -> Profile:
+    """`p` without its epilogue, and what that costs: the kinds of its arguments, the functions it calls, the
+    columns it pairs. Names of arguments differ between users and change no kernel."""
+    kinds = sorted(_kind(x) for x in arguments(p.epilogue))
+    plain = replace(p, epilogue=ACC)
+    return plain, tuple(kinds), tuple(sorted(functions(p.epilogue))), fold(p.epilogue)
+
+
+def _kind(x: Expr) -> str:
+    dtype = f" {x.dtype}" if isinstance(x, PerElement) else ""
+    return type(x).__name__ + dtype
+
+
+def _nearest(problem: Problem, shape: Shape, rows: tuple[Row, ...]) -> Iterator[Row]:
+    """Those in range, nearest first; of one M (or K) that of the very problem, of two as near the larger."""
+
+    def side(s: Shape) -> int:
+        return split_side(problem.grouping, s)
+
+    def distance(row: Row) -> float:
+        sides = side(row.shape), side(shape)
+        return max(sides) / min(sides)
+
+    most = RANGE[0] / RANGE[1]
+    found = [r for r in rows if distance(r) <= most]
+    yield from sorted(found, key=lambda r: (distance(r), r.problem != problem, -side(r.shape)))
+
+
+def _serves(problem: Problem, row: Row, shape: Shape, groups: int, target: Target) -> bool:
+    try:
+        lower(problem, row.best.config, target)
+        if row.shape == shape:
+            return True
+        here, there = (
+            cost(problem, row.best.config, s, target, groups).waves for s in (shape, row.shape)
+        )
+    except GemmgenError as e:
+        log.debug("tuned config for %s passed over: %s", row.shape, e)
+        return False
+    return abs(here - there) * WAVES <= max(here, there)
+
+
+@lru_cache(maxsize=8)
+def _index(path: Path) -> Index:
+    """The rows of a file by place. One warning says what of it is of no use."""
+    try:
+        rows, errors = scan(path)
+    except ArgumentError as e:
+        rows, errors = [], [e]
+    if errors:
+        more = f" ({len(errors)} such lines)" if len(errors) > 1 else ""
+        warnings.warn(f"tuned configs passed over: {errors[0]}{more}", RuntimeWarning, stacklevel=2)
+    found: dict[Place, list[Row]] = {}
+    for row in rows:
+        place = _place(row.device, row.problem, row.groups, row.shape)
+        found.setdefault(place, []).append(row)
+    return {place: tuple(of_place) for place, of_place in found.items()}
+
+
+def forget() -> None:
+    """Read the databases again when they are next asked."""
+    _index.cache_clear()

@@ -1,0 +1,159 @@
+"""Where tiles are few, let the CTAs of a cluster divide a tile's K, and one of them finish it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import IllegalConfig, Rule
+from ..ir.dtypes import S32
+from ..ir.nodes import (
+    AddPartials,
+    Barrier,
+    Cluster,
+    ClusterSync,
+    CtaLeader,
+    CtaSync,
+    ExpectPartials,
+    FenceBarrierInit,
+    ForTiles,
+    IfFinishes,
+    IfSends,
+    InitBarrier,
+    Kernel,
+    LoadBlockScales,
+    NextTurn,
+    Registers,
+    ReleasePartials,
+    Role,
+    SendPartials,
+    Smem,
+    Stmt,
+    TakeShare,
+    TmaLoad,
+    WaitTurn,
+    WarpgroupLeader,
+    WarpSync,
+    Zero,
+)
+from ..ir.rewrite import map_role, map_stmts, walk
+from ..ir.stores import Evaluate, StageTile
+from ..target import Target
+from .derive_maps import BLOCKS_OF_GROUP, from_k_first
+
+SPLIT_MULTICAST = Rule(
+    id="split-multicast",
+    says="CTAs that divide a tile's K cannot share an operand: split_k needs multicast none",
+    because="They have the same tile, but no K block in common. A cluster is divided in one way.",
+)
+SPLIT_DEPTHS = Rule(
+    id="split-depths",
+    says="groups that split K cannot be divided once more",
+    because="A tile has one place where its K begins, and there it is its group's, whose K may be none.",
+)
+RULES = (SPLIT_MULTICAST, SPLIT_DEPTHS)
+
+FULL, EMPTY = "partials_full", "partials_empty"
+SMEM, TURN = "smem_partials", "turn"
+VECTOR = 4  # registers that a thread sends at once, 16 bytes
+
+
+def split_k(kernel: Kernel, target: Target) -> Kernel:
+    """If asked, give each CTA of a cluster a share of every tile's K blocks; then ranks send their
+    accumulators to rank 0, which adds them in order of rank and goes on to the epilogue. Sets
+    Kernel.cluster, Scheduler.shares, Coord.start and LoadBlockScales.block; inserts what divides and
+    exchanges, the start-up ClusterSync, the senders' last wait, a buffer and two barriers."""
+    if kernel.split_k == 1:
+        return kernel
+    _check(kernel)
+    waves = _waves(kernel)
+
+    def visit(s: Stmt) -> Stmt | tuple[Stmt, ...]:
+        match s:
+            case TmaLoad():
+                return replace(s, coords=from_k_first(kernel, s))
+            case LoadBlockScales():
+                return replace(s, block=BLOCKS_OF_GROUP[s.block])  # type: ignore[arg-type]
+            case ForTiles():
+                return replace(s, body=(TakeShare(), *s.body))
+            case FenceBarrierInit():
+                return (InitBarrier(barrier=FULL), InitBarrier(barrier=EMPTY), s)
+            case CtaSync():
+                return ClusterSync()
+        return s
+
+    kernel = replace(
+        map_stmts(kernel, visit),
+        split_k=1,
+        cluster=Cluster(size=kernel.split_k),
+        scheduler=replace(kernel.scheduler, shares=True),
+        smem=(*kernel.smem, _buffer(kernel, waves)),
+        barriers=(
+            *kernel.barriers,
+            *(Barrier(name=n, stages=1, per="tile") for n in (FULL, EMPTY)),
+        ),
+    )
+    return map_role(kernel, "consumer", lambda r: _exchanging(r, waves))
+
+
+def _check(kernel: Kernel) -> None:
+    if kernel.cluster.size > 1:
+        values = {"split_k": kernel.split_k, "multicast": kernel.cluster.shared}
+        raise IllegalConfig(SPLIT_MULTICAST, values, "Use multicast=none, or split_k=1.")
+    if kernel.groups.depths:
+        groups = {"split_k": kernel.split_k, "scheduler": kernel.scheduler.name}
+        raise IllegalConfig(SPLIT_DEPTHS, groups, "Use split_k=1.")
+
+
+def _waves(kernel: Kernel) -> dict[str, int]:
+    """The accumulators that the epilogue starts from, with their waves."""
+    (consumer,) = (r for r in kernel.roles if r.name == "consumer")
+    names = {r.name for r in consumer.locals if not r.transient}
+    staged = [s for s in walk(consumer.body) if isinstance(s, StageTile | Evaluate)]
+    return {s.src: s.wave for s in staged if s.src in names}
+
+
+def _buffer(kernel: Kernel, waves: dict[str, int]) -> Smem:
+    """A slot per sender: for every four registers a row of all the threads of a warpgroup."""
+    (acc, *_) = [r for role in kernel.roles for r in role.locals if r.name in waves]
+    return Smem(
+        name=SMEM,
+        dtype=acc.dtype,
+        rows=len(waves) * kernel.consumers * acc.count // VECTOR,
+        cols=128 * VECTOR,
+        stages=kernel.split_k - 1,
+        use="partials",
+        swizzle=0,
+    )
+
+
+def _exchanging(role: Role, waves: dict[str, int]) -> Role:
+    """Between the K loop and the epilogue, which begins with its leader's wait for the last stores."""
+    tiles, *rest = role.body
+    assert isinstance(tiles, ForTiles)
+    at = next(i for i, s in enumerate(tiles.body) if isinstance(s, WarpgroupLeader))
+    send = (SendPartials(src=a, smem=SMEM, barrier=FULL, wave=w) for a, w in waves.items())
+    add = (AddPartials(dst=a, smem=SMEM, wave=w) for a, w in waves.items())
+    emptied = WaitTurn(barrier=EMPTY, turn=TURN, flip=1)
+    body = (
+        *tiles.body[:at],
+        IfSends(body=(emptied, *send)),
+        IfFinishes(
+            body=(
+                CtaLeader(body=(ExpectPartials(barrier=FULL),)),
+                WaitTurn(barrier=FULL, turn=TURN),
+                *add,
+                WarpSync(),
+                ReleasePartials(barrier=EMPTY),
+                *tiles.body[at:],
+            )
+        ),
+        NextTurn(turn=TURN),
+    )
+    # A sender whose slot was read is left alone: rank 0 arrives there no more.
+    last = IfSends(body=(emptied,))
+    turn = Registers(name=TURN, dtype=S32, count=1)
+    return replace(
+        role,
+        locals=(*role.locals, turn),
+        body=(Zero(dst=TURN), replace(tiles, body=body), last, *rest),
+    )

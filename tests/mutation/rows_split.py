@@ -1,0 +1,80 @@
+"""Rows 87 to 92: CTAs that divide a tile's K, and the exchange of their sums."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from check_museum import without
+
+from gemmgen.ir import nodes as ir
+
+from .mutant import edit
+from .rows_depths import unstarted
+from .rows_protocol import drop, row, visit
+
+SPLIT = "fp8_block/split_k"
+SLOT = "(cta_rank - 1) * 8192"
+SHARE = "tile.k_blocks = min(share, tile.k_blocks - first);"
+
+
+def read_first(s: ir.IfFinishes) -> ir.IfFinishes:
+    """Rank 0 adds what is there, then waits for it."""
+    adds = tuple(x for x in s.body if isinstance(x, ir.AddPartials))
+    return replace(s, body=(*adds, *(x for x in s.body if x not in adds)))
+
+
+def released_first(s: ir.IfFinishes) -> ir.IfFinishes:
+    gone = tuple(x for x in s.body if isinstance(x, ir.ReleasePartials))
+    at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.AddPartials))
+    rest = tuple(x for x in s.body[at:] if x not in gone)
+    return replace(s, body=(*s.body[:at], *gone, *rest))
+
+
+def everywhere(s: ir.IfFinishes) -> tuple[ir.Stmt, ...]:
+    """The epilogue outside IfFinishes."""
+    at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.ReleasePartials)) + 1
+    return replace(s, body=s.body[:at]), *s.body[at:]
+
+
+ROWS = (
+    row("87", SPLIT, "senders do not wait until their slot was read", "P",
+        ir=visit(ir.WaitTurn, drop, barrier="partials_empty")),
+    row("87b", SPLIT, "senders wait for the release of the tile that they send", "P",
+        ir=visit(ir.WaitTurn, lambda s: replace(s, flip=0), barrier="partials_empty")),
+    row("87c", SPLIT, "senders leave at once", "P",
+        ir=lambda k: replace(k, roles=tuple(replace(r, body=tuple(s for s in r.body if not isinstance(s, ir.IfSends))) for r in k.roles))),
+    row("87d", SPLIT, "rank 0 releases a slot before it reads it", "P", ir=visit(ir.IfFinishes, released_first)),
+    row("87e", SPLIT, "one sender is never released", "E",
+        text=edit(("lane < CLUSTER_K) ptx::mbarrier_arrive_remote", "lane < CLUSTER_K - 1) ptx::mbarrier_arrive_remote"))),
+    row("88", SPLIT, "rank 0 adds before all have sent", "P", ir=visit(ir.WaitTurn, drop, barrier="partials_full")),
+    row("88b", SPLIT, "rank 0 adds, then waits", "P", ir=visit(ir.IfFinishes, read_first)),
+    row("88c", SPLIT, "waits see what their own CTA wrote only", "E",
+        text=edit(("try_wait.parity.acquire.cluster.", "try_wait.parity."))),
+    row("88d", SPLIT, "the parity of a tile's exchange never changes", "P", ir=without(ir.NextTurn)),
+    row("89", SPLIT, "the senders' bytes are not announced", "P", ir=without(ir.ExpectPartials)),
+    row("89b", SPLIT, "16 bytes too few are announced", "P",
+        ir=visit(ir.ExpectPartials, lambda s: replace(s, tx_bytes=(s.tx_bytes or 0) - 16))),
+    row("89c", SPLIT, "sums complete on the barrier of releases", "P",
+        ir=visit(ir.SendPartials, lambda s: replace(s, barrier="partials_empty"))),
+    row("90", SPLIT, "two ranks send to one slot", "E", text=edit((SLOT, "(cta_rank - 1) / 2 * 8192"))),
+    row("90b", SPLIT, "each rank sends to the slot after its own", "E", text=edit((SLOT, "cta_rank * 8192"))),
+    row("90c", SPLIT, "sums are sent to the next CTA", "E", text=edit(("% 128 * 16, 0);", "% 128 * 16, 1);"))),
+    row("90d", SPLIT, "the first slot is read for all", "E", text=edit(("(rank - 1) * 8192", "0 * 8192"))),
+    row("90e", SPLIT, "the last slot is not read", "E",
+        text=edit(("rank < CLUSTER_K; ++rank", "rank < CLUSTER_K - 1; ++rank"))),
+    row("91", SPLIT, "each share ends one K block early", "E",
+        text=edit((SHARE, "tile.k_blocks = min(share, tile.k_blocks - first) - 1;"), count=0)),
+    row("91b", SPLIT, "the last rank's share is one K block short", "E",
+        text=edit((SHARE, "tile.k_blocks = min(share, tile.k_blocks - first - 1);"), count=0)),
+    row("91c", SPLIT, "shares are rounded down", "E",
+        text=edit(("(tile.k_blocks + CLUSTER_K - 1) / CLUSTER_K", "tile.k_blocks / CLUSTER_K"), count=0)),
+    row("91d", SPLIT, "the producer loads all K blocks", "P", ir=visit(ir.TakeShare, drop, "producer")),
+    row("91e", SPLIT, "every rank loads from K 0", "P", ir=visit(ir.TmaLoad, unstarted)),
+    row("91f", SPLIT, "every rank takes the scales of B from K 0", "P",
+        ir=visit(ir.LoadBlockScales, lambda s: replace(s, block=s.block.split()[0]))),
+    row("91g", SPLIT, "a rank without K blocks sends the sum before", "P", ir=visit(ir.Zero, drop, dst="acc0")),
+    row("92", SPLIT, "every rank stores", "P", ir=visit(ir.IfFinishes, everywhere)),
+    row("92b", SPLIT, "rank 1 finishes too", "E", text=edit(("if (cta_rank == 0) {", "if (cta_rank < 2) {"))),
+    row("92c", SPLIT, "each CTA takes tiles by itself", "A",
+        text=edit(("index(blockIdx.x / (CLUSTER_M * CLUSTER_N * CLUSTER_K))", "index(blockIdx.x)"))),
+)  # fmt: skip
