@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from types import SimpleNamespace
-from typing import ClassVar
-
 import pytest
+from fake_torch import Placed, Tensor, fake_torch_fixture, launches_fixture  # noqa: F401
 from kernels import DENSE
 
 from gemmgen import ops
@@ -14,33 +11,7 @@ from gemmgen.config import Config
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.expr import ACC
 from gemmgen.ops import calls, single
-from gemmgen.pipeline import lower
 from gemmgen.problem import LAYOUTS
-from gemmgen.runtime import torch_tensors
-
-DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "int32")
-
-
-class Tensor:
-    """Shape, strides and address of a CUDA tensor."""
-
-    def __init__(self, *shape: int, dtype: str = "bfloat16", stride: tuple[int, ...] | None = None):
-        self.shape, self.dtype = shape, dtype
-        self.device = SimpleNamespace(type="cuda", index=0)
-        self.strides = stride or (shape[-1], 1)
-
-    def stride(self, side: int | None = None):
-        return self.strides if side is None else self.strides[side]
-
-
-@pytest.fixture(autouse=True)
-def fake_torch(monkeypatch):
-    module = SimpleNamespace(Tensor=Tensor, **{name: name for name in DTYPES})
-    torch_tensors.torch_dtype.cache_clear()
-    monkeypatch.setattr(torch_tensors, "torch", lambda: module)
-    yield
-    torch_tensors.torch_dtype.cache_clear()
-
 
 STORED = {  # the shapes of a and b at M, N, K = 24, 40, 72
     "nt": ((24, 72), (40, 72)),
@@ -163,67 +134,10 @@ def test_k_grouped_arguments(argument, changes, allowed):
     assert e.value.argument == argument and allowed in str(e.value)
 
 
-class Placed(Tensor):
-    """A Tensor with an address of its own: enough for a launch to be planned."""
-
-    made: ClassVar[list[Placed]] = []
-
-    def __init__(self, *shape: int, dtype: str = "float32", stride: tuple[int, ...] | None = None):
-        rows = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-        super().__init__(*shape, dtype=dtype, stride=stride or tuple(rows))
-        self.made.append(self)
-        self.address = len(self.made) << 40
-
-    def data_ptr(self):
-        return self.address
-
-    def numel(self):
-        return math.prod(self.shape)
-
-    def element_size(self):
-        return {"float32": 4, "bfloat16": 2, "int32": 4}.get(self.dtype, 1)
-
-    def dim(self):
-        return len(self.shape)
-
-    def view(self, *shape: int):
-        seen = Placed(*shape, dtype=self.dtype)
-        seen.address = self.address
-        return seen
-
-    @property
-    def mT(self):
-        seen = Placed(*self.shape[::-1], dtype=self.dtype, stride=self.strides[::-1])
-        seen.address = self.address
-        return seen
-
-
 @pytest.mark.parametrize("packing", ("flat", "columns"))
 @pytest.mark.parametrize("added", ("no", "other", "in place"))
-def test_k_grouped_launches(packing, added, monkeypatch):
+def test_k_grouped_launches(packing, added, launches):
     """What reaches the kernel: its problem, maps over all of K, pointers, and room for every map."""
-    kept, launched = {}, []
-
-    class Loaded:
-        def __init__(self, p, config, device):
-            self.kernel = lower(p, config)
-            kept["problem"] = p
-
-        def grid(self, shape, groups):
-            return 6
-
-        def plan(self, shape, matrices, values, stream):
-            return shape, matrices, values
-
-        def launch(self, plan):
-            launched.append(plan)
-
-    module = torch_tensors.torch()
-    monkeypatch.setattr(module, "empty", lambda *s, dtype, device: Placed(*s, dtype=dtype), False)
-    monkeypatch.setattr(module, "uint8", "uint8", raising=False)
-    monkeypatch.setattr(calls, "loaded", Loaded)
-    monkeypatch.setattr(calls, "torch", lambda: module)
-    monkeypatch.setattr(calls, "current_stream", lambda device: 0)
     flat = packing == "flat"
     a = Placed(*((24 * 256,) if flat else (24, 256)), dtype="float8_e4m3fn")
     b = Placed(*((40 * 256,) if flat else (40, 256)), dtype="float8_e4m3fn")
@@ -242,8 +156,8 @@ def test_k_grouped_launches(packing, added, monkeypatch):
         config=Config(block_n=64, stages=2),
     )
     assert got is out
-    ((shape, matrices, values),) = launched
-    p = kept["problem"]
+    (found,) = launches
+    p, shape, matrices, values = found.problem, found.shape, found.matrices, found.values
     assert shape == (24, 40, 256) and p.grouping == f"k_{packing}"
     assert (p.accumulate, p.epilogue != ACC) == (added == "in place", added == "other")
     sizes = {name: (x.outer, x.inner, x.stride) for name, x in matrices.items()}
@@ -253,5 +167,3 @@ def test_k_grouped_launches(packing, added, monkeypatch):
     assert values["group_depths"] == tables.address and values["groups"] == 3
     maps = next(x for x in Placed.made if x.address == values["group_maps"])
     assert maps.shape == (6 * 3 * 2 * 128,)
-    wanted = {x.name for x in lower(p, Config(block_n=64, stages=2)).params}
-    assert wanted <= {*values}

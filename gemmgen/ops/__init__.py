@@ -11,6 +11,14 @@ from .grouped import (
     grouped_gemm,
     masked_gemm,
 )
+from .grouped_scaled import (
+    fp8_batched_gemm,
+    fp8_grouped_gemm,
+    fp8_masked_gemm,
+    int8_batched_gemm,
+    int8_grouped_gemm,
+    int8_masked_gemm,
+)
 from .k_grouped import fp8_k_grouped_gemm, k_grouped_gemm
 from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
 
@@ -18,17 +26,23 @@ __all__ = [
     "SCALE_BLOCK",
     "batched_gemm",
     "chosen",
+    "fp8_batched_gemm",
     "fp8_block_batched_gemm",
     "fp8_block_gemm",
     "fp8_block_grouped_gemm",
     "fp8_block_masked_gemm",
     "fp8_gemm",
+    "fp8_grouped_gemm",
     "fp8_k_grouped_gemm",
+    "fp8_masked_gemm",
     "fp8_wgrad_gemm",
     "gemm",
     "grouped_gemm",
+    "int8_batched_gemm",
     "int8_block_gemm",
     "int8_gemm",
+    "int8_grouped_gemm",
+    "int8_masked_gemm",
     "k_grouped_gemm",
     "loaded",
     "masked_gemm",

@@ -11,16 +11,15 @@ leading group dimension, if D has one; rows of no group that come out as 0 have 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from ..config import Config
-from ..errors import ArgumentError
-from ..ir.dtypes import BF16, E4M3, F16, S32, DType
+from ..ir.dtypes import BF16, E4M3, F16, DType
 from ..ir.expr import Expr
 from ..problem import Problem
-from ..runtime.torch_tensors import check_tensor, dtype_of
+from ..runtime.torch_tensors import dtype_of
 from .calls import block_scales, operand_shape, output_dtype, run
+from .groups import run_masked, run_segments, segments
 
 
 def batched_gemm(
@@ -68,9 +67,8 @@ def masked_gemm(
     expected_rows: what the cost model takes for a group's rows (None: Mmax).
     """
     p = _dense(a, "masked", layout, out_dtype, epilogue)
-    shape, values = operand_shape(p, a, b), _table("group_rows", group_rows, a.shape[0], a)
-    rows = _expected(expected_rows, shape[0])
-    return run(
+    shape = operand_shape(p, a, b)
+    return run_masked(
         p,
         config,
         a,
@@ -78,10 +76,10 @@ def masked_gemm(
         out,
         shape,
         {},
-        values,
+        {},
         arguments,
-        groups=a.shape[0],
-        rows=rows,
+        group_rows=group_rows,
+        expected_rows=expected_rows,
         scale_out=scale_out,
     )
 
@@ -111,10 +109,10 @@ def grouped_gemm(
     `alignment` from the end of the one before. Rows between two groups stay untouched.
     alignment: 128 or 64.
     """
-    p, shape, values = _segments(
+    p, shape, values = segments(
         _dense(a, "none", layout, out_dtype, epilogue), a, b, row_groups, group_ends, alignment
     )
-    return _run_segments(p, config, a, b, out, shape, {}, values, arguments, scale_out=scale_out)
+    return run_segments(p, config, a, b, out, shape, {}, values, arguments, scale_out=scale_out)
 
 
 def fp8_block_batched_gemm(
@@ -174,9 +172,7 @@ def fp8_block_masked_gemm(
     p = _fp8_block("masked", out_dtype, epilogue)
     shape = operand_shape(p, a, b)
     scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    values |= _table("group_rows", group_rows, a.shape[0], a)
-    rows = _expected(expected_rows, shape[0])
-    return run(
+    return run_masked(
         p,
         config,
         a,
@@ -186,8 +182,8 @@ def fp8_block_masked_gemm(
         scales,
         values,
         arguments,
-        groups=a.shape[0],
-        rows=rows,
+        group_rows=group_rows,
+        expected_rows=expected_rows,
         scale_out=scale_out,
     )
 
@@ -211,11 +207,11 @@ def fp8_block_grouped_gemm(
 ) -> Any:
     """`grouped_gemm` of FP8 operands: a float8_e4m3fn [M, K], scale_a float32 [M, ceil(K/128)], b
     float8_e4m3fn [G, N, K], scale_b float32 [G, ceil(N/128), ceil(K/128)]."""
-    p, shape, values = _segments(
+    p, shape, values = segments(
         _fp8_block("none", out_dtype, epilogue), a, b, row_groups, group_ends, alignment
     )
     scales, more = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    return _run_segments(
+    return run_segments(
         p, config, a, b, out, shape, scales, values | more, arguments, scale_out=scale_out
     )
 
@@ -237,61 +233,3 @@ def _dense(a: Any, grouping: str, layout: str, out_dtype: str | None, epilogue: 
 def _fp8_block(grouping: str, out_dtype: str, epilogue: Expr) -> Problem:
     d = output_dtype(out_dtype)
     return Problem(family="fp8_block", a=E4M3, b=E4M3, d=d, epilogue=epilogue, grouping=grouping)
-
-
-def _segments(
-    p: Problem, a: Any, b: Any, row_groups: Any, group_ends: Any, alignment: int
-) -> tuple[Problem, tuple[int, int, int], dict[str, int | float]]:
-    """The problem with its grouping, the shape, and the table's parameter."""
-    if (row_groups is None) == (group_ends is None):
-        raise ArgumentError("row_groups, group_ends", None, "exactly one of them must be given")
-    grouping = "ends" if row_groups is None else "rows"
-    p = replace(p, grouping=grouping, alignment=alignment)
-    shape = operand_shape(p, a, b)
-    if row_groups is None:
-        return p, shape, _table("group_ends", group_ends, b.shape[0], a)
-    return p, shape, _table("row_groups", row_groups, shape[0], a)
-
-
-def _run_segments(
-    p: Problem,
-    config: Config | None,
-    a: Any,
-    b: Any,
-    out: Any,
-    shape: tuple[int, int, int],
-    scales: Any,
-    values: Any,
-    arguments: dict[str, Any],
-    *,
-    scale_out: Any,
-) -> Any:
-    groups = b.shape[0]
-    rows = max(1, -(-shape[0] // max(1, groups)))  # the mean
-    return run(
-        p,
-        config,
-        a,
-        b,
-        out,
-        shape,
-        scales,
-        values,
-        arguments,
-        groups=groups,
-        rows=rows,
-        scale_out=scale_out,
-    )
-
-
-def _table(name: str, table: Any, entries: int, a: Any) -> dict[str, int | float]:
-    check_tensor(name, table, S32, (entries,), a.device, contiguous=True)
-    return {name: table.data_ptr()}
-
-
-def _expected(rows: int | None, most: int) -> int:
-    if rows is None:
-        return most
-    if not isinstance(rows, int) or rows < 1:
-        raise ArgumentError("expected_rows", rows, "must be a positive integer")
-    return min(rows, most)

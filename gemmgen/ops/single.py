@@ -6,22 +6,12 @@ from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
-from ..ir.dtypes import BF16, E4M3, F16, F32, FP8, S8
-from ..ir.expr import (
-    ACC,
-    Argument,
-    DeviceScalar,
-    Expr,
-    PerColumn,
-    PerRow,
-    Scalar,
-    of,
-)
+from ..ir.dtypes import BF16, E4M3, F16, F32, S8
+from ..ir.expr import Expr
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of
 from .calls import added, block_scales, operand_shape, output_dtype, run, vector_scales
-
-INT8_K = (2**31 - 1) // 2**14  # products of at most 2**14 each
+from .scaled import fp8_problem, int8_problem
 
 
 def fp8_block_gemm(
@@ -184,14 +174,8 @@ def fp8_gemm(
     of 16 bytes; allocated if None. M = 0 returns at once. scale_out, arguments, the result: as in
     `fp8_block_gemm`. Raises as that.
     """
-    expression, given = _scaled(scale_a, scale_b, epilogue, arguments)
-    p = Problem(
-        family="fp8" if accurate else "dense",
-        a=dtype_of("a", a, FP8),
-        b=dtype_of("b", b, FP8),
-        d=output_dtype(out_dtype),
-        epilogue=expression,
-    )
+    scales = (scale_a, scale_b)
+    p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments)
     return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, given, scale_out=scale_out)
 
 
@@ -218,30 +202,5 @@ def int8_gemm(
     multiple of 16 bytes; allocated if None. M = 0 returns at once. scale_out, arguments, the result: as
     in `fp8_block_gemm`. Raises as that.
     """
-    expression, given = _scaled(scale_a, scale_b, epilogue, arguments)
-    d = output_dtype(out_dtype, ("s32", "bf16", "f16", "f32", "e4m3"))
-    p = Problem(family="dense", a=S8, b=S8, d=d, epilogue=expression)
-    shape = operand_shape(p, a, b)
-    if shape[2] > INT8_K:
-        raise ArgumentError("a columns", shape[2], f"must be at most {INT8_K} for int8")
-    return run(p, config, a, b, out, shape, {}, {}, given, scale_out=scale_out)
-
-
-def _scaled(
-    scale_a: Any, scale_b: Any, epilogue: Expr, arguments: dict[str, Any]
-) -> tuple[Expr, dict[str, Any]]:
-    """`epilogue` of the product times the scales given, and its arguments."""
-    expression: Expr = ACC
-    given = dict(arguments)
-    for name, scale, vector in (("scale_a", scale_a, PerRow), ("scale_b", scale_b, PerColumn)):
-        if scale is not None:
-            expression, given[name] = expression * _scale_leaf(name, scale, vector), scale
-    return of(epilogue, expression), given
-
-
-def _scale_leaf(name: str, scale: Any, vector: type[Argument]) -> Argument:
-    if isinstance(scale, int | float):
-        return Scalar(name)
-    if (dtype_of(name, scale, (F32,)) and scale.dim() == 0) or tuple(scale.shape) == (1,):
-        return DeviceScalar(name)
-    return vector(name)
+    p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments)
+    return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, given, scale_out=scale_out)

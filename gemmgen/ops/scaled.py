@@ -1,0 +1,72 @@
+"""Problems whose sum is scaled as a whole, per tensor, row or column: FP8 and INT8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ir.dtypes import F32, FP8, S8
+from ..ir.expr import ACC, Argument, DeviceScalar, Expr, PerColumn, PerRow, Scalar, of
+from ..problem import Problem
+from ..runtime.torch_tensors import dtype_of
+from .calls import output_dtype
+
+Scales = tuple[Any, Any]  # scale_a, scale_b
+
+
+def fp8_problem(
+    a: Any,
+    b: Any,
+    scales: Scales,
+    accurate: bool,
+    out_dtype: str,
+    epilogue: Expr,
+    arguments: dict[str, Any],
+    grouping: str = Problem.grouping,
+) -> tuple[Problem, dict[str, Any]]:
+    """What an FP8 function computes, and what its epilogue reads. Raises ArgumentError."""
+    expression, given = _scaled(scales, epilogue, arguments)
+    p = Problem(
+        family="fp8" if accurate else "dense",
+        a=dtype_of("a", a, FP8),
+        b=dtype_of("b", b, FP8),
+        d=output_dtype(out_dtype),
+        epilogue=expression,
+        grouping=grouping,
+    )
+    return p, given
+
+
+def int8_problem(
+    scales: Scales,
+    out_dtype: str,
+    epilogue: Expr,
+    arguments: dict[str, Any],
+    grouping: str = Problem.grouping,
+) -> tuple[Problem, dict[str, Any]]:
+    """What an INT8 function computes, and what its epilogue reads. Raises ArgumentError."""
+    expression, given = _scaled(scales, epilogue, arguments)
+    d = output_dtype(out_dtype, ("s32", "bf16", "f16", "f32", "e4m3"))
+    p = Problem(family="dense", a=S8, b=S8, d=d, epilogue=expression, grouping=grouping)
+    return p, given
+
+
+def _scaled(
+    scales: Scales, epilogue: Expr, arguments: dict[str, Any]
+) -> tuple[Expr, dict[str, Any]]:
+    """`epilogue` of the product times the scales given, and its arguments."""
+    expression: Expr = ACC
+    given = dict(arguments)
+    for name, scale, vector in zip(
+        ("scale_a", "scale_b"), scales, (PerRow, PerColumn), strict=True
+    ):
+        if scale is not None:
+            expression, given[name] = expression * _scale_leaf(name, scale, vector), scale
+    return of(epilogue, expression), given
+
+
+def _scale_leaf(name: str, scale: Any, vector: type[Argument]) -> Argument:
+    if isinstance(scale, int | float):
+        return Scalar(name)
+    if (dtype_of(name, scale, (F32,)) and scale.dim() == 0) or tuple(scale.shape) == (1,):
+        return DeviceScalar(name)
+    return vector(name)

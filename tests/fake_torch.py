@@ -1,0 +1,159 @@
+"""CUDA tensors that only say what they are, and a torch that knows them."""
+
+from __future__ import annotations
+
+import math
+import sys
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from gemmgen.ops import calls
+from gemmgen.pipeline import lower
+from gemmgen.runtime import torch_tensors
+from gemmgen.runtime.tensor_map import describe
+
+DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "int32")
+
+
+class Tensor:
+    """Shape, strides and address of a CUDA tensor."""
+
+    def __init__(self, *shape: int, dtype: str = "bfloat16", stride: tuple[int, ...] | None = None):
+        self.shape, self.dtype = shape, dtype
+        self.device = SimpleNamespace(type="cuda", index=0)
+        self.strides = (shape[-1], 1) if stride is None else stride
+
+    def stride(self, side: int | None = None):
+        return self.strides if side is None else self.strides[side]
+
+
+class Placed(Tensor):
+    """A Tensor with an address of its own: enough for a launch to be planned."""
+
+    made: ClassVar[list[Placed]] = []
+
+    def __init__(self, *shape: int, dtype: str = "float32", stride: tuple[int, ...] | None = None):
+        rows = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        super().__init__(*shape, dtype=dtype, stride=tuple(rows) if stride is None else stride)
+        self.made.append(self)
+        self.address = len(self.made) << 40
+
+    def data_ptr(self):
+        return self.address
+
+    def numel(self):
+        return math.prod(self.shape)
+
+    def element_size(self):
+        return {"float32": 4, "int32": 4, "bfloat16": 2, "float16": 2}.get(self.dtype, 1)
+
+    def dim(self):
+        return len(self.shape)
+
+    def is_contiguous(self):
+        return self.strides == tuple(math.prod(self.shape[i + 1 :]) for i in range(self.dim()))
+
+    def seen(self, shape: tuple[int, ...], stride: tuple[int, ...] | None = None):
+        """The same memory."""
+        seen = Placed(*shape, dtype=self.dtype, stride=stride)
+        seen.address, seen.device = self.address, self.device
+        return seen
+
+    def view(self, *shape: int):
+        return self.seen((self.numel(),) if shape == (-1,) else shape)
+
+    def reshape(self, shape: tuple[int, ...]):
+        return self.seen(shape)
+
+    @property
+    def mT(self):
+        shape, stride = ((*x[:-2], x[-1], x[-2]) for x in (self.shape, self.strides))
+        return self.seen(shape, stride)
+
+    T = mT
+
+    def __getitem__(self, index):
+        """[i], or [..., :columns]."""
+        if isinstance(index, int):
+            part = self.seen(self.shape[1:], self.strides[1:])
+            part.address += index * self.strides[0] * self.element_size()
+            return part
+        return self.seen((*self.shape[:-1], index[1].stop), self.strides)
+
+    def __add__(self, other: float):
+        return Placed(*self.shape, dtype=self.dtype)
+
+    def __sub__(self, other: float):
+        return self + other
+
+    __mul__ = __add__
+
+    def __setitem__(self, index: Any, value: Any):
+        pass
+
+    def contiguous(self):
+        return self if self.is_contiguous() else Placed(*self.shape, dtype=self.dtype)
+
+    def zero_(self):
+        return self
+
+    def to(self, dtype: str):
+        return Placed(*self.shape, dtype=dtype)
+
+
+def makers() -> dict[str, Any]:
+    """torch's functions that make tensors."""
+
+    def made(*shape: int, dtype: str = "float32", device: Any = None):
+        return Placed(*(shape[0] if shape and isinstance(shape[0], tuple) else shape), dtype=dtype)
+
+    def randint(low: int, high: int, shape: tuple[int, ...], *, device: Any, dtype: str = "int32"):
+        return made(shape, dtype=dtype)
+
+    def tensor(values: tuple[int, ...], *, dtype: str, device: Any):
+        return made(len(values), dtype=dtype)
+
+    same = dict.fromkeys(("empty", "zeros", "ones", "rand", "randn"), made)
+    return {**same, "randint": randint, "tensor": tensor, "uint8": "uint8"}
+
+
+@pytest.fixture(name="fake_torch", autouse=True)
+def fake_torch_fixture(monkeypatch):
+    def forget():
+        torch_tensors.torch.cache_clear()
+        torch_tensors.torch_dtype.cache_clear()
+
+    module = SimpleNamespace(Tensor=Tensor, **{name: name for name in DTYPES}, **makers())
+    monkeypatch.setitem(sys.modules, "torch", module)
+    forget()
+    yield
+    forget()
+
+
+@pytest.fixture(name="launches")
+def launches_fixture(fake_torch, monkeypatch):
+    """What `ops` launches: the problem, the config, the shape, the matrices and the values of each."""
+    found: list[SimpleNamespace] = []
+
+    class Loaded:
+        def __init__(self, p, config, device):
+            self.kernel = lower(p, config)
+            self.asked = {"problem": p, "config": config}
+
+        def grid(self, shape, groups):
+            return 6
+
+        def plan(self, shape, matrices, values, stream):
+            for m in self.kernel.maps:
+                describe(self.kernel, m, matrices[m.tensor])
+            assert {x.name for x in self.kernel.params} <= {*values}
+            return SimpleNamespace(**self.asked, shape=shape, matrices=matrices, values=values)
+
+        def launch(self, plan):
+            found.append(plan)
+
+    monkeypatch.setattr(calls, "loaded", Loaded)
+    monkeypatch.setattr(calls, "current_stream", lambda device: 0)
+    return found
