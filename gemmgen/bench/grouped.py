@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from .. import ops
 from ..config import Config
-from ..errors import UnsupportedProblem
 from ..ir.dtypes import FP8
 from ..ir.groupings import GROUPINGS, OF_SIZES
 from ..problem import Problem
 from ..runtime.torch_tensors import torch, torch_dtype
-from .providers import Call, row_scales
-from .shapes import sizes
+from . import grouped_torch
+from .data import NORMAL, Data
+from .providers import Call
+from .select import Offer
+from .shapes import Shape, rows_held, rows_of
 
-ROW_MULTIPLE = 256  # rows of A, or of each group: room for the largest group
+ALONE = ", one"  # ends the name of a provider that does one GEMM in place of all groups'
+TABLES = {"masked": "group_rows", "ends": "group_ends", "rows": "row_groups"}
+THEIR_STEP = 16  # rows: a multiple that _scaled_mm takes
+THEIR_LEAST = 32  # of _int_mm, which takes no 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,80 +34,103 @@ class Tensors:
     rows: tuple[int, ...]  # of each group
 
 
-def rows_of(p: Problem, groups: int, mean: int) -> tuple[int, ...]:
-    """The rows of each group: `mean` in a batch, else about it."""
-    return (mean,) * groups if p.grouping == "batched" else tuple(sizes(groups, mean))
-
-
-def calls(p: Problem, shape: tuple[int, ...], config: Config) -> dict[str, Call]:
+def calls(
+    p: Problem, shape: Shape, config: Config, data: Data = NORMAL, fresh: bool = False
+) -> dict[str, Call]:
     """gemmgen, and torch's GEMM of one group's B with the rows of all groups (a batch: `torch.bmm` where it
-    takes the dtype): the same products, without the groups. Raises UnsupportedProblem for a family without
-    a grouped function."""
-    if (p.family, p.a in FP8) not in (("dense", False), ("fp8_block", True)) or p.a.integer:
-        raise UnsupportedProblem(f"no grouped benchmark of {p.family} with {p.a.name}")
-    if p.layout != "nt" or GROUPINGS[p.grouping].depths:
-        raise UnsupportedProblem(f"no benchmark of layout {p.layout}, grouping {p.grouping}")
-    t = _tensors(p, shape)
-    return {"gemmgen": _ours(p, t, config), reference(p): _theirs(p, t)}
+    takes the dtype): the same products, without the groups; and torch's own groups. Torch's FP8 has
+    per-tensor scales, and fast accumulation unless gemmgen's family is as accurate without; its INT8 leaves
+    INT32. `fresh`: as of `providers.Provider`."""
+    t = _tensors(p, shape, data)
+    return {
+        "gemmgen": _ours(p, t, config, data, fresh),
+        reference(p): _theirs(p, t, data, fresh),
+        **grouped_torch.calls(p, t, fresh),
+    }
 
 
 def reference(p: Problem) -> str:
     """The provider that ratios are taken to."""
+    if p.a.integer:
+        return f"torch._int_mm{ALONE}"
     if p.a in FP8:
-        return "torch._scaled_mm, one"
-    return "torch.bmm" if p.grouping == "batched" else "torch.mm, one"
+        return f"torch._scaled_mm{ALONE}"
+    return "torch.bmm" if p.grouping == "batched" else f"torch.mm{ALONE}"
 
 
-def _tensors(p: Problem, shape: tuple[int, ...]) -> Tensors:
+def offers(p: Problem) -> tuple[Offer, ...]:
+    """What `calls` makes calls of, and `--providers` selects."""
+    return (
+        Offer(name="gemmgen", library="gemmgen", takes=lambda p: True),
+        Offer(name=reference(p), library="torch", takes=lambda p: True),
+        Offer(name=grouped_torch.NAME, library="torch", takes=grouped_torch.takes),
+    )
+
+
+def _tensors(p: Problem, shape: Shape, data: Data) -> Tensors:
     groups, mean, n, k = shape
     rows, g = rows_of(p, groups, mean), GROUPINGS[p.grouping]
-    step = 1 if p.grouping == "batched" else ROW_MULTIPLE
-    high = -(-max(rows) // step) * step
-    m = high if g.rows else sum(-(-r // ROW_MULTIPLE) * ROW_MULTIPLE for r in rows)
+    m = rows_held(p, rows)
     layout = OF_SIZES[p.grouping](m, list(rows), p.alignment * g.aligned)
-    name = {"masked": "group_rows", "ends": "group_ends", "rows": "row_groups"}.get(p.grouping)
+    name = TABLES.get(p.grouping)
     table = torch().tensor(layout.table, dtype=torch().int32, device="cuda")
     lead = (groups,) * g.rows
-    dtype = torch_dtype(p.a)
     return Tensors(
-        a=torch().randn(*lead, m, k, device="cuda", dtype=torch().bfloat16).to(dtype),
-        b=torch().randn(groups, n, k, device="cuda", dtype=torch().bfloat16).to(dtype),
+        a=data.operand(*lead, m, k, dtype=p.a, depth=k),
+        b=data.operand(groups, n, k, dtype=p.b, depth=k),
         out=torch().empty(*lead, m, n, device="cuda", dtype=torch_dtype(p.d)),
         tables={name: table} if name else {},
         rows=rows,
     )
 
 
-def _ours(p: Problem, t: Tensors, config: Config) -> Call:
+def _ours(p: Problem, t: Tensors, config: Config, data: Data, fresh: bool) -> Call:
     name = {"batched": "batched_gemm", "masked": "masked_gemm"}.get(p.grouping, "grouped_gemm")
     given = {**t.tables, "config": config, "out_dtype": p.d.name}
+    given["out"] = None if fresh else t.out
     if p.grouping in ("rows", "ends"):
         given["alignment"] = p.alignment
-    if p.family == "dense":
-        function = getattr(ops, name)
-        return lambda: function(t.a, t.b, out=t.out, **given)
-    function = getattr(ops, f"fp8_block_{name}")
+    if p.family == "fp8_block":
+        name, given = f"fp8_block_{name}", given | _block_scales(t, data, fresh)
+    elif p.a in FP8:
+        accurate = {"accurate": p.family == "fp8"}
+        name, given = f"fp8_{name}", given | accurate | _vector_scales(t, data)
+    elif p.a.integer:
+        name, given = f"int8_{name}", given | ({} if p.d.integer else _vector_scales(t, data))
+    function = getattr(ops, name)
+    return lambda: function(a=t.a, b=t.b, **given)
+
+
+def _block_scales(t: Tensors, data: Data, fresh: bool) -> dict[str, Any]:
     blocks = -(-t.a.shape[-1] // ops.SCALE_BLOCK)
-    scale_a = row_scales(*t.a.shape[:-1], blocks)
     columns = -(-t.b.shape[1] // ops.SCALE_BLOCK)
-    scale_b = torch().rand(t.b.shape[0], columns, blocks, device="cuda") + 0.5
-    return lambda: function(t.a, scale_a, t.b, scale_b, out=t.out, scale_a_layout="mn", **given)
+    scale_a = data.row_scales(*t.a.shape[:-1], blocks)
+    return {
+        "scale_a": scale_a.contiguous() if fresh else scale_a,
+        "scale_b": data.scales(t.b.shape[0], columns, blocks),
+        "scale_a_layout": "row" if fresh else "mn",
+    }
 
 
-def _theirs(p: Problem, t: Tensors) -> Call:
+def _vector_scales(t: Tensors, data: Data) -> dict[str, Any]:
+    """Of each row, and of each column of each group."""
+    return {"scale_a": data.scales(*t.a.shape[:-1]), "scale_b": data.scales(*t.b.shape[:-1])}
+
+
+def _theirs(p: Problem, t: Tensors, data: Data, fresh: bool) -> Call:
     if reference(p) == "torch.bmm":
-        batch = torch().empty_like(t.out)
+        shape, dtype = t.out.shape, t.a.dtype
+        batch = None if fresh else torch().empty(*shape, device="cuda", dtype=dtype)
         return lambda: torch().bmm(t.a, t.b.mT, out=batch)
-    m = math.ceil(sum(t.rows) / 16) * 16  # a multiple that _scaled_mm takes
+    m = -(-sum(t.rows) // THEIR_STEP) * THEIR_STEP
+    m = max(m, THEIR_LEAST) if p.a.integer else m
     k, n = t.a.shape[-1], t.b.shape[1]
-    a = torch().randn(m, k, device="cuda", dtype=torch().bfloat16).to(t.a.dtype)
-    one, out = (
-        torch().ones((), device="cuda"),
-        torch().empty(m, n, device="cuda", dtype=t.out.dtype),
-    )
-    b = t.b[0].T
-    if p.a in FP8:
-        return lambda: torch()._scaled_mm(
-            a, b, one, one, out_dtype=t.out.dtype, use_fast_accum=True, out=out
-        )
-    return lambda: torch().mm(a, b, out=out)
+    a, b = data.operand(m, k, dtype=p.a, depth=k), t.b[0].T
+    dtype = torch().int32 if p.a.integer else t.out.dtype if p.a in FP8 else t.a.dtype
+    out = None if fresh else torch().empty(m, n, device="cuda", dtype=dtype)
+    if p.a.integer:
+        return lambda: torch()._int_mm(a, b, out=out)
+    if p.a not in FP8:
+        return lambda: torch().mm(a, b, out=out)
+    one, fast = torch().ones((), device="cuda"), p.family != "fp8"
+    return lambda: torch()._scaled_mm(a, b, one, one, out_dtype=dtype, use_fast_accum=fast, out=out)

@@ -1,20 +1,35 @@
-"""Who is measured: gemmgen, and torch's cuBLAS paths, over the same device tensors."""
+"""Who is measured: gemmgen, and torch's own GEMMs, over the same device tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from .. import ops
 from ..config import Config
-from ..ir.dtypes import FP8
+from ..errors import UnsupportedProblem
+from ..ir.dtypes import BF16, E4M3, F16, FP8, S32, DType
 from ..problem import Problem
-from ..runtime.torch_tensors import torch, torch_dtype
-from .shapes import Shape
+from ..runtime.torch_tensors import empty, torch, torch_dtype
+from .cases import Case, recipe
+from .select import Offer
 
 Call = Callable[[], Any]
 
-MAKERS: dict[str, Callable[[Problem, Shape, Config], dict[str, Call]]]  # by family, below
+
+@dataclass(frozen=True, kw_only=True)
+class Provider(Offer):
+    """One row of a table.
+
+    make: its call; `fresh` for what a user writes: scales as a quantiser leaves them (row by row), a new
+    output. recipe: how it scales, of `cases.RECIPES` ("" as gemmgen does). fast: whether it sums FP8 in
+    14 bits beyond 128 of K.
+    """
+
+    make: Callable[[Case, bool], Call]
+    recipe: str = ""
+    fast: Callable[[Problem], bool] = lambda p: False
 
 
 def reference(p: Problem) -> str:
@@ -24,128 +39,243 @@ def reference(p: Problem) -> str:
     return "torch._scaled_mm" if p.a in FP8 else "torch.mm"
 
 
-def calls(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
-    """One call per provider over N(0, 1) inputs made once; each has its own output.
-
-    fp8_block is held against `torch._scaled_mm` with per-tensor scales and fast accumulation, which
-    does no block scaling: the least any FP8 GEMM of cuBLAS does.
-    """
-    return MAKERS[p.family](p, shape, config)
+def fast(p: Problem) -> bool:
+    """Whether gemmgen's call of `p` leaves FP8 sums in the tensor core, and the reference's does."""
+    return p.a in FP8 and p.family == "dense"
 
 
-def _normal(rows: int, cols: int, dtype: Any) -> Any:
-    return torch().randn(rows, cols, device="cuda").to(dtype)
+def gemmgen(config: Config) -> Provider:
+    return Provider(
+        name="gemmgen",
+        library="gemmgen",
+        takes=lambda p: True,
+        make=lambda case, fresh: ours(case, config, fresh),
+        fast=fast,
+    )
 
 
-def row_scales(*shape: int) -> Any:
-    """FP32 [..., rows, blocks], contiguous along the rows, columns at multiples of 16 bytes."""
-    *lead, rows, blocks = shape
-    pitch = -(-rows // 4) * 4
-    return (torch().rand(*lead, blocks, pitch, device="cuda") + 0.5)[..., :rows].mT
+def ours(case: Case, config: Config, fresh: bool) -> Call:
+    """One call of `gemmgen.ops`, whose result it returns."""
+    return MAKERS[case.problem.family](case, config, fresh)
 
 
-def _fp8_block(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
-    m, n, k = shape
-    a, b = _normal(m, k, torch_dtype(p.a)), _normal(n, k, torch_dtype(p.b))
-    blocks = -(-k // ops.SCALE_BLOCK)
-    scale_a = row_scales(m, blocks)
-    scale_b = torch().rand(-(-n // ops.SCALE_BLOCK), blocks, device="cuda") + 0.5
-    one = torch().ones((), device="cuda")
-    dtype = torch_dtype(p.d)
-    ours, theirs = (torch().empty(m, n, dtype=dtype, device="cuda") for _ in range(2))
-    return {
-        "gemmgen": lambda: ops.fp8_block_gemm(
-            a, scale_a, b, scale_b, ours, scale_a_layout="mn", out_dtype=p.d.name, config=config
-        ),
-        "torch._scaled_mm": lambda: torch()._scaled_mm(
-            a, b.T, one, one, out_dtype=dtype, use_fast_accum=True, out=theirs
-        ),
-    }
+def _aligned(c: Case) -> Any:
+    """A new D whose rows begin at multiples of 16 bytes."""
+    return empty(c.shape[:2], c.problem.d, c.a.device)
 
 
-def _fp8_1d1d(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
-    """Added to D in place if the problem says so, as weight gradients are; theirs is not scaled and writes
-    BF16."""
-    m, n, k = shape
-    a, b = _normal(m, k, torch_dtype(p.a)), _normal(n, k, torch_dtype(p.b))
-    blocks = -(-k // ops.SCALE_BLOCK)
-    scale_a, scale_b = (row_scales(side, blocks) for side in (m, n))
-    one = torch().ones((), device="cuda")
-    ours = torch().zeros(m, n, dtype=torch_dtype(p.d), device="cuda")
-    theirs = torch().empty(m, n, dtype=torch().bfloat16, device="cuda")
-    return {
-        "gemmgen": lambda: ops.fp8_wgrad_gemm(
-            a,
-            scale_a,
-            b,
-            scale_b,
-            ours,
-            c=ours if p.accumulate else None,
-            scale_layout="mn",
-            out_dtype=p.d.name,
-            config=config,
-        ),
-        "torch._scaled_mm": lambda: torch()._scaled_mm(
-            a, b.T, one, one, out_dtype=torch().bfloat16, use_fast_accum=True, out=theirs
-        ),
-    }
+def _as_left(scale: Any, fresh: bool) -> tuple[Any, str]:
+    """Scales [rows, blocks], and the name of how they lie."""
+    return (scale.contiguous(), "row") if fresh else (scale, "mn")
 
 
-def _fp8(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
-    """Per-tensor scales on the device for both, and the same accuracy asked of both."""
-    m, n, k = shape
-    a, b = _normal(m, k, torch_dtype(p.a)), _normal(n, k, torch_dtype(p.b))
-    one = torch().ones((), device="cuda")
-    dtype, fast = torch_dtype(p.d), p.family == "dense"
-    ours, theirs = (torch().empty(m, n, dtype=dtype, device="cuda") for _ in range(2))
-    return {
-        "gemmgen": lambda: ops.fp8_gemm(
-            a,
-            b,
-            ours,
-            scale_a=one,
-            scale_b=one,
-            accurate=not fast,
-            out_dtype=p.d.name,
-            config=config,
-        ),
-        "torch._scaled_mm": lambda: torch()._scaled_mm(
-            a, b.T, one, one, out_dtype=dtype, use_fast_accum=fast, out=theirs
-        ),
-    }
+def _fp8_block(c: Case, config: Config, fresh: bool) -> Call:
+    function = ops.int8_block_gemm if c.problem.a.integer else ops.fp8_block_gemm
+    out = None if fresh else _aligned(c)
+    scale_a, layout = _as_left(c.scale_a, fresh)
+    return lambda: function(
+        c.a,
+        scale_a,
+        c.b,
+        c.scale_b,
+        out,
+        scale_a_layout=layout,
+        out_dtype=c.problem.d.name,
+        config=config,
+    )
 
 
-def _int8(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
-    """Ours with the output asked for, dequantised per row and column unless INT32; theirs is INT32."""
-    m, n, k = shape
-    a, b = (torch().randint(-128, 128, (s, k), device="cuda").to(torch().int8) for s in (m, n))
-    rows, columns = (torch().rand(s, device="cuda") + 0.5 for s in (m, n))
-    scales = {} if p.d.integer else {"scale_a": rows, "scale_b": columns}
-    ours = torch().empty(m, n, dtype=torch_dtype(p.d), device="cuda")
-    theirs = torch().empty(m, n, dtype=torch().int32, device="cuda")
-    return {
-        "gemmgen": lambda: ops.int8_gemm(a, b, ours, out_dtype=p.d.name, config=config, **scales),
-        "torch._int_mm": lambda: torch()._int_mm(a, b.T, out=theirs),
-    }
+def _fp8_1d1d(c: Case, config: Config, fresh: bool) -> Call:
+    """Added to D in place if the problem says so, as weight gradients are, then fresh or not."""
+    out = None if fresh and not c.problem.accumulate else _aligned(c).zero_()
+    (scale_a, layout), (scale_b, _) = _as_left(c.scale_a, fresh), _as_left(c.scale_b, fresh)
+    return lambda: ops.fp8_wgrad_gemm(
+        c.a,
+        scale_a,
+        c.b,
+        scale_b,
+        out,
+        c=out if c.problem.accumulate else None,
+        scale_layout=layout,
+        out_dtype=c.problem.d.name,
+        config=config,
+    )
 
 
-def _dense(p: Problem, shape: Shape, config: Config) -> dict[str, Call]:
+def _fp8(c: Case, config: Config, fresh: bool) -> Call:
+    """Per-tensor scales on the device."""
+    one = torch().ones((), device=c.a.device)
+    out = None if fresh else _aligned(c)
+    return lambda: ops.fp8_gemm(
+        c.a,
+        c.b,
+        out,
+        scale_a=one,
+        scale_b=one,
+        accurate=not fast(c.problem),
+        out_dtype=c.problem.d.name,
+        config=config,
+    )
+
+
+def _int8(c: Case, config: Config, fresh: bool) -> Call:
+    """With the output asked for, dequantised per row and column unless INT32."""
+    scales = {} if c.problem.d.integer else {"scale_a": c.rows, "scale_b": c.columns}
+    out = None if fresh else _aligned(c)
+    return lambda: ops.int8_gemm(c.a, c.b, out, out_dtype=c.problem.d.name, config=config, **scales)
+
+
+def _dense(c: Case, config: Config, fresh: bool) -> Call:
+    p = c.problem
     if p.a in FP8:
-        return _fp8(p, shape, config)
+        return _fp8(c, config, fresh)
     if p.a.integer:
-        return _int8(p, shape, config)
-    m, n, k = shape
-    dtype = torch_dtype(p.a)
-    a_turned, b_turned = p.mn_major
-    a = _normal(k, m, dtype) if a_turned else _normal(m, k, dtype)
-    b = _normal(k, n, dtype) if b_turned else _normal(n, k, dtype)
-    their_a, their_b = a.T if a_turned else a, b if b_turned else b.T
-    ours = torch().empty(m, n, dtype=torch_dtype(p.d), device="cuda")
-    theirs = torch().empty(m, n, dtype=dtype, device="cuda")
-    return {
-        "gemmgen": lambda: ops.gemm(a, b, ours, layout=p.layout, out_dtype=p.d.name, config=config),
-        "torch.mm": lambda: torch().mm(their_a, their_b, out=theirs),
-    }
+        return _int8(c, config, fresh)
+    out = _aligned(c).zero_() if p.accumulate else None if fresh else _aligned(c)
+    return lambda: ops.gemm(
+        c.a,
+        c.b,
+        out,
+        layout=p.layout,
+        out_dtype=p.d.name,
+        accumulate=p.accumulate,
+        config=config,
+    )
 
 
-MAKERS = {"fp8_block": _fp8_block, "fp8_1d1d": _fp8_1d1d, "fp8": _fp8, "dense": _dense}
+MAKERS: dict[str, Callable[[Case, Config, bool], Call]] = {
+    "fp8_block": _fp8_block,
+    "fp8_1d1d": _fp8_1d1d,
+    "fp8": _fp8,
+    "dense": _dense,
+}
+
+
+def _out_dtype(p: Problem) -> DType:
+    """What `torch._scaled_mm` writes: the problem's dtype, BF16 beside weight gradients and FP8."""
+    return BF16 if p.family == "fp8_1d1d" or p.quantised else p.d
+
+
+def _scaled(case: Case, fresh: bool, scale_a: Any, scale_b: Any, quick: bool) -> Call:
+    """`torch._scaled_mm` with these scales."""
+    written = _out_dtype(case.problem)
+    dtype, out = torch_dtype(written), None if fresh else case.out(written)
+    return lambda: torch()._scaled_mm(
+        case.left, case.right, scale_a, scale_b, out_dtype=dtype, use_fast_accum=quick, out=out
+    )
+
+
+def _scaled_tensor(case: Case, fresh: bool) -> Call:
+    """Per-tensor scales of 1: the least that any FP8 GEMM of cuBLAS does."""
+    one = torch().ones((), device=case.a.device)
+    return _scaled(case, fresh, one, one, quick(case.problem))
+
+
+def quick(p: Problem) -> bool:
+    """Whether torch is asked for fast accumulation: unless gemmgen promotes without any block scales."""
+    return p.family != "fp8"
+
+
+def _scaled_rows(case: Case, fresh: bool) -> Call:
+    columns = case.columns[None, :]
+    return _scaled(case, fresh, case.rows[:, None], columns, quick(case.problem))
+
+
+def _scaled_blocks(case: Case, fresh: bool) -> Call:
+    """1 x 128 scales of A, contiguous along M without padding; 128 x 128 ones of B, contiguous along K in
+    columns of K / 128 or, as later versions of torch ask, of that rounded up to 4: the first it takes."""
+    n_blocks, blocks = case.scale_b.shape
+    pitch = -(-blocks // 4) * 4
+    padded = torch().zeros(n_blocks, pitch, device=case.a.device)
+    padded[:, :blocks] = case.scale_b
+    tight = case.scale_a.mT.contiguous().mT
+    refusals = []
+    for scale_b in (padded[:, :blocks].mT, case.scale_b.contiguous().mT):
+        try:
+            _scaled(case, True, tight, scale_b, False)()
+        except (RuntimeError, ValueError) as e:
+            refusals.append(str(e).splitlines()[0])
+            continue
+        if not fresh:
+            return _scaled(case, False, tight, scale_b, False)
+        # A quantiser's scales lie row by row; B's are a weight's, and prepared once.
+        rows = case.scale_a.contiguous()
+        dtype = torch_dtype(_out_dtype(case.problem))
+        return lambda: torch()._scaled_mm(
+            case.left,
+            case.right,
+            rows.mT.contiguous().mT,
+            scale_b,
+            out_dtype=dtype,
+            use_fast_accum=False,
+        )
+    raise UnsupportedProblem(f"this torch takes no such scales: {'; '.join(refusals)}")
+
+
+def _int_mm(case: Case, fresh: bool) -> Call:
+    if fresh:
+        return lambda: torch()._int_mm(case.left, case.right)
+    out = case.out(S32)
+    return lambda: torch()._int_mm(case.left, case.right, out=out)
+
+
+def _mm(case: Case, fresh: bool) -> Call:
+    if fresh:
+        return lambda: torch().mm(case.left, case.right)
+    out = case.out(case.problem.a)
+    return lambda: torch().mm(case.left, case.right, out=out)
+
+
+def _fp8_pair(p: Problem) -> bool:
+    return p.a in FP8 and p.b in FP8
+
+
+TORCH = (
+    Provider(
+        name="torch.mm",
+        library="torch",
+        takes=lambda p: p.a in (BF16, F16),
+        make=_mm,
+        recipe="plain",
+    ),
+    Provider(
+        name="torch._scaled_mm",
+        library="torch",
+        takes=_fp8_pair,
+        make=_scaled_tensor,
+        recipe="plain",
+        fast=quick,
+    ),
+    Provider(
+        name="torch._scaled_mm rows",
+        library="torch",
+        takes=lambda p: _fp8_pair(p) and _out_dtype(p) == BF16,
+        make=_scaled_rows,
+        recipe="rows",
+        fast=quick,
+    ),
+    Provider(
+        name="torch._scaled_mm blocks",
+        library="torch",
+        takes=lambda p: p.family == "fp8_block" and p.a == p.b == E4M3,
+        make=_scaled_blocks,
+        recipe="blocks",
+    ),
+    Provider(
+        name="torch._int_mm",
+        library="torch",
+        takes=lambda p: p.a.integer,
+        make=_int_mm,
+        recipe="plain",
+    ),
+)
+
+
+def torch_reference(p: Problem) -> Provider:
+    """The provider that `reference` names."""
+    return next(x for x in TORCH if x.name == reference(p))
+
+
+def recipe_of(provider: Provider, p: Problem) -> str:
+    """How `provider` scales the operands of `p`."""
+    return provider.recipe or recipe(p)

@@ -1,4 +1,4 @@
-"""Device time of interleaved calls with a cold L2, from the profiler's kernel records."""
+"""Device time of interleaved calls, from the profiler's kernel records."""
 
 from __future__ import annotations
 
@@ -9,38 +9,51 @@ from typing import Any
 
 from ..errors import GemmgenError
 from ..runtime.torch_tensors import torch
+from .clocks import Clocks
+from .identity import heaviest
+from .noise import iqr
 
 FLUSH_BYTES = 256 << 20  # more than twice an H200's L2
+MARK_BYTES = 4  # flushes nothing, and still tells one call from the next
 FLUSH_KERNEL = "bitwise_not"  # the one kernel a flush runs; no GEMM has it
 WARMUP = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """One provider's device times in seconds, in the order they ran, and the kernels it launched."""
+    """One provider's times of a call in seconds, in the order they ran, and the kernels it launched; main:
+    the one it spends most of its time in. clocks: of the device meanwhile, if known."""
 
     seconds: tuple[float, ...]
     kernels: tuple[str, ...]
+    main: str = ""
+    clocks: Clocks | None = None
 
     @property
     def median(self) -> float:
         return median(self.seconds)
 
     @property
+    def iqr(self) -> float:
+        """Interquartile range in seconds."""
+        return iqr(self.seconds)
+
+    @property
     def spread(self) -> float:
         """Interquartile range over the median."""
-        ordered = sorted(self.seconds)
-        quarter = len(ordered) // 4
-        return (ordered[-1 - quarter] - ordered[quarter]) / self.median
+        return self.iqr / self.median
 
 
-def interleave(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, Samples]:
-    """Run every call in turn, `repeats` rounds, each after a flush of the L2.
+def interleave(
+    calls: Mapping[str, Callable[[], Any]], repeats: int, flush_bytes: int = FLUSH_BYTES
+) -> dict[str, Samples]:
+    """Run every call in turn, `repeats` rounds, each after `flush_bytes` of the L2 are overwritten.
 
-    The time of a call is the sum of its kernels' durations. Raises GemmgenError if the profiler saw
+    The time of a call is the sum of its kernels' durations; which calls these are is told by the order, so that
+    calls may share a kernel's name, as tuning's candidates may. Raises GemmgenError if the profiler saw
     another number of calls than were made.
     """
-    flush = torch().empty(FLUSH_BYTES // 4, dtype=torch().int32, device="cuda")
+    flush = torch().empty(flush_bytes // 4, dtype=torch().int32, device="cuda")
     for call in [*calls.values()] * WARMUP:
         call()
     torch().cuda.synchronize()
@@ -75,4 +88,7 @@ def _samples(name: str, order: list[str], segments: list[list[Any]]) -> Samples:
     seconds = tuple(sum(e.time_range.elapsed_us() for e in s) * 1e-6 for s in mine)
     if not all(seconds):
         raise GemmgenError(f"{name}: a call left no kernel in the profile")
-    return Samples(seconds=seconds, kernels=tuple(dict.fromkeys(e.name for s in mine for e in s)))
+    total: dict[str, float] = {}
+    for e in (e for s in mine for e in s):
+        total[e.name] = total.get(e.name, 0.0) + e.time_range.elapsed_us() * 1e-6
+    return Samples(seconds=seconds, kernels=tuple(total), main=heaviest(total))

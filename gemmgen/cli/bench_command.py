@@ -1,48 +1,44 @@
-"""`gemmgen bench`: shapes x providers, interleaved in one run, cold L2, device time."""
+"""`gemmgen bench`: shapes x providers, interleaved in one run on one GPU."""
 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..bench import shapes
+from ..bench import plots, shapes
+from ..bench.clocks import UNKNOWN, Clocks, Log, watch
+from ..bench.data import KINDS, Data
+from ..bench.modes import L2, MODES, PACES, Method
+from ..bench.noise import standings
+from ..bench.select import ALL, DEFAULT, REFERENCE
+from ..bench.work import launched, verified, work
 from ..config import Config
+from ..errors import ArgumentError
 from ..families import FAMILIES
-from ..heuristics import choose
+from ..heuristics.tuned import pick
+from ..ir.groupings import GROUPINGS
 from ..problem import Problem
 from ..runtime import driver
 from ..runtime.gpu import Gpu
 from ..target import H200
 from ..verification.trial import judge
 from . import files, options
+from .bench_report import LeftOut, Row, as_csv, firsts, geomean, table
 
-SMALLEST = (1, 1, 1, 1)  # to learn the problem, which no shape changes
-VERIFIED_ROWS = 600
+if TYPE_CHECKING:
+    from ..bench.contest import Contest
+    from ..bench.select import Offer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One provider at one shape; m: rows of a group, in the mean. ratio: its time over the reference's;
-    bytes: read once, written once."""
+class Result:
+    """Of one shape."""
 
-    groups: int
-    m: int
-    n: int
-    k: int
-    provider: str
-    microseconds: float
-    spread: float
-    tflops: float
-    gigabytes_per_second: float
-    ratio: float
-    config: str
-    kernels: str
+    rows: tuple[Row, ...]
+    left_out: tuple[LeftOut, ...]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -51,98 +47,226 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--shapes",
         default="large",
         help=f"{', '.join(shapes.SETS)}, or MxNxK,... (default large); with groups "
-        f"{', '.join(shapes.GROUPED)}, or GxMxNxK,...",
+        f"{', '.join(shapes.GROUPED)}, where they split K {', '.join(shapes.K_GROUPED)}, or GxMxNxK,...; "
+        "or @FILE, a CSV or a shape to a line",
     )
-    parser.add_argument("--repeats", type=int, default=15, help="rounds per shape (default 15)")
+    parser.add_argument(
+        "--providers",
+        default=DEFAULT,
+        metavar="A,B,...",
+        help=f"names or libraries: gemmgen, {REFERENCE}, torch, triton, tilelang, deep_gemm, flag_gems, "
+        f"quack; {ALL}: each that is installed (default {DEFAULT})",
+    )
+    _add_method(parser)
     parser.add_argument("--no-verify", action="store_true", help="time without verifying first")
     parser.add_argument(
         "-o", metavar="FOLDER", type=Path, help="write bench.csv and bench.json here"
     )
+    parser.add_argument(
+        "--plot",
+        action="store_true",
+        help="with -o: measure the device's ceilings, and draw tflops.png and roofline.png",
+    )
     parser.set_defaults(m=None, n=None, k=None)
 
 
-def main(args: argparse.Namespace) -> int:
-    gpu = driver.require_hopper(0)
-    p, _ = _for_shape(args, SMALLEST)
-    rows = [row for shape in shapes.parse(args.shapes, p) for row in measure(args, shape)]
-    summary = {"gpu": gpu, "kernel": args.kernel, "geomean_ratio": geomean(rows)}
-    data = {**summary, "rows": [asdict(r) for r in rows]}
-    if args.o:
-        mark = {"generator": "gemmgen bench"}
-        files.write(args.o, "bench.json", json.dumps({**mark, **data}, indent=2).encode())
-        files.write(args.o, "bench.csv", as_csv(rows).encode())
-    print(json.dumps(data, indent=2) if args.json else table(rows, summary))
-    return 0
-
-
-def measure(args: argparse.Namespace, shape: shapes.Shape) -> list[Row]:
-    """Every provider at `shape`, gemmgen's result verified first unless told not to."""
-    from .. import ops
-    from ..bench import grouped, providers
-    from ..bench.timing import interleave
-
-    p, config = _for_shape(args, shape)
-    source = providers if p.grouping == "none" else grouped
-    if not args.no_verify:
-        program = ops.loaded(p, config, 0)
-        judge(Gpu(), program, program.kernel, p, _verified(shape))
-    samples = interleave(source.calls(p, shape, config), args.repeats)
-    base = samples[source.reference(p)].median
-    return [_row(p, shape, name, s, base, config) for name, s in samples.items()]
-
-
-def _verified(shape: shapes.Shape) -> tuple[int, int, int]:
-    """What is verified before `shape` is timed: itself, or with groups M of A cut to some hundred rows."""
-    m, n, k = shape[-3:]
-    return (m, n, k) if len(shape) == 3 else (min(m, VERIFIED_ROWS), n, k)
-
-
-def geomean(rows: list[Row]) -> float:
-    """Of gemmgen's ratios to the reference."""
-    ratios = [r.ratio for r in rows if r.provider == "gemmgen"]
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
-
-
-def as_csv(rows: list[Row]) -> str:
-    text = io.StringIO()
-    text.write("# gemmgen bench\n")
-    writer = csv.DictWriter(text, [*asdict(rows[0])])
-    writer.writeheader()
-    writer.writerows(asdict(r) for r in rows)
-    return text.getvalue()
-
-
-def table(rows: list[Row], summary: dict[str, Any]) -> str:
-    lines = [
-        f"{summary['gpu']}: {summary['kernel']}, cold L2, device time, medians",
-        f"{'G':>3} {'M':>6} {'N':>6} {'K':>6}  {'provider':<22} {'us':>8} {'spread':>6} {'TFLOP/s':>7} {'GB/s':>6} {'ratio':>6}  config",
-    ]
-    lines += [
-        f"{r.groups:>3} {r.m:>6} {r.n:>6} {r.k:>6}  {r.provider:<22} {r.microseconds:>8.1f} {r.spread:>6.1%} "
-        f"{r.tflops:>7.0f} {r.gigabytes_per_second:>6.0f} {r.ratio:>6.3f}  {r.config}"
-        for r in rows
-    ]
-    return "\n".join(
-        [*lines, f"geometric mean of gemmgen's ratios: {summary['geomean_ratio']:.3f}"]
+def _add_method(parser: argparse.ArgumentParser) -> None:
+    d = Method()
+    modes = "kernel: device time; operator: wall time of whole calls; cudagraph: calls replayed"
+    parser.add_argument(
+        "--mode", default=d.mode, metavar="MODE", help=f"one of {', '.join(MODES)} ({modes})"
+    )
+    parser.add_argument(
+        "--pace",
+        default=d.pace,
+        metavar="PACE",
+        help=f"{' or '.join(PACES)}: a few calls of each in turn, or seconds of each without rest",
+    )
+    parser.add_argument(
+        "--l2",
+        metavar="HOW",
+        help=f"how inputs are kept out of the L2: {', '.join(L2)} (default flush for bursts of kernels, "
+        "else rotate)",
+    )
+    parser.add_argument(
+        "--data", default=KINDS[0], metavar="KIND", help=f"one of {', '.join(KINDS)}"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=d.repeats, help=f"rounds per shape (default {d.repeats})"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=d.seconds,
+        help=f"of each sustained run (default {d.seconds:g})",
     )
 
 
-def _for_shape(args: argparse.Namespace, shape: shapes.Shape) -> tuple[Problem, Config]:
-    if args.kernel in FAMILIES and not (args.config or args.set):
-        p = options.problem(args)
-        m, n, k = shape[-3:]
-        return p, choose(p, (m, n, k), H200, shape[0] if len(shape) > 3 else 1)
-    return options.problem_and_config(args)
+def main(args: argparse.Namespace) -> int:
+    method = Method(**{n: getattr(args, n) for n in ("mode", "pace", "l2", "repeats", "seconds")})
+    data = Data(kind=_kind(args.data))
+    if args.plot:
+        if not args.o:
+            raise ArgumentError("--plot", True, "needs -o, a folder to draw into")
+        plots.require()
+    p = _problem(args)
+    wanted = shapes.parse(args.shapes, p)
+    _providers(args, p, Config())  # so that a wrong name is an error now
+    gpu = driver.require_hopper(0)
+    with watch(driver.pci_bus_id(0)) as log:
+        results = [measure(args, shape, method, data, log) for shape in wanted]
+        ceilings = _ceilings(p, data) if args.plot else None
+    rows = [row for r in results for row in r.rows]
+    left_out = [x for r in results for x in r.left_out]
+    summary = {
+        "gpu": gpu,
+        "kernel": args.kernel,
+        "title": method.title,
+        "method": {**asdict(method), "l2": method.cold},
+        "data": data.kind,
+        "clocks": log.source,
+        "geomean_ratio": geomean(rows),
+        "fastest": firsts(rows),
+        **({"ceilings": asdict(ceilings)} if ceilings else {}),
+    }
+    found = {"rows": [asdict(r) for r in rows], "left_out": [asdict(x) for x in left_out]}
+    report = {**summary, **found}
+    if args.o:
+        _write(args.o, report, rows, ceilings)
+    print(json.dumps(report, indent=2) if args.json else table(rows, left_out, summary))
+    return 0
+
+
+def _write(folder: Path, report: dict[str, Any], rows: list[Row], ceilings: Any) -> None:
+    mark = {"generator": "gemmgen bench"}
+    files.write(folder, "bench.json", json.dumps({**mark, **report}, indent=2).encode())
+    files.write(folder, "bench.csv", as_csv(rows).encode())
+    if ceilings and rows:
+        title = f"{report['gpu']}: {report['kernel']}, {report['title']}"
+        for name, picture in plots.draw(rows, ceilings, title).items():
+            files.write(folder, name, picture)
+
+
+def _kind(text: str) -> str:
+    """Raises ArgumentError for data that is not for timing."""
+    if text not in KINDS:
+        raise ArgumentError("--data", text, f"must be one of {', '.join(KINDS)}")
+    return text
+
+
+def _ceilings(p: Problem, data: Data) -> Any:
+    from ..bench import ceilings
+
+    return ceilings.measure(p, data)
+
+
+def measure(
+    args: argparse.Namespace, shape: shapes.Shape, method: Method, data: Data, log: Log
+) -> Result:
+    """Every provider at `shape`, each verified first unless told not to. Raises GemmgenError if two ran the
+    same kernel."""
+    from .. import ops
+    from ..bench import modes, sources
+    from ..bench.identity import check_distinct
+
+    p, config, config_from = _for_shape(args, shape)
+    if not args.no_verify:
+        program = ops.loaded(p, config, 0)
+        judge(Gpu(), program, program.kernel, p, verified(p, shape))
+    contest = _contest(args, p, shape, config, method, data)
+    modes.warm_up(contest.turns)
+    identified = modes.identify(contest.turns)
+    check_distinct({name: s.main for name, s in identified.items()})
+    samples = modes.measure(method, contest.turns, identified, log)
+    check_distinct({name: s.main for name, s in samples.items()})
+    base, places = _base(samples, sources.reference(p)), standings(samples)
+    rows = [
+        _placed(_row(p, shape, name, s, base, config), places[name], s.clocks or UNKNOWN)
+        for name, s in samples.items()
+    ]
+    groups, (m, n, k) = shape[0] if len(shape) > 3 else 1, shape[-3:]
+    return Result(
+        rows=tuple(replace(r, config_from=config_from if r.config else "") for r in rows),
+        left_out=tuple(
+            LeftOut(groups=groups, m=m, n=n, k=k, provider=name, reason=why)
+            for name, why in contest.left_out.items()
+        ),
+    )
+
+
+def _providers(args: argparse.Namespace, p: Problem, config: Config) -> tuple[Offer, ...]:
+    """Those that `--providers` selects; of one GEMM all are `providers.Provider`."""
+    from ..bench import sources
+    from ..bench.select import select
+
+    return select(args.providers, p, sources.offers(p, config), sources.reference(p))
+
+
+def _contest(
+    args: argparse.Namespace,
+    p: Problem,
+    shape: shapes.Shape,
+    config: Config,
+    method: Method,
+    data: Data,
+) -> Contest:
+    from ..bench import contest
+    from ..bench.providers import Provider
+
+    chosen, verify = _providers(args, p, config), not args.no_verify
+    if p.grouping == "none":
+        single = [x for x in chosen if isinstance(x, Provider)]
+        return contest.single(p, shape, single, method, data, verify=verify)
+    names = [x.name for x in chosen]
+    return contest.grouped(p, shape, config, names, method, data, verify=verify)
+
+
+def _base(samples: dict[str, Any], reference: str) -> float | None:
+    """The time that ratios are taken to: the reference's, else that of the first other than gemmgen."""
+    others = [name for name in (reference, *samples) if name in samples and name != "gemmgen"]
+    return float(samples[others[0]].median) if others else None
+
+
+def _placed(row: Row, standing: str, c: Clocks) -> Row:
+    return replace(
+        row,
+        standing=standing,
+        sm_mhz=c.sm_mhz,
+        sm_mhz_least=c.sm_mhz_least,
+        watts=c.watts,
+        celsius=c.celsius,
+    )
+
+
+def _problem(args: argparse.Namespace) -> Problem:
+    """What is measured, at any shape. Raises ArgumentError, UnsupportedProblem."""
+    if _is_free(args):
+        return launched(options.problem(args))
+    return launched(options.problem_and_config(args)[0])
+
+
+def _is_free(args: argparse.Namespace) -> bool:
+    """Whether each shape has a config of its own."""
+    return args.kernel in FAMILIES and not (args.config or args.set)
+
+
+def _for_shape(args: argparse.Namespace, shape: shapes.Shape) -> tuple[Problem, Config, str]:
+    """The problem, its config at `shape` and where that comes from."""
+    groups, (m, n, k) = shape[0] if len(shape) > 3 else 1, shape[-3:]
+    if _is_free(args):
+        p = _problem(args)
+        k = shapes.mean_depth(groups, k) if GROUPINGS[p.grouping].depths else k
+        found = pick(p, (m, n, k), H200, groups, driver.require_hopper(0))
+        return p, found.config, found.source((m, n, k))
+    p, config, source = options.choice(args, (m, n, k))
+    return launched(p), config, source
 
 
 def _row(
-    p: Problem, shape: shapes.Shape, name: str, samples: Any, base: float, config: Config
+    p: Problem, shape: shapes.Shape, name: str, samples: Any, base: float | None, config: Config
 ) -> Row:
-    from ..bench.grouped import rows_of
-
     groups, (m, n, k) = shape[0] if len(shape) > 3 else 1, shape[-3:]
-    rows = m if len(shape) == 3 else sum(rows_of(p, groups, m))
-    moved = rows * k * p.a.bytes + groups * n * k * p.b.bytes + rows * n * p.d.bytes
+    done = work(p, shape)
     return Row(
         groups=groups,
         m=m,
@@ -151,9 +275,9 @@ def _row(
         provider=name,
         microseconds=samples.median * 1e6,
         spread=samples.spread,
-        tflops=2.0 * rows * n * k / samples.median * 1e-12,
-        gigabytes_per_second=moved / samples.median * 1e-9,
-        ratio=samples.median / base,
+        tflops=done.flops / samples.median * 1e-12,
+        gigabytes_per_second=done.bytes / samples.median * 1e-9,
+        ratio=samples.median / base if base else None,
         config=_short(config) if name == "gemmgen" else "",
         kernels=" + ".join(samples.kernels),
     )
@@ -161,6 +285,6 @@ def _row(
 
 def _short(c: Config) -> str:
     return (
-        f"{c.block_m}x{c.block_n}{' swapped' * c.swap_ab} s{c.stages} mc={c.multicast} "
+        f"{c.block_m}x{c.block_n}{' swapped' * c.swap_ab}{f' p{c.parts}' * (c.parts > 1)}{f' k{c.split_k}' * (c.split_k > 1)} s{c.stages} mc={c.multicast} "
         f"{c.raster}{c.panel} w{c.in_flight}"
     )

@@ -1,0 +1,108 @@
+"""What `gemmgen bench` says: its rows, as a table and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+RULE = "tie: no further from the fastest median than the larger of the two interquartile ranges"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One provider at one shape; m: rows of a group, in the mean, or k where groups split it. ratio: its time
+    over the reference's. Products and bytes, for every provider, are those of gemmgen's launch (bench.work).
+    config_from: as `gemmgen run` says. standing: "fastest", "tie" or "". The rest: of the device meanwhile,
+    medians in MHz, W and degrees Celsius, None where not known."""
+
+    groups: int
+    m: int
+    n: int
+    k: int
+    provider: str
+    microseconds: float
+    spread: float
+    tflops: float
+    gigabytes_per_second: float
+    ratio: float | None
+    config: str
+    config_from: str = ""
+    kernels: str
+    standing: str = ""
+    sm_mhz: float | None = None
+    sm_mhz_least: float | None = None
+    watts: float | None = None
+    celsius: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """A provider that was not timed at one shape, and why."""
+
+    groups: int
+    m: int
+    n: int
+    k: int
+    provider: str
+    reason: str
+
+
+def geomean(rows: Sequence[Row]) -> float | None:
+    """Of gemmgen's ratios to the reference, None if there are none."""
+    ratios = [r.ratio for r in rows if r.provider == "gemmgen" and r.ratio is not None]
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+
+
+def firsts(rows: Sequence[Row]) -> dict[str, int]:
+    """How often each provider was the fastest alone, and under "tie" how many shapes nobody was."""
+    names = dict.fromkeys(r.provider for r in rows)
+    counts = {n: sum(r.provider == n and r.standing == "fastest" for r in rows) for n in names}
+    shapes = {(r.groups, r.m, r.n, r.k) for r in rows if r.standing == "tie"}
+    return {**counts, "tie": len(shapes)}
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    text = io.StringIO()
+    text.write("# gemmgen bench\n")
+    writer = csv.DictWriter(text, [f.name for f in fields(Row)])
+    writer.writeheader()
+    writer.writerows(asdict(r) for r in rows)
+    return text.getvalue()
+
+
+def table(rows: Sequence[Row], left_out: Sequence[LeftOut], summary: dict[str, Any]) -> str:
+    lines = [
+        f"{summary['gpu']}: {summary['kernel']}, {summary['title']}, {summary['data']} data",
+        f"{'G':>3} {'M':>6} {'N':>6} {'K':>6}  {'provider':<22} {'us':>8} {'spread':>6} {'TFLOP/s':>7} "
+        f"{'GB/s':>6} {'ratio':>6} {'':<7} {'MHz':>5} {'W':>4} {'C':>3}  config",
+    ]
+    lines += [_line(r) for r in rows]
+    lines += [
+        f"{x.groups:>3} {x.m:>6} {x.n:>6} {x.k:>6}  {x.provider:<22} not timed: {x.reason}"
+        for x in left_out
+    ]
+    counts = ", ".join(f"{name} {count}" for name, count in firsts(rows).items())
+    mean = summary["geomean_ratio"]
+    shown = f"{mean:.3f}" if mean is not None else "none"
+    return "\n".join(
+        [
+            *lines,
+            f"fastest: {counts} ({RULE})",
+            f"clocks, power, temperature: {summary['clocks']}",
+            f"geometric mean of gemmgen's ratios: {shown}",
+        ]
+    )
+
+
+def _line(r: Row) -> str:
+    ratio = "-" if r.ratio is None else f"{r.ratio:.3f}"
+    mhz, watts, celsius = ("-" if x is None else f"{x:.0f}" for x in (r.sm_mhz, r.watts, r.celsius))
+    return (
+        f"{r.groups:>3} {r.m:>6} {r.n:>6} {r.k:>6}  {r.provider:<22} {r.microseconds:>8.1f} {r.spread:>6.1%} "
+        f"{r.tflops:>7.0f} {r.gigabytes_per_second:>6.0f} {ratio:>6} {r.standing:<7} {mhz:>5} {watts:>4} "
+        f"{celsius:>3}  {r.config}"
+    ).rstrip()

@@ -1,0 +1,159 @@
+"""On a Hopper GPU: every mode, pace and provider of `gemmgen bench`, at small shapes."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+
+import pytest
+
+from gemmgen.cli import main
+
+pytestmark = pytest.mark.gpu
+
+QUICK = ["--repeats", "3", "--json"]
+SHAPE = ["--shapes", "512x384x1024"]
+
+
+def bench(capsys, *arguments):
+    assert main(["bench", *arguments, *QUICK]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def rows(report):
+    found = {r["provider"]: r for r in report["rows"]}
+    assert all(r["microseconds"] > 0 and r["tflops"] > 0 for r in found.values())
+    assert len({r["kernels"] for r in found.values()}) == len(found)
+    return found
+
+
+FAMILIES = [
+    ("fp8_block",),
+    ("fp8_block", "--d", "f32"),
+    ("fp8_block", "--ab", "s8"),
+    ("fp8_1d1d", "--d", "f32"),
+    ("fp8_1d1d", "--d", "f32", "--accumulate"),
+    ("fp8",),
+    ("dense",),
+    ("dense", "--layout", "tn"),
+    ("dense", "--d", "f32", "--accumulate"),
+    ("dense", "--ab", "e4m3"),
+    ("dense", "--ab", "s8"),
+    ("dense", "--ab", "s8", "--d", "s32"),
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=" ".join)
+def test_the_default_providers(capsys, family):
+    report = bench(capsys, *family, *SHAPE)
+    assert len(rows(report)) == 2 and not report["left_out"]
+    assert report["geomean_ratio"] > 0
+    assert any(r["standing"] for r in report["rows"])
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=" ".join)
+def test_all_providers(capsys, family):
+    """None may be wrong; one may fail at what its library does not do."""
+    report = bench(capsys, *family, *SHAPE, "--providers", "all")
+    assert "gemmgen" in rows(report)
+    assert not [x for x in report["left_out"] if x["reason"].startswith("wrong")]
+
+
+@pytest.mark.parametrize(
+    "pace", [["--pace", "sustained", "--seconds", "0.2"], []], ids=["on", "burst"]
+)
+@pytest.mark.parametrize("mode", ["kernel", "operator", "cudagraph"])
+@pytest.mark.parametrize("family", ["fp8_block", "dense"])
+def test_modes(capsys, family, mode, pace):
+    report = bench(capsys, family, *SHAPE, "--mode", mode, *pace)
+    assert len(rows(report)) == 2 and report["method"]["mode"] == mode
+
+
+@pytest.mark.parametrize("l2", ["flush", "rotate", "warm"])
+@pytest.mark.parametrize("data", ["normal", "uniform"])
+def test_l2_and_data(capsys, l2, data):
+    report = bench(capsys, "fp8_block", *SHAPE, "--l2", l2, "--data", data)
+    assert len(rows(report)) == 2 and report["method"]["l2"] == l2
+
+
+def test_too_small_to_rotate(capsys):
+    assert main(["bench", "dense", "--shapes", "16x16x16", "--l2", "rotate", *QUICK]) == 2
+    assert "copies" in capsys.readouterr().out
+
+
+def test_blocks_of_torch(capsys):
+    report = bench(capsys, "fp8_block", *SHAPE, "--providers", "gemmgen,torch")
+    names = {"gemmgen", "torch._scaled_mm", "torch._scaled_mm rows", "torch._scaled_mm blocks"}
+    assert {*rows(report)} | {x["provider"] for x in report["left_out"]} == names
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="not installed: triton")
+@pytest.mark.parametrize("shape", ["512x384x1024", "100x200x400", "7x129x128"])
+@pytest.mark.parametrize("family", [("fp8_block",), ("fp8_1d1d", "--d", "f32")], ids=" ".join)
+def test_triton(capsys, family, shape):
+    for mode in ("kernel", "operator", "cudagraph"):
+        arguments = ["--providers", "gemmgen,triton", "--mode", mode, "--l2", "warm"]
+        report = bench(capsys, *family, "--shapes", shape, *arguments)
+        assert {*rows(report)} == {"gemmgen", "triton blocks"}
+
+
+@pytest.mark.parametrize("grouping", ["batched", "masked", "ends", "rows"])
+@pytest.mark.parametrize(
+    "family", [("dense",), ("fp8_block",), ("fp8",), ("dense", "--ab", "s8")], ids=" ".join
+)
+def test_groups(capsys, family, grouping):
+    every_mode(capsys, *family, "--grouping", grouping, "--shapes", "3x200x256x256")
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        ("fp8_1d1d", "--grouping", "k_flat", "--d", "f32", "--accumulate"),
+        ("fp8_1d1d", "--grouping", "k_columns", "--d", "bf16"),
+        ("dense", "--grouping", "k_columns", "--layout", "tn", "--d", "f32", "--accumulate"),
+        ("dense", "--grouping", "k_columns", "--d", "bf16"),
+    ],
+    ids=" ".join,
+)
+def test_groups_of_k(capsys, kernel):
+    every_mode(capsys, *kernel, "--shapes", "3x256x512x1000")
+
+
+def every_mode(capsys, *kernel):
+    for mode in ("kernel", "operator", "cudagraph"):
+        arguments = ["--providers", "all", "--mode", mode, "--l2", "warm"]
+        report = bench(capsys, *kernel, *arguments)
+        assert {"gemmgen"} < {*rows(report)}
+        assert not [x for x in report["left_out"] if x["reason"].startswith("wrong")]
+
+
+def test_clocks(capsys):
+    report = bench(
+        capsys, "dense", "--shapes", "4096x4096x4096", "--pace", "sustained", "--seconds", "1"
+    )
+    if report["clocks"].startswith("not available"):
+        pytest.skip(report["clocks"])
+    assert all(200 < r["sm_mhz_least"] <= r["sm_mhz"] < 3000 for r in report["rows"])
+
+
+@pytest.mark.parametrize("family", ["fp8_block", "dense"])
+def test_plots(capsys, tmp_path, family):
+    pytest.importorskip("matplotlib")
+    report = bench(capsys, family, *SHAPE, "-o", str(tmp_path), "--plot")
+    assert {p.name for p in tmp_path.iterdir()} == {
+        *["bench.csv", "bench.json", "tflops.png", "roofline.png"]
+    }
+    assert report["ceilings"]["flops"] > 1e14 and report["ceilings"]["bytes"] > 1e12
+
+
+def test_the_profiler_tells_one_kernel_twice():
+    import torch
+
+    from gemmgen.bench.identity import check_distinct
+    from gemmgen.bench.modes import identify
+    from gemmgen.errors import GemmgenError
+
+    a, b = (torch.randn(512, 512, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    found = identify({"mm": [lambda: torch.mm(a, b)], "matmul": [lambda: a @ b]})
+    with pytest.raises(GemmgenError, match="mm and matmul ran the same kernel"):
+        check_distinct({name: s.main for name, s in found.items()})
