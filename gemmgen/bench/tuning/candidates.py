@@ -1,0 +1,92 @@
+"""Which configs are worth measuring: those the cost model likes, and theirs with one field changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain, zip_longest
+
+from ...config import Config
+from ...cost import cost, promotes
+from ...errors import IllegalConfig
+from ...heuristics import Choice, rank
+from ...pipeline import lower
+from ...target import H200, Target
+from .jobs import Candidate, Job
+
+FACTOR = 1.3  # of the cheapest; the model has been off by less
+LIMIT = 32
+TILES = 0.6  # of the candidates: tiles as the cost model ranks them; the others change a field of the first
+CHANGED = 3  # tiles: the first ones
+
+PANELS = (8, 16, 4, 32, 1)
+UNROLLS = (4, 1, 2)
+LEAST_STAGES = 3
+
+
+def candidates(
+    j: Job, limit: int = LIMIT, factor: float = FACTOR, target: Target = H200
+) -> list[Candidate]:
+    """At most `limit` legal configs that the cost model gives at most `factor` times the cheapest's time. The
+    first is the default choice; every config is there once.
+
+    Raises as `heuristics.choose`.
+    """
+    ranked = rank(j.problem, j.shape, target, limit=limit, groups=j.groups)
+    most = factor * ranked[0].cost.seconds if ranked else 0.0
+    tiles = [c for c in ranked if c.cost.seconds <= most]
+    first = max(1, round(limit * TILES))
+    bases = {_tile(c.config): c for c in reversed(tiles)}
+    changed = _in_turn([neighbours(j, c, target) for c in [*bases.values()][: -CHANGED - 1 : -1]])
+    whole = chain(map(_of, tiles[:first]), changed, map(_of, tiles[first:]))
+    return _distinct(whole, most, limit)
+
+
+def _tile(c: Config) -> tuple[object, ...]:
+    return c.swap_ab, c.block_m, c.block_n, c.split_k
+
+
+def neighbours(j: Job, choice: Choice, target: Target = H200) -> Iterator[Candidate]:
+    """Legal configs that differ from the choice's in one thing, in the order in which they tend to matter."""
+    for config in _changes(j, choice, target):
+        try:
+            lower(j.problem, config, target)
+        except IllegalConfig:
+            continue
+        seconds = cost(j.problem, config, j.shape, target, j.groups).seconds
+        yield Candidate(config=config, predicted=seconds)
+
+
+def _changes(j: Job, choice: Choice, target: Target) -> Iterator[Config]:
+    c = choice.config
+    ordered = choice.cost.tiles > target.sms  # the order of tiles that all run at once says little
+    panels = [replace(c, panel=x) for x in PANELS if x != c.panel] * ordered
+    yield from (replace(c, multicast=x) for x in ("none", "a", "b") if x != c.multicast)
+    if ordered:
+        yield replace(c, raster="n" if c.raster == "m" else "m")
+    yield from panels[:2]
+    yield from (replace(c, unroll=x) for x in UNROLLS if x != c.unroll)
+    if not promotes(j.problem):
+        yield replace(c, in_flight=1 - c.in_flight)
+    if c.stages > LEAST_STAGES:
+        yield replace(c, stages=c.stages - 1)
+    yield from panels[2:]
+
+
+def _of(choice: Choice) -> Candidate:
+    return Candidate(config=choice.config, predicted=choice.cost.seconds)
+
+
+def _in_turn(many: list[Iterator[Candidate]]) -> Iterator[Candidate]:
+    for row in zip_longest(*many):
+        yield from (c for c in row if c)
+
+
+def _distinct(found: Iterable[Candidate], most: float, limit: int) -> list[Candidate]:
+    kept: dict[Config, Candidate] = {}
+    for c in found:
+        if len(kept) == limit:
+            break
+        if c.predicted <= most:
+            kept.setdefault(c.config, c)
+    return [*kept.values()]

@@ -1,0 +1,229 @@
+"""The GPU's side of tuning: one process that verifies a candidate, and times candidates by turns.
+
+Whatever goes wrong here may have left the CUDA context unusable, so the process ends with it (`fragile`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import ops
+from ...config import Config
+from ...ir.dtypes import DType
+from ...ir.nodes import Kernel
+from ...pipeline import lower
+from ...problem import Problem
+from ...runtime import driver
+from ...runtime.gpu import Uploaded, plan_over, upload
+from ...runtime.launch import LoadedKernel
+from ...runtime.nvrtc import Cubin
+from ...runtime.torch_engine import TorchEngine
+from ...runtime.torch_tensors import torch, torch_dtype
+from ...verification.guarded import POISONS, Buffer, Guarded
+from ...verification.inputs import Operands, exact_integers, random_normal
+from ...verification.trial import Pitches, check_launch, output, pitches
+from .. import sources
+from ..timing import interleave
+from .jobs import Job, launch, verified
+
+HANDLER = "gemmgen.bench.tuning.trial:Trial"
+LAUNCHES = 2  # to verify: whatever comes and goes shows as two results
+DEVICE = 0
+CHUNK = 1 << 26  # elements drawn at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify:
+    """A request: launch this kernel and compare every bit. Answered by None."""
+
+    job: Job
+    config: Config
+    cubin: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Time:
+    """A request: these kernels by turns, `repeats` rounds, cold L2. Answered by a `Timing`."""
+
+    job: Job
+    kernels: tuple[tuple[Config, Path], ...]
+    repeats: int
+    reference: bool = False  # the benchmark's too, if it has one for the problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Device seconds of every round. skipped: why there is no reference."""
+
+    seconds: dict[Config, tuple[float, ...]]
+    reference: tuple[str, tuple[float, ...]] | None = None
+    skipped: str = ""
+
+
+class Trial:
+    """Handler of Verify and Time. Holds the kernels of one problem, and the tensors of one job."""
+
+    fragile = True
+
+    def __init__(self) -> None:
+        driver.require_hopper(DEVICE)
+        torch().cuda.init()
+        driver.use(DEVICE)
+        self._problem: Problem | None = None
+        self._programs: dict[Config, LoadedKernel] = {}
+        self._bench: Bench | None = None
+        self._stage: Stage | None = None
+
+    def __call__(self, request: Verify | Time) -> Any:
+        if self._problem != request.job.problem:
+            self._problem, self._programs = request.job.problem, {}
+        return self._verify(request) if isinstance(request, Verify) else self._time(request)
+
+    def _verify(self, request: Verify) -> None:
+        program = self._program(request.job, request.config, request.cubin)
+        job = verified(request.job)
+        if self._bench is None or self._bench.job != job:
+            self._bench = None  # before the next one's tensors are made
+            self._bench = Bench(program.kernel, job)
+        self._bench.check(program)
+
+    def _time(self, request: Time) -> Timing:
+        programs = {c: self._program(request.job, c, path) for c, path in request.kernels}
+        if self._stage is None or self._stage.job != request.job:
+            self._stage = None
+            torch().cuda.empty_cache()
+            self._stage = Stage(next(iter(programs.values())).kernel, request.job)
+        calls, workspaces = {}, []
+        for i, program in enumerate(programs.values()):
+            workspace, plan = plan_over(program, self._stage.operands)
+            workspaces.append(workspace)
+            calls[f"candidate {i}"] = _launching(program, plan)
+        theirs, skipped = _reference(request) if request.reference else (None, "")
+        samples = interleave(calls | ({theirs[0]: theirs[1]} if theirs else {}), request.repeats)
+        del workspaces
+        mine = zip(programs, calls, strict=True)
+        return Timing(
+            seconds={config: samples[name].seconds for config, name in mine},
+            reference=(theirs[0], samples[theirs[0]].seconds) if theirs else None,
+            skipped=skipped,
+        )
+
+    def _program(self, job: Job, config: Config, path: Path) -> LoadedKernel:
+        if config not in self._programs:
+            kernel = lower(job.problem, config)
+            self._programs[config] = LoadedKernel(kernel, _cubin(kernel, path), DEVICE)
+        return self._programs[config]
+
+
+class Bench:
+    """Exact integers in device memory, and the bits that every right kernel leaves."""
+
+    def __init__(self, kernel: Kernel, job: Job) -> None:
+        shape, layout = launch(job)
+        self.job = job
+        self.engine = TorchEngine()
+        self._operands = exact_integers(job.problem, *shape, 0, layout)
+        self._strides = pitches(kernel, shape)
+        self._output = output(job.problem, self._operands, self._strides)
+        where = torch().device("cuda", DEVICE)
+        self._before = torch().from_numpy(self._output.poison(POISONS[0])).to(where)
+        self._after = self._before.clone()
+        at = self._after.data_ptr()
+        out = at + self._output.offset, at + self._output.beside_offset
+        self._uploaded = upload(self._operands, self._strides, out, where)
+        self._right: Any = None
+
+    def check(self, program: LoadedKernel) -> None:
+        """Raise VerificationError or LaunchError. A result with the bits of one that was judged is right."""
+        workspace, plan = plan_over(program, self._uploaded)
+        for _ in range(LAUNCHES):
+            self._after.copy_(self._before)
+            program.launch(plan)
+            program.wait(plan)
+            if self._right is None or not torch().equal(self._after, self._right):
+                operands = self._operands, self._strides
+                check_launch(self, program, program.kernel, self.job.problem, *operands)
+                self._right = self._after.clone()
+        del workspace
+
+    def execute(
+        self, program: Any, operands: Operands, pitches: Pitches, output: Guarded, fill: int
+    ) -> Buffer:
+        """What the launch in `check` left, as `gemmgen.verification.trial.Machine` has it."""
+        after: Buffer = self._after.cpu().numpy().copy()
+        return after
+
+
+class Stage:
+    """Operands of a job in device memory: A and B N(0, 1), drawn there. Verification's take the host minutes
+    where groups are many."""
+
+    def __init__(self, kernel: Kernel, job: Job) -> None:
+        p, shape = job.problem, launch(job)[0]
+        self.job = job
+        where = torch().device("cuda", DEVICE)
+        host, strides = _one_column(job), pitches(kernel, shape)
+        guarded = output(p, host, strides)
+        self._out = torch().zeros(guarded.size, dtype=torch().uint8, device=where)
+        at = self._out.data_ptr()
+        out = at + guarded.offset, at + guarded.beside_offset
+        self.operands = upload(host, strides, out, where)
+        for name, dtype in (("a", p.a), ("b", p.b)):
+            _draw(self.operands, name, dtype)
+
+
+def _one_column(job: Job) -> Operands:
+    """Operands of the job's shape whose A, B and scales are one column over and over, without its memory."""
+    shape, layout = launch(job)
+    drawn = random_normal(job.problem, shape[0], shape[1], 1, 0, layout)
+    blocks = -(-shape[2] // ops.SCALE_BLOCK)
+
+    def wide(x: Any, columns: int) -> Any:
+        return None if x is None else np.broadcast_to(x, (*x.shape[:-1], columns))
+
+    return replace(
+        drawn,
+        a=wide(drawn.a, shape[2]),
+        b=wide(drawn.b, shape[2]),
+        scale_a=wide(drawn.scale_a, blocks),
+        scale_b=wide(drawn.scale_b, blocks),
+    )
+
+
+def _draw(on: Uploaded, name: str, dtype: DType) -> None:
+    """Fill the tensor `name`, padding and all, with N(0, 1), or with every integer there is."""
+    codes = on.tensors[on.bound.matrices[name].pointer].view(-1).view(torch_dtype(dtype))
+    for first in range(0, codes.numel(), CHUNK):
+        part = codes[first : first + CHUNK]
+        if dtype.integer:
+            drawn = torch().randint(-128, 128, part.shape, device=part.device)
+        else:
+            drawn = torch().randn(part.shape, device=part.device)
+        part.copy_(drawn.to(part.dtype))
+
+
+def _reference(request: Time) -> tuple[tuple[str, Callable[[], Any]] | None, str]:
+    """The benchmark's reference, by name, or why there is none."""
+    p, shape = request.job.problem, request.job.shape
+    place = shape if p.grouping == "none" else (request.job.groups, *shape)
+    try:
+        found = sources.reference_call(p, place, request.kernels[0][0])
+        return (sources.reference(p), found), ""
+    except Exception as e:  # a reference is welcome, not needed
+        return None, f"{type(e).__name__}: {e}"
+
+
+def _launching(program: LoadedKernel, plan: Any) -> Callable[[], Any]:
+    return lambda: program.launch(plan)
+
+
+def _cubin(kernel: Kernel, path: Path) -> Cubin:
+    image = path.read_bytes()
+    return Cubin(
+        name=kernel.name, image=image, registers=0, spill_bytes=0, stack_bytes=0, barriers=0, seconds=0.0, log=""
+    )  # fmt: skip

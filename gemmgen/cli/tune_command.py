@@ -1,0 +1,285 @@
+"""`gemmgen tune`: measure configs on a GPU, and keep the fastest of each shape in a database."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ..bench import shapes
+from ..bench.tuning import candidates as choosing
+from ..bench.tuning.compiling import Built, compile_all, cores
+from ..bench.tuning.jobs import Candidate, Job, job
+from ..config import Config
+from ..errors import ArgumentError
+from ..families import FAMILIES
+from ..gallery import exhibit
+from ..heuristics.database import Row, brief, load, merge, to_line, to_text
+from ..problem import Problem
+from ..runtime import driver, nvrtc
+from . import files, options, tune_report
+from .progress import Bar
+
+Plan = dict[Job, list[Candidate]]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    options.add_kernel(parser, required=False)
+    parser.add_argument(
+        "--shapes",
+        default="large",
+        help=f"{', '.join(shapes.SETS)}, or MxNxK,... (default large); with groups "
+        f"{', '.join(shapes.GROUPED)}, or GxMxNxK,...",
+    )
+    parser.add_argument(
+        "-o", "--database", metavar="PATH", type=Path, help="add the rows to this file"
+    )
+    _add_effort(parser)
+    parser.add_argument(
+        "--again", action="store_true", help="tune shapes that the database has, too"
+    )
+    parser.add_argument(
+        "--no-reference", action="store_true", help="do not time the benchmark's reference"
+    )
+    parser.add_argument(
+        "--cubins",
+        metavar="FOLDER",
+        type=Path,
+        help="keep cubins here, and use those that are here",
+    )
+    parser.add_argument(
+        "--compile-only", action="store_true", help="fill --cubins and stop: needs no GPU"
+    )
+    parser.add_argument(
+        "--log", metavar="PATH", type=Path, help="add a JSON line per candidate to this file"
+    )
+    parser.add_argument(
+        "--merge",
+        metavar="PATH",
+        type=Path,
+        nargs="+",
+        help="merge databases, into -o or to standard output: of two rows for one shape the newer "
+        "NVRTC's, else the faster",
+    )
+    parser.add_argument(
+        "--report",
+        metavar="PATH",
+        type=Path,
+        help="how far the cost model's choices are from the tuned ones",
+    )
+    parser.set_defaults(m=None, n=None, k=None)
+
+
+def _add_effort(parser: argparse.ArgumentParser) -> None:
+    for flag, default, what in (
+        ("--budget", 60.0, "seconds on the GPU per shape: in half of them candidates are verified"),
+        ("--total", 0.0, "seconds in all, after which no shape is begun (default 0: no limit)"),
+        ("--timeout", 60.0, "seconds after which a candidate's process is killed"),
+        ("--factor", choosing.FACTOR, "candidates cost at most so much more in the model"),
+    ):
+        text = what if "default" in what else f"{what} (default {default:g})"
+        parser.add_argument(flag, type=float, default=default, help=text)
+    for flag, count, what in (
+        ("--limit", choosing.LIMIT, "candidates per shape"),
+        ("--repeats", 21, "rounds in which the finalists are timed"),
+        ("--processes", cores(), "that compile at a time"),
+    ):
+        parser.add_argument(flag, type=int, default=count, help=f"{what} (default {count})")
+
+
+def main(args: argparse.Namespace) -> int:
+    if args.merge:
+        return _merge(args)
+    if args.report:
+        return tune_report.main(args)
+    _check(args)
+    p = _problem(args)
+    started = time.monotonic()
+    device = "" if args.compile_only else driver.require_hopper(0)
+    old = load(args.database) if args.database and args.database.exists() else []
+    jobs = [job(p, shape) for shape in shapes.parse(args.shapes, p)]
+    left = list(dict.fromkeys(j for j in jobs if args.again or not _known(old, j, device)))
+    _say(args, f"{len(left)} of {len(jobs)} shapes to tune")
+    with ExitStack() as stack:
+        folder = args.cubins or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        try:
+            plan, built = _compiled(args, left, folder)
+        except KeyboardInterrupt:
+            _say(args, "stopped while compiling; nothing was tuned")
+            return 1
+        if args.compile_only:
+            return _compile_only(args, plan, built)
+        return _tune(args, plan, built, old, device, started)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise ArgumentError for what does not go together or is out of range."""
+    if not args.kernel:
+        raise ArgumentError("KERNEL", None, "is required without --merge and --report")
+    if args.config or args.set:
+        raise ArgumentError("--config", args.config or args.set, "is what tuning looks for")
+    for name in ("budget", "timeout", "limit", "repeats", "processes"):
+        if not getattr(args, name) > 0:
+            raise ArgumentError(f"--{name}", getattr(args, name), "must be more than 0")
+    if not args.total >= 0:
+        raise ArgumentError("--total", args.total, "must be at least 0")
+    if not args.factor >= 1:
+        raise ArgumentError("--factor", args.factor, "must be at least 1")
+    if args.compile_only and not args.cubins:
+        raise ArgumentError("--cubins", None, "is required with --compile-only")
+    if not (args.compile_only or args.database):
+        raise ArgumentError("--database", None, "is required: where the rows go")
+
+
+def _problem(args: argparse.Namespace) -> Problem:
+    found = exhibit(args.kernel)
+    if found:
+        return found.problem
+    if args.kernel not in FAMILIES:
+        allowed = f"must be one of {', '.join(FAMILIES)}, or a kernel that `gemmgen list` shows"
+        raise ArgumentError("KERNEL", args.kernel, allowed)
+    return options.problem(args)
+
+
+def _known(rows: list[Row], j: Job, device: str) -> bool:
+    """Whether there is a row for `j` from this NVRTC or a newer one."""
+    place = (j.problem, j.groups, j.shape, device)
+    return any(
+        (r.problem, r.groups, r.shape, r.device) == place and r.nvrtc >= nvrtc.version()
+        for r in rows
+    )
+
+
+def _compiled(
+    args: argparse.Namespace, jobs: list[Job], folder: Path
+) -> tuple[Plan, dict[tuple[Problem, Config], Built]]:
+    plan: Plan = {}
+    with Bar("choosing candidates") as bar:
+        for j in jobs:
+            bar.update(len(plan), len(jobs))
+            plan[j] = choosing.candidates(j, args.limit, args.factor)
+    kernels = [(j.problem, c.config) for j, found in plan.items() for c in found]
+    with Bar("compiling candidates") as bar:
+        built = compile_all(kernels, folder, args.processes, bar.update)
+    refused = sum(not b.cubin for b in built.values())
+    _say(args, f"{len(built)} kernels compiled, {refused} of them refused")
+    return plan, built
+
+
+def _compile_only(args: argparse.Namespace, plan: Plan, built: dict[Any, Built]) -> int:
+    kernels = {"kernels": len(built), "refused": sum(not b.cubin for b in built.values())}
+    data = {**kernels, "shapes": {str(j): len(found) for j, found in plan.items()}}
+    print(json.dumps(data, indent=2) if args.json else f"{args.cubins}: {len(built)} kernels")
+    return 0
+
+
+def _tune(
+    args: argparse.Namespace,
+    plan: Plan,
+    built: dict[tuple[Problem, Config], Built],
+    old: list[Row],
+    device: str,
+    started: float,
+) -> int:
+    """Every job of the plan, the database written after each. 1 if a job has no row, or Ctrl-C ended it."""
+    from ..bench.tuning.session import Settings, tune
+    from ..bench.tuning.trial import HANDLER
+    from ..bench.tuning.worker import Worker
+
+    settings = Settings(
+        device=device,
+        nvrtc=nvrtc.version(),
+        budget=args.budget,
+        timeout=args.timeout,
+        repeats=args.repeats,
+        reference=not args.no_reference,
+    )
+    rows, without = old, 0
+    new: list[Row] = []
+    try:
+        with Worker(HANDLER) as worker:
+            for j, found in plan.items():
+                if args.total and time.monotonic() - started > args.total:
+                    _say(args, f"--total is used up: {len(plan) - len(new) - without} shapes left")
+                    break
+                mine = {c.config: built[j.problem, c.config] for c in found}
+                with Bar(str(j)) as bar:
+                    tuned = tune(j, found, mine, worker, settings, bar.update)
+                _describe(args, j, tuned, mine)
+                _log(args, j, tuned, settings)
+                if tuned.row is None:
+                    without += 1
+                    continue
+                new.append(tuned.row)
+                rows = [r for r in rows if r.key != tuned.row.key] + [tuned.row]
+                _write(args.database, to_text(rows))
+    except KeyboardInterrupt:
+        _say(args, f"stopped; {len(new)} rows are in {args.database}")
+        without += 1
+    if args.json:
+        print(json.dumps([json.loads(to_line(r)) for r in new], indent=2))
+    elif new:
+        print(tune_report.text(new))
+    return int(without > 0)
+
+
+def _describe(args: argparse.Namespace, j: Job, found: Any, built: dict[Config, Built]) -> None:
+    """One line per job, one per candidate that compiled and failed, one per note."""
+    r = found.row
+    if r is None:
+        _say(args, f"{j}: no candidate ran")
+    else:
+        before = f"{r.default.seconds * 1e6:.1f}" if r.default.seconds else "?"
+        theirs = f"; {r.reference[0]} {r.reference[1] * 1e6:.1f} us" if r.reference else ""
+        _say(
+            args,
+            f"{j}: {before} -> {r.best.seconds * 1e6:.1f} us of {len(r.tried)} timed{theirs}  "
+            f"{json.dumps(brief(r.best.config))}",
+        )
+    for o in found.outcomes:
+        if o.seconds is None and o.failed != "no time left" and built[o.candidate.config].cubin:
+            _say(args, f"  failed: {json.dumps(brief(o.candidate.config))}: {o.failed}")
+    for note in found.notes:
+        _say(args, f"  {note}")
+
+
+def _log(args: argparse.Namespace, j: Job, found: Any, settings: Any) -> None:
+    if not args.log:
+        return
+    m, n, k = j.shape
+    head = {"gemmgen": "tune", "problem": j.problem.to_json(), "groups": j.groups}
+    head |= {"m": m, "n": n, "k": k, "device": settings.device}
+    head["nvrtc"] = ".".join(map(str, settings.nvrtc))
+    lines = []
+    for o in found.outcomes:
+        c = o.candidate
+        result = {"failed": o.failed} if o.seconds is None else {"seconds": o.seconds}
+        lines.append({**head, "config": brief(c.config), "predicted": c.predicted, **result})
+    old = args.log.read_text() if args.log.exists() else ""
+    _write(args.log, old + "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def _merge(args: argparse.Namespace) -> int:
+    files_rows = [load(path) for path in args.merge]
+    given = [row for rows in files_rows for row in rows]
+    text = to_text(given)
+    if args.database:
+        _write(args.database, text)
+        _say(args, f"{len(merge(given))} rows of {len(given)} in {args.database}")
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    files.write(path.parent, path.name, text.encode())
+
+
+def _say(args: argparse.Namespace, text: str) -> None:
+    """What happens, beside the result: on stderr, so that --json stays JSON."""
+    print(text, file=sys.stderr, flush=True)

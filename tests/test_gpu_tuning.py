@@ -1,0 +1,104 @@
+"""Tuning on a Hopper GPU: every kind of problem is verified and timed, and what fails is survived."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from kernels import DENSE, DENSE_TN, FP8, INT8_BLOCK, PAIRED, QUANTISED, VECTOR
+
+from gemmgen.bench.tuning.candidates import candidates
+from gemmgen.bench.tuning.compiling import compile_all, cores
+from gemmgen.bench.tuning.jobs import job
+from gemmgen.bench.tuning.session import Settings, tune
+from gemmgen.bench.tuning.trial import HANDLER, Verify
+from gemmgen.bench.tuning.worker import Worker
+from gemmgen.config import Config
+from gemmgen.epilogues import EPILOGUES
+from gemmgen.heuristics import tuned
+from gemmgen.heuristics.database import load
+from gemmgen.ir.dtypes import E4M3, F32
+from gemmgen.problem import Problem
+
+pytestmark = pytest.mark.gpu
+
+FAST = Problem(family="dense", a=E4M3, b=E4M3, epilogue=EPILOGUES["tensor_scaled"])
+CASES = {
+    "fp8-block": (FP8, (300, 520, 1100)),
+    "fp8-block-few": (FP8, (16, 512, 1024)),
+    "dense": (DENSE, (300, 520, 1096)),
+    "dense-tn": (DENSE_TN, (304, 520, 1096)),
+    "dense-approximate": (replace(DENSE, epilogue=EPILOGUES["bias_gelu"]), (300, 520, 1096)),
+    "dense-paired": (PAIRED, (300, 520, 1096)),
+    "dense-quantised": (QUANTISED, (300, 512, 1096)),
+    "fp8": (Problem(family="fp8", a=E4M3, b=E4M3), (300, 528, 1104)),
+    "fp8-fast": (FAST, (304, 528, 1104)),
+    "s8-block": (INT8_BLOCK, (300, 520, 1104)),
+    "wgrad": (replace(VECTOR, accumulate=True), (304, 520, 1104)),
+    "batched": (replace(DENSE, grouping="batched"), (3, 200, 512, 1024)),
+    "masked": (replace(FP8, grouping="masked"), (6, 200, 512, 1024)),
+    "ends": (replace(FP8, grouping="ends"), (3, 200, 512, 1024)),
+    "rows": (replace(DENSE, grouping="rows"), (3, 200, 512, 1024)),
+    "k-columns": (replace(DENSE_TN, grouping="k_columns", d=F32), (3, 200, 512, 1000)),
+    "k-flat": (replace(VECTOR, grouping="k_flat", accumulate=True), (3, 256, 512, 1024)),
+}
+
+
+@pytest.fixture(scope="module")
+def worker():
+    with Worker(HANDLER) as one:
+        yield one
+
+
+def settings():
+    from gemmgen.runtime import driver, nvrtc
+
+    return Settings(device=driver.require_hopper(0), nvrtc=nvrtc.version(), repeats=5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_kind_of_problem(name, worker, tmp_path):
+    p, shape = CASES[name]
+    j = job(p, shape)
+    found = candidates(j, limit=6, factor=2.0)
+    built = compile_all([(p, c.config) for c in found], tmp_path, cores())
+    mine = {c.config: built[p, c.config] for c in found}
+    result = tune(j, found, mine, worker, settings())
+    assert result.row and result.row.best.seconds > 0, [o.failed for o in result.outcomes]
+    compiled = [o for o in result.outcomes if mine[o.candidate.config].cubin]
+    assert all(o.seconds for o in compiled), [o.failed for o in compiled]
+
+
+def test_a_kernel_that_does_not_load_is_survived(worker, tmp_path):
+    j = job(DENSE, (300, 520, 1096))
+    configs = [Config(panel=8), Config(panel=4)]
+    built = compile_all([(DENSE, c) for c in configs], tmp_path, cores())
+    right = Verify(job=j, config=configs[0], cubin=built[DENSE, configs[0]].cubin)
+    assert worker.ask(right, 120).failed == ""
+    starts = worker.starts
+    garbage = tmp_path / "garbage.cubin"
+    garbage.write_bytes(b"no cubin")
+    assert (
+        "cuModuleLoadData"
+        in worker.ask(replace(right, cubin=garbage, config=configs[1]), 120).failed
+    )
+    assert worker.ask(right, 120).failed == "" and worker.starts == starts + 1
+
+
+def test_the_command(tmp_path, capsys, monkeypatch):
+    from gemmgen.cli import main
+
+    database, log = tmp_path / "tuned.jsonl", tmp_path / "log.jsonl"
+    argv = ["tune", "dense", "--shapes", "512x1024x1024", "--limit", "6", "--repeats", "5"]
+    assert main([*argv, "-o", str(database), "--log", str(log)]) == 0
+    (row,) = load(database)
+    assert row.reference and row.reference[0] == "torch.mm" and len(row.tried) > 1
+    assert len(log.read_text().splitlines()) >= len(row.tried)
+    monkeypatch.setenv(tuned.VARIABLE, str(database))
+    tuned.forget()
+    capsys.readouterr()
+    assert main(["run", "dense", "-m", "512", "-n", "1024", "-k", "1024", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["config_from"] == "tuned"
+    assert Config.from_json(report["config"]) == row.best.config
