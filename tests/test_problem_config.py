@@ -98,6 +98,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "swap_ab": (False, True),
         "parts": (1, 2),
         "split_k": (1, 2, 4, 8),
+        "pdl": (False, True),
         "registers": (None, (40, 232)),
     }[name]
     for value in (*good, getattr(Config(), name)):
