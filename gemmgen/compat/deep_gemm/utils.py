@@ -1,0 +1,34 @@
+"""The names that DeepGEMM's programs import from `deep_gemm.utils`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .layout import align, ceil_div, get_mn_major_tma_aligned_tensor, get_tma_aligned_size
+from .refused import REASONS, refusal
+from .settings import (
+    get_mk_alignment_for_contiguous_layout,
+    get_theoretical_mk_alignment_for_contiguous_layout,
+    set_mk_alignment_for_contiguous_layout,
+)
+
+get_m_alignment_for_contiguous_layout = get_mk_alignment_for_contiguous_layout
+get_k_alignment_for_contiguous_layout = get_mk_alignment_for_contiguous_layout
+
+__all__ = [
+    "align",
+    "ceil_div",
+    "get_k_alignment_for_contiguous_layout",
+    "get_m_alignment_for_contiguous_layout",
+    "get_mk_alignment_for_contiguous_layout",
+    "get_mn_major_tma_aligned_tensor",
+    "get_theoretical_mk_alignment_for_contiguous_layout",
+    "get_tma_aligned_size",
+    "set_mk_alignment_for_contiguous_layout",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in REASONS:
+        return refusal(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,28 @@
+"""Scales as the copy engine reads them: where they lie if they can be read there, else copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ArgumentError
+from ..ir.dtypes import F32
+from ..runtime.torch_tensors import dtype_of, mn_major
+
+TMA_BYTES = 16  # addresses and strides of what the copy engine reads
+
+
+def check_scales(name: str, scales: Any) -> None:
+    """Raise ArgumentError unless `scales` are float32 of 2 or 3 dimensions."""
+    dtype_of(name, scales, (F32,))
+    if scales.dim() not in (2, 3):
+        raise ArgumentError(f"{name} shape", tuple(scales.shape), "must have 2 or 3 dimensions")
+
+
+def aligned(name: str, scales: Any) -> Any:
+    """float32 [..., rows, blocks], contiguous along the rows, other strides multiples of 16 bytes: `scales`
+    themselves if they lie like that (columns and groups may be padded), else a copy. Raises ArgumentError."""
+    check_scales(name, scales)
+    *apart, along, column = scales.stride()
+    in_place = along == 1 and all(step > 0 and step % 4 == 0 for step in (*apart, column))
+    in_place = in_place and column >= scales.shape[-2] and scales.data_ptr() % TMA_BYTES == 0
+    return scales if in_place else mn_major(scales)
