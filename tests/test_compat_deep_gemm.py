@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from pathlib import Path
 
 import pytest
 from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F401
@@ -797,3 +798,12 @@ def test_layouts_that_no_kernel_reads(argument, changes):
     with pytest.raises(ArgumentError) as e:
         transformed(**changes)
     assert e.value.argument == argument
+
+
+def test_every_name_is_documented():
+    """In the table of what is offered, or in that of what is refused."""
+    text = (Path(__file__).parent.parent / "docs/coming-from-deep-gemm.md").read_text()
+    offered, _, rest = text.partition("\n## Refused\n")
+    for part, names in ((offered, deep_gemm.__all__), (rest, REFUSED)):
+        rows = "\n".join(line for line in part.splitlines() if line.startswith("|"))
+        assert not [name for name in names if f"`{name}`" not in rows]
