@@ -21,6 +21,7 @@ from .grouped_scaled import (
 )
 from .k_grouped import fp8_k_grouped_gemm, k_grouped_gemm
 from .limits import limit_sms, sm_limit
+from .quantise import quantise_blocks, quantise_rows
 from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
 
 __all__ = [
@@ -48,5 +49,7 @@ __all__ = [
     "limit_sms",
     "loaded",
     "masked_gemm",
+    "quantise_blocks",
+    "quantise_rows",
     "sm_limit",
 ]
