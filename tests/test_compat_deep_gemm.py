@@ -6,6 +6,7 @@ import importlib
 import inspect
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F401
 
@@ -66,6 +67,9 @@ SIGNATURES = {
     "get_pdl": "",
     "set_ignore_compile_dims": "new_value",
     "set_block_size_multiple_of": "new_value",
+    "per_token_cast_to_fp8": "x use_ue8m0 gran_k=128 use_packed_ue8m0=False",
+    "per_channel_cast_to_fp8": "x use_ue8m0 gran_k=128",
+    "per_block_cast_to_fp8": "x use_ue8m0 gran_k=128",
     "ceil_div": "x y",
     "align": "x y",
 }
@@ -83,6 +87,7 @@ ALIASES = {
     "get_k_alignment_for_contiguous_layout": "get_mk_alignment_for_contiguous_layout",
 }
 REFUSED = (
+    "per_custom_dims_cast_to_fp8",
     "fp8_gemm_nt_skip_head_mid",
     "tf32_hc_prenorm_gemm",
     "fp8_mqa_logits",
@@ -412,7 +417,7 @@ def test_masked_groups(kind, launches, monkeypatch):
         return CONFIG
 
     monkeypatch.setattr(ops.calls, "chosen", recorded)
-    given = masked(kind)
+    given = masked(kind, expected_m=np.int64(100))
     getattr(deep_gemm, f"m_grouped_{kind}_gemm_nt_masked")(**given)
     (found,) = launches
     assert found.problem.grouping == "masked" and asked == [(100, N, K)]
@@ -575,6 +580,7 @@ WRONG = (
     wrong(FP8_NT, "d dtype", lambda t: {"d": Output(M, N, dtype="float16")}, "bfloat16 or float32"),
     wrong(FP8_NT, "d last stride", lambda t: {"d": Output(N, M).mT}, "1"),
     wrong(FP8_NT, "d", lambda t: {"d": "d"}, "torch tensor"),
+    wrong(FP8_NT, "c", lambda t: {"c": 1.0}, "torch tensor"),
     wrong(FP8_NT, "c dtype", lambda t: {"c": Output(M, N, dtype="float32")}, "bfloat16"),
     wrong(FP8_NT, "c shape", lambda t: {"c": Output(M, N + 8)}, f"[{M}, {N}]"),
     wrong(FP8_NT, "c", lambda t: {"c": t["d"].seen((M // 2, N), (2 * N, 1))}, "overlap d"),

@@ -1,4 +1,4 @@
-"""Layouts of scales on real tensors: the values stay, the strides are what the copy engine reads."""
+"""Scales on real tensors: the values stay, the strides are what the copy engine reads; casts to FP8."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from gemmgen.compat import deep_gemm
 from gemmgen.compat.scales import aligned
+from gemmgen.errors import ArgumentError
 from gemmgen.runtime import torch_tensors
 
 torch = pytest.importorskip("torch")
@@ -91,3 +92,49 @@ def test_transformed(groups):
     assert transformed(rows, (1, 128)).stride()[-2:] == (1, 200)
     assert transformed(blocks, (1, 128, 128), is_sfa=False) is blocks
     assert torch.equal(transformed(rows, (1, 1, 128), is_sfa=False), rows)
+
+
+CASTS = {  # rows and columns that share a scale
+    "per_token_cast_to_fp8": (1, 128),
+    "per_channel_cast_to_fp8": (128, 1),
+    "per_block_cast_to_fp8": (128, 128),
+}
+
+
+@pytest.mark.parametrize("name", CASTS)
+@pytest.mark.parametrize("powers", (False, True))
+def test_casts(name, powers):
+    """Scales of amax / 448, or the next power of two; codes within half a step of E4M3."""
+    rows, columns = CASTS[name]
+    x = torch.randn(256, 384) * torch.exp2(torch.randint(-9, 9, (256, 384)).float())
+    x[:128, :256] = 0.0
+    q, sf = getattr(deep_gemm, name)(x, powers)
+    assert (q.dtype, sf.dtype) == (torch.float8_e4m3fn, torch.float32)
+    assert q.shape == x.shape and q.is_contiguous()
+    parts = x.double().view(256 // rows, rows, 384 // columns, columns)
+    exact = parts.abs().amax((1, 3)).clamp(min=1e-4) / 448.0
+    assert sf.shape == exact.shape
+    if powers:
+        assert ((sf >= exact * (1 - 2**-20)) & (sf < 2 * exact)).all()
+        assert (torch.frexp(sf)[0] == 0.5).all()
+    else:
+        assert ((sf - exact).abs() <= exact * 2**-22).all()
+    wide = sf.double().repeat_interleave(rows, 0).repeat_interleave(columns, 1)
+    lost = (q.double() * wide - x.double()).abs()
+    assert (lost <= x.double().abs() * 2**-4 * (1 + 2**-16) + wide * 2**-10).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "options", "argument"),
+    (
+        ("per_token_cast_to_fp8", (4, 128), {"gran_k": 32}, "gran_k"),
+        ("per_token_cast_to_fp8", (4, 128), {"use_packed_ue8m0": True}, "use_packed_ue8m0"),
+        ("per_token_cast_to_fp8", (2, 4, 128), {}, "x shape"),
+        ("per_channel_cast_to_fp8", (130, 4), {}, "x rows"),
+        ("per_block_cast_to_fp8", (128,), {}, "x shape"),
+    ),
+)
+def test_casts_that_are_refused(name, shape, options, argument):
+    with pytest.raises(ArgumentError) as e:
+        getattr(deep_gemm, name)(torch.zeros(shape), False, **options)
+    assert e.value.argument == argument

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .casts import per_block_cast_to_fp8, per_channel_cast_to_fp8, per_token_cast_to_fp8
 from .dense import (
     bf16_gemm_nn,
     bf16_gemm_nt,
@@ -107,6 +108,9 @@ __all__ = [
     "m_grouped_fp8_gemm_nn_contiguous",
     "m_grouped_fp8_gemm_nt_contiguous",
     "m_grouped_fp8_gemm_nt_masked",
+    "per_block_cast_to_fp8",
+    "per_channel_cast_to_fp8",
+    "per_token_cast_to_fp8",
     "set_block_size_multiple_of",
     "set_ignore_compile_dims",
     "set_mk_alignment_for_contiguous_layout",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 from ... import ops
@@ -202,9 +203,9 @@ def _rows(grouped_layout: Any, psum: bool, expected_m: int | None) -> dict[str, 
 
 
 def _expected(rows: Any) -> int:
-    if not isinstance(rows, int) or rows < 1:
+    if not hasattr(rows, "__index__") or index(rows) < 1:
         raise ArgumentError("expected_m", rows, "must be a positive integer")
-    return rows
+    return index(rows)
 
 
 def _along_k(name: str, t: Any, was_turned: bool) -> None:

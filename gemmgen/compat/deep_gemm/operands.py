@@ -103,8 +103,10 @@ def plus(c: Any, d: Any) -> dict[str, Any]:
 
 def check_added(c: Any, d: Any) -> None:
     """Raise ArgumentError unless `c` is None, D, or apart from it: tiles are written while others read."""
-    if c is not None and not same_memory(c, d):
-        dtype_of("c", c, (output(d),))
+    if c is None:
+        return
+    dtype_of("c", c, (output(d),))
+    if not same_memory(c, d):
         check_apart("c", c, {"d": d})
 
 

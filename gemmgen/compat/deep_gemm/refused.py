@@ -17,6 +17,7 @@ DISTRIBUTED = "set up torch.distributed yourself: gemmgen starts no processes"
 
 REASONS = {
     "fp8_gemm_nt_skip_head_mid": "no store here leaves out columns of D; multiply, then copy the heads",
+    "per_custom_dims_cast_to_fp8": "no function here reads scales that are shared like that",
     "tf32_hc_prenorm_gemm": "operands of two dtypes, BF16 times TF32: no family computes that",
     **dict.fromkeys(
         (

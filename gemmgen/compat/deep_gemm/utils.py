@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .casts import per_block_cast_to_fp8, per_channel_cast_to_fp8, per_token_cast_to_fp8
 from .layout import align, ceil_div, get_mn_major_tma_aligned_tensor, get_tma_aligned_size
 from .refused import REASONS, refusal
 from .settings import (
@@ -24,6 +25,9 @@ __all__ = [
     "get_mn_major_tma_aligned_tensor",
     "get_theoretical_mk_alignment_for_contiguous_layout",
     "get_tma_aligned_size",
+    "per_block_cast_to_fp8",
+    "per_channel_cast_to_fp8",
+    "per_token_cast_to_fp8",
     "set_mk_alignment_for_contiguous_layout",
 ]
 
