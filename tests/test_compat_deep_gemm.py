@@ -306,6 +306,19 @@ def test_bf16_layouts_follow_the_strides(function, lying, launches):
     assert (found.matrices["a"].pointer, found.matrices["b"].pointer) == (a.address, b.address)
 
 
+@pytest.mark.parametrize("recipe", ((1, 128, 128), (1, 1, 128)))
+def test_padded_rows_are_read_with_their_stride(recipe, launches):
+    """DeepGEMM takes K for the stride by recipe (1, 1, 128)."""
+
+    def padded(rows):
+        return Placed(rows, K, dtype="float8_e4m3fn", stride=(K + 112, 1))
+
+    scales = Placed(BLOCKS_N, BLOCKS_K) if recipe[1] == 128 else by_column(N, BLOCKS_K)
+    given = dense_fp8(a=(padded(M), by_column(M, BLOCKS_K)), b=(padded(N), scales))
+    deep_gemm.fp8_gemm_nt(**given, recipe=recipe)
+    assert {launches[0].matrices[x].stride for x in "ab"} == {K + 112}
+
+
 def test_a_row_is_not_turned(launches):
     """Where both strides are 1 there is one way to read it."""
     deep_gemm.bf16_gemm_nt(bf16(1, K), bf16(N, K), Output(1, N))

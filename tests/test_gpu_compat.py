@@ -101,6 +101,25 @@ def test_fp8(recipe, dtype, added, scales):
     assert (d == rounded(want, d.dtype)).all()
 
 
+@pytest.mark.parametrize("recipe", ((1, 128, 128), (1, 1, 128)))
+def test_fp8_padded_rows(recipe):
+    a, b = by_row(M, K), (by_block if recipe[1] == 128 else by_row)(N, K)
+    want = value(a) @ value(b).T
+    a, b = ((padded(x), scales) for x, scales in (a, b))
+    d = output(M, N, dtype="float32")
+    deep_gemm().fp8_gemm_nt(a, b, d, recipe=recipe)
+    assert (d == rounded(want, d.dtype)).all()
+
+
+def padded(x):
+    """`x` in wider rows, NaN beside it."""
+    import torch
+
+    wide = torch.full((x.shape[0], x.shape[1] + 112), 0x7F, device=DEVICE, dtype=torch.uint8)
+    wide[:, : x.shape[1]] = x.view(torch.uint8)
+    return wide.view(x.dtype)[:, : x.shape[1]]
+
+
 @pytest.mark.parametrize("layout", ("nn", "tn", "tt"))
 def test_fp8_views(layout):
     a, b = by_row(M, K), by_block(N, K)

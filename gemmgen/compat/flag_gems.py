@@ -9,12 +9,12 @@ from .. import ops
 from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import BF16, E4M3, F16, F32, DType
 from ..runtime.torch_tensors import check_tensor, empty, torch_dtype
-from .names import arguments_named
+from .names import ArgumentNames
 from .scales import aligned
 
 BLOCK = (128, 128)
 OUTPUTS = (BF16, F16, F32)
-NAMES = {"a": "x", "b": "y", "scale_a": "xs", "scale_b": "ys", "out": "z"}
+NAMES = ArgumentNames(names={"a": "x", "b": "y", "scale_a": "xs", "scale_b": "ys", "out": "z"})
 BY_HEAD = "bhr,hdr->bhd"
 
 
@@ -39,7 +39,7 @@ def w8a8_block_fp8_bmm(
     if tuple(block_size) != BLOCK:
         raise ArgumentError("block_size", block_size, "must be [128, 128]")
     dtype = _output(output_dtype)
-    with arguments_named(NAMES):
+    with NAMES:
         xs = aligned("xs", xs)
         return ops.fp8_block_batched_gemm(
             x, xs, y, ys, z, scale_a_layout="mn", out_dtype=dtype.name

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
 
 from ..errors import ArgumentError
 
 
-@contextmanager
-def arguments_named(names: Mapping[str, str]) -> Iterator[None]:
-    """Inside, an ArgumentError about one of gemmgen's arguments names the caller's instead.
+@dataclass(frozen=True, kw_only=True)
+class ArgumentNames:
+    """`with` it, an ArgumentError about one of gemmgen's arguments names the caller's instead.
 
     names: from the first word of `ArgumentError.argument` to what replaces it.
     """
-    try:
-        yield
-    except ArgumentError as e:
-        word, space, rest = e.argument.partition(" ")
-        if word not in names:
-            raise
-        raise ArgumentError(names[word] + space + rest, e.value, e.allowed) from e
+
+    names: Mapping[str, str]
+
+    def __enter__(self) -> None:
+        """Nothing: there is no state, so that threads may share it and calls may nest."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, ArgumentError):
+            return
+        word, space, rest = error.argument.partition(" ")
+        if word in self.names:
+            raise ArgumentError(self.names[word] + space + rest, error.value, error.allowed)

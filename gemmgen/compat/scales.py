@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.dtypes import F32
-from ..runtime.torch_tensors import dtype_of, mn_major
+from ..runtime.torch_tensors import dtype_of, mn_major, torch
 
 TMA_BYTES = 16  # addresses and strides of what the copy engine reads
 
@@ -21,8 +21,15 @@ def check_scales(name: str, scales: Any) -> None:
 def aligned(name: str, scales: Any) -> Any:
     """float32 [..., rows, blocks], contiguous along the rows, other strides multiples of 16 bytes: `scales`
     themselves if they lie like that (columns and groups may be padded), else a copy. Raises ArgumentError."""
+    strides = scales.stride() if isinstance(scales, torch().Tensor) else ()
+    if len(strides) >= 2 and _in_place(scales, *strides):
+        return scales
     check_scales(name, scales)
-    *apart, along, column = scales.stride()
-    in_place = along == 1 and all(step > 0 and step % 4 == 0 for step in (*apart, column))
-    in_place = in_place and column >= scales.shape[-2] and scales.data_ptr() % TMA_BYTES == 0
-    return scales if in_place else mn_major(scales)
+    return mn_major(scales)
+
+
+def _in_place(scales: Any, *strides: int) -> bool:
+    *apart, along, column = strides
+    fits = along == 1 and column >= scales.shape[-2]
+    steps = (*apart, column)
+    return fits and all(s > 0 and s % 4 == 0 for s in steps) and scales.data_ptr() % TMA_BYTES == 0

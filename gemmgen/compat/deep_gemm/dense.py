@@ -7,11 +7,10 @@ from typing import Any
 from ... import ops
 from ...ir.dtypes import BF16, E4M3, F32
 from ...runtime.torch_tensors import dtype_of, same_memory
-from ..names import arguments_named
 from ..scales import aligned
 from .operands import (
-    DENSE,
-    FP8,
+    IN_DENSE,
+    IN_FP8,
     Pair,
     Part,
     Recipe,
@@ -55,7 +54,7 @@ def fp8_gemm_nt(
     by = rows_of_b(recipe, recipe_a, recipe_b)
     (x, sa), (y, sb) = pair("a", a), pair("b", b)
     dtype = output(d).name
-    with arguments_named(FP8):
+    with IN_FP8:
         if nothing_to_sum(x, y, d, c, E4M3):
             return
         sa = aligned("a[1]", sa)
@@ -124,7 +123,7 @@ def bf16_gemm_nt(a: Any, b: Any, d: Any, c: Any = None, compiled_dims: str = "nk
     """
     check_dims(compiled_dims)
     (x, a_turned), (y, b_turned) = stored("a", a), stored("b", b)
-    with arguments_named(DENSE):
+    with IN_DENSE:
         if nothing_to_sum(a, b, d, c, BF16):
             return
         in_place = output(d) is F32 and same_memory(c, d)

@@ -8,9 +8,8 @@ from ... import ops
 from ...errors import ArgumentError, UnsupportedProblem
 from ...ir.dtypes import BF16
 from ...runtime.torch_tensors import check_tensor, dtype_of
-from ..names import arguments_named
 from ..scales import aligned
-from .operands import DENSE, FP8, Pair, Recipe, only_blocks, output, pair, plus
+from .operands import IN_DENSE, IN_FP8, Pair, Recipe, only_blocks, output, pair, plus
 
 BY_HEAD = {"bhr,hdr->bhd": "nt", "bhd,hdr->bhr": "nn"}
 
@@ -28,7 +27,7 @@ def einsum(expr: str, a: Any, b: Any, d: Any, c: Any = None, use_cublaslt: bool 
     if expr not in BY_HEAD:
         raise UnsupportedProblem(_refusal("einsum", expr, tuple(BY_HEAD)))
     dtype_of("a", a, (BF16,))
-    with arguments_named(DENSE):
+    with IN_DENSE:
         ops.batched_gemm(
             _by_head("a", a),
             b,
@@ -57,7 +56,7 @@ def fp8_einsum(
     if expr != "bhr,hdr->bhd":
         raise UnsupportedProblem(_refusal("fp8_einsum", expr, ("bhr,hdr->bhd",)))
     (x, sa), (y, sb) = pair("a", a), pair("b", b)
-    with arguments_named(FP8):
+    with IN_FP8:
         ops.fp8_block_batched_gemm(
             _by_head("a", x),
             aligned("a[1]", _by_head("scale_a", sa)),

@@ -7,13 +7,10 @@ from typing import Any
 
 from ... import ops
 from ...errors import ArgumentError
-from ..names import arguments_named
 from ..scales import aligned
 from .operands import (
-    CONTIGUOUS,
-    DENSE,
-    FP8,
-    MASKED,
+    IN_DENSE,
+    IN_FP8,
     Pair,
     Part,
     Recipe,
@@ -59,7 +56,7 @@ def m_grouped_fp8_gemm_nt_contiguous(
     rows = _rows(grouped_layout, use_psum_layout, expected_m_for_psum_layout)
     (x, sa), (y, sb) = pair("a", a), pair("b", b)
     dtype = output(d).name
-    with arguments_named(FP8 | CONTIGUOUS):
+    with IN_FP8:
         sa = aligned("a[1]", sa)
         ops.fp8_block_grouped_gemm(x, sa, y, sb, d, scale_a_layout="mn", out_dtype=dtype, **rows)
 
@@ -115,7 +112,7 @@ def m_grouped_fp8_gemm_nt_masked(
     check_dims(compiled_dims)
     only_blocks(recipe, recipe_a, recipe_b)
     (x, sa), (y, sb) = pair("a", a), pair("b", b)
-    with arguments_named(FP8 | MASKED):
+    with IN_FP8:
         ops.fp8_block_masked_gemm(
             x,
             aligned("a[1]", sa),
@@ -148,7 +145,7 @@ def m_grouped_bf16_gemm_nt_contiguous(
     rows = _rows(grouped_layout, use_psum_layout, expected_m_for_psum_layout)
     (x, a_turned), (y, b_turned) = stored("a", a), stored("b", b)
     _along_k("a", a, a_turned)
-    with arguments_named(DENSE | CONTIGUOUS):
+    with IN_DENSE:
         layout = layout_of(False, b_turned)
         ops.grouped_gemm(x, y, d, layout=layout, out_dtype=output(d).name, **rows)
 
@@ -181,7 +178,7 @@ def m_grouped_bf16_gemm_nt_masked(
     check_dims(compiled_dims)
     (x, a_turned), (y, b_turned) = stored("a", a), stored("b", b)
     _along_k("a", a, a_turned)
-    with arguments_named(DENSE | MASKED):
+    with IN_DENSE:
         ops.masked_gemm(
             x,
             y,

@@ -9,9 +9,8 @@ from ... import ops
 from ...errors import ArgumentError, UnsupportedProblem
 from ...ir.dtypes import BF16, S32
 from ...runtime.torch_tensors import check_tensor, dtype_of
-from ..names import arguments_named
 from ..scales import aligned
-from .operands import DENSE, DEPTHS, FP8, Pair, Recipe, check_added, check_dims, output, pair
+from .operands import IN_DENSE, IN_FP8, Pair, Recipe, check_added, check_dims, output, pair
 
 Depths = Sequence[int] | None
 BLOCK = 128
@@ -43,7 +42,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
     (x, sa), (y, sb) = pair("a", a), pair("b", b)
     total = _total(ks_cpu, grouped_layout, d, BLOCK)
     check_added(c, d)
-    with arguments_named(FP8 | DEPTHS):
+    with IN_FP8:
         ops.fp8_k_grouped_gemm(
             _flat("a[0]", x, total * d.shape[-2]),
             aligned("a[1]", sa) if total else sa,
@@ -81,7 +80,7 @@ def k_grouped_bf16_gemm_tn_contiguous(
         if t.shape[0] != total:
             raise ArgumentError(f"{name} rows", t.shape[0], f"must be {total}, the sum of ks_cpu")
     check_added(c, d)
-    with arguments_named(DENSE | DEPTHS):
+    with IN_DENSE:
         ops.k_grouped_gemm(a, b, grouped_layout, d, c=c, out_dtype=output(d).name)
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from ...errors import ArgumentError
-from ...ir.dtypes import BF16, E4M3, F32, DType
+from ...ir.dtypes import BF16, F32, DType
 from ...ir.expr import ACC, PerElement
-from ...runtime.torch_tensors import check_apart, check_tensor, dtype_of, same_memory
+from ...runtime.torch_tensors import (
+    check_apart,
+    check_tensor,
+    dtype_of,
+    same_memory,
+    torch,
+    torch_dtype,
+)
+from ..names import ArgumentNames
 
 Pair = tuple[Any, Any]  # tensor, scales
 Recipe = tuple[int, int, int] | None  # rows of A and of B, and K, that share a scale
@@ -15,21 +24,30 @@ Part = tuple[int, int] | None  # rows and K that share a scale
 RECIPES = {(1, 128, 128): ((1, 128), (128, 128)), (1, 1, 128): ((1, 128), (1, 128))}
 OUTPUTS = (BF16, F32)
 
-DENSE = {"out": "d"}
-FP8 = {**DENSE, "a": "a[0]", "b": "b[0]", "scale_a": "a[1]", "scale_b": "b[1]"}
-CONTIGUOUS = dict.fromkeys(("row_groups", "group_ends"), "grouped_layout")
-MASKED = {"group_rows": "masked_m", "expected_rows": "expected_m"}
-DEPTHS = {"group_depths": "grouped_layout"}
+_DENSE = {
+    "out": "d",
+    **dict.fromkeys(("row_groups", "group_ends", "group_depths"), "grouped_layout"),
+    "group_rows": "masked_m",
+    "expected_rows": "expected_m",
+}
+_FP8 = {**_DENSE, "a": "a[0]", "b": "b[0]", "scale_a": "a[1]", "scale_b": "b[1]"}
+IN_DENSE = ArgumentNames(names=_DENSE)
+IN_FP8 = ArgumentNames(names=_FP8)
+
+
+@cache
+def _outputs() -> dict[Any, DType]:
+    return {torch_dtype(t): t for t in OUTPUTS}
 
 
 def pair(name: str, value: Any) -> Pair:
     """(tensor, scales). Raises ArgumentError."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise ArgumentError(name, type(value).__name__, "must be a pair (tensor, scales)")
-    x, scales = value
-    dtype_of(f"{name}[0]", x, (E4M3,))
-    dtype_of(f"{name}[1]", scales, (F32,))
-    return x, scales
+    for i, t in enumerate(value):
+        if not isinstance(t, torch().Tensor):
+            raise ArgumentError(f"{name}[{i}]", type(t).__name__, "must be a torch tensor")
+    return value[0], value[1]
 
 
 def turned_pair(name: str, value: Any) -> Pair:
@@ -77,7 +95,8 @@ def check_dims(compiled_dims: str) -> None:
 
 
 def output(d: Any) -> DType:
-    return dtype_of("d", d, OUTPUTS)
+    """BF16 or F32. Raises ArgumentError."""
+    return _outputs().get(getattr(d, "dtype", None)) or dtype_of("d", d, OUTPUTS)
 
 
 def stored(name: str, t: Any) -> tuple[Any, bool]:
@@ -112,7 +131,7 @@ def check_added(c: Any, d: Any) -> None:
 
 def nothing_to_sum(a: Any, b: Any, d: Any, c: Any, dtype: DType) -> bool:
     """Whether a side of a [M, K] and b [N, K] is 0; D then is `c`, or 0, as far as it has elements."""
-    if all((*a.shape, *b.shape)):
+    if 0 not in a.shape and 0 not in b.shape:
         return False
     m, k = check_tensor("a", a, dtype, (None, None))
     n, _ = check_tensor("b", b, dtype, (None, k), a.device)

@@ -9,7 +9,7 @@ from ...errors import ArgumentError
 from ...problem import ALIGNMENTS
 from ...runtime import driver, sms
 from ...runtime.torch_tensors import torch
-from ..names import arguments_named
+from ..names import ArgumentNames
 
 HOPPER_ALIGNMENT = 128
 
@@ -31,7 +31,7 @@ def set_num_sms(new_num_sms: int) -> None:
     there = driver.sm_count(torch().cuda.current_device())
     if not isinstance(new_num_sms, int) or not 0 <= new_num_sms <= there:
         raise ArgumentError("new_num_sms", new_num_sms, f"must be from 0 to {there}")
-    with arguments_named({"count": "new_num_sms"}):
+    with ArgumentNames(names={"count": "new_num_sms"}):
         ops.limit_sms(new_num_sms or None)
 
 
