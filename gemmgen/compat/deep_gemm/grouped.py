@@ -7,6 +7,8 @@ from typing import Any
 
 from ... import ops
 from ...errors import ArgumentError
+from ...ir.dtypes import S32
+from ...runtime.torch_tensors import dtype_of
 from ..scales import aligned
 from .operands import (
     IN_DENSE,
@@ -192,6 +194,7 @@ def m_grouped_bf16_gemm_nt_masked(
 
 def _rows(grouped_layout: Any, psum: bool, expected_m: int | None) -> dict[str, Any]:
     """gemmgen's arguments that say which rows are whose. Raises ArgumentError."""
+    dtype_of("grouped_layout", grouped_layout, (S32,))
     if expected_m is not None and not psum:
         allowed = "goes with use_psum_layout"
         raise ArgumentError("expected_m_for_psum_layout", expected_m, allowed)
