@@ -342,6 +342,7 @@ COPIED = {
     "by row, padded": (BLOCKS_K + 4, 1),
     "columns not aligned": (1, M + 2),
     "one column for all": (1, 0),
+    "columns that overlap": (1, 8),
     "every other": (2, 2 * M),
 }
 
@@ -597,6 +598,10 @@ WRONG = (
     wrong(FP8_NT, "c dtype", lambda t: {"c": Output(M, N, dtype="float32")}, "bfloat16"),
     wrong(FP8_NT, "c shape", lambda t: {"c": Output(M, N + 8)}, f"[{M}, {N}]"),
     wrong(FP8_NT, "c", lambda t: {"c": t["d"].seen((M // 2, N), (2 * N, 1))}, "overlap d"),
+    wrong(FP8_NT, "c", lambda t: {"c": t["d"].seen((M // 2, N), (2 * N, 1)), "recipe": (1, 1, 128)}, "overlap d"),
+    wrong(FLAT, "c", lambda t: {"c": t["d"].seen((3, M, N), (M * N, 2 * N, 1))}, "overlap d"),
+    wrong(ROWS, "c", lambda t: {"c": t["d"].seen((3, M, N), (M * N, 2 * N, 1))}, "overlap d"),
+    wrong("einsum", "c", lambda t: {"c": t["d"].seen((8, 4, 72), (288, 144, 1))}, "overlap d"),
     wrong(FP8_NT, "recipe", lambda t: {"recipe": (1, 128, 32)}, "(1, 128, 128)"),
     wrong(FP8_NT, "recipe", lambda t: {"recipe": (1, 128, 128), "recipe_a": (1, 128), "recipe_b": (1, 128)}, "None"),
     wrong(FP8_NT, "recipe_a, recipe_b", lambda t: {"recipe_a": (1, 128)}, "together"),
