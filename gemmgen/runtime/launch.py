@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ArgumentError, LaunchError
 from ..ir.nodes import Kernel
 from ..target import clusters
-from . import driver, nvrtc, watchdog
+from . import driver, nvrtc, sms, watchdog
 from .tensor_map import Matrix, check, describe, encode
 
 PLANS = 256  # kept per kernel, least recently used dropped
@@ -67,12 +67,13 @@ class LoadedKernel:
 
         Raises ArgumentError naming the argument; LaunchError if the driver refuses.
         """
-        key = (shape, *matrices.values(), *values.values(), stream)
+        usable = sms.usable(self.device)
+        key = (shape, *matrices.values(), *values.values(), stream, usable)
         with self._lock:
             if key in self._plans:
                 self._plans.move_to_end(key)
                 return self._plans[key]
-        plan = self._prepare(shape, matrices, values, stream)
+        plan = self._prepare(shape, matrices, values, stream, usable)
         with self._lock:
             self._plans[key] = plan
             while len(self._plans) > PLANS:
@@ -97,7 +98,7 @@ class LoadedKernel:
             raise
 
     def grid(self, shape: tuple[int, int, int], groups: int = 1) -> int:
-        """CTAs of a launch on this device."""
+        """CTAs of a launch on this device at most, however many SMs it may take then."""
         return grid(self.kernel, shape, driver.sm_count(self.device), groups)
 
     def _prepare(
@@ -106,6 +107,7 @@ class LoadedKernel:
         matrices: Mapping[str, Matrix],
         values: Mapping[str, Scalar],
         stream: int,
+        usable: int,
     ) -> Plan:
         driver.use(self.device)
         _check_shape(shape, self.kernel.block.fold)
@@ -118,7 +120,7 @@ class LoadedKernel:
         array = (ctypes.c_void_p * len(pointers))(*pointers)
         config = driver.driver().CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = (
-            self.grid(shape, int(values.get("groups", 1))),
+            grid(self.kernel, shape, usable, int(values.get("groups", 1))),
             1,
             1,
         )
