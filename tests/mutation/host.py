@@ -145,7 +145,7 @@ def launches() -> str | None:
     loaded = object.__new__(launch.LoadedKernel)
     loaded.kernel, loaded.device, loaded._report = kernel, 0, None
     values = {"shape_m": 100, "shape_n": 64, "shape_k": 64, "d": 1 << 20, "d_stride": 72}
-    plan = loaded._prepare((100, 64, 64), dict.fromkeys("abd", GOOD), values, 77)
+    plan = loaded._prepare((100, 64, 64), dict.fromkeys("abd", GOOD), values, 77, 4)
     if plan.config.hStream != 77:
         return f"the launch goes to stream {plan.config.hStream}"
     if plan.config.sharedMemBytes != kernel.smem_bytes or plan.config.gridDimX != 1:
