@@ -24,6 +24,8 @@ class Config:
     block_m, from 8 on, is the N of wgmma (docs/adr/0009-swap-ab.md).
     parts: column parts of the tile that are multiplied and promoted one after the other, 1 or 2: the
     partial sum is a part's only (families that promote; docs/adr/0011-parts.md).
+    hold_a: A's rows of a K block go to registers once, and every part multiplies them from there (families
+    that promote; with swap_ab, B's rows; docs/adr/0014-hold-a.md).
     split_k: the CTAs of a cluster that share a tile and divide its K, for few tiles: 1, 2, 4 or 8
     (docs/adr/0010-split-k.md).
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
@@ -50,6 +52,7 @@ class Config:
     parts: int = 1
     split_k: int = 1
     pdl: bool = False
+    hold_a: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -105,6 +108,7 @@ OPTIONAL = (
     "parts",
     "split_k",
     "pdl",
+    "hold_a",
 )  # left out of the JSON where they have their defaults
 
 Check = tuple[str, Callable[[Any], bool]]
@@ -146,5 +150,6 @@ FIELDS: dict[str, Check] = {
     "parts": _choice(1, 2),
     "split_k": _choice(1, 2, 4, 8),
     "pdl": _choice(False, True),
+    "hold_a": _choice(False, True),
     "registers": ("a pair (producer, consumer) of integers, or null", _registers),
 }

@@ -18,6 +18,7 @@ from .ir.nodes import (
     Coord,
     InitBarrier,
     Kernel,
+    LoadFragments,
     Mma,
     Role,
     StageTile,
@@ -76,7 +77,7 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "coords": lambda coords: ", ".join(map(coordinate, coords)),
         "more": lambda coords: "".join(f", {coordinate(c)}" for c in coords[2:]),
         "rank": lambda s: RANKS[len(s.coords)],
-        **{f.__name__: f for f in (phase, parity, stage, scale_d, wait_kind, plus)},
+        **{f.__name__: f for f in (phase, parity, stage, scale_d, wait_kind, plus, four)},
         "first": lambda s: first(kernel, s),
         "of_group": lambda tensor: of_group(kernel, tensor),
         "e4m3_max": E4M3_MAX,
@@ -187,6 +188,11 @@ def plus(number: int) -> str:
     return f" + {number}" if number else ""
 
 
+def four(registers: str, group: int) -> str:
+    """The `group`-th four of an array, as arguments."""
+    return ", ".join(f"{registers}[{i}]" for i in range(4 * group, 4 * group + 4))
+
+
 def phase(s: Wait) -> str:
     return ("ring.phase", "ring.phase ^ 1")[s.flip]
 
@@ -223,8 +229,8 @@ def wait_kind(s: StoreWait) -> str:
     return "read" if s.reads else "all"
 
 
-def _chunk_mask(kernel: Kernel, s: StageTile | StoreTail) -> int:
-    """Which address bits the swizzle of D mixes: its span in 16-byte chunks, less one."""
+def _chunk_mask(kernel: Kernel, s: StageTile | StoreTail | LoadFragments) -> int:
+    """Which address bits a buffer's swizzle mixes: its span in 16-byte chunks, less one."""
     swizzle = kernel.buffer(s.smem).swizzle or 0
     return swizzle // 16 - 1 if swizzle else 0
 

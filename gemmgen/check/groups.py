@@ -91,24 +91,27 @@ def _left(program: Program, agent: int, groups: Groups, what: str) -> Iterator[F
 
 @dataclass(kw_only=True)
 class _Registers:
-    """The accumulators of one agent: which are a running wgmma's, which were touched unfenced."""
+    """The registers that wgmma works on, of one agent: which are a running wgmma's, which were touched unfenced."""
 
     agent: int
-    owner: dict[str, int] = field(default_factory=dict)  # the running Multiply that writes them
+    owner: dict[str, int] = field(default_factory=dict)  # the running Multiply that works on them
     unfenced: set[str] = field(default_factory=set)
     fenced_once: bool = False
 
     def multiply(self, op: ops.Multiply, at: int) -> Iterator[Finding]:
-        if op.dst in self.unfenced or not self.fenced_once:
-            text = f"no wgmma.fence orders the accesses to {op.dst} before the wgmma that uses it"
-            yield Finding(property=RACE, message=text, places=((self.agent, at),))
-        self.owner[op.dst] = at
+        for register in (op.dst, *op.sources):
+            if register in self.unfenced or not self.fenced_once:
+                text = f"no wgmma.fence orders the accesses to {register} before the wgmma that uses it"
+                yield Finding(property=RACE, message=text, places=((self.agent, at),))
+            self.owner[register] = at
 
     def touch(self, op: ops.Touch, at: int) -> Iterator[Finding]:
         for register in op.registers:
             if register in self.owner:
                 places: tuple[Place, ...] = ((self.agent, self.owner[register]), (self.agent, at))
-                text = f"{type(op.stmt).__name__} uses {register} while a wgmma that writes it runs"
+                text = (
+                    f"{type(op.stmt).__name__} uses {register} while a wgmma that works on it runs"
+                )
                 yield Finding(property=RACE, message=text, places=places)
             self.unfenced.add(register)
 

@@ -22,7 +22,7 @@ class Unroller:
     kernel: ir.Kernel
     agents: tuple[Agent, ...]
     memory: Memory
-    accumulators: frozenset[str]  # registers that some Mma writes
+    accumulators: frozenset[str]  # registers that some Mma works on
 
     def program(self, instance: Instance) -> Program:
         """Every agent that does anything after the start, with its operations."""
@@ -67,7 +67,10 @@ def unroller(kernel: ir.Kernel, split: Split = WARPS) -> Unroller:
         for w in range(*role.warpgroups)
         for warps in split
     )
-    accumulators = frozenset(s.dst for s in statements(kernel) if isinstance(s, ir.Mma))
+    multiplies = [s for s in statements(kernel) if isinstance(s, ir.Mma)]
+    accumulators = frozenset(s.dst for s in multiplies) | frozenset(
+        s.fragments for s in multiplies if isinstance(s, ir.MmaFragments)
+    )
     memory = plan_memory(kernel, agents)
     return Unroller(kernel=kernel, agents=agents, memory=memory, accumulators=accumulators)
 

@@ -176,6 +176,13 @@ def _step(r: _Reader, s: Any) -> None:
             r.registers[s.dst] = Held(what="block scales", tile=r.tile, ks=(k,))
         case ir.Copy():
             r.registers[s.dst] = r.registers.get(s.src, Held(what="rubbish", tile=r.tile))
+        case ir.LoadFragments():
+            r.registers[s.dst] = r.now("rows", s.wave)
+        case ir.MmaFragments() if s.fresh != "block":
+            r.fail(s, s.fragments, r.now("no sum over K blocks"))
+        case ir.MmaFragments():
+            r.want(s, s.fragments, r.now("rows", s.wave))
+            r.registers[s.dst] = r.now("product", s.wave, s.part)
         case ir.Mma(fresh="block"):
             r.registers[s.dst] = r.now("product", s.wave, s.part)
         case ir.Mma():

@@ -80,6 +80,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         f"p{c.parts}": c.parts != 1,
         f"k{c.split_k}": c.split_k != 1,
         "pdl": c.pdl,
+        "hold": c.hold_a,
         label_of(p.epilogue): p.epilogue != Problem.epilogue,
     }
     return "_".join(parts + [text for text, present in optional.items() if present])
@@ -260,6 +261,7 @@ def assemble(
         swap_ab=c.swap_ab,
         split_k=c.split_k,
         pdl=c.pdl,
+        hold_a=c.hold_a,
         instr=wgmma(p, c),
         prologue=prologue(maps, barriers),
         roles=(

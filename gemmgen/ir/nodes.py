@@ -61,9 +61,11 @@ from .stmts import (
     LaunchDependents,
     LoadBlockScales,
     LoadColumnScales,
+    LoadFragments,
     LoadRowScales,
     LoadWaveScales,
     Mma,
+    MmaFragments,
     PrefetchMap,
     Promote,
     PromoteColumns,
@@ -152,10 +154,12 @@ __all__ = [
     "LaunchDependents",
     "LoadBlockScales",
     "LoadColumnScales",
+    "LoadFragments",
     "LoadRowScales",
     "LoadWaveScales",
     "Major",
     "Mma",
+    "MmaFragments",
     "NewGroup",
     "NextTurn",
     "Normalise",
@@ -244,6 +248,7 @@ class Kernel:
     watchdog: bool = False  # guard every wait; guard_waits
     swap_ab: bool = False  # asks swap_operands to exchange A and B
     split_k: int = 1  # asks split_k to divide K among so many CTAs
+    hold_a: bool = False  # asks hold_a to keep wgmma's A in registers
     pdl: bool = False  # launched while the one before still ends; overlap_launches
     device_code: tuple[
         str, ...

@@ -185,6 +185,26 @@ class Mma(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MmaFragments(Mma):
+    """The same with A's rows in registers, where LoadFragments put them; hold_a."""
+
+    fragments: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadFragments(Stmt):
+    """dst = this warpgroup's 64 rows of a K block of A for `wave`, from shared memory: per 32 bytes of K four
+    registers, as wgmma takes them; hold_a."""
+
+    dst: str
+    smem: str
+    wave: int
+    wave_bytes: int  # to this wave's rows
+    warpgroup_bytes: int  # between two warpgroups' rows
+    steps: tuple[int, ...]  # bytes from the tile's first row to each 32 bytes of K
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoadRowScales(Stmt):
     """dst[0..1] = the scales of the accumulator's two rows (r, r + 8) of this thread in `wave`, from
     shared memory: A's, or B's where swap_operands exchanged them."""

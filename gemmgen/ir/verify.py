@@ -22,7 +22,10 @@ from .nodes import (
 )
 from .rewrite import walk
 
-REGISTER_FIELDS = ("dst", "src", "row_scales", "block_scales", "column_scales", "amax", "turn")
+REGISTER_FIELDS = (
+    *("dst", "src", "row_scales", "block_scales", "column_scales"),
+    *("amax", "turn", "fragments"),
+)
 OUTER = {
     ForK: ForTiles,
     AfterFirst: ForK,

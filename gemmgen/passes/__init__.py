@@ -13,6 +13,7 @@ from . import (
     check_output,
     check_ring,
     check_tile,
+    hold_a,
     layout_smem,
     plan_multicast,
     size_barriers,
@@ -49,6 +50,7 @@ PIPELINE: tuple[Pass, ...] = (
     choose_stores,  # a padded row cannot leave through a TMA box; may drop a map
     split_boxes.split_boxes,  # needs slabs (swizzle) and slices (multicast)
     plan_descriptors,  # needs slabs
+    hold_a.hold_a,  # needs the steps along K; adds registers
     size_barriers.size_barriers,  # needs every box and every release
     layout_smem.layout_smem,  # needs pads and alignments
     split_registers.split_registers,
@@ -66,6 +68,7 @@ RULES: tuple[Rule, ...] = (
     *plan_multicast.RULES,
     *assign_swizzle.RULES,
     *split_boxes.RULES,
+    *hold_a.RULES,
     *size_barriers.RULES,
     *layout_smem.RULES,
     *split_registers.RULES,

@@ -6,6 +6,7 @@ import re
 
 from . import (
     rows_depths,
+    rows_hold,
     rows_numerics,
     rows_overlap,
     rows_parts,
@@ -17,7 +18,7 @@ from .mutant import Mutant
 
 PARTS = (
     *(rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split),
-    rows_overlap,
+    *(rows_overlap, rows_hold),
 )
 ROWS: tuple[Mutant, ...] = tuple(
     Mutant(**{**vars(m), "id": f"row {m.id}"}) for part in PARTS for m in part.ROWS
