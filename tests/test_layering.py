@@ -26,7 +26,8 @@ COMPILER = {
     "pipeline": {
         *["ir", "errors", "target", "config", "problem", "families", "passes", "emit", "check"]
     },
-    "cost": {"ir", "errors", "target", "config", "problem", "passes", "pipeline"},
+    "cost_terms": set(),
+    "cost": {"ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost_terms"},
     "heuristics": {"ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost"},
     "gallery": {"ir", "errors", "target", "config", "problem", "epilogues", "pipeline"},
 }
