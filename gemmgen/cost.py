@@ -178,6 +178,19 @@ def operand_bytes(p: Problem, shape: Shape) -> dict[str, float]:
     return {"a": m * k * p.a.bytes, "b": n * k * p.b.bytes, "d": d_bytes, "scales": scales}
 
 
+def floors(p: Problem, shape: Shape, target: Target, groups: int = 1) -> tuple[float, float]:
+    """Seconds that no kernel beats: of the products at the tensor cores' peak and `Target.clock_hz`, of
+    `dram_bytes` at HBM's peak."""
+    peak = target.sms * target.fp8_flops_per_clock / p.a.bytes * target.clock_hz
+    return flops(shape, groups) / peak, groups * dram_bytes(p, shape) / target.hbm_bytes_per_second
+
+
+def flops(shape: Shape, groups: int = 1) -> int:
+    """Two per product."""
+    m, n, k = shape
+    return 2 * groups * m * n * k
+
+
 def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bool) -> Work:
     m, n, k = shape
     steps = ceil(ceil(k * p.a.bytes, c.block_k_bytes), c.split_k)

@@ -38,14 +38,16 @@ CHECKS = {
 }
 # runtime/gpu.py and emulated.py are machines that verification puts kernels on trial on; it knows neither.
 RUNTIME = {"runtime": {"ir", "errors", "target", "verification", "emulator"}}
+# Shows what the compiler decided. Where a swizzle puts a byte it asks the emulator, as the tests do.
+SEE = {"see": {*COMPILER, "emulator"}}
 TOP = {
     "ops": {*COMPILER, *RUNTIME},
     "bench": {*COMPILER, *RUNTIME, *CHECKS, "ops"},
-    "cli": {*COMPILER, *RUNTIME, *CHECKS, "ops", "bench"},
+    "cli": {*COMPILER, *RUNTIME, *CHECKS, *SEE, "ops", "bench"},
     "__main__": {"cli"},
     "__init__": set(COMPILER) | {"ops"},  # lazily: importing gemmgen loads no numpy, cuda or torch
 }
-ALLOWED = COMPILER | CHECKS | RUNTIME | TOP
+ALLOWED = COMPILER | CHECKS | RUNTIME | SEE | TOP
 MODULES = sorted(ROOT.rglob("*.py"))
 
 
