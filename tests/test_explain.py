@@ -231,7 +231,7 @@ def test_scaled(number, words):
     assert scaled(number, "B") == words
 
 
-VOID = {"meta", "rect"}
+VOID = {"meta"}
 
 
 class Checker(HTMLParser):

@@ -24,6 +24,7 @@ COMMANDS = {
     "bench": "time a family against cuBLAS over a set of shapes",
     "tune": "measure configs on a GPU and keep the fastest of each shape",
     "explain": "say why a shape gets its config, and why not another",
+    "layout": "show what lies where: operands, accumulator, D's tile, scales",
     "list": "list families, gallery kernels and epilogues",
     "rules": "list every legality rule with its reason",
     "doctor": "show what is installed, what is missing and how to fix it",

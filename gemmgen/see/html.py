@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-from .page import Block, Facts, Page, Picture, Table
+from .page import Block, Facts, Grid, Page, Table
 from .svg import STYLE as PICTURES
+from .svg import grid
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1d21; --paper: #ffffff; --faint: #59616b; --line: #c9ced6;
@@ -58,8 +59,8 @@ def _block(b: Block) -> str:
             return f"<table>\n<tbody>\n{rows}</tbody>\n</table>"
         case Table():
             return _table(b) if b.rows else ""
-        case Picture():
-            return f"<figure>\n{b.svg}\n</figure>"
+        case Grid():
+            return f"<figure>\n{grid(b)}\n</figure>"
 
 
 def _table(t: Table) -> str:

@@ -28,16 +28,30 @@ class Facts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
-    """svg: an <svg> element. text: the same for those who read text."""
+class Cell:
+    """hue: a colour's number, None for none; it repeats what the label or the note says. tip: more words."""
+
+    label: str = ""
+    hue: int | None = None
+    tip: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A picture: labelled cells in rows and columns."""
 
     title: str
-    svg: str
-    text: str
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    cells: tuple[tuple[Cell, ...], ...]
     note: str = ""
 
+    def __post_init__(self) -> None:
+        assert len(self.cells) == len(self.rows), self.title
+        assert all(len(row) == len(self.columns) for row in self.cells), self.title
 
-Block = Table | Facts | Picture
+
+Block = Table | Facts | Grid
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import re
 from itertools import zip_longest
 from textwrap import wrap
 
-from .page import Block, Facts, Page, Picture, Table
+from .page import Block, Facts, Grid, Page, Table
 
 WIDTH = 100
 GAP = 2  # spaces between columns
@@ -26,8 +26,8 @@ def _block(b: Block, width: int) -> str:
             return "\n".join([b.title, *_facts(b, width)])
         case Table():
             return "\n".join([b.title, *_table(b, width), *_note(b.note, width)])
-        case Picture():
-            return "\n".join([b.title, b.text.rstrip("\n"), *_note(b.note, width)])
+        case Grid():
+            return "\n".join([b.title, *_grid(b), *_note(b.note, width)])
 
 
 def _note(note: str, width: int) -> list[str]:
@@ -58,6 +58,18 @@ def _table(t: Table, width: int) -> list[str]:
     for number, row in enumerate(rows):
         star = "* " if t.marked is not None and number == t.marked + 1 else "  "
         lines += _row(row, widths, right, star)
+    return lines
+
+
+def _grid(g: Grid) -> list[str]:
+    """As wide as its labels need."""
+    head = max(map(len, g.rows), default=0)
+    labels = [g.columns, *([c.label for c in row] for row in g.cells)]
+    widths = [max(map(len, column)) for column in zip(*labels, strict=True)]
+    lines = []
+    for name, row in zip(("", *g.rows), labels, strict=True):
+        cells = "  ".join(f"{x:<{w}}" for x, w in zip(row, widths, strict=True))
+        lines.append(f"{'':{GAP}}{name:>{head}}{'':{GAP}}{cells}".rstrip())
     return lines
 
 
