@@ -25,6 +25,8 @@ COMMANDS = {
     "tune": "measure configs on a GPU and keep the fastest of each shape",
     "explain": "say why a shape gets its config, and why not another",
     "layout": "show what lies where: operands, accumulator, D's tile, scales",
+    "show": "print a kernel as IR, CUDA, PTX or SASS",
+    "diff": "compare two kernels' IR, CUDA, PTX, SASS or resources",
     "list": "list families, gallery kernels and epilogues",
     "rules": "list every legality rule with its reason",
     "doctor": "show what is installed, what is missing and how to fix it",

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from pathlib import Path
-from typing import Any
 
 from ..errors import ArgumentError
 from ..see import html, text
@@ -42,7 +40,8 @@ def main(args: argparse.Namespace) -> int:
             raise ArgumentError(name, value, f"must be from 1 to {most}")
     shape = options.shape(args)
     problem, config, source = options.choice(args, shape, args.groups)
-    changes = why_not(args.why_not) if args.why_not else None
+    items = [item for given in args.why_not or () for item in options.split(given)]
+    changes = options.fields("--why-not", items) if items else None
     e = explain(problem, config, shape, source, groups=args.groups, top=args.top, why_not=changes)
     if args.html:
         files.write(args.html.parent, args.html.name, html.render(page(e)).encode())
@@ -53,9 +52,3 @@ def main(args: argparse.Namespace) -> int:
     else:
         print(text.render(page(e)), end="")
     return 0
-
-
-def why_not(texts: list[str]) -> dict[str, Any]:
-    """Config fields from FIELD=VALUE,FIELD=VALUE; a comma inside a value is part of it."""
-    items = [item for t in texts for item in re.split(r",(?=\s*\w+=)", t)]
-    return options.fields("--why-not", map(str.strip, items))

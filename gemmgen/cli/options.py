@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,11 @@ def fields(option: str, items: Iterable[str]) -> dict[str, Any]:
             raise ArgumentError(option, item, "must be FIELD=VALUE")
         found[field] = _value(value)
     return found
+
+
+def split(text: str) -> list[str]:
+    """FIELD=VALUE,FIELD=VALUE in parts; a comma inside a value is part of it."""
+    return [item.strip() for item in re.split(r",(?=\s*\w+=)", text)]
 
 
 def _value(text: str) -> Any:
