@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
+from . import svg, text
 from .page import Block, Facts, Grid, Page, Table
-from .svg import STYLE as PICTURES
-from .svg import grid
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1d21; --paper: #ffffff; --faint: #59616b; --line: #c9ced6;
@@ -34,7 +33,7 @@ def render(page: Page) -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="generator" content="gemmgen">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{STYLE}{PICTURES}</style>\n</head>\n"
+        f"<title>{title}</title>\n<style>{STYLE}{svg.STYLE}</style>\n</head>\n"
         f"<body>\n<main>\n<h1>{title}</h1>\n{blocks}\n</main>\n</body>\n</html>\n"
     )
 
@@ -60,7 +59,13 @@ def _block(b: Block) -> str:
         case Table():
             return _table(b) if b.rows else ""
         case Grid():
-            return f"<figure>\n{grid(b)}\n</figure>"
+            return f"<figure>\n{svg.grid(b)}\n</figure>\n{_read(b)}"
+
+
+def _read(g: Grid) -> str:
+    """The picture for those who read or hear it: only its title is the image's."""
+    lines = escape("\n".join(text.grid(g)))
+    return f"<details>\n<summary>as text</summary>\n<pre>{lines}</pre>\n</details>"
 
 
 def _table(t: Table) -> str:

@@ -27,7 +27,7 @@ def _block(b: Block, width: int) -> str:
         case Table():
             return "\n".join([b.title, *_table(b, width), *_note(b.note, width)])
         case Grid():
-            return "\n".join([b.title, *_grid(b), *_note(b.note, width)])
+            return "\n".join([b.title, *grid(b), *_note(b.note, width)])
 
 
 def _note(note: str, width: int) -> list[str]:
@@ -61,8 +61,8 @@ def _table(t: Table, width: int) -> list[str]:
     return lines
 
 
-def _grid(g: Grid) -> list[str]:
-    """As wide as its labels need."""
+def grid(g: Grid) -> list[str]:
+    """Its lines, as wide as its labels need."""
     head = max(map(len, g.rows), default=0)
     labels = [g.columns, *([c.label for c in row] for row in g.cells)]
     widths = [max(map(len, column)) for column in zip(*labels, strict=True)]
