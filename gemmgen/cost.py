@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from .config import Config
+from .cost_terms import Cost as Cost
+from .cost_terms import Terms, Wave, Work
 from .ir.expr import fold
 from .ir.groupings import GROUPINGS
 from .ir.nodes import Cluster
@@ -77,52 +79,6 @@ class Fit:
 FIT = Fit()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """Modelled cost of one launch. `seconds` is what is minimised; the parts below it are seconds
-    each resource alone would take, so they overlap and do not add up.
-
-    tiles: CTA tiles, those that only complete a cluster included, once per CTA that divides K.
-    last_wave_use: share of the SMs busy in the last wave. l2_bytes: from L2 to the SMs and back. dram_bytes: every operand once.
-    hbm: HBM, or what L2 takes to add to D. smem_cycles: shared-memory port, per tile.
-    """
-
-    tiles: int
-    waves: int
-    last_wave_use: float
-    l2_bytes: float
-    dram_bytes: float
-    smem_cycles: float
-    seconds: float
-    tensor: float
-    l2: float
-    shared: float
-    promotion: float
-    epilogue: float
-    hbm: float
-    launch: float
-
-    @property
-    def parts(self) -> dict[str, float]:
-        """Seconds by resource, longest first."""
-        names = ("tensor", "l2", "shared", "promotion", "epilogue", "hbm", "launch")
-        return dict(sorted(((n, getattr(self, n)) for n in names), key=lambda p: -p[1]))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """One tile, in SM cycles per resource; `chain` is what one warpgroup does in sequence."""
-
-    tensor: float
-    shared: float
-    promotion: float
-    chain: float
-    cluster: float
-    epilogue: float
-    l2_bytes: float
-    d_bytes: float
-
-
 def promotes(p: Problem) -> bool:
     """Whether CUDA cores rescale every K block (and so drain the tensor core each time)."""
     return p.family in ("fp8_block", "fp8_1d1d", "fp8")
@@ -137,37 +93,53 @@ def cluster_of(c: Config) -> Cluster:
 def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -> Cost:
     """Cost of `groups` times D[M, N] = A[M, K] B[N, K]^T under `c`. Ignores stages and raster: both are chosen
     for a tile, not between tiles. Raises ArgumentError for a side below 1."""
-    check_shape(shape)
-    clusters = _mean(p, shape, lambda s: count_tiles(c, s, groups)) / c.cluster_size
-    tiles = round(clusters) * c.cluster_size
-    resident = target.clusters(c.cluster_size) * c.cluster_size
-    waves = ceil(tiles, resident)
-    busy, last = min(tiles, resident), tiles - (waves - 1) * resident
-    work = _work(p, c, shape, target, multicasts=waves > 1)
-
-    tail = work.d_bytes / _l2_rate(last, target)  # the last store hides under nothing
-    cycles = (waves - 1) * _cycles(work, c, busy, target) + _cycles(work, c, last, target) + tail
-    dram = groups * dram_bytes(p, shape)
-    drawing = groups * _mean(p, shape, lambda s: _drawing(c, s))
-    hbm = max(dram / _hbm_rate(drawing / waves, target), groups * _adding(p, c, shape))
-    sm = cycles / target.clock_hz
-    wave = waves / target.clock_hz
+    t = terms(p, c, shape, target, groups)
+    work, busy, wave = t.work, t.full.busy, t.waves / target.clock_hz
+    tiles = (t.waves - 1) * _resident(c, target) + t.last.busy
     return Cost(
         tiles=tiles,
-        waves=waves,
-        last_wave_use=last / target.sms,
+        waves=t.waves,
+        last_wave_use=t.last.busy / target.sms,
         l2_bytes=tiles * work.l2_bytes,
-        dram_bytes=dram,
+        dram_bytes=groups * dram_bytes(p, shape),
         smem_cycles=work.shared,
-        seconds=FIT.launch + (sm**FIT.overlap + hbm**FIT.overlap) ** (1 / FIT.overlap),
+        seconds=t.seconds,
         tensor=wave * work.tensor,
         l2=wave * work.l2_bytes / _l2_rate(busy, target),
         shared=wave * work.shared,
         promotion=wave * work.promotion,
         epilogue=wave * work.epilogue,
-        hbm=hbm,
+        hbm=t.hbm,
+        launch=t.launch,
+    )
+
+
+def terms(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -> Terms:
+    """What `cost`'s seconds add up from. Raises ArgumentError for a side below 1."""
+    check_shape(shape)
+    clusters = _mean(p, shape, lambda s: count_tiles(c, s, groups)) / c.cluster_size
+    tiles, resident = round(clusters) * c.cluster_size, _resident(c, target)
+    waves = ceil(tiles, resident)
+    busy, last = min(tiles, resident), tiles - (waves - 1) * resident
+    work = _work(p, c, shape, target, multicasts=waves > 1)
+    drawing = groups * _mean(p, shape, lambda s: _drawing(c, s))
+    dram = groups * dram_bytes(p, shape)
+    return Terms(
+        work=work,
+        full=_wave(work, c, busy, target),
+        last=_wave(work, c, last, target),
+        waves=waves,
+        tail=work.d_bytes / _l2_rate(last, target),
+        clock_hz=target.clock_hz,
+        hbm=max(dram / _hbm_rate(drawing / waves, target), groups * _adding(p, c, shape)),
+        overlap=FIT.overlap,
         launch=FIT.launch,
     )
+
+
+def _resident(c: Config, target: Target) -> int:
+    """CTAs that run at once."""
+    return target.clusters(c.cluster_size) * c.cluster_size
 
 
 def count_tiles(c: Config, shape: Shape, groups: int = 1) -> int:
@@ -195,10 +167,28 @@ def _drawing(c: Config, shape: Shape) -> int:
 
 def dram_bytes(p: Problem, shape: Shape) -> float:
     """Operands, scales and D, each once; D twice where it is added to."""
+    return sum(operand_bytes(p, shape).values())
+
+
+def operand_bytes(p: Problem, shape: Shape) -> dict[str, float]:
+    """What `dram_bytes` adds up, by operand."""
     m, n, k = shape
     scales = 4 * (m + ceil(n, SCALE_BLOCK)) * ceil(k, SCALE_BLOCK) if promotes(p) else 0
     d_bytes = m * n * _d_bytes(p) * (1 + p.accumulate)
-    return m * k * p.a.bytes + n * k * p.b.bytes + d_bytes + scales
+    return {"a": m * k * p.a.bytes, "b": n * k * p.b.bytes, "d": d_bytes, "scales": scales}
+
+
+def floors(p: Problem, shape: Shape, target: Target, groups: int = 1) -> tuple[float, float]:
+    """Seconds that no kernel beats: of the products at the tensor cores' peak and `Target.clock_hz`, of
+    `dram_bytes` at HBM's peak."""
+    peak = target.sms * target.fp8_flops_per_clock / p.a.bytes * target.clock_hz
+    return flops(shape, groups) / peak, groups * dram_bytes(p, shape) / target.hbm_bytes_per_second
+
+
+def flops(shape: Shape, groups: int = 1) -> int:
+    """Two per product."""
+    m, n, k = shape
+    return 2 * groups * m * n * k
 
 
 def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bool) -> Work:
@@ -219,6 +209,7 @@ def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bo
     loads = k * p.a.bytes * (rows / cluster.n + cols / cluster.m) / c.split_k
     d_bytes = rows * cols * _d_bytes(p) / c.split_k
     return Work(
+        steps=steps,
         tensor=steps * blocks * mma,
         shared=steps * (blocks * reads + writes),
         promotion=steps * promotion,
@@ -250,12 +241,21 @@ def _d_bytes(p: Problem) -> float:
     return (p.d.bytes + scales) / fold(p.epilogue)
 
 
-def _cycles(w: Work, c: Config, busy: int, target: Target) -> float:
+def _wave(w: Work, c: Config, busy: int, target: Target) -> Wave:
     """One wave of `busy` SMs. Several consumers promote under each other's MMAs, one cannot."""
     l2 = w.l2_bytes / _l2_rate(busy, target)
-    main = max(w.tensor, w.shared, l2, w.chain) + FIT.l2_exposed * l2 + w.cluster + w.epilogue
     exposed = (0, *FIT.promotion_exposed)[c.consumers - 1]
-    return main + exposed * w.promotion
+    return Wave(
+        busy=busy,
+        tensor=w.tensor,
+        shared=w.shared,
+        l2=l2,
+        chain=w.chain,
+        l2_exposed=FIT.l2_exposed * l2,
+        cluster=w.cluster,
+        epilogue=w.epilogue,
+        promotion=exposed * w.promotion,
+    )
 
 
 def _l2_rate(busy: int, target: Target) -> float:

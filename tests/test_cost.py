@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gemmgen.config import Config
-from gemmgen.cost import cost, count_tiles
-from gemmgen.ir.dtypes import BF16, E4M3
+from gemmgen.cost import cost, count_tiles, dram_bytes, operand_bytes, terms
+from gemmgen.heuristics import candidates
+from gemmgen.ir.dtypes import BF16, E4M3, F32
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.problem import Problem
 from gemmgen.target import H200
@@ -135,3 +136,27 @@ def test_dividing_k_pays_where_sms_have_nothing_to_do():
 
 def test_clusters_lie_in_gpcs():
     assert [H200.clusters(n) for n in (1, 2, 4, 8)] == [132, 66, 32, 16]
+
+
+@pytest.mark.parametrize("problem", (FP8, DENSE, replace(FP8, grouping="masked")))
+@pytest.mark.parametrize("shape", ((1, 576, 7168), (4096, 4096, 7168), (100, 777, 1000)))
+def test_terms_add_up_to_the_cost(problem, shape):
+    for c in candidates(problem, shape, H200, rows=shape[0]):
+        t, q = terms(problem, c, shape, H200), cost(problem, c, shape, H200)
+        assert t.seconds == q.seconds
+        assert sum(t.added.values()) == pytest.approx(t.seconds, rel=1e-12)
+        assert min(t.added.values()) >= 0
+        resources = (t.full.tensor, t.full.shared, t.full.l2, t.full.chain)
+        assert t.full.main == getattr(t.full, t.full.bound) == max(resources)
+
+
+def test_operand_bytes_add_up_to_dram_bytes():
+    p = replace(FP8, family="fp8_1d1d", d=F32, accumulate=True)
+    found = operand_bytes(p, (64, 256, 512))
+    assert found == {
+        "a": 64 * 512,
+        "b": 256 * 512,
+        "d": 2 * 4 * 64 * 256,
+        "scales": 4 * (64 + 2) * 4,
+    }
+    assert dram_bytes(p, (64, 256, 512)) == sum(found.values())

@@ -84,8 +84,10 @@ def checkout(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("argv", [*commands()], ids=" ".join)
 def test_commands_run(checkout, capsys, argv):
-    if argv[0] == "compile":
+    if argv[0] == "compile" or not {"ptx", "sass", "resources"}.isdisjoint(argv):
         need_nvrtc()
+    if "sass" in argv:
+        need_nvdisasm()
     assert main(argv) in ALLOWED.get(argv[0], {0})
     assert capsys.readouterr().out.strip()
 
@@ -95,6 +97,15 @@ def need_nvrtc():
 
     try:
         nvrtc.bindings()
+    except RuntimeUnavailable as missing:
+        pytest.skip(str(missing))
+
+
+def need_nvdisasm():
+    from gemmgen.runtime import disassemble
+
+    try:
+        disassemble.find()
     except RuntimeUnavailable as missing:
         pytest.skip(str(missing))
 

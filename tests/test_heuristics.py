@@ -11,7 +11,16 @@ from gemmgen.config import Config
 from gemmgen.cost import cost, count_tiles
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, IllegalConfig, UnsupportedProblem
-from gemmgen.heuristics import PROBE, _break_ties, _raster, candidates, choose, rank
+from gemmgen.heuristics import (
+    PROBE,
+    _break_ties,
+    _raster,
+    candidates,
+    choose,
+    rank,
+    verdicts,
+    wave_rows,
+)
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8, S32
 from gemmgen.passes.layout_smem import most_stages
 from gemmgen.pipeline import lower
@@ -365,3 +374,42 @@ def test_k_is_divided_only_among_idle_sms():
     assert {c.split_k for c in candidates(depths, (64, 576, 7168), H200, 4)} == {1}
     few = [c.config for c in rank(FP8, (16, 576, 7168), H200, limit=40)]
     assert {c.split_k for c in few} > {1, 4}, "each is costed on its own"
+
+
+@pytest.mark.parametrize("shape", ((4096, 4096, 7168), (64, 2112, 7168)))
+def test_verdicts_are_the_candidates_in_order(shape):
+    """Each cheaper than the last choice is there, with its choice or what the passes say of it."""
+    found = verdicts(FP8, shape, H200, limit=6)
+    prices = [v.cost.seconds for v in found]
+    every = [cost(FP8, c, shape, H200).seconds for c in candidates(FP8, shape, H200, 1, shape[0])]
+    assert prices == sorted(every)[: len(prices)]
+    assert [v.choice for v in found if v.choice] == rank(FP8, shape, H200, limit=6)
+    assert found[-1].choice
+    for v in found:
+        if v.refused:
+            with pytest.raises(IllegalConfig) as e:
+                lower(FP8, v.by, H200)
+            assert (e.value.rule, e.value.values) == (v.refused.rule, v.refused.values)
+
+
+def test_an_overflow_is_inherited_from_a_smaller_tile():
+    inherited = [
+        v
+        for v in verdicts(DENSE, (8192, 8192, 8192), H200)
+        if v.refused and v.by != v.config and v.by.block_n != v.config.block_n
+    ]
+    assert inherited
+    for v in inherited:
+        assert v.by.block_m <= v.config.block_m and v.by.block_n <= v.config.block_n
+        with pytest.raises(IllegalConfig):
+            lower(DENSE, v.config, H200)
+
+
+@pytest.mark.parametrize(
+    "raster, panel, rows",
+    [("m", 8, (8 * 128, 17 * 128)), ("n", 8, (17 * 128, 8 * 128)), ("m", 16, (16 * 128, 9 * 128))],
+)
+def test_rows_that_a_wave_reads(raster, panel, rows):
+    """132 tiles, `panel` of them high, reach 17 (or 9) panels' columns."""
+    c = Config(block_m=128, block_n=128)
+    assert wave_rows(c, "none", raster, panel, (8192, 8192, 8192), H200) == rows

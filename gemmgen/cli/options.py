@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +165,10 @@ def problem_and_config(args: argparse.Namespace, at: Shape | None = None) -> tup
     return choice(args, at)[:2]
 
 
-def choice(args: argparse.Namespace, at: Shape | None = None) -> tuple[Problem, Config, str]:
-    """`problem_and_config`, and where the config comes from."""
+def choice(
+    args: argparse.Namespace, at: Shape | None = None, groups: int = 1
+) -> tuple[Problem, Config, str]:
+    """`problem_and_config`, for so many groups, and where the config comes from."""
     found = exhibit(args.kernel)
     if found:
         return found.problem, _changed(found.config, args), "gallery"
@@ -177,7 +181,7 @@ def choice(args: argparse.Namespace, at: Shape | None = None) -> tuple[Problem, 
     if args.set and args.set != ["watchdog=true"]:
         return p, _changed(Config(), args), "given"
     wanted = at or shape(args)
-    picked = pick(p, wanted, H200)
+    picked = pick(p, wanted, H200, groups)
     return p, _changed(picked.config, args), picked.source(wanted)
 
 
@@ -194,13 +198,23 @@ def problem(args: argparse.Namespace) -> Problem:
 
 
 def _changed(c: Config, args: argparse.Namespace) -> Config:
-    data = c.to_json()
-    for item in args.set:
+    return Config.from_json({**c.to_json(), **fields("--set", args.set)})
+
+
+def fields(option: str, items: Iterable[str]) -> dict[str, Any]:
+    """Config fields and their values from FIELD=VALUE. Raises ArgumentError naming the option."""
+    found = {}
+    for item in items:
         field, equals, value = item.partition("=")
         if not equals:
-            raise ArgumentError("--set", item, "must be FIELD=VALUE")
-        data[field] = _value(value)
-    return Config.from_json(data)
+            raise ArgumentError(option, item, "must be FIELD=VALUE")
+        found[field] = _value(value)
+    return found
+
+
+def split(text: str) -> list[str]:
+    """FIELD=VALUE,FIELD=VALUE in parts; a comma inside a value is part of it."""
+    return [item.strip() for item in re.split(r",(?=\s*\w+=)", text)]
 
 
 def _value(text: str) -> Any:

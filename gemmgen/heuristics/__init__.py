@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from ..config import FIELDS, Config
@@ -24,6 +24,8 @@ from ..passes.layout_smem import most_stages
 from ..pipeline import lower
 from ..problem import Problem, Shape, check_shape
 from ..target import Target
+from .verdict import Choice as Choice
+from .verdict import Verdict as Verdict
 
 ROWS = ((64, 1), (128, 2), (256, 2))  # block_m and the consumer warpgroups that share it
 # Where they promote, a third hides what two do not (docs/performance.md).
@@ -54,15 +56,6 @@ SPLITS, LEAST_SHARE = (2, 4, 8), 4  # CTAs that may divide K, and K blocks that 
 Tile = tuple[bool, int, int, int, int]  # swap_ab, block_m, block_n, consumers, split_k
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """A legal config, its modelled cost and one line that says what it rests on."""
-
-    config: Config
-    cost: Cost
-    why: str
-
-
 def choose(problem: Problem, shape: Shape, target: Target, groups: int = 1) -> Config:
     """The cheapest legal config for `groups` GEMMs of shape (M, N, K) in one launch.
 
@@ -76,55 +69,76 @@ def rank(
     problem: Problem, shape: Shape, target: Target, limit: int | None = None, groups: int = 1
 ) -> list[Choice]:
     """Legal configs, cheapest first, at most `limit`. Raises like `choose`."""
+    found = verdicts(problem, shape, target, limit, groups)
+    choices = [v.choice for v in found if v.choice]
+    refused = [v.refused for v in found if v.refused and v.refused.rule not in ONLY_SHARED]
+    if refused and not choices:
+        raise refused[0]
+    return choices
+
+
+def verdicts(
+    problem: Problem, shape: Shape, target: Target, limit: int | None = None, groups: int = 1
+) -> list[Verdict]:
+    """Candidates, cheapest first, up to the `limit`-th that is legal. Raises ArgumentError and
+    UnsupportedProblem like `choose`."""
+    if limit == 0:
+        return []
     for rows in (
         shape[0],
         ROWS[-1][0],
     ):  # larger tiles, where those that just cover M are all illegal
-        found, refused = _legal(problem, shape, target, limit, groups, rows)
-        if found:
-            return found
-    if refused:
-        raise refused[0]
-    return []
+        found: list[Verdict] = []
+        legal = 0
+        for v in _judged(problem, shape, target, groups, rows):
+            found.append(v)
+            legal += v.choice is not None
+            if legal == limit:
+                break
+        if legal:
+            break
+    return found
 
 
-def _legal(
-    problem: Problem, shape: Shape, target: Target, limit: int | None, groups: int, rows: int
-) -> tuple[list[Choice], list[IllegalConfig]]:
-    """Legal configs whose tiles cover `rows`, cheapest first, and why others are not."""
+def _judged(
+    problem: Problem, shape: Shape, target: Target, groups: int, rows: int
+) -> Iterator[Verdict]:
+    """Candidates whose tiles cover `rows`, cheapest first. Lowers no more than are asked for."""
     costed = [
         (c, cost(problem, c, shape, target, groups))
         for c in candidates(problem, shape, target, groups, rows)
     ]
-    found: list[Choice] = []
-    refused: dict[Tile, IllegalConfig | None] = {}  # tiles no multicast can save
-    for config, price in _in_order(costed):
-        if len(found) == limit:
-            break
-        c = config
+    refused: dict[Tile, Verdict] = {}  # tiles no multicast can save
+    for c, price in _in_order(costed):
         tile = (c.swap_ab, c.block_m, c.block_n, c.consumers, c.split_k)
-        if tile in refused or _overflows(tile, refused):
+        known = refused.get(tile) or _overflowed(tile, refused)
+        if known:
+            yield replace(known, config=c, cost=price)
             continue
-        try:
-            staged = _staged(problem, config, shape, target)
-        except IllegalConfig as error:
-            if error.rule not in ONLY_SHARED:
-                refused[tile] = error
-            continue
-        if staged:
-            found.append(Choice(config=staged, cost=price, why=_why(staged, price)))
-        else:
-            refused[tile] = None
-    return found, [error for error in refused.values() if error]
+        verdict = judge(problem, c, price, shape, target)
+        if not verdict.choice and not (verdict.refused and verdict.refused.rule in ONLY_SHARED):
+            refused[tile] = verdict
+        yield verdict
 
 
-def _overflows(tile: Tile, refused: dict[Tile, IllegalConfig | None]) -> bool:
-    return any(
-        small[0] == tile[0]
-        and all(side <= larger for side, larger in zip(small, tile, strict=True))
-        for small, error in refused.items()
-        if error and error.rule in OVERFLOWS
-    )
+def judge(problem: Problem, c: Config, price: Cost, shape: Shape, target: Target) -> Verdict:
+    """Whether `c` is legal with as many stages as fit and hide latency. Raises UnsupportedProblem."""
+    try:
+        staged = _staged(problem, c, shape, target)
+    except IllegalConfig as error:
+        return Verdict(config=c, cost=price, refused=error, by=c)
+    choice = Choice(config=staged, cost=price, why=_why(staged, price)) if staged else None
+    return Verdict(config=c, cost=price, choice=choice, by=c)
+
+
+def _overflowed(tile: Tile, refused: dict[Tile, Verdict]) -> Verdict | None:
+    """The verdict on a tile no larger than `tile` that had too much of something."""
+    for small, verdict in refused.items():
+        rule = verdict.refused.rule if verdict.refused else None
+        fits = all(side <= larger for side, larger in zip(small, tile, strict=True))
+        if fits and small[0] == tile[0] and rule in OVERFLOWS:
+            return verdict
+    return None
 
 
 def candidates(
@@ -222,18 +236,23 @@ def _multicasts(c: Config, shape: Shape, target: Target, groups: int) -> tuple[s
 
 def _raster(c: Config, multicast: str, shape: Shape, target: Target) -> tuple[str, int]:
     """The raster and panel whose wave reads the fewest rows of A and B together."""
+    rasters = ((r, g) for r in "mn" for g in PANELS)
+    return min(rasters, key=lambda x: sum(wave_rows(c, multicast, x[0], x[1], shape, target)))
+
+
+def wave_rows(
+    c: Config, multicast: str, raster: str, panel: int, shape: Shape, target: Target
+) -> tuple[int, int]:
+    """Rows of A and of B that the tiles of a full wave read, with these of `c`'s fields changed."""
     across = {"a": (1, 2), "b": (2, 1)}.get(multicast, (1, 1))  # tiles of M, N in a cluster
     side = {"m": c.block_m * across[0], "n": c.block_n * across[1]}
     tiles = {"m": ceil(shape[0], side["m"]), "n": ceil(shape[1], side["n"])}
     clusters = target.sms // (across[0] * across[1] * c.split_k)
-
-    def footprint(raster: str, panel: int) -> int:
-        other = "n" if raster == "m" else "m"
-        wide = min(ceil(clusters, min(panel, tiles[raster])), tiles[other])
-        high = min(max(panel, ceil(clusters, wide)), tiles[raster])  # short panels: more of them
-        return high * side[raster] + wide * side[other]
-
-    return min(((r, g) for r in "mn" for g in PANELS), key=lambda x: footprint(*x))
+    other = "n" if raster == "m" else "m"
+    wide = min(ceil(clusters, min(panel, tiles[raster])), tiles[other])
+    high = min(max(panel, ceil(clusters, wide)), tiles[raster])  # short panels: more of them
+    rows = {raster: high * side[raster], other: wide * side[other]}
+    return rows["m"], rows["n"]
 
 
 def _in_order(costed: list[tuple[Config, Cost]]) -> Iterator[tuple[Config, Cost]]:

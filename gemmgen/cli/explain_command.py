@@ -1,0 +1,54 @@
+"""`gemmgen explain`: why this config, and why not another. Needs no GPU; nothing is timed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from ..errors import ArgumentError
+from ..see import html, text
+from ..see.explain import explain
+from ..see.explain_json import to_json
+from ..see.explain_page import page
+from . import files, options
+
+MOST = 1000  # runners-up
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    options.add_kernel(parser)
+    options.add_shape(parser)
+    parser.add_argument(
+        "--groups", type=int, default=1, metavar="G", help="GEMMs in the launch (default 1)"
+    )
+    parser.add_argument(
+        "--top", type=int, default=5, metavar="COUNT", help="runners-up to show (default 5)"
+    )
+    parser.add_argument(
+        "--why-not",
+        metavar="FIELD=VALUE,...",
+        action="append",
+        help="fields of the config to change: is it legal, and what would it cost",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write one HTML page")
+
+
+def main(args: argparse.Namespace) -> int:
+    for name, value, most in (("--groups", args.groups, 1 << 20), ("--top", args.top, MOST)):
+        if not 1 <= value <= most:
+            raise ArgumentError(name, value, f"must be from 1 to {most}")
+    shape = options.shape(args)
+    problem, config, source = options.choice(args, shape, args.groups)
+    items = [item for given in args.why_not or () for item in options.split(given)]
+    changes = options.fields("--why-not", items) if items else None
+    e = explain(problem, config, shape, source, groups=args.groups, top=args.top, why_not=changes)
+    if args.html:
+        files.write(args.html.parent, args.html.name, html.render(page(e)).encode())
+    if args.json:
+        print(json.dumps(to_json(e), indent=2))
+    elif args.html:
+        print(args.html)
+    else:
+        print(text.render(page(e)), end="")
+    return 0

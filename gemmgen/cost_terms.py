@@ -1,0 +1,128 @@
+"""What a modelled launch costs, and what for: a tile per resource, a wave, the launch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Modelled cost of one launch. `seconds` is what is minimised; the parts below it are seconds
+    each resource alone would take, so they overlap and do not add up.
+
+    tiles: CTA tiles, those that only complete a cluster included, once per CTA that divides K.
+    last_wave_use: share of the SMs busy in the last wave. l2_bytes: from L2 to the SMs and back. dram_bytes: every operand once.
+    hbm: HBM, or what L2 takes to add to D. smem_cycles: shared-memory port, per tile.
+    """
+
+    tiles: int
+    waves: int
+    last_wave_use: float
+    l2_bytes: float
+    dram_bytes: float
+    smem_cycles: float
+    seconds: float
+    tensor: float
+    l2: float
+    shared: float
+    promotion: float
+    epilogue: float
+    hbm: float
+    launch: float
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds by resource, longest first."""
+        names = ("tensor", "l2", "shared", "promotion", "epilogue", "hbm", "launch")
+        return dict(sorted(((n, getattr(self, n)) for n in names), key=lambda p: -p[1]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One tile of `steps` K blocks, in SM cycles per resource; `chain` is what one warpgroup does in
+    sequence."""
+
+    steps: int
+    tensor: float
+    shared: float
+    promotion: float
+    chain: float
+    cluster: float
+    epilogue: float
+    l2_bytes: float
+    d_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wave:
+    """SM cycles of one wave of `busy` SMs, a tile on each.
+
+    tensor, shared, l2, chain: what the main loop needs of each resource; it takes as long as the slowest.
+    l2_exposed, promotion: the shares of L2's time and of promotion that show although hidden. cluster:
+    lockstep with the peer. epilogue: per tile, with nothing to multiply.
+    """
+
+    busy: int
+    tensor: float
+    shared: float
+    l2: float
+    chain: float
+    l2_exposed: float
+    cluster: float
+    epilogue: float
+    promotion: float
+
+    @property
+    def main(self) -> float:
+        return max(self.tensor, self.shared, self.l2, self.chain)
+
+    @property
+    def bound(self) -> str:
+        """The resource that the main loop waits for."""
+        return max(("tensor", "shared", "l2", "chain"), key=lambda name: float(getattr(self, name)))
+
+    @property
+    def total(self) -> float:
+        return self.main + self.l2_exposed + self.cluster + self.epilogue + self.promotion
+
+
+ADDED = ("main", "l2_exposed", "cluster", "epilogue", "promotion")  # terms of every wave
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What one launch's modelled seconds add up from.
+
+    full: each wave but the last. last: that one. tail: SM cycles of the last store, which hides under
+    nothing. hbm: seconds that HBM alone would take. SM and HBM time overlap as the norm of order
+    `overlap`. launch: seconds of ramp and tail.
+    """
+
+    work: Work
+    full: Wave
+    last: Wave
+    waves: int
+    tail: float
+    clock_hz: float
+    hbm: float
+    overlap: float
+    launch: float
+
+    @property
+    def sm(self) -> float:
+        """Seconds that the SMs alone would take."""
+        cycles = (self.waves - 1) * self.full.total + self.last.total + self.tail
+        return cycles / self.clock_hz
+
+    @property
+    def seconds(self) -> float:
+        norm: float = (self.sm**self.overlap + self.hbm**self.overlap) ** (1 / self.overlap)
+        return self.launch + norm
+
+    @property
+    def added(self) -> dict[str, float]:
+        """Seconds by term, which add up to `seconds` but for rounding. hbm: what it adds to the SMs'."""
+        full, last = (self.waves - 1) / self.clock_hz, 1 / self.clock_hz
+        of_waves = {n: full * getattr(self.full, n) + last * getattr(self.last, n) for n in ADDED}
+        hbm = self.seconds - self.launch - self.sm
+        return {**of_waves, "tail": last * self.tail, "hbm": hbm, "launch": self.launch}

@@ -1,0 +1,217 @@
+"""Why this config: what the cost model, the heuristics and the passes say of one launch, gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..config import Config
+from ..cost import Cost, cost, floors, flops, operand_bytes, terms
+from ..cost_terms import Terms
+from ..errors import IllegalConfig
+from ..heuristics import PANELS, PROBE, candidates, judge, verdicts, wave_rows
+from ..heuristics.database import Row
+from ..heuristics.tuned import find
+from ..heuristics.verdict import Choice, Verdict
+from ..ir.nodes import Kernel
+from ..pipeline import lower
+from ..problem import Problem, Shape
+from ..target import H200, Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """What no kernel beats. tensor, hbm: seconds at the peaks; bytes: by operand, of all groups."""
+
+    flops: int
+    bytes: dict[str, float]
+    tensor: float
+    hbm: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panels:
+    """Rows of A and of B that a full wave reads under one raster, and their bytes over all of K."""
+
+    raster: str
+    panel: int
+    a_rows: int
+    b_rows: int
+    bytes: int
+
+
+Differences = tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerUp:
+    """A legal config that was not taken. differences: seconds by which each term of its price exceeds the
+    taken one's, the greatest first."""
+
+    choice: Choice
+    differences: Differences
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhyNot:
+    """The config asked about. candidate: whether the heuristics weigh one of its tile. differences: as a
+    runner-up's."""
+
+    verdict: Verdict
+    candidate: bool
+    differences: Differences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A config that is not legal, or hides no latency (error None), and the candidates that have its tile or
+    one no smaller. seconds: the cheapest one's modelled time."""
+
+    config: Config
+    error: IllegalConfig | None
+    candidates: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """One launch of `groups` GEMMs. source: where the config comes from. measured: the database's row, if
+    the config is its. kernel: lowered. judged: how many candidates are no dearer than the last runner-up.
+    why_not: the config asked about."""
+
+    problem: Problem
+    shape: Shape
+    groups: int
+    target: Target
+    config: Config
+    source: str
+    measured: Row | None
+    cost: Cost
+    terms: Terms
+    kernel: Kernel
+    floor: Floor
+    panels: tuple[Panels, ...]
+    judged: int
+    runners_up: tuple[RunnerUp, ...]
+    refusals: tuple[Refusal, ...]
+    why_not: WhyNot | None
+
+
+def explain(
+    problem: Problem,
+    config: Config,
+    shape: Shape,
+    source: str,
+    *,
+    target: Target = H200,
+    groups: int = 1,
+    top: int = 5,
+    why_not: Mapping[str, Any] | None = None,
+) -> Explanation:
+    """Why `config`, which comes from `source`, and not another of the `top` cheapest.
+
+    shape: M, N, K, of one group in the mean. why_not: fields of `config` to change, as in `Config.to_json`;
+    stages are the most that fit if not among them. Raises ArgumentError for a side below 1 or a field,
+    UnsupportedProblem, and IllegalConfig if `config` is not legal.
+    """
+    kernel = lower(problem, config, target)
+    found = verdicts(problem, shape, target, top + 1, groups)
+    taken = terms(problem, config, shape, target, groups)
+    row = find(problem, shape, target.device_name, groups, target)
+
+    def beside(c: Config) -> Differences:
+        return differences(terms(problem, c, shape, target, groups), taken)
+
+    others = [v.choice for v in found if v.choice and v.choice.config != config]
+    asked = None
+    if why_not is not None:
+        c = Config.from_json({**config.to_json(), **why_not})
+        verdict = judged(problem, c, shape, target, groups, staged="stages" in why_not)
+        weighed = map(_tile, candidates(problem, shape, target, groups, shape[0]))
+        asked = WhyNot(verdict=verdict, candidate=_tile(c) in weighed, differences=beside(c))
+    return Explanation(
+        problem=problem,
+        shape=shape,
+        groups=groups,
+        target=target,
+        config=config,
+        source=source,
+        measured=row if row and row.best.config == config else None,
+        cost=cost(problem, config, shape, target, groups),
+        terms=taken,
+        kernel=kernel,
+        floor=floor(problem, shape, target, groups),
+        panels=panels(problem, config, shape, target),
+        judged=len(found),
+        runners_up=tuple(RunnerUp(choice=o, differences=beside(o.config)) for o in others[:top]),
+        refusals=refusals(found),
+        why_not=asked,
+    )
+
+
+def _tile(c: Config) -> tuple[object, ...]:
+    shared = (c.multicast, c.split_k)
+    return (c.swap_ab, c.block_m, c.block_n, c.consumers, c.parts, c.block_k_bytes, *shared)
+
+
+def floor(problem: Problem, shape: Shape, target: Target, groups: int) -> Floor:
+    """The launch's floor times."""
+    tensor, hbm = floors(problem, shape, target, groups)
+    of_one = operand_bytes(problem, shape)
+    return Floor(
+        flops=flops(shape, groups),
+        bytes={name: groups * size for name, size in of_one.items()},
+        tensor=tensor,
+        hbm=hbm,
+    )
+
+
+def panels(problem: Problem, config: Config, shape: Shape, target: Target) -> tuple[Panels, ...]:
+    """The config's raster and panel, then the others that the heuristics weigh."""
+    own = (config.raster, config.panel)
+    others = [(raster, panel) for raster in "mn" for panel in PANELS]
+    found = []
+    for raster, panel in dict.fromkeys([own, *others]):
+        a, b = wave_rows(config, config.multicast, raster, panel, shape, target)
+        size = shape[2] * (a * problem.a.bytes + b * problem.b.bytes)
+        found.append(Panels(raster=raster, panel=panel, a_rows=a, b_rows=b, bytes=size))
+    return tuple(found)
+
+
+def differences(other: Terms, taken: Terms) -> Differences:
+    """Seconds by which each term of `other` exceeds that of `taken`, the greatest difference first."""
+    base = taken.added
+    found = ((name, seconds - base[name]) for name, seconds in other.added.items())
+    return tuple(sorted(found, key=lambda x: -abs(x[1])))
+
+
+def refusals(found: list[Verdict]) -> tuple[Refusal, ...]:
+    """By the config that was lowered, in order of the cheapest candidate that its refusal removed."""
+    removed: dict[Config, list[Verdict]] = {}
+    for v in found:
+        if not v.choice:
+            removed.setdefault(v.by, []).append(v)
+    return tuple(
+        Refusal(
+            config=by,
+            error=group[0].refused,
+            candidates=len(group),
+            seconds=group[0].cost.seconds,
+        )
+        for by, group in removed.items()
+    )
+
+
+def judged(
+    problem: Problem, c: Config, shape: Shape, target: Target, groups: int, *, staged: bool
+) -> Verdict:
+    """The verdict on `c`, with its own stages if they are `staged`, else with the most that fit."""
+    price = cost(problem, c, shape, target, groups)
+    if not staged:
+        return judge(problem, replace(c, stages=PROBE), price, shape, target)
+    try:
+        lower(problem, c, target)
+    except IllegalConfig as error:
+        return Verdict(config=c, cost=price, refused=error, by=c)
+    return Verdict(config=c, cost=price, choice=Choice(config=c, cost=price, why="asked for"), by=c)

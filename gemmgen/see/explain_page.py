@@ -1,0 +1,267 @@
+"""An explanation as a page."""
+
+from __future__ import annotations
+
+from ..config import Config
+from ..errors import IllegalConfig
+from ..heuristics.verdict import Verdict
+from ..ir.text import smem_map
+from .explain import Explanation
+from .page import Block, Facts, Page, Table, count, microseconds, scaled
+
+TERMS = {
+    "main": "main loop, its slowest resource",
+    "l2_exposed": "L2 time that shows",
+    "cluster": "lockstep with the peer",
+    "epilogue": "epilogues",
+    "promotion": "promotion that shows",
+    "tail": "last store",
+    "hbm": "HBM, beyond the SMs",
+    "launch": "launch, ramp and tail",
+}
+RESOURCES = {
+    "l2": ("producer", "TMA: bytes from L2"),
+    "tensor": ("consumer", "wgmma on the tensor cores"),
+    "shared": ("both", "shared-memory port"),
+    "promotion": ("consumer", "promotion on the CUDA cores"),
+    "chain": ("consumer", "one warpgroup: wgmma, drain, promote"),
+    "epilogue": ("consumer", "epilogue: stage and store D"),
+}
+BOUND = {name: what for name, (_, what) in RESOURCES.items()}
+LEAST = 5e-9  # seconds: a difference that shows
+FEW_STAGES = "too few stages fit to hide latency"
+
+
+def spelled(c: Config) -> str:
+    """A config in a few words: tile, consumers, stages, and what is not plain."""
+    parts = [
+        f"{c.block_m}x{c.block_n}",
+        f"{c.consumers}wg",
+        f"{c.stages}st",
+        f"{c.raster}{c.panel}",
+    ]
+    parts += [f"multicast {c.multicast}"] * (c.multicast != "none")
+    parts += ["swapped"] * c.swap_ab + [f"K/{c.split_k}"] * (c.split_k > 1)
+    parts += [f"{c.parts} parts"] * (c.parts > 1)
+    return " ".join(parts)
+
+
+def tile(c: Config) -> str:
+    """What of a config the passes refused: the tile and who shares it."""
+    parts = [f"{c.block_m}x{c.block_n}", f"{c.consumers}wg"]
+    parts += [f"multicast {c.multicast}"] * (c.multicast != "none")
+    return " ".join(parts + ["swapped"] * c.swap_ab + [f"K/{c.split_k}"] * (c.split_k > 1))
+
+
+def page(e: Explanation) -> Page:
+    m, n, k = e.shape
+    groups = f"{e.groups} x " if e.groups > 1 else ""
+    title = f"{e.problem.family} {groups}M={m} N={n} K={k} on {e.target.name}: {spelled(e.config)}"
+    time: tuple[Block, ...] = (_choice(e), _floor(e), _waves(e), _terms(e), _roles(e), _panels(e))
+    others = (_runners_up(e), _refusals(e), *_why_not(e))
+    return Page(title=title, blocks=(*time, *others, _smem(e), _registers(e)))
+
+
+def _choice(e: Explanation) -> Facts:
+    items = [
+        ("kernel", e.kernel.name),
+        (
+            "config",
+            ", ".join(f"{name}={v}" for name, v in e.config.to_json().items() if v is not None),
+        ),
+        ("config from", e.source),
+        ("modelled", f"{microseconds(e.cost.seconds)} us"),
+    ]
+    row = e.measured
+    if row and row.best.seconds:
+        at = "x".join(map(str, row.shape))
+        default = row.default.seconds
+        beside = f"; the model's choice there {microseconds(default)} us" if default else ""
+        items.append(
+            ("measured", f"{microseconds(row.best.seconds)} us at {at} on {row.device}{beside}")
+        )
+    return Facts(title="Choice", items=tuple(items))
+
+
+def _floor(e: Explanation) -> Facts:
+    f = e.floor
+    parts = ", ".join(f"{name} {scaled(size, 'B')}" for name, size in f.bytes.items() if size)
+    return Facts(
+        title="Floors",
+        items=(
+            (
+                "tensor cores",
+                f"{microseconds(f.tensor)} us at their peak: {scaled(f.flops, 'FLOP')}",
+            ),
+            (
+                "HBM",
+                f"{microseconds(f.hbm)} us at its peak: {scaled(sum(f.bytes.values()), 'B')} ({parts})",
+            ),
+            ("modelled", f"{e.cost.seconds / max(f.tensor, f.hbm):.2f} times the higher floor"),
+        ),
+    )
+
+
+def _waves(e: Explanation) -> Facts:
+    t, c = e.terms, e.cost
+    return Facts(
+        title="Waves",
+        items=(
+            ("tiles", f"{c.tiles}, whole clusters of {e.kernel.cluster.size}"),
+            ("waves", f"{c.waves}, each on {t.full.busy} of {e.target.sms} SMs"),
+            ("last wave", f"on {t.last.busy} SMs, {c.last_wave_use:.0%} of them"),
+            ("K blocks", f"{t.work.steps} per tile and CTA"),
+            (
+                "from L2",
+                f"{scaled(c.l2_bytes, 'B')} in all, {scaled(t.work.l2_bytes, 'B')} per tile",
+            ),
+        ),
+    )
+
+
+def _terms(e: Explanation) -> Table:
+    added = e.terms.added
+    rows = [(TERMS[n], microseconds(s), _share(s, e.cost.seconds)) for n, s in added.items()]
+    rows.append(("in all", microseconds(e.cost.seconds), _share(1, 1)))
+    bounds = dict.fromkeys((*([e.terms.full.bound] * (e.terms.waves > 1)), e.terms.last.bound))
+    note = "Main loop bound by " + ", in the last wave by ".join(BOUND[b] for b in bounds) + "."
+    return Table(
+        title="Modelled time", columns=("term", "us", "share"), rows=tuple(rows), note=note
+    )
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}"
+
+
+def _roles(e: Explanation) -> Table:
+    w, wave = e.terms.work, e.terms.full
+    cycles = {name: getattr(w, name) for name in RESOURCES if name != "l2"} | {"l2": wave.l2}
+    rows = tuple(
+        (
+            *RESOURCES[name],
+            count(cycles[name]),
+            count(cycles[name] / w.steps) * (name != "epilogue"),
+        )
+        for name in RESOURCES
+    )
+    note = (
+        f"SM cycles at {e.target.clock_hz / 1e6:.0f} MHz, in a wave of {wave.busy} SMs. They overlap: a tile "
+        f"takes {count(wave.total)}."
+    )
+    columns = ("role", "does", "cycles per tile", "per K block")
+    return Table(title="Roles", columns=columns, rows=rows, note=note)
+
+
+def _panels(e: Explanation) -> Table:
+    rows = tuple(
+        (f"{p.raster}{p.panel}", count(p.a_rows), count(p.b_rows), scaled(p.bytes, "B"))
+        for p in e.panels
+    )
+    return Table(
+        title="L2 panels: what the tiles of a full wave read",
+        columns=("raster, panel", "rows of A", "rows of B", "bytes over all of K"),
+        rows=rows,
+        marked=0,
+    )
+
+
+def _runners_up(e: Explanation) -> Table:
+    taken = e.cost.seconds
+    rows = tuple(
+        (
+            spelled(r.choice.config),
+            microseconds(r.choice.cost.seconds),
+            f"{r.choice.cost.seconds / taken - 1:+.1%}",
+            _difference(*r.differences[0]),
+        )
+        for r in e.runners_up
+    )
+    columns = ("config", "us", "price", "term that differs most")
+    title = "Runners-up: legal, cheapest first"
+    note = "" if rows else "No other candidate is legal."
+    return Table(title=title, columns=columns, rows=rows, note=note)
+
+
+def _refusals(e: Explanation) -> Table:
+    rows = tuple(
+        (
+            tile(r.config),
+            microseconds(r.seconds),
+            str(r.candidates),
+            r.error.rule.id if r.error else "-",
+            _values(r.error) if r.error else FEW_STAGES,
+            r.error.fix if r.error else "Use a smaller tile.",
+        )
+        for r in e.refusals
+    )
+    return Table(
+        title=f"Refused, among the {e.judged} candidates that cost no more than the last runner-up",
+        columns=("lowered", "us", "removes", "rule", "values", "fix"),
+        rows=rows,
+        note="A refusal also removes candidates with the same tile, or where it overflows a larger one. `us` "
+        "is the cheapest one's modelled time."
+        if rows
+        else "None.",
+    )
+
+
+def _values(error: IllegalConfig) -> str:
+    return ", ".join(f"{name}={value}" for name, value in error.values.items())
+
+
+def _difference(term: str, seconds: float) -> str:
+    return f"{TERMS[term]} {seconds * 1e6:+.2f} us"
+
+
+def _why_not(e: Explanation) -> tuple[Block, ...]:
+    if e.why_not is None:
+        return ()
+    v = e.why_not.verdict
+    price = f"{microseconds(v.cost.seconds)} us, {v.cost.seconds / e.cost.seconds - 1:+.1%}"
+    costed = "yes" if e.why_not.candidate else "no: not among the candidates for this shape"
+    items = [*_legality(v), ("candidate", costed), ("modelled", price)]
+    items += [("", _difference(*d)) for d in e.why_not.differences if abs(d[1]) >= LEAST]
+    title = f"Why not {spelled(v.choice.config) if v.choice else tile(v.config)}"
+    return (Facts(title=title, items=tuple(items)),)
+
+
+def _legality(v: Verdict) -> list[tuple[str, str]]:
+    if v.choice:
+        return [("legal", "yes")]
+    if v.refused is None:
+        return [("legal", f"yes, but {FEW_STAGES}")]
+    rule = v.refused.rule
+    return [
+        ("legal", f"no: {rule.id}"),
+        ("rule", f"{rule.says}. {rule.because}"),
+        ("values", _values(v.refused)),
+        ("fix", v.refused.fix),
+    ]
+
+
+def _smem(e: Explanation) -> Table:
+    parts = smem_map(e.kernel)
+    rows = tuple((count(first), count(end - first), what) for first, end, what in parts)
+    used, most = e.kernel.smem_bytes or 0, e.target.smem_bytes
+    return Table(
+        title="Shared memory",
+        columns=("offset", "bytes", "what"),
+        rows=rows,
+        note=f"{count(used)} of {count(most)} bytes, {count(most - used)} free.",
+    )
+
+
+def _registers(e: Explanation) -> Table:
+    rows = tuple(
+        (
+            r.name,
+            f"{r.count} x {e.target.warpgroup}",
+            str(r.registers),
+            str(sum(x.count for x in r.locals)),
+            ", ".join(f"{x.name} {x.dtype}[{x.count}]" for x in r.locals),
+        )
+        for r in e.kernel.roles
+    )
+    columns = ("role", "threads", "registers", "of them in arrays", "arrays")
+    return Table(title="Registers per thread", columns=columns, rows=rows)

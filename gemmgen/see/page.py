@@ -1,0 +1,78 @@
+"""A page: what the text and the HTML form of a report have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """rows: cells as text, one per column. marked: the row that the page is about."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    marked: int | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        assert all(len(row) == len(self.columns) for row in self.rows), self.title
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Names and what they are."""
+
+    title: str
+    items: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """hue: a colour's number, None for none; it repeats what the label or the note says. tip: more words."""
+
+    label: str = ""
+    hue: int | None = None
+    tip: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """A picture: labelled cells in rows and columns."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    cells: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        assert len(self.cells) == len(self.rows), self.title
+        assert all(len(row) == len(self.columns) for row in self.cells), self.title
+
+
+Block = Table | Facts | Grid
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    title: str
+    blocks: tuple[Block, ...]
+
+
+def count(number: float) -> str:
+    """With a separator every three digits."""
+    return f"{number:,.0f}"
+
+
+def microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:.2f}"
+
+
+def scaled(number: float, unit: str) -> str:
+    """With a decimal prefix and three digits or more: 28311552 -> 28.3 MB."""
+    for prefix in ("", "k", "M", "G", "T", "P"):
+        if abs(number) < 1000 or prefix == "P":
+            break
+        number /= 1000
+    return f"{number:.3g} {prefix}{unit}" if abs(number) < 100 else f"{number:.0f} {prefix}{unit}"

@@ -1,0 +1,96 @@
+"""A page as text for a terminal."""
+
+from __future__ import annotations
+
+import re
+from itertools import zip_longest
+from textwrap import wrap
+
+from .page import Block, Facts, Grid, Page, Table
+
+WIDTH = 100
+GAP = 2  # spaces between columns
+NARROWEST = 12  # a column is wrapped no further
+NUMBER = re.compile(r"[+-]?[\d,.]+( ?[%kMGTP]?(B|FLOP)?)?$")
+
+
+def render(page: Page, width: int = WIDTH) -> str:
+    """Lines of at most `width` columns where words allow."""
+    blocks = "\n\n".join(_block(b, width) for b in page.blocks)
+    return f"{page.title}\n\n{blocks}\n"
+
+
+def _block(b: Block, width: int) -> str:
+    match b:
+        case Facts():
+            return "\n".join([b.title, *_facts(b, width)])
+        case Table():
+            return "\n".join([b.title, *_table(b, width), *_note(b.note, width)])
+        case Grid():
+            return "\n".join([b.title, *grid(b), *_note(b.note, width)])
+
+
+def _note(note: str, width: int) -> list[str]:
+    return wrap(note, width - GAP, initial_indent=" " * GAP, subsequent_indent=" " * GAP)
+
+
+def _facts(b: Facts, width: int) -> list[str]:
+    name = max((len(n) for n, _ in b.items), default=0)
+    lines: list[str] = []
+    for label, value in b.items:
+        parts = wrap(value, width - name - 2 * GAP) or [""]
+        heads = [label] + [""] * (len(parts) - 1)
+        lines += [
+            f"{'':{GAP}}{h:<{name}}{'':{GAP}}{p}".rstrip()
+            for h, p in zip(heads, parts, strict=True)
+        ]
+    return lines
+
+
+def _table(t: Table, width: int) -> list[str]:
+    """The marked row begins with a star."""
+    if not t.rows:
+        return []
+    rows = [t.columns, *t.rows]
+    widths = _fitted([max(map(len, column)) for column in zip(*rows, strict=True)], width - GAP)
+    right = [_numeric(column) for column in zip(*t.rows, strict=True)]
+    lines: list[str] = []
+    for number, row in enumerate(rows):
+        star = "* " if t.marked is not None and number == t.marked + 1 else "  "
+        lines += _row(row, widths, right, star)
+    return lines
+
+
+def grid(g: Grid) -> list[str]:
+    """Its lines, as wide as its labels need."""
+    head = max(map(len, g.rows), default=0)
+    labels = [g.columns, *([c.label for c in row] for row in g.cells)]
+    widths = [max(map(len, column)) for column in zip(*labels, strict=True)]
+    lines = []
+    for name, row in zip(("", *g.rows), labels, strict=True):
+        cells = "  ".join(f"{x:<{w}}" for x, w in zip(row, widths, strict=True))
+        lines.append(f"{'':{GAP}}{name:>{head}}{'':{GAP}}{cells}".rstrip())
+    return lines
+
+
+def _row(row: tuple[str, ...], widths: list[int], right: list[bool], star: str) -> list[str]:
+    cells = [wrap(cell, w) or [""] for cell, w in zip(row, widths, strict=True)]
+    lines = []
+    for number, parts in enumerate(zip_longest(*cells, fillvalue="")):
+        placed = [
+            f"{p:>{w}}" if r else f"{p:<{w}}" for p, w, r in zip(parts, widths, right, strict=True)
+        ]
+        lines.append(((star if number == 0 else "  ") + (" " * GAP).join(placed)).rstrip())
+    return lines
+
+
+def _numeric(column: tuple[str, ...]) -> bool:
+    return all(NUMBER.match(cell) for cell in column if cell) and any(column)
+
+
+def _fitted(widths: list[int], width: int) -> list[int]:
+    """Take from the widest column until all fit."""
+    widths = list(widths)
+    while sum(widths) + GAP * (len(widths) - 1) > width and max(widths) > NARROWEST:
+        widths[widths.index(max(widths))] -= 1
+    return widths

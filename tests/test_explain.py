@@ -1,0 +1,370 @@
+"""`gemmgen explain`: every number is the passes', the cost model's or the heuristics'; the pages hold them."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from gemmgen.cli import main
+from gemmgen.config import Config
+from gemmgen.cost import cost, dram_bytes
+from gemmgen.errors import ArgumentError, IllegalConfig
+from gemmgen.gallery import GALLERY
+from gemmgen.heuristics import rank, verdicts
+from gemmgen.heuristics.database import Row, Timed, to_text
+from gemmgen.heuristics.tuned import forget, pick
+from gemmgen.ir.dtypes import BF16, E4M3, F32
+from gemmgen.ir.text import smem_map
+from gemmgen.pipeline import lower
+from gemmgen.problem import Problem
+from gemmgen.see import html, text
+from gemmgen.see.explain import Explanation, explain
+from gemmgen.see.explain_json import to_json
+from gemmgen.see.explain_page import page
+from gemmgen.see.page import Facts, Page, Table, scaled
+from gemmgen.target import H200
+
+FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
+DENSE = Problem(family="dense", a=BF16, b=BF16)
+SHAPES = ((4096, 7168, 2048), (64, 2112, 7168), (1, 576, 7168), (100, 777, 1000))
+
+
+@pytest.fixture(autouse=True)
+def no_database(monkeypatch):
+    monkeypatch.setenv("GEMMGEN_TUNED", "none")
+
+
+def explained(problem: Problem, shape, **options) -> Explanation:
+    config = options.pop("config", None) or pick(problem, shape).config
+    return explain(problem, config, shape, "cost model", **options)
+
+
+# ---- one source ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("problem", (FP8, DENSE), ids=lambda p: p.family)
+def test_numbers_are_those_of_the_compiler(problem, shape):
+    e = explained(problem, shape, top=3)
+    kernel = lower(problem, e.config)
+    assert e.kernel == kernel
+    assert e.cost == cost(problem, e.config, shape, H200)
+    assert e.terms.seconds == e.cost.seconds and e.terms.waves == e.cost.waves
+    assert sum(e.terms.added.values()) == pytest.approx(e.cost.seconds, rel=1e-12)
+    assert sum(e.floor.bytes.values()) == dram_bytes(problem, shape)
+    best, *others = rank(problem, shape, H200, limit=4)
+    assert best.config == e.config
+    assert [r.choice for r in e.runners_up] == others
+    data = to_json(e)
+    assert [(x["offset"], x["offset"] + x["bytes"], x["what"]) for x in data["smem"]] == smem_map(
+        kernel
+    )
+    assert data["smem_bytes"] == kernel.smem_bytes
+    assert data["registers"] == {r.name: r.registers for r in kernel.roles}
+    assert sum(data["terms"].values()) == pytest.approx(data["seconds"], rel=1e-12)
+
+
+def test_differences_add_up_to_the_difference_of_prices():
+    e = explained(FP8, (4096, 7168, 2048))
+    assert len(e.runners_up) == 5
+    for r in e.runners_up:
+        by = sum(seconds for _, seconds in r.differences)
+        assert by == pytest.approx(r.choice.cost.seconds - e.cost.seconds, abs=1e-15)
+        sizes = [abs(seconds) for _, seconds in r.differences]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+def test_refusals_are_what_the_passes_say():
+    e = explained(FP8, (4096, 7168, 2048))
+    assert {r.error.rule.id for r in e.refusals if r.error} == {"scale-blocks", "register-budget"}
+    for r in e.refusals:
+        with pytest.raises(IllegalConfig) as raised:
+            lower(FP8, r.config)
+        assert (raised.value.rule, raised.value.values, raised.value.fix) == (
+            r.error.rule,
+            r.error.values,
+            r.error.fix,
+        )
+    found = verdicts(FP8, (4096, 7168, 2048), H200, limit=6)
+    assert e.judged == len(found)
+    assert sum(r.candidates for r in e.refusals) + 6 == len(found)
+
+
+def test_floors():
+    e = explained(DENSE, (4096, 4096, 4096))
+    assert e.floor.flops == 2 * 4096**3
+    assert e.floor.tensor == pytest.approx(2 * 4096**3 / (132 * 4096 * 1.755e9))
+    assert e.floor.hbm == pytest.approx(3 * 2 * 4096**2 / 4.8e12)
+    assert e.cost.seconds > max(e.floor.tensor, e.floor.hbm)
+    three = explained(replace(DENSE, grouping="batched"), (512, 512, 512), groups=3)
+    assert three.floor.flops == 3 * 2 * 512**3 and three.floor.bytes["a"] == 3 * 2 * 512**2
+
+
+def test_panels_begin_with_the_config_s_own():
+    e = explained(FP8, (4096, 7168, 2048), config=Config(block_m=256, stages=3, panel=2))
+    own, *others = e.panels
+    assert (own.raster, own.panel) == ("m", 2)
+    # 132 tiles are one panel, two tiles high and all 56 wide, and 20 tiles of the next.
+    assert (own.a_rows, own.b_rows) == (3 * 256, 56 * 128)
+    assert own.bytes == (3 * 256 + 7168) * 2048
+    assert len(others) == 6
+
+
+# ---- why not ------------------------------------------------------------------------------
+
+
+def test_why_not_an_illegal_config():
+    e = explained(FP8, (4096, 7168, 2048), why_not={"block_m": 256, "block_n": 256})
+    assert e.why_not and e.why_not.verdict.refused
+    assert e.why_not.verdict.refused.rule.id == "smem-capacity"
+    assert e.why_not.verdict.choice is None and e.why_not.candidate
+    lines = text.render(page(e))
+    assert "no: smem-capacity" in lines and "bytes=264224, capacity=232448" in lines
+
+
+def test_why_not_a_legal_config_takes_the_stages_that_fit():
+    e = explained(FP8, (4096, 7168, 2048), why_not={"block_m": 128, "block_n": 64})
+    assert e.why_not
+    choice = e.why_not.verdict.choice
+    assert e.why_not.candidate and choice and choice.config.stages == 8
+    by = sum(seconds for _, seconds in e.why_not.differences)
+    assert by == pytest.approx(choice.cost.seconds - e.cost.seconds, abs=1e-15)
+
+
+def test_why_not_with_stages_takes_those():
+    e = explained(FP8, (4096, 7168, 2048), why_not={"stages": 9})
+    assert e.why_not and e.why_not.verdict.refused
+    assert e.why_not.verdict.refused.rule.id == "smem-capacity"
+    legal = explained(FP8, (4096, 7168, 2048), why_not={"stages": 2})
+    assert legal.why_not and legal.why_not.verdict.choice
+    assert legal.why_not.verdict.choice.config.stages == 2
+
+
+def test_why_not_too_few_stages():
+    changes = {"block_n": 256, "block_m": 128, "consumers": 2, "multicast": "none"}
+    e = explained(replace(DENSE, d=F32), (4096, 4096, 4096), why_not=changes)
+    assert e.why_not and not e.why_not.verdict.choice and e.why_not.candidate
+    assert e.why_not.verdict.refused is None
+    assert "too few stages" in text.render(page(e))
+
+
+def test_why_not_an_unknown_field():
+    with pytest.raises(ArgumentError) as e:
+        explained(FP8, (64, 64, 128), why_not={"tile": 3})
+    assert e.value.argument == "tile"
+
+
+# ---- where it comes from ------------------------------------------------------------------
+
+
+def test_a_measured_row_is_shown(monkeypatch, tmp_path):
+    shape, config = (512, 2048, 2048), Config(block_m=128, block_n=128, stages=5)
+    timed = Timed(config=config, seconds=7.25e-6, predicted=7e-6)
+    default = replace(timed, seconds=8.5e-6)
+    row = Row(
+        problem=FP8,
+        groups=1,
+        shape=shape,
+        device=H200.device_name,
+        nvrtc=(13, 0),
+        best=timed,
+        spread=0.01,
+        default=default,
+    )
+    file = tmp_path / "tuned.jsonl"
+    file.write_text(to_text([row]))
+    monkeypatch.setenv("GEMMGEN_TUNED", str(file))
+    forget()
+    picked = pick(FP8, shape)
+    e = explain(FP8, picked.config, shape, picked.source(shape))
+    assert e.measured == row and e.source == "tuned"
+    lines = text.render(page(e))
+    assert "7.25 us at 512x2048x2048" in lines and "choice there 8.50 us" in lines
+    assert to_json(e)["measured_seconds"] == 7.25e-6
+    other = explain(FP8, replace(config, stages=4), shape, "given")
+    assert other.measured is None
+
+
+# ---- pages --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exhibit", GALLERY[::7], ids=lambda e: e.name)
+def test_the_text_fits_a_terminal(exhibit):
+    groups = 1 if exhibit.problem.grouping == "none" else 4
+    e = explain(
+        exhibit.problem, exhibit.config, (512, 2048, 4096), "gallery", groups=groups, why_not={}
+    )
+    lines = text.render(page(e)).splitlines()
+    assert max(len(line) for line in lines[1:]) <= 100
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_text_of_a_table():
+    t = Table(title="T", columns=("name", "us"), rows=(("a", "1.5"), ("bc", "22")), marked=1)
+    assert text.render(Page(title="P", blocks=(t,))).splitlines() == [
+        *("P", "", "T"),
+        "  name   us",
+        "  a     1.5",
+        "* bc     22",
+    ]
+
+
+def test_long_cells_are_wrapped():
+    words = " ".join(["word"] * 40)
+    t = Table(title="T", columns=("a", "b"), rows=((words, words),))
+    f = Facts(title="F", items=(("a", words),))
+    lines = text.render(Page(title="P", blocks=(t, f))).splitlines()
+    assert max(map(len, lines)) <= 100 and sum(line.count("word") for line in lines) == 120
+
+
+@pytest.mark.parametrize(
+    "number, words", [(28311552, "28.3 MB"), (999, "999 B"), (1.5e9, "1.5 GB"), (123456, "123 kB")]
+)
+def test_scaled(number, words):
+    assert scaled(number, "B") == words
+
+
+VOID = {"meta"}
+
+
+class Checker(HTMLParser):
+    """Tags close in order; ids and what refers to them; what would be fetched."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.ids, self.labels, self.fetched = [], [], set(), set(), []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        found = dict(attrs)
+        self.ids |= {found["id"]} if "id" in found else set()
+        self.labels |= {found["aria-labelledby"]} if "aria-labelledby" in found else set()
+        self.fetched += [found[x] for x in ("src", "href", "xlink:href") if x in found]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def check_html(document: str) -> Checker:
+    """Well formed, self-contained, with a language, one heading of level 1 and labelled sections."""
+    checker = Checker()
+    checker.feed(document)
+    assert not checker.open and not checker.fetched
+    assert not {"script", "link", "img", "iframe"} & set(checker.tags)
+    assert '<html lang="en">' in document and checker.tags.count("h1") == 1
+    assert checker.labels <= checker.ids and checker.tags.count("section") >= 1
+    assert "url(" not in document and "@import" not in document
+    assert "prefers-color-scheme: dark" in document and "color-scheme: light dark" in document
+    return checker
+
+
+def test_html_is_one_accessible_page():
+    e = explained(FP8, (4096, 7168, 2048), why_not={"block_n": 256})
+    document = html.render(page(e))
+    checker = check_html(document)
+    assert checker.tags.count("section") == len(page(e).blocks)
+    for block in page(e).blocks:
+        if isinstance(block, Table):
+            assert block.note.replace("'", "&#x27;") in document
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", (0, 1), ids=("light", "dark"))
+def test_colours_contrast(scheme):
+    """WCAG 2.1 AA: 4.5 for text."""
+    of = {
+        name: re.findall(rf"--{name}: (#\w+)", html.STYLE)[scheme]
+        for name in ("ink", "paper", "faint", "mark")
+    }
+    assert contrast(of["ink"], of["paper"]) >= 7 and contrast(of["faint"], of["paper"]) >= 4.5
+    assert contrast(of["ink"], of["mark"]) >= 4.5
+
+
+# ---- the command --------------------------------------------------------------------------
+
+
+def run(capsys, *argv):
+    code = main(["explain", *argv])
+    return code, *capsys.readouterr()
+
+
+def test_command(capsys):
+    code, out, _ = run(capsys, "fp8_block", "-m", "4096", "-n", "512", "-k", "512")
+    assert code == 0
+    titles = ("Choice", "Floors", "Waves", "Modelled time", "Roles", "L2 panels", "Runners-up")
+    for title in (*titles, "Refused", "Shared memory", "Registers per thread"):
+        assert f"\n{title}" in out
+
+
+def test_command_json(capsys):
+    argv = ("dense", "-m", "100", "-n", "512", "-k", "512", "--top", "2", "--json")
+    code, out, _ = run(capsys, *argv, "--why-not", "block_m=64,consumers=1,registers=[24, 240]")
+    data = json.loads(out)
+    assert code == 0 and len(data["runners_up"]) == 2
+    assert data["why_not"]["config"]["registers"] == [24, 240] and not data["why_not"]["legal"]
+    assert data["why_not"]["rule"] == "setmaxnreg-direction"
+
+
+def test_command_explains_a_config_given(capsys):
+    _, out, _ = run(capsys, "dense", "--set", "block_n=72", "--set", "stages=3", "--json")
+    data = json.loads(out)
+    assert data["config_from"] == "given" and data["config"]["block_n"] == 72
+    _, out, _ = run(capsys, "fp8_block/base", "--json")
+    assert json.loads(out)["config_from"] == "gallery"
+
+
+def test_command_writes_html(capsys, tmp_path):
+    file = tmp_path / "why.html"
+    code, out, _ = run(capsys, "fp8_block", "--html", str(file))
+    assert code == 0 and out.strip() == str(file)
+    check_html(file.read_text())
+    file.write_text("mine")
+    assert run(capsys, "fp8_block", "--html", str(file))[0] == 2 and file.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "argv, argument",
+    [
+        (["--top", "0"], "--top"),
+        (["--groups", "0"], "--groups"),
+        (["--why-not", "block_m"], "--why-not"),
+        (["--why-not", "tile=3"], "tile"),
+    ],
+)
+def test_wrong_arguments(capsys, argv, argument):
+    code, _, err = run(capsys, "fp8_block", *argv)
+    assert code == 2 and f"{argument}=" in err
+
+
+def test_answers_in_under_a_second():
+    """Of the CPU: others may share this machine. Of three tries the fastest."""
+    command = [sys.executable, "-m", "gemmgen", "explain", "fp8_block", "--why-not", "block_m=64"]
+    taken = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(taken) < 1
