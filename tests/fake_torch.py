@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
@@ -147,6 +148,9 @@ def fake_torch_fixture(monkeypatch):
     forget()
 
 
+lowered = lru_cache(lower)
+
+
 @pytest.fixture(name="launches")
 def launches_fixture(fake_torch, monkeypatch):
     """What `ops` launches: the problem, the config, the shape, the matrices and the values of each."""
@@ -154,7 +158,7 @@ def launches_fixture(fake_torch, monkeypatch):
 
     class Loaded:
         def __init__(self, p, config, device):
-            self.kernel = lower(p, config)
+            self.kernel = lowered(p, config)
             self.asked = {"problem": p, "config": config}
             self.device = device
 
