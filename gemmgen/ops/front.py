@@ -74,7 +74,7 @@ class Repeat:
         self._plans = Kept[Plan](PLANS)
         self._plans.put((call.plan.stream, *addresses), call.plan)
 
-    def __call__(self, values: tuple[Any, ...]) -> Any:
+    def launch(self, values: tuple[Any, ...]) -> Any:
         """Launch on torch's current stream and return what the function does."""
         self.used = True
         place = (self._stream(self._device),)
@@ -113,7 +113,7 @@ def front(function: Callable[P, Any]) -> Callable[P, Any]:
             return launched(function(*args, **kwargs))
         repeat = KEPT.get(key)
         if repeat is not None:
-            return repeat(values)
+            return repeat.launch(values)
         made = function(*args, **kwargs)
         result = launched(made)
         if isinstance(made, Call) and made.lasting:

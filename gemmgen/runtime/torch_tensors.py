@@ -110,7 +110,8 @@ def empty(shape: tuple[int, ...], dtype: DType, device: Any) -> Any:
     *lead, cols = shape
     step = 16 // dtype.bytes
     pitch = -(-cols // step) * step
-    return torch().empty(*lead, pitch, dtype=torch_dtype(dtype), device=device)[..., :cols]
+    made = torch().empty(*lead, pitch, dtype=torch_dtype(dtype), device=device)
+    return made if pitch == cols else made[..., :cols]  # a view takes longer than the allocation
 
 
 def mn_major(scales: Any) -> Any:
