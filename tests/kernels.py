@@ -116,6 +116,10 @@ VARIETY = {
         replace(DENSE, a=S8, b=S8, d=S32),
         Config(split_k=4, block_n=32),
     ),
+    "fp8-pdl-masked": (
+        replace(FP8, grouping="masked"),
+        Config(pdl=True, multicast="a", stages=3),
+    ),
     "fp8-split-k": (FP8, Config(split_k=4, block_m=64, block_n=32, consumers=1)),
     "fp8-split-k-swap": (FP8, Config(split_k=8, swap_ab=True, block_m=8, block_n=128, unroll=2)),
     "fp8-1d1d-split-waves": (VECTOR, Config(split_k=2, block_m=256, block_n=32, stages=3)),

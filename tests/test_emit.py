@@ -171,6 +171,7 @@ def test_blocks(golden):
 def test_one_line_statements(golden):
     names = ("PrefetchMap", "FenceBarrierInit", "CtaSync", "ClusterSync", "WgmmaFence")
     names += ("WgmmaCommit", "WgmmaWait", "ProxyFence", "StoreCommit")
+    names += ("LaunchDependents", "WaitForGrids")
     arguments = {"PrefetchMap": {"tensor_map": "map_a"}, "WgmmaWait": {"pending": 1}}
     stmts = [getattr(nodes, name)(**arguments.get(name, {})) for name in names]
     golden(cuda(lower(DENSE, Config()), *stmts))

@@ -133,7 +133,8 @@ class LoadedKernel:
         config.blockDimX, config.blockDimY, config.blockDimZ = self.kernel.threads, 1, 1
         config.sharedMemBytes = self.kernel.smem_bytes
         config.hStream = driver.driver().CUstream(stream)
-        config.numAttrs = 0
+        config.attrs = _attributes(self.kernel)
+        config.numAttrs = len(config.attrs)
         return config
 
     def _packed(
@@ -166,6 +167,17 @@ def workspace_bytes(kernel: Kernel, ctas: int, groups: int) -> int:
     """Global memory in which a launch of `ctas` CTAs keeps the tensor maps it derives: per CTA and group,
     so that none is written twice. 0 if it derives none."""
     return MAP_BYTES * sum(m.derived for m in kernel.maps) * ctas * groups
+
+
+def _attributes(kernel: Kernel) -> list[Any]:
+    """A launch may begin before the one before it on the stream has ended, if its kernel waits for that."""
+    if not kernel.pdl:
+        return []
+    cu = driver.driver()
+    allowed = cu.CUlaunchAttribute()
+    allowed.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    allowed.value.programmaticStreamSerializationAllowed = 1
+    return [allowed]
 
 
 def _packed(ctype: str, name: str, values: Mapping[str, Scalar]) -> Any:

@@ -89,7 +89,8 @@ class Driver:
         self.asked: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("CU") and not name.startswith(("CUstream", "CUlaunchConfig")):
+        structs = ("CUstream", "CUlaunchConfig", "CUlaunchAttribute")
+        if name.startswith("CU") and name not in structs:
             return _Names(name)
         return {
             "cuuint64_t": int,
@@ -97,6 +98,7 @@ class Driver:
             "CUstream": int,
             "CUlaunchConfig": SimpleNamespace,
             "cuLaunchKernelEx": lambda *_: ("ok",),
+            "CUlaunchAttribute": lambda: SimpleNamespace(value=SimpleNamespace()),
             "cuTensorMapEncodeTiled": self._encode,
         }[name]
 
@@ -138,7 +140,8 @@ def encodes() -> str | None:
 
 
 def launches() -> str | None:
-    """A launch goes to the stream it was given, with the arguments in the signature's order."""
+    """A launch goes to the stream it was given, with the arguments in the signature's order, and overlaps
+    none."""
     _faked()
     kernel = lower(PROBLEM, Config())
     loaded = object.__new__(launch.LoadedKernel)
@@ -150,5 +153,7 @@ def launches() -> str | None:
         return f"the launch goes to stream {plan.config.hStream}"
     if plan.config.sharedMemBytes != kernel.smem_bytes or plan.config.gridDimX != 1:
         return "the launch has another grid or shared memory"
+    if plan.config.numAttrs:
+        return f"the launch has the attributes {plan.config.attrs}"
     scalars = [ctypes.cast(p, ctypes.POINTER(ctypes.c_int32))[0] for p in plan.array[3:]]
     return None if scalars == [values[p.name] for p in kernel.params] else f"scalars {scalars}"
