@@ -456,3 +456,17 @@ def test_keys_tell_numbers_apart():
     numbers = (0, False, 0.0, -0.0, 1, True, 1.0, math.nan, math.inf, None, "1", "nan")
     keys = {kept.READ[type(x)](x) for x in numbers}
     assert len(keys) == len(numbers) and kept.READ[float](math.nan) in keys
+
+
+def test_the_door_reads_the_facts(launches):
+    """Written out in `front`, they are those of `kept.facts`, from the first call on."""
+    given = dense()
+    for _ in range(2):
+        ops.gemm(**given)
+        key = next(iter(front.KEPT._values))
+        tensors = [x for x in given.values() if isinstance(x, Placed)]
+        assert [x for x in key if isinstance(x, tuple) and len(x) == 5] == [
+            *map(kept.facts, tensors)
+        ]
+        kept.TENSORS.discard(Placed)
+        assert kept.READ.pop(Placed)

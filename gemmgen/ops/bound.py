@@ -132,8 +132,8 @@ def bind(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Launch:
 
 def _shared(tensors: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """The pairs of arguments that begin at one address."""
-    pairs = combinations(tensors, 2)
-    return tuple((x, y) for x, y in pairs if tensors[x].data_ptr() == tensors[y].data_ptr())
+    at = {name: x.data_ptr() for name, x in tensors.items()}
+    return tuple((x, y) for x, y in combinations(at, 2) if at[x] == at[y])
 
 
 def _check_outputs(tensors: Mapping[str, Any]) -> None:

@@ -26,6 +26,9 @@ def facts(tensor: Any) -> Key:
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
 
+TENSORS: set[type] = set()  # the types that READ reads `facts` of, as far as they were seen
+
+
 class Readers(dict[type, Reader]):
     """By exact type, what a key holds of an argument. A subclass of Tensor may lie about its memory, and any
     other object may change, so they have none."""
@@ -33,6 +36,7 @@ class Readers(dict[type, Reader]):
     def __missing__(self, kind: type) -> Reader:
         if kind in (torch().Tensor, torch().nn.Parameter):
             self[kind] = facts
+            TENSORS.add(kind)
         elif issubclass(kind, Expr):
             self[kind] = Same
         else:

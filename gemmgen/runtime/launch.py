@@ -84,6 +84,9 @@ class LoadedKernel:
         """`plan` on `stream`, with each tensor and pointer that `addresses` names at its new address.
         The rest is kept. Nothing is checked: an address must be aligned as the old one was."""
         params = (p.name for p in self.kernel.params)
+        config = plan.config
+        if stream != plan.stream:
+            config = self._config(config.gridDimX, stream)
         with driver.current(self.device):
             return self._packed(
                 (
@@ -94,7 +97,7 @@ class LoadedKernel:
                     type(old)(addresses[name]) if name in addresses else old
                     for name, old in zip(params, plan.scalars, strict=True)
                 ),
-                self._config(plan.config.gridDimX, stream),
+                config,
                 stream,
             )
 
