@@ -73,7 +73,7 @@ class LoadedKernel:
             values = {**values, "watchdog": self._report.device_pointer}
         ctas = self.grid(shape, int(values.get("groups", 1)))
         with driver.current(self.device):
-            return self._packed(
+            return self._ready(
                 (encode(describe(self.kernel, m, matrices[m.tensor])) for m in self.kernel.maps),
                 (_packed(p.ctype, p.name, values) for p in self.kernel.params),
                 self._config(ctas, stream),
@@ -88,7 +88,7 @@ class LoadedKernel:
         if stream != plan.stream:
             config = self._config(config.gridDimX, stream)
         with driver.current(self.device):
-            return self._packed(
+            return self._ready(
                 (
                     old.at(addresses[m.tensor]) if m.tensor in addresses else old
                     for m, old in zip(self.kernel.maps, plan.maps, strict=True)
@@ -140,7 +140,7 @@ class LoadedKernel:
         config.numAttrs = len(config.attrs)
         return config
 
-    def _packed(
+    def _ready(
         self, maps: Iterable[Encoded], scalars: Iterable[Any], config: Any, stream: int
     ) -> Plan:
         maps, scalars = tuple(maps), tuple(scalars)
