@@ -211,6 +211,19 @@ def test_functions_and_ways_to_call_differ(launches, checks):
         ops.gemm(x, y, z, config=CONFIG)
 
 
+def test_names_and_values_are_told_apart(launches):
+    """A key is one tuple of both."""
+    given = dense(epilogue=ACC)
+    a, b, out = (given[n] for n in ("a", "b", "out"))
+    ops.gemm(a=a, b=b, config=CONFIG)
+    with pytest.raises(TypeError):  # and no launch
+        ops.gemm("a", "b", "config", a, b, CONFIG)
+    ops.gemm(a, b, out, config=CONFIG, out_dtype="bf16")
+    with pytest.raises(ArgumentError) as e:
+        ops.gemm(a, b, out, config=CONFIG, layout="bf16")
+    assert e.value.argument == "layout"
+
+
 def test_a_config_is_the_same_by_value(launches, checks):
     ops.gemm(**(given := dense()))
     checks.clear()
@@ -262,6 +275,15 @@ def test_a_refused_launch_is_not_kept(launches, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         ops.gemm(**dense())
     assert not len(front.KEPT)
+
+
+def test_a_kept_launch_that_is_refused_is_tried_in_its_context(launches, monkeypatch):
+    given, retried = dense(), []
+    ops.gemm(**given)
+    monkeypatch.setattr(launches[0], "start", lambda: (201,))
+    retry = lambda self, plan: retried.append(plan)  # noqa: E731
+    monkeypatch.setattr(calls.loaded, "retry", retry, raising=False)
+    assert ops.gemm(**given) is given["out"] and retried == launches
 
 
 def test_what_is_not_launched_is_not_kept(launches, checks):
@@ -379,10 +401,10 @@ def test_the_table_is_bounded(launches, checks, monkeypatch):
     given = [dense() for _ in range(12)]
     for x in given:
         ops.gemm(**x)
-        ops.gemm(**given[0])  # in use, so it stays
+        checks.clear()
+        ops.gemm(**given[0])
+        assert not checks  # in use, so it stays
     assert len(front.KEPT) == 4
-    checks.clear()
-    ops.gemm(**given[0])
     ops.gemm(**given[-1])
     assert not checks
     ops.gemm(**given[1])

@@ -69,8 +69,8 @@ READ = Readers(
         type(None): _itself,
         str: _itself,
         Config: _itself,
+        int: _itself,
         bool: lambda x: (bool, x),  # equal to 1 and to 1.0, which mean something else
-        int: lambda x: (int, x),
         float: lambda x: (float, x.hex()),  # -0.0 is not 0.0
     }
 )
@@ -92,18 +92,12 @@ class Kept(Generic[T]):
     def put(self, key: Key, value: T) -> None:
         with self._lock:
             while len(self._values) >= self._most and key not in self._values:
-                self._drop()
+                oldest, found = self._values.popitem(last=False)
+                if getattr(found, "used", False):
+                    found.used = False  # type: ignore[attr-defined]
+                    self._values[oldest] = found
             self._values[key] = value
 
     def clear(self) -> None:
         with self._lock:
             self._values.clear()
-
-    def _drop(self) -> None:
-        for _ in range(len(self._values)):
-            key, value = self._values.popitem(last=False)
-            if not getattr(value, "used", False):
-                return
-            value.used = False  # type: ignore[attr-defined]
-            self._values[key] = value
-        self._values.popitem(last=False)
