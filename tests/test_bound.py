@@ -7,8 +7,8 @@ import weakref
 from types import SimpleNamespace
 
 import pytest
+from fake_calls import CONFIG, FP8, FUNCTIONS, WIDE, OneNumber, deep, dense, seen
 from fake_torch import Device, Placed, fake_torch_fixture, launches_fixture  # noqa: F401
-from test_front import CONFIG, FP8, WIDE, block, deep, dense, masked, seen
 
 import gemmgen
 from gemmgen import ops
@@ -17,12 +17,7 @@ from gemmgen.ir.dtypes import BF16
 from gemmgen.ir.expr import ACC, PerElement
 from gemmgen.ops import bind, front
 
-FUNCTIONS = {
-    ops.gemm: dense,
-    ops.fp8_block_gemm: block,
-    ops.masked_gemm: masked,
-    ops.k_grouped_gemm: deep,
-}
+CALLS = {getattr(ops, name): given for name, given in FUNCTIONS.items()}
 
 
 def like(t: Placed) -> Placed:
@@ -30,9 +25,9 @@ def like(t: Placed) -> Placed:
     return seen(t, address=Placed(1).address)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", CALLS)
 def test_binding_launches_nothing_until_it_is_called(function, launches):
-    given = FUNCTIONS[function]()
+    given = CALLS[function]()
     launch = bind(function, **given)
     assert not launches and not len(front.KEPT)
     assert launch() is given["out"] and launch.launch() is given["out"]
@@ -88,9 +83,9 @@ def test_what_is_no_stream(stream, argument, launches):
     assert e.value.argument == argument
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", CALLS)
 def test_only_addresses_of_other_tensors_change(function, launches):
-    given = FUNCTIONS[function]()
+    given = CALLS[function]()
     launch = bind(function, **given)
     for name in launch.tensors:
         other = like(launch.tensors[name])
@@ -193,11 +188,6 @@ def test_flat_operands(launches):
     assert launch.rebind(**others)() is others["out"]
 
 
-class OneNumber(Placed):
-    def __float__(self):
-        return 2.0
-
-
 @pytest.mark.parametrize(
     ("function", "given", "argument"),
     (
@@ -215,7 +205,7 @@ def test_what_cannot_be_bound(function, given, argument, launches):
     }
     made = {n: x(1) if isinstance(x, type) else x for n, x in made.items()}
     with pytest.raises(ArgumentError) as e:
-        bind(function, **FUNCTIONS.get(function, dict)() | made)
+        bind(function, **CALLS.get(function, dict)() | made)
     assert e.value.argument == argument and not launches
 
 

@@ -7,8 +7,10 @@ import itertools
 import math
 import threading
 import weakref
+from types import SimpleNamespace
 
 import pytest
+from fake_calls import CONFIG, FP8, FUNCTIONS, WIDE, OneNumber, block, deep, dense, seen
 from fake_torch import Device, Placed, Tensor, fake_torch_fixture, launches_fixture  # noqa: F401
 
 from gemmgen import ops
@@ -18,11 +20,6 @@ from gemmgen.errors import ArgumentError
 from gemmgen.ir.expr import ACC, Const
 from gemmgen.ops import calls, front, k_grouped, kept
 from gemmgen.runtime import torch_tensors
-
-CONFIG = Config(block_n=64, stages=2)
-WIDE = Config(block_n=128, stages=2)
-FP8 = "float8_e4m3fn"
-SCALED_BIAS = ACC * Scalar("alpha") + PerColumn("bias")
 
 
 @pytest.fixture
@@ -45,73 +42,6 @@ def streams(monkeypatch):
     found = {0: 0, 1: 0}
     torch_tensors.torch()._C._cuda_getCurrentRawStream = found.__getitem__
     return found
-
-
-def dense(**changes):
-    """The arguments of a gemm of M, N, K = 24, 40, 72 with an epilogue that reads a vector and a number."""
-    return {
-        "a": Placed(24, 72, dtype="bfloat16"),
-        "b": Placed(40, 72, dtype="bfloat16"),
-        "out": Placed(24, 40, dtype="bfloat16"),
-        "config": CONFIG,
-        "epilogue": SCALED_BIAS,
-        "bias": Placed(40),
-        "alpha": 2.0,
-        **changes,
-    }
-
-
-def block(**changes):
-    return {
-        "a": Placed(24, 256, dtype=FP8),
-        "scale_a": Placed(24, 2, stride=(1, 24)),
-        "b": Placed(40, 256, dtype=FP8),
-        "scale_b": Placed(1, 2),
-        "out": Placed(24, 40, dtype="bfloat16"),
-        "config": CONFIG,
-        "scale_a_layout": "mn",
-        **changes,
-    }
-
-
-def masked(**changes):
-    return {
-        "a": Placed(3, 24, 72, dtype="bfloat16"),
-        "b": Placed(3, 40, 72, dtype="bfloat16"),
-        "group_rows": Placed(3, dtype="int32"),
-        "out": Placed(3, 24, 40, dtype="bfloat16"),
-        "expected_rows": 8,
-        "config": CONFIG,
-        **changes,
-    }
-
-
-def deep(**changes):
-    """The arguments of a k_grouped_gemm, which needs a workspace."""
-    return {
-        "a": Placed(72, 24, dtype="bfloat16"),
-        "b": Placed(72, 40, dtype="bfloat16"),
-        "group_depths": Placed(3, dtype="int32"),
-        "out": Placed(3, 24, 40),
-        "config": CONFIG,
-        **changes,
-    }
-
-
-FUNCTIONS = {
-    "gemm": dense,
-    "fp8_block_gemm": block,
-    "masked_gemm": masked,
-    "k_grouped_gemm": deep,
-}
-
-
-def seen(t: Placed, **changes) -> Placed:
-    """The same memory as another object, with other attributes."""
-    other = t.seen(t.shape, t.strides)
-    for name, value in changes.items():
-        setattr(other, name, value)
-    return other
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -356,13 +286,6 @@ def test_workspaces_are_new_every_time(launches, checks):
     assert all({*x.moved} == {"group_maps"} for x in launches[1:])
 
 
-class OneNumber(Placed):
-    """A tensor that the host can read."""
-
-    def __float__(self):
-        return 2.0
-
-
 def test_a_number_in_a_tensor_is_read_every_time(launches, checks, monkeypatch):
     monkeypatch.setattr(torch_tensors.torch().nn, "Parameter", (Placed, OneNumber))
     monkeypatch.setitem(kept.READ, OneNumber, kept.facts)
@@ -492,3 +415,12 @@ def test_the_door_reads_the_facts(launches):
         ]
         kept.TENSORS.discard(Placed)
         assert kept.READ.pop(Placed)
+
+
+def test_the_stream_where_torch_has_no_raw_one(monkeypatch):
+    """The public function, for the device that is asked about."""
+    torch = torch_tensors.torch()
+    monkeypatch.delattr(torch._C, "_cuda_getCurrentRawStream")
+    streams = {0: SimpleNamespace(cuda_stream=7), 1: SimpleNamespace(cuda_stream=8)}
+    torch.cuda = SimpleNamespace(current_stream=streams.__getitem__)
+    assert [torch_tensors.current_stream(Device("cuda", i)) for i in (0, 1)] == [7, 8]
