@@ -424,3 +424,28 @@ def test_the_stream_where_torch_has_no_raw_one(monkeypatch):
     streams = {0: SimpleNamespace(cuda_stream=7), 1: SimpleNamespace(cuda_stream=8)}
     torch.cuda = SimpleNamespace(current_stream=streams.__getitem__)
     assert [torch_tensors.current_stream(Device("cuda", i)) for i in (0, 1)] == [7, 8]
+
+
+@pytest.fixture
+def limit():
+    yield ops.limit_sms
+    ops.limit_sms(None)
+
+
+def test_the_limit_of_sms_matters(launches, checks, limit):
+    """Both the choice of a config and the grid follow it."""
+    ops.gemm(**(given := dense()))
+    for count in (64, None, 64):
+        limit(count)
+        checks.clear()
+        ops.gemm(**given)
+    assert not checks  # 64 again
+    assert len(front.KEPT) == 2
+
+
+def test_a_plan_under_another_limit_than_its_key_is_not_kept(launches, limit, monkeypatch):
+    """Another thread may set it between the two."""
+    matrix = calls.matrix
+    monkeypatch.setattr(calls, "matrix", lambda t: limit(64) or matrix(t))
+    ops.gemm(**dense())
+    assert len(launches) == 1 and not len(front.KEPT)

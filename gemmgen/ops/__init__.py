@@ -21,6 +21,8 @@ from .grouped_scaled import (
     int8_masked_gemm,
 )
 from .k_grouped import fp8_k_grouped_gemm, k_grouped_gemm
+from .limits import limit_sms, sm_limit
+from .quantise import quantise_blocks, quantise_rows
 from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
 
 __all__ = [
@@ -47,6 +49,10 @@ __all__ = [
     "int8_grouped_gemm",
     "int8_masked_gemm",
     "k_grouped_gemm",
+    "limit_sms",
     "loaded",
     "masked_gemm",
+    "quantise_blocks",
+    "quantise_rows",
+    "sm_limit",
 ]

@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any, ParamSpec
 
 from ..runtime.launch import LoadedKernel, Plan
+from ..runtime.sms import allowed
 from ..runtime.torch_tensors import stream_reader
 from .kept import READ, TENSORS, Kept, Unreadable
 
@@ -108,7 +109,8 @@ def front(function: Callable[P, Any]) -> Callable[P, Any]:
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         values: tuple[Any, ...] = (*args, *kwargs.values())
         try:
-            key = (function, len(args), *kwargs, *[
+            limit = allowed()
+            key = (function, limit, len(args), *kwargs, *[
                 # `facts`, written out: calls of it would be a tenth of the whole
                 (x.data_ptr(), x.shape, x.stride(), x.dtype, x.device)
                 if type(x) in TENSORS else READ[type(x)](x) for x in values
@@ -120,7 +122,7 @@ def front(function: Callable[P, Any]) -> Callable[P, Any]:
             return repeat.launch(values)
         made = function(*args, **kwargs)
         result = launched(made)
-        if isinstance(made, Call) and made.lasting:
+        if isinstance(made, Call) and made.lasting and allowed() == limit:
             KEPT.put(key, Repeat(made, (*names[: len(args)], *kwargs.keys())))
         return result
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import ArgumentError, LaunchError
 from ..ir.nodes import Kernel
 from ..target import clusters
-from . import driver, nvrtc, watchdog
+from . import driver, nvrtc, sms, watchdog
 from .tensor_map import Encoded, Matrix, check, describe, encode
 
 INT_LIMIT = 1 << 31
@@ -71,7 +71,8 @@ class LoadedKernel:
         check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
         if self._report:
             values = {**values, "watchdog": self._report.device_pointer}
-        ctas = self.grid(shape, int(values.get("groups", 1)))
+        usable, groups = sms.usable(self.device), int(values.get("groups", 1))
+        ctas = grid(self.kernel, shape, usable, groups)
         with driver.current(self.device):
             return self._ready(
                 (encode(describe(self.kernel, m, matrices[m.tensor])) for m in self.kernel.maps),
@@ -127,7 +128,7 @@ class LoadedKernel:
             raise
 
     def grid(self, shape: tuple[int, int, int], groups: int = 1) -> int:
-        """CTAs of a launch on this device."""
+        """CTAs of a launch on this device at most, however many SMs it may take then."""
         return grid(self.kernel, shape, driver.sm_count(self.device), groups)
 
     def _config(self, ctas: int, stream: int) -> Any:
