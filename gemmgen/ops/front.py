@@ -84,8 +84,7 @@ class Repeat:
             values = (*values, *made)
             place = (*place, *(t.data_ptr() for t in made))
         plan = self._plans.get(place) or self._moved(place)
-        if plan.start()[0]:
-            self._kernel.retry(plan)
+        self._kernel.launch(plan)
         first, *more = self._result
         return (values[first], *(values[i] for i in more)) if more else values[first]
 
