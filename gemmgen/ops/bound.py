@@ -99,10 +99,11 @@ def bind(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Launch:
     """The call `function(*args, **kwargs)` of a function of `gemmgen.ops`, checked now and not yet launched,
     on torch's current stream; for another, see `Launch.with_stream`.
 
-    An `out` that is not given is allocated once. Numbers, `config` and the limit of SMs are those of now; what group tables,
-    scales and operands hold is read by every launch. Raises what the function does, and ArgumentError where
-    a launch would have to do more than launch: scales of layout "row" (they are copied), a tensor given
-    for a number, a call with nothing to compute.
+    An `out` that is not given is allocated once. Numbers, `config` and the limit of SMs are those of now;
+    what group tables, scales and operands hold is read by every launch. As with a CUDA graph, tensors used on
+    another stream than torch knows of must not be freed before it is done: keep the launch.
+    Raises what the function does, and ArgumentError where a launch would have to do more than launch: scales
+    of layout "row" (they are copied), a tensor given for a number, a call with nothing to compute.
     """
     describe = getattr(function, "describe", None)
     if describe is None:
