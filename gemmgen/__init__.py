@@ -1,14 +1,50 @@
 """gemmgen: a small compiler that generates GEMM kernels for NVIDIA Hopper GPUs.
 
 `Problem` says what to multiply, `Config` how; `compile_to_source` lowers and emits. To run kernels on
-torch tensors, see `gemmgen.ops`. Importing this package loads neither torch nor CUDA.
+torch tensors, see `gemmgen.ops`; `bind` makes a launch of one call. Importing this package loads nothing:
+each name is imported when it is first used.
 """
 
 from __future__ import annotations
 
-from .config import Config
-from .pipeline import Artifact, compile_to_source, lower
-from .problem import Problem
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .config import Config
+    from .ops import Launch, bind
+    from .pipeline import Artifact, compile_to_source, lower
+    from .problem import Problem
 
 __version__ = "0.1.0"
-__all__ = ["Artifact", "Config", "Problem", "__version__", "compile_to_source", "lower"]
+HOMES = {
+    "Artifact": "pipeline",
+    "Config": "config",
+    "Launch": "ops",
+    "Problem": "problem",
+    "bind": "ops",
+    "compile_to_source": "pipeline",
+    "lower": "pipeline",
+}
+__all__ = [
+    "Artifact",
+    "Config",
+    "Launch",
+    "Problem",
+    "__version__",
+    "bind",
+    "compile_to_source",
+    "lower",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f".{HOMES[name]}", __name__), name)
+    globals()[name] = found  # found without this function from now on
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *HOMES})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
+from functools import lru_cache
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from gemmgen.ops import calls
+from gemmgen.ops import calls, front
 from gemmgen.pipeline import lower
 from gemmgen.runtime import torch_tensors
 from gemmgen.runtime.tensor_map import describe
@@ -17,16 +18,24 @@ from gemmgen.runtime.tensor_map import describe
 DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "int32")
 
 
+class Device(NamedTuple):
+    type: str = "cuda"
+    index: int = 0
+
+
 class Tensor:
     """Shape, strides and address of a CUDA tensor."""
 
     def __init__(self, *shape: int, dtype: str = "bfloat16", stride: tuple[int, ...] | None = None):
         self.shape, self.dtype = shape, dtype
-        self.device = SimpleNamespace(type="cuda", index=0)
+        self.device = Device()
         self.strides = (shape[-1], 1) if stride is None else stride
 
     def stride(self, side: int | None = None):
         return self.strides if side is None else self.strides[side]
+
+    def data_ptr(self):
+        return 0
 
 
 class Placed(Tensor):
@@ -129,14 +138,24 @@ def makers() -> dict[str, Any]:
 @pytest.fixture(name="fake_torch", autouse=True)
 def fake_torch_fixture(monkeypatch):
     def forget():
-        torch_tensors.torch.cache_clear()
-        torch_tensors.torch_dtype.cache_clear()
+        for cached in ("torch", "torch_dtype", "stream_reader"):
+            getattr(torch_tensors, cached).cache_clear()
+        front.KEPT.clear()
 
-    module = SimpleNamespace(Tensor=Tensor, **{name: name for name in DTYPES}, **makers())
+    module = SimpleNamespace(
+        Tensor=Tensor,
+        nn=SimpleNamespace(Parameter=Placed),
+        _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 0),
+        **{name: name for name in DTYPES},
+        **makers(),
+    )
     monkeypatch.setitem(sys.modules, "torch", module)
     forget()
     yield
     forget()
+
+
+lowered = lru_cache(lower)
 
 
 @pytest.fixture(name="launches")
@@ -146,8 +165,9 @@ def launches_fixture(fake_torch, monkeypatch):
 
     class Loaded:
         def __init__(self, p, config, device):
-            self.kernel = lower(p, config)
+            self.kernel = lowered(p, config)
             self.asked = {"problem": p, "config": config}
+            self.device = device
 
         def grid(self, shape, groups):
             return 6
@@ -156,11 +176,20 @@ def launches_fixture(fake_torch, monkeypatch):
             for m in self.kernel.maps:
                 describe(self.kernel, m, matrices[m.tensor])
             assert {x.name for x in self.kernel.params} <= {*values}
-            return SimpleNamespace(**self.asked, shape=shape, matrices=matrices, values=values)
+            given = {"shape": shape, "matrices": matrices, "values": values, "stream": stream}
+            return self.startable(**self.asked, **given, moved={})
+
+        def moved(self, plan, addresses, stream):
+            return self.startable(**vars(plan) | {"moved": addresses, "stream": stream})
+
+        def startable(self, **what):
+            plan = SimpleNamespace(**what)
+            plan.start = lambda: found.append(plan) or (0,)
+            return plan
 
         def launch(self, plan):
-            found.append(plan)
+            if plan.start()[0]:
+                self.retry(plan)
 
     monkeypatch.setattr(calls, "loaded", Loaded)
-    monkeypatch.setattr(calls, "current_stream", lambda device: 0)
     return found

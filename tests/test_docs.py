@@ -23,7 +23,7 @@ from gemmgen.passes import PIPELINE
 
 ROOT = Path(__file__).parent.parent
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-NEEDS_GPU = ("run", "bench", "tune")
+NEEDS_GPU = ("run", "bench", "host", "tune")
 ALLOWED = {"doctor": {0, 3}}  # exit codes besides 0: it reports what this machine lacks
 RUNNABLE = "<!-- runnable -->"
 

@@ -98,8 +98,8 @@ def test_copies_of_scales_are_held_until_the_launch(monkeypatch):
     monkeypatch.setattr(calls, "mn_major", copied)
     a, b = (Tensor(side, 256, dtype="float8_e4m3fn") for side in (24, 40))
     scale_a, scale_b = (Tensor(side, 2, dtype="float32") for side in (24, 40))
-    tensors, _ = calls.vector_scales(a, scale_a, b, scale_b, "row")
-    assert [tensors["scale_a"], tensors["scale_b"]] == copies
+    scales, _ = calls.vector_scales(a, scale_a, b, scale_b, "row")
+    assert [scales["scale_a"].tensor, scales["scale_b"].tensor] == copies
 
 
 def k_grouped(**changes):

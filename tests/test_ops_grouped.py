@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
-from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F401
+from fake_torch import Device, Placed, fake_torch_fixture, launches_fixture  # noqa: F401
 
 from gemmgen import ops
 from gemmgen.config import Config
@@ -134,7 +132,7 @@ def test_no_rows(kind, grouping, launches):
 
 
 def elsewhere(t: Placed) -> Placed:
-    t.device = SimpleNamespace(type="cpu")
+    t.device = Device("cpu")
     return t
 
 

@@ -15,7 +15,7 @@ from .data import Data
 from .shapes import Shape
 
 BLOCK_SCALED = ("fp8_block", "fp8_1d1d")
-MOST_COPIES = 256  # as many launch plans as a kernel keeps
+MOST_COPIES = 256  # fewer than the calls that gemmgen.ops keeps
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

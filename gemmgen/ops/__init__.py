@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .bound import Launch, bind
 from .calls import SCALE_BLOCK, chosen, loaded
 from .grouped import (
     batched_gemm,
@@ -26,7 +27,9 @@ from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_g
 
 __all__ = [
     "SCALE_BLOCK",
+    "Launch",
     "batched_gemm",
+    "bind",
     "chosen",
     "fp8_batched_gemm",
     "fp8_block_batched_gemm",

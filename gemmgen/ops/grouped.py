@@ -19,9 +19,11 @@ from ..ir.expr import Expr
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of
 from .calls import block_scales, operand_shape, output_dtype, run
+from .front import front
 from .groups import run_masked, run_segments, segments
 
 
+@front
 def batched_gemm(
     a: Any,
     b: Any,
@@ -46,6 +48,7 @@ def batched_gemm(
     )
 
 
+@front
 def masked_gemm(
     a: Any,
     b: Any,
@@ -84,6 +87,7 @@ def masked_gemm(
     )
 
 
+@front
 def grouped_gemm(
     a: Any,
     b: Any,
@@ -115,6 +119,7 @@ def grouped_gemm(
     return run_segments(p, config, a, b, out, shape, {}, values, arguments, scale_out=scale_out)
 
 
+@front
 def fp8_block_batched_gemm(
     a: Any,
     scale_a: Any,
@@ -152,6 +157,7 @@ def fp8_block_batched_gemm(
     )
 
 
+@front
 def fp8_block_masked_gemm(
     a: Any,
     scale_a: Any,
@@ -188,6 +194,7 @@ def fp8_block_masked_gemm(
     )
 
 
+@front
 def fp8_block_grouped_gemm(
     a: Any,
     scale_a: Any,

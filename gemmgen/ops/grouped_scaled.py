@@ -14,10 +14,12 @@ from ..config import Config
 from ..ir.expr import Expr
 from ..problem import Problem
 from .calls import operand_shape, run
+from .front import front
 from .groups import run_masked, run_segments, segments
 from .scaled import fp8_problem, int8_problem
 
 
+@front
 def fp8_batched_gemm(
     a: Any,
     b: Any,
@@ -43,6 +45,7 @@ def fp8_batched_gemm(
     return run(p, config, a, b, out, shape, {}, {}, given, groups=a.shape[0], scale_out=scale_out)
 
 
+@front
 def fp8_masked_gemm(
     a: Any,
     b: Any,
@@ -79,6 +82,7 @@ def fp8_masked_gemm(
     )
 
 
+@front
 def fp8_grouped_gemm(
     a: Any,
     b: Any,
@@ -104,6 +108,7 @@ def fp8_grouped_gemm(
     return run_segments(p, config, a, b, out, shape, {}, values, given, scale_out=scale_out)
 
 
+@front
 def int8_batched_gemm(
     a: Any,
     b: Any,
@@ -127,6 +132,7 @@ def int8_batched_gemm(
     return run(p, config, a, b, out, shape, {}, {}, given, groups=a.shape[0], scale_out=scale_out)
 
 
+@front
 def int8_masked_gemm(
     a: Any,
     b: Any,
@@ -161,6 +167,7 @@ def int8_masked_gemm(
     )
 
 
+@front
 def int8_grouped_gemm(
     a: Any,
     b: Any,

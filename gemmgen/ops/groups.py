@@ -10,7 +10,8 @@ from ..errors import ArgumentError
 from ..ir.dtypes import S32
 from ..problem import Problem
 from ..runtime.torch_tensors import check_tensor
-from .calls import Shape, Values, operand_shape, run
+from .calls import operand_shape, run
+from .epilogue import Shape, Values
 
 Scales = dict[str, Any]  # tensors, as `run` takes them
 

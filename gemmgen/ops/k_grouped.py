@@ -20,18 +20,19 @@ from ..problem import Problem
 from ..runtime.torch_tensors import check_tensor, dtype_of, empty
 from .calls import (
     SCALE_BLOCK,
-    Shape,
-    Values,
     added,
     operand_shape,
     output_dtype,
     run,
     vector_scales,
 )
+from .epilogue import Shape, Values
+from .front import front
 
 PACKINGS = ("columns", "flat")
 
 
+@front
 def k_grouped_gemm(
     a: Any,
     b: Any,
@@ -67,6 +68,7 @@ def k_grouped_gemm(
     return _run(p, config, a, b, group_depths, out, c, shape, {}, {})
 
 
+@front
 def fp8_k_grouped_gemm(
     a: Any,
     scale_a: Any,

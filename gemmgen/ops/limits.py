@@ -12,7 +12,8 @@ def limit_sms(count: int | None) -> None:
 
     The rest is free for kernels of other streams, communication for instance. Kernels are persistent: one
     CTA runs per SM, and fewer CTAs walk the same tiles. Configs are chosen for so many SMs. The result does
-    not depend on the limit where the config does not. What a CUDA graph has captured keeps its own.
+    not depend on the limit where the config does not. What a CUDA graph has captured, or `bind` has bound,
+    keeps its own.
     count: at least 8, the SMs of the largest cluster; more than the GPU has are all. Raises ArgumentError.
     """
     sms.limit(count, H200)

@@ -11,9 +11,11 @@ from ..ir.expr import Expr
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of
 from .calls import added, block_scales, operand_shape, output_dtype, run, vector_scales
+from .front import front
 from .scaled import fp8_problem, int8_problem
 
 
+@front
 def fp8_block_gemm(
     a: Any,
     scale_a: Any,
@@ -53,6 +55,7 @@ def fp8_block_gemm(
     return run(p, config, a, b, out, shape, scales, values, arguments, scale_out=scale_out)
 
 
+@front
 def fp8_wgrad_gemm(
     a: Any,
     scale_a: Any,
@@ -83,6 +86,7 @@ def fp8_wgrad_gemm(
     return run(p, config, a, b, out, shape, scales, values, given)
 
 
+@front
 def int8_block_gemm(
     a: Any,
     scale_a: Any,
@@ -105,6 +109,7 @@ def int8_block_gemm(
     return run(p, config, a, b, out, shape, scales, values, arguments, scale_out=scale_out)
 
 
+@front
 def gemm(
     a: Any,
     b: Any,
@@ -147,6 +152,7 @@ def gemm(
     return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, arguments, scale_out=scale_out)
 
 
+@front
 def fp8_gemm(
     a: Any,
     b: Any,
@@ -179,6 +185,7 @@ def fp8_gemm(
     return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, given, scale_out=scale_out)
 
 
+@front
 def int8_gemm(
     a: Any,
     b: Any,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -40,9 +42,14 @@ def call(function: str, *args: Any) -> Any:
 
     Raises LaunchError naming the function and the driver's error.
     """
-    cu = driver()
-    status, *results = getattr(cu, function)(*args)
-    if status != cu.CUresult.CUDA_SUCCESS:
+    return result(function, getattr(driver(), function)(*args))
+
+
+def result(function: str, returned: tuple[Any, ...]) -> Any:
+    """What the driver's `function` returned besides its status, a value or a tuple. Raises LaunchError
+    as `call` does."""
+    status, *results = returned
+    if status != driver().CUresult.CUDA_SUCCESS:
         raise LaunchError(f"{function}: {status.name}")
     return results[0] if len(results) == 1 else tuple(results)
 
@@ -90,6 +97,22 @@ def _primary_context(device: int) -> Any:
     return call("cuDevicePrimaryCtxRetain", call("cuDeviceGet", device))
 
 
+@contextmanager
+def current(device: int) -> Iterator[None]:
+    """`device`'s primary context, current on this thread meanwhile. Torch uses the same one, and its current
+    device is that of the current context: so another one is put back."""
+    context = _primary_context(device)
+    if device == 0 and not int(call("cuCtxGetCurrent")):
+        call("cuCtxSetCurrent", context)  # stays: a thread without a context is on device 0
+        yield
+        return
+    call("cuCtxPushCurrent", context)
+    try:
+        yield
+    finally:
+        call("cuCtxPopCurrent")
+
+
 def use(device: int) -> None:
-    """Make `device`'s primary context current on this thread (torch uses the same one)."""
+    """Make `device`'s primary context current on this thread, for a process that has no other device."""
     call("cuCtxSetCurrent", _primary_context(device))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import threading
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..errors import ArgumentError, LaunchError
 from ..ir.nodes import Kernel
 from ..target import clusters
 from . import driver, nvrtc, sms, watchdog
-from .tensor_map import Matrix, check, describe, encode
+from .tensor_map import Encoded, Matrix, check, describe, encode
 
-PLANS = 256  # kept per kernel, least recently used dropped
 INT_LIMIT = 1 << 31
 MAP_BYTES = 128
 
@@ -23,37 +21,39 @@ Scalar = int | float
 C_TYPES = {"int": ctypes.c_int32, "long long": ctypes.c_int64, "float": ctypes.c_float}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """One launch, ready to go: arguments packed, grid chosen. `keep` holds what they point into."""
+    """One launch on one stream, ready to go. `start()` is the driver's, its arguments bound: it returns the
+    status in a tuple. The rest is what it points into, and what `LoadedKernel.moved` reads."""
 
+    start: Callable[[], tuple[Any, ...]]
     config: Any  # CUlaunchConfig
-    params: int  # void**
-    keep: tuple[Any, ...]
+    stream: int
+    maps: tuple[Encoded, ...]  # in the order of the kernel's
+    scalars: tuple[Any, ...]  # ctypes, in the order of the kernel's parameters
+    array: Any  # void*[], of the addresses of all of them
 
 
 class LoadedKernel:
-    """A kernel on one device. Thread-safe: plans are immutable, the table of plans is locked."""
+    """A kernel on one device. Thread-safe: it and its plans are immutable."""
 
     def __init__(self, kernel: Kernel, cubin: nvrtc.Cubin, device: int = 0) -> None:
         """Load `cubin`. Raises RuntimeUnavailable without a driver or on a GPU that is not Hopper."""
         driver.require_hopper(device)
-        driver.use(device)
         self.kernel = kernel
         self.cubin = cubin
         self.device = device
-        self._module = driver.call("cuModuleLoadData", cubin.image)
-        self._function = driver.call("cuModuleGetFunction", self._module, cubin.name.encode())
-        attribute = driver.driver().CUfunction_attribute
-        driver.call(
-            "cuFuncSetAttribute",
-            self._function,
-            attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-            kernel.smem_bytes,
-        )
-        self._report = watchdog.Report() if kernel.watchdog else None
-        self._plans: OrderedDict[object, Plan] = OrderedDict()
-        self._lock = threading.Lock()
+        with driver.current(device):
+            self._module = driver.call("cuModuleLoadData", cubin.image)
+            self._function = driver.call("cuModuleGetFunction", self._module, cubin.name.encode())
+            attribute = driver.driver().CUfunction_attribute
+            driver.call(
+                "cuFuncSetAttribute",
+                self._function,
+                attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                kernel.smem_bytes,
+            )
+            self._report = watchdog.Report() if kernel.watchdog else None
 
     def plan(
         self,
@@ -63,34 +63,64 @@ class LoadedKernel:
         stream: int,
     ) -> Plan:
         """The launch of shape (M, N, K) over `matrices` (by tensor name) with the kernel's remaining
-        parameters `values` (integers, floats, device pointers), prepared now or taken from the table.
+        parameters `values` (integers, floats, device pointers).
 
         Raises ArgumentError naming the argument; LaunchError if the driver refuses.
         """
-        usable = sms.usable(self.device)
-        key = (shape, *matrices.values(), *values.values(), stream, usable)
-        with self._lock:
-            if key in self._plans:
-                self._plans.move_to_end(key)
-                return self._plans[key]
-        plan = self._prepare(shape, matrices, values, stream, usable)
-        with self._lock:
-            self._plans[key] = plan
-            while len(self._plans) > PLANS:
-                self._plans.popitem(last=False)
-        return plan
+        _check_shape(shape, self.kernel.block.fold)
+        check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
+        if self._report:
+            values = {**values, "watchdog": self._report.device_pointer}
+        usable, groups = sms.usable(self.device), int(values.get("groups", 1))
+        ctas = grid(self.kernel, shape, usable, groups)
+        with driver.current(self.device):
+            return self._ready(
+                (encode(describe(self.kernel, m, matrices[m.tensor])) for m in self.kernel.maps),
+                (_packed(p.ctype, p.name, values) for p in self.kernel.params),
+                self._config(ctas, stream),
+                stream,
+            )
+
+    def moved(self, plan: Plan, addresses: Mapping[str, int], stream: int) -> Plan:
+        """`plan` on `stream`, with each tensor and pointer that `addresses` names at its new address.
+        The rest is kept. Nothing is checked: an address must be aligned as the old one was."""
+        params = (p.name for p in self.kernel.params)
+        config = plan.config
+        if stream != plan.stream:
+            config = self._config(config.gridDimX, stream)
+        with driver.current(self.device):
+            return self._ready(
+                (
+                    old.at(addresses[m.tensor]) if m.tensor in addresses else old
+                    for m, old in zip(self.kernel.maps, plan.maps, strict=True)
+                ),
+                (
+                    type(old)(addresses[name]) if name in addresses else old
+                    for name, old in zip(params, plan.scalars, strict=True)
+                ),
+                config,
+                stream,
+            )
 
     def launch(self, plan: Plan) -> None:
-        """Start `plan` on its stream; returns before it finishes."""
-        driver.use(self.device)
-        driver.call("cuLaunchKernelEx", plan.config, self._function, plan.params, 0)
+        """Start `plan` on its stream; returns before it finishes. Leaves the thread's current device alone.
+        Raises LaunchError."""
+        if plan.start()[0]:
+            self.retry(plan)
+
+    def retry(self, plan: Plan) -> None:
+        """Start `plan`, which the driver has refused, with the kernel's context current: this thread had
+        none, or another device's. That is asked only now, for it is rare and costs as much as a launch.
+        A kernel exists in its own context only, so what was refused has not run. Raises LaunchError."""
+        with driver.current(self.device):
+            driver.result("cuLaunchKernelEx", plan.start())
 
     def wait(self, plan: Plan) -> None:
         """Block until `plan`'s stream is done. Raises LaunchError, and DeadlockError with a table of
         who waits where if a watched kernel stopped itself."""
-        driver.use(self.device)
         try:
-            driver.call("cuStreamSynchronize", plan.config.hStream)
+            with driver.current(self.device):
+                driver.call("cuStreamSynchronize", plan.config.hStream)
         except LaunchError as e:
             entries = self._report.entries() if self._report else []
             if entries:
@@ -101,35 +131,31 @@ class LoadedKernel:
         """CTAs of a launch on this device at most, however many SMs it may take then."""
         return grid(self.kernel, shape, driver.sm_count(self.device), groups)
 
-    def _prepare(
-        self,
-        shape: tuple[int, int, int],
-        matrices: Mapping[str, Matrix],
-        values: Mapping[str, Scalar],
-        stream: int,
-        usable: int,
-    ) -> Plan:
-        driver.use(self.device)
-        _check_shape(shape, self.kernel.block.fold)
-        check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
-        maps = [encode(describe(self.kernel, m, matrices[m.tensor])) for m in self.kernel.maps]
-        if self._report:
-            values = {**values, "watchdog": self._report.device_pointer}
-        scalars = [_packed(p.ctype, p.name, values) for p in self.kernel.params]
-        pointers = [m.getPtr() for m in maps] + [ctypes.addressof(s) for s in scalars]
-        array = (ctypes.c_void_p * len(pointers))(*pointers)
+    def _config(self, ctas: int, stream: int) -> Any:
         config = driver.driver().CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = (
-            grid(self.kernel, shape, usable, int(values.get("groups", 1))),
-            1,
-            1,
-        )
+        config.gridDimX, config.gridDimY, config.gridDimZ = ctas, 1, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = self.kernel.threads, 1, 1
         config.sharedMemBytes = self.kernel.smem_bytes
         config.hStream = driver.driver().CUstream(stream)
         config.attrs = _attributes(self.kernel)
         config.numAttrs = len(config.attrs)
-        return Plan(config, ctypes.addressof(array), (maps, scalars, array))
+        return config
+
+    def _ready(
+        self, maps: Iterable[Encoded], scalars: Iterable[Any], config: Any, stream: int
+    ) -> Plan:
+        maps, scalars = tuple(maps), tuple(scalars)
+        pointers = [m.map.getPtr() for m in maps] + [ctypes.addressof(s) for s in scalars]
+        array = (ctypes.c_void_p * len(pointers))(*pointers)
+        launch = driver.driver().cuLaunchKernelEx
+        return Plan(
+            start=partial(launch, config, self._function, ctypes.addressof(array), 0),
+            config=config,
+            stream=stream,
+            maps=maps,
+            scalars=scalars,
+            array=array,
+        )
 
 
 def grid(kernel: Kernel, shape: tuple[int, int, int], sms: int, groups: int = 1) -> int:

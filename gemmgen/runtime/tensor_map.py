@@ -87,14 +87,27 @@ def describe(kernel: Kernel, m: TmaMap, matrix: Matrix) -> Description:
     )
 
 
-def encode(d: Description) -> Any:
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """A CUtensorMap, and the driver's arguments before and after the address it is over."""
+
+    map: Any
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
+
+    def at(self, address: int) -> Encoded:
+        """The same over a matrix at another address, as aligned as this one."""
+        return _encoded(self.before, address, self.after)
+
+
+def encode(d: Description) -> Encoded:
     """The CUtensorMap of `d`."""
     cu = driver()
-    return call(
-        "cuTensorMapEncodeTiled",
+    before = (
         getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{d.dtype.tensor_map}"),
         len(d.dims),
-        d.address,
+    )
+    after = (
         [cu.cuuint64_t(x) for x in d.dims],
         [cu.cuuint64_t(x) for x in d.strides],
         [cu.cuuint32_t(x) for x in d.box],
@@ -104,6 +117,14 @@ def encode(d: Description) -> Any:
         cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
+    return _encoded(before, d.address, after)
+
+
+def _encoded(before: tuple[Any, ...], address: int, after: tuple[Any, ...]) -> Encoded:
+    """Not by `cuTensorMapReplaceAddress`: the driver wants maps at multiples of 64 bytes, where the
+    bindings place those they return and no copy."""
+    found = call("cuTensorMapEncodeTiled", *before, address, *after)
+    return Encoded(map=found, before=before, after=after)
 
 
 def _swizzle(cu: Any, span: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from importlib import import_module, reload
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,6 +97,7 @@ class Driver:
             "cuuint32_t": int,
             "CUstream": int,
             "CUlaunchConfig": SimpleNamespace,
+            "cuLaunchKernelEx": lambda *_: ("ok",),
             "CUlaunchAttribute": lambda: SimpleNamespace(value=SimpleNamespace()),
             "cuTensorMapEncodeTiled": self._encode,
         }[name]
@@ -119,7 +121,7 @@ def _faked() -> Driver:
     fake = Driver()
     for module in (launch.driver, tensor_map):
         module.driver = lambda: fake  # type: ignore[attr-defined]
-    launch.driver.use = lambda device: None  # type: ignore[attr-defined]
+    launch.driver.current = lambda device: nullcontext()  # type: ignore[assignment]
     launch.driver.sm_count = lambda device: 4  # type: ignore[assignment]
     return fake
 
@@ -144,13 +146,14 @@ def launches() -> str | None:
     kernel = lower(PROBLEM, Config())
     loaded = object.__new__(launch.LoadedKernel)
     loaded.kernel, loaded.device, loaded._report = kernel, 0, None
+    loaded._function = None
     values = {"shape_m": 100, "shape_n": 64, "shape_k": 64, "d": 1 << 20, "d_stride": 72}
-    plan = loaded._prepare((100, 64, 64), dict.fromkeys("abd", GOOD), values, 77, 4)
+    plan = loaded.plan((100, 64, 64), dict.fromkeys("abd", GOOD), values, 77)
     if plan.config.hStream != 77:
         return f"the launch goes to stream {plan.config.hStream}"
     if plan.config.sharedMemBytes != kernel.smem_bytes or plan.config.gridDimX != 1:
         return "the launch has another grid or shared memory"
     if plan.config.numAttrs:
         return f"the launch has the attributes {plan.config.attrs}"
-    scalars = [ctypes.cast(p, ctypes.POINTER(ctypes.c_int32))[0] for p in plan.keep[2][3:]]
+    scalars = [ctypes.cast(p, ctypes.POINTER(ctypes.c_int32))[0] for p in plan.array[3:]]
     return None if scalars == [values[p.name] for p in kernel.params] else f"scalars {scalars}"

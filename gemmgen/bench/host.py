@@ -1,0 +1,112 @@
+"""Host time: what a call costs the CPU before its kernel is on the stream, and what importing costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Any
+
+from .. import ops
+from ..ir.dtypes import BF16, E4M3, F32, S32
+from ..runtime.torch_tensors import torch, torch_dtype
+from .noise import iqr
+
+CALLS = 200  # of a batch: fewer than a stream queues before it makes the host wait
+SIDE, DEPTH, GROUPS = 128, 256, 4  # of the GEMMs: one tile, so that the GPU is done before the host
+MODULES = ("gemmgen", "gemmgen.pipeline", "gemmgen.ops")
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What was timed, how, and the median of its batches (imports: of its processes) in microseconds; spread:
+    the interquartile range over it."""
+
+    what: str
+    how: str
+    microseconds: float
+    spread: float
+
+
+def calls(batches: int) -> list[Row]:
+    """Microseconds per call of four functions through the front door, and of the same bound. Needs a GPU."""
+    timed = cases()
+    found = batched(timed, batches, torch().cuda.synchronize)
+    return [_row(what, how, seconds) for (what, how), seconds in found.items()]
+
+
+def cases() -> dict[tuple[str, str], Call]:
+    """By function and way, a call: with an output given and without, bound, and the driver's own call of that
+    launch, which is the least it can cost. Each has been made once."""
+    found: dict[tuple[str, str], Call] = {}
+    for function, given, options, out in inputs():
+        bound = ops.bind(function, *given, out, **options)
+        ways: dict[str, Call] = {
+            "out given": partial(function, *given, out, **options),
+            "out allocated": partial(function, *given, **options),
+            "bound": bound.launch,
+            "driver alone": bound.plan.start,
+        }
+        found |= {(function.__name__, way): call for way, call in ways.items()}
+    for call in found.values():
+        call()
+    return found
+
+
+def inputs() -> list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]]:
+    """Functions, the tensors they read, by name what else they want, and an output."""
+    a, groups = _zeros(BF16, SIDE, DEPTH), _zeros(BF16, GROUPS, SIDE, DEPTH)
+    counts, a8 = _zeros(S32, GROUPS), _zeros(E4M3, SIDE, DEPTH)
+    scales, blocks = _zeros(F32, DEPTH // 128, SIDE).mT, _zeros(F32, 1, DEPTH // 128)
+    out, outs = _zeros(BF16, SIDE, SIDE), _zeros(BF16, GROUPS, SIDE, SIDE)
+    return [
+        (ops.gemm, (a, a), {}, out),
+        (ops.fp8_block_gemm, (a8, scales, a8, blocks), {"scale_a_layout": "mn"}, out),
+        (ops.masked_gemm, (groups, groups, counts), {}, outs),
+        (ops.k_grouped_gemm, (a, a, counts), {}, _zeros(F32, GROUPS, DEPTH, DEPTH)),
+    ]
+
+
+def _zeros(dtype: Any, *shape: int) -> Any:
+    return torch().zeros(shape, dtype=torch_dtype(dtype), device="cuda")
+
+
+def batched(
+    calls: Mapping[Any, Call], batches: int, synchronise: Call
+) -> dict[Any, tuple[float, ...]]:
+    """Seconds per call of each batch of each of `calls`, by turns. Every batch begins on an idle GPU, which
+    `synchronise` waits for."""
+    found: dict[Any, list[float]] = {name: [] for name in calls}
+    for _ in range(batches):
+        for name, call in calls.items():
+            synchronise()
+            began = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            found[name].append((time.perf_counter() - began) / CALLS)
+    synchronise()
+    return {name: tuple(seconds) for name, seconds in found.items()}
+
+
+def imports(repeats: int) -> list[Row]:
+    """Microseconds of importing gemmgen and its parts, each time in a new process. Needs no GPU."""
+    return [
+        _row(module, "import", tuple(_import_seconds(module) for _ in range(repeats)))
+        for module in MODULES
+    ]
+
+
+def _import_seconds(module: str) -> float:
+    code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
+    run = [sys.executable, "-c", code]
+    return float(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
+
+
+def _row(what: str, how: str, seconds: tuple[float, ...]) -> Row:
+    middle = median(seconds)
+    return Row(what=what, how=how, microseconds=middle * 1e6, spread=iqr(seconds) / middle)

@@ -1,0 +1,43 @@
+"""`gemmgen host`: what calls and imports cost the CPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from ..errors import ArgumentError
+from ..runtime import driver
+
+WHAT = ("calls", "imports")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what", nargs="?", default="calls", choices=WHAT, help="imports need no GPU (default calls)"
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=31, help="batches of calls, or processes (default 31)"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    if args.repeats < 2:
+        raise ArgumentError("--repeats", args.repeats, "must be at least 2")
+    device = driver.require_hopper(0) if args.what == "calls" else None
+    from ..bench import host
+
+    rows = (host.calls if device else host.imports)(args.repeats)
+    report = {"gpu": device, "calls_per_batch": host.CALLS, "rows": [vars(r) for r in rows]}
+    print(json.dumps(report, indent=2) if args.json else _text(report))
+    return 0
+
+
+def _text(report: dict[str, Any]) -> str:
+    head = f"{'':<18} {'':<14} {'us':>10} {'spread':>6}"
+    lines = [
+        f"{r['what']:<18} {r['how']:<14} {r['microseconds']:>10.2f} {r['spread']:>6.1%}"
+        for r in report["rows"]
+    ]
+    shown = f"{report['gpu']}: host time per call" if report["gpu"] else "time per import"
+    return "\n".join([f"{shown}, medians", head, *lines])

@@ -1,0 +1,143 @@
+"""The front door: the functions users call, where a call that was made before is launched at once.
+
+A function of `gemmgen.ops` checks its arguments and returns a `Call`, planned and not yet launched. `front` makes
+of it what users call: it launches, and keeps what it needs to launch the same again, under a key of all that the
+checks and the plan have read. It keeps no tensor, so memory is freed as if it had kept nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec
+
+from ..runtime.launch import LoadedKernel, Plan
+from ..runtime.sms import allowed
+from ..runtime.torch_tensors import stream_reader
+from .kept import READ, TENSORS, Kept, Unreadable
+
+CALLS = 1024  # kept of all functions together
+PLANS = 16  # kept of a call: on other streams, and over other tensors that it made anew
+SLOTS = {"out": "d", "scale_out": "scale_d"}  # arguments that kernels call by another name
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fresh:
+    """A tensor that every call makes anew. name: of the argument or kernel parameter that it stands for.
+    make: another one, from that argument if it `copies` it. tensor: this call's."""
+
+    name: str
+    make: Callable[..., Any]
+    tensor: Any
+    copies: bool = False
+
+
+def fresh(name: str, make: Callable[[], Any]) -> Fresh:
+    return Fresh(name=name, make=make, tensor=make())
+
+
+def tensor_of(x: Any) -> Any:
+    """A tensor, given or Fresh."""
+    return x.tensor if isinstance(x, Fresh) else x
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call, checked and planned. result: what the function returns, by the argument's name. fresh: held
+    until the launch is on the stream; the allocator may then give their memory to what follows there.
+    lasting: no value in the plan was read from a tensor."""
+
+    kernel: LoadedKernel
+    plan: Plan
+    result: Mapping[str, Any]
+    fresh: tuple[Fresh, ...]
+    lasting: bool
+
+
+class Repeat:
+    """A Call without its tensors. values, everywhere: the arguments, in the order that `order` names."""
+
+    def __init__(self, call: Call, order: tuple[str, ...]) -> None:
+        made = tuple(x.name for x in call.fresh)
+        given = {name: i for i, name in enumerate(order)}
+        places = given | {x: len(order) + i for i, x in enumerate(made)}
+        self.used = False
+        self._kernel, self._plan = call.kernel, call.plan
+        self._stream, self._device = stream_reader(), call.kernel.device
+        self._slots = tuple(SLOTS.get(name, name) for name in made)
+        self._makers = tuple((x.make, (given[x.name],) if x.copies else ()) for x in call.fresh)
+        self._result = tuple(places[name] for name in call.result)
+        addresses = (x.tensor.data_ptr() for x in call.fresh)
+        self._plans = Kept[Plan](PLANS)
+        self._plans.put((call.plan.stream, *addresses), call.plan)
+
+    def launch(self, values: tuple[Any, ...]) -> Any:
+        """Launch on torch's current stream and return what the function does."""
+        self.used = True
+        place = (self._stream(self._device),)
+        if self._makers:
+            made = [make(*(values[i] for i in of)) for make, of in self._makers]
+            values = (*values, *made)
+            place = (*place, *(t.data_ptr() for t in made))
+        plan = self._plans.get(place) or self._moved(place)
+        self._kernel.launch(plan)
+        first, *more = self._result
+        return (values[first], *(values[i] for i in more)) if more else values[first]
+
+    def _moved(self, place: tuple[int, ...]) -> Plan:
+        stream, *addresses = place
+        slots = dict(zip(self._slots, addresses, strict=True))
+        plan = self._kernel.moved(self._plan, slots, stream)
+        self._plans.put(place, plan)
+        return plan
+
+
+KEPT = Kept[Repeat](CALLS)
+
+
+def front(function: Callable[P, Any]) -> Callable[P, Any]:
+    """`function`, whose Call is launched and kept. Whatever else it returns or raises is passed on, and not
+    kept. Thread-safe."""
+    names = tuple(inspect.signature(function).parameters)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+        values: tuple[Any, ...] = (*args, *kwargs.values())
+        try:
+            limit = allowed()
+            key = (function, limit, len(args), *kwargs, *[
+                # `facts`, written out: calls of it would be a tenth of the whole
+                (x.data_ptr(), x.shape, x.stride(), x.dtype, x.device)
+                if type(x) in TENSORS else READ[type(x)](x) for x in values
+            ])  # fmt: skip
+        except Unreadable:
+            return launched(function(*args, **kwargs))
+        repeat = KEPT.get(key)
+        if repeat is not None:
+            return repeat.launch(values)
+        made = function(*args, **kwargs)
+        result = launched(made)
+        if isinstance(made, Call) and made.lasting and allowed() == limit:
+            KEPT.put(key, Repeat(made, (*names[: len(args)], *kwargs.keys())))
+        return result
+
+    call.describe = function  # type: ignore[attr-defined]
+    return call
+
+
+def launched(made: Any) -> Any:
+    """The result of a Call, once it is on its way; anything else as it is."""
+    if not isinstance(made, Call):
+        return made
+    made.kernel.launch(made.plan)
+    return returned(made.result)
+
+
+def returned(result: Mapping[str, Any]) -> Any:
+    """`out`, or (`out`, `scale_out`)."""
+    tensors = tuple(result.values())
+    return tensors if len(tensors) > 1 else tensors[0]

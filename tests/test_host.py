@@ -1,0 +1,71 @@
+"""What `gemmgen host` times, with launches that cost nothing. No GPU is needed here."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F401
+
+from gemmgen.bench import host
+from gemmgen.cli import main
+from gemmgen.config import Config
+from gemmgen.ops import calls, front
+from gemmgen.runtime import driver, torch_tensors
+
+
+@pytest.fixture
+def machine(launches, monkeypatch):
+    """Launches, with a GPU that is always done."""
+    torch = torch_tensors.torch()
+    waits = []
+    torch.cuda = SimpleNamespace(synchronize=lambda: waits.append(len(launches)))
+    torch.zeros = lambda shape, dtype, device: Placed(*shape, dtype=dtype)
+    monkeypatch.setattr(calls, "chosen", lambda *args: Config(block_n=64, stages=2))
+    monkeypatch.setattr(driver, "require_hopper", lambda device: "NVIDIA H200")
+    return SimpleNamespace(launches=launches, waits=waits)
+
+
+def test_every_case_is_launched_and_kept(machine):
+    found = host.cases()
+    assert len(found) == len(machine.launches) == 4 * 4
+    assert {way for _, way in found} == {"out given", "out allocated", "bound", "driver alone"}
+    assert len(front.KEPT) == 4 * 2  # what is bound is not
+
+
+def test_nothing_is_checked_while_it_is_timed(machine, monkeypatch):
+    found = host.cases()
+    monkeypatch.setattr(calls, "check_tensor", None)
+    for call in found.values():
+        call()
+
+
+def test_batches_by_turns_begin_on_an_idle_gpu():
+    done = []
+    found = host.batched({n: lambda n=n: done.append(n) for n in "ab"}, 3, lambda: done.append("|"))
+    batch = host.CALLS
+    assert "".join(done) == ("|" + "a" * batch + "|" + "b" * batch) * 3 + "|"
+    assert {n: len(x) for n, x in found.items()} == {"a": 3, "b": 3}
+    assert all(second > 0 for x in found.values() for second in x)
+
+
+def test_the_command(machine, capsys):
+    assert main(["host", "--repeats", "2", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["gpu"] == "NVIDIA H200" and len(report["rows"]) == 16
+    assert {*report["rows"][0]} == {"what", "how", "microseconds", "spread"}
+    assert len(machine.launches) == 16 + 16 * 2 * host.CALLS
+    assert main(["host", "--repeats", "2"]) == 0
+    assert "fp8_block_gemm     bound" in capsys.readouterr().out
+
+
+def test_imports_need_no_gpu(capsys):
+    assert main(["host", "imports", "--repeats", "2", "--json"]) == 0
+    rows = {r["what"]: r["microseconds"] for r in json.loads(capsys.readouterr().out)["rows"]}
+    assert {*rows} == {*host.MODULES} and rows["gemmgen"] < rows["gemmgen.pipeline"]
+
+
+def test_too_few_repeats(capsys):
+    assert main(["host", "imports", "--repeats", "1"]) == 2
+    assert "--repeats" in capsys.readouterr().err
