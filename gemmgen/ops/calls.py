@@ -25,9 +25,9 @@ from ..ir.expr import (
 from ..ir.groupings import GROUPINGS
 from ..pipeline import compile_to_source
 from ..problem import Problem
+from ..runtime.cache import cached_cubin
 from ..runtime.driver import require_hopper
 from ..runtime.launch import LoadedKernel, workspace_bytes
-from ..runtime.nvrtc import compile_cubin
 from ..runtime.tensor_map import Matrix
 from ..runtime.torch_tensors import (
     check_apart,
@@ -52,9 +52,10 @@ Values = dict[str, int | float]
 
 @lru_cache(maxsize=256)
 def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
-    """The kernel for `p` and `c`, compiled and loaded on CUDA device `device`, kept for next time."""
+    """The kernel for `p` and `c`, compiled (or compiled before: `runtime.cache`) and loaded on CUDA device
+    `device`, kept for next time."""
     artifact = compile_to_source(p, c)
-    return LoadedKernel(artifact.kernel, compile_cubin(artifact.source, artifact.name), device)
+    return LoadedKernel(artifact.kernel, cached_cubin(artifact.source, artifact.name), device)
 
 
 @lru_cache(maxsize=4096)
