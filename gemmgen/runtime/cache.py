@@ -40,6 +40,11 @@ class Places:
     shared: tuple[Path, ...] = ()
     limit: int = LIMIT
 
+    @property
+    def all(self) -> tuple[Path, ...]:
+        """In the order in which they are asked."""
+        return (*((self.own,) if self.own else ()), *self.shared)
+
 
 def places() -> Places:
     """What the environment says. Raises ArgumentError naming a variable whose value is no number of bytes."""
@@ -82,8 +87,7 @@ def cached_cubin(source: str, name: str, target: Target = H200) -> Cubin:
 
 def cached(recipe: Recipe, compile: Callable[[], Cubin], where: Places) -> Cubin:
     """What `compile` returns, or has returned for the same recipe. Raises only what it raises."""
-    own = (where.own,) if where.own else ()
-    for path in (*own, *where.shared):
+    for path in where.all:
         if found := _found(path, recipe, own=path == where.own):
             return found
     cubin = compile()
