@@ -22,7 +22,8 @@ from gemmgen.ir import nodes
 from gemmgen.passes import PIPELINE
 
 ROOT = Path(__file__).parent.parent
-DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = [*(ROOT / f"{n}.md" for n in ("README", "CONTRIBUTING", "SECURITY"))]
+DOCS += sorted((ROOT / "docs").rglob("*.md"))
 NEEDS_GPU = ("run", "bench", "tune")
 ALLOWED = {"doctor": {0, 3}}  # exit codes besides 0: it reports what this machine lacks
 RUNNABLE = "<!-- runnable -->"
