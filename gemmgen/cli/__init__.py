@@ -23,6 +23,7 @@ COMMANDS = {
     "emulate": "execute a kernel's PTX on the CPU and verify its result",
     "bench": "time a family against cuBLAS over a set of shapes",
     "tune": "measure configs on a GPU and keep the fastest of each shape",
+    "prepare": "compile the kernels of a family for a set of shapes into the cache on disk",
     "cache": "list, verify or remove the compiled kernels that are kept on disk",
     "list": "list families, gallery kernels and epilogues",
     "rules": "list every legality rule with its reason",

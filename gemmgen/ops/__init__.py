@@ -20,12 +20,15 @@ from .grouped_scaled import (
     int8_masked_gemm,
 )
 from .k_grouped import fp8_k_grouped_gemm, k_grouped_gemm
+from .preparing import Prepared, every_m, prepare
 from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
 
 __all__ = [
     "SCALE_BLOCK",
+    "Prepared",
     "batched_gemm",
     "chosen",
+    "every_m",
     "fp8_batched_gemm",
     "fp8_block_batched_gemm",
     "fp8_block_gemm",
@@ -46,4 +49,5 @@ __all__ = [
     "k_grouped_gemm",
     "loaded",
     "masked_gemm",
+    "prepare",
 ]

@@ -75,14 +75,20 @@ def cached_cubin(source: str, name: str, target: Target = H200) -> Cubin:
     Raises also ArgumentError as `places`; never for what is wrong with the disk.
     """
     where = places()
-    recipe = Recipe(
+    return cached(
+        recipe_of(source, name, target), lambda: nvrtc.compile_cubin(source, name, target), where
+    )
+
+
+def recipe_of(source: str, name: str, target: Target = H200) -> Recipe:
+    """Of what `nvrtc.compile_cubin` makes of the same arguments. Raises RuntimeUnavailable without NVRTC."""
+    return Recipe(
         source=source,
         name=name,
         arch=target.arch,
         options=nvrtc.options(target),
         compiler=nvrtc.build(),
     )
-    return cached(recipe, lambda: nvrtc.compile_cubin(source, name, target), where)
 
 
 def cached(recipe: Recipe, compile: Callable[[], Cubin], where: Places) -> Cubin:
