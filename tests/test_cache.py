@@ -10,6 +10,7 @@ import warnings
 from dataclasses import replace
 
 import pytest
+from cache_faults.damage import hostile
 from cache_faults.fakes import Compiler, compiled, recipe
 
 from gemmgen.errors import ArgumentError, CacheError, CompileError
@@ -276,10 +277,18 @@ def test_a_flipped_byte_is_compiled_again(own, compiler):
     assert compiler.calls[R.key] == 1 + len(whole)
 
 
-def test_another_kernels_entry_is_refused(own, compiler):
-    ask(own, compiler, recipe(1))
-    path_of(own, recipe(1)).rename(path_of(own))
+@pytest.mark.parametrize("other", (recipe(1), recipe(1, name=R.name), replace(R, options=())))
+def test_another_kernels_entry_is_refused(own, compiler, other):
+    ask(own, compiler, other)
+    path_of(own, other).rename(path_of(own))
     heal(own, compiler, 1)
+
+
+@pytest.mark.parametrize("number", range(len(hostile(R))))
+def test_a_writer_who_knows_the_format_is_refused(own, compiler, number):
+    ask(own, compiler)
+    path_of(own).write_bytes(hostile(R)[number])
+    heal(own, compiler, 2)
 
 
 def test_lengths_allocate_nothing(own, compiler):

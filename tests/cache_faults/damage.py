@@ -81,28 +81,28 @@ def huge_file(s: Scene) -> None:
         f.truncate(1 << s.random.randrange(27, 43))
 
 
-def hostile_facts(s: Scene) -> None:
-    """With the right checksum, as by a writer who knows the format."""
-    good = {"name": s.victim.name, "arch": "sm_90a", "compiler": s.victim.compiler}
-    good |= {"seconds": 0.1, "log": ""}
-    facts = s.random.choice(
-        (
-            b"[" * 100000,
-            b"\xff\xfe",
-            b"{}",
-            json.dumps({**good, "name": "../../etc/passwd"}).encode(),
-            json.dumps({**good, "name": "another"}).encode(),
-            json.dumps({**good, "arch": "sm_100"}).encode(),
-            json.dumps({**good, "compiler": "12.9"}).encode(),
-            json.dumps({**good, "seconds": float("nan")}).encode(),
-            json.dumps({**good, "seconds": "1"}).encode(),
-            json.dumps({**good, "more": 1}).encode(),
-            json.dumps({**good, "log": "8 bytes spill stores"}).encode(),
-            json.dumps({**good, "log": "C7510"}).encode(),
-            json.dumps({**good, "log": f"Used {'9' * 9999} registers"}).encode(),
-        )
+def hostile(r: Recipe) -> tuple[bytes, ...]:
+    """Files for the key of `r` with the right checksum, as by a writer who knows the format."""
+    good = {"name": r.name, "arch": r.arch, "compiler": r.compiler, "seconds": 0.1, "log": ""}
+    changes = (
+        {"name": "../../etc/passwd"},
+        {"name": "another"},
+        {"arch": "sm_100"},
+        {"compiler": "12.9"},
+        {"seconds": float("nan")},
+        {"seconds": "1"},
+        {"more": 1},
+        {"log": "8 bytes spill stores"},
+        {"log": "C7510"},
+        {"log": f"Used {'9' * 9999} registers"},
     )
-    s.damage(cache_entry._packed(bytes.fromhex(s.victim.key), facts, CUDA_ELF))
+    facts = (b"[" * 100000, b"\xff\xfe", b"{}")
+    facts += tuple(json.dumps({**good, **change}).encode() for change in changes)
+    return tuple(cache_entry._packed(bytes.fromhex(r.key), text, CUDA_ELF) for text in facts)
+
+
+def hostile_facts(s: Scene) -> None:
+    s.damage(s.random.choice(hostile(s.victim)))
 
 
 def no_cubin(s: Scene) -> None:
