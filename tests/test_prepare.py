@@ -98,8 +98,9 @@ def test_a_device_that_is_missing(fake, monkeypatch):
 def test_progress_is_told(fake):
     told = []
     gemmgen.prepare(DENSE, SHAPES, progress=lambda *step: told.append(step))
-    assert told[:3] == [("choosing", n, 3) for n in range(3)]
-    assert {what for what, *_ in told[3:]} == {"compiling"} and told[3][1] == 0
+    kernels = len(fake)
+    assert told[:3] == [("choosing", n, 3) for n in (1, 2, 3)]
+    assert told[3:] == [("compiling", n, kernels) for n in range(1, kernels + 1)]
 
 
 def test_a_kernel_that_fails_loses_no_other(fake, folder, monkeypatch):
@@ -136,6 +137,25 @@ def test_it_does_not_compile_for_nothing(fake, folder, monkeypatch):
 def test_a_shape_that_is_none(fake, shape):
     with pytest.raises(ArgumentError):
         gemmgen.prepare(DENSE, [shape])
+
+
+@pytest.mark.parametrize("threads", (0, -1))
+def test_threads_that_are_none(fake, threads):
+    with pytest.raises(ArgumentError):
+        gemmgen.prepare(DENSE, SHAPES, threads=threads)
+    with pytest.raises(ArgumentError):
+        every_m(threads)
+
+
+def test_a_shared_directory_counts_and_one_that_is_refused_does_not(fake, tmp_path, monkeypatch):
+    gemmgen.prepare(DENSE, SHAPES)
+    paths = [tmp_path / "cache", tmp_path / "refused"]
+    paths[1].mkdir()
+    paths[1].chmod(0o777)
+    monkeypatch.setenv("GEMMGEN_CACHE_PATH", ":".join(map(str, paths)))
+    monkeypatch.setenv("GEMMGEN_CACHE", str(tmp_path / "other"))
+    found = gemmgen.prepare(DENSE, SHAPES)
+    assert found.compiled == 0 and found.kept == len(found.kernels)
 
 
 def test_importing_gemmgen_does_not_import_the_runtime():

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ..config import Config
@@ -17,7 +18,7 @@ from ..runtime.cache import NONE, VARIABLE, Places, cached, places, recipe_of
 from ..runtime.cache_survey import survey
 from ..runtime.cache_trust import opened
 from ..runtime.driver import require_hopper
-from ..runtime.nvrtc import compile_cubin
+from ..runtime.nvrtc import Cubin, compile_cubin
 from ..target import H200
 
 FEW, STEP = 64, 8  # up to so many rows tiles have multiples of STEP rows, above multiples of FEW
@@ -47,6 +48,15 @@ class Prepared:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Built:
+    """Of one kernel: its key, its cubin's bytes, and whether it was compiled now."""
+
+    key: str
+    size: int
+    new: bool
+
+
 def prepare(
     problems: Problem | Iterable[Problem],
     shapes: Iterable[Shape],
@@ -64,28 +74,30 @@ def prepare(
     time, as many as this process may use cores if None. progress: called with what is done ("choosing",
     "compiling"), how many are and of how many.
 
-    Raises ArgumentError for a shape, or if `GEMMGEN_CACHE` is "none"; CacheError if the directory cannot be
+    Raises ArgumentError for a shape or `threads`, or if `GEMMGEN_CACHE` is "none"; CacheError if the directory cannot be
     made or trusted; RuntimeUnavailable without NVRTC; UnsupportedProblem and IllegalConfig as
     `heuristics.choose`; CompileError once all other kernels are compiled.
     """
     started = time.perf_counter()
+    threads = len(os.sched_getaffinity(0)) if threads is None else threads
+    if threads < 1:
+        raise ArgumentError("threads", threads, "must be at least 1")
     where = _reachable(places())
     name = _device_name(device)
     asked = _asked(problems, shapes)
     kernels: dict[Kernel, None] = {}
-    for done, (p, shape) in enumerate(asked):
-        progress("choosing", done, len(asked))
+    for done, (p, shape) in enumerate(asked, 1):
         kernels[p, pick(p, shape, H200, groups, name).config] = None
-    before = _held(where)
-    built = _compiled([*kernels], where, threads or len(os.sched_getaffinity(0)), progress)
-    after = _held(where)
+        progress("choosing", done, len(asked))
+    built = _all_built([*kernels], where, threads, progress)
+    held = _held(where)
     return Prepared(
         device=name,
         shapes=len(asked),
         kernels=tuple(kernels),
-        compiled=sum(key not in before for key, _ in built),
-        kept=sum(key in after for key, _ in built),
-        bytes=sum(size for _, size in built),
+        compiled=sum(b.new for b in built),
+        kept=sum(b.key in held for b in built),
+        bytes=sum(b.size for b in built),
         seconds=time.perf_counter() - started,
     )
 
@@ -96,7 +108,10 @@ def every_m(most: int) -> tuple[int, ...]:
 
     Between two of them the model's tiles are the same and its costs change little. That they choose no
     other config is measured (docs/reliability.md), not proved, and for launches without groups only.
+    Raises ArgumentError if `most` is below 1.
     """
+    if most < 1:
+        raise ArgumentError("most", most, "must be at least 1")
     ends = (*range(STEP, FEW, STEP), *range(FEW, most + FEW, FEW))
     return tuple(sorted({min(m, most) for end in (0, *ends) for m in (end, end + 1) if m}))
 
@@ -136,26 +151,36 @@ def _device_name(device: int | str | None) -> str:
 
 
 def _held(where: Places) -> set[str]:
-    """The keys of all entries that are whole."""
-    return {item.stored.key for path in where.all for item in survey(path) if item.entry}
+    """The keys of all entries that are whole, where they can be used."""
+    keys: set[str] = set()
+    for path in where.all:
+        with suppress(CacheError):
+            keys |= {x.stored.key for x in survey(path) if x.entry}
+    return keys
 
 
-def _compiled(
+def _all_built(
     kernels: list[Kernel], where: Places, threads: int, progress: Progress
-) -> list[tuple[str, int]]:
-    """The key of each kernel and the bytes of its cubin."""
-
-    def compile(kernel: Kernel) -> tuple[str, int]:
-        a = compile_to_source(*kernel)
-        recipe = recipe_of(a.source, a.name)
-        return recipe.key, len(cached(recipe, lambda: compile_cubin(a.source, a.name), where).image)
-
+) -> list[_Built]:
     with ThreadPoolExecutor(threads) as pool:  # NVRTC releases the GIL
-        running = [pool.submit(compile, kernel) for kernel in kernels]
+        running = [pool.submit(_build, *kernel, where) for kernel in kernels]
         try:
-            for done, _ in enumerate(as_completed(running)):
+            for done, _ in enumerate(as_completed(running), 1):
                 progress("compiling", done, len(running))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     return [future.result() for future in running]
+
+
+def _build(problem: Problem, config: Config, where: Places) -> _Built:
+    a = compile_to_source(problem, config)
+    recipe = recipe_of(a.source, a.name)
+    new: list[Cubin] = []
+
+    def compile() -> Cubin:
+        new.append(compile_cubin(a.source, a.name))
+        return new[0]
+
+    cubin = cached(recipe, compile, where)
+    return _Built(key=recipe.key, size=len(cubin.image), new=bool(new))
