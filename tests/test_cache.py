@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import os
 import socket
 import tracemalloc
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from cache_faults.damage import hostile
@@ -21,6 +23,8 @@ from gemmgen.runtime.cache_trust import opened
 from gemmgen.target import H100, H200
 
 R = recipe()
+PACKAGE = Path(nvrtc.__file__).parents[1]
+EXECUTING = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml"}
 
 
 @pytest.fixture(autouse=True)
@@ -447,3 +451,21 @@ def test_what_dead_writers_left_goes_and_the_rest_stays(own, compiler):
     ask(own, compiler, recipe(1))
     left = {p.name for p in own.own.iterdir()} - {f"{r.key}.cubin" for r in (R, recipe(1))}
     assert left == {names[what] for what in ("alive", "strange", "hostile")}
+
+
+# ---- what is read is data -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.name)
+def test_nothing_that_is_read_is_executed(path):
+    """No module unpickles, evaluates or starts a shell (but see SECURITY.md for the tuner's pipes)."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names=names):
+                assert not EXECUTING & {alias.name.partition(".")[0] for alias in names}
+            case ast.ImportFrom(module=str(module), level=0):
+                assert module.partition(".")[0] not in EXECUTING
+            case ast.Call(func=ast.Name(id=name)):
+                assert name not in ("eval", "exec", "compile")
+            case ast.keyword(arg="shell" | "allow_pickle"):
+                raise AssertionError(ast.unparse(node))

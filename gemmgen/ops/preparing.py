@@ -178,9 +178,9 @@ def _build(problem: Problem, config: Config, where: Places) -> _Built:
     recipe = recipe_of(a.source, a.name)
     new: list[Cubin] = []
 
-    def compile() -> Cubin:
+    def compiler() -> Cubin:
         new.append(compile_cubin(a.source, a.name))
         return new[0]
 
-    cubin = cached(recipe, compile, where)
+    cubin = cached(recipe, compiler, where)
     return _Built(key=recipe.key, size=len(cubin.image), new=bool(new))

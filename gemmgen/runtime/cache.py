@@ -91,12 +91,12 @@ def recipe_of(source: str, name: str, target: Target = H200) -> Recipe:
     )
 
 
-def cached(recipe: Recipe, compile: Callable[[], Cubin], where: Places) -> Cubin:
-    """What `compile` returns, or has returned for the same recipe. Raises only what it raises."""
+def cached(recipe: Recipe, compiler: Callable[[], Cubin], where: Places) -> Cubin:
+    """What `compiler` returns, or has returned for the same recipe. Raises only what it raises."""
     for path in where.all:
         if found := _found(path, recipe, own=path == where.own):
             return found
-    cubin = compile()
+    cubin = compiler()
     if where.own:
         _keep(where.own, recipe, cubin, where.limit)
     return cubin
