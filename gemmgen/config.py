@@ -27,6 +27,8 @@ class Config:
     split_k: the CTAs of a cluster that share a tile and divide its K, for few tiles: 1, 2, 4 or 8
     (docs/adr/0010-split-k.md).
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
+    pdl: begin while the launch before it on the stream still ends (programmatic dependent launch): global
+    memory is touched only after that is over (docs/adr/0012-dependent-launches.md).
     watchdog: a wait that takes seconds reports where it stands and stops the kernel.
     """
 
@@ -47,6 +49,7 @@ class Config:
     swap_ab: bool = False
     parts: int = 1
     split_k: int = 1
+    pdl: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -97,7 +100,12 @@ class Config:
         return cls(**values)
 
 
-OPTIONAL = ("swap_ab", "parts", "split_k")  # left out of the JSON where they have their defaults
+OPTIONAL = (
+    "swap_ab",
+    "parts",
+    "split_k",
+    "pdl",
+)  # left out of the JSON where they have their defaults
 
 Check = tuple[str, Callable[[Any], bool]]
 
@@ -137,5 +145,6 @@ FIELDS: dict[str, Check] = {
     "swap_ab": _choice(False, True),
     "parts": _choice(1, 2),
     "split_k": _choice(1, 2, 4, 8),
+    "pdl": _choice(False, True),
     "registers": ("a pair (producer, consumer) of integers, or null", _registers),
 }

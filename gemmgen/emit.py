@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
+from jinja2.bccache import Bucket
 
 from .errors import IRError
 from .ir.nodes import (
@@ -115,10 +116,29 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
     return re.sub(r"[ \t]+\n", "\n", text)
 
 
+class Compiled(BytecodeCache):
+    """Templates compiled once per process. Every kernel has an environment of its own, for its globals, and
+    compiling the templates for each would be nearly all of emit's time."""
+
+    def __init__(self) -> None:
+        self._code: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if bucket.key in self._code:
+            bucket.bytecode_from_string(self._code[bucket.key])
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._code[bucket.key] = bucket.bytecode_to_string()
+
+
+COMPILED = Compiled()
+
+
 def environment() -> Environment:
     """Jinja2 with delimiters that leave PTX's and C++'s braces alone: ${x} and //% lines."""
     return Environment(
         loader=FileSystemLoader(templates()),
+        bytecode_cache=COMPILED,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         variable_start_string="${",

@@ -128,6 +128,8 @@ PATTERNS = (
     (r"__syncthreads\(\)", lambda: ("cta sync",)),
     (r"ptx::cluster_arrive\(\)", lambda: ("cluster arrive",)),
     (r"ptx::cluster_wait\(\)", lambda: ("cluster wait",)),
+    (r"ptx::launch_dependent_grids\(\)", lambda: ("launch dependents",)),
+    (r"ptx::wait_for_grids\(\)", lambda: ("wait for grids",)),
     (r"ptx::setmaxnreg_(\w+)<(\d+)>\(\)", lambda way, n: ("registers", way, int(n))),
     (
         r"for \(int i = 0; i < STAGES; \+\+i, ring\.advance\(\)\) "
@@ -303,6 +305,10 @@ def _events(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[tuple[object, ...]]:
         case ir.ClusterSync():
             yield ("cluster arrive",)
             yield ("cluster wait",)
+        case ir.LaunchDependents():
+            yield ("launch dependents",)
+        case ir.WaitForGrids():
+            yield ("wait for grids",)
         case ir.SetRegisters():
             yield "registers", s.direction, s.count
         case ir.Drain():

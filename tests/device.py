@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import SimpleNamespace
 
 WAVE = 1000  # register i of the accumulator of wave w holds w * WAVE + i once a wgmma wrote it
@@ -18,6 +19,12 @@ SMEM_BASE = 1024  # where the runtime's dynamic shared memory might start; 1024-
 def identity(array: str, i: int) -> int:
     """Each register remembers which it is; a `part` stands for wave 0."""
     return i + WAVE * int(array.removeprefix("acc") if array != "part" else 0)
+
+
+@lru_cache(maxsize=64)
+def written(registers: Callable[[str, int], int], array: str, count: int) -> list[int]:
+    """What a wgmma leaves in `array`."""
+    return [registers(array, i) for i in range(count)]
 
 
 def fragment(register: int, warp: int, lane: int) -> tuple[int, int]:
@@ -136,7 +143,7 @@ class Ptx:
 
     def mma(self, d, a, b, accumulate):
         self.calls.append(Call("mma", (d.name, a, b, accumulate), self.scope.get("k")))
-        d[:] = [self.registers(d.name, i) for i in range(len(d))]
+        d[:] = written(self.registers, d.name, len(d))
 
 
 class Kernel:

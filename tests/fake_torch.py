@@ -67,10 +67,17 @@ class Placed(Tensor):
     def reshape(self, shape: tuple[int, ...]):
         return self.seen(shape)
 
+    def transpose(self, one: int, other: int):
+        def swapped(sides: tuple[int, ...]):
+            found = list(sides)
+            found[one], found[other] = found[other], found[one]
+            return tuple(found)
+
+        return self.seen(swapped(self.shape), swapped(self.strides))
+
     @property
     def mT(self):
-        shape, stride = ((*x[:-2], x[-1], x[-2]) for x in (self.shape, self.strides))
-        return self.seen(shape, stride)
+        return self.transpose(-2, -1)
 
     T = mT
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 
 from gemmgen.config import Config
+from gemmgen.emit import emit
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8, S32
 from gemmgen.ir.expr import fold
 from gemmgen.ir.groupings import GROUPINGS
+from gemmgen.ir.nodes import Kernel
+from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 
 DENSE = Problem(family="dense", a=BF16, b=BF16)
@@ -26,6 +30,23 @@ INT8_BLOCK = Problem(family="fp8_block", a=S8, b=S8)
 PAIRED = replace(DENSE, epilogue=EPILOGUES["reglu"])
 
 QUANTISED = replace(DENSE, d=E4M3, epilogue=EPILOGUES["bias"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emitted:
+    kernel: Kernel
+    source: str
+
+    @property
+    def name(self):
+        return self.kernel.name
+
+
+@cache
+def emitted(problem, config):
+    """The kernel and its source, not proved: that takes ten times as long, and is test_check.py's."""
+    kernel = lower(problem, config)
+    return Emitted(kernel=kernel, source=emit(kernel))
 
 
 def fitting(problem, shape):
@@ -115,6 +136,10 @@ VARIETY = {
     "dense-split-s32": (
         replace(DENSE, a=S8, b=S8, d=S32),
         Config(split_k=4, block_n=32),
+    ),
+    "fp8-pdl-masked": (
+        replace(FP8, grouping="masked"),
+        Config(pdl=True, multicast="a", stages=3),
     ),
     "fp8-split-k": (FP8, Config(split_k=4, block_m=64, block_n=32, consumers=1)),
     "fp8-split-k-swap": (FP8, Config(split_k=8, swap_ab=True, block_m=8, block_n=128, unroll=2)),

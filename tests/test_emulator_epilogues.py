@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernels import fitting
+from kernels import emitted, fitting
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES, acc
 from gemmgen.errors import VerificationError
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8
 from gemmgen.ir.expr import PerElement, fold
-from gemmgen.pipeline import compile_to_source
 from gemmgen.problem import Problem
 from gemmgen.verification import NumpyEngine, check_bound, random_normal
 from gemmgen.verification.epilogue import transcendental
@@ -36,7 +35,7 @@ def emulated(problem, config=SMALL):
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
     from gemmgen.runtime.emulated import EmulatedGpu, prepare
 
-    a = compile_to_source(problem, config)
+    a = emitted(problem, config)
     return EmulatedGpu(), prepare(a.kernel, a.source), a.kernel
 
 

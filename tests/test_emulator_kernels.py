@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernels import emitted
 
 from gemmgen import emulator
 from gemmgen.errors import UnsupportedProblem, VerificationError
-from gemmgen.gallery import GALLERY, artifact, exhibit, path_of
+from gemmgen.gallery import GALLERY, exhibit, path_of
 from gemmgen.ir.dtypes import F32
 from gemmgen.ir.expr import BEFORE, fold
 from gemmgen.verification import (
@@ -50,12 +51,12 @@ class Matrix:
 
 @cache
 def compiled(name: str) -> tuple[Any, Any, str]:
-    """The gallery entry, its artifact, and its PTX."""
+    """The gallery entry, its kernel and source, and its PTX."""
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
     from gemmgen.runtime.nvrtc import compile_ptx
 
     e = exhibit(name)
-    a = artifact(e)
+    a = emitted(e.problem, e.config)
     return e, a, compile_ptx(a.source, a.name)
 
 

@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 from grouped import CASES, PROBLEMS, layout, problem
-from kernels import FP8, GROUPED
+from kernels import FP8, GROUPED, emitted
 from test_scheduler import SHIM, device_code
 
 from gemmgen.check.audit import audit
@@ -20,7 +20,7 @@ from gemmgen.errors import ArgumentError, GemmgenError, IllegalConfig
 from gemmgen.families import build
 from gemmgen.heuristics import choose
 from gemmgen.ir.groupings import GROUPINGS, Layout, check_layout, segments
-from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.schedulers import order
 from gemmgen.target import H200
@@ -145,7 +145,7 @@ def test_the_device_walks_as_python_does(grouping, multicast, alignment, tmp_pat
     p = replace(FP8, grouping=grouping, alignment=alignment)
     config = Config(block_m=64, consumers=1, block_n=112, stages=2, multicast=multicast, panel=3)
     try:
-        a = compile_to_source(p, config)
+        a = emitted(p, config)
     except IllegalConfig as e:
         assert e.rule.id == "segment-tile" and (grouping, multicast, alignment) == ("rows", "b", 64)
         return
@@ -207,7 +207,7 @@ def emulated(p, config, shape, groups, pad=0, broken=None):
     from gemmgen.runtime.emulated import EmulatedGpu, prepare
     from gemmgen.verification.trial import judge
 
-    a = compile_to_source(p, config)
+    a = emitted(p, config)
     source = broken(a.source) if broken else a.source
     assert not broken or source != a.source
     return judge(EmulatedGpu(), prepare(a.kernel, source), a.kernel, p, shape, 1, pad, groups)
@@ -272,7 +272,7 @@ def test_what_is_multiplied(grouping):
 
     p, (shape, sizes) = problem("fp8_block", grouping), PAST_THE_END
     shape = (sum(-(-s // 128) * 128 for s in sizes), *shape[1:])
-    a = compile_to_source(p, Config(block_m=256, block_n=48, stages=2))
+    a = emitted(p, Config(block_m=256, block_n=48, stages=2))
     gpu = EmulatedGpu()
     judge(gpu, prepare(a.kernel, a.source), a.kernel, p, shape, 1, 0, layout(p, shape, sizes))
     blocks, k_blocks, warps = 4 * sum(-(-s // 256) for s in sizes), -(-200 // 128), 4

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from check_museum import with_fields, without
-from kernels import DENSE, DENSE_F32, DENSE_TN, FP8, VECTOR
+from kernels import DENSE, DENSE_F32, DENSE_TN, FP8, VECTOR, emitted
 
 from gemmgen.check import Instance, ProtocolViolation, check, ops
 from gemmgen.check.audit import audit
@@ -24,7 +24,7 @@ from gemmgen.ir import nodes as ir
 from gemmgen.ir.groupings import Layout, depths
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.ir.text import dump
-from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.pipeline import lower
 from gemmgen.target import H200
 from gemmgen.verification import exact_integers
 from gemmgen.verification.groups import SCALED_DEPTHS, depth_step
@@ -112,7 +112,7 @@ def test_maps_of_groups_are_never_prefetched(grouping):
 
 def test_addresses_are_64_bits_wide():
     """DeepGEMM #226: sum of K times M overflows 32 bits."""
-    source = compile_to_source(WGRAD, Config(stages=3)).source
+    source = emitted(WGRAD, Config(stages=3)).source
     assert len(re.findall(r"\(long long\)tile\.k_first \* shape_[mn]\)", source)) == 2
 
 
@@ -257,7 +257,7 @@ def emulated(p, config, shape, table, pad=0, sms=4, broken=None):
     from gemmgen.runtime.emulated import EmulatedGpu, prepare
     from gemmgen.verification.trial import judge
 
-    a = compile_to_source(p, config)
+    a = emitted(p, config)
     source = broken(a.source) if broken else a.source
     assert not broken or source != a.source
     gpu = EmulatedGpu(sms=sms)

@@ -39,6 +39,14 @@ CHECKS = {
 RUNTIME = {"runtime": {"ir", "errors", "target", "verification", "emulator"}}
 TOP = {
     "ops": {*COMPILER, *RUNTIME},
+    "compat": {
+        "ir",
+        "errors",
+        "target",
+        "problem",
+        "runtime",
+        "ops",
+    },  # other libraries' names for ops
     "bench": {*COMPILER, *RUNTIME, *CHECKS, "ops"},
     "cli": {*COMPILER, *RUNTIME, *CHECKS, "ops", "bench"},
     "__main__": {"cli"},

@@ -13,12 +13,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from device import SMEM_BASE, WAVE, Kernel, fragment
-from kernels import DENSE, DENSE_F16, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, VARIETY, VECTOR
+from kernels import (
+    DENSE,
+    DENSE_F16,
+    DENSE_F32,
+    DENSE_NN,
+    DENSE_TN,
+    DENSE_TT,
+    FP8,
+    VARIETY,
+    VECTOR,
+    emitted,
+)
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig
-from gemmgen.pipeline import compile_to_source
 
 SWIZZLES = (None, 128, 64, 32, 0)
 
@@ -76,7 +86,7 @@ def mn_major_addresses(descriptor: int, rows: int):
 
 def compiled(problem, **changes):
     """The artifact, at as little cost in shared memory as the change allows."""
-    return compile_to_source(problem, Config(**{"stages": 2} | changes))
+    return emitted(problem, Config(**{"stages": 2} | changes))
 
 
 def leaders(kernel):
@@ -665,7 +675,7 @@ def test_a_residual_is_read_at_the_elements_row_and_column(problem, consumers):
 
 @pytest.mark.parametrize("name", VARIETY)
 def test_shared_memory_map(name):
-    artifact = compile_to_source(*VARIETY[name])
+    artifact = emitted(*VARIETY[name])
     kernel = artifact.kernel
     parts = []
     for s in kernel.smem:

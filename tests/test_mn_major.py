@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from kernels import DENSE_NN, DENSE_TN, DENSE_TT
+from kernels import DENSE_NN, DENSE_TN, DENSE_TT, emitted
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
@@ -16,7 +16,7 @@ from gemmgen.errors import VerificationError
 from gemmgen.ir.dtypes import F16, F32
 from gemmgen.ir.nodes import Kernel, Mma, TmaLoad, TmaLoadMulticast
 from gemmgen.ir.rewrite import map_stmts
-from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 
 LAYOUTS = {p.layout: p for p in (DENSE_NN, DENSE_TN, DENSE_TT)}
@@ -52,7 +52,7 @@ def test_results(layout, case):
     problem = LAYOUTS[layout]
     if case % 3 == 1:
         problem = replace(problem, a=F16, b=F16, d=F32)
-    a = compile_to_source(problem, config)
+    a = emitted(problem, config)
     assert judged(problem, a.kernel, a.source, shape, pad).exact
 
 
@@ -112,7 +112,7 @@ def test_a_wrong_descriptor_shows(fault):
 @pytest.mark.parametrize("immediates", ("0, 0", "1, 0", "0, 1", "1, 1"))
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_only_the_right_transposes_give_the_result(layout, immediates):
-    a = compile_to_source(LAYOUTS[layout], Config(block_n=64, stages=2))
+    a = emitted(LAYOUTS[layout], Config(block_n=64, stages=2))
     source, times = re.subn(r"p, 1, 1, \d, \d;", f"p, 1, 1, {immediates};", a.source)
     assert times == 1
     if source == a.source:

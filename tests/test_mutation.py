@@ -5,6 +5,11 @@ All of it, half an hour: `python -m tests.mutation --rows --random 600 --seed 1`
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from mutation import nets, survivors  # isort: skip
@@ -50,6 +55,20 @@ def test_random_mutants_are_killed():
     mutants = draw(8, 1, (PLAIN,))
     pairs = zip(mutants, score_all(mutants, jobs=2), strict=True)
     assert not {m.id: m.says for m, v in pairs if v.outcome == "survived"}
+
+
+def test_the_hosts_checks_find_nothing_in_right_code():
+    """In a process of its own: they put a fake driver in place of the real one."""
+    code = "from mutation import host; print(list(host.checks()))"
+    path = os.pathsep.join(map(str, (Path(__file__).parents[1], Path(__file__).parent)))
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("m", ROWS, ids=lambda m: m.id)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kernels import DENSE, VARIETY
+from kernels import DENSE, VARIETY, emitted
 
 from gemmgen.config import Config
 from gemmgen.errors import CompileError
-from gemmgen.pipeline import compile_to_source
 
 pytestmark = pytest.mark.nvrtc
 
@@ -23,7 +22,7 @@ def nvrtc():
 
 @pytest.mark.parametrize("name", CASES)
 def test_compiles(nvrtc, name):
-    artifact = compile_to_source(*VARIETY[name])
+    artifact = emitted(*VARIETY[name])
     cubin = nvrtc.compile_cubin(artifact.source, artifact.name)
     assert cubin.image.startswith(b"\x7fELF")
     assert cubin.name == artifact.name
@@ -32,7 +31,7 @@ def test_compiles(nvrtc, name):
 
 
 def test_a_wrong_source_is_refused(nvrtc):
-    artifact = compile_to_source(DENSE, Config(block_n=64))
+    artifact = emitted(DENSE, Config(block_n=64))
     with pytest.raises(CompileError):
         nvrtc.compile_cubin(
             artifact.source.replace("ptx::wgmma_fence();", "wgmma_fence();"), artifact.name

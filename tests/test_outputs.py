@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from grouped import layout
-from kernels import DENSE, FP8, GROUPED, INT8_BLOCK, PAIRED, QUANTISED, VECTOR, fitting
+from kernels import DENSE, FP8, GROUPED, INT8_BLOCK, PAIRED, QUANTISED, VECTOR, emitted, fitting
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
@@ -28,7 +28,7 @@ from gemmgen.ir import nodes
 from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8
 from gemmgen.ir.expr import Call, PerColumn, PerElement, PerRow, Scalar, fold
 from gemmgen.ir.rewrite import map_stmts, statements
-from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.verification import NumpyEngine, exact_integers, quantised
 from gemmgen.verification.codes import encode
@@ -212,7 +212,7 @@ def judged(problem, config, shapes=SHAPES, groups=None, pad=0, broken=None):
     from gemmgen.runtime.emulated import EmulatedGpu, prepare
     from gemmgen.verification.trial import judge
 
-    a = compile_to_source(problem, config)
+    a = emitted(problem, config)
     source = broken(a.source) if broken else a.source
     assert not broken or source != a.source
     gpu, program = EmulatedGpu(), prepare(a.kernel, source)

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from grouped import PROBLEMS, layout, problem
-from kernels import DENSE, FP8, GROUPED, INT8_BLOCK, VECTOR, fitting
+from kernels import DENSE, FP8, GROUPED, INT8_BLOCK, VECTOR, emitted, fitting
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
@@ -20,7 +20,7 @@ from gemmgen.ir.dtypes import E4M3, E5M2
 from gemmgen.ir.expr import fold
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.rewrite import map_stmts, statements
-from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.target import H200
 from gemmgen.verification import random_normal
@@ -46,7 +46,7 @@ def judged(p, c, shape, groups=None, pad=0, broken=None, seed=1):
     from gemmgen.runtime.emulated import prepare
     from gemmgen.verification.trial import judge
 
-    a = compile_to_source(p, c)
+    a = emitted(p, c)
     source = broken(a.source) if broken else a.source
     assert not broken or source != a.source
     return judge(gpu, prepare(a.kernel, source), a.kernel, p, fitting(p, shape), seed, pad, groups)
@@ -140,7 +140,7 @@ def test_parts_change_no_bit(p):
     shape, found = (50, 300, 700), []
     operands = random_normal(p, *shape, 4)
     for c in (Config(stages=2), config(block_n=128), config(block_n=192)):
-        a = compile_to_source(p, c)
+        a = emitted(p, c)
         strides = pitches(a.kernel, shape)
         d = output(p, operands, strides)
         found.append(

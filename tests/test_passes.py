@@ -67,6 +67,7 @@ CHANGES = {
     "allow_empty-split": (DENSE, {"split_k": 2, "in_flight": 1}),
     "size_barriers-split": (FP8, {"split_k": 2, "block_m": 256}),
     "layout_smem-split": (DENSE, {"split_k": 4}),
+    "overlap_launches": (FP8, {"pdl": True, "multicast": "a"}),
     "split_scales-parts": (FP8, {"block_n": 256, "parts": 2}),
     "plan_descriptors-parts": (FP8, {"block_n": 64, "parts": 2}),
     "plan_multicast": (FP8, {"multicast": "a"}),

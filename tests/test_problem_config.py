@@ -36,7 +36,7 @@ def test_missing_config_fields_take_their_defaults():
 
 
 def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
-    assert not {"swap_ab", "parts", "split_k"} & set(Config().to_json())
+    assert not {"swap_ab", "parts", "split_k", "pdl"} & set(Config().to_json())
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
 
@@ -58,6 +58,7 @@ BAD_CONFIG = {
     "swap_ab": (0, 1, "true", None),
     "parts": (*INTEGERS, 3, -1),
     "split_k": ("2", 2.0, True, None, 0, 3, 16, -2),
+    "pdl": (1, 0, "true", None),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
 
@@ -97,6 +98,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "swap_ab": (False, True),
         "parts": (1, 2),
         "split_k": (1, 2, 4, 8),
+        "pdl": (False, True),
         "registers": (None, (40, 232)),
     }[name]
     for value in (*good, getattr(Config(), name)):

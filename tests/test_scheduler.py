@@ -11,11 +11,11 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernels import DENSE
+from kernels import DENSE, emitted
 
 from gemmgen.config import Config
 from gemmgen.ir.nodes import Block, Cluster
-from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.pipeline import lower
 from gemmgen.schedulers import order, panels
 
 # ---- the Python twin ----------------------------------------------------------------------
@@ -156,9 +156,7 @@ def device(tmp_path_factory):
     where = tmp_path_factory.mktemp("scheduler")
     parts, switch = [SHIM], []
     for i, config in enumerate(VARIANTS.values()):
-        parts.append(
-            f"namespace v{i} {{\n{device_code(compile_to_source(DENSE, config).source)}\n}}"
-        )
+        parts.append(f"namespace v{i} {{\n{device_code(emitted(DENSE, config).source)}\n}}")
         switch.append(f"case {i}: walk<v{i}::Scheduler, v{i}::Tile>(m, n, k); break;")
     parts.append(MAIN.replace("CASES", "\n        ".join(switch)))
     program = where / "walk.cpp"
@@ -190,7 +188,7 @@ def test_the_ring_goes_round(tmp_path):
     """Stage and phase of the k-th block since launch, and the stage before it."""
     if not shutil.which("g++"):
         pytest.skip("no g++")
-    source = compile_to_source(DENSE, Config(stages=3, block_n=64)).source
+    source = emitted(DENSE, Config(stages=3, block_n=64)).source
     main = """int main() {
         Ring ring;
         for (int k = 0; k < 20; ++k, ring.advance())

@@ -9,7 +9,18 @@ from random import Random
 import numpy as np
 import pytest
 from grouped import PROBLEMS, layout, problem
-from kernels import DENSE, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, GROUPED, QUANTISED, VECTOR
+from kernels import (
+    DENSE,
+    DENSE_F32,
+    DENSE_NN,
+    DENSE_TN,
+    DENSE_TT,
+    FP8,
+    GROUPED,
+    QUANTISED,
+    VECTOR,
+    emitted,
+)
 
 from gemmgen import emulator
 from gemmgen.check import ProtocolViolation, check
@@ -21,7 +32,7 @@ from gemmgen.errors import GemmgenError, IllegalConfig
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.rewrite import map_stmts, statements, walk
-from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.pipeline import lower
 from gemmgen.verification import random_normal
 
 BY_ROWS = tuple(g for g in GROUPED if not GROUPINGS[g].depths)
@@ -48,7 +59,7 @@ def judged(p, c, shape, groups=None, pad=0, broken=None, seed=1, **options):
     from gemmgen.runtime.emulated import prepare
     from gemmgen.verification.trial import judge
 
-    a = compile_to_source(p, c)
+    a = emitted(p, c)
     source = broken(a.source) if broken else a.source
     assert not broken or source != a.source
     return judge(gpu, prepare(a.kernel, source), a.kernel, p, shape, seed, pad, groups)
@@ -100,7 +111,7 @@ def test_every_schedule_gives_the_same_bits(schedule):
 
     found = []
     for gpu in (machine(), machine(schedule=schedule)):
-        a = compile_to_source(FP8, config())
+        a = emitted(FP8, config())
         shape = 70, 60, 1100
         operands, strides = random_normal(FP8, *shape, 4), pitches(a.kernel, shape)
         d = output(FP8, operands, strides)
@@ -244,7 +255,7 @@ def test_large_tiles_do_not_spill(case):
     from gemmgen.runtime.nvrtc import compile_cubin
 
     p, changes = LARGEST[case]
-    a = compile_to_source(p, config(**{"split_k": 2} | changes))
+    a = emitted(p, config(**{"split_k": 2} | changes))
     assert compile_cubin(a.source, a.name).spill_bytes == 0
 
 
@@ -272,7 +283,7 @@ def test_exchanges_have_no_bank_conflicts():
     from gemmgen.runtime.emulated import prepare
     from gemmgen.verification.trial import judge
 
-    a = compile_to_source(FP8, config(block_m=128, consumers=2, block_n=64))
+    a = emitted(FP8, config(block_m=128, consumers=2, block_n=64))
     judge(gpu, prepare(a.kernel, a.source), a.kernel, FP8, (128, 64, 600))
     assert [s.conflicts for s in gpu.stats] == [0] * 4
 

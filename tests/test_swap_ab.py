@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 from grouped import PROBLEMS, layout, problem
-from kernels import DENSE, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, GROUPED, VECTOR
+from kernels import DENSE, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, GROUPED, VECTOR, emitted
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
@@ -20,7 +20,7 @@ from gemmgen.ir.dtypes import F16, F32
 from gemmgen.ir.expr import Call, PerColumn, PerElement, PerRow
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.rewrite import map_stmts
-from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.pipeline import lower
 from gemmgen.verification import random_normal
 
 BY_ROWS = tuple(g for g in GROUPED if not GROUPINGS[g].depths)
@@ -42,7 +42,7 @@ def judged(p, c, shape, groups=None, pad=0, broken=None, seed=1):
     from gemmgen.runtime.emulated import prepare
     from gemmgen.verification.trial import judge
 
-    a = compile_to_source(p, c)
+    a = emitted(p, c)
     source = broken(a.source) if broken else a.source
     assert not broken or source != a.source
     return judge(gpu, prepare(a.kernel, source), a.kernel, p, shape, seed, pad, groups)
@@ -176,7 +176,7 @@ def test_the_exchange_changes_no_bit(p):
     shape, found = (50, 200, 700), []
     operands = random_normal(p, *shape, 4)
     for c in (Config(stages=2), config()):
-        a = compile_to_source(p, c)
+        a = emitted(p, c)
         strides = pitches(a.kernel, shape)
         d = output(p, operands, strides)
         found.append(
@@ -331,7 +331,7 @@ def test_no_bank_conflicts(p):
     from gemmgen.runtime.emulated import prepare
     from gemmgen.verification.trial import judge
 
-    a = compile_to_source(p, config(block_m=64))
+    a = emitted(p, config(block_m=64))
     judge(gpu, prepare(a.kernel, a.source), a.kernel, p, (64, 256, 256))
     assert [s.conflicts for s in gpu.stats] == [0] * 4
 

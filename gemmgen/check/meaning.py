@@ -260,5 +260,7 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.StoreCommit: _simple(ops.StoreCommit),
     ir.StoreWait: _pending(ops.StoreWait),
     ir.PrefetchMap: _none,
+    ir.LaunchDependents: _none,
+    ir.WaitForGrids: _none,  # dependency.py
     ir.SetRegisters: _none,  # registers.py
 }

@@ -72,6 +72,11 @@ TENSOR_MAP = Property(
     name="tensor-map",
     says="a tensor map derived on the device is whole, published and acquired before it is used, and not rewritten while it is",
 )
+DEPENDENCY = Property(
+    id="P15",
+    name="dependency",
+    says="a launch that may overlap the one before it touches no global memory until that is over",
+)
 
 PROPERTIES: tuple[Property, ...] = (
     DEADLOCK,
@@ -88,4 +93,5 @@ PROPERTIES: tuple[Property, ...] = (
     REGISTERS,
     CLUSTER,
     TENSOR_MAP,
+    DEPENDENCY,
 )

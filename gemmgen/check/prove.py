@@ -18,6 +18,7 @@ from .audit import agreement
 from .canonical import run
 from .certificate import Certificate, k_recurs, tiles_recur
 from .clocks import Clocks, clocks
+from .dependency import dependency
 from .finding import Finding
 from .fixed import fixed
 from .groups import local
@@ -27,7 +28,7 @@ from .ops import Instance, Program
 from .output import staged, stored
 from .phases import barriers
 from .placement import placed
-from .properties import PROPERTIES, TENSOR_MAP
+from .properties import DEPENDENCY, PROPERTIES, TENSOR_MAP
 from .races import order, races
 from .trace import violation
 from .unroll import WARPS, Split, unroller
@@ -49,14 +50,15 @@ class Proof:
         ks = ", ".join(str(k) for k in sorted({k for i in self.instances for k in i.counts}))
         ts = ", ".join(str(t) for t in sorted({i.tiles for i in self.instances}))
         return (
-            f"{self.properties[0]} to {self.properties[-1]} proved for {ks} K blocks and {ts} tiles "
+            f"{_spans(self.properties)} proved for {ks} K blocks and {ts} tiles "
             f"({len(self.instances)} instances, {self.operations} operations); "
             f"the order recurs every {self.certificate.k_period} K blocks"
         )
 
 
 def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Proof:
-    """Prove P1 to P13 of a lowered kernel, and P14 of one that derives tensor maps.
+    """Prove P1 to P13 of a lowered kernel, P14 of one that derives tensor maps, and P15 of one whose launch
+    may overlap the one before.
 
     `thorough` takes every instance of `instances(stages, thorough=True)` instead of a sample;
     `split` says which warps of a warpgroup walk together: none by default; `unroll.PAIR` takes
@@ -64,7 +66,7 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
     Raises ProtocolViolation with a counter-example, and IRError for a kernel that is not lowered.
     """
     start = perf_counter()
-    _raise_first(fixed(kernel))
+    _raise_first(chain(dependency(kernel), fixed(kernel)))
     unrolled = unroller(kernel, split)
     ranks = kernel.cluster.k
     chosen = instances(kernel.stages, ranks, thorough=thorough)
@@ -80,7 +82,8 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
         waits += _recurs(known, kernel.stages, ranks)
     _raise_first(chain(values(kernel), placed(kernel), staged(kernel), agreement(kernel)))
     _raise_first(derived(kernel))
-    applies = [p for p in PROPERTIES if p != TENSOR_MAP or kernel.groups.depths]
+    special = {TENSOR_MAP: bool(kernel.groups.depths), DEPENDENCY: kernel.pdl}
+    applies = [p for p in PROPERTIES if special.get(p, True)]
     return Proof(
         kernel=kernel.name,
         properties=tuple(p.id for p in applies),
@@ -175,6 +178,12 @@ def _tiles(ranks: int) -> int:
     """From the second tile on all are alike. Where CTAs divide K, a sender's consumers learn what rank 0 knew
     in the tile before, and its producer learns of that another tile on: so from the fourth."""
     return 3 if ranks == 1 else 5
+
+
+def _spans(ids: tuple[str, ...]) -> str:
+    """As in: P1 to P13, P15."""
+    together = next((i for i, x in enumerate(ids) if x != PROPERTIES[i].id), len(ids))
+    return ", ".join([f"{ids[0]} to {ids[together - 1]}", *ids[together:]])
 
 
 def _raise_first(found: Iterator[Finding] | list[Finding]) -> None:

@@ -8,8 +8,9 @@ and remote arrivals, barriers that two sets of warps may mix up. Deadlocks, tx-c
 overflows and wrong results are those of the schedule at hand.
 
 Not modelled: races between threads of one warp; the order of global reads after writes of other CTAs
-(only double writes are races); griddepcontrol (one launch at a time); `mbarrier.try_wait` giving up
-early (it returns when the phase is over); register pressure; time.
+(only double writes are races); `mbarrier.try_wait` giving up early (it returns when the phase is over);
+register pressure; time. One launch runs at a time; one that may overlap the launch before it
+(`overlaps`) must not touch global memory before griddepcontrol.wait, in any thread.
 """
 
 from .errors import (

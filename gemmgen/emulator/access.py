@@ -9,7 +9,16 @@ import numpy as np
 
 from .errors import IllegalAccess, UnsupportedInstruction
 from .group import WARP, Group
-from .lanes import SHARED, address_slot, lane_mask, per_warp, space_at, space_of, who
+from .lanes import (
+    SHARED,
+    address_slot,
+    check_dependency,
+    lane_mask,
+    per_warp,
+    space_at,
+    space_of,
+    who,
+)
 from .memory import Writer
 from .parse import size_of
 from .program import NUMPY, Handler, Op, Scope
@@ -80,6 +89,7 @@ def load(g: Group, space: str, addresses: Any, size: int, lanes: Any) -> Any:
     if space == "param":
         raw = np.frombuffer(g.cta.launch.params, np.uint8)
         return raw[addresses[:, None] + np.arange(size)]
+    check_dependency(g, lanes)
     return g.cta.launch.memory.load(addresses, size, who(g, int(lanes[0])))
 
 
@@ -91,6 +101,7 @@ def store(g: Group, space: str, addresses: Any, data: Any, lanes: Any) -> None:
     if space in SHARED:
         _store_shared(g, addresses, data, lanes)
         return
+    check_dependency(g, lanes)
     for agent, mine in _split(g, lanes):
         seen = g.cta.cluster.tracker.clock(agent)[0]
         g.cta.launch.memory.store(addresses[mine], data[mine], writer(g, agent), seen)

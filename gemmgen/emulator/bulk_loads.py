@@ -10,7 +10,7 @@ import numpy as np
 
 from .errors import ProtocolError
 from .group import Group
-from .lanes import active_lanes, address_slot, agent_of, locate, value_of, who
+from .lanes import active_lanes, address_slot, agent_of, check_dependency, locate, value_of, who
 from .program import Op, Scope
 from .regions import (
     ALIGNMENT,
@@ -71,6 +71,7 @@ def _start_load(
 ) -> tuple[int, int]:
     """Claim the destination now; the bytes arrive, and count, when the schedule says. Returns the agent
     of these loads and its time when they are done."""
+    check_dependency(g, lane)
     text, tracker, agent = who(g, lane), g.cta.cluster.tracker, agent_of(g, lane)
     home, barrier = barrier_at(g, "shared::cluster", bar)
     if home is not to.cta:

@@ -12,7 +12,7 @@ from .bulk_groups import Item, group_of
 from .convert import bf16
 from .errors import ProtocolError, UnsupportedInstruction
 from .group import Group
-from .lanes import active_lanes, address_slot, agent_of, locate, value_of, who
+from .lanes import active_lanes, address_slot, agent_of, check_dependency, locate, value_of, who
 from .memory import Writer
 from .program import NUMPY, Op, Scope
 from .regions import ALIGNMENT, TENSOR_ALIGNMENT, Region, coordinates, region, tensor_map_at
@@ -87,6 +87,7 @@ def _start_store(
 ) -> None:
     """The bytes of `of` where `kept` [lines, bytes] go to the global addresses `lines`; `function` of
     what was there and them, for a reduction."""
+    check_dependency(g, lane)
     text, tracker, agent = who(g, lane), g.cta.cluster.tracker, agent_of(g, lane)
     group, launch = group_of(g, lane), g.cta.launch
     seen = tracker.clock(agent)

@@ -57,8 +57,19 @@ def _trap(i: Instruction, s: Scope) -> Op:
 
 
 def _nothing(i: Instruction, s: Scope) -> Op:
-    """Hints, and what only another launch could notice (griddepcontrol)."""
     return lambda g: None
+
+
+def _griddepcontrol(i: Instruction, s: Scope) -> Op:
+    """The launch before is over whenever one begins here: what is left is to know who waited for it.
+    launch_dependents only lets the next one begin."""
+    if i.parts[1] != "wait":
+        return _nothing(i, s)
+
+    def op(g: Group) -> None:
+        g.early = g.early & ~g.active
+
+    return op
 
 
 def _setmaxnreg(i: Instruction, s: Scope) -> Op:
@@ -213,7 +224,6 @@ def _bar_warp(i: Instruction, s: Scope) -> Op:
 HINTS = (
     "prefetch",
     "prefetchu",
-    "griddepcontrol",
     "nanosleep",
     "pmevent",
     "applypriority",
@@ -238,6 +248,7 @@ HANDLERS: Mapping[str, Handler] = {
     "exit": _exit,
     "ret": _exit,
     "trap": _trap,
+    "griddepcontrol": _griddepcontrol,
     "setmaxnreg": _setmaxnreg,
     "shfl": _shfl,
     "vote": _vote,

@@ -80,6 +80,7 @@ class Group:
         self.lane_warp = np.arange(self.lanes) // WARP
         self.registers = 0  # per thread, by setmaxnreg
         self.wgmma: Any = None  # wgmma.Pipeline, on first use
+        self.early = self.live & cta.launch.overlaps  # lanes before their griddepcontrol.wait
 
     @property
     def first_warp(self) -> int:

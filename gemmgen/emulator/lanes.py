@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import IllegalAccess, UnsupportedInstruction
+from .errors import IllegalAccess, ProtocolError, UnsupportedInstruction
 from .group import WARP, Group
 from .program import Scope
 from .spaces import (
@@ -57,6 +57,13 @@ def active_lanes(g: Group) -> Any:
 def agent_of(g: Group, lane: int) -> int:
     """The race detector's agent: the lane's warp."""
     return g.cta.cluster.tracker.warp(g.cta.rank, g.first_warp + lane // WARP)
+
+
+def check_dependency(g: Group, lanes: Any) -> None:
+    """In a launch that may overlap the one before it, `lanes` touch global memory after their
+    griddepcontrol.wait (PTX ISA, griddepcontrol)."""
+    if g.early[lanes].any():
+        raise ProtocolError(f"{who(g)}: touches global memory before griddepcontrol.wait")
 
 
 def per_warp(g: Group) -> Iterator[tuple[int, Any]]:

@@ -60,14 +60,15 @@ def launch(
     schedule: Schedule | None = None,
     on_progress: Progress | None = None,
     most_turns: int | None = None,
+    overlaps: bool = False,
 ) -> Stats:
     """Run `grid` CTAs of `block` threads in clusters of `cluster`, with `shared_bytes` of dynamic
     shared memory, and return when all have exited.
 
     params: one per .param of the kernel, a TensorMap for each 128-byte one. schedule: RoundRobin()
     if None. on_progress(done, total) is called as CTAs exit. most_turns: give up after so many turns of
-    the schedule, with Deadlock. Raises an EmulatorError that names the
-    instruction: Deadlock, Race, UninitializedRead, IllegalAccess, ProtocolError, ...
+    the schedule, with Deadlock. overlaps: launched with programmatic stream serialization. Raises an
+    EmulatorError that names the instruction: Deadlock, Race, UninitializedRead, IllegalAccess, ProtocolError, ...
     """
     _check(entry, grid, block, cluster, shared_bytes)
     memory.new_launch()
@@ -86,6 +87,7 @@ def launch(
         schedule=schedule or RoundRobin(),
         on_progress=on_progress,
         most_turns=most_turns,
+        overlaps=overlaps,
     ).run()
 
 

@@ -176,6 +176,7 @@ class Launch:
     schedule: Schedule
     on_progress: Progress | None = None
     most_turns: int | None = None
+    overlaps: bool = False
     stats: Stats = field(default_factory=Stats)
     ctas_done: int = 0
     idle: int = 0  # instructions since something happened that other threads can see

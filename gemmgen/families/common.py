@@ -79,6 +79,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         "swap": c.swap_ab,
         f"p{c.parts}": c.parts != 1,
         f"k{c.split_k}": c.split_k != 1,
+        "pdl": c.pdl,
         label_of(p.epilogue): p.epilogue != Problem.epilogue,
     }
     return "_".join(parts + [text for text, present in optional.items() if present])
@@ -258,6 +259,7 @@ def assemble(
         watchdog=c.watchdog,
         swap_ab=c.swap_ab,
         split_k=c.split_k,
+        pdl=c.pdl,
         instr=wgmma(p, c),
         prologue=prologue(maps, barriers),
         roles=(

@@ -90,6 +90,14 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="few tiles: four CTAs divide K, and send their sums to the first, which stores",
     ),
     Exhibit(
+        name="overlapping",
+        problem=FP8,
+        config=Config(
+            swap_ab=True, block_m=8, block_n=64, consumers=1, stages=12, unroll=4, pdl=True
+        ),
+        shows="begins while the launch before it ends: barriers are up when that is over",
+    ),
+    Exhibit(
         name="swap_ab",
         problem=replace(FP8_F32, family="fp8_1d1d", epilogue=EPILOGUES["residual_f32"]),
         config=Config(swap_ab=True, block_m=64, block_n=128, stages=6, multicast="a", unroll=4),

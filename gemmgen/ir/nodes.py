@@ -58,6 +58,7 @@ from .stmts import (
     GuardedDrain,
     GuardedWait,
     InitBarrier,
+    LaunchDependents,
     LoadBlockScales,
     LoadColumnScales,
     LoadRowScales,
@@ -73,6 +74,7 @@ from .stmts import (
     TmaLoad,
     TmaLoadMulticast,
     Wait,
+    WaitForGrids,
     WgmmaCommit,
     WgmmaFence,
     WgmmaWait,
@@ -147,6 +149,7 @@ __all__ = [
     "IfWhole",
     "InitBarrier",
     "Kernel",
+    "LaunchDependents",
     "LoadBlockScales",
     "LoadColumnScales",
     "LoadRowScales",
@@ -196,6 +199,7 @@ __all__ = [
     "TmaMap",
     "TmaStore",
     "Wait",
+    "WaitForGrids",
     "WaitTurn",
     "WarpSync",
     "WarpgroupLeader",
@@ -240,6 +244,7 @@ class Kernel:
     watchdog: bool = False  # guard every wait; guard_waits
     swap_ab: bool = False  # asks swap_operands to exchange A and B
     split_k: int = 1  # asks split_k to divide K among so many CTAs
+    pdl: bool = False  # launched while the one before still ends; overlap_launches
     device_code: tuple[
         str, ...
     ] = ()  # templates a statement needs besides the PTX layer; guard_waits

@@ -36,6 +36,17 @@ class ClusterSync(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LaunchDependents(Stmt):
+    """The launch after this one on the stream may begin, as CTAs of this one end; overlap_launches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitForGrids(Stmt):
+    """Wait until the launches before this one on the stream are over and what they wrote is visible;
+    overlap_launches."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SetRegisters(Stmt):
     """setmaxnreg for every warp of the role; inserted by split_registers."""
 

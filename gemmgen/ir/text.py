@@ -38,6 +38,7 @@ def dump(kernel: Kernel) -> str:
         *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
         *["  swap A and B"] * kernel.swap_ab,
         *[f"  split K by {kernel.split_k}"] * (kernel.split_k > 1),
+        *["  overlaps the launch before"] * kernel.pdl,
         f"  wgmma {kernel.instr.mnemonic}{_majors(kernel.instr)}",
     ]
     for title, table in (

@@ -20,7 +20,9 @@ from .grouped_scaled import (
     int8_masked_gemm,
 )
 from .k_grouped import fp8_k_grouped_gemm, k_grouped_gemm
+from .limits import limit_sms, sm_limit
 from .preparing import Prepared, every_m, prepare
+from .quantise import quantise_blocks, quantise_rows
 from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
 
 __all__ = [
@@ -47,7 +49,11 @@ __all__ = [
     "int8_grouped_gemm",
     "int8_masked_gemm",
     "k_grouped_gemm",
+    "limit_sms",
     "loaded",
     "masked_gemm",
     "prepare",
+    "quantise_blocks",
+    "quantise_rows",
+    "sm_limit",
 ]

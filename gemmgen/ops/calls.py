@@ -28,6 +28,7 @@ from ..problem import Problem
 from ..runtime.cache import cached_cubin
 from ..runtime.driver import require_hopper
 from ..runtime.launch import LoadedKernel, workspace_bytes
+from ..runtime.sms import limited
 from ..runtime.tensor_map import Matrix
 from ..runtime.torch_tensors import (
     check_apart,
@@ -62,7 +63,7 @@ def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
 def chosen(p: Problem, shape: Shape, groups: int = 1, device: int = 0) -> Config:
     """The measured config for `groups` GEMMs of shape (M, N, K) on CUDA device `device`, or else what the cost
     model chooses (`gemmgen.heuristics.tuned`), kept for next time."""
-    return pick(p, shape, H200, groups, require_hopper(device)).config
+    return pick(p, shape, limited(H200), groups, require_hopper(device)).config
 
 
 def run(

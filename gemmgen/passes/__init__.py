@@ -27,6 +27,7 @@ from .check_complete import check_complete
 from .choose_stores import choose_stores
 from .derive_maps import derive_maps
 from .guard_waits import guard_waits
+from .overlap_launches import overlap_launches
 from .pad_epilogue import pad_epilogue
 from .plan_descriptors import plan_descriptors
 
@@ -52,6 +53,7 @@ PIPELINE: tuple[Pass, ...] = (
     layout_smem.layout_smem,  # needs pads and alignments
     split_registers.split_registers,
     guard_waits,  # every wait is in place
+    overlap_launches,  # after whatever else the prologue does
     check_complete,
 )
 RULES: tuple[Rule, ...] = (

@@ -85,6 +85,7 @@ class EmulatedGpu:
             memory=memory,
             schedule=self.schedule,
             on_progress=self.on_progress,
+            overlaps=kernel.pdl,
         )
         self.stats.append(stats)
         return memory.read(out, output.size)

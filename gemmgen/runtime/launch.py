@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ArgumentError, LaunchError
 from ..ir.nodes import Kernel
 from ..target import clusters
-from . import driver, nvrtc, watchdog
+from . import driver, nvrtc, sms, watchdog
 from .tensor_map import Matrix, check, describe, encode
 
 PLANS = 256  # kept per kernel, least recently used dropped
@@ -67,12 +67,13 @@ class LoadedKernel:
 
         Raises ArgumentError naming the argument; LaunchError if the driver refuses.
         """
-        key = (shape, *matrices.values(), *values.values(), stream)
+        usable = sms.usable(self.device)
+        key = (shape, *matrices.values(), *values.values(), stream, usable)
         with self._lock:
             if key in self._plans:
                 self._plans.move_to_end(key)
                 return self._plans[key]
-        plan = self._prepare(shape, matrices, values, stream)
+        plan = self._prepare(shape, matrices, values, stream, usable)
         with self._lock:
             self._plans[key] = plan
             while len(self._plans) > PLANS:
@@ -97,7 +98,7 @@ class LoadedKernel:
             raise
 
     def grid(self, shape: tuple[int, int, int], groups: int = 1) -> int:
-        """CTAs of a launch on this device."""
+        """CTAs of a launch on this device at most, however many SMs it may take then."""
         return grid(self.kernel, shape, driver.sm_count(self.device), groups)
 
     def _prepare(
@@ -106,6 +107,7 @@ class LoadedKernel:
         matrices: Mapping[str, Matrix],
         values: Mapping[str, Scalar],
         stream: int,
+        usable: int,
     ) -> Plan:
         driver.use(self.device)
         _check_shape(shape, self.kernel.block.fold)
@@ -118,14 +120,15 @@ class LoadedKernel:
         array = (ctypes.c_void_p * len(pointers))(*pointers)
         config = driver.driver().CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = (
-            self.grid(shape, int(values.get("groups", 1))),
+            grid(self.kernel, shape, usable, int(values.get("groups", 1))),
             1,
             1,
         )
         config.blockDimX, config.blockDimY, config.blockDimZ = self.kernel.threads, 1, 1
         config.sharedMemBytes = self.kernel.smem_bytes
         config.hStream = driver.driver().CUstream(stream)
-        config.numAttrs = 0
+        config.attrs = _attributes(self.kernel)
+        config.numAttrs = len(config.attrs)
         return Plan(config, ctypes.addressof(array), (maps, scalars, array))
 
 
@@ -142,6 +145,17 @@ def workspace_bytes(kernel: Kernel, ctas: int, groups: int) -> int:
     """Global memory in which a launch of `ctas` CTAs keeps the tensor maps it derives: per CTA and group,
     so that none is written twice. 0 if it derives none."""
     return MAP_BYTES * sum(m.derived for m in kernel.maps) * ctas * groups
+
+
+def _attributes(kernel: Kernel) -> list[Any]:
+    """A launch may begin before the one before it on the stream has ended, if its kernel waits for that."""
+    if not kernel.pdl:
+        return []
+    cu = driver.driver()
+    allowed = cu.CUlaunchAttribute()
+    allowed.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    allowed.value.programmaticStreamSerializationAllowed = 1
+    return [allowed]
 
 
 def _packed(ctype: str, name: str, values: Mapping[str, Scalar]) -> Any:

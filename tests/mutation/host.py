@@ -88,13 +88,15 @@ class Driver:
         self.asked: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("CU") and not name.startswith(("CUstream", "CUlaunchConfig")):
+        structs = ("CUstream", "CUlaunchConfig", "CUlaunchAttribute")
+        if name.startswith("CU") and name not in structs:
             return _Names(name)
         return {
             "cuuint64_t": int,
             "cuuint32_t": int,
             "CUstream": int,
             "CUlaunchConfig": SimpleNamespace,
+            "CUlaunchAttribute": lambda: SimpleNamespace(value=SimpleNamespace()),
             "cuTensorMapEncodeTiled": self._encode,
         }[name]
 
@@ -136,16 +138,19 @@ def encodes() -> str | None:
 
 
 def launches() -> str | None:
-    """A launch goes to the stream it was given, with the arguments in the signature's order."""
+    """A launch goes to the stream it was given, with the arguments in the signature's order, and overlaps
+    none."""
     _faked()
     kernel = lower(PROBLEM, Config())
     loaded = object.__new__(launch.LoadedKernel)
     loaded.kernel, loaded.device, loaded._report = kernel, 0, None
     values = {"shape_m": 100, "shape_n": 64, "shape_k": 64, "d": 1 << 20, "d_stride": 72}
-    plan = loaded._prepare((100, 64, 64), dict.fromkeys("abd", GOOD), values, 77)
+    plan = loaded._prepare((100, 64, 64), dict.fromkeys("abd", GOOD), values, 77, 4)
     if plan.config.hStream != 77:
         return f"the launch goes to stream {plan.config.hStream}"
     if plan.config.sharedMemBytes != kernel.smem_bytes or plan.config.gridDimX != 1:
         return "the launch has another grid or shared memory"
+    if plan.config.numAttrs:
+        return f"the launch has the attributes {plan.config.attrs}"
     scalars = [ctypes.cast(p, ctypes.POINTER(ctypes.c_int32))[0] for p in plan.keep[2][3:]]
     return None if scalars == [values[p.name] for p in kernel.params] else f"scalars {scalars}"

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 
-from . import rows_depths, rows_numerics, rows_parts, rows_protocol, rows_rest, rows_split
+from . import (
+    rows_depths,
+    rows_numerics,
+    rows_overlap,
+    rows_parts,
+    rows_protocol,
+    rows_rest,
+    rows_split,
+)
 from .mutant import Mutant
 
+PARTS = (
+    *(rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split),
+    rows_overlap,
+)
 ROWS: tuple[Mutant, ...] = tuple(
-    Mutant(**{**vars(m), "id": f"row {m.id}"})
-    for part in (rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split)
-    for m in part.ROWS
+    Mutant(**{**vars(m), "id": f"row {m.id}"}) for part in PARTS for m in part.ROWS
 )
 NOT_APPLICABLE: dict[str, str] = {
     **rows_protocol.NOT_APPLICABLE,

@@ -1,0 +1,55 @@
+"""FP8 operands with their scales, by DeepGEMM's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import ops
+from ...errors import ArgumentError
+from ...ir.dtypes import BF16, F16, F32
+from ...runtime.torch_tensors import dtype_of
+from .layout import ceil_div
+from .operands import Pair
+
+BLOCK = 128
+
+
+def per_token_cast_to_fp8(
+    x: Any, use_ue8m0: bool, gran_k: int = BLOCK, use_packed_ue8m0: bool = False
+) -> Pair:
+    """x [M, K] as float8_e4m3fn [M, K] and float32 scales [M, ceil(K/128)], contiguous along M.
+
+    use_ue8m0: scales are powers of two. gran_k: 128. use_packed_ue8m0: False. As `gemmgen.ops.quantise_rows`.
+    """
+    _check(x, gran_k)
+    if use_packed_ue8m0:
+        allowed = "must be False: Hopper's scales are float32"
+        raise ArgumentError("use_packed_ue8m0", use_packed_ue8m0, allowed)
+    q, scales = ops.quantise_rows(x, power_of_two=use_ue8m0)
+    return q, scales
+
+
+def per_channel_cast_to_fp8(x: Any, use_ue8m0: bool, gran_k: int = BLOCK) -> Pair:
+    """x [K, N] as float8_e4m3fn [K, N] and float32 scales [K/128, N], one per column and 128 rows; K a
+    multiple of 128. The rest as in `per_token_cast_to_fp8`."""
+    _check(x, gran_k)
+    if x.shape[0] != ceil_div(x.shape[0], BLOCK) * BLOCK:
+        raise ArgumentError("x rows", x.shape[0], f"must be a multiple of {BLOCK}")
+    q, scales = ops.quantise_rows(x.mT, power_of_two=use_ue8m0)
+    return q.mT.contiguous(), scales.mT
+
+
+def per_block_cast_to_fp8(x: Any, use_ue8m0: bool, gran_k: int = BLOCK) -> Pair:
+    """x [N, K] as float8_e4m3fn [N, K] and float32 scales [ceil(N/128), ceil(K/128)]. The rest as in
+    `per_token_cast_to_fp8`; as `gemmgen.ops.quantise_blocks`."""
+    _check(x, gran_k)
+    q, scales = ops.quantise_blocks(x, power_of_two=use_ue8m0)
+    return q, scales
+
+
+def _check(x: Any, gran_k: int) -> None:
+    if gran_k != BLOCK:
+        raise ArgumentError("gran_k", gran_k, f"must be {BLOCK} on Hopper")
+    dtype_of("x", x, (BF16, F16, F32))
+    if x.dim() != 2:
+        raise ArgumentError("x shape", tuple(x.shape), "must have two dimensions")

@@ -1,0 +1,94 @@
+"""Operands and scales of the FP8 and INT8 functions, from wider tensors, in torch code.
+
+Everywhere: x is bfloat16, float16 or float32, on any device, and is computed with in FP32. Of the greatest
+|x| that shares a scale, amax, at least 1e-4 (so zeros stay zeros), the scale is amax / limit and q is x *
+(limit / amax), limit 448 for "e4m3" and 127 for "s8"; each operation is rounded once, to the nearest, ties to
+even. Of finite values that is what `scale_out` and `out` of an FP8 output are, to the bit. power_of_two: scales are
+rounded up to powers of two, and q is x / scale. Where an infinity or a NaN shares a scale, that is NaN and the q are 0: every
+sum with them is NaN. The host never waits for the device. Raises ArgumentError.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ArgumentError
+from ..ir.dtypes import BF16, E4M3, F16, F32, S8
+from ..runtime.torch_tensors import dtype_of, mn_major, torch, torch_dtype
+from .calls import SCALE_BLOCK
+
+AMAX = 1e-4  # at least: as in the kernels' FP8 outputs
+LIMITS = {"e4m3": (E4M3, 448.0), "s8": (S8, 127.0)}
+MANTISSA = 0x7FFFFF  # of FP32, in bits
+
+Quantised = tuple[Any, Any]  # q, scale
+
+
+def quantise_rows(
+    x: Any,
+    block: int | None = SCALE_BLOCK,
+    *,
+    dtype: str = "e4m3",
+    power_of_two: bool = False,
+) -> Quantised:
+    """(q, scale) with a scale per row and 128 columns, or per row.
+
+    x: [..., M, K]. block: 128 or None. q: float8_e4m3fn or int8 [..., M, K], contiguous. scale: float32
+    [..., M, ceil(K/128)], contiguous along M with columns at multiples of 16 bytes, as `scale_a` of layout "mn";
+    for block None [..., M], contiguous, as `scale_a` and `scale_b` of `fp8_gemm` and `int8_gemm`.
+    """
+    if block not in (SCALE_BLOCK, None):
+        raise ArgumentError("block", block, f"must be {SCALE_BLOCK} or None")
+    _check(x, dtype, 1 if block is None else 0)
+    q, scale = _quantised(x, (1, block or x.shape[-1]), dtype, power_of_two)
+    return q, scale.squeeze(-1) if block is None else mn_major(scale)
+
+
+def quantise_blocks(
+    x: Any, block: int = SCALE_BLOCK, *, dtype: str = "e4m3", power_of_two: bool = False
+) -> Quantised:
+    """(q, scale) with a scale per 128 rows and 128 columns.
+
+    x: [..., N, K]. block: 128. q: float8_e4m3fn or int8 [..., N, K], contiguous. scale: float32 [...,
+    ceil(N/128), ceil(K/128)], contiguous, as `scale_b` of the block-scaled functions.
+    """
+    if block != SCALE_BLOCK:
+        raise ArgumentError("block", block, f"must be {SCALE_BLOCK}")
+    _check(x, dtype, 0)
+    return _quantised(x, (block, block), dtype, power_of_two)
+
+
+def _check(x: Any, dtype: str, least: int) -> None:
+    if dtype not in LIMITS:
+        raise ArgumentError("dtype", dtype, f"must be one of {', '.join(LIMITS)}")
+    dtype_of("x", x, (BF16, F16, F32))
+    if x.dim() < 2 or x.shape[-1] < least:
+        raise ArgumentError("x shape", tuple(x.shape), f"must be [..., rows, {least} or more]")
+
+
+def _quantised(x: Any, sides: tuple[int, int], dtype: str, power_of_two: bool) -> Quantised:
+    """q and a dense scale per block of so many rows and columns."""
+    kind, limit = LIMITS[dtype]
+    *lead, rows, columns = x.shape
+    high, wide = (-(-n // side) for n, side in zip((rows, columns), sides, strict=True))
+    below, right = high * sides[0] - rows, wide * sides[1] - columns
+    padded = torch().nn.functional.pad(x.float(), (0, right, 0, below))
+    blocks = padded.view(*lead, high, sides[0], wide, sides[1])
+    amax = blocks.abs().amax((-3, -1), keepdim=True)
+    scale, factor = _factors(amax.clamp(min=AMAX), limit, power_of_two)
+    finite = amax.isfinite()
+    scaled = torch().where(finite, blocks * factor, 0.0)
+    scaled = scaled.round().clamp(-limit, limit) if kind.integer else scaled
+    q = scaled.to(torch_dtype(kind)).view(padded.shape)[..., :rows, :columns].contiguous()
+    return q, torch().where(finite, scale, float("nan")).view(*lead, high, wide)
+
+
+def _factors(amax: Any, limit: float, power_of_two: bool) -> tuple[Any, Any]:
+    """The scale, and what to multiply with. Tensors divide by tensors: torch multiplies with the rounded
+    reciprocal of a number."""
+    largest = torch().full_like(amax, limit)
+    if not power_of_two:
+        return amax / largest, largest / amax
+    bits = (amax / largest).view(torch().int32)
+    scale = ((bits + MANTISSA) & ~MANTISSA).view(torch().float32)
+    return scale, torch().ones_like(scale) / scale

@@ -1,0 +1,16 @@
+"""Where a launch may begin before the one before it has ended, keep it from global memory until then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.nodes import Kernel, LaunchDependents, WaitForGrids
+from ..target import Target
+
+
+def overlap_launches(kernel: Kernel, target: Target) -> Kernel:
+    """Let the next launch begin, then wait for the ones before, when barriers are up and before any role
+    starts. Sets LaunchDependents and WaitForGrids."""
+    if not kernel.pdl:
+        return kernel
+    return replace(kernel, prologue=(*kernel.prologue, LaunchDependents(), WaitForGrids()))

@@ -1,0 +1,156 @@
+"""`ops.limit_sms`: fewer CTAs, configs chosen for them, and no launch that forgets it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from fake_torch import Placed, fake_torch_fixture  # noqa: F401
+from kernels import DENSE
+
+from gemmgen import ops
+from gemmgen.config import Config
+from gemmgen.errors import ArgumentError
+from gemmgen.heuristics.tuned import pick
+from gemmgen.pipeline import lower
+from gemmgen.runtime import launch, sms
+from gemmgen.runtime.tensor_map import Matrix
+from gemmgen.target import H200
+
+SHAPE = (4096, 4096, 512)
+CONFIG = Config(block_m=128, block_n=128, stages=4)
+
+
+@pytest.fixture(autouse=True)
+def unlimited():
+    yield
+    ops.limit_sms(None)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A driver of one GPU with 132 SMs. What it launches: the configs."""
+    launched = []
+    made = SimpleNamespace(
+        CUfunction_attribute=SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=0),
+        CUlaunchConfig=SimpleNamespace,
+        CUstream=int,
+    )
+
+    def call(function, *args):
+        if function == "cuLaunchKernelEx":
+            launched.append(args[0])
+
+    fake = {"driver": lambda: made, "call": call, "use": lambda device: None}
+    fake |= {"require_hopper": lambda device: "NVIDIA H200", "sm_count": lambda device: 132}
+    for name, function in fake.items():
+        monkeypatch.setattr(launch.driver, name, function)
+    monkeypatch.setattr(launch, "encode", lambda description: SimpleNamespace(getPtr=lambda: 0))
+    return launched
+
+
+def kernel(config=CONFIG):
+    return launch.LoadedKernel(lower(DENSE, config), SimpleNamespace(image=b"", name="k"))
+
+
+def plan(loaded, stream=0):
+    m, n, k = SHAPE
+    matrices = {
+        name: Matrix(pointer=1 << 20, outer=outer, inner=inner, stride=inner)
+        for name, outer, inner in (("a", m, k), ("b", n, k), ("d", m, n))
+    }
+    sizes = {"shape_m": m, "shape_n": n, "shape_k": k, "groups": 1}
+    store = {"d": 1 << 20, "d_stride": n, "d_stride_g": 0}
+    return loaded.plan(SHAPE, matrices, sizes | store, stream)
+
+
+@pytest.mark.parametrize(
+    ("config", "limit", "ctas"),
+    (
+        (CONFIG, None, 132),
+        (CONFIG, 132, 132),
+        (CONFIG, 1000, 132),
+        (CONFIG, 100, 100),
+        (CONFIG, 8, 8),
+        (Config(block_m=128, block_n=128, stages=4, multicast="a"), 101, 100),
+        (Config(block_m=128, block_n=32, stages=2, split_k=8), 8, 8),
+        (Config(block_m=128, block_n=32, stages=2, split_k=8), 15, 8),
+    ),
+)
+def test_a_launch_takes_so_many_sms(gpu, config, limit, ctas):
+    ops.limit_sms(limit)
+    loaded = kernel(config)
+    loaded.launch(plan(loaded))
+    assert gpu[0].gridDimX == ctas
+
+
+def test_a_plan_made_before_is_not_used_after(gpu):
+    loaded = kernel()
+    grids = []
+    for limit in (None, 64, None, 64):
+        ops.limit_sms(limit)
+        grids.append(plan(loaded).config.gridDimX)
+    assert grids == [132, 64, 132, 64]
+    assert plan(loaded) is plan(loaded)
+
+
+def test_workspaces_are_for_all_sms(gpu):
+    """Another thread may lift the limit between the allocation and the launch."""
+    ops.limit_sms(16)
+    assert kernel().grid(SHAPE) == 132
+
+
+def test_configs_are_chosen_for_so_many_sms(monkeypatch):
+    asked = []
+
+    def recorded(p, shape, target, groups, device):
+        asked.append(target.sms)
+        return pick(p, shape, target, groups, device)
+
+    monkeypatch.setattr(ops.calls, "pick", recorded)
+    monkeypatch.setattr(ops.calls, "require_hopper", lambda device: "a Hopper GPU")
+    ops.chosen.cache_clear()
+    for limit in (None, 16, 16, None, 500):
+        ops.limit_sms(limit)
+        ops.chosen(DENSE, SHAPE)
+        ops.chosen(DENSE, SHAPE)
+    assert asked == [132, 16, 16, 132, 132]
+    ops.chosen.cache_clear()
+
+
+@pytest.mark.parametrize("count", (8, 9, 15, 17))
+def test_there_is_a_config_for_few_sms(count):
+    sms.limit(count, H200)
+    assert pick(DENSE, SHAPE, sms.limited(H200)).config
+
+
+@pytest.mark.parametrize("count", (0, 7, -1, 1.5, "8"))
+def test_limits_that_leave_no_cluster(count):
+    with pytest.raises(ArgumentError) as e:
+        ops.limit_sms(count)
+    assert e.value.argument == "count" and "at least 8" in str(e.value)
+    assert ops.sm_limit() is None
+
+
+def test_what_was_set():
+    ops.limit_sms(64)
+    assert ops.sm_limit() == 64
+    ops.limit_sms(None)
+    assert ops.sm_limit() is None
+
+
+def test_every_launch_of_a_function_asks(gpu, monkeypatch):
+    """The same tensors again, after the limit changed."""
+    monkeypatch.setattr(
+        ops.calls, "compile_cubin", lambda source, name: SimpleNamespace(image=b"", name=name)
+    )
+    monkeypatch.setattr(ops.calls, "current_stream", lambda device: 0)
+    ops.loaded.cache_clear()
+    m, n, k = SHAPE
+    a, b = (Placed(side, k, dtype="bfloat16") for side in (m, n))
+    out = Placed(m, n, dtype="bfloat16")
+    for limit in (None, 64, 32, None):
+        ops.limit_sms(limit)
+        ops.gemm(a, b, out, config=CONFIG)
+    ops.loaded.cache_clear()
+    assert [c.gridDimX for c in gpu] == [132, 64, 32, 132]
