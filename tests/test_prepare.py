@@ -72,11 +72,11 @@ def test_several_problems(fake):
 def test_groups_and_the_device_are_asked_for(fake, monkeypatch):
     asked = []
 
-    def spy(p, shape, target, groups, device):
+    def spy(p, shape, groups, device):
         asked.append((groups, device))
-        return pick(p, shape, target, groups, device)
+        return ops.calls.config_for(p, shape, groups, device)
 
-    monkeypatch.setattr(preparing, "pick", spy)
+    monkeypatch.setattr(preparing, "config_for", spy)
     batched = Problem(family="dense", a=BF16, b=BF16, grouping="batched")
     gemmgen.prepare(batched, SHAPES[:1], groups=6, device="Some GPU")
     monkeypatch.setattr(preparing, "require_hopper", lambda device: f"GPU {device}")

@@ -63,7 +63,12 @@ def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
 def chosen(p: Problem, shape: Shape, groups: int = 1, device: int = 0) -> Config:
     """The measured config for `groups` GEMMs of shape (M, N, K) on CUDA device `device`, or else what the cost
     model chooses (`gemmgen.heuristics.tuned`), kept for next time."""
-    return pick(p, shape, limited(H200), groups, require_hopper(device)).config
+    return config_for(p, shape, groups, require_hopper(device))
+
+
+def config_for(p: Problem, shape: Shape, groups: int, device_name: str) -> Config:
+    """As `chosen`, for a device by name, which need not be here."""
+    return pick(p, shape, limited(H200), groups, device_name).config
 
 
 def run(

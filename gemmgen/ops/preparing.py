@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from ..config import Config
 from ..errors import ArgumentError, CacheError, RuntimeUnavailable
-from ..heuristics.tuned import pick
 from ..pipeline import compile_to_source
 from ..problem import Problem, Shape, check_shape
 from ..runtime.cache import NONE, VARIABLE, Places, cached, places, recipe_of
@@ -20,6 +19,7 @@ from ..runtime.cache_trust import opened
 from ..runtime.driver import require_hopper
 from ..runtime.nvrtc import Cubin, compile_cubin
 from ..target import H200
+from .calls import config_for
 
 FEW, STEP = 64, 8  # up to so many rows tiles have multiples of STEP rows, above multiples of FEW
 
@@ -87,7 +87,7 @@ def prepare(
     asked = _asked(problems, shapes)
     kernels: dict[Kernel, None] = {}
     for done, (p, shape) in enumerate(asked, 1):
-        kernels[p, pick(p, shape, H200, groups, name).config] = None
+        kernels[p, config_for(p, shape, groups, name)] = None
         progress("choosing", done, len(asked))
     built = _all_built([*kernels], where, threads, progress)
     held = _held(where)
