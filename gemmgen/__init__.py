@@ -1,8 +1,8 @@
 """gemmgen: a small compiler that generates GEMM kernels for NVIDIA Hopper GPUs.
 
 `Problem` says what to multiply, `Config` how; `compile_to_source` lowers and emits. To run kernels on
-torch tensors, see `gemmgen.ops`; `bind` makes a launch of one call. Importing this package loads nothing:
-each name is imported when it is first used.
+torch tensors, see `gemmgen.ops`; `bind` makes a launch of one call, `prepare` compiles beforehand.
+Importing this package loads nothing: each name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .config import Config
-    from .ops import Launch, bind
+    from .ops import Launch, bind, prepare
     from .pipeline import Artifact, compile_to_source, lower
     from .problem import Problem
 
@@ -25,6 +25,7 @@ HOMES = {
     "bind": "ops",
     "compile_to_source": "pipeline",
     "lower": "pipeline",
+    "prepare": "ops",
 }
 __all__ = [
     "Artifact",
@@ -35,6 +36,7 @@ __all__ = [
     "bind",
     "compile_to_source",
     "lower",
+    "prepare",
 ]
 
 

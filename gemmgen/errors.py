@@ -55,6 +55,10 @@ class CompileError(GemmgenError):
     """NVRTC refused the source or produced a kernel that must not ship (spills, serialised wgmma)."""
 
 
+class CacheError(GemmgenError):
+    """A directory of compiled kernels cannot be trusted, or an entry in it: names the path and the reason."""
+
+
 class RuntimeUnavailable(GemmgenError):
     """Something this machine lacks: NVRTC, a driver, a Hopper GPU. The text names the remedy."""
 

@@ -40,6 +40,16 @@ def missing_for_gpu() -> str:
     return f"not installed: {', '.join(absent)}" if absent else ""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Compiled kernels are kept in a folder of this run's, also by the processes that tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GEMMGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("GEMMGEN_CACHE_PATH", raising=False)
+        patch.delenv("GEMMGEN_CACHE_BYTES", raising=False)
+        yield
+
+
 @pytest.fixture
 def golden(request):
     """Compare text with tests/golden/<module>/<test>.txt. A test that rewrites its file is skipped."""

@@ -22,7 +22,8 @@ from gemmgen.ir import nodes
 from gemmgen.passes import PIPELINE
 
 ROOT = Path(__file__).parent.parent
-DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = [*(ROOT / f"{n}.md" for n in ("README", "CONTRIBUTING", "SECURITY"))]
+DOCS += sorted((ROOT / "docs").rglob("*.md"))
 NEEDS_GPU = ("run", "bench", "host", "tune")
 ALLOWED = {"doctor": {0, 3}}  # exit codes besides 0: it reports what this machine lacks
 RUNNABLE = "<!-- runnable -->"
@@ -84,7 +85,7 @@ def checkout(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("argv", [*commands()], ids=" ".join)
 def test_commands_run(checkout, capsys, argv):
-    if argv[0] == "compile" or not {"ptx", "sass", "resources"}.isdisjoint(argv):
+    if argv[0] in ("compile", "prepare") or not {"ptx", "sass", "resources"}.isdisjoint(argv):
         need_nvrtc()
     if "sass" in argv:
         need_nvdisasm()

@@ -28,6 +28,8 @@ COMMANDS = {
     "layout": "show what lies where: operands, accumulator, D's tile, scales",
     "show": "print a kernel as IR, CUDA, PTX or SASS",
     "diff": "compare two kernels' IR, CUDA, PTX, SASS or resources",
+    "prepare": "compile the kernels of a family for a set of shapes into the cache on disk",
+    "cache": "list, verify or remove the compiled kernels that are kept on disk",
     "list": "list families, gallery kernels and epilogues",
     "rules": "list every legality rule with its reason",
     "doctor": "show what is installed, what is missing and how to fix it",

@@ -11,8 +11,8 @@ from ..ir.groupings import depths, segments
 from ..pipeline import Artifact, compile_to_source
 from ..problem import Problem
 from ..runtime import driver, emulated
+from ..runtime.cache import cached_cubin
 from ..runtime.launch import LoadedKernel
-from ..runtime.nvrtc import compile_cubin
 from ..verification.inputs import Operands, random_normal
 from ..verification.trial import Verdict, judge, pitches
 from . import emulate_command, options
@@ -61,7 +61,7 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     shape = options.shape(args)
     problem, config, source = options.choice(args)
     a = compile_to_source(problem, config)
-    program = LoadedKernel(a.kernel, compile_cubin(a.source, a.name), device)
+    program = LoadedKernel(a.kernel, cached_cubin(a.source, a.name), device)
     machine = Gpu(device=device)
     layout = options.layout(args, a.problem, shape)
     verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)

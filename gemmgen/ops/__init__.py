@@ -22,15 +22,18 @@ from .grouped_scaled import (
 )
 from .k_grouped import fp8_k_grouped_gemm, k_grouped_gemm
 from .limits import limit_sms, sm_limit
+from .preparing import Prepared, every_m, prepare
 from .quantise import quantise_blocks, quantise_rows
 from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
 
 __all__ = [
     "SCALE_BLOCK",
     "Launch",
+    "Prepared",
     "batched_gemm",
     "bind",
     "chosen",
+    "every_m",
     "fp8_batched_gemm",
     "fp8_block_batched_gemm",
     "fp8_block_gemm",
@@ -52,6 +55,7 @@ __all__ = [
     "limit_sms",
     "loaded",
     "masked_gemm",
+    "prepare",
     "quantise_blocks",
     "quantise_rows",
     "sm_limit",

@@ -14,9 +14,9 @@ from ..ir.expr import ACC, PerElement, fold
 from ..ir.groupings import GROUPINGS
 from ..pipeline import compile_to_source
 from ..problem import Problem
+from ..runtime.cache import cached_cubin
 from ..runtime.driver import require_hopper
 from ..runtime.launch import LoadedKernel, workspace_bytes
-from ..runtime.nvrtc import compile_cubin
 from ..runtime.sms import limited
 from ..runtime.tensor_map import Matrix
 from ..runtime.torch_tensors import (
@@ -40,16 +40,22 @@ INT8_K = (2**31 - 1) // 2**14  # products of at most 2**14 each
 
 @lru_cache(maxsize=256)
 def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
-    """The kernel for `p` and `c`, compiled and loaded on CUDA device `device`, kept for next time."""
+    """The kernel for `p` and `c`, compiled (or compiled before: `runtime.cache`) and loaded on CUDA device
+    `device`, kept for next time."""
     artifact = compile_to_source(p, c)
-    return LoadedKernel(artifact.kernel, compile_cubin(artifact.source, artifact.name), device)
+    return LoadedKernel(artifact.kernel, cached_cubin(artifact.source, artifact.name), device)
 
 
 @lru_cache(maxsize=4096)
 def chosen(p: Problem, shape: Shape, groups: int = 1, device: int = 0) -> Config:
     """The measured config for `groups` GEMMs of shape (M, N, K) on CUDA device `device`, or else what the cost
     model chooses (`gemmgen.heuristics.tuned`), kept for next time."""
-    return pick(p, shape, limited(H200), groups, require_hopper(device)).config
+    return config_for(p, shape, groups, require_hopper(device))
+
+
+def config_for(p: Problem, shape: Shape, groups: int, device_name: str) -> Config:
+    """As `chosen`, for a device by name, which need not be here."""
+    return pick(p, shape, limited(H200), groups, device_name).config
 
 
 def run(

@@ -6,16 +6,19 @@ would run, slowly and silently.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from ..errors import CompileError, RuntimeUnavailable
 from ..target import H200, Target
 
 INSTALL = 'pip install "gemmgen[cu13]"'
+LIBRARY_HEAD = 4096  # bytes of libnvrtc: ELF header, program headers, build ID
 
 # ptxas diagnostics that mean the kernel is not the one that was asked for.
 FATAL = {
@@ -62,6 +65,30 @@ def version() -> tuple[int, int]:
     return major, minor
 
 
+@cache
+def build() -> str:
+    """Which NVRTC this is: its version and, of the library's file, a digest of the first bytes.
+
+    They hold the linker's build ID and the sizes of all segments: two builds of one version differ there.
+    Where the file cannot be read, the version alone. Raises RuntimeUnavailable if NVRTC is missing.
+    """
+    text = ".".join(map(str, version()))
+    from cuda import pathfinder
+
+    path = pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
+    try:
+        with Path(path or "").open("rb") as f:
+            return f"{text} {hashlib.sha256(f.read(LIBRARY_HEAD)).hexdigest()[:16]}"
+    except OSError:
+        return text
+
+
+def options(target: Target) -> tuple[str, ...]:
+    """What NVRTC is told besides the source. The cubin depends on nothing else."""
+    architecture = f"--gpu-architecture={target.arch}"
+    return (architecture, "--std=c++17", "--ptxas-options=-v", "--no-cache")
+
+
 def compile_cubin(source: str, name: str, target: Target = H200) -> Cubin:
     """Compile `source`, which defines the kernel `name`.
 
@@ -69,29 +96,24 @@ def compile_cubin(source: str, name: str, target: Target = H200) -> Cubin:
     RuntimeUnavailable if NVRTC is missing.
     """
     program = _program(source, name)
-    options = [
-        f"--gpu-architecture={target.arch}",
-        "--std=c++17",
-        "--ptxas-options=-v",
-        "--no-cache",
-    ]
+    given = [o.encode() for o in options(target)]
     started = time.perf_counter()
-    (status,) = bindings().nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
+    (status,) = bindings().nvrtcCompileProgram(program, len(given), given)
     seconds = time.perf_counter() - started
     log = _text(program, "ProgramLog")
     if status != bindings().nvrtcResult.NVRTC_SUCCESS:
         raise CompileError(f"NVRTC refused {name}:\n{log}")
     image = _bytes(program, "CUBIN")
     bindings().nvrtcDestroyProgram(program)
-    return _checked(name, image, seconds, log)
+    return checked(name, image, seconds, log)
 
 
 def compile_ptx(source: str, name: str, target: Target = H200) -> str:
     """The PTX of `source` for the target's virtual architecture, with line information."""
     program = _program(source, name)
-    options = [f"--gpu-architecture={target.virtual_arch}", "--std=c++17", "--no-cache"]
-    options.append("--generate-line-info")
-    (status,) = bindings().nvrtcCompileProgram(program, len(options), [o.encode() for o in options])
+    architecture = f"--gpu-architecture={target.virtual_arch}"
+    given = [architecture, "--std=c++17", "--no-cache", "--generate-line-info"]
+    (status,) = bindings().nvrtcCompileProgram(program, len(given), [o.encode() for o in given])
     if status != bindings().nvrtcResult.NVRTC_SUCCESS:
         raise CompileError(f"NVRTC refused {name}:\n{_text(program, 'ProgramLog')}")
     ptx = _text(program, "PTX")
@@ -119,7 +141,11 @@ def _text(program: Any, what: str) -> str:
     return _bytes(program, what).decode(errors="replace").rstrip("\0").strip()
 
 
-def _checked(name: str, image: bytes, seconds: float, log: str) -> Cubin:
+def checked(name: str, image: bytes, seconds: float, log: str) -> Cubin:
+    """The cubin `image` of kernel `name`, with what NVRTC's log says of it.
+
+    Raises CompileError if the log says that it spills, or that ptxas changed the kernel (`FATAL`).
+    """
     found = [f"{code} ({FATAL[code]})" for code in FATAL if code in log]
     spills = _number(r"(\d+) bytes spill stores", log) + _number(r"(\d+) bytes spill loads", log)
     if spills:

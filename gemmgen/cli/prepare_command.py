@@ -1,0 +1,102 @@
+"""`gemmgen prepare`: compile what a family needs at a set of shapes, before it is needed. Needs no GPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import Any
+
+from ..bench import shapes
+from ..bench.work import launched
+from ..errors import ArgumentError
+from ..families import FAMILIES
+from ..ir.groupings import GROUPINGS
+from ..ops import Prepared, every_m, prepare
+from ..problem import Problem, Shape
+from . import options
+from .progress import Bar
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    options.add_kernel(parser)
+    parser.add_argument(
+        "--shapes",
+        default="large",
+        help=f"as of `gemmgen bench`: {', '.join(shapes.SETS)}, MxNxK,... (default large); with groups "
+        f"{', '.join(shapes.GROUPED)}, or GxMxNxK,...; or @FILE, a CSV or a shape to a line",
+    )
+    parser.add_argument(
+        "--device",
+        help="a CUDA device's number or a device's name, whose measured configs are used (default: device 0 "
+        "if it is a Hopper GPU, else NVIDIA H200)",
+    )
+    parser.add_argument(
+        "--up-to",
+        type=int,
+        metavar="M",
+        help="every M from 1 to this one, in place of those of the shapes (without groups)",
+    )
+    parser.add_argument(
+        "--threads", type=int, help="that compile at a time (default: one per core)"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    for name, value in (("--threads", args.threads), ("--up-to", args.up_to)):
+        if value is not None and value < 1:
+            raise ArgumentError(name, value, "must be at least 1")
+    p = _problem(args)
+    by_groups: dict[int, list[Shape]] = {}
+    for groups, shape in (_launch(p, s) for s in shapes.parse(args.shapes, p)):
+        by_groups.setdefault(groups, []).extend(_every(args, p, shape))
+    found = [_prepared(args, p, listed, groups) for groups, listed in by_groups.items()]
+    if args.json:
+        print(json.dumps([_described(x) for x in found], indent=2))
+    else:
+        print("\n".join(map(str, found)))
+    return int(any(x.kept < len(x.kernels) for x in found))
+
+
+def _problem(args: argparse.Namespace) -> Problem:
+    """What `gemmgen.ops` launches: the family's scales are part of its epilogue unless one is given."""
+    if args.kernel not in FAMILIES:
+        raise ArgumentError("KERNEL", args.kernel, f"must be one of {', '.join(FAMILIES)}")
+    if args.config or args.set:
+        given = args.config or ", ".join(args.set)
+        raise ArgumentError("--config, --set", given, "cannot be given: configs are chosen")
+    p = options.problem(args)
+    return p if args.epilogue else launched(p)
+
+
+def _launch(p: Problem, shape: shapes.Shape) -> tuple[int, Shape]:
+    groups, (m, n, k) = shape[0] if len(shape) > 3 else 1, shape[-3:]
+    return groups, (m, n, shapes.mean_depth(groups, k) if GROUPINGS[p.grouping].depths else k)
+
+
+def _every(args: argparse.Namespace, p: Problem, shape: Shape) -> list[Shape]:
+    """`shape`, or with --up-to as many as cover every M."""
+    if args.up_to is None:
+        return [shape]
+    if p.grouping != "none":
+        raise ArgumentError("--up-to", args.up_to, f"is not for grouping {p.grouping}")
+    return [(m, *shape[1:]) for m in every_m(args.up_to)]
+
+
+def _prepared(args: argparse.Namespace, p: Problem, listed: list[Shape], groups: int) -> Prepared:
+    device = int(args.device) if args.device and args.device.isdigit() else args.device
+    with Bar("choosing ") as choosing, Bar("compiling") as compiling:
+        bars = {"choosing": choosing, "compiling": compiling}
+        return prepare(
+            p,
+            listed,
+            groups=groups,
+            device=device,
+            threads=args.threads,
+            progress=lambda what, done, total: bars[what].update(done, total),
+        )
+
+
+def _described(x: Prepared) -> dict[str, Any]:
+    kernels = [{"problem": p.to_json(), "config": c.to_json()} for p, c in x.kernels]
+    return {**asdict(x), "kernels": kernels}

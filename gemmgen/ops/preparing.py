@@ -1,0 +1,186 @@
+"""Compile beforehand: every kernel that launches of known shapes will ask for, into the cache on disk."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..config import Config
+from ..errors import ArgumentError, CacheError, RuntimeUnavailable
+from ..pipeline import compile_to_source
+from ..problem import Problem, Shape, check_shape
+from ..runtime.cache import NONE, VARIABLE, Places, cached, places, recipe_of
+from ..runtime.cache_survey import survey
+from ..runtime.cache_trust import opened
+from ..runtime.driver import require_hopper
+from ..runtime.nvrtc import Cubin, compile_cubin
+from ..target import H200
+from .calls import config_for
+
+FEW, STEP = 64, 8  # up to so many rows tiles have multiples of STEP rows, above multiples of FEW
+
+Kernel = tuple[Problem, Config]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What `prepare` made. device: the name for which configs were chosen. shapes: how many were asked
+    for, of all problems. kernels: each once, in the order in which shapes first ask for them. compiled: those
+    that no directory held before. kept: those that one holds now. bytes: of all cubins. seconds: wall time."""
+
+    device: str
+    shapes: int
+    kernels: tuple[Kernel, ...]
+    compiled: int
+    kept: int
+    bytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.kernels)} cubins of {self.bytes} bytes serve {self.shapes} shapes on {self.device}; "
+            f"{self.compiled} were compiled now, {self.kept} are on disk ({self.seconds:.1f} s)"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Built:
+    """Of one kernel: its key, its cubin's bytes, and whether it was compiled now."""
+
+    key: str
+    size: int
+    new: bool
+
+
+def prepare(
+    problems: Problem | Iterable[Problem],
+    shapes: Iterable[Shape],
+    *,
+    groups: int = 1,
+    device: int | str | None = None,
+    threads: int | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> Prepared:
+    """Choose a config for every problem at every shape as `gemmgen.ops` does, and compile each kernel once.
+
+    shapes: (M, N, K), M and K of one group (the mean if they vary) of `groups` in a launch.
+    device: a CUDA device's number, or a device's name, for the databases of measured configs; None: device
+    0 if it is a Hopper GPU, else an NVIDIA H200. The GPU itself is not used. threads: that compile at a
+    time, as many as this process may use cores if None. progress: called with what is done ("choosing",
+    "compiling"), how many are and of how many.
+
+    Raises ArgumentError for a shape or `threads`, or if `GEMMGEN_CACHE` is "none"; CacheError if the directory cannot be
+    made or trusted; RuntimeUnavailable without NVRTC; UnsupportedProblem and IllegalConfig as
+    `heuristics.choose`; CompileError once all other kernels are compiled.
+    """
+    started = time.perf_counter()
+    threads = len(os.sched_getaffinity(0)) if threads is None else threads
+    if threads < 1:
+        raise ArgumentError("threads", threads, "must be at least 1")
+    where = _reachable(places())
+    name = _device_name(device)
+    asked = _asked(problems, shapes)
+    kernels: dict[Kernel, None] = {}
+    for done, (p, shape) in enumerate(asked, 1):
+        kernels[p, config_for(p, shape, groups, name)] = None
+        progress("choosing", done, len(asked))
+    built = _all_built([*kernels], where, threads, progress)
+    held = _held(where)
+    return Prepared(
+        device=name,
+        shapes=len(asked),
+        kernels=tuple(kernels),
+        compiled=sum(b.new for b in built),
+        kept=sum(b.key in held for b in built),
+        bytes=sum(b.size for b in built),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def every_m(most: int) -> tuple[int, ...]:
+    """The M from 1 to `most` to prepare so that every M between them finds its kernel: the least and the most
+    rows of each number of tiles.
+
+    Between two of them the model's tiles are the same and its costs change little. That they choose no
+    other config is measured (docs/reliability.md), not proved, and for launches without groups only.
+    Raises ArgumentError if `most` is below 1.
+    """
+    if most < 1:
+        raise ArgumentError("most", most, "must be at least 1")
+    ends = (*range(STEP, FEW, STEP), *range(FEW, most + FEW, FEW))
+    return tuple(sorted({min(m, most) for end in (0, *ends) for m in (end, end + 1) if m}))
+
+
+def _asked(
+    problems: Problem | Iterable[Problem], shapes: Iterable[Shape]
+) -> list[tuple[Problem, Shape]]:
+    listed = [problems] if isinstance(problems, Problem) else [*problems]
+    sides = [*shapes]
+    for shape in sides:
+        if len(shape) != 3:
+            raise ArgumentError("shapes", shape, "must be (M, N, K)")
+        check_shape(shape)
+    return [*dict.fromkeys((p, shape) for p in listed for shape in sides)]
+
+
+def _reachable(where: Places) -> Places:
+    """`where`, once something can be kept there: to compile for nothing would be no help."""
+    if where.own is None:
+        raise ArgumentError(VARIABLE, NONE, "must be a directory: prepare fills it")
+    try:
+        with opened(where.own, create=True):
+            return where
+    except OSError as e:
+        raise CacheError(f"{where.own}: {e.strerror}") from e
+
+
+def _device_name(device: int | str | None) -> str:
+    if isinstance(device, str):
+        return device
+    try:
+        return require_hopper(device or 0)
+    except RuntimeUnavailable:
+        if device is None:
+            return H200.device_name
+        raise
+
+
+def _held(where: Places) -> set[str]:
+    """The keys of all entries that are whole, where they can be used."""
+    keys: set[str] = set()
+    for path in where.all:
+        with suppress(CacheError):
+            keys |= {x.stored.key for x in survey(path) if x.entry}
+    return keys
+
+
+def _all_built(
+    kernels: list[Kernel], where: Places, threads: int, progress: Progress
+) -> list[_Built]:
+    with ThreadPoolExecutor(threads) as pool:  # NVRTC releases the GIL
+        running = [pool.submit(_build, *kernel, where) for kernel in kernels]
+        try:
+            for done, _ in enumerate(as_completed(running), 1):
+                progress("compiling", done, len(running))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return [future.result() for future in running]
+
+
+def _build(problem: Problem, config: Config, where: Places) -> _Built:
+    a = compile_to_source(problem, config)
+    recipe = recipe_of(a.source, a.name)
+    new: list[Cubin] = []
+
+    def compiler() -> Cubin:
+        new.append(compile_cubin(a.source, a.name))
+        return new[0]
+
+    cubin = cached(recipe, compiler, where)
+    return _Built(key=recipe.key, size=len(cubin.image), new=bool(new))

@@ -1,0 +1,143 @@
+"""Compiled kernels, kept on the disk from one process to the next.
+
+`GEMMGEN_CACHE` names the directory; if it is not set, `$XDG_CACHE_HOME/gemmgen`, or `~/.cache/gemmgen`.
+`none` keeps nothing and looks nowhere. `GEMMGEN_CACHE_BYTES` bounds its size (1 GiB). `GEMMGEN_CACHE_PATH`
+lists directories that were filled beforehand and are only read, first to last, after it.
+
+Whatever is wrong with a directory or an entry, the kernel is compiled, and the first such case is logged as a
+warning. A cubin that was just compiled is never read back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ArgumentError, CacheError
+from ..target import H200, Target
+from . import cache_entry, cache_files, nvrtc
+from .cache_entry import Recipe
+from .cache_trust import opened
+from .nvrtc import Cubin
+
+VARIABLE, SHARED, BYTES = "GEMMGEN_CACHE", "GEMMGEN_CACHE_PATH", "GEMMGEN_CACHE_BYTES"
+NONE = "none"
+LIMIT = 1 << 30  # bytes
+
+log = logging.getLogger(__name__)
+_said: set[tuple[str, Path]] = set()  # the kinds of trouble this process has logged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where kernels are kept. own: read and written, None if nowhere. shared: only read. limit: bytes."""
+
+    own: Path | None
+    shared: tuple[Path, ...] = ()
+    limit: int = LIMIT
+
+    @property
+    def all(self) -> tuple[Path, ...]:
+        """In the order in which they are asked."""
+        return (*((self.own,) if self.own else ()), *self.shared)
+
+
+def places() -> Places:
+    """What the environment says. Raises ArgumentError naming a variable whose value is no number of bytes."""
+    asked = os.environ.get(VARIABLE, "")
+    if asked == NONE:
+        return Places(own=None)
+    size = os.environ.get(BYTES, "")
+    if not re.fullmatch(r"[0-9]{0,18}", size):
+        raise ArgumentError(BYTES, size, "must be a number of bytes")
+    shared = os.environ.get(SHARED, "").split(os.pathsep)
+    return Places(
+        own=Path(asked) if asked else _default(),
+        shared=tuple(Path(p) for p in shared if p),
+        limit=int(size) if size else LIMIT,
+    )
+
+
+def _default() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):  # others are to be ignored: XDG Base Directory Specification
+        return Path(base) / "gemmgen"
+    return Path(os.path.expanduser("~")) / ".cache" / "gemmgen"
+
+
+def cached_cubin(source: str, name: str, target: Target = H200) -> Cubin:
+    """As `nvrtc.compile_cubin`, but taken from the disk if it was compiled before.
+
+    Raises also ArgumentError as `places`; never for what is wrong with the disk.
+    """
+    where = places()
+    return cached(
+        recipe_of(source, name, target), lambda: nvrtc.compile_cubin(source, name, target), where
+    )
+
+
+def recipe_of(source: str, name: str, target: Target = H200) -> Recipe:
+    """Of what `nvrtc.compile_cubin` makes of the same arguments. Raises RuntimeUnavailable without NVRTC."""
+    return Recipe(
+        source=source,
+        name=name,
+        arch=target.arch,
+        options=nvrtc.options(target),
+        compiler=nvrtc.build(),
+    )
+
+
+def cached(recipe: Recipe, compiler: Callable[[], Cubin], where: Places) -> Cubin:
+    """What `compiler` returns, or has returned for the same recipe. Raises only what it raises."""
+    for path in where.all:
+        if found := _found(path, recipe, own=path == where.own):
+            return found
+    cubin = compiler()
+    if where.own:
+        _keep(where.own, recipe, cubin, where.limit)
+    return cubin
+
+
+def _found(path: Path, recipe: Recipe, *, own: bool) -> Cubin | None:
+    try:
+        with opened(path) as folder:
+            return _decoded(folder, path, recipe, own)
+    except FileNotFoundError:
+        return None
+    except (CacheError, OSError) as e:
+        _say("read", path, f"not used, compiling instead: {e}")
+        return None
+
+
+def _decoded(folder: int, path: Path, recipe: Recipe, own: bool) -> Cubin | None:
+    """None, after a warning, if the entry is damaged; our own is removed."""
+    read = cache_files.read if own else cache_files.look
+    try:
+        return cache_entry.decode_for(read(folder, recipe.key), recipe)
+    except CacheError as e:
+        if own:
+            cache_files.discard(folder, recipe.key)
+        done = "removed" if own else "passed over"
+        _say("entry", path, f"damaged entry {recipe.key} {done}, compiling again: {e}")
+        return None
+
+
+def _keep(path: Path, recipe: Recipe, cubin: Cubin, limit: int) -> None:
+    try:
+        data = cache_entry.encode(recipe, cubin)
+        with opened(path, create=True) as folder:
+            cache_files.publish(folder, recipe.key, data)
+            cache_files.prune(folder, limit, keep=recipe.key)
+    except (CacheError, OSError) as e:
+        _say("write", path, f"kernel not kept: {e}")
+
+
+def _say(kind: str, path: Path, text: str) -> None:
+    """Log the first trouble of a kind in a directory: a process may meet thousands."""
+    if (kind, path) not in _said:
+        _said.add((kind, path))
+        log.warning("cache of compiled kernels %s: %s", path, text)

@@ -1,0 +1,33 @@
+"""Inject random faults and print what came of them; exits with 1 if anything but a compilation did."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from gemmgen.runtime import cache
+
+from .campaign import campaign, table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cache_faults", description=__doc__)
+    parser.add_argument("--count", type=int, default=5000, help="faults (default 5000)")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults (default 1)")
+    args = parser.parse_args()
+    logging.getLogger(cache.__name__).setLevel(logging.ERROR)
+    folder = Path(tempfile.mkdtemp())
+    try:
+        tallies = campaign(args.count, args.seed, folder)
+    finally:
+        shutil.rmtree(folder)
+    print(table(tallies))
+    return int(any(t.lost + t.unstable + t.wrong + t.crashes for t in tallies.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
