@@ -199,7 +199,9 @@ FP8 = launched(Problem(family="fp8", a=E4M3, b=E4M3))
 
 
 @pytest.mark.parametrize(
-    ("problem", "call"), ((DENSE, dense), (BLOCK, block), (FP8, per_tensor)), ids=str
+    ("problem", "call"),
+    ((DENSE, dense), (BLOCK, block), (FP8, per_tensor)),
+    ids=("dense", "block", "per tensor"),
 )
 def test_it_prepares_what_the_functions_launch(problem, call, launches, on_an_h200, fake):
     prepared = {*gemmgen.prepare(problem, SHAPES).kernels}
