@@ -32,17 +32,17 @@ def fresh():
 @pytest.mark.parametrize("code", nvrtc.FATAL)
 def test_serialised_or_ignored_is_an_error(code):
     with pytest.raises(CompileError, match=code):
-        nvrtc._checked("k", b"", 0.1, f"{LOG}\n(C75xx) info {code}: potential loss")
+        nvrtc.checked("k", b"", 0.1, f"{LOG}\n(C75xx) info {code}: potential loss")
 
 
 @pytest.mark.parametrize("what", ["stores", "loads"])
 def test_any_spill_is_an_error(what):
     with pytest.raises(CompileError, match="spills"):
-        nvrtc._checked("k", b"", 0.1, LOG.replace(f"0 bytes spill {what}", f"4 bytes spill {what}"))
+        nvrtc.checked("k", b"", 0.1, LOG.replace(f"0 bytes spill {what}", f"4 bytes spill {what}"))
 
 
 def test_a_clean_log_passes():
-    cubin = nvrtc._checked("k", b"elf", 0.1, LOG)
+    cubin = nvrtc.checked("k", b"elf", 0.1, LOG)
     assert (cubin.registers, cubin.barriers, cubin.spill_bytes) == (168, 3, 0)
 
 
