@@ -74,7 +74,7 @@ def get_tc_util() -> int:
 def set_pdl(new_enable_pdl: bool) -> None:
     """Programmatic dependent launch: off. Raises ArgumentError for True."""
     if new_enable_pdl:
-        allowed = "must be False: launches here wait for the whole kernel before them"
+        allowed = "must be False: gemmgen.ops takes Config(pdl=True) for a call, there is no switch for all"
         raise ArgumentError("new_enable_pdl", new_enable_pdl, allowed)
 
 
