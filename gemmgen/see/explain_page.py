@@ -42,7 +42,8 @@ def spelled(c: Config) -> str:
     ]
     parts += [f"multicast {c.multicast}"] * (c.multicast != "none")
     parts += ["swapped"] * c.swap_ab + [f"K/{c.split_k}"] * (c.split_k > 1)
-    parts += [f"{c.parts} parts"] * (c.parts > 1)
+    parts += [f"{c.parts} parts"] * (c.parts > 1) + ["A held"] * c.hold_a
+    parts += ["overlapping"] * c.pdl
     return " ".join(parts)
 
 
