@@ -34,6 +34,7 @@ QUANTISED = replace(DENSE, d=E4M3, epilogue=EPILOGUES["bias"])
 
 @dataclass(frozen=True, kw_only=True)
 class Emitted:
+    problem: Problem
     kernel: Kernel
     source: str
 
@@ -46,7 +47,7 @@ class Emitted:
 def emitted(problem, config):
     """The kernel and its source, not proved: that takes ten times as long, and is test_check.py's."""
     kernel = lower(problem, config)
-    return Emitted(kernel=kernel, source=emit(kernel))
+    return Emitted(problem=problem, kernel=kernel, source=emit(kernel))
 
 
 def fitting(problem, shape):
