@@ -39,6 +39,7 @@ CHECKS = {
 RUNTIME = {"runtime": {"ir", "errors", "target", "verification", "emulator"}}
 TOP = {
     "ops": {*COMPILER, *RUNTIME},
+    "torch_ops": {"ir", "errors", "config", "epilogues", "problem", "runtime", "ops"},
     "compat": {
         "ir",
         "errors",
