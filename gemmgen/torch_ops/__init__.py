@@ -9,14 +9,16 @@
   scales are what the overload `quantised` returns. So `torch.ops.gemmgen.gemm(a, b, out=d)`, and
   `d, scale_d = torch.ops.gemmgen.gemm.quantised(a, b)`.
 
-Rows that a launch leaves untouched hold in a new tensor whatever was in memory. The operators have no gradients.
+Rows that a launch leaves untouched hold in a new tensor whatever was in memory. The operators have no gradients of
+their own; `linear` and `fp8_linear` have.
 """
 
 from __future__ import annotations
 
+from .linear import fp8_linear, linear
 from .operators import OPERATORS, Operator
 from .registration import register
 
 LIBRARY = register()
 
-__all__ = ["LIBRARY", "OPERATORS", "Operator", "register"]
+__all__ = ["LIBRARY", "OPERATORS", "Operator", "fp8_linear", "linear", "register"]
