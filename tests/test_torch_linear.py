@@ -6,25 +6,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch_reference import register_on_cpu  # noqa: E402
+from torch_reference import on_cpu  # noqa: E402, F401
 
 from gemmgen import ops  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
-from gemmgen.runtime import torch_tensors  # noqa: E402
 from gemmgen.torch_ops import fp8_linear, linear  # noqa: E402
 
 N, K = 144, 160
 LAYERS = (linear, fp8_linear)
 BF16, F32 = torch.bfloat16, torch.float32
-
-
-@pytest.fixture(autouse=True)
-def real_torch():
-    for cached in (torch_tensors.torch, torch_tensors.torch_dtype):
-        cached.cache_clear()
-    register_on_cpu()
-    torch.manual_seed(0)
-    torch._dynamo.reset()
 
 
 def leaf(*shape, dtype=BF16):

@@ -23,9 +23,12 @@ from gemmgen.ir.expr import (
     arguments,
 )
 from gemmgen.ir.groupings import GROUPINGS
+from gemmgen.runtime import torch_tensors
 from gemmgen.runtime.torch_tensors import empty, torch_dtype
 
 torch = pytest.importorskip("torch")
+
+from torch._subclasses import FakeTensorMode  # noqa: E402
 
 from gemmgen.torch_ops import OPERATORS  # noqa: E402
 
@@ -240,3 +243,40 @@ def argument_of(x, rows, columns, shape):
         case PerColumn():
             return torch.rand(*columns, n)
     return torch.rand(1)
+
+
+def overload(op, name):
+    return getattr(getattr(torch.ops.gemmgen, op.name), name or "default")
+
+
+def described(result):
+    results = result if isinstance(result, tuple) else (result,)
+    return [(tuple(x.shape), x.stride(), x.dtype) for x in results]
+
+
+def faked(run, args, given):
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+
+        def of(x):
+            return mode.from_tensor(x) if isinstance(x, torch.Tensor) else x
+
+        return run(*map(of, args), **{name: of(x) for name, x in given.items()})
+
+
+def every(*names):
+    """GEMMs that have all these overloads."""
+    return [op for op in GEMMS if {*names} <= {*op.overloads}]
+
+
+def by_name(op):
+    return op.name
+
+
+@pytest.fixture(autouse=True)
+def on_cpu():
+    """The operators run on the CPU, on the real torch, from one seed."""
+    for cached in (torch_tensors.torch, torch_tensors.torch_dtype):
+        cached.cache_clear()
+    register_on_cpu()
+    torch.manual_seed(0)
+    torch._dynamo.reset()
