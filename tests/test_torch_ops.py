@@ -67,8 +67,10 @@ def test_mutations_are_declared():
 
 def test_every_epilogue_is_reachable():
     wanted = {x.name: x for e in EPILOGUES.values() for x in arguments(e)}
-    found = BY_NAME["gemm"].epilogue_arguments
-    assert found == wanted
+    assert BY_NAME["gemm"].epilogue_arguments == wanted
+    for op in every("quantised"):
+        missing = {} if op.scaling == "none" else {"tensor_scaled"}  # its names are the operator's
+        assert {*op.epilogues} == {*EPILOGUES} - {*missing}
     kinds = {name: isinstance(x, Scalar) for name, x in wanted.items()}
     for e in EPILOGUES.values():  # one type in the schema per name
         assert all(kinds[x.name] == isinstance(x, Scalar) for x in arguments(e))

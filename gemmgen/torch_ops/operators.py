@@ -87,15 +87,17 @@ class Operator:
         known = (x for e in EPILOGUES.values() for x in arguments(e))
         return {x.name: x for x in known if x.name not in self.parameters}
 
+    @cached_property
+    def epilogues(self) -> dict[str, Expr]:
+        """By name, those that read nothing that is a parameter of the function."""
+        own = self.epilogue_arguments
+        return {n: e for n, e in EPILOGUES.items() if all(x.name in own for x in arguments(e))}
+
     def epilogue(self, name: str) -> Expr:
-        """The epilogue called `name`. Raises ArgumentError, also if it reads what is the operator's own."""
-        if name not in EPILOGUES:
-            raise ArgumentError("epilogue", name, f"must be one of {', '.join(EPILOGUES)}")
-        for x in arguments(EPILOGUES[name]):
-            if x.name not in self.epilogue_arguments:
-                allowed = f"must not read {x.name}, a parameter of {self.name}"
-                raise ArgumentError("epilogue", name, allowed)
-        return EPILOGUES[name]
+        """The epilogue called `name`. Raises ArgumentError."""
+        if name not in self.epilogues:
+            raise ArgumentError("epilogue", name, f"must be one of {', '.join(self.epilogues)}")
+        return self.epilogues[name]
 
     @property
     def scaling(self) -> Literal["none", "block", "vector", "whole"]:

@@ -10,7 +10,7 @@ from typing import Any
 from ..config import Config
 from ..errors import ArgumentError
 from ..ir.dtypes import DTYPES
-from ..runtime.torch_tensors import dtype_of, torch
+from ..runtime.torch_tensors import torch, torch_dtype
 from .fakes import fake
 from .operators import OPERATORS, Operator, Overload
 
@@ -68,10 +68,18 @@ def _return(op: Operator, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
 
 
 def _write(op: Operator, args: tuple[Any, ...], given: dict[str, Any]) -> None:
-    dtype = dtype_of("out", given["out"], tuple(DTYPES.values()))
-    if dtype.name == "e4m3" and given.get("scale_out") is None:
+    dtype = _names().get(given["out"].dtype)
+    if dtype is None:
+        raise ArgumentError("out dtype", given["out"].dtype, f"must be of {', '.join(DTYPES)}")
+    if dtype == "e4m3" and given.get("scale_out") is None:
         raise ArgumentError("scale_out", None, "must be given with an FP8 out")
-    op.function(*args, **_read(op, given), out_dtype=dtype.name)
+    op.function(*args, **_read(op, given), out_dtype=dtype)
+
+
+@cache
+def _names() -> dict[Any, str]:
+    """gemmgen's names of torch's dtypes."""
+    return {torch_dtype(t): t.name for t in DTYPES.values()}
 
 
 def _read(op: Operator, given: dict[str, Any]) -> dict[str, Any]:
