@@ -52,7 +52,8 @@ def test_fakes_of_epilogues(op):
 @pytest.mark.parametrize("n", (1, 33, 64))
 def test_fakes_of_layouts_and_ragged_sides(layout, n):
     a, b = torch.randn(5, 24).bfloat16(), torch.randn(n, 24).bfloat16()
-    args = (a.mT if layout[0] == "t" else a, b.mT if layout[1] == "n" else b)
+    stored = (a.mT if layout[0] == "t" else a, b.mT if layout[1] == "n" else b)
+    args = tuple(torch_tensors.empty(tuple(x.shape), BF16, "cpu").copy_(x) for x in stored)
     for run in (REGISTERED.gemm.default, REGISTERED.gemm.quantised):
         found = run(*args, layout=layout)
         assert described(faked(run, args, {"layout": layout})) == described(found)

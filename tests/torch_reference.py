@@ -58,6 +58,7 @@ def register_on_cpu():
 def reference(op, overload):
     def run(*args, **kwargs):
         given = op.bind(args, kwargs)
+        check_places(given)
         d, written = product(op, given)
         if overload == "quantised":
             return stored(d, torch.float8_e4m3fn)
@@ -71,6 +72,17 @@ def reference(op, overload):
             to.copy_(torch.where(written, x.float(), to.float()).to(to.dtype))
 
     return run
+
+
+def check_places(given):
+    """What the copy engine asks of operands: a launch refuses others."""
+    for x in (given["a"], given["b"]):
+        sides = zip(x.shape[:-1], x.stride()[:-1], strict=True)
+        assert x.stride(-1) == 1 or x.shape[-1] == 1
+        assert all(side == 1 or step * x.itemsize % 16 == 0 for side, step in sides)
+        assert x.data_ptr() % 16 == 0
+    k = -2 if given.get("layout", "nt")[0] == "t" else -1
+    assert given["a"].shape[k] > 0 and given["b"].numel()
 
 
 def stored(d, dtype):
