@@ -35,6 +35,7 @@ QUANTISED = replace(DENSE, d=E4M3, epilogue=EPILOGUES["bias"])
 @dataclass(frozen=True, kw_only=True)
 class Emitted:
     problem: Problem
+    config: Config
     kernel: Kernel
     source: str
 
@@ -47,7 +48,7 @@ class Emitted:
 def emitted(problem, config):
     """The kernel and its source, not proved: that takes ten times as long, and is test_check.py's."""
     kernel = lower(problem, config)
-    return Emitted(problem=problem, kernel=kernel, source=emit(kernel))
+    return Emitted(problem=problem, config=config, kernel=kernel, source=emit(kernel))
 
 
 def fitting(problem, shape):

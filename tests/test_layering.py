@@ -42,6 +42,7 @@ RUNTIME = {"runtime": {"ir", "errors", "target", "verification", "emulator"}}
 SEE = {"see": {*COMPILER, "emulator"}}
 TOP = {
     "ops": {*COMPILER, *RUNTIME},
+    "torch_ops": {"ir", "errors", "config", "epilogues", "problem", "runtime", "ops"},
     "compat": {
         "ir",
         "errors",

@@ -1,0 +1,24 @@
+"""`gemmgen.ops` as operators of torch: `torch.ops.gemmgen.*`, registered by importing this package.
+
+`torch.compile`, `torch.export` and CUDA graphs take them; eager code that needs none of these calls
+`gemmgen.ops`, which does not pass torch's dispatcher. Names and arguments are those of `gemmgen.ops`, except:
+
+- An epilogue is said by its name in `gemmgen.epilogues.EPILOGUES`, what it reads by keyword, as there.
+- config: JSON text of a `Config`; "" lets the cost model choose. Scales are tensors, never Python floats.
+- `out` belongs to the overload `out`, which returns nothing and takes D's dtype from it. FP8 outputs with their
+  scales are what the overload `quantised` returns. So `torch.ops.gemmgen.gemm.out(a, b, out=d)`, and
+  `d, scale_d = torch.ops.gemmgen.gemm.quantised(a, b)`.
+
+Rows that a launch leaves untouched hold in a new tensor whatever was in memory. The operators have no gradients, and
+torch warns where one is asked of them; `linear` and `fp8_linear` have.
+"""
+
+from __future__ import annotations
+
+from .linear import fp8_linear, linear
+from .operators import OPERATORS, Operator
+from .registration import register
+
+LIBRARY = register()
+
+__all__ = ["LIBRARY", "OPERATORS", "Operator", "fp8_linear", "linear", "register"]

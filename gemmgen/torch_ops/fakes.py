@@ -1,0 +1,243 @@
+"""What the operators return, without computing it: exact shapes, dtypes and strides, also of symbolic sizes.
+
+Dtypes, dimensions, devices and sizes that must agree are checked, so that a tracer learns of a mistake before
+the launch does. Strides and addresses are left to the launch: they are the allocator's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import ArgumentError
+from ..ir.dtypes import BF16, DTYPES, F16, F32, FP8, S32, DType
+from ..ir.expr import PerColumn, PerElement, PerRow, Scalar, arguments, fold
+from ..ir.groupings import GROUPINGS
+from ..ops import SCALE_BLOCK, quantise_rows
+from ..ops.quantise import LIMITS
+from ..problem import Problem
+from ..runtime.torch_tensors import dtype_of, torch, torch_dtype
+from .operators import Operator, Overload
+
+Given = dict[str, Any]
+Sides = tuple[Any, ...]  # numbers or torch.SymInt
+Shape = tuple[Any, Any, Any, Any]  # G, M, N, K
+
+ROW = 16  # bytes: rows of a new D, and columns of its scales, begin at multiples of this
+
+
+def fake(op: Operator, overload: Overload) -> Callable[..., Any]:
+    """The fake implementation of an overload. It raises ArgumentError; of symbolic sizes, torch's errors."""
+
+    def implementation(*args: Any, **kwargs: Any) -> Any:
+        given = op.bind(args, kwargs)
+        return _result(op, overload, given) if op.operands else _quantised(op, given)
+
+    return implementation
+
+
+def _result(op: Operator, overload: Overload, given: Given) -> Any:
+    p = _problem(op, overload, given)
+    shape = _shape(op, p, given)
+    _check_devices(given)
+    _check_scales(op, p, shape, given)
+    _check_tables(op, shape, given)
+    _check_read(op, p, shape, given)
+    groups, m, n, _ = shape
+    d_shape = (*(groups,) * GROUPINGS[p.grouping].outputs, m, n // fold(p.epilogue))
+    scales = (*d_shape[:-1], _ceil(d_shape[-1], SCALE_BLOCK))
+    if overload == "out":
+        _check("out", given["out"], p.d, d_shape)
+        if p.quantised:
+            _check("scale_out", given.get("scale_out"), F32, scales)
+        return None
+    out = _empty(d_shape, p.d, given["a"].device)
+    if overload == "quantised":
+        return out, _columns(scales, given["a"].device)
+    return out
+
+
+def _quantised(op: Operator, given: Given) -> Any:
+    """(q, scale) of `quantise_rows` and `quantise_blocks`."""
+    x, block, dtype = given["x"], given["block"], given["dtype"]
+    by_row = op.function is quantise_rows
+    _require(block in (SCALE_BLOCK, None)[: 1 + by_row], "block", block, f"must be {SCALE_BLOCK}")
+    _require(dtype in LIMITS, "dtype", dtype, f"must be one of {', '.join(LIMITS)}")
+    dtype_of("x", x, (BF16, F16, F32))
+    _require(x.dim() >= 2, "x shape", tuple(x.shape), "must be [..., rows, columns]")
+    *lead, rows, columns = x.shape
+    q = torch().empty(x.shape, dtype=torch_dtype(LIMITS[dtype][0]), device=x.device)
+    blocks = _ceil(columns, SCALE_BLOCK)
+    if by_row and block is not None:
+        return q, _columns((*lead, rows, blocks), x.device)
+    sides = (rows,) if by_row else (_ceil(rows, SCALE_BLOCK), blocks)
+    return q, torch().empty((*lead, *sides), dtype=torch().float32, device=x.device)
+
+
+def _problem(op: Operator, overload: Overload, given: Given) -> Problem:
+    """What is computed: this checks layout, epilogue and output as a launch does."""
+    a = dtype_of("a", given["a"], op.operands)
+    return Problem(
+        family=op.family,
+        a=a,
+        b=dtype_of("b", given["b"], FP8 if op.operands == FP8 else (a,)),
+        d=_output(op, overload, given, a),
+        layout=given.get("layout", Problem.layout),
+        epilogue=op.epilogue(given.get("epilogue", "none")),
+        grouping=op.grouping,
+        alignment=given.get("alignment", Problem.alignment),
+        accumulate=given.get("accumulate", Problem.accumulate),
+    )
+
+
+def _output(op: Operator, overload: Overload, given: Given, a: DType) -> DType:
+    fp8 = ("e4m3",) * ("quantised" in op.overloads)
+    match overload:
+        case "quantised":
+            return DTYPES["e4m3"]
+        case "out":
+            return dtype_of("out", given["out"], tuple(DTYPES[x] for x in (*op.outputs, *fp8)))
+    name = given["out_dtype"] or a.name
+    op.check_output(name)
+    return DTYPES[name]
+
+
+def _shape(op: Operator, p: Problem, given: Given) -> Shape:
+    """(G, M, N, K of all groups)."""
+    a, b, grouping = given["a"], given["b"], GROUPINGS[p.grouping]
+    if given.get("packing", "columns") != "columns":
+        return _flat_shape(given)
+    _check_dims("a", a, 2 + grouping.rows)
+    _check_dims("b", b, 2 + grouping.columns)
+    a_turned, b_turned = p.mn_major
+    m, k = (a.shape[-1], a.shape[-2]) if a_turned else a.shape[-2:]
+    n, depth = (b.shape[-1], b.shape[-2]) if b_turned else b.shape[-2:]
+    _equal("K of b", depth, k)
+    groups = b.shape[0] if grouping.columns else 1
+    if grouping.rows:
+        _equal("groups of b", groups, a.shape[0])
+    if grouping.depths:
+        groups = given["group_depths"].shape[0]
+    if fold(p.epilogue) > 1:
+        _require(n % 2 == 0, "columns of the product", n, "must be even: the epilogue pairs them")
+    return groups, m, n, k
+
+
+def _flat_shape(given: Given) -> Shape:
+    """Of flat operands, whose scales say how many rows there are."""
+    if given["packing"] != "flat":
+        raise ArgumentError("packing", given["packing"], "must be 'columns' or 'flat'")
+    for name in ("a", "b"):
+        _check_dims(name, given[name], 1)
+        _check_dims(f"scale_{name}", given[f"scale_{name}"], 2)
+    (m, blocks), n = given["scale_a"].shape, given["scale_b"].shape[0]
+    k = blocks * SCALE_BLOCK
+    _equal("elements of a", given["a"].shape[0], m * k)
+    _equal("elements of b", given["b"].shape[0], n * k)
+    return given["group_depths"].shape[0], m, n, k
+
+
+def _check_devices(given: Given) -> None:
+    for name, x in given.items():
+        if isinstance(x, torch().Tensor) and x.device != given["a"].device:
+            allowed = f"must be on {given['a'].device}, as a is"
+            raise ArgumentError(f"{name} device", str(x.device), allowed)
+
+
+def _check_scales(op: Operator, p: Problem, shape: Shape, given: Given) -> None:
+    groups, m, n, k = shape
+    lead = (groups,) * GROUPINGS[p.grouping].rows
+    blocks = _ceil(k, SCALE_BLOCK)
+    match op.scaling:
+        case "block":
+            _check("scale_a", given["scale_a"], F32, (*lead, m, blocks))
+            lead = (groups,) * GROUPINGS[p.grouping].columns
+            _check("scale_b", given["scale_b"], F32, (*lead, _ceil(n, SCALE_BLOCK), blocks))
+        case "vector":
+            _check("scale_a", given["scale_a"], F32, (m, blocks))
+            _check("scale_b", given["scale_b"], F32, (n, blocks))
+        case "whole":
+            for name in ("scale_a", "scale_b"):
+                if given[name] is not None and p.d is S32:
+                    raise ArgumentError(name, "a tensor", "must be None for out_dtype 's32'")
+                if given[name] is not None:
+                    dtype_of(name, given[name], (F32,))
+
+
+def _check_tables(op: Operator, shape: Shape, given: Given) -> None:
+    groups, m, *_ = shape
+    entries = {"group_rows": groups, "group_ends": groups, "group_depths": groups, "row_groups": m}
+    tables = {name: given[name] for name in entries if given.get(name) is not None}
+    if op.grouping == "ends" and len(tables) != 1:
+        allowed = "exactly one of them must be given"
+        raise ArgumentError("row_groups, group_ends", sorted(tables), allowed)
+    for name, table in tables.items():
+        _check(name, table, S32, (entries[name],))
+
+
+def _check_read(op: Operator, p: Problem, shape: Shape, given: Given) -> None:
+    """What the epilogue reads, and nothing else, is given."""
+    groups, m, n, _ = shape
+    grouping = GROUPINGS[p.grouping]
+    rows = (*(groups,) * grouping.outputs, m)
+    columns = (*(groups,) * grouping.vectors, n)
+    wanted = {x.name: x for x in arguments(p.epilogue)}
+    for name in op.epilogue_arguments:
+        if (given.get(name) is not None) != (name in wanted):
+            allowed = f"the epilogue reads {', '.join(wanted) or 'nothing'}"
+            raise ArgumentError(name, given.get(name), allowed)
+    for name, x in wanted.items():
+        match x:
+            case Scalar():
+                pass
+            case PerElement(_, dtype):
+                _check(name, given[name], dtype, (*rows, n))
+            case _:
+                sides = {PerRow: rows, PerColumn: columns}.get(type(x), ())
+                dtype_of(name, given[name], (F32,))
+                _equal(f"elements of {name}", given[name].numel(), math.prod(sides))
+    if given.get("c") is not None and "c" not in wanted:  # added, by no epilogue
+        _check("c", given["c"], p.d, (*rows, n))
+
+
+def _check(name: str, x: Any, dtype: DType, shape: Sides) -> None:
+    dtype_of(name, x, (dtype,))
+    _check_dims(name, x, len(shape))
+    for i, (got, want) in enumerate(zip(x.shape, shape, strict=True)):
+        _equal(f"{name} side {i}", got, want)
+
+
+def _check_dims(name: str, x: Any, dims: int) -> None:
+    if x.dim() != dims:
+        raise ArgumentError(f"{name} shape", tuple(x.shape), f"must have {dims} dimensions")
+
+
+def _equal(what: str, got: Any, want: Any) -> None:
+    _require(got == want, what, got, f"must be {want}")
+
+
+def _require(holds: Any, what: str, got: Any, allowed: str) -> None:
+    """Raise ArgumentError unless `holds`; of symbolic numbers, have the tracer see to it."""
+    if not isinstance(holds, bool):
+        torch()._check(holds, lambda: f"{what}={got}: {allowed}")
+    elif not holds:
+        raise ArgumentError(what, got, allowed)
+
+
+def _empty(shape: Sides, dtype: DType, device: Any) -> Any:
+    """As `runtime.torch_tensors.empty` makes it, which pads rows."""
+    *lead, columns = shape
+    step = ROW // dtype.bytes
+    padded = torch().empty(*lead, _ceil(columns, step) * step, device="meta")
+    return torch().empty_strided(shape, padded.stride(), dtype=torch_dtype(dtype), device=device)
+
+
+def _columns(shape: Sides, device: Any) -> Any:
+    """Scales [..., M, blocks] of a new D, contiguous along M."""
+    *lead, m, blocks = shape
+    return _empty((*lead, blocks, m), F32, device).mT
+
+
+def _ceil(x: Any, step: int) -> Any:
+    return -(-x // step)

@@ -1,0 +1,102 @@
+"""The operators in torch's dispatcher: definitions, CUDA implementations, fakes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any
+
+from ..config import Config
+from ..errors import ArgumentError
+from ..ir.dtypes import DTYPES
+from ..runtime.torch_tensors import torch, torch_dtype
+from .fakes import fake
+from .operators import OPERATORS, Operator, Overload
+
+NAMESPACE = "gemmgen"
+
+
+@cache
+def register() -> Any:
+    """The `torch.library.Library` that holds every operator, registered once per process: it must live on.
+    Raises RuntimeUnavailable without torch. No CUDA device is needed, nor looked for."""
+    library = torch().library.Library(NAMESPACE, "DEF")
+    for op in OPERATORS:
+        for overload in op.overloads:
+            _add(library, op, overload)
+    return library
+
+
+def _add(library: Any, op: Operator, overload: Overload) -> None:
+    name = op.qualified(overload)
+    library.define(op.schema(overload), tags=_tags())
+    # A function that quantises is torch code, and runs wherever its tensors are.
+    key = "CUDA" if op.operands else "CompositeExplicitAutograd"
+    library.impl(name, implementation(op, overload), key)
+    torch().library.register_fake(f"{NAMESPACE}::{name}", fake(op, overload), lib=library)
+
+
+def _tags() -> tuple[Any, ...]:
+    """Rows are padded and scales are read in place: a compiler must leave strides alone."""
+    tag = torch().Tag
+    strides = getattr(tag, "needs_exact_strides", tag.needs_fixed_stride_order)  # torch < 2.7
+    return tag.pt2_compliant_tag, strides
+
+
+def implementation(op: Operator, overload: Overload) -> Callable[..., Any]:
+    """What an overload does: call the function of `ops`. Raises as that."""
+    if not op.operands:
+        return lambda *args, **given: _dense(*op.function(*args, **given))
+    match overload:
+        case "quantised":
+            return lambda *args, **given: op.function(*args, **_read(op, given), out_dtype="e4m3")
+        case "out":
+            return lambda *args, **given: _write(op, args, given)
+    return lambda *args, **given: _return(op, args, given)
+
+
+def _dense(q: Any, scale: Any) -> tuple[Any, Any]:
+    """A single row may come with the stride of the wider row that it was cut from; a fake cannot know."""
+    return q.flatten().view(q.shape), scale
+
+
+def _return(op: Operator, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+    if given.get("out_dtype") is not None:
+        op.check_output(given["out_dtype"])
+    return op.function(*args, **_read(op, given))
+
+
+def _write(op: Operator, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+    dtype = _names().get(given["out"].dtype)
+    if dtype is None:
+        raise ArgumentError("out dtype", given["out"].dtype, f"must be of {', '.join(DTYPES)}")
+    if dtype == "e4m3" and given.get("scale_out") is None:
+        raise ArgumentError("scale_out", None, "must be given with an FP8 out")
+    op.function(*args, **_read(op, given), out_dtype=dtype)
+
+
+@cache
+def _names() -> dict[Any, str]:
+    """gemmgen's names of torch's dtypes."""
+    return {torch_dtype(t): t.name for t in DTYPES.values()}
+
+
+def _read(op: Operator, given: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments as `ops` takes them. torch leaves out what has its default."""
+    if "epilogue" in given:
+        given["epilogue"] = op.epilogue(given["epilogue"])
+    if "config" in given:
+        given["config"] = config_of(given["config"])
+    return given
+
+
+@lru_cache(maxsize=256)
+def config_of(text: str) -> Config | None:
+    """The config that JSON text says, None for no text. Raises ArgumentError."""
+    if not text:
+        return None
+    try:
+        return Config.from_json(json.loads(text))
+    except json.JSONDecodeError as e:
+        raise ArgumentError("config", text, f"must be a JSON object, or no text ({e})") from e

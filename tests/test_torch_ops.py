@@ -1,0 +1,174 @@
+"""`torch.ops.gemmgen` on the CPU: schemas and implementations, with float64 in the kernels' place."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_reference import (  # noqa: E402
+    BY_NAME,
+    GEMMS,
+    arguments_of,
+    by_name,
+    every,
+    on_cpu,  # noqa: F401
+    overload,
+)
+
+import gemmgen.torch_ops  # noqa: E402
+from gemmgen import ops  # noqa: E402
+from gemmgen.config import Config  # noqa: E402
+from gemmgen.epilogues import EPILOGUES  # noqa: E402
+from gemmgen.errors import ArgumentError  # noqa: E402
+from gemmgen.ir.expr import Scalar, arguments  # noqa: E402
+from gemmgen.torch_ops import OPERATORS, registration  # noqa: E402
+
+REGISTERED = torch.ops.gemmgen
+NO_GEMM = {"SCALE_BLOCK", "chosen", "limit_sms", "loaded", "sm_limit"}
+
+
+# ---- what is registered -------------------------------------------------------------------
+
+
+def test_every_function_is_an_operator():
+    assert {*BY_NAME} == {*ops.__all__} - NO_GEMM
+    for op in OPERATORS:
+        assert {*getattr(REGISTERED, op.name).overloads()} == {o or "default" for o in op.overloads}
+
+
+def test_schemas(golden):
+    names = ("gemm", "fp8_block_grouped_gemm", "fp8_k_grouped_gemm", "int8_gemm", "quantise_rows")
+    found = [BY_NAME[n].schema(o) for n in names for o in BY_NAME[n].overloads]
+    golden("\n".join(found) + "\n")
+
+
+def test_the_dispatcher_has_the_schemas_of_the_table():
+    for op in OPERATORS:
+        for name in op.overloads:
+            schema = torch._C.parse_schema(f"gemmgen::{op.schema(name)}")
+            assert overload(op, name)._schema == schema
+
+
+def test_mutations_are_declared():
+    for op in GEMMS:
+        for name in op.overloads:
+            written = {
+                a.name for a in overload(op, name)._schema.arguments if a.alias_info is not None
+            }
+            assert written <= {"out", "scale_out"} and ("out" in written) == (name == "out")
+
+
+def test_every_epilogue_is_reachable():
+    wanted = {x.name: x for e in EPILOGUES.values() for x in arguments(e)}
+    assert BY_NAME["gemm"].epilogue_arguments == wanted
+    for op in every("quantised"):
+        missing = {} if op.scaling == "none" else {"tensor_scaled"}  # its names are the operator's
+        assert {*op.epilogues} == {*EPILOGUES} - {*missing}
+    kinds = {name: isinstance(x, Scalar) for name, x in wanted.items()}
+    for e in EPILOGUES.values():  # one type in the schema per name
+        assert all(kinds[x.name] == isinstance(x, Scalar) for x in arguments(e))
+
+
+def test_importing_again_is_fine():
+    before = registration.register()
+    importlib.reload(gemmgen.torch_ops)
+    assert registration.register() is before
+
+
+def test_importing_gemmgen_registers_nothing():
+    code = "import gemmgen, gemmgen.ops, sys; assert not {'torch', 'gemmgen.torch_ops'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---- overloads and implementations --------------------------------------------------------
+
+
+@pytest.mark.parametrize("op", GEMMS, ids=by_name)
+def test_functional_is_the_out_variant(op):
+    args, given = arguments_of(op)
+    for name in op.outputs:
+        said = {"out_dtype": name}
+        d = overload(op, "")(*args, **given, **said)
+        out = torch.zeros_like(d)
+        assert overload(op, "out")(*args, out=out, **given) is None
+        assert torch.equal(d, out)
+
+
+@pytest.mark.parametrize("op", every("quantised"), ids=by_name)
+def test_quantised_is_the_out_variant(op):
+    args, given = arguments_of(op)
+    d, scale = overload(op, "quantised")(*args, **given)
+    out, scale_out = torch.zeros_like(d), torch.zeros_like(scale)
+    overload(op, "out")(*args, out=out, scale_out=scale_out, **given)
+    inside = scale_out != 0  # of rows that are written
+    assert inside.any() and torch.equal(scale[inside], scale_out[inside])
+    assert torch.equal(torch.where(scale_out != 0, d.float(), 0), out.float())
+
+
+class Called:
+    """In the place of a function of `ops`: what it was called with."""
+
+    __name__ = "called"
+
+    def __call__(self, *args, **given):
+        self.args, self.given = args, given
+        return "result"
+
+
+@pytest.fixture
+def called():
+    return Called()
+
+
+def implemented(name, called, overload):
+    op = BY_NAME[name]
+    stub = replace(op, function=called)
+    stub.__dict__["parameters"] = op.parameters
+    return registration.implementation(stub, overload)
+
+
+def test_a_default_launch_says_nothing_more(called):
+    assert implemented("gemm", called, "")("a", "b") == "result"
+    assert (called.args, called.given) == (("a", "b"), {})
+
+
+def test_names_become_epilogues_and_configs(called):
+    run = implemented("gemm", called, "quantised")
+    config = Config(block_m=64, stages=3)
+    run("a", "b", epilogue="bias", bias="x", config=json.dumps(config.to_json()))
+    expected = {"epilogue": EPILOGUES["bias"], "bias": "x", "config": config, "out_dtype": "e4m3"}
+    assert called.given == expected
+
+
+def test_out_says_the_dtype(called):
+    run = implemented("gemm", called, "out")
+    out = torch.empty(2, 2)
+    assert run("a", "b", out=out, accumulate=True) is None
+    assert called.given == {"out": out, "accumulate": True, "out_dtype": "f32"}
+    with pytest.raises(ArgumentError):
+        run("a", "b", out=out.to(torch.float8_e4m3fn))
+
+
+def test_fp8_results_are_the_quantised_overloads(called):
+    with pytest.raises(ArgumentError, match="quantised"):
+        implemented("gemm", called, "")("a", "b", out_dtype="e4m3")
+
+
+@pytest.mark.parametrize("text", ("{", "[]", '{"tile": 1}', '{"stages": 99}'))
+def test_configs_are_checked(called, text):
+    with pytest.raises(ArgumentError):
+        implemented("gemm", called, "")("a", "b", config=text)
+
+
+def test_every_function_takes_what_its_schema_says():
+    """The implementations hand on what torch hands them, by these names."""
+    for op in GEMMS:
+        for a in overload(op, "")._schema.arguments:
+            assert a.name in op.parameters or a.name in op.epilogue_arguments
