@@ -76,13 +76,14 @@ def latency(
 
 
 def _memory(p: Problem, c: Config, shape: Shape, t: Terms) -> tuple[float, float]:
-    """Cycles to load a K block, and to store D's tile, from the slower of L2 and HBM."""
+    """Cycles to load a K block, and to store D's tile: L2's, or HBM's if a wave takes longer from there."""
     w = t.work
-    l2 = t.full.l2 / w.l2_bytes  # cycles per byte
+    of_d, total = w.d_bytes / w.l2_bytes, t.full.l2
     hbm = t.hbm * t.clock_hz / t.waves
-    of_d = operand_bytes(p, shape)["d"] / sum(operand_bytes(p, shape).values())
-    load = max(l2 * (w.l2_bytes - w.d_bytes), hbm * (1 - of_d)) / w.steps
-    return load, max(l2 * w.d_bytes, hbm * of_d) * c.split_k
+    if hbm > total:
+        parts = operand_bytes(p, shape)
+        of_d, total = parts["d"] / sum(parts.values()), hbm
+    return total * (1 - of_d) / w.steps, total * of_d * c.split_k
 
 
 def _of_k_block(kernel: ir.Kernel) -> Iterator[ir.Stmt]:

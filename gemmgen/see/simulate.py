@@ -20,6 +20,7 @@ from ..ir import nodes as ir
 from .latency import PROMOTES, Latency
 from .timeline import Flight, Phase, Step, Timeline
 
+WHOLE = ((0, 1, 2, 3),)  # how a warpgroup is split: its warps' times are not told apart
 Group = tuple[int, int]  # when what was committed let go of what it read, and when it was done
 
 
