@@ -53,7 +53,7 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """start, end: within the picture's. mark: one letter, for text; label: where it fits; tip: all of it."""
+    """start, end: within the picture's. label: drawn where it fits, else mark, a letter; tip: all of it."""
 
     start: int
     end: int

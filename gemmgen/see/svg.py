@@ -125,8 +125,8 @@ def _bars(lane: Lane, start: int, left: float, scale: float, y: float) -> Iterat
         x, width = left + (b.start - start) * scale, (b.end - b.start) * scale
         box = f'x="{_n(x)}" y="{_n(y + 1)}" width="{_n(width)}" height="{LINE - 2}"'
         yield f'<rect {box} class="hue{b.hue % len(LIGHT)}"><title>{escape(b.tip)}</title></rect>'
-        if len(b.label) * LETTER + 2 < width:
-            yield _text(x + width / 2, y + LINE - 5, b.label, "middle")
+        fits = [words for words in (b.label, b.mark) if len(words) * LETTER + 2 < width]
+        yield from (_text(x + width / 2, y + LINE - 5, words, "middle") for words in fits[:1])
 
 
 def ticks(start: int, end: int) -> range:

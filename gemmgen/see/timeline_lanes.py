@@ -10,11 +10,12 @@ from ..check.finding import when
 from .page import Bar, Lane, Lanes
 from .timeline import Flight, Step, Timeline, names
 
-# Letter and colour. Who waits has small letters; what is under way, its K block's last digit.
+NUMBERED = "0-9"  # in place of a letter, the last digit of the K block
+# Letter and colour; who waits has a small letter.
 WORK = {"promote": ("P", 0), "stage D": ("S", 2), "copy rows": ("C", 2), "issue": ("I", 7)}
 FLIGHTS = {
-    "load": (6, "TMA load under way: last digit of its K block"),
-    "multiply": (4, "the tensor core multiplies: last digit of the K block"),
+    "load": (6, "TMA load under way"),
+    "multiply": (4, "the tensor core multiplies"),
     "store": (2, "D leaves shared memory"),
     "send": (3, "partial sums under way to rank 0"),
 }
@@ -98,15 +99,20 @@ def _bars(t: Timeline, items: Iterable[Step | Flight], start: int, end: int) -> 
     for i in items:
         if i.start < end and i.end > start:
             mark, hue, _ = _legend(i)
-            block = i.op.k != ops.OUTSIDE
             yield Bar(
                 start=max(i.start, start),
                 end=min(i.end, end),
-                mark=str(i.op.k % 10) if isinstance(i, Flight) and block else mark,
+                mark=str(i.op.k % 10) if mark == NUMBERED else mark,
                 hue=hue,
-                label=f"{i.op.tile}.{i.op.k}" if block else mark,
+                label=_label(i, mark),
                 tip=tip(i),
             )
+
+
+def _label(i: Step | Flight, mark: str) -> str:
+    """As in: f 0.3, where a warpgroup waits for K block 3 of tile 0."""
+    place = ".".join(str(n) for n in (i.op.tile, i.op.k) if n != ops.OUTSIDE)
+    return place if mark == NUMBERED else f"{mark} {place}".rstrip()
 
 
 def tip(i: Step | Flight) -> str:
@@ -135,7 +141,7 @@ def describe(i: Step | Flight) -> str:
 def _legend(i: Step | Flight) -> tuple[str, int, str]:
     if isinstance(i, Flight):
         hue, words = FLIGHTS[i.carried]
-        return {"store": "D", "send": ">"}.get(i.carried, "0-9"), hue, words
+        return {"store": "D", "send": ">"}.get(i.carried, NUMBERED), hue, words
     if not i.waits:
         return (*WORK[i.doing], i.doing)
     mark, hue = WAITS.get(i.doing, (i.doing[0].lower(), 1 if isinstance(i.op, ops.Wait) else 7))

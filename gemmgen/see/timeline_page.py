@@ -15,7 +15,9 @@ from .timeline import Flight, Step, Timeline, names
 from .timeline_lanes import lanes
 
 FEW = 120  # multiplies that one picture shows with room for each
+MANY = 8  # tiles at either end of the table
 FIRST, LAST = 8, 4  # K blocks of the pictures of a tile's beginning and of the launch's end
+NUMBERS = "Numbers are a tile's and its K block's, in text the last digit of the K block's."
 
 SAYS = {
     "tensor": "one Mma at the tensor core's rate",
@@ -45,7 +47,8 @@ class Selection:
 def page(t: Timeline, chosen: Selection, launch: tuple[tuple[str, str], ...]) -> Page:
     """launch: what the instance was taken from. Raises ArgumentError if `chosen` holds nothing."""
     of = Facts(title="Launch", items=(*launch, *_instance(t)))
-    blocks: list[Block] = [of, _assumed(t.latency), _busy(t), _waits(t), *pictures(t, chosen)]
+    blocks: list[Block] = [of, _assumed(t.latency), _busy(t), _waits(t), _tiles(t)]
+    blocks += pictures(t, chosen)
     title = f"Simulated timeline of {t.program.kernel.name}"
     return Page(title=title, blocks=tuple(blocks))
 
@@ -100,6 +103,39 @@ def _waits(t: Timeline) -> Table:
     return Table(title="Who waits for what", columns=columns, rows=rows, note=note)
 
 
+def _tiles(t: Timeline) -> Table:
+    """The first and the last that CTA 0 works on."""
+    count = t.program.instance.tiles
+    shown = [n for n in range(count) if n < MANY or n >= count - MANY]
+    columns = (
+        "tile",
+        "K blocks",
+        "loads from",
+        "multiplies from",
+        "to",
+        "D left by",
+        "tensor core",
+    )
+    left_out = f"{count - len(shown)} between them are left out. " * (len(shown) < count)
+    note = f"{left_out}Tensor core: at its own rate, share of the time from the first product to the last."
+    rows = tuple(_tile(t, n) for n in shown)
+    return Table(title="Tiles of CTA 0, in cycles", columns=columns, rows=rows, note=note)
+
+
+def _tile(t: Timeline, tile: int) -> tuple[str, ...]:
+    kinds = ("load", "multiply", "store")
+    mine = [f for f in t.flights if f.cta == 0 and f.op.tile == tile]
+    loads, products, stores = ([f for f in mine if f.carried == kind] for kind in kinds)
+    blocks = str(len({f.op.k for f in loads}))
+    stored = f"{max(f.end for f in stores):,}" if stores else ""
+    if not products:
+        return str(tile), blocks, "", "", "", stored, ""
+    start, end = min(f.start for f in products), max(f.end for f in products)
+    share = len(products) * t.latency.tensor / (end - start)
+    first = f"{min(f.start for f in loads):,}"
+    return str(tile), blocks, first, f"{start:,}", f"{end:,}", stored, f"{share:.1%}"
+
+
 def _most_first(sums: Counter[str]) -> list[tuple[str, int]]:
     return sorted(sums.items(), key=lambda item: (-item[1], item[0]))
 
@@ -108,17 +144,19 @@ def pictures(t: Timeline, chosen: Selection) -> Iterator[Lanes]:
     """What was chosen; else all if it is little, or the beginning and the end. Raises ArgumentError."""
     multiplies = [f for f in t.flights if f.carried == "multiply"]
     if chosen != Selection():
-        yield lanes(t, "What was chosen", *_window(t, chosen))
+        yield lanes(t, "What was chosen", *_window(t, chosen), NUMBERS)
     elif len(multiplies) <= FEW:
-        yield lanes(t, "All of it", 0, max(1, t.end))
+        yield lanes(t, "All of it", 0, max(1, t.end), NUMBERS)
     else:
         blocks = Selection(tiles=(0, 1), blocks=(0, FIRST))
-        yield lanes(t, f"The beginning: K blocks 0 to {FIRST - 1}", 0, _window(t, blocks)[1])
+        yield lanes(
+            t, f"The beginning: K blocks 0 to {FIRST - 1}", 0, _window(t, blocks)[1], NUMBERS
+        )
         last = multiplies[-1].op
         start = min(
             f.start for f in multiplies if f.op.tile == last.tile and f.op.k > last.k - LAST
         )
-        note = "Other parts: --tiles A:B and --blocks A:B."
+        note = f"{NUMBERS} Other parts: --tiles A:B and --blocks A:B."
         yield lanes(t, f"The end, from tile {last.tile} on", start, t.end, note)
 
 
