@@ -126,6 +126,42 @@ def test_arrivals_elsewhere_take_time():
     assert far.end > near.end + 5000
 
 
+def test_a_group_left_in_flight_costs_no_drain():
+    """Each K block's wait is for the products of the one before; the last is after the K blocks."""
+    kernel = lower(*described("dense/two_wave_in_flight"))
+    program = unroller(kernel, WHOLE).program(Instance(k_blocks=6, tiles=1))
+    t = simulate(program, ROUND)
+    ends = [f.end for f in carried(t, "multiply") if f.agent == 0][1::2]  # of two waves each
+    waits = [s for s in t.steps[0] if isinstance(s.op, ops.Retire)]
+    assert len(waits) == 7
+    assert [s.end for s in waits] == [
+        max(s.start, e) for s, e in zip(waits, [0, *ends], strict=True)
+    ]
+
+
+def test_partial_sums_meet_by_hand():
+    """Three ranks send 64 x 32 FP32 at once; rank 0 takes 64 bytes a cycle, and 500 cycles later has them."""
+    kernel = lower(*described("fp8_block/split_k"))
+    program = unroller(kernel, WHOLE).program(Instance(k_blocks=8, tiles=1))
+    t = simulate(program, ROUND)
+    sent = carried(t, "send")
+    now = sent[0].start
+    assert [(f.start, f.end) for f in sent] == [(now, now + 128 * n + 500) for n in (1, 2, 3)]
+    (full,) = (p.at for p in t.phases if p.bar[0] == "partials_full")
+    assert full == sent[-1].end
+    assert [f.cta for f in sent] == [0] * 3
+
+
+def test_rows_of_a_ragged_tile_are_copied():
+    """Where rows end within a tile, its two warpgroups copy half of it each."""
+    kernel = lower(*described("fp8_block/masked"))
+    program = unroller(kernel, WHOLE).program(Instance(k_blocks=1, tiles=2, cut=(1,)))
+    t = simulate(program, ROUND)
+    copies = [s.cycles for own in t.steps for s in own if isinstance(s.op, ops.Rows)]
+    assert copies == [10] * 4  # in two CTAs
+    assert {f.op.tile for f in carried(t, "store")} == {0}
+
+
 def test_an_agent_that_never_ends_is_an_error():
     kernel = lower(DENSE, Config())
     mute = map_stmts(kernel, lambda s: () if isinstance(s, ir.Arrive) else s)
@@ -243,15 +279,41 @@ def test_tiles_take_about_what_the_cost_model_says(name):
     assert 3 * full.main <= t.end <= 3 * full.total
 
 
-def test_a_choice_of_the_slower_memory():
-    """Few rows: HBM feeds the tile, not L2."""
-    shape = (16, 7168, 7168)
-    config = Config(block_m=64, consumers=1)
+MEMORY = (
+    (Config(block_m=64, consumers=1), (16, 7168, 7168), True),
+    (Config(), SHAPE, False),
+    (exhibit("fp8_block/split_k").config, (64, 512, 4096), True),
+    (exhibit("fp8_block/split_k").config, (1024, 1024, 4096), False),
+)
+
+
+@pytest.mark.parametrize(("config", "shape", "from_hbm"), MEMORY)
+def test_the_slower_memory_feeds_the_tile(config, shape, from_hbm):
+    """One CTA's part of a tile: what it loads, and its share of D, which rank 0 stores alone."""
     found = terms(FP8, config, shape, H200)
     lat = latency(lower(FP8, config), FP8, config, shape, H200)
     hbm = found.hbm * found.clock_hz / found.waves
-    assert hbm > found.full.l2
-    assert lat.load * found.work.steps + lat.store == pytest.approx(hbm, rel=0.02)
+    assert (hbm > found.full.l2) == from_hbm
+    taken = lat.load * found.work.steps + lat.store / config.split_k
+    assert taken == pytest.approx(max(hbm, found.full.l2), rel=0.02)
+
+
+def test_shared_memory_keeps_the_tensor_core():
+    problem, config = described("fp8_block/n56_flat")
+    kernel, w = lower(problem, config), terms(problem, config, SHAPE, H200).work
+    lat = latency(kernel, problem, config, SHAPE, H200)
+    assert lat.multiply / lat.tensor == pytest.approx(w.shared / w.tensor, rel=0.02)
+    assert w.shared > 1.2 * w.tensor
+
+
+def test_the_exchange_is_not_staged_as_well():
+    problem, config = described("fp8_block/split_k")
+    w = terms(problem, config, SHAPE, H200).work
+    lat = latency(lower(problem, config), problem, config, SHAPE, H200)
+    assert exchange_cycles(config) > 1500
+    assert lat.stage == round(w.epilogue - exchange_cycles(config))
+    sent = 3 * 64 * 32 * 4 / lat.exchange_rate  # bytes of three ranks
+    assert lat.exchange + sent == exchange_cycles(config)
 
 
 # ---- the instance -------------------------------------------------------------------------

@@ -148,7 +148,8 @@ def _commit(s: Simulation, agent: int, op: ops.Commit, now: int) -> int:
 def _retire(s: Simulation, agent: int, op: ops.Retire, now: int) -> int:
     groups = s.workers[agent].products
     drain = s.latency.drain if op.pending == 0 and op.k != ops.OUTSIDE else 0
-    return max([now, *(end + drain for end in groups[-op.pending - 1 :][:1])])
+    over = groups[: len(groups) - op.pending][-1:]
+    return max([now, *(end + drain for end in over)])
 
 
 def _touch(s: Simulation, agent: int, op: ops.Touch, now: int) -> int:
@@ -160,7 +161,7 @@ def _stage(s: Simulation, agent: int, op: ops.Write, now: int) -> int:
 
 
 def _store(s: Simulation, agent: int, op: ops.Store, now: int) -> int:
-    cta, cycles = s.program.agents[agent].cta, _store_cycles(s, op.rect, op.times)
+    cta, cycles = s.program.agents[agent].cta, _store_cycles(s, op.rect)
     end = s.occupy("port", cta, now, cycles)
     s.workers[agent].store = end, end + s.latency.flight
     s.flights.append(
@@ -171,12 +172,12 @@ def _store(s: Simulation, agent: int, op: ops.Store, now: int) -> int:
 
 def _rows(s: Simulation, agent: int, op: ops.Rows, now: int) -> int:
     """The threads copy them themselves."""
-    return s.occupy("port", s.program.agents[agent].cta, now, _store_cycles(s, op.rect, 1))
+    return s.occupy("port", s.program.agents[agent].cta, now, _store_cycles(s, op.rect))
 
 
-def _store_cycles(s: Simulation, rect: ops.Rect, times: int) -> int:
+def _store_cycles(s: Simulation, rect: ops.Rect) -> int:
     row, end_row, column, end_column = rect
-    elements = (end_row - row) * (end_column - column) * times
+    elements = (end_row - row) * (end_column - column)
     return s.latency.store * elements // s.latency.d_elements
 
 
