@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..check.unroll import unroller
+from ..cost import terms
 from ..errors import ArgumentError
 from ..ir.groupings import OF_SIZES, split_side
 from ..pipeline import lower
@@ -16,6 +17,7 @@ from ..see import html, svg, text
 from ..see.chrome_trace import chrome_trace
 from ..see.instance import instance, mean_shape
 from ..see.latency import latency
+from ..see.page import microseconds
 from ..see.simulate import WHOLE, simulate
 from ..see.timeline import Timeline
 from ..see.timeline_page import Selection, page, to_json
@@ -91,7 +93,16 @@ def _timeline(args: argparse.Namespace) -> tuple[Timeline, tuple[tuple[str, str]
     ]
     if problem.grouping != "none":
         launch.append(("groups", f"{layout.groups}, on average M={mean[0]} K={mean[2]}"))
-    return simulate(program, lat), tuple(launch)
+    t = simulate(program, lat)
+    priced = terms(problem, config, mean, target, layout.groups)
+    launch.append(
+        (
+            "time",
+            f"{microseconds(t.end / target.clock_hz)} us at {target.clock_hz / 1e9} GHz; the cost model says "
+            f"{microseconds(priced.seconds)} us, {microseconds(priced.launch)} of them to launch",
+        )
+    )
+    return t, tuple(launch)
 
 
 def _write(file: Path, rendered: str, written: list[str]) -> None:
