@@ -154,9 +154,8 @@ def _mean(p: Problem, shape: Shape, count: Callable[[Shape], int]) -> float:
     """`count` for M rows; for ragged groups, whose counts vary about M, the mean over ROWS_OF_GROUPS."""
     if not GROUPINGS[p.grouping].ragged:
         return count(shape)
-    m, n, k = shape
-    rows = (max(1, round(m * part)) for part in ROWS_OF_GROUPS)
-    return sum(count((x, n, k)) for x in rows) / len(ROWS_OF_GROUPS)
+    rows = (max(1, round(shape[0] * part)) for part in ROWS_OF_GROUPS)
+    return sum(count((x, *shape[1:])) for x in rows) / len(ROWS_OF_GROUPS)
 
 
 def _drawing(c: Config, shape: Shape) -> int:
@@ -230,9 +229,13 @@ def _promotion(p: Problem, c: Config) -> float:
 
 def _staging(p: Problem, c: Config) -> float:
     """Cycles to write D's tile into shared memory, and first to bring the sums of CTAs that divide K together."""
-    sent = (c.split_k - 1) * 4 * c.block_m * c.block_n
-    exchange = FIT.exchange * (c.split_k > 1) + sent / FIT.exchange_rate
-    return c.block_m * c.block_n * _d_bytes(p) / FIT.staging + exchange
+    return c.block_m * c.block_n * _d_bytes(p) / FIT.staging + exchange_cycles(c)
+
+
+def exchange_cycles(c: Config) -> float:
+    """SM cycles per tile until the sums of the CTAs that divide K are together in one; 0 if none do."""
+    sent = 4 * c.block_m * c.block_n * (c.split_k - 1)
+    return FIT.exchange * (c.split_k > 1) + sent / FIT.exchange_rate
 
 
 def _d_bytes(p: Problem) -> float:
@@ -264,8 +267,7 @@ def _l2_rate(busy: int, target: Target) -> float:
 
 def _hbm_rate(busy: float, target: Target) -> float:
     """Bytes per second; a few SMs cannot keep enough bytes in flight to fill HBM."""
-    rate = target.hbm_bytes_per_second * FIT.hbm_rate
-    return rate * min(1, busy / target.sms * FIT.hbm_share)
+    return target.hbm_bytes_per_second * FIT.hbm_rate * min(1, busy / target.sms * FIT.hbm_share)
 
 
 def _adding(p: Problem, c: Config, shape: Shape) -> float:

@@ -38,8 +38,9 @@ CHECKS = {
 }
 # runtime/gpu.py and emulated.py are machines that verification puts kernels on trial on; it knows neither.
 RUNTIME = {"runtime": {"ir", "errors", "target", "verification", "emulator"}}
-# Shows what the compiler decided. Where a swizzle puts a byte it asks the emulator, as the tests do.
-SEE = {"see": {*COMPILER, "emulator"}}
+# Shows what the compiler decided. Where a swizzle puts a byte it asks the emulator, as the tests do; what each
+# agent does, operation by operation, it asks the proof.
+SEE = {"see": {*COMPILER, "emulator", "check"}}
 TOP = {
     "ops": {*COMPILER, *RUNTIME},
     "torch_ops": {"ir", "errors", "config", "epilogues", "problem", "runtime", "ops"},

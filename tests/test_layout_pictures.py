@@ -415,7 +415,7 @@ def test_grids_as_svg():
     root = check_svg(svg.render(Page(title="P", blocks=(g,))))
     words = [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]
     assert words == ["a < b", "x", "r", "&"]
-    assert 'class="hue1"' in svg.grid(g) and 'aria-label="a &lt; b"' in svg.grid(g)
+    assert 'class="hue1"' in svg.picture(g) and 'aria-label="a &lt; b"' in svg.picture(g)
 
 
 @pytest.mark.parametrize("ink, hues", [(svg.INK[0], svg.LIGHT), (svg.INK[1], svg.DARK)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from . import svg, text
-from .page import Block, Facts, Grid, Page, Table
+from .page import Block, Facts, Grid, Lanes, Page, Table
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1d21; --paper: #ffffff; --faint: #59616b; --line: #c9ced6;
@@ -59,12 +59,14 @@ def _block(b: Block) -> str:
         case Table():
             return _table(b) if b.rows else ""
         case Grid():
-            return f"<figure>\n{svg.grid(b)}\n</figure>\n{_read(b)}"
+            return f"<figure>\n{svg.picture(b)}\n</figure>\n{_read(text.grid(b))}"
+        case Lanes():
+            return f"<figure>\n{svg.picture(b)}\n</figure>\n{_read(text.lanes(b))}"
 
 
-def _read(g: Grid) -> str:
+def _read(drawn: list[str]) -> str:
     """The picture for those who read or hear it: only its title is the image's."""
-    lines = escape("\n".join(text.grid(g)))
+    lines = escape("\n".join(drawn))
     return f"<details>\n<summary>as text</summary>\n<pre>{lines}</pre>\n</details>"
 
 

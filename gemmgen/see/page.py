@@ -51,7 +51,47 @@ class Grid:
         assert all(len(row) == len(self.columns) for row in self.cells), self.title
 
 
-Block = Table | Facts | Grid
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """start, end: within the picture's. label: drawn where it fits, else mark, a letter; tip: all of it."""
+
+    start: int
+    end: int
+    mark: str
+    hue: int
+    label: str
+    tip: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """bars: in order, none over another."""
+
+    name: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lanes:
+    """A picture of what happens when. legend: letters, the colour's number, and what they stand for."""
+
+    title: str
+    start: int
+    end: int
+    unit: str
+    lanes: tuple[Lane, ...]
+    legend: tuple[tuple[str, int, str], ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.start < self.end, self.title
+        inside = (
+            self.start <= b.start <= b.end <= self.end for lane in self.lanes for b in lane.bars
+        )
+        assert all(inside), self.title
+
+
+Block = Table | Facts | Grid | Lanes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from .page import Grid, Page
+from .page import Grid, Lane, Lanes, Page
 
 # One hue each, by a cell's number; labels have the ink of the page on all of them.
 LIGHT = ("#cfe3ff", "#ffe0c2", "#d3efd0", "#f8d0d8", "#e4d7fa", "#fbf0b8", "#c9eef0", "#e6e0d8")
@@ -21,7 +21,7 @@ def _hues(colours: tuple[str, ...]) -> str:
 
 def _scheme(ink: str, edge: str, colours: tuple[str, ...]) -> str:
     cells = f"svg text {{ fill: {ink}; }} svg rect {{ stroke: {edge}; stroke-width: .5; }}"
-    return f"{cells} {_hues(colours)}"
+    return f"{cells} svg .tick {{ stroke: {edge}; stroke-width: .5; }} {_hues(colours)}"
 
 
 STYLE = f"""
@@ -29,27 +29,28 @@ svg {{ font: 10px ui-monospace, "DejaVu Sans Mono", monospace; }} .plain {{ fill
 {_scheme(INK[0], "#8a929d", LIGHT)}
 @media (prefers-color-scheme: dark) {{ {_scheme(INK[1], "#59616b", DARK)} }}
 """
+SPAN, TICKS = 960, 10  # pixels of a picture's time, most numbers on its axis
 # Of a file of its own, which has no page behind it.
 SHEET = f".sheet {{ fill: {PAPER[0]}; }} @media (prefers-color-scheme: dark) {{ .sheet {{ fill: {PAPER[1]}; }} }}"
 
 
-def grid(g: Grid) -> str:
+def picture(g: Grid | Lanes) -> str:
     """An <svg> element to stand in an HTML page."""
     width, height = map(_n, _size(g))
     head = f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    body = "\n".join(_grid(g))
+    body = "\n".join(_picture(g))
     return f'{head} role="img" aria-label="{escape(g.title)}">\n{body}\n</svg>'
 
 
 def render(page: Page) -> str:
-    """The page's grids below each other, as a file of its own."""
-    grids = [b for b in page.blocks if isinstance(b, Grid)]
-    sizes = [_size(g) for g in grids]
+    """The page's pictures below each other, as a file of its own."""
+    pictures = [b for b in page.blocks if isinstance(b, Grid | Lanes)]
+    sizes = [_size(g) for g in pictures]
     width = max((w for w, _ in sizes), default=0) + 2 * GAP
     lines, top = [], float(GAP)
-    for g, (_, height) in zip(grids, sizes, strict=True):
+    for g, (_, height) in zip(pictures, sizes, strict=True):
         lines.append(_text(GAP, top + LINE - 5, g.title))
-        lines += [f'<g transform="translate({GAP} {_n(top + LINE)})">', *_grid(g), "</g>"]
+        lines += [f'<g transform="translate({GAP} {_n(top + LINE)})">', *_picture(g), "</g>"]
         top += height + 2 * LINE
     body = "\n".join(lines)
     return (
@@ -61,7 +62,13 @@ def render(page: Page) -> str:
     )
 
 
-def _size(g: Grid) -> tuple[float, float]:
+def _picture(g: Grid | Lanes) -> Iterator[str]:
+    return _lanes(g) if isinstance(g, Lanes) else _grid(g)
+
+
+def _size(g: Grid | Lanes) -> tuple[float, float]:
+    if isinstance(g, Lanes):
+        return _names(g) + SPAN + GAP, LINE * (len(g.lanes) + 2 + len(g.legend))
     return _left(g) + sum(_widths(g)), LINE * (len(g.rows) + 1)
 
 
@@ -89,6 +96,44 @@ def _grid(g: Grid) -> Iterator[str]:
             yield f"<rect {box}>{tip}</rect>"
             if cell.label:
                 yield _text(at + GAP / 2, y + LINE - 5, cell.label)
+
+
+def _names(g: Lanes) -> float:
+    return max((len(lane.name) for lane in g.lanes), default=0) * LETTER + GAP
+
+
+def _lanes(g: Lanes) -> Iterator[str]:
+    """The axis above, a line per lane, and below what the colours stand for."""
+    left, scale = _names(g), SPAN / (g.end - g.start)
+    bottom = LINE * (len(g.lanes) + 1)
+    for tick in ticks(g.start, g.end):
+        x = left + (tick - g.start) * scale
+        yield f'<path class="tick" d="M{_n(x)} {LINE}V{bottom}"/>'
+        yield _text(x, LINE - 5, f"{tick:,}", "end" if x > left + SPAN - 8 * LETTER else "start")
+    for number, lane in enumerate(g.lanes, 1):
+        yield _text(left - GAP / 2, number * LINE + LINE - 5, lane.name, "end")
+        yield from _bars(lane, g.start, left, scale, number * LINE)
+    for number, (mark, hue, words) in enumerate(g.legend):
+        y = bottom + (number + 0.5) * LINE
+        box = f'x="{_n(left)}" y="{_n(y + 3)}" width="12" height="12"'
+        yield f'<rect {box} class="hue{hue % len(LIGHT)}"/>'
+        yield _text(left + 12 + GAP, y + LINE - 5, f"{mark}: {words}")
+
+
+def _bars(lane: Lane, start: int, left: float, scale: float, y: float) -> Iterator[str]:
+    for b in lane.bars:
+        x, width = left + (b.start - start) * scale, (b.end - b.start) * scale
+        box = f'x="{_n(x)}" y="{_n(y + 1)}" width="{_n(width)}" height="{LINE - 2}"'
+        yield f'<rect {box} class="hue{b.hue % len(LIGHT)}"><title>{escape(b.tip)}</title></rect>'
+        fits = [words for words in (b.label, b.mark) if len(words) * LETTER + 2 < width]
+        yield from (_text(x + width / 2, y + LINE - 5, words, "middle") for words in fits[:1])
+
+
+def ticks(start: int, end: int) -> range:
+    """About ten round numbers between the two."""
+    steps = (m * 10**e for e in range(12) for m in (1, 2, 5))
+    step = next(s for s in steps if end - start <= s * TICKS)
+    return range(-(-start // step) * step, end + 1, step)
 
 
 def _text(x: float, y: float, words: str, anchor: str = "start") -> str:

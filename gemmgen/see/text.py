@@ -6,7 +6,7 @@ import re
 from itertools import zip_longest
 from textwrap import wrap
 
-from .page import Block, Facts, Grid, Page, Table
+from .page import Bar, Block, Facts, Grid, Lane, Lanes, Page, Table
 
 WIDTH = 100
 GAP = 2  # spaces between columns
@@ -28,6 +28,8 @@ def _block(b: Block, width: int) -> str:
             return "\n".join([b.title, *_table(b, width), *_note(b.note, width)])
         case Grid():
             return "\n".join([b.title, *grid(b), *_note(b.note, width)])
+        case Lanes():
+            return "\n".join([b.title, *lanes(b, width), *_note(b.note, width)])
 
 
 def _note(note: str, width: int) -> list[str]:
@@ -71,6 +73,35 @@ def grid(g: Grid) -> list[str]:
         cells = "  ".join(f"{x:<{w}}" for x, w in zip(row, widths, strict=True))
         lines.append(f"{'':{GAP}}{name:>{head}}{'':{GAP}}{cells}".rstrip())
     return lines
+
+
+def lanes(b: Lanes, width: int = WIDTH) -> list[str]:
+    """A letter per slice of time: what the lane does for most of it, a dot for nothing."""
+    head = max((len(lane.name) for lane in b.lanes), default=0)
+    slices = max(NARROWEST, min(width - head - 2 * GAP, b.end - b.start))
+    per = (b.end - b.start) / slices
+    lines = [
+        f"{'':{GAP}}{'':{head}}{'':{GAP}}{b.start:,} to {b.end:,}, {per:.1f} {b.unit} a letter"
+    ]
+    lines += [
+        f"{'':{GAP}}{lane.name:<{head}}{'':{GAP}}{_letters(lane, b.start, per, slices)}"
+        for lane in b.lanes
+    ]
+    legend = ", ".join(f"{mark} {words}" for mark, _, words in b.legend)
+    return [*lines, *_note(legend, width)]
+
+
+def _letters(lane: Lane, start: int, per: float, slices: int) -> str:
+    most: list[tuple[float, str]] = [(0.0, ".")] * slices
+    for b in lane.bars:
+        first, last = (min(slices - 1, int((x - start) / per)) for x in (b.start, b.end))
+        for at in range(first, last + 1):
+            most[at] = max(most[at], (_covered(b, start + at * per, per), b.mark))
+    return "".join(mark if covered > per / 4 else "." for covered, mark in most)
+
+
+def _covered(b: Bar, start: float, per: float) -> float:
+    return max(0.0, min(b.end, start + per) - max(b.start, start))
 
 
 def _row(row: tuple[str, ...], widths: list[int], right: list[bool], star: str) -> list[str]:

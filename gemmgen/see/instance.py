@@ -1,0 +1,42 @@
+"""Which loops the first cluster of a launch runs: tiles, and the K blocks of each."""
+
+from __future__ import annotations
+
+from ..check.ops import Instance
+from ..errors import ArgumentError
+from ..ir.groupings import ALONE, Layout, depths, segments
+from ..ir.nodes import Kernel
+from ..problem import Problem, Shape
+from ..schedulers import order
+
+MOST = 1 << 14  # K blocks of a CTA: more take minutes and show nothing new
+
+
+def instance(kernel: Kernel, shape: Shape, ctas: int, layout: Layout = ALONE) -> Instance:
+    """Of CTA 0 in a launch of `ctas` on (M, N, K); the rest of its cluster does alike.
+
+    Raises ArgumentError if it has no tile, or more than MOST K blocks."""
+    b = kernel.block
+    walk = order(kernel.scheduler, b, kernel.cluster, shape, ctas, 0, layout)
+    tiles = list(walk)
+    counts = tuple(t.k_blocks for t in tiles)
+    if not counts:
+        raise ArgumentError("shape", shape, "must give the first cluster a tile")
+    if sum(counts) > MOST:
+        allowed = f"must give a CTA at most {MOST} K blocks, not {sum(counts)}"
+        raise ArgumentError("shape", shape, allowed)
+    return Instance(
+        k_blocks=max(counts),
+        tiles=len(counts),
+        depths=counts if kernel.groups.depths else (),
+        cut=tuple(n for n, t in enumerate(tiles) if t.d_end and t.d_row + b.m > t.d_end),
+    )
+
+
+def mean_shape(p: Problem, shape: Shape, layout: Layout) -> Shape:
+    """What one of the groups multiplies on average: (M, N, K), each 1 at least."""
+    m, n, k = shape
+    rows = [s.end - s.first for s in segments(p.grouping, m, layout, p.alignment)]
+    deep = [d.end - d.first for d in depths(p.grouping, k, layout)]
+    groups = layout.groups
+    return max(1, round(sum(rows) / groups)), n, max(1, round(sum(deep) / groups))

@@ -1,0 +1,107 @@
+"""How long the operations of an unrolled kernel take: the cost model's terms, in whole SM cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..config import Config
+from ..cost import FIT, exchange_cycles, operand_bytes, terms
+from ..cost_terms import Terms
+from ..ir import nodes as ir
+from ..ir.rewrite import statements, walk
+from ..problem import Problem, Shape
+from ..target import Target
+
+PROMOTES = (ir.Promote, ir.PromoteColumns, ir.PromoteWave, ir.Accumulate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency:
+    """SM cycles unless said otherwise. Every operation that is not named here takes none.
+
+    tensor, multiply: of one Mma, at the tensor core's rate, and as long as it keeps the tensor core: shared
+    memory may feed it slower. drain: from a group's end until its warpgroup goes on, within a K block.
+    promote: one promotion. stage: one wave of D into shared memory.
+    load: what one CTA loads for a K block, `load_bytes` into shared memory, one box after the other.
+    store: a CTA's tile of D, `d_elements`. Both go through one port per SM, first come, first served.
+    flight: from a load's last byte at the port until it counts on its barrier, and from a store's until it
+    is written. remote: until an arrival reaches another CTA's barrier.
+    exchange: the same for the partial sums of CTAs that divide K, of which rank 0 takes `exchange_rate` bytes
+    per cycle.
+    """
+
+    tensor: int
+    multiply: int
+    drain: int
+    promote: int
+    stage: int
+    load: int
+    load_bytes: int
+    store: int
+    d_elements: int
+    # Estimates, not measured: the cost model's terms are rates, and these hide under a full ring.
+    flight: int = 700
+    remote: int = 200
+    exchange: int = 0
+    exchange_rate: float = 1.0
+
+
+def latency(
+    kernel: ir.Kernel, p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1
+) -> Latency:
+    """Of `kernel`, lowered from `p` and `c`, in a launch of `groups` times `shape`. Raises ArgumentError for a
+    side below 1."""
+    t = terms(p, c, shape, target, groups)
+    w = t.work
+    promotes = _count(kernel, *PROMOTES)
+    multiplies = kernel.consumers * _count(kernel, ir.Mma)
+    waits = max(1, sum(s.pending == 0 for s in _of_k_block(kernel) if isinstance(s, ir.WgmmaWait)))
+    between = w.promotion / w.steps  # of one warpgroup, per K block
+    drains = min(between, c.waves * FIT.drain)
+    load, store = _memory(p, c, shape, t)
+    return Latency(
+        tensor=round(w.tensor / w.steps / multiplies),
+        multiply=round(max(w.tensor, w.shared) / w.steps / multiplies),
+        drain=round(drains / waits),
+        promote=round((between - drains) / max(1, promotes)),
+        stage=round((w.epilogue - exchange_cycles(c)) / _stages(kernel)),
+        load=round(load),
+        load_bytes=sum(_box_bytes(kernel, s) for s in statements(kernel)),
+        store=round(store),
+        d_elements=kernel.block.m * kernel.block.n // kernel.block.fold,
+        exchange=round(FIT.exchange),
+        exchange_rate=FIT.exchange_rate,
+    )
+
+
+def _memory(p: Problem, c: Config, shape: Shape, t: Terms) -> tuple[float, float]:
+    """Cycles to load a K block, and to store D's tile: L2's, or HBM's if a wave takes longer from there."""
+    w = t.work
+    of_d, total = w.d_bytes / w.l2_bytes, t.full.l2
+    hbm = t.hbm * t.clock_hz / t.waves
+    if hbm > total:
+        parts = operand_bytes(p, shape)
+        of_d, total = parts["d"] / sum(parts.values()), hbm
+    return total * (1 - of_d) / w.steps, total * of_d * c.split_k
+
+
+def _of_k_block(kernel: ir.Kernel) -> Iterator[ir.Stmt]:
+    """What the loops over K hold."""
+    loops = (s for s in statements(kernel) if isinstance(s, ir.ForK))
+    return (s for loop in loops for s in walk(loop.body))
+
+
+def _count(kernel: ir.Kernel, *kinds: type[ir.Stmt]) -> int:
+    return sum(isinstance(s, kinds) for s in _of_k_block(kernel))
+
+
+def _stages(kernel: ir.Kernel) -> int:
+    return sum(isinstance(s, ir.StageTile) for s in statements(kernel))
+
+
+def _box_bytes(kernel: ir.Kernel, s: ir.Stmt) -> int:
+    if not isinstance(s, ir.TmaLoad | ir.TmaLoadMulticast):
+        return 0
+    rows, columns = kernel.map(s.tensor_map).box or (0, 0)
+    return rows * columns * kernel.buffer(s.smem).dtype.bytes
