@@ -236,7 +236,7 @@ def test_check(capsys):
     code, out, _ = run(capsys, "check", "fp8_block/base", "--json")
     assert code == 0 and json.loads(out)[0]["proved"]
     _, out, _ = run(capsys, "check", "--properties", "--json")
-    assert [p["id"] for p in json.loads(out)] == [f"P{i}" for i in range(1, 15)]
+    assert [p["id"] for p in json.loads(out)] == [f"P{i}" for i in range(1, 16)]
 
 
 def test_check_of_a_broken_kernel(capsys, monkeypatch):
