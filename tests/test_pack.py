@@ -21,9 +21,10 @@ from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, UnsupportedProblem
 from gemmgen.ir.dtypes import BF16, E4M3, F32, S8, S32
 from gemmgen.ir.expr import ACC, DeviceScalar
+from gemmgen.ops.calls import config_for
 from gemmgen.pack import files, pack
 from gemmgen.pack.fields import C_TYPES
-from gemmgen.pack.model import Range, ranges
+from gemmgen.pack.model import Range, ranges, switched
 from gemmgen.pack.render import DATA_TYPES, SWIZZLES
 from gemmgen.problem import Problem
 from gemmgen.runtime import launch
@@ -250,6 +251,39 @@ def test_ranges_join_where_the_kernel_is_the_same():
     )
 
 
+def test_where_configs_change_is_found_between_the_ends():
+    few, some, many = (Config(block_n=n) for n in (32, 64, 128))
+
+    def choose(m):
+        return few if m <= 3 else some if m <= 70 else many
+
+    found = switched((1, 8, 9, 64, 65, 128), choose)
+    assert all(found[m] == choose(m) for m in found)
+    assert {3, 4, 70, 71} <= found.keys()
+    of = ranges({(m, 1, 1): c.block_n for m, c in found.items()})
+    assert [(r.first, r.last, r.kernel) for r in of] == [(1, 3, 32), (4, 70, 64), (71, 128, 128)]
+
+
+def test_up_to_gives_every_m_the_kernel_of_ops(compiles_nothing, tmp_path):
+    argv = [
+        "pack",
+        "fp8_block",
+        "--shapes",
+        "1x4096x7168",
+        "--up-to",
+        "128",
+        "--device",
+        "NVIDIA H200",
+    ]
+    assert main([*argv, "-o", str(tmp_path)]) == 0
+    said = json.loads((tmp_path / "pack.json").read_text())
+    configs = {x["name"]: Config.from_json(x["config"]) for x in said["kernels"]}
+    for m in (1, 8, 9, 40, 64, 65, 90, 110, 124, 125, 127, 128):
+        (name,) = (r["kernel"] for r in said["shapes"] if r["first"] <= m <= r["last"])
+        p = Problem.from_json(said["problem"])
+        assert configs[name] == config_for(p, (m, 4096, 7168), 1, "NVIDIA H200"), m
+
+
 WRONG = (
     ("dense", {"m": -1}, "m=-1:"),
     ("dense", {"n": 0}, "n=0:"),
@@ -271,6 +305,9 @@ WRONG = (
     ("fp8_block", {"scale_b": 1}, "scale_b=0x1:"),
     ("fp8_block", {"scale_b_stride_k": -1}, "scale_b_stride_k=-1:"),
     ("fp8_block e4m3", {"scale_d_stride": 76}, "scale_d_stride=76: must be from 77"),
+    ("dense", {"d": 1 << 32}, "d=0x100000000: must not overlap a"),
+    ("dense", {"d": (3 << 32) + 64}, "d=0x300000040: must not overlap b"),
+    ("fp8_block e4m3", {"scale_d": 7 << 32}, "scale_d=0x700000000: must not overlap d"),
 )
 
 
@@ -283,6 +320,17 @@ def test_wrong_arguments_are_named_and_nothing_is_launched(build, name, change, 
     (loaded, (status, said)) = results
     assert loaded == [OK, ""] and status == ARGUMENT and said.startswith(text)
     assert not {line[0] for line in log} & {"cuTensorMapEncodeTiled", "cuLaunchKernelEx"}
+
+
+@needs_cc
+def test_d_may_be_other_columns_of_a(build):
+    built, shape = build(), SHAPES[1]
+    call = arguments(built.pack, shape)
+    a, row = call["a"], 2 * shape[2]
+    beside = {**call, "d": a + row, "d_stride": call["a_stride"]}
+    before = {**beside, "d": a - 2 * shape[1]}
+    results, _ = built.call(beside, before, {**beside, "d": a + row - 16})
+    assert [status for status, _ in results] == [OK, OK, OK, ARGUMENT]
 
 
 @needs_cc

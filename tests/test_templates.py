@@ -28,7 +28,7 @@ MAX_LINES = {
     "pack/driver.c.j2": 100,
     "pack/example.c.j2": 90,
     "pack/header.h.j2": 70,
-    "pack/checks.c.j2": 70,
+    "pack/checks.c.j2": 100,
     "ptx.j2": 300,
     "ptx_registers.j2": 300,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 from ..bench import shapes
@@ -12,7 +13,7 @@ from ..config import Config
 from ..errors import UnsupportedProblem
 from ..ops.calls import config_for
 from ..ops.preparing import device_name
-from ..pack import Pack, files, pack
+from ..pack import Pack, files, pack, switched
 from ..problem import Problem, Shape
 from . import files as folders
 from . import prepare_command as prepare
@@ -49,14 +50,22 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _chosen(args: argparse.Namespace, p: Problem, device: str, bar: Bar) -> dict[Shape, Config]:
-    """The config of every shape asked for, as `gemmgen.ops` chooses it."""
+    """The config of every shape asked for, as `gemmgen.ops` chooses it; with --up-to of every M."""
     listed = [prepare.launch_shape(p, s)[1] for s in shapes.parse(args.shapes, p)]
-    asked = list(dict.fromkeys(x for s in listed for x in prepare.every_shape(args, p, s)))
-    found = {}
-    for done, shape in enumerate(asked, 1):
-        found[shape] = config_for(p, shape, 1, device)
-        bar.update(done, len(asked))
+    found: dict[Shape, Config] = {}
+    sides = list(dict.fromkeys(s[1:] for s in listed))
+    for done, (n, k) in enumerate(sides, 1):
+        asked = (x for s in listed if s[1:] == (n, k) for x in prepare.every_shape(args, p, s))
+        rows = sorted({m for m, *_ in asked})
+        choose = partial(_config, p, n, k, device)
+        configs = {m: choose(m) for m in rows} if args.up_to is None else switched(rows, choose)
+        found |= {(m, n, k): c for m, c in configs.items()}
+        bar.update(done, len(sides))
     return found
+
+
+def _config(p: Problem, n: int, k: int, device: str, m: int) -> Config:
+    return config_for(p, (m, n, k), 1, device)
 
 
 def _summary(made: Pack, folder: Path) -> str:

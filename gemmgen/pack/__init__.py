@@ -16,10 +16,10 @@ from ..problem import Problem, Shape, check_shape
 from ..runtime.cache import cached_cubin
 from .fields import Interface, interface
 from .manifest import manifest
-from .model import FORMAT, Pack, PackedKernel, Range, distinct, ranges
+from .model import FORMAT, Pack, PackedKernel, Range, distinct, ranges, switched
 from .render import files
 
-__all__ = ["FORMAT", "Pack", "PackedKernel", "Range", "files", "manifest", "pack"]
+__all__ = ["FORMAT", "Pack", "PackedKernel", "Range", "files", "manifest", "pack", "switched"]
 
 Progress = Callable[[int, int], None]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import UnsupportedProblem
-from ..ir.dtypes import DType
+from ..ir.dtypes import F32, DType
 from ..ir.expr import (
     Argument,
     PerColumn,
@@ -87,6 +87,7 @@ class Interface:
 
     members: tuple[Member, ...]  # after m, n and k
     tensors: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
     parameters: tuple[Parameter, ...]
     checks: tuple[str, ...]  # C calls that return a status, in order
 
@@ -104,6 +105,7 @@ def interface(p: Problem, kernel: Kernel) -> Interface:
         for outer, inner in (_sides(p)[m.tensor],)
     )
     mapped = [x for t in tensors for x in t.members]
+    outputs = (*(t for t in tensors if t.name == "d"), *(_output_scales(p),) * p.quantised)
     further, known = _further(p), {x.name for x in mapped}
     parameters = [_parameter(x.name, x.ctype) for x in kernel.params]
     own = [x for x in parameters if x.name not in known and not x.name.startswith("shape_")]
@@ -114,11 +116,13 @@ def interface(p: Problem, kernel: Kernel) -> Interface:
     return Interface(
         members=members,
         tensors=tensors,
+        outputs=outputs,
         parameters=tuple(parameters),
         checks=(
             *(f"check_matrix(&tensors[{i}])" for i in range(len(tensors))),
             *(_range(x.name, 0) for x in parameters if _is_size(x)),
             *(check for x in members for check in x.checks),
+            *_apart(tensors, outputs),
         ),
     )
 
@@ -128,6 +132,15 @@ def shape_checks(p: Problem) -> tuple[str, ...]:
     most = str(INT8_K) if p.a.integer and p.family == "dense" else "INT32_MAX"
     pairs = f'check_multiple("n", args->n, {fold(p.epilogue)})'
     return (_range("m", 0), _range("n", 1), _range("k", 1, most), pairs)
+
+
+def _apart(tensors: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> Iterator[str]:
+    """That no output overlaps an operand, or an output before it."""
+    for i in range(len(outputs)):
+        for j, t in enumerate(tensors):
+            if t.name in ("a", "b"):
+                yield f"check_apart(&outputs[{i}], &tensors[{j}])"
+        yield from (f"check_apart(&outputs[{i}], &outputs[{j}])" for j in range(i))
 
 
 def _sides(p: Problem) -> dict[str, tuple[str, str]]:
@@ -161,7 +174,7 @@ def _range(name: str, least: int, most: str = "INT32_MAX") -> str:
 
 def _further(p: Problem) -> dict[str, Member]:
     """What kernels read or write through plain pointers, by parameter."""
-    found = [*_block_scales(), *_output_scales(p)]
+    found = [*_block_scales(), *_scale_members(_output_scales(p))]
     found += [x for argument in arguments(p.epilogue) for x in _argument(argument)]
     return {x.name: x for x in found}
 
@@ -173,12 +186,16 @@ def _block_scales() -> Iterator[Member]:
     yield _stride("scale_b_stride_k", "elements from 128 of k to the next", "1")
 
 
-def _output_scales(p: Problem) -> Iterator[Member]:
-    columns = _d_columns(p)
-    blocks = f"({columns} + 127) / 128"
-    yield _pointer("scale_d", f"f32 [{blocks}, m], written", f"{blocks} * m * 4")
-    check = f'check_range("scale_d_stride", args->scale_d_stride, args->{columns} > 128 ? args->m : 0, INT32_MAX)'
-    yield _stride("scale_d_stride", "elements from row to row, at least m", "m", check)
+def _output_scales(p: Problem) -> Tensor:
+    blocks = f"({_d_columns(p)} + 127) / 128"
+    return Tensor(name="scale_d", dtype=F32, outer=blocks, inner="m")
+
+
+def _scale_members(t: Tensor) -> Iterator[Member]:
+    yield _pointer(t.name, f"f32 [{t.outer}, m], written", f"{t.outer} * m * 4")
+    least = f"{t.outer} > 1 ? m : 0"
+    check = f'check_range("{t.stride}", args->{t.stride}, {least}, INT32_MAX)'
+    yield _stride(t.stride, "elements from row to row, at least m", "m", check)
 
 
 def _argument(x: Argument) -> Iterator[Member]:
@@ -191,7 +208,7 @@ def _argument(x: Argument) -> Iterator[Member]:
             size = f"m * args.{stride} * {dtype.bytes}"
             yield _pointer(name, f"{dtype.name} [m, n]", size, 2 * dtype.bytes)
             # A single row is never stepped from.
-            check = f'check_multiple("{stride}", args->m > 1 ? args->{stride} : 0, 2)'
+            check = f'check_multiple("{stride}", m > 1 ? args->{stride} : 0, 2)'
             yield _stride(stride, "elements from row to row, even", "(n + 1) / 2 * 2", check)
         case PerRow():
             yield _pointer(name, "f32 [m]", "m * 4")

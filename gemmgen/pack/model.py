@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ..config import Config
 from ..ir.nodes import Kernel
@@ -66,6 +67,23 @@ def ranges(chosen: Mapping[Shape, int]) -> tuple[Range, ...]:
             first = last.last + 1 if last else 1
             found.append(Range(n=n, k=k, first=first, last=m, kernel=kernel))
     return tuple(found)
+
+
+def switched(asked: Iterable[int], choose: Callable[[int], Config]) -> dict[int, Config]:
+    """The configs of the M in `asked`, and between two of them that differ the last M of each config, found by
+    bisection: exact where a config that was left is not taken again before the next M in `asked`."""
+    listed = sorted(asked)
+    found = {m: choose(m) for m in listed}
+    for low, high in pairwise(listed):
+        while found[low] != found[high]:
+            last, next_ = low, high  # of low's config; of another
+            while next_ - last > 1:
+                middle = (last + next_) // 2
+                same = choose(middle) == found[low]
+                last, next_ = (middle, next_) if same else (last, middle)
+            found[last], found[next_] = found[low], choose(next_)
+            low = next_
+    return found
 
 
 def distinct(configs: Iterable[Config]) -> tuple[Config, ...]:
