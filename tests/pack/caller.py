@@ -1,7 +1,7 @@
 """In a process of its own, whose libcuda.so.1 is what LD_LIBRARY_PATH says: load a pack and call it.
 
 Reads JSON from stdin, {library, prefix, folder, device, members, calls, threads}, and prints what every call
-returned, [status, text] each, that of loading first.
+returned, [status, text] each, that of loading first, and the text of the thread that loaded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def main() -> None:
         with ThreadPoolExecutor(asked["threads"]) as pool:
             results += pool.map(call, asked["calls"])
         getattr(library, f"{prefix}_unload")(pack)
-    print(json.dumps(results))
+    # Calls that failed did so on other threads: this one's text is that of loading.
+    print(json.dumps({"results": results, "text_here": error().decode()}))
 
 
 main()
