@@ -20,6 +20,7 @@ OPTIONAL = (
 )  # left out of the JSON where they have their defaults
 Shape = tuple[int, int, int]  # M, N, K
 LAYOUTS = ("nt", "nn", "tn", "tt")
+INT8_K = (2**31 - 1) // 2**14  # of sums in INT32: products of at most 2**14 each
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,7 +85,9 @@ def checkout(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("argv", [*commands()], ids=" ".join)
 def test_commands_run(checkout, capsys, argv):
-    if argv[0] in ("compile", "prepare") or not {"ptx", "sass", "resources"}.isdisjoint(argv):
+    if argv[0] in ("compile", "prepare", "pack") or not {"ptx", "sass", "resources"}.isdisjoint(
+        argv
+    ):
         need_nvrtc()
     if "sass" in argv:
         need_nvdisasm()

@@ -23,6 +23,12 @@ MAX_LINES = {
     "stmts_output.j2": 120,
     "stmts_values.j2": 100,
     "stmts_exchange.j2": 100,
+    "pack/load.c.j2": 130,
+    "pack/launch.c.j2": 110,
+    "pack/driver.c.j2": 100,
+    "pack/example.c.j2": 90,
+    "pack/header.h.j2": 70,
+    "pack/checks.c.j2": 100,
     "ptx.j2": 300,
     "ptx_registers.j2": 300,
 }

@@ -30,6 +30,7 @@ COMMANDS = {
     "show": "print a kernel as IR, CUDA, PTX or SASS",
     "diff": "compare two kernels' IR, CUDA, PTX, SASS or resources",
     "prepare": "compile the kernels of a family for a set of shapes into the cache on disk",
+    "pack": "write kernels of a family and C code that launches them to a folder",
     "cache": "list, verify or remove the compiled kernels that are kept on disk",
     "list": "list families, gallery kernels and epilogues",
     "rules": "list every legality rule with its reason",

@@ -43,13 +43,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    for name, value in (("--threads", args.threads), ("--up-to", args.up_to)):
-        if value is not None and value < 1:
-            raise ArgumentError(name, value, "must be at least 1")
-    p = _problem(args)
+    p = prepared_problem(args)
     by_groups: dict[int, list[Shape]] = {}
-    for groups, shape in (_launch(p, s) for s in shapes.parse(args.shapes, p)):
-        by_groups.setdefault(groups, []).extend(_every(args, p, shape))
+    for groups, shape in (launch_shape(p, s) for s in shapes.parse(args.shapes, p)):
+        by_groups.setdefault(groups, []).extend(every_shape(args, p, shape))
     found = [_prepared(args, p, listed, groups) for groups, listed in by_groups.items()]
     if args.json:
         print(json.dumps([_described(x) for x in found], indent=2))
@@ -58,8 +55,11 @@ def main(args: argparse.Namespace) -> int:
     return int(any(x.kept < len(x.kernels) for x in found))
 
 
-def _problem(args: argparse.Namespace) -> Problem:
+def prepared_problem(args: argparse.Namespace) -> Problem:
     """What `gemmgen.ops` launches: the family's scales are part of its epilogue unless one is given."""
+    for name, value in (("--threads", args.threads), ("--up-to", args.up_to)):
+        if value is not None and value < 1:
+            raise ArgumentError(name, value, "must be at least 1")
     if args.kernel not in FAMILIES:
         raise ArgumentError("KERNEL", args.kernel, f"must be one of {', '.join(FAMILIES)}")
     if args.config or args.set:
@@ -69,12 +69,12 @@ def _problem(args: argparse.Namespace) -> Problem:
     return p if args.epilogue else launched(p)
 
 
-def _launch(p: Problem, shape: shapes.Shape) -> tuple[int, Shape]:
+def launch_shape(p: Problem, shape: shapes.Shape) -> tuple[int, Shape]:
     groups, (m, n, k) = shape[0] if len(shape) > 3 else 1, shape[-3:]
     return groups, (m, n, shapes.mean_depth(groups, k) if GROUPINGS[p.grouping].depths else k)
 
 
-def _every(args: argparse.Namespace, p: Problem, shape: Shape) -> list[Shape]:
+def every_shape(args: argparse.Namespace, p: Problem, shape: Shape) -> list[Shape]:
     """`shape`, or with --up-to as many as cover every M."""
     if args.up_to is None:
         return [shape]
@@ -83,15 +83,20 @@ def _every(args: argparse.Namespace, p: Problem, shape: Shape) -> list[Shape]:
     return [(m, *shape[1:]) for m in every_m(args.up_to)]
 
 
+def device(args: argparse.Namespace) -> int | str | None:
+    """What --device names: a number, a name, or nothing."""
+    given: str | None = args.device
+    return int(given) if given and given.isdigit() else given
+
+
 def _prepared(args: argparse.Namespace, p: Problem, listed: list[Shape], groups: int) -> Prepared:
-    device = int(args.device) if args.device and args.device.isdigit() else args.device
     with Bar("choosing ") as choosing, Bar("compiling") as compiling:
         bars = {"choosing": choosing, "compiling": compiling}
         return prepare(
             p,
             listed,
             groups=groups,
-            device=device,
+            device=device(args),
             threads=args.threads,
             progress=lambda what, done, total: bars[what].update(done, total),
         )

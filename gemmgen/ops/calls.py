@@ -13,7 +13,7 @@ from ..ir.dtypes import DTYPES, F32, DType
 from ..ir.expr import ACC, PerElement, fold
 from ..ir.groupings import GROUPINGS
 from ..pipeline import compile_to_source
-from ..problem import Problem
+from ..problem import INT8_K, Problem
 from ..runtime.cache import cached_cubin
 from ..runtime.driver import require_hopper
 from ..runtime.launch import LoadedKernel, workspace_bytes
@@ -35,7 +35,6 @@ from .front import Call, Fresh, fresh, returned, tensor_of
 SCALE_BLOCK = 128
 SCALE_LAYOUTS = ("row", "mn")
 SIDES = ("rows", "columns")
-INT8_K = (2**31 - 1) // 2**14  # products of at most 2**14 each
 
 
 @lru_cache(maxsize=256)

@@ -83,7 +83,7 @@ def prepare(
     if threads < 1:
         raise ArgumentError("threads", threads, "must be at least 1")
     where = _reachable(places())
-    name = _device_name(device)
+    name = device_name(device)
     asked = _asked(problems, shapes)
     kernels: dict[Kernel, None] = {}
     for done, (p, shape) in enumerate(asked, 1):
@@ -139,7 +139,8 @@ def _reachable(where: Places) -> Places:
         raise CacheError(f"{where.own}: {e.strerror}") from e
 
 
-def _device_name(device: int | str | None) -> str:
+def device_name(device: int | str | None) -> str:
+    """For which configs are chosen. Raises RuntimeUnavailable for a number that is no Hopper GPU's."""
     if isinstance(device, str):
         return device
     try:

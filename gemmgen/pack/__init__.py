@@ -1,0 +1,89 @@
+"""Ahead of time: kernels of one problem in a folder with the C code that loads and launches them.
+
+Who uses the folder needs a C compiler and, to run, the CUDA driver: no Python, torch, NVRTC or CUDA toolkit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+from ..config import Config
+from ..errors import ArgumentError, UnsupportedProblem
+from ..pipeline import compile_to_source
+from ..problem import Problem, Shape, check_shape
+from ..runtime.cache import cached_cubin
+from .fields import Interface, interface
+from .manifest import manifest
+from .model import FORMAT, Pack, PackedKernel, Range, distinct, ranges, switched
+from .render import files
+
+__all__ = ["FORMAT", "Pack", "PackedKernel", "Range", "files", "manifest", "pack", "switched"]
+
+Progress = Callable[[int, int], None]
+
+
+def pack(
+    p: Problem,
+    chosen: Mapping[Shape, Config],
+    *,
+    prefix: str,
+    device: str,
+    threads: int = 1,
+    progress: Progress = lambda done, total: None,
+) -> Pack:
+    """Compile the kernels of `p` that `chosen` names, by (M, N, K), each once, `threads` at a time.
+
+    prefix: what all C names begin with, a C identifier in lower case. device: the name for which configs
+    were chosen; it is only noted. progress: called with how many kernels are compiled and of how many.
+    Raises ArgumentError for `prefix` or a shape; UnsupportedProblem for groups and for watched kernels;
+    IllegalConfig; CompileError; RuntimeUnavailable without NVRTC.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", prefix):
+        allowed = "must be a C identifier of lower-case letters, digits and _"
+        raise ArgumentError("prefix", prefix, allowed)
+    if not chosen:
+        raise ArgumentError("chosen", chosen, "must hold at least one shape")
+    for shape in chosen:
+        check_shape(shape)
+    configs = distinct(chosen.values())
+    kernels = _all_compiled(p, configs, threads, progress)
+    return Pack(
+        prefix=prefix,
+        problem=p,
+        device=device,
+        interface=_common(p, kernels),
+        kernels=kernels,
+        ranges=ranges({shape: configs.index(c) for shape, c in chosen.items()}),
+    )
+
+
+def _common(p: Problem, kernels: tuple[PackedKernel, ...]) -> Interface:
+    """What all of them take: one struct of arguments serves every kernel."""
+    found, *others = (interface(p, x.kernel) for x in kernels)
+    for other, x in zip(others, kernels[1:], strict=True):
+        if other != found:
+            names = f"{kernels[0].kernel.name} and {x.kernel.name}"
+            raise UnsupportedProblem(f"one pack cannot hold {names}: their parameters differ")
+    return found
+
+
+def _all_compiled(
+    p: Problem, configs: tuple[Config, ...], threads: int, progress: Progress
+) -> tuple[PackedKernel, ...]:
+    with ThreadPoolExecutor(threads) as pool:  # NVRTC releases the GIL
+        running = [pool.submit(_compiled, p, c) for c in configs]
+        try:
+            for done, _ in enumerate(as_completed(running), 1):
+                progress(done, len(running))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return tuple(future.result() for future in running)
+
+
+def _compiled(p: Problem, c: Config) -> PackedKernel:
+    artifact = compile_to_source(p, c)
+    image = cached_cubin(artifact.source, artifact.name).image
+    return PackedKernel(config=c, kernel=artifact.kernel, image=image)

@@ -1,0 +1,76 @@
+"""A pack as files: cubins, the manifest, and C code from templates/pack/."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..emit import environment
+from ..target import GPC_SMS
+from .fields import ADDRESS, shape_checks
+from .manifest import HEAD, NAME, constant, manifest
+from .model import FORMAT, Pack, PackedKernel
+
+# Numbers of the driver's interface (cuda.h): they are its ABI and do not change.
+DATA_TYPES = {"UINT8": 0, "INT32": 3, "FLOAT16": 6, "FLOAT32": 7, "BFLOAT16": 9}
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+
+SOURCES = {
+    "{prefix}.h": "header.h.j2",
+    "{prefix}.c": "source.c.j2",
+    "example.c": "example.c.j2",
+    "CMakeLists.txt": "cmake.txt.j2",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapRow:
+    """A tensor map's constants, as the C table has them."""
+
+    type: int
+    bytes: int
+    box: tuple[int, ...]
+    swizzle: int
+    clip: int
+
+
+def files(pack: Pack) -> dict[str, bytes]:
+    """Every file of the folder, by name. The same pack gives the same bytes."""
+    listed = manifest(pack)
+    texts = {NAME: listed, **dict(_sources(pack, listed))}
+    cubins = {x.file: x.image for x in pack.kernels}
+    return {**{name: text.encode() for name, text in texts.items()}, **cubins}
+
+
+def _sources(pack: Pack, listed: str) -> Iterator[tuple[str, str]]:
+    env = environment()
+    env.globals |= {
+        "pack": pack,
+        "prefix": pack.prefix,
+        "face": pack.interface,
+        "checks": (shape_checks(pack.problem), pack.interface.checks),
+        "pointers": [x for x in pack.interface.members if x.ctype == ADDRESS],
+        "numbers": [x for x in pack.interface.members if x.ctype != ADDRESS],
+        "d_bytes": next(x.example for x in pack.interface.members if x.name == "d"),
+        "format": FORMAT,
+        "manifest_file": NAME,
+        "manifest_head": HEAD.replace("\n", "\\n").replace('"', '\\"'),
+        "manifest_sha256": hashlib.sha256(listed.encode()).hexdigest(),
+        "gpc_sms": GPC_SMS,
+        "map_rows": _map_rows,
+    }
+    for name, template in SOURCES.items():
+        yield name.format(prefix=pack.prefix), env.get_template(f"pack/{template}").render()
+
+
+def _map_rows(x: PackedKernel) -> Iterator[MapRow]:
+    for m in x.kernel.maps:
+        dtype, (box, swizzle) = x.kernel.buffer(m.smem).dtype, constant(x, m)
+        yield MapRow(
+            type=DATA_TYPES[dtype.tensor_map],
+            bytes=dtype.bytes,
+            box=box,
+            swizzle=SWIZZLES[swizzle],
+            clip=m.clip,
+        )
