@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from importlib.util import find_spec
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -14,14 +15,31 @@ COMPUTE_CAPABILITY_MAJOR = 75  # CUdevice_attribute
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/ and skip")
+    parser.addoption(
+        "--sample",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of the cases that compile and emulate a kernel run one in N, always the same ones",
+    )
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k: look for a GPU only if a GPU test is left
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    one_in = config.getoption("--sample")
+    out = [item for item in items if crc32(item.nodeid.encode()) % one_in and emulates(item)]
+    if out:
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in set(out)]
     gpu = [item for item in items if item.get_closest_marker("gpu")]
     reason = missing_for_gpu() if gpu else ""
     for item in gpu * bool(reason):
         item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def emulates(item) -> bool:
+    """Whether it is one of the many cases of a test that compiles and emulates."""
+    return bool(item.get_closest_marker("nvrtc")) and hasattr(item, "callspec")
 
 
 def missing_for_gpu() -> str:
