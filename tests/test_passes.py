@@ -171,6 +171,13 @@ ILLEGAL = {
     ),
     "swapped-parts": (FP8, {"swap_ab": True, "block_m": 16, "parts": 2}, {}, {"parts": 2}),
     "parts-promoted": (DENSE, {"parts": 2}, {}, {"parts": 2}),
+    "hold-promoted": (DENSE, {"hold_a": True}, {}, {"hold_a": True}),
+    "hold-swizzle": (
+        FP8,
+        {"hold_a": True, "swizzle_ab": 0},
+        {},
+        {"buffer": "smem_a", "swizzle": 0},
+    ),
     "swapped-rows": (DENSE, {"swap_ab": True, "block_m": 72}, {}, {"block_m": 72, "most": 64}),
     "wgmma-n": (DENSE, {"block_n": 256}, {"wgmma_n": 128}, {"block_n": 256}),
     "ring-depth": (DENSE, {"stages": 1, "in_flight": 1}, {}, {"stages": 1, "in_flight": 1}),
