@@ -178,17 +178,8 @@ def _step(r: _Reader, s: Any) -> None:
             r.registers[s.dst] = r.registers.get(s.src, Held(what="rubbish", tile=r.tile))
         case ir.LoadFragments():
             r.registers[s.dst] = r.now("rows", s.wave)
-        case ir.MmaFragments() if s.fresh != "block":
-            r.fail(s, s.fragments, r.now("no sum over K blocks"))
-        case ir.MmaFragments():
-            r.want(s, s.fragments, r.now("rows", s.wave))
-            r.registers[s.dst] = r.now("product", s.wave, s.part)
-        case ir.Mma(fresh="block"):
-            r.registers[s.dst] = r.now("product", s.wave, s.part)
         case ir.Mma():
-            if r.k == r.mine.start and s.fresh == "tile":
-                r.registers[s.dst] = Held(what="sum", tile=r.tile, wave=s.wave)
-            r.add(s, s.dst, s.wave)
+            _multiply(r, s)
         case (
             ir.Accumulate() | ir.Promote() | ir.PromoteColumns()
         ):  # PromoteSelect, PromoteSwitch too
@@ -226,6 +217,17 @@ def _step(r: _Reader, s: Any) -> None:
             r.want_sum(s, s.src, s.wave)
         case ir.StageTile():
             r.want(s, s.src, r.whole(r.staged, s.wave))
+
+
+def _multiply(r: _Reader, s: ir.Mma) -> None:
+    if isinstance(s, ir.MmaFragments):
+        r.want(s, s.fragments, r.now("rows", s.wave))
+    if s.fresh == "block":
+        r.registers[s.dst] = r.now("product", s.wave, s.part)
+        return
+    if r.k == r.mine.start and s.fresh == "tile":
+        r.registers[s.dst] = Held(what="sum", tile=r.tile, wave=s.wave)
+    r.add(s, s.dst, s.wave)
 
 
 def _add(r: _Reader, s: ir.AddPartials, part: int) -> None:
