@@ -66,13 +66,32 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
     def body(stmts: tuple[Stmt, ...]) -> str:
         return "\n".join(macros[macro_name(type(s))](s).rstrip("\n") for s in stmts)
 
-    env.globals |= {
+    env.globals |= _names(kernel) | {"body": body}
+    for name in STATEMENTS:
+        macros |= vars(env.get_template(name).module)
+    parts = {
+        "prologue": body(kernel.prologue),
+        "roles": [_role(env, r, body(r.body)) for r in kernel.roles],
+        "signature": signature(kernel),
+        "registers": ", ".join(f"{r.name} {r.registers}" for r in kernel.roles),
+        "smem_map": smem_map(kernel),
+        "header": (*header, f"IR sha256 {digest(kernel)}"),
+    }
+    frame = env.get_template("kernel.cu.j2")
+    called = frame.render(parts, ptx="")
+    library = "\n\n".join(env.get_template(name).render().strip("\n") for name in PTX)
+    text = frame.render(parts, ptx=_called_functions(library, called))
+    return re.sub(r"[ \t]+\n", "\n", text)
+
+
+def _names(kernel: Kernel) -> dict[str, Any]:
+    """What templates may name: the kernel's tables, and how the parts of a statement are spelled."""
+    return {
         "kernel": kernel,
         "instr": kernel.instr,
         "maps": {m.name: m for m in kernel.maps},
         "smem": {s.name: s for s in kernel.smem},
         "registers": {r.name: r for role in kernel.roles for r in role.locals},
-        "body": body,
         "coord": coordinate,
         "coords": lambda coords: ", ".join(map(coordinate, coords)),
         "more": lambda coords: "".join(f", {coordinate(c)}" for c in coords[2:]),
@@ -100,21 +119,6 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "assign": lambda s: ASSIGNS[s.add],
         "k_block": lambda s: K_BLOCKS[s.block],
     }
-    for name in STATEMENTS:
-        macros |= vars(env.get_template(name).module)
-    parts = {
-        "prologue": body(kernel.prologue),
-        "roles": [_role(env, r, body(r.body)) for r in kernel.roles],
-        "signature": signature(kernel),
-        "registers": ", ".join(f"{r.name} {r.registers}" for r in kernel.roles),
-        "smem_map": smem_map(kernel),
-        "header": (*header, f"IR sha256 {digest(kernel)}"),
-    }
-    frame = env.get_template("kernel.cu.j2")
-    called = frame.render(parts, ptx="")
-    library = "\n\n".join(env.get_template(name).render().strip("\n") for name in PTX)
-    text = frame.render(parts, ptx=_called_functions(library, called))
-    return re.sub(r"[ \t]+\n", "\n", text)
 
 
 class Compiled(BytecodeCache):
