@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from emulated import judged, machine
 from grouped import PROBLEMS, layout, problem
 from kernels import DENSE, FP8, GROUPED, INT8_BLOCK, VECTOR, emitted
-from test_parts import PLAIN, config, judged, machine
+from test_parts import PLAIN, config
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.errors import IllegalConfig
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.dtypes import BF16
-from gemmgen.ir.rewrite import map_stmts, statements
+from gemmgen.ir.rewrite import statements
 from gemmgen.pipeline import lower
 from gemmgen.verification import random_normal
+
+from mutation.rows_hold import early_load, early_release, swapped_fence  # isort: skip
+from mutation.rows_protocol import visit  # isort: skip
 
 PROMOTING = tuple(n for n in PROBLEMS if PROBLEMS[n]["family"] != "dense")
 
@@ -111,58 +115,23 @@ def test_what_is_refused(rule, p, changes):
     assert e.value.rule.id == rule
 
 
-def edited(kind, change):
-    return lambda k: map_stmts(k, lambda s: change(s) if isinstance(s, kind) else s)
-
-
-def in_loop(change):
-    """`change` of the consumers' K loop."""
-
-    def visit(s: ir.ForK) -> ir.ForK:
-        return change(s) if any(isinstance(x, ir.LoadFragments) for x in s.body) else s
-
-    return edited(ir.ForK, visit)
-
-
-def swapped_fence(s: ir.ForK) -> ir.ForK:
-    """The load after the fence that orders its registers."""
-    at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.LoadFragments))
-    body = (*s.body[:at], s.body[at + 1], s.body[at], *s.body[at + 2 :])
-    return replace(s, body=body)
-
-
-def early_load(s: ir.ForK) -> ir.ForK:
-    """The load for the second part while the first's wgmma runs."""
-    load = next(x for x in s.body if isinstance(x, ir.LoadFragments))
-    at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.WgmmaWait))
-    return replace(s, body=(*s.body[:at], load, *s.body[at:]))
-
-
-def early_release(s: ir.ForK) -> ir.ForK:
-    """The stage released before its rows were read."""
-    release = next(x for x in s.body if isinstance(x, ir.Arrive | ir.ArriveCluster))
-    rest = [x for x in s.body if x is not release]
-    at = next(i for i, x in enumerate(rest) if isinstance(x, ir.LoadFragments))
-    return replace(s, body=(*rest[:at], release, *rest[at:]))
-
-
 BROKEN = {
-    "never loaded": (edited(ir.LoadFragments, lambda s: ()), "P2|P10"),
+    "never loaded": (visit(ir.LoadFragments, lambda s: ()), "P2|P10"),
     "the other wave's rows": (
-        edited(ir.LoadFragments, lambda s: replace(s, wave_bytes=s.wave_bytes + 8192)),
+        visit(ir.LoadFragments, lambda s: replace(s, wave_bytes=s.wave_bytes + 8192)),
         "P2|P10",
     ),
     "every warpgroup the same rows": (
-        edited(ir.LoadFragments, lambda s: replace(s, warpgroup_bytes=0)),
+        visit(ir.LoadFragments, lambda s: replace(s, warpgroup_bytes=0)),
         "P10",
     ),
     "steps in another order": (
-        edited(ir.LoadFragments, lambda s: replace(s, steps=s.steps[::-1])),
+        visit(ir.LoadFragments, lambda s: replace(s, steps=s.steps[::-1])),
         "P10",
     ),
-    "loaded after the fence": (in_loop(swapped_fence), "P2"),
-    "loaded again while a wgmma reads": (in_loop(early_load), "P2"),
-    "released before it is read": (in_loop(early_release), "P2"),
+    "loaded after the fence": (visit(ir.ForK, swapped_fence, role="consumer"), "P2"),
+    "loaded again while a wgmma reads": (visit(ir.ForK, early_load, role="consumer"), "P2"),
+    "released before it is read": (visit(ir.ForK, early_release, role="consumer"), "P2"),
 }
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from emulated import judged, machine
 from grouped import PROBLEMS, layout, problem
 from kernels import DENSE, FP8, GROUPED, INT8_BLOCK, VECTOR, emitted, fitting
 
@@ -32,24 +33,6 @@ MOE = replace(FP8, d=E4M3, epilogue=EPILOGUES["reglu"])  # SwiGLU's data movemen
 
 def config(**changes) -> Config:
     return Config(**{"block_n": 256, "parts": 2, "stages": 2} | changes)
-
-
-def machine():
-    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
-    from gemmgen.runtime.emulated import EmulatedGpu
-
-    return EmulatedGpu()
-
-
-def judged(p, c, shape, groups=None, pad=0, broken=None, seed=1):
-    gpu = machine()
-    from gemmgen.runtime.emulated import prepare
-    from gemmgen.verification.trial import judge
-
-    a = emitted(p, c)
-    source = broken(a.source) if broken else a.source
-    assert not broken or source != a.source
-    return judge(gpu, prepare(a.kernel, source), a.kernel, p, fitting(p, shape), seed, pad, groups)
 
 
 # ---- results --------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from emulated import judged, machine
 from grouped import PROBLEMS, layout, problem
 from kernels import (
     DENSE,
@@ -45,24 +46,6 @@ def config(**changes) -> Config:
 
 
 SWAP = {"swap_ab": True, "block_m": 16, "block_n": 64}
-
-
-def machine(**options):
-    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
-    from gemmgen.runtime.emulated import EmulatedGpu
-
-    return EmulatedGpu(**options)
-
-
-def judged(p, c, shape, groups=None, pad=0, broken=None, seed=1, **options):
-    gpu = machine(**options)
-    from gemmgen.runtime.emulated import prepare
-    from gemmgen.verification.trial import judge
-
-    a = emitted(p, c)
-    source = broken(a.source) if broken else a.source
-    assert not broken or source != a.source
-    return judge(gpu, prepare(a.kernel, source), a.kernel, p, shape, seed, pad, groups)
 
 
 # (config, shape, pad): as many K blocks as ranks, more, one more, fewer (some ranks have none), one;

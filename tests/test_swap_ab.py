@@ -8,6 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from emulated import judged, machine
 from grouped import PROBLEMS, layout, problem
 from kernels import DENSE, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, GROUPED, VECTOR, emitted
 
@@ -28,24 +29,6 @@ BY_ROWS = tuple(g for g in GROUPED if not GROUPINGS[g].depths)
 
 def config(**changes) -> Config:
     return Config(**{"swap_ab": True, "block_m": 16, "block_n": 128, "stages": 2} | changes)
-
-
-def machine():
-    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
-    from gemmgen.runtime.emulated import EmulatedGpu
-
-    return EmulatedGpu()
-
-
-def judged(p, c, shape, groups=None, pad=0, broken=None, seed=1):
-    gpu = machine()
-    from gemmgen.runtime.emulated import prepare
-    from gemmgen.verification.trial import judge
-
-    a = emitted(p, c)
-    source = broken(a.source) if broken else a.source
-    assert not broken or source != a.source
-    return judge(gpu, prepare(a.kernel, source), a.kernel, p, shape, seed, pad, groups)
 
 
 # (config, shape, pad): few rows and many, tails in M, N and K, one K block and fewer than the stages,
