@@ -16,7 +16,7 @@ test: $(VENV)/.test
 	$(BIN)/gemmgen emit --all --check
 	$(BIN)/python -m pytest -n 2 -q --sample 4
 
-# Every case: those that compile and emulate a kernel take most of the time, and `make test` runs one in four.
+# Every case: of those that compile and emulate a kernel, most of the time, `make test` runs one in four.
 test-all: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 -q
 
