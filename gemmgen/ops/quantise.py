@@ -79,7 +79,8 @@ def _quantised(x: Any, sides: tuple[int, int], dtype: str, power_of_two: bool) -
     finite = amax.isfinite()
     scaled = torch().where(finite, blocks * factor, 0.0)
     scaled = scaled.round().clamp(-limit, limit) if kind.integer else scaled
-    q = scaled.to(torch_dtype(kind)).view(padded.shape)[..., :rows, :columns].contiguous()
+    cut = scaled.to(torch_dtype(kind)).view(padded.shape)[..., :rows, :columns]
+    q = cut.flatten().view(x.shape)  # contiguous() would leave a single row its wider stride
     return q, torch().where(finite, scale, float("nan")).view(*lead, high, wide)
 
 

@@ -47,18 +47,13 @@ def _tags() -> tuple[Any, ...]:
 def implementation(op: Operator, overload: Overload) -> Callable[..., Any]:
     """What an overload does: call the function of `ops`. Raises as that."""
     if not op.operands:
-        return lambda *args, **given: _dense(*op.function(*args, **given))
+        return op.function
     match overload:
         case "quantised":
             return lambda *args, **given: op.function(*args, **_read(op, given), out_dtype="e4m3")
         case "out":
             return lambda *args, **given: _write(op, args, given)
     return lambda *args, **given: _return(op, args, given)
-
-
-def _dense(q: Any, scale: Any) -> tuple[Any, Any]:
-    """A single row may come with the stride of the wider row that it was cut from; a fake cannot know."""
-    return q.flatten().view(q.shape), scale
 
 
 def _return(op: Operator, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
