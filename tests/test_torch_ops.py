@@ -31,7 +31,8 @@ from gemmgen.ir.expr import Scalar, arguments  # noqa: E402
 from gemmgen.torch_ops import OPERATORS, registration  # noqa: E402
 
 REGISTERED = torch.ops.gemmgen
-NO_GEMM = {"SCALE_BLOCK", "chosen", "limit_sms", "loaded", "sm_limit"}
+NO_GEMM = {"Launch", "Prepared", "SCALE_BLOCK", "bind", "chosen", "every_m", "limit_sms"}
+NO_GEMM |= {"loaded", "prepare", "sm_limit"}
 
 
 # ---- what is registered -------------------------------------------------------------------
