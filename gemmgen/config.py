@@ -18,7 +18,9 @@ class Config:
     multicast: the operand a cluster of two CTAs shares: "none", "a" or "b".
     raster: the axis an L2 panel spans, "m" or "n"; panel: its height in (cluster) tiles.
     unroll: K blocks per trip of the consumers' loop.
-    in_flight: wgmma groups left running while the next stage is waited for (dense only).
+    in_flight: wgmma groups left running: where sums stay in the tensor core, while the next stage is waited
+    for; where they are promoted, while the piece of a K block (a wave, a part) before is
+    (docs/adr/0020-overlapped-promotion.md).
     swizzle_ab, swizzle_d: bytes (128, 64, 32, 0); None takes the widest that fits.
     swap_ab: compute D^T = B A^T, for few rows: the warpgroups share out block_n in blocks of 64, and
     block_m, from 8 on, is the N of wgmma (docs/adr/0009-swap-ab.md).

@@ -244,7 +244,7 @@ def test_large_tiles_do_not_spill(case):
 
 LEGAL_REFUSALS = (
     "wgmma-n",
-    "promotion-drains",
+    "promotion-overlaps",
     "segment-tile",
     "ragged-rows",
     "smem-capacity",

@@ -78,6 +78,12 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="a weight gradient: a scale per row and per column of every 128 of K, added to FP32 by TMA",
     ),
     Exhibit(
+        name="overlapped",
+        problem=Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, accumulate=True),
+        config=Config(block_m=256, block_n=80, stages=3, multicast="a", in_flight=1),
+        shows="the tensor core multiplies one wave's rows while the other's sum is promoted",
+    ),
+    Exhibit(
         name="swap_ab",
         problem=FP8,
         config=Config(swap_ab=True, block_m=16, block_n=128, stages=10, unroll=4),

@@ -15,6 +15,7 @@ from . import (
     check_tile,
     hold_a,
     layout_smem,
+    overlap_promotion,
     plan_multicast,
     size_barriers,
     split_boxes,
@@ -51,6 +52,7 @@ PIPELINE: tuple[Pass, ...] = (
     split_boxes.split_boxes,  # needs slabs (swizzle) and slices (multicast)
     plan_descriptors,  # needs slabs
     hold_a.hold_a,  # needs the steps along K; adds registers
+    overlap_promotion.overlap_promotion,  # needs every load before a wgmma; adds registers
     size_barriers.size_barriers,  # needs every box and every release
     layout_smem.layout_smem,  # needs pads and alignments
     split_registers.split_registers,
@@ -69,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     *assign_swizzle.RULES,
     *split_boxes.RULES,
     *hold_a.RULES,
+    *overlap_promotion.RULES,
     *size_barriers.RULES,
     *layout_smem.RULES,
     *split_registers.RULES,

@@ -7,7 +7,6 @@ from types import UnionType
 
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import (
-    Accumulate,
     Copy,
     Kernel,
     LoadBlockScales,
@@ -18,7 +17,6 @@ from ..ir.nodes import (
     PromoteWave,
     Role,
     Stmt,
-    WgmmaWait,
 )
 from ..ir.rewrite import map_role, map_stmts, statements, walk
 from ..target import Target
@@ -37,19 +35,12 @@ SCALE_BLOCKS = Rule(
     says="a tile may touch at most two of B's 128-column scale blocks",
     because="Two scales are one select per 8 columns; 152, 168, 176, 184 and from 200 to 248 would need three.",
 )
-PROMOTION_DRAINS = Rule(
-    id="promotion-drains",
-    says="promotion needs every wgmma drained: in_flight must be 0",
-    because="Reading an accumulator while a wgmma that writes it is in flight makes ptxas serialise the pipeline (C7514).",
-)
-RULES = (SCALE_BLOCK_K, SCALE_BLOCKS, PROMOTION_DRAINS)
+RULES = (SCALE_BLOCK_K, SCALE_BLOCKS)
 
 
 def split_scales(kernel: Kernel, target: Target) -> Kernel:
     """Give tiles that straddle a scale block two scales. Sets LoadBlockScales.count, Registers.count and
     Promote.block, and spells a Promote whose columns straddle as PromoteSwitch or PromoteSelect."""
-    if _has(kernel, SCALING | Accumulate):
-        _check_drained(kernel)
     if _has(kernel, SCALING):
         _check_block_k(kernel)
     if not _has(kernel, Promote):
@@ -110,12 +101,6 @@ def _check_blocks(kernel: Kernel) -> None:
         raise IllegalConfig(
             SCALE_BLOCKS, values, "Use block_n up to 128, or 136, 144, 160, 192 or 256."
         )
-
-
-def _check_drained(kernel: Kernel) -> None:
-    for stmt in statements(kernel):
-        if isinstance(stmt, WgmmaWait) and stmt.pending:
-            raise IllegalConfig(PROMOTION_DRAINS, {"in_flight": stmt.pending}, "Use in_flight=0.")
 
 
 def _widen(role: Role, count: int) -> Role:
