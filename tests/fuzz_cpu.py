@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -23,7 +24,7 @@ from gemmgen.ir.expr import DeviceScalar, PerColumn, PerRow, Scalar, arguments, 
 from gemmgen.ir.groupings import GROUPINGS, Layout, depths, segments
 from gemmgen.ops import calls, epilogue, groups, k_grouped
 from gemmgen.pipeline import lower
-from gemmgen.runtime import torch_tensors
+from gemmgen.runtime import tensor_map, torch_tensors
 from gemmgen.runtime.tensor_map import check, describe
 from gemmgen.runtime.torch_tensors import check_tensor, torch_dtype
 
@@ -316,28 +317,55 @@ class Stale(Cpu):
         return lambda: None
 
 
-class Sleeper(Cpu):
-    """Hangs in a shape with K of 1."""
+class Unchecked(Cpu):
+    """Takes tensors at any address."""
+
+    def __init__(self):
+        super().__init__()
+        for module in (sys.modules[__name__], tensor_map):
+            self.patches.append(mock.patch.object(module, "check", lambda *a: None))
+            self.patches[-1].start()
+
+
+class NoNan(Cpu):
+    """Gives 0 where NaN should be."""
 
     def execute(self, p, plan):
-        if plan.shape[2] == 1:
+        super().execute(p, plan)
+        view(p, "d", plan.matrices["d"]).nan_to_num_(0.0)
+
+
+class Negative(Cpu):
+    """Gives -0 for 0."""
+
+    def execute(self, p, plan):
+        super().execute(p, plan)
+        d = view(p, "d", plan.matrices["d"])
+        d.copy_(torch.where(d == 0, torch.full_like(d, -0.0), d))
+
+
+class Sleeper(Cpu):
+    """Hangs in a shape with K of 131071."""
+
+    def execute(self, p, plan):
+        if plan.shape[2] == 131071:
             time.sleep(3600)
         super().execute(p, plan)
 
 
 class Mortal(Cpu):
-    """Dies in a shape with K of 1."""
+    """Dies in a shape with K of 131071."""
 
     def execute(self, p, plan):
-        if plan.shape[2] == 1:
+        if plan.shape[2] == 131071:
             os._exit(9)
         super().execute(p, plan)
 
 
 class Thrower(Cpu):
-    """Raises in a shape with K of 1."""
+    """Raises in a shape with K of 131071."""
 
     def execute(self, p, plan):
-        if plan.shape[2] == 1:
+        if plan.shape[2] == 131071:
             raise RuntimeError("an illegal memory access was encountered")
         super().execute(p, plan)

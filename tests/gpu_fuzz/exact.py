@@ -13,6 +13,7 @@ from .images import POISONS
 from .trial import Trial, build
 
 TRIES = 60  # of smaller cases
+SHRUNK = 2  # cases of one chunk
 REPEATS = 4  # of a case that was wrong, over each poison: a fault may not show every time
 
 
@@ -102,7 +103,7 @@ def settled(machine: Any, flags: Flags) -> tuple[int, list[str]]:
             continue
         count += wrong
         more = again.what or "not seen again" * (case is not None)
-        if case and again.wrong:
+        if case and again.wrong and len(failures) < SHRUNK:
             least = shrunk(case, lambda c: verdict(machine, c).wrong > 0)
             more += f"; least: {least}"
         failures.append(f"{name}: {wrong} wrong {more}")

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from .tally import Chunk, State, Tally
 
+STARTING = 300.0  # seconds that a worker may take to start
 TOO_MANY = 5  # errors and hangs of one tier, after which it is given up
 POLL = 0.5  # seconds
 
@@ -25,7 +26,7 @@ class Process:
 
     def __init__(self, command: list[str], log: IO[str], inbox: queue.Queue[Any]) -> None:
         self.chunk: Chunk | None = None
-        self.case, self.heard, self.error = 0, time.monotonic(), ""
+        self.case, self.heard, self.error, self.ready = 0, time.monotonic(), "", False
         self._run = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         )
@@ -108,7 +109,8 @@ class Pool:
         else:
             self._hear(process, said, enough)
         for process in [p for p in self._live if p.chunk]:
-            if time.monotonic() - process.heard > self.patience:
+            patience = self.patience if process.ready else STARTING
+            if time.monotonic() - process.heard > patience:
                 self._lost(process, enough, hung=True)
 
     def _hear(self, process: Process, said: Any, enough: Callable[[Chunk], bool]) -> None:
@@ -118,6 +120,7 @@ class Pool:
         if said is None:
             self._lost(process, enough, hung=False)
             return
+        process.ready = True
         process.error = said.get("error", process.error)
         process.case = said.get("case", process.case)
         if "done" in said and process.chunk:

@@ -16,6 +16,7 @@ from .special import TABLE, special
 
 Run = Callable[[Any, int, int, Flags], int]  # machine, index, seed of the case, flags: launches
 
+SHAPES_AGREED = 50  # of each problem, for all of its configs
 LAUNCHES = 1000  # that are compared with the first, on each stream
 NAMES = tuple(KINDS)
 GROUP_NAMES = tuple(GROUPED)
@@ -38,10 +39,11 @@ class Tier:
 
 
 def first_calls(machine: Any, index: int, seed: int, flags: Flags) -> int:
-    if index < len(NAMES):
-        return exact(machine, middle(NAMES[index], seed), flags, 2)
-    name = tuple(SAME_BITS)[index - len(NAMES)]
-    return same_bits(machine, name, shape_of(name, 0), flags)
+    """Those with the most kernels before the others: each of them takes longest."""
+    if index < len(SAME_BITS):
+        name = tuple(SAME_BITS)[index]
+        return same_bits(machine, name, shape_of(name, 0), flags)
+    return exact(machine, middle(NAMES[index - len(SAME_BITS)], seed), flags, 2)
 
 
 def middle(name: str, seed: int) -> Case:
@@ -59,7 +61,7 @@ def shape_of(name: str, seed: int) -> Case:
 
 
 def configs(machine: Any, index: int, seed: int, flags: Flags) -> int:
-    name = tuple(SAME_BITS)[index % len(SAME_BITS)]
+    name = tuple(SAME_BITS)[index // SHAPES_AGREED]
     return same_bits(machine, name, shape_of(name, seed), flags)
 
 
@@ -119,7 +121,7 @@ TIERS = {
     "F3": Tier(says="strides, offsets, refusals", run=strides, chunk=6),
     "F7": Tier(says="streams, graphs, threads, bound and early launches", run=together, chunk=1),
     "F6": Tier(says="determinism", run=again, chunk=2),
-    "F2": Tier(says="configs that agree", run=configs, chunk=5),
+    "F2": Tier(says="configs that agree", run=configs, chunk=SHAPES_AGREED),
     "F4": Tier(says="groups", run=groups, chunk=50),
     "F1": Tier(says="shapes", run=shapes, chunk=100),
     "F12": Tier(says="soak", run=soak, chunk=50),
@@ -139,7 +141,7 @@ def counts(number: int, launches: int) -> dict[str, int]:
         "F3": 2 * len(NAMES),
         "F7": 5 * len(COUNTED),
         "F6": 2 * len(NAMES),
-        "F2": 50 * len(SAME_BITS),
+        "F2": SHAPES_AGREED * len(SAME_BITS),
         "F4": max(number // 4, len(CORNERS) * len(GROUP_NAMES)),
         "F1": number,
         "F12": max(50, launches // 50),

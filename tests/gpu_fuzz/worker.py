@@ -84,6 +84,7 @@ def main(name: str, seed: int) -> int:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what anything else prints goes to the log
     worker = Worker(made(name), seed, out)
+    worker.say(ready=True)
     for line in sys.stdin:
         try:
             worker.do(Chunk(**json.loads(line)))
