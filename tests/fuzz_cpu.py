@@ -1,0 +1,371 @@
+"""A CPU in place of the GPU that is fuzzed: gemmgen's own checks and plans, launched by a slow reference.
+
+A launch reads and writes memory by nothing but the plan's addresses and strides, so a harness that gives
+functions wrong tensors is found here. The faulty machines below are what the harness must find.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import lru_cache
+from types import SimpleNamespace
+from unittest import mock
+
+import torch
+
+from gemmgen import ops
+from gemmgen.ir.dtypes import DTYPES
+from gemmgen.ir.expr import DeviceScalar, PerColumn, PerRow, Scalar, arguments, parameter
+from gemmgen.ir.groupings import GROUPINGS, Layout, depths, segments
+from gemmgen.ops import calls, epilogue, groups, k_grouped
+from gemmgen.pipeline import lower
+from gemmgen.runtime import tensor_map, torch_tensors
+from gemmgen.runtime.tensor_map import check, describe
+from gemmgen.runtime.torch_tensors import check_tensor, torch_dtype
+
+lowered = lru_cache(maxsize=None)(lower)
+
+
+def memory(address, dtype, shape, strides):
+    """A tensor over raw memory; strides in elements."""
+    if 0 in shape:
+        return torch.empty(shape, dtype=dtype)
+    last = sum((s - 1) * d for s, d in zip(shape, strides, strict=True))
+    size = (last + 1) * dtype.itemsize
+    raw = torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8)
+    return raw.view(dtype).as_strided(shape, strides)
+
+
+class Loaded:
+    """What `ops` loads: a kernel that the CPU stands in for."""
+
+    machine = None
+
+    def __init__(self, p, config, device):
+        self.p, self.kernel, self.device = p, lowered(p, config), device
+
+    def grid(self, shape, groups):
+        return 4
+
+    def plan(self, shape, matrices, values, stream):
+        check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
+        for m in self.kernel.maps:
+            describe(self.kernel, m, matrices[m.tensor])
+        assert {x.name for x in self.kernel.params} <= {*values}
+        return self._startable(shape, matrices, dict(values), stream)
+
+    def moved(self, plan, addresses, stream):
+        matrices = {
+            name: replace(m, pointer=addresses.get(name, m.pointer))
+            for name, m in plan.matrices.items()
+        }
+        return self._startable(plan.shape, matrices, plan.values | addresses, stream)
+
+    def _startable(self, shape, matrices, values, stream):
+        plan = SimpleNamespace(shape=shape, matrices=matrices, values=values, stream=stream)
+        plan.start = lambda: self.machine.launch(self.p, plan) or (0,)
+        return plan
+
+    def launch(self, plan):
+        plan.start()
+
+
+def execute(p, plan):
+    """D as the kernel leaves it."""
+    g, values = GROUPINGS[p.grouping], plan.values
+    m, n, k = plan.shape
+    count = values["groups"]
+    views = {name: view(p, name, x) for name, x in plan.matrices.items()}
+    a, b = (views[s].mT if turned else views[s] for s, turned in zip("ab", p.mn_major, strict=True))
+    d = view(p, "d", plan.matrices["d"])
+    layout = Layout(groups=count, table=table(p, m, count, values))
+    if p.grouping == "rows":
+        d.copy_(torch.zeros_like(d))
+    for s, ks in whose(p, m, k, layout):
+        rows, own = slice(s.first, s.end), s.group if g.rows or g.depths else 0
+        x = part(p, a, plan.matrices["a"], s.group if g.rows else 0, ks)[rows]
+        y = part(p, b, plan.matrices["b"], s.group if g.columns else 0, ks)
+        acc = product(p, views, values, x.double(), y.double(), (s, ks, n, k))
+        acc = scaled(p, values, acc, s, (m, n), count)
+        out = d[own, rows]
+        acc = acc + (out.double() if p.accumulate else 0.0)
+        acc = acc if d.dtype == torch.int32 else acc.float()
+        out.copy_(acc.to(d.dtype))
+
+
+def whose(p, m, k, layout):
+    """Each segment with its K; the groups of `depths` have all rows."""
+    spans = depths(p.grouping, k, layout)
+    for s in segments(p.grouping, m, layout, p.alignment):
+        yield s, spans[s.group if GROUPINGS[p.grouping].depths else 0]
+
+
+def part(p, x, matrix, group, ks):
+    """[rows, K of the group]."""
+    if GROUPINGS[p.grouping].depths != "flat":
+        return x[group, :, ks.first : ks.end]
+    deep, rows = ks.end - ks.first, x.shape[-2]
+    at = matrix.pointer + rows * ks.first * x.element_size()
+    return memory(at, x.dtype, (rows, deep), (deep, 1))
+
+
+def view(p, name, x):
+    dtypes = {"a": p.a, "b": p.b, "d": p.d}
+    dtype = torch_dtype(dtypes.get(name, DTYPES["f32"]))
+    shape, strides = (x.groups, x.outer, x.inner), (x.group_stride, x.stride, 1)
+    return memory(x.pointer, dtype, shape, strides)
+
+
+def table(p, m, count, values):
+    name = {"masked": "group_rows", "ends": "group_ends", "rows": "row_groups"}.get(p.grouping)
+    name = "group_depths" if GROUPINGS[p.grouping].depths else name
+    entries = m if p.grouping == "rows" else count
+    return (
+        () if name is None else tuple(memory(values[name], torch.int32, (entries,), (1,)).tolist())
+    )
+
+
+def product(p, views, values, x, y, where):
+    """Scaled by blocks of 128 of K, where there are such scales."""
+    s, ks, n, k = where
+    if "scale_a" not in views:
+        return x @ y.mT
+    g, total = GROUPINGS[p.grouping], x.new_zeros(x.shape[0], n)
+    rows = views["scale_a"][s.group if g.rows else 0, :, s.first : s.end].double()
+    for i in range(-(-x.shape[1] // 128)):
+        block, cut = ks.first // 128 + i, slice(128 * i, 128 * i + 128)
+        if "scale_b" in views:
+            columns = views["scale_b"][0, block].double()
+        else:
+            many, steps = -(-n // 128), (values["scale_b_stride_n"], values["scale_b_stride_k"])
+            at = values["scale_b"] + 4 * s.group * values["scale_b_stride_g"] * g.columns
+            every = memory(at, torch.float32, (many, -(-k // 128)), steps)
+            columns = every[:, block].double().repeat_interleave(128)[:n]
+        total += (x[:, cut] @ y[:, cut].mT) * (rows[block][:, None] * columns)
+    return total
+
+
+def scaled(p, values, acc, s, shape, count):
+    """Times every argument of the epilogue."""
+    g, (m, n) = GROUPINGS[p.grouping], shape
+    for x in arguments(p.epilogue):
+        at = values[parameter(x.name)]
+        match x:
+            case Scalar():
+                acc = acc * at
+            case DeviceScalar():
+                acc = acc * memory(at, torch.float32, (1,), (1,)).double()
+            case PerRow():
+                first = (s.group if g.outputs else 0) * m
+                vector = memory(at, torch.float32, (count * m if g.outputs else m,), (1,))
+                acc = acc * vector[first + s.first : first + s.end, None].double()
+            case PerColumn():
+                acc = acc * memory(at + 4 * n * s.group * g.vectors, torch.float32, (n,), (1,))
+            case _:
+                raise AssertionError(x)
+    return acc
+
+
+class Cuda(torch.Tensor):
+    """A tensor that says it is on a GPU."""
+
+    @property
+    def device(self):
+        return torch.device("cuda", 0)
+
+
+def relaxed(argument, tensor, dtype, shape, device=None, *, contiguous=False):
+    if isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu":
+        tensor = tensor.as_subclass(Cuda)
+        device = None if device is None else torch.device("cuda", 0)
+    return check_tensor(argument, tensor, dtype, shape, device, contiguous=contiguous)
+
+
+class Cpu:
+    """A machine without faults. One process, one stream; a graph is a list of launches."""
+
+    device = "cpu"
+
+    def __init__(self):
+        self.recorded = None
+        Loaded.machine = self
+        self.patches = [
+            *(mock.patch.object(m, "check_tensor", relaxed) for m in (calls, epilogue, groups, k_grouped)),
+            mock.patch.object(calls, "loaded", lru_cache(Loaded)),
+            mock.patch.object(calls, "current_stream", lambda device: 0),
+            mock.patch.object(ops.front, "stream_reader", lambda: lambda index: 0),
+        ]  # fmt: skip
+        for patch in self.patches:
+            patch.start()
+
+    def close(self):
+        for patch in self.patches:
+            patch.stop()
+        torch_tensors.torch.cache_clear()
+        ops.front.KEPT.clear()
+
+    def function(self, name):
+        return getattr(ops, name)
+
+    def launch(self, p, plan):
+        if self.recorded is None:
+            self.execute(p, plan)
+        else:
+            self.recorded.append((p, plan))
+
+    def execute(self, p, plan):
+        execute(p, plan)
+
+    def wait(self):
+        pass
+
+    def streams(self, count):
+        return [SimpleNamespace(cuda_stream=i + 1) for i in range(count)]
+
+    def on(self, stream):
+        return nullcontext()
+
+    def captured(self, work):
+        self.recorded = []
+        work()
+        graph, self.recorded = self.recorded, None
+        return lambda: [self.execute(*launch) for launch in graph]
+
+    def held(self):
+        return 0
+
+    taken = held
+
+
+class OneElement(Cpu):
+    """The last element of wide results is wrong, by the least that can be."""
+
+    def execute(self, p, plan):
+        super().execute(p, plan)
+        if plan.shape[1] > 100 and plan.shape[0] > 16:
+            view(p, "d", plan.matrices["d"]).view(torch.uint8)[0, 0, -2] ^= 1
+
+
+class PastTheEnd(Cpu):
+    """A byte past the last row's end."""
+
+    def execute(self, p, plan):
+        super().execute(p, plan)
+        d = plan.matrices["d"]
+        size = view(p, "d", d).element_size()
+        end = d.pointer + ((d.outer - 1) * d.stride + d.inner) * size
+        memory(end, torch.uint8, (1,), (1,)).fill_(3)
+
+
+class Scribbler(Cpu):
+    """Writes where A is, past what it reads."""
+
+    def execute(self, p, plan):
+        super().execute(p, plan)
+        memory(plan.matrices["a"].pointer - 1, torch.uint8, (1,), (1,)).fill_(3)
+
+
+class Forgetful(Cpu):
+    """Every 50th launch does nothing."""
+
+    count = 0
+
+    def execute(self, p, plan):
+        self.count += 1
+        if self.count % 50:
+            super().execute(p, plan)
+
+
+class OutOfBounds(Cpu):
+    """Reads one column of A too many, where K is no multiple of 16 bytes: NaN, which must show."""
+
+    def execute(self, p, plan):
+        super().execute(p, plan)
+        a = plan.matrices["a"]
+        size = p.a.bytes
+        if a.inner * size % 16 and not p.a.integer:
+            dtype = torch_dtype(p.a)
+            beyond = memory(a.pointer + a.inner * size, dtype, (1,), (1,)).float()
+            view(p, "d", plan.matrices["d"])[0, 0, 0] += beyond[0].to(torch_dtype(p.d))
+
+
+class Leaky(Cpu):
+    """Every launch leaves 8 bytes behind."""
+
+    lost = 0
+
+    def execute(self, p, plan):
+        super().execute(p, plan)
+        self.lost += 8
+
+    def held(self):
+        return self.lost
+
+    taken = held
+
+
+class Stale(Cpu):
+    """A graph's replays do nothing."""
+
+    def captured(self, work):
+        super().captured(work)
+        return lambda: None
+
+
+class Unchecked(Cpu):
+    """Takes tensors at any address."""
+
+    def __init__(self):
+        super().__init__()
+        for module in (sys.modules[__name__], tensor_map):
+            self.patches.append(mock.patch.object(module, "check", lambda *a: None))
+            self.patches[-1].start()
+
+
+class NoNan(Cpu):
+    """Gives 0 where NaN should be."""
+
+    def execute(self, p, plan):
+        super().execute(p, plan)
+        view(p, "d", plan.matrices["d"]).nan_to_num_(0.0)
+
+
+class Negative(Cpu):
+    """Gives -0 for 0."""
+
+    def execute(self, p, plan):
+        super().execute(p, plan)
+        d = view(p, "d", plan.matrices["d"])
+        d.copy_(torch.where(d == 0, torch.full_like(d, -0.0), d))
+
+
+class Sleeper(Cpu):
+    """Hangs in a shape with K of 131071."""
+
+    def execute(self, p, plan):
+        if plan.shape[2] == 131071:
+            time.sleep(3600)
+        super().execute(p, plan)
+
+
+class Mortal(Cpu):
+    """Dies in a shape with K of 131071."""
+
+    def execute(self, p, plan):
+        if plan.shape[2] == 131071:
+            os._exit(9)
+        super().execute(p, plan)
+
+
+class Thrower(Cpu):
+    """Raises in a shape with K of 131071."""
+
+    def execute(self, p, plan):
+        if plan.shape[2] == 131071:
+            raise RuntimeError("an illegal memory access was encountered")
+        super().execute(p, plan)

@@ -1,0 +1,172 @@
+"""The kernels that are fuzzed: public functions, each with a config, so that few kernels serve every shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gemmgen.config import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A function of `gemmgen.ops` and how it is called.
+
+    a, b, out: names of torch's dtypes. scales: "" (none), "number", "tensor" or "vector" (of the whole sum),
+    "block" (of 1 x 128 of A, 128 x 128 of B) or "rows" (of 1 x 128 of both). packing: of groups along K.
+    given: further arguments.
+    """
+
+    function: str
+    config: Config
+    a: str = "bfloat16"
+    b: str = ""
+    out: str = "bfloat16"
+    grouping: str = "none"
+    layout: str = "nt"
+    scales: str = ""
+    accumulate: bool = False
+    packing: str = ""
+    given: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def turned(self) -> tuple[bool, bool]:
+        """Whether A is stored [K, M], and B [K, N]."""
+        return self.layout[0] == "t", self.layout[1] == "n"
+
+    @property
+    def b_dtype(self) -> str:
+        return self.b or self.a
+
+
+PLAIN = Config()
+SMALL = Config(block_m=64, block_n=64, consumers=1)
+SWAPPED = Config(swap_ab=True, block_m=16)
+SHARED_A, SHARED_B = Config(multicast="a", stages=3), Config(multicast="b", stages=3)
+DIVIDED = replace(SMALL, split_k=2)
+DIVIDED_SWAPPED = Config(split_k=4, swap_ab=True, block_m=16, block_n=64, consumers=1, stages=2)
+EARLY = replace(SMALL, stages=6, pdl=True)
+WAVES = Config(block_m=256, block_n=64, stages=3)
+
+F16, F32, S8, S32 = "float16", "float32", "int8", "int32"
+E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
+
+DENSE = Kind(function="gemm", config=PLAIN)
+INT8 = Kind(function="int8_gemm", config=PLAIN, a=S8, out=S32)
+FP8 = Kind(function="fp8_gemm", config=PLAIN, a=E4M3, scales="vector")
+FAST = replace(FP8, given=(("accurate", False),), scales="")
+BLOCK = Kind(function="fp8_block_gemm", config=PLAIN, a=E4M3, scales="block")
+WGRAD = Kind(function="fp8_wgrad_gemm", config=SHARED_A, a=E4M3, out=F32, scales="rows")
+K_DENSE = Kind(
+    function="k_grouped_gemm", config=WAVES, out=F32, layout="tn", grouping="k", packing="columns"
+)
+K_FP8 = Kind(
+    function="fp8_k_grouped_gemm",
+    config=Config(stages=3),
+    a=E4M3,
+    out=F32,
+    scales="rows",
+    grouping="k",
+    packing="flat",
+)
+
+SINGLE = {
+    "bf16": DENSE,
+    "bf16 waves": replace(DENSE, config=WAVES),
+    "bf16 swapped": replace(DENSE, config=SWAPPED),
+    "bf16 cluster a": replace(DENSE, config=replace(SHARED_A, in_flight=1)),
+    "bf16 cluster b": replace(DENSE, config=SHARED_B),
+    "bf16 split 2": replace(DENSE, config=DIVIDED),
+    "bf16 split 4 swapped": replace(DENSE, config=DIVIDED_SWAPPED),
+    "bf16 early": replace(DENSE, config=EARLY),
+    "bf16 nn": replace(DENSE, layout="nn", config=Config(block_n=96, in_flight=1)),
+    "bf16 nn swapped": replace(DENSE, layout="nn", config=SWAPPED),
+    "bf16 tn": replace(DENSE, layout="tn", config=replace(WAVES, multicast="a")),
+    "bf16 tn cluster b": replace(DENSE, layout="tn", config=Config(block_n=16, multicast="b")),
+    "bf16 to f32": replace(DENSE, out=F32, config=Config(block_n=64)),
+    "bf16 added": replace(DENSE, out=F32, accumulate=True),
+    "f16": replace(DENSE, a=F16, out=F16, config=Config(raster="n", panel=16)),
+    "f16 to f32": replace(DENSE, a=F16, out=F32, config=Config(in_flight=1)),
+    "int8": INT8,
+    "int8 split 4": replace(INT8, config=Config(split_k=4, block_n=32)),
+    "int8 scaled": replace(INT8, out="bfloat16", scales="vector", config=SWAPPED),
+    "fp8 vector": FP8,
+    "fp8 e5m2": replace(FP8, b=E5M2, scales="number", out=F32),
+    "fp8 tensor": replace(FP8, scales="tensor", config=SHARED_B),
+    "fp8 fast": replace(FAST, config=Config(in_flight=1), out=F32),
+    "fp8 fast swapped": replace(FAST, scales="vector", config=SWAPPED),
+    "block": BLOCK,
+    "block unrolled": replace(BLOCK, out=F32, config=Config(unroll=4)),
+    "block cluster b": replace(BLOCK, config=Config(multicast="b", block_n=112)),
+    "block parts": replace(
+        BLOCK, config=Config(block_n=256, parts=2, stages=3, unroll=2, hold_a=True)
+    ),
+    "block switch": replace(BLOCK, config=Config(block_n=192, stages=3)),
+    "block swapped": replace(BLOCK, config=Config(swap_ab=True, block_m=8, unroll=2)),
+    "block split 4": replace(BLOCK, config=Config(split_k=4, block_m=64, block_n=32, consumers=1)),
+    "block early": replace(BLOCK, config=Config(pdl=True, multicast="a", stages=3)),
+    "int8 block": replace(BLOCK, function="int8_block_gemm", a=S8, config=Config(unroll=2)),
+    "wgrad": WGRAD,
+    "wgrad added": replace(WGRAD, accumulate=True, config=Config(stages=3)),
+    "wgrad swapped": replace(
+        WGRAD, config=Config(swap_ab=True, block_m=64, multicast="a", stages=3)
+    ),
+    "wgrad bf16": replace(WGRAD, out="bfloat16", config=Config(block_n=64, multicast="b")),
+}
+
+# By grouping: the functions' prefix and the configs of dense, INT8, FP8 and block-scaled kernels.
+BY_ROWS = {
+    "batched": ("batched", (PLAIN, SWAPPED, SHARED_B, SHARED_A)),
+    "masked": ("masked", (SHARED_A, PLAIN, SMALL, Config(swap_ab=True, block_m=16))),
+    "rows": ("grouped", (SHARED_A, PLAIN, SWAPPED, PLAIN)),
+    "ends": ("grouped", (DIVIDED, SHARED_A, SWAPPED, SHARED_B)),
+}
+
+
+def _grouped() -> dict[str, Kind]:
+    found = {}
+    for grouping, (name, configs) in BY_ROWS.items():
+        kinds = (
+            ("bf16", replace(DENSE, function=f"{name}_gemm", out=F32)),
+            ("int8", replace(INT8, function=f"int8_{name}_gemm")),
+            ("fp8", replace(FP8, function=f"fp8_{name}_gemm")),
+            ("block", replace(BLOCK, function=f"fp8_block_{name}_gemm")),
+        )
+        for (prefix, kind), config in zip(kinds, configs, strict=True):
+            found[f"{prefix} {grouping}"] = replace(kind, grouping=grouping, config=config)
+    return found
+
+
+GROUPED = {
+    **_grouped(),
+    "bf16 nn masked": replace(
+        DENSE, function="masked_gemm", grouping="masked", layout="nn", config=PLAIN
+    ),
+    "bf16 nn ends": replace(
+        DENSE, function="grouped_gemm", grouping="ends", layout="nn", config=SWAPPED
+    ),
+    "bf16 along k": K_DENSE,
+    "bf16 along k, added": replace(K_DENSE, accumulate=True, config=SHARED_B),
+    "bf16 along k, nt": replace(K_DENSE, layout="nt", out="bfloat16", config=PLAIN),
+    "fp8 along k, flat": K_FP8,
+    "fp8 along k, flat, cluster": replace(K_FP8, config=SHARED_A),
+    "fp8 along k, columns": replace(K_FP8, packing="columns", accumulate=True, config=SHARED_B),
+}
+KINDS = {**SINGLE, **GROUPED}
+
+_TILES = tuple(
+    Config(block_m=m, block_n=n, consumers=c, stages=s, multicast=shared)
+    for m, n, c in ((64, 64, 1), (128, 64, 2), (128, 128, 2), (256, 64, 2), (64, 128, 1))
+    for s in (2, 3)
+    for shared in ("none", "a")
+)
+_MORE = (SWAPPED, Config(swap_ab=True, block_m=64, stages=2), Config(block_n=112), EARLY)
+# One problem each, with configs that all add the same products in the same order.
+SAME_BITS = {
+    "bf16": (replace(DENSE, out=F32), (*_TILES, *_MORE, Config(in_flight=1))),
+    "block": (replace(BLOCK, out=F32), (*_TILES, *_MORE, Config(unroll=4))),
+}
+
+
+def dtype_name(torch_name: str) -> str:
+    """As functions of `gemmgen.ops` call an output dtype."""
+    return {"bfloat16": "bf16", F16: "f16", F32: "f32", S32: "s32"}[torch_name]

@@ -1,0 +1,325 @@
+"""A case as tensors: arguments for the function, and the exact result, computed by torch in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import torch
+
+from gemmgen.config import Config
+
+from .cases import Case
+from .images import Output, embed, lose, output
+from .kinds import KINDS, Kind, dtype_name
+
+BLOCK = 128
+SIGNS_FROM = (
+    256  # of K: from there on operands are -1, 0 or 1, so that one lost product stays visible
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """positional, named: what the function gets besides `out`. held: parents of all it reads. launches:
+    whether a call launches anything."""
+
+    case: Case
+    kind: Kind
+    positional: tuple[Any, ...]
+    named: dict[str, Any]
+    out: Output
+    held: tuple[Any, ...]
+    launches: bool
+
+    def call(self, function: Any, out: Any) -> Any:
+        more = {"c": out} if self.kind.accumulate and "wgrad" in self.kind.function else {}
+        more |= {"c": out} if self.kind.accumulate and self.kind.grouping == "k" else {}
+        return function(*self.positional, out, **self.named, **more)
+
+
+@dataclass
+class Drawn:
+    """Random tensors of one case; `held` gathers their parents."""
+
+    case: Case
+    device: str
+    rng: Random  # of strides and offsets: the same for every turn
+    source: Any  # torch.Generator, of values
+    normal: bool
+    change: Callable[[str, Any], Any]
+    held: list[Any] = field(default_factory=list)
+
+    def integers(self, shape: tuple[int, ...], low: int, high: int) -> Any:
+        made = torch.randint(low, high + 1, shape, generator=self.source, device=self.device)
+        return made.to(torch.float32)
+
+    def operand(self, shape: tuple[int, ...], dtype: str, wide: bool) -> Any:
+        if dtype == "int8":
+            most = 127 if wide else 8
+            return self.integers(shape, -most - 1, most)
+        if self.normal:
+            return torch.randn(shape, generator=self.source, device=self.device)
+        most = 2 if self.case.k < SIGNS_FROM else 1
+        return self.integers(shape, -most, most)
+
+    def powers(self, shape: tuple[int, ...]) -> Any:
+        return torch.exp2(self.integers(shape, -1, 1))
+
+    def embed(self, values: Any, dtype: Any, turned: bool = False) -> Any:
+        """In a parent; `turned`: with the last two sides exchanged there."""
+        view, parent = embed(values.mT if turned else values, dtype, self.rng)
+        self.held.append(parent)
+        return view
+
+    def dense(self, values: Any, dtype: Any) -> Any:
+        """Without padding between rows."""
+        flat = self.embed(values.reshape(1, -1), dtype)
+        return flat.view(values.shape)
+
+
+def build(
+    case: Case,
+    device: str,
+    *,
+    normal: bool = False,
+    config: Config | None = None,
+    change: Callable[[str, Any], Any] = lambda name, x: x,
+) -> Trial:
+    """The tensors of `case`. normal: random values instead of ones whose sums are exact; `wants` then hold
+    what a launch leaves untouched, and nothing else. change: of "a", "b", "scale_a", "scale_b" [rows,
+    columns], before they are stored."""
+    kind = KINDS[case.kind]
+    source = torch.Generator(device).manual_seed(case.seed * 16 + case.turn)
+    d = Drawn(
+        case=case, device=device, rng=Random(case.seed), source=source, normal=normal, change=change
+    )
+    sizes = case.sizes if not case.turn % 2 else case.sizes[::-1]
+    case = replace(case, sizes=sizes)
+    rows = (len(sizes),) if kind.grouping in ("batched", "masked") else ()
+    columns = (len(sizes),) if kind.grouping not in ("none", "k") else ()
+    wide = kind.out == "int32"
+    a = change("a", d.operand((*rows, case.m, case.k), kind.a, wide))
+    b = change("b", d.operand((*columns, case.n, case.k), kind.b_dtype, wide))
+    scales, named = _scales(d, kind, a, b)
+    operands = _placed(d, kind, case, (a, b))
+    positional = _positional(kind, operands, scales)
+    positional, tables = _tables(d, kind, case, positional)
+    named |= tables | dict(kind.given) | {"config": config or kind.config}
+    named |= _options(kind, named)
+    exact = _exact(kind, case, (a, b), scales, named)
+    out = _output(d, kind, exact, _written(kind, case, device))
+    return Trial(
+        case=case,
+        kind=kind,
+        positional=positional,
+        named=named,
+        out=out,
+        held=tuple(d.held),
+        launches=case.m > 0 and (kind.grouping == "none" or len(sizes) > 0),
+    )
+
+
+def _scales(d: Drawn, kind: Kind, a: Any, b: Any) -> tuple[tuple[Any, Any], dict[str, Any]]:
+    """Scales of A and B as the function gets them (None, None if there are none, or if they are named)."""
+    *rows, m, k = a.shape
+    *columns, n, _ = b.shape
+    blocks = -(-k // BLOCK)
+    if kind.scales in ("block", "rows"):
+        sa = d.embed(d.change("scale_a", d.powers((*rows, blocks, m))), torch.float32).mT
+        many = (blocks, n) if kind.scales == "rows" else (-(-n // BLOCK), blocks)
+        sb = d.embed(d.change("scale_b", d.powers((*columns, *many))), torch.float32)
+        return (sa, sb.mT if kind.scales == "rows" else sb), {}
+    match kind.scales:
+        case "number":
+            return (None, None), {"scale_a": 0.5, "scale_b": 4.0}
+        case "tensor":
+            one = [d.dense(d.powers((1,)), torch.float32) for _ in "ab"]
+            return (None, None), {"scale_a": one[0], "scale_b": one[1]}
+        case "vector":
+            sides = ((*rows, m), (*columns, n))
+            both = [d.dense(d.powers(s), torch.float32) for s in sides]
+            return (None, None), {"scale_a": both[0], "scale_b": both[1]}
+    return (None, None), {}
+
+
+def _placed(d: Drawn, kind: Kind, case: Case, both: tuple[Any, Any]) -> tuple[Any, Any]:
+    """A and B as the function gets them; rows and columns that belong to no group are NaN."""
+    found = []
+    for x, dtype, turned in zip(both, (kind.a, kind.b_dtype), kind.turned, strict=True):
+        dtype = getattr(torch, dtype)
+        if kind.packing == "flat":
+            ends = _ends(case.sizes)
+            parts = [x[:, i:j].reshape(-1) for i, j in zip([0, *ends], ends, strict=False)]
+            rest = x[:, ends[-1] :].reshape(-1) * float("nan")
+            found.append(d.dense(torch.cat([*parts, rest]), dtype))
+            continue
+        view = d.embed(x, dtype, turned)
+        found.append(view)
+        if kind.grouping == "k":
+            (view[sum(case.sizes) :] if turned else view[:, sum(case.sizes) :]).view(
+                torch.uint8
+            ).fill_(0xFF)
+    if kind.grouping in ("masked", "rows", "ends"):
+        lose(found[0], ~_owned(kind, case, both[0].device))
+    return found[0], found[1]
+
+
+def _positional(kind: Kind, operands: tuple[Any, Any], scales: tuple[Any, Any]) -> tuple[Any, ...]:
+    (a, b), (sa, sb) = operands, scales
+    return (a, b) if sa is None else (a, sa, b, sb)
+
+
+def _tables(
+    d: Drawn, kind: Kind, case: Case, positional: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What says which rows are whose: the last positional argument, or a named one."""
+
+    def table(values: list[int]) -> Any:
+        made = torch.tensor(values, dtype=torch.int32, device=d.device)
+        return d.dense(made, torch.int32)
+
+    match kind.grouping:
+        case "masked" | "k":
+            return (*positional, table(list(case.sizes))), {}
+        case "ends":
+            spans = _spans(case)
+            return positional, {"group_ends": table([end for _, end in spans])}
+        case "rows":
+            return positional, {"row_groups": table(_row_groups(case))}
+    return positional, {}
+
+
+def _options(kind: Kind, named: dict[str, Any]) -> dict[str, Any]:
+    options: dict[str, Any] = {"out_dtype": dtype_name(kind.out)}
+    if kind.scales == "block":
+        options["scale_a_layout"] = "mn"
+    if kind.scales == "rows":
+        options["scale_layout"] = "mn"
+    if kind.scales == "rows" and kind.grouping == "k":
+        options["packing"] = kind.packing
+    if kind.layout != "nt" or kind.function == "k_grouped_gemm":
+        options["layout"] = kind.layout
+    if kind.accumulate and kind.function == "gemm":
+        options["accumulate"] = True
+    return options
+
+
+def _spans(case: Case) -> list[tuple[int, int]]:
+    """Rows first..end-1 of each group, which begin at multiples of 128."""
+    found, end = [], 0
+    for size in case.sizes:
+        first = -(-end // BLOCK) * BLOCK
+        end = first + size
+        found.append((first, end))
+    return found
+
+
+def _row_groups(case: Case) -> list[int]:
+    table = [-1] * case.m
+    for group, (first, end) in enumerate(_spans(case)):
+        table[first:end] = [group] * (end - first)
+    return table
+
+
+def _ends(sizes: tuple[int, ...]) -> list[int]:
+    found = [0] * 0
+    for size in sizes:
+        found.append((found[-1] if found else 0) + size)
+    return found or [0]
+
+
+def _owned(kind: Kind, case: Case, device: Any) -> Any:
+    """bool [G, M] or [M]: the rows of A that are some group's."""
+    if kind.grouping == "masked":
+        sizes = torch.tensor(case.sizes, dtype=torch.int64, device=device)
+        return torch.arange(case.m, device=device) < sizes[:, None]
+    return torch.tensor([g >= 0 for g in _row_groups(case)], dtype=torch.bool, device=device)
+
+
+def _written(kind: Kind, case: Case, device: Any) -> Any:
+    """The rows of D that a launch writes; None: all."""
+    return _owned(kind, case, device) if kind.grouping in ("masked", "ends") else None
+
+
+def _exact(
+    kind: Kind, case: Case, both: tuple[Any, Any], scales: tuple[Any, Any], named: dict[str, Any]
+) -> Any:
+    """D in float64, without what it held before."""
+    a, b = (x.to(torch.float64) for x in both)
+    sa, sb = scales
+    if sa is not None and kind.grouping == "none":
+        return _by_blocks(kind, (a, b), (sa, sb))
+    if sa is not None:
+        a = a * spread(sa, case.k)
+        b = b * (spread(sb, case.k) if kind.scales == "rows" else _blocks(sb, case.n, case.k))
+    whole = [named.get(name) for name in ("scale_a", "scale_b")]
+    match kind.grouping:
+        case "none" | "batched" | "masked":
+            d = a @ b.mT
+        case "rows" | "ends":
+            d = a.new_zeros(case.m, case.n)
+            for group, (first, end) in enumerate(_spans(case)):
+                d[first:end] = a[first:end] @ b[group].mT
+        case _:
+            ends = _ends(case.sizes)
+            spans = zip([0, *ends], ends, strict=False)
+            d = torch.stack([a[:, i:j] @ b[:, i:j].mT for i, j in spans])
+    return _times(kind, case, d, whole)
+
+
+def _by_blocks(kind: Kind, both: tuple[Any, Any], scales: tuple[Any, Any]) -> Any:
+    """Scaled once they are summed, as kernels do it: NaN and Inf in scales come out as there."""
+    a, b = both
+    sa, sb = (s.to(torch.float64) for s in scales)
+    if kind.scales == "block":
+        sb = sb.repeat_interleave(BLOCK, -2)[: b.shape[0]]
+    total = a.new_zeros(a.shape[0], b.shape[0])
+    for i, k in enumerate(range(0, a.shape[1], BLOCK)):
+        part = a[:, k : k + BLOCK] @ b[:, k : k + BLOCK].mT
+        total += part * (sa[:, i, None] * sb[None, :, i])
+    return total
+
+
+def _times(kind: Kind, case: Case, d: Any, whole: list[Any]) -> Any:
+    """d times the scales of its rows and columns."""
+    sa, sb = (x.to(torch.float64) if isinstance(x, torch.Tensor) else x for x in whole)
+    if sa is None:
+        return d
+    if kind.scales != "vector":
+        return d * sa * sb
+    d = d * sa.unsqueeze(-1)
+    if kind.grouping in ("none", "batched", "masked"):
+        return d * sb.unsqueeze(-2)
+    for group, (first, end) in enumerate(_spans(case)):
+        d[first:end] *= sb[group]
+    return d
+
+
+def spread(scale: Any, k: int) -> Any:
+    """float64 [..., rows, K] of [..., rows, ceil(K/128)]."""
+    return scale.to(torch.float64).repeat_interleave(BLOCK, -1)[..., :k]
+
+
+def _blocks(scale: Any, n: int, k: int) -> Any:
+    return spread(scale, k).repeat_interleave(BLOCK, -2)[..., :n, :]
+
+
+def _output(d: Drawn, kind: Kind, exact: Any, written: Any) -> Output:
+    dtype = getattr(torch, kind.out)
+    start = d.integers(tuple(exact.shape), -8, 8) if kind.accumulate else None
+
+    def fill(begin: Any, want: Any) -> None:
+        value = exact
+        if start is not None:
+            begin.copy_(start.to(dtype))
+            value = exact + start
+        after = (value + 0.0).to(torch.int32 if dtype == torch.int32 else torch.float32).to(dtype)
+        if written is not None:
+            after = torch.where(written.unsqueeze(-1), after, want)
+        if not d.normal:
+            want.copy_(after)
+
+    return output(d.rng, tuple(exact.shape), dtype, d.device, fill)
