@@ -8,6 +8,7 @@ Importing this package loads nothing: each name is imported when it is first use
 from __future__ import annotations
 
 from importlib import import_module
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .problem import Problem
 
 __version__ = "0.1.0"
+IMPORTED = time_ns()  # since 1970: what runs are files as they were then, or changed later
 HOMES = {
     "Artifact": "pipeline",
     "Config": "config",

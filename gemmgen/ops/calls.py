@@ -14,9 +14,10 @@ from ..ir.expr import ACC, PerElement, fold
 from ..ir.groupings import GROUPINGS
 from ..pipeline import compile_to_source
 from ..problem import INT8_K, Problem
-from ..runtime.cache import cached_cubin
+from ..runtime.cache_index import Compiler, Ready, ready
 from ..runtime.driver import require_hopper
 from ..runtime.launch import LoadedKernel, workspace_bytes
+from ..runtime.nvrtc import compile_cubin
 from ..runtime.sms import limited
 from ..runtime.tensor_map import Matrix
 from ..runtime.torch_tensors import (
@@ -41,8 +42,14 @@ SIDES = ("rows", "columns")
 def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
     """The kernel for `p` and `c`, compiled (or compiled before: `runtime.cache`) and loaded on CUDA device
     `device`, kept for next time."""
-    artifact = compile_to_source(p, c)
-    return LoadedKernel(artifact.kernel, cached_cubin(artifact.source, artifact.name), device)
+    found = built(p, c)
+    return LoadedKernel(found.kernel, found.cubin, device)
+
+
+def built(p: Problem, c: Config, compiler: Compiler = compile_cubin) -> Ready:
+    """The kernel for `p` and `c`, from the disk if it is there, else through the compiler and `compiler`."""
+    # The representation has every field and tells -0.0 from 0.0, which are equal and compile to other code.
+    return ready(f"{p!r} {c!r}", lambda: compile_to_source(p, c), compiler)
 
 
 @lru_cache(maxsize=4096)
