@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .config import Config
-    from .ops import Launch, bind, prepare
+    from .ops import Launch, as_tensor, bind, prepare
     from .pipeline import Artifact, compile_to_source, lower
     from .problem import Problem
 
@@ -24,6 +24,7 @@ HOMES = {
     "Config": "config",
     "Launch": "ops",
     "Problem": "problem",
+    "as_tensor": "ops",
     "bind": "ops",
     "compile_to_source": "pipeline",
     "lower": "pipeline",
@@ -35,6 +36,7 @@ __all__ = [
     "Launch",
     "Problem",
     "__version__",
+    "as_tensor",
     "bind",
     "compile_to_source",
     "lower",
