@@ -147,6 +147,13 @@ def test_compile(master):
     assert torch.equal(compiled(x), mine(x))
 
 
+def test_compile_a_mixture():
+    mine, x = experts(mixture()), drawn(TOKENS, HIDDEN)
+    shares, chosen = torch.rand(TOKENS, EXPERTS).topk(2)
+    compiled = torch.compile(mine, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(x, chosen, shares), mine(x, chosen, shares))
+
+
 # ---- state dicts ----------------------------------------------------------------------------
 
 
