@@ -8,20 +8,23 @@ Importing this package loads nothing: each name is imported when it is first use
 from __future__ import annotations
 
 from importlib import import_module
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .config import Config
-    from .ops import Launch, bind, prepare
+    from .ops import Launch, as_tensor, bind, prepare
     from .pipeline import Artifact, compile_to_source, lower
     from .problem import Problem
 
 __version__ = "0.1.0"
+IMPORTED = time_ns()  # since 1970: what runs are files as they were then, or changed later
 HOMES = {
     "Artifact": "pipeline",
     "Config": "config",
     "Launch": "ops",
     "Problem": "problem",
+    "as_tensor": "ops",
     "bind": "ops",
     "compile_to_source": "pipeline",
     "lower": "pipeline",
@@ -33,6 +36,7 @@ __all__ = [
     "Launch",
     "Problem",
     "__version__",
+    "as_tensor",
     "bind",
     "compile_to_source",
     "lower",

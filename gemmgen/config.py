@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from .errors import ArgumentError
@@ -57,11 +57,10 @@ class Config:
     hold_a: bool = False
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            allowed, holds = FIELDS[field.name]
-            value = getattr(self, field.name)
+        for name, (allowed, holds) in FIELDS.items():
+            value = getattr(self, name)
             if not holds(value):
-                raise ArgumentError(field.name, value, f"must be {allowed}")
+                raise ArgumentError(name, value, f"must be {allowed}")
 
     @property
     def cluster_size(self) -> int:
@@ -127,7 +126,8 @@ def _integer(low: int, high: int, step: int = 1) -> Check:
 
 def _choice(*values: Any) -> Check:
     text = "one of " + ", ".join(map(repr, values))
-    return text, lambda v: any(v is x or (type(v) is type(x) and v == x) for x in values)
+    kinds = {type(x) for x in values}  # True equals 1, and what is no choice may have no hash
+    return text, lambda v: type(v) in kinds and v in values
 
 
 def _registers(v: Any) -> bool:

@@ -16,6 +16,7 @@ from gemmgen.errors import ArgumentError
 from gemmgen.ir.dtypes import BF16
 from gemmgen.ir.expr import ACC, PerElement
 from gemmgen.ops import bind, front
+from gemmgen.runtime import torch_tensors
 
 CALLS = {getattr(ops, name): given for name, given in FUNCTIONS.items()}
 
@@ -61,7 +62,7 @@ def test_scales_of_the_output(launches):
 
 
 def test_the_stream_is_the_current_one_or_another(launches):
-    torch = front.stream_reader.__wrapped__.__globals__["torch"]()
+    torch = torch_tensors.torch()
     torch._C._cuda_getCurrentRawStream = {0: 5}.__getitem__
     launch = bind(ops.gemm, **dense())
     torch._C._cuda_getCurrentRawStream = {0: 6}.__getitem__

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cache_faults.damage import hostile
 from cache_faults.fakes import Compiler, compiled, recipe
+from cache_faults.stores import hostile
 
 from gemmgen.errors import ArgumentError, CacheError, CompileError
 from gemmgen.runtime import cache, cache_entry, cache_files, nvrtc

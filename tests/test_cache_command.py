@@ -113,7 +113,7 @@ def test_a_disk_that_fails_is_an_error(folder, capsys):
 )
 def test_gc_removes_the_oldest(folder, capsys, options, left):
     code, out, _ = run(capsys, "gc", *options)
-    assert code == 0 and out.startswith(f"{3 - len(left)} kernels removed")
+    assert code == 0 and out.startswith(f"{3 - len(left)} files removed")
     keys = {f"{RECIPES[i].key}.cubin" for i in left}
     assert {p.name for p in folder.iterdir()} == keys
 

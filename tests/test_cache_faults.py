@@ -314,9 +314,9 @@ def test_a_campaign_finds_what_is_wrong(tmp_path, monkeypatch):
     """Without the checksum, damage is served and counted."""
     from gemmgen.runtime import cache_entry
 
-    pack = cache_entry._packed
+    pack = cache_entry.packed
     monkeypatch.setattr(
-        cache_entry, "_packed", lambda k, f, i: pack(k, f, i)[:56] + bytes(32) + f + i
+        cache_entry, "packed", lambda k, f, i: pack(k, f, i)[:56] + bytes(32) + f + i
     )
     tallies = campaign(20 * len(FAULTS), 1, tmp_path)
     assert tallies["flip"].wrong and tallies["zero_block"].wrong

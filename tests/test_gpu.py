@@ -706,7 +706,7 @@ def test_same_bits_as_the_emulator(exhibit, shape):
     d = output(p, operands, strides)
     on_gpu = machine().execute(program, operands, strides, d, 0xFF)
     emulated = EmulatedGpu().execute(
-        prepare(program.kernel, artifact(exhibit).source), operands, strides, d, 0xFF
+        prepare(artifact(exhibit).kernel, artifact(exhibit).source), operands, strides, d, 0xFF
     )
     differ = int((d.extract(on_gpu) != d.extract(emulated)).sum())
     assert differ == 0, f"{differ} of {d.rows * d.cols} elements"

@@ -183,8 +183,8 @@ def test_the_emulator_has_the_same_bits(name):
 
     p, shape = problem(name, "none"), (70, 60, 1300)
     for which in ((64, 32, 1, False), (16, 128, 2, True)):
-        program = ops.loaded(p, tile(which, 4), 0)
-        emulated = prepare(program.kernel, emit(program.kernel))
+        program, kernel = ops.loaded(p, tile(which, 4), 0), lower(p, tile(which, 4))
+        emulated = prepare(kernel, emit(kernel))
         strides, operands = pitches(program.kernel, shape), random_normal(p, *shape, 4)
         d = output(p, operands, strides)
         found = d.extract(Gpu().execute(program, operands, strides, d, 0xFF))

@@ -66,6 +66,15 @@ def test_imports_need_no_gpu(capsys):
     assert {*rows} == {*host.MODULES} and rows["gemmgen"] < rows["gemmgen.pipeline"]
 
 
+@pytest.mark.nvrtc
+def test_a_first_call_needs_no_gpu(capsys):
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    assert main(["host", "first", "--repeats", "2", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [r["how"] for r in rows] == [*host.STEPS] * len(host.FIRST)
+    assert all(r["microseconds"] > 0 for r in rows)
+
+
 def test_too_few_repeats(capsys):
     assert main(["host", "imports", "--repeats", "1"]) == 2
     assert "--repeats" in capsys.readouterr().err

@@ -47,6 +47,8 @@ PACK = {"pack": {"ir", "errors", "target", "config", "problem", "pipeline", "emi
 TOP = {
     "ops": {*COMPILER, *RUNTIME},
     "torch_ops": {"ir", "errors", "config", "epilogues", "problem", "runtime", "ops"},
+    # Modules of torch: what `torch_ops` is to functions.
+    "nn": {"errors", "runtime", "ops", "torch_ops"},
     "compat": {
         "ir",
         "errors",

@@ -20,6 +20,7 @@ from gemmgen.runtime.tensor_map import Matrix
 from gemmgen.target import H200
 
 SHAPE = (132 * 128, 100 * 128, 512)  # tiles that 132 SMs take evenly, and 100
+CUBIN = SimpleNamespace(image=b"", name="k")
 CONFIG = Config(block_m=128, block_n=128, stages=4)
 
 
@@ -55,7 +56,7 @@ def gpu(monkeypatch):
 
 
 def kernel(config=CONFIG):
-    return launch.LoadedKernel(lower(DENSE, config), SimpleNamespace(image=b"", name="k"))
+    return launch.LoadedKernel(lower(DENSE, config), CUBIN)
 
 
 def plan(loaded, stream=0):
@@ -159,7 +160,7 @@ def test_what_was_set():
 def test_every_launch_of_a_function_asks(gpu, monkeypatch):
     """The same tensors again, after the limit changed."""
     monkeypatch.setattr(
-        ops.calls, "cached_cubin", lambda source, name: SimpleNamespace(image=b"", name=name)
+        ops.calls, "built", lambda p, c: SimpleNamespace(kernel=lower(p, c), cubin=CUBIN)
     )
     monkeypatch.setattr(ops.calls, "current_stream", lambda device: 0)
     ops.loaded.cache_clear()

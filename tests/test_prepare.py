@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from types import SimpleNamespace
 
 import pytest
 from cache_faults.fakes import compiled, recipe
@@ -17,7 +18,7 @@ from gemmgen.cli import main
 from gemmgen.errors import ArgumentError, CacheError, CompileError, RuntimeUnavailable
 from gemmgen.heuristics.tuned import pick
 from gemmgen.ir.dtypes import BF16, E4M3
-from gemmgen.ops import every_m, preparing
+from gemmgen.ops import calls, every_m, preparing
 from gemmgen.problem import Problem
 from gemmgen.runtime import nvrtc
 
@@ -39,13 +40,14 @@ def fake(monkeypatch):
 
     def source(p, c):
         name = f"k{abs(hash((p, c)))}"
-        return type("Artifact", (), {"source": name, "name": name})
+        watched = SimpleNamespace(watchdog=True)  # its launch is not kept
+        return SimpleNamespace(source=name, name=name, kernel=watched)
 
     def compile_cubin(source, name):
         made.append((name, threading.get_ident()))
         return compiled(recipe(name=name))
 
-    monkeypatch.setattr(preparing, "compile_to_source", source)
+    monkeypatch.setattr(calls, "compile_to_source", source)
     monkeypatch.setattr(preparing, "compile_cubin", compile_cubin)
     monkeypatch.setattr(nvrtc, "build", lambda: "13.0 a")
     return made
@@ -215,7 +217,8 @@ def test_what_is_prepared_is_not_compiled_again(monkeypatch):
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
     found = gemmgen.prepare(BLOCK, SHAPES[:1])
     assert (found.compiled, found.kept, len(found.kernels)) == (1, 1, 1)
-    monkeypatch.setattr(nvrtc, "compile_cubin", None)
+    for module, name in ((nvrtc, "compile_cubin"), (calls, "compile_cubin")):
+        monkeypatch.setattr(module, name, None)
     ops.loaded.cache_clear()
     monkeypatch.setattr(ops.calls, "LoadedKernel", lambda kernel, cubin, device: cubin)
     assert len(ops.loaded(*found.kernels[0], 0).image) == found.bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -9,15 +10,35 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from .. import ops
 from ..ir.dtypes import BF16, E4M3, F32, S32
+from ..problem import Shape
+from ..runtime.cache import VARIABLE as CACHE
 from ..runtime.torch_tensors import torch, torch_dtype
 from .noise import iqr
 
 CALLS = 200  # of a batch: fewer than a stream queues before it makes the host wait
 SIDE, DEPTH, GROUPS = 128, 256, 4  # of the GEMMs: one tile, so that the GPU is done before the host
+FIRST = (
+    (4096, 4096, 7168),
+    (333, 1000, 512),
+)  # M, N, K: a measured config; the cost model's choice
+STEPS = ("choose", "find kernel", "both")
+FIRST_CALL = """
+import sys, time
+from gemmgen.ops import calls
+from gemmgen.problem import Problem
+from gemmgen.ir.dtypes import BF16
+began = time.perf_counter()
+problem = Problem(family="dense", a=BF16, b=BF16)
+config = calls.config_for(problem, tuple(map(int, sys.argv[1:])), 1, "NVIDIA H200")
+chosen = time.perf_counter()
+calls.built(problem, config)
+print(chosen - began, time.perf_counter() - chosen)
+"""
 MODULES = ("gemmgen", "gemmgen.pipeline", "gemmgen.ops")
 Call = Callable[[], Any]
 
@@ -99,6 +120,28 @@ def imports(repeats: int) -> list[Row]:
         _row(module, "import", tuple(_import_seconds(module) for _ in range(repeats)))
         for module in MODULES
     ]
+
+
+def first(repeats: int) -> list[Row]:
+    """Microseconds from a call to the kernel that is loaded for it, in new processes that find the kernel on disk.
+    Needs NVRTC, which makes it, and no GPU."""
+    rows = []
+    with TemporaryDirectory() as folder:
+        for shape in FIRST:
+            _first_seconds(shape, folder)
+            timed = [_first_seconds(shape, folder) for _ in range(repeats)]
+            columns = (*zip(*timed, strict=True), tuple(map(sum, timed)))
+            name = "x".join(map(str, shape))
+            rows += [_row(name, how, x) for how, x in zip(STEPS, columns, strict=True)]
+    return rows
+
+
+def _first_seconds(shape: Shape, folder: str) -> tuple[float, ...]:
+    """Seconds of the steps of a BF16 GEMM of this shape."""
+    env = {**os.environ, CACHE: folder}
+    run = [sys.executable, "-c", FIRST_CALL, *map(str, shape)]
+    out = subprocess.run(run, env=env, capture_output=True, text=True, check=True).stdout
+    return tuple(map(float, out.split()))
 
 
 def _import_seconds(module: str) -> float:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError, CacheError
 from ..runtime.cache import NONE, Places, places
+from ..runtime.cache_files import LAUNCH
 from ..runtime.cache_survey import Item, shrink, survey
 
 ACTIONS = {
@@ -76,7 +78,7 @@ def _collect(args: argparse.Namespace, where: Places) -> int:
     if args.json:
         print(json.dumps({"removed": [e.key for e in removed], "bytes": size}, indent=2))
     else:
-        print(f"{len(removed)} kernels removed, {size} bytes")
+        print(f"{len(removed)} files removed, {size} bytes")
     return 0
 
 
@@ -100,7 +102,11 @@ def _state(path: Path) -> str:
         found = survey(path)
     except CacheError as e:
         return f"refused: {e}"
-    return f"{len(found)} kernels" if path.exists() else "missing"
+    return f"{_kernels(found)} kernels" if path.exists() else "missing"
+
+
+def _kernels(items: Iterable[Item]) -> int:
+    return sum(item.stored.suffix != LAUNCH for item in items)
 
 
 def _surveyed(where: Places) -> tuple[list[Item], dict[str, str]]:
@@ -119,6 +125,8 @@ def _described(item: Item) -> dict[str, Any]:
     """Times of use in nanoseconds since 1970, as the file system keeps them."""
     found: dict[str, Any] = {"key": item.stored.key, "folder": str(item.folder)}
     found |= {"bytes": item.stored.size, "used_ns": item.stored.used}
+    if item.launch:
+        return {**found, "name": item.launch.name, "launches": item.launch.key}
     if item.entry is None:
         return {**found, "damage": item.damage}
     e, c = item.entry, item.entry.cubin
@@ -128,8 +136,11 @@ def _described(item: Item) -> dict[str, Any]:
 
 def _line(item: Item) -> str:
     head = f"{item.stored.key[:12]}  {item.stored.size:>8}  {_time(item.stored.used)}"
+    if item.launch:
+        return f"{head}  launch of {item.launch.key[:12]}, {item.launch.name}"
     if item.entry is None:
-        return f"{head}  damaged: {item.damage} ({item.folder / item.stored.key}.cubin)"
+        file = item.folder / f"{item.stored.key}{item.stored.suffix}"
+        return f"{head}  damaged: {item.damage} ({file})"
     return f"{head}  {item.entry.cubin.name}"
 
 
@@ -143,7 +154,7 @@ def _time(nanoseconds: int) -> str:
 
 def _print_total(items: list[Item], where: Places) -> None:
     size = sum(item.stored.size for item in items)
-    print(f"{len(items)} kernels, {size} bytes in {where.own or NONE}")
+    print(f"{_kernels(items)} kernels, {size} bytes in {where.own or NONE}")
 
 
 def _print_refused(refused: dict[str, str]) -> None:

@@ -9,12 +9,16 @@ from typing import Any
 from ..errors import ArgumentError
 from ..runtime import driver
 
-WHAT = ("calls", "imports")
+WHAT = ("calls", "imports", "first")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "what", nargs="?", default="calls", choices=WHAT, help="imports need no GPU (default calls)"
+        "what",
+        nargs="?",
+        default="calls",
+        choices=WHAT,
+        help="calls (the default), imports, or the first call of a process; the last two need no GPU",
     )
     parser.add_argument(
         "--repeats", type=int, default=31, help="batches of calls, or processes (default 31)"
@@ -27,7 +31,8 @@ def main(args: argparse.Namespace) -> int:
     device = driver.require_hopper(0) if args.what == "calls" else None
     from ..bench import host
 
-    rows = (host.calls if device else host.imports)(args.repeats)
+    timers = {"calls": host.calls, "imports": host.imports, "first": host.first}
+    rows = timers[args.what](args.repeats)
     report = {"gpu": device, "calls_per_batch": host.CALLS, "rows": [vars(r) for r in rows]}
     print(json.dumps(report, indent=2) if args.json else _text(report))
     return 0
@@ -39,5 +44,5 @@ def _text(report: dict[str, Any]) -> str:
         f"{r['what']:<18} {r['how']:<14} {r['microseconds']:>10.2f} {r['spread']:>6.1%}"
         for r in report["rows"]
     ]
-    shown = f"{report['gpu']}: host time per call" if report["gpu"] else "time per import"
+    shown = f"{report['gpu']}: host time per call" if report["gpu"] else "time in a new process"
     return "\n".join([f"{shown}, medians", head, *lines])

@@ -172,10 +172,10 @@ def _divided(
     if GROUPINGS[problem.grouping].depths:
         return
     blocks = ceil(shape[2] * problem.a.bytes, c.block_k_bytes)
+    tiles = count_tiles(c, shape, groups)  # each becomes a cluster
     for n in SPLITS:
-        split = replace(c, split_k=n)
-        fit = count_tiles(split, shape, groups) <= target.clusters(n) * n
-        if fit and blocks >= n * LEAST_SHARE:
+        if tiles <= target.clusters(n) and blocks >= n * LEAST_SHARE:
+            split = replace(c, split_k=n)
             raster, panel = _raster(split, "none", shape, target)
             yield replace(split, raster=raster, panel=panel)
 

@@ -182,7 +182,8 @@ def _reference(data: dict[str, Any]) -> tuple[str, float] | None:
 def _tried(data: dict[str, Any]) -> tuple[tuple[float, float], ...]:
     pairs = _member(data, "tried", list)
     for pair in pairs:
-        if not (isinstance(pair, list) and len(pair) == 2 and all(_positive(x) for x in pair)):
+        two = isinstance(pair, list) and len(pair) == 2
+        if not (two and _positive(pair[0]) and _positive(pair[1])):
             raise ArgumentError("tried", pair, "must be pairs of seconds: predicted, measured")
     return tuple((float(x), float(y)) for x, y in pairs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .arrays import as_tensor
 from .bound import Launch, bind
 from .calls import SCALE_BLOCK, chosen, loaded
 from .grouped import (
@@ -30,6 +31,7 @@ __all__ = [
     "SCALE_BLOCK",
     "Launch",
     "Prepared",
+    "as_tensor",
     "batched_gemm",
     "bind",
     "chosen",

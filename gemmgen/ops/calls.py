@@ -14,9 +14,11 @@ from ..ir.expr import ACC, PerElement, fold
 from ..ir.groupings import GROUPINGS
 from ..pipeline import compile_to_source
 from ..problem import INT8_K, Problem
-from ..runtime.cache import cached_cubin
+from ..runtime.arrays import ArrayDevice
+from ..runtime.cache_index import Compiler, Ready, ready
 from ..runtime.driver import require_hopper
 from ..runtime.launch import LoadedKernel, workspace_bytes
+from ..runtime.nvrtc import compile_cubin
 from ..runtime.sms import limited
 from ..runtime.tensor_map import Matrix
 from ..runtime.torch_tensors import (
@@ -25,6 +27,7 @@ from ..runtime.torch_tensors import (
     current_stream,
     empty,
     mn_major,
+    reader_of,
     same_memory,
     torch,
 )
@@ -41,8 +44,14 @@ SIDES = ("rows", "columns")
 def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
     """The kernel for `p` and `c`, compiled (or compiled before: `runtime.cache`) and loaded on CUDA device
     `device`, kept for next time."""
-    artifact = compile_to_source(p, c)
-    return LoadedKernel(artifact.kernel, cached_cubin(artifact.source, artifact.name), device)
+    found = built(p, c)
+    return LoadedKernel(found.kernel, found.cubin, device)
+
+
+def built(p: Problem, c: Config, compiler: Compiler = compile_cubin) -> Ready:
+    """The kernel for `p` and `c`, from the disk if it is there, else through the compiler and `compiler`."""
+    # The representation has every field and tells -0.0 from 0.0, which are equal and compile to other code.
+    return ready(f"{p!r} {c!r}", lambda: compile_to_source(p, c), compiler)
 
 
 @lru_cache(maxsize=4096)
@@ -105,7 +114,14 @@ def run(
     values = {**sizes, **values, **store, **extra, **held}
     plan = kernel.plan(shape, matrices, values, current_stream(a.device))
     lasting = numbers_given(p, given)
-    return Call(kernel=kernel, plan=plan, result=result, fresh=anew, lasting=lasting)
+    return Call(
+        kernel=kernel,
+        plan=plan,
+        result=result,
+        fresh=anew,
+        lasting=lasting,
+        stream=reader_of(a.device),
+    )
 
 
 def _out(p: Problem, d_shape: tuple[int, ...], given: Any, a: Any, b: Any) -> Any:
@@ -114,7 +130,7 @@ def _out(p: Problem, d_shape: tuple[int, ...], given: Any, a: Any, b: Any) -> An
         return fresh("out", partial(empty, d_shape, p.d, a.device))
     check_tensor("out", given, p.d, d_shape, a.device, contiguous=True)
     check_apart("out", given, {"a": a, "b": b})
-    return given
+    return _writable("out", given)
 
 
 def _scale_out(p: Problem, d_shape: tuple[int, ...], given: Any, others: dict[str, Any]) -> Any:
@@ -133,20 +149,33 @@ def _scale_out(p: Problem, d_shape: tuple[int, ...], given: Any, others: dict[st
         allowed = f"must be at least the column's {m} elements"
         raise ArgumentError("scale_out column stride", given.stride(-1), allowed)
     check_apart("scale_out", given.mT, others)
+    return _writable("scale_out", given)
+
+
+def _writable(name: str, given: Any) -> Any:
+    if getattr(given, "readonly", False):
+        raise ArgumentError(name, "an array that is read-only", "must be writable")
     return given
 
 
 def _columns(shape: tuple[int, ...], device: Any) -> Any:
     """float32 [..., rows, columns], of which `shape` [..., columns, rows] is contiguous."""
-    return empty(shape, F32, device).mT
+    return empty(shape, F32, device, "scale_out").mT
 
 
 def _workspace(kernel: LoadedKernel, shape: Shape, groups: int, device: Any) -> dict[str, Fresh]:
     """Where a launch keeps the tensor maps it derives, if it does. Every call has its own: launches on two
     streams, or one of them in a CUDA graph, must not write each other's."""
     size = workspace_bytes(kernel.kernel, kernel.grid(shape, groups), groups)
+    if not size:
+        return {}
+    if isinstance(device, ArrayDevice):
+        allowed = (
+            "must be torch tensors: groups that split K need a workspace, which torch allocates"
+        )
+        raise ArgumentError("a, b", "arrays", allowed)
     new = partial(torch().empty, size, dtype=torch().uint8, device=device)
-    return {"group_maps": fresh("group_maps", new)} if size else {}
+    return {"group_maps": fresh("group_maps", new)}
 
 
 def added(p: Problem, c: Any, out: Any) -> tuple[Problem, dict[str, Any]]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec
 
+from ..runtime.arrays import Array
 from ..runtime.launch import LoadedKernel, Plan
 from ..runtime.sms import allowed
-from ..runtime.torch_tensors import stream_reader
 from .kept import READ, TENSORS, Kept, Unreadable
 
 CALLS = 1024  # kept of all functions together
@@ -56,6 +56,7 @@ class Call:
     result: Mapping[str, Any]
     fresh: tuple[Fresh, ...]
     lasting: bool
+    stream: Callable[[int], int]  # the current one on a device, by its number
 
 
 class Repeat:
@@ -67,7 +68,7 @@ class Repeat:
         places = given | {x: len(order) + i for i, x in enumerate(made)}
         self.used = False
         self._kernel, self._plan = call.kernel, call.plan
-        self._stream, self._device = stream_reader(), call.kernel.device
+        self._stream, self._device = call.stream, call.kernel.device
         self._slots = tuple(SLOTS.get(name, name) for name in made)
         self._makers = tuple((x.make, (given[x.name],) if x.copies else ()) for x in call.fresh)
         self._result = tuple(places[name] for name in call.result)
@@ -104,6 +105,15 @@ def front(function: Callable[P, Any]) -> Callable[P, Any]:
     kept. Thread-safe."""
     names = tuple(inspect.signature(function).parameters)
 
+    def elsewhere(args: Any, kwargs: Any) -> Any:
+        """A call over other libraries' arrays, or one that is not kept."""
+        from .arrays import Untouched, over_arrays
+
+        try:
+            return over_arrays(call, names, (args, kwargs))
+        except Untouched:
+            return launched(function(*args, **kwargs))
+
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         values: tuple[Any, ...] = (*args, *kwargs.values())
@@ -115,10 +125,12 @@ def front(function: Callable[P, Any]) -> Callable[P, Any]:
                 if type(x) in TENSORS else READ[type(x)](x) for x in values
             ])  # fmt: skip
         except Unreadable:
-            return launched(function(*args, **kwargs))
+            return elsewhere(args, kwargs)
         repeat = KEPT.get(key)
         if repeat is not None:
             return repeat.launch(values)
+        if "stream" in kwargs and any(type(x) is Array for x in values):
+            return elsewhere(args, kwargs)
         made = function(*args, **kwargs)
         result = launched(made)
         if isinstance(made, Call) and made.lasting and allowed() == limit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from ..config import Config
 from ..ir.expr import Expr
+from ..runtime.arrays import Array
 from ..runtime.torch_tensors import torch
 
 Key = tuple[Any, ...]
@@ -26,7 +28,7 @@ def facts(tensor: Any) -> Key:
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
 
-TENSORS: set[type] = set()  # the types that READ reads `facts` of, as far as they were seen
+TENSORS: set[type] = {Array}  # the types that READ reads `facts` of, as far as they were seen
 
 
 class Readers(dict[type, Reader]):
@@ -34,7 +36,7 @@ class Readers(dict[type, Reader]):
     other object may change, so they have none."""
 
     def __missing__(self, kind: type) -> Reader:
-        if kind in (torch().Tensor, torch().nn.Parameter):
+        if "torch" in sys.modules and kind in (torch().Tensor, torch().nn.Parameter):
             self[kind] = facts
             TENSORS.add(kind)
         elif issubclass(kind, Expr):

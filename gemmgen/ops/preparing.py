@@ -11,15 +11,14 @@ from dataclasses import dataclass
 
 from ..config import Config
 from ..errors import ArgumentError, CacheError, RuntimeUnavailable
-from ..pipeline import compile_to_source
 from ..problem import Problem, Shape, check_shape
-from ..runtime.cache import NONE, VARIABLE, Places, cached, places, recipe_of
+from ..runtime.cache import NONE, VARIABLE, Places, places
 from ..runtime.cache_survey import survey
 from ..runtime.cache_trust import opened
 from ..runtime.driver import require_hopper
 from ..runtime.nvrtc import Cubin, compile_cubin
 from ..target import H200
-from .calls import config_for
+from .calls import built, config_for
 
 FEW, STEP = 64, 8  # up to so many rows tiles have multiples of STEP rows, above multiples of FEW
 
@@ -89,7 +88,7 @@ def prepare(
     for done, (p, shape) in enumerate(asked, 1):
         kernels[p, config_for(p, shape, groups, name)] = None
         progress("choosing", done, len(asked))
-    built = _all_built([*kernels], where, threads, progress)
+    built = _all_built([*kernels], threads, progress)
     held = _held(where)
     return Prepared(
         device=name,
@@ -160,11 +159,9 @@ def _held(where: Places) -> set[str]:
     return keys
 
 
-def _all_built(
-    kernels: list[Kernel], where: Places, threads: int, progress: Progress
-) -> list[_Built]:
+def _all_built(kernels: list[Kernel], threads: int, progress: Progress) -> list[_Built]:
     with ThreadPoolExecutor(threads) as pool:  # NVRTC releases the GIL
-        running = [pool.submit(_build, *kernel, where) for kernel in kernels]
+        running = [pool.submit(_build, *kernel) for kernel in kernels]
         try:
             for done, _ in enumerate(as_completed(running), 1):
                 progress("compiling", done, len(running))
@@ -174,14 +171,12 @@ def _all_built(
     return [future.result() for future in running]
 
 
-def _build(problem: Problem, config: Config, where: Places) -> _Built:
-    a = compile_to_source(problem, config)
-    recipe = recipe_of(a.source, a.name)
+def _build(problem: Problem, config: Config) -> _Built:
     new: list[Cubin] = []
 
-    def compiler() -> Cubin:
-        new.append(compile_cubin(a.source, a.name))
+    def compiler(source: str, name: str) -> Cubin:
+        new.append(compile_cubin(source, name))
         return new[0]
 
-    cubin = cached(recipe, compiler, where)
-    return _Built(key=recipe.key, size=len(cubin.image), new=bool(new))
+    found = built(problem, config, compiler)
+    return _Built(key=found.key, size=len(found.cubin.image), new=bool(new))

@@ -16,17 +16,20 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from ..errors import ArgumentError, CacheError
 from ..target import H200, Target
 from . import cache_entry, cache_files, nvrtc
-from .cache_entry import Recipe
+from .cache_entry import Recipe, Wanted
 from .cache_trust import opened
 from .nvrtc import Cubin
 
 VARIABLE, SHARED, BYTES = "GEMMGEN_CACHE", "GEMMGEN_CACHE_PATH", "GEMMGEN_CACHE_BYTES"
 NONE = "none"
 LIMIT = 1 << 30  # bytes
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 _said: set[tuple[str, Path]] = set()  # the kinds of trouble this process has logged
@@ -93,19 +96,35 @@ def recipe_of(source: str, name: str, target: Target = H200) -> Recipe:
 
 def cached(recipe: Recipe, compiler: Callable[[], Cubin], where: Places) -> Cubin:
     """What `compiler` returns, or has returned for the same recipe. Raises only what it raises."""
-    for path in where.all:
-        if found := _found(path, recipe, own=path == where.own):
-            return found
+    if found := look_up(recipe, where):
+        return found
     cubin = compiler()
-    if where.own:
-        _keep(where.own, recipe, cubin, where.limit)
+    keep(recipe.key, lambda: cache_entry.encode(recipe, cubin), where)
     return cubin
 
 
-def _found(path: Path, recipe: Recipe, *, own: bool) -> Cubin | None:
+def look_up(wanted: Wanted, where: Places) -> Cubin | None:
+    """The cubin that is kept under `wanted`'s key and was compiled as it says. Raises nothing."""
+    return entry_of(wanted.key, lambda data: cache_entry.decode_for(data, wanted), where)
+
+
+def entry_of(
+    key: str, decode: Callable[[bytes], T], where: Places, suffix: str = cache_files.SUFFIX
+) -> T | None:
+    """What `decode` makes of the first undamaged file of `key`. It raises CacheError for damage; nothing else
+    comes out of here."""
+    for path in where.all:
+        if (found := _found(path, key, decode, suffix, own=path == where.own)) is not None:
+            return found
+    return None
+
+
+def _found(
+    path: Path, key: str, decode: Callable[[bytes], T], suffix: str, *, own: bool
+) -> T | None:
     try:
         with opened(path) as folder:
-            return _decoded(folder, path, recipe, own)
+            return _decoded(folder, path, key, decode, suffix, own)
     except FileNotFoundError:
         return None
     except (CacheError, OSError) as e:
@@ -113,27 +132,39 @@ def _found(path: Path, recipe: Recipe, *, own: bool) -> Cubin | None:
         return None
 
 
-def _decoded(folder: int, path: Path, recipe: Recipe, own: bool) -> Cubin | None:
+def _decoded(
+    folder: int, path: Path, key: str, decode: Callable[[bytes], T], suffix: str, own: bool
+) -> T | None:
     """None, after a warning, if the entry is damaged; our own is removed."""
     read = cache_files.read if own else cache_files.look
     try:
-        return cache_entry.decode_for(read(folder, recipe.key), recipe)
+        return decode(read(folder, key, suffix))
     except CacheError as e:
         if own:
-            cache_files.discard(folder, recipe.key)
+            cache_files.discard(folder, key, suffix)
         done = "removed" if own else "passed over"
-        _say("entry", path, f"damaged entry {recipe.key} {done}, compiling again: {e}")
+        _say("entry", path, f"damaged entry {key} {done}, compiling again: {e}")
         return None
 
 
-def _keep(path: Path, recipe: Recipe, cubin: Cubin, limit: int) -> None:
+def keep(
+    key: str,
+    encode: Callable[[], bytes],
+    where: Places,
+    suffix: str = cache_files.SUFFIX,
+    beside: tuple[str, ...] = (),
+) -> None:
+    """Make what `encode` returns the own file of `key`, and then room, but not where the keys `beside` are. It
+    raises CacheError for what is not to be kept; nothing else comes out of here."""
+    if where.own is None:
+        return
     try:
-        data = cache_entry.encode(recipe, cubin)
-        with opened(path, create=True) as folder:
-            cache_files.publish(folder, recipe.key, data)
-            cache_files.prune(folder, limit, keep=recipe.key)
+        data = encode()
+        with opened(where.own, create=True) as folder:
+            cache_files.publish(folder, key, data, suffix)
+            cache_files.prune(folder, where.limit, keep=(key, *beside))
     except (CacheError, OSError) as e:
-        _say("write", path, f"kernel not kept: {e}")
+        _say("write", where.own, f"kernel not kept: {e}")
 
 
 def _say(kind: str, path: Path, text: str) -> None:

@@ -19,7 +19,7 @@ import math
 import re
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import CacheError, CompileError
 from .nvrtc import Cubin, checked
@@ -32,6 +32,19 @@ LEAST_SIZE, MOST_SIZE = HEAD.size, HEAD.size + MOST_FACTS + MOST_IMAGE
 ELF, ELF_MACHINE, CUDA = b"\x7fELF", slice(18, 20), b"\xbe\x00"  # EM_CUDA
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,511}", re.ASCII)
 FACTS = {"name": str, "arch": str, "compiler": str, "seconds": float, "log": str}
+
+
+class Wanted(Protocol):
+    """A cubin by its key, and what its entry must say of it."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def arch(self) -> str: ...
+    @property
+    def compiler(self) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +87,17 @@ def encode(recipe: Recipe, cubin: Cubin) -> bytes:
     ).encode()
     if len(facts) > MOST_FACTS or len(cubin.image) > MOST_IMAGE:
         raise CacheError(f"{cubin.name} is too large to keep: {len(cubin.image)} bytes")
-    return _packed(bytes.fromhex(recipe.key), facts, cubin.image)
+    return packed(bytes.fromhex(recipe.key), facts, cubin.image)
 
 
 def decode(data: bytes, key: str) -> Entry:
     """The entry in `data`, the whole file that is kept under `key`. Raises CacheError saying what is wrong."""
+    facts, image = unpacked(data, key)
+    return _entry(key, _facts(facts), image)
+
+
+def unpacked(data: bytes, key: str) -> tuple[bytes, bytes]:
+    """The facts and the image in `data`, the whole file that is kept under `key`. Raises CacheError."""
     if len(data) < HEAD.size:
         raise CacheError(f"{len(data)} bytes are no entry")
     magic, named, facts_size, image_size, _ = HEAD.unpack_from(data)
@@ -87,23 +106,24 @@ def decode(data: bytes, key: str) -> Entry:
     if len(data) != HEAD.size + facts_size + image_size:
         raise CacheError("lengths do not add up")
     facts, image = data[HEAD.size : HEAD.size + facts_size], data[HEAD.size + facts_size :]
-    if data != _packed(named, facts, image):
+    if data != packed(named, facts, image):
         raise CacheError("checksum is wrong")
     if named.hex() != key:
         raise CacheError("holds another key")
-    return _entry(key, _facts(facts), image)
+    return facts, image
 
 
-def decode_for(data: bytes, recipe: Recipe) -> Cubin:
-    """The cubin in `data` if it was compiled by `recipe`. Raises CacheError."""
-    entry = decode(data, recipe.key)
+def decode_for(data: bytes, wanted: Wanted) -> Cubin:
+    """The cubin in `data` if it was compiled by `wanted`. Raises CacheError."""
+    entry = decode(data, wanted.key)
     held = (entry.cubin.name, entry.arch, entry.compiler)
-    if held != (recipe.name, recipe.arch, recipe.compiler):
+    if held != (wanted.name, wanted.arch, wanted.compiler):
         raise CacheError("was compiled by another recipe")
     return entry.cubin
 
 
-def _packed(key: bytes, facts: bytes, image: bytes) -> bytes:
+def packed(key: bytes, facts: bytes, image: bytes) -> bytes:
+    """The file of `key` (32 bytes) that holds both: the inverse of `unpacked`."""
     unsigned = HEAD.pack(MAGIC, key, len(facts), len(image), bytes(32))[:-32]
     digest = hashlib.sha256(unsigned)
     digest.update(facts)

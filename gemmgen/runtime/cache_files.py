@@ -21,8 +21,8 @@ from ..errors import CacheError
 from .cache_entry import LEAST_SIZE, MOST_SIZE
 from .cache_trust import check_owner
 
-SUFFIX = ".cubin"
-ENTRY = re.compile(r"([0-9a-f]{64})\.cubin", re.ASCII)
+SUFFIX, LAUNCH = ".cubin", ".launch"  # compiled kernels; what leads to them (`cache_index`)
+ENTRY = re.compile(r"([0-9a-f]{64})(\.cubin|\.launch)", re.ASCII)
 TEMPORARY = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.tmp", re.ASCII)
 # Never wait (a FIFO), never follow (a link).
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -34,29 +34,30 @@ SKEW = 24 * 3600 * 10**9  # nanoseconds by which the clocks of two machines may 
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
-    """An entry's key, its bytes on the disk, and when it was last used, in nanoseconds since 1970."""
+    """An entry's key, its bytes on the disk, when it was last used, in nanoseconds since 1970, and its kind."""
 
     key: str
     size: int
     used: int
+    suffix: str = SUFFIX
 
 
-def read(folder: int, key: str) -> bytes:
+def read(folder: int, key: str, suffix: str = SUFFIX) -> bytes:
     """The file of `key`, not decoded, its time of use set to now.
 
     Raises FileNotFoundError if there is none; CacheError if what is there is no entry, or not only ours
     to write; OSError if the file system fails.
     """
-    data = look(folder, key)
+    data = look(folder, key, suffix)
     with suppress(OSError):  # read-only: nothing is evicted there
-        os.utime(key + SUFFIX, dir_fd=folder, follow_symlinks=False)
+        os.utime(key + suffix, dir_fd=folder, follow_symlinks=False)
     return data
 
 
-def look(folder: int, key: str) -> bytes:
+def look(folder: int, key: str, suffix: str = SUFFIX) -> bytes:
     """As `read`, and leaves no trace."""
     try:
-        handle = os.open(key + SUFFIX, READ, dir_fd=folder)
+        handle = os.open(key + suffix, READ, dir_fd=folder)
     except OSError as e:
         if e.errno in NO_ENTRY:
             raise CacheError(f"cannot be opened ({e.strerror})") from e
@@ -81,7 +82,7 @@ def _exactly(handle: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def publish(folder: int, key: str, data: bytes) -> None:
+def publish(folder: int, key: str, data: bytes, suffix: str = SUFFIX) -> None:
     """Make `data` the file of `key`, whole or not at all. Raises OSError; nothing is left then."""
     name = f"{key}.{secrets.token_hex(8)}.tmp"
     handle = os.open(name, WRITE, 0o600, dir_fd=folder)
@@ -92,7 +93,7 @@ def publish(folder: int, key: str, data: bytes) -> None:
         finally:
             os.close(handle)
         # The directory is not forced to the disk: a rename that is lost costs one compilation.
-        os.replace(name, key + SUFFIX, src_dir_fd=folder, dst_dir_fd=folder)
+        os.replace(name, key + suffix, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(OSError):
             os.unlink(name, dir_fd=folder)
@@ -108,18 +109,20 @@ def _write(handle: int, data: bytes) -> None:
         left = left[written:]
 
 
-def discard(folder: int, key: str) -> None:
+def discard(folder: int, key: str, suffix: str = SUFFIX) -> None:
     """Remove what stands in the place of `key`, if the file system lets us."""
     for remove in (os.unlink, os.rmdir):
         with suppress(OSError):
-            remove(key + SUFFIX, dir_fd=folder)
+            remove(key + suffix, dir_fd=folder)
 
 
 def stored(folder: int) -> tuple[Stored, ...]:
     """All entries, damaged or not, by key. Raises OSError."""
     names = sorted(os.listdir(folder))
-    found = [(m[1], _stat(folder, m[0])) for m in map(ENTRY.fullmatch, names) if m]
-    return tuple(Stored(key=k, size=s.st_size, used=s.st_mtime_ns) for k, s in found if s)
+    found = [(m[1], m[2], _stat(folder, m[0])) for m in map(ENTRY.fullmatch, names) if m]
+    return tuple(
+        Stored(key=k, size=s.st_size, used=s.st_mtime_ns, suffix=x) for k, x, s in found if s
+    )
 
 
 def _stat(folder: int, name: str) -> os.stat_result | None:
@@ -129,9 +132,9 @@ def _stat(folder: int, name: str) -> os.stat_result | None:
     return None
 
 
-def prune(folder: int, limit: int, keep: str = "") -> tuple[Stored, ...]:
-    """Remove the entries used longest ago until the others have at most `limit` bytes together, never that
-    of key `keep`, and what dead writers left. Returns the entries removed. Raises OSError."""
+def prune(folder: int, limit: int, keep: tuple[str, ...] = ()) -> tuple[Stored, ...]:
+    """Remove the entries used longest ago until the others have at most `limit` bytes together, never those
+    of the keys `keep`, and what dead writers left. Returns the entries removed. Raises OSError."""
     _sweep(folder)
     now = time.time_ns()
     entries = stored(folder)
@@ -140,8 +143,8 @@ def prune(folder: int, limit: int, keep: str = "") -> tuple[Stored, ...]:
     for entry in oldest(entries, now):
         if excess <= 0:
             break
-        if entry.key != keep:
-            discard(folder, entry.key)
+        if entry.key not in keep:
+            discard(folder, entry.key, entry.suffix)
             excess -= entry.size
             removed.append(entry)
     return tuple(removed)

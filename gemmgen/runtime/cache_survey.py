@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CacheError
-from . import cache_files
+from . import cache_files, cache_index
 from .cache_entry import Entry, decode
 from .cache_files import Stored
+from .cache_index import Answer
 from .cache_trust import opened
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """A file of a directory and what it holds: an entry, or else the damage."""
+    """A file of a directory and what it holds: a kernel's entry, or how one is launched, or else the damage."""
 
     folder: Path
     stored: Stored
     entry: Entry | None = None
+    launch: Answer | None = None
     damage: str = ""
 
 
@@ -54,8 +56,11 @@ def _reached(path: Path) -> Iterator[None]:
 
 
 def _item(path: Path, folder: int, stored: Stored) -> Item:
+    key, suffix = stored.key, stored.suffix
     try:
-        entry = decode(cache_files.look(folder, stored.key), stored.key)
+        data = cache_files.look(folder, key, suffix)
+        if suffix == cache_files.LAUNCH:
+            return Item(folder=path, stored=stored, launch=cache_index.decode(data, key))
+        return Item(folder=path, stored=stored, entry=decode(data, key))
     except (CacheError, OSError) as e:
         return Item(folder=path, stored=stored, damage=str(e))
-    return Item(folder=path, stored=stored, entry=entry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -90,6 +90,25 @@ def pci_bus_id(device: int) -> str:
     """Where device `device` is, as `0000:3b:00.0`: NVML and nvidia-smi number devices their own way."""
     name: bytes = call("cuDeviceGetPCIBusId", 13, call("cuDeviceGet", device))
     return name.split(b"\0")[0].decode()
+
+
+def device_of(address: int) -> int:
+    """The number of the CUDA device in whose memory `address` is. Raises LaunchError if it is in none's."""
+    attribute = driver().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(call("cuPointerGetAttribute", attribute, address))
+
+
+def wait_for(streams: Iterable[int], stream: int, device: int) -> None:
+    """Let what is queued on `stream` of `device` from now on wait for what is queued on `streams` now."""
+    for other in streams:
+        with current(device):
+            flags = driver().CUevent_flags.CU_EVENT_DISABLE_TIMING
+            event = call("cuEventCreate", flags)
+            try:
+                call("cuEventRecord", event, other)
+                call("cuStreamWaitEvent", stream, event, 0)
+            finally:
+                call("cuEventDestroy", event)
 
 
 @cache

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import ArgumentError, LaunchError
+from ..ir.launchable import Launchable
 from ..ir.nodes import Kernel
 from ..target import clusters
 from . import driver, nvrtc, sms, watchdog
@@ -37,7 +38,7 @@ class Plan:
 class LoadedKernel:
     """A kernel on one device. Thread-safe: it and its plans are immutable."""
 
-    def __init__(self, kernel: Kernel, cubin: nvrtc.Cubin, device: int = 0) -> None:
+    def __init__(self, kernel: Launchable, cubin: nvrtc.Cubin, device: int = 0) -> None:
         """Load `cubin`. Raises RuntimeUnavailable without a driver or on a GPU that is not Hopper."""
         driver.require_hopper(device)
         self.kernel = kernel
@@ -124,6 +125,7 @@ class LoadedKernel:
         except LaunchError as e:
             entries = self._report.entries() if self._report else []
             if entries:
+                assert isinstance(self.kernel, Kernel)  # no record of a watched one is made
                 raise watchdog.deadlock(self.kernel, entries) from e
             raise
 
@@ -158,7 +160,7 @@ class LoadedKernel:
         )
 
 
-def grid(kernel: Kernel, shape: tuple[int, int, int], sms: int, groups: int = 1) -> int:
+def grid(kernel: Launchable, shape: tuple[int, int, int], sms: int, groups: int = 1) -> int:
     """CTAs of a persistent launch on `sms` SMs: whole clusters, no more than run at once or than there can
     be tiles in `groups` groups of `shape`; and where the host knows how many there are, no more than take all in
     as few turns: others would only share power and L2."""
@@ -170,13 +172,13 @@ def grid(kernel: Kernel, shape: tuple[int, int, int], sms: int, groups: int = 1)
     return min(-(-tiles // turns), most) * c.size
 
 
-def workspace_bytes(kernel: Kernel, ctas: int, groups: int) -> int:
+def workspace_bytes(kernel: Launchable, ctas: int, groups: int) -> int:
     """Global memory in which a launch of `ctas` CTAs keeps the tensor maps it derives: per CTA and group,
     so that none is written twice. 0 if it derives none."""
     return MAP_BYTES * sum(m.derived for m in kernel.maps) * ctas * groups
 
 
-def _attributes(kernel: Kernel) -> list[Any]:
+def _attributes(kernel: Launchable) -> list[Any]:
     """A launch may begin before the one before it on the stream has ended, if its kernel waits for that."""
     if not kernel.pdl:
         return []

@@ -72,12 +72,21 @@ def build() -> str:
     They hold the linker's build ID and the sizes of all segments: two builds of one version differ there.
     Where the file cannot be read, the version alone. Raises RuntimeUnavailable if NVRTC is missing.
     """
-    text = ".".join(map(str, version()))
+    return build_of(".".join(map(str, version())), library())
+
+
+@cache
+def library() -> str:
+    """The path of the library's file, "" if it is not known."""
     from cuda import pathfinder
 
-    path = pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path
+    return pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path or ""
+
+
+def build_of(text: str, path: str) -> str:
+    """`build` of the library at `path`, of version `text`; it is not loaded."""
     try:
-        with Path(path or "").open("rb") as f:
+        with Path(path).open("rb") as f:
             return f"{text} {hashlib.sha256(f.read(LIBRARY_HEAD)).hexdigest()[:16]}"
     except OSError:
         return text

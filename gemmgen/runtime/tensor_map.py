@@ -7,7 +7,8 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.dtypes import DType
-from ..ir.nodes import Kernel, TmaMap
+from ..ir.launchable import Launchable
+from ..ir.nodes import TmaMap
 from .driver import call, driver
 
 ALIGNMENT = 16  # bytes
@@ -66,7 +67,7 @@ class Description:
     swizzle: int  # bytes
 
 
-def describe(kernel: Kernel, m: TmaMap, matrix: Matrix) -> Description:
+def describe(kernel: Launchable, m: TmaMap, matrix: Matrix) -> Description:
     """What `m` says of `matrix`. Raises ArgumentError naming the tensor."""
     smem = kernel.buffer(m.smem)
     check(m.tensor, matrix, smem.dtype.bytes)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from ..errors import ArgumentError, RuntimeUnavailable
 from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32, DType
+from .arrays import Array, ArrayDevice
 
 
 @cache
@@ -36,6 +38,11 @@ def torch_dtype(dtype: DType) -> Any:
 
 def dtype_of(argument: str, tensor: Any, allowed: tuple[DType, ...]) -> DType:
     """The gemmgen dtype of `tensor`. Raises ArgumentError if it is none of `allowed`."""
+    if isinstance(tensor, Array):
+        if tensor.dtype not in allowed:
+            said = f"must be {' or '.join(map(str, allowed))}; see gemmgen.as_tensor"
+            raise ArgumentError(f"{argument} dtype", str(tensor.dtype), said)
+        return next(dtype for dtype in allowed if dtype == tensor.dtype)
     _require_tensor(argument, tensor)
     for dtype in allowed:
         if tensor.dtype == torch_dtype(dtype):
@@ -105,8 +112,11 @@ def _side_by_side(x: Any, y: Any) -> bool:
     )
 
 
-def empty(shape: tuple[int, ...], dtype: DType, device: Any) -> Any:
-    """An uninitialised tensor [..., rows, columns] whose row stride is a multiple of 16 bytes."""
+def empty(shape: tuple[int, ...], dtype: DType, device: Any, argument: str = "out") -> Any:
+    """An uninitialised tensor [..., rows, columns] whose row stride is a multiple of 16 bytes. Raises
+    ArgumentError naming `argument` where the operands are not torch's."""
+    if isinstance(device, ArrayDevice):
+        raise ArgumentError(argument, None, "must be given: gemmgen allocates torch's tensors only")
     *lead, cols = shape
     step = 16 // dtype.bytes
     pitch = -(-cols // step) * step
@@ -116,6 +126,8 @@ def empty(shape: tuple[int, ...], dtype: DType, device: Any) -> Any:
 
 def mn_major(scales: Any) -> Any:
     """`scales` [..., M, blocks] copied so that M is contiguous and columns are 16-byte aligned."""
+    if isinstance(scales, Array):
+        raise ArgumentError("layout", "row", "must be 'mn': gemmgen copies torch's tensors only")
     *lead, m, blocks = scales.shape
     pitch = -(-m // 4) * 4
     copied = torch().empty(*lead, blocks, pitch, dtype=scales.dtype, device=scales.device)
@@ -124,8 +136,13 @@ def mn_major(scales: Any) -> Any:
 
 
 def current_stream(device: Any) -> int:
-    """The raw handle of torch's current stream on `device`."""
-    return stream_reader()(device.index)
+    """The raw handle of torch's current stream on `device`, or an array's own."""
+    return reader_of(device)(device.index)
+
+
+def reader_of(device: Any) -> Callable[[int], int]:
+    """As `stream_reader`; for arrays that are not torch's the stream that they are used on."""
+    return (lambda index: device.stream) if isinstance(device, ArrayDevice) else stream_reader()
 
 
 @cache
@@ -137,5 +154,6 @@ def stream_reader() -> Callable[[int], int]:
 
 
 def _require_tensor(argument: str, tensor: Any) -> None:
-    if not isinstance(tensor, torch().Tensor):
-        raise ArgumentError(argument, type(tensor).__name__, "must be a torch tensor")
+    if "torch" not in sys.modules or not isinstance(tensor, torch().Tensor):
+        allowed = "must be a torch tensor, or an array on the GPU"
+        raise ArgumentError(argument, type(tensor).__name__, allowed)

@@ -12,7 +12,7 @@ from ..errors import VerificationError
 from ..ir.dtypes import F32, DType
 from ..ir.expr import BEFORE
 from ..ir.groupings import Layout
-from ..ir.nodes import Kernel
+from ..ir.launchable import Launchable
 from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..problem import Problem
 from . import quantised
@@ -68,7 +68,7 @@ class Verdict:
     launches: int
 
 
-def pitches(kernel: Kernel, shape: tuple[int, int, int], pad: int = 0) -> Pitches:
+def pitches(kernel: Launchable, shape: tuple[int, int, int], pad: int = 0) -> Pitches:
     """The least row strides TMA allows, plus `pad` further pieces of 16 bytes."""
     m, n, k = shape
     a, b, d = (kernel.buffer(f"smem_{x}").dtype for x in "abd")
@@ -84,7 +84,7 @@ def pitches(kernel: Kernel, shape: tuple[int, int, int], pad: int = 0) -> Pitche
     )
 
 
-def share_of(kernel: Kernel, k: int) -> int:
+def share_of(kernel: Launchable, k: int) -> int:
     """How much of K each CTA sums by itself where those of a cluster divide it; 0 where none does."""
     parts, blocks = kernel.cluster.k, -(-k // kernel.block.k)
     return -(-blocks // parts) * kernel.block.k if parts > 1 else 0
@@ -93,7 +93,7 @@ def share_of(kernel: Kernel, k: int) -> int:
 def judge(
     machine: Machine,
     program: Any,
-    kernel: Kernel,
+    kernel: Launchable,
     problem: Problem,
     shape: tuple[int, int, int],
     seed: int = 0,
@@ -135,7 +135,7 @@ def judge(
 def check_launch(
     machine: Machine,
     program: Any,
-    kernel: Kernel,
+    kernel: Launchable,
     problem: Problem,
     operands: Operands,
     strides: Pitches,

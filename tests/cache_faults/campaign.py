@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmgen.runtime import cache_files
-from gemmgen.runtime.cache import Places, cached
 
 from .damage import FAULTS, Scene
 from .fakes import Compiler, compiled, recipe
+from .stores import CUBINS, Store
 
 KERNELS = 5
+Faults = tuple[Callable[[Scene], None], ...]
 
 
 @dataclass
@@ -33,17 +34,20 @@ class Tally:
     unstable: int = 0  # compiled once more after it had been compiled again
 
 
-def campaign(count: int, seed: int, folder: Path) -> dict[str, Tally]:
-    """`count` faults, one after the other, each kind as often. `folder`: an empty one, for the cache."""
+def campaign(
+    count: int, seed: int, folder: Path, store: Store = CUBINS, faults: Faults = FAULTS
+) -> dict[str, Tally]:
+    """`count` faults of the files of `store`, one after the other, each kind as often. `folder`: an empty one,
+    for the cache."""
     rng = random.Random(seed)
     recipes = tuple(recipe(i) for i in range(KERNELS))
-    tallies = {fault.__name__: Tally() for fault in FAULTS}
+    tallies = {fault.__name__: Tally() for fault in faults}
     for number in range(count):
         for r in recipes:
-            cached(r, lambda r=r: compiled(r), Places(own=folder))
-        fault, victim = FAULTS[number % len(FAULTS)], rng.choice(recipes)
+            store.ask(r, lambda r=r: compiled(r), folder)
+        fault, victim = faults[number % len(faults)], rng.choice(recipes)
         others = tuple(r for r in recipes if r != victim)
-        scene = Scene(folder=folder, victim=victim, others=others, random=rng)
+        scene = Scene(store, folder, victim, others, rng)
         _one(fault, scene, tallies[fault.__name__])
     return tallies
 
@@ -55,7 +59,7 @@ def _one(fault: Callable[[Scene], None], scene: Scene, tally: Tally) -> None:
         first, second = Compiler(), Compiler()
         for compiler in (first, second):
             for r in (scene.victim, *scene.others):
-                tally.wrong += cached(r, compiler(r), Places(own=scene.folder)) != compiled(r)
+                tally.wrong += scene.store.ask(r, compiler(r), scene.folder) != compiled(r)
     except Exception:
         tally.crashes += 1
         logging.getLogger(__name__).exception("%s", fault.__name__)

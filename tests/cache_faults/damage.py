@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -11,18 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmgen.runtime import cache_entry
-from gemmgen.runtime.cache import Places, cached
 from gemmgen.runtime.cache_entry import Recipe, encode
 from gemmgen.runtime.nvrtc import checked
 
-from .fakes import CALLS, CUDA_ELF, ERRORS, compiled, error, faulty
+from .fakes import CALLS, ERRORS, compiled, error, faulty
+from .stores import Store
 
 
 @dataclass(frozen=True)
 class Scene:
     """Where a fault happens: to the entry of `victim` in `folder`, which is right before it."""
 
+    store: Store
     folder: Path
     victim: Recipe
     others: tuple[Recipe, ...]
@@ -30,7 +29,7 @@ class Scene:
 
     @property
     def path(self) -> Path:
-        return self.folder / f"{self.victim.key}.cubin"
+        return self.folder / self.store.file(self.victim)
 
     def damage(self, data: bytes) -> None:
         self.path.write_bytes(data)
@@ -66,7 +65,7 @@ def noise(s: Scene) -> None:
 
 def of_another(s: Scene) -> None:
     """A good entry, under the wrong key."""
-    s.damage((s.folder / f"{s.random.choice(s.others).key}.cubin").read_bytes())
+    s.damage((s.folder / s.store.file(s.random.choice(s.others))).read_bytes())
 
 
 def huge_lengths(s: Scene) -> None:
@@ -81,28 +80,8 @@ def huge_file(s: Scene) -> None:
         f.truncate(1 << s.random.randrange(27, 43))
 
 
-def hostile(r: Recipe) -> tuple[bytes, ...]:
-    """Files for the key of `r` with the right checksum, as by a writer who knows the format."""
-    good = {"name": r.name, "arch": r.arch, "compiler": r.compiler, "seconds": 0.1, "log": ""}
-    changes = (
-        {"name": "../../etc/passwd"},
-        {"name": "another"},
-        {"arch": "sm_100"},
-        {"compiler": "12.9"},
-        {"seconds": float("nan")},
-        {"seconds": "1"},
-        {"more": 1},
-        {"log": "8 bytes spill stores"},
-        {"log": "C7510"},
-        {"log": f"Used {'9' * 9999} registers"},
-    )
-    facts = (b"[" * 100000, b"\xff\xfe", b"{}")
-    facts += tuple(json.dumps({**good, **change}).encode() for change in changes)
-    return tuple(cache_entry._packed(bytes.fromhex(r.key), text, CUDA_ELF) for text in facts)
-
-
 def hostile_facts(s: Scene) -> None:
-    s.damage(s.random.choice(hostile(s.victim)))
+    s.damage(s.random.choice(s.store.hostile(s.victim)))
 
 
 def no_cubin(s: Scene) -> None:
@@ -222,10 +201,11 @@ def _ask_anew(s: Scene, hook: Callable[[str, tuple[object, ...]], object]) -> No
     s.path.unlink(missing_ok=True)
     with faulty(hook):
         for _ in range(2):
-            got = cached(s.victim, lambda: compiled(s.victim), Places(own=s.folder))
+            got = s.store.ask(s.victim, lambda: compiled(s.victim), s.folder)
             assert got == compiled(s.victim)
 
 
 FAULTS = (truncate, flip, zero_block, append, noise, of_another, huge_lengths, huge_file)
 FAULTS += (hostile_facts, no_cubin, gone, directory, fifo, link, writable, clock, strangers)
 FAULTS += (system_error, broken_system, short_writes, killed)
+OF_LAUNCHES = tuple(f for f in FAULTS if f is not no_cubin)  # which a launch never holds

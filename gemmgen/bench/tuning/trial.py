@@ -15,7 +15,7 @@ import numpy as np
 from ... import ops
 from ...config import Config
 from ...ir.dtypes import DType
-from ...ir.nodes import Kernel
+from ...ir.launchable import Launchable
 from ...pipeline import lower
 from ...problem import Problem
 from ...runtime import driver
@@ -123,7 +123,7 @@ class Trial:
 class Bench:
     """Exact integers in device memory, and the bits that every right kernel leaves."""
 
-    def __init__(self, kernel: Kernel, job: Job) -> None:
+    def __init__(self, kernel: Launchable, job: Job) -> None:
         shape, layout = launch(job)
         self.job = job
         self.engine = TorchEngine()
@@ -163,7 +163,7 @@ class Stage:
     """Operands of a job in device memory: A and B N(0, 1), drawn there. Verification's take the host minutes
     where groups are many."""
 
-    def __init__(self, kernel: Kernel, job: Job) -> None:
+    def __init__(self, kernel: Launchable, job: Job) -> None:
         p, shape = job.problem, launch(job)[0]
         self.job = job
         where = torch().device("cuda", DEVICE)
@@ -222,7 +222,7 @@ def _launching(program: LoadedKernel, plan: Any) -> Callable[[], Any]:
     return lambda: program.launch(plan)
 
 
-def _cubin(kernel: Kernel, path: Path) -> Cubin:
+def _cubin(kernel: Launchable, path: Path) -> Cubin:
     image = path.read_bytes()
     return Cubin(
         name=kernel.name, image=image, registers=0, spill_bytes=0, stack_bytes=0, barriers=0, seconds=0.0, log=""

@@ -1,0 +1,182 @@
+"""The experts of a mixture: for each row, down(silu(gate(x)) * up(x)) of its expert, FP8 throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ArgumentError
+from .frozen import WIDE, Frozen, gemmgen, torch_
+from .linear import check_features
+
+ALIGNMENT = 128  # of the rows where an expert's begin
+PROJECTIONS = ("gate_proj", "up_proj", "down_proj")  # as checkpoints call them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where each token's copies lie among rows sorted by expert, each expert's from a multiple of 128.
+
+    rows: of all, whatever was chosen: the host does not wait to know. slots: int64 [tokens * top], of each copy, its
+    row. ends: int32 [experts], the row after each expert's last.
+    """
+
+    rows: int
+    slots: Any
+    ends: Any
+
+
+def places(chosen: Any, experts: int) -> Places:
+    """chosen: integers [tokens, top], below `experts`. Copies of one expert keep the order of the tokens."""
+    flat = chosen.reshape(-1).long()
+    counts = flat.new_zeros(experts).scatter_add_(0, flat, torch_.ones_like(flat))
+    aligned = (counts + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+    starts = aligned.cumsum(0) - aligned
+    order = flat.argsort(stable=True)
+    sorted_ = flat[order]
+    nth = torch_.arange(len(flat), device=flat.device) - (counts.cumsum(0) - counts)[sorted_]
+    slots = torch_.empty_like(flat).scatter_(0, order, starts[sorted_] + nth)
+    most = len(flat) + experts * (ALIGNMENT - 1)
+    rows = -(-most // ALIGNMENT) * ALIGNMENT
+    return Places(rows=rows, slots=slots, ends=(starts + counts).int())
+
+
+class GroupedExperts(Frozen):
+    """`experts` gated MLPs. Two GEMMs in two launches: the first's epilogue is SwiGLU and quantises for the second.
+
+    hidden, intermediate: features, multiples of 16. Buffers, float8_e4m3fn with `_scale` behind the name:
+    gate_up [experts, 2 * intermediate, hidden], whose rows alternate between gate and up; down [experts, hidden,
+    intermediate]. For inference: there are no gradients. Raises ArgumentError.
+
+    A `state_dict` may hold these, wide or in FP8, or instead of both `N.gate_proj.weight`, `N.up_proj.weight` and
+    `N.down_proj.weight` of each expert N, wide.
+    """
+
+    def __init__(self, experts: int, hidden: int, intermediate: int, device: Any = None) -> None:
+        if experts < 1:
+            raise ArgumentError("experts", experts, "must be at least 1")
+        check_features(hidden, intermediate, 16)
+        super().__init__()
+        self.experts, self.hidden, self.intermediate = experts, hidden, intermediate
+        self.freeze("gate_up", experts, 2 * intermediate, hidden, device=device)
+        self.freeze("down", experts, hidden, intermediate, device=device)
+
+    def forward(self, x: Any, chosen: Any, weights: Any) -> Any:
+        """bfloat16 [tokens, hidden]: of each token, the sum of its experts' results times their weights, in FP32.
+
+        x: bfloat16 [tokens, hidden]. chosen: integers [tokens, top], experts. weights: [tokens, top]. The host
+        waits for nothing; the order of the sum is fixed.
+        """
+        self._check(x, 2)
+        top = chosen.shape[-1]
+        at = places(chosen, self.experts)
+        q, scale = gemmgen.quantise_rows(x)
+        token = torch_.arange(len(at.slots), device=x.device) // top
+        codes = q.view(torch_.uint8)
+        rows = codes.new_zeros(at.rows, self.hidden).index_copy_(0, at.slots, codes[token])
+        scales = scale.new_ones(at.rows, scale.shape[-1]).index_copy_(0, at.slots, scale[token])
+        y = self._contiguous(rows.view(q.dtype), scales, at.ends, "row")
+        found = y[at.slots].view(*chosen.shape, self.hidden).float()
+        return (found * weights.unsqueeze(-1).float()).sum(-2).to(x.dtype)
+
+    def contiguous(self, x: Any, ends: Any) -> Any:
+        """bfloat16 [M, hidden], of rows that are sorted already; those of no expert are not written.
+
+        x: bfloat16 [M, hidden]. ends: int32 [experts], the row after each expert's last; each expert's rows begin
+        at the first multiple of 128 from the end of the one before.
+        """
+        self._check(x, 2)
+        q, scale = gemmgen.quantise_rows(x)
+        return self._contiguous(q, scale, ends, "mn")
+
+    def masked(self, x: Any, counts: Any, expected_rows: int | None = None) -> Any:
+        """bfloat16 [experts, most, hidden], of each expert's first `counts` rows; the others are not written.
+
+        x: bfloat16 [experts, most, hidden]. counts: int32 [experts]. expected_rows: of an expert, for the choice
+        of a config. Shapes do not depend on the counts, so a CUDA graph may hold it.
+        """
+        self._check(x, 3)
+        said = {"scale_a_layout": "mn", "expected_rows": expected_rows}
+        with torch_.no_grad():
+            rows = gemmgen.quantise_rows(x)
+            first = (*rows, *self.frozen_weight("gate_up"), counts)
+            h = gemmgen.fp8_block_masked_gemm.quantised(*first, epilogue="swiglu", **said)
+            return gemmgen.fp8_block_masked_gemm(*h, *self.frozen_weight("down"), counts, **said)
+
+    def extra_repr(self) -> str:
+        sides = f"hidden={self.hidden}, intermediate={self.intermediate}"
+        return f"experts={self.experts}, {sides}, weight=e4m3 128x128, x=e4m3 1x128"
+
+    def put_projections(self, gate: Any, up: Any, down: Any) -> None:
+        """Quantise wide weights: gate and up [experts, intermediate, hidden], down [experts, hidden, intermediate]."""
+        self.put("gate_up", alternating(gate, up))
+        self.put("down", down)
+
+    def _contiguous(self, q: Any, scale: Any, ends: Any, layout: str) -> Any:
+        said = {"group_ends": ends, "alignment": ALIGNMENT}
+        with torch_.no_grad():
+            first = (q, scale, *self.frozen_weight("gate_up"))
+            h = gemmgen.fp8_block_grouped_gemm.quantised(
+                *first, scale_a_layout=layout, epilogue="swiglu", **said
+            )
+            second = (*h, *self.frozen_weight("down"))
+            return gemmgen.fp8_block_grouped_gemm(*second, scale_a_layout="mn", **said)
+
+    def _check(self, x: Any, sides: int) -> None:
+        if x.dtype != torch_.bfloat16:
+            raise ArgumentError("x dtype", x.dtype, f"must be {torch_.bfloat16}")
+        if x.dim() != sides or x.shape[-1] != self.hidden:
+            lead = "experts, rows" if sides == 3 else "rows"
+            raise ArgumentError("x shape", tuple(x.shape), f"must be [{lead}, {self.hidden}]")
+        if x.requires_grad and torch_.is_grad_enabled():
+            raise ArgumentError("x", "requires a gradient", "must not: experts have none")
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, *rest: Any
+    ) -> None:
+        missing, unexpected, errors = rest
+        keys = {(n, p): f"{prefix}{n}.{p}.weight" for n, p in self._projections()}
+        if not any(key in state_dict for key in keys.values()):
+            super()._load_from_state_dict(state_dict, prefix, metadata, strict, *rest)
+            return
+        absent = [key for key in keys.values() if key not in state_dict]
+        missing += absent
+        if not absent:
+            errors += self._stack({at: state_dict[key] for at, key in keys.items()}, prefix)
+        known = {*keys.values()}
+        if strict:
+            unexpected += [k for k in state_dict if k.startswith(prefix) and k not in known]
+
+    def _projections(self) -> Iterator[tuple[int, str]]:
+        return ((n, p) for n in range(self.experts) for p in PROJECTIONS)
+
+    def _stack(self, found: dict[tuple[int, str], Any], prefix: str) -> list[str]:
+        """Take the weights of all experts, or say what is wrong with them."""
+        inward, outward = (self.intermediate, self.hidden), (self.hidden, self.intermediate)
+        sides = dict(zip(PROJECTIONS, (inward, inward, outward), strict=True))
+        wrong = [
+            f"{prefix}{n}.{p}.weight: shape is {tuple(x.shape)}, must be {sides[p]}"
+            for (n, p), x in found.items()
+            if tuple(x.shape) != sides[p]
+        ]
+        allowed = " or ".join(
+            map(str, WIDE)
+        )  # scales of gate's blocks and of up's cannot be merged
+        wrong += [
+            f"{prefix}{n}.{p}.weight: dtype is {x.dtype}, must be {allowed}"
+            for (n, p), x in found.items()
+            if x.dtype not in WIDE
+        ]
+        if not wrong:
+            stacked = (
+                torch_.stack([found[n, p] for n in range(self.experts)]).to(self.down.device)
+                for p in PROJECTIONS
+            )
+            self.put_projections(*stacked)
+        return wrong
+
+
+def alternating(gate: Any, up: Any) -> Any:
+    """[..., 2 * I, K] of gate and up [..., I, K]: rows in turn, as the epilogue `swiglu` pairs columns."""
+    return torch_.stack((gate, up), -2).flatten(-3, -2)

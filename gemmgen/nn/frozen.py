@@ -1,0 +1,103 @@
+"""What modules keep in FP8: codes and scales that no change of a model's dtype may touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ops import SCALE_BLOCK
+from ..runtime.torch_tensors import torch
+from ..torch_ops import register
+
+register()
+torch_ = torch()
+gemmgen = torch_.ops.gemmgen
+
+SCALE = "_scale"  # follows the name of a weight; what else a checkpoint may call it:
+ALIASES = ("_scale_inv",)
+FP8 = torch_.float8_e4m3fn
+WIDE = (torch_.bfloat16, torch_.float16, torch_.float32)
+
+
+class Frozen(torch_.nn.Module):  # type: ignore[misc, name-defined]
+    """A module with FP8 buffers, each with its scales behind it. `model.half()` and `model.to(dtype)` would round
+    both as they do weights; here they are only moved."""
+
+    def freeze(self, name: str, *shape: int, device: Any) -> None:
+        """Make the buffers `name`, float8_e4m3fn [..., N, K], and `name`_scale, float32 [..., ceil(N/128),
+        ceil(K/128)]; zeros."""
+        self.register_buffer(name, torch_.zeros(shape, dtype=FP8, device=device))
+        scales = torch_.ones(scale_shape(shape), dtype=torch_.float32, device=device)
+        self.register_buffer(name + SCALE, scales)
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """The names of the FP8 buffers."""
+        return tuple(n.removesuffix(SCALE) for n in self._buffers if n.endswith(SCALE))
+
+    def put(self, name: str, weight: Any) -> None:
+        """Quantise `weight` [..., N, K], bfloat16, float16 or float32, into the buffers of `name`, where they are."""
+        q, scale = gemmgen.quantise_blocks(weight.detach())
+        getattr(self, name).copy_(q)
+        getattr(self, name + SCALE).copy_(scale)
+
+    def frozen_weight(self, name: str) -> tuple[Any, Any]:
+        return getattr(self, name), getattr(self, name + SCALE)
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
+        kept = {id(x) for name in self.frozen for x in self.frozen_weight(name)}
+
+        def moved(x: Any) -> Any:
+            """As bytes, which `fn` has no reason to round."""
+            return fn(x.view(torch_.uint8)).view(x.dtype) if id(x) in kept else fn(x)
+
+        return super()._apply(moved, recurse)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        state_dict = dict(state_dict)  # the caller's stays as it is; other modules read it too
+        for name in self.frozen:
+            error_msgs += self._prepared(name, prefix + name, state_dict)
+        super()._load_from_state_dict(
+            state_dict,
+            prefix,
+            local_metadata,
+            strict,
+            missing_keys,
+            unexpected_keys,
+            error_msgs,
+        )
+
+    def _prepared(self, name: str, key: str, state: dict[str, Any]) -> list[str]:
+        """`state` with the weight `key` in FP8 and with its scales, or what is wrong with it."""
+        weight = state.get(key)
+        if weight is None:
+            return []
+        for alias in ALIASES:
+            if key + alias in state:
+                state[key + SCALE] = state.pop(key + alias)
+        expected = tuple(getattr(self, name).shape)
+        if tuple(weight.shape) != expected:
+            return []  # torch says so
+        if weight.dtype == FP8 and key + SCALE not in state:
+            return [f"{key}: is {FP8} and has no {key}{SCALE}"]
+        if weight.dtype in WIDE:
+            state[key], state[key + SCALE] = gemmgen.quantise_blocks(weight.detach())
+        elif weight.dtype != FP8:
+            allowed = " or ".join(map(str, (*WIDE, FP8)))
+            del state[key]
+            return [f"{key}: dtype is {weight.dtype}, must be {allowed}"]
+        return []
+
+
+def scale_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    *lead, n, k = shape
+    return (*lead, -(-n // SCALE_BLOCK), -(-k // SCALE_BLOCK))
