@@ -246,7 +246,8 @@ class Checker(HTMLParser):
         found = dict(attrs)
         self.ids |= {found["id"]} if "id" in found else set()
         self.labels |= {found["aria-labelledby"]} if "aria-labelledby" in found else set()
-        self.fetched += [found[x] for x in ("src", "href", "xlink:href") if x in found]
+        sources = [found[x] for x in ("src", "href", "xlink:href") if x in found]
+        self.fetched += [x for x in sources if not x.startswith("#")]
         if tag not in VOID:
             self.open.append(tag)
 
