@@ -27,6 +27,7 @@ COMMANDS = {
     "explain": "say why a shape gets its config, and why not another",
     "layout": "show what lies where: operands, accumulator, D's tile, scales",
     "timeline": "simulate who does what when, and who waits for what",
+    "report": "put all that is known of kernels, and measurements of them, on one page",
     "show": "print a kernel as IR, CUDA, PTX or SASS",
     "diff": "compare two kernels' IR, CUDA, PTX, SASS or resources",
     "prepare": "compile the kernels of a family for a set of shapes into the cache on disk",

@@ -15,7 +15,7 @@ from ..errors import CompileError, RuntimeUnavailable
 PACKAGE = "nvidia-cuda-nvdisasm"
 INSTALL = f"pip install {PACKAGE}"
 PROGRAM = "nvdisasm"
-INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)", re.M)
+INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\w*)", re.M)
 
 
 def sass(image: bytes) -> str:

@@ -32,11 +32,15 @@ td.number { white-space: nowrap; }
 .note, .place { color: var(--faint); } ins, del { text-decoration: none; }
 .wide { overflow-x: auto; } figure { margin: 0; break-inside: avoid; } summary { cursor: pointer; }
 pre { font: 13px/1.4 ui-monospace, "DejaVu Sans Mono", monospace; margin: .5rem 0; }
-a { color: inherit; } nav ul { list-style: none; margin: 0; padding-left: 1rem; } nav > ul { padding: 0; }
+a { color: inherit; } nav ul { list-style: none; margin: 0; padding: 0 0 .5rem 1rem; }
+nav > ul { display: flex; flex-wrap: wrap; gap: 0 2rem; padding: 0; }
+.book h2 { font-size: 1.3rem; margin-top: 3rem; } .book main > section { border-top: 2px solid var(--line); }
 :focus-visible { outline: 2px solid var(--ink); outline-offset: 2px; }
-@media (min-width: 90rem) { .book { display: grid; grid-template-columns: 14rem minmax(0, 1fr); gap: 0 2rem;
-  max-width: 88rem; } .book nav { position: sticky; top: 2rem; align-self: start; max-height: 95vh;
-  overflow-y: auto; } }
+@media (min-width: 90rem) {
+  .book { display: grid; grid-template-columns: 14rem minmax(0, 1fr); gap: 0 2rem; max-width: 88rem; }
+  .book header { grid-column: 1 / -1; } .book nav > ul { display: block; }
+  .book nav { position: sticky; top: 2rem; align-self: start; max-height: 95vh; overflow-y: auto; }
+}
 @media print { nav { display: none; } .wide { overflow: visible; } }
 """
 
@@ -51,8 +55,8 @@ def render(page: Page) -> str:
 def book(b: Book) -> str:
     """The same of several pages, with links to each."""
     parts = "\n".join(_part(p, number) for number, p in enumerate(b.parts))
-    main = f"<main>\n{_heading(1, b.title)}\n{parts}\n</main>"
-    return _document(b.title, "book", f"{_contents(b)}\n{main}")
+    head = f"<header>\n{_heading(1, b.title)}\n</header>"
+    return _document(b.title, "book", f"{head}\n{_contents(b)}\n<main>\n{parts}\n</main>")
 
 
 def _document(title: str, kind: str, body: str) -> str:

@@ -91,7 +91,7 @@ def proof(p: Proof) -> Page:
         title="Verdict",
         items=(
             ("proved", str(p)),
-            ("instances", ", ".join(map(str, p.instances))),
+            ("instances", "; ".join(map(str, p.instances))),
             ("means", "No schedule of the warpgroups deadlocks, races or corrupts."),
         ),
     )

@@ -37,7 +37,7 @@ def draw(p: Plot) -> list[str]:
     for value in across.ticks():
         x = LEFT + across.place(value)
         drawn.append(f'<path class="tick" d="M{px(x)} {LINE}V{LINE + HEIGHT}"/>')
-        drawn.append(label(x, HEIGHT + 2 * LINE - BASE, spelled(value), "middle"))
+        drawn.append(label(x, HEIGHT + 2 * LINE - 2, spelled(value), "middle"))
     for value in up.ticks():
         y = LINE + HEIGHT - up.place(value)
         drawn.append(f'<path class="tick" d="M{px(LEFT)} {px(y)}H{px(LEFT + WIDTH)}"/>')
