@@ -16,6 +16,7 @@ PAGES = {
     "explain": ("explain", "fp8_block", *SHAPE, "--why-not", "block_n=256", "--html"),
     "layout": ("layout", "fp8_1d1d/wgrad", "D", "--html"),
     "timeline": ("timeline", "fp8_block/split_k", *SHAPE, "--html"),
+    "trace": ("show", "fp8_block/masked", "--level", "trace", "--html"),
     "report": ("report", "fp8_block/base", *SHAPE, "--bench", "bench.json", "-o"),
 }
 

@@ -28,7 +28,7 @@ COMMANDS = {
     "layout": "show what lies where: operands, accumulator, D's tile, scales",
     "timeline": "simulate who does what when, and who waits for what",
     "report": "put all that is known of kernels, and measurements of them, on one page",
-    "show": "print a kernel as IR, CUDA, PTX or SASS",
+    "show": "print a kernel as IR, CUDA, PTX or SASS, or what each pass changes in it",
     "diff": "compare two kernels' IR, CUDA, PTX, SASS or resources",
     "prepare": "compile the kernels of a family for a set of shapes into the cache on disk",
     "pack": "write kernels of a family and C code that launches them to a folder",
