@@ -15,6 +15,7 @@ from ..ir.groupings import GROUPINGS
 from ..pipeline import compile_to_source
 from ..problem import INT8_K, Problem
 from ..runtime.cache import cached_cubin
+from ..runtime.compiled import Compiled
 from ..runtime.driver import require_hopper
 from ..runtime.launch import LoadedKernel, workspace_bytes
 from ..runtime.sms import limited
@@ -41,8 +42,17 @@ SIDES = ("rows", "columns")
 def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
     """The kernel for `p` and `c`, compiled (or compiled before: `runtime.cache`) and loaded on CUDA device
     `device`, kept for next time."""
-    artifact = compile_to_source(p, c)
-    return LoadedKernel(artifact.kernel, cached_cubin(artifact.source, artifact.name), device)
+    a = compile_to_source(p, c)
+    return LoadedKernel(a.kernel, cached_cubin(a.source, a.name), device, a.source)
+
+
+def compiled(p: Problem, c: Config) -> Compiled:
+    """The kernel for `p` and `c`, compiled (or compiled before), to look into. Needs NVRTC, no GPU.
+
+    Raises UnsupportedProblem, IllegalConfig, CompileError and RuntimeUnavailable.
+    """
+    a = compile_to_source(p, c)
+    return Compiled(a.kernel, cached_cubin(a.source, a.name), a.source)
 
 
 @lru_cache(maxsize=4096)
