@@ -11,7 +11,7 @@ from test_explain import check_html, contrast
 
 from gemmgen.see import html, plot_picture, svg, text
 from gemmgen.see.drawing import LETTER, ticks
-from gemmgen.see.page import Bar, Book, Lane, Lanes, Listing, Page, Part, Plot, Series, Table
+from gemmgen.see.page import Bar, Book, Facts, Lane, Lanes, Listing, Page, Part, Plot, Series, Table
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
@@ -66,6 +66,13 @@ def test_a_picture_of_its_own_is_described():
     assert group.get("role") == "img" and group.get("aria-label") == "T"
 
 
+def test_what_scrolls_can_be_focused_and_nothing_else():
+    f = Facts(title="F", items=(("a", "b"),))
+    t = Table(title="T", columns=("a",), rows=(("1",),))
+    document = html.render(Page(title="P", blocks=(f, t, lanes(0, 10))))
+    assert document.count("tabindex") == document.count('class="wide"') == 2
+
+
 def test_numbers_are_aligned_in_html():
     t = Table(title="T", columns=("name", "us", "why"), rows=(("a", "1.5", "x"), ("b", "", "1")))
     document = html.render(Page(title="P", blocks=(t,)))
@@ -102,6 +109,22 @@ def test_points_lie_inside_and_in_order(log):
     left, right = plot_picture.LEFT, plot_picture.LEFT + plot_picture.WIDTH
     assert all(left <= x <= right and 20 <= y <= 20 + plot_picture.HEIGHT for x, y in places)
     assert marks[0].find(f"{SPACE}title").text == "a < b: 1, 10"
+
+
+def test_a_point_stands_where_the_axes_say():
+    """Of (10, 100): across from the 100, above the 10."""
+    root = drawn(plot())
+    mark = next(
+        m
+        for m in root.iter(f"{SPACE}path")
+        if m.find(f"{SPACE}title") is not None and "10, 100" in m[0].text
+    )
+    x, y = map(float, re.findall(r"[\d.]+", mark.get("transform")))
+    texts = {(t.text, t.get("text-anchor")): t for t in root.iter(f"{SPACE}text")}
+    assert float(texts["10", "middle"].get("x")) == x
+    assert float(texts["100", "end"].get("y")) == pytest.approx(y + 4)
+    lines = [p.get("d") for p in root.iter(f"{SPACE}path") if p.get("class") == "tick"]
+    assert any(d.startswith(f"M{x:g} ") for d in lines) and any(f" {y:g}H" in d for d in lines)
 
 
 def test_a_logarithmic_axis_is_one():
@@ -163,7 +186,7 @@ def test_what_is_gone_is_legible(scheme):
 def test_a_book_links_to_its_pages():
     t = Table(title="T", columns=("a",), rows=(("1",),))
     page = Page(title="Page & one", blocks=(t, t))
-    b = Book(title="B", parts=(Part(name="x", pages=(page, page)), Part(name="y", pages=(page,))))
+    b = Book(title="B", parts=(Part(name="x<y", pages=(page, page)), Part(name="y", pages=(page,))))
     document = html.book(b)
     checker = check_html(document)
     targets = re.findall(r'href="#([\w-]+)"', document)

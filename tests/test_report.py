@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
 import pytest
 from test_bench_report import CEILINGS, LEFT_OUT, ROWS, SUMMARY
 from test_explain import check_html
 
 from gemmgen.cli import bench_page, main, report_command
-from gemmgen.cli.bench_report import firsts
+from gemmgen.cli.bench_report import LeftOut, Row, firsts
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError, RuntimeUnavailable
 from gemmgen.gallery import GALLERY, artifact, exhibit, path_of
@@ -156,6 +156,13 @@ def test_a_bench_of_nothing_has_no_plots(bench):
     part = bench_page.part(replace(bench_page.read(bench), rows=(), left_out=(), geomean=None))
     assert [p.title for p in part.pages] == ["Measured times"]
     check_html(html.book(Book(title="B", parts=(part,))))
+
+
+def test_every_field_of_a_row_is_checked():
+    annotations = {str(f.type) for of in (Row, LeftOut) for f in fields(of)}
+    assert annotations == {*bench_page.HOLDS}
+    numbers = {f.name for f in fields(Row) if f.type in ("int", "float")}
+    assert numbers - {*bench_page.NUMBERS} == {"spread"}  # which may be 0
 
 
 def broken(**changes):
