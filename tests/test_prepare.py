@@ -217,7 +217,7 @@ def test_what_is_prepared_is_not_compiled_again(monkeypatch):
     assert (found.compiled, found.kept, len(found.kernels)) == (1, 1, 1)
     monkeypatch.setattr(nvrtc, "compile_cubin", None)
     ops.loaded.cache_clear()
-    monkeypatch.setattr(ops.calls, "LoadedKernel", lambda kernel, cubin, device: cubin)
+    monkeypatch.setattr(ops.calls, "LoadedKernel", lambda kernel, cubin, device, source: cubin)
     assert len(ops.loaded(*found.kernels[0], 0).image) == found.bytes
     ops.loaded.cache_clear()
 
