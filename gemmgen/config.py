@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .errors import ArgumentError
+from .notebook import table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,13 @@ class Config:
     def to_json(self) -> dict[str, Any]:
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
         return {k: v for k, v in values.items() if k not in OPTIONAL or v != getattr(Config, k)}
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the fields that differ from the defaults first."""
+        fields = asdict(self)
+        changed = {n: v for n, v in fields.items() if v != getattr(Config, n)}
+        rest = {n: f"{v} (default)" for n, v in fields.items() if n not in changed}
+        return table("Config", {**changed, **rest})
 
     @classmethod
     def from_json(cls, data: object) -> Config:

@@ -11,6 +11,7 @@ from .config import Config
 from .emit import emit
 from .families import build
 from .ir.nodes import Kernel
+from .notebook import folded
 from .problem import Problem
 from .target import H200, Target
 
@@ -29,6 +30,12 @@ class Artifact:
     @property
     def name(self) -> str:
         return self.kernel.name
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        parts = (self.problem, self.config, self.kernel)
+        source = folded(f"CUDA, {len(self.source.splitlines())} lines", self.source)
+        return "".join(p._repr_html_() for p in parts) + source
 
 
 def lower(

@@ -10,6 +10,7 @@ from .errors import ArgumentError
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
 from .ir.groupings import GROUPINGS
+from .notebook import table
 
 OUTPUTS = (BF16, F16, F32, S32, E4M3)
 ALIGNMENTS = (128, 64)
@@ -102,6 +103,10 @@ class Problem:
             "epilogue": to_json(self.epilogue),
             **{name: getattr(self, name) for name in OPTIONAL if _differs(self, name)},
         }
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        return table("Problem", self.to_json())
 
     @classmethod
     def from_json(cls, data: object) -> Problem:

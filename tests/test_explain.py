@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 
@@ -246,7 +247,8 @@ class Checker(HTMLParser):
         found = dict(attrs)
         self.ids |= {found["id"]} if "id" in found else set()
         self.labels |= {found["aria-labelledby"]} if "aria-labelledby" in found else set()
-        self.fetched += [found[x] for x in ("src", "href", "xlink:href") if x in found]
+        sources = [found[x] for x in ("src", "href", "xlink:href") if x in found]
+        self.fetched += [x for x in sources if not x.startswith("#")]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -264,6 +266,8 @@ def check_html(document: str) -> Checker:
     assert not checker.open and not checker.fetched
     assert not {"script", "link", "img", "iframe"} & set(checker.tags)
     assert '<html lang="en">' in document and checker.tags.count("h1") == 1
+    levels = [int(tag[1]) for tag in checker.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels)), "no level is skipped"
     assert checker.labels <= checker.ids and checker.tags.count("section") >= 1
     assert "url(" not in document and "@import" not in document
     assert "prefers-color-scheme: dark" in document and "color-scheme: light dark" in document

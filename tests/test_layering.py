@@ -14,17 +14,19 @@ ROOT = Path(__file__).parent.parent / "gemmgen"
 COMPILER = {
     "errors": set(),
     "target": set(),
-    "ir": {"errors"},
-    "config": {"errors"},
+    "notebook": set(),  # what `_repr_html_` of problems, configs and kernels is made of
+    "ir": {"errors", "notebook"},
+    "config": {"errors", "notebook"},
     "epilogues": {"ir", "errors"},
-    "problem": {"ir", "errors", "epilogues"},
+    "problem": {"ir", "errors", "epilogues", "notebook"},
     "schedulers": {"ir"},
     # families, passes and emit never import each other: that is the whole architecture.
     "families": {"ir", "errors", "config", "problem", "epilogues", "schedulers"},
     "passes": {"ir", "errors", "target"},
     "emit": {"ir", "errors"},
     "pipeline": {
-        *["ir", "errors", "target", "config", "problem", "families", "passes", "emit", "check"]
+        *["ir", "errors", "target", "config", "problem", "families", "passes", "emit", "check"],
+        "notebook",
     },
     "cost_terms": set(),
     "cost": {"ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost_terms"},
@@ -37,7 +39,7 @@ CHECKS = {
     "verification": {"ir", "errors", "config", "problem", "epilogues"},
 }
 # runtime/gpu.py and emulated.py are machines that verification puts kernels on trial on; it knows neither.
-RUNTIME = {"runtime": {"ir", "errors", "target", "verification", "emulator"}}
+RUNTIME = {"runtime": {"ir", "errors", "target", "verification", "emulator", "notebook"}}
 # Shows what the compiler decided. Where a swizzle puts a byte it asks the emulator, as the tests do; what each
 # agent does, operation by operation, it asks the proof.
 SEE = {"see": {*COMPILER, "emulator", "check"}}

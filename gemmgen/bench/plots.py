@@ -11,6 +11,7 @@ from .ceilings import Ceilings
 
 SIZE = (9.0, 5.5)  # inches
 DPI = 150
+SIZES, INTENSITY, RATE = "GFLOP of a call (2 M N K)", "FLOP per byte", "TFLOP/s"  # the axes
 
 Points = list[tuple[float, float]]
 
@@ -68,16 +69,23 @@ def draw(rows: Sequence[Plotted], ceilings: Ceilings, title: str) -> dict[str, b
     """PNG files by name: tflops.png, roofline.png. Raises RuntimeUnavailable."""
     require()
     by_size, by_intensity = against_size(rows), roofline(rows)
-    xs = [x for points in by_intensity.values() for x, _ in points]
-    line = roof(ceilings, [*(x / 2 for x in xs), *(2 * x for x in xs)])
-    label = (
-        f"measured: {ceilings.flops * 1e-12:.0f} TFLOP/s ({ceilings.gemm}), "
-        f"{ceilings.bytes * 1e-12:.2f} TB/s (a read)"
-    )
+    line = roof(ceilings, around([x for points in by_intensity.values() for x, _ in points]))
     return {
-        "tflops.png": _picture(by_size, title, "GFLOP of a call (2 M N K)"),
-        "roofline.png": _picture(by_intensity, title, "FLOP per byte", (label, line)),
+        "tflops.png": _picture(by_size, title, SIZES),
+        "roofline.png": _picture(by_intensity, title, INTENSITY, (named(ceilings), line)),
     }
+
+
+def around(intensities: Sequence[float]) -> list[float]:
+    """From half the least to twice the greatest: what a roof spans."""
+    return [min(intensities) / 2, 2 * max(intensities)]
+
+
+def named(c: Ceilings) -> str:
+    """A roof's label."""
+    return (
+        f"measured: {c.flops * 1e-12:.0f} TFLOP/s ({c.gemm}), {c.bytes * 1e-12:.2f} TB/s (a read)"
+    )
 
 
 def _picture(
@@ -96,7 +104,7 @@ def _picture(
     else:
         axes.set_ylim(bottom=0)
     axes.set_xscale("log")
-    axes.set(xlabel=x, ylabel="TFLOP/s", title=title)
+    axes.set(xlabel=x, ylabel=RATE, title=title)
     axes.grid(True, alpha=0.3, which="both")
     axes.legend(fontsize="small")
     out = io.BytesIO()

@@ -10,6 +10,24 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 RULE = "tie: no further from the fastest median than the larger of the two interquartile ranges"
+COLUMNS = (
+    "G",
+    "M",
+    "N",
+    "K",
+    "provider",
+    "us",
+    "spread",
+    "TFLOP/s",
+    "GB/s",
+    "ratio",
+    "",
+    "MHz",
+    "W",
+    "C",
+    "config",
+)
+FORMAT = "{:>3} {:>6} {:>6} {:>6}  {:<22} {:>8} {:>6} {:>7} {:>6} {:>6} {:<7} {:>5} {:>4} {:>3}  {}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +95,9 @@ def as_csv(rows: Sequence[Row]) -> str:
 def table(rows: Sequence[Row], left_out: Sequence[LeftOut], summary: dict[str, Any]) -> str:
     lines = [
         f"{summary['gpu']}: {summary['kernel']}, {summary['title']}, {summary['data']} data",
-        f"{'G':>3} {'M':>6} {'N':>6} {'K':>6}  {'provider':<22} {'us':>8} {'spread':>6} {'TFLOP/s':>7} "
-        f"{'GB/s':>6} {'ratio':>6} {'':<7} {'MHz':>5} {'W':>4} {'C':>3}  config",
+        _line(COLUMNS),
+        *(_line(cells(r)) for r in rows),
     ]
-    lines += [_line(r) for r in rows]
     lines += [
         f"{x.groups:>3} {x.m:>6} {x.n:>6} {x.k:>6}  {x.provider:<22} not timed: {x.reason}"
         for x in left_out
@@ -98,11 +115,23 @@ def table(rows: Sequence[Row], left_out: Sequence[LeftOut], summary: dict[str, A
     )
 
 
-def _line(r: Row) -> str:
+def _line(cells: Sequence[str]) -> str:
+    return FORMAT.format(*cells).rstrip()
+
+
+def cells(r: Row) -> tuple[str, ...]:
+    """Of a row, in the order of COLUMNS."""
     ratio = "-" if r.ratio is None else f"{r.ratio:.3f}"
-    mhz, watts, celsius = ("-" if x is None else f"{x:.0f}" for x in (r.sm_mhz, r.watts, r.celsius))
+    device = ("-" if x is None else f"{x:.0f}" for x in (r.sm_mhz, r.watts, r.celsius))
     return (
-        f"{r.groups:>3} {r.m:>6} {r.n:>6} {r.k:>6}  {r.provider:<22} {r.microseconds:>8.1f} {r.spread:>6.1%} "
-        f"{r.tflops:>7.0f} {r.gigabytes_per_second:>6.0f} {ratio:>6} {r.standing:<7} {mhz:>5} {watts:>4} "
-        f"{celsius:>3}  {r.config}"
-    ).rstrip()
+        *map(str, (r.groups, r.m, r.n, r.k)),
+        r.provider,
+        f"{r.microseconds:.1f}",
+        f"{r.spread:.1%}",
+        f"{r.tflops:.0f}",
+        f"{r.gigabytes_per_second:.0f}",
+        ratio,
+        r.standing,
+        *device,
+        r.config,
+    )

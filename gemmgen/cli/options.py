@@ -25,11 +25,13 @@ DEFAULT_SHAPE = (4096, 4096, 4096)
 SMALL_SHAPE = (256, 256, 512)  # where nothing is given and the CPU multiplies
 
 
-def add_kernel(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """KERNEL, and what describes it further."""
+def add_kernel(
+    parser: argparse.ArgumentParser, *, required: bool = True, many: bool = False
+) -> None:
+    """KERNEL, and what describes it further. many: any number of them, none included."""
     parser.add_argument(
         "kernel",
-        nargs=None if required else "?",
+        nargs="*" if many else None if required else "?",
         metavar="KERNEL",
         help=f"a family ({', '.join(FAMILIES)}) or a gallery kernel (see `gemmgen list`)",
     )

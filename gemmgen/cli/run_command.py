@@ -61,7 +61,7 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     shape = options.shape(args)
     problem, config, source = options.choice(args)
     a = compile_to_source(problem, config)
-    program = LoadedKernel(a.kernel, cached_cubin(a.source, a.name), device)
+    program = LoadedKernel(a.kernel, cached_cubin(a.source, a.name), device, a.source)
     machine = Gpu(device=device)
     layout = options.layout(args, a.problem, shape)
     verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 
-from ..check.unroll import unroller
-from ..cost import terms
 from ..errors import ArgumentError
-from ..ir.groupings import OF_SIZES, split_side
 from ..pipeline import lower
-from ..runtime.launch import grid
 from ..see import html, svg, text
 from ..see.chrome_trace import chrome_trace
-from ..see.instance import instance, mean_shape
-from ..see.latency import latency
-from ..see.page import microseconds
-from ..see.simulate import WHOLE, simulate
 from ..see.timeline import Timeline
 from ..see.timeline_page import Selection, page, to_json
 from ..target import H200
 from . import files, options
+from .simulated import simulated
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -74,35 +66,8 @@ def _timeline(args: argparse.Namespace) -> tuple[Timeline, tuple[tuple[str, str]
     """The simulated cluster, and what it was taken from."""
     shape = options.shape(args)
     problem, config = options.problem_and_config(args, shape)
-    kernel = lower(problem, config)
-    layout = options.layout(args, problem, shape)
-    if layout is None:
-        side = split_side(problem.grouping, shape)
-        layout = OF_SIZES[problem.grouping](side, [side], problem.alignment)
-    ctas = grid(kernel, shape, args.sms, layout.groups)
-    if not ctas:
-        raise ArgumentError("--sms", args.sms, f"must hold a cluster of {kernel.cluster.size}")
-    target = replace(H200, sms=args.sms)
-    mean = mean_shape(problem, shape, layout)
-    program = unroller(kernel, WHOLE).program(instance(kernel, shape, ctas, layout))
-    lat = latency(kernel, problem, config, mean, target, layout.groups)
-    m, n, k = shape
-    launch = [
-        ("problem", f"{problem.family}, M={m} N={n} K={k}"),
-        ("grid", f"{ctas} CTAs on {args.sms} SMs, clusters of {kernel.cluster.size}"),
-    ]
-    if problem.grouping != "none":
-        launch.append(("groups", f"{layout.groups}, on average M={mean[0]} K={mean[2]}"))
-    t = simulate(program, lat)
-    priced = terms(problem, config, mean, target, layout.groups)
-    launch.append(
-        (
-            "time",
-            f"{microseconds(t.end / target.clock_hz)} us at {target.clock_hz / 1e9} GHz; the cost model says "
-            f"{microseconds(priced.seconds)} us, {microseconds(priced.launch)} of them to launch",
-        )
-    )
-    return t, tuple(launch)
+    kernel, layout = lower(problem, config), options.layout(args, problem, shape)
+    return simulated(problem, config, kernel, shape, args.sms, layout)
 
 
 def _write(file: Path, rendered: str, written: list[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from .dtypes import DType
-from .resources import Block, Cluster, Param, TmaMap
+from .resources import Block, Cluster, Groups, Param, TmaMap
 
 
 class HostBuffer(Protocol):
@@ -28,6 +28,8 @@ class Launchable(Protocol):
     def block(self) -> Block: ...
     @property
     def cluster(self) -> Cluster: ...
+    @property
+    def groups(self) -> Groups: ...
     @property
     def maps(self) -> Sequence[TmaMap]: ...
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..notebook import folded, table
 from .blocks import (
     AfterFirst,
     CtaLeader,
@@ -274,3 +275,19 @@ class Kernel:
 
     def map(self, name: str) -> TmaMap:
         return next(m for m in self.maps if m.name == name)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what it is, and its IR behind a click."""
+        from .text import dump  # which reads these classes
+
+        ir = dump(self)
+        b = self.block
+        rows = {
+            "tile": f"{b.m} x {b.n}, {b.k} of K per stage, {self.stages} stages",
+            "roles": ", ".join(f"{r.count} {r.name}" for r in self.roles),
+            "cluster": self.cluster.size,
+            "bytes of shared memory": self.smem_bytes
+            if self.smem_bytes is not None
+            else "not lowered",
+        }
+        return table(self.name, rows) + folded(f"IR, {len(ir.splitlines())} lines", ir)

@@ -101,7 +101,7 @@ def _value(v: object) -> str:
         case Wgmma():
             return f"m64n{v.n}k{v.k}{_majors(v)}"
         case Expr():
-            return _expr(v)
+            return expression(v)
         case tuple():
             return "(" + ", ".join(map(_value, v)) + ")"
         case int() if v >= 1 << 32:
@@ -121,7 +121,8 @@ def _coord(c: Coord) -> str:
     return text + (f"+rank*{c.rank_step}" if c.rank_step else "")
 
 
-def _expr(e: Expr) -> str:
+def expression(e: Expr) -> str:
+    """As one would write it: max((acc + bias[col]), 0.0)."""
     match e:
         case Acc():
             return "acc"
@@ -138,11 +139,11 @@ def _expr(e: Expr) -> str:
         case PerElement(name, dtype):
             return f"{name}.{dtype}[row, col]"
         case BinOp(op, lhs, rhs):
-            return f"({_expr(lhs)} {op} {_expr(rhs)})"
+            return f"({expression(lhs)} {op} {expression(rhs)})"
         case InGroup(value, groups):
-            return f"in_group({_expr(value)}, {groups}[row])"
+            return f"in_group({expression(value)}, {groups}[row])"
         case OfPair(value, which):
-            return f"{('even', 'odd')[which]}({_expr(value)})"
+            return f"{('even', 'odd')[which]}({expression(value)})"
         case Call(function, args):
-            return f"{function}({', '.join(map(_expr, args))})"
+            return f"{function}({', '.join(map(expression, args))})"
     return repr(e)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .arrays import as_tensor
 from .bound import Launch, bind
-from .calls import SCALE_BLOCK, chosen, loaded
+from .calls import SCALE_BLOCK, chosen, compiled, loaded
 from .grouped import (
     batched_gemm,
     fp8_block_batched_gemm,
@@ -35,6 +35,7 @@ __all__ = [
     "batched_gemm",
     "bind",
     "chosen",
+    "compiled",
     "every_m",
     "fp8_batched_gemm",
     "fp8_block_batched_gemm",

@@ -15,7 +15,9 @@ from ..ir.groupings import GROUPINGS
 from ..pipeline import compile_to_source
 from ..problem import INT8_K, Problem
 from ..runtime.arrays import ArrayDevice
+from ..runtime.cache import cached_cubin
 from ..runtime.cache_index import Compiler, Ready, ready
+from ..runtime.compiled import Compiled
 from ..runtime.driver import require_hopper
 from ..runtime.launch import LoadedKernel, workspace_bytes
 from ..runtime.nvrtc import compile_cubin
@@ -52,6 +54,15 @@ def built(p: Problem, c: Config, compiler: Compiler = compile_cubin) -> Ready:
     """The kernel for `p` and `c`, from the disk if it is there, else through the compiler and `compiler`."""
     # The representation has every field and tells -0.0 from 0.0, which are equal and compile to other code.
     return ready(f"{p!r} {c!r}", lambda: compile_to_source(p, c), compiler)
+
+
+def compiled(p: Problem, c: Config) -> Compiled:
+    """The kernel for `p` and `c`, compiled (or compiled before), to look into. Needs NVRTC, no GPU.
+
+    Raises UnsupportedProblem, IllegalConfig, CompileError and RuntimeUnavailable.
+    """
+    a = compile_to_source(p, c)
+    return Compiled(a.kernel, cached_cubin(a.source, a.name), a.source)
 
 
 @lru_cache(maxsize=4096)

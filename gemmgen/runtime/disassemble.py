@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
+from collections import Counter
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from ..errors import CompileError, RuntimeUnavailable
 PACKAGE = "nvidia-cuda-nvdisasm"
 INSTALL = f"pip install {PACKAGE}"
 PROGRAM = "nvdisasm"
+INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\w*)", re.M)
 
 
 def sass(image: bytes) -> str:
@@ -28,6 +31,11 @@ def sass(image: bytes) -> str:
     if run.returncode:
         raise CompileError(f"{PROGRAM} refused the cubin: {run.stderr.strip()}")
     return run.stdout
+
+
+def mnemonics(code: str) -> Counter[str]:
+    """How often each instruction stands in what `sass` returns, without its modifiers: HGMMA, FFMA, ..."""
+    return Counter(INSTRUCTION.findall(code))
 
 
 def find() -> Path:

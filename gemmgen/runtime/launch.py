@@ -13,6 +13,7 @@ from ..ir.launchable import Launchable
 from ..ir.nodes import Kernel
 from ..target import clusters
 from . import driver, nvrtc, sms, watchdog
+from .compiled import Compiled
 from .tensor_map import Encoded, Matrix, check, describe, encode
 
 INT_LIMIT = 1 << 31
@@ -35,14 +36,16 @@ class Plan:
     array: Any  # void*[], of the addresses of all of them
 
 
-class LoadedKernel:
+class LoadedKernel(Compiled):
     """A kernel on one device. Thread-safe: it and its plans are immutable."""
 
-    def __init__(self, kernel: Launchable, cubin: nvrtc.Cubin, device: int = 0) -> None:
-        """Load `cubin`. Raises RuntimeUnavailable without a driver or on a GPU that is not Hopper."""
+    def __init__(
+        self, kernel: Launchable, cubin: nvrtc.Cubin, device: int = 0, source: str | None = None
+    ) -> None:
+        """Load `cubin`, compiled from `source` if that is at hand. Raises RuntimeUnavailable without a driver or
+        on a GPU that is not Hopper."""
         driver.require_hopper(device)
-        self.kernel = kernel
-        self.cubin = cubin
+        super().__init__(kernel, cubin, source)
         self.device = device
         with driver.current(device):
             self._module = driver.call("cuModuleLoadData", cubin.image)

@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from ..errors import CacheError
 from ..ir.dtypes import DTYPES, DType
 from ..ir.nodes import Kernel
-from ..ir.resources import Block, Cluster, Param, TmaMap
+from ..ir.resources import Block, Cluster, Groups, Param, TmaMap
 
 INT_LIMIT = 1 << 31
 
@@ -36,6 +36,7 @@ class LaunchRecord:
     name: str
     block: Block
     cluster: Cluster
+    groups: Groups
     maps: tuple[TmaMap, ...]
     params: tuple[Param, ...]
     buffers: tuple[Buffer, ...]
@@ -74,6 +75,7 @@ def record_of(kernel: Kernel) -> LaunchRecord:
         name=kernel.name,
         block=kernel.block,
         cluster=kernel.cluster,
+        groups=kernel.groups,
         maps=kernel.maps,
         params=kernel.params,
         buffers=tuple(Buffer(name=b.name, dtype=b.dtype, swizzle=b.swizzle or 0) for b in buffers),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..config import Config
 from ..errors import IllegalConfig
 from ..heuristics.verdict import Verdict
-from ..ir.text import smem_map
 from .explain import Explanation
+from .kernel_page import registers, shared_memory
 from .page import Block, Facts, Page, Table, count, microseconds, scaled
 
 TERMS = {
@@ -60,7 +60,8 @@ def page(e: Explanation) -> Page:
     title = f"{e.problem.family} {groups}M={m} N={n} K={k} on {e.target.name}: {spelled(e.config)}"
     time: tuple[Block, ...] = (_choice(e), _floor(e), _waves(e), _terms(e), _roles(e), _panels(e))
     others = (_runners_up(e), _refusals(e), *_why_not(e))
-    return Page(title=title, blocks=(*time, *others, _smem(e), _registers(e)))
+    tables = (shared_memory(e.kernel, e.target), registers(e.kernel, e.target))
+    return Page(title=title, blocks=(*time, *others, *tables))
 
 
 def _choice(e: Explanation) -> Facts:
@@ -239,30 +240,3 @@ def _legality(v: Verdict) -> list[tuple[str, str]]:
         ("values", _values(v.refused)),
         ("fix", v.refused.fix),
     ]
-
-
-def _smem(e: Explanation) -> Table:
-    parts = smem_map(e.kernel)
-    rows = tuple((count(first), count(end - first), what) for first, end, what in parts)
-    used, most = e.kernel.smem_bytes or 0, e.target.smem_bytes
-    return Table(
-        title="Shared memory",
-        columns=("offset", "bytes", "what"),
-        rows=rows,
-        note=f"{count(used)} of {count(most)} bytes, {count(most - used)} free.",
-    )
-
-
-def _registers(e: Explanation) -> Table:
-    rows = tuple(
-        (
-            r.name,
-            f"{r.count} x {e.target.warpgroup}",
-            str(r.registers),
-            str(sum(x.count for x in r.locals)),
-            ", ".join(f"{x.name} {x.dtype}[{x.count}]" for x in r.locals),
-        )
-        for r in e.kernel.roles
-    )
-    columns = ("role", "threads", "registers", "of them in arrays", "arrays")
-    return Table(title="Registers per thread", columns=columns, rows=rows)

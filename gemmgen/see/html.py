@@ -1,86 +1,184 @@
-"""A page as one HTML file: no script, nothing from elsewhere, for light and dark screens and for readers."""
+"""A page or a book as one HTML file: no script, nothing from elsewhere, for light and dark screens and readers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
+from typing import TypeVar
 
 from . import svg, text
-from .page import Block, Facts, Grid, Lanes, Page, Table
+from .page import Block, Book, Facts, Grid, Lanes, Listing, Page, Part, Plot, Table
+
+P = TypeVar("P", Grid, Lanes, Plot)
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1d21; --paper: #ffffff; --faint: #59616b; --line: #c9ced6;
-        --mark: #e3f0d8; }
+        --mark: #e3f0d8; --gone: #fbdfe0; }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e8eb; --paper: #16181c; --faint: #a3abb5; --line: #3c424b; --mark: #26391c; }
+  :root { --ink: #e6e8eb; --paper: #16181c; --faint: #a3abb5; --line: #3c424b; --mark: #26391c;
+          --gone: #4a2227; }
 }
 body { color: var(--ink); background: var(--paper); font: 16px/1.5 system-ui, sans-serif;
        margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
-h1 { font-size: 1.4rem; overflow-wrap: anywhere; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; }
+h3 { font-size: 1.1rem; margin: 1.75rem 0 .5rem; } h4 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
+h1, h2, h3, h4, td { overflow-wrap: anywhere; } h2, h3 { scroll-margin-top: 1rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--line); padding: .2rem .9rem .2rem 0; text-align: left;
+th, td { border-bottom: 1px solid var(--line); padding: .2rem 1.2rem .2rem 0; text-align: left;
          vertical-align: top; }
-th { font-weight: 600; } .marked { background: var(--mark); } .note { color: var(--faint); }
-.wide { overflow-x: auto; } .wide:focus-visible { outline: 2px solid var(--ink); }
-figure { margin: 0; }
+th { font-weight: 600; } .facts th { white-space: nowrap; } th.number, td.number { text-align: right; }
+td.number { white-space: nowrap; }
+.marked, ins { background: var(--mark); } del { background: var(--gone); }
+.note, .place { color: var(--faint); } ins, del { text-decoration: none; }
+.wide { overflow-x: auto; } figure { margin: 0; break-inside: avoid; } summary { cursor: pointer; }
+pre { font: 13px/1.4 ui-monospace, "DejaVu Sans Mono", monospace; margin: .5rem 0; }
+a { color: inherit; } nav ul { list-style: none; margin: 0; padding: 0 0 .5rem 1rem; }
+nav > ul { display: flex; flex-wrap: wrap; gap: 0 2rem; padding: 0; }
+.book h2 { font-size: 1.3rem; margin-top: 3rem; } .book main > section { border-top: 2px solid var(--line); }
+:focus-visible { outline: 2px solid var(--ink); outline-offset: 2px; }
+@media (min-width: 90rem) {
+  .book { display: grid; grid-template-columns: 14rem minmax(0, 1fr); gap: 0 2rem; max-width: 88rem; }
+  .book header { grid-column: 1 / -1; } .book nav > ul { display: block; }
+  .book nav { position: sticky; top: 2rem; align-self: start; max-height: 95vh; overflow-y: auto; }
+}
+@media print { nav { display: none; } .wide { overflow: visible; } }
 """
 
 
 def render(page: Page) -> str:
     """One self-contained document in English."""
-    blocks = "\n".join(_section(number, b) for number, b in enumerate(page.blocks))
-    title = escape(page.title)
+    return _document(
+        page.title, "", f"<main>\n{_heading(1, page.title)}\n{_blocks(page, 2, '')}\n</main>"
+    )
+
+
+def book(b: Book) -> str:
+    """The same of several pages, with links to each."""
+    parts = "\n".join(_part(p, number) for number, p in enumerate(b.parts))
+    head = f"<header>\n{_heading(1, b.title)}\n</header>"
+    return _document(b.title, "book", f"{head}\n{_contents(b)}\n<main>\n{parts}\n</main>")
+
+
+def _document(title: str, kind: str, body: str) -> str:
+    of = f' class="{kind}"' if kind else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="generator" content="gemmgen">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{STYLE}{svg.STYLE}</style>\n</head>\n"
-        f"<body>\n<main>\n<h1>{title}</h1>\n{blocks}\n</main>\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{svg.STYLE}</style>\n</head>\n"
+        f"<body{of}>\n{body}\n</body>\n</html>\n"
     )
 
 
-def _section(number: int, b: Block) -> str:
-    """What may be wider than the screen scrolls, and can be reached by keyboard to do so."""
-    label = f"section-{number}"
-    box = f'<div class="wide" tabindex="0" role="group" aria-labelledby="{label}">'
+def _heading(level: int, words: str, label: str = "") -> str:
+    named = f' id="{label}"' if label else ""
+    return f"<h{level}{named}>{escape(words)}</h{level}>"
+
+
+def _contents(b: Book) -> str:
+    parts = "\n".join(
+        f'<li><a href="#part-{i}">{escape(p.name)}</a>\n<ul>\n{_links(p, i)}</ul>\n</li>'
+        for i, p in enumerate(b.parts)
+    )
+    return f'<nav aria-label="Contents">\n<ul>\n{parts}\n</ul>\n</nav>'
+
+
+def _links(p: Part, part: int) -> str:
+    return "".join(
+        f'<li><a href="#page-{part}-{i}">{escape(x.title)}</a></li>\n'
+        for i, x in enumerate(p.pages)
+    )
+
+
+def _part(p: Part, part: int) -> str:
+    pages = "\n".join(
+        f'<section aria-labelledby="page-{part}-{i}">\n{_heading(3, x.title, f"page-{part}-{i}")}\n'
+        f"{_blocks(x, 4, f'{part}-{i}-')}\n</section>"
+        for i, x in enumerate(p.pages)
+    )
+    label = f"part-{part}"
+    return f'<section aria-labelledby="{label}">\n{_heading(2, p.name, label)}\n{pages}\n</section>'
+
+
+def _blocks(page: Page, level: int, within: str) -> str:
+    return "\n".join(_section(f"section-{within}{i}", b, level) for i, b in enumerate(page.blocks))
+
+
+def _section(label: str, b: Block, level: int) -> str:
+    """What may be wider than the screen scrolls, and can be reached by keyboard to do so; facts are wrapped."""
+    scrolls = f'class="wide" tabindex="0" role="group" aria-labelledby="{label}"'
+    inside = _block(b) if isinstance(b, Facts) else f"<div {scrolls}>{_block(b)}</div>"
     return (
-        f'<section aria-labelledby="{label}">\n<h2 id="{label}">{escape(b.title)}</h2>\n'
-        f"{box}{_block(b)}</div>{_note(b)}\n</section>"
+        f'<section aria-labelledby="{label}">\n{_heading(level, b.title, label)}\n'
+        f"{inside}{_note(b)}\n</section>"
     )
 
 
 def _block(b: Block) -> str:
     match b:
         case Facts():
-            rows = "".join(
-                f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>\n'
-                for name, value in b.items
-            )
-            return f"<table>\n<tbody>\n{rows}</tbody>\n</table>"
+            return _facts(b)
         case Table():
             return _table(b) if b.rows else ""
         case Grid():
-            return f"<figure>\n{svg.picture(b)}\n</figure>\n{_read(text.grid(b))}"
+            return _figure(b, text.grid)
         case Lanes():
-            return f"<figure>\n{svg.picture(b)}\n</figure>\n{_read(text.lanes(b))}"
+            return _figure(b, text.lanes)
+        case Plot():
+            return _figure(b, text.plot)
+        case Listing():
+            return _listing(b)
 
 
-def _read(drawn: list[str]) -> str:
-    """The picture for those who read or hear it: only its title is the image's."""
-    lines = escape("\n".join(drawn))
-    return f"<details>\n<summary>as text</summary>\n<pre>{lines}</pre>\n</details>"
+def _figure(b: P, read: Callable[[P], list[str]]) -> str:
+    """The picture, and the same for those who read or hear it: only its title is the image's."""
+    lines = "\n".join(read(b))
+    return f"<figure>\n{svg.picture(b)}\n</figure>\n{_folded('as text', escape(lines))}"
+
+
+def _folded(summary: str, inside: str) -> str:
+    return f"<details>\n<summary>{summary}</summary>\n<pre>{inside}</pre>\n</details>"
+
+
+def _listing(b: Listing) -> str:
+    inside = "\n".join(map(_changed, b.lines)) if b.diff else escape("\n".join(b.lines))
+    return _folded(f"{len(b.lines)} lines", inside) if b.folded else f"<pre>{inside}</pre>"
+
+
+def _changed(line: str) -> str:
+    """A line of a diff; what was added or is gone is so for readers, too."""
+    match line[:1]:
+        case "+":
+            return f"<ins>{escape(line)}</ins>"
+        case "-":
+            return f"<del>{escape(line)}</del>"
+        case "@":
+            return f'<span class="place">{escape(line)}</span>'
+    return escape(line)
+
+
+def _facts(b: Facts) -> str:
+    rows = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>\n'
+        for name, value in b.items
+    )
+    return f'<table class="facts">\n<tbody>\n{rows}</tbody>\n</table>'
 
 
 def _table(t: Table) -> str:
-    head = "".join(f'<th scope="col">{escape(c)}</th>' for c in t.columns)
-    rows = "".join(_row(row, number == t.marked) for number, row in enumerate(t.rows))
+    kinds = [' class="number"' * text.numeric(column) for column in zip(*t.rows, strict=True)]
+    head = "".join(
+        f'<th scope="col"{kind}>{escape(c)}</th>' for c, kind in zip(t.columns, kinds, strict=True)
+    )
+    rows = "".join(_row(row, kinds, number == t.marked) for number, row in enumerate(t.rows))
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>"
 
 
-def _row(row: tuple[str, ...], marked: bool) -> str:
-    first, *rest = map(escape, row)
-    kind = ' class="marked" aria-current="true"' if marked else ""
-    cells = "".join(f"<td>{cell}</td>" for cell in rest)
-    return f'<tr{kind}><th scope="row">{first}</th>{cells}</tr>\n'
+def _row(row: tuple[str, ...], kinds: list[str], marked: bool) -> str:
+    of = ' class="marked" aria-current="true"' if marked else ""
+    first, *rest = (f"{kind}>{escape(cell)}" for kind, cell in zip(kinds, row, strict=True))
+    cells = "".join(f"<td{cell}</td>" for cell in rest)
+    return f'<tr{of}><th scope="row"{first}</th>{cells}</tr>\n'
 
 
 def _note(b: Block) -> str:

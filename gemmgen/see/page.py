@@ -91,13 +91,80 @@ class Lanes:
         assert all(inside), self.title
 
 
-Block = Table | Facts | Grid | Lanes
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """points: (x, y). line: joined, else a mark each; tips: more words of each point, or none."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    line: bool = False
+    tips: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert self.points and len(self.tips) in (0, len(self.points)), self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """A picture of numbers. x, y: what the axes are, with their units; logarithmic ones have no zero."""
+
+    title: str
+    x: str
+    y: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+    log_y: bool = False
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.series, self.title
+        assert not self.log_x or min(self.xs) > 0, self.title
+        assert not self.log_y or min(self.ys) > 0, self.title
+
+    @property
+    def xs(self) -> list[float]:
+        return [x for s in self.series for x, _ in s.points]
+
+    @property
+    def ys(self) -> list[float]:
+        return [y for s in self.series for _, y in s.points]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """Lines of code. diff: each begins with what became of it, +, - or a space, or is a place, @. folded: shown
+    when asked for."""
+
+    title: str
+    lines: tuple[str, ...]
+    diff: bool = False
+    folded: bool = False
+    note: str = ""
+
+
+Block = Table | Facts | Grid | Lanes | Plot | Listing
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
     title: str
     blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A chapter of a book. name: of it in the table of contents."""
+
+    name: str
+    pages: tuple[Page, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Book:
+    """Several pages in one document, with a table of contents."""
+
+    title: str
+    parts: tuple[Part, ...]
 
 
 def count(number: float) -> str:

@@ -6,7 +6,7 @@ import re
 from itertools import zip_longest
 from textwrap import wrap
 
-from .page import Bar, Block, Facts, Grid, Lane, Lanes, Page, Table
+from .page import Bar, Block, Book, Facts, Grid, Lane, Lanes, Listing, Page, Part, Plot, Table
 
 WIDTH = 100
 GAP = 2  # spaces between columns
@@ -20,6 +20,16 @@ def render(page: Page, width: int = WIDTH) -> str:
     return f"{page.title}\n\n{blocks}\n"
 
 
+def book(b: Book, width: int = WIDTH) -> str:
+    """Its pages one after the other."""
+    parts = (f"{p.name}\n{'=' * len(p.name)}\n\n{_pages(p, width)}" for p in b.parts)
+    return "\n".join([b.title, "", *parts])
+
+
+def _pages(p: Part, width: int) -> str:
+    return "\n".join(render(page, width) for page in p.pages)
+
+
 def _block(b: Block, width: int) -> str:
     match b:
         case Facts():
@@ -30,6 +40,10 @@ def _block(b: Block, width: int) -> str:
             return "\n".join([b.title, *grid(b), *_note(b.note, width)])
         case Lanes():
             return "\n".join([b.title, *lanes(b, width), *_note(b.note, width)])
+        case Plot():
+            return "\n".join([b.title, *plot(b), *_note(b.note, width)])
+        case Listing():
+            return "\n".join([b.title, *b.lines, *_note(b.note, width)])
 
 
 def _note(note: str, width: int) -> list[str]:
@@ -55,7 +69,7 @@ def _table(t: Table, width: int) -> list[str]:
         return []
     rows = [t.columns, *t.rows]
     widths = _fitted([max(map(len, column)) for column in zip(*rows, strict=True)], width - GAP)
-    right = [_numeric(column) for column in zip(*t.rows, strict=True)]
+    right = [numeric(column) for column in zip(*t.rows, strict=True)]
     lines: list[str] = []
     for number, row in enumerate(rows):
         star = "* " if t.marked is not None and number == t.marked + 1 else "  "
@@ -73,6 +87,12 @@ def grid(g: Grid) -> list[str]:
         cells = "  ".join(f"{x:<{w}}" for x, w in zip(row, widths, strict=True))
         lines.append(f"{'':{GAP}}{name:>{head}}{'':{GAP}}{cells}".rstrip())
     return lines
+
+
+def plot(p: Plot) -> list[str]:
+    """Its points, as a table."""
+    rows = tuple((s.name, f"{x:.4g}", f"{y:.4g}") for s in p.series for x, y in s.points)
+    return _table(Table(title=p.title, columns=("series", p.x, p.y), rows=rows), WIDTH)
 
 
 def lanes(b: Lanes, width: int = WIDTH) -> list[str]:
@@ -115,7 +135,8 @@ def _row(row: tuple[str, ...], widths: list[int], right: list[bool], star: str) 
     return lines
 
 
-def _numeric(column: tuple[str, ...]) -> bool:
+def numeric(column: tuple[str, ...]) -> bool:
+    """Whether a table's column holds numbers, with their units or without, and perhaps empty cells."""
     return all(NUMBER.match(cell) for cell in column if cell) and any(column)
 
 

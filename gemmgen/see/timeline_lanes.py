@@ -20,6 +20,7 @@ FLIGHTS = {
     "send": (3, "partial sums under way to rank 0"),
 }
 WAITS = {
+    "empty": ("e", 7),
     "wgmma": ("w", 5),
     "stores": ("s", 3),
     "partials_full": ("a", 1),

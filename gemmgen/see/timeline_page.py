@@ -47,8 +47,8 @@ class Selection:
 def page(t: Timeline, chosen: Selection, launch: tuple[tuple[str, str], ...]) -> Page:
     """launch: what the instance was taken from. Raises ArgumentError if `chosen` holds nothing."""
     of = Facts(title="Launch", items=(*launch, *_instance(t)))
-    blocks: list[Block] = [of, _assumed(t.latency), _busy(t), _waits(t), _tiles(t)]
-    blocks += pictures(t, chosen)
+    blocks: list[Block] = [of, *pictures(t, chosen)]
+    blocks += [_busy(t), _waits(t), _tiles(t), _assumed(t.latency)]
     title = f"Simulated timeline of {t.program.kernel.name}"
     return Page(title=title, blocks=tuple(blocks))
 
