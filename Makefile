@@ -25,7 +25,8 @@ lint: $(VENV)/.test
 
 # The documentation as a site: site/index.html, which loads nothing from elsewhere.
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m docs.tools.built site
 
 # On a machine with a Hopper GPU, its driver and torch; installs nothing.
 gpu-test:

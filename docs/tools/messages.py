@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from gemmgen import errors
@@ -48,6 +49,7 @@ def table() -> str:
     return head + "\n".join(rows) + "\n"
 
 
+@cache
 def raised() -> tuple[Raised, ...]:
     """Every `raise` of a class of gemmgen.errors with a message in its place; in order of class and file."""
     names = [c.__name__ for c in classes() if c.__name__ not in OWN_BUGS]
