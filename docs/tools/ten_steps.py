@@ -30,7 +30,7 @@ HEADS = {
     "en": ("figure", "before", "after", "from"),
     "zh": ("数值", "之前", "之后", "来源"),
 }
-MORE = {"en": "... {} more lines", "zh": "... 另有 {} 行"}
+MORE = "... {} more lines"
 NOT_MEASURED = {"en": "not measured yet", "zh": "尚未实测"}
 # By figure: its name in each language, and where it comes from.
 IR, MODEL, SIMULATION, PTXAS, EMULATOR, GPU = (
@@ -38,7 +38,7 @@ IR, MODEL, SIMULATION, PTXAS, EMULATOR, GPU = (
     {"en": "cost model", "zh": "代价模型"},
     {"en": "simulation", "zh": "模拟"},
     {"en": "ptxas", "zh": "ptxas"},
-    {"en": "emulator", "zh": "模拟器"},
+    {"en": "emulator", "zh": "仿真器"},
     {"en": "GPU", "zh": "GPU"},
 )
 NAMES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
@@ -105,7 +105,7 @@ def code(pair: Pair, language: str) -> str:
     commands = [pair.diff, *([pair.picture] if pair.picture else [])]
     lines = difference(pair)
     if len(lines) > MOST:
-        lines = [*lines[:MOST], MORE[language].format(len(lines) - MOST)]
+        lines = [*lines[:MOST], MORE.format(len(lines) - MOST)]
     here = "../" if language != "en" else ""
     parts = [
         "```sh",
