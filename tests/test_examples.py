@@ -98,7 +98,7 @@ def value_of(source: str, names: dict[str, object]) -> object:
 
 
 def test_all_are_listed_and_tested():
-    """Each file has a row of README.md; each program is run here, or in a test that names it."""
+    """Every row of README.md is a file; each program is run here, or in a test that names it."""
     listed = set(re.findall(r"\]\(([\w.]+)\)", (FOLDER / "README.md").read_text()))
     here = {p.name for p in FOLDER.iterdir() if p.suffix in (".py", ".ipynb")}
     assert listed <= here
