@@ -21,10 +21,10 @@ def pair(name: str) -> tuple[str, str]:
 def outline(text: str) -> list[str]:
     """What each part of a page is: a heading's level, a table's columns, an item, code, a mark; no words."""
     text = re.sub(r"^ +\S.*\n", "", text, flags=re.M)  # an item's further lines
-    text = re.sub(r"(?:^(?!\s*$|#|\||- |```|<!--|!\[).*\n)+", "words\n", text, flags=re.M)
+    text = re.sub(r"(?:^(?!\s*$|#|\||- |```|<!--|\[?!\[).*\n)+", "words\n", text, flags=re.M)
     found = []
     for line in text.splitlines():
-        mark = re.match(r"#+ |\||- |```\w*|<!-- .* -->|!\[|words", line)
+        mark = re.match(r"#+ |\||- |```\w*|<!-- .* -->|\[?!\[|words", line)
         if mark:
             cells = line.count(" |") if mark[0] == "|" else ""
             found.append(f"{mark[0]}{cells}")

@@ -117,7 +117,8 @@ def code(pair: Pair, language: str) -> str:
         "```",
         "",
     ]
-    return "\n".join([*parts, f"![{pair.step.slug}]({here}pictures/{pair.file})", ""])
+    picture = f"{here}pictures/{pair.file}"  # leads to itself: it is wider than a page
+    return "\n".join([*parts, f"[![{pair.step.slug}]({picture})]({picture})", ""])
 
 
 def difference(pair: Pair) -> list[str]:
