@@ -149,6 +149,17 @@ def exported(path: Path | None) -> list[str]:
     return []
 
 
+@pytest.mark.parametrize(
+    "path", [*ROOT.glob("docs/tools/*.py"), *ROOT.glob("examples/*.py")], ids=lambda p: p.name
+)
+def test_sources_are_small(path):
+    """As those of gemmgen: no file over 300 lines, no function over 60."""
+    assert len(path.read_text().splitlines()) <= 300
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 60, node.name
+
+
 # ---- a built site -------------------------------------------------------------------------
 
 
