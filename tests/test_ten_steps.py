@@ -46,6 +46,7 @@ def test_pages_are_current(language):
     """`python -m docs.tools.ten_steps` writes them."""
     page = ten_steps.pages()[language].read_text()
     assert ten_steps.filled(page, language) == page
+    assert "<!-- summary: all -->" in page
     for kind in ("step", "figures"):
         assert [f"<!-- {kind}: {s.slug} -->" in page for s in STEPS] == [True] * len(STEPS)
 
@@ -118,4 +119,5 @@ def test_page_takes_measured_times(tmp_path, monkeypatch):
     (tmp_path / "gpu.json").write_text(json.dumps(measure.report("NVIDIA H200", 3, timed)))
     table = ten_steps.figures(PAIRS[2], "en")
     assert "not measured yet" not in table
+    assert ten_steps.summary("en").splitlines()[4].endswith("| 132.9 | 4.0 |")
     assert table.splitlines()[-1] == "| time, µs | 1.0 | 4.0 | NVIDIA H200 |"

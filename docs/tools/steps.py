@@ -38,7 +38,7 @@ class Kernel:
         """What names it on the command line."""
         p = self.problem
         changed = {k: v for k, v in self.config.to_json().items() if v != Config().to_json().get(k)}
-        sets = "".join(f" --set {k}={_value(v)}" for k, v in changed.items())
+        sets = "".join(f" --set {k}={value(v)}" for k, v in changed.items())
         return f"{p.family}{'' if p.family == SCALED.family else ' --ab e4m3'}{sets}"
 
     @property
@@ -107,7 +107,7 @@ class Pair:
             return f"gemmgen show {self.after.words}"
         if self.step.problem:
             return f"gemmgen diff {self.before.words} {self.after.problem.family}"
-        changes = ",".join(f"{k}={_value(v)}" for k, v in self.step.changes.items())
+        changes = ",".join(f"{k}={value(v)}" for k, v in self.step.changes.items())
         return f"gemmgen diff {self.before.words} {changes}"
 
     @property
@@ -138,5 +138,5 @@ def pairs() -> tuple[Pair, ...]:
     return tuple(found)
 
 
-def _value(value: Any) -> str:
+def value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

@@ -11,26 +11,33 @@ import json
 import re
 from difflib import unified_diff
 from pathlib import Path
+from typing import Any
 
 from gemmgen.ir.text import dump
 from gemmgen.pipeline import lower
 from gemmgen.see import svg
 
-from .figures import DATA, FILE, Figures
+from .figures import DATA, FILE
 from .order import order
 from .pictures import drawn
-from .steps import Kernel, Pair, pairs
+from .steps import Kernel, Pair, pairs, value
 
 DOCS = Path(__file__).parent.parent
 PICTURES = DOCS / "pictures"
 MEASURED = DATA / "ten-steps-gpu.json"
 MOST = 30  # lines of a difference that the page shows
-BLOCK = re.compile(r"<!-- (?P<kind>step|figures): (?P<slug>[\w-]+) -->\n.*?<!-- end -->", re.S)
+BLOCK = re.compile(
+    r"<!-- (?P<kind>step|figures|summary): (?P<slug>[\w-]+) -->\n.*?<!-- end -->", re.S
+)
 HEADS = {
     "en": ("figure", "before", "after", "from"),
     "zh": ("数值", "之前", "之后", "来源"),
 }
 MORE = "... {} more lines"
+SUMMARY = {
+    "en": "| step | changes | shared memory, bytes | simulated, µs | measured, µs |",
+    "zh": "| 步 | 改动 | 共享内存，字节 | 模拟，µs | 实测，µs |",
+}
 NOT_MEASURED = {"en": "not measured yet", "zh": "尚未实测"}
 # By figure: its name in each language, and where it comes from.
 IR, MODEL, SIMULATION, PTXAS, EMULATOR, GPU = (
@@ -93,9 +100,9 @@ def filled(text: str, language: str) -> str:
     of = {p.step.slug: p for p in pairs()}
 
     def made(block: re.Match[str]) -> str:
-        kind, pair = block["kind"], of[block["slug"]]
-        body = code(pair, language) if kind == "step" else figures(pair, language)
-        return f"<!-- {kind}: {pair.step.slug} -->\n{body}<!-- end -->"
+        kind, slug = block["kind"], block["slug"]
+        body = summary(language) if kind == "summary" else PARTS[kind](of[slug], language)
+        return f"<!-- {kind}: {slug} -->\n{body}<!-- end -->"
 
     return BLOCK.sub(made, text)
 
@@ -153,6 +160,46 @@ def figures(pair: Pair, language: str) -> str:
     return "\n".join(rows) + "\n"
 
 
+PARTS = {"step": code, "figures": figures}
+
+
+def summary(language: str) -> str:
+    """All steps: what changes, shared memory, simulated and measured time."""
+    held = json.loads(FILE.read_text())["steps"]
+    measured = _all_measured()
+    head = [SUMMARY[language], "| ---: | --- | ---: | ---: | ---: |"]
+    for number, pair in enumerate(pairs(), 1):
+        of = held[pair.step.slug]["after"]
+        time = measured["steps"].get(pair.step.slug, {}).get("after")
+        cells = (
+            str(number),
+            _changes(pair),
+            _cell(of["smem_bytes"]),
+            _cell(of["simulated_us"]),
+            f"{time['us']:,.1f}" if time else NOT_MEASURED[language],
+        )
+        head.append("| " + " | ".join(cells) + " |")
+    return "\n".join(head) + "\n"
+
+
+def _changes(pair: Pair) -> str:
+    """The fields of Config, or the family, and the shape where it is another."""
+    if pair.before is None:
+        return ""
+    named = [f"`{k}={value(v)}`" for k, v in pair.step.changes.items()]
+    family = [f"`{pair.after.problem.family}`"] if pair.step.problem else []
+    shape = [f"M = {pair.after.shape[0]}"] if pair.step.shape else []
+    return ", ".join([*family, *named, *shape])
+
+
+def _all_measured() -> dict[str, Any]:
+    """What a GPU measured: its name, and each step's times; no steps without a measurement."""
+    if not MEASURED.exists():
+        return {"gpu": "", "steps": {}}
+    found: dict[str, Any] = json.loads(MEASURED.read_text())
+    return found
+
+
 def _head(language: str) -> str:
     return "| " + " | ".join(HEADS[language]) + " |\n| --- | ---: | ---: | --- |"
 
@@ -165,12 +212,8 @@ def _cell(value: float | None) -> str:
 
 def _measured(pair: Pair, language: str) -> str:
     """A GPU's row: its medians, or that there are none yet."""
-    found: dict[str, Figures] = {}
-    gpu = GPU[language]
-    if MEASURED.exists():
-        data = json.loads(MEASURED.read_text())
-        found, gpu = data["steps"].get(pair.step.slug, {}), data["gpu"]
-    missing = NOT_MEASURED[language]
+    measured, missing = _all_measured(), NOT_MEASURED[language]
+    found, gpu = measured["steps"].get(pair.step.slug, {}), measured["gpu"] or GPU[language]
 
     def cell(which: str) -> str:
         return f"{found[which]['us']:,.1f}" if found.get(which) else missing
