@@ -153,7 +153,7 @@ def test_make_targets_exist():
 # ---- Python -------------------------------------------------------------------------------
 
 
-def session(path: Path) -> str:
+def program(path: Path) -> str:
     """A page's blocks that need no GPU, one after the other: later ones use the names of earlier ones."""
     return "\n\n".join(f.text for f in of("python") if f.path == path and f.before != NEEDS_A_GPU)
 
@@ -163,14 +163,14 @@ def test_python_compiles(fence):
     compile(fence.text, name(fence.path), "exec")
 
 
-SESSIONS = {session(path): path for path in reversed(DOCS) if session(path)}  # translations once
+PROGRAMS = {program(path): path for path in reversed(DOCS) if program(path)}  # translations once
 
 
-@pytest.mark.parametrize("path", SESSIONS.values(), ids=name)
+@pytest.mark.parametrize("path", PROGRAMS.values(), ids=name)
 def test_python_runs(path, tmp_path):
     need_nvrtc()
     env = {**os.environ, "PYTHONPATH": str(ROOT), "GEMMGEN_CACHE": str(tmp_path / "cache")}
-    run = [sys.executable, "-c", session(path)]
+    run = [sys.executable, "-c", program(path)]
     ended = subprocess.run(run, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
 

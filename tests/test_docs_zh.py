@@ -81,7 +81,9 @@ def test_spelled_code_is_the_same(name):
 def test_text_is_chinese(name):
     """Headings, and every paragraph of some length; a paragraph is one line, or a break would show as a space."""
     _, chinese = pair(name)
-    prose = re.sub(r"<!-- (step|figures|summary).*?<!-- end -->", "", without_code(chinese), flags=re.S)
+    prose = re.sub(
+        r"<!-- (step|figures|summary).*?<!-- end -->", "", without_code(chinese), flags=re.S
+    )
     for line in prose.splitlines():
         if len(line) > 60 and not line.startswith("|"):
             assert HAN.search(line), line
