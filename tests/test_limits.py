@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,7 @@ from gemmgen.runtime import launch, sms
 from gemmgen.runtime.tensor_map import Matrix
 from gemmgen.target import H200
 
-SHAPE = (4096, 4096, 512)
+SHAPE = (132 * 128, 100 * 128, 512)  # tiles that 132 SMs take evenly, and 100
 CONFIG = Config(block_m=128, block_n=128, stages=4)
 
 
@@ -101,6 +102,19 @@ def test_workspaces_are_for_all_sms(gpu):
     """Another thread may lift the limit between the allocation and the launch."""
     ops.limit_sms(16)
     assert kernel().grid(SHAPE) == 132
+
+
+@pytest.mark.parametrize(
+    ("tiles", "sms", "ctas"),
+    ((512, 132, 128), (133, 132, 67), (132, 132, 132), (5, 132, 5), (7, 3, 3)),
+)
+def test_no_more_ctas_than_take_all_tiles_in_as_few_turns(tiles, sms, ctas):
+    assert launch.grid(lower(DENSE, CONFIG), (128, tiles * 128, 64), sms) == ctas
+
+
+def test_the_host_does_not_know_how_many_tiles_ragged_groups_have():
+    masked = lower(replace(DENSE, grouping="masked"), CONFIG)
+    assert launch.grid(masked, (128, 512 * 128, 64), 132) == 132
 
 
 def test_configs_are_chosen_for_so_many_sms(monkeypatch):

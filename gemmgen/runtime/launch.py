@@ -160,11 +160,14 @@ class LoadedKernel:
 
 def grid(kernel: Kernel, shape: tuple[int, int, int], sms: int, groups: int = 1) -> int:
     """CTAs of a persistent launch on `sms` SMs: whole clusters, no more than run at once or than there can
-    be tiles in `groups` groups of `shape`."""
+    be tiles in `groups` groups of `shape`; and where the host knows how many there are, no more than take all in
+    as few turns: others would only share power and L2."""
     b, c = kernel.block, kernel.cluster
     tiles_m = -(-shape[0] // (b.m * c.m))
     tiles_n = -(-shape[1] // (b.n * c.n))
-    return min(groups * tiles_m * tiles_n, clusters(sms, c.size)) * c.size
+    tiles, most = groups * tiles_m * tiles_n, clusters(sms, c.size)
+    turns = 1 if kernel.groups.ragged else -(-tiles // most)
+    return min(-(-tiles // turns), most) * c.size
 
 
 def workspace_bytes(kernel: Kernel, ctas: int, groups: int) -> int:
