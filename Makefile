@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
 
-.PHONY: demo test test-all lint gpu-test clean
+.PHONY: demo test test-all lint docs gpu-test clean
 
 demo: $(VENV)/.demo
 	$(BIN)/gemmgen doctor || true
@@ -23,6 +23,11 @@ test-all: $(VENV)/.test
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
 
+# The documentation as a site: site/index.html, which loads nothing from elsewhere.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python -m docs.tools.built site
+
 # On a machine with a Hopper GPU, its driver and torch; installs nothing.
 gpu-test:
 	$(PYTHON) -m pytest -m gpu -q
@@ -36,5 +41,9 @@ $(VENV)/.test: $(VENV)/.demo
 	$(BIN)/python -m pip install -q -e ".[cu13,test,dev]"
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.demo
+	$(BIN)/python -m pip install -q -e ".[cu13,docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) out build dist *.egg-info
+	rm -rf $(VENV) out site build dist *.egg-info

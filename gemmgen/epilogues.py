@@ -34,6 +34,30 @@ from .ir.expr import (
     row_stride,
 )
 
+__all__ = [  # what an expression is written with
+    "Call",
+    "DeviceScalar",
+    "EPILOGUES",
+    "Expr",
+    "PerColumn",
+    "PerElement",
+    "PerRow",
+    "Scalar",
+    "acc",
+    "clamp",
+    "divide",
+    "gate",
+    "gelu",
+    "gelu_tanh",
+    "lift",
+    "relu",
+    "residual",
+    "silu",
+    "swiglu",
+    "swiglu_clamped",
+    "up",
+]
+
 acc = ACC
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")  # of an argument: it becomes a C identifier
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shlex
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmgen.cli import COMMANDS, main
+from gemmgen.cli import COMMANDS, _parser, main
 from gemmgen.cli.rules_command import markdown
 from gemmgen.errors import RuntimeUnavailable
 from gemmgen.ir import nodes
@@ -26,7 +25,11 @@ DOCS = [*(ROOT / f"{n}.md" for n in ("README", "CONTRIBUTING", "SECURITY"))]
 DOCS += sorted((ROOT / "docs").rglob("*.md"))
 NEEDS_GPU = ("run", "bench", "host", "tune")
 ALLOWED = {"doctor": {0, 3}}  # exit codes besides 0: it reports what this machine lacks
-RUNNABLE = "<!-- runnable -->"
+ELSEWHERE = {  # commands that take long, and what runs them besides
+    "emit --all --check": "`make test`, before the tests",
+    "compile --all --json": "tests/test_nvrtc.py, kernel by kernel",
+}
+NEEDS_A_GPU = "<!-- needs a GPU -->"  # the line before a block that is compiled, not run
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,11 @@ def commands() -> Iterator[list[str]]:
         words = shlex.split(line, comments=True)
         if words[:3] == ["python", "-m", "gemmgen"]:
             words = words[2:]
-        if words[:1] == ["gemmgen"] and words[1] not in NEEDS_GPU and tuple(words) not in seen:
+        if words[:1] != ["gemmgen"] or tuple(words) in seen:
+            continue
+        if (words[1] not in NEEDS_GPU or "emulator" in words) and " ".join(
+            words[1:]
+        ) not in ELSEWHERE:
             seen.add(tuple(words))
             yield words[1:]
 
@@ -85,9 +92,11 @@ def checkout(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("argv", [*commands()], ids=" ".join)
 def test_commands_run(checkout, capsys, argv):
-    if argv[0] in ("compile", "prepare", "pack") or not {"ptx", "sass", "resources"}.isdisjoint(
-        argv
-    ):
+    if argv[0] in ("compile", "prepare", "pack", "run") or not {
+        "ptx",
+        "sass",
+        "resources",
+    }.isdisjoint(argv):
         need_nvrtc()
     if "sass" in argv:
         need_nvdisasm()
@@ -115,18 +124,19 @@ def need_nvdisasm():
 
 @pytest.mark.parametrize("command", NEEDS_GPU)
 def test_gpu_commands_parse(command):
-    """Those that need a GPU at least have the options they are given."""
+    """Those that need a GPU, and those that run elsewhere, at least have the options they are given."""
     lines = [shlex.split(line, comments=True) for f in of("sh") for line in f.text.splitlines()]
     found = [words[1:] for words in lines if words[:2] == ["gemmgen", command]]
     assert found
     for argv in found:
-        options = {word for word in argv if word.startswith("-")}
-        assert options <= set(re.findall(r"(?<!\w)--?[\w-]+", help_of(command)))
+        _parser(argv).parse_args(argv)
 
 
-def help_of(command: str) -> str:
-    run = [sys.executable, "-m", "gemmgen", command, "--help"]
-    return subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+@pytest.mark.parametrize("command", ELSEWHERE)
+def test_commands_run_elsewhere(command):
+    """They are in the docs, and parse."""
+    assert any(f"gemmgen {command}" in f.text for f in of("sh"))
+    _parser(command.split()).parse_args(command.split())
 
 
 def test_make_targets_exist():
@@ -143,22 +153,32 @@ def test_make_targets_exist():
 # ---- Python -------------------------------------------------------------------------------
 
 
+def program(path: Path) -> str:
+    """A page's blocks that need no GPU, one after the other: later ones use the names of earlier ones."""
+    return "\n\n".join(f.text for f in of("python") if f.path == path and f.before != NEEDS_A_GPU)
+
+
 @pytest.mark.parametrize("fence", of("python"), ids=lambda f: name(f.path))
 def test_python_compiles(fence):
-    ast.parse(fence.text)
+    compile(fence.text, name(fence.path), "exec")
 
 
-@pytest.mark.parametrize(
-    "fence", [f for f in of("python") if f.before == RUNNABLE], ids=lambda f: name(f.path)
-)
-def test_runnable_python_runs(fence, tmp_path):
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    run = [sys.executable, "-c", fence.text]
-    assert subprocess.run(run, cwd=tmp_path, env=env, capture_output=True).returncode == 0
+PROGRAMS = {program(path): path for path in reversed(DOCS) if program(path)}  # translations once
 
 
-def test_something_is_marked_runnable():
-    assert RUNNABLE in (ROOT / "README.md").read_text()
+@pytest.mark.parametrize("path", PROGRAMS.values(), ids=name)
+def test_python_runs(path, tmp_path):
+    need_nvrtc()
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "GEMMGEN_CACHE": str(tmp_path / "cache")}
+    run = [sys.executable, "-c", program(path)]
+    ended = subprocess.run(run, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("fence", of("python"), ids=lambda f: name(f.path))
+def test_what_needs_a_gpu_is_marked(fence):
+    """A block that uses torch is marked, and no other."""
+    assert (fence.before == NEEDS_A_GPU) == ("torch" in fence.text), fence.text
 
 
 # ---- excerpts and generated text ------------------------------------------------------------
