@@ -26,6 +26,9 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(trylast=True)  # after -m and -k: look for a GPU only if a GPU test is left
 def pytest_collection_modifyitems(config, items):
+    changing = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if changing:
+        raise pytest.UsageError(f"a test's id must be the same in every process: {changing[0]}")
     one_in = config.getoption("--sample")
     out = [item for item in items if crc32(item.nodeid.encode()) % one_in and emulates(item)]
     if out:

@@ -220,7 +220,7 @@ def test_what_is_prepared_is_not_compiled_again(monkeypatch):
     for module, name in ((nvrtc, "compile_cubin"), (calls, "compile_cubin")):
         monkeypatch.setattr(module, name, None)
     ops.loaded.cache_clear()
-    monkeypatch.setattr(ops.calls, "LoadedKernel", lambda kernel, cubin, device, source: cubin)
+    monkeypatch.setattr(ops.calls, "LoadedKernel", lambda kernel, cubin, device: cubin)
     assert len(ops.loaded(*found.kernels[0], 0).image) == found.bytes
     ops.loaded.cache_clear()
 
