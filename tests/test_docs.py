@@ -177,8 +177,8 @@ def test_python_runs(path, tmp_path):
 
 @pytest.mark.parametrize("fence", of("python"), ids=lambda f: name(f.path))
 def test_what_needs_a_gpu_is_marked(fence):
-    """A block that uses torch is marked, and no other."""
-    assert (fence.before == NEEDS_A_GPU) == ("torch" in fence.text), fence.text
+    """A block that uses torch, or another library's arrays, is marked, and no other."""
+    assert (fence.before == NEEDS_A_GPU) == bool(re.search("torch|cupy", fence.text)), fence.text
 
 
 # ---- excerpts and generated text ------------------------------------------------------------
