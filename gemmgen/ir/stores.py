@@ -197,4 +197,4 @@ def turns(s: Stmt) -> TypeGuard[OfD]:
 
 def slot(s: OfD) -> int:
     """Which of a warpgroup's pieces of the buffer `s` writes or reads."""
-    return s.slot if turns(s) else s.wave
+    return s.wave if s.slot == OWN else s.slot

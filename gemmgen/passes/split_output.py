@@ -113,14 +113,15 @@ def _pieces(epilogue: tuple[Stmt, ...], columns: range) -> tuple[Stmt, ...]:
     pieces = [(stage, column) for stage in stages for column in columns]
     out: list[Stmt] = []
     for i, (stage, column) in enumerate(pieces):
-        of = {"column": column, "slot": i % SLOTS}
+        wave, slot = stage.wave, i % SLOTS
+        store = replace(stores[wave], column=column, slot=slot)
         out += (
             WarpgroupLeader(body=(StoreWait(pending=SLOTS - 1, reads=True),)),
             sync,
-            replace(stage, **of),
+            replace(stage, column=column, slot=slot),
             ProxyFence(),
             sync,
-            WarpgroupLeader(body=(replace(stores[stage.wave], **of), StoreCommit())),
-            replace(tails[stage.wave], **of),
+            WarpgroupLeader(body=(store, StoreCommit())),
+            replace(tails[wave], column=column, slot=slot),
         )
     return tuple(out)
