@@ -1,4 +1,4 @@
-"""Row 95: D staged in pieces that take turns in two places."""
+"""Row 96: D staged in pieces that take turns in two places."""
 
 from __future__ import annotations
 
@@ -66,29 +66,29 @@ def in_place(slot: int):
 
 
 ROWS = (
-    row("95", PIECES, "nobody waits until a place was read", "P", ir=visit(ir.StoreWait, drop, pending=1)),
-    row("95b", PIECES, "two groups of stores may be left", "P", ir=visit(ir.StoreWait, lambda s: replace(s, pending=2), pending=1)),
-    row("95c", PIECES, "places are waited for in a tile's first piece only", "P", ir=visit(ir.ForTiles, late_wait, role="consumer")),
-    row("95d", PIECES, "all pieces in the first place", "P",
+    row("96", PIECES, "nobody waits until a place was read", "P", ir=visit(ir.StoreWait, drop, pending=1)),
+    row("96b", PIECES, "two groups of stores may be left", "P", ir=visit(ir.StoreWait, lambda s: replace(s, pending=2), pending=1)),
+    row("96c", PIECES, "places are waited for in a tile's first piece only", "P", ir=visit(ir.ForTiles, late_wait, role="consumer")),
+    row("96d", PIECES, "all pieces in the first place", "P",
         ir=lambda k: visit(ir.StageTile, in_place(0))(visit(ir.TmaStore, in_place(0))(visit(ir.StoreTail, in_place(0))(k)))),
-    row("95e", PIECES, "all pieces staged in the first place", "P", ir=visit(ir.StageTile, in_place(0))),
-    row("95f", PIECES, "all pieces stored from the first place", "P", ir=visit(ir.TmaStore, in_place(0))),
-    row("95g", PIECES, "all tails read in the first place", "P", ir=visit(ir.StoreTail, in_place(0))),
-    row("95h", PIECES, "no sync between the wait and the write", "P", ir=visit(ir.ForTiles, unsynced(0), role="consumer")),
-    row("95i", PIECES, "no sync between the write and the store", "P", ir=visit(ir.ForTiles, unsynced(1), role="consumer")),
-    row("95j", PIECES, "the first columns staged for the second piece", "P", ir=visit(ir.StageTile, lambda s: replace(s, column=0), column=64)),
-    row("95k", PIECES, "the second piece stored to the first columns", "P",
+    row("96e", PIECES, "all pieces staged in the first place", "P", ir=visit(ir.StageTile, in_place(0))),
+    row("96f", PIECES, "all pieces stored from the first place", "P", ir=visit(ir.TmaStore, in_place(0))),
+    row("96g", PIECES, "all tails read in the first place", "P", ir=visit(ir.StoreTail, in_place(0))),
+    row("96h", PIECES, "no sync between the wait and the write", "P", ir=visit(ir.ForTiles, unsynced(0), role="consumer")),
+    row("96i", PIECES, "no sync between the write and the store", "P", ir=visit(ir.ForTiles, unsynced(1), role="consumer")),
+    row("96j", PIECES, "the first columns staged for the second piece", "P", ir=visit(ir.StageTile, lambda s: replace(s, column=0), column=64)),
+    row("96k", PIECES, "the second piece stored to the first columns", "P",
         ir=visit(ir.TmaStore, lambda s: replace(s, coords=(replace(s.coords[0], offset=0), *s.coords[1:])), column=64)),
-    row("95l", PIECES, "the second piece stored to the first columns, tail and all", "P",
+    row("96l", PIECES, "the second piece stored to the first columns, tail and all", "P",
         ir=lambda k: visit(ir.StoreTail, lambda s: replace(s, column=0), column=64)(
             visit(ir.TmaStore, lambda s: replace(s, column=0, coords=(replace(s.coords[0], offset=0), *s.coords[1:])), column=64)(k))),
-    row("95m", PIECES, "two pieces stored to each other's columns", "P", ir=visit(ir.TmaStore | ir.StoreTail, exchanged)),
-    row("95n", PIECES, "a piece is left out", "P", ir=visit(ir.ForTiles, left_out, role="consumer")),
-    row("95o", PIECES, "tails are read when the tile is staged", "P", ir=visit(ir.ForTiles, late_tail, role="consumer")),
-    row("95p", PIECES, "no fence for the async proxy", "P", ir=visit(ir.ProxyFence, drop)),
-    row("95q", PIECES, "the first wave's rows stored twice", "P", ir=visit(ir.TmaStore, lambda s: replace(s, wave=0), wave=1)),
-    row("95r", PIECES, "the first registers staged for the second piece, in the text", "E", text=edit(("acc0[i + 32]", "acc0[i]"))),
-    row("95s", PIECES, "the second piece staged in the first place, in the text", "E", text=edit((TURN, TURN.replace("2", "0", 1)))),
-    row("95t", PIECES, "a tail read from the other place, in the text", "E", text=edit(("block = 2 + warpgroup", "block = 0 + warpgroup"))),
-    row("95u", PIECES, "two groups of stores may be left, in the text", "E", text=edit(("store_wait_read<1>", "store_wait_read<2>"), count=0)),
+    row("96m", PIECES, "two pieces stored to each other's columns", "P", ir=visit(ir.TmaStore | ir.StoreTail, exchanged)),
+    row("96n", PIECES, "a piece is left out", "P", ir=visit(ir.ForTiles, left_out, role="consumer")),
+    row("96o", PIECES, "tails are read when the tile is staged", "P", ir=visit(ir.ForTiles, late_tail, role="consumer")),
+    row("96p", PIECES, "no fence for the async proxy", "P", ir=visit(ir.ProxyFence, drop)),
+    row("96q", PIECES, "the first wave's rows stored twice", "P", ir=visit(ir.TmaStore, lambda s: replace(s, wave=0), wave=1)),
+    row("96r", PIECES, "the first registers staged for the second piece, in the text", "E", text=edit(("acc0[i + 32]", "acc0[i]"))),
+    row("96s", PIECES, "the second piece staged in the first place, in the text", "E", text=edit((TURN, TURN.replace("2", "0", 1)))),
+    row("96t", PIECES, "a tail read from the other place, in the text", "E", text=edit(("block = 2 + warpgroup", "block = 0 + warpgroup"))),
+    row("96u", PIECES, "two groups of stores may be left, in the text", "E", text=edit(("store_wait_read<1>", "store_wait_read<2>"), count=0)),
 )  # fmt: skip
