@@ -29,7 +29,7 @@ class Config:
     split_k: the CTAs of a cluster that share a tile and divide its K, for few tiles: 1, 2, 4 or 8
     (docs/adr/0010-split-k.md).
     d_columns: columns of D that a consumer warpgroup stages at a time, in two places that take turns, so that
-    shared memory holds two pieces of each warpgroup's part of D; None: all of it (docs/adr/0021-d-columns.md).
+    shared memory holds two pieces of each warpgroup's part of D; None: all of it (docs/adr/0022-d-columns.md).
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
     pdl: begin while the launch before it on the stream still ends (programmatic dependent launch): global
     memory is touched only after that is over (docs/adr/0012-dependent-launches.md).
