@@ -12,11 +12,14 @@ from kernels import DENSE, DENSE_F32, FP8, GROUPED, PAIRED, QUANTISED, VECTOR, e
 from gemmgen.check import check
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.errors import IllegalConfig
+from gemmgen.errors import IllegalConfig, IRError
+from gemmgen.families import build
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.groupings import GROUPINGS
-from gemmgen.ir.rewrite import statements
+from gemmgen.ir.rewrite import map_stmts, statements
+from gemmgen.passes import run
 from gemmgen.pipeline import lower
+from gemmgen.target import H200
 from gemmgen.verification import random_normal
 
 ADDED = replace(DENSE_F32, accumulate=True)
@@ -217,3 +220,13 @@ def test_the_advice_is_legal(block_m, block_n, legal):
     assert e.value.fix == f"Use d_columns={legal}."
     for x in legal.split(" or "):
         lower(DENSE, Config(d_columns=None if x == "null" else int(x), **tile))
+
+
+def test_an_epilogue_that_does_more_is_not_cut():
+    """A statement that `split_output` does not know must not get lost."""
+    kernel = build(DENSE, Config(d_columns=64))
+    more = map_stmts(
+        kernel, lambda s: (s, ir.Zero(dst="acc0")) if isinstance(s, ir.StoreTail) else s
+    )
+    with pytest.raises(IRError, match="epilogue"):
+        run(more, H200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..errors import IllegalConfig, IRError, Rule
@@ -33,13 +34,17 @@ COLUMN_STORES = Rule(
     id="column-stores",
     says="only a swizzled D that TMA stores from the accumulators can be staged by columns: no ragged groups, paired or "
     "scaled outputs, swap_ab or split_k",
-    because="Rows that leave one by one are read by all threads, evaluated values are those of a whole row, exchanged "
-    "operands have D's columns in other warpgroups, and CTAs that divide K keep shared memory for partial sums.",
+    because="Padded rows, and those of ragged groups, leave one by one; paired and scaled values are held for a whole wave; "
+    "exchanged operands give D's columns to other warpgroups; CTAs that divide K need shared memory for partial sums.",
 )
 RULES = (COLUMN_PIECES, COLUMN_STORES)
 
 SLOTS = 2  # places per warpgroup
 SMEM = "smem_d"
+EPILOGUE = (  # what is spelled anew; nothing else may stand there
+    *(WarpgroupLeader, StoreWait, WarpgroupSync, StageTile),
+    *(ProxyFence, StoreTile, StoreCommit, StoreTail),
+)
 
 
 def split_output(kernel: Kernel, target: Target) -> Kernel:
@@ -61,18 +66,23 @@ def split_output(kernel: Kernel, target: Target) -> Kernel:
 
 
 def _check_stores(kernel: Kernel, d: Smem) -> None:
-    obstacles = {
-        "swizzle": not d.swizzle,
-        "swap_ab": d.along == "n",
-        "split_k": kernel.cluster.k > 1,
-        "groups": kernel.groups.ragged,
-        "output": any(isinstance(s, Evaluate) for s in statements(kernel)),
-    }
-    shown = {"swizzle": 0, "split_k": kernel.cluster.k, "groups": "ragged", "output": "evaluated"}
-    values = {name: shown.get(name, True) for name, found in obstacles.items() if found}
-    if values:
-        values = {"d_columns": kernel.d_columns, **values}
+    obstacles = dict(_obstacles(kernel, d))
+    if obstacles:
+        values = {"d_columns": kernel.d_columns, **obstacles}
         raise IllegalConfig(COLUMN_STORES, values, "Use d_columns=null.")
+
+
+def _obstacles(kernel: Kernel, d: Smem) -> Iterator[tuple[str, object]]:
+    if not d.swizzle:
+        yield "swizzle", d.swizzle
+    if d.along == "n":
+        yield "swap_ab", True
+    if kernel.cluster.k > 1:
+        yield "split_k", kernel.cluster.k
+    if kernel.groups.ragged:
+        yield "groups", "ragged"
+    if any(isinstance(s, Evaluate) for s in statements(kernel)):
+        yield "output", "evaluated"
 
 
 def _check_pieces(kernel: Kernel, d: Smem, columns: int) -> None:
@@ -101,15 +111,17 @@ def _waits(s: Stmt) -> bool:
 
 def _pieces(epilogue: tuple[Stmt, ...], columns: range) -> tuple[Stmt, ...]:
     """Every piece waits until the group that last read its place is done, which leaves the one of the other
-    place; in a tile's first pieces it is of the tile before. The sync that follows the wait also parts the place's
-    last tail, which was read before the sync of the piece between, from the write."""
+    place; in a tile's first pieces these are of the tile before. The piece between has syncs after the place's last
+    tail: the write is after that, too."""
     found = [*walk(epilogue)]
     stages = [s for s in found if isinstance(s, StageTile)]
     stores = {s.wave: s for s in found if isinstance(s, StoreTile)}
     tails = {s.wave: s for s in found if isinstance(s, StoreTail)}
     (sync,) = {s for s in found if isinstance(s, WarpgroupSync)}
-    if not set(stores) == set(tails) == {s.wave for s in stages}:
-        raise IRError("an epilogue stages, stores and ends its waves once each")
+    if not all(isinstance(s, EPILOGUE) for s in found) or not (
+        set(stores) == set(tails) == {s.wave for s in stages}
+    ):
+        raise IRError("the epilogue is not one that stages each wave, and stores it with its tail")
     pieces = [(stage, column) for stage in stages for column in columns]
     out: list[Stmt] = []
     for i, (stage, column) in enumerate(pieces):
