@@ -10,6 +10,7 @@ from grouped import PROBLEMS, layout, problem
 from kernels import DENSE, DENSE_F32, FP8, GROUPED, PAIRED, QUANTISED, VECTOR, emitted
 
 from gemmgen.check import check
+from gemmgen.check.output import staged
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig, IRError
@@ -21,6 +22,8 @@ from gemmgen.passes import run
 from gemmgen.pipeline import lower
 from gemmgen.target import H200
 from gemmgen.verification import random_normal
+
+from mutation.rows_protocol import visit  # isort: skip
 
 ADDED = replace(DENSE_F32, accumulate=True)
 PLACES = 2
@@ -158,10 +161,10 @@ def test_the_proof_holds(p, changes):
     check(kernel)
     d = kernel.buffer("smem_d")
     assert (d.stages, d.cols) == (PLACES * c.consumers, c.d_columns)
-    staged = [s for s in statements(kernel) if isinstance(s, ir.StageTile)]
+    pieces = [s for s in statements(kernel) if isinstance(s, ir.StageTile)]
     columns = range(0, c.block_n, c.d_columns)
-    assert [(s.wave, s.column) for s in staged] == [(w, x) for w in range(c.waves) for x in columns]
-    assert [s.slot for s in staged] == [i % PLACES for i in range(len(staged))]
+    assert [(s.wave, s.column) for s in pieces] == [(w, x) for w in range(c.waves) for x in columns]
+    assert [s.slot for s in pieces] == [i % PLACES for i in range(len(pieces))]
 
 
 @pytest.mark.parametrize("tile", [{"block_n": 256}, {"block_m": 256}])
@@ -173,6 +176,15 @@ def test_room_for_a_fourth_stage(tile):
     saved = whole.buffer("smem_d").stages * whole.buffer("smem_d").stage_bytes - 4 * 64 * 128
     assert saved == 32 * 1024
     assert cut.smem_bytes == whole.smem_bytes - saved + 48 * 1024 + 16, "a stage and its mbarriers"
+
+
+@pytest.mark.parametrize("column", (32, -64, 128))
+def test_a_piece_is_whole_slabs_of_the_tile(column):
+    kernel = lower(DENSE, Config(d_columns=64))
+    assert not [*staged(kernel)]
+    moved = visit(ir.StageTile, lambda s: replace(s, column=column), column=64)(kernel)
+    (found,) = staged(moved)
+    assert found.property.id == "P9" and f"columns {column} to" in found.message
 
 
 # ---- what is refused ------------------------------------------------------------------------
