@@ -31,6 +31,8 @@ class Config:
     that promote; with swap_ab, B's rows; docs/adr/0014-hold-a.md).
     split_k: the CTAs of a cluster that share a tile and divide its K, for few tiles: 1, 2, 4 or 8
     (docs/adr/0010-split-k.md).
+    d_columns: columns of D that a consumer warpgroup stages at a time, in two places that take turns, so that
+    shared memory holds two pieces of each warpgroup's part of D; None: all of it (docs/adr/0022-d-columns.md).
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
     pdl: begin while the launch before it on the stream still ends (programmatic dependent launch): global
     memory is touched only after that is over (docs/adr/0012-dependent-launches.md).
@@ -56,6 +58,7 @@ class Config:
     split_k: int = 1
     pdl: bool = False
     hold_a: bool = False
+    d_columns: int | None = None
 
     def __post_init__(self) -> None:
         for name, (allowed, holds) in FIELDS.items():
@@ -118,6 +121,7 @@ OPTIONAL = (
     "split_k",
     "pdl",
     "hold_a",
+    "d_columns",
 )  # left out of the JSON where they have their defaults
 
 Check = tuple[str, Callable[[Any], bool]]
@@ -130,6 +134,11 @@ def _integer(low: int, high: int, step: int = 1) -> Check:
         return isinstance(v, int) and not isinstance(v, bool) and low <= v <= high and v % step == 0
 
     return f"an integer from {low} to {high}{multiple}", holds
+
+
+def _optional(check: Check) -> Check:
+    text, holds = check
+    return f"{text}, or null", lambda v: v is None or holds(v)
 
 
 def _choice(*values: Any) -> Check:
@@ -161,5 +170,6 @@ FIELDS: dict[str, Check] = {
     "split_k": _choice(1, 2, 4, 8),
     "pdl": _choice(False, True),
     "hold_a": _choice(False, True),
+    "d_columns": _optional(_integer(8, 256, 8)),
     "registers": ("a pair (producer, consumer) of integers, or null", _registers),
 }

@@ -28,9 +28,9 @@ from .ir.nodes import (
     Wait,
     WaitTurn,
 )
-from .ir.places import end, first, piece, shift
+from .ir.places import end, first, held, piece, shift
 from .ir.spelling import epilogue_value, folded, of_group
-from .ir.stores import E4M3_MAX, LEAST_AMAX
+from .ir.stores import E4M3_MAX, LEAST_AMAX, slot
 from .ir.text import dump, smem_map
 
 # The templates with a macro per statement.
@@ -96,8 +96,9 @@ def _names(kernel: Kernel) -> dict[str, Any]:
         "coords": lambda coords: ", ".join(map(coordinate, coords)),
         "more": lambda coords: "".join(f", {coordinate(c)}" for c in coords[2:]),
         "rank": lambda s: RANKS[len(s.coords)],
-        **{f.__name__: f for f in (phase, parity, stage, scale_d, wait_kind, plus, four)},
+        **{f.__name__: f for f in (phase, parity, stage, scale_d, wait_kind, plus, four, slot)},
         "first": lambda s: first(kernel, s),
+        "held": lambda s: held(kernel, s),
         "of_group": lambda tensor: of_group(kernel, tensor),
         "e4m3_max": E4M3_MAX,
         "least_amax": LEAST_AMAX,

@@ -426,9 +426,9 @@ def _mma(kernel: ir.Kernel, s: ir.Mma) -> Iterator[tuple[object, ...]]:
 
 
 def _store(kernel: ir.Kernel, s: ir.TmaStore) -> tuple[object, ...]:
-    block = s.wave * kernel.consumers
+    block, slot = (x * kernel.consumers for x in (s.wave, s.wave if s.slot < 0 else s.slot))
     places = [*map(_coord, s.coords)]
     places[{"m": 1, "n": 0}[kernel.buffer(s.smem).along]] += f" + {64 * block} + warpgroup * 64"
     column, row = places[0], ", ".join(places[1:])
     stride = kernel.buffer(s.smem).stage_bytes
-    return VERBS[s.add], s.tensor_map, s.smem, block, stride, s.offset, column, row
+    return VERBS[s.add], s.tensor_map, s.smem, slot, stride, s.offset, column, row

@@ -84,6 +84,12 @@ VARIETY = {
     "dense-one-consumer": (DENSE, Config(block_m=64, consumers=1)),
     "dense-wide-k": (DENSE, Config(block_n=64, block_k_bytes=256)),
     "dense-padded": (DENSE, Config(swizzle_d=0)),
+    "dense-d-columns": (DENSE, Config(block_n=256, in_flight=1, d_columns=64)),
+    "dense-d-columns-add": (
+        replace(DENSE_F32, grouping="batched", accumulate=True),
+        Config(block_m=256, block_n=64, stages=3, multicast="a", d_columns=32),
+    ),
+    "fp8-d-columns-swizzle": (FP8, Config(block_m=256, block_n=96, stages=3, d_columns=32)),
     "dense-unswizzled": (DENSE, Config(swizzle_ab=0, swizzle_d=0, multicast="a")),
     "dense-nn": (DENSE_NN, Config(block_n=96, in_flight=1)),
     "dense-tn-multicast-a": (DENSE_TN, Config(block_m=256, block_n=64, stages=3, multicast="a")),

@@ -141,7 +141,8 @@ OUTPUTS = (
     *("fp8_block/base", "fp8_block/n144", "dense/padded_d", "fp8_block/m64_n32_f16"),
     *("fp8_block/n104_f32", "dense/f16_f32", "fp8_block/swap_ab", "fp8_1d1d/swap_ab"),
     *("fp8_block/two_wave_multicast_a", "dense/swiglu", "fp8_block/fp8_out", "dense-swap-padded"),
-    *("dense/swiglu_fp8", "dense-paired-f32-waves"),
+    *("dense/swiglu_fp8", "dense-paired-f32-waves", "dense/d_columns"),
+    *("dense-d-columns", "dense-d-columns-add", "fp8-d-columns-swizzle"),
 )
 MATHS = {"__fdividef": lambda x, y: x, "__expf": float}
 STORES = ("store_matrix", "store_shared", "store_element", "store_pair")
@@ -188,7 +189,10 @@ def test_every_element_of_d_is_staged_once(name):
         for i in range(s.size // o.smem.dtype.bytes):
             seen[s.row, s.column + i] += 1
             assert (o.where[s.row, s.column + i] == s.where + i * o.smem.dtype.bytes).all()
-    assert (seen == 1).all() and np.unique(o.where).size == o.where.size
+    held, times = np.unique(o.where, return_counts=True)
+    d = o.smem
+    assert (seen == 1).all() and held.size == d.stages * d.rows * d.cols
+    assert (times == o.where.size // held.size).all(), "places that take turns serve alike"
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -198,7 +202,7 @@ def test_boxes_of_d_are_those_of_the_emitted_text(name):
     emitted = set()
     for warpgroup in range(kernel.consumers):
         for c in device.run(128 * warpgroup, tiles=[{"k_blocks": 1}], **MATHS):
-            if c.name == "tma_store":
+            if c.name.startswith(("tma_store", "tma_add")):
                 inner, outer = kernel.map(c.args[0]).box
                 size = inner * o.smem.dtype.bytes
                 at = box_addresses(c.args[1], size, outer, o.smem.swizzle or 0)[:, ::16]

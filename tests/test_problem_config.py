@@ -36,7 +36,9 @@ def test_missing_config_fields_take_their_defaults():
 
 
 def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
-    assert not {"swap_ab", "parts", "split_k", "pdl", "hold_a"} & set(Config().to_json())
+    assert not {"swap_ab", "parts", "split_k", "pdl", "hold_a", "d_columns"} & set(
+        Config().to_json()
+    )
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
 
@@ -60,6 +62,7 @@ BAD_CONFIG = {
     "split_k": ("2", 2.0, True, None, 0, 3, 16, -2),
     "pdl": (1, 0, "true", None),
     "hold_a": (1, 0, "true", None),
+    "d_columns": ("64", 64.0, True, [64], -64, 0, 4, 12, 264),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
 
@@ -101,6 +104,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "split_k": (1, 2, 4, 8),
         "pdl": (False, True),
         "hold_a": (False, True),
+        "d_columns": (None, 8, 64, 256),
         "registers": (None, (40, 232)),
     }[name]
     for value in (*good, getattr(Config(), name)):

@@ -22,7 +22,7 @@ from gemmgen.bench.tuning.session import Settings, tune
 from gemmgen.bench.tuning.worker import Worker
 from gemmgen.cli import main, tune_command
 from gemmgen.config import Config
-from gemmgen.errors import GemmgenError, RuntimeUnavailable
+from gemmgen.errors import GemmgenError, IllegalConfig, RuntimeUnavailable
 from gemmgen.heuristics import choose, rank
 from gemmgen.heuristics.database import Row, Timed, load, to_text
 from gemmgen.ir.groupings import GROUPINGS, depths, segments
@@ -201,6 +201,7 @@ JOBS = [
     Job(problem=DENSE, shape=(4096, 4096, 4096)),
     Job(problem=replace(FP8, grouping="masked"), shape=(192, 4096, 2048), groups=8),
 ]
+DEEPER = JOBS[:1] + JOBS[2:3]  # whose best tile has room for a stage more beside pieces of D
 
 
 @pytest.mark.parametrize("j", JOBS, ids=str)
@@ -228,13 +229,19 @@ def test_neighbours_differ_in_one_field(j):
     for c in neighbours(j, choice):
         full = c.config.to_json()
         differ = {k for k in {*base, *full} if base.get(k) != full.get(k)}
-        assert len(differ) == 1
-        changed |= differ
+        deeper = "d_columns" in differ
+        assert len(differ) == 1 or (deeper and differ <= {"d_columns", "stages", "swizzle_d"})
+        if deeper:
+            assert c.config.stages == choice.config.stages + 1
+            with pytest.raises(IllegalConfig, match="smem-capacity"):
+                lower(j.problem, replace(c.config, d_columns=None))
+        changed |= {"d_columns"} if deeper else differ
     ordered = choice.cost.tiles > H200.sms
     assert {"unroll", "multicast"} <= changed
     assert ("stages" in changed) == (choice.config.stages > 3)
     assert ({"raster", "panel"} <= changed) == ordered
     assert ("in_flight" in changed) == (j.problem.family == "dense")
+    assert ("d_columns" in changed) == (j in DEEPER)
 
 
 # ---- compiling ----------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from ..ir.nodes import (
     TmaLoadMulticast,
     TmaStore,
 )
+from ..ir.stores import OfD, slot
 from .errors import ProtocolViolation, Trace
 from .ops import Agent
 from .properties import RACE
@@ -82,7 +83,8 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
         first = start(s) + stage * s.stage_bytes + 4 * stmt.part * kernel.instr.n
         yield first, first + 4 * kernel.instr.n
         return
-    block = stmt.wave * kernel.consumers + agent.warpgroup
+    own = slot(stmt) if isinstance(stmt, OfD) else stmt.wave
+    block = own * kernel.consumers + agent.warpgroup
     at = start(s) + block * s.stage_bytes
     match stmt:
         case LoadRowScales():

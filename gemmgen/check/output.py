@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import product
 
 from ..ir.nodes import (
     Kernel,
@@ -13,6 +14,7 @@ from ..ir.nodes import (
     TmaStore,
 )
 from ..ir.rewrite import statements
+from ..ir.stores import turns
 from . import ops
 from .finding import Finding, Place
 from .footprint import MMA_ROWS
@@ -92,8 +94,8 @@ def _shared_out(
     kernel: Kernel, threads: dict[Rect, int], key: tuple[int, int], what: str
 ) -> Iterator[Finding]:
     """A tail, or scales, are shared out over the threads of a warpgroup: all must come, and once."""
-    d = kernel.buffer("smem_d")
-    for row, col in map(d.corner, range(d.stages)):
+    d, block = kernel.buffer("smem_d"), kernel.block
+    for row, col in product(range(0, block.m, d.rows), range(0, block.d_n, d.cols)):
         rect = (row, row + d.rows, col, col + d.cols)
         if threads.get(rect, 0) != WARPGROUP:
             text = (
@@ -131,7 +133,7 @@ def staged(kernel: Kernel) -> Iterator[Finding]:
 
 def _box(kernel: Kernel, stmt: TmaStore, s: Smem) -> Iterator[Finding]:
     m = kernel.map(stmt.tensor_map)
-    inner = stmt.coords[0].offset
+    inner = stmt.coords[0].offset - stmt.column
     if stmt.offset * s.slab_cols != inner * s.slab_stride or inner % s.slab_cols:
         text = f"columns {inner} on lie {inner // s.slab_cols * s.slab_stride} bytes into {s.name}"
         yield Finding(property=OUTPUT, message=f"{text}, not {stmt.offset}")
@@ -140,6 +142,13 @@ def _box(kernel: Kernel, stmt: TmaStore, s: Smem) -> Iterator[Finding]:
         yield Finding(property=OUTPUT, message=text)
     if m.clip * s.dtype.bytes != PIECE:
         text = f"{m.name} ends at a multiple of {m.clip} elements, the tail at {PIECE} bytes"
+        yield Finding(property=OUTPUT, message=text)
+
+
+def _cut(stmt: StageTile, s: Smem, whole: int) -> Iterator[Finding]:
+    """A piece has whole slabs of the tile: then TMA finds its columns as the accumulator's registers run."""
+    if not s.swizzle or stmt.column % s.slab_cols or not 0 <= stmt.column <= whole - s.cols:
+        text = f"columns {stmt.column} to {stmt.column + s.cols - 1} of {whole} are no whole slabs of {s.name}"
         yield Finding(property=OUTPUT, message=text)
 
 
@@ -153,6 +162,9 @@ def _accumulator(kernel: Kernel, stmt: StageTile) -> Iterator[Finding]:
     what, side, whole = ("columns", s.cols, kernel.block.d_n)
     if transposes:
         what, side, whole = ("rows", s.rows, kernel.block.m)
+    if turns(stmt):
+        yield from _cut(stmt, s, whole)
+        side = whole
     if registers is None or registers.count * 2 != side or side != whole:
         held = registers.count if registers else 0
         text = f"{stmt.src} holds {2 * held} {what}, {s.name} {side}, the block {whole}"

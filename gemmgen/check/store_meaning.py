@@ -19,7 +19,7 @@ def _tma_store(w: Walk, s: ir.TmaStore) -> None:
     if (inner.base, outer.base) != ("tile.d_col", "tile.d_row") or inner.scale * outer.scale != 1:
         raise IRError(f"a store of D must be placed by the tile's row and column, not {s.coords}")
     box = w.kernel.map(s.tensor_map).box or (0, 0)
-    row, _, col, _ = _piece(w, s)
+    row, col = _corner(w, s)
     row, col = row + outer.offset, col + inner.offset
     rect = (row, row + box[1], col, col + box[0])
     w.add(ops.Store, s, cells=w.cells(s), rect=rect, times=w.threads)
@@ -37,18 +37,24 @@ def _store_rows(w: Walk, s: ir.StoreRows) -> None:
 
 
 def _store_tail(w: Walk, s: ir.StoreTail) -> None:
-    w.add(ops.Tail, s, cells=w.cells(s), rect=_piece(w, s), threads=w.threads)
+    rect = _piece(w, s, s.column)
+    w.add(ops.Tail, s, cells=w.cells(s), rect=rect, threads=w.threads)
 
 
 def _store_scales(w: Walk, s: ir.StoreScales) -> None:
     w.add(ops.Scales, s, rect=_piece(w, s), threads=w.threads)
 
 
-def _piece(w: Walk, s: Any) -> ops.Rect:
-    """The rows and columns of D's tile that lie in the agent's piece of it."""
+def _corner(w: Walk, s: Any) -> tuple[int, int]:
+    """Where the agent's part of D's tile, of a wave, begins."""
+    return w.kernel.buffer("smem_d").corner(s.wave * w.kernel.consumers + w.agent.warpgroup)
+
+
+def _piece(w: Walk, s: Any, column: int = 0) -> ops.Rect:
+    """The rows and columns of D's tile that lie in the agent's piece of it, `column` into its part."""
     d = w.kernel.buffer("smem_d")
-    row, col = d.corner(s.wave * w.kernel.consumers + w.agent.warpgroup)
-    return row, row + d.rows, col, col + d.cols
+    row, col = _corner(w, s)
+    return row, row + d.rows, col + column, col + column + d.cols
 
 
 STORES: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {

@@ -1,7 +1,7 @@
 """P10 in registers: what is stored is the sum over every K block of its own tile, each with its scales.
 
 One consumer's statements are executed on names instead of numbers: a register array holds which
-rows and which K blocks went into it. Whether the bytes it read were the right ones is for races.py
+rows and which K blocks went into it, a place of D in shared memory which piece of which tile. Whether the bytes it read were the right ones is for races.py
 and placement.py to say; here a missing, doubled or misplaced statement shows.
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..ir import nodes as ir
+from ..ir.stores import OfD, slot
 from .finding import Finding
 from .properties import CARRY_OVER
 from .share import share
@@ -213,10 +214,23 @@ def _step(r: _Reader, s: Any) -> None:
             r.want_sum(s, s.dst, s.wave, r.mine)
             for part in range(r.parts):
                 _add(r, s, part)
-        case ir.StageTile() if r.staged == "sum":
-            r.want_sum(s, s.src, s.wave)
         case ir.StageTile():
-            r.want(s, s.src, r.whole(r.staged, s.wave))
+            if r.staged == "sum":
+                r.want_sum(s, s.src, s.wave)
+            else:
+                r.want(s, s.src, r.whole(r.staged, s.wave))
+            r.registers[_slot(s)] = _piece(r, s)
+        case ir.TmaStore() | ir.StoreTail():
+            r.want(s, _slot(s), _piece(r, s))
+
+
+def _slot(s: OfD) -> str:
+    """A place in shared memory is followed as an array of registers is."""
+    return f"slot {slot(s)} of {s.smem}"
+
+
+def _piece(r: _Reader, s: OfD) -> Held:
+    return r.whole(f"columns {s.column} on", s.wave)
 
 
 def _multiply(r: _Reader, s: ir.Mma) -> None:

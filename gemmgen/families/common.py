@@ -81,6 +81,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         f"k{c.split_k}": c.split_k != 1,
         "pdl": c.pdl,
         "hold": c.hold_a,
+        f"d{c.d_columns}": c.d_columns is not None,
         label_of(p.epilogue): p.epilogue != Problem.epilogue,
     }
     return "_".join(parts + [text for text, present in optional.items() if present])
@@ -257,6 +258,7 @@ def assemble(
         split_k=c.split_k,
         pdl=c.pdl,
         hold_a=c.hold_a,
+        d_columns=c.d_columns or 0,
         instr=wgmma(p, c),
         prologue=prologue(maps, barriers),
         roles=(

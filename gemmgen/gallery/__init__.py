@@ -212,6 +212,12 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="D without a swizzle: padded rows, stored one bulk copy per row",
     ),
     Exhibit(
+        name="d_columns",
+        problem=B16,
+        config=Config(block_m=256, stages=4, multicast="a", in_flight=1, d_columns=64),
+        shows="D staged 64 columns at a time in two places that take turns: room for a fourth stage",
+    ),
+    Exhibit(
         name="unswizzled_ab",
         problem=B16,
         config=Config(swizzle_ab=0),

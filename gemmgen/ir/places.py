@@ -19,6 +19,7 @@ from .nodes import (
     StoreTail,
     TmaStore,
 )
+from .stores import turns
 
 
 class Place(NamedTuple):
@@ -33,15 +34,25 @@ class Place(NamedTuple):
 
 
 def place(kernel: Kernel, s: StageTile | Evaluate) -> Place:
-    """wgmma's fragment (PTX ISA), whose rows are rows of D, or columns where pieces lie side by side."""
+    """wgmma's fragment (PTX ISA), whose rows are rows of D, or columns where pieces lie side by side. Register i
+    is counted from the first that `s` stages."""
     block = s.wave * kernel.consumers
+    start = s.column if isinstance(s, StageTile) else 0
     long = f"({block} + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8"
-    short = "lane % 4 * 2 + i / 4 * 8"
+    short = f"{f'{start} + ' if start else ''}lane % 4 * 2 + i / 4 * 8"
     if kernel.buffer("smem_d").along == "m":
         pair = f"{'tile.d_col' if kernel.block.fold == 1 else 'tile.b_row'} + {short}"
-        return Place(f"tile.d_row + {long}", pair, "i % 2", f"{pair} + i % 2")
+        register = f"i + {start // 2}" if start else "i"
+        return Place(f"tile.d_row + {long}", pair, "i % 2", f"{pair} + i % 2", register)
     column = f"tile.d_col + {long}"
     return Place(f"tile.d_row + {short} + i % 2", f"({column}) / 2 * 2", "lane / 4 % 2", column)
+
+
+def held(kernel: Kernel, s: StageTile) -> int:
+    """Registers of `s.src` that `s` stages: all, or a piece's, of two rows and a quarter of its columns."""
+    if turns(s):
+        return kernel.buffer(s.smem).cols // 2
+    return next(r.count for role in kernel.roles for r in role.locals if r.name == s.src)
 
 
 def of_pair(at: Place, which: int) -> Place:
@@ -71,6 +82,10 @@ def piece(kernel: Kernel, s: BulkRowStore | StoreRows | StoreTail) -> Piece:
     """The piece that `s` stores."""
     d = kernel.buffer(s.smem)
     if d.along == "m":
+        if isinstance(s, StoreTail) and turns(s):
+            row = f"tile.d_row + ({s.wave * kernel.consumers} + warpgroup) * {d.step}"
+            column = f"(tile.d_col + {s.column})" if s.column else "tile.d_col"
+            return Piece(row, column, d.rows, f"{d.cols}")
         columns = "BLOCK_N" if kernel.block.fold == 1 else f"BLOCK_N / {kernel.block.fold}"
         return Piece(f"tile.d_row + block * {d.step}", "tile.d_col", d.rows, columns)
     block = f"({s.wave * kernel.consumers} + warpgroup) * {d.step}"

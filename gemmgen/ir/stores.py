@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from .blocks import Stmt
 from .expr import ACC, Expr
@@ -12,6 +13,11 @@ from .resources import UNUSUAL, Coord
 # rounding, amax the greatest |value| of a row's 128 columns, but at least LEAST_AMAX.
 E4M3_MAX, LEAST_AMAX = 448.0, 1e-4
 OUTPUT_SCALE_BLOCK = 128  # columns of D per scale
+
+# StageTile, StoreTile, TmaStore and StoreTail are of one piece of D: the 64 rows that a warpgroup has in a wave,
+# and of those the buffer's columns from `column` on. `slot` is the piece of the buffer that it is staged in,
+# counted per warpgroup, where several take turns (split_output); OWN: the wave's own.
+OWN = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +67,8 @@ class StageTile(Stmt):
     value: Expr = ACC
     # A warp computes no further ahead than so many elements, 0: as far as it may; choose_stores
     pace: int = field(default=0, metadata=UNUSUAL)
+    column: int = field(default=0, metadata=UNUSUAL)
+    slot: int = field(default=OWN, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +123,8 @@ class StoreTile(Stmt):
     smem: str
     wave: int
     add: bool = field(default=False, metadata=UNUSUAL)
+    column: int = field(default=0, metadata=UNUSUAL)
+    slot: int = field(default=OWN, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +138,8 @@ class TmaStore(Stmt):
     coords: tuple[Coord, ...]
     offset: int = 0  # bytes within the wave; choose_stores
     add: bool = field(default=False, metadata=UNUSUAL)
+    column: int = field(default=0, metadata=UNUSUAL)
+    slot: int = field(default=OWN, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +150,8 @@ class StoreTail(Stmt):
     smem: str
     wave: int
     add: bool = field(default=False, metadata=UNUSUAL)
+    column: int = field(default=0, metadata=UNUSUAL)
+    slot: int = field(default=OWN, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,3 +185,16 @@ class StoreWait(Stmt):
 
     pending: int
     reads: bool
+
+
+OfD = StageTile | StoreTile | TmaStore | StoreTail
+
+
+def turns(s: Stmt) -> TypeGuard[OfD]:
+    """Whether `s` is of a piece whose place it shares with others."""
+    return isinstance(s, OfD) and s.slot != OWN
+
+
+def slot(s: OfD) -> int:
+    """Which of a warpgroup's pieces of the buffer `s` writes or reads."""
+    return s.wave if s.slot == OWN else s.slot

@@ -20,6 +20,7 @@ from . import (
     size_barriers,
     split_boxes,
     split_k,
+    split_output,
     split_registers,
     split_scales,
     swap_operands,
@@ -48,6 +49,7 @@ PIPELINE: tuple[Pass, ...] = (
     derive_maps,  # every load is, and the producer's Drain is in place
     assign_swizzle.assign_swizzle,
     pad_epilogue,  # pads only what is left unswizzled
+    split_output.split_output,  # the slabs of the whole tile are known, its stores not yet spelled
     choose_stores,  # a padded row cannot leave through a TMA box; may drop a map
     split_boxes.split_boxes,  # needs slabs (swizzle) and slices (multicast)
     plan_descriptors,  # needs slabs
@@ -69,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     *split_k.RULES,
     *plan_multicast.RULES,
     *assign_swizzle.RULES,
+    *split_output.RULES,
     *split_boxes.RULES,
     *hold_a.RULES,
     *overlap_promotion.RULES,

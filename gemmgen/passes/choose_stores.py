@@ -85,9 +85,11 @@ def _boxes(d: Smem, s: StoreTile, m: TmaMap) -> tuple[Stmt, ...]:
             tensor_map=s.tensor_map,
             smem=s.smem,
             wave=s.wave,
-            coords=(Coord(base="tile.d_col", offset=slab * d.slab_cols), *others),
+            coords=(Coord(base="tile.d_col", offset=s.column + slab * d.slab_cols), *others),
             offset=slab * d.slab_stride,
             add=s.add,
+            column=s.column,
+            slot=s.slot,
         )
         for slab in range(d.slabs)
     )

@@ -123,7 +123,9 @@ def _epilogue(kernel: Kernel, role: Role) -> int:
     ptxas turns all integers into floats."""
     evaluated = [s for s in walk(role.body) if isinstance(s, Evaluate)]
     staged = [s for s in walk(role.body) if isinstance(s, StageTile)]
-    waves = evaluated or staged
+    waves = tuple(
+        {s.wave: s for s in evaluated or staged}.values()
+    )  # a wave may be staged in pieces
     if not waves:
         return 0
     called = functions(waves[0].value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from ..ir.nodes import (
     StorePairs,
     TmaStore,
 )
+from ..ir.places import held
 from ..ir.rewrite import statements
+from ..ir.stores import slot
 from .banks import Addresses, Banks, count, total
 
 CHUNK = 16  # bytes of a row of one stmatrix matrix
@@ -65,8 +68,8 @@ class Out:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Output:
-    """smem: D's buffer; its stages are pieces of the tile. where: int64 [rows, columns] of D's tile, the
-    address of each element's first byte. banks: of all stores together. boxes: none where rows leave one by one."""
+    """smem: D's buffer; its stages are pieces of the tile, or places that pieces share by turns. where: int64
+    [rows, columns] of D's tile, the address of each element's first byte. banks: of all stores together. boxes: none where rows leave one by one."""
 
     smem: Smem
     statement: str
@@ -84,7 +87,7 @@ def output(kernel: Kernel) -> Output:
     return Output(
         smem=d,
         statement=type(staged[0]).__name__,
-        where=_tile(d),
+        where=_tile(kernel, d, staged),
         stores=stores,
         boxes=tuple(_boxes(kernel, d)),
         banks=total(s.banks for s in stores),
@@ -100,17 +103,25 @@ def place(d: Smem, piece: Any, row: Any, column: Any) -> Any:
     return swizzled(np.asarray(linear, np.int64), d.swizzle)
 
 
-def _tile(d: Smem) -> Addresses:
+def _tile(kernel: Kernel, d: Smem, staged: list[StageTile]) -> Addresses:
+    where = np.zeros((kernel.block.m, kernel.block.d_n), np.int64)
     row, column = np.mgrid[: d.rows, : d.cols]
-    pieces = [place(d, piece, row, column) for piece in range(d.stages)]
-    return np.concatenate(pieces, axis=0 if d.along == "m" else 1)
+    for s, warpgroup in product(staged, range(kernel.consumers)):
+        piece, top, left = _piece(kernel, d, s, warpgroup)
+        where[top : top + d.rows, left : left + d.cols] = place(d, piece, row, column)
+    return where
+
+
+def _piece(kernel: Kernel, d: Smem, s: StageTile, warpgroup: int) -> tuple[int, int, int]:
+    """Which piece of the buffer a warpgroup stages in, and the row and column of D's tile where that begins."""
+    top, left = d.corner(s.wave * kernel.consumers + warpgroup)
+    return slot(s) * kernel.consumers + warpgroup, top, left + s.column
 
 
 def _stores(kernel: Kernel, d: Smem, s: StageTile) -> Iterator[Store]:
-    registers = {r.name: r.count for role in kernel.roles for r in role.locals}[s.src]
+    registers, skipped = held(kernel, s), s.column // 2
     for warpgroup in range(kernel.consumers):
-        piece = s.wave * kernel.consumers + warpgroup
-        top, left = d.corner(piece)
+        piece, top, left = _piece(kernel, d, s, warpgroup)
         for warp in range(WARPS):
             for name, first, end, row, column, size in _instructions(d, s, warp, registers):
                 yield Store(
@@ -118,7 +129,7 @@ def _stores(kernel: Kernel, d: Smem, s: StageTile) -> Iterator[Store]:
                     wave=s.wave,
                     warpgroup=warpgroup,
                     warp=warp,
-                    registers=(first, end),
+                    registers=(skipped + first, skipped + end),
                     where=place(d, piece, row, column),
                     row=row + top,
                     column=column + left,
@@ -180,8 +191,8 @@ def _boxes(kernel: Kernel, d: Smem) -> Iterator[Out]:
         box = kernel.map(s.tensor_map).box
         assert box is not None and d.offset is not None and d.swizzle is not None
         for warpgroup in range(kernel.consumers):
-            piece = s.wave * kernel.consumers + warpgroup
-            top, left = d.corner(piece)
+            top, left = d.corner(s.wave * kernel.consumers + warpgroup)
+            piece = slot(s) * kernel.consumers + warpgroup
             start = d.offset + piece * d.stage_bytes + s.offset
             where = chunks(start, box[0] * box[1] * d.dtype.bytes, d.swizzle) * CHUNK
             column = left + s.coords[0].offset

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 
-from ...config import Config
+from ...config import FIELDS, Config
 from ...cost import cost, promotes
 from ...errors import IllegalConfig
 from ...heuristics import Choice, rank
@@ -22,6 +22,7 @@ CHANGED = 3  # tiles: the first ones
 PANELS = (8, 16, 4, 32, 1)
 UNROLLS = (4, 1, 2)
 LEAST_STAGES = 3
+NARROW = 64  # bytes: D's swizzle where a piece of the widest's slabs leaves no room
 
 
 def candidates(
@@ -47,11 +48,10 @@ def _tile(c: Config) -> tuple[object, ...]:
 
 
 def neighbours(j: Job, choice: Choice, target: Target = H200) -> Iterator[Candidate]:
-    """Legal configs that differ from the choice's in one thing, in the order in which they tend to matter."""
+    """Legal configs that differ from the choice's in one thing, in the order in which they tend to matter. D in
+    pieces is the room that it makes for one stage more."""
     for config in _changes(j, choice, target):
-        try:
-            lower(j.problem, config, target)
-        except IllegalConfig:
+        if not _legal(j, config, target):
             continue
         seconds = cost(j.problem, config, j.shape, target, j.groups).seconds
         yield Candidate(config=config, predicted=seconds)
@@ -64,6 +64,7 @@ def _changes(j: Job, choice: Choice, target: Target) -> Iterator[Config]:
     yield from (replace(c, multicast=x) for x in ("none", "a", "b") if x != c.multicast)
     if ordered:
         yield replace(c, raster="n" if c.raster == "m" else "m")
+    yield from _deeper(j, c, target)
     yield from panels[:2]
     yield from (replace(c, unroll=x) for x in UNROLLS if x != c.unroll)
     if not promotes(j.problem):
@@ -71,6 +72,25 @@ def _changes(j: Job, choice: Choice, target: Target) -> Iterator[Config]:
     if c.stages > LEAST_STAGES:
         yield replace(c, stages=c.stages - 1)
     yield from panels[2:]
+
+
+def _deeper(j: Job, c: Config, target: Target) -> Iterator[Config]:
+    """One stage more than fits beside all of D, with D in pieces: the widest, at which warps meet the fewest times."""
+    stages = c.stages + 1
+    if not FIELDS["stages"][1](stages) or _legal(j, replace(c, stages=stages), target):
+        return
+    columns = [x for x in range(c.block_n, 0, -8) if c.block_n % x == 0]
+    ways = ((x, swizzle) for swizzle in (c.swizzle_d, NARROW) for x in columns)
+    cut = (replace(c, stages=stages, d_columns=x, swizzle_d=swizzle) for x, swizzle in ways)
+    yield from islice((x for x in cut if _legal(j, x, target)), 1)
+
+
+def _legal(j: Job, c: Config, target: Target) -> bool:
+    try:
+        lower(j.problem, c, target)
+    except IllegalConfig:
+        return False
+    return True
 
 
 def _of(choice: Choice) -> Candidate:

@@ -1,0 +1,139 @@
+"""Where asked, stage D in pieces of some columns that take turns in two places of shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..errors import IllegalConfig, IRError, Rule
+from ..ir.nodes import (
+    Evaluate,
+    ForTiles,
+    Kernel,
+    ProxyFence,
+    Smem,
+    StageTile,
+    Stmt,
+    StoreCommit,
+    StoreTail,
+    StoreTile,
+    StoreWait,
+    WarpgroupLeader,
+    WarpgroupSync,
+)
+from ..ir.rewrite import map_stmts, statements, walk
+from ..target import Target
+
+COLUMN_PIECES = Rule(
+    id="column-pieces",
+    says="d_columns must cut D's tile into whole swizzled slabs, an even number of pieces per consumer warpgroup",
+    because="A TMA store sends a slab. Two places take turns, and every tile begins with the first, so that no "
+    "register counts: then a tile must end with the second.",
+)
+COLUMN_STORES = Rule(
+    id="column-stores",
+    says="only a swizzled D that TMA stores from the accumulators can be staged by columns: no ragged groups, paired or "
+    "scaled outputs, swap_ab or split_k",
+    because="Padded rows, and those of ragged groups, leave one by one; paired and scaled values are held for a whole wave; "
+    "exchanged operands give D's columns to other warpgroups; CTAs that divide K need shared memory for partial sums.",
+)
+RULES = (COLUMN_PIECES, COLUMN_STORES)
+
+SLOTS = 2  # places per warpgroup
+SMEM = "smem_d"
+EPILOGUE = (  # what is spelled anew; nothing else may stand there
+    *(WarpgroupLeader, StoreWait, WarpgroupSync, StageTile),
+    *(ProxyFence, StoreTile, StoreCommit, StoreTail),
+)
+
+
+def split_output(kernel: Kernel, target: Target) -> Kernel:
+    """If asked, let each warpgroup stage and store its part of D piece by piece, wave by wave and from left to
+    right, while the piece before is still read. Sets Smem.cols and stages of D, column and slot of what stages
+    and stores it, and spells the epilogue once per piece."""
+    if not kernel.d_columns:
+        return kernel
+    d = kernel.buffer(SMEM)
+    _check_stores(kernel, d)
+    _check_pieces(kernel, d, kernel.d_columns)
+    cut = replace(d, cols=kernel.d_columns, stages=SLOTS * kernel.consumers)
+    smem = tuple(cut if s.name == d.name else s for s in kernel.smem)
+    columns = range(0, d.cols, cut.cols)
+    rewritten = map_stmts(
+        kernel, lambda s: replace(s, body=_tile(s.body, columns)) if isinstance(s, ForTiles) else s
+    )
+    return replace(rewritten, smem=smem, d_columns=0)
+
+
+def _check_stores(kernel: Kernel, d: Smem) -> None:
+    obstacles = dict(_obstacles(kernel, d))
+    if obstacles:
+        values = {"d_columns": kernel.d_columns, **obstacles}
+        raise IllegalConfig(COLUMN_STORES, values, "Use d_columns=null.")
+
+
+def _obstacles(kernel: Kernel, d: Smem) -> Iterator[tuple[str, object]]:
+    if not d.swizzle:
+        yield "swizzle", d.swizzle
+    if d.along == "n":
+        yield "swap_ab", True
+    if kernel.cluster.k > 1:
+        yield "split_k", kernel.cluster.k
+    if kernel.groups.ragged:
+        yield "groups", "ragged"
+    if any(isinstance(s, Evaluate) for s in statements(kernel)):
+        yield "output", "evaluated"
+
+
+def _check_pieces(kernel: Kernel, d: Smem, columns: int) -> None:
+    waves = d.stages // kernel.consumers
+
+    def fits(n: int) -> bool:
+        return n % d.slab_cols == 0 and d.cols % n == 0 and waves * (d.cols // n) % SLOTS == 0
+
+    if fits(columns):
+        return
+    values = {"d_columns": columns, "columns": d.cols, "slab": d.slab_cols, "waves": waves}
+    legal = [n for n in range(d.slab_cols, d.cols + 1, d.slab_cols) if fits(n)]
+    advice = f"d_columns={' or '.join(map(str, legal))}" if legal else "d_columns=null"
+    raise IllegalConfig(COLUMN_PIECES, values, f"Use {advice}.")
+
+
+def _tile(body: tuple[Stmt, ...], columns: range) -> tuple[Stmt, ...]:
+    """The consumers' tile, its epilogue by pieces; the producer's as it is."""
+    at = next((i for i, s in enumerate(body) if _waits(s)), len(body))
+    return body[:at] + _pieces(body[at:], columns) if at < len(body) else body
+
+
+def _waits(s: Stmt) -> bool:
+    return isinstance(s, WarpgroupLeader) and any(isinstance(x, StoreWait) for x in s.body)
+
+
+def _pieces(epilogue: tuple[Stmt, ...], columns: range) -> tuple[Stmt, ...]:
+    """Every piece waits until the group that last read its place is done, which leaves the one of the other
+    place; in a tile's first pieces these are of the tile before. The piece between has syncs after the place's last
+    tail: the write is after that, too."""
+    found = [*walk(epilogue)]
+    stages = [s for s in found if isinstance(s, StageTile)]
+    stores = {s.wave: s for s in found if isinstance(s, StoreTile)}
+    tails = {s.wave: s for s in found if isinstance(s, StoreTail)}
+    (sync,) = {s for s in found if isinstance(s, WarpgroupSync)}
+    if not all(isinstance(s, EPILOGUE) for s in found) or not (
+        set(stores) == set(tails) == {s.wave for s in stages}
+    ):
+        raise IRError("the epilogue is not one that stages each wave, and stores it with its tail")
+    pieces = [(stage, column) for stage in stages for column in columns]
+    out: list[Stmt] = []
+    for i, (stage, column) in enumerate(pieces):
+        wave, slot = stage.wave, i % SLOTS
+        store = replace(stores[wave], column=column, slot=slot)
+        out += (
+            WarpgroupLeader(body=(StoreWait(pending=SLOTS - 1, reads=True),)),
+            sync,
+            replace(stage, column=column, slot=slot),
+            ProxyFence(),
+            sync,
+            WarpgroupLeader(body=(store, StoreCommit())),
+            replace(tails[wave], column=column, slot=slot),
+        )
+    return tuple(out)
