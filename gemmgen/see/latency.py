@@ -22,7 +22,7 @@ class Latency:
 
     tensor, multiply: of one Mma, at the tensor core's rate, and as long as it keeps the tensor core: shared
     memory may feed it slower. drain: from a group's end until its warpgroup goes on, within a K block.
-    promote: one promotion. stage: one wave of D into shared memory.
+    promote: one promotion. stage: one wave of D, or a piece of it, into shared memory.
     load: what one CTA loads for a K block, `load_bytes` into shared memory, one box after the other.
     store: a CTA's tile of D, `d_elements`. Both go through one port per SM, first come, first served.
     flight: from a load's last byte at the port until it counts on its barrier, and from a store's until it
