@@ -18,7 +18,7 @@ SMEM_BASE = 1024  # where the runtime's dynamic shared memory might start; 1024-
 
 def identity(array: str, i: int) -> int:
     """Each register remembers which it is; a `part` stands for wave 0."""
-    return i + WAVE * int(array.removeprefix("acc") if array != "part" else 0)
+    return i + WAVE * int(array.removeprefix("acc") if array.startswith("acc") else 0)
 
 
 @lru_cache(maxsize=64)
