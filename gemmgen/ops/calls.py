@@ -12,6 +12,7 @@ from ..heuristics.tuned import pick
 from ..ir.dtypes import DTYPES, F32, DType
 from ..ir.expr import ACC, PerElement, fold
 from ..ir.groupings import GROUPINGS
+from ..ir.stores import E4M3_MAX, LEAST_AMAX
 from ..pipeline import compile_to_source
 from ..problem import INT8_K, Problem
 from ..runtime.cache import cached_cubin
@@ -87,7 +88,7 @@ def run(
     result = {name: tensor_of(x) for name, x in made.items()}
     extra = epilogue_values(p, shape, groups, given, a.device)
     if 0 in (m, groups):
-        return returned(result)
+        return returned(_of_no_rows(p, result))
     device = a.device.index
     mean = _ceil(k, groups) if GROUPINGS[p.grouping].depths else k
     kernel = loaded(p, config or chosen(p, (rows or m, n, mean), groups, device), device)
@@ -106,6 +107,16 @@ def run(
     plan = kernel.plan(shape, matrices, values, current_stream(a.device))
     lasting = numbers_given(p, given)
     return Call(kernel=kernel, plan=plan, result=result, fresh=anew, lasting=lasting)
+
+
+def _of_no_rows(p: Problem, result: dict[str, Any]) -> dict[str, Any]:
+    """`result` of a call without rows or without groups. Where a row says that it is in no group, as all do
+    then, it comes out as 0; elsewhere rows of no group stay as they were."""
+    if GROUPINGS[p.grouping].value(ACC) != ACC:
+        result["out"].zero_()
+        if "scale_out" in result:
+            result["scale_out"].fill_(LEAST_AMAX / E4M3_MAX)
+    return result
 
 
 def _out(p: Problem, d_shape: tuple[int, ...], given: Any, a: Any, b: Any) -> Any:
