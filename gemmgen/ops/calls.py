@@ -17,7 +17,7 @@ from ..pipeline import compile_to_source
 from ..problem import INT8_K, Problem
 from ..runtime.cache import cached_cubin
 from ..runtime.driver import require_hopper
-from ..runtime.launch import LoadedKernel, workspace_bytes
+from ..runtime.launch import LoadedKernel, Plan, workspace_bytes
 from ..runtime.sms import limited
 from ..runtime.tensor_map import Matrix
 from ..runtime.torch_tensors import (
@@ -80,6 +80,8 @@ def run(
     of A or of each group's. `rows`: of a group, as far as the host knows; the cost model's M.
     """
     m, n, k = shape
+    if not isinstance(config, Config | None):
+        raise ArgumentError("config", config, "must be a gemmgen.Config or None")
     d_shape = (*(groups,) * GROUPINGS[p.grouping].outputs, m, n // fold(p.epilogue))
     made = {"out": _out(p, d_shape, out, a, b)}
     out = tensor_of(made["out"])
@@ -104,9 +106,22 @@ def run(
     anew = tuple(x for x in made.values() if isinstance(x, Fresh))
     held = {x.name: x.tensor.data_ptr() for x in anew}
     values = {**sizes, **values, **store, **extra, **held}
-    plan = kernel.plan(shape, matrices, values, current_stream(a.device))
+    plan = _planned(kernel, shape, matrices, values, current_stream(a.device))
     lasting = numbers_given(p, given)
     return Call(kernel=kernel, plan=plan, result=result, fresh=anew, lasting=lasting)
+
+
+def _planned(
+    kernel: LoadedKernel, shape: Shape, matrices: dict[str, Matrix], values: Values, stream: int
+) -> Plan:
+    """The plan. A kernel calls `d` what a caller calls `out`, also where that cannot be."""
+    try:
+        return kernel.plan(shape, matrices, values, stream)
+    except ArgumentError as e:
+        word, space, rest = e.argument.partition(" ")
+        if word != "d":
+            raise
+        raise ArgumentError("out" + space + rest, e.value, e.allowed) from e
 
 
 def _of_no_rows(p: Problem, result: dict[str, Any]) -> dict[str, Any]:

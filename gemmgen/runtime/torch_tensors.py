@@ -36,7 +36,7 @@ def torch_dtype(dtype: DType) -> Any:
 
 def dtype_of(argument: str, tensor: Any, allowed: tuple[DType, ...]) -> DType:
     """The gemmgen dtype of `tensor`. Raises ArgumentError if it is none of `allowed`."""
-    _require_tensor(argument, tensor)
+    require_tensor(argument, tensor)
     for dtype in allowed:
         if tensor.dtype == torch_dtype(dtype):
             return dtype
@@ -80,8 +80,8 @@ def check_apart(argument: str, tensor: Any, others: dict[str, Any]) -> None:
 
 
 def same_memory(x: Any, y: Any) -> bool:
-    """Whether two tensors, or None, are one matrix in memory."""
-    if x is None or y is None:
+    """Whether two arguments are tensors, and those one matrix in memory."""
+    if not all(isinstance(t, torch().Tensor) for t in (x, y)):
         return False
     one, other = ((t.data_ptr(), tuple(t.shape), t.stride(), t.dtype) for t in (x, y))
     return x is y or one == other
@@ -136,6 +136,7 @@ def stream_reader() -> Callable[[int], int]:
     return raw or (lambda index: int(torch().cuda.current_stream(index).cuda_stream))
 
 
-def _require_tensor(argument: str, tensor: Any) -> None:
+def require_tensor(argument: str, tensor: Any) -> None:
+    """Raise ArgumentError unless `tensor` is a torch tensor."""
     if not isinstance(tensor, torch().Tensor):
         raise ArgumentError(argument, type(tensor).__name__, "must be a torch tensor")
