@@ -15,13 +15,24 @@ HEAD = 4096
 def write(folder: Path, name: str, data: bytes) -> Path:
     """Write `data` to `folder/name` whole or not at all.
 
-    Raises ArgumentError if `name` leads out of `folder`, the place is a symbolic link, or a file
-    stands there that gemmgen did not write.
+    Raises ArgumentError if `name` leads out of `folder`, the place is a symbolic link, something
+    stands there that gemmgen did not write, or the system refuses.
     """
-    target = inside(folder, name)
+    try:
+        return _written(inside(folder, name), data)
+    except OSError as e:
+        where = str(e.filename or folder)
+        raise ArgumentError("-o", where, f"cannot be written: {e.strerror or e}") from e
+    except (ValueError, RuntimeError) as e:  # a NUL; links in a circle
+        if isinstance(e, ArgumentError):
+            raise
+        raise ArgumentError("-o", str(folder / name), f"is no path: {e}") from e
+
+
+def _written(target: Path, data: bytes) -> Path:
     if target.is_symlink():
         raise ArgumentError("-o", str(target), "is a symbolic link")
-    if target.exists() and MARK not in target.read_bytes()[:HEAD]:
+    if target.exists() and not _ours(target):
         raise ArgumentError("-o", str(target), "exists and was not written by gemmgen")
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".gemmgen-")
@@ -34,6 +45,14 @@ def write(folder: Path, name: str, data: bytes) -> Path:
         Path(temporary).unlink(missing_ok=True)
         raise
     return target
+
+
+def _ours(target: Path) -> bool:
+    """Whether it is a file with the mark; a pipe or a device is not opened."""
+    if not target.is_file():
+        return False
+    with target.open("rb") as f:
+        return MARK in f.read(HEAD)
 
 
 def inside(folder: Path, name: str) -> Path:
