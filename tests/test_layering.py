@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent / "gemmgen"
 COMPILER = {
     "errors": set(),
     "target": set(),
+    "untrusted": {"errors"},  # reads what comes from outside
     "ir": {"errors"},
     "config": {"errors"},
     "epilogues": {"ir", "errors"},
@@ -28,7 +29,9 @@ COMPILER = {
     },
     "cost_terms": set(),
     "cost": {"ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost_terms"},
-    "heuristics": {"ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost"},
+    "heuristics": {
+        *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"]
+    },
     "gallery": {"ir", "errors", "target", "config", "problem", "epilogues", "pipeline"},
 }
 CHECKS = {

@@ -48,6 +48,8 @@ def check_owner(name: str, found: os.stat_result) -> None:
 
 def _walked(path: Path, create: bool) -> str:
     """`path` without links above its last component, each directory on the way checked."""
+    if "\0" in str(path):
+        raise CacheError(f"{str(path)!r} is no path")
     if not path.is_absolute():
         raise CacheError(f"{path} is not an absolute path")
     here, links = "/", 0
