@@ -10,6 +10,7 @@ from ..errors import ArgumentError
 
 MARK = b"gemmgen"  # every text gemmgen writes carries its name near the top
 HEAD = 4096
+NAME_MAX = 255  # bytes of a file's name, of all of Linux's file systems
 
 
 def write(folder: Path, name: str, data: bytes) -> Path:
@@ -59,6 +60,8 @@ def inside(folder: Path, name: str) -> Path:
     """`folder/name`, resolved except for its last component. Raises ArgumentError if that is elsewhere."""
     root = folder.resolve()
     target = root / name
+    if "\0" in name or len(os.fsencode(target.name)) > NAME_MAX:  # before a folder is made for it
+        raise ArgumentError("-o", name, f"must be a file's name of at most {NAME_MAX} bytes")
     parent = target.parent.resolve()
     if not parent.is_relative_to(root) or target.name in ("", ".", ".."):
         raise ArgumentError("-o", str(target), f"leads out of {root}")
