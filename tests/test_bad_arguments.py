@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from bad_arguments.campaign import FUNCTIONS, campaign, table
@@ -13,6 +14,7 @@ from gemmgen.cli.errors_command import KINDS
 from gemmgen.compat import deep_gemm, flag_gems
 from gemmgen.errors import ArgumentError, CacheError
 
+DOCS = Path(__file__).parent.parent / "docs/reliability.md"
 # What takes nothing, or plain numbers that it computes with; what prepares a kernel from checked arguments.
 WITHOUT = {
     *("align", "ceil_div", "get_num_sms", "get_pdl", "get_tc_util", "sm_limit"),
@@ -30,6 +32,10 @@ def outcomes_fixture():
 def test_every_wrong_call_is_refused_with_the_right_error(outcomes):
     assert [o for o in outcomes if o.problem] == []
     assert len(outcomes) > 1800
+
+
+def test_the_documentation_has_todays_table(outcomes):
+    assert table(outcomes) in DOCS.read_text()
 
 
 def test_every_public_function_is_there():
