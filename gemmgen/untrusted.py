@@ -6,6 +6,7 @@ than Python's stack, name a field twice, or hold a NaN. All of that is an Argume
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -23,20 +24,21 @@ READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # never wait for the other en
 def read_text(argument: str, path: str | Path) -> str:
     """The UTF-8 text of a regular file of at most 64 MiB. Raises ArgumentError naming `argument` and the path."""
     try:
-        handle = os.open(path, READ)
-        with os.fdopen(handle, "rb") as file:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
-                raise ArgumentError(argument, str(path), "cannot be read: it is no regular file")
-            data = file.read(MOST_BYTES + 1)
-        if len(data) <= MOST_BYTES:
-            return data.decode()
-    except (OSError, UnicodeDecodeError) as e:
+        return _contents(path).decode()
+    except (OSError, ValueError) as e:  # ValueError: a path with a NUL, text that is not UTF-8
         why = getattr(e, "strerror", None) or e
         raise ArgumentError(argument, str(path), f"cannot be read: {why}") from e
-    except ValueError as e:  # a path with a NUL
-        raise ArgumentError(argument, str(path), f"is no path: {e}") from e
-    raise ArgumentError(argument, str(path), f"has more than {MOST_BYTES} bytes")
+
+
+def _contents(path: str | Path) -> bytes:
+    handle = os.open(path, READ)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES} bytes")
+    return data
 
 
 def parse_json(argument: str, text: str) -> Any:

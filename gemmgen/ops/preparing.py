@@ -124,9 +124,10 @@ def every_m(most: int) -> tuple[int, ...]:
 def _asked(
     problems: Problem | Iterable[Problem], shapes: Iterable[Shape]
 ) -> list[tuple[Problem, Shape]]:
-    for argument, given in (("problems", problems), ("shapes", shapes)):
-        if not isinstance(given, Problem | Iterable):
-            raise ArgumentError(argument, given, "must be several")
+    if not isinstance(problems, Problem | Iterable):
+        raise ArgumentError("problems", problems, "must be a gemmgen.Problem, or several")
+    if not isinstance(shapes, Iterable):
+        raise ArgumentError("shapes", shapes, "must be several (M, N, K)")
     listed = [problems] if isinstance(problems, Problem) else [*problems]
     for p in listed:
         if not isinstance(p, Problem):
