@@ -97,8 +97,8 @@ def _config(text: str) -> object:
 CONFIGS = (
     *read_by("config files", _config, NO_CONFIGS),
     *(call("config text", repr(x)[:60], partial(_config, x)) for x in NO_CONFIGS if x.startswith("{")),
-    call("config text", "registers of 10^30", partial(_config, json.dumps({"registers": [10**30, 8]})), "GG-S"),
-    call("config text", "registers below 0", partial(_config, '{"registers": [-8, 240]}'), "GG-S"),
+    *(call("config text", f"registers {x}", partial(_config, json.dumps({"registers": [x, 240]}))) for x in (10**30, 10**4000, -8)),
+    call("config text", "registers that no CTA has", partial(_config, '{"registers": [65528, 65528]}'), "GG-S"),
 )  # fmt: skip
 
 # ---- shapes ---------------------------------------------------------------------------------
