@@ -114,7 +114,9 @@ def within(seconds: float, more: int) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = signal.signal(signal.SIGALRM, ring)
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, hard))
+    most = pages * resource.getpagesize() + more
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
