@@ -48,13 +48,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     shape = options.small_shape(args)
     check(args, shape)
-    a = compile_to_source(*options.problem_and_config(args, shape))
+    problem, config = options.problem_and_config(args, shape)
+    layout, order = options.layout(args, problem, shape), schedule(args.schedule)
+    a = compile_to_source(problem, config)
     with progress.Bar("emulating") as bar:
-        machine = EmulatedGpu(
-            sms=args.sms, schedule=schedule(args.schedule), on_progress=bar.update
-        )
+        machine = EmulatedGpu(sms=args.sms, schedule=order, on_progress=bar.update)
         program = prepare(a.kernel, a.source)
-        layout = options.layout(args, a.problem, shape)
         verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)
     report: dict[str, Any] = {
         "kernel": a.name,
