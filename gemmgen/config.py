@@ -124,6 +124,8 @@ OPTIONAL = (
     "d_columns",
 )  # left out of the JSON where they have their defaults
 
+MOST_REGISTERS = 1 << 16  # what a pair may hold; what it must, the rules say
+
 Check = tuple[str, Callable[[Any], bool]]
 
 
@@ -148,7 +150,8 @@ def _choice(*values: Any) -> Check:
 
 
 def _registers(v: Any) -> bool:
-    return v is None or (isinstance(v, tuple) and len(v) == 2 and all(type(x) is int for x in v))
+    whole = isinstance(v, tuple) and len(v) == 2 and all(type(x) is int for x in v)
+    return v is None or (whole and all(0 <= x < MOST_REGISTERS for x in v))
 
 
 FIELDS: dict[str, Check] = {
@@ -171,5 +174,5 @@ FIELDS: dict[str, Check] = {
     "pdl": _choice(False, True),
     "hold_a": _choice(False, True),
     "d_columns": _optional(_integer(8, 256, 8)),
-    "registers": ("a pair (producer, consumer) of integers, or null", _registers),
+    "registers": ("a pair (producer, consumer) of integers from 0 to 65535, or null", _registers),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+import sys
 from typing import Any, get_args
 
 from .errors import ArgumentError
@@ -12,6 +13,7 @@ from .ir.dtypes import BF16, DTYPES, F16, F32, DType
 from .ir.expr import (
     ACC,
     ELEMENTS,
+    MOST_DEPTH,
     Acc,
     Argument,
     BinOp,
@@ -199,7 +201,7 @@ def from_json(data: Any) -> Expr:
     """The inverse of `to_json`. Raises ArgumentError naming the part that is no expression."""
     if isinstance(data, str) and data in EPILOGUES:
         return EPILOGUES[data]
-    return _from_lists(data)
+    return _from_lists(data, MOST_DEPTH)
 
 
 ARGUMENTS: dict[str, type[Argument]] = {
@@ -230,24 +232,27 @@ def _to_lists(e: Expr) -> Any:
     return "acc"
 
 
-def _from_lists(data: Any) -> Expr:
+def _from_lists(data: Any, room: int) -> Expr:
+    """room: how much deeper it may nest."""
+    if not room:
+        raise ArgumentError("epilogue", data, f"must nest at most {MOST_DEPTH} deep")
     match data:
         case "acc":
             return acc
         case bool():
             pass
-        case int() | float():
+        case int() | float() if abs(data) <= sys.float_info.max:
             return Const(float(data))
         case [str(kind), str(name)] if kind in ARGUMENTS and NAME.fullmatch(name):
             return ARGUMENTS[kind](name)
         case ["per_element", str(name), str(dtype)] if NAME.fullmatch(name):
             return PerElement(name, _element_dtype(name, dtype))
         case [str(column), value] if column in PAIR:
-            return OfPair(_from_lists(value), PAIR.index(column))  # type: ignore[arg-type]
+            return OfPair(_from_lists(value, room - 1), PAIR.index(column))  # type: ignore[arg-type]
         case [str(op), lhs, rhs] if op in OPERATORS:
-            return BinOp(op, _from_lists(lhs), _from_lists(rhs))  # type: ignore[arg-type]
+            return BinOp(op, _from_lists(lhs, room - 1), _from_lists(rhs, room - 1))  # type: ignore[arg-type]
         case [str(function), *args] if function in FUNCTIONS:
-            return Call(function, tuple(map(_from_lists, args)))  # type: ignore[arg-type]
+            return Call(function, tuple(_from_lists(x, room - 1) for x in args))  # type: ignore[arg-type]
     allowed = f"must be one of {', '.join(EPILOGUES)}, or an expression as nested lists"
     raise ArgumentError("epilogue", data, allowed)
 

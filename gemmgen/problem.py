@@ -20,6 +20,7 @@ OPTIONAL = (
     "accumulate",
 )  # left out of the JSON where they have their defaults
 Shape = tuple[int, int, int]  # M, N, K
+MOST_SIDE = 2**31 - 1
 LAYOUTS = ("nt", "nn", "tn", "tt")
 INT8_K = (2**31 - 1) // 2**14  # of sums in INT32: products of at most 2**14 each
 
@@ -62,9 +63,9 @@ class Problem:
             raise ArgumentError("d", self.d.name, "needs integer operands and no epilogue")
         if self.layout not in LAYOUTS:
             raise ArgumentError("layout", self.layout, f"must be one of {', '.join(LAYOUTS)}")
-        if self.grouping not in GROUPINGS:
+        if not isinstance(self.grouping, str) or self.grouping not in GROUPINGS:
             raise ArgumentError("grouping", self.grouping, f"must be one of {_names(GROUPINGS)}")
-        if self.alignment not in ALIGNMENTS:
+        if type(self.alignment) is not int or self.alignment not in ALIGNMENTS:
             raise ArgumentError("alignment", self.alignment, f"must be one of {ALIGNMENTS}")
         if not isinstance(self.epilogue, Expr):
             raise ArgumentError("epilogue", self.epilogue, "must be a gemmgen.ir.expr.Expr")
@@ -148,7 +149,9 @@ def _lookup(argument: str, key: object, table: dict[str, Any]) -> Any:
 
 
 def check_shape(shape: Shape) -> None:
-    """Raise ArgumentError for a side below 1."""
+    """Raise ArgumentError unless `shape` is (M, N, K), each an integer of a range that kernels count in."""
+    if not isinstance(shape, tuple | list) or len(shape) != 3:
+        raise ArgumentError("shape", shape, "must be (M, N, K)")
     for name, side in zip(("m", "n", "k"), shape, strict=True):
-        if side < 1:
-            raise ArgumentError(name, side, "must be at least 1")
+        if not hasattr(side, "__index__") or not 1 <= side <= MOST_SIDE:
+            raise ArgumentError(name, side, f"must be an integer from 1 to {MOST_SIDE}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
@@ -13,7 +15,7 @@ import pytest
 from gemmgen.ops import calls, front
 from gemmgen.pipeline import lower
 from gemmgen.runtime import torch_tensors
-from gemmgen.runtime.tensor_map import describe
+from gemmgen.runtime.tensor_map import check, describe
 
 DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "int32")
 
@@ -135,8 +137,10 @@ def makers() -> dict[str, Any]:
     return {**same, "randint": randint, "tensor": tensor, "uint8": "uint8"}
 
 
-@pytest.fixture(name="fake_torch", autouse=True)
-def fake_torch_fixture(monkeypatch):
+@contextmanager
+def faked(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A torch of nothing but what is above."""
+
     def forget():
         for cached in ("torch", "torch_dtype", "stream_reader"):
             getattr(torch_tensors, cached).cache_clear()
@@ -149,18 +153,23 @@ def fake_torch_fixture(monkeypatch):
         **{name: name for name in DTYPES},
         **makers(),
     )
-    monkeypatch.setitem(sys.modules, "torch", module)
+    patch.setitem(sys.modules, "torch", module)
     forget()
     yield
     forget()
 
 
+@pytest.fixture(name="fake_torch", autouse=True)
+def fake_torch_fixture(monkeypatch):
+    with faked(monkeypatch):
+        yield
+
+
 lowered = lru_cache(lower)
 
 
-@pytest.fixture(name="launches")
-def launches_fixture(fake_torch, monkeypatch):
-    """What `ops` launches: the problem, the config, the shape, the matrices and the values of each."""
+def recorded(patch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
+    """What `ops` launches from now on: the problem, the config, the shape, the matrices and the values of each."""
     found: list[SimpleNamespace] = []
 
     class Loaded:
@@ -173,6 +182,7 @@ def launches_fixture(fake_torch, monkeypatch):
             return 6
 
         def plan(self, shape, matrices, values, stream):
+            check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
             for m in self.kernel.maps:
                 describe(self.kernel, m, matrices[m.tensor])
             assert {x.name for x in self.kernel.params} <= {*values}
@@ -191,5 +201,10 @@ def launches_fixture(fake_torch, monkeypatch):
             if plan.start()[0]:
                 self.retry(plan)
 
-    monkeypatch.setattr(calls, "loaded", Loaded)
+    patch.setattr(calls, "loaded", Loaded)
     return found
+
+
+@pytest.fixture(name="launches")
+def launches_fixture(fake_torch, monkeypatch):
+    return recorded(monkeypatch)

@@ -122,7 +122,7 @@ def test_a_file_of_too_little_k(tmp_path):
 
 
 def test_no_file_of_shapes(tmp_path):
-    with pytest.raises(ArgumentError, match="not a readable text file"):
+    with pytest.raises(ArgumentError, match="cannot be read: No such file"):
         parse(f"@{tmp_path}/none", DENSE)
 
 

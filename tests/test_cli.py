@@ -159,10 +159,11 @@ class TestFiles:
 
     def test_nothing_half_written(self, tmp_path, monkeypatch):
         from gemmgen.cli import files
+        from gemmgen.errors import ArgumentError
 
         files.write(tmp_path, "x.cu", b"gemmgen old")
         monkeypatch.setattr(files.os, "replace", _full_disk)
-        with pytest.raises(OSError):
+        with pytest.raises(ArgumentError):
             files.write(tmp_path, "x.cu", b"gemmgen new")
         assert [p.read_bytes() for p in tmp_path.iterdir()] == [b"gemmgen old"]
 

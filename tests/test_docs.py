@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmgen.cli import COMMANDS, _parser, main
-from gemmgen.cli.rules_command import markdown
+from gemmgen.cli import COMMANDS, _parser, errors_command, main, rules_command
 from gemmgen.errors import RuntimeUnavailable
 from gemmgen.ir import nodes
 from gemmgen.passes import PIPELINE
@@ -194,8 +193,10 @@ def test_excerpts_are_from_generated():
     assert quoted and not [line for line in quoted if line not in emitted]
 
 
-def test_rules_are_current():
-    assert (ROOT / "docs/rules.md").read_text() == markdown()
+@pytest.mark.parametrize("what", (rules_command, errors_command), ids=("rules", "errors"))
+def test_catalogues_are_current(what):
+    file = what.__name__.rpartition(".")[2].removesuffix("_command")
+    assert (ROOT / f"docs/{file}.md").read_text() == what.markdown()
 
 
 def test_the_tables_have_their_places():

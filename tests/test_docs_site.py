@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from docs.tools import built, errors, messages, site
-from gemmgen.errors import ArgumentError, IllegalConfig, RuntimeUnavailable
+from docs.tools import built, messages, site
 from gemmgen.passes import RULES
 
 ROOT = Path(__file__).parent.parent
@@ -89,20 +88,6 @@ def test_contents_of_lists_are_indented():
 
 
 # ---- what is made from code ---------------------------------------------------------------
-
-
-def test_errors_are_current():
-    assert text("docs/errors.md") == errors.markdown()
-
-
-def test_exit_codes_are_the_commands(capsys):
-    """The table's numbers are what `gemmgen` returns."""
-    from gemmgen.cli import main
-
-    assert main(["emit", "nothing"]) == messages.exit_code(ArgumentError)
-    assert main(["emit", "fp8_block", "--set", "stages=9"]) == messages.exit_code(IllegalConfig)
-    assert messages.exit_code(RuntimeUnavailable) == 3
-    capsys.readouterr()
 
 
 def test_messages_name_rules_and_arguments():

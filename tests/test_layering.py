@@ -15,6 +15,7 @@ COMPILER = {
     "errors": set(),
     "target": set(),
     "notebook": set(),  # what `_repr_html_` of problems, configs and kernels is made of
+    "untrusted": {"errors"},  # reads what comes from outside
     "ir": {"errors", "notebook"},
     "config": {"errors", "notebook"},
     "epilogues": {"ir", "errors"},
@@ -30,7 +31,9 @@ COMPILER = {
     },
     "cost_terms": set(),
     "cost": {"ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost_terms"},
-    "heuristics": {"ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost"},
+    "heuristics": {
+        *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"]
+    },
     "gallery": {"ir", "errors", "target", "config", "problem", "epilogues", "pipeline"},
 }
 CHECKS = {

@@ -185,6 +185,44 @@ WRONG = (  # the argument named, the grouping, what is changed, what the message
 )  # fmt: skip
 
 
+class Written(Placed):
+    """A Placed that says what was written to all of it."""
+
+    written: float | None = None
+
+    def fill_(self, value: float):
+        self.written = value
+        return self
+
+    def zero_(self):
+        return self.fill_(0.0)
+
+
+@pytest.mark.parametrize("grouping", TABLES)
+@pytest.mark.parametrize("kind", OPERANDS)
+def test_no_groups(kind, grouping, launches):
+    """Rows of no group come out as 0 where a row says whose it is; nothing else is written."""
+    lead = (0,) * (grouping in ("batched", "masked"))
+    tables = {"batched": {}, "masked": {"group_rows": (0,)}, "rows": {"row_groups": (M,)}}
+    entries = tables.get(grouping, {"group_ends": (0,)})
+    given = operands(kind, grouping) | {
+        "a": Placed(*lead, M, K, dtype=OPERANDS[kind][0]),
+        "b": Placed(0, N, K, dtype=OPERANDS[kind][1]),
+        **{name: Placed(*shape, dtype="int32") for name, shape in entries.items()},
+    }
+    zeroed = grouping == "rows"
+    out = Written(*lead, M, N)
+    assert call(kind, grouping, **given | {"out": out}) is out
+    assert out.written == (0.0 if zeroed else None)
+    codes, scales = Written(*lead, M, N, dtype="float8_e4m3fn"), Written(*lead, 1, M).mT
+    scales.__class__ = Written
+    quantised = {"out": codes, "scale_out": scales, "out_dtype": "e4m3"}
+    assert call(kind, grouping, **given | quantised) == (codes, scales)
+    assert codes.written == (0.0 if zeroed else None)
+    assert scales.written == (pytest.approx(1e-4 / 448) if zeroed else None)
+    assert not launches
+
+
 @pytest.mark.parametrize("kind", OPERANDS)
 @pytest.mark.parametrize(("argument", "grouping", "change", "allowed"), WRONG)
 def test_wrong_arguments(kind, argument, grouping, change, allowed, launches):

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 
 from gemmgen import errors
-from gemmgen.cli import FAILED, UNAVAILABLE, USAGE
 
 ROOT = Path(__file__).parent.parent.parent
 OWN_BUGS = ("IRError",)  # no user causes one
@@ -29,24 +28,6 @@ def classes() -> tuple[type[errors.GemmgenError], ...]:
     """The exception classes of gemmgen.errors, in their order there."""
     found = (c for c in vars(errors).values() if isinstance(c, type))
     return tuple(c for c in found if issubclass(c, errors.GemmgenError))
-
-
-def exit_code(error: type[errors.GemmgenError]) -> int:
-    """The command's, of an error that nothing caught."""
-    if issubclass(error, (errors.ArgumentError, errors.IllegalConfig, errors.UnsupportedProblem)):
-        return USAGE
-    return UNAVAILABLE if issubclass(error, errors.RuntimeUnavailable) else FAILED
-
-
-def table() -> str:
-    """The classes as the table of docs/errors.md."""
-    rows = []
-    for c in classes():
-        says = " ".join((c.__doc__ or "").split())
-        bases = ", ".join(f"`{b.__name__}`" for b in c.__bases__)
-        rows.append(f"| `{c.__name__}` | {says} | {bases} | {exit_code(c)} |")
-    head = "| error | when | is a | exit code |\n| --- | --- | --- | --- |\n"
-    return head + "\n".join(rows) + "\n"
 
 
 @cache

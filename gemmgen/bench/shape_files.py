@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 from ..errors import ArgumentError
+from ..problem import MOST_SIDE
+from ..untrusted import read_text, whole
 
 Shape = tuple[int, ...]
 
@@ -17,10 +18,7 @@ def read(path: str, sides: str) -> tuple[Shape, ...]:
     If the first line names the sides, in any order and among other columns, the file is a CSV with
     a header, as `bench.csv` is; shapes that repeat count once. Raises ArgumentError.
     """
-    try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as e:
-        raise ArgumentError("--shapes", f"@{path}", f"is not a readable text file: {e}") from e
+    text = read_text("--shapes", path)
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     header = [_side(c) for c in lines[0].split(",")] if lines else []
@@ -49,8 +47,9 @@ def _line(path: str, line: str, sides: str) -> Shape:
 
 def _shape(path: str, text: str, sides: str, separator: str) -> Shape:
     values = [v.strip() for v in text.split(separator)]
-    if len(values) != len(sides) or not all(v.isdecimal() and int(v) for v in values):
+    numbers = [n for n in map(whole, values) if n and n <= MOST_SIDE]
+    if len(values) != len(sides) or len(numbers) < len(values):
         form = "x".join(sides.upper())
-        allowed = f"has the line {text!r}; a line must be {form}, sides at least 1"
+        allowed = f"has the line {text[:100]!r}; a line must be {form}, sides at least 1"
         raise ArgumentError("--shapes", f"@{path}", allowed)
-    return tuple(map(int, values))
+    return tuple(numbers)

@@ -8,9 +8,11 @@ from itertools import accumulate, pairwise
 
 from ..errors import ArgumentError
 from ..ir.groupings import GROUPINGS
-from ..problem import Problem
+from ..problem import MOST_SIDE, Problem
+from ..untrusted import whole
 from . import models, shape_files
 
+MOST_GROUPS = 1 << 16  # of which the sizes are listed
 Shape = tuple[int, ...]  # (M, N, K) or (G, M, N, K)
 ROW_MULTIPLE = 256  # rows of A, or of each group: room for the largest tile
 DEPTH_STEP = 128  # K of a group that splits it, where that is scaled
@@ -86,6 +88,8 @@ def parse(text: str, p: Problem) -> tuple[Shape, ...]:
         found = shape_files.read(text[1:], form.replace("x", "").lower())
     else:
         found = _listed(text, form, known)
+    if len(form.split("x")) > 3 and any(shape[0] > MOST_GROUPS for shape in found):
+        raise ArgumentError("--shapes", text, f"must have at most {MOST_GROUPS} groups")
     if GROUPINGS[p.grouping].depths and any(shape[-1] < DEPTH_STEP for shape in found):
         raise ArgumentError("--shapes", text, f"K of a group must be at least {DEPTH_STEP}")
     return found
@@ -95,11 +99,12 @@ def _listed(text: str, form: str, known: Iterable[str]) -> tuple[Shape, ...]:
     shapes: list[Shape] = []
     for item in text.split(","):
         sides = item.split("x")
-        if len(sides) != len(form.split("x")) or not all(s.isdigit() and int(s) for s in sides):
+        numbers = [n for n in map(whole, sides) if n and n <= MOST_SIDE]
+        if len(sides) != len(form.split("x")) or len(numbers) < len(sides):
             raise ArgumentError(
                 "--shapes", text, f"must be one of {', '.join(known)}, {form},... or @file"
             )
-        shapes.append(tuple(map(int, sides)))
+        shapes.append(tuple(numbers))
     return tuple(shapes)
 
 

@@ -49,6 +49,8 @@ class Trace:
 class ProtocolViolation(GemmgenError):
     """A kernel's roles can deadlock, race or corrupt. `property.id` is stable; `trace` says how."""
 
+    id = "GG-V002"
+
     def __init__(self, property: Property, message: str, trace: Trace) -> None:
         text = f"[{property.id} {property.name}] {message}"
         super().__init__(f"{text}\n{trace}" if str(trace) else text)

@@ -35,6 +35,7 @@ COMMANDS = {
     "cache": "list, verify or remove the compiled kernels that are kept on disk",
     "list": "list families, gallery kernels and epilogues",
     "rules": "list every legality rule with its reason",
+    "errors": "list every kind of error with its id",
     "doctor": "show what is installed, what is missing and how to fix it",
 }
 
@@ -47,12 +48,8 @@ def main(argv: list[str] | None = None) -> int:
     args = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
     try:
         return int(args.main(args))
-    except (ArgumentError, IllegalConfig, UnsupportedProblem) as e:
-        return _fail(args, e, USAGE)
-    except RuntimeUnavailable as e:
-        return _fail(args, e, UNAVAILABLE)
     except GemmgenError as e:
-        return _fail(args, e, FAILED)
+        return _fail(args, e, exit_code(type(e)))
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away
         return FAILED
@@ -76,9 +73,16 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
     return parser
 
 
+def exit_code(kind: type[GemmgenError]) -> int:
+    """What the command exits with after an error of `kind`."""
+    if issubclass(kind, ArgumentError | IllegalConfig | UnsupportedProblem):
+        return USAGE
+    return UNAVAILABLE if issubclass(kind, RuntimeUnavailable) else FAILED
+
+
 def _fail(args: argparse.Namespace, e: GemmgenError, code: int) -> int:
     if args.json:
-        error: dict[str, object] = {"type": type(e).__name__, "message": str(e)}
+        error: dict[str, object] = {"id": e.id, "type": type(e).__name__, "message": str(e)}
         if isinstance(e, IllegalConfig):
             error |= {
                 "rule": e.rule.id,
@@ -87,5 +91,5 @@ def _fail(args: argparse.Namespace, e: GemmgenError, code: int) -> int:
             }
         print(json.dumps({"error": error}, indent=2))
     else:
-        print(f"gemmgen: {e}", file=sys.stderr)
+        print(f"gemmgen: {e.id}: {e}", file=sys.stderr)
     return code

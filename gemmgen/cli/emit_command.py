@@ -112,7 +112,7 @@ def _check(args: argparse.Namespace, folder: Path, texts: dict[str, str]) -> int
 
 
 def _read(path: Path) -> str | None:
-    return path.read_text() if path.is_file() else None
+    return path.read_text(errors="replace") if path.is_file() else None
 
 
 def _present(folder: Path) -> list[str]:

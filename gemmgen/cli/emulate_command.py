@@ -12,9 +12,12 @@ from ..errors import ArgumentError
 from ..pipeline import compile_to_source
 from ..runtime import emulated
 from ..runtime.emulated import EmulatedGpu, prepare
+from ..target import H200
+from ..untrusted import whole
 from ..verification.trial import judge
 from . import options, progress
 
+MOST_ELEMENTS = 1 << 26  # of the operands and the output: hours
 SCHEDULES: dict[str, Callable[[], Schedule]] = {
     "round-robin": RoundRobin,
     "eager": Eager,
@@ -44,13 +47,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     shape = options.small_shape(args)
-    a = compile_to_source(*options.problem_and_config(args, shape))
+    check(args, shape)
+    problem, config = options.problem_and_config(args, shape)
+    layout, order = options.layout(args, problem, shape), schedule(args.schedule)
+    a = compile_to_source(problem, config)
     with progress.Bar("emulating") as bar:
-        machine = EmulatedGpu(
-            sms=args.sms, schedule=schedule(args.schedule), on_progress=bar.update
-        )
+        machine = EmulatedGpu(sms=args.sms, schedule=order, on_progress=bar.update)
         program = prepare(a.kernel, a.source)
-        layout = options.layout(args, a.problem, shape)
         verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)
     report: dict[str, Any] = {
         "kernel": a.name,
@@ -67,11 +70,28 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
+def check(args: argparse.Namespace, shape: options.Shape) -> None:
+    """Raise ArgumentError for what would take all of memory, or is no seed."""
+    for name, value, most in (
+        ("--seed", args.seed, 2**63 - 1),
+        ("--pad", args.pad, 1 << 10),
+        ("--sms", args.sms, H200.sms),
+    ):
+        if not 0 <= value <= most:
+            raise ArgumentError(name, value, f"must be from 0 to {most}")
+    m, n, k = shape
+    given = (args.rows or args.depths or "").count(",") + 1
+    if given * (m * k + n * k + m * n) > MOST_ELEMENTS:
+        allowed = f"must make at most {MOST_ELEMENTS} elements of A, B and D"
+        raise ArgumentError("-m, -n, -k", shape, allowed)
+
+
 def schedule(name: str) -> Schedule:
     """A Schedule by name. Raises ArgumentError."""
     kind, _, seed = name.partition(":")
-    if kind == "random" and seed.isdigit():
-        return Random(seed=int(seed))
+    number = whole(seed)
+    if kind == "random" and number is not None:
+        return Random(seed=number)
     if name not in SCHEDULES:
         raise ArgumentError("--schedule", name, f"must be {', '.join(SCHEDULES)} or random:SEED")
     return SCHEDULES[name]()

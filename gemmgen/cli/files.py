@@ -10,18 +10,30 @@ from ..errors import ArgumentError
 
 MARK = b"gemmgen"  # every text gemmgen writes carries its name near the top
 HEAD = 4096
+NAME_MAX = 255  # bytes of a file's name, of all of Linux's file systems
 
 
 def write(folder: Path, name: str, data: bytes) -> Path:
     """Write `data` to `folder/name` whole or not at all.
 
-    Raises ArgumentError if `name` leads out of `folder`, the place is a symbolic link, or a file
-    stands there that gemmgen did not write.
+    Raises ArgumentError if `name` leads out of `folder`, the place is a symbolic link, something
+    stands there that gemmgen did not write, or the system refuses.
     """
-    target = inside(folder, name)
+    try:
+        return _written(inside(folder, name), data)
+    except OSError as e:
+        where = str(e.filename or folder)
+        raise ArgumentError("-o", where, f"cannot be written: {e.strerror or e}") from e
+    except (ValueError, RuntimeError) as e:  # a NUL; links in a circle
+        if isinstance(e, ArgumentError):
+            raise
+        raise ArgumentError("-o", str(folder / name), f"is no path: {e}") from e
+
+
+def _written(target: Path, data: bytes) -> Path:
     if target.is_symlink():
         raise ArgumentError("-o", str(target), "is a symbolic link")
-    if target.exists() and MARK not in target.read_bytes()[:HEAD]:
+    if target.exists() and not _ours(target):
         raise ArgumentError("-o", str(target), "exists and was not written by gemmgen")
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".gemmgen-")
@@ -36,10 +48,20 @@ def write(folder: Path, name: str, data: bytes) -> Path:
     return target
 
 
+def _ours(target: Path) -> bool:
+    """Whether it is a file with the mark; a pipe or a device is not opened."""
+    if not target.is_file():
+        return False
+    with target.open("rb") as f:
+        return MARK in f.read(HEAD)
+
+
 def inside(folder: Path, name: str) -> Path:
     """`folder/name`, resolved except for its last component. Raises ArgumentError if that is elsewhere."""
     root = folder.resolve()
     target = root / name
+    if "\0" in name or len(os.fsencode(target.name)) > NAME_MAX:  # before a folder is made for it
+        raise ArgumentError("-o", name, f"must be a file's name of at most {NAME_MAX} bytes")
     parent = target.parent.resolve()
     if not parent.is_relative_to(root) or target.name in ("", ".", ".."):
         raise ArgumentError("-o", str(target), f"leads out of {root}")

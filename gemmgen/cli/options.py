@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from ..config import FIELDS, Config
@@ -16,8 +14,9 @@ from ..families import FAMILIES
 from ..gallery import GALLERY, exhibit, path_of
 from ..heuristics.tuned import pick
 from ..ir.groupings import GROUPINGS, OF_SIZES, Layout, split_side
-from ..problem import LAYOUTS, Problem
+from ..problem import LAYOUTS, MOST_SIDE, Problem
 from ..target import H200
+from ..untrusted import parse_json, read_text, whole
 
 Shape = tuple[int, int, int]
 
@@ -137,11 +136,13 @@ def layout(args: argparse.Namespace, p: Problem, shape: Shape) -> Layout | None:
         sizes = getattr(args, name)
         if sizes is None:
             continue
-        if not holds or not all(s.isdigit() for s in sizes.split(",")):
+        numbers = [whole(s) for s in sizes.split(",")]
+        listed = [n for n in numbers if n is not None]
+        if not holds or len(listed) < len(numbers) or sum(listed) > MOST_SIDE:
             allowed = f"must be the {what} of each group of such a grouped kernel, as in 256,0,128"
             raise ArgumentError(f"--{name}", sizes, allowed)
         side, aligned = split_side(p.grouping, shape), p.alignment * g.aligned
-        return OF_SIZES[p.grouping](side, [int(s) for s in sizes.split(",")], aligned)
+        return OF_SIZES[p.grouping](side, listed, aligned)
     return None
 
 
@@ -221,21 +222,11 @@ def split(text: str) -> list[str]:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
-    except json.JSONDecodeError:
+        return parse_json("value", text)
+    except ArgumentError:
         return text
 
 
 def _json(text: str) -> Any:
-    source = text
-    if not text.lstrip().startswith("{"):
-        try:
-            source = Path(text).read_text()
-        except OSError as e:
-            raise ArgumentError(
-                "--config", text, f"is neither JSON nor a readable file: {e.strerror}"
-            ) from e
-    try:
-        return json.loads(source)
-    except json.JSONDecodeError as e:
-        raise ArgumentError("--config", text, f"is not JSON: {e}") from e
+    given = text.lstrip().startswith("{")
+    return parse_json("--config", text if given else read_text("--config", text))

@@ -14,6 +14,7 @@ from ..families import FAMILIES
 from ..ir.groupings import GROUPINGS
 from ..ops import Prepared, every_m, prepare
 from ..problem import Problem, Shape
+from ..untrusted import whole
 from . import options
 from .progress import Bar
 
@@ -86,7 +87,8 @@ def every_shape(args: argparse.Namespace, p: Problem, shape: Shape) -> list[Shap
 def device(args: argparse.Namespace) -> int | str | None:
     """What --device names: a number, a name, or nothing."""
     given: str | None = args.device
-    return int(given) if given and given.isdigit() else given
+    number = whole(given or "")
+    return given if number is None else number
 
 
 def _prepared(args: argparse.Namespace, p: Problem, listed: list[Shape], groups: int) -> Prepared:

@@ -13,6 +13,7 @@ from ..problem import Problem
 from ..runtime import driver, emulated
 from ..runtime.cache import cached_cubin
 from ..runtime.launch import LoadedKernel
+from ..untrusted import whole
 from ..verification.inputs import Operands, random_normal
 from ..verification.trial import Verdict, judge, pitches
 from . import emulate_command, options
@@ -43,9 +44,10 @@ def _device(asked: str) -> int | None:
     """The CUDA device, or None for the emulator. Raises ArgumentError, RuntimeUnavailable."""
     if asked == "emulator":
         return None
-    if asked.isdigit():
-        driver.require_hopper(int(asked))
-        return int(asked)
+    number = whole(asked)
+    if number is not None:
+        driver.require_hopper(number)
+        return number
     if asked != "auto":
         raise ArgumentError("--device", asked, "must be a CUDA device's number, emulator or auto")
     try:

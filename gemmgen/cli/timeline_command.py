@@ -13,6 +13,7 @@ from ..see.chrome_trace import chrome_trace
 from ..see.timeline import Timeline
 from ..see.timeline_page import Selection, page, to_json
 from ..target import H200
+from ..untrusted import whole
 from . import files, options
 from .simulated import simulated
 
@@ -56,10 +57,10 @@ def span(option: str, given: str | None) -> tuple[int, int] | None:
     """A:B as numbers. Raises ArgumentError naming the option."""
     if given is None:
         return None
-    first, _, end = given.partition(":")
-    if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
+    first, end = map(whole, given.partition(":")[::2])
+    if first is None or end is None or first >= end:
         raise ArgumentError(option, given, "must be A:B, whole numbers with A before B")
-    return int(first), int(end)
+    return first, end
 
 
 def _timeline(args: argparse.Namespace) -> tuple[Timeline, tuple[tuple[str, str], ...]]:

@@ -36,7 +36,7 @@ def w8a8_block_fp8_bmm(
     block_size: (128, 128). output_dtype: torch.bfloat16 (None), float16 or float32. z: [G, M, N] of
     output_dtype, strides as x's; allocated if None, its rows padded to 16 bytes. Raises as `gemmgen.ops`.
     """
-    if tuple(block_size) != BLOCK:
+    if not isinstance(block_size, Sequence) or tuple(block_size) != BLOCK:
         raise ArgumentError("block_size", block_size, "must be [128, 128]")
     dtype = _output(output_dtype)
     with NAMES:

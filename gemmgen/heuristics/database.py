@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
-from ..problem import Problem, Shape
+from ..problem import MOST_SIDE, Problem, Shape
+from ..untrusted import parse_json, read_text, whole
 
 FORMAT = 1  # of a line; its first field, so that every such file names gemmgen in its first bytes
 
@@ -122,10 +124,7 @@ def load(path: Path) -> list[Row]:
 def scan(path: Path) -> tuple[list[Row], list[ArgumentError]]:
     """The rows of a file, merged, and an error for each line that is none. Raises ArgumentError if the file
     cannot be read."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as e:
-        raise ArgumentError("database", str(path), f"cannot be read: {e}") from e
+    lines = read_text("database", path).splitlines()
     rows, errors = [], []
     for number, line in enumerate(lines, 1):
         try:
@@ -138,12 +137,9 @@ def scan(path: Path) -> tuple[list[Row], list[ArgumentError]]:
 
 def from_line(line: str) -> Row:
     """The inverse of `to_line`. Raises ArgumentError naming the field."""
-    try:
-        data = json.loads(line)
-    except json.JSONDecodeError as e:
-        raise ArgumentError("row", _short(line), f"is not JSON: {e}") from e
+    data = parse_json("row", line)
     if not isinstance(data, dict):
-        raise ArgumentError("row", _short(line), "must be a JSON object")
+        raise ArgumentError("row", line, "must be a JSON object")
     if data.get("gemmgen") != FORMAT:
         raise ArgumentError("gemmgen", data.get("gemmgen"), f"must be {FORMAT}, the rows' format")
     sides = [_whole(data, name) for name in "mnk"]
@@ -190,10 +186,11 @@ def _tried(data: dict[str, Any]) -> tuple[tuple[float, float], ...]:
 
 def _version(data: dict[str, Any]) -> tuple[int, int]:
     text = _member(data, "nvrtc", str)
-    parts = text.split(".")
-    if len(parts) != 2 or not all(x.isdigit() for x in parts):
-        raise ArgumentError("nvrtc", text, "must be MAJOR.MINOR")
-    return int(parts[0]), int(parts[1])
+    parts = [whole(x) for x in text.split(".")]
+    match parts:
+        case [int(major), int(minor)]:
+            return major, minor
+    raise ArgumentError("nvrtc", text, "must be MAJOR.MINOR")
 
 
 def _member(data: dict[str, Any], name: str, kind: type, prefix: str = "") -> Any:
@@ -205,8 +202,8 @@ def _member(data: dict[str, Any], name: str, kind: type, prefix: str = "") -> An
 
 def _whole(data: dict[str, Any], name: str, least: int = 1) -> int:
     value = data.get(name)
-    if type(value) is not int or value < least:
-        raise ArgumentError(name, value, f"must be an integer of at least {least}")
+    if type(value) is not int or not least <= value <= MOST_SIDE:
+        raise ArgumentError(name, value, f"must be an integer from {least} to {MOST_SIDE}")
     return value
 
 
@@ -220,7 +217,7 @@ def _number(data: dict[str, Any], name: str, prefix: str = "", least: float | No
 
 
 def _positive(value: object) -> bool:
-    return type(value) in (int, float) and 0 < value < math.inf  # type: ignore[operator]
+    return type(value) in (int, float) and 0 < value <= sys.float_info.max  # type: ignore[operator]
 
 
 def _rounded(seconds: float | None) -> float | None:
@@ -230,7 +227,3 @@ def _rounded(seconds: float | None) -> float | None:
 
 def _text(data: dict[str, Any]) -> str:
     return json.dumps(data, allow_nan=False)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."

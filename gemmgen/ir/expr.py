@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ..errors import ArgumentError
 from .dtypes import BF16, F16, F32, DType
@@ -17,12 +17,20 @@ APPROXIMATE = {
     "erf",
     "divide",
 }  # functions that FP32 hardware does not round correctly
+MOST_NODES, MOST_DEPTH = 1024, 64  # of an expression: passes and C compilers walk it recursively
 ELEMENTS = (BF16, F16, F32)  # dtypes of a PerElement
 
 
 @dataclass(frozen=True)
 class Expr:
-    """Base of all expressions; Python's arithmetic operators build `BinOp`s."""
+    """Base of all expressions; Python's arithmetic operators build `BinOp`s.
+
+    nodes: of the tree that it stands for, each as often as it occurs; depth: the longest way down. Expressions
+    that share parts can stand for trees that no memory holds, so both are bounded where nodes are made.
+    """
+
+    nodes: ClassVar[int] = 1
+    depth: ClassVar[int] = 1
 
     def __add__(self, other: Expr | float) -> Expr:
         return BinOp("+", self, lift(other))
@@ -67,7 +75,7 @@ class Const(Expr):
     value: float
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.value):
+        if not _is_finite(self.value):
             raise ArgumentError("Const", self.value, "must be finite")
 
 
@@ -105,6 +113,9 @@ class InGroup(Expr):
     value: Expr
     groups: str  # a kernel parameter, `const int*` of M elements
 
+    def __post_init__(self) -> None:
+        _measure(self)
+
 
 @dataclass(frozen=True)
 class OfPair(Expr):
@@ -113,6 +124,9 @@ class OfPair(Expr):
 
     value: Expr
     which: Literal[0, 1]
+
+    def __post_init__(self) -> None:
+        _measure(self)
 
 
 @dataclass(frozen=True)
@@ -139,6 +153,9 @@ class BinOp(Expr):
     lhs: Expr
     rhs: Expr
 
+    def __post_init__(self) -> None:
+        _measure(self)
+
 
 @dataclass(frozen=True)
 class Call(Expr):
@@ -149,6 +166,21 @@ class Call(Expr):
         arity = {"max": 2, "min": 2, "divide": 2}.get(self.function, 1)
         if len(self.args) != arity:
             raise ArgumentError(self.function, len(self.args), f"takes {arity} argument(s)")
+        _measure(self)
+
+
+def _measure(e: Expr) -> None:
+    """Set `nodes` and `depth` of a new `e`. Raises ArgumentError if it is too large."""
+    inside = parts(e)
+    for x in inside:
+        if not isinstance(x, Expr):
+            raise ArgumentError("epilogue", x, "must be an expression")
+    nodes, depth = 1 + sum(x.nodes for x in inside), 1 + max(x.depth for x in inside)
+    if nodes > MOST_NODES or depth > MOST_DEPTH:
+        allowed = f"must be at most {MOST_NODES} parts, nested at most {MOST_DEPTH} deep"
+        raise ArgumentError("epilogue", f"{nodes} parts, {depth} deep", allowed)
+    object.__setattr__(e, "nodes", nodes)  # frozen, and no fields: equality does not ask for them
+    object.__setattr__(e, "depth", depth)
 
 
 def parameter(name: str) -> str:
@@ -162,7 +194,18 @@ def row_stride(name: str) -> str:
 
 
 def lift(value: Expr | float) -> Expr:
-    return value if isinstance(value, Expr) else Const(float(value))
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, str) or not _is_finite(value):
+        raise ArgumentError("epilogue", value, "must be an expression or a finite number")
+    return Const(float(value))
+
+
+def _is_finite(value: object) -> bool:
+    try:
+        return math.isfinite(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):  # no number; one that no float holds
+        return False
 
 
 def parts(e: Expr) -> tuple[Expr, ...]:

@@ -39,7 +39,7 @@ def epilogue_values(
             raise ArgumentError(name, None, "is read by the epilogue and must be given")
         match x:
             case Scalar():
-                values[parameter(name)] = float(given[name])
+                values[parameter(name)] = _number(name, given[name])
             case PerElement(_, dtype):
                 lead, side = sides[PerRow]
                 values |= _per_element(name, given[name], dtype, (*lead, side, shape[1]), device)
@@ -47,6 +47,16 @@ def epilogue_values(
                 lead, side = sides.get(type(x), ((), 1))
                 values[parameter(name)] = _vector(name, given[name], (*lead, side), device)
     return values
+
+
+def _number(name: str, value: Any) -> float:
+    """A number, or what holds one: a tensor of one element, which the host waits for."""
+    try:
+        if not isinstance(value, str | bytes | bytearray):
+            return float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        pass
+    raise ArgumentError(name, value, "must be a number")
 
 
 def _vector(name: str, t: Any, shape: tuple[int, ...], device: Any) -> int:

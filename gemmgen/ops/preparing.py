@@ -22,6 +22,8 @@ from .calls import built, config_for
 
 FEW, STEP = 64, 8  # up to so many rows tiles have multiples of STEP rows, above multiples of FEW
 
+MOST_ROWS = 1 << 20  # of every_m: more than a launch has
+
 Kernel = tuple[Problem, Config]
 Progress = Callable[[str, int, int], None]
 
@@ -79,8 +81,11 @@ def prepare(
     """
     started = time.perf_counter()
     threads = len(os.sched_getaffinity(0)) if threads is None else threads
-    if threads < 1:
-        raise ArgumentError("threads", threads, "must be at least 1")
+    for argument, count in (("threads", threads), ("groups", groups)):
+        if not isinstance(count, int) or count < 1:
+            raise ArgumentError(argument, count, "must be an integer of at least 1")
+    if not isinstance(device, int | str | None):
+        raise ArgumentError("device", device, "must be a number, a name or None")
     where = _reachable(places())
     name = device_name(device)
     asked = _asked(problems, shapes)
@@ -107,10 +112,10 @@ def every_m(most: int) -> tuple[int, ...]:
 
     Between two of them the model's tiles are the same and its costs change little. That they choose no
     other config is measured (docs/reliability.md), not proved, and for launches without groups only.
-    Raises ArgumentError if `most` is below 1.
+    Raises ArgumentError unless `most` is from 1 to 2**20.
     """
-    if most < 1:
-        raise ArgumentError("most", most, "must be at least 1")
+    if not isinstance(most, int) or not 1 <= most <= MOST_ROWS:
+        raise ArgumentError("most", most, f"must be an integer from 1 to {MOST_ROWS}")
     ends = (*range(STEP, FEW, STEP), *range(FEW, most + FEW, FEW))
     return tuple(sorted({min(m, most) for end in (0, *ends) for m in (end, end + 1) if m}))
 
@@ -118,11 +123,16 @@ def every_m(most: int) -> tuple[int, ...]:
 def _asked(
     problems: Problem | Iterable[Problem], shapes: Iterable[Shape]
 ) -> list[tuple[Problem, Shape]]:
+    if not isinstance(problems, Problem | Iterable):
+        raise ArgumentError("problems", problems, "must be a gemmgen.Problem, or several")
+    if not isinstance(shapes, Iterable):
+        raise ArgumentError("shapes", shapes, "must be several (M, N, K)")
     listed = [problems] if isinstance(problems, Problem) else [*problems]
+    for p in listed:
+        if not isinstance(p, Problem):
+            raise ArgumentError("problems", p, "must be a gemmgen.Problem")
     sides = [*shapes]
     for shape in sides:
-        if len(shape) != 3:
-            raise ArgumentError("shapes", shape, "must be (M, N, K)")
         check_shape(shape)
     return [*dict.fromkeys((p, shape) for p in listed for shape in sides)]
 

@@ -40,8 +40,8 @@ def pack(
     Raises ArgumentError for `prefix` or a shape; UnsupportedProblem for groups and for watched kernels;
     IllegalConfig; CompileError; RuntimeUnavailable without NVRTC.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", prefix):
-        allowed = "must be a C identifier of lower-case letters, digits and _"
+    if not isinstance(prefix, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", prefix):
+        allowed = "must be a C identifier of at most 64 lower-case letters, digits and _"
         raise ArgumentError("prefix", prefix, allowed)
     if not chosen:
         raise ArgumentError("chosen", chosen, "must hold at least one shape")

@@ -19,6 +19,8 @@ from ..errors import CacheError
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 PRIVATE = 0o700
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+NAME_MAX, PATH_MAX = 255, 4096  # bytes, of Linux
+SHOWN = 100  # characters of a path that is none
 MOST_LINKS = 40  # in one path, as the kernel follows
 
 
@@ -48,6 +50,7 @@ def check_owner(name: str, found: os.stat_result) -> None:
 
 def _walked(path: Path, create: bool) -> str:
     """`path` without links above its last component, each directory on the way checked."""
+    _check_name(path)
     if not path.is_absolute():
         raise CacheError(f"{path} is not an absolute path")
     here, links = "/", 0
@@ -69,6 +72,13 @@ def _walked(path: Path, create: bool) -> str:
         here = "/" if target.is_absolute() else here
         left += reversed(target.parts[target.is_absolute() :])
     return here
+
+
+def _check_name(path: Path) -> None:
+    """That the system can take it whole, before a part of it is made."""
+    longest = max(len(os.fsencode(part)) for part in (*path.parts, ""))
+    if "\0" in str(path) or longest > NAME_MAX or len(os.fsencode(path)) >= PATH_MAX:
+        raise CacheError(f"{str(path)[:SHOWN]!r} is no path: it is too long, or holds a NUL")
 
 
 def _looked(path: str, create: bool) -> os.stat_result:

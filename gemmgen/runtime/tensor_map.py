@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, LaunchError, TensorMapError
 from ..ir.dtypes import DType
 from ..ir.launchable import Launchable
 from ..ir.nodes import TmaMap
@@ -124,8 +124,18 @@ def encode(d: Description) -> Encoded:
 def _encoded(before: tuple[Any, ...], address: int, after: tuple[Any, ...]) -> Encoded:
     """Not by `cuTensorMapReplaceAddress`: the driver wants maps at multiples of 64 bytes, where the
     bindings place those they return and no copy."""
-    found = call("cuTensorMapEncodeTiled", *before, address, *after)
+    given = (*before, address, *after)
+    try:
+        found = call("cuTensorMapEncodeTiled", *given)
+    except LaunchError as e:
+        raise TensorMapError(f"{e}: {_shown(given)}") from e
     return Encoded(map=found, before=before, after=after)
+
+
+def _shown(given: tuple[Any, ...]) -> str:
+    """The driver's arguments as text: numbers of its own types by value, enumerators by name."""
+    plain = ([int(x) for x in v] if isinstance(v, list) else getattr(v, "name", v) for v in given)
+    return ", ".join(map(str, plain))
 
 
 def _swizzle(cu: Any, span: int) -> Any:

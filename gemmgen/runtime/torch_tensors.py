@@ -43,7 +43,7 @@ def dtype_of(argument: str, tensor: Any, allowed: tuple[DType, ...]) -> DType:
             said = f"must be {' or '.join(map(str, allowed))}; see gemmgen.as_tensor"
             raise ArgumentError(f"{argument} dtype", str(tensor.dtype), said)
         return next(dtype for dtype in allowed if dtype == tensor.dtype)
-    _require_tensor(argument, tensor)
+    require_tensor(argument, tensor)
     for dtype in allowed:
         if tensor.dtype == torch_dtype(dtype):
             return dtype
@@ -87,8 +87,8 @@ def check_apart(argument: str, tensor: Any, others: dict[str, Any]) -> None:
 
 
 def same_memory(x: Any, y: Any) -> bool:
-    """Whether two tensors, or None, are one matrix in memory."""
-    if x is None or y is None:
+    """Whether two arguments are tensors, and those one matrix in memory."""
+    if not all(isinstance(t, torch().Tensor) for t in (x, y)):
         return False
     one, other = ((t.data_ptr(), tuple(t.shape), t.stride(), t.dtype) for t in (x, y))
     return x is y or one == other
@@ -153,7 +153,8 @@ def stream_reader() -> Callable[[int], int]:
     return raw or (lambda index: int(torch().cuda.current_stream(index).cuda_stream))
 
 
-def _require_tensor(argument: str, tensor: Any) -> None:
+def require_tensor(argument: str, tensor: Any) -> None:
+    """Raise ArgumentError unless `tensor` is a torch tensor."""
     if "torch" not in sys.modules or not isinstance(tensor, torch().Tensor):
         allowed = "must be a torch tensor, or an array on the GPU"
         raise ArgumentError(argument, type(tensor).__name__, allowed)

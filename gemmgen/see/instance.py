@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from ..check.ops import Instance
 from ..errors import ArgumentError
 from ..ir.groupings import ALONE, Layout, depths, segments
@@ -18,12 +20,12 @@ def instance(kernel: Kernel, shape: Shape, ctas: int, layout: Layout = ALONE) ->
     Raises ArgumentError if it has no tile, or more than MOST K blocks."""
     b = kernel.block
     walk = order(kernel.scheduler, b, kernel.cluster, shape, ctas, 0, layout)
-    tiles = list(walk)
+    tiles = list(islice(walk, MOST + 1))  # a launch may have more than memory holds
     counts = tuple(t.k_blocks for t in tiles)
     if not counts:
         raise ArgumentError("shape", shape, "must give the first cluster a tile")
-    if sum(counts) > MOST:
-        allowed = f"must give a CTA at most {MOST} K blocks, not {sum(counts)}"
+    if max(sum(counts), len(counts)) > MOST:
+        allowed = f"must give a CTA at most {MOST} tiles and K blocks"
         raise ArgumentError("shape", shape, allowed)
     return Instance(
         k_blocks=max(counts),

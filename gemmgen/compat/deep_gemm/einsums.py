@@ -7,7 +7,7 @@ from typing import Any
 from ... import ops
 from ...errors import ArgumentError, UnsupportedProblem
 from ...ir.dtypes import BF16
-from ...runtime.torch_tensors import check_tensor, dtype_of
+from ...runtime.torch_tensors import check_tensor, dtype_of, require_tensor
 from ..scales import aligned
 from .operands import IN_DENSE, IN_FP8, Pair, Recipe, only_blocks, output, pair, plus
 
@@ -71,6 +71,7 @@ def fp8_einsum(
 
 def _by_head(name: str, t: Any) -> Any:
     """[b, h, x] as [h, b, x]: a view. Raises ArgumentError."""
+    require_tensor(name, t)
     if t.dim() != 3:
         raise ArgumentError(f"{name} shape", tuple(t.shape), "must have three dimensions")
     return t.transpose(0, 1)

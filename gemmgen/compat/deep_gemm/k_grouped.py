@@ -10,7 +10,7 @@ from ...errors import ArgumentError, UnsupportedProblem
 from ...ir.dtypes import BF16, S32
 from ...runtime.torch_tensors import check_tensor, dtype_of
 from ..scales import aligned
-from .operands import IN_DENSE, IN_FP8, Pair, Recipe, check_added, check_dims, output, pair
+from .operands import IN_DENSE, IN_FP8, Pair, Recipe, check_added, check_dims, output, pair, sides
 
 Depths = Sequence[int] | None
 BLOCK = 128
@@ -37,7 +37,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
     use_psum_layout: False. compiled_dims: as in `fp8_gemm_nt`. Raises as `gemmgen.ops`.
     """
     _check(compiled_dims, use_psum_layout)
-    if tuple(recipe) != (1, 1, BLOCK):
+    if sides("recipe", recipe) != (1, 1, BLOCK):
         raise ArgumentError("recipe", recipe, "must be (1, 1, 128)")
     (x, sa), (y, sb) = pair("a", a), pair("b", b)
     total = _total(ks_cpu, grouped_layout, d, BLOCK)
@@ -113,10 +113,10 @@ def _total(ks_cpu: Depths, grouped_layout: Any, d: Any, step: int) -> int:
     """K of all groups of d [G, M, N]. Raises ArgumentError."""
     groups, _, _ = check_tensor("d", d, output(d), (None, None, None))
     check_tensor("grouped_layout", grouped_layout, S32, (groups,), d.device)
-    if ks_cpu is None or len(ks_cpu) != groups:
+    if ks_cpu is None or not hasattr(ks_cpu, "__len__") or len(ks_cpu) != groups:
         raise ArgumentError("ks_cpu", ks_cpu, f"must be K of each of the {groups} groups of d")
     for k in ks_cpu:
-        if k < 0 or k % step:
+        if not hasattr(k, "__index__") or k < 0 or k % step:
             raise ArgumentError("ks_cpu", [*ks_cpu], f"must be multiples of {step}")
     return sum(ks_cpu)
 

@@ -7,6 +7,7 @@ from typing import Any
 from ...errors import ArgumentError
 from ...runtime.torch_tensors import mn_major
 from ..scales import TMA_BYTES, check_scales
+from .operands import sides
 
 Recipe = tuple[int, ...]
 BY_ROW, BY_BLOCK = (1, 128), (128, 128)
@@ -59,7 +60,7 @@ def transform_sf_into_required_layout(
     whose. One per row: as `get_mn_major_tma_aligned_tensor`. One per 128 rows: `sf` itself, any strides.
     disable_ue8m0_cast, psum_layout: of no effect on Hopper. Raises ArgumentError.
     """
-    shared = _granularity(tuple(recipe), is_sfa)
+    shared = _granularity(sides("recipe", recipe), is_sfa)
     check_scales("sf", sf)
     lead = () if num_groups is None else (num_groups,)
     wanted = (*lead, ceil_div(mn, shared[0]), ceil_div(k, shared[1]))

@@ -68,17 +68,24 @@ def rows_of_b(recipe: Recipe, recipe_a: Part = None, recipe_b: Part = None) -> i
     if (recipe_a is None) != (recipe_b is None):
         raise ArgumentError("recipe_a, recipe_b", (recipe_a, recipe_b), "go together")
     if recipe_a is None or recipe_b is None:
-        whole = (1, 128, 128) if recipe is None else tuple(recipe)
+        whole = (1, 128, 128) if recipe is None else sides("recipe", recipe)
         if whole not in RECIPES:
             raise ArgumentError("recipe", recipe, f"must be one of {[*RECIPES]}, or None")
         return whole[1]
     if recipe is not None:
         raise ArgumentError("recipe", recipe, "must be None beside recipe_a and recipe_b")
-    parts = tuple(recipe_a), tuple(recipe_b)
+    parts = sides("recipe_a", recipe_a), sides("recipe_b", recipe_b)
     if parts not in RECIPES.values():
         allowed = f"must be one of {[*RECIPES.values()]}"
         raise ArgumentError("recipe_a, recipe_b", parts, allowed)
     return int(parts[1][0])
+
+
+def sides(name: str, recipe: Any) -> tuple[Any, ...]:
+    """`recipe` as a tuple. Raises ArgumentError."""
+    if not isinstance(recipe, tuple | list):
+        raise ArgumentError(name, recipe, "must be a tuple of integers")
+    return tuple(recipe)
 
 
 def only_blocks(recipe: Recipe, recipe_a: Part = None, recipe_b: Part = None) -> None:

@@ -1,0 +1,9 @@
+"""Wrong arguments to every public function: what is refused, by which error, naming which argument.
+
+The checks are the real ones; tensors only say what they are, and launches are recorded.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent))  # of `python -m tests.bad_arguments`: the fakes

@@ -1,0 +1,48 @@
+"""All calls, and the table of what came of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from types import SimpleNamespace
+
+import fake_torch
+import pytest
+
+from gemmgen import ops
+from gemmgen.compat.deep_gemm import settings
+
+from . import compat, gemms, others
+from .model import Outcome, tried
+
+FUNCTIONS = (*others.FUNCTIONS, *gemms.FUNCTIONS, *compat.FUNCTIONS)
+
+
+def campaign() -> list[Outcome]:
+    """What came of every call, without a GPU and without torch."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        fake_torch.faked(patch),
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        patch.setitem(os.environ, "GEMMGEN_CACHE", folder)  # no case gets as far as writing there
+        patch.setattr(ops.calls, "chosen", lambda p, shape, groups, device: gemms.CONFIG)
+        patch.setattr(sys.modules["torch"], "cuda", SimpleNamespace(current_device=int), False)
+        patch.setattr(settings.driver, "sm_count", lambda device: 132)
+        launches = fake_torch.recorded(patch)
+        found = [outcome for f in FUNCTIONS for outcome in tried(f, launches)]
+        found += [Outcome(function="ops.prepare", says="wrote", problem=x) for x in os.listdir(folder)]  # noqa: PTH208 # fmt: skip
+    return found
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """Markdown: of each function the wrong calls, and those that the right error refused."""
+    found: dict[str, list[bool]] = {}
+    for o in outcomes:
+        of = found.setdefault(o.function, [])
+        of.extend([not o.problem] if o.says != "right" else [])
+    total = [x for of in found.values() for x in of]
+    rows = [f"| {name} | {len(of)} | {sum(of)} |" for name, of in sorted(found.items())]
+    head = ["| function | wrong calls | refused with the right error |", "| --- | ---: | ---: |"]
+    return "\n".join([*head, *rows, f"| all | {len(total)} | {sum(total)} |"])

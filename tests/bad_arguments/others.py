@@ -1,0 +1,193 @@
+"""What is public beside the GEMMs: problems and configs, bound launches, preparing, quantising, limits."""
+
+from __future__ import annotations
+
+import reprlib
+from types import SimpleNamespace
+
+from fake_torch import Placed
+
+from gemmgen import ops
+from gemmgen.compat import deep_gemm
+from gemmgen.config import FIELDS, Config
+from gemmgen.epilogues import gate
+from gemmgen.errors import IllegalConfig, UnsupportedProblem
+from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
+from gemmgen.ir.expr import ACC, PerColumn, PerElement, PerRow, Scalar
+from gemmgen.pipeline import lower
+from gemmgen.problem import Problem
+
+from .gemms import K, M, N, operands
+from .model import Function, Given, wrong
+
+OUT_OF_RANGE = {
+    "block_m": (0, 7, 12, 264, -128, 128.0, "128", True, None, 10**30),
+    "block_n": (0, 4, 257, None),
+    "block_k_bytes": (0, 16, 96, "64"),
+    "stages": (0, 17, 2.5, True, "4"),
+    "consumers": (0, 4, None),
+    "multicast": ("c", None, True, ["a"]),
+    "raster": ("k", 0, {}),
+    "panel": (0, 65),
+    "unroll": (0, 9),
+    "in_flight": (2, -1, True),
+    "swizzle_ab": (16, "128", 256),
+    "swizzle_d": (1, float("nan")),
+    "registers": (
+        24,
+        (24,),
+        (24, 240, 1),
+        (24, -8),
+        (24, 10**5000),
+        ("a", "b"),
+        [24, 240],
+        (24.0, 240.0),
+    ),
+    "d_columns": (0, 7, 264, "64", True),
+    "watchdog": (1, "yes"),
+    "swap_ab": (0, None),
+    "parts": (0, 3, True),
+    "split_k": (0, 3, 16),
+    "pdl": ("true", 1),
+    "hold_a": ([], 0),
+}
+assert OUT_OF_RANGE.keys() == FIELDS.keys()
+
+
+def _short(value: object) -> str:
+    """As repr; numbers of thousands of digits have none."""
+    return reprlib.repr(value) if value != (24, 10**5000) else "(24, 10**5000)"
+
+
+def _problem() -> Given:
+    return {"family": "dense", "a": BF16, "b": BF16}
+
+
+def _json() -> Given:
+    return {"data": {"family": "dense", "a": "bf16", "b": "bf16"}}
+
+
+def _data(says: str, argument: str, **changes: object):
+    return wrong(says, argument, data=_json()["data"] | changes)
+
+
+COMPILER = (
+    Function(name="Config", call=Config, right=dict, wrong=tuple(
+        wrong(f"{name}={_short(value)}", name, **{name: value}) for name, values in OUT_OF_RANGE.items() for value in values)),
+    Function(name="Config.from_json", call=Config.from_json, right=lambda: {"data": {}}, wrong=(
+        *(wrong(f"{x!r}", "config", data=x) for x in (None, [], "{}", 1)),
+        wrong("a field that there is not", "tile", data={"tile": 128}),
+        wrong("a name that is no text", "1", data={1: 2}),
+        wrong("text for a number", "stages", data={"stages": "4"}),
+        wrong("registers of three", "registers", data={"registers": [24, 240, 240]}))),
+    Function(name="Problem", call=Problem, right=_problem, wrong=(
+        wrong("a number for a family", "family", family=5),
+        wrong("text for a dtype", "a", a="bf16"),
+        wrong("nothing for a dtype", "b", b=None),
+        wrong("an output of no kernel", "d", d=E5M2),
+        wrong("INT32 of BF16", "d", d=S32),
+        wrong("INT32 and an epilogue", "d", a=S8, b=S8, d=S32, epilogue=ACC * 2.0),
+        wrong("a layout that there is not", "layout", layout="row"),
+        wrong("a list for a layout", "layout", layout=["nt"]),
+        wrong("a grouping that there is not", "grouping", grouping="rowwise"),
+        wrong("a list for a grouping", "grouping", grouping=["rows"]),
+        wrong("an alignment that there is not", "alignment", alignment=32),
+        wrong("a fraction for an alignment", "alignment", alignment=128.0),
+        wrong("text for an epilogue", "epilogue", epilogue="relu"),
+        wrong("an argument that is no C identifier", "epilogue argument", epilogue=ACC + PerColumn("1 + x")),
+        wrong("an argument that is no text", "epilogue argument", epilogue=ACC + PerColumn(None)),
+        wrong("one name twice", "epilogue argument", epilogue=ACC * PerRow("s") * Scalar("s")),
+        wrong("the name of a row stride", "epilogue argument", epilogue=ACC + PerElement("c") + Scalar("c_stride")),
+        wrong("a column of a pair of a pair", "epilogue", epilogue=gate(gate(ACC))),
+        wrong("columns paired and not", "epilogue", epilogue=gate(ACC) * ACC),
+        wrong("a number for true", "accumulate", accumulate=1, d=F32),
+        wrong("adding to BF16", "accumulate", accumulate=True),
+        wrong("adding where rows are set to 0", "accumulate", accumulate=True, d=F32, grouping="rows"),
+        wrong("adding pairs", "accumulate", accumulate=True, d=F32, epilogue=gate(ACC)))),
+    Function(name="Problem.from_json", call=Problem.from_json, right=_json, wrong=(
+        *(wrong(f"{x!r}", "problem", data=x) for x in (None, [], "dense", 1.5)),
+        wrong("no family", "family", data={"a": "bf16", "b": "bf16"}),
+        wrong("no operand", "b", data={"family": "dense", "a": "bf16"}),
+        _data("a field that there is not", "c", c="bf16"),
+        _data("a dtype that there is not", "a", a="fp4"),
+        _data("a list for a dtype", "a", a=["bf16"]),
+        _data("an output dtype that there is not", "d", d="f64"),
+        _data("an epilogue that there is not", "epilogue", epilogue="softmax"),
+        _data("a function that there is not", "epilogue", epilogue=["sin", "acc"]),
+        _data("an operator of three", "epilogue", epilogue=["+", "acc", "acc", "acc"]),
+        _data("a function of too many", "exp", epilogue=["exp", "acc", "acc"]),
+        _data("true for a number", "epilogue", epilogue=["+", "acc", True]),
+        _data("a dtype of no element", "dtype of c", epilogue=["+", "acc", ["per_element", "c", "e4m3"]]),
+        _data("a list for a grouping", "grouping", grouping=[]))),
+    Function(name="lower", call=lower, right=lambda: {"p": Problem(**_problem()), "c": Config(stages=2)}, wrong=(
+        wrong("a family that there is not", "dense", UnsupportedProblem, p=Problem(family="sparse", a=BF16, b=BF16)),
+        wrong("dtypes that the family has not", "e4m3", UnsupportedProblem, p=Problem(family="fp8_block", a=BF16, b=BF16)),
+        wrong("operands of two dtypes", "dense", UnsupportedProblem, p=Problem(family="dense", a=BF16, b=F16)),
+        wrong("FP8 along N", "k-major", IllegalConfig, p=Problem(family="dense", a=E4M3, b=E4M3, layout="nn")),
+        wrong("too many stages", "smem-capacity", IllegalConfig, c=Config(stages=16)),
+        wrong("too few rows", "tile-rows", IllegalConfig, c=Config(block_m=8, stages=2)))),
+)  # fmt: skip
+
+
+def _launch() -> ops.Launch:
+    return ops.bind(ops.gemm, **operands("bfloat16"))
+
+
+BOUND = (
+    Function(name="ops.bind", call=lambda function, **given: ops.bind(function, **given),
+             right=lambda: {"function": ops.gemm, **operands("bfloat16")}, wrong=(
+        wrong("no function of gemmgen's", "function", function=len),
+        wrong("text for a function", "function", function="gemm"),
+        wrong("nothing to launch", "function", a=Placed(0, K, dtype="bfloat16"), out=None),
+        wrong("a tensor for a number", "arguments", epilogue=ACC * Scalar("alpha"), alpha=type("One", (Placed,), {"__float__": lambda t: 1.0})(1)),
+        wrong("what the function refuses", "out_dtype", out_dtype="f64"))),
+    Function(name="Launch.with_stream", call=lambda stream: _launch().with_stream(stream), right=lambda: {"stream": 7}, wrong=(
+        *(wrong(f"{x!r}", "stream", stream=x) for x in (None, "0", True, -1, 1.5)),
+        wrong("a stream of another device", "stream device", stream=SimpleNamespace(cuda_stream=7, device_index=1)))),
+    Function(name="Launch.rebind", call=lambda **tensors: _launch().rebind(**tensors), right=dict, wrong=(
+        wrong("a name of no tensor", "bias", bias=Placed(N)),
+        wrong("a number", "a", a=1.0),
+        wrong("another shape", "a shape", a=Placed(M + 8, K, dtype="bfloat16")),
+        wrong("other strides", "b strides", b=Placed(N, K, dtype="bfloat16", stride=(2 * K, 1))),
+        wrong("another dtype", "out dtype", out=Placed(M, N, dtype="float16")))),
+)  # fmt: skip
+
+
+def _prepared() -> Given:
+    return {"problems": Problem(**_problem()), "shapes": ((M, N, K),), "device": "NVIDIA H200"}
+
+
+def _x() -> Given:
+    return {"x": Placed(M, K, dtype="bfloat16")}
+
+
+QUANTISE = (
+    wrong("no tensor", "x", x=[[1.0]]),
+    wrong("integers", "x dtype", x=Placed(M, K, dtype="int8")),
+    wrong("one dimension", "x shape", x=Placed(K)),
+    wrong("another dtype of q", "dtype", dtype="e5m2"),
+    wrong("blocks of 64", "block", block=64),
+    wrong("text for a block", "block", block="128"),
+)
+HOST = (
+    Function(name="ops.prepare", call=ops.prepare, right=_prepared, runs=False, wrong=(
+        *(wrong(f"side {x!r}", "n", shapes=((M, x, K),)) for x in (0, -1, 1.5, "8", None, 2**31)),
+        *(wrong(f"shape {x!r}", "shape", shapes=(x,)) for x in ((M, N), (M, N, K, 1), "MNK", 5, None)),
+        *(wrong(f"{x!r} threads", "threads", threads=x) for x in (0, -2, 1.5, "2")),
+        *(wrong(f"{x!r} groups", "groups", groups=x) for x in (0, "2")),
+        wrong("a number for shapes", "shapes", shapes=5),
+        wrong("text for a problem", "problems", problems=("dense",)),
+        wrong("nothing for problems", "problems", problems=None),
+        wrong("a fraction for a device", "device", device=0.5))),
+    Function(name="ops.every_m", call=ops.every_m, right=lambda: {"most": 8}, wrong=tuple(
+        wrong(f"{x!r}", "most", most=x) for x in (0, -1, 1.5, "8", None, 2**40))),
+    Function(name="ops.limit_sms", call=ops.limit_sms, right=lambda: {"count": None}, wrong=tuple(
+        wrong(f"{x!r}", "count", count=x) for x in (0, 7, -1, 8.5, "8", False))),
+    Function(name="ops.quantise_rows", call=ops.quantise_rows, right=_x, runs=False, wrong=(
+        *QUANTISE, wrong("rows of nothing", "x shape", x=Placed(M, 0), block=None))),
+    Function(name="ops.quantise_blocks", call=ops.quantise_blocks, right=_x, runs=False, wrong=(
+        *QUANTISE, wrong("no block", "block", block=None))),
+    Function(name="deep_gemm.set_num_sms", call=deep_gemm.set_num_sms, right=lambda: {"new_num_sms": 0}, wrong=tuple(
+        wrong(f"{x!r}", "new_num_sms", new_num_sms=x) for x in (133, -2, 4, "8", None))),
+)  # fmt: skip
+FUNCTIONS = (*COMPILER, *BOUND, *HOST)
