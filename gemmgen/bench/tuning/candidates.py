@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain, islice, zip_longest
 
 from ...config import FIELDS, Config
-from ...cost import cost, promotes
+from ...cost import cost
 from ...errors import IllegalConfig
 from ...heuristics import Choice, rank
 from ...pipeline import lower
@@ -67,8 +67,7 @@ def _changes(j: Job, choice: Choice, target: Target) -> Iterator[Config]:
     yield from _deeper(j, c, target)
     yield from panels[:2]
     yield from (replace(c, unroll=x) for x in UNROLLS if x != c.unroll)
-    if not promotes(j.problem):
-        yield replace(c, in_flight=1 - c.in_flight)
+    yield replace(c, in_flight=1 - c.in_flight)
     if c.stages > LEAST_STAGES:
         yield replace(c, stages=c.stages - 1)
     yield from panels[2:]
