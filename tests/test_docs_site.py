@@ -95,7 +95,7 @@ def test_messages_name_rules_and_arguments():
     rules = {r.what for r in found if r.error == "IllegalConfig"}
     known = {rule.id for rule in RULES}
     assert "smem-capacity" in rules and len(rules & known) > 0.8 * len(known)
-    assert any(r.what == "threads" and "at least 1" in r.says for r in found)
+    assert any(r.what == "experts" and "at least 1" in r.says for r in found)
     assert all((ROOT / r.file).is_file() for r in found)
     assert messages.page().count("\n## ") == len({r.error for r in found})
 
