@@ -12,15 +12,14 @@ from ..heuristics.tuned import pick
 from ..ir.dtypes import DTYPES, F32, DType
 from ..ir.expr import ACC, PerElement, fold
 from ..ir.groupings import GROUPINGS
-from ..ir.stores import E4M3_MAX, LEAST_AMAX
 from ..pipeline import compile_to_source
 from ..problem import INT8_K, Problem
-from ..runtime.arrays import Array, ArrayDevice
+from ..runtime.arrays import ArrayDevice
 from ..runtime.cache import cached_cubin
 from ..runtime.cache_index import Compiler, Ready, ready
 from ..runtime.compiled import Compiled
 from ..runtime.driver import require_hopper
-from ..runtime.launch import LoadedKernel, Plan, workspace_bytes
+from ..runtime.launch import LoadedKernel, workspace_bytes
 from ..runtime.nvrtc import compile_cubin
 from ..runtime.sms import limited
 from ..runtime.tensor_map import Matrix
@@ -37,6 +36,7 @@ from ..runtime.torch_tensors import (
 from ..target import H200
 from .epilogue import Shape, Values, epilogue_values, numbers_given
 from .front import Call, Fresh, fresh, returned, tensor_of
+from .results import of_no_rows, planned
 
 SCALE_BLOCK = 128
 SCALE_LAYOUTS = ("row", "mn")
@@ -110,7 +110,7 @@ def run(
     result = {name: tensor_of(x) for name, x in made.items()}
     extra = epilogue_values(p, shape, groups, given, a.device)
     if 0 in (m, groups):
-        return returned(_of_no_rows(p, result))
+        return returned(of_no_rows(p, result))
     device = a.device.index
     mean = _ceil(k, groups) if GROUPINGS[p.grouping].depths else k
     kernel = loaded(p, config or chosen(p, (rows or m, n, mean), groups, device), device)
@@ -126,7 +126,7 @@ def run(
     anew = tuple(x for x in made.values() if isinstance(x, Fresh))
     held = {x.name: x.tensor.data_ptr() for x in anew}
     values = {**sizes, **values, **store, **extra, **held}
-    plan = _planned(kernel, shape, matrices, values, current_stream(a.device))
+    plan = planned(kernel, shape, matrices, values, current_stream(a.device))
     lasting = numbers_given(p, given)
     return Call(
         kernel=kernel,
@@ -136,32 +136,6 @@ def run(
         lasting=lasting,
         stream=reader_of(a.device),
     )
-
-
-def _planned(
-    kernel: LoadedKernel, shape: Shape, matrices: dict[str, Matrix], values: Values, stream: int
-) -> Plan:
-    """The plan. A kernel calls `d` what a caller calls `out`, also where that cannot be."""
-    try:
-        return kernel.plan(shape, matrices, values, stream)
-    except ArgumentError as e:
-        word, space, rest = e.argument.partition(" ")
-        if word != "d":
-            raise
-        raise ArgumentError("out" + space + rest, e.value, e.allowed) from e
-
-
-def _of_no_rows(p: Problem, result: dict[str, Any]) -> dict[str, Any]:
-    """`result` of a call without rows or without groups. Where a row says that it is in no group, as all do
-    then, it comes out as 0; elsewhere rows of no group stay as they were."""
-    if GROUPINGS[p.grouping].value(ACC) != ACC:
-        if isinstance(result["out"], Array):
-            allowed = "must have a group: only a tensor of torch's can be filled with 0 without"
-            raise ArgumentError("b shape", "no groups", allowed)
-        result["out"].zero_()
-        if "scale_out" in result:
-            result["scale_out"].fill_(LEAST_AMAX / E4M3_MAX)
-    return result
 
 
 def _out(p: Problem, d_shape: tuple[int, ...], given: Any, a: Any, b: Any) -> Any:
