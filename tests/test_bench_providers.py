@@ -266,7 +266,7 @@ def test_reasons():
         (["--l2", "flush", "--mode", "operator"], "--l2='flush'"),
         (["--data", "exact"], "--data='exact'"),
         (["--plot"], "needs -o"),
-        (["--shapes", "@/no/such/file"], "not a readable text file"),
+        (["--shapes", "@/no/such/file"], "cannot be read"),
         (["--seconds", "-1"], "--seconds=-1.0"),
     ],
 )

@@ -168,6 +168,8 @@ PROGRAMS = {program(path): path for path in reversed(DOCS) if program(path)}  # 
 @pytest.mark.parametrize("path", PROGRAMS.values(), ids=name)
 def test_python_runs(path, tmp_path):
     need_nvrtc()
+    if "sass" in program(path):
+        need_nvdisasm()
     env = {**os.environ, "PYTHONPATH": str(ROOT), "GEMMGEN_CACHE": str(tmp_path / "cache")}
     run = [sys.executable, "-c", program(path)]
     ended = subprocess.run(run, cwd=tmp_path, env=env, capture_output=True, text=True)

@@ -171,7 +171,7 @@ def grid(kernel: Launchable, shape: tuple[int, int, int], sms: int, groups: int 
     tiles_m = -(-shape[0] // (b.m * c.m))
     tiles_n = -(-shape[1] // (b.n * c.n))
     tiles, most = groups * tiles_m * tiles_n, clusters(sms, c.size)
-    turns = 1 if kernel.groups.ragged else -(-tiles // most)
+    turns = 1 if kernel.groups.ragged else -(-tiles // max(1, most))
     return min(-(-tiles // turns), most) * c.size
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 from types import SimpleNamespace
 
+from fake_arrays import Exported
 from fake_torch import Placed
 
 from gemmgen import ops
@@ -170,6 +171,14 @@ QUANTISE = (
     wrong("text for a block", "block", block="128"),
 )
 HOST = (
+    Function(name="ops.as_tensor", call=ops.as_tensor, right=lambda: {"x": Exported(M, K)}, wrong=(
+        *(wrong(f"{x!r}", "x", x=x) for x in ("x", 5, [1.0])),
+        wrong("nothing", "x", x=None),
+        *(wrong(f"dtype {x!r}", "dtype", dtype=x) for x in ("fp4", "float16", 5)),
+        wrong("bytes taken for something wider", "x dtype", x=Exported(M, K, dtype="uint8"), dtype="bf16"))),
+    Function(name="ops.compiled", call=ops.compiled, right=lambda: {"p": Problem(**_problem()), "c": Config()}, runs=False, wrong=(
+        wrong("a family that there is not", "dense", UnsupportedProblem, p=Problem(family="sparse", a=BF16, b=BF16)),
+        wrong("too many stages", "smem-capacity", IllegalConfig, c=Config(stages=16)))),
     Function(name="ops.prepare", call=ops.prepare, right=_prepared, runs=False, wrong=(
         *(wrong(f"side {x!r}", "n", shapes=((M, x, K),)) for x in (0, -1, 1.5, "8", None, 2**31)),
         *(wrong(f"shape {x!r}", "shape", shapes=(x,)) for x in ((M, N), (M, N, K, 1), "MNK", 5, None)),
