@@ -111,7 +111,9 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize(("name", "changes", "argument"), REFUSED, ids=lambda x: str(x)[:20])
+@pytest.mark.parametrize(
+    ("name", "changes", "argument"), REFUSED, ids=lambda x: x if isinstance(x, str) else "-".join(x)
+)
 def test_fakes_refuse(name, changes, argument):
     op = BY_NAME[name]
     args, given = arguments_of(op)
