@@ -289,6 +289,15 @@ def test_fp8_with_block_scales(launches):
         ops.fp8_block_gemm(**given, scale_a_layout="row")
 
 
+def test_adding_in_place(launches):
+    """`c` that is `out`: what is added to is not read as an argument."""
+    given = {x: as_tensor(Exported(32, 256, dtype="uint8"), dtype="e4m3") for x in ("a", "b")}
+    given |= {f"scale_{x}": Exported(held=aligned((2, 32), "float32").T) for x in ("a", "b")}
+    out = as_tensor(Exported(32, 32, dtype="float32"))
+    assert ops.fp8_wgrad_gemm(**given, out=out, c=out, scale_layout="mn", config=CONFIG) is out
+    assert launches[0].problem.accumulate
+
+
 def test_groups(launches):
     given = {
         "a": Exported(3, 24, 72),

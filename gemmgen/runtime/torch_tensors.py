@@ -87,8 +87,8 @@ def check_apart(argument: str, tensor: Any, others: dict[str, Any]) -> None:
 
 
 def same_memory(x: Any, y: Any) -> bool:
-    """Whether two arguments are tensors, and those one matrix in memory."""
-    if not all(isinstance(t, torch().Tensor) for t in (x, y)):
+    """Whether two arguments are tensors or arrays, and those one matrix in memory."""
+    if not all(isinstance(t, Array) or _is_torchs(t) for t in (x, y)):
         return False
     one, other = ((t.data_ptr(), tuple(t.shape), t.stride(), t.dtype) for t in (x, y))
     return x is y or one == other
@@ -153,8 +153,13 @@ def stream_reader() -> Callable[[int], int]:
     return raw or (lambda index: int(torch().cuda.current_stream(index).cuda_stream))
 
 
+def _is_torchs(x: Any) -> bool:
+    """Whether `x` is a torch tensor; there is none before torch is imported."""
+    return "torch" in sys.modules and isinstance(x, torch().Tensor)
+
+
 def require_tensor(argument: str, tensor: Any) -> None:
     """Raise ArgumentError unless `tensor` is a torch tensor."""
-    if "torch" not in sys.modules or not isinstance(tensor, torch().Tensor):
+    if not _is_torchs(tensor):
         allowed = "must be a torch tensor, or an array on the GPU"
         raise ArgumentError(argument, type(tensor).__name__, allowed)
