@@ -107,3 +107,6 @@ class Accumulate(Stmt):
     dst: str
     src: str
     part: int = field(default=0, metadata=UNUSUAL)
+
+
+PROMOTION = Promote | PromoteColumns | PromoteWave | Accumulate  # what reads a partial sum

@@ -6,15 +6,11 @@ from dataclasses import dataclass, replace
 
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import (
-    Accumulate,
     ForK,
     Kernel,
     LoadColumnScales,
     LoadFragments,
     Mma,
-    Promote,
-    PromoteColumns,
-    PromoteWave,
     Registers,
     Role,
     Stmt,
@@ -22,10 +18,9 @@ from ..ir.nodes import (
     WgmmaFence,
     WgmmaWait,
 )
+from ..ir.promotion import PROMOTION
 from ..ir.rewrite import map_role, map_stmts, walk
 from ..target import Target
-
-PROMOTION = Promote | PromoteColumns | PromoteWave | Accumulate
 
 PROMOTION_OVERLAPS = Rule(
     id="promotion-overlaps",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import UnionType
 
 from ..config import Config
 from ..cost import FIT, exchange_cycles, operand_bytes, terms
 from ..cost_terms import Terms
 from ..ir import nodes as ir
+from ..ir.promotion import PROMOTION
 from ..ir.rewrite import statements, walk
 from ..problem import Problem, Shape
 from ..target import Target
-
-PROMOTES = (ir.Promote, ir.PromoteColumns, ir.PromoteWave, ir.Accumulate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def latency(
     side below 1."""
     t = terms(p, c, shape, target, groups)
     w = t.work
-    promotes = _count(kernel, *PROMOTES)
+    promotes = _count(kernel, PROMOTION)
     multiplies = kernel.consumers * _count(kernel, ir.Mma)
     waits = max(1, sum(s.pending == 0 for s in _of_k_block(kernel) if isinstance(s, ir.WgmmaWait)))
     between = w.promotion / w.steps  # of one warpgroup, per K block
@@ -92,7 +92,7 @@ def _of_k_block(kernel: ir.Kernel) -> Iterator[ir.Stmt]:
     return (s for loop in loops for s in walk(loop.body))
 
 
-def _count(kernel: ir.Kernel, *kinds: type[ir.Stmt]) -> int:
+def _count(kernel: ir.Kernel, kinds: type | UnionType) -> int:
     return sum(isinstance(s, kinds) for s in _of_k_block(kernel))
 
 

@@ -15,7 +15,8 @@ from ..check import ops
 from ..check.ops import Bar, Copy, Program
 from ..errors import IRError
 from ..ir import nodes as ir
-from .latency import PROMOTES, Latency
+from ..ir.promotion import PROMOTION
+from .latency import Latency
 from .simulation import Barrier, Meaning, Simulation, Worker
 from .timeline import Flight, Timeline
 
@@ -153,7 +154,7 @@ def _retire(s: Simulation, agent: int, op: ops.Retire, now: int) -> int:
 
 
 def _touch(s: Simulation, agent: int, op: ops.Touch, now: int) -> int:
-    return now + (s.latency.promote if isinstance(op.stmt, PROMOTES) else 0)
+    return now + (s.latency.promote if isinstance(op.stmt, PROMOTION) else 0)
 
 
 def _stage(s: Simulation, agent: int, op: ops.Write, now: int) -> int:

@@ -12,7 +12,8 @@ from typing import Literal
 from ..check import ops
 from ..check.ops import Agent, Op, Program
 from ..ir import nodes as ir
-from .latency import PROMOTES, Latency
+from ..ir.promotion import PROMOTION
+from .latency import Latency
 
 Carried = Literal["load", "multiply", "store", "send"]
 
@@ -45,7 +46,7 @@ class Step:
                 return "wgmma"
             case ops.StoreWait():
                 return "stores"
-            case ops.Touch(stmt=stmt) if isinstance(stmt, PROMOTES):
+            case ops.Touch(stmt=stmt) if isinstance(stmt, PROMOTION):
                 return "promote"
             case ops.Write():
                 return "stage D"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.promotion import PROMOTION
 
 from .mutant import edit
 from .rows_protocol import row, visit
 
 OVERLAPPED = "fp8_1d1d/overlapped"
-PROMOTIONS = ir.Promote | ir.PromoteColumns | ir.PromoteWave
 
 
 def undrained(s: ir.ForK) -> ir.ForK:
@@ -26,7 +26,7 @@ def early_release(s: ir.ForK) -> ir.ForK:
     """The stage released while the last piece still reads it."""
     release = next(x for x in s.body if isinstance(x, ir.Arrive | ir.ArriveCluster))
     rest = [x for x in s.body if x is not release]
-    at = next(i for i, x in enumerate(rest) if isinstance(x, PROMOTIONS))
+    at = next(i for i, x in enumerate(rest) if isinstance(x, PROMOTION))
     return replace(s, body=(*rest[:at], release, *rest[at:]))
 
 
@@ -38,13 +38,13 @@ def one_sum(s: ir.ForK) -> ir.ForK:
 def _first(s: ir.Stmt) -> ir.Stmt:
     if isinstance(s, ir.Mma):
         return replace(s, dst="part0")
-    return replace(s, src="part0") if isinstance(s, PROMOTIONS) else s
+    return replace(s, src="part0") if isinstance(s, PROMOTION) else s
 
 
 def exchanged_sums(s: ir.ForK) -> ir.ForK:
     """Each piece promoted from the other's sum."""
     other = {"part0": "part1", "part1": "part0"}
-    promoted = (replace(x, src=other[x.src]) if isinstance(x, PROMOTIONS) else x for x in s.body)
+    promoted = (replace(x, src=other[x.src]) if isinstance(x, PROMOTION) else x for x in s.body)
     return replace(s, body=tuple(promoted))
 
 
