@@ -4,9 +4,9 @@ that must show."""
 from __future__ import annotations
 
 import pytest
-from emulated import judged, machine
+from emulated import judged, same_bits
 from grouped import PROBLEMS, layout, problem
-from kernels import FP8, GROUPED, INT8_BLOCK, VECTOR, emitted
+from kernels import FP8, GROUPED, INT8_BLOCK, VECTOR
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
@@ -14,7 +14,6 @@ from gemmgen.errors import IllegalConfig
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.rewrite import statements
 from gemmgen.pipeline import lower
-from gemmgen.verification import random_normal
 
 from mutation.rows_pieces import early_release, exchanged_sums, one_sum, undrained  # isort: skip
 from mutation.rows_protocol import visit  # isort: skip
@@ -71,20 +70,7 @@ def test_exchanged_operands():
 @pytest.mark.parametrize("p", (FP8, VECTOR, INT8_BLOCK), ids=lambda p: f"{p.family}-{p.a.name}")
 def test_overlapping_changes_no_bit(p):
     """On random data: the same products, added in the same order."""
-    gpu = machine()
-    from gemmgen.runtime.emulated import prepare
-    from gemmgen.verification.trial import output, pitches
-
-    shape, found = (50, 130, 700), []
-    operands = random_normal(p, *shape, 3)
-    for in_flight in (0, 1):
-        a = emitted(p, overlapped(in_flight=in_flight))
-        strides = pitches(a.kernel, shape)
-        d = output(p, operands, strides)
-        found.append(
-            d.extract(gpu.execute(prepare(a.kernel, a.source), operands, strides, d, 0xFF))
-        )
-    assert (found[0] == found[1]).all()
+    assert same_bits(p, (50, 130, 700), [overlapped(in_flight=x) for x in (0, 1)], 3)
 
 
 def test_a_piece_is_issued_before_the_one_before_is_promoted():

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from emulated import judged, machine
+from emulated import judged, machine, same_bits
 from grouped import PROBLEMS, layout, problem
 from kernels import DENSE, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, GROUPED, VECTOR, emitted
 
@@ -22,7 +22,6 @@ from gemmgen.ir.expr import Call, PerColumn, PerElement, PerRow
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.rewrite import map_stmts
 from gemmgen.pipeline import lower
-from gemmgen.verification import random_normal
 
 BY_ROWS = tuple(g for g in GROUPED if not GROUPINGS[g].depths)
 
@@ -152,20 +151,7 @@ def test_groups_that_split_k(name, grouping):
 @pytest.mark.parametrize("p", (DENSE, FP8, VECTOR), ids=lambda p: p.family)
 def test_the_exchange_changes_no_bit(p):
     """On random data: the same products, in the same order, with the same scales."""
-    gpu = machine()
-    from gemmgen.runtime.emulated import prepare
-    from gemmgen.verification.trial import output, pitches
-
-    shape, found = (50, 200, 700), []
-    operands = random_normal(p, *shape, 4)
-    for c in (Config(stages=2), config()):
-        a = emitted(p, c)
-        strides = pitches(a.kernel, shape)
-        d = output(p, operands, strides)
-        found.append(
-            d.extract(gpu.execute(prepare(a.kernel, a.source), operands, strides, d, 0xFF))
-        )
-    assert (found[0] == found[1]).all()
+    assert same_bits(p, (50, 200, 700), (Config(stages=2), config()), 4)
 
 
 @pytest.mark.nvrtc
