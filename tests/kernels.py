@@ -101,7 +101,8 @@ VARIETY = {
     "fp8-1d1d-waves": (VECTOR, Config(block_m=256, block_n=64, stages=3, multicast="a")),
     "s8-block": (INT8_BLOCK, Config(unroll=2)),
     "fp8-split": (FP8, Config(block_n=144)),
-    "fp8-switch": (FP8, Config(block_n=192, stages=3)),
+    "fp8-split-wide": (FP8, Config(block_n=192, stages=3)),
+    "fp8-select": (FP8, Config(block_n=136)),
     "fp8-multicast-a": (FP8, Config(multicast="a")),
     "fp8-multicast-b": (FP8, Config(multicast="b", block_n=112)),
     "fp8-waves": (FP8, Config(block_m=128, consumers=1, block_n=64)),
@@ -125,7 +126,7 @@ VARIETY = {
         Config(block_m=256, block_n=64, stages=3, unroll=2, hold_a=True, in_flight=1),
     ),
     "fp8-parts-split": (FP8, Config(block_n=144, parts=2, swizzle_ab=64)),
-    "fp8-parts-switch": (FP8, Config(block_n=192, parts=2, stages=3)),
+    "fp8-parts-split-wide": (FP8, Config(block_n=192, parts=2, stages=3)),
     "fp8-parts-waves": (
         replace(FP8, family="fp8", grouping="masked"),
         Config(block_m=256, block_n=128, parts=2, stages=3),

@@ -70,15 +70,15 @@ STATEMENTS = {
     "Copy": ("fp8-split", 0),
     "Zero": ("fp8", 0),
     "Promote": ("fp8", 0),
-    "PromoteSelect": ("fp8-split", 0),
-    "PromoteSwitch": ("fp8-switch", 0),
+    "PromoteSplit": ("fp8-split", 0),
+    "PromoteSelect": ("fp8-select", 0),
     "Mma-part": ("fp8-parts-split", 1),
     "LoadColumnScales-part": ("fp8-1d1d-parts", 1),
     "Accumulate-part": ("fp8-parts-waves", 3),
     "Promote-part": ("fp8-parts", 1),
     "PromoteColumns-part": ("fp8-1d1d-parts", 1),
-    "PromoteSelect-part": ("fp8-parts-split", 1),
-    "PromoteSwitch-part": ("fp8-parts-switch", 1),
+    "PromoteSplit-part": ("fp8-parts-split", 1),
+    "PromoteSplit-part-wide": ("fp8-parts-split-wide", 1),
     "StoreMatrix": (WAVES, 1),
     "StoreMatrix-padded": (PADDED, 0),
     "StoreMatrix-scaled": (SCALED, 0),
@@ -165,7 +165,8 @@ def test_blocks(golden):
     pieces = tuple(
         kind(wave=1, body=(nodes.StoreCommit(),)) for kind in (nodes.IfWhole, nodes.IfCut)
     )
-    loop = nodes.ForTiles(body=(nodes.ForK(body=(inner,)), *pieces))
+    copies = nodes.ForKPerSplit(body=(inner,), unroll=2, step=64)
+    loop = nodes.ForTiles(body=(nodes.ForK(body=(inner,)), copies, *pieces))
     leaders = (
         nodes.CtaLeader(body=(nodes.CtaSync(),)),
         nodes.WarpgroupLeader(body=(nodes.CtaSync(),)),
@@ -174,7 +175,7 @@ def test_blocks(golden):
     empty = nodes.IfBlocks(body=(nodes.Arrive(barrier="empty", lag=1),))
     divided = nodes.IfSends(body=(nodes.CtaSync(),)), nodes.IfFinishes(body=(nodes.CtaSync(),))
     deep = (nodes.FirstWarp(body=(nodes.ForTiles(body=(opening, empty, *divided)),)),)
-    found = (inner, *pieces, loop, loop.body[0], *leaders, *deep, opening, empty, *divided)
+    found = (inner, *pieces, loop, loop.body[0], copies, *leaders, *deep, opening, empty, *divided)
     assert {type(s) for s in found} == set(BLOCKS)
     golden(cuda(lower(replace(DENSE, grouping="masked"), Config()), loop, *leaders, *deep))
 

@@ -170,8 +170,8 @@ def test_registers_of_128x256():
     (
         (256, ((ir.Promote, 0, 0), (ir.Promote, 1, 1))),
         (128, ((ir.Promote, 0, 0), (ir.Promote, 1, 0))),
-        (192, ((ir.PromoteSwitch, 0, 0), (ir.PromoteSwitch, 1, 0))),
-        (144, ((ir.PromoteSelect, 0, 0), (ir.PromoteSelect, 1, 0))),
+        (192, ((ir.PromoteSplit, 0, 0), (ir.PromoteSplit, 1, 0))),
+        (144, ((ir.PromoteSplit, 0, 0), (ir.PromoteSplit, 1, 0))),
     ),
 )
 def test_a_part_takes_the_scale_of_its_block(block_n, spelled):
@@ -235,7 +235,7 @@ FAULTS = {
     "the other block's scale": (FP8, {}, each(ir.Promote, lambda s: replace(s, block=1 - s.block))),
     "the first block's scale": (FP8, {}, each(ir.Promote, lambda s: replace(s, block=0))),
     "the second block's scale where both share one": (FP8, {"block_n": 128}, each(ir.Promote, lambda s: replace(s, block=s.part))),
-    "one scale where two meet": (FP8, {"block_n": 192}, each(ir.PromoteSwitch, lambda s: ir.Promote(**{k: v for k, v in vars(s).items() if k != "splits"}))),
+    "one scale where two meet": (FP8, {"block_n": 192}, each(ir.PromoteSplit, lambda s: ir.Promote(**vars(s)))),
     "no second part": (FP8, {}, each(ir.Promote, second(lambda s: ()))),
     "the second part not multiplied": (FP8, {}, each(ir.Mma, second(lambda s: ()))),
     "promoted before it is waited for": (FP8, {}, each(ir.WgmmaWait, lambda s: replace(s, pending=1))),

@@ -38,6 +38,7 @@ FILE = RegisterFile()
 SINGLE = (  # what one thread may do alone; everything else is done by whole warps
     ir.ForTiles,
     ir.ForK,
+    ir.ForKPerSplit,
     ir.AfterFirst,
     ir.IfWhole,
     ir.PrefetchMap,

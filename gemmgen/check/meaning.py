@@ -210,6 +210,7 @@ def _pending(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
 MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,
     ir.ForK: _for_k,
+    ir.ForKPerSplit: _for_k,
     ir.AfterFirst: _after_first,
     ir.FirstWarp: _when(lambda w: w.agent.leads),
     ir.NewGroup: _when(lambda w: w.instance.opens(w.tile)),
@@ -252,7 +253,7 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.Promote: _touch,
     ir.PromoteColumns: _touch,
     ir.PromoteSelect: _touch,
-    ir.PromoteSwitch: _touch,
+    ir.PromoteSplit: _touch,
     ir.PromoteWave: _touch,
     ir.Evaluate: _touch,
     **dict.fromkeys(ir.StageTile.__subclasses__(), _stage_tile),

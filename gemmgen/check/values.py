@@ -142,7 +142,7 @@ def _run(r: _Reader, body: tuple[ir.Stmt, ...]) -> None:
                 for tile, blocks in enumerate(r.counts):
                     r.tile, r.mine = tile, range(blocks)
                     _run(r, s.body)
-            case ir.ForK():
+            case ir.ForK():  # ForKPerSplit too
                 for k in r.mine:
                     r.k = k
                     _run(r, s.body)
@@ -183,7 +183,7 @@ def _step(r: _Reader, s: Any) -> None:
             _multiply(r, s)
         case (
             ir.Accumulate() | ir.Promote() | ir.PromoteColumns()
-        ):  # PromoteSelect, PromoteSwitch too
+        ):  # PromoteSplit, PromoteSelect too
             held = r.registers.get(s.src)
             wave = held.wave if held else None
             r.want(s, s.src, r.now("product", wave, s.part))

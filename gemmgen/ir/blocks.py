@@ -27,6 +27,14 @@ class ForK(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ForKPerSplit(ForK):
+    """The same, in a copy per column `split`, a multiple of `step`, where the tile's second scale block can
+    begin: a constant in each."""
+
+    step: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class AfterFirst(Stmt):
     """Inside ForK: every K block but the tile's first."""
 
@@ -101,6 +109,7 @@ class IfFinishes(Stmt):
 BLOCKS = (
     ForTiles,
     ForK,
+    ForKPerSplit,
     AfterFirst,
     IfWhole,
     IfCut,

@@ -10,6 +10,7 @@ from .blocks import (
     CtaLeader,
     FirstWarp,
     ForK,
+    ForKPerSplit,
     ForTiles,
     IfBlocks,
     IfCut,
@@ -40,7 +41,7 @@ from .promotion import (
     Promote,
     PromoteColumns,
     PromoteSelect,
-    PromoteSwitch,
+    PromoteSplit,
     PromoteWave,
 )
 from .resources import (
@@ -142,6 +143,7 @@ __all__ = [
     "FenceBarrierInit",
     "FirstWarp",
     "ForK",
+    "ForKPerSplit",
     "ForTiles",
     "Groups",
     "GuardedDrain",
@@ -171,7 +173,7 @@ __all__ = [
     "Promote",
     "PromoteColumns",
     "PromoteSelect",
-    "PromoteSwitch",
+    "PromoteSplit",
     "PromoteWave",
     "ProxyFence",
     "PublishMap",

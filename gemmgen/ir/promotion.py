@@ -78,15 +78,14 @@ class PromoteColumns(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromoteSelect(Promote):
-    """Promote a tile that straddles two 128-column scale blocks: a select per 8 columns."""
+class PromoteSplit(Promote):
+    """Promote a tile that straddles two 128-column scale blocks: the columns up to `split` with the first's
+    scale, the others with the second's. Inside ForKPerSplit, whose constant it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromoteSwitch(Promote):
-    """The same as a switch over the few columns (`splits`) where the second block can begin."""
-
-    splits: tuple[int, ...]
+class PromoteSelect(PromoteSplit):
+    """The same where `split` is known at run time: a select per 8 columns."""
 
 
 @dataclass(frozen=True, kw_only=True)

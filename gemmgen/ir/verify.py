@@ -7,6 +7,7 @@ from .blocks import BLOCKS
 from .nodes import (
     AfterFirst,
     ForK,
+    ForKPerSplit,
     ForTiles,
     IfBlocks,
     IfFinishes,
@@ -28,6 +29,7 @@ REGISTER_FIELDS = (
 )
 OUTER = {
     ForK: ForTiles,
+    ForKPerSplit: ForTiles,
     AfterFirst: ForK,
     NewGroup: ForTiles,
     IfBlocks: ForTiles,

@@ -8,12 +8,14 @@ from types import UnionType
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import (
     Copy,
+    ForK,
+    ForKPerSplit,
     Kernel,
     LoadBlockScales,
     Promote,
     PromoteColumns,
     PromoteSelect,
-    PromoteSwitch,
+    PromoteSplit,
     PromoteWave,
     Role,
     Stmt,
@@ -22,7 +24,7 @@ from ..ir.rewrite import map_role, map_stmts, statements, walk
 from ..target import Target
 
 SCALE_BLOCK = 128  # columns and K per FP32 scale of B
-SWITCH_CASES = 4
+COPIES = 8  # of the K loop, at most: code that runs for other tiles is read by nobody meanwhile
 SCALING = Promote | PromoteColumns | PromoteWave
 
 SCALE_BLOCK_K = Rule(
@@ -40,7 +42,8 @@ RULES = (SCALE_BLOCK_K, SCALE_BLOCKS)
 
 def split_scales(kernel: Kernel, target: Target) -> Kernel:
     """Give tiles that straddle a scale block two scales. Sets LoadBlockScales.count, Registers.count and
-    Promote.block, and spells a Promote whose columns straddle as PromoteSwitch or PromoteSelect."""
+    Promote.block. Spells a Promote whose columns straddle as PromoteSplit and its loop as ForKPerSplit, or
+    as PromoteSelect where there are many such columns."""
     if _has(kernel, SCALING):
         _check_block_k(kernel)
     if not _has(kernel, Promote):
@@ -56,6 +59,8 @@ def split_scales(kernel: Kernel, target: Target) -> Kernel:
                 return replace(stmt, count=count)
             case Promote():
                 return _spelled(stmt, kernel.instr.n, splits(kernel.block.n))
+            case ForK() if any(isinstance(s, PromoteSplit) for s in walk(stmt.body)):
+                return _copied(stmt, splits(kernel.block.n))
         return stmt
 
     return map_role(map_stmts(kernel, visit), "consumer", lambda r: _widen(r, count))
@@ -79,14 +84,20 @@ def splits(block_n: int) -> tuple[int, ...]:
 
 
 def _spelled(p: Promote, columns: int, splits: tuple[int, ...]) -> Stmt:
-    """A part that no split cuts has one scale, the first or the second. Others: straight-line code per
-    split while there are few; past that it costs more in code than selects."""
+    """A part that no split cuts has one scale, the first or the second."""
     first, end = p.part * columns, (p.part + 1) * columns
     if end <= splits[0] or splits[-1] <= first:
         return replace(p, block=int(splits[-1] <= first))
-    if len(splits) <= SWITCH_CASES:
-        return PromoteSwitch(**vars(p), splits=splits)
-    return PromoteSelect(**vars(p))
+    return PromoteSplit(**vars(p)) if copied(splits) else PromoteSelect(**vars(p))
+
+
+def copied(splits: tuple[int, ...]) -> bool:
+    """Whether the K loop is copied per split. Past that it costs more in code than selects."""
+    return len(splits) <= COPIES
+
+
+def _copied(loop: ForK, splits: tuple[int, ...]) -> Stmt:
+    return ForKPerSplit(**vars(loop), step=splits[0]) if copied(splits) else loop
 
 
 def _check_block_k(kernel: Kernel) -> None:

@@ -289,17 +289,18 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_128x56x128_s6c2(
                 ptx::wgmma_wait<0>();
                 if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.stage);
                 {
-                    // Columns up to `split` lie in the tile's first scale block, the rest in the second.
-                    const int split = 128 - tile.b_row % 128;
-                    const float left_0 = row_scales0[0] * block_scales[0], left_1 = row_scales0[1] * block_scales[0];
-                    const float right_0 = row_scales0[0] * block_scales[1], right_1 = row_scales0[1] * block_scales[1];
-                    #pragma unroll
-                    for (int i = 0; i < 28; i += 4) {
-                        const float scale_0 = 2 * i < split ? left_0 : right_0, scale_1 = 2 * i < split ? left_1 : right_1;
-                        acc0[i + 0] += scale_0 * part[i + 0];
-                        acc0[i + 1] += scale_0 * part[i + 1];
-                        acc0[i + 2] += scale_1 * part[i + 2];
-                        acc0[i + 3] += scale_1 * part[i + 3];
+                    const int split = 128 - tile.b_row % 128;  // the column where the second scale block begins
+                    {
+                        const float left_0 = row_scales0[0] * block_scales[0], left_1 = row_scales0[1] * block_scales[0];
+                        const float right_0 = row_scales0[0] * block_scales[1], right_1 = row_scales0[1] * block_scales[1];
+                        #pragma unroll
+                        for (int i = 0; i < 28; i += 4) {
+                            const float scale_0 = 2 * i < split ? left_0 : right_0, scale_1 = 2 * i < split ? left_1 : right_1;
+                            acc0[i + 0] += scale_0 * part[i + 0];
+                            acc0[i + 1] += scale_0 * part[i + 1];
+                            acc0[i + 2] += scale_1 * part[i + 2];
+                            acc0[i + 3] += scale_1 * part[i + 3];
+                        }
                     }
                 }
             }

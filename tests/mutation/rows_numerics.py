@@ -12,7 +12,8 @@ from gemmgen.ir import nodes as ir
 from .mutant import Change, edit
 from .rows_protocol import BASE, DENSE, K_LOOP, PADDED, SHARED_B, row, visit
 
-SELECT = "fp8_block/n144"
+SELECT = "fp8_block/n104_f32"
+SPLIT = "fp8_block/n144"
 UNSWIZZLED = "dense/unswizzled_ab"
 SWAPPED, SWAPPED_MASKED = "fp8_block/swap_ab", "fp8_block/masked_swap_ab"
 SWAPPED_LINES, SWAPPED_PADDED = "fp8_1d1d/swap_ab", "dense/swap_ab"
@@ -70,8 +71,12 @@ ROWS = (
                   ("row_scales0[1] = ptx::load_shared_float(row + 4 * 8);", "row_scales0[1] = ptx::load_shared_float(row);"))),
     row("37", SELECT, "the second scale block begins 8 columns late (select)", "E",
         text=edit(("const int split = 128 - tile.b_row % 128;", "const int split = 136 - tile.b_row % 128;"))),
-    row("37b", SHARED_B, "the second scale block begins 8 columns late (switch)", "E",
-        text=edit(("(2 * i < 64 ? left_0", "(2 * i < 72 ? left_0"))),
+    row("37b", SHARED_B, "the second scale block begins 8 columns late (a constant)", "E",
+        text=edit(("2 * i < split ? left_0", "2 * i < split + 8 ? left_0"))),
+    row("37c", SPLIT, "the copy of the loop for the next column", "E",
+        text=edit(("if (split == 128 - tile.b_row % 128)", "if (split == 144 - max(tile.b_row % 128, 16))"))),
+    row("37d", SPLIT, "a copy of the loop for every other column only", "E",
+        ir=visit(ir.ForKPerSplit, lambda s: replace(s, step=2 * s.step))),
     row("38", BASE, "B's scales of the K block after", "E",
         text=edit(("kk = min(k + 1, tile.k_blocks - 1)", "kk = min(k + 2, tile.k_blocks - 1)"))),
     row("38b", BASE, "A's scales of the K block after", "P",
