@@ -67,7 +67,6 @@ CHANGES = {
     "allow_empty-split": (DENSE, {"split_k": 2, "in_flight": 1}),
     "size_barriers-split": (FP8, {"split_k": 2, "block_m": 256}),
     "layout_smem-split": (DENSE, {"split_k": 4}),
-    "hold_a": (FP8, {"block_n": 128, "parts": 2, "hold_a": True}),
     "overlap_promotion": (VECTOR, {"block_m": 256, "block_n": 64, "stages": 3, "in_flight": 1}),
     "overlap_launches": (FP8, {"pdl": True, "multicast": "a"}),
     "split_scales-parts": (FP8, {"block_n": 256, "parts": 2}),
@@ -174,13 +173,6 @@ ILLEGAL = {
     ),
     "swapped-parts": (FP8, {"swap_ab": True, "block_m": 16, "parts": 2}, {}, {"parts": 2}),
     "parts-promoted": (DENSE, {"parts": 2}, {}, {"parts": 2}),
-    "hold-promoted": (DENSE, {"hold_a": True}, {}, {"hold_a": True}),
-    "hold-swizzle": (
-        FP8,
-        {"hold_a": True, "swizzle_ab": 0},
-        {},
-        {"buffer": "smem_a", "swizzle": 0},
-    ),
     "column-pieces": (
         DENSE,
         {"block_n": 192, "d_columns": 64},

@@ -58,10 +58,9 @@ class Accumulator:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
-    """An operand: a tile in shared memory, or A in registers as bytes [64, 32]."""
+    """An operand: a tile in shared memory."""
 
-    descriptor: Descriptor | None
-    registers: Any
+    descriptor: Descriptor
     rows: int
     transposed: bool
 
@@ -166,8 +165,6 @@ def _operand(g: Group, sources: list[Source], kind: str, text: str) -> Any:
 
 
 def _tile(g: Group, x: Source, text: str) -> Any:
-    if x.descriptor is None:
-        return x.registers
     where, shared = addresses(x.descriptor, x.rows, x.transposed), g.cta.shared
     if int(where.max()) >= shared.end:
         raise IllegalAccess(f"{text}: {x.descriptor} reads past shared memory")

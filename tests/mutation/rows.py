@@ -7,7 +7,6 @@ import re
 from . import (
     rows_columns,
     rows_depths,
-    rows_hold,
     rows_numerics,
     rows_overlap,
     rows_parts,
@@ -20,7 +19,7 @@ from .mutant import Mutant
 
 PARTS = (
     *(rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split),
-    *(rows_overlap, rows_hold, rows_pieces, rows_columns),
+    *(rows_overlap, rows_pieces, rows_columns),
 )
 ROWS: tuple[Mutant, ...] = tuple(
     Mutant(**{**vars(m), "id": f"row {m.id}"}) for part in PARTS for m in part.ROWS
