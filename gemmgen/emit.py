@@ -121,7 +121,7 @@ def _names(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-class Compiled(BytecodeCache):
+class CompiledTemplates(BytecodeCache):
     """Templates compiled once per process. Every kernel has an environment of its own, for its globals, and
     compiling the templates for each would be nearly all of emit's time."""
 
@@ -136,7 +136,7 @@ class Compiled(BytecodeCache):
         self._code[bucket.key] = bucket.bytecode_to_string()
 
 
-COMPILED = Compiled()
+COMPILED = CompiledTemplates()
 
 
 def environment() -> Environment:
