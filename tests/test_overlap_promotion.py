@@ -34,7 +34,7 @@ WAYS = (
     {"block_n": 128, "block_m": 128, "parts": 2},
     {"block_n": 48, "parts": 2},
     {"swizzle_ab": 64},
-    {"block_m": 128, "consumers": 1, "block_n": 40},
+    {"block_m": 128, "consumers": 1, "block_n": 40, "stages": 1},
 )
 
 

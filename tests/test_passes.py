@@ -19,12 +19,14 @@ from kernels import (
     VECTOR,
 )
 
+from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig
+from gemmgen.families import build
 from gemmgen.ir.dtypes import E4M3, E5M2, F32, S8
 from gemmgen.ir.text import dump
-from gemmgen.passes import PIPELINE, RULES
+from gemmgen.passes import PIPELINE, RULES, check_ring
 from gemmgen.pipeline import lower
 from gemmgen.target import H200
 
@@ -416,6 +418,22 @@ def test_more_ways_to_break_a_rule(rule, problem, changes):
 )
 def test_just_legal(problem, changes):
     assert lower(problem, Config(**changes)).smem_bytes <= H200.smem_bytes
+
+
+@pytest.mark.parametrize("changes", ({}, {"multicast": "a"}, {"split_k": 2}))
+def test_one_stage_deadlocks_where_sums_stay_in_the_tensor_core(changes):
+    """What `ring-depth` refuses, built without it."""
+    kernel = build(DENSE, Config(stages=1, in_flight=1, **changes))
+    for step in PIPELINE:
+        kernel = kernel if step is check_ring.check_ring else step(kernel, H200)
+    with pytest.raises(ProtocolViolation, match="P1 deadlock"):
+        check(kernel)
+
+
+@pytest.mark.parametrize("problem", (FP8, VECTOR, INT8_BLOCK), ids=lambda p: f"{p.family}-{p.a}")
+@pytest.mark.parametrize("changes", ({"block_m": 256}, {"parts": 2}, {"parts": 2, "split_k": 2}))
+def test_one_stage_is_enough_where_promotion_drains(problem, changes):
+    check(lower(problem, Config(stages=1, in_flight=1, block_n=64, **changes)))
 
 
 def test_scale_blocks_by_brute_force():
