@@ -104,7 +104,7 @@ def pipeline(g: Group) -> Pipeline:
     return found
 
 
-def take(g: Group, p: Pipeline, slots: tuple[int, ...], n: int, keep: bool) -> Accumulator:
+def take(g: Group, p: Pipeline, slots: tuple[int, ...], n: int) -> Accumulator:
     """The accumulator in these registers, which become the tensor core's."""
     found = p.in_flight.get(slots[0])
     if found is not None and found.slots == slots:

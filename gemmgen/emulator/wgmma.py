@@ -100,7 +100,7 @@ def _mma(i: Instruction, s: Scope) -> Op:
         for w in range(g.warps):
             _announce(g, p, x, w, WARP_ROWS)
             _announce(g, p, y, w, None)
-        accumulator = take(g, p, slots, n, bool(predicate[0]))
+        accumulator = take(g, p, slots, n)
         mma = Mma(
             d=accumulator,
             a=x,
