@@ -26,8 +26,8 @@ ROWS: tuple[Mutant, ...] = tuple(
 )
 NOT_APPLICABLE: dict[str, str] = {
     **rows_protocol.NOT_APPLICABLE,
-    **rows_numerics.NOT_APPLICABLE,
     **rows_rest.NOT_APPLICABLE,
+    "94": "withdrawn: A's rows are no longer held in registers (docs/adr/0014)",
 }
 
 
