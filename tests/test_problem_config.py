@@ -114,7 +114,7 @@ def test_config_from_json_wants_an_object(data):
     assert e.value.argument == "config"
 
 
-@pytest.mark.parametrize("name", ("stage", "block_k", "shape_m", "Stages", ""))
+@pytest.mark.parametrize("name", ("stage", "block_k", "shape_m", "Stages", "hold_a", ""))
 def test_config_from_json_names_unknown_fields(name):
     with pytest.raises(ArgumentError) as e:
         Config.from_json({"stages": 4, name: 1})
