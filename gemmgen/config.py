@@ -27,8 +27,6 @@ class Config:
     block_m, from 8 on, is the N of wgmma (docs/adr/0009-swap-ab.md).
     parts: column parts of the tile that are multiplied and promoted one after the other, 1 or 2: the
     partial sum is a part's only (families that promote; docs/adr/0011-parts.md).
-    hold_a: A's rows of a K block go to registers once, and every part multiplies them from there (families
-    that promote; with swap_ab, B's rows; docs/adr/0014-hold-a.md).
     split_k: the CTAs of a cluster that share a tile and divide its K, for few tiles: 1, 2, 4 or 8
     (docs/adr/0010-split-k.md).
     d_columns: columns of D that a consumer warpgroup stages at a time, in two places that take turns, so that
@@ -57,7 +55,6 @@ class Config:
     parts: int = 1
     split_k: int = 1
     pdl: bool = False
-    hold_a: bool = False
     d_columns: int | None = None
 
     def __post_init__(self) -> None:
@@ -115,14 +112,8 @@ class Config:
         return cls(**values)
 
 
-OPTIONAL = (
-    "swap_ab",
-    "parts",
-    "split_k",
-    "pdl",
-    "hold_a",
-    "d_columns",
-)  # left out of the JSON where they have their defaults
+# Left out of the JSON where they have their defaults.
+OPTIONAL = ("swap_ab", "parts", "split_k", "pdl", "d_columns")
 
 MOST_REGISTERS = 1 << 16  # what a pair may hold; what it must, the rules say
 
@@ -172,7 +163,6 @@ FIELDS: dict[str, Check] = {
     "parts": _choice(1, 2),
     "split_k": _choice(1, 2, 4, 8),
     "pdl": _choice(False, True),
-    "hold_a": _choice(False, True),
     "d_columns": _optional(_integer(8, 256, 8)),
     "registers": ("a pair (producer, consumer) of integers from 0 to 65535, or null", _registers),
 }

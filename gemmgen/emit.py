@@ -18,7 +18,6 @@ from .ir.nodes import (
     Coord,
     InitBarrier,
     Kernel,
-    LoadFragments,
     Mma,
     Role,
     StageTile,
@@ -96,7 +95,7 @@ def _names(kernel: Kernel) -> dict[str, Any]:
         "coords": lambda coords: ", ".join(map(coordinate, coords)),
         "more": lambda coords: "".join(f", {coordinate(c)}" for c in coords[2:]),
         "rank": lambda s: RANKS[len(s.coords)],
-        **{f.__name__: f for f in (phase, parity, stage, scale_d, wait_kind, plus, four, slot)},
+        **{f.__name__: f for f in (phase, parity, stage, scale_d, wait_kind, plus, slot)},
         "first": lambda s: first(kernel, s),
         "held": lambda s: held(kernel, s),
         "of_group": lambda tensor: of_group(kernel, tensor),
@@ -122,7 +121,7 @@ def _names(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-class Compiled(BytecodeCache):
+class CompiledTemplates(BytecodeCache):
     """Templates compiled once per process. Every kernel has an environment of its own, for its globals, and
     compiling the templates for each would be nearly all of emit's time."""
 
@@ -137,7 +136,7 @@ class Compiled(BytecodeCache):
         self._code[bucket.key] = bucket.bytecode_to_string()
 
 
-COMPILED = Compiled()
+COMPILED = CompiledTemplates()
 
 
 def environment() -> Environment:
@@ -193,11 +192,6 @@ def plus(number: int) -> str:
     return f" + {number}" if number else ""
 
 
-def four(registers: str, group: int) -> str:
-    """The `group`-th four of an array, as arguments."""
-    return ", ".join(f"{registers}[{i}]" for i in range(4 * group, 4 * group + 4))
-
-
 def phase(s: Wait) -> str:
     return ("ring.phase", "ring.phase ^ 1")[s.flip]
 
@@ -234,7 +228,7 @@ def wait_kind(s: StoreWait) -> str:
     return "read" if s.reads else "all"
 
 
-def _chunk_mask(kernel: Kernel, s: StageTile | StoreTail | LoadFragments) -> int:
+def _chunk_mask(kernel: Kernel, s: StageTile | StoreTail) -> int:
     """Which address bits a buffer's swizzle mixes: its span in 16-byte chunks, less one."""
     swizzle = kernel.buffer(s.smem).swizzle or 0
     return swizzle // 16 - 1 if swizzle else 0

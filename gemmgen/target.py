@@ -34,7 +34,6 @@ class Target:
     registers_per_thread: int = 255
     tma_box: int = 256  # elements along any box dimension
     tma_alignment: int = 16  # bytes: global addresses, strides and the inner box
-    tma_smem_alignment: int = 128  # bytes: an unswizzled box in shared memory
     mbarrier_tx_limit: int = (1 << 20) - 1
     cluster_max: int = 8
     warp: int = 32
@@ -57,4 +56,3 @@ H100 = Target(
     name="H100 SXM", device_name="NVIDIA H100 80GB HBM3", sms=132, hbm_bytes_per_second=3.35e12
 )
 H200 = Target(name="H200", device_name="NVIDIA H200", sms=132, hbm_bytes_per_second=4.8e12)
-TARGETS = {"h100": H100, "h200": H200}

@@ -214,19 +214,6 @@ PATTERNS = (
         lambda dst, a, b, scale: ("mma", dst, 16 * int(a), 16 * int(b), scale),
     ),
     (
-        r"ptx::mma_from_registers\((\w+), (\w+)\[(\d+)\], \2\[(\d+)\], \2\[(\d+)\], \2\[(\d+)\], "
-        r"ptx::descriptor\(b_tile \+ (\d+), .*?\), (.*)\);",
-        lambda dst, held, *x: ("mma", dst, held, *map(int, x[:4]), 16 * int(x[4]), x[5]),
-    ),
-    (
-        r"const uint32_t base = (smem_[ab]) \+ ring\.stage \* (\d+) \+ (\d+) \+ warpgroup \* (\d+) \+ row \* \d+;",
-        lambda smem, stride, at, w: ("rows", smem, int(stride), int(at), int(w)),
-    ),
-    (
-        r"ptx::load_matrix_x4\(base \+ (\d+) \+ \((\d+) \^ lane_chunk\), (\w+)\[(\d+)\], \3\[(\d+)\], \3\[(\d+)\], \3\[(\d+)\]\);",
-        lambda slab, at, held, *x: ("fragments", int(slab) + int(at), held, *map(int, x)),
-    ),
-    (
         r"if \(warpgroup == (\d+)\) ptx::named_barrier_sync<(\d+), (\d+)>\(\)",
         lambda w, n, threads: ("named barrier", int(w), int(n), int(threads)),
     ),
@@ -356,10 +343,6 @@ def _events(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[tuple[object, ...]]:
             yield ("wgmma commit",)
         case ir.WgmmaWait():
             yield "wgmma wait", s.pending
-        case ir.LoadFragments():
-            yield from _fragments(kernel, s)
-        case ir.MmaFragments():
-            yield from _mma_fragments(kernel, s)
         case ir.Mma():
             yield from _mma(kernel, s)
         case ir.WarpgroupSync():
@@ -403,18 +386,6 @@ def _coord(c: ir.Coord) -> str:
     parts += [str(c.offset)] * bool(c.offset)
     parts += [f"cta_rank * {c.rank_step}"] * bool(c.rank_step)
     return " + ".join(parts)
-
-
-def _fragments(kernel: ir.Kernel, s: ir.LoadFragments) -> Iterator[tuple[object, ...]]:
-    yield "rows", s.smem, kernel.buffer(s.smem).stage_bytes, s.wave_bytes, s.warpgroup_bytes
-    for i, step in enumerate(s.steps):
-        yield "fragments", step, s.dst, *range(4 * i, 4 * i + 4)
-
-
-def _mma_fragments(kernel: ir.Kernel, s: ir.MmaFragments) -> Iterator[tuple[object, ...]]:
-    yield "b", s.b, kernel.buffer(s.b).stage_bytes, s.part_bytes
-    for i, (_, b) in enumerate(s.steps or ()):
-        yield "mma", s.dst, s.fragments, *range(4 * i, 4 * i + 4), b, "1" if i else "0"
 
 
 def _mma(kernel: ir.Kernel, s: ir.Mma) -> Iterator[tuple[object, ...]]:

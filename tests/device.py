@@ -145,9 +145,6 @@ class Ptx:
         self.calls.append(Call("mma", (d.name, a, b, accumulate), self.scope.get("k")))
         d[:] = written(self.registers, d.name, len(d))
 
-    def mma_from_registers(self, d, a0, a1, a2, a3, b, accumulate):
-        self.mma(d, None, b, accumulate)
-
 
 class Kernel:
     """The body of an emitted `__global__` function."""

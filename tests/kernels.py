@@ -108,22 +108,10 @@ VARIETY = {
     "fp8-waves": (FP8, Config(block_m=128, consumers=1, block_n=64)),
     "fp8-unrolled": (FP8, Config(unroll=4)),
     "fp8-parts": (FP8, Config(block_n=256, parts=2, stages=3, multicast="b")),
-    "fp8-parts-held": (
-        FP8,
-        Config(block_n=256, parts=2, stages=3, unroll=2, hold_a=True),
-    ),
-    "fp8-held-waves": (
-        FP8,
-        Config(block_m=256, block_n=64, stages=3, multicast="a", swizzle_ab=64, hold_a=True),
-    ),
     "fp8-parts-overlapped": (FP8, Config(block_n=128, parts=2, multicast="b", in_flight=1)),
     "fp8-1d1d-overlapped": (
         VECTOR,
         Config(block_m=256, block_n=80, stages=3, multicast="a", in_flight=1),
-    ),
-    "fp8-held-overlapped": (
-        FP8,
-        Config(block_m=256, block_n=64, stages=3, unroll=2, hold_a=True, in_flight=1),
     ),
     "fp8-parts-split": (FP8, Config(block_n=144, parts=2, swizzle_ab=64)),
     "fp8-parts-split-wide": (FP8, Config(block_n=192, parts=2, stages=3)),

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmgen.emulator.descriptor import Descriptor, encode_descriptor
+from gemmgen.emulator.descriptor import SWIZZLE_BYTES, UNIT, Descriptor
 from gemmgen.emulator.operand_formats import FORMATS, K_BYTES, decode, table
 from gemmgen.emulator.tensor_core import ARITHMETIC, Arithmetic, mma
 
@@ -119,10 +119,16 @@ def leading(rows: int) -> int:
     return rows * 16
 
 
+def encoded(d: Descriptor) -> int:
+    """The 64 bits that `decode_descriptor` reads."""
+    fields = d.start // UNIT | d.leading // UNIT << 16 | d.stride // UNIT << 32
+    return fields | d.base_offset << 49 | SWIZZLE_BYTES.index(d.swizzle) << 62
+
+
 def constant_bits(rows: int) -> int:
     """A descriptor at address 0 of an unswizzled K-major tile."""
     d = Descriptor(start=0, leading=leading(rows), stride=128, base_offset=0, swizzle=0)
-    return encode_descriptor(d)
+    return encoded(d)
 
 
 # --- inputs -----------------------------------------------------------------------------------

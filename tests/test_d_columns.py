@@ -135,7 +135,7 @@ def test_cutting_changes_no_bit(p):
         (DENSE, {"block_m": 256, "d_columns": 128, "stages": 3}),
         (ADDED, {"block_m": 256, "d_columns": 32}),
         (DENSE_F32, {"block_m": 192, "consumers": 3, "d_columns": 64, "stages": 3}),
-        (FP8, {"block_n": 256, "parts": 2, "d_columns": 64, "stages": 3, "hold_a": True}),
+        (FP8, {"block_n": 256, "parts": 2, "d_columns": 64, "stages": 3}),
         (replace(FP8, grouping="batched"), {"block_m": 256, "d_columns": 64, "stages": 3}),
         (replace(VECTOR, grouping="k_flat"), {"d_columns": 32, "stages": 3}),
         (DENSE, {"d_columns": 64, "pdl": True}),

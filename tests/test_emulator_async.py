@@ -221,13 +221,15 @@ shl.b32 %r3, %r60, 17;
 add.u32 %r3, %r3, 0x10000;
 shl.b32 %r4, %r60, 1;
 add.u32 %r3, %r3, %r4;
-stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r2], {%r3, %r3};
-ldmatrix.sync.aligned.m8n8.x1.TRANSshared.b16 {%r5}, [%r2];
+stmatrix.sync.aligned.m8n8.x2.TRANSshared.b16 [%r2], {%r3, %r3};
+shl.b32 %r2, %r60, 2;
+add.u32 %r2, %r2, %r1;
+ld.shared.u32 %r5, [%r2];
 st.global.u32 [%d31], %r5;
 """
 
 
-def test_stmatrix_and_ldmatrix():
+def test_stmatrix():
     values = np.arange(64).reshape(8, 8)
     plain = run(MATRICES.replace("TRANS", ""))[:, 0].copy().view(np.uint16).reshape(8, 8)
     assert (plain == values).all()

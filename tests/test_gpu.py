@@ -6,21 +6,21 @@ Run with `python -m pytest -m gpu` (add `-n 8` with pytest-xdist).
 from __future__ import annotations
 
 import itertools
-from functools import cache
 
 import pytest
 from kernels import fitting
+from on_gpu import judged, legal, machine
 from probe_approximate import emulated, measure, random_bits
 
 from gemmgen.config import Config
 from gemmgen.emulator.floats import MEASURED
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.errors import ArgumentError, IllegalConfig
+from gemmgen.errors import ArgumentError
 from gemmgen.gallery import GALLERY, path_of
 from gemmgen.heuristics import choose
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8, S32
 from gemmgen.ir.dtypes import FP8 as FP8_TYPES
-from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.pipeline import compile_to_source
 from gemmgen.problem import Problem
 from gemmgen.target import H200
 
@@ -68,21 +68,6 @@ LARGE = (
 )
 SHAPES = (*((m, n, k) for m, (n, k) in itertools.product(SIDES_M, SIDES_NK)), *LARGE)
 TAILS = ((1, 8, 16), (3, 5, 9), (130, 261, 272), (300, 520, 1100), (700, 2603, 640))
-
-
-@cache
-def machine():
-    from gemmgen.runtime.gpu import Gpu
-
-    return Gpu()
-
-
-def judged(problem, config, shape, pad=0, seed=0):
-    from gemmgen import ops
-    from gemmgen.verification.trial import judge
-
-    program = ops.loaded(problem, config, 0)
-    return judge(machine(), program, program.kernel, problem, shape, seed, pad)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
@@ -260,13 +245,9 @@ def widths(problem):
     """Every legal block_n, with the most stages up to 4."""
     for block_n in range(8, 257, 8):
         for stages in (4, 3, 2):
-            config = Config(block_n=block_n, stages=stages)
-            try:
-                lower(problem, config)
-            except IllegalConfig:
-                continue
-            yield block_n, config
-            break
+            if config := legal(problem, Config(block_n=block_n, stages=stages)):
+                yield block_n, config
+                break
 
 
 @pytest.mark.parametrize("name", ["fp8_bf16", "fp8_f32", "bf16", "f16_f32"])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from grouped import PROBLEMS, layout, problem, random_cases
 from kernels import GROUPED, fitting
+from on_gpu import judged
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
@@ -22,16 +23,6 @@ SHAPES = random_cases(112, 5)
 CHUNKS = [SHAPES[i::8] for i in range(8)]
 
 
-def judged(p, config, shape, sizes, pad=0, seed=0):
-    from gemmgen import ops
-    from gemmgen.runtime.gpu import Gpu
-    from gemmgen.verification.trial import judge
-
-    program = ops.loaded(p, config, 0)
-    groups = layout(p, shape, sizes)
-    return judge(Gpu(), program, program.kernel, p, shape, seed, pad, groups)
-
-
 @pytest.mark.parametrize("chunk", range(len(CHUNKS)))
 @pytest.mark.parametrize("grouping", GROUPED)
 @pytest.mark.parametrize("name", ["fp8_block", "bf16"])
@@ -39,7 +30,8 @@ def test_chosen_config(name, grouping, chunk):
     p = problem(name, grouping)
     for i, (shape, sizes) in enumerate(CHUNKS[chunk]):
         mean = max(1, sum(sizes) // len(sizes)), *shape[1:]
-        judged(p, choose(p, mean, H200, len(sizes)), shape, sizes, pad=i % 3, seed=i)
+        config = choose(p, mean, H200, len(sizes))
+        judged(p, config, shape, layout(p, shape, sizes), pad=i % 3, seed=i)
 
 
 @pytest.mark.parametrize("grouping", GROUPED)
@@ -48,7 +40,7 @@ def test_other_dtypes(name, grouping):
     p = problem(name, grouping)
     for i, (shape, sizes) in enumerate(SHAPES[:24]):
         config = choose(p, (max(1, sum(sizes) // len(sizes)), *shape[1:]), H200, len(sizes))
-        judged(p, config, shape, sizes, pad=i % 2, seed=i)
+        judged(p, config, shape, layout(p, shape, sizes), pad=i % 2, seed=i)
 
 
 @pytest.mark.parametrize("grouping", GROUPED)
@@ -62,7 +54,7 @@ def test_outputs(name, grouping, d):
         p = replace(p, d=d, epilogue=EPILOGUES["reglu" if paired else "bias"])
         shape = fitting(p, shape)
         config = choose(p, (max(1, sum(sizes) // len(sizes)), *shape[1:]), H200, len(sizes))
-        judged(p, config, shape, sizes, pad=i % 2, seed=20 + i)
+        judged(p, config, shape, layout(p, shape, sizes), pad=i % 2, seed=20 + i)
 
 
 @pytest.mark.parametrize("multicast", ["none", "a", "b"])
@@ -79,7 +71,7 @@ def test_tiles(grouping, alignment, block_m, multicast):
         assert e.rule.id == "segment-tile"
         return
     for i, (shape, sizes) in enumerate(SHAPES[:10]):
-        judged(p, config, shape, sizes, seed=i)
+        judged(p, config, shape, layout(p, shape, sizes), seed=i)
 
 
 def test_many_groups():
@@ -89,7 +81,8 @@ def test_many_groups():
         sizes = tuple((i * 7) % 40 if i % 5 == 0 else 0 for i in range(300))
         rows = 40 if grouping in ("batched", "masked") else 128 * 61
         config = choose(p, (16, 768, 128), H200, len(sizes))
-        judged(p, config, (rows, 768, 128), sizes)
+        shape = rows, 768, 128
+        judged(p, config, shape, layout(p, shape, sizes))
 
 
 class TestOps:

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from kernels import DENSE_F32, DENSE_TN, VECTOR
+from on_gpu import judged
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
@@ -45,14 +46,8 @@ FP8_SHAPES = list(random_cases(112, 128, 5))
 BF16_SHAPES = list(random_cases(112, 1, 6))
 
 
-def judged(p, config, shape, sizes, pad=0, seed=0):
-    from gemmgen import ops
-    from gemmgen.runtime.gpu import Gpu
-    from gemmgen.verification.trial import judge
-
-    program = ops.loaded(p, config, 0)
-    layout = Layout(groups=len(sizes), table=tuple(sizes))
-    return judge(Gpu(), program, program.kernel, p, shape, seed, pad, layout)
+def of(sizes):
+    return Layout(groups=len(sizes), table=tuple(sizes))
 
 
 def chosen(p, shape, sizes):
@@ -66,7 +61,7 @@ def test_fp8(problem, chunk):
     for i, (shape, sizes) in enumerate(FP8_SHAPES[chunk::8]):
         added = replace(problem, epilogue=EPILOGUES["residual_f32"])
         p = (problem, added, replace(problem, accumulate=True))[i % 3]
-        judged(p, chosen(p, shape, sizes), shape, sizes, pad=i % 3, seed=i)
+        judged(p, chosen(p, shape, sizes), shape, of(sizes), pad=i % 3, seed=i)
 
 
 @pytest.mark.parametrize("chunk", range(8))
@@ -76,7 +71,7 @@ def test_bf16(problem, chunk):
     for i, (shape, sizes) in enumerate(BF16_SHAPES[chunk::8]):
         sizes = tuple(s // step * step for s in sizes)
         p = (problem, replace(problem, d=BF16), replace(problem, accumulate=True))[i % 3]
-        judged(p, chosen(p, shape, sizes), shape, sizes, pad=i % 3, seed=i)
+        judged(p, chosen(p, shape, sizes), shape, of(sizes), pad=i % 3, seed=i)
 
 
 @pytest.mark.parametrize("multicast", ("none", "a", "b"))
@@ -91,9 +86,9 @@ def test_tiles(block_m, multicast):
         multicast=multicast,
     )
     for i, (shape, sizes) in enumerate(FP8_SHAPES[:10]):
-        judged(FLAT, config, shape, sizes, seed=i)
+        judged(FLAT, config, shape, of(sizes), seed=i)
     for i, (shape, sizes) in enumerate(BF16_SHAPES[:10]):
-        judged(TURNED, replace(config, in_flight=1), shape, sizes, seed=i)
+        judged(TURNED, replace(config, in_flight=1), shape, of(sizes), seed=i)
 
 
 # DeepGEMM #415 and #429: hang or corruption where a group has an odd number of tiles.
@@ -102,14 +97,14 @@ def test_published_fp8(multicast):
     for block_n in (64, 128):
         config = Config(block_n=block_n, stages=3, multicast=multicast)
         for repeat in range(5):
-            judged(FLAT, config, (192, 3072, 384), (128, 256), seed=repeat)
+            judged(FLAT, config, (192, 3072, 384), of((128, 256)), seed=repeat)
 
 
 @pytest.mark.parametrize("multicast", ("none", "a", "b"))
 def test_published_bf16(multicast):
     config = Config(stages=4, multicast=multicast, in_flight=1)
     for repeat in range(5):
-        judged(TURNED, config, (1408, 1408, 640), (384, 256), seed=repeat)
+        judged(TURNED, config, (1408, 1408, 640), of((384, 256)), seed=repeat)
 
 
 def test_repeats_are_equal():
@@ -131,7 +126,7 @@ def test_many_groups():
     for groups in (128, 300):
         sizes = tuple(128 * (g % 11 == 3) for g in range(groups))
         shape = (256, 768, sum(sizes))
-        judged(FLAT, chosen(FLAT, shape, sizes), shape, sizes)
+        judged(FLAT, chosen(FLAT, shape, sizes), shape, of(sizes))
 
 
 def test_more_than_2_to_31_elements():

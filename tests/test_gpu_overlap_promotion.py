@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 from grouped import PROBLEMS, layout, problem
-from kernels import GROUPED, fitting
+from kernels import GROUPED
+from on_gpu import judged
 
 from gemmgen.config import Config
 from gemmgen.errors import IllegalConfig
@@ -27,22 +28,13 @@ WAYS = (
 )
 
 
-def judged(p, config, shape, groups=None, pad=0, seed=0):
-    from gemmgen import ops
-    from gemmgen.runtime.gpu import Gpu
-    from gemmgen.verification.trial import judge
-
-    program = ops.loaded(p, config, 0)
-    return judge(Gpu(), program, program.kernel, p, shape, seed, pad, groups)
-
-
-def legal(p, **changes) -> Config:
+def overlapped(p, **changes) -> Config:
     config = Config(**{"stages": 3, "in_flight": 1} | changes)
     try:
         lower(p, config)
     except IllegalConfig as e:
         assert e.rule.id == "multicast-slice" or (e.rule.id == "wgmma-n" and p.a.integer), e
-        return legal(p, **changes | {"block_n": 64, "multicast": "none"})
+        return overlapped(p, **changes | {"block_n": 64, "multicast": "none"})
     return config
 
 
@@ -51,13 +43,13 @@ def legal(p, **changes) -> Config:
 def test_shapes(name, shape):
     p, i = problem(name, "none"), sum(shape)
     for n, way in enumerate(WAYS):
-        config = legal(p, multicast=("none", "a", "b")[(i + n) % 3], **way)
-        judged(p, config, fitting(p, shape), pad=i % 3, seed=i)
+        config = overlapped(p, multicast=("none", "a", "b")[(i + n) % 3], **way)
+        judged(p, config, shape, pad=i % 3, seed=i)
 
 
 @pytest.mark.parametrize("grouping", GROUPED)
 def test_groups(grouping):
     p = problem("fp8_block", grouping)
     shape, sizes = (600, 520, 400), (70, 0, 33, 257)
-    config = legal(p, block_m=128, block_n=128, parts=2, multicast="a")
+    config = overlapped(p, block_m=128, block_n=128, parts=2, multicast="a")
     judged(p, config, shape, layout(p, shape, sizes))

@@ -8,15 +8,13 @@ from dataclasses import replace
 
 import pytest
 from grouped import PROBLEMS, layout, problem
-from kernels import fitting
+from on_gpu import judged, legal, same_bits
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.errors import IllegalConfig
 from gemmgen.heuristics import choose
 from gemmgen.ir.dtypes import E4M3
 from gemmgen.ir.expr import PerElement, arguments
-from gemmgen.pipeline import lower
 from gemmgen.target import H200
 
 pytestmark = pytest.mark.gpu
@@ -35,22 +33,8 @@ WIDTHS = (256, 192, 160, 144, 128, 112, 64, 32, 16)
 SIZES = ((1, 0, 3, 17), (130, 0, 41), (64, 128, 1), (7,) * 32, (300, 65))
 
 
-def judged(p, config, shape, groups=None, pad=0, seed=0):
-    from gemmgen import ops
-    from gemmgen.runtime.gpu import Gpu
-    from gemmgen.verification.trial import judge
-
-    program = ops.loaded(p, config, 0)
-    return judge(Gpu(), program, program.kernel, p, shape, seed, pad, groups)
-
-
-def legal(p, **changes) -> Config | None:
-    config = Config(**{"block_n": 256, "parts": 2, "stages": 2} | changes)
-    try:
-        lower(p, config)
-    except IllegalConfig:
-        return None
-    return config
+def in_parts(p, **changes) -> Config | None:
+    return legal(p, Config(**{"block_n": 256, "parts": 2, "stages": 2} | changes))
 
 
 def moe(name: str, grouping: str, epilogue: str):
@@ -65,15 +49,15 @@ def test_shapes(name, shape):
     """128 x 256 in parts, and the experts' GEMM with both tiles that are chosen for it."""
     p = problem(name, "none")
     multicast = ("none", "a", "b")[sum(shape) % 3]
-    config = legal(p, stages=3, unroll=4, multicast=multicast)
+    config = in_parts(p, stages=3, unroll=4, multicast=multicast)
     assert config is not None
     judged(p, config, shape, pad=shape[0] % 3, seed=shape[0])
     rows = ({"stages": 4}, {"block_m": 64, "consumers": 1, "stages": 5})[shape[0] % 2]
     for epilogue in ("reglu", "swiglu"):
         q = moe(name, "none", epilogue)
-        config = legal(q, unroll=4, multicast=multicast, **rows)
+        config = in_parts(q, unroll=4, multicast=multicast, **rows)
         assert config is not None
-        judged(q, config, fitting(q, shape), pad=shape[1] % 2, seed=shape[1])
+        judged(q, config, shape, pad=shape[1] % 2, seed=shape[1])
 
 
 @pytest.mark.parametrize("block_n", WIDTHS)
@@ -86,7 +70,7 @@ def test_tiles(name, block_n):
     for i in range(first, first + 4 * len(ways), 4):
         (block_m, consumers, unroll), multicast = ways[i % len(ways)]
         changes = {"block_m": block_m, "consumers": consumers, "unroll": unroll}
-        config = legal(p, block_n=block_n, multicast=multicast, **changes)
+        config = in_parts(p, block_n=block_n, multicast=multicast, **changes)
         if config and tried < 2:
             tried += 1
             shape = ((130, 522, 272), (300, 777, 1000), (65, 1024, 384))[i % 3]
@@ -99,7 +83,7 @@ def test_tiles(name, block_n):
 )
 def test_swizzles(swizzle_ab, swizzle_d):
     for p in (problem("fp8_block", "none"), moe("fp8_block", "none", "reglu")):
-        config = legal(p, swizzle_ab=swizzle_ab, swizzle_d=swizzle_d)
+        config = in_parts(p, swizzle_ab=swizzle_ab, swizzle_d=swizzle_d)
         assert config is not None
         judged(p, config, (300, 530, 400), pad=1)
 
@@ -110,7 +94,7 @@ def test_groups(name, grouping):
     p = problem(name, grouping)
     multicast = ("none", "a", "b")[(PROMOTING.index(name) + GROUPINGS.index(grouping)) % 3]
     block_n = 192 if p.family == "fp8_1d1d" else 256
-    config = legal(p, block_n=block_n, multicast=multicast)
+    config = in_parts(p, block_n=block_n, multicast=multicast)
     assert config is not None
     for i, sizes in enumerate(SIZES):
         rows = max(sizes) if grouping != "ends" else sum(-(-s // 128) * 128 for s in sizes)
@@ -138,29 +122,19 @@ def test_epilogues(epilogue):
     """Tensors read beside 256 columns find no registers: of those half as many."""
     p = moe("fp8_block", "none", epilogue)
     reads = any(isinstance(x, PerElement) for x in arguments(p.epilogue))
-    config = legal(p, stages=3, unroll=4, block_n=128 if reads else 256)
+    config = in_parts(p, stages=3, unroll=4, block_n=128 if reads else 256)
     assert config is not None
     for shape in ((130, 522, 272), (300, 260, 1000)):
-        judged(p, config, fitting(p, shape), pad=1, seed=3)
+        judged(p, config, shape, pad=1, seed=3)
 
 
 @pytest.mark.parametrize("name", ["fp8_block", "fp8_rowwise", "fp8_1d1d"])
 def test_parts_change_no_bit(name):
     """On random data: the tensor core adds the same products in the same order."""
-    from gemmgen import ops
-    from gemmgen.runtime.gpu import Gpu
-    from gemmgen.verification.inputs import random_normal
-    from gemmgen.verification.trial import output, pitches
-
     p = problem(name, "none")
+    configs = Config(stages=2), in_parts(p, block_n=128), in_parts(p, block_n=192)
     for shape in ((150, 500, 700), (64, 576, 7168), (1000, 1408, 2048)):
-        operands, found = random_normal(p, *shape, seed=4), []
-        for config in (Config(stages=2), legal(p, block_n=128), legal(p, block_n=192)):
-            program = ops.loaded(p, config, 0)
-            strides = pitches(program.kernel, shape)
-            d = output(p, operands, strides)
-            found.append(d.extract(Gpu().execute(program, operands, strides, d, 0xFF)))
-        assert (found[0] == found[1]).all() and (found[0] == found[2]).all()
+        assert same_bits(p, shape, configs, 4)
 
 
 @pytest.mark.parametrize("name", ["gemm", "masked_gemm", "batched_gemm", "grouped_gemm"])

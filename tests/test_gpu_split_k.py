@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from grouped import PROBLEMS, layout, problem
 from kernels import DENSE_NN, DENSE_TN, DENSE_TT, GROUPED, QUANTISED
+from on_gpu import judged, legal, machine, same_bits
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.errors import IllegalConfig
 from gemmgen.ir.expr import fold
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.pipeline import lower
@@ -41,15 +41,6 @@ TILES = (
 )
 
 
-def judged(p, config, shape, groups=None, pad=0, seed=0):
-    from gemmgen import ops
-    from gemmgen.runtime.gpu import Gpu
-    from gemmgen.verification.trial import judge
-
-    program = ops.loaded(p, config, 0)
-    return judge(Gpu(), program, program.kernel, p, shape, seed, pad, groups)
-
-
 def tile(which, split_k: int, **changes) -> Config:
     block_m, block_n, consumers, swap_ab = which
     return Config(
@@ -63,14 +54,6 @@ def tile(which, split_k: int, **changes) -> Config:
             **changes,
         }
     )
-
-
-def legal(p, config: Config) -> bool:
-    try:
-        lower(p, config)
-    except IllegalConfig:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
@@ -155,20 +138,9 @@ def test_groups(name, grouping, split_k):
 @pytest.mark.parametrize("name", ["fp8_block", "bf16", "fp8_1d1d", "f16_f32"])
 def test_repeated_launches_are_equal_bit_for_bit(name, split_k):
     """On random data, thirty times, with one tile per CTA and with many."""
-    from gemmgen import ops
-    from gemmgen.runtime.gpu import Gpu
-    from gemmgen.verification.inputs import random_normal
-    from gemmgen.verification.trial import output, pitches
-
-    p = problem(name, "none")
+    p, config = problem(name, "none"), tile((64, 32, 1, False), split_k, stages=4)
     for shape in ((16, 576, 7168), (64, 2112, 7168), (300, 4095, 1100)):
-        program = ops.loaded(p, tile((64, 32, 1, False), split_k, stages=4), 0)
-        strides, operands = pitches(program.kernel, shape), random_normal(p, *shape, 4)
-        d = output(p, operands, strides)
-        first, *others = (
-            d.extract(Gpu().execute(program, operands, strides, d, 0xFF)) for _ in range(30)
-        )
-        assert all((first == other).all() for other in others)
+        assert same_bits(p, shape, (config,) * 30, 4)
 
 
 @pytest.mark.parametrize("name", ["fp8_block", "bf16"])
@@ -177,7 +149,6 @@ def test_the_emulator_has_the_same_bits(name):
     from gemmgen import ops
     from gemmgen.emit import emit
     from gemmgen.runtime.emulated import EmulatedGpu, prepare
-    from gemmgen.runtime.gpu import Gpu
     from gemmgen.verification.inputs import random_normal
     from gemmgen.verification.trial import output, pitches
 
@@ -187,6 +158,6 @@ def test_the_emulator_has_the_same_bits(name):
         emulated = prepare(kernel, emit(kernel))
         strides, operands = pitches(program.kernel, shape), random_normal(p, *shape, 4)
         d = output(p, operands, strides)
-        found = d.extract(Gpu().execute(program, operands, strides, d, 0xFF))
+        found = d.extract(machine().execute(program, operands, strides, d, 0xFF))
         wanted = d.extract(EmulatedGpu().execute(emulated, operands, strides, d, 0xFF))
         assert (found == wanted).all()

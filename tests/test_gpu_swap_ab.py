@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 from grouped import PROBLEMS, layout, problem
 from kernels import DENSE_NN, DENSE_TN, DENSE_TT, GROUPED
+from on_gpu import judged, legal, same_bits
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.errors import IllegalConfig
 from gemmgen.heuristics import choose, rank
 from gemmgen.ir.groupings import GROUPINGS
-from gemmgen.pipeline import lower
 from gemmgen.target import H200
 
 pytestmark = pytest.mark.gpu
@@ -37,15 +36,6 @@ TILES = (
 )
 
 
-def judged(p, config, shape, groups=None, pad=0, seed=0):
-    from gemmgen import ops
-    from gemmgen.runtime.gpu import Gpu
-    from gemmgen.verification.trial import judge
-
-    program = ops.loaded(p, config, 0)
-    return judge(Gpu(), program, program.kernel, p, shape, seed, pad, groups)
-
-
 def tile(block_m: int, block_n: int, consumers: int, **changes) -> Config:
     return Config(
         **{
@@ -56,14 +46,6 @@ def tile(block_m: int, block_n: int, consumers: int, **changes) -> Config:
             **changes,
         }
     )
-
-
-def legal(p, config: Config) -> bool:
-    try:
-        lower(p, config)
-    except IllegalConfig:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
@@ -139,17 +121,7 @@ def test_groups(name, grouping, multicast):
 @pytest.mark.parametrize("name", ["fp8_block", "bf16", "fp8_1d1d"])
 def test_the_exchange_changes_no_bit(name):
     """On random data: the tensor core adds the same products in the same order."""
-    from gemmgen import ops
-    from gemmgen.runtime.gpu import Gpu
-    from gemmgen.verification.inputs import random_normal
-    from gemmgen.verification.trial import output, pitches
-
     p = problem(name, "none")
+    configs = Config(stages=2), tile(16, 128, 2, stages=2), tile(64, 64, 1, stages=2)
     for shape in ((50, 200, 700), (16, 7168, 2048), (64, 576, 7168)):
-        operands, found = random_normal(p, *shape, seed=4), []
-        for config in (Config(stages=2), tile(16, 128, 2, stages=2), tile(64, 64, 1, stages=2)):
-            program = ops.loaded(p, config, 0)
-            strides = pitches(program.kernel, shape)
-            d = output(p, operands, strides)
-            found.append(d.extract(Gpu().execute(program, operands, strides, d, 0xFF)))
-        assert (found[0] == found[1]).all() and (found[0] == found[2]).all()
+        assert same_bits(p, shape, configs, 4)

@@ -31,10 +31,10 @@ WAYS = (
     {},
     {"multicast": "a", "unroll": 4},
     {"multicast": "b", "block_m": 128, "parts": 2},
-    {"block_n": 128, "block_m": 128, "parts": 2, "hold_a": True},
+    {"block_n": 128, "block_m": 128, "parts": 2},
     {"block_n": 48, "parts": 2},
-    {"swizzle_ab": 64, "hold_a": True},
-    {"block_m": 128, "consumers": 1, "block_n": 40},
+    {"swizzle_ab": 64},
+    {"block_m": 128, "consumers": 1, "block_n": 40, "stages": 1},
 )
 
 

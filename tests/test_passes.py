@@ -19,12 +19,14 @@ from kernels import (
     VECTOR,
 )
 
+from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig
+from gemmgen.families import build
 from gemmgen.ir.dtypes import E4M3, E5M2, F32, S8
 from gemmgen.ir.text import dump
-from gemmgen.passes import PIPELINE, RULES
+from gemmgen.passes import PIPELINE, RULES, check_ring
 from gemmgen.pipeline import lower
 from gemmgen.target import H200
 
@@ -67,7 +69,6 @@ CHANGES = {
     "allow_empty-split": (DENSE, {"split_k": 2, "in_flight": 1}),
     "size_barriers-split": (FP8, {"split_k": 2, "block_m": 256}),
     "layout_smem-split": (DENSE, {"split_k": 4}),
-    "hold_a": (FP8, {"block_n": 128, "parts": 2, "hold_a": True}),
     "overlap_promotion": (VECTOR, {"block_m": 256, "block_n": 64, "stages": 3, "in_flight": 1}),
     "overlap_launches": (FP8, {"pdl": True, "multicast": "a"}),
     "split_scales-parts": (FP8, {"block_n": 256, "parts": 2}),
@@ -174,13 +175,6 @@ ILLEGAL = {
     ),
     "swapped-parts": (FP8, {"swap_ab": True, "block_m": 16, "parts": 2}, {}, {"parts": 2}),
     "parts-promoted": (DENSE, {"parts": 2}, {}, {"parts": 2}),
-    "hold-promoted": (DENSE, {"hold_a": True}, {}, {"hold_a": True}),
-    "hold-swizzle": (
-        FP8,
-        {"hold_a": True, "swizzle_ab": 0},
-        {},
-        {"buffer": "smem_a", "swizzle": 0},
-    ),
     "column-pieces": (
         DENSE,
         {"block_n": 192, "d_columns": 64},
@@ -424,6 +418,22 @@ def test_more_ways_to_break_a_rule(rule, problem, changes):
 )
 def test_just_legal(problem, changes):
     assert lower(problem, Config(**changes)).smem_bytes <= H200.smem_bytes
+
+
+@pytest.mark.parametrize("changes", ({}, {"multicast": "a"}, {"split_k": 2}))
+def test_one_stage_deadlocks_where_sums_stay_in_the_tensor_core(changes):
+    """What `ring-depth` refuses, built without it."""
+    kernel = build(DENSE, Config(stages=1, in_flight=1, **changes))
+    for step in PIPELINE:
+        kernel = kernel if step is check_ring.check_ring else step(kernel, H200)
+    with pytest.raises(ProtocolViolation, match="P1 deadlock"):
+        check(kernel)
+
+
+@pytest.mark.parametrize("problem", (FP8, VECTOR, INT8_BLOCK), ids=lambda p: f"{p.family}-{p.a}")
+@pytest.mark.parametrize("changes", ({"block_m": 256}, {"parts": 2}, {"parts": 2, "split_k": 2}))
+def test_one_stage_is_enough_where_promotion_drains(problem, changes):
+    check(lower(problem, Config(stages=1, in_flight=1, block_n=64, **changes)))
 
 
 def test_scale_blocks_by_brute_force():

@@ -36,9 +36,7 @@ def test_missing_config_fields_take_their_defaults():
 
 
 def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
-    assert not {"swap_ab", "parts", "split_k", "pdl", "hold_a", "d_columns"} & set(
-        Config().to_json()
-    )
+    assert not {"swap_ab", "parts", "split_k", "pdl", "d_columns"} & set(Config().to_json())
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
 
@@ -61,7 +59,6 @@ BAD_CONFIG = {
     "parts": (*INTEGERS, 3, -1),
     "split_k": ("2", 2.0, True, None, 0, 3, 16, -2),
     "pdl": (1, 0, "true", None),
-    "hold_a": (1, 0, "true", None),
     "d_columns": ("64", 64.0, True, [64], -64, 0, 4, 12, 264),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
@@ -103,7 +100,6 @@ def test_config_takes_its_defaults_and_limits(name):
         "parts": (1, 2),
         "split_k": (1, 2, 4, 8),
         "pdl": (False, True),
-        "hold_a": (False, True),
         "d_columns": (None, 8, 64, 256),
         "registers": (None, (40, 232)),
     }[name]
@@ -118,7 +114,7 @@ def test_config_from_json_wants_an_object(data):
     assert e.value.argument == "config"
 
 
-@pytest.mark.parametrize("name", ("stage", "block_k", "shape_m", "Stages", ""))
+@pytest.mark.parametrize("name", ("stage", "block_k", "shape_m", "Stages", "hold_a", ""))
 def test_config_from_json_names_unknown_fields(name):
     with pytest.raises(ArgumentError) as e:
         Config.from_json({"stages": 4, name: 1})

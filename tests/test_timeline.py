@@ -174,7 +174,7 @@ def test_an_agent_that_never_ends_is_an_error():
 
 PROTOCOL = (
     *("dense", "fp8_block/base", "fp8_block/two_wave_multicast_a", "fp8_block/three_consumers"),
-    *("fp8_block/split_k", "fp8_block/swap_ab", "fp8_block/held", "fp8_block/n144"),
+    *("fp8_block/split_k", "fp8_block/swap_ab", "fp8_block/n144"),
     *("dense/two_wave_in_flight", "dense/swiglu_fp8", "fp8_1d1d/k_grouped", "fp8_block/masked"),
 )
 

@@ -407,8 +407,8 @@ def test_ctrl_c_keeps_what_is_done(machine, capsys, tmp_path, monkeypatch):
     database = tmp_path / "h200.jsonl"
     described = tune_command._describe
 
-    def second(args, j, found, built):
-        described(args, j, found, built)
+    def second(j, found, built):
+        described(j, found, built)
         if j.shape[0] == 128:
             raise KeyboardInterrupt
 

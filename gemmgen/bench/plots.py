@@ -10,7 +10,6 @@ from ..errors import RuntimeUnavailable
 from .ceilings import Ceilings
 
 SIZE = (9.0, 5.5)  # inches
-DPI = 150
 SIZES, INTENSITY, RATE = "GFLOP of a call (2 M N K)", "FLOP per byte", "TFLOP/s"  # the axes
 
 Points = list[tuple[float, float]]

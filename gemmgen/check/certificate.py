@@ -25,8 +25,6 @@ class Certificate:
     """`k_period` K blocks on, and one tile on, every agent knows the same; compared at `waits`."""
 
     k_period: int
-    k_from: int
-    tile_from: int
     waits: int
 
 

@@ -11,10 +11,8 @@ from ..ir.nodes import (
     BulkRowStore,
     Kernel,
     LoadColumnScales,
-    LoadFragments,
     LoadRowScales,
     Mma,
-    MmaFragments,
     SendPartials,
     Smem,
     StageTile,
@@ -37,7 +35,6 @@ Access = (
     TmaLoad
     | TmaLoadMulticast
     | Mma
-    | LoadFragments
     | LoadRowScales
     | LoadColumnScales
     | StageTile
@@ -68,12 +65,8 @@ def spans(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Spans:
 def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Span]:
     match stmt:
         case Mma():
-            if not isinstance(stmt, MmaFragments):
-                yield from _operand_a(kernel.buffer(stmt.a), stmt, agent, stage)
+            yield from _operand_a(kernel.buffer(stmt.a), stmt, agent, stage)
             yield from _operand_b(kernel.buffer(stmt.b), stmt, stage)
-            return
-        case LoadFragments():
-            yield from _fragments(kernel.buffer(stmt.smem), stmt, agent, stage)
             return
         case TmaLoad() | TmaLoadMulticast():
             yield _box(kernel, stmt, stage)
@@ -136,15 +129,6 @@ def _operand_a(s: Smem, mma: Mma, agent: Agent, stage: int) -> Iterator[Span]:
         return
     for slab in _slabs(s, tuple(a for a, _ in mma.steps)):
         yield at + slab * s.slab_stride, at + slab * s.slab_stride + MMA_ROWS * s.slab_bytes
-
-
-def _fragments(s: Smem, load: LoadFragments, agent: Agent, stage: int) -> Iterator[Span]:
-    """Each warp its 16 rows: whole rows of a slab, of which the steps along K take every chunk or none."""
-    at = start(s) + stage * s.stage_bytes + load.wave_bytes + agent.warpgroup * load.warpgroup_bytes
-    for slab in _slabs(s, load.steps):
-        for warp in agent.warps:
-            row = at + slab * s.slab_stride + WARP_ROWS * warp * s.slab_bytes
-            yield row, row + WARP_ROWS * s.slab_bytes
 
 
 def _operand_b(s: Smem, mma: Mma, stage: int) -> Iterator[Span]:

@@ -163,8 +163,7 @@ def _load(w: Walk, s: ir.TmaLoad | ir.TmaLoadMulticast) -> None:
 
 
 def _mma(w: Walk, s: ir.Mma) -> None:
-    sources = (s.fragments,) if isinstance(s, ir.MmaFragments) else ()
-    w.add(ops.Multiply, s, cells=w.cells(s), dst=s.dst, sources=sources)
+    w.add(ops.Multiply, s, cells=w.cells(s), dst=s.dst)
 
 
 def _touch(w: Walk, s: ir.Stmt) -> None:
@@ -175,7 +174,7 @@ def _touch(w: Walk, s: ir.Stmt) -> None:
         w.add(ops.Touch, s, registers=found)
 
 
-def _scales(w: Walk, s: ir.LoadRowScales | ir.LoadColumnScales | ir.LoadFragments) -> None:
+def _scales(w: Walk, s: ir.LoadRowScales | ir.LoadColumnScales) -> None:
     w.add(ops.Read, s, cells=w.cells(s))
     _touch(w, s)
 
@@ -238,8 +237,6 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.IfSends: _when(lambda w: w.agent.cta > 0),
     ir.IfFinishes: _when(lambda w: w.agent.cta == 0),
     ir.Mma: _mma,
-    ir.MmaFragments: _mma,
-    ir.LoadFragments: _scales,
     ir.WgmmaFence: _simple(ops.RegisterFence),
     ir.WgmmaCommit: _simple(ops.Commit),
     ir.WgmmaWait: _pending(ops.Retire),

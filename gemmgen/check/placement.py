@@ -16,7 +16,6 @@ from ..ir.nodes import (
     Kernel,
     LoadBlockScales,
     LoadColumnScales,
-    LoadFragments,
     LoadRowScales,
     LoadWaveScales,
     Major,
@@ -54,8 +53,6 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
                 texts = _load(kernel, s, kernel.buffer(s.smem))
             case Mma():
                 texts = _mma(kernel, s)
-            case LoadFragments():
-                texts = _fragments(kernel, s)
             case LoadRowScales() | LoadColumnScales() | LoadBlockScales():
                 texts = _scales(kernel, s)
             case Promote():
@@ -138,18 +135,6 @@ def _mma(kernel: Kernel, s: Mma) -> Iterator[str]:
     first = s.part * s.instr.n
     if not 0 <= first < width or s.part_bytes != _rows(b, first, s.instr.b_major):
         yield f"part {s.part}'s rows of {b.name} do not start {s.part_bytes} bytes into it"
-
-
-def _fragments(kernel: Kernel, s: LoadFragments) -> Iterator[str]:
-    """They are the rows, and all of K, that wgmma would read there: 32 bytes at a time that lie together."""
-    multiplies = [m for m in statements(kernel) if isinstance(m, Mma) and m.wave == s.wave]
-    for m in multiplies:
-        if (s.smem, s.wave_bytes, s.warpgroup_bytes) != (m.a, m.wave_bytes, m.warpgroup_bytes):
-            yield f"takes other rows than wave {m.wave} multiplies"
-        if s.steps != tuple(a for a, _ in m.steps or ()):
-            yield f"the steps {s.steps} do not walk along all of K"
-    if kernel.buffer(s.smem).slab_bytes < MMA_K_BYTES:
-        yield f"32 bytes of a row do not lie together in {s.smem}"
 
 
 def _sides(kernel: Kernel) -> tuple[tuple[Axis, int], tuple[Axis, int]]:

@@ -67,10 +67,7 @@ def unroller(kernel: ir.Kernel, split: Split = WARPS) -> Unroller:
         for w in range(*role.warpgroups)
         for warps in split
     )
-    multiplies = [s for s in statements(kernel) if isinstance(s, ir.Mma)]
-    accumulators = frozenset(s.dst for s in multiplies) | frozenset(
-        s.fragments for s in multiplies if isinstance(s, ir.MmaFragments)
-    )
+    accumulators = frozenset(s.dst for s in statements(kernel) if isinstance(s, ir.Mma))
     memory = plan_memory(kernel, agents)
     return Unroller(kernel=kernel, agents=agents, memory=memory, accumulators=accumulators)
 

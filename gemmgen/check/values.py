@@ -177,8 +177,6 @@ def _step(r: _Reader, s: Any) -> None:
             r.registers[s.dst] = Held(what="block scales", tile=r.tile, ks=(k,))
         case ir.Copy():
             r.registers[s.dst] = r.registers.get(s.src, Held(what="rubbish", tile=r.tile))
-        case ir.LoadFragments():
-            r.registers[s.dst] = r.now("rows", s.wave)
         case ir.Mma():
             _multiply(r, s)
         case (
@@ -234,8 +232,6 @@ def _piece(r: _Reader, s: OfD) -> Held:
 
 
 def _multiply(r: _Reader, s: ir.Mma) -> None:
-    if isinstance(s, ir.MmaFragments):
-        r.want(s, s.fragments, r.now("rows", s.wave))
     if s.fresh == "block":
         r.registers[s.dst] = r.now("product", s.wave, s.part)
         return

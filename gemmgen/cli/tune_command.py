@@ -104,13 +104,13 @@ def main(args: argparse.Namespace) -> int:
     old = load(args.database) if args.database and args.database.exists() else []
     jobs = [job(p, shape) for shape in shapes.parse(args.shapes, p)]
     left = list(dict.fromkeys(j for j in jobs if args.again or not _known(old, j, device)))
-    _say(args, f"{len(left)} of {len(jobs)} shapes to tune")
+    _say(f"{len(left)} of {len(jobs)} shapes to tune")
     with ExitStack() as stack:
         folder = args.cubins or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:
             plan, built = _compiled(args, left, folder)
         except KeyboardInterrupt:
-            _say(args, "stopped while compiling; nothing was tuned")
+            _say("stopped while compiling; nothing was tuned")
             return 1
         if args.compile_only:
             return _compile_only(args, plan, built)
@@ -167,7 +167,7 @@ def _compiled(
     with Bar("compiling candidates") as bar:
         built = compile_all(kernels, folder, args.processes, bar.update)
     refused = sum(not b.cubin for b in built.values())
-    _say(args, f"{len(built)} kernels compiled, {refused} of them refused")
+    _say(f"{len(built)} kernels compiled, {refused} of them refused")
     return plan, built
 
 
@@ -205,12 +205,12 @@ def _tune(
         with Worker(HANDLER) as worker:
             for j, found in plan.items():
                 if args.total and time.monotonic() - started > args.total:
-                    _say(args, f"--total is used up: {len(plan) - len(new) - without} shapes left")
+                    _say(f"--total is used up: {len(plan) - len(new) - without} shapes left")
                     break
                 mine = {c.config: built[j.problem, c.config] for c in found}
                 with Bar(str(j)) as bar:
                     tuned = tune(j, found, mine, worker, settings, bar.update)
-                _describe(args, j, tuned, mine)
+                _describe(j, tuned, mine)
                 _log(args, j, tuned, settings)
                 if tuned.row is None:
                     without += 1
@@ -219,7 +219,7 @@ def _tune(
                 rows = [r for r in rows if r.key != tuned.row.key] + [tuned.row]
                 _write(args.database, to_text(rows))
     except KeyboardInterrupt:
-        _say(args, f"stopped; {len(new)} rows are in {args.database}")
+        _say(f"stopped; {len(new)} rows are in {args.database}")
         without += 1
     if args.json:
         print(json.dumps([json.loads(to_line(r)) for r in new], indent=2))
@@ -228,24 +228,23 @@ def _tune(
     return int(without > 0)
 
 
-def _describe(args: argparse.Namespace, j: Job, found: Any, built: dict[Config, Built]) -> None:
+def _describe(j: Job, found: Any, built: dict[Config, Built]) -> None:
     """One line per job, one per candidate that compiled and failed, one per note."""
     r = found.row
     if r is None:
-        _say(args, f"{j}: no candidate ran")
+        _say(f"{j}: no candidate ran")
     else:
         before = f"{r.default.seconds * 1e6:.1f}" if r.default.seconds else "?"
         theirs = f"; {r.reference[0]} {r.reference[1] * 1e6:.1f} us" if r.reference else ""
         _say(
-            args,
             f"{j}: {before} -> {r.best.seconds * 1e6:.1f} us of {len(r.tried)} timed{theirs}  "
             f"{json.dumps(brief(r.best.config))}",
         )
     for o in found.outcomes:
         if o.seconds is None and o.failed != "no time left" and built[o.candidate.config].cubin:
-            _say(args, f"  failed: {json.dumps(brief(o.candidate.config))}: {o.failed}")
+            _say(f"  failed: {json.dumps(brief(o.candidate.config))}: {o.failed}")
     for note in found.notes:
-        _say(args, f"  {note}")
+        _say(f"  {note}")
 
 
 def _log(args: argparse.Namespace, j: Job, found: Any, settings: Any) -> None:
@@ -270,7 +269,7 @@ def _merge(args: argparse.Namespace) -> int:
     text = to_text(given)
     if args.database:
         _write(args.database, text)
-        _say(args, f"{len(merge(given))} rows of {len(given)} in {args.database}")
+        _say(f"{len(merge(given))} rows of {len(given)} in {args.database}")
     else:
         sys.stdout.write(text)
     return 0
@@ -280,6 +279,6 @@ def _write(path: Path, text: str) -> None:
     files.write(path.parent, path.name, text.encode())
 
 
-def _say(args: argparse.Namespace, text: str) -> None:
+def _say(text: str) -> None:
     """What happens, beside the result: on stderr, so that --json stays JSON."""
     print(text, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Loads and stores of lanes (PTX ISA, ld, st, ldmatrix, stmatrix)."""
+"""Loads and stores of lanes (PTX ISA, ld, st, stmatrix)."""
 
 from __future__ import annotations
 
@@ -198,15 +198,13 @@ def _store_shared(g: Group, addresses: Any, data: Any, lanes: Any) -> None:
 
 
 def _matrix(i: Instruction, s: Scope) -> Op:
-    """stmatrix and ldmatrix: 8 x 8 matrices of 16-bit elements; the addresses of matrix m's rows come
+    """stmatrix: 8 x 8 matrices of 16-bit elements; the addresses of matrix m's rows come
     from lanes 8m to 8m + 7, lane l holds elements 2 (l % 4) and the next of row l / 4."""
     shape, count = i.parts[3], {"x1": 1, "x2": 2, "x4": 4}[i.parts[4]]
     if shape != "m8n8" or i.parts[-1] != "b16":
         raise UnsupportedInstruction(str(i))
-    loading = i.parts[0] == "ldmatrix"
-    registers, memory = i.operands if loading else (i.operands[1], i.operands[0])
-    slots = [(s.dst if loading else s.src)(x, "b32") for x in items(registers)]
-    address, transposed = address_slot(memory, s), "trans" in i.parts
+    slots = [s.src(x, "b32") for x in items(i.operands[1])]
+    address, transposed = address_slot(i.operands[0], s), "trans" in i.parts
     if len(slots) != count:
         raise UnsupportedInstruction(f"{i}: {len(slots)} registers")
 
@@ -215,19 +213,15 @@ def _matrix(i: Instruction, s: Scope) -> Op:
             return waiting
         all_addresses = address(g)
         for _, lanes in per_warp(g):
-            rows = all_addresses[lanes[: 8 * count]]
             holders = lanes[: 8 * count]
-            if loading:
-                found = load(g, "shared", rows, 16, holders)
-                _to_registers(g, slots, found, lanes, transposed)
-            else:
-                store(g, "shared", rows, _from_registers(g, slots, lanes, transposed), holders)
+            matrices = _matrices(g, slots, lanes, transposed)
+            store(g, "shared", all_addresses[holders], matrices, holders)
         return None
 
     return op
 
 
-def _from_registers(g: Group, slots: list[int], lanes: Any, transposed: bool) -> Any:
+def _matrices(g: Group, slots: list[int], lanes: Any, transposed: bool) -> Any:
     """uint8 [rows of all matrices, 16]."""
     values = np.stack([g.R[x][lanes] for x in slots])  # [matrix, lane], two elements each
     matrices = np.ascontiguousarray(values).view(np.uint16).reshape(len(slots), 8, 8)
@@ -236,19 +230,9 @@ def _from_registers(g: Group, slots: list[int], lanes: Any, transposed: bool) ->
     return np.ascontiguousarray(matrices).reshape(-1, 8).view(np.uint8)
 
 
-def _to_registers(g: Group, slots: list[int], data: Any, lanes: Any, transposed: bool) -> None:
-    matrices = np.ascontiguousarray(data).view(np.uint16).reshape(len(slots), 8, 8)
-    if transposed:
-        matrices = matrices.transpose(0, 2, 1)
-    values = np.ascontiguousarray(matrices).reshape(len(slots), -1).view(np.uint32)
-    for slot, row in zip(slots, values, strict=True):
-        g.R[slot][lanes] = row
-
-
 HANDLERS: Mapping[str, Handler] = {
     "ld": _ld,
     "ldu": _ld,
     "st": _st,
-    "ldmatrix": _matrix,
     "stmatrix": _matrix,
 }

@@ -23,7 +23,7 @@ from .regions import (
 )
 from .synchronise import barrier_at
 from .syntax import Instruction
-from .tensor_map import TensorMap, place
+from .tensor_map import place
 
 if TYPE_CHECKING:
     pass
@@ -49,7 +49,7 @@ def load_tensor(i: Instruction, s: Scope) -> Op:
             ):
                 target, offset = locate(g, "shared::cluster", cta_dst)
                 to = region(g, lane, target, offset, m.box_bytes, m.swizzle, TENSOR_ALIGNMENT)
-                user = _start_load(g, lane, to, cta_bar, partial(_fetch, g, m, box))
+                user = _start_load(g, lane, to, cta_bar, partial(_fetch, g, box))
                 use_map(g, int(source(g)[lane]), lane, *user)
 
     return op
@@ -94,7 +94,7 @@ def _start_load(
     return barrier.agent, phase + 1
 
 
-def _fetch(g: Group, m: TensorMap, box: Any, text: str) -> Any:
+def _fetch(g: Group, box: Any, text: str) -> Any:
     """The box's bytes; what lies outside the tensor is zero."""
     data = np.zeros((box.addresses.size, box.line_bytes), np.uint8)
     if box.high > box.low and box.inside.any():

@@ -12,9 +12,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from .errors import IllegalAccess, ProtocolError
+from .errors import ProtocolError
 
-Bytes = npt.NDArray[np.uint8]
 Addresses = npt.NDArray[np.int64]
 
 UNIT = 16  # bytes: addresses and offsets are stored without their low four bits
@@ -58,27 +57,6 @@ def decode_descriptor(value: int) -> Descriptor:
     return Descriptor(
         start=start, leading=leading, stride=stride, base_offset=base_offset, swizzle=swizzle
     )
-
-
-def encode_descriptor(d: Descriptor) -> int:
-    """The 64 bits that `decode_descriptor` reads."""
-    fields = d.start // UNIT | d.leading // UNIT << 16 | d.stride // UNIT << 32
-    return fields | d.base_offset << 49 | SWIZZLE_BYTES.index(d.swizzle) << 62
-
-
-def gather(smem: Bytes, descriptor: Descriptor, rows: int, transposed: bool = False) -> Bytes:
-    """The operand tile of one wgmma: uint8 [rows, 32], row by row along K, from uint8 [bytes].
-
-    Raises IllegalAccess if a byte of it lies outside `smem`.
-    """
-    where = addresses(descriptor, rows, transposed)
-    try:
-        return smem[where]
-    except IndexError:
-        raise IllegalAccess(
-            f"{descriptor} reads {rows} rows up to address {int(where.max())}; "
-            f"shared memory ends at {smem.size}"
-        ) from None
 
 
 @lru_cache(maxsize=256)

@@ -31,7 +31,7 @@ def space_of(i: Instruction) -> str:
     return found[0] if found else "generic"
 
 
-def address_slot(operand: Any, s: Scope, space: str = "generic") -> Callable[[Group], Any]:
+def address_slot(operand: Any, s: Scope) -> Callable[[Group], Any]:
     """A function from the group to the address of each lane, int64."""
     if not isinstance(operand, Address):
         raise UnsupportedInstruction(f"{operand} is no address")

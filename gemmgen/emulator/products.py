@@ -58,10 +58,9 @@ class Accumulator:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
-    """An operand: a tile in shared memory, or A in registers as bytes [64, 32]."""
+    """An operand: a tile in shared memory."""
 
-    descriptor: Descriptor | None
-    registers: Any
+    descriptor: Descriptor
     rows: int
     transposed: bool
 
@@ -105,7 +104,7 @@ def pipeline(g: Group) -> Pipeline:
     return found
 
 
-def take(g: Group, p: Pipeline, slots: tuple[int, ...], n: int, keep: bool) -> Accumulator:
+def take(g: Group, p: Pipeline, slots: tuple[int, ...], n: int) -> Accumulator:
     """The accumulator in these registers, which become the tensor core's."""
     found = p.in_flight.get(slots[0])
     if found is not None and found.slots == slots:
@@ -166,8 +165,6 @@ def _operand(g: Group, sources: list[Source], kind: str, text: str) -> Any:
 
 
 def _tile(g: Group, x: Source, text: str) -> Any:
-    if x.descriptor is None:
-        return x.registers
     where, shared = addresses(x.descriptor, x.rows, x.transposed), g.cta.shared
     if int(where.max()) >= shared.end:
         raise IllegalAccess(f"{text}: {x.descriptor} reads past shared memory")

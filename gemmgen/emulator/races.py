@@ -22,7 +22,6 @@ Clock = npt.NDArray[np.int64]  # [2, agents]: ordered, ordered and proxy-fenced
 
 WORD = 4  # bytes: accesses are tracked at this granularity
 AGENTS_PER_CTA = 192
-NO_ONE = 0
 
 
 class Tracker:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .machine import Cta
 
 BYTES = 8  # of an mbarrier object
-AddressOf = Callable[[Group], Any]
 
 
 def barrier_at(g: Group, space: str, address: int) -> tuple[Cta, MBarrier]:

@@ -86,9 +86,10 @@ def _mma(i: Instruction, s: Scope) -> Op:
     transposes = [constant(x, i) for x in rest[2:]]
     if any(constant(x, i) != 1 for x in rest[:2]) or len(slots) != n // 2:
         raise UnsupportedInstruction(f"{i}: scales of {rest[:2]}, {len(slots)} registers of D")
-    in_registers = isinstance(a, Vector)
-    flags = [False] * in_registers + [bool(t) for t in transposes]
-    sources = (_source(a, ROWS, s, flags[:1]), _source(b, n, s, flags[1:2]))
+    if isinstance(a, Vector):
+        raise UnsupportedInstruction(f"{i}: A in registers")
+    of_a, of_b = map(bool, transposes or (0, 0))
+    sources = (_source(a, ROWS, s, of_a), _source(b, n, s, of_b))
     keep = s.src(scale, "pred")
 
     def issue(g: Group) -> None:
@@ -99,7 +100,7 @@ def _mma(i: Instruction, s: Scope) -> Op:
         for w in range(g.warps):
             _announce(g, p, x, w, WARP_ROWS)
             _announce(g, p, y, w, None)
-        accumulator = take(g, p, slots, n, bool(predicate[0]))
+        accumulator = take(g, p, slots, n)
         mma = Mma(
             d=accumulator,
             a=x,
@@ -123,15 +124,7 @@ def _check(i: Instruction, shape: str, result: str, a: str, b: str) -> int:
     return n
 
 
-def _source(
-    operand: Operand, rows: int, s: Scope, transposed: list[bool]
-) -> Callable[[Group], Source]:
-    flag = bool(transposed and transposed[0])
-    if isinstance(operand, Vector):
-        slots = [s.src(x, "b32") for x in operand.items]
-        return lambda g: Source(
-            descriptor=None, registers=_fragment_a(g, slots), rows=rows, transposed=False
-        )
+def _source(operand: Operand, rows: int, s: Scope, transposed: bool) -> Callable[[Group], Source]:
     slot = s.src(operand, "b64")
 
     def source(g: Group) -> Source:
@@ -141,27 +134,13 @@ def _source(
                 f"{who(g)}: the descriptor differs between the threads of a warpgroup"
             )
         found = decode_descriptor(int(values[0]))
-        return Source(descriptor=found, registers=None, rows=rows, transposed=flag)
+        return Source(descriptor=found, rows=rows, transposed=transposed)
 
     return source
 
 
-def _fragment_a(g: Group, slots: list[int]) -> Any:
-    """A from four registers per lane: bytes [64, 32]; the layout in bytes is the same for all types."""
-    data = np.zeros((ROWS, 32), np.uint8)
-    thread = np.arange(LANES)
-    for r, slot in enumerate(slots):
-        row = 16 * (thread // 32) + thread % 32 // 4 + 8 * (r % 2)
-        column = 4 * (thread % 4) + 16 * (r // 2)
-        quads = np.ascontiguousarray(g.R[slot]).view(np.uint8).reshape(LANES, 4)
-        data[row[:, None], column[:, None] + np.arange(4)] = quads
-    return data
-
-
 def _announce(g: Group, p: Pipeline, x: Source, warp: int, rows: int | None) -> None:
     """A warp's part of a product reads all of B, and of A its own `rows`."""
-    if x.descriptor is None:
-        return
     first = warp * rows if rows else 0
     words, shared = touched(x.descriptor, x.rows, x.transposed, first, rows), g.cta.shared
     low, high = _limits(words)

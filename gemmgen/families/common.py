@@ -80,7 +80,6 @@ def kernel_name(p: Problem, c: Config) -> str:
         f"p{c.parts}": c.parts != 1,
         f"k{c.split_k}": c.split_k != 1,
         "pdl": c.pdl,
-        "hold": c.hold_a,
         f"d{c.d_columns}": c.d_columns is not None,
         label_of(p.epilogue): p.epilogue != Problem.epilogue,
     }
@@ -257,7 +256,6 @@ def assemble(
         swap_ab=c.swap_ab,
         split_k=c.split_k,
         pdl=c.pdl,
-        hold_a=c.hold_a,
         d_columns=c.d_columns or 0,
         instr=wgmma(p, c),
         prologue=prologue(maps, barriers),

@@ -96,12 +96,6 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="few tiles: four CTAs divide K, and send their sums to the first, which stores",
     ),
     Exhibit(
-        name="held",
-        problem=FP8,
-        config=Config(block_n=256, parts=2, stages=3, multicast="a", unroll=4, hold_a=True),
-        shows="256 columns in two parts, A read from shared memory once and multiplied from registers",
-    ),
-    Exhibit(
         name="overlapping",
         problem=FP8,
         config=Config(

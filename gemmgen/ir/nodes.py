@@ -72,9 +72,7 @@ from .stmts import (
     GuardedWait,
     InitBarrier,
     LaunchDependents,
-    LoadFragments,
     Mma,
-    MmaFragments,
     PrefetchMap,
     SetRegisters,
     TmaLoad,
@@ -159,12 +157,10 @@ __all__ = [
     "LaunchDependents",
     "LoadBlockScales",
     "LoadColumnScales",
-    "LoadFragments",
     "LoadRowScales",
     "LoadWaveScales",
     "Major",
     "Mma",
-    "MmaFragments",
     "NewGroup",
     "NextTurn",
     "Normalise",
@@ -253,7 +249,6 @@ class Kernel:
     watchdog: bool = False  # guard every wait; guard_waits
     swap_ab: bool = False  # asks swap_operands to exchange A and B
     split_k: int = 1  # asks split_k to divide K among so many CTAs
-    hold_a: bool = False  # asks hold_a to keep wgmma's A in registers
     d_columns: int = 0  # asks split_output to stage D in pieces of so many columns
     pdl: bool = False  # launched while the one before still ends; overlap_launches
     device_code: tuple[

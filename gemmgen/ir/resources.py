@@ -190,11 +190,6 @@ class Wgmma:
         return self.a.wgmma_immediates + f", {transposes}" * self.a.transposes
 
     @property
-    def register_immediates(self) -> str:
-        """The same with A in registers, which are never transposed."""
-        return self.a.wgmma_immediates + f", {int(self.b_major == 'mn')}" * self.a.transposes
-
-    @property
     def mnemonic(self) -> str:
         shape = f"m64n{self.n}k{self.k}"
         return f"wgmma.mma_async.sync.aligned.{shape}.{self.d.ptx}.{self.a.ptx}.{self.b.ptx}"

@@ -182,23 +182,3 @@ class Mma(Stmt):
     b_bits: int | None = None  # plan_descriptors
     part: int = field(default=0, metadata=UNUSUAL)
     part_bytes: int = field(default=0, metadata=UNUSUAL)  # to this part's B rows; plan_descriptors
-
-
-@dataclass(frozen=True, kw_only=True)
-class MmaFragments(Mma):
-    """The same with A's rows in registers, where LoadFragments put them; hold_a."""
-
-    fragments: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadFragments(Stmt):
-    """dst = this warpgroup's 64 rows of a K block of A for `wave`, from shared memory: per 32 bytes of K four
-    registers, as wgmma takes them; hold_a."""
-
-    dst: str
-    smem: str
-    wave: int
-    wave_bytes: int  # to this wave's rows
-    warpgroup_bytes: int  # between two warpgroups' rows
-    steps: tuple[int, ...]  # bytes from the tile's first row to each 32 bytes of K

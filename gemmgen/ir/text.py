@@ -38,7 +38,6 @@ def dump(kernel: Kernel) -> str:
         *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
         *["  swap A and B"] * kernel.swap_ab,
         *[f"  split K by {kernel.split_k}"] * (kernel.split_k > 1),
-        *["  hold A in registers"] * kernel.hold_a,
         *[f"  stage {kernel.d_columns} columns of D at a time"] * bool(kernel.d_columns),
         *["  overlaps the launch before"] * kernel.pdl,
         f"  wgmma {kernel.instr.mnemonic}{_majors(kernel.instr)}",

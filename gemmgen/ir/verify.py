@@ -25,7 +25,7 @@ from .rewrite import walk
 
 REGISTER_FIELDS = (
     *("dst", "src", "row_scales", "block_scales", "column_scales"),
-    *("amax", "turn", "fragments"),
+    *("amax", "turn"),
 )
 OUTER = {
     ForK: ForTiles,

@@ -13,7 +13,6 @@ from . import (
     check_output,
     check_ring,
     check_tile,
-    hold_a,
     layout_smem,
     overlap_promotion,
     plan_multicast,
@@ -53,7 +52,6 @@ PIPELINE: tuple[Pass, ...] = (
     choose_stores,  # a padded row cannot leave through a TMA box; may drop a map
     split_boxes.split_boxes,  # needs slabs (swizzle) and slices (multicast)
     plan_descriptors,  # needs slabs
-    hold_a.hold_a,  # needs the steps along K; adds registers
     overlap_promotion.overlap_promotion,  # needs every load before a wgmma; adds registers
     size_barriers.size_barriers,  # needs every box and every release
     layout_smem.layout_smem,  # needs pads and alignments
@@ -73,7 +71,6 @@ RULES: tuple[Rule, ...] = (
     *assign_swizzle.RULES,
     *split_output.RULES,
     *split_boxes.RULES,
-    *hold_a.RULES,
     *overlap_promotion.RULES,
     *size_barriers.RULES,
     *layout_smem.RULES,

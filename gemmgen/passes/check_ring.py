@@ -9,9 +9,10 @@ from ..target import Target
 
 RING_DEPTH = Rule(
     id="ring-depth",
-    says="a kernel that releases a stage one K block late needs at least two stages",
+    says="a kernel that releases a stage one K block late (in_flight=1, sums in the tensor core) needs two stages",
     because="With one stage the consumers would wait for a K block that the producer may not load "
-    "before they release the stage they still hold: both wait for ever.",
+    "before they release the stage they still hold: both wait for ever. Where sums are promoted, in_flight=1 "
+    "drains each K block before it releases the stage: one is enough.",
 )
 RULES = (RING_DEPTH,)
 

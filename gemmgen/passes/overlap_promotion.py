@@ -9,7 +9,6 @@ from ..ir.nodes import (
     ForK,
     Kernel,
     LoadColumnScales,
-    LoadFragments,
     Mma,
     Registers,
     Role,
@@ -87,15 +86,10 @@ def _piece(stmts: tuple[Stmt, ...], promote: Stmt) -> _Piece:
 def _overlapped(pieces: list[_Piece]) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for i, piece in enumerate(pieces):
-        drains = i > 0 and any(isinstance(s, LoadFragments) for s in piece.loads)
-        if drains:
-            out.append(WgmmaWait(pending=0))  # the wgmma before still read the fragments
         mma = replace(piece.mma, dst=_turn(piece, i))
         out += (*piece.loads, WgmmaFence(), mma, WgmmaCommit())
-        if i and not drains:
-            out.append(WgmmaWait(pending=1))
         if i:
-            out.append(_promoted(pieces, i - 1))
+            out += (WgmmaWait(pending=1), _promoted(pieces, i - 1))
         out += piece.columns
     return (*out, WgmmaWait(pending=0), *pieces[-1].release, _promoted(pieces, len(pieces) - 1))
 

@@ -41,8 +41,8 @@ FACTS = {"key": str, "arch": str, "compiler": str, "library": str, "record": dic
 Compiler = Callable[[str, str], Cubin]
 
 
-class Compiled(Protocol):
-    """What the compiler makes of what it is asked for: a `gemmgen.pipeline.Artifact`."""
+class Emitted(Protocol):
+    """A lowered kernel and its source, of which NVRTC has made nothing yet: a `gemmgen.pipeline.Artifact`."""
 
     @property
     def kernel(self) -> Kernel: ...
@@ -100,7 +100,7 @@ class Answer:
 
 
 def ready(
-    asked: str, build: Callable[[], Compiled], compiler: Compiler = nvrtc.compile_cubin
+    asked: str, build: Callable[[], Emitted], compiler: Compiler = nvrtc.compile_cubin
 ) -> Ready:
     """What `build` makes, from the disk if it was made before of the same `asked`, which must say everything
     that `build` depends on besides gemmgen itself.
@@ -143,7 +143,7 @@ def _found(question: Question, where: Places) -> Ready | None:
     return Ready(kernel=answer.record, cubin=cubin, key=answer.key) if cubin else None
 
 
-def _answer(made: Compiled, recipe: cache_entry.Recipe) -> Answer:
+def _answer(made: Emitted, recipe: cache_entry.Recipe) -> Answer:
     """Raises CacheError if it would not be believed: NVRTC's file is not known, the record is no record."""
     answer = Answer(
         key=recipe.key,

@@ -42,7 +42,7 @@ def spelled(c: Config) -> str:
     ]
     parts += [f"multicast {c.multicast}"] * (c.multicast != "none")
     parts += ["swapped"] * c.swap_ab + [f"K/{c.split_k}"] * (c.split_k > 1)
-    parts += [f"{c.parts} parts"] * (c.parts > 1) + ["A held"] * c.hold_a
+    parts += [f"{c.parts} parts"] * (c.parts > 1)
     parts += [f"D by {c.d_columns} columns"] * bool(c.d_columns)
     parts += ["overlapping"] * c.pdl
     return " ".join(parts)

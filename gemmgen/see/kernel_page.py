@@ -77,7 +77,6 @@ def _unusual(c: Config) -> list[tuple[str, str]]:
     found = [
         (c.swap_ab, "swap_ab", "computes D^T = B A^T"),
         (c.parts > 1, "parts", f"{c.parts} column parts, multiplied and promoted in turn"),
-        (c.hold_a, "hold_a", "A's rows of a K block stay in registers for every part"),
         (c.in_flight, "in_flight", "a wgmma group runs on while the next stage is waited for"),
         (c.pdl, "pdl", "begins while the launch before it ends"),
         (c.watchdog, "watchdog", "a wait of seconds reports where it stands and stops the kernel"),

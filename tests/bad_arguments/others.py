@@ -50,7 +50,6 @@ OUT_OF_RANGE = {
     "parts": (0, 3, True),
     "split_k": (0, 3, 16),
     "pdl": ("true", 1),
-    "hold_a": ([], 0),
 }
 assert OUT_OF_RANGE.keys() == FIELDS.keys()
 

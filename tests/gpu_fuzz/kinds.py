@@ -97,9 +97,7 @@ SINGLE = {
     "block": BLOCK,
     "block unrolled": replace(BLOCK, out=F32, config=Config(unroll=4)),
     "block cluster b": replace(BLOCK, config=Config(multicast="b", block_n=112)),
-    "block parts": replace(
-        BLOCK, config=Config(block_n=256, parts=2, stages=3, unroll=2, hold_a=True)
-    ),
+    "block parts": replace(BLOCK, config=Config(block_n=256, parts=2, stages=3, unroll=2)),
     "block switch": replace(BLOCK, config=Config(block_n=192, stages=3)),
     "block swapped": replace(BLOCK, config=Config(swap_ab=True, block_m=8, unroll=2)),
     "block split 4": replace(BLOCK, config=Config(split_k=4, block_m=64, block_n=32, consumers=1)),

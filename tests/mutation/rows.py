@@ -7,7 +7,6 @@ import re
 from . import (
     rows_columns,
     rows_depths,
-    rows_hold,
     rows_numerics,
     rows_overlap,
     rows_parts,
@@ -20,15 +19,15 @@ from .mutant import Mutant
 
 PARTS = (
     *(rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split),
-    *(rows_overlap, rows_hold, rows_pieces, rows_columns),
+    *(rows_overlap, rows_pieces, rows_columns),
 )
 ROWS: tuple[Mutant, ...] = tuple(
     Mutant(**{**vars(m), "id": f"row {m.id}"}) for part in PARTS for m in part.ROWS
 )
 NOT_APPLICABLE: dict[str, str] = {
     **rows_protocol.NOT_APPLICABLE,
-    **rows_numerics.NOT_APPLICABLE,
     **rows_rest.NOT_APPLICABLE,
+    "94": "withdrawn: A's rows are no longer held in registers (docs/adr/0014)",
 }
 
 

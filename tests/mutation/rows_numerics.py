@@ -157,5 +157,3 @@ ROWS = (
         ir=lambda k: without(ir.StoreTail)(mapped("map_d", clip=1)(k))),
     row("71e", PADDED, "row stores round bytes up to 16", "E", text=edit(("* 2 / 16 * 16;", "* 2 + 15 >> 4 << 4;"))),
 )  # fmt: skip
-
-NOT_APPLICABLE: dict[str, str] = {}

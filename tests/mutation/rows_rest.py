@@ -103,9 +103,9 @@ ROWS = (
 )  # fmt: skip
 
 NOT_APPLICABLE = {
-    "63": "no masked groups yet",
-    "67": "no programmatic dependent launch yet",
-    "68": "no cache yet",
-    "69": "no cache yet",
-    "70 (alias)": "there is no alias check to remove: D over A or B is not refused",
+    "63": "masked groups are 74b to 74j",
+    "67": "launches that overlap are row 93",
+    "68": "the cache has faults of its own (tests/cache_faults)",
+    "69": "the cache has faults of its own (tests/cache_faults)",
+    "70 (alias)": "D over A or B is refused by gemmgen.ops, above what a mutant launches (tests/bad_arguments)",
 }
