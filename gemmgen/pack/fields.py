@@ -90,13 +90,13 @@ def shape_checks(p: Problem) -> tuple[str, ...]:
     """C calls that return a status, of what a shape must be before anything is computed from it."""
     most = str(INT8_K) if p.a.integer and p.family == "dense" else "INT32_MAX"
     pairs = f'check_multiple("n", args->n, {fold(p.epilogue)})'
-    blocks = f'check_multiple("k", args->k, {groups.SCALED_K})'
+    whole, step = 'check_multiple("k", args->k, {})', groups.k_step(p)
     return (
         in_range("m", 0),
         in_range("n", 1),
         in_range("k", 1, most),
         pairs,
-        *(blocks,) * (groups.split_k(p) and groups.scaled_along_k(p)),
+        *(whole.format(step),) * (step > 1),
         *(check for x in groups.count(p) for check in x.checks),
     )
 

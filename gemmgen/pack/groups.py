@@ -13,7 +13,8 @@ from .members import Member, in_range, number, pointer
 Sides = tuple[int, ...]  # (M, N, K) or (groups, M, N, K), M or K of one group in the mean
 GROUP_MAPS = "group_maps"  # the kernel parameter that points to a launch's workspace
 MAP_ALIGNMENT = 128  # bytes, of a tensor map in it
-SCALED_K = 128  # K that has a scale of its own
+SCALED_K = 128  # K that has a scale of its own, in ...
+SCALED_ALONG_K = ("fp8_block", "fp8_1d1d")  # ... these families
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +88,8 @@ def place(p: Problem, shape: Sides) -> tuple[Sides, int]:
     return tuple(by_name[x] for x in choice(p).exactly), by_name[_varying(p)]
 
 
-def split_k(p: Problem) -> bool:
-    return bool(GROUPINGS[p.grouping].depths)
-
-
 def _varying(p: Problem) -> str:
-    return "k" if split_k(p) else "m"
+    return "k" if GROUPINGS[p.grouping].depths else "m"
 
 
 def count(p: Problem) -> tuple[Member, ...]:
@@ -125,22 +122,26 @@ def tables(p: Problem) -> Iterator[Member]:
         f"the group of each row, -1 for none, the same in each {p.alignment} rows",
         f"({block} + 1) % (groups + 1) - 1",
     )
-    yield _table("group_depths", "groups", f"k of each group, {_multiple(p)}", depth)
+    yield _table(
+        "group_depths", "groups", f"k of each group, each a multiple of {_depth_step(p)}", depth
+    )
 
 
 def _table(name: str, entries: str, says: str, entry: str) -> Member:
     return pointer(name, f"int32 [{entries}], {says}", f"{entries} * 4", entry=entry)
 
 
-def scaled_along_k(p: Problem) -> bool:
-    """Whether operands have a scale per SCALED_K."""
-    return p.family in ("fp8_block", "fp8_1d1d")
+def _depth_step(p: Problem) -> int:
+    """What a group's K is a multiple of, so that K-major operands and scales can be read from where it begins."""
+    if p.family in SCALED_ALONG_K:
+        return SCALED_K
+    return 1 if p.layout == "tn" else 16 // p.a.bytes
 
 
-def _multiple(p: Problem) -> str:
-    """What a group's K must be so that K-major operands and scales can be read from where it begins."""
-    step = SCALED_K if scaled_along_k(p) else 16 // p.a.bytes
-    return "any" if p.layout == "tn" and not scaled_along_k(p) else f"a multiple of {step}"
+def k_step(p: Problem) -> int:
+    """What K of all groups together is a multiple of."""
+    whole = p.grouping == "k_flat" or p.family in SCALED_ALONG_K
+    return _depth_step(p) if whole and _varying(p) == "k" else 1
 
 
 def workspace() -> tuple[Member, Member]:

@@ -68,7 +68,7 @@ class Tensor:
     @property
     def row_step(self) -> str:
         """In C, elements from row to row. No packed matrix has such rows, but the driver wants a legal map."""
-        return _rounded(self.inner, self.step) if self.packed else f"args->{self.stride}"
+        return self.inner if self.packed else f"args->{self.stride}"
 
     @property
     def groups(self) -> str:
@@ -91,34 +91,21 @@ class Tensor:
     @property
     def members(self) -> tuple[Member, ...]:
         if self.packed:
-            return (self._packed_address(),)
-        lead = "groups, " * self.grouped
-        rows = (
-            f"groups * args.{self.stride}_g"
-            if self.grouped
-            else f"{self.outer} * args.{self.stride}"
-        )
-        address = Member(
-            name=self.name,
-            ctype=ADDRESS,
-            says=f"{self.dtype.name} [{lead}{self.outer}, {self.inner}], 16-byte aligned",
-            example=f"{rows} * {self.dtype.bytes}",
-        )
-        says = f"elements from row to row, a multiple of {self.step}"
-        row = number(self.stride, says, _rounded(self.inner, self.step))
-        says = f"elements from group to group, a multiple of {self.step}"
-        group = number(f"{self.stride}_g", says, f"{self.outer} * args.{self.stride}")
+            shape = f"[{self.outer}, k of the group] of each group, one behind the other"
+            return (self._address(shape, f"{self.outer} * {self.inner}"),)
+        step, rows = self.step, f"{self.outer} * args.{self.stride}"
+        size = f"groups * args.{self.stride}_g" if self.grouped else rows
+        address = self._address(f"[{'groups, ' * self.grouped}{self.outer}, {self.inner}]", size)
+        says = f"elements from row to row, a multiple of {step}"
+        row = number(self.stride, says, f"({self.inner} + {step - 1}) / {step} * {step}")
+        says = f"elements from group to group, a multiple of {step}"
+        group = number(f"{self.stride}_g", says, rows)
         return (address, row, *(group,) * self.grouped)
 
-    def _packed_address(self) -> Member:
-        matrix = f"[{self.outer}, its {self.inner}]"
-        says = f"{self.dtype.name}, of each group a dense matrix {matrix}, one behind the other, 16-byte aligned"
-        size = f"{self.outer} * {self.inner} * {self.dtype.bytes}"
+    def _address(self, shape: str, size: str) -> Member:
+        says = f"{self.dtype.name} {shape}, 16-byte aligned"
+        size = f"{size} * {self.dtype.bytes}"
         return Member(name=self.name, ctype=ADDRESS, says=says, example=size)
-
-
-def _rounded(side: str, step: int) -> str:
-    return f"({side} + {step - 1}) / {step} * {step}"
 
 
 @dataclass(frozen=True, kw_only=True)
