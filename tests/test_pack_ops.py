@@ -1,9 +1,13 @@
-"""Packs of grouped problems: C launches what `gemmgen.ops` launches over the same tensors."""
+"""Packs of grouped problems: C launches what Python launches over the same tensors."""
 
 from __future__ import annotations
 
+import ctypes
+import itertools
+
 import pytest
 from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F401
+from grouped import problem
 from packs import (  # noqa: F401
     OK,
     SMS,
@@ -24,8 +28,12 @@ from gemmgen.ir.expr import ACC, PerColumn, PerElement, PerRow, row_stride
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ops import calls
 from gemmgen.pack.groups import place
+from gemmgen.pipeline import lower
 from gemmgen.runtime import launch
+from gemmgen.runtime.bind import bind
 from gemmgen.runtime.tensor_map import describe
+from gemmgen.verification.inputs import random_normal
+from gemmgen.verification.trial import pitches
 
 G, N = 3, 264
 FP8, BYTES, INT = "float8_e4m3fn", "int8", "int32"
@@ -304,28 +312,57 @@ def packed(plans):
     return p, found
 
 
+def launched_as(kernel, shape, matrices, values):
+    """The lines of the log for the tensor maps, and for the launch, that Python makes."""
+    maps = [describe(kernel, m, matrices[m.tensor]) for m in kernel.maps]
+    ctas = launch.grid(kernel, shape, SMS, values["groups"])
+    head = [ctas, 1, 1, kernel.threads, 1, 1, kernel.smem_bytes, STREAM, 0, 6, 1, 0]
+    scalars = [launch._packed(x.ctype, x.name, values) for x in kernel.params]
+    pointers = [ctypes.c_uint64(d.address) for d in maps]
+    line = [kernel.name, *map(str, head), *map(hexed, (*pointers, *scalars))]
+    return list(map(encoded_as, maps)), line
+
+
 @needs_cc
 @pytest.mark.parametrize("name", (*CASES, *DEEP))
 def test_a_launch_is_the_one_of_ops(build, launches, monkeypatch, name):
     cases = ran(launches, monkeypatch, name)
     built = build(*packed([plan for _, plan in cases]))
-    face = built.pack.interface
-    given = [in_c(face, x, plan) for x, plan in cases]
+    given = [in_c(built.pack.interface, x, plan) for x, plan in cases]
     results, log = built.call(*given)
     assert results == [[OK, ""]] * (1 + len(cases))
     encoded = iter([list(map(int, line)) for line in logged(log, "cuTensorMapEncodeTiled")])
-    launched = logged(log, "cuLaunchKernelEx")
+    lines = logged(log, "cuLaunchKernelEx")
     names = {x.config: x.kernel for x in built.pack.kernels}
-    for line, (_, plan) in zip(launched, cases, strict=True):
-        kernel = names[plan.config]
-        wanted = [describe(kernel, m, plan.matrices[m.tensor]) for m in kernel.maps]
-        assert [next(encoded) for _ in wanted] == [encoded_as(d) for d in wanted]
-        ctas = launch.grid(kernel, plan.shape, SMS, plan.values["groups"])
-        head = [ctas, 1, 1, kernel.threads, 1, 1, kernel.smem_bytes, STREAM, 0, 6, 1, 0]
-        values = [launch._packed(q.ctype, q.name, plan.values) for q in kernel.params]
-        maps = [hexed(launch.ctypes.c_uint64(d.address)) for d in wanted]
-        assert line == [kernel.name, *map(str, head), *maps, *map(hexed, values)]
-    assert len({line[0] for line in launched}) == 2, "both configs are to be chosen"
+    for line, (_, plan) in zip(lines, cases, strict=True):
+        maps, wanted = launched_as(names[plan.config], plan.shape, plan.matrices, plan.values)
+        assert [next(encoded) for _ in maps] == maps and line == wanted
+    assert len({line[0] for line in lines}) == 2, "both configs are to be chosen"
+
+
+@needs_cc
+@pytest.mark.parametrize("grouping", [g for g in GROUPINGS if g != "none"])
+@pytest.mark.parametrize("name", ("fp8_block", "fp8_1d1d", "fp8_rowwise", "f16_f32", "s8_scaled"))
+def test_a_launch_is_the_one_that_is_verified(build, name, grouping):
+    """By `gemmgen run`: also of what no function of gemmgen.ops launches."""
+    p, shape, config = problem(name, grouping), (130, 136, 384), Config(block_n=64, stages=2)
+    operands = random_normal(p, *shape, 0)
+    kernel, groups = lower(p, config), operands.layout.groups
+    asked = (130, 136, 128) if GROUPINGS[grouping].depths else shape
+    built = build(p, {(groups, *asked): config})
+    places = itertools.count(1)
+    bound = bind(operands, pitches(kernel, shape, 1), 1 << 50, lambda data: next(places) << 32)
+    values = {**bound.values, "group_maps": 1 << 51, "group_maps_bytes": 1 << 30}
+    call = {**values, **dict(zip("mnk", shape, strict=True)), "expected_rows": 0}
+    for x, matrix in bound.matrices.items():
+        call |= {x: matrix.pointer, f"{x}_stride": matrix.stride}
+        call[f"{x}_stride_g"] = matrix.group_stride
+    members = ("m", "n", "k", *(x.name for x in built.pack.interface.members))
+    results, log = built.call({**{x: call[x] for x in members}, "stream": STREAM})
+    assert results == [[OK, ""]] * 2
+    maps, wanted = launched_as(kernel, shape, bound.matrices, values)
+    assert [list(map(int, line)) for line in logged(log, "cuTensorMapEncodeTiled")] == maps
+    assert logged(log, "cuLaunchKernelEx") == [wanted]
 
 
 def test_every_grouping_is_launched():

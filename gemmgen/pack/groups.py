@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from ..errors import ArgumentError
 from ..ir.groupings import GROUPINGS
-from ..problem import MOST_SIDE, Problem, check_shape
+from ..problem import MOST_SIDE, SCALED_DEPTHS, Problem, check_shape, depth_step
 from .members import Member, in_range, number, pointer
 
 Sides = tuple[int, ...]  # (M, N, K) or (groups, M, N, K), M or K of one group in the mean
 GROUP_MAPS = "group_maps"  # the kernel parameter that points to a launch's workspace
 MAP_ALIGNMENT = 128  # bytes, of a tensor map in it
-SCALED_K = 128  # K that has a scale of its own, in ...
-SCALED_ALONG_K = ("fp8_block", "fp8_1d1d")  # ... these families
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,42 +104,25 @@ def expected(p: Problem) -> tuple[Member, ...]:
 
 
 def tables(p: Problem) -> Iterator[Member]:
-    """Where the device says of groups what the host does not know."""
-    depth = f"(3 - i % 3) * k / (3 * groups) / {SCALED_K} * {SCALED_K}"
-    block = f"i / {p.alignment}"
+    """What the device says of groups and the host does not know."""
+    at, step = p.alignment, depth_step(p)
+    ends = f"the row after each group's last; groups begin at multiples of {at}"
+    rows = f"the group of each row, -1 for none, the same in each {at} rows"
+    depths = "k of each group" + f", a multiple of {step}" * (step > 1)
     yield _table("group_rows", "groups", "rows of each group, 0 to m", "(3 - i % 4) * m / 3")
-    yield _table(
-        "group_ends",
-        "groups",
-        f"the row after each group's last; groups begin at multiples of {p.alignment}",
-        "(i + 1) * m / groups",
-    )
-    yield _table(
-        "row_groups",
-        "m",
-        f"the group of each row, -1 for none, the same in each {p.alignment} rows",
-        f"({block} + 1) % (groups + 1) - 1",
-    )
-    yield _table(
-        "group_depths", "groups", f"k of each group, each a multiple of {_depth_step(p)}", depth
-    )
+    yield _table("group_ends", "groups", ends, "(i + 1) * m / groups")
+    yield _table("row_groups", "m", rows, f"(i / {at} + 1) % (groups + 1) - 1")
+    yield _table("group_depths", "groups", depths, "(3 - i % 3) * k / (3 * groups) / 128 * 128")
 
 
 def _table(name: str, entries: str, says: str, entry: str) -> Member:
     return pointer(name, f"int32 [{entries}], {says}", f"{entries} * 4", entry=entry)
 
 
-def _depth_step(p: Problem) -> int:
-    """What a group's K is a multiple of, so that K-major operands and scales can be read from where it begins."""
-    if p.family in SCALED_ALONG_K:
-        return SCALED_K
-    return 1 if p.layout == "tn" else 16 // p.a.bytes
-
-
 def k_step(p: Problem) -> int:
     """What K of all groups together is a multiple of."""
-    whole = p.grouping == "k_flat" or p.family in SCALED_ALONG_K
-    return _depth_step(p) if whole and _varying(p) == "k" else 1
+    whole = p.grouping == "k_flat" or p.family in SCALED_DEPTHS
+    return depth_step(p) if whole and _varying(p) == "k" else 1
 
 
 def workspace() -> tuple[Member, Member]:
