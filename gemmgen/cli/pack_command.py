@@ -13,6 +13,7 @@ from ..config import Config
 from ..ops.calls import config_for
 from ..ops.preparing import device_name
 from ..pack import Pack, Sides, files, pack, switched
+from ..pack.groups import choice
 from ..problem import Problem
 from . import files as folders
 from . import prepare_command as prepare
@@ -77,9 +78,9 @@ def _of_rows(p: Problem, n: int, k: int, device: str, m: int) -> Config:
 
 
 def _summary(made: Pack, folder: Path) -> str:
-    size = sum(len(x.image) for x in made.kernels)
+    size, sizes = sum(len(x.image) for x in made.kernels), choice(made.problem).says
     return (
-        f"{folder}: {len(made.kernels)} cubins of {size} bytes serve {len(made.ranges)} ranges of M; "
+        f"{folder}: {len(made.kernels)} cubins of {size} bytes serve {len(made.ranges)} ranges of {sizes}; "
         f"include {made.prefix}.h, build {made.prefix}.c"
     )
 
