@@ -20,6 +20,7 @@ OPTIONAL = (
     "accumulate",
 )  # left out of the JSON where they have their defaults
 Shape = tuple[int, int, int]  # M, N, K
+SCALED_DEPTHS = {"fp8_block": 128, "fp8_1d1d": 128}  # by family: K per scale
 MOST_SIDE = 2**31 - 1
 LAYOUTS = ("nt", "nn", "tn", "tt")
 INT8_K = (2**31 - 1) // 2**14  # of sums in INT32: products of at most 2**14 each
@@ -146,6 +147,13 @@ def _lookup(argument: str, key: object, table: dict[str, Any]) -> Any:
     if not isinstance(key, str) or key not in table:
         raise ArgumentError(argument, key, f"must be one of {_names(table)}")
     return table[key]
+
+
+def depth_step(p: Problem) -> int:
+    """What a group's K must be a multiple of where groups split it: K of a scale, between two of which they do,
+    and in a K-major matrix 16 bytes, at whose multiples TMA's boxes begin."""
+    k_major = p.mn_major != (True, True)
+    return max(SCALED_DEPTHS.get(p.family, 1), 16 // p.a.bytes if k_major else 1)
 
 
 def check_shape(shape: Shape) -> None:

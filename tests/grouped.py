@@ -8,8 +8,7 @@ from random import Random
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
 from gemmgen.ir.groupings import GROUPINGS, OF_SIZES, Layout, split_side
-from gemmgen.problem import Problem
-from gemmgen.verification.groups import depth_step
+from gemmgen.problem import Problem, depth_step
 
 PROBLEMS = {
     "fp8_block": {"family": "fp8_block", "a": E4M3, "b": E4M3},

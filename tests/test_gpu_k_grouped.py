@@ -15,8 +15,8 @@ from gemmgen.errors import ArgumentError
 from gemmgen.heuristics import choose
 from gemmgen.ir.dtypes import BF16, F16, F32
 from gemmgen.ir.groupings import Layout
+from gemmgen.problem import depth_step
 from gemmgen.target import H200
-from gemmgen.verification.groups import depth_step
 
 pytestmark = pytest.mark.gpu
 

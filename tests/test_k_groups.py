@@ -25,9 +25,9 @@ from gemmgen.ir.groupings import Layout, depths
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.ir.text import dump
 from gemmgen.pipeline import lower
+from gemmgen.problem import SCALED_DEPTHS, depth_step
 from gemmgen.target import H200
 from gemmgen.verification import exact_integers
-from gemmgen.verification.groups import SCALED_DEPTHS, depth_step
 from gemmgen.verification.inputs import SCALED
 
 SMALL = Config(block_m=64, consumers=1, block_n=64, stages=3)

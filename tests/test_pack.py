@@ -5,21 +5,44 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import os
 import shutil
 import subprocess
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packs import (  # noqa: F401
+    ARGUMENT,
+    CC,
+    CHECKSUM,
+    DENSE,
+    DRIVER,
+    FILE,
+    FORMAT,
+    NO_DRIVER,
+    NO_KERNEL,
+    OK,
+    SHAPES,
+    SMS,
+    STREAM,
+    STRICT,
+    WRONG_GPU,
+    arguments,
+    build_fixture,
+    compiles_nothing_fixture,
+    driver_fixture,
+    encoded_as,
+    hexed,
+    logged,
+    made,
+    needs_cc,
+)
 
-import gemmgen.pack
 from gemmgen.cli import main
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, UnsupportedProblem
-from gemmgen.ir.dtypes import BF16, E4M3, F32, S8, S32
+from gemmgen.ir.dtypes import E4M3, F32, S8, S32
 from gemmgen.ir.expr import ACC, DeviceScalar
 from gemmgen.ops.calls import config_for
 from gemmgen.pack import files, pack
@@ -30,15 +53,7 @@ from gemmgen.problem import Problem
 from gemmgen.runtime import launch
 from gemmgen.runtime.tensor_map import Matrix, describe
 
-HERE = Path(__file__).parent / "pack"
-CC = shutil.which("cc") or shutil.which("gcc")
-STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror", "-std=c11")
-needs_cc = pytest.mark.skipif(CC is None, reason="no C compiler")
-
-OK, ARGUMENT, NO_KERNEL, NO_DRIVER, WRONG_GPU, FILE, FORMAT, CHECKSUM, DRIVER = range(9)
-SMS, STREAM = 132, 4711
 SCALED = ACC * DeviceScalar("scale_a") * DeviceScalar("scale_b")
-DENSE = Problem(family="dense", a=BF16, b=BF16)
 FP8 = {"a": E4M3, "b": E4M3}
 CASES = {
     "dense": (DENSE, Config()),
@@ -56,107 +71,6 @@ CASES = {
     "fp8_block e4m3": (Problem(family="fp8_block", **FP8, d=E4M3), Config()),
     "fp8_1d1d": (Problem(family="fp8_1d1d", **FP8, d=F32), Config(block_n=64)),
 }
-SHAPES = ((1, 264, 200), (77, 264, 200), (4096, 264, 200))
-
-
-@pytest.fixture
-def compiles_nothing(monkeypatch):
-    """Cubins that are a text with the kernel's name in it."""
-
-    def fake(source, name):
-        return type("Cubin", (), {"image": f"cubin of {name}".encode()})()
-
-    monkeypatch.setattr(gemmgen.pack, "cached_cubin", fake)
-
-
-def made(p=DENSE, chosen=None, prefix="gemmgen_x"):
-    chosen = chosen or {shape: Config() for shape in SHAPES}
-    return pack(p, chosen, prefix=prefix, device="NVIDIA H200")
-
-
-@dataclass
-class Built:
-    """A pack on disk, its code built as a shared library, and a driver of our own."""
-
-    pack: gemmgen.pack.Pack
-    folder: Path
-    driver: Path
-
-    def call(self, *calls, threads=1, device=0, **fake):
-        """[status, text] of loading and of each of `calls`, and the driver's log."""
-        log = self.folder / "log"
-        log.unlink(missing_ok=True)
-        members = self.pack.interface.members
-        asked = {
-            "library": str(self.folder / "pack.so"),
-            "prefix": self.pack.prefix,
-            "folder": str(self.folder),
-            "device": device,
-            "members": [(x, "int64_t") for x in "mnk"] + [(x.name, x.ctype) for x in members],
-            "calls": calls,
-            "threads": threads,
-        }
-        env = {**os.environ, "LD_LIBRARY_PATH": str(self.driver), "FAKE_LOG": str(log)}
-        env |= {"FAKE_SIZES": ",".join(map(str, self.sizes)), "FAKE_SMS": str(SMS)}
-        env |= {f"FAKE_{name.upper()}": str(value) for name, value in fake.items()}
-        run = subprocess.run(
-            [sys.executable, str(HERE / "caller.py")],
-            input=json.dumps(asked),
-            env=env,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        lines = log.read_text().splitlines() if log.exists() else []
-        said = json.loads(run.stdout)
-        assert said["text_here"] == said["results"][0][1], "another thread's error"
-        return said["results"], [line.split() for line in lines]
-
-    @property
-    def sizes(self):
-        """Bytes of each argument: of a tensor map those that say whose it is."""
-        c = {"int32_t": 4, "float": 4, "CUdeviceptr": 8}
-        face = self.pack.interface
-        return [8] * len(face.tensors) + [c[x.ctype] for x in face.parameters]
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory):
-    """The folder of the fake libcuda.so.1."""
-    if CC is None:
-        pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("driver")
-    out = folder / "libcuda.so.1"
-    subprocess.run([CC, "-shared", "-fPIC", str(HERE / "fake_cuda.c"), "-o", str(out)], check=True)
-    return folder
-
-
-@pytest.fixture
-def build(tmp_path, driver, compiles_nothing):
-    def built(p=DENSE, chosen=None):
-        found = made(p, chosen)
-        for name, data in files(found).items():
-            (tmp_path / name).write_bytes(data)
-        source, library = tmp_path / f"{found.prefix}.c", tmp_path / "pack.so"
-        command = [CC, *STRICT, "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"]
-        subprocess.run(command, check=True)
-        return Built(found, tmp_path, driver)
-
-    return built
-
-
-def arguments(found, shape):
-    """Some arguments of `shape`: every stride longer than it must be, every address its own."""
-    call = dict(zip("mnk", shape, strict=True), stream=STREAM)
-    for i, x in enumerate(found.interface.members, 1):
-        match x.ctype:
-            case "CUdeviceptr":
-                call[x.name] = i << 32
-            case "float":
-                call[x.name] = 0.5 * i
-            case _:
-                call[x.name] = 4352 + 32 * i
-    return call
 
 
 def matrices(found, call):
@@ -184,15 +98,6 @@ def matrices(found, call):
     }
 
 
-def hexed(value):
-    return bytes(value).hex()
-
-
-def modes(d):
-    """Element steps, no interleave, the swizzle, 256 bytes of L2 promotion, zeros outside."""
-    return 1, 1, 0, SWIZZLES[d.swizzle], 3, 0
-
-
 @needs_cc
 @pytest.mark.parametrize("name", CASES)
 def test_a_launch_is_the_one_that_python_makes(build, name):
@@ -202,16 +107,13 @@ def test_a_launch_is_the_one_that_python_makes(build, name):
     calls = [arguments(built.pack, shape) for shape in SHAPES]
     results, log = built.call(*calls)
     assert results == [[OK, ""]] * 4
-    encoded = [list(map(int, line[1:])) for line in log if line[0] == "cuTensorMapEncodeTiled"]
-    launched = [line[1:] for line in log if line[0] == "cuLaunchKernelEx"]
+    encoded = [list(map(int, line)) for line in logged(log, "cuTensorMapEncodeTiled")]
+    launched = logged(log, "cuLaunchKernelEx")
     each = len(x.kernel.maps)
     for i, (shape, call) in enumerate(zip(SHAPES, calls, strict=True)):
         given = matrices(built.pack, call)
         wanted = [describe(x.kernel, m, given[m.tensor]) for m in x.kernel.maps]
-        assert encoded[i * each : (i + 1) * each] == [
-            [DATA_TYPES[d.dtype.tensor_map], 2, d.address, *d.dims, *d.strides, *d.box, *modes(d)]
-            for d in wanted
-        ]
+        assert encoded[i * each : (i + 1) * each] == [encoded_as(d) for d in wanted]
         values = {**call, **{f"shape_{s}": call[s] for s in "mnk"}}
         packed = [launch._packed(q.ctype, q.name, values) for q in x.kernel.params]
         pdl = x.kernel.pdl
@@ -245,11 +147,11 @@ def test_every_shape_finds_its_kernel(build):
 
 
 def test_ranges_join_where_the_kernel_is_the_same():
-    chosen = {(8, 2, 3): 1, (1, 2, 3): 0, (2, 2, 3): 0, (5, 9, 3): 0}
+    chosen = {((2, 3), 8): 1, ((2, 3), 1): 0, ((2, 3), 2): 0, ((9, 3), 5): 0}
     assert ranges(chosen) == (
-        Range(n=2, k=3, first=1, last=2, kernel=0),
-        Range(n=2, k=3, first=3, last=8, kernel=1),
-        Range(n=9, k=3, first=1, last=5, kernel=0),
+        Range(at=(2, 3), first=1, last=2, kernel=0),
+        Range(at=(2, 3), first=3, last=8, kernel=1),
+        Range(at=(9, 3), first=1, last=5, kernel=0),
     )
 
 
@@ -262,7 +164,7 @@ def test_where_configs_change_is_found_between_the_ends():
     found = switched((1, 8, 9, 64, 65, 128), choose)
     assert all(found[m] == choose(m) for m in found)
     assert {3, 4, 70, 71} <= found.keys()
-    of = ranges({(m, 1, 1): c.block_n for m, c in found.items()})
+    of = ranges({((1, 1), m): c.block_n for m, c in found.items()})
     assert [(r.first, r.last, r.kernel) for r in of] == [(1, 3, 32), (4, 70, 64), (71, 128, 128)]
 
 
@@ -550,11 +452,6 @@ def test_a_prefix_is_an_identifier(compiles_nothing, prefix):
         made(prefix=prefix)
 
 
-def test_groups_are_refused(compiles_nothing):
-    with pytest.raises(UnsupportedProblem, match="grouping=masked"):
-        made(replace(DENSE, grouping="masked"))
-
-
 def test_watched_kernels_are_refused(compiles_nothing):
     with pytest.raises(UnsupportedProblem, match="its parameter watchdog"):
         made(chosen={SHAPES[0]: Config(watchdog=True)})
@@ -573,9 +470,8 @@ def test_the_command(compiles_nothing, tmp_path, capsys):
     assert "include gemmgen_dense.h" in found and str(out / "mine.c") in found
     names = {path.name for path in out.iterdir()}
     assert {"pack.json", "mine.h", "mine.c", "example.c", "CMakeLists.txt"} <= names
-    assert main(["pack", "dense", "--grouping", "batched", "-o", str(out)]) == 2
     assert main([*command, "--prefix", "no good"]) == 2
 
 
 def test_every_c_type_is_known():
-    assert set(C_TYPES.values()) == {"int32_t", "float"}
+    assert set(C_TYPES.values()) == {"int32_t", "int64_t", "float"}

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from ..bench import shapes
 from ..config import Config
-from ..errors import UnsupportedProblem
 from ..ops.calls import config_for
 from ..ops.preparing import device_name
-from ..pack import Pack, files, pack, switched
-from ..problem import Problem, Shape
+from ..pack import Pack, Sides, files, pack, switched
+from ..pack.groups import choice
+from ..problem import Problem
 from . import files as folders
 from . import prepare_command as prepare
 from .progress import Bar
@@ -32,8 +32,6 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     p = prepare.prepared_problem(args)
-    if p.grouping != "none":
-        raise UnsupportedProblem(f"a pack holds single GEMMs: grouping={p.grouping} must be none")
     device = device_name(prepare.device(args))
     with Bar("choosing ") as choosing, Bar("compiling") as compiling:
         made = pack(
@@ -49,29 +47,40 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(args: argparse.Namespace, p: Problem, device: str, bar: Bar) -> dict[Shape, Config]:
+def _chosen(args: argparse.Namespace, p: Problem, device: str, bar: Bar) -> dict[Sides, Config]:
     """The config of every shape asked for, as `gemmgen.ops` chooses it; with --up-to of every M."""
-    listed = [prepare.launch_shape(p, s)[1] for s in shapes.parse(args.shapes, p)]
-    found: dict[Shape, Config] = {}
+    listed = list(dict.fromkeys(shapes.parse(args.shapes, p)))
+    if args.up_to is not None:
+        return _up_to(args, p, device, listed, bar)
+    found: dict[Sides, Config] = {}
+    for done, shape in enumerate(listed, 1):
+        groups, (m, n, k) = shape[0] if len(shape) > 3 else 1, shape[-3:]
+        found[shape] = config_for(p, (m, n, k), groups, device)
+        bar.update(done, len(listed))
+    return found
+
+
+def _up_to(
+    args: argparse.Namespace, p: Problem, device: str, listed: list[Sides], bar: Bar
+) -> dict[Sides, Config]:
+    rows = [m for m, *_ in prepare.every_shape(args, p, (1, 1, 1))]
+    found: dict[Sides, Config] = {}
     sides = list(dict.fromkeys(s[1:] for s in listed))
     for done, (n, k) in enumerate(sides, 1):
-        asked = (x for s in listed if s[1:] == (n, k) for x in prepare.every_shape(args, p, s))
-        rows = sorted({m for m, *_ in asked})
-        choose = partial(_config, p, n, k, device)
-        configs = {m: choose(m) for m in rows} if args.up_to is None else switched(rows, choose)
+        configs = switched(rows, partial(_of_rows, p, n, k, device))
         found |= {(m, n, k): c for m, c in configs.items()}
         bar.update(done, len(sides))
     return found
 
 
-def _config(p: Problem, n: int, k: int, device: str, m: int) -> Config:
+def _of_rows(p: Problem, n: int, k: int, device: str, m: int) -> Config:
     return config_for(p, (m, n, k), 1, device)
 
 
 def _summary(made: Pack, folder: Path) -> str:
-    size = sum(len(x.image) for x in made.kernels)
+    size, sizes = sum(len(x.image) for x in made.kernels), choice(made.problem).says
     return (
-        f"{folder}: {len(made.kernels)} cubins of {size} bytes serve {len(made.ranges)} ranges of M; "
+        f"{folder}: {len(made.kernels)} cubins of {size} bytes serve {len(made.ranges)} ranges of {sizes}; "
         f"include {made.prefix}.h, build {made.prefix}.c"
     )
 

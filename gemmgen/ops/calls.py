@@ -37,6 +37,7 @@ from ..target import H200
 from .epilogue import Shape, Values, epilogue_values, numbers_given
 from .front import Call, Fresh, fresh, returned, tensor_of
 from .results import of_no_rows, planned
+from .told import ALONE, Groups
 
 SCALE_BLOCK = 128
 SCALE_LAYOUTS = ("row", "mn")
@@ -89,35 +90,34 @@ def run(
     values: Values,
     given: dict[str, Any],
     *,
-    groups: int = 1,
-    rows: int | None = None,
+    groups: Groups = ALONE,
     scale_out: Any = None,
 ) -> Any:
     """Check the output and the epilogue's arguments and plan the launch on torch's current stream. With no
     rows or groups there is nothing to launch: then `out`, or (`out`, `scale_out`) if D is FP8.
 
     `scales`: tensors, by the name a tensor map gives them; or Fresh, copies of them. `shape`: (M, N, K), M
-    of A or of each group's. `rows`: of a group, as far as the host knows; the cost model's M.
+    of A or of each group's.
     """
-    m, n, k = shape
+    (m, n, k), count = shape, groups.count
     if not isinstance(config, Config | None):
         raise ArgumentError("config", config, "must be a gemmgen.Config or None")
-    d_shape = (*(groups,) * GROUPINGS[p.grouping].outputs, m, n // fold(p.epilogue))
+    d_shape = (*(count,) * GROUPINGS[p.grouping].outputs, m, n // fold(p.epilogue))
     made = {"out": _out(p, d_shape, out, a, b)}
     out = tensor_of(made["out"])
     if p.quantised or scale_out is not None:
         made["scale_out"] = _scale_out(p, d_shape, scale_out, {"a": a, "b": b, "out": out})
     result = {name: tensor_of(x) for name, x in made.items()}
-    extra = epilogue_values(p, shape, groups, given, a.device)
-    if 0 in (m, groups):
+    extra = epilogue_values(p, shape, count, given, a.device)
+    if 0 in (m, count):
         return returned(of_no_rows(p, result))
     device = a.device.index
-    mean = _ceil(k, groups) if GROUPINGS[p.grouping].depths else k
-    kernel = loaded(p, config or chosen(p, (rows or m, n, mean), groups, device), device)
-    made |= scales | _workspace(kernel, shape, groups, a.device)
+    mean = groups.rows or m, n, _ceil(k, count) if GROUPINGS[p.grouping].depths else k
+    kernel = loaded(p, config or chosen(p, mean, count, device), device)
+    made |= scales | _workspace(kernel, shape, count, a.device)
     tensors = {"a": a, "b": b, "d": out, **scales}
     matrices = {name: matrix(tensor_of(t)) for name, t in tensors.items()}
-    sizes = {"shape_m": m, "shape_n": n, "shape_k": k, "groups": groups}
+    sizes = {"shape_m": m, "shape_n": n, "shape_k": k, "groups": count}
     store = {"d": out.data_ptr(), "d_stride": out.stride(-2), "d_stride_g": out.stride(0)}
     if p.quantised:
         scale_out = result["scale_out"]
@@ -125,7 +125,7 @@ def run(
         store["scale_d_stride_g"] = scale_out.stride(0)
     anew = tuple(x for x in made.values() if isinstance(x, Fresh))
     held = {x.name: x.tensor.data_ptr() for x in anew}
-    values = {**sizes, **values, **store, **extra, **held}
+    values = {**sizes, **values, **groups.table, **store, **extra, **held}
     plan = planned(kernel, shape, matrices, values, current_stream(a.device))
     lasting = numbers_given(p, given)
     return Call(

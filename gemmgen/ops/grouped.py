@@ -20,7 +20,8 @@ from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of
 from .calls import block_scales, operand_shape, output_dtype, run
 from .front import front
-from .groups import run_masked, run_segments, segments
+from .groups import masked, segments
+from .told import Groups
 
 
 @front
@@ -43,9 +44,8 @@ def batched_gemm(
     """
     p = _dense(a, "batched", layout, out_dtype, epilogue)
     shape = operand_shape(p, a, b)
-    return run(
-        p, config, a, b, out, shape, {}, {}, arguments, groups=a.shape[0], scale_out=scale_out
-    )
+    groups = Groups(count=a.shape[0])
+    return run(p, config, a, b, out, shape, {}, {}, arguments, groups=groups, scale_out=scale_out)
 
 
 @front
@@ -71,20 +71,8 @@ def masked_gemm(
     """
     p = _dense(a, "masked", layout, out_dtype, epilogue)
     shape = operand_shape(p, a, b)
-    return run_masked(
-        p,
-        config,
-        a,
-        b,
-        out,
-        shape,
-        {},
-        {},
-        arguments,
-        group_rows=group_rows,
-        expected_rows=expected_rows,
-        scale_out=scale_out,
-    )
+    groups = masked(a, shape, group_rows, expected_rows)
+    return run(p, config, a, b, out, shape, {}, {}, arguments, groups=groups, scale_out=scale_out)
 
 
 @front
@@ -113,10 +101,10 @@ def grouped_gemm(
     `alignment` from the end of the one before. Rows between two groups stay untouched.
     alignment: 128 or 64.
     """
-    p, shape, values = segments(
+    p, shape, groups = segments(
         _dense(a, "none", layout, out_dtype, epilogue), a, b, row_groups, group_ends, alignment
     )
-    return run_segments(p, config, a, b, out, shape, {}, values, arguments, scale_out=scale_out)
+    return run(p, config, a, b, out, shape, {}, {}, arguments, groups=groups, scale_out=scale_out)
 
 
 @front
@@ -142,18 +130,9 @@ def fp8_block_batched_gemm(
     p = _fp8_block("batched", out_dtype, epilogue)
     shape = operand_shape(p, a, b)
     scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
+    groups = Groups(count=a.shape[0])
     return run(
-        p,
-        config,
-        a,
-        b,
-        out,
-        shape,
-        scales,
-        values,
-        arguments,
-        groups=a.shape[0],
-        scale_out=scale_out,
+        p, config, a, b, out, shape, scales, values, arguments, groups=groups, scale_out=scale_out
     )
 
 
@@ -178,19 +157,9 @@ def fp8_block_masked_gemm(
     p = _fp8_block("masked", out_dtype, epilogue)
     shape = operand_shape(p, a, b)
     scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    return run_masked(
-        p,
-        config,
-        a,
-        b,
-        out,
-        shape,
-        scales,
-        values,
-        arguments,
-        group_rows=group_rows,
-        expected_rows=expected_rows,
-        scale_out=scale_out,
+    groups = masked(a, shape, group_rows, expected_rows)
+    return run(
+        p, config, a, b, out, shape, scales, values, arguments, groups=groups, scale_out=scale_out
     )
 
 
@@ -214,12 +183,12 @@ def fp8_block_grouped_gemm(
 ) -> Any:
     """`grouped_gemm` of FP8 operands: a float8_e4m3fn [M, K], scale_a float32 [M, ceil(K/128)], b
     float8_e4m3fn [G, N, K], scale_b float32 [G, ceil(N/128), ceil(K/128)]."""
-    p, shape, values = segments(
+    p, shape, groups = segments(
         _fp8_block("none", out_dtype, epilogue), a, b, row_groups, group_ends, alignment
     )
-    scales, more = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    return run_segments(
-        p, config, a, b, out, shape, scales, values | more, arguments, scale_out=scale_out
+    scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
+    return run(
+        p, config, a, b, out, shape, scales, values, arguments, groups=groups, scale_out=scale_out
     )
 
 

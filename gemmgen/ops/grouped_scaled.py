@@ -15,8 +15,9 @@ from ..ir.expr import Expr
 from ..problem import Problem
 from .calls import operand_shape, run
 from .front import front
-from .groups import run_masked, run_segments, segments
+from .groups import masked, segments
 from .scaled import fp8_problem, int8_problem
+from .told import Groups
 
 
 @front
@@ -42,7 +43,8 @@ def fp8_batched_gemm(
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments, "batched")
     shape = operand_shape(p, a, b)
-    return run(p, config, a, b, out, shape, {}, {}, given, groups=a.shape[0], scale_out=scale_out)
+    groups = Groups(count=a.shape[0])
+    return run(p, config, a, b, out, shape, {}, {}, given, groups=groups, scale_out=scale_out)
 
 
 @front
@@ -66,20 +68,9 @@ def fp8_masked_gemm(
     scale_a per row [G, Mmax]; group_rows int32 [G]; out [G, Mmax, N] as in `fp8_batched_gemm`."""
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments, "masked")
-    return run_masked(
-        p,
-        config,
-        a,
-        b,
-        out,
-        operand_shape(p, a, b),
-        {},
-        {},
-        given,
-        group_rows=group_rows,
-        expected_rows=expected_rows,
-        scale_out=scale_out,
-    )
+    shape = operand_shape(p, a, b)
+    groups = masked(a, shape, group_rows, expected_rows)
+    return run(p, config, a, b, out, shape, {}, {}, given, groups=groups, scale_out=scale_out)
 
 
 @front
@@ -104,8 +95,8 @@ def fp8_grouped_gemm(
     scale_a per row [M]; row_groups int32 [M] or group_ends int32 [G]; out [M, N] as in `fp8_batched_gemm`."""
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments)
-    p, shape, values = segments(p, a, b, row_groups, group_ends, alignment)
-    return run_segments(p, config, a, b, out, shape, {}, values, given, scale_out=scale_out)
+    p, shape, groups = segments(p, a, b, row_groups, group_ends, alignment)
+    return run(p, config, a, b, out, shape, {}, {}, given, groups=groups, scale_out=scale_out)
 
 
 @front
@@ -129,7 +120,8 @@ def int8_batched_gemm(
     """
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments, "batched")
     shape = operand_shape(p, a, b)
-    return run(p, config, a, b, out, shape, {}, {}, given, groups=a.shape[0], scale_out=scale_out)
+    groups = Groups(count=a.shape[0])
+    return run(p, config, a, b, out, shape, {}, {}, given, groups=groups, scale_out=scale_out)
 
 
 @front
@@ -151,20 +143,9 @@ def int8_masked_gemm(
     """`masked_gemm` of INT8 operands: a int8 [G, Mmax, K], b int8 [G, N, K], scale_a per row [G, Mmax];
     group_rows int32 [G]; out [G, Mmax, N] as in `int8_batched_gemm`."""
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments, "masked")
-    return run_masked(
-        p,
-        config,
-        a,
-        b,
-        out,
-        operand_shape(p, a, b),
-        {},
-        {},
-        given,
-        group_rows=group_rows,
-        expected_rows=expected_rows,
-        scale_out=scale_out,
-    )
+    shape = operand_shape(p, a, b)
+    groups = masked(a, shape, group_rows, expected_rows)
+    return run(p, config, a, b, out, shape, {}, {}, given, groups=groups, scale_out=scale_out)
 
 
 @front
@@ -187,5 +168,5 @@ def int8_grouped_gemm(
     """`grouped_gemm` of INT8 operands: a int8 [M, K], b int8 [G, N, K], scale_a per row [M]; row_groups int32
     [M] or group_ends int32 [G]; out [M, N] as in `int8_batched_gemm`."""
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments)
-    p, shape, values = segments(p, a, b, row_groups, group_ends, alignment)
-    return run_segments(p, config, a, b, out, shape, {}, values, given, scale_out=scale_out)
+    p, shape, groups = segments(p, a, b, row_groups, group_ends, alignment)
+    return run(p, config, a, b, out, shape, {}, {}, given, groups=groups, scale_out=scale_out)

@@ -1,99 +1,41 @@
-"""What grouped functions share: the device's tables, which rows are whose, and the launch."""
+"""What grouped functions share: the device's tables, and which rows are whose."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from ..config import Config
 from ..errors import ArgumentError
 from ..ir.dtypes import S32
 from ..problem import Problem
 from ..runtime.torch_tensors import check_tensor
-from .calls import operand_shape, run
+from .calls import operand_shape
 from .epilogue import Shape, Values
+from .told import Groups
 
-Scales = dict[str, Any]  # tensors, as `run` takes them
 
-
-def run_masked(
-    p: Problem,
-    config: Config | None,
-    a: Any,
-    b: Any,
-    out: Any,
-    shape: Shape,
-    scales: Scales,
-    values: Values,
-    arguments: dict[str, Any],
-    *,
-    group_rows: Any,
-    expected_rows: int | None,
-    scale_out: Any,
-) -> Any:
-    """`run` of a problem whose groups have `group_rows`. Raises ArgumentError."""
-    groups = a.shape[0]
-    return run(
-        p,
-        config,
-        a,
-        b,
-        out,
-        shape,
-        scales,
-        values | _table("group_rows", group_rows, groups, a),
-        arguments,
-        groups=groups,
-        rows=_expected(expected_rows, shape[0]),
-        scale_out=scale_out,
-    )
+def masked(a: Any, shape: Shape, group_rows: Any, expected_rows: int | None) -> Groups:
+    """Groups of `group_rows` of A's rows. Raises ArgumentError."""
+    count = a.shape[0]
+    table = _table("group_rows", group_rows, count, a)
+    return Groups(count=count, rows=_expected(expected_rows, shape[0]), table=table)
 
 
 def segments(
     p: Problem, a: Any, b: Any, row_groups: Any, group_ends: Any, alignment: int
-) -> tuple[Problem, Shape, Values]:
-    """`p` with the grouping that shares A's rows, the shape, and the table's parameter. Raises
-    ArgumentError."""
+) -> tuple[Problem, Shape, Groups]:
+    """`p` with the grouping that shares A's rows, the shape, and the groups. Raises ArgumentError."""
     if (row_groups is None) == (group_ends is None):
         raise ArgumentError("row_groups, group_ends", None, "exactly one of them must be given")
     grouping = "ends" if row_groups is None else "rows"
     p = replace(p, grouping=grouping, alignment=alignment)
-    shape = operand_shape(p, a, b)
+    shape, count = operand_shape(p, a, b), b.shape[0]
     if row_groups is None:
-        return p, shape, _table("group_ends", group_ends, b.shape[0], a)
-    return p, shape, _table("row_groups", row_groups, shape[0], a)
-
-
-def run_segments(
-    p: Problem,
-    config: Config | None,
-    a: Any,
-    b: Any,
-    out: Any,
-    shape: Shape,
-    scales: Scales,
-    values: Values,
-    arguments: dict[str, Any],
-    *,
-    scale_out: Any,
-) -> Any:
-    """`run` of what `segments` found."""
-    groups = b.shape[0]
-    rows = max(1, -(-shape[0] // max(1, groups)))  # the mean
-    return run(
-        p,
-        config,
-        a,
-        b,
-        out,
-        shape,
-        scales,
-        values,
-        arguments,
-        groups=groups,
-        rows=rows,
-        scale_out=scale_out,
-    )
+        table = _table("group_ends", group_ends, count, a)
+    else:
+        table = _table("row_groups", row_groups, shape[0], a)
+    mean = max(1, -(-shape[0] // max(1, count)))
+    return p, shape, Groups(count=count, rows=mean, table=table)
 
 
 def _table(name: str, table: Any, entries: int, a: Any) -> Values:

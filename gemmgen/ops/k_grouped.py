@@ -28,6 +28,7 @@ from .calls import (
 )
 from .epilogue import Shape, Values
 from .front import front
+from .told import Groups
 
 PACKINGS = ("columns", "flat")
 
@@ -145,8 +146,8 @@ def _run(
     p, given = added(p, c, out)
     if shape[2] == 0:
         return _of_nothing(p, out, c, (groups, *shape[:2]), a.device)
-    table: Values = {"group_depths": group_depths.data_ptr(), **values}
-    return run(p, config, a, b, out, shape, scales, table, given, groups=groups)
+    told = Groups(count=groups, table={"group_depths": group_depths.data_ptr()})
+    return run(p, config, a, b, out, shape, scales, values, given, groups=told)
 
 
 def _of_nothing(p: Problem, out: Any, c: Any, shape: tuple[int, int, int], device: Any) -> Any:

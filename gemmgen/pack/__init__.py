@@ -12,32 +12,44 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from ..config import Config
 from ..errors import ArgumentError, UnsupportedProblem
 from ..pipeline import compile_to_source
-from ..problem import Problem, Shape, check_shape
+from ..problem import Problem, Shape
 from ..runtime.cache import cached_cubin
 from .fields import Interface, interface
+from .groups import Sides, place
 from .manifest import manifest
 from .model import FORMAT, Pack, PackedKernel, Range, distinct, ranges, switched
 from .render import files
 
-__all__ = ["FORMAT", "Pack", "PackedKernel", "Range", "files", "manifest", "pack", "switched"]
+__all__ = [
+    "FORMAT",
+    "Pack",
+    "PackedKernel",
+    "Range",
+    "Sides",
+    "files",
+    "manifest",
+    "pack",
+    "switched",
+]
 
 Progress = Callable[[int, int], None]
 
 
 def pack(
     p: Problem,
-    chosen: Mapping[Shape, Config],
+    chosen: Mapping[Shape, Config] | Mapping[Sides, Config],
     *,
     prefix: str,
     device: str,
     threads: int = 1,
     progress: Progress = lambda done, total: None,
 ) -> Pack:
-    """Compile the kernels of `p` that `chosen` names, by (M, N, K), each once, `threads` at a time.
+    """Compile the kernels of `p` that `chosen` names, each once, `threads` at a time.
 
+    chosen: by (M, N, K), with groups by (groups, M, N, K): M of one group in the mean, or K where they split it.
     prefix: what all C names begin with, a C identifier in lower case. device: the name for which configs
     were chosen; it is only noted. progress: called with how many kernels are compiled and of how many.
-    Raises ArgumentError for `prefix` or a shape; UnsupportedProblem for groups and for watched kernels;
+    Raises ArgumentError for `prefix` or a shape; UnsupportedProblem for watched kernels;
     IllegalConfig; CompileError; RuntimeUnavailable without NVRTC.
     """
     if not isinstance(prefix, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", prefix):
@@ -45,8 +57,7 @@ def pack(
         raise ArgumentError("prefix", prefix, allowed)
     if not chosen:
         raise ArgumentError("chosen", chosen, "must hold at least one shape")
-    for shape in chosen:
-        check_shape(shape)
+    places = {shape: place(p, shape) for shape in chosen}
     configs = distinct(chosen.values())
     kernels = _all_compiled(p, configs, threads, progress)
     return Pack(
@@ -55,7 +66,7 @@ def pack(
         device=device,
         interface=_common(p, kernels),
         kernels=kernels,
-        ranges=ranges({shape: configs.index(c) for shape, c in chosen.items()}),
+        ranges=ranges({places[s]: configs.index(c) for s, c in chosen.items()}),
     )
 
 

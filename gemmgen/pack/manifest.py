@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 from ..ir.nodes import TmaMap
 from ..runtime.tensor_map import Matrix, describe
-from .fields import Tensor
-from .model import FORMAT, Pack, PackedKernel
+from .groups import choice
+from .members import Tensor
+from .model import FORMAT, Pack, PackedKernel, Range
 
 NAME = "pack.json"
 HEAD = (
@@ -28,13 +28,17 @@ def manifest(pack: Pack) -> str:
             "device": pack.device,
             "problem": pack.problem.to_json(),
             "kernels": [_kernel(pack, x) for x in pack.kernels],
-            "shapes": [
-                {**asdict(r), "kernel": pack.kernels[r.kernel].kernel.name} for r in pack.ranges
-            ],
+            "shapes": [_shapes(pack, r) for r in pack.ranges],
         },
         indent=2,
     )
     return text + "\n"
+
+
+def _shapes(pack: Pack, r: Range) -> dict[str, Any]:
+    at = dict(zip(choice(pack.problem).exactly, r.at, strict=True))
+    kernel = pack.kernels[r.kernel].kernel.name
+    return {**at, "first": r.first, "last": r.last, "kernel": kernel}
 
 
 def _kernel(pack: Pack, x: PackedKernel) -> dict[str, Any]:
@@ -59,8 +63,8 @@ def _map(x: PackedKernel, m: TmaMap, tensor: Tensor) -> dict[str, Any]:
         "name": m.name,
         "tensor": tensor.name,
         "dtype": tensor.dtype.tensor_map,
-        "dims": [_whole(tensor.inner, m.clip), tensor.outer],
-        "strides": [f"{tensor.stride} * {tensor.dtype.bytes}"],
+        "dims": [_whole(tensor.inner, m.clip), tensor.outer, *("groups",) * m.grouped],
+        "strides": [f"{x} * {tensor.dtype.bytes}" for x in tensor.steps],
         "box": box,
         "swizzle": swizzle,
     }

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ..config import Config
 from ..ir.nodes import Kernel
-from ..problem import Problem, Shape
+from ..problem import Problem
 from .fields import Interface
 
 FORMAT = 1  # of the folder; a source reads only the one it was generated with
@@ -34,10 +34,10 @@ class PackedKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """The M from `first` to `last`, at one N and K, that the pack's `kernel`-th kernel serves."""
+    """The sizes from `first` to `last`, at the sides `at`, that the pack's `kernel`-th kernel serves: without
+    groups the M at one N and K (gemmgen.pack.groups.Choice says what they are with groups)."""
 
-    n: int
-    k: int
+    at: tuple[int, ...]
     first: int
     last: int
     kernel: int
@@ -55,17 +55,17 @@ class Pack:
     ranges: tuple[Range, ...]
 
 
-def ranges(chosen: Mapping[Shape, int]) -> tuple[Range, ...]:
-    """What serves which shapes, where `chosen` says which kernel each (M, N, K) has: an M between two of one
-    N and K goes to the greater one's, as rows of one tile do. Sorted by N, K and M."""
+def ranges(chosen: Mapping[tuple[tuple[int, ...], int], int]) -> tuple[Range, ...]:
+    """What serves which shapes, where `chosen` says which kernel each (sides, size) has: a size between two of
+    the same sides goes to the greater one's, as rows of one tile do. Sorted by sides and size."""
     found: list[Range] = []
-    for (n, k, m), kernel in sorted(((n, k, m), x) for (m, n, k), x in chosen.items()):
-        last = found[-1] if found and (found[-1].n, found[-1].k) == (n, k) else None
+    for (at, size), kernel in sorted(chosen.items()):
+        last = found[-1] if found and found[-1].at == at else None
         if last and last.kernel == kernel:
-            found[-1] = replace(last, last=m)
+            found[-1] = replace(last, last=size)
         else:
             first = last.last + 1 if last else 1
-            found.append(Range(n=n, k=k, first=first, last=m, kernel=kernel))
+            found.append(Range(at=at, first=first, last=size, kernel=kernel))
     return tuple(found)
 
 

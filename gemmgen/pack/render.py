@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..emit import environment
+from ..ir.groupings import GROUPINGS
+from ..runtime.launch import MAP_BYTES
 from ..target import GPC_SMS
-from .fields import ADDRESS, shape_checks
+from .fields import shape_checks
+from .groups import choice, sides
 from .manifest import HEAD, NAME, constant, manifest
+from .members import ADDRESS, Member
 from .model import FORMAT, Pack, PackedKernel
 
 # Numbers of the driver's interface (cuda.h): they are its ABI and do not change.
@@ -50,7 +54,12 @@ def _sources(pack: Pack, listed: str) -> Iterator[tuple[str, str]]:
         "prefix": pack.prefix,
         "face": pack.interface,
         "checks": (shape_checks(pack.problem), pack.interface.checks),
-        "pointers": [x for x in pack.interface.members if x.ctype == ADDRESS],
+        "choice": choice(pack.problem),
+        "sides": sides(pack.problem),
+        "ragged": int(GROUPINGS[pack.problem.grouping].ragged),
+        "map_bytes": MAP_BYTES,
+        "filled": filled(pack),
+        "tables": [x for x in pack.interface.members if x.entry],
         "numbers": [x for x in pack.interface.members if x.ctype != ADDRESS],
         "d_bytes": next(x.example for x in pack.interface.members if x.name == "d"),
         "format": FORMAT,
@@ -62,6 +71,13 @@ def _sources(pack: Pack, listed: str) -> Iterator[tuple[str, str]]:
     }
     for name, template in SOURCES.items():
         yield name.format(prefix=pack.prefix), env.get_template(f"pack/{template}").render()
+
+
+def filled(pack: Pack) -> list[Member]:
+    """Of what lies in memory, what the example fills with a pattern: the first of them with its first, ..."""
+    face = pack.interface
+    addresses = (x for x in face.members if x.ctype == ADDRESS)
+    return [x for x in addresses if not x.entry and x not in face.workspaces]
 
 
 def _map_rows(x: PackedKernel) -> Iterator[MapRow]:

@@ -6,20 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ir.groupings import GROUPINGS, OF_SIZES, Layout, segments, split_side
-from ..problem import Problem
+from ..problem import Problem, depth_step
 
 Rows = npt.NDArray[np.bool_]
-
-
-# By family: K per scale; groups that split K split it between two.
-SCALED_DEPTHS = {"fp8_block": 128, "fp8_1d1d": 128}
-
-
-def depth_step(problem: Problem) -> int:
-    """What a group's K must be a multiple of where groups split it: K of a scale, and in a K-major matrix
-    16 bytes, at whose multiples TMA's boxes begin."""
-    k_major = problem.mn_major != (True, True)
-    return max(SCALED_DEPTHS.get(problem.family, 1), 16 // problem.a.bytes if k_major else 1)
 
 
 def some(problem: Problem, shape: tuple[int, int, int]) -> Layout:

@@ -24,9 +24,9 @@ from ..ir.expr import (
     fold,
 )
 from ..ir.groupings import ALONE, GROUPINGS, Layout, check_layout, depths
-from ..problem import Problem
+from ..problem import Problem, depth_step
 from .codes import Codes, code_type, encode
-from .groups import depth_step, owned, some
+from .groups import owned, some
 
 SCALE_BLOCK = 128  # K, and rows of B, per scale
 # By family: the rows of B per scale, 0 where neither operand has scales.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -77,8 +78,12 @@ PREFIXES = (*NAMES, "A", "Gemm", "_a", "int;", "a" * 65, "a/b", "a.h", None, 5, 
 NO_SHAPES = ((0, 1, 1), (1, -1, 1), (1, 1, 2**31), (1, 1), (1, 1, 1, 1), (1.5, 1, 1), ("1", 1, 1), (None, 1, 1), "abc")  # fmt: skip
 
 
-def _pack(prefix: object = "p", shape: object = (1, 64, 64)) -> object:
-    return pack(DENSE, {shape: Config()}, prefix=prefix, device="X")  # type: ignore[arg-type, dict-item]
+NO_GROUPS = (0, -1, 2**31, 1.5, "1", None)
+BATCHED = replace(DENSE, grouping="batched")
+
+
+def _pack(prefix: object = "p", shape: object = (1, 64, 64), problem: Problem = DENSE) -> object:
+    return pack(problem, {shape: Config()}, prefix=prefix, device="X")  # type: ignore[arg-type, dict-item]
 
 
 def _into(place: Callable[[Path], object]) -> Callable[[Path], Callable[[], object]]:
@@ -97,6 +102,7 @@ PACKS = (
     *(call("packs", f"shape {x!r}", partial(_pack, "p", x)) for x in NO_SHAPES),
     *(Case(surface="packs", says=f"into {says}", made=_into(place), ids=("GG-A",)) for says, place in INTO.items()),
     call("packs", "no shapes", lambda: pack(DENSE, {}, prefix="p", device="X")),
-    call("packs", "groups", partial(command, "pack", KERNEL, "--grouping", "rows", "-o", "/dev/null"), "GG-P"),
+    *(call("packs", f"groups {x!r}", partial(_pack, "p", (x, 1, 64, 64), BATCHED)) for x in NO_GROUPS),
+    call("packs", "no groups", partial(_pack, "p", (1, 64, 64), BATCHED)),
 )  # fmt: skip
 CASES = (*SET, *VALUES, *SIZES, *PACKS)

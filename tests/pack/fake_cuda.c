@@ -68,10 +68,14 @@ int cuTensorMapEncodeTiled(uint64_t *map, int type, uint32_t rank, void *address
                            const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
                            int swizzle, int promotion, int fill)
 {
+    char text[512], *to = text;
     map[0] = (uintptr_t)address;
-    return done("cuTensorMapEncodeTiled", "%d %u %zu %zu %zu %zu %u %u %u %u %d %d %d %d", type, rank,
-                (size_t)address, (size_t)dims[0], (size_t)dims[1], (size_t)strides[0], box[0], box[1], steps[0],
-                steps[1], interleave, swizzle, promotion, fill);
+    for (uint32_t i = 0; i < rank; i++) to += sprintf(to, " %zu", (size_t)dims[i]);
+    for (uint32_t i = 0; i + 1 < rank; i++) to += sprintf(to, " %zu", (size_t)strides[i]);
+    for (uint32_t i = 0; i < rank; i++) to += sprintf(to, " %u", box[i]);
+    for (uint32_t i = 0; i < rank; i++) to += sprintf(to, " %u", steps[i]);
+    return done("cuTensorMapEncodeTiled", "%d %u %zu%s %d %d %d %d", type, rank, (size_t)address, text, interleave,
+                swizzle, promotion, fill);
 }
 int cuLaunchKernelEx(const config_t *c, void *function, void **values, void **extra)
 {

@@ -7,8 +7,7 @@ from itertools import accumulate, pairwise
 
 from ...config import Config
 from ...ir.groupings import ALONE, GROUPINGS, OF_SIZES, Layout
-from ...problem import Problem, Shape
-from ...verification.groups import depth_step
+from ...problem import Problem, Shape, depth_step
 from ..shapes import mean_depth, rows_held, rows_of, sizes
 
 # At most this much is multiplied to verify: several tiles per CTA of every size, and many turns of the ring.

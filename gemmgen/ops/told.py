@@ -1,0 +1,20 @@
+"""What a launch is told of its groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .epilogue import Values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """count: of them. rows: of one, as far as the host knows; None: M. table: the kernel parameter that says on
+    the device what the host does not know, if there is one."""
+
+    count: int
+    rows: int | None = None
+    table: Values = field(default_factory=dict)
+
+
+ALONE = Groups(count=1)
