@@ -203,6 +203,15 @@ def _when(holds: Callable[[Walk], bool]) -> Callable[[Walk, Any], None]:
     return lambda w, s: walk(w, s.body) if holds(w) else None
 
 
+def _whole(w: Walk, s: ir.IfWhole | ir.IfCut) -> bool:
+    """Whether D's rows go on to the end of this warpgroup's piece."""
+    if not w.instance.rows:
+        return w.tile not in w.instance.cut
+    d = w.kernel.buffer("smem_d")
+    first, _ = d.corner(s.wave * w.kernel.consumers + w.agent.warpgroup)
+    return first + d.rows <= w.instance.rows[w.agent.cta][w.tile]
+
+
 def _pending(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
     return lambda w, s: w.add(kind, s, pending=s.pending)
 
@@ -214,8 +223,8 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.FirstWarp: _when(lambda w: w.agent.leads),
     ir.NewGroup: _when(lambda w: w.instance.opens(w.tile)),
     ir.IfBlocks: _when(lambda w: w.blocks > 0),
-    ir.IfWhole: _when(lambda w: w.tile not in w.instance.cut),
-    ir.IfCut: _when(lambda w: w.tile in w.instance.cut),
+    ir.IfWhole: lambda w, s: walk(w, s.body) if _whole(w, s) else None,
+    ir.IfCut: lambda w, s: None if _whole(w, s) else walk(w, s.body),
     ir.CtaLeader: _leader,
     ir.WarpgroupLeader: _leader,
     ir.InitBarrier: _init,

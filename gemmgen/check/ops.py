@@ -24,13 +24,15 @@ class Instance:
 
     depths: the K blocks of each tile, where groups have K of their own; neighbours with equally many
     are in one group. `k_blocks` is then the most.
-    cut: the tiles in whose every piece D's rows (a ragged group's) end.
+    cut: the tiles in whose every piece D's rows (a ragged group's) end. rows: instead, of each CTA of the cluster
+    and each of its tiles, how many rows D has from the tile's first on.
     """
 
     k_blocks: int
     tiles: int
     depths: tuple[int, ...] = ()
     cut: tuple[int, ...] = ()
+    rows: tuple[tuple[int, ...], ...] = ()
 
     @property
     def counts(self) -> tuple[int, ...]:
