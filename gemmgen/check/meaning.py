@@ -16,7 +16,7 @@ from . import ops
 from .exchange_meaning import EXCHANGE
 from .map_meaning import MAPS, slot_of
 from .memory import Memory
-from .ops import OUTSIDE, Agent, Bar, Instance, Op
+from .ops import OUTSIDE, Agent, Bar, Instance, Noted, Op
 from .store_meaning import STORES
 
 
@@ -31,6 +31,7 @@ class Walk:
     agent: Agent
     instance: Instance
     ops: list[Op] = field(default_factory=list)
+    stamps: list[Noted] = field(default_factory=list)
     start: int = 0
     tile: int = OUTSIDE
     k: int = OUTSIDE
@@ -191,6 +192,12 @@ def _proxy_fence(w: Walk, s: ir.ProxyFence) -> None:
         w.add(ops.ProxyFence, s)
 
 
+def _stamp(w: Walk, s: ir.Stamp) -> None:
+    """Of the leader's warp. It writes where nobody else does and nobody reads."""
+    if w.agent.leads:
+        w.stamps.append(Noted(done=len(w.ops), event=s.event, tile=w.tile, k=w.k))
+
+
 def _none(w: Walk, s: ir.Stmt) -> None:
     """Neither synchronises nor touches memory that others see."""
 
@@ -271,6 +278,8 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     **STORES,
     ir.StoreCommit: _simple(ops.StoreCommit),
     ir.StoreWait: _pending(ops.StoreWait),
+    ir.Stamp: _stamp,
+    **dict.fromkeys((ir.OpenStamps, ir.StampTile, ir.CloseStamps), _none),
     ir.PrefetchMap: _none,
     ir.LaunchDependents: _none,
     ir.WaitForGrids: _none,  # dependency.py

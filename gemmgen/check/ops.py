@@ -278,14 +278,26 @@ class StoreWait(Op):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Noted:
+    """A stamp, written when the agent has done `done` of its operations. Nobody reads it: it is no operation."""
+
+    done: int
+    event: int
+    tile: int
+    k: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Program:
-    """An instance of a kernel: per agent, its operations in order. `cells` names every cell."""
+    """An instance of a kernel: per agent, its operations in order. `cells` names every cell. stamps: of each
+    agent, in order; none if the kernel has none."""
 
     kernel: Kernel
     instance: Instance
     agents: tuple[Agent, ...]
     ops: tuple[tuple[Op, ...], ...]
     cells: tuple[str, ...]
+    stamps: tuple[tuple[Noted, ...], ...] = ()
 
 
 def _many(n: int, what: str) -> str:

@@ -59,6 +59,7 @@ from .resources import (
     TmaMap,
     Wgmma,
 )
+from .stamps import CloseStamps, OpenStamps, Stamp, StampTile
 from .stmts import (
     Arrive,
     ArriveCluster,
@@ -128,6 +129,7 @@ __all__ = [
     "Barrier",
     "Block",
     "BulkRowStore",
+    "CloseStamps",
     "Cluster",
     "ClusterSync",
     "Coord",
@@ -166,6 +168,7 @@ __all__ = [
     "NewGroup",
     "NextTurn",
     "Normalise",
+    "OpenStamps",
     "Param",
     "PrefetchMap",
     "Promote",
@@ -187,6 +190,8 @@ __all__ = [
     "SetRegisters",
     "Smem",
     "StageTile",
+    "Stamp",
+    "StampTile",
     "Stmt",
     "StoreBytePairs",
     "StoreCommit",
@@ -249,6 +254,7 @@ class Kernel:
     roles: tuple[Role, ...]
     groups: Groups = ONE_GEMM
     watchdog: bool = False  # guard every wait; guard_waits
+    stamps: int = 0  # asks instrument to keep so many of each warpgroup, a power of two
     swap_ab: bool = False  # asks swap_operands to exchange A and B
     split_k: int = 1  # asks split_k to divide K among so many CTAs
     hold_a: bool = False  # asks hold_a to keep wgmma's A in registers
@@ -256,7 +262,7 @@ class Kernel:
     pdl: bool = False  # launched while the one before still ends; overlap_launches
     device_code: tuple[
         str, ...
-    ] = ()  # templates a statement needs besides the PTX layer; guard_waits
+    ] = ()  # templates a statement needs besides the PTX layer; guard_waits, instrument
     smem_bytes: int | None = None  # layout_smem
 
     @property

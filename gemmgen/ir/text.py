@@ -41,6 +41,7 @@ def dump(kernel: Kernel) -> str:
         *["  hold A in registers"] * kernel.hold_a,
         *[f"  stage {kernel.d_columns} columns of D at a time"] * bool(kernel.d_columns),
         *["  overlaps the launch before"] * kernel.pdl,
+        *[f"  keeps {kernel.stamps} stamps of each warpgroup"] * bool(kernel.stamps),
         f"  wgmma {kernel.instr.mnemonic}{_majors(kernel.instr)}",
     ]
     for title, table in (
