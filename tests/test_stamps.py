@@ -213,3 +213,37 @@ def test_operations_are_those_of_the_plain_kernel(name):
         list(map(type, own)) for own in stamped.ops
     ]
     assert not any(plain.stamps)
+
+
+# ---- what is compiled ---------------------------------------------------------------------
+
+COMMON = ("fp8_block/base", "dense/n256", "fp8_block/two_wave_multicast_a")
+
+
+@pytest.fixture
+def nvrtc():
+    return pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("name", COMMON)
+def test_stamps_spill_no_register(nvrtc, name):
+    """`compile_cubin` raises where something is spilt."""
+    from gemmgen.runtime.nvrtc import compile_cubin
+
+    kernel = lower(exhibit(name).problem, exhibit(name).config, stamps=8192)
+    cubin = compile_cubin(emit(kernel), kernel.name)
+    assert cubin.spill_bytes == cubin.stack_bytes == 0
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("name", COMMON)
+def test_no_branch_stands_before_a_stamp(nvrtc, name):
+    """Only where a role begins and ends: one thread more or less, outside of all loops."""
+    from gemmgen.runtime.nvrtc import compile_ptx
+
+    e, branches = exhibit(name), {}
+    for stamps in (0, 64):
+        kernel = lower(e.problem, e.config, stamps=stamps)
+        branches[stamps] = compile_ptx(emit(kernel), kernel.name).count("bra")
+    assert branches[64] - branches[0] <= 2 * len(kernel.roles)
