@@ -28,6 +28,7 @@ from .ir.nodes import (
     WaitTurn,
 )
 from .ir.places import end, first, held, piece, shift
+from .ir.rewrite import unstamped
 from .ir.spelling import epilogue_value, folded, of_group
 from .ir.stores import E4M3_MAX, LEAST_AMAX, slot
 from .ir.text import dump, smem_map
@@ -36,6 +37,7 @@ from .ir.text import dump, smem_map
 STATEMENTS = (
     *("stmts.j2", "stmts_output.j2", "stmts_values.j2"),
     *("stmts_maps.j2", "stmts_transposed.j2", "stmts_exchange.j2"),
+    "stmts_stamps.j2",
 )
 # Memory and synchronisation; what works on registers.
 PTX = ("ptx.j2", "ptx_registers.j2")
@@ -51,6 +53,9 @@ K_BLOCKS = {
     "first of group": "min(tile.k_first, shape_k - 1) / 128",
     "next of group": "tile.k_first / 128 + min(k + 1, tile.k_blocks - 1)",
 }
+
+# A stamp's tile and K block, by where it stands; -1 outside of them.
+NUMBERS = {"role": "-1, -1", "tile": "stamps.tile, -1", "block": "stamps.tile, k"}
 
 
 def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
@@ -74,7 +79,7 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "signature": signature(kernel),
         "registers": ", ".join(f"{r.name} {r.registers}" for r in kernel.roles),
         "smem_map": smem_map(kernel),
-        "header": (*header, f"IR sha256 {digest(kernel)}"),
+        "header": (*header, *_digests(kernel)),
     }
     frame = env.get_template("kernel.cu.j2")
     called = frame.render(parts, ptx="")
@@ -118,6 +123,7 @@ def _names(kernel: Kernel) -> dict[str, Any]:
         "verb": lambda s: VERBS[s.add],
         "assign": lambda s: ASSIGNS[s.add],
         "k_block": lambda s: K_BLOCKS[s.block],
+        "numbers": lambda s: NUMBERS[s.place],
     }
 
 
@@ -172,6 +178,12 @@ def macro_name(stmt: type[Stmt]) -> str:
 def digest(kernel: Kernel) -> str:
     """Identifies the lowered IR: 16 hex digits of the SHA-256 of its text form."""
     return hashlib.sha256(dump(kernel).encode()).hexdigest()[:16]
+
+
+def _digests(kernel: Kernel) -> tuple[str, ...]:
+    """Of the kernel, and if it is stamped first of what it is without stamps."""
+    plain = f"IR sha256 {digest(unstamped(kernel))}"
+    return (plain, *[f"IR sha256 with stamps {digest(kernel)}"] * bool(kernel.stamps))
 
 
 def signature(kernel: Kernel) -> list[str]:

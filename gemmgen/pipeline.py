@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import passes
 from .check import Proof, check
@@ -39,24 +39,33 @@ class Artifact:
 
 
 def lower(
-    p: Problem, c: Config, target: Target = H200, observer: passes.Observer | None = None
+    p: Problem,
+    c: Config,
+    target: Target = H200,
+    observer: passes.Observer | None = None,
+    stamps: int = 0,
 ) -> Kernel:
-    """The lowered kernel. Raises UnsupportedProblem, or IllegalConfig naming the rule."""
-    kernel = build(p, c)
+    """The lowered kernel. stamps: so many of each warpgroup are kept of when it did what, a power of two; 0 for
+    a kernel without. Raises UnsupportedProblem, or IllegalConfig naming the rule."""
+    kernel = replace(build(p, c), stamps=stamps)
     if observer:
         observer("build", kernel)
     return passes.run(kernel, target, observer)
 
 
 def compile_to_source(
-    p: Problem, c: Config, target: Target = H200, observer: passes.Observer | None = None
+    p: Problem,
+    c: Config,
+    target: Target = H200,
+    observer: passes.Observer | None = None,
+    stamps: int = 0,
 ) -> Artifact:
-    """Lower, prove and emit one kernel.
+    """Lower, prove and emit one kernel. stamps: as `lower` has it.
 
     Raises UnsupportedProblem, IllegalConfig naming the rule, or ProtocolViolation with the shortest
     trace that breaks the kernel (a bug in gemmgen: no legal config may have one).
     """
-    kernel = lower(p, c, target, observer)
+    kernel = lower(p, c, target, observer, stamps)
     proof = check(kernel)
     header = (f"problem {json.dumps(p.to_json())}", f"config {json.dumps(c.to_json())}", str(proof))
     return Artifact(

@@ -27,6 +27,10 @@ ALLOWED = {"doctor": {0, 3}}  # exit codes besides 0: it reports what this machi
 ELSEWHERE = {  # commands that take long, and what runs them besides
     "emit --all --check": "`make test`, before the tests",
     "compile --all --json": "tests/test_nvrtc.py, kernel by kernel",
+    **{
+        f"timeline fp8_block/base -m 4096 -n 7168 -k 2048 --device gpu {shown}": "tests/test_gpu_timeline.py"
+        for shown in ("--html t.html --trace t.json", "--tiles 2:3")
+    },
 }
 NEEDS_A_GPU = "<!-- needs a GPU -->"  # the line before a block that is compiled, not run
 
@@ -95,6 +99,7 @@ def test_commands_run(checkout, capsys, argv):
         "ptx",
         "sass",
         "resources",
+        "emulator",
     }.isdisjoint(argv):
         need_nvrtc()
     if "sass" in argv:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from gemmgen import emulator
 from gemmgen.emulator import floats
+from gemmgen.emulator.convert import _clock
 from gemmgen.emulator.parse import parse
 from gemmgen.emulator.syntax import Imm, Reg, Vector
 
@@ -94,6 +96,16 @@ def test_an_inlined_location_names_both_lines():
     )
     *_, last, _ = parse(source("\n".join(locations)))["k"].body
     assert str(last.source) == "kernel.cu:200, inlined from line 90"
+
+
+def test_clocks_of_32_bits_wrap():
+    """Both count turns, 1000 cycles each, of which one goes on."""
+    launch = SimpleNamespace(stats=SimpleNamespace(turns=5_000_000))
+    group = SimpleNamespace(cta=SimpleNamespace(launch=launch), where=True)
+    for kind, want in ((np.uint32, 5 * 10**9 - (1 << 32)), (np.uint64, 5 * 10**9)):
+        group.R = [np.zeros(4, kind)]
+        _clock(0)(group)
+        assert (group.R[0] == want).all()
 
 
 def test_operands():

@@ -50,7 +50,9 @@ def change(pass_name: str, problem, **changes) -> str:
         dumps.append(dump(kernel).splitlines())
         names.append(name)
 
-    lower(problem, Config(**{"stages": 2, "block_n": 64} | changes), observer=observer)
+    stamps = changes.pop("stamps", 0)
+    config = Config(**{"stages": 2, "block_n": 64} | changes)
+    lower(problem, config, observer=observer, stamps=stamps)
     at = names.index(pass_name)
     diff = difflib.unified_diff(dumps[at - 1], dumps[at], n=0, lineterm="")
     return "".join(f"{line}\n" for line in diff if not line.startswith(("---", "+++", "@@")))
@@ -70,6 +72,8 @@ CHANGES = {
     "size_barriers-split": (FP8, {"split_k": 2, "block_m": 256}),
     "layout_smem-split": (DENSE, {"split_k": 4}),
     "overlap_promotion": (VECTOR, {"block_m": 256, "block_n": 64, "stages": 3, "in_flight": 1}),
+    "instrument": (FP8, {"stamps": 64}),
+    "instrument-split": (DENSE, {"stamps": 64, "split_k": 2, "in_flight": 1}),
     "overlap_launches": (FP8, {"pdl": True, "multicast": "a"}),
     "split_scales-parts": (FP8, {"block_n": 256, "parts": 2}),
     "plan_descriptors-parts": (FP8, {"block_n": 64, "parts": 2}),

@@ -341,6 +341,21 @@ def test_instances_of_groups():
     assert mean_shape(masked.problem, (512, 128, 512), layout) == (406, 128, 512)
 
 
+def test_rows_end_in_one_warpgroups_piece_and_not_in_the_others():
+    """Of 330 rows CTA 0's second tile has 74, its first warpgroup's 64 among them; the CTA beside it has none."""
+    e = exhibit("fp8_block/masked")
+    kernel, layout = lower(e.problem, e.config), OF_SIZES["masked"](512, [330], 128)
+    chosen = instance(kernel, (512, 128, 512), kernel.cluster.size, layout)
+    program = unroller(kernel, WHOLE).program(chosen)
+    found = {
+        (a.cta, a.warpgroup, op.tile)
+        for a, todo in zip(program.agents, program.ops, strict=True)
+        for op in todo
+        if isinstance(op, ops.Rows)
+    }
+    assert found == {(0, 1, 1), (1, 0, 1), (1, 1, 1)}
+
+
 def test_nothing_to_do_is_an_error():
     e = exhibit("fp8_block/masked")
     kernel, layout = lower(e.problem, e.config), OF_SIZES["masked"](512, [0], 128)

@@ -56,6 +56,8 @@ SINGLE = (  # what one thread may do alone; everything else is done by whole war
     ir.TmaStore,
     ir.StoreCommit,
     ir.StoreWait,
+    ir.StampTile,
+    ir.Stamp,
 )
 
 

@@ -16,7 +16,7 @@ from . import ops
 from .exchange_meaning import EXCHANGE
 from .map_meaning import MAPS, slot_of
 from .memory import Memory
-from .ops import OUTSIDE, Agent, Bar, Instance, Op
+from .ops import OUTSIDE, Agent, Bar, Instance, Noted, Op
 from .store_meaning import STORES
 
 
@@ -31,6 +31,7 @@ class Walk:
     agent: Agent
     instance: Instance
     ops: list[Op] = field(default_factory=list)
+    stamps: list[Noted] = field(default_factory=list)
     start: int = 0
     tile: int = OUTSIDE
     k: int = OUTSIDE
@@ -190,6 +191,12 @@ def _proxy_fence(w: Walk, s: ir.ProxyFence) -> None:
         w.add(ops.ProxyFence, s)
 
 
+def _stamp(w: Walk, s: ir.Stamp) -> None:
+    """Of the leader's warp. It writes where nobody else does and nobody reads."""
+    if w.agent.leads:
+        w.stamps.append(Noted(done=len(w.ops), event=s.event, tile=w.tile, k=w.k))
+
+
 def _none(w: Walk, s: ir.Stmt) -> None:
     """Neither synchronises nor touches memory that others see."""
 
@@ -200,6 +207,15 @@ def _simple(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
 
 def _when(holds: Callable[[Walk], bool]) -> Callable[[Walk, Any], None]:
     return lambda w, s: walk(w, s.body) if holds(w) else None
+
+
+def _whole(w: Walk, s: ir.IfWhole | ir.IfCut) -> bool:
+    """Whether D's rows go on to the end of this warpgroup's piece."""
+    if not w.instance.rows:
+        return w.tile not in w.instance.cut
+    d = w.kernel.buffer("smem_d")
+    first, _ = d.corner(s.wave * w.kernel.consumers + w.agent.warpgroup)
+    return first + d.rows <= w.instance.rows[w.agent.cta][w.tile]
 
 
 def _pending(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
@@ -214,8 +230,8 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.FirstWarp: _when(lambda w: w.agent.leads),
     ir.NewGroup: _when(lambda w: w.instance.opens(w.tile)),
     ir.IfBlocks: _when(lambda w: w.blocks > 0),
-    ir.IfWhole: _when(lambda w: w.tile not in w.instance.cut),
-    ir.IfCut: _when(lambda w: w.tile in w.instance.cut),
+    ir.IfWhole: lambda w, s: walk(w, s.body) if _whole(w, s) else None,
+    ir.IfCut: lambda w, s: None if _whole(w, s) else walk(w, s.body),
     ir.CtaLeader: _leader,
     ir.WarpgroupLeader: _leader,
     ir.InitBarrier: _init,
@@ -260,6 +276,8 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     **STORES,
     ir.StoreCommit: _simple(ops.StoreCommit),
     ir.StoreWait: _pending(ops.StoreWait),
+    ir.Stamp: _stamp,
+    **dict.fromkeys((ir.OpenStamps, ir.StampTile, ir.CloseStamps), _none),
     ir.PrefetchMap: _none,
     ir.LaunchDependents: _none,
     ir.WaitForGrids: _none,  # dependency.py

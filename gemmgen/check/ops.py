@@ -24,13 +24,15 @@ class Instance:
 
     depths: the K blocks of each tile, where groups have K of their own; neighbours with equally many
     are in one group. `k_blocks` is then the most.
-    cut: the tiles in whose every piece D's rows (a ragged group's) end.
+    cut: the tiles in whose every piece D's rows (a ragged group's) end. rows: instead, of each CTA of the cluster
+    and each of its tiles, how many rows D has from the tile's first on.
     """
 
     k_blocks: int
     tiles: int
     depths: tuple[int, ...] = ()
     cut: tuple[int, ...] = ()
+    rows: tuple[tuple[int, ...], ...] = ()
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -275,14 +277,26 @@ class StoreWait(Op):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Noted:
+    """A stamp, written when the agent has done `done` of its operations. Nobody reads it: it is no operation."""
+
+    done: int
+    event: int
+    tile: int
+    k: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Program:
-    """An instance of a kernel: per agent, its operations in order. `cells` names every cell."""
+    """An instance of a kernel: per agent, its operations in order. `cells` names every cell. stamps: of each
+    agent, in order; none if the kernel has none."""
 
     kernel: Kernel
     instance: Instance
     agents: tuple[Agent, ...]
     ops: tuple[tuple[Op, ...], ...]
     cells: tuple[str, ...]
+    stamps: tuple[tuple[Noted, ...], ...] = ()
 
 
 def _many(n: int, what: str) -> str:

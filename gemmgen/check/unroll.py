@@ -34,6 +34,7 @@ class Unroller:
             instance=instance,
             agents=tuple(w.agent for w in busy),
             ops=tuple(tuple(w.ops) for w in busy),
+            stamps=tuple(tuple(w.stamps) for w in busy),
             cells=tuple(_of(name, c, len(ctas)) for c in ctas for name in self.memory.names),
         )
 

@@ -26,7 +26,7 @@ COMMANDS = {
     "tune": "measure configs on a GPU and keep the fastest of each shape",
     "explain": "say why a shape gets its config, and why not another",
     "layout": "show what lies where: operands, accumulator, D's tile, scales",
-    "timeline": "simulate who does what when, and who waits for what",
+    "timeline": "show who does what when, and who waits for what: simulated, and measured on a GPU",
     "report": "put all that is known of kernels, and measurements of them, on one page",
     "show": "print a kernel as IR, CUDA, PTX or SASS, or what each pass changes in it",
     "diff": "compare two kernels' IR, CUDA, PTX, SASS or resources",

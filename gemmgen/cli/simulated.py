@@ -33,9 +33,7 @@ def simulated(
 
     layout: of the groups; None: one group has all. Raises ArgumentError if the SMs hold no cluster.
     """
-    if layout is None:
-        side = split_side(problem.grouping, shape)
-        layout = OF_SIZES[problem.grouping](side, [side], problem.alignment)
+    layout = layout or alone(problem, shape)
     ctas = grid(kernel, shape, sms, layout.groups)
     if not ctas:
         raise ArgumentError("--sms", sms, f"must hold a cluster of {kernel.cluster.size}")
@@ -60,3 +58,9 @@ def simulated(
         )
     )
     return t, tuple(launch)
+
+
+def alone(problem: Problem, shape: Shape) -> Layout:
+    """One group has all."""
+    side = split_side(problem.grouping, shape)
+    return OF_SIZES[problem.grouping](side, [side], problem.alignment)

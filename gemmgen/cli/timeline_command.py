@@ -1,30 +1,64 @@
-"""`gemmgen timeline`: who does what when, simulated. Needs no GPU; nothing is timed."""
+"""`gemmgen timeline`: who does what when, simulated without a GPU; or measured as well, by stamps."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import ArgumentError
-from ..pipeline import lower
+from ..pipeline import compile_to_source, lower
+from ..runtime import emulated
 from ..see import html, svg, text
-from ..see.chrome_trace import chrome_trace
-from ..see.timeline import Timeline
+from ..see.chrome_trace import chrome_trace, measured_trace
+from ..see.measured import measured
+from ..see.measured_page import measured_json, measured_page
+from ..see.page import Page
+from ..see.rings import rings
 from ..see.timeline_page import Selection, page, to_json
 from ..target import H200
 from ..untrusted import whole
-from . import files, options
-from .simulated import simulated
+from . import emulate_command, files, options
+from .on_device import device, record
+from .simulated import alone, simulated
+
+STAMPS = 8192  # four per K block and a dozen per tile: enough for some 1,500 K blocks
+MOST = 1 << 17
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What is written: a page, a trace, and with --json figures."""
+
+    page: Page
+    trace: Callable[[], str]
+    figures: dict[str, Any]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser)
     options.add_shape(parser)
     options.add_rows(parser)
-    parser.add_argument("--sms", type=int, default=H200.sms, help=f"SMs (default {H200.sms})")
+    parser.add_argument(
+        "--sms",
+        type=int,
+        help=f"SMs (default {H200.sms}; {emulated.SMS} on the emulator; a GPU's own)",
+    )
+    parser.add_argument(
+        "--device",
+        help="run it with stamps and show both: gpu, a CUDA device's number, or emulator (which times nothing)",
+    )
+    parser.add_argument(
+        "--stamps",
+        type=int,
+        help=f"that each warpgroup keeps, the newest ones; a power of two (default {STAMPS})",
+    )
     for name, what in (("--tiles", "tiles of the CTA"), ("--blocks", "K blocks of a tile")):
         parser.add_argument(name, metavar="A:B", help=f"show only {what} A to B - 1, from 0")
+    parser.set_defaults(seed=0, pad=0)
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for Perfetto")
     to = parser.add_mutually_exclusive_group()
     to.add_argument("--text", action="store_true", help="to standard output (the default)")
@@ -33,23 +67,24 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    if not 1 <= args.sms <= H200.sms:
+    if args.sms is not None and not 1 <= args.sms <= H200.sms:
         raise ArgumentError("--sms", args.sms, f"must be from 1 to {H200.sms}")
+    if args.stamps is not None and not args.device:
+        raise ArgumentError("--stamps", args.stamps, "must be given with --device")
     chosen = Selection(tiles=span("--tiles", args.tiles), blocks=span("--blocks", args.blocks))
-    t, launch = _timeline(args)
-    shown = page(t, chosen, launch)
+    shown = (_measured if args.device else _simulated)(args, chosen)
     written: list[str] = []
     if args.trace:
-        _write(args.trace, chrome_trace(t, H200.clock_hz), written)
+        _write(args.trace, shown.trace(), written)
     for file, rendered in ((args.svg, svg.render), (args.html, html.render)):
         if file:
-            _write(file, rendered(shown), written)
+            _write(file, rendered(shown.page), written)
     if args.json:
-        print(json.dumps(to_json(t) | {"files": written}, indent=2))
+        print(json.dumps(shown.figures | {"files": written}, indent=2))
     elif written:
         print("\n".join(written))
     else:
-        print(text.render(shown), end="")
+        print(text.render(shown.page), end="")
     return 0
 
 
@@ -63,12 +98,45 @@ def span(option: str, given: str | None) -> tuple[int, int] | None:
     return first, end
 
 
-def _timeline(args: argparse.Namespace) -> tuple[Timeline, tuple[tuple[str, str], ...]]:
-    """The simulated cluster, and what it was taken from."""
+def _simulated(args: argparse.Namespace, chosen: Selection) -> Shown:
     shape = options.shape(args)
     problem, config = options.problem_and_config(args, shape)
     kernel, layout = lower(problem, config), options.layout(args, problem, shape)
-    return simulated(problem, config, kernel, shape, args.sms, layout)
+    t, launch = simulated(problem, config, kernel, shape, args.sms or H200.sms, layout)
+    return Shown(
+        page=page(t, chosen, launch),
+        trace=lambda: chrome_trace(t, H200.clock_hz),
+        figures=to_json(t),
+    )
+
+
+def _measured(args: argparse.Namespace, chosen: Selection) -> Shown:
+    """The launch that `--device` asks for, beside the simulated one."""
+    on = device(args.device, args.sms)
+    stamps = STAMPS if args.stamps is None else args.stamps
+    if not (0 < stamps <= MOST and stamps & (stamps - 1) == 0):
+        raise ArgumentError("--stamps", stamps, f"must be a power of two, {MOST} at most")
+    shape = options.shape(args) if on.number is not None else options.small_shape(args)
+    if on.number is None:
+        emulate_command.check(argparse.Namespace(**vars(args) | {"sms": on.sms}), shape)
+    problem, config = options.problem_and_config(args, shape)
+    layout = options.layout(args, problem, shape) or alone(problem, shape)
+    a = compile_to_source(problem, config, stamps=stamps)
+    s, launch = simulated(
+        problem, config, a.kernel, shape, max(on.sms, a.kernel.cluster.size), layout
+    )
+    found = record(on, a, compile_to_source(problem, config), shape, layout)
+    m = measured(s.program, s.latency, rings(a.kernel, found.rings))
+    return Shown(
+        page=measured_page(m, s, chosen, (*_of_model(launch), *found.facts)),
+        trace=lambda: measured_trace(m, s, H200.clock_hz),
+        figures=measured_json(m, s) | {"facts": dict(found.facts)},
+    )
+
+
+def _of_model(launch: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Beside a measured time, the simulated one says what it is."""
+    return tuple(("simulated time" if name == "time" else name, what) for name, what in launch)
 
 
 def _write(file: Path, rendered: str, written: list[str]) -> None:

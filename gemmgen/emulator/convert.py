@@ -68,11 +68,12 @@ def _mov(i: Instruction, s: Scope) -> Op:
 
 
 def _clock(to: int) -> Op:
-    """A turn of the schedule counts as a microsecond, whatever happens in it."""
+    """A turn of the schedule counts as a microsecond and as 1000 cycles, whatever happens in it."""
 
     def op(g: Group) -> None:
-        now = g.R[to].dtype.type(g.cta.launch.stats.turns * 1000)
-        np.copyto(g.R[to], now, where=g.where)
+        kind = g.R[to].dtype
+        now = g.cta.launch.stats.turns * 1000 % (1 << 8 * kind.itemsize)
+        np.copyto(g.R[to], kind.type(now), where=g.where)
 
     return op
 

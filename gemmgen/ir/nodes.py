@@ -60,6 +60,7 @@ from .resources import (
     TmaMap,
     Wgmma,
 )
+from .stamps import CloseStamps, OpenStamps, Stamp, StampTile
 from .stmts import (
     Arrive,
     ArriveCluster,
@@ -127,6 +128,7 @@ __all__ = [
     "Barrier",
     "Block",
     "BulkRowStore",
+    "CloseStamps",
     "Cluster",
     "ClusterSync",
     "Coord",
@@ -164,6 +166,7 @@ __all__ = [
     "NewGroup",
     "NextTurn",
     "Normalise",
+    "OpenStamps",
     "Param",
     "PrefetchMap",
     "Promote",
@@ -185,6 +188,8 @@ __all__ = [
     "SetRegisters",
     "Smem",
     "StageTile",
+    "Stamp",
+    "StampTile",
     "Stmt",
     "StoreBytePairs",
     "StoreCommit",
@@ -247,13 +252,14 @@ class Kernel:
     roles: tuple[Role, ...]
     groups: Groups = ONE_GEMM
     watchdog: bool = False  # guard every wait; guard_waits
+    stamps: int = 0  # asks instrument to keep so many of each warpgroup, a power of two
     swap_ab: bool = False  # asks swap_operands to exchange A and B
     split_k: int = 1  # asks split_k to divide K among so many CTAs
     d_columns: int = 0  # asks split_output to stage D in pieces of so many columns
     pdl: bool = False  # launched while the one before still ends; overlap_launches
     device_code: tuple[
         str, ...
-    ] = ()  # templates a statement needs besides the PTX layer; guard_waits
+    ] = ()  # templates a statement needs besides the PTX layer; guard_waits, instrument
     smem_bytes: int | None = None  # layout_smem
 
     @property

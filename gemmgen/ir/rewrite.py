@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from .blocks import BLOCKS, Stmt
 from .nodes import Kernel, Role
+from .stamps import STAMPS
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
@@ -47,3 +48,13 @@ def map_stmts(kernel: Kernel, fn: Rewrite) -> Kernel:
 def map_role(kernel: Kernel, name: str, fn: Callable[[Role], Role]) -> Kernel:
     """Rebuild `kernel` with the role called `name` replaced by `fn(role)`."""
     return replace(kernel, roles=tuple(fn(r) if r.name == name else r for r in kernel.roles))
+
+
+def unstamped(kernel: Kernel) -> Kernel:
+    """`kernel` without its stamps: what instrument was given."""
+    if not kernel.stamps:
+        return kernel
+    plain = map_stmts(kernel, lambda s: () if isinstance(s, STAMPS) else s)
+    params = tuple(p for p in kernel.params if p.name != "stamp_rings")
+    code = tuple(name for name in kernel.device_code if name != "stamps")
+    return replace(plain, params=params, device_code=code, stamps=0)

@@ -29,6 +29,7 @@ from .check_complete import check_complete
 from .choose_stores import choose_stores
 from .derive_maps import derive_maps
 from .guard_waits import guard_waits
+from .instrument import instrument
 from .overlap_launches import overlap_launches
 from .pad_epilogue import pad_epilogue
 from .plan_descriptors import plan_descriptors
@@ -58,6 +59,7 @@ PIPELINE: tuple[Pass, ...] = (
     split_registers.split_registers,
     guard_waits,  # every wait is in place
     overlap_launches,  # after whatever else the prologue does
+    instrument,  # every statement that takes time is in place
     check_complete,
 )
 RULES: tuple[Rule, ...] = (

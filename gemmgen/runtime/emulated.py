@@ -14,7 +14,7 @@ from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .bind import Bound, bind
-from .launch import grid, workspace_bytes
+from .launch import grid, stamp_bytes, workspace_bytes
 from .nvrtc import compile_ptx
 from .tensor_map import Description, describe
 
@@ -50,12 +50,14 @@ ELEMENT_TYPES = {
 
 @dataclass(frozen=True, kw_only=True)
 class EmulatedGpu:
-    """Executes launches on the CPU with `sms` SMs, a whole cluster's at least. `stats` gathers those of every launch."""
+    """Executes launches on the CPU with `sms` SMs, a whole cluster's at least. `stats` gathers those of every launch,
+    `stamps` the rings that each launch of a stamped kernel leaves."""
 
     sms: int = SMS
     schedule: Schedule | None = None
     engine: NumpyEngine = field(default_factory=NumpyEngine)
     stats: list[Stats] = field(default_factory=list)
+    stamps: list[Buffer] = field(default_factory=list)
     on_progress: Callable[[int, int], None] | None = None
 
     def execute(
@@ -75,29 +77,33 @@ class EmulatedGpu:
         kernel, groups = program.kernel, operands.layout.groups
         ctas = grid(kernel, operands.shape, max(self.sms, kernel.cluster.size), groups)
         maps = memory.allocate(None, workspace_bytes(kernel, ctas, groups))
+        kept = stamp_bytes(kernel, ctas)
+        rings = memory.allocate(np.zeros(kept, np.uint8))
         stats = launch(
             program.entry,
             grid=ctas,
             block=kernel.threads,
             cluster=kernel.cluster.size,
             shared_bytes=kernel.smem_bytes or 0,
-            params=params(kernel, bound, report, maps),
+            params=params(kernel, bound, report, maps, rings),
             memory=memory,
             schedule=self.schedule,
             on_progress=self.on_progress,
             overlaps=kernel.pdl,
         )
         self.stats.append(stats)
+        if kept:
+            self.stamps.append(memory.read(rings, kept))
         return memory.read(out, output.size)
 
 
 def params(
-    kernel: Kernel, bound: Bound, report: int, maps: int = 0
+    kernel: Kernel, bound: Bound, report: int, maps: int = 0, rings: int = 0
 ) -> list[int | float | TensorMap]:
     """The kernel's arguments in the order of its signature; `report` is a watched build's, `maps` the
-    workspace of one that derives tensor maps."""
+    workspace of one that derives tensor maps, `rings` a stamped one's."""
     encoded = [_map(describe(kernel, m, bound.matrices[m.tensor])) for m in kernel.maps]
-    values = {**bound.values, "watchdog": report, "group_maps": maps}
+    values = {**bound.values, "watchdog": report, "group_maps": maps, "stamp_rings": rings}
     return [*encoded, *(values[p.name] for p in kernel.params)]
 
 

@@ -10,17 +10,19 @@ from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches, scale_blocks
 from .bind import Bound, Bytes, bind
-from .launch import LoadedKernel, Plan, workspace_bytes
+from .launch import MAP_BYTES, LoadedKernel, Plan, stamp_bytes, workspace_bytes
 from .torch_engine import TorchEngine
 from .torch_tensors import current_stream, torch
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """CUDA device `device`. Operands are uploaded per launch into parents filled with NaN."""
+    """CUDA device `device`. Operands are uploaded per launch into parents filled with NaN. `stamps` gathers the
+    rings that each launch of a stamped kernel leaves."""
 
     device: int = 0
     engine: TorchEngine = field(default_factory=TorchEngine)
+    stamps: list[Buffer] = field(default_factory=list)
 
     def execute(
         self,
@@ -41,6 +43,8 @@ class Gpu:
         workspace, plan = plan_over(program, held)
         program.launch(plan)
         program.wait(plan)
+        if program.kernel.stamps:
+            self.stamps.append(rings(program, workspace, plan))
         del held, workspace
         after: Buffer = buffer.cpu().numpy()
         return after
@@ -89,7 +93,16 @@ def upload(operands: Operands, pitches: Pitches, out: tuple[int, int], where: An
 def plan_over(program: LoadedKernel, on: Uploaded) -> tuple[Any, Plan]:
     """A launch of `program`, and the workspace that it needs as long as it runs."""
     ctas = program.grid(on.shape, on.groups)
-    size = workspace_bytes(program.kernel, ctas, on.groups)
+    stamps = -(-stamp_bytes(program.kernel, ctas) // MAP_BYTES) * MAP_BYTES
+    size = stamps + workspace_bytes(program.kernel, ctas, on.groups)
     workspace = torch().empty(size, dtype=torch().uint8, device=on.where)
-    values = {**on.bound.values, "group_maps": workspace.data_ptr()}
+    at = workspace.data_ptr()
+    values = {**on.bound.values, "stamp_rings": at, "group_maps": at + stamps}
     return workspace, program.plan(on.shape, on.bound.matrices, values, current_stream(on.where))
+
+
+def rings(program: LoadedKernel, workspace: Any, plan: Plan) -> Buffer:
+    """What the last launch of `plan`, now over, left of stamps in the `workspace` that `plan_over` returned."""
+    size = stamp_bytes(program.kernel, plan.config.gridDimX)
+    found: Buffer = workspace[:size].cpu().numpy()
+    return found

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import ArgumentError, LaunchError
 from ..ir.launchable import Launchable
 from ..ir.nodes import Kernel
+from ..ir.stamps import HEAD, STAMP
 from ..target import clusters
 from . import driver, nvrtc, sms, watchdog
 from .compiled import Compiled
@@ -179,6 +180,13 @@ def workspace_bytes(kernel: Launchable, ctas: int, groups: int) -> int:
     """Global memory in which a launch of `ctas` CTAs keeps the tensor maps it derives: per CTA and group,
     so that none is written twice. 0 if it derives none."""
     return MAP_BYTES * sum(m.derived for m in kernel.maps) * ctas * groups
+
+
+def stamp_bytes(kernel: Launchable, ctas: int) -> int:
+    """Global memory in which a launch of `ctas` CTAs leaves its stamps: a ring per CTA and warpgroup, in this
+    order. 0 if the kernel has none."""
+    ring = (HEAD + STAMP * kernel.stamps) * bool(kernel.stamps)
+    return ctas * kernel.threads // 128 * ring
 
 
 def _attributes(kernel: Launchable) -> list[Any]:

@@ -31,7 +31,7 @@ class Buffer:
 @dataclass(frozen=True, kw_only=True)
 class LaunchRecord:
     """A `Launchable` without statements. buffers: those that `maps` fill or empty, and D's. A watched kernel has
-    none: its report names roles and barriers."""
+    none: its report names roles and barriers; nor has a stamped one, whose stamps stand for statements."""
 
     name: str
     block: Block
@@ -58,6 +58,10 @@ class LaunchRecord:
     def watchdog(self) -> bool:
         return False
 
+    @property
+    def stamps(self) -> int:
+        return 0
+
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)
 
@@ -66,9 +70,11 @@ class LaunchRecord:
 
 
 def record_of(kernel: Kernel) -> LaunchRecord:
-    """Of a lowered kernel. Raises CacheError for a watched one."""
+    """Of a lowered kernel. Raises CacheError for a watched or a stamped one."""
     if kernel.watchdog:
         raise CacheError(f"{kernel.name} is watched: its report needs the kernel itself")
+    if kernel.stamps:
+        raise CacheError(f"{kernel.name} is stamped: its stamps need the kernel itself")
     used = dict.fromkeys(("smem_d", *(m.smem for m in kernel.maps)))
     buffers = (kernel.buffer(name) for name in used)
     return LaunchRecord(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 
 from ..check.ops import Instance
@@ -15,23 +16,29 @@ MOST = 1 << 14  # K blocks of a CTA: more take minutes and show nothing new
 
 
 def instance(kernel: Kernel, shape: Shape, ctas: int, layout: Layout = ALONE) -> Instance:
-    """Of CTA 0 in a launch of `ctas` on (M, N, K); the rest of its cluster does alike.
+    """Of CTA 0 in a launch of `ctas` on (M, N, K); the rest of its cluster does alike, but for
+    the rows that D has.
 
     Raises ArgumentError if it has no tile, or more than MOST K blocks."""
     b = kernel.block
-    walk = order(kernel.scheduler, b, kernel.cluster, shape, ctas, 0, layout)
-    tiles = list(islice(walk, MOST + 1))  # a launch may have more than memory holds
+    walk = partial(order, kernel.scheduler, b, kernel.cluster, shape, ctas, layout=layout)
+    tiles = list(islice(walk(0), MOST + 1))  # a launch may have more than memory holds
     counts = tuple(t.k_blocks for t in tiles)
     if not counts:
         raise ArgumentError("shape", shape, "must give the first cluster a tile")
     if max(sum(counts), len(counts)) > MOST:
         allowed = f"must give a CTA at most {MOST} tiles and K blocks"
         raise ArgumentError("shape", shape, allowed)
+    cut = tuple(n for n, t in enumerate(tiles) if t.d_end and t.d_row + b.m > t.d_end)
+    ranks = range(kernel.cluster.size if kernel.groups.ragged else 0)
     return Instance(
         k_blocks=max(counts),
         tiles=len(counts),
         depths=counts if kernel.groups.depths else (),
-        cut=tuple(n for n, t in enumerate(tiles) if t.d_end and t.d_row + b.m > t.d_end),
+        cut=cut,
+        rows=tuple(
+            tuple(t.d_end - t.d_row for t in islice(walk(rank), len(tiles))) for rank in ranks
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""What every agent of a cluster does when, and what is under way meanwhile: the data of a simulation.
+"""What every agent of a cluster does when, and what is under way meanwhile: simulated, or measured.
 
 Times are whole SM cycles since the cluster began.
 """
@@ -15,7 +15,7 @@ from ..ir import nodes as ir
 from ..ir.promotion import PROMOTION
 from .latency import Latency
 
-Carried = Literal["load", "multiply", "store", "send"]
+Carried = Literal["load", "multiply", "store", "send", "landing", "product"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,8 @@ class Flight:
     """What `agent`'s operation `op` left under way. cta: whose shared memory it fills, reads or empties.
 
     load, send: from the issue until the last byte counts on its barrier; `stage` is the ring's. multiply: as
-    long as it keeps the tensor core. store: while it reads shared memory.
+    long as it keeps the tensor core. store: while it reads shared memory. Of stamps, which show less: landing, a load from its
+    issue until the first warpgroup has seen it; product, wgmma from commit until it is known to be done.
     """
 
     carried: Carried

@@ -15,10 +15,13 @@ NUMBERED = "0-9"  # in place of a letter, the last digit of the K block
 WORK = {"promote": ("P", 0), "stage D": ("S", 2), "copy rows": ("C", 2), "issue": ("I", 7)}
 FLIGHTS = {
     "load": (6, "TMA load under way"),
+    "landing": (6, "TMA load, until a warpgroup saw it"),
     "multiply": (4, "the tensor core multiplies"),
+    "product": (4, "wgmma, from commit until retired"),
     "store": (2, "D leaves shared memory"),
     "send": (3, "partial sums under way to rank 0"),
 }
+LOADS, PRODUCTS = ("load", "landing"), ("multiply", "product")
 WAITS = {
     "empty": ("e", 7),
     "wgmma": ("w", 5),
@@ -60,14 +63,14 @@ def tracks(t: Timeline) -> tuple[Track, ...]:
 
 
 def _order(f: Flight) -> tuple[int, int, int]:
-    return list(FLIGHTS).index(f.carried), f.stage if f.carried == "load" else f.agent, f.start
+    return list(FLIGHTS).index(f.carried), f.stage if f.carried in LOADS else f.agent, f.start
 
 
 def _name(f: Flight, agent: str, t: Timeline) -> str:
-    if f.carried == "load":
+    if f.carried in LOADS:
         where = f"CTA {f.cta} " if t.program.kernel.cluster.size > 1 else ""
         return f"{where}loads, stage {f.stage}"
-    return f"{agent}: {'wgmma' if f.carried == 'multiply' else f.carried}"
+    return f"{agent}: {'wgmma' if f.carried in PRODUCTS else f.carried}"
 
 
 def _apart(flights: list[Flight]) -> list[list[Flight]]:
@@ -126,9 +129,9 @@ def tip(i: Step | Flight) -> str:
 def describe(i: Step | Flight) -> str:
     """As in: waits for full[2] phase 3."""
     match i:
-        case Flight(carried="load"):
+        case Flight(carried="load" | "landing"):
             return f"TMA load into stage {i.stage}"
-        case Flight(carried="multiply"):
+        case Flight(carried="multiply" | "product"):
             return "wgmma"
         case Flight():
             return "D leaves shared memory" if i.carried == "store" else "partial sums to rank 0"

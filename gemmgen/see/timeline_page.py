@@ -12,7 +12,7 @@ from ..errors import ArgumentError
 from .latency import Latency
 from .page import Block, Facts, Lanes, Page, Table
 from .timeline import Flight, Step, Timeline, names
-from .timeline_lanes import lanes
+from .timeline_lanes import PRODUCTS, lanes
 
 FEW = 120  # multiplies that one picture shows with room for each
 MANY = 8  # tiles at either end of the table
@@ -44,11 +44,22 @@ class Selection:
         return _within(op.tile, self.tiles) and _within(op.k, self.blocks)
 
 
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What a picture shows: cycles from when to when, in which `of` is."""
+
+    title: str
+    of: Selection
+    start: int
+    end: int
+    note: str = NUMBERS
+
+
 def page(t: Timeline, chosen: Selection, launch: tuple[tuple[str, str], ...]) -> Page:
     """launch: what the instance was taken from. Raises ArgumentError if `chosen` holds nothing."""
     of = Facts(title="Launch", items=(*launch, *_instance(t)))
     blocks: list[Block] = [of, *pictures(t, chosen)]
-    blocks += [_busy(t), _waits(t), _tiles(t), _assumed(t.latency)]
+    blocks += [_busy(t), _waits(t), _tiles(t), assumed(t.latency)]
     title = f"Simulated timeline of {t.program.kernel.name}"
     return Page(title=title, blocks=tuple(blocks))
 
@@ -62,7 +73,7 @@ def _instance(t: Timeline) -> Iterator[tuple[str, str]]:
         yield name, words
 
 
-def _assumed(lat: Latency) -> Table:
+def assumed(lat: Latency) -> Table:
     rows = tuple((n, f"{v:,}", SAYS[n]) for n, v in asdict(lat).items() if n in SAYS)
     return Table(
         title="Latency model, SM cycles",
@@ -142,34 +153,45 @@ def _most_first(sums: Counter[str]) -> list[tuple[str, int]]:
 
 def pictures(t: Timeline, chosen: Selection) -> Iterator[Lanes]:
     """What was chosen; else all if it is little, or the beginning and the end. Raises ArgumentError."""
-    multiplies = [f for f in t.flights if f.carried == "multiply"]
+    for v in views(t, chosen):
+        yield lanes(t, v.title, v.start, v.end, v.note)
+
+
+def views(t: Timeline, chosen: Selection) -> Iterator[View]:
+    """Of each picture, from when to when. Raises ArgumentError."""
     if chosen != Selection():
-        yield lanes(t, "What was chosen", *_window(t, chosen), NUMBERS)
-    elif len(multiplies) <= FEW:
-        yield lanes(t, "All of it", 0, max(1, t.end), NUMBERS)
-    else:
-        blocks = Selection(tiles=(0, 1), blocks=(0, FIRST))
-        yield lanes(
-            t, f"The beginning: K blocks 0 to {FIRST - 1}", 0, _window(t, blocks)[1], NUMBERS
-        )
-        last = multiplies[-1].op
-        start = min(
-            f.start for f in multiplies if f.op.tile == last.tile and f.op.k > last.k - LAST
-        )
-        note = f"{NUMBERS} Other parts: --tiles A:B and --blocks A:B."
-        yield lanes(t, f"The end, from tile {last.tile} on", start, t.end, note)
+        start, end = _window(t, chosen)
+        yield View(title="What was chosen", of=chosen, start=start, end=end)
+        return
+    if sum(isinstance(op, ops.Multiply) for own in t.program.ops for op in own) <= FEW:
+        yield View(title="All of it", of=chosen, start=0, end=max(1, t.end))
+        return
+    first = Selection(tiles=(0, 1), blocks=(0, FIRST))
+    _, end = _span(t, first)
+    yield View(title=f"The beginning: K blocks 0 to {FIRST - 1}", of=first, start=0, end=end)
+    products = [f for f in t.flights if f.carried in PRODUCTS]
+    tile, k = max((f.op.tile, f.op.k) for f in products)
+    start = min(f.start for f in products if f.op.tile == tile and f.op.k > k - LAST)
+    note = f"{NUMBERS} Other parts: --tiles A:B and --blocks A:B."
+    title = f"The end, from tile {tile} on"
+    yield View(title=title, of=chosen, start=start, end=t.end, note=note)
 
 
 def _window(t: Timeline, chosen: Selection) -> tuple[int, int]:
-    """From the first to the last moment of anything chosen."""
-    items: list[Step | Flight] = [*(s for own in t.steps for s in own), *t.flights]
-    times = [(i.start, i.end) for i in items if chosen.holds(i.op)]
-    start, end = min((s for s, _ in times), default=0), max((e for _, e in times), default=0)
+    """As `_span`, but not nothing. Raises ArgumentError."""
+    start, end = _span(t, chosen)
     if start == end:
         i = t.program.instance
         allowed = f"must hold some of {i.tiles} tiles and {max(i.counts)} K blocks"
         raise ArgumentError("--tiles, --blocks", (chosen.tiles, chosen.blocks), allowed)
     return start, end
+
+
+def _span(t: Timeline, chosen: Selection) -> tuple[int, int]:
+    """From the first to the last moment of anything chosen."""
+    items: list[Step | Flight] = [*(s for own in t.steps for s in own), *t.flights]
+    times = [(i.start, i.end) for i in items if chosen.holds(i.op)]
+    return min((s for s, _ in times), default=0), max((e for _, e in times), default=0)
 
 
 def _within(number: int, span: tuple[int, int] | None) -> bool:

@@ -51,7 +51,9 @@ OPTIONS: tuple[tuple[str, ...], ...] = (
     *(("emulate", KERNEL, "--grouping", "rows", "--rows", x) for x in ("²", "-1", "1,,1", "1.5", HUGE_NUMBER, "2147483648", ",".join(["1"] * 10**5))),
     *(("timeline", KERNEL, *x) for x in (
         ("--sms", "0"), ("--sms", HUGE_NUMBER), ("--tiles", "²:9"), ("--tiles", "2:1"), ("--tiles", "0:" + HUGE_NUMBER), ("--blocks", ":"),
-        ("-m", "2147483647", "-k", "2147483647"))),
+        ("-m", "2147483647", "-k", "2147483647"), ("--stamps", "8"), ("--device", "²"), ("--device", HUGE_NUMBER),
+        ("--device", "emulator", "--stamps", "0"), ("--device", "emulator", "--stamps", "-8"), ("--device", "emulator", "--stamps", HUGE_NUMBER),
+        ("--device", "emulator", "-m", "2147483647", "-k", "2147483647"), ("--device", "emulator", "--sms", HUGE_NUMBER))),
     *(("explain", KERNEL, *x) for x in (("--groups", "0"), ("--groups", HUGE_NUMBER), ("--top", "1000000000"), ("--why-not", "stages"), ("--why-not", "=1"))),
     *(("prepare", KERNEL, "--shapes", "1x64x64", *x) for x in (
         ("--up-to", "0"), ("--up-to", "1000000000000"), ("--threads", "0"), ("--threads", "-5"), ("--set", "stages=2"))),

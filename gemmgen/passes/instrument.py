@@ -1,0 +1,89 @@
+"""Where stamps are asked for, let each warpgroup note when it has done what takes time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count, zip_longest
+
+from ..errors import IRError
+from ..ir.blocks import BLOCKS
+from ..ir.nodes import (
+    AddPartials,
+    CloseStamps,
+    Drain,
+    ForK,
+    ForTiles,
+    Kernel,
+    OpenStamps,
+    Param,
+    Role,
+    SendPartials,
+    SetRegisters,
+    StageTile,
+    Stamp,
+    StampTile,
+    Stmt,
+    StoreCommit,
+    StoreRows,
+    StoreWait,
+    TmaLoad,
+    TmaLoadMulticast,
+    Wait,
+    WaitTurn,
+    WarpgroupSync,
+    WgmmaCommit,
+    WgmmaWait,
+)
+from ..ir.promotion import PROMOTION
+from ..ir.stamps import Place
+from ..target import Target
+
+LOADS = TmaLoad | TmaLoadMulticast  # of those that follow each other, the last is stamped
+WAITS = Wait | WaitTurn | Drain | WgmmaWait | StoreWait | WarpgroupSync
+WORKS = WgmmaCommit | PROMOTION | SendPartials | AddPartials | StageTile | StoreRows | StoreCommit
+
+
+def instrument(kernel: Kernel, target: Target) -> Kernel:
+    """After every wait, issue, promotion and store of a role put a stamp, where Kernel.stamps asks for it.
+    Sets Stamp, OpenStamps, StampTile and CloseStamps, Kernel.device_code, and adds the parameter `stamp_rings`."""
+    if not kernel.stamps:
+        return kernel
+    if kernel.stamps & (kernel.stamps - 1):
+        raise IRError(f"Kernel.stamps={kernel.stamps} is not a power of two")
+    return replace(
+        kernel,
+        roles=tuple(map(_role, kernel.roles)),
+        # First, so that it adds a line to the signature and changes none.
+        params=(Param(name="stamp_rings", ctype="StampRing*"), *kernel.params),
+        device_code=(*kernel.device_code, "stamps"),
+    )
+
+
+def _role(role: Role) -> Role:
+    first = isinstance(role.body[0], SetRegisters)  # which nothing may stand before
+    body = _body(role.body[first:], "role", count())
+    return replace(role, body=(*role.body[:first], OpenStamps(), *body, CloseStamps()))
+
+
+def _body(body: tuple[Stmt, ...], place: Place, events: Iterator[int]) -> tuple[Stmt, ...]:
+    out: list[Stmt] = []
+    for stmt, after in zip_longest(body, body[1:]):
+        match stmt:
+            case ForTiles():
+                inside = (StampTile(), *_body(stmt.body, "tile", events))
+                out.append(replace(stmt, body=inside))
+            case ForK():
+                out.append(replace(stmt, body=_body(stmt.body, "block", events)))
+            case _ if isinstance(stmt, BLOCKS):
+                out.append(replace(stmt, body=_body(stmt.body, place, events)))
+            case _:
+                out.append(stmt)
+        if _takes_time(stmt, after):
+            out.append(Stamp(event=next(events), place=place))
+    return tuple(out)
+
+
+def _takes_time(stmt: Stmt, after: Stmt | None) -> bool:
+    last = isinstance(stmt, LOADS) and not isinstance(after, LOADS)
+    return last or isinstance(stmt, WAITS | WORKS)
