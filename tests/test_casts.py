@@ -16,6 +16,12 @@ INPUTS, OUTPUTS, PERS = (BF16, F16, F32), (E4M3, S8), ("columns", "row", "block"
 nvrtc = pytest.mark.nvrtc
 
 
+@pytest.fixture(autouse=True)
+def compiler(request):
+    if request.node.get_closest_marker("nvrtc"):
+        pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+
+
 def cast(x=BF16, q=E4M3, per="columns", row_threads=64, **options):
     return Cast(x=x, q=q, per=per, row_threads=row_threads if per == "row" else None, **options)
 
