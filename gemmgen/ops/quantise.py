@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..casts import Per
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F16, F32, S8
 from ..ir.stores import E4M3_MAX, LEAST_AMAX
@@ -45,10 +46,7 @@ def quantise_rows(
     if block not in (SCALE_BLOCK, None):
         raise ArgumentError("block", block, f"must be {SCALE_BLOCK} or None")
     _check(x, dtype, 1 if block is None else 0)
-    if generated(x):
-        return casting.quantised(x, "row" if block is None else "columns", dtype, power_of_two)
-    q, scale = _quantised(x, (1, block or x.shape[-1]), dtype, power_of_two)
-    return q, scale.squeeze(-1) if block is None else mn_major(scale)
+    return _quantised(x, "row" if block is None else "columns", dtype, power_of_two)
 
 
 def quantise_blocks(
@@ -62,9 +60,12 @@ def quantise_blocks(
     if block != SCALE_BLOCK:
         raise ArgumentError("block", block, f"must be {SCALE_BLOCK}")
     _check(x, dtype, 0)
-    if generated(x):
-        return casting.quantised(x, "block", dtype, power_of_two)
-    return _quantised(x, (block, block), dtype, power_of_two)
+    return _quantised(x, "block", dtype, power_of_two)
+
+
+def _quantised(x: Any, per: Per, dtype: str, power_of_two: bool) -> Quantised:
+    way = casting.quantised if generated(x) else by_torch
+    return way(x, per, dtype, power_of_two)
 
 
 def generated(x: Any) -> bool:
@@ -83,7 +84,19 @@ def _check(x: Any, dtype: str, least: int) -> None:
         raise ArgumentError("x shape", tuple(x.shape), f"must be [..., rows, {least} or more]")
 
 
-def _quantised(x: Any, sides: tuple[int, int], dtype: str, power_of_two: bool) -> Quantised:
+def by_torch(x: Any, per: Per, dtype: str, power_of_two: bool) -> Quantised:
+    """What `casting.quantised` returns, by torch's operators, wherever x is: the reference."""
+    sides = {"columns": (1, SCALE_BLOCK), "row": (1, x.shape[-1]), "block": (SCALE_BLOCK,) * 2}
+    q, scale = _of_blocks(x, sides[per], dtype, power_of_two)
+    match per:
+        case "columns":
+            return q, mn_major(scale)
+        case "row":
+            return q, scale.squeeze(-1)
+    return q, scale
+
+
+def _of_blocks(x: Any, sides: tuple[int, int], dtype: str, power_of_two: bool) -> Quantised:
     """q and a dense scale per block of so many rows and columns."""
     kind, limit = LIMITS[dtype]
     *lead, rows, columns = x.shape
