@@ -24,11 +24,12 @@ LIMITS = {E4M3: E4M3_MAX, S8: 127.0}
 SIDE = 128  # of columns and blocks that share a scale
 VECTOR_BYTES = 16  # the widest load
 WARP = 32
-ROW_THREADS = (32, 64, 128, 256, 512, 1024)
-MOST_BY_ELEMENT = (
-    256  # threads of a row whose elements are read one at a time: that takes many registers
-)
-SM_THREADS = 1024  # so each may have 64 registers: 16 to 32 of them are data on its way
+ROW_THREADS = (32, 64, 128, 256, 512)
+MOST_BY_ELEMENT = 256  # threads of a row, and of an SM: each access takes registers
+SM_BYTES = (
+    96 << 10
+)  # of x that an SM has on its way at once: thrice what hides the latency of memory
+SM_CTAS = 32  # at most
 SLOTS = {"row": 4, "block": 8}  # loads that a thread has under way at once
 ROWS = 8  # of a warp: their scales, MN-major, are a sector of the L2
 
@@ -38,13 +39,13 @@ POINTERS = (
     Param(name="scale", ctype="float* __restrict__"),
 )
 SIZES = (
-    Param(name="x_stride", ctype="long long"),
+    Param(name="x_stride", ctype="int"),
     Param(name="rows", ctype="int"),
     Param(name="columns", ctype="int"),
 )
 GROUP_ROWS = Param(name="group_rows", ctype="int")
 MORE = {
-    "columns": (GROUP_ROWS, Param(name="scale_stride", ctype="long long")),
+    "columns": (GROUP_ROWS, Param(name="scale_stride", ctype="int")),
     "row": (),
     "block": (GROUP_ROWS,),
 }
@@ -57,7 +58,7 @@ class Cast:
     per: what shares a scale. "columns": a row's 128 columns; scales lie column by column, `scale_stride` apart, of
     every `group_rows` rows. "row": a row; dense. "block": 128 rows of a group and 128 columns; dense.
     aligned: rows of x begin, and rows of x and q end, at multiples of 16 bytes of x; else elements are read and
-    written one at a time. threads: of the CTA that holds a "row" (32 to 1024, a power of two; None for others).
+    written one at a time. threads: of the CTA that holds a "row" (32 to 512, a power of two; None for others).
 
     Everything but these is an argument of the kernel: shapes, strides, addresses. Raises IRError.
     """
@@ -107,7 +108,9 @@ class Cast:
     @property
     def ctas_per_sm(self) -> int:
         """That run at once at least."""
-        return SM_THREADS // self.threads if self.aligned else 1
+        if not self.aligned:
+            return max(1, MOST_BY_ELEMENT // self.threads)
+        return min(-(-SM_BYTES // (self.threads * self.slots * VECTOR_BYTES)), SM_CTAS)
 
     @property
     def infinite(self) -> str:

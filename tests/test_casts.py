@@ -140,7 +140,7 @@ def test_the_same_cast_is_the_same_text():
         (BF16, 1025, True, 64),
         (BF16, 16384, True, 512),
         (F32, 1024, True, 64),
-        (F32, 1 << 20, True, 1024),
+        (F32, 1 << 20, True, 512),
         (BF16, 1 << 20, False, 256),
     ),
 )

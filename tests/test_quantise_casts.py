@@ -189,6 +189,8 @@ def test_row_pitch_passes_over_sides_of_one():
     assert casting.row_pitch(torch.empty(6, 8)[::3]) == 24
     assert casting.row_pitch(torch.empty(6, 8)[:, :1]) == 8
     assert casting.row_pitch(torch.empty(4, 3, 8)[:, :2]) is None
+    far = torch.empty(2, 1 << 31, device="meta")
+    assert casting.row_pitch(far[:, :8]) is None and casting.row_pitch(far[:, 1:]) is None
 
 
 def test_what_is_launched(launches):

@@ -9,6 +9,7 @@ from typing import Any
 from ..casts import SIDE, VECTOR_BYTES, Cast, Per, row_threads, source
 from ..ir.dtypes import BF16, DTYPES, F16, F32
 from ..runtime.cache import cached_cubin
+from ..runtime.launch import INT_LIMIT
 from ..runtime.loaded_cast import LoadedCast
 from ..runtime.torch_tensors import current_stream, dtype_of, empty, torch, torch_dtype
 
@@ -64,7 +65,7 @@ def cast_of(x: Any, pitch: int, per: Per, dtype: str, power_of_two: bool) -> Cas
 
 def row_pitch(x: Any) -> int | None:
     """Elements from each row of x [..., rows, columns] to the next, if rows are contiguous and all one stride
-    apart, through all groups; else None."""
+    apart, through all groups, and that is what a kernel's integer holds; else None."""
     *sides, columns = x.shape
     *strides, along = x.stride()
     steps = [(n, stride) for n, stride in zip(sides, strides, strict=True) if n != 1]
@@ -72,7 +73,7 @@ def row_pitch(x: Any) -> int | None:
     step, even = pitch, columns <= 1 or along == 1
     for n, stride in reversed(steps):
         even, step = even and stride == step, step * n
-    return pitch if even else None
+    return pitch if even and pitch < INT_LIMIT else None
 
 
 def _scales(x: Any, per: Per) -> Any:
