@@ -39,8 +39,9 @@ STATEMENTS = (
     *("stmts_maps.j2", "stmts_transposed.j2", "stmts_exchange.j2"),
     "stmts_stamps.j2",
 )
-# Memory and synchronisation; what works on registers.
-PTX = ("ptx.j2", "ptx_registers.j2")
+# Memory and synchronisation; what works on registers; conversions, the same for every kernel.
+VALUES = ("ptx_values.j2",)
+PTX = ("ptx.j2", "ptx_registers.j2", *VALUES)
 
 RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
 
@@ -83,8 +84,10 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
     }
     frame = env.get_template("kernel.cu.j2")
     called = frame.render(parts, ptx="")
-    library = "\n\n".join(env.get_template(name).render().strip("\n") for name in PTX)
-    text = frame.render(parts, ptx=_called_functions(library, called))
+    return without_trailing_spaces(frame.render(parts, ptx=ptx_functions(env, called)))
+
+
+def without_trailing_spaces(text: str) -> str:
     return re.sub(r"[ \t]+\n", "\n", text)
 
 
@@ -250,10 +253,10 @@ def _role(env: Environment, role: Role, body: str) -> str:
     return env.get_template("role.j2").render(role=role, body=body).rstrip("\n")
 
 
-def _called_functions(library: str, text: str) -> str:
-    """The functions of the PTX layer that `text` calls, in the library's order."""
+def ptx_functions(env: Environment, text: str, layer: tuple[str, ...] = PTX) -> str:
+    """The functions of the PTX layer's templates that `text` calls, in the layer's order."""
     names = set(re.findall(r"ptx::(\w+)", text))
-    chunks = library.strip("\n").split("\n\n")
+    chunks = "\n\n".join(env.get_template(x).render().strip("\n") for x in layer).split("\n\n")
     return "\n\n".join(c for c in chunks if _defined(c) in names)
 
 

@@ -22,7 +22,7 @@ from gemmgen.passes import PIPELINE
 ROOT = Path(__file__).parent.parent
 DOCS = [*(ROOT / f"{n}.md" for n in ("README", "CONTRIBUTING", "SECURITY"))]
 DOCS += sorted((ROOT / "docs").rglob("*.md"))
-NEEDS_GPU = ("run", "bench", "host", "tune")
+NEEDS_GPU = ("run", "bench", "casts", "host", "tune")
 ALLOWED = {"doctor": {0, 3}}  # exit codes besides 0: it reports what this machine lacks
 ELSEWHERE = {  # commands that take long, and what runs them besides
     "emit --all --check": "`make test`, before the tests",

@@ -25,6 +25,7 @@ COMPILER = {
     "families": {"ir", "errors", "config", "problem", "epilogues", "schedulers"},
     "passes": {"ir", "errors", "target"},
     "emit": {"ir", "errors"},
+    "casts": {"ir", "errors", "emit"},  # kernels that quantise; nothing of them is lowered
     "pipeline": {
         *["ir", "errors", "target", "config", "problem", "families", "passes", "emit", "check"],
         "notebook",
@@ -42,7 +43,7 @@ CHECKS = {
     "verification": {"ir", "errors", "config", "problem", "epilogues"},
 }
 # runtime/gpu.py and emulated.py are machines that verification puts kernels on trial on; it knows neither.
-RUNTIME = {"runtime": {"ir", "errors", "target", "verification", "emulator", "notebook"}}
+RUNTIME = {"runtime": {"ir", "errors", "target", "casts", "verification", "emulator", "notebook"}}
 # Shows what the compiler decided. Where a swizzle puts a byte it asks the emulator, as the tests do; what each
 # agent does, operation by operation, it asks the proof.
 SEE = {"see": {*COMPILER, "emulator", "check"}}

@@ -51,12 +51,22 @@ def _binary(function: np.ufunc) -> Handler:
         kind = kind_of(i)
         if kind[0] == "f" or kind.startswith("bf"):
             return floats.binary(i, s)
+        if kind == "u16x2":
+            return _pairwise(function, i, s)
         if len(i.parts) > 2 and i.parts[1] not in ("lo",):
             raise UnsupportedInstruction(str(i))
         d, a, b = s.dst(i.operands[0], kind), *(s.src(o, kind) for o in i.operands[1:3])
         return ufunc2(function, d, a, b)
 
     return decode
+
+
+def _pairwise(function: np.ufunc, i: Instruction, s: Scope) -> Op:
+    """On the halves of 32-bit registers."""
+    d, a, b = s.dst(i.operands[0], "u32"), *(s.src(o, "u32") for o in i.operands[1:3])
+    return elementwise(
+        lambda x, y: function(x.view(np.uint16), y.view(np.uint16)).view(np.uint32), d, a, b
+    )
 
 
 def _divide(i: Instruction, s: Scope) -> Op:

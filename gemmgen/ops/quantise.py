@@ -1,24 +1,30 @@
-"""Operands and scales of the FP8 and INT8 functions, from wider tensors, in torch code.
+"""Operands and scales of the FP8 and INT8 functions, from wider tensors.
 
 Everywhere: x is bfloat16, float16 or float32, on any device, and is computed with in FP32. Of the greatest
 |x| that shares a scale, amax, at least 1e-4 (so zeros stay zeros), the scale is amax / limit and q is x *
 (limit / amax), limit 448 for "e4m3" and 127 for "s8"; each operation is rounded once, to the nearest, ties to
 even. Of finite values that is what `scale_out` and `out` of an FP8 output are, to the bit. power_of_two: scales are
 rounded up to powers of two, and q is x / scale. Where an infinity or a NaN shares a scale, that is NaN and the q are 0: every
-sum with them is NaN. The host never waits for the device. Raises ArgumentError.
+sum with them is NaN. The host never waits for the device. Results have no gradient. Raises ArgumentError.
+
+`generated` says which tensors a generated kernel quantises (`gemmgen.casts`): CUDA tensors. It reads x once; what
+`casting.row_pitch` refuses is made contiguous first. All others are quantised by the torch code below, to the same
+bits. On the GPU it raises also RuntimeUnavailable without NVRTC or on a GPU that is not Hopper.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ..casts import Per
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F16, F32, S8
+from ..ir.stores import E4M3_MAX, LEAST_AMAX
 from ..runtime.torch_tensors import dtype_of, mn_major, torch, torch_dtype
+from . import casting
 from .calls import SCALE_BLOCK
 
-AMAX = 1e-4  # at least: as in the kernels' FP8 outputs
-LIMITS = {"e4m3": (E4M3, 448.0), "s8": (S8, 127.0)}
+LIMITS = {"e4m3": (E4M3, E4M3_MAX), "s8": (S8, 127.0)}
 MANTISSA = 0x7FFFFF  # of FP32, in bits
 
 Quantised = tuple[Any, Any]  # q, scale
@@ -40,8 +46,7 @@ def quantise_rows(
     if block not in (SCALE_BLOCK, None):
         raise ArgumentError("block", block, f"must be {SCALE_BLOCK} or None")
     _check(x, dtype, 1 if block is None else 0)
-    q, scale = _quantised(x, (1, block or x.shape[-1]), dtype, power_of_two)
-    return q, scale.squeeze(-1) if block is None else mn_major(scale)
+    return _quantised(x, "row" if block is None else "columns", dtype, power_of_two)
 
 
 def quantise_blocks(
@@ -55,7 +60,20 @@ def quantise_blocks(
     if block != SCALE_BLOCK:
         raise ArgumentError("block", block, f"must be {SCALE_BLOCK}")
     _check(x, dtype, 0)
-    return _quantised(x, (block, block), dtype, power_of_two)
+    return _quantised(x, "block", dtype, power_of_two)
+
+
+def _quantised(x: Any, per: Per, dtype: str, power_of_two: bool) -> Quantised:
+    way = casting.quantised if generated(x) else by_torch
+    return way(x, per, dtype, power_of_two)
+
+
+def generated(x: Any) -> bool:
+    """Whether a generated kernel quantises x: a CUDA tensor of no subclass, while no compiler of torch traces. What
+    such a compiler traces is the torch code; under `torch.ops.gemmgen` it traces nothing, and the kernel runs."""
+    if torch().compiler.is_compiling():
+        return False
+    return type(x) in (torch().Tensor, torch().nn.Parameter) and x.device.type == "cuda"
 
 
 def _check(x: Any, dtype: str, least: int) -> None:
@@ -66,16 +84,28 @@ def _check(x: Any, dtype: str, least: int) -> None:
         raise ArgumentError("x shape", tuple(x.shape), f"must be [..., rows, {least} or more]")
 
 
-def _quantised(x: Any, sides: tuple[int, int], dtype: str, power_of_two: bool) -> Quantised:
+def by_torch(x: Any, per: Per, dtype: str, power_of_two: bool) -> Quantised:
+    """What `casting.quantised` returns, by torch's operators, wherever x is: the reference."""
+    sides = {"columns": (1, SCALE_BLOCK), "row": (1, x.shape[-1]), "block": (SCALE_BLOCK,) * 2}
+    q, scale = _of_blocks(x, sides[per], dtype, power_of_two)
+    match per:
+        case "columns":
+            return q, mn_major(scale)
+        case "row":
+            return q, scale.squeeze(-1)
+    return q, scale
+
+
+def _of_blocks(x: Any, sides: tuple[int, int], dtype: str, power_of_two: bool) -> Quantised:
     """q and a dense scale per block of so many rows and columns."""
     kind, limit = LIMITS[dtype]
     *lead, rows, columns = x.shape
     high, wide = (-(-n // side) for n, side in zip((rows, columns), sides, strict=True))
     below, right = high * sides[0] - rows, wide * sides[1] - columns
-    padded = torch().nn.functional.pad(x.float(), (0, right, 0, below))
+    padded = torch().nn.functional.pad(x.detach().float(), (0, right, 0, below))
     blocks = padded.view(*lead, high, sides[0], wide, sides[1])
     amax = blocks.abs().amax((-3, -1), keepdim=True)
-    scale, factor = _factors(amax.clamp(min=AMAX), limit, power_of_two)
+    scale, factor = _factors(amax.clamp(min=LEAST_AMAX), limit, power_of_two)
     finite = amax.isfinite()
     scaled = torch().where(finite, blocks * factor, 0.0)
     scaled = scaled.round().clamp(-limit, limit) if kind.integer else scaled

@@ -81,7 +81,7 @@ class LoadedKernel(Compiled):
         with driver.current(self.device):
             return self._ready(
                 (encode(describe(self.kernel, m, matrices[m.tensor])) for m in self.kernel.maps),
-                (_packed(p.ctype, p.name, values) for p in self.kernel.params),
+                (packed(p.ctype, p.name, values) for p in self.kernel.params),
                 self._config(ctas, stream),
                 stream,
             )
@@ -200,7 +200,8 @@ def _attributes(kernel: Launchable) -> list[Any]:
     return [allowed]
 
 
-def _packed(ctype: str, name: str, values: Mapping[str, Scalar]) -> Any:
+def packed(ctype: str, name: str, values: Mapping[str, Scalar]) -> Any:
+    """The argument `name` as the kernel takes it; a type of no number is a pointer. Raises ArgumentError."""
     value = values[name]
     if ctype == "int" and not 0 <= value < INT_LIMIT:
         raise ArgumentError(name, value, "must be from 0 to 2**31 - 1")

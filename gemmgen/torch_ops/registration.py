@@ -31,7 +31,7 @@ def register() -> Any:
 def _add(library: Any, op: Operator, overload: Overload) -> None:
     name = op.qualified(overload)
     library.define(op.schema(overload), tags=_tags())
-    # A function that quantises is torch code, and runs wherever its tensors are.
+    # A function that quantises runs wherever its tensors are.
     key = "CUDA" if op.operands else "CompositeExplicitAutograd"
     library.impl(name, implementation(op, overload), key)
     torch().library.register_fake(f"{NAMESPACE}::{name}", fake(op, overload), lib=library)

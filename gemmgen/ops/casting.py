@@ -1,0 +1,85 @@
+"""Casts over torch's CUDA tensors: which kernel, what it is given, where its results lie."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+from ..casts import SIDE, VECTOR_BYTES, Cast, Per, row_threads, source
+from ..ir.dtypes import BF16, DTYPES, F16, F32
+from ..runtime.cache import cached_cubin
+from ..runtime.launch import INT_LIMIT
+from ..runtime.loaded_cast import LoadedCast
+from ..runtime.torch_tensors import current_stream, dtype_of, empty, torch, torch_dtype
+
+
+@lru_cache(maxsize=256)
+def loaded(cast: Cast, device: int) -> LoadedCast:
+    """The kernel of `cast`, compiled (or compiled before) and loaded on CUDA device `device`, kept for next time.
+
+    Raises CompileError and RuntimeUnavailable.
+    """
+    return LoadedCast(cast, cached_cubin(source(cast), cast.name), device)
+
+
+def quantised(x: Any, per: Per, dtype: str, power_of_two: bool) -> tuple[Any, Any]:
+    """(q, scale) of x [..., rows, columns], already checked, on torch's current stream: for "columns" the scales are
+    [..., rows, blocks], contiguous along the rows; for "row" [...]; for "block" [..., blocks, blocks].
+
+    x is read where it lies if its rows are contiguous and all one stride apart, else from a contiguous copy.
+    """
+    pitch = row_pitch(x)
+    if pitch is None:
+        x, pitch = x.contiguous(), x.shape[-1]
+    q = torch().empty(x.shape, dtype=torch_dtype(DTYPES[dtype]), device=x.device)
+    scale = _scales(x, per)
+    if x.numel():
+        cast = cast_of(x, pitch, per, dtype, power_of_two)
+        *lead, group_rows, columns = x.shape
+        rows = math.prod(lead) * group_rows
+        sizes = {"rows": rows, "columns": columns, "group_rows": group_rows, "x_stride": pitch}
+        at = {"x": x.data_ptr(), "q": q.data_ptr(), "scale": scale.data_ptr()}
+        strides = {"scale_stride": scale.stride(-1)}
+        tiles = cast.tiles(rows, columns, group_rows)
+        loaded(cast, x.device.index).launch(
+            {**sizes, **at, **strides}, tiles, current_stream(x.device)
+        )
+    return q, scale
+
+
+def cast_of(x: Any, pitch: int, per: Per, dtype: str, power_of_two: bool) -> Cast:
+    """The kernel for x, whose rows are `pitch` elements apart."""
+    kind, columns = dtype_of("x", x, (BF16, F16, F32)), x.shape[-1]
+    multiples = (x.data_ptr(), pitch * kind.bytes, columns * kind.bytes)
+    aligned = all(n % VECTOR_BYTES == 0 for n in multiples)
+    return Cast(
+        x=kind,
+        q=DTYPES[dtype],
+        per=per,
+        power_of_two=power_of_two,
+        aligned=aligned,
+        row_threads=row_threads(kind, columns, aligned) if per == "row" else None,
+    )
+
+
+def row_pitch(x: Any) -> int | None:
+    """Elements from each row of x [..., rows, columns] to the next, if rows are contiguous and all one stride
+    apart, through all groups, and that is what a kernel's integer holds; else None."""
+    *sides, columns = x.shape
+    *strides, along = x.stride()
+    steps = [(n, stride) for n, stride in zip(sides, strides, strict=True) if n != 1]
+    pitch: int = steps[-1][1] if steps else columns
+    step, even = pitch, columns <= 1 or along == 1
+    for n, stride in reversed(steps):
+        even, step = even and stride == step, step * n
+    return pitch if even and pitch < INT_LIMIT else None
+
+
+def _scales(x: Any, per: Per) -> Any:
+    *lead, rows, columns = x.shape
+    high, wide = -(-rows // SIDE), -(-columns // SIDE)
+    if per == "columns":
+        return empty((*lead, wide, rows), F32, x.device).mT
+    shape = (*lead, rows) if per == "row" else (*lead, high, wide)
+    return torch().empty(shape, dtype=torch().float32, device=x.device)

@@ -1,0 +1,37 @@
+"""A cast on one device, ready to be launched."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+
+from ..casts import Cast
+from . import driver, sms
+from .launch import packed
+from .nvrtc import Cubin
+
+
+class LoadedCast:
+    """A cast's cubin on CUDA device `device`. Thread-safe: it is immutable."""
+
+    def __init__(self, cast: Cast, cubin: Cubin, device: int) -> None:
+        """Raises RuntimeUnavailable without a driver or on a GPU that is not Hopper."""
+        driver.require_hopper(device)
+        self.cast = cast
+        self.device = device
+        with driver.current(device):
+            self._module = driver.call("cuModuleLoadData", cubin.image)
+            self._function = driver.call("cuModuleGetFunction", self._module, cubin.name.encode())
+
+    def launch(self, values: Mapping[str, int], tiles: int, stream: int) -> None:
+        """Start it on `stream` over the arguments `values`, by the kernel's names, which give `tiles` CTAs something
+        to do. Raises ArgumentError for a size of 2**31 or more, LaunchError."""
+        scalars = [packed(p.ctype, p.name, values) for p in self.cast.params]
+        array = (ctypes.c_void_p * len(scalars))(*map(ctypes.addressof, scalars))
+        ctas = min(tiles, sms.usable(self.device) * self.cast.ctas_per_sm)
+        sides = (ctas, 1, 1, self.cast.threads, 1, 1)
+        given = (self._function, *sides, 0, stream, ctypes.addressof(array), 0)
+        start = driver.driver().cuLaunchKernel
+        if start(*given)[0]:  # as a thread does whose current context is another one's
+            with driver.current(self.device):
+                driver.result("cuLaunchKernel", start(*given))
