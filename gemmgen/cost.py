@@ -12,7 +12,7 @@ from .cost_terms import Terms, Wave, Work
 from .ir.expr import fold
 from .ir.groupings import GROUPINGS
 from .ir.nodes import Cluster
-from .passes.split_scales import SCALE_BLOCK, blocks_touched, copied, splits
+from .passes.split_scales import SCALE_BLOCK, blocks_touched, copies
 from .problem import Problem, Shape, check_shape
 from .target import Target
 
@@ -293,7 +293,7 @@ def _straddling(block_n: int) -> float:
     """How much longer promotion takes where a tile can touch two scale blocks."""
     if blocks_touched(block_n) == 1:
         return 1.0
-    return FIT.copies if copied(splits(block_n)) else FIT.select
+    return FIT.copies if copies(block_n) > 1 else FIT.select
 
 
 def ceil(a: int, b: int) -> int:

@@ -26,7 +26,7 @@ CASES = {
     "dense in flight": of("dense-in-flight-multicast", (2050, 1000, 777)),
     "fp8": of("fp8_block/base", (4096, 7168, 2048)),
     "cluster": of("fp8_block/two_wave_multicast_a", (2048, 4096, 1024)),
-    "held": of("fp8_block/held", (1024, 4096, 1024)),
+    "loop per split": of("fp8_block/n144", (1024, 576, 1024)),
     "split": of("fp8_block/split_k", (64, 512, 4096)),
     "swapped": of("fp8-swap-waves", (100, 4096, 1024)),
     "overlapping": Case(

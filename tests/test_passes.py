@@ -215,6 +215,7 @@ ILLEGAL = {
     ),
     "k-major": (replace(FP8, layout="nn"), {}, {}, {"operands": "e4m3", "b_major": "mn"}),
     "scale-block-k": (FP8, {"block_k_bytes": 64}, {}, {"block_k": 64}),
+    "split-unroll": (INT8_BLOCK, {"block_n": 192, "unroll": 4}, {}, {"unroll": 4, "copies": 2}),
     "scale-blocks": (FP8, {"block_n": 152}, {}, {"block_n": 152, "blocks": 3}),
     "promotion-overlaps": (FP8, {"in_flight": 1}, {}, {"in_flight": 1, "pieces": 1}),
     "cluster-size": (DENSE, {"multicast": "a"}, {"sms": 131}, {"cluster": 2, "sms": 131}),

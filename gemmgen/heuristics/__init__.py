@@ -21,6 +21,7 @@ from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
 from ..passes import check_tile, layout_smem, plan_multicast, split_registers
 from ..passes.layout_smem import most_stages
+from ..passes.split_scales import copies
 from ..pipeline import lower
 from ..problem import Problem, Shape, check_shape
 from ..target import Target
@@ -30,9 +31,7 @@ from .verdict import Verdict as Verdict
 ROWS = ((64, 1), (128, 2), (256, 2))  # block_m and the consumer warpgroups that share it
 # Where they promote, a third hides what two do not (docs/performance.md).
 PROMOTED_ROWS = ((64, 1), (128, 2), (192, 3), (256, 2))
-THREE = (
-    3  # of which a promotion by selects leaves no issue slots: 192x120 is 20 % slower than 192x128
-)
+THREE = 3  # a promotion by selects leaves them no issue slots: 192x120 takes 1.2 of 192x128
 # The same with A and B exchanged, of block_n; worth costing for so many rows.
 COLUMNS, FEW_ROWS = ((64, 1), (128, 2), (256, 2)), 64
 PANELS = (8, 16, 4)  # flat between 8 and 16; the first wins a tie
@@ -40,6 +39,7 @@ STAGES = tuple(s for s in range(1, 257) if FIELDS["stages"][1](s))
 # K blocks, 1 elsewhere: worth 3 % to 10 % where they are promoted (docs/performance.md). With a scale for every
 # column ptxas spills the largest tiles.
 UNROLL = {"fp8_block": 4, "fp8": 4}
+FEW_COPIES = 4  # of the K loop: 128x192 gains 10 % from 4, of which 128x144 loses as much
 PROBE = 2  # stages a tile is probed with: one is filled while the other is read
 # What a tile has too much of, a tile no smaller on either side and of no fewer consumers has too much of
 # as well.
@@ -49,8 +49,6 @@ ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
 SWIZZLE_SPAN = 128  # bytes
 MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wide, and few boxes
 LARGE_TILE = 128 * 192  # elements; from here on 3 stages cover the latency, below 4 are needed
-
-
 SPLITS, LEAST_SHARE = (2, 4, 8), 4  # CTAs that may divide K, and K blocks that each has at least
 
 Tile = tuple[bool, int, int, int, int]  # swap_ab, block_m, block_n, consumers, split_k
@@ -156,13 +154,20 @@ def candidates(
         plain = replace(
             tile,
             stages=PROBE,
-            unroll=UNROLL.get(problem.family, 1),
+            unroll=_unroll(problem, tile),
             in_flight=0 if promotes(problem) else 1,
         )
         for multicast in _multicasts(plain, shape, target, groups):
             raster, panel = _raster(plain, multicast, shape, target)
             yield replace(plain, multicast=multicast, raster=raster, panel=panel)
         yield from _divided(plain, problem, shape, target, groups)
+
+
+def _unroll(problem: Problem, tile: Config) -> int:
+    """Less of a loop that is copied often: its code adds up; or of INT8 (`split-unroll`)."""
+    many = 1 if tile.swap_ab or problem.family != "fp8_block" else copies(tile.block_n)
+    less = many > FEW_COPIES or (many > 1 and problem.a.integer)
+    return min(2 if less else 4, UNROLL.get(problem.family, 1))
 
 
 def _divided(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from types import UnionType
 
 from ..errors import IllegalConfig, Rule
@@ -25,6 +26,7 @@ from ..target import Target
 
 SCALE_BLOCK = 128  # columns and K per FP32 scale of B
 COPIES = 8  # of the K loop, at most: code that runs for other tiles is read by nobody meanwhile
+INT8_UNROLL = 2
 SCALING = Promote | PromoteColumns | PromoteWave
 
 SCALE_BLOCK_K = Rule(
@@ -37,7 +39,12 @@ SCALE_BLOCKS = Rule(
     says="a tile may touch at most two of B's 128-column scale blocks",
     because="Two scales are one select per 8 columns; 152, 168, 176, 184 and from 200 to 248 would need three.",
 )
-RULES = (SCALE_BLOCK_K, SCALE_BLOCKS)
+SPLIT_UNROLL = Rule(
+    id="split-unroll",
+    says="a K loop of INT8 sums that is copied for tiles of two scale blocks is unrolled by at most 2",
+    because="With more, conversions of several K blocks are under way at once, and registers spill.",
+)
+RULES = (SCALE_BLOCK_K, SCALE_BLOCKS, SPLIT_UNROLL)
 
 
 def split_scales(kernel: Kernel, target: Target) -> Kernel:
@@ -59,8 +66,8 @@ def split_scales(kernel: Kernel, target: Target) -> Kernel:
                 return replace(stmt, count=count)
             case Promote():
                 return _spelled(stmt, kernel.instr.n, splits(kernel.block.n))
-            case ForK() if any(isinstance(s, PromoteSplit) for s in walk(stmt.body)):
-                return _copied(stmt, splits(kernel.block.n))
+            case ForK() if copies(kernel.block.n) > 1 and _splits(stmt):
+                return _copied(stmt, kernel)
         return stmt
 
     return map_role(map_stmts(kernel, visit), "consumer", lambda r: _widen(r, count))
@@ -88,16 +95,29 @@ def _spelled(p: Promote, columns: int, splits: tuple[int, ...]) -> Stmt:
     first, end = p.part * columns, (p.part + 1) * columns
     if end <= splits[0] or splits[-1] <= first:
         return replace(p, block=int(splits[-1] <= first))
-    return PromoteSplit(**vars(p)) if copied(splits) else PromoteSelect(**vars(p))
+    return PromoteSplit(**vars(p)) if len(splits) <= COPIES else PromoteSelect(**vars(p))
 
 
-def copied(splits: tuple[int, ...]) -> bool:
-    """Whether the K loop is copied per split. Past that it costs more in code than selects."""
-    return len(splits) <= COPIES
+@cache
+def copies(block_n: int) -> int:
+    """Of the K loop, one per split; one where there are so many that selects cost less."""
+    many = len(splits(block_n)) if blocks_touched(block_n) > 1 else 1
+    return many if many <= COPIES else 1
 
 
-def _copied(loop: ForK, splits: tuple[int, ...]) -> Stmt:
-    return ForKPerSplit(**vars(loop), step=splits[0]) if copied(splits) else loop
+def _splits(loop: ForK) -> bool:
+    return any(isinstance(s, PromoteSplit) for s in walk(loop.body))
+
+
+def _copied(loop: ForK, kernel: Kernel) -> Stmt:
+    if kernel.instr.d.integer and loop.unroll > INT8_UNROLL:
+        values = {
+            "unroll": loop.unroll,
+            "block_n": kernel.block.n,
+            "copies": copies(kernel.block.n),
+        }
+        raise IllegalConfig(SPLIT_UNROLL, values, f"Use unroll={INT8_UNROLL}.")
+    return ForKPerSplit(**vars(loop), step=splits(kernel.block.n)[0])
 
 
 def _check_block_k(kernel: Kernel) -> None:
