@@ -44,7 +44,7 @@ class Fit:
     ffma: float = 2.0
     # Promotion of a tile with two block scales against one: as selects, in copies of the loop (docs/performance.md).
     select: float = 2.2
-    copies: float = 1.2
+    copies: float = 1.3
     # The same with a scale per column: a multiplication more for every multiply-add (two rows). Not measured.
     per_column: float = 2.0
     per_pair: float = 1.5

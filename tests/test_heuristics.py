@@ -94,7 +94,7 @@ def test_large_fp8_is_256x128_with_a_shared(n, k):
     assert (tile(c), c.multicast, c.stages) == ("256x128", "a", 3)
 
 
-@pytest.mark.parametrize("n, expected", [(576, "192x96"), (2112, "192x128")])
+@pytest.mark.parametrize("n, expected", [(576, "128x144"), (2112, "192x128")])
 def test_narrow_fp8_fills_its_waves(n, expected):
     best = rank(FP8, (4096, n, 7168), H200, limit=1)[0]
     assert tile(best.config) == expected
@@ -413,3 +413,13 @@ def test_rows_that_a_wave_reads(raster, panel, rows):
     """132 tiles, `panel` of them high, reach 17 (or 9) panels' columns."""
     c = Config(block_m=128, block_n=128)
     assert wave_rows(c, "none", raster, panel, (8192, 8192, 8192), H200) == rows
+
+
+@pytest.mark.parametrize("grouping", ("none", "masked", "ends", "batched"))
+def test_int8_experts_of_few_rows_take_two_consumers(grouping):
+    """A tile that one consumer has no registers for says nothing of a larger one that two share."""
+    p = Problem(family="fp8_block", a=S8, b=S8, d=E4M3, grouping=grouping)
+    for m in (1, 64, 100):
+        q = replace(p, epilogue=EPILOGUES["swiglu"])
+        c = choose(q, (m, 4096, 7168), H200, 1 if grouping == "none" else 4)
+        assert (tile(c), c.consumers, c.parts) == ("128x256", 2, 2)

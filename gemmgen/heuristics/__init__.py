@@ -41,8 +41,7 @@ STAGES = tuple(s for s in range(1, 257) if FIELDS["stages"][1](s))
 UNROLL = {"fp8_block": 4, "fp8": 4}
 FEW_COPIES = 4  # of the K loop: 128x192 gains 10 % from 4, of which 128x144 loses as much
 PROBE = 2  # stages a tile is probed with: one is filled while the other is read
-# What a tile has too much of, a tile no smaller on either side and of no fewer consumers has too much of
-# as well.
+# What a tile has too much of, a tile no smaller on either side has too much of as well.
 OVERFLOWS = (*layout_smem.RULES, split_registers.REGISTER_BUDGET)
 # What the same tile without multicast may be free of.
 ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
@@ -134,7 +133,9 @@ def _overflowed(tile: Tile, refused: dict[Tile, Verdict]) -> Verdict | None:
     for small, verdict in refused.items():
         rule = verdict.refused.rule if verdict.refused else None
         fits = all(side <= larger for side, larger in zip(small, tile, strict=True))
-        if fits and small[0] == tile[0] and rule in OVERFLOWS:
+        # One consumer needs registers for INT8's conversions that two do not.
+        alike = small[0] == tile[0] and (small[3] == tile[3] or rule is layout_smem.SMEM_CAPACITY)
+        if fits and alike and rule in OVERFLOWS:
             return verdict
     return None
 

@@ -15,7 +15,7 @@ from ..ir.expr import (
     arguments,
     functions,
 )
-from ..ir.nodes import Evaluate, Kernel, Mma, Role, SetRegisters, StageTile
+from ..ir.nodes import Evaluate, ForKPerSplit, Kernel, Mma, Role, SetRegisters, StageTile
 from ..ir.rewrite import walk
 from ..target import Target
 
@@ -55,6 +55,7 @@ OF_PARTS, MORE_OF_PARTS = 16, 48
 # the accumulators' places: with less spare, largest tiles spilled up to 88 bytes.
 DIVIDING = 72
 CONVERTING = 56  # more where a lone consumer promotes integers: 64x128 spilled 4 bytes
+COPYING = 8  # INT8's sums, where the loop over K is copied
 LANE_COLUMNS = 4  # a lane holds every fourth of the accumulator's columns, in pairs
 
 
@@ -114,7 +115,11 @@ def _beside(kernel: Kernel, role: Role) -> int:
     floats = any(not r.dtype.integer for r in role.locals)
     if kernel.consumers == 1 and kernel.instr.d.integer and floats:
         dividing += CONVERTING
-    return _epilogue(kernel, role) + dividing * (kernel.cluster.k > 1 and bool(role.locals))
+    copied = any(isinstance(x, ForKPerSplit) for x in walk(role.body))
+    copies = COPYING * (kernel.instr.d.integer and copied)
+    return (
+        _epilogue(kernel, role) + copies + dividing * (kernel.cluster.k > 1 and bool(role.locals))
+    )
 
 
 def _epilogue(kernel: Kernel, role: Role) -> int:
