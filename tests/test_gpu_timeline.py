@@ -135,7 +135,8 @@ def test_the_command(name, shape, tmp_path, capsys):
     own = found["measured"]
     assert own["cycles"] > 0 and 0.2e9 < own["clock_hz"] < 2.2e9
     for w in own["warpgroups"]:
-        assert sum(w["work"].values()) + sum(w["waits"].values()) + w["over"] == own["cycles"]
+        spent = sum(w["work"].values()) + sum(w["waits"].values())
+        assert w["begins"] + spent + w["over"] == own["cycles"]
     processes = {
         e["args"]["name"]
         for e in json.loads(trace.read_text())["traceEvents"]

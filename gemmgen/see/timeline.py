@@ -123,6 +123,10 @@ class Timeline:
         """Cycles by what the agent waits for."""
         return self._sums(agent, waits=True)
 
+    def begins(self, agent: int) -> int:
+        """Cycles before the agent's first operation."""
+        return self.steps[agent][0].start
+
     def over(self, agent: int) -> int:
         """Cycles between the agent's end and the last one's."""
         return self.end - self.steps[agent][-1].end

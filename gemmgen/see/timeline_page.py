@@ -209,7 +209,13 @@ def to_json(t: Timeline) -> dict[str, Any]:
         "latency": asdict(t.latency),
         "tensor_core": [{"cta": c, "share": t.share(c), "kept": t.occupied(c)} for c in ctas],
         "warpgroups": [
-            {"name": n, "work": dict(t.work(i)), "waits": dict(t.waiting(i)), "over": t.over(i)}
+            {
+                "name": n,
+                "begins": t.begins(i),
+                "work": dict(t.work(i)),
+                "waits": dict(t.waiting(i)),
+                "over": t.over(i),
+            }
             for i, n in enumerate(called)
         ],
     }
