@@ -35,6 +35,10 @@ OPENS = (
     (r"if \(threadIdx\.x % 128 == 0\) \{", "leader"),
     (r"(?:\} else )?if \(warpgroup < (\d+)\) \{  // \w+", "role {}"),
 )
+COPIES = re.compile(
+    r"for \(int split = (\d+); split <= 128; split \+= \1\) "
+    r"if \(split == 128 - tile\.b_row % 128\) #pragma unroll \d+ (for \(int k = 0;.*)"
+)
 PHASES = {"ring.phase": 0, "ring.phase ^ 1": 1}
 STAGES = {"ring.stage": 0, "ring.previous()": 1}
 BAR = r"(\w+) \+ 8 \* "
@@ -47,13 +51,16 @@ def from_text(source: str) -> list[Event]:
     out: list[Event] = []
     blocks: list[str] = []
     for line in joined(text):
+        copied = COPIES.match(line)
+        if copied:
+            line = copied[2]
         opened = next((f for p, f in ((re.match(p, line), f) for p, f in OPENS) if p), None)
         closing = line.startswith("}")
         if closing and blocks:
             blocks.pop()
         if opened:
             found = next(m for p, _ in OPENS if (m := re.match(p, line)))
-            blocks.append(opened.format(*found.groups()))
+            blocks.append(opened.format(*found.groups()) + (f" per {copied[1]}" if copied else ""))
         elif re.search(r"\{(\s*//.*)?$", line):
             blocks.append("")
         out += [(tuple(b for b in blocks if b), event) for event in events(line)]
@@ -66,7 +73,11 @@ def joined(text: str) -> Iterator[str]:
     for raw in text.splitlines():
         line = raw.strip()
         held = f"{held} {line}" if held else line
-        if not (line.endswith(",") or (line.endswith(")") and line.startswith("if (tile.d_col"))):
+        headed = line.endswith(")") and line.startswith(
+            ("if (tile.d_col", "for (int split", "if (split")
+        )
+        unrolled = held.startswith("for (int split") and line.startswith("#pragma")
+        if not (line.endswith(",") or headed or unrolled):
             yield held
             held = ""
 
@@ -273,6 +284,8 @@ def _block(kernel: ir.Kernel, s: ir.Stmt) -> str:
         d = kernel.buffer("smem_d")
         where = s.wave * kernel.consumers if d.along == "m" else d.rows
         return f"rows {where} {'<=' if isinstance(s, ir.IfWhole) else '>'}"
+    if isinstance(s, ir.ForKPerSplit):
+        return f"k per {s.step}"
     return NAMES[type(s)]
 
 

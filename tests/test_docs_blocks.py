@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from check_museum import MUSEUM
@@ -74,13 +75,28 @@ def test_c_compiles(tmp_path):
     """Against the header of such a pack; what the page leaves to the reader are parameters here."""
     need_nvrtc()
     assert main(["pack", "dense", "--shapes", "16x512x1024", "-o", str(tmp_path)]) == 0
-    (block,) = of("c")
-    include, _, body = block.text.partition("\n")
-    given = "CUdeviceptr a, CUdeviceptr b, CUdeviceptr d, CUstream stream"
-    source = f"{include}\n#include <stdio.h>\nvoid page({given}) {{\n{body}\n}}\n"
-    (tmp_path / "page.c").write_text(source)
+    alone, _ = of("c")
+    include, _, body = alone.text.partition("\n")
+    compiles(tmp_path, include, "a b d", body)
+
+
+@pytest.mark.skipif(CC is None, reason="no C compiler")
+def test_c_of_groups_compiles(tmp_path):
+    need_nvrtc()
+    argv = ["pack", "fp8_block", "--grouping", "masked", "--shapes", "4x64x512x1024"]
+    assert main([*argv, "--prefix", "experts", "-o", str(tmp_path)]) == 0
+    _, grouped = of("c")
+    body = grouped.text + "\n(void)args;"
+    compiles(tmp_path, '#include "experts.h"', "a b d scale_a scale_b group_rows", body)
+
+
+def compiles(folder: Path, include: str, given: str, body: str) -> None:
+    """As a function that is given device addresses and a stream."""
+    arguments = ", ".join(f"CUdeviceptr {x}" for x in given.split())
+    head = f"{include}\n#include <stdio.h>\nvoid page({arguments}, CUstream stream) {{"
+    (folder / "page.c").write_text(f"{head}\n(void)stream;\n{body}\n}}\n")
     run = [CC, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "page.c"]
-    ended = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
+    ended = subprocess.run(run, cwd=folder, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
 
 

@@ -115,7 +115,7 @@ def test_a_launch_is_the_one_that_python_makes(build, name):
         wanted = [describe(x.kernel, m, given[m.tensor]) for m in x.kernel.maps]
         assert encoded[i * each : (i + 1) * each] == [encoded_as(d) for d in wanted]
         values = {**call, **{f"shape_{s}": call[s] for s in "mnk"}}
-        packed = [launch._packed(q.ctype, q.name, values) for q in x.kernel.params]
+        packed = [launch.packed(q.ctype, q.name, values) for q in x.kernel.params]
         pdl = x.kernel.pdl
         head = [launch.grid(x.kernel, shape, SMS), 1, 1, x.kernel.threads, 1, 1]
         head += [x.kernel.smem_bytes, STREAM, int(pdl), 6, 1, 0]

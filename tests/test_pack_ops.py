@@ -317,7 +317,7 @@ def launched_as(kernel, shape, matrices, values):
     maps = [describe(kernel, m, matrices[m.tensor]) for m in kernel.maps]
     ctas = launch.grid(kernel, shape, SMS, values["groups"])
     head = [ctas, 1, 1, kernel.threads, 1, 1, kernel.smem_bytes, STREAM, 0, 6, 1, 0]
-    scalars = [launch._packed(x.ctype, x.name, values) for x in kernel.params]
+    scalars = [launch.packed(x.ctype, x.name, values) for x in kernel.params]
     pointers = [ctypes.c_uint64(d.address) for d in maps]
     line = [kernel.name, *map(str, head), *map(hexed, (*pointers, *scalars))]
     return list(map(encoded_as, maps)), line
