@@ -12,7 +12,7 @@ from .cost_terms import Terms, Wave, Work
 from .ir.expr import fold
 from .ir.groupings import GROUPINGS
 from .ir.nodes import Cluster
-from .passes.split_scales import SCALE_BLOCK, blocks_touched, copies
+from .passes.split_scales import SCALE_BLOCK, blocks_touched, copied
 from .problem import Problem, Shape, check_shape
 from .target import Target
 
@@ -42,7 +42,7 @@ class Fit:
     cluster: float = 8.0
     # Cycles a warp spends on one promoted element, scales included; 1 is the issue limit.
     ffma: float = 2.0
-    # Promotion of a tile with two block scales against one: as selects, in copies of the loop (docs/performance.md).
+    # Promotion of a tile with two block scales against one: as selects, in copies of the loop (an estimate).
     select: float = 2.2
     copies: float = 1.3
     # The same with a scale per column: a multiplication more for every multiply-add (two rows). Not measured.
@@ -293,7 +293,7 @@ def _straddling(block_n: int) -> float:
     """How much longer promotion takes where a tile can touch two scale blocks."""
     if blocks_touched(block_n) == 1:
         return 1.0
-    return FIT.copies if copies(block_n) > 1 else FIT.select
+    return FIT.copies if copied(block_n) else FIT.select
 
 
 def ceil(a: int, b: int) -> int:

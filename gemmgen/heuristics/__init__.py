@@ -21,7 +21,7 @@ from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
 from ..passes import check_tile, layout_smem, plan_multicast, split_registers
 from ..passes.layout_smem import most_stages
-from ..passes.split_scales import copies
+from ..passes.split_scales import copied
 from ..pipeline import lower
 from ..problem import Problem, Shape, check_shape
 from ..target import Target
@@ -39,10 +39,10 @@ STAGES = tuple(s for s in range(1, 257) if FIELDS["stages"][1](s))
 # K blocks, 1 elsewhere: worth 3 % to 10 % where they are promoted (docs/performance.md). With a scale for every
 # column ptxas spills the largest tiles.
 UNROLL = {"fp8_block": 4, "fp8": 4}
-FEW_COPIES = 4  # of the K loop: 128x192 gains 10 % from 4, of which 128x144 loses as much
+FEW_COPIES = (
+    4  # of the K loop: 128x192 (2) gains up to 10 % from 4, 128x144 (8) loses as much; 4 not timed
+)
 PROBE = 2  # stages a tile is probed with: one is filled while the other is read
-# What a tile has too much of, a tile no smaller on either side has too much of as well.
-OVERFLOWS = (*layout_smem.RULES, split_registers.REGISTER_BUDGET)
 # What the same tile without multicast may be free of.
 ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
 SWIZZLE_SPAN = 128  # bytes
@@ -129,13 +129,13 @@ def judge(problem: Problem, c: Config, price: Cost, shape: Shape, target: Target
 
 
 def _overflowed(tile: Tile, refused: dict[Tile, Verdict]) -> Verdict | None:
-    """The verdict on a tile no larger than `tile` that had too much of something."""
+    """The verdict on a tile no larger than `tile` that had too much of something: so has `tile`."""
     for small, verdict in refused.items():
         rule = verdict.refused.rule if verdict.refused else None
         fits = all(side <= larger for side, larger in zip(small, tile, strict=True))
         # One consumer needs registers for INT8's conversions that two do not.
-        alike = small[0] == tile[0] and (small[3] == tile[3] or rule is layout_smem.SMEM_CAPACITY)
-        if fits and alike and rule in OVERFLOWS:
+        registers = rule is split_registers.REGISTER_BUDGET and small[3] == tile[3]
+        if fits and small[0] == tile[0] and (registers or rule in layout_smem.RULES):
             return verdict
     return None
 
@@ -166,7 +166,7 @@ def candidates(
 
 def _unroll(problem: Problem, tile: Config) -> int:
     """Less of a loop that is copied often: its code adds up; or of INT8 (`split-unroll`)."""
-    many = 1 if tile.swap_ab or problem.family != "fp8_block" else copies(tile.block_n)
+    many = len(copied(tile.block_n)) * (problem.family == "fp8_block" and not tile.swap_ab)
     less = many > FEW_COPIES or (many > 1 and problem.a.integer)
     return min(2 if less else 4, UNROLL.get(problem.family, 1))
 

@@ -55,7 +55,7 @@ OF_PARTS, MORE_OF_PARTS = 16, 48
 # the accumulators' places: with less spare, largest tiles spilled up to 88 bytes.
 DIVIDING = 72
 CONVERTING = 56  # more where a lone consumer promotes integers: 64x128 spilled 4 bytes
-COPYING = 8  # INT8's sums, where the loop over K is copied
+COPYING = 8  # more for INT8's sums where the K loop is copied: 256x160 in parts spilled 48 bytes
 LANE_COLUMNS = 4  # a lane holds every fourth of the accumulator's columns, in pairs
 
 

@@ -26,7 +26,7 @@ from ..target import Target
 
 SCALE_BLOCK = 128  # columns and K per FP32 scale of B
 COPIES = 8  # of the K loop, at most: code that runs for other tiles is read by nobody meanwhile
-INT8_UNROLL = 2
+INT8_UNROLL = 2  # of copied loops: with 4 most tiles of 160 and 192 columns spilled 16 to 48 bytes
 SCALING = Promote | PromoteColumns | PromoteWave
 
 SCALE_BLOCK_K = Rule(
@@ -65,8 +65,8 @@ def split_scales(kernel: Kernel, target: Target) -> Kernel:
             case LoadBlockScales():
                 return replace(stmt, count=count)
             case Promote():
-                return _spelled(stmt, kernel.instr.n, splits(kernel.block.n))
-            case ForK() if copies(kernel.block.n) > 1 and _splits(stmt):
+                return _spelled(stmt, kernel.instr.n, kernel.block.n)
+            case ForK() if any(type(s) is PromoteSplit for s in walk(stmt.body)):
                 return _copied(stmt, kernel)
         return stmt
 
@@ -90,23 +90,20 @@ def splits(block_n: int) -> tuple[int, ...]:
     )
 
 
-def _spelled(p: Promote, columns: int, splits: tuple[int, ...]) -> Stmt:
+def _spelled(p: Promote, columns: int, block_n: int) -> Stmt:
     """A part that no split cuts has one scale, the first or the second."""
     first, end = p.part * columns, (p.part + 1) * columns
-    if end <= splits[0] or splits[-1] <= first:
-        return replace(p, block=int(splits[-1] <= first))
-    return PromoteSplit(**vars(p)) if len(splits) <= COPIES else PromoteSelect(**vars(p))
+    where = splits(block_n)
+    if end <= where[0] or where[-1] <= first:
+        return replace(p, block=int(where[-1] <= first))
+    return PromoteSplit(**vars(p)) if copied(block_n) else PromoteSelect(**vars(p))
 
 
 @cache
-def copies(block_n: int) -> int:
-    """Of the K loop, one per split; one where there are so many that selects cost less."""
-    many = len(splits(block_n)) if blocks_touched(block_n) > 1 else 1
-    return many if many <= COPIES else 1
-
-
-def _splits(loop: ForK) -> bool:
-    return any(isinstance(s, PromoteSplit) for s in walk(loop.body))
+def copied(block_n: int) -> tuple[int, ...]:
+    """The splits that the K loop is copied for: none where a tile has one scale, or so many that selects cost less."""
+    found = splits(block_n) if blocks_touched(block_n) > 1 else ()
+    return found if len(found) <= COPIES else ()
 
 
 def _copied(loop: ForK, kernel: Kernel) -> Stmt:
@@ -114,10 +111,10 @@ def _copied(loop: ForK, kernel: Kernel) -> Stmt:
         values = {
             "unroll": loop.unroll,
             "block_n": kernel.block.n,
-            "copies": copies(kernel.block.n),
+            "copies": len(copied(kernel.block.n)),
         }
         raise IllegalConfig(SPLIT_UNROLL, values, f"Use unroll={INT8_UNROLL}.")
-    return ForKPerSplit(**vars(loop), step=splits(kernel.block.n)[0])
+    return ForKPerSplit(**vars(loop), step=copied(kernel.block.n)[0])
 
 
 def _check_block_k(kernel: Kernel) -> None:
