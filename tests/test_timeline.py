@@ -337,7 +337,8 @@ def test_instances_of_groups():
     masked = exhibit("fp8_block/masked")
     layout = OF_SIZES["masked"](512, [300, 512], 128)
     kernel = lower(masked.problem, masked.config)
-    assert instance(kernel, (512, 128, 512), kernel.cluster.size, layout).cut
+    ends = instance(kernel, (512, 128, 512), kernel.cluster.size, layout).rows
+    assert any(rows < masked.config.block_m for own in ends for rows in own)
     assert mean_shape(masked.problem, (512, 128, 512), layout) == (406, 128, 512)
 
 

@@ -16,7 +16,8 @@ from . import ops
 from .exchange_meaning import EXCHANGE
 from .map_meaning import MAPS, slot_of
 from .memory import Memory
-from .ops import OUTSIDE, Agent, Bar, Instance, Noted, Op
+from .noted import Noted
+from .ops import OUTSIDE, Agent, Bar, Instance, Op
 from .store_meaning import STORES
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..ir.nodes import Kernel, Stmt
+from .noted import Noted
 
 Bar = tuple[str, int, int]  # barrier, CTA, stage
 Slot = tuple[str, int, int]  # tensor map, CTA, group: where the CTA keeps the group's
@@ -274,16 +275,6 @@ class StoreWait(Op):
     """Wait until at most `pending` groups of Stores still read shared memory."""
 
     pending: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Noted:
-    """A stamp, written when the agent has done `done` of its operations. Nobody reads it: it is no operation."""
-
-    done: int
-    event: int
-    tile: int
-    k: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,13 +29,11 @@ def instance(kernel: Kernel, shape: Shape, ctas: int, layout: Layout = ALONE) ->
     if max(sum(counts), len(counts)) > MOST:
         allowed = f"must give a CTA at most {MOST} tiles and K blocks"
         raise ArgumentError("shape", shape, allowed)
-    cut = tuple(n for n, t in enumerate(tiles) if t.d_end and t.d_row + b.m > t.d_end)
     ranks = range(kernel.cluster.size if kernel.groups.ragged else 0)
     return Instance(
         k_blocks=max(counts),
         tiles=len(counts),
         depths=counts if kernel.groups.depths else (),
-        cut=cut,
         rows=tuple(
             tuple(t.d_end - t.d_row for t in islice(walk(rank), len(tiles))) for rank in ranks
         ),

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from ..check import ops
-from ..check.ops import Noted, Program
+from ..check.noted import Noted
+from ..check.ops import Program
 from ..errors import VerificationError
 from ..ir import nodes as ir
 from .latency import Latency
