@@ -13,6 +13,12 @@ from .blocks import Stmt
 # Bytes of a ring's head and of each stamp, as templates/stamps.j2 lays them out.
 HEAD, STAMP = 64, 16
 
+
+def ring_bytes(capacity: int) -> int:
+    """Of a ring that keeps so many stamps; 0 of a kernel that keeps none."""
+    return HEAD + STAMP * capacity if capacity else 0
+
+
 Place = Literal["role", "tile", "block"]  # inside no loop, ForTiles, or ForK too
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import ArgumentError, LaunchError
 from ..ir.launchable import Launchable
 from ..ir.nodes import Kernel
-from ..ir.stamps import HEAD, STAMP
+from ..ir.stamps import ring_bytes
 from ..target import clusters
 from . import driver, nvrtc, sms, watchdog
 from .compiled import Compiled
@@ -185,8 +185,7 @@ def workspace_bytes(kernel: Launchable, ctas: int, groups: int) -> int:
 def stamp_bytes(kernel: Launchable, ctas: int) -> int:
     """Global memory in which a launch of `ctas` CTAs leaves its stamps: a ring per CTA and warpgroup, in this
     order. 0 if the kernel has none."""
-    ring = (HEAD + STAMP * kernel.stamps) * bool(kernel.stamps)
-    return ctas * kernel.threads // 128 * ring
+    return ctas * kernel.threads // 128 * ring_bytes(kernel.stamps)
 
 
 def _attributes(kernel: Launchable) -> list[Any]:

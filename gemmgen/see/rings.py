@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import VerificationError
 from ..ir.nodes import Kernel
-from ..ir.stamps import HEAD, STAMP
+from ..ir.stamps import HEAD, STAMP, ring_bytes
 
 WORD = 1 << 32
 
@@ -44,7 +44,7 @@ class Ring:
 
 def rings(kernel: Kernel, data: bytes) -> tuple[Ring, ...]:
     """By CTA and warpgroup. data: all of them. Raises VerificationError if it is no whole number of CTAs' rings."""
-    groups, size = kernel.threads // 128, HEAD + STAMP * kernel.stamps
+    groups, size = kernel.threads // 128, ring_bytes(kernel.stamps)
     if not data or len(data) % (groups * size):
         raise VerificationError(f"{len(data)} bytes are not {groups} rings of {size} bytes per CTA")
     return tuple(
