@@ -13,7 +13,7 @@ from .emit import VALUES, environment, ptx_functions, without_trailing_spaces
 from .errors import IRError
 from .ir.dtypes import BF16, E4M3, F16, F32, S8, DType
 from .ir.resources import Param
-from .ir.stores import E4M3_MAX, LEAST_AMAX
+from .ir.stores import E4M3_MAX, LEAST_AMAX, OUTPUT_SCALE_BLOCK
 
 Per = Literal["columns", "row", "block"]
 
@@ -21,14 +21,13 @@ SHARED = {"columns": "row and 128 columns", "row": "row", "block": "128 rows and
 INPUTS = {BF16: 0x7F80, F16: 0x7C00, F32: 0x7F800000}  # bits of infinity
 LIMITS = {E4M3: E4M3_MAX, S8: 127.0}
 
-SIDE = 128  # of columns and blocks that share a scale
+SIDE = OUTPUT_SCALE_BLOCK  # of columns and blocks that share a scale: as in FP8 outputs
 VECTOR_BYTES = 16  # the widest load
 WARP = 32
 ROW_THREADS = (32, 64, 128, 256, 512)
 MOST_BY_ELEMENT = 256  # threads of a row, and of an SM: each access takes registers
-SM_BYTES = (
-    96 << 10
-)  # of x that an SM has on its way at once: thrice what hides the latency of memory
+# Bytes of x that an SM has on its way at once: thrice what hides the latency of memory.
+SM_BYTES = 96 << 10
 SM_CTAS = 32  # at most
 SLOTS = {"row": 4, "block": 8}  # loads that a thread has under way at once
 ROWS = 8  # of a warp: their scales, MN-major, are a sector of the L2

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..casts import Per
+from ..casts import LIMITS, Per
 from ..errors import ArgumentError
-from ..ir.dtypes import BF16, E4M3, F16, F32, S8
-from ..ir.stores import E4M3_MAX, LEAST_AMAX
+from ..ir.dtypes import BF16, F16, F32
+from ..ir.stores import LEAST_AMAX
 from ..runtime.torch_tensors import dtype_of, mn_major, torch, torch_dtype
 from . import casting
 from .calls import SCALE_BLOCK
 
-LIMITS = {"e4m3": (E4M3, E4M3_MAX), "s8": (S8, 127.0)}
+KINDS = {d.name: d for d in LIMITS}
 MANTISSA = 0x7FFFFF  # of FP32, in bits
 
 Quantised = tuple[Any, Any]  # q, scale
@@ -77,8 +77,8 @@ def generated(x: Any) -> bool:
 
 
 def _check(x: Any, dtype: str, least: int) -> None:
-    if dtype not in LIMITS:
-        raise ArgumentError("dtype", dtype, f"must be one of {', '.join(LIMITS)}")
+    if dtype not in KINDS:
+        raise ArgumentError("dtype", dtype, f"must be one of {', '.join(KINDS)}")
     dtype_of("x", x, (BF16, F16, F32))
     if x.dim() < 2 or x.shape[-1] < least:
         raise ArgumentError("x shape", tuple(x.shape), f"must be [..., rows, {least} or more]")
@@ -98,7 +98,8 @@ def by_torch(x: Any, per: Per, dtype: str, power_of_two: bool) -> Quantised:
 
 def _of_blocks(x: Any, sides: tuple[int, int], dtype: str, power_of_two: bool) -> Quantised:
     """q and a dense scale per block of so many rows and columns."""
-    kind, limit = LIMITS[dtype]
+    kind = KINDS[dtype]
+    limit = LIMITS[kind]
     *lead, rows, columns = x.shape
     high, wide = (-(-n // side) for n, side in zip((rows, columns), sides, strict=True))
     below, right = high * sides[0] - rows, wide * sides[1] - columns

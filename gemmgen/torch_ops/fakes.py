@@ -15,7 +15,7 @@ from ..ir.dtypes import BF16, DTYPES, F16, F32, FP8, S32, DType
 from ..ir.expr import PerColumn, PerElement, PerRow, Scalar, arguments, fold
 from ..ir.groupings import GROUPINGS
 from ..ops import SCALE_BLOCK, quantise_rows
-from ..ops.quantise import LIMITS
+from ..ops.quantise import KINDS
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of, torch, torch_dtype
 from .operators import Operator, Overload
@@ -63,11 +63,11 @@ def _quantised(op: Operator, given: Given) -> Any:
     x, block, dtype = given["x"], given["block"], given["dtype"]
     by_row = op.function is quantise_rows
     _require(block in (SCALE_BLOCK, None)[: 1 + by_row], "block", block, f"must be {SCALE_BLOCK}")
-    _require(dtype in LIMITS, "dtype", dtype, f"must be one of {', '.join(LIMITS)}")
+    _require(dtype in KINDS, "dtype", dtype, f"must be one of {', '.join(KINDS)}")
     dtype_of("x", x, (BF16, F16, F32))
     _require(x.dim() >= 2, "x shape", tuple(x.shape), "must be [..., rows, columns]")
     *lead, rows, columns = x.shape
-    q = torch().empty(x.shape, dtype=torch_dtype(LIMITS[dtype][0]), device=x.device)
+    q = torch().empty(x.shape, dtype=torch_dtype(KINDS[dtype]), device=x.device)
     blocks = _ceil(columns, SCALE_BLOCK)
     if by_row and block is not None:
         return q, _columns((*lead, rows, blocks), x.device)
