@@ -28,6 +28,7 @@ from .ir.nodes import (
     WaitTurn,
 )
 from .ir.places import end, first, held, piece, shift
+from .ir.promotion import LANES
 from .ir.rewrite import unstamped
 from .ir.spelling import epilogue_value, folded, of_group
 from .ir.stores import E4M3_MAX, LEAST_AMAX, slot
@@ -47,12 +48,18 @@ RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number o
 
 VERBS, ASSIGNS = {False: "store", True: "add"}, {False: "=", True: "+="}
 
-# Of 128 of K. A group without any, after all others, has none of its own to read.
+# Of 128 of K, a lane's. A group without any, after all others, has none of its own to read.
 K_BLOCKS = {
-    "first": "0",
-    "next": "min(k + 1, tile.k_blocks - 1)",
-    "first of group": "min(tile.k_first, shape_k - 1) / 128",
-    "next of group": "tile.k_first / 128 + min(k + 1, tile.k_blocks - 1)",
+    "first": "min(lane, tile.k_blocks - 1)",
+    "next": f"min(chunk + {LANES} + lane, tile.k_blocks - 1)",
+    "first of group": "min(tile.k_first / 128 + lane, (shape_k - 1) / 128)",
+    "next of group": f"min(tile.k_first / 128 + chunk + {LANES} + lane, (shape_k - 1) / 128)",
+}
+
+# The K blocks of a ForK.
+SPANS = {
+    "tile": {"first": "0", "end": "tile.k_blocks"},
+    "chunk": {"first": "chunk", "end": "chunk_end"},
 }
 
 # A stamp's tile and K block, by where it stands; -1 outside of them.
@@ -126,6 +133,7 @@ def _names(kernel: Kernel) -> dict[str, Any]:
         "verb": lambda s: VERBS[s.add],
         "assign": lambda s: ASSIGNS[s.add],
         "k_block": lambda s: K_BLOCKS[s.block],
+        "span": lambda s: SPANS[s.of],
         "numbers": lambda s: NUMBERS[s.place],
     }
 

@@ -19,7 +19,9 @@ Event = tuple[tuple[str, ...], tuple[object, ...]]
 
 OPENS = (
     (r"for \(Tile tile; scheduler\.next\(tile\);\) \{", "tiles"),
+    (r"for \(int chunk = 0; chunk < tile\.k_blocks; chunk \+= (\d+)\) \{", "chunks of {}"),
     (r"for \(int k = 0; k < tile\.k_blocks; \+\+k, ring\.advance\(\)\) \{", "k"),
+    (r"for \(int k = chunk; k < chunk_end; \+\+k, ring\.advance\(\)\) \{", "k of chunk"),
     (r"if \(k != 0\) \{", "after first"),
     (
         r"if \(tile\.d_row \+ \((\d+) \+ warpgroup\) \* 64 \+ 64 (<=|>) tile\.d_end\) \{",
@@ -37,7 +39,7 @@ OPENS = (
 )
 COPIES = re.compile(
     r"for \(int split = (\d+); split <= 128; split \+= \1\) "
-    r"if \(split == 128 - tile\.b_row % 128\) #pragma unroll \d+ (for \(int k = 0;.*)"
+    r"if \(split == 128 - tile\.b_row % 128\) #pragma unroll \d+ (for \(int k =.*)"
 )
 PHASES = {"ring.phase": 0, "ring.phase ^ 1": 1}
 STAGES = {"ring.stage": 0, "ring.previous()": 1}
@@ -259,7 +261,6 @@ def from_ir(kernel: ir.Kernel) -> list[Event]:
 
 NAMES = {
     ir.ForTiles: "tiles",
-    ir.ForK: "k",
     ir.AfterFirst: "after first",
     ir.FirstWarp: "first warp",
     ir.NewGroup: "new group",
@@ -284,8 +285,11 @@ def _block(kernel: ir.Kernel, s: ir.Stmt) -> str:
         d = kernel.buffer("smem_d")
         where = s.wave * kernel.consumers if d.along == "m" else d.rows
         return f"rows {where} {'<=' if isinstance(s, ir.IfWhole) else '>'}"
-    if isinstance(s, ir.ForKPerSplit):
-        return f"k per {s.step}"
+    if isinstance(s, ir.ForChunks):
+        return f"chunks of {s.blocks}"
+    if isinstance(s, ir.ForK):
+        per = f" per {s.step}" if isinstance(s, ir.ForKPerSplit) else ""
+        return f"k{' of chunk' * (s.of == 'chunk')}{per}"
     return NAMES[type(s)]
 
 

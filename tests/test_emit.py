@@ -67,6 +67,7 @@ STATEMENTS = {
     "LoadRowScales": ("fp8-waves", 1),
     "LoadBlockScales": ("fp8", 0),
     "LoadBlockScales-next": ("fp8-split", 1),
+    "ShareScales": ("fp8-split", 0),
     "Copy": ("fp8-split", 0),
     "Zero": ("fp8", 0),
     "Promote": ("fp8", 0),
@@ -163,7 +164,8 @@ def test_blocks(golden):
         kind(wave=1, body=(nodes.StoreCommit(),)) for kind in (nodes.IfWhole, nodes.IfCut)
     )
     copies = nodes.ForKPerSplit(body=(inner,), unroll=2, step=64)
-    loop = nodes.ForTiles(body=(nodes.ForK(body=(inner,)), copies, *pieces))
+    chunks = nodes.ForChunks(blocks=32, body=(nodes.ForK(body=(inner,), of="chunk"),))
+    loop = nodes.ForTiles(body=(nodes.ForK(body=(inner,)), chunks, copies, *pieces))
     leaders = (
         nodes.CtaLeader(body=(nodes.CtaSync(),)),
         nodes.WarpgroupLeader(body=(nodes.CtaSync(),)),
@@ -172,7 +174,19 @@ def test_blocks(golden):
     empty = nodes.IfBlocks(body=(nodes.Arrive(barrier="empty", lag=1),))
     divided = nodes.IfSends(body=(nodes.CtaSync(),)), nodes.IfFinishes(body=(nodes.CtaSync(),))
     deep = (nodes.FirstWarp(body=(nodes.ForTiles(body=(opening, empty, *divided)),)),)
-    found = (inner, *pieces, loop, loop.body[0], copies, *leaders, *deep, opening, empty, *divided)
+    found = (
+        inner,
+        *pieces,
+        loop,
+        loop.body[0],
+        chunks,
+        copies,
+        *leaders,
+        *deep,
+        opening,
+        empty,
+        *divided,
+    )
     assert {type(s) for s in found} == set(BLOCKS)
     golden(cuda(lower(replace(DENSE, grouping="masked"), Config()), loop, *leaders, *deep))
 

@@ -18,6 +18,7 @@ from gemmgen.ir.nodes import (
     Arrive,
     CtaSync,
     ExpectTx,
+    ForChunks,
     ForK,
     ForTiles,
     InitBarrier,
@@ -27,6 +28,7 @@ from gemmgen.ir.nodes import (
     PrefetchMap,
     Promote,
     Role,
+    ShareScales,
     StageTile,
     Stmt,
     StoreTile,
@@ -112,6 +114,22 @@ MALFORMED = {
     "after-first-outside-k": (
         role("producer", body=(ForTiles(body=(AfterFirst(body=()),)),)),
         "ForK",
+    ),
+    "chunks-outside-tiles": (role("producer", body=(ForChunks(blocks=32, body=()),)), "ForTiles"),
+    "k-loop-of-no-chunk": (
+        role("producer", body=(ForTiles(body=(ForK(body=(), of="chunk"),)),)),
+        "outside ForChunks",
+    ),
+    "k-loop-of-tiles-in-chunks": (
+        role("producer", body=(ForTiles(body=(ForChunks(blocks=32, body=(ForK(body=()),)),)),)),
+        "inside ForChunks",
+    ),
+    "scales-shared-outside-chunks": (
+        role(
+            "consumer",
+            body=(ForTiles(body=(ForK(body=(ShareScales(dst="acc0", src="acc0"),)),)),),
+        ),
+        "ForChunks",
     ),
     "idle-warpgroup": (role("producer", warpgroups=(3, 4)), "3"),
     "warpgroup-of-two-roles": (role("producer", warpgroups=(1, 2)), "1"),

@@ -37,6 +37,7 @@ FILE = RegisterFile()
 
 SINGLE = (  # what one thread may do alone; everything else is done by whole warps
     ir.ForTiles,
+    ir.ForChunks,
     ir.ForK,
     ir.ForKPerSplit,
     ir.AfterFirst,

@@ -37,6 +37,7 @@ class Walk:
     tile: int = OUTSIDE
     k: int = OUTSIDE
     blocks: int = 0  # of the tile, K blocks that this CTA sums
+    chunk: range = range(0)  # of those
     round: int = 0  # ring.advance() calls so far
     turn: int = 0  # tiles whose partial sums were exchanged
     single: bool = False  # inside a leader's block: one thread, not whole warps
@@ -78,8 +79,15 @@ def _for_tiles(w: Walk, s: ir.ForTiles) -> None:
     w.tile = OUTSIDE
 
 
+def _for_chunks(w: Walk, s: ir.ForChunks) -> None:
+    blocks = range(w.blocks)
+    for first in blocks[:: s.blocks]:
+        w.chunk = blocks[first : first + s.blocks]
+        walk(w, s.body)
+
+
 def _for_k(w: Walk, s: ir.ForK) -> None:
-    for k in range(w.blocks):
+    for k in w.chunk if s.of == "chunk" else range(w.blocks):
         w.k = k
         walk(w, s.body)
         w.round += 1
@@ -225,6 +233,7 @@ def _pending(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
 
 MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,
+    ir.ForChunks: _for_chunks,
     ir.ForK: _for_k,
     ir.ForKPerSplit: _for_k,
     ir.AfterFirst: _after_first,
@@ -263,6 +272,7 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.Copy: _touch,
     ir.LoadBlockScales: _touch,
     ir.LoadWaveScales: _touch,
+    ir.ShareScales: _touch,
     ir.Accumulate: _touch,
     ir.Promote: _touch,
     ir.PromoteColumns: _touch,

@@ -12,10 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..ir import nodes as ir
+from ..ir.promotion import LANES
+from ..ir.rewrite import statements
 from ..ir.stores import OfD, slot
 from .finding import Finding
 from .properties import CARRY_OVER
 from .share import share
+
+LANES_SCALES = "block scales of a chunk, one K block's per lane"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +53,7 @@ class _Reader:
     ranks: int = 1  # CTAs that divide a tile's K
     sent: Sent = field(default_factory=dict)
     mine: range = range(0)  # K blocks that this CTA sums
+    chunk: range = range(0)  # of those
     tile: int = 0
     k: int = 0
     registers: dict[str, Held] = field(default_factory=dict)  # by name; of sums by `place`
@@ -102,11 +107,14 @@ def place(name: str, part: int) -> str:
 
 
 def values(kernel: ir.Kernel) -> Iterator[Finding]:
-    """Every role, over two tiles of one and of three K blocks; if some may have none, with such. Where
-    CTAs divide K, with as many and one more for each, and rank 0 last, for it reads what others sent."""
+    """Every role, over two tiles of one and of three K blocks; if some may have none, with such; if lanes hold
+    the scales of some, with more than twice as many. Where CTAs divide K, with as many and one more for each, and
+    rank 0 last, for it reads what others sent."""
     ranks = kernel.cluster.k
     uneven = ((0, 3), (3, 0)) * bool(kernel.groups.depths)
     uneven += ((2 * ranks, 2 * ranks + 1),) * (ranks > 1)
+    shares = any(isinstance(s, ir.ShareScales) for s in statements(kernel))
+    uneven += ((ranks * 2 * LANES + 1, 3),) * shares
     for role in kernel.roles:
         for counts in ((1, 1), (3, 3), *uneven):
             sent: Sent = {}
@@ -142,8 +150,12 @@ def _run(r: _Reader, body: tuple[ir.Stmt, ...]) -> None:
                 for tile, blocks in enumerate(r.counts):
                     r.tile, r.mine = tile, range(blocks)
                     _run(r, s.body)
+            case ir.ForChunks():
+                for at in range(0, len(r.mine), s.blocks):
+                    r.chunk = r.mine[at : at + s.blocks]
+                    _run(r, s.body)
             case ir.ForK():  # ForKPerSplit too
-                for k in r.mine:
+                for k in r.chunk if s.of == "chunk" else r.mine:
                     r.k = k
                     _run(r, s.body)
             case ir.AfterFirst():
@@ -170,11 +182,12 @@ def _step(r: _Reader, s: Any) -> None:
         case ir.LoadColumnScales():
             r.registers[s.dst] = r.now("column scales", part=s.part)
         case ir.LoadBlockScales():  # LoadWaveScales too
-            first = s.block.startswith("first")
-            k = r.mine.start if first else min(r.k + 1, r.mine.stop - 1)
+            k = r.mine.start if s.block.startswith("first") else r.chunk.start + LANES
             # "first" and "next" themselves count from the tile's first K block, wherever this CTA's is.
             k -= 0 if s.block.endswith("of group") else r.mine.start
-            r.registers[s.dst] = Held(what="block scales", tile=r.tile, ks=(k,))
+            r.registers[s.dst] = Held(what=LANES_SCALES, tile=r.tile, ks=tuple(range(k, k + LANES)))
+        case ir.ShareScales():
+            _share(r, s)
         case ir.Copy():
             r.registers[s.dst] = r.registers.get(s.src, Held(what="rubbish", tile=r.tile))
         case ir.Mma():
@@ -229,6 +242,15 @@ def _slot(s: OfD) -> str:
 
 def _piece(r: _Reader, s: OfD) -> Held:
     return r.whole(f"columns {s.column} on", s.wave)
+
+
+def _share(r: _Reader, s: ir.ShareScales) -> None:
+    """A lane beyond the last is the one that many after the first."""
+    held, lane = r.registers.get(s.src), (r.k - r.chunk.start) % LANES
+    found = Held(what="rubbish", tile=r.tile)
+    if held and held.what == LANES_SCALES:
+        found = replace(held, what="block scales", ks=(held.ks[lane],))
+    r.registers[s.dst] = found
 
 
 def _multiply(r: _Reader, s: ir.Mma) -> None:

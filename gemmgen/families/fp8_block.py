@@ -5,6 +5,8 @@ The tensor core's FP8 accumulator keeps about 14 bits, so each 128 of K is promo
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..config import Config
 from ..ir.dtypes import F32
 from ..ir.groupings import GROUPINGS
@@ -12,6 +14,7 @@ from ..ir.nodes import (
     Arrive,
     Coord,
     Copy,
+    ForChunks,
     ForK,
     Kernel,
     LoadBlockScales,
@@ -19,6 +22,7 @@ from ..ir.nodes import (
     Param,
     Promote,
     Registers,
+    ShareScales,
     Smem,
     Stmt,
     TmaMap,
@@ -28,6 +32,7 @@ from ..ir.nodes import (
     WgmmaWait,
     Zero,
 )
+from ..ir.promotion import LANES
 from ..problem import Problem
 from .common import accumulators, assemble, load, multiply, partial, pieces, whole
 from .output import epilogue, group_stride
@@ -38,12 +43,13 @@ def build(p: Problem, c: Config) -> Kernel:
     into its accumulator."""
     acc, g = accumulators(p, c, F32), GROUPINGS[p.grouping]
     rows = tuple(Registers(name=f"row_scales{w}", dtype=F32, count=2) for w in range(c.waves))
-    cols = tuple(Registers(name=n, dtype=F32, count=1) for n in ("block_scales", "next_scales"))
-    # B's scales come straight from global memory, fetched one K block ahead of their use.
-    fetch = LoadBlockScales(dst="next_scales", tensor="scale_b", count=1, block="next")
+    names = ("block_scales", "lane_scales", "next_scales")
+    cols = tuple(Registers(name=n, dtype=F32, count=1) for n in names)
+    # B's scales come straight from global memory, each lane a K block's, a chunk ahead of their use.
     first = LoadBlockScales(dst="next_scales", tensor="scale_b", count=1, block="first")
+    turn = (Copy(dst="lane_scales", src="next_scales"), replace(first, block="next"))
     step = (
-        *(Copy(dst="block_scales", src="next_scales"), fetch, Wait(barrier="full")),
+        *(Wait(barrier="full"), ShareScales(dst="block_scales", src="lane_scales")),
         *(s for piece in pieces(c) for s in _piece(p, c, *piece)),
     )
     scales = Smem(
@@ -61,7 +67,7 @@ def build(p: Problem, c: Config) -> Kernel:
         tile=(
             *(Zero(dst=a.name) for a in acc),
             first,
-            ForK(body=step, unroll=c.unroll),
+            ForChunks(blocks=LANES, body=(*turn, ForK(body=step, unroll=c.unroll, of="chunk"))),
             *epilogue(p, c),
         ),
         maps=(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .resources import UNUSUAL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,12 +21,21 @@ class ForTiles(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ForChunks(Stmt):
+    """The tile's K blocks, `blocks` at a time: the ForK inside runs over a chunk of them."""
+
+    blocks: int
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ForK(Stmt):
-    """Every K block of the tile, `unroll` of them per trip of the emitted loop; advances the ring,
-    whose position carries across tiles."""
+    """Every K block of the tile, or of the chunk, `unroll` of them per trip of the emitted loop; advances the
+    ring, whose position carries across tiles."""
 
     body: tuple[Stmt, ...]
     unroll: int = 1
+    of: Literal["tile", "chunk"] = field(default="tile", metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +120,7 @@ class IfFinishes(Stmt):
 
 BLOCKS = (
     ForTiles,
+    ForChunks,
     ForK,
     ForKPerSplit,
     AfterFirst,

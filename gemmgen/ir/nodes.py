@@ -9,6 +9,7 @@ from .blocks import (
     AfterFirst,
     CtaLeader,
     FirstWarp,
+    ForChunks,
     ForK,
     ForKPerSplit,
     ForTiles,
@@ -43,6 +44,7 @@ from .promotion import (
     PromoteSelect,
     PromoteSplit,
     PromoteWave,
+    ShareScales,
 )
 from .resources import (
     ONE_GEMM,
@@ -142,6 +144,7 @@ __all__ = [
     "ExpectTx",
     "FenceBarrierInit",
     "FirstWarp",
+    "ForChunks",
     "ForK",
     "ForKPerSplit",
     "ForTiles",
@@ -186,6 +189,7 @@ __all__ = [
     "Scheduler",
     "SendPartials",
     "SetRegisters",
+    "ShareScales",
     "Smem",
     "StageTile",
     "Stamp",

@@ -8,6 +8,8 @@ from typing import Literal
 from .blocks import Stmt
 from .resources import UNUSUAL
 
+LANES = 32  # of a warp: K blocks whose scales it loads at once
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoadRowScales(Stmt):
@@ -31,9 +33,10 @@ class LoadColumnScales(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadBlockScales(Stmt):
-    """dst = B's scales, straight from global memory, of the `count` 128-column blocks a tile touches:
-    of its first K block, or (inside ForK) of the next; past the last, the last again. "of group": K
-    blocks are counted from where the tile's group (derive_maps) or this CTA's share (split_k) begins."""
+    """dst = B's scales, straight from global memory, of the `count` 128-column blocks a tile touches: of one
+    K block per lane, of its first ones or (inside ForChunks) of the next chunk's; past the last, the last
+    again. "of group": K blocks are counted from where the tile's group (derive_maps) or this CTA's share
+    (split_k) begins."""
 
     dst: str
     tensor: str
@@ -45,6 +48,14 @@ class LoadBlockScales(Stmt):
 class LoadWaveScales(LoadBlockScales):
     """The same where the accumulator's rows are columns of D: the scale of the 128-column block that this
     warpgroup's 64 rows lie in, of each of `count` waves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareScales(Stmt):
+    """dst = src of the lane that loaded this K block's scales, in every lane; inside ForK."""
+
+    dst: str
+    src: str
 
 
 @dataclass(frozen=True, kw_only=True)

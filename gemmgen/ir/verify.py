@@ -6,6 +6,7 @@ from ..errors import IRError
 from .blocks import BLOCKS
 from .nodes import (
     AfterFirst,
+    ForChunks,
     ForK,
     ForKPerSplit,
     ForTiles,
@@ -15,6 +16,7 @@ from .nodes import (
     NewGroup,
     NextTurn,
     Role,
+    ShareScales,
     Stmt,
     TakeShare,
     TmaLoad,
@@ -31,6 +33,8 @@ OUTER = {
     ForK: ForTiles,
     ForKPerSplit: ForTiles,
     AfterFirst: ForK,
+    ForChunks: ForTiles,
+    ShareScales: ForChunks,
     NewGroup: ForTiles,
     IfBlocks: ForTiles,
     IfFinishes: ForTiles,
@@ -108,10 +112,14 @@ def _registers(role: Role) -> None:
 def _nesting(body: tuple[Stmt, ...], inside: tuple[type[Stmt], ...]) -> None:
     for stmt in body:
         needs = OUTER.get(type(stmt))
-        if needs and needs not in inside:
+        if needs and not any(issubclass(t, needs) for t in inside):
             raise IRError(f"{type(stmt).__name__} stands outside {needs.__name__}")
         if isinstance(stmt, ForTiles | ForK) and type(stmt) in inside:
             raise IRError(f"{type(stmt).__name__} stands inside another")
+        if isinstance(stmt, ForK) and (stmt.of == "chunk") != (ForChunks in inside):
+            raise IRError(
+                f"a ForK of a {stmt.of} stands {'in' if stmt.of == 'tile' else 'out'}side ForChunks"
+            )
         if isinstance(stmt, BLOCKS):
             _nesting(stmt.body, (*inside, type(stmt)))
 

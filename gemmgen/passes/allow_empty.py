@@ -7,6 +7,7 @@ from dataclasses import replace
 from ..ir.nodes import (
     Arrive,
     ArriveCluster,
+    ForChunks,
     ForK,
     ForTiles,
     IfBlocks,
@@ -32,7 +33,7 @@ def _allowing(tiles: ForTiles) -> ForTiles:
     sums = [s.dst for s in walk(tiles.body) if isinstance(s, Mma) and s.fresh == "tile"]
     out: list[Stmt] = []
     for s in tiles.body:
-        if isinstance(s, ForK):
+        if isinstance(s, ForK | ForChunks):
             out += [Zero(dst=name) for name in dict.fromkeys(sums)]
         out.append(IfBlocks(body=(s,)) if isinstance(s, Arrive | ArriveCluster) else s)
     return replace(tiles, body=tuple(out))

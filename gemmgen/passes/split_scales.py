@@ -19,6 +19,7 @@ from ..ir.nodes import (
     PromoteSplit,
     PromoteWave,
     Role,
+    ShareScales,
     Stmt,
 )
 from ..ir.rewrite import map_role, map_stmts, statements, walk
@@ -132,7 +133,7 @@ def _check_blocks(kernel: Kernel) -> None:
 
 
 def _widen(role: Role, count: int) -> Role:
-    names = {s.dst for s in walk(role.body) if isinstance(s, LoadBlockScales | Copy)}
+    names = {s.dst for s in walk(role.body) if isinstance(s, LoadBlockScales | Copy | ShareScales)}
     return replace(
         role,
         locals=tuple(replace(r, count=count) if r.name in names else r for r in role.locals),

@@ -19,6 +19,7 @@ from ..ir.nodes import (
     PromoteWave,
     Registers,
     Role,
+    ShareScales,
     Smem,
     StageTile,
     Stmt,
@@ -116,7 +117,7 @@ def _block_scales(kernel: Kernel) -> Kernel:
 
 
 def _arrays(role: Role, dropped: set[str], columns: Registers, waves: int) -> Role:
-    blocks = {s.dst for s in walk(role.body) if isinstance(s, LoadWaveScales | Copy)}
+    blocks = {s.dst for s in walk(role.body) if isinstance(s, LoadWaveScales | Copy | ShareScales)}
     kept = (r for r in role.locals if r.name not in dropped)
     widened = (replace(r, count=waves) if r.name in blocks else r for r in kept)
     return replace(role, locals=(*widened, columns))

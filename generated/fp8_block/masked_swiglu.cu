@@ -4,7 +4,7 @@
 // problem {"family": "fp8_block", "a": "e4m3", "b": "e4m3", "d": "bf16", "layout": "nt", "epilogue": "swiglu", "grouping": "masked"}
 // config {"block_m": 128, "block_n": 128, "block_k_bytes": 128, "stages": 5, "consumers": 2, "multicast": "none", "raster": "m", "panel": 8, "unroll": 4, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 4, 5, 6, 11, 21 K blocks and 1, 2, 3 tiles (32 instances, 26208 operations); the order recurs every 10 K blocks
-// IR sha256 67f719b7876db7f4
+// IR sha256 af5b6f559f855a0b
 //
 // Output tile 128 x 128, 128 of K per stage, 5 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40.
@@ -269,6 +269,7 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_128x128x128_s5c2_u4_swiglu(
         float part[64];
         float row_scales0[2];
         float block_scales[1];
+        float lane_scales[1];
         float next_scales[1];
         float values[32];
         ptx::setmaxnreg_inc<232>();
@@ -276,47 +277,53 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_128x128x128_s5c2_u4_swiglu(
             #pragma unroll
             for (auto& r : acc0) r = 0;
             {
-                const int last = (shape_n - 1) / 128, kk = 0;
+                const int last = (shape_n - 1) / 128, kk = min(lane, tile.k_blocks - 1);
                 #pragma unroll
                 for (int i = 0; i < 1; ++i)
                     next_scales[i] = __ldg((scale_b + tile.group * scale_b_stride_g) + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
             }
-            #pragma unroll 4
-            for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+            for (int chunk = 0; chunk < tile.k_blocks; chunk += 32) {
+                const int chunk_end = min(chunk + 32, tile.k_blocks);
                 #pragma unroll
-                for (int i = 0; i < 1; ++i) block_scales[i] = next_scales[i];
+                for (int i = 0; i < 1; ++i) lane_scales[i] = next_scales[i];
                 {
-                    const int last = (shape_n - 1) / 128, kk = min(k + 1, tile.k_blocks - 1);
+                    const int last = (shape_n - 1) / 128, kk = min(chunk + 32 + lane, tile.k_blocks - 1);
                     #pragma unroll
                     for (int i = 0; i < 1; ++i)
                         next_scales[i] = __ldg((scale_b + tile.group * scale_b_stride_g) + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
                 }
-                ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
-                {
-                    const uint32_t row = smem_scale_a + ring.stage * 512 + 4 * (0 + warpgroup * 64 + warp * 16 + lane / 4);
-                    row_scales0[0] = ptx::load_shared_float(row);
-                    row_scales0[1] = ptx::load_shared_float(row + 4 * 8);
-                }
-                ptx::wgmma_fence();
-                {
-                    const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 16384 + 0 + warpgroup * 8192, 65536);
-                    const uint32_t b_tile = ptx::descriptor_low(smem_b + ring.stage * 16384, 65536);
-                    ptx::mma(part, ptx::descriptor(a_tile + 0, 0x40000040), ptx::descriptor(b_tile + 0, 0x40000040), 0);
-                    ptx::mma(part, ptx::descriptor(a_tile + 2, 0x40000040), ptx::descriptor(b_tile + 2, 0x40000040), 1);
-                    ptx::mma(part, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
-                    ptx::mma(part, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
-                }
-                ptx::wgmma_commit();
-                ptx::wgmma_wait<0>();
-                if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.stage);
-                {
-                    const float scale_0 = row_scales0[0] * block_scales[0], scale_1 = row_scales0[1] * block_scales[0];
+                #pragma unroll 4
+                for (int k = chunk; k < chunk_end; ++k, ring.advance()) {
+                    ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
+                    // Lane i has loaded those of the chunk's K block i.
                     #pragma unroll
-                    for (int i = 0; i < 64; i += 4) {
-                        acc0[i + 0] += scale_0 * part[i + 0];
-                        acc0[i + 1] += scale_0 * part[i + 1];
-                        acc0[i + 2] += scale_1 * part[i + 2];
-                        acc0[i + 3] += scale_1 * part[i + 3];
+                    for (int i = 0; i < 1; ++i) block_scales[i] = __shfl_sync(0xffffffff, lane_scales[i], k - chunk);
+                    {
+                        const uint32_t row = smem_scale_a + ring.stage * 512 + 4 * (0 + warpgroup * 64 + warp * 16 + lane / 4);
+                        row_scales0[0] = ptx::load_shared_float(row);
+                        row_scales0[1] = ptx::load_shared_float(row + 4 * 8);
+                    }
+                    ptx::wgmma_fence();
+                    {
+                        const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 16384 + 0 + warpgroup * 8192, 65536);
+                        const uint32_t b_tile = ptx::descriptor_low(smem_b + ring.stage * 16384, 65536);
+                        ptx::mma(part, ptx::descriptor(a_tile + 0, 0x40000040), ptx::descriptor(b_tile + 0, 0x40000040), 0);
+                        ptx::mma(part, ptx::descriptor(a_tile + 2, 0x40000040), ptx::descriptor(b_tile + 2, 0x40000040), 1);
+                        ptx::mma(part, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
+                        ptx::mma(part, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
+                    }
+                    ptx::wgmma_commit();
+                    ptx::wgmma_wait<0>();
+                    if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.stage);
+                    {
+                        const float scale_0 = row_scales0[0] * block_scales[0], scale_1 = row_scales0[1] * block_scales[0];
+                        #pragma unroll
+                        for (int i = 0; i < 64; i += 4) {
+                            acc0[i + 0] += scale_0 * part[i + 0];
+                            acc0[i + 1] += scale_0 * part[i + 1];
+                            acc0[i + 2] += scale_1 * part[i + 2];
+                            acc0[i + 3] += scale_1 * part[i + 3];
+                        }
                     }
                 }
             }

@@ -4,7 +4,7 @@
 // problem {"family": "fp8_block", "a": "e4m3", "b": "e4m3", "d": "bf16", "layout": "nt", "epilogue": "none"}
 // config {"block_m": 64, "block_n": 32, "block_k_bytes": 128, "stages": 8, "consumers": 1, "multicast": "none", "raster": "m", "panel": 8, "unroll": 4, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false, "split_k": 4}
 // P1 to P13 proved for 1, 4, 5, 8, 28, 32, 33, 36, 68, 132 K blocks and 1, 2, 3, 5 tiles (12 instances, 25952 operations); the order recurs every 16 K blocks
-// IR sha256 01b1a02f76f167b9
+// IR sha256 995da0a381344238
 //
 // Output tile 64 x 32, 128 of K per stage, 8 stages, cluster of 4, 256 threads.
 // Registers per thread: consumer 255, producer 255.
@@ -294,6 +294,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
         float part[16];
         float row_scales0[2];
         float block_scales[1];
+        float lane_scales[1];
         float next_scales[1];
         int turn[1];
         #pragma unroll
@@ -308,47 +309,53 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
             #pragma unroll
             for (auto& r : acc0) r = 0;
             {
-                const int last = (shape_n - 1) / 128, kk = min(tile.k_first, shape_k - 1) / 128;
+                const int last = (shape_n - 1) / 128, kk = min(tile.k_first / 128 + lane, (shape_k - 1) / 128);
                 #pragma unroll
                 for (int i = 0; i < 1; ++i)
                     next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
             }
-            #pragma unroll 4
-            for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+            for (int chunk = 0; chunk < tile.k_blocks; chunk += 32) {
+                const int chunk_end = min(chunk + 32, tile.k_blocks);
                 #pragma unroll
-                for (int i = 0; i < 1; ++i) block_scales[i] = next_scales[i];
+                for (int i = 0; i < 1; ++i) lane_scales[i] = next_scales[i];
                 {
-                    const int last = (shape_n - 1) / 128, kk = tile.k_first / 128 + min(k + 1, tile.k_blocks - 1);
+                    const int last = (shape_n - 1) / 128, kk = min(tile.k_first / 128 + chunk + 32 + lane, (shape_k - 1) / 128);
                     #pragma unroll
                     for (int i = 0; i < 1; ++i)
                         next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
                 }
-                ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
-                {
-                    const uint32_t row = smem_scale_a + ring.stage * 256 + 4 * (0 + warpgroup * 64 + warp * 16 + lane / 4);
-                    row_scales0[0] = ptx::load_shared_float(row);
-                    row_scales0[1] = ptx::load_shared_float(row + 4 * 8);
-                }
-                ptx::wgmma_fence();
-                {
-                    const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 8192 + 0 + warpgroup * 8192, 65536);
-                    const uint32_t b_tile = ptx::descriptor_low(smem_b + ring.stage * 4096, 65536);
-                    ptx::mma(part, ptx::descriptor(a_tile + 0, 0x40000040), ptx::descriptor(b_tile + 0, 0x40000040), 0);
-                    ptx::mma(part, ptx::descriptor(a_tile + 2, 0x40000040), ptx::descriptor(b_tile + 2, 0x40000040), 1);
-                    ptx::mma(part, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
-                    ptx::mma(part, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
-                }
-                ptx::wgmma_commit();
-                ptx::wgmma_wait<0>();
-                if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.stage);
-                {
-                    const float scale_0 = row_scales0[0] * block_scales[0], scale_1 = row_scales0[1] * block_scales[0];
+                #pragma unroll 4
+                for (int k = chunk; k < chunk_end; ++k, ring.advance()) {
+                    ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
+                    // Lane i has loaded those of the chunk's K block i.
                     #pragma unroll
-                    for (int i = 0; i < 16; i += 4) {
-                        acc0[i + 0] += scale_0 * part[i + 0];
-                        acc0[i + 1] += scale_0 * part[i + 1];
-                        acc0[i + 2] += scale_1 * part[i + 2];
-                        acc0[i + 3] += scale_1 * part[i + 3];
+                    for (int i = 0; i < 1; ++i) block_scales[i] = __shfl_sync(0xffffffff, lane_scales[i], k - chunk);
+                    {
+                        const uint32_t row = smem_scale_a + ring.stage * 256 + 4 * (0 + warpgroup * 64 + warp * 16 + lane / 4);
+                        row_scales0[0] = ptx::load_shared_float(row);
+                        row_scales0[1] = ptx::load_shared_float(row + 4 * 8);
+                    }
+                    ptx::wgmma_fence();
+                    {
+                        const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 8192 + 0 + warpgroup * 8192, 65536);
+                        const uint32_t b_tile = ptx::descriptor_low(smem_b + ring.stage * 4096, 65536);
+                        ptx::mma(part, ptx::descriptor(a_tile + 0, 0x40000040), ptx::descriptor(b_tile + 0, 0x40000040), 0);
+                        ptx::mma(part, ptx::descriptor(a_tile + 2, 0x40000040), ptx::descriptor(b_tile + 2, 0x40000040), 1);
+                        ptx::mma(part, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
+                        ptx::mma(part, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
+                    }
+                    ptx::wgmma_commit();
+                    ptx::wgmma_wait<0>();
+                    if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.stage);
+                    {
+                        const float scale_0 = row_scales0[0] * block_scales[0], scale_1 = row_scales0[1] * block_scales[0];
+                        #pragma unroll
+                        for (int i = 0; i < 16; i += 4) {
+                            acc0[i + 0] += scale_0 * part[i + 0];
+                            acc0[i + 1] += scale_0 * part[i + 1];
+                            acc0[i + 2] += scale_1 * part[i + 2];
+                            acc0[i + 3] += scale_1 * part[i + 3];
+                        }
                     }
                 }
             }

@@ -4,7 +4,7 @@
 // problem {"family": "fp8_block", "a": "e4m3", "b": "e4m3", "d": "bf16", "layout": "nt", "epilogue": "none"}
 // config {"block_m": 192, "block_n": 128, "block_k_bytes": 128, "stages": 4, "consumers": 3, "multicast": "a", "raster": "m", "panel": 8, "unroll": 4, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (9 instances, 18504 operations); the order recurs every 8 K blocks
-// IR sha256 02653e0276caa8b9
+// IR sha256 6c7bff13ccd4e6a7
 //
 // Output tile 192 x 128, 128 of K per stage, 4 stages, cluster of 2, 512 threads.
 // Registers per thread: consumer 160, producer 24.
@@ -267,53 +267,60 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_192x128x128_s4c3_mca_u4(
         float part[64];
         float row_scales0[2];
         float block_scales[1];
+        float lane_scales[1];
         float next_scales[1];
         ptx::setmaxnreg_inc<160>();
         for (Tile tile; scheduler.next(tile);) {
             #pragma unroll
             for (auto& r : acc0) r = 0;
             {
-                const int last = (shape_n - 1) / 128, kk = 0;
+                const int last = (shape_n - 1) / 128, kk = min(lane, tile.k_blocks - 1);
                 #pragma unroll
                 for (int i = 0; i < 1; ++i)
                     next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
             }
-            #pragma unroll 4
-            for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+            for (int chunk = 0; chunk < tile.k_blocks; chunk += 32) {
+                const int chunk_end = min(chunk + 32, tile.k_blocks);
                 #pragma unroll
-                for (int i = 0; i < 1; ++i) block_scales[i] = next_scales[i];
+                for (int i = 0; i < 1; ++i) lane_scales[i] = next_scales[i];
                 {
-                    const int last = (shape_n - 1) / 128, kk = min(k + 1, tile.k_blocks - 1);
+                    const int last = (shape_n - 1) / 128, kk = min(chunk + 32 + lane, tile.k_blocks - 1);
                     #pragma unroll
                     for (int i = 0; i < 1; ++i)
                         next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
                 }
-                ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
-                {
-                    const uint32_t row = smem_scale_a + ring.stage * 768 + 4 * (0 + warpgroup * 64 + warp * 16 + lane / 4);
-                    row_scales0[0] = ptx::load_shared_float(row);
-                    row_scales0[1] = ptx::load_shared_float(row + 4 * 8);
-                }
-                ptx::wgmma_fence();
-                {
-                    const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 24576 + 0 + warpgroup * 8192, 65536);
-                    const uint32_t b_tile = ptx::descriptor_low(smem_b + ring.stage * 16384, 65536);
-                    ptx::mma(part, ptx::descriptor(a_tile + 0, 0x40000040), ptx::descriptor(b_tile + 0, 0x40000040), 0);
-                    ptx::mma(part, ptx::descriptor(a_tile + 2, 0x40000040), ptx::descriptor(b_tile + 2, 0x40000040), 1);
-                    ptx::mma(part, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
-                    ptx::mma(part, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
-                }
-                ptx::wgmma_commit();
-                ptx::wgmma_wait<0>();
-                if (lane < 2) ptx::mbarrier_arrive_remote(empty + 8 * ring.stage, lane);
-                {
-                    const float scale_0 = row_scales0[0] * block_scales[0], scale_1 = row_scales0[1] * block_scales[0];
+                #pragma unroll 4
+                for (int k = chunk; k < chunk_end; ++k, ring.advance()) {
+                    ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
+                    // Lane i has loaded those of the chunk's K block i.
                     #pragma unroll
-                    for (int i = 0; i < 64; i += 4) {
-                        acc0[i + 0] += scale_0 * part[i + 0];
-                        acc0[i + 1] += scale_0 * part[i + 1];
-                        acc0[i + 2] += scale_1 * part[i + 2];
-                        acc0[i + 3] += scale_1 * part[i + 3];
+                    for (int i = 0; i < 1; ++i) block_scales[i] = __shfl_sync(0xffffffff, lane_scales[i], k - chunk);
+                    {
+                        const uint32_t row = smem_scale_a + ring.stage * 768 + 4 * (0 + warpgroup * 64 + warp * 16 + lane / 4);
+                        row_scales0[0] = ptx::load_shared_float(row);
+                        row_scales0[1] = ptx::load_shared_float(row + 4 * 8);
+                    }
+                    ptx::wgmma_fence();
+                    {
+                        const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 24576 + 0 + warpgroup * 8192, 65536);
+                        const uint32_t b_tile = ptx::descriptor_low(smem_b + ring.stage * 16384, 65536);
+                        ptx::mma(part, ptx::descriptor(a_tile + 0, 0x40000040), ptx::descriptor(b_tile + 0, 0x40000040), 0);
+                        ptx::mma(part, ptx::descriptor(a_tile + 2, 0x40000040), ptx::descriptor(b_tile + 2, 0x40000040), 1);
+                        ptx::mma(part, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
+                        ptx::mma(part, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
+                    }
+                    ptx::wgmma_commit();
+                    ptx::wgmma_wait<0>();
+                    if (lane < 2) ptx::mbarrier_arrive_remote(empty + 8 * ring.stage, lane);
+                    {
+                        const float scale_0 = row_scales0[0] * block_scales[0], scale_1 = row_scales0[1] * block_scales[0];
+                        #pragma unroll
+                        for (int i = 0; i < 64; i += 4) {
+                            acc0[i + 0] += scale_0 * part[i + 0];
+                            acc0[i + 1] += scale_0 * part[i + 1];
+                            acc0[i + 2] += scale_1 * part[i + 2];
+                            acc0[i + 3] += scale_1 * part[i + 3];
+                        }
                     }
                 }
             }
