@@ -8,14 +8,15 @@ checks and the plan have read. It keeps no tensor, so memory is freed as if it h
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from operator import itemgetter
 from typing import Any, ParamSpec
 
+from ..runtime import sms
 from ..runtime.arrays import Array
 from ..runtime.launch import LoadedKernel, Plan
-from ..runtime.sms import allowed
 from .kept import READ, TENSORS, Kept, Unreadable
 
 CALLS = 1024  # kept of all functions together
@@ -70,31 +71,44 @@ class Repeat:
         self._kernel, self._plan = call.kernel, call.plan
         self._stream, self._device = call.stream, call.kernel.device
         self._slots = tuple(SLOTS.get(name, name) for name in made)
-        self._makers = tuple((x.make, (given[x.name],) if x.copies else ()) for x in call.fresh)
-        self._result = tuple(places[name] for name in call.result)
+        self._makers = tuple((x.make, given[x.name] if x.copies else None) for x in call.fresh)
+        self._result = itemgetter(*(places[name] for name in call.result))
         addresses = (x.tensor.data_ptr() for x in call.fresh)
         self._plans = Kept[Plan](PLANS)
-        self._plans.put((call.plan.stream, *addresses), call.plan)
+        self._plans.put(_place(call.plan.stream, addresses), call.plan)
+        self._kept = self._plans.get
 
     def launch(self, values: tuple[Any, ...]) -> Any:
         """Launch on torch's current stream and return what the function does."""
         self.used = True
-        place = (self._stream(self._device),)
+        stream = self._stream(self._device)
         if self._makers:
-            made = [make(*(values[i] for i in of)) for make, of in self._makers]
-            values = (*values, *made)
-            place = (*place, *(t.data_ptr() for t in made))
-        plan = self._plans.get(place) or self._moved(place)
-        self._kernel.launch(plan)
-        first, *more = self._result
-        return (values[first], *(values[i] for i in more)) if more else values[first]
+            return self._anew(values, stream)
+        plan = self._kept(stream) or self._moved(stream, ())
+        if plan.start()[0]:
+            self._kernel.retry(plan)
+        return self._result(values)
 
-    def _moved(self, place: tuple[int, ...]) -> Plan:
-        stream, *addresses = place
+    def _anew(self, values: tuple[Any, ...], stream: int) -> Any:
+        """As `launch`, with tensors that are made now."""
+        made = [make() if of is None else make(values[of]) for make, of in self._makers]
+        addresses = [t.data_ptr() for t in made]
+        plan = self._kept((stream, *addresses)) or self._moved(stream, addresses)
+        if plan.start()[0]:
+            self._kernel.retry(plan)
+        return self._result((*values, *made))
+
+    def _moved(self, stream: int, addresses: Sequence[int]) -> Plan:
         slots = dict(zip(self._slots, addresses, strict=True))
         plan = self._kernel.moved(self._plan, slots, stream)
-        self._plans.put(place, plan)
+        self._plans.put(_place(stream, addresses), plan)
         return plan
+
+
+def _place(stream: int, addresses: Iterable[int]) -> Hashable:
+    """What tells the plans of a call apart."""
+    place = (stream, *addresses)
+    return place if len(place) > 1 else stream
 
 
 KEPT = Kept[Repeat](CALLS)
@@ -116,16 +130,21 @@ def front(function: Callable[P, Any]) -> Callable[P, Any]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        values: tuple[Any, ...] = (*args, *kwargs.values())
+        values: tuple[Any, ...] = (*args, *kwargs.values()) if kwargs else args
+        limit = sms.most
+        facts: list[Any] = [function, limit, len(args), *kwargs]
+        add = facts.append
         try:
-            limit = allowed()
-            key = (function, limit, len(args), *kwargs, *[
-                # `facts`, written out: calls of it would be a tenth of the whole
-                (x.data_ptr(), x.shape, x.stride(), x.dtype, x.device)
-                if type(x) in TENSORS else READ[type(x)](x) for x in values
-            ])  # fmt: skip
+            for x in values:
+                kind = type(x)
+                # `kept.facts`, written out: calls of it would be a tenth of the whole
+                if kind in TENSORS:
+                    add((x.data_ptr(), x.shape, x.stride(), x.dtype, x.device))
+                else:
+                    add(READ[kind](x))
         except Unreadable:
             return elsewhere(args, kwargs)
+        key = tuple(facts)
         repeat = KEPT.get(key)
         if repeat is not None:
             return repeat.launch(values)
@@ -133,7 +152,7 @@ def front(function: Callable[P, Any]) -> Callable[P, Any]:
             return elsewhere(args, kwargs)
         made = function(*args, **kwargs)
         result = launched(made)
-        if isinstance(made, Call) and made.lasting and allowed() == limit:
+        if isinstance(made, Call) and made.lasting and sms.most == limit:
             KEPT.put(key, Repeat(made, (*names[: len(args)], *kwargs.keys())))
         return result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 from ..config import Config
@@ -84,14 +84,14 @@ class Kept(Generic[T]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._values: OrderedDict[Key, T] = OrderedDict()
+        self._values: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()
         self.get = self._values.get
 
     def __len__(self) -> int:
         return len(self._values)
 
-    def put(self, key: Key, value: T) -> None:
+    def put(self, key: Hashable, value: T) -> None:
         with self._lock:
             while len(self._values) >= self._most and key not in self._values:
                 oldest, found = self._values.popitem(last=False)

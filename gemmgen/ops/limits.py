@@ -22,4 +22,4 @@ def limit_sms(count: int | None) -> None:
 
 def sm_limit() -> int | None:
     """What `limit_sms` was last given, None if nothing."""
-    return sms.allowed()
+    return sms.most

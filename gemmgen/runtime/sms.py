@@ -8,7 +8,7 @@ from ..errors import ArgumentError
 from ..target import Target
 from . import driver
 
-_allowed: int | None = None
+most: int | None = None  # what `limit` was last given
 
 
 def limit(count: int | None, target: Target) -> None:
@@ -16,25 +16,20 @@ def limit(count: int | None, target: Target) -> None:
 
     Whole clusters must fit, so that no launch is left without a CTA.
     """
-    global _allowed
+    global most
     if count is not None and (not isinstance(count, int) or count < target.cluster_max):
         allowed = f"must be None or at least {target.cluster_max}, the SMs of the largest cluster"
         raise ArgumentError("count", count, allowed)
-    _allowed = count
-
-
-def allowed() -> int | None:
-    """What `limit` was last given."""
-    return _allowed
+    most = count
 
 
 def usable(device: int) -> int:
     """The SMs that a launch on CUDA device `device` takes at most."""
-    there, most = driver.sm_count(device), _allowed
-    return there if most is None else min(there, most)
+    there, allowed = driver.sm_count(device), most
+    return there if allowed is None else min(there, allowed)
 
 
 def limited(target: Target) -> Target:
     """`target` with the SMs that a launch takes."""
-    most = _allowed
-    return target if most is None else replace(target, sms=min(target.sms, most))
+    allowed = most
+    return target if allowed is None else replace(target, sms=min(target.sms, allowed))
