@@ -237,7 +237,7 @@ def test_an_output_where_one_was_before_has_its_plan(launches, monkeypatch):
     given = dense(out=None)
     monkeypatch.setattr(Placed, "data_ptr", lambda self: self.address if self.address else 1 << 50)
     first = ops.gemm(**given)
-    monkeypatch.setattr(calls, "empty", None)
+    monkeypatch.setattr(calls, "maker", None)
     monkeypatch.setattr(torch_tensors.torch(), "empty", lambda *shape, **_: seen(first))
     for _ in range(2):
         assert ops.gemm(**given).address == first.address

@@ -27,7 +27,7 @@ from ..runtime.torch_tensors import (
     check_apart,
     check_tensor,
     current_stream,
-    empty,
+    maker,
     mn_major,
     reader_of,
     same_memory,
@@ -141,7 +141,7 @@ def run(
 def _out(p: Problem, d_shape: tuple[int, ...], given: Any, a: Any, b: Any) -> Any:
     """`given`, once it can be D; Fresh if None. Raises ArgumentError."""
     if given is None:
-        return fresh("out", partial(empty, d_shape, p.d, a.device))
+        return fresh("out", maker(d_shape, p.d, a.device))
     check_tensor("out", given, p.d, d_shape, a.device, contiguous=True)
     check_apart("out", given, {"a": a, "b": b})
     return _writable("out", given)
@@ -155,7 +155,8 @@ def _scale_out(p: Problem, d_shape: tuple[int, ...], given: Any, others: dict[st
     *lead, m, n = d_shape
     blocks, device = _ceil(n, SCALE_BLOCK), others["out"].device
     if given is None:
-        return fresh("scale_out", partial(_columns, (*lead, blocks, m), device))
+        columns = maker((*lead, blocks, m), F32, device, "scale_out")
+        return fresh("scale_out", lambda: columns().mT)
     check_tensor("scale_out", given, F32, (*lead, m, blocks), device)
     if m > 1 and given.stride(-2) != 1:
         raise ArgumentError("scale_out stride along M", given.stride(-2), "must be 1")
@@ -170,11 +171,6 @@ def _writable(name: str, given: Any) -> Any:
     if getattr(given, "readonly", False):
         raise ArgumentError(name, "an array that is read-only", "must be writable")
     return given
-
-
-def _columns(shape: tuple[int, ...], device: Any) -> Any:
-    """float32 [..., rows, columns], of which `shape` [..., columns, rows] is contiguous."""
-    return empty(shape, F32, device, "scale_out").mT
 
 
 def _workspace(kernel: LoadedKernel, shape: Shape, groups: int, device: Any) -> dict[str, Fresh]:

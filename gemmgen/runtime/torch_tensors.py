@@ -115,13 +115,24 @@ def _side_by_side(x: Any, y: Any) -> bool:
 def empty(shape: tuple[int, ...], dtype: DType, device: Any, argument: str = "out") -> Any:
     """An uninitialised tensor [..., rows, columns] whose row stride is a multiple of 16 bytes. Raises
     ArgumentError naming `argument` where the operands are not torch's."""
+    return maker(shape, dtype, device, argument)()
+
+
+def maker(
+    shape: tuple[int, ...], dtype: DType, device: Any, argument: str = "out"
+) -> Callable[[], Any]:
+    """Of tensors as `empty` returns: what does not change from one to the next is found out now. Raises as that."""
     if isinstance(device, ArrayDevice):
         raise ArgumentError(argument, None, "must be given: gemmgen allocates torch's tensors only")
     *lead, cols = shape
     step = 16 // dtype.bytes
     pitch = -(-cols // step) * step
-    made = torch().empty(*lead, pitch, dtype=torch_dtype(dtype), device=device)
-    return made if pitch == cols else made[..., :cols]  # a view takes longer than the allocation
+    library, sides, kind = torch(), (*lead, pitch), torch_dtype(dtype)
+
+    def made() -> Any:
+        return library.empty(*sides, dtype=kind, device=device)
+
+    return made if pitch == cols else lambda: made()[..., :cols]  # a view takes longer than made
 
 
 def mn_major(scales: Any) -> Any:
