@@ -72,7 +72,8 @@ class Repeat:
         self._stream, self._device = call.stream, call.kernel.device
         self._slots = tuple(SLOTS.get(name, name) for name in made)
         self._makers = tuple((x.make, given[x.name] if x.copies else None) for x in call.fresh)
-        self._result = itemgetter(*(places[name] for name in call.result))
+        result = tuple(places[name] for name in call.result)
+        self._result = itemgetter(*result) if result else _nothing
         addresses = (x.tensor.data_ptr() for x in call.fresh)
         self._plans = Kept[Plan](PLANS)
         self._plans.put(_place(call.plan.stream, addresses), call.plan)
@@ -111,13 +112,17 @@ def _place(stream: int, addresses: Iterable[int]) -> Hashable:
     return place if len(place) > 1 else stream
 
 
+def _nothing(values: tuple[Any, ...]) -> None:
+    """What a call without a result returns."""
+
+
 KEPT = Kept[Repeat](CALLS)
 
 
-def front(function: Callable[P, Any]) -> Callable[P, Any]:
+def front(function: Callable[P, Any], names: tuple[str, ...] | None = None) -> Callable[P, Any]:
     """`function`, whose Call is launched and kept. Whatever else it returns or raises is passed on, and not
-    kept. Thread-safe."""
-    names = tuple(inspect.signature(function).parameters)
+    kept. names: of what it takes by position, None for those in its signature. Thread-safe."""
+    names = tuple(inspect.signature(function).parameters) if names is None else names
 
     def elsewhere(args: Any, kwargs: Any) -> Any:
         """A call over other libraries' arrays, or one that is not kept."""
@@ -169,6 +174,6 @@ def launched(made: Any) -> Any:
 
 
 def returned(result: Mapping[str, Any]) -> Any:
-    """`out`, or (`out`, `scale_out`)."""
+    """`out`, or (`out`, `scale_out`), or None."""
     tensors = tuple(result.values())
-    return tensors if len(tensors) > 1 else tensors[0]
+    return tensors if len(tensors) > 1 else next(iter(tensors), None)

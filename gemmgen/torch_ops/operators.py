@@ -123,9 +123,14 @@ class Operator:
         results = "()" if overload == "out" else results
         return f"{self.qualified(overload)}({', '.join(self._declared(overload))}) -> {results}"
 
+    def positional(self, overload: Overload) -> tuple[str, ...]:
+        """The parameters that a schema does not ask for by name."""
+        own = (p for n, p in self.parameters.items() if n not in LEFT_OUT[overload])
+        return tuple(p.name for p in own if p.kind is not Parameter.KEYWORD_ONLY)
+
     def _declared(self, overload: Overload) -> Iterator[str]:
         own = [p for n, p in self.parameters.items() if n not in LEFT_OUT[overload]]
-        yield from (_declaration(p) for p in own if p.kind is not Parameter.KEYWORD_ONLY)
+        yield from (_declaration(self.parameters[n]) for n in self.positional(overload))
         yield "*"
         if overload == "out":
             yield "Tensor(a!) out"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
 from ..ir.dtypes import DTYPES
+from ..ops.front import Call, front
 from ..runtime.torch_tensors import torch, torch_dtype
 from .fakes import fake
 from .operators import OPERATORS, Operator, Overload
@@ -45,45 +47,51 @@ def _tags() -> tuple[Any, ...]:
 
 
 def implementation(op: Operator, overload: Overload) -> Callable[..., Any]:
-    """What an overload does: call the function of `ops`. Raises as that."""
+    """What an overload does: what the function of `ops` does, and as that, without a look at what was looked at
+    before. Raises as that."""
     if not op.operands:
         return op.function
+    describe = getattr(op.function, "describe", op.function)
+
+    def described(*args: Any, **given: Any) -> Any:
+        made = describe(*args, **_read(op, overload, given))
+        if overload != "out":
+            return made
+        return replace(made, result={}) if isinstance(made, Call) else None
+
+    return front(described, op.positional(overload))
+
+
+def _read(op: Operator, overload: Overload, given: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments as `ops` takes them. torch leaves out what has its default. Raises ArgumentError."""
     match overload:
         case "quantised":
-            return lambda *args, **given: op.function(*args, **_read(op, given), out_dtype="e4m3")
+            given["out_dtype"] = "e4m3"
         case "out":
-            return lambda *args, **given: _write(op, args, given)
-    return lambda *args, **given: _return(op, args, given)
+            given["out_dtype"] = _written(given)
+        case _ if given.get("out_dtype") is not None:
+            op.check_output(given["out_dtype"])
+    if "epilogue" in given:
+        given["epilogue"] = op.epilogue(given["epilogue"])
+    if "config" in given:
+        given["config"] = config_of(given["config"])
+    return given
 
 
-def _return(op: Operator, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    if given.get("out_dtype") is not None:
-        op.check_output(given["out_dtype"])
-    return op.function(*args, **_read(op, given))
-
-
-def _write(op: Operator, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+def _written(given: dict[str, Any]) -> str:
+    """The name of `out`'s dtype. Raises ArgumentError."""
     dtype = _names().get(given["out"].dtype)
     if dtype is None:
         raise ArgumentError("out dtype", given["out"].dtype, f"must be of {', '.join(DTYPES)}")
     if dtype == "e4m3" and given.get("scale_out") is None:
         raise ArgumentError("scale_out", None, "must be given with an FP8 out")
-    op.function(*args, **_read(op, given), out_dtype=dtype)
+    return dtype
 
 
 @cache
 def _names() -> dict[Any, str]:
     """gemmgen's names of torch's dtypes."""
     return {torch_dtype(t): t.name for t in DTYPES.values()}
-
-
-def _read(op: Operator, given: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments as `ops` takes them. torch leaves out what has its default."""
-    if "epilogue" in given:
-        given["epilogue"] = op.epilogue(given["epilogue"])
-    if "config" in given:
-        given["config"] = config_of(given["config"])
-    return given
 
 
 @lru_cache(maxsize=256)
