@@ -8,7 +8,7 @@ checks and the plan have read. It keeps no tensor, so memory is freed as if it h
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from operator import itemgetter
@@ -76,7 +76,7 @@ class Repeat:
         self._result = itemgetter(*result) if result else _nothing
         addresses = (x.tensor.data_ptr() for x in call.fresh)
         self._plans = Kept[Plan](PLANS)
-        self._plans.put(_place(call.plan.stream, addresses), call.plan)
+        self._plans.put(_place(call.plan.stream, *addresses), call.plan)
         self._kept = self._plans.get
 
     def launch(self, values: tuple[Any, ...]) -> Any:
@@ -84,35 +84,37 @@ class Repeat:
         self.used = True
         stream = self._stream(self._device)
         if self._makers:
-            return self._anew(values, stream)
-        plan = self._kept(stream) or self._moved(stream, ())
+            return self._anew([*values], stream)
+        plan = self._kept(stream) or self._moved(stream)
         if plan.start()[0]:
             self._kernel.retry(plan)
         return self._result(values)
 
-    def _anew(self, values: tuple[Any, ...], stream: int) -> Any:
+    def _anew(self, values: list[Any], stream: int) -> Any:
         """As `launch`, with tensors that are made now."""
-        made = [make() if of is None else make(values[of]) for make, of in self._makers]
-        addresses = [t.data_ptr() for t in made]
-        plan = self._kept((stream, *addresses)) or self._moved(stream, addresses)
+        place = [stream]
+        for make, of in self._makers:
+            made = make() if of is None else make(values[of])
+            values.append(made)
+            place.append(made.data_ptr())
+        plan = self._kept(tuple(place)) or self._moved(*place)
         if plan.start()[0]:
             self._kernel.retry(plan)
-        return self._result((*values, *made))
+        return self._result(values)
 
-    def _moved(self, stream: int, addresses: Sequence[int]) -> Plan:
+    def _moved(self, stream: int, *addresses: int) -> Plan:
         slots = dict(zip(self._slots, addresses, strict=True))
         plan = self._kernel.moved(self._plan, slots, stream)
-        self._plans.put(_place(stream, addresses), plan)
+        self._plans.put(_place(stream, *addresses), plan)
         return plan
 
 
-def _place(stream: int, addresses: Iterable[int]) -> Hashable:
+def _place(stream: int, *addresses: int) -> Hashable:
     """What tells the plans of a call apart."""
-    place = (stream, *addresses)
-    return place if len(place) > 1 else stream
+    return (stream, *addresses) if addresses else stream
 
 
-def _nothing(values: tuple[Any, ...]) -> None:
+def _nothing(values: Any) -> None:
     """What a call without a result returns."""
 
 
@@ -138,15 +140,13 @@ def front(function: Callable[P, Any], names: tuple[str, ...] | None = None) -> C
         values: tuple[Any, ...] = (*args, *kwargs.values()) if kwargs else args
         limit = sms.most
         facts: list[Any] = [function, limit, len(args), *kwargs]
-        add = facts.append
         try:
             for x in values:
-                kind = type(x)
                 # `kept.facts`, written out: calls of it would be a tenth of the whole
-                if kind in TENSORS:
-                    add((x.data_ptr(), x.shape, x.stride(), x.dtype, x.device))
+                if type(x) in TENSORS:
+                    facts.append((x.data_ptr(), x.shape, x.stride(), x.dtype, x.device))
                 else:
-                    add(READ[kind](x))
+                    facts.append(READ[type(x)](x))
         except Unreadable:
             return elsewhere(args, kwargs)
         key = tuple(facts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from ..errors import ArgumentError, RuntimeUnavailable
@@ -127,12 +127,8 @@ def maker(
     *lead, cols = shape
     step = 16 // dtype.bytes
     pitch = -(-cols // step) * step
-    library, sides, kind = torch(), (*lead, pitch), torch_dtype(dtype)
-
-    def made() -> Any:
-        return library.empty(*sides, dtype=kind, device=device)
-
-    return made if pitch == cols else lambda: made()[..., :cols]  # a view takes longer than made
+    wide = partial(torch().empty, *lead, pitch, dtype=torch_dtype(dtype), device=device)
+    return wide if pitch == cols else lambda: wide()[..., :cols]  # a view takes longer than wide
 
 
 def mn_major(scales: Any) -> Any:
