@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,6 +29,7 @@ from gemmgen.config import Config  # noqa: E402
 from gemmgen.epilogues import EPILOGUES  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.ir.expr import Scalar, arguments  # noqa: E402
+from gemmgen.ops import front  # noqa: E402
 from gemmgen.torch_ops import OPERATORS, registration  # noqa: E402
 
 REGISTERED = torch.ops.gemmgen
@@ -160,6 +162,60 @@ def test_out_says_the_dtype(called):
 def test_fp8_results_are_the_quantised_overloads(called):
     with pytest.raises(ArgumentError, match="quantised"):
         implemented("gemm", called, "")("a", "b", out_dtype="e4m3")
+
+
+class Planned(Called):
+    """In the place of a function of `ops`: a call that is planned, how often, and each launch of it."""
+
+    def __init__(self):
+        self.described, self.launched = 0, []
+
+    def describe(self, *args, **given):
+        self(*args, **given)
+        self.described += 1
+        start = lambda: self.launched.append(given) or (0,)  # noqa: E731
+        plan = SimpleNamespace(start=start, stream=0)
+        kernel = SimpleNamespace(device=0, launch=lambda plan: plan.start())
+        result = {"out": given["out"]} if "out" in given else {"a": args[0]}
+        return front.Call(
+            kernel=kernel, plan=plan, result=result, fresh=(), lasting=True, stream=lambda index: 0
+        )
+
+
+@pytest.fixture
+def planned():
+    front.KEPT.clear()
+    yield Planned()
+    front.KEPT.clear()
+
+
+def test_a_repeated_call_is_launched_at_once(planned):
+    a, b, out = torch.ones(2, 8), torch.ones(3, 8), torch.ones(2, 3)
+    write = implemented("gemm", planned, "out")
+    for _ in range(3):
+        assert write(a, b, out=out, epilogue="silu", config='{"stages": 3}') is None
+    assert planned.described == 1 and len(planned.launched) == 3
+    assert all(x["out"] is out and x["out_dtype"] == "f32" for x in planned.launched)
+    for changed in (
+        {"out": out.bfloat16()},
+        {"epilogue": "none"},
+        {"config": ""},
+        {"b": b.clone()},
+    ):
+        before = planned.described
+        given = {"b": b, "out": out, "epilogue": "silu", "config": '{"stages": 3}', **changed}
+        write(a, given.pop("b"), **given)
+        assert planned.described == before + 1
+
+
+def test_overloads_are_kept_apart(planned):
+    """All but what is written looks the same to them."""
+    a, b = torch.ones(2, 8), torch.ones(3, 8)
+    run, quantised = (implemented("gemm", planned, o) for o in ("", "quantised"))
+    for _ in range(2):
+        assert run(a, b) is a and quantised(a, b) is a
+    assert planned.described == 2
+    assert [x.get("out_dtype") for x in planned.launched] == [None, "e4m3"] * 2
 
 
 @pytest.mark.parametrize("text", ("{", "[]", '{"tile": 1}', '{"stages": 99}'))
