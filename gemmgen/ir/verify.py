@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from math import inf
+from typing import Any
+
 from ..errors import IRError
 from .blocks import BLOCKS
 from .nodes import (
@@ -15,7 +21,6 @@ from .nodes import (
     Kernel,
     NewGroup,
     NextTurn,
-    Role,
     ShareScales,
     Stmt,
     TakeShare,
@@ -23,13 +28,21 @@ from .nodes import (
     TmaLoadMulticast,
     TmaStore,
 )
-from .rewrite import walk
 
+RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
     *("dst", "src", "row_scales", "block_scales", "column_scales"),
     *("amax", "turn"),
 )
-OUTER = {
+# Fields of statements that name something, and the table that has it.
+NAMES = {
+    "barrier": "barriers",
+    "tensor_map": "maps",
+    **dict.fromkeys(("smem", "a", "b"), "smem"),
+    "tensor": "params",
+    **dict.fromkeys(REGISTER_FIELDS, "locals"),
+}
+OUTER: dict[type, type] = {
     ForK: ForTiles,
     ForKPerSplit: ForTiles,
     AfterFirst: ForK,
@@ -41,87 +54,98 @@ OUTER = {
     TakeShare: ForTiles,
     NextTurn: ForTiles,
 }
+LOOPS, BOXES = (ForTiles, ForK), (TmaLoad, TmaLoadMulticast, TmaStore)
+# A wait leaves no fewer than no groups; the ring is looked back into by at most one stage.
+COUNTS: dict[str, tuple[float, float]] = {"pending": (0, inf), "lag": (0, 1), "flip": (0, 1)}
+
+Tables = dict[str, dict[str, Any]]  # of resources, by name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checks:
+    """What there is to check in statements of one class. To ask each statement anew took most of the time in
+    which a kernel is lowered."""
+
+    names: tuple[tuple[str, str], ...]  # items of NAMES
+    counts: tuple[tuple[str, tuple[float, float]], ...]
+    box: bool
+    outer: type | None
+    loop: bool
+    k: bool
+    block: bool
 
 
 def verify(kernel: Kernel) -> Kernel:
     """Return `kernel` if it is well formed, raise IRError naming the offender if not."""
     _unique(kernel)
-    smem = {s.name for s in kernel.smem}
-    barriers = {b.name for b in kernel.barriers}
-    maps = {m.name: m for m in kernel.maps}
-    params = {p.name for p in kernel.params}
+    tables = {name: {x.name: x for x in getattr(kernel, name)} for name in RESOURCES}
     for m in kernel.maps:
-        _known("smem", m.smem, smem, m)
-    for stmts in (kernel.prologue, *(r.body for r in kernel.roles)):
-        for stmt in walk(stmts):
-            _known("barrier", getattr(stmt, "barrier", None), barriers, stmt)
-            _known("tensor_map", getattr(stmt, "tensor_map", None), set(maps), stmt)
-            for field in ("smem", "a", "b"):
-                _known(field, getattr(stmt, field, None), smem, stmt)
-            _known("tensor", getattr(stmt, "tensor", None), params, stmt)
-            _counts(stmt)
-            if (
-                isinstance(stmt, TmaLoad | TmaLoadMulticast | TmaStore)
-                and maps[stmt.tensor_map].smem != stmt.smem
-            ):
-                raise IRError(
-                    f"{stmt.tensor_map} describes boxes of another buffer than {stmt.smem}"
-                )
+        _known("smem", m.smem, tables["smem"], m)
+    _body(kernel.prologue, {**tables, "locals": {}}, ())
     for role in kernel.roles:
-        _registers(role)
-        _nesting(role.body, ())
+        _body(role.body, {**tables, "locals": {r.name: r for r in role.locals}}, ())
     _warpgroups(kernel)
     return kernel
 
 
-def _known(field: str, name: str | None, names: set[str], where: object) -> None:
-    if name is not None and name not in names:
+def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> None:
+    for stmt in body:
+        kind: type = type(stmt)
+        of = _checks(kind)
+        for field, table in of.names:
+            _known(field, getattr(stmt, field), tables[table], stmt)
+        for field, (least, most) in of.counts:
+            if not least <= getattr(stmt, field) <= most:
+                raise IRError(f"{kind.__name__}.{field} is not from {least} to {most}")
+        if of.box:
+            _box(stmt, tables)  # type: ignore[arg-type]
+        if of.outer and not any(issubclass(t, of.outer) for t in inside):
+            raise IRError(f"{kind.__name__} stands outside {of.outer.__name__}")
+        if of.loop and kind in inside:
+            raise IRError(f"{kind.__name__} stands inside another")
+        if of.k and (stmt.of == "chunk") != (ForChunks in inside):  # type: ignore[attr-defined]
+            where = "in" if stmt.of == "tile" else "out"  # type: ignore[attr-defined]
+            raise IRError(f"a ForK of a {stmt.of} stands {where}side ForChunks")  # type: ignore[attr-defined]
+        if of.block:
+            _body(stmt.body, tables, (*inside, kind))  # type: ignore[attr-defined]
+
+
+@cache
+def _checks(kind: type) -> Checks:
+    has = {f.name for f in fields(kind)}
+    return Checks(
+        names=tuple(x for x in NAMES.items() if x[0] in has),
+        counts=tuple(x for x in COUNTS.items() if x[0] in has),
+        box=issubclass(kind, BOXES),
+        outer=OUTER.get(kind),
+        loop=issubclass(kind, LOOPS),
+        k=issubclass(kind, ForK),
+        block=issubclass(kind, BLOCKS),
+    )
+
+
+def _box(stmt: TmaLoad | TmaLoadMulticast | TmaStore, tables: Tables) -> None:
+    if tables["maps"][stmt.tensor_map].smem != stmt.smem:
+        raise IRError(f"{stmt.tensor_map} describes boxes of another buffer than {stmt.smem}")
+
+
+def _known(field: str, name: str | None, table: Mapping[str, object], where: object) -> None:
+    if name is not None and name not in table:
         raise IRError(
-            f"{type(where).__name__}.{field} names {name!r}, which is not one of {sorted(names)}"
+            f"{type(where).__name__}.{field} names {name!r}, which is not one of {sorted(table)}"
         )
-
-
-def _counts(stmt: Stmt) -> None:
-    """A wait leaves no fewer than no groups; the ring is looked back into by at most one stage."""
-    if getattr(stmt, "pending", 0) < 0:
-        raise IRError(f"{type(stmt).__name__}.pending is negative")
-    for field in ("lag", "flip"):
-        if getattr(stmt, field, 0) not in (0, 1):
-            raise IRError(f"{type(stmt).__name__}.{field} is neither 0 nor 1")
 
 
 def _unique(kernel: Kernel) -> None:
     names = [m.name for m in kernel.maps] + [p.name for p in kernel.params]
     names += [s.name for s in kernel.smem] + [b.name for b in kernel.barriers]
     names += [r.name for role in kernel.roles for r in role.locals]
-    for name in names:
-        if names.count(name) > 1:
-            raise IRError(f"{name!r} is defined twice in {kernel.name}")
+    if len({*names}) < len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise IRError(f"{twice!r} is defined twice in {kernel.name}")
     ring = [s.stages for s in kernel.smem if s.ring]
     if len({*ring, *(b.stages for b in kernel.barriers if b.per == "stage")}) > 1:
         raise IRError("the buffers and barriers of one ring have different numbers of stages")
-
-
-def _registers(role: Role) -> None:
-    names = {r.name for r in role.locals}
-    for stmt in walk(role.body):
-        for field in REGISTER_FIELDS:
-            _known(field, getattr(stmt, field, None), names, stmt)
-
-
-def _nesting(body: tuple[Stmt, ...], inside: tuple[type[Stmt], ...]) -> None:
-    for stmt in body:
-        needs = OUTER.get(type(stmt))
-        if needs and not any(issubclass(t, needs) for t in inside):
-            raise IRError(f"{type(stmt).__name__} stands outside {needs.__name__}")
-        if isinstance(stmt, ForTiles | ForK) and type(stmt) in inside:
-            raise IRError(f"{type(stmt).__name__} stands inside another")
-        if isinstance(stmt, ForK) and (stmt.of == "chunk") != (ForChunks in inside):
-            raise IRError(
-                f"a ForK of a {stmt.of} stands {'in' if stmt.of == 'tile' else 'out'}side ForChunks"
-            )
-        if isinstance(stmt, BLOCKS):
-            _nesting(stmt.body, (*inside, type(stmt)))
 
 
 def _warpgroups(kernel: Kernel) -> None:

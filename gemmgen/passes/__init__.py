@@ -81,10 +81,13 @@ RULES: tuple[Rule, ...] = (
 
 
 def run(kernel: Kernel, target: Target, observer: Observer | None = None) -> Kernel:
-    """Lower `kernel` through PIPELINE, verifying after each pass. `observer(pass name, kernel)` may
+    """Lower `kernel` through PIPELINE, verifying what each pass returns. `observer(pass name, kernel)` may
     look, not change. Raises IllegalConfig where a rule is broken, IRError where gemmgen is."""
+    verify(kernel)
     for p in PIPELINE:
-        kernel = verify(p(kernel, target))
+        lowered = p(kernel, target)
+        # What a pass leaves as it is was verified.
+        kernel = kernel if lowered is kernel else verify(lowered)
         if observer:
             observer(p.__name__, kernel)
     return kernel
