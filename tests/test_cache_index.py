@@ -255,6 +255,17 @@ def test_what_python_writes_does_not_matter(package):
     assert now() == found
 
 
+def test_what_no_kernel_passes_through_does_not_matter(package):
+    found = now()
+    for name in fingerprint.BESIDE:
+        (package / name).mkdir()
+        (package / name / "one.py").write_text("")
+    assert now() == found
+    (package / "passes" / "cli").mkdir(parents=True)
+    (package / "passes" / "cli" / "one.py").write_text("")
+    assert now() not in (found, None)
+
+
 def test_a_file_changed_since_the_import_makes_it_unknown(package, monkeypatch):
     """What runs may be what stood there before."""
     changed = (package / "one.py").stat().st_ctime_ns
@@ -265,6 +276,20 @@ def test_a_file_changed_since_the_import_makes_it_unknown(package, monkeypatch):
     ):
         monkeypatch.setattr(gemmgen, "IMPORTED", imported)
         assert fingerprint.unchanged() is known and (now() is not None) is known
+
+
+def test_a_file_that_grows_while_it_is_read_makes_it_unknown(package, monkeypatch):
+    read = os.read
+
+    def growing(handle, size):
+        found = read(handle, size)
+        (package / "one.py").write_text("x = 1 + 1")
+        return found
+
+    with monkeypatch.context() as m:
+        m.setattr(os, "read", growing)
+        assert now() is None
+    assert now()
 
 
 def test_nothing_to_read_is_no_fingerprint(package, monkeypatch):
@@ -291,6 +316,7 @@ def test_the_files_are_those_of_this_package():
         root / "passes" / "split_k.py",
         root.parent / "templates/ptx.j2",
     } <= files
+    assert not files & {root / "cli" / "__init__.py", root / "heuristics" / "__init__.py"}
 
 
 # ---- what is kept is what was built -----------------------------------------------------------

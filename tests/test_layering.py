@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gemmgen.runtime import fingerprint
+
 ROOT = Path(__file__).parent.parent / "gemmgen"
 
 COMPILER = {
@@ -119,6 +121,27 @@ def test_layering(path):
     assert layer(path) in ALLOWED, "a new layer: give it a row in the table"
     extra = layers_imported(path) - ALLOWED[layer(path)]
     assert not extra, f"{path.relative_to(ROOT)} may not import {sorted(extra)}"
+
+
+def test_a_kernel_passes_through_no_layer_that_its_fingerprint_leaves_out():
+    """From what makes it, and what finds it, to all that they import, at whatever time."""
+    by_name = {name_of(path): path for path in MODULES}
+    left = [("gemmgen", "pipeline"), ("gemmgen", "runtime", "cache_index")]
+    found: set[tuple[str, ...]] = set()
+    while left:
+        name = left.pop()
+        if name not in by_name or name in found:
+            continue
+        found.add(name)
+        left += [x[:i] for x in imports_of(by_name[name]) for i in range(2, len(x) + 1)]
+    assert {name[1] for name in found} >= {"passes", "check", "emit", "families", "runtime"}
+    assert not {name[1] for name in found} & {*fingerprint.BESIDE}
+    assert {*fingerprint.BESIDE} <= {layer(path) for path in MODULES}
+
+
+def name_of(path: Path) -> tuple[str, ...]:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
 
 
 def test_the_table_has_no_cycles():
