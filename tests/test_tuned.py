@@ -15,7 +15,9 @@ from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError
 from gemmgen.heuristics import choose, tuned
+from gemmgen.heuristics import database as database_text
 from gemmgen.heuristics.database import Row, Timed, from_line, load, merge, scan, to_line, to_text
+from gemmgen.heuristics.lines import lines_of, start, starts_of
 from gemmgen.heuristics.tuned import NONE, VARIABLE, lookup, pick
 from gemmgen.ir.dtypes import F32
 from gemmgen.ir.expr import ACC, DeviceScalar, PerColumn, PerRow
@@ -245,6 +247,47 @@ def test_corrupt_lines_are_one_warning(database):
     assert len(caught) == 1
 
 
+def test_only_lines_of_the_shape_are_read(database, monkeypatch):
+    shapes = [(4096, n, k) for n in (512, 1024) for k in (256, 512)]
+    database(
+        *(row(shape=s) for s in shapes), *(row(FP8, s, groups=g) for s in shapes for g in (1, 2))
+    )
+    read = []
+    monkeypatch.setattr(
+        database_text, "from_line", lambda text: read.append(text) or from_line(text)
+    )
+    assert (
+        lookup(DENSE, (4096, 512, 256), DEVICE) == lookup(DENSE, (4000, 512, 256), DEVICE) == TUNED
+    )
+    assert [from_line(text) for text in read] == [row(shape=(4096, 512, 256))]
+
+
+def test_a_line_in_another_form_is_read_at_once(database):
+    """Whatever the order of its fields, spaces and escapes."""
+    data = json.loads(to_line(row()))
+    turned = {x: data[x] for x in reversed(data)}
+    problem = {x: data["problem"][x] for x in reversed(data["problem"])}
+    for text in (
+        json.dumps(turned),
+        json.dumps(data | {"problem": problem}),
+        json.dumps(data, separators=(",", ":")),
+        to_line(row()).replace("NVIDIA", "\\u004eVIDIA"),
+        f" {to_line(row())}",
+    ):
+        assert not starts_of(text)
+        database(text=f"{text}\n{to_line(row(seconds=1.0, config=Config()))}\n")
+        assert lookup(DENSE, (4096, 4096, 4096), DEVICE) == TUNED
+
+
+def test_a_wrong_field_is_a_warning_when_the_line_is_asked_for(database):
+    database(text=to_line(row()) + "\n" + to_line(row(FP8)).replace('"failed": 1', '"failed": -1'))
+    assert lookup(DENSE, (4096, 4096, 4096), DEVICE) == TUNED
+    with pytest.warns(RuntimeWarning, match=r"line 2: failed") as caught:
+        assert lookup(FP8, (4096, 4096, 4096), DEVICE) is None
+        assert lookup(FP8, (4096, 4096, 4096), DEVICE) is None
+    assert len(caught) == 1
+
+
 def test_a_missing_database_is_one_warning(database, monkeypatch):
     monkeypatch.setenv(VARIABLE, "/nowhere/tuned.jsonl")
     with pytest.warns(RuntimeWarning, match="cannot be read"):
@@ -264,8 +307,13 @@ def test_the_users_database_comes_first(database, tmp_path, monkeypatch):
     assert lookup(DENSE, (4096, 4096, 4096), DEVICE) is None
 
 
-def test_what_is_shipped_loads():
-    assert not tuned.SHIPPED.is_file() or load(tuned.SHIPPED)
+def test_what_is_shipped_loads_and_is_found():
+    rows = load(tuned.SHIPPED)
+    lines = lines_of(tuned.SHIPPED)
+    assert rows and not lines.rows and not lines.errors
+    for r in rows:
+        found, errors = lines.found(start(r.device, r.problem, r.groups, r.shape))
+        assert r in found and not errors
 
 
 def test_commands_say_where_the_config_is_from(database, capsys):

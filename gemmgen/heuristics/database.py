@@ -17,6 +17,7 @@ from ..untrusted import parse_json, read_text, whole
 
 FORMAT = 1  # of a line; its first field, so that every such file names gemmgen in its first bytes
 
+Line = tuple[int, str]  # of a file: its number from 1, its text
 Key = tuple[str, str, int, int, int, int]  # device, problem as JSON, groups, N, K, M
 
 
@@ -124,11 +125,23 @@ def load(path: Path) -> list[Row]:
 def scan(path: Path) -> tuple[list[Row], list[ArgumentError]]:
     """The rows of a file, merged, and an error for each line that is none. Raises ArgumentError if the file
     cannot be read."""
-    lines = read_text("database", path).splitlines()
-    rows, errors = [], []
-    for number, line in enumerate(lines, 1):
+    return read(path, numbered(path))
+
+
+def numbered(path: Path) -> list[Line]:
+    """The lines of a file that are not blank. Raises ArgumentError if it cannot be read."""
+    lines = enumerate(read_text("database", path).splitlines(), 1)
+    return [(number, text) for number, text in lines if text.strip()]
+
+
+def read(
+    path: Path, lines: Iterable[Line], known: Iterable[Row] = ()
+) -> tuple[list[Row], list[ArgumentError]]:
+    """The rows of `lines` of that file and those `known`, merged, and an error for each line that is none."""
+    rows, errors = [*known], []
+    for number, text in lines:
         try:
-            rows.extend([from_line(line)] if line.strip() else [])
+            rows.append(from_line(text))
         except ArgumentError as e:
             where = f"{path} line {number}: {e.argument}"
             errors.append(ArgumentError(where, e.value, e.allowed))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +29,8 @@ from ..pipeline import lower
 from ..problem import Problem, Shape
 from ..target import H200, Target
 from . import choose
-from .database import Row, scan
+from .database import Row
+from .lines import Lines, Start, kept_sides, lines_of, start
 
 VARIABLE = "GEMMGEN_TUNED"
 NONE = "none"
@@ -85,17 +86,16 @@ def find(
 ) -> Row | None:
     """The row whose config `lookup` gives."""
     place = _place(device_name, problem, groups, shape)
+    said = start(device_name, problem, groups, shape)
     for path in databases():
-        for row in _nearest(problem, shape, _index(path).get(place, ())):
+        for row in _nearest(problem, shape, _rows(path, said).get(place, ())):
             if _serves(problem, row, shape, groups, target):
                 return row
     return None
 
 
 def _place(device: str, problem: Problem, groups: int, shape: Shape) -> Place:
-    m, n, k = shape
-    kept = (m, n) if GROUPINGS[problem.grouping].depths else (n, k)
-    return device, profile(problem), groups, *kept
+    return device, profile(problem), groups, *kept_sides(problem, shape)
 
 
 def databases() -> tuple[Path, ...]:
@@ -148,16 +148,11 @@ def _serves(problem: Problem, row: Row, shape: Shape, groups: int, target: Targe
     return abs(here - there) * WAVES <= max(here, there)
 
 
-@lru_cache(maxsize=8)
-def _index(path: Path) -> Index:
-    """The rows of a file by place. One warning says what of it is of no use."""
-    try:
-        rows, errors = scan(path)
-    except ArgumentError as e:
-        rows, errors = [], [e]
-    if errors:
-        more = f" ({len(errors)} such lines)" if len(errors) > 1 else ""
-        warnings.warn(f"tuned configs passed over: {errors[0]}{more}", RuntimeWarning, stacklevel=2)
+@lru_cache(maxsize=1024)
+def _rows(path: Path, said: Start) -> Index:
+    """The rows of a file whose lines say so, by place."""
+    rows, errors = _lines(path).found(said)
+    _warn(errors)
     found: dict[Place, list[Row]] = {}
     for row in rows:
         place = _place(row.device, row.problem, row.groups, row.shape)
@@ -165,6 +160,21 @@ def _index(path: Path) -> Index:
     return {place: tuple(of_place) for place, of_place in found.items()}
 
 
+@lru_cache(maxsize=8)
+def _lines(path: Path) -> Lines:
+    lines = lines_of(path)
+    _warn(lines.errors)
+    return lines
+
+
+def _warn(errors: Sequence[ArgumentError]) -> None:
+    """One warning says what is of no use."""
+    if errors:
+        more = f" ({len(errors)} such lines)" if len(errors) > 1 else ""
+        warnings.warn(f"tuned configs passed over: {errors[0]}{more}", RuntimeWarning, stacklevel=2)
+
+
 def forget() -> None:
     """Read the databases again when they are next asked."""
-    _index.cache_clear()
+    _rows.cache_clear()
+    _lines.cache_clear()
