@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 from .config import Config
+from .cost_launch import ROWS_OF_GROUPS as ROWS_OF_GROUPS
+from .cost_launch import Launch, launch
+from .cost_launch import ceil as ceil
+from .cost_launch import dram_bytes as dram_bytes
+from .cost_launch import floors as floors
+from .cost_launch import flops as flops
+from .cost_launch import operand_bytes as operand_bytes
+from .cost_launch import promotes as promotes
 from .cost_terms import Cost as Cost
 from .cost_terms import Terms, Wave, Work
-from .ir.expr import fold
-from .ir.groupings import GROUPINGS
 from .ir.nodes import Cluster
-from .passes.split_scales import SCALE_BLOCK, blocks_touched, copied
-from .problem import Problem, Shape, check_shape
+from .passes.split_scales import blocks_touched, copied
+from .problem import Problem, Shape
 from .target import Target
 
 LINE = 128  # bytes, of L2
-ROWS_OF_GROUPS = (0.7, 0.82, 0.94, 1.06, 1.18, 1.3)  # of the mean: what ragged ones are costed with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +83,6 @@ class Fit:
 FIT = Fit()
 
 
-def promotes(p: Problem) -> bool:
-    """Whether CUDA cores rescale every K block (and so drain the tensor core each time)."""
-    return p.family in ("fp8_block", "fp8_1d1d", "fp8")
-
-
 def cluster_of(c: Config) -> Cluster:
     """The cluster the config asks for."""
     shared = None if c.multicast == "none" else c.multicast
@@ -93,7 +92,8 @@ def cluster_of(c: Config) -> Cluster:
 def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -> Cost:
     """Cost of `groups` times D[M, N] = A[M, K] B[N, K]^T under `c`. Ignores stages and raster: both are chosen
     for a tile, not between tiles. Raises ArgumentError for a side below 1."""
-    t = terms(p, c, shape, target, groups)
+    of = launch(p, shape, target, groups)
+    t = priced(of, c)
     work, busy, wave = t.work, t.full.busy, t.waves / target.clock_hz
     tiles = (t.waves - 1) * _resident(c, target) + t.last.busy
     return Cost(
@@ -101,7 +101,7 @@ def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -
         waves=t.waves,
         last_wave_use=t.last.busy / target.sms,
         l2_bytes=tiles * work.l2_bytes,
-        dram_bytes=groups * dram_bytes(p, shape),
+        dram_bytes=of.dram_bytes,
         smem_cycles=work.shared,
         seconds=t.seconds,
         tensor=wave * work.tensor,
@@ -116,22 +116,30 @@ def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -
 
 def terms(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -> Terms:
     """What `cost`'s seconds add up from. Raises ArgumentError for a side below 1."""
-    check_shape(shape)
-    clusters = _mean(p, shape, lambda s: count_tiles(c, s, groups)) / c.cluster_size
+    return priced(launch(p, shape, target, groups), c)
+
+
+def priced(of: Launch, c: Config) -> Terms:
+    """`terms` of many configs of one launch."""
+    p, target, cluster = of.problem, of.target, cluster_of(c)
+    clusters = of.mean(lambda m: _count(c, cluster, m, of.shape[1], of.groups)) / c.cluster_size
     tiles, resident = round(clusters) * c.cluster_size, _resident(c, target)
     waves = ceil(tiles, resident)
     busy, last = min(tiles, resident), tiles - (waves - 1) * resident
-    work = _work(p, c, shape, target, multicasts=waves > 1)
-    drawing = groups * _mean(p, shape, lambda s: _drawing(c, s))
-    dram = groups * dram_bytes(p, shape)
+    # No measurement credits multicast in a single wave; DeepGEMM forbids it there.
+    work = _work(of, c, cluster if waves > 1 else Cluster())
+    drawing = of.groups * of.mean(lambda m: _drawing(c, m, of.shape[1]))
+    full = _wave(work, c, busy, target)
     return Terms(
         work=work,
-        full=_wave(work, c, busy, target),
-        last=_wave(work, c, last, target),
+        full=full,
+        last=full if last == busy else _wave(work, c, last, target),
         waves=waves,
         tail=work.d_bytes / _l2_rate(last, target),
         clock_hz=target.clock_hz,
-        hbm=max(dram / _hbm_rate(drawing / waves, target), groups * _adding(p, c, shape)),
+        hbm=max(
+            of.dram_bytes / _hbm_rate(drawing / waves, target), of.groups * _adding(p, c, of.shape)
+        ),
         overlap=FIT.overlap,
         launch=FIT.launch,
     )
@@ -144,54 +152,22 @@ def _resident(c: Config, target: Target) -> int:
 
 def count_tiles(c: Config, shape: Shape, groups: int = 1) -> int:
     """CTA tiles of the launch: whole clusters."""
-    cluster = cluster_of(c)
-    m, n, _ = shape
+    return _count(c, cluster_of(c), shape[0], shape[1], groups)
+
+
+def _count(c: Config, cluster: Cluster, m: int, n: int, groups: int) -> int:
     clusters = ceil(m, c.block_m * cluster.m) * ceil(n, c.block_n * cluster.n)
     return groups * clusters * cluster.size
 
 
-def _mean(p: Problem, shape: Shape, count: Callable[[Shape], int]) -> float:
-    """`count` for M rows; for ragged groups, whose counts vary about M, the mean over ROWS_OF_GROUPS."""
-    if not GROUPINGS[p.grouping].ragged:
-        return count(shape)
-    rows = (max(1, round(shape[0] * part)) for part in ROWS_OF_GROUPS)
-    return sum(count((x, *shape[1:])) for x in rows) / len(ROWS_OF_GROUPS)
-
-
-def _drawing(c: Config, shape: Shape) -> int:
+def _drawing(c: Config, m: int, n: int) -> int:
     """Tiles that draw from HBM: not those that complete a cluster, nor swapped ones' second reads."""
-    rows = 1 if c.swap_ab else ceil(shape[0], c.block_m)
-    return rows * ceil(shape[1], c.block_n) * c.split_k
+    rows = 1 if c.swap_ab else ceil(m, c.block_m)
+    return rows * ceil(n, c.block_n) * c.split_k
 
 
-def dram_bytes(p: Problem, shape: Shape) -> float:
-    """Operands, scales and D, each once; D twice where it is added to."""
-    return sum(operand_bytes(p, shape).values())
-
-
-def operand_bytes(p: Problem, shape: Shape) -> dict[str, float]:
-    """What `dram_bytes` adds up, by operand."""
-    m, n, k = shape
-    scales = 4 * (m + ceil(n, SCALE_BLOCK)) * ceil(k, SCALE_BLOCK) if promotes(p) else 0
-    d_bytes = m * n * _d_bytes(p) * (1 + p.accumulate)
-    return {"a": m * k * p.a.bytes, "b": n * k * p.b.bytes, "d": d_bytes, "scales": scales}
-
-
-def floors(p: Problem, shape: Shape, target: Target, groups: int = 1) -> tuple[float, float]:
-    """Seconds that no kernel beats: of the products at the tensor cores' peak and `Target.clock_hz`, of
-    `dram_bytes` at HBM's peak."""
-    peak = target.sms * target.fp8_flops_per_clock / p.a.bytes * target.clock_hz
-    return flops(shape, groups) / peak, groups * dram_bytes(p, shape) / target.hbm_bytes_per_second
-
-
-def flops(shape: Shape, groups: int = 1) -> int:
-    """Two per product."""
-    m, n, k = shape
-    return 2 * groups * m * n * k
-
-
-def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bool) -> Work:
-    m, n, k = shape
+def _work(of: Launch, c: Config, cluster: Cluster) -> Work:
+    p, (m, n, k), target = of.problem, of.shape, of.target
     steps = ceil(ceil(k * p.a.bytes, c.block_k_bytes), c.split_k)
     line = c.block_k_bytes / target.smem_bytes_per_clock  # cycles per row of operand
     flops = 2 * target.wgmma_m * c.wgmma_n * c.block_k_bytes / p.a.bytes  # of 64 rows, per step
@@ -200,13 +176,11 @@ def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bo
     reads = (target.wgmma_m + c.wgmma_n) * line
     writes = (c.block_m + c.block_n) * line * FIT.smem_writes
     blocks = c.wgmma_m // target.wgmma_m
-    promotion = c.waves * _promotion(p, c)
+    promotion = c.waves * _promotion(of, c)
     # What a tile reaches beyond the matrix is zero-filled by TMA and costs no L2 traffic.
     rows, cols = min(c.block_m, m), min(c.block_n, n)
-    # No measurement credits multicast in a single wave; DeepGEMM forbids it there.
-    cluster = cluster_of(c) if multicasts else Cluster()
     loads = k * p.a.bytes * (rows / cluster.n + cols / cluster.m) / c.split_k
-    d_bytes = rows * cols * _d_bytes(p) / c.split_k
+    d_bytes = rows * cols * of.d_bytes / c.split_k
     return Work(
         steps=steps,
         tensor=steps * blocks * mma,
@@ -214,34 +188,28 @@ def _work(p: Problem, c: Config, shape: Shape, target: Target, *, multicasts: bo
         promotion=steps * promotion,
         chain=steps * (c.waves * max(mma, reads) + promotion),
         cluster=steps * FIT.cluster if cluster.shared else 0,
-        epilogue=FIT.epilogue + FIT.epilogue_of_three * (c.consumers == 3) + _staging(p, c),
-        l2_bytes=loads + d_bytes + (4 * rows * steps if promotes(p) else 0),
+        epilogue=FIT.epilogue + FIT.epilogue_of_three * (c.consumers == 3) + _staging(of, c),
+        l2_bytes=loads + d_bytes + (4 * rows * steps if of.promotes else 0),
         d_bytes=d_bytes,
     )
 
 
-def _promotion(p: Problem, c: Config) -> float:
+def _promotion(of: Launch, c: Config) -> float:
     """Cycles per wave and K block between the end of one wgmma group and the start of the next."""
-    if not promotes(p):
+    if not of.promotes:
         return 0 if c.in_flight else FIT.drain
-    return c.wgmma_n / 2 * FIT.ffma * _dearer(p, c) + FIT.drain
+    return c.wgmma_n / 2 * FIT.ffma * _dearer(of.problem, c) + FIT.drain
 
 
-def _staging(p: Problem, c: Config) -> float:
+def _staging(of: Launch, c: Config) -> float:
     """Cycles to write D's tile into shared memory, and first to bring the sums of CTAs that divide K together."""
-    return c.block_m * c.block_n * _d_bytes(p) / FIT.staging + exchange_cycles(c)
+    return c.block_m * c.block_n * of.d_bytes / FIT.staging + exchange_cycles(c)
 
 
 def exchange_cycles(c: Config) -> float:
     """SM cycles per tile until the sums of the CTAs that divide K are together in one; 0 if none do."""
     sent = 4 * c.block_m * c.block_n * (c.split_k - 1)
     return FIT.exchange * (c.split_k > 1) + sent / FIT.exchange_rate
-
-
-def _d_bytes(p: Problem) -> float:
-    """Of D, per element of the product."""
-    scales = 4 / SCALE_BLOCK if p.quantised else 0
-    return (p.d.bytes + scales) / fold(p.epilogue)
 
 
 def _wave(w: Work, c: Config, busy: int, target: Target) -> Wave:
@@ -294,7 +262,3 @@ def _straddling(block_n: int) -> float:
     if blocks_touched(block_n) == 1:
         return 1.0
     return FIT.copies if copied(block_n) else FIT.select
-
-
-def ceil(a: int, b: int) -> int:
-    return -(-a // b)

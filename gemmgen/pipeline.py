@@ -9,7 +9,7 @@ from . import passes
 from .check import Proof, check
 from .config import Config
 from .emit import emit
-from .families import build
+from .families import build as build
 from .ir.nodes import Kernel
 from .notebook import folded
 from .problem import Problem

@@ -14,13 +14,13 @@ from gemmgen.errors import ArgumentError, IllegalConfig, UnsupportedProblem
 from gemmgen.heuristics import (
     PROBE,
     _break_ties,
-    _raster,
     candidates,
     choose,
     rank,
     verdicts,
     wave_rows,
 )
+from gemmgen.heuristics.rasters import with_raster
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8, S32
 from gemmgen.passes.layout_smem import most_stages
 from gemmgen.pipeline import lower
@@ -241,7 +241,8 @@ def test_only_dense_leaves_wgmma_in_flight():
 )
 def test_raster_reads_the_fewest_rows(block_m, block_n, multicast, expected):
     c = Config(block_m=block_m, block_n=block_n)
-    assert _raster(c, multicast, (8192, 8192, 8192), H200) == expected
+    found = with_raster(replace(c, multicast=multicast), (8192, 8192, 8192), H200)
+    assert (found.raster, found.panel) == expected
 
 
 def test_ties():

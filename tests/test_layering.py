@@ -33,7 +33,11 @@ COMPILER = {
         "notebook",
     },
     "cost_terms": set(),
-    "cost": {"ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost_terms"},
+    "cost_launch": {"ir", "target", "problem", "passes"},
+    "cost": {
+        *["ir", "errors", "target", "config", "problem", "passes", "pipeline"],
+        *["cost_terms", "cost_launch"],
+    },
     "heuristics": {
         *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"]
     },

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
 from ..config import FIELDS, Config
-from ..cost import (
-    ROWS_OF_GROUPS,
-    Cost,
-    ceil,
-    cost,
-    count_tiles,
-    promotes,
-    selects,
-)
+from ..cost import Cost, ceil, cost, count_tiles, priced, selects
+from ..cost_launch import ROWS_OF_GROUPS, Launch, launch, promotes
 from ..errors import IllegalConfig
 from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
@@ -25,6 +19,11 @@ from ..passes.split_scales import copied
 from ..pipeline import lower
 from ..problem import Problem, Shape, check_shape
 from ..target import Target
+from . import room
+from .rasters import PANELS as PANELS
+from .rasters import wave_rows as wave_rows
+from .rasters import with_raster
+from .room import PROBE as PROBE
 from .verdict import Choice as Choice
 from .verdict import Verdict as Verdict
 
@@ -34,7 +33,6 @@ PROMOTED_ROWS = ((64, 1), (128, 2), (192, 3), (256, 2))
 THREE = 3  # a promotion by selects leaves them no issue slots: 192x120 takes 1.2 of 192x128
 # The same with A and B exchanged, of block_n; worth costing for so many rows.
 COLUMNS, FEW_ROWS = ((64, 1), (128, 2), (256, 2)), 64
-PANELS = (8, 16, 4)  # flat between 8 and 16; the first wins a tie
 STAGES = tuple(s for s in range(1, 257) if FIELDS["stages"][1](s))
 # K blocks, 1 elsewhere: worth 3 % to 10 % where they are promoted (docs/performance.md). With a scale for every
 # column ptxas spills the largest tiles.
@@ -42,12 +40,10 @@ UNROLL = {"fp8_block": 4, "fp8": 4}
 FEW_COPIES = (
     4  # of the K loop: 128x192 (2) gains up to 10 % from 4, 128x144 (8) loses as much; 4 not timed
 )
-PROBE = 2  # stages a tile is probed with: one is filled while the other is read
 # What the same tile without multicast may be free of.
 ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
 SWIZZLE_SPAN = 128  # bytes
 MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wide, and few boxes
-LARGE_TILE = 128 * 192  # elements; from here on 3 stages cover the latency, below 4 are needed
 SPLITS, LEAST_SHARE = (2, 4, 8), 4  # CTAs that may divide K, and K blocks that each has at least
 
 Tile = tuple[bool, int, int, int, int]  # swap_ab, block_m, block_n, consumers, split_k
@@ -66,11 +62,13 @@ def rank(
     problem: Problem, shape: Shape, target: Target, limit: int | None = None, groups: int = 1
 ) -> list[Choice]:
     """Legal configs, cheapest first, at most `limit`. Raises like `choose`."""
-    found = verdicts(problem, shape, target, limit, groups)
+    found = _verdicts(problem, shape, target, limit, groups, quick=True)
     choices = [v.choice for v in found if v.choice]
-    refused = [v.refused for v in found if v.refused and v.refused.rule not in ONLY_SHARED]
-    if refused and not choices:
-        raise refused[0]
+    if not choices and limit != 0:
+        every = verdicts(problem, shape, target, limit, groups)
+        refused = [v.refused for v in every if v.refused and v.refused.rule not in ONLY_SHARED]
+        if refused:
+            raise refused[0]
     return choices
 
 
@@ -79,15 +77,23 @@ def verdicts(
 ) -> list[Verdict]:
     """Candidates, cheapest first, up to the `limit`-th that is legal. Raises ArgumentError and
     UnsupportedProblem like `choose`."""
+    return _verdicts(problem, shape, target, limit, groups, quick=False)
+
+
+def _verdicts(
+    problem: Problem, shape: Shape, target: Target, limit: int | None, groups: int, *, quick: bool
+) -> list[Verdict]:
+    """quick: without those that have no room, whose error nobody asks for."""
     if limit == 0:
         return []
+    of = launch(problem, shape, target, groups)
     for rows in (
         shape[0],
         ROWS[-1][0],
     ):  # larger tiles, where those that just cover M are all illegal
         found: list[Verdict] = []
         legal = 0
-        for v in _judged(problem, shape, target, groups, rows):
+        for v in _judged(of, rows, quick=quick):
             found.append(v)
             legal += v.choice is not None
             if legal == limit:
@@ -97,17 +103,20 @@ def verdicts(
     return found
 
 
-def _judged(
-    problem: Problem, shape: Shape, target: Target, groups: int, rows: int
-) -> Iterator[Verdict]:
+def _judged(of: Launch, rows: int, *, quick: bool) -> Iterator[Verdict]:
     """Candidates whose tiles cover `rows`, cheapest first. Lowers no more than are asked for."""
-    costed = [
-        (c, cost(problem, c, shape, target, groups))
-        for c in candidates(problem, shape, target, groups, rows)
-    ]
+    problem, shape, target = of.problem, of.shape, of.target
+    costed = [(c, priced(of, c).seconds) for c in _bare(problem, shape, target, of.groups, rows)]
     refused: dict[Tile, Verdict] = {}  # tiles no multicast can save
-    for c, price in _in_order(costed):
-        tile = (c.swap_ab, c.block_m, c.block_n, c.consumers, c.split_k)
+    without_room: dict[Tile, bool] = {}
+    for bare, _ in _in_order(costed):
+        tile = (bare.swap_ab, bare.block_m, bare.block_n, bare.consumers, bare.split_k)
+        if quick and tile not in without_room:
+            without_room[tile] = room.has_none(problem, bare, shape, target)
+        if without_room.get(tile):
+            continue
+        c = with_raster(bare, shape, target)
+        price = cost(problem, c, shape, target, of.groups)
         known = refused.get(tile) or _overflowed(tile, refused)
         if known:
             yield replace(known, config=c, cost=price)
@@ -151,17 +160,25 @@ def candidates(
     ArgumentError for a side below 1.
     """
     check_shape(shape)
-    for tile in (*_tiles(problem, shape, target, rows), *_swapped_tiles(problem, shape)):
-        plain = replace(
-            tile,
-            stages=PROBE,
-            unroll=_unroll(problem, tile),
-            in_flight=0 if promotes(problem) else 1,
-        )
+    for c in _bare(problem, shape, target, groups, rows):
+        yield with_raster(c, shape, target)
+
+
+def _bare(
+    problem: Problem, shape: Shape, target: Target, groups: int, rows: int
+) -> Iterator[Config]:
+    """`candidates` before their raster is chosen, which is priced alike."""
+    for plain in (*_tiles(problem, shape, target, rows), *_swapped_tiles(problem, shape)):
         for multicast in _multicasts(plain, shape, target, groups):
-            raster, panel = _raster(plain, multicast, shape, target)
-            yield replace(plain, multicast=multicast, raster=raster, panel=panel)
+            yield replace(plain, multicast=multicast) if multicast != "none" else plain
         yield from _divided(plain, problem, shape, target, groups)
+
+
+def _probe(problem: Problem, **tile: Any) -> Config:
+    in_flight = 0 if promotes(problem) else 1
+    c = Config(stages=PROBE, in_flight=in_flight, **tile)
+    unroll = _unroll(problem, c)
+    return c if unroll == c.unroll else replace(c, unroll=unroll)
 
 
 def _unroll(problem: Problem, tile: Config) -> int:
@@ -181,9 +198,7 @@ def _divided(
     tiles = count_tiles(c, shape, groups)  # each becomes a cluster
     for n in SPLITS:
         if tiles <= target.clusters(n) and blocks >= n * LEAST_SHARE:
-            split = replace(c, split_k=n)
-            raster, panel = _raster(split, "none", shape, target)
-            yield replace(split, raster=raster, panel=panel)
+            yield replace(c, split_k=n)
 
 
 def _tiles(problem: Problem, shape: Shape, target: Target, least: int) -> Iterator[Config]:
@@ -195,7 +210,8 @@ def _tiles(problem: Problem, shape: Shape, target: Target, least: int) -> Iterat
         for block_n in _columns(problem, shape, target):
             if consumers == THREE and selects(problem, block_n):
                 continue
-            yield Config(block_m=block_m, block_n=block_n, consumers=consumers, parts=parts)
+            tile = {"block_m": block_m, "block_n": block_n, "consumers": consumers}
+            yield _probe(problem, parts=parts, **tile)
 
 
 def _swapped_tiles(problem: Problem, shape: Shape) -> Iterator[Config]:
@@ -209,7 +225,8 @@ def _swapped_tiles(problem: Problem, shape: Shape) -> Iterator[Config]:
         if block_m > check_tile.FINE_N and block_m % problem.a.wgmma_n_step:
             continue
         for block_n, consumers in _up_to(COLUMNS, shape[1]):
-            yield Config(swap_ab=True, block_m=block_m, block_n=block_n, consumers=consumers)
+            tile = {"block_m": block_m, "block_n": block_n, "consumers": consumers}
+            yield _probe(problem, swap_ab=True, **tile)
 
 
 def _most_rows(problem: Problem, shape: Shape) -> int:
@@ -240,35 +257,13 @@ def _multicasts(c: Config, shape: Shape, target: Target, groups: int) -> tuple[s
     return ("none", *(operand for operand, pays in sharing.items() if pays))
 
 
-def _raster(c: Config, multicast: str, shape: Shape, target: Target) -> tuple[str, int]:
-    """The raster and panel whose wave reads the fewest rows of A and B together."""
-    rasters = ((r, g) for r in "mn" for g in PANELS)
-    return min(rasters, key=lambda x: sum(wave_rows(c, multicast, x[0], x[1], shape, target)))
-
-
-def wave_rows(
-    c: Config, multicast: str, raster: str, panel: int, shape: Shape, target: Target
-) -> tuple[int, int]:
-    """Rows of A and of B that the tiles of a full wave read, with these of `c`'s fields changed."""
-    across = {"a": (1, 2), "b": (2, 1)}.get(multicast, (1, 1))  # tiles of M, N in a cluster
-    side = {"m": c.block_m * across[0], "n": c.block_n * across[1]}
-    tiles = {"m": ceil(shape[0], side["m"]), "n": ceil(shape[1], side["n"])}
-    clusters = target.sms // (across[0] * across[1] * c.split_k)
-    other = "n" if raster == "m" else "m"
-    wide = min(ceil(clusters, min(panel, tiles[raster])), tiles[other])
-    high = min(max(panel, ceil(clusters, wide)), tiles[raster])  # short panels: more of them
-    rows = {raster: high * side[raster], other: wide * side[other]}
-    return rows["m"], rows["n"]
-
-
-def _in_order(costed: list[tuple[Config, Cost]]) -> Iterator[tuple[Config, Cost]]:
+def _in_order(costed: list[tuple[Config, float]]) -> Iterator[tuple[Config, float]]:
     # Python sorts stably: between equals the order of enumeration has the last word.
-    costed = sorted(costed, key=lambda x: x[1].seconds)
-    for _, tied in groupby(costed, key=lambda x: x[1].seconds):
+    for _, tied in groupby(sorted(costed, key=lambda x: x[1]), key=lambda x: x[1]):
         yield from _break_ties(list(tied))
 
 
-def _break_ties(tied: list[tuple[Config, Cost]]) -> Iterable[tuple[Config, Cost]]:
+def _break_ties(tied: list[tuple[Config, float]]) -> Iterable[tuple[Config, float]]:
     """Same block_m: smaller block_n. Then, of each block_m's best, the larger block_n, and of equal
     ones the smaller block_m. (Pair by pair DeepGEMM's rule is no order: it has cycles.)"""
     if len(tied) == 1:
@@ -284,11 +279,9 @@ def _staged(problem: Problem, config: Config, shape: Shape, target: Target) -> C
     """`config` with the most stages that fit and K can use; None if they are too few to hide
     latency. Raises IllegalConfig."""
     fit = most_stages(lower(problem, config, target), target)
-    blocks = ceil(shape[2] * problem.a.bytes, config.block_k_bytes)
-    useful = max(PROBE, ceil(blocks, config.split_k))
-    needed = 3 if config.block_m * config.block_n >= LARGE_TILE else 4
-    stages = max(s for s in STAGES if s <= min(fit, useful))
-    return replace(config, stages=stages) if stages >= min(needed, useful) else None
+    stages = min(fit, room.useful_stages(problem, config, shape), STAGES[-1])
+    enough = stages >= room.needed_stages(problem, config, shape)
+    return replace(config, stages=stages) if enough else None
 
 
 def _why(config: Config, price: Cost) -> str:

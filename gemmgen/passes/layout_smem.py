@@ -46,6 +46,13 @@ def most_stages(kernel: Kernel, target: Target) -> int:
     return _stages_beside(kernel, kernel.smem_bytes, target)
 
 
+def stages_at_most(kernel: Kernel, target: Target) -> int:
+    """The same of a kernel that is not lowered: no fewer, for passes add to what it places."""
+    places = (s.stages * s.stage_bytes for s in kernel.smem)
+    barriers = BARRIER_SIZE * sum(b.stages for b in kernel.barriers)
+    return _stages_beside(kernel, sum(places) + barriers, target)
+
+
 def _stages_beside(kernel: Kernel, total: int, target: Target) -> int:
     ring = [s for s in kernel.smem if s.ring]
     per_stage = sum(s.stage_bytes for s in ring) + BARRIER_SIZE * sum(

@@ -63,7 +63,7 @@ def split_registers(kernel: Kernel, target: Target) -> Kernel:
     """Two consumers: 40/232, or 24/240 where the accumulators need it. One consumer: the launch
     already gives every thread the most it can have, and nothing moves. Sets Role.registers and
     inserts SetRegisters."""
-    launch = target.registers_per_sm // kernel.threads // 8 * 8
+    launch = _launch(kernel, target)
     asked = tuple(r.registers for r in kernel.roles)
     if None in asked:
         if launch >= target.registers_per_thread:
@@ -79,11 +79,33 @@ def split_registers(kernel: Kernel, target: Target) -> Kernel:
     return _check_budget(kernel)
 
 
+def fit_at_most(kernel: Kernel, target: Target) -> bool:
+    """Whether the arrays of a kernel that is not lowered may fit. Where not even they do, nothing does: passes
+    add to them, and a producer is left with no less than SMALL_PRODUCER."""
+    launch = _launch(kernel, target)
+    if None not in (r.registers for r in kernel.roles):
+        return True
+    most = target.registers_per_thread
+    if launch < most:
+        most = _consumer(kernel, launch, SMALL_PRODUCER)
+    return all(_arrays(r) + WORKING_SET <= most for r in kernel.roles if r.locals)
+
+
+def _launch(kernel: Kernel, target: Target) -> int:
+    """Registers per thread before any are moved."""
+    return target.registers_per_sm // kernel.threads // 8 * 8
+
+
+def _consumer(kernel: Kernel, launch: int, producer: int) -> int:
+    """Registers per thread of a consumer where a producer's has so many."""
+    pool = launch * len(range(0, kernel.threads, 128))
+    return (pool - producer) // kernel.consumers // 8 * 8
+
+
 def _split(kernel: Kernel, launch: int) -> dict[str, int]:
     need = max(_arrays(r) + _beside(kernel, r) + WORKING_SET for r in kernel.roles)
-    pool = launch * len(range(0, kernel.threads, 128))
     for producer in (LARGE_PRODUCER, *(SMALL_PRODUCER,) * (not _derives(kernel))):
-        consumer = (pool - producer) // kernel.consumers // 8 * 8
+        consumer = _consumer(kernel, launch, producer)
         if consumer >= need:
             break
     return {"producer": producer, "consumer": consumer}

@@ -1,0 +1,95 @@
+"""What is costed: one launch, and what of its cost no config changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .ir.expr import fold
+from .ir.groupings import GROUPINGS
+from .passes.split_scales import SCALE_BLOCK
+from .problem import Problem, Shape, check_shape
+from .target import Target
+
+ROWS_OF_GROUPS = (0.7, 0.82, 0.94, 1.06, 1.18, 1.3)  # of the mean: what ragged ones are costed with
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """`groups` times D[M, N] = A[M, K] B[N, K]^T, shape (M, N, K).
+
+    rows: M, that tiles are counted for: of ragged groups, whose rows vary about M, several to take the mean of.
+    promotes: of the problem. d_bytes: per element of the product. dram_bytes: of all groups.
+    """
+
+    problem: Problem
+    shape: Shape
+    target: Target
+    groups: int
+    rows: tuple[int, ...]
+    promotes: bool
+    d_bytes: float
+    dram_bytes: float
+
+    def mean(self, count: Callable[[int], int]) -> float:
+        """`count` for M rows, or its mean."""
+        counts = [count(m) for m in self.rows]
+        return counts[0] if len(counts) == 1 else sum(counts) / len(counts)
+
+
+def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Launch:
+    """Raises ArgumentError for a side below 1."""
+    check_shape(shape)
+    ragged = GROUPINGS[p.grouping].ragged
+    rows = (max(1, round(shape[0] * part)) for part in ROWS_OF_GROUPS)
+    return Launch(
+        problem=p,
+        shape=shape,
+        target=target,
+        groups=groups,
+        rows=tuple(rows) if ragged else (shape[0],),
+        promotes=promotes(p),
+        d_bytes=d_bytes(p),
+        dram_bytes=groups * dram_bytes(p, shape),
+    )
+
+
+def promotes(p: Problem) -> bool:
+    """Whether CUDA cores rescale every K block (and so drain the tensor core each time)."""
+    return p.family in ("fp8_block", "fp8_1d1d", "fp8")
+
+
+def dram_bytes(p: Problem, shape: Shape) -> float:
+    """Operands, scales and D, each once; D twice where it is added to."""
+    return sum(operand_bytes(p, shape).values())
+
+
+def operand_bytes(p: Problem, shape: Shape) -> dict[str, float]:
+    """What `dram_bytes` adds up, by operand."""
+    m, n, k = shape
+    scales = 4 * (m + ceil(n, SCALE_BLOCK)) * ceil(k, SCALE_BLOCK) if promotes(p) else 0
+    written = m * n * d_bytes(p) * (1 + p.accumulate)
+    return {"a": m * k * p.a.bytes, "b": n * k * p.b.bytes, "d": written, "scales": scales}
+
+
+def d_bytes(p: Problem) -> float:
+    """Of D, per element of the product."""
+    scales = 4 / SCALE_BLOCK if p.quantised else 0
+    return (p.d.bytes + scales) / fold(p.epilogue)
+
+
+def floors(p: Problem, shape: Shape, target: Target, groups: int = 1) -> tuple[float, float]:
+    """Seconds that no kernel beats: of the products at the tensor cores' peak and `Target.clock_hz`, of
+    `dram_bytes` at HBM's peak."""
+    peak = target.sms * target.fp8_flops_per_clock / p.a.bytes * target.clock_hz
+    return flops(shape, groups) / peak, groups * dram_bytes(p, shape) / target.hbm_bytes_per_second
+
+
+def flops(shape: Shape, groups: int = 1) -> int:
+    """Two per product."""
+    m, n, k = shape
+    return 2 * groups * m * n * k
+
+
+def ceil(a: int, b: int) -> int:
+    return -(-a // b)

@@ -1,0 +1,39 @@
+"""What a tile takes at least, known from its kernel before it is lowered, which takes ten times as long."""
+
+from __future__ import annotations
+
+from ..config import Config
+from ..cost import ceil
+from ..errors import IllegalConfig
+from ..passes.layout_smem import stages_at_most
+from ..passes.split_registers import fit_at_most
+from ..passes.swap_operands import swap_operands
+from ..pipeline import build
+from ..problem import Problem, Shape
+from ..target import Target
+
+PROBE = 2  # stages a tile is probed with: one is filled while the other is read
+LARGE_TILE = 128 * 192  # elements; from here on 3 stages cover the latency, below 4 are needed
+
+
+def useful_stages(problem: Problem, c: Config, shape: Shape) -> int:
+    """As many as K has blocks for."""
+    blocks = ceil(shape[2] * problem.a.bytes, c.block_k_bytes)
+    return max(PROBE, ceil(blocks, c.split_k))
+
+
+def needed_stages(problem: Problem, c: Config, shape: Shape) -> int:
+    """The fewest that hide latency, or are all that K has blocks for."""
+    hiding = 3 if c.block_m * c.block_n >= LARGE_TILE else 4
+    return min(hiding, useful_stages(problem, c, shape))
+
+
+def has_none(problem: Problem, c: Config, shape: Shape, target: Target) -> bool:
+    """Whether `c` is sure to be refused, or to be left with too few stages, whatever it shares. What is not sure
+    is left to the passes, which alone refuse."""
+    try:
+        kernel = swap_operands(build(problem, c), target)  # nothing later takes less
+    except IllegalConfig:
+        return False
+    stages = stages_at_most(kernel, target)
+    return stages < needed_stages(problem, c, shape) or not fit_at_most(kernel, target)
