@@ -167,26 +167,27 @@ def _drawing(c: Config, m: int, n: int) -> int:
 
 
 def _work(of: Launch, c: Config, cluster: Cluster) -> Work:
-    p, (m, n, k), target = of.problem, of.shape, of.target
-    steps = ceil(ceil(k * p.a.bytes, c.block_k_bytes), c.split_k)
+    (m, n, _), target, waves = of.shape, of.target, c.waves
+    a_bytes = of.problem.a.bytes
+    steps = ceil(ceil(of.k_bytes, c.block_k_bytes), c.split_k)
     line = c.block_k_bytes / target.smem_bytes_per_clock  # cycles per row of operand
-    flops = 2 * target.wgmma_m * c.wgmma_n * c.block_k_bytes / p.a.bytes  # of 64 rows, per step
-    mma = flops * p.a.bytes / target.fp8_flops_per_clock / FIT.wgmma_rate
+    flops = 2 * target.wgmma_m * c.wgmma_n * c.block_k_bytes / a_bytes  # of 64 rows, per step
+    mma = flops * a_bytes / target.fp8_flops_per_clock / FIT.wgmma_rate
     # Both operands come from shared memory, the second again for every 64 rows (the SS form of wgmma).
     reads = (target.wgmma_m + c.wgmma_n) * line
     writes = (c.block_m + c.block_n) * line * FIT.smem_writes
     blocks = c.wgmma_m // target.wgmma_m
-    promotion = c.waves * _promotion(of, c)
+    promotion = waves * _promotion(of, c)
     # What a tile reaches beyond the matrix is zero-filled by TMA and costs no L2 traffic.
     rows, cols = min(c.block_m, m), min(c.block_n, n)
-    loads = k * p.a.bytes * (rows / cluster.n + cols / cluster.m) / c.split_k
+    loads = of.k_bytes * (rows / cluster.n + cols / cluster.m) / c.split_k
     d_bytes = rows * cols * of.d_bytes / c.split_k
     return Work(
         steps=steps,
         tensor=steps * blocks * mma,
         shared=steps * (blocks * reads + writes),
         promotion=steps * promotion,
-        chain=steps * (c.waves * max(mma, reads) + promotion),
+        chain=steps * (waves * max(mma, reads) + promotion),
         cluster=steps * FIT.cluster if cluster.shared else 0,
         epilogue=FIT.epilogue + FIT.epilogue_of_three * (c.consumers == 3) + _staging(of, c),
         l2_bytes=loads + d_bytes + (4 * rows * steps if of.promotes else 0),

@@ -19,7 +19,8 @@ class Launch:
     """`groups` times D[M, N] = A[M, K] B[N, K]^T, shape (M, N, K).
 
     rows: M, that tiles are counted for: of ragged groups, whose rows vary about M, several to take the mean of.
-    promotes: of the problem. d_bytes: per element of the product. dram_bytes: of all groups.
+    promotes: of the problem. k_bytes: of a row of A or B. d_bytes: per element of the product. dram_bytes: of all
+    groups.
     """
 
     problem: Problem
@@ -28,13 +29,15 @@ class Launch:
     groups: int
     rows: tuple[int, ...]
     promotes: bool
+    k_bytes: int
     d_bytes: float
     dram_bytes: float
 
     def mean(self, count: Callable[[int], int]) -> float:
         """`count` for M rows, or its mean."""
-        counts = [count(m) for m in self.rows]
-        return counts[0] if len(counts) == 1 else sum(counts) / len(counts)
+        if len(self.rows) == 1:
+            return count(self.rows[0])
+        return sum(map(count, self.rows)) / len(self.rows)
 
 
 def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Launch:
@@ -49,6 +52,7 @@ def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Launch:
         groups=groups,
         rows=tuple(rows) if ragged else (shape[0],),
         promotes=promotes(p),
+        k_bytes=shape[2] * p.a.bytes,
         d_bytes=d_bytes(p),
         dram_bytes=groups * dram_bytes(p, shape),
     )

@@ -170,7 +170,7 @@ def _bare(
     """`candidates` before their raster is chosen, which is priced alike."""
     for plain in (*_tiles(problem, shape, target, rows), *_swapped_tiles(problem, shape)):
         for multicast in _multicasts(plain, shape, target, groups):
-            yield replace(plain, multicast=multicast) if multicast != "none" else plain
+            yield _with(plain, multicast=multicast) if multicast != "none" else plain
         yield from _divided(plain, problem, shape, target, groups)
 
 
@@ -178,7 +178,12 @@ def _probe(problem: Problem, **tile: Any) -> Config:
     in_flight = 0 if promotes(problem) else 1
     c = Config(stages=PROBE, in_flight=in_flight, **tile)
     unroll = _unroll(problem, c)
-    return c if unroll == c.unroll else replace(c, unroll=unroll)
+    return c if unroll == c.unroll else _with(c, unroll=unroll)
+
+
+def _with(c: Config, **changes: Any) -> Config:
+    """As `replace`, in a third of its time: a choice makes hundreds."""
+    return Config(**(vars(c) | changes))
 
 
 def _unroll(problem: Problem, tile: Config) -> int:
@@ -198,7 +203,7 @@ def _divided(
     tiles = count_tiles(c, shape, groups)  # each becomes a cluster
     for n in SPLITS:
         if tiles <= target.clusters(n) and blocks >= n * LEAST_SHARE:
-            yield replace(c, split_k=n)
+            yield _with(c, split_k=n)
 
 
 def _tiles(problem: Problem, shape: Shape, target: Target, least: int) -> Iterator[Config]:
