@@ -22,6 +22,7 @@ from .problem import Problem, Shape
 from .target import Target
 
 LINE = 128  # bytes, of L2
+ALONE = Cluster()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +86,13 @@ FIT = Fit()
 
 def cluster_of(c: Config) -> Cluster:
     """The cluster the config asks for."""
-    shared = None if c.multicast == "none" else c.multicast
-    return Cluster(size=c.cluster_size, shared=shared)  # type: ignore[arg-type]
+    return _cluster(c.cluster_size, c.multicast)
+
+
+@cache
+def _cluster(size: int, multicast: str) -> Cluster:
+    shared = None if multicast == "none" else multicast
+    return Cluster(size=size, shared=shared)  # type: ignore[arg-type]
 
 
 def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -> Cost:
@@ -122,13 +128,14 @@ def terms(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) 
 def priced(of: Launch, c: Config) -> Terms:
     """`terms` of many configs of one launch."""
     p, target, cluster = of.problem, of.target, cluster_of(c)
-    clusters = of.mean(lambda m: _count(c, cluster, m, of.shape[1], of.groups)) / c.cluster_size
+    high, wide = of.covering(c.block_m * cluster.m), ceil(of.shape[1], c.block_n * cluster.n)
+    clusters = of.groups * high * wide * cluster.size / len(of.rows) / cluster.size
     tiles, resident = round(clusters) * c.cluster_size, _resident(c, target)
     waves = ceil(tiles, resident)
     busy, last = min(tiles, resident), tiles - (waves - 1) * resident
     # No measurement credits multicast in a single wave; DeepGEMM forbids it there.
-    work = _work(of, c, cluster if waves > 1 else Cluster())
-    drawing = of.groups * of.mean(lambda m: _drawing(c, m, of.shape[1]))
+    work = _work(of, c, cluster if waves > 1 else ALONE)
+    drawing = of.groups * (_drawing(of, c) / len(of.rows))
     full = _wave(work, c, busy, target)
     return Terms(
         work=work,
@@ -152,18 +159,16 @@ def _resident(c: Config, target: Target) -> int:
 
 def count_tiles(c: Config, shape: Shape, groups: int = 1) -> int:
     """CTA tiles of the launch: whole clusters."""
-    return _count(c, cluster_of(c), shape[0], shape[1], groups)
-
-
-def _count(c: Config, cluster: Cluster, m: int, n: int, groups: int) -> int:
-    clusters = ceil(m, c.block_m * cluster.m) * ceil(n, c.block_n * cluster.n)
+    cluster = cluster_of(c)
+    clusters = ceil(shape[0], c.block_m * cluster.m) * ceil(shape[1], c.block_n * cluster.n)
     return groups * clusters * cluster.size
 
 
-def _drawing(c: Config, m: int, n: int) -> int:
-    """Tiles that draw from HBM: not those that complete a cluster, nor swapped ones' second reads."""
-    rows = 1 if c.swap_ab else ceil(m, c.block_m)
-    return rows * ceil(n, c.block_n) * c.split_k
+def _drawing(of: Launch, c: Config) -> int:
+    """Tiles that draw from HBM, of all `rows` of a group: not those that complete a cluster, nor swapped ones'
+    second reads."""
+    high = len(of.rows) if c.swap_ab else of.covering(c.block_m)
+    return high * ceil(of.shape[1], c.block_n) * c.split_k
 
 
 def _work(of: Launch, c: Config, cluster: Cluster) -> Work:

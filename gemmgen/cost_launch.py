@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .ir.expr import fold
 from .ir.groupings import GROUPINGS
@@ -33,11 +33,14 @@ class Launch:
     d_bytes: float
     dram_bytes: float
 
-    def mean(self, count: Callable[[int], int]) -> float:
-        """`count` for M rows, or its mean."""
-        if len(self.rows) == 1:
-            return count(self.rows[0])
-        return sum(map(count, self.rows)) / len(self.rows)
+    def covering(self, side: int) -> int:
+        """Tiles of so many rows that cover M, of all `rows` together."""
+        return _covering(self.rows, side)
+
+
+@lru_cache(maxsize=256)
+def _covering(rows: tuple[int, ...], side: int) -> int:
+    return sum(ceil(m, side) for m in rows)
 
 
 def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Launch:
