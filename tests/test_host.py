@@ -11,6 +11,7 @@ from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F40
 from gemmgen.bench import host
 from gemmgen.cli import main
 from gemmgen.config import Config
+from gemmgen.heuristics.tuned import pick
 from gemmgen.ops import calls, front
 from gemmgen.runtime import driver, torch_tensors
 
@@ -67,12 +68,22 @@ def test_imports_need_no_gpu(capsys):
 
 
 @pytest.mark.nvrtc
-def test_a_first_call_needs_no_gpu(capsys):
+def test_a_first_call_needs_no_gpu(capsys, monkeypatch):
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    few = (host.FIRST[0], host.FIRST[-1])
+    monkeypatch.setattr(host, "FIRST", few)
     assert main(["host", "first", "--repeats", "2", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [r["how"] for r in rows] == [*host.STEPS] * len(host.FIRST)
+    assert [(r["what"], r["how"]) for r in rows] == [(c.name, s) for c in few for s in host.STEPS]
     assert all(r["microseconds"] > 0 for r in rows)
+
+
+def test_first_calls_have_names_and_configs():
+    names = [call.name for call in host.FIRST]
+    assert len({*names}) == len(names) and names[0] == "bf16 dense 4096x4096x7168"
+    assert "e4m3 fp8_block masked 32x500x3072x4096" in names
+    measured = [pick(c.problem, c.shape, groups=c.groups).row is not None for c in host.FIRST]
+    assert measured == [True] + [False] * (len(names) - 1)
 
 
 def test_too_few_repeats(capsys):

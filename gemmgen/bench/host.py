@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -15,32 +16,58 @@ from typing import Any
 
 from .. import ops
 from ..ir.dtypes import BF16, E4M3, F32, S32
-from ..problem import Shape
+from ..problem import Problem, Shape
 from ..runtime.cache import VARIABLE as CACHE
 from ..runtime.torch_tensors import torch, torch_dtype
 from .noise import iqr
 
 CALLS = 200  # of a batch: fewer than a stream queues before it makes the host wait
 SIDE, DEPTH, GROUPS = 128, 256, 4  # of the GEMMs: one tile, so that the GPU is done before the host
-FIRST = (
-    (4096, 4096, 7168),
-    (333, 1000, 512),
-)  # M, N, K: a measured config; the cost model's choice
 STEPS = ("choose", "find kernel", "both")
 FIRST_CALL = """
-import sys, time
+import json, sys, time
 from gemmgen.ops import calls
 from gemmgen.problem import Problem
-from gemmgen.ir.dtypes import BF16
+problem, shape, groups = json.loads(sys.argv[1])
+problem = Problem.from_json(problem)
 began = time.perf_counter()
-problem = Problem(family="dense", a=BF16, b=BF16)
-config = calls.config_for(problem, tuple(map(int, sys.argv[1:])), 1, "NVIDIA H200")
+config = calls.config_for(problem, tuple(shape), groups, "NVIDIA H200")
 chosen = time.perf_counter()
 calls.built(problem, config)
 print(chosen - began, time.perf_counter() - chosen)
 """
 MODULES = ("gemmgen", "gemmgen.pipeline", "gemmgen.ops")
 Call = Callable[[], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class First:
+    """The first call of a process: `groups` GEMMs of shape (M, N, K)."""
+
+    problem: Problem
+    shape: Shape
+    groups: int = 1
+
+    @property
+    def name(self) -> str:
+        p, sizes = self.problem, (self.groups, *self.shape)[self.groups == 1 :]
+        kinds = (p.a.name, p.family, *(() if p.grouping == "none" else (p.grouping,)))
+        return f"{' '.join(kinds)} {'x'.join(map(str, sizes))}"
+
+
+DENSE = Problem(family="dense", a=BF16, b=BF16)
+FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
+WGRAD = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32)
+# A measured config; then the cost model's choice, of few tiles and of the most that it ever prices and refuses.
+FIRST = (
+    First(problem=DENSE, shape=(4096, 4096, 7168)),
+    First(problem=DENSE, shape=(333, 1000, 512)),
+    First(problem=DENSE, shape=(8192, 28672, 8192)),
+    First(problem=replace(FP8, grouping="masked"), shape=(500, 3072, 4096), groups=32),
+    First(problem=replace(FP8, grouping="ends"), shape=(1000, 3072, 4096), groups=8),
+    First(problem=replace(WGRAD, accumulate=True), shape=(2048, 3000, 4096)),
+    First(problem=replace(WGRAD, grouping="k_flat"), shape=(2048, 3000, 4096), groups=8),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,19 +154,19 @@ def first(repeats: int) -> list[Row]:
     Needs NVRTC, which makes it, and no GPU."""
     rows = []
     with TemporaryDirectory() as folder:
-        for shape in FIRST:
-            _first_seconds(shape, folder)
-            timed = [_first_seconds(shape, folder) for _ in range(repeats)]
+        for call in FIRST:
+            _first_seconds(call, folder)
+            timed = [_first_seconds(call, folder) for _ in range(repeats)]
             columns = (*zip(*timed, strict=True), tuple(map(sum, timed)))
-            name = "x".join(map(str, shape))
-            rows += [_row(name, how, x) for how, x in zip(STEPS, columns, strict=True)]
+            rows += [_row(call.name, how, x) for how, x in zip(STEPS, columns, strict=True)]
     return rows
 
 
-def _first_seconds(shape: Shape, folder: str) -> tuple[float, ...]:
-    """Seconds of the steps of a BF16 GEMM of this shape."""
+def _first_seconds(call: First, folder: str) -> tuple[float, ...]:
+    """Seconds of the steps of a call in a new process."""
     env = {**os.environ, CACHE: folder}
-    run = [sys.executable, "-c", FIRST_CALL, *map(str, shape)]
+    asked = json.dumps([call.problem.to_json(), call.shape, call.groups])
+    run = [sys.executable, "-c", FIRST_CALL, asked]
     out = subprocess.run(run, env=env, capture_output=True, text=True, check=True).stdout
     return tuple(map(float, out.split()))
 

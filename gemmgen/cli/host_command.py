@@ -39,9 +39,10 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _text(report: dict[str, Any]) -> str:
-    head = f"{'':<18} {'':<14} {'us':>10} {'spread':>6}"
+    wide = max(18, *(len(r["what"]) for r in report["rows"]))
+    head = f"{'':<{wide}} {'':<14} {'us':>10} {'spread':>6}"
     lines = [
-        f"{r['what']:<18} {r['how']:<14} {r['microseconds']:>10.2f} {r['spread']:>6.1%}"
+        f"{r['what']:<{wide}} {r['how']:<14} {r['microseconds']:>10.2f} {r['spread']:>6.1%}"
         for r in report["rows"]
     ]
     shown = f"{report['gpu']}: host time per call" if report["gpu"] else "time in a new process"
