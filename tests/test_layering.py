@@ -39,7 +39,8 @@ COMPILER = {
         *["cost_terms", "cost_launch"],
     },
     "heuristics": {
-        *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"]
+        *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"],
+        "cost_launch",  # many configs of one launch are priced
     },
     "gallery": {"ir", "errors", "target", "config", "problem", "epilogues", "pipeline"},
 }
