@@ -71,7 +71,6 @@ class Checks:
     box: bool
     outer: type | None
     loop: bool
-    k: bool
     block: bool
 
 
@@ -103,9 +102,9 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             raise IRError(f"{kind.__name__} stands outside {of.outer.__name__}")
         if of.loop and kind in inside:
             raise IRError(f"{kind.__name__} stands inside another")
-        if of.k and (stmt.of == "chunk") != (ForChunks in inside):  # type: ignore[attr-defined]
-            where = "in" if stmt.of == "tile" else "out"  # type: ignore[attr-defined]
-            raise IRError(f"a ForK of a {stmt.of} stands {where}side ForChunks")  # type: ignore[attr-defined]
+        if isinstance(stmt, ForK) and (stmt.of == "chunk") != (ForChunks in inside):
+            where = "in" if stmt.of == "tile" else "out"
+            raise IRError(f"a ForK of a {stmt.of} stands {where}side ForChunks")
         if of.block:
             _body(stmt.body, tables, (*inside, kind))  # type: ignore[attr-defined]
 
@@ -119,7 +118,6 @@ def _checks(kind: type) -> Checks:
         box=issubclass(kind, BOXES),
         outer=OUTER.get(kind),
         loop=issubclass(kind, LOOPS),
-        k=issubclass(kind, ForK),
         block=issubclass(kind, BLOCKS),
     )
 
