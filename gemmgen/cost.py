@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 from .config import Config
+from .cost_fit import FIT
 from .cost_launch import ROWS_OF_GROUPS as ROWS_OF_GROUPS
 from .cost_launch import Launch, launch
 from .cost_launch import ceil as ceil
@@ -23,65 +23,6 @@ from .target import Target
 
 LINE = 128  # bytes, of L2
 ALONE = Cluster()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fit:
-    """What measurement says and no data sheet does. Refit here and nowhere else.
-
-    "rows" are DeepGEMM's times on an H200 with the tiles it picks, at Target.clock_hz: 256x128 takes
-    1250 (FP8) and 1147 (BF16) cycles per 128 bytes of K and 1700 per tile besides.
-    """
-
-    # Of the peak, on random data: rows (published micro-benchmarks: 0.88 to 0.96).
-    wgmma_rate: float = 0.95
-    # Share of TMA's writes into shared memory that compete with wgmma's reads: rows.
-    smem_writes: float = 0.75
-    # Of Target's figure, and bytes per clock into one SM: rows of M = 128 and of BF16 N = 576
-    # (which ran above Target.clock_hz).
-    l2_rate: float = 1.15
-    l2_port: float = 64.0
-    # Share of L2 time that shows although hidden: multicast is worth 2-4 % where published.
-    l2_exposed: float = 0.1
-    # Cycles per K block of lockstep with the peer: it eats what 64 shared rows save. Not measured.
-    cluster: float = 8.0
-    # Cycles a warp spends on one promoted element, scales included; 1 is the issue limit.
-    ffma: float = 2.0
-    # Promotion of a tile with two block scales against one: as selects, in copies of the loop (an estimate).
-    select: float = 2.2
-    copies: float = 1.3
-    # The same with a scale per column: a multiplication more for every multiply-add (two rows). Not measured.
-    per_column: float = 2.0
-    per_pair: float = 1.5
-    # Cycles to drain a wgmma group and start the next: rows of M = 64 and N = 576 or 2112.
-    drain: float = 120.0
-    # Share of promotion that shows under the other consumer warpgroups' MMAs, with two and with three of
-    # them: rows; 8192 x 8192 x 8192 with 192x128 against 256x128.
-    promotion_exposed: tuple[float, float] = (0.2, 0.1)
-    # Cycles per tile in which nothing multiplies, and D bytes staged per cycle: rows, K <= 2048.
-    epilogue: float = 700.0
-    # More of them with three consumers: 4096 x 24576 x 1536 with 192x128 against 256x128.
-    epilogue_of_three: float = 400.0
-    staging: float = 64.0
-    # Seconds of ramp and tail: the fastest kernel that only reads the same bytes takes 3 us more.
-    launch: float = 3e-6
-    # Of HBM's peak that weight streaming reaches: BF16 rows of M = 1 and K = 16384.
-    hbm_rate: float = 0.75
-    # Most that one SM draws, in fair shares of all SMs' bandwidth. Not measured.
-    hbm_share: float = 1.25
-    # Cycles until the sums of CTAs that divide K have met in one, and bytes of them that it takes per cycle.
-    # Estimates, to be measured.
-    exchange: float = 1500.0
-    exchange_rate: float = 32.0
-    # Bytes of D per second that L2 adds to, in boxes of whole 128-byte lines, and how much longer narrower
-    # boxes take: 32768 x 4096 x 512, and 24576 x 4096 x 1536 with 152 against 128 columns.
-    add_rate: float = 1.24e12
-    add_narrow: float = 1.7
-    # SM and HBM time overlap as the norm of this order: rows of M = 64 and of K = 512.
-    overlap: float = 4.0
-
-
-FIT = Fit()
 
 
 def cluster_of(c: Config) -> Cluster:

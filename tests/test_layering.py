@@ -34,9 +34,10 @@ COMPILER = {
     },
     "cost_terms": set(),
     "cost_launch": {"ir", "target", "problem", "passes"},
+    "cost_fit": set(),
     "cost": {
         *["ir", "errors", "target", "config", "problem", "passes", "pipeline"],
-        *["cost_terms", "cost_launch"],
+        *["cost_terms", "cost_launch", "cost_fit"],
     },
     "heuristics": {
         *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"],

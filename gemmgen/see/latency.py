@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import UnionType
 
 from ..config import Config
-from ..cost import FIT, exchange_cycles, operand_bytes, terms
+from ..cost import exchange_cycles, operand_bytes, terms
+from ..cost_fit import FIT
 from ..cost_terms import Terms
 from ..ir import nodes as ir
 from ..ir.promotion import PROMOTION
