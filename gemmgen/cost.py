@@ -23,6 +23,7 @@ from .target import Target
 
 LINE = 128  # bytes, of L2
 ALONE = Cluster()
+WARPS, LANE_COLUMNS = 4, 4  # of a warpgroup; a lane of a warp holds every fourth column
 
 
 def cluster_of(c: Config) -> Cluster:
@@ -123,7 +124,7 @@ def _work(of: Launch, c: Config, cluster: Cluster) -> Work:
     reads = (target.wgmma_m + c.wgmma_n) * line
     writes = (c.block_m + c.block_n) * line * FIT.smem_writes
     blocks = c.wgmma_m // target.wgmma_m
-    promotion = waves * _promotion(of, c)
+    promotion, scales = waves * _promotion(of, c), _column_scales(of.problem, c)
     # What a tile reaches beyond the matrix is zero-filled by TMA and costs no L2 traffic.
     rows, cols = min(c.block_m, m), min(c.block_n, n)
     loads = of.k_bytes * (rows / cluster.n + cols / cluster.m) / c.split_k
@@ -131,10 +132,11 @@ def _work(of: Launch, c: Config, cluster: Cluster) -> Work:
     return Work(
         steps=steps,
         tensor=steps * blocks * mma,
-        shared=steps * (blocks * reads + writes),
+        shared=steps * (blocks * reads + writes + scales),
         promotion=steps * promotion,
-        chain=steps * (waves * max(mma, reads) + promotion),
-        cluster=steps * FIT.cluster if cluster.shared else 0,
+        scales=steps * scales,
+        chain=steps * (waves * max(mma, reads) + promotion + scales),
+        cluster=steps * _lockstep(of.problem) if cluster.shared else 0,
         epilogue=FIT.epilogue + FIT.epilogue_of_three * (c.consumers == 3) + _staging(of, c),
         l2_bytes=loads + d_bytes + (4 * rows * steps if of.promotes else 0),
         d_bytes=d_bytes,
@@ -148,9 +150,24 @@ def _promotion(of: Launch, c: Config) -> float:
     return c.wgmma_n / 2 * FIT.ffma * _dearer(of.problem, c) + FIT.drain
 
 
+def _column_scales(p: Problem, c: Config) -> float:
+    """Cycles per K block that shared memory takes to give each consumer warp a register per 4 columns: once for
+    all its waves, or again for each where parts take turns."""
+    if p.family != "fp8_1d1d":
+        return 0
+    loads = c.waves if c.parts > 1 else 1
+    return WARPS * c.consumers * loads * c.wgmma_n / LANE_COLUMNS * FIT.column_load
+
+
+def _lockstep(p: Problem) -> float:
+    return FIT.cluster + FIT.cluster_of_columns * (p.family == "fp8_1d1d")
+
+
 def _staging(of: Launch, c: Config) -> float:
     """Cycles to write D's tile into shared memory, and first to bring the sums of CTAs that divide K together."""
-    return c.block_m * c.block_n * of.d_bytes / FIT.staging + exchange_cycles(c)
+    pieces = c.waves * c.block_n / c.d_columns if c.d_columns else 0
+    written = c.block_m * c.block_n * of.d_bytes / FIT.staging
+    return written + pieces * FIT.piece + exchange_cycles(c)
 
 
 def exchange_cycles(c: Config) -> float:
@@ -187,7 +204,8 @@ def _hbm_rate(busy: float, target: Target) -> float:
 
 def _adding(p: Problem, c: Config, shape: Shape) -> float:
     """Seconds that L2 takes to add to D, if it does."""
-    narrow = FIT.add_narrow if c.block_n * p.d.bytes % LINE else 1
+    row = c.block_n * p.d.bytes
+    narrow = 1 if row % LINE == 0 else FIT.add_narrow if row % (LINE // 2) else FIT.add_half
     return p.accumulate * shape[0] * shape[1] * p.d.bytes / FIT.add_rate * narrow
 
 

@@ -10,7 +10,8 @@ class Fit:
     """What measurement says and no data sheet does. Refit here and nowhere else.
 
     "rows" are DeepGEMM's times on an H200 with the tiles it picks, at Target.clock_hz: 256x128 takes
-    1250 (FP8) and 1147 (BF16) cycles per 128 bytes of K and 1700 per tile besides.
+    1250 (FP8) and 1147 (BF16) cycles per 128 bytes of K and 1700 per tile besides. "gradients" are what was
+    timed to tune the FP8 weight gradients of gemmgen/data/h200.jsonl, 176 tiles at 16 shapes.
     """
 
     # Of the peak, on random data: rows (published micro-benchmarks: 0.88 to 0.96).
@@ -25,14 +26,20 @@ class Fit:
     l2_exposed: float = 0.1
     # Cycles per K block of lockstep with the peer: it eats what 64 shared rows save. Not measured.
     cluster: float = 8.0
+    # More of them with a scale per column: of 78 pairs of gradients the one that shares A took 1.8 % longer.
+    cluster_of_columns: float = 24.0
     # Cycles a warp spends on one promoted element, scales included; 1 is the issue limit.
     ffma: float = 2.0
     # Promotion of a tile with two block scales against one: as selects, in copies of the loop (an estimate).
     select: float = 2.2
     copies: float = 1.3
-    # The same with a scale per column: a multiplication more for every multiply-add (two rows). Not measured.
+    # The same with a scale per column: a multiplication more for every multiply-add (two rows: not measured);
+    # gradients say as much.
     per_column: float = 2.0
     per_pair: float = 1.5
+    # Cycles of the shared-memory port per warp and register of column scales: profiles (docs/performance.md),
+    # gradients.
+    column_load: float = 1.0
     # Cycles to drain a wgmma group and start the next: rows of M = 64 and N = 576 or 2112.
     drain: float = 120.0
     # Share of promotion that shows under the other consumer warpgroups' MMAs, with two and with three of
@@ -43,6 +50,8 @@ class Fit:
     # More of them with three consumers: 4096 x 24576 x 1536 with 192x128 against 256x128.
     epilogue_of_three: float = 400.0
     staging: float = 64.0
+    # Cycles of each piece of D, if a warpgroup stages it in pieces: gradients with 256x96 and 256x112.
+    piece: float = 200.0
     # Seconds of ramp and tail: the fastest kernel that only reads the same bytes takes 3 us more.
     launch: float = 3e-6
     # Of HBM's peak that weight streaming reaches: BF16 rows of M = 1 and K = 16384.
@@ -53,9 +62,11 @@ class Fit:
     # Estimates, to be measured.
     exchange: float = 1500.0
     exchange_rate: float = 32.0
-    # Bytes of D per second that L2 adds to, in boxes of whole 128-byte lines, and how much longer narrower
-    # boxes take: 32768 x 4096 x 512, and 24576 x 4096 x 1536 with 152 against 128 columns.
+    # Bytes of D per second that L2 adds to, in boxes of whole 128-byte lines, and how much longer boxes of half
+    # a line and narrower ones take: 32768 x 4096 x 512, with 112 against 96 columns, and 24576 x 4096 x 1536
+    # with 152 against 128.
     add_rate: float = 1.24e12
+    add_half: float = 1.15
     add_narrow: float = 1.7
     # SM and HBM time overlap as the norm of this order: rows of M = 64 and of K = 512.
     overlap: float = 4.0

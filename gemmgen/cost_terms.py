@@ -40,12 +40,13 @@ class Cost:
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """One tile of `steps` K blocks, in SM cycles per resource; `chain` is what one warpgroup does in
-    sequence."""
+    sequence. scales: what `shared` and `chain` both have of loads of column scales."""
 
     steps: int
     tensor: float
     shared: float
     promotion: float
+    scales: float
     chain: float
     cluster: float
     epilogue: float

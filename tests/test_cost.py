@@ -15,6 +15,7 @@ from gemmgen.problem import Problem
 from gemmgen.target import H200
 
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
+GRADIENT = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, accumulate=True)
 DENSE = Problem(family="dense", a=BF16, b=BF16)
 
 
@@ -119,6 +120,73 @@ def test_the_model_is_near_what_was_measured(problem, shape, config, microsecond
     assert cost(problem, config, shape, H200).seconds * 1e6 == pytest.approx(microseconds, rel=0.08)
 
 
+def three(n: int, multicast: str = "none") -> Config:
+    return Config(block_m=192, block_n=n, consumers=3, multicast=multicast)
+
+
+def tall(n: int, d_columns: int, multicast: str = "none") -> Config:
+    return Config(block_m=256, block_n=n, d_columns=d_columns, multicast=multicast)
+
+
+@pytest.mark.parametrize(
+    "groups, shape, timed",
+    [  # the fastest of each tile in a tuning run on an H200, microseconds; groups split K
+        (1, (7168, 4096, 16384), {tall(112, 16): 953.1, three(96, "a"): 1053.0}),
+        (1, (4096, 4096, 7168), {tall(112, 16): 248.2, Config(multicast="a"): 255.2}),
+        (1, (576, 4096, 7168), {three(96): 37.0, tall(96, 32): 52.1, Config(): 60.3}),
+        (1, (24576, 4096, 1536), {three(96): 388.0, three(96, "a"): 404.6, tall(112, 16): 417.8}),
+        (1, (32768, 4096, 512), {Config(multicast="a"): 420.0, tall(112, 16, "a"): 489.4}),
+        (4, (7168, 2048, 8832), {tall(96, 32): 1162.0, three(96): 1209.0, three(96, "a"): 1273.0}),
+        (8, (4096, 7168, 4000), {tall(96, 32): 2126.0, three(96): 2229.0, three(96, "a"): 2367.0}),
+        (16, (4096, 7168, 2144), {tall(96, 32): 2528.0, three(96): 2604.0, three(96, "a"): 2803.0}),
+    ],
+)
+def test_weight_gradients_are_priced_in_the_order_measured(groups, shape, timed):
+    p = GRADIENT if groups == 1 else replace(GRADIENT, grouping="k_flat")
+    prices = {c: cost(p, c, shape, H200, groups).seconds * 1e6 for c in timed}
+    assert sorted(timed, key=prices.__getitem__) == sorted(timed, key=timed.__getitem__)
+    for c, microseconds in timed.items():
+        assert prices[c] == pytest.approx(microseconds, rel=0.2)
+
+
+def test_column_scales_are_loaded_once_for_all_waves():
+    def of(c: Config) -> float:
+        return terms(GRADIENT, c, (4096, 4096, 7168), H200).work.scales / 56
+
+    assert of(Config()) == 256, "32 registers of each of 8 warps"
+    assert of(Config(block_m=256)) == 256, "two waves, the same columns"
+    assert of(Config(block_m=192, consumers=3)) == 384
+    assert of(Config(block_m=256, parts=2)) == 512, "parts take turns in the registers"
+    assert of(Config(block_m=64, swap_ab=True, block_n=128)) == 128, "the columns are A's rows"
+    assert terms(FP8, Config(), (4096, 4096, 7168), H200).work.scales == 0
+
+
+def test_loads_of_column_scales_take_the_shared_memory_port():
+    """A profile says that 192x96 keeps it busy (docs/performance.md)."""
+    shape = (4096, 4096, 7168)
+    full, plain = (terms(p, three(96, "a"), shape, H200).full for p in (GRADIENT, FP8))
+    assert full.bound == "shared"
+    assert full.shared - plain.shared == 56 * 288
+    assert terms(GRADIENT, Config(), shape, H200).full.bound == "chain"
+
+
+def test_pieces_of_d_cost_their_rendezvous():
+    shape = (4096, 4096, 7168)
+    whole, wide, narrow = (
+        terms(GRADIENT, Config(block_m=256, block_n=96, d_columns=x), shape, H200).work.epilogue
+        for x in (None, 32, 16)
+    )
+    assert wide - whole == narrow - wide == 2 * 3 * 200
+
+
+def test_l2_adds_narrow_boxes_slowly():
+    shape = (32768, 4096, 512)
+    wide, half, narrow = (
+        cost(GRADIENT, Config(block_n=n), shape, H200).hbm for n in (96, 112, 104)
+    )
+    assert wide < half < 1.2 * wide < 1.6 * wide < narrow
+
+
 def test_dividing_k_pays_where_sms_have_nothing_to_do():
     shape, plain = (16, 2112, 7168), Config(block_m=64, block_n=64, consumers=1)
     one, four = (cost(FP8, replace(plain, split_k=n), shape, H200) for n in (1, 4))
@@ -151,12 +219,11 @@ def test_terms_add_up_to_the_cost(problem, shape):
 
 
 def test_operand_bytes_add_up_to_dram_bytes():
-    p = replace(FP8, family="fp8_1d1d", d=F32, accumulate=True)
-    found = operand_bytes(p, (64, 256, 512))
+    found = operand_bytes(GRADIENT, (64, 256, 512))
     assert found == {
         "a": 64 * 512,
         "b": 256 * 512,
         "d": 2 * 4 * 64 * 256,
         "scales": 4 * (64 + 2) * 4,
     }
-    assert dram_bytes(p, (64, 256, 512)) == sum(found.values())
+    assert dram_bytes(GRADIENT, (64, 256, 512)) == sum(found.values())

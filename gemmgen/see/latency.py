@@ -23,7 +23,7 @@ class Latency:
 
     tensor, multiply: of one Mma, at the tensor core's rate, and as long as it keeps the tensor core: shared
     memory may feed it slower. drain: from a group's end until its warpgroup goes on, within a K block.
-    promote: one promotion. stage: one wave of D, or a piece of it, into shared memory.
+    promote: one promotion, and its loads of scales. stage: one wave of D, or a piece of it, into shared memory.
     load: what one CTA loads for a K block, `load_bytes` into shared memory, one box after the other.
     store: a CTA's tile of D, `d_elements`. Both go through one port per SM, first come, first served.
     flight: from a load's last byte at the port until it counts on its barrier, and from a store's until it
@@ -58,12 +58,13 @@ def latency(
     promotes = _count(kernel, PROMOTION)
     multiplies = kernel.consumers * _count(kernel, ir.Mma)
     waits = max(1, sum(s.pending == 0 for s in _of_k_block(kernel) if isinstance(s, ir.WgmmaWait)))
-    between = w.promotion / w.steps  # of one warpgroup, per K block
+    scales = w.scales / w.steps
+    between = w.promotion / w.steps + scales  # of one warpgroup, per K block
     drains = min(between, c.waves * FIT.drain)
     load, store = _memory(p, c, shape, t)
     return Latency(
         tensor=round(w.tensor / w.steps / multiplies),
-        multiply=round(max(w.tensor, w.shared) / w.steps / multiplies),
+        multiply=round(max(w.tensor, w.shared - w.scales) / w.steps / multiplies),
         drain=round(drains / waits),
         promote=round((between - drains) / max(1, promotes)),
         stage=round((w.epilogue - exchange_cycles(c)) / _stages(kernel)),
