@@ -29,12 +29,15 @@ from gemmgen.target import H100, H200
 
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
 DENSE = Problem(family="dense", a=BF16, b=BF16)
+GRADIENT = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, accumulate=True)
 FLOATS = (FP8, DENSE, replace(DENSE, a=F16, b=F16))
 PROBLEMS = (
     *(replace(p, d=d) for p in FLOATS for d in (BF16, F16, F32)),
     replace(DENSE, a=S8, b=S8, d=S32),
     replace(DENSE, a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
     *(replace(DENSE, layout=layout) for layout in ("nn", "tn", "tt")),
+    GRADIENT,
+    replace(GRADIENT, d=BF16, accumulate=False),
 )
 WEIGHTS = (  # (N, K) of DeepSeek-V3's layers
     (576, 7168),
@@ -104,6 +107,56 @@ def test_narrow_fp8_fills_its_waves(n, expected):
 @pytest.mark.parametrize("k", [4096, 7168])
 def test_square_bf16_is_the_largest_tile(k):
     assert tile(choose(DENSE, (4096, 4096, k), H200)) in ("128x256", "256x128")
+
+
+@pytest.mark.parametrize(
+    "groups, shape, expected",
+    [  # measured: the fastest tile, or within 3 % of it (gemmgen/data/h200.jsonl); groups split K
+        (1, (32768, 4096, 512), "128x128"),
+        (1, (24576, 4096, 1536), "192x96"),
+        (1, (576, 4096, 7168), "192x96"),
+        (1, (4096, 4096, 7168), "256x112"),
+        (1, (7168, 4096, 16384), "256x112"),
+        (4, (7168, 2048, 8832), "256x96"),
+        (4, (4096, 7168, 8384), "256x112"),
+        (8, (7168, 2048, 4096), "256x96"),
+        (16, (4096, 7168, 2144), "256x96"),
+    ],
+)
+def test_weight_gradients_take_tall_tiles_where_k_is_long(groups, shape, expected):
+    p = GRADIENT if groups == 1 else replace(GRADIENT, grouping="k_flat")
+    c = choose(p, shape, H200, groups)
+    assert tile(c) == expected
+    assert c.d_columns == {"256x112": 16, "256x96": 32}.get(expected)
+    assert c.stages == 4
+    lower(p, c, H200)
+
+
+def test_tall_tiles_of_column_scales_stage_d_in_pieces():
+    shape = (4096, 4096, 7168)
+
+    def tall(p: Problem) -> dict[int, set[int | None]]:
+        found = [c for c in candidates(p, shape, H200) if c.block_m == 256]
+        return {n: {c.d_columns for c in found if c.block_n == n} for n in (48, 96, 104, 112)}
+
+    assert tall(GRADIENT) == {48: {None}, 96: {32}, 104: set(), 112: {16}}
+    whole = {n: {None} for n in (48, 96, 104, 112)}
+    assert tall(replace(GRADIENT, d=BF16, accumulate=False)) == whole
+    assert tall(FP8) == tall(replace(FP8, d=F32)) == whole, "slower where one block has a scale"
+    ragged = replace(GRADIENT, accumulate=False, grouping="ends")
+    assert tall(ragged) == whole, "rule `column-stores`"
+    few = [c for c in candidates(GRADIENT, (256, 512, 7168), H200) if c.block_m == 256]
+    assert {c.d_columns for c in few if c.split_k > 1} == {None}, "rule `column-stores`"
+    assert {c.d_columns for c in few if c.block_n == 96 and c.split_k == 1} == {32}
+
+
+@pytest.mark.parametrize("epilogue", ("none", "bias", "gelu", "residual_f32", "scaled"))
+@pytest.mark.parametrize("grouping", ("none", "batched", "k_flat"))
+def test_pieces_are_legal_or_another_tile_is(grouping, epilogue):
+    p = replace(GRADIENT, accumulate=False, grouping=grouping, epilogue=EPILOGUES[epilogue])
+    c = choose(p, (4096, 4096, 7168), H200, 1 if grouping == "none" else 4)
+    assert lower(p, c, H200).smem_bytes <= H200.smem_bytes
+    assert (c.block_m == 256) == (c.d_columns is not None)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=kernel_of)

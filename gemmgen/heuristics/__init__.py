@@ -20,6 +20,7 @@ from ..pipeline import lower
 from ..problem import Problem, Shape, check_shape
 from ..target import Target
 from . import room
+from .pieces import in_pieces
 from .rasters import PANELS as PANELS
 from .rasters import wave_rows as wave_rows
 from .rasters import with_raster
@@ -203,7 +204,7 @@ def _divided(
     tiles = count_tiles(c, shape, groups)  # each becomes a cluster
     for n in SPLITS:
         if tiles <= target.clusters(n) and blocks >= n * LEAST_SHARE:
-            yield _with(c, split_k=n)
+            yield _with(c, split_k=n, d_columns=None)  # rule `column-stores`
 
 
 def _tiles(problem: Problem, shape: Shape, target: Target, least: int) -> Iterator[Config]:
@@ -216,7 +217,7 @@ def _tiles(problem: Problem, shape: Shape, target: Target, least: int) -> Iterat
             if consumers == THREE and selects(problem, block_n):
                 continue
             tile = {"block_m": block_m, "block_n": block_n, "consumers": consumers}
-            yield _probe(problem, parts=parts, **tile)
+            yield from in_pieces(problem, _probe(problem, parts=parts, **tile))
 
 
 def _swapped_tiles(problem: Problem, shape: Shape) -> Iterator[Config]:

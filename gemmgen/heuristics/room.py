@@ -35,5 +35,7 @@ def has_none(problem: Problem, c: Config, shape: Shape, target: Target) -> bool:
         kernel = swap_operands(build(problem, c), target)  # nothing later takes less
     except IllegalConfig:
         return False
-    stages = stages_at_most(kernel, target)
-    return stages < needed_stages(problem, c, shape) or not fit_at_most(kernel, target)
+    if not fit_at_most(kernel, target):
+        return True
+    # D is built whole, and takes less where a pass divides it into pieces.
+    return not c.d_columns and stages_at_most(kernel, target) < needed_stages(problem, c, shape)

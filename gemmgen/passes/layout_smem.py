@@ -47,7 +47,8 @@ def most_stages(kernel: Kernel, target: Target) -> int:
 
 
 def stages_at_most(kernel: Kernel, target: Target) -> int:
-    """The same of a kernel that is not lowered: no fewer, for passes add to what it places."""
+    """The same of a kernel that is not lowered: no fewer, for passes add to what it places, unless D is to be
+    cut into pieces."""
     places = (s.stages * s.stage_bytes for s in kernel.smem)
     barriers = BARRIER_SIZE * sum(b.stages for b in kernel.barriers)
     return _stages_beside(kernel, sum(places) + barriers, target)
