@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from kernels import DENSE, VARIETY, emitted
+from kernels import DENSE, VARIETY, VECTOR, emitted
 
 from gemmgen.config import Config
 from gemmgen.errors import CompileError
@@ -28,6 +30,16 @@ def test_compiles(nvrtc, name):
     assert cubin.name == artifact.name
     assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
     assert artifact.kernel.threads * cubin.registers <= 65536
+
+
+@pytest.mark.parametrize("block_n, d_columns", [(96, 32), (112, 16)])
+@pytest.mark.parametrize("grouping", ("none", "k_flat"))
+def test_tall_tiles_of_weight_gradients_do_not_spill(nvrtc, grouping, block_n, d_columns):
+    """What the cost model chooses (`heuristics/pieces.py`); with the loop unrolled some of them spill."""
+    problem = replace(VECTOR, grouping=grouping, accumulate=True)
+    artifact = emitted(problem, Config(block_m=256, block_n=block_n, d_columns=d_columns))
+    cubin = nvrtc.compile_cubin(artifact.source, artifact.name)
+    assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
 
 
 def test_a_wrong_source_is_refused(nvrtc):

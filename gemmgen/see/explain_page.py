@@ -24,7 +24,7 @@ RESOURCES = {
     "tensor": ("consumer", "wgmma on the tensor cores"),
     "shared": ("both", "shared-memory port"),
     "promotion": ("consumer", "promotion on the CUDA cores"),
-    "chain": ("consumer", "one warpgroup: wgmma, drain, promote"),
+    "chain": ("consumer", "one warpgroup: scales, wgmma, drain, promote"),
     "epilogue": ("consumer", "epilogue: stage and store D"),
 }
 BOUND = {name: what for name, (_, what) in RESOURCES.items()}
