@@ -20,6 +20,10 @@ Event = tuple[tuple[str, ...], tuple[object, ...]]
 OPENS = (
     (r"for \(Tile tile; scheduler\.next\(tile\);\) \{", "tiles"),
     (r"for \(int chunk = 0; chunk < tile\.k_blocks; chunk \+= (\d+)\) \{", "chunks of {}"),
+    (
+        r"for \(int split = (\d+); split <= 128; split \+= \1\) if \(split == 128 - tile\.b_row % 128\) \{",
+        "copies per {}",
+    ),
     (r"for \(int k = 0; k < tile\.k_blocks; \+\+k, ring\.advance\(\)\) \{", "k"),
     (r"for \(int k = chunk; k < chunk_end; \+\+k, ring\.advance\(\)\) \{", "k of chunk"),
     (r"if \(k != 0\) \{", "after first"),
@@ -37,10 +41,6 @@ OPENS = (
     (r"if \(threadIdx\.x % 128 == 0\) \{", "leader"),
     (r"(?:\} else )?if \(warpgroup < (\d+)\) \{  // \w+", "role {}"),
 )
-COPIES = re.compile(
-    r"for \(int split = (\d+); split <= 128; split \+= \1\) "
-    r"if \(split == 128 - tile\.b_row % 128\) #pragma unroll \d+ (for \(int k =.*)"
-)
 PHASES = {"ring.phase": 0, "ring.phase ^ 1": 1}
 STAGES = {"ring.stage": 0, "ring.previous()": 1}
 BAR = r"(\w+) \+ 8 \* "
@@ -53,16 +53,13 @@ def from_text(source: str) -> list[Event]:
     out: list[Event] = []
     blocks: list[str] = []
     for line in joined(text):
-        copied = COPIES.match(line)
-        if copied:
-            line = copied[2]
         opened = next((f for p, f in ((re.match(p, line), f) for p, f in OPENS) if p), None)
         closing = line.startswith("}")
         if closing and blocks:
             blocks.pop()
         if opened:
             found = next(m for p, _ in OPENS if (m := re.match(p, line)))
-            blocks.append(opened.format(*found.groups()) + (f" per {copied[1]}" if copied else ""))
+            blocks.append(opened.format(*found.groups()))
         elif re.search(r"\{(\s*//.*)?$", line):
             blocks.append("")
         out += [(tuple(b for b in blocks if b), event) for event in events(line)]
@@ -75,11 +72,8 @@ def joined(text: str) -> Iterator[str]:
     for raw in text.splitlines():
         line = raw.strip()
         held = f"{held} {line}" if held else line
-        headed = line.endswith(")") and line.startswith(
-            ("if (tile.d_col", "for (int split", "if (split")
-        )
-        unrolled = held.startswith("for (int split") and line.startswith("#pragma")
-        if not (line.endswith(",") or headed or unrolled):
+        headed = line.endswith(")") and line.startswith(("if (tile.d_col", "for (int split"))
+        if not (line.endswith(",") or headed):
             yield held
             held = ""
 
@@ -287,9 +281,10 @@ def _block(kernel: ir.Kernel, s: ir.Stmt) -> str:
         return f"rows {where} {'<=' if isinstance(s, ir.IfWhole) else '>'}"
     if isinstance(s, ir.ForChunks):
         return f"chunks of {s.blocks}"
+    if isinstance(s, ir.PerSplit):
+        return f"copies per {s.step}"
     if isinstance(s, ir.ForK):
-        per = f" per {s.step}" if isinstance(s, ir.ForKPerSplit) else ""
-        return f"k{' of chunk' * (s.of == 'chunk')}{per}"
+        return f"k{' of chunk' * (s.of == 'chunk')}"
     return NAMES[type(s)]
 
 

@@ -163,7 +163,7 @@ def test_blocks(golden):
     pieces = tuple(
         kind(wave=1, body=(nodes.StoreCommit(),)) for kind in (nodes.IfWhole, nodes.IfCut)
     )
-    copies = nodes.ForKPerSplit(body=(inner,), unroll=2, step=64)
+    copies = nodes.PerSplit(body=(inner,), step=64)
     chunks = nodes.ForChunks(blocks=32, body=(nodes.ForK(body=(inner,), of="chunk"),))
     loop = nodes.ForTiles(body=(nodes.ForK(body=(inner,)), chunks, copies, *pieces))
     leaders = (

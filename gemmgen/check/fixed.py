@@ -39,7 +39,6 @@ SINGLE = (  # what one thread may do alone; everything else is done by whole war
     ir.ForTiles,
     ir.ForChunks,
     ir.ForK,
-    ir.ForKPerSplit,
     ir.AfterFirst,
     ir.IfWhole,
     ir.PrefetchMap,

@@ -235,7 +235,7 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,
     ir.ForChunks: _for_chunks,
     ir.ForK: _for_k,
-    ir.ForKPerSplit: _for_k,
+    ir.PerSplit: lambda w, s: walk(w, s.body),  # one of the copies
     ir.AfterFirst: _after_first,
     ir.FirstWarp: _when(lambda w: w.agent.leads),
     ir.NewGroup: _when(lambda w: w.instance.opens(w.tile)),

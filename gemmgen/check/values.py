@@ -154,7 +154,7 @@ def _run(r: _Reader, body: tuple[ir.Stmt, ...]) -> None:
                 for at in range(0, len(r.mine), s.blocks):
                     r.chunk = r.mine[at : at + s.blocks]
                     _run(r, s.body)
-            case ir.ForK():  # ForKPerSplit too
+            case ir.ForK():
                 for k in r.chunk if s.of == "chunk" else r.mine:
                     r.k = k
                     _run(r, s.body)
@@ -167,7 +167,14 @@ def _run(r: _Reader, body: tuple[ir.Stmt, ...]) -> None:
             case ir.IfSends() | ir.IfFinishes():
                 if isinstance(s, ir.IfSends) == (r.rank > 0):
                     _run(r, s.body)
-            case ir.WarpgroupLeader() | ir.CtaLeader() | ir.FirstWarp() | ir.IfWhole() | ir.IfCut():
+            case (
+                ir.WarpgroupLeader()
+                | ir.CtaLeader()
+                | ir.FirstWarp()
+                | ir.IfWhole()
+                | ir.IfCut()
+                | ir.PerSplit()
+            ):
                 _run(r, s.body)
             case _:
                 _step(r, s)

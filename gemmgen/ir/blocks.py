@@ -39,11 +39,12 @@ class ForK(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForKPerSplit(ForK):
-    """The same, in a copy per column `split`, a multiple of `step`, where the tile's second scale block can
-    begin: a constant in each."""
+class PerSplit(Stmt):
+    """Inside ForTiles: a copy of the body per column `split`, a multiple of `step`, where the tile's second scale
+    block can begin: a constant in each."""
 
     step: int
+    body: tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +123,7 @@ BLOCKS = (
     ForTiles,
     ForChunks,
     ForK,
-    ForKPerSplit,
+    PerSplit,
     AfterFirst,
     IfWhole,
     IfCut,

@@ -91,7 +91,7 @@ class PromoteColumns(Stmt):
 @dataclass(frozen=True, kw_only=True)
 class PromoteSplit(Promote):
     """Promote a tile that straddles two 128-column scale blocks: the columns up to `split` with the first's
-    scale, the others with the second's. Inside ForKPerSplit, whose constant it is."""
+    scale, the others with the second's. Inside PerSplit, whose constant it is."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,13 @@ from .nodes import (
     AfterFirst,
     ForChunks,
     ForK,
-    ForKPerSplit,
     ForTiles,
     IfBlocks,
     IfFinishes,
     Kernel,
     NewGroup,
     NextTurn,
+    PerSplit,
     ShareScales,
     Stmt,
     TakeShare,
@@ -44,7 +44,7 @@ NAMES = {
 }
 OUTER: dict[type, type] = {
     ForK: ForTiles,
-    ForKPerSplit: ForTiles,
+    PerSplit: ForTiles,
     AfterFirst: ForK,
     ForChunks: ForTiles,
     ShareScales: ForChunks,
@@ -98,7 +98,7 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
                 raise IRError(f"{kind.__name__}.{field} is not from {least} to {most}")
         if of.box:
             _box(stmt, tables)  # type: ignore[arg-type]
-        if of.outer and not any(issubclass(t, of.outer) for t in inside):
+        if of.outer and of.outer not in inside:
             raise IRError(f"{kind.__name__} stands outside {of.outer.__name__}")
         if of.loop and kind in inside:
             raise IRError(f"{kind.__name__} stands inside another")

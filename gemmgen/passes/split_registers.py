@@ -15,7 +15,7 @@ from ..ir.expr import (
     arguments,
     functions,
 )
-from ..ir.nodes import Evaluate, ForKPerSplit, Kernel, Mma, Role, SetRegisters, StageTile
+from ..ir.nodes import Evaluate, Kernel, Mma, PerSplit, Role, SetRegisters, StageTile
 from ..ir.rewrite import walk
 from ..target import Target
 
@@ -137,7 +137,7 @@ def _beside(kernel: Kernel, role: Role) -> int:
     floats = any(not r.dtype.integer for r in role.locals)
     if kernel.consumers == 1 and kernel.instr.d.integer and floats:
         dividing += CONVERTING
-    copied = any(isinstance(x, ForKPerSplit) for x in walk(role.body))
+    copied = any(isinstance(x, PerSplit) for x in walk(role.body))
     copies = COPYING * (kernel.instr.d.integer and copied)
     return (
         _epilogue(kernel, role) + copies + dividing * (kernel.cluster.k > 1 and bool(role.locals))

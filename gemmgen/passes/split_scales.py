@@ -9,10 +9,11 @@ from types import UnionType
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import (
     Copy,
+    ForChunks,
     ForK,
-    ForKPerSplit,
     Kernel,
     LoadBlockScales,
+    PerSplit,
     Promote,
     PromoteColumns,
     PromoteSelect,
@@ -50,8 +51,8 @@ RULES = (SCALE_BLOCK_K, SCALE_BLOCKS, SPLIT_UNROLL)
 
 def split_scales(kernel: Kernel, target: Target) -> Kernel:
     """Give tiles that straddle a scale block two scales. Sets LoadBlockScales.count, Registers.count and
-    Promote.block. Spells a Promote whose columns straddle as PromoteSplit and its loop as ForKPerSplit, or
-    as PromoteSelect where there are many such columns."""
+    Promote.block. Spells a Promote whose columns straddle as PromoteSplit, its loop in PerSplit, or as
+    PromoteSelect where there are many such columns."""
     if _has(kernel, SCALING):
         _check_block_k(kernel)
     if not _has(kernel, Promote):
@@ -67,7 +68,7 @@ def split_scales(kernel: Kernel, target: Target) -> Kernel:
                 return replace(stmt, count=count)
             case Promote():
                 return _spelled(stmt, kernel.instr.n, kernel.block.n)
-            case ForK() if any(type(s) is PromoteSplit for s in walk(stmt.body)):
+            case ForChunks() if any(type(s) is PromoteSplit for s in walk(stmt.body)):
                 return _copied(stmt, kernel)
         return stmt
 
@@ -107,15 +108,16 @@ def copied(block_n: int) -> tuple[int, ...]:
     return found if len(found) <= COPIES else ()
 
 
-def _copied(loop: ForK, kernel: Kernel) -> Stmt:
-    if kernel.instr.d.integer and loop.unroll > INT8_UNROLL:
+def _copied(loop: ForChunks, kernel: Kernel) -> Stmt:
+    unroll = max(s.unroll for s in walk(loop.body) if isinstance(s, ForK))
+    if kernel.instr.d.integer and unroll > INT8_UNROLL:
         values = {
-            "unroll": loop.unroll,
+            "unroll": unroll,
             "block_n": kernel.block.n,
             "copies": len(copied(kernel.block.n)),
         }
         raise IllegalConfig(SPLIT_UNROLL, values, f"Use unroll={INT8_UNROLL}.")
-    return ForKPerSplit(**vars(loop), step=copied(kernel.block.n)[0])
+    return PerSplit(body=(loop,), step=copied(kernel.block.n)[0])
 
 
 def _check_block_k(kernel: Kernel) -> None:

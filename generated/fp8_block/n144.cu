@@ -4,7 +4,7 @@
 // problem {"family": "fp8_block", "a": "e4m3", "b": "e4m3", "d": "bf16", "layout": "nt", "epilogue": "none"}
 // config {"block_m": 128, "block_n": 144, "block_k_bytes": 128, "stages": 5, "consumers": 2, "multicast": "none", "raster": "m", "panel": 8, "unroll": 1, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 4, 5, 6, 11, 21 K blocks and 1, 2, 3 tiles (9 instances, 7607 operations); the order recurs every 10 K blocks
-// IR sha256 eab4ed54376c3081
+// IR sha256 a4b6c0a7441170f4
 //
 // Output tile 128 x 144, 128 of K per stage, 5 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40.
@@ -261,20 +261,20 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_128x144x128_s5c2(
                 for (int i = 0; i < 2; ++i)
                     next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
             }
-            for (int chunk = 0; chunk < tile.k_blocks; chunk += 32) {
-                const int chunk_end = min(chunk + 32, tile.k_blocks);
-                #pragma unroll
-                for (int i = 0; i < 2; ++i) lane_scales[i] = next_scales[i];
-                {
-                    const int last = (shape_n - 1) / 128, kk = min(chunk + 32 + lane, tile.k_blocks - 1);
-                    #pragma unroll
-                    for (int i = 0; i < 2; ++i)
-                        next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
-                }
-                // A copy of the loop for each column, `split`, where the tile's second scale block can begin.
-                #pragma unroll
-                for (int split = 16; split <= 128; split += 16)
-                    if (split == 128 - tile.b_row % 128)
+            // A copy for each column, `split`, where the tile's second scale block can begin.
+            #pragma unroll
+            for (int split = 16; split <= 128; split += 16)
+                if (split == 128 - tile.b_row % 128) {
+                    for (int chunk = 0; chunk < tile.k_blocks; chunk += 32) {
+                        const int chunk_end = min(chunk + 32, tile.k_blocks);
+                        #pragma unroll
+                        for (int i = 0; i < 2; ++i) lane_scales[i] = next_scales[i];
+                        {
+                            const int last = (shape_n - 1) / 128, kk = min(chunk + 32 + lane, tile.k_blocks - 1);
+                            #pragma unroll
+                            for (int i = 0; i < 2; ++i)
+                                next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
+                        }
                         #pragma unroll 1
                         for (int k = chunk; k < chunk_end; ++k, ring.advance()) {
                             ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
@@ -311,7 +311,8 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_128x144x128_s5c2(
                                 }
                             }
                         }
-            }
+                    }
+                }
             if (threadIdx.x % 128 == 0) {
                 ptx::store_wait_read<0>();
             }

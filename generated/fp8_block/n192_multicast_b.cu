@@ -4,7 +4,7 @@
 // problem {"family": "fp8_block", "a": "e4m3", "b": "e4m3", "d": "bf16", "layout": "nt", "epilogue": "none"}
 // config {"block_m": 128, "block_n": 192, "block_k_bytes": 128, "stages": 4, "consumers": 2, "multicast": "b", "raster": "n", "panel": 8, "unroll": 1, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (9 instances, 12650 operations); the order recurs every 8 K blocks
-// IR sha256 5db5c9244de77c30
+// IR sha256 a15f6391aef0288f
 //
 // Output tile 128 x 192, 128 of K per stage, 4 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40.
@@ -279,20 +279,20 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_128x192x128_s4c2_mcb_n8(
                 for (int i = 0; i < 2; ++i)
                     next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
             }
-            for (int chunk = 0; chunk < tile.k_blocks; chunk += 32) {
-                const int chunk_end = min(chunk + 32, tile.k_blocks);
-                #pragma unroll
-                for (int i = 0; i < 2; ++i) lane_scales[i] = next_scales[i];
-                {
-                    const int last = (shape_n - 1) / 128, kk = min(chunk + 32 + lane, tile.k_blocks - 1);
-                    #pragma unroll
-                    for (int i = 0; i < 2; ++i)
-                        next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
-                }
-                // A copy of the loop for each column, `split`, where the tile's second scale block can begin.
-                #pragma unroll
-                for (int split = 64; split <= 128; split += 64)
-                    if (split == 128 - tile.b_row % 128)
+            // A copy for each column, `split`, where the tile's second scale block can begin.
+            #pragma unroll
+            for (int split = 64; split <= 128; split += 64)
+                if (split == 128 - tile.b_row % 128) {
+                    for (int chunk = 0; chunk < tile.k_blocks; chunk += 32) {
+                        const int chunk_end = min(chunk + 32, tile.k_blocks);
+                        #pragma unroll
+                        for (int i = 0; i < 2; ++i) lane_scales[i] = next_scales[i];
+                        {
+                            const int last = (shape_n - 1) / 128, kk = min(chunk + 32 + lane, tile.k_blocks - 1);
+                            #pragma unroll
+                            for (int i = 0; i < 2; ++i)
+                                next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
+                        }
                         #pragma unroll 1
                         for (int k = chunk; k < chunk_end; ++k, ring.advance()) {
                             ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
@@ -329,7 +329,8 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_128x192x128_s4c2_mcb_n8(
                                 }
                             }
                         }
-            }
+                    }
+                }
             if (threadIdx.x % 128 == 0) {
                 ptx::store_wait_read<0>();
             }

@@ -76,7 +76,7 @@ ROWS = (
     row("37c", SPLIT, "the copy of the loop for the next column", "E",
         text=edit(("if (split == 128 - tile.b_row % 128)", "if (split == 144 - max(tile.b_row % 128, 16))"))),
     row("37d", SPLIT, "a copy of the loop for every other column only", "E",
-        ir=visit(ir.ForKPerSplit, lambda s: replace(s, step=2 * s.step))),
+        ir=visit(ir.PerSplit, lambda s: replace(s, step=2 * s.step))),
     row("38", BASE, "B's scales of the K block after", "E",
         text=edit(("kk = min(lane, tile.k_blocks - 1)", "kk = min(lane + 1, tile.k_blocks - 1)"))),
     row("38b", BASE, "A's scales of the K block after", "P",
