@@ -203,7 +203,7 @@ def test_dividing_k_pays_where_sms_have_nothing_to_do():
 
 
 def test_clusters_lie_in_gpcs():
-    assert [H200.clusters(n) for n in (1, 2, 4, 8)] == [132, 66, 32, 16]
+    assert [H200.clusters(n) for n in (1, 2, 4, 8)] == [132, 66, 30, 15]
 
 
 @pytest.mark.parametrize("problem", (FP8, DENSE, replace(FP8, grouping="masked")))
