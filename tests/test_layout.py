@@ -544,6 +544,11 @@ def test_a_tile_outside_d_stores_nothing(swizzle, at):
 # ---- promotion ----------------------------------------------------------------------------
 
 
+class Loaded(int):
+    """What a lane holds of B's scales: the address it loaded, of its own K block. The others of its warp loaded the
+    same row's."""
+
+
 @pytest.mark.parametrize(
     ("block_n", "columns", "parts"),
     (
@@ -587,7 +592,10 @@ def test_promotion_scales_each_element_by_its_own_scales(
             tiles=[{"k_blocks": k_blocks, "b_row": column, "d_col": column}],
             registers=lambda array, i: 1,
             returns={"load_shared_float": row_scale},
-            __ldg=lambda at: int(scale_b[divmod(at, 1000)]),
+            __ldg=Loaded,
+            __shfl_sync=lambda mask, x, lane: (
+                int(scale_b[x // 1000, lane]) if isinstance(x, Loaded) else x
+            ),
             scale_b=0,
             scale_b_stride_n=1000,
             scale_b_stride_k=1,

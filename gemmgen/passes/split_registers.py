@@ -15,7 +15,7 @@ from ..ir.expr import (
     arguments,
     functions,
 )
-from ..ir.nodes import Evaluate, Kernel, Mma, PerSplit, Role, SetRegisters, StageTile
+from ..ir.nodes import Evaluate, Kernel, Mma, PerSplit, Role, SetRegisters, ShareScales, StageTile
 from ..ir.rewrite import walk
 from ..target import Target
 
@@ -127,7 +127,9 @@ def _with(kernel: Kernel, registers: dict[str, int], *, move: bool) -> Kernel:
 
 
 def _arrays(role: Role) -> int:
-    return sum(r.count for r in role.locals if not r.transient)
+    """Scales that lanes share stand where a load of them had its address: no cubin spilled sooner."""
+    shared = {s.dst for s in walk(role.body) if isinstance(s, ShareScales)}
+    return sum(r.count for r in role.locals if not r.transient and r.name not in shared)
 
 
 def _beside(kernel: Kernel, role: Role) -> int:
