@@ -17,13 +17,14 @@ from .cost_launch import promotes as promotes
 from .cost_terms import Cost as Cost
 from .cost_terms import Terms, Wave, Work
 from .ir.nodes import Cluster
+from .passes.split_registers import LANE_COLUMNS
 from .passes.split_scales import blocks_touched, copied
 from .problem import Problem, Shape
 from .target import Target
 
 LINE = 128  # bytes, of L2
 ALONE = Cluster()
-WARPS, LANE_COLUMNS = 4, 4  # of a warpgroup; a lane of a warp holds every fourth column
+WARPS = 4  # of a warpgroup
 
 
 def cluster_of(c: Config) -> Cluster:
@@ -204,7 +205,7 @@ def _hbm_rate(busy: float, target: Target) -> float:
 
 def _adding(p: Problem, c: Config, shape: Shape) -> float:
     """Seconds that L2 takes to add to D, if it does."""
-    row = c.block_n * p.d.bytes
+    row = (c.d_columns or c.block_n) * p.d.bytes
     narrow = 1 if row % LINE == 0 else FIT.add_narrow if row % (LINE // 2) else FIT.add_half
     return p.accumulate * shape[0] * shape[1] * p.d.bytes / FIT.add_rate * narrow
 

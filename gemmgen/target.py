@@ -11,13 +11,14 @@ from dataclasses import dataclass
 GPC_SMS = 16  # about as many as a GPC has; a cluster lies in one GPC
 # Clusters of so many CTAs that an H200's 132 SMs run at once, as cuOccupancyMaxActiveClusters says: what is left of
 # a GPC's SMs holds no other.
-WHOLE, AT_ONCE = 132, {4: 30, 8: 15}
+# Sixteen are refused, and priced only to say so.
+H200_SMS, AT_ONCE = 132, {4: 30, 8: 15, 16: 7}
 
 
 def clusters(sms: int, size: int) -> int:
     """How many clusters of `size` CTAs run at once on `sms` SMs, one CTA per SM: pairs fill them, fewer SMs
     than a GPC has are one, and of more the share that is filled is an H200's."""
-    return sms // size if size <= 2 or sms < GPC_SMS else sms * AT_ONCE[size] // WHOLE
+    return sms // size if size <= 2 or sms < GPC_SMS else sms * AT_ONCE[size] // H200_SMS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,17 +50,22 @@ def test_emulated_groups_that_split_k():
     judged(K_GROUPS, SMALL, (40, 150, sum(LATER)), Layout(groups=len(LATER), table=LATER))
 
 
+SPLIT = replace(SMALL, split_k=2)
 FAULTS = {
-    "the first chunk's again": ("min(chunk + 32 + lane,", "min(lane,"),
-    "a block on": ("min(chunk + 32 + lane,", "min(chunk + 33 + lane,"),
-    "the first lane's": ("lane_scales[i], k - chunk)", "lane_scales[i], 0)"),
-    "each lane's own": ("__shfl_sync(0xffffffff, lane_scales[i], k - chunk)", "lane_scales[i]"),
-}
+    "the first chunk's again": (SMALL, LANES + 2, "min(chunk + 32 + lane,", "min(lane,"),
+    "a block on": (SMALL, LANES + 2, "min(chunk + 32 + lane,", "min(chunk + 33 + lane,"),
+    "the first lane's": (SMALL, 3, "lane_scales[i], k - chunk)", "lane_scales[i], 0)"),
+    "each lane's own": (SMALL, 3, "__shfl_sync(0xffffffff, lane_scales[i], k - chunk)", "lane_scales[i]"),
+    "past the last": (SMALL, 3, "min(lane, tile.k_blocks - 1)", "lane"),
+    "past the last chunk": (SMALL, 3, "min(chunk + 32 + lane, tile.k_blocks - 1)", "chunk + 32 + lane"),
+    "every share from K 0": (SPLIT, 6, "tile.k_first / 128 + lane", "lane"),
+    "past the last share": (SPLIT, 6, "min(tile.k_first / 128 + lane, (shape_k - 1) / 128)", "tile.k_first / 128 + lane"),
+}  # fmt: skip
 
 
 @pytest.mark.nvrtc
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_emulator_finds(fault):
-    old, new = FAULTS[fault]
+    c, blocks, old, new = FAULTS[fault]
     with pytest.raises(GemmgenError):
-        judged(FP8, SMALL, shape(FP8, LANES + 2), broken=lambda text: text.replace(old, new))
+        judged(FP8, c, shape(FP8, blocks), broken=lambda text: text.replace(old, new))

@@ -190,7 +190,7 @@ def test_l2_adds_narrow_boxes_slowly():
 def test_dividing_k_pays_where_sms_have_nothing_to_do():
     shape, plain = (16, 2112, 7168), Config(block_m=64, block_n=64, consumers=1)
     one, four = (cost(FP8, replace(plain, split_k=n), shape, H200) for n in (1, 4))
-    assert (one.tiles, four.tiles, four.waves) == (33, 132, 2), "132 SMs hold 32 clusters of 4"
+    assert (one.tiles, four.tiles, four.waves) == (33, 132, 2), "132 SMs hold 30 clusters of 4"
     assert four.tensor / four.waves == pytest.approx(one.tensor / 4)
     two = cost(FP8, replace(plain, split_k=2), shape, H200)
     assert two.seconds < four.seconds < one.seconds
@@ -200,6 +200,12 @@ def test_dividing_k_pays_where_sms_have_nothing_to_do():
         cost(FP8, plain, large, H200).seconds
         < cost(FP8, replace(plain, split_k=2), large, H200).seconds
     )
+
+
+def test_clusters_that_are_refused_have_a_price():
+    """So that an explanation can say why they are."""
+    sixteen = Config(split_k=8, multicast="a")
+    assert cost(DENSE, sixteen, (4096, 4096, 7168), H200).seconds > 0
 
 
 def test_clusters_lie_in_gpcs():

@@ -131,6 +131,24 @@ MALFORMED = {
         ),
         "ForChunks",
     ),
+    "scales-shared-before-the-k-loop": (
+        role(
+            "consumer",
+            body=(
+                ForTiles(
+                    body=(ForChunks(blocks=32, body=(ShareScales(dst="acc0", src="acc0"),)),),
+                ),
+            ),
+        ),
+        "ForK",
+    ),
+    "chunks-in-chunks": (
+        role(
+            "producer",
+            body=(ForTiles(body=(ForChunks(blocks=32, body=(ForChunks(blocks=32, body=()),)),)),),
+        ),
+        "inside another",
+    ),
     "idle-warpgroup": (role("producer", warpgroups=(3, 4)), "3"),
     "warpgroup-of-two-roles": (role("producer", warpgroups=(1, 2)), "1"),
     "warpgroup-of-nobody": (role("consumer", warpgroups=(1, 2)), "1"),

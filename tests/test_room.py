@@ -72,6 +72,7 @@ def test_what_has_no_room_is_no_choice(name):
             without += 1
     last = verdicts(problem, shape, H200, 1, groups)[-1]
     assert last.choice and choose(problem, shape, H200, groups) == last.choice.config
+    assert without
 
 
 def test_large_tiles_are_known_to_have_no_room():

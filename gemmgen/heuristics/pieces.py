@@ -10,9 +10,8 @@ from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
 from ..problem import Problem
 
-WHOLE = (
-    1 << 16
-)  # bytes of D beside which 256 rows have three stages of FP8, below what hides latency
+# Bytes of D beside which 256 rows have three stages of FP8, below what hides latency.
+LARGE_D = 1 << 16
 WIDE = 128  # bytes of a piece's row: one slab of the widest swizzle, so that two waves have an even number
 NARROWEST = WIDE // 2  # slabs of 32 bytes cost up to 23 % (docs/performance.md)
 
@@ -21,17 +20,13 @@ def in_pieces(problem: Problem, tile: Config) -> tuple[Config, ...]:
     """`tile`, or that with D in pieces if it is one of two waves of FP8 with column scales, which gains from its
     rows and has no room for D; none if only narrow boxes would make room."""
     d_bytes = problem.d.bytes
-    if (
-        not _stores_slabs(problem)
-        or tile.waves < 2
-        or tile.block_m * tile.block_n * d_bytes < WHOLE
-    ):
+    if not _gains(problem) or tile.waves < 2 or tile.block_m * tile.block_n * d_bytes < LARGE_D:
         return (tile,)
     row = gcd(tile.block_n * d_bytes, WIDE)
     return (replace(tile, d_columns=row // d_bytes),) if row >= NARROWEST else ()
 
 
-def _stores_slabs(p: Problem) -> bool:
+def _gains(p: Problem) -> bool:
     """Whether D is one that may be cut (rule `column-stores`) and where that was timed: in FP32."""
     plain = fold(p.epilogue) == 1 and not GROUPINGS[p.grouping].ragged
     return p.family == "fp8_1d1d" and p.d.bytes == 4 and plain

@@ -47,14 +47,15 @@ OUTER: dict[type, type] = {
     PerSplit: ForTiles,
     AfterFirst: ForK,
     ForChunks: ForTiles,
-    ShareScales: ForChunks,
+    ShareScales: ForK,
     NewGroup: ForTiles,
     IfBlocks: ForTiles,
     IfFinishes: ForTiles,
     TakeShare: ForTiles,
     NextTurn: ForTiles,
 }
-LOOPS, BOXES = (ForTiles, ForK), (TmaLoad, TmaLoadMulticast, TmaStore)
+OF_CHUNKS = (ShareScales,)
+LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaLoadMulticast, TmaStore)
 # A wait leaves no fewer than no groups; the ring is looked back into by at most one stage.
 COUNTS: dict[str, tuple[float, float]] = {"pending": (0, inf), "lag": (0, 1), "flip": (0, 1)}
 
@@ -95,7 +96,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             _known(field, getattr(stmt, field), tables[table], stmt)
         for field, (least, most) in of.counts:
             if not least <= getattr(stmt, field) <= most:
-                raise IRError(f"{kind.__name__}.{field} is not from {least} to {most}")
+                allowed = f"from {least} to {most}" if most < inf else f"at least {least}"
+                raise IRError(f"{kind.__name__}.{field} is not {allowed}")
         if of.box:
             _box(stmt, tables)  # type: ignore[arg-type]
         if of.outer and of.outer not in inside:
@@ -105,6 +107,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
         if isinstance(stmt, ForK) and (stmt.of == "chunk") != (ForChunks in inside):
             where = "in" if stmt.of == "tile" else "out"
             raise IRError(f"a ForK of a {stmt.of} stands {where}side ForChunks")
+        if kind in OF_CHUNKS and ForChunks not in inside:
+            raise IRError(f"{kind.__name__} stands outside ForChunks")
         if of.block:
             _body(stmt.body, tables, (*inside, kind))  # type: ignore[attr-defined]
 

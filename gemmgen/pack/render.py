@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..emit import environment
 from ..ir.groupings import GROUPINGS
 from ..runtime.launch import MAP_BYTES
-from ..target import AT_ONCE, GPC_SMS, WHOLE
+from ..target import AT_ONCE, GPC_SMS, H200_SMS
 from .fields import shape_checks
 from .groups import choice, sides
 from .manifest import HEAD, NAME, constant, manifest
@@ -67,7 +67,7 @@ def _sources(pack: Pack, listed: str) -> Iterator[tuple[str, str]]:
         "manifest_head": HEAD.replace("\n", "\\n").replace('"', '\\"'),
         "manifest_sha256": hashlib.sha256(listed.encode()).hexdigest(),
         "gpc_sms": GPC_SMS,
-        "whole": WHOLE,
+        "whole": H200_SMS,
         "at_once": AT_ONCE,
         "map_rows": _map_rows,
     }

@@ -67,8 +67,9 @@ def sources() -> list[os.DirEntry[str]]:
     beside = (
         PACKAGE.parent / "templates"
     )  # in a checkout; beside an installed package it is not ours
-    roots = (PACKAGE,) if (PACKAGE / "templates").is_dir() else (PACKAGE, beside)
-    found = (file for root in roots for file in _below(str(root), ("__pycache__", *BESIDE)))
+    found = [*_below(str(PACKAGE), ("__pycache__", *BESIDE))]
+    if not (PACKAGE / "templates").is_dir():
+        found += _below(str(beside))
     return sorted(found, key=lambda f: f.path)
 
 

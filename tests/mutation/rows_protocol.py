@@ -157,5 +157,5 @@ ROWS = (
 )  # fmt: skip
 
 NOT_APPLICABLE = {
-    "34": "no barrier for B's scales exists: they are read into registers, one K block ahead (docs/adr/0004)",
+    "34": "no barrier for B's scales exists: they are read into registers, 32 K blocks at a time (docs/adr/0004)",
 }
