@@ -163,15 +163,20 @@ def views(t: Timeline, chosen: Selection) -> Iterator[View]:
         start, end = _window(t, chosen)
         yield View(title="What was chosen", of=chosen, start=start, end=end)
         return
-    if sum(isinstance(op, ops.Multiply) for own in t.program.ops for op in own) <= FEW:
+    multiplied = [op for own in t.program.ops for op in own if isinstance(op, ops.Multiply)]
+    if len(multiplied) <= FEW:
         yield View(title="All of it", of=chosen, start=0, end=max(1, t.end))
         return
     first = Selection(tiles=(0, 1), blocks=(0, FIRST))
     _, end = _span(t, first)
     yield View(title=f"The beginning: K blocks 0 to {FIRST - 1}", of=first, start=0, end=end)
-    products = [f for f in t.flights if f.carried in PRODUCTS]
-    tile, k = max((f.op.tile, f.op.k) for f in products)
-    start = min(f.start for f in products if f.op.tile == tile and f.op.k > k - LAST)
+    tile, k = max((op.tile, op.k) for op in multiplied)
+    products = (f for f in t.flights if f.carried in PRODUCTS)
+    of_last = (f.start for f in products if f.op.tile == tile and f.op.k > k - LAST)
+    # A measured timeline may have lost the stamps of all products.
+    start = min(
+        of_last, default=min((x.start for own in t.steps for x in own if x.cycles), default=0)
+    )
     note = f"{NUMBERS} Other parts: --tiles A:B and --blocks A:B."
     title = f"The end, from tile {tile} on"
     yield View(title=title, of=chosen, start=start, end=t.end, note=note)
