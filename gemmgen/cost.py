@@ -6,14 +6,11 @@ from functools import cache
 
 from .config import Config
 from .cost_fit import FIT
-from .cost_launch import ROWS_OF_GROUPS as ROWS_OF_GROUPS
-from .cost_launch import Launch, launch
-from .cost_launch import ceil as ceil
+from .cost_launch import Launch, ceil, launch
 from .cost_launch import dram_bytes as dram_bytes
 from .cost_launch import floors as floors
 from .cost_launch import flops as flops
 from .cost_launch import operand_bytes as operand_bytes
-from .cost_launch import promotes as promotes
 from .cost_terms import Cost as Cost
 from .cost_terms import Terms, Wave, Work
 from .ir.nodes import Cluster
@@ -72,7 +69,7 @@ def priced(of: Launch, c: Config) -> Terms:
     """`terms` of many configs of one launch."""
     p, target, cluster = of.problem, of.target, cluster_of(c)
     high, wide = of.covering(c.block_m * cluster.m), ceil(of.shape[1], c.block_n * cluster.n)
-    clusters = of.groups * high * wide * cluster.size / len(of.rows) / cluster.size
+    clusters = of.groups * high * wide / len(of.rows)
     tiles, resident = round(clusters) * c.cluster_size, _resident(c, target)
     waves = ceil(tiles, resident)
     busy, last = min(tiles, resident), tiles - (waves - 1) * resident

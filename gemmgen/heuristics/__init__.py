@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from ..config import FIELDS, Config
-from ..cost import Cost, ceil, cost, count_tiles, priced, selects
-from ..cost_launch import ROWS_OF_GROUPS, Launch, launch, promotes
+from ..cost import Cost, cost, count_tiles, priced, selects
+from ..cost_launch import ROWS_OF_GROUPS, Launch, ceil, launch, promotes
 from ..errors import IllegalConfig
 from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
@@ -34,13 +34,12 @@ PROMOTED_ROWS = ((64, 1), (128, 2), (192, 3), (256, 2))
 THREE = 3  # a promotion by selects leaves them no issue slots: 192x120 takes 1.2 of 192x128
 # The same with A and B exchanged, of block_n; worth costing for so many rows.
 COLUMNS, FEW_ROWS = ((64, 1), (128, 2), (256, 2)), 64
-STAGES = tuple(s for s in range(1, 257) if FIELDS["stages"][1](s))
+MOST_STAGES = max(s for s in range(1, 257) if FIELDS["stages"][1](s))
 # K blocks, 1 elsewhere: worth 3 % to 10 % where they are promoted (docs/performance.md). With a scale for every
 # column ptxas spills the largest tiles.
 UNROLL = {"fp8_block": 4, "fp8": 4}
-FEW_COPIES = (
-    4  # of the K loop: 128x192 (2) gains up to 10 % from 4, 128x144 (8) loses as much; 4 not timed
-)
+# Of the K loop: 128x192 (2 copies) gains up to 10 % from `unroll=4`, 128x144 (8) loses as much; 4 were not timed.
+FEW_COPIES = 4
 # What the same tile without multicast may be free of.
 ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
 SWIZZLE_SPAN = 128  # bytes
@@ -65,7 +64,7 @@ def rank(
     """Legal configs, cheapest first, at most `limit`. Raises like `choose`."""
     found = _verdicts(problem, shape, target, limit, groups, quick=True)
     choices = [v.choice for v in found if v.choice]
-    if not choices and limit != 0:
+    if not choices:
         every = verdicts(problem, shape, target, limit, groups)
         refused = [v.refused for v in every if v.refused and v.refused.rule not in ONLY_SHARED]
         if refused:
@@ -285,7 +284,7 @@ def _staged(problem: Problem, config: Config, shape: Shape, target: Target) -> C
     """`config` with the most stages that fit and K can use; None if they are too few to hide
     latency. Raises IllegalConfig."""
     fit = most_stages(lower(problem, config, target), target)
-    stages = min(fit, room.useful_stages(problem, config, shape), STAGES[-1])
+    stages = min(fit, room.useful_stages(problem, config, shape), MOST_STAGES)
     enough = stages >= room.needed_stages(problem, config, shape)
     return replace(config, stages=stages) if enough else None
 

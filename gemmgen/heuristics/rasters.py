@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..config import Config
-from ..cost import ceil
+from ..cost_launch import ceil
 from ..problem import Shape
 from ..target import Target
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..config import Config
-from ..cost import ceil
+from ..cost_launch import ceil
 from ..errors import IllegalConfig
 from ..passes.layout_smem import stages_at_most
 from ..passes.split_registers import fit_at_most
