@@ -142,6 +142,17 @@ MALFORMED = {
         ),
         "ForK",
     ),
+    "the-next-chunks-scales-outside-chunks": (
+        role(
+            "consumer",
+            body=(
+                ForTiles(
+                    body=(LoadBlockScales(dst="acc0", tensor="shape_k", count=1, block="next"),)
+                ),
+            ),
+        ),
+        "ForChunks",
+    ),
     "chunks-in-chunks": (
         role(
             "producer",

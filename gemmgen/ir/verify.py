@@ -18,6 +18,7 @@ from .nodes import (
     IfBlocks,
     IfFinishes,
     Kernel,
+    LoadBlockScales,
     NewGroup,
     NextTurn,
     PerSplit,
@@ -47,15 +48,14 @@ OUTER: dict[type, type] = {
     PerSplit: ForTiles,
     AfterFirst: ForK,
     ForChunks: ForTiles,
-    ShareScales: ForK,
     NewGroup: ForTiles,
     IfBlocks: ForTiles,
     IfFinishes: ForTiles,
     TakeShare: ForTiles,
     NextTurn: ForTiles,
 }
-OF_CHUNKS = (ShareScales,)
 LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaLoadMulticast, TmaStore)
+OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in a chunk
 # A wait leaves no fewer than no groups; the ring is looked back into by at most one stage.
 COUNTS: dict[str, tuple[float, float]] = {"pending": (0, inf), "lag": (0, 1), "flip": (0, 1)}
 
@@ -72,6 +72,7 @@ class Checks:
     box: bool
     outer: type | None
     loop: bool
+    chunk: bool
     block: bool
 
 
@@ -104,11 +105,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             raise IRError(f"{kind.__name__} stands outside {of.outer.__name__}")
         if of.loop and kind in inside:
             raise IRError(f"{kind.__name__} stands inside another")
-        if isinstance(stmt, ForK) and (stmt.of == "chunk") != (ForChunks in inside):
-            where = "in" if stmt.of == "tile" else "out"
-            raise IRError(f"a ForK of a {stmt.of} stands {where}side ForChunks")
-        if kind in OF_CHUNKS and ForChunks not in inside:
-            raise IRError(f"{kind.__name__} stands outside ForChunks")
+        if of.chunk:
+            _chunks(stmt, inside)
         if of.block:
             _body(stmt.body, tables, (*inside, kind))  # type: ignore[attr-defined]
 
@@ -122,8 +120,26 @@ def _checks(kind: type) -> Checks:
         box=issubclass(kind, BOXES),
         outer=OUTER.get(kind),
         loop=issubclass(kind, LOOPS),
+        chunk=issubclass(kind, OF_CHUNKS),
         block=issubclass(kind, BLOCKS),
     )
+
+
+def _chunks(stmt: Stmt, inside: tuple[type, ...]) -> None:
+    """What reads a chunk's K blocks stands in one, and what reads all of the tile's does not."""
+    wanted: tuple[type, ...] = ()
+    match stmt:
+        case ForK(of="chunk"):
+            wanted = (ForChunks,)
+        case ForK() if ForChunks in inside:
+            raise IRError("a ForK of a tile stands inside ForChunks")
+        case ShareScales():
+            wanted = (ForChunks, ForK)
+        case LoadBlockScales() if stmt.block.startswith("next"):
+            wanted = (ForChunks,)
+    for outer in wanted:
+        if outer not in inside:
+            raise IRError(f"{type(stmt).__name__} of a chunk stands outside {outer.__name__}")
 
 
 def _box(stmt: TmaLoad | TmaLoadMulticast | TmaStore, tables: Tables) -> None:
