@@ -119,4 +119,5 @@ class Accumulate(Stmt):
     part: int = field(default=0, metadata=UNUSUAL)
 
 
+BLOCK_SCALES = LoadBlockScales | ShareScales | Copy  # what fills registers with B's scales
 PROMOTION = Promote | PromoteColumns | PromoteWave | Accumulate  # what reads a partial sum

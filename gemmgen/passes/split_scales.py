@@ -8,7 +8,6 @@ from types import UnionType
 
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import (
-    Copy,
     ForChunks,
     ForK,
     Kernel,
@@ -20,9 +19,9 @@ from ..ir.nodes import (
     PromoteSplit,
     PromoteWave,
     Role,
-    ShareScales,
     Stmt,
 )
+from ..ir.promotion import BLOCK_SCALES
 from ..ir.rewrite import map_role, map_stmts, statements, walk
 from ..target import Target
 
@@ -135,7 +134,7 @@ def _check_blocks(kernel: Kernel) -> None:
 
 
 def _widen(role: Role, count: int) -> Role:
-    names = {s.dst for s in walk(role.body) if isinstance(s, LoadBlockScales | Copy | ShareScales)}
+    names = {s.dst for s in walk(role.body) if isinstance(s, BLOCK_SCALES)}
     return replace(
         role,
         locals=tuple(replace(r, count=count) if r.name in names else r for r in role.locals),

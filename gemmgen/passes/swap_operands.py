@@ -7,7 +7,6 @@ from dataclasses import replace
 from ..errors import IllegalConfig, Rule
 from ..ir.dtypes import F32
 from ..ir.nodes import (
-    Copy,
     Evaluate,
     Kernel,
     LoadBlockScales,
@@ -19,12 +18,12 @@ from ..ir.nodes import (
     PromoteWave,
     Registers,
     Role,
-    ShareScales,
     Smem,
     StageTile,
     Stmt,
     Wgmma,
 )
+from ..ir.promotion import BLOCK_SCALES
 from ..ir.rewrite import map_role, map_stmts, statements, walk
 from ..target import Target
 
@@ -117,7 +116,7 @@ def _block_scales(kernel: Kernel) -> Kernel:
 
 
 def _arrays(role: Role, dropped: set[str], columns: Registers, waves: int) -> Role:
-    blocks = {s.dst for s in walk(role.body) if isinstance(s, LoadWaveScales | Copy | ShareScales)}
+    blocks = {s.dst for s in walk(role.body) if isinstance(s, BLOCK_SCALES)}
     kept = (r for r in role.locals if r.name not in dropped)
     widened = (replace(r, count=waves) if r.name in blocks else r for r in kept)
     return replace(role, locals=(*widened, columns))
