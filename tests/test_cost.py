@@ -146,7 +146,8 @@ def test_weight_gradients_are_priced_in_the_order_measured(groups, shape, timed)
     prices = {c: cost(p, c, shape, H200, groups).seconds * 1e6 for c in timed}
     assert sorted(timed, key=prices.__getitem__) == sorted(timed, key=timed.__getitem__)
     for c, microseconds in timed.items():
-        assert prices[c] == pytest.approx(microseconds, rel=0.2)
+        # Off by 12 % at most, but 19 % for 128x128 at 576 rows, which nobody would choose.
+        assert prices[c] == pytest.approx(microseconds, rel=0.2 if shape[0] == 576 else 0.12)
 
 
 def test_column_scales_are_loaded_once_for_all_waves():
