@@ -316,6 +316,10 @@ def test_the_files_are_those_of_this_package():
         root / "passes" / "split_k.py",
         root.parent / "templates/ptx.j2",
     } <= files
+    beside = root.parent / "templates"
+    assert {f for f in files if beside in f.parents} == {*beside.rglob("*.j2")}, (
+        "layers are no templates"
+    )
     assert not files & {root / "cli" / "__init__.py", root / "heuristics" / "__init__.py"}
 
 
