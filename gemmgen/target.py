@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 GPC_SMS = 16  # about as many as a GPC has; a cluster lies in one GPC
 # Clusters of so many CTAs that an H200's 132 SMs run at once, as cuOccupancyMaxActiveClusters says: what is left of
-# a GPC's SMs holds no other.
-# Sixteen are refused, and priced only to say so.
+# a GPC's SMs holds no other. Of sixteen at most half as many as of eight: they are refused, and priced only to say so.
 H200_SMS, AT_ONCE = 132, {4: 30, 8: 15, 16: 7}
 
 

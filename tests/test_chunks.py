@@ -17,9 +17,8 @@ from gemmgen.ir.promotion import LANES
 BLOCK = 128
 SMALL = Config(block_m=64, block_n=32, consumers=1, stages=2, unroll=4)
 K_GROUPS = replace(FP8, grouping="k_columns")
-LATER = tuple(
-    b * BLOCK for b in (3, 0, LANES + 2, LANES)
-)  # groups that end inside a chunk, and with one
+# Groups that end inside a chunk, and with one.
+LATER = tuple(b * BLOCK for b in (3, 0, LANES + 2, LANES))
 
 CASES = {
     "a block more": (FP8, SMALL, LANES + 1),

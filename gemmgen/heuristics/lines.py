@@ -1,7 +1,7 @@
 """Which lines of a database may serve a launch: told by their text, so that the others need not be read.
 
 `database.to_line` names all that a launch is found by in one place and in one way. A line in any other form is read
-at once.
+at once. What is wrong with a line in that form is said when a launch first asks for it.
 """
 
 from __future__ import annotations

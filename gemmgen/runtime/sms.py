@@ -8,7 +8,9 @@ from ..errors import ArgumentError
 from ..target import Target
 from . import driver
 
-most: int | None = None  # what `limit` was last given
+most: int | None = (
+    None  # what `limit` was last given; read as `sms.most`, for an imported name stays as it was
+)
 
 
 def limit(count: int | None, target: Target) -> None:
