@@ -8,9 +8,8 @@ from ..errors import ArgumentError
 from ..target import Target
 from . import driver
 
-most: int | None = (
-    None  # what `limit` was last given; read as `sms.most`, for an imported name stays as it was
-)
+# What `limit` was last given. Read as `sms.most`: a name imported from here stays as it was.
+most: int | None = None
 
 
 def limit(count: int | None, target: Target) -> None:
