@@ -8,7 +8,7 @@ import pytest
 
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig
-from gemmgen.heuristics import _bare, choose, room, verdicts
+from gemmgen.heuristics import choose, room, tiles, verdicts
 from gemmgen.ir.dtypes import BF16, E4M3, F32, S8
 from gemmgen.passes.layout_smem import most_stages, stages_at_most
 from gemmgen.passes.split_registers import _arrays, fit_at_most
@@ -38,7 +38,7 @@ SHAPES = ((16, 2048, 4096), (512, 512, 8192), (4096, 3072, 1024))
 def some(problem, shape):
     """Every eleventh candidate: all block_m, block_n and ways to share come up."""
     groups = 1 if problem.grouping == "none" else 8
-    return [*_bare(problem, shape, H200, groups, shape[0])][::11]
+    return [*tiles.bare(problem, shape, H200, groups, shape[0])][::11]
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -79,15 +79,19 @@ def test_large_tiles_are_known_to_have_no_room():
     """Of each kind, so that a model that prefers them does not lower them one by one."""
     shape, of = SHAPES[-1], {}
     for name in ("dense", "fp8_block", "wgrad"):
-        tiles = {(c.block_m, c.block_n): c for c in _bare(PROBLEMS[name], shape, H200, 1, shape[0])}
-        of[name] = room.has_none(PROBLEMS[name], tiles[256, 256], shape, H200)
-        assert not room.has_none(PROBLEMS[name], tiles[128, 128], shape, H200)
+        found = {
+            (c.block_m, c.block_n): c for c in tiles.bare(PROBLEMS[name], shape, H200, 1, shape[0])
+        }
+        of[name] = room.has_none(PROBLEMS[name], found[256, 256], shape, H200)
+        assert not room.has_none(PROBLEMS[name], found[128, 128], shape, H200)
     assert all(of.values())
 
 
 def test_too_few_stages_are_no_room():
     tile = next(
-        c for c in _bare(DENSE, SHAPES[-1], H200, 1, 4096) if (c.block_m, c.block_n) == (256, 208)
+        c
+        for c in tiles.bare(DENSE, SHAPES[-1], H200, 1, 4096)
+        if (c.block_m, c.block_n) == (256, 208)
     )
     assert most_stages(lower(DENSE, tile, H200), H200) == 2
     assert room.has_none(DENSE, tile, SHAPES[-1], H200)
