@@ -31,6 +31,8 @@ class Config:
     (docs/adr/0010-split-k.md).
     d_columns: columns of D that a consumer warpgroup stages at a time, in two places that take turns, so that
     shared memory holds two pieces of each warpgroup's part of D; None: all of it (docs/adr/0022-d-columns.md).
+    ping_pong: the consumer warpgroups take the CTA's tiles in turns, one stores while the other multiplies,
+    rather than share each (docs/adr/0027-ping-pong.md).
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
     pdl: begin while the launch before it on the stream still ends (programmatic dependent launch): global
     memory is touched only after that is over (docs/adr/0012-dependent-launches.md).
@@ -56,6 +58,7 @@ class Config:
     split_k: int = 1
     pdl: bool = False
     d_columns: int | None = None
+    ping_pong: bool = False
 
     def __post_init__(self) -> None:
         given = vars(self)
@@ -79,9 +82,19 @@ class Config:
         return self.block_m if self.swap_ab else self.block_n
 
     @property
+    def turns(self) -> int:
+        """The consumer warpgroups that take tiles in turns."""
+        return self.consumers if self.ping_pong else 1
+
+    @property
+    def sharing(self) -> int:
+        """The consumer warpgroups that share a tile."""
+        return self.consumers // self.turns
+
+    @property
     def waves(self) -> int:
-        """How many blocks of 64 each consumer warpgroup owns."""
-        return max(1, self.wgmma_m // (64 * self.consumers))
+        """How many blocks of 64 each consumer warpgroup owns of a tile."""
+        return max(1, self.wgmma_m // (64 * self.sharing))
 
     def to_json(self) -> dict[str, Any]:
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
@@ -114,7 +127,7 @@ class Config:
 
 
 # Left out of the JSON where they have their defaults.
-OPTIONAL = ("swap_ab", "parts", "split_k", "pdl", "d_columns")
+OPTIONAL = ("swap_ab", "parts", "split_k", "pdl", "d_columns", "ping_pong")
 
 MOST_REGISTERS = 1 << 16  # what a pair may hold; what it must, the rules say
 
@@ -165,6 +178,7 @@ FIELDS: dict[str, Check] = {
     "split_k": _choice(1, 2, 4, 8),
     "pdl": _choice(False, True),
     "d_columns": _optional(_integer(8, 256, 8)),
+    "ping_pong": _choice(False, True),
     "registers": ("a pair (producer, consumer) of integers from 0 to 65535, or null", _registers),
 }
 DEFAULTS: tuple[tuple[str, Any], ...] = tuple((name, getattr(Config, name)) for name in FIELDS)

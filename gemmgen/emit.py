@@ -25,6 +25,7 @@ from .ir.nodes import (
     StoreTail,
     StoreWait,
     Wait,
+    WaitForTurn,
     WaitTurn,
 )
 from .ir.places import end, first, held, piece, shift
@@ -38,7 +39,7 @@ from .ir.text import dump, smem_map
 STATEMENTS = (
     *("stmts.j2", "stmts_output.j2", "stmts_values.j2"),
     *("stmts_maps.j2", "stmts_transposed.j2", "stmts_exchange.j2"),
-    "stmts_stamps.j2",
+    *("stmts_stamps.j2", "stmts_turns.j2"),
 )
 # Memory and synchronisation; what works on registers; conversions, the same for every kernel.
 VALUES = ("ptx_values.j2",)
@@ -62,6 +63,10 @@ SPANS = {
     "chunk": {"first": "chunk", "end": "chunk_end"},
 }
 
+# What a warpgroup is called by its number in the CTA: where each has a tile of its own, it shares it with none.
+INDEX = {False: "warpgroup", True: "worker"}
+ALONE = "constexpr int warpgroup = 0;  // of those that share a tile: each worker has its own"
+
 # A stamp's tile and K block, by where it stands; -1 outside of them.
 NUMBERS = {"role": "-1, -1", "tile": "stamps.tile, -1", "block": "stamps.tile, k"}
 
@@ -83,7 +88,9 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         macros |= vars(env.get_template(name).module)
     parts = {
         "prologue": body(kernel.prologue),
-        "roles": [_role(env, r, body(r.body)) for r in kernel.roles],
+        "roles": [_role(env, kernel, r, body(r.body)) for r in kernel.roles],
+        "shared": [s for s in kernel.smem if s.copies == 1],
+        "alone": [ALONE] * (kernel.consumer.turns > 1),
         "signature": signature(kernel),
         "registers": ", ".join(f"{r.name} {r.registers}" for r in kernel.roles),
         "smem_map": smem_map(kernel),
@@ -110,7 +117,8 @@ def _names(kernel: Kernel) -> dict[str, Any]:
         "coords": lambda coords: ", ".join(map(coordinate, coords)),
         "more": lambda coords: "".join(f", {coordinate(c)}" for c in coords[2:]),
         "rank": lambda s: RANKS[len(s.coords)],
-        **{f.__name__: f for f in (phase, parity, stage, scale_d, wait_kind, plus, slot)},
+        **{f.__name__: f for f in (phase, parity, turn_parity, stage, scale_d)},
+        **{f.__name__: f for f in (wait_kind, plus, slot)},
         "first": lambda s: first(kernel, s),
         "held": lambda s: held(kernel, s),
         "of_group": lambda tensor: of_group(kernel, tensor),
@@ -135,6 +143,8 @@ def _names(kernel: Kernel) -> dict[str, Any]:
         "k_block": lambda s: K_BLOCKS[s.block],
         "span": lambda s: SPANS[s.of],
         "numbers": lambda s: NUMBERS[s.place],
+        "index": INDEX[kernel.consumer.turns > 1],
+        "turns": kernel.consumer.turns,
     }
 
 
@@ -223,10 +233,15 @@ def parity(s: WaitTurn) -> str:
     return f"{s.turn}[0]" + ("", " ^ 1")[s.flip]
 
 
+def turn_parity(s: WaitForTurn) -> str:
+    """The first worker's first turn is there; afterwards it waits for what the last passed before."""
+    return f"{s.turn}[0] ^ ({INDEX[True]} == 0)"
+
+
 def stages(kernel: Kernel, s: InitBarrier) -> str:
     """How many mbarriers `s` initialises."""
     (barrier,) = (b for b in kernel.barriers if b.name == s.barrier)
-    return {"stage": "STAGES", "tile": "1"}[barrier.per]
+    return {"stage": "STAGES", "tile": "1", "turn": f"{barrier.stages}"}[barrier.per]
 
 
 def stage(s: Arrive | ArriveCluster) -> str:
@@ -257,8 +272,9 @@ def _chunk_mask(kernel: Kernel, s: StageTile | StoreTail) -> int:
     return swizzle // 16 - 1 if swizzle else 0
 
 
-def _role(env: Environment, role: Role, body: str) -> str:
-    return env.get_template("role.j2").render(role=role, body=body).rstrip("\n")
+def _role(env: Environment, kernel: Kernel, role: Role, body: str) -> str:
+    own = [s for s in kernel.smem if s.copies > 1 and s.copies == role.turns]
+    return env.get_template("role.j2").render(role=role, own=own, body=body).rstrip("\n")
 
 
 def ptx_functions(env: Environment, text: str, layer: tuple[str, ...] = PTX) -> str:

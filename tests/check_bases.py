@@ -36,6 +36,8 @@ class Base:
         return unroller(kernel or self.kernel, self.split).program(instance)
 
 
+PING_PONG = {"consumers": 2, "ping_pong": True}
+
 BASES = {
     "dense": Base(DENSE, {}, 3, 2),
     "dense-in-flight": Base(DENSE, {"in_flight": 1}, 3, 2),
@@ -43,6 +45,9 @@ BASES = {
     "dense-padded": Base(DENSE, {"swizzle_d": 0}, 2, 2),
     "dense-waves": Base(DENSE, {"block_m": 128}, 2, 2),
     "dense-two-consumers": Base(DENSE, {"block_m": 128, "consumers": 2}, 3, 1, WHOLE),
+    "dense-ping-pong": Base(DENSE, PING_PONG, 2, 3, WHOLE),
+    "dense-ping-pong-short-k": Base(DENSE, PING_PONG | {"in_flight": 1}, 1, 4, WHOLE),
+    "fp8-ping-pong-one-stage": Base(FP8, PING_PONG | {"stages": 1}, 1, 3, WHOLE),
     "dense-tn": Base(DENSE_TN, {}, 3, 2),
     "dense-swap": Base(DENSE, {"swap_ab": True, "block_m": 16, "block_n": 128}, 2, 2),
     "dense-swap-padded": Base(DENSE, {"swap_ab": True, "block_m": 40, "swizzle_d": 0}, 2, 2),

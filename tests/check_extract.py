@@ -20,6 +20,8 @@ Event = tuple[tuple[str, ...], tuple[object, ...]]
 OPENS = (
     (r"for \(Tile tile; scheduler\.next\(tile\);\) \{", "tiles"),
     (r"for \(int chunk = 0; chunk < tile\.k_blocks; chunk \+= (\d+)\) \{", "chunks of {}"),
+    (r"for \(int others = worker; scheduler\.next\(tile\); --others\) \{", "turns"),
+    (r"if \(others > 0\) \{  // another's", "another's turn"),
     (
         r"for \(int split = (\d+); split <= 128; split \+= \1\) if \(split == 128 - tile\.b_row % 128\) \{",
         "copies per {}",
@@ -39,7 +41,7 @@ OPENS = (
     (r"if \(cta_rank == 0\) \{", "if finishes"),
     (r"if \(threadIdx\.x == 0\) \{", "cta leader"),
     (r"if \(threadIdx\.x % 128 == 0\) \{", "leader"),
-    (r"(?:\} else )?if \(warpgroup < (\d+)\) \{  // \w+", "role {}"),
+    (r"(?:\} else )?if \((warpgroup|worker) < (\d+)\) \{  // \w+", "role {} {}"),
 )
 PHASES = {"ring.phase": 0, "ring.phase ^ 1": 1}
 STAGES = {"ring.stage": 0, "ring.previous()": 1}
@@ -91,8 +93,34 @@ PATTERNS = (
         lambda bar, n: ("init", bar, int(n)),
     ),
     (
-        r"for \(int i = 0; i < 1; \+\+i\) ptx::mbarrier_init\(" + BAR + r"i, (\d+)\);",
-        lambda bar, n: ("init one", bar, int(n)),
+        r"for \(int i = 0; i < (\d+); \+\+i\) ptx::mbarrier_init\(" + BAR + r"i, (\d+)\);",
+        lambda each, bar, n: ("init each", int(each), bar, int(n)),
+    ),
+    (
+        r"^ptx::mbarrier_wait\(" + BAR + r"worker, (\w+)\[0\] \^ \(worker == 0\)\);",
+        lambda bar, turn: ("wait for turn", bar, turn),
+    ),
+    (
+        r"if \(lane == 0\) ptx::mbarrier_arrive\(" + BAR + r"\(\(worker \+ 1\) % (\d+)\)\);",
+        lambda bar, workers: ("pass turn", bar, int(workers)),
+    ),
+    (r"^others = (\d+);", lambda workers: ("others", int(workers))),
+    (
+        r"^ring\.phase \^= \(ring\.stage \+ tile\.k_blocks\) / STAGES & 1;",
+        lambda: ("pass over phases",),
+    ),
+    (
+        r"^ring\.stage = \(ring\.stage \+ tile\.k_blocks\) % STAGES;",
+        lambda: ("pass over stages",),
+    ),
+    (r"^continue;", lambda: ("continue",)),
+    (
+        r"^(?:const int|constexpr int) (warpgroup|worker) = (.*?);",
+        lambda name, of: ("index", name, of),
+    ),
+    (
+        r"^const uint32_t (\w+) = smem_base \+ (\d+) \+ worker \* (\d+);",
+        lambda smem, at, size: ("own", smem, int(at), int(size)),
     ),
     (
         r"const int share = \(tile\.k_blocks \+ CLUSTER_K - 1\) / CLUSTER_K, first = min\(cta_rank \* share, tile\.k_blocks\);",
@@ -221,8 +249,8 @@ PATTERNS = (
         lambda dst, a, b, scale: ("mma", dst, 16 * int(a), 16 * int(b), scale),
     ),
     (
-        r"if \(warpgroup == (\d+)\) ptx::named_barrier_sync<(\d+), (\d+)>\(\)",
-        lambda w, n, threads: ("named barrier", int(w), int(n), int(threads)),
+        r"if \((warpgroup|worker) == (\d+)\) ptx::named_barrier_sync<(\d+), (\d+)>\(\)",
+        lambda index, w, n, threads: ("named barrier", index, int(w), int(n), int(threads)),
     ),
     (r"ptx::fence_proxy_async\(\)", lambda: ("proxy fence",)),
     (
@@ -247,14 +275,27 @@ PATTERNS = (
 
 def from_ir(kernel: ir.Kernel) -> list[Event]:
     """The same list, from the statements and their fields."""
-    out = list(_body(kernel, kernel.prologue, ()))
+    index = _index(kernel)
+    out: list[Event] = [((), ("index", index, "__shfl_sync(0xffffffff, threadIdx.x / 128, 0)"))]
+    out += [((), ("index", "warpgroup", "0"))] * (index == "worker")
+    out += _body(kernel, kernel.prologue, ())
     for role in kernel.roles:
-        out += _body(kernel, role.body, (f"role {role.warpgroups[1]}",))
+        inside = (f"role {index} {role.warpgroups[1]}",)
+        if role.name == "consumer":
+            own = [s for s in kernel.smem if s.copies > 1]
+            out += [(inside, ("own", s.name, s.offset, s.stages * s.stage_bytes)) for s in own]
+        out += _body(kernel, role.body, inside)
     return out
+
+
+def _index(kernel: ir.Kernel) -> str:
+    """What the text calls a warpgroup's number in the CTA."""
+    return "worker" if kernel.consumer.turns > 1 else "warpgroup"
 
 
 NAMES = {
     ir.ForTiles: "tiles",
+    ir.ForTurns: "turns",
     ir.AfterFirst: "after first",
     ir.FirstWarp: "first warp",
     ir.NewGroup: "new group",
@@ -268,6 +309,10 @@ NAMES = {
 
 def _body(kernel: ir.Kernel, body: tuple[ir.Stmt, ...], inside: tuple[str, ...]) -> Iterator[Event]:
     for s in body:
+        if isinstance(s, ir.ForTurns):
+            for event in ("pass over phases", "pass over stages", "continue"):
+                yield (*inside, "turns", "another's turn"), (event,)
+            yield (*inside, "turns"), ("others", kernel.consumer.turns)
         if isinstance(s, BLOCKS):
             yield from _body(kernel, s.body, (*inside, _block(kernel, s)))
         else:
@@ -291,8 +336,13 @@ def _block(kernel: ir.Kernel, s: ir.Stmt) -> str:
 def _events(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[tuple[object, ...]]:
     match s:
         case ir.InitBarrier():
-            per = {b.name: b.per for b in kernel.barriers}[s.barrier]
-            yield {"stage": "init", "tile": "init one"}[per], s.barrier, s.arrivals
+            (barrier,) = (b for b in kernel.barriers if b.name == s.barrier)
+            each = {"stage": (), "tile": (1,), "turn": (barrier.stages,)}[barrier.per]
+            yield "init" + " each" * bool(each), *each, s.barrier, s.arrivals
+        case ir.WaitForTurn():
+            yield "wait for turn", s.barrier, s.turn
+        case ir.PassTurn():
+            yield "pass turn", s.barrier, kernel.consumer.turns
         case ir.TakeShare():
             yield ("share",)
         case ir.WaitTurn():
@@ -359,7 +409,7 @@ def _events(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[tuple[object, ...]]:
             yield from _mma(kernel, s)
         case ir.WarpgroupSync():
             for w in range(s.warpgroups):
-                yield "named barrier", w, s.first_id + w, 128
+                yield "named barrier", _index(kernel), w, s.first_id + w, 128
         case ir.ProxyFence():
             yield ("proxy fence",)
         case ir.TmaStore():

@@ -192,7 +192,7 @@ class Kernel:
         return ptx.calls
 
 
-TYPE = r"(?:const )?(?:int|uint32_t|float|bool|auto) "
+TYPE = r"(?:const |constexpr )?(?:int|uint32_t|float|bool|auto) "
 
 
 class _Parser:
@@ -203,6 +203,7 @@ class _Parser:
         text = re.sub(r"(ptx::\w+)<([^<>()]*)>\((?!\))", r"\1(\2, ", text)
         self.text = re.sub(r"(ptx::\w+)<([^<>()]*)>\(", r"\1(\2", text)
         self.at = 0
+        self.steps: list[list[str]] = []  # of the loops around: what `continue` does first
 
     def statement(self, depth: int) -> list[str]:
         pad = "    " * depth
@@ -212,8 +213,7 @@ class _Parser:
                 lines += self.statement(depth)
             return lines
         if self._take("for ("):
-            header = self._until(")")
-            return self._loop(header, pad, self.statement(depth + 1))
+            return self._loop(self._until(")"), depth)
         if self._take("switch ("):
             return [f"{pad}match {_expression(self._until(')'))}:", *self._cases(depth + 1)]
         if self._take("if ("):
@@ -221,6 +221,8 @@ class _Parser:
             if self._take("else"):
                 lines += [f"{pad}else:", *self.statement(depth + 1)]
             return lines
+        if self._take("continue;"):
+            return [pad + line for line in (*self.steps[-1], "continue")]
         return [pad + line for line in _simple(self._until(";"))]
 
     def _cases(self, depth: int) -> list[str]:
@@ -232,12 +234,16 @@ class _Parser:
         assert self._take("}")
         return lines
 
-    def _loop(self, header: str, pad: str, body: list[str]) -> list[str]:
+    def _loop(self, header: str, depth: int) -> list[str]:
+        pad = "    " * depth
         if ":" in header:  # for (auto& r : registers) r = 0
+            self.statement(depth + 1)
             name = header.split(":")[1].strip()
             return [f"{pad}{name}[:] = [0] * len({name})"]
         init, condition, step = (part.strip() for part in header.split(";"))
-        steps = [f"{pad}    {line}" for part in _split(step) for line in _simple(part)]
+        self.steps.append([line for part in _split(step) for line in _simple(part)])
+        body = self.statement(depth + 1)
+        steps = [f"{pad}    {line}" for line in self.steps.pop()]
         start = [pad + line for line in _simple(init)]
         forget = [f"{pad}k = None"] if init.startswith("int k") else []
         return [*start, f"{pad}while {_expression(condition)}:", *body, *steps, *forget]
@@ -283,8 +289,8 @@ def _simple(text: str) -> list[str]:
         return [f"{found[1]} = Array({found[1]!r}, {found[2]})"]
     if found := re.fullmatch(r"(Ring|Tile|Scheduler) (\w+)(\(.*\))?", text):
         return [f"{found[2]} = {found[1]}{found[3] or '()'}"]
-    if found := re.fullmatch(r"\+\+(\w+)", text):
-        return [f"{found[1]} += 1"]
+    if found := re.fullmatch(r"(\+\+|--)(\w+)", text):
+        return [f"{found[2]} {found[1][0]}= 1"]
     return [_expression(part) for part in _split(re.sub(f"^{TYPE}", "", text))]
 
 

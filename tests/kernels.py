@@ -155,6 +155,28 @@ VARIETY = {
         replace(FP8, grouping="masked"),
         Config(pdl=True, multicast="a", stages=3),
     ),
+    "dense-ping-pong": (DENSE, Config(ping_pong=True, in_flight=1, block_n=64)),
+    "dense-ping-pong-three": (DENSE, Config(ping_pong=True, consumers=3, block_m=64, block_n=64)),
+    "dense-ping-pong-columns": (
+        DENSE,
+        Config(ping_pong=True, in_flight=1, multicast="b", block_n=64, d_columns=32, swizzle_d=64),
+    ),
+    "dense-ping-pong-swap": (
+        DENSE_F32,
+        Config(ping_pong=True, swap_ab=True, block_m=16, block_n=64),
+    ),
+    "dense-ping-pong-padded": (
+        replace(DENSE, grouping="masked"),
+        Config(ping_pong=True, block_n=64, swizzle_d=0),
+    ),
+    "fp8-ping-pong-masked": (
+        replace(FP8, grouping="masked"),
+        Config(ping_pong=True, block_m=64, block_n=144, stages=3),
+    ),
+    "fp8-1d1d-ping-pong-k_flat": (
+        replace(VECTOR, grouping="k_flat", accumulate=True),
+        Config(ping_pong=True, block_m=64, block_n=64, stages=3, multicast="a"),
+    ),
     "fp8-split-k": (FP8, Config(split_k=4, block_m=64, block_n=32, consumers=1)),
     "fp8-split-k-swap": (FP8, Config(split_k=8, swap_ab=True, block_m=8, block_n=128, unroll=2)),
     "fp8-1d1d-split-waves": (VECTOR, Config(split_k=2, block_m=256, block_n=32, stages=3)),

@@ -145,6 +145,11 @@ STATEMENTS = {
     "WaitTurn": ("fp8-split-k", 1),
     "WaitTurn-sender": ("fp8-split-k", 0),
     "NextTurn": ("fp8-split-k", 0),
+    "InitBarrier-turn": ("dense-ping-pong", 2),
+    "WaitForTurn": ("dense-ping-pong", 0),
+    "PassTurn": ("dense-ping-pong-three", 0),
+    "GuardedWaitForTurn": ((DENSE, Config(ping_pong=True, block_n=64, watchdog=True)), 0),
+    "WarpgroupSync-turns": ("dense-ping-pong", 0),
     "GuardedWaitTurn": ((FP8, Config(split_k=2, block_n=64, watchdog=True)), 1),
 }
 
@@ -173,11 +178,13 @@ def test_blocks(golden):
     opening = nodes.NewGroup(body=(nodes.WarpSync(),))
     empty = nodes.IfBlocks(body=(nodes.Arrive(barrier="empty", lag=1),))
     divided = nodes.IfSends(body=(nodes.CtaSync(),)), nodes.IfFinishes(body=(nodes.CtaSync(),))
+    turns = nodes.ForTurns(body=(nodes.CtaSync(),))
     deep = (nodes.FirstWarp(body=(nodes.ForTiles(body=(opening, empty, *divided)),)),)
     found = (
         inner,
         *pieces,
         loop,
+        turns,
         loop.body[0],
         chunks,
         copies,
@@ -188,7 +195,8 @@ def test_blocks(golden):
         *divided,
     )
     assert {type(s) for s in found} == set(BLOCKS)
-    golden(cuda(lower(replace(DENSE, grouping="masked"), Config()), loop, *leaders, *deep))
+    text = cuda(lower(replace(DENSE, grouping="masked"), Config()), loop, *leaders, *deep)
+    golden(text + "\n" + cuda(lower(*VARIETY["dense-ping-pong-three"]), turns))
 
 
 def test_one_line_statements(golden):
@@ -293,6 +301,7 @@ def test_kernel_names_tell_configs_apart():
         "swap_ab": (False, True),
         "parts": (1, 2),
         "split_k": (1, 4),
+        "ping_pong": (False, True),
     }
     configs = [
         Config(**dict(zip(options, values, strict=True)))
@@ -382,7 +391,6 @@ OF_DEPTHS = [
     {"k_blocks": 0, "slot": 1},
     {"k_blocks": 7, "slot": 2, "opens_group": True},
 ]
-K_BLOCKS = sum(t["k_blocks"] for t in TILES)
 
 
 class Protocol:
@@ -392,12 +400,19 @@ class Protocol:
         self.kernel = lower(*VARIETY[name])
         self.device = Kernel(SOURCES[name])
         self.stages = self.device.constants["STAGES"]
-        offsets = re.findall(r"const uint32_t (full|empty) = smem_base \+ (\d+);", SOURCES[name])
+        at = r"const uint32_t (full|empty|turns) = smem_base \+ (\d+);"
+        offsets = re.findall(at, SOURCES[name])
         self.base = {barrier: SMEM_BASE + int(at) for barrier, at in offsets}
+        self.consumers = self.kernel.consumer.count
+        self.turns = self.consumers if "turns" in self.base else 1
+        self.barriers = [(b, s) for b in ("full", "empty") for s in range(self.stages)]
+        self.barriers += [("turns", w) for w in range(self.turns) if "turns" in self.base]
         self.ranks = range(self.kernel.cluster.size)
-        self.tiles = OF_DEPTHS if self.kernel.groups.depths else TILES
+        # Where warpgroups take turns, three tiles for each of them.
+        self.tiles = (OF_DEPTHS if self.kernel.groups.depths else TILES) * self.turns
+        self.k_blocks = sum(t["k_blocks"] for t in self.tiles)
         self.derived = [m.name for m in self.kernel.maps if m.derived]
-        self.threads = 128 * (self.kernel.consumers + 1)
+        self.threads = 128 * (self.consumers + 1)
         self.calls = {
             (rank, thread): self.device.run(thread, rank=rank, tiles=self.tiles)
             for rank in self.ranks
@@ -408,7 +423,7 @@ class Protocol:
         """(barrier, stage) at a shared-memory address."""
         for barrier, base in self.base.items():
             stage, rest = divmod(address - base, 8)
-            if 0 <= stage < self.stages and not rest:
+            if (barrier, stage) in self.barriers and not rest:
                 return barrier, stage
         raise AssertionError(f"no barrier at {address}")
 
@@ -417,9 +432,28 @@ class Protocol:
         at = argument if isinstance(argument, str) else self.derived[argument % len(self.derived)]
         return self.kernel.map(at)
 
-    def fills(self, stage):
-        """How often the ring meets `stage` in all of TILES."""
-        return len(range(stage, K_BLOCKS, self.stages))
+    def phases(self, barrier, stage):
+        """How often the ring meets `stage` in all of the tiles; of a turn, how many the warpgroup before has had."""
+        if barrier == "turns":
+            return len(range((stage - 1) % self.turns, len(self.tiles), self.turns))
+        return len(range(stage, self.k_blocks, self.stages))
+
+    def own(self, thread):
+        """Of each tile that the thread's warpgroup multiplies, its number and those of its K blocks."""
+        first = 0
+        for i, tile in enumerate(self.tiles):
+            if self.turns == 1 or i % self.turns == thread // 128:
+                yield i, range(first, first + tile["k_blocks"])
+            first += tile["k_blocks"]
+
+    def waits(self, thread):
+        """(barrier, stage, parity) of everything that a consumer is to wait for."""
+        w = thread // 128
+        for i, blocks in self.own(thread):
+            if self.turns > 1:  # the first of all turns was not passed by anyone
+                yield "turns", w, (i // self.turns - (w == 0)) % 2
+            for k in blocks:
+                yield "full", k % self.stages, k // self.stages % 2
 
 
 # CTAs that divide K have unequal shares of it, and an exchange: the emulator runs them (test_split_k.py).
@@ -436,7 +470,7 @@ def test_barriers_are_initialised_once_by_one_thread(protocol):
             mine = [protocol.named(c.args[0]) for c in calls if c.name == "mbarrier_init"]
             init.update(mine)
             assert not mine or thread == 0
-        assert init == {(b, s): 1 for b in protocol.base for s in range(protocol.stages)}
+        assert init == dict.fromkeys(protocol.barriers, 1)
 
 
 def test_arrival_counts_equal_the_arrivals(protocol):
@@ -454,10 +488,10 @@ def test_arrival_counts_equal_the_arrivals(protocol):
             if c.name == "mbarrier_arrive_remote":
                 arrivals[c.args[1], protocol.named(c.args[0])] += 1
     assert arrivals == {
-        (rank, (barrier, stage)): count[barrier, stage] * protocol.fills(stage)
+        (rank, bar): n * protocol.phases(*bar)
         for rank in protocol.ranks
-        for barrier, stage in count
-        if protocol.fills(stage)
+        for bar, n in count.items()
+        if protocol.phases(*bar)
     }
 
 
@@ -477,41 +511,62 @@ def test_expected_bytes_equal_the_bytes_that_land(protocol):
                 for destination in protocol.ranks:
                     landed[destination][block, barrier] += size * (mask >> destination & 1)
     for rank in protocol.ranks:
-        assert len(expected[rank]) == K_BLOCKS
+        assert len(expected[rank]) == protocol.k_blocks
         for block, (barrier, size) in enumerate(expected[rank]):
             assert barrier == ("full", block % protocol.stages)
             assert landed[rank][block, barrier] == size
-        assert len(landed[rank]) == K_BLOCKS
+        assert len(landed[rank]) == protocol.k_blocks
     per_stage = sum(s.stage_bytes for s in kernel.smem if s.ring)
     assert {size for _, size in expected[0]} == {per_stage}
 
 
 def test_waits_meet_the_phase_they_mean(protocol):
-    """Consumers: the phase of their K block; the producer: the one before, so that the first passes."""
+    """Consumers: their turn's, then the phase of their K block; the producer: the one before, so that the first
+    passes."""
     for (_rank, thread), calls in protocol.calls.items():
-        waits = [c for c in calls if c.name.startswith("mbarrier_wait")]
-        producer = thread // 128 == protocol.kernel.consumers
-        drains = protocol.stages if protocol.kernel.cluster.size > 1 else 0
-        if producer and thread % 128:
-            assert not waits
+        found = [c.args for c in calls if c.name.startswith("mbarrier_wait")]
+        waits = [(*protocol.named(address), parity) for address, parity in found]
+        if thread // 128 < protocol.consumers:
+            assert waits == [*protocol.waits(thread)]
             continue
-        assert len(waits) == K_BLOCKS + drains * producer
-        for k, wait in enumerate(waits):
-            assert protocol.named(wait.args[0]) == (
-                ("full", "empty")[producer],
-                k % protocol.stages,
-            )
-            assert wait.args[1] == (k // protocol.stages & 1) ^ producer
+        drains = protocol.stages if protocol.kernel.cluster.size > 1 else 0
+        blocks = range(0 if thread % 128 else protocol.k_blocks + drains)
+        stages = protocol.stages
+        assert waits == [("empty", k % stages, k // stages % 2 ^ 1) for k in blocks]
+
+
+def test_a_turn_is_passed_after_the_tile_s_last_wait(protocol):
+    """By every warp of the warpgroup whose turn it is, to the next one, once per tile, and before D is staged."""
+    if protocol.turns == 1:
+        return
+    for (_, thread), calls in protocol.calls.items():
+        seen = []
+        for c in calls:
+            if c.name in ("mbarrier_wait", "mbarrier_arrive"):
+                seen.append((c.name[9:], *protocol.named(c.args[0])))
+            if c.name == "fence_proxy_async" and seen[-1] != "staged":
+                seen.append("staged")
+        found = [e for e in seen if e[:2] not in {("arrive", "empty"), ("wait", "empty")}]
+        following = ("arrive", "turns", (thread // 128 + 1) % protocol.turns)
+        expected = []
+        for _, blocks in protocol.own(thread) if thread < 128 * protocol.consumers else ():
+            expected.append(("wait", "turns", thread // 128))
+            expected += [("wait", "full", k % protocol.stages) for k in blocks]
+            expected += [following] * (thread % 32 == 0) + ["staged"]
+        assert found == expected
 
 
 def test_a_stage_is_released_after_its_last_read(protocol):
     """A consumer releases K block after K block, each when its reads are done and none will follow."""
     for (_, thread), calls in protocol.calls.items():
-        if thread % 32 or thread >= 128 * protocol.kernel.consumers:
+        if thread % 32 or thread >= 128 * protocol.consumers:
             continue
+        own = [k for _, blocks in protocol.own(thread) for k in blocks]
         groups, current = [], []  # the K blocks that wgmmas in flight read
         waited, released = 0, 0
         for c in calls:
+            if c.name.startswith("mbarrier") and protocol.named(c.args[0])[0] == "turns":
+                continue
             if c.name.startswith("mbarrier_wait"):
                 waited += 1
             if c.name in ("mma", "load_shared_float"):
@@ -524,10 +579,10 @@ def test_a_stage_is_released_after_its_last_read(protocol):
             if c.name == "wgmma_wait":
                 groups = groups[len(groups) - c.args[0] :] if c.args[0] else []
             if c.name.startswith("mbarrier_arrive"):
-                assert protocol.named(c.args[0]) == ("empty", released % protocol.stages)
+                assert protocol.named(c.args[0]) == ("empty", own[released] % protocol.stages)
                 assert released not in {k for group in [*groups, current] for k in group}
                 released += 1
-        assert released == waited == K_BLOCKS
+        assert released == waited == len(own)
         assert not groups and not current, "nothing is in flight at the end"
 
 
@@ -536,7 +591,7 @@ def test_the_epilogue_is_fenced_and_drained(protocol):
     Of two places that take turns the other's store may still read."""
     pieces = sum(isinstance(s, nodes.StoreCommit) for s in statements(protocol.kernel))
     for (_, thread), calls in protocol.calls.items():
-        if thread >= 128 * protocol.kernel.consumers:
+        if thread >= 128 * protocol.consumers:
             continue
         endings = "(_transposed)?_(x2|x4|floatx2|3d|bf16|f16|f32|s32|e4m3)$"
         names = [re.sub(endings, "", c.name) for c in calls]
@@ -556,7 +611,7 @@ def test_the_epilogue_is_fenced_and_drained(protocol):
         ).replace(" ", "")
         stores = any(n in ("store_commit",) for n in names)
         tile = "RBW+FBT*S*C" if stores else "BW+FBT*"
-        times = pieces * len(protocol.tiles)
+        times = pieces * len([*protocol.own(thread)])
         assert re.fullmatch(f"({tile}){{{times}}}" + ("A" if stores else ""), text), text
         waits = {c.args for c in calls if c.name == "store_wait_read"}
         assert waits == {(pieces > 1,)} or not stores
@@ -569,7 +624,7 @@ def test_maps_are_derived_where_a_group_opens(protocol):
     them; between groups of K 0 nothing."""
     if not protocol.derived:
         return
-    first = 128 * protocol.kernel.consumers
+    first = 128 * protocol.consumers
     maps = ("copy_map", "replace_map", "publish_map", "acquire_map")
     for (_, thread), calls in protocol.calls.items():
         mine = [c for c in calls if c.name.startswith(maps)]
@@ -608,4 +663,4 @@ def test_registers_move_once_for_a_whole_role(protocol):
         role = next(r for r in kernel.roles if thread // 128 in range(*r.warpgroups))
         name = {"producer": "setmaxnreg_dec", "consumer": "setmaxnreg_inc"}[role.name]
         assert moved in ([], [(name, role.registers)])
-        assert bool(moved) == (kernel.consumers > 1)
+        assert bool(moved) == (protocol.consumers > 1)

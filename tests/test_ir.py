@@ -21,10 +21,12 @@ from gemmgen.ir.nodes import (
     ForChunks,
     ForK,
     ForTiles,
+    ForTurns,
     InitBarrier,
     Kernel,
     LoadBlockScales,
     Mma,
+    PassTurn,
     PrefetchMap,
     Promote,
     Role,
@@ -34,6 +36,7 @@ from gemmgen.ir.nodes import (
     StoreTile,
     TmaLoad,
     Wait,
+    WaitForTurn,
     WarpgroupLeader,
     Wgmma,
     WgmmaWait,
@@ -115,6 +118,26 @@ MALFORMED = {
         role("producer", body=(ForTiles(body=(AfterFirst(body=()),)),)),
         "ForK",
     ),
+    "turns-in-tiles": (
+        role("consumer", body=(ForTiles(body=(ForTurns(body=()),)),)),
+        "ForTurns stands inside another",
+    ),
+    "tiles-in-turns": (
+        role("consumer", body=(ForTurns(body=(ForTiles(body=()),)),)),
+        "ForTiles stands inside another",
+    ),
+    "turns-in-turns": (
+        role("consumer", body=(ForTurns(body=(WarpgroupLeader(body=(ForTurns(body=()),)),)),)),
+        "ForTurns stands inside another",
+    ),
+    "turn-of-no-barrier": (
+        role("consumer", body=(ForTurns(body=(PassTurn(barrier="nowhere"),)),)),
+        "nowhere",
+    ),
+    "turn-in-no-register": (
+        role("consumer", body=(ForTurns(body=(WaitForTurn(barrier="full", turn="nowhere"),)),)),
+        "nowhere",
+    ),
     "chunks-outside-tiles": (role("producer", body=(ForChunks(blocks=32, body=()),)), "ForTiles"),
     "k-loop-of-no-chunk": (
         role("producer", body=(ForTiles(body=(ForK(body=(), of="chunk"),)),)),
@@ -168,6 +191,13 @@ MALFORMED = {
 
 def test_the_original_is_well_formed():
     assert verify(KERNEL) is KERNEL
+
+
+def test_what_may_stand_in_tiles_may_stand_in_turns():
+    k_loop = ForK(body=(AfterFirst(body=()),))
+    chunks = ForChunks(blocks=32, body=(ForK(body=(), of="chunk"),))
+    kernel = role("consumer", body=(ForTurns(body=(k_loop, chunks)),))
+    assert verify(kernel) is kernel
 
 
 @pytest.mark.parametrize("case", MALFORMED)

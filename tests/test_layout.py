@@ -692,8 +692,9 @@ def test_shared_memory_map(name):
         pattern = {128: 1024, 64: 512, 32: 256, 0: 128}[s.swizzle]
         assert s.offset % pattern == 0, s.name
         assert s.stages == 1 or size % pattern == 0, f"stage 1 of {s.name} is misaligned"
-        parts.append((s.offset, size * s.stages))
-        assert f"const uint32_t {s.name} = smem_base + {s.offset};" in artifact.source
+        parts.append((s.offset, size * s.stages * s.copies))
+        own = f" + worker * {size * s.stages}" * (s.copies > 1)
+        assert artifact.source.count(f"const uint32_t {s.name} = smem_base + {s.offset}{own};") == 1
     for b in kernel.barriers:
         assert b.offset % 8 == 0
         parts.append((b.offset, 8 * b.stages))

@@ -36,7 +36,9 @@ def test_missing_config_fields_take_their_defaults():
 
 
 def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
-    assert not {"swap_ab", "parts", "split_k", "pdl", "d_columns"} & set(Config().to_json())
+    assert not {"swap_ab", "parts", "split_k", "pdl", "d_columns", "ping_pong"} & set(
+        Config().to_json()
+    )
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
 
@@ -60,6 +62,7 @@ BAD_CONFIG = {
     "split_k": ("2", 2.0, True, None, 0, 3, 16, -2),
     "pdl": (1, 0, "true", None),
     "d_columns": ("64", 64.0, True, [64], -64, 0, 4, 12, 264),
+    "ping_pong": (1, 0, "true", None),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
 
@@ -101,6 +104,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "split_k": (1, 2, 4, 8),
         "pdl": (False, True),
         "d_columns": (None, 8, 64, 256),
+        "ping_pong": (False, True),
         "registers": (None, (40, 232)),
     }[name]
     for value in (*good, getattr(Config(), name)):
@@ -119,6 +123,24 @@ def test_config_from_json_names_unknown_fields(name):
     with pytest.raises(ArgumentError) as e:
         Config.from_json({"stages": 4, name: 1})
     assert e.value.argument == name
+
+
+@pytest.mark.parametrize(
+    ("config", "turns", "sharing", "waves"),
+    (
+        (Config(), 1, 2, 1),
+        (Config(block_m=256), 1, 2, 2),
+        (Config(ping_pong=True), 2, 1, 2),
+        (Config(ping_pong=True, block_m=64), 2, 1, 1),
+        (Config(ping_pong=True, block_m=192, consumers=3), 3, 1, 3),
+        (Config(ping_pong=True, consumers=1), 1, 1, 2),
+        (Config(ping_pong=True, swap_ab=True, block_m=16, block_n=128), 2, 1, 2),
+        (Config(swap_ab=True, block_m=16, block_n=128), 1, 2, 1),
+    ),
+)
+def test_consumers_share_a_tile_or_take_turns(config, turns, sharing, waves):
+    assert (config.turns, config.sharing, config.waves) == (turns, sharing, waves)
+    assert config.turns * config.sharing == config.consumers
 
 
 def test_config_is_frozen_and_keyword_only():

@@ -29,7 +29,8 @@ from gemmgen.see.simulate import WHOLE
 SAME = ("fp8", "dense-waves", "fp8-masked-multicast", "fp8-1d1d-k_flat", "dense-split-in-flight")
 WATCHED = (DENSE, Config(watchdog=True))
 # Lines that a stamped kernel has and others have not, in a kernel's body.
-LINES = ("Stamps stamps(stamp_rings, warpgroup);", "++stamps.tile;", "stamps.close();")
+OPENS = ("Stamps stamps(stamp_rings, warpgroup);", "Stamps stamps(stamp_rings, worker);")
+LINES = (*OPENS, "++stamps.tile;", "stamps.close();")
 
 
 def both(name):
@@ -82,6 +83,8 @@ def test_sources_differ_in_lines_of_stamps_only(name):
     plain, stamped = both(name)
     text = emit(stamped)
     assert sum(map(is_stamp, text.splitlines())) > 10
+    opened = OPENS[stamped.consumer.turns > 1]  # a ring for each warpgroup of the CTA
+    assert text.count(opened) == len(stamped.roles)
     assert without_stamps(text, stamped) == emit(plain)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from .clocks import Clocks
 from .finding import Finding
-from .ops import Program
+from .ops import Op, Program
 from .properties import CARRY_OVER
 
 Loop = tuple[int, int | None]  # tile, K block (None: the whole tile)
@@ -38,11 +38,25 @@ def k_recurs(clocks: Clocks, stages: int) -> tuple[int, list[Finding]]:
     return _compare(clocks, starts, pairs)
 
 
-def tiles_recur(clocks: Clocks) -> tuple[int, list[Finding]]:
-    """The last tile against the one before."""
+def tiles_recur(clocks: Clocks, turns: int = 1) -> tuple[int, list[Finding]]:
+    """Each warpgroup's last tile against the one before: the last, where `turns` take them in turns the last ones."""
     program = clocks.run.program
-    last = program.instance.tiles - 1
-    return _compare(clocks, _starts(program), [((last - 1, None), (last, None))])
+    starts = _starts(program)
+    for mine, ops in zip(starts, program.ops, strict=True):
+        _pass_over(mine, ops, program.instance.tiles)
+    end = program.instance.tiles
+    pairs: list[tuple[Loop, Loop]] = [
+        ((tile - turns, None), (tile, None)) for tile in range(end - turns, end)
+    ]
+    return _compare(clocks, starts, pairs)
+
+
+def _pass_over(starts: dict[Loop, int], ops: tuple[Op, ...], tiles: int) -> None:
+    """Tiles that are another's turn begin and end for an agent where its last one before is over."""
+    for tile in range(tiles):
+        before = [i for i, op in enumerate(ops) if 0 <= op.tile < tile]
+        if before:
+            starts.setdefault((tile, None), before[-1] + 1)
 
 
 def _compare(

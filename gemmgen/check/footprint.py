@@ -77,8 +77,8 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
         yield first, first + 4 * kernel.instr.n
         return
     own = slot(stmt) if isinstance(stmt, OfD) else stmt.wave
-    block = own * kernel.consumers + agent.warpgroup
-    at = start(s) + block * s.stage_bytes
+    block = own * kernel.consumers + agent.share
+    at = start(s) + agent.copy(s) * s.copy_bytes + block * s.stage_bytes
     match stmt:
         case LoadRowScales():
             row = start(s) + stage * s.stage_bytes + 4 * MMA_ROWS * block
@@ -112,7 +112,7 @@ def _slots(
     )
     (acc,) = (r for role in kernel.roles for r in role.locals if r.name == name)
     size = VECTOR * acc.dtype.bytes  # of a thread
-    block = (stmt.wave * kernel.consumers + agent.warpgroup) * acc.count // VECTOR
+    block = (stmt.wave * kernel.consumers + agent.share) * acc.count // VECTOR
     for rank in ranks:
         slot = start(s) + (rank - 1) * s.stage_bytes
         for row in range(block, block + acc.count // VECTOR):
@@ -123,7 +123,7 @@ def _slots(
 
 def _operand_a(s: Smem, mma: Mma, agent: Agent, stage: int) -> Iterator[Span]:
     assert mma.wave_bytes is not None and mma.warpgroup_bytes is not None and mma.steps
-    at = start(s) + stage * s.stage_bytes + mma.wave_bytes + agent.warpgroup * mma.warpgroup_bytes
+    at = start(s) + stage * s.stage_bytes + mma.wave_bytes + agent.share * mma.warpgroup_bytes
     if mma.instr.a_major == "mn":
         yield from _k_rows(s, at, MMA_ROWS, tuple(a for a, _ in mma.steps))
         return
@@ -230,7 +230,7 @@ def merged(pieces: Iterator[Span]) -> Spans:
 
 
 def _inside(kernel: Kernel, stmt: Access, named: tuple[str, ...], found: Spans) -> None:
-    extents = [(start(s), start(s) + s.stages * s.stage_bytes) for s in map(kernel.buffer, named)]
+    extents = [(start(s), start(s) + s.bytes) for s in map(kernel.buffer, named)]
     for lo, hi in found:
         pieces = merged(iter(extents))
         if not any(first <= lo and hi <= end for first, end in pieces):
@@ -240,7 +240,7 @@ def _inside(kernel: Kernel, stmt: Access, named: tuple[str, ...], found: Spans) 
 
 def overlaps(kernel: Kernel) -> Iterator[str]:
     """Buffers and barriers that share bytes, or leave the kernel's shared memory."""
-    taken = [(start(s), start(s) + s.stages * s.stage_bytes, s.name) for s in kernel.smem]
+    taken = [(start(s), start(s) + s.bytes, s.name) for s in kernel.smem]
     taken += [(b.offset or 0, (b.offset or 0) + 8 * b.stages, b.name) for b in kernel.barriers]
     taken.sort()
     for (_, end, name), (lo, _, other) in pairwise(taken):

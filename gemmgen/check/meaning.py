@@ -19,6 +19,7 @@ from .memory import Memory
 from .noted import Noted
 from .ops import OUTSIDE, Agent, Bar, Instance, Op
 from .store_meaning import STORES
+from .turn_meaning import TURNS
 
 
 @dataclass(kw_only=True)
@@ -39,7 +40,7 @@ class Walk:
     blocks: int = 0  # of the tile, K blocks that this CTA sums
     chunk: range = range(0)  # of those
     round: int = 0  # ring.advance() calls so far
-    turn: int = 0  # tiles whose partial sums were exchanged
+    turn: int = 0  # tiles whose partial sums were exchanged, or that it took in turns
     single: bool = False  # inside a leader's block: one thread, not whole warps
 
     def add(self, kind: Callable[..., Op], stmt: ir.Stmt, **fields: Any) -> None:
@@ -74,6 +75,16 @@ def walk(w: Walk, body: tuple[ir.Stmt, ...]) -> None:
 
 def _for_tiles(w: Walk, s: ir.ForTiles) -> None:
     for tile, blocks in enumerate(w.instance.counts):
+        w.tile, w.blocks = tile, blocks
+        walk(w, s.body)
+    w.tile = OUTSIDE
+
+
+def _for_turns(w: Walk, s: ir.ForTurns) -> None:
+    for tile, blocks in enumerate(w.instance.counts):
+        if tile % w.agent.turns != w.agent.warpgroup:
+            w.round += blocks
+            continue
         w.tile, w.blocks = tile, blocks
         walk(w, s.body)
     w.tile = OUTSIDE
@@ -223,7 +234,7 @@ def _whole(w: Walk, s: ir.IfWhole | ir.IfCut) -> bool:
     if not w.instance.rows:
         return w.tile not in w.instance.cut
     d = w.kernel.buffer("smem_d")
-    first, _ = d.corner(s.wave * w.kernel.consumers + w.agent.warpgroup)
+    first, _ = d.corner(s.wave * w.kernel.consumers + w.agent.share)
     return first + d.rows <= w.instance.rows[w.agent.cta][w.tile]
 
 
@@ -233,6 +244,7 @@ def _pending(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
 
 MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,
+    ir.ForTurns: _for_turns,
     ir.ForChunks: _for_chunks,
     ir.ForK: _for_k,
     ir.PerSplit: lambda w, s: walk(w, s.body),  # one of the copies
@@ -260,6 +272,7 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.TmaLoadMulticast: _load,
     **MAPS,
     **EXCHANGE,
+    **TURNS,
     ir.IfSends: _when(lambda w: w.agent.cta > 0),
     ir.IfFinishes: _when(lambda w: w.agent.cta == 0),
     ir.Mma: _mma,

@@ -71,7 +71,7 @@ def _cells(footprints: Iterable[Spans]) -> tuple[list[Span], dict[Spans, tuple[i
 def _name(kernel: Kernel, piece: Span) -> str:
     for s in kernel.smem:
         index, byte = divmod(piece[0] - start(s), s.stage_bytes)
-        if 0 <= index < s.stages:
+        if 0 <= index < s.copies * s.stages:
             unit = {"output": "block", "partials": "slot"}.get(s.use, "stage")
             return f"{s.name} {unit} {index}, byte {byte} on"
     return f"byte {piece[0]} on"

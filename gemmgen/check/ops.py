@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..ir.nodes import Kernel, Stmt
+from ..ir.nodes import Kernel, Smem, Stmt
 from .noted import Noted
 
 Bar = tuple[str, int, int]  # barrier, CTA, stage
@@ -58,12 +58,14 @@ class Instance:
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """Warps of one warpgroup that walk together. Warp 0 holds the warpgroup's leader."""
+    """Warps of one warpgroup that walk together. Warp 0 holds the warpgroup's leader. turns: the role's warpgroups
+    that take tiles in turns."""
 
     cta: int
     role: str
     warpgroup: int
     warps: tuple[int, ...]
+    turns: int = 1
     of_cluster: bool = False
 
     @property
@@ -73,6 +75,15 @@ class Agent:
     @property
     def threads(self) -> int:
         return 32 * len(self.warps)
+
+    @property
+    def share(self) -> int:
+        """Its warpgroup among those that share a tile."""
+        return 0 if self.turns > 1 else self.warpgroup
+
+    def copy(self, s: Smem) -> int:
+        """Which of the buffer's copies is its own."""
+        return self.warpgroup if s.copies > 1 else 0
 
     def __str__(self) -> str:
         warps = f"warp{'s' * (len(self.warps) > 1)} {', '.join(map(str, self.warps))}"

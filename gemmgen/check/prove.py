@@ -68,8 +68,8 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
     start = perf_counter()
     _raise_first(chain(dependency(kernel), fixed(kernel)))
     unrolled = unroller(kernel, split)
-    ranks = kernel.cluster.k
-    chosen = instances(kernel.stages, ranks, thorough=thorough)
+    ranks, turns = kernel.cluster.k, kernel.consumer.turns
+    chosen = instances(kernel.stages, ranks, turns, thorough=thorough)
     if kernel.groups.depths:
         chosen += uneven(kernel.stages, thorough=thorough)
     if any(isinstance(s, IfCut | IfWhole) for s in statements(kernel)):
@@ -79,7 +79,7 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
         program = unrolled.program(instance)
         known = prove(program)
         operations += sum(map(len, program.ops))
-        waits += _recurs(known, kernel.stages, ranks)
+        waits += _recurs(known, kernel.stages, ranks, turns)
     _raise_first(chain(values(kernel), placed(kernel), staged(kernel), agreement(kernel)))
     _raise_first(derived(kernel))
     special = {TENSOR_MAP: bool(kernel.groups.depths), DEPENDENCY: kernel.pdl}
@@ -117,9 +117,12 @@ def _findings(r: Run, known: Clocks) -> Iterator[Finding]:
     yield from stored(r.program)
 
 
-def instances(stages: int, ranks: int = 1, *, thorough: bool = False) -> tuple[Instance, ...]:
+def instances(
+    stages: int, ranks: int = 1, turns: int = 1, *, thorough: bool = False
+) -> tuple[Instance, ...]:
     """The smallest first: around one turn of the ring, two, four; up to three tiles. Where `ranks` CTAs
-    divide K, so many K blocks for each of them, and numbers of which some get fewer or none."""
+    divide K, so many K blocks for each of them, and numbers of which some get fewer or none. Where `turns` warpgroups
+    take tiles in turns, also so many tiles that each has its third or fourth."""
     s = stages
     if thorough:
         ks = (*range(1, 2 * s + 2), 4 * s + 1)
@@ -134,6 +137,8 @@ def instances(stages: int, ranks: int = 1, *, thorough: bool = False) -> tuple[I
         }  # tiles: five until all recurs (_tiles), else few of many agents
         pairs = [(ranks * k, longest.get(k, t)) for k, t in pairs]
         pairs += [(1, 3), (ranks + 1, 3), (ranks * s + 1, 2)]
+    if turns > 1:
+        pairs += [(k, _tiles(1, turns)) for k in (1, s, s + 1)]
     chosen = sorted({(k, t) for k, t in pairs if k > 0}, key=lambda p: (p[0] * p[1], p))
     return tuple(Instance(k_blocks=k, tiles=t) for k, t in chosen)
 
@@ -155,7 +160,7 @@ def cut(whole: Instance) -> tuple[Instance, ...]:
     return tuple(replace(whole, cut=t) for t in dict.fromkeys(tiles) if t)
 
 
-def _recurs(known: Clocks, stages: int, ranks: int) -> int:
+def _recurs(known: Clocks, stages: int, ranks: int, turns: int) -> int:
     """The certificate's part in this instance: how many waits were compared."""
     instance, waits = known.run.program.instance, 0
     if len(instance.cut) in (0, instance.tiles):  # its tiles are alike
@@ -163,16 +168,17 @@ def _recurs(known: Clocks, stages: int, ranks: int) -> int:
     if instance == Instance(k_blocks=ranks * (4 * stages + 1), tiles=1):
         waits, found = k_recurs(known, stages)
         _raise_first(found)
-    elif instance == Instance(k_blocks=ranks * (stages + 1), tiles=_tiles(ranks)):
-        waits, found = tiles_recur(known)
+    elif instance == Instance(k_blocks=ranks * (stages + 1), tiles=_tiles(ranks, turns)):
+        waits, found = tiles_recur(known, turns)
         _raise_first(found)
     return waits
 
 
-def _tiles(ranks: int) -> int:
+def _tiles(ranks: int, turns: int = 1) -> int:
     """From the second tile on all are alike. Where CTAs divide K, a sender's consumers learn what rank 0 knew
-    in the tile before, and its producer learns of that another tile on: so from the fourth."""
-    return 3 if ranks == 1 else 5
+    in the tile before, and its producer learns of that another tile on: so from the fourth. Where warpgroups take
+    tiles in turns, alike are those of one warpgroup, from its second on."""
+    return 3 * turns if ranks == 1 else 5
 
 
 def _spans(ids: tuple[str, ...]) -> str:

@@ -47,7 +47,7 @@ def _store_scales(w: Walk, s: ir.StoreScales) -> None:
 
 def _corner(w: Walk, s: Any) -> tuple[int, int]:
     """Where the agent's part of D's tile, of a wave, begins."""
-    return w.kernel.buffer("smem_d").corner(s.wave * w.kernel.consumers + w.agent.warpgroup)
+    return w.kernel.buffer("smem_d").corner(s.wave * w.kernel.consumers + w.agent.share)
 
 
 def _piece(w: Walk, s: Any, column: int = 0) -> ops.Rect:

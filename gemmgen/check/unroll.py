@@ -61,6 +61,7 @@ def unroller(kernel: ir.Kernel, split: Split = WARPS) -> Unroller:
             role=role.name,
             warpgroup=w,
             warps=warps,
+            turns=role.turns,
             of_cluster=kernel.cluster.size > 1,
         )
         for cta in range(kernel.cluster.size)

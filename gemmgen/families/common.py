@@ -81,6 +81,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         f"k{c.split_k}": c.split_k != 1,
         "pdl": c.pdl,
         f"d{c.d_columns}": c.d_columns is not None,
+        "pp": c.ping_pong,
         label_of(p.epilogue): p.epilogue != Problem.epilogue,
     }
     return "_".join(parts + [text for text, present in optional.items() if present])
@@ -211,6 +212,7 @@ def consumer(c: Config, locals: tuple[Registers, ...], tile: tuple[Stmt, ...]) -
         locals=locals,
         body=(ForTiles(body=tile), WarpgroupLeader(body=(StoreWait(pending=0, reads=False),))),
         registers=c.registers[1] if c.registers else None,
+        turns=c.turns,
     )
 
 
@@ -255,6 +257,7 @@ def assemble(
         watchdog=c.watchdog,
         swap_ab=c.swap_ab,
         split_k=c.split_k,
+        ping_pong=c.ping_pong,
         pdl=c.pdl,
         d_columns=c.d_columns or 0,
         instr=wgmma(p, c),

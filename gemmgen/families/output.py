@@ -51,9 +51,10 @@ def output_tile(p: Problem, c: Config) -> Smem:
         dtype=p.d,
         rows=64,
         cols=c.block_n // fold(p.epilogue),
-        stages=c.consumers * c.waves,
+        stages=c.sharing * c.waves,
         use="output",
         swizzle=c.swizzle_d,
+        copies=c.turns,
     )
 
 

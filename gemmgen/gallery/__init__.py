@@ -206,6 +206,12 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="D without a swizzle: padded rows, stored one bulk copy per row",
     ),
     Exhibit(
+        name="ping_pong",
+        problem=B16,
+        config=Config(stages=6, multicast="b", in_flight=1, d_columns=64, ping_pong=True),
+        shows="each consumer has a tile of its own: one stores while the other multiplies",
+    ),
+    Exhibit(
         name="d_columns",
         problem=B16,
         config=Config(block_m=256, stages=4, multicast="a", in_flight=1, d_columns=64),

@@ -21,6 +21,12 @@ class ForTiles(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ForTurns(ForTiles):
+    """Every output tile of which it is this warpgroup's turn: each of the role's takes the next. The ring passes
+    over the others' K blocks; take_turns."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ForChunks(Stmt):
     """The tile's K blocks, `blocks` at a time: the ForK inside runs over a chunk of them."""
 
@@ -121,6 +127,7 @@ class IfFinishes(Stmt):
 
 BLOCKS = (
     ForTiles,
+    ForTurns,
     ForChunks,
     ForK,
     PerSplit,

@@ -12,6 +12,7 @@ from .blocks import (
     ForChunks,
     ForK,
     ForTiles,
+    ForTurns,
     IfBlocks,
     IfCut,
     IfFinishes,
@@ -118,6 +119,7 @@ from .tensor_maps import (
     ReplaceStride,
     WarpSync,
 )
+from .turns import GuardedWaitForTurn, PassTurn, WaitForTurn
 
 __all__ = [
     "Accumulate",
@@ -147,9 +149,11 @@ __all__ = [
     "ForChunks",
     "ForK",
     "ForTiles",
+    "ForTurns",
     "Groups",
     "GuardedDrain",
     "GuardedWait",
+    "GuardedWaitForTurn",
     "GuardedWaitTurn",
     "IfBlocks",
     "IfCut",
@@ -170,6 +174,7 @@ __all__ = [
     "Normalise",
     "OpenStamps",
     "Param",
+    "PassTurn",
     "PerSplit",
     "PrefetchMap",
     "Promote",
@@ -214,6 +219,7 @@ __all__ = [
     "TmaStore",
     "Wait",
     "WaitForGrids",
+    "WaitForTurn",
     "WaitTurn",
     "WarpSync",
     "WarpgroupLeader",
@@ -235,10 +241,16 @@ class Role:
     locals: tuple[Registers, ...]
     body: tuple[Stmt, ...]
     registers: int | None = None  # split_registers
+    turns: int = 1  # warpgroups that take tiles in turns
 
     @property
     def count(self) -> int:
         return self.warpgroups[1] - self.warpgroups[0]
+
+    @property
+    def sharing(self) -> int:
+        """Warpgroups that share a tile."""
+        return self.count // self.turns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,6 +272,7 @@ class Kernel:
     swap_ab: bool = False  # asks swap_operands to exchange A and B
     split_k: int = 1  # asks split_k to divide K among so many CTAs
     d_columns: int = 0  # asks split_output to stage D in pieces of so many columns
+    ping_pong: bool = False  # asks take_turns to let the consumers take tiles in turns
     pdl: bool = False  # launched while the one before still ends; overlap_launches
     device_code: tuple[
         str, ...
@@ -271,8 +284,13 @@ class Kernel:
         return 128 * max(r.warpgroups[1] for r in self.roles)
 
     @property
+    def consumer(self) -> Role:
+        return next(r for r in self.roles if r.name == "consumer")
+
+    @property
     def consumers(self) -> int:
-        return next(r for r in self.roles if r.name == "consumer").count
+        """The consumer warpgroups that share a tile."""
+        return self.consumer.sharing
 
     @property
     def stages(self) -> int:

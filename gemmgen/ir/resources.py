@@ -70,7 +70,8 @@ class Smem:
 
     Columns are contiguous: K of a K-major operand, whose rows are M or N; of an MN-major one M or N,
     and its rows are K. The stages of an output are pieces of one tile of D, below each other or, `along`
-    n, side by side; each belongs to one wave of one warpgroup.
+    n, side by side; each belongs to one wave of one warpgroup. Where warpgroups take tiles in turns, each has
+    a copy of its own.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Smem:
     pad: int | None = None  # elements per row; pad_epilogue
     offset: int | None = None  # bytes; layout_smem
     along: Literal["m", "n"] = field(default="m", metadata=UNUSUAL)
+    copies: int = field(default=1, metadata=UNUSUAL)  # consumer warpgroups that have one each
 
     @property
     def step(self) -> int:
@@ -127,6 +129,15 @@ class Smem:
         return self.rows * self.row_bytes
 
     @property
+    def copy_bytes(self) -> int:
+        """From one warpgroup's copy to the next."""
+        return self.stages * self.stage_bytes
+
+    @property
+    def bytes(self) -> int:
+        return self.copies * self.copy_bytes
+
+    @property
     def alignment(self) -> int:
         """Where the swizzle pattern repeats; 128 for what TMA writes unswizzled."""
         return max(128, 8 * (self.swizzle or 0))
@@ -134,11 +145,12 @@ class Smem:
 
 @dataclass(frozen=True, kw_only=True)
 class Barrier:
-    """`stages` mbarriers of one meaning: of the ring, or one whose phases are tiles."""
+    """`stages` mbarriers of one meaning: of the ring, one whose phases are tiles, or one for each consumer
+    warpgroup, whose phases are its turns."""
 
     name: str
     stages: int
-    per: Literal["stage", "tile"] = field(default="stage", metadata=UNUSUAL)
+    per: Literal["stage", "tile", "turn"] = field(default="stage", metadata=UNUSUAL)
     arrivals: int | None = None  # per phase; size_barriers
     tx_bytes: int | None = None  # per phase; size_barriers
     offset: int | None = None  # bytes; layout_smem

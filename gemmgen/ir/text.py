@@ -39,6 +39,7 @@ def dump(kernel: Kernel) -> str:
         *["  swap A and B"] * kernel.swap_ab,
         *[f"  split K by {kernel.split_k}"] * (kernel.split_k > 1),
         *[f"  stage {kernel.d_columns} columns of D at a time"] * bool(kernel.d_columns),
+        *["  consumers take tiles in turns"] * kernel.ping_pong,
         *["  overlaps the launch before"] * kernel.pdl,
         *[f"  keeps {kernel.stamps} stamps of each warpgroup"] * bool(kernel.stamps),
         f"  wgmma {kernel.instr.mnemonic}{_majors(kernel.instr)}",
@@ -54,7 +55,7 @@ def dump(kernel: Kernel) -> str:
     for r in kernel.roles:
         first, end = r.warpgroups
         lines.append(
-            f"role {r.name}: warpgroups {first}..{end - 1}, registers {_value(r.registers)}"
+            f"role {r.name}: warpgroups {first}..{end - 1}{' in turns' * (r.turns > 1)}, registers {_value(r.registers)}"
         )
         lines += [f"  local {x.name}: {x.dtype}[{x.count}]{_transient(x)}" for x in r.locals]
         lines += _body(r.body, 1)
@@ -67,7 +68,7 @@ def _transient(x: Registers) -> str:
 
 def smem_map(kernel: Kernel) -> list[tuple[int, int, str]]:
     """(first byte, end, what) of everything in shared memory, in address order."""
-    buffers = [(s.offset or 0, s.stage_bytes, s.stages, s.name) for s in kernel.smem]
+    buffers = [(s.offset or 0, s.stage_bytes, s.copies * s.stages, s.name) for s in kernel.smem]
     barriers = [(b.offset or 0, 8, b.stages, b.name) for b in kernel.barriers]
     parts = sorted(buffers + barriers)
     return [(at, at + size * n, f"{name} {n} x {size} B") for at, size, n, name in parts]

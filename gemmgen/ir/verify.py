@@ -71,6 +71,7 @@ class Checks:
     counts: tuple[tuple[str, tuple[float, float]], ...]
     box: bool
     outer: type | None
+    kind: type  # as which what is inside sees it
     loop: bool
     chunk: bool
     block: bool
@@ -103,12 +104,12 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             _box(stmt, tables)  # type: ignore[arg-type]
         if of.outer and of.outer not in inside:
             raise IRError(f"{kind.__name__} stands outside {of.outer.__name__}")
-        if of.loop and kind in inside:
+        if of.loop and of.kind in inside:
             raise IRError(f"{kind.__name__} stands inside another")
         if of.chunk:
             _chunks(stmt, inside)
         if of.block:
-            _body(stmt.body, tables, (*inside, kind))  # type: ignore[attr-defined]
+            _body(stmt.body, tables, (*inside, of.kind))  # type: ignore[attr-defined]
 
 
 @cache
@@ -119,6 +120,7 @@ def _checks(kind: type) -> Checks:
         counts=tuple(x for x in COUNTS.items() if x[0] in has),
         box=issubclass(kind, BOXES),
         outer=OUTER.get(kind),
+        kind=ForTiles if issubclass(kind, ForTiles) else kind,
         loop=issubclass(kind, LOOPS),
         chunk=issubclass(kind, OF_CHUNKS),
         block=issubclass(kind, BLOCKS),

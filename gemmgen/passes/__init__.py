@@ -23,6 +23,7 @@ from . import (
     split_registers,
     split_scales,
     swap_operands,
+    take_turns,
 )
 from .allow_empty import allow_empty
 from .check_complete import check_complete
@@ -43,6 +44,7 @@ PIPELINE: tuple[Pass, ...] = (
     check_ring.check_ring,
     check_output.check_output,
     split_scales.split_scales,  # widens registers, so before split_registers
+    take_turns.take_turns,  # the K loops are as many as there are copies; divides no K
     split_k.split_k,  # the accumulators are those of the waves; its loads are not multicast
     plan_multicast.plan_multicast,  # decides slices, so before boxes are cut
     allow_empty,  # every release is spelled, every K is divided
@@ -68,6 +70,7 @@ RULES: tuple[Rule, ...] = (
     *check_ring.RULES,
     *check_output.RULES,
     *split_scales.RULES,
+    *take_turns.RULES,
     *split_k.RULES,
     *plan_multicast.RULES,
     *assign_swizzle.RULES,

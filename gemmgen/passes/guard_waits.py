@@ -8,12 +8,14 @@ from ..ir.nodes import (
     Drain,
     GuardedDrain,
     GuardedWait,
+    GuardedWaitForTurn,
     GuardedWaitTurn,
     Kernel,
     Param,
     Role,
     Stmt,
     Wait,
+    WaitForTurn,
     WaitTurn,
 )
 from ..ir.rewrite import map_body
@@ -21,8 +23,8 @@ from ..target import Target
 
 
 def guard_waits(kernel: Kernel, target: Target) -> Kernel:
-    """Spell Wait, WaitTurn and Drain as GuardedWait, GuardedWaitTurn and GuardedDrain where
-    Kernel.watchdog asks for it. Sets Kernel.device_code and adds the parameter `watchdog`, the report in host memory."""
+    """Spell Wait, WaitTurn, WaitForTurn and Drain as the guarded ones where Kernel.watchdog asks for it. Sets
+    Kernel.device_code and adds the parameter `watchdog`, the report in host memory."""
     if not kernel.watchdog:
         return kernel
     report = Param(name="watchdog", ctype="Watchdog*")
@@ -43,6 +45,10 @@ def _guarded(kernel: Kernel, index: int, role: Role) -> Role:
                 return GuardedWait(**vars(stmt), role=index, index=barriers.index(stmt.barrier))
             case WaitTurn():
                 return GuardedWaitTurn(**vars(stmt), role=index, index=barriers.index(stmt.barrier))
+            case WaitForTurn():
+                return GuardedWaitForTurn(
+                    **vars(stmt), role=index, index=barriers.index(stmt.barrier)
+                )
             case Drain():
                 return GuardedDrain(**vars(stmt), role=index, index=barriers.index(stmt.barrier))
         return stmt

@@ -30,6 +30,7 @@ from ..ir.nodes import (
     TmaLoad,
     TmaLoadMulticast,
     Wait,
+    WaitForTurn,
     WaitTurn,
     WarpgroupSync,
     WgmmaCommit,
@@ -40,7 +41,7 @@ from ..ir.stamps import Place
 from ..target import Target
 
 LOADS = TmaLoad | TmaLoadMulticast  # of those that follow each other, the last is stamped
-WAITS = Wait | WaitTurn | Drain | WgmmaWait | StoreWait | WarpgroupSync
+WAITS = Wait | WaitTurn | WaitForTurn | Drain | WgmmaWait | StoreWait | WarpgroupSync
 WORKS = WgmmaCommit | PROMOTION | SendPartials | AddPartials | StageTile | StoreRows | StoreCommit
 
 

@@ -26,7 +26,7 @@ def layout_smem(kernel: Kernel, target: Target) -> Kernel:
     for s in sorted(kernel.smem, key=lambda s: -s.alignment):
         at = _align(at, s.alignment)
         placed[s.name] = at
-        at += s.stages * s.stage_bytes
+        at += s.bytes
     smem: tuple[Smem, ...] = tuple(replace(s, offset=placed[s.name]) for s in kernel.smem)
     barriers: list[Barrier] = []
     for b in kernel.barriers:
@@ -49,7 +49,7 @@ def most_stages(kernel: Kernel, target: Target) -> int:
 def stages_at_most(kernel: Kernel, target: Target) -> int:
     """The same of a kernel that is not lowered: no fewer, for passes add to what it places, unless D is to be
     cut into pieces."""
-    places = (s.stages * s.stage_bytes for s in kernel.smem)
+    places = (s.bytes for s in kernel.smem)
     barriers = BARRIER_SIZE * sum(b.stages for b in kernel.barriers)
     return _stages_beside(kernel, sum(places) + barriers, target)
 

@@ -14,6 +14,7 @@ from ..ir.nodes import (
     ForK,
     InitBarrier,
     Kernel,
+    PassTurn,
     ReleasePartials,
     Role,
     SendPartials,
@@ -32,7 +33,7 @@ BARRIER_BYTES = Rule(
 )
 RULES = (BARRIER_BYTES,)
 
-EXCHANGE = (ExpectPartials, SendPartials, ReleasePartials)
+PER_TILE = (ExpectPartials, SendPartials, ReleasePartials, PassTurn)
 
 
 def size_barriers(kernel: Kernel, target: Target) -> Kernel:
@@ -64,9 +65,9 @@ def size_barriers(kernel: Kernel, target: Target) -> Kernel:
 
 def _once_per_phase(role: Role) -> list[Stmt]:
     """What happens once per phase: the bodies of the K loops, and once per tile the exchange of partial
-    sums. A lagged release after the loop is the one that the loop's first round left out."""
+    sums and of turns. A lagged release after the loop is the one that the loop's first round left out."""
     loops = [s for s in walk(role.body) if isinstance(s, ForK)]
-    exchange = [s for s in walk(role.body) if isinstance(s, EXCHANGE)]
+    exchange = [s for s in walk(role.body) if isinstance(s, PER_TILE)]
     return [s for loop in loops for s in walk(loop.body)] + exchange
 
 
@@ -78,9 +79,9 @@ def _count(
     arrivals: Counter[str],
     tx_bytes: Counter[str],
 ) -> None:
-    warps = role.count * target.warpgroup // target.warp
+    warps = role.sharing * target.warpgroup // target.warp
     match stmt:
-        case Arrive():
+        case Arrive() | PassTurn():
             arrivals[stmt.barrier] += warps
         case ArriveCluster():
             arrivals[stmt.barrier] += warps * kernel.cluster.size

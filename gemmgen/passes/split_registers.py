@@ -99,7 +99,7 @@ def _launch(kernel: Kernel, target: Target) -> int:
 def _consumer(kernel: Kernel, launch: int, producer: int) -> int:
     """Registers per thread of a consumer where a producer's has so many."""
     pool = launch * len(range(0, kernel.threads, 128))
-    return (pool - producer) // kernel.consumers // 8 * 8
+    return (pool - producer) // kernel.consumer.count // 8 * 8
 
 
 def _split(kernel: Kernel, launch: int) -> dict[str, int]:

@@ -50,6 +50,7 @@ OUT_OF_RANGE = {
     "parts": (0, 3, True),
     "split_k": (0, 3, 16),
     "pdl": ("true", 1),
+    "ping_pong": (1, None),
 }
 assert OUT_OF_RANGE.keys() == FIELDS.keys()
 

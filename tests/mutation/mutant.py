@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from kernels import VARIETY
+
 from gemmgen import gallery, passes
+from gemmgen.config import Config
 from gemmgen.emit import emit
 from gemmgen.families import build
 from gemmgen.ir.nodes import Kernel
@@ -55,24 +58,26 @@ class Built:
 
 
 def original(name: str) -> Built:
-    """A gallery kernel without a fault. The source's header is left out: it names the IR's hash."""
+    """A kernel without a fault, of the gallery or of VARIETY. The source's header is left out: it names the IR's hash."""
     return _original(name)
 
 
 @cache
 def _original(name: str) -> Built:
+    problem, config = asked(name)
+    kernel = lower(problem, config)
+    return Built(problem=problem, meant=kernel, kernel=kernel, source=emit(kernel))
+
+
+def asked(name: str) -> tuple[Problem, Config]:
     e = gallery.exhibit(name)
-    assert e is not None, name
-    kernel = lower(e.problem, e.config)
-    return Built(problem=e.problem, meant=kernel, kernel=kernel, source=emit(kernel))
+    return (e.problem, e.config) if e else VARIETY[name]
 
 
 def mutated_kernel(m: Mutant) -> Kernel:
     """The lowered kernel with the fault in it, if it is one of the IR. Raises what the passes raise."""
     if m.family:
-        e = gallery.exhibit(m.kernel)
-        assert e is not None
-        return passes.run(m.family(build(e.problem, e.config)), H200)
+        return passes.run(m.family(build(*asked(m.kernel))), H200)
     kernel = original(m.kernel).kernel
     return m.ir(kernel) if m.ir else kernel
 

@@ -1,0 +1,72 @@
+"""Where asked, let the consumer warpgroups take tiles in turns: one stores while the other multiplies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import IllegalConfig, Rule
+from ..ir.dtypes import S32
+from ..ir.nodes import (
+    Barrier,
+    FenceBarrierInit,
+    ForK,
+    ForTiles,
+    ForTurns,
+    InitBarrier,
+    Kernel,
+    NextTurn,
+    PassTurn,
+    Registers,
+    Role,
+    Stmt,
+    WaitForTurn,
+    Zero,
+)
+from ..ir.rewrite import map_body, map_role, walk
+from ..target import Target
+
+PING_PONG = Rule(
+    id="ping-pong",
+    says="ping_pong needs two consumers or three, and tiles whose K no CTAs divide",
+    because="Warpgroups take tiles in turns: a lone one has nobody to take them with. CTAs that divide K exchange "
+    "one tile's sums at a time.",
+)
+RULES = (PING_PONG,)
+
+BARRIER, TURN = "turns", "turn"
+
+
+def take_turns(kernel: Kernel, target: Target) -> Kernel:
+    """If asked, give each consumer warpgroup a tile in its turn, which it multiplies once the one before has seen all
+    of its K blocks. Spells ForTiles as ForTurns; inserts WaitForTurn, PassTurn and what counts turns, and a barrier
+    for each warpgroup."""
+    if not kernel.ping_pong:
+        return kernel
+    turns = kernel.consumer.turns
+    if turns == 1 or kernel.split_k > 1:
+        values = {"ping_pong": True, "consumers": kernel.consumer.count, "split_k": kernel.split_k}
+        raise IllegalConfig(PING_PONG, values, "Use ping_pong=false.")
+    init = InitBarrier(barrier=BARRIER)
+    prologue = map_body(
+        kernel.prologue, lambda s: (init, s) if isinstance(s, FenceBarrierInit) else s
+    )
+    barriers = (*kernel.barriers, Barrier(name=BARRIER, stages=turns, per="turn"))
+    kernel = replace(kernel, ping_pong=False, prologue=prologue, barriers=barriers)
+    return map_role(kernel, "consumer", _in_turns)
+
+
+def _in_turns(role: Role) -> Role:
+    tiles, *rest = role.body
+    assert isinstance(tiles, ForTiles)
+    at = next(i for i, s in enumerate(tiles.body) if any(isinstance(x, ForK) for x in walk((s,))))
+    body: tuple[Stmt, ...] = (
+        *tiles.body[:at],
+        WaitForTurn(barrier=BARRIER, turn=TURN),
+        tiles.body[at],
+        PassTurn(barrier=BARRIER),
+        NextTurn(turn=TURN),
+        *tiles.body[at + 1 :],
+    )
+    turn = Registers(name=TURN, dtype=S32, count=1)
+    in_turns = (Zero(dst=TURN), ForTurns(body=body), *rest)
+    return replace(role, locals=(*role.locals, turn), body=in_turns)
