@@ -18,7 +18,7 @@ from .map_meaning import MAPS, slot_of
 from .memory import Memory
 from .noted import Noted
 from .ops import OUTSIDE, Agent, Bar, Instance, Op
-from .store_meaning import STORES
+from .store_meaning import STORES, whole
 from .turn_meaning import TURNS
 
 
@@ -229,15 +229,6 @@ def _when(holds: Callable[[Walk], bool]) -> Callable[[Walk, Any], None]:
     return lambda w, s: walk(w, s.body) if holds(w) else None
 
 
-def _whole(w: Walk, s: ir.IfWhole | ir.IfCut) -> bool:
-    """Whether D's rows go on to the end of this warpgroup's piece."""
-    if not w.instance.rows:
-        return w.tile not in w.instance.cut
-    d = w.kernel.buffer("smem_d")
-    first, _ = d.corner(s.wave * w.kernel.consumers + w.agent.share)
-    return first + d.rows <= w.instance.rows[w.agent.cta][w.tile]
-
-
 def _pending(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
     return lambda w, s: w.add(kind, s, pending=s.pending)
 
@@ -252,8 +243,8 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.FirstWarp: _when(lambda w: w.agent.leads),
     ir.NewGroup: _when(lambda w: w.instance.opens(w.tile)),
     ir.IfBlocks: _when(lambda w: w.blocks > 0),
-    ir.IfWhole: lambda w, s: walk(w, s.body) if _whole(w, s) else None,
-    ir.IfCut: lambda w, s: None if _whole(w, s) else walk(w, s.body),
+    ir.IfWhole: lambda w, s: walk(w, s.body) if whole(w, s) else None,
+    ir.IfCut: lambda w, s: None if whole(w, s) else walk(w, s.body),
     ir.CtaLeader: _leader,
     ir.WarpgroupLeader: _leader,
     ir.InitBarrier: _init,

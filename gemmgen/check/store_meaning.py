@@ -45,6 +45,14 @@ def _store_scales(w: Walk, s: ir.StoreScales) -> None:
     w.add(ops.Scales, s, rect=_piece(w, s), threads=w.threads)
 
 
+def whole(w: Walk, s: ir.IfWhole | ir.IfCut) -> bool:
+    """Whether D's rows go on to the end of this warpgroup's piece."""
+    if not w.instance.rows:
+        return w.tile not in w.instance.cut
+    first, _ = _corner(w, s)
+    return first + w.kernel.buffer("smem_d").rows <= w.instance.rows[w.agent.cta][w.tile]
+
+
 def _corner(w: Walk, s: Any) -> tuple[int, int]:
     """Where the agent's part of D's tile, of a wave, begins."""
     return w.kernel.buffer("smem_d").corner(s.wave * w.kernel.consumers + w.agent.share)

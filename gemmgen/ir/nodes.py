@@ -1,10 +1,7 @@
-"""Kernel IR: a Kernel is tables of resources and a body of statements per role."""
+"""Kernel IR by one name: a Kernel, its resources, and every statement."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ..notebook import folded, table
 from .blocks import (
     AfterFirst,
     CtaLeader,
@@ -33,6 +30,7 @@ from .exchange import (
     TakeShare,
     WaitTurn,
 )
+from .kernel import Kernel, Role
 from .promotion import (
     Accumulate,
     Copy,
@@ -48,7 +46,6 @@ from .promotion import (
     ShareScales,
 )
 from .resources import (
-    ONE_GEMM,
     Axis,
     Barrier,
     Block,
@@ -230,90 +227,3 @@ __all__ = [
     "WgmmaWait",
     "Zero",
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Role:
-    """What a range of warpgroups does, with its per-thread registers."""
-
-    name: str
-    warpgroups: tuple[int, int]  # first, end
-    locals: tuple[Registers, ...]
-    body: tuple[Stmt, ...]
-    registers: int | None = None  # split_registers
-    turns: int = 1  # warpgroups that take tiles in turns
-
-    @property
-    def count(self) -> int:
-        return self.warpgroups[1] - self.warpgroups[0]
-
-    @property
-    def sharing(self) -> int:
-        """Warpgroups that share a tile."""
-        return self.count // self.turns
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kernel:
-    name: str
-    block: Block
-    cluster: Cluster
-    scheduler: Scheduler
-    maps: tuple[TmaMap, ...]
-    params: tuple[Param, ...]
-    smem: tuple[Smem, ...]
-    barriers: tuple[Barrier, ...]
-    instr: Wgmma
-    prologue: tuple[Stmt, ...]
-    roles: tuple[Role, ...]
-    groups: Groups = ONE_GEMM
-    watchdog: bool = False  # guard every wait; guard_waits
-    stamps: int = 0  # asks instrument to keep so many of each warpgroup, a power of two
-    swap_ab: bool = False  # asks swap_operands to exchange A and B
-    split_k: int = 1  # asks split_k to divide K among so many CTAs
-    d_columns: int = 0  # asks split_output to stage D in pieces of so many columns
-    ping_pong: bool = False  # asks take_turns to let the consumers take tiles in turns
-    pdl: bool = False  # launched while the one before still ends; overlap_launches
-    device_code: tuple[
-        str, ...
-    ] = ()  # templates a statement needs besides the PTX layer; guard_waits, instrument
-    smem_bytes: int | None = None  # layout_smem
-
-    @property
-    def threads(self) -> int:
-        return 128 * max(r.warpgroups[1] for r in self.roles)
-
-    @property
-    def consumer(self) -> Role:
-        return next(r for r in self.roles if r.name == "consumer")
-
-    @property
-    def consumers(self) -> int:
-        """The consumer warpgroups that share a tile."""
-        return self.consumer.sharing
-
-    @property
-    def stages(self) -> int:
-        return self.barriers[0].stages
-
-    def buffer(self, name: str) -> Smem:
-        return next(s for s in self.smem if s.name == name)
-
-    def map(self, name: str) -> TmaMap:
-        return next(m for m in self.maps if m.name == name)
-
-    def _repr_html_(self) -> str:
-        """In a notebook: what it is, and its IR behind a click."""
-        from .text import dump  # which reads these classes
-
-        ir = dump(self)
-        b = self.block
-        rows = {
-            "tile": f"{b.m} x {b.n}, {b.k} of K per stage, {self.stages} stages",
-            "roles": ", ".join(f"{r.count} {r.name}" for r in self.roles),
-            "cluster": self.cluster.size,
-            "bytes of shared memory": self.smem_bytes
-            if self.smem_bytes is not None
-            else "not lowered",
-        }
-        return table(self.name, rows) + folded(f"IR, {len(ir.splitlines())} lines", ir)

@@ -21,6 +21,7 @@ from .nodes import (
     LoadBlockScales,
     NewGroup,
     NextTurn,
+    PassTurn,
     PerSplit,
     ShareScales,
     Stmt,
@@ -28,6 +29,7 @@ from .nodes import (
     TmaLoad,
     TmaLoadMulticast,
     TmaStore,
+    WaitForTurn,
 )
 
 RESOURCES = ("maps", "params", "smem", "barriers")
@@ -53,6 +55,8 @@ OUTER: dict[type, type] = {
     IfFinishes: ForTiles,
     TakeShare: ForTiles,
     NextTurn: ForTiles,
+    WaitForTurn: ForTiles,
+    PassTurn: ForTiles,
 }
 LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaLoadMulticast, TmaStore)
 OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in a chunk
