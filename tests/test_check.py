@@ -40,7 +40,7 @@ def test_every_kernel_is_proved(name):
     special = {"P14": any(m.derived for m in kernel.maps), "P15": kernel.pdl}
     assert proof.properties == tuple(p.id for p in PROPERTIES if special.get(p.id, True))
     assert proof.certificate.waits > 20, "the certificate compared something"
-    assert proof.seconds < 3, "ten times what it takes"
+    assert proof.operations < 100_000, "a proof takes seconds"
 
 
 @pytest.mark.parametrize("name", ("fp8_block/two_wave_multicast_a", "dense/two_wave_in_flight"))
