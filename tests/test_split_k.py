@@ -451,7 +451,7 @@ TEXT_FAULTS = {
     "another rank stores": swap(r"if \(cta_rank == 0\) \{", "if (cta_rank < 2) {"),
     "tiles taken by each CTA alone": swap(r"index\(blockIdx\.x / \(CLUSTER_M \* CLUSTER_N \* CLUSTER_K\)\)", "index(blockIdx.x)"),
     "the parity stays": swap(r"turn\[0\] \^= 1;", ""),
-    "an empty share reads past the scales": swap(r"kk = min\(tile\.k_first, shape_k - 1\) / 128", "kk = tile.k_first / 128 + 1"),
+    "an empty share reads past the scales": swap(r"kk = min\(tile\.k_first / 128 \+ lane, \(shape_k - 1\) / 128\)", "kk = tile.k_first / 128 + lane"),
 }  # fmt: skip
 
 
