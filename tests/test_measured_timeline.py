@@ -69,6 +69,7 @@ CASES = {
     "split": of("fp8_block/split_k", (64, 64, 2048), sms=4),
     "ragged": of("fp8-masked-multicast", (200, 128, 256), sms=2, sizes=(200, 0, 65)),
     "depths": of("fp8-1d1d-k_flat", (128, 256, 640), sms=2, sizes=(384, 0, 256)),
+    "turns": of("dense-ping-pong", (384, 128, 320), sms=1),
     "swapped": of("fp8-swap-waves", (48, 256, 256), sms=1),
 }
 
@@ -290,6 +291,16 @@ def test_rings_are_read_as_they_lie():
     assert (r.opened, r.opened_ns, r.closed_ns) == (3 * wrap - 4910, 1, 2)
     with pytest.raises(VerificationError, match="not 3 rings"):
         rings(kernel, ring * 4)
+
+
+def test_tiles_are_numbered_as_the_ctas_where_warpgroups_take_turns():
+    """Each notes how many it had before; the producer has all of them."""
+    kernel = lower(DENSE, Config(ping_pong=True, consumers=3, block_m=64), stamps=4)
+    ring = packed(3, [(10, 1, -1, -1), (20, 2, 0, 5), (30, 3, 2, -1)], 9000)
+    found = rings(kernel, (ring + b"\0" * 16) * 4)
+    tiles = [[s.tile for s in r.newest] for r in found]
+    assert tiles == [[-1, 0, 6], [-1, 1, 7], [-1, 2, 8], [-1, 0, 2]]
+    assert [s.k for s in found[1].newest] == [-1, 5, -1]
 
 
 # ---- what is shown ------------------------------------------------------------------------

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import VerificationError
-from ..ir.nodes import Kernel
+from ..ir.nodes import Kernel, Role
 from ..ir.stamps import HEAD, STAMP, ring_bytes
 
 WORD = 1 << 32
@@ -14,7 +14,7 @@ WORD = 1 << 32
 
 @dataclass(frozen=True, kw_only=True)
 class Stamp:
-    """at: cycles of the SM's 64-bit clock. tile, k: -1 outside of them."""
+    """at: cycles of the SM's 64-bit clock. tile: the CTA's. tile, k: -1 outside of them."""
 
     at: int
     event: int
@@ -47,10 +47,23 @@ def rings(kernel: Kernel, data: bytes) -> tuple[Ring, ...]:
     groups, size = kernel.threads // 128, ring_bytes(kernel.stamps)
     if not data or len(data) % (groups * size):
         raise VerificationError(f"{len(data)} bytes are not {groups} rings of {size} bytes per CTA")
-    return tuple(
+    found = (
         _ring(data[at : at + size], *divmod(number, groups), kernel.stamps)
         for number, at in enumerate(range(0, len(data), size))
     )
+    return tuple(_of_cta(kernel.consumer, r) for r in found)
+
+
+def _of_cta(consumer: Role, r: Ring) -> Ring:
+    """Each warpgroup counts the tiles that it has: of those that take them in turns, not all of its CTA's."""
+    first, end = consumer.warpgroups
+    if consumer.turns == 1 or not first <= r.warpgroup < end:
+        return r
+    before = r.warpgroup - first
+    newest = (
+        replace(s, tile=s.tile * consumer.turns + before) if s.tile >= 0 else s for s in r.newest
+    )
+    return replace(r, newest=tuple(newest))
 
 
 def _ring(data: bytes, cta: int, warpgroup: int, capacity: int) -> Ring:
