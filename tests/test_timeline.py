@@ -176,6 +176,7 @@ PROTOCOL = (
     *("dense", "fp8_block/base", "fp8_block/two_wave_multicast_a", "fp8_block/three_consumers"),
     *("fp8_block/split_k", "fp8_block/swap_ab", "fp8_block/n144"),
     *("dense/two_wave_in_flight", "dense/swiglu_fp8", "fp8_1d1d/k_grouped", "fp8_block/masked"),
+    *("dense-ping-pong", "dense-ping-pong-three", "fp8-1d1d-ping-pong-k_flat"),
 )
 
 
@@ -249,6 +250,38 @@ def test_products_follow_their_loads_and_loads_the_products_before(t):
             read[key] = max(read.get(key, 0), f.end)
         ring = sorted(landed)
         assert all(issued[b] >= read[a] for a, b in zip(ring, ring[stages:], strict=False))
+
+
+@pytest.mark.parametrize("name", ("dense-ping-pong", "dense-ping-pong-three"))
+def test_warpgroups_take_tiles_in_turns(name):
+    """One after the other multiplies, each its own tiles; one stores while the next multiplies."""
+    t = simulated(name, 24, 7)
+    turns = t.program.kernel.consumer.turns
+    products = sorted(carried(t, "multiply"), key=lambda f: f.start)
+    tiles = [f.op.tile for f in products]
+    assert tiles == sorted(tiles) and set(tiles) == set(range(7))
+    for f in products:
+        assert t.agents[f.agent].warpgroup == f.op.tile % turns
+    for tile in range(6):
+        staged = [
+            s
+            for own in t.steps
+            for s in own
+            if s.op.tile == tile and s.doing == "stage D" and s.cycles
+        ]
+        others = [f for f in products if f.op.tile == tile + 1]
+        assert staged and any(f.start < staged[0].end and f.end > staged[0].start for f in others)
+    assert all(t.waiting(a)["turns"] for a in range(turns))
+
+
+def test_waits_for_a_turn_are_drawn_and_explained():
+    t = simulated("dense-ping-pong", 24, 4)
+    drawn = text.render(page(t, Selection(tiles=(0, 4)), ()))
+    assert "t waits for turns" in drawn and "turns: another warpgroup's K" in drawn
+    second = next(line for line in drawn.splitlines() if line.startswith("  consumer 1  "))
+    assert second.split()[2].startswith("tttt")
+    plain = text.render(page(simulated("dense", 24, 4), Selection(), ()))
+    assert "turns" not in plain
 
 
 # ---- the cost model -----------------------------------------------------------------------

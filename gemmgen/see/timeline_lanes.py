@@ -24,6 +24,7 @@ FLIGHTS = {
 LOADS, PRODUCTS = ("load", "landing"), ("multiply", "product")
 WAITS = {
     "empty": ("e", 7),
+    "turns": ("t", 7),
     "wgmma": ("w", 5),
     "stores": ("s", 3),
     "partials_full": ("a", 1),

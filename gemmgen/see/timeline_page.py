@@ -110,7 +110,9 @@ def _waits(t: Timeline) -> Table:
         for what, cycles in _most_first(t.waiting(i))
     )
     columns = ("warpgroup", "for", "cycles", "share")
-    note = "wgmma: products under way, a queue for the tensor core included; stores: D's way out of shared memory."
+    note = "wgmma: products under way, a queue for the tensor core included; stores: D's way out of shared memory"
+    in_turns = t.program.kernel.consumer.turns > 1
+    note += "; turns: another warpgroup's K loop." if in_turns else "."
     return Table(title="Who waits for what", columns=columns, rows=rows, note=note)
 
 
