@@ -332,3 +332,9 @@ def test_one_kernel_under_two_names_is_an_error(contest):
     contest[0]["torch.mm"] = "ours"
     with pytest.raises(GemmgenError, match=r"gemmgen and torch\.mm ran the same kernel, ours"):
         measured()
+
+
+def test_a_config_in_few_words():
+    """Of those that differ in nothing but who takes tiles, too."""
+    assert bench_command._short(Config()) == "128x128 s4 mc=none m8 w0"
+    assert bench_command._short(Config(ping_pong=True)) == "128x128 ping-pong s4 mc=none m8 w0"

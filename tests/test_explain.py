@@ -18,7 +18,7 @@ from gemmgen.config import Config
 from gemmgen.cost import cost, dram_bytes
 from gemmgen.errors import ArgumentError, IllegalConfig
 from gemmgen.gallery import GALLERY
-from gemmgen.heuristics import rank, verdicts
+from gemmgen.heuristics import candidates, rank, verdicts
 from gemmgen.heuristics.database import Row, Timed, to_text
 from gemmgen.heuristics.tuned import forget, pick
 from gemmgen.ir.dtypes import BF16, E4M3, F32
@@ -28,7 +28,7 @@ from gemmgen.problem import Problem
 from gemmgen.see import html, text
 from gemmgen.see.explain import Explanation, explain
 from gemmgen.see.explain_json import to_json
-from gemmgen.see.explain_page import page
+from gemmgen.see.explain_page import page, spelled, tile
 from gemmgen.see.page import Facts, Page, Table, scaled
 from gemmgen.target import H200
 
@@ -154,6 +154,25 @@ def test_why_not_too_few_stages():
     assert e.why_not and not e.why_not.verdict.choice and e.why_not.candidate
     assert e.why_not.verdict.refused is None
     assert "too few stages" in text.render(page(e))
+
+
+def _sides(c: Config) -> tuple[object, ...]:
+    return c.block_m, c.block_n, c.consumers, c.multicast, c.swap_ab
+
+
+def test_why_not_ping_pong():
+    """Named, and no candidate because another is of its tile whose warpgroups share it."""
+    config = Config(block_n=128, in_flight=1, unroll=4)
+    shape = (4096, 4096, 4096)
+    e = explained(DENSE, shape, config=config, why_not={"ping_pong": True})
+    assert e.why_not and e.why_not.verdict.choice and e.why_not.verdict.choice.config.ping_pong
+    weighed = list(candidates(DENSE, shape, H200, 1, shape[0]))
+    alike = {c.ping_pong for c in weighed if _sides(c) == _sides(config)}
+    assert False in alike and e.why_not.candidate == (True in alike)
+    assert "Why not 128x128 2wg 5st m8 ping-pong" in text.render(page(e))
+    assert spelled(config) == "128x128 2wg 4st m8"
+    assert spelled(replace(config, ping_pong=True)) == "128x128 2wg 4st m8 ping-pong"
+    assert tile(replace(config, ping_pong=True)) == "128x128 2wg ping-pong"
 
 
 def test_why_not_an_unknown_field():

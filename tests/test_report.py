@@ -80,6 +80,15 @@ def test_words_of_an_unusual_one():
     assert f["pdl"] and "watchdog" not in f
 
 
+def test_words_of_warpgroups_that_take_turns():
+    data = {"family": "dense", "a": "bf16", "b": "bf16"}
+    f = facts(data, Config(ping_pong=True))
+    assert f["warpgroups"] == "1 loads; 2 take tiles in turns, 128 rows of D each, in 2 waves"
+    assert f["ping_pong"] == "a warpgroup stores its tile while the next multiplies another"
+    three = facts(data, Config(ping_pong=True, consumers=3, swap_ab=True, block_m=16, block_n=64))
+    assert three["warpgroups"] == "1 loads; 3 take tiles in turns, 64 columns of D each"
+
+
 def test_an_epilogue_of_accumulate_is_spelled():
     f = facts(
         {"family": "fp8_1d1d", "a": "e4m3", "b": "e4m3", "d": "f32", "accumulate": True}, Config()

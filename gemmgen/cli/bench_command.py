@@ -285,6 +285,6 @@ def _row(
 
 def _short(c: Config) -> str:
     return (
-        f"{c.block_m}x{c.block_n}{' swapped' * c.swap_ab}{f' p{c.parts}' * (c.parts > 1)}{f' k{c.split_k}' * (c.split_k > 1)} s{c.stages} mc={c.multicast} "
+        f"{c.block_m}x{c.block_n}{' swapped' * c.swap_ab}{f' p{c.parts}' * (c.parts > 1)}{f' k{c.split_k}' * (c.split_k > 1)}{' ping-pong' * c.ping_pong} s{c.stages} mc={c.multicast} "
         f"{c.raster}{c.panel} w{c.in_flight}"
     )

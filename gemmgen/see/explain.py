@@ -151,7 +151,7 @@ def explain(
 
 
 def _tile(c: Config) -> tuple[object, ...]:
-    shared = (c.multicast, c.split_k)
+    shared = (c.multicast, c.split_k, c.ping_pong)
     return (c.swap_ab, c.block_m, c.block_n, c.consumers, c.parts, c.block_k_bytes, *shared)
 
 

@@ -44,7 +44,7 @@ def spelled(c: Config) -> str:
     parts += ["swapped"] * c.swap_ab + [f"K/{c.split_k}"] * (c.split_k > 1)
     parts += [f"{c.parts} parts"] * (c.parts > 1)
     parts += [f"D by {c.d_columns} columns"] * bool(c.d_columns)
-    parts += ["overlapping"] * c.pdl
+    parts += ["ping-pong"] * c.ping_pong + ["overlapping"] * c.pdl
     return " ".join(parts)
 
 
@@ -52,7 +52,8 @@ def tile(c: Config) -> str:
     """What of a config the passes refused: the tile and who shares it."""
     parts = [f"{c.block_m}x{c.block_n}", f"{c.consumers}wg"]
     parts += [f"multicast {c.multicast}"] * (c.multicast != "none")
-    return " ".join(parts + ["swapped"] * c.swap_ab + [f"K/{c.split_k}"] * (c.split_k > 1))
+    parts += ["swapped"] * c.swap_ab + [f"K/{c.split_k}"] * (c.split_k > 1)
+    return " ".join(parts + ["ping-pong"] * c.ping_pong)
 
 
 def page(e: Explanation) -> Page:

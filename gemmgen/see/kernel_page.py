@@ -60,6 +60,9 @@ def config(a: Artifact) -> Facts:
 
 def _warpgroups(c: Config) -> str:
     side = "columns of D" if c.swap_ab else "rows of D"
+    if c.ping_pong:
+        waves = f", in {c.waves} waves" * (c.waves > 1)
+        return f"1 loads; {c.consumers} take tiles in turns, {64 * c.waves} {side} each{waves}"
     multiply = f"{c.consumers} multiply" if c.consumers > 1 else "1 multiplies"
     each = " each" * (c.consumers > 1) + f", in {c.waves} waves" * (c.waves > 1)
     return f"1 loads; {multiply} {64 * c.waves} {side}{each}"
@@ -78,6 +81,7 @@ def _unusual(c: Config) -> list[tuple[str, str]]:
         (c.swap_ab, "swap_ab", "computes D^T = B A^T"),
         (c.parts > 1, "parts", f"{c.parts} column parts, multiplied and promoted in turn"),
         (c.in_flight, "in_flight", "a wgmma group runs on while the next stage is waited for"),
+        (c.ping_pong, "ping_pong", "a warpgroup stores its tile while the next multiplies another"),
         (c.pdl, "pdl", "begins while the launch before it ends"),
         (c.watchdog, "watchdog", "a wait of seconds reports where it stands and stops the kernel"),
     ]
