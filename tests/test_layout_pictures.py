@@ -59,7 +59,7 @@ def test_each_byte_lies_where_tma_writes_it(name, which):
     assert (np.unique(o.where).size, o.where.size) == (o.smem.stage_bytes,) * 2
 
 
-@pytest.mark.parametrize("name", OPERANDS)
+@pytest.mark.parametrize("name", (*OPERANDS, "dense-ping-pong", "dense-ping-pong-swap"))
 def test_reads_are_those_of_the_emitted_descriptors(name):
     a = compiled(name)
     kernel, device = a.kernel, Kernel(a.source)
@@ -68,7 +68,7 @@ def test_reads_are_those_of_the_emitted_descriptors(name):
     first, second = (found[x] for x in ("ba" if swapped else "ab"))
     for warpgroup in range(kernel.consumers):
         calls = [c for c in device.run(128 * warpgroup) if c.name == "mma" and c.k == 0]
-        mine = [r for r in first.reads if r.warpgroup == warpgroup]
+        mine = [r for r in first.reads if r.warpgroup in (None, warpgroup)]
         assert calls and check_reads(mine, first.major, 64, {c.args[1] for c in calls})
         rows = kernel.instr.n
         assert check_reads(second.reads, second.major, rows, {c.args[2] for c in calls})
@@ -118,14 +118,20 @@ def test_another_operand_is_refused():
 # ---- the accumulator ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ("fp8_block/base", "fp8-parts-waves", "dense/swap_ab"))
+@pytest.mark.parametrize(
+    "name",
+    (
+        *("fp8_block/base", "fp8-parts-waves", "dense/swap_ab"),
+        *("dense-ping-pong", "dense-ping-pong-three", "dense-ping-pong-swap"),
+    ),
+)
 def test_accumulators_are_wgmma_s_fragments(name):
     """Each element of the product's tile once, where the PTX ISA says."""
     kernel = compiled(name).kernel
     swapped = kernel.buffer("smem_d").along == "n"
     seen = np.zeros((kernel.block.m, kernel.block.n), int)
     for f in fragments(kernel):
-        base = (f.wave * kernel.consumers + f.warpgroup) * 64
+        base = (f.wave * kernel.consumers + (f.warpgroup or 0)) * 64
         for register in range(f.count):
             for thread in range(128):
                 row, column = fragment(register, thread // WARP, thread % WARP)
@@ -143,6 +149,8 @@ OUTPUTS = (
     *("fp8_block/two_wave_multicast_a", "dense/swiglu", "fp8_block/fp8_out", "dense-swap-padded"),
     *("dense/swiglu_fp8", "dense-paired-f32-waves", "dense/d_columns"),
     *("dense-d-columns", "dense-d-columns-add", "fp8-d-columns-swizzle"),
+    *("dense-ping-pong", "dense-ping-pong-columns", "dense-ping-pong-swap"),
+    *("dense-ping-pong-padded", "fp8-ping-pong-masked"),
 )
 MATHS = {"__fdividef": lambda x, y: x, "__expf": float}
 STORES = ("store_matrix", "store_shared", "store_element", "store_pair")
@@ -215,6 +223,30 @@ def test_boxes_of_d_are_those_of_the_emitted_text(name):
         assert (piece == b.where).all()
 
 
+@pytest.mark.parametrize(
+    "name", ("dense-ping-pong", "dense-ping-pong-columns", "dense-ping-pong-swap")
+)
+def test_each_warpgroup_that_takes_turns_stores_in_a_copy_of_its_own(name):
+    """The second takes the second tile, and writes it where the first would, a copy further."""
+    a = compiled(name)
+    device, o = Kernel(a.source), output(a.kernel)
+    tiles = [{"k_blocks": 1}, {"k_blocks": 1}]
+    for warp in (0, 3):
+        drawn = [s for s in o.stores if s.warp == warp]
+        calls = [
+            [
+                c
+                for c in device.run(128 + WARP * warp + lane, tiles=tiles)
+                if c.name.startswith(STORES)
+            ]
+            for lane in range(WARP)
+        ]
+        assert drawn and len(drawn) == len(calls[0])
+        for s, same in zip(drawn, zip(*calls, strict=True), strict=True):
+            further = SMEM_BASE + s.where + o.smem.copy_bytes
+            assert [c.args[0] for c in same[: len(s.where)]] == list(further)
+
+
 # ---- bank conflicts -----------------------------------------------------------------------
 
 
@@ -277,7 +309,13 @@ def test_scales_are_read_without_conflicts():
     assert eight_rows == [i // 4 for i in range(32)]  # a quad shares a row
 
 
-@pytest.mark.parametrize("name", ("fp8_block/base", "fp8_1d1d/wgrad", "fp8_block/swap_ab"))
+@pytest.mark.parametrize(
+    "name",
+    (
+        *("fp8_block/base", "fp8_1d1d/wgrad", "fp8_block/swap_ab"),
+        *("fp8-ping-pong-masked", "fp8-1d1d-ping-pong-k_flat"),
+    ),
+)
 def test_each_lane_reads_the_scales_that_the_text_does(name):
     a = compiled(name)
     device, reads = Kernel(a.source), scale_reads(a.kernel)
@@ -410,6 +448,20 @@ def test_the_picture_of_the_accumulator():
 def test_the_picture_of_d():
     grids = [b for b in layout(lower(DENSE, Config()), "D").blocks if isinstance(b, Grid)]
     assert grids[1].cells[2][3].label == "T18 8"  # row 2, columns 24 on: the second stmatrix
+
+
+def test_what_warpgroups_that_take_turns_have_of_a_tile():
+    kernel = compiled("dense-ping-pong").kernel
+    (rows,) = (b.rows for b in layout(kernel, "acc").blocks if isinstance(b, Table))
+    assert [(r[0], r[2], r[4]) for r in rows] == [
+        *(("acc0", "each", "0-63"), ("acc1", "each", "64-127"))
+    ]
+    lines = text.render(layout(kernel, "D"))
+    assert "2 copies, one for each consumer warpgroup" in lines
+    assert "Of warpgroup 0; the next one's copy lies 16,384 bytes on." in lines
+    assert "copies" not in text.render(layout(lower(DENSE, Config()), "D"))
+    reads = layout(kernel, "A").blocks[-2]
+    assert isinstance(reads, Table) and {r[1] for r in reads.rows} == {"all"}
 
 
 def test_grids_as_svg():

@@ -8,16 +8,17 @@ from ..emulator.products import ROWS, fragment
 from ..ir.nodes import Evaluate, Kernel, StageTile
 from ..ir.rewrite import statements
 from .banks import Addresses
+from .sharing import sharing
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fragment:
     """One array of one warpgroup: `count` registers per thread. row, column: int [count, 128], of the
-    product's tile, by register and thread; parts follow each other."""
+    product's tile, by register and thread; parts follow each other. warpgroup: None if each has a tile of its own."""
 
     array: str
     wave: int
-    warpgroup: int
+    warpgroup: int | None
     row: Addresses
     column: Addresses
 
@@ -34,8 +35,8 @@ def fragments(kernel: Kernel) -> tuple[Fragment, ...]:
     found = []
     for wave, array in _accumulators(kernel).items():
         row, column = fragment(sizes[array])
-        for warpgroup in range(kernel.consumers):
-            shifted = row + (wave * kernel.consumers + warpgroup) * ROWS
+        for number, warpgroup in sharing(kernel):
+            shifted = row + (wave * kernel.consumers + number) * ROWS
             sides = (column, shifted) if swapped else (shifted, column)
             found.append(
                 Fragment(array=array, wave=wave, warpgroup=warpgroup, row=sides[0], column=sides[1])

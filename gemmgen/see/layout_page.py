@@ -29,7 +29,7 @@ def _accumulator(kernel: Kernel) -> Page:
         (
             f.array,
             str(f.wave),
-            str(f.warpgroup),
+            "each" if f.warpgroup is None else str(f.warpgroup),
             str(f.count),
             f"{f.row.min()}-{f.row.max()}",
             f"{f.column.min()}-{f.column.max()}",
@@ -56,12 +56,13 @@ def _fragment(f: Fragment) -> Grid:
         return Cell(label=f"T{thread} {register}", hue=thread % 4, tip=tip)
 
     rows, columns = (sorted({key[side] for key in held}) for side in (0, 1))
+    whose = "each warpgroup, in its own tile" if f.warpgroup is None else f"warpgroup {f.warpgroup}"
     return Grid(
         title=f"The first {len(rows)} rows and {len(columns)} columns: thread and register",
         columns=tuple(f"n{c}" for c in columns),
         rows=tuple(f"m{r}" for r in rows),
         cells=tuple(tuple(cell(r, c) for c in columns) for r in rows),
-        note=f"Of warpgroup {f.warpgroup}. The colour is the thread's place in its quad. Along wgmma's N the pattern "
+        note=f"Of {whose}. The colour is the thread's place in its quad. Along wgmma's N the pattern "
         "repeats every 8, 4 registers on; along its M the next warp has the next 16.",
     )
 

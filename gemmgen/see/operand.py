@@ -18,6 +18,7 @@ from ..errors import ArgumentError
 from ..ir.nodes import Kernel, Major, Mma, Smem, TmaLoad, TmaLoadMulticast
 from ..ir.rewrite import statements
 from .banks import Addresses, Banks, count
+from .sharing import sharing
 
 CHUNK = 16  # bytes: what a swizzle moves as one
 CORE = 8  # rows of a core matrix, each one chunk
@@ -133,18 +134,18 @@ def _reads(kernel: Kernel, s: Smem) -> Iterator[Read]:
     """Each product once, in program order: loops are written out in more than one place."""
     for mma in dict.fromkeys(x for x in statements(kernel) if isinstance(x, Mma)):
         if mma.a == s.name:
-            for warpgroup in range(kernel.consumers):
-                yield from _first(s, mma, warpgroup)
+            for number, warpgroup in sharing(kernel):
+                yield from _first(s, mma, number, warpgroup)
         elif mma.b == s.name and mma.wave == 0:
             yield from _second(s, mma)
 
 
-def _first(s: Smem, mma: Mma, warpgroup: int) -> Iterator[Read]:
+def _first(s: Smem, mma: Mma, number: int, warpgroup: int | None) -> Iterator[Read]:
     """64 rows of the first operand: of one wave and warpgroup; the same for every part."""
     assert mma.steps is not None and mma.a_bits is not None
     if mma.part:
         return
-    at = (mma.wave_bytes or 0) + warpgroup * (mma.warpgroup_bytes or 0)
+    at = (mma.wave_bytes or 0) + number * (mma.warpgroup_bytes or 0)
     for step, (offset, _) in enumerate(mma.steps):
         d = _descriptor(s, mma.a_bits, at + offset)
         where = descriptor.addresses(d, ROWS, mma.instr.a_major == "mn")

@@ -69,7 +69,8 @@ class Out:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Output:
     """smem: D's buffer; its stages are pieces of the tile, or places that pieces share by turns. where: int64
-    [rows, columns] of D's tile, the address of each element's first byte. banks: of all stores together. boxes: none where rows leave one by one."""
+    [rows, columns] of D's tile, the address of each element's first byte. banks: of all stores together. boxes: none where
+    rows leave one by one. Of warpgroups that each have a copy of the buffer, the first one's."""
 
     smem: Smem
     statement: str

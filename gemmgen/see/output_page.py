@@ -19,7 +19,7 @@ def output_page(kernel: Kernel) -> Page:
     facts = Facts(title="Buffer", items=items)
     by_kind = groupby(sorted(o.stores, key=lambda s: s.instruction), key=lambda s: s.instruction)
     rows = [(name, total(s.banks for s in stores)) for name, stores in by_kind]
-    note = "Of all warps. A warp's wide accesses go in groups of lanes of 128 bytes; each group takes a turn or more."
+    note = "Of all warps that share a tile. A warp's wide accesses go in groups of lanes of 128 bytes; each group takes a turn or more."
     blocks = (facts, _pieces(o), _writers(o), conflicts("Bank conflicts", rows, note), _out(o))
     return Page(title=f"D of {kernel.name}", blocks=blocks)
 
@@ -84,4 +84,7 @@ def _out(o: Output) -> Table:
     )
     columns = ("first row", "first column", "bytes x rows", "bytes into the buffer")
     note = "" if rows else "Rows leave one by one."
+    if o.smem.copies > 1:
+        further = f"Of warpgroup 0; the next one's copy lies {count(o.smem.copy_bytes)} bytes on."
+        note = f"{note} {further}".strip()
     return Table(title="Boxes that leave", columns=columns, rows=rows, note=note)

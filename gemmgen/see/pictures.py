@@ -16,10 +16,11 @@ BANKS = tuple(f"b{b}" for b in range(0, 32, 4))  # the first of each 16 bytes
 
 def buffer(s: Smem) -> tuple[tuple[str, str], ...]:
     swizzle = f"{s.swizzle} bytes" if s.swizzle else "none"
+    copies = f"; {s.copies} copies, one for each consumer warpgroup" * (s.copies > 1)
     return (
         (
             "buffer",
-            f"{s.name}: {s.stages} x {count(s.stage_bytes)} bytes from {count(s.offset or 0)} on",
+            f"{s.name}: {s.stages} x {count(s.stage_bytes)} bytes from {count(s.offset or 0)} on{copies}",
         ),
         (
             "tile",

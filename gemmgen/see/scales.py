@@ -10,6 +10,7 @@ import numpy as np
 from ..ir.nodes import Kernel, LoadColumnScales, LoadRowScales, Smem
 from ..ir.rewrite import statements
 from .banks import Addresses, Banks, count
+from .sharing import sharing
 
 WARP, WARPS, WARP_ROWS = 32, 4, 16
 ROWS = 64  # of a wgmma
@@ -51,10 +52,10 @@ def scale_reads(kernel: Kernel) -> tuple[ScaleRead, ...]:
 def _rows(kernel: Kernel, s: LoadRowScales) -> Iterator[ScaleRead]:
     """Two per thread: the rows of the accumulator that it holds, 8 apart."""
     smem, lane = kernel.buffer(s.smem), np.arange(WARP)
-    for warpgroup in range(kernel.consumers):
+    for number, warpgroup in sharing(kernel):
         for warp in range(WARPS):
             for half in (0, 1):
-                block = s.wave * kernel.consumers + warpgroup
+                block = s.wave * kernel.consumers + number
                 line = block * ROWS + warp * WARP_ROWS + lane // 4 + 8 * half
                 yield ScaleRead(
                     smem=smem,
