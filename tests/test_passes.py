@@ -480,3 +480,18 @@ def test_scale_blocks_by_brute_force():
             broken = e.rule.id
         assert (broken == "scale-blocks") == (n in three)
         assert broken in ("", "scale-blocks") or n == 256  # two accumulators fill the registers
+
+
+@pytest.mark.parametrize(
+    ("n", "columns", "legal"),
+    ((160, 8, True), (168, 8, False), (192, 8, False), (176, 16, True), (192, 16, False), (192, 32, True)),
+)  # fmt: skip
+def test_narrow_pieces_take_registers(n, columns, legal):
+    """What ptxas compiles without a spill: D in pieces of 32-byte rows beside another wave's accumulators."""
+    p = replace(DENSE, d=F32)
+    config = Config(block_m=256, block_n=n, stages=2, in_flight=1, d_columns=columns, swizzle_d=32)
+    if legal:
+        lower(p, config)
+    else:
+        with pytest.raises(IllegalConfig, match="register-budget"):
+            lower(p, config)

@@ -56,6 +56,9 @@ OF_PARTS, MORE_OF_PARTS = 16, 48
 DIVIDING = 72
 CONVERTING = 56  # more where a lone consumer promotes integers: 64x128 spilled 4 bytes
 COPYING = 8  # more for INT8's sums where the K loop is copied: 256x160 in parts spilled 48 bytes
+# For each piece of a wave's D whose rows have 32 bytes, beside another wave's accumulators: ptxas works their places out
+# ahead. 160 columns of FP32 in 20 pieces compile, 168 in 21 spilled 68 bytes, 192 in 24 1052.
+NARROW, NARROW_PIECE = 32, 2.4
 LANE_COLUMNS = 4  # a lane holds every fourth of the accumulator's columns, in pairs
 
 
@@ -141,9 +144,17 @@ def _beside(kernel: Kernel, role: Role) -> int:
         dividing += CONVERTING
     copied = any(isinstance(x, PerSplit) for x in walk(role.body))
     copies = COPYING * (kernel.instr.d.integer and copied)
-    return (
-        _epilogue(kernel, role) + copies + dividing * (kernel.cluster.k > 1 and bool(role.locals))
-    )
+    divided = dividing * (kernel.cluster.k > 1 and bool(role.locals))
+    return _epilogue(kernel, role) + copies + divided + _of_pieces(kernel, role)
+
+
+def _of_pieces(kernel: Kernel, role: Role) -> int:
+    staged = [s for s in walk(role.body) if isinstance(s, StageTile)]
+    waves = len({s.wave for s in staged})
+    if waves < 2 or kernel.buffer("smem_d").slab_bytes > NARROW:
+        return 0
+    pieces = len(staged) // waves
+    return round(NARROW_PIECE * pieces) if pieces > 1 else 0
 
 
 def _epilogue(kernel: Kernel, role: Role) -> int:
