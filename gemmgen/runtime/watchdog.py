@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, fields
 
 from ..errors import DeadlockError
-from ..ir.nodes import Kernel
+from ..ir.nodes import Barrier, Kernel
 from .driver import call, driver
 
 ENTRIES = 2047  # as templates/watchdog.j2 lays them out
@@ -54,13 +54,20 @@ def deadlock(kernel: Kernel, entries: list[Stuck]) -> DeadlockError:
         f"{kernel.name} is stuck: {len(entries)} warps wait (CTA, role, barrier, tile, K block)"
     ]
     for stuck, warps in sorted(Counter(entries).items(), key=lambda x: _order(x[0])):
-        role, barrier = kernel.roles[stuck.role].name, kernel.barriers[stuck.barrier].name
-        where = f"tile row {stuck.row} column {stuck.col}, K block {stuck.k}"
+        role, barrier = kernel.roles[stuck.role].name, kernel.barriers[stuck.barrier]
         lines.append(
-            f"  CTA {stuck.cta:>4}  {role:<9} {warps} warp(s)  {barrier}[{stuck.stage}] parity "
-            f"{stuck.parity}  {where if stuck.k >= 0 else 'draining the ring'}"
+            f"  CTA {stuck.cta:>4}  {role:<9} {warps} warp(s)  {barrier.name}[{stuck.stage}] parity "
+            f"{stuck.parity}  {_where(stuck, barrier)}"
         )
     return DeadlockError("\n".join(lines))
+
+
+def _where(stuck: Stuck, barrier: Barrier) -> str:
+    """A barrier of the ring is waited for at a K block, or where the ring is drained; another at a tile."""
+    if stuck.row < 0:
+        return "draining the ring" if barrier.per == "stage" else "with a tile's sums"
+    tile = f"tile row {stuck.row} column {stuck.col}"
+    return tile if stuck.k < 0 else f"{tile}, K block {stuck.k}"
 
 
 def _order(s: Stuck) -> tuple[int, ...]:
