@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from .config import Config
@@ -79,7 +80,7 @@ def priced(of: Launch, c: Config) -> Terms:
     full = _wave(work, c, busy, target)
     return Terms(
         work=work,
-        full=full,
+        full=_followed(full, c),
         last=full if last == busy else _wave(work, c, last, target),
         waves=waves,
         tail=work.d_bytes / _l2_rate(last, target),
@@ -120,7 +121,8 @@ def _work(of: Launch, c: Config, cluster: Cluster) -> Work:
     mma = flops * a_bytes / target.fp8_flops_per_clock / FIT.wgmma_rate
     # Both operands come from shared memory, the second again for every 64 rows (the SS form of wgmma).
     reads = (target.wgmma_m + c.wgmma_n) * line
-    writes = (c.block_m + c.block_n) * line * FIT.smem_writes
+    competing = FIT.turn_writes if c.ping_pong else FIT.smem_writes
+    writes = (c.block_m + c.block_n) * line * competing
     blocks = c.wgmma_m // target.wgmma_m
     promotion, scales = waves * _promotion(of, c), _column_scales(of.problem, c)
     # What a tile reaches beyond the matrix is zero-filled by TMA and costs no L2 traffic.
@@ -135,7 +137,7 @@ def _work(of: Launch, c: Config, cluster: Cluster) -> Work:
         scales=steps * scales,
         chain=steps * (waves * max(mma, reads) + promotion + scales),
         cluster=steps * _lockstep(of.problem) if cluster.shared else 0,
-        epilogue=FIT.epilogue + FIT.epilogue_of_three * (c.consumers == 3) + _staging(of, c),
+        epilogue=_fixed(c) + _staging(of, c),
         l2_bytes=loads + d_bytes + (4 * rows * steps if of.promotes else 0),
         d_bytes=d_bytes,
     )
@@ -154,18 +156,32 @@ def _column_scales(p: Problem, c: Config) -> float:
     if p.family != "fp8_1d1d":
         return 0
     loads = c.waves if c.parts > 1 else 1
-    return WARPS * c.consumers * loads * c.wgmma_n / LANE_COLUMNS * FIT.column_load
+    return WARPS * c.sharing * loads * c.wgmma_n / LANE_COLUMNS * FIT.column_load
 
 
 def _lockstep(p: Problem) -> float:
     return FIT.cluster + FIT.cluster_of_columns * (p.family == "fp8_1d1d")
 
 
+def _fixed(c: Config) -> float:
+    """Cycles of an epilogue whatever its tile."""
+    if c.ping_pong:
+        return FIT.turn_epilogue
+    return FIT.epilogue + FIT.epilogue_of_three * (c.consumers == 3)
+
+
+def _piece(of: Launch, c: Config) -> float:
+    if not c.ping_pong:
+        return FIT.piece
+    narrow = (c.d_columns or 0) * of.problem.d.bytes < LINE // 2
+    return FIT.turn_piece + FIT.turn_narrow * narrow
+
+
 def _staging(of: Launch, c: Config) -> float:
     """Cycles to write D's tile into shared memory, and first to bring the sums of CTAs that divide K together."""
     pieces = c.waves * c.block_n / c.d_columns if c.d_columns else 0
     written = c.block_m * c.block_n * of.d_bytes / FIT.staging
-    return written + pieces * FIT.piece + exchange_cycles(c)
+    return written + pieces * _piece(of, c) + exchange_cycles(c)
 
 
 def exchange_cycles(c: Config) -> float:
@@ -177,18 +193,28 @@ def exchange_cycles(c: Config) -> float:
 def _wave(w: Work, c: Config, busy: int, target: Target) -> Wave:
     """One wave of `busy` SMs. Several consumers promote under each other's MMAs, one cannot."""
     l2 = w.l2_bytes / _l2_rate(busy, target)
-    exposed = (0, *FIT.promotion_exposed)[c.consumers - 1]
+    exposed = (0, *FIT.promotion_exposed)[c.sharing - 1]
+    shallow = FIT.turn_whole * max(w.tensor, w.shared, l2) * (c.ping_pong and not c.d_columns)
     return Wave(
         busy=busy,
         tensor=w.tensor,
         shared=w.shared,
         l2=l2,
         chain=w.chain,
-        l2_exposed=FIT.l2_exposed * l2,
+        l2_exposed=FIT.l2_exposed * l2 + shallow,
         cluster=w.cluster,
         epilogue=w.epilogue,
         promotion=exposed * w.promotion,
     )
+
+
+def _followed(wave: Wave, c: Config) -> Wave:
+    """A wave after which another comes. Where warpgroups take tiles in turns, that one is multiplied meanwhile:
+    of the epilogue shows what is longer than the others' main loops."""
+    if not c.ping_pong:
+        return wave
+    shown = max(0.0, wave.epilogue - (c.turns - 1) * wave.main) / c.turns
+    return replace(wave, epilogue=FIT.turn + shown)
 
 
 def _l2_rate(busy: int, target: Target) -> float:

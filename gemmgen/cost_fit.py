@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Fit:
     """What measurement says and no data sheet does. Refit here and nowhere else.
 
-    "rows" are DeepGEMM's times on an H200 with the tiles it picks, at Target.clock_hz: 256x128 takes
+    "turns" are what was timed of consumers that take tiles in turns: 19 to 33 configs at 43 launches of BF16, FP16, FP8
+    and INT8 without promotion, each against the tuned config (docs/adr/0027-ping-pong.md). "rows" are DeepGEMM's times on an H200 with the tiles it picks, at Target.clock_hz: 256x128 takes
     1250 (FP8) and 1147 (BF16) cycles per 128 bytes of K and 1700 per tile besides. "gradients" are what was
     timed to tune the FP8 weight gradients of gemmgen/data/h200.jsonl, 176 tiles at 16 shapes.
     """
@@ -52,6 +53,16 @@ class Fit:
     staging: float = 64.0
     # Cycles of each piece of D, if a warpgroup stages it in pieces: gradients with 256x96 and 256x112.
     piece: float = 200.0
+    # Where warpgroups take tiles in turns: cycles per tile until the next multiplies, and of an epilogue, which shares
+    # the SM with the other's main loop; of each piece of D, and more where its rows are narrower than 64 bytes. The
+    # share of TMA's writes that compete with one warpgroup's reads. What a ring of a stage less, with D whole, adds to
+    # the main loop. All of turns.
+    turn: float = 100.0
+    turn_epilogue: float = 4000.0
+    turn_piece: float = 100.0
+    turn_narrow: float = 200.0
+    turn_writes: float = 0.45
+    turn_whole: float = 0.02
     # Seconds of ramp and tail: the fastest kernel that only reads the same bytes takes 3 us more.
     launch: float = 3e-6
     # Of HBM's peak that weight streaming reaches: BF16 rows of M = 1 and K = 16384.

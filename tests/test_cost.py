@@ -8,6 +8,7 @@ import pytest
 
 from gemmgen.config import Config
 from gemmgen.cost import cost, count_tiles, dram_bytes, operand_bytes, terms
+from gemmgen.cost_fit import FIT
 from gemmgen.heuristics import candidates
 from gemmgen.ir.dtypes import BF16, E4M3, F32
 from gemmgen.ir.groupings import GROUPINGS
@@ -234,3 +235,36 @@ def test_operand_bytes_add_up_to_dram_bytes():
         "scales": 4 * (64 + 2) * 4,
     }
     assert dram_bytes(GRADIENT, (64, 256, 512)) == sum(found.values())
+
+
+def test_one_stores_while_the_other_multiplies():
+    """Of an epilogue shows what is longer than the other's main loop; the last tile's shows whole."""
+    shared = Config(block_n=64, in_flight=1)
+    turns = replace(shared, block_n=128, ping_pong=True)
+    long, short = (4096, 32768, 4096), (4096, 32768, 64)
+    t = terms(DENSE, turns, long, H200)
+    assert t.full.epilogue == FIT.turn < t.last.epilogue
+    t = terms(DENSE, turns, short, H200)
+    assert t.full.epilogue == pytest.approx(FIT.turn + (t.last.epilogue - t.full.main) / 2)
+    t = terms(DENSE, shared, long, H200)
+    assert t.full.epilogue == t.last.epilogue
+
+
+def test_a_lone_warpgroup_hides_no_promotion():
+    shape = (4096, 8192, 4096)
+    shared, turns = Config(), Config(ping_pong=True)
+    assert terms(FP8, shared, shape, H200).full.promotion > 0
+    t = terms(FP8, turns, shape, H200)
+    assert t.full.promotion == 0 and t.full.bound == "chain", (
+        "it is part of what one does in sequence"
+    )
+
+
+def test_narrow_pieces_and_a_shallow_ring_cost():
+    shape = (4096, 32768, 64)
+    turns = Config(ping_pong=True, in_flight=1)
+    wide, narrow = (replace(turns, d_columns=n) for n in (64, 16))
+    a, b = (terms(DENSE, c, shape, H200).last.epilogue for c in (wide, narrow))
+    assert b - a == 16 * (FIT.turn_piece + FIT.turn_narrow) - 4 * FIT.turn_piece
+    whole, pieces = (terms(DENSE, c, shape, H200).full for c in (turns, wide))
+    assert whole.l2_exposed - pieces.l2_exposed == pytest.approx(FIT.turn_whole * whole.main)

@@ -150,6 +150,7 @@ def test_why_not_with_stages_takes_those():
 
 def test_why_not_too_few_stages():
     changes = {"block_n": 256, "block_m": 128, "consumers": 2, "multicast": "none"}
+    changes |= {"ping_pong": False, "d_columns": None}
     e = explained(replace(DENSE, d=F32), (4096, 4096, 4096), why_not=changes)
     assert e.why_not and not e.why_not.verdict.choice and e.why_not.candidate
     assert e.why_not.verdict.refused is None

@@ -17,6 +17,7 @@ from gemmgen.heuristics import (
     candidates,
     choose,
     rank,
+    room,
     verdicts,
     wave_rows,
 )
@@ -229,7 +230,8 @@ def test_rank_agrees_with_lowering_everything(problem):
             fit = most_stages(lower(problem, config, H200), H200)
         except IllegalConfig:
             continue
-        if fit >= (3 if config.block_m * config.block_n >= 128 * 192 else 4):
+        needed = 3 if config.block_m * config.block_n >= 128 * 192 else 4
+        if fit >= needed + config.ping_pong:
             legal.append(cost(problem, config, shape, H200).seconds)
     assert [c.cost.seconds for c in rank(problem, shape, H200)] == sorted(legal)
 
@@ -477,3 +479,40 @@ def test_int8_experts_of_few_rows_take_two_consumers(grouping):
         q = replace(p, epilogue=EPILOGUES["swiglu"])
         c = choose(q, (m, 4096, 7168), H200, 1 if grouping == "none" else 4)
         assert (tile(c), c.consumers, c.parts) == ("128x256", 2, 2)
+
+
+# ---- consumers that take turns ----------------------------------------------------------------
+
+
+def in_turns(problem, shape, groups=1):
+    return [c for c in candidates(problem, shape, H200, groups) if c.ping_pong]
+
+
+def test_turns_are_considered_where_they_may_pay():
+    large = (4096, 8192, 2048)
+    found = in_turns(DENSE, large)
+    assert {c.block_m for c in found} == {128} and {c.consumers for c in found} == {2}
+    assert {c.block_n for c in found} == {*range(96, 193, 16)}
+    assert {c.multicast for c in found} == {"none", "a", "b"}
+    assert {c.d_columns for c in found if c.block_n == 128} == {64, None}
+    assert {c.d_columns for c in found if c.block_n == 160} == {32, None}
+    assert {c.d_columns for c in in_turns(replace(DENSE, d=F32), large)} == {32, 16, None}
+    assert not in_turns(FP8, large), "one warpgroup hides no promotion"
+    assert not in_turns(DENSE, (1024, 1024, 2048)), "no SM has two tiles"
+    assert in_turns(replace(DENSE, grouping="batched"), (1024, 1024, 2048), 8)
+    ragged = in_turns(replace(DENSE, grouping="ends"), large, 4)
+    assert {c.d_columns for c in ragged} == {None}
+
+
+def test_turns_hide_long_epilogues():
+    """As measured: docs/adr/0027-ping-pong.md."""
+    assert choose(DENSE, (4096, 32768, 512), H200).ping_pong
+    assert choose(replace(DENSE, d=F32), (8192, 8192, 8192), H200).ping_pong
+    assert not choose(DENSE, (4096, 4096, 7168), H200).ping_pong
+
+
+def test_a_tile_that_one_warpgroup_multiplies_needs_a_stage_more():
+    shared = Config(block_n=128)
+    assert room.needed_stages(DENSE, shared, (4096, 4096, 4096)) == 4
+    assert room.needed_stages(DENSE, replace(shared, ping_pong=True), (4096, 4096, 4096)) == 5
+    assert room.needed_stages(DENSE, replace(shared, ping_pong=True), (4096, 4096, 128)) == 2

@@ -26,7 +26,8 @@ from .verdict import Verdict as Verdict
 MOST_STAGES = max(s for s in range(1, 257) if FIELDS["stages"][1](s))
 # What the same tile without multicast may be free of.
 ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
-Tile = tuple[bool, int, int, int, int]  # swap_ab, block_m, block_n, consumers, split_k
+# swap_ab, block_m, block_n, consumers, split_k; warpgroups that take turns, whether D is whole
+Tile = tuple[bool, int, int, int, int, int, bool]
 
 
 def choose(problem: Problem, shape: Shape, target: Target, groups: int = 1) -> Config:
@@ -92,7 +93,7 @@ def _judged(of: Launch, rows: int, *, quick: bool) -> Iterator[Verdict]:
     refused: dict[Tile, Verdict] = {}  # tiles no multicast can save
     without_room: dict[Tile, bool] = {}
     for bare, _ in _in_order(costed):
-        tile = (bare.swap_ab, bare.block_m, bare.block_n, bare.consumers, bare.split_k)
+        tile = _tile(bare)
         if quick and tile not in without_room:
             without_room[tile] = room.has_none(problem, bare, shape, target)
         if without_room.get(tile):
@@ -107,6 +108,11 @@ def _judged(of: Launch, rows: int, *, quick: bool) -> Iterator[Verdict]:
         if not verdict.choice and not (verdict.refused and verdict.refused.rule in ONLY_SHARED):
             refused[tile] = verdict
         yield verdict
+
+
+def _tile(c: Config) -> Tile:
+    sides = c.swap_ab, c.block_m, c.block_n, c.consumers, c.split_k
+    return *sides, c.turns, c.d_columns is None
 
 
 def judge(problem: Problem, c: Config, price: Cost, shape: Shape, target: Target) -> Verdict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import gcd
 
@@ -22,8 +23,15 @@ def in_pieces(problem: Problem, tile: Config) -> tuple[Config, ...]:
     d_bytes = problem.d.bytes
     if not _gains(problem) or tile.waves < 2 or tile.block_m * tile.block_n * d_bytes < LARGE_D:
         return (tile,)
-    row = gcd(tile.block_n * d_bytes, WIDE)
-    return (replace(tile, d_columns=row // d_bytes),) if row >= NARROWEST else ()
+    return tuple(c for c in divided(problem, tile) if (c.d_columns or 0) * d_bytes >= NARROWEST)
+
+
+def divided(problem: Problem, tile: Config) -> Iterator[Config]:
+    """`tile` with D in pieces of the widest slab that divides its columns, if D is one that may be cut (rule
+    `column-stores`)."""
+    if fold(problem.epilogue) > 1 or problem.quantised or GROUPINGS[problem.grouping].ragged:
+        return
+    yield replace(tile, d_columns=gcd(tile.block_n * problem.d.bytes, WIDE) // problem.d.bytes)
 
 
 def _gains(p: Problem) -> bool:

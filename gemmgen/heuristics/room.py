@@ -25,6 +25,7 @@ def useful_stages(problem: Problem, c: Config, shape: Shape) -> int:
 def needed_stages(problem: Problem, c: Config, shape: Shape) -> int:
     """The fewest that hide latency, or are all that K has blocks for."""
     hiding = 3 if c.block_m * c.block_n >= LARGE_TILE else 4
+    hiding += c.ping_pong  # of tiles that one warpgroup multiplies by itself, in half the time
     return min(hiding, useful_stages(problem, c, shape))
 
 

@@ -15,6 +15,7 @@ from ..passes.split_scales import copied
 from ..problem import Problem, Shape
 from ..target import Target
 from .pieces import in_pieces
+from .ping_pong import in_turns
 from .room import PROBE
 
 ROWS = ((64, 1), (128, 2), (256, 2))  # block_m and the consumer warpgroups that share it
@@ -39,8 +40,9 @@ def bare(
     """Configs worth costing, with PROBE stages, before their raster is chosen, which is priced alike: see
     `heuristics.candidates`."""
     for plain in (*_tiles(problem, shape, target, rows), *_swapped_tiles(problem, shape)):
-        for multicast in _multicasts(plain, shape, target, groups):
-            yield _with(plain, multicast=multicast) if multicast != "none" else plain
+        for tile in (plain, *in_turns(problem, plain, shape, target, groups)):
+            for multicast in _multicasts(tile, shape, target, groups):
+                yield _with(tile, multicast=multicast) if multicast != "none" else tile
         yield from _divided(plain, problem, shape, target, groups)
 
 
