@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -59,6 +60,33 @@ def test_the_command(machine, capsys):
     assert len(machine.launches) == 16 + 16 * 2 * host.CALLS
     assert main(["host", "--repeats", "2"]) == 0
     assert "fp8_block_gemm     bound" in capsys.readouterr().out
+
+
+def test_operators_beside_the_front_door(machine, monkeypatch, capsys):
+    called = []
+
+    def operator(name):
+        def out(*given, out, **options):
+            called.append((name, len(given), out is not None, *options))
+
+        return SimpleNamespace(out=out)
+
+    names = ("gemm", "fp8_block_gemm", "masked_gemm", "k_grouped_gemm")
+    registered = SimpleNamespace(**{name: operator(name) for name in names})
+    torch_tensors.torch().ops = SimpleNamespace(gemmgen=registered)
+    monkeypatch.setitem(sys.modules, "gemmgen.torch_ops", SimpleNamespace())
+    assert main(["host", "operators", "--repeats", "2", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    ways = ("front door", "torch.ops", "bound", "driver alone")
+    assert [(r["what"], r["how"]) for r in rows] == [(n, way) for n in names for way in ways]
+    assert len(called) == 4 + 4 * 2 * host.CALLS  # all once, then batches
+    assert {*called} == {
+        ("gemm", 2, True),
+        ("fp8_block_gemm", 4, True, "scale_a_layout"),
+        ("masked_gemm", 3, True),
+        ("k_grouped_gemm", 3, True),
+    }
+    assert len(machine.launches) == 3 * len(called)
 
 
 def test_imports_need_no_gpu(capsys):

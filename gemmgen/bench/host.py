@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -86,6 +87,33 @@ def calls(batches: int) -> list[Row]:
     timed = cases()
     found = batched(timed, batches, torch().cuda.synchronize)
     return [_row(what, how, seconds) for (what, how), seconds in found.items()]
+
+
+def operators(batches: int) -> list[Row]:
+    """Microseconds per call of the same functions as operators of torch, beside the front door. Needs a GPU."""
+    found = batched(operator_cases(), batches, torch().cuda.synchronize)
+    return [_row(what, how, seconds) for (what, how), seconds in found.items()]
+
+
+def operator_cases() -> dict[tuple[str, str], Call]:
+    """By function and way, a call with an output given: through the front door, through `torch.ops`, bound, and
+    the driver's own. Each has been made once."""
+    importlib.import_module("gemmgen.torch_ops")  # registers them
+    registered = torch().ops.gemmgen
+    found: dict[tuple[str, str], Call] = {}
+    for function, given, options, out in inputs():
+        name = function.__name__
+        bound = ops.bind(function, *given, out, **options)
+        ways: dict[str, Call] = {
+            "front door": partial(function, *given, out, **options),
+            "torch.ops": partial(getattr(registered, name).out, *given, out=out, **options),
+            "bound": bound.launch,  # which keeps what the next one needs
+            "driver alone": bound.plan.start,
+        }
+        found |= {(name, way): call for way, call in ways.items()}
+    for call in found.values():
+        call()
+    return found
 
 
 def cases() -> dict[tuple[str, str], Call]:

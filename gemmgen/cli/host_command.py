@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..runtime import driver
 
-WHAT = ("calls", "imports", "first")
+WHAT = ("calls", "operators", "imports", "first")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +18,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="calls",
         choices=WHAT,
-        help="calls (the default), imports, or the first call of a process; the last two need no GPU",
+        help="calls (the default), the same as torch's operators, imports, or the first call of a process; the last two "
+        "need no GPU",
     )
     parser.add_argument(
         "--repeats", type=int, default=31, help="batches of calls, or processes (default 31)"
@@ -28,11 +29,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     if args.repeats < 2:
         raise ArgumentError("--repeats", args.repeats, "must be at least 2")
-    device = driver.require_hopper(0) if args.what == "calls" else None
+    device = driver.require_hopper(0) if args.what in ("calls", "operators") else None
     from ..bench import host
 
-    timers = {"calls": host.calls, "imports": host.imports, "first": host.first}
-    rows = timers[args.what](args.repeats)
+    timers = (host.calls, host.operators, host.imports, host.first)
+    rows = dict(zip(WHAT, timers, strict=True))[args.what](args.repeats)
     report = {"gpu": device, "calls_per_batch": host.CALLS, "rows": [vars(r) for r in rows]}
     print(json.dumps(report, indent=2) if args.json else _text(report))
     return 0
