@@ -122,7 +122,7 @@ def instances(
 ) -> tuple[Instance, ...]:
     """The smallest first: around one turn of the ring, two, four; up to three tiles. Where `ranks` CTAs
     divide K, so many K blocks for each of them, and numbers of which some get fewer or none. Where `turns` warpgroups
-    take tiles in turns, also so many tiles that each has its third or fourth."""
+    take tiles in turns, also so many tiles that each has three."""
     s = stages
     if thorough:
         ks = (*range(1, 2 * s + 2), 4 * s + 1)
