@@ -30,14 +30,14 @@ def machine(launches, monkeypatch):
 
 
 def test_every_case_is_launched_and_kept(machine):
-    found = host.cases()
+    found = host.cases(host._plain)
     assert len(found) == len(machine.launches) == 4 * 4
     assert {way for _, way in found} == {"out given", "out allocated", "bound", "driver alone"}
     assert len(front.KEPT) == 4 * 2  # what is bound is not
 
 
 def test_nothing_is_checked_while_it_is_timed(machine, monkeypatch):
-    found = host.cases()
+    found = host.cases(host._plain)
     monkeypatch.setattr(calls, "check_tensor", None)
     for call in found.values():
         call()

@@ -84,51 +84,47 @@ class Row:
 
 def calls(batches: int) -> list[Row]:
     """Microseconds per call of four functions through the front door, and of the same bound. Needs a GPU."""
-    timed = cases()
-    found = batched(timed, batches, torch().cuda.synchronize)
-    return [_row(what, how, seconds) for (what, how), seconds in found.items()]
+    return _timed(cases(_plain), batches)
 
 
 def operators(batches: int) -> list[Row]:
     """Microseconds per call of the same functions as operators of torch, beside the front door. Needs a GPU."""
-    found = batched(operator_cases(), batches, torch().cuda.synchronize)
-    return [_row(what, how, seconds) for (what, how), seconds in found.items()]
-
-
-def operator_cases() -> dict[tuple[str, str], Call]:
-    """By function and way, a call with an output given: through the front door, through `torch.ops`, bound, and
-    the driver's own. Each has been made once."""
     importlib.import_module("gemmgen.torch_ops")  # registers them
-    registered = torch().ops.gemmgen
-    found: dict[tuple[str, str], Call] = {}
-    for function, given, options, out in inputs():
-        name = function.__name__
-        bound = ops.bind(function, *given, out, **options)
-        ways: dict[str, Call] = {
-            "front door": partial(function, *given, out, **options),
-            "torch.ops": partial(getattr(registered, name).out, *given, out=out, **options),
-            "bound": bound.launch,  # which keeps what the next one needs
-            "driver alone": bound.plan.start,
-        }
-        found |= {(name, way): call for way, call in ways.items()}
-    for call in found.values():
-        call()
-    return found
+    return _timed(cases(_registered), batches)
 
 
-def cases() -> dict[tuple[str, str], Call]:
-    """By function and way, a call: with an output given and without, bound, and the driver's own call of that
-    launch, which is the least it can cost. Each has been made once."""
+def _timed(found: dict[tuple[str, str], Call], batches: int) -> list[Row]:
+    timed = batched(found, batches, torch().cuda.synchronize)
+    return [_row(what, how, seconds) for (what, how), seconds in timed.items()]
+
+
+def _plain(function: Callable[..., Any], given: Any, options: Any, out: Any) -> dict[str, Call]:
+    return {
+        "out given": partial(function, *given, out, **options),
+        "out allocated": partial(function, *given, **options),
+    }
+
+
+def _registered(
+    function: Callable[..., Any], given: Any, options: Any, out: Any
+) -> dict[str, Call]:
+    operator = getattr(torch().ops.gemmgen, function.__name__).out
+    return {
+        "front door": partial(function, *given, out, **options),
+        "torch.ops": partial(operator, *given, out=out, **options),
+    }
+
+
+def cases(ways: Callable[..., dict[str, Call]]) -> dict[tuple[str, str], Call]:
+    """By function and way, a call: the `ways`, bound, and the driver's own call of that launch, which is the least
+    it can cost. Each has been made once."""
     found: dict[tuple[str, str], Call] = {}
     for function, given, options, out in inputs():
         bound = ops.bind(function, *given, out, **options)
-        ways: dict[str, Call] = {
-            "out given": partial(function, *given, out, **options),
-            "out allocated": partial(function, *given, **options),
-            "bound": bound.launch,
-            "driver alone": bound.plan.start,
-        }
-        found |= {(function.__name__, way): call for way, call in ways.items()}
+        # The bound call keeps what the driver's needs.
+        own: dict[str, Call] = {"bound": bound.launch, "driver alone": bound.plan.start}
+        every = ways(function, given, options, out) | own
+        found |= {(function.__name__, way): call for way, call in every.items()}
     for call in found.values():
         call()
     return found

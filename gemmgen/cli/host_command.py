@@ -32,8 +32,13 @@ def main(args: argparse.Namespace) -> int:
     device = driver.require_hopper(0) if args.what in ("calls", "operators") else None
     from ..bench import host
 
-    timers = (host.calls, host.operators, host.imports, host.first)
-    rows = dict(zip(WHAT, timers, strict=True))[args.what](args.repeats)
+    timers = {
+        "calls": host.calls,
+        "operators": host.operators,
+        "imports": host.imports,
+        "first": host.first,
+    }
+    rows = timers[args.what](args.repeats)
     report = {"gpu": device, "calls_per_batch": host.CALLS, "rows": [vars(r) for r in rows]}
     print(json.dumps(report, indent=2) if args.json else _text(report))
     return 0
