@@ -10,8 +10,8 @@ class Fit:
     """What measurement says and no data sheet does. Refit here and nowhere else.
 
     "turns" are what was timed of consumers that take tiles in turns: 19 to 33 configs at 43 launches of BF16, FP16, FP8
-    and INT8 without promotion, each against the tuned config (docs/adr/0027-ping-pong.md). "rows" are DeepGEMM's times on an H200 with the tiles it picks, at Target.clock_hz: 256x128 takes
-    1250 (FP8) and 1147 (BF16) cycles per 128 bytes of K and 1700 per tile besides. "gradients" are what was
+    and INT8 without promotion, each against the tuned config (docs/adr/0027-ping-pong.md). "rows" are DeepGEMM's times
+    on an H200 with the tiles it picks, at Target.clock_hz: 256x128 takes 1250 (FP8) and 1147 (BF16) cycles per 128 bytes of K and 1700 per tile besides. "gradients" are what was
     timed to tune the FP8 weight gradients of gemmgen/data/h200.jsonl, 176 tiles at 16 shapes.
     """
 

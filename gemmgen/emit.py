@@ -273,7 +273,7 @@ def _chunk_mask(kernel: Kernel, s: StageTile | StoreTail) -> int:
 
 
 def _role(env: Environment, kernel: Kernel, role: Role, body: str) -> str:
-    own = [s for s in kernel.smem if s.copies > 1 and s.copies == role.turns]
+    own = [s for s in kernel.smem if s.copies == role.turns > 1]
     return env.get_template("role.j2").render(role=role, own=own, body=body).rstrip("\n")
 
 

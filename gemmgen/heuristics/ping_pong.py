@@ -13,9 +13,8 @@ from ..target import Target
 from .pieces import divided
 
 ROWS = 128  # of a tile: two waves. With one, A and B are read more often; with three, B's columns must be few
-WIDTHS = range(
-    96, 193, 16
-)  # block_n; narrower ones are read more often, wider ones have no registers
+# block_n; narrower ones are read more often, wider ones have no registers.
+WIDTHS = range(96, 193, 16)
 
 
 def in_turns(
