@@ -33,6 +33,8 @@ class Config:
     shared memory holds two pieces of each warpgroup's part of D; None: all of it (docs/adr/0022-d-columns.md).
     ping_pong: the consumer warpgroups take the CTA's tiles in turns, one stores while the other multiplies,
     rather than share each (docs/adr/0027-ping-pong.md).
+    peek: consumers look whether the next stage is filled before they promote, and wait after that only if it
+    was not (docs/adr/0028-peek.md).
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
     pdl: begin while the launch before it on the stream still ends (programmatic dependent launch): global
     memory is touched only after that is over (docs/adr/0012-dependent-launches.md).
@@ -59,6 +61,7 @@ class Config:
     pdl: bool = False
     d_columns: int | None = None
     ping_pong: bool = False
+    peek: bool = False
 
     def __post_init__(self) -> None:
         given = vars(self)
@@ -127,7 +130,7 @@ class Config:
 
 
 # Left out of the JSON where they have their defaults.
-OPTIONAL = ("swap_ab", "parts", "split_k", "pdl", "d_columns", "ping_pong")
+OPTIONAL = ("swap_ab", "parts", "split_k", "pdl", "d_columns", "ping_pong", "peek")
 
 MOST_REGISTERS = 1 << 16  # what a pair may hold; what it must, the rules say
 
@@ -179,6 +182,7 @@ FIELDS: dict[str, Check] = {
     "pdl": _choice(False, True),
     "d_columns": _optional(_integer(8, 256, 8)),
     "ping_pong": _choice(False, True),
+    "peek": _choice(False, True),
     "registers": ("a pair (producer, consumer) of integers from 0 to 65535, or null", _registers),
 }
 DEFAULTS: tuple[tuple[str, Any], ...] = tuple((name, getattr(Config, name)) for name in FIELDS)

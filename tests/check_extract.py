@@ -171,6 +171,16 @@ PATTERNS = (
         r"ptx::mbarrier_wait\(" + BAR + r"ring\.stage, ring\.phase \^ 1\)",
         lambda bar: ("drain", bar),
     ),
+    (r"^Ring next = ring;", lambda: ("next",)),
+    (r"^next\.advance\(\);", lambda: ("next advances",)),
+    (
+        r"^(\w+)\[0\] = ptx::mbarrier_test_wait\(" + BAR + r"next\.stage, next\.phase\);",
+        lambda dst, bar: ("peek", dst, bar),
+    ),
+    (
+        r"^if \((\w+)\[0\] == 0\) ptx::mbarrier_wait\(" + BAR + r"ring\.stage, (.*)\);",
+        lambda seen, bar, phase: ("wait unless", seen, bar, PHASES[phase]),
+    ),
     (
         r"^ptx::mbarrier_wait\(" + BAR + r"ring\.stage, (.*)\);",
         lambda bar, phase: ("wait", bar, PHASES[phase]),
@@ -375,6 +385,12 @@ def _events(kernel: ir.Kernel, s: ir.Stmt) -> Iterator[tuple[object, ...]]:
             yield "registers", s.direction, s.count
         case ir.Drain():
             yield "drain", s.barrier
+        case ir.Peek():
+            yield ("next",)
+            yield ("next advances",)
+            yield "peek", s.dst, s.barrier
+        case ir.WaitUnlessSeen():
+            yield "wait unless", s.seen, s.barrier, s.flip
         case ir.Wait():
             yield "wait", s.barrier, s.flip
         case ir.Arrive():

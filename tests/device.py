@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
 
@@ -122,6 +122,11 @@ class Ptx:
     def descriptor(self, low, high):
         return low | high << 32
 
+    def mbarrier_test_wait(self, barrier, parity):
+        """Never over yet: whoever looks has still to wait."""
+        self.calls.append(Call("mbarrier_test_wait", (barrier, parity), self.scope.get("k")))
+        return 0
+
     def opaque(self, pointer):
         return pointer
 
@@ -176,6 +181,7 @@ class Kernel:
             "threadIdx": SimpleNamespace(x=thread),
             "Array": Array,
             "Ring": lambda: Ring(self.constants["STAGES"]),
+            "copy": replace,
             "Scheduler": lambda *_: OneCta([tile | t for t in tiles or [{}]]),
             "Tile": SimpleNamespace,
             "smem": None,
@@ -287,6 +293,8 @@ def _simple(text: str) -> list[str]:
         return [f"{found[1]} = lambda i: {_expression(found[2])}"]
     if found := re.fullmatch(r"(?:float|int) (\w+)\[(\d+)\]", text):
         return [f"{found[1]} = Array({found[1]!r}, {found[2]})"]
+    if found := re.fullmatch(r"Ring (\w+) = (\w+)", text):
+        return [f"{found[1]} = copy({found[2]})"]
     if found := re.fullmatch(r"(Ring|Tile|Scheduler) (\w+)(\(.*\))?", text):
         return [f"{found[2]} = {found[1]}{found[3] or '()'}"]
     if found := re.fullmatch(r"(\+\+|--)(\w+)", text):

@@ -177,6 +177,13 @@ VARIETY = {
         replace(VECTOR, grouping="k_flat", accumulate=True),
         Config(ping_pong=True, block_m=64, block_n=64, stages=3, multicast="a"),
     ),
+    "fp8-peek": (FP8, Config(peek=True, multicast="a", block_n=64, stages=3)),
+    "fp8-peek-split-columns": (FP8, Config(peek=True, block_m=64, block_n=144, consumers=1)),
+    "dense-peek": (DENSE, Config(peek=True, in_flight=1, block_n=64)),
+    "fp8-1d1d-peek-k_flat": (
+        replace(VECTOR, grouping="k_flat", accumulate=True),
+        Config(peek=True, block_m=256, block_n=64, stages=3),
+    ),
     "fp8-split-k": (FP8, Config(split_k=4, block_m=64, block_n=32, consumers=1)),
     "fp8-split-k-swap": (FP8, Config(split_k=8, swap_ab=True, block_m=8, block_n=128, unroll=2)),
     "fp8-1d1d-split-waves": (VECTOR, Config(split_k=2, block_m=256, block_n=32, stages=3)),

@@ -149,6 +149,9 @@ STATEMENTS = {
     "WaitForTurn": ("dense-ping-pong", 0),
     "PassTurn": ("dense-ping-pong-three", 0),
     "GuardedWaitForTurn": ((DENSE, Config(ping_pong=True, block_n=64, watchdog=True)), 0),
+    "Peek": ("fp8-peek", 0),
+    "WaitUnlessSeen": ("fp8-peek", 0),
+    "GuardedWaitUnlessSeen": ((FP8, Config(peek=True, block_n=64, watchdog=True)), 0),
     "WarpgroupSync-turns": ("dense-ping-pong", 0),
     "GuardedWaitTurn": ((FP8, Config(split_k=2, block_n=64, watchdog=True)), 1),
 }
@@ -302,6 +305,7 @@ def test_kernel_names_tell_configs_apart():
         "parts": (1, 2),
         "split_k": (1, 4),
         "ping_pong": (False, True),
+        "peek": (False, True),
     }
     configs = [
         Config(**dict(zip(options, values, strict=True)))
@@ -533,6 +537,23 @@ def test_waits_meet_the_phase_they_mean(protocol):
         blocks = range(0 if thread % 128 else protocol.k_blocks + drains)
         stages = protocol.stages
         assert waits == [("empty", k % stages, k // stages % 2 ^ 1) for k in blocks]
+
+
+def test_a_peek_is_at_the_stage_of_the_next_k_block(protocol):
+    """Of every K block one, after a stage was released, at what is waited for next."""
+    found = [*statements(protocol.kernel)]
+    peeks = any(isinstance(s, nodes.Peek) for s in found)
+    lag = max(s.lag for s in found if isinstance(s, nodes.Arrive | nodes.ArriveCluster))
+    for (_, thread), calls in protocol.calls.items():
+        found, released = [], 0
+        for c in calls:
+            released += c.name.startswith("mbarrier_arrive")
+            if c.name == "mbarrier_test_wait":
+                found.append((*protocol.named(c.args[0]), c.args[1]))
+                assert thread % 32 or released == len(found) - lag
+        consumes = peeks and thread < 128 * protocol.consumers
+        blocks = range(1, protocol.k_blocks + 1 if consumes else 1)
+        assert found == [("full", k % protocol.stages, k // protocol.stages % 2) for k in blocks]
 
 
 def test_a_turn_is_passed_after_the_tile_s_last_wait(protocol):

@@ -69,6 +69,8 @@ CHANGES = {
     "size_barriers-turns": (FP8, {"ping_pong": True, "multicast": "a", "in_flight": 0}),
     "layout_smem-turns": (DENSE, {"ping_pong": True}),
     "split_registers-turns": (DENSE, {"ping_pong": True, "consumers": 3, "block_m": 64}),
+    "peek_ahead": (FP8, {"peek": True}),
+    "peek_ahead-released-late": (DENSE, {"peek": True, "in_flight": 1}),
     "split_k": (FP8, {"split_k": 4}),
     "split_k-two-waves": (VECTOR, {"split_k": 2, "block_m": 256, "block_n": 32}),
     "split_k-in-flight": (replace(DENSE, grouping="ends"), {"split_k": 4, "in_flight": 1}),
@@ -155,6 +157,7 @@ def test_change(case, golden):
         ("take_turns", FP8, {}),
         ("take_turns", FP8, {"split_k": 2}),
         ("take_turns", K_COLUMNS, {"consumers": 1, "block_m": 64}),
+        ("peek_ahead", FP8, {}),
         ("derive_maps", BATCHED, {}),
         ("allow_empty", MASKED, {"in_flight": 1}),
         ("allow_empty", replace(FP8, grouping="k_flat"), {}),
@@ -233,6 +236,12 @@ ILLEGAL = {
         {"ping_pong": True, "consumers": 1},
         {},
         {"ping_pong": True, "consumers": 1, "split_k": 1},
+    ),
+    "peek": (
+        DENSE,
+        {"peek": True, "ping_pong": True},
+        {},
+        {"peek": True, "ping_pong": True, "unroll": 1},
     ),
     "split-multicast": (
         DENSE,
@@ -378,6 +387,8 @@ def test_rules_are_documented_and_unique():
         ("ping-pong", DENSE, {"ping_pong": True, "split_k": 2}),
         ("ping-pong", FP8, SWAP | {"ping_pong": True, "split_k": 8}),
         ("ping-pong", FP8, {"ping_pong": True, "consumers": 1, "split_k": 2}),
+        ("peek", FP8, {"peek": True, "unroll": 2}),
+        ("peek", FP8, {"ping_pong": True, "peek": True, "consumers": 3, "block_m": 64}),
         ("tile-rows", DENSE, {"ping_pong": True, "block_m": 96}),
         ("register-budget", DENSE, {"ping_pong": True, "block_m": 256, "stages": 2}),
         (
@@ -407,6 +418,7 @@ def test_more_ways_to_break_a_rule(rule, problem, changes):
     ("problem", "changes"),
     (
         (DENSE, {"stages": 6}),
+        (FP8, {"peek": True, "split_k": 2, "block_n": 64}),
         (DENSE, {"ping_pong": True, "stages": 5}),
         (DENSE, {"ping_pong": True, "block_m": 64, "block_n": 256, "stages": 4}),
         (DENSE, {"ping_pong": True, "block_m": 192, "block_n": 64}),

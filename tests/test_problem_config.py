@@ -36,7 +36,7 @@ def test_missing_config_fields_take_their_defaults():
 
 
 def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
-    assert not {"swap_ab", "parts", "split_k", "pdl", "d_columns", "ping_pong"} & set(
+    assert not {*("swap_ab", "parts", "split_k", "pdl", "d_columns", "ping_pong", "peek")} & set(
         Config().to_json()
     )
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
@@ -63,6 +63,7 @@ BAD_CONFIG = {
     "pdl": (1, 0, "true", None),
     "d_columns": ("64", 64.0, True, [64], -64, 0, 4, 12, 264),
     "ping_pong": (1, 0, "true", None),
+    "peek": (1, 0, "true", None),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
 
@@ -105,6 +106,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "pdl": (False, True),
         "d_columns": (None, 8, 64, 256),
         "ping_pong": (False, True),
+        "peek": (False, True),
         "registers": (None, (40, 232)),
     }[name]
     for value in (*good, getattr(Config(), name)):

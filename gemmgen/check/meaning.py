@@ -18,6 +18,7 @@ from .map_meaning import MAPS, slot_of
 from .memory import Memory
 from .noted import Noted
 from .ops import OUTSIDE, Agent, Bar, Instance, Op
+from .peek_meaning import PEEKS
 from .store_meaning import STORES, whole
 from .turn_meaning import TURNS
 
@@ -40,6 +41,9 @@ class Walk:
     blocks: int = 0  # of the tile, K blocks that this CTA sums
     chunk: range = range(0)  # of those
     round: int = 0  # ring.advance() calls so far
+    seen: dict[str, tuple[Bar, int] | None] = field(
+        default_factory=dict
+    )  # by register; peek_meaning
     turn: int = 0  # tiles whose partial sums were exchanged, or that it took in turns
     single: bool = False  # inside a leader's block: one thread, not whole warps
 
@@ -62,6 +66,13 @@ class Walk:
         base = (self.agent.cta if cta is None else cta) * len(self.memory.names)
         found = self.memory.cells[id(stmt), self.index, self.round % self.kernel.stages]
         return tuple([base + c for c in found]) if base else found
+
+    def touch(self, stmt: ir.Stmt) -> None:
+        """A statement that works on registers: of interest are those a Multiply works on too."""
+        named = (getattr(stmt, name, None) for name in REGISTER_FIELDS)
+        found = tuple(r for r in named if r in self.accumulators)
+        if found:
+            self.add(ops.Touch, stmt, registers=found)
 
 
 def walk(w: Walk, body: tuple[ir.Stmt, ...]) -> None:
@@ -187,21 +198,13 @@ def _mma(w: Walk, s: ir.Mma) -> None:
     w.add(ops.Multiply, s, cells=w.cells(s), dst=s.dst)
 
 
-def _touch(w: Walk, s: ir.Stmt) -> None:
-    """A statement that works on registers: of interest are those a Multiply works on too."""
-    named = (getattr(s, name, None) for name in REGISTER_FIELDS)
-    found = tuple(r for r in named if r in w.accumulators)
-    if found:
-        w.add(ops.Touch, s, registers=found)
-
-
 def _scales(w: Walk, s: ir.LoadRowScales | ir.LoadColumnScales) -> None:
     w.add(ops.Read, s, cells=w.cells(s))
-    _touch(w, s)
+    w.touch(s)
 
 
 def _stage_tile(w: Walk, s: ir.StageTile) -> None:
-    _touch(w, s)
+    w.touch(s)
     w.add(ops.Write, s, cells=w.cells(s))
 
 
@@ -263,6 +266,7 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.TmaLoadMulticast: _load,
     **MAPS,
     **EXCHANGE,
+    **PEEKS,
     **TURNS,
     ir.IfSends: _when(lambda w: w.agent.cta > 0),
     ir.IfFinishes: _when(lambda w: w.agent.cta == 0),
@@ -272,21 +276,20 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.WgmmaWait: _pending(ops.Retire),
     ir.LoadRowScales: _scales,
     ir.LoadColumnScales: _scales,
-    ir.Zero: _touch,
-    ir.Copy: _touch,
-    ir.LoadBlockScales: _touch,
-    ir.LoadWaveScales: _touch,
-    ir.ShareScales: _touch,
-    ir.Accumulate: _touch,
-    ir.Promote: _touch,
-    ir.PromoteColumns: _touch,
-    ir.PromoteSelect: _touch,
-    ir.PromoteSplit: _touch,
-    ir.PromoteWave: _touch,
-    ir.Evaluate: _touch,
+    ir.Copy: Walk.touch,
+    ir.LoadBlockScales: Walk.touch,
+    ir.LoadWaveScales: Walk.touch,
+    ir.ShareScales: Walk.touch,
+    ir.Accumulate: Walk.touch,
+    ir.Promote: Walk.touch,
+    ir.PromoteColumns: Walk.touch,
+    ir.PromoteSelect: Walk.touch,
+    ir.PromoteSplit: Walk.touch,
+    ir.PromoteWave: Walk.touch,
+    ir.Evaluate: Walk.touch,
     **dict.fromkeys(ir.StageTile.__subclasses__(), _stage_tile),
-    ir.RowAmax: _touch,
-    ir.Normalise: _touch,
+    ir.RowAmax: Walk.touch,
+    ir.Normalise: Walk.touch,
     ir.ProxyFence: _proxy_fence,
     **STORES,
     ir.StoreCommit: _simple(ops.StoreCommit),

@@ -82,6 +82,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         "pdl": c.pdl,
         f"d{c.d_columns}": c.d_columns is not None,
         "pp": c.ping_pong,
+        "pk": c.peek,
         label_of(p.epilogue): p.epilogue != Problem.epilogue,
     }
     return "_".join(parts + [text for text, present in optional.items() if present])
@@ -258,6 +259,7 @@ def assemble(
         swap_ab=c.swap_ab,
         split_k=c.split_k,
         ping_pong=c.ping_pong,
+        peek=c.peek,
         pdl=c.pdl,
         d_columns=c.d_columns or 0,
         instr=wgmma(p, c),

@@ -62,6 +62,7 @@ class Kernel:
     split_k: int = 1  # asks split_k to divide K among so many CTAs
     d_columns: int = 0  # asks split_output to stage D in pieces of so many columns
     ping_pong: bool = False  # asks take_turns to let the consumers take tiles in turns
+    peek: bool = False  # asks peek_ahead to let the consumers look at the next stage early
     pdl: bool = False  # launched while the one before still ends; overlap_launches
     device_code: tuple[
         str, ...

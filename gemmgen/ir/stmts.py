@@ -71,6 +71,29 @@ class GuardedWait(Wait):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Peek(Stmt):
+    """dst = 1 if the ring's next stage of `barrier` is seen to have completed its phase, 0 if not yet."""
+
+    barrier: str
+    dst: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitUnlessSeen(Wait):
+    """A Wait that is left out where the Peek before has `seen` what it waits for."""
+
+    seen: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardedWaitUnlessSeen(WaitUnlessSeen):
+    """A WaitUnlessSeen that reports where it stands, and stops the kernel, if it outlasts the budget."""
+
+    role: int
+    index: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Arrive(Stmt):
     """One lane per warp arrives on `barrier` of the stage `lag` steps back."""
 

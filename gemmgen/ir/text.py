@@ -40,6 +40,7 @@ def dump(kernel: Kernel) -> str:
         *[f"  split K by {kernel.split_k}"] * (kernel.split_k > 1),
         *[f"  stage {kernel.d_columns} columns of D at a time"] * bool(kernel.d_columns),
         *["  consumers take tiles in turns"] * kernel.ping_pong,
+        *["  consumers peek at the next stage"] * kernel.peek,
         *["  overlaps the launch before"] * kernel.pdl,
         *[f"  keeps {kernel.stamps} stamps of each warpgroup"] * bool(kernel.stamps),
         f"  wgmma {kernel.instr.mnemonic}{_majors(kernel.instr)}",

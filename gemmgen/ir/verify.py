@@ -35,7 +35,7 @@ from .nodes import (
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
     *("dst", "src", "row_scales", "block_scales", "column_scales"),
-    *("amax", "turn"),
+    *("amax", "turn", "seen"),
 )
 # Fields of statements that name something, and the table that has it.
 NAMES = {

@@ -15,6 +15,7 @@ from . import (
     check_tile,
     layout_smem,
     overlap_promotion,
+    peek_ahead,
     plan_multicast,
     size_barriers,
     split_boxes,
@@ -56,6 +57,7 @@ PIPELINE: tuple[Pass, ...] = (
     split_boxes.split_boxes,  # needs slabs (swizzle) and slices (multicast)
     plan_descriptors,  # needs slabs
     overlap_promotion.overlap_promotion,  # needs every load before a wgmma; adds registers
+    peek_ahead.peek_ahead,  # every release is in place; adds a register
     size_barriers.size_barriers,  # needs every box and every release
     layout_smem.layout_smem,  # needs pads and alignments
     split_registers.split_registers,
@@ -77,6 +79,7 @@ RULES: tuple[Rule, ...] = (
     *split_output.RULES,
     *split_boxes.RULES,
     *overlap_promotion.RULES,
+    *peek_ahead.RULES,
     *size_barriers.RULES,
     *layout_smem.RULES,
     *split_registers.RULES,

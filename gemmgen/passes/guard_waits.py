@@ -10,6 +10,7 @@ from ..ir.nodes import (
     GuardedWait,
     GuardedWaitForTurn,
     GuardedWaitTurn,
+    GuardedWaitUnlessSeen,
     Kernel,
     Param,
     Role,
@@ -17,13 +18,14 @@ from ..ir.nodes import (
     Wait,
     WaitForTurn,
     WaitTurn,
+    WaitUnlessSeen,
 )
 from ..ir.rewrite import map_body
 from ..target import Target
 
 
 def guard_waits(kernel: Kernel, target: Target) -> Kernel:
-    """Spell Wait, WaitTurn, WaitForTurn and Drain as the guarded ones where Kernel.watchdog asks for it. Sets
+    """Spell Wait, WaitUnlessSeen, WaitTurn, WaitForTurn and Drain as the guarded ones where Kernel.watchdog asks for it. Sets
     Kernel.device_code and adds the parameter `watchdog`, the report in host memory."""
     if not kernel.watchdog:
         return kernel
@@ -41,6 +43,10 @@ def _guarded(kernel: Kernel, index: int, role: Role) -> Role:
 
     def visit(stmt: Stmt) -> Stmt:
         match stmt:
+            case WaitUnlessSeen():
+                return GuardedWaitUnlessSeen(
+                    **vars(stmt), role=index, index=barriers.index(stmt.barrier)
+                )
             case Wait():
                 return GuardedWait(**vars(stmt), role=index, index=barriers.index(stmt.barrier))
             case WaitTurn():

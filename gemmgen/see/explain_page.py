@@ -44,7 +44,7 @@ def spelled(c: Config) -> str:
     parts += ["swapped"] * c.swap_ab + [f"K/{c.split_k}"] * (c.split_k > 1)
     parts += [f"{c.parts} parts"] * (c.parts > 1)
     parts += [f"D by {c.d_columns} columns"] * bool(c.d_columns)
-    parts += ["ping-pong"] * c.ping_pong + ["overlapping"] * c.pdl
+    parts += ["ping-pong"] * c.ping_pong + ["peeking"] * c.peek + ["overlapping"] * c.pdl
     return " ".join(parts)
 
 

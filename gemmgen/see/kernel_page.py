@@ -82,6 +82,7 @@ def _unusual(c: Config) -> list[tuple[str, str]]:
         (c.parts > 1, "parts", f"{c.parts} column parts, multiplied and promoted in turn"),
         (c.in_flight, "in_flight", "a wgmma group runs on while the next stage is waited for"),
         (c.ping_pong, "ping_pong", "a warpgroup stores its tile while the next multiplies another"),
+        (c.peek, "peek", "whether the next stage is filled is looked at while sums are promoted"),
         (c.pdl, "pdl", "begins while the launch before it ends"),
         (c.watchdog, "watchdog", "a wait of seconds reports where it stands and stops the kernel"),
     ]

@@ -51,6 +51,7 @@ OUT_OF_RANGE = {
     "split_k": (0, 3, 16),
     "pdl": ("true", 1),
     "ping_pong": (1, None),
+    "peek": (0, "yes"),
 }
 assert OUT_OF_RANGE.keys() == FIELDS.keys()
 

@@ -10,6 +10,7 @@ from . import (
     rows_numerics,
     rows_overlap,
     rows_parts,
+    rows_peek,
     rows_pieces,
     rows_protocol,
     rows_rest,
@@ -20,7 +21,7 @@ from .mutant import Mutant
 
 PARTS = (
     *(rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split),
-    *(rows_overlap, rows_pieces, rows_columns, rows_turns),
+    *(rows_overlap, rows_pieces, rows_columns, rows_turns, rows_peek),
 )
 ROWS: tuple[Mutant, ...] = tuple(
     Mutant(**{**vars(m), "id": f"row {m.id}"}) for part in PARTS for m in part.ROWS

@@ -1,0 +1,66 @@
+"""Where asked, let consumers look whether the next stage is filled before they promote, not after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import IllegalConfig, Rule
+from ..ir.dtypes import S32
+from ..ir.nodes import (
+    Arrive,
+    ArriveCluster,
+    ForK,
+    Kernel,
+    Peek,
+    Registers,
+    Role,
+    Stmt,
+    Wait,
+    WaitUnlessSeen,
+    Zero,
+)
+from ..ir.rewrite import map_body, map_role, walk
+from ..target import Target
+
+PEEK = Rule(
+    id="peek",
+    says="peek needs consumers that share each tile, and a K loop that is not unrolled",
+    because="Of warpgroups that take tiles in turns, the ring's next stage is often another's. In an unrolled loop "
+    "ptxas looks ahead by itself; with a peek besides, many kernels spill.",
+)
+RULES = (PEEK,)
+
+SEEN = "seen"
+
+
+def peek_ahead(kernel: Kernel, target: Target) -> Kernel:
+    """If asked, spell the consumers' Wait as WaitUnlessSeen and insert a Peek at the next stage where a K block's own
+    was released: what is left of the K block hides how long the look takes. Adds the register `seen`."""
+    if not kernel.peek:
+        return kernel
+    role = kernel.consumer
+    unroll = max(s.unroll for s in walk(role.body) if isinstance(s, ForK))
+    if role.turns > 1 or unroll > 1:
+        values = {"peek": True, "ping_pong": role.turns > 1, "unroll": unroll}
+        fix = "Use peek=false." if role.turns > 1 else "Use unroll=1."
+        raise IllegalConfig(PEEK, values, fix)
+    return map_role(replace(kernel, peek=False), "consumer", _peeking)
+
+
+def _peeking(role: Role) -> Role:
+    seen = Registers(name=SEEN, dtype=S32, count=1)
+    return replace(
+        role, locals=(*role.locals, seen), body=(Zero(dst=SEEN), *map_body(role.body, _visit))
+    )
+
+
+def _visit(stmt: Stmt) -> Stmt:
+    if not isinstance(stmt, ForK):
+        return stmt
+    releases = [any(isinstance(s, Arrive | ArriveCluster) for s in walk((x,))) for x in stmt.body]
+    after = len(releases) - releases[::-1].index(True)
+    (wait,) = (s for s in stmt.body if isinstance(s, Wait))
+    waits = {wait: WaitUnlessSeen(**vars(wait), seen=SEEN)}
+    body = tuple(waits.get(s, s) if isinstance(s, Wait) else s for s in stmt.body)
+    peek = Peek(barrier=wait.barrier, dst=SEEN)
+    return replace(stmt, body=(*body[:after], peek, *body[after:]))
