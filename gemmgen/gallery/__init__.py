@@ -36,6 +36,12 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="while one warpgroup promotes, two keep the tensor cores busy",
     ),
     Exhibit(
+        name="peek",
+        problem=FP8,
+        config=Config(block_m=256, stages=3, multicast="a", peek=True),
+        shows="before they promote, consumers look whether the next stage is filled, and wait only if not",
+    ),
+    Exhibit(
         name="n192_multicast_b",
         problem=FP8,
         config=Config(block_n=192, stages=4, multicast="b", raster="n"),
