@@ -27,6 +27,7 @@ from gemmgen.ir.nodes import (
     LoadBlockScales,
     Mma,
     PassTurn,
+    Peek,
     PrefetchMap,
     Promote,
     Role,
@@ -37,6 +38,7 @@ from gemmgen.ir.nodes import (
     TmaLoad,
     Wait,
     WaitForTurn,
+    WaitUnlessSeen,
     WarpgroupLeader,
     Wgmma,
     WgmmaWait,
@@ -136,6 +138,17 @@ MALFORMED = {
     ),
     "turn-in-no-register": (
         role("consumer", body=(ForTurns(body=(WaitForTurn(barrier="full", turn="nowhere"),)),)),
+        "nowhere",
+    ),
+    "peek-outside-k": (
+        role("consumer", body=(ForTiles(body=(Peek(barrier="full", dst=REGISTER.name),)),)),
+        "Peek stands outside ForK",
+    ),
+    "seen-in-no-register": (
+        role(
+            "consumer",
+            body=(ForTiles(body=(ForK(body=(WaitUnlessSeen(barrier="full", seen="nowhere"),)),)),),
+        ),
         "nowhere",
     ),
     "chunks-outside-tiles": (role("producer", body=(ForChunks(blocks=32, body=()),)), "ForTiles"),

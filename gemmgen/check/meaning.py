@@ -18,7 +18,7 @@ from .map_meaning import MAPS, slot_of
 from .memory import Memory
 from .noted import Noted
 from .ops import OUTSIDE, Agent, Bar, Instance, Op
-from .peek_meaning import PEEKS
+from .peek_meaning import PEEKS, Seen
 from .store_meaning import STORES, whole
 from .turn_meaning import TURNS
 
@@ -41,9 +41,7 @@ class Walk:
     blocks: int = 0  # of the tile, K blocks that this CTA sums
     chunk: range = range(0)  # of those
     round: int = 0  # ring.advance() calls so far
-    seen: dict[str, tuple[Bar, int] | None] = field(
-        default_factory=dict
-    )  # by register; peek_meaning
+    seen: Seen = field(default_factory=dict)
     turn: int = 0  # tiles whose partial sums were exchanged, or that it took in turns
     single: bool = False  # inside a leader's block: one thread, not whole warps
 
@@ -276,20 +274,11 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.WgmmaWait: _pending(ops.Retire),
     ir.LoadRowScales: _scales,
     ir.LoadColumnScales: _scales,
-    ir.Copy: Walk.touch,
-    ir.LoadBlockScales: Walk.touch,
-    ir.LoadWaveScales: Walk.touch,
-    ir.ShareScales: Walk.touch,
-    ir.Accumulate: Walk.touch,
-    ir.Promote: Walk.touch,
-    ir.PromoteColumns: Walk.touch,
-    ir.PromoteSelect: Walk.touch,
-    ir.PromoteSplit: Walk.touch,
-    ir.PromoteWave: Walk.touch,
-    ir.Evaluate: Walk.touch,
+    **dict.fromkeys((ir.Copy, ir.LoadBlockScales, ir.LoadWaveScales, ir.ShareScales), Walk.touch),
+    **dict.fromkeys((ir.Accumulate, ir.Promote, ir.PromoteColumns, ir.PromoteSelect), Walk.touch),
+    **dict.fromkeys((ir.PromoteSplit, ir.PromoteWave), Walk.touch),
+    **dict.fromkeys((ir.Evaluate, ir.RowAmax, ir.Normalise), Walk.touch),
     **dict.fromkeys(ir.StageTile.__subclasses__(), _stage_tile),
-    ir.RowAmax: Walk.touch,
-    ir.Normalise: Walk.touch,
     ir.ProxyFence: _proxy_fence,
     **STORES,
     ir.StoreCommit: _simple(ops.StoreCommit),

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 NOTHING = None  # what a register of 0 has seen
 
+# By register: the barrier's stage and the phase that the last Peek into it looked at.
+Seen = dict[str, tuple[ops.Bar, int] | None]
+
 
 def _zero(w: Walk, s: ir.Zero) -> None:
     w.touch(s)

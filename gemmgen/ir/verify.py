@@ -15,6 +15,7 @@ from .nodes import (
     ForChunks,
     ForK,
     ForTiles,
+    GuardedWaitUnlessSeen,
     IfBlocks,
     IfFinishes,
     Kernel,
@@ -22,6 +23,7 @@ from .nodes import (
     NewGroup,
     NextTurn,
     PassTurn,
+    Peek,
     PerSplit,
     ShareScales,
     Stmt,
@@ -30,6 +32,7 @@ from .nodes import (
     TmaLoadMulticast,
     TmaStore,
     WaitForTurn,
+    WaitUnlessSeen,
 )
 
 RESOURCES = ("maps", "params", "smem", "barriers")
@@ -57,6 +60,9 @@ OUTER: dict[type, type] = {
     NextTurn: ForTiles,
     WaitForTurn: ForTiles,
     PassTurn: ForTiles,
+    Peek: ForK,
+    WaitUnlessSeen: ForK,
+    GuardedWaitUnlessSeen: ForK,
 }
 LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaLoadMulticast, TmaStore)
 OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in a chunk

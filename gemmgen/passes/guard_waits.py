@@ -25,8 +25,8 @@ from ..target import Target
 
 
 def guard_waits(kernel: Kernel, target: Target) -> Kernel:
-    """Spell Wait, WaitUnlessSeen, WaitTurn, WaitForTurn and Drain as the guarded ones where Kernel.watchdog asks for it. Sets
-    Kernel.device_code and adds the parameter `watchdog`, the report in host memory."""
+    """Spell Wait, WaitUnlessSeen, WaitTurn, WaitForTurn and Drain as the guarded ones where Kernel.watchdog asks for
+    it. Sets Kernel.device_code and adds the parameter `watchdog`, the report in host memory."""
     if not kernel.watchdog:
         return kernel
     report = Param(name="watchdog", ctype="Watchdog*")
