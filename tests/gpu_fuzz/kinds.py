@@ -46,6 +46,8 @@ DIVIDED = replace(SMALL, split_k=2)
 DIVIDED_SWAPPED = Config(split_k=4, swap_ab=True, block_m=16, block_n=64, consumers=1, stages=2)
 EARLY = replace(SMALL, stages=6, pdl=True)
 WAVES = Config(block_m=256, block_n=64, stages=3)
+PEEKING = Config(block_m=256, stages=3, multicast="a", peek=True)
+IN_TURNS = Config(ping_pong=True, in_flight=1, multicast="b", stages=3)
 
 F16, F32, S8, S32 = "float16", "float32", "int8", "int32"
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
@@ -78,6 +80,7 @@ SINGLE = {
     "bf16 split 2": replace(DENSE, config=DIVIDED),
     "bf16 split 4 swapped": replace(DENSE, config=DIVIDED_SWAPPED),
     "bf16 early": replace(DENSE, config=EARLY),
+    "bf16 in turns": replace(DENSE, config=IN_TURNS),
     "bf16 nn": replace(DENSE, layout="nn", config=Config(block_n=96, in_flight=1)),
     "bf16 nn swapped": replace(DENSE, layout="nn", config=SWAPPED),
     "bf16 tn": replace(DENSE, layout="tn", config=replace(WAVES, multicast="a")),
@@ -96,6 +99,8 @@ SINGLE = {
     "fp8 fast swapped": replace(FAST, scales="vector", config=SWAPPED),
     "block": BLOCK,
     "block unrolled": replace(BLOCK, out=F32, config=Config(unroll=4)),
+    "block peeking": replace(BLOCK, config=PEEKING),
+    "block peeking, small": replace(BLOCK, config=replace(SMALL, stages=2, peek=True)),
     "block cluster b": replace(BLOCK, config=Config(multicast="b", block_n=112)),
     "block parts": replace(BLOCK, config=Config(block_n=256, parts=2, stages=3, unroll=2)),
     "block switch": replace(BLOCK, config=Config(block_n=192, stages=3)),
@@ -105,6 +110,7 @@ SINGLE = {
     "int8 block": replace(BLOCK, function="int8_block_gemm", a=S8, config=Config(unroll=2)),
     "wgrad": WGRAD,
     "wgrad added": replace(WGRAD, accumulate=True, config=Config(stages=3)),
+    "wgrad peeking": replace(WGRAD, config=replace(WAVES, peek=True), accumulate=True),
     "wgrad swapped": replace(
         WGRAD, config=Config(swap_ab=True, block_m=64, multicast="a", stages=3)
     ),
@@ -160,8 +166,8 @@ _TILES = tuple(
 _MORE = (SWAPPED, Config(swap_ab=True, block_m=64, stages=2), Config(block_n=112), EARLY)
 # One problem each, with configs that all add the same products in the same order.
 SAME_BITS = {
-    "bf16": (replace(DENSE, out=F32), (*_TILES, *_MORE, Config(in_flight=1))),
-    "block": (replace(BLOCK, out=F32), (*_TILES, *_MORE, Config(unroll=4))),
+    "bf16": (replace(DENSE, out=F32), (*_TILES, *_MORE, Config(in_flight=1), IN_TURNS)),
+    "block": (replace(BLOCK, out=F32), (*_TILES, *_MORE, Config(unroll=4), PEEKING)),
 }
 
 
