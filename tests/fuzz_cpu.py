@@ -198,7 +198,7 @@ class Cpu:
             *(mock.patch.object(m, "check_tensor", relaxed) for m in (calls, epilogue, groups, k_grouped)),
             mock.patch.object(calls, "loaded", lru_cache(Loaded)),
             mock.patch.object(calls, "current_stream", lambda device: 0),
-            mock.patch.object(ops.front, "stream_reader", lambda: lambda index: 0),
+            mock.patch.object(calls, "reader_of", lambda device: lambda index: 0),
         ]  # fmt: skip
         for patch in self.patches:
             patch.start()
