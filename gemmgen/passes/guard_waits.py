@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir.nodes import (
@@ -23,10 +24,18 @@ from ..ir.nodes import (
 from ..ir.rewrite import map_body
 from ..target import Target
 
+GUARDED: dict[type[Stmt], Callable[..., Stmt]] = {
+    Wait: GuardedWait,
+    WaitUnlessSeen: GuardedWaitUnlessSeen,
+    WaitTurn: GuardedWaitTurn,
+    WaitForTurn: GuardedWaitForTurn,
+    Drain: GuardedDrain,
+}
+
 
 def guard_waits(kernel: Kernel, target: Target) -> Kernel:
-    """Spell Wait, WaitUnlessSeen, WaitTurn, WaitForTurn and Drain as the guarded ones where Kernel.watchdog asks for
-    it. Sets Kernel.device_code and adds the parameter `watchdog`, the report in host memory."""
+    """Spell every wait on an mbarrier as its guarded one where Kernel.watchdog asks for it. Sets
+    Kernel.device_code and adds the parameter `watchdog`, the report in host memory."""
     if not kernel.watchdog:
         return kernel
     report = Param(name="watchdog", ctype="Watchdog*")
@@ -42,21 +51,10 @@ def _guarded(kernel: Kernel, index: int, role: Role) -> Role:
     barriers = [b.name for b in kernel.barriers]
 
     def visit(stmt: Stmt) -> Stmt:
-        match stmt:
-            case WaitUnlessSeen():
-                return GuardedWaitUnlessSeen(
-                    **vars(stmt), role=index, index=barriers.index(stmt.barrier)
-                )
-            case Wait():
-                return GuardedWait(**vars(stmt), role=index, index=barriers.index(stmt.barrier))
-            case WaitTurn():
-                return GuardedWaitTurn(**vars(stmt), role=index, index=barriers.index(stmt.barrier))
-            case WaitForTurn():
-                return GuardedWaitForTurn(
-                    **vars(stmt), role=index, index=barriers.index(stmt.barrier)
-                )
-            case Drain():
-                return GuardedDrain(**vars(stmt), role=index, index=barriers.index(stmt.barrier))
-        return stmt
+        guarded = GUARDED.get(type(stmt))
+        if guarded is None:
+            return stmt
+        values = vars(stmt)
+        return guarded(**values, role=index, index=barriers.index(values["barrier"]))
 
     return replace(role, body=map_body(role.body, visit))
