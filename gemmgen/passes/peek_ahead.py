@@ -59,8 +59,8 @@ def _visit(stmt: Stmt) -> Stmt:
         return stmt
     releases = [any(isinstance(s, Arrive | ArriveCluster) for s in walk((x,))) for x in stmt.body]
     after = len(releases) - releases[::-1].index(True)
-    (wait,) = (s for s in stmt.body if isinstance(s, Wait))
-    waits = {wait: WaitUnlessSeen(**vars(wait), seen=SEEN)}
-    body = tuple(waits.get(s, s) if isinstance(s, Wait) else s for s in stmt.body)
+    wait, *rest = stmt.body
+    assert isinstance(wait, Wait)
+    first = WaitUnlessSeen(**vars(wait), seen=SEEN)
     peek = Peek(barrier=wait.barrier, dst=SEEN)
-    return replace(stmt, body=(*body[:after], peek, *body[after:]))
+    return replace(stmt, body=(first, *rest[: after - 1], peek, *rest[after - 1 :]))
