@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
-from grouped import PROBLEMS, layout, problem
+from grouped import PROBLEMS, problem
 from kernels import FP8, GROUPED, VECTOR
-from on_gpu import judged, legal, same_bits
+from on_gpu import (
+    SHAPES,
+    judged_at_tails,
+    judged_in_groups,
+    judged_in_one_way,
+    legal,
+    same_bits,
+)
 
 from gemmgen.config import Config
 
 pytestmark = pytest.mark.gpu
 
-SIDES_M = (1, 63, 129, 300, 1024, 4097)
-# One K block, as many as stages, one more, many; one tile of a CTA and many.
-SIDES_NK = (
-    *((2, 16), (130, 144), (258, 320), (514, 384), (1000, 1000), (1408, 2048)),
-    *((4098, 520), (8192, 272), (3000, 4096)),
-)
-SHAPES = tuple((m, n, k) for m, (n, k) in itertools.product(SIDES_M, SIDES_NK))
 WAYS = {
     "256x128": Config(block_m=256, stages=3, multicast="a"),
     "192x128": Config(block_m=192, consumers=3, multicast="a"),
@@ -36,10 +35,8 @@ WAYS = {
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
 @pytest.mark.parametrize("p", (FP8, replace(VECTOR, accumulate=True)), ids=lambda p: p.family)
 def test_shapes(p, shape):
-    i = sum(shape)
-    ways = [legal(p, replace(c, peek=True)) for c in WAYS.values()]
-    config = [c for c in ways if c][i % sum(map(bool, ways))]
-    judged(p, config, shape, pad=i % 3, seed=i)
+    ways = (replace(c, peek=True) for c in WAYS.values())
+    judged_in_one_way(p, ways, shape, sum(shape))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -50,21 +47,16 @@ def test_ways(name, way):
     config = legal(p, replace(WAYS[way], peek=True))
     if config is None:
         pytest.skip("not legal")
-    for i, shape in enumerate(((130, 522, 272), (1025, 1024, 384), (4000, 1500, 1100))):
-        judged(p, config, shape, pad=i, seed=i)
+    judged_at_tails(p, config)
 
 
 @pytest.mark.parametrize("grouping", GROUPED)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_groups(name, grouping):
-    """Groups without rows and without K among them."""
     p = problem(name, grouping)
     config = legal(p, Config(peek=True, stages=3, block_m=64, block_n=64, consumers=1))
     assert config is not None
-    for i, sizes in enumerate(((1, 0, 3, 17), (130, 0, 41), (64, 128, 1), (7,) * 32, (300, 65))):
-        rows = max(sizes) if grouping != "rows" else sum(-(-s // 128) * 128 for s in sizes)
-        shape = rows, (130, 522, 1024)[i % 3], (272, 400, 1024)[i % 3]
-        judged(p, config, shape, layout(p, shape, sizes), pad=i % 3, seed=i)
+    judged_in_groups(p, config)
 
 
 @pytest.mark.parametrize("way", ("256x128", "192x128", "128x144", "64x64"))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
-from grouped import PROBLEMS, layout, problem
+from grouped import PROBLEMS, problem
 from kernels import DENSE, DENSE_F32, DENSE_TN, GROUPED
-from on_gpu import judged, legal, same_bits
+from on_gpu import (
+    SHAPES,
+    judged,
+    judged_at_tails,
+    judged_in_groups,
+    judged_in_one_way,
+    legal,
+    same_bits,
+)
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
@@ -20,13 +27,6 @@ FAST = replace(DENSE, a=E4M3, b=E4M3)
 SCALED = replace(FAST, epilogue=EPILOGUES["scaled"])
 INT8 = replace(DENSE, a=S8, b=S8, epilogue=EPILOGUES["scaled"])
 ADDED = replace(DENSE_F32, accumulate=True)
-SIDES_M = (1, 63, 129, 300, 1024, 4097)
-# One K block, as many as stages, one more, many; one tile of a CTA, an odd and an even number, many.
-SIDES_NK = (
-    *((2, 16), (130, 144), (258, 320), (514, 384), (1000, 1000), (1408, 2048)),
-    *((4098, 520), (8192, 272), (3000, 4096)),
-)
-SHAPES = tuple((m, n, k) for m, (n, k) in itertools.product(SIDES_M, SIDES_NK))
 WAYS = {
     "128x128": Config(stages=5),
     "128x128 pieces": Config(stages=6, d_columns=64, multicast="b"),
@@ -43,9 +43,8 @@ WAYS = {
 @pytest.mark.parametrize("p", (DENSE, FAST, SCALED, INT8), ids=("bf16", "e4m3", "scaled", "s8"))
 def test_shapes(p, shape):
     i = sum(shape) + len(p.a.name)
-    ways = [legal(p, replace(c, ping_pong=True, in_flight=i % 2)) for c in WAYS.values()]
-    config = [c for c in ways if c][i % sum(map(bool, ways))]
-    judged(p, config, shape, pad=i % 3, seed=i)
+    ways = (replace(c, ping_pong=True, in_flight=i % 2) for c in WAYS.values())
+    judged_in_one_way(p, ways, shape, i)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -56,22 +55,17 @@ def test_ways(name, way):
     config = legal(p, replace(WAYS[way], ping_pong=True))
     if config is None:
         pytest.skip("not legal")
-    for i, shape in enumerate(((130, 522, 272), (1025, 1024, 384), (4000, 1500, 1100))):
-        judged(p, config, shape, pad=i, seed=i)
+    judged_at_tails(p, config)
 
 
 @pytest.mark.parametrize("grouping", GROUPED)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_groups(name, grouping):
-    """Groups without rows and without K among them."""
     p = problem(name, grouping)
     config = legal(p, Config(ping_pong=True, stages=3, block_m=64, block_n=64, multicast="a"))
     config = config or legal(p, Config(ping_pong=True, stages=3, block_n=64))
     assert config is not None
-    for i, sizes in enumerate(((1, 0, 3, 17), (130, 0, 41), (64, 128, 1), (7,) * 32, (300, 65))):
-        rows = max(sizes) if grouping != "rows" else sum(-(-s // 128) * 128 for s in sizes)
-        shape = rows, (130, 522, 1024)[i % 3], (272, 400, 1024)[i % 3]
-        judged(p, config, shape, layout(p, shape, sizes), pad=i % 3, seed=i)
+    judged_in_groups(p, config)
 
 
 @pytest.mark.parametrize("epilogue", EPILOGUES)
