@@ -167,7 +167,10 @@ _MORE = (SWAPPED, Config(swap_ab=True, block_m=64, stages=2), Config(block_n=112
 # One problem each, with configs that all add the same products in the same order.
 SAME_BITS = {
     "bf16": (replace(DENSE, out=F32), (*_TILES, *_MORE, Config(in_flight=1), IN_TURNS)),
-    "block": (replace(BLOCK, out=F32), (*_TILES, *_MORE, Config(unroll=4), PEEKING)),
+    "block": (
+        replace(BLOCK, out=F32),
+        (*_TILES, *_MORE, Config(unroll=4), replace(WAVES, peek=True)),
+    ),
 }
 
 
