@@ -338,3 +338,6 @@ def test_a_config_in_few_words():
     """Of those that differ in nothing but who takes tiles, too."""
     assert bench_command._short(Config()) == "128x128 s4 mc=none m8 w0"
     assert bench_command._short(Config(ping_pong=True)) == "128x128 ping-pong s4 mc=none m8 w0"
+    assert bench_command._short(Config(peek=True)) == "128x128 peek s4 mc=none m8 w0"
+    several = Config(unroll=4, d_columns=32, split_k=2)
+    assert bench_command._short(several) == "128x128 k2 u4 d32 s4 mc=none m8 w0"

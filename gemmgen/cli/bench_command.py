@@ -284,7 +284,14 @@ def _row(
 
 
 def _short(c: Config) -> str:
-    return (
-        f"{c.block_m}x{c.block_n}{' swapped' * c.swap_ab}{f' p{c.parts}' * (c.parts > 1)}{f' k{c.split_k}' * (c.split_k > 1)}{' ping-pong' * c.ping_pong} s{c.stages} mc={c.multicast} "
-        f"{c.raster}{c.panel} w{c.in_flight}"
-    )
+    asked = {
+        "swapped": c.swap_ab,
+        f"p{c.parts}": c.parts > 1,
+        f"k{c.split_k}": c.split_k > 1,
+        "ping-pong": c.ping_pong,
+        "peek": c.peek,
+        f"u{c.unroll}": c.unroll > 1,
+        f"d{c.d_columns}": c.d_columns,
+    }
+    said = "".join(f" {word}" for word, holds in asked.items() if holds)
+    return f"{c.block_m}x{c.block_n}{said} s{c.stages} mc={c.multicast} {c.raster}{c.panel} w{c.in_flight}"
