@@ -67,6 +67,9 @@ SPANS = {
 INDEX = {False: "warpgroup", True: "worker"}
 ALONE = "constexpr int warpgroup = 0;  // of those that share a tile: each worker has its own"
 
+# How shared memory's address is had.
+ADDRESS = {False: "shared_address", True: "kept_shared_address"}
+
 # A stamp's tile and K block, by where it stands; -1 outside of them.
 NUMBERS = {"role": "-1, -1", "tile": "stamps.tile, -1", "block": "stamps.tile, k"}
 
@@ -91,6 +94,7 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "roles": [_role(env, kernel, r, body(r.body)) for r in kernel.roles],
         "shared": [s for s in kernel.smem if s.copies == 1],
         "alone": [ALONE] * (kernel.consumer.turns > 1),
+        "address": ADDRESS[kernel.keeps_address],
         "signature": signature(kernel),
         "registers": ", ".join(f"{r.name} {r.registers}" for r in kernel.roles),
         "smem_map": smem_map(kernel),

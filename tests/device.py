@@ -113,6 +113,8 @@ class Ptx:
     def shared_address(self, _):
         return SMEM_BASE
 
+    kept_shared_address = shared_address
+
     def cluster_cta_rank(self):
         return self.rank
 

@@ -39,6 +39,7 @@ SYNC = r"mbarrier\.|mapa\.|st\.async|wgmma\.|cp\.async|\bfence\.|bar\.sync|setma
 
 # What the holes in `ptx::` calls of stmts.j2 can hold, by the expression in the hole.
 HOLES = {
+    "address": tuple(gemmgen.emit.ADDRESS.values()),
     "s.direction": ("inc", "dec"),
     "wait_kind(s)": ("read", "all"),
     "verb(s)": tuple(VERBS.values()),

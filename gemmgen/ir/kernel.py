@@ -63,6 +63,7 @@ class Kernel:
     d_columns: int = 0  # asks split_output to stage D in pieces of so many columns
     ping_pong: bool = False  # asks take_turns to let the consumers take tiles in turns
     peek: bool = False  # asks peek_ahead to let the consumers look at the next stage early
+    keeps_address: bool = False  # shared memory's address is not derived anew; keep_address
     pdl: bool = False  # launched while the one before still ends; overlap_launches
     device_code: tuple[
         str, ...

@@ -41,6 +41,7 @@ def dump(kernel: Kernel) -> str:
         *[f"  stage {kernel.d_columns} columns of D at a time"] * bool(kernel.d_columns),
         *["  consumers take tiles in turns"] * kernel.ping_pong,
         *["  consumers peek at the next stage"] * kernel.peek,
+        *["  keeps the address of shared memory"] * kernel.keeps_address,
         *["  overlaps the launch before"] * kernel.pdl,
         *[f"  keeps {kernel.stamps} stamps of each warpgroup"] * bool(kernel.stamps),
         f"  wgmma {kernel.instr.mnemonic}{_majors(kernel.instr)}",

@@ -32,6 +32,7 @@ from .choose_stores import choose_stores
 from .derive_maps import derive_maps
 from .guard_waits import guard_waits
 from .instrument import instrument
+from .keep_address import keep_address
 from .overlap_launches import overlap_launches
 from .pad_epilogue import pad_epilogue
 from .plan_descriptors import plan_descriptors
@@ -61,6 +62,7 @@ PIPELINE: tuple[Pass, ...] = (
     size_barriers.size_barriers,  # needs every box and every release
     layout_smem.layout_smem,  # needs pads and alignments
     split_registers.split_registers,
+    keep_address,  # the epilogue is final
     guard_waits,  # every wait is in place
     overlap_launches,  # after whatever else the prologue does
     instrument,  # every statement that takes time is in place
