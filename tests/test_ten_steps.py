@@ -72,12 +72,14 @@ def test_kernels_were_executed_without_spills():
 
 
 def test_ninth_step_is_what_the_heuristics_choose():
-    """The page says so: tile, ring and cluster; the swizzles are those that would be chosen."""
+    """The page says so: tile, ring and cluster, and a peek in place of the unrolled loop; the swizzles are
+    those that would be chosen."""
     chosen = choose(SCALED, LARGE, H200)
-    ninth = PAIRS[8].after
-    wider = replace(ninth.config, swizzle_ab=None, swizzle_d=None)
-    assert wider == chosen
-    one, other = (lower(SCALED, c) for c in (ninth.config, chosen))
+    ninth = PAIRS[8].after.config
+    assert (ninth.unroll, ninth.peek) == (4, False)
+    peeking = replace(ninth, unroll=1, peek=True)
+    assert replace(peeking, swizzle_ab=None, swizzle_d=None) == chosen
+    one, other = (lower(SCALED, c) for c in (peeking, chosen))
     assert replace(one, name=other.name) == other
 
 

@@ -49,7 +49,7 @@ def _tile(c: Config) -> tuple[object, ...]:
 
 def neighbours(j: Job, choice: Choice, target: Target = H200) -> Iterator[Candidate]:
     """Legal configs that differ from the choice's in one thing, in the order in which they tend to matter. D in
-    pieces is the room that it makes for one stage more."""
+    pieces is the room that it makes for one stage more; a peek takes the place of an unrolled loop."""
     for config in _changes(j, choice, target):
         if not _legal(j, config, target):
             continue
@@ -66,7 +66,8 @@ def _changes(j: Job, choice: Choice, target: Target) -> Iterator[Config]:
         yield replace(c, raster="n" if c.raster == "m" else "m")
     yield from _deeper(j, c, target)
     yield from panels[:2]
-    yield from (replace(c, unroll=x) for x in UNROLLS if x != c.unroll)
+    yield from (replace(c, unroll=x, peek=False) for x in UNROLLS if x != c.unroll)
+    yield replace(c, peek=not c.peek, unroll=1)
     yield replace(c, in_flight=1 - c.in_flight)
     if c.stages > LEAST_STAGES:
         yield replace(c, stages=c.stages - 1)
