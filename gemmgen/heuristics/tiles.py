@@ -29,7 +29,7 @@ COLUMNS, FEW_ROWS = ((64, 1), (128, 2), (256, 2)), 64
 UNROLL = {"fp8_block": 4, "fp8": 4}
 # Of the K loop: 128x192 (2 copies) gains up to 10 % from `unroll=4`, 128x144 (8) loses as much; 4 were not timed.
 FEW_COPIES = 4
-# Of two waves: up to 3 % faster than unrolled by 4, at worst 1 % slower, with a third of its loop's code.
+# Of two waves: up to 3 % faster than unrolled by 4, at worst 1 % slower, with its K loop there once, not five times.
 PEEKING = ("fp8_block", "fp8")
 SWIZZLE_SPAN = 128  # bytes
 MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wide, and few boxes
