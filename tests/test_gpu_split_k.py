@@ -78,6 +78,19 @@ def test_tiles(name, split_k):
             judged(p, config, shape, pad=i % 2, seed=i)
 
 
+@pytest.mark.parametrize("unroll", [2, 3, 5, 6, 7, 8])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_unroll_of_a_divided_loop_ends(name, unroll):
+    """With fewer K blocks than a trip takes, as many, and more."""
+    p = problem(name, "none")
+    config = tile(TILES[0], 2, unroll=unroll)
+    if not legal(p, config):
+        pytest.skip("not legal")
+    k = lower(p, config).block.k
+    for blocks in (1, 3, 2 * unroll, 2 * unroll + 1, 4 * unroll + 3):
+        judged(p, config, (64, 64, blocks * k), seed=blocks)
+
+
 @pytest.mark.parametrize("p", [DENSE_NN, DENSE_TN, DENSE_TT], ids=lambda p: p.layout)
 @pytest.mark.parametrize("split_k", [2, 4, 8])
 def test_layouts(p, split_k):

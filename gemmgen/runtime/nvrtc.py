@@ -1,7 +1,7 @@
 """CUDA source -> sm_90a cubin through NVRTC. Needs neither a driver nor a GPU.
 
 A kernel that spills, whose wgmma were serialised or whose setmaxnreg was ignored is refused: it
-would run, slowly and silently.
+would run, slowly and silently. So is one whose K loop lost a number of trips when it was unrolled: it would hang.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import CompileError, RuntimeUnavailable
 from ..target import H200, Target
+from .trips import lost_trips
 
 INSTALL = 'pip install "gemmgen[cu13]"'
 LIBRARY_HEAD = 4096  # bytes of libnvrtc: ELF header, program headers, build ID
@@ -101,8 +102,8 @@ def options(target: Target) -> tuple[str, ...]:
 def compile_cubin(source: str, name: str, target: Target = H200) -> Cubin:
     """Compile `source`, which defines the kernel `name`.
 
-    Raises CompileError with NVRTC's log if the source is refused, spills, or runs serialised wgmma;
-    RuntimeUnavailable if NVRTC is missing.
+    Raises CompileError with NVRTC's log if the source is refused, spills, or runs serialised wgmma, or if a K loop
+    cannot run every number of times; RuntimeUnavailable if NVRTC is missing.
     """
     program = _program(source, name)
     given = [o.encode() for o in options(target)]
@@ -112,8 +113,9 @@ def compile_cubin(source: str, name: str, target: Target = H200) -> Cubin:
     log = _text(program, "ProgramLog")
     if status != bindings().nvrtcResult.NVRTC_SUCCESS:
         raise CompileError(f"NVRTC refused {name}:\n{log}")
-    image = _bytes(program, "CUBIN")
+    image, ptx = _bytes(program, "CUBIN"), _text(program, "PTX")
     bindings().nvrtcDestroyProgram(program)
+    check_trips(name, source, ptx)
     return checked(name, image, seconds, log)
 
 
@@ -148,6 +150,15 @@ def _bytes(program: Any, what: str) -> bytes:
 
 def _text(program: Any, what: str) -> str:
     return _bytes(program, what).decode(errors="replace").rstrip("\0").strip()
+
+
+def check_trips(name: str, source: str, ptx: str) -> None:
+    """Raises CompileError if a K loop of `source` cannot run every number of times in `ptx`, made of it."""
+    for line, numbers in lost_trips(source, ptx).items():
+        raise CompileError(
+            f"{name} must not run: its K loop in line {line} cannot run {', '.join(map(str, numbers))} times, as the "
+            "compiler unrolled it. Use another unroll, and report this: it is a defect of gemmgen or of NVRTC"
+        )
 
 
 def checked(name: str, image: bytes, seconds: float, log: str) -> Cubin:

@@ -42,6 +42,10 @@ __device__ __forceinline__ int cluster_cta_rank() {
     return rank;
 }
 
+// Marks a copy of a K loop's body in PTX; no instruction. The build reads there how often the loop can run, unrolled.
+template <int kLine>
+__device__ __forceinline__ void k_block() { asm volatile("// K block %0" ::"n"(kLine)); }
+
 template <int kId, int kThreads>
 __device__ __forceinline__ void named_barrier_sync() { asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory"); }
 
@@ -234,6 +238,7 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s4c2_sd0(
         for (Tile tile; scheduler.next(tile);) {
             #pragma unroll 1
             for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                ptx::k_block<__LINE__>();
                 ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                 ptx::wgmma_fence();
                 {
@@ -299,6 +304,7 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s4c2_sd0(
             for (Tile tile; scheduler.next(tile);) {
                 #pragma unroll 1
                 for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                    ptx::k_block<__LINE__>();
                     ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
                     ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 32768);
                     ptx::tma_load(smem_a + ring.stage * 16384 + 0, &map_a, full + 8 * ring.stage,

@@ -47,6 +47,10 @@ __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster
 
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
+// Marks a copy of a K loop's body in PTX; no instruction. The build reads there how often the loop can run, unrolled.
+template <int kLine>
+__device__ __forceinline__ void k_block() { asm volatile("// K block %0" ::"n"(kLine)); }
+
 template <int kId, int kThreads>
 __device__ __forceinline__ void named_barrier_sync() { asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory"); }
 
@@ -275,6 +279,7 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
             ptx::mbarrier_wait(turns + 8 * worker, turn[0] ^ (worker == 0));
             #pragma unroll 1
             for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                ptx::k_block<__LINE__>();
                 ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                 ptx::wgmma_fence();
                 {
@@ -485,6 +490,7 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
             for (Tile tile; scheduler.next(tile);) {
                 #pragma unroll 1
                 for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                    ptx::k_block<__LINE__>();
                     ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
                     ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 32768);
                     ptx::tma_load(smem_a + ring.stage * 16384 + 0, &map_a, full + 8 * ring.stage,

@@ -55,6 +55,10 @@ __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster
 
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
+// Marks a copy of a K loop's body in PTX; no instruction. The build reads there how often the loop can run, unrolled.
+template <int kLine>
+__device__ __forceinline__ void k_block() { asm volatile("// K block %0" ::"n"(kLine)); }
+
 template <int kId, int kThreads>
 __device__ __forceinline__ void named_barrier_sync() { asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory"); }
 
@@ -318,6 +322,7 @@ gemmgen_fp8_1d1d_k_flat_gemm_e4m3_e4m3_f32_128x128x128_s4c2_mcb_u4_add(
             for (auto& r : acc0) r = 0;
             #pragma unroll 4
             for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                ptx::k_block<__LINE__>();
                 ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                 {
                     const uint32_t column = smem_scale_b + ring.stage * 512 + 8 * (lane % 4);
@@ -425,6 +430,7 @@ gemmgen_fp8_1d1d_k_flat_gemm_e4m3_e4m3_f32_128x128x128_s4c2_mcb_u4_add(
                 if (threadIdx.x % 128 == 0) {
                     #pragma unroll 1
                     for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                        ptx::k_block<__LINE__>();
                         ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
                         ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 33792);
                         ptx::tma_load(smem_a + ring.stage * 16384 + 0, group_maps + tile.slot * 2 + 0, full + 8 * ring.stage,

@@ -48,6 +48,10 @@ __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster
 
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
+// Marks a copy of a K loop's body in PTX; no instruction. The build reads there how often the loop can run, unrolled.
+template <int kLine>
+__device__ __forceinline__ void k_block() { asm volatile("// K block %0" ::"n"(kLine)); }
+
 template <int kId, int kThreads>
 __device__ __forceinline__ void named_barrier_sync() { asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory"); }
 
@@ -264,6 +268,7 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
             for (auto& r : acc1) r = 0;
             #pragma unroll 1
             for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                ptx::k_block<__LINE__>();
                 ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                 {
                     const uint32_t row = smem_scale_a + ring.stage * 1024 + 4 * (0 + warpgroup * 64 + warp * 16 + lane / 4);
@@ -419,6 +424,7 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
             for (Tile tile; scheduler.next(tile);) {
                 #pragma unroll 1
                 for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                    ptx::k_block<__LINE__>();
                     ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
                     ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 44416);
                     ptx::tma_load_multicast(smem_a + ring.stage * 32768 + 0 + cta_rank * 16384, &map_a, full + 8 * ring.stage,

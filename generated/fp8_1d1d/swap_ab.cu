@@ -48,6 +48,10 @@ __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster
 
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
+// Marks a copy of a K loop's body in PTX; no instruction. The build reads there how often the loop can run, unrolled.
+template <int kLine>
+__device__ __forceinline__ void k_block() { asm volatile("// K block %0" ::"n"(kLine)); }
+
 template <int kId, int kThreads>
 __device__ __forceinline__ void named_barrier_sync() { asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory"); }
 
@@ -282,6 +286,7 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_64x128x128_s6c2_mca_u4_swap_residual_f32(
             for (auto& r : acc0) r = 0;
             #pragma unroll 4
             for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                ptx::k_block<__LINE__>();
                 ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                 {
                     const uint32_t column = smem_scale_a + ring.stage * 256 + 8 * (lane % 4);
@@ -371,6 +376,7 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_64x128x128_s6c2_mca_u4_swap_residual_f32(
             for (Tile tile; scheduler.next(tile);) {
                 #pragma unroll 1
                 for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                    ptx::k_block<__LINE__>();
                     ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
                     ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 25344);
                     ptx::tma_load_multicast(smem_a + ring.stage * 8192 + 0 + cta_rank * 4096, &map_a, full + 8 * ring.stage,

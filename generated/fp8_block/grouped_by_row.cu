@@ -47,6 +47,10 @@ __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster
 
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
+// Marks a copy of a K loop's body in PTX; no instruction. The build reads there how often the loop can run, unrolled.
+template <int kLine>
+__device__ __forceinline__ void k_block() { asm volatile("// K block %0" ::"n"(kLine)); }
+
 template <int kId, int kThreads>
 __device__ __forceinline__ void named_barrier_sync() { asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory"); }
 
@@ -303,6 +307,7 @@ gemmgen_fp8_block_rows_gemm_e4m3_e4m3_bf16_128x192x128_s4c2_mca_u4(
                         }
                         #pragma unroll 4
                         for (int k = chunk; k < chunk_end; ++k, ring.advance()) {
+                            ptx::k_block<__LINE__>();
                             ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                             // Lane i has loaded those of the chunk's K block i.
                             #pragma unroll
@@ -398,6 +403,7 @@ gemmgen_fp8_block_rows_gemm_e4m3_e4m3_bf16_128x192x128_s4c2_mca_u4(
             for (Tile tile; scheduler.next(tile);) {
                 #pragma unroll 1
                 for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                    ptx::k_block<__LINE__>();
                     ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
                     ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 41472);
                     ptx::tma_load_multicast(smem_a + ring.stage * 16384 + 0 + cta_rank * 8192, &map_a, full + 8 * ring.stage,

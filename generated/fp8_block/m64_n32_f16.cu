@@ -43,6 +43,10 @@ __device__ __forceinline__ int cluster_cta_rank() {
     return rank;
 }
 
+// Marks a copy of a K loop's body in PTX; no instruction. The build reads there how often the loop can run, unrolled.
+template <int kLine>
+__device__ __forceinline__ void k_block() { asm volatile("// K block %0" ::"n"(kLine)); }
+
 template <int kId, int kThreads>
 __device__ __forceinline__ void named_barrier_sync() { asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory"); }
 
@@ -265,6 +269,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_f16_64x32x128_s12c1(
                 }
                 #pragma unroll 1
                 for (int k = chunk; k < chunk_end; ++k, ring.advance()) {
+                    ptx::k_block<__LINE__>();
                     ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                     // Lane i has loaded those of the chunk's K block i.
                     #pragma unroll
@@ -348,6 +353,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_f16_64x32x128_s12c1(
             for (Tile tile; scheduler.next(tile);) {
                 #pragma unroll 1
                 for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                    ptx::k_block<__LINE__>();
                     ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
                     ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 12544);
                     ptx::tma_load(smem_a + ring.stage * 8192 + 0, &map_a, full + 8 * ring.stage,

@@ -47,6 +47,10 @@ __device__ __forceinline__ void launch_dependent_grids() { asm volatile("griddep
 
 __device__ __forceinline__ void wait_for_grids() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
+// Marks a copy of a K loop's body in PTX; no instruction. The build reads there how often the loop can run, unrolled.
+template <int kLine>
+__device__ __forceinline__ void k_block() { asm volatile("// K block %0" ::"n"(kLine)); }
+
 template <int kId, int kThreads>
 __device__ __forceinline__ void named_barrier_sync() { asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory"); }
 
@@ -270,6 +274,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_8x64x128_s12c1_u4_swap_pdl(
                 }
                 #pragma unroll 4
                 for (int k = chunk; k < chunk_end; ++k, ring.advance()) {
+                    ptx::k_block<__LINE__>();
                     ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                     // Lane i has loaded those of the chunk's K block i.
                     #pragma unroll
@@ -350,6 +355,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_8x64x128_s12c1_u4_swap_pdl(
             for (Tile tile; scheduler.next(tile);) {
                 #pragma unroll 1
                 for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                    ptx::k_block<__LINE__>();
                     ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
                     ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 9344);
                     ptx::tma_load(smem_a + ring.stage * 1024 + 0, &map_a, full + 8 * ring.stage,

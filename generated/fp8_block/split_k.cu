@@ -57,6 +57,10 @@ __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster
 
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
+// Marks a copy of a K loop's body in PTX; no instruction. The build reads there how often the loop can run, unrolled.
+template <int kLine>
+__device__ __forceinline__ void k_block() { asm volatile("// K block %0" ::"n"(kLine)); }
+
 template <int kId, int kThreads>
 __device__ __forceinline__ void named_barrier_sync() { asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory"); }
 
@@ -131,6 +135,12 @@ __device__ __forceinline__ void store_wait_all() { asm volatile("cp.async.bulk.w
 
 // Order generic writes to shared memory before reads through the async proxy (TMA, wgmma).
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// The same number, of which the compiler knows nothing.
+__device__ __forceinline__ int opaque_int(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
 
 __device__ __forceinline__ float load_shared_float(uint32_t address) {
     float value;
@@ -304,7 +314,8 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
                 // Of the tile's K blocks this CTA's: as many as every other's, or what is left.
                 const int share = (tile.k_blocks + CLUSTER_K - 1) / CLUSTER_K, first = min(cta_rank * share, tile.k_blocks);
                 tile.k_first = first * BLOCK_K;
-                tile.k_blocks = min(share, tile.k_blocks - first);
+                // Opaque: unrolled by 3 or 5, a loop of min(a, b - c) trips loses the rest (NVRTC 12.9 to 13.5).
+                tile.k_blocks = ptx::opaque_int(min(share, tile.k_blocks - first));
             }
             #pragma unroll
             for (auto& r : acc0) r = 0;
@@ -326,6 +337,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
                 }
                 #pragma unroll 4
                 for (int k = chunk; k < chunk_end; ++k, ring.advance()) {
+                    ptx::k_block<__LINE__>();
                     ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                     // Lane i has loaded those of the chunk's K block i.
                     #pragma unroll
@@ -444,10 +456,12 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
                     // Of the tile's K blocks this CTA's: as many as every other's, or what is left.
                     const int share = (tile.k_blocks + CLUSTER_K - 1) / CLUSTER_K, first = min(cta_rank * share, tile.k_blocks);
                     tile.k_first = first * BLOCK_K;
-                    tile.k_blocks = min(share, tile.k_blocks - first);
+                    // Opaque: unrolled by 3 or 5, a loop of min(a, b - c) trips loses the rest (NVRTC 12.9 to 13.5).
+                    tile.k_blocks = ptx::opaque_int(min(share, tile.k_blocks - first));
                 }
                 #pragma unroll 1
                 for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
+                    ptx::k_block<__LINE__>();
                     ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
                     ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 12544);
                     ptx::tma_load(smem_a + ring.stage * 8192 + 0, &map_a, full + 8 * ring.stage,
