@@ -114,6 +114,7 @@ REFUSED = (
     "cast_back_from_fp4",
     "init_dist",
     "uneven_all_gather",
+    "dist_print",
 )
 
 

@@ -2,13 +2,14 @@
 
 The contract is that of DeepGEMM 2.6.1: D is written in place, functions return None, launches run on torch's
 current stream. Names of what gemmgen does not compute are there too, and raise UnsupportedProblem when they are
-called. docs/coming-from-deep-gemm.md says name by name what differs.
+called. docs/coming-from-deep-gemm.md says name by name what differs. After `install()` a program's
+`import deep_gemm` finds this package.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
+from . import testing as testing
+from . import utils as utils
 from .casts import per_block_cast_to_fp8, per_channel_cast_to_fp8, per_token_cast_to_fp8
 from .dense import (
     bf16_gemm_nn,
@@ -41,7 +42,7 @@ from .layout import (
     get_tma_aligned_size,
     transform_sf_into_required_layout,
 )
-from .refused import REASONS, refusal
+from .refused import REASONS, refusals
 from .settings import (
     get_mk_alignment_for_contiguous_layout,
     get_num_sms,
@@ -55,6 +56,9 @@ from .settings import (
     set_pdl,
     set_tc_util,
 )
+from .stand_in import install as install
+
+__version__ = "2.6.1"
 
 fp8_fp4_gemm_nt = fp8_gemm_nt
 fp8_fp4_gemm_nn = fp8_gemm_nn
@@ -119,12 +123,7 @@ __all__ = [
     "set_tc_util",
     "transform_sf_into_required_layout",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in REASONS:
-        return refusal(name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = refusals(__name__)
 
 
 def __dir__() -> list[str]:

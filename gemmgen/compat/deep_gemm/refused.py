@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ...errors import UnsupportedProblem
 
@@ -51,7 +51,7 @@ REASONS = {
         UE8M0,
     ),
     **dict.fromkeys(("per_token_cast_to_fp4", "transpose_packed_fp4", "cast_back_from_fp4"), FP4),
-    **dict.fromkeys(("init_dist", "uneven_all_gather"), DISTRIBUTED),
+    **dict.fromkeys(("init_dist", "uneven_all_gather", "dist_print"), DISTRIBUTED),
 }
 
 
@@ -66,3 +66,14 @@ def refusal(name: str) -> Callable[..., NoReturn]:
     refuse.__name__ = refuse.__qualname__ = name
     refuse.__doc__ = f"{why}. Raises UnsupportedProblem."
     return refuse
+
+
+def refusals(module: str) -> Callable[[str], Any]:
+    """A module's `__getattr__`: the refusal of a name that DeepGEMM has, AttributeError for others."""
+
+    def found(name: str) -> Any:
+        if name in REASONS:
+            return refusal(name)
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return found
