@@ -93,14 +93,23 @@ class Placed(Tensor):
     T = mT
 
     def __getitem__(self, index):
-        """[i], or [..., :columns]."""
+        """[i], [first:end], or [..., :columns]."""
+        if isinstance(index, slice):
+            first, end, _ = index.indices(self.shape[0])
+            part = self.seen((max(end - first, 0), *self.shape[1:]), self.strides)
+            part.address += first * self.strides[0] * self.element_size()
+            return part
         if isinstance(index, int):
             part = self.seen(self.shape[1:], self.strides[1:])
             part.address += index * self.strides[0] * self.element_size()
             return part
         return self.seen((*self.shape[:-1], index[1].stop), self.strides)
 
-    def __add__(self, other: float):
+    def sum(self, dim: int):
+        sides = [side for i, side in enumerate(self.shape) if i != dim]
+        return Placed(*sides, dtype=self.dtype)
+
+    def __add__(self, other: Any):
         return Placed(*self.shape, dtype=self.dtype)
 
     def __sub__(self, other: float):

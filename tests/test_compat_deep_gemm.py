@@ -12,13 +12,15 @@ from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F40
 
 from gemmgen import ops
 from gemmgen.compat import deep_gemm
-from gemmgen.compat.deep_gemm import refused, settings
+from gemmgen.compat.deep_gemm import einsums, refused, settings
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError, UnsupportedProblem
 from gemmgen.ir.dtypes import BF16, F32
 from gemmgen.ir.expr import ACC, PerElement, parameter, row_stride
+from gemmgen.target import H200
 
 CONFIG = Config(block_m=64, block_n=64, consumers=1, stages=2)
+CHOSEN = ops.calls.chosen
 GROUPS, M, N, K = 3, 256, 200, 400
 BLOCKS_N, BLOCKS_K = 2, 4
 
@@ -179,7 +181,7 @@ class Output(Placed):
 
 @pytest.fixture(autouse=True)
 def chosen(monkeypatch):
-    monkeypatch.setattr(ops.calls, "chosen", lambda p, shape, groups, device: CONFIG)
+    monkeypatch.setattr(ops.calls, "chosen", lambda *asked: CONFIG)
     monkeypatch.setattr(settings, "_settings", settings.Settings())
 
 
@@ -521,6 +523,63 @@ def test_einsum(expr, added, launches):
         assert found.values[row_stride("c")] == heads * outer
 
 
+# Few rows of long K, where the tiles leave SMs idle: h, b, r, d.
+FEW_ROWS = (
+    ("bf16", (8, 32, 4096, 1024)),
+    ("bf16", (8, 128, 4096, 1024)),
+    ("bf16", (1, 64, 8192, 512)),
+    ("fp8", (1, 64, 8192, 512)),
+)
+
+
+@pytest.mark.parametrize(("kind", "sides"), FEW_ROWS)
+def test_sums_of_few_rows_are_in_the_order_of_k(kind, sides, launches, monkeypatch):
+    """Where `ops` divides K: partial sums round otherwise, and a comparison to 1e-10 notices."""
+    monkeypatch.setattr(ops.calls, "chosen", CHOSEN.__wrapped__)
+    monkeypatch.setattr(ops.calls, "require_hopper", lambda device: H200.device_name)
+    heads, b, r, d = sides
+    if kind == "fp8":
+        x = codes(b, heads, r), Placed(b, heads, r // 128)
+        y = codes(heads, d, r), Placed(heads, d // 128, r // 128)
+        deep_gemm.fp8_einsum("bhr,hdr->bhd", x, y, Output(b, heads, d))
+        views = x[0].transpose(0, 1), by_column(heads, b, r // 128), *y
+        ops.fp8_block_batched_gemm(*views, Output(heads, b, d), scale_a_layout="mn")
+    else:
+        x, y = bf16(b, heads, r), bf16(heads, d, r)
+        deep_gemm.einsum("bhr,hdr->bhd", x, y, Output(b, heads, d))
+        ops.batched_gemm(x.transpose(0, 1), y, Output(heads, b, d))
+    assert [found.config.split_k > 1 for found in launches] == [False, True]
+
+
+@pytest.mark.parametrize("dtype", ("bfloat16", "float32"))
+@pytest.mark.parametrize("added", ("nothing", "c", "d"))
+@pytest.mark.parametrize(("batch", "parts"), ((3, [3]), (130, [64, 64, 2]), (0, [])))
+def test_einsum_over_the_batch(dtype, added, batch, parts, launches, monkeypatch):
+    """Each part of the batch adds to the sums of the part before, then torch adds those up."""
+    m, n, k = 72, 200, 48
+    monkeypatch.setattr(einsums, "PARTIAL_BYTES", 64 * m * n * 4 + 3)
+    a, b, d = bf16(batch, m, k), bf16(batch, n, k), Output(m, n, dtype=dtype)
+    c = {"nothing": None, "c": Output(m, n, dtype=dtype), "d": d}[added]
+    assert deep_gemm.einsum("bmk,bnk->mn", a, b, d, c) is None
+    assert [found.matrices["a"].groups for found in launches] == parts
+    assert len(d.written) == 1 and d.written[0].shape == (m, n)
+    first = 0
+    for found, part in zip(launches, parts, strict=True):
+        p, into = found.problem, found.matrices["d"].pointer
+        assert (p.grouping, p.layout, p.d, found.shape) == ("batched", "nt", F32, (m, n, k))
+        assert found.matrices["a"].pointer == a.address + first * m * k * 2
+        assert found.matrices["b"].pointer == b.address + first * n * k * 2
+        assert (p.epilogue != ACC) == (first > 0) == (parameter("c") in found.values)
+        assert into == launches[0].matrices["d"].pointer == found.values.get(parameter("c"), into)
+        first += part
+
+
+def test_a_sum_over_the_batch_that_is_larger_than_the_room_for_parts(launches, monkeypatch):
+    monkeypatch.setattr(einsums, "PARTIAL_BYTES", 100)
+    deep_gemm.einsum("bmk,bnk->mn", bf16(3, 64, 64), bf16(3, 64, 64), Output(64, 64))
+    assert [found.matrices["a"].groups for found in launches] == [1, 1, 1]
+
+
 def test_fp8_einsum(launches):
     heads, b, r, d = 4, 56, 256, 144
     x = codes(b, heads, r), Placed(b, heads, 2)
@@ -573,6 +632,8 @@ RIGHT = {
 FP8_NT, BF16_NT, GROUPED = "fp8_gemm_nt", "bf16_gemm_nt", "m_grouped_fp8_gemm_nt_contiguous"
 MASKED, FLAT = "m_grouped_fp8_gemm_nt_masked", "k_grouped_fp8_gemm_nt_contiguous"
 ROWS = "k_grouped_bf16_gemm_tn_contiguous"
+
+OVER_BATCH = {"expr": "bmk,bnk->mn", "a": bf16(3, 8, 64), "b": bf16(3, 72, 64), "d": Output(8, 72)}
 
 WRONG = (
     wrong(FP8_NT, "a", lambda t: {"a": t["a"][0]}, "pair"),
@@ -659,6 +720,16 @@ WRONG = (
     wrong("einsum", "a shape", lambda t: {"a": bf16(8, 64)}, "three"),
     wrong("einsum", "c shape", lambda t: {"c": Output(4, 8, 72)}, "[8, 4, 72]"),
     wrong("einsum", "d shape", lambda t: {"d": Output(8, 4, 64)}, "[4, 8, 72]"),
+    wrong("einsum", "b shape", lambda t: OVER_BATCH | {"b": bf16(2, 72, 64)}, "[3, any, 64]"),
+    wrong("einsum", "b shape", lambda t: OVER_BATCH | {"b": bf16(3, 72, 56)}, "[3, any, 64]"),
+    wrong("einsum", "a shape", lambda t: OVER_BATCH | {"a": bf16(8, 64)}, "[any, any, any]"),
+    wrong("einsum", "a dtype", lambda t: OVER_BATCH | {"a": Placed(3, 8, 64)}, "bfloat16"),
+    wrong("einsum", "d shape", lambda t: OVER_BATCH | {"d": Output(3, 8, 72)}, "[8, 72]"),
+    wrong("einsum", "d dtype", lambda t: OVER_BATCH | {"d": Output(8, 72, dtype="int32")}, "bfloat16 or float32"),
+    wrong("einsum", "c shape", lambda t: OVER_BATCH | {"c": Output(8, 64)}, "[8, 72]"),
+    wrong("einsum", "c dtype", lambda t: OVER_BATCH | {"c": Output(8, 72, dtype="float32")}, "bfloat16"),
+    wrong("einsum", "d", lambda t: OVER_BATCH | {"d": OVER_BATCH["a"].seen((8, 72))}, "overlap a"),
+    wrong("einsum", "a last stride", lambda t: OVER_BATCH | {"a": bf16(3, 64, 8).mT}, "1"),
     wrong("fp8_einsum", "recipe", lambda t: {"recipe": (1, 1, 128)}, "(1, 128, 128)"),
     wrong("fp8_einsum", "a[1] shape", lambda t: {"a": (t["a"][0], Placed(8, 1))}, "three"),
 )  # fmt: skip
@@ -684,7 +755,7 @@ def test_what_is_refused_was_right_but_for_one_thing(name, launches):
 @pytest.mark.parametrize(
     ("name", "expr"),
     (
-        ("einsum", "bmk,bnk->mn"),
+        ("einsum", "bmk,bnk->bmn"),
         ("einsum", "ij,jk->ik"),
         ("fp8_einsum", "bhd,hdr->bhr"),
         ("fp8_einsum", "bmk,bnk->mn"),

@@ -295,6 +295,35 @@ def test_einsum(expr, added):
     assert (z == rounded(want, z.dtype)).all()
 
 
+@pytest.mark.parametrize("dtype", ("bfloat16", "float32"))
+@pytest.mark.parametrize("added", ("nothing", "c", "d"))
+@pytest.mark.parametrize("batch", (1, 129, 900))
+def test_einsum_over_the_batch(batch, added, dtype):
+    """900 sums of 100 x 136 are more than wait at once."""
+    import torch
+
+    m, n, k = 100, 136, 72
+    a, b = integers(batch, m, k).bfloat16(), integers(batch, n, k).bfloat16()
+    d, other = output(m, n, dtype=dtype), integers(m, n).to(dtype_of(dtype))
+    c = {"nothing": None, "c": other, "d": d}[added]
+    want = torch.einsum("bmk,bnk->mn", a.double(), b.double()) + (0 if c is None else c.double())
+    assert deep_gemm().einsum("bmk,bnk->mn", a, b, d, c) is None
+    assert (d == rounded(want, d.dtype)).all()
+
+
+@pytest.mark.parametrize("rows", (32, 128))
+def test_einsum_of_few_rows_has_the_bits_of_one_pass_over_k(rows):
+    """As near to torch's, which does not divide K either, as DeepGEMM's own tests want it."""
+    import torch
+
+    h, r, d = 8, 4096, 1024
+    x = torch.randn(rows, h, r, device=DEVICE, dtype=torch.bfloat16)
+    y = torch.randn(h, d, r, device=DEVICE, dtype=torch.bfloat16)
+    z = output(rows, h, d, dtype="bfloat16")
+    deep_gemm().einsum("bhr,hdr->bhd", x, y, z)
+    assert deep_gemm().testing.calc_diff(z, torch.einsum("bhr,hdr->bhd", x, y)) < 1e-10
+
+
 def test_fp8_einsum():
     import torch
 

@@ -121,7 +121,7 @@ def test_the_host_does_not_know_how_many_tiles_ragged_groups_have():
 def test_configs_are_chosen_for_so_many_sms(monkeypatch):
     asked = []
 
-    def recorded(p, shape, target, groups, device):
+    def recorded(p, shape, target, groups, device, **of):
         asked.append(target.sms)
         return pick(p, shape, target, groups, device)
 

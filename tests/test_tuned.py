@@ -189,6 +189,19 @@ def test_names_of_arguments_and_brackets_do_not_matter(database):
     assert lookup(replace(DENSE, epilogue=other), (4096, 4096, 4096), DEVICE) is None
 
 
+def test_a_measured_config_that_divides_k_is_not_for_who_wants_it_whole(database):
+    """Then the cost model chooses, among those that do not."""
+    shape = (64, 512, 8192)
+    parted = replace(TUNED, block_n=64, split_k=2, panel=1)
+    database(row(shape=shape, config=parted))
+    assert pick(DENSE, shape).config == parted
+    whole = pick(DENSE, shape, whole_k=True)
+    assert whole.row is None and whole.config == choose(DENSE, shape, H200, whole_k=True)
+    assert whole.config.split_k == 1 < choose(DENSE, shape, H200).split_k
+    database(row(shape=shape))
+    assert pick(DENSE, shape, whole_k=True).config == TUNED
+
+
 def test_where_groups_split_k_its_mean_is_the_nearest(database):
     p = replace(FP8, family="fp8_1d1d", d=F32, grouping="k_flat")
     config = Config(block_n=144, stages=3)

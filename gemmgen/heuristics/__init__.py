@@ -30,20 +30,29 @@ ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
 Tile = tuple[bool, int, int, int, int, int, bool]
 
 
-def choose(problem: Problem, shape: Shape, target: Target, groups: int = 1) -> Config:
-    """The cheapest legal config for `groups` GEMMs of shape (M, N, K) in one launch.
+def choose(
+    problem: Problem, shape: Shape, target: Target, groups: int = 1, *, whole_k: bool = False
+) -> Config:
+    """The cheapest legal config for `groups` GEMMs of shape (M, N, K) in one launch; whole_k: of those whose
+    CTAs do not divide K.
 
     Raises ArgumentError for a side below 1, UnsupportedProblem if no family computes the problem,
     IllegalConfig if no candidate is legal.
     """
-    return rank(problem, shape, target, limit=1, groups=groups)[0].config
+    return rank(problem, shape, target, limit=1, groups=groups, whole_k=whole_k)[0].config
 
 
 def rank(
-    problem: Problem, shape: Shape, target: Target, limit: int | None = None, groups: int = 1
+    problem: Problem,
+    shape: Shape,
+    target: Target,
+    limit: int | None = None,
+    groups: int = 1,
+    *,
+    whole_k: bool = False,
 ) -> list[Choice]:
     """Legal configs, cheapest first, at most `limit`. Raises like `choose`."""
-    found = _verdicts(problem, shape, target, limit, groups, quick=True)
+    found = _verdicts(problem, shape, target, limit, groups, quick=True, whole_k=whole_k)
     choices = [v.choice for v in found if v.choice]
     if not choices:
         every = verdicts(problem, shape, target, limit, groups)
@@ -62,7 +71,14 @@ def verdicts(
 
 
 def _verdicts(
-    problem: Problem, shape: Shape, target: Target, limit: int | None, groups: int, *, quick: bool
+    problem: Problem,
+    shape: Shape,
+    target: Target,
+    limit: int | None,
+    groups: int,
+    *,
+    quick: bool,
+    whole_k: bool = False,
 ) -> list[Verdict]:
     """quick: without those that have no room, whose error nobody asks for."""
     if limit == 0:
@@ -74,7 +90,7 @@ def _verdicts(
     ):  # larger tiles, where those that just cover M are all illegal
         found: list[Verdict] = []
         legal = 0
-        for v in _judged(of, rows, quick=quick):
+        for v in _judged(of, rows, quick=quick, whole_k=whole_k):
             found.append(v)
             legal += v.choice is not None
             if legal == limit:
@@ -84,11 +100,13 @@ def _verdicts(
     return found
 
 
-def _judged(of: Launch, rows: int, *, quick: bool) -> Iterator[Verdict]:
+def _judged(of: Launch, rows: int, *, quick: bool, whole_k: bool) -> Iterator[Verdict]:
     """Candidates whose tiles cover `rows`, cheapest first. Lowers no more than are asked for."""
     problem, shape, target = of.problem, of.shape, of.target
     costed = [
-        (c, priced(of, c).seconds) for c in tiles.bare(problem, shape, target, of.groups, rows)
+        (c, priced(of, c).seconds)
+        for c in tiles.bare(problem, shape, target, of.groups, rows)
+        if c.split_k == 1 or not whole_k
     ]
     refused: dict[Tile, Verdict] = {}  # tiles no multicast can save
     without_room: dict[Tile, bool] = {}

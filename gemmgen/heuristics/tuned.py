@@ -63,14 +63,20 @@ class Pick:
 
 
 def pick(
-    problem: Problem, shape: Shape, target: Target = H200, groups: int = 1, device: str = ""
+    problem: Problem,
+    shape: Shape,
+    target: Target = H200,
+    groups: int = 1,
+    device: str = "",
+    *,
+    whole_k: bool = False,
 ) -> Pick:
     """The config for `groups` GEMMs of shape (M, N, K) on the device of that name (target's if none is
-    given). Raises as `heuristics.choose`."""
+    given); whole_k: one whose CTAs do not divide K, measured or not. Raises as `heuristics.choose`."""
     row = find(problem, shape, device or target.device_name, groups, target)
-    if row:
+    if row and (row.best.config.split_k == 1 or not whole_k):
         return Pick(config=row.best.config, row=row)
-    return Pick(config=choose(problem, shape, target, groups))
+    return Pick(config=choose(problem, shape, target, groups, whole_k=whole_k))
 
 
 def lookup(

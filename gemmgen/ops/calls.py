@@ -68,15 +68,19 @@ def compiled(p: Problem, c: Config) -> Compiled:
 
 
 @lru_cache(maxsize=4096)
-def chosen(p: Problem, shape: Shape, groups: int = 1, device: int = 0) -> Config:
+def chosen(
+    p: Problem, shape: Shape, groups: int = 1, device: int = 0, whole_k: bool = False
+) -> Config:
     """The measured config for `groups` GEMMs of shape (M, N, K) on CUDA device `device`, or else what the cost
-    model chooses (`gemmgen.heuristics.tuned`), kept for next time."""
-    return config_for(p, shape, groups, require_hopper(device))
+    model chooses (`gemmgen.heuristics.tuned`), kept for next time. whole_k: none whose CTAs divide K."""
+    return config_for(p, shape, groups, require_hopper(device), whole_k)
 
 
-def config_for(p: Problem, shape: Shape, groups: int, device_name: str) -> Config:
+def config_for(
+    p: Problem, shape: Shape, groups: int, device_name: str, whole_k: bool = False
+) -> Config:
     """As `chosen`, for a device by name, which need not be here."""
-    return pick(p, shape, limited(H200), groups, device_name).config
+    return pick(p, shape, limited(H200), groups, device_name, whole_k=whole_k).config
 
 
 def run(
@@ -113,7 +117,8 @@ def run(
         return returned(of_no_rows(p, result))
     device = a.device.index
     mean = groups.rows or m, n, _ceil(k, count) if GROUPINGS[p.grouping].depths else k
-    kernel = loaded(p, config or chosen(p, mean, count, device), device)
+    asked = mean, count, device, *(True,) * groups.whole_k
+    kernel = loaded(p, config or chosen(p, *asked), device)
     made |= scales | _workspace(kernel, shape, count, a.device)
     tensors = {"a": a, "b": b, "d": out, **scales}
     matrices = {name: matrix(tensor_of(t)) for name, t in tensors.items()}

@@ -42,7 +42,7 @@ def batched_gemm(
     a: bfloat16 or float16 [G, M, K]; b: the same dtype [G, N, K]; out: [G, M, N] of `out_dtype` ("bf16",
     "f16", "f32"; None: a's), allocated if None. M = 0 or G = 0 returns at once.
     """
-    p = _dense(a, "batched", layout, out_dtype, epilogue)
+    p = dense_problem(a, "batched", layout, out_dtype, epilogue)
     shape = operand_shape(p, a, b)
     groups = Groups(count=a.shape[0])
     return run(p, config, a, b, out, shape, {}, {}, arguments, groups=groups, scale_out=scale_out)
@@ -69,7 +69,7 @@ def masked_gemm(
     Mmax; out: [G, Mmax, N] as in `batched_gemm`. Tiles of no valid row cost nothing.
     expected_rows: what the cost model takes for a group's rows (None: Mmax).
     """
-    p = _dense(a, "masked", layout, out_dtype, epilogue)
+    p = dense_problem(a, "masked", layout, out_dtype, epilogue)
     shape = operand_shape(p, a, b)
     groups = masked(a, shape, group_rows, expected_rows)
     return run(p, config, a, b, out, shape, {}, {}, arguments, groups=groups, scale_out=scale_out)
@@ -102,7 +102,12 @@ def grouped_gemm(
     alignment: 128 or 64.
     """
     p, shape, groups = segments(
-        _dense(a, "none", layout, out_dtype, epilogue), a, b, row_groups, group_ends, alignment
+        dense_problem(a, "none", layout, out_dtype, epilogue),
+        a,
+        b,
+        row_groups,
+        group_ends,
+        alignment,
     )
     return run(p, config, a, b, out, shape, {}, {}, arguments, groups=groups, scale_out=scale_out)
 
@@ -127,7 +132,7 @@ def fp8_block_batched_gemm(
     a: float8_e4m3fn [G, M, K]; b: float8_e4m3fn [G, N, K]; scale_a: float32 [G, M, ceil(K/128)];
     scale_b: float32 [G, ceil(N/128), ceil(K/128)]; out: [G, M, N] of `out_dtype`.
     """
-    p = _fp8_block("batched", out_dtype, epilogue)
+    p = fp8_block_problem("batched", out_dtype, epilogue)
     shape = operand_shape(p, a, b)
     scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
     groups = Groups(count=a.shape[0])
@@ -154,7 +159,7 @@ def fp8_block_masked_gemm(
     **arguments: Any,
 ) -> Any:
     """`masked_gemm` of FP8 operands, scaled as in `fp8_block_batched_gemm`."""
-    p = _fp8_block("masked", out_dtype, epilogue)
+    p = fp8_block_problem("masked", out_dtype, epilogue)
     shape = operand_shape(p, a, b)
     scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
     groups = masked(a, shape, group_rows, expected_rows)
@@ -184,7 +189,7 @@ def fp8_block_grouped_gemm(
     """`grouped_gemm` of FP8 operands: a float8_e4m3fn [M, K], scale_a float32 [M, ceil(K/128)], b
     float8_e4m3fn [G, N, K], scale_b float32 [G, ceil(N/128), ceil(K/128)]."""
     p, shape, groups = segments(
-        _fp8_block("none", out_dtype, epilogue), a, b, row_groups, group_ends, alignment
+        fp8_block_problem("none", out_dtype, epilogue), a, b, row_groups, group_ends, alignment
     )
     scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
     return run(
@@ -192,7 +197,9 @@ def fp8_block_grouped_gemm(
     )
 
 
-def _dense(a: Any, grouping: str, layout: str, out_dtype: str | None, epilogue: Expr) -> Problem:
+def dense_problem(
+    a: Any, grouping: str, layout: str, out_dtype: str | None, epilogue: Expr
+) -> Problem:
     dtype = dtype_of("a", a, (BF16, F16))
     d: DType = dtype if out_dtype is None else output_dtype(out_dtype)
     return Problem(
@@ -206,6 +213,6 @@ def _dense(a: Any, grouping: str, layout: str, out_dtype: str | None, epilogue: 
     )
 
 
-def _fp8_block(grouping: str, out_dtype: str, epilogue: Expr) -> Problem:
+def fp8_block_problem(grouping: str, out_dtype: str, epilogue: Expr) -> Problem:
     d = output_dtype(out_dtype)
     return Problem(family="fp8_block", a=E4M3, b=E4M3, d=d, epilogue=epilogue, grouping=grouping)

@@ -138,8 +138,14 @@ def _made(name: str, right, cases: tuple[Wrong, ...]) -> Function:
 
 
 def _sums() -> tuple[Wrong, ...]:
-    others = ("bmk,bnk->mn", "ij,jk->ik", "", "bhr,hdr->bhd ")
+    others = ("bmk,bnk->bmn", "ij,jk->ik", "", "bhr,hdr->bhd ")
     return tuple(wrong(f"the sum {x!r}", "einsum", UnsupportedProblem, expr=x) for x in others)
+
+
+def _squares() -> Given:
+    """A batch of one, and D where A is."""
+    a = bf16(1, 64, 64)
+    return {"a": a, "b": bf16(1, 64, 64), "d": a.seen((64, 64))}
 
 
 HEADS = (
@@ -173,7 +179,10 @@ DEEP_GEMM = (
              right=partial(_depths, "fp8"), runs=False, wrong=(wrong("FP8 along M", "Hopper", UnsupportedProblem),)),
     _made("einsum", partial(_by_head, BF16), (
         *HEADS, *tensor("a", "none dtype rank"), *tensor("b", "none dtype device rank last"),
-        wrong("a library asked for", "use_cublaslt", use_cublaslt=True), wrong("a number to add", "c", c=1.0))),
+        wrong("a library asked for", "use_cublaslt", use_cublaslt=True), wrong("a number to add", "c", c=1.0),
+        wrong("operands of two batches", "b shape", expr="bmk,bnk->mn"),
+        wrong("D of the batch", "d shape", expr="bmk,bnk->mn", b=bf16(56, 9, 256)),
+        wrong("D in A's memory", "d", expr="bmk,bnk->mn", **_squares()))),
     _made("fp8_einsum", partial(_by_head, FP8), (
         *HEADS, *tensor("a[0]", "none dtype rank"), *tensor("b[1]", COPIED), *tensor("a[1]", "none"),
         wrong("a number for a recipe", "recipe", recipe=1), wrong("another recipe", "recipe", recipe=(1, 1, 128)))),

@@ -1,34 +1,51 @@
-"""Einstein sums that are batched GEMMs, on permuted views."""
+"""Einstein sums that are batched GEMMs, on permuted views.
+
+K is added up in its own order at every shape, few rows too: who compares with another library's sums to the last
+bit, as DeepGEMM's tests do, compares with sums in that order.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ... import ops
 from ...errors import ArgumentError, UnsupportedProblem
-from ...ir.dtypes import BF16
-from ...runtime.torch_tensors import check_tensor, dtype_of, require_tensor
+from ...ir.dtypes import BF16, F32
+from ...ops import whole_k
+from ...runtime.torch_tensors import (
+    check_apart,
+    check_tensor,
+    dtype_of,
+    empty,
+    require_tensor,
+)
 from ..scales import aligned
 from .operands import IN_DENSE, IN_FP8, Pair, Recipe, only_blocks, output, pair, plus
 
 BY_HEAD = {"bhr,hdr->bhd": "nt", "bhd,hdr->bhr": "nn"}
+OVER_BATCH = "bmk,bnk->mn"
+PARTIAL_BYTES = 32 << 20  # of sums that wait for the rest of the batch: they stay in an H200's L2
 
 
 def einsum(expr: str, a: Any, b: Any, d: Any, c: Any = None, use_cublaslt: bool = False) -> None:
-    """A GEMM of every head h, written to `d`, summed in FP32.
+    """A GEMM of every head h, or the sum of the GEMMs of a batch, written to `d`, summed in FP32.
 
     expr: "bhr,hdr->bhd" or "bhd,hdr->bhr". a: bfloat16 [b, h, r] ([b, h, d]); b: bfloat16 [h, d, r]; d:
     bfloat16 or float32 [b, h, d] ([b, h, r]): contiguous along the last dimension, other strides multiples
     of 16 bytes, in any order. c: None or of D's shape and dtype, `d` itself or apart from it.
-    use_cublaslt: False. "bmk,bnk->mn" raises UnsupportedProblem. Raises as `gemmgen.ops`.
+    Or "bmk,bnk->mn", a: [b, m, k], b: [b, n, k], d: [m, n]: FP32 sums of parts of the batch, 32 MiB or one
+    sum, are added by torch in a fixed order and rounded once.
+    use_cublaslt: False. Raises as `gemmgen.ops`.
     """
     if use_cublaslt:
         raise ArgumentError("use_cublaslt", use_cublaslt, "must be False: gemmgen calls no library")
+    if expr == OVER_BATCH:
+        _over_batch(a, b, d, c)
+        return
     if expr not in BY_HEAD:
-        raise UnsupportedProblem(_refusal("einsum", expr, tuple(BY_HEAD)))
+        raise UnsupportedProblem(_refusal("einsum", expr, (*BY_HEAD, OVER_BATCH)))
     dtype_of("a", a, (BF16,))
     with IN_DENSE:
-        ops.batched_gemm(
+        whole_k.batched_gemm(
             _by_head("a", a),
             b,
             _by_head("d", d),
@@ -57,7 +74,7 @@ def fp8_einsum(
         raise UnsupportedProblem(_refusal("fp8_einsum", expr, ("bhr,hdr->bhd",)))
     (x, sa), (y, sb) = pair("a", a), pair("b", b)
     with IN_FP8:
-        ops.fp8_block_batched_gemm(
+        whole_k.fp8_block_batched_gemm(
             _by_head("a", x),
             aligned("a[1]", _by_head("scale_a", sa)),
             y,
@@ -67,6 +84,26 @@ def fp8_einsum(
             out_dtype=output(d).name,
             **_plus(c, d),
         )
+
+
+def _over_batch(a: Any, b: Any, d: Any, c: Any) -> None:
+    """`d = c + sum of a[i] @ b[i]^T`. Each part of the batch adds to the sums of the part before."""
+    batch, m, _ = check_tensor("a", a, BF16, (None, None, None))
+    _, n, _ = check_tensor("b", b, BF16, (batch, None, a.shape[-1]), a.device)
+    check_tensor("d", d, output(d), (m, n), a.device)
+    check_apart("d", d, {"a": a, "b": b})
+    if c is not None:
+        check_tensor("c", c, output(d), (m, n), a.device)
+    most = max(1, min(batch, PARTIAL_BYTES // max(1, 4 * m * n)))
+    sums = empty((min(batch, most), m, n), F32, a.device)
+    for first in range(0, batch, most):
+        x, y = a[first : first + most], b[first : first + most]
+        part = sums[: x.shape[0]]
+        with IN_DENSE:
+            more = plus(part if first else None, part)
+            whole_k.batched_gemm(x, y, part, layout="nt", out_dtype="f32", **more)
+    total = sums.sum(0)
+    d.copy_(total if c is None else total + c)
 
 
 def _by_head(name: str, t: Any) -> Any:
@@ -87,9 +124,4 @@ def _plus(c: Any, d: Any) -> dict[str, Any]:
 
 def _refusal(function: str, expr: str, offered: tuple[str, ...]) -> str:
     known = " or ".join(map(repr, offered))
-    if expr == "bmk,bnk->mn":
-        return (
-            f"{function}: no kernel here sums over a batch too ({expr!r}); call bf16_gemm_nt(a[i], b[i], d, "
-            "c=d) for every i, d float32"
-        )
-    return f"{function}: expr={expr!r} is none of the GEMMs by head, {known}"
+    return f"{function}: expr={expr!r} is not computed here, only {known}"
