@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 from zlib import crc32
@@ -20,8 +21,34 @@ def pytest_addoption(parser):
         type=int,
         default=1,
         metavar="N",
-        help="of the cases that compile and emulate a kernel run one in N, always the same ones",
+        help="of each test's costly cases run one in N, at least one; of all others every one",
     )
+    parser.addoption(
+        "--rotation",
+        metavar="TEXT",
+        help="which of them: others for another TEXT (default: the commit, so that all have their turn)",
+    )
+
+
+def pytest_configure(config):
+    """Decided once: the processes of a run inherit it."""
+    if config.option.rotation is None:
+        config.option.rotation = commit()
+
+
+def pytest_report_header(config):
+    n, rotation = config.option.sample, config.option.rotation
+    text = f"sample: one in {n} of each test's costly cases; the same again: --sample {n} --rotation {rotation}"
+    return text if n > 1 else None
+
+
+def commit() -> str:
+    """The commit that is tested; "none" outside of a checkout."""
+    try:
+        asked = ["git", "-C", Path(__file__).parent, "rev-parse", "--short=12", "HEAD"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "none"
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k: look for a GPU only if a GPU test is left
@@ -29,8 +56,7 @@ def pytest_collection_modifyitems(config, items):
     changing = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if changing:
         raise pytest.UsageError(f"a test's id must be the same in every process: {changing[0]}")
-    one_in = config.getoption("--sample")
-    out = [item for item in items if crc32(item.nodeid.encode()) % one_in and emulates(item)]
+    out = left_out(items, config.option.sample, config.option.rotation)
     if out:
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if item not in set(out)]
@@ -40,9 +66,20 @@ def pytest_collection_modifyitems(config, items):
         item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def emulates(item) -> bool:
-    """Whether it is one of the many cases of a test that compiles and emulates."""
-    return bool(item.get_closest_marker("nvrtc")) and hasattr(item, "callspec")
+def left_out(items, one_in: int, rotation: str) -> list:
+    """Of each test's costly cases all but one in `one_in`, rounded up: which, `rotation` says."""
+    tests: dict[str, list] = {}
+    for item in filter(costly, items):
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    turn = {item: crc32(f"{rotation} {item.nodeid}".encode()) for c in tests.values() for item in c}
+    ordered = (sorted(cases, key=turn.__getitem__) for cases in tests.values())
+    return [item for cases in ordered for item in cases[-(-len(cases) // one_in) :]]
+
+
+def costly(item) -> bool:
+    """Whether it is one of a test's cases that take long: it compiles and emulates, or says so."""
+    marked = item.get_closest_marker("nvrtc") or item.get_closest_marker("costly")
+    return bool(marked) and hasattr(item, "callspec")
 
 
 def missing_for_gpu() -> str:

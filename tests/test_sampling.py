@@ -1,0 +1,54 @@
+"""`--sample`: every test has a case, every cheap case runs, and over the commits every costly one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import conftest
+import pytest
+
+
+def item(nodeid, mark=None):
+    """As pytest has it, with `callspec` if it is a case of several."""
+    cases = {"callspec": object()} if "[" in nodeid else {}
+    return Item(nodeid=nodeid, get_closest_marker=lambda name: name == mark, **cases)
+
+
+class Item(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+CHEAP = [item(f"tests/test_a.py::test_cheap[{i}]") for i in range(40)]
+ALONE = [item("tests/test_a.py::test_alone", "nvrtc")]
+FEW = [item(f"tests/test_b.py::test_few[{i}]", "costly") for i in range(3)]
+MANY = [item(f"tests/test_b.py::test_many[{i}]", "nvrtc") for i in range(80)]
+ITEMS = CHEAP + ALONE + FEW + MANY
+
+
+@pytest.mark.parametrize("one_in", [2, 4, 16, 1000])
+def test_of_each_test_s_costly_cases_one_in_n_runs(one_in):
+    out = conftest.left_out(ITEMS, one_in, "a commit")
+    assert not {*out} & {*CHEAP, *ALONE}
+    for cases in (FEW, MANY):
+        assert len(set(cases) - set(out)) == -(-len(cases) // one_in)
+
+
+def test_all_run_without_a_sample():
+    assert conftest.left_out(ITEMS, 1, "a commit") == []
+
+
+def test_the_same_text_takes_the_same_cases():
+    assert conftest.left_out(ITEMS, 8, "x") == conftest.left_out(ITEMS, 8, "x")
+
+
+def test_every_costly_case_has_its_turn():
+    """80 cases, 5 at a commit: after 100 commits one was left out with probability 80 (15/16)^100 = 13 %, after 300
+    with less than 1 in 1,000,000."""
+    ran = set()
+    for number in range(300):
+        ran |= {*MANY} - {*conftest.left_out(ITEMS, 16, f"commit {number}")}
+    assert ran == {*MANY}
+
+
+def test_the_turn_is_the_commit_s():
+    assert conftest.commit() == "none" or len(conftest.commit()) >= 12
