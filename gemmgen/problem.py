@@ -7,6 +7,7 @@ from typing import Any
 
 from .epilogues import check_arguments, from_json, to_json
 from .errors import ArgumentError
+from .ir.counts import INT_LIMIT, MOST_SIDE
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
 from .ir.groupings import GROUPINGS
@@ -21,9 +22,8 @@ OPTIONAL = (
 )  # left out of the JSON where they have their defaults
 Shape = tuple[int, int, int]  # M, N, K
 SCALED_DEPTHS = {"fp8_block": 128, "fp8_1d1d": 128}  # by family: K per scale
-MOST_SIDE = 2**31 - 1
 LAYOUTS = ("nt", "nn", "tn", "tt")
-INT8_K = (2**31 - 1) // 2**14  # of sums in INT32: products of at most 2**14 each
+INT8_K = (INT_LIMIT - 1) // 2**14  # of sums in INT32: products of at most 2**14 each
 
 
 @dataclass(frozen=True, kw_only=True)

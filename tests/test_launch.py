@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from gemmgen.config import Config
-from gemmgen.errors import LaunchError
+from gemmgen.errors import ArgumentError, LaunchError
+from gemmgen.ir.counts import MOST_SIDE
 from gemmgen.ir.dtypes import BF16
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
@@ -110,6 +111,23 @@ def make(monkeypatch):
 
 def planned(loaded, stream=77):
     return loaded.plan((100, 64, 64), MATRICES, VALUES, stream)
+
+
+@pytest.mark.parametrize(("side", "name"), [*enumerate("mnk")])
+def test_a_side_that_is_too_long_is_refused(make, side, name):
+    fake, loaded = make()
+    shape = [100, 64, 64]
+    shape[side] = MOST_SIDE + 1
+    with pytest.raises(ArgumentError, match=str(MOST_SIDE)) as e:
+        loaded.plan(tuple(shape), MATRICES, VALUES, 77)
+    assert e.value.argument == name and not fake.encoded
+
+
+def test_more_tiles_than_are_counted_are_refused(make):
+    fake, loaded = make()
+    with pytest.raises(ArgumentError, match=r"tiles of 128 x 128") as e:
+        loaded.plan((MOST_SIDE, 128 << 7, 64), MATRICES, VALUES, 77)
+    assert e.value.argument == "m, n" and not fake.encoded
 
 
 def read(plan):

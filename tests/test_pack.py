@@ -42,6 +42,7 @@ from gemmgen.cli import main
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, UnsupportedProblem
+from gemmgen.ir.counts import MOST_SIDE
 from gemmgen.ir.dtypes import E4M3, F32, S8, S32
 from gemmgen.ir.expr import ACC, DeviceScalar
 from gemmgen.ops.calls import config_for
@@ -192,6 +193,7 @@ WRONG = (
     ("dense", {"m": -1}, "m=-1:"),
     ("dense", {"n": 0}, "n=0:"),
     ("dense", {"k": 1 << 31}, "k=2147483648:"),
+    *(("dense", {x: MOST_SIDE + 1}, f"{x}=2147482625: must be from") for x in "mnk"),
     ("dense", {"a": 0}, "a=0x0:"),
     ("dense", {"b": (1 << 32) + 8}, "b=0x100000008:"),
     ("dense", {"a_stride": 201}, "a_stride=201: must be a multiple of 8"),

@@ -28,6 +28,7 @@ from gemmgen.cli import main
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, UnsupportedProblem
+from gemmgen.ir.counts import INT_LIMIT, MOST_TILES
 from gemmgen.ir.dtypes import E4M3, F32
 from gemmgen.ir.groupings import GROUPINGS, Layout, check_layout
 from gemmgen.ops import calls
@@ -109,6 +110,30 @@ def test_wrong_arguments_are_named_and_nothing_is_launched(build, name, change, 
     assert loaded == right == [OK, ""], right
     assert status == ARGUMENT and said.startswith(text), said
     assert len(logged(log, "cuLaunchKernelEx")) == 1
+
+
+COUNTED = {  # how many groups of so many tiles, or tensor maps, may be counted; what is said of one more
+    "batched": (MOST_TILES // 3, f"must make at most {MOST_TILES} tiles of 128 x 128"),
+    "ends": (MOST_TILES // 3 - 1, f"must make at most {MOST_TILES} tiles of 128 x 128"),
+    "k_columns": (
+        (INT_LIMIT - 1) // (2 * 132),
+        f"must be from 0 to {(INT_LIMIT - 1) // (2 * 132)}",
+    ),
+}
+
+
+@needs_cc
+@pytest.mark.parametrize("name", COUNTED)
+def test_more_groups_than_a_kernel_counts_are_refused(build, name):
+    most, text = COUNTED[name]
+    shapes = {(most + i, *SIDES[1:]): Config(block_n=128, stages=2) for i in range(2)}
+    built = build(PROBLEMS[name], shapes)
+    flat = dict.fromkeys(("a_stride_g", "b_stride_g", "d_stride_g"), 0)
+    call = {**arguments(built.pack, SIDES[1:]), **flat, "group_maps_bytes": 1 << 60}
+    results, log = built.call({**call, "groups": most}, {**call, "groups": most + 1}, sms=132)
+    assert results[1] == [OK, ""]
+    assert results[2][0] == ARGUMENT and text in results[2][1]
+    assert f"groups={most + 1}" in results[2][1] and len(logged(log, "cuLaunchKernelEx")) == 1
 
 
 @needs_cc

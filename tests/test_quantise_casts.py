@@ -233,6 +233,15 @@ def test_more_rows_than_a_launch_has(launches):
     assert e.value.argument == "rows"
 
 
+@pytest.mark.parametrize("per", ("columns", "block"))
+def test_more_scales_than_are_counted(per):
+    """Of a meta tensor: nothing is allocated."""
+    x = torch.empty(1, device="meta", dtype=torch.bfloat16).expand(1 << 30, 1, 129)
+    with pytest.raises(ArgumentError, match="at most 2147483647 scales") as e:
+        casting.quantised(x, per, "e4m3", False)
+    assert e.value.argument == "x shape"
+
+
 class OnGpu:
     """What `generated` asks of a tensor."""
 

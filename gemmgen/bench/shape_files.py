@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 
 from ..errors import ArgumentError
-from ..problem import MOST_SIDE
+from ..ir.counts import MOST_SIDE
 from ..untrusted import read_text, whole
 
 Shape = tuple[int, ...]

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from itertools import accumulate, pairwise
 
 from ..errors import ArgumentError
+from ..ir.counts import MOST_SIDE
 from ..ir.groupings import GROUPINGS
-from ..problem import MOST_SIDE, Problem
+from ..problem import Problem
 from ..untrusted import whole
 from . import models, shape_files
 

@@ -13,8 +13,9 @@ from ..errors import ArgumentError
 from ..families import FAMILIES
 from ..gallery import GALLERY, exhibit, path_of
 from ..heuristics.tuned import pick
+from ..ir.counts import MOST_SIDE, check_side
 from ..ir.groupings import GROUPINGS, OF_SIZES, Layout, split_side
-from ..problem import LAYOUTS, MOST_SIDE, Problem
+from ..problem import LAYOUTS, Problem
 from ..target import H200
 from ..untrusted import parse_json, read_text, whole
 
@@ -152,8 +153,7 @@ def shape(args: argparse.Namespace, default: Shape = DEFAULT_SHAPE) -> Shape:
         d if s is None else s for s, d in zip((args.m, args.n, args.k), default, strict=True)
     )
     for name, side in zip("mnk", sides, strict=True):
-        if not 0 < side < 1 << 31:
-            raise ArgumentError(name, side, "must be from 1 to 2**31 - 1")
+        check_side(name, side)
     return sides  # type: ignore[return-value]
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
-from ..problem import MOST_SIDE, Problem, Shape
+from ..ir.counts import MOST_SIDE
+from ..problem import Problem, Shape
 from ..untrusted import parse_json, read_text, whole
 
 FORMAT = 1  # of a line; its first field, so that every such file names gemmgen in its first bytes

@@ -9,6 +9,7 @@ from typing import Any
 from ..config import Config
 from ..errors import ArgumentError
 from ..heuristics.tuned import pick
+from ..ir.counts import check_side
 from ..ir.dtypes import DTYPES, F32, DType
 from ..ir.expr import ACC, PerElement, fold
 from ..ir.groupings import GROUPINGS
@@ -215,9 +216,9 @@ def operand_shape(p: Problem, a: Any, b: Any) -> Shape:
     n = b_shape[-2:][b_turned]
     if g.rows and a.shape[0] != b.shape[0]:
         raise ArgumentError("b groups", b.shape[0], f"must be {a.shape[0]}, as of a")
-    for name, side in ((f"b {SIDES[b_turned]}", n), (f"a {SIDES[not a_turned]}", k)):
-        if side == 0:
-            raise ArgumentError(name, side, "must be at least 1")
+    rows, columns = f"a {SIDES[a_turned]}", f"a {SIDES[not a_turned]}"
+    for name, side in ((f"b {SIDES[b_turned]}", n), (columns, k), *((rows, m),) * (m > 0)):
+        check_side(name, side)
     if n % fold(p.epilogue):
         allowed = "must be even: the epilogue pairs columns of the product"
         raise ArgumentError(f"b {SIDES[b_turned]}", n, allowed)

@@ -7,9 +7,10 @@ from functools import lru_cache
 from typing import Any
 
 from ..casts import SIDE, VECTOR_BYTES, Cast, Per, row_threads, source
+from ..errors import ArgumentError
+from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import BF16, DTYPES, F16, F32
 from ..runtime.cache import cached_cubin
-from ..runtime.launch import INT_LIMIT
 from ..runtime.loaded_cast import LoadedCast
 from ..runtime.torch_tensors import current_stream, dtype_of, empty, torch, torch_dtype
 
@@ -34,6 +35,9 @@ def quantised(x: Any, per: Per, dtype: str, power_of_two: bool) -> tuple[Any, An
         x, pitch = x.contiguous(), x.shape[-1]
     q = torch().empty(x.shape, dtype=torch_dtype(DTYPES[dtype]), device=x.device)
     scale = _scales(x, per)
+    if scale.numel() >= INT_LIMIT:  # tiles are no more, and are counted in 32 bits
+        allowed = f"must have at most {INT_LIMIT - 1} scales"
+        raise ArgumentError("x shape", tuple(x.shape), allowed)
     if x.numel():
         cast = cast_of(x, pitch, per, dtype, power_of_two)
         *lead, group_rows, columns = x.shape

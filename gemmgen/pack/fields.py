@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import UnsupportedProblem
+from ..ir.counts import MOST_SIDE
 from ..ir.dtypes import F32
 from ..ir.expr import (
     Argument,
@@ -88,12 +89,12 @@ def _tensor(p: Problem, kernel: Kernel, m: TmaMap) -> Tensor:
 
 def shape_checks(p: Problem) -> tuple[str, ...]:
     """C calls that return a status, of what a shape must be before anything is computed from it."""
-    most = str(INT8_K) if p.a.integer and p.family == "dense" else "INT32_MAX"
+    most = INT8_K if p.a.integer and p.family == "dense" else MOST_SIDE
     pairs = f'check_multiple("n", args->n, {fold(p.epilogue)})'
     whole, step = 'check_multiple("k", args->k, {})', groups.k_step(p)
     return (
-        in_range("m", 0),
-        in_range("n", 1),
+        in_range("m", 0, MOST_SIDE),
+        in_range("n", 1, MOST_SIDE),
         in_range("k", 1, most),
         pairs,
         *(whole.format(step),) * (step > 1),

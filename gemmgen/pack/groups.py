@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import ArgumentError
+from ..ir.counts import INT_LIMIT
 from ..ir.groupings import GROUPINGS
-from ..problem import MOST_SIDE, SCALED_DEPTHS, Problem, check_shape, depth_step
+from ..problem import SCALED_DEPTHS, Problem, check_shape, depth_step
 from .members import Member, in_range, number, pointer
 
 Sides = tuple[int, ...]  # (M, N, K) or (groups, M, N, K), M or K of one group in the mean
@@ -19,12 +20,13 @@ MAP_ALIGNMENT = 128  # bytes, of a tensor map in it
 class Choice:
     """What a launch finds its kernel by: sides that must be ones the pack was made for, and a size up to which a
     kernel serves, as `gemmgen.ops` counts it for the cost model. size: in C. says: what errors call it. groups:
-    in C, how many. nothing: in C, whether there is nothing to launch; none: the same in words."""
+    in C, how many. tiles: in C, as many as a walk may count. nothing: in C, whether there is nothing to launch; none: the same in words."""
 
     exactly: tuple[str, ...]
     size: str
     says: str
     groups: str
+    tiles: str
     nothing: str
     none: str
 
@@ -53,6 +55,11 @@ SIZES = {  # by grouping: size and what it is called; everything else goes by M
     "k_flat": ("(args->k + args->groups - 1) / args->groups", "k per group"),
 }
 
+TILES = {  # by grouping: as `gemmgen.ir.counts.most_tiles` counts; everything else has those of all groups
+    **dict.fromkeys(("none", "rows"), "times(tiles_m, tiles_n)"),
+    "ends": "times(tiles_m + args->groups, tiles_n)",
+}
+
 
 def grouped(p: Problem) -> bool:
     return p.grouping != "none"
@@ -70,6 +77,7 @@ def choice(p: Problem) -> Choice:
         size=size,
         says=says,
         groups="args->groups" if grouped(p) else "1",
+        tiles=TILES.get(p.grouping, "times(args->groups, times(tiles_m, tiles_n))"),
         nothing="!args->m" + " || !args->groups" * grouped(p),
         none="m = 0" + " or groups = 0" * (grouped(p) and p.grouping != "rows"),
     )
@@ -80,8 +88,8 @@ def place(p: Problem, shape: Sides) -> tuple[Sides, int]:
     if not isinstance(shape, tuple) or len(shape) != len(sides(p)):
         raise ArgumentError("shape", shape, f"must be ({', '.join(sides(p))})")
     check_shape(shape[-3:])  # type: ignore[arg-type]
-    if not hasattr(shape[0], "__index__") or not 1 <= shape[0] <= MOST_SIDE:
-        raise ArgumentError("groups", shape[0], f"must be an integer from 1 to {MOST_SIDE}")
+    if not hasattr(shape[0], "__index__") or not 1 <= shape[0] < INT_LIMIT:
+        raise ArgumentError("groups", shape[0], f"must be an integer from 1 to {INT_LIMIT - 1}")
     by_name = dict(zip(sides(p), shape, strict=True))
     return tuple(by_name[x] for x in choice(p).exactly), by_name[_varying(p)]
 

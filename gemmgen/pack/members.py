@@ -32,7 +32,7 @@ def number(name: str, says: str, example: str, *checks: str) -> Member:
     return Member(name=name, ctype="int64_t", says=says, example=example, checks=checks)
 
 
-def in_range(name: str, least: int | str, most: str = "INT32_MAX") -> str:
+def in_range(name: str, least: int | str, most: int | str = "INT32_MAX") -> str:
     return f'check_range("{name}", args->{name}, {least}, {most})'
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..emit import environment
+from ..ir.counts import MOST_TILES
 from ..ir.groupings import GROUPINGS
 from ..runtime.launch import MAP_BYTES
 from ..target import AT_ONCE, GPC_SMS, H200_SMS
@@ -58,6 +59,7 @@ def _sources(pack: Pack, listed: str) -> Iterator[tuple[str, str]]:
         "sides": sides(pack.problem),
         "ragged": int(GROUPINGS[pack.problem.grouping].ragged),
         "map_bytes": MAP_BYTES,
+        "most_tiles": MOST_TILES,
         "filled": filled(pack),
         "tables": [x for x in pack.interface.members if x.entry],
         "numbers": [x for x in pack.interface.members if x.ctype != ADDRESS],

@@ -14,7 +14,7 @@ from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .bind import Bound, bind
-from .launch import grid, stamp_bytes, workspace_bytes
+from .launch import check_launch, grid, stamp_bytes, workspace_bytes
 from .nvrtc import compile_ptx
 from .tensor_map import Description, describe
 
@@ -69,12 +69,13 @@ class EmulatedGpu:
         fill: int,
     ) -> Buffer:
         """Launch once and wait. See `gemmgen.verification.trial.Machine`."""
+        kernel, groups = program.kernel, operands.layout.groups
+        check_launch(kernel, operands.shape, groups)
         memory = GlobalMemory()
         out = memory.allocate(output.poison(fill), alignment=1024)
         report = memory.allocate(np.zeros(WATCHDOG_BYTES, np.uint8))
         at = out + output.offset, out + output.beside_offset
         bound = bind(operands, pitches, at[0], lambda p: memory.allocate(p), at[1])
-        kernel, groups = program.kernel, operands.layout.groups
         ctas = grid(kernel, operands.shape, max(self.sms, kernel.cluster.size), groups)
         maps = memory.allocate(None, workspace_bytes(kernel, ctas, groups))
         kept = stamp_bytes(kernel, ctas)

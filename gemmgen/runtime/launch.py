@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import ArgumentError, LaunchError
+from ..ir.counts import INT_LIMIT, check_maps, check_side, check_tiles
 from ..ir.launchable import Launchable
 from ..ir.nodes import Kernel
 from ..ir.stamps import ring_bytes
@@ -17,7 +18,6 @@ from . import driver, nvrtc, sms, watchdog
 from .compiled import Compiled
 from .tensor_map import Encoded, Matrix, check, describe, encode
 
-INT_LIMIT = 1 << 31
 MAP_BYTES = 128
 
 Scalar = int | float
@@ -72,12 +72,12 @@ class LoadedKernel(Compiled):
 
         Raises ArgumentError naming the argument; LaunchError if the driver refuses.
         """
-        _check_shape(shape, self.kernel.block.fold)
+        groups = int(values.get("groups", 1))
+        check_launch(self.kernel, shape, groups)
         check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
         if self._report:
             values = {**values, "watchdog": self._report.device_pointer}
-        usable, groups = sms.usable(self.device), int(values.get("groups", 1))
-        ctas = grid(self.kernel, shape, usable, groups)
+        ctas = grid(self.kernel, shape, sms.usable(self.device), groups)
         with driver.current(self.device):
             return self._ready(
                 (encode(describe(self.kernel, m, matrices[m.tensor])) for m in self.kernel.maps),
@@ -178,7 +178,8 @@ def grid(kernel: Launchable, shape: tuple[int, int, int], sms: int, groups: int 
 
 def workspace_bytes(kernel: Launchable, ctas: int, groups: int) -> int:
     """Global memory in which a launch of `ctas` CTAs keeps the tensor maps it derives: per CTA and group,
-    so that none is written twice. 0 if it derives none."""
+    so that none is written twice. 0 if it derives none. Raises ArgumentError for more groups than it counts."""
+    check_maps(kernel, ctas, groups)
     return MAP_BYTES * sum(m.derived for m in kernel.maps) * ctas * groups
 
 
@@ -207,9 +208,10 @@ def packed(ctype: str, name: str, values: Mapping[str, Scalar]) -> Any:
     return C_TYPES.get(ctype, ctypes.c_uint64)(value)  # type: ignore[arg-type]
 
 
-def _check_shape(shape: tuple[int, int, int], fold: int) -> None:
+def check_launch(kernel: Launchable, shape: tuple[int, int, int], groups: int = 1) -> None:
+    """Raise ArgumentError unless `kernel` can compute `groups` groups of `shape`."""
     for name, side in zip("mnk", shape, strict=True):
-        if not 0 < side < INT_LIMIT:
-            raise ArgumentError(name, side, "must be from 1 to 2**31 - 1")
-    if shape[1] % fold:
+        check_side(name, side)
+    if shape[1] % kernel.block.fold:
         raise ArgumentError("n", shape[1], "must be even: the epilogue pairs columns")
+    check_tiles(kernel, shape, groups)

@@ -12,11 +12,10 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..errors import CacheError
+from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import DTYPES, DType
 from ..ir.nodes import Kernel
 from ..ir.resources import Block, Cluster, Groups, Param, TmaMap
-
-INT_LIMIT = 1 << 31
 
 
 @dataclass(frozen=True, kw_only=True)
