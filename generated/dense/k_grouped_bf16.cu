@@ -226,7 +226,7 @@ struct Scheduler {
             k_first = k_end;
             k_end += min(max(__ldg(group_depths + ++group), 0), depth - k_first);
         }
-        const int panel = at / (PANEL * tiles_n), off = at % (PANEL * tiles_n);
+        const int whole = min(PANEL, tiles_m) * tiles_n, panel = at / whole, off = at % whole;
         const int height = min(PANEL, tiles_m - panel * PANEL);
         const int across = off / height;
         const int m = panel * PANEL + off % height;

@@ -200,7 +200,7 @@ struct Scheduler {
             const int tiles_m = (end + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M);
             if (index < first + tiles_m * tiles_n) {
                 const int at = index - first;
-                const int panel = at / (PANEL * tiles_n), off = at % (PANEL * tiles_n);
+                const int whole = min(PANEL, tiles_m) * tiles_n, panel = at / whole, off = at % whole;
                 const int height = min(PANEL, tiles_m - panel * PANEL);
                 const int across = off / height;
                 const int m = panel * PANEL + off % height;

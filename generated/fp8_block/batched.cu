@@ -196,7 +196,7 @@ struct Scheduler {
         const int tiles = tiles_m * tiles_n;
         if (index >= groups * tiles) return false;
         const int group = index / tiles, at = index % tiles;
-        const int panel = at / (PANEL * tiles_n), off = at % (PANEL * tiles_n);
+        const int whole = min(PANEL, tiles_m) * tiles_n, panel = at / whole, off = at % whole;
         const int height = min(PANEL, tiles_m - panel * PANEL);
         const int across = off / height;
         const int m = panel * PANEL + off % height;

@@ -208,7 +208,7 @@ struct Scheduler {
 
     __device__ bool next(Tile& tile) {
         if (index >= tiles_m * tiles_n) return false;
-        const int panel = index / (PANEL * tiles_n), off = index % (PANEL * tiles_n);
+        const int whole = min(PANEL, tiles_m) * tiles_n, panel = index / whole, off = index % whole;
         const int height = min(PANEL, tiles_m - panel * PANEL);
         const int across = off / height;
         const int m = panel * PANEL + off % height;

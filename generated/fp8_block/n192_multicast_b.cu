@@ -202,7 +202,7 @@ struct Scheduler {
 
     __device__ bool next(Tile& tile) {
         if (index >= tiles_m * tiles_n) return false;
-        const int panel = index / (PANEL * tiles_m), off = index % (PANEL * tiles_m);
+        const int whole = min(PANEL, tiles_n) * tiles_m, panel = index / whole, off = index % whole;
         const int height = min(PANEL, tiles_n - panel * PANEL);
         const int across = off / height;
         const int n = panel * PANEL + off % height;
