@@ -311,7 +311,7 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_128x128x128_s5c2_mcb(
                 const int last = (shape_n - 1) / 128, kk = min(lane, tile.k_blocks - 1);
                 #pragma unroll
                 for (int i = 0; i < 1; ++i)
-                    next_scales[i] = __ldg((scale_b + tile.group * scale_b_stride_g) + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
+                    next_scales[i] = __ldg((scale_b + tile.group * scale_b_stride_g) + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + (long long)kk * scale_b_stride_k);
             }
             for (int chunk = 0; chunk < tile.k_blocks; chunk += 32) {
                 const int chunk_end = min(chunk + 32, tile.k_blocks);
@@ -321,7 +321,7 @@ gemmgen_fp8_block_masked_gemm_e4m3_e4m3_bf16_128x128x128_s5c2_mcb(
                     const int last = (shape_n - 1) / 128, kk = min(chunk + 32 + lane, tile.k_blocks - 1);
                     #pragma unroll
                     for (int i = 0; i < 1; ++i)
-                        next_scales[i] = __ldg((scale_b + tile.group * scale_b_stride_g) + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
+                        next_scales[i] = __ldg((scale_b + tile.group * scale_b_stride_g) + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + (long long)kk * scale_b_stride_k);
                 }
                 #pragma unroll 1
                 for (int k = chunk; k < chunk_end; ++k, ring.advance()) {

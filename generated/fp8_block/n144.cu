@@ -263,7 +263,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_128x144x128_s5c2(
                 const int last = (shape_n - 1) / 128, kk = min(lane, tile.k_blocks - 1);
                 #pragma unroll
                 for (int i = 0; i < 2; ++i)
-                    next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
+                    next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + (long long)kk * scale_b_stride_k);
             }
             // A copy for each column, `split`, where the tile's second scale block can begin.
             #pragma unroll
@@ -277,7 +277,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_128x144x128_s5c2(
                             const int last = (shape_n - 1) / 128, kk = min(chunk + 32 + lane, tile.k_blocks - 1);
                             #pragma unroll
                             for (int i = 0; i < 2; ++i)
-                                next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + kk * scale_b_stride_k);
+                                next_scales[i] = __ldg(scale_b + (long long)min(tile.b_row / 128 + i, last) * scale_b_stride_n + (long long)kk * scale_b_stride_k);
                         }
                         #pragma unroll 1
                         for (int k = chunk; k < chunk_end; ++k, ring.advance()) {

@@ -1,0 +1,66 @@
+"""Every kernel of the gallery at the greatest sides: no int of its text overflows, and it gets where they end."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+from host_kernel import compiled
+from test_scheduler_limits import SANITISED
+
+from gemmgen.emit import emit
+from gemmgen.gallery import GALLERY, path_of
+from gemmgen.ir.counts import INT_LIMIT, MOST_SIDE, REACH
+from gemmgen.ir.groupings import GROUPINGS
+from gemmgen.pipeline import lower
+from gemmgen.runtime.launch import check_launch
+
+EXHIBITS = {path_of(x): x for x in GALLERY}
+GROUPS = 3
+SHORT = (8, 264, 264)  # what is not the greatest; of M a tile at most, so that N ends in the last
+
+
+def shapes():
+    for side in range(3):
+        yield tuple(MOST_SIDE if i == side else short for i, short in enumerate(SHORT))
+
+
+def sizes(kernel, shape, groups, integers):
+    """Of each parameter: the shape's, and of strides the greatest there are, but where D must lie in memory."""
+    own = dict(zip(("shape_m", "shape_n", "shape_k"), shape, strict=True))
+    own |= {"groups": groups, "d_stride": shape[1] // kernel.block.fold, "d_stride_g": 0}
+    own |= {"scale_d_stride": shape[0], "scale_d_stride_g": 0}
+    return [own.get(name, 1 << 33 if name.endswith("_g") else INT_LIMIT - 1) for name in integers]
+
+
+def last_tile(program, kernel, grouping, shape, groups, integers):
+    """By what was given to PTX, the least and the greatest, where every thread of a cluster takes the last tile."""
+    b, c = kernel.block, kernel.cluster
+    tiles = -(-shape[0] // (b.m * c.m)) * -(-shape[1] // (b.n * c.n)) * groups
+    entry = shape[2] if GROUPINGS[grouping].depths else shape[0]  # of the device's table
+    entry = 0 if grouping == "rows" else entry
+    ctas = 132 // c.size * c.size
+    given = (ctas, tiles - 1, entry, c.size, *sizes(kernel, shape, groups, integers))
+    run = subprocess.run([program, *map(str, given)], capture_output=True, text=True, timeout=60)
+    if run.returncode == 77:
+        pytest.skip("no room for addresses")
+    assert run.returncode == 0, f"{shape}: {run}"
+    lines = (line.rsplit(" ", 2) for line in run.stdout.splitlines())
+    return {name: (int(least), int(most)) for name, least, most in lines}
+
+
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_no_int_overflows(name, tmp_path):
+    if not shutil.which("g++"):
+        pytest.skip("no g++")
+    p = EXHIBITS[name].problem
+    kernel = lower(p, EXHIBITS[name].config)
+    program, groups = tmp_path / "kernel", GROUPS if GROUPINGS[p.grouping].rows else 1
+    integers = compiled(emit(kernel), kernel.threads, program, SANITISED)
+    for shape in shapes():
+        check_launch(kernel, shape, groups)
+        found = last_tile(program, kernel, p.grouping, shape, groups, integers)
+        loads = [places for name, places in found.items() if name.startswith("tma_load")]
+        assert min(least for least, _ in loads) >= 0, (shape, found)
+        assert max(most for _, most in loads) >= MOST_SIDE - REACH, (shape, found)
