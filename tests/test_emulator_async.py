@@ -271,7 +271,7 @@ PRODUCT_FAULTS = {
     "no wgmma fence": ("wgmma.fence.sync.aligned;", "", emulator.ProtocolError, "no wgmma.fence"),
     "overwritten": ("wgmma.wait_group", "bar.sync 1; st.shared.u32 [%r2], 0; wgmma.wait_group", emulator.Race, "not ordered after the read by wgmma"),
     "a wrong stride": ("mov.u32 %r6, 8;", "mov.u32 %r6, 900;", emulator.EmulatorError, "wgmma"),
-    "half a warpgroup": ("wgmma.fence", "setp.gt.u32 %p3, %r60, 63; @%p3 exit; wgmma.fence", emulator.ProtocolError, "all 128 threads"),
+    "half a warpgroup": ("wgmma.fence", "setp.gt.u32 %p3, %r60, 63; @%p3 exit; wgmma.fence", emulator.ProtocolError, "aligned: all threads of the warpgroup"),
 }  # fmt: skip
 
 

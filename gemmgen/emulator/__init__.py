@@ -3,13 +3,14 @@
 It knows PTX and nothing of what generates it: imports numpy, the standard library, gemmgen.errors.
 
 What it checks does not depend on the schedule where happens-before can tell: races on shared memory
-(4-byte words, between warps and asynchronous operations), proxy fences, unwaited stores, loads, wgmma
-and remote arrivals, barriers that two sets of warps may mix up. Deadlocks, tx-count and arrival
-overflows and wrong results are those of the schedule at hand.
+(4-byte words, between warps and asynchronous operations), proxy fences and their state spaces, unwaited
+stores, loads, wgmma and remote arrivals, barriers that two sets of warps may mix up, lanes of a warp of
+which one speaks for others that it has not met, .aligned instructions without all of their threads, D
+written after its wgmma.fence. Deadlocks, tx-count and arrival overflows and wrong results are those of the
+schedule at hand, as is what a wait does that gives up (mbarrier.try_wait; RoundRobin's do not).
 
 Not modelled: races between threads of one warp; the order of global reads after writes of other CTAs
-(only double writes are races); `mbarrier.try_wait` giving up early (it returns when the phase is over);
-register pressure; time. One launch runs at a time; one that may overlap the launch before it
+(only double writes are races), nor their proxy fences; register pressure; time. One launch runs at a time; one that may overlap the launch before it
 (`overlaps`) must not touch global memory before griddepcontrol.wait, in any thread.
 """
 

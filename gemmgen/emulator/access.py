@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import IllegalAccess, UnsupportedInstruction
-from .group import WARP, Group
+from .fiber import WARP
+from .group import Group
 from .lanes import (
     SHARED,
     address_slot,
@@ -25,6 +26,7 @@ from .program import NUMPY, Handler, Op, Scope
 from .races import WORD
 from .spaces import OFFSET_MASK, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW
 from .syntax import Address, Instruction, Operand, Sink, Symbol, Vector
+from .tracker import ORDERED, View
 
 if TYPE_CHECKING:
     from .machine import Cta
@@ -103,20 +105,21 @@ def store(g: Group, space: str, addresses: Any, data: Any, lanes: Any) -> None:
         return
     check_dependency(g, lanes)
     for agent, mine in _split(g, lanes):
-        seen = g.cta.cluster.tracker.clock(agent)[0]
-        g.cta.launch.memory.store(addresses[mine], data[mine], writer(g, agent), seen)
+        by, seen = writer(g, agent, lane_mask(lanes[mine]))
+        g.cta.launch.memory.store(addresses[mine], data[mine], by, seen)
 
 
-def writer(g: Group, agent: int, atomic: bool = False) -> Writer:
-    """The warp, writing global memory now."""
+def writer(g: Group, agent: int, lanes: int, atomic: bool = False) -> tuple[Writer, View]:
+    """Lanes (a mask) of the warp, writing global memory now, and what that is ordered after."""
     tracker = g.cta.cluster.tracker
-    return Writer(
+    by = Writer(
         cluster=g.cta.cluster.index,
         agent=agent,
-        clock=tracker.time(agent),
+        clock=tracker.touch(agent, lanes),
         what=who(g),
         atomic=atomic,
     )
+    return by, View(tracker=tracker, ordered=tracker.seen(agent, lanes)[ORDERED])
 
 
 def _split(g: Group, lanes: Any) -> list[tuple[int, Any]]:
@@ -124,6 +127,19 @@ def _split(g: Group, lanes: Any) -> list[tuple[int, Any]]:
     first = g.cta.cluster.tracker.warp(g.cta.rank, g.first_warp)
     warp = lanes // WARP
     return [(first + int(w), np.flatnonzero(warp == w)) for w in np.unique(warp)]
+
+
+def _views(g: Group, lanes: Any) -> list[tuple[int, Any]]:
+    """The same, lanes that have seen more than their warp by themselves."""
+    found = []
+    for agent, mine in _split(g, lanes):
+        if apart := g.cta.cluster.tracker.apart(agent):
+            alone = np.isin(lanes[mine] % WARP, apart)
+            found += [(agent, x) for x in mine[alone][:, None]]
+            mine = mine[~alone]
+        if mine.size:
+            found.append((agent, mine))
+    return found
 
 
 def _check_alignment(g: Group, addresses: Any, size: int, lanes: Any) -> None:
@@ -171,11 +187,12 @@ def _load_shared(g: Group, addresses: Any, size: int, lanes: Any) -> Any:
     data = np.empty((lanes.size, size), np.uint8)
     tracker = g.cta.cluster.tracker
     g.cta.launch.stats.shared_access(g.instruction, addresses & OFFSET_MASK, size, lanes)
-    for agent, mine in _split(g, lanes):
+    for agent, mine in _views(g, lanes):
         for cta, part in _by_cta(g, addresses[mine]):
             at = addresses[mine][part] & OFFSET_MASK
             index = _touch(g, cta, at, size)
-            time, seen = tracker.time(agent), tracker.clock(agent)
+            mask = lane_mask(lanes[mine])
+            time, seen = tracker.touch(agent, mask), tracker.seen(agent, mask)
             chosen = mine[part] if not isinstance(part, slice) else mine
             data[chosen] = cta.shared.read(
                 index, words_of(at, size), agent, time, seen, who(g), proxy=False
@@ -186,14 +203,15 @@ def _load_shared(g: Group, addresses: Any, size: int, lanes: Any) -> Any:
 def _store_shared(g: Group, addresses: Any, data: Any, lanes: Any) -> None:
     tracker, size = g.cta.cluster.tracker, data.shape[1]
     g.cta.launch.stats.shared_access(g.instruction, addresses & OFFSET_MASK, size, lanes)
-    for agent, mine in _split(g, lanes):
+    for agent, mine in _views(g, lanes):
         for cta, part in _by_cta(g, addresses[mine]):
             at = addresses[mine][part] & OFFSET_MASK
             index = _touch(g, cta, at, size)
-            time, seen = tracker.time(agent), tracker.clock(agent)
+            mask = lane_mask(lanes[mine])
+            time, seen = tracker.touch(agent, mask), tracker.seen(agent, mask)
             words = words_of(at, size)
             cta.shared.claim(words, agent, time, seen, who(g), proxy=False)
-            tracker.wrote(agent, lane_mask(lanes[mine]))
+            tracker.wrote(agent, mask, remote=cta is not g.cta)
             cta.shared.put(index, data[mine][part])
 
 
@@ -209,7 +227,7 @@ def _matrix(i: Instruction, s: Scope) -> Op:
         raise UnsupportedInstruction(f"{i}: {len(slots)} registers")
 
     def op(g: Group) -> int | None:
-        if (waiting := g.collect()) is not None:
+        if (waiting := g.collect(aligned=True)) is not None:
             return waiting
         all_addresses = address(g)
         for _, lanes in per_warp(g):

@@ -15,7 +15,7 @@ import numpy as np
 from .access import items, words_of
 from .errors import IllegalAccess, ProtocolError, UnsupportedInstruction
 from .group import Group
-from .lanes import address_slot, locate, per_warp, who
+from .lanes import address_slot, lane_mask, locate, per_warp, who
 from .parse import size_of
 from .program import Handler, Op, Scope
 from .synchronise import barrier_at
@@ -46,17 +46,18 @@ def _st_async(i: Instruction, s: Scope) -> Op:
             data = np.concatenate([c.reshape(lanes.size, each) for c in columns], 1)
             for one in np.unique(bars[lanes]):
                 mine = bars[lanes] == one
-                _start(g, agent, at[lanes[mine]], data[mine], int(one))
+                _start(g, agent, lane_mask(lanes[mine]), at[lanes[mine]], data[mine], int(one))
 
     return op
 
 
-def _start(g: Group, agent: int, addresses: Any, data: Any, bar: int) -> None:
+def _start(g: Group, agent: int, lanes: int, addresses: Any, data: Any, bar: int) -> None:
     """Claim the places now; the bytes arrive, and count, when the schedule says."""
     text, tracker, size = who(g), g.cta.cluster.tracker, data.shape[1]
     home, barrier = barrier_at(g, PLACE, bar)
     at = np.array([_within(g, home, int(a), size) for a in addresses])
-    barrier.check_visible(tracker.clock(agent), text)
+    seen = tracker.seen(agent, lanes)
+    barrier.check_visible(seen, text)
     if home is not g.cta:
         barrier.check_fenced(text)
     phase = barrier.phase
@@ -64,7 +65,7 @@ def _start(g: Group, agent: int, addresses: Any, data: Any, bar: int) -> None:
     home.touched(stores, phase + 1, text)
     index = at[:, None] + np.arange(size)
     words = words_of(at, size)
-    home.shared.claim(words, stores, phase + 1, tracker.clock(agent), text, proxy=False)
+    home.shared.claim(words, stores, phase + 1, seen, text, proxy=False)
     home.shared.known[index] = False
 
     def complete() -> None:

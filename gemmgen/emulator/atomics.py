@@ -10,7 +10,7 @@ import numpy as np
 from .access import load, writer
 from .errors import UnsupportedInstruction
 from .group import Group
-from .lanes import SHARED, active_lanes, address_slot, agent_of, space_at, space_of
+from .lanes import SHARED, active_lanes, address_slot, agent_of, bit, space_at, space_of
 from .parse import size_of
 from .program import NUMPY, Handler, Op, Scope
 from .syntax import Instruction, Sink
@@ -50,8 +50,8 @@ def _atomic(i: Instruction, s: Scope) -> Op:
             new = _result(name, old, values)
             raw = np.array([new], NUMPY[kind]).view(np.uint8).reshape(1, -1)
             agent = agent_of(g, lane)
-            seen = g.cta.cluster.tracker.clock(agent)[0]
-            g.cta.launch.memory.store(at, raw, writer(g, agent, atomic=True), seen)
+            by, seen = writer(g, agent, bit(lane), atomic=True)
+            g.cta.launch.memory.store(at, raw, by, seen)
             if new != old:
                 g.cta.launch.moved()
             if d is not None:

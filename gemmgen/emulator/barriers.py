@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import ProtocolError, UnsupportedInstruction
-from .group import WARP, Group, Wait
-from .lanes import per_warp, who
+from .fiber import WARP, Wait
+from .group import Group
+from .lanes import lane_mask, per_warp, who
 from .program import Handler, Op, Scope
 from .syntax import Instruction
 
 if TYPE_CHECKING:
     from .machine import Cluster, Cta
-    from .races import Clock, Tracker
+    from .tracker import Clock, Tracker
 
 COUNT = 16  # named barriers per CTA
 
@@ -48,10 +49,10 @@ class NamedBarrier:
         self.expected = expected
         g.cta.launch.moved()
         tracker, mine = g.cta.cluster.tracker, self.generation
-        for agent, _ in per_warp(g):
+        for agent, lanes in per_warp(g):
             self._check_generation(agent, tracker, who(g))
             self.arrivals[agent] = tracker.time(agent)
-            published = tracker.release(agent)
+            published = tracker.release(agent, lane_mask(lanes))
             self.clock = published if self.clock is None else np.maximum(self.clock, published)
             self.arrived += WARP
             if sync:
@@ -62,7 +63,7 @@ class NamedBarrier:
     def _check_generation(self, agent: int, tracker: Tracker, text: str) -> None:
         """A warp that did not wait for the last generation must come after all its arrivals, or it
         could have been taken for one of them."""
-        seen = tracker.clock(agent)[0]
+        seen = tracker.seen(agent)[0]
         early = [a for a, time in self.before.items() if seen[a] < time]
         if early and agent not in self.released:
             raise ProtocolError(
@@ -90,11 +91,11 @@ def _bar(i: Instruction, s: Scope) -> Op:
     words = [p for p in i.parts[1:] if p not in ("cta", "aligned")]
     if words not in (["sync"], ["arrive"]):
         raise UnsupportedInstruction(str(i))
-    sync = words == ["sync"]
+    sync, aligned = words == ["sync"], i.parts[0] == "bar" or "aligned" in i.parts
     slots = [s.src(o, "u32") for o in i.operands]
 
     def op(g: Group) -> int | None:
-        if (waiting := g.collect()) is not None:
+        if (waiting := g.collect(aligned=aligned)) is not None:
             return waiting
         number, threads = _arguments(g, slots)
         barrier = g.cta.named.setdefault(number, NamedBarrier(number=number))
@@ -154,14 +155,15 @@ def _cluster(i: Instruction, s: Scope) -> Op:
 
 
 def _cluster_arrive(i: Instruction) -> Op:
-    relaxed = "relaxed" in i.parts
+    relaxed, aligned = "relaxed" in i.parts, "aligned" in i.parts
 
     def op(g: Group) -> int | None:
-        if (waiting := g.collect()) is not None:
+        if (waiting := g.collect(aligned=aligned)) is not None:
             return waiting
         tracker = g.cta.cluster.tracker
-        for agent, _ in per_warp(g):
-            clock = tracker.fenced(agent).copy() if relaxed else tracker.release(agent)
+        for agent, lanes in per_warp(g):
+            mask = lane_mask(lanes)
+            clock = tracker.fenced(agent).copy() if relaxed else tracker.release(agent, mask)
             g.cta.cluster.barrier.arrive(agent, clock, who(g))
         g.cta.cluster.barrier.check()
         return None
@@ -170,8 +172,10 @@ def _cluster_arrive(i: Instruction) -> Op:
 
 
 def _cluster_wait(i: Instruction) -> Op:
+    aligned = "aligned" in i.parts
+
     def op(g: Group) -> int | None:
-        if (waiting := g.collect()) is not None:
+        if (waiting := g.collect(aligned=aligned)) is not None:
             return waiting
         barrier, tracker = g.cta.cluster.barrier, g.cta.cluster.tracker
         agents = [agent for agent, _ in per_warp(g)]

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .errors import ProtocolError
-from .group import WARP, Group, Wait
-from .lanes import active_lanes, agent_of, constant
+from .fiber import WARP, Wait
+from .group import Group
+from .lanes import active_lanes, agent_of, bit, constant
 from .program import Op, Scope
 from .syntax import Instruction
 
 if TYPE_CHECKING:
-    from .races import Tracker
+    from .tracker import Tracker
 
 
 @dataclass
@@ -119,17 +120,19 @@ def wait(i: Instruction, s: Scope) -> Op:
             )
         for b in groups:
             b.waited(pending, read=read)
-        for agent, warp in {
-            agent_of(g, x): b.warp for x, b in zip(lanes, groups, strict=True)
-        }.items():
-            _observe(g, agent, warp, read)
+        warps: dict[int, tuple[Warp, int]] = {}
+        for x, b in zip(lanes, groups, strict=True):
+            _, mask = warps.get(agent_of(g, x), (b.warp, 0))
+            warps[agent_of(g, x)] = b.warp, mask | bit(x)
+        for agent, (warp, mask) in warps.items():
+            _observe(g, agent, warp, mask, read)
         return None
 
     return op
 
 
-def _observe(g: Group, agent: int, warp: Warp, read: bool) -> None:
+def _observe(g: Group, agent: int, warp: Warp, lanes: int, read: bool) -> None:
     tracker = g.cta.cluster.tracker
-    tracker.observe(agent, warp.reads, warp.observed(read=True))
+    tracker.observe(agent, warp.reads, warp.observed(read=True), lanes)
     if not read:
-        tracker.observe(agent, warp.writes, warp.observed(read=False))
+        tracker.observe(agent, warp.writes, warp.observed(read=False), lanes)

@@ -10,7 +10,16 @@ import numpy as np
 
 from .errors import ProtocolError
 from .group import Group
-from .lanes import active_lanes, address_slot, agent_of, check_dependency, locate, value_of, who
+from .lanes import (
+    active_lanes,
+    address_slot,
+    agent_of,
+    bit,
+    check_dependency,
+    locate,
+    value_of,
+    who,
+)
 from .program import Op, Scope
 from .regions import (
     ALIGNMENT,
@@ -76,11 +85,12 @@ def _start_load(
     home, barrier = barrier_at(g, "shared::cluster", bar)
     if home is not to.cta:
         raise ProtocolError(f"{text}: data to CTA {to.cta.index}, but the barrier is elsewhere")
-    barrier.check_visible(tracker.clock(agent), text)
+    seen = tracker.seen(agent, bit(lane))
+    barrier.check_visible(seen, text)
     barrier.check_fenced(text)
     phase = barrier.phase
     to.cta.touched(barrier.agent, phase + 1, text)
-    to.cta.shared.claim(to.words, barrier.agent, phase + 1, tracker.clock(agent), text, proxy=True)
+    to.cta.shared.claim(to.words, barrier.agent, phase + 1, seen, text, proxy=True)
     to.poison()
 
     def complete() -> None:

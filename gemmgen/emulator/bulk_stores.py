@@ -12,12 +12,22 @@ from .bulk_groups import Item, group_of
 from .convert import bf16
 from .errors import ProtocolError, UnsupportedInstruction
 from .group import Group
-from .lanes import active_lanes, address_slot, agent_of, check_dependency, locate, value_of, who
+from .lanes import (
+    active_lanes,
+    address_slot,
+    agent_of,
+    bit,
+    check_dependency,
+    locate,
+    value_of,
+    who,
+)
 from .memory import Writer
 from .program import NUMPY, Op, Scope
 from .regions import ALIGNMENT, TENSOR_ALIGNMENT, Region, coordinates, region, tensor_map_at
 from .syntax import Instruction
 from .tensor_map import place
+from .tracker import ORDERED, View
 
 Function = Callable[[Any, Any], Any]  # uint8 arrays: what was there, what comes
 REDUCTIONS: Mapping[str, Function] = {
@@ -90,7 +100,7 @@ def _start_store(
     check_dependency(g, lane)
     text, tracker, agent = who(g, lane), g.cta.cluster.tracker, agent_of(g, lane)
     group, launch = group_of(g, lane), g.cta.launch
-    seen = tracker.clock(agent)
+    seen = tracker.seen(agent, bit(lane))
     time = group.warp.count + 1
     of.cta.shared.claim_read(of.words, group.warp.reads, time, seen, text)
     writer = Writer(
@@ -100,7 +110,7 @@ def _start_store(
         what=text,
         atomic=function is not None,
     )
-    item, at_issue = Item(), seen[0].copy()
+    item, at_issue = Item(), View(tracker=tracker, ordered=seen[ORDERED].copy())
 
     def read() -> None:
         data, known = of.get()

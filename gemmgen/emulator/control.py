@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from .errors import ProtocolError, Trap, UnsupportedInstruction
-from .group import LANES, WARP, Group, Wait
-from .lanes import constant, who
+from .fiber import LANES, WARP, Wait
+from .group import Group
+from .lanes import constant, lane_mask, per_warp, who
 from .program import Handler, Op, Scope
 from .syntax import Instruction, Pair, Reg, Symbol
 
@@ -79,7 +80,7 @@ def _setmaxnreg(i: Instruction, s: Scope) -> Op:
         raise UnsupportedInstruction(f"{i}: {count} registers (multiples of 8 from 24 to 256)")
 
     def op(g: Group) -> int | None:
-        if (waiting := g.collect(whole_group=True)) is not None:
+        if (waiting := g.collect(aligned=True, whole_group=True)) is not None:
             return waiting
         change = (count - g.registers) * LANES
         if g.lanes != LANES or ((change < 0) == grow and change != 0):
@@ -216,9 +217,17 @@ def _elect(i: Instruction, s: Scope) -> Op:
 
 
 def _bar_warp(i: Instruction, s: Scope) -> Op:
-    """bar.warp.sync: lanes of one warp are never unordered here, so they only have to meet."""
+    """bar.warp.sync: its lanes see what each of them did before it."""
     member = s.src(i.operands[0], "u32")
-    return lambda g: g.collect(need=members(g, g.R[member]))
+
+    def op(g: Group) -> int | None:
+        if (waiting := g.collect(need=members(g, g.R[member]))) is not None:
+            return waiting
+        for agent, lanes in per_warp(g):
+            g.cta.cluster.tracker.meet(agent, lane_mask(lanes))
+        return None
+
+    return op
 
 
 HINTS = (

@@ -8,6 +8,7 @@ import numpy as np
 
 from . import (
     access,
+    accumulators,
     alu,
     async_stores,
     atomics,
@@ -16,6 +17,7 @@ from . import (
     control,
     convert,
     copy_decode,
+    fences,
     floats,
     synchronise,
     tensor_map_edit,
@@ -34,6 +36,7 @@ HANDLERS: Mapping[str, Handler] = {
     **control.HANDLERS,
     **barriers.HANDLERS,
     **synchronise.HANDLERS,
+    **fences.HANDLERS,
     **access.HANDLERS,
     **async_stores.HANDLERS,
     **atomics.HANDLERS,
@@ -49,10 +52,14 @@ def decode(function: Function) -> Program:
     scope = Scope(function=function)
     ops = [_op(i, scope) for i in function.body]
     scope.check_registers()
+    checked = accumulators.checked(function, ops, [frozenset(x) for x in scope.defined])
     end = Instruction(opcode="exit", operands=(), guard=None, line=0, source=None)
     body = (*function.body, end)
     return Program(
-        function=function, scope=scope, body=body, ops=(*ops, control.HANDLERS["exit"](end, scope))
+        function=function,
+        scope=scope,
+        body=body,
+        ops=(*checked, control.HANDLERS["exit"](end, scope)),
     )
 
 
@@ -61,6 +68,7 @@ def _op(i: Instruction, s: Scope) -> Op:
     if handler is None:
         raise UnsupportedInstruction(str(i))
     s.current = i
+    s.defined.append(set())
     try:
         op = handler(i, s)
     except UnsupportedInstruction as e:

@@ -8,56 +8,17 @@ warps of a warpgroup in step is one of the interleavings the hardware may choose
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from .fiber import AGAIN, LANES, MOVED, NOWHERE, WARP, Fiber, Mask, Wait
 from .syntax import Instruction
+from .together import collect
 
 if TYPE_CHECKING:
     from .machine import Cta
     from .program import Program
-
-Mask = npt.NDArray[np.bool_]
-
-WARP = 32
-LANES = 128  # of a warpgroup
-AGAIN = -1  # an operation's result: the fiber waits, and executes the same instruction when it may
-MOVED = -2  # the operation changed the fibers itself
-NOWHERE = 1 << 60
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wait:
-    """Why a fiber cannot run. `merge`: fibers arriving at the same instruction join it."""
-
-    ready: Callable[[], bool]
-    what: Callable[[], str]
-    merge: bool = False
-
-
-class Fiber:
-    """Lanes of one group that stand at the same instruction."""
-
-    __slots__ = ("count", "mask", "pc", "wait", "warps")
-
-    def __init__(self, pc: int, mask: Mask) -> None:
-        self.pc = pc
-        self.wait: Wait | None = None
-        self.set_mask(mask)
-
-    def set_mask(self, mask: Mask) -> None:
-        self.mask = mask
-        self.count = int(mask.sum())
-        self.warps = int(mask.reshape(-1, WARP).any(1).sum())
-
-    def can_run(self) -> bool:
-        if self.wait is not None and self.wait.ready():
-            self.wait = None
-        return self.wait is None
 
 
 class Group:
@@ -76,10 +37,17 @@ class Group:
         self.active: Mask = self.fiber.mask
         self.where: Any = True  # for NumPy: True is cheaper than a mask of all lanes
         self.counts = [0] * len(program.ops)
-        self.clocks = cta.cluster.tracker.clocks(self.first_warp, self.warps, cta)
+        self.tracker = cta.cluster.tracker
+        self.clocks = self.tracker.clocks(self.first_warp, self.warps, cta)
+        self.agent = self.tracker.warp(cta.rank, self.first_warp)  # of the first warp
+        self.born = self.live.copy()
+        self._tell_live()
         self.lane_warp = np.arange(self.lanes) // WARP
         self.registers = 0  # per thread, by setmaxnreg
         self.wgmma: Any = None  # wgmma.Pipeline, on first use
+        self.gave_up: dict[
+            int, Mask
+        ] = {}  # try_wait -> lanes for which it did, and that did not wait since
         self.early = self.live & cta.launch.overlaps  # lanes before their griddepcontrol.wait
 
     @property
@@ -200,6 +168,36 @@ class Group:
         self.fiber.wait = wait
         return AGAIN
 
+    def gives_up(self) -> bool:
+        """The current try_wait returns before its phase is over, if the schedule says so: once, so that who tries
+        again does wait."""
+        tried = self.gave_up.get(self.fiber.pc)
+        if tried is not None and (tried & self.active).any():
+            return False
+        if not self.cta.launch.schedule.gives_up():
+            return False
+        self.gave_up[self.fiber.pc] = self.active if tried is None else tried | self.active
+        return True
+
+    def waited(self, lanes: Mask) -> None:
+        """The phase that the current try_wait asks for is over."""
+        tried = self.gave_up.pop(self.fiber.pc, None)
+        if tried is not None and (tried & ~lanes).any():
+            self.gave_up[self.fiber.pc] = tried & ~lanes
+
+    def unheeded(self) -> list[str]:
+        """Each try_wait that gave up, and whose threads went on, for a report."""
+        found = []
+        for pc, lanes in self.gave_up.items():
+            gone = [f for f in self.fibers if f.pc not in (pc, pc + 1) and (f.mask & lanes).any()]
+            if gone:
+                threads = f"CTA {self.cta.index}, warpgroup {self.first // LANES}"
+                found.append(
+                    f"before that, {self.program.body[pc]} [{threads}] had returned false, and its "
+                    "threads went on without the phase"
+                )
+        return found
+
     def sleep(self, wait: Wait) -> int:
         """Done with this instruction; go on after it when `wait` is over."""
         self.fiber.pc += 1
@@ -211,6 +209,7 @@ class Group:
         text = str(self.instruction)
         self.cta.launch.moved()
         self.live = np.logical_and(self.live, ~lanes)
+        self._tell_live()
         rest = self.active & ~lanes
         if rest.any():
             self.fiber.set_mask(rest)
@@ -222,42 +221,21 @@ class Group:
             self.cta.group_done(self)
         return MOVED
 
-    def collect(self, need: Mask | None = None, whole_group: bool = False) -> int | None:
+    def _tell_live(self) -> None:
+        rows = np.packbits(self.live.reshape(-1, WARP), axis=1, bitorder="little")
+        for warp, lanes in enumerate(rows.view("<u4").reshape(-1).tolist()):
+            self.tracker.live(self.agent + warp, lanes)
+
+    def collect(
+        self, need: Mask | None = None, *, aligned: bool = False, whole_group: bool = False
+    ) -> int | None:
         """For instructions that all lanes of a warp execute together: AGAIN until they are here.
 
         `need`: the lanes that must come, by default the warp's live ones. Warps that are complete
-        go on without the others unless the instruction takes the whole warpgroup.
+        go on without the others unless the instruction takes the whole warpgroup. `aligned`: none may
+        be missing, and what each did before is done (PTX ISA, .sync and .aligned).
         """
-        blocked = self._blocked(self.fiber, need, whole_group)
-        if not blocked.any():
-            return None
-        what = "the other threads of its " + ("warpgroup" if whole_group else "warp")
-
-        def waiting(fiber: Fiber) -> Wait:
-            def ready() -> bool:
-                present = fiber.mask.reshape(-1, WARP).any(1)
-                return bool((present & ~self._blocked(fiber, need, whole_group)).any())
-
-            return Wait(ready=ready, what=lambda: what, merge=True)
-
-        complete = self.active & ~np.repeat(blocked, WARP)
-        if not complete.any():
-            return self.park(waiting(self.fiber))
-        self.keep(complete, self.fiber.pc)
-        self.fibers[-1].wait = waiting(self.fibers[-1])
-        return None
-
-    def _blocked(self, fiber: Fiber, need: Mask | None, whole_group: bool) -> Mask:
-        """Per warp: it takes part, and lanes that must come are not here."""
-        if fiber.count == self.lanes:
-            return np.zeros(self.warps, np.bool_)
-        wanted: Any = self.live if need is None else self.live & need
-        missing: Any = (wanted & ~fiber.mask).reshape(-1, WARP).any(1)
-        if whole_group:
-            return np.full(self.warps, bool(missing.any()))
-        present: Any = fiber.mask.reshape(-1, WARP).any(1)
-        both: Mask = missing & present
-        return both
+        return collect(self, need, aligned, whole_group)
 
     def waits(self) -> list[str]:
         """What each fiber waits for, for a report."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import IllegalAccess, ProtocolError, UnsupportedInstruction
-from .group import WARP, Group
+from .fiber import WARP
+from .group import Group
 from .program import Scope
 from .spaces import (
     OFFSET_MASK,
@@ -18,6 +19,7 @@ from .spaces import (
     WINDOW,
 )
 from .syntax import Address, Imm, Instruction, Reg
+from .tracker import ALL
 
 if TYPE_CHECKING:
     from .machine import Cta
@@ -59,6 +61,11 @@ def agent_of(g: Group, lane: int) -> int:
     return g.cta.cluster.tracker.warp(g.cta.rank, g.first_warp + lane // WARP)
 
 
+def bit(lane: int) -> int:
+    """Of the lane within its warp."""
+    return 1 << int(lane) % WARP
+
+
 def check_dependency(g: Group, lanes: Any) -> None:
     """In a launch that may overlap the one before it, `lanes` touch global memory after their
     griddepcontrol.wait (PTX ISA, griddepcontrol)."""
@@ -77,6 +84,8 @@ def per_warp(g: Group) -> Iterator[tuple[int, Any]]:
 
 def lane_mask(lanes: Any) -> int:
     """Lanes of one warp as the bits of an integer."""
+    if lanes.size == WARP:
+        return ALL
     return int(np.bitwise_or.reduce(np.int64(1) << (lanes % WARP)))
 
 

@@ -53,7 +53,7 @@ def launch(
     *,
     grid: int,
     block: int,
-    cluster: int,
+    cluster: int | None = None,
     shared_bytes: int,
     params: Sequence[Argument],
     memory: GlobalMemory,
@@ -62,14 +62,18 @@ def launch(
     most_turns: int | None = None,
     overlaps: bool = False,
 ) -> Stats:
-    """Run `grid` CTAs of `block` threads in clusters of `cluster`, with `shared_bytes` of dynamic
-    shared memory, and return when all have exited.
+    """Run `grid` CTAs of `block` threads, with `shared_bytes` of dynamic shared memory, and return when
+    all have exited.
+
+    cluster: CTAs of a cluster, where the launch says so. If None, as many as the kernel is compiled for
+    (.reqnctapercluster); without that directive there are none, and each CTA is by itself.
 
     params: one per .param of the kernel, a TensorMap for each 128-byte one. schedule: RoundRobin()
     if None. on_progress(done, total) is called as CTAs exit. most_turns: give up after so many turns of
     the schedule, with Deadlock. overlaps: launched with programmatic stream serialization. Raises an
     EmulatorError that names the instruction: Deadlock, Race, UninitializedRead, IllegalAccess, ProtocolError, ...
     """
+    cluster = _cluster(entry, cluster)
     _check(entry, grid, block, cluster, shared_bytes)
     memory.new_launch()
     scope = entry.program.scope
@@ -91,14 +95,30 @@ def launch(
     ).run()
 
 
+def _cluster(entry: Entry, asked: int | None) -> int:
+    """PTX ISA, cluster dimension directives."""
+    directives = entry.program.function.directives
+    required = directives.get("reqnctapercluster")
+    if required is None and asked is None and "explicitcluster" in directives:
+        raise EmulatorError(f"{entry.name}: .explicitcluster: the launch must say of what size")
+    size = int(np.prod(required)) if required else asked or 1
+    most = directives.get("maxclusterrank", (size,))[0]
+    rules = {
+        f"cluster={asked}: the kernel is compiled for {size}": asked in (None, size),
+        f"cluster={size}: at most {most}": size <= most,
+    }
+    for rule, holds in rules.items():
+        if not holds:
+            raise EmulatorError(f"{entry.name}: {rule}")
+    return size
+
+
 def _check(entry: Entry, grid: int, block: int, cluster: int, shared_bytes: int) -> None:
     directives = entry.program.function.directives
     most = int(np.prod(directives.get("maxntid", (MOST_THREADS,))))
-    wanted = int(np.prod(directives.get("reqnctapercluster", (cluster,))))
     used = entry.program.scope.static_end - 1024 + shared_bytes
     rules = {
         f"block={block}: 1 to {most} threads": 0 < block <= most,
-        f"cluster={cluster}: the kernel is compiled for {wanted}": cluster == wanted,
         f"grid={grid}: a positive multiple of the cluster": grid > 0 and grid % cluster == 0,
         f"shared_bytes={shared_bytes}: at most {SHARED_LIMIT} in all": 0 <= used <= SHARED_LIMIT,
     }

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from .barriers import ClusterBarrier, NamedBarrier
 from .bulk_groups import BulkGroups, Warp
-from .errors import Deadlock, IllegalAccess, ProtocolError
+from .errors import Deadlock, EmulatorError, IllegalAccess, ProtocolError
+from .fiber import LANES, WARP
 from .floats import APPROXIMATE
-from .group import LANES, WARP, Group
+from .group import Group
 from .memory import GlobalMemory
 from .program import Program
-from .races import Tracker
 from .schedule import Pending, Schedule
 from .shared import SharedMemory
 from .spaces import OFFSET_MASK, RANK_SHIFT
 from .stats import Stats
+from .tracker import ORDERED, Tracker
 
 REGISTER_FILE = 65536  # 32-bit registers of an SM
 MOST_REGISTERS = 256  # per thread, as allocated
@@ -54,7 +56,7 @@ class Cta:
         self.bulk_warps: dict[int, Warp] = {}
         self.pool = Pool()
         self.exited = False
-        self.incoming: dict[int, tuple[int, str]] = {}  # agent -> its last time here
+        self.incoming: dict[int, tuple[int, int, str]] = {}  # agent -> its last time here, lanes
         starts = range(0, self.block, LANES)
         self.groups = [Group(self, x, min(LANES, self.block - x), launch.program) for x in starts]
         for g in self.groups:
@@ -67,9 +69,9 @@ class Cta:
     def live_warps(self) -> int:
         return sum(int(g.live.reshape(-1, WARP).any(1).sum()) for g in self.groups)
 
-    def touched(self, agent: int, time: int, text: str) -> None:
+    def touched(self, agent: int, time: int, text: str, lanes: int = 0) -> None:
         """A load or another CTA's arrival comes in: this CTA may only exit after that."""
-        self.incoming[agent] = (time, text)
+        self.incoming[agent] = (time, lanes, text)
 
     def threads_left(self, text: str) -> None:
         """Some threads have exited: barriers may be complete without them."""
@@ -103,12 +105,18 @@ class Cta:
 
     def check_incoming(self) -> None:
         """What came in is ordered before the exit, whatever the schedule."""
-        final = np.max([g.clocks[:, 0].max(0) for g in self.groups], 0)
-        for agent, (time, text) in self.incoming.items():
-            if final[agent] < time:
+        final = self._final()
+        for agent, (time, lanes, text) in self.incoming.items():
+            if not self.cluster.tracker.covers(final, agent, time, lanes):
                 raise ProtocolError(
                     f"CTA {self.index} may exit before {text}: nothing in it waits for that"
                 )
+
+    def _final(self) -> Any:
+        """What some thread of it is ordered after."""
+        tracker, warps = self.cluster.tracker, range(-(-self.block // WARP))
+        agents = [tracker.warp(self.rank, w) for w in warps]
+        return np.max([tracker.latest(a)[ORDERED] for a in agents], 0)
 
 
 class Cluster:
@@ -188,13 +196,21 @@ class Launch:
         self.stats.approximate = frozenset(roots & set(APPROXIMATE))
         with np.errstate(all="ignore"):
             while waiting or active:
-                if not active or self._spins(bool(waiting)) or not self._step(active):
-                    if not waiting:
-                        self._deadlock(active)
-                    active.append(Cluster(self, waiting.pop(0), self.cluster_size))
-                    self.moved()
-                active = self._retire(active)
+                try:
+                    active = self._turn(waiting, active)
+                except EmulatorError as e:
+                    unheeded = [x for c in active for g in c.groups for x in g.unheeded()]
+                    raise type(e)("\n".join([str(e), *unheeded])) from e
         return self.stats
+
+    def _turn(self, waiting: list[int], active: list[Cluster]) -> list[Cluster]:
+        """The clusters that are not over after one turn, with one more if those can do nothing."""
+        if not active or self._spins(bool(waiting)) or not self._step(active):
+            if not waiting:
+                self._deadlock(active)
+            active.append(Cluster(self, waiting.pop(0), self.cluster_size))
+            self.moved()
+        return self._retire(active)
 
     def _step(self, active: Sequence[Cluster]) -> bool:
         """One turn. False if nothing is possible."""

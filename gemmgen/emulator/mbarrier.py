@@ -10,7 +10,7 @@ import numpy as np
 from .errors import ProtocolError
 
 if TYPE_CHECKING:
-    from .races import Clock, Tracker
+    from .tracker import Clock, Tracker
 
 LIMIT = (1 << 20) - 1  # of the arrival count, and of the tx-count either way
 
@@ -23,8 +23,9 @@ class MBarrier:
     count: int
     tracker: Tracker
     agent: int  # stands for the loads that complete here; its time is the phase, plus one
-    initialiser: int  # the warp that executed mbarrier.init
+    initialiser: int  # stands for the mbarrier.init of a warp
     born: int  # at this time of its clock
+    thread: int  # that initialised it
     pending: int = 0
     tx: int = 0
     phase: int = 0
@@ -103,9 +104,9 @@ class MBarrier:
             self.storing = self.tracker.agent(("stores", self.name), text)
         return self.storing
 
-    def acquire(self, agent: int, *, of_cluster: bool) -> None:
-        """The warp has seen the last phase complete; `of_cluster`: at cluster scope."""
-        self.tracker.acquire(agent, self.published)
-        self.tracker.observe(agent, self.agent, self.phase)
+    def acquire(self, agent: int, lanes: int, *, of_cluster: bool) -> None:
+        """These lanes of a warp have seen the last phase complete; `of_cluster`: at cluster scope."""
+        self.tracker.acquire(agent, self.published, lanes)
+        self.tracker.observe(agent, self.agent, self.phase, lanes)
         if of_cluster and self.storing is not None:
-            self.tracker.observe(agent, self.storing, self.phase)
+            self.tracker.observe(agent, self.storing, self.phase, lanes)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from .errors import IllegalAccess, Race, UninitializedRead
 from .spaces import HEAP
+from .tracker import View
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -52,8 +53,8 @@ class Allocation:
     last: npt.NDArray[np.int32] | None = None  # per byte: index into writers, plus one
     uses: list[MapUse] = field(default_factory=list)
 
-    def claim(self, offsets: Any, by: Writer, seen: Any) -> None:
-        """Note a write by who has `seen` [agents]. Raises Race if another one of this launch is not
+    def claim(self, offsets: Any, by: Writer, seen: View) -> None:
+        """Note a write by who has `seen` what. Raises Race if another one of this launch is not
         ordered before it."""
         if self.last is None:
             self.last = np.zeros(self.data.size, np.int32)
@@ -68,11 +69,11 @@ class Allocation:
         self.writers.append(by)
         self.last[offsets] = len(self.writers)
 
-    def _unused(self, offsets: Any, by: Writer, seen: Any) -> None:
+    def _unused(self, offsets: Any, by: Writer, seen: View) -> None:
         """Raise Race if a copy may still read a tensor map there."""
         for use in self.uses:
             hit = ((offsets >= use.offset) & (offsets < use.offset + MAP_BYTES)).any()
-            if hit and (use.cluster != by.cluster or use.time > int(seen[use.agent])):
+            if hit and (use.cluster != by.cluster or not seen.after(use.agent, use.time)):
                 raise Race(
                     f"the tensor map at {self.address + use.offset:#x} is rewritten by {by.what} while "
                     f"a copy may still use it: {use.what}"
@@ -83,10 +84,10 @@ class Allocation:
         self.writers, self.last, self.uses = [], None, []
 
 
-def _ordered(earlier: Writer, later: Writer, seen: Any) -> bool:
+def _ordered(earlier: Writer, later: Writer, seen: View) -> bool:
     if earlier.atomic and later.atomic:
         return True
-    return earlier.cluster == later.cluster and earlier.clock <= int(seen[earlier.agent])
+    return earlier.cluster == later.cluster and seen.after(earlier.agent, earlier.clock)
 
 
 class GlobalMemory:
@@ -160,8 +161,8 @@ class GlobalMemory:
         found: Bytes = a.data[at]
         return found
 
-    def store(self, addresses: Any, values: Bytes, by: Writer, seen: Any) -> None:
-        """Write uint8 [n, size] at n addresses; `seen` [agents] is what the writer is ordered after."""
+    def store(self, addresses: Any, values: Bytes, by: Writer, seen: View) -> None:
+        """Write uint8 [n, size] at n addresses; `seen` is what the writer is ordered after."""
         if addresses.size == 0:
             return
         a, at = self._locate(addresses, values.shape[1], by.what)

@@ -12,7 +12,8 @@ import numpy as np
 
 from .descriptor import Descriptor, addresses
 from .errors import IllegalAccess, ProtocolError
-from .group import LANES, Group
+from .fiber import LANES
+from .group import Group
 from .lanes import who
 from .races import WORD
 from .tensor_core import mma_block
@@ -90,6 +91,9 @@ class Pipeline:
     retired: list[list[Mma]] = field(default_factory=list)  # computed
     waited: int = 0
     fenced: bool = False
+    written: set[int] = field(
+        default_factory=set
+    )  # instructions that wrote D since: accumulators.py
     in_flight: dict[int, Accumulator] = field(default_factory=dict)  # by slot
 
 

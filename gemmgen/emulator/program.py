@@ -58,6 +58,7 @@ class Scope:
         default_factory=dict
     )  # register -> its first reader
     written: set[str] = field(default_factory=set)
+    defined: list[set[str]] = field(default_factory=list)  # registers that each instruction writes
 
     def __post_init__(self) -> None:
         shared, at_global = SHARED_BASE, GLOBALS
@@ -98,6 +99,7 @@ class Scope:
         if not isinstance(operand, Reg):
             raise UnsupportedInstruction(f"operand {operand} as a destination")
         self.written.add(operand.name)
+        self.defined[-1].add(operand.name)
         return self._register(operand.name, kind)
 
     def check_registers(self) -> None:
@@ -211,6 +213,7 @@ def special(name: str, group: Group) -> Any:
     """The value of %`name` in each lane, uint64."""
     cta, lanes = group.cta, np.arange(group.lanes, dtype=np.uint64)
     thread = lanes + np.uint64(group.first)
+    directives = group.program.function.directives
     values: dict[str, Any] = {
         "tid.x": thread,
         "laneid": lanes % np.uint64(32),
@@ -224,7 +227,7 @@ def special(name: str, group: Group) -> Any:
         "cluster_nctaid.x": cta.cluster.size,
         "clusterid.x": cta.index // cta.cluster.size,
         "nclusterid.x": cta.grid // cta.cluster.size,
-        "is_explicit_cluster": 1,
+        "is_explicit_cluster": cta.cluster.size > 1 or "reqnctapercluster" in directives,
         "smid": cta.index,
         "nwarpid": 64,
         "WARP_SZ": 32,

@@ -1,12 +1,6 @@
-"""Happens-before by vector clocks, over warps and the asynchronous engines.
+"""Who has touched which word of shared memory, and races among them.
 
-Agents are the warps of a cluster, and one per stream of asynchronous operations: the loads that
-complete on one mbarrier (time = phase), the wgmma groups of a warpgroup, the bulk stores of a thread
-(time = group), their reads of shared memory apart from their writes. An operation starts with what its
-issuer has seen; others are ordered after it once they have waited for its completion.
-
-Each warp carries two clocks: what is ordered before it, and what of that is also visible to the async
-proxy, which takes the writer's own fence.proxy.async (PTX ISA, "Proxies").
+An access is later than another if what happened before it (tracker.py) covers that one.
 """
 
 from __future__ import annotations
@@ -14,97 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from .errors import Race
-
-Clock = npt.NDArray[np.int64]  # [2, agents]: ordered, ordered and proxy-fenced
+from .tracker import FENCED, FENCED_REMOTE, ORDERED, Clock, Tracker
 
 WORD = 4  # bytes: accesses are tracked at this granularity
-AGENTS_PER_CTA = 192
-
-
-class Tracker:
-    """The agents of one cluster and the clocks of its warps."""
-
-    def __init__(self, ctas: int, warps: int) -> None:
-        self.warps = warps
-        self.names = [
-            "nobody",
-            *(f"warp {w} of CTA {c}" for c in range(ctas) for w in range(warps)),
-        ]
-        self.capacity = len(self.names) + AGENTS_PER_CTA * ctas
-        self._numbers: dict[object, int] = {}
-        self._clocks = np.zeros((len(self.names), 2, self.capacity), np.int64)
-        self._unfenced = [0] * len(self.names)  # lanes that wrote since their fence.proxy.async
-        self._fenced = np.zeros_like(self._clocks)
-        for agent in range(1, len(self.names)):
-            self._clocks[agent, 0, agent] = 1
-
-    def warp(self, rank: int, warp: int) -> int:
-        """The agent of a warp of the CTA of rank `rank`."""
-        return 1 + rank * self.warps + warp
-
-    def agent(self, key: object, name: str) -> int:
-        """The agent of a stream of asynchronous operations."""
-        if key not in self._numbers:
-            self._numbers[key] = len(self.names)
-            self.names.append(name)
-            if len(self.names) > self.capacity:
-                raise Race(f"more than {self.capacity} agents in a cluster are not tracked")
-        return self._numbers[key]
-
-    def clocks(self, first: int, warps: int, cta: Any) -> Any:
-        """[warps, 2, agents]: the clocks of adjacent warps, a view."""
-        agent = self.warp(cta.rank, first)
-        return self._clocks[agent : agent + warps]
-
-    def clock(self, agent: int) -> Clock:
-        found: Clock = self._clocks[agent]
-        return found
-
-    def empty(self) -> Clock:
-        return np.zeros((2, self.capacity), np.int64)
-
-    def time(self, agent: int) -> int:
-        return int(self._clocks[agent, 0, agent])
-
-    def release(self, agent: int) -> Clock:
-        """What the warp publishes now; what it does from here on is later."""
-        published: Clock = self._clocks[agent].copy()
-        self._clocks[agent, 0, agent] += 1
-        return published
-
-    def acquire(self, agent: int, clock: Clock) -> None:
-        np.maximum(self._clocks[agent], clock, out=self._clocks[agent])
-
-    def observe(self, agent: int, other: int, time: int) -> None:
-        """The warp has waited for `other` up to `time`; async writes need no proxy fence."""
-        mine = self._clocks[agent]
-        mine[:, other] = np.maximum(mine[:, other], time)
-
-    def fence(self, agent: int) -> None:
-        """What a later relaxed arrival publishes (PTX ISA, fence: release pattern)."""
-        self._fenced[agent] = self._clocks[agent]
-        self._clocks[agent, 0, agent] += 1
-
-    def fenced(self, agent: int) -> Clock:
-        found: Clock = self._fenced[agent]
-        return found
-
-    def wrote(self, agent: int, lanes: int) -> None:
-        """Lanes of the warp (a mask) wrote shared memory through the generic proxy."""
-        self._unfenced[agent] |= lanes
-
-    def proxy_fence(self, agent: int, lanes: int) -> None:
-        """The writes of these lanes (a mask) become visible to the async proxy: the warp's, once no
-        lane is left that wrote and did not fence."""
-        self._unfenced[agent] &= ~lanes
-        if self._unfenced[agent]:
-            return
-        mine = self._clocks[agent]
-        mine[1, agent] = mine[0, agent]
-        mine[0, agent] += 1
 
 
 class Shadow:
@@ -112,7 +20,7 @@ class Shadow:
 
     def __init__(self, size: int, tracker: Tracker, cta: int) -> None:
         words = -(-size // WORD)
-        self.tracker, self.cta = tracker, cta
+        self.tracker, self.cta, self.rank = tracker, cta, cta % tracker.ctas
         self.agent = np.zeros(words, np.int32)
         self.time = np.zeros(words, np.int64)
         self.generic = np.zeros(words, np.bool_)
@@ -141,26 +49,47 @@ class Shadow:
 
     def _check_writes(self, words: Any, seen: Clock, what: str, how: str, proxy: bool) -> None:
         agents, times = self.agent[words], self.time[words]
-        late = times > seen[0, agents]
-        if late.any():
+        late = times > seen[ORDERED, agents]
+        if late.any() and self._unseen(late, agents, times, seen[ORDERED]):
             self._race(
                 words, late, f"{how} by {what}, not ordered after the write by", self.instruction
             )
-        if proxy:
-            late = self.generic[words] & (times > seen[1, agents])
-            if late.any():
+        if proxy and (generic := self.generic[words]).any():
+            self._check_fences(words, generic, seen, f"{how} by {what}")
+
+    def _check_fences(self, words: Any, generic: Any, seen: Clock, what: str) -> None:
+        """Of writes to this memory by its own CTA, and by others of the cluster."""
+        agents, times = self.agent[words], self.time[words]
+        remote = self.tracker.remote(agents, self.rank)
+        for row, mine in ((FENCED, ~remote), (FENCED_REMOTE, remote)):
+            late = generic & mine & (times > seen[row, agents])
+            if late.any() and self._unseen(late, agents, times, seen[row]):
+                place = "cluster" if row == FENCED_REMOTE else "cta"
                 text = (
-                    f"{how} by {what} through the async proxy, without a fence.proxy.async by the "
-                    "writer between its write and the synchronisation: the write by"
+                    f"{what} through the async proxy, without a fence.proxy.async (of all state spaces or of "
+                    f".shared::{place}) by the writer between its write and the synchronisation: the write by"
                 )
                 self._race(words, late, text, self.instruction)
 
     def _check_reads(self, words: Any, seen: Clock, what: str) -> None:
-        late = self.reads[:, words] > seen[0, self.readers][:, None]
-        if late.any():
-            row = int(np.flatnonzero(late.any(1))[0])
-            text = f"written by {what}, not ordered after the read by"
-            self._race(words, late[row], text, self.read_by[row])
+        late = self.reads[:, words] > seen[ORDERED, self.readers][:, None]
+        if not late.any():
+            return
+        for row in np.flatnonzero(late.any(1)):
+            agents = np.full(late.shape[1], self.readers[row])
+            if self._unseen(late[row], agents, self.reads[row, words], seen[ORDERED]):
+                text = f"written by {what}, not ordered after the read by"
+                self._race(words, late[row], text, self.read_by[row])
+
+    def _unseen(self, late: Any, agents: Any, times: Any, seen: Any) -> bool:
+        """What is left of `late` without accesses that each of their lanes has released by itself."""
+        covered: dict[tuple[int, int], bool] = {}
+        for at in np.flatnonzero(late):
+            key = int(agents[at]), int(times[at])
+            if key not in covered:
+                covered[key] = self.tracker.covers(seen, *key)
+            late[at] = not covered[key]
+        return bool(late.any())
 
     def _race(self, words: Any, late: Any, text: str, instructions: Any) -> None:
         all_words = np.arange(self.agent.size)[words][late]

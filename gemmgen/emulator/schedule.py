@@ -37,6 +37,10 @@ class Schedule(Protocol):
     def next(self, groups: Sequence[Group], pending: Sequence[Pending], turn: int) -> Turn:
         """`groups` can run; `pending` may complete now."""
 
+    def gives_up(self) -> bool:
+        """Whether an mbarrier.try_wait returns now, its phase not over (PTX ISA: it waits for a time that
+        depends on the system). The next one there of the same threads waits, so that loops end."""
+
 
 @dataclass(kw_only=True)
 class RoundRobin:
@@ -44,11 +48,15 @@ class RoundRobin:
 
     budget: int = 400
     delay: int = 2
+    impatient: bool = False  # waits give up
 
     def next(self, groups: Sequence[Group], pending: Sequence[Pending], turn: int) -> Turn:
         if pending and (not groups or pending[0].born + self.delay <= turn):
             return Turn(pending=pending[0])
         return Turn(group=groups[turn % len(groups)], budget=self.budget)
+
+    def gives_up(self) -> bool:
+        return self.impatient
 
 
 @dataclass(kw_only=True)
@@ -56,11 +64,15 @@ class Eager:
     """Asynchronous operations complete at once: what nobody waits for still seems to work."""
 
     budget: int = 400
+    impatient: bool = True
 
     def next(self, groups: Sequence[Group], pending: Sequence[Pending], turn: int) -> Turn:
         if pending:
             return Turn(pending=pending[0])
         return Turn(group=groups[turn % len(groups)], budget=self.budget)
+
+    def gives_up(self) -> bool:
+        return self.impatient
 
 
 @dataclass(kw_only=True)
@@ -68,11 +80,15 @@ class Late:
     """Asynchronous operations complete only when nothing else can happen, the newest first."""
 
     budget: int = 400
+    impatient: bool = True
 
     def next(self, groups: Sequence[Group], pending: Sequence[Pending], turn: int) -> Turn:
         if groups:
             return Turn(group=groups[turn % len(groups)], budget=self.budget)
         return Turn(pending=pending[-1])
+
+    def gives_up(self) -> bool:
+        return self.impatient
 
 
 @dataclass(kw_only=True)
@@ -81,10 +97,14 @@ class Random:
 
     seed: int
     budget: int = 200
+    impatient: bool = True  # half of the waits give up
     _random: random.Random = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
+
+    def gives_up(self) -> bool:
+        return self.impatient and self._random.random() < 0.5
 
     def next(self, groups: Sequence[Group], pending: Sequence[Pending], turn: int) -> Turn:
         chosen = self._random.randrange(len(groups) + len(pending))

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import IllegalAccess, ProtocolError, UninitializedRead
-from .races import WORD, Clock, Shadow
+from .races import WORD, Shadow
 from .spaces import SHARED_BASE
 
 if TYPE_CHECKING:
     from .mbarrier import MBarrier
-    from .races import Tracker
+    from .tracker import Clock, Tracker
 
 POISON = 0xFF
 ROUND = 128  # bytes, so that chunks and words come out even

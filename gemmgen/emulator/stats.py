@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .group import WARP
+from .fiber import WARP
 
 if TYPE_CHECKING:
     from .group import Group

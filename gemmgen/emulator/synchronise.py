@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .errors import IllegalAccess, ProtocolError, UnsupportedInstruction
-from .group import Group, Wait
+from .fiber import Wait
+from .group import Group
 from .lanes import (
     active_lanes,
     address_slot,
     agent_of,
+    bit,
     lane_mask,
     locate,
     per_warp,
@@ -63,16 +65,18 @@ def _create(g: Group, cta: Cta, at: int, count: int, lane: int) -> None:
     words = slice(at // WORD, (at + BYTES) // WORD)
     if at in cta.shared.barriers:
         raise ProtocolError(f"{who(g, lane)}: {cta.shared.barriers[at]} is initialised again")
-    time, seen = tracker.time(agent), tracker.clock(agent)
+    time, seen = tracker.touch(agent, bit(lane)), tracker.seen(agent, bit(lane))
     cta.shared.claim(words, agent, time, seen, who(g, lane), proxy=False)
+    initialiser, born = tracker.init(agent, bit(lane))
     name = f"mbarrier {at:#x} of CTA {cta.index}"
     cta.shared.barriers[at] = MBarrier(
         name=name,
         count=count,
         tracker=tracker,
         agent=tracker.agent((cta.rank, "loads", at), f"loads that complete on {name}"),
-        initialiser=agent,
-        born=time,
+        initialiser=initialiser,
+        born=born,
+        thread=int(g.first + lane),
     )
     cta.shared.barrier_words[words] = True
 
@@ -102,29 +106,39 @@ def _arrive(i: Instruction, s: Scope) -> Op:
 
     def op(g: Group) -> None:
         addresses = address(g)
-        for lane in active_lanes(g):
-            value = operand(g, lane) if operand else 1
-            cta, barrier = barrier_at(g, space, int(addresses[lane]))
-            if state is not None:
-                g.R[state][lane] = barrier.phase
-            if expect:
-                barrier.expect(value, who(g, lane))
-            _arrive_once(g, lane, cta, barrier, 1 if expect else value, release)
+        for agent, lanes in per_warp(g):
+            clock = None
+            together = _together(g, space, addresses[lanes], lanes, operand)
+            for lane in lanes:
+                value = operand(g, lane) if operand else 1
+                cta, barrier = barrier_at(g, space, int(addresses[lane]))
+                if state is not None:
+                    g.R[state][lane] = barrier.phase
+                if expect:
+                    barrier.expect(value, who(g, lane))
+                _check_arrival(g, agent, lane, cta, barrier)
+                if release and (clock is None or not together):
+                    mask = lane_mask(lanes) if together else bit(lane)
+                    clock = g.cta.cluster.tracker.release(agent, mask)
+                barrier.arrive(clock, 1 if expect else value, who(g, lane))
+            g.cta.launch.moved()
 
     return op
 
 
-def _arrive_once(
-    g: Group, lane: int, cta: Cta, barrier: MBarrier, count: int, release: bool
-) -> None:
-    agent, tracker = agent_of(g, lane), g.cta.cluster.tracker
-    barrier.check_visible(tracker.clock(agent), who(g, lane))
+def _together(g: Group, space: str, addresses: Any, lanes: Any, count: Any) -> bool:
+    """All of these lanes arrive in one phase of one barrier."""
+    if lanes.size == 1 or (addresses != addresses[0]).any() or count:
+        return False
+    return barrier_at(g, space, int(addresses[0]))[1].pending >= int(lanes.size)
+
+
+def _check_arrival(g: Group, agent: int, lane: int, cta: Cta, barrier: MBarrier) -> None:
+    tracker = g.cta.cluster.tracker
+    barrier.check_visible(tracker.seen(agent, bit(lane)), who(g, lane))
     if cta is not g.cta:
         barrier.check_fenced(who(g, lane))
-        cta.touched(agent, tracker.time(agent), who(g, lane))
-    clock = tracker.release(agent) if release else None
-    g.cta.launch.moved()
-    barrier.arrive(clock, count, who(g, lane))
+        cta.touched(agent, tracker.time(agent), who(g, lane), bit(lane))
 
 
 def _expect(i: Instruction, s: Scope) -> Op:
@@ -143,8 +157,8 @@ def _expect(i: Instruction, s: Scope) -> Op:
 
 
 def _wait(i: Instruction, s: Scope) -> Op:
-    """try_wait suspends the thread; here it returns only once the phase has completed. test_wait
-    returns at once."""
+    """try_wait suspends the thread until the phase has completed, or for as long as the schedule likes: then
+    the predicate is false. test_wait returns at once. Neither is ever wrong about the phase."""
     space, address = space_of(i), address_slot(i.operands[1], s)
     done = s.dst(i.operands[0], "pred")
     parity = "parity" in i.parts
@@ -164,9 +178,12 @@ def _wait(i: Instruction, s: Scope) -> Op:
             holds = np.zeros(g.lanes, np.bool_)
             holds[lanes] = [passed[int(addresses[x]), wanted(g, x)] for x in lanes]
         if blocking and (g.active & ~holds).any():
-            if not holds.any():
+            if holds.any():
+                g.keep(holds, g.fiber.pc)
+            elif not g.gives_up():
                 return g.park(_waiting(barriers, pairs, parity))
-            g.keep(holds, g.fiber.pc)
+        if blocking and g.gave_up:
+            g.waited(holds)
         np.copyto(g.R[done], holds, where=g.where)
         for p, b in zip(pairs, barriers, strict=True):
             if passed[p]:
@@ -182,9 +199,10 @@ def _passed(barrier: MBarrier, wanted: int, parity: bool) -> bool:
 
 def _acquire(g: Group, barrier: MBarrier, acquire: bool, of_cluster: bool, holds: Any) -> None:
     for agent, lanes in per_warp(g):
-        if acquire and holds[lanes].any():
-            barrier.check_visible(g.cta.cluster.tracker.clock(agent), who(g))
-            barrier.acquire(agent, of_cluster=of_cluster)
+        mask = lane_mask(lanes[holds[lanes]])
+        if acquire and mask:
+            barrier.check_visible(g.cta.cluster.tracker.seen(agent, mask), who(g))
+            barrier.acquire(agent, mask, of_cluster=of_cluster)
 
 
 def _waiting(barriers: list[MBarrier], pairs: list[tuple[int, int]], parity: bool) -> Wait:
@@ -215,58 +233,6 @@ def _mbarrier(i: Instruction, s: Scope) -> Op:
     return MBARRIER[i.parts[1]](i, s)
 
 
-def _fence(i: Instruction, s: Scope) -> Op:
-    if "proxy" in i.parts:
-        if "async" in i.parts:
-            return _each_warp(_proxy_fence)
-        if any(p.startswith("tensormap") for p in i.parts):
-            return _map_fence(i, s)
-        raise UnsupportedInstruction(str(i))
-    if "mbarrier_init" in i.parts:
-        return _each_warp(_init_fence)
-    return _each_warp(lambda g, agent, lanes: g.cta.cluster.tracker.fence(agent))
-
-
-def _map_fence(i: Instruction, s: Scope) -> Op:
-    """fence.proxy.tensormap::generic: acquire takes the map's address and size."""
-    if "acquire" not in i.parts:
-        return _each_warp(lambda g, agent, lanes: g.cta.cluster.tracker.fence(agent))
-    address = address_slot(i.operands[0], s)
-
-    def op(g: Group) -> None:
-        addresses, memory = address(g), g.cta.launch.memory
-        for agent, lanes in per_warp(g):
-            for at in {int(a) for a in addresses[lanes]}:
-                g.cta.cluster.acquired_maps[agent, at] = memory.last_write(at, who(g))
-
-    return op
-
-
-def _each_warp(function: Callable[[Group, int, Any], None]) -> Op:
-    def op(g: Group) -> None:
-        for agent, lanes in per_warp(g):
-            function(g, agent, lanes)
-
-    return op
-
-
-def _proxy_fence(g: Group, agent: int, lanes: Any) -> None:
-    g.cta.cluster.tracker.proxy_fence(agent, lane_mask(lanes))
-    _mark_fenced(g, agent)
-
-
-def _init_fence(g: Group, agent: int, lanes: Any) -> None:
-    g.cta.cluster.tracker.fence(agent)
-    _mark_fenced(g, agent)
-
-
-def _mark_fenced(g: Group, agent: int) -> None:
-    for cta in g.cta.cluster.ctas:
-        for barrier in cta.shared.barriers.values():
-            if barrier.initialiser == agent:
-                barrier.fenced = True
-
-
 def _mapa(i: Instruction, s: Scope) -> Op:
     """The address of the same variable in another CTA of the cluster."""
     kind = i.parts[-1]
@@ -285,7 +251,5 @@ def _mapa(i: Instruction, s: Scope) -> Op:
 
 HANDLERS: Mapping[str, Handler] = {
     "mbarrier": _mbarrier,
-    "fence": _fence,
-    "membar": _fence,
     "mapa": _mapa,
 }

@@ -10,7 +10,16 @@ import numpy as np
 from .access import load, store
 from .errors import ProtocolError, UnsupportedInstruction
 from .group import Group
-from .lanes import active_lanes, address_slot, constant, per_warp, space_of, value_of, who
+from .lanes import (
+    active_lanes,
+    address_slot,
+    constant,
+    lane_mask,
+    per_warp,
+    space_of,
+    value_of,
+    who,
+)
 from .program import Handler, Op, Scope
 from .syntax import Instruction
 from .tensor_map import BYTES, LAYOUT, MAGIC
@@ -64,13 +73,13 @@ def _copy(i: Instruction, s: Scope) -> Op:
         raise UnsupportedInstruction(str(i))
 
     def op(g: Group) -> int | None:
-        if (waiting := g.collect()) is not None:
+        if (waiting := g.collect(aligned=True)) is not None:
             return waiting
         for agent, lanes in per_warp(g):
             first = lanes[:1]
             raw = load(g, "shared::cta", source(g)[first], BYTES, first)
             store(g, "global", dst(g)[first], raw, first)
-            g.cta.cluster.tracker.fence(agent)
+            g.cta.cluster.tracker.fence(agent, lane_mask(lanes))
         return None
 
     return op

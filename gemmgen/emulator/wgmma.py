@@ -14,7 +14,8 @@ import numpy as np
 
 from .descriptor import decode_descriptor
 from .errors import ProtocolError, UnsupportedInstruction
-from .group import LANES, Group, Wait
+from .fiber import LANES, Wait
+from .group import Group
 from .lanes import constant, who
 from .products import BITS, ROWS, Mma, Pipeline, Source, complete, pipeline, release, take, touched
 from .program import Handler, Op, Scope
@@ -30,7 +31,7 @@ def _together(function: Callable[[Group], int | None]) -> Op:
     """The whole warpgroup executes it."""
 
     def op(g: Group) -> int | None:
-        if (waiting := g.collect(whole_group=True)) is not None:
+        if (waiting := g.collect(aligned=True, whole_group=True)) is not None:
             return waiting
         if g.lanes != LANES or not g.active.all():
             raise ProtocolError(f"{who(g)}: takes all 128 threads of a warpgroup")
@@ -41,7 +42,9 @@ def _together(function: Callable[[Group], int | None]) -> Op:
 
 def _fence(i: Instruction, s: Scope) -> Op:
     def fence(g: Group) -> None:
-        pipeline(g).fenced = True
+        p = pipeline(g)
+        p.fenced = True
+        p.written.clear()
 
     return _together(fence)
 

@@ -84,7 +84,6 @@ class EmulatedGpu:
             program.entry,
             grid=ctas,
             block=kernel.threads,
-            cluster=kernel.cluster.size,
             shared_bytes=kernel.smem_bytes or 0,
             params=params(kernel, bound, report, maps, rings),
             memory=memory,
