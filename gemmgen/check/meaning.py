@@ -46,7 +46,8 @@ class Walk:
     single: bool = False  # inside a leader's block: one thread, not whole warps
 
     def add(self, kind: Callable[..., Op], stmt: ir.Stmt, **fields: Any) -> None:
-        self.ops.append(kind(stmt=stmt, tile=self.tile, k=self.k, **fields))
+        place = {"tile": self.tile, "k": self.k, "single": self.single}
+        self.ops.append(kind(stmt=stmt, **place, **fields))
 
     @property
     def threads(self) -> int:

@@ -56,11 +56,12 @@ class Agent:
 
 @dataclass(frozen=True, kw_only=True)
 class Op:
-    """Base of all operations."""
+    """Base of all operations. single: of one thread, not of whole warps."""
 
     stmt: Stmt
     tile: int = OUTSIDE
     k: int = OUTSIDE
+    single: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

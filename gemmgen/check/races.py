@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from . import ops
 from .after import After
 from .clocks import Clocks
-from .finding import Finding, when
+from .finding import Finding, Place, when
 from .groups import Local
 from .history import Access, Run
+from .lanes import Lanes, lanes
 from .properties import PROXY, RACE, Property
 
 
@@ -28,6 +29,7 @@ class Order:
     clocks: Clocks
     local: Local
     fences: tuple[tuple[int, ...], ...]  # ProxyFences, by agent
+    lanes: tuple[Lanes, ...]  # by agent
 
     def ended(self, x: Access, y: Access) -> bool:
         """x is over, in every schedule, when y starts."""
@@ -35,15 +37,26 @@ class Order:
             counter, n = x.copy
             phases = self.run.counters[counter].phases
             landed = self.after.of(phases[n] if n < len(phases) else None)
-            return y.at >= landed[y.agent]
+            return self.lanes[y.agent].known(y.at) >= landed[y.agent]
         end = x.at if x.generic else self.local.ends[x.agent].get(x.at)
-        return end is not None and self.clocks.ordered((x.agent, end), (y.agent, y.at))
+        return end is not None and self._ordered((x.agent, end), y)
 
     def fenced(self, x: Access, y: Access) -> bool:
         """The writer of x fences it before y, in every schedule."""
         fences = self.fences[x.agent]
         i = bisect_left(fences, x.at)
-        return i < len(fences) and self.clocks.ordered((x.agent, fences[i]), (y.agent, y.at))
+        return i < len(fences) and self._ordered((x.agent, fences[i]), y)
+
+    def _ordered(self, x: Place, y: Access) -> bool:
+        """What all lanes of an agent did, before what all lanes of y's do."""
+        (agent, at), mine = x, self.lanes[y.agent]
+        if agent == y.agent:
+            return mine.in_order(at, y.at)
+        return self.clocks.ordered((agent, self.lanes[agent].over(at)), (y.agent, mine.known(y.at)))
+
+    def but_for_lanes(self, x: Access, y: Access) -> bool:
+        """x would be over if warps were all there is."""
+        return self.clocks.ordered((x.agent, x.at), (y.agent, y.at)) and x.generic and not x.copy
 
 
 def order(r: Run, after: After, clocks: Clocks, local: Local) -> Order:
@@ -51,7 +64,8 @@ def order(r: Run, after: After, clocks: Clocks, local: Local) -> Order:
         tuple(at for at, op in enumerate(mine) if isinstance(op, ops.ProxyFence))
         for mine in r.program.ops
     )
-    return Order(run=r, after=after, clocks=clocks, local=local, fences=fences)
+    apart = tuple(map(lanes, r.program.ops))
+    return Order(run=r, after=after, clocks=clocks, local=local, fences=fences, lanes=apart)
 
 
 @dataclass(kw_only=True)
@@ -80,13 +94,21 @@ def races(o: Order) -> Iterator[Finding]:
 
 def _pair(o: Order, cell: int, x: Access, y: Access) -> Iterator[Finding]:
     if not o.ended(x, y):
-        yield _finding(o, cell, x, y, RACE, "while it may still be")
+        yield _finding(o, cell, x, y, RACE, "while it may still be", _lanes(o, x, y))
     elif x.writes and x.generic and not y.generic and not o.fenced(x, y):
         yield _finding(o, cell, x, y, PROXY, "through the async proxy, not fenced from")
 
 
-def _finding(o: Order, cell: int, x: Access, y: Access, property: Property, link: str) -> Finding:
-    text = f"{o.run.program.cells[cell]}: {_who(o, y)} {link} {_done(o, x)}"
+def _lanes(o: Order, x: Access, y: Access) -> str:
+    if not o.but_for_lanes(x, y):
+        return ""
+    return ", by other lanes than the one that says it is over: they have not met since"
+
+
+def _finding(
+    o: Order, cell: int, x: Access, y: Access, property: Property, link: str, why: str = ""
+) -> Finding:
+    text = f"{o.run.program.cells[cell]}: {_who(o, y)} {link} {_done(o, x)}{why}"
     return Finding(property=property, message=text, places=((x.agent, x.at), (y.agent, y.at)))
 
 
