@@ -10,8 +10,9 @@ written after its wgmma.fence. Deadlocks, tx-count and arrival overflows and wro
 schedule at hand, as is what a wait does that gives up (mbarrier.try_wait; RoundRobin's do not).
 
 Not modelled: races between threads of one warp; the order of global reads after writes of other CTAs
-(only double writes are races), nor their proxy fences; register pressure; time. One launch runs at a time; one that may overlap the launch before it
-(`overlaps`) must not touch global memory before griddepcontrol.wait, in any thread.
+(only double writes are races), nor their proxy fences; register pressure; time. One launch runs at a
+time; one that may overlap the launch before it (`overlaps`) must not touch global memory before
+griddepcontrol.wait, in any thread.
 """
 
 from .errors import (

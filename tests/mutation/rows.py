@@ -15,6 +15,7 @@ from . import (
     rows_protocol,
     rows_rest,
     rows_split,
+    rows_trust,
     rows_turns,
 )
 from .mutant import Mutant
@@ -22,6 +23,7 @@ from .mutant import Mutant
 PARTS = (
     *(rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split),
     *(rows_overlap, rows_pieces, rows_columns, rows_turns, rows_peek),
+    rows_trust,
 )
 ROWS: tuple[Mutant, ...] = tuple(
     Mutant(**{**vars(m), "id": f"row {m.id}"}) for part in PARTS for m in part.ROWS
