@@ -198,7 +198,12 @@ SMALL = ("-m", "40", "-n", "24", "-k", "96")
 def test_run_without_a_gpu_emulates(capsys, monkeypatch):
     no_gpu(monkeypatch)
     code, out, _ = run(capsys, "run", "dense", *SMALL, "--json")
-    assert code == 0 and json.loads(out)["exact"] and json.loads(out)["launches_verified"] == 4
+    said = json.loads(out)
+    assert code == 0 and said["exact"] and said["launches_verified"] == 5
+    assert said["power"][1] == {"fault": "missing wgmma step", "found": 48, "of": 48}
+    _, out, _ = run(capsys, "run", "fp8_block", *SMALL[:4], "-k", "300")
+    assert "these inputs show: lost product 64 of 64, missing wgmma step 64 of 64, " in out
+    assert out.count("stale scale of") == 3
 
 
 def test_run_on_a_gpu_that_is_not_there(capsys, monkeypatch):

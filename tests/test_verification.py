@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
+from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES, clamp, divide, gelu, gelu_tanh, silu
 from gemmgen.errors import ArgumentError, UnsupportedProblem, VerificationError
-from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, E5M2, F16, F32
+from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, E5M2, F16, F32, S8
 from gemmgen.ir.expr import Acc, Call, PerColumn, PerElement, Scalar, arguments
+from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.verification import (
     POISONS,
@@ -26,12 +29,21 @@ from gemmgen.verification import (
     enclosure,
     encode,
     exact_integers,
+    ladder,
     product,
     random_normal,
     table,
 )
 from gemmgen.verification.codes import code_type, exponents
-from gemmgen.verification.epilogue import Interval, enclose, transcendental
+from gemmgen.verification.epilogue import (
+    Interval,
+    enclose,
+    evaluate,
+    lift_arguments,
+    transcendental,
+)
+from gemmgen.verification.power import faults, line, power
+from gemmgen.verification.trial import judge
 
 ENGINE = NumpyEngine()
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
@@ -142,9 +154,10 @@ def finish(problem, operands, acc):
 
 def wgmma(a, b, acc, dtype):
     """Bit-level model of one step: a [m, k], b [n, k] codes, acc [m, n]."""
-    frac, kept = (13, 13) if dtype == E4M3 else (25, 23)
+    frac, kept = {E4M3: (13, 13), S8: (60, 60)}.get(dtype, (25, 23))
     products = table(dtype)[a][:, None, :] * table(dtype)[b][None, :, :]
-    exponent = np.log2(exponents(dtype)[a][:, None, :] * exponents(dtype)[b][None, :, :])
+    with np.errstate(divide="ignore"):  # an integer 0 has no exponent
+        exponent = np.log2(exponents(dtype)[a][:, None, :] * exponents(dtype)[b][None, :, :])
     exponent[products == 0] = -1000
     of_acc = np.where(acc == 0, -1000, np.frexp(acc)[1] - 1)
     largest = np.maximum(np.maximum(exponent.max(-1), of_acc), -132)
@@ -157,7 +170,7 @@ def wgmma(a, b, acc, dtype):
 def modelled(problem, operands):
     """What the hardware computes, as far as it is known: codes [M, N]."""
     m, n, k = operands.shape
-    width, span = (32, 128) if problem.a == E4M3 else (16, k)
+    width, span = 32 // problem.a.bytes, k if problem.family == "dense" else 128
     out = np.zeros((m, n), np.float32)
     for block, start in enumerate(range(0, k, span)):
         part = np.zeros((m, n))
@@ -166,7 +179,7 @@ def modelled(problem, operands):
             part = wgmma(operands.a[:, ks], operands.b[:, ks], part, problem.a)
         sigma = np.ones((m, n), np.float32)
         if operands.scale_a is not None:
-            columns = operands.scale_b[:, block].repeat(128)[:n]
+            columns = operands.scale_b[:, block].repeat(operands.rows_per_scale)[:n]
             sigma = operands.scale_a[:, block][:, None] * columns
         out = (sigma.astype(np.float64) * part + out).astype(np.float32)
     return stored(finish(problem, operands, out.astype(np.float64)), problem.d)
@@ -588,6 +601,148 @@ def test_a_wrong_residual_fails():
     for wrong in (np.ones((64, 63), np.uint16), np.ones((64, 64), np.float32)):
         with pytest.raises(ArgumentError, match=r"c=.*must have the shape \(64, 64\) and hold"):
             product(problem, replace(operands, arguments={"c": wrong}), ENGINE)
+
+
+# --- how small a fault shows
+
+FAMILIES = {
+    "bf16": DENSE,
+    "f16": HALF,
+    "fp8-fast": Problem(family="dense", a=E4M3, b=E4M3),
+    "int8": Problem(family="dense", a=S8, b=S8),
+    "fp8": Problem(family="fp8", a=E4M3, b=E4M3),
+    "fp8-block": FP8,
+    "int8-block": Problem(family="fp8_block", a=S8, b=S8),
+    "fp8-1d1d": Problem(family="fp8_1d1d", a=E4M3, b=E4M3),
+}
+VALUES = tuple((d, e) for e in ("none", "bias_silu") for d in (BF16, F16, F32))
+SAMPLED = 8  # places in K of each kind of fault, all elements of D at each
+every_family = pytest.mark.parametrize("problem", FAMILIES.values(), ids=FAMILIES)
+depths = pytest.mark.parametrize("k", (256, 1040, 4096, 7168))
+
+
+def shown(problem, held, wrong):
+    """Where a kernel that holds `wrong` leaves what no right one may: bool [M, N]."""
+    low, got, high = (
+        decode(ENGINE.round_to(x, problem.d), problem.d) for x in (held.low, wrong, held.high)
+    )
+    return ~((low <= got) & (got <= high))
+
+
+def finished(problem, operands, acc):
+    """float64 values, from those of the accumulators."""
+    args = lift_arguments(problem.epilogue, operands, ENGINE)
+    return evaluate(problem.epilogue, acc, args, ENGINE)
+
+
+@every_family
+@depths
+def test_a_ladder_shows_every_fault_in_every_element(problem, k):
+    """Lost products, missing wgmma steps and 128s of K, stale scales of A, of B and of both."""
+    rng, hidden, seen = np.random.default_rng(k), [], 0
+    problems = [replace(problem, d=d, epilogue=EPILOGUES[e]) for d, e in VALUES]
+    operands = [ladder(p, 16, 24, k, 3) for p in problems]
+    held = [enclosure(p, x, ENGINE) for p, x in zip(problems, operands, strict=True)]
+    for fault in faults(problem):
+        places = fault.places(k)
+        for place in rng.choice(places, min(SAMPLED, len(places)), replace=False):
+            wrong = fault.make(without_arguments(operands[0]), int(place))
+            acc = product(problem, wrong, ENGINE)
+            for p, x, right in zip(problems, operands, held, strict=True):
+                found = shown(p, right, finished(p, x, acc))
+                seen += found.sum()
+                hidden += [(fault.name, place, p.d.name)] * int((~found).sum())
+    assert not hidden
+    assert seen >= 16 * 24 * len(VALUES) * 3 * 2
+
+
+@every_family
+@depths
+def test_a_ladder_shows_every_fault_in_an_fp8_output(problem, k):
+    found = power(replace(problem, d=E4M3), (16, 16, k))
+    assert len(found) == (6 if problem.family in ("fp8_block", "fp8_1d1d") else 3)
+    assert all(p.found == p.of > 0 for p in found), line(found)
+
+
+@every_family
+@depths
+def test_right_results_of_a_ladder_pass(problem, k):
+    for d, epilogue in VALUES:
+        p = replace(problem, d=d, epilogue=EPILOGUES[epilogue])
+        operands = ladder(p, 9, 12, k, 5)
+        result = modelled(p, operands)
+        check_bound(p, operands, result, ENGINE)
+        if not transcendental(p.epilogue):
+            check_exact(p, operands, result, ENGINE)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 31, 128, 129, 257, 384, 1000])
+def test_a_ladder_ends_small(k):
+    for problem in FAMILIES.values():
+        operands = ladder(problem, 5, 7, k, 1)
+        assert set(np.unique(product(problem, operands, ENGINE))) <= {1.0, 2.0, 3.0}
+
+
+def test_power_says_what_is_hidden():
+    """Half of what is negative is lost to no one, but a constant hides all."""
+    flat = replace(DENSE, epilogue=Call("min", (Acc(), Scalar("x"))) * 0.0)
+    assert {p.found for p in power(flat, (8, 8, 512))} == {0}
+    found = power(DENSE, (8, 8, 512))
+    assert [p.fault for p in found] == ["lost product", "missing wgmma step", "missing 128 of K"]
+    assert [p.of for p in found] == [64, 64, 32]
+    assert line(found).endswith("missing wgmma step 64 of 64, missing 128 of K 32 of 32")
+
+
+@every_family
+def test_where_nothing_is_cut_the_bound_is_zero_and_the_result_exact(problem):
+    """Every other row and column has elements of two sizes, too far apart to be added without a cut."""
+    problem, rng = replace(problem, d=F32), np.random.default_rng(4)
+    operands = exact_integers(problem, 48, 40, 700, 6)
+
+    def mixed(codes):
+        sizes = rng.choice([1.0, 2.0 ** (6 if problem.a.bytes == 1 else 13)], codes.shape)
+        sizes[::2] = 1.0
+        return encode(table(problem.a)[codes] * sizes, problem.a)
+
+    operands = replace(operands, a=mixed(operands.a), b=mixed(operands.b))
+    x = enclosure(problem, operands, ENGINE)
+    exact = (x.high - x.low) <= 2.0**-140
+    assert exact.any() and (problem.a == S8 or not exact.all())
+    got = decode(modelled(problem, operands), F32)
+    np.testing.assert_array_equal(got[exact], x.want[exact])
+    check_bound(problem, operands, modelled(problem, operands), ENGINE)
+
+
+class Reference:
+    """A machine whose kernel is the reference, but for `spoil`, which changes what it reads."""
+
+    engine = ENGINE
+
+    def __init__(self, problem, spoil=None):
+        self.problem, self.spoil, self.launches = problem, spoil or (lambda x: x), 0
+
+    def execute(self, program, operands, pitches, output, fill):
+        self.launches += 1
+        values = product(self.problem, operands, ENGINE)
+        values[3, 5] = product(self.problem, self.spoil(operands), ENGINE)[3, 5]
+        after, codes = output.poison(fill), ENGINE.round_to(values, self.problem.d)
+        width = output.dtype.bytes
+        for row in range(output.rows):
+            start = output.offset + row * output.pitch * width
+            after[start : start + output.cols * width] = codes[row].view(np.uint8)
+        return after
+
+
+@every_family
+def test_a_trial_finds_one_fault_in_one_element(problem):
+    shape, kernel = (16, 16, 7168), lower(problem, Config())
+    right = Reference(problem)
+    assert judge(right, None, kernel, problem, shape).launches == right.launches == 5
+    for fault in faults(problem):
+        for place in (fault.places(shape[2])[1], fault.places(shape[2])[-1]):
+            wrong = Reference(problem, partial(fault.make, place=place))
+            with pytest.raises(VerificationError, match="1 of 256 elements"):
+                judge(wrong, None, kernel, problem, shape)
 
 
 # --- guard bands and repeats

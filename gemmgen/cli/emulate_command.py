@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from ..emulator import Eager, Late, Random, RoundRobin, Schedule, Stats
@@ -14,7 +15,8 @@ from ..runtime import emulated
 from ..runtime.emulated import EmulatedGpu, prepare
 from ..target import H200
 from ..untrusted import whole
-from ..verification.trial import judge
+from ..verification.power import line, power
+from ..verification.trial import judge, share_of
 from . import options, progress
 
 MOST_ELEMENTS = 1 << 26  # of the operands and the output: hours
@@ -55,6 +57,7 @@ def main(args: argparse.Namespace) -> int:
         machine = EmulatedGpu(sms=args.sms, schedule=order, on_progress=bar.update)
         program = prepare(a.kernel, a.source)
         verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)
+    powers = power(a.problem, shape, args.seed, layout, share_of(a.kernel, shape[2]))
     report: dict[str, Any] = {
         "kernel": a.name,
         "shape": shape,
@@ -62,11 +65,12 @@ def main(args: argparse.Namespace) -> int:
         "exact": verdict.exact,
         "worst_error_over_bound": verdict.bound.worst,
         "launches_verified": verdict.launches,
+        "power": [asdict(p) for p in powers],
     }
     if args.stats:
         roles = {w: r.name for r in a.kernel.roles for w in range(*r.warpgroups)}
         report["stats"] = described(machine.stats[0], roles)
-    print(json.dumps(report, indent=2) if args.json else text(report))
+    print(json.dumps(report, indent=2) if args.json else text(report, line(powers)))
     return 0
 
 
@@ -118,7 +122,7 @@ def described(s: Stats, roles: dict[int, str]) -> dict[str, Any]:
     }
 
 
-def text(r: dict[str, Any]) -> str:
+def text(r: dict[str, Any], shown: str) -> str:
     m, n, k = r["shape"]
     exact = "bitwise equal on exact integers" if r["exact"] else "no exact result (epilogue)"
     lines = [
@@ -126,6 +130,7 @@ def text(r: dict[str, Any]) -> str:
         f"  verified in {r['launches_verified']} launches: {exact}; random data within its bound "
         f"(worst {r['worst_error_over_bound']:.2f} of it); repeats equal; guard bands intact; no race, "
         "no deadlock, no unwritten byte read",
+        f"  {shown}",
     ]
     if "stats" in r:
         lines += _stats(r["stats"])

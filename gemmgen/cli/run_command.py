@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
 
 from ..errors import ArgumentError, RuntimeUnavailable
@@ -15,7 +16,8 @@ from ..runtime.cache import cached_cubin
 from ..runtime.launch import LoadedKernel
 from ..untrusted import whole
 from ..verification.inputs import Operands, random_normal
-from ..verification.trial import Verdict, judge, pitches
+from ..verification.power import line, power
+from ..verification.trial import Verdict, judge, pitches, share_of
 from . import emulate_command, options
 
 
@@ -68,6 +70,7 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     layout = options.layout(args, a.problem, shape)
     verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)
     operands = random_normal(a.problem, *shape, args.seed, layout)
+    powers = power(a.problem, shape, args.seed, layout, share_of(a.kernel, shape[2]))
     samples = _timed(a, program, operands, args)
     flops = 2.0 * products(a.problem, operands) * shape[1]
     report: dict[str, Any] = {
@@ -79,11 +82,12 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
         "exact": verdict.exact,
         "worst_error_over_bound": verdict.bound.worst,
         "launches_verified": verdict.launches,
+        "power": [asdict(p) for p in powers],
         "seconds": samples.median,
         "spread": samples.spread,
         "tflops": flops / samples.median * 1e-12,
     }
-    print(json.dumps(report, indent=2) if args.json else _text(report, verdict))
+    print(json.dumps(report, indent=2) if args.json else _text(report, verdict, line(powers)))
     return 0
 
 
@@ -105,12 +109,13 @@ def _timed(a: Artifact, program: LoadedKernel, operands: Operands, args: argpars
     return samples
 
 
-def _text(r: dict[str, Any], verdict: Verdict) -> str:
+def _text(r: dict[str, Any], verdict: Verdict, shown: str) -> str:
     m, n, k = r["shape"]
     exact = "bitwise equal on exact integers" if verdict.exact else "no exact result (epilogue)"
     return (
         f"{r['kernel']}\n  on {r['gpu']}, M={m} N={n} K={k}; config from: {r['config_from']}\n"
         f"  verified in {verdict.launches} launches: {exact}; random data within its bound "
         f"(worst {verdict.bound.worst:.2f} of it); repeats equal; guard bands intact\n"
+        f"  {shown}\n"
         f"  {r['seconds'] * 1e6:.1f} us (spread {r['spread']:.1%}), {r['tflops']:.0f} TFLOP/s, cold L2"
     )

@@ -5,6 +5,7 @@ from .codes import decode, encode, table
 from .engines import Array, Engine, NumpyEngine
 from .guarded import POISONS, Guarded
 from .inputs import Operands, exact_integers, random_normal
+from .ladder import ladder
 from .reference import Enclosure, bound, enclosure, product
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "enclosure",
     "encode",
     "exact_integers",
+    "ladder",
     "product",
     "random_normal",
     "table",

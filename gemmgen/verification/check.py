@@ -44,10 +44,15 @@ def check_exact(problem: Problem, operands: Operands, result: Array, engine: Eng
     if transcendental(problem.value):
         raise UnsupportedProblem("the epilogue is not exact in FP32: use check_bound")
     _check_shape(operands, result)
-    want = engine.round_to(product(problem, operands, engine), problem.d)
+    judge_exact(problem.d, product(problem, operands, engine), result, engine)
+
+
+def judge_exact(dtype: DType, values: Array, result: Array, engine: Engine) -> None:
+    """Every code of `result` is that of the rounded value."""
+    want = engine.round_to(values, dtype)
     wrong = result != want
     if bool(wrong.any()):
-        shown = Shown(dtype=problem.d, got=engine.lower(result), want=engine.lower(want))
+        shown = Shown(dtype=dtype, got=engine.lower(result), want=engine.lower(want))
         fail("differ from the exact result", engine.lower(wrong), shown)
 
 

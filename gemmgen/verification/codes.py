@@ -86,6 +86,17 @@ def exponents(dtype: DType) -> Floats:
     return _frozen(np.ldexp(1.0, _exponent(size, dtype)))
 
 
+@cache
+def grains(dtype: DType) -> Floats:
+    """For every code of an 8- or 16-bit type the least g for which value * g is an integer: a power of
+    two; 0 for zeros and what is not finite."""
+    size = np.abs(np.nan_to_num(table(dtype), nan=0.0, posinf=0.0, neginf=0.0))
+    fraction, exponent = np.frexp(size)
+    digits = np.ldexp(fraction, 53).astype(np.int64)
+    last = np.frexp((digits & -digits).astype(np.float64))[1] - 1
+    return _frozen(np.where(size > 0, np.ldexp(1.0, 53 - exponent - last), 0.0))
+
+
 def _top(dtype: DType) -> int:
     """The largest magnitude that is not a NaN: infinity, or 448 for e4m3."""
     all_ones = (1 << (dtype.bits - 1)) - 1

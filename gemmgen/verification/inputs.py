@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from statistics import NormalDist
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..ir.expr import (
     arguments,
     fold,
 )
-from ..ir.groupings import ALONE, GROUPINGS, Layout, check_layout, depths
+from ..ir.groupings import ALONE, GROUPINGS, Depth, Layout, check_layout, depths
 from ..problem import Problem, depth_step
 from .codes import Codes, code_type, encode
 from .groups import owned, some
@@ -36,6 +36,7 @@ NAN_BYTE = 0xFF  # NaN in FP8, BF16 and FP16
 DRAWS = 1 << 16  # one uniform 16-bit draw per element, looked up in a table of codes
 
 Values = npt.NDArray[np.float32]
+Numbers = Callable[[tuple[int, ...]], Values]  # arguments of a shape
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,7 +101,7 @@ def exact_integers(
     """
     density = min(1.0, math.sqrt(24 / k)) if k > 0 else 1.0
     tables = (_signs(problem.a, density), _signs(problem.b, density))
-    return _groups(problem, (m, n, k), seed, layout, tables, exact=True)
+    return grouped(problem, (m, n, k), seed, layout, partial(_draw, tables=tables, exact=True))
 
 
 def random_normal(
@@ -108,17 +109,15 @@ def random_normal(
 ) -> Operands:
     """N(0, 1) operands rounded to their dtypes, integers uniform over all codes; scales and |arguments| log-uniform in [0.5, 2]."""
     tables = (_normal(problem.a), _normal(problem.b))
-    return _groups(problem, (m, n, k), seed, layout, tables, exact=False)
+    return grouped(problem, (m, n, k), seed, layout, partial(_draw, tables=tables, exact=False))
 
 
-def _groups(
-    problem: Problem,
-    shape: tuple[int, int, int],
-    seed: int,
-    layout: Layout | None,
-    tables: tuple[Codes, Codes],
-    *,
-    exact: bool,
+# One group's operands, from a problem, its shape, a seed, and the stretches of K that are summed.
+Draw = Callable[[Problem, tuple[int, int, int], int, Sequence[Depth]], Operands]
+
+
+def grouped(
+    problem: Problem, shape: tuple[int, int, int], seed: int, layout: Layout | None, draw: Draw
 ) -> Operands:
     """Every group drawn by itself (`layout` None: some groups). What no group may read is NaN.
 
@@ -128,10 +127,9 @@ def _groups(
     check_layout(problem.grouping, shape[0], layout, problem.alignment)
     g = GROUPINGS[problem.grouping]
     if g.depths:
-        return _deep(problem, shape, seed, layout, tables, exact=exact)
-    drawn = [
-        _draw(problem, shape, seed + 1000 * i, tables, exact=exact) for i in range(layout.groups)
-    ]
+        return _deep(problem, shape, seed, layout, draw)
+    whole_k = [Depth(first=0, end=shape[2])]
+    drawn = [draw(problem, shape, seed + 1000 * i, whole_k) for i in range(layout.groups)]
     first = drawn[0]
     if not g.columns:
         return first
@@ -154,13 +152,7 @@ def _groups(
 
 
 def _deep(
-    problem: Problem,
-    shape: tuple[int, int, int],
-    seed: int,
-    layout: Layout,
-    tables: tuple[Codes, Codes],
-    *,
-    exact: bool,
+    problem: Problem, shape: tuple[int, int, int], seed: int, layout: Layout, draw: Draw
 ) -> Operands:
     """A and B drawn once, for groups that split their K; what an epilogue reads, for every group."""
     step = depth_step(problem)
@@ -168,11 +160,10 @@ def _deep(
         if count % step:
             raise ArgumentError("table", count, f"K of a group must be a multiple of {step}")
     m, n, k = shape
-    drawn = [
-        _draw(problem, (m, n, k if i == 0 else 1), seed + 1000 * i, tables, exact=exact)
-        for i in range(layout.groups)
-    ]
-    first, end = drawn[0], depths(problem.grouping, k, layout)[-1].end
+    summed, one = depths(problem.grouping, k, layout), [Depth(first=0, end=1)]
+    others = [draw(problem, (m, n, 1), seed + 1000 * i, one) for i in range(1, layout.groups)]
+    drawn = [draw(problem, shape, seed, summed), *others]
+    first, end = drawn[0], summed[-1].end
     a, b = first.a.copy(), first.b.copy()
     for codes in (a, b):
         codes.view(np.uint8).reshape(*codes.shape, -1)[:, end:] = NAN_BYTE
@@ -204,21 +195,22 @@ def _draw(
     problem: Problem,
     shape: tuple[int, int, int],
     seed: int,
+    summed: Sequence[Depth],
     tables: tuple[Codes, Codes],
     *,
     exact: bool,
 ) -> Operands:
     m, n, k = shape
-    _check_shape(problem, shape)
+    check_sides(problem, shape)
     rng = np.random.Generator(np.random.PCG64(seed))
     blocks = -(-k // SCALE_BLOCK)
     scaled = SCALED[problem.family]
     return Operands(
         a=_sample(rng, tables[0], (m, k)),
         b=_sample(rng, tables[1], (n, k)),
-        scale_a=_powers(rng, (m, blocks), exact) if scaled else None,
-        scale_b=_powers(rng, (-(-n // scaled), blocks), exact) if scaled else None,
-        arguments={x.name: _argument(rng, x, shape, exact=exact) for x in arguments(problem.value)},
+        scale_a=powers(rng, (m, blocks), exact) if scaled else None,
+        scale_b=powers(rng, (-(-n // scaled), blocks), exact) if scaled else None,
+        arguments=drawn_arguments(problem, shape, partial(_signed, rng, exact=exact)),
         mn_major=problem.mn_major,
         rows_per_scale=scaled or SCALE_BLOCK,
         fold=fold(problem.epilogue),
@@ -230,28 +222,32 @@ def _sample(rng: np.random.Generator, codes: Codes, shape: tuple[int, int]) -> C
     return np.take(codes, draws).reshape(shape)
 
 
-def _powers(rng: np.random.Generator, shape: tuple[int, ...], exact: bool) -> Values:
+def powers(rng: np.random.Generator, shape: tuple[int, ...], exact: bool) -> Values:
     """2^e, e in {-1, 0, 1} or uniform between."""
     e = rng.integers(-1, 2, shape) if exact else rng.uniform(-1, 1, shape)
     return np.exp2(e).astype(np.float32)
 
 
-def _argument(
-    rng: np.random.Generator, x: Argument, shape: tuple[int, int, int], *, exact: bool
-) -> float | Values | Codes:
-    """Either sign and never near zero: an argument may be a divisor."""
+def drawn_arguments(
+    problem: Problem, shape: tuple[int, int, int], numbers: Numbers
+) -> dict[str, float | Values | Codes]:
+    return {x.name: _argument(x, shape, numbers) for x in arguments(problem.value)}
+
+
+def _argument(x: Argument, shape: tuple[int, int, int], numbers: Numbers) -> float | Values | Codes:
     if isinstance(x, PerElement):
-        return encode(_signed(rng, shape[:2], exact), x.dtype)
+        return encode(numbers(shape[:2]), x.dtype)
     if isinstance(x, Scalar | DeviceScalar):
         count = 1
     else:
         count = shape[1] if isinstance(x, PerColumn) else shape[0]
-    values = _signed(rng, (count,), exact)
+    values = numbers((count,))
     return float(values[0]) if isinstance(x, Scalar) else values
 
 
-def _signed(rng: np.random.Generator, shape: tuple[int, ...], exact: bool) -> Values:
-    values: Values = _powers(rng, shape, exact) * rng.choice(np.array([-1, 1], np.float32), shape)
+def _signed(rng: np.random.Generator, shape: tuple[int, ...], *, exact: bool) -> Values:
+    """Either sign and never near zero: an argument may be a divisor."""
+    values: Values = powers(rng, shape, exact) * rng.choice(np.array([-1, 1], np.float32), shape)
     return values
 
 
@@ -276,7 +272,7 @@ def _normal(dtype: DType) -> Codes:
     return codes
 
 
-def _check_shape(problem: Problem, shape: tuple[int, int, int]) -> None:
+def check_sides(problem: Problem, shape: tuple[int, int, int]) -> None:
     if problem.family not in SCALED:
         raise UnsupportedProblem(f"family={problem.family!r}: must be one of {', '.join(SCALED)}")
     for name, value, least in zip("mnk", shape, (0, 0, 1), strict=True):

@@ -17,7 +17,8 @@ from ..errors import ArgumentError, UnsupportedProblem, VerificationError
 from ..ir.dtypes import E4M3, F32
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, OUTPUT_SCALE_BLOCK
 from ..problem import Problem
-from .check import BoundReport, Shown, fail, judge_bounds
+from . import check
+from .check import BoundReport, Shown, fail
 from .codes import Codes, decode, encode
 from .engines import Array, Engine
 from .epilogue import transcendental
@@ -47,7 +48,8 @@ def blocks(columns: int) -> Iterator[slice]:
 
 
 def quantise(values: Array, engine: Engine) -> Result:
-    """The codes and (codes of the) scales of FP32 `values`, float64 [M, N] on the engine; in NumPy."""
+    """The codes and (codes of the) scales of `values`, float64 [M, N] on the engine, as FP32; in NumPy."""
+    values = _fp32(values, engine)
     codes, scales = [], []
     for columns in blocks(values.shape[1]):
         x = values[:, columns]
@@ -62,7 +64,11 @@ def check_exact(problem: Problem, operands: Operands, result: Result, engine: En
     """D and its scales have exactly the bits of the reference; as gemmgen.verification.check_exact."""
     if transcendental(problem.epilogue):
         raise UnsupportedProblem("the epilogue is not exact in FP32: use check_bound")
-    values = _fp32(product(problem, operands, engine), engine)
+    judge_exact(product(problem, operands, engine), result, engine)
+
+
+def judge_exact(values: Array, result: Result, engine: Engine) -> None:
+    """Codes and scales are those of the values."""
     _check_shape(values.shape, result)
     want = quantise(values, engine)
     for what, dtype, got, wanted in (
@@ -81,13 +87,17 @@ def check_bound(
 ) -> BoundReport:
     """Each scale is one that some values within their bounds have, and each element one that such a
     value has with the scale that was stored."""
-    x = enclosure(problem, operands, engine, share)
+    return judge_bounds(enclosure(problem, operands, engine, share), result, engine)
+
+
+def judge_bounds(x: Enclosure, result: Result, engine: Engine) -> BoundReport:
+    """Codes and scales are those of something in `x`."""
     _check_shape(x.want.shape, result)
     scales = decode(engine.lower(result.scales), F32)
     for block, columns in enumerate(blocks(x.want.shape[1])):
         _check_scales(x, columns, block, scales, engine)
     each = np.repeat(scales, OUTPUT_SCALE_BLOCK, 1)[:, : x.want.shape[1]]
-    return judge_bounds(E4M3, _divided(x, engine.lift(each), engine), result.codes, engine)
+    return check.judge_bounds(E4M3, _divided(x, engine.lift(each), engine), result.codes, engine)
 
 
 def _check_scales(

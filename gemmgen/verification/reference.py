@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import FP8
@@ -17,6 +18,8 @@ from .inputs import PROMOTED, SCALE_BLOCK, SCALED, Operands
 from .tensor_core import TENSOR_CORES, Approximate, Operand, chain, operand
 
 FP32_FLOOR = 2.0**-148  # absolute error of an FP32 operation whose result is subnormal
+FP32_INTEGERS = 2.0**24  # up to which FP32 has all of them
+MODEST = 50  # exponents of scales within which nothing here leaves FP32's range
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,6 +37,7 @@ class _Scales(NamedTuple):
 
     rows: Array
     columns: Array
+    exact: bool  # all powers of two
 
 
 def product(problem: Problem, operands: Operands, engine: Engine) -> Array:
@@ -58,7 +62,10 @@ def enclosure(problem: Problem, operands: Operands, engine: Engine, share: int =
     b = operand(operands.b, problem.b, engine)
     acc = _shared(problem, operands, a, b, engine, share)
     # An integer sum is rounded when it becomes FP32.
-    converted = ULP * abs(acc.value) if problem.a.integer and not problem.d.integer else 0.0
+    converted = 0.0
+    if problem.a.integer and not problem.d.integer:
+        size = abs(acc.value)
+        converted = engine.where(size <= FP32_INTEGERS, 0.0, ULP * size)
     error = acc.error + FP32_FLOOR + converted
     args = lift_arguments(problem.value, operands, engine)
     held = Interval(low=acc.value - error, high=acc.value + error)
@@ -85,8 +92,8 @@ def _scaled(operands: Operands, a: Array, b: Array, engine: Engine) -> Array:
     total = a[:, :0] @ b[:, :0].T  # zeros
     for block, start in enumerate(range(0, operands.shape[2], SCALE_BLOCK)):
         ks = slice(start, start + SCALE_BLOCK)
-        rows, columns = _scales(operands, block, engine)
-        total = total + rows * columns * (a[:, ks] @ b[:, ks].T)
+        scales = _scales(operands, block, engine)
+        total = total + scales.rows * scales.columns * (a[:, ks] @ b[:, ks].T)
     return total
 
 
@@ -104,8 +111,20 @@ def _shared(
     for other in others:
         value, error = acc.value + other.value, acc.error + other.error
         rounding = 0.0 if problem.a.integer and problem.family not in PROMOTED else ULP
-        acc = Approximate(value=value, error=error + rounding * (abs(value) + error))
+        rounded = error + rounding * (abs(value) + error)
+        acc = _settled(acc, other, Approximate(value=value, error=rounded), engine)
     return acc
+
+
+def _settled(x: Approximate, y: Approximate, total: Approximate, engine: Engine) -> Approximate:
+    """`total`, FP32's sum of the two, without an error where it has none: both summands are exact, and so
+    small a multiple of 1 / grain is an FP32 number."""
+    if x.grain is None or y.grain is None:
+        return total
+    grain = engine.maximum(x.grain, y.grain)
+    exact = (x.error == 0) & (y.error == 0) & (abs(total.value) * grain <= FP32_INTEGERS)
+    error = engine.where(exact, 0.0, total.error)
+    return Approximate(value=total.value, error=error, grain=grain)
 
 
 def _promoted(
@@ -118,31 +137,41 @@ def _promoted(
         return chain(a, b, ks.start, ks.stop, core, engine)
     m, n, _ = operands.shape
     zeros = engine.lift(np.zeros((m, n)))
-    acc = Approximate(value=zeros, error=zeros)
+    acc = Approximate(value=zeros, error=zeros, grain=zeros)
     for start in ks[::SCALE_BLOCK]:
         part = chain(a, b, start, min(start + SCALE_BLOCK, ks.stop), core, engine)
-        acc = _promote(acc, part, _scales(operands, start // SCALE_BLOCK, engine))
+        acc = _promote(acc, part, _scales(operands, start // SCALE_BLOCK, engine), engine)
     return acc
 
 
-def _promote(acc: Approximate, part: Approximate, scales: _Scales) -> Approximate:
+def _promote(acc: Approximate, part: Approximate, scales: _Scales, engine: Engine) -> Approximate:
     """ULP is twice FP32's rounding error: room for multiply, then add, and for float64's own error."""
     scale = scales.rows * scales.columns
     value = acc.value + scale * part.value
     scaled = abs(scale) * part.error
     scaled = scaled + (abs(scale) * ULP + FP32_FLOOR) * (abs(part.value) + part.error)
     error = acc.error + scaled + FP32_FLOOR
-    return Approximate(value=value, error=error + ULP * (abs(value) + error))
+    total = Approximate(value=value, error=error + ULP * (abs(value) + error))
+    if part.grain is None or not scales.exact:
+        return total
+    moved = Approximate(value=part.value, error=part.error, grain=part.grain / scale)
+    return _settled(acc, moved, total, engine)
 
 
 def _scales(operands: Operands, block: int, engine: Engine) -> _Scales:
     n = operands.shape[1]
     if operands.scale_a is None or operands.scale_b is None:
         one = engine.lift(np.ones((1, 1)))
-        return _Scales(rows=one, columns=one)
+        return _Scales(rows=one, columns=one, exact=True)
     rows = operands.scale_a[:, block].astype(np.float64).reshape(-1, 1)
     columns = operands.scale_b[:, block].astype(np.float64).repeat(operands.rows_per_scale)[:n]
-    return _Scales(rows=engine.lift(rows), columns=engine.lift(columns.reshape(1, -1)))
+    exact = _powers_of_two(rows) and _powers_of_two(columns)
+    return _Scales(rows=engine.lift(rows), columns=engine.lift(columns.reshape(1, -1)), exact=exact)
+
+
+def _powers_of_two(scales: npt.NDArray[np.float64]) -> bool:
+    fraction, exponent = np.frexp(scales)
+    return bool(((fraction == 0.5) & (abs(exponent) <= MODEST)).all())
 
 
 def _together(problem: Problem) -> bool:

@@ -2,6 +2,11 @@
 
 One wgmma adds k products to the accumulator: all k + 1 terms are aligned to the largest exponent and
 cut off `aligned` bits below it, added exactly, and the sum is cut to `kept` bits after its leading one.
+
+Where nothing lies below those bits nothing is cut. An element's products are all multiples of some
+q = 2^i. If no term reaches q * 2^(aligned + 1) and no sum q * 2^(kept + 1), the sum is exact, and its
+error 0. A running sum, in whatever order, lies between that of the negative products and that of the
+positive ones: with v the whole sum and s that of the absolute values, within (s + |v|) / 2 of 0.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir.dtypes import BF16, E4M3, E5M2, F16, S8, DType
-from .codes import Codes, exponents, table
+from .codes import Codes, exponents, grains, table
 from .engines import Array, Engine
 
 # Covers float64's own rounding: at most 17 * 65 units of 2^-53 of the step's largest term, which is
@@ -55,20 +60,33 @@ class Operand:
 
     values: Array
     powers: Array
+    codes: Array
+    dtype: DType
+
+    def grain(self, ks: slice, e: Engine) -> Array:
+        """[rows]: the least power of two that makes integers of a row's elements; 0 if all are 0."""
+        return e.amax(e.lookup(grains(self.dtype), self.codes[:, ks]), 1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Approximate:
-    """float64 [M, N]: the exact value, and a bound on how far the kernel's may be from it."""
+    """float64 [M, N]: the exact value, and a bound on how far the kernel's may be from it.
+
+    grain: value * grain is an integer wherever the error is 0. None: it is 0 nowhere, or nobody knows.
+    """
 
     value: Array
     error: Array
+    grain: Array | None = None
 
 
 def operand(codes: Codes, dtype: DType, engine: Engine) -> Operand:
     lifted = engine.lift(codes)
     return Operand(
-        values=engine.lookup(table(dtype), lifted), powers=engine.lookup(exponents(dtype), lifted)
+        values=engine.lookup(table(dtype), lifted),
+        powers=engine.lookup(exponents(dtype), lifted),
+        codes=lifted,
+        dtype=dtype,
     )
 
 
@@ -81,17 +99,43 @@ def chain(
     already is a multiple of what they keep.
     """
     zeros = e.lift(np.zeros((a.values.shape[0], b.values.shape[0])))
+    if start == stop:
+        return Approximate(value=zeros, error=zeros, grain=zeros)
+    grain = _outer(*(x.grain(slice(start, stop), e) for x in (a, b)))
+    whole, exact = _uncut(a, b, slice(start, stop), grain, core, e)
+    if exact is not None and not bool((~exact).any()):
+        return Approximate(value=whole, error=zeros, grain=grain)
     acc = Approximate(value=zeros, error=zeros)
     for k in range(start, stop, core.k):
         acc = _step(acc, a, b, slice(k, min(k + core.k, stop)), core, e)
-    return acc
+    if exact is None:
+        return acc
+    return Approximate(value=acc.value, error=e.where(exact, 0.0, acc.error), grain=grain)
+
+
+def _uncut(
+    a: Operand, b: Operand, ks: slice, grain: Array, core: TensorCore, e: Engine
+) -> tuple[Array, Array | None]:
+    """The sum over `ks`, and bool [M, N]: where no step of it cuts anything; None: nowhere."""
+    terms = _outer(*(e.amax(x.powers[:, ks], 1) for x in (a, b)))
+    few = terms * grain <= 2.0**core.aligned
+    if not bool(few.any()):
+        return None, None
+    x, y = a.values[:, ks], b.values[:, ks]
+    value = x @ y.T
+    running = (abs(x) @ abs(y).T + abs(value)) / 2
+    return value, few & (running * grain < 2.0 ** (min(core.aligned, core.kept) + 1))
+
+
+def _outer(rows: Array, columns: Array) -> Array:
+    return rows.reshape(-1, 1) * columns.reshape(1, -1)
 
 
 def _step(
     acc: Approximate, a: Operand, b: Operand, ks: slice, core: TensorCore, e: Engine
 ) -> Approximate:
     rows, columns = e.amax(a.powers[:, ks], 1), e.amax(b.powers[:, ks], 1)
-    products = rows.reshape(-1, 1) * columns.reshape(1, -1)
+    products = _outer(rows, columns)
     # The kernel aligns to its own accumulator, which is off by up to acc.error.
     largest = e.maximum(products, abs(acc.value) + acc.error)
     aligned = acc.error + core.alignment * largest

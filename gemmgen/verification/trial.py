@@ -23,6 +23,7 @@ from .epilogue import transcendental
 from .groups import cleared, owned
 from .guarded import POISONS, Buffer, Guarded
 from .inputs import Operands, exact_integers, random_normal
+from .ladder import ladder
 from .parts import Part, parts
 from .quantised import Result
 
@@ -100,36 +101,37 @@ def judge(
     pad: int = 0,
     layout: Layout | None = None,
 ) -> Verdict:
-    """Run `program` four times: exact integers and random data, each over two poisons. `layout` says
-    what the groups are (None: some).
+    """Run `program` five times: exact integers and random data, each over two poisons, and a ladder.
+    `layout` says what the groups are (None: some).
 
     Raises VerificationError if a bit differs from the exact result or between two runs, an element
     leaves its error bound, an element stays unwritten, or a byte around the output changes.
     """
     strides, share = pitches(kernel, shape, pad), share_of(kernel, shape[2])
 
-    def result(operands: Operands) -> Result:
-        first, second = (
-            _run(machine, program, problem, operands, strides, fill) for fill in POISONS
-        )
-        check_repeat(first.codes, second.codes, machine.engine)
-        if problem.quantised:
-            check_repeat(first.scales, second.scales, machine.engine)
-        return first
+    def result(operands: Operands, *fills: int) -> Result:
+        results = [_run(machine, program, problem, operands, strides, fill) for fill in fills]
+        for other in results[1:]:
+            check_repeat(results[0].codes, other.codes, machine.engine)
+            if problem.quantised:
+                check_repeat(results[0].scales, other.scales, machine.engine)
+        return results[0]
 
-    integers = exact_integers(problem, *shape, seed, layout)
-    exact = not transcendental(problem.value)
-    got = result(integers)
-    for part in parts(problem, integers, strides.gap):
-        if exact:
-            _check_exact(part, got.rows(part.rows), machine.engine)
+    plan = ((exact_integers, POISONS), (ladder, POISONS[:1]))
+    for draw, fills in plan:
+        operands = draw(problem, *shape, seed, layout)
+        got = result(operands, *fills)
+        for part in parts(problem, operands, strides.gap):
+            _check_known(part, got.rows(part.rows), machine.engine, share)
     random = random_normal(problem, *shape, seed, layout)
-    got = result(random)
+    got = result(random, *POISONS)
     reports = [
         _check_bound(part, got.rows(part.rows), machine.engine, share)
         for part in parts(problem, random, strides.gap)
     ]
-    return Verdict(shape=shape, exact=exact, bound=merge(reports), launches=2 * len(POISONS))
+    launches = sum(len(fills) for _, fills in plan) + len(POISONS)
+    exact = not transcendental(problem.value)
+    return Verdict(shape=shape, exact=exact, bound=merge(reports), launches=launches)
 
 
 def check_launch(
@@ -146,17 +148,17 @@ def check_launch(
     Raises VerificationError if a bit differs from the exact result (an epilogue without one: if an element
     leaves its bound), or a byte around the output changes.
     """
+    share = share_of(kernel, operands.shape[2])
     got = _run(machine, program, problem, operands, strides, fill)
     for part in parts(problem, operands, strides.gap):
-        if transcendental(problem.value):
-            share = share_of(kernel, operands.shape[2])
-            _check_bound(part, got.rows(part.rows), machine.engine, share)
-        else:
-            _check_exact(part, got.rows(part.rows), machine.engine)
+        _check_known(part, got.rows(part.rows), machine.engine, share)
 
 
-def _check_exact(part: Part, got: Result, engine: Engine) -> None:
-    if part.problem.quantised:
+def _check_known(part: Part, got: Result, engine: Engine, share: int) -> None:
+    """Of operands whose sums are exact: to the bit, or within what the epilogue's functions are off."""
+    if transcendental(part.problem.value):
+        _check_bound(part, got, engine, share)
+    elif part.problem.quantised:
         quantised.check_exact(part.problem, part.operands, got, engine)
     else:
         check_exact(part.problem, part.operands, got.codes, engine)
