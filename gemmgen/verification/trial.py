@@ -110,7 +110,7 @@ def judge(
     strides, share = pitches(kernel, shape, pad), share_of(kernel, shape[2])
 
     def result(operands: Operands, *fills: int) -> Result:
-        results = [_run(machine, program, problem, operands, strides, fill) for fill in fills]
+        results = [run(machine, program, problem, operands, strides, fill) for fill in fills]
         for other in results[1:]:
             check_repeat(results[0].codes, other.codes, machine.engine)
             if problem.quantised:
@@ -149,7 +149,7 @@ def check_launch(
     leaves its bound), or a byte around the output changes.
     """
     share = share_of(kernel, operands.shape[2])
-    got = _run(machine, program, problem, operands, strides, fill)
+    got = run(machine, program, problem, operands, strides, fill)
     for part in parts(problem, operands, strides.gap):
         _check_known(part, got.rows(part.rows), machine.engine, share)
 
@@ -202,7 +202,7 @@ def scale_blocks(operands: Operands) -> int:
     return -(-operands.shape[1] // operands.fold // OUTPUT_SCALE_BLOCK)
 
 
-def _run(
+def run(
     machine: Machine,
     program: Any,
     problem: Problem,
@@ -210,6 +210,7 @@ def _run(
     strides: Pitches,
     fill: int,
 ) -> Result:
+    """D of one launch, rows in no group as zeros. Raises VerificationError if a byte outside D's rows changed."""
     guarded = output(problem, operands, strides)
     after = machine.execute(program, operands, strides, guarded, fill)
     guarded.check(after, fill)
