@@ -12,15 +12,16 @@ from . import report
 from .mutant import Mutant
 from .random_mutants import KERNELS, draw
 from .rows import ROWS
-from .score import Verdict, control, score_all
+from .score import Verdict, controls, score_all
 
 
 def main() -> int:
     args = _arguments()
     if args.controls:
-        return _controls()
+        return int(any(_controls({*KERNELS, *(m.kernel for m in ROWS)}, args.jobs).values()))
     mutants = _chosen(args)
     started = time.perf_counter()
+    noisy = {} if args.controlled else _controls({m.kernel for m in mutants}, args.jobs)
     done = 0
 
     def told(v: Verdict) -> None:
@@ -30,21 +31,22 @@ def main() -> int:
         text = v.texts[0].splitlines()[0][:90] if v.texts else ""
         print(f"[{done}/{len(mutants)}] {v.id}: {by}  {v.seconds:.1f} s  {text}", flush=True)
 
-    verdicts = score_all(mutants, args.jobs, args.all_killers, told)
+    verdicts = score_all(mutants, args.jobs, args.all_killers, told, noisy)
     print(f"\n{time.perf_counter() - started:.0f} s in all\n")
     print(report.tables(mutants, verdicts))
     print("\n" + report.legend())
     if args.json:
         rows = [vars(v) | {"outcome": v.outcome} for v in verdicts]
         Path(args.json).write_text(json.dumps(rows, indent=1))
-    return int(any(v.outcome == "survived" for v in verdicts))
+    bad = ("survived", "undecided", "error")
+    return int(any(noisy.values()) or any(v.outcome in bad for v in verdicts))
 
 
-def _controls() -> int:
-    found = {name: control(name) for name in KERNELS}
-    for name, texts in found.items():
-        print(f"{name}: {texts or 'nothing found'}")
-    return int(any(found.values()))
+def _controls(names: set[str], jobs: int) -> dict[str, frozenset[str]]:
+    def told(name: str, found: list[tuple[str, str]]) -> None:
+        print(f"control {name}: {found or 'nothing found'}", flush=True)
+
+    return controls(sorted(names), jobs, told)
 
 
 def _arguments() -> argparse.Namespace:
@@ -53,6 +55,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--random", type=int, default=0, metavar="N", help="random mutants")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--controls", action="store_true", help="every net on every right kernel")
+    parser.add_argument(
+        "--controlled", action="store_true", help="--controls found nothing: do not run them again"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", action="append", help="the mutants of these ids", default=[])
     parser.add_argument("--all-killers", action="store_true", help="run every net on every mutant")

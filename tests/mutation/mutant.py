@@ -29,13 +29,16 @@ class Mutant:
     family: before the passes, which then work on the fault. ir: in the lowered kernel, which is
     proved and emitted. text: in the emitted source; the IR, and so the proof, stay right. describe:
     in the tensor map of the tensor named. host: (module, old, new) in the runtime's own text.
-    expected: the nets that should find it, by letter.
+    expected: the nets that should find it, by letter. reason: what the first of them should say of it, a
+    regular expression ("": what mutation/reasons.py has). hangs: running out of time finds it.
     """
 
     id: str
     kernel: str
     says: str
     expected: str = ""
+    reason: str = ""
+    hangs: bool = False
     family: Change | None = None
     ir: Change | None = None
     text: Callable[[str], str] | None = None

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from . import nets, survivors
 from .mutant import Mutant
-from .score import Verdict
+from .reasons import reason
+from .score import Verdict, planned
 
+REST = ("equivalent", "undecided", "error", "survived")
 ORDER = ("G", "S", "P", "A", "C", "E", "N", "X", "H", "hang")
 
 
@@ -16,8 +18,22 @@ def tables(mutants: Sequence[Mutant], verdicts: Sequence[Verdict]) -> str:
     pairs = list(zip(mutants, verdicts, strict=True))
     rows = [p for p in pairs if p[0].id.startswith("row ")]
     others = [p for p in pairs if not p[0].id.startswith("row ")]
-    parts = [_rows(rows)] * bool(rows) + [_totals(others)] * bool(others) + [_left(pairs)]
-    return "\n\n".join(parts)
+    parts = [_rows(rows)] * bool(rows) + [_totals(others)] * bool(others)
+    return "\n\n".join([*parts, _otherwise(rows), _left(pairs)])
+
+
+def _otherwise(pairs: Sequence[tuple[Mutant, Verdict]]) -> str:
+    """Kills that are not the planned ones, and what was not counted."""
+    lines = ["| id | planned | found by | which says |", "| --- | --- | --- | --- |"]
+    for m, v in pairs:
+        if v.killed and not planned(m, v):
+            said = v.texts[0].splitlines()[0][:100].replace("|", "/")
+            lines.append(
+                f"| {m.id} | {m.expected} `{reason(m).pattern}` | {v.killed[0]} | {said} |"
+            )
+        if v.ignored:
+            lines.append(f"| {m.id} | | {', '.join(v.ignored)} | not counted: not silent here |")
+    return "Killed otherwise than planned:\n\n" + ("\n".join(lines) if lines[2:] else "none")
 
 
 def _rows(pairs: Sequence[tuple[Mutant, Verdict]]) -> str:
@@ -31,8 +47,8 @@ def _rows(pairs: Sequence[tuple[Mutant, Verdict]]) -> str:
 def _totals(pairs: Sequence[tuple[Mutant, Verdict]]) -> str:
     layers = sorted({m.layer for m, _ in pairs})
     lines = [
-        "| layer | mutants | killed | " + " | ".join(ORDER) + " | equivalent | survived | score |",
-        "| --- " * (len(ORDER) + 6) + "|",
+        "| layer | mutants | killed | " + " | ".join(ORDER) + f" | {' | '.join(REST)} | score |",
+        "| --- " * (len(ORDER) + len(REST) + 4) + "|",
     ]
     for layer in [*layers, "all"]:
         mine = [v for m, v in pairs if layer in (m.layer, "all")]
@@ -41,7 +57,7 @@ def _totals(pairs: Sequence[tuple[Mutant, Verdict]]) -> str:
         real = len(mine) - outcomes["equivalent"]
         score = f"{100 * outcomes['killed'] / real:.1f} %" if real else ""
         cells = [layer, len(mine), outcomes["killed"], *(first[x] for x in ORDER)]
-        cells += [outcomes["equivalent"], outcomes["survived"], score]
+        cells += [*(outcomes[x] for x in REST), score]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
@@ -50,7 +66,8 @@ def _left(pairs: Sequence[tuple[Mutant, Verdict]]) -> str:
     lines = ["| id | kernel | mutation | verdict |", "| --- | --- | --- | --- |"]
     for m, v in pairs:
         if v.outcome != "killed":
-            why = v.equivalent or f"**survived** {survivors.limit(m)}".strip()
+            why = v.equivalent or v.undecided or v.error or survivors.limit(m)
+            why = why if v.outcome == "equivalent" else f"**{v.outcome}** {why}".strip()
             lines.append(f"| {m.id} | {m.kernel} | `{m.says}` | {why} |")
     return "\n".join(lines)
 

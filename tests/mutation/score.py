@@ -7,10 +7,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gemmgen.errors import IllegalConfig, IRError
@@ -25,6 +26,7 @@ from .mutant import (
     mutated_source,
     original,
 )
+from .reasons import STOPPED, reason
 
 SECONDS = 150  # in Python; NVRTC does not listen, and gets KILL_AFTER in all
 KILL_AFTER = 200
@@ -37,51 +39,83 @@ LAST: tuple[Net, ...] = (("X", nets.extractor), ("C", nets.cubin))
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """killed: the nets that found it, the first one first; "hang" if it ran out of time.
-    equivalent: why it is the same kernel, if nothing found it and a reason is known."""
+    """killed: the nets that found it, the first one first; "hang" if it ran out of time, as it should.
+    equivalent: why it is the same kernel, if nothing found it and a reason is known. undecided: why
+    nobody knows: it ran out of time, or its process died. ignored: nets that found something, but find it
+    in the right kernel too. error: what is wrong with the campaign itself."""
 
     id: str
     killed: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()  # what each of them said
     equivalent: str = ""
+    undecided: str = ""
+    ignored: tuple[str, ...] = ()
+    error: str = ""
     seconds: float = 0.0
 
     @property
     def outcome(self) -> str:
-        return "killed" if self.killed else "equivalent" if self.equivalent else "survived"
+        named = ("killed", "error", "undecided", "equivalent")
+        return next((x for x in named if getattr(self, x)), "survived")
 
 
 class _Time(Exception):
     pass
 
 
-def score(m: Mutant, every: bool = False) -> Verdict:
+class CampaignError(Exception):
+    """A net that must not stop has stopped: that says nothing about the mutant."""
+
+
+def planned(m: Mutant, v: Verdict) -> bool:
+    """Whether the first net that found it is one that should, and for the reason that it should have."""
+    return bool(v.killed) and v.killed[0] in m.expected and bool(reason(m).search(v.texts[0]))
+
+
+def score(m: Mutant, every: bool = False, noisy: Collection[str] = ()) -> Verdict:
     """The verdict on one mutant, in this process, which must not be used for anything afterwards:
-    faults of the host stay in it."""
+    faults of the host stay in it. noisy: nets that are not silent on the right kernel: they kill nothing."""
     started = time.perf_counter()
-    found: list[tuple[str, str]] = []
-    equivalent = ""
+    found: dict[str, str] = {}
+    ignored: set[str] = set()
+    equivalent = undecided = error = ""
     signal.signal(signal.SIGALRM, _alarm)
     signal.alarm(SECONDS)
     try:
         for letter, text in _findings(m):
-            found.append((letter, text.strip()))
+            if letter in noisy:
+                ignored.add(letter)
+                continue
+            found.setdefault(letter, text.strip())
             if not every:
                 break
         if not found:
             equivalent = _equivalent(m)
     except _Time:
-        found.append(("hang", f"still running after {SECONDS} s"))
+        undecided = "" if found else f"still running after {SECONDS} s"
+    except CampaignError as e:
+        error = str(e)
     finally:
         signal.alarm(0)
-    letters = dict.fromkeys(letter for letter, _ in found)
+    seconds = time.perf_counter() - started
+    if undecided:
+        return replace(out_of_time(m, undecided), seconds=seconds, ignored=tuple(sorted(ignored)))
     return Verdict(
         id=m.id,
-        killed=tuple(letters),
-        texts=tuple(next(t for x, t in found if x == letter) for letter in letters),
+        killed=tuple(found),
+        texts=tuple(found.values()),
         equivalent=equivalent,
-        seconds=time.perf_counter() - started,
+        ignored=tuple(sorted(ignored)),
+        error=error,
+        seconds=seconds,
     )
+
+
+def out_of_time(m: Mutant, why: str) -> Verdict:
+    """A slow machine, or a net that is slow on nonsense, is no net: only what should hang is found so."""
+    if m.hangs:
+        return Verdict(id=m.id, killed=("hang",), texts=(why,))
+    return Verdict(id=m.id, undecided=why)
 
 
 def _alarm(*_: object) -> None:
@@ -121,8 +155,31 @@ def _findings(m: Mutant) -> Iterator[tuple[str, str]]:
 def control(name: str) -> list[tuple[str, str]]:
     """What the nets find in a right kernel: nothing, or they would count faults that are not there."""
     b = original(name)
-    walked = ("A", lambda b: nets.walks(b, nets.walker(b.source)))
-    return list(_ask((*PROOFS, ("A", nets.audit), walked, *RUNS, *LAST), b))
+
+    def walked(b: Built) -> str | None:
+        tables = b.meant.scheduler.params  # tests/test_groupings.py walks those
+        return None if tables else nets.walks(b, nets.walker(b.source))
+
+    every = (*PROOFS, ("A", nets.audit), ("A", walked), *RUNS, *LAST)
+    try:
+        return [*_ask(every, b), *(("H", text) for text in host.checks())]
+    except CampaignError as e:
+        return [("N", str(e))]
+
+
+def controls(
+    names: Collection[str],
+    jobs: int = 2,
+    told: Callable[[str, list[tuple[str, str]]], None] = print,
+) -> dict[str, frozenset[str]]:
+    """Of each kernel the nets that find something in it although it is right: their kills do not count."""
+    context = multiprocessing.get_context("fork")
+    noisy: dict[str, frozenset[str]] = {}
+    with context.Pool(jobs, maxtasksperchild=1) as pool:
+        for name, found in zip(names, pool.imap(control, names, chunksize=1), strict=True):
+            noisy[name] = frozenset(letter for letter, _ in found)
+            told(name, found)
+    return noisy
 
 
 def _ask(some: Sequence[Net], built: Built) -> Iterator[tuple[str, str]]:
@@ -132,7 +189,9 @@ def _ask(some: Sequence[Net], built: Built) -> Iterator[tuple[str, str]]:
         except _Time:
             raise
         except Exception as e:  # a net that stops on nonsense has noticed it, if not by design
-            text = f"stopped: {e!r}"
+            if letter == "N":
+                raise CampaignError(f"the bit model stopped: {e!r}") from e
+            text = f"{STOPPED}{e!r}"
             letter = "G" if letter in "SP" else letter
         if text:
             yield letter, text
@@ -170,8 +229,9 @@ def score_all(
     jobs: int = 2,
     every: bool = False,
     told: Callable[[Verdict], None] = lambda v: None,
+    noisy: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> list[Verdict]:
-    """The verdicts, in the mutants' order; `told` hears of each as it comes."""
+    """The verdicts, in the mutants' order; `told` hears of each as it comes. noisy: of `controls`."""
     context = multiprocessing.get_context("fork")
     waiting = list(mutants)[::-1]
     running: dict[Connection, tuple[Any, Mutant, float]] = {}
@@ -191,7 +251,9 @@ def score_all(
         while waiting and len(running) < jobs:
             m = waiting.pop()
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_child, args=(theirs, m, every))
+            process = context.Process(
+                target=_child, args=(theirs, m, every, noisy.get(m.kernel, ()))
+            )
             process.start()
             theirs.close()
             running[ours] = (process, m, time.monotonic())
@@ -201,15 +263,15 @@ def score_all(
             try:
                 finish(pipe, pipe.recv())
             except EOFError:
-                finish(pipe, Verdict(id=m.id, killed=("G",), texts=("the process died",)))
+                finish(pipe, Verdict(id=m.id, undecided="the process died"))
         for pipe, (_, m, since) in list(running.items()):
             if time.monotonic() - since > KILL_AFTER:
-                finish(pipe, Verdict(id=m.id, killed=("hang",), texts=("the compiler hangs",)))
+                finish(pipe, out_of_time(m, f"the compiler was still running after {KILL_AFTER} s"))
     return [done[m.id] for m in mutants]
 
 
-def _child(pipe: Connection, m: Mutant, every: bool) -> None:
+def _child(pipe: Connection, m: Mutant, every: bool, noisy: Collection[str]) -> None:
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), sys.stderr.fileno())
-    pipe.send(score(m, every))
+    pipe.send(score(m, every, noisy))
     pipe.close()
