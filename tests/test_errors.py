@@ -48,6 +48,7 @@ PUBLISHED = {
     "Race": "GG-E005",
     "RuntimeUnavailable": "GG-D001",
     "TensorMapError": "GG-T001",
+    "TextDiffers": "GG-V003",
     "Trap": "GG-E009",
     "UninitializedRead": "GG-E006",
     "UnsupportedInstruction": "GG-E003",

@@ -47,6 +47,7 @@ COMPILER = {
 }
 CHECKS = {
     "check": {"ir", "errors", "schedulers"},
+    "link": {"ir", "errors"},  # reads text; never what emits it
     "emulator": {"errors"},  # knows PTX, and nothing of gemmgen
     "verification": {"ir", "errors", "config", "problem", "epilogues"},
 }

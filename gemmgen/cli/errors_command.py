@@ -9,6 +9,7 @@ import json
 from .. import errors
 from ..check.errors import ProtocolViolation
 from ..emulator import errors as emulator
+from ..link import TextDiffers
 from . import exit_code
 
 KINDS: tuple[type[errors.GemmgenError], ...] = (
@@ -23,6 +24,7 @@ KINDS: tuple[type[errors.GemmgenError], ...] = (
     errors.CacheError,
     errors.VerificationError,
     ProtocolViolation,
+    TextDiffers,
     errors.IRError,
     errors.GemmgenError,
     emulator.EmulatorError,

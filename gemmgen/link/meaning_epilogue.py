@@ -1,0 +1,294 @@
+"""What the statements of the epilogue mean: see meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ir import nodes as ir
+from ..ir.dtypes import BF16, E4M3, F16, F32, S32, DType
+from ..ir.places import held, piece, shift
+from ..ir.spelling import epilogue_value, folded, of_group
+from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
+from .parts import UNROLL, coord, count, end_of_rows
+
+FENCE = "fence.proxy.async.shared::cta"
+TENSOR = {False: "cp.async.bulk.tensor.{}d.global.shared::cta.tile.bulk_group",
+          True: "cp.reduce.async.bulk.tensor.{}d.global.shared::cta.add.tile.bulk_group"}  # fmt: skip
+BULK = {False: "cp.async.bulk.global.shared::cta.bulk_group",
+        True: "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32"}  # fmt: skip
+MATRIX = "stmatrix.sync.aligned.m8n8.x{}{}.shared.b16"
+PAIR_OF_BYTES = '"cvt.rn.satfinite.e4m3x2.f32"($b16'
+STORE_TWO = {F32: ("st.shared.v2.f32", "float"), S32: ("st.shared.v2.s32", "int")}
+
+
+def mask(b: ir.Smem) -> int:
+    """Of a row's number, the bits that its chunks of 16 bytes are exchanged by."""
+    return max((b.swizzle or 0) // 16 - 1, 0)
+
+
+def mixed(b: ir.Smem, row: str) -> str:
+    return f"({row} * {b.slab_bytes} >> 7 & {mask(b)}) << 4"
+
+
+def base(k: ir.Kernel, b: ir.Smem, own: int, row: str) -> str:
+    """Where `row` of this warpgroup's piece number `own` begins."""
+    return (
+        f"{b.name} + ({own * k.consumers} + warpgroup) * {b.stage_bytes} + ({row}) * {b.slab_bytes}"
+    )
+
+
+def of_column(b: ir.Smem, element: str, chunk: str, size: int) -> str:
+    """From a row's beginning to `element`, counted from the lane's own, which lies `chunk` bytes in."""
+    slab = f"{element} / {b.slab_cols} * {b.slab_stride}"
+    return f"{slab} + ({element} % {b.slab_cols}{f' * {size}' if size > 1 else ''} ^ {chunk})"
+
+
+def one(b: ir.Smem, x: str, at: str) -> str:
+    """A store of one element."""
+    match b.dtype:
+        case t if t in (BF16, F16):
+            return f'"st.shared.b16"([{at}], "cvt.rn.{t.ptx}.f32"($b16, float({x})));'
+        case t if t == E4M3:
+            return f'"st.shared.u8"([{at}], {PAIR_OF_BYTES}, "0f00000000", float({x})));'
+        case t:
+            return f'"st.shared.{t.ptx}"([{at}], {"int" if t == S32 else "float"}({x}));'
+
+
+# ---- from registers to shared memory ----------------------------------------------------------------
+
+
+def pair(t: DType, low: str, high: str) -> str:
+    """Two values in a register: frame.FUNCTIONS."""
+    return f"ptx::pair_{t.ptx}({low}, {high})"
+
+
+def store_matrix(k: ir.Kernel, s: ir.StoreMatrix) -> str:
+    """Lanes 0 to 15 give the rows of the left two of four 8 x 8 matrices, 16 to 31 of the right two."""
+    b, n, row = k.buffer(s.smem), held(k, s), "(warp * 16 + lane % 16)"
+    chunk = f"uint32_t(lane / 16 * 16 ^ {mixed(b, row)})"
+    at = f"{base(k, b, slot(s), row)} + {of_column(b, '2 * i', chunk, b.dtype.bytes)}"
+
+    def stores(first: int, end: int, matrices: int) -> str:
+        data = ", ".join(
+            pair(b.dtype, f"value(i + {2 * j})", f"value(i + {2 * j + 1})") for j in range(matrices)
+        )
+        loop = f"for (int i = {first}; i < {end}; i += {2 * matrices})"
+        return f'{UNROLL}{loop} "{MATRIX.format(matrices, "")}"([{at}], {{{data}}});'
+
+    return epilogue_value(k, s) + stores(0, n // 8 * 8, 4) + stores(n // 8 * 8, n, 2)
+
+
+def store_pairs(k: ir.Kernel, s: ir.StorePairs) -> str:
+    b, row = k.buffer(s.smem), "(warp * 16 + lane / 4)"
+    chunk = f"uint32_t(lane % 4 * 8 ^ {mixed(b, row)})"
+    at = f"{base(k, b, slot(s), row)} + {of_column(b, '2 * i', chunk, b.dtype.bytes)}"
+    opcode, of = STORE_TWO[b.dtype]
+    stores = " ".join(
+        f'"{opcode}"([{at} + {8 * b.slab_bytes * j}], {{{of}(value(i + {2 * j})), {of}(value(i + {2 * j + 1}))}});'
+        for j in range(2)
+    )
+    return f"{epilogue_value(k, s)}{UNROLL}for (int i = 0; i < {held(k, s)}; i += 4) {{ {stores} }}"
+
+
+def store_byte_pairs(k: ir.Kernel, s: ir.StoreBytePairs) -> str:
+    b, row = k.buffer(s.smem), "(warp * 16 + lane / 4)"
+    chunk = f"uint32_t(lane % 4 * 2 ^ {mixed(b, row)})"
+    at = f"{base(k, b, s.wave, row)} + {of_column(b, '2 * i', chunk, 1)}"
+    stores = " ".join(
+        f'"st.shared.b16"([{at} + {8 * b.slab_bytes * j}],'
+        f" {PAIR_OF_BYTES}, {s.src}[i + {2 * j + 1}], {s.src}[i + {2 * j}]));"
+        for j in range(2)
+    )
+    return f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; i += 4) {{ {stores} }}"
+
+
+def store_elements(k: ir.Kernel, s: ir.StoreElements) -> str:
+    b, row = k.buffer(s.smem), "(warp * 16 + lane / 4)"
+    chunk = f"uint32_t(lane % 4 * {b.dtype.bytes} ^ {mixed(b, row)})"
+    at = f"{base(k, b, s.wave, row)} + {of_column(b, '2 * i', chunk, b.dtype.bytes)}"
+    stores = " ".join(
+        one(b, f"{s.src}[i + {j}]", f"{at} + {8 * b.slab_bytes * j}") for j in range(2)
+    )
+    return f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; i += 2) {{ {stores} }}"
+
+
+def store_matrix_transposed(k: ir.Kernel, s: ir.StoreMatrixTransposed) -> str:
+    """Lanes 8m to 8m + 7 give the rows of matrix m: of D's columns the first or second 8, and 8 rows on."""
+    b, n = k.buffer(s.smem), count(k, s.src)
+    row, column = "(lane / 16 * 8 + lane % 8)", "(warp * 16 + lane / 8 % 2 * 8)"
+    there = f"{column} / {b.slab_cols} * {b.slab_stride}"
+    inside = f"({column} % {b.slab_cols} * {b.dtype.bytes} ^ {mixed(b, row)})"
+    at = f"{base(k, b, s.wave, row)} + {there} + {inside} + 2 * i * {b.slab_bytes}"
+
+    def stores(first: int, end: int, matrices: int) -> str:
+        data = ", ".join(
+            pair(b.dtype, f"value(i + {2 * j})", f"value(i + {2 * j + 1})") for j in range(matrices)
+        )
+        loop = f"for (int i = {first}; i < {end}; i += {2 * matrices})"
+        return f'{UNROLL}{loop} "{MATRIX.format(matrices, ".trans")}"([{at}], {{{data}}});'
+
+    return epilogue_value(k, s) + stores(0, n // 8 * 8, 4) + stores(n // 8 * 8, n, 2)
+
+
+def store_elements_transposed(k: ir.Kernel, s: ir.StoreElementsTransposed) -> str:
+    b = k.buffer(s.smem)
+    row, column = "(lane % 4 * 2)", "(warp * 16 + half * 8 + lane / 4)"
+    there = f"{column} / {b.slab_cols} * {b.slab_stride}"
+    byte = f"{column} % {b.slab_cols} * {b.dtype.bytes}"
+    stores = ""
+    for j, of in enumerate((row, f"({row} + 1)")):
+        at = f"{base(k, b, s.wave, of)} + {there} + ({byte} ^ {mixed(b, of)}) + 2 * i * {b.slab_bytes}"
+        stores += one(b, f"value(i + 2 * half + {j})", at)
+    rows = f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; i += 4) {{ {stores} }}"
+    return f"{epilogue_value(k, s)}{UNROLL}for (int half = 0; half < 2; ++half) {{ {rows} }}"
+
+
+# ---- values in registers ----------------------------------------------------------------------------
+
+
+def evaluate(k: ir.Kernel, s: ir.Evaluate) -> str:
+    fold = k.block.fold
+    loop = f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; i += {fold})"
+    return f"{epilogue_value(k, s)}{loop} {s.dst}[i / {fold}] = value(i);"
+
+
+def row_amax(k: ir.Kernel, s: ir.RowAmax) -> str:
+    """Register i is of row r or r + 8; a lane has two columns (folded: one) of every eight (four)."""
+    fold = k.block.fold
+    mine, columns = f"lane % 4 * {2 // fold}", folded(k, "shape_n")
+    column = f"i / {4 // fold} * {8 // fold} + i % {2 // fold}"
+    x = f"float({column} < {columns} - tile.d_col - {mine} ? {s.src}[i] : 0.0f)"
+    to = f"{s.dst}[i / 64 * 2 + i / {2 // fold} % 2]"
+    two = f"fmaxf({s.dst}[i], __shfl_xor_sync(0xffffffff, {s.dst}[i], 1))"
+    four = f"fmaxf({two}, __shfl_xor_sync(0xffffffff, {two}, 2))"
+    return (
+        f"for (auto& x : {s.dst}) x = 0;"
+        f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; ++i) {to} = fmaxf({to}, fabsf({x}));"
+        f"{UNROLL}for (int i = 0; i < {count(k, s.dst)}; ++i) {s.dst}[i] = fmaxf({four}, {LEAST_AMAX}f);"
+    )
+
+
+def store_scales(k: ir.Kernel, s: ir.StoreScales) -> str:
+    row = (
+        f"tile.d_row + ({s.wave * k.consumers} + warpgroup) * 64 + warp * 16 + lane / 4 + i % 2 * 8"
+    )
+    block = "(tile.d_col / 128 + i / 2)"
+    there = f"lane % 4 == 0 && {row} < {end_of_rows(k)} && {block} * 128 < {folded(k, 'shape_n')}"
+    at = f"{of_group(k, s.tensor)}[(long long){block} * {s.tensor}_stride + {row}]"
+    store = f"if ({there}) {at} = __fdiv_rn({s.src}[i], {E4M3_MAX}f);"
+    return f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; ++i) {{ {store} }}"
+
+
+def normalise(k: ir.Kernel, s: ir.Normalise) -> str:
+    n = count(k, s.amax)
+    divided = f"inverse[i] = __fdiv_rn({E4M3_MAX}f, {s.amax}[i]);"
+    times = f"{s.dst}[i] *= inverse[i / 64 * 2 + i / {2 // k.block.fold} % 2];"
+    return (
+        f"float inverse[{n}];{UNROLL}for (int i = 0; i < {n}; ++i) {divided}"
+        f"{UNROLL}for (int i = 0; i < {count(k, s.dst)}; ++i) {times}"
+    )
+
+
+# ---- from shared memory to D ------------------------------------------------------------------------
+
+
+def tma_store(k: ir.Kernel, s: ir.TmaStore) -> str:
+    """Unless the box begins past what the map ends at."""
+    inner, outer = (f"{coord(c)}{way}" for c, way in zip(s.coords, shift(k, s), strict=False))
+    b, clip = k.buffer(s.smem), k.map(s.tensor_map).clip
+    places = ", ".join((inner, outer, *map(coord, s.coords[2:])))
+    at = f"{s.smem} + ({slot(s) * k.consumers} + warpgroup) * {b.stage_bytes} + {s.offset}"
+    store = f'"{TENSOR[s.add].format(len(s.coords))}"([&{s.tensor_map}, {{{places}}}], [{at}]);'
+    return f"if ({inner} < {folded(k, 'shape_n')} / {clip} * {clip}) {store}"
+
+
+def element_at(b: ir.Smem, block: str) -> str:
+    """The address of row `row`, column `col`."""
+    there = f"col / {b.slab_cols} * {b.slab_stride} + row * {b.slab_bytes}"
+    inside = f"(col % {b.slab_cols} * {b.dtype.bytes} ^ {mixed(b, 'row')})"
+    return f"{b.name} + ({block}) * {b.stage_bytes} + {there} + {inside}"
+
+
+def store_rows(k: ir.Kernel, s: ir.StoreRows) -> str:
+    b, p = k.buffer(s.smem), piece(k, s)
+    pieces, each = b.cols * b.dtype.bytes // 16, 16 // b.dtype.bytes
+    block = f"{s.wave * k.consumers} + warpgroup"
+    to = f"{of_group(k, s.tensor)} + (long long)({p.row} + row) * {s.tensor}_stride + {p.column} + col"
+    if s.add:
+        adds = " ".join(f"(to)[{j}] += $nth(x, {j});" for j in range(4)).replace("(to)", "to")
+        read = f'const auto x = "ld.shared.v4.f32"({{$f, $f, $f, $f}}, [{element_at(b, block)}]);'
+        move = f"const float* to = {to}; {read} {adds}"
+    else:
+        read = f'const auto x = "ld.shared.v4.b32"({{$r, $r, $r, $r}}, [{element_at(b, block)}]);'
+        data = ", ".join(f"$nth(x, {j})" for j in range(4))
+        move = f'{read} "st.global.v4.b32"([{to}], {{{data}}});'
+    return (
+        f"const int block = {block};"
+        f"for (int i = threadIdx.x % 128; i < min({p.rows}, {end_of_rows(k)} - ({p.row})) * {pieces}; i += 128) {{"
+        f" const int row = i / {pieces}, col = i % {pieces} * {each};"
+        f" if ({p.column} + col + {each} <= {folded(k, 'shape_n')}) {{ {move} }} }}"
+    )
+
+
+def bulk_row_store(k: ir.Kernel, s: ir.BulkRowStore) -> str:
+    b, p = k.buffer(s.smem), piece(k, s)
+    size = f"min({p.columns}, {folded(k, 'shape_n')} - {p.column}) * {b.dtype.bytes} / 16 * 16"
+    at = f"{s.smem} + block * {b.stage_bytes} + row * {b.row_bytes}"
+    to = f"{of_group(k, s.tensor)} + (long long)({p.row} + row) * {s.tensor}_stride + {p.column}"
+    return (
+        f"const int block = {s.wave * k.consumers} + warpgroup, row = threadIdx.x % 128, bytes = {size};"
+        f" if (row < {p.rows} && {p.row} + row < {end_of_rows(k)} && bytes > 0)"
+        f' "{BULK[s.add]}"([{to}], [{at}], bytes);'
+    )
+
+
+def store_tail(k: ir.Kernel, s: ir.StoreTail) -> str:
+    b, p = k.buffer(s.smem), piece(k, s)
+    each, columns = 16 // b.dtype.bytes, folded(k, "shape_n")
+    block = f"{slot(s) * k.consumers} + warpgroup"
+    opcode, letter, of = TAIL[b.dtype.cuda]
+    read = f'{of}("{opcode}"(${letter}, [{element_at(b, block)}]))'
+    to = f"{of_group(k, s.tensor)}[(long long)({p.row} + row) * {s.tensor}_stride + {p.column} + col]"
+    return (
+        f"const int block = {block}, whole = {columns} / {each} * {each}, left = {columns} - whole,"
+        f" first = whole - {p.column};"
+        f" if (left > 0 && first >= 0 && first < {p.columns}) {{"
+        f" for (int i = threadIdx.x % 128; i < {p.rows} * left; i += 128) {{"
+        f" const int row = i / left, col = first + i % left;"
+        f" if ({p.row} + row < {end_of_rows(k)}) {to} {'+=' if s.add else '='} {read}; }} }}"
+    )
+
+
+# How an element is read, by its C type: instruction, kind of register, type.
+TAIL = {
+    "float": ("ld.shared.f32", "f", "float"),
+    "int": ("ld.shared.s32", "r", "int"),
+    "uint16_t": ("ld.shared.u16", "h", "uint16_t"),
+    "uint8_t": ("ld.shared.u8", "h", "uint8_t"),
+}
+
+
+def store_wait(k: ir.Kernel, s: ir.StoreWait) -> str:
+    return f'"cp.async.bulk.wait_group{".read" * s.reads}"({s.pending});'
+
+
+EPILOGUE: dict[type[ir.Stmt], Callable[[ir.Kernel, Any], str]] = {
+    ir.Evaluate: evaluate,
+    ir.RowAmax: row_amax,
+    ir.StoreScales: store_scales,
+    ir.Normalise: normalise,
+    ir.StoreMatrix: store_matrix,
+    ir.StorePairs: store_pairs,
+    ir.StoreBytePairs: store_byte_pairs,
+    ir.StoreElements: store_elements,
+    ir.StoreMatrixTransposed: store_matrix_transposed,
+    ir.StoreElementsTransposed: store_elements_transposed,
+    ir.ProxyFence: lambda k, s: f'"{FENCE}"();',
+    ir.TmaStore: tma_store,
+    ir.StoreRows: store_rows,
+    ir.BulkRowStore: bulk_row_store,
+    ir.StoreTail: store_tail,
+    ir.StoreCommit: lambda k, s: '"cp.async.bulk.commit_group"();',
+    ir.StoreWait: store_wait,
+}

@@ -1,0 +1,117 @@
+"""What the statements that scale a K block's product mean: see meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ir import nodes as ir
+from ..ir.places import first
+from ..ir.promotion import LANES
+from ..ir.spelling import of_group
+from .parts import UNROLL, count
+
+
+def load_row_scales(k: ir.Kernel, s: ir.LoadRowScales) -> str:
+    """Of rows r and r + 8 of a warp's 16."""
+    row = f"{64 * s.wave * k.consumers} + warpgroup * 64 + warp * 16 + lane / 4"
+    at = f"{s.smem} + ring.stage * {k.buffer(s.smem).stage_bytes} + 4 * ({row}"
+    return " ".join(f'{s.dst}[{j}] = "ld.shared.f32"($f, [{at} + {8 * j})]);' for j in range(2))
+
+
+def load_column_scales(k: ir.Kernel, s: ir.LoadColumnScales) -> str:
+    """Of columns 2 * (lane % 4) and the next, of every 8; `i` is that pair's first register of two."""
+    n = count(k, s.dst)
+    at = f"{s.smem} + ring.stage * {k.buffer(s.smem).stage_bytes} + {4 * 4 * s.part * n}"
+    read = f'"ld.shared.v2.f32"({{$f, $f}}, [{at} + 4 * (2 * (lane % 4)) + 4 * 8 / 2 * i])'
+    sets = " ".join(f"{s.dst}[i + {j}] = $nth(x, {j});" for j in range(2))
+    return f"{UNROLL}for (int i = 0; i < {n}; i += 2) {{ const auto x = {read}; {sets} }}"
+
+
+def block_of(s: ir.LoadBlockScales) -> str:
+    """The K block whose scale this lane loads; past the last, the last."""
+    ahead = f"chunk + {LANES} + lane" if s.block.startswith("next") else "lane"
+    if s.block.endswith("of group"):
+        return f"min(tile.k_first / 128 + {ahead}, (shape_k - 1) / 128)"
+    return f"min({ahead}, tile.k_blocks - 1)"
+
+
+def load_block_scales(k: ir.Kernel, s: ir.LoadBlockScales) -> str:
+    if isinstance(s, ir.LoadWaveScales):
+        column = f"(tile.b_row + (i * {k.consumers} + warpgroup) * 64) / 128"
+    else:
+        column = "tile.b_row / 128 + i"
+    column = f"(long long)min({column}, (shape_n - 1) / 128) * {s.tensor}_stride_n"
+    at = f"{of_group(k, s.tensor)} + {column} + {block_of(s)} * {s.tensor}_stride_k"
+    return f"{UNROLL}for (int i = 0; i < {s.count}; ++i) {s.dst}[i] = __ldg({at});"
+
+
+def share_scales(k: ir.Kernel, s: ir.ShareScales) -> str:
+    each = f"{s.dst}[i] = __shfl_sync(0xffffffff, {s.src}[i], k - chunk);"
+    return f"{UNROLL}for (int i = 0; i < {count(k, s.dst)}; ++i) {each}"
+
+
+def copy(k: ir.Kernel, s: ir.Copy) -> str:
+    return f"{UNROLL}for (int i = 0; i < {count(k, s.dst)}; ++i) {s.dst}[i] = {s.src}[i];"
+
+
+def accumulate(k: ir.Kernel, s: ir.Accumulate) -> str:
+    each = f"{s.dst}[i + {first(k, s)}] += {s.src}[i];"
+    return f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; ++i) {each}"
+
+
+def fragment(n: int, dst: str, src: str, at: int, scale: Callable[[int, int], str]) -> str:
+    """Of registers 4i to 4i + 3 two are of row r and two of r + 8: scale(row, column) of each."""
+    sums = " ".join(
+        f"{dst}[i + {at + j}] += {scale(j // 2, j % 2)} * {src}[i + {j}];" for j in range(4)
+    )
+    return f"{UNROLL}for (int i = 0; i < {n}; i += 4) {{ {sums} }}"
+
+
+def promote(k: ir.Kernel, s: ir.Promote) -> str:
+    def scale(row: int, column: int) -> str:
+        return f"({s.row_scales}[{row}] * {s.block_scales}[{s.block}])"
+
+    return fragment(count(k, s.src), s.dst, s.src, first(k, s), scale)
+
+
+def promote_columns(k: ir.Kernel, s: ir.PromoteColumns) -> str:
+    def scale(row: int, column: int) -> str:
+        return f"{s.row_scales}[{row}] * {s.column_scales}[i / 2 + {column}]"
+
+    return fragment(count(k, s.src), s.dst, s.src, first(k, s), scale)
+
+
+def promote_wave(k: ir.Kernel, s: ir.PromoteWave) -> str:
+    def scale(row: int, column: int) -> str:
+        return f"({s.column_scales}[i / 2 + {column}] * {s.block_scales}[{s.wave}])"
+
+    return fragment(count(k, s.dst), s.dst, s.src, 0, scale)
+
+
+def promote_split(k: ir.Kernel, s: ir.PromoteSplit) -> str:
+    """Register i is of column 2 * i, or the next."""
+    split = "(128 - tile.b_row % 128)" if isinstance(s, ir.PromoteSelect) else "split"
+    left = f"2 * i + {2 * first(k, s)} < {split}"
+
+    def scale(row: int, column: int) -> str:
+        both = (f"{s.row_scales}[{row}] * {s.block_scales}[{b}]" for b in (0, 1))
+        return f"({left} ? {' : '.join(both)})"
+
+    return fragment(count(k, s.src), s.dst, s.src, first(k, s), scale)
+
+
+PROMOTIONS: dict[type[ir.Stmt], Callable[[ir.Kernel, Any], str]] = {
+    ir.LoadRowScales: load_row_scales,
+    ir.LoadColumnScales: load_column_scales,
+    ir.LoadBlockScales: load_block_scales,
+    ir.LoadWaveScales: load_block_scales,
+    ir.ShareScales: share_scales,
+    ir.Copy: copy,
+    ir.Accumulate: accumulate,
+    ir.Promote: promote,
+    ir.PromoteColumns: promote_columns,
+    ir.PromoteWave: promote_wave,
+    ir.PromoteSplit: promote_split,
+    ir.PromoteSelect: promote_split,
+}

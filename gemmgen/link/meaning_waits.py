@@ -1,0 +1,199 @@
+"""What blocks and the statements that synchronise mean: see meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ir import nodes as ir
+from ..ir.places import end
+from .parts import UNROLL, end_of_rows, index
+
+Meaning = Callable[[ir.Kernel, Any], str]
+TRY_WAIT, CLUSTER_WAIT = (
+    f"mbarrier.try_wait.parity.{scope}shared::cta.b64" for scope in ("", "acquire.cluster.")
+)
+TEST_WAIT = "mbarrier.test_wait.parity.shared::cta.b64"
+ARRIVE, ARRIVE_REMOTE = (f"mbarrier.arrive.shared::{space}.b64" for space in ("cta", "cluster"))
+EXPECT = "mbarrier.arrive.expect_tx.shared::cta.b64"
+
+
+def block(head: str) -> Meaning:
+    return lambda k, s: f"{head} {{ BODY; }}"
+
+
+def just(opcode: str) -> Meaning:
+    return lambda k, s: f'"{opcode}"();'
+
+
+# ---- blocks ----------------------------------------------------------------------------------------
+
+
+def for_turns(k: ir.Kernel, s: ir.ForTurns) -> str:
+    """Every tile, counted down from this worker's number: at 0 it is its own, and `turns` to the next."""
+    return (
+        "Tile tile; for (int others = worker; scheduler.next(tile); --others) {"
+        " if (others > 0) {"
+        "  ring.phase ^= (ring.stage + tile.k_blocks) / STAGES & 1;"
+        "  ring.stage = (ring.stage + tile.k_blocks) % STAGES;"
+        "  continue;"
+        f" }} others = {k.consumer.turns}; BODY; }}"
+    )
+
+
+def for_chunks(k: ir.Kernel, s: ir.ForChunks) -> str:
+    step = f"chunk += {s.blocks}"
+    inside = f"const int chunk_end = min(chunk + {s.blocks}, tile.k_blocks); BODY;"
+    return f"for (int chunk = 0; chunk < tile.k_blocks; {step}) {{ {inside} }}"
+
+
+def for_k(k: ir.Kernel, s: ir.ForK) -> str:
+    first, last = {"tile": ("0", "tile.k_blocks"), "chunk": ("chunk", "chunk_end")}[s.of]
+    return f"\n#pragma unroll {s.unroll}\nfor (int k = {first}; k < {last}; ++k, ring.advance()) {{ BODY; }}"
+
+
+def per_split(k: ir.Kernel, s: ir.PerSplit) -> str:
+    head = f"for (int split = {s.step}; split <= 128; split += {s.step})"
+    return f"{UNROLL}{head} if (split == 128 - tile.b_row % 128) {{ BODY; }}"
+
+
+def rows(k: ir.Kernel, s: ir.IfWhole | ir.IfCut) -> str:
+    than = "<=" if isinstance(s, ir.IfWhole) else ">"
+    return f"if ({end(k, s)} {than} {end_of_rows(k)}) {{ BODY; }}"
+
+
+# ---- barriers --------------------------------------------------------------------------------------
+
+
+def init_barrier(k: ir.Kernel, s: ir.InitBarrier) -> str:
+    (barrier,) = (b for b in k.barriers if b.name == s.barrier)
+    count = {"stage": k.stages, "tile": 1, "turn": barrier.stages}[barrier.per]
+    init = f'"mbarrier.init.shared::cta.b64"([{s.barrier} + 8 * i], {s.arrivals})'
+    return f"for (int i = 0; i < {count}; ++i) {init};"
+
+
+def until(barrier: str, parity: str, opcode: str = TRY_WAIT) -> str:
+    return f'$until("{opcode}"($pred, [{barrier}], {parity}));'
+
+
+def of_ring(s: Any) -> tuple[str, str]:
+    """This stage's barrier, and the parity that `s` waits for."""
+    return f"{s.barrier} + 8 * ring.stage", "ring.phase ^ 1" if s.flip else "ring.phase"
+
+
+def of_turn(s: ir.WaitForTurn) -> tuple[str, str]:
+    """The first worker's first turn is there at once."""
+    return f"{s.barrier} + 8 * worker", f"{s.turn}[0] ^ (worker == 0)"
+
+
+def of_tile(s: ir.WaitTurn) -> tuple[str, str]:
+    return s.barrier, f"{s.turn}[0] ^ 1" if s.flip else f"{s.turn}[0]"
+
+
+def guarded(s: Any, barrier: str, parity: str, told: str) -> str:
+    report = f"{{int(blockIdx.x), {s.role}, {s.index}, {told}}}"
+    return f"watchdog_wait(watchdog, {barrier}, {parity}, {report});"
+
+
+def guarded_wait(k: ir.Kernel, s: Any) -> str:
+    barrier, parity = of_ring(s)
+    return guarded(s, barrier, parity, f"ring.stage, int({parity}), tile.d_row, tile.d_col, k")
+
+
+def drain(k: ir.Kernel, s: ir.Drain, wait: str = "") -> str:
+    wait = wait or until(f"{s.barrier} + 8 * ring.stage", "ring.phase ^ 1")
+    return f"for (int i = 0; i < STAGES; ++i, ring.advance()) {wait}"
+
+
+def guarded_drain(k: ir.Kernel, s: ir.GuardedDrain) -> str:
+    at, parity = f"{s.barrier} + 8 * ring.stage", "ring.phase ^ 1"
+    return drain(k, s, guarded(s, at, parity, f"ring.stage, int({parity}), -1, -1, -1"))
+
+
+def guarded_wait_for_turn(k: ir.Kernel, s: ir.GuardedWaitForTurn) -> str:
+    barrier, parity = of_turn(s)
+    return guarded(s, barrier, parity, f"worker, {parity}, tile.d_row, tile.d_col, -1")
+
+
+def guarded_wait_turn(k: ir.Kernel, s: ir.GuardedWaitTurn) -> str:
+    """The guard has the CTA's scope: what it waited for is waited for again, with the cluster's."""
+    barrier, parity = of_tile(s)
+    told = guarded(s, barrier, parity, f"0, {parity}, -1, -1, -1")
+    return told + until(barrier, parity, CLUSTER_WAIT)
+
+
+def peek(k: ir.Kernel, s: ir.Peek) -> str:
+    test = f'"{TEST_WAIT}"($pred, [{s.barrier} + 8 * next.stage], next.phase)'
+    return f'Ring next = ring; next.advance(); {s.dst}[0] = bool("selp.u32"($r, 1, 0, {test}));'
+
+
+def unless(s: ir.WaitUnlessSeen, wait: str) -> str:
+    return f"if ({s.seen}[0] == 0) {wait}"
+
+
+def stage(s: ir.Arrive | ir.ArriveCluster) -> str:
+    return "ring.previous()" if s.lag else "ring.stage"
+
+
+def remote(barrier: str, cta: str) -> str:
+    """An arrival on `barrier` of another CTA of the cluster."""
+    return f'"{ARRIVE_REMOTE}"(_, ["mapa.shared::cluster.u32"($b32, {barrier}, {cta})]);'
+
+
+def arrive_cluster(k: ir.Kernel, s: ir.ArriveCluster) -> str:
+    return f"if (lane < {k.cluster.size}) {remote(f'{s.barrier} + 8 * {stage(s)}', 'lane')}"
+
+
+def pass_turn(k: ir.Kernel, s: ir.PassTurn) -> str:
+    after = f"(worker + 1) % {k.consumer.turns}"
+    return f'if (lane == 0) "{ARRIVE}"(_, [{s.barrier} + 8 * ({after})]);'
+
+
+def warpgroup_sync(k: ir.Kernel, s: ir.WarpgroupSync) -> str:
+    each = (
+        f'if ({index(k)} == {w}) "bar.sync"({s.first_id + w}, 128);' for w in range(s.warpgroups)
+    )
+    return " ".join(each)
+
+
+WAITS: dict[type[ir.Stmt], Meaning] = {
+    ir.ForTiles: block("for (Tile tile; scheduler.next(tile);)"),
+    ir.ForTurns: for_turns,
+    ir.ForChunks: for_chunks,
+    ir.ForK: for_k,
+    ir.PerSplit: per_split,
+    ir.AfterFirst: block("if (k != 0)"),
+    ir.IfWhole: rows,
+    ir.IfCut: rows,
+    ir.CtaLeader: block("if (threadIdx.x == 0)"),
+    ir.WarpgroupLeader: block("if (threadIdx.x % 128 == 0)"),
+    ir.FirstWarp: block("if (warp == 0)"),
+    ir.NewGroup: block("if (tile.opens_group)"),
+    ir.IfBlocks: block("if (tile.k_blocks != 0)"),
+    ir.InitBarrier: init_barrier,
+    ir.FenceBarrierInit: just("fence.mbarrier_init.release.cluster"),
+    ir.CtaSync: lambda k, s: "__syncthreads();",
+    ir.ClusterSync: lambda k, s: (
+        '"barrier.cluster.arrive.release.aligned"(); "barrier.cluster.wait.acquire.aligned"();'
+    ),
+    ir.LaunchDependents: just("griddepcontrol.launch_dependents"),
+    ir.WaitForGrids: just("griddepcontrol.wait"),
+    ir.SetRegisters: lambda k, s: f'"setmaxnreg.{s.direction}.sync.aligned.u32"({s.count});',
+    ir.Wait: lambda k, s: until(*of_ring(s)),
+    ir.GuardedWait: guarded_wait,
+    ir.Peek: peek,
+    ir.WaitUnlessSeen: lambda k, s: unless(s, until(*of_ring(s))),
+    ir.GuardedWaitUnlessSeen: lambda k, s: unless(s, guarded_wait(k, s)),
+    ir.Drain: drain,
+    ir.GuardedDrain: guarded_drain,
+    ir.WaitForTurn: lambda k, s: until(*of_turn(s)),
+    ir.GuardedWaitForTurn: guarded_wait_for_turn,
+    ir.PassTurn: pass_turn,
+    ir.WaitTurn: lambda k, s: until(*of_tile(s), CLUSTER_WAIT),
+    ir.GuardedWaitTurn: guarded_wait_turn,
+    ir.NextTurn: lambda k, s: f"{s.turn}[0] ^= 1;",
+    ir.Arrive: lambda k, s: f'if (lane == 0) "{ARRIVE}"(_, [{s.barrier} + 8 * {stage(s)}]);',
+    ir.ArriveCluster: arrive_cluster,
+    ir.ExpectTx: lambda k, s: f'"{EXPECT}"(_, [{s.barrier} + 8 * ring.stage], {s.tx_bytes});',
+    ir.WarpgroupSync: warpgroup_sync,
+}

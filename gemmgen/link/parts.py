@@ -1,0 +1,27 @@
+"""How parts of statements are spelled in C, for several of them."""
+
+from __future__ import annotations
+
+from ..ir import nodes as ir
+
+UNROLL = "\n#pragma unroll\n"
+
+
+def count(k: ir.Kernel, name: str) -> int:
+    """Registers of that name."""
+    return next(r.count for role in k.roles for r in role.locals if r.name == name)
+
+
+def coord(c: ir.Coord) -> str:
+    own = f" + cta_rank * {c.rank_step}" if c.rank_step else ""
+    return f"{c.start or 0} + {c.base} * {c.scale} + {c.offset}{own}"
+
+
+def end_of_rows(k: ir.Kernel) -> str:
+    """The row of D where the tile's group ends."""
+    return "tile.d_end" if k.groups.ragged else "shape_m"
+
+
+def index(k: ir.Kernel) -> str:
+    """What a warpgroup's number in the CTA is called."""
+    return "worker" if k.consumer.turns > 1 else "warpgroup"

@@ -1,0 +1,87 @@
+"""Problems and configs at random, of all that the passes allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+from gemmgen.config import Config
+from gemmgen.epilogues import EPILOGUES
+from gemmgen.errors import ArgumentError, IllegalConfig, UnsupportedProblem
+from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
+from gemmgen.ir.groupings import GROUPINGS
+from gemmgen.ir.nodes import Kernel
+from gemmgen.pipeline import lower
+from gemmgen.problem import Problem
+
+FAMILIES = {
+    "dense": ((BF16, BF16), (F16, F16), (E4M3, E4M3), (E4M3, E5M2), (S8, S8)),
+    "fp8": ((E4M3, E4M3), (E5M2, E4M3)),
+    "fp8_block": ((E4M3, E4M3), (S8, S8)),
+    "fp8_1d1d": ((E4M3, E4M3),),
+}
+
+
+def problem(random: Random) -> Problem:
+    family = random.choice(list(FAMILIES))
+    a, b = random.choice(FAMILIES[family])
+    return Problem(
+        family=family,
+        a=a,
+        b=b,
+        d=random.choice((BF16, BF16, F16, F32, E4M3, S32)),
+        grouping=random.choice(("none", "none", *GROUPINGS)),
+        epilogue=random.choice((*[EPILOGUES["none"]] * 8, *EPILOGUES.values())),
+        accumulate=random.random() < 0.2,
+        layout=random.choice(("nt", "nt", "nt", "nn", "tn", "tt")),
+    )
+
+
+def config(random: Random) -> Config:
+    def sometimes(value: object, otherwise: object = False) -> object:
+        return value if random.random() < 0.25 else otherwise
+
+    consumers, swap = random.choice((1, 2, 2, 3)), random.random() < 0.2
+    shared = 64 * consumers * random.choice((1, 1, 2))
+    ping_pong = consumers > 1 and random.random() < 0.2
+    shared = 64 if ping_pong else shared
+    other = 8 * random.randint(1, 16 if swap else 32)
+    return Config(
+        block_m=other if swap else shared,
+        block_n=shared if swap else other,
+        block_k_bytes=random.choice((32, 64, 128, 128, 128, 256)),
+        stages=random.randint(2, 9),
+        consumers=consumers,
+        multicast=random.choice(("none", "none", "a", "b")),
+        raster=random.choice("mn"),
+        panel=random.choice((1, 4, 8, 16)),
+        unroll=random.choice((1, 1, 2, 4)),
+        in_flight=random.choice((0, 0, 1)),
+        swizzle_ab=random.choice((None, None, None, 0, 32, 64, 128)),
+        swizzle_d=random.choice((None, None, None, 0, 32, 64, 128)),
+        swap_ab=swap,
+        parts=sometimes(2, 1),
+        split_k=sometimes(random.choice((2, 4, 8)), 1),
+        d_columns=sometimes(random.choice((16, 32, 64, 128)), None),
+        ping_pong=ping_pong,
+        peek=sometimes(True),
+        pdl=sometimes(True),
+        watchdog=sometimes(True),
+    )
+
+
+def kernels(count: int, seed: int) -> Iterator[tuple[Problem, Config, Kernel]]:
+    """Lowered ones, all different; one in four has stamps."""
+    random, seen = Random(f"link {seed}"), set()
+    while len(seen) < count:
+        try:
+            p, c = problem(random), config(random)
+            stamps = random.choice((0, 0, 0, 64))
+            if (key := (repr(p), repr(c), stamps)) in seen:
+                continue
+            kernel = lower(p, replace(c), stamps=stamps)
+        except (IllegalConfig, UnsupportedProblem, ArgumentError):
+            continue
+        seen.add(key)
+        yield p, c, kernel
