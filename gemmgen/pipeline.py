@@ -1,4 +1,4 @@
-"""Problem + Config -> Artifact: build, lower, prove, emit."""
+"""Problem + Config -> Artifact: build, lower, prove, emit, read back."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from .config import Config
 from .emit import emit
 from .families import build as build
 from .ir.nodes import Kernel
+from .link import Link, link
 from .notebook import folded
 from .problem import Problem
 from .target import H200, Target
@@ -26,6 +27,7 @@ class Artifact:
     kernel: Kernel  # lowered
     proof: Proof  # of the kernel's protocol
     source: str  # self-contained CUDA
+    link: Link  # of the source to the kernel
 
     @property
     def name(self) -> str:
@@ -60,14 +62,22 @@ def compile_to_source(
     observer: passes.Observer | None = None,
     stamps: int = 0,
 ) -> Artifact:
-    """Lower, prove and emit one kernel. stamps: as `lower` has it.
+    """Lower, prove and emit one kernel, and read its text back. stamps: as `lower` has it.
 
-    Raises UnsupportedProblem, IllegalConfig naming the rule, or ProtocolViolation with the shortest
-    trace that breaks the kernel (a bug in gemmgen: no legal config may have one).
+    Raises UnsupportedProblem, IllegalConfig naming the rule, or what no legal config may bring about, a bug in
+    gemmgen: ProtocolViolation with the shortest trace that breaks the kernel, or TextDiffers where the text is not
+    what was proved.
     """
     kernel = lower(p, c, target, observer, stamps)
     proof = check(kernel)
     header = (f"problem {json.dumps(p.to_json())}", f"config {json.dumps(c.to_json())}", str(proof))
+    source = emit(kernel, header)
     return Artifact(
-        problem=p, config=c, target=target, kernel=kernel, proof=proof, source=emit(kernel, header)
+        problem=p,
+        config=c,
+        target=target,
+        kernel=kernel,
+        proof=proof,
+        source=source,
+        link=link(kernel, source),
     )

@@ -240,7 +240,9 @@ def test_swap_ab_is_a_flag(capsys):
 
 def test_check(capsys):
     code, out, _ = run(capsys, "check", "fp8_block/base", "--json")
-    assert code == 0 and json.loads(out)[0]["proved"]
+    (row,) = json.loads(out)
+    assert code == 0 and row["proved"] and row["events"] > 100
+    assert row["text"].endswith(f"text = IR: {row['events']} events")
     _, out, _ = run(capsys, "check", "--properties", "--json")
     assert [p["id"] for p in json.loads(out)] == [f"P{i}" for i in range(1, 16)]
 
@@ -260,6 +262,16 @@ def test_check_of_a_broken_kernel(capsys, monkeypatch):
     monkeypatch.setattr(check_command, "lower", broken)
     code, out, _ = run(capsys, "check", "dense/f16_f32")
     assert code == 1 and "BROKEN" in out and "producer" in out
+
+
+def test_check_of_a_text_that_differs(capsys, monkeypatch):
+    from gemmgen.cli import check_command
+
+    emit = check_command.emit
+    monkeypatch.setattr(check_command, "emit", lambda k: emit(k).replace("wait<0>", "wait<1>"))
+    code, out, _ = run(capsys, "check", "dense/f16_f32", "--json")
+    (row,) = json.loads(out)
+    assert code == 1 and not row["proved"] and "in consumer" in row["differs"]
 
 
 def test_doctor_names_what_is_missing(capsys, monkeypatch):

@@ -30,7 +30,7 @@ COMPILER = {
     "casts": {"ir", "errors", "emit"},  # kernels that quantise; nothing of them is lowered
     "pipeline": {
         *["ir", "errors", "target", "config", "problem", "families", "passes", "emit", "check"],
-        "notebook",
+        *["link", "notebook"],
     },
     "cost_terms": set(),
     "cost_launch": {"ir", "target", "problem", "passes"},
@@ -141,7 +141,7 @@ def test_a_kernel_passes_through_no_layer_that_its_fingerprint_leaves_out():
             continue
         found.add(name)
         left += [x[:i] for x in imports_of(by_name[name]) for i in range(2, len(x) + 1)]
-    assert {name[1] for name in found} >= {"passes", "check", "emit", "families", "runtime"}
+    assert {name[1] for name in found} >= {"passes", "check", "emit", "link", "families", "runtime"}
     assert not {name[1] for name in found} & {*fingerprint.BESIDE}
     assert {*fingerprint.BESIDE} <= {layer(path) for path in MODULES}
 

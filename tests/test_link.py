@@ -12,6 +12,7 @@ import pytest
 from kernels import VARIETY, emitted
 from link_configs.draw import kernels
 
+from gemmgen import pipeline
 from gemmgen.emit import emit
 from gemmgen.errors import IRError
 from gemmgen.gallery import GALLERY, path_of
@@ -81,6 +82,15 @@ def test_the_reader_knows_nothing_of_what_emits():
     code = "import sys, gemmgen.link; print('jinja2' in sys.modules, 'gemmgen.emit' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "False"]
+
+
+def test_every_build_is_held_against_its_ir(monkeypatch):
+    emitted_text = pipeline.emit
+    more = lambda *a: emitted_text(*a).replace("wgmma_wait<0>()", "wgmma_wait<1>()")  # noqa: E731
+    assert pipeline.compile_to_source(*VARIETY["dense"]).link.events > 100
+    monkeypatch.setattr(pipeline, "emit", more)
+    with pytest.raises(TextDiffers, match="WgmmaWait"):
+        pipeline.compile_to_source(*VARIETY["dense"])
 
 
 # ---- edits of a kernel's text -----------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""`gemmgen check`: prove that no schedule of a kernel's roles deadlocks, races or corrupts."""
+"""`gemmgen check`: prove that no schedule of a kernel's roles deadlocks, races or corrupts, and that its text is
+what was proved."""
 
 from __future__ import annotations
 
@@ -6,10 +7,12 @@ import argparse
 import json
 from typing import Any
 
-from ..check import PROPERTIES, Proof, ProtocolViolation, check
+from ..check import PROPERTIES, ProtocolViolation, check
+from ..emit import emit
 from ..errors import ArgumentError
 from ..gallery import GALLERY, path_of
 from ..ir.nodes import Kernel
+from ..link import TextDiffers, link
 from ..pipeline import lower
 from . import options
 
@@ -46,16 +49,20 @@ def _kernels(args: argparse.Namespace) -> dict[str, Kernel]:
 
 def _row(label: str, kernel: Kernel, thorough: bool) -> dict[str, Any]:
     try:
-        proof: Proof = check(kernel, thorough=thorough)
+        proof = check(kernel, thorough=thorough)
+        linked = link(kernel, emit(kernel))
     except ProtocolViolation as e:
         return {"kernel": label, "proved": False, "property": e.property.id, "text": str(e)}
+    except TextDiffers as e:
+        return {"kernel": label, "proved": False, "differs": e.where, "text": str(e)}
     return {
         "kernel": label,
         "proved": True,
         "instances": len(proof.instances),
         "operations": proof.operations,
         "seconds": round(proof.seconds, 3),
-        "text": str(proof),
+        "events": linked.events,
+        "text": f"{proof}\n  {linked}",
     }
 
 
