@@ -12,7 +12,6 @@ from itertools import product
 from pathlib import Path
 from random import Random
 
-from check_extract import from_ir, from_text
 from kernels import fitting
 
 from gemmgen.check import ProtocolViolation, check
@@ -23,6 +22,7 @@ from gemmgen.errors import GemmgenError, IllegalConfig, IRError
 from gemmgen.ir.nodes import ForChunks, Kernel
 from gemmgen.ir.rewrite import statements
 from gemmgen.ir.verify import verify
+from gemmgen.link import TextDiffers, link
 from gemmgen.passes.check_complete import check_complete
 from gemmgen.passes.check_ring import check_ring
 from gemmgen.passes.check_tile import check_tile
@@ -95,15 +95,11 @@ def cubin(b: Built) -> str | None:
 
 
 def extractor(b: Built) -> str | None:
-    meant = from_ir(b.meant)
     try:
-        seen = from_text(b.source)
-    except (KeyError, ValueError) as e:
-        return f"the text cannot be read: {e!r}"
-    for i, (x, y) in enumerate(zip(seen, meant, strict=False)):
-        if x != y:
-            return f"event {i}: the text has {x}, the IR {y}"
-    return None if len(seen) == len(meant) else f"{len(seen)} events, the IR has {len(meant)}"
+        link(b.meant, b.source)
+    except TextDiffers as e:
+        return str(e)
+    return None
 
 
 # ---- the emulator -----------------------------------------------------------------------------------
