@@ -232,6 +232,20 @@ def test_an_edit_of_the_ir_shows():
             link(less, e.source)
 
 
+WAIT = "ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);"
+LOOP = "#pragma unroll 1\n"
+
+
+def test_what_was_read_before_it_changed_shows():
+    """The ring's stage in a constant: of this K block it is the same, from before the loop it is another."""
+    e, text = EXHIBITS["fp8_block/base"], source("fp8_block/base")
+    kernel = lower(e.problem, e.config)
+    constant, wait = "const int at = ring.stage; ", WAIT.replace("ring.stage", "at")
+    link(kernel, edited(text, (WAIT, constant + wait)))
+    with pytest.raises(TextDiffers, match="stale"):
+        link(kernel, edited(edited(text, (WAIT, wait)), (LOOP, f"{constant}\n{LOOP}")))
+
+
 # What says the same in other words.
 SAME = {
     "another name": (r"\bscale_0\b", "one"),

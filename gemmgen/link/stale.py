@@ -57,13 +57,18 @@ def root(place: Value) -> str:
     return ""
 
 
-def writes(tree: Any) -> set[str]:
-    """Names that statements may change: places that are set, objects whose methods are called, and all that a
-    function is given by name."""
+def writes(loop: Any, known: dict[int, set[str]]) -> set[str]:
+    """Names that a loop may change: places that are set, objects whose methods are called, and all that a
+    function is given by name. known: of loops that were asked before, by their ids."""
+    if id(loop) in known:
+        return known[id(loop)]
     found: set[str] = set()
-    left = [tree]
+    left = [loop]
     while left:
         x = left.pop()
+        if x is not loop and x[0] in ("for", "while"):
+            found |= writes(x, known)
+            continue
         if (x[0] == "=" and len(x) == 4) or (x[0] in ("pre", "post") and len(x) == 3):
             found.add(_name(x[2]))
         elif x[0] == "call" and len(x) == 4:
@@ -71,7 +76,8 @@ def writes(tree: Any) -> set[str]:
             found.update(a for a in x[3] if isinstance(a, str))
         elif x[0] == "each" and len(x) == 6:
             found.add(_name(x[4]))
-        left.extend(part for part in x if isinstance(part, tuple) and part)
+        left += [part for part in x if type(part) is tuple and part]
+    known[id(loop)] = found
     return found
 
 

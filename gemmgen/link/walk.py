@@ -125,10 +125,7 @@ class Walk:
 
     def enter(self, loop: Statement) -> None:
         """What a loop changes is not what it was before, from its second time on."""
-        key = id(loop)
-        if key not in self.written:
-            self.written[key] = writes(loop)
-        for name in self.written[key]:
+        for name in writes(loop, self.written):
             self.versions[name] = self.versions.get(name, 0) + 1
 
     def _for(self, s: Statement, env: Env) -> None:
