@@ -57,8 +57,10 @@ class Machine:
                 self.walk.assign(place, "=", written[n], env)
 
     def _nothing(self, text: str, volatile: bool, outs: Any, ins: Any, env: Env) -> None:
-        """A text without instructions: what goes through it comes out unknown to the compiler."""
-        if not volatile or ins:
+        """A text without instructions: what goes through it comes out unknown to the compiler; a comment may name
+        numbers."""
+        named = text.startswith("//") and all(constraint == "n" for constraint, _ in ins)
+        if not volatile or (ins and not named):
             raise Unreadable(f"an asm statement that keeps nothing: {text!r}")
         for constraint, place in outs:
             if constraint[0] != "+":
@@ -67,7 +69,7 @@ class Machine:
             self._fits(constraint[1:], place, before, env)
             self.walk.assign(place, "=", ("opaque", before), env)
         if text or not outs:
-            self.walk.emit("mark", text)
+            self.walk.emit("mark", text, *(self.walk.value(number, env) for _, number in ins))
 
     # ---- operands ----
 

@@ -13,7 +13,7 @@ def take_share(k: ir.Kernel, s: ir.TakeShare) -> str:
     each = "(tile.k_blocks + CLUSTER_K - 1) / CLUSTER_K"
     first = f"min(cta_rank * ({each}), tile.k_blocks)"
     left = f"min({each}, tile.k_blocks - {first})"
-    return f"tile.k_first = {first} * BLOCK_K; tile.k_blocks = {left};"
+    return f"tile.k_first = {first} * BLOCK_K; tile.k_blocks = $opaque({left});"
 
 
 def slot(k: ir.Kernel, smem: str, wave: int, acc: str, rank: str) -> tuple[str, str]:

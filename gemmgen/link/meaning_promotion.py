@@ -42,7 +42,7 @@ def load_block_scales(k: ir.Kernel, s: ir.LoadBlockScales) -> str:
     else:
         column = "tile.b_row / 128 + i"
     column = f"(long long)min({column}, (shape_n - 1) / 128) * {s.tensor}_stride_n"
-    at = f"{of_group(k, s.tensor)} + {column} + {block_of(s)} * {s.tensor}_stride_k"
+    at = f"{of_group(k, s.tensor)} + {column} + (long long)({block_of(s)}) * {s.tensor}_stride_k"
     return f"{UNROLL}for (int i = 0; i < {s.count}; ++i) {s.dst}[i] = __ldg({at});"
 
 

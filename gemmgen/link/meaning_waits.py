@@ -13,6 +13,7 @@ Meaning = Callable[[ir.Kernel, Any], str]
 TRY_WAIT, CLUSTER_WAIT = (
     f"mbarrier.try_wait.parity.{scope}shared::cta.b64" for scope in ("", "acquire.cluster.")
 )
+MARK = 'asm volatile("// K block %0" ::"n"(__LINE__));'
 TEST_WAIT = "mbarrier.test_wait.parity.shared::cta.b64"
 ARRIVE, ARRIVE_REMOTE = (f"mbarrier.arrive.shared::{space}.b64" for space in ("cta", "cluster"))
 EXPECT = "mbarrier.arrive.expect_tx.shared::cta.b64"
@@ -48,8 +49,9 @@ def for_chunks(k: ir.Kernel, s: ir.ForChunks) -> str:
 
 
 def for_k(k: ir.Kernel, s: ir.ForK) -> str:
+    """With the mark by which a build finds the body's copies in PTX (runtime/trips.py)."""
     first, last = {"tile": ("0", "tile.k_blocks"), "chunk": ("chunk", "chunk_end")}[s.of]
-    return f"\n#pragma unroll {s.unroll}\nfor (int k = {first}; k < {last}; ++k, ring.advance()) {{ BODY; }}"
+    return f"\n#pragma unroll {s.unroll}\nfor (int k = {first}; k < {last}; ++k, ring.advance()) {{ {MARK} BODY; }}"
 
 
 def per_split(k: ir.Kernel, s: ir.PerSplit) -> str:

@@ -3,7 +3,7 @@ the scheduler's tile, the ring and who the thread is.
 
 Functions of `namespace ptx` are followed into their bodies, so that their names mean nothing. An event is a tuple:
 ("{", ...) and ("}",) around blocks, ("ptx", opcode, operands...) of an instruction that is no mere
-computation, ("set", place, operator, value), ("call", ...), ("declare", ...), ("mark", text), and words of control.
+computation, ("set", place, operator, value), ("call", ...), ("declare", ...), ("mark", text, numbers...), and words of control.
 """
 
 from __future__ import annotations
