@@ -254,7 +254,7 @@ SAME = {
         "4 * (warp * 16 + 64 * warpgroup",
     ),
     "a number in its place": (r"\bSTAGES; \+\+i", "5; ++i"),
-    "no comments": (r" *//[^\n]*\n", "\n"),
+    "no comments": (r"(?<!\") *//[^\n]*\n", "\n"),  # but for one that is the text of an asm
     "a function by another name": (r"\bmbarrier_wait\b", "await"),
 }
 
