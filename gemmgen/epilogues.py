@@ -6,14 +6,16 @@ import hashlib
 import math
 import re
 import sys
-from typing import Any, get_args
+from typing import Any
 
 from .errors import ArgumentError
 from .ir.dtypes import BF16, DTYPES, F16, F32, DType
 from .ir.expr import (
     ACC,
     ELEMENTS,
+    FUNCTIONS,
     MOST_DEPTH,
+    OPERATORS,
     Acc,
     Argument,
     BinOp,
@@ -21,9 +23,7 @@ from .ir.expr import (
     Const,
     DeviceScalar,
     Expr,
-    Function,
     OfPair,
-    Op,
     PerColumn,
     PerElement,
     PerRow,
@@ -31,9 +31,7 @@ from .ir.expr import (
     arguments,
     fold,
     lift,
-    parameter,
     parts,
-    row_stride,
 )
 
 __all__ = [  # what an expression is written with
@@ -61,7 +59,8 @@ __all__ = [  # what an expression is written with
 ]
 
 acc = ACC
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")  # of an argument: it becomes a C identifier
+LONGEST = 64  # characters of an argument's name, which becomes part of C identifiers
+NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{LONGEST - 1}}}")
 
 
 def divide(x: Expr, y: Expr) -> Expr:
@@ -162,20 +161,16 @@ def label_of(e: Expr) -> str:
 
 def check_arguments(e: Expr) -> None:
     """Raise ArgumentError unless every argument `e` reads has a C identifier for a name, each name
-    one kind and dtype, and none the name of another's row stride; and unless, where columns are
-    paired, whatever differs between columns is in a pair."""
+    one kind and dtype; and unless, where columns are paired, whatever differs between columns is in
+    a pair."""
     _check_pairs(e, paired=fold(e) > 1, inside=False)
     known: dict[str, Argument] = {}
     for x in arguments(e):
         if not isinstance(x.name, str) or not NAME.fullmatch(x.name):
-            raise ArgumentError("epilogue argument", x.name, "must be a C identifier")
+            allowed = f"must be a C identifier of at most {LONGEST} characters"
+            raise ArgumentError("epilogue argument", x.name, allowed)
         if known.setdefault(x.name, x) != x:
             raise ArgumentError("epilogue argument", x.name, "is used as two kinds of argument")
-    strides = {row_stride(x.name): x.name for x in known.values() if isinstance(x, PerElement)}
-    for name in known:
-        if parameter(name) in strides:
-            owner = strides[parameter(name)]
-            raise ArgumentError("epilogue argument", name, f"must not be the row stride of {owner}")
 
 
 def _check_pairs(e: Expr, *, paired: bool, inside: bool) -> None:
@@ -211,7 +206,6 @@ ARGUMENTS: dict[str, type[Argument]] = {
     "per_row": PerRow,
 }
 PAIR = ("even", "odd")
-OPERATORS, FUNCTIONS = get_args(Op), get_args(Function)
 
 
 def _to_lists(e: Expr) -> Any:

@@ -266,7 +266,7 @@ def test_epilogue_vectors_are_clamped_to_the_tensor():
 def test_a_residual_is_read_with_64_bit_offsets_and_clamped(name):
     c = value_of(EPILOGUES[name])
     assert f"ptx::element_{name[9:] or 'bf16'}(at_c + (long long)min(" in c
-    assert "shape_m - 1) * arg_c_stride + min(" in c and "(shape_n - 1) / 2 * 2), i % 2)" in c
+    assert "shape_m - 1) * row_stride_c + min(" in c and "(shape_n - 1) / 2 * 2), i % 2)" in c
 
 
 def test_unknown_expression_has_no_spelling():

@@ -132,7 +132,7 @@ def run(p, t, sides, numbers, config):
     given |= {"layout": p.layout} if p.a == BF16 else {}
     lead = (sides["groups"],) if g.rows else ()
     if "arg_c" in t:
-        c = t["arg_c"].view(*lead, -1, numbers.arg_c_stride)[..., : sides["n"]]
+        c = t["arg_c"].view(*lead, -1, numbers.row_stride_c)[..., : sides["n"]]
         given |= {"epilogue": EPILOGUES["residual"], "c": c}
     if p.accumulate:
         given |= {"c": t["d"]}

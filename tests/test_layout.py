@@ -661,7 +661,7 @@ def test_a_residual_is_read_at_the_elements_row_and_column(problem, consumers):
             tiles=[{"k_blocks": 1, "d_row": row, "d_col": col}],
             registers=lambda array, i: 0,
             arg_c=1000_000,
-            arg_c_stride=stride,
+            row_stride_c=stride,
             __ldg=lambda at: at,
             shape_m=m,
             shape_n=n,

@@ -279,11 +279,6 @@ def test_a_residual_survives_json_with_its_dtype(dtype):
         (["per_element", "no name", "f32"], "epilogue", ["per_element", "no name", "f32"]),
         (["+", ["per_element", "c", "f32"], ["per_element", "c", "f16"]], "epilogue argument", "c"),
         (["+", ["per_element", "c", "f32"], ["per_row", "c"]], "epilogue argument", "c"),
-        (
-            ["+", ["per_element", "c", "f32"], ["scalar", "c_stride"]],
-            "epilogue argument",
-            "c_stride",
-        ),
     ],
     ids=repr,
 )

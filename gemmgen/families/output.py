@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..config import Config
+from ..ir import expr
 from ..ir.dtypes import F32
 from ..ir.expr import Argument, PerElement, Scalar, arguments, fold, parameter, row_stride
 from ..ir.groupings import GROUPINGS
@@ -136,5 +137,6 @@ def _argument_params(argument: Argument, *, grouped: bool) -> tuple[Param, ...]:
         case PerElement(_, dtype):
             stride = Param(name=row_stride(argument.name), ctype="int")
             pointer = Param(name=name, ctype=f"const {dtype.cuda}*")
-            return (pointer, stride, *group_stride(name, grouped=grouped))
+            group = Param(name=expr.group_stride(argument.name), ctype="long long")
+            return (pointer, stride, *(group,) * grouped)
     return (Param(name=name, ctype="const float*"),)

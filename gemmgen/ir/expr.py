@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from numbers import Number
+from typing import Any, ClassVar, Literal, get_args
 
 from ..errors import ArgumentError
 from .dtypes import BF16, F16, F32, DType
 
 Op = Literal["+", "-", "*", "/"]
 Function = Literal["exp", "tanh", "erf", "divide", "max", "min"]
+OPERATORS, FUNCTIONS = get_args(Op), get_args(Function)
 APPROXIMATE = {
     "exp",
     "tanh",
@@ -18,6 +21,7 @@ APPROXIMATE = {
     "divide",
 }  # functions that FP32 hardware does not round correctly
 MOST_NODES, MOST_DEPTH = 1024, 64  # of an expression: passes and C compilers walk it recursively
+FP32_RANGE = "from 2**-149 (1.4e-45) to 3.4028235e38 in magnitude, as FP32 holds it"
 ELEMENTS = (BF16, F16, F32)  # dtypes of a PerElement
 
 
@@ -70,13 +74,13 @@ ACC = Acc()
 
 @dataclass(frozen=True)
 class Const(Expr):
-    """A finite number, rounded to FP32 in the kernel."""
+    """A number, rounded to FP32 in the kernel. One that FP32 has no room for is refused: it would be 0 or
+    infinite there."""
 
     value: float
 
     def __post_init__(self) -> None:
-        if not _is_finite(self.value):
-            raise ArgumentError("Const", self.value, "must be finite")
+        object.__setattr__(self, "value", _number("Const", self.value, "must be a finite number"))
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,7 @@ class BinOp(Expr):
     rhs: Expr
 
     def __post_init__(self) -> None:
+        _one_of("operator", self.op, OPERATORS)
         _measure(self)
 
 
@@ -163,10 +168,16 @@ class Call(Expr):
     args: tuple[Expr, ...]
 
     def __post_init__(self) -> None:
+        _one_of("function", self.function, FUNCTIONS)
         arity = {"max": 2, "min": 2, "divide": 2}.get(self.function, 1)
         if len(self.args) != arity:
             raise ArgumentError(self.function, len(self.args), f"takes {arity} argument(s)")
         _measure(self)
+
+
+def _one_of(argument: str, value: object, allowed: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in allowed:
+        raise ArgumentError(argument, value, f"must be one of {', '.join(allowed)}")
 
 
 def _measure(e: Expr) -> None:
@@ -183,29 +194,61 @@ def _measure(e: Expr) -> None:
     object.__setattr__(e, "depth", depth)
 
 
+# What emitted names of users' begin with. Each ends with the user's and none of them begins another, nor any
+# name of ours: so no two names are the same, whatever users call their arguments.
+PREFIXES = ("arg_", "row_stride_", "group_stride_", "at_")
+
+
 def parameter(name: str) -> str:
-    """The kernel parameter that carries argument `name`; the prefix keeps user names apart from ours."""
-    return f"arg_{name}"
+    """The kernel parameter that carries argument `name`."""
+    return f"{PREFIXES[0]}{name}"
 
 
 def row_stride(name: str) -> str:
     """The kernel parameter with the row stride, in elements, of the PerElement `name`."""
-    return f"{parameter(name)}_stride"
+    return f"{PREFIXES[1]}{name}"
+
+
+def group_stride(name: str) -> str:
+    """The kernel parameter with the elements between two groups of the PerElement `name`."""
+    return f"{PREFIXES[2]}{name}"
+
+
+def local(name: str) -> str:
+    """The pointer that an epilogue reads argument `name` through: of the tile's group."""
+    return f"{PREFIXES[3]}{name}"
 
 
 def lift(value: Expr | float) -> Expr:
     if isinstance(value, Expr):
         return value
-    if isinstance(value, str) or not _is_finite(value):
-        raise ArgumentError("epilogue", value, "must be an expression or a finite number")
-    return Const(float(value))
+    return Const(_number("epilogue", value, "must be an expression or a finite number"))
 
 
-def _is_finite(value: object) -> bool:
+def _number(argument: str, value: Any, allowed: str) -> float:
+    """`value` as a float. Raises ArgumentError for what is none, and for what FP32 does not hold: true and
+    false are no numbers, and what rounds to 0 or to infinity is another number."""
+    meant = isinstance(value, Number) and not isinstance(value, bool)
     try:
-        return math.isfinite(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):  # no number; one that no float holds
-        return False
+        number = float(value) if meant else math.nan
+        as_fp32 = fp32(number)
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+    ):  # complex; a Decimal's NaN; too large for a float
+        as_fp32 = math.nan
+    if not math.isfinite(as_fp32) or (number and not as_fp32):
+        raise ArgumentError(argument, value, f"{allowed}: 0, or {FP32_RANGE}")
+    return number
+
+
+def fp32(number: float) -> float:
+    """The nearest FP32, ties to even; infinite beyond the largest."""
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", number))[0])
+    except OverflowError:
+        return math.copysign(math.inf, number)
 
 
 def parts(e: Expr) -> tuple[Expr, ...]:

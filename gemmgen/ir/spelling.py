@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from ..errors import IRError
@@ -21,6 +22,9 @@ from .expr import (
     PerRow,
     Scalar,
     arguments,
+    fp32,
+    group_stride,
+    local,
     parameter,
     row_stride,
 )
@@ -64,15 +68,19 @@ def epilogue_value(kernel: Kernel, s: StageTile | Evaluate) -> str:
 
 def of_group(kernel: Kernel, tensor: str) -> str:
     """Where the tile's group of `tensor` begins; the tensor itself if it has no groups."""
-    grouped = any(p.name == f"{tensor}_stride_g" for p in kernel.params)
-    return f"({tensor} + tile.group * {tensor}_stride_g)" if grouped else tensor
+    return _of_group(kernel, tensor, f"{tensor}_stride_g")
+
+
+def _of_group(kernel: Kernel, tensor: str, stride: str) -> str:
+    grouped = any(p.name == stride for p in kernel.params)
+    return f"({tensor} + tile.group * {stride})" if grouped else tensor
 
 
 def _pointer(kernel: Kernel, x: Argument) -> str:
     """Where the tile's group of an argument begins: vectors lie one behind the other."""
     name = parameter(x.name)
     if isinstance(x, PerElement):
-        return of_group(kernel, name)
+        return _of_group(kernel, name, group_stride(x.name))
     by_depth = bool(kernel.groups.depths)
     sides = {
         PerRow: ("shape_m", kernel.groups.rows or by_depth),
@@ -82,9 +90,12 @@ def _pointer(kernel: Kernel, x: Argument) -> str:
     return f"{name} + (long long)tile.group * {side}" if grouped else name
 
 
-def local(name: str) -> str:
-    """The pointer an epilogue reads argument `name` through."""
-    return f"at_{name}"
+def c_number(value: float) -> str:
+    """FP32(value) in C. A compiler rounds the text once, Python rounded it to `value` before: where a neighbour
+    of `value` rounds elsewhere, the text is that of the FP32 number itself."""
+    near = (value, math.nextafter(value, -math.inf), math.nextafter(value, math.inf))
+    shown = value if len({fp32(x) for x in near}) == 1 else fp32(value)
+    return f"{shown!r}f"
 
 
 def c_expr(e: Expr, acc: Callable[[str], str], at: Place) -> str:
@@ -100,7 +111,7 @@ def c_expr(e: Expr, acc: Callable[[str], str], at: Place) -> str:
         case OfPair(value, column):
             return c_expr(value, acc, of_pair(at, column))
         case Const(value):
-            return f"{value!r}f"
+            return c_number(value)
         case Scalar(name):
             return parameter(name)
         case DeviceScalar(name):

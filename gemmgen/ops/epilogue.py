@@ -7,7 +7,16 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.dtypes import F32, DType
-from ..ir.expr import PerColumn, PerElement, PerRow, Scalar, arguments, parameter, row_stride
+from ..ir.expr import (
+    PerColumn,
+    PerElement,
+    PerRow,
+    Scalar,
+    arguments,
+    group_stride,
+    parameter,
+    row_stride,
+)
 from ..ir.groupings import GROUPINGS
 from ..problem import Problem
 from ..runtime.torch_tensors import check_tensor, dtype_of
@@ -82,5 +91,5 @@ def _per_element(name: str, t: Any, dtype: DType, shape: tuple[int, ...], device
     return {
         parameter(name): t.data_ptr(),
         row_stride(name): stride,
-        f"{parameter(name)}_stride_g": group,
+        group_stride(name): group,
     }

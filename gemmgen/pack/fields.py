@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import UnsupportedProblem
+from ..ir import expr
 from ..ir.counts import MOST_SIDE
 from ..ir.dtypes import F32
 from ..ir.expr import (
@@ -181,7 +182,7 @@ def _argument(p: Problem, x: Argument) -> Iterator[Member]:
             # A single row is never stepped from.
             check = f'check_multiple("{stride}", m > 1 ? args->{stride} : 0, 2)'
             yield number(stride, "elements from row to row, even", "(n + 1) / 2 * 2", check)
-            yield group_stride(f"{name}_stride_g", f"m * args.{stride}", 2)
+            yield group_stride(expr.group_stride(x.name), f"m * args.{stride}", 2)
         case PerRow():
             yield pointer(name, f"f32 [{rows}m]", f"{'groups * ' * g.outputs}m * 4")
         case PerColumn():

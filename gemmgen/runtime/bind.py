@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.expr import BEFORE, parameter, row_stride
+from ..ir.expr import BEFORE, group_stride, parameter, row_stride
 from ..ir.groupings import GROUPINGS, in_turn
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches, scale_blocks
@@ -122,7 +122,7 @@ def _arguments(operands: Operands, embed: Embed) -> Values:
         elif value.dtype.kind == "u":  # the codes of a PerElement
             c = embed(value, n + n % 2 + 2)
             values |= {parameter(name): c.pointer, row_stride(name): c.stride}
-            values[f"{parameter(name)}_stride_g"] = c.group_stride
+            values[group_stride(name)] = c.group_stride
         else:
             values[parameter(name)] = embed(value.reshape(1, -1), value.size).pointer
     return values

@@ -4,7 +4,7 @@
 // problem {"family": "fp8_1d1d", "a": "e4m3", "b": "e4m3", "d": "f32", "layout": "nt", "epilogue": "residual_f32"}
 // config {"block_m": 64, "block_n": 128, "block_k_bytes": 128, "stages": 6, "consumers": 2, "multicast": "a", "raster": "m", "panel": 8, "unroll": 4, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false, "swap_ab": true}
 // P1 to P13 proved for 1, 2, 5, 6, 7, 13, 25 K blocks and 1, 2, 3 tiles (9 instances, 18714 operations); the order recurs every 12 K blocks
-// IR sha256 d38ed49f57b8d248
+// IR sha256 c905818c7f81ee37
 //
 // Output tile 64 x 128, 128 of K per stage, 6 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40.
@@ -245,7 +245,7 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_64x128x128_s6c2_mca_u4_swap_residual_f32(
     float* d,
     int d_stride,
     const float* arg_c,
-    int arg_c_stride) {
+    int row_stride_c) {
     extern __shared__ __align__(1024) uint8_t smem[];
     const uint32_t smem_base = ptx::shared_address(smem);
     const uint32_t smem_a = smem_base + 0;
@@ -326,7 +326,7 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_64x128x128_s6c2_mca_u4_swap_residual_f32(
             {
                 const int row = lane % 4 * 2;
                 const auto at_c = ptx::opaque(arg_c);
-                const auto value = [&](int i) { return ptx::paced<16>((acc0[i] + ptx::element_f32(at_c + (long long)min(tile.d_row + lane % 4 * 2 + i / 4 * 8 + i % 2, shape_m - 1) * arg_c_stride + min((tile.d_col + (0 + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8) / 2 * 2, (shape_n - 1) / 2 * 2), lane / 4 % 2)), i); };
+                const auto value = [&](int i) { return ptx::paced<16>((acc0[i] + ptx::element_f32(at_c + (long long)min(tile.d_row + lane % 4 * 2 + i / 4 * 8 + i % 2, shape_m - 1) * row_stride_c + min((tile.d_col + (0 + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8) / 2 * 2, (shape_n - 1) / 2 * 2), lane / 4 % 2)), i); };
                 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
                     // This lane's column of D, and of every 8 rows two: one after the other.

@@ -4,7 +4,7 @@
 // problem {"family": "fp8_block", "a": "e4m3", "b": "e4m3", "d": "bf16", "layout": "nt", "epilogue": "residual"}
 // config {"block_m": 256, "block_n": 128, "block_k_bytes": 128, "stages": 3, "consumers": 2, "multicast": "a", "raster": "m", "panel": 8, "unroll": 4, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers": null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 7, 13 K blocks and 1, 2, 3 tiles (9 instances, 16992 operations); the order recurs every 6 K blocks
-// IR sha256 8220040f9c90b3f5
+// IR sha256 67628e22fdfbbfd2
 //
 // Output tile 256 x 128, 128 of K per stage, 3 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40.
@@ -260,7 +260,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_256x128x128_s3c2_mca_u4_residual(
     int scale_b_stride_n,
     int scale_b_stride_k,
     const uint16_t* arg_c,
-    int arg_c_stride) {
+    int row_stride_c) {
     extern __shared__ __align__(1024) uint8_t smem[];
     const uint32_t smem_base = ptx::shared_address(smem);
     const uint32_t smem_a = smem_base + 0;
@@ -392,7 +392,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_256x128x128_s3c2_mca_u4_residual(
                 const uint32_t base = smem_d + (0 + warpgroup) * 16384 + row * 128;
                 const uint32_t lane_chunk = lane / 16 * 16 ^ (row * 128 >> 7 & 7) << 4;
                 const auto at_c = ptx::opaque(arg_c);
-                const auto value = [&](int i) { return ptx::paced<16>((acc0[i] + ptx::element_bf16(at_c + (long long)min(tile.d_row + (0 + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8, shape_m - 1) * arg_c_stride + min(tile.d_col + lane % 4 * 2 + i / 4 * 8, (shape_n - 1) / 2 * 2), i % 2)), i); };
+                const auto value = [&](int i) { return ptx::paced<16>((acc0[i] + ptx::element_bf16(at_c + (long long)min(tile.d_row + (0 + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8, shape_m - 1) * row_stride_c + min(tile.d_col + lane % 4 * 2 + i / 4 * 8, (shape_n - 1) / 2 * 2), i % 2)), i); };
                 #pragma unroll
                 for (int i = 0; i < 64; i += 8)
                     ptx::store_matrix_x4(base + 2 * i / 64 * 8192 + (2 * i % 64 * 2 ^ lane_chunk),
@@ -409,7 +409,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_256x128x128_s3c2_mca_u4_residual(
                 const uint32_t base = smem_d + (2 + warpgroup) * 16384 + row * 128;
                 const uint32_t lane_chunk = lane / 16 * 16 ^ (row * 128 >> 7 & 7) << 4;
                 const auto at_c = ptx::opaque(arg_c);
-                const auto value = [&](int i) { return ptx::paced<16>((acc1[i] + ptx::element_bf16(at_c + (long long)min(tile.d_row + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8, shape_m - 1) * arg_c_stride + min(tile.d_col + lane % 4 * 2 + i / 4 * 8, (shape_n - 1) / 2 * 2), i % 2)), i); };
+                const auto value = [&](int i) { return ptx::paced<16>((acc1[i] + ptx::element_bf16(at_c + (long long)min(tile.d_row + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8, shape_m - 1) * row_stride_c + min(tile.d_col + lane % 4 * 2 + i / 4 * 8, (shape_n - 1) / 2 * 2), i % 2)), i); };
                 #pragma unroll
                 for (int i = 0; i < 64; i += 8)
                     ptx::store_matrix_x4(base + 2 * i / 64 * 8192 + (2 * i % 64 * 2 ^ lane_chunk),

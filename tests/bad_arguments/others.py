@@ -14,7 +14,7 @@ from gemmgen.config import FIELDS, Config
 from gemmgen.epilogues import gate
 from gemmgen.errors import IllegalConfig, UnsupportedProblem
 from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
-from gemmgen.ir.expr import ACC, PerColumn, PerElement, PerRow, Scalar
+from gemmgen.ir.expr import ACC, PerColumn, PerRow, Scalar
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 
@@ -99,7 +99,7 @@ COMPILER = (
         wrong("an argument that is no C identifier", "epilogue argument", epilogue=ACC + PerColumn("1 + x")),
         wrong("an argument that is no text", "epilogue argument", epilogue=ACC + PerColumn(None)),
         wrong("one name twice", "epilogue argument", epilogue=ACC * PerRow("s") * Scalar("s")),
-        wrong("the name of a row stride", "epilogue argument", epilogue=ACC + PerElement("c") + Scalar("c_stride")),
+        wrong("an argument's name of 65 characters", "epilogue argument", epilogue=ACC + Scalar("c" * 65)),
         wrong("a column of a pair of a pair", "epilogue", epilogue=gate(gate(ACC))),
         wrong("columns paired and not", "epilogue", epilogue=gate(ACC) * ACC),
         wrong("a number for true", "accumulate", accumulate=1, d=F32),
