@@ -7,9 +7,8 @@ import tempfile
 from pathlib import Path
 
 from ..errors import ArgumentError
+from .ours import is_ours
 
-MARK = b"gemmgen"  # every text gemmgen writes carries its name near the top
-HEAD = 4096
 NAME_MAX = 255  # bytes of a file's name, of all of Linux's file systems
 
 
@@ -33,7 +32,7 @@ def write(folder: Path, name: str, data: bytes) -> Path:
 def _written(target: Path, data: bytes) -> Path:
     if target.is_symlink():
         raise ArgumentError("-o", str(target), "is a symbolic link")
-    if target.exists() and not _ours(target):
+    if target.exists() and not is_ours(target):
         raise ArgumentError("-o", str(target), "exists and was not written by gemmgen")
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".gemmgen-")
@@ -46,14 +45,6 @@ def _written(target: Path, data: bytes) -> Path:
         Path(temporary).unlink(missing_ok=True)
         raise
     return target
-
-
-def _ours(target: Path) -> bool:
-    """Whether it is a file with the mark; a pipe or a device is not opened."""
-    if not target.is_file():
-        return False
-    with target.open("rb") as f:
-        return MARK in f.read(HEAD)
 
 
 def inside(folder: Path, name: str) -> Path:
