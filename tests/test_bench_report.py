@@ -283,8 +283,8 @@ def test_a_shape_is_measured(contest):
 
 
 def test_where_a_config_comes_from(contest, tmp_path, monkeypatch):
-    assert measured("--set", "stages=3").rows[0].config_from == "given"
-    assert measured("--set", "watchdog=true").rows[0].config_from == "cost model"
+    assert measured("--set", "panel=3").rows[0].config_from == "cost model, changed"
+    assert measured("--config", "{}").rows[0].config_from == "given"
     best = Timed(config=Config(block_n=64), seconds=1e-6, predicted=1e-6)
     database = tmp_path / "tuned.jsonl"
     tuned_row = TunedRow(
@@ -308,7 +308,7 @@ def test_where_a_config_comes_from(contest, tmp_path, monkeypatch):
 
 
 def test_groups_of_k_look_for_the_mean_that_is_launched(contest, monkeypatch):
-    from gemmgen.cli import _parser
+    from gemmgen.cli import _parser, options
 
     asked = []
 
@@ -316,7 +316,7 @@ def test_groups_of_k_look_for_the_mean_that_is_launched(contest, monkeypatch):
         asked.append((shape, groups))
         return tuned.Pick(config=Config())
 
-    monkeypatch.setattr(bench_command, "pick", pick)
+    monkeypatch.setattr(options, "pick", pick)
     argv = ["bench", "fp8_1d1d", "--grouping", "k_flat", "--d", "f32"]
     args = _parser(argv).parse_args(argv)
     assert bench_command._for_shape(args, (3, 200, 96, 1000))[2] == "cost model"

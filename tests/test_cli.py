@@ -23,8 +23,8 @@ def test_emit_prints_the_source(capsys):
 
 
 def test_emit_uses_the_config_given(capsys):
-    _, out, _ = run(capsys, "emit", "dense", "--set", "block_n=72", "--set", "swizzle_d=0")
-    assert "BLOCK_N = 72" in out
+    _, out, _ = run(capsys, "emit", "dense", "--set", "block_n=80", "--set", "swizzle_d=0")
+    assert "BLOCK_N = 80" in out
     _, out, _ = run(capsys, "emit", "dense", "--config", '{"block_n": 40}', "--d", "f32")
     assert "BLOCK_N = 40" in out and "_f32_" in out
 
@@ -229,12 +229,12 @@ def test_watchdog_builds_emulate(capsys):
 
 
 def test_swap_ab_is_a_flag(capsys):
-    argv = ("dense", "--swap-ab", "--set", "block_m=16", "--json")
+    argv = ("dense", "--swap-ab", "--config", '{"block_m": 16}', "--json")
     for command in ("emulate", "compile", "emit"):
         code, out, _ = run(capsys, command, *argv, *SMALL * (command == "emulate"))
         assert code == 0 and "16x128x64_s4c2_swap" in out
     assert run(capsys, "check", *argv)[0] == 0
-    code, _, err = run(capsys, "emit", "dense", "--swap-ab", "--set", "block_m=72")
+    code, _, err = run(capsys, "emit", "dense", "--swap-ab", "--config", '{"block_m": 72}')
     assert code == 2 and "swapped-rows" in err
 
 

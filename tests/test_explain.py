@@ -352,9 +352,9 @@ def test_command_json(capsys):
 
 
 def test_command_explains_a_config_given(capsys):
-    _, out, _ = run(capsys, "dense", "--set", "block_n=72", "--set", "stages=3", "--json")
+    _, out, _ = run(capsys, "dense", "--config", '{"block_n": 72}', "--set", "stages=3", "--json")
     data = json.loads(out)
-    assert data["config_from"] == "given" and data["config"]["block_n"] == 72
+    assert data["config_from"] == "given, changed" and data["config"]["block_n"] == 72
     _, out, _ = run(capsys, "fp8_block/base", "--json")
     assert json.loads(out)["config_from"] == "gallery"
 

@@ -375,7 +375,7 @@ def test_the_command_line_takes_depths(capsys):
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
     from gemmgen.cli import main
 
-    shape = "-m 64 -n 72 -k 100 --set block_m=64 --set consumers=1 --set stages=2"
+    shape = "-m 64 -n 72 -k 100 --config {} --set block_m=64 --set consumers=1 --set stages=2"
     command = f"dense --grouping k_columns --layout tn --depths 33,0,67 {shape}"
     assert main(f"run {command} --device emulator".split()) == 0
     assert "gemmgen_dense_k_columns_gemm" in capsys.readouterr().out

@@ -302,7 +302,8 @@ def test_the_command_fails_if_the_cache_is_too_small(fake, capsys, monkeypatch):
     ("argv", "argument"),
     (
         (["dense/tn"], "KERNEL"),
-        (["dense", "--set", "block_n=64"], "--config"),
+        (["dense", "--set", "block_n=64"], "--set"),
+        (["dense", "--device", "H200"], "--device"),
         (["dense", "--shapes", "many"], "--shapes"),
         (["dense", "--threads", "0"], "--threads"),
         (["dense", "--up-to", "0"], "--up-to"),

@@ -152,7 +152,7 @@ def test_no_difference(capsys):
 
 
 def test_family_options_describe_both(capsys):
-    argv = ("diff", "dense", "block_n=64", "--d", "f32", "--set", "stages=2", "--json")
+    argv = ("diff", "dense", "raster=n", "--d", "f32", "--set", "panel=4", "--json")
     _, out, _ = run(capsys, *argv)
     assert all("_f32_" in name for name in json.loads(out)["names"])
 

@@ -335,7 +335,11 @@ def test_commands_say_where_the_config_is_from(database, capsys):
         (["dense"], "tuned"),
         (["dense", "-m", "4090"], "tuned at M=4096"),
         (["dense", "-n", "512"], "cost model"),
-        (["dense", "--set", "block_n=64"], "given"),
+        (["dense", "--set", "raster=n"], "tuned, changed"),
+        (["dense", "-n", "512", "--set", "panel=3"], "cost model, changed"),
+        (["dense", "--config", "{}"], "given"),
+        (["dense", "--config", "{}", "--set", "block_n=64"], "given, changed"),
+        (["dense/n256", "--set", "panel=3"], "gallery, changed"),
         (["dense/n256"], "gallery"),
     ):
         assert main(["emit", *argv, "--json"]) == 0

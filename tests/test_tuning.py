@@ -454,7 +454,7 @@ def test_compile_only_needs_no_gpu(machine, capsys, tmp_path, monkeypatch):
         (("dense", "-o", "x", "--budget", "nan"), "--budget"),
         (("dense", "-o", "x", "--factor", 0.5), "--factor"),
         (("dense", "-o", "x", "--total", -1), "--total"),
-        (("dense", "-o", "x", "--set", "stages=3"), "--config"),
+        (("dense", "-o", "x", "--set", "stages=3"), "--set"),
         (("dense", "-o", "x", "--shapes", "1x2"), "--shapes"),
         (("--report", "absent.jsonl"), "database"),
         (("--merge", "absent.jsonl"), "database"),

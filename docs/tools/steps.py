@@ -38,8 +38,8 @@ class Kernel:
         """What names it on the command line."""
         p = self.problem
         changed = {k: v for k, v in self.config.to_json().items() if v != Config().to_json().get(k)}
-        sets = "".join(f" --set {k}={value(v)}" for k, v in changed.items())
-        return f"{p.family}{'' if p.family == SCALED.family else ' --ab e4m3'}{sets}"
+        operands = "" if p.family == SCALED.family else " --ab e4m3"
+        return f"{p.family}{operands} --config '{json.dumps(changed)}'"
 
     @property
     def sides(self) -> str:

@@ -40,7 +40,7 @@ class Method:
 
     def __post_init__(self) -> None:
         given = (("mode", self.mode, MODES), ("pace", self.pace, PACES))
-        for name, value, allowed in (*given, ("l2", self.l2 or L2[0], L2)):
+        for name, value, allowed in (*given, ("l2", L2[0] if self.l2 is None else self.l2, L2)):
             if value not in allowed:
                 raise ArgumentError(f"--{name}", value, f"must be one of {', '.join(allowed)}")
         if self.l2 == "flush" and not self.single:

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 from ..errors import (
     ArgumentError,
@@ -14,6 +15,7 @@ from ..errors import (
     RuntimeUnavailable,
     UnsupportedProblem,
 )
+from . import given
 
 COMMANDS = {
     "emit": "print or write the CUDA source of a kernel, or of the whole gallery",
@@ -44,21 +46,61 @@ OK, FAILED, USAGE, UNAVAILABLE = 0, 1, 2, 3
 EXIT_CODES = "exit codes: 0 done, 1 a check failed, 2 bad arguments or an illegal config, 3 something is missing here"
 
 
+class _Refused(Exception):
+    """What argparse refuses, before it prints and exits."""
+
+    def __init__(self, parser: argparse.ArgumentParser, message: str) -> None:
+        super().__init__(message)
+        self.parser = parser
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _Refused(self, message)
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Run one subcommand and return its exit code; errors go to stderr (as JSON with --json)."""
-    args = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
+    """Run one subcommand and return its exit code; errors go to stderr (with --json as JSON to stdout)."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        args = _parsed(argv)
+    except _Refused as e:
+        if _asks_json(argv):
+            return _fail(True, GemmgenError(str(e)), ArgumentError, USAGE)
+        argparse.ArgumentParser.error(e.parser, str(e))
     try:
         return int(args.main(args))
     except GemmgenError as e:
-        return _fail(args, e, exit_code(type(e)))
+        return _fail(args.json, e, type(e), exit_code(type(e)))
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away
         return FAILED
 
 
+def _parsed(argv: list[str]) -> argparse.Namespace:
+    """`given`: which arguments were."""
+    parser = _parser(argv)
+    args = parser.parse_args(argv)
+    if argv[0] not in COMMANDS:
+        raise _Refused(parser, "the command comes first")
+    args.given = given.read(subcommands(_parser(argv))[argv[0]], argv[1:])
+    return args
+
+
+def _asks_json(argv: list[str]) -> bool:
+    """Whether --json is among them, or a beginning of it that argparse takes for it."""
+    return any(len(x) > 2 and "--json".startswith(x) for x in argv)
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of subcommands by name."""
+    actions = (x for x in parser._actions if isinstance(x, argparse._SubParsersAction))
+    return dict(next(actions).choices)
+
+
 def _parser(argv: list[str]) -> argparse.ArgumentParser:
     """Every subcommand by name and help; only the one asked for is imported and given its arguments."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="gemmgen",
         description="Generate, inspect and run GEMM kernels for Hopper.",
         epilog=EXIT_CODES,
@@ -81,9 +123,10 @@ def exit_code(kind: type[GemmgenError]) -> int:
     return UNAVAILABLE if issubclass(kind, RuntimeUnavailable) else FAILED
 
 
-def _fail(args: argparse.Namespace, e: GemmgenError, code: int) -> int:
-    if args.json:
-        error: dict[str, object] = {"id": e.id, "type": type(e).__name__, "message": str(e)}
+def _fail(as_json: bool, e: GemmgenError, kind: type[GemmgenError], code: int) -> int:
+    if as_json:
+        id = e.id if isinstance(e, kind) else kind.id
+        error: dict[str, object] = {"id": id, "type": kind.__name__, "message": str(e)}
         if isinstance(e, IllegalConfig):
             error |= {
                 "rule": e.rule.id,

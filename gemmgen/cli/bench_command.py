@@ -17,20 +17,20 @@ from ..bench.select import ALL, DEFAULT, REFERENCE
 from ..bench.work import launched, verified, work
 from ..config import Config
 from ..errors import ArgumentError
-from ..families import FAMILIES
-from ..heuristics.tuned import pick
 from ..ir.groupings import GROUPINGS
 from ..problem import Problem
 from ..runtime import driver
 from ..runtime.gpu import Gpu
-from ..target import H200
 from ..verification.trial import judge
-from . import files, options
+from . import files, given, options
 from .bench_report import LeftOut, Row, as_csv, firsts, geomean, table
 
 if TYPE_CHECKING:
     from ..bench.contest import Contest
     from ..bench.select import Offer
+
+
+UNUSED = {"burst": ("seconds",), "sustained": ("repeats",)}  # options, by pace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +60,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_method(parser)
     parser.add_argument("--no-verify", action="store_true", help="time without verifying first")
     parser.add_argument(
-        "-o", metavar="FOLDER", type=Path, help="write bench.csv and bench.json here"
+        "-o", metavar="FOLDER", type=given.path, help="write bench.csv and bench.json here"
     )
     parser.add_argument(
         "--plot",
         action="store_true",
         help="with -o: measure the device's ceilings, and draw tflops.png and roofline.png",
     )
-    parser.set_defaults(m=None, n=None, k=None)
 
 
 def _add_method(parser: argparse.ArgumentParser) -> None:
@@ -104,6 +103,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     method = Method(**{n: getattr(args, n) for n in ("mode", "pace", "l2", "repeats", "seconds")})
+    given.refuse(args, UNUSED[method.pace], f"is not for --pace {method.pace}")
     data = Data(kind=_kind(args.data))
     if args.plot:
         if not args.o:
@@ -111,7 +111,9 @@ def main(args: argparse.Namespace) -> int:
         plots.require()
     p = _problem(args)
     wanted = shapes.parse(args.shapes, p)
-    _providers(args, p, Config())  # so that a wrong name is an error now
+    m, n, k = wanted[0][-3:]
+    options.config(args, p, (m, n, k))  # so that a wrong one is an error now, as is a wrong name
+    _providers(args, p, Config())
     gpu = driver.require_hopper(0)
     with watch(driver.pci_bus_id(0)) as log:
         results = [measure(args, shape, method, data, log) for shape in wanted]
@@ -240,26 +242,15 @@ def _placed(row: Row, standing: str, c: Clocks) -> Row:
 
 def _problem(args: argparse.Namespace) -> Problem:
     """What is measured, at any shape. Raises ArgumentError, UnsupportedProblem."""
-    if _is_free(args):
-        return launched(options.problem(args))
-    return launched(options.problem_and_config(args)[0])
-
-
-def _is_free(args: argparse.Namespace) -> bool:
-    """Whether each shape has a config of its own."""
-    return args.kernel in FAMILIES and not (args.config or args.set)
+    return launched(options.problem(args))
 
 
 def _for_shape(args: argparse.Namespace, shape: shapes.Shape) -> tuple[Problem, Config, str]:
     """The problem, its config at `shape` and where that comes from."""
     groups, (m, n, k) = shape[0] if len(shape) > 3 else 1, shape[-3:]
-    if _is_free(args):
-        p = _problem(args)
-        k = shapes.mean_depth(groups, k) if GROUPINGS[p.grouping].depths else k
-        found = pick(p, (m, n, k), H200, groups, driver.require_hopper(0))
-        return p, found.config, found.source((m, n, k))
-    p, config, source = options.choice(args, (m, n, k))
-    return launched(p), config, source
+    p = _problem(args)
+    k = shapes.mean_depth(groups, k) if GROUPINGS[p.grouping].depths else k
+    return p, *options.config(args, p, (m, n, k), groups, driver.require_hopper(0))
 
 
 def _row(

@@ -14,7 +14,7 @@ from ..gallery import GALLERY, path_of
 from ..ir.nodes import Kernel
 from ..link import TextDiffers, link
 from ..pipeline import lower
-from . import options
+from . import given, options
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.properties:
+        given.refuse(args, given.others(args, "properties"), "cannot be given with --properties")
         return _properties(args)
     rows = [_row(label, kernel, args.thorough) for label, kernel in _kernels(args).items()]
     if args.json:
@@ -41,8 +42,9 @@ def main(args: argparse.Namespace) -> int:
 
 def _kernels(args: argparse.Namespace) -> dict[str, Kernel]:
     if args.all:
+        given.refuse(args, given.ALL, "cannot be given with --all")
         return {path_of(e): lower(e.problem, e.config) for e in GALLERY}
-    if not args.kernel:
+    if args.kernel is None:
         raise ArgumentError("KERNEL", None, "is required without --all")
     return {args.kernel: lower(*options.problem_and_config(args))}
 

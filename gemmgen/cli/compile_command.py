@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
@@ -13,7 +12,7 @@ from ..gallery import GALLERY, artifact, path_of
 from ..ir.text import smem_map
 from ..pipeline import Artifact, compile_to_source
 from ..runtime.nvrtc import Cubin, compile_cubin
-from . import files, options
+from . import files, given, options
 
 THREADS = 4  # NVRTC releases the GIL
 
@@ -22,7 +21,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser, required=False)
     options.add_shape(parser)
     parser.add_argument("--all", action="store_true", help="the whole gallery")
-    parser.add_argument("-o", metavar="FOLDER", type=Path, help="write KERNEL_NAME.cubin here")
+    parser.add_argument(
+        "-o", metavar="FOLDER", type=given.path, help="write KERNEL_NAME.cubin here"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -45,8 +46,9 @@ def main(args: argparse.Namespace) -> int:
 def _artifacts(args: argparse.Namespace) -> tuple[dict[str, Artifact], str]:
     """By label, and where their configs come from."""
     if args.all:
+        given.refuse(args, given.ALL, "cannot be given with --all")
         return {path_of(e): artifact(e) for e in GALLERY}, "gallery"
-    if not args.kernel:
+    if args.kernel is None:
         raise ArgumentError("KERNEL", None, "is required without --all")
     problem, config, source = options.choice(args)
     return {args.kernel: compile_to_source(problem, config)}, source

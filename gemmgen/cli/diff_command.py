@@ -15,7 +15,7 @@ from ..runtime.nvrtc import compile_cubin
 from ..see import text
 from ..see.ansi import paint_diff
 from ..see.page import Page, Table, count
-from . import compile_command, levels, options
+from . import compile_command, given, levels, options
 
 RESOURCES = "resources"
 
@@ -33,6 +33,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     levels.check(args, RESOURCES)
+    for option, asked in (("--json", args.json), (f"--level {RESOURCES}", args.level == RESOURCES)):
+        if asked:
+            levels.uncoloured(args, option)
     both = artifacts(args)
     if args.level == RESOURCES:
         table = resources(*both)
@@ -51,19 +54,21 @@ def main(args: argparse.Namespace) -> int:
 
 
 def artifacts(args: argparse.Namespace) -> tuple[Artifact, Artifact]:
-    """KERNEL and OTHER; family options, --config and --set describe both."""
-    problem, config = options.problem_and_config(args)
+    """KERNEL and OTHER; the options after a KERNEL describe both."""
+    changes = options.fields("OTHER", options.split(args.other)) if "=" in args.other else None
+    named = argparse.Namespace(**{**vars(args), "kernel": args.other})
+    if options.is_fixed(args) and (changes is not None or options.is_fixed(named)):
+        given.refuse(args, given.SHAPE, options.NOTHING_CHOSEN)
+    problem, config = options.problem_and_config(args, options.shape(args))
     one = compile_to_source(problem, config)
-    if "=" not in args.other:
-        return one, compile_to_source(*_named(args))
-    changes = options.fields("OTHER", options.split(args.other))
+    if changes is None:
+        return one, compile_to_source(*_named(named))
     return one, compile_to_source(problem, Config.from_json({**config.to_json(), **changes}))
 
 
-def _named(args: argparse.Namespace) -> tuple[Problem, Config]:
-    named = argparse.Namespace(**{**vars(args), "kernel": args.other})
+def _named(other: argparse.Namespace) -> tuple[Problem, Config]:
     try:
-        return options.problem_and_config(named)
+        return options.problem_and_config(other, options.shape(other))
     except ArgumentError as e:
         argument = "OTHER" if e.argument == "KERNEL" else e.argument
         raise ArgumentError(argument, e.value, e.allowed) from e

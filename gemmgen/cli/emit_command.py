@@ -13,7 +13,7 @@ from ..ir.nodes import Kernel
 from ..ir.text import dump
 from ..passes import PIPELINE
 from ..pipeline import Artifact, compile_to_source
-from . import files, options
+from . import files, given, options
 
 STAGES = ("build", *(p.__name__ for p in PIPELINE))
 
@@ -30,19 +30,24 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="after:PASS",
         help=f"print the IR after a pass instead: {', '.join(s.replace('_', '-') for s in STAGES)}",
     )
-    parser.add_argument("-o", metavar="FOLDER", type=Path, help="write KERNEL_NAME.cu and .ir here")
+    parser.add_argument(
+        "-o", metavar="FOLDER", type=given.path, help="write KERNEL_NAME.cu and .ir here"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
     if args.all:
+        given.refuse(args, (*given.ALL, "dump"), "cannot be given with --all")
         texts = gallery_texts()
         folder = args.o or Path("generated")
         return _check(args, folder, texts) if args.check else _write_all(args, folder, texts)
-    if args.check:
-        raise ArgumentError("--check", True, "goes with --all")
-    if not args.kernel:
+    given.refuse(args, ("check",), "goes with --all")
+    if args.kernel is None:
         raise ArgumentError("KERNEL", None, "is required without --all")
-    return _dump(args) if args.dump else _emit(args)
+    if args.dump is None:
+        return _emit(args)
+    given.refuse(args, ("o",), "cannot be given with --dump, which prints")
+    return _dump(args)
 
 
 def gallery_texts() -> dict[str, str]:

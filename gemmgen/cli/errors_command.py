@@ -10,7 +10,7 @@ from .. import errors
 from ..check.errors import ProtocolViolation
 from ..emulator import errors as emulator
 from ..link import TextDiffers
-from . import exit_code
+from . import exit_code, given
 
 KINDS: tuple[type[errors.GemmgenError], ...] = (
     errors.ArgumentError,
@@ -45,6 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.json:
+        given.refuse(args, ("markdown",), "cannot be given with --json")
         print(json.dumps([_described(kind) for kind in KINDS], indent=2))
     elif args.markdown:
         print(markdown(), end="")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from ..errors import ArgumentError
 from ..see import html, text
 from ..see.explain import explain
 from ..see.explain_json import to_json
 from ..see.explain_page import page
-from . import files, options
+from . import files, given, options
 
 MOST = 1000  # runners-up
 
@@ -31,7 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="fields of the config to change: is it legal, and what would it cost",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write one HTML page")
+    parser.add_argument("--html", type=given.path, metavar="FILE", help="write one HTML page")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -40,6 +39,8 @@ def main(args: argparse.Namespace) -> int:
             raise ArgumentError(name, value, f"must be from 1 to {most}")
     shape = options.shape(args)
     problem, config, source = options.choice(args, shape, args.groups)
+    if problem.grouping == "none":
+        given.refuse(args, ("groups",), "is for kernels with groups: see --grouping")
     items = [item for given in args.why_not or () for item in options.split(given)]
     changes = options.fields("--why-not", items) if items else None
     e = explain(problem, config, shape, source, groups=args.groups, top=args.top, why_not=changes)

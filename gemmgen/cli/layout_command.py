@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from pathlib import Path
 
 from ..errors import ArgumentError
 from ..pipeline import lower
 from ..see import html, svg, text
 from ..see.layout_page import VIEWS, layout
-from . import files, options
+from . import files, given, options
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -20,13 +19,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_shape(parser)
     to = parser.add_mutually_exclusive_group()
     to.add_argument("--text", action="store_true", help="to standard output (the default)")
-    to.add_argument("--svg", type=Path, metavar="FILE", help="write the pictures")
-    to.add_argument("--html", type=Path, metavar="FILE", help="write one HTML page")
+    to.add_argument("--svg", type=given.path, metavar="FILE", help="write the pictures")
+    to.add_argument("--html", type=given.path, metavar="FILE", help="write one HTML page")
 
 
 def main(args: argparse.Namespace) -> int:
     if args.what not in VIEWS:
         raise ArgumentError("WHAT", args.what, f"must be one of {', '.join(VIEWS)}")
+    if args.json:
+        given.refuse(args, ("text",), "cannot be given with --json")
     page = layout(lower(*options.problem_and_config(args)), args.what)
     for file, rendered in ((args.svg, svg.render), (args.html, html.render)):
         if file:

@@ -13,6 +13,7 @@ from ..ir.text import dump
 from ..pipeline import Artifact
 from ..runtime.disassemble import sass
 from ..runtime.nvrtc import compile_cubin, compile_ptx
+from . import given
 
 LEVELS: dict[str, Callable[[Artifact], str]] = {
     "ir": lambda a: dump(a.kernel),
@@ -48,6 +49,13 @@ def check(args: argparse.Namespace, *more: str) -> None:
         if getattr(args, name) not in allowed:
             allowed_text = f"must be one of {', '.join(allowed)}"
             raise ArgumentError(f"--{name}", getattr(args, name), allowed_text)
+
+
+def uncoloured(args: argparse.Namespace, by: str) -> None:
+    """Raise ArgumentError for a colour where `by` says that nothing has any."""
+    given.refuse(
+        args, ("color",), f"cannot be given with {by}, which has no colours of a terminal's"
+    )
 
 
 def coloured(args: argparse.Namespace) -> bool:

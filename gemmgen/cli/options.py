@@ -14,14 +14,16 @@ from ..families import FAMILIES
 from ..gallery import GALLERY, exhibit, path_of
 from ..heuristics.tuned import pick
 from ..ir.counts import MOST_SIDE, check_side
-from ..ir.groupings import GROUPINGS, OF_SIZES, Layout, split_side
+from ..ir.groupings import GROUPINGS, OF_SIZES, Grouping, Layout, split_side
 from ..problem import LAYOUTS, Problem
 from ..target import H200
 from ..untrusted import parse_json, read_text, whole
+from . import given
 
 Shape = tuple[int, int, int]
 
 DEFAULT_SHAPE = (4096, 4096, 4096)
+NOTHING_CHOSEN = "chooses a config, but a gallery kernel has one, and so has --config"
 SMALL_SHAPE = (256, 256, 512)  # where nothing is given and the CPU multiplies
 
 
@@ -67,14 +69,17 @@ def add_kernel(
     )
     parser.add_argument("--epilogue", metavar="NAME", help=f"one of {', '.join(EPILOGUES)}")
     parser.add_argument(
-        "--config", metavar="JSON", help="a Config as JSON, or the name of a file that holds one"
+        "--config",
+        metavar="JSON",
+        help="a Config as JSON, or the name of a file that holds one, in place of the one chosen",
     )
     parser.add_argument(
         "--set",
         metavar="FIELD=VALUE",
         action="append",
         default=[],
-        help=f"one Config field, repeatable; fields are {', '.join(FIELDS)}",
+        help="a field of the config to change: of the one chosen for the shape, of a gallery kernel's or of "
+        f"--config; repeatable; fields are {', '.join(FIELDS)}",
     )
     _add_swap_ab(parser)
     parser.add_argument(
@@ -131,7 +136,7 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
 
 def layout(args: argparse.Namespace, p: Problem, shape: Shape) -> Layout | None:
     """What `--rows` or `--depths` says of the groups, or None. Raises ArgumentError."""
-    g = GROUPINGS[p.grouping]
+    g, side = GROUPINGS[p.grouping], split_side(p.grouping, shape)
     by_rows = p.grouping != "none" and not g.depths
     for name, what, holds in (("rows", "rows", by_rows), ("depths", "K", bool(g.depths))):
         sizes = getattr(args, name)
@@ -142,9 +147,24 @@ def layout(args: argparse.Namespace, p: Problem, shape: Shape) -> Layout | None:
         if not holds or len(listed) < len(numbers) or sum(listed) > MOST_SIDE:
             allowed = f"must be the {what} of each group of such a grouped kernel, as in 256,0,128"
             raise ArgumentError(f"--{name}", sizes, allowed)
-        side, aligned = split_side(p.grouping, shape), p.alignment * g.aligned
+        aligned = p.alignment if g.aligned else 1
+        if not _fit(g, side, listed, aligned):
+            allowed = "must all be" if g.rows and not g.ragged else "must fit into"
+            of = f"K={side}" if g.depths else f"M={side}"
+            where = f", groups at multiples of {aligned}" if g.aligned else ""
+            raise ArgumentError(f"--{name}", sizes, f"{allowed} {of}{where}")
         return OF_SIZES[p.grouping](side, listed, aligned)
     return None
+
+
+def _fit(g: Grouping, side: int, sizes: list[int], aligned: int) -> bool:
+    """Whether groups of `sizes` are there in whole."""
+    if g.rows:
+        return all(size == side or (g.ragged and size < side) for size in sizes)
+    end = 0
+    for size in sizes:
+        end = -(-end // aligned) * aligned + size
+    return end <= side
 
 
 def shape(args: argparse.Namespace, default: Shape = DEFAULT_SHAPE) -> Shape:
@@ -163,55 +183,91 @@ def small_shape(args: argparse.Namespace) -> Shape:
 
 
 def problem_and_config(args: argparse.Namespace, at: Shape | None = None) -> tuple[Problem, Config]:
-    """What KERNEL names: an exhibit as it is, or a family with options and a config, chosen for the
-    shape `at` (the one in `args` if None) if none is given."""
+    """What KERNEL and the options after it name, as `choice`."""
     return choice(args, at)[:2]
 
 
 def choice(
     args: argparse.Namespace, at: Shape | None = None, groups: int = 1
 ) -> tuple[Problem, Config, str]:
-    """`problem_and_config`, for so many groups, and where the config comes from."""
-    found = exhibit(args.kernel)
-    if found:
-        return found.problem, _changed(found.config, args), "gallery"
-    if args.kernel not in FAMILIES:
-        allowed = ", ".join((*FAMILIES, *map(path_of, GALLERY)))
-        raise ArgumentError("KERNEL", args.kernel, f"must be one of {allowed}")
+    """The problem, its config for so many groups of the shape `at`, and where that comes from. None: the shape
+    in `args`, which nothing but the choice of a config asks for: refused if there is none to choose."""
     p = problem(args)
-    if args.config:
-        return p, _changed(Config.from_json(_json(args.config)), args), "given"
-    if args.set and args.set != ["watchdog=true"]:
-        return p, _changed(Config(), args), "given"
-    wanted = at or shape(args)
-    picked = pick(p, wanted, H200, groups)
-    return p, _changed(picked.config, args), picked.source(wanted)
+    if at is None and is_fixed(args):
+        given.refuse(args, given.SHAPE, NOTHING_CHOSEN)
+    return p, *config(args, p, at or shape(args), groups)
+
+
+def config(
+    args: argparse.Namespace, p: Problem, at: Shape, groups: int = 1, device: str = ""
+) -> tuple[Config, str]:
+    """--config, else a gallery kernel's, else the one chosen for `p` at shape `at`: with the fields of --set
+    changed; and where it comes from."""
+    found = exhibit(args.kernel)
+    if args.config is not None:
+        base, source = Config.from_json(_json(args.config)), "given"
+    elif found:
+        base, source = found.config, "gallery"
+    else:
+        picked = pick(p, at, H200, groups, device)
+        base, source = picked.config, picked.source(at)
+    if not args.set:
+        return base, source
+    changed = Config.from_json({**base.to_json(), **fields("--set", args.set)})
+    return changed, f"{source}, changed"
+
+
+def is_fixed(args: argparse.Namespace) -> bool:
+    """Whether the config is the same at every shape."""
+    return args.config is not None or exhibit(args.kernel) is not None
 
 
 def problem(args: argparse.Namespace) -> Problem:
-    default = [t.name for t in FAMILIES[args.kernel].operands[0]]
-    a, *b = args.ab.split(",") if args.ab else default
-    data = {"family": args.kernel, "a": a, "b": b[0] if b else a}
-    data |= {
-        name: v
-        for name in ("d", "layout", "epilogue", "grouping", "alignment", "accumulate")
-        if (v := getattr(args, name))
-    }
-    return Problem.from_json(data)
+    """A family's, or a gallery kernel's, with what the options say of it."""
+    found = exhibit(args.kernel)
+    if not (found or args.kernel in FAMILIES):
+        allowed = ", ".join((*FAMILIES, *map(path_of, GALLERY)))
+        raise ArgumentError("KERNEL", args.kernel, f"must be one of {allowed}")
+    if found:
+        data = found.problem.to_json()
+    else:
+        a, b = (t.name for t in FAMILIES[args.kernel].operands[0])
+        data = {"family": args.kernel, "a": a, "b": b}
+    p = Problem.from_json(
+        data
+        | _operands(args)
+        | {
+            name: v
+            for name in ("d", "layout", "epilogue", "grouping", "alignment", "accumulate")
+            if (v := getattr(args, name)) is not None
+        }
+    )
+    if args.alignment is not None and not GROUPINGS[p.grouping].aligned:
+        names = " and ".join(name for name, g in GROUPINGS.items() if g.aligned)
+        raise ArgumentError("--alignment", args.alignment, f"is for groupings {names} only")
+    return p
 
 
-def _changed(c: Config, args: argparse.Namespace) -> Config:
-    return Config.from_json({**c.to_json(), **fields("--set", args.set)})
+def _operands(args: argparse.Namespace) -> dict[str, str]:
+    if args.ab is None:
+        return {}
+    a, *b = args.ab.split(",")
+    if len(b) > 1:
+        raise ArgumentError("--ab", args.ab, "must be A's and B's dtype, or one for both")
+    return {"a": a, "b": b[0] if b else a}
 
 
 def fields(option: str, items: Iterable[str]) -> dict[str, Any]:
     """Config fields and their values from FIELD=VALUE. Raises ArgumentError naming the option."""
-    found = {}
+    found: dict[str, Any] = {}
     for item in items:
         field, equals, value = item.partition("=")
         if not equals:
             raise ArgumentError(option, item, "must be FIELD=VALUE")
-        found[field] = _value(value)
+        read = _value(value)
+        if field in found and found[field] != read:
+            raise ArgumentError(option, item, f"cannot be given with {field}={found[field]}")
+        found[field] = read
     return found
 
 

@@ -16,6 +16,7 @@ from ..pack import Pack, Sides, files, pack, switched
 from ..pack.groups import choice
 from ..problem import Problem
 from . import files as folders
+from . import given
 from . import prepare_command as prepare
 from .progress import Bar
 
@@ -23,7 +24,7 @@ from .progress import Bar
 def add(parser: argparse.ArgumentParser) -> None:
     prepare.add(parser)
     parser.add_argument(
-        "-o", type=Path, required=True, metavar="FOLDER", help="where the files are written"
+        "-o", type=given.path, required=True, metavar="FOLDER", help="where the files are written"
     )
     parser.add_argument(
         "--prefix", help="what all C names begin with (default: gemmgen_ and the family)"

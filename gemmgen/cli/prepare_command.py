@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -14,9 +15,14 @@ from ..families import FAMILIES
 from ..ir.groupings import GROUPINGS
 from ..ops import Prepared, every_m, prepare
 from ..problem import Problem, Shape
+from ..target import H200
 from ..untrusted import whole
-from . import options
+from . import given, options
 from .progress import Bar
+
+HOPPER = re.compile(
+    r"NVIDIA G?H\d{2,3}\b.*"
+)  # a wrong name would have no measured configs, and say nothing
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -63,11 +69,9 @@ def prepared_problem(args: argparse.Namespace) -> Problem:
             raise ArgumentError(name, value, "must be at least 1")
     if args.kernel not in FAMILIES:
         raise ArgumentError("KERNEL", args.kernel, f"must be one of {', '.join(FAMILIES)}")
-    if args.config or args.set:
-        given = args.config or ", ".join(args.set)
-        raise ArgumentError("--config, --set", given, "cannot be given: configs are chosen")
+    given.refuse(args, given.CONFIG, "cannot be given: configs are chosen")
     p = options.problem(args)
-    return p if args.epilogue else launched(p)
+    return launched(p) if args.epilogue is None else p
 
 
 def launch_shape(p: Problem, shape: shapes.Shape) -> tuple[int, Shape]:
@@ -86,9 +90,12 @@ def every_shape(args: argparse.Namespace, p: Problem, shape: Shape) -> list[Shap
 
 def device(args: argparse.Namespace) -> int | str | None:
     """What --device names: a number, a name, or nothing."""
-    given: str | None = args.device
-    number = whole(given or "")
-    return given if number is None else number
+    asked: str | None = args.device
+    number = whole(asked or "")
+    if number is None and asked is not None and not HOPPER.fullmatch(asked):
+        allowed = "must be a CUDA device's number or a Hopper GPU's name as the driver says it"
+        raise ArgumentError("--device", asked, f"{allowed}, as in {H200.device_name}")
+    return asked if number is None else number
 
 
 def _prepared(args: argparse.Namespace, p: Problem, listed: list[Shape], groups: int) -> Prepared:

@@ -6,7 +6,6 @@ import argparse
 import json
 import re
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from ..errors import ArgumentError, RuntimeUnavailable
 from ..ir.nodes import Kernel
@@ -20,7 +19,7 @@ from ..see.scales import scale_reads
 from ..see.timeline_page import Selection
 from ..see.timeline_page import page as timeline_page
 from ..target import H200
-from . import bench_page, compile_command, files, options
+from . import bench_page, compile_command, files, given, options
 from .simulated import simulated
 
 MAPS = {
@@ -50,20 +49,25 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_shape(parser)
     parser.add_argument(
         "--bench",
-        type=Path,
+        type=given.path,
         action="append",
         default=[],
         metavar="FILE",
         help="what `gemmgen bench --json` printed, repeatable",
     )
     parser.add_argument(
-        "-o", type=Path, metavar="FILE", help="write one HTML page (default: text, to the terminal)"
+        "-o",
+        type=given.path,
+        metavar="FILE",
+        help="write one HTML page (default: text, to the terminal)",
     )
 
 
 def main(args: argparse.Namespace) -> int:
     if not (args.kernel or args.bench):
         raise ArgumentError("KERNEL", None, "is required without --bench")
+    if not args.kernel:
+        given.refuse(args, given.ALL, "is of KERNEL, and none is given")
     results = [bench_page.read(file) for file in args.bench]
     parts = [_part(args, name) for name in args.kernel] + [bench_page.part(r) for r in results]
     book = Book(title=_title(args), parts=tuple(parts))

@@ -6,6 +6,7 @@ import argparse
 import json
 
 from ..passes import RULES
+from . import given
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -14,6 +15,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.json:
+        given.refuse(args, ("markdown",), "cannot be given with --json")
         print(json.dumps([vars(r) for r in RULES], indent=2))
     elif args.markdown:
         print(markdown(), end="")

@@ -18,7 +18,7 @@ from ..untrusted import whole
 from ..verification.inputs import Operands, random_normal
 from ..verification.power import line, power
 from ..verification.trial import Verdict, judge, pitches, share_of
-from . import emulate_command, options
+from . import emulate_command, given, options
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the inputs (default 0)")
     options.add_watchdog(parser)
     parser.add_argument("--pad", type=int, default=0, help="row padding in pieces of 16 bytes")
-    parser.add_argument("--repeats", type=int, default=20, help="timed launches (default 20)")
+    parser.add_argument(
+        "--repeats", type=int, default=20, help="timed launches, on a GPU (default 20)"
+    )
     parser.add_argument(
         "--device",
         default="auto",
@@ -38,8 +40,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.repeats < 1:
+        raise ArgumentError("--repeats", args.repeats, "must be at least 1")
     device = _device(args.device)
-    return emulate_command.main(args) if device is None else _on_gpu(args, device)
+    if device is not None:
+        return _on_gpu(args, device)
+    given.refuse(args, ("repeats",), "is of timed launches: the emulator times none")
+    return emulate_command.main(args)
 
 
 def _device(asked: str) -> int | None:
@@ -63,7 +70,7 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     from ..runtime.gpu import Gpu
 
     shape = options.shape(args)
-    problem, config, source = options.choice(args)
+    problem, config, source = options.choice(args, shape)
     a = compile_to_source(problem, config)
     program = LoadedKernel(a.kernel, cached_cubin(a.source, a.name), device, a.source)
     machine = Gpu(device=device)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from pathlib import Path
 
 from ..pipeline import compile_to_source
 from ..see import html, lowering, text
 from ..see.ansi import paint, paint_diff
 from ..see.page import Listing, Page
-from . import files, levels, options
+from . import files, given, levels, options
 
 TRACE = "trace"
 
@@ -20,11 +19,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser)
     options.add_shape(parser)
     levels.add_level(parser, TRACE)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write one HTML page")
+    parser.add_argument("--html", type=given.path, metavar="FILE", help="write one HTML page")
 
 
 def main(args: argparse.Namespace) -> int:
     levels.check(args, TRACE)
+    for option, asked in (("--html", args.html), ("--json", args.json)):
+        if asked:
+            levels.uncoloured(args, option)
     return _trace(args) if args.level == TRACE else _level(args)
 
 

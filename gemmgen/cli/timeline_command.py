@@ -21,7 +21,7 @@ from ..see.rings import rings
 from ..see.timeline_page import Selection, page, to_json
 from ..target import H200
 from ..untrusted import whole
-from . import emulate_command, files, options
+from . import emulate_command, files, given, options
 from .on_device import device, record
 from .simulated import alone, simulated
 
@@ -59,20 +59,23 @@ def add(parser: argparse.ArgumentParser) -> None:
     for name, what in (("--tiles", "tiles of the CTA"), ("--blocks", "K blocks of a tile")):
         parser.add_argument(name, metavar="A:B", help=f"show only {what} A to B - 1, from 0")
     parser.set_defaults(seed=0, pad=0)
-    parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for Perfetto")
+    parser.add_argument(
+        "--trace", type=given.path, metavar="FILE", help="write a trace for Perfetto"
+    )
     to = parser.add_mutually_exclusive_group()
     to.add_argument("--text", action="store_true", help="to standard output (the default)")
-    to.add_argument("--svg", type=Path, metavar="FILE", help="write the pictures")
-    to.add_argument("--html", type=Path, metavar="FILE", help="write one HTML page")
+    to.add_argument("--svg", type=given.path, metavar="FILE", help="write the pictures")
+    to.add_argument("--html", type=given.path, metavar="FILE", help="write one HTML page")
 
 
 def main(args: argparse.Namespace) -> int:
     if args.sms is not None and not 1 <= args.sms <= H200.sms:
         raise ArgumentError("--sms", args.sms, f"must be from 1 to {H200.sms}")
-    if args.stamps is not None and not args.device:
+    if args.stamps is not None and args.device is None:
         raise ArgumentError("--stamps", args.stamps, "must be given with --device")
+    _check_page(args)
     chosen = Selection(tiles=span("--tiles", args.tiles), blocks=span("--blocks", args.blocks))
-    shown = (_measured if args.device else _simulated)(args, chosen)
+    shown = (_simulated if args.device is None else _measured)(args, chosen)
     written: list[str] = []
     if args.trace:
         _write(args.trace, shown.trace(), written)
@@ -83,9 +86,17 @@ def main(args: argparse.Namespace) -> int:
         print(json.dumps(shown.figures | {"files": written}, indent=2))
     elif written:
         print("\n".join(written))
-    else:
+    if not args.json and (args.text or not written):
         print(text.render(shown.page), end="")
     return 0
+
+
+def _check_page(args: argparse.Namespace) -> None:
+    """Raise ArgumentError for what is said of a page where none is made: --json and --trace have all."""
+    if args.json:
+        given.refuse(args, ("text",), "cannot be given with --json")
+    if not (args.svg or args.html or args.text) and (args.json or args.trace):
+        given.refuse(args, ("tiles", "blocks"), "is of a page: needs --text, --svg or --html")
 
 
 def span(option: str, given: str | None) -> tuple[int, int] | None:

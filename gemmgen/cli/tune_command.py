@@ -17,14 +17,17 @@ from ..bench.tuning.compiling import Built, compile_all, cores
 from ..bench.tuning.jobs import Candidate, Job, job
 from ..config import Config
 from ..errors import ArgumentError
-from ..families import FAMILIES
-from ..gallery import exhibit
 from ..heuristics.database import Row, brief, load, merge, to_line, to_text
 from ..problem import Problem
 from ..runtime import driver, nvrtc
-from . import files, options, tune_report
+from . import files, given, options, tune_report
 from .progress import Bar
 
+# Options that say how to measure, and where the results go.
+MEASURING = (
+    *("database", "again", "log", "no_reference"),
+    *("budget", "total", "timeout", "repeats"),
+)
 Plan = dict[Job, list[Candidate]]
 
 
@@ -37,7 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         f"{', '.join(shapes.GROUPED)}, or GxMxNxK,...",
     )
     parser.add_argument(
-        "-o", "--database", metavar="PATH", type=Path, help="add the rows to this file"
+        "-o", "--database", metavar="PATH", type=given.path, help="add the rows to this file"
     )
     _add_effort(parser)
     parser.add_argument(
@@ -49,19 +52,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cubins",
         metavar="FOLDER",
-        type=Path,
+        type=given.path,
         help="keep cubins here, and use those that are here",
     )
     parser.add_argument(
         "--compile-only", action="store_true", help="fill --cubins and stop: needs no GPU"
     )
     parser.add_argument(
-        "--log", metavar="PATH", type=Path, help="add a JSON line per candidate to this file"
+        "--log", metavar="PATH", type=given.path, help="add a JSON line per candidate to this file"
     )
     parser.add_argument(
         "--merge",
         metavar="PATH",
-        type=Path,
+        type=given.path,
         nargs="+",
         help="merge databases, into -o or to standard output: of two rows for one shape the newer "
         "NVRTC's, else the faster",
@@ -69,10 +72,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report",
         metavar="PATH",
-        type=Path,
+        type=given.path,
         help="how far the cost model's choices are from the tuned ones",
     )
-    parser.set_defaults(m=None, n=None, k=None)
 
 
 def _add_effort(parser: argparse.ArgumentParser) -> None:
@@ -94,15 +96,17 @@ def _add_effort(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     if args.merge:
+        given.refuse(args, given.others(args, "merge", "database"), "cannot be given with --merge")
         return _merge(args)
     if args.report:
+        given.refuse(args, given.others(args, "report"), "cannot be given with --report")
         return tune_report.main(args)
     _check(args)
-    p = _problem(args)
+    p = options.problem(args)
     started = time.monotonic()
+    jobs = [job(p, shape) for shape in shapes.parse(args.shapes, p)]
     device = "" if args.compile_only else driver.require_hopper(0)
     old = load(args.database) if args.database and args.database.exists() else []
-    jobs = [job(p, shape) for shape in shapes.parse(args.shapes, p)]
     left = list(dict.fromkeys(j for j in jobs if args.again or not _known(old, j, device)))
     _say(f"{len(left)} of {len(jobs)} shapes to tune")
     with ExitStack() as stack:
@@ -119,10 +123,9 @@ def main(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Raise ArgumentError for what does not go together or is out of range."""
-    if not args.kernel:
+    if args.kernel is None:
         raise ArgumentError("KERNEL", None, "is required without --merge and --report")
-    if args.config or args.set:
-        raise ArgumentError("--config", args.config or args.set, "is what tuning looks for")
+    given.refuse(args, given.CONFIG, "is what tuning looks for")
     for name in ("budget", "timeout", "limit", "repeats", "processes"):
         if not getattr(args, name) > 0:
             raise ArgumentError(f"--{name}", getattr(args, name), "must be more than 0")
@@ -132,18 +135,10 @@ def _check(args: argparse.Namespace) -> None:
         raise ArgumentError("--factor", args.factor, "must be at least 1")
     if args.compile_only and not args.cubins:
         raise ArgumentError("--cubins", None, "is required with --compile-only")
+    if args.compile_only:
+        given.refuse(args, MEASURING, "is for measuring: cannot be given with --compile-only")
     if not (args.compile_only or args.database):
         raise ArgumentError("--database", None, "is required: where the rows go")
-
-
-def _problem(args: argparse.Namespace) -> Problem:
-    found = exhibit(args.kernel)
-    if found:
-        return found.problem
-    if args.kernel not in FAMILIES:
-        allowed = f"must be one of {', '.join(FAMILIES)}, or a kernel that `gemmgen list` shows"
-        raise ArgumentError("KERNEL", args.kernel, allowed)
-    return options.problem(args)
 
 
 def _known(rows: list[Row], j: Job, device: str) -> bool:
@@ -265,12 +260,14 @@ def _log(args: argparse.Namespace, j: Job, found: Any, settings: Any) -> None:
 
 def _merge(args: argparse.Namespace) -> int:
     files_rows = [load(path) for path in args.merge]
-    given = [row for rows in files_rows for row in rows]
-    text = to_text(given)
+    found = [row for rows in files_rows for row in rows]
+    text = to_text(found)
     if args.database:
         _write(args.database, text)
-        _say(f"{len(merge(given))} rows of {len(given)} in {args.database}")
-    else:
+        _say(f"{len(merge(found))} rows of {len(found)} in {args.database}")
+    if args.json:
+        print(json.dumps([json.loads(line) for line in text.splitlines()], indent=2))
+    elif not args.database:
         sys.stdout.write(text)
     return 0
 

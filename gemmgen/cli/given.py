@@ -1,0 +1,53 @@
+"""What the command line gives: used, or refused by name; nothing is passed over in silence."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..errors import ArgumentError
+
+KERNEL = ("kernel",)
+PROBLEM = ("ab", "layout", "d", "grouping", "alignment", "accumulate", "epilogue")
+CONFIG = ("config", "set")
+SHAPE = ("m", "n", "k")
+ALL = (*KERNEL, *PROBLEM, *CONFIG, *SHAPE)  # what says which kernel
+
+
+def read(sub: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, str]:
+    """Which arguments of a subcommand `argv` has, by where they are kept, as a user writes them. Spoils `sub`:
+    it keeps no default, so that what is there afterwards was given."""
+    flags: dict[str, str] = {}
+    for action in sub._actions:
+        action.default = argparse.SUPPRESS
+        name = str(action.metavar or action.dest).upper()
+        flags.setdefault(action.dest, action.option_strings[0] if action.option_strings else name)
+    sub._defaults.clear()
+    return {name: flags[name] for name in vars(sub.parse_known_args(list(argv))[0])}
+
+
+def refuse(args: argparse.Namespace, names: Iterable[str], allowed: str) -> None:
+    """Raise ArgumentError for the first of `names` that was given."""
+    was = getattr(args, "given", {})
+    for name in names:
+        if name in was:
+            raise ArgumentError(was[name], _shown(getattr(args, name)), allowed)
+
+
+def others(args: argparse.Namespace, *used: str) -> tuple[str, ...]:
+    """What was given beside `used` and --json."""
+    return tuple(x for x in getattr(args, "given", {}) if x not in (*used, "json"))
+
+
+def path(text: str) -> Path:
+    """A file or folder. An empty name would be the folder that one stands in."""
+    if not text:
+        raise argparse.ArgumentTypeError("'': must be a name")
+    return Path(text)
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value) if isinstance(value, Path) else value
