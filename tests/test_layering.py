@@ -17,6 +17,7 @@ COMPILER = {
     "errors": set(),
     "target": set(),
     "notebook": set(),  # what `_repr_html_` of problems, configs and kernels is made of
+    "environment": set(),  # names of variables
     "untrusted": {"errors"},  # reads what comes from outside
     "ir": {"errors", "notebook"},
     "config": {"errors", "notebook"},
@@ -41,6 +42,7 @@ COMPILER = {
     },
     "heuristics": {
         *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"],
+        "environment",
         "cost_launch",  # many configs of one launch are priced
     },
     "gallery": {"ir", "errors", "target", "config", "problem", "epilogues", "pipeline"},
@@ -52,7 +54,11 @@ CHECKS = {
     "verification": {"ir", "errors", "config", "problem", "epilogues"},
 }
 # runtime/gpu.py and emulated.py are machines that verification puts kernels on trial on; it knows neither.
-RUNTIME = {"runtime": {"ir", "errors", "target", "casts", "verification", "emulator", "notebook"}}
+RUNTIME = {
+    "runtime": {
+        *["ir", "errors", "target", "casts", "verification", "emulator", "notebook", "environment"]
+    }
+}
 # Shows what the compiler decided. Where a swizzle puts a byte it asks the emulator, as the tests do; what each
 # agent does, operation by operation, it asks the proof.
 SEE = {"see": {*COMPILER, "emulator", "check"}}

@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 from typing import NoReturn
 
+from .. import environment
 from ..errors import (
     ArgumentError,
     GemmgenError,
@@ -61,6 +62,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code; errors go to stderr (with --json as JSON to stdout)."""
+    environment.warn_of_unknown()
     argv = sys.argv[1:] if argv is None else argv
     try:
         args = _parsed(argv)

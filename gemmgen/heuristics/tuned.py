@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from .. import environment
 from ..config import Config
 from ..cost import cost
 from ..errors import ArgumentError, GemmgenError
@@ -32,7 +33,7 @@ from . import choose
 from .database import Row
 from .lines import Lines, Start, kept_sides, lines_of, start
 
-VARIABLE = "GEMMGEN_TUNED"
+VARIABLE = environment.TUNED
 NONE = "none"
 SHIPPED = Path(__file__).parent.parent / "data" / "h200.jsonl"
 RANGE = (4, 3)  # the larger of a row's M (or K) and the launch's to the smaller, at most
@@ -106,6 +107,7 @@ def _place(device: str, problem: Problem, groups: int, shape: Shape) -> Place:
 
 def databases() -> tuple[Path, ...]:
     """The files that are asked, in order; the shipped one if it is there."""
+    environment.warn_of_unknown()
     asked = os.environ.get(VARIABLE, "")
     if asked == NONE:
         return ()

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from .. import environment
 from ..errors import ArgumentError, CacheError
 from ..target import H200, Target
 from . import cache_entry, cache_files, nvrtc
@@ -25,7 +26,7 @@ from .cache_entry import Recipe, Wanted
 from .cache_trust import opened
 from .nvrtc import Cubin
 
-VARIABLE, SHARED, BYTES = "GEMMGEN_CACHE", "GEMMGEN_CACHE_PATH", "GEMMGEN_CACHE_BYTES"
+VARIABLE, SHARED, BYTES = environment.CACHE, environment.CACHE_PATH, environment.CACHE_BYTES
 NONE = "none"
 LIMIT = 1 << 30  # bytes
 
@@ -51,6 +52,7 @@ class Places:
 
 def places() -> Places:
     """What the environment says. Raises ArgumentError naming a variable whose value is no number of bytes."""
+    environment.warn_of_unknown()
     asked = os.environ.get(VARIABLE, "")
     if asked == NONE:
         return Places(own=None)

@@ -1,0 +1,27 @@
+"""The environment variables that are read, and a warning for those that only look like one."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from difflib import get_close_matches
+from functools import lru_cache
+
+PREFIX = "GEMMGEN_"
+CACHE, CACHE_PATH, CACHE_BYTES = "GEMMGEN_CACHE", "GEMMGEN_CACHE_PATH", "GEMMGEN_CACHE_BYTES"
+TUNED = "GEMMGEN_TUNED"
+KNOWN = (CACHE, CACHE_PATH, CACHE_BYTES, TUNED)
+
+
+def unknown() -> dict[str, str]:
+    """Variables of ours by their names' beginning that nothing reads, and the nearest that something does."""
+    names = sorted(x for x in os.environ if x.upper().startswith(PREFIX) and x not in KNOWN)
+    return {x: get_close_matches(x.upper(), KNOWN, n=1, cutoff=0.0)[0] for x in names}
+
+
+@lru_cache(maxsize=1)
+def warn_of_unknown() -> None:
+    """One warning of each, once a process: a name misspelt would otherwise be passed over in silence."""
+    for name, nearest in unknown().items():
+        text = f"{name} is not read; the nearest that is: {nearest} (all: {', '.join(KNOWN)})"
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
