@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import gemmgen.pack
+from gemmgen.cli.ours import SECTION
 from gemmgen.config import Config
 from gemmgen.ir.dtypes import BF16
 from gemmgen.pack import files, pack
@@ -28,6 +30,15 @@ OK, ARGUMENT, NO_KERNEL, NO_DRIVER, WRONG_GPU, FILE, FORMAT, CHECKSUM, DRIVER = 
 SMS, STREAM = 132, 4711
 DENSE = Problem(family="dense", a=BF16, b=BF16)
 SHAPES = ((1, 264, 200), (77, 264, 200), (4096, 264, 200))
+
+
+def elf(*names):
+    """A file of 64 bits with sections of these names."""
+    table = b"\0" + b"".join(x.encode() + b"\0" for x in (*names, ".shstrtab"))
+    at = [table.index(x.encode() + b"\0") for x in (*names, ".shstrtab")]
+    rows = [SECTION.pack(x, 1, 0, 0, 64, len(table), 0, 0, 1, 0) for x in at]
+    head = b"\x7fELF\x02\x01" + bytes(34) + struct.pack("<Q", 64 + len(table)) + bytes(10)
+    return head + struct.pack("<3H", 64, len(rows), len(rows) - 1) + table + b"".join(rows)
 
 
 @pytest.fixture(name="compiles_nothing")

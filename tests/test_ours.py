@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from packs import elf
 
 from gemmgen.bench.ceilings import Ceilings
 from gemmgen.cli import bench_command, files, main, tune_command
-from gemmgen.cli.ours import SECTION, is_ours
+from gemmgen.cli.ours import is_ours
 from gemmgen.errors import ArgumentError
 from gemmgen.heuristics import database, tuned
 
@@ -118,15 +118,6 @@ def test_databases_and_logs(tmp_path):
     log = json.dumps({"gemmgen": "tune", "problem": rows[0].problem.to_json()})
     tune_command._write(tmp_path / "log", log + "\n")
     assert is_ours(tmp_path / "x.jsonl") and is_ours(tmp_path / "log")
-
-
-def elf(*names):
-    """A file of 64 bits with sections of these names."""
-    table = b"\0" + b"".join(x.encode() + b"\0" for x in (*names, ".shstrtab"))
-    at = [table.index(x.encode() + b"\0") for x in (*names, ".shstrtab")]
-    rows = [SECTION.pack(x, 1, 0, 0, 64, len(table), 0, 0, 1, 0) for x in at]
-    head = b"\x7fELF\x02\x01" + bytes(34) + struct.pack("<Q", 64 + len(table)) + bytes(10)
-    return head + struct.pack("<3H", 64, len(rows), len(rows) - 1) + table + b"".join(rows)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from packs import (  # noqa: F401
     build_fixture,
     compiles_nothing_fixture,
     driver_fixture,
+    elf,
     encoded_as,
     hexed,
     logged,
@@ -38,6 +39,7 @@ from packs import (  # noqa: F401
     needs_cc,
 )
 
+import gemmgen.pack
 from gemmgen.cli import main
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
@@ -464,7 +466,11 @@ def test_an_empty_pack_is_refused(compiles_nothing):
         pack(DENSE, {}, prefix="x", device="")
 
 
-def test_the_command(compiles_nothing, tmp_path, capsys):
+def test_the_command(monkeypatch, tmp_path, capsys):
+    def without_code(source, name):
+        return type("Cubin", (), {"image": elf(f".text.{name}")})()
+
+    monkeypatch.setattr(gemmgen.pack, "cached_cubin", without_code)
     out = tmp_path / "out"
     command = ["pack", "dense", "--shapes", "16x512x1024,256x512x1024", "-o", str(out)]
     assert main(command) == main([*command, "--prefix", "mine", "--json"]) == 0
