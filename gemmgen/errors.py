@@ -88,9 +88,16 @@ class ArgumentError(GemmgenError, ValueError):
 
 
 class CompileError(GemmgenError):
-    """NVRTC refused the source or produced a kernel that must not ship (spills, serialised wgmma)."""
+    """NVRTC refused the source or produced a kernel that must not ship (spills, serialised wgmma).
+
+    `lasting`: whether the same source would be refused again, rather than for want of memory.
+    """
 
     id = "GG-C001"
+
+    def __init__(self, text: str, *, lasting: bool = True) -> None:
+        super().__init__(text)
+        self.lasting = lasting
 
 
 class CacheError(GemmgenError):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from gemmgen.ops import calls, front
+from gemmgen.ops import building, front
 from gemmgen.pipeline import lower
 from gemmgen.runtime import torch_tensors
 from gemmgen.runtime.tensor_map import check, describe
@@ -210,7 +210,7 @@ def recorded(patch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
             if plan.start()[0]:
                 self.retry(plan)
 
-    patch.setattr(calls, "loaded", Loaded)
+    patch.setattr(building, "loaded", Loaded)
     return found
 
 

@@ -22,7 +22,7 @@ from gemmgen import ops
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.expr import DeviceScalar, PerColumn, PerRow, Scalar, arguments, parameter
 from gemmgen.ir.groupings import GROUPINGS, Layout, depths, segments
-from gemmgen.ops import calls, epilogue, groups, k_grouped
+from gemmgen.ops import building, calls, epilogue, groups, k_grouped
 from gemmgen.pipeline import lower
 from gemmgen.runtime import tensor_map, torch_tensors
 from gemmgen.runtime.tensor_map import check, describe
@@ -196,7 +196,7 @@ class Cpu:
         Loaded.machine = self
         self.patches = [
             *(mock.patch.object(m, "check_tensor", relaxed) for m in (calls, epilogue, groups, k_grouped)),
-            mock.patch.object(calls, "loaded", lru_cache(Loaded)),
+            mock.patch.object(building, "loaded", lru_cache(Loaded)),
             mock.patch.object(calls, "current_stream", lambda device: 0),
             mock.patch.object(calls, "reader_of", lambda device: lambda index: 0),
         ]  # fmt: skip

@@ -312,7 +312,7 @@ def test_groups_of_k_look_for_the_mean_that_is_launched(contest, monkeypatch):
 
     asked = []
 
-    def pick(p, shape, target, groups, device):
+    def pick(p, shape, target, groups, device, unbuilt):
         asked.append((shape, groups))
         return tuned.Pick(config=Config())
 

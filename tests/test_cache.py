@@ -99,9 +99,9 @@ def test_parts_do_not_run_into_each_other():
     assert recipe(name="ab", source="c").key != recipe(name="a", source="bc").key
 
 
-def test_a_kernel_that_does_not_compile_leaves_nothing(own):
+def test_a_kernel_that_does_not_compile_this_time_leaves_nothing(own):
     def compile():
-        raise CompileError("no")
+        raise CompileError("no memory", lasting=False)
 
     for _ in range(2):
         with pytest.raises(CompileError):

@@ -30,7 +30,7 @@ from gemmgen.errors import CacheError
 from gemmgen.gallery import GALLERY, artifact, path_of
 from gemmgen.ir.dtypes import BF16, F32
 from gemmgen.ir.expr import ACC, Const
-from gemmgen.ops import calls
+from gemmgen.ops import building
 from gemmgen.problem import Problem
 from gemmgen.runtime import cache, cache_index, fingerprint, launch_record, nvrtc
 from gemmgen.runtime.launch import grid, workspace_bytes
@@ -201,10 +201,10 @@ def test_the_library_is_read_where_it_was(tmp_path):
 )
 def test_problems_and_configs_are_spelled_in_full(other, monkeypatch):
     spelled = []
-    monkeypatch.setattr(calls, "ready", lambda asked, *_: spelled.append(asked))
+    monkeypatch.setattr(building, "ready", lambda asked, *_: spelled.append(asked))
     for p in (DENSE, other, replace(DENSE, epilogue=ACC + Const(1.0))):
         for c in (Config(), Config(stages=5), Config(pdl=True)):
-            calls.built(p, c)
+            building.built(p, c)
     assert len({*spelled}) == len(spelled) == 9
 
 
@@ -394,10 +394,10 @@ def test_the_command_knows_launches(folder, capsys, monkeypatch):
 
 FIRST = """
 import sys
-from gemmgen.ops import calls
+from gemmgen.ops import building
 from gemmgen import Config, Problem
 from gemmgen.ir.dtypes import BF16
-found = calls.built(Problem(family="dense", a=BF16, b=BF16), Config())
+found = building.built(Problem(family="dense", a=BF16, b=BF16), Config())
 print(type(found.kernel).__name__, found.cubin.name, len(found.cubin.image), "cuda" in sys.modules)
 """
 

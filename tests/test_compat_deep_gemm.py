@@ -181,7 +181,7 @@ class Output(Placed):
 
 @pytest.fixture(autouse=True)
 def chosen(monkeypatch):
-    monkeypatch.setattr(ops.calls, "chosen", lambda *asked: CONFIG)
+    monkeypatch.setattr(ops.building, "chosen", lambda *asked: CONFIG)
     monkeypatch.setattr(settings, "_settings", settings.Settings())
 
 
@@ -433,7 +433,7 @@ def test_masked_groups(kind, launches, monkeypatch):
         asked.append(shape)
         return CONFIG
 
-    monkeypatch.setattr(ops.calls, "chosen", recorded)
+    monkeypatch.setattr(ops.building, "chosen", recorded)
     given = masked(kind, expected_m=np.int64(100))
     getattr(deep_gemm, f"m_grouped_{kind}_gemm_nt_masked")(**given)
     (found,) = launches

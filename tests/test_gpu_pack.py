@@ -13,7 +13,7 @@ from gemmgen.epilogues import EPILOGUES
 from gemmgen.ir.dtypes import BF16, E4M3, F32, S8, S32
 from gemmgen.ir.expr import ACC, DeviceScalar
 from gemmgen.ir.groupings import GROUPINGS
-from gemmgen.ops.calls import config_for
+from gemmgen.ops.building import config_for
 from gemmgen.ops.preparing import device_name
 from gemmgen.pack import files, pack
 from gemmgen.pack.render import filled

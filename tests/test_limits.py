@@ -121,19 +121,19 @@ def test_the_host_does_not_know_how_many_tiles_ragged_groups_have():
 def test_configs_are_chosen_for_so_many_sms(monkeypatch):
     asked = []
 
-    def recorded(p, shape, target, groups, device, **of):
+    def recorded(p, shape, target, groups, device, unbuilt, **of):
         asked.append(target.sms)
-        return pick(p, shape, target, groups, device)
+        return pick(p, shape, target, groups, device, unbuilt, **of)
 
-    monkeypatch.setattr(ops.calls, "pick", recorded)
-    monkeypatch.setattr(ops.calls, "require_hopper", lambda device: "a Hopper GPU")
-    ops.chosen.cache_clear()
+    monkeypatch.setattr(ops.building, "pick", recorded)
+    monkeypatch.setattr(ops.building, "require_hopper", lambda device: "a Hopper GPU")
+    ops.building.kept_choice.cache_clear()
     for limit in (None, 16, 16, None, 500):
         ops.limit_sms(limit)
         ops.chosen(DENSE, SHAPE)
         ops.chosen(DENSE, SHAPE)
     assert asked == [132, 16, 16, 132, 132]
-    ops.chosen.cache_clear()
+    ops.building.kept_choice.cache_clear()
 
 
 @pytest.mark.parametrize("count", (8, 9, 15, 17))
@@ -160,7 +160,7 @@ def test_what_was_set():
 def test_every_launch_of_a_function_asks(gpu, monkeypatch):
     """The same tensors again, after the limit changed."""
     monkeypatch.setattr(
-        ops.calls, "built", lambda p, c: SimpleNamespace(kernel=lower(p, c), cubin=CUBIN)
+        ops.building, "built", lambda p, c: SimpleNamespace(kernel=lower(p, c), cubin=CUBIN)
     )
     monkeypatch.setattr(ops.calls, "current_stream", lambda device: 0)
     ops.loaded.cache_clear()

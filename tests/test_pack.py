@@ -47,7 +47,7 @@ from gemmgen.errors import ArgumentError, UnsupportedProblem
 from gemmgen.ir.counts import MOST_SIDE
 from gemmgen.ir.dtypes import E4M3, F32, S8, S32
 from gemmgen.ir.expr import ACC, DeviceScalar
-from gemmgen.ops.calls import config_for
+from gemmgen.ops.building import config_for
 from gemmgen.pack import files, pack
 from gemmgen.pack.fields import C_TYPES
 from gemmgen.pack.model import Range, ranges, switched

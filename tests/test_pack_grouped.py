@@ -31,7 +31,7 @@ from gemmgen.errors import ArgumentError, UnsupportedProblem
 from gemmgen.ir.counts import INT_LIMIT, MOST_TILES
 from gemmgen.ir.dtypes import E4M3, F32
 from gemmgen.ir.groupings import GROUPINGS, Layout, check_layout
-from gemmgen.ops import calls
+from gemmgen.ops import building
 from gemmgen.pack import files
 from gemmgen.pack.groups import tables
 from gemmgen.problem import Problem
@@ -344,6 +344,6 @@ def test_the_command(compiles_nothing, tmp_path, capsys):
     p = Problem.from_json(said["problem"])
     for m in (16, 256):
         (name,) = (r["kernel"] for r in said["shapes"] if r["first"] <= m <= r["last"])
-        assert configs[name] == calls.config_for(p, (m, 512, 1024), 4, "NVIDIA H200")
+        assert configs[name] == building.config_for(p, (m, 512, 1024), 4, "NVIDIA H200")
     assert main([*command, "--up-to", "64"]) == 2
     assert "--up-to" in capsys.readouterr().err

@@ -26,7 +26,7 @@ from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.ir.expr import ACC, PerColumn, PerElement, PerRow, row_stride
 from gemmgen.ir.groupings import GROUPINGS
-from gemmgen.ops import calls
+from gemmgen.ops import building
 from gemmgen.pack.groups import place
 from gemmgen.pipeline import lower
 from gemmgen.runtime import launch
@@ -293,7 +293,7 @@ def in_c(face, given, plan):
 
 def ran(launches, monkeypatch, name):
     """What gemmgen.ops launches of a case, by its sizes: the arguments and the plan."""
-    monkeypatch.setattr(calls, "chosen", chosen_by_size)
+    monkeypatch.setattr(building, "chosen", chosen_by_size)
     found = []
     for m, k in sizes_of(name):
         function, given = asked(name, m, k)

@@ -18,7 +18,7 @@ from gemmgen.cli import main
 from gemmgen.errors import ArgumentError, CacheError, CompileError, RuntimeUnavailable
 from gemmgen.heuristics.tuned import pick
 from gemmgen.ir.dtypes import BF16, E4M3
-from gemmgen.ops import calls, every_m, preparing
+from gemmgen.ops import building, every_m, preparing
 from gemmgen.problem import Problem
 from gemmgen.runtime import nvrtc
 
@@ -47,7 +47,7 @@ def fake(monkeypatch):
         made.append((name, threading.get_ident()))
         return compiled(recipe(name=name))
 
-    monkeypatch.setattr(calls, "compile_to_source", source)
+    monkeypatch.setattr(building, "compile_to_source", source)
     monkeypatch.setattr(preparing, "compile_cubin", compile_cubin)
     monkeypatch.setattr(nvrtc, "build", lambda: "13.0 a")
     return made
@@ -76,7 +76,7 @@ def test_groups_and_the_device_are_asked_for(fake, monkeypatch):
 
     def spy(p, shape, groups, device):
         asked.append((groups, device))
-        return ops.calls.config_for(p, shape, groups, device)
+        return ops.building.config_for(p, shape, groups, device)
 
     monkeypatch.setattr(preparing, "config_for", spy)
     batched = Problem(family="dense", a=BF16, b=BF16, grouping="batched")
@@ -112,7 +112,7 @@ def test_a_kernel_that_fails_loses_no_other(fake, folder, monkeypatch):
     def compile_cubin(source, name):
         calls.append(name)
         if len(calls) == 1:
-            raise CompileError("spills")
+            raise CompileError("no memory", lasting=False)
         return good(source, name)
 
     monkeypatch.setattr(preparing, "compile_cubin", compile_cubin)
@@ -176,10 +176,10 @@ def test_importing_gemmgen_does_not_import_the_runtime():
 
 @pytest.fixture
 def on_an_h200(monkeypatch):
-    ops.chosen.cache_clear()
-    monkeypatch.setattr(ops.calls, "require_hopper", lambda device: "NVIDIA H200")
+    ops.building.kept_choice.cache_clear()
+    monkeypatch.setattr(ops.building, "require_hopper", lambda device: "NVIDIA H200")
     yield
-    ops.chosen.cache_clear()
+    ops.building.kept_choice.cache_clear()
 
 
 def dense(m, n, k):
@@ -217,10 +217,10 @@ def test_what_is_prepared_is_not_compiled_again(monkeypatch):
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
     found = gemmgen.prepare(BLOCK, SHAPES[:1])
     assert (found.compiled, found.kept, len(found.kernels)) == (1, 1, 1)
-    for module, name in ((nvrtc, "compile_cubin"), (calls, "compile_cubin")):
+    for module, name in ((nvrtc, "compile_cubin"), (building, "compile_cubin")):
         monkeypatch.setattr(module, name, None)
     ops.loaded.cache_clear()
-    monkeypatch.setattr(ops.calls, "LoadedKernel", lambda kernel, cubin, device: cubin)
+    monkeypatch.setattr(ops.building, "LoadedKernel", lambda kernel, cubin, device: cubin)
     assert len(ops.loaded(*found.kernels[0], 0).image) == found.bytes
     ops.loaded.cache_clear()
 

@@ -27,14 +27,14 @@ SIDE, DEPTH, GROUPS = 128, 256, 4  # of the GEMMs: one tile, so that the GPU is 
 STEPS = ("choose", "find kernel", "both")
 FIRST_CALL = """
 import json, sys, time
-from gemmgen.ops import calls
+from gemmgen.ops import building
 from gemmgen.problem import Problem
 problem, shape, groups = json.loads(sys.argv[1])
 problem = Problem.from_json(problem)
 began = time.perf_counter()
-config = calls.config_for(problem, tuple(shape), groups, "NVIDIA H200")
+config = building.config_for(problem, tuple(shape), groups, "NVIDIA H200")
 chosen = time.perf_counter()
-calls.built(problem, config)
+building.built(problem, config)
 print(chosen - began, time.perf_counter() - chosen)
 """
 MODULES = ("gemmgen", "gemmgen.pipeline", "gemmgen.ops")

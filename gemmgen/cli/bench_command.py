@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,12 @@ from ..bench.select import ALL, DEFAULT, REFERENCE
 from ..bench.work import launched, verified, work
 from ..config import Config
 from ..errors import ArgumentError
+from ..heuristics.tuned import pick
 from ..ir.groupings import GROUPINGS
 from ..problem import Problem
 from ..runtime import driver
 from ..runtime.gpu import Gpu
+from ..target import H200
 from ..verification.trial import judge
 from . import files, given, options
 from .bench_report import LeftOut, Row, as_csv, firsts, geomean, table
@@ -247,10 +250,17 @@ def _problem(args: argparse.Namespace) -> Problem:
 
 def _for_shape(args: argparse.Namespace, shape: shapes.Shape) -> tuple[Problem, Config, str]:
     """The problem, its config at `shape` and where that comes from."""
+    from ..ops.building import built
+    from ..ops.refused import first_built
+
     groups, (m, n, k) = shape[0] if len(shape) > 3 else 1, shape[-3:]
     p = _problem(args)
     k = shapes.mean_depth(groups, k) if GROUPINGS[p.grouping].depths else k
-    return p, *options.config(args, p, (m, n, k), groups, driver.require_hopper(0))
+    at, device = (m, n, k), driver.require_hopper(0)
+    if args.set or options.is_fixed(args):
+        return p, *options.config(args, p, at, groups, device)
+    found, _ = first_built(p, partial(pick, p, at, H200, groups, device), partial(built, p))
+    return p, found.config, found.source(at)
 
 
 def _row(

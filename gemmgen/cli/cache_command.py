@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import ArgumentError, CacheError
 from ..runtime.cache import NONE, Places, places
-from ..runtime.cache_files import LAUNCH
+from ..runtime.cache_files import SUFFIX
 from ..runtime.cache_survey import Item, shrink, survey
 
 ACTIONS = {
@@ -106,7 +106,7 @@ def _state(path: Path) -> str:
 
 
 def _kernels(items: Iterable[Item]) -> int:
-    return sum(item.stored.suffix != LAUNCH for item in items)
+    return sum(item.stored.suffix == SUFFIX for item in items)
 
 
 def _surveyed(where: Places) -> tuple[list[Item], dict[str, str]]:
@@ -127,6 +127,8 @@ def _described(item: Item) -> dict[str, Any]:
     found |= {"bytes": item.stored.size, "used_ns": item.stored.used}
     if item.launch:
         return {**found, "name": item.launch.name, "launches": item.launch.key}
+    if item.refused:
+        return {**found, "name": item.refused["name"], "refused": item.refused["text"]}
     if item.entry is None:
         return {**found, "damage": item.damage}
     e, c = item.entry, item.entry.cubin
@@ -138,6 +140,8 @@ def _line(item: Item) -> str:
     head = f"{item.stored.key[:12]}  {item.stored.size:>8}  {_time(item.stored.used)}"
     if item.launch:
         return f"{head}  launch of {item.launch.key[:12]}, {item.launch.name}"
+    if item.refused:
+        return f"{head}  refused by the build: {item.refused['name']}"
     if item.entry is None:
         file = item.folder / f"{item.stored.key}{item.stored.suffix}"
         return f"{head}  damaged: {item.damage} ({file})"

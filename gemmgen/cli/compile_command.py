@@ -7,10 +7,12 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from ..config import Config
 from ..errors import ArgumentError
 from ..gallery import GALLERY, artifact, path_of
 from ..ir.text import smem_map
 from ..pipeline import Artifact, compile_to_source
+from ..problem import Problem
 from ..runtime.nvrtc import Cubin, compile_cubin
 from . import files, given, options
 
@@ -27,9 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    named, source = _artifacts(args)
-    with ThreadPoolExecutor(THREADS if args.all else 1) as pool:
-        cubins = [*pool.map(lambda a: compile_cubin(a.source, a.name), named.values())]
+    named, cubins, source = _compiled(args)
     if args.o:
         for cubin in cubins:
             files.write(args.o, f"{cubin.name}.cubin", cubin.image)
@@ -43,15 +43,23 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _artifacts(args: argparse.Namespace) -> tuple[dict[str, Artifact], str]:
-    """By label, and where their configs come from."""
+def _compiled(args: argparse.Namespace) -> tuple[dict[str, Artifact], list[Cubin], str]:
+    """By label, the cubin of each, and where their configs come from."""
     if args.all:
         given.refuse(args, given.ALL, "cannot be given with --all")
-        return {path_of(e): artifact(e) for e in GALLERY}, "gallery"
+        named = {path_of(e): artifact(e) for e in GALLERY}
+        with ThreadPoolExecutor(THREADS) as pool:
+            cubins = pool.map(lambda a: compile_cubin(a.source, a.name), named.values())
+            return named, [*cubins], "gallery"
     if args.kernel is None:
         raise ArgumentError("KERNEL", None, "is required without --all")
-    problem, config, source = options.choice(args)
-    return {args.kernel: compile_to_source(problem, config)}, source
+    (a, cubin), source = options.built(args, _built)
+    return {args.kernel: a}, [cubin], source
+
+
+def _built(p: Problem, c: Config) -> tuple[Artifact, Cubin]:
+    a = compile_to_source(p, c)
+    return a, compile_cubin(a.source, a.name)
 
 
 def describe(label: str, a: Artifact, c: Cubin, source: str) -> dict[str, Any]:

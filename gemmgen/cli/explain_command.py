@@ -6,6 +6,7 @@ import argparse
 import json
 
 from ..errors import ArgumentError
+from ..ops.refused import known
 from ..see import html, text
 from ..see.explain import explain
 from ..see.explain_json import to_json
@@ -43,7 +44,17 @@ def main(args: argparse.Namespace) -> int:
         given.refuse(args, ("groups",), "is for kernels with groups: see --grouping")
     items = [item for given in args.why_not or () for item in options.split(given)]
     changes = options.fields("--why-not", items) if items else None
-    e = explain(problem, config, shape, source, groups=args.groups, top=args.top, why_not=changes)
+    unbuilt = known(problem) if config not in known(problem) else {}
+    e = explain(
+        problem,
+        config,
+        shape,
+        source,
+        groups=args.groups,
+        top=args.top,
+        why_not=changes,
+        unbuilt=unbuilt,
+    )
     if args.html:
         files.write(args.html.parent, args.html.name, html.render(page(e)).encode())
     if args.json:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from ..config import FIELDS, Config
 from ..epilogues import EPILOGUES
-from ..errors import ArgumentError
+from ..errors import ArgumentError, CompileError
 from ..families import FAMILIES
 from ..gallery import GALLERY, exhibit, path_of
-from ..heuristics.tuned import pick
 from ..ir.counts import MOST_SIDE, check_side
 from ..ir.groupings import GROUPINGS, OF_SIZES, Grouping, Layout, split_side
 from ..problem import LAYOUTS, Problem
 from ..target import H200
 from ..untrusted import parse_json, read_text, whole
 from . import given
+
+T = TypeVar("T")
 
 Shape = tuple[int, int, int]
 
@@ -201,15 +202,17 @@ def choice(
 def config(
     args: argparse.Namespace, p: Problem, at: Shape, groups: int = 1, device: str = ""
 ) -> tuple[Config, str]:
-    """--config, else a gallery kernel's, else the one chosen for `p` at shape `at`: with the fields of --set
-    changed; and where it comes from."""
+    """--config, else a gallery kernel's, else the one chosen for `p` at shape `at`, none that the build is known to
+    refuse: with the fields of --set changed; and where it comes from. Compiles nothing."""
     found = exhibit(args.kernel)
     if args.config is not None:
         base, source = Config.from_json(_json(args.config)), "given"
     elif found:
         base, source = found.config, "gallery"
     else:
-        picked = pick(p, at, H200, groups, device)
+        from ..ops.building import picked_for
+
+        picked = picked_for(p, at, groups, device or H200.device_name)
         base, source = picked.config, picked.source(at)
     if not args.set:
         return base, source
@@ -220,6 +223,30 @@ def config(
 def is_fixed(args: argparse.Namespace) -> bool:
     """Whether the config is the same at every shape."""
     return args.config is not None or exhibit(args.kernel) is not None
+
+
+def built(
+    args: argparse.Namespace, build: Callable[[Problem, Config], T], at: Shape | None = None
+) -> tuple[T, str]:
+    """What `build` makes of the `choice` for the shape `at`, and where its config comes from: where the build refuses a config that was
+    chosen, of the next."""
+    from ..ops.refused import MOST, learn, say
+
+    refused: list[CompileError] = []
+    while True:
+        p, config, source = choice(args, at)
+        try:
+            made = build(p, config)
+        except CompileError as e:
+            refused.append(e)
+            free = not (args.set or is_fixed(args))
+            if not (free and e.lasting) or len(refused) == MOST:
+                raise refused[0] from None
+            learn(p, config, e)
+            continue
+        if refused:
+            say(p, refused, config)
+        return made, source
 
 
 def problem(args: argparse.Namespace) -> Problem:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from ..bench import shapes
 from ..config import Config
-from ..ops.calls import config_for
+from ..errors import CompileError
+from ..ops.building import config_for
 from ..ops.preparing import device_name
-from ..pack import Pack, Sides, files, pack, switched
+from ..ops.refused import Kernel, all_built
+from ..pack import Pack, PackedKernel, Sides, compile_all, files, pack, switched
 from ..pack.groups import choice
 from ..problem import Problem
 from . import files as folders
@@ -35,17 +37,37 @@ def main(args: argparse.Namespace) -> int:
     p = prepare.prepared_problem(args)
     device = device_name(prepare.device(args))
     with Bar("choosing ") as choosing, Bar("compiling") as compiling:
+        chosen, compiled = _compiled(args, p, device, choosing, compiling)
         made = pack(
             p,
-            _chosen(args, p, device, choosing),
+            chosen,
             prefix=f"gemmgen_{p.family}" if args.prefix is None else args.prefix,
             device=device,
-            threads=args.threads or len(os.sched_getaffinity(0)),
-            progress=compiling.update,
+            compiled=compiled,
         )
     written = [folders.write(args.o, name, data) for name, data in files(made).items()]
     print(_described(made, written) if args.json else _summary(made, args.o))
     return 0
+
+
+def _compiled(
+    args: argparse.Namespace, p: Problem, device: str, choosing: Bar, compiling: Bar
+) -> tuple[dict[Sides, Config], dict[Config, PackedKernel]]:
+    """The config of every shape, and the kernel of every config: where the build refuses one, of the next."""
+    threads = args.threads or len(os.sched_getaffinity(0))
+    chosen: dict[Sides, Config] = {}
+
+    def choose() -> list[Kernel]:
+        chosen.clear()
+        chosen.update(_chosen(args, p, device, choosing))
+        return [(p, c) for c in chosen.values()]
+
+    def build(kernels: list[Kernel]) -> dict[Kernel, PackedKernel | CompileError]:
+        found = compile_all(p, [c for _, c in kernels], threads, compiling.update)
+        return {(p, c): x for c, x in found.items()}
+
+    made = all_built(choose, build)
+    return chosen, {c: x for (_, c), x in made.items()}
 
 
 def _chosen(args: argparse.Namespace, p: Problem, device: str, bar: Bar) -> dict[Sides, Config]:

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from ..config import Config
 from ..errors import ArgumentError, RuntimeUnavailable
 from ..ir.groupings import depths, segments
 from ..pipeline import Artifact, compile_to_source
@@ -14,6 +15,7 @@ from ..problem import Problem
 from ..runtime import driver, emulated
 from ..runtime.cache import cached_cubin
 from ..runtime.launch import LoadedKernel
+from ..runtime.nvrtc import Cubin
 from ..untrusted import whole
 from ..verification.inputs import Operands, random_normal
 from ..verification.power import line, power
@@ -70,9 +72,8 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     from ..runtime.gpu import Gpu
 
     shape = options.shape(args)
-    problem, config, source = options.choice(args, shape)
-    a = compile_to_source(problem, config)
-    program = LoadedKernel(a.kernel, cached_cubin(a.source, a.name), device, a.source)
+    (a, cubin), source = options.built(args, _built, shape)
+    program = LoadedKernel(a.kernel, cubin, device, a.source)
     machine = Gpu(device=device)
     layout = options.layout(args, a.problem, shape)
     verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)
@@ -96,6 +97,11 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     }
     print(json.dumps(report, indent=2) if args.json else _text(report, verdict, line(powers)))
     return 0
+
+
+def _built(p: Problem, c: Config) -> tuple[Artifact, Cubin]:
+    a = compile_to_source(p, c)
+    return a, cached_cubin(a.source, a.name)
 
 
 def products(p: Problem, x: Operands) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 
@@ -26,20 +26,28 @@ from .verdict import Verdict as Verdict
 MOST_STAGES = max(s for s in range(1, 257) if FIELDS["stages"][1](s))
 # What the same tile without multicast may be free of.
 ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
+ALL_BUILT: Mapping[Config, str] = {}
 # swap_ab, block_m, block_n, consumers, split_k; warpgroups that take turns, whether D is whole
 Tile = tuple[bool, int, int, int, int, int, bool]
 
 
 def choose(
-    problem: Problem, shape: Shape, target: Target, groups: int = 1, *, whole_k: bool = False
+    problem: Problem,
+    shape: Shape,
+    target: Target,
+    groups: int = 1,
+    unbuilt: Mapping[Config, str] = ALL_BUILT,
+    *,
+    whole_k: bool = False,
 ) -> Config:
     """The cheapest legal config for `groups` GEMMs of shape (M, N, K) in one launch; whole_k: of those whose
     CTAs do not divide K.
 
-    Raises ArgumentError for a side below 1, UnsupportedProblem if no family computes the problem,
-    IllegalConfig if no candidate is legal.
+    unbuilt: configs that the build refused, and why; their tiles are passed over. Raises ArgumentError for a side
+    below 1, UnsupportedProblem if no family computes the problem, IllegalConfig if no candidate is legal.
     """
-    return rank(problem, shape, target, limit=1, groups=groups, whole_k=whole_k)[0].config
+    found = rank(problem, shape, target, limit=1, groups=groups, unbuilt=unbuilt, whole_k=whole_k)
+    return found[0].config
 
 
 def rank(
@@ -48,14 +56,15 @@ def rank(
     target: Target,
     limit: int | None = None,
     groups: int = 1,
+    unbuilt: Mapping[Config, str] = ALL_BUILT,
     *,
     whole_k: bool = False,
 ) -> list[Choice]:
     """Legal configs, cheapest first, at most `limit`. Raises like `choose`."""
-    found = _verdicts(problem, shape, target, limit, groups, quick=True, whole_k=whole_k)
+    found = _verdicts(problem, shape, target, limit, groups, unbuilt, quick=True, whole_k=whole_k)
     choices = [v.choice for v in found if v.choice]
     if not choices:
-        every = verdicts(problem, shape, target, limit, groups)
+        every = verdicts(problem, shape, target, limit, groups, unbuilt)
         refused = [v.refused for v in every if v.refused and v.refused.rule not in ONLY_SHARED]
         if refused:
             raise refused[0]
@@ -63,11 +72,16 @@ def rank(
 
 
 def verdicts(
-    problem: Problem, shape: Shape, target: Target, limit: int | None = None, groups: int = 1
+    problem: Problem,
+    shape: Shape,
+    target: Target,
+    limit: int | None = None,
+    groups: int = 1,
+    unbuilt: Mapping[Config, str] = ALL_BUILT,
 ) -> list[Verdict]:
     """Candidates, cheapest first, up to the `limit`-th that is legal. Raises ArgumentError and
     UnsupportedProblem like `choose`."""
-    return _verdicts(problem, shape, target, limit, groups, quick=False)
+    return _verdicts(problem, shape, target, limit, groups, unbuilt, quick=False)
 
 
 def _verdicts(
@@ -76,6 +90,7 @@ def _verdicts(
     target: Target,
     limit: int | None,
     groups: int,
+    unbuilt: Mapping[Config, str],
     *,
     quick: bool,
     whole_k: bool = False,
@@ -90,7 +105,7 @@ def _verdicts(
     ):  # larger tiles, where those that just cover M are all illegal
         found: list[Verdict] = []
         legal = 0
-        for v in _judged(of, rows, quick=quick, whole_k=whole_k):
+        for v in _judged(of, rows, unbuilt, quick=quick, whole_k=whole_k):
             found.append(v)
             legal += v.choice is not None
             if legal == limit:
@@ -100,7 +115,9 @@ def _verdicts(
     return found
 
 
-def _judged(of: Launch, rows: int, *, quick: bool, whole_k: bool) -> Iterator[Verdict]:
+def _judged(
+    of: Launch, rows: int, unbuilt: Mapping[Config, str], *, quick: bool, whole_k: bool
+) -> Iterator[Verdict]:
     """Candidates whose tiles cover `rows`, cheapest first. Lowers no more than are asked for."""
     problem, shape, target = of.problem, of.shape, of.target
     costed = [
@@ -108,7 +125,8 @@ def _judged(of: Launch, rows: int, *, quick: bool, whole_k: bool) -> Iterator[Ve
         for c in tiles.bare(problem, shape, target, of.groups, rows)
         if c.split_k == 1 or not whole_k
     ]
-    refused: dict[Tile, Verdict] = {}  # tiles no multicast can save
+    # Tiles no multicast can save; or whose kernel the build refused, as it would one that only shares more.
+    refused: dict[Tile, Verdict] = {}
     without_room: dict[Tile, bool] = {}
     for bare, _ in _in_order(costed):
         tile = _tile(bare)
@@ -122,10 +140,17 @@ def _judged(of: Launch, rows: int, *, quick: bool, whole_k: bool) -> Iterator[Ve
         if known:
             yield replace(known, config=c, cost=price)
             continue
-        verdict = judge(problem, c, price, shape, target)
+        verdict = _built(judge(problem, c, price, shape, target), unbuilt)
         if not verdict.choice and not (verdict.refused and verdict.refused.rule in ONLY_SHARED):
             refused[tile] = verdict
         yield verdict
+
+
+def _built(v: Verdict, unbuilt: Mapping[Config, str]) -> Verdict:
+    why = unbuilt.get(v.choice.config) if v.choice else None
+    if not v.choice or why is None:
+        return v
+    return Verdict(config=v.config, cost=v.cost, unbuilt=why, by=v.choice.config)
 
 
 def _tile(c: Config) -> Tile:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +29,7 @@ from ..ir.groupings import GROUPINGS, split_side
 from ..pipeline import lower
 from ..problem import Problem, Shape
 from ..target import H200, Target
-from . import choose
+from . import ALL_BUILT, choose
 from .database import Row
 from .lines import Lines, Start, kept_sides, lines_of, start
 
@@ -69,15 +69,17 @@ def pick(
     target: Target = H200,
     groups: int = 1,
     device: str = "",
+    unbuilt: Mapping[Config, str] = ALL_BUILT,
     *,
     whole_k: bool = False,
 ) -> Pick:
     """The config for `groups` GEMMs of shape (M, N, K) on the device of that name (target's if none is
-    given); whole_k: one whose CTAs do not divide K, measured or not. Raises as `heuristics.choose`."""
-    row = find(problem, shape, device or target.device_name, groups, target)
+    given), none that the build refused; whole_k: one whose CTAs do not divide K, measured or not. Raises as
+    `heuristics.choose`."""
+    row = find(problem, shape, device or target.device_name, groups, target, unbuilt)
     if row and (row.best.config.split_k == 1 or not whole_k):
         return Pick(config=row.best.config, row=row)
-    return Pick(config=choose(problem, shape, target, groups, whole_k=whole_k))
+    return Pick(config=choose(problem, shape, target, groups, unbuilt, whole_k=whole_k))
 
 
 def lookup(
@@ -89,14 +91,19 @@ def lookup(
 
 
 def find(
-    problem: Problem, shape: Shape, device_name: str, groups: int = 1, target: Target = H200
+    problem: Problem,
+    shape: Shape,
+    device_name: str,
+    groups: int = 1,
+    target: Target = H200,
+    unbuilt: Collection[Config] = (),
 ) -> Row | None:
-    """The row whose config `lookup` gives."""
+    """The row whose config `lookup` gives, if that is none of `unbuilt`."""
     place = _place(device_name, problem, groups, shape)
     said = start(device_name, problem, groups, shape)
     for path in databases():
         for row in _nearest(problem, shape, _rows(path, said).get(place, ())):
-            if _serves(problem, row, shape, groups, target):
+            if row.best.config not in unbuilt and _serves(problem, row, shape, groups, target):
                 return row
     return None
 

@@ -21,11 +21,13 @@ class Choice:
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """A candidate, its modelled cost, and its choice if it is legal. Else refused: the error that the passes
-    raised, None if too few stages fit to hide latency; by: the config that was lowered, another than the
-    candidate where that has the same tile or one no larger."""
+    raised, None if too few stages fit to hide latency, or if it is the build that refused it: unbuilt says why.
+    by: the config that was lowered, or built, another than the candidate where that has the same tile or one no
+    larger."""
 
     config: Config
     cost: Cost
     choice: Choice | None = None
     refused: IllegalConfig | None = None
+    unbuilt: str = ""
     by: Config

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .arrays import as_tensor
 from .bound import Launch, bind
-from .calls import SCALE_BLOCK, chosen, compiled, loaded
+from .building import chosen, compiled, loaded
+from .calls import SCALE_BLOCK
 from .grouped import (
     batched_gemm,
     fp8_block_batched_gemm,

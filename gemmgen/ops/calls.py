@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
-from ..heuristics.tuned import pick
 from ..ir.counts import check_side
 from ..ir.dtypes import DTYPES, F32, DType
 from ..ir.expr import ACC, PerElement, fold
 from ..ir.groupings import GROUPINGS
-from ..pipeline import compile_to_source
 from ..problem import INT8_K, Problem
 from ..runtime.arrays import ArrayDevice
-from ..runtime.cache import cached_cubin
-from ..runtime.cache_index import Compiler, Ready, ready
-from ..runtime.compiled import Compiled
-from ..runtime.driver import require_hopper
 from ..runtime.launch import LoadedKernel, workspace_bytes
-from ..runtime.nvrtc import compile_cubin
-from ..runtime.sms import limited
 from ..runtime.tensor_map import Matrix
 from ..runtime.torch_tensors import (
     check_apart,
@@ -34,7 +26,7 @@ from ..runtime.torch_tensors import (
     same_memory,
     torch,
 )
-from ..target import H200
+from . import building
 from .epilogue import Shape, Values, epilogue_values, numbers_given
 from .front import Call, Fresh, fresh, returned, tensor_of
 from .results import of_no_rows, planned
@@ -43,45 +35,6 @@ from .told import ALONE, Groups
 SCALE_BLOCK = 128
 SCALE_LAYOUTS = ("row", "mn")
 SIDES = ("rows", "columns")
-
-
-@lru_cache(maxsize=256)
-def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
-    """The kernel for `p` and `c`, compiled (or compiled before: `runtime.cache`) and loaded on CUDA device
-    `device`, kept for next time."""
-    found = built(p, c)
-    return LoadedKernel(found.kernel, found.cubin, device)
-
-
-def built(p: Problem, c: Config, compiler: Compiler = compile_cubin) -> Ready:
-    """The kernel for `p` and `c`, from the disk if it is there, else through the compiler and `compiler`."""
-    # The representation has every field and tells -0.0 from 0.0, which are equal and compile to other code.
-    return ready(f"{p!r} {c!r}", lambda: compile_to_source(p, c), compiler)
-
-
-def compiled(p: Problem, c: Config) -> Compiled:
-    """The kernel for `p` and `c`, compiled (or compiled before), to look into. Needs NVRTC, no GPU.
-
-    Raises UnsupportedProblem, IllegalConfig, CompileError and RuntimeUnavailable.
-    """
-    a = compile_to_source(p, c)
-    return Compiled(a.kernel, cached_cubin(a.source, a.name), a.source)
-
-
-@lru_cache(maxsize=4096)
-def chosen(
-    p: Problem, shape: Shape, groups: int = 1, device: int = 0, whole_k: bool = False
-) -> Config:
-    """The measured config for `groups` GEMMs of shape (M, N, K) on CUDA device `device`, or else what the cost
-    model chooses (`gemmgen.heuristics.tuned`), kept for next time. whole_k: none whose CTAs divide K."""
-    return config_for(p, shape, groups, require_hopper(device), whole_k)
-
-
-def config_for(
-    p: Problem, shape: Shape, groups: int, device_name: str, whole_k: bool = False
-) -> Config:
-    """As `chosen`, for a device by name, which need not be here."""
-    return pick(p, shape, limited(H200), groups, device_name, whole_k=whole_k).config
 
 
 def run(
@@ -118,8 +71,11 @@ def run(
         return returned(of_no_rows(p, result))
     device = a.device.index
     mean = groups.rows or m, n, _ceil(k, count) if GROUPINGS[p.grouping].depths else k
-    asked = mean, count, device, *(True,) * groups.whole_k
-    kernel = loaded(p, config or chosen(p, *asked), device)
+    kernel = (
+        building.loaded(p, config, device)
+        if config
+        else building.loaded_choice(p, mean, count, device, groups.whole_k)
+    )
     made |= scales | _workspace(kernel, shape, count, a.device)
     tensors = {"a": a, "b": b, "d": out, **scales}
     matrices = {name: matrix(tensor_of(t)) for name, t in tensors.items()}

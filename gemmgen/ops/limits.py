@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..runtime import sms
 from ..target import H200
-from .calls import chosen
+from .building import kept_choice
 
 
 def limit_sms(count: int | None) -> None:
@@ -17,7 +17,7 @@ def limit_sms(count: int | None) -> None:
     count: at least 8, the SMs of the largest cluster; more than the GPU has are all. Raises ArgumentError.
     """
     sms.limit(count, H200)
-    chosen.cache_clear()
+    kept_choice.cache_clear()
 
 
 def sm_limit() -> int | None:

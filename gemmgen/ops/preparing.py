@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from ..config import Config
-from ..errors import ArgumentError, CacheError, RuntimeUnavailable
+from ..errors import ArgumentError, CacheError, CompileError, RuntimeUnavailable
 from ..problem import Problem, Shape, check_shape
 from ..runtime.cache import NONE, VARIABLE, Places, places
 from ..runtime.cache_survey import survey
@@ -18,13 +19,13 @@ from ..runtime.cache_trust import opened
 from ..runtime.driver import require_hopper
 from ..runtime.nvrtc import Cubin, compile_cubin
 from ..target import H200
-from .calls import built, config_for
+from .building import built, config_for
+from .refused import Kernel, all_built
 
 FEW, STEP = 64, 8  # up to so many rows tiles have multiples of STEP rows, above multiples of FEW
 
 MOST_ROWS = 1 << 20  # of every_m: more than a launch has
 
-Kernel = tuple[Problem, Config]
 Progress = Callable[[str, int, int], None]
 
 
@@ -67,7 +68,8 @@ def prepare(
     threads: int | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> Prepared:
-    """Choose a config for every problem at every shape as `gemmgen.ops` does, and compile each kernel once.
+    """Choose a config for every problem at every shape as `gemmgen.ops` does, and compile each kernel once. Where the
+    build refuses one, the next choice is compiled.
 
     shapes: (M, N, K), M and K of one group (the mean if they vary) of `groups` in a launch.
     device: a CUDA device's number, or a device's name, for the databases of measured configs; None: device
@@ -89,12 +91,14 @@ def prepare(
     where = _reachable(places())
     name = device_name(device)
     asked = _asked(problems, shapes)
-    kernels: dict[Kernel, None] = {}
-    for done, (p, shape) in enumerate(asked, 1):
-        kernels[p, config_for(p, shape, groups, name)] = None
-        progress("choosing", done, len(asked))
-    built = _all_built([*kernels], threads, progress)
-    held = _held(where)
+
+    def choose() -> Iterator[Kernel]:
+        for done, (p, shape) in enumerate(asked, 1):
+            yield p, config_for(p, shape, groups, name)
+            progress("choosing", done, len(asked))
+
+    kernels = all_built(choose, partial(_compiled, threads=threads, progress=progress))
+    built, held = kernels.values(), _held(where)
     return Prepared(
         device=name,
         shapes=len(asked),
@@ -169,24 +173,29 @@ def _held(where: Places) -> set[str]:
     return keys
 
 
-def _all_built(kernels: list[Kernel], threads: int, progress: Progress) -> list[_Built]:
+def _compiled(
+    kernels: list[Kernel], threads: int, progress: Progress
+) -> dict[Kernel, _Built | CompileError]:
     with ThreadPoolExecutor(threads) as pool:  # NVRTC releases the GIL
-        running = [pool.submit(_build, *kernel) for kernel in kernels]
+        running = {kernel: pool.submit(_build, *kernel) for kernel in kernels}
         try:
-            for done, _ in enumerate(as_completed(running), 1):
+            for done, _ in enumerate(as_completed(running.values()), 1):
                 progress("compiling", done, len(running))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return [future.result() for future in running]
+    return {kernel: future.result() for kernel, future in running.items()}
 
 
-def _build(problem: Problem, config: Config) -> _Built:
+def _build(problem: Problem, config: Config) -> _Built | CompileError:
     new: list[Cubin] = []
 
     def compiler(source: str, name: str) -> Cubin:
         new.append(compile_cubin(source, name))
         return new[0]
 
-    found = built(problem, config, compiler)
+    try:
+        found = built(problem, config, compiler)
+    except CompileError as e:
+        return e
     return _Built(key=found.key, size=len(found.cubin.image), new=bool(new))

@@ -6,11 +6,11 @@ Who uses the folder needs a C compiler and, to run, the CUDA driver: no Python, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from ..config import Config
-from ..errors import ArgumentError, UnsupportedProblem
+from ..errors import ArgumentError, CompileError, UnsupportedProblem
 from ..pipeline import compile_to_source
 from ..problem import Problem, Shape
 from ..runtime.cache import cached_cubin
@@ -26,6 +26,7 @@ __all__ = [
     "PackedKernel",
     "Range",
     "Sides",
+    "compile_all",
     "files",
     "manifest",
     "pack",
@@ -43,12 +44,14 @@ def pack(
     device: str,
     threads: int = 1,
     progress: Progress = lambda done, total: None,
+    compiled: Mapping[Config, PackedKernel] | None = None,
 ) -> Pack:
     """Compile the kernels of `p` that `chosen` names, each once, `threads` at a time.
 
     chosen: by (M, N, K), with groups by (groups, M, N, K): M of one group in the mean, or K where they split it.
     prefix: what all C names begin with, a C identifier in lower case. device: the name for which configs
-    were chosen; it is only noted. progress: called with how many kernels are compiled and of how many.
+    were chosen; it is only noted. progress: called with how many kernels are compiled and of how many. compiled: those that are
+    (`compile_all`), by config.
     Raises ArgumentError for `prefix` or a shape; UnsupportedProblem for watched kernels;
     IllegalConfig; CompileError; RuntimeUnavailable without NVRTC.
     """
@@ -59,7 +62,7 @@ def pack(
         raise ArgumentError("chosen", chosen, "must hold at least one shape")
     places = {shape: place(p, shape) for shape in chosen}
     configs = distinct(chosen.values())
-    kernels = _all_compiled(p, configs, threads, progress)
+    kernels = _all_compiled(p, configs, dict(compiled or {}), threads, progress)
     return Pack(
         prefix=prefix,
         problem=p,
@@ -81,20 +84,39 @@ def _common(p: Problem, kernels: tuple[PackedKernel, ...]) -> Interface:
 
 
 def _all_compiled(
-    p: Problem, configs: tuple[Config, ...], threads: int, progress: Progress
+    p: Problem,
+    configs: tuple[Config, ...],
+    compiled: dict[Config, PackedKernel],
+    threads: int,
+    progress: Progress,
 ) -> tuple[PackedKernel, ...]:
+    left = [c for c in configs if c not in compiled]
+    for c, found in compile_all(p, left, threads, progress).items():
+        if isinstance(found, CompileError):
+            raise found
+        compiled[c] = found
+    return tuple(compiled[c] for c in configs)
+
+
+def compile_all(
+    p: Problem, configs: Iterable[Config], threads: int, progress: Progress
+) -> dict[Config, PackedKernel | CompileError]:
+    """The kernels of `p`, `threads` at a time, or why the build refuses one. Raises as `pack`."""
     with ThreadPoolExecutor(threads) as pool:  # NVRTC releases the GIL
-        running = [pool.submit(_compiled, p, c) for c in configs]
+        running = {c: pool.submit(_compiled, p, c) for c in configs}
         try:
-            for done, _ in enumerate(as_completed(running), 1):
+            for done, _ in enumerate(as_completed(running.values()), 1):
                 progress(done, len(running))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return tuple(future.result() for future in running)
+    return {c: future.result() for c, future in running.items()}
 
 
-def _compiled(p: Problem, c: Config) -> PackedKernel:
+def _compiled(p: Problem, c: Config) -> PackedKernel | CompileError:
     artifact = compile_to_source(p, c)
-    image = cached_cubin(artifact.source, artifact.name).image
+    try:
+        image = cached_cubin(artifact.source, artifact.name).image
+    except CompileError as e:
+        return e
     return PackedKernel(config=c, kernel=artifact.kernel, image=image)

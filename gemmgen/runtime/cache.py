@@ -15,13 +15,14 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from .. import environment
-from ..errors import ArgumentError, CacheError
+from ..errors import ArgumentError, CacheError, CompileError
 from ..target import H200, Target
-from . import cache_entry, cache_files, nvrtc
+from . import cache_entry, cache_files, cache_refusal, fingerprint, nvrtc
 from .cache_entry import Recipe, Wanted
 from .cache_trust import opened
 from .nvrtc import Cubin
@@ -97,10 +98,18 @@ def recipe_of(source: str, name: str, target: Target = H200) -> Recipe:
 
 
 def cached(recipe: Recipe, compiler: Callable[[], Cubin], where: Places) -> Cubin:
-    """What `compiler` returns, or has returned for the same recipe. Raises only what it raises."""
+    """What `compiler` returns, or has returned for the same recipe; or what it raises, or has raised for it if
+    that was lasting. Raises nothing else."""
     if found := look_up(recipe, where):
         return found
-    cubin = compiler()
+    if refused := refusal(recipe, where):
+        raise refused
+    try:
+        cubin = compiler()
+    except CompileError as e:
+        if e.lasting:
+            _keep_refusal(recipe, e, where)
+        raise
     keep(recipe.key, lambda: cache_entry.encode(recipe, cubin), where)
     return cubin
 
@@ -108,6 +117,22 @@ def cached(recipe: Recipe, compiler: Callable[[], Cubin], where: Places) -> Cubi
 def look_up(wanted: Wanted, where: Places) -> Cubin | None:
     """The cubin that is kept under `wanted`'s key and was compiled as it says. Raises nothing."""
     return entry_of(wanted.key, lambda data: cache_entry.decode_for(data, wanted), where)
+
+
+def refusal(wanted: Wanted, where: Places) -> CompileError | None:
+    """Why the build refused what `wanted` names, if that is kept. Raises nothing."""
+    key = cache_refusal.key_of(wanted) if where.all else None
+    if key is None:
+        return None
+    decode = partial(cache_refusal.decode_for, key=key, wanted=wanted)
+    return entry_of(key, decode, where, cache_files.REFUSED)
+
+
+def _keep_refusal(recipe: Recipe, error: CompileError, where: Places) -> None:
+    key = cache_refusal.key_of(recipe) if where.own else None
+    if key and fingerprint.unchanged():
+        encode = partial(cache_refusal.encode, key, recipe, error)
+        keep(key, encode, where, cache_files.REFUSED)
 
 
 def entry_of(

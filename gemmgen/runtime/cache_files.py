@@ -22,7 +22,8 @@ from .cache_entry import LEAST_SIZE, MOST_SIZE
 from .cache_trust import check_owner
 
 SUFFIX, LAUNCH = ".cubin", ".launch"  # compiled kernels; what leads to them (`cache_index`)
-ENTRY = re.compile(r"([0-9a-f]{64})(\.cubin|\.launch)", re.ASCII)
+REFUSED = ".refused"  # why there is no cubin (`cache_refusal`)
+ENTRY = re.compile(r"([0-9a-f]{64})(\.cubin|\.launch|\.refused)", re.ASCII)
 TEMPORARY = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.tmp", re.ASCII)
 # Never wait (a FIFO), never follow (a link).
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -23,12 +23,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..errors import CacheError
+from ..errors import CacheError, CompileError
 from ..ir.launchable import Launchable
 from ..ir.nodes import Kernel
 from ..target import H200, Target
 from . import cache_entry, fingerprint, nvrtc
-from .cache import Places, cached, entry_of, keep, look_up, places, recipe_of
+from .cache import Places, cached, entry_of, keep, look_up, places, recipe_of, refusal
 from .cache_files import LAUNCH
 from .launch_record import LaunchRecord, from_json, record_of, to_json
 from .nvrtc import Cubin
@@ -105,8 +105,9 @@ def ready(
     """What `build` makes, from the disk if it was made before of the same `asked`, which must say everything
     that `build` depends on besides gemmgen itself.
 
-    compiler: of a source and its kernel's name, if no cubin is found either. Raises what both raise, and
-    RuntimeUnavailable, and ArgumentError as `cache.places`; never for what is wrong with the disk.
+    compiler: of a source and its kernel's name, if no cubin is found either. Raises what both raise (of the
+    compiler also what it raised before and is kept), and RuntimeUnavailable, and ArgumentError as
+    `cache.places`; never for what is wrong with the disk.
     """
     where = places()
     question = _question(asked, H200) if where.all else None
@@ -114,11 +115,32 @@ def ready(
         return found
     made = build()
     recipe = recipe_of(made.source, made.name)
-    cubin = cached(recipe, lambda: compiler(made.source, made.name), where)
+    try:
+        cubin = cached(recipe, lambda: compiler(made.source, made.name), where)
+    except CompileError as e:
+        if e.lasting:
+            _keep(question, made, recipe, where)
+        raise
+    _keep(question, made, recipe, where)
+    return Ready(kernel=made.kernel, cubin=cubin, key=recipe.key)
+
+
+def refused(asked: str) -> CompileError | None:
+    """Why the build refused what `ready` is asked for, if that is on the disk. Compiles nothing and needs no NVRTC.
+    Raises ArgumentError as `cache.places`."""
+    where = places()
+    question = _question(asked, H200) if where.all else None
+    answer = _answered(question, where) if question else None
+    return refusal(answer, where) if answer else None
+
+
+def _keep(
+    question: Question | None, made: Emitted, recipe: cache_entry.Recipe, where: Places
+) -> None:
+    """What leads to the cubin, or to its refusal."""
     if question and not made.kernel.watchdog and fingerprint.unchanged():
         key = question.digest
         keep(key, lambda: encode(key, _answer(made, recipe)), where, LAUNCH, (recipe.key,))
-    return Ready(kernel=made.kernel, cubin=cubin, key=recipe.key)
 
 
 def _question(asked: str, target: Target) -> Question | None:
@@ -135,12 +157,21 @@ def _question(asked: str, target: Target) -> Question | None:
 
 
 def _found(question: Question, where: Places) -> Ready | None:
+    """Raises CompileError if that is what is found."""
+    answer = _answered(question, where)
+    if answer is None:
+        return None
+    if cubin := look_up(answer, where):
+        return Ready(kernel=answer.record, cubin=cubin, key=answer.key)
+    if error := refusal(answer, where):
+        raise error
+    return None
+
+
+def _answered(question: Question, where: Places) -> Answer | None:
     key = question.digest
     answer = entry_of(key, lambda data: decode(data, key), where, LAUNCH)
-    if answer is None or not answer.current:
-        return None
-    cubin = look_up(answer, where)
-    return Ready(kernel=answer.record, cubin=cubin, key=answer.key) if cubin else None
+    return answer if answer and answer.current else None
 
 
 def _answer(made: Emitted, recipe: cache_entry.Recipe) -> Answer:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CacheError
-from . import cache_files, cache_index
+from . import cache_files, cache_index, cache_refusal
 from .cache_entry import Entry, decode
 from .cache_files import Stored
 from .cache_index import Answer
@@ -17,12 +17,14 @@ from .cache_trust import opened
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """A file of a directory and what it holds: a kernel's entry, or how one is launched, or else the damage."""
+    """A file of a directory and what it holds: a kernel's entry, how one is launched, why the build refused one
+    (`cache_refusal`), or else the damage."""
 
     folder: Path
     stored: Stored
     entry: Entry | None = None
     launch: Answer | None = None
+    refused: dict[str, str] | None = None
     damage: str = ""
 
 
@@ -61,6 +63,8 @@ def _item(path: Path, folder: int, stored: Stored) -> Item:
         data = cache_files.look(folder, key, suffix)
         if suffix == cache_files.LAUNCH:
             return Item(folder=path, stored=stored, launch=cache_index.decode(data, key))
+        if suffix == cache_files.REFUSED:
+            return Item(folder=path, stored=stored, refused=cache_refusal.decode(data, key))
         return Item(folder=path, stored=stored, entry=decode(data, key))
     except (CacheError, OSError) as e:
         return Item(folder=path, stored=stored, damage=str(e))

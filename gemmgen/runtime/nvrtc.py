@@ -112,7 +112,8 @@ def compile_cubin(source: str, name: str, target: Target = H200) -> Cubin:
     seconds = time.perf_counter() - started
     log = _text(program, "ProgramLog")
     if status != bindings().nvrtcResult.NVRTC_SUCCESS:
-        raise CompileError(f"NVRTC refused {name}:\n{log}")
+        lasting = status == bindings().nvrtcResult.NVRTC_ERROR_COMPILATION
+        raise CompileError(f"NVRTC refused {name}:\n{log}", lasting=lasting)
     image, ptx = _bytes(program, "CUBIN"), _text(program, "PTX")
     bindings().nvrtcDestroyProgram(program)
     check_trips(name, source, ptx)
@@ -136,7 +137,7 @@ def _program(source: str, name: str) -> Any:
     nvrtc = bindings()
     status, program = nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), 0, [], [])
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise CompileError(f"NVRTC could not take {name}: {status}")
+        raise CompileError(f"NVRTC could not take {name}: {status}", lasting=False)
     return program
 
 

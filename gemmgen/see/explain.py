@@ -10,7 +10,7 @@ from ..config import Config
 from ..cost import Cost, cost, floors, flops, operand_bytes, terms
 from ..cost_terms import Terms
 from ..errors import IllegalConfig
-from ..heuristics import PANELS, PROBE, candidates, judge, verdicts, wave_rows
+from ..heuristics import ALL_BUILT, PANELS, PROBE, candidates, judge, verdicts, wave_rows
 from ..heuristics.database import Row
 from ..heuristics.tuned import find
 from ..heuristics.verdict import Choice, Verdict
@@ -65,11 +65,12 @@ class WhyNot:
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """A config that is not legal, or hides no latency (error None), and the candidates that have its tile or
-    one no smaller. seconds: the cheapest one's modelled time."""
+    """A config that is not legal, that the build refused (unbuilt: why), or that hides no latency (neither), and the
+    candidates that have its tile or one no smaller. seconds: the cheapest one's modelled time."""
 
     config: Config
     error: IllegalConfig | None
+    unbuilt: str
     candidates: int
     seconds: float
 
@@ -78,7 +79,8 @@ class Refusal:
 class Explanation:
     """One launch of `groups` GEMMs. source: where the config comes from. measured: the database's row, if
     the config is its. kernel: lowered. judged: how many candidates are no dearer than the last runner-up.
-    why_not: the config asked about."""
+    why_not: the config asked about. unbuilt: configs that would have been chosen, but the build refused them, and
+    why."""
 
     problem: Problem
     shape: Shape
@@ -96,6 +98,7 @@ class Explanation:
     runners_up: tuple[RunnerUp, ...]
     refusals: tuple[Refusal, ...]
     why_not: WhyNot | None
+    unbuilt: Mapping[Config, str]
 
 
 def explain(
@@ -108,17 +111,18 @@ def explain(
     groups: int = 1,
     top: int = 5,
     why_not: Mapping[str, Any] | None = None,
+    unbuilt: Mapping[Config, str] = ALL_BUILT,
 ) -> Explanation:
     """Why `config`, which comes from `source`, and not another of the `top` cheapest.
 
     shape: M, N, K, of one group in the mean. why_not: fields of `config` to change, as in `Config.to_json`;
-    stages are the most that fit if not among them. Raises ArgumentError for a side below 1 or a field,
+    stages are the most that fit if not among them. unbuilt: configs that the build refused, and why. Raises ArgumentError for a side below 1 or a field,
     UnsupportedProblem, and IllegalConfig if `config` is not legal.
     """
     kernel = lower(problem, config, target)
-    found = verdicts(problem, shape, target, top + 1, groups)
+    found = verdicts(problem, shape, target, top + 1, groups, unbuilt)
     taken = terms(problem, config, shape, target, groups)
-    row = find(problem, shape, target.device_name, groups, target)
+    row = find(problem, shape, target.device_name, groups, target, unbuilt)
 
     def beside(c: Config) -> Differences:
         return differences(terms(problem, c, shape, target, groups), taken)
@@ -147,6 +151,7 @@ def explain(
         runners_up=tuple(RunnerUp(choice=o, differences=beside(o.config)) for o in others[:top]),
         refusals=refusals(found),
         why_not=asked,
+        unbuilt=unbuilt,
     )
 
 
@@ -196,6 +201,7 @@ def refusals(found: list[Verdict]) -> tuple[Refusal, ...]:
         Refusal(
             config=by,
             error=group[0].refused,
+            unbuilt=group[0].unbuilt,
             candidates=len(group),
             seconds=group[0].cost.seconds,
         )

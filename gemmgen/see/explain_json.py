@@ -22,6 +22,9 @@ def to_json(e: Explanation) -> dict[str, Any]:
         "kernel": e.kernel.name,
         "config": e.config.to_json(),
         "config_from": e.source,
+        "refused_by_build": [
+            {"config": c.to_json(), "because": why} for c, why in e.unbuilt.items()
+        ],
         "seconds": e.cost.seconds,
         "measured_seconds": e.measured.best.seconds if e.measured else None,
         "floor": asdict(e.floor),
@@ -40,6 +43,7 @@ def to_json(e: Explanation) -> dict[str, Any]:
                 "seconds": r.seconds,
                 "candidates": r.candidates,
                 **_error(r.error),
+                **({"refused_by_build": r.unbuilt} if r.unbuilt else {}),
             }
             for r in e.refusals
         ],

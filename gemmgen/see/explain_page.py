@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..config import Config
 from ..errors import IllegalConfig
 from ..heuristics.verdict import Verdict
-from .explain import Explanation
+from .explain import Explanation, Refusal
 from .kernel_page import registers, shared_memory
 from .page import Block, Facts, Page, Table, count, microseconds, scaled
 
@@ -76,6 +76,7 @@ def _choice(e: Explanation) -> Facts:
         ("config from", e.source),
         ("modelled", f"{microseconds(e.cost.seconds)} us"),
     ]
+    items += [("instead of", f"{spelled(c)}: {why}") for c, why in e.unbuilt.items()]
     row = e.measured
     if row and row.best.seconds:
         at = "x".join(map(str, row.shape))
@@ -193,9 +194,7 @@ def _refusals(e: Explanation) -> Table:
             tile(r.config),
             microseconds(r.seconds),
             str(r.candidates),
-            r.error.rule.id if r.error else "-",
-            _values(r.error) if r.error else FEW_STAGES,
-            r.error.fix if r.error else "Use a smaller tile.",
+            *_because(r),
         )
         for r in e.refusals
     )
@@ -208,6 +207,15 @@ def _refusals(e: Explanation) -> Table:
         if rows
         else "None.",
     )
+
+
+def _because(r: Refusal) -> tuple[str, str, str]:
+    """Rule, values, fix."""
+    if r.error:
+        return r.error.rule.id, _values(r.error), r.error.fix
+    if r.unbuilt:
+        return "the build", r.unbuilt, "The next choice is taken."
+    return "-", FEW_STAGES, "Use a smaller tile."
 
 
 def _values(error: IllegalConfig) -> str:

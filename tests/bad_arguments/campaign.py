@@ -27,7 +27,7 @@ def campaign() -> list[Outcome]:
         tempfile.TemporaryDirectory() as folder,
     ):
         patch.setitem(os.environ, "GEMMGEN_CACHE", folder)  # no case gets as far as writing there
-        patch.setattr(ops.calls, "chosen", lambda *asked: gemms.CONFIG)
+        patch.setattr(ops.building, "chosen", lambda *asked: gemms.CONFIG)
         patch.setattr(sys.modules["torch"], "cuda", SimpleNamespace(current_device=int), False)
         patch.setattr(settings.driver, "sm_count", lambda device: 132)
         launches = fake_torch.recorded(patch)

@@ -1,0 +1,102 @@
+"""Which kernel a launch gets: of the config that was given, or of the choice; compiled once, loaded once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache, partial
+
+from ..config import Config
+from ..heuristics.tuned import Pick, pick
+from ..pipeline import compile_to_source
+from ..problem import Problem, Shape
+from ..runtime.cache import cached_cubin
+from ..runtime.cache_index import Compiler, Ready, ready
+from ..runtime.cache_index import refused as kept_refusal
+from ..runtime.compiled import Compiled
+from ..runtime.driver import require_hopper
+from ..runtime.launch import LoadedKernel
+from ..runtime.nvrtc import compile_cubin
+from ..runtime.sms import limited
+from ..target import H200, Target
+from . import refused
+
+
+@lru_cache(maxsize=256)
+def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
+    """The kernel for `p` and `c`, compiled (or compiled before: `runtime.cache`) and loaded on CUDA device
+    `device`, kept for next time."""
+    found = built(p, c)
+    return LoadedKernel(found.kernel, found.cubin, device)
+
+
+def built(p: Problem, c: Config, compiler: Compiler = compile_cubin) -> Ready:
+    """The kernel for `p` and `c`, from the disk if it is there, else through the compiler and `compiler`."""
+    return ready(asked(p, c), lambda: compile_to_source(p, c), compiler)
+
+
+def asked(p: Problem, c: Config) -> str:
+    """What a kernel is found by on the disk."""
+    # The representation has every field and tells -0.0 from 0.0, which are equal and compile to other code.
+    return f"{p!r} {c!r}"
+
+
+def compiled(p: Problem, c: Config) -> Compiled:
+    """The kernel for `p` and `c`, compiled (or compiled before), to look into. Needs NVRTC, no GPU.
+
+    Raises UnsupportedProblem, IllegalConfig, CompileError and RuntimeUnavailable.
+    """
+    a = compile_to_source(p, c)
+    return Compiled(a.kernel, cached_cubin(a.source, a.name), a.source)
+
+
+def chosen(
+    p: Problem, shape: Shape, groups: int = 1, device: int = 0, whole_k: bool = False
+) -> Config:
+    """The measured config for `groups` GEMMs of shape (M, N, K) on CUDA device `device`, or else what the cost
+    model chooses (`gemmgen.heuristics.tuned`), kept for next time. Not one that the build is known to refuse.
+    whole_k: none whose CTAs divide K."""
+    return kept_choice(p, shape, groups, device, len(refused.known(p)), whole_k)
+
+
+@lru_cache(maxsize=4096)
+def kept_choice(
+    p: Problem, shape: Shape, groups: int, device: int, unbuilt: int, whole_k: bool
+) -> Config:
+    """As `chosen`. unbuilt: how many configs the build is known to refuse, which may change the choice."""
+    return config_for(p, shape, groups, require_hopper(device), whole_k)
+
+
+def loaded_choice(
+    p: Problem, shape: Shape, groups: int, device: int, whole_k: bool = False
+) -> LoadedKernel:
+    """As `loaded`, of the config that is `chosen`, or where the build refuses that, of the next."""
+
+    def choose(unbuilt: Mapping[Config, str]) -> Pick:
+        return Pick(config=chosen(p, shape, groups, device, whole_k))
+
+    return refused.first_built(p, choose, lambda c: loaded(p, c, device))[1]
+
+
+def config_for(
+    p: Problem, shape: Shape, groups: int, device_name: str, whole_k: bool = False
+) -> Config:
+    """As `chosen`, for a device by name, which need not be here. Compiles nothing."""
+    return picked_for(p, shape, groups, device_name, limited(H200), whole_k).config
+
+
+def picked_for(
+    p: Problem,
+    shape: Shape,
+    groups: int,
+    device_name: str,
+    target: Target = H200,
+    whole_k: bool = False,
+) -> Pick:
+    """As `config_for`, with where it comes from."""
+
+    def build(c: Config) -> None:
+        if error := kept_refusal(asked(p, c)):
+            raise error
+
+    choose = partial(pick, p, shape, target, groups, device_name, whole_k=whole_k)
+    return refused.first_built(p, choose, build)[0]

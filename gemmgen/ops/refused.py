@@ -1,0 +1,112 @@
+"""What the build refused of the configs that were chosen, and the choices that are taken instead.
+
+The rules refuse what they know that the compiler will not take; the rest only the compiler knows. A config that
+was given is refused by its error. One that was chosen is passed over, with every other of its tile
+(`heuristics.choose`), and the next is built: once in a process, and where kernels are kept, once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from ..config import Config
+from ..errors import CompileError, IllegalConfig
+from ..heuristics.tuned import Pick
+from ..problem import Problem
+
+MOST = 8  # configs of one choice: if the build refuses so many, the fault is not theirs
+
+Kernel = tuple[Problem, Config]
+Choose = Callable[[Mapping[Config, str]], Pick]
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+_known: dict[Problem, dict[Config, str]] = {}
+
+
+def known(p: Problem) -> Mapping[Config, str]:
+    """Configs for `p` that the build has refused in this process, and why."""
+    return _known.get(p, {})
+
+
+def learn(p: Problem, c: Config, error: CompileError) -> None:
+    """From now on `c` is not chosen for `p`."""
+    _known[p] = {**known(p), c: why(error)}  # another thread may be reading the old one
+
+
+def forget() -> None:
+    _known.clear()
+
+
+def first_built(p: Problem, choose: Choose, build: Callable[[Config], T]) -> tuple[Pick, T]:
+    """What `choose` picks, given what the build refused, and what `build` makes of its config: of the first that it
+    makes anything of.
+
+    Raises what both raise; if no choice is left, or MOST are refused, what `build` raised first.
+    """
+    errors: list[CompileError] = []
+    while True:
+        try:
+            picked = choose(known(p))
+        except IllegalConfig:
+            if errors:
+                raise errors[0] from None
+            raise
+        try:
+            made = build(picked.config)
+        except CompileError as e:
+            errors.append(e)
+            if not e.lasting or len(errors) == MOST:
+                raise errors[0] from None
+            learn(p, picked.config, e)
+            continue
+        if errors:
+            say(p, errors, picked.config)
+        return picked, made
+
+
+def all_built(
+    choose: Callable[[], Iterable[Kernel]],
+    build: Callable[[list[Kernel]], Mapping[Kernel, T | CompileError]],
+) -> dict[Kernel, T]:
+    """Each kernel that `choose` gives, in its order, and what `build` makes of it, several at a time: as
+    `first_built`, all are chosen again if the build refuses one. Raises as that does."""
+    made: dict[Kernel, T] = {}
+    errors: list[CompileError] = []
+    for _ in range(MOST):
+        try:
+            wanted = [*dict.fromkeys(choose())]
+        except IllegalConfig:
+            if errors:
+                raise errors[0] from None
+            raise
+        found = build([kernel for kernel in wanted if kernel not in made])
+        made |= {k: x for k, x in found.items() if not isinstance(x, CompileError)}
+        failed = {k: x for k, x in found.items() if isinstance(x, CompileError)}
+        if not failed:
+            return {kernel: made[kernel] for kernel in wanted}
+        errors += failed.values()
+        for (p, c), error in failed.items():
+            if not error.lasting:
+                raise error
+            learn(p, c, error)
+            say(p, [error])
+    raise errors[0]
+
+
+def say(p: Problem, errors: list[CompileError], taken: Config | None = None) -> None:
+    """Log what happened, as a warning: `learn` is asked once of each."""
+    said, instead = "; ".join(map(why, errors)), taken.to_json() if taken else "the next choice"
+    text = "%s: the build refused the config that was chosen (%s); %s is taken instead"
+    log.warning(text, p.to_json(), said, instead)
+
+
+def why(error: CompileError) -> str:
+    """The line of `error` that says it."""
+    first, *rest = str(error).splitlines()
+    said = next((line for line in rest if "fatal" in line or "error" in line), "")
+    return (
+        first.partition(" NVRTC said:")[0] if "must not run" in first else f"{first} {said}".strip()
+    )
