@@ -20,7 +20,7 @@ from gemmgen.ir.expr import ACC, PerElement, parameter, row_stride
 from gemmgen.target import H200
 
 CONFIG = Config(block_m=64, block_n=64, consumers=1, stages=2)
-CHOSEN = ops.calls.chosen
+CHOSEN = ops.building.chosen
 GROUPS, M, N, K = 3, 256, 200, 400
 BLOCKS_N, BLOCKS_K = 2, 4
 
@@ -535,8 +535,8 @@ FEW_ROWS = (
 @pytest.mark.parametrize(("kind", "sides"), FEW_ROWS)
 def test_sums_of_few_rows_are_in_the_order_of_k(kind, sides, launches, monkeypatch):
     """Where `ops` divides K: partial sums round otherwise, and a comparison to 1e-10 notices."""
-    monkeypatch.setattr(ops.calls, "chosen", CHOSEN.__wrapped__)
-    monkeypatch.setattr(ops.calls, "require_hopper", lambda device: H200.device_name)
+    monkeypatch.setattr(ops.building, "chosen", CHOSEN)
+    monkeypatch.setattr(ops.building, "require_hopper", lambda device: H200.device_name)
     heads, b, r, d = sides
     if kind == "fp8":
         x = codes(b, heads, r), Placed(b, heads, r // 128)

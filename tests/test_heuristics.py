@@ -335,6 +335,17 @@ def test_no_layout_but_nt_for_8_bits():
         assert error.value.rule.id == "k-major"
 
 
+@pytest.mark.parametrize("family, dtype", [("fp8_1d1d", E4M3), ("fp8_block", S8)])
+def test_a_problem_that_no_tile_fits_is_named(family, dtype):
+    """128 columns of D that share a scale are 256 of the product, and each row has its own bias."""
+    problem = Problem(family=family, a=dtype, b=dtype, d=E4M3, grouping="rows")
+    problem = replace(problem, epilogue=EPILOGUES["bias_swiglu"])
+    with pytest.raises(UnsupportedProblem, match=f"no tile of .*{family}.*register-budget"):
+        choose(problem, (100, 2048, 2048), H200, 8)
+    if not dtype.integer:
+        choose(replace(problem, family="fp8"), (100, 2048, 2048), H200, 8)
+
+
 def test_unknown_family():
     with pytest.raises(UnsupportedProblem):
         choose(replace(FP8, family="sparse"), (128, 128, 128), H200)

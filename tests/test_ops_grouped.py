@@ -258,7 +258,7 @@ BLOCK_SCALED = ("gemm", "batched_gemm", "masked_gemm", "grouped_gemm")
 def test_pairs_quantised_where_they_are_promoted(name, launches, monkeypatch):
     """The first GEMM of experts: the heuristics' own config, D half as wide, a scale per 128 columns."""
     monkeypatch.setattr(
-        ops.calls, "chosen", lambda p, shape, groups, device: choose(p, shape, H200, groups)
+        ops.building, "chosen", lambda p, shape, groups, *of: choose(p, shape, H200, groups)
     )
     lead, groups = (GROUPS,) * (name in BLOCK_SCALED[1:3]), (GROUPS,) * (name != "gemm")
     n, k = 1000, 512
@@ -283,7 +283,7 @@ def test_pairs_quantised_where_they_are_promoted(name, launches, monkeypatch):
 @pytest.mark.parametrize("grouping", [g for g in TABLES if g != "rows"])
 def test_pairs_of_the_scaled_product_quantised(grouping, launches, monkeypatch):
     monkeypatch.setattr(
-        ops.calls, "chosen", lambda p, shape, groups, device: choose(p, shape, H200, groups)
+        ops.building, "chosen", lambda p, shape, groups, *of: choose(p, shape, H200, groups)
     )
     changes = {"out": None, "out_dtype": "e4m3", "epilogue": EPILOGUES["swiglu"], "config": None}
     out, scale_out = call("fp8", grouping, scale_b=Placed(GROUPS, N), **changes)
@@ -294,7 +294,7 @@ def test_pairs_of_the_scaled_product_quantised(grouping, launches, monkeypatch):
 def test_pairs_quantised_of_columns_scaled_by_each_rows_group(launches, monkeypatch):
     """A column's scale depends on the row's group: too many registers without a scale of the row."""
     monkeypatch.setattr(
-        ops.calls, "chosen", lambda p, shape, groups, device: choose(p, shape, H200, groups)
+        ops.building, "chosen", lambda p, shape, groups, *of: choose(p, shape, H200, groups)
     )
     changes = {"out": None, "out_dtype": "e4m3", "epilogue": EPILOGUES["swiglu"], "config": None}
     with pytest.raises(IllegalConfig, match="register-budget"):

@@ -21,10 +21,11 @@ from kernels import (
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
-from gemmgen.epilogues import EPILOGUES
+from gemmgen.epilogues import EPILOGUES, gelu
 from gemmgen.errors import IllegalConfig
 from gemmgen.families import build
-from gemmgen.ir.dtypes import E4M3, E5M2, F32, S8
+from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F32, S8
+from gemmgen.ir.expr import ACC, PerElement
 from gemmgen.ir.text import dump
 from gemmgen.passes import PIPELINE, RULES, check_ring
 from gemmgen.pipeline import lower
@@ -40,6 +41,11 @@ BIAS_SILU = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
 GELU = replace(FP8, epilogue=EPILOGUES["gelu"])
 INT8_GELU = replace(DENSE, a=S8, b=S8, epilogue=EPILOGUES["gelu"])
 RESIDUAL = replace(DENSE, epilogue=EPILOGUES["residual"])
+FP8_PLAIN = replace(FP8, family="fp8")
+ONE_READ = replace(QUANTISED, epilogue=ACC * PerElement("x", F32))
+TWO_READ = replace(QUANTISED, epilogue=ACC * PerElement("x", F32) + PerElement("y", BF16))
+OWN_PAIRS = replace(DENSE, d=F32, grouping="rows", epilogue=EPILOGUES["bias_swiglu"])
+NESTED_ERF = replace(DENSE, epilogue=gelu(gelu(ACC)))
 
 
 def change(pass_name: str, problem, **changes) -> str:
@@ -233,6 +239,12 @@ ILLEGAL = {
     "split-unroll": (INT8_BLOCK, {"block_n": 192, "unroll": 4}, {}, {"unroll": 4, "copies": 2}),
     "scale-blocks": (FP8, {"block_n": 152}, {}, {"block_n": 152, "blocks": 3}),
     "promotion-overlaps": (FP8, {"in_flight": 1}, {}, {"in_flight": 1, "pieces": 1}),
+    "overlap-unroll": (
+        FP8_PLAIN,
+        {"in_flight": 1, "parts": 2, "block_n": 96, "unroll": 4},
+        {},
+        {"in_flight": 1, "unroll": 4},
+    ),
     "cluster-size": (DENSE, {"multicast": "a"}, {"sms": 131}, {"cluster": 2, "sms": 131}),
     "ping-pong": (
         DENSE,
@@ -312,6 +324,12 @@ ILLEGAL = {
         {"registers": (40, 240)},
         {},
         {"registers": 128 * 40 + 256 * 240, "pool": 168 * 384},
+    ),
+    "launch-registers": (
+        DENSE,
+        {"block_m": 192, "block_n": 208, "consumers": 3, "stages": 2},
+        {},
+        {"accumulators": 104, "beside": 28, "launch": 128},
     ),
     "register-budget": (
         DENSE,
@@ -405,6 +423,17 @@ def test_rules_are_documented_and_unique():
         ("register-budget", INT8_GELU, {"block_n": 192, "stages": 2}),
         ("register-budget", RESIDUAL, {"block_m": 256, "block_n": 176, "stages": 2}),
         ("register-budget", K_COLUMNS, {"registers": (24, 240)}),
+        ("register-budget", TWO_READ, {"block_m": 64, "block_n": 256, "consumers": 1}),
+        ("register-budget", TWO_READ, {"block_n": 256, "stages": 3}),
+        ("register-budget", TWO_READ, {"block_m": 256, "stages": 2}),
+        ("register-budget", OWN_PAIRS, {"block_m": 64, "block_n": 240, "consumers": 1}),
+        ("register-budget", NESTED_ERF, {"block_n": 176, "stages": 3}),
+        (
+            "launch-registers",
+            DENSE,
+            {"ping_pong": True, "consumers": 3, "block_m": 64, "block_n": 208, "stages": 2},
+        ),
+        ("overlap-unroll", FP8_PLAIN, {"in_flight": 1, "block_m": 256, "block_n": 64, "unroll": 8}),
         ("tma-loads", TURNED, {"block_m": 256, "block_n": 64, "swizzle_ab": 32, "stages": 2}),
         ("setmaxnreg-direction", DENSE, {"registers": (24, 80)}),
         ("setmaxnreg-direction", DENSE, {"registers": (24, 240), "consumers": 1, "block_m": 64}),
@@ -454,6 +483,13 @@ def test_more_ways_to_break_a_rule(rule, problem, changes):
         (BIAS_SILU, {"block_m": 128, "block_n": 256, "stages": 2}),
         (GELU, {"block_m": 256, "block_n": 96, "stages": 2}),
         (INT8_GELU, {"block_n": 128, "stages": 2}),
+        (ONE_READ, {"block_m": 64, "block_n": 256, "consumers": 1}),
+        (ONE_READ, {"block_n": 256, "stages": 3}),
+        (TWO_READ, {"stages": 3}),
+        (OWN_PAIRS, {"block_m": 64, "block_n": 224, "consumers": 1}),
+        (DENSE, {"block_m": 192, "block_n": 200, "consumers": 3, "stages": 3}),
+        (FP8_PLAIN, {"in_flight": 1, "parts": 2, "block_n": 96, "unroll": 3}),
+        (FP8, {"in_flight": 1, "parts": 2, "block_n": 96, "unroll": 8}),
         (RESIDUAL, {"block_m": 256, "block_n": 160, "stages": 2}),
         (
             replace(FP8, epilogue=EPILOGUES["residual"]),

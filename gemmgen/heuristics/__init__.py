@@ -9,7 +9,7 @@ from itertools import groupby
 from ..config import FIELDS, Config
 from ..cost import Cost, cost, priced
 from ..cost_launch import Launch, launch
-from ..errors import IllegalConfig
+from ..errors import IllegalConfig, UnsupportedProblem
 from ..passes import check_tile, layout_smem, plan_multicast, split_registers
 from ..passes.layout_smem import most_stages
 from ..pipeline import lower
@@ -25,6 +25,7 @@ from .verdict import Verdict as Verdict
 
 MOST_STAGES = max(s for s in range(1, 257) if FIELDS["stages"][1](s))
 # What the same tile without multicast may be free of.
+ROOM = (split_registers.REGISTER_BUDGET, *layout_smem.RULES)  # what a tile may lack
 ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
 ALL_BUILT: Mapping[Config, str] = {}
 # swap_ab, block_m, block_n, consumers, split_k; warpgroups that take turns, whether D is whole
@@ -43,11 +44,16 @@ def choose(
     """The cheapest legal config for `groups` GEMMs of shape (M, N, K) in one launch; whole_k: of those whose
     CTAs do not divide K.
 
-    unbuilt: configs that the build refused, and why; their tiles are passed over. Raises ArgumentError for a side
-    below 1, UnsupportedProblem if no family computes the problem, IllegalConfig if no candidate is legal.
+    unbuilt: configs that the build refused, and why; their tiles are passed over. Raises ArgumentError for a
+    side below 1, UnsupportedProblem if no family computes the problem or no tile of it fits an SM, IllegalConfig
+    if no candidate is legal for another reason.
     """
-    found = rank(problem, shape, target, limit=1, groups=groups, unbuilt=unbuilt, whole_k=whole_k)
-    return found[0].config
+    ranked = rank(problem, shape, target, limit=1, groups=groups, unbuilt=unbuilt, whole_k=whole_k)
+    if not ranked:
+        raise UnsupportedProblem(
+            f"no tile of {problem.to_json()} is left: the build refused those that fit"
+        )
+    return ranked[0].config
 
 
 def rank(
@@ -64,11 +70,18 @@ def rank(
     found = _verdicts(problem, shape, target, limit, groups, unbuilt, quick=True, whole_k=whole_k)
     choices = [v.choice for v in found if v.choice]
     if not choices:
-        every = verdicts(problem, shape, target, limit, groups, unbuilt)
-        refused = [v.refused for v in every if v.refused and v.refused.rule not in ONLY_SHARED]
-        if refused:
-            raise refused[0]
+        _raise(problem, verdicts(problem, shape, target, limit, groups, unbuilt))
     return choices
+
+
+def _raise(problem: Problem, every: list[Verdict]) -> None:
+    """What stands against candidates that none of are legal, if something does."""
+    found = [(v.by, v.refused) for v in every if v.refused and v.refused.rule not in ONLY_SHARED]
+    if found and all(error.rule in ROOM for _, error in found):
+        _, least = min(found, key=lambda x: x[0].block_m * x[0].block_n)
+        raise UnsupportedProblem(f"no tile of {problem.to_json()} fits an SM: {least}")
+    if found:
+        raise found[0][1]
 
 
 def verdicts(

@@ -292,6 +292,12 @@ def functions(e: Expr) -> set[str]:
     return set(mine).union(*map(functions, parts(e)))
 
 
+def calls(e: Expr, function: Function) -> int:
+    """How often `e` calls that."""
+    mine = isinstance(e, Call) and e.function == function
+    return mine + sum(calls(x, function) for x in parts(e))
+
+
 def fold(e: Expr) -> int:
     """Columns of the product per column of D: 2 if `e` pairs them."""
     return 2 if isinstance(e, OfPair) else max(map(fold, parts(e)), default=1)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from ..config import Config
-from ..errors import CompileError, IllegalConfig
+from ..errors import CompileError, IllegalConfig, UnsupportedProblem
 from ..heuristics.tuned import Pick
 from ..problem import Problem
 
@@ -50,7 +50,7 @@ def first_built(p: Problem, choose: Choose, build: Callable[[Config], T]) -> tup
     while True:
         try:
             picked = choose(known(p))
-        except IllegalConfig:
+        except (IllegalConfig, UnsupportedProblem):
             if errors:
                 raise errors[0] from None
             raise
@@ -78,7 +78,7 @@ def all_built(
     for _ in range(MOST):
         try:
             wanted = [*dict.fromkeys(choose())]
-        except IllegalConfig:
+        except (IllegalConfig, UnsupportedProblem):
             if errors:
                 raise errors[0] from None
             raise

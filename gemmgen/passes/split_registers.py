@@ -13,9 +13,11 @@ from ..ir.expr import (
     PerElement,
     PerRow,
     arguments,
+    calls,
     functions,
 )
 from ..ir.nodes import Evaluate, Kernel, Mma, PerSplit, Role, SetRegisters, ShareScales, StageTile
+from ..ir.promotion import PROMOTION
 from ..ir.rewrite import walk
 from ..target import Target
 
@@ -40,14 +42,28 @@ REGISTER_BUDGET = Rule(
     says="a role's register arrays, its epilogue's values and its working set must fit its registers",
     because="What does not fit is spilled to local memory, and the build refuses spills.",
 )
-RULES = (SETMAXNREG_VALUE, SETMAXNREG_DIRECTION, REGISTER_FILE, REGISTER_BUDGET)
+LAUNCH_REGISTERS = Rule(
+    id="launch-registers",
+    says="a wgmma's accumulators and 28 registers beside them must fit what a thread has at launch",
+    because="ptxas allots one instruction's registers from those of the launch, whatever setmaxnreg adds: with 128, as "
+    "beside three consumers, NVRTC 12.9, 13.0 and 13.5 compile 200 columns and refuse 208 (C7602).",
+)
+RULES = (SETMAXNREG_VALUE, SETMAXNREG_DIRECTION, REGISTER_FILE, LAUNCH_REGISTERS, REGISTER_BUDGET)
 
+BESIDE_WGMMA = 28  # of LAUNCH_REGISTERS
 LARGE_PRODUCER, SMALL_PRODUCER = 40, 24  # what a producer is left with
 WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is left
 DERIVING = 32  # what a producer needs that derives tensor maps: 24 spill
 # Beside a second wave's accumulators, measured: cubins with less spill. erff's constants, and another
 # approximation of column values after promotion.
 ERF, APPROXIMATION = 60, 25
+ERF_OF_ERF = 128  # in one wave: 128x176 spilled 72 bytes with NVRTC 13.0
+# Beside a second wave's, for values per column and per row, where there are both: of 16-bit outputs 168 columns spilled,
+# 160 did not; of a second value per row 144 columns spilled, 136 did not.
+COLUMN_VALUES, MORE_ROWS = 5, 28
+# Where each row has its group, and D of a tile taken in turns leaves in pieces: 128x192 spilled 8 bytes with 232 registers
+# and NVRTC 13.0, with 240 none.
+OWN_ROWS = 14
 # The same where tiles are promoted in parts: tensors that an epilogue reads; a group's own columns where each row
 # has its group, and integers that a lone consumer converts.
 OF_PARTS, MORE_OF_PARTS = 16, 48
@@ -55,10 +71,20 @@ OF_PARTS, MORE_OF_PARTS = 16, 48
 # the accumulators' places: with less spare, largest tiles spilled up to 88 bytes.
 DIVIDING = 72
 CONVERTING = 56  # more where a lone consumer promotes integers: 64x128 spilled 4 bytes
+OWN_COLUMNS = (
+    36  # more of those where each row has its group: 128x160 spilled 16 bytes with NVRTC 13.0
+)
 COPYING = 8  # more for INT8's sums where the K loop is copied: 256x160 in parts spilled 48 bytes
 # For each piece of a wave's D whose rows have 32 bytes, beside another wave's accumulators: ptxas works their places out
 # ahead. 160 columns of FP32 in 20 pieces compile, 168 in 21 spilled 68 bytes, 192 in 24 1052.
 NARROW, NARROW_PIECE = 32, 2.4
+# Of each accumulator in a wave, what ptxas loads ahead of a value for each tensor that an epilogue reads where a
+# quantised wave's values are all held, and where that calls what takes steps; measured: 64x256 of one FP32 tensor
+# compiled with NVRTC 12.9 to 13.5, of two, or with SiLU, spilled up to 128 bytes.
+HELD, HELD_CALLS = 0.55, 40
+# Of pairs of columns that each group has its own of, where each row has its group: 224 columns compiled, 240 in one wave
+# of a lone consumer spilled 64 bytes with NVRTC 13.0, with 13.5 none.
+HELD_PAIRS = 0.93
 LANE_COLUMNS = 4  # a lane holds every fourth of the accumulator's columns, in pairs
 
 
@@ -67,6 +93,7 @@ def split_registers(kernel: Kernel, target: Target) -> Kernel:
     already gives every thread the most it can have, and nothing moves. Sets Role.registers and
     inserts SetRegisters."""
     launch = _launch(kernel, target)
+    _check_launch(kernel, launch, target)
     asked = tuple(r.registers for r in kernel.roles)
     if None in asked:
         if launch >= target.registers_per_thread:
@@ -143,18 +170,26 @@ def _beside(kernel: Kernel, role: Role) -> int:
     if kernel.consumers == 1 and kernel.instr.d.integer and floats:
         dividing += CONVERTING
     copied = any(isinstance(x, PerSplit) for x in walk(role.body))
-    copies = COPYING * (kernel.instr.d.integer and copied)
+    copies = (COPYING + _own_columns(role)) * (kernel.instr.d.integer and copied)
     divided = dividing * (kernel.cluster.k > 1 and bool(role.locals))
     return _epilogue(kernel, role) + copies + divided + _of_pieces(kernel, role)
+
+
+def _own_columns(role: Role) -> int:
+    values = [s.value for s in walk(role.body) if isinstance(s, StageTile | Evaluate)]
+    own = [v for v in values if isinstance(v, InGroup)]
+    return OWN_COLUMNS * any(isinstance(x, PerColumn) for v in own for x in arguments(v))
 
 
 def _of_pieces(kernel: Kernel, role: Role) -> int:
     staged = [s for s in walk(role.body) if isinstance(s, StageTile)]
     waves = len({s.wave for s in staged})
-    if waves < 2 or kernel.buffer("smem_d").slab_bytes > NARROW:
+    pieces = len(staged) // max(1, waves)
+    if waves < 2 or pieces < 2:
         return 0
-    pieces = len(staged) // waves
-    return round(NARROW_PIECE * pieces) if pieces > 1 else 0
+    own = role.turns > 1 and any(isinstance(s.value, InGroup) for s in staged)
+    narrow = kernel.buffer("smem_d").slab_bytes <= NARROW
+    return OWN_ROWS * own + round(NARROW_PIECE * pieces * narrow)
 
 
 def _epilogue(kernel: Kernel, role: Role) -> int:
@@ -171,18 +206,44 @@ def _epilogue(kernel: Kernel, role: Role) -> int:
     called = functions(waves[0].value)
     sources = [r for r in role.locals if r.name in {s.src for s in waves}]
     floats = sum(r.count for r in sources if r.dtype.integer and "erf" in called)
+    held = _held(kernel, role, waves[0].value)
     if len(waves) == 1:
-        return floats + ERF * (floats > 0) + _of_parts(kernel, role, waves[0].value)
+        times = calls(waves[0].value, "erf")
+        # Of one alone accumulators that are stored make room, and of the gates of values that are all held.
+        erf = ERF_OF_ERF if times > 1 else ERF * (floats > 0)
+        floats *= not (evaluated and kernel.block.fold > 1)
+        return floats + erf + max(held, _of_parts(kernel, role, waves[0].value))
     read, lane = arguments(waves[0].value), 2 * sources[0].count // LANE_COLUMNS
     of_columns = {"m": PerColumn, "n": PerRow}[kernel.buffer("smem_d").along]
     columns = sum(isinstance(x, of_columns) for x in read)
-    spare = _arrays(role) - sum(
-        r.count for r in sources
-    )  # promotion's, which the epilogue may take
+    rows = sum(isinstance(x, PerColumn | PerRow) for x in read) - columns
+    both = (COLUMN_VALUES + MORE_ROWS * max(0, rows - 1)) * (columns > 0)
+    # Promotion's, which the epilogue may take.
+    spare = _arrays(role) - sum(r.count for r in sources)
     pairs = max(0, lane * sum(isinstance(x, PerElement) for x in read) - spare)
     approximates = columns > 0 and spare > 0 and not APPROXIMATE.isdisjoint(called)
     approximate = APPROXIMATION if approximates else 0
-    return floats + columns * lane + pairs + max(approximate, ERF * ("erf" in called))
+    floats += max(approximate, ERF * ("erf" in called))
+    return floats + columns * lane + both + pairs + held
+
+
+def _held(kernel: Kernel, role: Role, value: Expr) -> int:
+    """Registers of what is read ahead of values that a wave holds, as far as promotion's do not take them: those are
+    free in the first wave."""
+    staged = [s for s in walk(role.body) if isinstance(s, StageTile | Evaluate)]
+    accumulators = max((r.count for r in role.locals if r.name == staged[0].src), default=0)
+    read = arguments(value)
+    tensors = sum(isinstance(x, PerElement) for x in read)
+    ahead = 0.0
+    if any(isinstance(s, Evaluate) for s in staged):
+        ahead += HELD * tensors * accumulators
+        ahead += HELD_CALLS * (tensors > 0 and bool(functions(value)))
+    promotes = any(isinstance(s, PROMOTION) for s in walk(role.body))
+    if isinstance(value, InGroup) and any(isinstance(x, PerColumn) for x in read):
+        ahead += HELD_PAIRS * accumulators * (kernel.block.fold > 1 and not promotes)
+    waves = len({s.wave for s in staged})
+    spare = _arrays(role) - accumulators if waves == 1 else 0
+    return max(0, round(ahead) - spare)
 
 
 def _of_parts(kernel: Kernel, role: Role, value: Expr) -> int:
@@ -191,7 +252,18 @@ def _of_parts(kernel: Kernel, role: Role, value: Expr) -> int:
     converts = kernel.instr.d.integer and kernel.consumers == 1
     kinds = {type(x) for x in arguments(value)}
     columns = isinstance(value, InGroup) and PerColumn in kinds and PerRow not in kinds
-    return OF_PARTS * (PerElement in kinds) + MORE_OF_PARTS * (converts or columns)
+    held = any(isinstance(s, Evaluate) for s in walk(role.body))
+    more = converts or (columns and not held)
+    return OF_PARTS * (PerElement in kinds or (columns and held)) + MORE_OF_PARTS * more
+
+
+def _check_launch(kernel: Kernel, launch: int, target: Target) -> None:
+    accumulators = target.wgmma_m * kernel.instr.n // target.warpgroup
+    if accumulators + BESIDE_WGMMA > launch:
+        values = {"accumulators": accumulators, "beside": BESIDE_WGMMA, "launch": launch}
+        raise IllegalConfig(
+            LAUNCH_REGISTERS, values, "Use fewer columns, parts=2 or two consumers."
+        )
 
 
 def _check_pool(kernel: Kernel, launch: int, target: Target) -> None:
