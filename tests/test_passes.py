@@ -427,7 +427,7 @@ def test_rules_are_documented_and_unique():
         ("register-budget", TWO_READ, {"block_n": 256, "stages": 3}),
         ("register-budget", TWO_READ, {"block_m": 256, "stages": 2}),
         ("register-budget", OWN_PAIRS, {"block_m": 64, "block_n": 240, "consumers": 1}),
-        ("register-budget", NESTED_ERF, {"block_n": 176, "stages": 3}),
+        ("register-budget", NESTED_ERF, {"block_n": 144, "stages": 3}),
         (
             "launch-registers",
             DENSE,
@@ -486,6 +486,7 @@ def test_more_ways_to_break_a_rule(rule, problem, changes):
         (ONE_READ, {"block_m": 64, "block_n": 256, "consumers": 1}),
         (ONE_READ, {"block_n": 256, "stages": 3}),
         (TWO_READ, {"stages": 3}),
+        (NESTED_ERF, {"stages": 3}),
         (OWN_PAIRS, {"block_m": 64, "block_n": 224, "consumers": 1}),
         (DENSE, {"block_m": 192, "block_n": 200, "consumers": 3, "stages": 3}),
         (FP8_PLAIN, {"in_flight": 1, "parts": 2, "block_n": 96, "unroll": 3}),

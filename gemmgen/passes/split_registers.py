@@ -57,33 +57,31 @@ DERIVING = 32  # what a producer needs that derives tensor maps: 24 spill
 # Beside a second wave's accumulators, measured: cubins with less spill. erff's constants, and another
 # approximation of column values after promotion.
 ERF, APPROXIMATION = 60, 25
-ERF_OF_ERF = 128  # in one wave: 128x176 spilled 72 bytes with NVRTC 13.0
-# Beside a second wave's, for values per column and per row, where there are both: of 16-bit outputs 168 columns spilled,
-# 160 did not; of a second value per row 144 columns spilled, 136 did not.
-COLUMN_VALUES, MORE_ROWS = 5, 28
-# Where each row has its group, and D of a tile taken in turns leaves in pieces: 128x192 spilled 8 bytes with 232 registers
-# and NVRTC 13.0, with 240 none.
-OWN_ROWS = 14
 # The same where tiles are promoted in parts: tensors that an epilogue reads; a group's own columns where each row
 # has its group, and integers that a lone consumer converts.
 OF_PARTS, MORE_OF_PARTS = 16, 48
+# In one wave, of erf of erf: 3 compiled in 128x128, not in 128x144; 6 in 128x64, not in 128x96.
+OF_ERF, EACH_ERF = 116, 9
+# Beside a second wave's, for values per column, and where one per row is not alone: of 16-bit outputs 168 columns
+# spilled, 160 did not; of a second value per row 144 spilled, 136 did not.
+COLUMN_VALUES, MORE_ROWS = 5, 28
+# Where each row has its group, and D of a tile taken in turns leaves in pieces: 128x192 spilled beside 232, not 240.
+OWN_ROWS = 14
 # Where CTAs divide K and one goes on with the sum of all, ptxas overlaps more, and the epilogue's values do not take
 # the accumulators' places: with less spare, largest tiles spilled up to 88 bytes.
 DIVIDING = 72
 CONVERTING = 56  # more where a lone consumer promotes integers: 64x128 spilled 4 bytes
 OWN_COLUMNS = (
-    36  # more of those where each row has its group: 128x160 spilled 16 bytes with NVRTC 13.0
+    36  # where a copied loop's INT8 has them, each row its group's: 128x160 spilled 16 bytes
 )
 COPYING = 8  # more for INT8's sums where the K loop is copied: 256x160 in parts spilled 48 bytes
 # For each piece of a wave's D whose rows have 32 bytes, beside another wave's accumulators: ptxas works their places out
 # ahead. 160 columns of FP32 in 20 pieces compile, 168 in 21 spilled 68 bytes, 192 in 24 1052.
 NARROW, NARROW_PIECE = 32, 2.4
-# Of each accumulator in a wave, what ptxas loads ahead of a value for each tensor that an epilogue reads where a
-# quantised wave's values are all held, and where that calls what takes steps; measured: 64x256 of one FP32 tensor
-# compiled with NVRTC 12.9 to 13.5, of two, or with SiLU, spilled up to 128 bytes.
+# Of each accumulator, what ptxas loads ahead for each tensor that an epilogue reads where a quantised wave's values are
+# all held, and beside a function: 64x256 of one tensor compiled, of two, or with SiLU, spilled up to 128 bytes.
 HELD, HELD_CALLS = 0.55, 40
-# Of pairs of columns that each group has its own of, where each row has its group: 224 columns compiled, 240 in one wave
-# of a lone consumer spilled 64 bytes with NVRTC 13.0, with 13.5 none.
+# Of pairs of columns of a row's own group: a lone consumer's 224 compiled, 240 spilled 64 bytes with NVRTC 13.0.
 HELD_PAIRS = 0.93
 LANE_COLUMNS = 4  # a lane holds every fourth of the accumulator's columns, in pairs
 
@@ -208,9 +206,9 @@ def _epilogue(kernel: Kernel, role: Role) -> int:
     floats = sum(r.count for r in sources if r.dtype.integer and "erf" in called)
     held = _held(kernel, role, waves[0].value)
     if len(waves) == 1:
-        times = calls(waves[0].value, "erf")
         # Of one alone accumulators that are stored make room, and of the gates of values that are all held.
-        erf = ERF_OF_ERF if times > 1 else ERF * (floats > 0)
+        times = calls(waves[0].value, "erf")
+        erf = OF_ERF + EACH_ERF * times if times > 1 else ERF * (floats > 0)
         floats *= not (evaluated and kernel.block.fold > 1)
         return floats + erf + max(held, _of_parts(kernel, role, waves[0].value))
     read, lane = arguments(waves[0].value), 2 * sources[0].count // LANE_COLUMNS
