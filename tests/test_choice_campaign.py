@@ -10,6 +10,7 @@ from choice_campaign.__main__ import main
 from choice_campaign.campaign import Campaign, State, table
 
 from gemmgen.config import FIELDS, Config
+from gemmgen.errors import CompileError
 from gemmgen.families import FAMILIES
 from gemmgen.ir.expr import PerColumn, PerElement, arguments
 from gemmgen.ir.groupings import GROUPINGS
@@ -30,6 +31,7 @@ def small_fixture(monkeypatch, request):
         return SPILT if k.digest == asked[0] and refuses else ""
 
     monkeypatch.setattr(campaign, "built", built)
+    monkeypatch.setattr(campaign, "rescued", lambda seed: f"{seed}: nothing")
     return asked
 
 
@@ -51,10 +53,9 @@ def test_what_the_build_refuses_is_counted_and_named(small):
     (tally,), made = run(State(None))
     assert (tally.drawn, tally.refused, tally.without, tally.unbuilt) == (4, 1, 0, 0)
     assert len(small) == tally.kernels >= 4 and len({*small}) == len(small)
-    assert len(tally.failures) == 1 and SPILT in tally.failures[0]
-    assert f"| problems | 4 | {tally.kernels} | {tally.kernels} | 1 | 0 |" in table(
-        [tally], made.nvrtc
-    )
+    assert SPILT in tally.failures[0] and tally.failures[1:] == ["3/problems/0: nothing"]
+    row = f"| problems | 4 | {tally.kernels} | {tally.kernels} | 1 | 1 | 0 | 0 |"
+    assert row in table([tally], made.nvrtc)
 
 
 @pytest.mark.nvrtc
@@ -82,6 +83,30 @@ def test_a_problem_without_a_choice_is_counted(monkeypatch):
     monkeypatch.setattr(campaign, "chosen", lambda seed: failed)
     (tally,), _ = run(State(None), problems=2)
     assert (tally.without, tally.failures) == (2, ["some problem: IllegalConfig why"] * 2)
+
+
+def test_a_problem_that_is_named_impossible_is_no_failure(monkeypatch):
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    named = building.Chosen(what="some problem", failed="no tile fits", unsupported=True)
+    monkeypatch.setattr(campaign, "chosen", lambda seed: named)
+    (tally,), _ = run(State(None), problems=2)
+    assert (tally.impossible, tally.without, tally.failures) == (2, 0, [])
+
+
+def test_every_next_choice_is_asked_for(monkeypatch):
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    asked = []
+
+    def compile_cubin(source, name):
+        asked.append(name)
+        if len(asked) < refuses:
+            raise CompileError(f"{name} must not run: {SPILT}. NVRTC said:")
+
+    monkeypatch.setattr(building.nvrtc, "compile_cubin", compile_cubin)
+    refuses = 3
+    assert building.rescued("3/problems/0") == "" and len({*asked}) == 3
+    refuses = 100
+    assert SPILT in building.rescued("3/problems/1")
 
 
 def test_every_kind_of_problem_is_drawn():

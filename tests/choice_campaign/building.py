@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from gemmgen.config import Config
 from gemmgen.emit import emit
-from gemmgen.errors import CompileError, GemmgenError, IllegalConfig
+from gemmgen.errors import CompileError, GemmgenError, IllegalConfig, UnsupportedProblem
 from gemmgen.heuristics import choose
-from gemmgen.heuristics.tuned import find
+from gemmgen.heuristics.tuned import find, pick
+from gemmgen.ops.refused import first_built
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.runtime import nvrtc
@@ -18,7 +20,7 @@ from gemmgen.target import H200
 
 from . import draw
 
-TRIES = 4000  # random configs for one that is legal
+TRIES, FEW = 8000, 500  # random configs for one that is legal; of one problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +39,13 @@ class Kernel:
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
     """Of one launch: the kernels of its choices, without and with the shipped database. failed: why there is
-    none."""
+    none; unsupported: whether that is said to be the problem's."""
 
     what: str
+    seed: str = ""
     kernels: tuple[Kernel, ...] = ()
     failed: str = ""
+    unsupported: bool = False
 
 
 def chosen(seed: str) -> Chosen:
@@ -51,21 +55,37 @@ def chosen(seed: str) -> Chosen:
         configs = [choose(x.problem, x.shape, H200, x.groups)]
         row = find(x.problem, x.shape, H200.device_name, x.groups, H200)
         configs += [row.best.config] if row else []
-        return Chosen(what=str(x), kernels=tuple(kernel(x.problem, c) for c in configs))
+        kernels = tuple(kernel(x.problem, c) for c in configs)
+        return Chosen(what=str(x), seed=seed, kernels=kernels)
+    except UnsupportedProblem as e:
+        return Chosen(what=str(x), failed=str(e), unsupported=True)
     except GemmgenError as e:
         return Chosen(what=str(x), failed=f"{type(e).__name__} {e}")
+
+
+def rescued(seed: str) -> str:
+    """Where the build refused what was chosen for that launch: why nothing takes its place, "" if something does."""
+    x = draw.launch(Random(seed))
+    choose = partial(pick, x.problem, x.shape, H200, x.groups, "none")
+    try:
+        first_built(x.problem, choose, lambda c: nvrtc.compile_cubin(*source(x.problem, c)))
+    except GemmgenError as e:
+        return f"{x}: {type(e).__name__} {reason(str(e))}"
+    return ""
 
 
 def legal(seed: str) -> Chosen:
     """A random config that the rules let pass, of a random problem."""
     rng = Random(seed)
     p = draw.problem(rng)
-    for _ in range(TRIES):
+    for i in range(1, TRIES):
+        if i % FEW == 0:  # of some problems few configs are legal, of some none
+            p = draw.problem(rng)
         try:
             return Chosen(what=seed, kernels=(kernel(p, draw.config(rng)),))
         except IllegalConfig:
             continue
-    return Chosen(what=str(p.to_json()), failed=f"none of {TRIES} configs is legal")
+    return Chosen(what=seed, failed=f"none of {TRIES} configs is legal")
 
 
 def kernel(p: Problem, c: Config) -> Kernel:

@@ -13,28 +13,33 @@ from typing import Any
 
 from gemmgen.runtime import nvrtc
 
-from .building import Chosen, Kernel, built, chosen, legal
+from .building import Chosen, Kernel, built, chosen, legal, rescued
 
-COLUMNS = ("", "drawn", "distinct kernels", "built", "refused late", "without choice", "seconds")
+COLUMNS = ("", "drawn", "distinct kernels", "built", "refused late", "of them without a kernel", "without choice",
+           "said to be impossible", "seconds")  # fmt: skip
 
 
 @dataclass(kw_only=True)
 class Tally:
-    """Of problems or of configs. kernels: distinct. unbuilt: for want of time. failures: a line each."""
+    """Of problems or of configs. kernels: distinct. lost: where the build refused the choice, and every next. without:
+    a choice. impossible: likewise, but the error says of the problem why. unbuilt: for want of time. failures: a line
+    each."""
 
     name: str
     drawn: int = 0
     kernels: int = 0
     refused: int = 0
+    lost: int = 0
     without: int = 0
+    impossible: int = 0
     unbuilt: int = 0
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
 
     def row(self) -> tuple[object, ...]:
         done = self.kernels - self.unbuilt
-        counts = (self.drawn, self.kernels, done, self.refused, self.without)
-        return (self.name, *counts, f"{self.seconds:.0f}")
+        counts = (self.drawn, self.kernels, done, self.refused, self.lost, self.without)
+        return (self.name, *counts, self.impossible, f"{self.seconds:.0f}")
 
 
 class State:
@@ -86,7 +91,8 @@ class Campaign:
         self._build(kernels.values(), name)
         tally = Tally(name=name, drawn=count, kernels=len(kernels))
         for x in found:
-            if x.failed:
+            tally.impossible += x.unsupported
+            if x.failed and not x.unsupported:
                 tally.without += 1
                 tally.failures.append(f"{x.what}: {x.failed}")
         for digest, k in kernels.items():
@@ -95,8 +101,19 @@ class Campaign:
             if refused:
                 tally.refused += 1
                 tally.failures.append(f"{k}: {refused}")
+        lost = [x for x in self._each(rescued, self._refused(found), f"{name}: next") if x]
+        tally.lost = len(lost)
+        tally.failures += lost
         tally.seconds = time.monotonic() - started
         return tally
+
+    def _refused(self, found: list[Chosen]) -> list[str]:
+        """The launches whose choice the build refused."""
+        return [
+            x.seed
+            for x in found
+            if x.seed and any(self.state.known.get(self._key(k.digest)) for k in x.kernels)
+        ]
 
     def _build(self, kernels: Iterable[Kernel], name: str) -> None:
         left = [k for k in kernels if self._key(k.digest) not in self.state.known]
