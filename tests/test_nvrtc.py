@@ -57,6 +57,10 @@ LIMITS = {
         replace(DENSE, a=S8, b=S8, d=E4M3, epilogue=EPILOGUES["geglu"]),
         Config(block_m=64, block_n=256, consumers=1, in_flight=1),
     ),
+    "erf after promotion": (
+        replace(FP8, family="fp8", grouping="masked", epilogue=EPILOGUES["gelu"]),
+        Config(block_n=200, stages=2, unroll=4),
+    ),
     "columns of two waves": (
         replace(DENSE, a=E4M3, b=E4M3, d=F16, grouping="masked", epilogue=EPILOGUES["bias"]),
         Config(block_m=256, block_n=160, stages=2, in_flight=1),

@@ -60,13 +60,13 @@ ERF, APPROXIMATION = 60, 25
 # The same where tiles are promoted in parts: tensors that an epilogue reads; a group's own columns where each row
 # has its group, and integers that a lone consumer converts.
 OF_PARTS, MORE_OF_PARTS = 16, 48
-# In one wave, of erf of erf: 3 compiled in 128x128, not in 128x144; 6 in 128x64, not in 128x96.
+PROMOTED_ERF = 8  # in one wave, after promotion: 128x200 and 128x208 spilled up to 48 bytes with NVRTC 13.0, 128x192 none
+# Of erf of erf: in one wave 3 compiled in 128x128, not in 128x144; 6 in 128x64, not in 128x96.
 OF_ERF, EACH_ERF = 116, 9
 # Beside a second wave's, for values per column, and where one per row is not alone: of 16-bit outputs 168 columns
 # spilled, 160 did not; of a second value per row 144 spilled, 136 did not.
 COLUMN_VALUES, MORE_ROWS = 5, 28
-# Where each row has its group, and D of a tile taken in turns leaves in pieces: 128x192 spilled beside 232, not 240.
-OWN_ROWS = 14
+OWN_ROWS = 14  # where rows have groups, and D of tiles taken in turns leaves in pieces: 128x192 spilled with 232, not 240
 # Where CTAs divide K and one goes on with the sum of all, ptxas overlaps more, and the epilogue's values do not take
 # the accumulators' places: with less spare, largest tiles spilled up to 88 bytes.
 DIVIDING = 72
@@ -205,10 +205,12 @@ def _epilogue(kernel: Kernel, role: Role) -> int:
     sources = [r for r in role.locals if r.name in {s.src for s in waves}]
     floats = sum(r.count for r in sources if r.dtype.integer and "erf" in called)
     held = _held(kernel, role, waves[0].value)
+    times = calls(waves[0].value, "erf")
+    erf = OF_ERF + EACH_ERF * times if times > 1 else ERF * times
     if len(waves) == 1:
-        # Of one alone accumulators that are stored make room, and of the gates of values that are all held.
-        times = calls(waves[0].value, "erf")
-        erf = OF_ERF + EACH_ERF * times if times > 1 else ERF * (floats > 0)
+        # Of one erf alone accumulators that are stored make room, and of the gates of values that are all held.
+        promotes = any(isinstance(s, PROMOTION) for s in walk(role.body))
+        erf = erf if times > 1 or floats else PROMOTED_ERF * (times * promotes)
         floats *= not (evaluated and kernel.block.fold > 1)
         return floats + erf + max(held, _of_parts(kernel, role, waves[0].value))
     read, lane = arguments(waves[0].value), 2 * sources[0].count // LANE_COLUMNS
@@ -221,7 +223,7 @@ def _epilogue(kernel: Kernel, role: Role) -> int:
     pairs = max(0, lane * sum(isinstance(x, PerElement) for x in read) - spare)
     approximates = columns > 0 and spare > 0 and not APPROXIMATE.isdisjoint(called)
     approximate = APPROXIMATION if approximates else 0
-    floats += max(approximate, ERF * ("erf" in called))
+    floats += max(approximate, erf)
     return floats + columns * lane + both + pairs + held
 
 
