@@ -429,7 +429,7 @@ def masked(kind: str, **changes):
 def test_masked_groups(kind, launches, monkeypatch):
     asked = []
 
-    def recorded(p, shape, groups, device):
+    def recorded(p, shape, *of):
         asked.append(shape)
         return CONFIG
 

@@ -21,7 +21,7 @@ BLOCKS_N, BLOCKS_K = 3, 4
 @pytest.fixture(autouse=True)
 def chosen(monkeypatch):
     config = Config(block_n=64, stages=2)
-    monkeypatch.setattr(ops.building, "chosen", lambda p, shape, groups, device: config)
+    monkeypatch.setattr(ops.building, "chosen", lambda *asked: config)
 
 
 def codes(*shape: int, stride=None) -> Placed:

@@ -18,7 +18,7 @@ from gemmgen.config import Config
 from gemmgen.epilogues import PerColumn, Scalar
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.expr import ACC, Const
-from gemmgen.ops import calls, front, k_grouped, kept
+from gemmgen.ops import building, calls, front, k_grouped, kept
 from gemmgen.runtime import torch_tensors
 
 
@@ -201,7 +201,7 @@ def test_an_error_is_not_kept(launches, checks):
 
 
 def test_a_refused_launch_is_not_kept(launches, monkeypatch):
-    monkeypatch.setattr(calls.loaded, "launch", lambda self, plan: 1 / 0)
+    monkeypatch.setattr(building.loaded, "launch", lambda self, plan: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         ops.gemm(**dense())
     assert not len(front.KEPT)
@@ -212,7 +212,7 @@ def test_a_kept_launch_that_is_refused_is_tried_in_its_context(launches, monkeyp
     ops.gemm(**given)
     monkeypatch.setattr(launches[0], "start", lambda: (201,))
     retry = lambda self, plan: retried.append(plan)  # noqa: E731
-    monkeypatch.setattr(calls.loaded, "retry", retry, raising=False)
+    monkeypatch.setattr(building.loaded, "retry", retry, raising=False)
     assert ops.gemm(**given) is given["out"] and retried == launches
 
 

@@ -13,7 +13,7 @@ from gemmgen.bench import host
 from gemmgen.cli import main
 from gemmgen.config import Config
 from gemmgen.heuristics.tuned import pick
-from gemmgen.ops import calls, front
+from gemmgen.ops import building, calls, front
 from gemmgen.runtime import driver, torch_tensors
 
 
@@ -24,7 +24,7 @@ def machine(launches, monkeypatch):
     waits = []
     torch.cuda = SimpleNamespace(synchronize=lambda: waits.append(len(launches)))
     torch.zeros = lambda shape, dtype, device: Placed(*shape, dtype=dtype)
-    monkeypatch.setattr(calls, "chosen", lambda *args: Config(block_n=64, stages=2))
+    monkeypatch.setattr(building, "chosen", lambda *args: Config(block_n=64, stages=2))
     monkeypatch.setattr(driver, "require_hopper", lambda device: "NVIDIA H200")
     return SimpleNamespace(launches=launches, waits=waits)
 

@@ -110,9 +110,9 @@ def test_an_epilogue_of_the_scaled_product(grouping, launches):
 def test_the_cost_model_hears_of_expected_rows(kind, expected, launches, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        ops.calls,
+        ops.building,
         "chosen",
-        lambda p, shape, groups, device: asked.append((shape, groups)) or CONFIG,
+        lambda p, shape, groups, *of: asked.append((shape, groups)) or CONFIG,
     )
     call(kind, "masked", expected_rows=expected, config=None)
     assert asked == [((min(expected or M, M), N, K), GROUPS)]

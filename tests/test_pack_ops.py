@@ -255,7 +255,7 @@ def sizes_of(name):
     return ((1, 264), (77, 264), (300, 264), (4096, 264))
 
 
-def chosen_by_size(p, shape, groups, device):
+def chosen_by_size(p, shape, groups, *of):
     """As the cost model is asked: M or K of one group, as far as the host knows."""
     _, size = place(p, (groups, *shape))
     return SMALL if size <= CHANGES_AT or 128 <= size <= 140 else LARGE

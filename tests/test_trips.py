@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from kernels import DENSE, DENSE_TN, FP8, VARIETY, VECTOR, emitted
 
-from gemmgen.config import Config
+from gemmgen.config import FIELDS, Config
 from gemmgen.emulator import Late, load
 from gemmgen.errors import CompileError
 from gemmgen.ir.dtypes import E4M3, S8, S32
@@ -55,6 +55,10 @@ FLOWS = {
         (),
     ),
 }  # fmt: skip
+
+
+def test_two_rounds_of_the_greatest_unroll_are_read():
+    assert 2 * max(u for u in range(1, 65) if FIELDS["unroll"][1](u)) + 1 == MOST
 
 
 @pytest.mark.parametrize("name", FLOWS)

@@ -10,12 +10,9 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 
-from ..config import FIELDS
-
 CALL = "ptx::k_block<__LINE__>();"  # in a K loop's body in CUDA
 MARK = re.compile(r"\s*// K block (\d+)\s*")  # in each copy of it in PTX, with the line of the call
-UNROLL = max(u for u in range(1, 65) if FIELDS["unroll"][1](u))
-MOST = 2 * UNROLL + 1  # trips: past two rounds of any unrolled loop all is alike
+MOST = 17  # trips: past two rounds of the greatest `unroll` all is alike
 WANTED = (1 << MOST + 1) - 2  # a bit for each number of trips, from 1 on
 
 # What the flow of control hangs on. Inline assembly has labels and branches of its own, and goes through.
