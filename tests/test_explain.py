@@ -84,7 +84,11 @@ def test_differences_add_up_to_the_difference_of_prices():
 
 def test_refusals_are_what_the_passes_say():
     e = explained(FP8, (4096, 7168, 2048))
-    assert {r.error.rule.id for r in e.refusals if r.error} == {"scale-blocks", "register-budget"}
+    assert {r.error.rule.id for r in e.refusals if r.error} == {
+        "scale-blocks",
+        "register-budget",
+        "launch-registers",
+    }
     for r in e.refusals:
         with pytest.raises(IllegalConfig) as raised:
             lower(FP8, r.config)

@@ -24,7 +24,7 @@ from packs import (  # noqa: F401
 from gemmgen import ops
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.ir.expr import ACC, PerColumn, PerElement, PerRow, row_stride
+from gemmgen.ir.expr import ACC, PerColumn, PerElement, PerRow, group_stride, row_stride
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ops import building
 from gemmgen.pack.groups import place
@@ -277,7 +277,7 @@ def in_c(face, given, plan):
         if t[x].dim() > 1:
             # Python packs 0 where a single row is never stepped from.
             found[row_stride(x)] = t[x].stride(-2) if t[x].shape[-2] > 1 else 0
-            found[f"arg_{x}_stride_g"] = t[x].stride(0)
+            found[group_stride(x)] = t[x].stride(0)
     for tensor in (*face.tensors, *face.outputs):
         x = by_map[tensor.name]
         found |= {tensor.name: x.data_ptr(), tensor.stride: x.stride(-2) if x.dim() > 1 else 0}

@@ -429,6 +429,11 @@ def test_rules_are_documented_and_unique():
         ("register-budget", OWN_PAIRS, {"block_m": 64, "block_n": 240, "consumers": 1}),
         ("register-budget", NESTED_ERF, {"block_n": 144, "stages": 3}),
         (
+            "register-budget",
+            replace(FP8_PLAIN, epilogue=EPILOGUES["gelu"]),
+            {"block_n": 208, "stages": 3},
+        ),
+        (
             "launch-registers",
             DENSE,
             {"ping_pong": True, "consumers": 3, "block_m": 64, "block_n": 208, "stages": 2},

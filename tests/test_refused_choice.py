@@ -13,10 +13,12 @@ import gemmgen
 from gemmgen import cli
 from gemmgen.cli import bench_command, compile_command
 from gemmgen.config import Config
+from gemmgen.epilogues import swiglu
 from gemmgen.errors import CompileError, IllegalConfig
 from gemmgen.heuristics import choose, rank
 from gemmgen.heuristics.tuned import find, pick
-from gemmgen.ir.dtypes import BF16
+from gemmgen.ir.dtypes import BF16, E4M3, E5M2
+from gemmgen.ir.expr import ACC, PerColumn
 from gemmgen.ops import building, preparing, refused
 from gemmgen.problem import Problem
 from gemmgen.runtime import cache, nvrtc
@@ -229,8 +231,29 @@ def test_compile_takes_the_next(compiler, monkeypatch, capsys, caplog):
     assert tile(Config.from_json(row["config"])) != tile(first) and len(compiler.asked) == 2
     assert "8 bytes of spills" in caplog.text
     given = json.dumps(first.to_json())
-    assert cli.main([*argv, "--config", given]) == 1
+    assert cli.main(["compile", "dense", "--json", "--config", given]) == 1
     assert "8 bytes of spills" in capsys.readouterr().out
+
+
+# A row's columns have scales of its group's: one tile of it fits an SM, unless its loop is unrolled.
+GATED = Problem(
+    family="fp8",
+    a=E4M3,
+    b=E5M2,
+    d=E4M3,
+    grouping="rows",
+    epilogue=swiglu(ACC * PerColumn("scale_b")),
+)
+
+
+@pytest.mark.nvrtc
+def test_a_loop_that_spills_unrolled_is_built_as_it_is_written():
+    at = (256, 1000, 512)
+    next_choice = partial(pick, GATED, at, H200, 1, H200.device_name)
+    picked, made = refused.first_built(GATED, next_choice, partial(building.built, GATED))
+    (first,) = refused.known(GATED)
+    assert replace(first, unroll=1) == picked.config != first
+    assert made.cubin.spill_bytes == 0
 
 
 # ---- what is shown ----------------------------------------------------------------------------

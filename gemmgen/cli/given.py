@@ -13,6 +13,7 @@ PROBLEM = ("ab", "layout", "d", "grouping", "alignment", "accumulate", "epilogue
 CONFIG = ("config", "set")
 SHAPE = ("m", "n", "k")
 ALL = (*KERNEL, *PROBLEM, *CONFIG, *SHAPE)  # what says which kernel
+ABSENT = object()  # a positional argument that was not given
 
 
 def read(sub: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, str]:
@@ -20,11 +21,13 @@ def read(sub: argparse.ArgumentParser, argv: Sequence[str]) -> dict[str, str]:
     it keeps no default, so that what is there afterwards was given."""
     flags: dict[str, str] = {}
     for action in sub._actions:
-        action.default = argparse.SUPPRESS
+        # Argparse holds a positional's default against its choices if it is text, and SUPPRESS is.
+        action.default = argparse.SUPPRESS if action.option_strings else ABSENT
         name = str(action.metavar or action.dest).upper()
         flags.setdefault(action.dest, action.option_strings[0] if action.option_strings else name)
     sub._defaults.clear()
-    return {name: flags[name] for name in vars(sub.parse_known_args(list(argv))[0])}
+    found = vars(sub.parse_known_args(list(argv))[0])
+    return {name: flags[name] for name, value in found.items() if value is not ABSENT}
 
 
 def refuse(args: argparse.Namespace, names: Iterable[str], allowed: str) -> None:

@@ -154,6 +154,9 @@ def _judged(
             yield replace(known, config=c, cost=price)
             continue
         verdict = _built(judge(problem, c, price, shape, target), unbuilt)
+        if verdict.unbuilt and c != (plain := replace(c, unroll=1, peek=False)):
+            yield verdict  # then its K loop as written, which needs the fewest registers
+            verdict = _built(judge(problem, plain, price, shape, target), unbuilt)
         if not verdict.choice and not (verdict.refused and verdict.refused.rule in ONLY_SHARED):
             refused[tile] = verdict
         yield verdict
