@@ -15,7 +15,7 @@ from .cost_launch import operand_bytes as operand_bytes
 from .cost_terms import Cost as Cost
 from .cost_terms import Terms, Wave, Work
 from .ir.nodes import Cluster
-from .passes.split_registers import LANE_COLUMNS
+from .passes.count_registers import LANE_COLUMNS
 from .passes.split_scales import blocks_touched, copied
 from .problem import Problem, Shape
 from .target import Target

@@ -61,6 +61,14 @@ LIMITS = {
         replace(FP8, family="fp8", grouping="masked", epilogue=EPILOGUES["gelu"]),
         Config(block_n=200, stages=2, unroll=4),
     ),
+    "own columns": (
+        replace(DENSE, grouping="rows", epilogue=EPILOGUES["bias_silu"]),
+        Config(block_n=144, stages=3, in_flight=1),
+    ),
+    "own columns in turns": (
+        replace(DENSE, grouping="rows", epilogue=EPILOGUES["bias_silu"]),
+        Config(ping_pong=True, block_n=96, d_columns=32, stages=3, in_flight=1),
+    ),
     "columns of two waves": (
         replace(DENSE, a=E4M3, b=E4M3, d=F16, grouping="masked", epilogue=EPILOGUES["bias"]),
         Config(block_m=256, block_n=160, stages=2, in_flight=1),

@@ -45,6 +45,8 @@ FP8_PLAIN = replace(FP8, family="fp8")
 ONE_READ = replace(QUANTISED, epilogue=ACC * PerElement("x", F32))
 TWO_READ = replace(QUANTISED, epilogue=ACC * PerElement("x", F32) + PerElement("y", BF16))
 OWN_PAIRS = replace(DENSE, d=F32, grouping="rows", epilogue=EPILOGUES["bias_swiglu"])
+OWN_CALLS = replace(DENSE, grouping="rows", epilogue=EPILOGUES["bias_silu"])
+OWN_SCALED = replace(OWN_CALLS, epilogue=EPILOGUES["scaled"])
 NESTED_ERF = replace(DENSE, epilogue=gelu(gelu(ACC)))
 
 
@@ -428,6 +430,12 @@ def test_rules_are_documented_and_unique():
         ("register-budget", TWO_READ, {"block_m": 256, "stages": 2}),
         ("register-budget", OWN_PAIRS, {"block_m": 64, "block_n": 240, "consumers": 1}),
         ("register-budget", NESTED_ERF, {"block_n": 144, "stages": 3}),
+        ("register-budget", OWN_CALLS, {"block_n": 160, "stages": 3}),
+        ("register-budget", OWN_CALLS, {"block_m": 64, "block_n": 176, "consumers": 1}),
+        ("register-budget", OWN_CALLS, {"ping_pong": True, "stages": 3}),
+        ("register-budget", OWN_SCALED, {"block_n": 176, "stages": 3}),
+        ("register-budget", OWN_SCALED, {"ping_pong": True, "stages": 3}),
+        ("register-budget", OWN_CALLS, {"ping_pong": True, "d_columns": 64, "stages": 3}),
         (
             "register-budget",
             replace(FP8_PLAIN, epilogue=EPILOGUES["gelu"]),
@@ -492,7 +500,12 @@ def test_more_ways_to_break_a_rule(rule, problem, changes):
         (ONE_READ, {"block_n": 256, "stages": 3}),
         (TWO_READ, {"stages": 3}),
         (NESTED_ERF, {"stages": 3}),
-        (OWN_PAIRS, {"block_m": 64, "block_n": 224, "consumers": 1}),
+        (OWN_CALLS, {"block_n": 144, "stages": 3}),
+        (OWN_CALLS, {"ping_pong": True, "block_n": 96, "d_columns": 32, "stages": 3}),
+        (OWN_SCALED, {"block_n": 160, "stages": 3}),
+        (OWN_SCALED, {"ping_pong": True, "d_columns": 64, "stages": 3}),
+        (replace(OWN_CALLS, epilogue=EPILOGUES["bias"]), {"block_n": 256, "stages": 3}),
+        (OWN_PAIRS, {"block_m": 64, "block_n": 208, "consumers": 1}),
         (DENSE, {"block_m": 192, "block_n": 200, "consumers": 3, "stages": 3}),
         (FP8_PLAIN, {"in_flight": 1, "parts": 2, "block_n": 96, "unroll": 3}),
         (FP8, {"in_flight": 1, "parts": 2, "block_n": 96, "unroll": 8}),

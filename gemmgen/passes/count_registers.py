@@ -1,0 +1,179 @@
+"""What a role needs registers for, as far as it is known: its arrays, and what ptxas was seen to need beside them.
+
+The numbers are measured, of the compilers NVRTC 12.9, 13.0 and 13.5 as far as they differ: the most that one of them
+spilled without. No pass: `split_registers` asks.
+"""
+
+from __future__ import annotations
+
+from ..ir.expr import (
+    APPROXIMATE,
+    Expr,
+    InGroup,
+    PerColumn,
+    PerElement,
+    PerRow,
+    arguments,
+    calls,
+    functions,
+)
+from ..ir.nodes import Evaluate, Kernel, Mma, PerSplit, Role, ShareScales, StageTile
+from ..ir.promotion import PROMOTION
+from ..ir.rewrite import walk
+
+# Beside a second wave's accumulators, measured: cubins with less spill. erff's constants, and another
+# approximation of column values after promotion.
+ERF, APPROXIMATION = 60, 25
+# The same where tiles are promoted in parts: tensors that an epilogue reads; a group's own columns where each row
+# has its group, and integers that a lone consumer converts.
+OF_PARTS, MORE_OF_PARTS = 16, 48
+PROMOTED_ERF = 8  # in one wave, after promotion: 128x200 and 128x208 spilled up to 48 bytes with NVRTC 13.0, 128x192 none
+# Of erf of erf: in one wave 3 compiled in 128x128, not in 128x144; 6 in 128x64, not in 128x96.
+OF_ERF, EACH_ERF = 116, 9
+# Beside a second wave's, for values per column, and where one per row is not alone: of 16-bit outputs 168 columns
+# spilled, 160 did not; of a second value per row 144 spilled, 136 did not.
+COLUMN_VALUES, MORE_ROWS = 5, 28
+OWN_ROWS = 14  # where rows have groups, and D of tiles taken in turns leaves in pieces: 128x192 spilled with 232, not 240
+# Where CTAs divide K and one goes on with the sum of all, ptxas overlaps more, and the epilogue's values do not take
+# the accumulators' places: with less spare, largest tiles spilled up to 88 bytes.
+DIVIDING = 72
+CONVERTING = 56  # more where a lone consumer promotes integers: 64x128 spilled 4 bytes
+OWN_COLUMNS = (
+    36  # where a copied loop's INT8 has them, each row its group's: 128x160 spilled 16 bytes
+)
+COPYING = 8  # more for INT8's sums where the K loop is copied: 256x160 in parts spilled 48 bytes
+# For each piece of a wave's D whose rows have 32 bytes, beside another wave's accumulators: ptxas works their places out
+# ahead. 160 columns of FP32 in 20 pieces compile, 168 in 21 spilled 68 bytes, 192 in 24 1052.
+NARROW, NARROW_PIECE = 32, 2.4
+# Of each accumulator, what ptxas loads ahead for each tensor that an epilogue reads where a quantised wave's values are
+# all held, and beside a function: 64x256 of one tensor compiled, of two, or with SiLU, spilled up to 128 bytes.
+HELD, HELD_CALLS = 0.55, 40
+# Where each row has its group, for values per column of it, in one wave: beside a function (144 columns compiled, 160
+# spilled), beside other values (160, 176), of pairs (176, 192, each of two consumers). Of a bias alone ptxas takes none.
+OWN_CALLS, OWN_MORE, OWN_PAIRS = 142, 128, 120
+OWN_WHOLE, OWN_PIECES = (
+    52,
+    28,
+)  # of two waves whose D leaves whole, in pieces: 128x128 spilled up to 144 and 56 bytes
+LANE_COLUMNS = 4  # a lane holds every fourth of the accumulator's columns, in pairs
+
+
+def arrays(role: Role) -> int:
+    """Scales that lanes share stand where a load of them had its address: no cubin spilled sooner."""
+    shared = {s.dst for s in walk(role.body) if isinstance(s, ShareScales)}
+    return sum(r.count for r in role.locals if not r.transient and r.name not in shared)
+
+
+def beside(kernel: Kernel, role: Role) -> int:
+    """Registers a role needs beside its arrays: its epilogue's, and what dividing K adds."""
+    transient = sum(r.count for r in role.locals if r.transient)
+    dividing = max(DIVIDING, transient)
+    floats = any(not r.dtype.integer for r in role.locals)
+    if kernel.consumers == 1 and kernel.instr.d.integer and floats:
+        dividing += CONVERTING
+    copied = any(isinstance(x, PerSplit) for x in walk(role.body))
+    copies = (COPYING + _own_columns(role)) * (kernel.instr.d.integer and copied)
+    divided = dividing * (kernel.cluster.k > 1 and bool(role.locals))
+    return _epilogue(kernel, role) + copies + divided + _of_pieces(kernel, role)
+
+
+def _own_columns(role: Role) -> int:
+    values = [s.value for s in walk(role.body) if isinstance(s, StageTile | Evaluate)]
+    own = [v for v in values if isinstance(v, InGroup)]
+    return OWN_COLUMNS * any(isinstance(x, PerColumn) for v in own for x in arguments(v))
+
+
+def _of_pieces(kernel: Kernel, role: Role) -> int:
+    staged = [s for s in walk(role.body) if isinstance(s, StageTile)]
+    waves = len({s.wave for s in staged})
+    pieces = len(staged) // max(1, waves)
+    if waves < 2 or pieces < 2:
+        return 0
+    own = role.turns > 1 and any(isinstance(s.value, InGroup) for s in staged)
+    narrow = kernel.buffer("smem_d").slab_bytes <= NARROW
+    return OWN_ROWS * own + round(NARROW_PIECE * pieces * narrow)
+
+
+def _epilogue(kernel: Kernel, role: Role) -> int:
+    """Registers an epilogue needs beside the role's arrays. In one wave each value takes the place of an
+    accumulator that is already stored; a second wave's accumulators are all still there. Before erf,
+    ptxas turns all integers into floats."""
+    evaluated = [s for s in walk(role.body) if isinstance(s, Evaluate)]
+    staged = [s for s in walk(role.body) if isinstance(s, StageTile)]
+    waves = tuple(
+        {s.wave: s for s in evaluated or staged}.values()
+    )  # a wave may be staged in pieces
+    if not waves:
+        return 0
+    called = functions(waves[0].value)
+    sources = [r for r in role.locals if r.name in {s.src for s in waves}]
+    floats = sum(r.count for r in sources if r.dtype.integer and "erf" in called)
+    held = _held(kernel, role, waves[0].value)
+    times = calls(waves[0].value, "erf")
+    erf = OF_ERF + EACH_ERF * times if times > 1 else ERF * times
+    if len(waves) == 1:
+        # Of one erf alone accumulators that are stored make room, and of the gates of values that are all held.
+        promotes = any(isinstance(s, PROMOTION) for s in walk(role.body))
+        erf = erf if times > 1 or floats else PROMOTED_ERF * (times * promotes)
+        floats *= not (evaluated and kernel.block.fold > 1)
+        return floats + erf + max(held, _of_parts(kernel, role, waves[0].value))
+    read, lane = arguments(waves[0].value), 2 * sources[0].count // LANE_COLUMNS
+    of_columns = {"m": PerColumn, "n": PerRow}[kernel.buffer("smem_d").along]
+    columns = sum(isinstance(x, of_columns) for x in read)
+    rows = sum(isinstance(x, PerColumn | PerRow) for x in read) - columns
+    both = (COLUMN_VALUES + MORE_ROWS * max(0, rows - 1)) * (columns > 0)
+    # Promotion's, which the epilogue may take.
+    spare = arrays(role) - sum(r.count for r in sources)
+    pairs = max(0, lane * sum(isinstance(x, PerElement) for x in read) - spare)
+    integer = kernel.instr.d.integer
+    approximates = (
+        (columns > 0 or (integer and rows > 0)) and spare > 0 and not APPROXIMATE.isdisjoint(called)
+    )
+    approximate = APPROXIMATION if approximates else 0
+    floats += max(approximate, erf)
+    return floats + columns * lane + both + pairs + held
+
+
+def _held(kernel: Kernel, role: Role, value: Expr) -> int:
+    """Registers of what is read ahead of values that a wave holds, as far as promotion's do not take them: those are
+    free in the first wave."""
+    staged = [s for s in walk(role.body) if isinstance(s, StageTile | Evaluate)]
+    accumulators = max((r.count for r in role.locals if r.name == staged[0].src), default=0)
+    read = arguments(value)
+    tensors = sum(isinstance(x, PerElement) for x in read)
+    ahead = 0.0
+    if any(isinstance(s, Evaluate) for s in staged):
+        ahead += HELD * tensors * accumulators
+        ahead += HELD_CALLS * (tensors > 0 and bool(functions(value)))
+    if isinstance(value, InGroup) and any(isinstance(x, PerColumn) for x in read):
+        ahead += _own(kernel, role, value)
+    waves = len({s.wave for s in staged})
+    spare = arrays(role) - accumulators if waves == 1 else 0
+    return max(0, round(ahead) - spare)
+
+
+def _own(kernel: Kernel, role: Role, value: Expr) -> int:
+    """For values per column of each row's own group."""
+    products = [s for s in walk(role.body) if isinstance(s, Mma)]
+    staged = [s for s in walk(role.body) if isinstance(s, StageTile)]
+    called, pairs = bool(functions(value)), kernel.block.fold > 1
+    more = called or len(arguments(value)) > 1
+    if any(s.part for s in products):
+        return 0  # `_of_parts`
+    if any(s.wave for s in products):
+        whole = len(staged) == len({s.wave for s in staged})
+        return (OWN_WHOLE if whole else OWN_PIECES) * (more and not pairs)
+    promotes = any(isinstance(s, PROMOTION) for s in walk(role.body))
+    beside_call = OWN_CALLS if called and not promotes else OWN_MORE * more
+    return OWN_PAIRS if pairs else beside_call
+
+
+def _of_parts(kernel: Kernel, role: Role, value: Expr) -> int:
+    if not any(isinstance(s, Mma) and s.part for s in walk(role.body)):
+        return 0
+    converts = kernel.instr.d.integer and kernel.consumers == 1
+    kinds = {type(x) for x in arguments(value)}
+    columns = isinstance(value, InGroup) and PerColumn in kinds and PerRow not in kinds
+    held = any(isinstance(s, Evaluate) for s in walk(role.body))
+    more = converts or (columns and not held)
+    return OF_PARTS * (PerElement in kinds or (columns and held)) + MORE_OF_PARTS * more
