@@ -25,7 +25,12 @@ from .verdict import Verdict as Verdict
 
 MOST_STAGES = max(s for s in range(1, 257) if FIELDS["stages"][1](s))
 # What the same tile without multicast may be free of.
-ROOM = (split_registers.REGISTER_BUDGET, *layout_smem.RULES)  # what a tile may lack
+# What a tile may lack.
+ROOM = (
+    split_registers.REGISTER_BUDGET,
+    split_registers.LAUNCH_REGISTERS,
+    *layout_smem.RULES,
+)
 ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
 ALL_BUILT: Mapping[Config, str] = {}
 # swap_ab, block_m, block_n, consumers, split_k; warpgroups that take turns, whether D is whole
@@ -77,8 +82,9 @@ def rank(
 def _raise(problem: Problem, every: list[Verdict]) -> None:
     """What stands against candidates that none of are legal, if something does."""
     found = [(v.by, v.refused) for v in every if v.refused and v.refused.rule not in ONLY_SHARED]
-    if found and all(error.rule in ROOM for _, error in found):
-        _, least = min(found, key=lambda x: x[0].block_m * x[0].block_n)
+    full = [(by, error) for by, error in found if error.rule in ROOM]
+    if full:  # the others break a rule of the problem's: a tile that keeps it has no room
+        _, least = min(full, key=lambda x: x[0].block_m * x[0].block_n)
         raise UnsupportedProblem(f"no tile of {problem.to_json()} fits an SM: {least}")
     if found:
         raise found[0][1]
@@ -149,7 +155,7 @@ def _judged(
             continue
         c = with_raster(bare, shape, target)
         price = cost(problem, c, shape, target, of.groups)
-        known = refused.get(tile) or _overflowed(tile, refused)
+        known = refused.get(tile) or _overflowed(bare, refused)
         if known:
             yield replace(known, config=c, cost=price)
             continue
@@ -174,6 +180,11 @@ def _tile(c: Config) -> Tile:
     return *sides, c.turns, c.d_columns is None
 
 
+def _sums(c: Config) -> int:
+    """That a thread holds."""
+    return c.wgmma_m * c.wgmma_n // (128 * c.sharing)
+
+
 def judge(problem: Problem, c: Config, price: Cost, shape: Shape, target: Target) -> Verdict:
     """Whether `c` is legal with as many stages as fit and hide latency. Raises UnsupportedProblem."""
     try:
@@ -184,9 +195,13 @@ def judge(problem: Problem, c: Config, price: Cost, shape: Shape, target: Target
     return Verdict(config=c, cost=price, choice=choice, by=c)
 
 
-def _overflowed(tile: Tile, refused: dict[Tile, Verdict]) -> Verdict | None:
-    """The verdict on a tile no larger than `tile` that had too much of something: so has `tile`."""
+def _overflowed(c: Config, refused: dict[Tile, Verdict]) -> Verdict | None:
+    """The verdict on a tile no larger than that of `c` that had too much of something: so has that. The build's holds
+    for little fewer sums in a thread, too: to ask of each tile would take as many builds."""
+    tile = _tile(c)
     for small, verdict in refused.items():
+        if verdict.unbuilt and small[0] == tile[0] and 5 * _sums(c) > 4 * _sums(verdict.by):
+            return verdict
         rule = verdict.refused.rule if verdict.refused else None
         fits = all(side <= larger for side, larger in zip(small, tile, strict=True))
         # One consumer needs registers for INT8's conversions that two do not.
