@@ -51,6 +51,7 @@ HELD, HELD_CALLS = 0.55, 40
 # Where each row has its group, for values per column of it, in one wave: beside a function (144 columns compiled, 160
 # spilled), beside other values (160, 176), of pairs (176, 192, each of two consumers). Of a bias alone ptxas takes none.
 OWN_CALLS, OWN_MORE, OWN_PAIRS = 142, 128, 120
+OWN_PAIRED = 8  # of pairs in two waves: 128x128 compiled, 128x144 spilled 8 bytes
 OWN_WHOLE, OWN_PIECES = (
     52,
     28,
@@ -115,6 +116,8 @@ def _epilogue(kernel: Kernel, role: Role) -> int:
         # Of one erf alone accumulators that are stored make room, and of the gates of values that are all held.
         promotes = any(isinstance(s, PROMOTION) for s in walk(role.body))
         erf = erf if times > 1 or floats else PROMOTED_ERF * (times * promotes)
+        if promotes:
+            erf -= min(erf, arrays(role) - sum(r.count for r in sources)) * (times > 1)
         floats *= not (evaluated and kernel.block.fold > 1)
         return floats + erf + max(held, _of_parts(kernel, role, waves[0].value))
     read, lane = arguments(waves[0].value), 2 * sources[0].count // LANE_COLUMNS
@@ -162,7 +165,8 @@ def _own(kernel: Kernel, role: Role, value: Expr) -> int:
         return 0  # `_of_parts`
     if any(s.wave for s in products):
         whole = len(staged) == len({s.wave for s in staged})
-        return (OWN_WHOLE if whole else OWN_PIECES) * (more and not pairs)
+        waved = OWN_WHOLE if whole else OWN_PIECES
+        return OWN_PAIRED if pairs else waved * more
     promotes = any(isinstance(s, PROMOTION) for s in walk(role.body))
     beside_call = OWN_CALLS if called and not promotes else OWN_MORE * more
     return OWN_PAIRS if pairs else beside_call
