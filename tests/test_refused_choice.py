@@ -14,7 +14,7 @@ from gemmgen import cli
 from gemmgen.cli import bench_command, compile_command
 from gemmgen.config import Config
 from gemmgen.epilogues import swiglu
-from gemmgen.errors import CompileError, IllegalConfig
+from gemmgen.errors import CompileError, IllegalConfig, UnsupportedProblem
 from gemmgen.heuristics import choose, rank
 from gemmgen.heuristics.tuned import find, pick
 from gemmgen.ir.dtypes import BF16, E4M3, E5M2
@@ -157,12 +157,17 @@ def test_what_may_build_next_time_is_neither_passed_over_nor_kept(compiler):
 
 def test_a_compiler_that_refuses_all_is_not_asked_for_ever(compiler):
     compiler.bad = "__global__"
-    with pytest.raises(CompileError, match="8 bytes of spills"):
+    with pytest.raises(UnsupportedProblem, match=r"fits an SM .*8 bytes of spills"):
         building.loaded_choice(P, SHAPE, 1, 0)
     assert 1 < len(compiler.asked) <= refused.MOST
 
 
-def test_where_no_candidate_is_left_the_first_refusal_is_raised():
+@pytest.mark.parametrize(
+    ("says", "kind"),
+    [("NVRTC refused k: {}", CompileError), ("k must not run: {}", UnsupportedProblem)],
+)
+def test_where_no_candidate_is_left_the_first_refusal_is_said(says, kind):
+    """If the compiler takes a kernel, but it spills, it is the problem that has no room."""
     configs = [Config(), Config(stages=3)]
 
     def choose(unbuilt):
@@ -172,9 +177,9 @@ def test_where_no_candidate_is_left_the_first_refusal_is_raised():
         raise IllegalConfig(gemmgen.passes.check_tile.WGMMA_N, {}, "no more")
 
     def build(c):
-        raise CompileError(f"stages={c.stages}")
+        raise CompileError(says.format(f"{c.stages} bytes"))
 
-    with pytest.raises(CompileError, match="stages=4"):
+    with pytest.raises(kind, match="4 bytes"):
         refused.first_built(P, choose, build)
 
 

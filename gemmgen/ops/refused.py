@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from ..config import Config
-from ..errors import CompileError, IllegalConfig, UnsupportedProblem
+from ..errors import CompileError, GemmgenError, IllegalConfig, UnsupportedProblem
 from ..heuristics.tuned import Pick
 from ..problem import Problem
 
@@ -21,6 +21,7 @@ MOST = 8  # configs of one choice: if the build refuses so many, the fault is no
 Kernel = tuple[Problem, Config]
 Choose = Callable[[Mapping[Config, str]], Pick]
 T = TypeVar("T")
+MUST_NOT_RUN = "must not run"  # what the build says of a kernel that compiles, but spills, say
 
 log = logging.getLogger(__name__)
 _known: dict[Problem, dict[Config, str]] = {}
@@ -44,7 +45,8 @@ def first_built(p: Problem, choose: Choose, build: Callable[[Config], T]) -> tup
     """What `choose` picks, given what the build refused, and what `build` makes of its config: of the first that it
     makes anything of.
 
-    Raises what both raise; if no choice is left, or MOST are refused, what `build` raised first.
+    Raises what both raise; if MOST are refused, what `build` raised first; if no choice is left, that, or
+    UnsupportedProblem if each was compiled, but must not run.
     """
     errors: list[CompileError] = []
     while True:
@@ -52,7 +54,7 @@ def first_built(p: Problem, choose: Choose, build: Callable[[Config], T]) -> tup
             picked = choose(known(p))
         except (IllegalConfig, UnsupportedProblem):
             if errors:
-                raise errors[0] from None
+                raise none_left(p, errors) from errors[0]
             raise
         try:
             made = build(picked.config)
@@ -75,12 +77,13 @@ def all_built(
     `first_built`, all are chosen again if the build refuses one. Raises as that does."""
     made: dict[Kernel, T] = {}
     errors: list[CompileError] = []
+    failing: list[Problem] = []
     for _ in range(MOST):
         try:
             wanted = [*dict.fromkeys(choose())]
         except (IllegalConfig, UnsupportedProblem):
             if errors:
-                raise errors[0] from None
+                raise none_left(failing[0], errors) from errors[0]
             raise
         found = build([kernel for kernel in wanted if kernel not in made])
         made |= {k: x for k, x in found.items() if not isinstance(x, CompileError)}
@@ -93,7 +96,16 @@ def all_built(
                 raise error
             learn(p, c, error)
             say(p, [error])
+            failing.append(p)
     raise errors[0]
+
+
+def none_left(p: Problem, errors: list[CompileError]) -> GemmgenError:
+    """What to raise where the build refused every choice. If it compiled them, the problem is what has no room."""
+    if not all(MUST_NOT_RUN in str(e) for e in errors):
+        return errors[0]
+    text = f"no tile of {p.to_json()} fits an SM as this compiler builds it: {why(errors[0])}"
+    return UnsupportedProblem(text)
 
 
 def say(p: Problem, errors: list[CompileError], taken: Config | None = None) -> None:
@@ -108,5 +120,5 @@ def why(error: CompileError) -> str:
     first, *rest = str(error).splitlines()
     said = next((line for line in rest if "fatal" in line or "error" in line), "")
     return (
-        first.partition(" NVRTC said:")[0] if "must not run" in first else f"{first} {said}".strip()
+        first.partition(" NVRTC said:")[0] if MUST_NOT_RUN in first else f"{first} {said}".strip()
     )

@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     tallies = campaign.run(problems=args.problems, configs=args.configs)
     print(table(tallies, campaign.nvrtc))
     for tally in tallies:
-        for line in tally.failures:
+        for line in (*tally.failures, *tally.notes):
             print(f"{tally.name}: {line}", file=sys.stderr)
     if any(t.failures for t in tallies):
         return 1

@@ -63,15 +63,17 @@ def chosen(seed: str) -> Chosen:
         return Chosen(what=str(x), failed=f"{type(e).__name__} {e}")
 
 
-def rescued(seed: str) -> str:
-    """Where the build refused what was chosen for that launch: why nothing takes its place, "" if something does."""
+def rescued(seed: str) -> tuple[str, bool]:
+    """Where the build refused what was chosen for that launch: why nothing takes its place, "" if something does; and
+    whether that is said to be the problem's."""
     x = draw.launch(Random(seed))
     choose = partial(pick, x.problem, x.shape, H200, x.groups, "none")
     try:
         first_built(x.problem, choose, lambda c: nvrtc.compile_cubin(*source(x.problem, c)))
     except GemmgenError as e:
-        return f"{x}: {type(e).__name__} {reason(str(e))}"
-    return ""
+        said = f"{x}: {type(e).__name__} {reason(str(e))}"
+        return said, isinstance(e, UnsupportedProblem)
+    return "", False
 
 
 def legal(seed: str) -> Chosen:

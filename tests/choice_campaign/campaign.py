@@ -22,7 +22,7 @@ COLUMNS = ("", "drawn", "distinct kernels", "built", "refused late", "of them wi
 @dataclass(kw_only=True)
 class Tally:
     """Of problems or of configs. kernels: distinct. lost: where the build refused the choice, and every next. without:
-    a choice. impossible: likewise, but the error says of the problem why. unbuilt: for want of time. failures: a line
+    a choice. impossible: likewise, or refused, but the error says of the problem why. unbuilt: for want of time. failures: a line
     each."""
 
     name: str
@@ -35,6 +35,7 @@ class Tally:
     unbuilt: int = 0
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def row(self) -> tuple[object, ...]:
         done = self.kernels - self.unbuilt
@@ -100,10 +101,12 @@ class Campaign:
             tally.unbuilt += refused is None
             if refused:
                 tally.refused += 1
-                tally.failures.append(f"{k}: {refused}")
-        lost = [x for x in self._each(rescued, self._refused(found), f"{name}: next") if x]
-        tally.lost = len(lost)
-        tally.failures += lost
+                # Of a problem that is what the next choice is there for.
+                (tally.failures if drawn is legal else tally.notes).append(f"{k}: {refused}")
+        for lost, unsupported in self._each(rescued, self._refused(found), f"{name}: next"):
+            tally.impossible += unsupported
+            tally.lost += bool(lost) and not unsupported
+            tally.failures += [lost] * (bool(lost) and not unsupported)
         tally.seconds = time.monotonic() - started
         return tally
 
