@@ -10,8 +10,9 @@ from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig
 from gemmgen.heuristics import choose, room, tiles, verdicts
 from gemmgen.ir.dtypes import BF16, E4M3, F32, S8
+from gemmgen.passes.count_registers import arrays
 from gemmgen.passes.layout_smem import most_stages, stages_at_most
-from gemmgen.passes.split_registers import _arrays, fit_at_most
+from gemmgen.passes.split_registers import fit_at_most
 from gemmgen.passes.swap_operands import swap_operands
 from gemmgen.pipeline import build, lower
 from gemmgen.problem import Problem
@@ -52,7 +53,7 @@ def test_no_pass_takes_less_than_is_known_before(name):
                 continue
             before = swap_operands(build(problem, c), H200)
             arrays = [
-                (_arrays(a), _arrays(b)) for a, b in zip(before.roles, kernel.roles, strict=True)
+                (arrays(a), arrays(b)) for a, b in zip(before.roles, kernel.roles, strict=True)
             ]
             assert all(known <= found for known, found in arrays), c
             # D in pieces takes less than D as it is built.
