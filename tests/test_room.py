@@ -52,10 +52,8 @@ def test_no_pass_takes_less_than_is_known_before(name):
             except IllegalConfig:
                 continue
             before = swap_operands(build(problem, c), H200)
-            arrays = [
-                (arrays(a), arrays(b)) for a, b in zip(before.roles, kernel.roles, strict=True)
-            ]
-            assert all(known <= found for known, found in arrays), c
+            roles = zip(before.roles, kernel.roles, strict=True)
+            assert all(arrays(known) <= arrays(found) for known, found in roles), c
             # D in pieces takes less than D as it is built.
             assert c.d_columns or stages_at_most(before, H200) >= most_stages(kernel, H200), c
             assert fit_at_most(before, H200), c
