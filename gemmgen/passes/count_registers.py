@@ -51,6 +51,9 @@ HELD, HELD_CALLS = 0.55, 40
 # Where each row has its group, for values per column of it, in one wave: beside a function (144 columns compiled, 160
 # spilled), beside other values (160, 176), of pairs (176, 192, each of two consumers). Of a bias alone ptxas takes none.
 OWN_CALLS, OWN_MORE, OWN_PAIRS = 142, 128, 120
+# Less scales' registers, beside one other value after promotion (128x152 compiled with 240 registers, not with 232), and
+# beside more (128x136, not 128x144).
+OWN_PROMOTED, OWN_THIRD = 62, 10
 OWN_PAIRED = 8  # of pairs in two waves: 128x128 compiled, 128x144 spilled 8 bytes
 OWN_WHOLE, OWN_PIECES = (
     52,
@@ -148,14 +151,14 @@ def _held(kernel: Kernel, role: Role, value: Expr) -> int:
     if any(isinstance(s, Evaluate) for s in staged):
         ahead += HELD * tensors * accumulators
         ahead += HELD_CALLS * (tensors > 0 and bool(functions(value)))
-    if isinstance(value, InGroup) and any(isinstance(x, PerColumn) for x in read):
-        ahead += _own(kernel, role, value)
     waves = len({s.wave for s in staged})
     spare = arrays(role) - accumulators if waves == 1 else 0
-    return max(0, round(ahead) - spare)
+    columns = isinstance(value, InGroup) and any(isinstance(x, PerColumn) for x in read)
+    own = _own(kernel, role, value, accumulators) if columns else 0
+    return max(0, round(ahead) - spare) + own
 
 
-def _own(kernel: Kernel, role: Role, value: Expr) -> int:
+def _own(kernel: Kernel, role: Role, value: Expr, accumulators: int) -> int:
     """For values per column of each row's own group."""
     products = [s for s in walk(role.body) if isinstance(s, Mma)]
     staged = [s for s in walk(role.body) if isinstance(s, StageTile)]
@@ -167,8 +170,12 @@ def _own(kernel: Kernel, role: Role, value: Expr) -> int:
         whole = len(staged) == len({s.wave for s in staged})
         waved = OWN_WHOLE if whole else OWN_PIECES
         return OWN_PAIRED if pairs else waved * more
-    promotes = any(isinstance(s, PROMOTION) for s in walk(role.body))
-    beside_call = OWN_CALLS if called and not promotes else OWN_MORE * more
+    if any(isinstance(s, PROMOTION) for s in walk(role.body)):
+        scales = arrays(role) - 2 * accumulators  # beside sums and partial sums
+        values = len(arguments(value))
+        own = OWN_PROMOTED + OWN_THIRD * (values > 2)
+        return max(0, own - scales) * (values > 1 and not pairs)
+    beside_call = OWN_CALLS if called else OWN_MORE * more
     return OWN_PAIRS if pairs else beside_call
 
 
