@@ -11,6 +11,8 @@ from zlib import crc32
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+# Tests whose cases take long, by what they took: over 2 s of processor time together, and 0.05 s each.
+COSTLY = {*(Path(__file__).parent / "data" / "costly.txt").read_text().split()}
 COMPUTE_CAPABILITY_MAJOR = 75  # CUdevice_attribute
 
 
@@ -77,9 +79,9 @@ def left_out(items, one_in: int, rotation: str) -> list:
 
 
 def costly(item) -> bool:
-    """Whether it is one of a test's cases that take long: it compiles and emulates, or says so."""
-    marked = item.get_closest_marker("nvrtc") or item.get_closest_marker("costly")
-    return bool(marked) and hasattr(item, "callspec")
+    """Whether it is one of a test's cases that take long: it compiles and emulates, or is known to."""
+    test = item.nodeid.partition("[")[0]
+    return hasattr(item, "callspec") and (bool(item.get_closest_marker("nvrtc")) or test in COSTLY)
 
 
 def missing_for_gpu() -> str:

@@ -208,6 +208,7 @@ class _Parser:
 
     def __init__(self, text: str):
         text = re.sub(r"//.*|#pragma.*", "", text)
+        text = text.replace("ptx::k_block<__LINE__>();", "")  # a mark for the build, no instruction
         text = re.sub(r"(ptx::\w+)<([^<>()]*)>\((?!\))", r"\1(\2, ", text)
         self.text = re.sub(r"(ptx::\w+)<([^<>()]*)>\(", r"\1(\2", text)
         self.at = 0

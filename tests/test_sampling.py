@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import conftest
@@ -20,7 +21,8 @@ class Item(SimpleNamespace):
 
 CHEAP = [item(f"tests/test_a.py::test_cheap[{i}]") for i in range(40)]
 ALONE = [item("tests/test_a.py::test_alone", "nvrtc")]
-FEW = [item(f"tests/test_b.py::test_few[{i}]", "costly") for i in range(3)]
+COSTLY = sorted(conftest.COSTLY)
+FEW = [item(f"{COSTLY[0]}[{i}]") for i in range(3)]
 MANY = [item(f"tests/test_b.py::test_many[{i}]", "nvrtc") for i in range(80)]
 ITEMS = CHEAP + ALONE + FEW + MANY
 
@@ -31,6 +33,12 @@ def test_of_each_test_s_costly_cases_one_in_n_runs(one_in):
     assert not {*out} & {*CHEAP, *ALONE}
     for cases in (FEW, MANY):
         assert len(set(cases) - set(out)) == -(-len(cases) // one_in)
+
+
+def test_what_is_known_to_take_long_is_there():
+    for test in COSTLY:
+        path, _, name = test.partition("::")
+        assert f"def {name}(" in (Path(conftest.__file__).parents[1] / path).read_text(), test
 
 
 def test_all_run_without_a_sample():

@@ -14,7 +14,7 @@ from ..errors import CompileError
 from ..ops.building import config_for
 from ..ops.preparing import device_name
 from ..ops.refused import Kernel, all_built
-from ..pack import Pack, PackedKernel, Sides, compile_all, files, pack, switched
+from ..pack import Pack, PackedKernel, Sides, check_prefix, compile_all, files, pack, switched
 from ..pack.groups import choice
 from ..problem import Problem
 from . import files as folders
@@ -36,12 +36,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     p = prepare.prepared_problem(args)
     device = device_name(prepare.device(args))
+    prefix = f"gemmgen_{p.family}" if args.prefix is None else args.prefix
+    check_prefix(prefix)  # before anything is compiled, and kept
     with Bar("choosing ") as choosing, Bar("compiling") as compiling:
         chosen, compiled = _compiled(args, p, device, choosing, compiling)
         made = pack(
             p,
             chosen,
-            prefix=f"gemmgen_{p.family}" if args.prefix is None else args.prefix,
+            prefix=prefix,
             device=device,
             compiled=compiled,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from ..config import Config
 from ..epilogues import EPILOGUES
@@ -267,5 +268,7 @@ def path_of(e: Exhibit) -> str:
     return f"{e.problem.family}/{e.name}"
 
 
+@cache
 def artifact(e: Exhibit, target: Target = H200) -> Artifact:
+    """Proved and emitted once in a process."""
     return compile_to_source(e.problem, e.config, target)

@@ -36,6 +36,13 @@ __all__ = [
 Progress = Callable[[int, int], None]
 
 
+def check_prefix(prefix: object) -> None:
+    """Raises ArgumentError unless `prefix` can begin all C names."""
+    if not isinstance(prefix, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", prefix):
+        allowed = "must be a C identifier of at most 64 lower-case letters, digits and _"
+        raise ArgumentError("prefix", prefix, allowed)
+
+
 def pack(
     p: Problem,
     chosen: Mapping[Shape, Config] | Mapping[Sides, Config],
@@ -55,9 +62,7 @@ def pack(
     Raises ArgumentError for `prefix` or a shape; UnsupportedProblem for watched kernels;
     IllegalConfig; CompileError; RuntimeUnavailable without NVRTC.
     """
-    if not isinstance(prefix, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", prefix):
-        allowed = "must be a C identifier of at most 64 lower-case letters, digits and _"
-        raise ArgumentError("prefix", prefix, allowed)
+    check_prefix(prefix)
     if not chosen:
         raise ArgumentError("chosen", chosen, "must hold at least one shape")
     places = {shape: place(p, shape) for shape in chosen}
