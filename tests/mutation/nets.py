@@ -48,7 +48,7 @@ NAMES = {
     "C": "the compiler: NVRTC refuses the source, or the kernel spills or is serialised",
     "E": "the emulator: exact integers, bounds, guard bands, repeats, races, deadlocks",
     "N": "the bit model, on random data",
-    "X": "the extractor: synchronisation in the text is that of the IR",
+    "X": "the link: the text, wrappers included, is what the IR says",
     "H": "the host's own checks",
 }
 
