@@ -308,7 +308,7 @@ def test_where_a_config_comes_from(contest, tmp_path, monkeypatch):
 
 
 def test_groups_of_k_look_for_the_mean_that_is_launched(contest, monkeypatch):
-    from gemmgen.cli import _parser, options
+    from gemmgen.cli import _parser
 
     asked = []
 
@@ -316,7 +316,7 @@ def test_groups_of_k_look_for_the_mean_that_is_launched(contest, monkeypatch):
         asked.append((shape, groups))
         return tuned.Pick(config=Config())
 
-    monkeypatch.setattr(options, "pick", pick)
+    monkeypatch.setattr(bench_command, "pick", pick)
     argv = ["bench", "fp8_1d1d", "--grouping", "k_flat", "--d", "f32"]
     args = _parser(argv).parse_args(argv)
     assert bench_command._for_shape(args, (3, 200, 96, 1000))[2] == "cost model"

@@ -17,6 +17,7 @@ import pytest
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.ir.dtypes import BF16
 from gemmgen.problem import Problem
+from gemmgen.runtime import driver, tensor_map
 from gemmgen.verification import trial
 
 from mutation import nets, survivors  # isort: skip
@@ -44,6 +45,14 @@ PLAIN = "fp8_block/base"
 @pytest.fixture(autouse=True)
 def nvrtc():
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+
+
+@pytest.fixture(autouse=True)
+def own_driver(monkeypatch):
+    """Checks of the host put a fake one in its place."""
+    places = ((driver, "driver"), (driver, "current"), (driver, "sm_count"), (tensor_map, "driver"))
+    for module, name in places:
+        monkeypatch.setattr(module, name, getattr(module, name))
 
 
 def test_every_row_of_the_plan_is_here():
