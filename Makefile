@@ -14,9 +14,9 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.test
 	$(BIN)/gemmgen emit --all --check
-	$(BIN)/python -m pytest -n 2 -q --sample 16
+	$(BIN)/python -m pytest -n 2 -q --sample 64
 
-# Every case. Of a test's cases that compile and emulate a kernel `make test` runs one in 16, at least one.
+# Every case. Of a test's cases that compile and emulate a kernel `make test` runs one in 64, at least one.
 test-all: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 -q
 
