@@ -7,6 +7,7 @@ spilled without. No pass: `split_registers` asks.
 from __future__ import annotations
 
 from ..ir.expr import (
+    ACC,
     APPROXIMATE,
     Expr,
     InGroup,
@@ -17,8 +18,18 @@ from ..ir.expr import (
     calls,
     functions,
 )
-from ..ir.nodes import Evaluate, Kernel, Mma, PerSplit, Role, ShareScales, StageTile
-from ..ir.promotion import PROMOTION
+from ..ir.nodes import (
+    Evaluate,
+    ForK,
+    Kernel,
+    Mma,
+    Normalise,
+    PerSplit,
+    Role,
+    ShareScales,
+    StageTile,
+)
+from ..ir.promotion import PROMOTION, Accumulate, PromoteColumns
 from ..ir.rewrite import walk
 
 # Beside a second wave's accumulators, measured: cubins with less spill. erff's constants, and another
@@ -59,6 +70,15 @@ OWN_WHOLE, OWN_PIECES = (
     52,
     28,
 )  # of two waves whose D leaves whole, in pieces: 128x128 spilled up to 144 and 56 bytes
+# In two waves whose values are held for their scales: 128x128 of FP16 into FP8 compiled beside three consumers, with a
+# value per row 64 bytes spilled.
+HELD_VALUES = 16
+# Copies of a K loop that adds unscaled sums up multiply ahead, each into sums of its own: without room for one more
+# 22 of 200 spilled up to 2 KiB, but none of 40 with a loop of AS_TUNED copies that no watchdog watches.
+AS_TUNED = 4
+COPIED_PROMOTED = (
+    8  # where columns are scaled: 128x128 of one consumer spilled 8 bytes with 1 to spare
+)
 LANE_COLUMNS = 4  # a lane holds every fourth of the accumulator's columns, in pairs
 
 
@@ -78,7 +98,32 @@ def beside(kernel: Kernel, role: Role) -> int:
     copied = any(isinstance(x, PerSplit) for x in walk(role.body))
     copies = (COPYING + _own_columns(role)) * (kernel.instr.d.integer and copied)
     divided = dividing * (kernel.cluster.k > 1 and bool(role.locals))
-    return _epilogue(kernel, role) + copies + divided + _of_pieces(kernel, role)
+    more = _of_copies(kernel, role) + _of_held(role)
+    return _epilogue(kernel, role) + copies + divided + _of_pieces(kernel, role) + more
+
+
+def _of_copies(kernel: Kernel, role: Role) -> int:
+    """What an unrolled K loop needs that promotes."""
+    loops = [s for s in walk(role.body) if isinstance(s, ForK) and s.unroll > 1]
+    promoted = [(x, s.unroll) for s in loops for x in walk(s.body) if isinstance(x, PROMOTION)]
+    ahead = {
+        x.src
+        for x, copies in promoted
+        if isinstance(x, Accumulate) and (copies != AS_TUNED or kernel.watchdog)
+    }
+    partial = sum(r.count for r in role.locals if r.name in ahead)
+    columns = any(isinstance(x, PromoteColumns) for x, _ in promoted)
+    return partial + COPIED_PROMOTED * columns
+
+
+def _of_held(role: Role) -> int:
+    """What the values of a second wave need that are scaled before they are staged."""
+    evaluated = [s for s in walk(role.body) if isinstance(s, Evaluate)]
+    scaled = any(isinstance(s, Normalise) for s in walk(role.body))
+    waves = len({s.wave for s in evaluated})
+    promotes = any(isinstance(s, PROMOTION) for s in walk(role.body))
+    computed = any(s.value != ACC for s in evaluated)
+    return HELD_VALUES * (scaled and computed and waves > 1 and not promotes)
 
 
 def _own_columns(role: Role) -> int:

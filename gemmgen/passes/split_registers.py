@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
-from ..ir.nodes import Kernel, Role, SetRegisters
+from ..ir.nodes import Kernel, Role, SetRegisters, TmaLoad
+from ..ir.rewrite import walk
 from ..target import Target
 from .count_registers import arrays, beside
 
@@ -40,8 +41,12 @@ RULES = (SETMAXNREG_VALUE, SETMAXNREG_DIRECTION, REGISTER_FILE, LAUNCH_REGISTERS
 
 BESIDE_WGMMA = 28  # of LAUNCH_REGISTERS
 LARGE_PRODUCER, SMALL_PRODUCER = 40, 24  # what a producer is left with
+# Where a watchdog watches it issue more than MANY loads a stage: 16 of a transposed A's spilled 144 bytes beside 40.
+WATCHED_PRODUCER, MANY = 56, 8
 WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is left
 DERIVING = 32  # what a producer needs that derives tensor maps: 24 spill
+# Less than this is left to a watched producer only where consumers need the rest: of 77 with 24 five spilled.
+WATCHED = 32
 
 
 def split_registers(kernel: Kernel, target: Target) -> Kernel:
@@ -61,6 +66,7 @@ def split_registers(kernel: Kernel, target: Target) -> Kernel:
         kernel = _with(kernel, _split(kernel, launch), move=True)
     else:
         kernel = _with(kernel, {r.name: r.registers or 0 for r in kernel.roles}, move=True)
+        _check_watched(kernel)
     _check_pool(kernel, launch, target)
     return _check_budget(kernel)
 
@@ -90,7 +96,8 @@ def _consumer(kernel: Kernel, launch: int, producer: int) -> int:
 
 def _split(kernel: Kernel, launch: int) -> dict[str, int]:
     need = max(arrays(r) + beside(kernel, r) + WORKING_SET for r in kernel.roles)
-    for producer in (LARGE_PRODUCER, *(SMALL_PRODUCER,) * (not _derives(kernel))):
+    watched = (WATCHED_PRODUCER,) * (kernel.watchdog and _loads(kernel) > MANY)
+    for producer in (*watched, LARGE_PRODUCER, *(SMALL_PRODUCER,) * (not _derives(kernel))):
         consumer = _consumer(kernel, launch, producer)
         if consumer >= need:
             break
@@ -99,6 +106,11 @@ def _split(kernel: Kernel, launch: int) -> dict[str, int]:
 
 def _derives(kernel: Kernel) -> bool:
     return any(m.derived for m in kernel.maps)
+
+
+def _loads(kernel: Kernel) -> int:
+    """Of one pipeline stage."""
+    return sum(isinstance(s, TmaLoad) for r in kernel.roles for s in walk(r.body))
 
 
 def _with(kernel: Kernel, registers: dict[str, int], *, move: bool) -> Kernel:
@@ -140,6 +152,14 @@ def _check_pool(kernel: Kernel, launch: int, target: Target) -> None:
     if used > pool:
         values = {"registers": used, "pool": pool}
         raise IllegalConfig(REGISTER_FILE, values, "Use registers=null to choose.")
+
+
+def _check_watched(kernel: Kernel) -> None:
+    role = next(r for r in kernel.roles if r.name == "producer")
+    need = WATCHED_PRODUCER if _loads(kernel) > MANY else WATCHED
+    if kernel.watchdog and (role.registers or 0) < need:
+        values = {"role": role.name, "working": need, "registers": role.registers or 0}
+        raise IllegalConfig(REGISTER_BUDGET, values, "Use registers=null to choose.")
 
 
 def _check_budget(kernel: Kernel) -> Kernel:
