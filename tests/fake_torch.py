@@ -211,6 +211,7 @@ def recorded(patch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
                 self.retry(plan)
 
     patch.setattr(building, "loaded", Loaded)
+    patch.setattr(building, "given", Loaded)
     return found
 
 

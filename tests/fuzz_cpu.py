@@ -197,6 +197,7 @@ class Cpu:
         self.patches = [
             *(mock.patch.object(m, "check_tensor", relaxed) for m in (calls, epilogue, groups, k_grouped)),
             mock.patch.object(building, "loaded", lru_cache(Loaded)),
+            mock.patch.object(building, "given", lru_cache(Loaded)),
             mock.patch.object(calls, "current_stream", lambda device: 0),
             mock.patch.object(calls, "reader_of", lambda device: lambda index: 0),
         ]  # fmt: skip

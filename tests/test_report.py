@@ -9,7 +9,7 @@ import pytest
 from test_bench_report import CEILINGS, LEFT_OUT, ROWS, SUMMARY
 from test_explain import check_html
 
-from gemmgen.cli import bench_page, main, report_command
+from gemmgen.cli import bench_page, compile_command, main, report_command
 from gemmgen.cli.bench_report import LeftOut, Row, firsts
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError, RuntimeUnavailable
@@ -120,7 +120,7 @@ def test_what_is_missing_is_said(monkeypatch):
     def missing(source, name):
         raise RuntimeUnavailable("no NVRTC. Run: pip install it")
 
-    monkeypatch.setattr(report_command, "compile_cubin", missing)
+    monkeypatch.setattr(compile_command, "compile_cubin", missing)
     (block,) = report_command.resources(artifact(exhibit("fp8_block/base"))).blocks
     assert block == Facts(
         title="Not known here", items=(("missing", "no NVRTC. Run: pip install it"),)

@@ -170,13 +170,13 @@ def measure(
 ) -> Result:
     """Every provider at `shape`, each verified first unless told not to. Raises GemmgenError if two ran the
     same kernel."""
-    from .. import ops
     from ..bench import modes, sources
     from ..bench.identity import check_distinct
+    from ..ops import building
 
     p, config, config_from = _for_shape(args, shape)
     if not args.no_verify:
-        program = ops.loaded(p, config, 0)
+        program = building.given(p, config, 0)
         judge(Gpu(), program, program.kernel, p, verified(p, shape))
     contest = _contest(args, p, shape, config, method, data)
     modes.warm_up(contest.turns)

@@ -57,6 +57,13 @@ def _compiled(args: argparse.Namespace) -> tuple[dict[str, Artifact], list[Cubin
     return {args.kernel: a}, [cubin], source
 
 
+def cubin_of(a: Artifact) -> Cubin:
+    """Compiled as what was given."""
+    from ..ops.refused import as_given
+
+    return as_given(a.problem, a.config, lambda: compile_cubin(a.source, a.name))
+
+
 def _built(p: Problem, c: Config) -> tuple[Artifact, Cubin]:
     a = compile_to_source(p, c)
     return a, compile_cubin(a.source, a.name)

@@ -11,11 +11,11 @@ from ..config import Config
 from ..errors import ArgumentError
 from ..pipeline import Artifact, compile_to_source
 from ..problem import Problem
-from ..runtime.nvrtc import compile_cubin
 from ..see import text
 from ..see.ansi import paint_diff
 from ..see.page import Page, Table, count
 from . import compile_command, given, levels, options
+from .fields import fields, split
 
 RESOURCES = "resources"
 
@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
 
 def artifacts(args: argparse.Namespace) -> tuple[Artifact, Artifact]:
     """KERNEL and OTHER; the options after a KERNEL describe both."""
-    changes = options.fields("OTHER", options.split(args.other)) if "=" in args.other else None
+    changes = fields("OTHER", split(args.other)) if "=" in args.other else None
     named = argparse.Namespace(**{**vars(args), "kernel": args.other})
     if options.is_fixed(args) and (changes is not None or options.is_fixed(named)):
         given.refuse(args, given.SHAPE, options.NOTHING_CHOSEN)
@@ -92,7 +92,7 @@ def resources(one: Artifact, other: Artifact) -> Table:
 
 
 def _resources(a: Artifact) -> dict[str, int]:
-    found = compile_command.describe(a.name, a, compile_cubin(a.source, a.name), "")
+    found = compile_command.describe(a.name, a, compile_command.cubin_of(a), "")
     names = ("threads", "registers", "spill_bytes", "stack_bytes", "smem_bytes", "cubin_bytes")
     instruction = {"N of wgmma": a.kernel.instr.n, "stages": a.kernel.stages}
     roles = {f"registers of {role}": n for role, n in found["role_registers"].items()}

@@ -12,6 +12,7 @@ from ..see.explain import explain
 from ..see.explain_json import to_json
 from ..see.explain_page import page
 from . import files, given, options
+from .fields import fields, split
 
 MOST = 1000  # runners-up
 
@@ -42,8 +43,8 @@ def main(args: argparse.Namespace) -> int:
     problem, config, source = options.choice(args, shape, args.groups)
     if problem.grouping == "none":
         given.refuse(args, ("groups",), "is for kernels with groups: see --grouping")
-    items = [item for given in args.why_not or () for item in options.split(given)]
-    changes = options.fields("--why-not", items) if items else None
+    items = [item for given in args.why_not or () for item in split(given)]
+    changes = fields("--why-not", items) if items else None
     unbuilt = known(problem) if config not in known(problem) else {}
     e = explain(
         problem,

@@ -12,14 +12,15 @@ from ..errors import ArgumentError
 from ..ir.text import dump
 from ..pipeline import Artifact
 from ..runtime.disassemble import sass
-from ..runtime.nvrtc import compile_cubin, compile_ptx
+from ..runtime.nvrtc import compile_ptx
 from . import given
+from .compile_command import cubin_of
 
 LEVELS: dict[str, Callable[[Artifact], str]] = {
     "ir": lambda a: dump(a.kernel),
     "cu": lambda a: a.source,
     "ptx": lambda a: compile_ptx(a.source, a.name) + "\n",
-    "sass": lambda a: sass(compile_cubin(a.source, a.name).image),
+    "sass": lambda a: sass(cubin_of(a).image),
 }
 COLOURS = ("auto", "always", "never")
 # What differs wherever anything before it does, and what it is replaced with: line numbers of the source;

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..config import FIELDS, Config
@@ -18,6 +17,7 @@ from ..problem import LAYOUTS, Problem
 from ..target import H200
 from ..untrusted import parse_json, read_text, whole
 from . import given
+from .fields import fields
 
 T = TypeVar("T")
 
@@ -230,8 +230,11 @@ def built(
 ) -> tuple[T, str]:
     """What `build` makes of the `choice` for the shape `at`, and where its config comes from: where the build refuses a config that was
     chosen, of the next."""
-    from ..ops.refused import MOST, learn, say
+    from ..ops.refused import MOST, as_given, learn, say
 
+    if args.set or is_fixed(args):
+        p, config, source = choice(args, at)
+        return as_given(p, config, lambda: build(p, config)), source
     refused: list[CompileError] = []
     while True:
         p, config, source = choice(args, at)
@@ -239,8 +242,7 @@ def built(
             made = build(p, config)
         except CompileError as e:
             refused.append(e)
-            free = not (args.set or is_fixed(args))
-            if not (free and e.lasting) or len(refused) == MOST:
+            if not e.lasting or len(refused) == MOST:
                 raise refused[0] from None
             learn(p, config, e)
             continue
@@ -282,32 +284,6 @@ def _operands(args: argparse.Namespace) -> dict[str, str]:
     if len(b) > 1:
         raise ArgumentError("--ab", args.ab, "must be A's and B's dtype, or one for both")
     return {"a": a, "b": b[0] if b else a}
-
-
-def fields(option: str, items: Iterable[str]) -> dict[str, Any]:
-    """Config fields and their values from FIELD=VALUE. Raises ArgumentError naming the option."""
-    found: dict[str, Any] = {}
-    for item in items:
-        field, equals, value = item.partition("=")
-        if not equals:
-            raise ArgumentError(option, item, "must be FIELD=VALUE")
-        read = _value(value)
-        if field in found and found[field] != read:
-            raise ArgumentError(option, item, f"cannot be given with {field}={found[field]}")
-        found[field] = read
-    return found
-
-
-def split(text: str) -> list[str]:
-    """FIELD=VALUE,FIELD=VALUE in parts; a comma inside a value is part of it."""
-    return [item.strip() for item in re.split(r",(?=\s*\w+=)", text)]
-
-
-def _value(text: str) -> Any:
-    try:
-        return parse_json("value", text)
-    except ArgumentError:
-        return text
 
 
 def _json(text: str) -> Any:

@@ -11,7 +11,6 @@ from ..errors import ArgumentError, RuntimeUnavailable
 from ..ir.nodes import Kernel
 from ..pipeline import Artifact, compile_to_source
 from ..runtime.disassemble import mnemonics, sass
-from ..runtime.nvrtc import compile_cubin
 from ..see import html, kernel_page, text
 from ..see.layout_page import VIEWS, layout
 from ..see.page import Block, Book, Facts, Page, Part, Table, count
@@ -112,7 +111,7 @@ def resources(a: Artifact) -> Page:
     """What ptxas made of it; on a machine without NVRTC or nvdisasm, what is missing."""
     blocks: list[Block] = []
     try:
-        cubin = compile_cubin(a.source, a.name)
+        cubin = compile_command.cubin_of(a)
         row = compile_command.describe(a.name, a, cubin, "")
         blocks.append(_used(row))
         blocks.append(instructions(sass(cubin.image)))

@@ -25,6 +25,17 @@ from . import refused
 def loaded(p: Problem, c: Config, device: int) -> LoadedKernel:
     """The kernel for `p` and `c`, compiled (or compiled before: `runtime.cache`) and loaded on CUDA device
     `device`, kept for next time."""
+    return _load(p, c, device)
+
+
+@lru_cache(maxsize=256)
+def given(p: Problem, c: Config, device: int) -> LoadedKernel:
+    """As `loaded`, of a config that the caller gave: where it needs more registers than there are, it is built
+    `sparing` of them."""
+    return refused.as_given(p, c, partial(loaded, p, c, device), partial(_load, p, c, device))
+
+
+def _load(p: Problem, c: Config, device: int) -> LoadedKernel:
     found = built(p, c)
     return LoadedKernel(found.kernel, found.cubin, device)
 

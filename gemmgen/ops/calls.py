@@ -72,7 +72,7 @@ def run(
     device = a.device.index
     mean = groups.rows or m, n, _ceil(k, count) if GROUPINGS[p.grouping].depths else k
     kernel = (
-        building.loaded(p, config, device)
+        building.given(p, config, device)
         if config
         else building.loaded_choice(p, mean, count, device, groups.whole_k)
     )

@@ -1,8 +1,9 @@
 """What the build refused of the configs that were chosen, and the choices that are taken instead.
 
 The rules refuse what they know that the compiler will not take; the rest only the compiler knows. A config that
-was given is refused by its error. One that was chosen is passed over, with every other of its tile
-(`heuristics.choose`), and the next is built: once in a process, and where kernels are kept, once.
+was chosen is passed over, with every other of its tile (`heuristics.choose`), and the next is built: once in a
+process, and where kernels are kept, once. One that was given is built again, `nvrtc.sparing` of registers if it was
+refused for lack of them, and else refused by the compiler's error.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..config import Config
 from ..errors import CompileError, GemmgenError, IllegalConfig, UnsupportedProblem
 from ..heuristics.tuned import Pick
 from ..problem import Problem
+from ..runtime import nvrtc
 
 MOST = 8  # configs of one choice: if the build refuses so many, the fault is not theirs
 
@@ -67,6 +69,34 @@ def first_built(p: Problem, choose: Choose, build: Callable[[Config], T]) -> tup
         if errors:
             say(p, errors, picked.config)
         return picked, made
+
+
+def as_given(
+    p: Problem, c: Config, build: Callable[[], T], again: Callable[[], T] | None = None
+) -> T:
+    """What `build` makes of `c`, which was given, or `again` (the same if None) makes of it then, sparing of
+    registers. Raises what `build` raises first."""
+    try:
+        return build()
+    except CompileError as e:
+        if not nvrtc.starved(e):
+            raise
+        with nvrtc.sparing():
+            made = _or_none(again or build)
+        if made is None:
+            raise
+        log.warning(
+            "%s %s: built with %s, for without it the build refuses it (%s); it may be slower than what would be chosen",
+            p.to_json(), c.to_json(), nvrtc.SPARING, why(e),
+        )  # fmt: skip
+        return made
+
+
+def _or_none(build: Callable[[], T]) -> T | None:
+    try:
+        return build()
+    except CompileError:
+        return None
 
 
 def all_built(

@@ -12,7 +12,7 @@ from gemmgen.emit import emit
 from gemmgen.errors import CompileError, GemmgenError, IllegalConfig, UnsupportedProblem
 from gemmgen.heuristics import choose
 from gemmgen.heuristics.tuned import find, pick
-from gemmgen.ops.refused import first_built
+from gemmgen.ops.refused import as_given, first_built
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.runtime import nvrtc
@@ -76,6 +76,16 @@ def rescued(seed: str) -> tuple[str, bool]:
     return "", False
 
 
+def spared(seed: str) -> tuple[str, bool]:
+    """Where the build refused the random config of that seed: as `rescued`, sparing of registers."""
+    (k,) = legal(seed).kernels
+    try:
+        as_given(k.problem, k.config, lambda: nvrtc.compile_cubin(*source(k.problem, k.config)))
+    except CompileError as e:
+        return f"{k}: {reason(str(e))}", False
+    return "", False
+
+
 def legal(seed: str) -> Chosen:
     """A random config that the rules let pass, of a random problem."""
     rng = Random(seed)
@@ -84,7 +94,7 @@ def legal(seed: str) -> Chosen:
         if i % FEW == 0:  # of some problems few configs are legal, of some none
             p = draw.problem(rng)
         try:
-            return Chosen(what=seed, kernels=(kernel(p, draw.config(rng)),))
+            return Chosen(what=seed, seed=seed, kernels=(kernel(p, draw.config(rng)),))
         except IllegalConfig:
             continue
     return Chosen(what=seed, failed=f"none of {TRIES} configs is legal")

@@ -13,16 +13,16 @@ from typing import Any
 
 from gemmgen.runtime import nvrtc
 
-from .building import Chosen, Kernel, built, chosen, legal, rescued
+from .building import Chosen, Kernel, built, chosen, legal, rescued, spared
 
-COLUMNS = ("", "drawn", "distinct kernels", "built", "refused late", "of them without a kernel", "without choice",
+COLUMNS = ("", "drawn", "distinct kernels", "built", "refused at first", "of them without a kernel", "without choice",
            "said to be impossible", "seconds")  # fmt: skip
 
 
 @dataclass(kw_only=True)
 class Tally:
-    """Of problems or of configs. kernels: distinct. lost: where the build refused the choice, and every next. without:
-    a choice. impossible: likewise, or refused, but the error says of the problem why. unbuilt: for want of time. failures: a line
+    """Of problems or of configs. kernels: distinct. lost: where the build refused the choice, and every next; of a
+    config, also sparing of registers. without: a choice. impossible: likewise, or refused, but the error says of the problem why. unbuilt: for want of time. failures: a line
     each."""
 
     name: str
@@ -101,9 +101,9 @@ class Campaign:
             tally.unbuilt += refused is None
             if refused:
                 tally.refused += 1
-                # Of a problem that is what the next choice is there for.
-                (tally.failures if drawn is legal else tally.notes).append(f"{k}: {refused}")
-        for lost, unsupported in self._each(rescued, self._refused(found), f"{name}: next"):
+                tally.notes.append(f"{k}: {refused}")
+        again = spared if drawn is legal else rescued
+        for lost, unsupported in self._each(again, self._refused(found), f"{name}: next"):
             tally.impossible += unsupported
             tally.lost += bool(lost) and not unsupported
             tally.failures += [lost] * (bool(lost) and not unsupported)

@@ -1,0 +1,36 @@
+"""FIELD=VALUE on the command line, as JSON has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import ArgumentError
+from ..untrusted import parse_json
+
+
+def fields(option: str, items: Iterable[str]) -> dict[str, Any]:
+    """Config fields and their values from FIELD=VALUE. Raises ArgumentError naming the option."""
+    found: dict[str, Any] = {}
+    for item in items:
+        field, equals, value = item.partition("=")
+        if not equals:
+            raise ArgumentError(option, item, "must be FIELD=VALUE")
+        read = _value(value)
+        if field in found and found[field] != read:
+            raise ArgumentError(option, item, f"cannot be given with {field}={found[field]}")
+        found[field] = read
+    return found
+
+
+def split(text: str) -> list[str]:
+    """FIELD=VALUE,FIELD=VALUE in parts; a comma inside a value is part of it."""
+    return [item.strip() for item in re.split(r",(?=\s*\w+=)", text)]
+
+
+def _value(text: str) -> Any:
+    try:
+        return parse_json("value", text)
+    except ArgumentError:
+        return text
