@@ -15,7 +15,7 @@ from gemmgen import emulator
 from gemmgen.errors import UnsupportedProblem, VerificationError
 from gemmgen.gallery import GALLERY, exhibit, path_of
 from gemmgen.ir.dtypes import F32
-from gemmgen.ir.expr import BEFORE, fold
+from gemmgen.ir.expr import BEFORE, fold, parameter, row_stride
 from gemmgen.verification import (
     NumpyEngine,
     check_bound,
@@ -108,14 +108,14 @@ def arguments(a: Any, operands: Any, memory: Any, d: Matrix) -> list[Any]:
         if name == BEFORE.name:  # lies in D
             continue
         if isinstance(value, float):
-            values[name] = value
+            values[parameter(name)] = value
         elif value.ndim == 2:
             c = upload(memory, value, n + n % 2 + 4)
-            values |= {name: c.address, f"{name}_stride": c.pitch}
+            values |= {parameter(name): c.address, row_stride(name): c.pitch}
         else:
-            values[name] = memory.allocate(value)
+            values[parameter(name)] = memory.allocate(value)
     maps = [tensor_map(kernel, x, matrices[x.tensor]) for x in kernel.maps]
-    return [*maps, *(values[x.name.removeprefix("arg_")] for x in kernel.params)]
+    return [*maps, *(values[x.name] for x in kernel.params)]
 
 
 def run(name: str, operands: Any, ptx: str = "", fill: int = NAN_BYTE, **options: Any) -> Any:
