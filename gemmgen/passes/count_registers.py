@@ -74,7 +74,8 @@ OWN_WHOLE, OWN_PIECES = (
 # value per row 64 bytes spilled.
 HELD_VALUES = 16
 # Copies of a K loop that adds unscaled sums up multiply ahead, each into sums of its own: without room for one more
-# 22 of 200 spilled up to 2 KiB, but none of 40 with a loop of AS_TUNED copies that no watchdog watches.
+# 22 of 200 spilled up to 2 KiB, but none of 40 with a loop of AS_TUNED copies that no watchdog watches. More copies that
+# it watches spilled as much where sums are scaled: 128x144 with 56 to spare, 128x128 with 74 not.
 AS_TUNED = 4
 COPIED_PROMOTED = (
     8  # where columns are scaled: 128x128 of one consumer spilled 8 bytes with 1 to spare
@@ -109,7 +110,8 @@ def _of_copies(kernel: Kernel, role: Role) -> int:
     ahead = {
         x.src
         for x, copies in promoted
-        if isinstance(x, Accumulate) and (copies != AS_TUNED or kernel.watchdog)
+        if (isinstance(x, Accumulate) and (copies != AS_TUNED or kernel.watchdog))
+        or (kernel.watchdog and copies > AS_TUNED)
     }
     partial = sum(r.count for r in role.locals if r.name in ahead)
     columns = any(isinstance(x, PromoteColumns) for x, _ in promoted)

@@ -41,7 +41,8 @@ RULES = (SETMAXNREG_VALUE, SETMAXNREG_DIRECTION, REGISTER_FILE, LAUNCH_REGISTERS
 
 BESIDE_WGMMA = 28  # of LAUNCH_REGISTERS
 LARGE_PRODUCER, SMALL_PRODUCER = 40, 24  # what a producer is left with
-# Where a watchdog watches it issue more than MANY loads a stage: 16 of a transposed A's spilled 144 bytes beside 40.
+# Where a watchdog watches it issue more than MANY loads a stage: 16 of a transposed A's spilled 144 bytes beside 40;
+# beside 32, without a watchdog, 16.
 WATCHED_PRODUCER, MANY = 56, 8
 WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is left
 DERIVING = 32  # what a producer needs that derives tensor maps: 24 spill
@@ -66,7 +67,7 @@ def split_registers(kernel: Kernel, target: Target) -> Kernel:
         kernel = _with(kernel, _split(kernel, launch), move=True)
     else:
         kernel = _with(kernel, {r.name: r.registers or 0 for r in kernel.roles}, move=True)
-        _check_watched(kernel)
+        _check_named(kernel)
     _check_pool(kernel, launch, target)
     return _check_budget(kernel)
 
@@ -154,10 +155,12 @@ def _check_pool(kernel: Kernel, launch: int, target: Target) -> None:
         raise IllegalConfig(REGISTER_FILE, values, "Use registers=null to choose.")
 
 
-def _check_watched(kernel: Kernel) -> None:
+def _check_named(kernel: Kernel) -> None:
     role = next(r for r in kernel.roles if r.name == "producer")
-    need = WATCHED_PRODUCER if _loads(kernel) > MANY else WATCHED
-    if kernel.watchdog and (role.registers or 0) < need:
+    many = _loads(kernel) > MANY
+    watched = WATCHED_PRODUCER if many else WATCHED
+    need = watched if kernel.watchdog else LARGE_PRODUCER if many else 0
+    if (role.registers or 0) < need:
         values = {"role": role.name, "working": need, "registers": role.registers or 0}
         raise IllegalConfig(REGISTER_BUDGET, values, "Use registers=null to choose.")
 
