@@ -20,6 +20,7 @@ Op = Callable[["Group"], "int | None"]
 Handler = Callable[[Instruction, "Scope"], Op]
 
 POISON = 0xCD  # of registers that nothing wrote
+ALIGNED = 64  # bytes
 
 NUMPY: dict[str, Any] = {
     "pred": np.bool_,
@@ -176,37 +177,64 @@ class Program:
     scope: Scope
     body: tuple[Instruction, ...]
     ops: tuple[Op, ...]
-    constants: dict[Any, Any] = field(default_factory=dict)  # shared by all groups
+    layouts: dict[int, Layout] = field(default_factory=dict)  # by a group's lanes
 
     def bind(self, group: Group) -> list[Any]:
         """One array of lanes per slot. Registers start as garbage, as on the hardware."""
-        storage: dict[str, Any] = {}
-        return [self._array(slot, group, storage) for slot in self.scope.table]
+        lanes = group.lanes
+        if lanes not in self.layouts:
+            self.layouts[lanes] = _layout(self.scope, lanes)
+        layout = self.layouts[lanes]
+        arrays, raw = layout.arrays.copy(), layout.registers.copy()
+        for i, (dtype, at, stride) in layout.views.items():
+            arrays[i] = np.ndarray((lanes,), dtype, raw, at, (stride,))
+        for i, slot in layout.of_group.items():
+            arrays[i] = _of_group(slot, group)
+        return arrays
 
-    def _array(self, slot: Slot, group: Group, storage: dict[str, Any]) -> Any:
-        lanes, dtype = group.lanes, NUMPY[slot.type]
-        if slot.kind == "special":
-            return special(slot.name, group).astype(dtype)
-        if slot.kind == "shared":
-            return np.full(lanes, slot.value | group.cta.rank << RANK_SHIFT, dtype)
-        if slot.kind == "const":
-            key = (
-                slot.type,
-                slot.value.tobytes() if hasattr(slot.value, "tobytes") else slot.value,
-                lanes,
-            )
-            if key not in self.constants:
-                self.constants[key] = np.full(lanes, slot.value, dtype)
-            return self.constants[key]
-        if slot.name not in storage:
-            size = size_of(self.function.registers[slot.name])
-            storage[slot.name] = np.full(lanes * size, POISON, np.uint8)
-            if self.function.registers[slot.name] == "pred":
-                storage[slot.name][:] = 1
-        raw = storage[slot.name]
-        if raw.size == lanes * np.dtype(dtype).itemsize:
-            return raw.view(dtype)
-        return raw.reshape(lanes, -1)[:, : np.dtype(dtype).itemsize].view(dtype)[:, 0]
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where the slots of a group of so many lanes lie. arrays: of the constants, shared by all groups, None for
+    other slots; registers: all of a group's, as they start; views: by slot, a register's type, offset, and bytes
+    from lane to lane; of_group: by slot, what depends on the group."""
+
+    arrays: list[Any]
+    registers: Any
+    views: dict[int, tuple[Any, int, int]]
+    of_group: dict[int, Slot]
+
+
+def _layout(scope: Scope, lanes: int) -> Layout:
+    declared = scope.function.registers
+    names = dict.fromkeys(s.name for s in scope.table if s.kind == "reg")
+    starts: dict[str, int] = {}
+    end = 0
+    for name in names:
+        starts[name] = end
+        end += -(-lanes * size_of(declared[name]) // ALIGNED) * ALIGNED
+    registers = np.full(end, POISON, np.uint8)
+    for name, start in starts.items():
+        if declared[name] == "pred":
+            registers[start : start + lanes] = 1
+    arrays: list[Any] = [None] * len(scope.table)
+    views, of_group = {}, {}
+    for i, slot in enumerate(scope.table):
+        dtype = NUMPY[slot.type]
+        if slot.kind == "reg":
+            views[i] = (np.dtype(dtype), starts[slot.name], size_of(declared[slot.name]))
+        elif slot.kind == "const":
+            arrays[i] = np.full(lanes, slot.value, dtype)
+        else:
+            of_group[i] = slot
+    return Layout(arrays=arrays, registers=registers, views=views, of_group=of_group)
+
+
+def _of_group(slot: Slot, group: Group) -> Any:
+    dtype = NUMPY[slot.type]
+    if slot.kind == "special":
+        return special(slot.name, group).astype(dtype)
+    return np.full(group.lanes, slot.value | group.cta.rank << RANK_SHIFT, dtype)
 
 
 def special(name: str, group: Group) -> Any:

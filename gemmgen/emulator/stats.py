@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,14 +75,18 @@ class Stats:
     def shared_access(self, i: Instruction, addresses: Any, size: int, lanes: Any) -> None:
         """Bank conflicts of one access by each warp in `lanes`."""
         site = self.sites.setdefault(str(i), Site())
-        for warp in np.unique(lanes // WARP):
-            mine = addresses[lanes // WARP == warp]
-            wavefronts, least = conflicts(mine.tobytes(), size)
+        warps = lanes // WARP
+        ends = [0, *(np.flatnonzero(warps[1:] != warps[:-1]) + 1).tolist(), warps.size]
+        for first, end in pairwise(ends):  # lanes come in order
+            mine = addresses[first:end]
+            base = int(mine[0]) // WAVEFRONT * WAVEFRONT  # which moves no bank
+            wavefronts, least = conflicts((mine - base).tobytes(), size)
             site.executions += 1
             site.wavefronts += wavefronts
             site.minimum += least
 
 
+@lru_cache(maxsize=4096)
 def conflicts(raw: bytes, size: int) -> tuple[int, int]:
     """(wavefronts, fewest possible) of one warp's access: lanes that use the same word share it, and
     each bank serves one word at a time. Wide accesses go in groups of lanes of 128 bytes."""

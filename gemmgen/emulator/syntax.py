@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -90,13 +91,17 @@ class Instruction:
     line: int  # in the PTX
     source: Source | None  # of the preceding .loc
 
-    @property
+    @cached_property
     def parts(self) -> tuple[str, ...]:
         return tuple(self.opcode.split("."))
 
-    def __str__(self) -> str:
+    @cached_property
+    def text(self) -> str:
         where = f" ({self.source})" if self.source else ""
         return f"{self.opcode} at PTX line {self.line}{where}"
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, kw_only=True)
