@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from gemmgen.cli import COMMANDS, main
 from gemmgen.errors import RuntimeUnavailable
 from gemmgen.gallery import GALLERY, path_of
 from gemmgen.passes import PIPELINE, RULES
+
+GENERATED = Path(__file__).parent.parent / "generated"
 
 
 def run(capsys, *argv):
@@ -55,6 +58,9 @@ def test_dump_after_every_pass(capsys, stage):
 
 
 def test_all_and_check(capsys, tmp_path):
+    """What is in generated/, first of all."""
+    code, out, _ = run(capsys, "emit", "--all", "--check", "-o", str(GENERATED), "--json")
+    assert code == 0, f"run gemmgen emit --all and read the diff: {out}"
     folder = str(tmp_path)
     assert run(capsys, "emit", "--all", "-o", folder)[0] == 0
     assert run(capsys, "emit", "--all", "--check", "-o", folder)[0] == 0
