@@ -717,6 +717,7 @@ class Reference:
     """A machine whose kernel is the reference, but for `spoil`, which changes what it reads."""
 
     engine = ENGINE
+    repeats = False
 
     def __init__(self, problem, spoil=None):
         self.problem, self.spoil, self.launches = problem, spoil or (lambda x: x), 0

@@ -60,6 +60,11 @@ class EmulatedGpu:
     stamps: list[Buffer] = field(default_factory=list)
     on_progress: Callable[[int, int], None] | None = None
 
+    @property
+    def repeats(self) -> bool:
+        """Of its own schedule; one that is given may differ from launch to launch."""
+        return self.schedule is None
+
     def execute(
         self,
         program: EmulatedKernel,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ..ir.dtypes import DType
 from ..verification.guarded import Buffer, Guarded
@@ -23,6 +23,7 @@ class Gpu:
     device: int = 0
     engine: TorchEngine = field(default_factory=TorchEngine)
     stamps: list[Buffer] = field(default_factory=list)
+    repeats: ClassVar[bool] = False
 
     def execute(
         self,

@@ -123,6 +123,8 @@ class Trial:
 class Bench:
     """Exact integers in device memory, and the bits that every right kernel leaves."""
 
+    repeats = False
+
     def __init__(self, kernel: Launchable, job: Job) -> None:
         shape, layout = launch(job)
         self.job = job
