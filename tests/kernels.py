@@ -132,7 +132,7 @@ VARIETY = {
     "dense-quantised-padded": (QUANTISED, Config(block_n=256, stages=3, swizzle_d=0)),
     "dense-quantised-paired": (replace(PAIRED, d=E4M3), Config(block_n=256, stages=3)),
     "fp8-quantised-masked": (replace(FP8, grouping="masked", d=E4M3), Config()),
-    "fp8-registers": (FP8, Config(registers=(24, 240))),
+    "fp8-registers": (FP8, Config(registers=(32, 232))),
     "dense-swap": (DENSE, Config(swap_ab=True, block_m=16)),
     "dense-swap-f32": (DENSE_F32, Config(swap_ab=True, block_m=24, block_n=64, consumers=1)),
     "dense-swap-in-flight": (DENSE, Config(swap_ab=True, block_m=32, in_flight=1, multicast="a")),
