@@ -302,7 +302,7 @@ def test_no_bank_conflicts(p):
 
     a = emitted(p, config(block_m=64))
     judge(gpu, prepare(a.kernel, a.source), a.kernel, p, (64, 256, 256))
-    assert [s.conflicts for s in gpu.stats] == [0] * 5
+    assert [s.conflicts for s in gpu.stats] == [0] * 3
 
 
 def test_names_say_so():

@@ -734,11 +734,38 @@ class Reference:
         return after
 
 
+class Unwritten(Reference):
+    """Whose kernel leaves one element of D as it was, in one of its launches or in all."""
+
+    def __init__(self, problem, launch, *, repeats):
+        super().__init__(problem)
+        self.launch, self.repeats = launch, repeats
+
+    def execute(self, program, operands, pitches, output, fill):
+        after = super().execute(program, operands, pitches, output, fill)
+        if self.launch in (self.launches, None):
+            width = output.dtype.bytes
+            at = output.offset + (3 * output.pitch + 5) * width
+            after[at : at + width] = fill
+        return after
+
+
+@pytest.mark.parametrize("repeats, launches", [(False, 5), (True, 3)])
+@every_family
+def test_a_trial_finds_an_unwritten_element(problem, repeats, launches):
+    shape, kernel = (16, 16, 256), lower(problem, Config())
+    for launch in (None, *range(1, launches + 1)):
+        with pytest.raises(VerificationError):
+            judge(Unwritten(problem, launch, repeats=repeats), None, kernel, problem, shape)
+
+
 @every_family
 def test_a_trial_finds_one_fault_in_one_element(problem):
     shape, kernel = (16, 16, 7168), lower(problem, Config())
     right = Reference(problem)
     assert judge(right, None, kernel, problem, shape).launches == right.launches == 5
+    right.repeats, right.launches = True, 0
+    assert judge(right, None, kernel, problem, shape).launches == right.launches == 3
     for fault in faults(problem):
         for place in (fault.places(shape[2])[1], fault.places(shape[2])[-1]):
             wrong = Reference(problem, partial(fault.make, place=place))
