@@ -34,8 +34,8 @@ FATAL = {
     "C7514": "wgmma was serialised: its accumulator is read while in flight",
     "C7515": "wgmma was serialised: its accumulator is written while in flight",
 }
-# Less is under way at once, and fewer registers are in use. Of 70 random kernels that spilled 62 then did not; five
-# ordinary ones took 0.98 to 1.03 of their time (H200, NVRTC 13.0).
+# Less is under way at once, and fewer registers are in use: of 44 random kernels that spilled, 43 then did not (NVRTC
+# 13.0). docs/reliability.md says what it costs.
 SPARING = "--ptxas-options=-O1"
 _sparing: ContextVar[bool] = ContextVar("sparing", default=False)
 
