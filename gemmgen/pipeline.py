@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from . import passes
 from .check import Proof, check
@@ -49,10 +49,10 @@ def lower(
 ) -> Kernel:
     """The lowered kernel. stamps: so many of each warpgroup are kept of when it did what, a power of two; 0 for
     a kernel without. Raises UnsupportedProblem, or IllegalConfig naming the rule."""
-    kernel = replace(build(p, c), stamps=stamps)
+    kernel = build(p, c)
     if observer:
         observer("build", kernel)
-    return passes.run(kernel, target, observer)
+    return passes.run(kernel, target, {**vars(c), "stamps": stamps}, observer)
 
 
 def compile_to_source(

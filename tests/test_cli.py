@@ -51,7 +51,7 @@ def test_emit_writes_into_the_folder(capsys, tmp_path):
     assert code == 0 and len(files) == 2 and all(name in out for name in files)
 
 
-@pytest.mark.parametrize("stage", ["build", *(p.__name__ for p in PIPELINE)])
+@pytest.mark.parametrize("stage", ["build", *(p.name for p in PIPELINE)])
 def test_dump_after_every_pass(capsys, stage):
     code, out, _ = run(capsys, "emit", "dense", "--dump", "after:" + stage.replace("_", "-"))
     assert code == 0 and out.startswith("kernel gemmgen_dense")

@@ -231,7 +231,7 @@ def test_design_lists_every_statement():
 
 def test_design_lists_every_pass_in_order():
     text = (ROOT / "docs/design.md").read_text()
-    places = [text.find(row(p.__name__)) for p in PIPELINE]
+    places = [text.find(row(p.name)) for p in PIPELINE]
     assert -1 not in places and places == sorted(places)
 
 

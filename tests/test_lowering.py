@@ -49,15 +49,15 @@ def test_the_diffs_lead_from_the_family_to_the_lowered_kernel(e):
     for step in found.steps:
         lines = patched(lines, step.diff)
     assert lines == dump(artifact(e).kernel).splitlines() and found.refused is None
-    assert [s.name for s in found.steps] == [p.__name__ for p in PIPELINE]
+    assert [s.name for s in found.steps] == [p.name for p in PIPELINE]
 
 
 def test_every_pass_says_why_and_what_it_may_refuse():
     found = lowering(exhibit("fp8_block/base").problem, Config())
     assert [r for s in found.steps for r in s.rules] == list(RULES)
     for step, run in zip(found.steps, PIPELINE, strict=True):
-        assert step.decides == " ".join(sys.modules[run.__module__].__doc__.split())
-        assert step.does == " ".join(inspect.getdoc(run).split()) and "\n" not in step.does
+        assert step.decides == " ".join(sys.modules[run.by.__module__].__doc__.split())
+        assert step.does == " ".join(inspect.getdoc(run.by).split()) and "\n" not in step.does
     assert found.family.decides and found.family.does
 
 

@@ -115,8 +115,7 @@ def test_what_the_pass_does(name):
     """Of the consumers' waits on the ring each gives way to one that may be left out, and a peek stands behind the
     release in the same loop; nothing else."""
     before = build(*VARIETY[name])
-    after = peek_ahead(before, H200)
-    assert before.peek and not after.peek
+    after = peek_ahead(before, H200, True)
     assert after.roles[1:] == before.roles[1:] and after.prologue == before.prologue
     loops = [s for s in walk(after.consumer.body) if isinstance(s, ir.ForK)]
     assert loops
@@ -136,7 +135,7 @@ def test_what_the_pass_does(name):
 
 def test_without_it_nothing_changes():
     kernel = build(FP8, Config())
-    assert peek_ahead(kernel, H200) is kernel
+    assert peek_ahead(kernel, H200, False) is kernel
 
 
 # ---- the proof ------------------------------------------------------------------------------

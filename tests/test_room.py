@@ -51,7 +51,7 @@ def test_no_pass_takes_less_than_is_known_before(name):
                 kernel = lower(problem, c, H200)
             except IllegalConfig:
                 continue
-            before = swap_operands(build(problem, c), H200)
+            before = swap_operands(build(problem, c), H200, c.swap_ab)
             roles = zip(before.roles, kernel.roles, strict=True)
             assert all(arrays(known) <= arrays(found) for known, found in roles), c
             # D in pieces takes less than D as it is built.

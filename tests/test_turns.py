@@ -116,8 +116,7 @@ def test_what_the_pass_does(name):
     """A turn around each tile's products, counted, and a barrier for each warpgroup; nothing else."""
     p, c = VARIETY[name]
     before = build(p, c)
-    after = take_turns(before, H200)
-    assert before.ping_pong and not after.ping_pong
+    after = take_turns(before, H200, True)
     (barrier,) = (b for b in after.barriers if b not in before.barriers)
     assert (barrier.per, barrier.stages) == ("turn", c.consumers)
     inits = [s.barrier for s in walk(after.prologue) if isinstance(s, ir.InitBarrier)]
@@ -141,7 +140,7 @@ def test_what_the_pass_does(name):
 @pytest.mark.parametrize("name", SHARED)
 def test_without_turns_the_pass_does_nothing(name):
     kernel = build(*VARIETY[name])
-    assert take_turns(kernel, H200) is kernel
+    assert take_turns(kernel, H200, False) is kernel
     assert kernel.consumer.turns == 1 and kernel.consumers == kernel.consumer.count
     assert not [s for s in statements(lower(*VARIETY[name])) if isinstance(s, ir.ForTurns)]
     assert all(s.copies == 1 and s.bytes == s.copy_bytes for s in kernel.smem)

@@ -15,7 +15,7 @@ from ..passes import PIPELINE
 from ..pipeline import Artifact, compile_to_source
 from . import files, given, options
 
-STAGES = ("build", *(p.__name__ for p in PIPELINE))
+STAGES = ("build", *(p.name for p in PIPELINE))
 
 
 def add(parser: argparse.ArgumentParser) -> None:

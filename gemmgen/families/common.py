@@ -255,13 +255,6 @@ def assemble(
             output_tile(p, c),
         ),
         barriers=barriers,
-        watchdog=c.watchdog,
-        swap_ab=c.swap_ab,
-        split_k=c.split_k,
-        ping_pong=c.ping_pong,
-        peek=c.peek,
-        pdl=c.pdl,
-        d_columns=c.d_columns or 0,
         instr=wgmma(p, c),
         prologue=prologue(maps, barriers),
         roles=(

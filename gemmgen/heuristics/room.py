@@ -33,7 +33,7 @@ def has_none(problem: Problem, c: Config, shape: Shape, target: Target) -> bool:
     """Whether `c` is sure to be refused, or to be left with too few stages, whatever it shares. What is not sure
     is left to the passes, which alone refuse."""
     try:
-        kernel = swap_operands(build(problem, c), target)  # nothing later takes less
+        kernel = swap_operands(build(problem, c), target, c.swap_ab)  # nothing later takes less
     except IllegalConfig:
         return False
     if not fit_at_most(kernel, target):

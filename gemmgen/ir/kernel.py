@@ -56,13 +56,8 @@ class Kernel:
     prologue: tuple[Stmt, ...]
     roles: tuple[Role, ...]
     groups: Groups = ONE_GEMM
-    watchdog: bool = False  # guard every wait; guard_waits
-    stamps: int = 0  # asks instrument to keep so many of each warpgroup, a power of two
-    swap_ab: bool = False  # asks swap_operands to exchange A and B
-    split_k: int = 1  # asks split_k to divide K among so many CTAs
-    d_columns: int = 0  # asks split_output to stage D in pieces of so many columns
-    ping_pong: bool = False  # asks take_turns to let the consumers take tiles in turns
-    peek: bool = False  # asks peek_ahead to let the consumers look at the next stage early
+    watchdog: bool = False  # every wait is watched; guard_waits
+    stamps: int = 0  # of each warpgroup that are kept, a power of two; instrument
     keeps_address: bool = False  # shared memory's address is not derived anew; keep_address
     pdl: bool = False  # launched while the one before still ends; overlap_launches
     device_code: tuple[

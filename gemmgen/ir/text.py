@@ -36,11 +36,6 @@ def dump(kernel: Kernel) -> str:
         f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}"
         + "".join(f" {p}" for p in s.params),
         *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
-        *["  swap A and B"] * kernel.swap_ab,
-        *[f"  split K by {kernel.split_k}"] * (kernel.split_k > 1),
-        *[f"  stage {kernel.d_columns} columns of D at a time"] * bool(kernel.d_columns),
-        *["  consumers take tiles in turns"] * kernel.ping_pong,
-        *["  consumers peek at the next stage"] * kernel.peek,
         *["  keeps the address of shared memory"] * kernel.keeps_address,
         *["  overlaps the launch before"] * kernel.pdl,
         *[f"  keeps {kernel.stamps} stamps of each warpgroup"] * bool(kernel.stamps),

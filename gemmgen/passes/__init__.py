@@ -1,8 +1,10 @@
-"""The pipeline, in order. A pass is `(Kernel, Target) -> Kernel`; nothing else."""
+"""The pipeline, in order. A pass is `(Kernel, Target) -> Kernel`, or takes besides what is asked of it; nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from ..errors import Rule
 from ..ir.nodes import Kernel
@@ -37,36 +39,57 @@ from .overlap_launches import overlap_launches
 from .pad_epilogue import pad_epilogue
 from .plan_descriptors import plan_descriptors
 
-Pass = Callable[[Kernel, Target], Kernel]
 Observer = Callable[[str, Kernel], None]
 
-PIPELINE: tuple[Pass, ...] = (
-    swap_operands.swap_operands,  # nothing later asks which operand is whose
-    check_tile.check_tile,  # before anything divides by a tile side
-    check_ring.check_ring,
-    check_output.check_output,
-    split_scales.split_scales,  # widens registers, so before split_registers
-    take_turns.take_turns,  # the K loops are as many as there are copies; divides no K
-    split_k.split_k,  # the accumulators are those of the waves; its loads are not multicast
-    plan_multicast.plan_multicast,  # decides slices, so before boxes are cut
-    allow_empty,  # every release is spelled, every K is divided
-    derive_maps,  # every load is, and the producer's Drain is in place
-    assign_swizzle.assign_swizzle,
-    pad_epilogue,  # pads only what is left unswizzled
-    split_output.split_output,  # the slabs of the whole tile are known, its stores not yet spelled
-    choose_stores,  # a padded row cannot leave through a TMA box; may drop a map
-    split_boxes.split_boxes,  # needs slabs (swizzle) and slices (multicast)
-    plan_descriptors,  # needs slabs
-    overlap_promotion.overlap_promotion,  # needs every load before a wgmma; adds registers
-    peek_ahead.peek_ahead,  # every release is in place; adds a register
-    size_barriers.size_barriers,  # needs every box and every release
-    layout_smem.layout_smem,  # needs pads and alignments
-    split_registers.split_registers,
-    keep_address,  # the epilogue is final
-    guard_waits,  # every wait is in place
-    overlap_launches,  # after whatever else the prologue does
-    instrument,  # every statement that takes time is in place
-    check_complete,
+
+@dataclass(frozen=True)
+class Step:
+    """A pass in its place. of: the field of a config whose value it is handed, None if it takes none."""
+
+    by: Callable[..., Kernel]
+    of: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.by.__name__
+
+    def __call__(self, kernel: Kernel, target: Target, asked: Mapping[str, Any]) -> Kernel:
+        return self.by(kernel, target, *(() if self.of is None else (asked[self.of],)))
+
+
+PIPELINE: tuple[Step, ...] = (
+    Step(swap_operands.swap_operands, "swap_ab"),  # nothing later asks which operand is whose
+    Step(check_tile.check_tile),  # before anything divides by a tile side
+    Step(check_ring.check_ring),
+    Step(check_output.check_output),
+    Step(split_scales.split_scales),  # widens registers, so before split_registers
+    Step(
+        take_turns.take_turns, "ping_pong"
+    ),  # the K loops are as many as there are copies; divides no K
+    Step(
+        split_k.split_k, "split_k"
+    ),  # the accumulators are those of the waves; its loads are not multicast
+    Step(plan_multicast.plan_multicast),  # decides slices, so before boxes are cut
+    Step(allow_empty),  # every release is spelled, every K is divided
+    Step(derive_maps),  # every load is, and the producer's Drain is in place
+    Step(assign_swizzle.assign_swizzle),
+    Step(pad_epilogue),  # pads only what is left unswizzled
+    Step(
+        split_output.split_output, "d_columns"
+    ),  # the slabs of the whole tile are known, its stores not yet spelled
+    Step(choose_stores),  # a padded row cannot leave through a TMA box; may drop a map
+    Step(split_boxes.split_boxes),  # needs slabs (swizzle) and slices (multicast)
+    Step(plan_descriptors),  # needs slabs
+    Step(overlap_promotion.overlap_promotion),  # needs every load before a wgmma; adds registers
+    Step(peek_ahead.peek_ahead, "peek"),  # every release is in place; adds a register
+    Step(size_barriers.size_barriers),  # needs every box and every release
+    Step(layout_smem.layout_smem),  # needs pads and alignments
+    Step(guard_waits, "watchdog"),  # every wait is in place; a watched one takes registers
+    Step(split_registers.split_registers),
+    Step(keep_address),  # the epilogue is final
+    Step(overlap_launches, "pdl"),  # after whatever else the prologue does
+    Step(instrument, "stamps"),  # every statement that takes time is in place
+    Step(check_complete),
 )
 RULES: tuple[Rule, ...] = (
     *swap_operands.RULES,
@@ -88,14 +111,16 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def run(kernel: Kernel, target: Target, observer: Observer | None = None) -> Kernel:
-    """Lower `kernel` through PIPELINE, verifying what each pass returns. `observer(pass name, kernel)` may
-    look, not change. Raises IllegalConfig where a rule is broken, IRError where gemmgen is."""
+def run(
+    kernel: Kernel, target: Target, asked: Mapping[str, Any], observer: Observer | None = None
+) -> Kernel:
+    """Lower `kernel` through PIPELINE, verifying what each pass returns. asked: values by Step.of.
+    `observer(pass name, kernel)` may look, not change. Raises IllegalConfig where a rule is broken, IRError where gemmgen is."""
     verify(kernel)
     for p in PIPELINE:
-        lowered = p(kernel, target)
+        lowered = p(kernel, target, asked)
         # What a pass leaves as it is was verified.
         kernel = kernel if lowered is kernel else verify(lowered)
         if observer:
-            observer(p.__name__, kernel)
+            observer(p.name, kernel)
     return kernel

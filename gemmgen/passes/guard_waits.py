@@ -33,10 +33,10 @@ GUARDED: dict[type[Stmt], Callable[..., Stmt]] = {
 }
 
 
-def guard_waits(kernel: Kernel, target: Target) -> Kernel:
-    """Spell every wait on an mbarrier as its guarded one where Kernel.watchdog asks for it. Sets
-    Kernel.device_code and adds the parameter `watchdog`, the report in host memory."""
-    if not kernel.watchdog:
+def guard_waits(kernel: Kernel, target: Target, watchdog: bool) -> Kernel:
+    """With `watchdog`, spell every wait on an mbarrier as its guarded one. Sets
+    Kernel.watchdog and device_code, and adds the parameter `watchdog`, the report in host memory."""
+    if not watchdog:
         return kernel
     report = Param(name="watchdog", ctype="Watchdog*")
     return replace(
@@ -44,6 +44,7 @@ def guard_waits(kernel: Kernel, target: Target) -> Kernel:
         roles=tuple(_guarded(kernel, i, r) for i, r in enumerate(kernel.roles)),
         params=(*kernel.params, report),
         device_code=("watchdog",),
+        watchdog=True,
     )
 
 

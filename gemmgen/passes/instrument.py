@@ -45,15 +45,16 @@ WAITS = Wait | WaitTurn | WaitForTurn | Drain | WgmmaWait | StoreWait | Warpgrou
 WORKS = WgmmaCommit | PROMOTION | SendPartials | AddPartials | StageTile | StoreRows | StoreCommit
 
 
-def instrument(kernel: Kernel, target: Target) -> Kernel:
-    """After every wait, issue, promotion and store of a role put a stamp, where Kernel.stamps asks for it.
-    Sets Stamp, OpenStamps, StampTile and CloseStamps, Kernel.device_code, and adds the parameter `stamp_rings`."""
-    if not kernel.stamps:
+def instrument(kernel: Kernel, target: Target, stamps: int) -> Kernel:
+    """After every wait, issue, promotion and store of a role put a stamp; with `stamps`, so many are kept of each warpgroup.
+    Sets Kernel.stamps, Stamp, OpenStamps, StampTile and CloseStamps, Kernel.device_code, and adds the parameter `stamp_rings`."""
+    if not stamps:
         return kernel
-    if kernel.stamps & (kernel.stamps - 1):
-        raise IRError(f"Kernel.stamps={kernel.stamps} is not a power of two")
+    if stamps & (stamps - 1):
+        raise IRError(f"stamps={stamps} is not a power of two")
     return replace(
         kernel,
+        stamps=stamps,
         roles=tuple(map(_role, kernel.roles)),
         # First, so that it adds a line to the signature and changes none.
         params=(Param(name="stamp_rings", ctype="StampRing*"), *kernel.params),

@@ -8,9 +8,10 @@ from ..ir.nodes import Kernel, LaunchDependents, WaitForGrids
 from ..target import Target
 
 
-def overlap_launches(kernel: Kernel, target: Target) -> Kernel:
-    """Let the next launch begin, then wait for the ones before, when barriers are up and before any role
-    starts. Sets LaunchDependents and WaitForGrids."""
-    if not kernel.pdl:
+def overlap_launches(kernel: Kernel, target: Target, pdl: bool) -> Kernel:
+    """With `pdl`, let the next launch begin, then wait for the ones before, when barriers are up and before any role
+    starts. Sets Kernel.pdl, LaunchDependents and WaitForGrids."""
+    if not pdl:
         return kernel
-    return replace(kernel, prologue=(*kernel.prologue, LaunchDependents(), WaitForGrids()))
+    prologue = (*kernel.prologue, LaunchDependents(), WaitForGrids())
+    return replace(kernel, prologue=prologue, pdl=True)

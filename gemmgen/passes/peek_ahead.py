@@ -33,10 +33,10 @@ RULES = (PEEK,)
 SEEN = "seen"
 
 
-def peek_ahead(kernel: Kernel, target: Target) -> Kernel:
-    """If asked, spell the consumers' Wait as WaitUnlessSeen and insert a Peek at the next stage where a K block's own
+def peek_ahead(kernel: Kernel, target: Target, peek: bool) -> Kernel:
+    """With `peek`, spell the consumers' Wait as WaitUnlessSeen and insert a Peek at the next stage where a K block's own
     was released: what is left of the K block hides how long the look takes. Adds the register `seen`."""
-    if not kernel.peek:
+    if not peek:
         return kernel
     role = kernel.consumer
     unroll = max(s.unroll for s in walk(role.body) if isinstance(s, ForK))
@@ -44,7 +44,7 @@ def peek_ahead(kernel: Kernel, target: Target) -> Kernel:
         values = {"peek": True, "ping_pong": role.turns > 1, "unroll": unroll}
         fix = "Use peek=false." if role.turns > 1 else "Use unroll=1."
         raise IllegalConfig(PEEK, values, fix)
-    return map_role(replace(kernel, peek=False), "consumer", _peeking)
+    return map_role(kernel, "consumer", _peeking)
 
 
 def _peeking(role: Role) -> Role:

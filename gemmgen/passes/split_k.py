@@ -39,6 +39,7 @@ from ..ir.rewrite import map_role, map_stmts, walk
 from ..ir.stores import Evaluate, StageTile
 from ..target import Target
 from .derive_maps import BLOCKS_OF_GROUP, from_k_first
+from .take_turns import PING_PONG, alone
 
 SPLIT_MULTICAST = Rule(
     id="split-multicast",
@@ -57,14 +58,14 @@ SMEM, TURN = "smem_partials", "turn"
 VECTOR = 4  # registers that a thread sends at once, 16 bytes
 
 
-def split_k(kernel: Kernel, target: Target) -> Kernel:
-    """If asked, give each CTA of a cluster a share of every tile's K blocks; then ranks send their
+def split_k(kernel: Kernel, target: Target, split_k: int) -> Kernel:
+    """Above 1, give each CTA of a cluster a share of every tile's K blocks; then ranks send their
     accumulators to rank 0, which adds them in order of rank and goes on to the epilogue. Sets
     Kernel.cluster, Scheduler.shares, Coord.start and LoadBlockScales.block; inserts what divides and
     exchanges, the start-up ClusterSync, the senders' last wait, a buffer and two barriers."""
-    if kernel.split_k == 1:
+    if split_k == 1:
         return kernel
-    _check(kernel)
+    _check(kernel, split_k)
     waves = _waves(kernel)
 
     def visit(s: Stmt) -> Stmt | tuple[Stmt, ...]:
@@ -83,10 +84,9 @@ def split_k(kernel: Kernel, target: Target) -> Kernel:
 
     kernel = replace(
         map_stmts(kernel, visit),
-        split_k=1,
-        cluster=Cluster(size=kernel.split_k),
+        cluster=Cluster(size=split_k),
         scheduler=replace(kernel.scheduler, shares=True),
-        smem=(*kernel.smem, _buffer(kernel, waves)),
+        smem=(*kernel.smem, _buffer(kernel, waves, split_k - 1)),
         barriers=(
             *kernel.barriers,
             *(Barrier(name=n, stages=1, per="tile") for n in (FULL, EMPTY)),
@@ -95,12 +95,14 @@ def split_k(kernel: Kernel, target: Target) -> Kernel:
     return map_role(kernel, "consumer", lambda r: _exchanging(r, waves))
 
 
-def _check(kernel: Kernel) -> None:
+def _check(kernel: Kernel, split_k: int) -> None:
+    if kernel.consumer.turns > 1:
+        raise IllegalConfig(PING_PONG, alone(kernel, split_k), "Use ping_pong=false.")
     if kernel.cluster.size > 1:
-        values = {"split_k": kernel.split_k, "multicast": kernel.cluster.shared}
+        values = {"split_k": split_k, "multicast": kernel.cluster.shared}
         raise IllegalConfig(SPLIT_MULTICAST, values, "Use multicast=none, or split_k=1.")
     if kernel.groups.depths:
-        groups = {"split_k": kernel.split_k, "scheduler": kernel.scheduler.name}
+        groups = {"split_k": split_k, "scheduler": kernel.scheduler.name}
         raise IllegalConfig(SPLIT_DEPTHS, groups, "Use split_k=1.")
 
 
@@ -112,7 +114,7 @@ def _waves(kernel: Kernel) -> dict[str, int]:
     return {s.src: s.wave for s in staged if s.src in names}
 
 
-def _buffer(kernel: Kernel, waves: dict[str, int]) -> Smem:
+def _buffer(kernel: Kernel, waves: dict[str, int], senders: int) -> Smem:
     """A slot per sender: for every four registers a row of all the threads of a warpgroup."""
     (acc, *_) = [r for role in kernel.roles for r in role.locals if r.name in waves]
     return Smem(
@@ -120,7 +122,7 @@ def _buffer(kernel: Kernel, waves: dict[str, int]) -> Smem:
         dtype=acc.dtype,
         rows=len(waves) * kernel.consumers * acc.count // VECTOR,
         cols=128 * VECTOR,
-        stages=kernel.split_k - 1,
+        stages=senders,
         use="partials",
         swizzle=0,
     )

@@ -47,28 +47,28 @@ EPILOGUE = (  # what is spelled anew; nothing else may stand there
 )
 
 
-def split_output(kernel: Kernel, target: Target) -> Kernel:
-    """If asked, let each warpgroup stage and store its part of D piece by piece, wave by wave and from left to
+def split_output(kernel: Kernel, target: Target, d_columns: int | None) -> Kernel:
+    """With `d_columns`, let each warpgroup stage and store its part of D piece by piece, wave by wave and from left to
     right, while the piece before is still read. Sets Smem.cols and stages of D, column and slot of what stages
     and stores it, and spells the epilogue once per piece."""
-    if not kernel.d_columns:
+    if not d_columns:
         return kernel
     d = kernel.buffer(SMEM)
-    _check_stores(kernel, d)
-    _check_pieces(kernel, d, kernel.d_columns)
-    cut = replace(d, cols=kernel.d_columns, stages=SLOTS * kernel.consumers)
+    _check_stores(kernel, d, d_columns)
+    _check_pieces(kernel, d, d_columns)
+    cut = replace(d, cols=d_columns, stages=SLOTS * kernel.consumers)
     smem = tuple(cut if s.name == d.name else s for s in kernel.smem)
     columns = range(0, d.cols, cut.cols)
     rewritten = map_stmts(
         kernel, lambda s: replace(s, body=_tile(s.body, columns)) if isinstance(s, ForTiles) else s
     )
-    return replace(rewritten, smem=smem, d_columns=0)
+    return replace(rewritten, smem=smem)
 
 
-def _check_stores(kernel: Kernel, d: Smem) -> None:
+def _check_stores(kernel: Kernel, d: Smem, d_columns: int) -> None:
     obstacles = dict(_obstacles(kernel, d))
     if obstacles:
-        values = {"d_columns": kernel.d_columns, **obstacles}
+        values = {"d_columns": d_columns, **obstacles}
         raise IllegalConfig(COLUMN_STORES, values, "Use d_columns=null.")
 
 

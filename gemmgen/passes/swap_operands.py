@@ -49,13 +49,13 @@ PAIR = 4  # a thread holds two of every eight columns: one in so many
 COLUMN_SCALES = "column_scales"
 
 
-def swap_operands(kernel: Kernel, target: Target) -> Kernel:
-    """If asked, exchange what families call A and B: Mma's and its instruction's operands, the scales
+def swap_operands(kernel: Kernel, target: Target, swap_ab: bool) -> Kernel:
+    """With `swap_ab`, exchange what families call A and B: Mma's and its instruction's operands, the scales
     of rows and columns, and how D's pieces lie. Then the accumulator's rows are columns of D, its
     columns rows of D; later passes read that off Smem.along of D. Sets Mma.a, b and instr,
     Kernel.instr, Smem.rows, cols and along of D, and spells LoadBlockScales as LoadWaveScales and
     Promote as PromoteWave."""
-    if not kernel.swap_ab:
+    if not swap_ab:
         return kernel
     if kernel.block.m > target.wgmma_m:
         values = {"block_m": kernel.block.m, "most": target.wgmma_m}
@@ -69,7 +69,7 @@ def swap_operands(kernel: Kernel, target: Target) -> Kernel:
     kernel = map_stmts(kernel, lambda s: _exchanged(s) if isinstance(s, Mma) else s)
     kernel = _line_scales(_block_scales(kernel))
     smem = tuple(_beside(kernel, s, target) if s.use == "output" else s for s in kernel.smem)
-    return replace(kernel, smem=smem, instr=_turned(kernel.instr), swap_ab=False)
+    return replace(kernel, smem=smem, instr=_turned(kernel.instr))
 
 
 def _exchanged(s: Mma) -> Mma:

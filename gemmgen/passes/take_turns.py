@@ -36,23 +36,27 @@ RULES = (PING_PONG,)
 BARRIER, TURN = "turns", "turn"
 
 
-def take_turns(kernel: Kernel, target: Target) -> Kernel:
-    """If asked, give each consumer warpgroup a tile in its turn, which it multiplies once the one before has seen all
+def take_turns(kernel: Kernel, target: Target, ping_pong: bool) -> Kernel:
+    """With `ping_pong`, give each consumer warpgroup a tile in its turn, which it multiplies once the one before has seen all
     of its K blocks. Spells ForTiles as ForTurns; inserts WaitForTurn, PassTurn and what counts turns, and a barrier
     for each warpgroup."""
-    if not kernel.ping_pong:
+    if not ping_pong:
         return kernel
     turns = kernel.consumer.turns
-    if turns == 1 or kernel.split_k > 1:
-        values = {"ping_pong": True, "consumers": kernel.consumer.count, "split_k": kernel.split_k}
-        raise IllegalConfig(PING_PONG, values, "Use ping_pong=false.")
+    if turns == 1:
+        raise IllegalConfig(PING_PONG, alone(kernel, 1), "Use ping_pong=false.")
     init = InitBarrier(barrier=BARRIER)
     prologue = map_body(
         kernel.prologue, lambda s: (init, s) if isinstance(s, FenceBarrierInit) else s
     )
     barriers = (*kernel.barriers, Barrier(name=BARRIER, stages=turns, per="turn"))
-    kernel = replace(kernel, ping_pong=False, prologue=prologue, barriers=barriers)
+    kernel = replace(kernel, prologue=prologue, barriers=barriers)
     return map_role(kernel, "consumer", _in_turns)
+
+
+def alone(kernel: Kernel, split_k: int) -> dict[str, object]:
+    """What PING_PONG refuses."""
+    return {"ping_pong": True, "consumers": kernel.consumer.count, "split_k": split_k}
 
 
 def _in_turns(role: Role) -> Role:

@@ -64,7 +64,7 @@ def lowering(p: Problem, c: Config, target: Target = H200) -> Lowering:
         refused = e
         texts.append(texts[-1])  # of the pass that refused: it changed nothing
     steps = [
-        _step(run, tuple(_diff(before, after)))
+        _step(run.by, tuple(_diff(before, after)))
         for run, before, after in zip(PIPELINE, texts, texts[1:], strict=False)
     ]
     family = _step(FAMILIES[p.family].build, ())

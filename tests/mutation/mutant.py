@@ -80,7 +80,9 @@ def asked(name: str) -> tuple[Problem, Config]:
 def mutated_kernel(m: Mutant) -> Kernel:
     """The lowered kernel with the fault in it, if it is one of the IR. Raises what the passes raise."""
     if m.family:
-        return passes.run(m.family(build(*asked(m.kernel))), H200)
+        problem, config = asked(m.kernel)
+        values = {**vars(config), "stamps": 0}
+        return passes.run(m.family(build(problem, config)), H200, values)
     kernel = original(m.kernel).kernel
     return m.ir(kernel) if m.ir else kernel
 
