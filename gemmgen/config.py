@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from .errors import ArgumentError
+from .levers import LEVERS
+from .levers.lever import Values
 from .notebook import table
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How one kernel runs. What fits together is decided by the passes (`gemmgen rules`).
+    """How one kernel runs, a field per lever (`gemmgen.levers`). What fits together is decided by the passes
+    (`gemmgen rules`).
 
     block_m, block_n: output tile of a CTA, elements. block_k_bytes: K per pipeline stage, bytes.
     stages: depth of the TMA ring. consumers: warpgroups that multiply.
@@ -67,8 +69,8 @@ class Config:
         given = vars(self)
         for name, default in DEFAULTS:  # which are allowed; a search makes hundreds of configs
             value = given[name]
-            if value is not default and not FIELDS[name][1](value):
-                raise ArgumentError(name, value, f"must be {FIELDS[name][0]}")
+            if value is not default and not FIELDS[name].holds(value):
+                raise ArgumentError(name, value, f"must be {FIELDS[name].says}")
 
     @property
     def cluster_size(self) -> int:
@@ -101,7 +103,7 @@ class Config:
 
     def to_json(self) -> dict[str, Any]:
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-        return {k: v for k, v in values.items() if k not in OPTIONAL or v != getattr(Config, k)}
+        return {k: v for k, v in values.items() if k not in ADDED or v != ADDED[k]}
 
     def _repr_html_(self) -> str:
         """In a notebook: the fields that differ from the defaults first."""
@@ -129,60 +131,7 @@ class Config:
         return cls(**values)
 
 
-# Left out of the JSON where they have their defaults.
-OPTIONAL = ("swap_ab", "parts", "split_k", "pdl", "d_columns", "ping_pong", "peek")
-
-MOST_REGISTERS = 1 << 16  # what a pair may hold; what it must, the rules say
-
-Check = tuple[str, Callable[[Any], bool]]
-
-
-def _integer(low: int, high: int, step: int = 1) -> Check:
-    multiple = f", a multiple of {step}" if step > 1 else ""
-
-    def holds(v: Any) -> bool:
-        return isinstance(v, int) and not isinstance(v, bool) and low <= v <= high and v % step == 0
-
-    return f"an integer from {low} to {high}{multiple}", holds
-
-
-def _optional(check: Check) -> Check:
-    text, holds = check
-    return f"{text}, or null", lambda v: v is None or holds(v)
-
-
-def _choice(*values: Any) -> Check:
-    text = "one of " + ", ".join(map(repr, values))
-    kinds = {type(x) for x in values}  # True equals 1, and what is no choice may have no hash
-    return text, lambda v: type(v) in kinds and v in values
-
-
-def _registers(v: Any) -> bool:
-    whole = isinstance(v, tuple) and len(v) == 2 and all(type(x) is int for x in v)
-    return v is None or (whole and all(0 <= x < MOST_REGISTERS for x in v))
-
-
-FIELDS: dict[str, Check] = {
-    "block_m": _integer(8, 256, 8),
-    "block_n": _integer(8, 256, 8),
-    "block_k_bytes": _choice(32, 64, 128, 256),
-    "stages": _integer(1, 16),
-    "consumers": _choice(1, 2, 3),
-    "multicast": _choice("none", "a", "b"),
-    "raster": _choice("m", "n"),
-    "panel": _integer(1, 64),
-    "unroll": _integer(1, 8),
-    "in_flight": _choice(0, 1),
-    "swizzle_ab": _choice(None, 0, 32, 64, 128),
-    "swizzle_d": _choice(None, 0, 32, 64, 128),
-    "watchdog": _choice(False, True),
-    "swap_ab": _choice(False, True),
-    "parts": _choice(1, 2),
-    "split_k": _choice(1, 2, 4, 8),
-    "pdl": _choice(False, True),
-    "d_columns": _optional(_integer(8, 256, 8)),
-    "ping_pong": _choice(False, True),
-    "peek": _choice(False, True),
-    "registers": ("a pair (producer, consumer) of integers from 0 to 65535, or null", _registers),
-}
-DEFAULTS: tuple[tuple[str, Any], ...] = tuple((name, getattr(Config, name)) for name in FIELDS)
+# By field: which values it takes.
+FIELDS: dict[str, Values] = {lever.name: lever.values for lever in LEVERS}
+DEFAULTS: tuple[tuple[str, Any], ...] = tuple((x.name, x.default) for x in LEVERS)
+ADDED = {x.name: x.default for x in LEVERS if x.added}

@@ -26,6 +26,7 @@ from gemmgen.heuristics import tuned
 from gemmgen.heuristics.database import Row as TunedRow
 from gemmgen.heuristics.database import Timed, to_text
 from gemmgen.problem import Problem
+from gemmgen.see.explain_page import spelled
 from gemmgen.target import H200
 
 PNG = b"\x89PNG"
@@ -336,8 +337,8 @@ def test_one_kernel_under_two_names_is_an_error(contest):
 
 def test_a_config_in_few_words():
     """Of those that differ in nothing but who takes tiles, too."""
-    assert bench_command._short(Config()) == "128x128 s4 mc=none m8 w0"
-    assert bench_command._short(Config(ping_pong=True)) == "128x128 ping-pong s4 mc=none m8 w0"
-    assert bench_command._short(Config(peek=True)) == "128x128 peek s4 mc=none m8 w0"
+    assert spelled(Config()) == "128x128 2wg 4st m8"
+    assert spelled(Config(ping_pong=True)) == "128x128 2wg 4st m8 ping-pong"
+    assert spelled(Config(peek=True)) == "128x128 2wg 4st m8 peeking"
     several = Config(unroll=4, d_columns=32, split_k=2)
-    assert bench_command._short(several) == "128x128 k2 u4 d32 s4 mc=none m8 w0"
+    assert spelled(several) == "128x128 2wg 4st m8 u4 K/2 D by 32 columns"

@@ -22,7 +22,7 @@ CTAS = 132 * 8
 
 def test_nothing_reaches_further_past_a_side():
     """A cluster's tiles, K of a stage, and where a group begins."""
-    check = {name: FIELDS[name][1] for name in ("block_m", "block_n", "block_k_bytes")}
+    check = {name: FIELDS[name].holds for name in ("block_m", "block_n", "block_k_bytes")}
     reach = max(n * 2 for holds in check.values() for n in range(1, 4096) if holds(n))
     assert max(reach, *ALIGNMENTS) <= REACH
     assert MOST_SIDE + REACH - 1 < INT_LIMIT and MOST_TILES + CTAS < INT_LIMIT

@@ -174,9 +174,9 @@ def test_why_not_ping_pong():
     weighed = list(candidates(DENSE, shape, H200, 1, shape[0]))
     alike = {c.ping_pong for c in weighed if _sides(c) == _sides(config)}
     assert False in alike and e.why_not.candidate == (True in alike)
-    assert "Why not 128x128 2wg 5st m8 ping-pong" in text.render(page(e))
-    assert spelled(config) == "128x128 2wg 4st m8"
-    assert spelled(replace(config, ping_pong=True)) == "128x128 2wg 4st m8 ping-pong"
+    assert "Why not 128x128 2wg 5st m8 u4 in flight ping-pong" in text.render(page(e))
+    assert spelled(config) == "128x128 2wg 4st m8 u4 in flight"
+    assert spelled(replace(config, ping_pong=True)) == "128x128 2wg 4st m8 u4 in flight ping-pong"
     assert tile(replace(config, ping_pong=True)) == "128x128 2wg ping-pong"
 
 

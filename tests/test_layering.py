@@ -20,12 +20,13 @@ COMPILER = {
     "environment": set(),  # names of variables
     "untrusted": {"errors"},  # reads what comes from outside
     "ir": {"errors", "notebook"},
-    "config": {"errors", "notebook"},
+    "levers": set(),  # records; what they do to a kernel is in passes
+    "config": {"errors", "notebook", "levers"},
     "epilogues": {"ir", "errors"},
     "problem": {"ir", "errors", "epilogues", "notebook"},
     "schedulers": {"ir"},
     # families, passes and emit never import each other: that is the whole architecture.
-    "families": {"ir", "errors", "config", "problem", "epilogues", "schedulers"},
+    "families": {"ir", "errors", "config", "levers", "problem", "epilogues", "schedulers"},
     "passes": {"ir", "errors", "target"},
     "emit": {"ir", "errors"},
     "casts": {"ir", "errors", "emit"},  # kernels that quantise; nothing of them is lowered

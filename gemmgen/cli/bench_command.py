@@ -23,6 +23,7 @@ from ..ir.groupings import GROUPINGS
 from ..problem import Problem
 from ..runtime import driver
 from ..runtime.gpu import Gpu
+from ..see.explain_page import spelled
 from ..target import H200
 from ..verification.trial import judge
 from . import files, given, options
@@ -279,20 +280,6 @@ def _row(
         tflops=done.flops / samples.median * 1e-12,
         gigabytes_per_second=done.bytes / samples.median * 1e-9,
         ratio=samples.median / base if base else None,
-        config=_short(config) if name == "gemmgen" else "",
+        config=spelled(config) if name == "gemmgen" else "",
         kernels=" + ".join(samples.kernels),
     )
-
-
-def _short(c: Config) -> str:
-    asked = {
-        "swapped": c.swap_ab,
-        f"p{c.parts}": c.parts > 1,
-        f"k{c.split_k}": c.split_k > 1,
-        "ping-pong": c.ping_pong,
-        "peek": c.peek,
-        f"u{c.unroll}": c.unroll > 1,
-        f"d{c.d_columns}": c.d_columns,
-    }
-    said = "".join(f" {word}" for word, holds in asked.items() if holds)
-    return f"{c.block_m}x{c.block_n}{said} s{c.stages} mc={c.multicast} {c.raster}{c.panel} w{c.in_flight}"

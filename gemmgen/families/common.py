@@ -39,6 +39,7 @@ from ..ir.nodes import (
     WarpgroupLeader,
     Wgmma,
 )
+from ..levers import LEVERS
 from ..problem import Problem
 from ..schedulers import panels
 from .output import epilogue_params, output_locals, output_map, output_params, output_tile
@@ -64,28 +65,12 @@ def kernel_name(p: Problem, c: Config) -> str:
         tile,
         f"s{c.stages}c{c.consumers}",
     ]
-    optional = {
-        p.layout: p.layout != Problem.layout,
-        f"mc{c.multicast}": c.multicast != "none",
-        f"{c.raster}{c.panel}": (c.raster, c.panel) != ("m", 8),
-        f"u{c.unroll}": c.unroll != 1,
-        f"w{c.in_flight}": c.in_flight != 0,
-        f"sab{c.swizzle_ab}": c.swizzle_ab is not None,
-        f"sd{c.swizzle_d}": c.swizzle_d is not None,
-        "r" + "_".join(map(str, c.registers or ())): c.registers is not None,
-        f"al{p.alignment}": p.alignment != Problem.alignment,
-        "add": p.accumulate,
-        "watched": c.watchdog,
-        "swap": c.swap_ab,
-        f"p{c.parts}": c.parts != 1,
-        f"k{c.split_k}": c.split_k != 1,
-        "pdl": c.pdl,
-        f"d{c.d_columns}": c.d_columns is not None,
-        "pp": c.ping_pong,
-        "pk": c.peek,
-        label_of(p.epilogue): p.epilogue != Problem.epilogue,
-    }
-    return "_".join(parts + [text for text, present in optional.items() if present])
+    early = [x.tag(c) for x in LEVERS if not (x.added or x.late)]
+    of_problem = [f"al{p.alignment}" * (p.alignment != Problem.alignment), "add" * p.accumulate]
+    late = [x.tag(c) for x in LEVERS if x.added or x.late]
+    label = label_of(p.epilogue) if p.epilogue != Problem.epilogue else ""
+    layout = p.layout * (p.layout != Problem.layout)
+    return "_".join(x for x in (*parts, layout, *early, *of_problem, *late, label) if x)
 
 
 def whole(scales: int) -> int:

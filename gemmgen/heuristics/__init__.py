@@ -23,7 +23,7 @@ from .room import PROBE as PROBE
 from .verdict import Choice as Choice
 from .verdict import Verdict as Verdict
 
-MOST_STAGES = max(s for s in range(1, 257) if FIELDS["stages"][1](s))
+MOST_STAGES = max(s for s in range(1, 257) if FIELDS["stages"].holds(s))
 # What the same tile without multicast may be free of.
 # What a tile may lack.
 ROOM = (

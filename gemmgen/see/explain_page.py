@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..config import Config
 from ..errors import IllegalConfig
 from ..heuristics.verdict import Verdict
+from ..levers import LEVERS
 from .explain import Explanation, Refusal
 from .kernel_page import registers, shared_memory
 from .page import Block, Facts, Page, Table, count, microseconds, scaled
@@ -40,12 +41,7 @@ def spelled(c: Config) -> str:
         f"{c.stages}st",
         f"{c.raster}{c.panel}",
     ]
-    parts += [f"multicast {c.multicast}"] * (c.multicast != "none")
-    parts += ["swapped"] * c.swap_ab + [f"K/{c.split_k}"] * (c.split_k > 1)
-    parts += [f"{c.parts} parts"] * (c.parts > 1)
-    parts += [f"D by {c.d_columns} columns"] * bool(c.d_columns)
-    parts += ["ping-pong"] * c.ping_pong + ["peeking"] * c.peek + ["overlapping"] * c.pdl
-    return " ".join(parts)
+    return " ".join(parts + [word for x in LEVERS if (word := x.word(c))])
 
 
 def tile(c: Config) -> str:

@@ -10,6 +10,8 @@ from ..ir.dtypes import DType
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import Kernel
 from ..ir.text import dump, expression, smem_map
+from ..levers import LEVERS
+from ..levers.lever import Lever
 from ..pipeline import Artifact
 from ..problem import Problem
 from ..target import Target
@@ -76,17 +78,13 @@ def _cluster(c: Config) -> str:
 
 
 def _unusual(c: Config) -> list[tuple[str, str]]:
-    """What a plain config does not have."""
-    found = [
-        (c.swap_ab, "swap_ab", "computes D^T = B A^T"),
-        (c.parts > 1, "parts", f"{c.parts} column parts, multiplied and promoted in turn"),
-        (c.in_flight, "in_flight", "a wgmma group runs on while the next stage is waited for"),
-        (c.ping_pong, "ping_pong", "a warpgroup stores its tile while the next multiplies another"),
-        (c.peek, "peek", "whether the next stage is filled is looked at while sums are promoted"),
-        (c.pdl, "pdl", "begins while the launch before it ends"),
-        (c.watchdog, "watchdog", "a wait of seconds reports where it stands and stops the kernel"),
-    ]
-    return [(name, says) for holds, name, says in found if holds]
+    """What a plain config does not have, as far as no other line says it."""
+    return [(x.name, _valued(x, c)) for x in LEVERS if x.reads and not x.plain(c)]
+
+
+def _valued(x: Lever, c: Config) -> str:
+    value = getattr(c, x.name)
+    return x.reads if value is True else f"{value}: {x.reads}"
 
 
 def proof(p: Proof) -> Page:

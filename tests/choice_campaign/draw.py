@@ -124,8 +124,8 @@ STEPS = (
 
 VALUES = (None, False, True, "none", "a", "b", "m", "n", *range(257))
 DOMAINS = {
-    name: [v for v in VALUES if holds(v)]
-    for name, (_, holds) in FIELDS.items()
+    name: [v for v in VALUES if values.holds(v)]
+    for name, values in FIELDS.items()
     if name != "registers"
 }
 

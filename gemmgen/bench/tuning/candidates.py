@@ -10,6 +10,7 @@ from ...config import FIELDS, Config
 from ...cost import cost
 from ...errors import IllegalConfig
 from ...heuristics import Choice, rank
+from ...levers import LEVERS
 from ...pipeline import lower
 from ...target import H200, Target
 from .jobs import Candidate, Job
@@ -19,9 +20,8 @@ LIMIT = 32
 TILES = 0.6  # of the candidates: tiles as the cost model ranks them; the others change a field of the first
 CHANGED = 3  # tiles: the first ones
 
-PANELS = (8, 16, 4, 32, 1)
-UNROLLS = (4, 1, 2)
-LEAST_STAGES = 3
+AT_FIRST = 2  # of what a lever has to offer; the rest once all have been tried
+DEEPER = 30.0  # how much a stage more matters, as `Lever.matters`
 NARROW = 64  # bytes: D's swizzle where a piece of the widest's slabs leaves no room
 
 
@@ -44,7 +44,7 @@ def candidates(
 
 
 def _tile(c: Config) -> tuple[object, ...]:
-    return c.swap_ab, c.block_m, c.block_n, c.split_k
+    return c.swap_ab, c.block_m, c.block_n, c.split_k, c.ping_pong
 
 
 def neighbours(j: Job, choice: Choice, target: Target = H200) -> Iterator[Candidate]:
@@ -60,24 +60,19 @@ def neighbours(j: Job, choice: Choice, target: Target = H200) -> Iterator[Candid
 def _changes(j: Job, choice: Choice, target: Target) -> Iterator[Config]:
     c = choice.config
     ordered = choice.cost.tiles > target.sms  # the order of tiles that all run at once says little
-    panels = [replace(c, panel=x) for x in PANELS if x != c.panel] * ordered
-    yield from (replace(c, multicast=x) for x in ("none", "a", "b") if x != c.multicast)
-    if ordered:
-        yield replace(c, raster="n" if c.raster == "m" else "m")
+    levers = sorted((x for x in LEVERS if ordered or not x.ordered), key=lambda x: x.matters)
+    before = [replace(c, **x) for v in levers for x in v.others(c) if v.matters < DEEPER]
+    after = [[replace(c, **x) for x in v.others(c)] for v in levers if v.matters > DEEPER]
+    yield from before
     yield from _deeper(j, c, target)
-    yield from panels[:2]
-    yield from (replace(c, unroll=x, peek=False) for x in UNROLLS if x != c.unroll)
-    yield replace(c, peek=not c.peek, unroll=1)
-    yield replace(c, in_flight=1 - c.in_flight)
-    if c.stages > LEAST_STAGES:
-        yield replace(c, stages=c.stages - 1)
-    yield from panels[2:]
+    yield from (x for changed in after for x in changed[:AT_FIRST])
+    yield from (x for changed in after for x in changed[AT_FIRST:])
 
 
 def _deeper(j: Job, c: Config, target: Target) -> Iterator[Config]:
     """One stage more than fits beside all of D, with D in pieces: the widest, at which warps meet the fewest times."""
     stages = c.stages + 1
-    if not FIELDS["stages"][1](stages) or _legal(j, replace(c, stages=stages), target):
+    if not FIELDS["stages"].holds(stages) or _legal(j, replace(c, stages=stages), target):
         return
     columns = [x for x in range(c.block_n, 0, -8) if c.block_n % x == 0]
     ways = ((x, swizzle) for swizzle in (c.swizzle_d, NARROW) for x in columns)

@@ -1,0 +1,15 @@
+"""D staged by so many columns at a time, in two places that take turns (docs/adr/0022-d-columns.md)."""
+
+from __future__ import annotations
+
+from .lever import Lever, integer, optional
+
+D_COLUMNS = Lever(
+    name="d_columns",
+    values=optional(integer(8, 256, 8)),
+    default=None,
+    added=True,
+    tag=lambda c: f"d{c.d_columns}" * (c.d_columns is not None),
+    word=lambda c: f"D by {c.d_columns} columns" * (c.d_columns is not None),
+    reads="each warpgroup stages so many columns of D at a time, in two places that take turns",
+)

@@ -1,0 +1,90 @@
+"""What a lever is: one way in which kernels for one problem differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+# A `Config`, whose fields are the levers.
+C = Any
+
+
+def nothing(c: C) -> str:
+    return ""
+
+
+def no_others(c: C) -> tuple[dict[str, Any], ...]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """Which values a lever takes. says: in words, as an error has them."""
+
+    says: str
+    holds: Callable[[Any], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lever:
+    """A field of `Config`, and all that other layers ask of it by name.
+
+    name: the field. values: which it takes. default: what it has where nobody says.
+    added: whether files were written before there was one: where it has its default it is left out of JSON.
+    tag: its part of a kernel's name, "" where the name does without. After those of problems if `added`, or `late`.
+    word: what tables say of a config that is not plain in it, "" if it is.
+    reads: what a report says of such a config, under the name of the lever; "" where another line of it says it.
+    others: what the tuner tries instead, as changes of fields. matters: the lower, the earlier it is tried.
+    ordered: whether it says only in which order tiles come, so that nothing is tried where all run at once.
+    """
+
+    name: str
+    values: Values
+    default: Any
+    added: bool = False
+    late: bool = False
+    tag: Callable[[C], str] = nothing
+    word: Callable[[C], str] = nothing
+    reads: str = ""
+    others: Callable[[C], Iterable[dict[str, Any]]] = no_others
+    matters: float = 100.0
+    ordered: bool = False
+
+    def plain(self, c: C) -> bool:
+        """Whether `c` has the default."""
+        return bool(getattr(c, self.name) == self.default)
+
+
+def integer(low: int, high: int, step: int = 1) -> Values:
+    multiple = f", a multiple of {step}" if step > 1 else ""
+
+    def holds(v: Any) -> bool:
+        return isinstance(v, int) and not isinstance(v, bool) and low <= v <= high and v % step == 0
+
+    return Values(says=f"an integer from {low} to {high}{multiple}", holds=holds)
+
+
+def optional(values: Values) -> Values:
+    return Values(says=f"{values.says}, or null", holds=lambda v: v is None or values.holds(v))
+
+
+def choice(*values: Any) -> Values:
+    kinds = {type(x) for x in values}  # True equals 1, and what is no choice may have no hash
+    return Values(
+        says="one of " + ", ".join(map(repr, values)),
+        holds=lambda v: type(v) in kinds and v in values,
+    )
+
+
+FLAG = choice(False, True)
+
+
+def flag(name: str, *, tag: str, word: str, reads: str, **more: Any) -> Lever:
+    """One that is asked for or not."""
+
+    def where(text: str) -> Callable[[C], str]:
+        return lambda c: text * getattr(c, name)
+
+    of: dict[str, Any] = {"values": FLAG, "default": False, "added": True} | more
+    return Lever(name=name, tag=where(tag), word=where(word), reads=reads, **of)

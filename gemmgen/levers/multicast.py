@@ -1,0 +1,17 @@
+"""The operand that a cluster of two CTAs shares: one load writes both of their rings."""
+
+from __future__ import annotations
+
+from .lever import Lever, choice
+
+SHARED = ("none", "a", "b")
+
+MULTICAST = Lever(
+    name="multicast",
+    values=choice(*SHARED),
+    default="none",
+    tag=lambda c: f"mc{c.multicast}" * (c.multicast != "none"),
+    word=lambda c: f"multicast {c.multicast}" * (c.multicast != "none"),
+    others=lambda c: ({"multicast": x} for x in SHARED if x != c.multicast),
+    matters=10,
+)

@@ -1,0 +1,14 @@
+"""CTAs of a cluster that share a tile and divide its K (docs/adr/0010-split-k.md)."""
+
+from __future__ import annotations
+
+from .lever import Lever, choice
+
+SPLIT_K = Lever(
+    name="split_k",
+    values=choice(1, 2, 4, 8),
+    default=1,
+    added=True,
+    tag=lambda c: f"k{c.split_k}" * (c.split_k != 1),
+    word=lambda c: f"K/{c.split_k}" * (c.split_k != 1),
+)

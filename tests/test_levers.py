@@ -1,0 +1,121 @@
+"""The levers' records against what is derived from them, and against `Config`, which is written."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from kernels import DENSE, FP8
+
+from gemmgen.bench.tuning.candidates import _changes
+from gemmgen.bench.tuning.jobs import Job
+from gemmgen.config import Config
+from gemmgen.errors import IllegalConfig
+from gemmgen.families import build
+from gemmgen.families.common import kernel_name
+from gemmgen.heuristics import rank
+from gemmgen.ir.nodes import Kernel
+from gemmgen.levers import LEVERS
+from gemmgen.passes import PIPELINE
+from gemmgen.pipeline import compile_to_source
+from gemmgen.see.explain_page import spelled
+from gemmgen.see.kernel_page import config as described
+from gemmgen.target import H200
+
+SOME = (None, False, True, "none", "a", "b", "m", "n", (40, 216), *range(257))
+OTHER = {x.name: next(v for v in SOME if x.values.holds(v) and v != x.default) for x in LEVERS}
+# Which the tile, the ring or the order of tiles says.
+IN_THE_TILE = ("block_m", "block_n", "block_k_bytes", "stages", "consumers")
+# Of what a config asks of a family; all else is asked of a pass.
+OF_FAMILIES = (*IN_THE_TILE, "multicast", "raster", "panel", "unroll", "in_flight", "swizzle_ab", "swizzle_d",
+               "registers", "parts", "ping_pong")  # fmt: skip
+
+# What else a legal config has that differs in it.
+BESIDE = {"block_m": {"block_m": 64, "consumers": 1}, "swap_ab": {"swap_ab": True, "block_m": 16, "block_n": 128},
+          "d_columns": {"d_columns": 64, "block_n": 128}}  # fmt: skip
+
+each = pytest.mark.parametrize("lever", LEVERS, ids=lambda x: x.name)
+
+
+def changed(lever):
+    return replace(Config(), **{lever.name: OTHER[lever.name]})
+
+
+def test_a_config_has_a_field_per_lever():
+    assert [f.name for f in fields(Config)] == [x.name for x in LEVERS]
+    assert [f.default for f in fields(Config)] == [x.default for x in LEVERS]
+    said = Config.__doc__ or ""
+    assert all(x.name in said for x in LEVERS)
+
+
+@each
+def test_the_default_is_a_value_and_needs_no_words(lever):
+    assert lever.values.holds(lever.default) and lever.plain(Config())
+    assert not lever.tag(Config()) and not lever.word(Config())
+
+
+@each
+def test_another_value_shows_in_the_name_in_tables_and_in_json(lever):
+    c = changed(lever)
+    assert kernel_name(FP8, c) != kernel_name(FP8, Config())
+    assert bool(lever.tag(c)) == (lever.name not in (*IN_THE_TILE, "panel"))
+    assert spelled(c) != spelled(Config())
+    assert lever.name in c.to_json() and Config.from_json(c.to_json()) == c
+    assert (lever.name in Config().to_json()) != lever.added
+
+
+def items_of(c):
+    """What a report says of a legal config, of the first problem that has it."""
+    for p in (DENSE, FP8):
+        try:
+            return {k: v for k, v in described(compile_to_source(p, c)).items if k != "name"}
+        except IllegalConfig:
+            continue
+    raise AssertionError(f"{c} is not legal")
+
+
+@each
+def test_a_report_says_it(lever):
+    """Under the lever's name, or in the lines of the tile, the ring, the warpgroups, the cluster, the order."""
+    if lever.name == "registers":
+        pytest.skip("the table of registers has them")
+    c = replace(Config(block_n=64), **BESIDE.get(lever.name, {lever.name: OTHER[lever.name]}))
+    said, before = items_of(c), items_of(Config(block_n=64))
+    assert said != before and bool(lever.reads) == (lever.name in said)
+
+
+def test_a_report_says_what_is_left_running_under_promotion_too():
+    items = dict(described(compile_to_source(FP8, Config(in_flight=1, parts=2))).items)
+    assert "where they are promoted" in items["in_flight"]
+    items = dict(described(compile_to_source(DENSE, Config(d_columns=64))).items)
+    assert items["d_columns"].startswith("64: ")
+
+
+@each
+def test_no_request_is_kept_on_a_kernel(lever):
+    """A family builds the same, whatever is asked of passes."""
+    if lever.name in OF_FAMILIES:
+        assert lever.name not in {s.of for s in PIPELINE} - {"ping_pong"}
+        return
+    plain, asked = (build(DENSE, c) for c in (Config(), changed(lever)))
+    assert replace(asked, name=plain.name) == plain
+    assert lever.name in {s.of for s in PIPELINE}
+
+
+def test_what_a_kernel_says_of_itself_is_a_fact():
+    """Set where it comes about."""
+    assert {x.name for x in LEVERS} & {f.name for f in fields(Kernel)} == {"pdl", "watchdog"}
+
+
+def test_the_tuner_tries_what_levers_offer():
+    shape = (4096, 4096, 4096)
+    (choice, *_) = rank(DENSE, shape, H200, limit=1)
+    tried = [*_changes(Job(problem=DENSE, shape=shape), choice, H200)]
+    for lever in LEVERS:
+        offered = [replace(choice.config, **x) for x in lever.others(choice.config)]
+        assert [c for c in tried if c in offered] == offered
+    few = rank(DENSE, (128, 128, 512), H200, limit=1)[0]
+    alone = {
+        (c.raster, c.panel) for c in _changes(Job(problem=DENSE, shape=(128, 128, 512)), few, H200)
+    }
+    assert alone == {(few.config.raster, few.config.panel)}, "one wave has no order"
