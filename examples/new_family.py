@@ -10,7 +10,7 @@ from __future__ import annotations
 from gemmgen import Config, Problem, lower
 from gemmgen.check import check
 from gemmgen.emit import emit
-from gemmgen.families import FAMILIES, Family
+from gemmgen.families import Family, add
 from gemmgen.families.common import accumulators, assemble, multiply, partial, pieces
 from gemmgen.families.output import epilogue
 from gemmgen.ir.dtypes import E4M3
@@ -27,8 +27,8 @@ from gemmgen.ir.nodes import (
     Zero,
 )
 from gemmgen.ir.rewrite import walk
+from gemmgen.recipes import Recipe
 from gemmgen.runtime.emulated import EmulatedGpu, prepare
-from gemmgen.verification.inputs import SCALED
 from gemmgen.verification.trial import Verdict, judge
 
 NAME, SHAPE = "fp8_late", (192, 136, 512)
@@ -52,9 +52,9 @@ def build(p: Problem, c: Config) -> Kernel:
 
 
 def register() -> None:
-    """Add it to this process's tables; a family to keep has its lines there (docs/extending.md)."""
-    FAMILIES[NAME] = Family(build, ((E4M3, E4M3),), "FP8, promoted, stages released late")
-    SCALED[NAME] = 0  # rows of B that share a scale: none has one
+    """Make it known to this process; a family to keep has its lines in tables (docs/extending.md)."""
+    sums = Recipe(promotes=True, scale_rows=0, scale_depth=0, unroll=1)
+    add(NAME, Family(build, ((E4M3, E4M3),), "FP8, promoted, stages released late"), sums)
 
 
 def main() -> Verdict:

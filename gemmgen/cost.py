@@ -18,6 +18,7 @@ from .ir.nodes import Cluster
 from .passes.count_registers import LANE_COLUMNS
 from .passes.split_scales import blocks_touched, copied
 from .problem import Problem, Shape
+from .recipes import recipe
 from .target import Target
 
 LINE = 128  # bytes, of L2
@@ -153,14 +154,14 @@ def _promotion(of: Launch, c: Config) -> float:
 def _column_scales(p: Problem, c: Config) -> float:
     """Cycles per K block that shared memory takes to give each consumer warp a register per 4 columns: once for
     all its waves, or again for each where parts take turns."""
-    if p.family != "fp8_1d1d":
+    if not recipe(p.family).scales_columns:
         return 0
     loads = c.waves if c.parts > 1 else 1
     return WARPS * c.sharing * loads * c.wgmma_n / LANE_COLUMNS * FIT.column_load
 
 
 def _lockstep(p: Problem) -> float:
-    return FIT.cluster + FIT.cluster_of_columns * (p.family == "fp8_1d1d")
+    return FIT.cluster + FIT.cluster_of_columns * recipe(p.family).scales_columns
 
 
 def _fixed(c: Config) -> float:
@@ -235,14 +236,15 @@ def _adding(p: Problem, c: Config, shape: Shape) -> float:
 
 def selects(p: Problem, block_n: int) -> bool:
     """Whether promotion picks one of two block scales column by column."""
-    return p.family == "fp8_block" and _straddling(block_n) == FIT.select
+    return recipe(p.family).scales_blocks and _straddling(block_n) == FIT.select
 
 
 def _dearer(p: Problem, c: Config) -> float:
     """How much longer promotion takes than with one scale per row."""
-    if p.family == "fp8_1d1d":
+    of = recipe(p.family)
+    if of.scales_columns:
         return FIT.per_column
-    return (1.0, FIT.per_pair)[p.family == "fp8_block"] if c.swap_ab else _straddling(c.block_n)
+    return (1.0, FIT.per_pair)[of.scales_blocks] if c.swap_ab else _straddling(c.block_n)
 
 
 @cache

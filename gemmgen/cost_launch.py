@@ -9,6 +9,7 @@ from .ir.expr import fold
 from .ir.groupings import GROUPINGS
 from .passes.split_scales import SCALE_BLOCK
 from .problem import Problem, Shape, check_shape
+from .recipes import recipe
 from .target import Target
 
 ROWS_OF_GROUPS = (0.7, 0.82, 0.94, 1.06, 1.18, 1.3)  # of the mean: what ragged ones are costed with
@@ -63,7 +64,7 @@ def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Launch:
 
 def promotes(p: Problem) -> bool:
     """Whether CUDA cores rescale every K block (and so drain the tensor core each time)."""
-    return p.family in ("fp8_block", "fp8_1d1d", "fp8")
+    return recipe(p.family).promotes
 
 
 def dram_bytes(p: Problem, shape: Shape) -> float:

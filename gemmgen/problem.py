@@ -12,6 +12,7 @@ from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
 from .ir.groupings import GROUPINGS
 from .notebook import table
+from .recipes import recipe
 
 OUTPUTS = (BF16, F16, F32, S32, E4M3)
 ALIGNMENTS = (128, 64)
@@ -21,7 +22,6 @@ OPTIONAL = (
     "accumulate",
 )  # left out of the JSON where they have their defaults
 Shape = tuple[int, int, int]  # M, N, K
-SCALED_DEPTHS = {"fp8_block": 128, "fp8_1d1d": 128}  # by family: K per scale
 LAYOUTS = ("nt", "nn", "tn", "tt")
 INT8_K = (INT_LIMIT - 1) // 2**14  # of sums in INT32: products of at most 2**14 each
 
@@ -153,7 +153,7 @@ def depth_step(p: Problem) -> int:
     """What a group's K must be a multiple of where groups split it: K of a scale, between two of which they do,
     and in a K-major matrix 16 bytes, at whose multiples TMA's boxes begin."""
     k_major = p.mn_major != (True, True)
-    return max(SCALED_DEPTHS.get(p.family, 1), 16 // p.a.bytes if k_major else 1)
+    return max(recipe(p.family).scale_depth, 16 // p.a.bytes if k_major else 1)
 
 
 def check_shape(shape: Shape) -> None:

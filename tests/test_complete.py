@@ -9,8 +9,8 @@ from gemmgen.families import FAMILIES
 from gemmgen.gallery import GALLERY
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.problem import OUTPUTS
+from gemmgen.recipes import RECIPES
 from gemmgen.verification.codes import code_type, decode, encode
-from gemmgen.verification.inputs import SCALED
 from gemmgen.verification.tensor_core import TENSOR_CORES
 
 OPERANDS = sorted({t.name for f in FAMILIES.values() for pair in f.operands for t in pair})
@@ -20,7 +20,7 @@ OPERANDS = sorted({t.name for f in FAMILIES.values() for pair in f.operands for 
 def test_family_tables(family):
     from gemmgen.bench import providers
 
-    assert family in SCALED
+    assert family in RECIPES and [*RECIPES] == [*FAMILIES]
     assert family in providers.MAKERS
     assert any(e.problem.family == family for e in GALLERY)
 

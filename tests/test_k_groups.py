@@ -25,10 +25,10 @@ from gemmgen.ir.groupings import Layout, depths
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.ir.text import dump
 from gemmgen.pipeline import lower
-from gemmgen.problem import SCALED_DEPTHS, depth_step
+from gemmgen.problem import depth_step
+from gemmgen.recipes import RECIPES
 from gemmgen.target import H200
 from gemmgen.verification import exact_integers
-from gemmgen.verification.inputs import SCALED
 
 SMALL = Config(block_m=64, consumers=1, block_n=64, stages=3)
 WGRAD = replace(VECTOR, grouping="k_flat")
@@ -67,7 +67,7 @@ def test_depths_that_no_scale_or_row_allows(problem, table, allowed):
 
 
 def test_scales_say_where_k_may_be_split():
-    assert {f for f, rows in SCALED.items() if rows} == set(SCALED_DEPTHS)
+    assert {f for f, x in RECIPES.items() if x.scaled} == {"fp8_block", "fp8_1d1d"}
 
 
 # ---- the schedule -------------------------------------------------------------------------------

@@ -23,10 +23,13 @@ COMPILER = {
     "levers": set(),  # records; what they do to a kernel is in passes
     "config": {"errors", "notebook", "levers"},
     "epilogues": {"ir", "errors"},
-    "problem": {"ir", "errors", "epilogues", "notebook"},
+    "recipes": {"errors"},  # what the sums of a family are
+    "problem": {"ir", "errors", "epilogues", "notebook", "recipes"},
     "schedulers": {"ir"},
     # families, passes and emit never import each other: that is the whole architecture.
-    "families": {"ir", "errors", "config", "levers", "problem", "epilogues", "schedulers"},
+    "families": {
+        *["ir", "errors", "config", "levers", "problem", "recipes", "epilogues", "schedulers"]
+    },
     "passes": {"ir", "errors", "target"},
     "emit": {"ir", "errors"},
     "casts": {"ir", "errors", "emit"},  # kernels that quantise; nothing of them is lowered
@@ -35,15 +38,15 @@ COMPILER = {
         *["link", "notebook"],
     },
     "cost_terms": set(),
-    "cost_launch": {"ir", "target", "problem", "passes"},
+    "cost_launch": {"ir", "target", "problem", "recipes", "passes"},
     "cost_fit": set(),
     "cost": {
-        *["ir", "errors", "target", "config", "problem", "passes", "pipeline"],
+        *["ir", "errors", "target", "config", "problem", "recipes", "passes", "pipeline"],
         *["cost_terms", "cost_launch", "cost_fit"],
     },
     "heuristics": {
         *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"],
-        "environment",
+        *["environment", "recipes"],
         "cost_launch",  # many configs of one launch are priced
     },
     "gallery": {"ir", "errors", "target", "config", "problem", "epilogues", "pipeline"},
@@ -52,7 +55,7 @@ CHECKS = {
     "check": {"ir", "errors", "schedulers"},
     "link": {"ir", "errors"},  # reads text; never what emits it
     "emulator": {"errors"},  # knows PTX, and nothing of gemmgen
-    "verification": {"ir", "errors", "config", "problem", "epilogues"},
+    "verification": {"ir", "errors", "config", "problem", "recipes", "epilogues"},
 }
 # runtime/gpu.py and emulated.py are machines that verification puts kernels on trial on; it knows neither.
 RUNTIME = {
@@ -65,7 +68,11 @@ RUNTIME = {
 SEE = {"see": {*COMPILER, "emulator", "check"}}
 # Ahead of time: what the compiler made, its cubins and the C code that launches them. It describes tensor maps
 # with the runtime's own rules, and launches nothing.
-PACK = {"pack": {"ir", "errors", "target", "config", "problem", "pipeline", "emit", "runtime"}}
+PACK = {
+    "pack": {
+        *["ir", "errors", "target", "config", "problem", "recipes", "pipeline", "emit", "runtime"]
+    }
+}
 TOP = {
     "ops": {*COMPILER, *RUNTIME},
     "torch_ops": {"ir", "errors", "config", "epilogues", "problem", "runtime", "ops"},

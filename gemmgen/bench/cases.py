@@ -10,11 +10,11 @@ from ..errors import ArgumentError
 from ..ir.dtypes import DType
 from ..ops import SCALE_BLOCK
 from ..problem import Problem
+from ..recipes import recipe as recipe_of
 from ..runtime.torch_tensors import torch, torch_dtype
 from .data import Data
 from .shapes import Shape
 
-BLOCK_SCALED = ("fp8_block", "fp8_1d1d")
 MOST_COPIES = 256  # fewer than the calls that gemmgen.ops keeps
 
 
@@ -57,7 +57,7 @@ def make(p: Problem, shape: Shape, data: Data) -> Case:
     m, n, k = shape
     a_turned, b_turned = p.mn_major
     blocks = -(-k // SCALE_BLOCK)
-    vectors = p.family == "fp8_1d1d"
+    vectors = recipe_of(p.family).scales_columns
     return Case(
         problem=p,
         shape=(m, n, k),
@@ -114,7 +114,7 @@ RECIPES: dict[str, Callable[[Case], tuple[Any, Any]]] = {
 
 def recipe(p: Problem) -> str:
     """How gemmgen's call of `p` scales (INT8 with another output than INT32 is dequantised)."""
-    if p.family in BLOCK_SCALED:
+    if recipe_of(p.family).scaled:
         return "blocks"
     return "rows" if p.a.integer and not p.d.integer else "plain"
 

@@ -1,4 +1,4 @@
-"""One file per family: `build(problem, config) -> Kernel`, and which operand dtypes it takes."""
+"""One file per family: `build(problem, config) -> Kernel`, which operand dtypes it takes, and what its sums are."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..config import Config
-from ..errors import UnsupportedProblem
+from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import BF16, E4M3, F16, FP8, S8, DType
 from ..ir.nodes import Kernel
 from ..problem import Problem
+from ..recipes import RECIPES, Recipe
 from . import dense, fp8, fp8_1d1d, fp8_block
 
 
@@ -18,6 +19,13 @@ class Family:
     build: Callable[[Problem, Config], Kernel]
     operands: tuple[tuple[DType, DType], ...]  # the (a, b) it takes; the first is the default
     says: str
+
+
+def add(name: str, family: Family, recipe: Recipe) -> None:
+    """Make a family known to every layer of this process. Raises ArgumentError for a name that is taken."""
+    if name in FAMILIES:
+        raise ArgumentError("name", name, "must be none of " + ", ".join(FAMILIES))
+    FAMILIES[name], RECIPES[name] = family, recipe
 
 
 FP8_PAIRS = tuple((a, b) for a in FP8 for b in FP8)

@@ -10,6 +10,7 @@ from ..config import Config
 from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
 from ..problem import Problem
+from ..recipes import recipe
 
 # Bytes of D beside which 256 rows have three stages of FP8, below what hides latency.
 LARGE_D = 1 << 16
@@ -37,4 +38,4 @@ def divided(problem: Problem, tile: Config) -> Iterator[Config]:
 def _gains(p: Problem) -> bool:
     """Whether D is one that may be cut (rule `column-stores`) and where that was timed: in FP32."""
     plain = fold(p.epilogue) == 1 and not GROUPINGS[p.grouping].ragged
-    return p.family == "fp8_1d1d" and p.d.bytes == 4 and plain
+    return recipe(p.family).scales_columns and p.d.bytes == 4 and plain

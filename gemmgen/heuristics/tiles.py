@@ -13,6 +13,7 @@ from ..ir.groupings import GROUPINGS
 from ..passes import check_tile
 from ..passes.split_scales import copied
 from ..problem import Problem, Shape
+from ..recipes import recipe
 from ..target import Target
 from .pieces import in_pieces
 from .ping_pong import in_turns
@@ -24,9 +25,6 @@ PROMOTED_ROWS = ((64, 1), (128, 2), (192, 3), (256, 2))
 THREE = 3  # a promotion by selects leaves them no issue slots: 192x120 takes 1.2 of 192x128
 # The same with A and B exchanged, of block_n; worth costing for so many rows.
 COLUMNS, FEW_ROWS = ((64, 1), (128, 2), (256, 2)), 64
-# K blocks, 1 elsewhere: worth 3 % to 10 % where they are promoted (docs/performance.md). With a scale for every
-# column ptxas spills the largest tiles.
-UNROLL = {"fp8_block": 4, "fp8": 4}
 # Of the K loop: 128x192 (2 copies) gains up to 10 % from `unroll=4`, 128x144 (8) loses as much; 4 were not timed.
 FEW_COPIES = 4
 SWIZZLE_SPAN = 128  # bytes
@@ -50,7 +48,7 @@ def _probe(problem: Problem, **tile: Any) -> Config:
     in_flight = 0 if promotes(problem) else 1
     c = Config(stages=PROBE, in_flight=in_flight, **tile)
     # Of two waves: up to 3 % faster than unrolled by 4, at worst 1 % slower, and the K loop is there once, not five times.
-    if c.waves > 1 and problem.family in UNROLL and not (c.swap_ab or problem.a.integer):
+    if c.waves > 1 and recipe(problem.family).unroll > 1 and not (c.swap_ab or problem.a.integer):
         return _with(c, peek=True)
     unroll = _unroll(problem, c)
     return c if unroll == c.unroll else _with(c, unroll=unroll)
@@ -63,9 +61,9 @@ def _with(c: Config, **changes: Any) -> Config:
 
 def _unroll(problem: Problem, tile: Config) -> int:
     """Less of a loop that is copied often: its code adds up; or of INT8 (`split-unroll`)."""
-    many = len(copied(tile.block_n)) * (problem.family == "fp8_block" and not tile.swap_ab)
+    many = len(copied(tile.block_n)) * (recipe(problem.family).scales_blocks and not tile.swap_ab)
     less = many > FEW_COPIES or (many > 1 and problem.a.integer)
-    return min(2 if less else 4, UNROLL.get(problem.family, 1))
+    return min(2 if less else 4, recipe(problem.family).unroll)
 
 
 def _divided(

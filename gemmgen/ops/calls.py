@@ -13,6 +13,8 @@ from ..ir.dtypes import DTYPES, F32, DType
 from ..ir.expr import ACC, PerElement, fold
 from ..ir.groupings import GROUPINGS
 from ..problem import INT8_K, Problem
+from ..recipes import SCALE_BLOCK as SCALE_BLOCK
+from ..recipes import recipe
 from ..runtime.arrays import ArrayDevice
 from ..runtime.launch import LoadedKernel, workspace_bytes
 from ..runtime.tensor_map import Matrix
@@ -32,7 +34,6 @@ from .front import Call, Fresh, fresh, returned, tensor_of
 from .results import of_no_rows, planned
 from .told import ALONE, Groups
 
-SCALE_BLOCK = 128
 SCALE_LAYOUTS = ("row", "mn")
 SIDES = ("rows", "columns")
 
@@ -178,7 +179,7 @@ def operand_shape(p: Problem, a: Any, b: Any) -> Shape:
     if n % fold(p.epilogue):
         allowed = "must be even: the epilogue pairs columns of the product"
         raise ArgumentError(f"b {SIDES[b_turned]}", n, allowed)
-    if p.a.integer and p.family == "dense" and k > INT8_K:
+    if p.a.integer and not recipe(p.family).promotes and k > INT8_K:
         raise ArgumentError("a columns", k, f"must be at most {INT8_K}: INT32 may overflow")
     return m, n, k
 

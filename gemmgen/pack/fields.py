@@ -23,6 +23,7 @@ from ..ir.expr import (
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import Kernel, TmaMap
 from ..problem import INT8_K, Problem
+from ..recipes import recipe
 from . import groups
 from .members import ADDRESS, Member, Parameter, Tensor, group_stride, in_range, number, pointer
 
@@ -90,7 +91,7 @@ def _tensor(p: Problem, kernel: Kernel, m: TmaMap) -> Tensor:
 
 def shape_checks(p: Problem) -> tuple[str, ...]:
     """C calls that return a status, of what a shape must be before anything is computed from it."""
-    most = INT8_K if p.a.integer and p.family == "dense" else MOST_SIDE
+    most = INT8_K if p.a.integer and not recipe(p.family).promotes else MOST_SIDE
     pairs = f'check_multiple("n", args->n, {fold(p.epilogue)})'
     whole, step = 'check_multiple("k", args->k, {})', groups.k_step(p)
     return (

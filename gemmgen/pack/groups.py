@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
 from ..ir.groupings import GROUPINGS
-from ..problem import SCALED_DEPTHS, Problem, check_shape, depth_step
+from ..problem import Problem, check_shape, depth_step
+from ..recipes import recipe
 from .members import Member, in_range, number, pointer
 
 Sides = tuple[int, ...]  # (M, N, K) or (groups, M, N, K), M or K of one group in the mean
@@ -129,7 +130,7 @@ def _table(name: str, entries: str, says: str, entry: str) -> Member:
 
 def k_step(p: Problem) -> int:
     """What K of all groups together is a multiple of."""
-    whole = p.grouping == "k_flat" or p.family in SCALED_DEPTHS
+    whole = p.grouping == "k_flat" or recipe(p.family).scaled
     return depth_step(p) if whole and _varying(p) == "k" else 1
 
 

@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ArgumentError, UnsupportedProblem
+from ..errors import ArgumentError
 from ..ir.dtypes import DType
 from ..ir.expr import (
     Argument,
@@ -25,13 +25,10 @@ from ..ir.expr import (
 )
 from ..ir.groupings import ALONE, GROUPINGS, Depth, Layout, check_layout, depths
 from ..problem import Problem, depth_step
+from ..recipes import SCALE_BLOCK, recipe
 from .codes import Codes, code_type, encode
 from .groups import owned, some
 
-SCALE_BLOCK = 128  # K, and rows of B, per scale
-# By family: the rows of B per scale, 0 where neither operand has scales.
-SCALED = {"fp8_block": SCALE_BLOCK, "fp8_1d1d": 1, "fp8": 0, "dense": 0}
-PROMOTED = {"fp8_block", "fp8_1d1d", "fp8"}  # families that leave the tensor core every 128 of K
 NAN_BYTE = 0xFF  # NaN in FP8, BF16 and FP16
 DRAWS = 1 << 16  # one uniform 16-bit draw per element, looked up in a table of codes
 
@@ -204,7 +201,7 @@ def _draw(
     check_sides(problem, shape)
     rng = np.random.Generator(np.random.PCG64(seed))
     blocks = -(-k // SCALE_BLOCK)
-    scaled = SCALED[problem.family]
+    scaled = recipe(problem.family).scale_rows
     return Operands(
         a=_sample(rng, tables[0], (m, k)),
         b=_sample(rng, tables[1], (n, k)),
@@ -273,8 +270,7 @@ def _normal(dtype: DType) -> Codes:
 
 
 def check_sides(problem: Problem, shape: tuple[int, int, int]) -> None:
-    if problem.family not in SCALED:
-        raise UnsupportedProblem(f"family={problem.family!r}: must be one of {', '.join(SCALED)}")
+    recipe(problem.family)
     for name, value, least in zip("mnk", shape, (0, 0, 1), strict=True):
         if value < least:
             raise ArgumentError(name, value, f"must be at least {least}")

@@ -27,13 +27,11 @@ from ..ir.dtypes import DType
 from ..ir.expr import DeviceScalar, Scalar, arguments, fold
 from ..ir.groupings import Depth, Layout
 from ..problem import Problem
+from ..recipes import SCALE_BLOCK, recipe
 from .codes import Codes, encode
 from .engines import NumpyEngine
 from .epilogue import evaluate, lift_arguments
 from .inputs import (
-    PROMOTED,
-    SCALE_BLOCK,
-    SCALED,
     Operands,
     Values,
     check_sides,
@@ -64,7 +62,9 @@ def ladder(
 def stride(problem: Problem, k: int) -> int:
     """Of K, how far apart a slope's products are. Half of K is one slope."""
     core = TENSOR_CORES[problem.a]
-    room = FP32_ROOM if problem.family in PROMOTED else 2.0 ** (min(core.aligned, core.kept) + 1)
+    room = (
+        FP32_ROOM if recipe(problem.family).promotes else 2.0 ** (min(core.aligned, core.kept) + 1)
+    )
     apart = 1
     while MOST * k / 2 / apart >= room:
         apart *= 2
@@ -89,7 +89,7 @@ def _draw(
         scale_b=scale_b,
         arguments=_arguments(problem, rng, shape),
         mn_major=problem.mn_major,
-        rows_per_scale=SCALED[problem.family] or SCALE_BLOCK,
+        rows_per_scale=recipe(problem.family).scale_rows or SCALE_BLOCK,
         fold=fold(problem.epilogue),
     )
 
@@ -98,7 +98,7 @@ def _scales(
     problem: Problem, rng: np.random.Generator, a: Places, b: Places
 ) -> tuple[Values | None, Values | None]:
     """The codes, changed in place, make up for them."""
-    rows = SCALED[problem.family]
+    rows = recipe(problem.family).scale_rows
     if not rows:
         return None, None
     blocks = -(-a.shape[1] // SCALE_BLOCK)

@@ -9,7 +9,8 @@ from typing import Any
 from ..ir.expr import PerColumn, PerElement, PerRow, arguments
 from ..ir.groupings import GROUPINGS, Depth, Segment, depths, segments
 from ..problem import Problem
-from .inputs import SCALE_BLOCK, Operands
+from ..recipes import SCALE_BLOCK
+from .inputs import Operands
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

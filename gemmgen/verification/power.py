@@ -13,11 +13,12 @@ from ..errors import VerificationError
 from ..ir.expr import fold
 from ..ir.groupings import Layout, depths
 from ..problem import Problem
+from ..recipes import SCALE_BLOCK, recipe
 from . import quantised
 from .check import judge_bounds
 from .engines import Array, Engine, NumpyEngine
 from .groups import some
-from .inputs import SCALE_BLOCK, SCALED, Operands, exact_integers, random_normal
+from .inputs import Operands, exact_integers, random_normal
 from .ladder import ladder
 from .reference import enclosure, product
 
@@ -60,7 +61,7 @@ def faults(problem: Problem) -> list[Fault]:
         Fault(name=f"stale scale of {name}", places=_later_blocks, make=partial(_stale, fields))
         for name, fields in sides.items()
     ]
-    return lost + stale * bool(SCALED[problem.family])
+    return lost + stale * recipe(problem.family).scaled
 
 
 def power(

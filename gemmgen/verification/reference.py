@@ -11,10 +11,11 @@ import numpy.typing as npt
 from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import FP8
 from ..problem import Problem
+from ..recipes import SCALE_BLOCK, recipe
 from .codes import table
 from .engines import Array, Engine
 from .epilogue import ULP, Interval, enclose, evaluate, lift_arguments
-from .inputs import PROMOTED, SCALE_BLOCK, SCALED, Operands
+from .inputs import Operands
 from .tensor_core import TENSOR_CORES, Approximate, Operand, chain, operand
 
 FP32_FLOOR = 2.0**-148  # absolute error of an FP32 operation whose result is subnormal
@@ -45,7 +46,7 @@ def product(problem: Problem, operands: Operands, engine: Engine) -> Array:
     _check(problem, operands)
     a = engine.lookup(table(problem.a), engine.lift(operands.a))
     b = engine.lookup(table(problem.b), engine.lift(operands.b))
-    acc = _scaled(operands, a, b, engine) if SCALED[problem.family] else a @ b.T
+    acc = _scaled(operands, a, b, engine) if recipe(problem.family).scaled else a @ b.T
     # FP32 sums that cancel, or start from zero, give +0; a single -0 product would give -0 here.
     return _finish(problem, operands, acc + 0.0, engine)
 
@@ -110,7 +111,7 @@ def _shared(
     acc, *others = sums
     for other in others:
         value, error = acc.value + other.value, acc.error + other.error
-        rounding = 0.0 if problem.a.integer and problem.family not in PROMOTED else ULP
+        rounding = 0.0 if problem.a.integer and not recipe(problem.family).promotes else ULP
         rounded = error + rounding * (abs(value) + error)
         acc = _settled(acc, other, Approximate(value=value, error=rounded), engine)
     return acc
@@ -133,7 +134,7 @@ def _promoted(
     """Each K block's chain, promoted: acc = fma(fl(scale_a * scale_b), part, acc) in FP32. One chain in a
     family that does not promote."""
     core = TENSOR_CORES[problem.a]
-    if problem.family not in PROMOTED:
+    if not recipe(problem.family).promotes:
         return chain(a, b, ks.start, ks.stop, core, engine)
     m, n, _ = operands.shape
     zeros = engine.lift(np.zeros((m, n)))
@@ -180,11 +181,10 @@ def _together(problem: Problem) -> bool:
 
 
 def _check(problem: Problem, operands: Operands) -> None:
-    if problem.family not in SCALED:
-        raise UnsupportedProblem(f"family={problem.family!r}: must be one of {', '.join(SCALED)}")
+    scaled = recipe(problem.family).scaled
     if TENSOR_CORES.get(problem.a) is None or not _together(problem):
         raise UnsupportedProblem(f"no tensor core arithmetic known for {problem.a} x {problem.b}")
     for name in ("scale_a", "scale_b"):
-        if (getattr(operands, name) is not None) != bool(SCALED[problem.family]):
-            wanted = "required" if SCALED[problem.family] else "not allowed"
+        if (getattr(operands, name) is not None) != scaled:
+            wanted = "required" if scaled else "not allowed"
             raise ArgumentError(name, getattr(operands, name), f"{wanted} in {problem.family}")

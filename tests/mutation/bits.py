@@ -27,8 +27,9 @@ from gemmgen.ir.expr import (
     functions,
 )
 from gemmgen.problem import Problem
+from gemmgen.recipes import SCALE_BLOCK, recipe
 from gemmgen.verification.codes import code_type, decode, encode
-from gemmgen.verification.inputs import PROMOTED, SCALE_BLOCK, Operands
+from gemmgen.verification.inputs import Operands
 from gemmgen.verification.quantised import Result
 
 STEP_BYTES = 32  # of K per wgmma
@@ -47,7 +48,7 @@ def wanted(problem: Problem, operands: Operands, share: int = 0) -> Result:
     """D of one GEMM, a `known` one, in codes [M, N], and its scales if it is FP8. `share`: of K, which is
     summed by itself."""
     m, n, k = operands.shape
-    one = _promoted if problem.family in PROMOTED else _plain
+    one = _promoted if recipe(problem.family).promotes else _plain
     shares = [slice(start, start + (share or k)) for start in range(0, k, share or max(k, 1))]
     sums = [one(problem, operands, ks) for ks in shares] or [np.zeros((m, n), np.float32)]
     acc = sums[0]

@@ -1,0 +1,69 @@
+"""What the sums of a family are, which every layer above the IR may ask; how its kernels are built is in `families`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import GemmgenError, UnsupportedProblem
+
+SCALE_BLOCK = 128  # K, and rows of B, per scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Facts about a family. All are asked of each: none has a default.
+
+    promotes: whether CUDA cores add each K block's sums in FP32, so that the tensor core drains every time; else
+    one chain of wgmma goes over all of K.
+    scale_rows: rows of B that share a scale; 0 where operands have no scales. A's have one per row.
+    scale_depth: K that shares a scale; 0 likewise.
+    unroll: K blocks per trip of the consumers' loop that the choice takes: worth 3 % to 10 % where they are promoted
+    (docs/performance.md).
+    """
+
+    promotes: bool
+    scale_rows: int
+    scale_depth: int
+    unroll: int
+
+    def __post_init__(self) -> None:
+        if bool(self.scale_rows) != bool(self.scale_depth) or self.scale_rows not in (
+            0,
+            1,
+            SCALE_BLOCK,
+        ):
+            raise GemmgenError(
+                f"scale_rows={self.scale_rows}, scale_depth={self.scale_depth}: must be both 0, or scale_rows "
+                f"1 or {SCALE_BLOCK}"
+            )
+
+    @property
+    def scaled(self) -> bool:
+        """Whether operands come with scales."""
+        return self.scale_rows > 0
+
+    @property
+    def scales_blocks(self) -> bool:
+        """Whether so many rows of B have a scale that a tile's columns share a few."""
+        return self.scale_rows > 1
+
+    @property
+    def scales_columns(self) -> bool:
+        """Whether each column of a tile has a scale of its own in every K block."""
+        return self.scale_rows == 1
+
+
+RECIPES = {
+    "fp8_block": Recipe(promotes=True, scale_rows=SCALE_BLOCK, scale_depth=SCALE_BLOCK, unroll=4),
+    # A register per four columns: with the loop unrolled ptxas spills the largest tiles.
+    "fp8_1d1d": Recipe(promotes=True, scale_rows=1, scale_depth=SCALE_BLOCK, unroll=1),
+    "fp8": Recipe(promotes=True, scale_rows=0, scale_depth=0, unroll=4),
+    "dense": Recipe(promotes=False, scale_rows=0, scale_depth=0, unroll=1),
+}
+
+
+def recipe(family: str) -> Recipe:
+    """Raises UnsupportedProblem for one that there is not."""
+    if family not in RECIPES:
+        raise UnsupportedProblem(f"family={family!r}: must be one of {', '.join(RECIPES)}")
+    return RECIPES[family]
