@@ -436,7 +436,7 @@ def swap(pattern, new, count=1):
 
 
 TEXT_FAULTS = {
-    "the last rank's range ends one early": swap(r"tile\.k_blocks = min\(share, tile\.k_blocks - first\);", "tile.k_blocks = min(share, tile.k_blocks - first - 1);", 0),
+    "the last rank's range ends one early": swap(r"min\(share, tile\.k_blocks - first\)", "min(share, tile.k_blocks - first - 1)", 0),
     "ranges begin one late": swap(r"first = min\(cta_rank \* share,", "first = min(cta_rank * share + (cta_rank != 0),", 0),
     "shares round down": swap(r"\(tile\.k_blocks \+ CLUSTER_K - 1\) / CLUSTER_K", "tile.k_blocks / CLUSTER_K", 0),
     "the wrong slot": swap(r"\(cta_rank - 1\) \* 8192", "(3 - cta_rank) % 3 * 8192 + (cta_rank == 2) * 64"),

@@ -14,7 +14,7 @@ from .rows_protocol import drop, row, visit
 
 SPLIT = "fp8_block/split_k"
 SLOT = "(cta_rank - 1) * 8192"
-SHARE = "tile.k_blocks = min(share, tile.k_blocks - first);"
+SHARE = "tile.k_blocks = ptx::opaque_int(min(share, tile.k_blocks - first));"
 
 
 def read_first(s: ir.IfFinishes) -> ir.IfFinishes:
@@ -63,9 +63,9 @@ ROWS = (
     row("90e", SPLIT, "the last slot is not read", "E",
         text=edit(("rank < CLUSTER_K; ++rank", "rank < CLUSTER_K - 1; ++rank"))),
     row("91", SPLIT, "each share ends one K block early", "E",
-        text=edit((SHARE, "tile.k_blocks = min(share, tile.k_blocks - first) - 1;"), count=0)),
+        text=edit((SHARE, "tile.k_blocks = ptx::opaque_int(min(share, tile.k_blocks - first)) - 1;"), count=0)),
     row("91b", SPLIT, "the last rank's share is one K block short", "E",
-        text=edit((SHARE, "tile.k_blocks = min(share, tile.k_blocks - first - 1);"), count=0)),
+        text=edit((SHARE, "tile.k_blocks = ptx::opaque_int(min(share, tile.k_blocks - first - 1));"), count=0)),
     row("91c", SPLIT, "shares are rounded down", "E",
         text=edit(("(tile.k_blocks + CLUSTER_K - 1) / CLUSTER_K", "tile.k_blocks / CLUSTER_K"), count=0)),
     row("91d", SPLIT, "the producer loads all K blocks", "P", ir=visit(ir.TakeShare, drop, "producer")),
