@@ -198,9 +198,9 @@ __device__ __forceinline__ void mma(float (&d)[64], uint64_t a, uint64_t b, int 
 // group, the K that it sums, where this CTA keeps its tensor maps, and whether it is the first tile there.
 struct Tile { int a_row, b_row, d_row, d_col, k_blocks, group, k_first, k_end, slot; bool opens_group; };
 
-// A cluster's tiles: one group's after the other's, of which each has the same and K of its own, walked
-// in panels of PANEL along M: within a panel M varies first, so that the
-// CTAs running together share operands in L2. Every other panel runs backwards along N.
+// A cluster's tiles: one group's after the other's, of which each has the same and K of its own.
+// They come in panels of PANEL along M: within a panel M varies first, so that CTAs that run
+// together share operands in L2. Every other panel runs backwards along N.
 struct Scheduler {
     static constexpr int PANEL = 8;
     int tiles_m, tiles_n, depth, groups, index, rank, stride;

@@ -172,8 +172,9 @@ __device__ __forceinline__ void mma(float (&d)[40], uint64_t a, uint64_t b, int 
 // Everything the scheduler tells the roles about one output tile, in elements and K blocks.
 struct Tile { int a_row, b_row, d_row, d_col, k_blocks; };
 
-// A cluster's tiles, walked in panels of PANEL along M: within a panel M varies first, so that the
-// CTAs running together share operands in L2. Every other panel runs backwards along N.
+// A cluster's tiles.
+// They come in panels of PANEL along M: within a panel M varies first, so that CTAs that run
+// together share operands in L2. Every other panel runs backwards along N.
 struct Scheduler {
     static constexpr int PANEL = 8;
     int tiles_m, tiles_n, k_blocks, index, rank, stride;

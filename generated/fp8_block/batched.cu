@@ -175,9 +175,9 @@ __device__ __forceinline__ void mma(float (&d)[64], uint64_t a, uint64_t b, int 
 // group it belongs to, and the row of D where that ends.
 struct Tile { int a_row, b_row, d_row, d_col, k_blocks, group, d_end; };
 
-// A cluster's tiles: one group's after the other's, each walked
-// in panels of PANEL along M: within a panel M varies first, so that the
-// CTAs running together share operands in L2. Every other panel runs backwards along N.
+// A cluster's tiles: one group's after the other's.
+// They come in panels of PANEL along M: within a panel M varies first, so that CTAs that run
+// together share operands in L2. Every other panel runs backwards along N.
 struct Scheduler {
     static constexpr int PANEL = 8;
     int tiles_m, tiles_n, k_blocks, groups, rows, index, rank, stride;

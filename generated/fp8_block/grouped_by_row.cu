@@ -187,10 +187,9 @@ __device__ __forceinline__ void mma(float (&d)[96], uint64_t a, uint64_t b, int 
 // group it belongs to, and the row of D where that ends.
 struct Tile { int a_row, b_row, d_row, d_col, k_blocks, group, d_end; };
 
-// A cluster's tiles, walked
-// in panels of PANEL along M: within a panel M varies first, so that the
-// CTAs running together share operands in L2. Every other panel runs backwards along N.
-// The first row of a cluster's tiles says which group all of them are in; rows of no group are multiplied, but stored as 0.
+// A cluster's tiles. The first row of one says which group all of it is in; rows of no group are multiplied, but stored as 0.
+// They come in panels of PANEL along M: within a panel M varies first, so that CTAs that run
+// together share operands in L2. Every other panel runs backwards along N.
 struct Scheduler {
     static constexpr int PANEL = 8;
     int tiles_m, tiles_n, k_blocks, rows, index, rank, stride;
