@@ -37,6 +37,7 @@ class Config:
     rather than share each (docs/adr/0027-ping-pong.md).
     peek: consumers look whether the next stage is filled before they promote, and wait after that only if it
     was not (docs/adr/0028-peek.md).
+    order: in which a grid's tiles come, one of `gemmgen.ir.orders.ORDERS`; raster and panel are read by "panels".
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
     pdl: begin while the launch before it on the stream still ends (programmatic dependent launch): global
     memory is touched only after that is over (docs/adr/0012-dependent-launches.md).
@@ -64,6 +65,7 @@ class Config:
     d_columns: int | None = None
     ping_pong: bool = False
     peek: bool = False
+    order: str = "panels"
 
     def __post_init__(self) -> None:
         given = vars(self)

@@ -12,6 +12,7 @@ from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket
 
 from .errors import IRError
+from .ir import orders
 from .ir.nodes import (
     Arrive,
     ArriveCluster,
@@ -147,6 +148,8 @@ def _names(kernel: Kernel) -> dict[str, Any]:
         "k_block": lambda s: K_BLOCKS[s.block],
         "span": lambda s: SPANS[s.of],
         "numbers": lambda s: NUMBERS[s.place],
+        "order": orders.comment(kernel.scheduler),
+        "placed": lambda index: orders.device(kernel.scheduler, index),
         "index": INDEX[kernel.consumer.turns > 1],
         "turns": kernel.consumer.turns,
     }

@@ -1,6 +1,7 @@
-"""Schedulers: the order in which a persistent grid walks the output tiles.
+"""Schedulers: which grids of output tiles a persistent launch walks, one after the other.
 
-Each has a device struct in templates/schedulers/ and a Python twin here; tests hold the two together.
+Each has a device struct in templates/schedulers/ and a Python twin here; tests hold the two together. In which order a grid's tiles
+come is one of `gemmgen.ir.orders`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment, in_turn
 from .ir.nodes import Block, Cluster, Scheduler
+from .ir.orders import PANELS, place
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,15 @@ class Tile:
 
 
 def panels(
-    raster: str, panel: int, grouping: Grouping = GROUPINGS["none"], alignment: int = 0
+    raster: str,
+    panel: int,
+    grouping: Grouping = GROUPINGS["none"],
+    alignment: int = 0,
+    order: str = PANELS,
 ) -> Scheduler:
     """Panels of `panel` tiles along the raster axis, walked to and fro (snake) along the other: of D,
-    or of each group's part of it. `alignment`: of the rows where groups begin, if they share A's."""
+    or of each group's part of it; or another order of tiles. `alignment`: of the rows where groups begin, if they
+    share A's."""
     fast, slow = ("m", "n") if raster == "m" else ("n", "m")
     return Scheduler(
         name=grouping.scheduler,
@@ -45,6 +52,7 @@ def panels(
         panel=panel,
         params=tuple(p.name for p in grouping.params),
         alignment=alignment * grouping.aligned,
+        order=order,
     )
 
 
@@ -79,7 +87,7 @@ def _tiles(
         rows = part.end - part.first
         tiles = {"m": _ceil(rows, block.m * cluster.m), "n": _ceil(n, block.n * cluster.n)}
         while index < first + tiles["m"] * tiles["n"]:
-            at = _walk(s, tiles, index - first)
+            at = place(s, tiles, index - first)
             first_row = part.first + at["m"] * cluster.m * block.m
             row = first_row + rank % cluster.m * block.m
             col = (at["n"] * cluster.n + rank % cluster.n) * block.n
@@ -123,15 +131,6 @@ WHERE: dict[str, Where] = {
     "panels": lambda row, part, layout: (0, 0),
     "rows": lambda row, part, layout: (max(layout.table[row], 0), part.end),
 }
-
-
-def _walk(s: Scheduler, tiles: dict[str, int], index: int) -> dict[str, int]:
-    panel, off = divmod(index, s.panel * tiles[s.slow])
-    height = min(s.panel, tiles[s.fast] - panel * s.panel)
-    slow = off // height
-    if panel % 2:
-        slow = tiles[s.slow] - 1 - slow
-    return {s.fast: panel * s.panel + off % height, s.slow: slow}
 
 
 def _ceil(a: int, b: int) -> int:

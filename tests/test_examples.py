@@ -24,6 +24,7 @@ SHOWS = {  # what an example's output must hold
     "custom_epilogue.py": ("3 launches",),
     "emit_and_read.py": ("P1", "role producer", "__global__"),
     "grouped_experts.py": ("(70, 0, 160) rows: 3 launches",),
+    "new_order.py": ("ends: P1", "to the bit: True", "order lines"),
     "new_family.py": ("P1", "to the bit: True", "Accumulate, Arrive"),
 }
 NO_NVRTC = ("compare_configs.py", "emit_and_read.py")

@@ -20,7 +20,7 @@ COMPILER = {
     "environment": set(),  # names of variables
     "untrusted": {"errors"},  # reads what comes from outside
     "ir": {"errors", "notebook"},
-    "levers": set(),  # records; what they do to a kernel is in passes
+    "levers": {"ir"},  # records; what they do to a kernel is in passes
     "config": {"errors", "notebook", "levers"},
     "epilogues": {"ir", "errors"},
     "recipes": {"errors"},  # what the sums of a family are

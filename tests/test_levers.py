@@ -15,6 +15,7 @@ from gemmgen.families import build
 from gemmgen.families.common import kernel_name
 from gemmgen.heuristics import rank
 from gemmgen.ir.nodes import Kernel
+from gemmgen.ir.orders import ORDERS
 from gemmgen.levers import LEVERS
 from gemmgen.passes import PIPELINE
 from gemmgen.pipeline import compile_to_source
@@ -22,12 +23,11 @@ from gemmgen.see.explain_page import spelled
 from gemmgen.see.kernel_page import config as described
 from gemmgen.target import H200
 
-SOME = (None, False, True, "none", "a", "b", "m", "n", (40, 216), *range(257))
-OTHER = {x.name: next(v for v in SOME if x.values.holds(v) and v != x.default) for x in LEVERS}
+SOME = (None, False, True, "none", "a", "b", "m", "n", "twin", (40, 216), *range(257))
 # Which the tile, the ring or the order of tiles says.
 IN_THE_TILE = ("block_m", "block_n", "block_k_bytes", "stages", "consumers")
 # Of what a config asks of a family; all else is asked of a pass.
-OF_FAMILIES = (*IN_THE_TILE, "multicast", "raster", "panel", "unroll", "in_flight", "swizzle_ab", "swizzle_d",
+OF_FAMILIES = (*IN_THE_TILE, "multicast", "raster", "panel", "order", "unroll", "in_flight", "swizzle_ab", "swizzle_d",
                "registers", "parts", "ping_pong")  # fmt: skip
 
 # What else a legal config has that differs in it.
@@ -37,8 +37,18 @@ BESIDE = {"block_m": {"block_m": 64, "consumers": 1}, "swap_ab": {"swap_ab": Tru
 each = pytest.mark.parametrize("lever", LEVERS, ids=lambda x: x.name)
 
 
+@pytest.fixture(autouse=True)
+def another_order(monkeypatch):
+    """That of ours by another name: of orders there is but one."""
+    monkeypatch.setitem(ORDERS, "twin", ORDERS["panels"])
+
+
+def other(lever):
+    return next(v for v in SOME if lever.values.holds(v) and v != lever.default)
+
+
 def changed(lever):
-    return replace(Config(), **{lever.name: OTHER[lever.name]})
+    return replace(Config(), **{lever.name: other(lever)})
 
 
 def test_a_config_has_a_field_per_lever():
@@ -79,7 +89,7 @@ def test_a_report_says_it(lever):
     """Under the lever's name, or in the lines of the tile, the ring, the warpgroups, the cluster, the order."""
     if lever.name == "registers":
         pytest.skip("the table of registers has them")
-    c = replace(Config(block_n=64), **BESIDE.get(lever.name, {lever.name: OTHER[lever.name]}))
+    c = replace(Config(block_n=64), **BESIDE.get(lever.name, {lever.name: other(lever)}))
     said, before = items_of(c), items_of(Config(block_n=64))
     assert said != before and bool(lever.reads) == (lever.name in said)
 

@@ -229,7 +229,7 @@ def assemble(
         name=kernel_name(p, c),
         block=b,
         cluster=Cluster(size=2 if shared else 1, shared=shared),  # type: ignore[arg-type]
-        scheduler=panels(c.raster, c.panel, g, p.alignment),
+        scheduler=panels(c.raster, c.panel, g, p.alignment, c.order),
         groups=Groups(rows=g.rows, columns=g.columns, ragged=g.ragged, depths=g.depths),
         maps=maps,
         params=(*SHAPE, *g.params, *output_params(p), *params, *epilogue_params(p)),

@@ -209,8 +209,9 @@ class Wgmma:
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduler:
-    """A device struct in templates/schedulers/<name>.j2 with `bool next(Tile&)`. `params`: the
-    kernel's parameters that it is made from, after the shape."""
+    """A device struct in templates/schedulers/<name>.j2 with `bool next(Tile&)`: which grids of tiles there are. `order`:
+    in which their tiles come, of `gemmgen.ir.orders`. `params`: the kernel's parameters that it is made from, after
+    the shape."""
 
     name: str
     fast: Axis  # the axis a panel spans: neighbours in time differ in it
@@ -219,6 +220,7 @@ class Scheduler:
     params: tuple[str, ...] = ()
     alignment: int = 0  # of the rows where groups begin, if they lie in one tensor
     shares: bool = False  # CTAs note in the tile where their share of K begins; split_k
+    order: str = "panels"
 
     @property
     def tile(self) -> str:

@@ -22,6 +22,7 @@ from .expr import (
     Scalar,
 )
 from .nodes import Coord, Kernel, Registers, Stmt, Wgmma
+from .orders import PANELS
 from .resources import ONE_GEMM
 
 
@@ -34,6 +35,7 @@ def dump(kernel: Kernel) -> str:
         f"  cluster {c.size}"
         + (f" sharing {c.shared}" if c.shared else " splitting K" * (c.k > 1)),
         f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}"
+        + f" order={s.order}" * (s.order != PANELS)
         + "".join(f" {p}" for p in s.params),
         *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
         *["  keeps the address of shared memory"] * kernel.keeps_address,

@@ -9,7 +9,7 @@ from .d_columns import D_COLUMNS
 from .in_flight import IN_FLIGHT
 from .lever import Lever as Lever
 from .multicast import MULTICAST
-from .order import PANEL, RASTER
+from .order import ORDER, PANEL, RASTER
 from .parts import PARTS
 from .pdl import PDL
 from .peek import PEEK
@@ -26,5 +26,5 @@ LEVERS: tuple[Lever, ...] = (
     *(BLOCK_M, BLOCK_N, BLOCK_K_BYTES, STAGES, CONSUMERS),
     *(MULTICAST, RASTER, PANEL, UNROLL, IN_FLIGHT, SWIZZLE_AB, SWIZZLE_D, REGISTERS),
     # Names of kernels have what the problem adds before these.
-    *(WATCHDOG, SWAP_AB, PARTS, SPLIT_K, PDL, D_COLUMNS, PING_PONG, PEEK),
+    *(WATCHDOG, SWAP_AB, PARTS, SPLIT_K, PDL, D_COLUMNS, PING_PONG, PEEK, ORDER),
 )

@@ -1,8 +1,10 @@
-"""The order of tiles: the axis that an L2 panel spans, and its height in (cluster) tiles."""
+"""The order of tiles: which, and of panels the axis that one spans, and its height in (cluster) tiles."""
 
 from __future__ import annotations
 
-from .lever import Lever, choice, integer
+from ..ir.orders import ORDERS
+from ..ir.orders import PANELS as IN_PANELS
+from .lever import Lever, Values, choice, integer
 
 PLAIN = ("m", 8)
 PANELS = (8, 16, 4, 32, 1)
@@ -22,5 +24,20 @@ PANEL = Lever(  # the raster's tag has it
     default=PLAIN[1],
     others=lambda c: ({"panel": x} for x in PANELS if x != c.panel),
     matters=40,
+    ordered=True,
+)
+ORDER = Lever(
+    name="order",
+    # Asked anew each time: a program may add its own.
+    values=Values(
+        says="one of gemmgen.ir.orders.ORDERS", holds=lambda v: isinstance(v, str) and v in ORDERS
+    ),
+    default=IN_PANELS,
+    added=True,
+    tag=lambda c: c.order * (c.order != IN_PANELS),
+    word=lambda c: f"order {c.order}" * (c.order != IN_PANELS),
+    reads="the order in which tiles come",
+    others=lambda c: ({"order": x} for x in ORDERS if x != c.order),
+    matters=25,
     ordered=True,
 )

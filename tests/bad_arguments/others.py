@@ -52,6 +52,7 @@ OUT_OF_RANGE = {
     "pdl": ("true", 1),
     "ping_pong": (1, None),
     "peek": (0, "yes"),
+    "order": (0, None, "hilbert"),
 }
 assert OUT_OF_RANGE.keys() == FIELDS.keys()
 

@@ -126,7 +126,7 @@ VALUES = (None, False, True, "none", "a", "b", "m", "n", *range(257))
 DOMAINS = {
     name: [v for v in VALUES if values.holds(v)]
     for name, values in FIELDS.items()
-    if name != "registers"
+    if name not in ("registers", "order")  # drawn below; there is one order
 }
 
 
