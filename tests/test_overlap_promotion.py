@@ -46,8 +46,8 @@ def test_results(name, way):
     try:
         lower(p, c)
     except IllegalConfig as e:
-        assert e.rule.id == "wgmma-n" and p.a.integer, e
-        c = overlapped(**WAYS[way] | {"block_n": 64})
+        assert e.rule.id == ("wgmma-n" if p.a.integer else "overlap-unroll"), e
+        c = overlapped(**WAYS[way] | ({"block_n": 64} if p.a.integer else {"unroll": 3}))
     assert judged(p, c, (270, 201, 300), pad=way % 3).exact
 
 
