@@ -251,11 +251,16 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
         ptx::prefetch_tensor_map(&map_a);
         ptx::prefetch_tensor_map(&map_b);
         ptx::prefetch_tensor_map(&map_d);
+        // full: one arrival, the producer's, and the bytes that it expects.
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(full + 8 * i, 1);
+        // empty: an arrival of each consumer warp that reads the stage.
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(empty + 8 * i, 8);
+        // turns: an arrival of each warp of the warpgroup before.
         for (int i = 0; i < 2; ++i) ptx::mbarrier_init(turns + 8 * i, 4);
+        // Seen by the copy engine, and by other CTAs, before anything arrives.
         ptx::fence_mbarrier_init();
     }
+    // No CTA arrives at another's barrier that is not there yet.
     ptx::cluster_arrive();
     ptx::cluster_wait();
 
@@ -266,6 +271,7 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
         float acc0[64];
         float acc1[64];
         int turn[1];
+        // Consumers take the registers that the producer gives up.
         ptx::setmaxnreg_inc<232>();
         #pragma unroll
         for (auto& r : turn) r = 0;
@@ -277,11 +283,14 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
                 continue;
             }
             others = 2;
+            // Until the warpgroup before has waited for the last K block of its tile: the stages after that are this one's.
             ptx::mbarrier_wait(turns + 8 * worker, turn[0] ^ (worker == 0));
             #pragma unroll 1
             for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
                 ptx::k_block<__LINE__>();
+                // Until TMA has filled the stage.
                 ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
+                // What was done with the accumulators' registers before is over when wgmma writes them.
                 ptx::wgmma_fence();
                 {
                     const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 16384 + 0 + warpgroup * 8192, 65536);
@@ -299,19 +308,27 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
                     ptx::mma(acc1, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
                     ptx::mma(acc1, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
                 }
+                // The group of wgmma that is waited for as one.
                 ptx::wgmma_commit();
+                // Until all but the last group are done: their sums are in registers, and their stage is read.
                 ptx::wgmma_wait<1>();
                 if (k != 0) {
+                    // The stage is released in every CTA of the cluster: a load that they share writes all of their rings.
                     if (lane < 2) ptx::mbarrier_arrive_remote(empty + 8 * ring.previous(), lane);
                 }
             }
+            // The next warpgroup's turn: this one has seen all of its tile's K blocks.
             if (lane == 0) ptx::mbarrier_arrive(turns + 8 * ((worker + 1) % 2));
             turn[0] ^= 1;
+            // Until all wgmma are done: their sums are in registers, and the stage is read.
             ptx::wgmma_wait<0>();
+            // The stage is released in every CTA of the cluster: a load that they share writes all of their rings.
             if (lane < 2) ptx::mbarrier_arrive_remote(empty + 8 * ring.previous(), lane);
             if (threadIdx.x % 128 == 0) {
+                // Until D's stores have read shared memory: what they read may be overwritten.
                 ptx::store_wait_read<1>();
             }
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (worker == 0) ptx::named_barrier_sync<1, 128>();
             if (worker == 1) ptx::named_barrier_sync<2, 128>();
             {
@@ -330,7 +347,9 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
                     ptx::store_matrix_x2(base + 2 * i / 64 * 8192 + (2 * i % 64 * 2 ^ lane_chunk),
                                          ptx::pack_bf16(value(i), value(i + 1)), ptx::pack_bf16(value(i + 2), value(i + 3)));
             }
+            // What threads wrote in shared memory is seen by the copy engine, which works through another proxy.
             ptx::fence_proxy_async();
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (worker == 0) ptx::named_barrier_sync<1, 128>();
             if (worker == 1) ptx::named_barrier_sync<2, 128>();
             if (threadIdx.x % 128 == 0) {
@@ -353,8 +372,10 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
                 }
             }
             if (threadIdx.x % 128 == 0) {
+                // Until D's stores have read shared memory: what they read may be overwritten.
                 ptx::store_wait_read<1>();
             }
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (worker == 0) ptx::named_barrier_sync<1, 128>();
             if (worker == 1) ptx::named_barrier_sync<2, 128>();
             {
@@ -373,7 +394,9 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
                     ptx::store_matrix_x2(base + 2 * i / 64 * 8192 + (2 * i % 64 * 2 ^ lane_chunk),
                                          ptx::pack_bf16(value(i), value(i + 1)), ptx::pack_bf16(value(i + 2), value(i + 3)));
             }
+            // What threads wrote in shared memory is seen by the copy engine, which works through another proxy.
             ptx::fence_proxy_async();
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (worker == 0) ptx::named_barrier_sync<1, 128>();
             if (worker == 1) ptx::named_barrier_sync<2, 128>();
             if (threadIdx.x % 128 == 0) {
@@ -396,8 +419,10 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
                 }
             }
             if (threadIdx.x % 128 == 0) {
+                // Until D's stores have read shared memory: what they read may be overwritten.
                 ptx::store_wait_read<1>();
             }
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (worker == 0) ptx::named_barrier_sync<1, 128>();
             if (worker == 1) ptx::named_barrier_sync<2, 128>();
             {
@@ -416,7 +441,9 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
                     ptx::store_matrix_x2(base + 2 * i / 64 * 8192 + (2 * i % 64 * 2 ^ lane_chunk),
                                          ptx::pack_bf16(value(i), value(i + 1)), ptx::pack_bf16(value(i + 2), value(i + 3)));
             }
+            // What threads wrote in shared memory is seen by the copy engine, which works through another proxy.
             ptx::fence_proxy_async();
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (worker == 0) ptx::named_barrier_sync<1, 128>();
             if (worker == 1) ptx::named_barrier_sync<2, 128>();
             if (threadIdx.x % 128 == 0) {
@@ -439,8 +466,10 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
                 }
             }
             if (threadIdx.x % 128 == 0) {
+                // Until D's stores have read shared memory: what they read may be overwritten.
                 ptx::store_wait_read<1>();
             }
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (worker == 0) ptx::named_barrier_sync<1, 128>();
             if (worker == 1) ptx::named_barrier_sync<2, 128>();
             {
@@ -459,7 +488,9 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
                     ptx::store_matrix_x2(base + 2 * i / 64 * 8192 + (2 * i % 64 * 2 ^ lane_chunk),
                                          ptx::pack_bf16(value(i), value(i + 1)), ptx::pack_bf16(value(i + 2), value(i + 3)));
             }
+            // What threads wrote in shared memory is seen by the copy engine, which works through another proxy.
             ptx::fence_proxy_async();
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (worker == 0) ptx::named_barrier_sync<1, 128>();
             if (worker == 1) ptx::named_barrier_sync<2, 128>();
             if (threadIdx.x % 128 == 0) {
@@ -483,16 +514,20 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
             }
         }
         if (threadIdx.x % 128 == 0) {
+            // Until all of D is written: shared memory must outlive its stores.
             ptx::store_wait_all<0>();
         }
     } else if (worker < 3) {  // producer
+        // The producer needs few registers, and gives the rest to the CTA's pool.
         ptx::setmaxnreg_dec<40>();
         if (threadIdx.x % 128 == 0) {
             for (Tile tile; scheduler.next(tile);) {
                 #pragma unroll 1
                 for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
                     ptx::k_block<__LINE__>();
+                    // Until consumers have released the stage; phase ^ 1: in the ring's first round it is free.
                     ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
+                    // The producer's arrival, and how many bytes must land before the phase is over.
                     ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 32768);
                     ptx::tma_load(smem_a + ring.stage * 16384 + 0, &map_a, full + 8 * ring.stage,
                                   k * 64, tile.a_row);
@@ -500,6 +535,7 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
                                             k * 64, tile.b_row + cta_rank * 64, 3);
                 }
             }
+            // Until every stage is released: no CTA leaves while another may still arrive here.
             for (int i = 0; i < STAGES; ++i, ring.advance()) ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
         }
     }

@@ -228,22 +228,29 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s4c2_sab0(
         ptx::prefetch_tensor_map(&map_a);
         ptx::prefetch_tensor_map(&map_b);
         ptx::prefetch_tensor_map(&map_d);
+        // full: one arrival, the producer's, and the bytes that it expects.
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(full + 8 * i, 1);
+        // empty: an arrival of each consumer warp that reads the stage.
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(empty + 8 * i, 8);
+        // Seen by the copy engine, and by other CTAs, before anything arrives.
         ptx::fence_mbarrier_init();
     }
+    // No role starts before the barriers are there.
     __syncthreads();
 
     Scheduler scheduler(shape_m, shape_n, shape_k);
     Ring ring;
     if (warpgroup < 2) {  // consumer
         float acc0[64];
+        // Consumers take the registers that the producer gives up.
         ptx::setmaxnreg_inc<232>();
         for (Tile tile; scheduler.next(tile);) {
             #pragma unroll 1
             for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
                 ptx::k_block<__LINE__>();
+                // Until TMA has filled the stage.
                 ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
+                // What was done with the accumulators' registers before is over when wgmma writes them.
                 ptx::wgmma_fence();
                 {
                     const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 16384 + 0 + warpgroup * 1024, 8388608);
@@ -253,13 +260,18 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s4c2_sab0(
                     ptx::mma(acc0, ptx::descriptor(a_tile + 512, 0x8), ptx::descriptor(b_tile + 512, 0x8), 1);
                     ptx::mma(acc0, ptx::descriptor(a_tile + 768, 0x8), ptx::descriptor(b_tile + 768, 0x8), 1);
                 }
+                // The group of wgmma that is waited for as one.
                 ptx::wgmma_commit();
+                // Until all wgmma are done: their sums are in registers, and the stage is read.
                 ptx::wgmma_wait<0>();
+                // The stage is released: this warp reads it no more.
                 if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.stage);
             }
             if (threadIdx.x % 128 == 0) {
+                // Until D's stores have read shared memory: what they read may be overwritten.
                 ptx::store_wait_read<0>();
             }
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
             {
@@ -278,7 +290,9 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s4c2_sab0(
                     ptx::store_matrix_x2(base + 2 * i / 64 * 8192 + (2 * i % 64 * 2 ^ lane_chunk),
                                          ptx::pack_bf16(value(i), value(i + 1)), ptx::pack_bf16(value(i + 2), value(i + 3)));
             }
+            // What threads wrote in shared memory is seen by the copy engine, which works through another proxy.
             ptx::fence_proxy_async();
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
             if (threadIdx.x % 128 == 0) {
@@ -305,16 +319,20 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s4c2_sab0(
             }
         }
         if (threadIdx.x % 128 == 0) {
+            // Until all of D is written: shared memory must outlive its stores.
             ptx::store_wait_all<0>();
         }
     } else if (warpgroup < 3) {  // producer
+        // The producer needs few registers, and gives the rest to the CTA's pool.
         ptx::setmaxnreg_dec<40>();
         if (threadIdx.x % 128 == 0) {
             for (Tile tile; scheduler.next(tile);) {
                 #pragma unroll 1
                 for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
                     ptx::k_block<__LINE__>();
+                    // Until consumers have released the stage; phase ^ 1: in the ring's first round it is free.
                     ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
+                    // The producer's arrival, and how many bytes must land before the phase is over.
                     ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 32768);
                     ptx::tma_load(smem_a + ring.stage * 16384 + 0, &map_a, full + 8 * ring.stage,
                                   k * 64, tile.a_row);

@@ -244,10 +244,14 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
         ptx::prefetch_tensor_map(&map_scale_a);
         ptx::prefetch_tensor_map(&map_scale_b);
         ptx::prefetch_tensor_map(&map_d);
+        // full: one arrival, the producer's, and the bytes that it expects.
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(full + 8 * i, 1);
+        // empty: an arrival of each consumer warp that reads the stage.
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(empty + 8 * i, 16);
+        // Seen by the copy engine, and by other CTAs, before anything arrives.
         ptx::fence_mbarrier_init();
     }
+    // No CTA arrives at another's barrier that is not there yet.
     ptx::cluster_arrive();
     ptx::cluster_wait();
 
@@ -261,6 +265,7 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
         float row_scales0[2];
         float row_scales1[2];
         float column_scales[20];
+        // Consumers take the registers that the producer gives up.
         ptx::setmaxnreg_inc<232>();
         for (Tile tile; scheduler.next(tile);) {
             #pragma unroll
@@ -270,12 +275,14 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
             #pragma unroll 1
             for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
                 ptx::k_block<__LINE__>();
+                // Until TMA has filled the stage.
                 ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                 {
                     const uint32_t row = smem_scale_a + ring.stage * 1024 + 4 * (0 + warpgroup * 64 + warp * 16 + lane / 4);
                     row_scales0[0] = ptx::load_shared_float(row);
                     row_scales0[1] = ptx::load_shared_float(row + 4 * 8);
                 }
+                // What was done with the accumulators' registers before is over when wgmma writes them.
                 ptx::wgmma_fence();
                 {
                     const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 32768 + 0 + warpgroup * 8192, 65536);
@@ -285,6 +292,7 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
                     ptx::mma(part0, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
                     ptx::mma(part0, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
                 }
+                // The group of wgmma that is waited for as one.
                 ptx::wgmma_commit();
                 {
                     const uint32_t column = smem_scale_b + ring.stage * 384 + 8 * (lane % 4);
@@ -296,6 +304,7 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
                     row_scales1[0] = ptx::load_shared_float(row);
                     row_scales1[1] = ptx::load_shared_float(row + 4 * 8);
                 }
+                // What was done with the accumulators' registers before is over when wgmma writes them.
                 ptx::wgmma_fence();
                 {
                     const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 32768 + 16384 + warpgroup * 8192, 65536);
@@ -305,7 +314,9 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
                     ptx::mma(part1, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
                     ptx::mma(part1, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
                 }
+                // The group of wgmma that is waited for as one.
                 ptx::wgmma_commit();
+                // Until all but the last group are done: their sums are in registers, and their stage is read.
                 ptx::wgmma_wait<1>();
                 #pragma unroll
                 for (int i = 0; i < 40; i += 4) {
@@ -314,7 +325,9 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
                     acc0[i + 2] += row_scales0[1] * column_scales[i / 2 + 0] * part0[i + 2];
                     acc0[i + 3] += row_scales0[1] * column_scales[i / 2 + 1] * part0[i + 3];
                 }
+                // Until all wgmma are done: their sums are in registers, and the stage is read.
                 ptx::wgmma_wait<0>();
+                // The stage is released in every CTA of the cluster: a load that they share writes all of their rings.
                 if (lane < 2) ptx::mbarrier_arrive_remote(empty + 8 * ring.stage, lane);
                 #pragma unroll
                 for (int i = 0; i < 40; i += 4) {
@@ -325,8 +338,10 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
                 }
             }
             if (threadIdx.x % 128 == 0) {
+                // Until D's stores have read shared memory: what they read may be overwritten.
                 ptx::store_wait_read<0>();
             }
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
             {
@@ -353,7 +368,9 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
                     ptx::store_shared_floatx2(at + 8 * 64, value(i + 2), value(i + 3));
                 }
             }
+            // What threads wrote in shared memory is seen by the copy engine, which works through another proxy.
             ptx::fence_proxy_async();
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
             if (threadIdx.x % 128 == 0) {
@@ -417,16 +434,20 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
             }
         }
         if (threadIdx.x % 128 == 0) {
+            // Until all of D is written: shared memory must outlive its stores.
             ptx::store_wait_all<0>();
         }
     } else if (warpgroup < 3) {  // producer
+        // The producer needs few registers, and gives the rest to the CTA's pool.
         ptx::setmaxnreg_dec<40>();
         if (threadIdx.x % 128 == 0) {
             for (Tile tile; scheduler.next(tile);) {
                 #pragma unroll 1
                 for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
                     ptx::k_block<__LINE__>();
+                    // Until consumers have released the stage; phase ^ 1: in the ring's first round it is free.
                     ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
+                    // The producer's arrival, and how many bytes must land before the phase is over.
                     ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 44416);
                     ptx::tma_load_multicast(smem_a + ring.stage * 32768 + 0 + cta_rank * 16384, &map_a, full + 8 * ring.stage,
                                             k * 128, tile.a_row + cta_rank * 128, 3);
@@ -438,6 +459,7 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
                                   k * 128, tile.b_row);
                 }
             }
+            // Until every stage is released: no CTA leaves while another may still arrive here.
             for (int i = 0; i < STAGES; ++i, ring.advance()) ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
         }
     }

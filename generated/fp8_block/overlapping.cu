@@ -237,12 +237,18 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_8x64x128_s12c1_u4_swap_pdl(
         ptx::prefetch_tensor_map(&map_b);
         ptx::prefetch_tensor_map(&map_scale_a);
         ptx::prefetch_tensor_map(&map_d);
+        // full: one arrival, the producer's, and the bytes that it expects.
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(full + 8 * i, 1);
+        // empty: an arrival of each consumer warp that reads the stage.
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(empty + 8 * i, 4);
+        // Seen by the copy engine, and by other CTAs, before anything arrives.
         ptx::fence_mbarrier_init();
     }
+    // No role starts before the barriers are there.
     __syncthreads();
+    // The next launch may begin ...
     ptx::launch_dependent_grids();
+    // ... and from here on the launches before this one are over: global memory may be touched.
     ptx::wait_for_grids();
 
     Scheduler scheduler(shape_m, shape_n, shape_k);
@@ -276,6 +282,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_8x64x128_s12c1_u4_swap_pdl(
                 #pragma unroll 4
                 for (int k = chunk; k < chunk_end; ++k, ring.advance()) {
                     ptx::k_block<__LINE__>();
+                    // Until TMA has filled the stage.
                     ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                     // Lane i has loaded those of the chunk's K block i.
                     #pragma unroll
@@ -285,6 +292,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_8x64x128_s12c1_u4_swap_pdl(
                         #pragma unroll
                         for (int i = 0; i < 2; i += 2) ptx::load_shared_floatx2(column + 16 * i, column_scales[i], column_scales[i + 1]);
                     }
+                    // What was done with the accumulators' registers before is over when wgmma writes them.
                     ptx::wgmma_fence();
                     {
                         const uint32_t a_tile = ptx::descriptor_low(smem_b + ring.stage * 8192 + 0 + warpgroup * 8192, 65536);
@@ -294,8 +302,11 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_8x64x128_s12c1_u4_swap_pdl(
                         ptx::mma(part, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
                         ptx::mma(part, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
                     }
+                    // The group of wgmma that is waited for as one.
                     ptx::wgmma_commit();
+                    // Until all wgmma are done: their sums are in registers, and the stage is read.
                     ptx::wgmma_wait<0>();
+                    // The stage is released: this warp reads it no more.
                     if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.stage);
                     #pragma unroll
                     for (int i = 0; i < 4; i += 4) {
@@ -308,8 +319,10 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_8x64x128_s12c1_u4_swap_pdl(
                 }
             }
             if (threadIdx.x % 128 == 0) {
+                // Until D's stores have read shared memory: what they read may be overwritten.
                 ptx::store_wait_read<0>();
             }
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             {
                 // Lanes 8m to 8m + 7 address the rows of D in matrix m. Matrices 0 and 1 are the first and the second
@@ -326,7 +339,9 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_8x64x128_s12c1_u4_swap_pdl(
                 for (int i = 0; i < 4; i += 4)
                     ptx::store_matrix_transposed_x2(base + 2 * i * 128, pair(i), pair(i + 2));
             }
+            // What threads wrote in shared memory is seen by the copy engine, which works through another proxy.
             ptx::fence_proxy_async();
+            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (threadIdx.x % 128 == 0) {
                 if (tile.d_col + 0 + warpgroup * 64 < shape_n / 8 * 8)
@@ -349,6 +364,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_8x64x128_s12c1_u4_swap_pdl(
             }
         }
         if (threadIdx.x % 128 == 0) {
+            // Until all of D is written: shared memory must outlive its stores.
             ptx::store_wait_all<0>();
         }
     } else if (warpgroup < 2) {  // producer
@@ -357,7 +373,9 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_8x64x128_s12c1_u4_swap_pdl(
                 #pragma unroll 1
                 for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
                     ptx::k_block<__LINE__>();
+                    // Until consumers have released the stage; phase ^ 1: in the ring's first round it is free.
                     ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
+                    // The producer's arrival, and how many bytes must land before the phase is over.
                     ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 9344);
                     ptx::tma_load(smem_a + ring.stage * 1024 + 0, &map_a, full + 8 * ring.stage,
                                   k * 128, tile.a_row);

@@ -289,12 +289,18 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
         ptx::prefetch_tensor_map(&map_b);
         ptx::prefetch_tensor_map(&map_scale_a);
         ptx::prefetch_tensor_map(&map_d);
+        // full: one arrival, the producer's, and the bytes that it expects.
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(full + 8 * i, 1);
+        // empty: an arrival of each consumer warp that reads the stage.
         for (int i = 0; i < STAGES; ++i) ptx::mbarrier_init(empty + 8 * i, 4);
+        // partials_full: one arrival, the finisher's, and the bytes that the others send.
         for (int i = 0; i < 1; ++i) ptx::mbarrier_init(partials_full + 8 * i, 1);
+        // partials_empty: an arrival of each of the finisher's warps that add.
         for (int i = 0; i < 1; ++i) ptx::mbarrier_init(partials_empty + 8 * i, 4);
+        // Seen by the copy engine, and by other CTAs, before anything arrives.
         ptx::fence_mbarrier_init();
     }
+    // No CTA arrives at another's barrier that is not there yet.
     ptx::cluster_arrive();
     ptx::cluster_wait();
 
@@ -339,6 +345,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
                 #pragma unroll 4
                 for (int k = chunk; k < chunk_end; ++k, ring.advance()) {
                     ptx::k_block<__LINE__>();
+                    // Until TMA has filled the stage.
                     ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                     // Lane i has loaded those of the chunk's K block i.
                     #pragma unroll
@@ -348,6 +355,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
                         row_scales0[0] = ptx::load_shared_float(row);
                         row_scales0[1] = ptx::load_shared_float(row + 4 * 8);
                     }
+                    // What was done with the accumulators' registers before is over when wgmma writes them.
                     ptx::wgmma_fence();
                     {
                         const uint32_t a_tile = ptx::descriptor_low(smem_a + ring.stage * 8192 + 0 + warpgroup * 8192, 65536);
@@ -357,8 +365,11 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
                         ptx::mma(part, ptx::descriptor(a_tile + 4, 0x40000040), ptx::descriptor(b_tile + 4, 0x40000040), 1);
                         ptx::mma(part, ptx::descriptor(a_tile + 6, 0x40000040), ptx::descriptor(b_tile + 6, 0x40000040), 1);
                     }
+                    // The group of wgmma that is waited for as one.
                     ptx::wgmma_commit();
+                    // Until all wgmma are done: their sums are in registers, and the stage is read.
                     ptx::wgmma_wait<0>();
+                    // The stage is released: this warp reads it no more.
                     if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.stage);
                     {
                         const float scale_0 = row_scales0[0] * block_scales[0], scale_1 = row_scales0[1] * block_scales[0];
@@ -373,6 +384,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
                 }
             }
             if (cta_rank != 0) {
+                // Until the finisher has added the last that was sent; ^ 1: at first its buffer is free.
                 ptx::mbarrier_wait_cluster(partials_empty, turn[0] ^ 1);
                 {
                     // The same register of the same thread is the same element in every CTA.
@@ -385,8 +397,10 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
             }
             if (cta_rank == 0) {
                 if (threadIdx.x == 0) {
+                    // The finisher's arrival, and how many bytes of the others' sums must land.
                     ptx::mbarrier_arrive_expect_tx(partials_full, 24576);
                 }
+                // Until the sums of all others have landed.
                 ptx::mbarrier_wait_cluster(partials_full, turn[0]);
                 #pragma unroll 1
                 for (int rank = 1; rank < CLUSTER_K; ++rank) {
@@ -399,10 +413,13 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
                     }
                 }
                 ptx::warp_sync();
+                // The others may send their next sums: this warp has added these.
                 if (lane > 0 && lane < CLUSTER_K) ptx::mbarrier_arrive_remote(partials_empty, lane);
                 if (threadIdx.x % 128 == 0) {
+                    // Until D's stores have read shared memory: what they read may be overwritten.
                     ptx::store_wait_read<0>();
                 }
+                // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
                 if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
                 {
                     // Lanes 0-15 address rows 0-15 of a warp's 16 x 16 block, lanes 16-31 the same rows 8 columns on.
@@ -420,7 +437,9 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
                         ptx::store_matrix_x2(base + 2 * i / 32 * 4096 + (2 * i % 32 * 2 ^ lane_chunk),
                                              ptx::pack_bf16(value(i), value(i + 1)), ptx::pack_bf16(value(i + 2), value(i + 3)));
                 }
+                // What threads wrote in shared memory is seen by the copy engine, which works through another proxy.
                 ptx::fence_proxy_async();
+                // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
                 if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
                 if (threadIdx.x % 128 == 0) {
                     if (tile.d_col < shape_n / 8 * 8)
@@ -445,9 +464,11 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
             turn[0] ^= 1;
         }
         if (cta_rank != 0) {
+            // Until the finisher has added the last that was sent; ^ 1: at first its buffer is free.
             ptx::mbarrier_wait_cluster(partials_empty, turn[0] ^ 1);
         }
         if (threadIdx.x % 128 == 0) {
+            // Until all of D is written: shared memory must outlive its stores.
             ptx::store_wait_all<0>();
         }
     } else if (warpgroup < 2) {  // producer
@@ -463,7 +484,9 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
                 #pragma unroll 1
                 for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
                     ptx::k_block<__LINE__>();
+                    // Until consumers have released the stage; phase ^ 1: in the ring's first round it is free.
                     ptx::mbarrier_wait(empty + 8 * ring.stage, ring.phase ^ 1);
+                    // The producer's arrival, and how many bytes must land before the phase is over.
                     ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, 12544);
                     ptx::tma_load(smem_a + ring.stage * 8192 + 0, &map_a, full + 8 * ring.stage,
                                   tile.k_first + k * 128, tile.a_row);
