@@ -31,6 +31,7 @@ from .ir.nodes import (
 )
 from .ir.places import end, first, held, piece, shift
 from .ir.promotion import LANES
+from .ir.reasons import REASONS
 from .ir.rewrite import unstamped
 from .ir.spelling import epilogue_value, folded, of_group
 from .ir.stores import E4M3_MAX, LEAST_AMAX, slot
@@ -70,35 +71,6 @@ ALONE = "constexpr int warpgroup = 0;  // of those that share a tile: each worke
 
 # How shared memory's address is had.
 ADDRESS = {False: "shared_address", True: "kept_shared_address"}
-
-# Why a statement stands where it does, as comments above it have it: by barrier, direction of registers, or what is read.
-REASONS = {
-    "init": {
-        "full": "one arrival, the producer's, and the bytes that it expects",
-        "empty": "an arrival of each consumer warp that reads the stage",
-        "turns": "an arrival of each warp of the warpgroup before",
-        "partials_full": "one arrival, the finisher's, and the bytes that the others send",
-        "partials_empty": "an arrival of each of the finisher's warps that add",
-    },
-    "wait": {
-        "full": "Until TMA has filled the stage.",
-        "empty": "Until consumers have released the stage; phase ^ 1: in the ring's first round it is free.",
-        "partials_full": "Until the sums of all others have landed.",
-        "partials_empty": "Until the finisher has added the last that was sent; ^ 1: at first its buffer is free.",
-    },
-    "wgmma": {
-        0: "Until all wgmma are done: their sums are in registers, and the stage is read.",
-        1: "Until all but the last group are done: their sums are in registers, and their stage is read.",
-    },
-    "registers": {
-        "inc": "Consumers take the registers that the producer gives up.",
-        "dec": "The producer needs few registers, and gives the rest to the CTA's pool.",
-    },
-    "stores": {
-        True: "Until D's stores have read shared memory: what they read may be overwritten.",
-        False: "Until all of D is written: shared memory must outlive its stores.",
-    },
-}
 
 # A stamp's tile and K block, by where it stands; -1 outside of them.
 NUMBERS = {"role": "-1, -1", "tile": "stamps.tile, -1", "block": "stamps.tile, k"}
