@@ -15,12 +15,15 @@ demo: $(VENV)/.demo
 	$(BIN)/gemmgen compile fp8_block -m 256 -n 256 -k 512 -o out
 	$(BIN)/gemmgen run fp8_block -m 256 -n 256 -k 512 || test $$? -eq 3
 
+# Of a test's cases that take long one in SAMPLE, at least one; none of them begins after MINUTES.
+SAMPLE ?= 64
+MINUTES ?= 600
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 -q --sample 64
+	$(BIN)/python -m pytest -n 2 -q --sample $(SAMPLE) --minutes $(MINUTES)
 
-# Every case. Of a test's cases that compile and emulate a kernel `make test` runs one in 64, at least one.
-test-all: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 -q
+# Every case.
+test-all:
+	$(MAKE) test SAMPLE=1
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy

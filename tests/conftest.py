@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from zlib import crc32
@@ -13,6 +14,7 @@ import pytest
 GOLDEN = Path(__file__).parent / "golden"
 # Tests whose cases take long: over 2 s of processor time together and 0.05 s each, or over the same kernels, lowered once.
 COSTLY = {*(Path(__file__).parent / "data" / "costly.txt").read_text().split()}
+LOADED = time.monotonic()
 COMPUTE_CAPABILITY_MAJOR = 75  # CUdevice_attribute
 
 
@@ -26,6 +28,12 @@ def pytest_addoption(parser):
         help="of each test's costly cases run one in N, at least one; of all others every one",
     )
     parser.addoption(
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="after so many, skip the costly cases that are left",
+    )
+    parser.addoption(
         "--rotation",
         metavar="TEXT",
         help="which of them: others for another TEXT (default: the commit, so that all have their turn)",
@@ -36,6 +44,13 @@ def pytest_configure(config):
     """Decided once: the processes of a run inherit it."""
     if config.option.rotation is None:
         config.option.rotation = commit()
+
+
+def pytest_runtest_setup(item):
+    """Each process counts from when it was loaded."""
+    minutes = item.config.option.minutes
+    if minutes is not None and costly(item) and time.monotonic() - LOADED > 60 * minutes:
+        pytest.skip(f"{minutes:g} minutes are over (--minutes)")
 
 
 def pytest_report_header(config):

@@ -60,3 +60,18 @@ def test_every_costly_case_has_its_turn():
 
 def test_the_turn_is_the_commit_s():
     assert conftest.commit() == "none" or len(conftest.commit()) >= 12
+
+
+@pytest.mark.parametrize(
+    "minutes, passed, skips", [(None, 1e6, False), (36, 2159, False), (36, 2161, True)]
+)
+def test_costly_cases_do_not_begin_when_time_is_over(monkeypatch, minutes, passed, skips):
+    monkeypatch.setattr(conftest.time, "monotonic", lambda: conftest.LOADED + passed)
+    config = SimpleNamespace(option=SimpleNamespace(minutes=minutes))
+    for case in (CHEAP[0], ALONE[0], MANY[0], FEW[0]):
+        asked = Item(**vars(case) | {"config": config})
+        if skips and case in (MANY[0], FEW[0]):
+            with pytest.raises(pytest.skip.Exception, match="36 minutes are over"):
+                conftest.pytest_runtest_setup(asked)
+        else:
+            conftest.pytest_runtest_setup(asked)
