@@ -25,7 +25,7 @@ test: $(VENV)/.test
 test-all:
 	$(MAKE) test SAMPLE=1
 
-lint: $(VENV)/.test
+lint: $(VENV)/.lint
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
 
 # The documentation as a site: site/index.html, which loads nothing from elsewhere.
@@ -43,6 +43,10 @@ $(VENV)/.demo: pyproject.toml
 	touch $@
 
 $(VENV)/.test: $(VENV)/.demo
+	$(BIN)/python -m pip install -q -e ".[cu13,test]"
+	touch $@
+
+$(VENV)/.lint: $(VENV)/.test
 	$(BIN)/python -m pip install -q -e ".[cu13,test,dev]"
 	touch $@
 

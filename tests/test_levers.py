@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import cache
 
 import pytest
 from kernels import DENSE, FP8
@@ -18,7 +19,7 @@ from gemmgen.ir.nodes import Kernel
 from gemmgen.ir.orders import ORDERS
 from gemmgen.levers import LEVERS
 from gemmgen.passes import PIPELINE
-from gemmgen.pipeline import compile_to_source
+from gemmgen.pipeline import compile_to_source, lower
 from gemmgen.see.explain_page import spelled
 from gemmgen.see.kernel_page import config as described
 from gemmgen.target import H200
@@ -74,10 +75,12 @@ def test_another_value_shows_in_the_name_in_tables_and_in_json(lever):
     assert (lever.name in Config().to_json()) != lever.added
 
 
+@cache
 def items_of(c):
     """What a report says of a legal config, of the first problem that has it."""
     for p in (DENSE, FP8):
         try:
+            lower(p, c)
             return {k: v for k, v in described(compile_to_source(p, c)).items if k != "name"}
         except IllegalConfig:
             continue
