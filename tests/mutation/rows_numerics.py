@@ -62,7 +62,7 @@ def promote_half(source: str) -> str:
 
 def rounded_up(d: Any) -> Any:
     """The inner extent up to the row pitch: what lies between the rows is read."""
-    return replace(d, dims=(d.row_bytes // d.dtype.bytes, d.dims[1]))
+    return replace(d, dims=(d.strides[0] // d.dtype.bytes, d.dims[1]))
 
 
 ROWS = (
