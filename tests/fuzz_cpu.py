@@ -19,8 +19,9 @@ from unittest import mock
 import torch
 
 from gemmgen import ops
+from gemmgen.ir.argument_names import parameter
 from gemmgen.ir.dtypes import DTYPES
-from gemmgen.ir.expr import DeviceScalar, PerColumn, PerRow, Scalar, arguments, parameter
+from gemmgen.ir.expr import DeviceScalar, PerColumn, PerRow, Scalar, arguments
 from gemmgen.ir.groupings import GROUPINGS, Layout, depths, segments
 from gemmgen.ops import building, calls, epilogue, groups, k_grouped
 from gemmgen.pipeline import lower

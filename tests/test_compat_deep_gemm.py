@@ -15,8 +15,9 @@ from gemmgen.compat import deep_gemm
 from gemmgen.compat.deep_gemm import einsums, refused, settings
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError, UnsupportedProblem
+from gemmgen.ir.argument_names import parameter, row_stride
 from gemmgen.ir.dtypes import BF16, F32
-from gemmgen.ir.expr import ACC, PerElement, parameter, row_stride
+from gemmgen.ir.expr import ACC, PerElement
 from gemmgen.target import H200
 
 CONFIG = Config(block_m=64, block_n=64, consumers=1, stages=2)

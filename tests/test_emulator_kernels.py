@@ -14,8 +14,9 @@ from kernels import emitted
 from gemmgen import emulator
 from gemmgen.errors import UnsupportedProblem, VerificationError
 from gemmgen.gallery import GALLERY, exhibit, path_of
+from gemmgen.ir.argument_names import parameter, row_stride
 from gemmgen.ir.dtypes import F32
-from gemmgen.ir.expr import BEFORE, fold, parameter, row_stride
+from gemmgen.ir.expr import BEFORE, fold
 from gemmgen.verification import (
     NumpyEngine,
     check_bound,

@@ -14,21 +14,9 @@ from packs import compiles_nothing_fixture, made  # noqa: F401
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES, NAME
 from gemmgen.gallery import GALLERY, path_of
+from gemmgen.ir.argument_names import PREFIXES, group_stride, local, parameter, row_stride
 from gemmgen.ir.dtypes import BF16
-from gemmgen.ir.expr import (
-    ACC,
-    PREFIXES,
-    Expr,
-    PerColumn,
-    PerElement,
-    PerRow,
-    Scalar,
-    arguments,
-    group_stride,
-    local,
-    parameter,
-    row_stride,
-)
+from gemmgen.ir.expr import ACC, Expr, PerColumn, PerElement, PerRow, Scalar, arguments
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.pack import files
 from gemmgen.pipeline import compile_to_source, lower

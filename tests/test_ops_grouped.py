@@ -10,8 +10,9 @@ from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError
 from gemmgen.heuristics import choose
+from gemmgen.ir.argument_names import parameter
 from gemmgen.ir.dtypes import E4M3, E5M2, S8, S32
-from gemmgen.ir.expr import ACC, DeviceScalar, PerColumn, PerRow, Scalar, arguments, parameter
+from gemmgen.ir.expr import ACC, DeviceScalar, PerColumn, PerRow, Scalar, arguments
 from gemmgen.target import H200
 
 GROUPS, M, N, K = 3, 256, 72, 160

@@ -24,7 +24,8 @@ from packs import (  # noqa: F401
 from gemmgen import ops
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.ir.expr import ACC, PerColumn, PerElement, PerRow, group_stride, row_stride
+from gemmgen.ir.argument_names import group_stride, row_stride
+from gemmgen.ir.expr import ACC, PerColumn, PerElement, PerRow
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ops import building
 from gemmgen.pack.groups import place

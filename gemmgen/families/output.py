@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..config import Config
-from ..ir import expr
+from ..ir import argument_names
+from ..ir.argument_names import parameter, row_stride
 from ..ir.dtypes import F32
-from ..ir.expr import Argument, PerElement, Scalar, arguments, fold, parameter, row_stride
+from ..ir.expr import Argument, PerElement, Scalar, arguments, fold
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Evaluate,
@@ -137,6 +138,6 @@ def _argument_params(argument: Argument, *, grouped: bool) -> tuple[Param, ...]:
         case PerElement(_, dtype):
             stride = Param(name=row_stride(argument.name), ctype="int")
             pointer = Param(name=name, ctype=f"const {dtype.cuda}*")
-            group = Param(name=expr.group_stride(argument.name), ctype="long long")
+            group = Param(name=argument_names.group_stride(argument.name), ctype="long long")
             return (pointer, stride, *(group,) * grouped)
     return (Param(name=name, ctype="const float*"),)

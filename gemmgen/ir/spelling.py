@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from ..errors import IRError
+from .argument_names import group_stride, local, parameter, row_stride
 from .dtypes import BF16, F16, F32
 from .expr import (
     Acc,
@@ -23,10 +24,6 @@ from .expr import (
     Scalar,
     arguments,
     fp32,
-    group_stride,
-    local,
-    parameter,
-    row_stride,
 )
 from .nodes import Evaluate, Kernel, StageTile
 from .places import Place, of_pair, place

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from ..errors import ArgumentError
-from ..ir.expr import parameter
+from ..ir.argument_names import parameter
 from ..runtime.launch import LoadedKernel, Plan
 from ..runtime.torch_tensors import check_apart
 from .front import SLOTS, Call, returned

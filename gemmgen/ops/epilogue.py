@@ -6,17 +6,9 @@ import math
 from typing import Any
 
 from ..errors import ArgumentError
+from ..ir.argument_names import group_stride, parameter, row_stride
 from ..ir.dtypes import F32, DType
-from ..ir.expr import (
-    PerColumn,
-    PerElement,
-    PerRow,
-    Scalar,
-    arguments,
-    group_stride,
-    parameter,
-    row_stride,
-)
+from ..ir.expr import PerColumn, PerElement, PerRow, Scalar, arguments
 from ..ir.groupings import GROUPINGS
 from ..problem import Problem
 from ..runtime.torch_tensors import check_tensor, dtype_of

@@ -6,20 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import UnsupportedProblem
-from ..ir import expr
+from ..ir import argument_names
+from ..ir.argument_names import parameter, row_stride
 from ..ir.counts import MOST_SIDE
 from ..ir.dtypes import F32
-from ..ir.expr import (
-    Argument,
-    PerColumn,
-    PerElement,
-    PerRow,
-    Scalar,
-    arguments,
-    fold,
-    parameter,
-    row_stride,
-)
+from ..ir.expr import Argument, PerColumn, PerElement, PerRow, Scalar, arguments, fold
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import Kernel, TmaMap
 from ..problem import INT8_K, Problem
@@ -183,7 +174,7 @@ def _argument(p: Problem, x: Argument) -> Iterator[Member]:
             # A single row is never stepped from.
             check = f'check_multiple("{stride}", m > 1 ? args->{stride} : 0, 2)'
             yield number(stride, "elements from row to row, even", "(n + 1) / 2 * 2", check)
-            yield group_stride(expr.group_stride(x.name), f"m * args.{stride}", 2)
+            yield group_stride(argument_names.group_stride(x.name), f"m * args.{stride}", 2)
         case PerRow():
             yield pointer(name, f"f32 [{rows}m]", f"{'groups * ' * g.outputs}m * 4")
         case PerColumn():

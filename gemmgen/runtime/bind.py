@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.expr import BEFORE, group_stride, parameter, row_stride
+from ..ir.argument_names import group_stride, parameter, row_stride
+from ..ir.expr import BEFORE
 from ..ir.groupings import GROUPINGS, in_turn
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches, scale_blocks
