@@ -69,6 +69,11 @@ def add_kernel(
         help="add to what D holds (needs --d f32)",
     )
     parser.add_argument("--epilogue", metavar="NAME", help=f"one of {', '.join(EPILOGUES)}")
+    _add_config(parser)
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    """A config, or fields to change of the one there is."""
     parser.add_argument(
         "--config",
         metavar="JSON",
