@@ -63,20 +63,16 @@ PIPELINE: tuple[Step, ...] = (
     Step(check_ring.check_ring),
     Step(check_output.check_output),
     Step(split_scales.split_scales),  # widens registers, so before split_registers
-    Step(
-        take_turns.take_turns, "ping_pong"
-    ),  # the K loops are as many as there are copies; divides no K
-    Step(
-        split_k.split_k, "split_k"
-    ),  # the accumulators are those of the waves; its loads are not multicast
+    Step(take_turns.take_turns, "ping_pong"),  # K loops are as many as copies; divides no K
+    # The accumulators are those of the waves; its loads are not multicast.
+    Step(split_k.split_k, "split_k"),
     Step(plan_multicast.plan_multicast),  # decides slices, so before boxes are cut
     Step(allow_empty),  # every release is spelled, every K is divided
     Step(derive_maps),  # every load is, and the producer's Drain is in place
     Step(assign_swizzle.assign_swizzle),
     Step(pad_epilogue),  # pads only what is left unswizzled
-    Step(
-        split_output.split_output, "d_columns"
-    ),  # the slabs of the whole tile are known, its stores not yet spelled
+    # The slabs of the whole tile are known, its stores not yet spelled.
+    Step(split_output.split_output, "d_columns"),
     Step(choose_stores),  # a padded row cannot leave through a TMA box; may drop a map
     Step(split_boxes.split_boxes),  # needs slabs (swizzle) and slices (multicast)
     Step(plan_descriptors),  # needs slabs
@@ -115,7 +111,8 @@ def run(
     kernel: Kernel, target: Target, asked: Mapping[str, Any], observer: Observer | None = None
 ) -> Kernel:
     """Lower `kernel` through PIPELINE, verifying what each pass returns. asked: values by Step.of.
-    `observer(pass name, kernel)` may look, not change. Raises IllegalConfig where a rule is broken, IRError where gemmgen is."""
+    `observer(pass name, kernel)` may look, not change. Raises IllegalConfig where a rule is broken, IRError where
+    gemmgen is."""
     verify(kernel)
     for p in PIPELINE:
         lowered = p(kernel, target, asked)
