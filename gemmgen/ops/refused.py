@@ -17,13 +17,13 @@ from ..errors import CompileError, GemmgenError, IllegalConfig, UnsupportedProbl
 from ..heuristics.tuned import Pick
 from ..problem import Problem
 from ..runtime import nvrtc
+from ..runtime.nvrtc import MUST_NOT_RUN
 
 MOST = 8  # configs of one choice: if the build refuses so many, the fault is not theirs
 
 Kernel = tuple[Problem, Config]
 Choose = Callable[[Mapping[Config, str]], Pick]
 T = TypeVar("T")
-MUST_NOT_RUN = "must not run"  # what the build says of a kernel that compiles, but spills, say
 
 log = logging.getLogger(__name__)
 _known: dict[Problem, dict[Config, str]] = {}

@@ -25,6 +25,7 @@ from .trips import lost_trips
 INSTALL = 'pip install "gemmgen[cu13]"'
 LIBRARY_HEAD = 4096  # bytes of libnvrtc: ELF header, program headers, build ID
 
+MUST_NOT_RUN = "must not run"  # what the build says of a kernel that compiles, but spills, say
 # ptxas diagnostics that mean the kernel is not the one that was asked for.
 FATAL = {
     "C7508": "setmaxnreg was ignored",
@@ -121,7 +122,7 @@ def sparing() -> Iterator[None]:
 def starved(error: CompileError) -> bool:
     """Whether the build refused for lack of registers, so that it is worth another try, `sparing` of them."""
     first = str(error).partition(" NVRTC said:")[0]
-    return "must not run" in first and ("bytes of spills" in first or "C7512" in first)
+    return MUST_NOT_RUN in first and ("bytes of spills" in first or "C7512" in first)
 
 
 def compile_cubin(source: str, name: str, target: Target = H200) -> Cubin:
@@ -182,7 +183,7 @@ def check_trips(name: str, source: str, ptx: str) -> None:
     """Raises CompileError if a K loop of `source` cannot run every number of times in `ptx`, made of it."""
     for line, numbers in lost_trips(source, ptx).items():
         raise CompileError(
-            f"{name} must not run: its K loop in line {line} cannot run {', '.join(map(str, numbers))} times, as the "
+            f"{name} {MUST_NOT_RUN}: its K loop in line {line} cannot run {', '.join(map(str, numbers))} times, as the "
             "compiler unrolled it. Use another unroll, and report this: it is a defect of gemmgen or of NVRTC"
         )
 
@@ -197,7 +198,7 @@ def checked(name: str, image: bytes, seconds: float, log: str) -> Cubin:
     if spills:
         found.append(f"{spills} bytes of spills")
     if found:
-        raise CompileError(f"{name} must not run: {'; '.join(found)}. NVRTC said:\n{log}")
+        raise CompileError(f"{name} {MUST_NOT_RUN}: {'; '.join(found)}. NVRTC said:\n{log}")
     return Cubin(
         name=name,
         image=image,
