@@ -7,9 +7,8 @@ from functools import lru_cache
 
 from .ir.expr import fold
 from .ir.groupings import GROUPINGS
-from .passes.split_scales import SCALE_BLOCK
 from .problem import Problem, Shape, check_shape
-from .recipes import recipe
+from .recipes import SCALE_BLOCK, recipe
 from .target import Target
 
 ROWS_OF_GROUPS = (0.7, 0.82, 0.94, 1.06, 1.18, 1.3)  # of the mean: what ragged ones are costed with

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .errors import GemmgenError, UnsupportedProblem
-
-SCALE_BLOCK = 128  # K, and rows of B, per scale
+from .ir.promotion import SCALE_BLOCK as SCALE_BLOCK
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ COMPILER = {
     "levers": {"ir"},  # records; what they do to a kernel is in passes
     "config": {"errors", "notebook", "levers"},
     "epilogues": {"ir", "errors"},
-    "recipes": {"errors"},  # what the sums of a family are
+    "recipes": {"errors", "ir"},  # what the sums of a family are
     "problem": {"ir", "errors", "epilogues", "notebook", "recipes"},
     "schedulers": {"ir"},
     # families, passes and emit never import each other: that is the whole architecture.

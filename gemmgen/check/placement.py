@@ -26,13 +26,13 @@ from ..ir.nodes import (
     TmaLoadMulticast,
     TmaMap,
 )
+from ..ir.promotion import SCALE_BLOCK
 from ..ir.rewrite import statements
 from .finding import Finding
 from .footprint import MMA_K_BYTES, MMA_ROWS, start
 from .properties import CARRY_OVER
 
 TMA_LINE = 128  # bytes: what a box may begin at in shared memory (CUDA driver API)
-SCALE_BLOCK = 128  # columns that share a scale of B
 ROWS_PER_PATTERN = 8  # of `swizzle` bytes each, in every swizzle mode
 BASES = {"m": "tile.a_row", "n": "tile.b_row", "k": "k"}
 

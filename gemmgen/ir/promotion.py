@@ -9,6 +9,7 @@ from .blocks import Stmt
 from .resources import UNUSUAL
 
 LANES = 32  # of a warp: K blocks whose scales it loads at once
+SCALE_BLOCK = 128  # rows of B, and K, that share a scale
 
 
 @dataclass(frozen=True, kw_only=True)

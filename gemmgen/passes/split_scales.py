@@ -21,11 +21,10 @@ from ..ir.nodes import (
     Role,
     Stmt,
 )
-from ..ir.promotion import BLOCK_SCALES
+from ..ir.promotion import BLOCK_SCALES, SCALE_BLOCK
 from ..ir.rewrite import map_role, map_stmts, statements, walk
 from ..target import Target
 
-SCALE_BLOCK = 128  # columns and K per FP32 scale of B
 COPIES = 8  # of the K loop, at most: code that runs for other tiles is read by nobody meanwhile
 INT8_UNROLL = 2  # of copied loops: with 4 most tiles of 160 and 192 columns spilled 16 to 48 bytes
 SCALING = Promote | PromoteColumns | PromoteWave
