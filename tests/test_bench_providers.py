@@ -12,11 +12,11 @@ from kernels import DENSE, DENSE_F32, DENSE_TN, FP8, INT8_BLOCK, VECTOR
 from gemmgen.bench import select as selecting
 from gemmgen.bench import sources
 from gemmgen.bench.agree import FAST, SUMMED, check_exact, check_near
-from gemmgen.bench.cases import make, recipe
+from gemmgen.bench.cases import make, scaling
 from gemmgen.bench.contest import reason
 from gemmgen.bench.data import EXACT, KINDS, Data
 from gemmgen.bench.grouped_torch import offsets, takes
-from gemmgen.bench.providers import Provider, fast, quick, recipe_of, reference
+from gemmgen.bench.providers import Provider, fast, quick, reference, scaling_of
 from gemmgen.bench.select import Offer, select
 from gemmgen.cli import main
 from gemmgen.config import Config
@@ -152,16 +152,16 @@ def test_torch_groups_begin_where_ours_do():
     ],
 )
 def test_how_gemmgen_scales(p, want):
-    assert recipe(p) == recipe_of(OFFERED[0], p) == want
+    assert scaling(p) == scaling_of(OFFERED[0], p) == want
 
 
 def test_how_others_scale():
     by_name = {x.name: x for x in OFFERED}
-    assert recipe_of(by_name["torch._scaled_mm"], FP8) == "plain"
-    assert recipe_of(by_name["torch._scaled_mm rows"], FP8) == "rows"
-    assert recipe_of(by_name["torch._scaled_mm blocks"], FP8) == "blocks"
-    assert recipe_of(by_name["torch._int_mm"], replace(INT8, d=BF16)) == "plain"
-    assert recipe_of(by_name["triton blocks"], VECTOR) == "blocks"
+    assert scaling_of(by_name["torch._scaled_mm"], FP8) == "plain"
+    assert scaling_of(by_name["torch._scaled_mm rows"], FP8) == "rows"
+    assert scaling_of(by_name["torch._scaled_mm blocks"], FP8) == "blocks"
+    assert scaling_of(by_name["torch._int_mm"], replace(INT8, d=BF16)) == "plain"
+    assert scaling_of(by_name["triton blocks"], VECTOR) == "blocks"
 
 
 def test_who_sums_in_14_bits():
@@ -290,7 +290,7 @@ def test_products_by_hand(p, kind):
     c = make(p, (40, 150, 300), Data(kind=kind, device="cpu"))
     a, b = c.left.double().numpy(), c.right.double().numpy()
     assert a.shape == (40, 300) and b.shape == (300, 150)
-    if recipe(p) == "blocks":
+    if scaling(p) == "blocks":
         rows = 1 if p.family == "fp8_1d1d" else 128
         for i, j in ((0, 0), (39, 149), (7, 127), (7, 128)):
             scales = [
@@ -299,7 +299,7 @@ def test_products_by_hand(p, kind):
             ]
             want = float((a[i] * b[:, j] * scales).sum())
             assert float(product(c, "blocks")[i, j]) == pytest.approx(want, rel=1e-9, abs=1e-9)
-    if recipe(p) == "rows":
+    if scaling(p) == "rows":
         scales = c.rows.double().numpy()[:, None] * c.columns.double().numpy()
         np.testing.assert_allclose(product(c, "rows").numpy(), a @ b * scales)
     np.testing.assert_allclose(product(c, "plain").numpy(), a @ b)
@@ -312,7 +312,7 @@ def test_exact_data_is_exact(p):
 
     c = make(p, (40, 150, 4096), Data(kind=EXACT, device="cpu"))
     assert {*c.a.double().unique().tolist()} == {-1.0, 0.0, 1.0}
-    want = product(c, recipe(p))
+    want = product(c, scaling(p))
     assert bool((want * 16 == (want * 16).round()).all()) and float(want.abs().max()) < 2**12
     assert float((want != 0).double().mean()) > 0.8
     assert torch.equal(want, want.float().double())
@@ -354,7 +354,7 @@ def test_wrong_providers_are_left_out(monkeypatch):
 
     def provider(name, change):
         def make(case, fresh):
-            return lambda: change(product(case, recipe(case.problem)).bfloat16())
+            return lambda: change(product(case, scaling(case.problem)).bfloat16())
 
         return Provider(name=name, library="torch", takes=bool, make=make)
 

@@ -1,4 +1,4 @@
-"""The inputs of one GEMM on the GPU, and what each recipe of scaling should make of them."""
+"""The inputs of one GEMM on the GPU, and what each way of scaling should make of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import ArgumentError
 from ..ir.dtypes import DType
 from ..ops import SCALE_BLOCK
 from ..problem import Problem
-from ..recipes import recipe as recipe_of
+from ..recipes import recipe
 from ..runtime.torch_tensors import torch, torch_dtype
 from .data import Data
 from .shapes import Shape
@@ -57,7 +57,7 @@ def make(p: Problem, shape: Shape, data: Data) -> Case:
     m, n, k = shape
     a_turned, b_turned = p.mn_major
     blocks = -(-k // SCALE_BLOCK)
-    vectors = recipe_of(p.family).scales_columns
+    vectors = recipe(p.family).scales_columns
     return Case(
         problem=p,
         shape=(m, n, k),
@@ -104,22 +104,22 @@ def _block_scaled(c: Case) -> tuple[Any, Any]:
     return a * wide_a, b * wide_b.mT
 
 
-# What is multiplied, by recipe, float64 [M, K] and [K, N].
-RECIPES: dict[str, Callable[[Case], tuple[Any, Any]]] = {
+# What is multiplied, by how it scales, float64 [M, K] and [K, N].
+SCALINGS: dict[str, Callable[[Case], tuple[Any, Any]]] = {
     "plain": _plain,
     "rows": _per_row,
     "blocks": _block_scaled,
 }
 
 
-def recipe(p: Problem) -> str:
+def scaling(p: Problem) -> str:
     """How gemmgen's call of `p` scales (INT8 with another output than INT32 is dequantised)."""
-    if recipe_of(p.family).scaled:
+    if recipe(p.family).scaled:
         return "blocks"
     return "rows" if p.a.integer and not p.d.integer else "plain"
 
 
-def product(c: Case, recipe: str) -> Any:
+def product(c: Case, scaling: str) -> Any:
     """float64 [M, N]."""
-    a, b = RECIPES[recipe](c)
+    a, b = SCALINGS[scaling](c)
     return a @ b

@@ -18,7 +18,7 @@ from .agree import FAST, SUMMED, check_exact, check_near
 from .data import EXACT, Data
 from .grouped import ALONE
 from .modes import Call, Method, captured
-from .providers import Provider, recipe_of
+from .providers import Provider, scaling_of
 from .shapes import Shape, depths_of, rows_of
 from .sources import groups
 from .work import work
@@ -92,7 +92,7 @@ def check(provider: Provider, case: cases.Case, fresh: bool, *, exact: bool) -> 
     torch().cuda.synchronize()
     if isinstance(got, tuple):
         return
-    want = cases.product(case, recipe_of(provider, case.problem))
+    want = cases.product(case, scaling_of(provider, case.problem))
     if exact:
         check_exact(got.double(), want, dtype_of(got))
     else:

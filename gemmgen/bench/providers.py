@@ -12,7 +12,7 @@ from ..errors import UnsupportedProblem
 from ..ir.dtypes import BF16, E4M3, F16, FP8, S32, DType
 from ..problem import Problem
 from ..runtime.torch_tensors import empty, torch, torch_dtype
-from .cases import Case, recipe
+from .cases import Case, scaling
 from .select import Offer
 
 Call = Callable[[], Any]
@@ -23,12 +23,12 @@ class Provider(Offer):
     """One row of a table.
 
     make: its call; `fresh` for what a user writes: scales as a quantiser leaves them (row by row), a new
-    output. recipe: how it scales, of `cases.RECIPES` ("" as gemmgen does). fast: whether it sums FP8 in
+    output. scaling: how it scales, of `cases.SCALINGS` ("" as gemmgen does). fast: whether it sums FP8 in
     14 bits beyond 128 of K.
     """
 
     make: Callable[[Case, bool], Call]
-    recipe: str = ""
+    scaling: str = ""
     fast: Callable[[Problem], bool] = lambda p: False
 
 
@@ -236,14 +236,14 @@ TORCH = (
         library="torch",
         takes=lambda p: p.a in (BF16, F16),
         make=_mm,
-        recipe="plain",
+        scaling="plain",
     ),
     Provider(
         name="torch._scaled_mm",
         library="torch",
         takes=_fp8_pair,
         make=_scaled_tensor,
-        recipe="plain",
+        scaling="plain",
         fast=quick,
     ),
     Provider(
@@ -251,7 +251,7 @@ TORCH = (
         library="torch",
         takes=lambda p: _fp8_pair(p) and _out_dtype(p) == BF16,
         make=_scaled_rows,
-        recipe="rows",
+        scaling="rows",
         fast=quick,
     ),
     Provider(
@@ -259,14 +259,14 @@ TORCH = (
         library="torch",
         takes=lambda p: p.family == "fp8_block" and p.a == p.b == E4M3,
         make=_scaled_blocks,
-        recipe="blocks",
+        scaling="blocks",
     ),
     Provider(
         name="torch._int_mm",
         library="torch",
         takes=lambda p: p.a.integer,
         make=_int_mm,
-        recipe="plain",
+        scaling="plain",
     ),
 )
 
@@ -276,6 +276,6 @@ def torch_reference(p: Problem) -> Provider:
     return next(x for x in TORCH if x.name == reference(p))
 
 
-def recipe_of(provider: Provider, p: Problem) -> str:
+def scaling_of(provider: Provider, p: Problem) -> str:
     """How `provider` scales the operands of `p`."""
-    return provider.recipe or recipe(p)
+    return provider.scaling or scaling(p)
