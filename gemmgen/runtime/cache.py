@@ -23,7 +23,7 @@ from .. import environment
 from ..errors import ArgumentError, CacheError, CompileError
 from ..target import H200, Target
 from . import cache_entry, cache_files, cache_refusal, fingerprint, nvrtc
-from .cache_entry import Recipe, Wanted
+from .cache_entry import BuildInputs, Wanted
 from .cache_trust import opened
 from .nvrtc import Cubin
 
@@ -82,13 +82,13 @@ def cached_cubin(source: str, name: str, target: Target = H200) -> Cubin:
     """
     where = places()
     return cached(
-        recipe_of(source, name, target), lambda: nvrtc.compile_cubin(source, name, target), where
+        inputs_of(source, name, target), lambda: nvrtc.compile_cubin(source, name, target), where
     )
 
 
-def recipe_of(source: str, name: str, target: Target = H200) -> Recipe:
+def inputs_of(source: str, name: str, target: Target = H200) -> BuildInputs:
     """Of what `nvrtc.compile_cubin` makes of the same arguments. Raises RuntimeUnavailable without NVRTC."""
-    return Recipe(
+    return BuildInputs(
         source=source,
         name=name,
         arch=target.arch,
@@ -97,7 +97,7 @@ def recipe_of(source: str, name: str, target: Target = H200) -> Recipe:
     )
 
 
-def cached(recipe: Recipe, compiler: Callable[[], Cubin], where: Places) -> Cubin:
+def cached(recipe: BuildInputs, compiler: Callable[[], Cubin], where: Places) -> Cubin:
     """What `compiler` returns, or has returned for the same recipe; or what it raises, or has raised for it if
     that was lasting. Raises nothing else."""
     if found := look_up(recipe, where):
@@ -128,7 +128,7 @@ def refusal(wanted: Wanted, where: Places) -> CompileError | None:
     return entry_of(key, decode, where, cache_files.REFUSED)
 
 
-def _keep_refusal(recipe: Recipe, error: CompileError, where: Places) -> None:
+def _keep_refusal(recipe: BuildInputs, error: CompileError, where: Places) -> None:
     key = cache_refusal.key_of(recipe) if where.own else None
     if key and fingerprint.unchanged():
         encode = partial(cache_refusal.encode, key, recipe, error)

@@ -48,7 +48,7 @@ class Wanted(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class BuildInputs:
     """Everything a cubin depends on. compiler: `nvrtc.build`; options: `nvrtc.options`."""
 
     source: str
@@ -74,7 +74,7 @@ class Entry:
     cubin: Cubin
 
 
-def encode(recipe: Recipe, cubin: Cubin) -> bytes:
+def encode(recipe: BuildInputs, cubin: Cubin) -> bytes:
     """The file of `cubin`, compiled by `recipe`. Raises CacheError if it is too large to be kept."""
     facts = json.dumps(
         {

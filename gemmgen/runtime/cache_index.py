@@ -28,7 +28,7 @@ from ..ir.launchable import Launchable
 from ..ir.nodes import Kernel
 from ..target import H200, Target
 from . import cache_entry, fingerprint, nvrtc
-from .cache import Places, cached, entry_of, keep, look_up, places, recipe_of, refusal
+from .cache import Places, cached, entry_of, inputs_of, keep, look_up, places, refusal
 from .cache_files import LAUNCH
 from .launch_record import LaunchRecord, from_json, record_of, to_json
 from .nvrtc import Cubin
@@ -114,7 +114,7 @@ def ready(
     if question and (found := _found(question, where)):
         return found
     made = build()
-    recipe = recipe_of(made.source, made.name)
+    recipe = inputs_of(made.source, made.name)
     try:
         cubin = cached(recipe, lambda: compiler(made.source, made.name), where)
     except CompileError as e:
@@ -135,7 +135,7 @@ def refused(asked: str) -> CompileError | None:
 
 
 def _keep(
-    question: Question | None, made: Emitted, recipe: cache_entry.Recipe, where: Places
+    question: Question | None, made: Emitted, recipe: cache_entry.BuildInputs, where: Places
 ) -> None:
     """What leads to the cubin, or to its refusal."""
     if question and not made.kernel.watchdog and fingerprint.unchanged():
@@ -174,7 +174,7 @@ def _answered(question: Question, where: Places) -> Answer | None:
     return answer if answer and answer.current else None
 
 
-def _answer(made: Emitted, recipe: cache_entry.Recipe) -> Answer:
+def _answer(made: Emitted, recipe: cache_entry.BuildInputs) -> Answer:
     """Raises CacheError if it would not be believed: NVRTC's file is not known, the record is no record."""
     answer = Answer(
         key=recipe.key,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmgen.runtime.cache_entry import Recipe, encode
+from gemmgen.runtime.cache_entry import BuildInputs, encode
 from gemmgen.runtime.nvrtc import checked
 
 from .fakes import CALLS, ERRORS, compiled, error, faulty
@@ -23,8 +23,8 @@ class Scene:
 
     store: Store
     folder: Path
-    victim: Recipe
-    others: tuple[Recipe, ...]
+    victim: BuildInputs
+    others: tuple[BuildInputs, ...]
     random: random.Random
 
     @property

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gemmgen.runtime import cache_files, cache_trust
-from gemmgen.runtime.cache_entry import Recipe
+from gemmgen.runtime.cache_entry import BuildInputs
 from gemmgen.runtime.nvrtc import Cubin, checked
 
 CUDA_ELF = b"\x7fELF" + bytes(14) + b"\xbe\x00"
@@ -21,7 +21,7 @@ CALLS = ("open", "read", "write", "fsync", "close", "replace", "unlink", "rmdir"
 CALLS += ("fstat", "lstat", "mkdir", "listdir")
 
 
-def recipe(number: int = 0, **changed: object) -> Recipe:
+def recipe(number: int = 0, **changed: object) -> BuildInputs:
     fields = {
         "source": f"source {number}",
         "name": f"kernel_{number}",
@@ -29,10 +29,10 @@ def recipe(number: int = 0, **changed: object) -> Recipe:
         "options": ("--std=c++17",),
         "compiler": "13.0 0123456789abcdef",
     }
-    return Recipe(**{**fields, **changed})
+    return BuildInputs(**{**fields, **changed})
 
 
-def compiled(r: Recipe) -> Cubin:
+def compiled(r: BuildInputs) -> Cubin:
     """What a compiler would make of `r`: always the same, and of no other recipe."""
     image = CUDA_ELF + b"".join(hashlib.sha256(f"{r}{i}".encode()).digest() for i in range(4))
     return checked(r.name, image, 0.25, LOG)
@@ -44,7 +44,7 @@ class Compiler:
 
     calls: Counter[str] = field(default_factory=Counter)
 
-    def __call__(self, r: Recipe) -> Callable[[], Cubin]:
+    def __call__(self, r: BuildInputs) -> Callable[[], Cubin]:
         def compile() -> Cubin:
             self.calls[r.key] += 1
             return compiled(r)

@@ -19,13 +19,13 @@ from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.runtime import cache_entry, cache_index, fingerprint, nvrtc
 from gemmgen.runtime.cache import Places, cached
-from gemmgen.runtime.cache_entry import Recipe
+from gemmgen.runtime.cache_entry import BuildInputs
 from gemmgen.runtime.nvrtc import Cubin
 from gemmgen.target import H200
 
 from .fakes import CUDA_ELF, compiled, recipe
 
-Ask = Callable[[Recipe, Callable[[], Cubin], Path], Cubin]
+Ask = Callable[[BuildInputs, Callable[[], Cubin], Path], Cubin]
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Store:
     """file: the name of a recipe's. ask: for its cubin, found in a folder or compiled, which puts it there.
     hostile: files for its key with the right checksum, as by a writer who knows the format."""
 
-    file: Callable[[Recipe], str]
+    file: Callable[[BuildInputs], str]
     ask: Ask
-    hostile: Callable[[Recipe], tuple[bytes, ...]]
+    hostile: Callable[[BuildInputs], tuple[bytes, ...]]
 
 
-def hostile(r: Recipe) -> tuple[bytes, ...]:
+def hostile(r: BuildInputs) -> tuple[bytes, ...]:
     """Files for the key of `r` with the right checksum, as by a writer who knows the format."""
     good = {"name": r.name, "arch": r.arch, "compiler": r.compiler, "seconds": 0.1, "log": ""}
     changes = (
@@ -63,7 +63,7 @@ def kernel(name: str) -> Kernel:
     return replace(lower(Problem(family="dense", a=BF16, b=BF16), Config()), name=name)
 
 
-def asked(r: Recipe) -> str:
+def asked(r: BuildInputs) -> str:
     return f"what {r.name} computes"
 
 
@@ -81,7 +81,7 @@ def machine(folder: Path, build: str = recipe().compiler) -> Iterator[None]:
         yield
 
 
-def ask_launch(r: Recipe, build: Callable[[], Cubin], folder: Path) -> Cubin:
+def ask_launch(r: BuildInputs, build: Callable[[], Cubin], folder: Path) -> Cubin:
     """`build` counts what the compiler builds; its cubin is another entry of the folder."""
 
     def built() -> SimpleNamespace:
@@ -94,14 +94,14 @@ def ask_launch(r: Recipe, build: Callable[[], Cubin], folder: Path) -> Cubin:
     return found.cubin
 
 
-def launch_key(r: Recipe) -> str:
+def launch_key(r: BuildInputs) -> str:
     with machine(Path("/nowhere")):
         question = cache_index._question(asked(r), H200)
     assert question
     return question.digest
 
 
-def hostile_launches(r: Recipe) -> tuple[bytes, ...]:
+def hostile_launches(r: BuildInputs) -> tuple[bytes, ...]:
     key = launch_key(r)
     record = cache_index.to_json(cache_index.record_of(kernel(r.name)))
     good = {"key": "0" * 64, "arch": "sm_90a", "compiler": r.compiler, "library": "/nowhere"}
