@@ -217,10 +217,10 @@ class Scheduler:
     fast: Axis  # the axis a panel spans: neighbours in time differ in it
     slow: Axis
     panel: int  # tiles (of a cluster) along `fast`
+    order: str
     params: tuple[str, ...] = ()
     alignment: int = 0  # of the rows where groups begin, if they lie in one tensor
     shares: bool = False  # CTAs note in the tile where their share of K begins; split_k
-    order: str = "panels"
 
     @property
     def tile(self) -> str:
