@@ -62,14 +62,14 @@ def test_a_config_has_a_field_per_lever():
 @each
 def test_the_default_is_a_value_and_needs_no_words(lever):
     assert lever.values.holds(lever.default) and lever.plain(Config())
-    assert not lever.tag(Config()) and not lever.word(Config())
+    assert not lever.tagged(Config()) and not lever.said(Config())
 
 
 @each
 def test_another_value_shows_in_the_name_in_tables_and_in_json(lever):
     c = changed(lever)
     assert kernel_name(FP8, c) != kernel_name(FP8, Config())
-    assert bool(lever.tag(c)) == (lever.name not in (*IN_THE_TILE, "panel"))
+    assert bool(lever.tagged(c)) == (lever.name not in (*IN_THE_TILE, "panel"))
     assert spelled(c) != spelled(Config())
     assert lever.name in c.to_json() and Config.from_json(c.to_json()) == c
     assert (lever.name in Config().to_json()) != lever.added

@@ -65,9 +65,9 @@ def kernel_name(p: Problem, c: Config) -> str:
         tile,
         f"s{c.stages}c{c.consumers}",
     ]
-    early = [x.tag(c) for x in LEVERS if not (x.added or x.late)]
+    early = [x.tagged(c) for x in LEVERS if not (x.added or x.late)]
     of_problem = [f"al{p.alignment}" * (p.alignment != Problem.alignment), "add" * p.accumulate]
-    late = [x.tag(c) for x in LEVERS if x.added or x.late]
+    late = [x.tagged(c) for x in LEVERS if x.added or x.late]
     label = label_of(p.epilogue) if p.epilogue != Problem.epilogue else ""
     layout = p.layout * (p.layout != Problem.layout)
     return "_".join(x for x in (*parts, layout, *early, *of_problem, *late, label) if x)

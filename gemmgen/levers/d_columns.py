@@ -9,7 +9,7 @@ D_COLUMNS = Lever(
     values=optional(integer(8, 256, 8)),
     default=None,
     added=True,
-    tag=lambda c: f"d{c.d_columns}" * (c.d_columns is not None),
-    word=lambda c: f"D by {c.d_columns} columns" * (c.d_columns is not None),
+    tag="d{}",
+    word="D by {} columns",
     reads="each warpgroup stages so many columns of D at a time, in two places that take turns",
 )

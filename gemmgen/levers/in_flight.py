@@ -8,8 +8,8 @@ IN_FLIGHT = Lever(
     name="in_flight",
     values=choice(0, 1),
     default=0,
-    tag=lambda c: f"w{c.in_flight}" * (c.in_flight != 0),
-    word=lambda c: "in flight" * (c.in_flight != 0),
+    tag="w{}",
+    word="in flight",
     reads="a wgmma group runs on: where sums stay in the tensor core, while the next stage is waited for; where they "
     "are promoted, while the piece of a K block before it is",
     others=lambda c: ({"in_flight": 1 - c.in_flight},),

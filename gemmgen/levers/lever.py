@@ -10,10 +10,6 @@ from typing import Any
 C = Any
 
 
-def nothing(c: C) -> str:
-    return ""
-
-
 def no_others(c: C) -> tuple[dict[str, Any], ...]:
     return ()
 
@@ -32,8 +28,9 @@ class Lever:
 
     name: the field. values: which it takes. default: what it has where nobody says.
     added: whether files were written before there was one: where it has its default it is left out of JSON.
-    tag: its part of a kernel's name, "" where the name does without. After those of problems if `added`, or `late`.
-    word: what tables say of a config that is not plain in it, "" if it is.
+    tag: its part of the name of a kernel that has not the default, a format of its value, or of the config; "" where
+    names do without. After those of problems if `added`, or `late`.
+    word: what tables say of such a config, a format of the value.
     reads: what a report says of such a config, under the name of the lever; "" where another line of it says it.
     others: what the tuner tries instead, as changes of fields. matters: the lower, the earlier it is tried.
     ordered: whether it says only in which order tiles come, so that nothing is tried where all run at once.
@@ -44,8 +41,8 @@ class Lever:
     default: Any
     added: bool = False
     late: bool = False
-    tag: Callable[[C], str] = nothing
-    word: Callable[[C], str] = nothing
+    tag: str | Callable[[C], str] = ""
+    word: str = ""
     reads: str = ""
     others: Callable[[C], Iterable[dict[str, Any]]] = no_others
     matters: float = 100.0
@@ -54,6 +51,16 @@ class Lever:
     def plain(self, c: C) -> bool:
         """Whether `c` has the default."""
         return bool(getattr(c, self.name) == self.default)
+
+    def tagged(self, c: C) -> str:
+        """Its part of the name of a kernel of `c`, "" for none."""
+        if callable(self.tag):
+            return self.tag(c)
+        return "" if self.plain(c) else self.tag.format(getattr(c, self.name))
+
+    def said(self, c: C) -> str:
+        """Its word in tables, "" for none."""
+        return "" if self.plain(c) else self.word.format(getattr(c, self.name))
 
 
 def integer(low: int, high: int, step: int = 1) -> Values:
@@ -77,14 +84,7 @@ def choice(*values: Any) -> Values:
     )
 
 
-FLAG = choice(False, True)
-
-
-def flag(name: str, *, tag: str, word: str, reads: str, **more: Any) -> Lever:
+def flag(name: str, **more: Any) -> Lever:
     """One that is asked for or not."""
-
-    def where(text: str) -> Callable[[C], str]:
-        return lambda c: text * getattr(c, name)
-
-    of: dict[str, Any] = {"values": FLAG, "default": False, "added": True} | more
-    return Lever(name=name, tag=where(tag), word=where(word), reads=reads, **of)
+    of: dict[str, Any] = {"values": choice(False, True), "default": False, "added": True} | more
+    return Lever(name=name, **of)

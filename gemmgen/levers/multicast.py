@@ -10,8 +10,8 @@ MULTICAST = Lever(
     name="multicast",
     values=choice(*SHARED),
     default="none",
-    tag=lambda c: f"mc{c.multicast}" * (c.multicast != "none"),
-    word=lambda c: f"multicast {c.multicast}" * (c.multicast != "none"),
+    tag="mc{}",
+    word="multicast {}",
     others=lambda c: ({"multicast": x} for x in SHARED if x != c.multicast),
     matters=10,
 )

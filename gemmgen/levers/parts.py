@@ -9,7 +9,7 @@ PARTS = Lever(
     values=choice(1, 2),
     default=1,
     added=True,
-    tag=lambda c: f"p{c.parts}" * (c.parts != 1),
-    word=lambda c: f"{c.parts} parts" * (c.parts != 1),
+    tag="p{}",
+    word="{} parts",
     reads="column parts are multiplied and promoted one after the other",
 )

@@ -20,7 +20,7 @@ REGISTERS = Lever(
         says="a pair (producer, consumer) of integers from 0 to 65535, or null", holds=_holds
     ),
     default=None,
-    tag=lambda c: "r" + "_".join(map(str, c.registers)) if c.registers is not None else "",
-    word=lambda c: "registers " + "/".join(map(str, c.registers)) if c.registers else "",
+    tag="r{0[0]}_{0[1]}",
+    word="registers {0[0]}/{0[1]}",
     reads="registers per thread are named, not chosen",
 )

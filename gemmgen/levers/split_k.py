@@ -9,6 +9,6 @@ SPLIT_K = Lever(
     values=choice(1, 2, 4, 8),
     default=1,
     added=True,
-    tag=lambda c: f"k{c.split_k}" * (c.split_k != 1),
-    word=lambda c: f"K/{c.split_k}" * (c.split_k != 1),
+    tag="k{}",
+    word="K/{}",
 )

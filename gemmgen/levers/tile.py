@@ -7,7 +7,6 @@ from typing import Any
 from .lever import C, Lever, choice, integer
 
 LEAST_STAGES = 3
-PLAIN_K_BYTES = 128
 
 
 def _fewer(c: C) -> tuple[dict[str, Any], ...]:
@@ -19,8 +18,8 @@ BLOCK_N = Lever(name="block_n", values=integer(8, 256, 8), default=128)
 BLOCK_K_BYTES = Lever(
     name="block_k_bytes",
     values=choice(32, 64, 128, 256),
-    default=PLAIN_K_BYTES,
-    word=lambda c: f"{c.block_k_bytes} bytes of K" * (c.block_k_bytes != PLAIN_K_BYTES),
+    default=128,
+    word="{} bytes of K",
 )
 STAGES = Lever(name="stages", values=integer(1, 16), default=4, others=_fewer, matters=80)
 CONSUMERS = Lever(name="consumers", values=choice(1, 2, 3), default=2)

@@ -10,8 +10,8 @@ UNROLL = Lever(
     name="unroll",
     values=integer(1, 8),
     default=1,
-    tag=lambda c: f"u{c.unroll}" * (c.unroll != 1),
-    word=lambda c: f"u{c.unroll}" * (c.unroll != 1),
+    tag="u{}",
+    word="u{}",
     others=lambda c: ({"unroll": x, "peek": False} for x in TRIED if x != c.unroll),
     matters=50,
 )

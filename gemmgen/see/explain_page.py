@@ -41,7 +41,7 @@ def spelled(c: Config) -> str:
         f"{c.stages}st",
         f"{c.raster}{c.panel}",
     ]
-    return " ".join(parts + [word for x in LEVERS if (word := x.word(c))])
+    return " ".join(parts + [word for x in LEVERS if (word := x.said(c))])
 
 
 def tile(c: Config) -> str:
