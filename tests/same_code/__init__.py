@@ -1,0 +1,1 @@
+"""Does another revision compile to the same machine code?"""
