@@ -10,9 +10,10 @@ import jinja2.meta
 import jinja2.nodes
 import pytest
 
-import gemmgen.emit
+import gemmgen.emit.names
 import gemmgen.ir.spelling
-from gemmgen.emit import PTX, RANKS, STATEMENTS, VERBS, environment, macro_name, templates
+from gemmgen.emit import PTX, STATEMENTS, environment, macro_name, templates
+from gemmgen.emit.names import ADDRESS, RANKS, VERBS
 from gemmgen.ir import nodes
 from gemmgen.passes.check_complete import LOWERED
 from gemmgen.problem import OUTPUTS
@@ -41,7 +42,7 @@ SYNC = r"mbarrier\.|mapa\.|st\.async|wgmma\.|cp\.async|\bfence\.|bar\.sync|setma
 
 # What the holes in `ptx::` calls of stmts.j2 can hold, by the expression in the hole.
 HOLES = {
-    "address": tuple(gemmgen.emit.ADDRESS.values()),
+    "address": tuple(ADDRESS.values()),
     "s.direction": ("inc", "dec"),
     "wait_kind(s)": ("read", "all"),
     "verb(s)": tuple(VERBS.values()),
@@ -139,7 +140,7 @@ def test_calls_and_ptx_functions_match_one_to_one():
     defined = re.findall(r"__device__ __forceinline__ [\w ]+\*? (\w+)\(", library)
     assert len(set(defined)) == len(defined)
     calls = set().union(*(called(read(name)) for name in NAMES if name not in PTX))
-    for module in (gemmgen.emit, gemmgen.ir.spelling):
+    for module in (gemmgen.emit.names, gemmgen.ir.spelling):
         calls |= set(re.findall(r"ptx::(\w+)", Path(module.__file__).read_text()))
     assert calls == set(defined)
 

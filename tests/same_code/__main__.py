@@ -81,7 +81,7 @@ def at_revision(revision: str, of: list[Case]) -> list[str]:
 
 def compiled(sources: Iterable[tuple[str, str]], jobs: int) -> list[str]:
     def one(of: tuple[str, str]) -> str:
-        name, source = of
+        _, source = of
         if not source.startswith("// "):
             return source
         try:

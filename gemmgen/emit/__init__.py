@@ -1,0 +1,147 @@
+"""Kernel -> CUDA source. Knows templates, knows nothing about families or passes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
+from jinja2.bccache import Bucket
+
+from ..errors import IRError
+from ..ir.nodes import Kernel, Role, Stmt
+from ..ir.rewrite import unstamped
+from ..ir.text import dump, smem_map
+from .names import ADDRESS, ALONE, vocabulary
+
+# The templates with a macro per statement.
+STATEMENTS = (
+    *("stmts.j2", "stmts_promotion.j2", "stmts_output.j2", "stmts_values.j2"),
+    *("stmts_maps.j2", "stmts_transposed.j2", "stmts_exchange.j2"),
+    *("stmts_stamps.j2", "stmts_turns.j2"),
+)
+# Memory and synchronisation; what works on registers; conversions, the same for every kernel.
+VALUES = ("ptx_values.j2",)
+PTX = ("ptx.j2", "ptx_registers.j2", *VALUES)
+
+
+def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
+    """The kernel's self-contained CUDA source: it includes nothing under NVRTC.
+
+    `kernel` must have been lowered; `header` lines go into the provenance comment.
+    Same kernel and header, same bytes.
+    """
+    env = environment()
+    macros: dict[str, Any] = {}
+
+    def body(stmts: tuple[Stmt, ...]) -> str:
+        return "\n".join(macros[macro_name(type(s))](s).rstrip("\n") for s in stmts)
+
+    env.globals |= vocabulary(kernel) | {"body": body}
+    for name in STATEMENTS:
+        macros |= vars(env.get_template(name).module)
+    parts = {
+        "prologue": body(kernel.prologue),
+        "roles": [_role(env, kernel, r, body(r.body)) for r in kernel.roles],
+        "shared": [s for s in kernel.smem if s.copies == 1],
+        "alone": [ALONE] * (kernel.consumer.turns > 1),
+        "address": ADDRESS[kernel.keeps_address],
+        "signature": signature(kernel),
+        "registers": ", ".join(f"{r.name} {r.registers}" for r in kernel.roles),
+        "smem_map": smem_map(kernel),
+        "header": (*header, *_digests(kernel)),
+    }
+    frame = env.get_template("kernel.cu.j2")
+    called = frame.render(parts, ptx="")
+    return without_trailing_spaces(frame.render(parts, ptx=ptx_functions(env, called)))
+
+
+def without_trailing_spaces(text: str) -> str:
+    return re.sub(r"[ \t]+\n", "\n", text)
+
+
+class CompiledTemplates(BytecodeCache):
+    """Templates compiled once per process. Every kernel has an environment of its own, for its globals, and
+    compiling the templates for each would be nearly all of emit's time."""
+
+    def __init__(self) -> None:
+        self._code: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if bucket.key in self._code:
+            bucket.bytecode_from_string(self._code[bucket.key])
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._code[bucket.key] = bucket.bytecode_to_string()
+
+
+COMPILED = CompiledTemplates()
+
+
+def environment() -> Environment:
+    """Jinja2 with delimiters that leave PTX's and C++'s braces alone: ${x} and //% lines."""
+    return Environment(
+        loader=FileSystemLoader(templates()),
+        bytecode_cache=COMPILED,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        variable_start_string="${",
+        variable_end_string="}",
+        line_statement_prefix="//%",
+        line_comment_prefix="//#",
+        block_start_string="<%",
+        block_end_string="%>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+    )
+
+
+@cache
+def templates() -> Path:
+    """Where the templates are: inside an installed package, beside `gemmgen/` in a checkout."""
+    here = Path(__file__).parents[1]
+    return next(p for p in (here / "templates", here.parent / "templates") if p.is_dir())
+
+
+def macro_name(stmt: type[Stmt]) -> str:
+    """TmaLoad -> tma_load."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", stmt.__name__).lower()
+
+
+def digest(kernel: Kernel) -> str:
+    """Identifies the lowered IR: 16 hex digits of the SHA-256 of its text form."""
+    return hashlib.sha256(dump(kernel).encode()).hexdigest()[:16]
+
+
+def _digests(kernel: Kernel) -> tuple[str, ...]:
+    """Of the kernel, and if it is stamped first of what it is without stamps."""
+    plain = f"IR sha256 {digest(unstamped(kernel))}"
+    return (plain, *[f"IR sha256 with stamps {digest(kernel)}"] * bool(kernel.stamps))
+
+
+def signature(kernel: Kernel) -> list[str]:
+    """The kernel's parameters in order: tensor maps, then scalars and pointers."""
+    maps = [f"const __grid_constant__ TensorMap {m.name}" for m in kernel.maps]
+    return maps + [str(p) for p in kernel.params]
+
+
+def _role(env: Environment, kernel: Kernel, role: Role, body: str) -> str:
+    own = [s for s in kernel.smem if s.copies == role.turns > 1]
+    return env.get_template("role.j2").render(role=role, own=own, body=body).rstrip("\n")
+
+
+def ptx_functions(env: Environment, text: str, layer: tuple[str, ...] = PTX) -> str:
+    """The functions of the PTX layer's templates that `text` calls, in the layer's order."""
+    names = set(re.findall(r"ptx::(\w+)", text))
+    chunks = "\n\n".join(env.get_template(x).render().strip("\n") for x in layer).split("\n\n")
+    return "\n\n".join(c for c in chunks if _defined(c) in names)
+
+
+def _defined(chunk: str) -> str:
+    found = re.search(r"__device__ __forceinline__ [\w ]+?\*? (\w+)\(", chunk)
+    if not found:
+        raise IRError(f"the PTX layer has a chunk that defines no function: {chunk[:60]!r}")
+    return found[1]
