@@ -20,7 +20,10 @@ from gemmgen.ir import nodes as ir
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.ir.text import dump
 from gemmgen.link import TextDiffers, from_ir, from_text, link
+from gemmgen.link.errors import Unreadable
 from gemmgen.link.meaning import MEANING
+from gemmgen.link.statements import parsed
+from gemmgen.link.walk import Walk
 from gemmgen.pipeline import lower
 
 GENERATED = Path(__file__).parent.parent / "generated"
@@ -91,6 +94,23 @@ def test_every_build_is_held_against_its_ir(monkeypatch):
     monkeypatch.setattr(pipeline, "emit", more)
     with pytest.raises(TextDiffers, match="WgmmaWait"):
         pipeline.compile_to_source(*VARIETY["dense"])
+
+
+def done(text):
+    walk = Walk({})
+    walk.run(parsed(text), {})
+    return walk.events
+
+
+def test_a_loop_that_runs_once_is_its_body_and_one_that_never_runs_nothing():
+    loop = "for (int i = {}; i < {}; {}) x[i] = y[2 * i];"
+    assert done(loop.format(3, 4, "++i")) == done("x[3] = y[6];")
+    assert done(loop.format(0, 8, "i += 8")) == done("x[0] = y[0];")
+    assert done(loop.format(8, 8, "i += 4")) == done(";")
+    assert done(loop.format(0, 9, "i += 8")) != done("x[0] = y[0];")
+    assert done(loop.format(0, "n", "++i")) != done("x[0] = y[0];")
+    with pytest.raises(Unreadable, match="i is changed"):
+        done("for (int i = 0; i < 1; ++i) i = 5;")
 
 
 # ---- edits of a kernel's text -----------------------------------------------------------------------

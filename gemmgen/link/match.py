@@ -12,12 +12,15 @@ from ..ir.blocks import BLOCKS
 from . import frame
 from .display import told
 from .errors import TextDiffers, Unreadable
+from .expressions import Expr
 from .meaning import meaning
 from .statements import parsed
 from .unit import Entry, Function, Unit, entry, function, struct, unit
 from .walk import Env, Event, Walk
 
 OPAQUE = ("Tile", "Scheduler")  # structs of which the link knows only that they are there
+# What those read. Other constants are names of numbers, and stand for them where they are used.
+SHAPES = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "CLUSTER_M", "CLUSTER_N", "CLUSTER_K", "STAGES")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +100,15 @@ def read(u: Unit, w: Walk) -> None:
     constants: Env = {}
     for name, value in u.constants.items():
         constants[name] = w.value(value, constants)
-        w.emit("constant", name, constants[name])
+        if name in SHAPES:
+            w.emit("constant", name, constants[name])
     for name, text in u.structs.items():
+        if numbers := _numbers(text):
+            own: Env = {}
+            for field, x in numbers:
+                own[field] = w.value(x, constants | own)
+            constants |= {f"{name}::{field}": value for field, value in own.items()}
+            continue
         w.emit("{", "struct", name)
         if name not in OPAQUE:
             _struct(text, w, constants)
@@ -108,6 +118,14 @@ def read(u: Unit, w: Walk) -> None:
         _function(function(text), w, constants)
         w.emit("}")
     _kernel(entry(u.kernel), w, constants)
+
+
+def _numbers(text: str) -> list[tuple[str, Expr]]:
+    """The fields of a struct that holds named numbers; none of another."""
+    s = struct(text)
+    named = all(f[1:3] == (("static", "constexpr"), "int") for f in s.fields)
+    found = [(name, x) for f in s.fields for name, _, x in f[3]]
+    return found if named and not s.methods and s.head == ("struct", s.head[-1]) else []
 
 
 def _struct(text: str, w: Walk, constants: Env) -> None:

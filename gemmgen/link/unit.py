@@ -53,9 +53,10 @@ def unit(text: str) -> Unit:
             case "constexpr":
                 constants |= dict(_constants(piece))
             case "namespace":
-                if ptx or words[1] != "ptx":
+                if words[1] != "ptx":
                     raise Unreadable(f"namespace {words[1]}")
-                ptx = _namespace(piece)
+                for name, text in _namespace(piece).items():
+                    _add(ptx, name, text)
             case "struct" if "opaque" not in words:
                 _add(structs, words[words.index("{") - 1], piece)
             case "__device__" | "template":
@@ -79,23 +80,23 @@ def unit(text: str) -> Unit:
 
 
 def _add(table: dict[str, str], name: str, text: str) -> None:
-    if name in table:
+    if table.get(name):
         raise Unreadable(f"{name} is defined twice")
     table[name] = text
 
 
 @lru_cache(maxsize=256)
 def _namespace(piece: str) -> dict[str, str]:
-    """The functions of namespace ptx, by their qualified names."""
+    """The functions of namespace ptx, by their qualified names; "" of one that is only declared."""
     found: dict[str, str] = {}
     for each in declarations(piece[piece.index("{") + 1 : piece.rindex("}")]):
-        _add(found, f"ptx::{name_of(each)}", each)
+        _add(found, f"ptx::{name_of(each)}", each if each.endswith("}") else "")
     return found
 
 
 def _constants(piece: str) -> list[tuple[str, Expr]]:
     found = parsed(piece)[0]
-    if found[1:3] != (("constexpr",), "int"):
+    if found[1] != ("constexpr",) or found[2] not in ("int", "uint32_t"):
         raise Unreadable(f"no constant: {piece}")
     return [(name, value) for name, _, value in found[3]]
 

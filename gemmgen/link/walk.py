@@ -130,6 +130,11 @@ class Walk:
 
     def _for(self, s: Statement, env: Env) -> None:
         _, unroll, first, condition, step, body = s
+        turns = trips(s, lambda x: self.value(x, env))
+        if turns is not None and len(turns) < 2:
+            for number in turns:
+                self._once(first[3][0][0], number, body, env)
+            return
         inner = dict(env)
         head: list[Any] = []
         if first[0] == "declare":
@@ -144,6 +149,16 @@ class Walk:
         until = self.captured(lambda: None if condition is None else self.value(condition, inner))
         _, steps = self.captured(lambda: None if step is None else self.effect(step, inner))
         self.block(("for", unroll, tuple(head), until, steps), body, inner)
+
+    def _once(self, name: str, number: int, body: Statement, env: Env) -> None:
+        """The body of a loop that is run once."""
+        counter = {name: number, f"{name}:type": "int"}
+        inner = {**env, **counter}
+        self.run(body[1] if body[0] == "block" else (body,), inner)
+        if inner[name] != number:
+            raise Unreadable(f"{name} is changed in the loop that counts with it")
+        hidden = _declared(body).union(counter)
+        env.update({x: inner[x] for x in env if x not in hidden})
 
     def _each(self, s: Statement, env: Env) -> None:
         _, unroll, of, name, over, body = s
@@ -247,6 +262,20 @@ class Walk:
         value = self.run(f.body, inner)
         self.inside = outer
         return None if f.returns == "void" else cast(f.returns, value)
+
+
+def trips(loop: Statement, value: Callable[[Expr], Value]) -> range | None:
+    """The numbers that a loop counts through, where they are known and it does nothing else."""
+    _, _, first, condition, step, _ = loop
+    match first, condition, step:
+        case (
+            ("declare", _, "int", ((name, "=", begin),)),
+            ("op", "<", of, end),
+            ("pre", "++", steps) | ("=", "+=", steps, _),
+        ) if name == of == steps:
+            bounds = (value(begin), value(end), value(step[3]) if step[0] == "=" else 1)
+            return range(*bounds) if all(isinstance(x, int) for x in bounds) else None
+    return None
 
 
 def _declared(body: Statement) -> set[str]:
