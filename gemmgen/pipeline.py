@@ -10,6 +10,7 @@ from .check import Proof, check
 from .config import Config
 from .emit import emit
 from .families import build as build
+from .families import computes
 from .ir.nodes import Kernel
 from .link import Link, link
 from .notebook import folded
@@ -70,7 +71,8 @@ def compile_to_source(
     """
     kernel = lower(p, c, target, observer, stamps)
     proof = check(kernel)
-    header = (f"problem {json.dumps(p.to_json())}", f"config {json.dumps(c.to_json())}", str(proof))
+    asked = (f"problem {json.dumps(p.to_json())}", f"config {json.dumps(c.to_json())}")
+    header = (computes(p), "", *asked, str(proof))
     source = emit(kernel, header)
     return Artifact(
         problem=p,

@@ -157,8 +157,7 @@ class Kernel:
     """The body of an emitted `__global__` function."""
 
     def __init__(self, source: str):
-        self.constants = dict(re.findall(r"\b([A-Z]+(?:_[A-Z])?) = (\d+)[,;]", source))
-        self.constants = {name: int(value) for name, value in self.constants.items()}
+        self.constants = constants(source)
         _, signature, body = re.split(r'extern "C" __global__|(?<=\)) \{\n(?=    extern)', source)
         self.parameters = re.findall(r"(\w+)[,)]", signature.split("\n", 1)[1])
         lines = _Parser("{" + body).statement(0)
@@ -172,6 +171,7 @@ class Kernel:
         tile |= {"group": 0, "d_end": 1 << 20}
         tile |= {"k_first": 0, "k_end": 384, "slot": 0, "opens_group": False}
         scope = dict.fromkeys(self.parameters, 1 << 20) | self.constants
+        scope["Shared"] = SimpleNamespace(**self.constants)
         ptx = Ptx(rank, scope, registers, returns or {})
         scope |= {name: name for name in self.parameters if name.startswith("map_")}
         scope |= {"d": Pointer(arguments.pop("d", 0))}
@@ -200,6 +200,16 @@ class Kernel:
         return ptx.calls
 
 
+def constants(source: str) -> dict[str, int]:
+    """Those in capitals, each worked out from those before it."""
+    found: dict[str, int] = {}
+    for line in re.findall(r"constexpr (?:int|uint32_t) ([A-Z][^;]*);", source):
+        for part in line.split(", "):
+            name, value = part.split(" = ")
+            found[name] = eval(value.replace("/", "//").replace("u ", " "), {}, found)
+    return found
+
+
 TYPE = r"(?:const |constexpr )?(?:int|uint32_t|float|bool|auto) "
 
 
@@ -216,6 +226,14 @@ class _Parser:
 
     def statement(self, depth: int) -> list[str]:
         pad = "    " * depth
+        if found := re.compile(r"\s*const auto (\w+) = \[&\]\(([^)]*)\) (?=\{\n)").match(
+            self.text, self.at
+        ):
+            self.at = found.end()
+            names = ", ".join(part.split()[-1] for part in found[2].split(","))
+            inside = self.statement(depth + 1)
+            assert self._take(";")
+            return [f"{pad}def {found[1]}({names}):", *inside]
         if self._take("{"):
             lines = []
             while not self._take("}"):
@@ -292,8 +310,8 @@ def _split(text: str) -> list[str]:
 def _simple(text: str) -> list[str]:
     if text.startswith("extern"):
         return ["pass"]
-    if found := re.fullmatch(r"const auto (\w+) = \[&\]\(int i\) \{ return (.*); \}", text):
-        return [f"{found[1]} = lambda i: {_expression(found[2])}"]
+    if found := re.fullmatch(r"const auto (\w+) = \[&\]\(int (\w+)\) \{ return (.*); \}", text):
+        return [f"{found[1]} = lambda {found[2]}: {_expression(found[3])}"]
     if found := re.fullmatch(r"(?:float|int) (\w+)\[(\d+)\]", text):
         return [f"{found[1]} = Array({found[1]!r}, {found[2]})"]
     if found := re.fullmatch(r"Ring (\w+) = (\w+)", text):
@@ -307,7 +325,7 @@ def _simple(text: str) -> list[str]:
 
 def _expression(text: str) -> str:
     text = re.sub(r"\s+", " ", text)
-    text = text.replace("ptx::", "ptx.").replace("(long long)", "").replace("&&", " and ")
+    text = text.replace("::", ".").replace("(long long)", "").replace("&&", " and ")
     text = re.sub(r"&(?=map_)", "", text).replace("/", "//")
     text = re.sub(r"(\d)f\b", r"\1", text) if "0x" not in text else text
     text = re.sub(r"\(([^()?]+) \? ([^():]+) : ([^()]+)\)", r"(\2 if \1 else \3)", text)

@@ -78,7 +78,7 @@ RESULTS = {
 
 def program(source: str, threads: int) -> tuple[str, list[str]]:
     """C++, and the names of the kernel's integers in the order in which the program takes them."""
-    found = re.search(r"namespace ptx \{\n(.*?)\n\}  // namespace ptx", source, re.S)
+    *_, found = re.finditer(r"namespace ptx \{\n(.*?)\n\}  // namespace ptx", source, re.S)
     functions = "\n\n".join(map(_noting, found[1].strip("\n").split("\n\n")))
     text = source[: found.start(1)] + functions + source[found.end(1) :]
     text, walks = re.subn(r"index\(blockIdx\.x", "index(skipped_tiles + blockIdx.x", text)

@@ -53,8 +53,8 @@ SPLIT = replace(SMALL, split_k=2)
 FAULTS = {
     "the first chunk's again": (SMALL, LANES + 2, "min(chunk + 32 + lane,", "min(lane,"),
     "a block on": (SMALL, LANES + 2, "min(chunk + 32 + lane,", "min(chunk + 33 + lane,"),
-    "the first lane's": (SMALL, 3, "lane_scales[i], k - chunk)", "lane_scales[i], 0)"),
-    "each lane's own": (SMALL, 3, "__shfl_sync(0xffffffff, lane_scales[i], k - chunk)", "lane_scales[i]"),
+    "the first lane's": (SMALL, 3, "lane_scales[0], k - chunk)", "lane_scales[0], 0)"),
+    "each lane's own": (SMALL, 3, "__shfl_sync(0xffffffff, lane_scales[0], k - chunk)", "lane_scales[0]"),
     "past the last": (SMALL, 3, "min(lane, tile.k_blocks - 1)", "lane"),
     "past the last chunk": (SMALL, 3, "min(chunk + 32 + lane, tile.k_blocks - 1)", "chunk + 32 + lane"),
     "every share from K 0": (SPLIT, 6, "tile.k_first / 128 + lane", "lane"),

@@ -253,7 +253,7 @@ def test_epilogue_expression(expression, c):
 def test_a_pair_s_arguments_are_indexed_by_the_product_s_columns():
     c = value_of(gate(acc + PerColumn("bias")) * up(PerElement("c")))
     at = "min(tile.b_row + lane % 4 * 2 + i / 4 * 8"
-    assert f"(acc0[i] + __ldg(at_bias + {at} + 0, shape_n - 1)))" in c
+    assert f"(acc0[i] + __ldg(at_bias + {at}, shape_n - 1)))" in c
     assert f"{at}, (shape_n - 1) / 2 * 2), 1)" in c
 
 
@@ -367,14 +367,17 @@ def test_source_is_self_contained_and_says_nothing_of_this_machine(name):
     assert not re.search(r"\b20\d\d-\d\d|\b\d\d:\d\d", source)
     assert "${" not in source and "//%" not in source and "None" not in source.split("\n//\n", 1)[1]
     assert not re.search(r"[ \t]\n", source) and "\t" not in source
-    assert source.endswith("}\n") and source.isascii()
+    assert source.endswith("}  // namespace ptx\n") and source.isascii()
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_ptx_layer_holds_what_is_called(name):
-    source = SOURCES[name]
-    defined = re.findall(r"__device__ __forceinline__ [\w ]+?\*? (\w+)\(", source)
-    assert sorted(defined) == sorted(set(re.findall(r"ptx::(\w+)", source)))
+    """Declared before the kernel, defined after it."""
+    before, after = SOURCES[name].split('extern "C"')
+    defined = re.findall(r"__device__ __forceinline__ [\w ]+?\*? (\w+)\(", after)
+    declared = re.findall(r"__device__ __forceinline__ [\w ]+?\*? (\w+)\(.*\);\n", before)
+    assert sorted(defined) == sorted(set(re.findall(r"ptx::(\w+)", SOURCES[name])))
+    assert declared == defined
 
 
 def test_header_names_problem_and_config():
@@ -404,9 +407,9 @@ class Protocol:
         self.kernel = lower(*VARIETY[name])
         self.device = Kernel(SOURCES[name])
         self.stages = self.device.constants["STAGES"]
-        at = r"const uint32_t (full|empty|turns) = smem_base \+ (\d+);"
+        at = r"const uint32_t (full|empty|turns) = smem_base \+ Shared::(\w+);"
         offsets = re.findall(at, SOURCES[name])
-        self.base = {barrier: SMEM_BASE + int(at) for barrier, at in offsets}
+        self.base = {name: SMEM_BASE + self.device.constants[at] for name, at in offsets}
         self.consumers = self.kernel.consumer.count
         self.turns = self.consumers if "turns" in self.base else 1
         self.barriers = [(b, s) for b in ("full", "empty") for s in range(self.stages)]

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from device import SMEM_BASE, WAVE, Kernel, fragment
+from device import SMEM_BASE, WAVE, Kernel, constants, fragment
 from kernels import (
     DENSE,
     DENSE_F16,
@@ -685,7 +685,7 @@ def test_a_residual_is_read_at_the_elements_row_and_column(problem, consumers):
 @pytest.mark.parametrize("name", VARIETY)
 def test_shared_memory_map(name):
     artifact = emitted(*VARIETY[name])
-    kernel = artifact.kernel
+    kernel, named = artifact.kernel, constants(artifact.source)
     parts = []
     for s in kernel.smem:
         size = s.rows * (s.cols + s.pad) * s.dtype.bytes
@@ -693,14 +693,19 @@ def test_shared_memory_map(name):
         assert s.offset % pattern == 0, s.name
         assert s.stages == 1 or size % pattern == 0, f"stage 1 of {s.name} is misaligned"
         parts.append((s.offset, size * s.stages * s.copies))
-        own = f" + worker * {size * s.stages}" * (s.copies > 1)
-        assert artifact.source.count(f"const uint32_t {s.name} = smem_base + {s.offset}{own};") == 1
+        part = s.name.removeprefix("smem_").upper()
+        own = f" + worker * {s.stages} * Shared::{part}_STAGE_BYTES" * (s.copies > 1)
+        place = f"const uint32_t {s.name} = smem_base + Shared::{part}{own};"
+        assert artifact.source.count(place) == 1
+        assert (named[part], named[f"{part}_STAGE_BYTES"]) == (s.offset, size)
     for b in kernel.barriers:
         assert b.offset % 8 == 0
         parts.append((b.offset, 8 * b.stages))
-        assert f"const uint32_t {b.name} = smem_base + {b.offset};" in artifact.source
+        part = b.name.upper()
+        assert f"const uint32_t {b.name} = smem_base + Shared::{part};" in artifact.source
+        assert named[part] == b.offset
     parts.sort()
     for (at, size), (following, _) in itertools.pairwise(parts):
         assert at + size == following, "no overlap, no gap"
-    assert parts[0][0] == 0
+    assert parts[0][0] == 0 and named["BYTES"] == kernel.smem_bytes
     assert kernel.smem_bytes == sum(size for _, size in parts) <= H200.smem_bytes

@@ -134,7 +134,7 @@ def test_a_wait_that_does_not_loop_shows():
 )
 def test_what_is_missing_is_told(old, new, says):
     e = emitted(*VARIETY["dense"])
-    begin = e.source.index("void store_wait_read()")
+    begin = e.source.rindex("void store_wait_read()")
     text = e.source[:begin] + e.source[begin:].replace(old, new, 1)
     text = (
         text.replace('::"n"(kPending) : "memory"', '::"n"(kPending)', 1) if old[0] == ":" else text

@@ -23,3 +23,4 @@ def test_names_of_locals_say_nothing_and_instructions_do():
     )
     assert base.source not in (same, other)
     assert code(base.source) == code(same) != code(other)
+    assert code(base.source).instructions > 500

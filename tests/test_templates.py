@@ -20,7 +20,7 @@ from gemmgen.problem import OUTPUTS
 
 MAX_LINES = {
     "kernel.cu.j2": 120,
-    "stmts.j2": 260,
+    "stmts.j2": 270,
     "stmts_promotion.j2": 70,
     "stmts_output.j2": 120,
     "stmts_values.j2": 100,
@@ -178,3 +178,27 @@ def explained(lines: list[str], i: int) -> bool:
     ):
         i -= 1
     return lines[i].lstrip().startswith("//")
+
+
+LOOP = re.compile(r"for \(int (\w+) = (\d+); \1 < (\d+); (?:\+\+\1|\1 \+= (\d+))\)")
+
+
+@pytest.mark.parametrize("path", GENERATED, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_nothing_stands_there_that_does_nothing(path):
+    """No 0 in a sum, no loop that runs once or never."""
+    text = path.read_text()
+    assert not re.findall(r"\+ 0\b(?!x|\.)|(?<![\w.])0 \+", text)
+    trips = {m[0]: len(range(int(m[2]), int(m[3]), int(m[4] or 1))) for m in LOOP.finditer(text)}
+    assert not [loop for loop, n in trips.items() if n < 2]
+
+
+def test_lines_of_the_first_kernel_to_read_are_short():
+    """But for lists of operands."""
+    lines = (GENERATED[0].parents[1] / "fp8_block/base.cu").read_text().splitlines()
+    assert not [x for x in lines if len(x) > 120 and not re.match(r'\s*"\{%0, |\s*: "\+f"', x)]
+
+
+def test_numbers_of_a_kernel_have_names():
+    """Of what is in shared memory, of bytes that land, of descriptors."""
+    body = (GENERATED[0].parents[1] / "fp8_block/base.cu").read_text().partition('extern "C"')[2]
+    assert not re.findall(r"0x4\d+|\b33280\b|\b16384\b|\b199\d\d\d\b", body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import textwrap
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from jinja2.bccache import Bucket
 from ..errors import IRError
 from ..ir.nodes import Kernel, Role, Stmt
 from ..ir.rewrite import unstamped
-from ..ir.text import dump, smem_map
-from .names import ADDRESS, ALONE, vocabulary
+from ..ir.text import dump
+from .names import ADDRESS, ALONE, descriptor_words, shared, vocabulary
+from .repeats import Repeat, repeats, with_stems
 
 # The templates with a macro per statement.
 STATEMENTS = (
@@ -26,6 +28,8 @@ STATEMENTS = (
 # Memory and synchronisation; what works on registers; conversions, the same for every kernel.
 VALUES = ("ptx_values.j2",)
 PTX = ("ptx.j2", "ptx_registers.j2", *VALUES)
+COMMENT = 116  # characters of a line
+LINES_SAVED = 6  # by a function, at least
 
 
 def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
@@ -37,10 +41,25 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
     env = environment()
     macros: dict[str, Any] = {}
 
-    def body(stmts: tuple[Stmt, ...]) -> str:
-        return "\n".join(macros[macro_name(type(s))](s).rstrip("\n") for s in stmts)
+    def one(s: Stmt) -> str:
+        return str(macros[macro_name(type(s))](s)).rstrip("\n")
 
-    env.globals |= vocabulary(kernel) | {"body": body}
+    def body(stmts: tuple[Stmt, ...]) -> str:
+        return "\n".join(
+            written(x) if isinstance(x, Repeat) else one(x) for x in repeats(kernel, stmts)
+        )
+
+    def written(r: Repeat) -> str:
+        """A function and its calls; the statements themselves where those are hardly longer."""
+        inside = "\n".join(map(one, r.body))
+        if len(r.body) > 1 or not inside.startswith("{"):
+            inside = "{\n" + textwrap.indent(inside, "    ") + "\n}"
+        calls = (f"{r.name}({', '.join(map(str, c))});" for c in r.calls)
+        text = "\n".join((f"const auto {r.name} = [&]({r.signature}) {inside};", *calls))
+        plain = "\n".join(map(one, r.groups))
+        return text if text.count("\n") + LINES_SAVED <= plain.count("\n") else plain
+
+    env.globals |= vocabulary(with_stems(kernel)) | {"body": body}
     for name in STATEMENTS:
         macros |= vars(env.get_template(name).module)
     parts = {
@@ -51,12 +70,20 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "address": ADDRESS[kernel.keeps_address],
         "signature": signature(kernel),
         "registers": ", ".join(f"{r.name} {r.registers}" for r in kernel.roles),
-        "smem_map": smem_map(kernel),
-        "header": (*header, *_digests(kernel)),
+        "role_names": ", ".join(r.name for r in kernel.roles),
+        "layout": shared(kernel),
+        "words": descriptor_words(kernel),
+        "header": [x for line in (*header, *_digests(kernel)) for x in wrapped(line)],
     }
     frame = env.get_template("kernel.cu.j2")
-    called = frame.render(parts, ptx="")
-    return without_trailing_spaces(frame.render(parts, ptx=ptx_functions(env, called)))
+    called = ptx_functions(env, frame.render(parts, ptx="", declared=""))
+    declared = "\n".join(declaration(c) for c in called.split("\n\n"))
+    return without_trailing_spaces(frame.render(parts, ptx=called, declared=declared))
+
+
+def wrapped(line: str) -> list[str]:
+    """In lines of a comment."""
+    return textwrap.wrap(line, COMMENT, subsequent_indent="    ", break_long_words=False) or [""]
 
 
 def without_trailing_spaces(text: str) -> str:
@@ -138,6 +165,12 @@ def ptx_functions(env: Environment, text: str, layer: tuple[str, ...] = PTX) -> 
     names = set(re.findall(r"ptx::(\w+)", text))
     chunks = "\n\n".join(env.get_template(x).render().strip("\n") for x in layer).split("\n\n")
     return "\n\n".join(c for c in chunks if _defined(c) in names)
+
+
+def declaration(chunk: str) -> str:
+    """Of a function that `chunk` defines, on one line."""
+    head = chunk[chunk.index("template") if "template" in chunk else chunk.index("__device__") :]
+    return " ".join(head[: head.index(") {") + 1].split()) + ";"
 
 
 def _defined(chunk: str) -> str:

@@ -8,22 +8,26 @@ from ..ir import orders
 from ..ir.nodes import (
     Arrive,
     ArriveCluster,
+    Barrier,
     Coord,
+    ExpectPartials,
+    ExpectTx,
     InitBarrier,
     Kernel,
     Mma,
-    StageTile,
-    StoreTail,
+    Smem,
     StoreWait,
     Wait,
     WaitForTurn,
     WaitTurn,
 )
-from ..ir.places import end, first, held, piece, shift
+from ..ir.places import end, first, held, numbered, piece, plus, shift, total
 from ..ir.promotion import LANES
 from ..ir.reasons import REASONS
+from ..ir.rewrite import statements
 from ..ir.spelling import epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
+from .numbers import Number, each, times
 
 RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
 
@@ -67,7 +71,10 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "more": lambda coords: "".join(f", {coordinate(c)}" for c in coords[2:]),
         "rank": lambda s: RANKS[len(s.coords)],
         **{f.__name__: f for f in (phase, parity, turn_parity, stage, scale_d)},
-        **{f.__name__: f for f in (wait_kind, plus, slot)},
+        **{f.__name__: f for f in (wait_kind, slot, plus, total, times, each, numbered)},
+        "stage_bytes": stage_bytes,
+        "place_of": lambda x: f"Shared::{part(x.name)}",
+        "landing": lambda s: landing(kernel, s),
         "first": lambda s: first(kernel, s),
         "held": lambda s: held(kernel, s),
         "of_group": lambda tensor: of_group(kernel, tensor),
@@ -80,12 +87,14 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "end": lambda s: end(kernel, s),
         "end_of_rows": "tile.d_end" if kernel.groups.ragged else "shape_m",
         "map_at": lambda name: map_at(kernel, name),
+        "mbarriers": lambda s: mbarriers(kernel, s),
         "stages": lambda s: stages(kernel, s),
         "cluster_k": f", CLUSTER_K = {kernel.cluster.k}" * (kernel.cluster.k > 1),
         "ctas": "CLUSTER_M * CLUSTER_N" + " * CLUSTER_K" * (kernel.cluster.k > 1),
-        "low": lambda bits: bits & 0xFFFFFFFF,
-        "high": lambda bits: hex(bits >> 32),
-        "chunk_mask": lambda s: _chunk_mask(kernel, s),
+        "low": lambda operand, bits: word(kernel, operand, bits, LOW),
+        "high": lambda operand, bits: word(kernel, operand, bits, HIGH),
+        "of_columns": lambda s, i: of_columns(kernel.buffer(s.smem), i),
+        "exchanged": lambda s, row="row": exchanged(kernel.buffer(s.smem), row),
         "epilogue_value": lambda s: epilogue_value(kernel, s),
         "verb": lambda s: VERBS[s.add],
         "assign": lambda s: ASSIGNS[s.add],
@@ -107,11 +116,6 @@ def coordinate(c: Coord) -> str:
     return text + (f" + cta_rank * {c.rank_step}" if c.rank_step else "")
 
 
-def plus(number: int) -> str:
-    """What adds `number`: nothing for 0."""
-    return f" + {number}" if number else ""
-
-
 def phase(s: Wait) -> str:
     return ("ring.phase", "ring.phase ^ 1")[s.flip]
 
@@ -125,10 +129,16 @@ def turn_parity(s: WaitForTurn) -> str:
     return f"{s.turn}[0] ^ ({INDEX[True]} == 0)"
 
 
-def stages(kernel: Kernel, s: InitBarrier) -> str:
-    """How many mbarriers `s` initialises."""
+def mbarriers(kernel: Kernel, s: InitBarrier) -> int:
+    """How many `s` initialises."""
     (barrier,) = (b for b in kernel.barriers if b.name == s.barrier)
-    return {"stage": "STAGES", "tile": "1", "turn": f"{barrier.stages}"}[barrier.per]
+    return {"stage": kernel.stages, "tile": 1, "turn": barrier.stages}[barrier.per]
+
+
+def stages(kernel: Kernel, s: InitBarrier) -> str:
+    """The same, by name if it has one."""
+    (barrier,) = (b for b in kernel.barriers if b.name == s.barrier)
+    return "STAGES" if barrier.per == "stage" else str(mbarriers(kernel, s))
 
 
 def stage(s: Arrive | ArriveCluster) -> str:
@@ -146,14 +156,117 @@ def map_at(kernel: Kernel, name: str) -> str:
     derived = [m.name for m in kernel.maps if m.derived]
     if name not in derived:
         return f"&{name}"
-    return f"group_maps + tile.slot * {len(derived)} + {derived.index(name)}"
+    return f"group_maps + tile.slot * {len(derived)}{plus(derived.index(name))}"
 
 
 def wait_kind(s: StoreWait) -> str:
     return "read" if s.reads else "all"
 
 
-def _chunk_mask(kernel: Kernel, s: StageTile | StoreTail) -> int:
-    """Which address bits a buffer's swizzle mixes: its span in 16-byte chunks, less one."""
-    swizzle = kernel.buffer(s.smem).swizzle or 0
-    return swizzle // 16 - 1 if swizzle else 0
+def exchanged(b: Smem, row: str) -> str:
+    """By which a row's number moves its chunks of 16 bytes: nothing where it does not."""
+    mask = (b.swizzle or 0) // 16 - 1
+    return f" ^ ({row} * {b.slab_bytes} >> 7 & {mask}) << 4" if mask > 0 else ""
+
+
+def of_columns(b: Smem, i: Number) -> str:
+    """What leads from a row's beginning to register i's columns, of which this lane's lie in chunk `lane_chunk`."""
+    slab, inside = 2 * i // b.slab_cols * b.slab_stride, 2 * i % b.slab_cols * b.dtype.bytes
+    return f"{plus(slab)} + ({inside} ^ lane_chunk)" if inside else f"{plus(slab)} + lane_chunk"
+
+
+# ---- named numbers ---------------------------------------------------------------------------------
+
+
+def part(name: str) -> str:
+    """smem_a -> A: what a buffer or a barrier is called in the struct Shared."""
+    return name.removeprefix("smem_").upper()
+
+
+def stage_bytes(smem: str) -> str:
+    return f"Shared::{part(smem)}_STAGE_BYTES"
+
+
+def tx_name(b: Barrier) -> str:
+    """full -> TX_BYTES, partials_full -> PARTIALS_TX_BYTES."""
+    return "_".join(x for x in (b.name.removesuffix("full").strip("_").upper(), "TX_BYTES") if x)
+
+
+def landing(kernel: Kernel, s: ExpectTx | ExpectPartials) -> str:
+    """The bytes that `s` announces, by the name that their number has if it is its barrier's."""
+    (barrier,) = (b for b in kernel.barriers if b.name == s.barrier)
+    return f"Shared::{tx_name(barrier)}" if s.tx_bytes == barrier.tx_bytes else f"{s.tx_bytes}"
+
+
+LOW, HIGH = "LOW", "HIGH"  # words of a matrix descriptor
+SWIZZLED = {0: "", 1: "swizzled by 128 bytes", 2: "by 64", 3: "by 32"}
+
+
+def descriptors(kernel: Kernel) -> dict[str, int]:
+    """By operand, what its first matrix descriptor says besides the address."""
+    found: dict[str, int] = {}
+    for s in statements(kernel):
+        if isinstance(s, Mma):
+            found |= {s.a: found.get(s.a, s.a_bits or 0), s.b: found.get(s.b, s.b_bits or 0)}
+    return found
+
+
+def word(kernel: Kernel, operand: str, bits: int, which: str) -> str:
+    """A word of `bits`, by the name that the operand's has if it is that."""
+    if bits == descriptors(kernel)[operand]:
+        return f"{part(operand)}_DESCRIPTOR_{which}"
+    return str(bits & 0xFFFFFFFF) if which == LOW else hex(bits >> 32)
+
+
+def descriptor_words(kernel: Kernel) -> list[str]:
+    """`NAME = value` for each word."""
+    lines = []
+    for operand, bits in descriptors(kernel).items():
+        leading, stride, swizzle = bits >> 16 & 0x3FFF, bits >> 32 & 0x3FFF, bits >> 62
+        name = f"{part(operand)}_DESCRIPTOR"
+        mode = f" | {swizzle}u << 30" if swizzle else ""
+        lines.append(
+            f"{name}_LOW = {16 * leading} / 16 << 16, {name}_HIGH = {16 * stride} / 16{mode}"
+        )
+    return lines
+
+
+def shared(kernel: Kernel) -> list[str]:
+    """The lines of the struct Shared: each part begins where the one before it ends."""
+    lines, before, end = [], "", 0
+    buffers = [(s.offset or 0, s) for s in kernel.smem]
+    parts: list[tuple[int, Smem | Barrier]] = [
+        *buffers,
+        *((b.offset or 0, b) for b in kernel.barriers),
+    ]
+    for at, x in sorted(parts, key=lambda p: p[0]):
+        begins = total(before, at - end) if before else str(at)
+        lines.append(f"static constexpr int {part(x.name)} = {begins}{own(kernel, x)}")
+        before, end = f"{part(x.name)} + {taken(kernel, x)}", at + size(x)
+    lines.append(f"static constexpr int BYTES = {before};")
+    return lines
+
+
+def own(kernel: Kernel, x: Smem | Barrier) -> str:
+    """What else is said of a part, and of what."""
+    if isinstance(x, Barrier):
+        return f", {tx_name(x)} = {x.tx_bytes};" if x.tx_bytes else ";"
+    name = f"{part(x.name)}_STAGE_BYTES"
+    how = f", swizzled by {x.swizzle}" if x.swizzle else ""
+    return f", {name} = {x.stage_bytes};  // {x.rows} x {x.cols} {x.dtype}{how}"
+
+
+def count(kernel: Kernel, number: int, ring: bool) -> str:
+    return "STAGES" if ring else str(number)
+
+
+def taken(kernel: Kernel, x: Smem | Barrier) -> str:
+    """Its bytes, an expression."""
+    if isinstance(x, Barrier):
+        return f"8 * {count(kernel, x.stages, x.per == 'stage')}"
+    copies = f"{x.copies} * " if x.copies > 1 else ""
+    return f"{copies}{count(kernel, x.stages, x.ring)} * {part(x.name)}_STAGE_BYTES"
+
+
+def size(x: Smem | Barrier) -> int:
+    return 8 * x.stages if isinstance(x, Barrier) else x.bytes

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from ..config import Config
 from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import BF16, E4M3, F16, FP8, S8, DType
+from ..ir.groupings import GROUPINGS
 from ..ir.nodes import Kernel
+from ..ir.text import expression
 from ..problem import Problem
 from ..recipes import RECIPES, Recipe
 from . import dense, fp8, fp8_1d1d, fp8_block
@@ -55,3 +57,11 @@ def build(p: Problem, c: Config) -> Kernel:
         pairs = "; ".join(f"{a} x {b}" for a, b in family.operands)
         raise UnsupportedProblem(f"{p.family} does not multiply {p.a} x {p.b}; it takes {pairs}")
     return family.build(p, c)
+
+
+def computes(p: Problem) -> str:
+    """What a kernel for `p` computes, in words."""
+    a, b = ("[K, M]" if p.mn_major[0] else "[M, K]"), ("[K, N]" if p.mn_major[1] else "[N, K]")
+    product = f"where acc is the sum over K of A {a} {p.a} times B {b} {p.b}"
+    each = f"Computes D [M, N] {p.d}, of elements {expression(p.value)}, {product}"
+    return f"{each}. {p.family}: {FAMILIES[p.family].says}; {GROUPINGS[p.grouping].says}."

@@ -98,7 +98,7 @@ GROUPINGS = {
         depths="columns",
     ),
     "k_flat": Grouping(
-        says="the same, where A and B of each group are matrices that follow each other",
+        says="D [G, M, N], each group has matrices of its own, one after another, and the device says their K",
         scheduler="depths",
         params=DEPTHS,
         depths="flat",

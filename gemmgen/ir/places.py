@@ -22,6 +22,21 @@ from .nodes import (
 from .stores import turns
 
 
+def plus(number: object) -> str:
+    """What adds `number`: nothing for 0."""
+    return f" + {number}" if number else ""
+
+
+def total(*terms: object) -> str:
+    """Of what is not 0."""
+    return " + ".join(str(x) for x in terms if x) or "0"
+
+
+def numbered(first: object) -> str:
+    """This warpgroup's number, counted from `first`, as a factor."""
+    return f"({first} + warpgroup)" if first else "warpgroup"
+
+
 class Place(NamedTuple):
     """Of an accumulator's `register`: the even column of its pair, which of the two it is, and its
     column."""
@@ -38,11 +53,11 @@ def place(kernel: Kernel, s: StageTile | Evaluate) -> Place:
     is counted from the first that `s` stages."""
     block = s.wave * kernel.consumers
     start = s.column if isinstance(s, StageTile) else 0
-    long = f"({block} + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8"
-    short = f"{f'{start} + ' if start else ''}lane % 4 * 2 + i / 4 * 8"
+    long = f"{numbered(block)} * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8"
+    short = total(start, "lane % 4 * 2 + i / 4 * 8")
     if kernel.buffer("smem_d").along == "m":
         pair = f"{'tile.d_col' if kernel.block.fold == 1 else 'tile.b_row'} + {short}"
-        register = f"i + {start // 2}" if start else "i"
+        register = f"i{plus(start // 2)}"
         return Place(f"tile.d_row + {long}", pair, "i % 2", f"{pair} + i % 2", register)
     column = f"tile.d_col + {long}"
     return Place(f"tile.d_row + {short} + i % 2", f"({column}) / 2 * 2", "lane / 4 % 2", column)
@@ -58,7 +73,7 @@ def held(kernel: Kernel, s: StageTile) -> int:
 def of_pair(at: Place, which: int) -> Place:
     """The place of one of the two columns of the pair that register `i` begins."""
     return at._replace(
-        which=str(which), column=f"{at.pair} + {which}", register=("i", "i + 1")[which]
+        which=str(which), column=f"{at.pair}{plus(which)}", register=("i", "i + 1")[which]
     )
 
 
@@ -83,12 +98,12 @@ def piece(kernel: Kernel, s: BulkRowStore | StoreRows | StoreTail) -> Piece:
     d = kernel.buffer(s.smem)
     if d.along == "m":
         if isinstance(s, StoreTail) and turns(s):
-            row = f"tile.d_row + ({s.wave * kernel.consumers} + warpgroup) * {d.step}"
+            row = f"tile.d_row + {numbered(s.wave * kernel.consumers)} * {d.step}"
             column = f"(tile.d_col + {s.column})" if s.column else "tile.d_col"
             return Piece(row, column, d.rows, f"{d.cols}")
         columns = "BLOCK_N" if kernel.block.fold == 1 else f"BLOCK_N / {kernel.block.fold}"
         return Piece(f"tile.d_row + block * {d.step}", "tile.d_col", d.rows, columns)
-    block = f"({s.wave * kernel.consumers} + warpgroup) * {d.step}"
+    block = f"{numbered(s.wave * kernel.consumers)} * {d.step}"
     return Piece("tile.d_row", f"(tile.d_col + {block})", d.rows, f"{d.cols}")
 
 
@@ -96,12 +111,12 @@ def end(kernel: Kernel, s: IfWhole | IfCut) -> str:
     """The row after the last of the piece that `s` asks about."""
     d = kernel.buffer("smem_d")
     if d.along == "m":
-        return f"tile.d_row + ({s.wave * kernel.consumers} + warpgroup) * {d.step} + {d.rows}"
+        return f"tile.d_row + {numbered(s.wave * kernel.consumers)} * {d.step} + {d.rows}"
     return f"tile.d_row + {d.rows}"
 
 
 def shift(kernel: Kernel, s: TmaStore) -> tuple[str, str]:
     """What leads from the tile to the piece that `s` stores, along the inner and the outer coordinate."""
     d = kernel.buffer(s.smem)
-    way = f" + {s.wave * kernel.consumers * d.step} + warpgroup * {d.step}"
+    way = f"{plus(s.wave * kernel.consumers * d.step)} + warpgroup * {d.step}"
     return ("", way) if d.along == "m" else (way, "")

@@ -7,6 +7,10 @@ that hold for all of a class are in its template.
 from __future__ import annotations
 
 REASONS = {
+    "role": {
+        "consumer": "consumers: they multiply what was loaded, and store D",
+        "producer": "producer: one thread loads stage after stage",
+    },
     "init": {
         "full": "one arrival, the producer's, and the bytes that it expects",
         "empty": "an arrival of each consumer warp that reads the stage",

@@ -127,6 +127,10 @@ def binary(op: str, a: Value, b: Value) -> Value:
         if isinstance(number, int):
             constant, found = terms(other)
             return total(constant * number, {v: c * number for v, c in found.items()})
+    if op == "/" and b == 1:
+        return a
+    if op in ("&", "^", "|") and 0 in (a, b):
+        return 0 if op == "&" else next((x for x in (a, b) if x != 0), 0)
     return op, a, b
 
 

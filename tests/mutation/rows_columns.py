@@ -11,7 +11,7 @@ from .mutant import edit
 from .rows_protocol import drop, row, visit
 
 PIECES = "dense/d_columns"
-TURN = "(2 + warpgroup) * 8192"  # the second place
+TURN = "(2 * slot + warpgroup) * Shared::D"  # the second place
 
 
 def late_wait(s: ir.ForTiles) -> ir.ForTiles:
@@ -87,8 +87,8 @@ ROWS = (
     row("96o", PIECES, "tails are read when the tile is staged", "P", ir=visit(ir.ForTiles, late_tail, role="consumer")),
     row("96p", PIECES, "no fence for the async proxy", "P", ir=visit(ir.ProxyFence, drop)),
     row("96q", PIECES, "the first wave's rows stored twice", "P", ir=visit(ir.TmaStore, lambda s: replace(s, wave=0), wave=1)),
-    row("96r", PIECES, "the first registers staged for the second piece, in the text", "E", text=edit(("acc0[i + 32]", "acc0[i]"))),
+    row("96r", PIECES, "the first registers staged for the second piece, in the text", "E", text=edit(("acc[i + 32 * slot]", "acc[i]"))),
     row("96s", PIECES, "the second piece staged in the first place, in the text", "E", text=edit((TURN, TURN.replace("2", "0", 1)))),
-    row("96t", PIECES, "a tail read from the other place, in the text", "E", text=edit(("block = 2 + warpgroup", "block = 0 + warpgroup"))),
+    row("96t", PIECES, "a tail read from the other place, in the text", "E", text=edit(("block = 2 * slot + warpgroup", "block = warpgroup"))),
     row("96u", PIECES, "two groups of stores may be left, in the text", "E", text=edit(("store_wait_read<1>", "store_wait_read<2>"), count=0)),
 )  # fmt: skip

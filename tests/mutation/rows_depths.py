@@ -32,7 +32,7 @@ ROWS = (
     row("66b", WGRAD, "tensor maps are not published", "P", ir=without(ir.PublishMap)),
     row("66c", WGRAD, "one lane edits the copy before the others are done with it", "P", ir=without(ir.WarpSync)),
     row("66d", COLUMNS, "maps are acquired by B's place for A", "E",
-        text=edit(("ptx::acquire_map(group_maps + tile.slot * 2 + 0)", "ptx::acquire_map(group_maps + tile.slot * 2 + 1)"))),
+        text=edit(("ptx::acquire_map(group_maps + tile.slot * 2)", "ptx::acquire_map(group_maps + tile.slot * 2 + 1)"))),
     row("78", COLUMNS, "K counts from the first group's", "P", ir=visit(ir.TmaLoad, unstarted)),
     row("78b", WGRAD, "every group begins at K 0", "E", text=edit(("k_first = k_end;", ""))),
     row("78c", COLUMNS, "a group's K is not cut off: its last K block reads the next group's", "P",

@@ -43,8 +43,9 @@ def mapped(name: str, **fields: Any) -> Change:
 
 def fma_split(source: str) -> str:
     for i, scale in enumerate(("scale_0", "scale_0", "scale_1", "scale_1")):
-        old = f"acc0[i + {i}] += {scale} * part[i + {i}];"
-        new = f"acc0[i + {i}] = __fadd_rn(acc0[i + {i}], __fmul_rn({scale}, part[i + {i}]));"
+        at = f"i + {i}" if i else "i"
+        old = f"acc0[{at}] += {scale} * part[{at}];"
+        new = f"acc0[{at}] = __fadd_rn(acc0[{at}], __fmul_rn({scale}, part[{at}]));"
         assert old in source
         source = source.replace(old, new)
     return source
@@ -52,7 +53,7 @@ def fma_split(source: str) -> str:
 
 def promote_half(source: str) -> str:
     """Promote after every second K block (and the last): 256 of K in the short accumulator."""
-    first = "ptx::descriptor(b_tile + 0, 0x40000040), 0);"
+    first = "ptx::mma(part, a(0), b(0), 0);"
     assert first in source
     source = source.replace(first, first.replace(", 0);", ", k % 2 != 0);"))
     old = "for (int i = 0; i < 64; i += 4) {"
@@ -83,10 +84,10 @@ ROWS = (
         ir=visit(ir.TmaLoad, lambda s: replace(s, coords=(s.coords[0], replace(s.coords[1], offset=1))), tensor_map="map_scale_a")),
     row("39", BASE, "promoted every 256 of K", "EN", text=promote_half),
     row("40", BASE, "accumulator not overwritten at the start of a K block", "E",
-        text=edit(("b_tile + 0, 0x40000040), 0);", "b_tile + 0, 0x40000040), 1);"))),
+        text=edit(("a(0), b(0), 0);", "a(0), b(0), 1);"))),
     row("41", BASE, "sum not reset between tiles", "P", ir=without(ir.Zero)),
     row("41b", DENSE, "accumulator not overwritten at the start of a tile", "E",
-        text=edit(("0x40000040), k != 0);", "0x40000040), 1);"))),
+        text=edit(("b(0), k != 0);", "b(0), 1);"))),
     row("42", BASE, "multiply, then add, instead of FMA", "N", text=fma_split),
     row("43", BASE, "output rounded toward zero", "E", text=edit(("cvt.rn.bf16x2", "cvt.rz.bf16x2"))),
     row("43b", "fp8_block/m64_n32_f16", "FP16 output rounded toward zero", "E",
@@ -106,15 +107,15 @@ ROWS = (
     row("45d", SWAPPED_LINES, "rows read A's scales, columns B's", "P",
         ir=visit(ir.LoadRowScales, lambda s: replace(s, smem="smem_scale_a"))),
     row("45e", SWAPPED_MASKED, "B's scale of the tile's first block for every wave", "E",
-        text=edit(("(tile.b_row + (i * 2 + warpgroup) * 64) / 128", "tile.b_row / 128"), count=0)),
+        text=edit(("(tile.b_row + (2 * i + warpgroup) * 64) / 128", "tile.b_row / 128"), count=0)),
     row("45f", SWAPPED_MASKED, "the first wave's scale of B for both", "E", text=edit(("* block_scales[1]", "* block_scales[0]"), count=0)),
     row("45g", SWAPPED, "two columns' scales of A exchanged", "E",
-        text=edit(("scale_0 = column_scales[i / 2 + 0]", "scale_0 = column_scales[i / 2 + 1]"),
-                  ("scale_1 = column_scales[i / 2 + 1]", "scale_1 = column_scales[i / 2 + 0]"))),
-    row("45h", SWAPPED_PADDED, "the bias read by row", "E", text=edit(("at_bias + min(tile.d_col + (0 + warpgroup) * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8",
+        text=edit(("scale_0 = column_scales[i / 2]", "scale_0 = column_scales[i / 2 + 1]"),
+                  ("scale_1 = column_scales[i / 2 + 1]", "scale_1 = column_scales[i / 2]"))),
+    row("45h", SWAPPED_PADDED, "the bias read by row", "E", text=edit(("at_bias + min(tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8",
                                                                        "at_bias + min(tile.d_col + lane % 4 * 2 + i / 4 * 8 + i % 2"))),
     row("45i", SWAPPED, "every warpgroup's piece stored at the tile's left edge", "E",
-        text=edit(("tile.d_col + 0 + warpgroup * 64, tile.d_row", "tile.d_col, tile.d_row"))),
+        text=edit(("tile.d_col + warpgroup * 64, tile.d_row", "tile.d_col, tile.d_row"))),
     row("45j", SWAPPED_PADDED, "rows of 64 elements without their padding", "E", text=edit(("row * 144, bytes", "row * 128, bytes"))),
     row("46a", BASE, "stride byte offset 512", "E", ir=bits(stride(512), "a_bits")),
     row("46b", BASE, "stride byte offset 2048", "E", ir=bits(stride(2048), "b_bits")),
@@ -126,7 +127,7 @@ ROWS = (
     row("48d", BASE, "TMA's swizzle none", "E", describe=("a", lambda d: replace(d, swizzle=0))),
     row("49", BASE, "K advance of 16 bytes", "P",
         ir=visit(ir.Mma, lambda s: replace(s, steps=tuple((a // 2, b // 2) for a, b in s.steps)))),
-    row("49b", DENSE, "K advance in elements", "E", text=edit(("a_tile + 2,", "a_tile + 1,"), ("b_tile + 2,", "b_tile + 1,"))),
+    row("49b", DENSE, "K advance in elements", "E", text=edit(("a(2), b(2)", "a(1), b(1)"))),
     row("50", BASE, "stage base not 1024-aligned", "P", ir=moved("smem_b", 256)),
     row("50b", BASE, "D and all before it 512 bytes on: every swizzled base misaligned", "P",
         ir=lambda k: replace(k, smem=tuple(replace(s, offset=s.offset + 512) for s in k.smem),

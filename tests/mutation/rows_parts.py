@@ -28,7 +28,7 @@ ROWS = (
     row("83b", PAIRED, "the first part is multiplied twice", "P",
         ir=visit(ir.Mma, lambda s: replace(s, part=0, part_bytes=0))),
     row("83c", PAIRED, "the second part reads the first's columns of B, in the text", "E",
-        text=edit(("ring.stage * 32768 + 16384,", "ring.stage * 32768,"))),
+        text=edit(("+ 16384, B_DESCRIPTOR_LOW", ", B_DESCRIPTOR_LOW"))),
     row("84", PAIRED, "the second part is promoted into the first's registers", "P",
         ir=visit(ir.Promote, lambda s: replace(s, part=0))),
     row("84b", PAIRED, "the second part is promoted into the first's registers, in the text", "E", text=edit(*SUMS)),

@@ -111,7 +111,7 @@ ROWS = (
     row("12", BASE, "TMA of B dropped in one K block", "P",
         ir=visit(ir.TmaLoad, not_first, tensor_map="map_b")),
     row("13", BASE, "TMA of B signals the next stage's barrier", "E",
-        text=edit(("&map_b, full + 8 * ring.stage", "&map_b, full + 8 * ((ring.stage + 1) % STAGES)"))),
+        text=edit(("full + 8 * ring.stage, k * 128, tile.b_row", "full + 8 * ((ring.stage + 1) % STAGES), k * 128, tile.b_row"))),
     row("14", DENSE, "released before the wgmma wait", "P", ir=museum.early_release),
     row("15", BASE, "no wgmma wait", "P", ir=without(ir.WgmmaWait)),
     row("15b", DENSE, "no wgmma wait (dense)", "P", ir=without(ir.WgmmaWait)),

@@ -13,7 +13,8 @@ from .rows_depths import unstarted
 from .rows_protocol import drop, row, visit
 
 SPLIT = "fp8_block/split_k"
-SLOT = "(cta_rank - 1) * 8192"
+SIZE = "Shared::PARTIALS_STAGE_BYTES"
+SLOT = f"(cta_rank - 1) * {SIZE}"
 SHARE = "tile.k_blocks = ptx::opaque_int(min(share, tile.k_blocks - first));"
 
 
@@ -56,10 +57,10 @@ ROWS = (
         ir=visit(ir.ExpectPartials, lambda s: replace(s, tx_bytes=(s.tx_bytes or 0) - 16))),
     row("89c", SPLIT, "sums complete on the barrier of releases", "P",
         ir=visit(ir.SendPartials, lambda s: replace(s, barrier="partials_empty"))),
-    row("90", SPLIT, "two ranks send to one slot", "E", text=edit((SLOT, "(cta_rank - 1) / 2 * 8192"))),
-    row("90b", SPLIT, "each rank sends to the slot after its own", "E", text=edit((SLOT, "cta_rank * 8192"))),
+    row("90", SPLIT, "two ranks send to one slot", "E", text=edit((SLOT, f"(cta_rank - 1) / 2 * {SIZE}"))),
+    row("90b", SPLIT, "each rank sends to the slot after its own", "E", text=edit((SLOT, f"cta_rank * {SIZE}"))),
     row("90c", SPLIT, "sums are sent to the next CTA", "E", text=edit(("% 128 * 16, 0);", "% 128 * 16, 1);"))),
-    row("90d", SPLIT, "the first slot is read for all", "E", text=edit(("(rank - 1) * 8192", "0 * 8192"))),
+    row("90d", SPLIT, "the first slot is read for all", "E", text=edit((f"(rank - 1) * {SIZE}", f"0 * {SIZE}"))),
     row("90e", SPLIT, "the last slot is not read", "E",
         text=edit(("rank < CLUSTER_K; ++rank", "rank < CLUSTER_K - 1; ++rank"))),
     row("91", SPLIT, "each share ends one K block early", "E",

@@ -67,7 +67,7 @@ ROWS = (
     row("97r", TURNS, "the phase is counted from the stage after", "E", text=edit((PHASE, ""), (STAGE, f"{STAGE} {PHASE}"))),
     row("97s", TURNS, "both begin with the first tile", "E", text=edit(("int others = worker", "int others = 0"))),
     row("97t", TURNS, "each takes every third tile", "E", text=edit(("others = 2;", "others = 3;"))),
-    row("97u", TURNS, "both stage their tiles in one place, in the text", "E", text=edit((" + worker * 16384", ""))),
+    row("97u", TURNS, "both stage their tiles in one place, in the text", "E", text=edit((" + worker * 2 * Shared::D_STAGE_BYTES", ""))),
     row("97v", TURNS, "both meet at one named barrier", "E", text=edit(("named_barrier_sync<2, 128>", "named_barrier_sync<1, 128>"), count=0)),
     row("97w", TURNS, "nobody waits for a turn, in the text", "E", text=edit(("ptx::mbarrier_wait(turns", "(void)(turns"), ("worker, turn[0]", "worker + turn[0]"))),
     row("97x", TURNS, "a lane more passes the turn on", "E",

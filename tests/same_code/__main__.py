@@ -18,7 +18,7 @@ from gemmgen.gallery import GALLERY, path_of
 from gemmgen.runtime import nvrtc
 
 from ..link_configs.draw import kernels
-from .machine_code import machine_code
+from .machine_code import Code, machine_code
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,15 +79,15 @@ def at_revision(revision: str, of: list[Case]) -> list[str]:
         return emitted(Path(folder), of)
 
 
-def compiled(sources: Iterable[tuple[str, str]], jobs: int) -> list[str]:
-    def one(of: tuple[str, str]) -> str:
+def compiled(sources: Iterable[tuple[str, str]], jobs: int) -> list[Code]:
+    def one(of: tuple[str, str]) -> Code:
         _, source = of
         if not source.startswith("// "):
-            return source
+            return Code(source, 0)
         try:
             return machine_code(nvrtc.compile_cubin(source, source.split(maxsplit=2)[1]).image)
         except CompileError:
-            return "refused by the build"
+            return Code("refused by the build", 0)
 
     with ThreadPoolExecutor(jobs) as pool:
         return list(pool.map(one, sources))
@@ -108,12 +108,15 @@ def main() -> int:
     one, other = (
         compiled(((names[i], text[i]) for i in texts), args.jobs) for text in (there, here)
     )
-    differ = [i for i, a, b in zip(texts, one, other, strict=True) if a != b]
-    for i in differ:
-        print(f"{names[i]}: {json.dumps(of[i][1:])}")
+    differ = [(i, a, b) for i, a, b in zip(texts, one, other, strict=True) if a != b]
+    for i, a, b in differ:
+        kinds = f"{a.instructions} instructions, {b.instructions} here"
+        how = "in registers or order" if a.kinds == b.kinds else kinds
+        print(f"{names[i]}: {how}; {json.dumps(of[i][1:])}")
+    others = sum(a.kinds != b.kinds for _, a, b in differ)
     print(
-        f"{len(of)} kernels, {len(texts)} with another text than at {args.revision}, {len(differ)} with other machine code;"
-        f" NVRTC {nvrtc.version()}, {time.perf_counter() - start:.0f} s"
+        f"{len(of)} kernels, {len(texts)} with another text than at {args.revision}; {len(differ)} with other machine"
+        f" code, {others} of them with other instructions; NVRTC {nvrtc.version()}, {time.perf_counter() - start:.0f} s"
     )
     return int(bool(differ))
 

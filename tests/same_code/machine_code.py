@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections import Counter
+from typing import NamedTuple
+
+INSTRUCTION_BYTES = 16
+OPCODE = 0xFFF  # of an instruction's first word
 
 
-def machine_code(cubin: bytes) -> str:
-    """The SHA-256 of the `.text` sections of an ELF64 file, in hex."""
+class Code(NamedTuple):
+    """sha256: in hex. instructions: with those that fill up. kinds: how many of which, the same where registers are
+    others, or the order is."""
+
+    sha256: str
+    instructions: int
+    kinds: tuple[tuple[int, int], ...] = ()
+
+
+def machine_code(cubin: bytes) -> Code:
+    """Of the `.text` sections of an ELF64 file."""
     (sections,) = struct.unpack_from("<Q", cubin, 0x28)
     size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
     heads = [struct.unpack_from("<IIQQQQ", cubin, sections + size * i) for i in range(count)]
     at = heads[names][4]
-    digest, found = hashlib.sha256(), 0
+    code = b""
     for name, _, _, _, offset, length in heads:
         label = cubin[at + name : cubin.index(b"\0", at + name)]
         if label.startswith(b".text."):
-            digest.update(cubin[offset : offset + length])
-            found += 1
-    if not found:
+            code += cubin[offset : offset + length]
+    if not code:
         raise ValueError("a cubin without code")
-    return digest.hexdigest()
+    opcodes = (word & OPCODE for word, _ in struct.iter_unpack("<QQ", code))
+    kinds = tuple(sorted(Counter(opcodes).items()))
+    return Code(hashlib.sha256(code).hexdigest(), len(code) // INSTRUCTION_BYTES, kinds)

@@ -1,0 +1,165 @@
+"""Statements that stand several times one after the other, but for where in D they are: a function in the text, and a
+call of it for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+from ..ir.blocks import Stmt
+from ..ir.nodes import Kernel, Registers
+from ..ir.rewrite import walk
+from ..ir.stores import Evaluate, OfD, StageTile
+from .numbers import Counter, Number
+
+PLACES = ("wave", "column", "slot", "offset")  # fields that say where
+ARRAYS = ("src", "dst")
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """`body` in terms of `parameters`, and what they are each time: numbers, or names of registers. groups: the
+    statements that it stands for."""
+
+    name: str
+    parameters: tuple[str, ...]
+    arrays: tuple[Registers, ...]  # by the parameters' names: the first ones
+    body: tuple[Stmt, ...]
+    calls: tuple[tuple[int | str, ...], ...]
+    groups: tuple[Stmt, ...]
+
+    @property
+    def signature(self) -> str:
+        kinds = ["auto&"] * len(self.arrays) + ["int"] * (len(self.parameters) - len(self.arrays))
+        return ", ".join(f"{k} {name}" for k, name in zip(kinds, self.parameters, strict=True))
+
+
+def stem(name: str) -> str:
+    """acc0 -> acc"""
+    return name.rstrip("0123456789")
+
+
+def with_stems(kernel: Kernel) -> Kernel:
+    """`kernel` whose registers are also known by what functions call any of them."""
+    found = {
+        stem(r.name): replace(r, name=stem(r.name)) for role in kernel.roles for r in role.locals
+    }
+    first, *others = kernel.roles
+    return replace(kernel, roles=(replace(first, locals=(*first.locals, *found.values())), *others))
+
+
+def repeats(kernel: Kernel, body: tuple[Stmt, ...]) -> list[Stmt | Repeat]:
+    """`body` with the longest repeats in their functions."""
+    found: list[Stmt | Repeat] = []
+    at = 0
+    while at < len(body):
+        period, count = longest(body[at:])
+        if count > 1:
+            groups = [body[at + i * period : at + (i + 1) * period] for i in range(count)]
+            made = repeat(kernel, groups)
+            others = sum(isinstance(x, Repeat) and stem(x.name) == made.name for x in found)
+            found.append(replace(made, name=f"{made.name}{others + 1}") if others else made)
+        else:
+            found.append(body[at])
+        at += period * count
+    return found
+
+
+def longest(body: tuple[Stmt, ...]) -> tuple[int, int]:
+    """Of the beginning of `body`: how many statements, and how often one after the other; 1, 1 if it is no repeat."""
+    shapes = [shape(s) for s in body]
+    best = (1, 1)
+    for period in range(1, len(body) // 2 + 1):
+        count = 1
+        while shapes[:period] == shapes[count * period : (count + 1) * period]:
+            count += 1
+        stores = any(isinstance(s, OfD | Evaluate) for s in walk(body[:period]))
+        if stores and count > 1 and period * (count - 1) > best[0] * (best[1] - 1):
+            best = (period, count)
+    return best
+
+
+def shape(x: Any, name: str = "") -> Any:
+    """What is the same in repeats of `x`."""
+    if name in PLACES and isinstance(x, int):
+        return name
+    if name in ARRAYS and isinstance(x, str):
+        return stem(x)
+    if isinstance(x, tuple):
+        return tuple(shape(i) for i in x)
+    if is_dataclass(x):
+        return (type(x), *(shape(getattr(x, f.name), f.name) for f in fields(x)))
+    return x
+
+
+def holes(x: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The values that `shape` leaves out, in order, by their fields' names."""
+    if (name in PLACES and isinstance(x, int)) or (name in ARRAYS and isinstance(x, str)):
+        yield name, x
+    elif isinstance(x, tuple):
+        for i in x:
+            yield from holes(i)
+    elif is_dataclass(x):
+        for f in fields(x):
+            yield from holes(getattr(x, f.name), f.name)
+
+
+def filled(x: Any, values: Iterator[Any], name: str = "") -> Any:
+    """`x` with the next of `values` in each hole."""
+    if (name in PLACES and isinstance(x, int)) or (name in ARRAYS and isinstance(x, str)):
+        return next(values)
+    if isinstance(x, tuple):
+        return tuple(filled(i, values) for i in x)
+    if is_dataclass(x) and not isinstance(x, type):
+        made = {f.name: filled(getattr(x, f.name), values, f.name) for f in fields(x)}
+        return replace(x, **made)
+    return x
+
+
+def repeat(kernel: Kernel, groups: list[tuple[Stmt, ...]]) -> Repeat:
+    """The function of groups of one shape."""
+    registers = {r.name: r for role in kernel.roles for r in role.locals}
+    columns = list(zip(*(list(holes(g)) for g in groups), strict=True))
+    vectors = {tuple(v for _, v in c): c[0][0] for c in columns}
+    various = [v for v in vectors if len(set(v)) > 1]
+    arrays = {
+        v: replace(registers[v[0]], name=stem(v[0])) for v in various if isinstance(v[0], str)
+    }
+    numbers: dict[tuple[int, ...], str] = {}
+    for vector in sorted((v for v in various if v not in arrays), key=max):
+        if spelled(vector, numbers) is None:
+            taken = [x for x in numbers.values() if stem(x) == vectors[vector]]
+            numbers[vector] = f"{vectors[vector]}{len(taken) + 1 if taken else ''}"
+    body = filled(groups[0], (value(tuple(v for _, v in c), arrays, numbers) for c in columns))
+    return Repeat(
+        name=called(groups[0]),
+        parameters=(*(r.name for r in arrays.values()), *numbers.values()),
+        arrays=tuple(arrays.values()),
+        body=body,
+        calls=tuple(zip(*arrays, *numbers, strict=True)),
+        groups=tuple(s for g in groups for s in g),
+    )
+
+
+def called(group: tuple[Stmt, ...]) -> str:
+    """What a function of `group` is called."""
+    stages = all(isinstance(s, StageTile | Evaluate) for s in group)
+    return "stage_piece" if stages else "store_piece"
+
+
+def value(vector: tuple[Any, ...], arrays: dict[Any, Registers], numbers: dict[Any, str]) -> Any:
+    if len(set(vector)) == 1:
+        return vector[0]
+    return arrays[vector].name if vector in arrays else spelled(vector, numbers)
+
+
+def spelled(vector: tuple[int, ...], numbers: dict[tuple[int, ...], str]) -> Number | None:
+    """`vector` in terms of a parameter, if it is a multiple of one and a constant more."""
+    for of, name in numbers.items():
+        i = next(i for i, x in enumerate(of) if x != of[0])
+        times, rest = divmod(vector[i] - vector[0], of[i] - of[0])
+        more = vector[0] - times * of[0]
+        if not rest and all(v == times * x + more for v, x in zip(vector, of, strict=True)):
+            return Counter(name, times, more)
+    return None
