@@ -10,7 +10,7 @@ from __future__ import annotations
 from gemmgen import Config, Problem, lower
 from gemmgen.check import check
 from gemmgen.emit import emit
-from gemmgen.families import Family, add
+from gemmgen.families import FAMILIES, Family, add
 from gemmgen.families.common import accumulators, assemble, multiply, partial, pieces
 from gemmgen.families.output import epilogue
 from gemmgen.ir.dtypes import E4M3
@@ -53,6 +53,8 @@ def build(p: Problem, c: Config) -> Kernel:
 
 def register() -> None:
     """Make it known to this process; a family to keep has its lines in tables (docs/extending.md)."""
+    if NAME in FAMILIES:
+        return
     sums = Recipe(promotes=True, scale_rows=0, scale_depth=0, unroll=1)
     add(NAME, Family(build, ((E4M3, E4M3),), "FP8, promoted, stages released late"), sums)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from .errors import ArgumentError
-from .levers import LEVERS
-from .levers.lever import Values
+from .levers import FIELDS as FIELDS
+from .levers import LEVERS, MORE
 from .notebook import table
 
 
@@ -42,6 +43,7 @@ class Config:
     pdl: begin while the launch before it on the stream still ends (programmatic dependent launch): global
     memory is touched only after that is over (docs/adr/0012-dependent-launches.md).
     watchdog: a wait that takes seconds reports where it stands and stops the kernel.
+    more: values of levers that the program has added (`gemmgen.levers.add`), by name; each is an attribute too.
     """
 
     block_m: int = 128
@@ -66,6 +68,7 @@ class Config:
     ping_pong: bool = False
     peek: bool = False
     order: str = "panels"
+    more: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         given = vars(self)
@@ -73,6 +76,25 @@ class Config:
             value = given[name]
             if value is not default and not FIELDS[name].holds(value):
                 raise ArgumentError(name, value, f"must be {FIELDS[name].says}")
+        if self.more != ():
+            object.__setattr__(self, "more", _checked(dict(self.more)))
+
+    if not TYPE_CHECKING:  # to a type checker the fields above are all there are
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in MORE:
+                raise AttributeError(f"a Config has no {name}")
+            return dict(self.more).get(name, MORE[name].default)
+
+    def having(self, **values: Any) -> Config:
+        """`self` with other values of levers, those of the program's own among them."""
+        own = {k: v for k, v in values.items() if k in MORE}
+        fields = {k: v for k, v in values.items() if k not in MORE}
+        return replace(self, **fields, more={**dict(self.more), **own})
+
+    def values(self) -> dict[str, Any]:
+        """Of every lever."""
+        return {x.name: getattr(self, x.name) for x in LEVERS}
 
     @property
     def cluster_size(self) -> int:
@@ -104,14 +126,13 @@ class Config:
         return max(1, self.wgmma_m // (64 * self.sharing))
 
     def to_json(self) -> dict[str, Any]:
-        values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-        return {k: v for k, v in values.items() if k not in ADDED or v != ADDED[k]}
+        shown = {x.name: getattr(self, x.name) for x in LEVERS if not (x.added and x.plain(self))}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in shown.items()}
 
     def _repr_html_(self) -> str:
         """In a notebook: the fields that differ from the defaults first."""
-        fields = asdict(self)
-        changed = {n: v for n, v in fields.items() if v != getattr(Config, n)}
-        rest = {n: f"{v} (default)" for n, v in fields.items() if n not in changed}
+        changed = {x.name: getattr(self, x.name) for x in LEVERS if not x.plain(self)}
+        rest = {n: f"{v} (default)" for n, v in self.values().items() if n not in changed}
         return table("Config", {**changed, **rest})
 
     @classmethod
@@ -130,10 +151,20 @@ class Config:
         values: dict[str, Any] = dict(data)
         if isinstance(values.get("registers"), list):
             values["registers"] = tuple(values["registers"])
-        return cls(**values)
+        return cls().having(**values)
 
 
-# By field: which values it takes.
-FIELDS: dict[str, Values] = {lever.name: lever.values for lever in LEVERS}
+def _checked(more: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Those that have not their default, in one order."""
+    for name, value in more.items():
+        if name not in MORE:
+            known = ", ".join(MORE) or "none"
+            raise ArgumentError(
+                "more", name, f"must name levers that were added, of which there are {known}"
+            )
+        if not MORE[name].values.holds(value):
+            raise ArgumentError(name, value, f"must be {MORE[name].values.says}")
+    return tuple(sorted((k, v) for k, v in more.items() if v != MORE[k].default))
+
+
 DEFAULTS: tuple[tuple[str, Any], ...] = tuple((x.name, x.default) for x in LEVERS)
-ADDED = {x.name: x.default for x in LEVERS if x.added}

@@ -15,6 +15,7 @@ from .cost_launch import operand_bytes as operand_bytes
 from .cost_terms import Cost as Cost
 from .cost_terms import Terms, Wave, Work
 from .ir.nodes import Cluster
+from .levers import MORE
 from .passes.count_registers import LANE_COLUMNS
 from .passes.split_scales import blocks_touched, copied
 from .problem import Problem, Shape
@@ -126,6 +127,7 @@ def _work(of: Launch, c: Config, cluster: Cluster) -> Work:
     writes = (c.block_m + c.block_n) * line * competing
     blocks = c.wgmma_m // target.wgmma_m
     promotion, scales = waves * _promotion(of, c), _column_scales(of.problem, c)
+    added = sum(x.adds(c) for x in MORE.values())
     # What a tile reaches beyond the matrix is zero-filled by TMA and costs no L2 traffic.
     rows, cols = min(c.block_m, m), min(c.block_n, n)
     loads = of.k_bytes * (rows / cluster.n + cols / cluster.m) / c.split_k
@@ -137,7 +139,7 @@ def _work(of: Launch, c: Config, cluster: Cluster) -> Work:
         promotion=steps * promotion,
         scales=steps * scales,
         chain=steps * (waves * max(mma, reads) + promotion + scales),
-        cluster=steps * _lockstep(of.problem) if cluster.shared else 0,
+        cluster=steps * (_lockstep(of.problem) * bool(cluster.shared) + added),
         epilogue=_fixed(c) + _staging(of, c),
         l2_bytes=loads + d_bytes + (4 * rows * steps if of.promotes else 0),
         d_bytes=d_bytes,

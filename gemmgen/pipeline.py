@@ -53,7 +53,7 @@ def lower(
     kernel = build(p, c)
     if observer:
         observer("build", kernel)
-    return passes.run(kernel, target, {**vars(c), "stamps": stamps}, observer)
+    return passes.run(kernel, target, {**c.values(), "stamps": stamps}, observer)
 
 
 def compile_to_source(

@@ -24,6 +24,8 @@ SHOWS = {  # what an example's output must hold
     "custom_epilogue.py": ("3 launches",),
     "emit_and_read.py": ("P1", "role producer", "__global__"),
     "grouped_experts.py": ("(70, 0, 160) rows: 3 launches",),
+    "new_epilogue.py": ("soft_cap", "P1", "of its bound"),
+    "new_lever.py": ("P1", "to the bit: True", "us of True"),
     "new_order.py": ("ends: P1", "to the bit: True", "order lines"),
     "new_family.py": ("P1", "to the bit: True", "Accumulate, Arrive"),
 }

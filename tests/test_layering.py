@@ -20,7 +20,7 @@ COMPILER = {
     "environment": set(),  # names of variables
     "untrusted": {"errors"},  # reads what comes from outside
     "ir": {"errors", "notebook"},
-    "levers": {"ir"},  # records; what they do to a kernel is in passes
+    "levers": {"ir", "errors"},  # records; what they do to a kernel is in passes
     "config": {"errors", "notebook", "levers"},
     "epilogues": {"ir", "errors"},
     "recipes": {"errors", "ir"},  # what the sums of a family are
@@ -30,7 +30,7 @@ COMPILER = {
     "families": {
         *["ir", "errors", "config", "levers", "problem", "recipes", "epilogues", "schedulers"]
     },
-    "passes": {"ir", "errors", "target"},
+    "passes": {"ir", "errors", "target", "levers"},
     "emit": {"ir", "errors"},
     "casts": {"ir", "errors", "emit"},  # kernels that quantise; nothing of them is lowered
     "pipeline": {
@@ -42,7 +42,7 @@ COMPILER = {
     "cost_fit": set(),
     "cost": {
         *["ir", "errors", "target", "config", "problem", "recipes", "passes", "pipeline"],
-        *["cost_terms", "cost_launch", "cost_fit"],
+        *["cost_terms", "cost_launch", "cost_fit", "levers"],
     },
     "heuristics": {
         *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"],

@@ -70,7 +70,7 @@ BAD_CONFIG = {
 
 
 def test_every_config_field_is_tried():
-    assert set(BAD_CONFIG) == set(FIELDS) == {f.name for f in fields(Config)}
+    assert set(BAD_CONFIG) == set(FIELDS) == {f.name for f in fields(Config)} - {"more"}
 
 
 @pytest.mark.parametrize(

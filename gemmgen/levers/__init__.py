@@ -1,13 +1,15 @@
 """The levers: one record each, in one order, that of `Config`'s fields, of JSON and of kernels' names.
 
-What a lever does to a kernel is a pass that is handed its value (`gemmgen.passes.PIPELINE`).
+What a lever does to a kernel is a pass that is handed its value (`gemmgen.passes.PIPELINE`). A program may `add` one.
 """
 
 from __future__ import annotations
 
+from ..errors import ArgumentError
 from .d_columns import D_COLUMNS
 from .in_flight import IN_FLIGHT
 from .lever import Lever as Lever
+from .lever import Values
 from .multicast import MULTICAST
 from .order import ORDER, PANEL, RASTER
 from .parts import PARTS
@@ -22,9 +24,31 @@ from .tile import BLOCK_K_BYTES, BLOCK_M, BLOCK_N, CONSUMERS, STAGES
 from .unroll import UNROLL
 from .watchdog import WATCHDOG
 
-LEVERS: tuple[Lever, ...] = (
+LEVERS: list[Lever] = [
     *(BLOCK_M, BLOCK_N, BLOCK_K_BYTES, STAGES, CONSUMERS),
     *(MULTICAST, RASTER, PANEL, UNROLL, IN_FLIGHT, SWIZZLE_AB, SWIZZLE_D, REGISTERS),
     # Names of kernels have what the problem adds before these.
     *(WATCHDOG, SWAP_AB, PARTS, SPLIT_K, PDL, D_COLUMNS, PING_PONG, PEEK, ORDER),
-)
+]
+FIELDS: dict[str, Values] = {x.name: x.values for x in LEVERS}  # which values each takes
+MORE: dict[str, Lever] = {}  # those that programs added
+
+
+def add(lever: Lever) -> None:
+    """Make a lever known to every layer of this process: `Config(more={name: value})` has it. Raises ArgumentError for a
+    name that is taken or is no lower-case identifier, and for a default that is no value of it."""
+    if lever.name in FIELDS or not (lever.name.isidentifier() and lever.name.islower()):
+        raise ArgumentError(
+            "name",
+            lever.name,
+            "must be an identifier of lower case, and none of " + ", ".join(FIELDS),
+        )
+    if not lever.values.holds(lever.default):
+        raise ArgumentError("default", lever.default, f"must be {lever.values.says}")
+    if not (lever.added and lever.tag):
+        raise ArgumentError(
+            "tag", lever.tag, "must be said, and added be true: names of kernels tell configs apart"
+        )
+    LEVERS.append(lever)
+    FIELDS[lever.name] = lever.values
+    MORE[lever.name] = lever

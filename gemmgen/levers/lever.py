@@ -14,6 +14,10 @@ def no_others(c: C) -> tuple[dict[str, Any], ...]:
     return ()
 
 
+def no_clocks(c: C) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Values:
     """Which values a lever takes. says: in words, as an error has them."""
@@ -34,6 +38,8 @@ class Lever:
     reads: what a report says of such a config, under the name of the lever; "" where another line of it says it.
     others: what the tuner tries instead, as changes of fields. matters: the lower, the earlier it is tried.
     ordered: whether it says only in which order tiles come, so that nothing is tried where all run at once.
+    lowers: of one that a program adds, the pass that is handed its value, and `before` which of
+    `gemmgen.passes.PIPELINE`. adds: clocks that a K block takes longer with it, for the cost model.
     """
 
     name: str
@@ -47,6 +53,9 @@ class Lever:
     others: Callable[[C], Iterable[dict[str, Any]]] = no_others
     matters: float = 100.0
     ordered: bool = False
+    lowers: Callable[..., Any] | None = None
+    before: str = "check_complete"
+    adds: Callable[[C], float] = no_clocks
 
     def plain(self, c: C) -> bool:
         """Whether `c` has the default."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import Rule
+from ..errors import ArgumentError, Rule
 from ..ir.nodes import Kernel
 from ..ir.verify import verify
+from ..levers import MORE
 from ..target import Target
 from . import (
     assign_swizzle,
@@ -107,6 +108,20 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+def steps() -> Iterator[Step]:
+    """PIPELINE, with the passes of levers that were added where they say. Raises ArgumentError for a place that there is
+    not."""
+    for lever in MORE.values():
+        if lever.before not in {p.name for p in PIPELINE}:
+            allowed = "must name a pass: " + ", ".join(p.name for p in PIPELINE)
+            raise ArgumentError("before", lever.before, allowed)
+    for p in PIPELINE:
+        yield from (
+            Step(x.lowers, x.name) for x in MORE.values() if x.lowers and x.before == p.name
+        )
+        yield p
+
+
 def run(
     kernel: Kernel, target: Target, asked: Mapping[str, Any], observer: Observer | None = None
 ) -> Kernel:
@@ -114,7 +129,7 @@ def run(
     `observer(pass name, kernel)` may look, not change. Raises IllegalConfig where a rule is broken, IRError where
     gemmgen is."""
     verify(kernel)
-    for p in PIPELINE:
+    for p in steps():
         lowered = p(kernel, target, asked)
         # What a pass leaves as it is was verified.
         kernel = kernel if lowered is kernel else verify(lowered)

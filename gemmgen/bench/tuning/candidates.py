@@ -61,8 +61,8 @@ def _changes(j: Job, choice: Choice, target: Target) -> Iterator[Config]:
     c = choice.config
     ordered = choice.cost.tiles > target.sms  # the order of tiles that all run at once says little
     levers = sorted((x for x in LEVERS if ordered or not x.ordered), key=lambda x: x.matters)
-    before = [replace(c, **x) for v in levers for x in v.others(c) if v.matters < DEEPER]
-    after = [[replace(c, **x) for x in v.others(c)] for v in levers if v.matters >= DEEPER]
+    before = [c.having(**x) for v in levers for x in v.others(c) if v.matters < DEEPER]
+    after = [[c.having(**x) for x in v.others(c)] for v in levers if v.matters >= DEEPER]
     yield from before
     yield from _deeper(j, c, target)
     yield from (x for changed in after for x in changed[:AT_FIRST])
