@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,37 @@ def test_a_kernel_passes_through_no_layer_that_its_fingerprint_leaves_out():
 def name_of(path: Path) -> tuple[str, ...]:
     parts = path.relative_to(ROOT.parent).with_suffix("").parts
     return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def at_run_time(tree: ast.Module) -> ast.Module:
+    """`tree` without what only a type checker reads."""
+
+    class Without(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> ast.AST | None:
+            typed = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+            return None if typed else self.generic_visit(node)
+
+    return Without().visit(tree)
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    """At whatever time: an import inside a function that closes a circle would hide one."""
+    by_name = {name_of(path): path for path in MODULES}
+    below = {}
+    for name, path in by_name.items():
+        package = path.relative_to(ROOT).parts[:-1]
+        found = imported(at_run_time(ast.parse(path.read_text())), package)
+        ours = (x for x in found if x[0] == "gemmgen")
+        # `from .x import y` is of module x.y if there is one, else of x.
+        below[name] = {x if x in by_name else x[:-1] for x in ours} & {*by_name} - {name}
+    TopologicalSorter(below).prepare()  # raises CycleError, which names the circle
+
+
+def test_a_circle_is_seen():
+    with pytest.raises(CycleError):
+        TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()
+    tree = at_run_time(ast.parse("if TYPE_CHECKING:\n  import a\nif x:\n  import b"))
+    assert imported(tree, ()) == {("b",)}
 
 
 def test_the_table_has_no_cycles():

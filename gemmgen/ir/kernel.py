@@ -19,6 +19,7 @@ from .resources import (
     TmaMap,
     Wgmma,
 )
+from .text import dump
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +91,6 @@ class Kernel:
 
     def _repr_html_(self) -> str:
         """In a notebook: what it is, and its IR behind a click."""
-        from .text import dump  # which reads these classes
-
         ir = dump(self)
         b = self.block
         rows = {

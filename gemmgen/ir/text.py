@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
-from .blocks import BLOCKS
+from .blocks import BLOCKS, Stmt
 from .dtypes import DType
 from .expr import (
     Acc,
@@ -21,9 +22,11 @@ from .expr import (
     PerRow,
     Scalar,
 )
-from .nodes import Coord, Kernel, Registers, Stmt, Wgmma
 from .orders import PANELS
-from .resources import ONE_GEMM
+from .resources import ONE_GEMM, Coord, Registers, Wgmma
+
+if TYPE_CHECKING:
+    from .kernel import Kernel  # which prints itself
 
 
 def dump(kernel: Kernel) -> str:
