@@ -6,17 +6,16 @@ import shutil
 import subprocess
 
 import pytest
+from exhibits import EXHIBITS
 from host_kernel import compiled
 from test_scheduler_limits import SANITISED
 
 from gemmgen.emit import emit
-from gemmgen.gallery import GALLERY, path_of
 from gemmgen.ir.counts import INT_LIMIT, MOST_SIDE, REACH
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.pipeline import lower
 from gemmgen.runtime.launch import check_launch
 
-EXHIBITS = {path_of(x): x for x in GALLERY}
 GROUPS = 3
 SHORT = (8, 264, 264)  # what is not the greatest; of M a tile at most, so that N ends in the last
 

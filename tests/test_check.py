@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from exhibits import EXHIBITS
 from kernels import VARIETY
 
 from gemmgen.check import PROPERTIES, ProtocolViolation, check, instances
@@ -20,7 +21,7 @@ from gemmgen.check.unroll import PAIR, unroller
 from gemmgen.config import Config
 from gemmgen.errors import IllegalConfig, IRError
 from gemmgen.families import build
-from gemmgen.gallery import FP8, GALLERY, path_of
+from gemmgen.gallery import FP8
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32
 from gemmgen.ir.rewrite import map_stmts, statements
@@ -29,7 +30,7 @@ from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.target import H200
 
-KERNELS = {path_of(e): (e.problem, e.config) for e in GALLERY} | VARIETY
+KERNELS = {name: (e.problem, e.config) for name, e in EXHIBITS.items()} | VARIETY
 GENERATED = int(os.environ.get("GEMMGEN_CHECK_CONFIGS", "120"))  # 1000 takes about a minute
 
 

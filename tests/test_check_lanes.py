@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from check_museum import without
+from exhibits import exhibit
 from kernels import FP8
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
-from gemmgen.gallery import exhibit
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.rewrite import map_stmts
 from gemmgen.pipeline import lower

@@ -97,7 +97,7 @@ def test_check_of_a_missing_folder_writes_nothing(capsys, tmp_path):
         (["emit", "dense", "--alignment", "96"], "alignment="),
         (["emit", "dense", "--accumulate"], "accumulate="),
         (["emulate", "dense", "--rows", "3,4"], "--rows"),
-        (["emulate", "dense/masked_bf16", "--rows", "3,x"], "--rows"),
+        (["emulate", "fp8_block/masked", "--rows", "3,x"], "--rows"),
         (["emit", "dense", "--layout", "nnt"], "layout="),
         (["emit", "fp8_block", "--layout", "nn"], "[k-major]"),
         (["emit", "dense", "--epilogue", "celu"], "epilogue"),

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from exhibits import EXHIBITS, exhibit
 from kernels import emitted
 
 from gemmgen import emulator
 from gemmgen.errors import UnsupportedProblem, VerificationError
-from gemmgen.gallery import GALLERY, exhibit, path_of
 from gemmgen.ir.argument_names import parameter, row_stride
 from gemmgen.ir.dtypes import F32
 from gemmgen.ir.expr import BEFORE, fold
@@ -34,8 +34,8 @@ SMS = 4  # so that CTAs take several tiles
 SHAPES = ((128, 128, 256), (200, 136, 400), (1, 8, 16), (129, 72, 1040))
 # Groups, pairs of columns and scales of D: tests/test_groupings.py, tests/test_outputs.py.
 NAMES = tuple(
-    path_of(e)
-    for e in GALLERY
+    name
+    for name, e in EXHIBITS.items()
     if e.problem.grouping == "none" and fold(e.problem.epilogue) == 1 and not e.problem.quantised
 )
 

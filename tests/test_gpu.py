@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from exhibits import EXHIBITS
 from kernels import fitting
 from on_gpu import judged, legal, machine
 from probe_approximate import emulated, measure, random_bits
@@ -16,7 +17,7 @@ from gemmgen.config import Config
 from gemmgen.emulator.floats import MEASURED
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError
-from gemmgen.gallery import GALLERY, path_of
+from gemmgen.gallery import path_of
 from gemmgen.heuristics import choose
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8, S32
 from gemmgen.ir.dtypes import FP8 as FP8_TYPES
@@ -221,13 +222,13 @@ def test_pairs_of_families(name):
 
 
 @pytest.mark.parametrize("shape", TAILS, ids=lambda s: "x".join(map(str, s)))
-@pytest.mark.parametrize("exhibit", GALLERY, ids=path_of)
+@pytest.mark.parametrize("exhibit", EXHIBITS.values(), ids=path_of)
 def test_gallery(exhibit, shape):
     judged(exhibit.problem, exhibit.config, fitting(exhibit.problem, shape), seed=2)
 
 
 @pytest.mark.parametrize("pad", [1, 5])
-@pytest.mark.parametrize("exhibit", GALLERY, ids=path_of)
+@pytest.mark.parametrize("exhibit", EXHIBITS.values(), ids=path_of)
 def test_padded_rows(exhibit, pad):
     judged(exhibit.problem, exhibit.config, (200, 328, 400), pad=pad, seed=3)
 
@@ -670,7 +671,7 @@ def test_source_compiles_with_the_machines_nvrtc():
 
 
 @pytest.mark.parametrize("shape", [(130, 261, 272), (7, 40, 1100), (300, 520, 384)])
-@pytest.mark.parametrize("exhibit", GALLERY, ids=path_of)
+@pytest.mark.parametrize("exhibit", EXHIBITS.values(), ids=path_of)
 def test_same_bits_as_the_emulator(exhibit, shape):
     """The emulator executes the PTX of the very source whose cubin the GPU runs."""
     from gemmgen import ops
@@ -745,7 +746,9 @@ def test_a_deadlock_becomes_a_table():
 WATCHED = ("base", "two_wave_multicast_a", "n192_multicast_b", "n256", "two_wave_in_flight")
 
 
-@pytest.mark.parametrize("exhibit", [e for e in GALLERY if e.name in WATCHED], ids=path_of)
+@pytest.mark.parametrize(
+    "exhibit", [e for e in EXHIBITS.values() if e.name in WATCHED], ids=path_of
+)
 def test_watched_builds(exhibit):
     from dataclasses import replace
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from check_museum import with_fields, without
+from exhibits import exhibit
 from kernels import DENSE, DENSE_F32, DENSE_TN, FP8, VECTOR, emitted
 
 from gemmgen.check import Instance, ProtocolViolation, check, ops
@@ -18,7 +19,6 @@ from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, GemmgenError
 from gemmgen.families import build
-from gemmgen.gallery import exhibit
 from gemmgen.heuristics import choose
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.groupings import Layout, depths

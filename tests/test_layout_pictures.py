@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from device import SMEM_BASE, WAVE, Kernel, fragment
+from exhibits import exhibit
 from kernels import DENSE, DENSE_F32, FP8, VARIETY
 from test_explain import check_html, contrast
 from test_layout import box_addresses, loaded, mn_major_addresses, wgmma_addresses
@@ -18,7 +19,7 @@ from gemmgen.cli import main
 from gemmgen.config import Config
 from gemmgen.emulator.spaces import SHARED_BASE
 from gemmgen.errors import ArgumentError
-from gemmgen.gallery import GALLERY, artifact, exhibit, path_of
+from gemmgen.gallery import GALLERY, artifact, path_of
 from gemmgen.ir.expr import ACC
 from gemmgen.ir.nodes import Smem
 from gemmgen.pipeline import compile_to_source, lower
@@ -341,7 +342,9 @@ def test_each_lane_reads_the_scales_that_the_text_does(name):
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize("name", ("fp8_block/base", "fp8_1d1d/wgrad", "dense/tn", "dense/swap_ab"))
+@pytest.mark.parametrize(
+    "name", ("fp8_block/base", "fp8_1d1d/wgrad", "dense/tn", "fp8_block/swap_ab")
+)
 def test_the_emulator_touches_what_is_drawn(name, monkeypatch, capsys):
     """One tile of PTX: the boxes that its loads write, the descriptors that its products read, the addresses
     and the bank conflicts of its stores."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from exhibits import EXHIBITS
 from kernels import VARIETY, emitted
 from link_configs.draw import kernels
 
@@ -28,7 +29,6 @@ from gemmgen.pipeline import lower
 
 GENERATED = Path(__file__).parent.parent / "generated"
 FILES = sorted(str(p.relative_to(GENERATED))[:-3] for p in GENERATED.glob("*/*.cu"))
-EXHIBITS = {path_of(e): e for e in GALLERY}
 
 
 def source(name: str) -> str:
@@ -36,7 +36,7 @@ def source(name: str) -> str:
 
 
 def test_every_file_is_an_exhibit():
-    assert sorted(EXHIBITS) == FILES
+    assert sorted(map(path_of, GALLERY)) == FILES and len(FILES) <= 30
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from exhibits import exhibit
 from kernels import DENSE, FP8, VARIETY
 from test_explain import check_html
 
@@ -26,7 +27,7 @@ from gemmgen.cli import main
 from gemmgen.config import Config
 from gemmgen.cost import exchange_cycles, terms
 from gemmgen.errors import ArgumentError, IRError
-from gemmgen.gallery import GALLERY, exhibit, path_of
+from gemmgen.gallery import GALLERY, path_of
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.groupings import OF_SIZES
 from gemmgen.ir.rewrite import map_stmts

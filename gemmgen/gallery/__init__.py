@@ -7,11 +7,11 @@ from functools import cache
 
 from ..config import Config
 from ..epilogues import EPILOGUES
-from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
+from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8
 from ..pipeline import Artifact, compile_to_source
 from ..problem import Problem
 from ..target import H200, Target
-from .exhibit import B16, B16_TN, FP8, FP8_F32, Exhibit
+from .exhibit import B16, B16_TN, FP8, Exhibit
 from .grouped import GROUPED
 
 FP8_F16 = replace(FP8, d=F16)
@@ -31,12 +31,6 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="256 rows as two waves per warpgroup, a cluster of two shares A",
     ),
     Exhibit(
-        name="three_consumers",
-        problem=FP8,
-        config=Config(block_m=192, consumers=3, stages=4, multicast="a", unroll=4),
-        shows="while one warpgroup promotes, two keep the tensor cores busy",
-    ),
-    Exhibit(
         name="peek",
         problem=FP8,
         config=Config(block_m=256, stages=3, multicast="a", peek=True),
@@ -53,30 +47,6 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=FP8,
         config=Config(block_n=144, stages=5),
         shows="block_n that does not divide 128: two scales of B per tile as selects",
-    ),
-    Exhibit(
-        name="n104_f32",
-        problem=FP8_F32,
-        config=Config(block_n=104, stages=5),
-        shows="FP32 output: plain stores into a swizzled tile",
-    ),
-    Exhibit(
-        name="m64_n32_f16",
-        problem=FP8_F16,
-        config=Config(block_m=64, block_n=32, stages=12, consumers=1),
-        shows="small M: one consumer warpgroup, a deep ring, FP16 output",
-    ),
-    Exhibit(
-        name="n56_flat",
-        problem=FP8,
-        config=Config(block_n=56, stages=6),
-        shows="a D row that no swizzle divides: stored flat, free of bank conflicts as it is",
-    ),
-    Exhibit(
-        name="s8_block",
-        problem=Problem(family="fp8_block", a=S8, b=S8),
-        config=Config(stages=5, unroll=4),
-        shows="INT8 with block scales: exact sums of 128 of K, scaled and added in FP32",
     ),
     Exhibit(
         name="wgrad",
@@ -111,12 +81,6 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="begins while the launch before it ends: barriers are up when that is over",
     ),
     Exhibit(
-        name="swap_ab",
-        problem=replace(FP8_F32, family="fp8_1d1d", epilogue=EPILOGUES["residual_f32"]),
-        config=Config(swap_ab=True, block_m=64, block_n=128, stages=6, multicast="a", unroll=4),
-        shows="scales of rows and columns exchanged, FP32 stored element by element",
-    ),
-    Exhibit(
         name="residual",
         problem=Problem(family="fp8_block", a=E4M3, b=E4M3, epilogue=EPILOGUES["residual"]),
         config=Config(block_m=256, stages=3, multicast="a", unroll=4),
@@ -141,22 +105,10 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="FP8 with one scale per tensor, read on the device; fast accumulation, never promoted",
     ),
     Exhibit(
-        name="s8",
-        problem=Problem(family="dense", a=S8, b=S8, d=S32),
-        config=Config(block_n=96, stages=5),
-        shows="INT8 with INT32 sums and output",
-    ),
-    Exhibit(
         name="s8_scaled",
         problem=Problem(family="dense", a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
         config=Config(block_n=256, stages=3, multicast="b", in_flight=1),
         shows="INT8 dequantised by a scale per row and column to BF16",
-    ),
-    Exhibit(
-        name="swap_ab",
-        problem=B16_BIAS_SILU,
-        config=Config(swap_ab=True, block_m=8, block_n=64, consumers=1, stages=12, swizzle_d=0),
-        shows="8 rows by 64 columns of weights, padded D; the bias is one value per accumulator row",
     ),
     Exhibit(
         name="n256",
@@ -171,40 +123,16 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="a wgmma group stays in flight across K blocks; the stage before is released",
     ),
     Exhibit(
-        name="n176_multicast_b",
-        problem=B16,
-        config=Config(block_n=176, stages=4, multicast="b"),
-        shows="a block_n that fits the SM count better than a power of two",
-    ),
-    Exhibit(
         name="f16_f32",
         problem=H16_F32,
         config=Config(),
         shows="FP16 operands, FP32 output",
     ),
     Exhibit(
-        name="bias_silu",
-        problem=B16_BIAS_SILU,
-        config=Config(),
-        shows="a fused epilogue: SiLU of the sum with a per-column bias",
-    ),
-    Exhibit(
-        name="bias_gelu",
-        problem=Problem(family="dense", a=BF16, b=BF16, epilogue=EPILOGUES["bias_gelu"]),
-        config=Config(block_n=256, stages=3),
-        shows="a fused epilogue: exact GELU, by erf, in steps that keep registers free",
-    ),
-    Exhibit(
         name="swiglu",
         problem=replace(B16, epilogue=EPILOGUES["bias_swiglu"]),
         config=Config(block_n=256, stages=3),
         shows="gate and up in neighbouring columns: SwiGLU of both, D half as wide",
-    ),
-    Exhibit(
-        name="swiglu_fp8",
-        problem=replace(B16, d=E4M3, epilogue=EPILOGUES["swiglu"]),
-        config=Config(block_n=256, stages=3, in_flight=1),
-        shows="SwiGLU, quantised to FP8 for the next layer with a scale per row and 128 columns",
     ),
     Exhibit(
         name="padded_d",
@@ -231,28 +159,10 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="operands without a swizzle: core matrices side by side, one TMA box per 16 bytes of K",
     ),
     Exhibit(
-        name="wide_k",
-        problem=B16,
-        config=Config(block_k_bytes=256, stages=3),
-        shows="256 bytes of K per stage: two swizzled slabs per operand",
-    ),
-    Exhibit(
-        name="nn",
-        problem=B16_NN,
-        config=Config(block_n=256, stages=3, in_flight=1),
-        shows="B stored [K, N]: MN-major, in slabs of 64 columns; wgmma transposes it",
-    ),
-    Exhibit(
         name="tn",
         problem=B16_TN,
         config=Config(block_m=256, stages=3, multicast="a", in_flight=1),
         shows="A stored [K, M] and B [K, N]: a cluster shares A in slices of K",
-    ),
-    Exhibit(
-        name="tt",
-        problem=H16_TT,
-        config=Config(block_n=160, multicast="b"),
-        shows="A stored [K, M]: FP16, a warpgroup's 64 rows are one slab",
     ),
     *GROUPED,
 )

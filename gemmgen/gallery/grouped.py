@@ -8,7 +8,7 @@ from ..config import Config
 from ..epilogues import EPILOGUES
 from ..ir.dtypes import E4M3, F32
 from ..problem import Problem
-from .exhibit import B16, B16_TN, FP8, Exhibit
+from .exhibit import FP8, Exhibit
 
 GROUPED: tuple[Exhibit, ...] = (
     Exhibit(
@@ -44,33 +44,9 @@ GROUPED: tuple[Exhibit, ...] = (
         shows="experts in one A, the end of each on the device; tiles of 256 rows all the same",
     ),
     Exhibit(
-        name="masked_swap_ab",
-        problem=replace(FP8, grouping="masked"),
-        config=Config(swap_ab=True, block_m=32, block_n=256, stages=5, unroll=4),
-        shows="experts of few rows: two waves side by side, each with a scale of B of its own",
-    ),
-    Exhibit(
-        name="masked_swiglu",
-        problem=replace(FP8, grouping="masked", epilogue=EPILOGUES["swiglu"]),
-        config=Config(stages=5, unroll=4),
-        shows="experts' first GEMM: SwiGLU of neighbouring columns",
-    ),
-    Exhibit(
         name="masked_swiglu_fp8",
         problem=replace(FP8, grouping="masked", d=E4M3, epilogue=EPILOGUES["swiglu"]),
         config=Config(block_n=256, stages=4, parts=2, unroll=4),
         shows="experts' first GEMM to the second's FP8 operand: 256 columns, promoted in two parts",
-    ),
-    Exhibit(
-        name="masked_bf16",
-        problem=replace(B16, grouping="masked"),
-        config=Config(block_n=256, stages=3, in_flight=1),
-        shows="BF16 experts with rows of their own",
-    ),
-    Exhibit(
-        name="k_grouped_bf16",
-        problem=replace(B16_TN, d=F32, grouping="k_columns"),
-        config=Config(stages=5, in_flight=1, multicast="b"),
-        shows="BF16 weight gradients of experts: each group sums K of its own, cut off by its tensor maps",
     ),
 )

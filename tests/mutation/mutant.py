@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from exhibits import exhibit
 from kernels import VARIETY
 
-from gemmgen import gallery, passes
+from gemmgen import passes
 from gemmgen.config import Config
 from gemmgen.emit import emit
 from gemmgen.families import build
@@ -73,7 +74,7 @@ def _original(name: str) -> Built:
 
 
 def asked(name: str) -> tuple[Problem, Config]:
-    e = gallery.exhibit(name)
+    e = exhibit(name)
     return (e.problem, e.config) if e else VARIETY[name]
 
 

@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 
 from check_mutants import mutate_kernel
+from exhibits import exhibit
 
-from gemmgen import gallery
 from gemmgen.families import build
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import BLOCKS
@@ -76,7 +76,7 @@ def _lowered(number: str, name: str, random: Random) -> Mutant | None:
 
 def _family(number: str, name: str, random: Random) -> Mutant | None:
     """A fault in what a family builds: the passes then size barriers and boxes around it."""
-    e = gallery.exhibit(name)
+    e = exhibit(name)
     assert e is not None
     kernel = build(e.problem, e.config)
     change = _moved if random.random() < 0.5 else _constant
