@@ -301,5 +301,5 @@ def test_importing_the_proof_is_cheap():
 def test_a_watched_kernel_is_proved():
     problem, config = KERNELS["fp8-multicast-a"]
     kernel = lower(problem, replace(config, watchdog=True))
-    assert any(isinstance(s, ir.GuardedWait) for s in statements(kernel))
+    assert any(isinstance(s, ir.Wait) and s.watch for s in statements(kernel))
     check(kernel)

@@ -148,12 +148,12 @@ STATEMENTS = {
     "InitBarrier-turn": ("dense-ping-pong", 2),
     "WaitForTurn": ("dense-ping-pong", 0),
     "PassTurn": ("dense-ping-pong-three", 0),
-    "GuardedWaitForTurn": ((DENSE, Config(ping_pong=True, block_n=64, watchdog=True)), 0),
+    "WaitForTurn-watched": ((DENSE, Config(ping_pong=True, block_n=64, watchdog=True)), 0),
     "Peek": ("fp8-peek", 0),
     "WaitUnlessSeen": ("fp8-peek", 0),
-    "GuardedWaitUnlessSeen": ((FP8, Config(peek=True, block_n=64, watchdog=True)), 0),
+    "WaitUnlessSeen-watched": ((FP8, Config(peek=True, block_n=64, watchdog=True)), 0),
     "WarpgroupSync-turns": ("dense-ping-pong", 0),
-    "GuardedWaitTurn": ((FP8, Config(split_k=2, block_n=64, watchdog=True)), 1),
+    "WaitTurn-watched": ((FP8, Config(split_k=2, block_n=64, watchdog=True)), 1),
 }
 
 

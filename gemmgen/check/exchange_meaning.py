@@ -58,7 +58,6 @@ def _touch(w: Walk, s: ir.Stmt, register: str) -> None:
 EXCHANGE: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.TakeShare: _take_share,
     ir.WaitTurn: _wait_turn,
-    ir.GuardedWaitTurn: _wait_turn,
     ir.NextTurn: _next_turn,
     ir.ExpectPartials: _expect,
     ir.ReleasePartials: _release,

@@ -40,5 +40,4 @@ PEEKS: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.Zero: _zero,
     ir.Peek: _peek,
     ir.WaitUnlessSeen: _wait,
-    ir.GuardedWaitUnlessSeen: _wait,
 }

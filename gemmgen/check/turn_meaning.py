@@ -25,6 +25,5 @@ def _pass(w: Walk, s: ir.PassTurn) -> None:
 
 TURNS: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.WaitForTurn: _wait,
-    ir.GuardedWaitForTurn: _wait,
     ir.PassTurn: _pass,
 }

@@ -102,6 +102,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "span": lambda s: SPANS[s.of],
         "numbers": lambda s: NUMBERS[s.place],
         "reason": REASONS,
+        "watching": lambda s, plain, watched: watched if s.watch else plain,
         "order": orders.comment(kernel.scheduler),
         "placed": lambda index: orders.device(kernel.scheduler, index),
         "index": INDEX[kernel.consumer.turns > 1],

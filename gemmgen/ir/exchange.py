@@ -7,10 +7,11 @@ one phase per tile; `turn` names the register that holds the running tile's pari
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from .blocks import Stmt
+from .resources import UNUSUAL, Watch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +63,7 @@ class WaitTurn(Stmt):
     barrier: str
     turn: str
     flip: Literal[0, 1] = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuardedWaitTurn(WaitTurn):
-    """A WaitTurn that reports where it stands, and stops the kernel, if it outlasts the budget."""
-
-    role: int
-    index: int
+    watch: Watch | tuple[()] = field(default=(), metadata=UNUSUAL)  # guard_waits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,6 @@ from .blocks import (
 from .exchange import (
     AddPartials,
     ExpectPartials,
-    GuardedWaitTurn,
     NextTurn,
     ReleasePartials,
     SendPartials,
@@ -58,6 +57,7 @@ from .resources import (
     Scheduler,
     Smem,
     TmaMap,
+    Watch,
     Wgmma,
 )
 from .stamps import CloseStamps, OpenStamps, Stamp, StampTile
@@ -69,9 +69,6 @@ from .stmts import (
     Drain,
     ExpectTx,
     FenceBarrierInit,
-    GuardedDrain,
-    GuardedWait,
-    GuardedWaitUnlessSeen,
     InitBarrier,
     LaunchDependents,
     Mma,
@@ -119,7 +116,7 @@ from .tensor_maps import (
     ReplaceStride,
     WarpSync,
 )
-from .turns import GuardedWaitForTurn, PassTurn, WaitForTurn
+from .turns import PassTurn, WaitForTurn
 
 __all__ = [
     "Accumulate",
@@ -151,11 +148,6 @@ __all__ = [
     "ForTiles",
     "ForTurns",
     "Groups",
-    "GuardedDrain",
-    "GuardedWait",
-    "GuardedWaitForTurn",
-    "GuardedWaitTurn",
-    "GuardedWaitUnlessSeen",
     "IfBlocks",
     "IfCut",
     "IfFinishes",
@@ -227,6 +219,7 @@ __all__ = [
     "WarpSync",
     "WarpgroupLeader",
     "WarpgroupSync",
+    "Watch",
     "Wgmma",
     "WgmmaCommit",
     "WgmmaFence",

@@ -6,7 +6,7 @@ A field that is `None` is filled by the pass named beside it; `passes/check_comp
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..errors import IRError
 from .dtypes import DType
@@ -141,6 +141,14 @@ class Smem:
     def alignment(self) -> int:
         """Where the swizzle pattern repeats; 128 for what TMA writes unswizzled."""
         return max(128, 8 * (self.swizzle or 0))
+
+
+class Watch(NamedTuple):
+    """Of a wait that reports where it stands, and stops the kernel, if it outlasts the budget: its role's number in
+    Kernel.roles and its barrier's in Kernel.barriers."""
+
+    role: int
+    barrier: int
 
 
 @dataclass(frozen=True, kw_only=True)

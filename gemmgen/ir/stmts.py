@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .blocks import Stmt
-from .resources import UNUSUAL, Coord, Wgmma
+from .resources import UNUSUAL, Coord, Watch, Wgmma
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +60,7 @@ class Wait(Stmt):
 
     barrier: str
     flip: Literal[0, 1] = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuardedWait(Wait):
-    """A Wait that reports where it stands, and stops the kernel, if it outlasts the budget."""
-
-    role: int  # index in Kernel.roles
-    index: int  # of the barrier in Kernel.barriers
+    watch: Watch | tuple[()] = field(default=(), metadata=UNUSUAL)  # guard_waits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,14 +76,6 @@ class WaitUnlessSeen(Wait):
     """A Wait that is left out where the Peek before has `seen` what it waits for."""
 
     seen: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuardedWaitUnlessSeen(WaitUnlessSeen):
-    """A WaitUnlessSeen that reports where it stands, and stops the kernel, if it outlasts the budget."""
-
-    role: int
-    index: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +107,7 @@ class Drain(Stmt):
     """Wait until every stage of `barrier` was released: nobody will touch this CTA again."""
 
     barrier: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuardedDrain(Drain):
-    """A Drain that reports where it stands, and stops the kernel, if it outlasts the budget."""
-
-    role: int
-    index: int
+    watch: Watch | tuple[()] = field(default=(), metadata=UNUSUAL)  # guard_waits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,10 @@ before it were filled. `turn` names the register that holds the parity of how ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .blocks import Stmt
+from .resources import UNUSUAL, Watch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,14 +18,7 @@ class WaitForTurn(Stmt):
 
     barrier: str
     turn: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuardedWaitForTurn(WaitForTurn):
-    """A WaitForTurn that reports where it stands, and stops the kernel, if it outlasts the budget."""
-
-    role: int
-    index: int
+    watch: Watch | tuple[()] = field(default=(), metadata=UNUSUAL)  # guard_waits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,6 @@ from .nodes import (
     ForChunks,
     ForK,
     ForTiles,
-    GuardedWaitUnlessSeen,
     IfBlocks,
     IfFinishes,
     Kernel,
@@ -62,7 +61,6 @@ OUTER: dict[type, type] = {
     PassTurn: ForTiles,
     Peek: ForK,
     WaitUnlessSeen: ForK,
-    GuardedWaitUnlessSeen: ForK,
 }
 LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaLoadMulticast, TmaStore)
 OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in a chunk

@@ -92,35 +92,34 @@ def of_tile(s: ir.WaitTurn) -> tuple[str, str]:
     return s.barrier, f"{s.turn}[0] ^ 1" if s.flip else f"{s.turn}[0]"
 
 
-def guarded(s: Any, barrier: str, parity: str, told: str) -> str:
-    report = f"{{int(blockIdx.x), {s.role}, {s.index}, {told}}}"
+def watched(s: Any, barrier: str, parity: str, told: str) -> str:
+    """A wait, and what it reports where it is watched."""
+    if not s.watch:
+        return until(barrier, parity)
+    report = f"{{int(blockIdx.x), {s.watch.role}, {s.watch.barrier}, {told}}}"
     return f"watchdog_wait(watchdog, {barrier}, {parity}, {report});"
 
 
-def guarded_wait(k: ir.Kernel, s: Any) -> str:
+def wait(k: ir.Kernel, s: ir.Wait) -> str:
     barrier, parity = of_ring(s)
-    return guarded(s, barrier, parity, f"ring.stage, int({parity}), tile.d_row, tile.d_col, k")
+    return watched(s, barrier, parity, f"ring.stage, int({parity}), tile.d_row, tile.d_col, k")
 
 
-def drain(k: ir.Kernel, s: ir.Drain, wait: str = "") -> str:
-    wait = wait or until(f"{s.barrier} + 8 * ring.stage", "ring.phase ^ 1")
-    return f"for (int i = 0; i < STAGES; ++i, ring.advance()) {wait}"
-
-
-def guarded_drain(k: ir.Kernel, s: ir.GuardedDrain) -> str:
+def drain(k: ir.Kernel, s: ir.Drain) -> str:
     at, parity = f"{s.barrier} + 8 * ring.stage", "ring.phase ^ 1"
-    return drain(k, s, guarded(s, at, parity, f"ring.stage, int({parity}), -1, -1, -1"))
+    each = watched(s, at, parity, f"ring.stage, int({parity}), -1, -1, -1")
+    return f"for (int i = 0; i < STAGES; ++i, ring.advance()) {each}"
 
 
-def guarded_wait_for_turn(k: ir.Kernel, s: ir.GuardedWaitForTurn) -> str:
+def wait_for_turn(k: ir.Kernel, s: ir.WaitForTurn) -> str:
     barrier, parity = of_turn(s)
-    return guarded(s, barrier, parity, f"worker, {parity}, tile.d_row, tile.d_col, -1")
+    return watched(s, barrier, parity, f"worker, {parity}, tile.d_row, tile.d_col, -1")
 
 
-def guarded_wait_turn(k: ir.Kernel, s: ir.GuardedWaitTurn) -> str:
-    """The guard has the CTA's scope: what it waited for is waited for again, with the cluster's."""
+def wait_turn(k: ir.Kernel, s: ir.WaitTurn) -> str:
+    """What is watched has the CTA's scope: it is waited for again, with the cluster's."""
     barrier, parity = of_tile(s)
-    told = guarded(s, barrier, parity, f"0, {parity}, -1, -1, -1")
+    told = watched(s, barrier, parity, f"0, {parity}, -1, -1, -1") if s.watch else ""
     return told + until(barrier, parity, CLUSTER_WAIT)
 
 
@@ -181,18 +180,13 @@ WAITS: dict[type[ir.Stmt], Meaning] = {
     ir.LaunchDependents: just("griddepcontrol.launch_dependents"),
     ir.WaitForGrids: just("griddepcontrol.wait"),
     ir.SetRegisters: lambda k, s: f'"setmaxnreg.{s.direction}.sync.aligned.u32"({s.count});',
-    ir.Wait: lambda k, s: until(*of_ring(s)),
-    ir.GuardedWait: guarded_wait,
+    ir.Wait: wait,
     ir.Peek: peek,
-    ir.WaitUnlessSeen: lambda k, s: unless(s, until(*of_ring(s))),
-    ir.GuardedWaitUnlessSeen: lambda k, s: unless(s, guarded_wait(k, s)),
+    ir.WaitUnlessSeen: lambda k, s: unless(s, wait(k, s)),
     ir.Drain: drain,
-    ir.GuardedDrain: guarded_drain,
-    ir.WaitForTurn: lambda k, s: until(*of_turn(s)),
-    ir.GuardedWaitForTurn: guarded_wait_for_turn,
+    ir.WaitForTurn: wait_for_turn,
     ir.PassTurn: pass_turn,
-    ir.WaitTurn: lambda k, s: until(*of_tile(s), CLUSTER_WAIT),
-    ir.GuardedWaitTurn: guarded_wait_turn,
+    ir.WaitTurn: wait_turn,
     ir.NextTurn: lambda k, s: f"{s.turn}[0] ^= 1;",
     ir.Arrive: lambda k, s: f'if (lane == 0) "{ARRIVE}"(_, [{s.barrier} + 8 * {stage(s)}]);',
     ir.ArriveCluster: arrive_cluster,
