@@ -80,30 +80,30 @@ STATEMENTS = {
     "PromoteColumns-part": ("fp8-1d1d-parts", 1),
     "PromoteSplit-part": ("fp8-parts-split", 1),
     "PromoteSplit-part-wide": ("fp8-parts-split-wide", 1),
-    "StoreMatrix": (WAVES, 1),
-    "StoreMatrix-padded": (PADDED, 0),
-    "StoreMatrix-scaled": (SCALED, 0),
-    "StorePairs": ("dense-f32", 0),
+    "StageTile-by_matrix": (WAVES, 1),
+    "StageTile-by_matrix-padded": (PADDED, 0),
+    "StageTile-by_matrix-scaled": (SCALED, 0),
+    "StageTile-by_pairs": ("dense-f32", 0),
     "Evaluate": ("dense-paired", 0),
-    "StoreElements": ("dense-paired", 0),
-    "StoreElements-f32": ("dense-paired-f32-waves", 1),
+    "StageTile-by_elements": ("dense-paired", 0),
+    "StageTile-by_elements-f32": ("dense-paired-f32-waves", 1),
     "RowAmax": ("dense-quantised", 0),
     "RowAmax-paired": ("dense-quantised-paired", 0),
     "StoreScales": ("fp8-quantised-masked", 0),
     "StoreScales-waves": ("dense-quantised-waves", 1),
     "Normalise": ("dense-quantised", 0),
     "Normalise-paired": ("dense-quantised-paired", 0),
-    "StoreBytePairs": ("dense-quantised", 0),
-    "StoreElements-e4m3": ("dense-quantised-paired", 0),
+    "StageTile-by_byte_pairs": ("dense-quantised", 0),
+    "StageTile-by_elements-e4m3": ("dense-quantised-paired", 0),
     "TmaStore-paired": ("dense-paired", 0),
     "StoreRows-paired": ("fp8-paired-masked", 0),
     "StoreRows": ("fp8-masked-multicast", 0),
     "StoreTail-paired": ("fp8-paired-masked", 0),
     "WarpgroupSync": ("dense", 0),
     "TmaStore": (WAVES, 1),
-    "StoreMatrix-piece": ("dense-d-columns", 1),
-    "StoreMatrix-piece-of-wave": ("fp8-d-columns-swizzle", 4),
-    "StorePairs-piece": ("dense-d-columns-add", 1),
+    "StageTile-by_matrix-piece": ("dense-d-columns", 1),
+    "StageTile-by_matrix-piece-of-wave": ("fp8-d-columns-swizzle", 4),
+    "StageTile-by_pairs-piece": ("dense-d-columns-add", 1),
     "TmaStore-piece": ("fp8-d-columns-swizzle", 4),
     "TmaStore-piece-add": ("dense-d-columns-add", 3),
     "StoreTail-piece": ("fp8-d-columns-swizzle", 4),
@@ -113,10 +113,10 @@ STATEMENTS = {
     "StoreTail": (WAVES, 1),
     "LoadWaveScales": ("fp8-swap-waves", 1),
     "PromoteWave": ("fp8-swap-waves", 1),
-    "StoreMatrixTransposed": ("fp8-swap-waves", 1),
-    "StoreMatrixTransposed-padded": ("dense-swap-padded", 0),
-    "StoreMatrixTransposed-scaled": (SWAP_SCALED, 0),
-    "StoreElementsTransposed": ("dense-swap-f32", 0),
+    "StageTile-by_matrix_transposed": ("fp8-swap-waves", 1),
+    "StageTile-by_matrix_transposed-padded": ("dense-swap-padded", 0),
+    "StageTile-by_matrix_transposed-scaled": (SWAP_SCALED, 0),
+    "StageTile-by_elements_transposed": ("dense-swap-f32", 0),
     "TmaStore-swap": ("fp8-swap-waves", 1),
     "BulkRowStore-swap": ("dense-swap-padded", 0),
     "StoreRows-swap": ("fp8-swap-masked", 0),
@@ -161,8 +161,10 @@ STATEMENTS = {
 def test_statement(case, golden):
     source, index = STATEMENTS[case]
     kernel = lower(*VARIETY.get(source, source) if isinstance(source, str) else source)
-    kind = getattr(nodes, case.split("-")[0])
-    found = [s for s in statements(kernel) if type(s) is kind]
+    name, *of = case.split("-")
+    found = [s for s in statements(kernel) if type(s) is getattr(nodes, name)]
+    if of and of[0].startswith("by_"):
+        found = [s for s in found if s.by == of[0].removeprefix("by_")]
     golden(cuda(kernel, found[index]))
 
 

@@ -207,14 +207,18 @@ def of_d(**fields):
     )
 
 
+def by(spelling):
+    return lambda s: replace(s, by=spelling)
+
+
 UPRIGHT_MMA = each(ir.Mma, lambda s: replace(s, a=s.b, b=s.a))
 FAULTS = {
     "operands not exchanged": (DENSE, {}, UPRIGHT_MMA),
     "operands not exchanged, square": (DENSE, {"block_m": 64, "block_n": 64, "consumers": 1}, UPRIGHT_MMA),
     "layouts not exchanged": (DENSE_NN, {}, each(ir.Mma, lambda s: replace(s, instr=replace(s.instr, a_major="k", b_major="mn")))),
-    "stored as it lies": (DENSE, {}, each(ir.StoreMatrixTransposed, spelled(ir.StoreMatrix))),
-    "stored as it lies, square": (DENSE, {"block_m": 64, "block_n": 64, "consumers": 1}, each(ir.StoreMatrixTransposed, spelled(ir.StoreMatrix))),
-    "FP32 stored as it lies": (DENSE_F32, {}, each(ir.StoreElementsTransposed, spelled(ir.StorePairs))),
+    "stored as it lies": (DENSE, {}, each(ir.StageTile, by("matrix"))),
+    "stored as it lies, square": (DENSE, {"block_m": 64, "block_n": 64, "consumers": 1}, each(ir.StageTile, by("matrix"))),
+    "FP32 stored as it lies": (DENSE_F32, {}, each(ir.StageTile, by("pairs"))),
     "pieces below each other": (DENSE, {}, of_d(along="m")),
     "pieces below each other, square": (DENSE, {"block_m": 64, "block_n": 64, "consumers": 1}, of_d(along="m")),
     "scales of rows not exchanged": (VECTOR, {}, each(ir.LoadRowScales, lambda s: replace(s, smem="smem_scale_a"))),
@@ -242,8 +246,8 @@ def test_the_proof_refuses(fault):
 
 
 def test_the_proof_refuses_transposing_stores_in_other_kernels():
-    for p, kind in ((DENSE, ir.StoreMatrixTransposed), (DENSE_F32, ir.StoreElementsTransposed)):
-        wrong = each(ir.StageTile, spelled(kind))(lower(p, Config(block_n=64, stages=2)))
+    for p, kind in ((DENSE, "matrix_transposed"), (DENSE_F32, "elements_transposed")):
+        wrong = each(ir.StageTile, by(kind))(lower(p, Config(block_n=64, stages=2)))
         with pytest.raises(ProtocolViolation):
             check(wrong)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import jinja2.meta
 import jinja2.nodes
@@ -12,9 +13,10 @@ import pytest
 
 import gemmgen.emit.names
 import gemmgen.ir.spelling
-from gemmgen.emit import PTX, STATEMENTS, environment, macro_name, templates
+from gemmgen.emit import PTX, STATEMENTS, environment, snake, templates
 from gemmgen.emit.names import ADDRESS, RANKS, VERBS
 from gemmgen.ir import nodes
+from gemmgen.ir.stores import By
 from gemmgen.passes.check_complete import LOWERED
 from gemmgen.problem import OUTPUTS
 
@@ -102,7 +104,8 @@ def macros() -> list[jinja2.nodes.Macro]:
 
 
 def test_statements_and_macros_match_one_to_one():
-    statements = [macro_name(cls) for cls in concrete(nodes.Stmt)]
+    statements = [snake(cls.__name__) for cls in concrete(nodes.Stmt) if cls != nodes.StageTile]
+    statements += [f"stage_tile_{by}" for by in get_args(By)]
     assert sorted(m.name for m in macros()) == sorted(statements)
 
 

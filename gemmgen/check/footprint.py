@@ -16,15 +16,13 @@ from ..ir.nodes import (
     SendPartials,
     Smem,
     StageTile,
-    StoreElementsTransposed,
-    StoreMatrixTransposed,
     StoreRows,
     StoreTail,
     TmaLoad,
     TmaLoadMulticast,
     TmaStore,
 )
-from ..ir.stores import OfD, slot
+from ..ir.stores import TRANSPOSED, OfD, slot
 from .errors import ProtocolViolation, Trace
 from .ops import Agent
 from .properties import RACE
@@ -84,7 +82,7 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
             row = start(s) + stage * s.stage_bytes + 4 * MMA_ROWS * block
             for warp in agent.warps:
                 yield row + 4 * WARP_ROWS * warp, row + 4 * WARP_ROWS * (warp + 1)
-        case StoreMatrixTransposed() | StoreElementsTransposed():
+        case StageTile() if stmt.by in TRANSPOSED:
             for warp in agent.warps:
                 yield from _columns(s, at, WARP_ROWS * warp, WARP_ROWS)
         case SendPartials() | AddPartials():

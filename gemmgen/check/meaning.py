@@ -277,7 +277,7 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     **dict.fromkeys((ir.Accumulate, ir.Promote, ir.PromoteColumns, ir.PromoteSelect), Walk.touch),
     **dict.fromkeys((ir.PromoteSplit, ir.PromoteWave), Walk.touch),
     **dict.fromkeys((ir.Evaluate, ir.RowAmax, ir.Normalise), Walk.touch),
-    **dict.fromkeys(ir.StageTile.__subclasses__(), _stage_tile),
+    ir.StageTile: _stage_tile,
     ir.ProxyFence: _proxy_fence,
     **STORES,
     ir.StoreCommit: _simple(ops.StoreCommit),

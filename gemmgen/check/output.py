@@ -9,12 +9,10 @@ from ..ir.nodes import (
     Kernel,
     Smem,
     StageTile,
-    StoreElementsTransposed,
-    StoreMatrixTransposed,
     TmaStore,
 )
 from ..ir.rewrite import statements
-from ..ir.stores import turns
+from ..ir.stores import TRANSPOSED, turns
 from . import ops
 from .finding import Finding, Place
 from .footprint import MMA_ROWS
@@ -155,9 +153,9 @@ def _cut(stmt: StageTile, s: Smem, whole: int) -> Iterator[Finding]:
 def _accumulator(kernel: Kernel, stmt: StageTile) -> Iterator[Finding]:
     registers = next((r for role in kernel.roles for r in role.locals if r.name == stmt.src), None)
     s = kernel.buffer(stmt.smem)
-    transposes = isinstance(stmt, StoreMatrixTransposed | StoreElementsTransposed)
+    transposes = stmt.by in TRANSPOSED
     if transposes != (s.along == "n") or s.step != MMA_ROWS:
-        text = f"{type(stmt).__name__} stages pieces of {s.name} {s.step} apart along {s.along}"
+        text = f"StageTile by {stmt.by} stages pieces of {s.name} {s.step} apart along {s.along}"
         yield Finding(property=OUTPUT, message=text)
     what, side, whole = ("columns", s.cols, kernel.block.d_n)
     if transposes:

@@ -13,7 +13,7 @@ from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket
 
 from ..errors import IRError
-from ..ir.nodes import Kernel, Role, Stmt
+from ..ir.nodes import Kernel, Role, StageTile, Stmt
 from ..ir.rewrite import unstamped
 from ..ir.text import dump
 from .names import ADDRESS, ALONE, descriptor_words, shared, vocabulary
@@ -42,7 +42,7 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
     macros: dict[str, Any] = {}
 
     def one(s: Stmt) -> str:
-        return str(macros[macro_name(type(s))](s)).rstrip("\n")
+        return str(macros[macro_name(s)](s)).rstrip("\n")
 
     def body(stmts: tuple[Stmt, ...]) -> str:
         return "\n".join(
@@ -133,9 +133,14 @@ def templates() -> Path:
     return next(p for p in (here / "templates", here.parent / "templates") if p.is_dir())
 
 
-def macro_name(stmt: type[Stmt]) -> str:
-    """TmaLoad -> tma_load."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", stmt.__name__).lower()
+def macro_name(stmt: Stmt) -> str:
+    """TmaLoad -> tma_load, StageTile by matrix -> stage_tile_matrix."""
+    by = f"_{stmt.by}" if isinstance(stmt, StageTile) else ""
+    return snake(type(stmt).__name__) + by
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def digest(kernel: Kernel) -> str:

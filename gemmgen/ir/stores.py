@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import Literal, TypeGuard
 
 from .blocks import Stmt
 from .expr import ACC, Expr
@@ -57,48 +57,28 @@ class Normalise(Stmt):
     amax: str
 
 
+# How a thread's registers go to shared memory: by stmatrix (16-bit outputs), pairs of 8 bytes (FP32, INT32) or of 2 (FP8),
+# element by element where it holds every fourth column (folded outputs); by stmatrix.trans, or one by one, where D's
+# rows are the accumulator's columns.
+By = Literal[
+    "matrix", "pairs", "byte_pairs", "elements", "matrix_transposed", "elements_transposed"
+]
+TRANSPOSED = ("matrix_transposed", "elements_transposed")
+
+
 @dataclass(frozen=True, kw_only=True)
 class StageTile(Stmt):
-    """Write one wave of `value(src)` into its D tile in shared memory; choose_stores spells it."""
+    """Write one wave of `value(src)` into its D tile in shared memory."""
 
     src: str
     smem: str
     wave: int
     value: Expr = ACC
+    by: By | None = None  # choose_stores
     # A warp computes no further ahead than so many elements, 0: as far as it may; choose_stores
     pace: int = field(default=0, metadata=UNUSUAL)
     column: int = field(default=0, metadata=UNUSUAL)
     slot: int = field(default=OWN, metadata=UNUSUAL)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreMatrix(StageTile):
-    """StageTile by stmatrix: 16-bit outputs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StorePairs(StageTile):
-    """StageTile by 8-byte st.shared: FP32 outputs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreBytePairs(StageTile):
-    """StageTile by 2-byte st.shared, two columns each: FP8 outputs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreElements(StageTile):
-    """StageTile element by element, where a thread holds every fourth column: folded outputs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreMatrixTransposed(StageTile):
-    """StageTile by stmatrix.trans: 16-bit outputs whose rows are the accumulator's columns."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreElementsTransposed(StageTile):
-    """StageTile by 4-byte st.shared: 32-bit outputs whose rows are the accumulator's columns."""
 
 
 @dataclass(frozen=True, kw_only=True)

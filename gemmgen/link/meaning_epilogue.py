@@ -63,7 +63,7 @@ def pair(t: DType, low: str, high: str) -> str:
     return f"ptx::pair_{t.ptx}({low}, {high})"
 
 
-def store_matrix(k: ir.Kernel, s: ir.StoreMatrix) -> str:
+def store_matrix(k: ir.Kernel, s: ir.StageTile) -> str:
     """Lanes 0 to 15 give the rows of the left two of four 8 x 8 matrices, 16 to 31 of the right two."""
     b, n, row = k.buffer(s.smem), held(k, s), "(warp * 16 + lane % 16)"
     chunk = f"uint32_t(lane / 16 * 16 ^ {mixed(b, row)})"
@@ -79,7 +79,7 @@ def store_matrix(k: ir.Kernel, s: ir.StoreMatrix) -> str:
     return epilogue_value(k, s) + stores(0, n // 8 * 8, 4) + stores(n // 8 * 8, n, 2)
 
 
-def store_pairs(k: ir.Kernel, s: ir.StorePairs) -> str:
+def store_pairs(k: ir.Kernel, s: ir.StageTile) -> str:
     b, row = k.buffer(s.smem), "(warp * 16 + lane / 4)"
     chunk = f"uint32_t(lane % 4 * 8 ^ {mixed(b, row)})"
     at = f"{base(k, b, slot(s), row)} + {of_column(b, '2 * i', chunk, b.dtype.bytes)}"
@@ -91,7 +91,7 @@ def store_pairs(k: ir.Kernel, s: ir.StorePairs) -> str:
     return f"{epilogue_value(k, s)}{UNROLL}for (int i = 0; i < {held(k, s)}; i += 4) {{ {stores} }}"
 
 
-def store_byte_pairs(k: ir.Kernel, s: ir.StoreBytePairs) -> str:
+def store_byte_pairs(k: ir.Kernel, s: ir.StageTile) -> str:
     b, row = k.buffer(s.smem), "(warp * 16 + lane / 4)"
     chunk = f"uint32_t(lane % 4 * 2 ^ {mixed(b, row)})"
     at = f"{base(k, b, s.wave, row)} + {of_column(b, '2 * i', chunk, 1)}"
@@ -103,7 +103,7 @@ def store_byte_pairs(k: ir.Kernel, s: ir.StoreBytePairs) -> str:
     return f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; i += 4) {{ {stores} }}"
 
 
-def store_elements(k: ir.Kernel, s: ir.StoreElements) -> str:
+def store_elements(k: ir.Kernel, s: ir.StageTile) -> str:
     b, row = k.buffer(s.smem), "(warp * 16 + lane / 4)"
     chunk = f"uint32_t(lane % 4 * {b.dtype.bytes} ^ {mixed(b, row)})"
     at = f"{base(k, b, s.wave, row)} + {of_column(b, '2 * i', chunk, b.dtype.bytes)}"
@@ -113,7 +113,7 @@ def store_elements(k: ir.Kernel, s: ir.StoreElements) -> str:
     return f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; i += 2) {{ {stores} }}"
 
 
-def store_matrix_transposed(k: ir.Kernel, s: ir.StoreMatrixTransposed) -> str:
+def store_matrix_transposed(k: ir.Kernel, s: ir.StageTile) -> str:
     """Lanes 8m to 8m + 7 give the rows of matrix m: of D's columns the first or second 8, and 8 rows on."""
     b, n = k.buffer(s.smem), count(k, s.src)
     row, column = "(lane / 16 * 8 + lane % 8)", "(warp * 16 + lane / 8 % 2 * 8)"
@@ -131,7 +131,7 @@ def store_matrix_transposed(k: ir.Kernel, s: ir.StoreMatrixTransposed) -> str:
     return epilogue_value(k, s) + stores(0, n // 8 * 8, 4) + stores(n // 8 * 8, n, 2)
 
 
-def store_elements_transposed(k: ir.Kernel, s: ir.StoreElementsTransposed) -> str:
+def store_elements_transposed(k: ir.Kernel, s: ir.StageTile) -> str:
     b = k.buffer(s.smem)
     row, column = "(lane % 4 * 2)", "(warp * 16 + half * 8 + lane / 4)"
     there = f"{column} / {b.slab_cols} * {b.slab_stride}"
@@ -273,17 +273,20 @@ def store_wait(k: ir.Kernel, s: ir.StoreWait) -> str:
     return f'"cp.async.bulk.wait_group{".read" * s.reads}"({s.pending});'
 
 
+STAGES: dict[str, Callable[[ir.Kernel, ir.StageTile], str]] = {
+    "matrix": store_matrix,
+    "pairs": store_pairs,
+    "byte_pairs": store_byte_pairs,
+    "elements": store_elements,
+    "matrix_transposed": store_matrix_transposed,
+    "elements_transposed": store_elements_transposed,
+}
 EPILOGUE: dict[type[ir.Stmt], Callable[[ir.Kernel, Any], str]] = {
     ir.Evaluate: evaluate,
     ir.RowAmax: row_amax,
     ir.StoreScales: store_scales,
     ir.Normalise: normalise,
-    ir.StoreMatrix: store_matrix,
-    ir.StorePairs: store_pairs,
-    ir.StoreBytePairs: store_byte_pairs,
-    ir.StoreElements: store_elements,
-    ir.StoreMatrixTransposed: store_matrix_transposed,
-    ir.StoreElementsTransposed: store_elements_transposed,
+    ir.StageTile: lambda k, s: STAGES[s.by](k, s),
     ir.ProxyFence: lambda k, s: f'"{FENCE}"();',
     ir.TmaStore: tma_store,
     ir.StoreRows: store_rows,

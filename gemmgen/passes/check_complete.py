@@ -6,11 +6,11 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors import IRError
-from ..ir.nodes import Kernel, StageTile, Stmt, StoreTile
+from ..ir.nodes import Kernel, Stmt, StoreTile
 from ..ir.rewrite import statements
 from ..target import Target
 
-LOWERED = (StageTile, StoreTile)  # statements that only exist before choose_stores
+LOWERED = (StoreTile,)  # statements that only exist before choose_stores
 
 
 def check_complete(kernel: Kernel, target: Target) -> Kernel:

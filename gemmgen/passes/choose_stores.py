@@ -16,12 +16,6 @@ from ..ir.nodes import (
     Smem,
     StageTile,
     Stmt,
-    StoreBytePairs,
-    StoreElements,
-    StoreElementsTransposed,
-    StoreMatrix,
-    StoreMatrixTransposed,
-    StorePairs,
     StoreRows,
     StoreTail,
     StoreTile,
@@ -31,31 +25,32 @@ from ..ir.nodes import (
     WarpgroupLeader,
 )
 from ..ir.rewrite import map_stmts
+from ..ir.stores import By
 from ..target import Target
 
 # By D's element size and how its pieces lie.
-STAGES = {
-    (1, "m"): StoreBytePairs,
-    (2, "m"): StoreMatrix,
-    (4, "m"): StorePairs,
-    (2, "n"): StoreMatrixTransposed,
-    (4, "n"): StoreElementsTransposed,
+STAGES: dict[tuple[int, str], By] = {
+    (1, "m"): "byte_pairs",
+    (2, "m"): "matrix",
+    (4, "m"): "pairs",
+    (2, "n"): "matrix_transposed",
+    (4, "n"): "elements_transposed",
 }
 
 
 def choose_stores(kernel: Kernel, target: Target) -> Kernel:
-    """Pick StoreMatrix, StorePairs or StoreBytePairs by D's width (StoreElements where its columns are
+    """Stage by matrices or by pairs as D is wide (by elements where its columns are
     folded), or what stores the transpose where D's rows are the accumulator's columns (Smem.along),
     and one TmaStore per slab, or BulkRowStore for padded rows, which a dense TMA box cannot skip over.
     Where a ragged group ends inside a piece, a box would write past it: StoreRows."""
     d = kernel.buffer("smem_d")
     by_rows, ragged = bool(d.pad), kernel.groups.ragged
-    stage = STAGES[d.dtype.bytes, d.along] if kernel.block.fold == 1 else StoreElements
+    by: By = STAGES[d.dtype.bytes, d.along] if kernel.block.fold == 1 else "elements"
 
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
         match stmt:
             case StageTile():
-                return stage(**{**vars(stmt), "pace": _pace(stmt.value)})
+                return replace(stmt, by=by, pace=_pace(stmt.value))
             case Evaluate():
                 return replace(stmt, pace=_pace(stmt.value))
             case StoreTile() if not by_rows:

@@ -15,17 +15,11 @@ from ..ir.nodes import (
     Kernel,
     Smem,
     StageTile,
-    StoreBytePairs,
-    StoreElements,
-    StoreElementsTransposed,
-    StoreMatrix,
-    StoreMatrixTransposed,
-    StorePairs,
     TmaStore,
 )
 from ..ir.places import held
 from ..ir.rewrite import statements
-from ..ir.stores import slot
+from ..ir.stores import TRANSPOSED, slot
 from .banks import Addresses, Banks, count, total
 
 CHUNK = 16  # bytes of a row of one stmatrix matrix
@@ -145,22 +139,22 @@ def _instructions(d: Smem, s: StageTile, warp: int, registers: int) -> Iterator[
     """What a warp stores, and the element at each lane's address, within its piece (PTX ISA: stmatrix, and
     the fragment of wgmma)."""
     lane = np.arange(WARP)
-    match s:
-        case StoreMatrix() | StoreMatrixTransposed():
+    match s.by:
+        case "matrix" | "matrix_transposed":
             yield from _matrices(s, warp, registers)
-        case StorePairs() | StoreBytePairs():
+        case "pairs" | "byte_pairs":
             row, column = warp * WARP_SIDE + lane // 4, lane % 4 * 2
             size = 2 * d.dtype.bytes
             for i in range(0, registers, 4):
                 for half in (0, 1):
                     at = (row + 8 * half, column + 2 * i, size)
                     yield (f"st.shared {size} bytes", i + 2 * half, i + 2 * half + 2, *at)
-        case StoreElements():
+        case "elements":
             for i in range(registers):
                 row = warp * WARP_SIDE + lane // 4 + 8 * (i % 2)
                 column = lane % 4 + i // 2 * 4
                 yield f"st.shared {d.dtype.bytes} bytes", i, i + 1, row, column, d.dtype.bytes
-        case StoreElementsTransposed():
+        case "elements_transposed":
             for half in (0, 1):
                 column = warp * WARP_SIDE + half * 8 + lane // 4
                 for i in range(0, registers, 4):
@@ -179,7 +173,7 @@ def _matrices(s: StageTile, warp: int, registers: int) -> Iterator[Instruction]:
         matrix = lane // MATRIX
         across, down = matrix // 2 * MATRIX, matrix % 2 * MATRIX + lane % MATRIX
         row, column, suffix = warp * WARP_SIDE + down, 2 * i + across, ""
-        if isinstance(s, StoreMatrixTransposed):
+        if s.by in TRANSPOSED:
             row, column = 2 * i + across + lane % MATRIX, warp * WARP_SIDE + matrix % 2 * MATRIX
             suffix = ".trans"
         yield f"stmatrix.x{matrices}{suffix}", i, i + 2 * matrices, row, column, CHUNK

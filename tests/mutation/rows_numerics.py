@@ -102,7 +102,7 @@ ROWS = (
     row("44c", DENSE, "K tail not zero-filled: A's extent reaches the row pitch", "E", describe=("a", rounded_up)),
     row("45", SWAPPED, "A and B exchanged twice: wgmma's 64 rows are A's again", "P",
         ir=visit(ir.Mma, lambda s: replace(s, a=s.b, b=s.a))),
-    row("45b", SWAPPED, "D staged as it lies, not transposed", "P", ir=visit(ir.StageTile, lambda s: ir.StoreMatrix(**vars(s)))),
+    row("45b", SWAPPED, "D staged as it lies, not transposed", "P", ir=visit(ir.StageTile, lambda s: replace(s, by="matrix"))),
     row("45c", SWAPPED, "stmatrix without .trans", "E", text=edit((".x4.trans.", ".x4."))),
     row("45d", SWAPPED_LINES, "rows read A's scales, columns B's", "P",
         ir=visit(ir.LoadRowScales, lambda s: replace(s, smem="smem_scale_a"))),

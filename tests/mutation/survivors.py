@@ -102,7 +102,7 @@ AGAIN = (
     *(ir.CtaSync, ir.ClusterSync, ir.WarpgroupSync),
     *(ir.Wait, ir.WgmmaWait, ir.StoreWait),
     *(ir.WgmmaCommit, ir.StoreCommit),
-    *(ir.StageTile, ir.StoreMatrix, ir.StorePairs, ir.StoreMatrixTransposed, ir.StoreElements),
+    ir.StageTile,
 )
 
 
