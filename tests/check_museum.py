@@ -16,6 +16,7 @@ from gemmgen.check.ops import Op, Program
 from gemmgen.check.unroll import PAIR, unroller
 from gemmgen.config import Config
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.blocks import is_if
 from gemmgen.ir.rewrite import map_role, map_stmts
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
@@ -112,7 +113,7 @@ def last_release_dropped(kernel: ir.Kernel) -> ir.Kernel:
 
 def guard_dropped(kernel: ir.Kernel) -> ir.Kernel:
     """The lagging release also runs in the first K block, where there is nothing to release."""
-    return map_stmts(kernel, lambda s: s.body if isinstance(s, ir.AfterFirst) else s)
+    return map_stmts(kernel, lambda s: s.body if is_if(s, "after_first") else s)
 
 
 def early_release(kernel: ir.Kernel) -> ir.Kernel:

@@ -210,7 +210,7 @@ def _unwrapped(body: Body, i: int, _: Random) -> tuple[Body, str]:
 
 
 def _alone(body: Body, i: int, _: Random) -> tuple[Body, str]:
-    return (*body[:i], ir.WarpgroupLeader(body=(body[i],)), *body[i + 1 :]), "left to the leader"
+    return (*body[:i], ir.If(when="leader", body=(body[i],)), *body[i + 1 :]), "left to the leader"
 
 
 def _wrong(body: Body, i: int, random: Random) -> tuple[Body, str]:

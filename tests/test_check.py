@@ -282,7 +282,7 @@ def test_a_swizzled_buffer_off_its_pattern():
 def test_a_warp_s_instruction_left_to_one_thread():
     kernel = lower(*KERNELS["dense"])
     alone = map_stmts(
-        kernel, lambda s: ir.WarpgroupLeader(body=(s,)) if isinstance(s, ir.WgmmaWait) else s
+        kernel, lambda s: ir.If(when="leader", body=(s,)) if isinstance(s, ir.WgmmaWait) else s
     )
     assert violation_of(alone).property.id == "P8"
 

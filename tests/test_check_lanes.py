@@ -51,7 +51,7 @@ def meeting_after(kind):
 
 
 def leader_waits(body):
-    return tuple(ir.WarpgroupLeader(body=(s,)) if isinstance(s, ir.Wait) else s for s in body)
+    return tuple(ir.If(when="leader", body=(s,)) if isinstance(s, ir.Wait) else s for s in body)
 
 
 def zeroed_after(body):

@@ -169,22 +169,25 @@ def test_statement(case, golden):
 
 
 def test_blocks(golden):
-    inner = nodes.AfterFirst(body=(nodes.Arrive(barrier="empty", lag=1),))
+    inner = nodes.If(when="after_first", body=(nodes.Arrive(barrier="empty", lag=1),))
     pieces = tuple(
-        kind(wave=1, body=(nodes.StoreCommit(),)) for kind in (nodes.IfWhole, nodes.IfCut)
+        nodes.If(when=when, wave=1, body=(nodes.StoreCommit(),)) for when in ("whole", "cut")
     )
     copies = nodes.PerSplit(body=(inner,), step=64)
     chunks = nodes.ForChunks(blocks=32, body=(nodes.ForK(body=(inner,), of="chunk"),))
     loop = nodes.ForTiles(body=(nodes.ForK(body=(inner,)), chunks, copies, *pieces))
     leaders = (
-        nodes.CtaLeader(body=(nodes.CtaSync(),)),
-        nodes.WarpgroupLeader(body=(nodes.CtaSync(),)),
+        nodes.If(when="cta_leader", body=(nodes.CtaSync(),)),
+        nodes.If(when="leader", body=(nodes.CtaSync(),)),
     )
-    opening = nodes.NewGroup(body=(nodes.WarpSync(),))
-    empty = nodes.IfBlocks(body=(nodes.Arrive(barrier="empty", lag=1),))
-    divided = nodes.IfSends(body=(nodes.CtaSync(),)), nodes.IfFinishes(body=(nodes.CtaSync(),))
+    opening = nodes.If(when="new_group", body=(nodes.WarpSync(),))
+    empty = nodes.If(when="has_blocks", body=(nodes.Arrive(barrier="empty", lag=1),))
+    divided = (
+        nodes.If(when="sends", body=(nodes.CtaSync(),)),
+        nodes.If(when="finishes", body=(nodes.CtaSync(),)),
+    )
     turns = nodes.ForTurns(body=(nodes.CtaSync(),))
-    deep = (nodes.FirstWarp(body=(nodes.ForTiles(body=(opening, empty, *divided)),)),)
+    deep = (nodes.If(when="first_warp", body=(nodes.ForTiles(body=(opening, empty, *divided)),)),)
     found = (
         inner,
         *pieces,

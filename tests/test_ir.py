@@ -11,10 +11,10 @@ from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IRError
 from gemmgen.families import build
+from gemmgen.ir.blocks import If
 from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, F16, F32
 from gemmgen.ir.expr import PerElement
 from gemmgen.ir.nodes import (
-    AfterFirst,
     Arrive,
     CtaSync,
     ExpectTx,
@@ -39,7 +39,6 @@ from gemmgen.ir.nodes import (
     Wait,
     WaitForTurn,
     WaitUnlessSeen,
-    WarpgroupLeader,
     Wgmma,
     WgmmaWait,
     Zero,
@@ -113,11 +112,11 @@ MALFORMED = {
     "no-such-phase": (swap(Wait, flip=2), "flip"),
     "k-loop-outside-tiles": (role("producer", body=(ForK(body=()),)), "ForTiles"),
     "k-loop-in-leader-only": (
-        role("producer", body=(WarpgroupLeader(body=(ForK(body=()),)),)),
+        role("producer", body=(If(when="leader", body=(ForK(body=()),)),)),
         "ForTiles",
     ),
     "after-first-outside-k": (
-        role("producer", body=(ForTiles(body=(AfterFirst(body=()),)),)),
+        role("producer", body=(ForTiles(body=(If(when="after_first", body=()),)),)),
         "ForK",
     ),
     "turns-in-tiles": (
@@ -129,7 +128,7 @@ MALFORMED = {
         "ForTiles stands inside another",
     ),
     "turns-in-turns": (
-        role("consumer", body=(ForTurns(body=(WarpgroupLeader(body=(ForTurns(body=()),)),)),)),
+        role("consumer", body=(ForTurns(body=(If(when="leader", body=(ForTurns(body=()),)),)),)),
         "ForTurns stands inside another",
     ),
     "turn-of-no-barrier": (
@@ -207,7 +206,7 @@ def test_the_original_is_well_formed():
 
 
 def test_what_may_stand_in_tiles_may_stand_in_turns():
-    k_loop = ForK(body=(AfterFirst(body=()),))
+    k_loop = ForK(body=(If(when="after_first", body=()),))
     chunks = ForChunks(blocks=32, body=(ForK(body=(), of="chunk"),))
     kernel = role("consumer", body=(ForTurns(body=(k_loop, chunks)),))
     assert verify(kernel) is kernel
@@ -229,14 +228,18 @@ def test_wgmma_operands_have_one_width():
 
 NEST = (
     CtaSync(),
-    ForTiles(body=(ForK(body=(Wait(barrier="full"), AfterFirst(body=(Arrive(barrier="e"),)))),)),
+    ForTiles(
+        body=(
+            ForK(body=(Wait(barrier="full"), If(when="after_first", body=(Arrive(barrier="e"),)))),
+        )
+    ),
     WgmmaWait(pending=0),
 )
 
 
 def test_walk_gives_parents_first_in_order():
     names = [type(s).__name__ for s in walk(NEST)]
-    assert names == ["CtaSync", "ForTiles", "ForK", "Wait", "AfterFirst", "Arrive", "WgmmaWait"]
+    assert names == ["CtaSync", "ForTiles", "ForK", "Wait", "If", "Arrive", "WgmmaWait"]
 
 
 def nested(body: tuple[Stmt, ...]) -> Kernel:
@@ -248,7 +251,7 @@ def test_map_stmts_replaces_bottom_up():
     seen = []
     kernel = map_stmts(nested(NEST), lambda s: seen.append(type(s).__name__) or s)
     assert kernel == nested(NEST)
-    expected = ["CtaSync", "Wait", "Arrive", "AfterFirst", "ForK", "ForTiles", "WgmmaWait"]
+    expected = ["CtaSync", "Wait", "Arrive", "If", "ForK", "ForTiles", "WgmmaWait"]
     assert [name for name in seen if seen.count(name) == 1] == expected[1:]
     assert seen.count("CtaSync") == 2  # the prologue's and the role's
 
@@ -263,7 +266,7 @@ def test_map_stmts_may_drop_and_multiply():
         return s
 
     names = [type(s).__name__ for s in walk(map_stmts(nested(NEST), fn).roles[0].body)]
-    assert names == ["CtaSync", "ForTiles", "ForK", "AfterFirst", "Arrive", "Arrive", "WgmmaWait"]
+    assert names == ["CtaSync", "ForTiles", "ForK", "If", "Arrive", "Arrive", "WgmmaWait"]
 
 
 def test_map_role_touches_one_role():

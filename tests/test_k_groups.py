@@ -21,6 +21,7 @@ from gemmgen.errors import ArgumentError, GemmgenError
 from gemmgen.families import build
 from gemmgen.heuristics import choose
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.blocks import is_if
 from gemmgen.ir.groupings import Layout, depths
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.ir.text import dump
@@ -138,7 +139,7 @@ def test_thorough():
 
 
 def unwrapped(kernel):
-    return map_stmts(kernel, lambda s: s.body if isinstance(s, ir.IfBlocks) else s)
+    return map_stmts(kernel, lambda s: s.body if is_if(s, "has_blocks") else s)
 
 
 def unstarted(kernel):

@@ -138,7 +138,7 @@ def swapped(one, other):
         ),
         lambda k: map_stmts(
             k,
-            lambda s: nodes.WarpgroupLeader(body=(s,)) if isinstance(s, nodes.StoreScales) else s,
+            lambda s: nodes.If(when="leader", body=(s,)) if isinstance(s, nodes.StoreScales) else s,
         ),
     ),
 )

@@ -37,7 +37,7 @@ def too_early(kernel: ir.Kernel) -> ir.Kernel:
 
 def led(kernel: ir.Kernel) -> ir.Kernel:
     *before, wait = kernel.prologue
-    return replace(kernel, prologue=(*before, ir.CtaLeader(body=(wait,))))
+    return replace(kernel, prologue=(*before, ir.If(when="cta_leader", body=(wait,))))
 
 
 @pytest.mark.parametrize("broken", (without(ir.WaitForGrids), too_early, led))

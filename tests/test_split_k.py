@@ -31,6 +31,7 @@ from gemmgen.emulator.errors import Race
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import GemmgenError, IllegalConfig
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.blocks import is_if
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.rewrite import map_stmts, statements, walk
 from gemmgen.pipeline import lower
@@ -296,7 +297,7 @@ def late(s):
 
 
 def everywhere(s):
-    """The epilogue outside IfFinishes."""
+    """The epilogue outside of what rank 0 alone does."""
     at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.ReleasePartials)) + 1
     return (replace(s, body=s.body[:at]), *s.body[at:])
 
@@ -314,9 +315,7 @@ def before(kind, other):
     """Statements of `kind` moved before those of `other`, in the same block."""
 
     def fn(s):
-        if not isinstance(s, ir.IfFinishes | ir.IfSends) or not any(
-            isinstance(x, other) for x in s.body
-        ):
+        if not is_if(s, "finishes", "sends") or not any(isinstance(x, other) for x in s.body):
             return s
         moved = [x for x in s.body if isinstance(x, kind)]
         rest = [x for x in s.body if not isinstance(x, kind)]
@@ -339,7 +338,7 @@ def barrier(name, **fields):
 
 def last_wait(k):
     (consumer,) = (r for r in k.roles if r.name == "consumer")
-    body = tuple(s for s in consumer.body if not isinstance(s, ir.IfSends))
+    body = tuple(s for s in consumer.body if not is_if(s, "sends"))
     return replace(
         k, roles=tuple(replace(r, body=body) if r.name == "consumer" else r for r in k.roles)
     )
@@ -356,7 +355,7 @@ FAULTS = {
     "no bytes announced": ({}, "P1", each(ir.ExpectPartials, drop)),
     "announced twice": ({}, None, each(ir.ExpectPartials, twice)),
     "too few bytes announced": ({}, "P3", each(ir.ExpectPartials, lambda s: replace(s, tx_bytes=s.tx_bytes - 16))),
-    "announced by all threads": ({}, None, each(ir.CtaLeader, lambda s: s.body if isinstance(s.body[0], ir.ExpectPartials) else s)),
+    "announced by all threads": ({}, None, each(ir.If, lambda s: s.body if isinstance(s.body[0], ir.ExpectPartials) else s, when="cta_leader")),
     "a wave not sent": (WAVES, "P3", each(ir.SendPartials, drop, wave=1)),
     "a wave sent twice": (WAVES, None, each(ir.SendPartials, twice, wave=1)),
     "a wave sent to another's place": (WAVES, None, each(ir.SendPartials, lambda s: replace(s, wave=0), wave=1)),
@@ -369,9 +368,9 @@ FAULTS = {
     "senders wait for this tile's release": ({}, "P3", each(ir.WaitTurn, lambda s: replace(s, flip=0), barrier="partials_empty")),
     "rank 0 waits for the tile before": ({}, None, each(ir.WaitTurn, lambda s: replace(s, flip=1), barrier="partials_full")),
     "senders leave at once": ({}, "P11", last_wait),
-    "every rank stores": ({}, None, each(ir.IfFinishes, lambda s: s.body)),
-    "every rank finishes what it has": ({}, "P9", each(ir.IfFinishes, everywhere)),
-    "every rank sends": ({}, None, each(ir.IfSends, lambda s: s.body)),
+    "every rank stores": ({}, None, each(ir.If, lambda s: s.body, when="finishes")),
+    "every rank finishes what it has": ({}, "P9", each(ir.If, everywhere, when="finishes")),
+    "every rank sends": ({}, None, each(ir.If, lambda s: s.body, when="sends")),
     "nobody takes a share": ({}, None, each(ir.TakeShare, drop)),
     "the producer takes none": ({}, None, role("producer", each(ir.TakeShare, drop))),
     "the consumers take none": ({}, None, role("consumer", each(ir.TakeShare, drop))),
@@ -403,16 +402,17 @@ def test_what_the_pass_leaves_alone():
     for p in (DENSE, FP8, VECTOR):
         kernel = lower(p, Config(stages=2))
         found = {type(s) for s in statements(kernel)}
-        assert not found & {ir.TakeShare, ir.SendPartials, ir.IfSends, ir.NextTurn}
+        assert not found & {ir.TakeShare, ir.SendPartials, ir.NextTurn}
+        assert not any(is_if(s, "sends", "finishes") for s in statements(kernel))
         assert not kernel.scheduler.shares and kernel.cluster.k == 1
 
 
 def test_only_rank_0_has_an_epilogue():
-    """Whatever the epilogue, it stands in IfFinishes as a whole, after the sum."""
+    """Whatever the epilogue, it stands in what rank 0 alone does as a whole, after the sum."""
     for p in (DENSE, QUANTISED, replace(DENSE, grouping="masked"), FP8):
         kernel = lower(p, config(block_n=128, split_k=2))
         (tiles,) = (s for s in walk(kernel.roles[0].body) if isinstance(s, ir.ForTiles))
-        (finish,) = (s for s in tiles.body if isinstance(s, ir.IfFinishes))
+        (finish,) = (s for s in tiles.body if is_if(s, "finishes"))
         kinds = (
             ir.StageTile
             | ir.Evaluate

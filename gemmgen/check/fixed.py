@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..ir import nodes as ir
-from ..ir.blocks import BLOCKS
+from ..ir.blocks import BLOCKS, is_if
 from ..ir.rewrite import walk
 from .finding import Finding
 from .footprint import overlaps
@@ -39,8 +39,6 @@ SINGLE = (  # what one thread may do alone; everything else is done by whole war
     ir.ForTiles,
     ir.ForChunks,
     ir.ForK,
-    ir.AfterFirst,
-    ir.IfWhole,
     ir.PrefetchMap,
     ir.InitBarrier,
     ir.FenceBarrierInit,
@@ -72,12 +70,21 @@ def fixed(kernel: ir.Kernel) -> Iterator[Finding]:
 
 def _collectives(body: tuple[ir.Stmt, ...], single: bool) -> Iterator[Finding]:
     for stmt in body:
-        leader = isinstance(stmt, ir.CtaLeader | ir.WarpgroupLeader)
-        if single and not leader and not isinstance(stmt, SINGLE):
-            text = f"{type(stmt).__name__} is for whole warps, but one thread would execute it"
+        leader = is_if(stmt, "cta_leader", "leader")
+        if (
+            single
+            and not leader
+            and not isinstance(stmt, SINGLE)
+            and not is_if(stmt, "after_first", "whole")
+        ):
+            text = f"{_named(stmt)} is for whole warps, but one thread would execute it"
             yield Finding(property=NAMED_BARRIER, message=text)
         if isinstance(stmt, BLOCKS):
             yield from _collectives(stmt.body, single or leader)
+
+
+def _named(stmt: ir.Stmt) -> str:
+    return f"If {stmt.when}" if isinstance(stmt, ir.If) else type(stmt).__name__
 
 
 # ---- P12 ----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import IRError
 from ..ir import nodes as ir
+from ..ir.blocks import is_if
 from ..ir.verify import REGISTER_FIELDS
 from . import ops
 from .exchange_meaning import EXCHANGE
@@ -115,13 +116,8 @@ def _for_k(w: Walk, s: ir.ForK) -> None:
     w.k = OUTSIDE
 
 
-def _after_first(w: Walk, s: ir.AfterFirst) -> None:
-    if w.k != 0:
-        walk(w, s.body)
-
-
-def _leader(w: Walk, s: ir.CtaLeader | ir.WarpgroupLeader) -> None:
-    whole_cta = isinstance(s, ir.CtaLeader)
+def _leader(w: Walk, s: ir.If) -> None:
+    whole_cta = is_if(s, "cta_leader")
     if w.agent.leads and not (whole_cta and w.agent.warpgroup):
         outer, w.single = w.single, True
         walk(w, s.body)
@@ -235,20 +231,25 @@ def _pending(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
     return lambda w, s: w.add(kind, s, pending=s.pending)
 
 
+CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
+    "cta_leader": _leader,
+    "leader": _leader,
+    "first_warp": _when(lambda w: w.agent.leads),
+    "after_first": _when(lambda w: w.k != 0),
+    "new_group": _when(lambda w: w.instance.opens(w.tile)),
+    "has_blocks": _when(lambda w: w.blocks > 0),
+    "whole": lambda w, s: walk(w, s.body) if whole(w, s) else None,
+    "cut": lambda w, s: None if whole(w, s) else walk(w, s.body),
+    "sends": _when(lambda w: w.agent.cta > 0),
+    "finishes": _when(lambda w: w.agent.cta == 0),
+}
 MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,
     ir.ForTurns: _for_turns,
     ir.ForChunks: _for_chunks,
     ir.ForK: _for_k,
     ir.PerSplit: lambda w, s: walk(w, s.body),  # one of the copies
-    ir.AfterFirst: _after_first,
-    ir.FirstWarp: _when(lambda w: w.agent.leads),
-    ir.NewGroup: _when(lambda w: w.instance.opens(w.tile)),
-    ir.IfBlocks: _when(lambda w: w.blocks > 0),
-    ir.IfWhole: lambda w, s: walk(w, s.body) if whole(w, s) else None,
-    ir.IfCut: lambda w, s: None if whole(w, s) else walk(w, s.body),
-    ir.CtaLeader: _leader,
-    ir.WarpgroupLeader: _leader,
+    ir.If: lambda w, s: CONDITIONS[s.when](w, s),
     ir.InitBarrier: _init,
     ir.FenceBarrierInit: _simple(ops.InitFence),
     ir.CtaSync: _cta_sync,
@@ -265,8 +266,6 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     **EXCHANGE,
     **PEEKS,
     **TURNS,
-    ir.IfSends: _when(lambda w: w.agent.cta > 0),
-    ir.IfFinishes: _when(lambda w: w.agent.cta == 0),
     ir.Mma: _mma,
     ir.WgmmaFence: _simple(ops.RegisterFence),
     ir.WgmmaCommit: _simple(ops.Commit),

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 from time import perf_counter
 
-from ..ir.nodes import IfCut, IfWhole, Kernel
+from ..ir.blocks import is_if
+from ..ir.nodes import Kernel
 from ..ir.rewrite import statements
 from .after import after
 from .audit import agreement
@@ -72,7 +73,7 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
     chosen = instances(kernel.stages, ranks, turns, thorough=thorough)
     if kernel.groups.depths:
         chosen += uneven(kernel.stages, thorough=thorough)
-    if any(isinstance(s, IfCut | IfWhole) for s in statements(kernel)):
+    if any(is_if(s, "cut", "whole") for s in statements(kernel)):
         chosen += tuple(i for whole in chosen for i in cut(whole))
     operations = waits = 0
     for instance in chosen:

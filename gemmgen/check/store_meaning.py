@@ -45,7 +45,7 @@ def _store_scales(w: Walk, s: ir.StoreScales) -> None:
     w.add(ops.Scales, s, rect=_piece(w, s), threads=w.threads)
 
 
-def whole(w: Walk, s: ir.IfWhole | ir.IfCut) -> bool:
+def whole(w: Walk, s: ir.If) -> bool:
     """Whether D's rows go on to the end of this warpgroup's piece."""
     if not w.instance.rows:
         return w.tile not in w.instance.cut

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..ir import nodes as ir
+from ..ir.blocks import is_if
 from ..ir.promotion import LANES
 from ..ir.rewrite import statements
 from ..ir.stores import OfD, slot
@@ -158,22 +159,17 @@ def _run(r: _Reader, body: tuple[ir.Stmt, ...]) -> None:
                 for k in r.chunk if s.of == "chunk" else r.mine:
                     r.k = k
                     _run(r, s.body)
-            case ir.AfterFirst():
+            case ir.If(when="after_first"):
                 if r.k > r.mine.start:
                     _run(r, s.body)
-            case ir.IfBlocks():
+            case ir.If(when="has_blocks"):
                 if r.mine:
                     _run(r, s.body)
-            case ir.IfSends() | ir.IfFinishes():
-                if isinstance(s, ir.IfSends) == (r.rank > 0):
+            case ir.If(when="sends" | "finishes"):
+                if is_if(s, "sends") == (r.rank > 0):
                     _run(r, s.body)
             case (
-                ir.WarpgroupLeader()
-                | ir.CtaLeader()
-                | ir.FirstWarp()
-                | ir.IfWhole()
-                | ir.IfCut()
-                | ir.PerSplit()
+                ir.If(when="leader" | "cta_leader" | "first_warp" | "whole" | "cut") | ir.PerSplit()
             ):
                 _run(r, s.body)
             case _:

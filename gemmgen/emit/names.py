@@ -12,6 +12,7 @@ from ..ir.nodes import (
     Coord,
     ExpectPartials,
     ExpectTx,
+    If,
     InitBarrier,
     Kernel,
     Mma,
@@ -84,8 +85,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "d_col": folded(kernel, "col"),
         "piece": lambda s: piece(kernel, s),
         "shift": lambda s: shift(kernel, s),
-        "end": lambda s: end(kernel, s),
-        "end_of_rows": "tile.d_end" if kernel.groups.ragged else "shape_m",
+        "end_of_rows": end_of_rows(kernel),
         "map_at": lambda name: map_at(kernel, name),
         "mbarriers": lambda s: mbarriers(kernel, s),
         "stages": lambda s: stages(kernel, s),
@@ -102,6 +102,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "span": lambda s: SPANS[s.of],
         "numbers": lambda s: NUMBERS[s.place],
         "reason": REASONS,
+        "condition": lambda s: condition(kernel, s),
         "watching": lambda s, plain, watched: watched if s.watch else plain,
         "order": orders.comment(kernel.scheduler),
         "placed": lambda index: orders.device(kernel.scheduler, index),
@@ -150,6 +151,29 @@ def scale_d(s: Mma, step: int) -> str:
     """The scale-d operand of step `step`: 0 overwrites the accumulator."""
     first = {"block": "0", "tile": "k != 0", "never": "1"}[s.fresh]
     return "1" if step else first
+
+
+CONDITIONS = {
+    "cta_leader": "threadIdx.x == 0",
+    "leader": "threadIdx.x % 128 == 0",
+    "first_warp": "warp == 0",
+    "after_first": "k != 0",
+    "new_group": "tile.opens_group",
+    "has_blocks": "tile.k_blocks != 0",
+    "sends": "cta_rank != 0",
+    "finishes": "cta_rank == 0",
+    "whole": "{end} <= {rows}",
+    "cut": "{end} > {rows}",
+}
+
+
+def condition(kernel: Kernel, s: If) -> str:
+    return CONDITIONS[s.when].format(end=end(kernel, s), rows=end_of_rows(kernel))
+
+
+def end_of_rows(kernel: Kernel) -> str:
+    """The row of D where the tile's group ends."""
+    return "tile.d_end" if kernel.groups.ragged else "shape_m"
 
 
 def map_at(kernel: Kernel, name: str) -> str:

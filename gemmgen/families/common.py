@@ -15,13 +15,13 @@ from ..ir.nodes import (
     Block,
     Cluster,
     Coord,
-    CtaLeader,
     CtaSync,
     ExpectTx,
     FenceBarrierInit,
     ForK,
     ForTiles,
     Groups,
+    If,
     InitBarrier,
     Kernel,
     Major,
@@ -36,7 +36,6 @@ from ..ir.nodes import (
     TmaLoad,
     TmaMap,
     Wait,
-    WarpgroupLeader,
     Wgmma,
 )
 from ..levers import LEVERS
@@ -177,7 +176,7 @@ def contiguous_first(major: Major, k: T, mn: T) -> tuple[T, T]:
 def prologue(maps: tuple[TmaMap, ...], barriers: tuple[Barrier, ...]) -> tuple[Stmt, ...]:
     fetch = tuple(PrefetchMap(tensor_map=m.name) for m in maps)
     init = tuple(InitBarrier(barrier=b.name) for b in barriers)
-    return (CtaLeader(body=(*fetch, *init, FenceBarrierInit())), CtaSync())
+    return (If(when="cta_leader", body=(*fetch, *init, FenceBarrierInit())), CtaSync())
 
 
 def producer(c: Config, loads: tuple[Stmt, ...]) -> Role:
@@ -186,7 +185,7 @@ def producer(c: Config, loads: tuple[Stmt, ...]) -> Role:
         name="producer",
         warpgroups=(c.consumers, c.consumers + 1),
         locals=(),
-        body=(WarpgroupLeader(body=(ForTiles(body=(ForK(body=step),)),)),),
+        body=(If(when="leader", body=(ForTiles(body=(ForK(body=step),)),)),),
         registers=c.registers[0] if c.registers else None,
     )
 
@@ -196,7 +195,7 @@ def consumer(c: Config, locals: tuple[Registers, ...], tile: tuple[Stmt, ...]) -
         name="consumer",
         warpgroups=(0, c.consumers),
         locals=locals,
-        body=(ForTiles(body=tile), WarpgroupLeader(body=(StoreWait(pending=0, reads=False),))),
+        body=(ForTiles(body=tile), If(when="leader", body=(StoreWait(pending=0, reads=False),))),
         registers=c.registers[1] if c.registers else None,
         turns=c.turns,
     )

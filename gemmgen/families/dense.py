@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..config import Config
 from ..ir.nodes import (
-    AfterFirst,
     Arrive,
     ForK,
+    If,
     Kernel,
     Mma,
     Stmt,
@@ -50,7 +50,7 @@ def _in_flight(issue: tuple[Stmt, ...], unroll: int) -> tuple[Stmt, ...]:
     """One group stays in flight across the back-edge, so the stage before it is the one to release."""
     release = Arrive(barrier="empty", lag=1)
     return (
-        ForK(body=(*issue, AfterFirst(body=(release,))), unroll=unroll),
+        ForK(body=(*issue, If(when="after_first", body=(release,))), unroll=unroll),
         WgmmaWait(pending=0),
         release,
     )

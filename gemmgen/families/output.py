@@ -10,6 +10,7 @@ from ..ir.expr import Argument, PerElement, Scalar, arguments, fold
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Evaluate,
+    If,
     Normalise,
     Param,
     ProxyFence,
@@ -24,7 +25,6 @@ from ..ir.nodes import (
     StoreTile,
     StoreWait,
     TmaMap,
-    WarpgroupLeader,
     WarpgroupSync,
     Zero,
 )
@@ -98,12 +98,12 @@ def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
     tails = tuple(StoreTail(tensor="d", smem="smem_d", wave=w, add=add) for w in waves)
     stores = tuple(StoreTile(tensor_map="map_d", smem="smem_d", wave=w, add=add) for w in waves)
     return (
-        WarpgroupLeader(body=(StoreWait(pending=0, reads=True),)),
+        If(when="leader", body=(StoreWait(pending=0, reads=True),)),
         sync,
         *staged,
         ProxyFence(),
         sync,
-        WarpgroupLeader(body=(*stores, StoreCommit())),
+        If(when="leader", body=(*stores, StoreCommit())),
         *tails,
     )
 

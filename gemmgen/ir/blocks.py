@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from .resources import UNUSUAL
 
@@ -53,76 +53,37 @@ class PerSplit(Stmt):
     body: tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AfterFirst(Stmt):
-    """Inside ForK: every K block but the tile's first."""
-
-    body: tuple[Stmt, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class IfWhole(Stmt):
-    """Unless D's rows (a ragged group's) end before this warpgroup's piece of `wave` does."""
-
-    wave: int
-    body: tuple[Stmt, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class IfCut(Stmt):
-    """Where IfWhole does nothing."""
-
-    wave: int
-    body: tuple[Stmt, ...]
+# Who executes what an If holds, or where. Inside ForK, after_first: every K block but the tile's first. Inside ForTiles,
+# new_group: this CTA's first tile of a group that has K blocks (derive_maps); has_blocks: unless the tile has none
+# (allow_empty); where CTAs divide K (split_k), sends: every rank but 0, whose partial sums go to another; finishes: rank 0,
+# which has the whole sum and stores the tile. whole: unless D's rows (a ragged group's) end before this warpgroup's piece
+# of `wave` does; cut: where they do.
+Condition = Literal[
+    "cta_leader",  # one fixed thread of the CTA
+    "leader",  # one fixed thread of each of the role's warpgroups
+    "first_warp",  # of each of the role's warpgroups, all of its lanes
+    "after_first",
+    "new_group",
+    "has_blocks",
+    "whole",
+    "cut",
+    "sends",
+    "finishes",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CtaLeader(Stmt):
-    """One fixed thread of the CTA."""
+class If(Stmt):
+    """Its body where `when` holds; wave: of the piece that whole and cut ask about."""
 
+    when: Condition
+    wave: int = field(default=0, metadata=UNUSUAL)
     body: tuple[Stmt, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class WarpgroupLeader(Stmt):
-    """One fixed thread of each of the role's warpgroups."""
-
-    body: tuple[Stmt, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FirstWarp(Stmt):
-    """The first warp of each of the role's warpgroups, all of its lanes; derive_maps."""
-
-    body: tuple[Stmt, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewGroup(Stmt):
-    """Inside ForTiles: this CTA's first tile of a group that has K blocks; derive_maps."""
-
-    body: tuple[Stmt, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class IfBlocks(Stmt):
-    """Inside ForTiles: unless the tile has no K block; allow_empty."""
-
-    body: tuple[Stmt, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class IfSends(Stmt):
-    """Where CTAs divide K: every rank but 0, whose partial sums go to another; split_k."""
-
-    body: tuple[Stmt, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class IfFinishes(Stmt):
-    """Where CTAs divide K: rank 0, which has the whole sum and stores the tile; split_k."""
-
-    body: tuple[Stmt, ...]
+def is_if(s: Stmt, *when: Condition) -> TypeGuard[If]:
+    """Whether `s` is an If of one of these conditions."""
+    return isinstance(s, If) and s.when in when
 
 
 BLOCKS = (
@@ -131,14 +92,5 @@ BLOCKS = (
     ForChunks,
     ForK,
     PerSplit,
-    AfterFirst,
-    IfWhole,
-    IfCut,
-    CtaLeader,
-    WarpgroupLeader,
-    FirstWarp,
-    NewGroup,
-    IfBlocks,
-    IfSends,
-    IfFinishes,
+    If,
 )

@@ -9,8 +9,7 @@ from .nodes import (
     Accumulate,
     BulkRowStore,
     Evaluate,
-    IfCut,
-    IfWhole,
+    If,
     Kernel,
     Promote,
     PromoteColumns,
@@ -107,7 +106,7 @@ def piece(kernel: Kernel, s: BulkRowStore | StoreRows | StoreTail) -> Piece:
     return Piece("tile.d_row", f"(tile.d_col + {block})", d.rows, f"{d.cols}")
 
 
-def end(kernel: Kernel, s: IfWhole | IfCut) -> str:
+def end(kernel: Kernel, s: If) -> str:
     """The row after the last of the piece that `s` asks about."""
     d = kernel.buffer("smem_d")
     if d.along == "m":

@@ -11,15 +11,12 @@ from typing import Any
 from ..errors import IRError
 from .blocks import BLOCKS
 from .nodes import (
-    AfterFirst,
     ForChunks,
     ForK,
     ForTiles,
-    IfBlocks,
-    IfFinishes,
+    If,
     Kernel,
     LoadBlockScales,
-    NewGroup,
     NextTurn,
     PassTurn,
     Peek,
@@ -50,17 +47,17 @@ NAMES = {
 OUTER: dict[type, type] = {
     ForK: ForTiles,
     PerSplit: ForTiles,
-    AfterFirst: ForK,
     ForChunks: ForTiles,
-    NewGroup: ForTiles,
-    IfBlocks: ForTiles,
-    IfFinishes: ForTiles,
     TakeShare: ForTiles,
     NextTurn: ForTiles,
     WaitForTurn: ForTiles,
     PassTurn: ForTiles,
     Peek: ForK,
     WaitUnlessSeen: ForK,
+}
+OUTER_OF_IF: dict[str, type] = {
+    "after_first": ForK,
+    **dict.fromkeys(("new_group", "has_blocks", "finishes"), ForTiles),
 }
 LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaLoadMulticast, TmaStore)
 OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in a chunk
@@ -110,8 +107,11 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
                 raise IRError(f"{kind.__name__}.{field} is not {allowed}")
         if of.box:
             _box(stmt, tables)  # type: ignore[arg-type]
-        if of.outer and of.outer not in inside:
-            raise IRError(f"{kind.__name__} stands outside {of.outer.__name__}")
+        outer, name = of.outer, kind.__name__
+        if isinstance(stmt, If):
+            outer, name = OUTER_OF_IF.get(stmt.when), f"If {stmt.when}"
+        if outer and outer not in inside:
+            raise IRError(f"{name} stands outside {outer.__name__}")
         if of.loop and of.kind in inside:
             raise IRError(f"{kind.__name__} stands inside another")
         if of.chunk:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir import nodes as ir
-from .meaning_waits import EXPECT, Meaning, block, remote
+from .meaning_waits import EXPECT, Meaning, remote
 from .parts import UNROLL, count, index
 
 SEND = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.{}"
@@ -61,8 +61,6 @@ def stamp(k: ir.Kernel, s: ir.Stamp) -> str:
 
 
 EXCHANGE: dict[type[ir.Stmt], Meaning] = {
-    ir.IfSends: block("if (cta_rank != 0)"),
-    ir.IfFinishes: block("if (cta_rank == 0)"),
     ir.ExpectPartials: lambda k, s: f'"{EXPECT}"(_, [{s.barrier}], {s.tx_bytes});',
     ir.ReleasePartials: lambda k, s: (
         f"if (lane > 0 && lane < CLUSTER_K) {remote(s.barrier, 'lane')}"

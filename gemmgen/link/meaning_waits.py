@@ -59,9 +59,22 @@ def per_split(k: ir.Kernel, s: ir.PerSplit) -> str:
     return f"{UNROLL}{head} if (split == 128 - tile.b_row % 128) {{ BODY; }}"
 
 
-def rows(k: ir.Kernel, s: ir.IfWhole | ir.IfCut) -> str:
-    than = "<=" if isinstance(s, ir.IfWhole) else ">"
-    return f"if ({end(k, s)} {than} {end_of_rows(k)}) {{ BODY; }}"
+def if_(k: ir.Kernel, s: ir.If) -> str:
+    ends = f"{end(k, s)} {{}} {end_of_rows(k)}"
+    return f"if ({CONDITIONS.get(s.when) or ends.format(THAN[s.when])}) {{ BODY; }}"
+
+
+CONDITIONS = {
+    "cta_leader": "threadIdx.x == 0",
+    "leader": "threadIdx.x % 128 == 0",
+    "first_warp": "warp == 0",
+    "after_first": "k != 0",
+    "new_group": "tile.opens_group",
+    "has_blocks": "tile.k_blocks != 0",
+    "sends": "cta_rank != 0",
+    "finishes": "cta_rank == 0",
+}
+THAN = {"whole": "<=", "cut": ">"}
 
 
 # ---- barriers --------------------------------------------------------------------------------------
@@ -163,14 +176,7 @@ WAITS: dict[type[ir.Stmt], Meaning] = {
     ir.ForChunks: for_chunks,
     ir.ForK: for_k,
     ir.PerSplit: per_split,
-    ir.AfterFirst: block("if (k != 0)"),
-    ir.IfWhole: rows,
-    ir.IfCut: rows,
-    ir.CtaLeader: block("if (threadIdx.x == 0)"),
-    ir.WarpgroupLeader: block("if (threadIdx.x % 128 == 0)"),
-    ir.FirstWarp: block("if (warp == 0)"),
-    ir.NewGroup: block("if (tile.opens_group)"),
-    ir.IfBlocks: block("if (tile.k_blocks != 0)"),
+    ir.If: if_,
     ir.InitBarrier: init_barrier,
     ir.FenceBarrierInit: just("fence.mbarrier_init.release.cluster"),
     ir.CtaSync: lambda k, s: "__syncthreads();",

@@ -10,7 +10,7 @@ from ..ir.nodes import (
     ForChunks,
     ForK,
     ForTiles,
-    IfBlocks,
+    If,
     Kernel,
     Mma,
     Stmt,
@@ -22,7 +22,7 @@ from ..target import Target
 
 def allow_empty(kernel: Kernel, target: Target) -> Kernel:
     """Zero an accumulator that the tile's first K block would overwrite, and release no stage after a
-    K loop that filled none. Sets Mma.fresh; inserts Zero and IfBlocks."""
+    K loop that filled none. Sets Mma.fresh; inserts Zero, and If has_blocks."""
     if not kernel.groups.depths and kernel.cluster.k == 1:
         return kernel
     kernel = map_stmts(kernel, lambda s: _allowing(s) if isinstance(s, ForTiles) else s)
@@ -35,7 +35,7 @@ def _allowing(tiles: ForTiles) -> ForTiles:
     for s in tiles.body:
         if isinstance(s, ForK | ForChunks):
             out += [Zero(dst=name) for name in dict.fromkeys(sums)]
-        out.append(IfBlocks(body=(s,)) if isinstance(s, Arrive | ArriveCluster) else s)
+        out.append(If(when="has_blocks", body=(s,)) if isinstance(s, Arrive | ArriveCluster) else s)
     return replace(tiles, body=tuple(out))
 
 

@@ -9,8 +9,7 @@ from ..ir.nodes import (
     BulkRowStore,
     Coord,
     Evaluate,
-    IfCut,
-    IfWhole,
+    If,
     Kernel,
     PrefetchMap,
     Smem,
@@ -22,7 +21,6 @@ from ..ir.nodes import (
     StoreWait,
     TmaMap,
     TmaStore,
-    WarpgroupLeader,
 )
 from ..ir.rewrite import map_stmts
 from ..ir.stores import By
@@ -55,10 +53,10 @@ def choose_stores(kernel: Kernel, target: Target) -> Kernel:
                 return replace(stmt, pace=_pace(stmt.value))
             case StoreTile() if not by_rows:
                 boxes = _boxes(d, stmt, kernel.map(stmt.tensor_map))
-                return (IfWhole(wave=stmt.wave, body=boxes),) if ragged else boxes
+                return (If(when="whole", wave=stmt.wave, body=boxes),) if ragged else boxes
             case StoreTail() if ragged and not by_rows:
                 rows = StoreRows(tensor=stmt.tensor, smem=stmt.smem, wave=stmt.wave, add=stmt.add)
-                return IfCut(wave=stmt.wave, body=(rows,)), stmt
+                return If(when="cut", wave=stmt.wave, body=(rows,)), stmt
         return stmt
 
     kernel = map_stmts(kernel, visit)
@@ -99,7 +97,7 @@ def _row_stores(kernel: Kernel) -> Kernel:
                 return BulkRowStore(tensor="d", smem=stmt.smem, wave=stmt.wave, add=stmt.add)
             case PrefetchMap(tensor_map="map_d"):
                 return ()
-            case WarpgroupLeader(body=(StoreWait() | BulkRowStore(), *_)):
+            case If(when="leader", body=(StoreWait() | BulkRowStore(), *_)):
                 return stmt.body
         return stmt
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..ir.blocks import is_if
 from ..ir.dtypes import S8
 from ..ir.nodes import (
     AcquireMap,
     Coord,
     CopyMap,
-    FirstWarp,
     ForK,
     ForTiles,
+    If,
     Kernel,
     LoadBlockScales,
-    NewGroup,
     Param,
     PrefetchMap,
     PublishMap,
@@ -27,7 +27,6 @@ from ..ir.nodes import (
     TmaLoad,
     TmaLoadMulticast,
     TmaMap,
-    WarpgroupLeader,
     WarpSync,
 )
 from ..ir.rewrite import map_role, map_stmts
@@ -112,14 +111,14 @@ def _edits(kernel: Kernel, m: TmaMap) -> tuple[Stmt, ...]:
 def _deriving(role: Role, derived: tuple[TmaMap, ...], edits: tuple[Stmt, ...]) -> Role:
     """A whole warp walks the tiles, for it takes one to publish a map; its leader still loads alone."""
     (leader,) = role.body
-    assert isinstance(leader, WarpgroupLeader)
+    assert is_if(leader, "leader")
     tiles, *rest = leader.body
     assert isinstance(tiles, ForTiles) and all(isinstance(s, ForK) for s in tiles.body)
     names = [(m.name, f"smem_{m.name}") for m in derived]
     copies = tuple(CopyMap(tensor_map=m, smem=smem) for m, smem in names)
     publish = tuple(PublishMap(tensor_map=m, smem=smem) for m, smem in names)
     acquire = tuple(AcquireMap(tensor_map=m) for m, _ in names)
-    opening = NewGroup(body=(*edits, WarpSync(), *publish, WarpSync(), *acquire))
-    walk = ForTiles(body=(opening, WarpgroupLeader(body=tiles.body)))
-    last = (WarpgroupLeader(body=tuple(rest)),) * bool(rest)
-    return replace(role, body=(FirstWarp(body=(*copies, WarpSync(), walk, *last)),))
+    opening = If(when="new_group", body=(*edits, WarpSync(), *publish, WarpSync(), *acquire))
+    walk = ForTiles(body=(opening, If(when="leader", body=tiles.body)))
+    last = (If(when="leader", body=tuple(rest)),) * bool(rest)
+    return replace(role, body=(If(when="first_warp", body=(*copies, WarpSync(), walk, *last)),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
+from ..ir.blocks import is_if
 from ..ir.nodes import (
     Arrive,
     ArriveCluster,
@@ -16,7 +17,6 @@ from ..ir.nodes import (
     Stmt,
     TmaLoad,
     TmaLoadMulticast,
-    WarpgroupLeader,
 )
 from ..ir.rewrite import map_role, map_stmts
 from ..target import Target
@@ -92,5 +92,5 @@ def _drain(role: Role) -> Role:
     """The peer may still arrive on this CTA's barriers: leave only when every stage came back."""
     drain = Drain(barrier="empty")
     loop = role.body[0]
-    assert isinstance(loop, WarpgroupLeader)
+    assert is_if(loop, "leader")
     return replace(role, body=(replace(loop, body=(*loop.body, drain)), *role.body[1:]))

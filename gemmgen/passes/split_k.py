@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
+from ..ir.blocks import is_if
 from ..ir.dtypes import S32
 from ..ir.nodes import (
     AddPartials,
     Barrier,
     Cluster,
     ClusterSync,
-    CtaLeader,
     CtaSync,
     ExpectPartials,
     FenceBarrierInit,
     ForTiles,
-    IfFinishes,
-    IfSends,
+    If,
     InitBarrier,
     Kernel,
     LoadBlockScales,
@@ -31,7 +30,6 @@ from ..ir.nodes import (
     TakeShare,
     TmaLoad,
     WaitTurn,
-    WarpgroupLeader,
     WarpSync,
     Zero,
 )
@@ -132,27 +130,28 @@ def _exchanging(role: Role, waves: dict[str, int]) -> Role:
     """Between the K loop and the epilogue, which begins with its leader's wait for the last stores."""
     tiles, *rest = role.body
     assert isinstance(tiles, ForTiles)
-    at = next(i for i, s in enumerate(tiles.body) if isinstance(s, WarpgroupLeader))
+    at = next(i for i, s in enumerate(tiles.body) if is_if(s, "leader"))
     send = (SendPartials(src=a, smem=SMEM, barrier=FULL, wave=w) for a, w in waves.items())
     add = (AddPartials(dst=a, smem=SMEM, wave=w) for a, w in waves.items())
     emptied = WaitTurn(barrier=EMPTY, turn=TURN, flip=1)
     body = (
         *tiles.body[:at],
-        IfSends(body=(emptied, *send)),
-        IfFinishes(
+        If(when="sends", body=(emptied, *send)),
+        If(
+            when="finishes",
             body=(
-                CtaLeader(body=(ExpectPartials(barrier=FULL),)),
+                If(when="cta_leader", body=(ExpectPartials(barrier=FULL),)),
                 WaitTurn(barrier=FULL, turn=TURN),
                 *add,
                 WarpSync(),
                 ReleasePartials(barrier=EMPTY),
                 *tiles.body[at:],
-            )
+            ),
         ),
         NextTurn(turn=TURN),
     )
     # A sender whose slot was read is left alone: rank 0 arrives there no more.
-    last = IfSends(body=(emptied,))
+    last = If(when="sends", body=(emptied,))
     turn = Registers(name=TURN, dtype=S32, count=1)
     return replace(
         role,

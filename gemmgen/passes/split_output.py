@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..errors import IllegalConfig, IRError, Rule
+from ..ir.blocks import is_if
 from ..ir.nodes import (
     Evaluate,
     ForTiles,
+    If,
     Kernel,
     ProxyFence,
     Smem,
@@ -18,7 +20,6 @@ from ..ir.nodes import (
     StoreTail,
     StoreTile,
     StoreWait,
-    WarpgroupLeader,
     WarpgroupSync,
 )
 from ..ir.rewrite import map_stmts, statements, walk
@@ -42,7 +43,7 @@ RULES = (COLUMN_PIECES, COLUMN_STORES)
 SLOTS = 2  # places per warpgroup
 SMEM = "smem_d"
 EPILOGUE = (  # what is spelled anew; nothing else may stand there
-    *(WarpgroupLeader, StoreWait, WarpgroupSync, StageTile),
+    *(If, StoreWait, WarpgroupSync, StageTile),
     *(ProxyFence, StoreTile, StoreCommit, StoreTail),
 )
 
@@ -106,7 +107,7 @@ def _tile(body: tuple[Stmt, ...], columns: range) -> tuple[Stmt, ...]:
 
 
 def _waits(s: Stmt) -> bool:
-    return isinstance(s, WarpgroupLeader) and any(isinstance(x, StoreWait) for x in s.body)
+    return is_if(s, "leader") and any(isinstance(x, StoreWait) for x in s.body)
 
 
 def _pieces(epilogue: tuple[Stmt, ...], columns: range) -> tuple[Stmt, ...]:
@@ -128,12 +129,12 @@ def _pieces(epilogue: tuple[Stmt, ...], columns: range) -> tuple[Stmt, ...]:
         wave, slot = stage.wave, i % SLOTS
         store = replace(stores[wave], column=column, slot=slot)
         out += (
-            WarpgroupLeader(body=(StoreWait(pending=SLOTS - 1, reads=True),)),
+            If(when="leader", body=(StoreWait(pending=SLOTS - 1, reads=True),)),
             sync,
             replace(stage, column=column, slot=slot),
             ProxyFence(),
             sync,
-            WarpgroupLeader(body=(store, StoreCommit())),
+            If(when="leader", body=(store, StoreCommit())),
             replace(tails[wave], column=column, slot=slot),
         )
     return tuple(out)

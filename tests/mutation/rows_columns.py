@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.blocks import is_if
 from gemmgen.ir.rewrite import map_body
 
 from .mutant import edit
@@ -21,7 +22,7 @@ def late_wait(s: ir.ForTiles) -> ir.ForTiles:
 
 
 def waiting(s: ir.Stmt) -> bool:
-    return isinstance(s, ir.WarpgroupLeader) and isinstance(s.body[0], ir.StoreWait)
+    return is_if(s, "leader") and isinstance(s.body[0], ir.StoreWait)
 
 
 def unsynced(nth: int):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from check_museum import without
 
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.blocks import is_if
 from gemmgen.ir.rewrite import map_stmts
 
 from .mutant import edit
@@ -42,7 +43,7 @@ ROWS = (
     row("78e", WGRAD, "a group's matrix has the rows of all of K", "P", ir=without(ir.ReplaceStride)),
     row("79", COLUMNS, "an empty group's sum is not zeroed", "P", ir=without(ir.Zero)),
     row("80", COLUMNS, "an empty group releases a stage it did not fill", "P",
-        ir=lambda k: map_stmts(k, lambda s: s.body if isinstance(s, ir.IfBlocks) else s)),
+        ir=lambda k: map_stmts(k, lambda s: s.body if is_if(s, "has_blocks") else s)),
     row("81", COLUMNS, "only the first group derives its maps", "E",
         text=edit(("other && k_first", "group == 0 && k_first"))),
 )  # fmt: skip

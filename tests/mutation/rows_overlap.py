@@ -40,7 +40,7 @@ ROWS = (
     row("93e", OVERLAPPING, "the consumers alone wait, in the text", "E",
         text=edit((WAIT, "if (threadIdx.x < 128) ptx::wait_for_grids();"))),
     row("93f", OVERLAPPING, "a leader alone waits", "P", ir=lambda k: replace(k, prologue=tuple(
-        ir.CtaLeader(body=(s,)) if isinstance(s, ir.WaitForGrids) else s for s in k.prologue))),
+        ir.If(when="cta_leader", body=(s,)) if isinstance(s, ir.WaitForGrids) else s for s in k.prologue))),
     row("93g", "dense/n256", "a launch whose kernel never waits may overlap", "H",
         host=("gemmgen.runtime.launch", "if not kernel.pdl:", "if False:")),
 )  # fmt: skip

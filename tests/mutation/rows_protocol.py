@@ -54,7 +54,7 @@ def twice(s: ir.Stmt) -> tuple[ir.Stmt, ...]:
 
 def not_first(s: ir.Stmt) -> ir.Stmt:
     """Left out in the first K block of each tile only."""
-    return ir.AfterFirst(body=(s,))
+    return ir.If(when="after_first", body=(s,))
 
 
 def add(field: str, amount: int) -> Visit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.blocks import is_if
 from gemmgen.ir.rewrite import map_stmts
 
 from .mutant import edit
@@ -57,11 +58,11 @@ ROWS = (
     row("74e", "fp8_block/masked", "a box leaves where the group ends inside it", "E",
         text=edit(("+ 64 <= tile.d_end", "<= tile.d_end"))),
     row("74f", "fp8_block/masked", "rows one by one where a box leaves too", "P",
-        ir=lambda k: map_stmts(k, lambda s: s.body if isinstance(s, ir.IfCut) else s)),
+        ir=lambda k: map_stmts(k, lambda s: s.body if is_if(s, "cut") else s)),
     row("74g", "fp8_block/masked", "nothing leaves where the group ends inside a piece", "P",
-        ir=lambda k: map_stmts(k, lambda s: () if isinstance(s, ir.IfCut) else s)),
+        ir=lambda k: map_stmts(k, lambda s: () if is_if(s, "cut") else s)),
     row("74h", "fp8_block/masked", "one thread copies the rows that whole warps should", "P",
-        ir=lambda k: map_stmts(k, lambda s: ir.WarpgroupLeader(body=(s,)) if isinstance(s, ir.IfCut) else s)),
+        ir=lambda k: map_stmts(k, lambda s: ir.If(when="leader", body=(s,)) if is_if(s, "cut") else s)),
     row("74i", "fp8_block/grouped_by_end", "rows one by one are not unswizzled", "E",
         text=edit(("(col % 64 * 2 ^ (row * 128 >> 7 & 7) << 4)", "(col % 64 * 2)"))),
     row("74j", "fp8_block/masked", "a piece of a row that begins in D and ends past it", "E",
@@ -99,7 +100,7 @@ ROWS = (
     row("72", IN_FLIGHT, "the last, lagging release is left out", "P",
         ir=visit(ir.ForTiles, lambda s: replace(s, body=tuple(x for x in s.body if not isinstance(x, ir.ArriveCluster))), "consumer")),
     row("73", IN_FLIGHT, "the lagging release also runs in the first K block", "P",
-        ir=visit(ir.AfterFirst, lambda s: s.body)),
+        ir=visit(ir.If, lambda s: s.body, when="after_first")),
 )  # fmt: skip
 
 NOT_APPLICABLE = {

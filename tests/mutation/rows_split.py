@@ -7,6 +7,7 @@ from dataclasses import replace
 from check_museum import without
 
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.blocks import is_if
 
 from .mutant import edit
 from .rows_depths import unstarted
@@ -18,21 +19,21 @@ SLOT = f"(cta_rank - 1) * {SIZE}"
 SHARE = "tile.k_blocks = ptx::opaque_int(min(share, tile.k_blocks - first));"
 
 
-def read_first(s: ir.IfFinishes) -> ir.IfFinishes:
+def read_first(s: ir.If) -> ir.If:
     """Rank 0 adds what is there, then waits for it."""
     adds = tuple(x for x in s.body if isinstance(x, ir.AddPartials))
     return replace(s, body=(*adds, *(x for x in s.body if x not in adds)))
 
 
-def released_first(s: ir.IfFinishes) -> ir.IfFinishes:
+def released_first(s: ir.If) -> ir.If:
     gone = tuple(x for x in s.body if isinstance(x, ir.ReleasePartials))
     at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.AddPartials))
     rest = tuple(x for x in s.body[at:] if x not in gone)
     return replace(s, body=(*s.body[:at], *gone, *rest))
 
 
-def everywhere(s: ir.IfFinishes) -> tuple[ir.Stmt, ...]:
-    """The epilogue outside IfFinishes."""
+def everywhere(s: ir.If) -> tuple[ir.Stmt, ...]:
+    """The epilogue outside of what rank 0 alone does."""
     at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.ReleasePartials)) + 1
     return replace(s, body=s.body[:at]), *s.body[at:]
 
@@ -43,12 +44,12 @@ ROWS = (
     row("87b", SPLIT, "senders wait for the release of the tile that they send", "P",
         ir=visit(ir.WaitTurn, lambda s: replace(s, flip=0), barrier="partials_empty")),
     row("87c", SPLIT, "senders leave at once", "P",
-        ir=lambda k: replace(k, roles=tuple(replace(r, body=tuple(s for s in r.body if not isinstance(s, ir.IfSends))) for r in k.roles))),
-    row("87d", SPLIT, "rank 0 releases a slot before it reads it", "P", ir=visit(ir.IfFinishes, released_first)),
+        ir=lambda k: replace(k, roles=tuple(replace(r, body=tuple(s for s in r.body if not is_if(s, "sends"))) for r in k.roles))),
+    row("87d", SPLIT, "rank 0 releases a slot before it reads it", "P", ir=visit(ir.If, released_first, when="finishes")),
     row("87e", SPLIT, "one sender is never released", "E",
         text=edit(("lane < CLUSTER_K) ptx::mbarrier_arrive_remote", "lane < CLUSTER_K - 1) ptx::mbarrier_arrive_remote"))),
     row("88", SPLIT, "rank 0 adds before all have sent", "P", ir=visit(ir.WaitTurn, drop, barrier="partials_full")),
-    row("88b", SPLIT, "rank 0 adds, then waits", "P", ir=visit(ir.IfFinishes, read_first)),
+    row("88b", SPLIT, "rank 0 adds, then waits", "P", ir=visit(ir.If, read_first, when="finishes")),
     row("88c", SPLIT, "waits see what their own CTA wrote only", "E",
         text=edit(("try_wait.parity.acquire.cluster.", "try_wait.parity."))),
     row("88d", SPLIT, "the parity of a tile's exchange never changes", "P", ir=without(ir.NextTurn)),
@@ -74,7 +75,7 @@ ROWS = (
     row("91f", SPLIT, "every rank takes the scales of B from K 0", "P",
         ir=visit(ir.LoadBlockScales, lambda s: replace(s, block=s.block.split()[0]))),
     row("91g", SPLIT, "a rank without K blocks sends the sum before", "P", ir=visit(ir.Zero, drop, dst="acc0")),
-    row("92", SPLIT, "every rank stores", "P", ir=visit(ir.IfFinishes, everywhere)),
+    row("92", SPLIT, "every rank stores", "P", ir=visit(ir.If, everywhere, when="finishes")),
     row("92b", SPLIT, "rank 1 finishes too", "E", text=edit(("if (cta_rank == 0) {", "if (cta_rank < 2) {"))),
     row("92c", SPLIT, "each CTA takes tiles by itself", "A",
         text=edit(("index(blockIdx.x / (CLUSTER_M * CLUSTER_N * CLUSTER_K))", "index(blockIdx.x)"))),

@@ -22,7 +22,7 @@ LEADER = "if (threadIdx.x % 128 == 0) "
 
 def moved(role: str) -> Change:
     """Of the role's setmaxnreg only one thread's is left."""
-    alone = lambda s: ir.WarpgroupLeader(body=(s,))  # noqa: E731
+    alone = lambda s: ir.If(when="leader", body=(s,))  # noqa: E731
     return visit(ir.SetRegisters, alone, role)
 
 

@@ -54,7 +54,7 @@ ROWS = (
     row("97f", TURNS, "both multiply every tile", "P", ir=visit(ir.ForTurns, lambda s: ir.ForTiles(body=s.body))),
     row("97g", TURNS, "a turn is waited for after the products", "P", ir=visit(ir.ForTurns, late_wait)),
     row("97h", TURNS, "one warp passes the turn on for four", "P",
-        ir=visit(ir.PassTurn, lambda s: ir.FirstWarp(body=(s,)))),
+        ir=visit(ir.PassTurn, lambda s: ir.If(when="first_warp", body=(s,)))),
     row("97i", TURNS, "a stage is freed by both", "P", ir=visit(ir.InitBarrier, add("arrivals", 4), barrier="empty")),
     row("97j", THREE, "of three, nobody waits for a turn", "P", ir=visit(ir.WaitForTurn, drop)),
     row("97k", THREE, "of three, the turn is passed on twice", "P", ir=visit(ir.PassTurn, lambda s: (s, s))),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from gemmgen.ir import nodes as ir
-from gemmgen.ir.blocks import BLOCKS
+from gemmgen.ir.blocks import BLOCKS, is_if
 from gemmgen.ir.rewrite import map_stmts, statements, walk
 
 from .mutant import Mutant, mutated_kernel, original
@@ -21,7 +21,6 @@ from .mutant import Mutant, mutated_kernel, original
 Body = tuple[ir.Stmt, ...]
 Normal = Callable[[ir.Kernel], ir.Kernel]
 
-LEADERS = (ir.WarpgroupLeader, ir.CtaLeader)
 LOADS = (ir.TmaLoad, ir.TmaLoadMulticast)
 
 
@@ -75,7 +74,7 @@ def _runs(body: Body, inside: Callable[[ir.Stmt], bool]) -> Iterator[tuple[bool,
 def _only(s: ir.Stmt, *kinds: type[ir.Stmt]) -> bool:
     """Whether `s` is of the kinds, or a leader's block of nothing else."""
     return isinstance(s, kinds) or (
-        isinstance(s, LEADERS) and all(isinstance(x, kinds) for x in s.body)
+        is_if(s, "leader", "cta_leader") and all(isinstance(x, kinds) for x in s.body)
     )
 
 
@@ -127,13 +126,13 @@ def waits_of_all(kernel: ir.Kernel) -> ir.Kernel:
             if isinstance(s, ir.TmaStore | ir.BulkRowStore):
                 yield led
             if isinstance(s, BLOCKS):
-                yield from stores(s.body, led or isinstance(s, ir.WarpgroupLeader))
+                yield from stores(s.body, led or is_if(s, "leader"))
 
     if not all(led for r in kernel.roles for led in stores(r.body)):
         return kernel
     return map_stmts(
         kernel,
-        lambda s: s.body if isinstance(s, ir.WarpgroupLeader) and _only(s, ir.StoreWait) else s,
+        lambda s: s.body if is_if(s, "leader") and _only(s, ir.StoreWait) else s,
     )
 
 
@@ -274,7 +273,7 @@ def one_leader(kernel: ir.Kernel) -> ir.Kernel:
         kernel,
         lambda s: (
             s.body
-            if isinstance(s, ir.WarpgroupLeader) and all(isinstance(x, LEADERS) for x in s.body)
+            if is_if(s, "leader") and all(is_if(x, "leader", "cta_leader") for x in s.body)
             else s
         ),
     )
