@@ -28,7 +28,7 @@ from ..ir.reasons import REASONS
 from ..ir.rewrite import statements
 from ..ir.spelling import epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
-from .numbers import Number, each, times
+from .numbers import Number, each
 
 RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
 
@@ -61,6 +61,7 @@ NUMBERS = {"role": "-1, -1", "tile": "stamps.tile, -1", "block": "stamps.tile, k
 
 def vocabulary(kernel: Kernel) -> dict[str, Any]:
     """What templates may name: the kernel's tables, and how the parts of a statement are spelled."""
+    known = descriptors(kernel)
     return {
         "kernel": kernel,
         "instr": kernel.instr,
@@ -72,7 +73,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "more": lambda coords: "".join(f", {coordinate(c)}" for c in coords[2:]),
         "rank": lambda s: RANKS[len(s.coords)],
         **{f.__name__: f for f in (phase, parity, turn_parity, stage, scale_d)},
-        **{f.__name__: f for f in (wait_kind, slot, plus, total, times, each, numbered)},
+        **{f.__name__: f for f in (wait_kind, slot, plus, total, each, numbered)},
         "stage_bytes": stage_bytes,
         "place_of": lambda x: f"Shared::{part(x.name)}",
         "landing": lambda s: landing(kernel, s),
@@ -91,8 +92,8 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "stages": lambda s: stages(kernel, s),
         "cluster_k": f", CLUSTER_K = {kernel.cluster.k}" * (kernel.cluster.k > 1),
         "ctas": "CLUSTER_M * CLUSTER_N" + " * CLUSTER_K" * (kernel.cluster.k > 1),
-        "low": lambda operand, bits: word(kernel, operand, bits, LOW),
-        "high": lambda operand, bits: word(kernel, operand, bits, HIGH),
+        "low": lambda operand, bits: word(known, operand, bits, LOW),
+        "high": lambda operand, bits: word(known, operand, bits, HIGH),
         "of_columns": lambda s, i: of_columns(kernel.buffer(s.smem), i),
         "exchanged": lambda s, row="row": exchanged(kernel.buffer(s.smem), row),
         "epilogue_value": lambda s: epilogue_value(kernel, s),
@@ -224,7 +225,6 @@ def landing(kernel: Kernel, s: ExpectTx | ExpectPartials) -> str:
 
 
 LOW, HIGH = "LOW", "HIGH"  # words of a matrix descriptor
-SWIZZLED = {0: "", 1: "swizzled by 128 bytes", 2: "by 64", 3: "by 32"}
 
 
 def descriptors(kernel: Kernel) -> dict[str, int]:
@@ -236,9 +236,9 @@ def descriptors(kernel: Kernel) -> dict[str, int]:
     return found
 
 
-def word(kernel: Kernel, operand: str, bits: int, which: str) -> str:
+def word(known: dict[str, int], operand: str, bits: int, which: str) -> str:
     """A word of `bits`, by the name that the operand's has if it is that."""
-    if bits == descriptors(kernel)[operand]:
+    if bits == known[operand]:
         return f"{part(operand)}_DESCRIPTOR_{which}"
     return str(bits & 0xFFFFFFFF) if which == LOW else hex(bits >> 32)
 
@@ -266,13 +266,13 @@ def shared(kernel: Kernel) -> list[str]:
     ]
     for at, x in sorted(parts, key=lambda p: p[0]):
         begins = total(before, at - end) if before else str(at)
-        lines.append(f"static constexpr int {part(x.name)} = {begins}{own(kernel, x)}")
-        before, end = f"{part(x.name)} + {taken(kernel, x)}", at + size(x)
+        lines.append(f"static constexpr int {part(x.name)} = {begins}{own(x)}")
+        before, end = f"{part(x.name)} + {taken(x)}", at + size(x)
     lines.append(f"static constexpr int BYTES = {before};")
     return lines
 
 
-def own(kernel: Kernel, x: Smem | Barrier) -> str:
+def own(x: Smem | Barrier) -> str:
     """What else is said of a part, and of what."""
     if isinstance(x, Barrier):
         return f", {tx_name(x)} = {x.tx_bytes};" if x.tx_bytes else ";"
@@ -281,16 +281,12 @@ def own(kernel: Kernel, x: Smem | Barrier) -> str:
     return f", {name} = {x.stage_bytes};  // {x.rows} x {x.cols} {x.dtype}{how}"
 
 
-def count(kernel: Kernel, number: int, ring: bool) -> str:
-    return "STAGES" if ring else str(number)
-
-
-def taken(kernel: Kernel, x: Smem | Barrier) -> str:
+def taken(x: Smem | Barrier) -> str:
     """Its bytes, an expression."""
     if isinstance(x, Barrier):
-        return f"8 * {count(kernel, x.stages, x.per == 'stage')}"
+        return f"8 * {'STAGES' if x.per == 'stage' else x.stages}"
     copies = f"{x.copies} * " if x.copies > 1 else ""
-    return f"{copies}{count(kernel, x.stages, x.ring)} * {part(x.name)}_STAGE_BYTES"
+    return f"{copies}{'STAGES' if x.ring else x.stages} * {part(x.name)}_STAGE_BYTES"
 
 
 def size(x: Smem | Barrier) -> int:

@@ -42,21 +42,17 @@ class Counter:
     def __floordiv__(self, number: int) -> Counter:
         if self.times % number == 0 and self.more % number == 0:
             return Counter(self.name, self.times // number, self.more // number)
-        return Counter(f"{self} / {number}")
+        return Counter(f"{self._factor()} / {number}")
 
     def __mod__(self, number: int) -> Counter:
-        return Counter(f"{self} % {number}")
+        return Counter(f"{self._factor()} % {number}")
+
+    def _factor(self) -> str:
+        return f"({self})" if self.more else str(self)
 
 
 Number = int | Counter
 DECLARES = re.compile(r"(const )?\w+ \w+( = |,)")
-
-
-def times(number: Number, of: str) -> str:
-    """`of` so often."""
-    if isinstance(number, Counter):
-        return f"({number}) * {of}" if number.more else f"{number} * {of}"
-    return {0: "0", 1: of}.get(number, f"{number} * {of}")
 
 
 def each(
