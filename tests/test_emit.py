@@ -150,8 +150,8 @@ STATEMENTS = {
     "PassTurn": ("dense-ping-pong-three", 0),
     "WaitForTurn-watched": ((DENSE, Config(ping_pong=True, block_n=64, watchdog=True)), 0),
     "Peek": ("fp8-peek", 0),
-    "WaitUnlessSeen": ("fp8-peek", 0),
-    "WaitUnlessSeen-watched": ((FP8, Config(peek=True, block_n=64, watchdog=True)), 0),
+    "Wait-seen": ("fp8-peek", 0),
+    "Wait-seen-watched": ((FP8, Config(peek=True, block_n=64, watchdog=True)), 0),
     "WarpgroupSync-turns": ("dense-ping-pong", 0),
     "WaitTurn-watched": ((FP8, Config(split_k=2, block_n=64, watchdog=True)), 1),
 }

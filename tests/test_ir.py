@@ -38,7 +38,6 @@ from gemmgen.ir.nodes import (
     TmaLoad,
     Wait,
     WaitForTurn,
-    WaitUnlessSeen,
     Wgmma,
     WgmmaWait,
     Zero,
@@ -146,7 +145,7 @@ MALFORMED = {
     "seen-in-no-register": (
         role(
             "consumer",
-            body=(ForTiles(body=(ForK(body=(WaitUnlessSeen(barrier="full", seen="nowhere"),)),)),),
+            body=(ForTiles(body=(ForK(body=(Wait(barrier="full", seen="nowhere"),)),)),),
         ),
         "nowhere",
     ),

@@ -19,7 +19,7 @@ from .map_meaning import MAPS, slot_of
 from .memory import Memory
 from .noted import Noted
 from .ops import OUTSIDE, Agent, Bar, Instance, Op
-from .peek_meaning import PEEKS, Seen
+from .peek_meaning import PEEKS, Seen, wait_unless_seen
 from .store_meaning import STORES, whole
 from .turn_meaning import TURNS
 
@@ -145,6 +145,9 @@ def _warpgroup_sync(w: Walk, s: ir.WarpgroupSync) -> None:
 
 
 def _wait(w: Walk, s: ir.Wait) -> None:
+    if s.seen:
+        wait_unless_seen(w, s)
+        return
     w.add(ops.Wait, s, bar=w.bar(s.barrier), phase=w.round // w.kernel.stages - s.flip)
 
 

@@ -29,7 +29,7 @@ def _peek(w: Walk, s: ir.Peek) -> None:
     w.seen[s.dst] = (w.bar(s.barrier, lag=-1), following // w.kernel.stages)
 
 
-def _wait(w: Walk, s: ir.WaitUnlessSeen) -> None:
+def wait_unless_seen(w: Walk, s: ir.Wait) -> None:
     """If another phase was looked at, or nobody knows what, that may be over while this one is not: no wait."""
     wanted = (w.bar(s.barrier), w.round // w.kernel.stages - s.flip)
     if s.seen in w.seen and w.seen[s.seen] in (NOTHING, wanted):
@@ -39,5 +39,4 @@ def _wait(w: Walk, s: ir.WaitUnlessSeen) -> None:
 PEEKS: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.Zero: _zero,
     ir.Peek: _peek,
-    ir.WaitUnlessSeen: _wait,
 }

@@ -104,6 +104,8 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "numbers": lambda s: NUMBERS[s.place],
         "reason": REASONS,
         "condition": lambda s: condition(kernel, s),
+        "but": lambda s: " Unless the peek has seen that." * bool(s.seen),
+        "unless": lambda s: f"if ({s.seen}[0] == 0) " * bool(s.seen),
         "watching": lambda s, plain, watched: watched if s.watch else plain,
         "order": orders.comment(kernel.scheduler),
         "placed": lambda index: orders.device(kernel.scheduler, index),

@@ -56,10 +56,12 @@ class SetRegisters(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class Wait(Stmt):
-    """Wait for the ring's phase of `barrier[stage]`; `flip` 1 waits for the phase before it."""
+    """Wait for the ring's phase of `barrier[stage]`; `flip` 1 waits for the phase before it. `seen`: a register, and no
+    wait where the Peek into it has seen that."""
 
     barrier: str
     flip: Literal[0, 1] = 0
+    seen: str = field(default="", metadata=UNUSUAL)  # peek_ahead
     watch: Watch | tuple[()] = field(default=(), metadata=UNUSUAL)  # guard_waits
 
 
@@ -69,13 +71,6 @@ class Peek(Stmt):
 
     barrier: str
     dst: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class WaitUnlessSeen(Wait):
-    """A Wait that is left out where the Peek before has `seen` what it waits for."""
-
-    seen: str
 
 
 @dataclass(frozen=True, kw_only=True)

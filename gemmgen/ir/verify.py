@@ -27,8 +27,8 @@ from .nodes import (
     TmaLoad,
     TmaLoadMulticast,
     TmaStore,
+    Wait,
     WaitForTurn,
-    WaitUnlessSeen,
 )
 
 RESOURCES = ("maps", "params", "smem", "barriers")
@@ -53,7 +53,6 @@ OUTER: dict[type, type] = {
     WaitForTurn: ForTiles,
     PassTurn: ForTiles,
     Peek: ForK,
-    WaitUnlessSeen: ForK,
 }
 OUTER_OF_IF: dict[str, type] = {
     "after_first": ForK,
@@ -110,6 +109,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
         outer, name = of.outer, kind.__name__
         if isinstance(stmt, If):
             outer, name = OUTER_OF_IF.get(stmt.when), f"If {stmt.when}"
+        elif isinstance(stmt, Wait) and stmt.seen:
+            outer = ForK
         if outer and outer not in inside:
             raise IRError(f"{name} stands outside {outer.__name__}")
         if of.loop and of.kind in inside:
@@ -158,7 +159,7 @@ def _box(stmt: TmaLoad | TmaLoadMulticast | TmaStore, tables: Tables) -> None:
 
 
 def _known(field: str, name: str | None, table: Mapping[str, object], where: object) -> None:
-    if name is not None and name not in table:
+    if name and name not in table:
         raise IRError(
             f"{type(where).__name__}.{field} names {name!r}, which is not one of {sorted(table)}"
         )

@@ -115,7 +115,9 @@ def watched(s: Any, barrier: str, parity: str, told: str) -> str:
 
 def wait(k: ir.Kernel, s: ir.Wait) -> str:
     barrier, parity = of_ring(s)
-    return watched(s, barrier, parity, f"ring.stage, int({parity}), tile.d_row, tile.d_col, k")
+    unless = f"if ({s.seen}[0] == 0) " * bool(s.seen)
+    told = f"ring.stage, int({parity}), tile.d_row, tile.d_col, k"
+    return unless + watched(s, barrier, parity, told)
 
 
 def drain(k: ir.Kernel, s: ir.Drain) -> str:
@@ -139,10 +141,6 @@ def wait_turn(k: ir.Kernel, s: ir.WaitTurn) -> str:
 def peek(k: ir.Kernel, s: ir.Peek) -> str:
     test = f'"{TEST_WAIT}"($pred, [{s.barrier} + 8 * next.stage], next.phase)'
     return f'Ring next = ring; next.advance(); {s.dst}[0] = bool("selp.u32"($r, 1, 0, {test}));'
-
-
-def unless(s: ir.WaitUnlessSeen, wait: str) -> str:
-    return f"if ({s.seen}[0] == 0) {wait}"
 
 
 def stage(s: ir.Arrive | ir.ArriveCluster) -> str:
@@ -188,7 +186,6 @@ WAITS: dict[type[ir.Stmt], Meaning] = {
     ir.SetRegisters: lambda k, s: f'"setmaxnreg.{s.direction}.sync.aligned.u32"({s.count});',
     ir.Wait: wait,
     ir.Peek: peek,
-    ir.WaitUnlessSeen: lambda k, s: unless(s, wait(k, s)),
     ir.Drain: drain,
     ir.WaitForTurn: wait_for_turn,
     ir.PassTurn: pass_turn,

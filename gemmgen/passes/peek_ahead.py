@@ -16,7 +16,6 @@ from ..ir.nodes import (
     Role,
     Stmt,
     Wait,
-    WaitUnlessSeen,
     Zero,
 )
 from ..ir.rewrite import map_body, map_role, walk
@@ -34,8 +33,9 @@ SEEN = "seen"
 
 
 def peek_ahead(kernel: Kernel, target: Target, peek: bool) -> Kernel:
-    """With `peek`, spell the consumers' Wait as WaitUnlessSeen and insert a Peek at the next stage where a K block's own
-    was released: what is left of the K block hides how long the look takes. Adds the register `seen`."""
+    """With `peek`, insert a Peek at the next stage where a K block's own was released, and let the consumers' Wait be left
+    out where that has seen it: what is left of the K block hides how long the look takes. Sets Wait.seen; adds the
+    register `seen`."""
     if not peek:
         return kernel
     role = kernel.consumer
@@ -61,6 +61,6 @@ def _visit(stmt: Stmt) -> Stmt:
     after = len(releases) - releases[::-1].index(True)
     wait, *rest = stmt.body
     assert isinstance(wait, Wait)
-    first = WaitUnlessSeen(**vars(wait), seen=SEEN)
+    first = replace(wait, seen=SEEN)
     peek = Peek(barrier=wait.barrier, dst=SEEN)
     return replace(stmt, body=(first, *rest[: after - 1], peek, *rest[after - 1 :]))

@@ -37,7 +37,7 @@ ROWS = (
     row("98d", LATE, "the same where a stage is released late", "P",
         ir=moved(lambda s, peek: (replace(s, body=(peek, *s.body)),))),
     row("98e", WAVES, "one peek per tile", "S", ir=moved(lambda s, peek: (s, peek))),
-    row("98f", PEEK, "no wait where nothing was seen", "P", ir=visit(ir.WaitUnlessSeen, drop)),
+    row("98f", PEEK, "no wait where nothing was seen", "P", ir=visit(ir.Wait, drop, seen="seen")),
     row("98g", PEEK, "the peek is at the K block's own stage", "E", text=edit((LOOK, LOOK.replace("next.", "ring.")))),
     row("98h", PEEK, "the peek is at the phase before", "E", text=edit(("next.phase)", "next.phase ^ 1)"))),
     row("98i", PEEK, "the phase is not that of the stage", "E", text=edit(("next.phase)", "ring.phase)"))),
