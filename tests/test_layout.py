@@ -707,5 +707,5 @@ def test_shared_memory_map(name):
     parts.sort()
     for (at, size), (following, _) in itertools.pairwise(parts):
         assert at + size == following, "no overlap, no gap"
-    assert parts[0][0] == 0 and named["BYTES"] == kernel.smem_bytes
+    assert parts[0][0] == 0 and sum(parts[-1]) == kernel.smem_bytes
     assert kernel.smem_bytes == sum(size for _, size in parts) <= H200.smem_bytes

@@ -270,7 +270,6 @@ def shared(kernel: Kernel) -> list[str]:
         begins = total(before, at - end) if before else str(at)
         lines.append(f"static constexpr int {part(x.name)} = {begins}{own(x)}")
         before, end = f"{part(x.name)} + {taken(x)}", at + size(x)
-    lines.append(f"static constexpr int BYTES = {before};")
     return lines
 
 

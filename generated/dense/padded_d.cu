@@ -41,7 +41,6 @@ struct Shared {
     static constexpr int D = B + STAGES * B_STAGE_BYTES, D_STAGE_BYTES = 17408;  // 64 x 128 bf16
     static constexpr int FULL = D + 2 * D_STAGE_BYTES, TX_BYTES = 32768;
     static constexpr int EMPTY = FULL + 8 * STAGES;
-    static constexpr int BYTES = EMPTY + 8 * STAGES;
 };
 
 // Of wgmma's matrix descriptors all but the address: the leading byte offset, the stride, and the swizzle's code.

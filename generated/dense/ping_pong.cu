@@ -42,7 +42,6 @@ struct Shared {
     static constexpr int FULL = D + 2 * 2 * D_STAGE_BYTES, TX_BYTES = 32768;
     static constexpr int EMPTY = FULL + 8 * STAGES;
     static constexpr int TURNS = EMPTY + 8 * STAGES;
-    static constexpr int BYTES = TURNS + 8 * 2;
 };
 
 // Of wgmma's matrix descriptors all but the address: the leading byte offset, the stride, and the swizzle's code.

@@ -41,7 +41,6 @@ struct Shared {
     static constexpr int B = A + STAGES * A_STAGE_BYTES, B_STAGE_BYTES = 16384;  // 128 x 64 bf16
     static constexpr int FULL = B + STAGES * B_STAGE_BYTES, TX_BYTES = 32768;
     static constexpr int EMPTY = FULL + 8 * STAGES;
-    static constexpr int BYTES = EMPTY + 8 * STAGES;
 };
 
 // Of wgmma's matrix descriptors all but the address: the leading byte offset, the stride, and the swizzle's code.

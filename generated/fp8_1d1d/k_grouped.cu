@@ -47,7 +47,6 @@ struct Shared {
     static constexpr int MAP_B = MAP_A + 1 * MAP_A_STAGE_BYTES, MAP_B_STAGE_BYTES = 128;  // 1 x 128 s8
     static constexpr int FULL = MAP_B + 1 * MAP_B_STAGE_BYTES, TX_BYTES = 33792;
     static constexpr int EMPTY = FULL + 8 * STAGES;
-    static constexpr int BYTES = EMPTY + 8 * STAGES;
 };
 
 // Of wgmma's matrix descriptors all but the address: the leading byte offset, the stride, and the swizzle's code.

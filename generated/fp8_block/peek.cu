@@ -42,7 +42,6 @@ struct Shared {
     static constexpr int SCALE_A = D + 4 * D_STAGE_BYTES, SCALE_A_STAGE_BYTES = 1024;  // 1 x 256 f32
     static constexpr int FULL = SCALE_A + STAGES * SCALE_A_STAGE_BYTES, TX_BYTES = 50176;
     static constexpr int EMPTY = FULL + 8 * STAGES;
-    static constexpr int BYTES = EMPTY + 8 * STAGES;
 };
 
 // Of wgmma's matrix descriptors all but the address: the leading byte offset, the stride, and the swizzle's code.

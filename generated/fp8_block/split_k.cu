@@ -45,7 +45,6 @@ struct Shared {
     static constexpr int EMPTY = FULL + 8 * STAGES;
     static constexpr int PARTIALS_FULL = EMPTY + 8 * STAGES, PARTIALS_TX_BYTES = 24576;
     static constexpr int PARTIALS_EMPTY = PARTIALS_FULL + 8 * 1;
-    static constexpr int BYTES = PARTIALS_EMPTY + 8 * 1;
 };
 
 // Of wgmma's matrix descriptors all but the address: the leading byte offset, the stride, and the swizzle's code.
