@@ -77,7 +77,7 @@ class Config:
             if value is not default and not FIELDS[name].holds(value):
                 raise ArgumentError(name, value, f"must be {FIELDS[name].says}")
         if self.more != ():
-            object.__setattr__(self, "more", _checked(dict(self.more)))
+            object.__setattr__(self, "more", _checked(self.more))
 
     if not TYPE_CHECKING:  # to a type checker the fields above are all there are
 
@@ -154,8 +154,12 @@ class Config:
         return cls().having(**values)
 
 
-def _checked(more: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _checked(given: Any) -> tuple[tuple[str, Any], ...]:
     """Those that have not their default, in one order."""
+    try:
+        more = dict(given)
+    except (TypeError, ValueError):
+        raise ArgumentError("more", given, "must be a mapping of names to values") from None
     for name, value in more.items():
         if name not in MORE:
             known = ", ".join(MORE) or "none"

@@ -79,6 +79,7 @@ MALFORMED = {
     "wait-no-barrier": (swap(Wait, barrier="nowhere"), "nowhere"),
     "arrive-no-barrier": (swap(Arrive, barrier="nowhere"), "nowhere"),
     "expect-no-barrier": (swap(ExpectTx, barrier="nowhere"), "nowhere"),
+    "wait-empty-barrier": (swap(Wait, barrier=""), "Wait.barrier names ''"),
     "load-no-barrier": (swap(TmaLoad, barrier="nowhere"), "nowhere"),
     "load-no-map": (swap(TmaLoad, tensor_map="nowhere"), "nowhere"),
     "prefetch-no-map": (swap(PrefetchMap, tensor_map="nowhere"), "nowhere"),

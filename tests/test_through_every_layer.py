@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from gemmgen.families import FAMILIES
 from gemmgen.gallery import GALLERY, path_of
 from gemmgen.heuristics import choose
 from gemmgen.ir.orders import ORDERS
-from gemmgen.levers import FIELDS, LEVERS, MORE, add
+from gemmgen.levers import FIELDS, LEVERS, MORE, TAKEN, add
 from gemmgen.pack import pack
 from gemmgen.pack.render import files
 from gemmgen.passes import PIPELINE, steps
@@ -207,6 +207,8 @@ def test_its_pass_stands_where_it_says(x):
         ({"name": "late"}, "name"),
         ({"name": "stages"}, "name"),
         ({"name": "Later"}, "name"),
+        ({"name": "waves"}, "name"),
+        ({"name": "more"}, "name"),
         ({"name": "later", "default": 3}, "default"),
         ({"name": "later", "tag": ""}, "tag"),
         ({"name": "later", "added": False}, "tag"),
@@ -224,7 +226,12 @@ def test_a_pass_before_none_is_refused(x):
         lower(FP8, Config())
 
 
-@pytest.mark.parametrize("more", ({"later": True}, {"late": 3}, {"stages": 3}))
+def test_no_name_is_taken_that_is_not_said():
+    own = {name for name in vars(Config) if not name.startswith("_")}
+    assert own == {*TAKEN} | {f.name for f in fields(Config)}
+
+
+@pytest.mark.parametrize("more", ({"later": True}, {"late": 3}, {"stages": 3}, 5, "late"))
 def test_values_of_it_are_checked(x, more):
     with pytest.raises(ArgumentError):
         Config(more=more)

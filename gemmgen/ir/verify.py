@@ -159,7 +159,8 @@ def _box(stmt: TmaLoad | TmaLoadMulticast | TmaStore, tables: Tables) -> None:
 
 
 def _known(field: str, name: str | None, table: Mapping[str, object], where: object) -> None:
-    if name and name not in table:
+    unset = name is None or (field == "seen" and not name)
+    if not unset and name not in table:
         raise IRError(
             f"{type(where).__name__}.{field} names {name!r}, which is not one of {sorted(table)}"
         )

@@ -32,17 +32,29 @@ LEVERS: list[Lever] = [
 ]
 FIELDS: dict[str, Values] = {x.name: x.values for x in LEVERS}  # which values each takes
 MORE: dict[str, Lever] = {}  # those that programs added
+# What a Config has besides.
+TAKEN = (
+    "more",
+    "cluster_size",
+    "wgmma_m",
+    "wgmma_n",
+    "turns",
+    "sharing",
+    "waves",
+    "having",
+    "values",
+    "to_json",
+    "from_json",
+)
 
 
 def add(lever: Lever) -> None:
     """Make a lever known to every layer of this process: `Config(more={name: value})` has it. Raises ArgumentError for a
     name that is taken or is no lower-case identifier, and for a default that is no value of it."""
-    if lever.name in FIELDS or not (lever.name.isidentifier() and lever.name.islower()):
-        raise ArgumentError(
-            "name",
-            lever.name,
-            "must be an identifier of lower case, and none of " + ", ".join(FIELDS),
-        )
+    taken = (*FIELDS, *TAKEN)
+    if lever.name in taken or not (lever.name.isidentifier() and lever.name.islower()):
+        allowed = "must be an identifier of lower case, and none of " + ", ".join(taken)
+        raise ArgumentError("name", lever.name, allowed)
     if not lever.values.holds(lever.default):
         raise ArgumentError("default", lever.default, f"must be {lever.values.says}")
     if not (lever.added and lever.tag):
