@@ -226,11 +226,12 @@ class _Parser:
 
     def statement(self, depth: int) -> list[str]:
         pad = "    " * depth
-        if found := re.compile(r"\s*const auto (\w+) = \[&\]\(([^)]*)\) (?=\{\n)").match(
+        if found := re.compile(r"\s*const auto (\w+) = \[&\]\((.*)\) (?=\{\n)").match(
             self.text, self.at
         ):
             self.at = found.end()
-            names = ", ".join(part.split()[-1] for part in found[2].split(","))
+            parameters = re.sub(r"\(&(\w+)\)\[\d+\]", r"\1", found[2]).split(",")
+            names = ", ".join(part.split()[-1] for part in parameters)
             inside = self.statement(depth + 1)
             assert self._take(";")
             return [f"{pad}def {found[1]}({names}):", *inside]

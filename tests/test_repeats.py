@@ -71,6 +71,12 @@ def test_a_function_is_written_where_it_is_shorter():
     assert "store_piece" not in one
 
 
+@pytest.mark.parametrize("name", VARIETY)
+def test_no_function_is_generic(name):
+    """NVRTC before 13.5 refuses a lambda with `auto` among its parameters."""
+    assert not re.findall(r"\[&\]\([^{]*\bauto\b", emit(lower(*VARIETY[name])))
+
+
 # ---- numbers ----------------------------------------------------------------------------------------
 
 

@@ -31,8 +31,10 @@ class Repeat:
 
     @property
     def signature(self) -> str:
-        kinds = ["auto&"] * len(self.arrays) + ["int"] * (len(self.parameters) - len(self.arrays))
-        return ", ".join(f"{k} {name}" for k, name in zip(kinds, self.parameters, strict=True))
+        """Nothing generic: NVRTC before 13.5 takes a lambda with `auto` for a function of the host."""
+        arrays = [f"{r.dtype.cuda} (&{r.name})[{r.count}]" for r in self.arrays]
+        numbers = self.parameters[len(arrays) :]
+        return ", ".join((*arrays, *(f"int {name}" for name in numbers)))
 
 
 def stem(name: str) -> str:

@@ -86,8 +86,9 @@ def _call(w: Walk, x: Expr, env: Env) -> Value:
 def _apply(w: Walk, known: Value, args: tuple[Expr, ...], env: Env) -> Value:
     _, parameters, body, outer = known
     inner = dict(outer)
-    for (of, name, _), arg in zip(parameters, args, strict=True):
-        inner[name] = cast(of, w.value(arg, env))
+    for (of, name, count), arg in zip(parameters, args, strict=True):
+        known = w.value(arg, env)
+        inner[name] = known if count is not None else cast(of, known)
         inner[f"{name}:type"] = of
     was, w.inside = w.inside, w.deep
     value = w.run(body[1], inner)

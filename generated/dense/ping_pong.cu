@@ -239,7 +239,7 @@ gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s6c2_mcb_w1_d64_pp(
             ptx::wgmma_wait<0>();
             // The stage is released in every CTA of the cluster: a load that they share writes all their rings.
             if (lane < 2) ptx::mbarrier_arrive_remote(empty + 8 * ring.previous(), lane);
-            const auto store_piece = [&](auto& acc, int wave, int slot) {
+            const auto store_piece = [&](float (&acc)[64], int wave, int slot) {
                 if (threadIdx.x % 128 == 0) {
                     // Until D's stores have read shared memory: what they read may be overwritten.
                     ptx::store_wait_read<1>();

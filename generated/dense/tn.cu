@@ -224,7 +224,7 @@ gemmgen_dense_gemm_bf16_bf16_bf16_256x128x64_s3c2_tn_mca_w1(
             // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
-            const auto stage_piece = [&](auto& acc, int wave) {
+            const auto stage_piece = [&](float (&acc)[64], int wave) {
                 // Lanes 0-15 address rows 0-15 of a warp's 16 x 16 block, lanes 16-31 the same rows 8 columns on.
                 const int row = warp * 16 + lane % 16;
                 const uint32_t base = smem_d + (2 * wave + warpgroup) * Shared::D_STAGE_BYTES + row * 128;

@@ -274,7 +274,7 @@ gemmgen_fp8_1d1d_gemm_e4m3_e4m3_f32_256x80x128_s3c2_mca_w1_add(
             // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
-            const auto stage_piece = [&](auto& acc, int wave) {
+            const auto stage_piece = [&](float (&acc)[40], int wave) {
                 const int row = warp * 16 + lane / 4;
                 const uint32_t base = smem_d + (2 * wave + warpgroup) * Shared::D_STAGE_BYTES + row * 64;
                 const uint32_t lane_chunk = lane % 4 * 8 ^ (row * 64 >> 7 & 3) << 4;

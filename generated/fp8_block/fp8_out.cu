@@ -297,7 +297,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_e4m3_256x128x128_s3c2_mca_u4_silu(
             // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
-            const auto store_piece = [&](auto& acc, int wave) {
+            const auto store_piece = [&](float (&acc)[64], int wave) {
                 {
                     const auto value = [&](int i) { return ptx::paced<8>(__fdividef(acc[i], (1.0f + __expf((acc[i] * -1.0f)))), i); };
                     #pragma unroll
