@@ -3,8 +3,9 @@ call of it for each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
+from operator import is_
 from typing import Any
 
 from ..ir.blocks import Stmt
@@ -82,47 +83,36 @@ def longest(body: tuple[Stmt, ...]) -> tuple[int, int]:
     return best
 
 
-def shape(x: Any, name: str = "") -> Any:
-    """What is the same in repeats of `x`."""
-    if name in PLACES and isinstance(x, int):
-        return name
-    if name in ARRAYS and isinstance(x, str):
-        return stem(x)
+def varied(x: Any, of: Callable[[str, Any], Any], name: str = "") -> Any:
+    """`x` with `of(field, value)` in place of each value in which repeats may differ; parts that stay are those of `x`."""
+    if (name in PLACES and isinstance(x, int)) or (name in ARRAYS and isinstance(x, str)):
+        return of(name, x)
     if isinstance(x, tuple):
-        return tuple(shape(i) for i in x)
-    if is_dataclass(x):
-        return (type(x), *(shape(getattr(x, f.name), f.name) for f in fields(x)))
-    return x
+        made: Any = tuple(varied(i, of) for i in x)
+        return x if all(map(is_, made, x)) else made
+    if not is_dataclass(x) or isinstance(x, type):
+        return x
+    before = {f.name: getattr(x, f.name) for f in fields(x)}
+    values = {field: varied(v, of, field) for field, v in before.items()}
+    return x if all(map(is_, values.values(), before.values())) else replace(x, **values)
 
 
-def holes(x: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def shape(s: Stmt) -> Any:
+    """What is the same in repeats of `s`."""
+    return varied(s, lambda name, v: stem(v) if isinstance(v, str) else 0)
+
+
+def holes(group: tuple[Stmt, ...]) -> list[tuple[str, Any]]:
     """The values that `shape` leaves out, in order, by their fields' names."""
-    if (name in PLACES and isinstance(x, int)) or (name in ARRAYS and isinstance(x, str)):
-        yield name, x
-    elif isinstance(x, tuple):
-        for i in x:
-            yield from holes(i)
-    elif is_dataclass(x):
-        for f in fields(x):
-            yield from holes(getattr(x, f.name), f.name)
-
-
-def filled(x: Any, values: Iterator[Any], name: str = "") -> Any:
-    """`x` with the next of `values` in each hole."""
-    if (name in PLACES and isinstance(x, int)) or (name in ARRAYS and isinstance(x, str)):
-        return next(values)
-    if isinstance(x, tuple):
-        return tuple(filled(i, values) for i in x)
-    if is_dataclass(x) and not isinstance(x, type):
-        made = {f.name: filled(getattr(x, f.name), values, f.name) for f in fields(x)}
-        return replace(x, **made)
-    return x
+    found: list[tuple[str, Any]] = []
+    varied(group, lambda name, v: found.append((name, v)) or v)  # type: ignore[func-returns-value]
+    return found
 
 
 def repeat(kernel: Kernel, groups: list[tuple[Stmt, ...]]) -> Repeat:
     """The function of groups of one shape."""
     registers = {r.name: r for role in kernel.roles for r in role.locals}
-    columns = list(zip(*(list(holes(g)) for g in groups), strict=True))
+    columns = list(zip(*map(holes, groups), strict=True))
     vectors = {tuple(v for _, v in c): c[0][0] for c in columns}
     various = [v for v in vectors if len(set(v)) > 1]
     arrays = {
@@ -133,7 +123,8 @@ def repeat(kernel: Kernel, groups: list[tuple[Stmt, ...]]) -> Repeat:
         if spelled(vector, numbers) is None:
             taken = [x for x in numbers.values() if stem(x) == vectors[vector]]
             numbers[vector] = f"{vectors[vector]}{len(taken) + 1 if taken else ''}"
-    body = filled(groups[0], (value(tuple(v for _, v in c), arrays, numbers) for c in columns))
+    values = (value(tuple(v for _, v in c), arrays, numbers) for c in columns)
+    body = varied(groups[0], lambda name, v: next(values))
     return Repeat(
         name=called(groups[0]),
         parameters=(*(r.name for r in arrays.values()), *numbers.values()),
