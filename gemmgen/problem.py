@@ -95,6 +95,12 @@ class Problem:
         """Whether A is stored [K, M], and B [K, N]: contiguous along M and N instead of K."""
         return self.layout[0] == "t", self.layout[1] == "n"
 
+    @property
+    def stored(self) -> tuple[str, str]:
+        """The sides of A and of B in memory, the contiguous one last."""
+        a_mn, b_mn = self.mn_major
+        return "[K, M]" if a_mn else "[M, K]", "[K, N]" if b_mn else "[N, K]"
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object; the epilogue by its name in `gemmgen.epilogues`, or as nested lists."""
         dtypes = {name: getattr(self, name).name for name in ("a", "b", "d")}

@@ -61,7 +61,7 @@ def build(p: Problem, c: Config) -> Kernel:
 
 def computes(p: Problem) -> str:
     """What a kernel for `p` computes, in words."""
-    a, b = ("[K, M]" if p.mn_major[0] else "[M, K]"), ("[K, N]" if p.mn_major[1] else "[N, K]")
+    a, b = p.stored
     product = f"where acc is the sum over K of A {a} {p.a} times B {b} {p.b}"
     each = f"Computes D [M, N] {p.d}, of elements {expression(p.value)}, {product}"
     return f"{each}. {p.family}: {FAMILIES[p.family].says}; {GROUPINGS[p.grouping].says}."

@@ -26,7 +26,7 @@ def what_it_is(a: Artifact) -> Page:
 
 
 def problem(p: Problem) -> Facts:
-    a, b = ("[K, M]" if p.mn_major[0] else "[M, K]"), ("[K, N]" if p.mn_major[1] else "[N, K]")
+    a, b = p.stored
     scales = ", with a scale per row and 128 columns" * p.quantised
     named = name_of(p.epilogue)
     value = expression(p.value) + (f" ({named})" if named not in (None, "none") else "")
