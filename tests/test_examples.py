@@ -21,7 +21,6 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 SHOWS = {  # what an example's output must hold
     "call_from_c.py": ("ffn.h", "pack.json"),
     "compare_configs.py": ("the model's", "smem-capacity"),
-    "custom_epilogue.py": ("3 launches",),
     "emit_and_read.py": ("P1", "role producer", "__global__"),
     "grouped_experts.py": ("(70, 0, 160) rows: 3 launches",),
     "new_epilogue.py": ("soft_cap", "P1", "of its bound"),
