@@ -268,7 +268,7 @@ def swap(pattern, new, count=1):
 
 
 TEXT_FAULTS = {
-    "the first part's columns of B": (FP8, {}, swap(r"ring\.stage \* 32768 \+ 16384", "ring.stage * 32768")),
+    "the first part's columns of B": (FP8, {}, swap(r"ring\.stage \* Shared::B_STAGE_BYTES \+ 16384", "ring.stage * Shared::B_STAGE_BYTES")),
     "into the first part's registers": (FP8, {}, swap(r"acc0\[i \+ 6([4-7])\] \+=", lambda m: f"acc0[i + {int(m[1]) - 4}] +=", 0)),
     "a part 8 columns wide of its place": (FP8, {}, swap(r"acc0\[i \+ 64\] \+=", "acc0[i + 60] +=")),
     "the first block's scale": (FP8, {}, swap(r"\* block_scales\[1\]", "* block_scales[0]", 0)),
