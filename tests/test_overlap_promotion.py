@@ -12,6 +12,7 @@ from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
 from gemmgen.errors import IllegalConfig
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.promotion import promotes
 from gemmgen.ir.rewrite import statements
 from gemmgen.pipeline import lower
 
@@ -81,7 +82,7 @@ def test_a_piece_is_issued_before_the_one_before_is_promoted():
     )
     order = [(type(s).__name__, getattr(s, "dst", "")) for s in body]
     first, second = (i for i, s in enumerate(body) if isinstance(s, ir.Mma))
-    promoted = [i for i, s in enumerate(body) if isinstance(s, ir.PromoteColumns)]
+    promoted = [i for i, s in enumerate(body) if promotes(s, "columns")]
     waits = [s.pending for s in body if isinstance(s, ir.WgmmaWait)]
     assert first < second < promoted[0] < promoted[1], order
     assert waits == [1, 0]

@@ -168,16 +168,16 @@ def test_registers_of_128x256():
 @pytest.mark.parametrize(
     ("block_n", "spelled"),
     (
-        (256, ((ir.Promote, 0, 0), (ir.Promote, 1, 1))),
-        (128, ((ir.Promote, 0, 0), (ir.Promote, 1, 0))),
-        (192, ((ir.PromoteSplit, 0, 0), (ir.PromoteSplit, 1, 0))),
-        (144, ((ir.PromoteSplit, 0, 0), (ir.PromoteSplit, 1, 0))),
+        (256, (("block", 0, 0), ("block", 1, 1))),
+        (128, (("block", 0, 0), ("block", 1, 0))),
+        (192, (("split", 0, 0), ("split", 1, 0))),
+        (144, (("split", 0, 0), ("split", 1, 0))),
     ),
 )
 def test_a_part_takes_the_scale_of_its_block(block_n, spelled):
     kernel = lower(FP8, config(block_n=block_n))
     found = [s for s in statements(kernel) if isinstance(s, ir.Promote)]
-    assert tuple((type(s), s.part, s.block) for s in found) == spelled
+    assert tuple((s.by, s.part, s.block) for s in found) == spelled
 
 
 def test_names_say_so():
@@ -235,7 +235,7 @@ FAULTS = {
     "the other block's scale": (FP8, {}, each(ir.Promote, lambda s: replace(s, block=1 - s.block))),
     "the first block's scale": (FP8, {}, each(ir.Promote, lambda s: replace(s, block=0))),
     "the second block's scale where both share one": (FP8, {"block_n": 128}, each(ir.Promote, lambda s: replace(s, block=s.part))),
-    "one scale where two meet": (FP8, {"block_n": 192}, each(ir.PromoteSplit, lambda s: ir.Promote(**vars(s)))),
+    "one scale where two meet": (FP8, {"block_n": 192}, each(ir.Promote, lambda s: replace(s, by="block"))),
     "no second part": (FP8, {}, each(ir.Promote, second(lambda s: ()))),
     "the second part not multiplied": (FP8, {}, each(ir.Mma, second(lambda s: ()))),
     "promoted before it is waited for": (FP8, {}, each(ir.WgmmaWait, lambda s: replace(s, pending=1))),

@@ -197,10 +197,6 @@ def each(kind, change):
     return lambda k: map_stmts(k, lambda s: change(s) if isinstance(s, kind) else s)
 
 
-def spelled(kind):
-    return lambda s: kind(**vars(s))
-
-
 def of_d(**fields):
     return lambda k: replace(
         k, smem=tuple(replace(s, **fields) if s.use == "output" else s for s in k.smem)
@@ -225,8 +221,8 @@ FAULTS = {
     "scales of columns not exchanged": (VECTOR, {}, each(ir.LoadColumnScales, lambda s: replace(s, smem="smem_scale_b"))),
     "scales of rows not exchanged, square": (VECTOR, {"block_m": 64, "block_n": 64, "consumers": 1}, each(ir.LoadRowScales, lambda s: replace(s, smem="smem_scale_a"))),
     "scales of columns not exchanged, square": (VECTOR, {"block_m": 64, "block_n": 64, "consumers": 1}, each(ir.LoadColumnScales, lambda s: replace(s, smem="smem_scale_b"))),
-    "one block's scale for all": (FP8, {}, each(ir.LoadWaveScales, spelled(ir.LoadBlockScales))),
-    "another wave's scale": (FP8, {"block_n": 256}, each(ir.PromoteWave, lambda s: replace(s, wave=1 - s.wave))),
+    "one block's scale for all": (FP8, {}, each(ir.LoadBlockScales, lambda s: replace(s, of="columns"))),
+    "another wave's scale": (FP8, {"block_n": 256}, each(ir.Promote, lambda s: replace(s, wave=1 - s.wave))),
     "another wave's piece": (DENSE, {"block_n": 256}, each(ir.TmaStore, lambda s: replace(s, wave=0))),
     "half the columns": (DENSE, {}, of_d(cols=32)),
     "no tail": (DENSE, {}, lambda k: map_stmts(k, lambda s: () if isinstance(s, ir.StoreTail) else s)),

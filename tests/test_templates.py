@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import jinja2.meta
 import jinja2.nodes
@@ -16,7 +16,6 @@ import gemmgen.ir.spelling
 from gemmgen.emit import PTX, STATEMENTS, environment, snake, templates
 from gemmgen.emit.names import ADDRESS, RANKS, VERBS
 from gemmgen.ir import nodes
-from gemmgen.ir.stores import By
 from gemmgen.passes.check_complete import LOWERED
 from gemmgen.problem import OUTPUTS
 
@@ -104,9 +103,18 @@ def macros() -> list[jinja2.nodes.Macro]:
 
 
 def test_statements_and_macros_match_one_to_one():
-    statements = [snake(cls.__name__) for cls in concrete(nodes.Stmt) if cls != nodes.StageTile]
-    statements += [f"stage_tile_{by}" for by in get_args(By)]
-    assert sorted(m.name for m in macros()) == sorted(statements)
+    wanted = [name for cls in concrete(nodes.Stmt) for name in spelled(cls)]
+    assert sorted(m.name for m in macros()) == sorted(wanted)
+
+
+def spelled(cls: type[nodes.Stmt]) -> list[str]:
+    """The macros of a class: one, or one for each value of the field by which it is spelled."""
+    name = snake(cls.__name__)
+    if not cls.spelled_by:
+        return [name]
+    hint = get_type_hints(cls)[cls.spelled_by]
+    literal = next((h for h in get_args(hint) if get_origin(h) is Literal), hint)  # of `L | None`
+    return [f"{name}_{value}" for value in get_args(literal)]
 
 
 def test_every_macro_takes_the_statement_only():

@@ -17,7 +17,6 @@ from ..ir.nodes import (
     LoadBlockScales,
     LoadColumnScales,
     LoadRowScales,
-    LoadWaveScales,
     Major,
     Mma,
     Promote,
@@ -55,7 +54,7 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
                 texts = _mma(kernel, s)
             case LoadRowScales() | LoadColumnScales() | LoadBlockScales():
                 texts = _scales(kernel, s)
-            case Promote():
+            case Promote(by="block"):
                 texts = _promotion(kernel, s)
         for text in texts:
             yield Finding(property=CARRY_OVER, message=f"{type(s).__name__}: {text}")
@@ -148,7 +147,7 @@ def _scales(kernel: Kernel, s: LoadRowScales | LoadColumnScales | LoadBlockScale
     """The scales of an operand's rows go to the accumulator's rows or columns, as the operand does."""
     (shared, _), (other, _) = _sides(kernel)
     if isinstance(s, LoadBlockScales):
-        if (shared == "n") != isinstance(s, LoadWaveScales):
+        if (shared == "n") != (s.of == "waves"):
             yield f"reads B's scales, and the accumulator's rows lie along {shared.upper()}"
         return
     wanted = shared if isinstance(s, LoadRowScales) else other
@@ -160,8 +159,6 @@ def _scales(kernel: Kernel, s: LoadRowScales | LoadColumnScales | LoadBlockScale
 def _promotion(kernel: Kernel, s: Promote) -> Iterator[str]:
     """Where no column is asked which scale block it lies in, all of the part's lie in the one named,
     counted from the tile's first, wherever the tile begins."""
-    if type(s) is not Promote:
-        return
     tiles = range(0, SCALE_BLOCK * kernel.block.n, kernel.block.n)
     ends = s.part * kernel.instr.n, (s.part + 1) * kernel.instr.n - 1
     found = {(t + column) // SCALE_BLOCK - t // SCALE_BLOCK for t in tiles for column in ends}

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..ir import nodes as ir
 from ..ir.blocks import is_if
-from ..ir.promotion import LANES
+from ..ir.promotion import LANES, READS, promotes
 from ..ir.rewrite import statements
 from ..ir.stores import OfD, slot
 from .finding import Finding
@@ -184,7 +184,7 @@ def _step(r: _Reader, s: Any) -> None:
             r.registers[s.dst] = r.now("row scales", s.wave)
         case ir.LoadColumnScales():
             r.registers[s.dst] = r.now("column scales", part=s.part)
-        case ir.LoadBlockScales():  # LoadWaveScales too
+        case ir.LoadBlockScales():
             k = r.mine.start if s.block.startswith("first") else r.chunk.start + LANES
             # "first" and "next" themselves count from the tile's first K block, wherever this CTA's is.
             k -= 0 if s.block.endswith("of group") else r.mine.start
@@ -195,24 +195,8 @@ def _step(r: _Reader, s: Any) -> None:
             r.registers[s.dst] = r.registers.get(s.src, Held(what="rubbish", tile=r.tile))
         case ir.Mma():
             _multiply(r, s)
-        case (
-            ir.Accumulate() | ir.Promote() | ir.PromoteColumns()
-        ):  # PromoteSplit, PromoteSelect too
-            held = r.registers.get(s.src)
-            wave = held.wave if held else None
-            r.want(s, s.src, r.now("product", wave, s.part))
-            if not isinstance(s, ir.Accumulate):
-                r.want(s, s.row_scales, r.now("row scales", wave))
-            if isinstance(s, ir.Promote):
-                r.want(s, s.block_scales, r.now("block scales"))
-            if isinstance(s, ir.PromoteColumns):
-                r.want(s, s.column_scales, r.now("column scales", part=s.part))
-            r.add(s, s.dst, wave, s.part)
-        case ir.PromoteWave():
-            r.want(s, s.src, r.now("product", s.wave))
-            r.want(s, s.column_scales, r.now("column scales"))
-            r.want(s, s.block_scales, r.now("block scales"))
-            r.add(s, s.dst, s.wave)
+        case ir.Accumulate() | ir.Promote():
+            _promote(r, s)
         case ir.Evaluate():
             r.want_sum(s, s.src, s.wave)
             r.registers[s.dst] = r.whole("values", s.wave)
@@ -276,6 +260,23 @@ def _add(r: _Reader, s: ir.AddPartials, part: int) -> None:
     )
     what = "sum" if alike else "part of the sum"
     r.registers[name] = Held(what=what, tile=r.tile, wave=s.wave if ks else None, ks=ks, part=part)
+
+
+def _promote(r: _Reader, s: ir.Accumulate | ir.Promote) -> None:
+    reads = READS[s.by] if isinstance(s, ir.Promote) else ()
+    held = r.registers.get(s.src)
+    wave = held.wave if held else None
+    if promotes(s, "wave"):
+        wave = s.wave
+    scales = {
+        "row_scales": r.now("row scales", wave),
+        "column_scales": r.now("column scales", part=s.part),
+        "block_scales": r.now("block scales"),
+    }
+    r.want(s, s.src, r.now("product", wave, s.part))
+    for name in reads:
+        r.want(s, getattr(s, name), scales[name])
+    r.add(s, s.dst, wave, s.part)
 
 
 def _quantise(r: _Reader, s: ir.RowAmax | ir.Normalise | ir.StoreScales) -> None:

@@ -13,7 +13,7 @@ from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
 from jinja2.bccache import Bucket
 
 from ..errors import IRError
-from ..ir.nodes import Kernel, Role, StageTile, Stmt
+from ..ir.nodes import Kernel, Role, Stmt
 from ..ir.rewrite import unstamped
 from ..ir.text import dump
 from .names import ADDRESS, ALONE, descriptor_words, shared, vocabulary
@@ -135,7 +135,7 @@ def templates() -> Path:
 
 def macro_name(stmt: Stmt) -> str:
     """TmaLoad -> tma_load, StageTile by matrix -> stage_tile_matrix."""
-    by = f"_{stmt.by}" if isinstance(stmt, StageTile) else ""
+    by = f"_{getattr(stmt, stmt.spelled_by)}" if stmt.spelled_by else ""
     return snake(type(stmt).__name__) + by
 
 

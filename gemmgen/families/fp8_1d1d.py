@@ -16,7 +16,7 @@ from ..ir.nodes import (
     Kernel,
     LoadColumnScales,
     LoadRowScales,
-    PromoteColumns,
+    Promote,
     Registers,
     Smem,
     Stmt,
@@ -91,11 +91,12 @@ def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> tuple[Stm
         WgmmaCommit(),
         WgmmaWait(pending=c.in_flight),
         *release,
-        PromoteColumns(
+        Promote(
             dst=f"acc{wave}",
             src="part",
             row_scales=rows.dst,
             column_scales="column_scales",
+            by="columns",
             part=part,
         ),
     )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeGuard
+from typing import ClassVar, Literal, TypeGuard
 
 from .resources import UNUSUAL
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stmt:
-    """Base of all statements. Each subclass has one macro of the same name in stmts.j2."""
+    """Base of all statements. Each subclass has one macro of the same name in stmts.j2, or one for each value of the
+    field `spelled_by`."""
+
+    spelled_by: ClassVar[str] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from .nodes import (
     If,
     Kernel,
     Promote,
-    PromoteColumns,
     StageTile,
     StoreRows,
     StoreTail,
@@ -76,7 +75,7 @@ def of_pair(at: Place, which: int) -> Place:
     )
 
 
-def first(kernel: Kernel, s: Accumulate | Promote | PromoteColumns) -> int:
+def first(kernel: Kernel, s: Accumulate | Promote) -> int:
     """The register of `s.dst` that the first of `s.src` is promoted into: parts follow each other, as
     wgmma's fragments do along N."""
     return s.part * next(r.count for role in kernel.roles for r in role.locals if r.name == s.src)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal, TypeGuard
 
 from .blocks import Stmt
 from .resources import UNUSUAL
@@ -37,18 +37,16 @@ class LoadBlockScales(Stmt):
     """dst = B's scales, straight from global memory, of the `count` 128-column blocks a tile touches: of one
     K block per lane, of its first ones or (inside ForChunks) of the next chunk's; past the last, the last
     again. "of group": K blocks are counted from where the tile's group (derive_maps) or this CTA's share
-    (split_k) begins."""
+    (split_k) begins. Of waves, where the accumulator's rows are columns of D: the scale of the block that this
+    warpgroup's 64 rows lie in, of each of `count` waves."""
+
+    spelled_by: ClassVar[str] = "of"
 
     dst: str
     tensor: str
     count: int
     block: Literal["first", "next", "first of group", "next of group"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadWaveScales(LoadBlockScales):
-    """The same where the accumulator's rows are columns of D: the scale of the 128-column block that this
-    warpgroup's 64 rows lie in, of each of `count` waves."""
+    of: Literal["columns", "waves"] = field(default="columns", metadata=UNUSUAL)  # swap_operands
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,50 +63,36 @@ class Copy(Stmt):
     src: str
 
 
+# By which scales a partial sum's elements are multiplied, and the registers that hold them. block: a row's, and that of the
+# tile's scale block `block`, in which all columns of the part lie. split, of a tile that straddles two blocks: the columns
+# up to `split`, PerSplit's constant, have the first's, the others the second's. select: the same where `split` is known at
+# run time, by a select per 8 columns. columns: a row's and a column's own. wave: a column's own, and the one that the
+# rows of `wave` share.
+By = Literal["block", "split", "select", "columns", "wave"]
+READS: dict[By, tuple[str, ...]] = {
+    **dict.fromkeys(("block", "split", "select"), ("row_scales", "block_scales")),
+    "columns": ("row_scales", "column_scales"),
+    "wave": ("column_scales", "block_scales"),
+}
+OF_BLOCKS: tuple[By, ...] = ("block", "split", "select")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Promote(Stmt):
-    """dst += src * row_scales * block_scales: leaves the tensor core's short accumulator. src goes into
-    the registers of its `part`, whose columns lie in the tile's scale block `block`."""
+    """dst += src * the product of its scales: leaves the tensor core's short accumulator. src goes into the
+    registers of its `part`."""
+
+    spelled_by: ClassVar[str] = "by"
 
     dst: str
     src: str
-    row_scales: str
-    block_scales: str
+    row_scales: str = field(default="", metadata=UNUSUAL)
+    column_scales: str = field(default="", metadata=UNUSUAL)  # of the part
+    block_scales: str = field(default="", metadata=UNUSUAL)
+    by: By = field(default="block", metadata=UNUSUAL)  # split_scales, swap_operands
     part: int = field(default=0, metadata=UNUSUAL)
     block: int = field(default=0, metadata=UNUSUAL)  # split_scales
-
-
-@dataclass(frozen=True, kw_only=True)
-class PromoteColumns(Stmt):
-    """dst += src * row_scales * column_scales: the same where every column has a scale of its own."""
-
-    dst: str
-    src: str
-    row_scales: str
-    column_scales: str  # of the part
-    part: int = field(default=0, metadata=UNUSUAL)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PromoteSplit(Promote):
-    """Promote a tile that straddles two 128-column scale blocks: the columns up to `split` with the first's
-    scale, the others with the second's. Inside PerSplit, whose constant it is."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PromoteSelect(PromoteSplit):
-    """The same where `split` is known at run time: a select per 8 columns."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PromoteWave(Stmt):
-    """dst += src * column_scales * block_scales[wave]: the rows share a scale, every column has its own."""
-
-    dst: str
-    src: str
-    column_scales: str
-    block_scales: str
-    wave: int
+    wave: int = field(default=0, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,4 +105,9 @@ class Accumulate(Stmt):
 
 
 BLOCK_SCALES = LoadBlockScales | ShareScales | Copy  # what fills registers with B's scales
-PROMOTION = Promote | PromoteColumns | PromoteWave | Accumulate  # what reads a partial sum
+PROMOTION = Promote | Accumulate  # what reads a partial sum
+
+
+def promotes(s: Stmt, *by: By) -> TypeGuard[Promote]:
+    """Whether `s` promotes by one of these."""
+    return isinstance(s, Promote) and s.by in by

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeGuard
+from typing import ClassVar, Literal, TypeGuard
 
 from .blocks import Stmt
 from .expr import ACC, Expr
@@ -69,6 +69,8 @@ TRANSPOSED = ("matrix_transposed", "elements_transposed")
 @dataclass(frozen=True, kw_only=True)
 class StageTile(Stmt):
     """Write one wave of `value(src)` into its D tile in shared memory."""
+
+    spelled_by: ClassVar[str] = "by"
 
     src: str
     smem: str

@@ -21,6 +21,7 @@ from .nodes import (
     PassTurn,
     Peek,
     PerSplit,
+    Promote,
     ShareScales,
     Stmt,
     TakeShare,
@@ -30,6 +31,7 @@ from .nodes import (
     Wait,
     WaitForTurn,
 )
+from .promotion import READS
 
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
@@ -44,6 +46,7 @@ NAMES = {
     "tensor": "params",
     **dict.fromkeys(REGISTER_FIELDS, "locals"),
 }
+NONE = ("seen", *READS["columns"], *READS["wave"])  # may be none: ""
 OUTER: dict[type, type] = {
     ForK: ForTiles,
     PerSplit: ForTiles,
@@ -111,6 +114,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             outer, name = OUTER_OF_IF.get(stmt.when), f"If {stmt.when}"
         elif isinstance(stmt, Wait) and stmt.seen:
             outer = ForK
+        elif isinstance(stmt, Promote):
+            _scales(stmt)
         if outer and outer not in inside:
             raise IRError(f"{name} stands outside {outer.__name__}")
         if of.loop and of.kind in inside:
@@ -153,13 +158,22 @@ def _chunks(stmt: Stmt, inside: tuple[type, ...]) -> None:
             raise IRError(f"{type(stmt).__name__} of a chunk stands outside {outer.__name__}")
 
 
+def _scales(stmt: Promote) -> None:
+    """It names the scales that it promotes by, and no others."""
+    for name in ("row_scales", "column_scales", "block_scales"):
+        if bool(getattr(stmt, name)) != (name in READS[stmt.by]):
+            raise IRError(
+                f"Promote.{name} is {getattr(stmt, name)!r}, and by {stmt.by} it reads {READS[stmt.by]}"
+            )
+
+
 def _box(stmt: TmaLoad | TmaLoadMulticast | TmaStore, tables: Tables) -> None:
     if tables["maps"][stmt.tensor_map].smem != stmt.smem:
         raise IRError(f"{stmt.tensor_map} describes boxes of another buffer than {stmt.smem}")
 
 
 def _known(field: str, name: str | None, table: Mapping[str, object], where: object) -> None:
-    unset = name is None or (field == "seen" and not name)
+    unset = name is None or (field in NONE and not name)
     if not unset and name not in table:
         raise IRError(
             f"{type(where).__name__}.{field} names {name!r}, which is not one of {sorted(table)}"

@@ -37,7 +37,7 @@ def block_of(s: ir.LoadBlockScales) -> str:
 
 
 def load_block_scales(k: ir.Kernel, s: ir.LoadBlockScales) -> str:
-    if isinstance(s, ir.LoadWaveScales):
+    if s.of == "waves":
         column = f"(tile.b_row + (i * {k.consumers} + warpgroup) * 64) / 128"
     else:
         column = "tile.b_row / 128 + i"
@@ -68,30 +68,30 @@ def fragment(n: int, dst: str, src: str, at: int, scale: Callable[[int, int], st
     return f"{UNROLL}for (int i = 0; i < {n}; i += 4) {{ {sums} }}"
 
 
-def promote(k: ir.Kernel, s: ir.Promote) -> str:
+def by_block(k: ir.Kernel, s: ir.Promote) -> str:
     def scale(row: int, column: int) -> str:
         return f"({s.row_scales}[{row}] * {s.block_scales}[{s.block}])"
 
     return fragment(count(k, s.src), s.dst, s.src, first(k, s), scale)
 
 
-def promote_columns(k: ir.Kernel, s: ir.PromoteColumns) -> str:
+def by_columns(k: ir.Kernel, s: ir.Promote) -> str:
     def scale(row: int, column: int) -> str:
         return f"{s.row_scales}[{row}] * {s.column_scales}[i / 2 + {column}]"
 
     return fragment(count(k, s.src), s.dst, s.src, first(k, s), scale)
 
 
-def promote_wave(k: ir.Kernel, s: ir.PromoteWave) -> str:
+def by_wave(k: ir.Kernel, s: ir.Promote) -> str:
     def scale(row: int, column: int) -> str:
         return f"({s.column_scales}[i / 2 + {column}] * {s.block_scales}[{s.wave}])"
 
     return fragment(count(k, s.dst), s.dst, s.src, 0, scale)
 
 
-def promote_split(k: ir.Kernel, s: ir.PromoteSplit) -> str:
+def by_split(k: ir.Kernel, s: ir.Promote) -> str:
     """Register i is of column 2 * i, or the next."""
-    split = "(128 - tile.b_row % 128)" if isinstance(s, ir.PromoteSelect) else "split"
+    split = "(128 - tile.b_row % 128)" if s.by == "select" else "split"
     left = f"2 * i + {2 * first(k, s)} < {split}"
 
     def scale(row: int, column: int) -> str:
@@ -101,17 +101,19 @@ def promote_split(k: ir.Kernel, s: ir.PromoteSplit) -> str:
     return fragment(count(k, s.src), s.dst, s.src, first(k, s), scale)
 
 
+PROMOTED_BY: dict[str, Callable[[ir.Kernel, ir.Promote], str]] = {
+    "block": by_block,
+    "columns": by_columns,
+    "wave": by_wave,
+    "split": by_split,
+    "select": by_split,
+}
 PROMOTIONS: dict[type[ir.Stmt], Callable[[ir.Kernel, Any], str]] = {
     ir.LoadRowScales: load_row_scales,
     ir.LoadColumnScales: load_column_scales,
     ir.LoadBlockScales: load_block_scales,
-    ir.LoadWaveScales: load_block_scales,
     ir.ShareScales: share_scales,
     ir.Copy: copy,
     ir.Accumulate: accumulate,
-    ir.Promote: promote,
-    ir.PromoteColumns: promote_columns,
-    ir.PromoteWave: promote_wave,
-    ir.PromoteSplit: promote_split,
-    ir.PromoteSelect: promote_split,
+    ir.Promote: lambda k, s: PROMOTED_BY[s.by](k, s),
 }

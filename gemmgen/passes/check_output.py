@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..errors import IllegalConfig, Rule
-from ..ir.nodes import Accumulate, Kernel, Promote, PromoteColumns, RowAmax
+from ..ir.nodes import Accumulate, Kernel, RowAmax
+from ..ir.promotion import OF_BLOCKS, promotes
 from ..ir.rewrite import statements
 from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..target import Target
@@ -42,7 +43,9 @@ def check_output(kernel: Kernel, target: Target) -> Kernel:
 
 def _check_scales(kernel: Kernel) -> None:
     b = kernel.block
-    promoted = any(isinstance(s, Accumulate | Promote | PromoteColumns) for s in statements(kernel))
+    promoted = any(
+        isinstance(s, Accumulate) or promotes(s, *OF_BLOCKS, "columns") for s in statements(kernel)
+    )
     if promoted and b.fold > 1 and kernel.instr.n == b.n:
         values = {"fold": b.fold, "columns": b.d_n, "parts": 1}
         raise IllegalConfig(PROMOTED_PAIRS, values, "Use parts=2 and block_n=256.")

@@ -29,7 +29,7 @@ from ..ir.nodes import (
     ShareScales,
     StageTile,
 )
-from ..ir.promotion import PROMOTION, Accumulate, PromoteColumns
+from ..ir.promotion import PROMOTION, Accumulate, promotes
 from ..ir.rewrite import walk
 
 # Beside a second wave's accumulators, measured: cubins with less spill. erff's constants, and another
@@ -111,7 +111,7 @@ def _of_copies(kernel: Kernel, role: Role) -> int:
         or (kernel.watchdog and copies > AS_TUNED)
     }
     partial = sum(r.count for r in role.locals if r.name in ahead)
-    columns = any(isinstance(x, PromoteColumns) for x, _ in promoted)
+    columns = any(promotes(x, "columns") for x, _ in promoted)
     return partial + COPIED_PROMOTED * columns
 
 

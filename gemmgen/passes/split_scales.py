@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from types import UnionType
 
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import (
@@ -14,20 +13,15 @@ from ..ir.nodes import (
     LoadBlockScales,
     PerSplit,
     Promote,
-    PromoteColumns,
-    PromoteSelect,
-    PromoteSplit,
-    PromoteWave,
     Role,
     Stmt,
 )
-from ..ir.promotion import BLOCK_SCALES, SCALE_BLOCK
+from ..ir.promotion import BLOCK_SCALES, OF_BLOCKS, SCALE_BLOCK, promotes
 from ..ir.rewrite import map_role, map_stmts, statements, walk
 from ..target import Target
 
 COPIES = 8  # of the K loop, at most: code that runs for other tiles is read by nobody meanwhile
 INT8_UNROLL = 2  # of copied loops: with 4 most tiles of 160 and 192 columns spilled 16 to 48 bytes
-SCALING = Promote | PromoteColumns | PromoteWave
 
 SCALE_BLOCK_K = Rule(
     id="scale-block-k",
@@ -49,11 +43,12 @@ RULES = (SCALE_BLOCK_K, SCALE_BLOCKS, SPLIT_UNROLL)
 
 def split_scales(kernel: Kernel, target: Target) -> Kernel:
     """Give tiles that straddle a scale block two scales. Sets LoadBlockScales.count, Registers.count and
-    Promote.block. Spells a Promote whose columns straddle as PromoteSplit, its loop in PerSplit, or as
-    PromoteSelect where there are many such columns."""
-    if _has(kernel, SCALING):
+    Promote.block. A Promote whose columns straddle is one by split, its loop in PerSplit, or by select
+    where there are many such columns."""
+    found = [s for s in statements(kernel) if isinstance(s, Promote)]
+    if found:
         _check_block_k(kernel)
-    if not _has(kernel, Promote):
+    if not any(promotes(s, *OF_BLOCKS) for s in found):
         return kernel
     _check_blocks(kernel)
     count = blocks_touched(kernel.block.n)
@@ -66,15 +61,11 @@ def split_scales(kernel: Kernel, target: Target) -> Kernel:
                 return replace(stmt, count=count)
             case Promote():
                 return _spelled(stmt, kernel.instr.n, kernel.block.n)
-            case ForChunks() if any(type(s) is PromoteSplit for s in walk(stmt.body)):
+            case ForChunks() if any(promotes(s, "split") for s in walk(stmt.body)):
                 return _copied(stmt, kernel)
         return stmt
 
     return map_role(map_stmts(kernel, visit), "consumer", lambda r: _widen(r, count))
-
-
-def _has(kernel: Kernel, kinds: UnionType | type) -> bool:
-    return any(isinstance(s, kinds) for s in statements(kernel))
 
 
 def blocks_touched(block_n: int) -> int:
@@ -96,7 +87,7 @@ def _spelled(p: Promote, columns: int, block_n: int) -> Stmt:
     where = splits(block_n)
     if end <= where[0] or where[-1] <= first:
         return replace(p, block=int(where[-1] <= first))
-    return PromoteSplit(**vars(p)) if copied(block_n) else PromoteSelect(**vars(p))
+    return replace(p, by="split" if copied(block_n) else "select")
 
 
 @cache

@@ -12,10 +12,8 @@ from ..ir.nodes import (
     LoadBlockScales,
     LoadColumnScales,
     LoadRowScales,
-    LoadWaveScales,
     Mma,
     Promote,
-    PromoteWave,
     Registers,
     Role,
     Smem,
@@ -23,7 +21,7 @@ from ..ir.nodes import (
     Stmt,
     Wgmma,
 )
-from ..ir.promotion import BLOCK_SCALES
+from ..ir.promotion import BLOCK_SCALES, OF_BLOCKS, promotes
 from ..ir.rewrite import map_role, map_stmts, statements, walk
 from ..target import Target
 
@@ -53,8 +51,7 @@ def swap_operands(kernel: Kernel, target: Target, swap_ab: bool) -> Kernel:
     """With `swap_ab`, exchange what families call A and B: Mma's and its instruction's operands, the scales
     of rows and columns, and how D's pieces lie. Then the accumulator's rows are columns of D, its
     columns rows of D; later passes read that off Smem.along of D. Sets Mma.a, b and instr,
-    Kernel.instr, Smem.rows, cols and along of D, and spells LoadBlockScales as LoadWaveScales and
-    Promote as PromoteWave."""
+    Kernel.instr, Smem.rows, cols and along of D, and LoadBlockScales.of, and promotes by wave."""
     if not swap_ab:
         return kernel
     if kernel.block.m > target.wgmma_m:
@@ -89,7 +86,7 @@ def _block_scales(kernel: Kernel) -> Kernel:
     """Where 128 of B's rows share a scale: A's are of columns now, the same for every wave, and B's of
     whole waves, since 64 rows at a multiple of 64 lie in one block."""
     wave = {s.src: s.wave for s in statements(kernel) if isinstance(s, StageTile)}
-    if not any(isinstance(s, Promote) for s in statements(kernel)):
+    if not any(promotes(s, *OF_BLOCKS) for s in statements(kernel)):
         return kernel
 
     def visit(s: Stmt) -> Stmt | tuple[Stmt, ...]:
@@ -98,15 +95,10 @@ def _block_scales(kernel: Kernel) -> Kernel:
                 first = LoadColumnScales(dst=COLUMN_SCALES, smem=s.smem)
                 return first if s.wave == 0 else ()
             case LoadBlockScales():
-                return LoadWaveScales(**{**vars(s), "count": len(wave)})
+                return replace(s, of="waves", count=len(wave))
             case Promote():
-                return PromoteWave(
-                    dst=s.dst,
-                    src=s.src,
-                    column_scales=COLUMN_SCALES,
-                    block_scales=s.block_scales,
-                    wave=wave[s.dst],
-                )
+                by = replace(s, by="wave", row_scales="", column_scales=COLUMN_SCALES)
+                return replace(by, wave=wave[s.dst])
         return s
 
     columns = Registers(name=COLUMN_SCALES, dtype=F32, count=kernel.instr.n // PAIR)
