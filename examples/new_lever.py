@@ -12,8 +12,9 @@ from dataclasses import replace
 from gemmgen import Config, Problem, compile_to_source
 from gemmgen.cost import cost
 from gemmgen.ir.dtypes import E4M3
-from gemmgen.ir.nodes import Arrive, ArriveCluster, ForK, Kernel, Stmt
+from gemmgen.ir.nodes import ForK, Kernel, Stmt
 from gemmgen.ir.rewrite import map_body, map_role
+from gemmgen.ir.stmts import releases
 from gemmgen.levers import FIELDS, add
 from gemmgen.levers.lever import flag
 from gemmgen.runtime.emulated import EmulatedGpu, prepare
@@ -30,7 +31,7 @@ def release_late(kernel: Kernel, target: Target, late: bool) -> Kernel:
     def visit(s: Stmt) -> Stmt:
         if not isinstance(s, ForK):
             return s
-        moved = [x for x in s.body if isinstance(x, Arrive | ArriveCluster) and x.lag == 0]
+        moved = [x for x in s.body if releases(x) and x.lag == 0]
         return replace(s, body=(*(x for x in s.body if x not in moved), *moved))
 
     if not late:

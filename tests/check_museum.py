@@ -64,8 +64,8 @@ def local_release(kernel: ir.Kernel) -> ir.Kernel:
 
     def visit(s: ir.Stmt) -> ir.Stmt:
         match s:
-            case ir.ArriveCluster():
-                return ir.Arrive(barrier=s.barrier, lag=s.lag)
+            case ir.Arrive(to="cluster"):
+                return replace(s, to="own")
             case ir.InitBarrier(barrier="empty"):
                 return replace(s, arrivals=(s.arrivals or 0) // kernel.cluster.size)
         return s
@@ -105,7 +105,7 @@ def last_release_dropped(kernel: ir.Kernel) -> ir.Kernel:
     def visit(s: ir.Stmt) -> ir.Stmt:
         if not isinstance(s, ir.ForTiles):
             return s
-        rest = (x for x in s.body if not isinstance(x, ir.Arrive | ir.ArriveCluster))
+        rest = (x for x in s.body if not isinstance(x, ir.Arrive))
         return replace(s, body=tuple(rest))
 
     return map_stmts(kernel, visit)

@@ -224,15 +224,15 @@ def _changed_stmt(s: Any, random: Random) -> ir.Stmt:
     """`s` with one of its values wrong."""
     pick = random.choice
     match s:
-        case ir.Wait():
+        case ir.Wait(per="stage"):
             return pick((replace(s, flip=1 - s.flip), replace(s, barrier=_swapped(s.barrier))))
-        case ir.Arrive() | ir.ArriveCluster():
-            other = ir.ArriveCluster if isinstance(s, ir.Arrive) else ir.Arrive
+        case ir.Arrive(to="own" | "cluster"):
+            other = "cluster" if s.to == "own" else "own"
             return pick(
                 (
                     replace(s, lag=1 - s.lag),
                     replace(s, barrier=_swapped(s.barrier)),
-                    other(barrier=s.barrier, lag=s.lag),
+                    replace(s, to=other),
                 )
             )
         case ir.InitBarrier():

@@ -187,7 +187,7 @@ def test_a_counter_example_reads_like_this(golden):
         kernel,
         lambda s: (
             ir.Arrive(barrier=s.barrier)
-            if isinstance(s, ir.ArriveCluster)
+            if isinstance(s, ir.Arrive) and s.to == "cluster"
             else replace(s, arrivals=s.arrivals // 2)
             if isinstance(s, ir.InitBarrier) and s.barrier == "empty"
             else s

@@ -57,7 +57,7 @@ STATEMENTS = {
     "Wait-producer": ("dense-in-flight-multicast", 1),
     "Arrive": ("dense", 0),
     "Arrive-lagged": ("dense-in-flight", 0),
-    "ArriveCluster": ("fp8-multicast-a", 0),
+    "Arrive-to_cluster": ("fp8-multicast-a", 0),
     "ExpectTx": ("fp8-multicast-a", 0),
     "Drain": ("fp8-multicast-a", 0),
     "TmaLoad": ("dense-wide-k", 1),
@@ -140,20 +140,20 @@ STATEMENTS = {
     "SendPartials-waves": ("fp8-1d1d-split-waves", 1),
     "AddPartials": ("dense-split-s32", 0),
     "AddPartials-waves": ("fp8-1d1d-split-waves", 1),
-    "ExpectPartials": ("fp8-split-k", 0),
-    "ReleasePartials": ("fp8-split-k", 0),
-    "WaitTurn": ("fp8-split-k", 1),
-    "WaitTurn-sender": ("fp8-split-k", 0),
+    "ExpectTx-per_tile": ("fp8-split-k", 0),
+    "Arrive-to_others": ("fp8-split-k", 0),
+    "Wait-per_tile": ("fp8-split-k", 1),
+    "Wait-per_tile-sender": ("fp8-split-k", 0),
     "NextTurn": ("fp8-split-k", 0),
     "InitBarrier-turn": ("dense-ping-pong", 2),
-    "WaitForTurn": ("dense-ping-pong", 0),
-    "PassTurn": ("dense-ping-pong-three", 0),
-    "WaitForTurn-watched": ((DENSE, Config(ping_pong=True, block_n=64, watchdog=True)), 0),
+    "Wait-per_turn": ("dense-ping-pong", 0),
+    "Arrive-to_next": ("dense-ping-pong-three", 0),
+    "Wait-per_turn-watched": ((DENSE, Config(ping_pong=True, block_n=64, watchdog=True)), 0),
     "Peek": ("fp8-peek", 0),
     "Wait-seen": ("fp8-peek", 0),
     "Wait-seen-watched": ((FP8, Config(peek=True, block_n=64, watchdog=True)), 0),
     "WarpgroupSync-turns": ("dense-ping-pong", 0),
-    "WaitTurn-watched": ((FP8, Config(split_k=2, block_n=64, watchdog=True)), 1),
+    "Wait-per_tile-watched": ((FP8, Config(split_k=2, block_n=64, watchdog=True)), 1),
 }
 
 
@@ -163,8 +163,8 @@ def test_statement(case, golden):
     kernel = lower(*VARIETY.get(source, source) if isinstance(source, str) else source)
     name, *of = case.split("-")
     found = [s for s in statements(kernel) if type(s) is getattr(nodes, name)]
-    if of and of[0].startswith("by_"):
-        found = [s for s in found if s.by == of[0].removeprefix("by_")]
+    if of and (spelled := re.match(r"(by|to|per)_(.*)", of[0])):
+        found = [s for s in found if getattr(s, spelled[1]) == spelled[2]]
     golden(cuda(kernel, found[index]))
 
 
@@ -551,7 +551,7 @@ def test_a_peek_is_at_the_stage_of_the_next_k_block(protocol):
     """Of every K block one, after a stage was released, at what is waited for next."""
     found = [*statements(protocol.kernel)]
     peeks = any(isinstance(s, nodes.Peek) for s in found)
-    lag = max(s.lag for s in found if isinstance(s, nodes.Arrive | nodes.ArriveCluster))
+    lag = max(s.lag for s in found if isinstance(s, nodes.Arrive))
     for (_, thread), calls in protocol.calls.items():
         found, released = [], 0
         for c in calls:

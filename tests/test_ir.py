@@ -26,7 +26,6 @@ from gemmgen.ir.nodes import (
     Kernel,
     LoadBlockScales,
     Mma,
-    PassTurn,
     Peek,
     PrefetchMap,
     Promote,
@@ -37,7 +36,6 @@ from gemmgen.ir.nodes import (
     StoreTile,
     TmaLoad,
     Wait,
-    WaitForTurn,
     Wgmma,
     WgmmaWait,
     Zero,
@@ -132,11 +130,13 @@ MALFORMED = {
         "ForTurns stands inside another",
     ),
     "turn-of-no-barrier": (
-        role("consumer", body=(ForTurns(body=(PassTurn(barrier="nowhere"),)),)),
+        role("consumer", body=(ForTurns(body=(Arrive(barrier="nowhere", to="next"),)),)),
         "nowhere",
     ),
     "turn-in-no-register": (
-        role("consumer", body=(ForTurns(body=(WaitForTurn(barrier="full", turn="nowhere"),)),)),
+        role(
+            "consumer", body=(ForTurns(body=(Wait(barrier="full", per="turn", turn="nowhere"),)),)
+        ),
         "nowhere",
     ),
     "peek-outside-k": (

@@ -298,7 +298,7 @@ def late(s):
 
 def everywhere(s):
     """The epilogue outside of what rank 0 alone does."""
-    at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.ReleasePartials)) + 1
+    at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.Arrive) and x.to == "others") + 1
     return (replace(s, body=s.body[:at]), *s.body[at:])
 
 
@@ -346,16 +346,16 @@ def last_wait(k):
 
 WAVES = {"block_m": 128}
 FAULTS = {
-    "a slot is overwritten before it is read": ({}, "P3", each(ir.WaitTurn, drop, barrier="partials_empty")),
-    "rank 0 reads before all have sent": ({}, "P2", each(ir.WaitTurn, drop, barrier="partials_full")),
-    "rank 0 reads, then waits": ({}, "P2", before(ir.AddPartials, ir.WaitTurn)),
-    "rank 0 releases, then reads": ({}, "P2", before(ir.ReleasePartials, ir.AddPartials)),
-    "rank 0 never releases": ({}, "P3", each(ir.ReleasePartials, drop)),
-    "released twice": ({}, "P3", each(ir.ReleasePartials, twice)),
-    "no bytes announced": ({}, "P1", each(ir.ExpectPartials, drop)),
-    "announced twice": ({}, None, each(ir.ExpectPartials, twice)),
-    "too few bytes announced": ({}, "P3", each(ir.ExpectPartials, lambda s: replace(s, tx_bytes=s.tx_bytes - 16))),
-    "announced by all threads": ({}, None, each(ir.If, lambda s: s.body if isinstance(s.body[0], ir.ExpectPartials) else s, when="cta_leader")),
+    "a slot is overwritten before it is read": ({}, "P3", each(ir.Wait, drop, barrier="partials_empty")),
+    "rank 0 reads before all have sent": ({}, "P2", each(ir.Wait, drop, barrier="partials_full")),
+    "rank 0 reads, then waits": ({}, "P2", before(ir.AddPartials, ir.Wait)),
+    "rank 0 releases, then reads": ({}, "P2", before(ir.Arrive, ir.AddPartials)),
+    "rank 0 never releases": ({}, "P3", each(ir.Arrive, drop, to="others")),
+    "released twice": ({}, "P3", each(ir.Arrive, twice, to="others")),
+    "no bytes announced": ({}, "P1", each(ir.ExpectTx, drop, per="tile")),
+    "announced twice": ({}, None, each(ir.ExpectTx, twice, per="tile")),
+    "too few bytes announced": ({}, "P3", each(ir.ExpectTx, lambda s: replace(s, tx_bytes=s.tx_bytes - 16), per="tile")),
+    "announced by all threads": ({}, None, each(ir.If, lambda s: s.body if getattr(s.body[0], "per", "") == "tile" else s, when="cta_leader")),
     "a wave not sent": (WAVES, "P3", each(ir.SendPartials, drop, wave=1)),
     "a wave sent twice": (WAVES, None, each(ir.SendPartials, twice, wave=1)),
     "a wave sent to another's place": (WAVES, None, each(ir.SendPartials, lambda s: replace(s, wave=0), wave=1)),
@@ -365,8 +365,8 @@ FAULTS = {
     "sent on the other barrier": ({}, None, each(ir.SendPartials, lambda s: replace(s, barrier="partials_empty"))),
     "the parity never changes": ({}, None, each(ir.NextTurn, drop)),
     "the parity changes twice": ({}, None, each(ir.NextTurn, twice)),
-    "senders wait for this tile's release": ({}, "P3", each(ir.WaitTurn, lambda s: replace(s, flip=0), barrier="partials_empty")),
-    "rank 0 waits for the tile before": ({}, None, each(ir.WaitTurn, lambda s: replace(s, flip=1), barrier="partials_full")),
+    "senders wait for this tile's release": ({}, "P3", each(ir.Wait, lambda s: replace(s, flip=0), barrier="partials_empty")),
+    "rank 0 waits for the tile before": ({}, None, each(ir.Wait, lambda s: replace(s, flip=1), barrier="partials_full")),
     "senders leave at once": ({}, "P11", last_wait),
     "every rank stores": ({}, None, each(ir.If, lambda s: s.body, when="finishes")),
     "every rank finishes what it has": ({}, "P9", each(ir.If, everywhere, when="finishes")),

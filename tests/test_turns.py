@@ -126,8 +126,12 @@ def test_what_the_pass_does(name):
     assert isinstance(zero, ir.Zero) and type(tiles) is ir.ForTurns and rest == others
     (turn,) = after.consumer.locals[len(before.consumer.locals) :]
     assert zero.dst == turn.name
-    of_turns = ir.WaitForTurn | ir.PassTurn | ir.NextTurn
-    at = [i for i, s in enumerate(tiles.body) if isinstance(s, of_turns)]
+    of_turns = (
+        ir.Wait(barrier=barrier.name, per="turn", turn=turn.name),
+        ir.NextTurn(turn=turn.name),
+    )
+    passes = ir.Arrive(barrier=barrier.name, to="next")
+    at = [i for i, s in enumerate(tiles.body) if s in (*of_turns, passes)]
     first = at[0]
     assert at == [first, first + 2, first + 3], "around one statement: what has the K loops"
     assert any(isinstance(s, ir.ForK) for s in walk(tiles.body[first + 1 : first + 2]))

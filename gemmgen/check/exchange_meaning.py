@@ -17,23 +17,8 @@ def _take_share(w: Walk, s: ir.TakeShare) -> None:
     w.blocks = len(share(w.blocks, w.agent.cta, w.kernel.cluster.k))
 
 
-def _wait_turn(w: Walk, s: ir.WaitTurn) -> None:
-    w.add(ops.Wait, s, bar=(s.barrier, w.agent.cta, 0), phase=w.turn - s.flip)
-
-
 def _next_turn(w: Walk, s: ir.NextTurn) -> None:
     w.turn += 1
-
-
-def _expect(w: Walk, s: ir.ExpectPartials) -> None:
-    bars, expect = ((s.barrier, w.agent.cta, 0),), (s.tx_bytes or 0) * w.threads
-    w.add(ops.Arrive, s, bars=bars, count=w.threads, expect=expect)
-
-
-def _release(w: Walk, s: ir.ReleasePartials) -> None:
-    """Lanes of one warp arrive at once; lane 0 does not."""
-    peers = range(1, 1 if w.single else w.kernel.cluster.k)
-    w.add(ops.Arrive, s, bars=tuple((s.barrier, c, 0) for c in peers), count=w.warps)
 
 
 def _send(w: Walk, s: ir.SendPartials) -> None:
@@ -57,10 +42,7 @@ def _touch(w: Walk, s: ir.Stmt, register: str) -> None:
 
 EXCHANGE: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.TakeShare: _take_share,
-    ir.WaitTurn: _wait_turn,
     ir.NextTurn: _next_turn,
-    ir.ExpectPartials: _expect,
-    ir.ReleasePartials: _release,
     ir.SendPartials: _send,
     ir.AddPartials: _add,
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..ir import nodes as ir
 from ..ir.blocks import BLOCKS, is_if
 from ..ir.rewrite import walk
+from ..ir.stmts import releases
 from .finding import Finding
 from .footprint import overlaps
 from .properties import NAMED_BARRIER, RACE, REGISTERS
@@ -42,12 +43,8 @@ SINGLE = (  # what one thread may do alone; everything else is done by whole war
     ir.PrefetchMap,
     ir.InitBarrier,
     ir.FenceBarrierInit,
-    ir.Wait,
-    ir.Arrive,
-    ir.ArriveCluster,
     ir.ExpectTx,
     ir.TakeShare,
-    ir.ExpectPartials,
     ir.Drain,
     ir.TmaLoad,
     ir.TmaLoadMulticast,
@@ -71,16 +68,22 @@ def fixed(kernel: ir.Kernel) -> Iterator[Finding]:
 def _collectives(body: tuple[ir.Stmt, ...], single: bool) -> Iterator[Finding]:
     for stmt in body:
         leader = is_if(stmt, "cta_leader", "leader")
-        if (
-            single
-            and not leader
-            and not isinstance(stmt, SINGLE)
-            and not is_if(stmt, "after_first", "whole")
-        ):
+        if single and not leader and not _may_be_alone(stmt):
             text = f"{_named(stmt)} is for whole warps, but one thread would execute it"
             yield Finding(property=NAMED_BARRIER, message=text)
         if isinstance(stmt, BLOCKS):
             yield from _collectives(stmt.body, single or leader)
+
+
+def _may_be_alone(stmt: ir.Stmt) -> bool:
+    match stmt:
+        case ir.If():
+            return stmt.when in ("after_first", "whole")
+        case ir.Wait():
+            return stmt.per == "stage"
+        case ir.Arrive():
+            return releases(stmt)
+    return isinstance(stmt, SINGLE)
 
 
 def _named(stmt: ir.Stmt) -> str:

@@ -14,14 +14,14 @@ from ..ir import nodes as ir
 from ..ir.blocks import is_if
 from ..ir.verify import REGISTER_FIELDS
 from . import ops
+from .barrier_meaning import BARRIERS
 from .exchange_meaning import EXCHANGE
 from .map_meaning import MAPS, slot_of
 from .memory import Memory
 from .noted import Noted
 from .ops import OUTSIDE, Agent, Bar, Instance, Op
-from .peek_meaning import PEEKS, Seen, wait_unless_seen
+from .peek_meaning import PEEKS, Seen
 from .store_meaning import STORES, whole
-from .turn_meaning import TURNS
 
 
 @dataclass(kw_only=True)
@@ -144,34 +144,6 @@ def _warpgroup_sync(w: Walk, s: ir.WarpgroupSync) -> None:
         w.add(ops.Sync, s, name=name, threads=w.threads, total=128)
 
 
-def _wait(w: Walk, s: ir.Wait) -> None:
-    if s.seen:
-        wait_unless_seen(w, s)
-        return
-    w.add(ops.Wait, s, bar=w.bar(s.barrier), phase=w.round // w.kernel.stages - s.flip)
-
-
-def _drain(w: Walk, s: ir.Drain) -> None:
-    for _ in range(w.kernel.stages):
-        w.add(ops.Wait, s, bar=w.bar(s.barrier), phase=w.round // w.kernel.stages - 1)
-        w.round += 1
-
-
-def _arrive(w: Walk, s: ir.Arrive) -> None:
-    w.add(ops.Arrive, s, bars=(w.bar(s.barrier, s.lag),), count=w.warps)
-
-
-def _arrive_cluster(w: Walk, s: ir.ArriveCluster) -> None:
-    """Lanes of one warp arrive at once, so no agent can see one arrival and not know of the other."""
-    peers = range(1 if w.single else w.kernel.cluster.size)  # a single thread is lane 0
-    w.add(ops.Arrive, s, bars=tuple(w.bar(s.barrier, s.lag, c) for c in peers), count=w.warps)
-
-
-def _expect(w: Walk, s: ir.ExpectTx) -> None:
-    expect = (s.tx_bytes or 0) * w.threads
-    w.add(ops.Arrive, s, bars=(w.bar(s.barrier),), count=w.threads, expect=expect)
-
-
 def _load(w: Walk, s: ir.TmaLoad | ir.TmaLoadMulticast) -> None:
     """Loads that follow each other are one operation: nobody can tell the moments between them."""
     box = w.kernel.map(s.tensor_map).box or (0, 0)
@@ -258,17 +230,12 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.CtaSync: _cta_sync,
     ir.ClusterSync: _cluster_sync,
     ir.WarpgroupSync: _warpgroup_sync,
-    ir.Wait: _wait,
-    ir.Drain: _drain,
-    ir.Arrive: _arrive,
-    ir.ArriveCluster: _arrive_cluster,
-    ir.ExpectTx: _expect,
+    **BARRIERS,
     ir.TmaLoad: _load,
     ir.TmaLoadMulticast: _load,
     **MAPS,
     **EXCHANGE,
     **PEEKS,
-    **TURNS,
     ir.Mma: _mma,
     ir.WgmmaFence: _simple(ops.RegisterFence),
     ir.WgmmaCommit: _simple(ops.Commit),

@@ -7,10 +7,8 @@ from typing import Any
 from ..ir import orders
 from ..ir.nodes import (
     Arrive,
-    ArriveCluster,
     Barrier,
     Coord,
-    ExpectPartials,
     ExpectTx,
     If,
     InitBarrier,
@@ -19,8 +17,6 @@ from ..ir.nodes import (
     Smem,
     StoreWait,
     Wait,
-    WaitForTurn,
-    WaitTurn,
 )
 from ..ir.places import end, first, held, numbered, piece, plus, shift, total
 from ..ir.promotion import LANES
@@ -125,11 +121,11 @@ def phase(s: Wait) -> str:
     return ("ring.phase", "ring.phase ^ 1")[s.flip]
 
 
-def parity(s: WaitTurn) -> str:
+def parity(s: Wait) -> str:
     return f"{s.turn}[0]" + ("", " ^ 1")[s.flip]
 
 
-def turn_parity(s: WaitForTurn) -> str:
+def turn_parity(s: Wait) -> str:
     """The first worker's first turn is there; afterwards it waits for what the last passed before."""
     return f"{s.turn}[0] ^ ({INDEX[True]} == 0)"
 
@@ -146,7 +142,7 @@ def stages(kernel: Kernel, s: InitBarrier) -> str:
     return "STAGES" if barrier.per == "stage" else str(mbarriers(kernel, s))
 
 
-def stage(s: Arrive | ArriveCluster) -> str:
+def stage(s: Arrive) -> str:
     return ("ring.stage", "ring.previous()")[s.lag]
 
 
@@ -220,7 +216,7 @@ def tx_name(b: Barrier) -> str:
     return "_".join(x for x in (b.name.removesuffix("full").strip("_").upper(), "TX_BYTES") if x)
 
 
-def landing(kernel: Kernel, s: ExpectTx | ExpectPartials) -> str:
+def landing(kernel: Kernel, s: ExpectTx) -> str:
     """The bytes that `s` announces, by the name that their number has if it is its barrier's."""
     (barrier,) = (b for b in kernel.barriers if b.name == s.barrier)
     return f"Shared::{tx_name(barrier)}" if s.tx_bytes == barrier.tx_bytes else f"{s.tx_bytes}"

@@ -7,11 +7,9 @@ one phase per tile; `turn` names the register that holds the running tile's pari
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 from .blocks import Stmt
-from .resources import UNUSUAL, Watch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,32 +36,6 @@ class AddPartials(Stmt):
     dst: str
     smem: str
     wave: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExpectPartials(Stmt):
-    """Arrive once and announce the bytes that the other ranks will send for this tile."""
-
-    barrier: str
-    tx_bytes: int | None = None  # size_barriers
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReleasePartials(Stmt):
-    """One lane per warp and rank but 0 arrives on that rank's `barrier`: its slot was read."""
-
-    barrier: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class WaitTurn(Stmt):
-    """Wait for this tile's phase of `barrier`, and see what other CTAs wrote before it; `flip` 1 waits
-    for the phase of the tile before."""
-
-    barrier: str
-    turn: str
-    flip: Literal[0, 1] = 0
-    watch: Watch | tuple[()] = field(default=(), metadata=UNUSUAL)  # guard_waits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,9 @@ from .blocks import (
 )
 from .exchange import (
     AddPartials,
-    ExpectPartials,
     NextTurn,
-    ReleasePartials,
     SendPartials,
     TakeShare,
-    WaitTurn,
 )
 from .kernel import Kernel, Role
 from .promotion import (
@@ -49,7 +46,6 @@ from .resources import (
 from .stamps import CloseStamps, OpenStamps, Stamp, StampTile
 from .stmts import (
     Arrive,
-    ArriveCluster,
     ClusterSync,
     CtaSync,
     Drain,
@@ -95,14 +91,12 @@ from .tensor_maps import (
     ReplaceStride,
     WarpSync,
 )
-from .turns import PassTurn, WaitForTurn
 
 __all__ = [
     "Accumulate",
     "AcquireMap",
     "AddPartials",
     "Arrive",
-    "ArriveCluster",
     "Axis",
     "Barrier",
     "Block",
@@ -116,7 +110,6 @@ __all__ = [
     "CtaSync",
     "Drain",
     "Evaluate",
-    "ExpectPartials",
     "ExpectTx",
     "FenceBarrierInit",
     "ForChunks",
@@ -137,7 +130,6 @@ __all__ = [
     "Normalise",
     "OpenStamps",
     "Param",
-    "PassTurn",
     "Peek",
     "PerSplit",
     "PrefetchMap",
@@ -145,7 +137,6 @@ __all__ = [
     "ProxyFence",
     "PublishMap",
     "Registers",
-    "ReleasePartials",
     "ReplaceAddress",
     "ReplaceExtent",
     "ReplaceStride",
@@ -173,8 +164,6 @@ __all__ = [
     "TmaStore",
     "Wait",
     "WaitForGrids",
-    "WaitForTurn",
-    "WaitTurn",
     "WarpSync",
     "WarpgroupSync",
     "Watch",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal, TypeGuard
 
 from .blocks import Stmt
 from .resources import UNUSUAL, Coord, Watch, Wgmma
@@ -54,12 +54,23 @@ class SetRegisters(Stmt):
     count: int
 
 
+# What a barrier has a phase per: a round of the ring, in each of its stages; a tile; a warpgroup's turn.
+Per = Literal["stage", "tile", "turn"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wait(Stmt):
-    """Wait for the ring's phase of `barrier[stage]`; `flip` 1 waits for the phase before it. `seen`: a register, and no
-    wait where the Peek into it has seen that."""
+    """Wait for the running phase of `barrier`; `flip` 1 waits for the phase before it.
+
+    per: as its barrier is. stage: the ring's, of its stage; `seen`: a register, and no wait where the Peek into it has
+    seen that. tile: this tile's, and see what other CTAs wrote before it. turn: until the warpgroup before has passed
+    its turn on, which at the first tile none has to. `turn`: of tiles and turns, the register that holds the parity."""
+
+    spelled_by: ClassVar[str] = "per"
 
     barrier: str
+    per: Per = field(default="stage", metadata=UNUSUAL)  # split_k, take_turns
+    turn: str = field(default="", metadata=UNUSUAL)
     flip: Literal[0, 1] = 0
     seen: str = field(default="", metadata=UNUSUAL)  # peek_ahead
     watch: Watch | tuple[()] = field(default=(), metadata=UNUSUAL)  # guard_waits
@@ -75,25 +86,32 @@ class Peek(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class Arrive(Stmt):
-    """One lane per warp arrives on `barrier` of the stage `lag` steps back."""
+    """One lane per warp, and per CTA that it tells, arrives on `barrier`.
+
+    to: own: of the stage `lag` steps back. cluster: of that stage in every CTA. next: of the next warpgroup, whose turn
+    it is. others: of every rank but 0, whose slot was read."""
+
+    spelled_by: ClassVar[str] = "to"
 
     barrier: str
+    to: Literal["own", "cluster", "next", "others"] = field(default="own", metadata=UNUSUAL)
     lag: Literal[0, 1] = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArriveCluster(Stmt):
-    """One lane per warp and CTA of the cluster arrives on that CTA's `barrier`."""
-
-    barrier: str
-    lag: Literal[0, 1] = 0
+def releases(s: Stmt) -> TypeGuard[Arrive]:
+    """Whether `s` gives a stage of the ring back."""
+    return isinstance(s, Arrive) and s.to in ("own", "cluster")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectTx(Stmt):
-    """Arrive once and announce the bytes that TMA will land in this CTA."""
+    """Arrive once and announce the bytes that will land in this CTA: TMA's of a stage, or per tile those that the other
+    ranks send."""
+
+    spelled_by: ClassVar[str] = "per"
 
     barrier: str
+    per: Literal["stage", "tile"] = field(default="stage", metadata=UNUSUAL)
     tx_bytes: int | None = None  # size_barriers
 
 

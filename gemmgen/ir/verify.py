@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import IRError
 from .blocks import BLOCKS
 from .nodes import (
+    Arrive,
     ForChunks,
     ForK,
     ForTiles,
@@ -18,7 +19,6 @@ from .nodes import (
     Kernel,
     LoadBlockScales,
     NextTurn,
-    PassTurn,
     Peek,
     PerSplit,
     Promote,
@@ -29,7 +29,6 @@ from .nodes import (
     TmaLoadMulticast,
     TmaStore,
     Wait,
-    WaitForTurn,
 )
 from .promotion import READS
 
@@ -46,15 +45,12 @@ NAMES = {
     "tensor": "params",
     **dict.fromkeys(REGISTER_FIELDS, "locals"),
 }
-NONE = ("seen", *READS["columns"], *READS["wave"])  # may be none: ""
 OUTER: dict[type, type] = {
     ForK: ForTiles,
     PerSplit: ForTiles,
     ForChunks: ForTiles,
     TakeShare: ForTiles,
     NextTurn: ForTiles,
-    WaitForTurn: ForTiles,
-    PassTurn: ForTiles,
     Peek: ForK,
 }
 OUTER_OF_IF: dict[str, type] = {
@@ -74,7 +70,9 @@ class Checks:
     """What there is to check in statements of one class. To ask each statement anew took most of the time in
     which a kernel is lowered."""
 
-    names: tuple[tuple[str, str], ...]  # items of NAMES
+    names: tuple[
+        tuple[str, str, bool], ...
+    ]  # items of NAMES, and whether a field may be empty: it names none
     counts: tuple[tuple[str, tuple[float, float]], ...]
     box: bool
     outer: type | None
@@ -101,8 +99,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
     for stmt in body:
         kind: type = type(stmt)
         of = _checks(kind)
-        for field, table in of.names:
-            _known(field, getattr(stmt, field), tables[table], stmt)
+        for field, table, none in of.names:
+            _known(field, getattr(stmt, field), tables[table], stmt, none)
         for field, (least, most) in of.counts:
             if not least <= getattr(stmt, field) <= most:
                 allowed = f"from {least} to {most}" if most < inf else f"at least {least}"
@@ -112,8 +110,10 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
         outer, name = of.outer, kind.__name__
         if isinstance(stmt, If):
             outer, name = OUTER_OF_IF.get(stmt.when), f"If {stmt.when}"
-        elif isinstance(stmt, Wait) and stmt.seen:
-            outer = ForK
+        elif isinstance(stmt, Wait):
+            outer = _wait(stmt, tables)
+        elif isinstance(stmt, Arrive) and stmt.to == "next":
+            outer = ForTiles
         elif isinstance(stmt, Promote):
             _scales(stmt)
         if outer and outer not in inside:
@@ -128,9 +128,9 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
 
 @cache
 def _checks(kind: type) -> Checks:
-    has = {f.name for f in fields(kind)}
+    has = {f.name: f.default == "" for f in fields(kind)}
     return Checks(
-        names=tuple(x for x in NAMES.items() if x[0] in has),
+        names=tuple((name, table, has[name]) for name, table in NAMES.items() if name in has),
         counts=tuple(x for x in COUNTS.items() if x[0] in has),
         box=issubclass(kind, BOXES),
         outer=OUTER.get(kind),
@@ -158,6 +158,18 @@ def _chunks(stmt: Stmt, inside: tuple[type, ...]) -> None:
             raise IRError(f"{type(stmt).__name__} of a chunk stands outside {outer.__name__}")
 
 
+def _wait(stmt: Wait, tables: Tables) -> type | None:
+    """The block that it stands in. It waits as its barrier counts phases."""
+    per = tables["barriers"][stmt.barrier].per
+    if stmt.per != per or bool(stmt.turn) != (per != "stage"):
+        raise IRError(
+            f"Wait per {stmt.per}, turn {stmt.turn!r}: {stmt.barrier} has phases per {per}"
+        )
+    if stmt.seen and stmt.per != "stage":
+        raise IRError(f"Wait per {stmt.per} is never left out: Wait.seen is {stmt.seen!r}")
+    return ForK if stmt.seen else ForTiles if stmt.per == "turn" else None
+
+
 def _scales(stmt: Promote) -> None:
     """It names the scales that it promotes by, and no others."""
     for name in ("row_scales", "column_scales", "block_scales"):
@@ -172,8 +184,10 @@ def _box(stmt: TmaLoad | TmaLoadMulticast | TmaStore, tables: Tables) -> None:
         raise IRError(f"{stmt.tensor_map} describes boxes of another buffer than {stmt.smem}")
 
 
-def _known(field: str, name: str | None, table: Mapping[str, object], where: object) -> None:
-    unset = name is None or (field in NONE and not name)
+def _known(
+    field: str, name: str | None, table: Mapping[str, object], where: object, none: bool = False
+) -> None:
+    unset = name is None or (none and not name)
     if not unset and name not in table:
         raise IRError(
             f"{type(where).__name__}.{field} names {name!r}, which is not one of {sorted(table)}"

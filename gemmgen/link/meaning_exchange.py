@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir import nodes as ir
-from .meaning_waits import EXPECT, Meaning, remote
+from .meaning_waits import Meaning
 from .parts import UNROLL, count, index
 
 SEND = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.{}"
@@ -61,10 +61,6 @@ def stamp(k: ir.Kernel, s: ir.Stamp) -> str:
 
 
 EXCHANGE: dict[type[ir.Stmt], Meaning] = {
-    ir.ExpectPartials: lambda k, s: f'"{EXPECT}"(_, [{s.barrier}], {s.tx_bytes});',
-    ir.ReleasePartials: lambda k, s: (
-        f"if (lane > 0 && lane < CLUSTER_K) {remote(s.barrier, 'lane')}"
-    ),
     ir.TakeShare: take_share,
     ir.SendPartials: send_partials,
     ir.AddPartials: add_partials,

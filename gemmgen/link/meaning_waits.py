@@ -96,12 +96,12 @@ def of_ring(s: Any) -> tuple[str, str]:
     return f"{s.barrier} + 8 * ring.stage", "ring.phase ^ 1" if s.flip else "ring.phase"
 
 
-def of_turn(s: ir.WaitForTurn) -> tuple[str, str]:
+def of_turn(s: ir.Wait) -> tuple[str, str]:
     """The first worker's first turn is there at once."""
     return f"{s.barrier} + 8 * worker", f"{s.turn}[0] ^ (worker == 0)"
 
 
-def of_tile(s: ir.WaitTurn) -> tuple[str, str]:
+def of_tile(s: ir.Wait) -> tuple[str, str]:
     return s.barrier, f"{s.turn}[0] ^ 1" if s.flip else f"{s.turn}[0]"
 
 
@@ -113,7 +113,7 @@ def watched(s: Any, barrier: str, parity: str, told: str) -> str:
     return f"watchdog_wait(watchdog, {barrier}, {parity}, {report});"
 
 
-def wait(k: ir.Kernel, s: ir.Wait) -> str:
+def wait_for_stage(k: ir.Kernel, s: ir.Wait) -> str:
     barrier, parity = of_ring(s)
     unless = f"if ({s.seen}[0] == 0) " * bool(s.seen)
     told = f"ring.stage, int({parity}), tile.d_row, tile.d_col, k"
@@ -126,12 +126,12 @@ def drain(k: ir.Kernel, s: ir.Drain) -> str:
     return f"for (int i = 0; i < STAGES; ++i, ring.advance()) {each}"
 
 
-def wait_for_turn(k: ir.Kernel, s: ir.WaitForTurn) -> str:
+def wait_for_turn(k: ir.Kernel, s: ir.Wait) -> str:
     barrier, parity = of_turn(s)
     return watched(s, barrier, parity, f"worker, {parity}, tile.d_row, tile.d_col, -1")
 
 
-def wait_turn(k: ir.Kernel, s: ir.WaitTurn) -> str:
+def wait_for_tile(k: ir.Kernel, s: ir.Wait) -> str:
     """What is watched has the CTA's scope: it is waited for again, with the cluster's."""
     barrier, parity = of_tile(s)
     told = watched(s, barrier, parity, f"0, {parity}, -1, -1, -1") if s.watch else ""
@@ -143,7 +143,7 @@ def peek(k: ir.Kernel, s: ir.Peek) -> str:
     return f'Ring next = ring; next.advance(); {s.dst}[0] = bool("selp.u32"($r, 1, 0, {test}));'
 
 
-def stage(s: ir.Arrive | ir.ArriveCluster) -> str:
+def stage(s: ir.Arrive) -> str:
     return "ring.previous()" if s.lag else "ring.stage"
 
 
@@ -152,13 +152,18 @@ def remote(barrier: str, cta: str) -> str:
     return f'"{ARRIVE_REMOTE}"(_, ["mapa.shared::cluster.u32"($b32, {barrier}, {cta})]);'
 
 
-def arrive_cluster(k: ir.Kernel, s: ir.ArriveCluster) -> str:
-    return f"if (lane < {k.cluster.size}) {remote(f'{s.barrier} + 8 * {stage(s)}', 'lane')}"
+def arrive(k: ir.Kernel, s: ir.Arrive) -> str:
+    if s.to == "cluster":
+        return f"if (lane < {k.cluster.size}) {remote(f'{s.barrier} + 8 * {stage(s)}', 'lane')}"
+    if s.to == "others":
+        return f"if (lane > 0 && lane < CLUSTER_K) {remote(s.barrier, 'lane')}"
+    at = f"({f'(worker + 1) % {k.consumer.turns}'})" if s.to == "next" else stage(s)
+    return f'if (lane == 0) "{ARRIVE}"(_, [{s.barrier} + 8 * {at}]);'
 
 
-def pass_turn(k: ir.Kernel, s: ir.PassTurn) -> str:
-    after = f"(worker + 1) % {k.consumer.turns}"
-    return f'if (lane == 0) "{ARRIVE}"(_, [{s.barrier} + 8 * ({after})]);'
+def expect(k: ir.Kernel, s: ir.ExpectTx) -> str:
+    at = s.barrier if s.per == "tile" else f"{s.barrier} + 8 * ring.stage"
+    return f'"{EXPECT}"(_, [{at}], {s.tx_bytes});'
 
 
 def warpgroup_sync(k: ir.Kernel, s: ir.WarpgroupSync) -> str:
@@ -168,6 +173,7 @@ def warpgroup_sync(k: ir.Kernel, s: ir.WarpgroupSync) -> str:
     return " ".join(each)
 
 
+WAIT_PER = {"stage": wait_for_stage, "tile": wait_for_tile, "turn": wait_for_turn}
 WAITS: dict[type[ir.Stmt], Meaning] = {
     ir.ForTiles: block("for (Tile tile; scheduler.next(tile);)"),
     ir.ForTurns: for_turns,
@@ -184,15 +190,11 @@ WAITS: dict[type[ir.Stmt], Meaning] = {
     ir.LaunchDependents: just("griddepcontrol.launch_dependents"),
     ir.WaitForGrids: just("griddepcontrol.wait"),
     ir.SetRegisters: lambda k, s: f'"setmaxnreg.{s.direction}.sync.aligned.u32"({s.count});',
-    ir.Wait: wait,
+    ir.Wait: lambda k, s: WAIT_PER[s.per](k, s),
     ir.Peek: peek,
     ir.Drain: drain,
-    ir.WaitForTurn: wait_for_turn,
-    ir.PassTurn: pass_turn,
-    ir.WaitTurn: wait_turn,
     ir.NextTurn: lambda k, s: f"{s.turn}[0] ^= 1;",
-    ir.Arrive: lambda k, s: f'if (lane == 0) "{ARRIVE}"(_, [{s.barrier} + 8 * {stage(s)}]);',
-    ir.ArriveCluster: arrive_cluster,
-    ir.ExpectTx: lambda k, s: f'"{EXPECT}"(_, [{s.barrier} + 8 * ring.stage], {s.tx_bytes});',
+    ir.Arrive: arrive,
+    ir.ExpectTx: expect,
     ir.WarpgroupSync: warpgroup_sync,
 }

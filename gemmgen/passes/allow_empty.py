@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.nodes import (
-    Arrive,
-    ArriveCluster,
     ForChunks,
     ForK,
     ForTiles,
@@ -17,6 +15,7 @@ from ..ir.nodes import (
     Zero,
 )
 from ..ir.rewrite import map_stmts, walk
+from ..ir.stmts import releases
 from ..target import Target
 
 
@@ -35,7 +34,7 @@ def _allowing(tiles: ForTiles) -> ForTiles:
     for s in tiles.body:
         if isinstance(s, ForK | ForChunks):
             out += [Zero(dst=name) for name in dict.fromkeys(sums)]
-        out.append(If(when="has_blocks", body=(s,)) if isinstance(s, Arrive | ArriveCluster) else s)
+        out.append(If(when="has_blocks", body=(s,)) if releases(s) else s)
     return replace(tiles, body=tuple(out))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..errors import IllegalConfig, Rule
-from ..ir.nodes import Arrive, ArriveCluster, Kernel
+from ..ir.nodes import Kernel
 from ..ir.rewrite import statements
+from ..ir.stmts import releases
 from ..target import Target
 
 RING_DEPTH = Rule(
@@ -19,8 +20,7 @@ RULES = (RING_DEPTH,)
 
 def check_ring(kernel: Kernel, target: Target) -> Kernel:
     """Check the ring's stages against the releases' lag. Changes nothing."""
-    releases = (s for s in statements(kernel) if isinstance(s, Arrive | ArriveCluster))
-    lag = max((s.lag for s in releases), default=0)
+    lag = max((s.lag for s in statements(kernel) if releases(s)), default=0)
     if kernel.stages <= lag:
         values = {"stages": kernel.stages, "in_flight": lag}
         raise IllegalConfig(RING_DEPTH, values, f"Use at least {lag + 1} stages, or in_flight=0.")

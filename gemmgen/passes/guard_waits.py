@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.nodes import Drain, Kernel, Param, Role, Stmt, Wait, WaitForTurn, WaitTurn, Watch
+from ..ir.nodes import Drain, Kernel, Param, Role, Stmt, Wait, Watch
 from ..ir.rewrite import map_body
 from ..target import Target
 
@@ -28,7 +28,7 @@ def _watched(kernel: Kernel, index: int, role: Role) -> Role:
     barriers = [b.name for b in kernel.barriers]
 
     def visit(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Wait | WaitTurn | WaitForTurn | Drain):
+        if not isinstance(stmt, Wait | Drain):
             return stmt
         return replace(stmt, watch=Watch(index, barriers.index(stmt.barrier)))
 

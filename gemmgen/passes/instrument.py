@@ -30,8 +30,6 @@ from ..ir.nodes import (
     TmaLoad,
     TmaLoadMulticast,
     Wait,
-    WaitForTurn,
-    WaitTurn,
     WarpgroupSync,
     WgmmaCommit,
     WgmmaWait,
@@ -41,7 +39,7 @@ from ..ir.stamps import Place
 from ..target import Target
 
 LOADS = TmaLoad | TmaLoadMulticast  # of those that follow each other, the last is stamped
-WAITS = Wait | WaitTurn | WaitForTurn | Drain | WgmmaWait | StoreWait | WarpgroupSync
+WAITS = Wait | Drain | WgmmaWait | StoreWait | WarpgroupSync
 WORKS = WgmmaCommit | PROMOTION | SendPartials | AddPartials | StageTile | StoreRows | StoreCommit
 
 

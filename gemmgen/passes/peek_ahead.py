@@ -7,8 +7,6 @@ from dataclasses import replace
 from ..errors import IllegalConfig, Rule
 from ..ir.dtypes import S32
 from ..ir.nodes import (
-    Arrive,
-    ArriveCluster,
     ForK,
     Kernel,
     Peek,
@@ -19,6 +17,7 @@ from ..ir.nodes import (
     Zero,
 )
 from ..ir.rewrite import map_body, map_role, walk
+from ..ir.stmts import releases
 from ..target import Target
 
 PEEK = Rule(
@@ -57,8 +56,8 @@ def _peeking(role: Role) -> Role:
 def _visit(stmt: Stmt) -> Stmt:
     if not isinstance(stmt, ForK):
         return stmt
-    releases = [any(isinstance(s, Arrive | ArriveCluster) for s in walk((x,))) for x in stmt.body]
-    after = len(releases) - releases[::-1].index(True)
+    released = [any(releases(s) for s in walk((x,))) for x in stmt.body]
+    after = len(released) - released[::-1].index(True)
     wait, *rest = stmt.body
     assert isinstance(wait, Wait)
     first = replace(wait, seen=SEEN)

@@ -8,7 +8,6 @@ from ..errors import IllegalConfig, Rule
 from ..ir.blocks import is_if
 from ..ir.nodes import (
     Arrive,
-    ArriveCluster,
     ClusterSync,
     CtaSync,
     Drain,
@@ -38,7 +37,7 @@ RULES = (CLUSTER_SIZE, MULTICAST_SLICE)
 
 def plan_multicast(kernel: Kernel, target: Target) -> Kernel:
     """Each CTA of a cluster loads its slice of the shared operand for all. Sets TmaLoadMulticast,
-    ArriveCluster, the start-up ClusterSync and the producer's Drain."""
+    Arrive.to, the start-up ClusterSync and the producer's Drain."""
     cluster = kernel.cluster
     if not cluster.shared:
         return kernel
@@ -52,7 +51,7 @@ def plan_multicast(kernel: Kernel, target: Target) -> Kernel:
             case TmaLoad() if any(c.base == base for c in stmt.coords):
                 return _multicast(kernel, stmt)
             case Arrive(barrier="empty"):
-                return ArriveCluster(barrier=stmt.barrier, lag=stmt.lag)
+                return replace(stmt, to="cluster")
             case CtaSync():
                 return ClusterSync()
         return stmt

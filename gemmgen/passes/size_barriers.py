@@ -8,14 +8,10 @@ from dataclasses import replace
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import (
     Arrive,
-    ArriveCluster,
-    ExpectPartials,
     ExpectTx,
     ForK,
     InitBarrier,
     Kernel,
-    PassTurn,
-    ReleasePartials,
     Role,
     SendPartials,
     Stmt,
@@ -23,6 +19,7 @@ from ..ir.nodes import (
     TmaLoadMulticast,
 )
 from ..ir.rewrite import map_stmts, walk
+from ..ir.stmts import releases
 from ..target import Target
 from .split_boxes import box_bytes
 
@@ -33,12 +30,10 @@ BARRIER_BYTES = Rule(
 )
 RULES = (BARRIER_BYTES,)
 
-PER_TILE = (ExpectPartials, SendPartials, ReleasePartials, PassTurn)
-
 
 def size_barriers(kernel: Kernel, target: Target) -> Kernel:
     """Sum arrivals and bytes over the statements. Sets Barrier.arrivals and tx_bytes,
-    InitBarrier.arrivals, ExpectTx.tx_bytes and ExpectPartials.tx_bytes."""
+    InitBarrier.arrivals, and ExpectTx.tx_bytes."""
     arrivals: Counter[str] = Counter()
     tx_bytes: Counter[str] = Counter()
     for role in kernel.roles:
@@ -51,7 +46,7 @@ def size_barriers(kernel: Kernel, target: Target) -> Kernel:
 
     def visit(stmt: Stmt) -> Stmt:
         match stmt:
-            case ExpectTx(barrier=name) | ExpectPartials(barrier=name):
+            case ExpectTx(barrier=name):
                 return replace(stmt, tx_bytes=tx_bytes[name])
             case InitBarrier(barrier=name):
                 return replace(stmt, arrivals=arrivals[name])
@@ -67,8 +62,17 @@ def _once_per_phase(role: Role) -> list[Stmt]:
     """What happens once per phase: the bodies of the K loops, and once per tile the exchange of partial
     sums and of turns. A lagged release after the loop is the one that the loop's first round left out."""
     loops = [s for s in walk(role.body) if isinstance(s, ForK)]
-    exchange = [s for s in walk(role.body) if isinstance(s, PER_TILE)]
+    exchange = [s for s in walk(role.body) if _per_tile(s)]
     return [s for loop in loops for s in walk(loop.body)] + exchange
+
+
+def _per_tile(s: Stmt) -> bool:
+    match s:
+        case Arrive():
+            return not releases(s)
+        case ExpectTx():
+            return s.per == "tile"
+    return isinstance(s, SendPartials)
 
 
 def _count(
@@ -81,18 +85,14 @@ def _count(
 ) -> None:
     warps = role.sharing * target.warpgroup // target.warp
     match stmt:
-        case Arrive() | PassTurn():
-            arrivals[stmt.barrier] += warps
-        case ArriveCluster():
-            arrivals[stmt.barrier] += warps * kernel.cluster.size
-        case ExpectTx() | ExpectPartials():
+        case Arrive():
+            arrivals[stmt.barrier] += warps * (kernel.cluster.size if stmt.to == "cluster" else 1)
+        case ExpectTx():
             arrivals[stmt.barrier] += 1
         case TmaLoad():
             tx_bytes[stmt.barrier] += box_bytes(kernel, stmt)
         case TmaLoadMulticast():
             tx_bytes[stmt.barrier] += box_bytes(kernel, stmt) * kernel.cluster.size
-        case ReleasePartials():
-            arrivals[stmt.barrier] += warps
         case SendPartials():
             (acc,) = (r for r in role.locals if r.name == stmt.src)
             sent = acc.count * acc.dtype.bytes * role.count * target.warpgroup

@@ -9,11 +9,12 @@ from ..ir.blocks import is_if
 from ..ir.dtypes import S32
 from ..ir.nodes import (
     AddPartials,
+    Arrive,
     Barrier,
     Cluster,
     ClusterSync,
     CtaSync,
-    ExpectPartials,
+    ExpectTx,
     FenceBarrierInit,
     ForTiles,
     If,
@@ -22,14 +23,13 @@ from ..ir.nodes import (
     LoadBlockScales,
     NextTurn,
     Registers,
-    ReleasePartials,
     Role,
     SendPartials,
     Smem,
     Stmt,
     TakeShare,
     TmaLoad,
-    WaitTurn,
+    Wait,
     WarpSync,
     Zero,
 )
@@ -133,18 +133,18 @@ def _exchanging(role: Role, waves: dict[str, int]) -> Role:
     at = next(i for i, s in enumerate(tiles.body) if is_if(s, "leader"))
     send = (SendPartials(src=a, smem=SMEM, barrier=FULL, wave=w) for a, w in waves.items())
     add = (AddPartials(dst=a, smem=SMEM, wave=w) for a, w in waves.items())
-    emptied = WaitTurn(barrier=EMPTY, turn=TURN, flip=1)
+    emptied = Wait(barrier=EMPTY, per="tile", turn=TURN, flip=1)
     body = (
         *tiles.body[:at],
         If(when="sends", body=(emptied, *send)),
         If(
             when="finishes",
             body=(
-                If(when="cta_leader", body=(ExpectPartials(barrier=FULL),)),
-                WaitTurn(barrier=FULL, turn=TURN),
+                If(when="cta_leader", body=(ExpectTx(barrier=FULL, per="tile"),)),
+                Wait(barrier=FULL, per="tile", turn=TURN),
                 *add,
                 WarpSync(),
-                ReleasePartials(barrier=EMPTY),
+                Arrive(barrier=EMPTY, to="others"),
                 *tiles.body[at:],
             ),
         ),

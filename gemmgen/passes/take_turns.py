@@ -7,6 +7,7 @@ from dataclasses import replace
 from ..errors import IllegalConfig, Rule
 from ..ir.dtypes import S32
 from ..ir.nodes import (
+    Arrive,
     Barrier,
     FenceBarrierInit,
     ForK,
@@ -15,11 +16,10 @@ from ..ir.nodes import (
     InitBarrier,
     Kernel,
     NextTurn,
-    PassTurn,
     Registers,
     Role,
     Stmt,
-    WaitForTurn,
+    Wait,
     Zero,
 )
 from ..ir.rewrite import map_body, map_role, walk
@@ -38,7 +38,7 @@ BARRIER, TURN = "turns", "turn"
 
 def take_turns(kernel: Kernel, target: Target, ping_pong: bool) -> Kernel:
     """With `ping_pong`, give each consumer warpgroup a tile in its turn, which it multiplies once the one before has seen all
-    of its K blocks. Spells ForTiles as ForTurns; inserts WaitForTurn, PassTurn and what counts turns, and a barrier
+    of its K blocks. Spells ForTiles as ForTurns; inserts a Wait for its turn, an Arrive at the next one's, what counts turns, and a barrier
     for each warpgroup."""
     if not ping_pong:
         return kernel
@@ -65,9 +65,9 @@ def _in_turns(role: Role) -> Role:
     at = next(i for i, s in enumerate(tiles.body) if any(isinstance(x, ForK) for x in walk((s,))))
     body: tuple[Stmt, ...] = (
         *tiles.body[:at],
-        WaitForTurn(barrier=BARRIER, turn=TURN),
+        Wait(barrier=BARRIER, per="turn", turn=TURN),
         tiles.body[at],
-        PassTurn(barrier=BARRIER),
+        Arrive(barrier=BARRIER, to="next"),
         NextTurn(turn=TURN),
         *tiles.body[at + 1 :],
     )

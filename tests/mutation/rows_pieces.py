@@ -24,7 +24,7 @@ def _one_left(s: ir.Stmt) -> ir.Stmt:
 
 def early_release(s: ir.ForK) -> ir.ForK:
     """The stage released while the last piece still reads it."""
-    release = next(x for x in s.body if isinstance(x, ir.Arrive | ir.ArriveCluster))
+    release = next(x for x in s.body if isinstance(x, ir.Arrive))
     rest = [x for x in s.body if x is not release]
     at = next(i for i, x in enumerate(rest) if isinstance(x, PROMOTION))
     return replace(s, body=(*rest[:at], release, *rest[at:]))

@@ -98,7 +98,7 @@ ROWS = (
     row("77f", "fp8_block/fp8_out", "a wave's scales from before it was evaluated", "P",
         ir=visit(ir.Evaluate, lambda s: replace(s, wave=1 - s.wave))),
     row("72", IN_FLIGHT, "the last, lagging release is left out", "P",
-        ir=visit(ir.ForTiles, lambda s: replace(s, body=tuple(x for x in s.body if not isinstance(x, ir.ArriveCluster))), "consumer")),
+        ir=visit(ir.ForTiles, lambda s: replace(s, body=tuple(x for x in s.body if not isinstance(x, ir.Arrive))), "consumer")),
     row("73", IN_FLIGHT, "the lagging release also runs in the first K block", "P",
         ir=visit(ir.If, lambda s: s.body, when="after_first")),
 )  # fmt: skip

@@ -26,7 +26,7 @@ def read_first(s: ir.If) -> ir.If:
 
 
 def released_first(s: ir.If) -> ir.If:
-    gone = tuple(x for x in s.body if isinstance(x, ir.ReleasePartials))
+    gone = tuple(x for x in s.body if isinstance(x, ir.Arrive) and x.to == "others")
     at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.AddPartials))
     rest = tuple(x for x in s.body[at:] if x not in gone)
     return replace(s, body=(*s.body[:at], *gone, *rest))
@@ -34,28 +34,28 @@ def released_first(s: ir.If) -> ir.If:
 
 def everywhere(s: ir.If) -> tuple[ir.Stmt, ...]:
     """The epilogue outside of what rank 0 alone does."""
-    at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.ReleasePartials)) + 1
+    at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.Arrive) and x.to == "others") + 1
     return replace(s, body=s.body[:at]), *s.body[at:]
 
 
 ROWS = (
     row("87", SPLIT, "senders do not wait until their slot was read", "P",
-        ir=visit(ir.WaitTurn, drop, barrier="partials_empty")),
+        ir=visit(ir.Wait, drop, barrier="partials_empty")),
     row("87b", SPLIT, "senders wait for the release of the tile that they send", "P",
-        ir=visit(ir.WaitTurn, lambda s: replace(s, flip=0), barrier="partials_empty")),
+        ir=visit(ir.Wait, lambda s: replace(s, flip=0), barrier="partials_empty")),
     row("87c", SPLIT, "senders leave at once", "P",
         ir=lambda k: replace(k, roles=tuple(replace(r, body=tuple(s for s in r.body if not is_if(s, "sends"))) for r in k.roles))),
     row("87d", SPLIT, "rank 0 releases a slot before it reads it", "P", ir=visit(ir.If, released_first, when="finishes")),
     row("87e", SPLIT, "one sender is never released", "E",
         text=edit(("lane < CLUSTER_K) ptx::mbarrier_arrive_remote", "lane < CLUSTER_K - 1) ptx::mbarrier_arrive_remote"))),
-    row("88", SPLIT, "rank 0 adds before all have sent", "P", ir=visit(ir.WaitTurn, drop, barrier="partials_full")),
+    row("88", SPLIT, "rank 0 adds before all have sent", "P", ir=visit(ir.Wait, drop, barrier="partials_full")),
     row("88b", SPLIT, "rank 0 adds, then waits", "P", ir=visit(ir.If, read_first, when="finishes")),
     row("88c", SPLIT, "waits see what their own CTA wrote only", "E",
         text=edit(("try_wait.parity.acquire.cluster.", "try_wait.parity."))),
     row("88d", SPLIT, "the parity of a tile's exchange never changes", "P", ir=without(ir.NextTurn)),
-    row("89", SPLIT, "the senders' bytes are not announced", "P", ir=without(ir.ExpectPartials)),
+    row("89", SPLIT, "the senders' bytes are not announced", "P", ir=visit(ir.ExpectTx, drop, per="tile")),
     row("89b", SPLIT, "16 bytes too few are announced", "P",
-        ir=visit(ir.ExpectPartials, lambda s: replace(s, tx_bytes=(s.tx_bytes or 0) - 16))),
+        ir=visit(ir.ExpectTx, lambda s: replace(s, tx_bytes=(s.tx_bytes or 0) - 16), per="tile")),
     row("89c", SPLIT, "sums complete on the barrier of releases", "P",
         ir=visit(ir.SendPartials, lambda s: replace(s, barrier="partials_empty"))),
     row("90", SPLIT, "two ranks send to one slot", "E", text=edit((SLOT, f"(cta_rank - 1) / 2 * {SIZE}"))),

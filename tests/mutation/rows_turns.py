@@ -17,26 +17,26 @@ STAGE = "ring.stage = (ring.stage + tile.k_blocks) % STAGES;"
 PHASE = "ring.phase ^= (ring.stage + tile.k_blocks) / STAGES & 1;"
 
 
-def passed(put: Callable[[ir.ForTurns, ir.PassTurn], ir.ForTurns]) -> Change:
+def passed(put: Callable[[ir.ForTurns, ir.Arrive], ir.ForTurns]) -> Change:
     """The turn passed elsewhere: `put` says where in the tile."""
 
     def change(s: ir.ForTurns) -> ir.ForTurns:
-        (gone,) = (x for x in s.body if isinstance(x, ir.PassTurn))
+        (gone,) = (x for x in s.body if isinstance(x, ir.Arrive) and x.to == "next")
         return put(replace(s, body=tuple(x for x in s.body if x is not gone)), gone)
 
     return visit(ir.ForTurns, change)
 
 
-def at_once(s: ir.ForTurns, gone: ir.PassTurn) -> ir.ForTurns:
-    at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.WaitForTurn)) + 1
+def at_once(s: ir.ForTurns, gone: ir.Arrive) -> ir.ForTurns:
+    at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.Wait) and x.per == "turn") + 1
     return replace(s, body=(*s.body[:at], gone, *s.body[at:]))
 
 
 def late_wait(s: ir.ForTurns) -> ir.ForTurns:
     """The wait after the tile's products, right before its turn is passed on."""
-    (wait,) = (x for x in s.body if isinstance(x, ir.WaitForTurn))
+    (wait,) = (x for x in s.body if isinstance(x, ir.Wait) and x.per == "turn")
     body = tuple(x for x in s.body if x is not wait)
-    at = next(i for i, x in enumerate(body) if isinstance(x, ir.PassTurn))
+    at = next(i for i, x in enumerate(body) if isinstance(x, ir.Arrive) and x.to == "next")
     return replace(s, body=(*body[:at], wait, *body[at:]))
 
 
@@ -46,18 +46,18 @@ def shared(k: ir.Kernel) -> ir.Kernel:
 
 
 ROWS = (
-    row("97", TURNS, "nobody waits for a turn", "P", ir=visit(ir.WaitForTurn, drop)),
+    row("97", TURNS, "nobody waits for a turn", "P", ir=visit(ir.Wait, drop, per="turn")),
     row("97b", TURNS, "the parity of turns never changes", "P", ir=visit(ir.NextTurn, drop)),
-    row("97c", TURNS, "no turn is passed on", "P", ir=visit(ir.PassTurn, drop)),
+    row("97c", TURNS, "no turn is passed on", "P", ir=visit(ir.Arrive, drop, to="next")),
     row("97d", TURNS, "a turn is passed on before the tile is multiplied", "P", ir=passed(at_once)),
     row("97e", TURNS, "both stage their tiles in one place", "P", ir=shared),
     row("97f", TURNS, "both multiply every tile", "P", ir=visit(ir.ForTurns, lambda s: ir.ForTiles(body=s.body))),
     row("97g", TURNS, "a turn is waited for after the products", "P", ir=visit(ir.ForTurns, late_wait)),
     row("97h", TURNS, "one warp passes the turn on for four", "P",
-        ir=visit(ir.PassTurn, lambda s: ir.If(when="first_warp", body=(s,)))),
+        ir=visit(ir.Arrive, lambda s: ir.If(when="first_warp", body=(s,)), to="next")),
     row("97i", TURNS, "a stage is freed by both", "P", ir=visit(ir.InitBarrier, add("arrivals", 4), barrier="empty")),
-    row("97j", THREE, "of three, nobody waits for a turn", "P", ir=visit(ir.WaitForTurn, drop)),
-    row("97k", THREE, "of three, the turn is passed on twice", "P", ir=visit(ir.PassTurn, lambda s: (s, s))),
+    row("97j", THREE, "of three, nobody waits for a turn", "P", ir=visit(ir.Wait, drop, per="turn")),
+    row("97k", THREE, "of three, the turn is passed on twice", "P", ir=visit(ir.Arrive, lambda s: (s, s), to="next")),
     row("97l", TURNS, "the first turn is waited for", "E", text=edit((PARITY, "turn[0]"))),
     row("97m", TURNS, "the first turn of each comes unasked", "E", text=edit((PARITY, "turn[0] ^ 1"))),
     row("97n", TURNS, "each passes the turn to itself", "E", text=edit((NEXT, "(worker + 0) % 2"))),

@@ -15,6 +15,7 @@ from typing import Any
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import BLOCKS, is_if
 from gemmgen.ir.rewrite import map_stmts, statements, walk
+from gemmgen.ir.stmts import releases
 
 from .mutant import Mutant, mutated_kernel, original
 
@@ -281,7 +282,6 @@ def one_leader(kernel: ir.Kernel) -> ir.Kernel:
 
 def arrivals_halved(kernel: ir.Kernel) -> ir.Kernel:
     """Every arrival on a barrier made twice in a row, and counted so, made and counted once."""
-    kinds = (ir.Arrive, ir.ArriveCluster)
     made: list[str] = []
     doubled: list[str] = []
 
@@ -291,7 +291,7 @@ def arrivals_halved(kernel: ir.Kernel) -> ir.Kernel:
             if skip:
                 skip = False
                 continue
-            if isinstance(s, kinds):
+            if releases(s):
                 made.append(s.barrier)
                 skip = s == after
                 doubled.extend([s.barrier] * skip)
