@@ -16,6 +16,7 @@ from gemmgen.check.ops import Bar, Op, Program
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import BLOCKS
 from gemmgen.ir.rewrite import walk
+from gemmgen.ir.stmts import multicasts
 
 # ---- programs -----------------------------------------------------------------------------------
 
@@ -243,7 +244,7 @@ def _changed_stmt(s: Any, random: Random) -> ir.Stmt:
             return replace(s, pending=1 - s.pending)
         case ir.StoreWait():
             return replace(s, pending=s.pending + 1)
-        case ir.TmaLoad() | ir.TmaLoadMulticast():
+        case ir.TmaLoad():
             return _changed_tma(s, random)
         case ir.WarpgroupSync():
             return pick(
@@ -287,18 +288,12 @@ def _changed_tma(s: Any, random: Random) -> ir.Stmt:
         replace(s, coords=(replace(inner, scale=inner.scale + 1), outer)),
         replace(s, coords=(replace(inner, offset=inner.offset + 16), outer)),
     ]
-    if isinstance(s, ir.TmaLoadMulticast):
+    if multicasts(s):
         choices += [
             replace(s, mask=random.choice((1, 2))),
             replace(s, rank_bytes=0),
             replace(s, coords=tuple(replace(c, rank_step=0) for c in s.coords)),
-            ir.TmaLoad(
-                tensor_map=s.tensor_map,
-                smem=s.smem,
-                barrier=s.barrier,
-                coords=s.coords,
-                offset=s.offset,
-            ),
+            replace(s, to="own", mask=0, slice=0, rank_bytes=0),
         ]
     return random.choice(choices)
 

@@ -234,7 +234,7 @@ WRONG = (
     ("dense", ir.WarpgroupSync, {"first_id": 15}, "P8", "named barrier 16"),
     ("dense", ir.Mma, {"warpgroup_bytes": 0}, "P10", "do not start"),
     ("dense", ir.Mma, {"steps": ((0, 0), (32, 32))}, "P10", "walk along all of K"),
-    ("dense-in-flight-multicast", ir.TmaLoadMulticast, {"rank_bytes": 0}, "P2", "loaded into"),
+    ("dense-in-flight-multicast", ir.TmaLoad, {"rank_bytes": 0}, "P2", "loaded into"),
     ("dense-wide-k", ir.TmaLoad, {"offset": 0}, "P2", "loads into it"),
     ("dense", ir.TmaStore, {"offset": 0}, "P9", "columns 64 on lie"),
     ("dense", ir.TmaStore, {"coords": FIRST_COLUMN}, "P9", "more than once"),

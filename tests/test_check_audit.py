@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from kernels import VARIETY
 
 from gemmgen.check.audit import agreement, audit, examine, sample
-from gemmgen.ir.nodes import Block, Cluster, TmaLoadMulticast
+from gemmgen.ir.nodes import Block, Cluster
 from gemmgen.ir.rewrite import map_stmts
+from gemmgen.ir.stmts import multicasts
 from gemmgen.pipeline import lower
 from gemmgen.schedulers import order, panels
 
@@ -88,9 +89,7 @@ def test_ctas_that_divide_k_have_the_same_tile():
 
 def test_a_multicast_the_scheduler_does_not_share_is_found():
     kernel = lower(*VARIETY["fp8-multicast-a"])
-    other = map_stmts(
-        kernel, lambda s: replace(s, mask=1) if isinstance(s, TmaLoadMulticast) else s
-    )
+    other = map_stmts(kernel, lambda s: replace(s, mask=1) if multicasts(s) else s)
     assert [f.property.id for f in agreement(other)] == ["P13", "P13"]
     swapped = replace(kernel, cluster=Cluster(size=2, shared="b"))
     assert {f.property.id for f in agreement(swapped)} == {"P13"}

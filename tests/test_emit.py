@@ -61,7 +61,7 @@ STATEMENTS = {
     "ExpectTx": ("fp8-multicast-a", 0),
     "Drain": ("fp8-multicast-a", 0),
     "TmaLoad": ("dense-wide-k", 1),
-    "TmaLoadMulticast": ("fp8-multicast-b", 0),
+    "TmaLoad-to_cluster": ("fp8-multicast-b", 0),
     "Mma": ("dense-waves", 1),
     "Mma-fresh-block": ("fp8", 0),
     "LoadRowScales": ("fp8-waves", 1),
@@ -186,7 +186,7 @@ def test_blocks(golden):
         nodes.If(when="sends", body=(nodes.CtaSync(),)),
         nodes.If(when="finishes", body=(nodes.CtaSync(),)),
     )
-    turns = nodes.ForTurns(body=(nodes.CtaSync(),))
+    turns = nodes.ForTiles(of="turn", body=(nodes.CtaSync(),))
     deep = (nodes.If(when="first_warp", body=(nodes.ForTiles(body=(opening, empty, *divided)),)),)
     found = (
         inner,

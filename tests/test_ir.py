@@ -21,7 +21,6 @@ from gemmgen.ir.nodes import (
     ForChunks,
     ForK,
     ForTiles,
-    ForTurns,
     InitBarrier,
     Kernel,
     LoadBlockScales,
@@ -118,24 +117,32 @@ MALFORMED = {
         "ForK",
     ),
     "turns-in-tiles": (
-        role("consumer", body=(ForTiles(body=(ForTurns(body=()),)),)),
-        "ForTurns stands inside another",
+        role("consumer", body=(ForTiles(body=(ForTiles(of="turn", body=()),)),)),
+        "ForTiles stands inside another",
     ),
     "tiles-in-turns": (
-        role("consumer", body=(ForTurns(body=(ForTiles(body=()),)),)),
+        role("consumer", body=(ForTiles(of="turn", body=(ForTiles(body=()),)),)),
         "ForTiles stands inside another",
     ),
     "turns-in-turns": (
-        role("consumer", body=(ForTurns(body=(If(when="leader", body=(ForTurns(body=()),)),)),)),
-        "ForTurns stands inside another",
+        role(
+            "consumer",
+            body=(
+                ForTiles(
+                    of="turn", body=(If(when="leader", body=(ForTiles(of="turn", body=()),)),)
+                ),
+            ),
+        ),
+        "ForTiles stands inside another",
     ),
     "turn-of-no-barrier": (
-        role("consumer", body=(ForTurns(body=(Arrive(barrier="nowhere", to="next"),)),)),
+        role("consumer", body=(ForTiles(of="turn", body=(Arrive(barrier="nowhere", to="next"),)),)),
         "nowhere",
     ),
     "turn-in-no-register": (
         role(
-            "consumer", body=(ForTurns(body=(Wait(barrier="full", per="turn", turn="nowhere"),)),)
+            "consumer",
+            body=(ForTiles(of="turn", body=(Wait(barrier="full", per="turn", turn="nowhere"),)),),
         ),
         "nowhere",
     ),
@@ -208,7 +215,7 @@ def test_the_original_is_well_formed():
 def test_what_may_stand_in_tiles_may_stand_in_turns():
     k_loop = ForK(body=(If(when="after_first", body=()),))
     chunks = ForChunks(blocks=32, body=(ForK(body=(), of="chunk"),))
-    kernel = role("consumer", body=(ForTurns(body=(k_loop, chunks)),))
+    kernel = role("consumer", body=(ForTiles(of="turn", body=(k_loop, chunks)),))
     assert verify(kernel) is kernel
 
 
@@ -333,7 +340,7 @@ def test_check_complete_rejects_every_unset_field():
             with pytest.raises(IRError, match=what.split(".")[-1]):
                 check_complete(incomplete, H200)
     assert names >= {"smem_bytes", "TmaMap.box", "Smem.offset", "Barrier.arrivals", "Mma.steps"}
-    assert names >= {"Role.registers", "InitBarrier.arrivals", "TmaLoadMulticast.rank_bytes"}
+    assert names >= {"Role.registers", "InitBarrier.arrivals", "TmaLoad.rank_bytes"}
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_the_page_shows_what_changed_alone():
     assert built.folded and all(isinstance(c, Listing) and c.diff and c.lines for c in changes)
     assert [c.title.split(":")[0] for c in changes] == [s.name for s in found.steps if s.diff]
     (multicast,) = (c for c in changes if c.title.startswith("plan_multicast"))
-    assert any(line.startswith("+") and "TmaLoadMulticast" in line for line in multicast.lines)
+    assert any(line.startswith("+") and "to=cluster" in line for line in multicast.lines)
     assert {row[0]: row[1:3] for row in table.rows}["check_tile"] == ("", "")
     assert isinstance(facts, Facts) and f"{len(changes)} changed" in dict(facts.items)["passes"]
     document = html.render(shown)

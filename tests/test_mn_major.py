@@ -14,8 +14,9 @@ from gemmgen.emit import emit
 from gemmgen.emulator import Race, UninitializedRead
 from gemmgen.errors import VerificationError
 from gemmgen.ir.dtypes import F16, F32
-from gemmgen.ir.nodes import Kernel, Mma, TmaLoad, TmaLoadMulticast
+from gemmgen.ir.nodes import Kernel, Mma, TmaLoad
 from gemmgen.ir.rewrite import map_stmts
+from gemmgen.ir.stmts import multicasts
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 
@@ -130,7 +131,7 @@ def mma(**changes):
 
 
 def load(change):
-    return lambda s: change(s) if isinstance(s, TmaLoad | TmaLoadMulticast) else s
+    return lambda s: change(s) if isinstance(s, TmaLoad) else s
 
 
 def k_major(s):
@@ -148,7 +149,7 @@ def next_slab(s):
 
 def along_mn(s):
     """The slices of a multicast taken along M or N, where the box is cut along K."""
-    if not isinstance(s, TmaLoadMulticast):
+    if not multicasts(s):
         return s
     inner, outer = s.coords
     return replace(s, coords=(replace(inner, rank_step=32), replace(outer, rank_step=0)))
@@ -165,7 +166,7 @@ FAULTS = {
     "coordinates exchanged": load(lambda s: replace(s, coords=s.coords[::-1])),
     "the next slab": load(next_slab),
     "slices along M": along_mn,
-    "slices overlap": lambda s: replace(s, rank_bytes=0) if isinstance(s, TmaLoadMulticast) else s,
+    "slices overlap": lambda s: replace(s, rank_bytes=0) if multicasts(s) else s,
 }
 
 

@@ -30,7 +30,7 @@ def test_only_a_kernel_that_overlaps_waits():
 
 def too_early(kernel: ir.Kernel) -> ir.Kernel:
     """The ring's first load before the wait."""
-    (load, *_) = (s for s in statements(kernel) if isinstance(s, ir.TmaLoad | ir.TmaLoadMulticast))
+    (load, *_) = (s for s in statements(kernel) if isinstance(s, ir.TmaLoad))
     *before, wait = kernel.prologue
     return replace(kernel, prologue=(*before, load, wait))
 

@@ -123,7 +123,12 @@ def test_what_the_pass_does(name):
     assert inits == [b.name for b in after.barriers]
     zero, tiles, *rest = after.consumer.body
     old, *others = before.consumer.body
-    assert isinstance(zero, ir.Zero) and type(tiles) is ir.ForTurns and rest == others
+    assert (
+        isinstance(zero, ir.Zero)
+        and isinstance(tiles, ir.ForTiles)
+        and tiles.of == "turn"
+        and rest == others
+    )
     (turn,) = after.consumer.locals[len(before.consumer.locals) :]
     assert zero.dst == turn.name
     of_turns = (
@@ -146,7 +151,11 @@ def test_without_turns_the_pass_does_nothing(name):
     kernel = build(*VARIETY[name])
     assert take_turns(kernel, H200, False) is kernel
     assert kernel.consumer.turns == 1 and kernel.consumers == kernel.consumer.count
-    assert not [s for s in statements(lower(*VARIETY[name])) if isinstance(s, ir.ForTurns)]
+    assert not [
+        s
+        for s in statements(lower(*VARIETY[name]))
+        if isinstance(s, ir.ForTiles) and s.of == "turn"
+    ]
     assert all(s.copies == 1 and s.bytes == s.copy_bytes for s in kernel.smem)
 
 

@@ -13,7 +13,7 @@ from gemmgen.check.unroll import unroller
 from gemmgen.cost import cost
 from gemmgen.heuristics import wave_rows
 from gemmgen.ir.groupings import OF_SIZES
-from gemmgen.ir.nodes import BulkRowStore, Stmt, TmaLoad, TmaLoadMulticast, TmaStore
+from gemmgen.ir.nodes import BulkRowStore, Stmt, TmaLoad, TmaStore
 from gemmgen.ir.nodes import Kernel as Lowered
 from gemmgen.ir.rewrite import walk
 from gemmgen.pipeline import compile_to_source, lower
@@ -48,7 +48,7 @@ def counted(k: Kernel) -> Figures:
     return {
         "smem_bytes": kernel.smem_bytes or 0,
         **registers,
-        "loads": _count(kernel, TmaLoad, TmaLoadMulticast),
+        "loads": _count(kernel, TmaLoad),
         "stores": _count(kernel, TmaStore) + ROWS * _count(kernel, BulkRowStore),
         "wave_rows": sum(rows),
         "l2_megabytes": round(price.l2_bytes / 1e6, 1),

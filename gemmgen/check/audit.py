@@ -15,8 +15,9 @@ from ..ir.groupings import (
     depths,
     segments,
 )
-from ..ir.nodes import Block, Cluster, Kernel, Scheduler, TmaLoadMulticast
+from ..ir.nodes import Block, Cluster, Kernel, Scheduler
 from ..ir.rewrite import statements
+from ..ir.stmts import multicasts
 from ..schedulers import Tile, order
 from .finding import Finding
 from .properties import CLUSTER
@@ -181,7 +182,7 @@ def sharing(kernel: Kernel) -> Iterator[Finding]:
     """What is multicast is what the scheduler makes the cluster share, in slices that cover it."""
     shared = f"tile.{kernel.cluster.shared}_row"
     for s in statements(kernel):
-        if isinstance(s, TmaLoadMulticast):
+        if multicasts(s):
             moving = [c for c in s.coords if c.base.endswith("_row")]
             steps = [c.rank_step for c in s.coords if c.rank_step]
             if any(c.base != shared for c in moving) or not moving or steps != [s.slice]:

@@ -47,7 +47,6 @@ SINGLE = (  # what one thread may do alone; everything else is done by whole war
     ir.TakeShare,
     ir.Drain,
     ir.TmaLoad,
-    ir.TmaLoadMulticast,
     ir.TmaStore,
     ir.StoreCommit,
     ir.StoreWait,

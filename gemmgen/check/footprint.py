@@ -19,7 +19,6 @@ from ..ir.nodes import (
     StoreRows,
     StoreTail,
     TmaLoad,
-    TmaLoadMulticast,
     TmaStore,
 )
 from ..ir.stores import TRANSPOSED, OfD, slot
@@ -31,7 +30,6 @@ Span = tuple[int, int]
 Spans = tuple[Span, ...]
 Access = (
     TmaLoad
-    | TmaLoadMulticast
     | Mma
     | LoadRowScales
     | LoadColumnScales
@@ -66,7 +64,7 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
             yield from _operand_a(kernel.buffer(stmt.a), stmt, agent, stage)
             yield from _operand_b(kernel.buffer(stmt.b), stmt, stage)
             return
-        case TmaLoad() | TmaLoadMulticast():
+        case TmaLoad():
             yield _box(kernel, stmt, stage)
             return
     s = kernel.buffer(stmt.smem)
@@ -181,14 +179,14 @@ def _columns(s: Smem, at: int, first: int, count: int) -> Iterator[Span]:
             yield chunk, chunk + CHUNK
 
 
-def _box(kernel: Kernel, load: TmaLoad | TmaLoadMulticast, stage: int) -> Span:
+def _box(kernel: Kernel, load: TmaLoad, stage: int) -> Span:
     """The box of CTA rank 0; the other ranks' lie `rank_bytes` apart."""
     s = kernel.buffer(load.smem)
     at = start(s) + stage * s.stage_bytes + load.offset
     return at, at + box_bytes(kernel, load.tensor_map, s)
 
 
-def slice_spans(kernel: Kernel, load: TmaLoadMulticast, agent: Agent, stage: int) -> Spans:
+def slice_spans(kernel: Kernel, load: TmaLoad, agent: Agent, stage: int) -> Spans:
     """The slice that `agent`'s CTA multicasts."""
     shift = agent.cta * (load.rank_bytes or 0)
     found = tuple((lo + shift, hi + shift) for lo, hi in _raw(kernel, load, agent, stage))

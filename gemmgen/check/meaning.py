@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import IRError
 from ..ir import nodes as ir
 from ..ir.blocks import is_if
+from ..ir.stmts import multicasts
 from ..ir.verify import REGISTER_FIELDS
 from . import ops
 from .barrier_meaning import BARRIERS
@@ -85,13 +86,16 @@ def walk(w: Walk, body: tuple[ir.Stmt, ...]) -> None:
 
 
 def _for_tiles(w: Walk, s: ir.ForTiles) -> None:
+    if s.of == "turn":
+        _for_turns(w, s)
+        return
     for tile, blocks in enumerate(w.instance.counts):
         w.tile, w.blocks = tile, blocks
         walk(w, s.body)
     w.tile = OUTSIDE
 
 
-def _for_turns(w: Walk, s: ir.ForTurns) -> None:
+def _for_turns(w: Walk, s: ir.ForTiles) -> None:
     for tile, blocks in enumerate(w.instance.counts):
         if tile % w.agent.turns != w.agent.warpgroup:
             w.round += blocks
@@ -144,12 +148,12 @@ def _warpgroup_sync(w: Walk, s: ir.WarpgroupSync) -> None:
         w.add(ops.Sync, s, name=name, threads=w.threads, total=128)
 
 
-def _load(w: Walk, s: ir.TmaLoad | ir.TmaLoadMulticast) -> None:
+def _load(w: Walk, s: ir.TmaLoad) -> None:
     """Loads that follow each other are one operation: nobody can tell the moments between them."""
     box = w.kernel.map(s.tensor_map).box or (0, 0)
     size = box[0] * box[1] * w.kernel.buffer(s.smem).dtype.bytes * w.threads
     peers = [w.agent.cta]
-    if isinstance(s, ir.TmaLoadMulticast):
+    if multicasts(s):
         peers = [c for c in range(w.kernel.cluster.size) if s.mask >> c & 1]
     slot = slot_of(w, s.tensor_map) if w.kernel.map(s.tensor_map).derived else None
     copies = tuple(
@@ -220,7 +224,6 @@ CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
 }
 MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,
-    ir.ForTurns: _for_turns,
     ir.ForChunks: _for_chunks,
     ir.ForK: _for_k,
     ir.PerSplit: lambda w, s: walk(w, s.body),  # one of the copies
@@ -232,7 +235,6 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.WarpgroupSync: _warpgroup_sync,
     **BARRIERS,
     ir.TmaLoad: _load,
-    ir.TmaLoadMulticast: _load,
     **MAPS,
     **EXCHANGE,
     **PEEKS,

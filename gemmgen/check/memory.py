@@ -10,8 +10,9 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..ir.nodes import Kernel, TmaLoadMulticast
+from ..ir.nodes import Kernel
 from ..ir.rewrite import walk
+from ..ir.stmts import multicasts
 from .footprint import ACCESSES, Access, Span, Spans, slice_spans, spans, start
 from .ops import Agent
 
@@ -41,7 +42,7 @@ def plan_memory(kernel: Kernel, agents: tuple[Agent, ...]) -> Memory:
 
 
 def _spans(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Spans:
-    if isinstance(stmt, TmaLoadMulticast):
+    if multicasts(stmt):
         return slice_spans(kernel, stmt, agent, stage)
     return spans(kernel, stmt, agent, stage)
 

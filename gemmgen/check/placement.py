@@ -22,7 +22,6 @@ from ..ir.nodes import (
     Promote,
     Smem,
     TmaLoad,
-    TmaLoadMulticast,
     TmaMap,
 )
 from ..ir.promotion import SCALE_BLOCK
@@ -48,7 +47,7 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
     for s in statements(kernel):
         texts: Iterator[str] = iter(())
         match s:
-            case TmaLoad() | TmaLoadMulticast():
+            case TmaLoad():
                 texts = _load(kernel, s, kernel.buffer(s.smem))
             case Mma():
                 texts = _mma(kernel, s)
@@ -60,7 +59,7 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
             yield Finding(property=CARRY_OVER, message=f"{type(s).__name__}: {text}")
 
 
-def _load(kernel: Kernel, s: TmaLoad | TmaLoadMulticast, to: Smem) -> Iterator[str]:
+def _load(kernel: Kernel, s: TmaLoad, to: Smem) -> Iterator[str]:
     m = kernel.map(s.tensor_map)
     inner, outer = s.coords[:2]
     scales = to.use == "scales"
@@ -73,7 +72,7 @@ def _load(kernel: Kernel, s: TmaLoad | TmaLoadMulticast, to: Smem) -> Iterator[s
             yield f"{m.name} starts along {axis} at {coord.start or 0}"
         if (coord.base, coord.scale) != (BASES[axis], step):
             yield f"{m.name} is placed along {axis} by {coord.base} * {coord.scale}"
-    shift = (s.rank_bytes or 0) if isinstance(s, TmaLoadMulticast) else 0
+    shift = s.rank_bytes or 0
     if any(x % TMA_LINE for x in (start(to) + s.offset, to.stage_bytes, shift)):
         yield f"a box lands in {to.name} at no multiple of {TMA_LINE} bytes in some stage"
     if m.box != _box(s, to):
@@ -96,19 +95,18 @@ def _group(m: TmaMap, rest: tuple[Coord, ...]) -> Iterator[str]:
         yield f"{m.name} {'has' if m.grouped else 'has no'} groups, and is placed by {rest}"
 
 
-def _box(s: TmaLoad | TmaLoadMulticast, to: Smem) -> tuple[int, int]:
+def _box(s: TmaLoad, to: Smem) -> tuple[int, int]:
     """(inner, outer) elements of one slab, or of a rank's slice of it."""
-    sliced = s.slice if isinstance(s, TmaLoadMulticast) else None
     if to.use == "scales":
-        return sliced or to.cols, to.rows
-    return to.slab_cols, sliced or to.rows
+        return s.slice or to.cols, to.rows
+    return to.slab_cols, s.slice or to.rows
 
 
-def _rank(s: TmaLoad | TmaLoadMulticast, to: Smem, coords: tuple[Coord, Coord]) -> Iterator[str]:
+def _rank(s: TmaLoad, to: Smem, coords: tuple[Coord, Coord]) -> Iterator[str]:
     """A rank's slice lies as far into the buffer as into the tensor."""
     sliced, other = coords if to.use == "scales" else coords[::-1]
     unit = to.dtype.bytes if to.use == "scales" else to.slab_bytes
-    shift = (s.rank_bytes or 0) if isinstance(s, TmaLoadMulticast) else 0
+    shift = s.rank_bytes or 0
     if sliced.rank_step * unit != shift or other.rank_step:
         yield f"ranks are {sliced.rank_step} apart in the tensor, {shift} bytes in {to.name}"
 

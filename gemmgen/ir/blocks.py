@@ -18,15 +18,13 @@ class Stmt:
 
 @dataclass(frozen=True, kw_only=True)
 class ForTiles(Stmt):
-    """Every output tile the scheduler gives this CTA."""
+    """Every output tile the scheduler gives this CTA; `of` a turn, those of which it is this warpgroup's: each of the
+    role's takes the next, and the ring passes over the others' K blocks."""
 
+    spelled_by: ClassVar[str] = "of"
+
+    of: Literal["cta", "turn"] = field(default="cta", metadata=UNUSUAL)  # take_turns
     body: tuple[Stmt, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForTurns(ForTiles):
-    """Every output tile of which it is this warpgroup's turn: each of the role's takes the next. The ring passes
-    over the others' K blocks; take_turns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +89,6 @@ def is_if(s: Stmt, *when: Condition) -> TypeGuard[If]:
 
 BLOCKS = (
     ForTiles,
-    ForTurns,
     ForChunks,
     ForK,
     PerSplit,

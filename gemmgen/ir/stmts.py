@@ -125,27 +125,28 @@ class Drain(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class TmaLoad(Stmt):
-    """One box of `tensor_map` into `smem[stage]`; its bytes complete on `barrier[stage]`."""
+    """One box of `tensor_map` into `smem[stage]`; its bytes complete on `barrier[stage]`. To the cluster: this CTA's
+    slice of a box, into the same place of every CTA of `mask`, and on their barriers."""
+
+    spelled_by: ClassVar[str] = "to"
 
     tensor_map: str
     smem: str
     barrier: str
     coords: tuple[Coord, ...]  # inner, outer and, if the map is grouped, the group
     offset: int = 0  # bytes within the stage; split_boxes
+    to: Literal["own", "cluster"] = field(default="own", metadata=UNUSUAL)  # plan_multicast
+    # Bytes between the slices of two ranks; split_boxes
+    rank_bytes: int | None = field(default=0, metadata=UNUSUAL)
+    # Elements of the sliced dimension per CTA
+    slice: int = field(default=0, metadata=UNUSUAL)
+    # Destination CTAs, one bit per rank
+    mask: int = field(default=0, metadata=UNUSUAL)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TmaLoadMulticast(Stmt):
-    """This CTA's slice of a box, into the same place of every CTA of the cluster."""
-
-    tensor_map: str
-    smem: str
-    barrier: str
-    coords: tuple[Coord, ...]
-    offset: int = 0  # bytes within the stage; split_boxes
-    rank_bytes: int | None = None  # bytes between the slices of two ranks; split_boxes
-    slice: int  # elements of the sliced dimension per CTA
-    mask: int  # destination CTAs, one bit per rank
+def multicasts(s: Stmt) -> TypeGuard[TmaLoad]:
+    """Whether `s` loads for all CTAs of the cluster."""
+    return isinstance(s, TmaLoad) and s.to == "cluster"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,6 @@ from .nodes import (
     Stmt,
     TakeShare,
     TmaLoad,
-    TmaLoadMulticast,
     TmaStore,
     Wait,
 )
@@ -57,7 +56,7 @@ OUTER_OF_IF: dict[str, type] = {
     "after_first": ForK,
     **dict.fromkeys(("new_group", "has_blocks", "finishes"), ForTiles),
 }
-LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaLoadMulticast, TmaStore)
+LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaStore)
 OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in a chunk
 # A wait leaves no fewer than no groups; the ring is looked back into by at most one stage.
 COUNTS: dict[str, tuple[float, float]] = {"pending": (0, inf), "lag": (0, 1), "flip": (0, 1)}
@@ -76,7 +75,6 @@ class Checks:
     counts: tuple[tuple[str, tuple[float, float]], ...]
     box: bool
     outer: type | None
-    kind: type  # as which what is inside sees it
     loop: bool
     chunk: bool
     block: bool
@@ -118,12 +116,12 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             _scales(stmt)
         if outer and outer not in inside:
             raise IRError(f"{name} stands outside {outer.__name__}")
-        if of.loop and of.kind in inside:
+        if of.loop and kind in inside:
             raise IRError(f"{kind.__name__} stands inside another")
         if of.chunk:
             _chunks(stmt, inside)
         if of.block:
-            _body(stmt.body, tables, (*inside, of.kind))  # type: ignore[attr-defined]
+            _body(stmt.body, tables, (*inside, kind))  # type: ignore[attr-defined]
 
 
 @cache
@@ -134,7 +132,6 @@ def _checks(kind: type) -> Checks:
         counts=tuple(x for x in COUNTS.items() if x[0] in has),
         box=issubclass(kind, BOXES),
         outer=OUTER.get(kind),
-        kind=ForTiles if issubclass(kind, ForTiles) else kind,
         loop=issubclass(kind, LOOPS),
         chunk=issubclass(kind, OF_CHUNKS),
         block=issubclass(kind, BLOCKS),
@@ -179,9 +176,11 @@ def _scales(stmt: Promote) -> None:
             )
 
 
-def _box(stmt: TmaLoad | TmaLoadMulticast | TmaStore, tables: Tables) -> None:
+def _box(stmt: TmaLoad | TmaStore, tables: Tables) -> None:
     if tables["maps"][stmt.tensor_map].smem != stmt.smem:
         raise IRError(f"{stmt.tensor_map} describes boxes of another buffer than {stmt.smem}")
+    if isinstance(stmt, TmaLoad) and bool(stmt.mask and stmt.slice) != (stmt.to == "cluster"):
+        raise IRError(f"TmaLoad to {stmt.to}: mask is {stmt.mask}, slice is {stmt.slice}")
 
 
 def _known(

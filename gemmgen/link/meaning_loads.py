@@ -19,10 +19,10 @@ def map_at(k: ir.Kernel, name: str) -> str:
     return f"group_maps + tile.slot * {len(derived)} + {derived.index(name)}"
 
 
-def tma_load(k: ir.Kernel, s: ir.TmaLoad | ir.TmaLoadMulticast) -> str:
+def tma_load(k: ir.Kernel, s: ir.TmaLoad) -> str:
     to = f"{s.smem} + ring.stage * {k.buffer(s.smem).stage_bytes} + {s.offset}"
     opcode, mask = LOAD.format(len(s.coords)), ""
-    if isinstance(s, ir.TmaLoadMulticast):
+    if s.to == "cluster":
         to += f" + cta_rank * {s.rank_bytes}"
         opcode, mask = f"{opcode}.multicast::cluster", f", {s.mask}"
     box = f"[{map_at(k, s.tensor_map)}, {{{', '.join(map(coord, s.coords))}}}]"
@@ -74,7 +74,6 @@ def acquire_map(k: ir.Kernel, s: ir.AcquireMap) -> str:
 LOADS: dict[type[ir.Stmt], Meaning] = {
     ir.PrefetchMap: lambda k, s: f'"prefetch.tensormap"([&{s.tensor_map}]);',
     ir.TmaLoad: tma_load,
-    ir.TmaLoadMulticast: tma_load,
     ir.Zero: lambda k, s: f"{UNROLL}for (auto& r : {s.dst}) r = 0;",
     ir.WgmmaFence: just("wgmma.fence.sync.aligned"),
     ir.WgmmaCommit: just("wgmma.commit_group.sync.aligned"),

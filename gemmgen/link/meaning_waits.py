@@ -30,7 +30,7 @@ def just(opcode: str) -> Meaning:
 # ---- blocks ----------------------------------------------------------------------------------------
 
 
-def for_turns(k: ir.Kernel, s: ir.ForTurns) -> str:
+def for_turns(k: ir.Kernel, s: ir.ForTiles) -> str:
     """Every tile, counted down from this worker's number: at 0 it is its own, and `turns` to the next."""
     return (
         "Tile tile; for (int others = worker; scheduler.next(tile); --others) {"
@@ -173,10 +173,10 @@ def warpgroup_sync(k: ir.Kernel, s: ir.WarpgroupSync) -> str:
     return " ".join(each)
 
 
+FOR_TILES_OF = {"cta": block("for (Tile tile; scheduler.next(tile);)"), "turn": for_turns}
 WAIT_PER = {"stage": wait_for_stage, "tile": wait_for_tile, "turn": wait_for_turn}
 WAITS: dict[type[ir.Stmt], Meaning] = {
-    ir.ForTiles: block("for (Tile tile; scheduler.next(tile);)"),
-    ir.ForTurns: for_turns,
+    ir.ForTiles: lambda k, s: FOR_TILES_OF[s.of](k, s),
     ir.ForChunks: for_chunks,
     ir.ForK: for_k,
     ir.PerSplit: per_split,

@@ -25,7 +25,6 @@ from ..ir.nodes import (
     Smem,
     Stmt,
     TmaLoad,
-    TmaLoadMulticast,
     TmaMap,
     WarpSync,
 )
@@ -51,7 +50,7 @@ def derive_maps(kernel: Kernel, target: Target) -> Kernel:
         match stmt:
             case PrefetchMap() if stmt.tensor_map in names:
                 return ()  # what TMA reads are the groups'
-            case TmaLoad() | TmaLoadMulticast():
+            case TmaLoad():
                 return replace(stmt, coords=_started(kernel, stmt))
             case LoadBlockScales():
                 return replace(stmt, block=BLOCKS_OF_GROUP[stmt.block])  # type: ignore[arg-type]
@@ -67,7 +66,7 @@ def derive_maps(kernel: Kernel, target: Target) -> Kernel:
     return map_role(kernel, "producer", lambda r: _deriving(r, derived, edits))
 
 
-def _started(kernel: Kernel, load: TmaLoad | TmaLoadMulticast) -> tuple[Coord, ...]:
+def _started(kernel: Kernel, load: TmaLoad) -> tuple[Coord, ...]:
     """The coordinate along K counts from the group's first, unless its matrix begins there."""
     m = kernel.map(load.tensor_map)
     if kernel.groups.own(m) and kernel.buffer(m.smem).use == "operand":
@@ -75,7 +74,7 @@ def _started(kernel: Kernel, load: TmaLoad | TmaLoadMulticast) -> tuple[Coord, .
     return from_k_first(kernel, load)
 
 
-def from_k_first(kernel: Kernel, load: TmaLoad | TmaLoadMulticast) -> tuple[Coord, ...]:
+def from_k_first(kernel: Kernel, load: TmaLoad) -> tuple[Coord, ...]:
     """The coordinates of `load`, that along K counted from the tile's first, in blocks where it is of scales."""
     scales = kernel.buffer(load.smem).use == "scales"
     start = "tile.k_first / 128" if scales else "tile.k_first"

@@ -28,7 +28,6 @@ from ..ir.nodes import (
     StoreRows,
     StoreWait,
     TmaLoad,
-    TmaLoadMulticast,
     Wait,
     WarpgroupSync,
     WgmmaCommit,
@@ -38,7 +37,7 @@ from ..ir.promotion import PROMOTION
 from ..ir.stamps import Place
 from ..target import Target
 
-LOADS = TmaLoad | TmaLoadMulticast  # of those that follow each other, the last is stamped
+LOADS = TmaLoad  # of those that follow each other, the last is stamped
 WAITS = Wait | Drain | WgmmaWait | StoreWait | WarpgroupSync
 WORKS = WgmmaCommit | PROMOTION | SendPartials | AddPartials | StageTile | StoreRows | StoreCommit
 

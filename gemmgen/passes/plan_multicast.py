@@ -15,7 +15,6 @@ from ..ir.nodes import (
     Role,
     Stmt,
     TmaLoad,
-    TmaLoadMulticast,
 )
 from ..ir.rewrite import map_role, map_stmts
 from ..target import Target
@@ -36,8 +35,8 @@ RULES = (CLUSTER_SIZE, MULTICAST_SLICE)
 
 
 def plan_multicast(kernel: Kernel, target: Target) -> Kernel:
-    """Each CTA of a cluster loads its slice of the shared operand for all. Sets TmaLoadMulticast,
-    Arrive.to, the start-up ClusterSync and the producer's Drain."""
+    """Each CTA of a cluster loads its slice of the shared operand for all. Sets TmaLoad.to, slice and
+    mask, Arrive.to, the start-up ClusterSync and the producer's Drain."""
     cluster = kernel.cluster
     if not cluster.shared:
         return kernel
@@ -59,7 +58,7 @@ def plan_multicast(kernel: Kernel, target: Target) -> Kernel:
     return map_role(map_stmts(kernel, visit), "producer", _drain)
 
 
-def _multicast(kernel: Kernel, load: TmaLoad) -> TmaLoadMulticast:
+def _multicast(kernel: Kernel, load: TmaLoad) -> TmaLoad:
     """Slices are rows of the tile (K of an MN-major operand), and of a line of scales its columns."""
     size = kernel.cluster.size
     smem = kernel.buffer(load.smem)
@@ -77,11 +76,11 @@ def _multicast(kernel: Kernel, load: TmaLoad) -> TmaLoadMulticast:
         inner = replace(inner, rank_step=step)
     else:
         outer = replace(outer, rank_step=step)
-    return TmaLoadMulticast(
-        tensor_map=load.tensor_map,
-        smem=load.smem,
-        barrier=load.barrier,
+    return replace(
+        load,
         coords=(inner, outer, *others),
+        to="cluster",
+        rank_bytes=None,
         slice=step,
         mask=(1 << size) - 1,
     )

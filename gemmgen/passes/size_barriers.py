@@ -16,10 +16,9 @@ from ..ir.nodes import (
     SendPartials,
     Stmt,
     TmaLoad,
-    TmaLoadMulticast,
 )
 from ..ir.rewrite import map_stmts, walk
-from ..ir.stmts import releases
+from ..ir.stmts import multicasts, releases
 from ..target import Target
 from .split_boxes import box_bytes
 
@@ -90,9 +89,8 @@ def _count(
         case ExpectTx():
             arrivals[stmt.barrier] += 1
         case TmaLoad():
-            tx_bytes[stmt.barrier] += box_bytes(kernel, stmt)
-        case TmaLoadMulticast():
-            tx_bytes[stmt.barrier] += box_bytes(kernel, stmt) * kernel.cluster.size
+            ctas = kernel.cluster.size if multicasts(stmt) else 1
+            tx_bytes[stmt.barrier] += box_bytes(kernel, stmt) * ctas
         case SendPartials():
             (acc,) = (r for r in role.locals if r.name == stmt.src)
             sent = acc.count * acc.dtype.bytes * role.count * target.warpgroup

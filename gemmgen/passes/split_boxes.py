@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
-from ..ir.nodes import Kernel, Smem, Stmt, TmaLoad, TmaLoadMulticast, TmaMap
+from ..ir.nodes import Kernel, Smem, Stmt, TmaLoad, TmaMap
 from ..ir.rewrite import map_stmts, statements
+from ..ir.stmts import multicasts
 from ..target import Target
 
 TMA_BOX = Rule(
@@ -27,12 +28,12 @@ MOST_LOADS, MOST_DERIVED = 32, 16
 
 def split_boxes(kernel: Kernel, target: Target) -> Kernel:
     """Repeat each load per slab. Sets TmaMap.box, the loads' offset and rank_bytes."""
-    slices = {s.tensor_map: s.slice for s in statements(kernel) if isinstance(s, TmaLoadMulticast)}
+    slices = {s.tensor_map: s.slice for s in statements(kernel) if multicasts(s)}
     maps = tuple(_boxed(kernel, m, slices.get(m.name), target) for m in kernel.maps)
 
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
         match stmt:
-            case TmaLoadMulticast():
+            case TmaLoad(to="cluster"):
                 smem = kernel.buffer(stmt.smem)
                 unit = smem.dtype.bytes if smem.use == "scales" else smem.slab_bytes
                 return _per_slab(smem, replace(stmt, rank_bytes=stmt.slice * unit))
@@ -41,7 +42,7 @@ def split_boxes(kernel: Kernel, target: Target) -> Kernel:
         return stmt
 
     kernel = map_stmts(replace(kernel, maps=maps), visit)
-    loads = sum(isinstance(s, TmaLoad | TmaLoadMulticast) for s in statements(kernel))
+    loads = sum(isinstance(s, TmaLoad) for s in statements(kernel))
     most = MOST_DERIVED if any(m.derived for m in kernel.maps) else MOST_LOADS
     if loads > most:
         values = {"loads": loads, "most": most}
@@ -59,7 +60,7 @@ def _boxed(kernel: Kernel, m: TmaMap, slice: int | None, target: Target) -> TmaM
     return replace(m, box=box)
 
 
-def _per_slab(smem: Smem, load: TmaLoad | TmaLoadMulticast) -> tuple[Stmt, ...]:
+def _per_slab(smem: Smem, load: TmaLoad) -> tuple[Stmt, ...]:
     def at(slab: int) -> Stmt:
         inner, *others = load.coords
         inner = replace(inner, offset=inner.offset + slab * smem.slab_cols)
@@ -68,7 +69,7 @@ def _per_slab(smem: Smem, load: TmaLoad | TmaLoadMulticast) -> tuple[Stmt, ...]:
     return tuple(at(slab) for slab in range(smem.slabs))
 
 
-def box_bytes(kernel: Kernel, load: TmaLoad | TmaLoadMulticast) -> int:
+def box_bytes(kernel: Kernel, load: TmaLoad) -> int:
     """Bytes one execution of `load` lands in each destination CTA (out-of-bounds zeros included)."""
     box = kernel.map(load.tensor_map).box
     assert box is not None

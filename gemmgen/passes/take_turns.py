@@ -12,7 +12,6 @@ from ..ir.nodes import (
     FenceBarrierInit,
     ForK,
     ForTiles,
-    ForTurns,
     InitBarrier,
     Kernel,
     NextTurn,
@@ -38,7 +37,7 @@ BARRIER, TURN = "turns", "turn"
 
 def take_turns(kernel: Kernel, target: Target, ping_pong: bool) -> Kernel:
     """With `ping_pong`, give each consumer warpgroup a tile in its turn, which it multiplies once the one before has seen all
-    of its K blocks. Spells ForTiles as ForTurns; inserts a Wait for its turn, an Arrive at the next one's, what counts turns, and a barrier
+    of its K blocks. Sets ForTiles.of; inserts a Wait for its turn, an Arrive at the next one's, what counts turns, and a barrier
     for each warpgroup."""
     if not ping_pong:
         return kernel
@@ -72,5 +71,5 @@ def _in_turns(role: Role) -> Role:
         *tiles.body[at + 1 :],
     )
     turn = Registers(name=TURN, dtype=S32, count=1)
-    in_turns = (Zero(dst=TURN), ForTurns(body=body), *rest)
+    in_turns = (Zero(dst=TURN), replace(tiles, of="turn", body=body), *rest)
     return replace(role, locals=(*role.locals, turn), body=in_turns)

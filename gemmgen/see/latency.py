@@ -103,7 +103,7 @@ def _stages(kernel: ir.Kernel) -> int:
 
 
 def _box_bytes(kernel: ir.Kernel, s: ir.Stmt) -> int:
-    if not isinstance(s, ir.TmaLoad | ir.TmaLoadMulticast):
+    if not isinstance(s, ir.TmaLoad):
         return 0
     rows, columns = kernel.map(s.tensor_map).box or (0, 0)
     return rows * columns * kernel.buffer(s.smem).dtype.bytes

@@ -15,8 +15,9 @@ from ..emulator import descriptor
 from ..emulator.descriptor import Descriptor, decode_descriptor
 from ..emulator.tensor_map import chunks
 from ..errors import ArgumentError
-from ..ir.nodes import Kernel, Major, Mma, Smem, TmaLoad, TmaLoadMulticast
+from ..ir.nodes import Kernel, Major, Mma, Smem, TmaLoad
 from ..ir.rewrite import statements
+from ..ir.stmts import multicasts
 from .banks import Addresses, Banks, count
 from .sharing import sharing
 
@@ -97,18 +98,16 @@ def _major(kernel: Kernel, s: Smem) -> Major:
 def _boxes(kernel: Kernel, s: Smem) -> Iterator[Box]:
     for load in statements(kernel):
         if isinstance(load, TmaLoad) and load.smem == s.name:
-            yield _box(kernel, s, load, None)
-        if isinstance(load, TmaLoadMulticast) and load.smem == s.name:
-            for rank in range(kernel.cluster.size):
+            ranks = range(kernel.cluster.size) if multicasts(load) else (None,)
+            for rank in ranks:
                 yield _box(kernel, s, load, rank)
 
 
-def _box(kernel: Kernel, s: Smem, load: TmaLoad | TmaLoadMulticast, rank: int | None) -> Box:
+def _box(kernel: Kernel, s: Smem, load: TmaLoad, rank: int | None) -> Box:
     box = kernel.map(load.tensor_map).box
     assert box is not None and s.offset is not None and s.swizzle is not None
     offset, (inner, outer) = load.offset, load.coords[:2]
-    if isinstance(load, TmaLoadMulticast):
-        offset += (rank or 0) * (load.rank_bytes or 0)
+    offset += (rank or 0) * (load.rank_bytes or 0)
     size = box[0] * box[1] * s.dtype.bytes
     where = chunks(s.offset + offset, size, s.swizzle) * CHUNK
     return Box(

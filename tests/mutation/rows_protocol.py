@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import check_museum as museum
-from check_museum import wait_flipped, with_fields, without
+from check_museum import wait_flipped, without
 
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.rewrite import map_role, map_stmts
@@ -133,7 +133,7 @@ ROWS = (
     row("22b", SHARED_A, "every release twice", "P", ir=visit(ir.Arrive, twice, to="cluster")),
     row("23", SHARED_A, "multicast to the other CTA only", "E",
         text=edit(("tile.a_row + cta_rank * 128, 3);", "tile.a_row + cta_rank * 128, 2 >> cta_rank);"))),
-    row("23b", SHARED_A, "multicast mask 1", "P", ir=with_fields(ir.TmaLoadMulticast, mask=1)),
+    row("23b", SHARED_A, "multicast mask 1", "P", ir=visit(ir.TmaLoad, lambda s: replace(s, mask=1), to="cluster")),
     row("24", SHARED_A, "only the leader CTA announces bytes (a multicast cannot name the leader's barrier alone)", "E",
         text=edit(("ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, ",
                    "ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, (1 - cta_rank) * "), after=PRODUCER)),

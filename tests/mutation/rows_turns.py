@@ -17,22 +17,22 @@ STAGE = "ring.stage = (ring.stage + tile.k_blocks) % STAGES;"
 PHASE = "ring.phase ^= (ring.stage + tile.k_blocks) / STAGES & 1;"
 
 
-def passed(put: Callable[[ir.ForTurns, ir.Arrive], ir.ForTurns]) -> Change:
+def passed(put: Callable[[ir.ForTiles, ir.Arrive], ir.ForTiles]) -> Change:
     """The turn passed elsewhere: `put` says where in the tile."""
 
-    def change(s: ir.ForTurns) -> ir.ForTurns:
+    def change(s: ir.ForTiles) -> ir.ForTiles:
         (gone,) = (x for x in s.body if isinstance(x, ir.Arrive) and x.to == "next")
         return put(replace(s, body=tuple(x for x in s.body if x is not gone)), gone)
 
-    return visit(ir.ForTurns, change)
+    return visit(ir.ForTiles, change, of="turn")
 
 
-def at_once(s: ir.ForTurns, gone: ir.Arrive) -> ir.ForTurns:
+def at_once(s: ir.ForTiles, gone: ir.Arrive) -> ir.ForTiles:
     at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.Wait) and x.per == "turn") + 1
     return replace(s, body=(*s.body[:at], gone, *s.body[at:]))
 
 
-def late_wait(s: ir.ForTurns) -> ir.ForTurns:
+def late_wait(s: ir.ForTiles) -> ir.ForTiles:
     """The wait after the tile's products, right before its turn is passed on."""
     (wait,) = (x for x in s.body if isinstance(x, ir.Wait) and x.per == "turn")
     body = tuple(x for x in s.body if x is not wait)
@@ -51,8 +51,8 @@ ROWS = (
     row("97c", TURNS, "no turn is passed on", "P", ir=visit(ir.Arrive, drop, to="next")),
     row("97d", TURNS, "a turn is passed on before the tile is multiplied", "P", ir=passed(at_once)),
     row("97e", TURNS, "both stage their tiles in one place", "P", ir=shared),
-    row("97f", TURNS, "both multiply every tile", "P", ir=visit(ir.ForTurns, lambda s: ir.ForTiles(body=s.body))),
-    row("97g", TURNS, "a turn is waited for after the products", "P", ir=visit(ir.ForTurns, late_wait)),
+    row("97f", TURNS, "both multiply every tile", "P", ir=visit(ir.ForTiles, lambda s: replace(s, of="cta"), of="turn")),
+    row("97g", TURNS, "a turn is waited for after the products", "P", ir=visit(ir.ForTiles, late_wait, of="turn")),
     row("97h", TURNS, "one warp passes the turn on for four", "P",
         ir=visit(ir.Arrive, lambda s: ir.If(when="first_warp", body=(s,)), to="next")),
     row("97i", TURNS, "a stage is freed by both", "P", ir=visit(ir.InitBarrier, add("arrivals", 4), barrier="empty")),

@@ -22,7 +22,7 @@ from .mutant import Mutant, mutated_kernel, original
 Body = tuple[ir.Stmt, ...]
 Normal = Callable[[ir.Kernel], ir.Kernel]
 
-LOADS = (ir.TmaLoad, ir.TmaLoadMulticast)
+LOADS = (ir.TmaLoad,)
 
 
 def reason(m: Mutant) -> str:
