@@ -11,12 +11,14 @@ from gemmgen.cli import main
 
 pytestmark = pytest.mark.gpu
 
-QUICK = ["--repeats", "3", "--json"]
+QUICK = ["--repeats", "3"]  # of bursts
+SUSTAINED = ["--pace", "sustained", "--seconds"]
 SHAPE = ["--shapes", "512x384x1024"]
 
 
 def bench(capsys, *arguments):
-    assert main(["bench", *arguments, *QUICK]) == 0
+    quick = QUICK * (SUSTAINED[1] not in arguments)
+    assert main(["bench", *arguments, *quick, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -59,9 +61,7 @@ def test_all_providers(capsys, family):
     assert not [x for x in report["left_out"] if x["reason"].startswith("wrong")]
 
 
-@pytest.mark.parametrize(
-    "pace", [["--pace", "sustained", "--seconds", "0.2"], []], ids=["on", "burst"]
-)
+@pytest.mark.parametrize("pace", [[*SUSTAINED, "0.2"], []], ids=["sustained", "burst"])
 @pytest.mark.parametrize("mode", ["kernel", "operator", "cudagraph"])
 @pytest.mark.parametrize("family", ["fp8_block", "dense"])
 def test_modes(capsys, family, mode, pace):
@@ -128,9 +128,7 @@ def every_mode(capsys, *kernel):
 
 
 def test_clocks(capsys):
-    report = bench(
-        capsys, "dense", "--shapes", "4096x4096x4096", "--pace", "sustained", "--seconds", "1"
-    )
+    report = bench(capsys, "dense", "--shapes", "4096x4096x4096", *SUSTAINED, "1")
     if report["clocks"].startswith("not available"):
         pytest.skip(report["clocks"])
     assert all(200 < r["sm_mhz_least"] <= r["sm_mhz"] < 3000 for r in report["rows"])

@@ -73,8 +73,11 @@ def test_tiles(name, tile):
 def test_groups(name, grouping):
     p = problem(name, grouping)
     columns = 128 // p.d.bytes
-    config = legal(p, Config(stages=2, block_n=2 * columns, d_columns=columns, unroll=2))
-    assert config is not None
+    tile = {"block_n": 2 * columns, "d_columns": columns}
+    # A sum that an unrolled loop adds holds registers of which scales along rows leave too few.
+    config = next(
+        filter(None, (legal(p, Config(stages=2, **tile, unroll=unroll)) for unroll in (2, 1)))
+    )
     for i, sizes in enumerate(((1, 0, 3, 17), (130, 0, 41), (64, 128, 1), (7,) * 32, (300, 65))):
         rows = max(sizes) if grouping != "rows" else sum(-(-s // 128) * 128 for s in sizes)
         shape = rows, (130, 522, 1024)[i % 3], (272, 400, 1024)[i % 3]

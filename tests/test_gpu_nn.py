@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -142,7 +143,10 @@ def test_a_model_is_converted_in_place():
 def test_the_example():
     path = Path(__file__).parent.parent / "examples" / "mlp_moe.py"
     run = subprocess.run(
-        [sys.executable, path], cwd=path.parent.parent, capture_output=True, text=True
+        [sys.executable, path],
+        env={**os.environ, "PYTHONPATH": str(path.parent.parent)},
+        capture_output=True,
+        text=True,
     )
     assert run.returncode == 0, run.stderr
     assert "gemmgen.nn, FP8" in run.stdout

@@ -11,6 +11,7 @@ from on_gpu import judged
 
 from gemmgen.config import Config
 from gemmgen.errors import IllegalConfig
+from gemmgen.passes.overlap_promotion import MOST_UNROLL
 from gemmgen.pipeline import lower
 
 pytestmark = pytest.mark.gpu
@@ -33,6 +34,8 @@ def overlapped(p, **changes) -> Config:
     try:
         lower(p, config)
     except IllegalConfig as e:
+        if e.rule.id == "overlap-unroll" and changes["unroll"] > MOST_UNROLL:
+            return overlapped(p, **changes | {"unroll": MOST_UNROLL})
         assert e.rule.id == "multicast-slice" or (e.rule.id == "wgmma-n" and p.a.integer), e
         return overlapped(p, **changes | {"block_n": 64, "multicast": "none"})
     return config
