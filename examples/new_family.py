@@ -17,12 +17,12 @@ from gemmgen.ir.dtypes import E4M3
 from gemmgen.ir.nodes import (
     Accumulate,
     Arrive,
+    Fence,
     ForK,
     Kernel,
     Stmt,
     Wait,
     WgmmaCommit,
-    WgmmaFence,
     WgmmaWait,
     Zero,
 )
@@ -40,7 +40,7 @@ def build(p: Problem, c: Config) -> Kernel:
     step: tuple[Stmt, ...] = (Wait(barrier="full"),)
     for wave, part, _ in pieces(c):
         step += (
-            WgmmaFence(),
+            Fence(of="wgmma"),
             multiply(p, c, wave, part),
             WgmmaCommit(),
             WgmmaWait(pending=0),

@@ -49,9 +49,13 @@ class Exhibit:
         return unroller(kernel, PAIR).program(self.instance)
 
 
-def without(*kinds: type[ir.Stmt]) -> Callable[[ir.Kernel], ir.Kernel]:
-    """Drop every statement of these kinds."""
-    return lambda kernel: map_stmts(kernel, lambda s: () if isinstance(s, kinds) else s)
+def without(*kinds: type[ir.Stmt], **fields: object) -> Callable[[ir.Kernel], ir.Kernel]:
+    """Drop every statement of these kinds whose fields have these values."""
+
+    def meant(s: ir.Stmt) -> bool:
+        return isinstance(s, kinds) and all(getattr(s, f) == v for f, v in fields.items())
+
+    return lambda kernel: map_stmts(kernel, lambda s: () if meant(s) else s)
 
 
 def with_fields(kind: type[ir.Stmt], **fields: object) -> Callable[[ir.Kernel], ir.Kernel]:
@@ -87,14 +91,14 @@ def first_sync_dropped(kernel: ir.Kernel) -> ir.Kernel:
     """Without the rendezvous between the drain of the last tile's stores and this tile's writes."""
 
     def tile(body: tuple[ir.Stmt, ...]) -> tuple[ir.Stmt, ...]:
-        first = next(i for i, s in enumerate(body) if isinstance(s, ir.WarpgroupSync))
+        first = next(i for i, s in enumerate(body) if ir.is_sync(s, "warpgroup"))
         return (*body[:first], *body[first + 1 :])
 
     return map_stmts(
         kernel,
         lambda s: (
             replace(s, body=tile(s.body))
-            if isinstance(s, ir.ForTiles) and any(isinstance(x, ir.WarpgroupSync) for x in s.body)
+            if isinstance(s, ir.ForTiles) and any(ir.is_sync(x, "warpgroup") for x in s.body)
             else s
         ),
     )
@@ -183,7 +187,7 @@ def fence_after_sync(kernel: ir.Kernel) -> ir.Kernel:
 
     def tile(body: tuple[ir.Stmt, ...]) -> tuple[ir.Stmt, ...]:
         out = list(body)
-        at = next(i for i, s in enumerate(out) if isinstance(s, ir.ProxyFence))
+        at = next(i for i, s in enumerate(out) if ir.is_fence(s, "async"))
         out[at : at + 2] = out[at : at + 2][::-1]
         return tuple(out)
 
@@ -191,7 +195,7 @@ def fence_after_sync(kernel: ir.Kernel) -> ir.Kernel:
         kernel,
         lambda s: (
             replace(s, body=tile(s.body))
-            if isinstance(s, ir.ForTiles) and any(isinstance(x, ir.ProxyFence) for x in s.body)
+            if isinstance(s, ir.ForTiles) and any(ir.is_fence(x, "async") for x in s.body)
             else s
         ),
     )
@@ -211,7 +215,7 @@ def stored_twice(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def cta_start(kernel: ir.Kernel) -> ir.Kernel:
-    return map_stmts(kernel, lambda s: ir.CtaSync() if isinstance(s, ir.ClusterSync) else s)
+    return map_stmts(kernel, lambda s: ir.Sync(of="cta") if ir.is_sync(s, "cluster") else s)
 
 
 def one_stage(kernel: ir.Kernel) -> ir.Kernel:
@@ -299,7 +303,7 @@ MUSEUM: tuple[Exhibit, ...] = (
         source="FlashKDA #24",
         says="stale output: the TMA store reads shared memory before the writes get there",
         caught_by="P7",
-        broken=without(ir.ProxyFence),
+        broken=without(ir.Fence, of="async"),
     ),
     Exhibit(
         name="proxy-fence-after-the-barrier",
@@ -313,7 +317,7 @@ MUSEUM: tuple[Exhibit, ...] = (
         source="FlashKDA #24",
         says="undefined: the TMA unit may meet a barrier that is not initialised",
         caught_by="P6",
-        broken=without(ir.FenceBarrierInit),
+        broken=without(ir.Fence, of="barriers"),
     ),
     Exhibit(
         name="cta-sync-at-cluster-start",
@@ -390,7 +394,7 @@ MUSEUM: tuple[Exhibit, ...] = (
         source="DeepGEMM #448, #449",
         says="wrong sums: a wgmma starts before the registers' last use is over",
         caught_by="P2",
-        broken=without(ir.WgmmaFence),
+        broken=without(ir.Fence, of="wgmma"),
     ),
     Exhibit(
         name="release-before-wgmma-is-done",

@@ -246,7 +246,7 @@ def _changed_stmt(s: Any, random: Random) -> ir.Stmt:
             return replace(s, pending=s.pending + 1)
         case ir.TmaLoad():
             return _changed_tma(s, random)
-        case ir.WarpgroupSync():
+        case ir.Sync(of="warpgroup"):
             return pick(
                 (
                     replace(s, first_id=s.first_id + pick((-1, 1, 15))),

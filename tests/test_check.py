@@ -171,7 +171,7 @@ def test_ring_position_carries_over():
 
 
 def unfenced(kernel: ir.Kernel) -> ir.Kernel:
-    return map_stmts(kernel, lambda s: () if isinstance(s, ir.ProxyFence) else s)
+    return map_stmts(kernel, lambda s: () if ir.is_fence(s, "async") else s)
 
 
 def violation_of(kernel: ir.Kernel) -> ProtocolViolation:
@@ -230,8 +230,8 @@ WRONG = (
     ("dense", ir.SetRegisters, {"count": 236}, "P12", "multiples of 8"),
     ("dense", ir.SetRegisters, {"direction": "inc"}, "P12", "inc to 40"),
     ("dense", ir.SetRegisters, {"direction": "dec"}, "P12", "dec to 232"),
-    ("dense", ir.WarpgroupSync, {"first_id": 0}, "P8", "named barrier 0"),
-    ("dense", ir.WarpgroupSync, {"first_id": 15}, "P8", "named barrier 16"),
+    ("dense", ir.Sync, {"first_id": 0}, "P8", "named barrier 0"),
+    ("dense", ir.Sync, {"first_id": 15}, "P8", "named barrier 16"),
     ("dense", ir.Mma, {"warpgroup_bytes": 0}, "P10", "do not start"),
     ("dense", ir.Mma, {"steps": ((0, 0), (32, 32))}, "P10", "walk along all of K"),
     ("dense-in-flight-multicast", ir.TmaLoad, {"rank_bytes": 0}, "P2", "loaded into"),

@@ -42,10 +42,10 @@ def scales_last(body):
 
 
 def meeting_after(kind):
-    """A WarpSync after each statement of this kind."""
+    """The warp meets after each statement of this kind."""
     return in_k(
         lambda body: tuple(
-            x for s in body for x in ([s, ir.WarpSync()] if isinstance(s, kind) else [s])
+            x for s in body for x in ([s, ir.Sync(of="warp")] if isinstance(s, kind) else [s])
         )
     )
 
@@ -58,14 +58,14 @@ def zeroed_after(body):
     """What a product is summed in is cleared between the fence and the product."""
     (dst,) = {s.dst for s in body if isinstance(s, ir.Mma)}
     zero = ir.Zero(dst=dst)
-    return tuple(x for s in body for x in ([s, zero] if isinstance(s, ir.WgmmaFence) else [s]))
+    return tuple(x for s in body for x in ([s, zero] if ir.is_fence(s, "wgmma") else [s]))
 
 
 def test_reads_of_lanes_that_have_not_met():
     kernel = lowered("fp8_block/split_k")
     check(kernel)
     with pytest.raises(ProtocolViolation, match=rf"P2.*smem_partials.*{APART}"):
-        check(without(ir.WarpSync)(kernel))
+        check(without(ir.Sync, of="warp")(kernel))
 
 
 def test_a_product_makes_lanes_meet():

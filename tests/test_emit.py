@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
+from typing import get_args
 
 import pytest
 from device import SMEM_BASE, Kernel
@@ -25,6 +26,7 @@ from gemmgen.ir import nodes
 from gemmgen.ir.dtypes import F16
 from gemmgen.ir.expr import Call, Const, Expr, PerColumn, PerElement, PerRow, Scalar
 from gemmgen.ir.rewrite import BLOCKS, statements
+from gemmgen.ir.syncs import Order
 from gemmgen.pipeline import compile_to_source, lower
 
 SOURCES = {name: emitted(*case).source for name, case in VARIETY.items()}
@@ -99,7 +101,7 @@ STATEMENTS = {
     "StoreRows-paired": ("fp8-paired-masked", 0),
     "StoreRows": ("fp8-masked-multicast", 0),
     "StoreTail-paired": ("fp8-paired-masked", 0),
-    "WarpgroupSync": ("dense", 0),
+    "Sync-of_warpgroup": ("dense", 0),
     "TmaStore": (WAVES, 1),
     "StageTile-by_matrix-piece": ("dense-d-columns", 1),
     "StageTile-by_matrix-piece-of-wave": ("fp8-d-columns-swizzle", 4),
@@ -152,7 +154,7 @@ STATEMENTS = {
     "Peek": ("fp8-peek", 0),
     "Wait-seen": ("fp8-peek", 0),
     "Wait-seen-watched": ((FP8, Config(peek=True, block_n=64, watchdog=True)), 0),
-    "WarpgroupSync-turns": ("dense-ping-pong", 0),
+    "Sync-of_warpgroup-turns": ("dense-ping-pong", 0),
     "Wait-per_tile-watched": ((FP8, Config(split_k=2, block_n=64, watchdog=True)), 1),
 }
 
@@ -163,7 +165,7 @@ def test_statement(case, golden):
     kernel = lower(*VARIETY.get(source, source) if isinstance(source, str) else source)
     name, *of = case.split("-")
     found = [s for s in statements(kernel) if type(s) is getattr(nodes, name)]
-    if of and (spelled := re.match(r"(by|to|per)_(.*)", of[0])):
+    if of and (spelled := re.match(r"(by|to|per|of)_(.*)", of[0])):
         found = [s for s in found if getattr(s, spelled[1]) == spelled[2]]
     golden(cuda(kernel, found[index]))
 
@@ -177,16 +179,16 @@ def test_blocks(golden):
     chunks = nodes.ForChunks(blocks=32, body=(nodes.ForK(body=(inner,), of="chunk"),))
     loop = nodes.ForTiles(body=(nodes.ForK(body=(inner,)), chunks, copies, *pieces))
     leaders = (
-        nodes.If(when="cta_leader", body=(nodes.CtaSync(),)),
-        nodes.If(when="leader", body=(nodes.CtaSync(),)),
+        nodes.If(when="cta_leader", body=(nodes.Sync(of="cta"),)),
+        nodes.If(when="leader", body=(nodes.Sync(of="cta"),)),
     )
-    opening = nodes.If(when="new_group", body=(nodes.WarpSync(),))
+    opening = nodes.If(when="new_group", body=(nodes.Sync(of="warp"),))
     empty = nodes.If(when="has_blocks", body=(nodes.Arrive(barrier="empty", lag=1),))
     divided = (
-        nodes.If(when="sends", body=(nodes.CtaSync(),)),
-        nodes.If(when="finishes", body=(nodes.CtaSync(),)),
+        nodes.If(when="sends", body=(nodes.Sync(of="cta"),)),
+        nodes.If(when="finishes", body=(nodes.Sync(of="cta"),)),
     )
-    turns = nodes.ForTiles(of="turn", body=(nodes.CtaSync(),))
+    turns = nodes.ForTiles(of="turn", body=(nodes.Sync(of="cta"),))
     deep = (nodes.If(when="first_warp", body=(nodes.ForTiles(body=(opening, empty, *divided)),)),)
     found = (
         inner,
@@ -208,11 +210,16 @@ def test_blocks(golden):
 
 
 def test_one_line_statements(golden):
-    names = ("PrefetchMap", "FenceBarrierInit", "CtaSync", "ClusterSync", "WgmmaFence")
-    names += ("WgmmaCommit", "WgmmaWait", "ProxyFence", "StoreCommit")
-    names += ("LaunchDependents", "WaitForGrids")
-    arguments = {"PrefetchMap": {"tensor_map": "map_a"}, "WgmmaWait": {"pending": 1}}
-    stmts = [getattr(nodes, name)(**arguments.get(name, {})) for name in names]
+    stmts = (
+        nodes.PrefetchMap(tensor_map="map_a"),
+        *(nodes.Fence(of=of) for of in get_args(Order)),
+        *(nodes.Sync(of=of) for of in ("warp", "cta", "cluster")),
+        nodes.WgmmaCommit(),
+        nodes.WgmmaWait(pending=1),
+        nodes.StoreCommit(),
+        nodes.LaunchDependents(),
+        nodes.WaitForGrids(),
+    )
     golden(cuda(lower(DENSE, Config()), *stmts))
 
 

@@ -16,7 +16,6 @@ from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, F16, F32
 from gemmgen.ir.expr import PerElement
 from gemmgen.ir.nodes import (
     Arrive,
-    CtaSync,
     ExpectTx,
     ForChunks,
     ForK,
@@ -33,6 +32,7 @@ from gemmgen.ir.nodes import (
     StageTile,
     Stmt,
     StoreTile,
+    Sync,
     TmaLoad,
     Wait,
     Wgmma,
@@ -90,6 +90,9 @@ MALFORMED = {
     "promote-no-source": (swap(Promote, src="nowhere"), "nowhere"),
     "promote-no-row-scales": (swap(Promote, row_scales="nowhere"), "nowhere"),
     "promote-no-block-scales": (swap(Promote, block_scales="nowhere"), "nowhere"),
+    "no-named-barriers": (swap(Sync, of="warpgroup"), "warpgroups is 0"),
+    "named-barriers-of-a-cta": (swap(Sync, warpgroups=2), "warpgroups is 2"),
+    "a-named-barrier-of-a-cta": (swap(Sync, first_id=1), "first_id is 1"),
     "registers-of-another-role": (role("consumer", locals=()), "acc0"),
     "load-into-another-buffer": (swap(TmaLoad, smem="smem_d"), "smem_d"),
     "load-by-another-map": (swap(TmaLoad, tensor_map="map_d"), "map_d"),
@@ -234,7 +237,7 @@ def test_wgmma_operands_have_one_width():
 # ---- walking ------------------------------------------------------------------------------
 
 NEST = (
-    CtaSync(),
+    Sync(of="cta"),
     ForTiles(
         body=(
             ForK(body=(Wait(barrier="full"), If(when="after_first", body=(Arrive(barrier="e"),)))),
@@ -246,21 +249,21 @@ NEST = (
 
 def test_walk_gives_parents_first_in_order():
     names = [type(s).__name__ for s in walk(NEST)]
-    assert names == ["CtaSync", "ForTiles", "ForK", "Wait", "If", "Arrive", "WgmmaWait"]
+    assert names == ["Sync", "ForTiles", "ForK", "Wait", "If", "Arrive", "WgmmaWait"]
 
 
 def nested(body: tuple[Stmt, ...]) -> Kernel:
     consumer = Role(name="consumer", warpgroups=(0, 1), locals=(), body=body)
-    return replace(KERNEL, prologue=(CtaSync(),), roles=(consumer,))
+    return replace(KERNEL, prologue=(Sync(of="cta"),), roles=(consumer,))
 
 
 def test_map_stmts_replaces_bottom_up():
     seen = []
     kernel = map_stmts(nested(NEST), lambda s: seen.append(type(s).__name__) or s)
     assert kernel == nested(NEST)
-    expected = ["CtaSync", "Wait", "Arrive", "If", "ForK", "ForTiles", "WgmmaWait"]
+    expected = ["Sync", "Wait", "Arrive", "If", "ForK", "ForTiles", "WgmmaWait"]
     assert [name for name in seen if seen.count(name) == 1] == expected[1:]
-    assert seen.count("CtaSync") == 2  # the prologue's and the role's
+    assert seen.count("Sync") == 2  # the prologue's and the role's
 
 
 def test_map_stmts_may_drop_and_multiply():
@@ -273,7 +276,7 @@ def test_map_stmts_may_drop_and_multiply():
         return s
 
     names = [type(s).__name__ for s in walk(map_stmts(nested(NEST), fn).roles[0].body)]
-    assert names == ["CtaSync", "ForTiles", "ForK", "If", "Arrive", "Arrive", "WgmmaWait"]
+    assert names == ["Sync", "ForTiles", "ForK", "If", "Arrive", "Arrive", "WgmmaWait"]
 
 
 def test_map_role_touches_one_role():

@@ -179,7 +179,7 @@ BROKEN = {
     "no extent": (COLUMNS, SMALL, without(ir.ReplaceExtent), "P14"),
     "no address": (WGRAD, SMALL, without(ir.ReplaceAddress), "P14"),
     "no stride": (WGRAD, SMALL, without(ir.ReplaceStride), "P14"),
-    "lanes do not meet": (WGRAD, SMALL, without(ir.WarpSync), "P14"),
+    "lanes do not meet": (WGRAD, SMALL, without(ir.Sync, of="warp"), "P14"),
     "extent of M": (TURNED, SMALL, with_fields(ir.ReplaceExtent, dim=0), "P14"),
     "extent from 0": (WGRAD, SMALL, with_fields(ir.ReplaceExtent, end="tile.k_end"), "P14"),
     "rows of B": (WGRAD, SMALL, with_fields(ir.ReplaceAddress, rows="shape_n"), "P14"),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from exhibits import EXHIBITS
@@ -14,13 +15,14 @@ from kernels import VARIETY, emitted
 from link_configs.draw import kernels
 
 from gemmgen import pipeline
+from gemmgen.check.meaning import CONDITIONS
 from gemmgen.emit import emit
 from gemmgen.errors import IRError
 from gemmgen.gallery import GALLERY, path_of
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.ir.text import dump
-from gemmgen.link import TextDiffers, from_ir, from_text, link
+from gemmgen.link import TextDiffers, from_ir, from_text, link, meaning_epilogue, meaning_waits
 from gemmgen.link.errors import Unreadable
 from gemmgen.link.meaning import MEANING
 from gemmgen.link.statements import parsed
@@ -69,6 +71,23 @@ def test_every_lowered_statement_has_a_meaning():
     classes = {getattr(ir, name) for name in ir.__all__}
     concrete = {c for c in classes if isinstance(c, type) and issubclass(c, ir.Stmt)} - {ir.Stmt}
     assert {*MEANING} == concrete - NOT_EMITTED
+
+
+def test_every_value_of_a_statement_has_a_meaning():
+    """In the text and in the proof, where one is looked up by the value of a field."""
+    tables = [
+        *(
+            (ir.ForTiles, "of", meaning_waits.FOR_TILES_OF),
+            (ir.Wait, "per", meaning_waits.WAIT_PER),
+        ),
+        *((ir.Fence, "of", meaning_waits.FENCE_OF), (ir.Sync, "of", meaning_waits.SYNC_OF)),
+        (ir.StageTile, "by", meaning_epilogue.STAGES),
+        (ir.If, "when", CONDITIONS),
+    ]
+    for cls, name, table in tables:
+        hint = get_type_hints(cls)[name]
+        literal = next((h for h in get_args(hint) if get_origin(h) is Literal), hint)
+        assert {*table} == {*get_args(literal)}, cls
 
 
 NOT_EMITTED = {ir.StoreTile}  # choose_stores spells them

@@ -381,7 +381,7 @@ FAULTS = {
     "sums of a rank without K": ({}, "P10", each(ir.Zero, drop, dst="acc0")),
     "one arrival too many": ({}, None, barrier("partials_full", arrivals=2)),
     "one warp's release is enough": ({"block_m": 128, "consumers": 2}, None, barrier("partials_empty", arrivals=1)),
-    "CTAs do not meet at the start": ({}, "P6", each(ir.ClusterSync, lambda _: ir.CtaSync())),
+    "CTAs do not meet at the start": ({}, "P6", each(ir.Sync, lambda _: ir.Sync(of="cta"), of="cluster")),
 }  # fmt: skip
 
 
@@ -409,23 +409,20 @@ def test_what_the_pass_leaves_alone():
 
 def test_only_rank_0_has_an_epilogue():
     """Whatever the epilogue, it stands in what rank 0 alone does as a whole, after the sum."""
+    kinds = ir.StageTile | ir.Evaluate | ir.TmaStore | ir.BulkRowStore | ir.StoreTail
+
+    def of_epilogue(s):
+        return isinstance(s, kinds) or ir.is_fence(s, "async")
+
     for p in (DENSE, QUANTISED, replace(DENSE, grouping="masked"), FP8):
         kernel = lower(p, config(block_n=128, split_k=2))
         (tiles,) = (s for s in walk(kernel.roles[0].body) if isinstance(s, ir.ForTiles))
         (finish,) = (s for s in tiles.body if is_if(s, "finishes"))
-        kinds = (
-            ir.StageTile
-            | ir.Evaluate
-            | ir.TmaStore
-            | ir.BulkRowStore
-            | ir.StoreTail
-            | ir.ProxyFence
-        )
-        inside = [s for s in walk(finish.body) if isinstance(s, kinds)]
-        assert inside and inside == [s for s in walk(tiles.body) if isinstance(s, kinds)]
+        inside = [*filter(of_epilogue, walk(finish.body))]
+        assert inside and inside == [*filter(of_epilogue, walk(tiles.body))]
         order = list(walk(finish.body))
         at = [i for i, s in enumerate(order) if isinstance(s, ir.AddPartials)]
-        assert max(at) < min(i for i, s in enumerate(order) if isinstance(s, kinds))
+        assert max(at) < min(i for i, s in enumerate(order) if of_epilogue(s))
 
 
 # ---- faults in the text that the emulator must find -------------------------------------------------

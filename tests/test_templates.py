@@ -19,6 +19,7 @@ from gemmgen.ir import nodes
 from gemmgen.passes.check_complete import LOWERED
 from gemmgen.problem import OUTPUTS
 
+MAX_STATEMENTS = 55  # classes
 MAX_LINES = {
     "kernel.cu.j2": 120,
     "stmts.j2": 270,
@@ -96,6 +97,11 @@ def concrete(base: type[nodes.Stmt]) -> Iterator[type[nodes.Stmt]]:
         if cls not in LOWERED:
             yield cls
         yield from concrete(cls)
+
+
+def test_statements_stay_few():
+    """A new meaning of a statement that is there is a field of it (docs/adr/0036-fewer-statements.md)."""
+    assert len([*concrete(nodes.Stmt), *LOWERED]) <= MAX_STATEMENTS
 
 
 def macros() -> list[jinja2.nodes.Macro]:

@@ -18,9 +18,8 @@ from .properties import DEPENDENCY
 HARMLESS = (
     ir.PrefetchMap,
     ir.InitBarrier,
-    ir.FenceBarrierInit,
-    ir.CtaSync,
-    ir.ClusterSync,
+    ir.Fence,
+    ir.Sync,
     ir.LaunchDependents,
 )
 

@@ -42,7 +42,6 @@ SINGLE = (  # what one thread may do alone; everything else is done by whole war
     ir.ForK,
     ir.PrefetchMap,
     ir.InitBarrier,
-    ir.FenceBarrierInit,
     ir.ExpectTx,
     ir.TakeShare,
     ir.Drain,
@@ -82,11 +81,14 @@ def _may_be_alone(stmt: ir.Stmt) -> bool:
             return stmt.per == "stage"
         case ir.Arrive():
             return releases(stmt)
+        case ir.Fence():
+            return stmt.of == "barriers"
     return isinstance(stmt, SINGLE)
 
 
 def _named(stmt: ir.Stmt) -> str:
-    return f"If {stmt.when}" if isinstance(stmt, ir.If) else type(stmt).__name__
+    of = "when" if isinstance(stmt, ir.If) else stmt.spelled_by
+    return f"{type(stmt).__name__} {getattr(stmt, of)}" if of else type(stmt).__name__
 
 
 # ---- P12 ----------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Lanes of one warp: where all of them are as far as one is.
 
 An operation of whole warps is each lane's own. One lane that arrives says what it has done itself; of
-the others it speaks for what they did before they last met, in WarpSync, at a rendezvous or in an
+the others it speaks for what they did before they last met, in a Sync of the warp, at a rendezvous or in an
 instruction that a warp executes as one (wgmma's are .sync.aligned). And what one lane has waited for, the
 others know when they meet.
 """

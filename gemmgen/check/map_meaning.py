@@ -34,7 +34,6 @@ MAPS: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ReplaceAddress: _edit("address"),
     ir.ReplaceExtent: _edit("extent"),
     ir.ReplaceStride: _edit("stride"),
-    ir.WarpSync: lambda w, s: w.add(ops.WarpSync, s),
     ir.PublishMap: _publish,
     ir.AcquireMap: _acquire,
 }

@@ -134,18 +134,23 @@ def _init(w: Walk, s: ir.InitBarrier) -> None:
         w.add(ops.Init, s, bar=bar, count=s.arrivals)
 
 
-def _cta_sync(w: Walk, s: ir.CtaSync) -> None:
-    w.add(ops.Sync, s, name=("cta", w.agent.cta, 0), threads=w.threads, total=None)
-
-
-def _cluster_sync(w: Walk, s: ir.ClusterSync) -> None:
-    w.add(ops.Sync, s, name=("cluster", 0, 0), threads=w.threads, total=None)
-
-
-def _warpgroup_sync(w: Walk, s: ir.WarpgroupSync) -> None:
-    if w.agent.warpgroup < s.warpgroups:
+def _sync(w: Walk, s: ir.Sync) -> None:
+    if s.of == "warp":
+        w.add(ops.WarpSync, s)
+    elif s.of != "warpgroup":
+        cta = w.agent.cta if s.of == "cta" else 0
+        w.add(ops.Sync, s, name=(s.of, cta, 0), threads=w.threads, total=None)
+    elif w.agent.warpgroup < s.warpgroups:
         name = ("named barrier", w.agent.cta, s.first_id + w.agent.warpgroup)
         w.add(ops.Sync, s, name=name, threads=w.threads, total=128)
+
+
+def _fence(w: Walk, s: ir.Fence) -> None:
+    """A fence for the async proxy orders the writes of the thread that executes it: one thread's fences no warp's."""
+    if s.of != "async":
+        w.add(ops.InitFence if s.of == "barriers" else ops.RegisterFence, s)
+    elif not w.single:
+        w.add(ops.ProxyFence, s)
 
 
 def _load(w: Walk, s: ir.TmaLoad) -> None:
@@ -180,12 +185,6 @@ def _scales(w: Walk, s: ir.LoadRowScales | ir.LoadColumnScales) -> None:
 def _stage_tile(w: Walk, s: ir.StageTile) -> None:
     w.touch(s)
     w.add(ops.Write, s, cells=w.cells(s))
-
-
-def _proxy_fence(w: Walk, s: ir.ProxyFence) -> None:
-    """A fence orders the writes of the thread that executes it: one thread's fences no warp's."""
-    if not w.single:
-        w.add(ops.ProxyFence, s)
 
 
 def _stamp(w: Walk, s: ir.Stamp) -> None:
@@ -229,17 +228,14 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.PerSplit: lambda w, s: walk(w, s.body),  # one of the copies
     ir.If: lambda w, s: CONDITIONS[s.when](w, s),
     ir.InitBarrier: _init,
-    ir.FenceBarrierInit: _simple(ops.InitFence),
-    ir.CtaSync: _cta_sync,
-    ir.ClusterSync: _cluster_sync,
-    ir.WarpgroupSync: _warpgroup_sync,
+    ir.Fence: _fence,
+    ir.Sync: _sync,
     **BARRIERS,
     ir.TmaLoad: _load,
     **MAPS,
     **EXCHANGE,
     **PEEKS,
     ir.Mma: _mma,
-    ir.WgmmaFence: _simple(ops.RegisterFence),
     ir.WgmmaCommit: _simple(ops.Commit),
     ir.WgmmaWait: _pending(ops.Retire),
     ir.LoadRowScales: _scales,
@@ -248,7 +244,6 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     **dict.fromkeys((ir.Accumulate, ir.Promote), Walk.touch),
     **dict.fromkeys((ir.Evaluate, ir.RowAmax, ir.Normalise), Walk.touch),
     ir.StageTile: _stage_tile,
-    ir.ProxyFence: _proxy_fence,
     **STORES,
     ir.StoreCommit: _simple(ops.StoreCommit),
     ir.StoreWait: _pending(ops.StoreWait),

@@ -88,6 +88,8 @@ def _what(op: Op, of_cluster: bool) -> str:
         case ops.Sync():
             number = f" {op.name[2]}" if op.name[0] == "named barrier" else ""
             return f"{op.name[0]}{number}"
+        case ops.InitFence() | ops.RegisterFence() | ops.ProxyFence() | ops.WarpSync():
+            return str(getattr(op.stmt, "of", ""))
         case ops.Multiply():
             return f"{getattr(op.stmt, 'a', '')}, {getattr(op.stmt, 'b', '')} -> {op.dst}"
         case ops.Touch():

@@ -15,9 +15,8 @@ from ..ir.nodes import (
     Block,
     Cluster,
     Coord,
-    CtaSync,
     ExpectTx,
-    FenceBarrierInit,
+    Fence,
     ForK,
     ForTiles,
     Groups,
@@ -33,6 +32,7 @@ from ..ir.nodes import (
     Smem,
     Stmt,
     StoreWait,
+    Sync,
     TmaLoad,
     TmaMap,
     Wait,
@@ -176,7 +176,7 @@ def contiguous_first(major: Major, k: T, mn: T) -> tuple[T, T]:
 def prologue(maps: tuple[TmaMap, ...], barriers: tuple[Barrier, ...]) -> tuple[Stmt, ...]:
     fetch = tuple(PrefetchMap(tensor_map=m.name) for m in maps)
     init = tuple(InitBarrier(barrier=b.name) for b in barriers)
-    return (If(when="cta_leader", body=(*fetch, *init, FenceBarrierInit())), CtaSync())
+    return (If(when="cta_leader", body=(*fetch, *init, Fence(of="barriers"))), Sync(of="cta"))
 
 
 def producer(c: Config, loads: tuple[Stmt, ...]) -> Role:

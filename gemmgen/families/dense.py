@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..config import Config
 from ..ir.nodes import (
     Arrive,
+    Fence,
     ForK,
     If,
     Kernel,
@@ -12,7 +13,6 @@ from ..ir.nodes import (
     Stmt,
     Wait,
     WgmmaCommit,
-    WgmmaFence,
     WgmmaWait,
 )
 from ..problem import Problem
@@ -28,7 +28,7 @@ def build(p: Problem, c: Config) -> Kernel:
     )
     issue = (
         Wait(barrier="full"),
-        WgmmaFence(),
+        Fence(of="wgmma"),
         *mma,
         WgmmaCommit(),
         WgmmaWait(pending=c.in_flight),

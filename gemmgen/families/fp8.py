@@ -9,12 +9,12 @@ from ..config import Config
 from ..ir.nodes import (
     Accumulate,
     Arrive,
+    Fence,
     ForK,
     Kernel,
     Stmt,
     Wait,
     WgmmaCommit,
-    WgmmaFence,
     WgmmaWait,
     Zero,
 )
@@ -37,7 +37,7 @@ def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> tuple[Stm
     # The last MMAs are the stage's last readers: release it before adding.
     release = (Arrive(barrier="empty"),) * last
     return (
-        WgmmaFence(),
+        Fence(of="wgmma"),
         multiply(p, c, wave, part),
         WgmmaCommit(),
         WgmmaWait(pending=c.in_flight),

@@ -12,6 +12,7 @@ from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Arrive,
     Coord,
+    Fence,
     ForK,
     Kernel,
     LoadColumnScales,
@@ -23,7 +24,6 @@ from ..ir.nodes import (
     TmaMap,
     Wait,
     WgmmaCommit,
-    WgmmaFence,
     WgmmaWait,
     Zero,
 )
@@ -86,7 +86,7 @@ def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> tuple[Stm
     return (
         *(columns,) * (wave == 0 or c.parts > 1),
         *(rows,) * (part == 0),
-        WgmmaFence(),
+        Fence(of="wgmma"),
         multiply(p, c, wave, part),
         WgmmaCommit(),
         WgmmaWait(pending=c.in_flight),

@@ -14,6 +14,7 @@ from ..ir.nodes import (
     Arrive,
     Coord,
     Copy,
+    Fence,
     ForChunks,
     ForK,
     Kernel,
@@ -28,7 +29,6 @@ from ..ir.nodes import (
     TmaMap,
     Wait,
     WgmmaCommit,
-    WgmmaFence,
     WgmmaWait,
     Zero,
 )
@@ -104,7 +104,7 @@ def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> tuple[Stm
     release = (Arrive(barrier="empty"),) * last
     return (
         *(rows,) * (part == 0),
-        WgmmaFence(),
+        Fence(of="wgmma"),
         multiply(p, c, wave, part),
         WgmmaCommit(),
         WgmmaWait(pending=c.in_flight),

@@ -10,10 +10,10 @@ from ..ir.expr import Argument, PerElement, Scalar, arguments, fold
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Evaluate,
+    Fence,
     If,
     Normalise,
     Param,
-    ProxyFence,
     Registers,
     RowAmax,
     Smem,
@@ -24,8 +24,8 @@ from ..ir.nodes import (
     StoreTail,
     StoreTile,
     StoreWait,
+    Sync,
     TmaMap,
-    WarpgroupSync,
     Zero,
 )
 from ..ir.stores import OUTPUT_SCALE_BLOCK
@@ -92,7 +92,7 @@ def _evaluated(p: Problem) -> bool:
 
 def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
     """Registers -> swizzled D tile -> TMA store, drained only before the next tile's first write."""
-    sync = WarpgroupSync(first_id=EPILOGUE_BARRIER, warpgroups=c.consumers)
+    sync = Sync(of="warpgroup", first_id=EPILOGUE_BARRIER, warpgroups=c.consumers)
     staged = tuple(s for w in range(c.waves) for s in _staged(p, w))
     waves, add = range(c.waves), p.accumulate
     tails = tuple(StoreTail(tensor="d", smem="smem_d", wave=w, add=add) for w in waves)
@@ -101,7 +101,7 @@ def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
         If(when="leader", body=(StoreWait(pending=0, reads=True),)),
         sync,
         *staged,
-        ProxyFence(),
+        Fence(of="async"),
         sync,
         If(when="leader", body=(*stores, StoreCommit())),
         *tails,

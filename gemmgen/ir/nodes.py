@@ -45,11 +45,8 @@ from .resources import (
 from .stamps import CloseStamps, OpenStamps, Stamp, StampTile
 from .stmts import (
     Arrive,
-    ClusterSync,
-    CtaSync,
     Drain,
     ExpectTx,
-    FenceBarrierInit,
     InitBarrier,
     LaunchDependents,
     Mma,
@@ -60,7 +57,6 @@ from .stmts import (
     Wait,
     WaitForGrids,
     WgmmaCommit,
-    WgmmaFence,
     WgmmaWait,
     Zero,
 )
@@ -68,7 +64,6 @@ from .stores import (
     BulkRowStore,
     Evaluate,
     Normalise,
-    ProxyFence,
     RowAmax,
     StageTile,
     StoreCommit,
@@ -78,8 +73,8 @@ from .stores import (
     StoreTile,
     StoreWait,
     TmaStore,
-    WarpgroupSync,
 )
+from .syncs import Fence, Sync, is_fence, is_sync
 from .tensor_maps import (
     AcquireMap,
     CopyMap,
@@ -87,7 +82,6 @@ from .tensor_maps import (
     ReplaceAddress,
     ReplaceExtent,
     ReplaceStride,
-    WarpSync,
 )
 
 __all__ = [
@@ -101,15 +95,13 @@ __all__ = [
     "BulkRowStore",
     "CloseStamps",
     "Cluster",
-    "ClusterSync",
     "Coord",
     "Copy",
     "CopyMap",
-    "CtaSync",
     "Drain",
     "Evaluate",
     "ExpectTx",
-    "FenceBarrierInit",
+    "Fence",
     "ForChunks",
     "ForK",
     "ForTiles",
@@ -131,7 +123,6 @@ __all__ = [
     "PerSplit",
     "PrefetchMap",
     "Promote",
-    "ProxyFence",
     "PublishMap",
     "Registers",
     "ReplaceAddress",
@@ -154,18 +145,18 @@ __all__ = [
     "StoreTail",
     "StoreTile",
     "StoreWait",
+    "Sync",
     "TakeShare",
     "TmaLoad",
     "TmaMap",
     "TmaStore",
     "Wait",
     "WaitForGrids",
-    "WarpSync",
-    "WarpgroupSync",
     "Watch",
     "Wgmma",
     "WgmmaCommit",
-    "WgmmaFence",
     "WgmmaWait",
     "Zero",
+    "is_fence",
+    "is_sync",
 ]

@@ -21,21 +21,6 @@ class InitBarrier(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FenceBarrierInit(Stmt):
-    """Make initialised barriers visible to the cluster and to the async proxy."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CtaSync(Stmt):
-    pass
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterSync(Stmt):
-    pass
-
-
-@dataclass(frozen=True, kw_only=True)
 class LaunchDependents(Stmt):
     """The launch after this one on the stream may begin, as CTAs of this one end; overlap_launches."""
 
@@ -152,11 +137,6 @@ def multicasts(s: Stmt) -> TypeGuard[TmaLoad]:
 @dataclass(frozen=True, kw_only=True)
 class Zero(Stmt):
     dst: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class WgmmaFence(Stmt):
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)

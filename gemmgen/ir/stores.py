@@ -84,19 +84,6 @@ class StageTile(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProxyFence(Stmt):
-    """Order this thread's generic shared-memory writes before the async proxy's reads."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WarpgroupSync(Stmt):
-    """bar.sync among the threads of one consumer warpgroup: barrier `first_id` + its index."""
-
-    first_id: int
-    warpgroups: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class StoreTile(Stmt):
     """Send one wave of D from shared to global memory, or add it to what is there; choose_stores
     spells it."""

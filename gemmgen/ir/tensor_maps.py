@@ -22,11 +22,6 @@ class CopyMap(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarpSync(Stmt):
-    """What each lane of the warp did to shared memory is done, for all of them."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class ReplaceExtent(Stmt):
     """The group ends at `end`, in elements along dimension `dim`: TMA fills the rest with zeros."""
 

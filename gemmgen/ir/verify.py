@@ -24,6 +24,7 @@ from .nodes import (
     Promote,
     ShareScales,
     Stmt,
+    Sync,
     TakeShare,
     TmaLoad,
     TmaStore,
@@ -114,6 +115,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             outer = ForTiles
         elif isinstance(stmt, Promote):
             _scales(stmt)
+        elif isinstance(stmt, Sync):
+            _sync(stmt)
         if outer and outer not in inside:
             raise IRError(f"{name} stands outside {outer.__name__}")
         if of.loop and kind in inside:
@@ -174,6 +177,14 @@ def _scales(stmt: Promote) -> None:
             raise IRError(
                 f"Promote.{name} is {getattr(stmt, name)!r}, and by {stmt.by} it reads {READS[stmt.by]}"
             )
+
+
+def _sync(stmt: Sync) -> None:
+    """Named barriers are for warpgroups."""
+    named = stmt.of == "warpgroup"
+    if bool(stmt.warpgroups) != named or (stmt.first_id and not named):
+        at = f"first_id is {stmt.first_id}, warpgroups is {stmt.warpgroups}"
+        raise IRError(f"Sync of {stmt.of}: {at}")
 
 
 def _box(stmt: TmaLoad | TmaStore, tables: Tables) -> None:

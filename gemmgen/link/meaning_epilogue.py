@@ -12,7 +12,6 @@ from ..ir.spelling import epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
 from .parts import UNROLL, coord, count, end_of_rows
 
-FENCE = "fence.proxy.async.shared::cta"
 TENSOR = {False: "cp.async.bulk.tensor.{}d.global.shared::cta.tile.bulk_group",
           True: "cp.reduce.async.bulk.tensor.{}d.global.shared::cta.add.tile.bulk_group"}  # fmt: skip
 BULK = {False: "cp.async.bulk.global.shared::cta.bulk_group",
@@ -287,7 +286,6 @@ EPILOGUE: dict[type[ir.Stmt], Callable[[ir.Kernel, Any], str]] = {
     ir.StoreScales: store_scales,
     ir.Normalise: normalise,
     ir.StageTile: lambda k, s: STAGES[s.by](k, s),
-    ir.ProxyFence: lambda k, s: f'"{FENCE}"();',
     ir.TmaStore: tma_store,
     ir.StoreRows: store_rows,
     ir.BulkRowStore: bulk_row_store,

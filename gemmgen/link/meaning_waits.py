@@ -166,7 +166,7 @@ def expect(k: ir.Kernel, s: ir.ExpectTx) -> str:
     return f'"{EXPECT}"(_, [{at}], {s.tx_bytes});'
 
 
-def warpgroup_sync(k: ir.Kernel, s: ir.WarpgroupSync) -> str:
+def sync_warpgroup(k: ir.Kernel, s: ir.Sync) -> str:
     each = (
         f'if ({index(k)} == {w}) "bar.sync"({s.first_id + w}, 128);' for w in range(s.warpgroups)
     )
@@ -175,6 +175,19 @@ def warpgroup_sync(k: ir.Kernel, s: ir.WarpgroupSync) -> str:
 
 FOR_TILES_OF = {"cta": block("for (Tile tile; scheduler.next(tile);)"), "turn": for_turns}
 WAIT_PER = {"stage": wait_for_stage, "tile": wait_for_tile, "turn": wait_for_turn}
+FENCE_OF: dict[str, Meaning] = {
+    "barriers": just("fence.mbarrier_init.release.cluster"),
+    "wgmma": just("wgmma.fence.sync.aligned"),
+    "async": just("fence.proxy.async.shared::cta"),
+}
+SYNC_OF: dict[str, Meaning] = {
+    "warp": lambda k, s: '"bar.warp.sync"(0xFFFFFFFF);',
+    "warpgroup": sync_warpgroup,
+    "cta": lambda k, s: "__syncthreads();",
+    "cluster": lambda k, s: (
+        '"barrier.cluster.arrive.release.aligned"(); "barrier.cluster.wait.acquire.aligned"();'
+    ),
+}
 WAITS: dict[type[ir.Stmt], Meaning] = {
     ir.ForTiles: lambda k, s: FOR_TILES_OF[s.of](k, s),
     ir.ForChunks: for_chunks,
@@ -182,11 +195,8 @@ WAITS: dict[type[ir.Stmt], Meaning] = {
     ir.PerSplit: per_split,
     ir.If: if_,
     ir.InitBarrier: init_barrier,
-    ir.FenceBarrierInit: just("fence.mbarrier_init.release.cluster"),
-    ir.CtaSync: lambda k, s: "__syncthreads();",
-    ir.ClusterSync: lambda k, s: (
-        '"barrier.cluster.arrive.release.aligned"(); "barrier.cluster.wait.acquire.aligned"();'
-    ),
+    ir.Fence: lambda k, s: FENCE_OF[s.of](k, s),
+    ir.Sync: lambda k, s: SYNC_OF[s.of](k, s),
     ir.LaunchDependents: just("griddepcontrol.launch_dependents"),
     ir.WaitForGrids: just("griddepcontrol.wait"),
     ir.SetRegisters: lambda k, s: f'"setmaxnreg.{s.direction}.sync.aligned.u32"({s.count});',
@@ -196,5 +206,4 @@ WAITS: dict[type[ir.Stmt], Meaning] = {
     ir.NextTurn: lambda k, s: f"{s.turn}[0] ^= 1;",
     ir.Arrive: arrive,
     ir.ExpectTx: expect,
-    ir.WarpgroupSync: warpgroup_sync,
 }

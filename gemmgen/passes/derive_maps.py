@@ -24,9 +24,9 @@ from ..ir.nodes import (
     Role,
     Smem,
     Stmt,
+    Sync,
     TmaLoad,
     TmaMap,
-    WarpSync,
 )
 from ..ir.rewrite import map_role, map_stmts
 from ..target import Target
@@ -117,7 +117,11 @@ def _deriving(role: Role, derived: tuple[TmaMap, ...], edits: tuple[Stmt, ...]) 
     copies = tuple(CopyMap(tensor_map=m, smem=smem) for m, smem in names)
     publish = tuple(PublishMap(tensor_map=m, smem=smem) for m, smem in names)
     acquire = tuple(AcquireMap(tensor_map=m) for m, _ in names)
-    opening = If(when="new_group", body=(*edits, WarpSync(), *publish, WarpSync(), *acquire))
+    opening = If(
+        when="new_group", body=(*edits, Sync(of="warp"), *publish, Sync(of="warp"), *acquire)
+    )
     walk = ForTiles(body=(opening, If(when="leader", body=tiles.body)))
     last = (If(when="leader", body=tuple(rest)),) * bool(rest)
-    return replace(role, body=(If(when="first_warp", body=(*copies, WarpSync(), walk, *last)),))
+    return replace(
+        role, body=(If(when="first_warp", body=(*copies, Sync(of="warp"), walk, *last)),)
+    )

@@ -29,16 +29,16 @@ from ..ir.nodes import (
     StoreWait,
     TmaLoad,
     Wait,
-    WarpgroupSync,
     WgmmaCommit,
     WgmmaWait,
+    is_sync,
 )
 from ..ir.promotion import PROMOTION
 from ..ir.stamps import Place
 from ..target import Target
 
 LOADS = TmaLoad  # of those that follow each other, the last is stamped
-WAITS = Wait | Drain | WgmmaWait | StoreWait | WarpgroupSync
+WAITS = Wait | Drain | WgmmaWait | StoreWait
 WORKS = WgmmaCommit | PROMOTION | SendPartials | AddPartials | StageTile | StoreRows | StoreCommit
 
 
@@ -85,4 +85,4 @@ def _body(body: tuple[Stmt, ...], place: Place, events: Iterator[int]) -> tuple[
 
 def _takes_time(stmt: Stmt, after: Stmt | None) -> bool:
     last = isinstance(stmt, LOADS) and not isinstance(after, LOADS)
-    return last or isinstance(stmt, WAITS | WORKS)
+    return last or isinstance(stmt, WAITS | WORKS) or is_sync(stmt, "warpgroup")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import (
+    Fence,
     ForK,
     Kernel,
     LoadColumnScales,
@@ -14,8 +15,8 @@ from ..ir.nodes import (
     Role,
     Stmt,
     WgmmaCommit,
-    WgmmaFence,
     WgmmaWait,
+    is_fence,
 )
 from ..ir.promotion import PROMOTION, Accumulate
 from ..ir.rewrite import map_role, map_stmts, walk
@@ -84,7 +85,7 @@ def _pieces(body: tuple[Stmt, ...]) -> list[_Piece]:
 
 
 def _piece(stmts: tuple[Stmt, ...], promote: Stmt) -> _Piece:
-    fence = next(i for i, s in enumerate(stmts) if isinstance(s, WgmmaFence))
+    fence = next(i for i, s in enumerate(stmts) if is_fence(s, "wgmma"))
     wait = next(i for i, s in enumerate(stmts) if isinstance(s, WgmmaWait))
     return _Piece(
         loads=tuple(s for s in stmts[:fence] if not isinstance(s, LoadColumnScales)),
@@ -99,7 +100,7 @@ def _overlapped(pieces: list[_Piece]) -> tuple[Stmt, ...]:
     out: list[Stmt] = []
     for i, piece in enumerate(pieces):
         mma = replace(piece.mma, dst=_turn(piece, i))
-        out += (*piece.loads, WgmmaFence(), mma, WgmmaCommit())
+        out += (*piece.loads, Fence(of="wgmma"), mma, WgmmaCommit())
         if i:
             out += (WgmmaWait(pending=1), _promoted(pieces, i - 1))
         out += piece.columns

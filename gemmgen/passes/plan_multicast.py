@@ -8,12 +8,11 @@ from ..errors import IllegalConfig, Rule
 from ..ir.blocks import is_if
 from ..ir.nodes import (
     Arrive,
-    ClusterSync,
-    CtaSync,
     Drain,
     Kernel,
     Role,
     Stmt,
+    Sync,
     TmaLoad,
 )
 from ..ir.rewrite import map_role, map_stmts
@@ -36,7 +35,7 @@ RULES = (CLUSTER_SIZE, MULTICAST_SLICE)
 
 def plan_multicast(kernel: Kernel, target: Target) -> Kernel:
     """Each CTA of a cluster loads its slice of the shared operand for all. Sets TmaLoad.to, slice and
-    mask, Arrive.to, the start-up ClusterSync and the producer's Drain."""
+    mask, Arrive.to, the start-up Sync of the cluster and the producer's Drain."""
     cluster = kernel.cluster
     if not cluster.shared:
         return kernel
@@ -51,8 +50,8 @@ def plan_multicast(kernel: Kernel, target: Target) -> Kernel:
                 return _multicast(kernel, stmt)
             case Arrive(barrier="empty"):
                 return replace(stmt, to="cluster")
-            case CtaSync():
-                return ClusterSync()
+            case Sync(of="cta"):
+                return Sync(of="cluster")
         return stmt
 
     return map_role(map_stmts(kernel, visit), "producer", _drain)

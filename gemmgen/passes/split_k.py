@@ -12,10 +12,8 @@ from ..ir.nodes import (
     Arrive,
     Barrier,
     Cluster,
-    ClusterSync,
-    CtaSync,
     ExpectTx,
-    FenceBarrierInit,
+    Fence,
     ForTiles,
     If,
     InitBarrier,
@@ -27,10 +25,10 @@ from ..ir.nodes import (
     SendPartials,
     Smem,
     Stmt,
+    Sync,
     TakeShare,
     TmaLoad,
     Wait,
-    WarpSync,
     Zero,
 )
 from ..ir.rewrite import map_role, map_stmts, walk
@@ -60,7 +58,7 @@ def split_k(kernel: Kernel, target: Target, split_k: int) -> Kernel:
     """Above 1, give each CTA of a cluster a share of every tile's K blocks; then ranks send their
     accumulators to rank 0, which adds them in order of rank and goes on to the epilogue. Sets
     Kernel.cluster, Scheduler.shares, Coord.start and LoadBlockScales.block; inserts what divides and
-    exchanges, the start-up ClusterSync, the senders' last wait, a buffer and two barriers."""
+    exchanges, the start-up Sync of the cluster, the senders' last wait, a buffer and two barriers."""
     if split_k == 1:
         return kernel
     _check(kernel, split_k)
@@ -74,10 +72,10 @@ def split_k(kernel: Kernel, target: Target, split_k: int) -> Kernel:
                 return replace(s, block=BLOCKS_OF_GROUP[s.block])  # type: ignore[arg-type]
             case ForTiles():
                 return replace(s, body=(TakeShare(), *s.body))
-            case FenceBarrierInit():
+            case Fence(of="barriers"):
                 return (InitBarrier(barrier=FULL), InitBarrier(barrier=EMPTY), s)
-            case CtaSync():
-                return ClusterSync()
+            case Sync(of="cta"):
+                return Sync(of="cluster")
         return s
 
     kernel = replace(
@@ -143,7 +141,7 @@ def _exchanging(role: Role, waves: dict[str, int]) -> Role:
                 If(when="cta_leader", body=(ExpectTx(barrier=FULL, per="tile"),)),
                 Wait(barrier=FULL, per="tile", turn=TURN),
                 *add,
-                WarpSync(),
+                Sync(of="warp"),
                 Arrive(barrier=EMPTY, to="others"),
                 *tiles.body[at:],
             ),

@@ -9,10 +9,10 @@ from ..errors import IllegalConfig, IRError, Rule
 from ..ir.blocks import is_if
 from ..ir.nodes import (
     Evaluate,
+    Fence,
     ForTiles,
     If,
     Kernel,
-    ProxyFence,
     Smem,
     StageTile,
     Stmt,
@@ -20,7 +20,8 @@ from ..ir.nodes import (
     StoreTail,
     StoreTile,
     StoreWait,
-    WarpgroupSync,
+    Sync,
+    is_sync,
 )
 from ..ir.rewrite import map_stmts, statements, walk
 from ..target import Target
@@ -43,8 +44,8 @@ RULES = (COLUMN_PIECES, COLUMN_STORES)
 SLOTS = 2  # places per warpgroup
 SMEM = "smem_d"
 EPILOGUE = (  # what is spelled anew; nothing else may stand there
-    *(If, StoreWait, WarpgroupSync, StageTile),
-    *(ProxyFence, StoreTile, StoreCommit, StoreTail),
+    *(If, StoreWait, Sync, StageTile),
+    *(Fence, StoreTile, StoreCommit, StoreTail),
 )
 
 
@@ -118,7 +119,7 @@ def _pieces(epilogue: tuple[Stmt, ...], columns: range) -> tuple[Stmt, ...]:
     stages = [s for s in found if isinstance(s, StageTile)]
     stores = {s.wave: s for s in found if isinstance(s, StoreTile)}
     tails = {s.wave: s for s in found if isinstance(s, StoreTail)}
-    (sync,) = {s for s in found if isinstance(s, WarpgroupSync)}
+    (sync,) = {s for s in found if is_sync(s, "warpgroup")}
     if not all(isinstance(s, EPILOGUE) for s in found) or not (
         set(stores) == set(tails) == {s.wave for s in stages}
     ):
@@ -132,7 +133,7 @@ def _pieces(epilogue: tuple[Stmt, ...], columns: range) -> tuple[Stmt, ...]:
             If(when="leader", body=(StoreWait(pending=SLOTS - 1, reads=True),)),
             sync,
             replace(stage, column=column, slot=slot),
-            ProxyFence(),
+            Fence(of="async"),
             sync,
             If(when="leader", body=(store, StoreCommit())),
             replace(tails[wave], column=column, slot=slot),

@@ -9,7 +9,6 @@ from ..ir.dtypes import S32
 from ..ir.nodes import (
     Arrive,
     Barrier,
-    FenceBarrierInit,
     ForK,
     ForTiles,
     InitBarrier,
@@ -20,6 +19,7 @@ from ..ir.nodes import (
     Stmt,
     Wait,
     Zero,
+    is_fence,
 )
 from ..ir.rewrite import map_body, map_role, walk
 from ..target import Target
@@ -45,9 +45,7 @@ def take_turns(kernel: Kernel, target: Target, ping_pong: bool) -> Kernel:
     if turns == 1:
         raise IllegalConfig(PING_PONG, alone(kernel, 1), "Use ping_pong=false.")
     init = InitBarrier(barrier=BARRIER)
-    prologue = map_body(
-        kernel.prologue, lambda s: (init, s) if isinstance(s, FenceBarrierInit) else s
-    )
+    prologue = map_body(kernel.prologue, lambda s: (init, s) if is_fence(s, "barriers") else s)
     barriers = (*kernel.barriers, Barrier(name=BARRIER, stages=turns, per="turn"))
     kernel = replace(kernel, prologue=prologue, barriers=barriers)
     return map_role(kernel, "consumer", _in_turns)

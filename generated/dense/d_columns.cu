@@ -10,7 +10,7 @@
 //     null, "watchdog": false, "d_columns": 64}
 // P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (9 instances, 18030 operations); the order
 //     recurs every 8 K blocks
-// IR sha256 f4b1a2137fbc2d42
+// IR sha256 6a6936ac550b6fe1
 //
 // Output tile 256 x 128, 64 of K per stage, 4 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 229440 bytes.

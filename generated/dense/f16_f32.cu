@@ -10,7 +10,7 @@
 //     null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (9 instances, 5247 operations); the order
 //     recurs every 8 K blocks
-// IR sha256 cb3cbacd34553daf
+// IR sha256 722e0057495cd5ac
 //
 // Output tile 128 x 128, 64 of K per stage, 4 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 196672 bytes.

@@ -10,7 +10,7 @@
 //     null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 7, 13 K blocks and 1, 2, 3 tiles (9 instances, 4413 operations); the order recurs
 //     every 6 K blocks
-// IR sha256 87a3a5649ff3eaf0
+// IR sha256 744bcccd420631d7
 //
 // Output tile 128 x 256, 64 of K per stage, 3 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 213040 bytes.

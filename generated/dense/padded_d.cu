@@ -10,7 +10,7 @@
 //     "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (9 instances, 5453 operations); the order
 //     recurs every 8 K blocks
-// IR sha256 ba5a29f7cbe7f90d
+// IR sha256 2f837ed63647a190
 //
 // Output tile 128 x 128, 64 of K per stage, 4 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 165952 bytes.

@@ -10,7 +10,7 @@
 //     null, "watchdog": false, "d_columns": 64, "ping_pong": true}
 // P1 to P13 proved for 1, 2, 5, 6, 7, 13, 25 K blocks and 1, 2, 3, 6 tiles (12 instances, 21602 operations); the order
 //     recurs every 12 K blocks
-// IR sha256 ba8be96e9e92ab17
+// IR sha256 dd7c51ed308371dc
 //
 // Output tile 128 x 128, 64 of K per stage, 6 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 229488 bytes.

@@ -11,7 +11,7 @@
 //     null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 7, 13 K blocks and 1, 2, 3 tiles (9 instances, 4489 operations); the order recurs
 //     every 6 K blocks
-// IR sha256 7f77f18cc509f92a
+// IR sha256 7c2b1bb5ee7070b5
 //
 // Output tile 128 x 256, 64 of K per stage, 3 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 180272 bytes.

@@ -12,7 +12,7 @@
 //     null, "watchdog": false}
 // P1 to P14 proved for 0, 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3, 4 tiles (20 instances, 24580 operations); the
 //     order recurs every 8 K blocks
-// IR sha256 3080a792254291d8
+// IR sha256 8acbd3099c3a74be
 //
 // Output tile 128 x 128, 128 of K per stage, 4 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 201024 bytes.

@@ -11,7 +11,7 @@
 //     null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 7, 13 K blocks and 1, 2, 3 tiles (9 instances, 18424 operations); the order recurs
 //     every 6 K blocks
-// IR sha256 812b66107cffbe44
+// IR sha256 6fb67f202b7e773f
 //
 // Output tile 256 x 80, 128 of K per stage, 3 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 215216 bytes.

@@ -11,7 +11,7 @@
 //     null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (9 instances, 13958 operations); the order
 //     recurs every 8 K blocks
-// IR sha256 4a1f7eb2b0fad3a9
+// IR sha256 9323481aed33f858
 //
 // Output tile 128 x 128, 128 of K per stage, 4 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 200768 bytes.

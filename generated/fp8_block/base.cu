@@ -10,7 +10,7 @@
 //     null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 4, 5, 6, 11, 21 K blocks and 1, 2, 3 tiles (9 instances, 7341 operations); the order
 //     recurs every 10 K blocks
-// IR sha256 5970ff17a27cf24c
+// IR sha256 4bd3cc80c6a77ae5
 //
 // Output tile 128 x 128, 128 of K per stage, 5 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 199248 bytes.

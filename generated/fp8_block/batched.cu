@@ -11,7 +11,7 @@
 //     null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 4, 5, 6, 11, 21 K blocks and 1, 2, 3 tiles (9 instances, 7341 operations); the order
 //     recurs every 10 K blocks
-// IR sha256 40baefa59c89db78
+// IR sha256 9b0e3f8090435674
 //
 // Output tile 128 x 128, 128 of K per stage, 5 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 199248 bytes.

@@ -12,7 +12,7 @@
 //     null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 7, 13 K blocks and 1, 2, 3 tiles (32 instances, 61392 operations); the order recurs
 //     every 6 K blocks
-// IR sha256 abd0012531b8a9c2
+// IR sha256 aaea4f2d9f32219c
 //
 // Output tile 256 x 128, 128 of K per stage, 3 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 216112 bytes.

@@ -12,7 +12,7 @@
 //     null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (9 instances, 12650 operations); the order
 //     recurs every 8 K blocks
-// IR sha256 003c80f9954783e0
+// IR sha256 d1dc661720cd209a
 //
 // Output tile 128 x 192, 128 of K per stage, 4 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 215104 bytes.

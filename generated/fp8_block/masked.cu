@@ -12,7 +12,7 @@
 //     null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 4, 5, 6, 11, 21 K blocks and 1, 2, 3 tiles (32 instances, 52880 operations); the order
 //     recurs every 10 K blocks
-// IR sha256 09d52ffaab164322
+// IR sha256 e1a2eba731afdb45
 //
 // Output tile 128 x 128, 128 of K per stage, 5 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 199248 bytes.

@@ -12,7 +12,7 @@
 //     null, "watchdog": false, "parts": 2}
 // P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (32 instances, 33848 operations); the order
 //     recurs every 8 K blocks
-// IR sha256 735efdb71af46b1a
+// IR sha256 603f6f7a4eccaf68
 //
 // Output tile 128 x 256, 128 of K per stage, 4 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 215104 bytes.

@@ -10,7 +10,7 @@
 //     null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 4, 5, 6, 11, 21 K blocks and 1, 2, 3 tiles (9 instances, 7607 operations); the order
 //     recurs every 10 K blocks
-// IR sha256 e788d9c631985f4e
+// IR sha256 ce56558fb4c119d1
 //
 // Output tile 128 x 144, 128 of K per stage, 5 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 213584 bytes.

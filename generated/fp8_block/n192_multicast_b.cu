@@ -10,7 +10,7 @@
 //     null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (9 instances, 12650 operations); the order
 //     recurs every 8 K blocks
-// IR sha256 615fc15ab6e3543d
+// IR sha256 3de160aa8050310a
 //
 // Output tile 128 x 192, 128 of K per stage, 4 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 215104 bytes.

@@ -10,7 +10,7 @@
 //     null, "watchdog": false, "swap_ab": true, "pdl": true}
 // P1 to P13, P15 proved for 1, 2, 11, 12, 13, 25, 49 K blocks and 1, 2, 3 tiles (9 instances, 7891 operations); the
 //     order recurs every 24 K blocks
-// IR sha256 171bb82d279bd5f9
+// IR sha256 2cba2782174f54e7
 //
 // Output tile 8 x 64, 128 of K per stage, 12 stages, cluster of 1, 256 threads.
 // Registers per thread: consumer 255, producer 255. Shared memory, 113344 bytes.

@@ -10,7 +10,7 @@
 //     null, "watchdog": false}
 // P1 to P13 proved for 1, 2, 3, 4, 7, 13 K blocks and 1, 2, 3 tiles (9 instances, 16992 operations); the order recurs
 //     every 6 K blocks
-// IR sha256 6efaf5ed196a297c
+// IR sha256 d314bf34cded33a6
 //
 // Output tile 256 x 128, 128 of K per stage, 3 stages, cluster of 2, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 216112 bytes.

@@ -10,7 +10,7 @@
 //     null, "watchdog": false, "split_k": 4}
 // P1 to P13 proved for 1, 4, 5, 8, 28, 32, 33, 36, 68, 132 K blocks and 1, 2, 3, 5 tiles (12 instances, 25952
 //     operations); the order recurs every 16 K blocks
-// IR sha256 63cf3432349d8be8
+// IR sha256 571c4bfda4b6c8c8
 //
 // Output tile 64 x 32, 128 of K per stage, 8 stages, cluster of 4, 256 threads.
 // Registers per thread: consumer 255, producer 255. Shared memory, 129168 bytes.

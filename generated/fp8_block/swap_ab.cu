@@ -10,7 +10,7 @@
 //     null, "watchdog": false, "swap_ab": true}
 // P1 to P13 proved for 1, 2, 9, 10, 11, 21, 41 K blocks and 1, 2, 3 tiles (9 instances, 12753 operations); the order
 //     recurs every 20 K blocks
-// IR sha256 e66d6a08826fd31b
+// IR sha256 d4169416bf614aea
 //
 // Output tile 16 x 128, 128 of K per stage, 10 stages, cluster of 1, 384 threads.
 // Registers per thread: consumer 232, producer 40. Shared memory, 189856 bytes.

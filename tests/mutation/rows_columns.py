@@ -29,7 +29,7 @@ def unsynced(nth: int):
     """Every `nth` of each piece's two syncs dropped: 0, between wait and write; 1, between write and store."""
 
     def change(s: ir.ForTiles) -> ir.ForTiles:
-        syncs = [i for i, x in enumerate(s.body) if isinstance(x, ir.WarpgroupSync)]
+        syncs = [i for i, x in enumerate(s.body) if ir.is_sync(x, "warpgroup")]
         gone = {at for i, at in enumerate(syncs) if i % 2 == nth}
         return replace(s, body=tuple(x for i, x in enumerate(s.body) if i not in gone))
 
@@ -86,7 +86,7 @@ ROWS = (
     row("96m", PIECES, "two pieces stored to each other's columns", "P", ir=visit(ir.TmaStore | ir.StoreTail, exchanged)),
     row("96n", PIECES, "a piece is left out", "P", ir=visit(ir.ForTiles, left_out, role="consumer")),
     row("96o", PIECES, "tails are read when the tile is staged", "P", ir=visit(ir.ForTiles, late_tail, role="consumer")),
-    row("96p", PIECES, "no fence for the async proxy", "P", ir=visit(ir.ProxyFence, drop)),
+    row("96p", PIECES, "no fence for the async proxy", "P", ir=visit(ir.Fence, drop, of="async")),
     row("96q", PIECES, "the first wave's rows stored twice", "P", ir=visit(ir.TmaStore, lambda s: replace(s, wave=0), wave=1)),
     row("96r", PIECES, "the first registers staged for the second piece, in the text", "E", text=edit(("acc[i + 32 * slot]", "acc[i]"))),
     row("96s", PIECES, "the second piece staged in the first place, in the text", "E", text=edit((TURN, TURN.replace("2", "0", 1)))),

@@ -31,7 +31,7 @@ ROWS = (
         text=edit((SLOT, "group"))),
     row("66", WGRAD, "tensor maps are not acquired", "P", ir=without(ir.AcquireMap)),
     row("66b", WGRAD, "tensor maps are not published", "P", ir=without(ir.PublishMap)),
-    row("66c", WGRAD, "one lane edits the copy before the others are done with it", "P", ir=without(ir.WarpSync)),
+    row("66c", WGRAD, "one lane edits the copy before the others are done with it", "P", ir=without(ir.Sync, of="warp")),
     row("66d", COLUMNS, "maps are acquired by B's place for A", "E",
         text=edit(("ptx::acquire_map(group_maps + tile.slot * 2)", "ptx::acquire_map(group_maps + tile.slot * 2 + 1)"))),
     row("78", COLUMNS, "K counts from the first group's", "P", ir=visit(ir.TmaLoad, unstarted)),

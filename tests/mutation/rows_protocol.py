@@ -72,7 +72,7 @@ def barrier_lower(name: str, amount: int) -> Change:
 
 def second_sync_dropped(k: ir.Kernel) -> ir.Kernel:
     def tile(s: ir.ForTiles) -> ir.Stmt:
-        at = [i for i, x in enumerate(s.body) if isinstance(x, ir.WarpgroupSync)]
+        at = [i for i, x in enumerate(s.body) if ir.is_sync(x, "warpgroup")]
         return replace(s, body=tuple(x for i, x in enumerate(s.body) if i not in at[1:2]))
 
     return visit(ir.ForTiles, tile, "consumer")(k)
@@ -139,9 +139,9 @@ ROWS = (
                    "ptx::mbarrier_arrive_expect_tx(full + 8 * ring.stage, (1 - cta_rank) * "), after=PRODUCER)),
     row("25", SHARED_A, "no producer tail at exit", "P", ir=without(ir.Drain)),
     row("26", SHARED_A, "CTA sync instead of cluster sync", "P", ir=museum.cta_start),
-    row("27", BASE, "no fence.mbarrier_init", "P", ir=without(ir.FenceBarrierInit)),
-    row("28", BASE, "no proxy fence before the store", "P", ir=without(ir.ProxyFence)),
-    row("28b", PADDED, "no proxy fence before the row stores", "P", ir=without(ir.ProxyFence)),
+    row("27", BASE, "no fence.mbarrier_init", "P", ir=without(ir.Fence, of="barriers")),
+    row("28", BASE, "no proxy fence before the store", "P", ir=without(ir.Fence, of="async")),
+    row("28b", PADDED, "no proxy fence before the row stores", "P", ir=without(ir.Fence, of="async")),
     row("29", BASE, "proxy fence after the barrier", "P", ir=museum.fence_after_sync),
     row("30a", BASE, "no first epilogue barrier", "P", ir=museum.first_sync_dropped),
     row("30b", BASE, "no second epilogue barrier", "P", ir=second_sync_dropped),

@@ -29,7 +29,7 @@ def moved(role: str) -> Change:
 def cleared(s: ir.ForK) -> ir.ForK:
     """The sum is cleared between the fence and the products that it is for."""
     sums = [ir.Zero(dst=x.dst) for x in s.body if isinstance(x, ir.Mma)]
-    at = next((i for i, x in enumerate(s.body) if isinstance(x, ir.WgmmaFence)), -1) + 1
+    at = next((i for i, x in enumerate(s.body) if ir.is_fence(x, "wgmma")), -1) + 1
     return replace(s, body=(*s.body[:at], *sums[:1], *s.body[at:]))
 
 
@@ -47,7 +47,7 @@ ROWS = (
     row("99c", BASE, "D is fenced in global memory, not in shared", "E",
         text=edit((FENCE, "fence.proxy.async.global"))),
     row("99d", SHARED_A, "nobody asks for clusters", "E", text=edit((CLUSTER, ""))),
-    row("99e", SPLIT, "lanes read slots that another has released", "P", ir=without(ir.WarpSync)),
+    row("99e", SPLIT, "lanes read slots that another has released", "P", ir=without(ir.Sync, of="warp")),
     row("99f", SPLIT, "lanes read slots that another has released, in the text", "E",
         text=edit(("ptx::warp_sync();\n", "\n"))),
     row("99g", BASE, "lanes read scales that another has released", "P", ir=visit(ir.ForK, read_last, "consumer")),

@@ -98,8 +98,7 @@ def waits_longer(made: ir.Kernel, meant: ir.Kernel) -> bool:
 
 WAITS = (ir.WgmmaWait, ir.StoreWait)
 AGAIN = (
-    *(ir.FenceBarrierInit, ir.ProxyFence, ir.WgmmaFence),
-    *(ir.CtaSync, ir.ClusterSync, ir.WarpgroupSync),
+    *(ir.Fence, ir.Sync),
     *(ir.Wait, ir.WgmmaWait, ir.StoreWait),
     *(ir.WgmmaCommit, ir.StoreCommit),
     ir.StageTile,
@@ -216,7 +215,7 @@ def initialised(kernel: ir.Kernel) -> ir.Kernel:
 
     def change(body: Body) -> Iterator[ir.Stmt]:
         def prologue(s: ir.Stmt) -> bool:
-            return isinstance(s, ir.InitBarrier | ir.FenceBarrierInit)
+            return isinstance(s, ir.InitBarrier) or ir.is_fence(s, "barriers")
 
         for inside, run in _runs(body, prologue):
             if inside:
@@ -231,8 +230,11 @@ def fence_last(kernel: ir.Kernel) -> ir.Kernel:
     """wgmma.fence after the mbarrier waits that it stands beside."""
 
     def change(body: Body) -> Iterator[ir.Stmt]:
-        for inside, run in _runs(body, lambda s: isinstance(s, ir.Wait | ir.WgmmaFence)):
-            yield from sorted(run, key=lambda s: isinstance(s, ir.WgmmaFence)) if inside else run
+        def beside(s: ir.Stmt) -> bool:
+            return isinstance(s, ir.Wait) or ir.is_fence(s, "wgmma")
+
+        for inside, run in _runs(body, beside):
+            yield from sorted(run, key=lambda s: ir.is_fence(s, "wgmma")) if inside else run
 
     return _bodies(kernel, change)
 
@@ -255,7 +257,7 @@ def no_leading_offset(kernel: ir.Kernel) -> ir.Kernel:
 
 def lowest_ids(kernel: ir.Kernel) -> ir.Kernel:
     """Named barriers from 1 on, if they exist and no two warpgroups share one."""
-    syncs = [s for s in statements(kernel) if isinstance(s, ir.WarpgroupSync)]
+    syncs = [s for s in statements(kernel) if ir.is_sync(s, "warpgroup")]
     ids: dict[int, set[int]] = {}
     for s in syncs:
         for w in range(s.warpgroups):
@@ -263,9 +265,7 @@ def lowest_ids(kernel: ir.Kernel) -> ir.Kernel:
     every = [i for mine in ids.values() for i in mine]
     if len(set(every)) < len(every) or not set(every) <= set(range(1, 16)):
         return kernel
-    return map_stmts(
-        kernel, lambda s: replace(s, first_id=1) if isinstance(s, ir.WarpgroupSync) else s
-    )
+    return map_stmts(kernel, lambda s: replace(s, first_id=1) if ir.is_sync(s, "warpgroup") else s)
 
 
 def one_leader(kernel: ir.Kernel) -> ir.Kernel:
