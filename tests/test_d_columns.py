@@ -222,12 +222,16 @@ def test_the_advice_is_legal(block_m, block_n, legal):
         lower(DENSE, Config(d_columns=None if x == "null" else int(x), **tile))
 
 
-def test_an_epilogue_that_does_more_is_not_cut():
+@pytest.mark.parametrize(
+    "more",
+    (ir.Zero(dst="acc0"), ir.Sync(of="warp"), ir.Fence(of="wgmma")),
+    ids=("zero", "sync", "fence"),
+)
+def test_an_epilogue_that_does_more_is_not_cut(more):
     """A statement that `split_output` does not know must not get lost."""
     config = Config(d_columns=64)
-    kernel = build(DENSE, config)
-    more = map_stmts(
-        kernel, lambda s: (s, ir.Zero(dst="acc0")) if isinstance(s, ir.StoreTail) else s
+    kernel = map_stmts(
+        build(DENSE, config), lambda s: (s, more) if isinstance(s, ir.StoreTail) else s
     )
     with pytest.raises(IRError, match="epilogue"):
-        run(more, H200, {**vars(config), "stamps": 0})
+        run(kernel, H200, {**vars(config), "stamps": 0})

@@ -20,7 +20,7 @@ from ..ir.nodes import (
     StoreTail,
     StoreTile,
     StoreWait,
-    Sync,
+    is_fence,
     is_sync,
 )
 from ..ir.rewrite import map_stmts, statements, walk
@@ -43,10 +43,7 @@ RULES = (COLUMN_PIECES, COLUMN_STORES)
 
 SLOTS = 2  # places per warpgroup
 SMEM = "smem_d"
-EPILOGUE = (  # what is spelled anew; nothing else may stand there
-    *(If, StoreWait, Sync, StageTile),
-    *(Fence, StoreTile, StoreCommit, StoreTail),
-)
+EPILOGUE = If | StoreWait | StageTile | StoreTile | StoreCommit | StoreTail
 
 
 def split_output(kernel: Kernel, target: Target, d_columns: int | None) -> Kernel:
@@ -111,6 +108,11 @@ def _waits(s: Stmt) -> bool:
     return is_if(s, "leader") and any(isinstance(x, StoreWait) for x in s.body)
 
 
+def _spelled_anew(s: Stmt) -> bool:
+    """Nothing else may stand in the epilogue: `_pieces` would lose it."""
+    return isinstance(s, EPILOGUE) or is_sync(s, "warpgroup") or is_fence(s, "async")
+
+
 def _pieces(epilogue: tuple[Stmt, ...], columns: range) -> tuple[Stmt, ...]:
     """Every piece waits until the group that last read its place is done, which leaves the one of the other
     place; in a tile's first pieces these are of the tile before. The piece between has syncs after the place's last
@@ -120,7 +122,7 @@ def _pieces(epilogue: tuple[Stmt, ...], columns: range) -> tuple[Stmt, ...]:
     stores = {s.wave: s for s in found if isinstance(s, StoreTile)}
     tails = {s.wave: s for s in found if isinstance(s, StoreTail)}
     (sync,) = {s for s in found if is_sync(s, "warpgroup")}
-    if not all(isinstance(s, EPILOGUE) for s in found) or not (
+    if not all(map(_spelled_anew, found)) or not (
         set(stores) == set(tails) == {s.wave for s in stages}
     ):
         raise IRError("the epilogue is not one that stages each wave, and stores it with its tail")
