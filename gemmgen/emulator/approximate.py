@@ -3,7 +3,7 @@
 The hardware interpolates 2^f by 64 parabolas and 1/f by 128, and truncates their squares in a way that
 is nowhere published. approximate.npz holds what it returned for every mantissa: `curve`, the parabolas in
 fixed point, and `off`, by how many units in the last place its results differ from them. How the argument
-is reduced to a mantissa was measured too (tests/probe_approximate.py).
+is reduced to a mantissa was measured too (tests/support/probe_approximate.py).
 """
 
 from __future__ import annotations

@@ -6,4 +6,5 @@ The checks are the real ones; tensors only say what they are, and launches are r
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parent.parent))  # of `python -m tests.bad_arguments`: the fakes
+SUPPORT = Path(__file__).parents[1] / "support"
+sys.path.append(str(SUPPORT))  # of `python -m tests.bad_arguments`: the fakes

@@ -3,4 +3,5 @@
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parent.parent))  # of `python -m tests.hostile`: the fakes
+TESTS = Path(__file__).parents[1]
+sys.path += (str(TESTS), str(TESTS / "support"))  # of `python -m tests.hostile`: the fakes

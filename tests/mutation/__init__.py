@@ -13,5 +13,6 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent.parent
 
 # Run as `tests.mutation` or, under pytest, as `mutation`: the tests' own modules are found by name.
-if str(TESTS) not in sys.path:
-    sys.path.insert(0, str(TESTS))
+for folder in (TESTS / "ir", TESTS / "support", TESTS):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

@@ -218,7 +218,7 @@ def _program(b: Built) -> emulated.EmulatedKernel:
 def _device_walk(b: Built) -> str | None:
     """The emitted Scheduler and Ring, compiled for the host, on random shapes. Needs g++."""
     if b.meant.scheduler.params:
-        return None  # it reads tables: tests/test_groupings.py walks it
+        return None  # it reads tables: tests/ir/test_groupings.py walks it
     source = walker(b.source)
     if not source or source == walker(_emitted(b.meant)):
         return None

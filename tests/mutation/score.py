@@ -157,7 +157,7 @@ def control(name: str) -> list[tuple[str, str]]:
     b = original(name)
 
     def walked(b: Built) -> str | None:
-        tables = b.meant.scheduler.params  # tests/test_groupings.py walks those
+        tables = b.meant.scheduler.params  # tests/ir/test_groupings.py walks those
         return None if tables else nets.walks(b, nets.walker(b.source))
 
     every = (*PROOFS, ("A", nets.audit), ("A", walked), *RUNS, *LAST)

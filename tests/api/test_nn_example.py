@@ -1,0 +1,48 @@
+"""examples/mlp_moe.py: on the CPU with float64 in the kernels' place, and what it says without a GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conftest import missing_for_gpu  # noqa: E402
+from torch_reference import on_cpu  # noqa: E402, F401
+
+PATH = Path(__file__).parents[2] / "examples" / "mlp_moe.py"
+SIZES = {"tokens": 50, "hidden": 160, "intermediate": 96, "experts": 6, "top": 2}
+
+
+@pytest.fixture(name="example")
+def example_fixture():
+    spec = spec_from_file_location("mlp_moe", PATH)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_layers_are_as_near_as_their_dtypes(example, capsys):
+    found = example.errors("cpu", **SIZES)
+    plain, mine, quantised = found.values()
+    assert mine < 1.2 * plain < 0.04 < quantised < 0.09
+    out = capsys.readouterr().out
+    # A router of 6 outputs is no multiple of 8.
+    assert "21 layers converted, 1 left" in out and "router: features" in out
+    assert "3 layers converted, 1 left" in out
+
+
+def test_without_a_gpu_it_says_so():
+    if not missing_for_gpu():
+        pytest.skip("there is a GPU")
+    run = subprocess.run(
+        [sys.executable, PATH],
+        env={"PYTHONPATH": str(PATH.parent.parent), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 3 and "Hopper" in run.stderr and "Traceback" not in run.stderr

@@ -1,0 +1,241 @@
+"""Who may import whom. The table is the architecture; change it in an ADR, not in passing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from gemmgen.runtime import fingerprint
+
+ROOT = Path(__file__).parents[2] / "gemmgen"
+
+COMPILER = {
+    "errors": set(),
+    "target": set(),
+    "notebook": set(),  # what `_repr_html_` of problems, configs and kernels is made of
+    "environment": set(),  # names of variables
+    "untrusted": {"errors"},  # reads what comes from outside
+    "ir": {"errors", "notebook"},
+    "levers": {"ir", "errors"},  # records; what they do to a kernel is in passes
+    "config": {"errors", "notebook", "levers"},
+    "epilogues": {"ir", "errors"},
+    "recipes": {"errors", "ir"},  # what the sums of a family are
+    "problem": {"ir", "errors", "epilogues", "notebook", "recipes"},
+    "schedulers": {"ir"},
+    # families, passes and emit never import each other: that is the whole architecture.
+    "families": {
+        *["ir", "errors", "config", "levers", "problem", "recipes", "epilogues", "schedulers"]
+    },
+    "passes": {"ir", "errors", "target", "levers"},
+    "emit": {"ir", "errors"},
+    "casts": {"ir", "errors", "emit"},  # kernels that quantise; nothing of them is lowered
+    "pipeline": {
+        *["ir", "errors", "target", "config", "problem", "families", "passes", "emit", "check"],
+        *["link", "notebook"],
+    },
+    "cost_terms": set(),
+    "cost_launch": {"ir", "target", "problem", "recipes", "passes"},
+    "cost_fit": set(),
+    "cost": {
+        *["ir", "errors", "target", "config", "problem", "recipes", "passes", "pipeline"],
+        *["cost_terms", "cost_launch", "cost_fit", "levers"],
+    },
+    "heuristics": {
+        *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"],
+        *["environment", "recipes"],
+        "cost_launch",  # many configs of one launch are priced
+    },
+    "gallery": {"ir", "errors", "target", "config", "problem", "epilogues", "pipeline"},
+}
+CHECKS = {
+    "check": {"ir", "errors", "schedulers"},
+    "link": {"ir", "errors"},  # reads text; never what emits it
+    "emulator": {"errors"},  # knows PTX, and nothing of gemmgen
+    "verification": {"ir", "errors", "config", "problem", "recipes", "epilogues"},
+}
+# runtime/gpu.py and emulated.py are machines that verification puts kernels on trial on; it knows neither.
+RUNTIME = {
+    "runtime": {
+        *["ir", "errors", "target", "casts", "verification", "emulator", "notebook", "environment"]
+    }
+}
+# Shows what the compiler decided. Where a swizzle puts a byte it asks the emulator, as the tests do; what each
+# agent does, operation by operation, it asks the proof.
+SEE = {"see": {*COMPILER, "emulator", "check"}}
+# Ahead of time: what the compiler made, its cubins and the C code that launches them. It describes tensor maps
+# with the runtime's own rules, and launches nothing.
+PACK = {
+    "pack": {
+        *["ir", "errors", "target", "config", "problem", "recipes", "pipeline", "emit", "runtime"]
+    }
+}
+TOP = {
+    "ops": {*COMPILER, *RUNTIME},
+    "torch_ops": {"ir", "errors", "config", "epilogues", "problem", "runtime", "ops"},
+    # Modules of torch: what `torch_ops` is to functions.
+    "nn": {"errors", "runtime", "ops", "torch_ops"},
+    "compat": {
+        "ir",
+        "errors",
+        "target",
+        "problem",
+        "runtime",
+        "ops",
+    },  # other libraries' names for ops
+    "bench": {*COMPILER, *RUNTIME, *CHECKS, "ops"},
+    "cli": {*COMPILER, *RUNTIME, *CHECKS, *SEE, *PACK, "ops", "bench"},
+    "__main__": {"cli"},
+    "__init__": set(COMPILER) | {"ops"},  # lazily: importing gemmgen loads no numpy, cuda or torch
+}
+ALLOWED = COMPILER | CHECKS | RUNTIME | SEE | PACK | TOP
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported(tree: ast.AST, package: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """Absolute module paths that `tree`, in gemmgen's sub-package `package`, imports anywhere."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {tuple(alias.name.split(".")) for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            here = ("gemmgen", *package[: len(package) - node.level + 1]) if node.level else ()
+            base = (*here, *(node.module.split(".") if node.module else ()))
+            found |= {(*base, alias.name) for alias in node.names}
+    return found
+
+
+def imports_of(path: Path) -> set[tuple[str, ...]]:
+    return imported(ast.parse(path.read_text()), path.relative_to(ROOT).parts[:-1])
+
+
+def layers_imported(path: Path) -> set[str]:
+    inside = {name[1] for name in imports_of(path) if name[0] == "gemmgen" and len(name) > 1}
+    return inside - {layer(path)}
+
+
+@pytest.mark.parametrize(
+    ("source", "package", "name"),
+    (
+        ("from . import dense", ("families",), ("gemmgen", "families", "dense")),
+        ("from ..ir.nodes import Kernel", ("passes",), ("gemmgen", "ir", "nodes", "Kernel")),
+        ("from .. import passes", ("families",), ("gemmgen", "passes")),
+        ("from . import passes", (), ("gemmgen", "passes")),
+        ("def f():\n  from .emit import emit", (), ("gemmgen", "emit", "emit")),
+        ("import gemmgen.emit", ("passes",), ("gemmgen", "emit")),
+        ("from gemmgen.emit import emit", ("passes",), ("gemmgen", "emit", "emit")),
+    ),
+)
+def test_every_spelling_of_an_import_is_seen(source, package, name):
+    assert imported(ast.parse(source), package) == {name}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_layering(path):
+    assert layer(path) in ALLOWED, "a new layer: give it a row in the table"
+    extra = layers_imported(path) - ALLOWED[layer(path)]
+    assert not extra, f"{path.relative_to(ROOT)} may not import {sorted(extra)}"
+
+
+def test_a_kernel_passes_through_no_layer_that_its_fingerprint_leaves_out():
+    """From what makes it, and what finds it, to all that they import, at whatever time."""
+    by_name = {name_of(path): path for path in MODULES}
+    left = [("gemmgen", "pipeline"), ("gemmgen", "runtime", "cache_index")]
+    found: set[tuple[str, ...]] = set()
+    while left:
+        name = left.pop()
+        if name not in by_name or name in found:
+            continue
+        found.add(name)
+        left += [x[:i] for x in imports_of(by_name[name]) for i in range(2, len(x) + 1)]
+    assert {name[1] for name in found} >= {"passes", "check", "emit", "link", "families", "runtime"}
+    assert not {name[1] for name in found} & {*fingerprint.BESIDE}
+    assert {*fingerprint.BESIDE} <= {layer(path) for path in MODULES}
+
+
+def name_of(path: Path) -> tuple[str, ...]:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def at_run_time(tree: ast.Module) -> ast.Module:
+    """`tree` without what only a type checker reads."""
+
+    class Without(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> ast.AST | None:
+            typed = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+            return None if typed else self.generic_visit(node)
+
+    return Without().visit(tree)
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    """At whatever time: an import inside a function that closes a circle would hide one."""
+    by_name = {name_of(path): path for path in MODULES}
+    below = {}
+    for name, path in by_name.items():
+        package = path.relative_to(ROOT).parts[:-1]
+        found = imported(at_run_time(ast.parse(path.read_text())), package)
+        ours = (x for x in found if x[0] == "gemmgen")
+        # `from .x import y` is of module x.y if there is one, else of x.
+        below[name] = {x if x in by_name else x[:-1] for x in ours} & {*by_name} - {name}
+    TopologicalSorter(below).prepare()  # raises CycleError, which names the circle
+
+
+def test_a_circle_is_seen():
+    with pytest.raises(CycleError):
+        TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()
+    tree = at_run_time(ast.parse("if TYPE_CHECKING:\n  import a\nif x:\n  import b"))
+    assert imported(tree, ()) == {("b",)}
+
+
+def test_the_table_has_no_cycles():
+    done: set[str] = set()
+    while ready := {name for name, below in ALLOWED.items() if below <= done} - done:
+        done |= ready
+    assert done == set(ALLOWED), f"in a cycle: {sorted(set(ALLOWED) - done)}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_the_runtime_and_what_stands_on_it_touch_torch_and_cuda(path):
+    outside = {name[0] for name in imports_of(path)}
+    if layer(path) in COMPILER | PACK:
+        assert not outside & {"torch", "cuda", "numpy"}
+    if layer(path) in CHECKS | SEE:
+        top = ast.parse(path.read_text()).body
+        at_module_level = {n[0] for statement in top for n in module_level(statement)}
+        assert not at_module_level & {"torch", "cuda"}
+    if layer(path) != "emit":
+        assert "jinja2" not in outside
+
+
+def module_level(statement: ast.stmt) -> set[tuple[str, ...]]:
+    inside_a_function = ast.FunctionDef | ast.ClassDef
+    return set() if isinstance(statement, inside_a_function) else imported(statement, ())
+
+
+@pytest.mark.parametrize("module", ("gemmgen", "gemmgen.pipeline", "gemmgen.heuristics"))
+def test_importing_the_compiler_loads_no_heavy_package(module):
+    code = f"import sys, {module}; print(*sorted({{'torch', 'cuda', 'numpy'}} & set(sys.modules)))"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT.parent, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == []
+
+
+def test_tests_stand_by_what_they_test():
+    """In folders that CONTRIBUTING.md names, each module's name once: they are imported by it."""
+    files = sorted((ROOT.parent / "tests").rglob("test_*.py"))
+    said = (ROOT.parent / "CONTRIBUTING.md").read_text()
+    assert not [
+        f for f in files if f.parent.parent.name != "tests" or f"`{f.parent.name}`" not in said
+    ]
+    assert len({f.name for f in files}) == len(files)
