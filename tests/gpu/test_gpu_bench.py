@@ -77,7 +77,7 @@ def test_l2_and_data(capsys, l2, data):
 
 
 def test_too_small_to_rotate(capsys):
-    assert main(["bench", "dense", "--shapes", "16x16x16", "--l2", "rotate", *QUICK]) == 2
+    assert main(["bench", "dense", "--shapes", "16x16x16", "--l2", "rotate", *QUICK, "--json"]) == 2
     assert "copies" in capsys.readouterr().out
 
 
