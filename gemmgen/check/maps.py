@@ -71,9 +71,7 @@ class _Slots:
     agent: int
     landings: dict[int, list[tuple[int, int]]]  # of each load: counters and phases
     edits: dict[str, set[str]] = field(default_factory=dict)  # of each copy, since it was published
-    unseen: dict[str, int] = field(
-        default_factory=dict
-    )  # copies that lanes used since the warp met
+    unseen: dict[str, int] = field(default_factory=dict)  # copies used since the warp met
     published: dict[Slot, int] = field(default_factory=dict)
     acquired: dict[Slot, int] = field(default_factory=dict)
     loads: dict[Slot, list[int]] = field(default_factory=dict)

@@ -74,7 +74,7 @@ from .stores import (
     StoreWait,
     TmaStore,
 )
-from .syncs import Fence, Sync, is_fence, is_sync
+from .syncs import Fence, Sync
 from .tensor_maps import (
     AcquireMap,
     CopyMap,
@@ -157,6 +157,4 @@ __all__ = [
     "WgmmaCommit",
     "WgmmaWait",
     "Zero",
-    "is_fence",
-    "is_sync",
 ]

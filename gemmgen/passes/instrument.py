@@ -31,10 +31,10 @@ from ..ir.nodes import (
     Wait,
     WgmmaCommit,
     WgmmaWait,
-    is_sync,
 )
 from ..ir.promotion import PROMOTION
 from ..ir.stamps import Place
+from ..ir.syncs import is_sync
 from ..target import Target
 
 LOADS = TmaLoad  # of those that follow each other, the last is stamped

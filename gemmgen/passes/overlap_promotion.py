@@ -16,10 +16,10 @@ from ..ir.nodes import (
     Stmt,
     WgmmaCommit,
     WgmmaWait,
-    is_fence,
 )
 from ..ir.promotion import PROMOTION, Accumulate
 from ..ir.rewrite import map_role, map_stmts, walk
+from ..ir.syncs import is_fence
 from ..target import Target
 
 PROMOTION_OVERLAPS = Rule(

@@ -20,10 +20,9 @@ from ..ir.nodes import (
     StoreTail,
     StoreTile,
     StoreWait,
-    is_fence,
-    is_sync,
 )
 from ..ir.rewrite import map_stmts, statements, walk
+from ..ir.syncs import is_fence, is_sync
 from ..target import Target
 
 COLUMN_PIECES = Rule(

@@ -19,9 +19,9 @@ from ..ir.nodes import (
     Stmt,
     Wait,
     Zero,
-    is_fence,
 )
 from ..ir.rewrite import map_body, map_role, walk
+from ..ir.syncs import is_fence
 from ..target import Target
 
 PING_PONG = Rule(

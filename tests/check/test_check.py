@@ -25,6 +25,7 @@ from gemmgen.gallery import FP8
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32
 from gemmgen.ir.rewrite import map_stmts, statements
+from gemmgen.ir.syncs import is_fence
 from gemmgen.passes.check_complete import LOWERED
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
@@ -171,7 +172,7 @@ def test_ring_position_carries_over():
 
 
 def unfenced(kernel: ir.Kernel) -> ir.Kernel:
-    return map_stmts(kernel, lambda s: () if ir.is_fence(s, "async") else s)
+    return map_stmts(kernel, lambda s: () if is_fence(s, "async") else s)
 
 
 def violation_of(kernel: ir.Kernel) -> ProtocolViolation:

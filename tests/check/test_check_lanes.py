@@ -13,6 +13,7 @@ from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.rewrite import map_stmts
+from gemmgen.ir.syncs import is_fence
 from gemmgen.pipeline import lower
 
 APART = "by other lanes than the one that says it is over: they have not met since"
@@ -58,7 +59,7 @@ def zeroed_after(body):
     """What a product is summed in is cleared between the fence and the product."""
     (dst,) = {s.dst for s in body if isinstance(s, ir.Mma)}
     zero = ir.Zero(dst=dst)
-    return tuple(x for s in body for x in ([s, zero] if ir.is_fence(s, "wgmma") else [s]))
+    return tuple(x for s in body for x in ([s, zero] if is_fence(s, "wgmma") else [s]))
 
 
 def test_reads_of_lanes_that_have_not_met():

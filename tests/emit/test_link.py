@@ -7,12 +7,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from exhibits import EXHIBITS
 from kernels import VARIETY, emitted
 from link_configs.draw import kernels
+from values import values
 
 from gemmgen import pipeline
 from gemmgen.check.meaning import CONDITIONS
@@ -85,9 +85,7 @@ def test_every_value_of_a_statement_has_a_meaning():
         (ir.If, "when", CONDITIONS),
     ]
     for cls, name, table in tables:
-        hint = get_type_hints(cls)[name]
-        literal = next((h for h in get_args(hint) if get_origin(h) is Literal), hint)
-        assert {*table} == {*get_args(literal)}, cls
+        assert {*table} == {*values(cls, name)}, cls
 
 
 NOT_EMITTED = {ir.StoreTile}  # choose_stores spells them

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, get_args, get_origin, get_type_hints
 
 import jinja2.meta
 import jinja2.nodes
 import pytest
+from values import values
 
 import gemmgen.emit.names
 import gemmgen.ir.spelling
@@ -118,9 +118,7 @@ def spelled(cls: type[nodes.Stmt]) -> list[str]:
     name = snake(cls.__name__)
     if not cls.spelled_by:
         return [name]
-    hint = get_type_hints(cls)[cls.spelled_by]
-    literal = next((h for h in get_args(hint) if get_origin(h) is Literal), hint)  # of `L | None`
-    return [f"{name}_{value}" for value in get_args(literal)]
+    return [f"{name}_{value}" for value in values(cls, cls.spelled_by)]
 
 
 def test_every_macro_takes_the_statement_only():

@@ -8,6 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from check_museum import is_one
 from emulated import judged, machine
 from grouped import PROBLEMS, layout, problem
 from kernels import (
@@ -34,6 +35,7 @@ from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import is_if
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.rewrite import map_stmts, statements, walk
+from gemmgen.ir.syncs import is_fence
 from gemmgen.pipeline import lower
 from gemmgen.verification import random_normal
 
@@ -277,8 +279,7 @@ def test_exchanges_have_no_bank_conflicts():
 
 def each(kind, change, **fields):
     def fn(s):
-        meant = isinstance(s, kind) and all(getattr(s, f) == v for f, v in fields.items())
-        return change(s) if meant else s
+        return change(s) if is_one(s, kind, fields) else s
 
     return lambda k: map_stmts(k, fn)
 
@@ -412,7 +413,7 @@ def test_only_rank_0_has_an_epilogue():
     kinds = ir.StageTile | ir.Evaluate | ir.TmaStore | ir.BulkRowStore | ir.StoreTail
 
     def of_epilogue(s):
-        return isinstance(s, kinds) or ir.is_fence(s, "async")
+        return isinstance(s, kinds) or is_fence(s, "async")
 
     for p in (DENSE, QUANTISED, replace(DENSE, grouping="masked"), FP8):
         kernel = lower(p, config(block_n=128, split_k=2))

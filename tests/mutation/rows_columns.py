@@ -7,6 +7,7 @@ from dataclasses import replace
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import is_if
 from gemmgen.ir.rewrite import map_body
+from gemmgen.ir.syncs import is_sync
 
 from .mutant import edit
 from .rows_protocol import drop, row, visit
@@ -29,7 +30,7 @@ def unsynced(nth: int):
     """Every `nth` of each piece's two syncs dropped: 0, between wait and write; 1, between write and store."""
 
     def change(s: ir.ForTiles) -> ir.ForTiles:
-        syncs = [i for i, x in enumerate(s.body) if ir.is_sync(x, "warpgroup")]
+        syncs = [i for i, x in enumerate(s.body) if is_sync(x, "warpgroup")]
         gone = {at for i, at in enumerate(syncs) if i % 2 == nth}
         return replace(s, body=tuple(x for i, x in enumerate(s.body) if i not in gone))
 

@@ -11,6 +11,7 @@ from check_museum import wait_flipped, without
 
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.rewrite import map_role, map_stmts
+from gemmgen.ir.syncs import is_sync
 
 from .mutant import Change, Mutant, edit
 
@@ -31,8 +32,7 @@ def visit(kind: type[ir.Stmt], change: Visit, role: str = "", **fields: object) 
     """Apply `change` to the statements of a kind (and role) whose fields have these values."""
 
     def fn(s: ir.Stmt) -> Any:
-        meant = isinstance(s, kind) and all(getattr(s, f) == v for f, v in fields.items())
-        return change(s) if meant else s
+        return change(s) if museum.is_one(s, kind, fields) else s
 
     def whole(k: ir.Kernel) -> ir.Kernel:
         if not role:
@@ -72,7 +72,7 @@ def barrier_lower(name: str, amount: int) -> Change:
 
 def second_sync_dropped(k: ir.Kernel) -> ir.Kernel:
     def tile(s: ir.ForTiles) -> ir.Stmt:
-        at = [i for i, x in enumerate(s.body) if ir.is_sync(x, "warpgroup")]
+        at = [i for i, x in enumerate(s.body) if is_sync(x, "warpgroup")]
         return replace(s, body=tuple(x for i, x in enumerate(s.body) if i not in at[1:2]))
 
     return visit(ir.ForTiles, tile, "consumer")(k)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from check_museum import without
 
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.syncs import is_fence
 
 from .mutant import Change, edit
 from .rows_protocol import BASE, SHARED_A, row, visit
@@ -29,7 +30,7 @@ def moved(role: str) -> Change:
 def cleared(s: ir.ForK) -> ir.ForK:
     """The sum is cleared between the fence and the products that it is for."""
     sums = [ir.Zero(dst=x.dst) for x in s.body if isinstance(x, ir.Mma)]
-    at = next((i for i, x in enumerate(s.body) if ir.is_fence(x, "wgmma")), -1) + 1
+    at = next((i for i, x in enumerate(s.body) if is_fence(x, "wgmma")), -1) + 1
     return replace(s, body=(*s.body[:at], *sums[:1], *s.body[at:]))
 
 

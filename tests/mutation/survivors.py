@@ -16,6 +16,7 @@ from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import BLOCKS, is_if
 from gemmgen.ir.rewrite import map_stmts, statements, walk
 from gemmgen.ir.stmts import releases
+from gemmgen.ir.syncs import is_fence, is_sync
 
 from .mutant import Mutant, mutated_kernel, original
 
@@ -215,7 +216,7 @@ def initialised(kernel: ir.Kernel) -> ir.Kernel:
 
     def change(body: Body) -> Iterator[ir.Stmt]:
         def prologue(s: ir.Stmt) -> bool:
-            return isinstance(s, ir.InitBarrier) or ir.is_fence(s, "barriers")
+            return isinstance(s, ir.InitBarrier) or is_fence(s, "barriers")
 
         for inside, run in _runs(body, prologue):
             if inside:
@@ -231,10 +232,10 @@ def fence_last(kernel: ir.Kernel) -> ir.Kernel:
 
     def change(body: Body) -> Iterator[ir.Stmt]:
         def beside(s: ir.Stmt) -> bool:
-            return isinstance(s, ir.Wait) or ir.is_fence(s, "wgmma")
+            return isinstance(s, ir.Wait) or is_fence(s, "wgmma")
 
         for inside, run in _runs(body, beside):
-            yield from sorted(run, key=lambda s: ir.is_fence(s, "wgmma")) if inside else run
+            yield from sorted(run, key=lambda s: is_fence(s, "wgmma")) if inside else run
 
     return _bodies(kernel, change)
 
@@ -257,7 +258,7 @@ def no_leading_offset(kernel: ir.Kernel) -> ir.Kernel:
 
 def lowest_ids(kernel: ir.Kernel) -> ir.Kernel:
     """Named barriers from 1 on, if they exist and no two warpgroups share one."""
-    syncs = [s for s in statements(kernel) if ir.is_sync(s, "warpgroup")]
+    syncs = [s for s in statements(kernel) if is_sync(s, "warpgroup")]
     ids: dict[int, set[int]] = {}
     for s in syncs:
         for w in range(s.warpgroups):
@@ -265,7 +266,7 @@ def lowest_ids(kernel: ir.Kernel) -> ir.Kernel:
     every = [i for mine in ids.values() for i in mine]
     if len(set(every)) < len(every) or not set(every) <= set(range(1, 16)):
         return kernel
-    return map_stmts(kernel, lambda s: replace(s, first_id=1) if ir.is_sync(s, "warpgroup") else s)
+    return map_stmts(kernel, lambda s: replace(s, first_id=1) if is_sync(s, "warpgroup") else s)
 
 
 def one_leader(kernel: ir.Kernel) -> ir.Kernel:

@@ -6,7 +6,7 @@ would see on a GPU. Its fix is the kernel that the generator makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from kernels import DENSE, FP8, VECTOR
@@ -19,6 +19,7 @@ from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import is_if
 from gemmgen.ir.rewrite import map_role, map_stmts
 from gemmgen.ir.stmts import multicasts
+from gemmgen.ir.syncs import is_fence, is_sync
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 
@@ -49,13 +50,16 @@ class Exhibit:
         return unroller(kernel, PAIR).program(self.instance)
 
 
+def is_one(
+    s: ir.Stmt, kinds: type[ir.Stmt] | tuple[type[ir.Stmt], ...], fields: Mapping[str, object]
+) -> bool:
+    """Whether `s` is of one of these kinds, and its fields have these values."""
+    return isinstance(s, kinds) and all(getattr(s, f) == v for f, v in fields.items())
+
+
 def without(*kinds: type[ir.Stmt], **fields: object) -> Callable[[ir.Kernel], ir.Kernel]:
     """Drop every statement of these kinds whose fields have these values."""
-
-    def meant(s: ir.Stmt) -> bool:
-        return isinstance(s, kinds) and all(getattr(s, f) == v for f, v in fields.items())
-
-    return lambda kernel: map_stmts(kernel, lambda s: () if meant(s) else s)
+    return lambda kernel: map_stmts(kernel, lambda s: () if is_one(s, kinds, fields) else s)
 
 
 def with_fields(kind: type[ir.Stmt], **fields: object) -> Callable[[ir.Kernel], ir.Kernel]:
@@ -91,14 +95,14 @@ def first_sync_dropped(kernel: ir.Kernel) -> ir.Kernel:
     """Without the rendezvous between the drain of the last tile's stores and this tile's writes."""
 
     def tile(body: tuple[ir.Stmt, ...]) -> tuple[ir.Stmt, ...]:
-        first = next(i for i, s in enumerate(body) if ir.is_sync(s, "warpgroup"))
+        first = next(i for i, s in enumerate(body) if is_sync(s, "warpgroup"))
         return (*body[:first], *body[first + 1 :])
 
     return map_stmts(
         kernel,
         lambda s: (
             replace(s, body=tile(s.body))
-            if isinstance(s, ir.ForTiles) and any(ir.is_sync(x, "warpgroup") for x in s.body)
+            if isinstance(s, ir.ForTiles) and any(is_sync(x, "warpgroup") for x in s.body)
             else s
         ),
     )
@@ -187,7 +191,7 @@ def fence_after_sync(kernel: ir.Kernel) -> ir.Kernel:
 
     def tile(body: tuple[ir.Stmt, ...]) -> tuple[ir.Stmt, ...]:
         out = list(body)
-        at = next(i for i, s in enumerate(out) if ir.is_fence(s, "async"))
+        at = next(i for i, s in enumerate(out) if is_fence(s, "async"))
         out[at : at + 2] = out[at : at + 2][::-1]
         return tuple(out)
 
@@ -195,7 +199,7 @@ def fence_after_sync(kernel: ir.Kernel) -> ir.Kernel:
         kernel,
         lambda s: (
             replace(s, body=tile(s.body))
-            if isinstance(s, ir.ForTiles) and any(ir.is_fence(x, "async") for x in s.body)
+            if isinstance(s, ir.ForTiles) and any(is_fence(x, "async") for x in s.body)
             else s
         ),
     )
@@ -215,7 +219,7 @@ def stored_twice(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def cta_start(kernel: ir.Kernel) -> ir.Kernel:
-    return map_stmts(kernel, lambda s: ir.Sync(of="cta") if ir.is_sync(s, "cluster") else s)
+    return map_stmts(kernel, lambda s: ir.Sync(of="cta") if is_sync(s, "cluster") else s)
 
 
 def one_stage(kernel: ir.Kernel) -> ir.Kernel:
