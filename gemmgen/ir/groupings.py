@@ -43,6 +43,11 @@ class Grouping:
     depths: Literal["", "columns", "flat"] = ""
 
     @property
+    def table(self) -> str:
+        """The parameter that says on the device what the host does not know of the groups; "" if the host does."""
+        return next((x.name for x in self.params if x is not COUNT), "")
+
+    @property
     def outputs(self) -> bool:
         """Whether D, and what an epilogue reads per row or element, have a group dimension."""
         return self.rows or bool(self.depths)

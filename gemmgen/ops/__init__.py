@@ -6,6 +6,7 @@ from .arrays import as_tensor
 from .bound import Launch, bind
 from .building import chosen, compiled, loaded
 from .calls import SCALE_BLOCK
+from .compute import multiply
 from .grouped import (
     batched_gemm,
     fp8_block_batched_gemm,
@@ -59,6 +60,7 @@ __all__ = [
     "limit_sms",
     "loaded",
     "masked_gemm",
+    "multiply",
     "prepare",
     "quantise_blocks",
     "quantise_rows",

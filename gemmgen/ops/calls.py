@@ -103,6 +103,8 @@ def run(
 
 def _out(p: Problem, d_shape: tuple[int, ...], given: Any, a: Any, b: Any) -> Any:
     """`given`, once it can be D; Fresh if None. Raises ArgumentError."""
+    if given is None and p.accumulate:
+        raise ArgumentError("out", None, "must be given, to be added to")
     if given is None:
         return fresh("out", maker(d_shape, p.d, a.device))
     check_tensor("out", given, p.d, d_shape, a.device, contiguous=True)
@@ -185,11 +187,11 @@ def operand_shape(p: Problem, a: Any, b: Any) -> Shape:
 
 
 def block_scales(
-    a: Any, scale_a: Any, layout: str, b: Any, scale_b: Any
+    a: Any, scale_a: Any, b: Any, scale_b: Any, layout: str, argument: str
 ) -> tuple[dict[str, Any], Values]:
-    """The scales of `fp8_block` for operands already checked, as `run` takes them: A's by tensor map,
-    B's by pointer and strides. Raises ArgumentError."""
-    read = _row_scales("scale_a", a, scale_a, layout, "scale_a_layout")
+    """A's per row, B's per block, of operands already checked, as `run` takes them: A's by tensor map, B's by
+    pointer and strides. argument: what `layout` is called. Raises ArgumentError."""
+    read = _row_scales("scale_a", a, scale_a, layout, argument)
     columns = _ceil(b.shape[-2], SCALE_BLOCK)
     check_tensor("scale_b", scale_b, F32, (*b.shape[:-2], columns, scale_a.shape[-1]), a.device)
     values: Values = {
@@ -202,11 +204,11 @@ def block_scales(
 
 
 def vector_scales(
-    a: Any, scale_a: Any, b: Any, scale_b: Any, layout: str
+    a: Any, scale_a: Any, b: Any, scale_b: Any, layout: str, argument: str
 ) -> tuple[dict[str, Any], Values]:
-    """The scales of `fp8_1d1d` for operands already checked: both by tensor map. Raises ArgumentError."""
+    """Both per row, as `block_scales`: by tensor map."""
     sides = (("scale_a", a, scale_a), ("scale_b", b, scale_b))
-    return {n: _row_scales(n, x, s, layout, "scale_layout") for n, x, s in sides}, {}
+    return {n: _row_scales(n, x, s, layout, argument) for n, x, s in sides}, {}
 
 
 def _row_scales(name: str, x: Any, scale: Any, layout: str, argument: str) -> Any:

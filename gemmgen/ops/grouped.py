@@ -18,10 +18,10 @@ from ..ir.dtypes import BF16, E4M3, F16, DType
 from ..ir.expr import Expr
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of
-from .calls import block_scales, operand_shape, output_dtype, run
+from .calls import output_dtype
+from .compute import Scales, compute
 from .front import front
-from .groups import masked, segments
-from .told import Groups
+from .groups import segments
 
 
 @front
@@ -43,9 +43,7 @@ def batched_gemm(
     "f16", "f32"; None: a's), allocated if None. M = 0 or G = 0 returns at once.
     """
     p = dense_problem(a, "batched", layout, out_dtype, epilogue)
-    shape = operand_shape(p, a, b)
-    groups = Groups(count=a.shape[0])
-    return run(p, config, a, b, out, shape, {}, {}, arguments, groups=groups, scale_out=scale_out)
+    return compute(p, config, a, b, out, arguments, scale_out=scale_out)
 
 
 @front
@@ -70,9 +68,10 @@ def masked_gemm(
     expected_rows: what the cost model takes for a group's rows (None: Mmax).
     """
     p = dense_problem(a, "masked", layout, out_dtype, epilogue)
-    shape = operand_shape(p, a, b)
-    groups = masked(a, shape, group_rows, expected_rows)
-    return run(p, config, a, b, out, shape, {}, {}, arguments, groups=groups, scale_out=scale_out)
+    return compute(
+        p, config, a, b, out, arguments,
+        table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
+    )  # fmt: skip
 
 
 @front
@@ -101,15 +100,9 @@ def grouped_gemm(
     `alignment` from the end of the one before. Rows between two groups stay untouched.
     alignment: 128 or 64.
     """
-    p, shape, groups = segments(
-        dense_problem(a, "none", layout, out_dtype, epilogue),
-        a,
-        b,
-        row_groups,
-        group_ends,
-        alignment,
-    )
-    return run(p, config, a, b, out, shape, {}, {}, arguments, groups=groups, scale_out=scale_out)
+    p = dense_problem(a, "none", layout, out_dtype, epilogue)
+    p, table = segments(p, row_groups, group_ends, alignment)
+    return compute(p, config, a, b, out, arguments, table=table, scale_out=scale_out)
 
 
 @front
@@ -133,12 +126,8 @@ def fp8_block_batched_gemm(
     scale_b: float32 [G, ceil(N/128), ceil(K/128)]; out: [G, M, N] of `out_dtype`.
     """
     p = fp8_block_problem("batched", out_dtype, epilogue)
-    shape = operand_shape(p, a, b)
-    scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    groups = Groups(count=a.shape[0])
-    return run(
-        p, config, a, b, out, shape, scales, values, arguments, groups=groups, scale_out=scale_out
-    )
+    scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
+    return compute(p, config, a, b, out, arguments, scales, scale_out=scale_out)
 
 
 @front
@@ -160,12 +149,11 @@ def fp8_block_masked_gemm(
 ) -> Any:
     """`masked_gemm` of FP8 operands, scaled as in `fp8_block_batched_gemm`."""
     p = fp8_block_problem("masked", out_dtype, epilogue)
-    shape = operand_shape(p, a, b)
-    scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    groups = masked(a, shape, group_rows, expected_rows)
-    return run(
-        p, config, a, b, out, shape, scales, values, arguments, groups=groups, scale_out=scale_out
-    )
+    scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
+    return compute(
+        p, config, a, b, out, arguments, scales,
+        table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
+    )  # fmt: skip
 
 
 @front
@@ -188,13 +176,10 @@ def fp8_block_grouped_gemm(
 ) -> Any:
     """`grouped_gemm` of FP8 operands: a float8_e4m3fn [M, K], scale_a float32 [M, ceil(K/128)], b
     float8_e4m3fn [G, N, K], scale_b float32 [G, ceil(N/128), ceil(K/128)]."""
-    p, shape, groups = segments(
-        fp8_block_problem("none", out_dtype, epilogue), a, b, row_groups, group_ends, alignment
-    )
-    scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    return run(
-        p, config, a, b, out, shape, scales, values, arguments, groups=groups, scale_out=scale_out
-    )
+    p = fp8_block_problem("none", out_dtype, epilogue)
+    p, table = segments(p, row_groups, group_ends, alignment)
+    scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
+    return compute(p, config, a, b, out, arguments, scales, table=table, scale_out=scale_out)
 
 
 def dense_problem(

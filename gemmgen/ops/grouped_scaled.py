@@ -13,11 +13,10 @@ from typing import Any
 from ..config import Config
 from ..ir.expr import Expr
 from ..problem import Problem
-from .calls import operand_shape, run
+from .compute import compute
 from .front import front
-from .groups import masked, segments
+from .groups import segments
 from .scaled import fp8_problem, int8_problem
-from .told import Groups
 
 
 @front
@@ -42,9 +41,7 @@ def fp8_batched_gemm(
     """
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments, "batched")
-    shape = operand_shape(p, a, b)
-    groups = Groups(count=a.shape[0])
-    return run(p, config, a, b, out, shape, {}, {}, given, groups=groups, scale_out=scale_out)
+    return compute(p, config, a, b, out, given, scale_out=scale_out)
 
 
 @front
@@ -68,9 +65,10 @@ def fp8_masked_gemm(
     scale_a per row [G, Mmax]; group_rows int32 [G]; out [G, Mmax, N] as in `fp8_batched_gemm`."""
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments, "masked")
-    shape = operand_shape(p, a, b)
-    groups = masked(a, shape, group_rows, expected_rows)
-    return run(p, config, a, b, out, shape, {}, {}, given, groups=groups, scale_out=scale_out)
+    return compute(
+        p, config, a, b, out, given,
+        table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
+    )  # fmt: skip
 
 
 @front
@@ -95,8 +93,8 @@ def fp8_grouped_gemm(
     scale_a per row [M]; row_groups int32 [M] or group_ends int32 [G]; out [M, N] as in `fp8_batched_gemm`."""
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments)
-    p, shape, groups = segments(p, a, b, row_groups, group_ends, alignment)
-    return run(p, config, a, b, out, shape, {}, {}, given, groups=groups, scale_out=scale_out)
+    p, table = segments(p, row_groups, group_ends, alignment)
+    return compute(p, config, a, b, out, given, table=table, scale_out=scale_out)
 
 
 @front
@@ -119,9 +117,7 @@ def int8_batched_gemm(
     "bf16", "f16", "f32", "e4m3"). M = 0 or G = 0 returns at once.
     """
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments, "batched")
-    shape = operand_shape(p, a, b)
-    groups = Groups(count=a.shape[0])
-    return run(p, config, a, b, out, shape, {}, {}, given, groups=groups, scale_out=scale_out)
+    return compute(p, config, a, b, out, given, scale_out=scale_out)
 
 
 @front
@@ -143,9 +139,10 @@ def int8_masked_gemm(
     """`masked_gemm` of INT8 operands: a int8 [G, Mmax, K], b int8 [G, N, K], scale_a per row [G, Mmax];
     group_rows int32 [G]; out [G, Mmax, N] as in `int8_batched_gemm`."""
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments, "masked")
-    shape = operand_shape(p, a, b)
-    groups = masked(a, shape, group_rows, expected_rows)
-    return run(p, config, a, b, out, shape, {}, {}, given, groups=groups, scale_out=scale_out)
+    return compute(
+        p, config, a, b, out, given,
+        table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
+    )  # fmt: skip
 
 
 @front
@@ -168,5 +165,5 @@ def int8_grouped_gemm(
     """`grouped_gemm` of INT8 operands: a int8 [M, K], b int8 [G, N, K], scale_a per row [M]; row_groups int32
     [M] or group_ends int32 [G]; out [M, N] as in `int8_batched_gemm`."""
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments)
-    p, shape, groups = segments(p, a, b, row_groups, group_ends, alignment)
-    return run(p, config, a, b, out, shape, {}, {}, given, groups=groups, scale_out=scale_out)
+    p, table = segments(p, row_groups, group_ends, alignment)
+    return compute(p, config, a, b, out, given, table=table, scale_out=scale_out)

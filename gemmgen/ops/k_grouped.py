@@ -15,20 +15,13 @@ from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
-from ..ir.dtypes import BF16, E4M3, F16, F32, S32
+from ..ir.dtypes import BF16, E4M3, F16
 from ..problem import Problem
-from ..runtime.torch_tensors import check_tensor, dtype_of, empty
-from .calls import (
-    SCALE_BLOCK,
-    added,
-    operand_shape,
-    output_dtype,
-    run,
-    vector_scales,
-)
-from .epilogue import Shape, Values
+from ..runtime.torch_tensors import dtype_of
+from .calls import added, output_dtype
+from .compute import Scales, compute
+from .depths import matrix
 from .front import front
-from .told import Groups
 
 PACKINGS = ("columns", "flat")
 
@@ -65,8 +58,8 @@ def k_grouped_gemm(
         layout=layout,
         grouping="k_columns",
     )
-    shape = _sides(p, a, b)
-    return _run(p, config, a, b, group_depths, out, c, shape, {}, {})
+    p, given = added(p, c, out)
+    return compute(p, config, a, b, out, given, table=group_depths)
 
 
 @front
@@ -102,59 +95,7 @@ def fp8_k_grouped_gemm(
     d = output_dtype(out_dtype)
     p = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=d, grouping=f"k_{packing}")
     if packing == "flat":
-        a, b = _matrix("a", a, scale_a, None), _matrix("b", b, scale_b, a)
-    shape = _sides(p, a, b)
-    if shape[2] % SCALE_BLOCK:
-        raise ArgumentError("a columns", shape[2], f"must be a multiple of {SCALE_BLOCK}")
-    scales, values = vector_scales(a, scale_a, b, scale_b, scale_layout) if shape[2] else ({}, {})
-    values |= {"a": a.data_ptr(), "b": b.data_ptr()}
-    return _run(p, config, a, b, group_depths, out, c, shape, scales, values)
-
-
-def _matrix(name: str, x: Any, scale: Any, first: Any) -> Any:
-    """A flat operand as [rows, sum K]; its scales say how many of each there are."""
-    device = first.device if first is not None else None
-    rows, blocks = check_tensor(f"scale_{name}", scale, F32, (None, None), device)
-    check_tensor(name, x, E4M3, (rows * blocks * SCALE_BLOCK,), device, contiguous=True)
-    return x.view(rows, blocks * SCALE_BLOCK)
-
-
-def _sides(p: Problem, a: Any, b: Any) -> Shape:
-    """(M, N, K of all groups), K perhaps 0. Raises ArgumentError."""
-    turned = p.mn_major[0]
-    k = check_tensor("a", a, p.a, (None, None), contiguous=True)[not turned]
-    if k:
-        return operand_shape(p, a, b)
-    sides = (0, None) if p.mn_major[1] else (None, 0)
-    n = check_tensor("b", b, p.b, sides, a.device)[p.mn_major[1]]
-    return a.shape[turned], n, 0
-
-
-def _run(
-    p: Problem,
-    config: Config | None,
-    a: Any,
-    b: Any,
-    group_depths: Any,
-    out: Any,
-    c: Any,
-    shape: Shape,
-    scales: dict[str, Any],
-    values: Values,
-) -> Any:
-    (groups,) = check_tensor("group_depths", group_depths, S32, (None,), a.device, contiguous=True)
+        a, b = matrix("a", a, scale_a, None), matrix("b", b, scale_b, a)
     p, given = added(p, c, out)
-    if shape[2] == 0:
-        return _of_nothing(p, out, c, (groups, *shape[:2]), a.device)
-    told = Groups(count=groups, table={"group_depths": group_depths.data_ptr()})
-    return run(p, config, a, b, out, shape, scales, values, given, groups=told)
-
-
-def _of_nothing(p: Problem, out: Any, c: Any, shape: tuple[int, int, int], device: Any) -> Any:
-    """What comes out if no group has any K: there is nothing to multiply."""
-    out = empty(shape, p.d, device) if out is None else out
-    check_tensor("out", out, p.d, shape, device, contiguous=True)
-    if c is None:
-        return out.zero_()
-    check_tensor("c", c, p.d, shape, device, contiguous=True)
-    return out.copy_(c)
+    scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
+    return compute(p, config, a, b, out, given, scales, table=group_depths)

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from ..config import Config
 from ..ir.expr import Expr
+from ..problem import Problem
 from ..runtime.arrays import Array
 from ..runtime.torch_tensors import torch
 
@@ -39,7 +40,7 @@ class Readers(dict[type, Reader]):
         if "torch" in sys.modules and kind in (torch().Tensor, torch().nn.Parameter):
             self[kind] = facts
             TENSORS.add(kind)
-        elif issubclass(kind, Expr):
+        elif issubclass(kind, Expr | Problem):
             self[kind] = Same
         else:
             raise Unreadable
@@ -47,8 +48,8 @@ class Readers(dict[type, Reader]):
 
 
 class Same:
-    """An object that equals itself only: an expression, whose equality takes -0.0 for 0.0 and whose hash
-    walks the tree. It is held, so that nothing else gets its id."""
+    """An object that equals itself only: an expression, or a problem that has one, whose equality takes -0.0 for
+    0.0 and whose hash walks the tree. It is held, so that nothing else gets its id."""
 
     __slots__ = ("it",)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..config import Config
-from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F16, F32, S8
 from ..ir.expr import Expr
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of
-from .calls import added, block_scales, operand_shape, output_dtype, run, vector_scales
+from .calls import added, output_dtype
+from .compute import Scales, compute
 from .front import front
 from .scaled import fp8_problem, int8_problem
 
@@ -50,9 +50,8 @@ def fp8_block_gemm(
     IllegalConfig, CompileError, RuntimeUnavailable, LaunchError.
     """
     p = Problem(family="fp8_block", a=E4M3, b=E4M3, d=output_dtype(out_dtype), epilogue=epilogue)
-    shape = operand_shape(p, a, b)
-    scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    return run(p, config, a, b, out, shape, scales, values, arguments, scale_out=scale_out)
+    scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
+    return compute(p, config, a, b, out, arguments, scales, scale_out=scale_out)
 
 
 @front
@@ -81,9 +80,8 @@ def fp8_wgrad_gemm(
     d = output_dtype(out_dtype, ("f32", "bf16", "f16"))
     p = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=d)
     p, given = added(p, c, out)
-    shape = operand_shape(p, a, b)
-    scales, values = vector_scales(a, scale_a, b, scale_b, scale_layout)
-    return run(p, config, a, b, out, shape, scales, values, given)
+    scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
+    return compute(p, config, a, b, out, given, scales)
 
 
 @front
@@ -104,9 +102,8 @@ def int8_block_gemm(
     """`fp8_block_gemm` of int8 operands: each 128 of K is summed exactly in INT32, scaled and added in
     FP32."""
     p = Problem(family="fp8_block", a=S8, b=S8, d=output_dtype(out_dtype), epilogue=epilogue)
-    shape = operand_shape(p, a, b)
-    scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    return run(p, config, a, b, out, shape, scales, values, arguments, scale_out=scale_out)
+    scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
+    return compute(p, config, a, b, out, arguments, scales, scale_out=scale_out)
 
 
 @front
@@ -136,8 +133,6 @@ def gemm(
     `fp8_block_gemm`. Runs on torch's current stream. Raises as `fp8_block_gemm`.
     """
     dtype = dtype_of("a", a, (BF16, F16))
-    if accumulate and out is None:
-        raise ArgumentError("out", None, "must be given, to be added to")
     d = dtype if out_dtype is None else output_dtype(out_dtype)
     d = F32 if accumulate and out_dtype is None else d
     p = Problem(
@@ -149,7 +144,7 @@ def gemm(
         epilogue=epilogue,
         accumulate=accumulate,
     )
-    return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, arguments, scale_out=scale_out)
+    return compute(p, config, a, b, out, arguments, scale_out=scale_out)
 
 
 @front
@@ -182,7 +177,7 @@ def fp8_gemm(
     """
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments)
-    return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, given, scale_out=scale_out)
+    return compute(p, config, a, b, out, given, scale_out=scale_out)
 
 
 @front
@@ -210,4 +205,4 @@ def int8_gemm(
     in `fp8_block_gemm`. Raises as that.
     """
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments)
-    return run(p, config, a, b, out, operand_shape(p, a, b), {}, {}, given, scale_out=scale_out)
+    return compute(p, config, a, b, out, given, scale_out=scale_out)

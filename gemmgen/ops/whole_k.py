@@ -8,10 +8,9 @@ from typing import Any
 
 from ..ir.expr import Expr
 from ..problem import Problem
-from .calls import block_scales, operand_shape, run
+from .compute import Scales, compute
 from .front import front
 from .grouped import dense_problem, fp8_block_problem
-from .told import Groups
 
 
 @front
@@ -27,9 +26,7 @@ def batched_gemm(
 ) -> Any:
     """As `gemmgen.ops.batched_gemm`, K undivided."""
     p = dense_problem(a, "batched", layout, out_dtype, epilogue)
-    shape = operand_shape(p, a, b)
-    groups = Groups(count=a.shape[0], whole_k=True)
-    return run(p, None, a, b, out, shape, {}, {}, arguments, groups=groups)
+    return compute(p, None, a, b, out, arguments, whole_k=True)
 
 
 @front
@@ -47,7 +44,5 @@ def fp8_block_batched_gemm(
 ) -> Any:
     """As `gemmgen.ops.fp8_block_batched_gemm`, K undivided."""
     p = fp8_block_problem("batched", out_dtype, epilogue)
-    shape = operand_shape(p, a, b)
-    scales, values = block_scales(a, scale_a, scale_a_layout, b, scale_b)
-    groups = Groups(count=a.shape[0], whole_k=True)
-    return run(p, None, a, b, out, shape, scales, values, arguments, groups=groups)
+    scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
+    return compute(p, None, a, b, out, arguments, scales, whole_k=True)

@@ -18,7 +18,7 @@ from gemmgen.config import Config
 from gemmgen.epilogues import PerColumn, Scalar
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.expr import ACC, Const
-from gemmgen.ops import building, calls, front, k_grouped, kept
+from gemmgen.ops import building, calls, compute, depths, front, kept
 from gemmgen.runtime import torch_tensors
 
 
@@ -31,7 +31,7 @@ def checks(monkeypatch):
         checked.append(argument)
         return torch_tensors.check_tensor(argument, *args, **kwargs)
 
-    for module in (calls, k_grouped):
+    for module in (calls, compute, depths):
         monkeypatch.setattr(module, "check_tensor", counted)
     return checked
 

@@ -8,11 +8,14 @@ from gemmgen import ops
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES, PerColumn, Scalar
 from gemmgen.errors import IllegalConfig
+from gemmgen.ir.dtypes import E4M3
 from gemmgen.ir.expr import ACC
+from gemmgen.problem import Problem
 
 from .model import Function, Given, Output, Wrong, wrong
 from .tensors import tensor
 
+BLOCK_SCALED = Problem(family="fp8_block", a=E4M3, b=E4M3)
 G, M, N, K = 3, 256, 72, 256
 BLOCKS_N, BLOCKS_K = 1, 2
 CONFIG = Config(block_n=64, stages=2)
@@ -203,6 +206,30 @@ WGRAD = Function(
 )
 
 
+def _any() -> Given:
+    given = blocks(FP8) | {"problem": BLOCK_SCALED, "scale_layout": "mn"}
+    del given["scale_a_layout"]
+    return given
+
+
+MULTIPLY = Function(
+    name="ops.multiply",
+    call=ops.multiply,
+    right=_any,
+    wrong=(
+        *PAIR[:-1],
+        *tensor("scale_a", SCALES + " address column"),
+        *tensor("scale_b", SCALES),
+        wrong("a layout of scales that there is not", "scale_layout", scale_layout="nm"),
+        wrong("a name for a problem", "problem", problem="fp8_block"),
+        wrong("a table of one GEMM", "table", table=Placed(G, dtype="int32")),
+        wrong("rows expected of one GEMM", "expected_rows", expected_rows=9),
+        wrong("scale_out without an FP8 output", "scale_out", scale_out=1.0),
+        wrong("an argument that the epilogue does not read", "nobody", nobody=1.0),
+    ),
+)
+
+
 def _depths(kind: str) -> Given:
     given = {"group_depths": Placed(G, dtype="int32"), "out": Output(G, M, N, dtype="float32")}
     if kind == "bf16":
@@ -254,6 +281,7 @@ FUNCTIONS = (
     _function("fp8_block", "none", FP8),
     _function("int8_block", "none", INT8),
     WGRAD,
+    MULTIPLY,
     *(
         _function(kind, grouping, dtype, more)
         for grouping in ("batched", "masked", "rows", "ends")

@@ -1,0 +1,139 @@
+"""From a problem to its launch: the operands, block scales and table of groups that its recipe and grouping ask for.
+
+The public functions each say a problem in arguments of its own; `multiply` takes any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..config import Config
+from ..errors import ArgumentError
+from ..ir.dtypes import S32
+from ..ir.groupings import GROUPINGS
+from ..problem import Problem
+from ..recipes import recipe
+from ..runtime.torch_tensors import check_tensor
+from . import depths
+from .calls import block_scales, operand_shape, run, vector_scales
+from .epilogue import Shape, Values
+from .front import front
+from .told import ALONE, Groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scales:
+    """Of operands, as a function was given them. argument: what it calls their layout."""
+
+    a: Any
+    b: Any
+    layout: str
+    argument: str = "scale_layout"
+
+
+@front
+def multiply(
+    problem: Problem,
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    scale_layout: str = "mn",
+    scale_out: Any = None,
+    table: Any = None,
+    expected_rows: int | None = None,
+    config: Config | None = None,
+    **arguments: Any,
+) -> Any:
+    """`out = problem.epilogue(A @ B)` of any problem, also of a family or an epilogue that a program adds.
+
+    a, b: of `problem`'s dtypes, as its layout and grouping store them: a [M, K], b [N, K] for "nt", one group; see
+    the function of `gemmgen.ops` that computes the same. Flat groups along K are given as [M, sum K] and [N, sum K].
+    scale_a, scale_b: float32, of a family whose operands have scales, [M, ceil(K/128)] and [ceil(N/128), ceil(K/128)]
+    or [N, ceil(K/128)]; else what the epilogue reads by these names. scale_layout: "mn", A's (and B's, if it has
+    one per row) contiguous along M (N), or "row", any strides.
+    table: int32 on the device, of a grouping that reads one: group_rows, row_groups, group_ends or group_depths.
+    expected_rows: as of `masked_gemm`.
+    out: as of the others; allocated if None, but if the problem accumulates, which adds to it. scale_out, config,
+    arguments, the result, errors: as of `fp8_block_gemm`.
+    """
+    if not isinstance(problem, Problem):
+        raise ArgumentError("problem", problem, "must be a gemmgen.Problem")
+    scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
+    if not recipe(problem.family).scaled:
+        read = {"scale_a": scale_a, "scale_b": scale_b}
+        arguments |= {name: x for name, x in read.items() if x is not None}
+    return compute(
+        problem, config, a, b, out, arguments, scales,
+        table=table, expected_rows=expected_rows, scale_out=scale_out,
+    )  # fmt: skip
+
+
+def compute(
+    p: Problem,
+    config: Config | None,
+    a: Any,
+    b: Any,
+    out: Any,
+    given: dict[str, Any],
+    scales: Scales | None = None,
+    *,
+    table: Any = None,
+    expected_rows: int | None = None,
+    scale_out: Any = None,
+    whole_k: bool = False,
+) -> Any:
+    """Check all that `p` reads, and plan its launch. scales: None for a recipe without. table: as of `multiply`.
+    given: what the epilogue reads, by name. whole_k: as of `Groups`. Raises ArgumentError."""
+    g = GROUPINGS[p.grouping]
+    shape = depths.sides(p, a, b) if g.depths else operand_shape(p, a, b)
+    groups = _groups(p, a, b, shape, table, expected_rows, whole_k)
+    if 0 in shape[2:]:
+        return depths.of_nothing(p, out, given.get("c"), (groups.count, *shape[:2]), a.device)
+    tensors, values = _scales(p, a, b, scales)
+    if g.depths == "flat":
+        values |= {"a": a.data_ptr(), "b": b.data_ptr()}
+    return run(
+        p, config, a, b, out, shape, tensors, values, given, groups=groups, scale_out=scale_out
+    )
+
+
+def _scales(p: Problem, a: Any, b: Any, s: Scales | None) -> tuple[dict[str, Any], Values]:
+    """As `run` takes them."""
+    r = recipe(p.family)
+    if s is None or not r.scaled:
+        return {}, {}
+    read = block_scales if r.scales_blocks else vector_scales
+    return read(a, s.a, b, s.b, s.layout, s.argument)
+
+
+def _groups(
+    p: Problem, a: Any, b: Any, shape: Shape, table: Any, expected: int | None, whole_k: bool
+) -> Groups:
+    """How many, what the device is told of them, and rows that one has as far as the host knows."""
+    g = GROUPINGS[p.grouping]
+    if expected is not None and p.grouping != "masked":
+        raise ArgumentError("expected_rows", expected, f"is of groups masked, not {p.grouping}")
+    if not g.table:
+        if table is not None:
+            raise ArgumentError("table", type(table).__name__, f"grouping {p.grouping} reads none")
+        return Groups(count=b.shape[0], whole_k=whole_k) if g.rows else ALONE
+    entries = shape[0] if p.grouping == "rows" else None if g.depths else b.shape[0]
+    (entries,) = check_tensor(g.table, table, S32, (entries,), a.device, contiguous=True)
+    count = b.shape[0] if g.columns else entries
+    told = {g.table: table.data_ptr()}
+    if g.depths:
+        return Groups(count=count, table=told)
+    mean = _expected(expected, shape[0]) if g.rows else max(1, -(-shape[0] // max(1, count)))
+    return Groups(count=count, rows=mean, table=told)
+
+
+def _expected(rows: int | None, most: int) -> int:
+    if rows is None:
+        return most
+    if not isinstance(rows, int) or rows < 1:
+        raise ArgumentError("expected_rows", rows, "must be a positive integer")
+    return min(rows, most)
