@@ -8,10 +8,23 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.dtypes import DType
-from ..ops import SCALE_BLOCK
+from ..ir.expr import (
+    ACC,
+    Argument,
+    BinOp,
+    DeviceScalar,
+    Expr,
+    PerColumn,
+    PerElement,
+    PerRow,
+)
+from ..ir.expr import arguments as read
+from ..ir.groupings import GROUPINGS
 from ..problem import Problem
-from ..recipes import recipe
+from ..recipes import SCALE_BLOCK, recipe
+from ..runtime.torch_engine import TorchEngine
 from ..runtime.torch_tensors import torch, torch_dtype
+from ..verification.epilogue import evaluate
 from .data import Data
 from .shapes import Shape
 
@@ -23,8 +36,9 @@ class Case:
     """What every provider reads.
 
     a, b: as the problem's layout stores them. scale_a float32 [M, ceil(K/128)], contiguous along M;
-    scale_b float32 [ceil(N/128), ceil(K/128)], of fp8_1d1d [N, ceil(K/128)], contiguous along N: drawn
-    for every family, read by those with block scales. rows [M], columns [N]: scales of the others.
+    scale_b float32 [ceil(N/128), ceil(K/128)], where columns have their own [N, ceil(K/128)], contiguous along N:
+    drawn for every family, read by those with block scales. rows [M], columns [N]: scales of the others. given:
+    what the problem's epilogue reads, by name, with `rows` and `columns` for scales of them.
     """
 
     problem: Problem
@@ -35,6 +49,7 @@ class Case:
     scale_b: Any
     rows: Any
     columns: Any
+    given: dict[str, Any]
 
     @property
     def left(self) -> Any:
@@ -53,21 +68,79 @@ class Case:
 
 
 def make(p: Problem, shape: Shape, data: Data) -> Case:
-    """Of a problem that `work.launched` takes; what it reads in an epilogue is among the scales."""
+    """Of a problem that `work.launched` returns."""
     m, n, k = shape
-    a_turned, b_turned = p.mn_major
     blocks = -(-k // SCALE_BLOCK)
     vectors = recipe(p.family).scales_columns
+    rows, columns = data.scales(m), data.scales(n)
+    a, b = drawn(p, (m, n, k), data)
+    given = arguments(p, (m, n), 1, data)
+    scales = {PerRow("scale_a"): rows, PerColumn("scale_b"): columns}
+    given |= {x.name: scales[x] for x in read(p.epilogue) if x in scales}
     return Case(
         problem=p,
         shape=(m, n, k),
-        a=data.operand(*((k, m) if a_turned else (m, k)), dtype=p.a, depth=k),
-        b=data.operand(*((k, n) if b_turned else (n, k)), dtype=p.b, depth=k),
+        a=a,
+        b=b,
         scale_a=data.row_scales(m, blocks),
         scale_b=data.row_scales(n, blocks) if vectors else data.scales(-(-n // 128), blocks),
-        rows=data.scales(m),
-        columns=data.scales(n),
+        rows=rows,
+        columns=columns,
+        given=given,
     )
+
+
+def drawn(
+    p: Problem, shape: tuple[int, int, int], data: Data, *lead: tuple[int, ...]
+) -> tuple[Any, Any]:
+    """A and B as the problem stores them. lead: their group dimensions."""
+    (m, n, k), (a_lead, b_lead) = shape, lead or ((), ())
+    a_turned, b_turned = p.mn_major
+    a = (*a_lead, *((k, m) if a_turned else (m, k)))
+    b = (*b_lead, *((k, n) if b_turned else (n, k)))
+    return data.operand(*a, dtype=p.a, depth=k), data.operand(*b, dtype=p.b, depth=k)
+
+
+def arguments(p: Problem, sides: tuple[int, int], groups: int, data: Data) -> dict[str, Any]:
+    """What the epilogue reads, as `gemmgen.ops` takes it: scales of tensors are 1, numbers 1, 2, ... in order."""
+    (m, n), g = sides, GROUPINGS[p.grouping]
+    results, vectors = ((groups,) * x for x in (g.outputs, g.vectors))
+    found: dict[str, Any] = {}
+    for x in read(p.epilogue):
+        match x:
+            case PerRow():
+                found[x.name] = data.scales(*results, m)
+            case PerColumn():
+                found[x.name] = data.scales(*vectors, n)
+            case PerElement():
+                found[x.name] = data.operand(*results, m, n, dtype=x.dtype, depth=1)
+            case DeviceScalar():
+                found[x.name] = torch().ones((), device=data.device)
+            case _:
+                found[x.name] = 1.0 + sum(isinstance(y, float) for y in found.values())
+    return found
+
+
+def block_scales(
+    p: Problem, a: tuple[int, ...], b: tuple[int, ...], data: Data, fresh: bool
+) -> dict[str, Any]:
+    """Of operands [..., M, K] and [..., N, K], as `ops.multiply` takes them: fresh, as quantisers leave them."""
+    r = recipe(p.family)
+    if not r.scaled:
+        return {}
+    blocks = -(-a[-1] // SCALE_BLOCK)
+    scale_a = data.row_scales(*a[:-1], blocks)
+    if r.scales_columns:
+        return laid(scale_a, data.row_scales(*b[:-1], blocks), fresh)
+    return laid(scale_a, data.scales(*b[:-2], -(-b[-2] // SCALE_BLOCK), blocks), fresh)
+
+
+def laid(scale_a: Any, scale_b: Any, fresh: bool) -> dict[str, Any]:
+    """As they are read in place; or row by row."""
+    if not fresh:
+        return {"scale_a": scale_a, "scale_b": scale_b, "scale_layout": "mn"}
+    scales = {"scale_a": scale_a.contiguous(), "scale_b": scale_b.contiguous()}
+    return {**scales, "scale_layout": "row"}
 
 
 def copies(bytes_: int, l2_bytes: int, providers: int) -> int:
@@ -113,13 +186,37 @@ SCALINGS: dict[str, Callable[[Case], tuple[Any, Any]]] = {
 
 
 def scaling(p: Problem) -> str:
-    """How gemmgen's call of `p` scales (INT8 with another output than INT32 is dequantised)."""
-    if recipe(p.family).scaled:
-        return "blocks"
-    return "rows" if p.a.integer and not p.d.integer else "plain"
+    """How gemmgen's call of `p` scales what is multiplied; the rest is its epilogue's."""
+    return "blocks" if recipe(p.family).scaled else "plain"
 
 
 def product(c: Case, scaling: str) -> Any:
     """float64 [M, N]."""
     a, b = SCALINGS[scaling](c)
     return a @ b
+
+
+def finished(c: Case, product: Any) -> Any:
+    """The problem's epilogue of `product`, float64 [M, N]."""
+    m, n, _ = c.shape
+    shapes = {PerRow: (m, 1), PerColumn: (1, n), PerElement: (m, n)}
+    args = {
+        x.name: torch()
+        .as_tensor(c.given[x.name], device=product.device)
+        .double()
+        .reshape(shapes.get(type(x), (1, 1)))
+        for x in read(c.problem.epilogue)
+    }
+    return evaluate(c.problem.epilogue, product, args, TorchEngine(device=product.device))
+
+
+def exactly(p: Problem) -> bool:
+    """Whether `p` only scales its sums: by powers of two they stay exact."""
+    return _scales_only(p.epilogue)
+
+
+def _scales_only(e: Expr) -> bool:
+    match e:
+        case BinOp("*", lhs, rhs):
+            return _scales_only(lhs) and isinstance(rhs, Argument)
+    return e == ACC

@@ -1,4 +1,4 @@
-"""Grouped launches, and one GEMM of torch's over as many rows."""
+"""Launches of several GEMMs, and one GEMM of torch's over as many rows, or over the K of all groups."""
 
 from __future__ import annotations
 
@@ -8,42 +8,44 @@ from typing import Any
 from .. import ops
 from ..config import Config
 from ..ir.dtypes import FP8
+from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS, OF_SIZES
 from ..problem import Problem
-from ..runtime.torch_tensors import torch, torch_dtype
+from ..runtime.torch_tensors import empty, torch, torch_dtype
 from . import grouped_torch
+from .cases import arguments, block_scales, drawn
 from .data import NORMAL, Data
-from .providers import Call
+from .providers import Call, out_dtype, quick
 from .select import Offer
-from .shapes import Shape, rows_held, rows_of
+from .shapes import Shape, depths_of, rows_held, rows_of
 
 ALONE = ", one"  # ends the name of a provider that does one GEMM in place of all groups'
-TABLES = {"masked": "group_rows", "ends": "group_ends", "rows": "row_groups"}
 THEIR_STEP = 16  # rows: a multiple that _scaled_mm takes
 THEIR_LEAST = 32  # of _int_mm, which takes no 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tensors:
-    """What one launch reads and writes. tables: the device tables, by the name ops gives them."""
+    """What one launch reads and writes. given: the device table, scales and what the epilogue reads, by the name
+    that `ops.multiply` gives them; `fresh` as a quantiser leaves them. sizes: rows of each group, or its K."""
 
     a: Any
     b: Any
     out: Any
-    tables: dict[str, Any]
-    rows: tuple[int, ...]  # of each group
+    given: dict[str, Any]
+    sizes: tuple[int, ...]
 
 
 def calls(
     p: Problem, shape: Shape, config: Config, data: Data = NORMAL, fresh: bool = False
 ) -> dict[str, Call]:
-    """gemmgen, and torch's GEMM of one group's B with the rows of all groups (a batch: `torch.bmm` where it
-    takes the dtype): the same products, without the groups; and torch's own groups. Torch's FP8 has
-    per-tensor scales, and fast accumulation unless gemmgen's family is as accurate without; its INT8 leaves
-    INT32. `fresh`: as of `providers.Provider`."""
-    t = _tensors(p, shape, data)
+    """gemmgen, added to D in place if the problem says so, and torch's GEMM of one group's B with the rows of all
+    groups (a batch: `torch.bmm` where it takes the dtype; groups that split K: one D over the K of all): the same
+    products, without the groups. And torch's own groups. Torch's FP8 has per-tensor scales, and fast accumulation
+    unless gemmgen's family is as accurate without; its INT8 leaves INT32. `fresh`: as of `providers.Provider`."""
+    t = _tensors(p, shape, data, fresh)
     return {
-        "gemmgen": _ours(p, t, config, data, fresh),
+        "gemmgen": _ours(p, t, config, fresh),
         reference(p): _theirs(p, t, data, fresh),
         **grouped_torch.calls(p, t, fresh),
     }
@@ -60,77 +62,61 @@ def reference(p: Problem) -> str:
 
 def offers(p: Problem) -> tuple[Offer, ...]:
     """What `calls` makes calls of, and `--providers` selects."""
-    return (
+    theirs = (
         Offer(name="gemmgen", library="gemmgen", takes=lambda p: True),
         Offer(name=reference(p), library="torch", takes=lambda p: True),
-        Offer(name=grouped_torch.NAME, library="torch", takes=grouped_torch.takes),
     )
+    torchs = Offer(name=grouped_torch.NAME, library="torch", takes=grouped_torch.takes)
+    return theirs if GROUPINGS[p.grouping].depths else (*theirs, torchs)
 
 
-def _tensors(p: Problem, shape: Shape, data: Data) -> Tensors:
-    groups, mean, n, k = shape
-    rows, g = rows_of(p, groups, mean), GROUPINGS[p.grouping]
-    m = rows_held(p, rows)
-    layout = OF_SIZES[p.grouping](m, list(rows), p.alignment * g.aligned)
-    name = TABLES.get(p.grouping)
-    table = torch().tensor(layout.table, dtype=torch().int32, device="cuda")
-    lead = (groups,) * g.rows
-    return Tensors(
-        a=data.operand(*lead, m, k, dtype=p.a, depth=k),
-        b=data.operand(groups, n, k, dtype=p.b, depth=k),
-        out=torch().empty(*lead, m, n, device="cuda", dtype=torch_dtype(p.d)),
-        tables={name: table} if name else {},
-        rows=rows,
+def _tensors(p: Problem, shape: Shape, data: Data, fresh: bool) -> Tensors:
+    groups, m, n, k = shape
+    g = GROUPINGS[p.grouping]
+    if g.depths:
+        sizes = depths_of(groups, k)
+        split = k = sum(sizes)
+    else:
+        sizes = rows_of(p, groups, m)
+        split = m = rows_held(p, sizes)
+    table = OF_SIZES[p.grouping](split, list(sizes), p.alignment * g.aligned).table
+    rows, columns, results = ((groups,) * x for x in (g.rows, g.columns, g.outputs))
+    given = arguments(p, (m, n), groups, data) | block_scales(
+        p, (*rows, m, k), (*columns, n, k), data, fresh
     )
+    if g.table:
+        given["table"] = torch().tensor(table, dtype=torch().int32, device=data.device)
+    a, b = drawn(p, (m, n, k), data, rows, columns)
+    out = empty((*results, m, n // fold(p.epilogue)), p.d, a.device)
+    return Tensors(a=a, b=b, out=out.zero_() if p.accumulate else out, given=given, sizes=sizes)
 
 
-def _ours(p: Problem, t: Tensors, config: Config, data: Data, fresh: bool) -> Call:
-    name = {"batched": "batched_gemm", "masked": "masked_gemm"}.get(p.grouping, "grouped_gemm")
-    given = {**t.tables, "config": config, "out_dtype": p.d.name}
-    given["out"] = None if fresh else t.out
-    if p.grouping in ("rows", "ends"):
-        given["alignment"] = p.alignment
-    if p.family == "fp8_block":
-        name, given = f"fp8_block_{name}", given | _block_scales(t, data, fresh)
-    elif p.a in FP8:
-        accurate = {"accurate": p.family == "fp8"}
-        name, given = f"fp8_{name}", given | accurate | _vector_scales(t, data)
-    elif p.a.integer:
-        name, given = f"int8_{name}", given | ({} if p.d.integer else _vector_scales(t, data))
-    function = getattr(ops, name)
-    return lambda: function(a=t.a, b=t.b, **given)
-
-
-def _block_scales(t: Tensors, data: Data, fresh: bool) -> dict[str, Any]:
-    blocks = -(-t.a.shape[-1] // ops.SCALE_BLOCK)
-    columns = -(-t.b.shape[1] // ops.SCALE_BLOCK)
-    scale_a = data.row_scales(*t.a.shape[:-1], blocks)
-    return {
-        "scale_a": scale_a.contiguous() if fresh else scale_a,
-        "scale_b": data.scales(t.b.shape[0], columns, blocks),
-        "scale_a_layout": "row" if fresh else "mn",
-    }
-
-
-def _vector_scales(t: Tensors, data: Data) -> dict[str, Any]:
-    """Of each row, and of each column of each group."""
-    return {"scale_a": data.scales(*t.a.shape[:-1]), "scale_b": data.scales(*t.b.shape[:-1])}
+def _ours(p: Problem, t: Tensors, config: Config, fresh: bool) -> Call:
+    out = None if fresh and not p.accumulate else t.out
+    return lambda: ops.multiply(p, t.a, t.b, out, config=config, **t.given)
 
 
 def _theirs(p: Problem, t: Tensors, data: Data, fresh: bool) -> Call:
+    a, b = t.a.mT if p.mn_major[0] else t.a, t.b if p.mn_major[1] else t.b.mT
     if reference(p) == "torch.bmm":
-        shape, dtype = t.out.shape, t.a.dtype
-        batch = None if fresh else torch().empty(*shape, device="cuda", dtype=dtype)
-        return lambda: torch().bmm(t.a, t.b.mT, out=batch)
-    m = -(-sum(t.rows) // THEIR_STEP) * THEIR_STEP
-    m = max(m, THEIR_LEAST) if p.a.integer else m
-    k, n = t.a.shape[-1], t.b.shape[1]
-    a, b = data.operand(m, k, dtype=p.a, depth=k), t.b[0].T
-    dtype = torch().int32 if p.a.integer else t.out.dtype if p.a in FP8 else t.a.dtype
+        batch = None if fresh else torch().empty(*t.out.shape, device="cuda", dtype=t.a.dtype)
+        return lambda: torch().bmm(a, b, out=batch)
+    if not GROUPINGS[p.grouping].depths:
+        a, b = _all_rows(p, t, a.shape[-1], data), b[0]
+    dtype = torch_dtype(out_dtype(p) if p.a in FP8 else p.a)
+    dtype = torch().int32 if p.a.integer else dtype
+    m, n = a.shape[0], b.shape[1]
     out = None if fresh else torch().empty(m, n, device="cuda", dtype=dtype)
     if p.a.integer:
         return lambda: torch()._int_mm(a, b, out=out)
     if p.a not in FP8:
         return lambda: torch().mm(a, b, out=out)
-    one, fast = torch().ones((), device="cuda"), p.family != "fp8"
+    one, fast = torch().ones((), device="cuda"), quick(p)
     return lambda: torch()._scaled_mm(a, b, one, one, out_dtype=dtype, use_fast_accum=fast, out=out)
+
+
+def _all_rows(p: Problem, t: Tensors, k: int, data: Data) -> Any:
+    """An A of as many rows as the groups have together, that torch's functions take."""
+    m = -(-sum(t.sizes) // THEIR_STEP) * THEIR_STEP
+    m = max(m, THEIR_LEAST) if p.a.integer else m
+    return data.operand(m, k, dtype=p.a, depth=k)

@@ -31,5 +31,5 @@ def calls(p: Problem, t: Any, fresh: bool) -> dict[str, Any]:
     """Of the tensors of one launch (`grouped.Tensors`), if torch has it; D is always a new one."""
     if not takes(p) or not hasattr(torch(), "_grouped_mm"):
         return {}
-    ends = torch().tensor(offsets(p, t.a.shape[0], t.rows), dtype=torch().int32, device=t.a.device)
+    ends = torch().tensor(offsets(p, t.a.shape[0], t.sizes), dtype=torch().int32, device=t.a.device)
     return {NAME: lambda: torch()._grouped_mm(t.a, t.b.mT, offs=ends)}

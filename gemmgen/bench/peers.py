@@ -7,22 +7,23 @@ from typing import Any
 
 from ..ir.dtypes import BF16, E4M3, F16, F32
 from ..problem import Problem
+from ..recipes import recipe
 from ..runtime.torch_tensors import torch_dtype
 from .cases import Case
 from .providers import Call, Provider
 
 
 def _blocks(p: Problem) -> bool:
-    return p.family == "fp8_block" and p.a == p.b == E4M3 and not p.quantised
+    return recipe(p.family).scales_blocks and p.a == p.b == E4M3 and not p.quantised
 
 
 def _vectors(p: Problem) -> bool:
-    return p.family == "fp8_1d1d" and p.a == p.b == E4M3 and not p.accumulate
+    return recipe(p.family).scales_columns and p.a == p.b == E4M3 and not p.accumulate
 
 
 def _half(p: Problem) -> bool:
     """BF16 or FP16 that stays so, and is not added to anything."""
-    return p.family == "dense" and p.a in (BF16, F16) and p.d == p.a and not p.accumulate
+    return not recipe(p.family).promotes and p.a in (BF16, F16) and p.d == p.a and not p.accumulate
 
 
 def _triton(c: Case, fresh: bool) -> Call:
@@ -138,7 +139,7 @@ PEERS = (
     Provider(
         name="deep_gemm wgrad",
         library="deep_gemm",
-        takes=lambda p: p.family == "fp8_1d1d" and p.accumulate and p.d == F32,
+        takes=lambda p: recipe(p.family).scales_columns and p.accumulate and p.d == F32,
         make=_deep_gemm_wgrad,
     ),
     Provider(

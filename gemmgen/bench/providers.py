@@ -10,9 +10,11 @@ from .. import ops
 from ..config import Config
 from ..errors import UnsupportedProblem
 from ..ir.dtypes import BF16, E4M3, F16, FP8, S32, DType
+from ..ir.expr import fold
 from ..problem import Problem
+from ..recipes import recipe
 from ..runtime.torch_tensors import empty, torch, torch_dtype
-from .cases import Case, scaling
+from .cases import Case, laid, scaling
 from .select import Offer
 
 Call = Callable[[], Any]
@@ -24,12 +26,13 @@ class Provider(Offer):
 
     make: its call; `fresh` for what a user writes: scales as a quantiser leaves them (row by row), a new
     output. scaling: how it scales, of `cases.SCALINGS` ("" as gemmgen does). fast: whether it sums FP8 in
-    14 bits beyond 128 of K.
+    14 bits beyond 128 of K. whole: whether it computes the problem's epilogue too; others give the product.
     """
 
     make: Callable[[Case, bool], Call]
     scaling: str = ""
     fast: Callable[[Problem], bool] = lambda p: False
+    whole: bool = False
 
 
 def reference(p: Problem) -> str:
@@ -41,7 +44,7 @@ def reference(p: Problem) -> str:
 
 def fast(p: Problem) -> bool:
     """Whether gemmgen's call of `p` leaves FP8 sums in the tensor core, and the reference's does."""
-    return p.a in FP8 and p.family == "dense"
+    return p.a in FP8 and not recipe(p.family).promotes
 
 
 def gemmgen(config: Config) -> Provider:
@@ -51,114 +54,34 @@ def gemmgen(config: Config) -> Provider:
         takes=lambda p: True,
         make=lambda case, fresh: ours(case, config, fresh),
         fast=fast,
+        whole=True,
     )
 
 
-def ours(case: Case, config: Config, fresh: bool) -> Call:
-    """One call of `gemmgen.ops`, whose result it returns."""
-    return MAKERS[case.problem.family](case, config, fresh)
+def ours(c: Case, config: Config, fresh: bool) -> Call:
+    """One call of `ops.multiply`, whose result it returns; added to D in place if the problem says so."""
+    p, given = c.problem, dict(c.given)
+    if recipe(p.family).scaled:
+        given |= laid(c.scale_a, c.scale_b, fresh)
+    m, n, _ = c.shape
+    given |= {} if fresh and not p.accumulate else {"out": _output(p, m, n, c.a.device)}
+    return lambda: ops.multiply(p, c.a, c.b, config=config, **given)
 
 
-def _aligned(c: Case) -> Any:
-    """A new D whose rows begin at multiples of 16 bytes."""
-    return empty(c.shape[:2], c.problem.d, c.a.device)
+def _output(p: Problem, m: int, n: int, device: Any) -> Any:
+    """A new D whose rows begin at multiples of 16 bytes; 0, if something is added to it."""
+    out = empty((m, n // fold(p.epilogue)), p.d, device)
+    return out.zero_() if p.accumulate else out
 
 
-def _as_left(scale: Any, fresh: bool) -> tuple[Any, str]:
-    """Scales [rows, blocks], and the name of how they lie."""
-    return (scale.contiguous(), "row") if fresh else (scale, "mn")
-
-
-def _fp8_block(c: Case, config: Config, fresh: bool) -> Call:
-    function = ops.int8_block_gemm if c.problem.a.integer else ops.fp8_block_gemm
-    out = None if fresh else _aligned(c)
-    scale_a, layout = _as_left(c.scale_a, fresh)
-    return lambda: function(
-        c.a,
-        scale_a,
-        c.b,
-        c.scale_b,
-        out,
-        scale_a_layout=layout,
-        out_dtype=c.problem.d.name,
-        config=config,
-    )
-
-
-def _fp8_1d1d(c: Case, config: Config, fresh: bool) -> Call:
-    """Added to D in place if the problem says so, as weight gradients are, then fresh or not."""
-    out = None if fresh and not c.problem.accumulate else _aligned(c).zero_()
-    (scale_a, layout), (scale_b, _) = _as_left(c.scale_a, fresh), _as_left(c.scale_b, fresh)
-    return lambda: ops.fp8_wgrad_gemm(
-        c.a,
-        scale_a,
-        c.b,
-        scale_b,
-        out,
-        c=out if c.problem.accumulate else None,
-        scale_layout=layout,
-        out_dtype=c.problem.d.name,
-        config=config,
-    )
-
-
-def _fp8(c: Case, config: Config, fresh: bool) -> Call:
-    """Per-tensor scales on the device."""
-    one = torch().ones((), device=c.a.device)
-    out = None if fresh else _aligned(c)
-    return lambda: ops.fp8_gemm(
-        c.a,
-        c.b,
-        out,
-        scale_a=one,
-        scale_b=one,
-        accurate=not fast(c.problem),
-        out_dtype=c.problem.d.name,
-        config=config,
-    )
-
-
-def _int8(c: Case, config: Config, fresh: bool) -> Call:
-    """With the output asked for, dequantised per row and column unless INT32."""
-    scales = {} if c.problem.d.integer else {"scale_a": c.rows, "scale_b": c.columns}
-    out = None if fresh else _aligned(c)
-    return lambda: ops.int8_gemm(c.a, c.b, out, out_dtype=c.problem.d.name, config=config, **scales)
-
-
-def _dense(c: Case, config: Config, fresh: bool) -> Call:
-    p = c.problem
-    if p.a in FP8:
-        return _fp8(c, config, fresh)
-    if p.a.integer:
-        return _int8(c, config, fresh)
-    out = _aligned(c).zero_() if p.accumulate else None if fresh else _aligned(c)
-    return lambda: ops.gemm(
-        c.a,
-        c.b,
-        out,
-        layout=p.layout,
-        out_dtype=p.d.name,
-        accumulate=p.accumulate,
-        config=config,
-    )
-
-
-MAKERS: dict[str, Callable[[Case, Config, bool], Call]] = {
-    "fp8_block": _fp8_block,
-    "fp8_1d1d": _fp8_1d1d,
-    "fp8": _fp8,
-    "dense": _dense,
-}
-
-
-def _out_dtype(p: Problem) -> DType:
+def out_dtype(p: Problem) -> DType:
     """What `torch._scaled_mm` writes: the problem's dtype, BF16 beside weight gradients and FP8."""
-    return BF16 if p.family == "fp8_1d1d" or p.quantised else p.d
+    return BF16 if recipe(p.family).scales_columns or p.quantised else p.d
 
 
 def _scaled(case: Case, fresh: bool, scale_a: Any, scale_b: Any, quick: bool) -> Call:
     """`torch._scaled_mm` with these scales."""
-    written = _out_dtype(case.problem)
+    written = out_dtype(case.problem)
     dtype, out = torch_dtype(written), None if fresh else case.out(written)
     return lambda: torch()._scaled_mm(
         case.left, case.right, scale_a, scale_b, out_dtype=dtype, use_fast_accum=quick, out=out
@@ -173,7 +96,8 @@ def _scaled_tensor(case: Case, fresh: bool) -> Call:
 
 def quick(p: Problem) -> bool:
     """Whether torch is asked for fast accumulation: unless gemmgen promotes without any block scales."""
-    return p.family != "fp8"
+    r = recipe(p.family)
+    return r.scaled or not r.promotes
 
 
 def _scaled_rows(case: Case, fresh: bool) -> Call:
@@ -200,7 +124,7 @@ def _scaled_blocks(case: Case, fresh: bool) -> Call:
             return _scaled(case, False, tight, scale_b, False)
         # A quantiser's scales lie row by row; B's are a weight's, and prepared once.
         rows = case.scale_a.contiguous()
-        dtype = torch_dtype(_out_dtype(case.problem))
+        dtype = torch_dtype(out_dtype(case.problem))
         return lambda: torch()._scaled_mm(
             case.left,
             case.right,
@@ -249,7 +173,7 @@ TORCH = (
     Provider(
         name="torch._scaled_mm rows",
         library="torch",
-        takes=lambda p: _fp8_pair(p) and _out_dtype(p) == BF16,
+        takes=lambda p: _fp8_pair(p) and out_dtype(p) == BF16,
         make=_scaled_rows,
         scaling="rows",
         fast=quick,
@@ -257,7 +181,7 @@ TORCH = (
     Provider(
         name="torch._scaled_mm blocks",
         library="torch",
-        takes=lambda p: p.family == "fp8_block" and p.a == p.b == E4M3,
+        takes=lambda p: recipe(p.family).scales_blocks and p.a == p.b == E4M3,
         make=_scaled_blocks,
         scaling="blocks",
     ),

@@ -130,6 +130,7 @@ def main(args: argparse.Namespace) -> int:
         "title": method.title,
         "method": {**asdict(method), "l2": method.cold},
         "data": data.kind,
+        "epilogue": args.epilogue or "",
         "clocks": log.source,
         "geomean_ratio": geomean(rows),
         "fastest": firsts(rows),

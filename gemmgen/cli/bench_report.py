@@ -93,8 +93,11 @@ def as_csv(rows: Sequence[Row]) -> str:
 
 
 def table(rows: Sequence[Row], left_out: Sequence[LeftOut], summary: dict[str, Any]) -> str:
+    epilogue = summary.get("epilogue")
+    alone = f"epilogue {epilogue}: gemmgen's; the others compute the product alone"
     lines = [
         f"{summary['gpu']}: {summary['kernel']}, {summary['title']}, {summary['data']} data",
+        *(alone,) * bool(epilogue),
         _line(COLUMNS),
         *(_line(cells(r)) for r in rows),
     ]

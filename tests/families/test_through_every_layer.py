@@ -12,17 +12,19 @@ from typing import Any
 
 import pytest
 from emulated import judged
+from fake_torch import fake_torch_fixture, launches_fixture  # noqa: F401
 from kernels import DENSE, FP8
 
 from gemmgen import cli
-from gemmgen.bench import providers, work
+from gemmgen.bench import cases, providers, work
+from gemmgen.bench.data import NORMAL
 from gemmgen.bench.tuning.candidates import candidates
 from gemmgen.bench.tuning.jobs import Job
 from gemmgen.check import check
 from gemmgen.config import Config
 from gemmgen.cost import cost
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.errors import ArgumentError, UnsupportedProblem
+from gemmgen.errors import ArgumentError
 from gemmgen.families import FAMILIES
 from gemmgen.gallery import GALLERY, path_of
 from gemmgen.heuristics import choose
@@ -141,16 +143,15 @@ def test_a_lever_has_its_price(x):
     assert late > early
 
 
-def test_the_benchmark_plans_it(x):
-    """Who is measured, and what a launch does; of epilogues and of families it has calls for ours only, and says so."""
-    if x.shows:
-        p = work.launched(x.problem)
-        assert providers.gemmgen(x.config).takes(p)
-        assert work.work(p, SHAPE).flops == 2 * 4096**3
-        return
-    with pytest.raises(UnsupportedProblem, match=r"no benchmark of (epilogues|fp8_late)"):
-        work.launched(x.problem)
-    assert providers.reference(x.problem) == providers.reference(x.like[0])
+def test_the_benchmark_plans_it(x, launches):
+    """Who is measured, what a launch does and how many bytes it moves; one call launches it."""
+    p = work.launched(x.problem)
+    entered = providers.gemmgen(x.config)
+    assert entered.takes(p) and providers.reference(p) == providers.reference(x.like[0])
+    assert work.work(p, SHAPE).flops == 2 * 4096**3
+    entered.make(cases.make(p, SMALL, NORMAL), False)()
+    assert [(found.problem, found.config) for found in launches] == [(p, x.config)]
+    assert launches[0].shape == SMALL
 
 
 def test_json_and_names_tell_it_apart(x):

@@ -42,6 +42,9 @@ FAMILIES = [
     ("dense", "--ab", "e4m3"),
     ("dense", "--ab", "s8"),
     ("dense", "--ab", "s8", "--d", "s32"),
+    ("dense", "--epilogue", "swiglu"),
+    ("fp8", "--epilogue", "bias_silu"),
+    ("fp8_block", "--epilogue", "residual"),
 ]
 
 
@@ -103,6 +106,20 @@ def test_triton(capsys, family, shape):
 )
 def test_groups(capsys, family, grouping):
     every_mode(capsys, *family, "--grouping", grouping, "--shapes", "3x200x256x256")
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        ("dense", "--grouping", "batched", "--layout", "nn"),
+        ("dense", "--grouping", "ends", "--epilogue", "bias_silu"),
+        ("fp8_block", "--grouping", "masked", "--epilogue", "swiglu"),
+        ("fp8", "--grouping", "k_columns", "--d", "f32"),
+    ],
+    ids=" ".join,
+)
+def test_groups_of_other_kernels(capsys, kernel):
+    every_mode(capsys, *kernel, "--shapes", "3x256x256x256")
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 from fake_torch import fake_torch_fixture, launches_fixture  # noqa: F401
-from kernels import DENSE, FP8, INT8_BLOCK, QUANTISED
+from kernels import DENSE, FP8, INT8_BLOCK
 
-from gemmgen.bench import cases, grouped, k_grouped, providers, sources
+from gemmgen.bench import cases, grouped, providers, sources
 from gemmgen.bench.data import NORMAL, Data
 from gemmgen.bench.shapes import GROUPED, K_GROUPED, SETS, depths_of, parse, rows_of, sizes
 from gemmgen.bench.work import VERIFIED_ROWS, launched, verified, work
 from gemmgen.cli.bench_command import _row
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.errors import ArgumentError, UnsupportedProblem
+from gemmgen.errors import ArgumentError
 from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
-from gemmgen.ir.expr import ACC, DeviceScalar, PerColumn, PerRow
+from gemmgen.ir.expr import ACC, DeviceScalar, PerColumn, PerRow, of
 from gemmgen.problem import Problem
 
 BATCHED, MASKED = replace(DENSE, grouping="batched"), replace(FP8, grouping="masked")
@@ -180,27 +180,11 @@ def test_what_is_launched_has_the_scales_it_is_given(problem, epilogue):
     assert launched(problem) == replace(problem, epilogue=epilogue)
 
 
-@pytest.mark.parametrize(
-    "problem",
-    [
-        replace(DENSE, grouping="batched", layout="nn"),
-        replace(DENSE, grouping="k_flat"),
-        replace(FP8, grouping="k_flat"),
-        replace(MASKED, a=S8, b=S8),
-        QUANTISED,
-        replace(FP8_ROWS, grouping="k_columns"),
-        replace(INT8, grouping="k_columns"),
-        replace(WGRAD, grouping="masked"),
-        replace(FP8, d=F32, accumulate=True),
-        replace(INT8, d=F32, accumulate=True),
-        replace(DENSE, d=F32, accumulate=True, grouping="masked"),
-        replace(DENSE, epilogue=EPILOGUES["silu"]),
-        replace(FP8_ROWS, epilogue=EPILOGUES["scaled"]),
-    ],
-)
-def test_what_is_not_measured(problem):
-    with pytest.raises(UnsupportedProblem):
-        launched(problem)
+def test_an_epilogue_is_of_the_scaled_product():
+    silu, own = EPILOGUES["silu"], ACC * PerRow("scale_a")
+    assert launched(replace(DENSE, epilogue=silu)).epilogue == silu
+    assert launched(replace(FP8_ROWS, epilogue=silu)).epilogue == of(silu, SCALED_TENSORS)
+    assert launched(replace(FP8_ROWS, epilogue=own)).epilogue == own, "it has its own scales"
 
 
 @pytest.mark.parametrize("shape", [(100, 200, 300)])
@@ -210,6 +194,16 @@ def test_work_of_one_gemm(shape):
     assert found.inputs == 100 * 300 + 200 * 300
     assert found.bytes == found.inputs + 2 * 100 * 200
     assert work(WGRAD, shape).bytes == 100 * 300 + 200 * 300 + 2 * 4 * 100 * 200
+
+
+def test_bytes_of_an_epilogue():
+    """Half of D where columns are paired; a matrix that is read."""
+    shape = (100, 200, 300)
+    plain = work(DENSE, shape).bytes
+    assert work(replace(DENSE, epilogue=EPILOGUES["swiglu"]), shape).bytes == plain - 100 * 200
+    assert (
+        work(replace(DENSE, epilogue=EPILOGUES["residual"]), shape).bytes == plain + 2 * 100 * 200
+    )
 
 
 def test_work_of_groups_of_rows():
@@ -264,6 +258,9 @@ GROUPS_OF_ROWS = ("batched", "masked", "rows", "ends")
         (replace(FP8_ROWS, family="dense"), "torch._scaled_mm, one"),
         (INT8, "torch._int_mm, one"),
         (replace(INT8, d=S32), "torch._int_mm, one"),
+        (replace(DENSE, layout="nn"), "torch.mm, one"),
+        (replace(FP8, epilogue=EPILOGUES["bias_silu"]), "torch._scaled_mm, one"),
+        (replace(DENSE, epilogue=EPILOGUES["swiglu"]), "torch.mm, one"),
     ],
 )
 def test_calls_by_rows(problem, theirs, grouping, fresh, launches):
@@ -290,12 +287,13 @@ def test_calls_by_rows(problem, theirs, grouping, fresh, launches):
         replace(TURNED, layout="nt", accumulate=True),
         replace(TURNED, layout="nn", a=F16, b=F16),
         replace(TURNED, layout="tt", d=BF16),
+        replace(TURNED, epilogue=EPILOGUES["bias"]),
     ],
 )
 def test_calls_by_depths(problem, fresh, launches):
     p = launched(problem)
     config = replace(CONFIG, in_flight=0 if p.family == "fp8_1d1d" else 1)
-    both = k_grouped.calls(p, (3, 200, 96, 1000), config, NORMAL, fresh)
+    both = grouped.calls(p, (3, 200, 96, 1000), config, NORMAL, fresh)
     theirs = "torch._scaled_mm, one" if p.family == "fp8_1d1d" else "torch.mm, one"
     assert [*both] == ["gemmgen", theirs] and sources.reference(p) == theirs
     assert [x.name for x in sources.offers(p, config)] == [*both]
@@ -318,6 +316,9 @@ def test_calls_by_depths(problem, fresh, launches):
         replace(FP8_ROWS, family="dense"),
         INT8,
         replace(INT8, d=S32),
+        *(replace(DENSE, epilogue=EPILOGUES[x]) for x in ("bias_silu", "residual", "swiglu")),
+        replace(FP8_ROWS, epilogue=EPILOGUES["residual"]),
+        replace(FP8, epilogue=EPILOGUES["bias"], d=F32, accumulate=True),
     ],
 )
 def test_calls_of_one_gemm(problem, fresh, launches):

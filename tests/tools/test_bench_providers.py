@@ -20,6 +20,7 @@ from gemmgen.bench.providers import Provider, fast, quick, reference, scaling_of
 from gemmgen.bench.select import Offer, select
 from gemmgen.cli import main
 from gemmgen.config import Config
+from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import (
     ArgumentError,
     RuntimeUnavailable,
@@ -147,7 +148,7 @@ def test_torch_groups_begin_where_ours_do():
         (VECTOR, "blocks"),
         (FP8_TENSOR, "plain"),
         (INT8, "plain"),
-        (replace(INT8, d=BF16), "rows"),
+        (replace(INT8, d=BF16), "plain"),
         (INT8_BLOCK, "blocks"),
     ],
 )
@@ -299,10 +300,29 @@ def test_products_by_hand(p, kind):
             ]
             want = float((a[i] * b[:, j] * scales).sum())
             assert float(product(c, "blocks")[i, j]) == pytest.approx(want, rel=1e-9, abs=1e-9)
-    if scaling(p) == "rows":
+    if c.given.keys() == {"scale_a", "scale_b"} and p.a.integer:
         scales = c.rows.double().numpy()[:, None] * c.columns.double().numpy()
         np.testing.assert_allclose(product(c, "rows").numpy(), a @ b * scales)
     np.testing.assert_allclose(product(c, "plain").numpy(), a @ b)
+
+
+@pytest.mark.parametrize("name", ("bias_silu", "residual", "swiglu", "scaled", "alpha_beta"))
+def test_epilogues_by_hand(name):
+    """What gemmgen's result is compared with."""
+    torch = pytest.importorskip("torch")
+    from gemmgen.bench.cases import exactly, finished, product
+
+    c = make(replace(DENSE, epilogue=EPILOGUES[name]), (40, 150, 300), Data(device="cpu"))
+    x, given, silu = product(c, "plain"), c.given, torch.nn.functional.silu
+    want = {
+        "bias_silu": lambda: silu(x + given["bias"].double()),
+        "residual": lambda: x + given["c"].double(),
+        "swiglu": lambda: silu(x[:, ::2]) * x[:, 1::2],
+        "scaled": lambda: x * given["row_scale"].double()[:, None] * given["column_scale"].double(),
+        "alpha_beta": lambda: x * given["alpha"] + given["c"].double() * given["beta"],
+    }[name]()
+    np.testing.assert_allclose(finished(c, x).numpy(), want.numpy(), rtol=1e-6)
+    assert exactly(c.problem) == (name == "scaled")
 
 
 @pytest.mark.parametrize("p", CASES, ids=lambda p: f"{p.family}-{p.a}-{p.layout}-{p.d}")

@@ -96,6 +96,11 @@ def test_an_empty_csv_has_its_header():
     assert as_csv([]).splitlines()[1].startswith("groups,m,n,k,provider,microseconds")
 
 
+def test_the_table_says_who_computes_an_epilogue():
+    second = table(ROWS, LEFT_OUT, {**SUMMARY, "epilogue": "bias_silu"}).splitlines()[1]
+    assert second == "epilogue bias_silu: gemmgen's; the others compute the product alone"
+
+
 def test_the_table():
     lines = table(ROWS, LEFT_OUT, SUMMARY).splitlines()
     assert lines[0] == "H200: dense, cold L2, device time, medians, normal data"
