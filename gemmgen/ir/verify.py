@@ -12,6 +12,7 @@ from ..errors import IRError
 from .blocks import BLOCKS
 from .nodes import (
     Arrive,
+    ExpectTx,
     ForChunks,
     ForK,
     ForTiles,
@@ -85,6 +86,7 @@ def verify(kernel: Kernel) -> Kernel:
     """Return `kernel` if it is well formed, raise IRError naming the offender if not."""
     _unique(kernel)
     tables = {name: {x.name: x for x in getattr(kernel, name)} for name in RESOURCES}
+    tables["peers"] = {"cluster": kernel.cluster} if kernel.cluster.size > 1 else {}
     for m in kernel.maps:
         _known("smem", m.smem, tables["smem"], m)
     _body(kernel.prologue, {**tables, "locals": {}}, ())
@@ -111,8 +113,12 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             outer, name = OUTER_OF_IF.get(stmt.when), f"If {stmt.when}"
         elif isinstance(stmt, Wait):
             outer = _wait(stmt, tables)
-        elif isinstance(stmt, Arrive) and stmt.to == "next":
-            outer = ForTiles
+        elif isinstance(stmt, Arrive):
+            outer = _arrive(stmt, tables)
+        elif isinstance(stmt, ExpectTx):
+            _expect(stmt, tables)
+        elif isinstance(stmt, LoadBlockScales):
+            _loaded(stmt, tables)
         elif isinstance(stmt, Promote):
             _scales(stmt)
         elif isinstance(stmt, Sync):
@@ -168,6 +174,27 @@ def _wait(stmt: Wait, tables: Tables) -> type | None:
     if stmt.seen and stmt.per != "stage":
         raise IRError(f"Wait per {stmt.per} is never left out: Wait.seen is {stmt.seen!r}")
     return ForK if stmt.seen else ForTiles if stmt.per == "turn" else None
+
+
+def _arrive(stmt: Arrive, tables: Tables) -> type | None:
+    """The block that it stands in. Other CTAs are told only where there are some."""
+    if stmt.to == "cluster" and not tables["peers"]:
+        raise IRError("Arrive to cluster: the kernel's clusters are of one CTA")
+    return ForTiles if stmt.to == "next" else None
+
+
+def _expect(stmt: ExpectTx, tables: Tables) -> None:
+    """What is announced is what the barrier counts."""
+    counted = tables["barriers"][stmt.barrier].tx_bytes
+    if stmt.tx_bytes != counted:
+        raise IRError(f"ExpectTx of {stmt.tx_bytes} bytes: {stmt.barrier} counts {counted}")
+
+
+def _loaded(stmt: LoadBlockScales, tables: Tables) -> None:
+    """As many scales as there are registers for."""
+    room = tables["locals"][stmt.dst].count
+    if stmt.count != room:
+        raise IRError(f"LoadBlockScales of {stmt.count}: {stmt.dst} has {room} registers")
 
 
 def _scales(stmt: Promote) -> None:

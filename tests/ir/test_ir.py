@@ -77,6 +77,15 @@ MALFORMED = {
     "arrive-no-barrier": (swap(Arrive, barrier="nowhere"), "nowhere"),
     "expect-no-barrier": (swap(ExpectTx, barrier="nowhere"), "nowhere"),
     "wait-empty-barrier": (swap(Wait, barrier=""), "Wait.barrier names ''"),
+    "expect-what-no-barrier-counts": (
+        swap(ExpectTx, tx_bytes=7),
+        "ExpectTx of 7 bytes: full counts None",
+    ),
+    "tell-a-cluster-of-one": (swap(Arrive, to="cluster"), "clusters are of one CTA"),
+    "scales-without-registers": (
+        swap(LoadBlockScales, count=2),
+        "LoadBlockScales of 2: .* has 1 registers",
+    ),
     "load-no-barrier": (swap(TmaLoad, barrier="nowhere"), "nowhere"),
     "load-no-map": (swap(TmaLoad, tensor_map="nowhere"), "nowhere"),
     "prefetch-no-map": (swap(PrefetchMap, tensor_map="nowhere"), "nowhere"),
@@ -192,7 +201,11 @@ MALFORMED = {
             "consumer",
             body=(
                 ForTiles(
-                    body=(LoadBlockScales(dst="acc0", tensor="shape_k", count=1, block="next"),)
+                    body=(
+                        LoadBlockScales(
+                            dst="acc0", tensor="shape_k", count=REGISTER.count, block="next"
+                        ),
+                    )
                 ),
             ),
         ),
