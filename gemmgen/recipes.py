@@ -52,12 +52,15 @@ class Recipe:
         return self.scale_rows == 1
 
 
+# How the families are called: what is made for one of them says so by these, and asks recipes for the rest.
+FP8_BLOCK, FP8_1D1D, FP8, DENSE = "fp8_block", "fp8_1d1d", "fp8", "dense"
+
 RECIPES = {
-    "fp8_block": Recipe(promotes=True, scale_rows=SCALE_BLOCK, scale_depth=SCALE_BLOCK, unroll=4),
+    FP8_BLOCK: Recipe(promotes=True, scale_rows=SCALE_BLOCK, scale_depth=SCALE_BLOCK, unroll=4),
     # A register per four columns: with the loop unrolled ptxas spills the largest tiles.
-    "fp8_1d1d": Recipe(promotes=True, scale_rows=1, scale_depth=SCALE_BLOCK, unroll=1),
-    "fp8": Recipe(promotes=True, scale_rows=0, scale_depth=0, unroll=4),
-    "dense": Recipe(promotes=False, scale_rows=0, scale_depth=0, unroll=1),
+    FP8_1D1D: Recipe(promotes=True, scale_rows=1, scale_depth=SCALE_BLOCK, unroll=1),
+    FP8: Recipe(promotes=True, scale_rows=0, scale_depth=0, unroll=4),
+    DENSE: Recipe(promotes=False, scale_rows=0, scale_depth=0, unroll=1),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .. import recipes
 from ..ir.dtypes import E4M3, FP8
 from ..problem import Problem
 from ..runtime.torch_tensors import torch
@@ -30,7 +31,7 @@ class Ceilings:
 def measure(p: Problem, data: Data) -> Ceilings:
     """In bursts."""
     operand = E4M3 if p.a in FP8 else p.a
-    plain = Problem(family="dense", a=operand, b=operand)
+    plain = Problem(family=recipes.DENSE, a=operand, b=operand)
     provider = torch_reference(plain)
     gemm = provider.make(cases.make(plain, (SIDE,) * 3, data), False)
     numbers = torch().zeros(READ_BYTES // 4, device="cuda")

@@ -15,7 +15,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from .. import ops
+from .. import ops, recipes
 from ..ir.dtypes import BF16, E4M3, F32, S32
 from ..problem import Problem, Shape
 from ..runtime.cache import VARIABLE as CACHE
@@ -56,9 +56,9 @@ class First:
         return f"{' '.join(kinds)} {'x'.join(map(str, sizes))}"
 
 
-DENSE = Problem(family="dense", a=BF16, b=BF16)
-FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
-WGRAD = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32)
+DENSE = Problem(family=recipes.DENSE, a=BF16, b=BF16)
+FP8 = Problem(family=recipes.FP8_BLOCK, a=E4M3, b=E4M3)
+WGRAD = Problem(family=recipes.FP8_1D1D, a=E4M3, b=E4M3, d=F32)
 # A measured config; then the cost model's choice, of few tiles and of the most that it ever prices and refuses.
 FIRST = (
     First(problem=DENSE, shape=(4096, 4096, 7168)),

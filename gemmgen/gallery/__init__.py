@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from .. import recipes
 from ..config import Config
 from ..epilogues import EPILOGUES
 from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8
@@ -16,9 +17,9 @@ from .grouped import GROUPED
 
 FP8_F16 = replace(FP8, d=F16)
 B16_BIAS_SILU = replace(B16, epilogue=EPILOGUES["bias_silu"])
-B16_NN = Problem(family="dense", a=BF16, b=BF16, layout="nn")
-H16_TT = Problem(family="dense", a=F16, b=F16, d=F16, layout="tt")
-H16_F32 = Problem(family="dense", a=F16, b=F16, d=F32)
+B16_NN = Problem(family=recipes.DENSE, a=BF16, b=BF16, layout="nn")
+H16_TT = Problem(family=recipes.DENSE, a=F16, b=F16, d=F16, layout="tt")
+H16_F32 = Problem(family=recipes.DENSE, a=F16, b=F16, d=F32)
 
 GALLERY: tuple[Exhibit, ...] = (
     Exhibit(
@@ -50,13 +51,13 @@ GALLERY: tuple[Exhibit, ...] = (
     ),
     Exhibit(
         name="wgrad",
-        problem=Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, accumulate=True),
+        problem=Problem(family=recipes.FP8_1D1D, a=E4M3, b=E4M3, d=F32, accumulate=True),
         config=Config(stages=4, multicast="b", unroll=2),
         shows="a weight gradient: a scale per row and per column of every 128 of K, added to FP32 by TMA",
     ),
     Exhibit(
         name="overlapped",
-        problem=Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, accumulate=True),
+        problem=Problem(family=recipes.FP8_1D1D, a=E4M3, b=E4M3, d=F32, accumulate=True),
         config=Config(block_m=256, block_n=80, stages=3, multicast="a", in_flight=1),
         shows="the tensor core multiplies one wave's rows while the other's sum is promoted",
     ),
@@ -82,7 +83,7 @@ GALLERY: tuple[Exhibit, ...] = (
     ),
     Exhibit(
         name="residual",
-        problem=Problem(family="fp8_block", a=E4M3, b=E4M3, epilogue=EPILOGUES["residual"]),
+        problem=Problem(family=recipes.FP8_BLOCK, a=E4M3, b=E4M3, epilogue=EPILOGUES["residual"]),
         config=Config(block_m=256, stages=3, multicast="a", unroll=4),
         shows="a fused epilogue: a BF16 tensor of D's shape is added, read in pairs of columns",
     ),
@@ -94,19 +95,19 @@ GALLERY: tuple[Exhibit, ...] = (
     ),
     Exhibit(
         name="row_scaled",
-        problem=Problem(family="fp8", a=E4M3, b=E5M2, epilogue=EPILOGUES["scaled"]),
+        problem=Problem(family=recipes.FP8, a=E4M3, b=E5M2, epilogue=EPILOGUES["scaled"]),
         config=Config(block_n=160, stages=5, unroll=4),
         shows="FP8 with one scale per row and column: promoted without block scales, E4M3 x E5M2",
     ),
     Exhibit(
         name="fp8_fast",
-        problem=Problem(family="dense", a=E4M3, b=E4M3, epilogue=EPILOGUES["tensor_scaled"]),
+        problem=Problem(family=recipes.DENSE, a=E4M3, b=E4M3, epilogue=EPILOGUES["tensor_scaled"]),
         config=Config(block_m=256, stages=3, multicast="a", in_flight=1),
         shows="FP8 with one scale per tensor, read on the device; fast accumulation, never promoted",
     ),
     Exhibit(
         name="s8_scaled",
-        problem=Problem(family="dense", a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
+        problem=Problem(family=recipes.DENSE, a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
         config=Config(block_n=256, stages=3, multicast="b", in_flight=1),
         shows="INT8 dequantised by a scale per row and column to BF16",
     ),

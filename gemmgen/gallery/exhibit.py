@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from .. import recipes
 from ..config import Config
 from ..ir.dtypes import BF16, E4M3, F32
 from ..problem import Problem
@@ -19,7 +20,7 @@ class Exhibit:
     shows: str
 
 
-FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
+FP8 = Problem(family=recipes.FP8_BLOCK, a=E4M3, b=E4M3)
 FP8_F32 = replace(FP8, d=F32)
-B16 = Problem(family="dense", a=BF16, b=BF16)
-B16_TN = Problem(family="dense", a=BF16, b=BF16, layout="tn")
+B16 = Problem(family=recipes.DENSE, a=BF16, b=BF16)
+B16_TN = Problem(family=recipes.DENSE, a=BF16, b=BF16, layout="tn")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .. import recipes
 from ..config import Config
 from ..epilogues import EPILOGUES
 from ..ir.dtypes import E4M3, F32
@@ -14,7 +15,7 @@ GROUPED: tuple[Exhibit, ...] = (
     Exhibit(
         name="k_grouped",
         problem=Problem(
-            family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, accumulate=True, grouping="k_flat"
+            family=recipes.FP8_1D1D, a=E4M3, b=E4M3, d=F32, accumulate=True, grouping="k_flat"
         ),
         config=Config(stages=4, multicast="b", unroll=4),
         shows="weight gradients of experts: K of each on the device, its matrices after one another",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import recipes
 from ..config import Config
 from ..ir.dtypes import BF16, E4M3, F16, DType
 from ..ir.expr import Expr
@@ -188,7 +189,7 @@ def dense_problem(
     dtype = dtype_of("a", a, (BF16, F16))
     d: DType = dtype if out_dtype is None else output_dtype(out_dtype)
     return Problem(
-        family="dense",
+        family=recipes.DENSE,
         a=dtype,
         b=dtype,
         d=d,
@@ -200,4 +201,6 @@ def dense_problem(
 
 def fp8_block_problem(grouping: str, out_dtype: str, epilogue: Expr) -> Problem:
     d = output_dtype(out_dtype)
-    return Problem(family="fp8_block", a=E4M3, b=E4M3, d=d, epilogue=epilogue, grouping=grouping)
+    return Problem(
+        family=recipes.FP8_BLOCK, a=E4M3, b=E4M3, d=d, epilogue=epilogue, grouping=grouping
+    )

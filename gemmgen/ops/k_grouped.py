@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import recipes
 from ..config import Config
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F16
@@ -51,7 +52,7 @@ def k_grouped_gemm(
     """
     dtype = dtype_of("a", a, (BF16, F16))
     p = Problem(
-        family="dense",
+        family=recipes.DENSE,
         a=dtype,
         b=dtype,
         d=output_dtype(out_dtype),
@@ -93,7 +94,7 @@ def fp8_k_grouped_gemm(
     if packing not in PACKINGS:
         raise ArgumentError("packing", packing, "must be 'columns' or 'flat'")
     d = output_dtype(out_dtype)
-    p = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=d, grouping=f"k_{packing}")
+    p = Problem(family=recipes.FP8_1D1D, a=E4M3, b=E4M3, d=d, grouping=f"k_{packing}")
     if packing == "flat":
         a, b = matrix("a", a, scale_a, None), matrix("b", b, scale_b, a)
     p, given = added(p, c, out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import recipes
 from ..ir.dtypes import F32, FP8, S8
 from ..ir.expr import ACC, Argument, DeviceScalar, Expr, PerColumn, PerRow, Scalar, of
 from ..problem import Problem
@@ -26,7 +27,7 @@ def fp8_problem(
     """What an FP8 function computes, and what its epilogue reads. Raises ArgumentError."""
     expression, given = _scaled(scales, epilogue, arguments)
     p = Problem(
-        family="fp8" if accurate else "dense",
+        family=recipes.FP8 if accurate else recipes.DENSE,
         a=dtype_of("a", a, FP8),
         b=dtype_of("b", b, FP8),
         d=output_dtype(out_dtype),
@@ -46,7 +47,7 @@ def int8_problem(
     """What an INT8 function computes, and what its epilogue reads. Raises ArgumentError."""
     expression, given = _scaled(scales, epilogue, arguments)
     d = output_dtype(out_dtype, ("s32", "bf16", "f16", "f32", "e4m3"))
-    p = Problem(family="dense", a=S8, b=S8, d=d, epilogue=expression, grouping=grouping)
+    p = Problem(family=recipes.DENSE, a=S8, b=S8, d=d, epilogue=expression, grouping=grouping)
     return p, given
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import recipes
 from ..config import Config
 from ..ir.dtypes import BF16, E4M3, F16, F32, S8
 from ..ir.expr import Expr
@@ -49,7 +50,9 @@ def fp8_block_gemm(
     Runs on torch's current stream. Raises ArgumentError naming the argument, UnsupportedProblem,
     IllegalConfig, CompileError, RuntimeUnavailable, LaunchError.
     """
-    p = Problem(family="fp8_block", a=E4M3, b=E4M3, d=output_dtype(out_dtype), epilogue=epilogue)
+    p = Problem(
+        family=recipes.FP8_BLOCK, a=E4M3, b=E4M3, d=output_dtype(out_dtype), epilogue=epilogue
+    )
     scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
     return compute(p, config, a, b, out, arguments, scales, scale_out=scale_out)
 
@@ -78,7 +81,7 @@ def fp8_wgrad_gemm(
     out: [M, N] of `out_dtype` ("f32", "bf16", "f16"), as in `fp8_block_gemm`. Raises as `fp8_block_gemm`.
     """
     d = output_dtype(out_dtype, ("f32", "bf16", "f16"))
-    p = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=d)
+    p = Problem(family=recipes.FP8_1D1D, a=E4M3, b=E4M3, d=d)
     p, given = added(p, c, out)
     scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
     return compute(p, config, a, b, out, given, scales)
@@ -101,7 +104,7 @@ def int8_block_gemm(
 ) -> Any:
     """`fp8_block_gemm` of int8 operands: each 128 of K is summed exactly in INT32, scaled and added in
     FP32."""
-    p = Problem(family="fp8_block", a=S8, b=S8, d=output_dtype(out_dtype), epilogue=epilogue)
+    p = Problem(family=recipes.FP8_BLOCK, a=S8, b=S8, d=output_dtype(out_dtype), epilogue=epilogue)
     scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
     return compute(p, config, a, b, out, arguments, scales, scale_out=scale_out)
 
@@ -136,7 +139,7 @@ def gemm(
     d = dtype if out_dtype is None else output_dtype(out_dtype)
     d = F32 if accumulate and out_dtype is None else d
     p = Problem(
-        family="dense",
+        family=recipes.DENSE,
         a=dtype,
         b=dtype,
         d=d,

@@ -15,7 +15,7 @@ from functools import cached_property
 from inspect import Parameter
 from typing import Any, Literal
 
-from .. import ops
+from .. import ops, recipes
 from ..epilogues import EPILOGUES
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F16, FP8, S8, DType
@@ -58,7 +58,7 @@ class Operator:
     """
 
     function: Callable[..., Any]
-    family: str = "dense"
+    family: str = recipes.DENSE
     operands: tuple[DType, ...] = ()
     grouping: str = "none"
     outputs: tuple[str, ...] = FLOATS
@@ -168,31 +168,37 @@ OPERATORS = (
     Operator(function=ops.masked_gemm, operands=HALVES, grouping="masked"),
     Operator(function=ops.grouped_gemm, operands=HALVES, grouping="ends"),
     Operator(function=ops.k_grouped_gemm, operands=HALVES, grouping="k_columns"),
-    Operator(function=ops.fp8_block_gemm, family="fp8_block", operands=(E4M3,)),
+    Operator(function=ops.fp8_block_gemm, family=recipes.FP8_BLOCK, operands=(E4M3,)),
     Operator(
         function=ops.fp8_block_batched_gemm,
-        family="fp8_block",
+        family=recipes.FP8_BLOCK,
         operands=(E4M3,),
         grouping="batched",
     ),
     Operator(
-        function=ops.fp8_block_masked_gemm, family="fp8_block", operands=(E4M3,), grouping="masked"
+        function=ops.fp8_block_masked_gemm,
+        family=recipes.FP8_BLOCK,
+        operands=(E4M3,),
+        grouping="masked",
     ),
     Operator(
-        function=ops.fp8_block_grouped_gemm, family="fp8_block", operands=(E4M3,), grouping="ends"
+        function=ops.fp8_block_grouped_gemm,
+        family=recipes.FP8_BLOCK,
+        operands=(E4M3,),
+        grouping="ends",
     ),
-    Operator(function=ops.int8_block_gemm, family="fp8_block", operands=(S8,)),
-    Operator(function=ops.fp8_wgrad_gemm, family="fp8_1d1d", operands=(E4M3,)),
+    Operator(function=ops.int8_block_gemm, family=recipes.FP8_BLOCK, operands=(S8,)),
+    Operator(function=ops.fp8_wgrad_gemm, family=recipes.FP8_1D1D, operands=(E4M3,)),
     Operator(
         function=ops.fp8_k_grouped_gemm,
-        family="fp8_1d1d",
+        family=recipes.FP8_1D1D,
         operands=(E4M3,),
         grouping="k_columns",
     ),
-    Operator(function=ops.fp8_gemm, family="fp8", operands=FP8),
-    Operator(function=ops.fp8_batched_gemm, family="fp8", operands=FP8, grouping="batched"),
-    Operator(function=ops.fp8_masked_gemm, family="fp8", operands=FP8, grouping="masked"),
-    Operator(function=ops.fp8_grouped_gemm, family="fp8", operands=FP8, grouping="ends"),
+    Operator(function=ops.fp8_gemm, family=recipes.FP8, operands=FP8),
+    Operator(function=ops.fp8_batched_gemm, family=recipes.FP8, operands=FP8, grouping="batched"),
+    Operator(function=ops.fp8_masked_gemm, family=recipes.FP8, operands=FP8, grouping="masked"),
+    Operator(function=ops.fp8_grouped_gemm, family=recipes.FP8, operands=FP8, grouping="ends"),
     Operator(function=ops.int8_gemm, operands=(S8,), outputs=INTEGERS),
     Operator(function=ops.int8_batched_gemm, operands=(S8,), grouping="batched", outputs=INTEGERS),
     Operator(function=ops.int8_masked_gemm, operands=(S8,), grouping="masked", outputs=INTEGERS),

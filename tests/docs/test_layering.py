@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmgen.recipes import RECIPES
 from gemmgen.runtime import fingerprint
 
 ROOT = Path(__file__).parents[2] / "gemmgen"
@@ -50,7 +51,7 @@ COMPILER = {
         *["environment", "recipes"],
         "cost_launch",  # many configs of one launch are priced
     },
-    "gallery": {"ir", "errors", "target", "config", "problem", "epilogues", "pipeline"},
+    "gallery": {"ir", "errors", "target", "config", "problem", "recipes", "epilogues", "pipeline"},
 }
 CHECKS = {
     "check": {"ir", "errors", "schedulers"},
@@ -76,7 +77,7 @@ PACK = {
 }
 TOP = {
     "ops": {*COMPILER, *RUNTIME},
-    "torch_ops": {"ir", "errors", "config", "epilogues", "problem", "runtime", "ops"},
+    "torch_ops": {"ir", "errors", "config", "epilogues", "problem", "recipes", "runtime", "ops"},
     # Modules of torch: what `torch_ops` is to functions.
     "nn": {"errors", "runtime", "ops", "torch_ops"},
     "compat": {
@@ -175,6 +176,22 @@ def at_run_time(tree: ast.Module) -> ast.Module:
             return None if typed else self.generic_visit(node)
 
     return Without().visit(tree)
+
+
+OF_MODULES = {"nn/convert.py": "fp8"}  # what torch's layers are converted to: a width, no family
+
+
+def test_nothing_but_families_asks_which_family_it_is():
+    """Their names are in `families`, and in `recipes`, where every other layer reads what it needs to know of one."""
+    named = {
+        f"{path.relative_to(ROOT)} line {node.lineno}: {node.value!r}"
+        for path in sorted(ROOT.rglob("*.py"))
+        if path.parent.name != "families" and path != ROOT / "recipes.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in RECIPES
+        if OF_MODULES.get(str(path.relative_to(ROOT))) != node.value
+    }
+    assert not named
 
 
 def test_no_module_imports_itself_by_way_of_others():
