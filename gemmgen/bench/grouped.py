@@ -12,7 +12,7 @@ from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS, OF_SIZES
 from ..problem import Problem
 from ..runtime.torch_tensors import empty, torch, torch_dtype
-from . import grouped_torch
+from . import grouped_deep_gemm, grouped_torch
 from .cases import arguments, block_scales, drawn
 from .data import NORMAL, Data
 from .providers import Call, out_dtype, quick
@@ -41,13 +41,14 @@ def calls(
 ) -> dict[str, Call]:
     """gemmgen, added to D in place if the problem says so, and torch's GEMM of one group's B with the rows of all
     groups (a batch: `torch.bmm` where it takes the dtype; groups that split K: one D over the K of all): the same
-    products, without the groups. And torch's own groups. Torch's FP8 has per-tensor scales, and fast accumulation
+    products, without the groups. And torch's own groups, and DeepGEMM's. Torch's FP8 has per-tensor scales, and fast accumulation
     unless gemmgen's family is as accurate without; its INT8 leaves INT32. `fresh`: as of `providers.Provider`."""
     t = _tensors(p, shape, data, fresh)
     return {
         "gemmgen": _ours(p, t, config, fresh),
         reference(p): _theirs(p, t, data, fresh),
         **grouped_torch.calls(p, t, fresh),
+        **grouped_deep_gemm.calls(p, t, fresh),
     }
 
 
@@ -62,12 +63,15 @@ def reference(p: Problem) -> str:
 
 def offers(p: Problem) -> tuple[Offer, ...]:
     """What `calls` makes calls of, and `--providers` selects."""
-    theirs = (
+    groups = [
+        Offer(name=x.NAME, library=library, takes=x.takes)
+        for library, x in (("torch", grouped_torch), ("deep_gemm", grouped_deep_gemm))
+    ]
+    return (
         Offer(name="gemmgen", library="gemmgen", takes=lambda p: True),
         Offer(name=reference(p), library="torch", takes=lambda p: True),
+        *groups,
     )
-    torchs = Offer(name=grouped_torch.NAME, library="torch", takes=grouped_torch.takes)
-    return theirs if GROUPINGS[p.grouping].depths else (*theirs, torchs)
 
 
 def _tensors(p: Problem, shape: Shape, data: Data, fresh: bool) -> Tensors:

@@ -129,6 +129,20 @@ def test_grouped_offers(installed, p, all_):
     assert [x.name for x in select(selecting.DEFAULT, p, offered, theirs)] == ["gemmgen", all_[0]]
 
 
+def test_deep_gemm_computes_groups_of_rows(installed, monkeypatch):
+    from gemmgen.bench import grouped_deep_gemm as deep
+
+    installed |= {"deep_gemm"}
+    for p in (DENSE, FP8):
+        for grouping in ("masked", "rows", "ends"):
+            q = replace(p, grouping=grouping)
+            offered = sources.offers(q, Config())
+            assert "deep_gemm" in [x.name for x in select("all", q, offered, sources.reference(q))]
+            assert not deep.takes(replace(q, alignment=64)) and not deep.takes(replace(q, d=F32))
+            assert not deep.takes(replace(q, epilogue=EPILOGUES["bias"]))
+    assert not deep.takes(replace(DENSE, grouping="batched")) and not deep.takes(FP8)
+
+
 def test_torch_groups_begin_where_ours_do():
     ends = replace(DENSE, grouping="ends")
     assert offsets(ends, 1024, (100, 128, 129)) == [128, 256, 512]
