@@ -25,6 +25,7 @@ COMMANDS = {
     "check": "prove that no schedule of a kernel deadlocks, races or corrupts",
     "emulate": "execute a kernel's PTX on the CPU and verify its result",
     "bench": "time a family against cuBLAS over a set of shapes",
+    "chart": "draw what bench measured as bars",
     "casts": "time quantising against a copy of as many bytes",
     "host": "time what calls and imports cost the CPU",
     "tune": "measure configs on a GPU and keep the fastest of each shape",

@@ -235,11 +235,26 @@ def test_design_lists_every_pass_in_order():
     assert -1 not in places and places == sorted(places)
 
 
-def test_readme_shows_every_command():
+def test_readme_shows_the_ir_of_the_kernel_that_it_shows():
+    """Both blocks are of generated/fp8_block/base, the IR's lines in their order."""
+    shown = [f for f in of("text") + of("cuda") if f.path == ROOT / "README.md"]
+    assert [f.language for f in shown] == ["text", "cuda"]
+    for f, suffix in zip(shown, ("ir", "cu"), strict=True):
+        text = (ROOT / f"generated/fp8_block/base.{suffix}").read_text()
+        lines = [line.strip() for line in f.text.strip().splitlines()]
+        assert "\n".join(lines) in "\n".join(line.strip() for line in text.splitlines())
+
+
+def test_readme_is_one_screen():
+    """A stranger decides in a minute; what is looked up is in docs/reference.md."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
+def test_reference_shows_every_command():
     used = {
         words[1]
         for f in of("sh")
-        if f.path.name == "README.md"
+        if f.path == ROOT / "docs/reference.md"
         for words in map(str.split, f.text.splitlines())
         if words[0] == "gemmgen"
     }

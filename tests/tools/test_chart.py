@@ -1,0 +1,128 @@
+"""`gemmgen chart`: what a bench measured, as bars; the README's picture is what the command draws today."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from gemmgen.cli import main
+from gemmgen.cli.bench_page import read
+from gemmgen.cli.chart_command import relative
+from gemmgen.see.bars import WIDTH, Bar, Bars, render
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "docs/data/bench"
+NAME = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(capsys, tmp_path, *arguments):
+    """What is printed as JSON, and the picture."""
+    target = tmp_path / "x.svg"
+    code = main(["chart", *arguments, "-o", str(target), "--json"])
+    out = capsys.readouterr().out
+    assert code == 0, out
+    return json.loads(out), target.read_text()
+
+
+def test_means_are_of_the_times_that_were_measured(capsys, tmp_path):
+    (data,) = drawn(capsys, tmp_path, str(DATA / "bf16.json"))[0].values()
+    rows = read(DATA / "bf16.json").rows
+    times = {p: [r.microseconds for r in rows if r.provider == p] for p in data}
+    for provider, mean in data.items():
+        product = 1.0
+        for x, ours in zip(times[provider], times["gemmgen"], strict=True):
+            product *= x / ours
+        assert mean == pytest.approx(product ** (1 / len(times["gemmgen"])))
+    assert data["gemmgen"] == 1.0
+
+
+def test_a_mean_leaves_out_who_was_not_timed_everywhere(capsys, tmp_path):
+    (data,) = drawn(capsys, tmp_path, str(DATA / "decode.json"))[0].values()
+    rows = read(DATA / "decode.json").rows
+    some = {r.provider for r in rows} - {*data}
+    shapes = {(r.m, r.n, r.k) for r in rows}
+    assert some == {"torch._scaled_mm blocks"}
+    assert all(len([r for r in rows if r.provider == p]) == len(shapes) for p in data)
+
+
+def test_every_shape_has_its_bars(capsys, tmp_path):
+    data, picture = drawn(capsys, tmp_path, str(DATA / "rows.json"), "--by", "shape", "--name", "R")
+    rows = read(DATA / "rows.json").rows
+    assert [*data] == [f"R, {shape}" for shape in relative(rows)]
+    assert len(data) == 4 and all(f"{x:.2f}<" in picture for g in data.values() for x in g.values())
+
+
+def test_bars_are_as_long_as_they_say():
+    """On one scale from 0, within the picture, ours in colour; a screen reader gets every number."""
+    groups = [("one <&", [Bar(name="gemmgen", length=1.0, ours=True), Bar(name="x", length=2.5)])]
+    root = ElementTree.fromstring(render(Bars(title="T", subtitle="S", groups=groups, note="N")))
+    bars = [x for x in root.iter(f"{NAME}rect") if x.get("class") != "sheet"]
+    widths = [float(x.get("width")) for x in bars]
+    assert widths[1] == pytest.approx(2.5 * widths[0], rel=1e-3)
+    assert [x.get("class") for x in bars] == ["ours", "theirs"]
+    assert max(float(x.get("x")) + w for x, w in zip(bars, widths, strict=True)) < WIDTH
+    assert root.find(f"{NAME}desc").text == "S. one <&: gemmgen 1.00, x 2.50. N"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["none.json"], "must be a file that `gemmgen bench"),
+        ([str(DATA / "rows.json"), "--label", "cublas=x"], "PROVIDER one of deep_gemm, gemmgen"),
+        ([str(DATA / "rows.json"), "--label", "gemmgen"], "PROVIDER=TEXT"),
+        ([str(DATA / "rows.json"), "--name", "a", "--name", "b"], "there are 1 files"),
+    ],
+)
+def test_wrong_arguments(capsys, tmp_path, arguments, says):
+    target = tmp_path / "x.svg"
+    assert main(["chart", *arguments, "-o", str(target)]) == 2
+    assert says in capsys.readouterr().err and not target.exists()
+    assert main(["chart", str(DATA / "rows.json"), "-o", str(tmp_path / "x.png")]) == 2
+    assert "must end in .svg" in capsys.readouterr().err
+
+
+def test_the_pictures_of_the_docs_are_drawn_of_their_data(tmp_path, capsys, monkeypatch):
+    """By the commands that docs/performance.md says."""
+    said = (ROOT / "docs/performance.md").read_text().replace("\\\n", " ")
+    commands = re.findall(r"^gemmgen (chart .*)$", said, re.M)
+    assert len(commands) == 2
+    monkeypatch.chdir(ROOT)
+    for command in commands:
+        *words, target = shlex.split(command)
+        assert main([*words, str(tmp_path / "x.svg")]) == 0, capsys.readouterr().err
+        assert (tmp_path / "x.svg").read_text() == (ROOT / target).read_text()
+        (tmp_path / "x.svg").unlink()
+
+
+SAID = {  # of docs/performance.md: what a file measured
+    "fp8": "FP8 with block scales, M = 4096, 8192",
+    "decode": "FP8 with block scales, M = 1 to 128",
+    "bf16": "BF16, M = 4096, 8192",
+    "rows": "FP8 with block scales, experts, `rows`",
+}
+
+
+def results() -> list[str]:
+    """The table of gemmgen's times over others': mean, least, most, at the shapes of both."""
+    lines = []
+    for name, what in SAID.items():
+        times = relative(read(DATA / f"{name}.json").rows)
+        for provider in dict.fromkeys(p for x in times.values() for p in x if p != "gemmgen"):
+            ratios = [1 / x[provider] for x in times.values() if provider in x]
+            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            cells = f"{len(ratios)} | {mean:.3f} | {min(ratios):.3f} | {max(ratios):.3f}"
+            lines.append(f"| {what} | `{provider}` | {cells} |")
+    return lines
+
+
+def test_the_table_of_results_is_of_the_data():
+    said = (ROOT / "docs/performance.md").read_text()
+    assert [
+        x for x in said.splitlines() if x.startswith(tuple(f"| {w} |" for w in SAID.values()))
+    ] == results()
