@@ -33,7 +33,7 @@ class Results:
     ceilings: Ceilings | None
 
 
-def read(file: Path) -> Results:
+def read(file: Path, argument: str = "--bench") -> Results:
     """Raises ArgumentError for a file that no bench wrote, or whose rows are not those of this version."""
     try:
         data = json.loads(file.read_text())
@@ -49,7 +49,7 @@ def read(file: Path) -> Results:
         _check(found)
     except (OSError, ValueError, TypeError, KeyError) as e:
         allowed = f"{WRITES} ({type(e).__name__}: {e})"
-        raise ArgumentError("--bench", str(file), allowed) from e
+        raise ArgumentError(argument, str(file), allowed) from e
     return found
 
 

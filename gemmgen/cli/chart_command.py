@@ -48,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     if Path(args.o).suffix != ".svg":
         raise ArgumentError("-o", str(args.o), "must end in .svg")
-    found = [bench_page.read(path) for path in args.bench]
+    found = [bench_page.read(path, "FILE") for path in args.bench]
     if len(args.name) > len(found):
         raise ArgumentError("--name", args.name[len(found)], f"there are {len(found)} files")
     names = [*args.name, *(r.says["kernel"] for r in found[len(args.name) :])]

@@ -57,6 +57,7 @@ PREPARED = {
 }
 OUT = {"-o": (("-o", ""), "-o")}
 SEED = {"--seed": (("--seed", "-1"), "--seed"), "--pad": (("--pad", "-1"), "--pad")}
+BENCH = str(Path(__file__).parents[2] / "docs/data/bench/rows.json")
 USED = "used"  # changes what runs on a GPU or takes minutes: the command's module reads it
 ROWS = {
     "emit": {
@@ -89,6 +90,13 @@ ROWS = {
         **{f"--{x}": ((f"--{x}", "0"), f"--{x}") for x in ("repeats", "seconds")},
         "--no-verify": USED,
         "--plot": (("--plot",), "--plot"),
+    },
+    "chart": {
+        "bench": (("absent.json", "-o", "x.svg"), "FILE"),
+        "-o": ((BENCH, "-o", ""), "-o"),
+        "--by": ((BENCH, "-o", "x.svg", "--by", "zz"), "--by"),
+        "--name": ((BENCH, "-o", "x.svg", "--name", "a", "--name", "b"), "--name"),
+        "--label": ((BENCH, "-o", "x.svg", "--label", "zz"), "--label"),
     },
     "casts": {
         **{f"--{x}": ((f"--{x}", "zz"), f"--{x}") for x in ("shapes", "x", "q")},
