@@ -60,8 +60,10 @@ def uncoloured(args: argparse.Namespace, by: str) -> None:
 
 
 def coloured(args: argparse.Namespace) -> bool:
-    """As asked; else on a terminal, unless NO_COLOR is set (no-color.org)."""
+    """As asked; else on a terminal, unless NO_COLOR is set (no-color.org), or where FORCE_COLOR is (force-color.org)."""
     if args.color == "auto":
+        if os.environ.get("FORCE_COLOR"):
+            return True
         return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return bool(args.color == "always")
 
