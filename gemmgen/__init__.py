@@ -1,6 +1,6 @@
 """gemmgen: a small compiler that generates GEMM kernels for NVIDIA Hopper GPUs.
 
-`Problem` says what to multiply, `Config` how; `compile_to_source` lowers and emits. To run kernels on
+`Problem` says what to multiply (of `BF16`, `E4M3` and the other dtypes), `Config` how; `compile_to_source` lowers and emits. To run kernels on
 torch tensors, see `gemmgen.ops`; `bind` makes a launch of one call, `prepare` compiles beforehand.
 Importing this package loads nothing: each name is imported when it is first used.
 """
@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .config import Config
+    from .ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
     from .ops import Launch, as_tensor, bind, prepare
     from .pipeline import Artifact, compile_to_source, lower
     from .problem import Problem
 
 __version__ = "0.1.0"
 IMPORTED = time_ns()  # since 1970: what runs are files as they were then, or changed later
+DTYPES = ("BF16", "E4M3", "E5M2", "F16", "F32", "S32", "S8")
 HOMES = {
+    **dict.fromkeys(DTYPES, "ir.dtypes"),
     "Artifact": "pipeline",
     "Config": "config",
     "Launch": "ops",
@@ -31,6 +34,13 @@ HOMES = {
     "prepare": "ops",
 }
 __all__ = [
+    "BF16",
+    "E4M3",
+    "E5M2",
+    "F16",
+    "F32",
+    "S8",
+    "S32",
     "Artifact",
     "Config",
     "Launch",

@@ -199,6 +199,11 @@ def from_json(data: Any) -> Expr:
     return _from_lists(data, MOST_DEPTH)
 
 
+def named(e: Expr | str) -> Expr:
+    """`e`, or the expression of that name here. Raises ArgumentError."""
+    return from_json(e) if isinstance(e, str) else e
+
+
 ARGUMENTS: dict[str, type[Argument]] = {
     "scalar": Scalar,
     "device_scalar": DeviceScalar,

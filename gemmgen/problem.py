@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .epilogues import check_arguments, from_json, to_json
+from .epilogues import check_arguments, from_json, named, to_json
 from .errors import ArgumentError
 from .ir.counts import INT_LIMIT, MOST_SIDE
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
@@ -31,12 +31,12 @@ class Problem:
     """`D[M, N] = epilogue(A[M, K] @ B[N, K]^T)` in one family's recipe.
 
     family: one of `gemmgen.families.FAMILIES`: "fp8_block", "fp8_1d1d", "fp8", "dense".
-    a, b: operand dtypes. d: output dtype; e4m3 comes with a scale per row and 128 columns.
+    a, b: operand dtypes, of `gemmgen.BF16` and the like, or their names. d: output dtype; e4m3 comes with a scale per row and 128 columns.
     layout: how A, then B, is stored, as BLAS says it: A "n" [M, K] or "t" [K, M]; B "n" [K, N] or
     "t" [N, K]. So "nt" is both contiguous along K, the only one for 8-bit operands.
     grouping: one of `gemmgen.ir.groupings.GROUPINGS`: which GEMMs one launch computes. alignment: of the
     rows where groups begin, 128 or 64; used where they share A's rows.
-    epilogue: an expression of `gemmgen.epilogues`, applied to every FP32 element before rounding.
+    epilogue: an expression of `gemmgen.epilogues`, or the name of one there, applied to every FP32 element before rounding.
     accumulate: add the result to what D holds, an FP32 D.
     """
 
@@ -53,7 +53,11 @@ class Problem:
     def __post_init__(self) -> None:
         if not isinstance(self.family, str):
             raise ArgumentError("family", self.family, "must be a string")
+        if isinstance(self.epilogue, str):
+            object.__setattr__(self, "epilogue", named(self.epilogue))
         for name in ("a", "b", "d"):
+            if isinstance(getattr(self, name), str):
+                object.__setattr__(self, name, _lookup(name, getattr(self, name), DTYPES))
             if not isinstance(getattr(self, name), DType):
                 raise ArgumentError(name, getattr(self, name), f"must be one of {_names(DTYPES)}")
         if self.d not in OUTPUTS:

@@ -15,6 +15,7 @@ from typing import Any
 
 from .. import recipes
 from ..config import Config
+from ..epilogues import named
 from ..ir.dtypes import BF16, E4M3, F16, DType
 from ..ir.expr import Expr
 from ..problem import Problem
@@ -35,7 +36,7 @@ def batched_gemm(
     out_dtype: str | None = None,
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`out[g] = epilogue(a[g] @ b[g]^T)` for every g, with FP32 accumulation.
@@ -59,7 +60,7 @@ def masked_gemm(
     out_dtype: str | None = None,
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`out[g, :r] = epilogue(a[g, :r] @ b[g]^T)`, r = group_rows[g]; the other rows stay untouched.
@@ -88,7 +89,7 @@ def grouped_gemm(
     out_dtype: str | None = None,
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`out[i] = epilogue(a[i] @ b[g]^T)` for every row i, g the group that row i is in.
@@ -118,7 +119,7 @@ def fp8_block_batched_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`out[g] = (a[g] * scale_a[g]) @ (b[g] * scale_b[g])^T` for every g, FP8 promoted every 128 of K.
@@ -145,7 +146,7 @@ def fp8_block_masked_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`masked_gemm` of FP8 operands, scaled as in `fp8_block_batched_gemm`."""
@@ -172,7 +173,7 @@ def fp8_block_grouped_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`grouped_gemm` of FP8 operands: a float8_e4m3fn [M, K], scale_a float32 [M, ceil(K/128)], b
@@ -184,7 +185,7 @@ def fp8_block_grouped_gemm(
 
 
 def dense_problem(
-    a: Any, grouping: str, layout: str, out_dtype: str | None, epilogue: Expr
+    a: Any, grouping: str, layout: str, out_dtype: str | None, epilogue: Expr | str
 ) -> Problem:
     dtype = dtype_of("a", a, (BF16, F16))
     d: DType = dtype if out_dtype is None else output_dtype(out_dtype)
@@ -194,13 +195,13 @@ def dense_problem(
         b=dtype,
         d=d,
         layout=layout,
-        epilogue=epilogue,
+        epilogue=named(epilogue),
         grouping=grouping,
     )
 
 
-def fp8_block_problem(grouping: str, out_dtype: str, epilogue: Expr) -> Problem:
+def fp8_block_problem(grouping: str, out_dtype: str, epilogue: Expr | str) -> Problem:
     d = output_dtype(out_dtype)
     return Problem(
-        family=recipes.FP8_BLOCK, a=E4M3, b=E4M3, d=d, epilogue=epilogue, grouping=grouping
+        family=recipes.FP8_BLOCK, a=E4M3, b=E4M3, d=d, epilogue=named(epilogue), grouping=grouping
     )

@@ -31,7 +31,7 @@ def fp8_batched_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`out[g] = scale_a[g] * scale_b[g] * (a[g] @ b[g]^T)` for every g.
@@ -58,7 +58,7 @@ def fp8_masked_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`masked_gemm` of FP8 operands: a float8_e4m3fn or float8_e5m2 [G, Mmax, K], b either of them [G, N, K],
@@ -86,7 +86,7 @@ def fp8_grouped_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`grouped_gemm` of FP8 operands: a float8_e4m3fn or float8_e5m2 [M, K], b either of them [G, N, K],
@@ -108,7 +108,7 @@ def int8_batched_gemm(
     out_dtype: str = "s32",
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`out[g] = scale_a[g] * scale_b[g] * (a[g] @ b[g]^T)` for every g, summed exactly in INT32.
@@ -133,7 +133,7 @@ def int8_masked_gemm(
     out_dtype: str = "s32",
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`masked_gemm` of INT8 operands: a int8 [G, Mmax, K], b int8 [G, N, K], scale_a per row [G, Mmax];
@@ -159,7 +159,7 @@ def int8_grouped_gemm(
     out_dtype: str = "s32",
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`grouped_gemm` of INT8 operands: a int8 [M, K], b int8 [G, N, K], scale_a per row [M]; row_groups int32

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import recipes
+from ..epilogues import named
 from ..ir.dtypes import F32, FP8, S8
 from ..ir.expr import ACC, Argument, DeviceScalar, Expr, PerColumn, PerRow, Scalar, of
 from ..problem import Problem
@@ -20,7 +21,7 @@ def fp8_problem(
     scales: Scales,
     accurate: bool,
     out_dtype: str,
-    epilogue: Expr,
+    epilogue: Expr | str,
     arguments: dict[str, Any],
     grouping: str = Problem.grouping,
 ) -> tuple[Problem, dict[str, Any]]:
@@ -40,7 +41,7 @@ def fp8_problem(
 def int8_problem(
     scales: Scales,
     out_dtype: str,
-    epilogue: Expr,
+    epilogue: Expr | str,
     arguments: dict[str, Any],
     grouping: str = Problem.grouping,
 ) -> tuple[Problem, dict[str, Any]]:
@@ -52,7 +53,7 @@ def int8_problem(
 
 
 def _scaled(
-    scales: Scales, epilogue: Expr, arguments: dict[str, Any]
+    scales: Scales, epilogue: Expr | str, arguments: dict[str, Any]
 ) -> tuple[Expr, dict[str, Any]]:
     """`epilogue` of the product times the scales given, and its arguments."""
     expression: Expr = ACC
@@ -62,7 +63,7 @@ def _scaled(
     ):
         if scale is not None:
             expression, given[name] = expression * _scale_leaf(name, scale, vector), scale
-    return of(epilogue, expression), given
+    return of(named(epilogue), expression), given
 
 
 def _scale_leaf(name: str, scale: Any, vector: type[Argument]) -> Argument:

@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import recipes
 from ..config import Config
+from ..epilogues import named
 from ..ir.dtypes import BF16, E4M3, F16, F32, S8
 from ..ir.expr import Expr
 from ..problem import Problem
@@ -28,7 +29,7 @@ def fp8_block_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`out[M, N] = (a * scale_a) @ (b * scale_b)^T` with FP32 promotion every 128 of K.
@@ -45,13 +46,18 @@ def fp8_block_gemm(
     at least M; allocated if None, as the next GEMM's `scale_a` with layout "mn". The result is then
     (out, scale_out): of a row's 128 columns out holds x * (448 / amax) and scale_out amax / 448, amax
     the greatest |x|, at least 1e-4; each operation is rounded once.
-    config: None lets the cost model choose. arguments: what `epilogue` reads, by name. One that pairs
+    config: None lets the cost model choose. epilogue: an expression, or the name of one in `gemmgen.epilogues`.
+    arguments: what `epilogue` reads, by name. One that pairs
     columns (`swiglu`) makes out [M, N/2], N even; its vectors and matrices still have N columns.
     Runs on torch's current stream. Raises ArgumentError naming the argument, UnsupportedProblem,
     IllegalConfig, CompileError, RuntimeUnavailable, LaunchError.
     """
     p = Problem(
-        family=recipes.FP8_BLOCK, a=E4M3, b=E4M3, d=output_dtype(out_dtype), epilogue=epilogue
+        family=recipes.FP8_BLOCK,
+        a=E4M3,
+        b=E4M3,
+        d=output_dtype(out_dtype),
+        epilogue=named(epilogue),
     )
     scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
     return compute(p, config, a, b, out, arguments, scales, scale_out=scale_out)
@@ -99,12 +105,14 @@ def int8_block_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`fp8_block_gemm` of int8 operands: each 128 of K is summed exactly in INT32, scaled and added in
     FP32."""
-    p = Problem(family=recipes.FP8_BLOCK, a=S8, b=S8, d=output_dtype(out_dtype), epilogue=epilogue)
+    p = Problem(
+        family=recipes.FP8_BLOCK, a=S8, b=S8, d=output_dtype(out_dtype), epilogue=named(epilogue)
+    )
     scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
     return compute(p, config, a, b, out, arguments, scales, scale_out=scale_out)
 
@@ -120,7 +128,7 @@ def gemm(
     accumulate: bool = False,
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`out[M, N] = epilogue(A[M, K] @ B[K, N])` with FP32 accumulation.
@@ -144,7 +152,7 @@ def gemm(
         b=dtype,
         d=d,
         layout=layout,
-        epilogue=epilogue,
+        epilogue=named(epilogue),
         accumulate=accumulate,
     )
     return compute(p, config, a, b, out, arguments, scale_out=scale_out)
@@ -162,7 +170,7 @@ def fp8_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`out[M, N] = scale_a * scale_b * (a @ b^T)`, FP8 with one scale per tensor, row or column.
@@ -194,7 +202,7 @@ def int8_gemm(
     out_dtype: str = "s32",
     scale_out: Any = None,
     config: Config | None = None,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """`out[M, N] = scale_a * scale_b * (a @ b^T)` of INT8 operands, summed exactly in INT32.

@@ -21,7 +21,7 @@ def batched_gemm(
     *,
     layout: str,
     out_dtype: str,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """As `gemmgen.ops.batched_gemm`, K undivided."""
@@ -39,7 +39,7 @@ def fp8_block_batched_gemm(
     *,
     scale_a_layout: str,
     out_dtype: str,
-    epilogue: Expr = Problem.epilogue,
+    epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
     """As `gemmgen.ops.fp8_block_batched_gemm`, K undivided."""

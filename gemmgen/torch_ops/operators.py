@@ -36,10 +36,10 @@ TYPES = {
     "int | None": ("int?", "int?"),
     "bool": ("bool", "bool"),
     "Config | None": ("str", "str"),
-    "Expr": ("str", "str"),
+    "Expr | str": ("str", "str"),
 }
 # What a schema says instead of a default that is no number, text or None.
-DEFAULTS = {"Config | None": "", "Expr": "none"}
+DEFAULTS = {"Config | None": "", "Expr | str": "none"}
 # Parameters that an overload does without.
 LEFT_OUT: dict[Overload, tuple[str, ...]] = {
     "": ("out", "scale_out", "accumulate"),

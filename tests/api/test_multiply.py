@@ -167,3 +167,17 @@ def test_a_table_that_is_missing_is_named_as_its_grouping_names_it(launches):
     with pytest.raises(ArgumentError) as e:
         ops.multiply(p, x(G, M, K), x(G, N, K), config=CONFIG)
     assert e.value.argument == "group_rows" and not launches
+
+
+def test_an_epilogue_may_be_given_by_its_name(launches):
+    """As the expression of that name; also of the scaled sum."""
+    a, b, bias = x(M, K), x(N, K), Placed(N)
+    ops.gemm(a, b, epilogue="bias_silu", bias=bias, config=CONFIG)
+    q, r = x(M, K, dtype=E4M3), x(N, K, dtype=E4M3)
+    ops.fp8_gemm(q, r, scale_a=2.0, epilogue="relu", config=CONFIG)
+    ops.fp8_gemm(q, r, scale_a=2.0, epilogue=EPILOGUES["relu"], config=CONFIG)
+    assert launches[0].problem.epilogue == EPILOGUES["bias_silu"]
+    assert launches[1].problem == launches[2].problem
+    with pytest.raises(ArgumentError) as e:
+        ops.gemm(a, b, epilogue="sliu", config=CONFIG)
+    assert e.value.argument == "epilogue"

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 import pytest
 from kernels import DENSE, FP8, VARIETY
 
+import gemmgen
 from gemmgen.config import FIELDS, Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, GemmgenError, UnsupportedProblem
@@ -171,14 +172,16 @@ def test_problem_survives_json(problem):
 
 def test_missing_problem_fields_take_their_defaults():
     assert Problem.from_json({"family": "dense", "a": "bf16", "b": "bf16"}) == DENSE
+    named = Problem(family="dense", a="bf16", b=gemmgen.BF16, d="f32", epilogue="silu")  # type: ignore[arg-type]
+    assert named == replace(DENSE, d=gemmgen.F32, epilogue=EPILOGUES["silu"])
 
 
 BAD_PROBLEM = {
-    "a": ("bf16", None, 16),
-    "b": ("bf16", None, 16),
-    "d": ("bf16", None, E5M2),
+    "a": ("bf17", None, 16),
+    "b": ("bf17", None, 16),
+    "d": ("bf17", None, E5M2),
     "layout": ("NT", "nnt", "n", "", None, 0),
-    "epilogue": ("relu", None, 1.0, float),
+    "epilogue": ("rleu", None, 1.0, float),
     "accumulate": (True, 1, None),  # of BF16
 }
 

@@ -33,7 +33,8 @@ COMMON = (
     wrong("an output dtype that there is not", "out_dtype", out_dtype="f64"),
 )
 EPILOGUE = (
-    wrong("no expression", "epilogue", epilogue="relu"),
+    wrong("no expression", "epilogue", epilogue=1.0),
+    wrong("no epilogue's name", "epilogue", epilogue="rleu"),
     wrong("a vector that the epilogue reads is missing", "bias", epilogue=ACC + PerColumn("bias")),
     wrong("a number that the epilogue reads is missing", "alpha", epilogue=ACC * Scalar("alpha")),
     wrong("text for a number", "alpha", epilogue=ACC * Scalar("alpha"), alpha="2"),

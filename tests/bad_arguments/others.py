@@ -85,7 +85,7 @@ COMPILER = (
         wrong("registers of three", "registers", data={"registers": [24, 240, 240]}))),
     Function(name="Problem", call=Problem, right=_problem, wrong=(
         wrong("a number for a family", "family", family=5),
-        wrong("text for a dtype", "a", a="bf16"),
+        wrong("no dtype's name", "a", a="bf17"),
         wrong("nothing for a dtype", "b", b=None),
         wrong("an output of no kernel", "d", d=E5M2),
         wrong("INT32 of BF16", "d", d=S32),
@@ -96,7 +96,7 @@ COMPILER = (
         wrong("a list for a grouping", "grouping", grouping=["rows"]),
         wrong("an alignment that there is not", "alignment", alignment=32),
         wrong("a fraction for an alignment", "alignment", alignment=128.0),
-        wrong("text for an epilogue", "epilogue", epilogue="relu"),
+        wrong("no epilogue's name", "epilogue", epilogue="rleu"),
         wrong("an argument that is no C identifier", "epilogue argument", epilogue=ACC + PerColumn("1 + x")),
         wrong("an argument that is no text", "epilogue argument", epilogue=ACC + PerColumn(None)),
         wrong("one name twice", "epilogue argument", epilogue=ACC * PerRow("s") * Scalar("s")),

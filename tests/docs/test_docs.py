@@ -88,8 +88,9 @@ def commands() -> Iterator[list[str]]:
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A folder to run in that holds a copy of generated/."""
-    shutil.copytree(ROOT / "generated", tmp_path / "generated")
+    """A folder to run in that holds copies of generated/ and of what was measured."""
+    for folder in ("generated", "docs/data", "docs/charts"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
     monkeypatch.chdir(tmp_path)
 
 

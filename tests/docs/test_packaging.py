@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -36,6 +37,7 @@ def test_wheel_carries_modules_and_templates(built):
     names = set(zipfile.ZipFile(next(built.glob("*.whl"))).namelist())
     assert {f"gemmgen/{n}" for n in tracked(".py", "gemmgen")} <= names
     assert {f"gemmgen/templates/{n}" for n in tracked(".j2", "templates")} <= names
+    assert "gemmgen/py.typed" in names
 
 
 def test_sdist_carries_modules_and_templates(built):
@@ -55,3 +57,36 @@ def test_an_unpacked_wheel_emits_the_same_source(built, tmp_path):
         for where in (tmp_path, ROOT)
     ]
     assert texts[0] == texts[1] and b"__global__" in texts[0]
+
+
+USER = """
+import gemmgen
+from gemmgen import Config, Problem, compile_to_source
+
+problem = Problem(family="fp8_block", a=gemmgen.E4M3, b=gemmgen.E4M3)
+source: str = compile_to_source(problem, Config(block_n=64)).source
+{wrong}
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [("", "Success"), ("Config(block_nn=64)", 'Unexpected keyword argument "block_nn"')],
+)
+def test_a_users_type_checker_reads_the_package(tmp_path, wrong, says):
+    """A wheel says that it is typed (above); what it says is found out here."""
+    pytest.importorskip("mypy")
+    (tmp_path / "user.py").write_text(USER.format(wrong=wrong))
+    run = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--ignore-missing-imports",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        "user.py",
+    ]
+    environment = {**os.environ, "MYPYPATH": str(ROOT)}
+    found = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert says in found.stdout, found.stdout + found.stderr
