@@ -210,13 +210,9 @@ def finished(c: Case, product: Any) -> Any:
     return evaluate(c.problem.epilogue, product, args, TorchEngine(device=product.device))
 
 
-def exactly(p: Problem) -> bool:
-    """Whether `p` only scales its sums: by powers of two they stay exact."""
-    return _scales_only(p.epilogue)
-
-
-def _scales_only(e: Expr) -> bool:
+def exactly(e: Expr) -> bool:
+    """Whether `e` only scales the sum: by powers of two it stays exact."""
     match e:
-        case BinOp("*", lhs, rhs):
-            return _scales_only(lhs) and isinstance(rhs, Argument)
+        case BinOp("*", lhs, Argument()):
+            return exactly(lhs)
     return e == ACC

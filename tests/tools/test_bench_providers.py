@@ -336,7 +336,7 @@ def test_epilogues_by_hand(name):
         "alpha_beta": lambda: x * given["alpha"] + given["c"].double() * given["beta"],
     }[name]()
     np.testing.assert_allclose(finished(c, x).numpy(), want.numpy(), rtol=1e-6)
-    assert exactly(c.problem) == (name == "scaled")
+    assert exactly(c.problem.epilogue) == (name == "scaled")
 
 
 @pytest.mark.parametrize("p", CASES, ids=lambda p: f"{p.family}-{p.a}-{p.layout}-{p.d}")
