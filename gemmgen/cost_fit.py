@@ -39,7 +39,7 @@ class Fit:
     # gradients say as much.
     per_column: float = 2.0
     per_pair: float = 1.5
-    # Cycles of the shared-memory port per warp and register of column scales: profiles (docs/performance.md),
+    # Cycles of the shared-memory port per warp and register of column scales: profiles (docs/findings.md),
     # gradients.
     column_load: float = 1.0
     # Cycles to drain a wgmma group and start the next: rows of M = 64 and N = 576 or 2112.

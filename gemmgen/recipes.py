@@ -17,7 +17,7 @@ class Recipe:
     scale_rows: rows of B that share a scale; 0 where operands have no scales. A's have one per row.
     scale_depth: K that shares a scale; 0 likewise.
     unroll: K blocks per trip of the consumers' loop that the choice takes: worth 3 % to 10 % where they are promoted
-    (docs/performance.md).
+    (docs/findings.md).
     """
 
     promotes: bool

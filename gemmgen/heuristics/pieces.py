@@ -15,7 +15,7 @@ from ..recipes import recipe
 # Bytes of D beside which 256 rows have three stages of FP8, below what hides latency.
 LARGE_D = 1 << 16
 WIDE = 128  # bytes of a piece's row: one slab of the widest swizzle, so that two waves have an even number
-NARROWEST = WIDE // 2  # slabs of 32 bytes cost up to 23 % (docs/performance.md)
+NARROWEST = WIDE // 2  # slabs of 32 bytes cost up to 23 % (docs/findings.md)
 
 
 def in_pieces(problem: Problem, tile: Config) -> tuple[Config, ...]:

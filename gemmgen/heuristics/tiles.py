@@ -20,7 +20,7 @@ from .ping_pong import in_turns
 from .room import PROBE
 
 ROWS = ((64, 1), (128, 2), (256, 2))  # block_m and the consumer warpgroups that share it
-# Where they promote, a third hides what two do not (docs/performance.md).
+# Where they promote, a third hides what two do not (docs/findings.md).
 PROMOTED_ROWS = ((64, 1), (128, 2), (192, 3), (256, 2))
 THREE = 3  # a promotion by selects leaves them no issue slots: 192x120 takes 1.2 of 192x128
 # The same with A and B exchanged, of block_n; worth costing for so many rows.
