@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from .errors import ArgumentError
@@ -74,8 +75,12 @@ class Config:
         given = vars(self)
         for name, default in DEFAULTS:  # which are allowed; a search makes hundreds of configs
             value = given[name]
-            if value is not default and not FIELDS[name].holds(value):
+            if value is default or FIELDS[name].holds(value):
+                continue
+            number = _number(value)
+            if number is value or not FIELDS[name].holds(number):
                 raise ArgumentError(name, value, f"must be {FIELDS[name].says}")
+            object.__setattr__(self, name, number)
         if self.more != ():
             object.__setattr__(self, "more", _checked(self.more))
 
@@ -152,6 +157,18 @@ class Config:
         if isinstance(values.get("registers"), list):
             values["registers"] = tuple(values["registers"])
         return cls().having(**values)
+
+
+def _number(value: Any) -> Any:
+    """Other libraries' integers, NumPy's for one, as Python's; what is none as it is."""
+    if isinstance(value, tuple):
+        return tuple(map(_number, value))
+    if isinstance(value, int):
+        return value
+    try:
+        return index(value)
+    except TypeError:
+        return value
 
 
 def _checked(given: Any) -> tuple[tuple[str, Any], ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 from kernels import DENSE, FP8, VARIETY
 
@@ -332,3 +333,13 @@ def test_families_say_what_they_do():
 def test_argument_errors_are_value_errors():
     assert issubclass(ArgumentError, ValueError) and issubclass(ArgumentError, GemmgenError)
     assert F32 in OUTPUTS
+
+
+def test_integers_of_numpy_are_integers():
+    """Normalised, so that JSON and names are as they are of Python's; what is out of range is refused as given."""
+    given = Config(block_m=np.int64(64), consumers=np.uint8(1), registers=(np.int32(40), 232))
+    assert given == Config(block_m=64, consumers=1, registers=(40, 232))
+    assert json.dumps(given.to_json()) == json.dumps(Config.from_json(given.to_json()).to_json())
+    for wrong in (np.int64(63), np.float64(64), np.array([64, 64])):
+        with pytest.raises(ArgumentError, match="block_m"):
+            Config(block_m=wrong)
