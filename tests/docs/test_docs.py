@@ -20,7 +20,7 @@ from gemmgen.ir import nodes
 from gemmgen.passes import PIPELINE
 
 ROOT = Path(__file__).parents[2]
-DOCS = [*(ROOT / f"{n}.md" for n in ("README", "CONTRIBUTING", "SECURITY"))]
+DOCS = [*(ROOT / f"{n}.md" for n in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY"))]
 DOCS += sorted((ROOT / "docs").rglob("*.md"))
 NEEDS_GPU = ("run", "bench", "casts", "host", "tune")
 ALLOWED = {"doctor": {0, 3}}  # exit codes besides 0: it reports what this machine lacks
