@@ -11,7 +11,7 @@ from gemmgen.ir.blocks import is_if
 
 from .mutant import edit
 from .rows_depths import unstarted
-from .rows_protocol import drop, row, visit
+from .rows_protocol import counted, drop, row, visit
 
 SPLIT = "fp8_block/split_k"
 SIZE = "Shared::PARTIALS_STAGE_BYTES"
@@ -55,7 +55,7 @@ ROWS = (
     row("88d", SPLIT, "the parity of a tile's exchange never changes", "P", ir=without(ir.NextTurn)),
     row("89", SPLIT, "the senders' bytes are not announced", "P", ir=visit(ir.ExpectTx, drop, per="tile")),
     row("89b", SPLIT, "16 bytes too few are announced", "P",
-        ir=visit(ir.ExpectTx, lambda s: replace(s, tx_bytes=(s.tx_bytes or 0) - 16), per="tile")),
+        ir=counted(visit(ir.ExpectTx, lambda s: replace(s, tx_bytes=(s.tx_bytes or 0) - 16), per="tile"))),
     row("89c", SPLIT, "sums complete on the barrier of releases", "P",
         ir=visit(ir.SendPartials, lambda s: replace(s, barrier="partials_empty"))),
     row("90", SPLIT, "two ranks send to one slot", "E", text=edit((SLOT, f"(cta_rank - 1) / 2 * {SIZE}"))),
