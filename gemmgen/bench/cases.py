@@ -17,13 +17,14 @@ from ..ir.expr import (
     PerColumn,
     PerElement,
     PerRow,
+    fold,
 )
 from ..ir.expr import arguments as read
 from ..ir.groupings import GROUPINGS
 from ..problem import Problem
 from ..recipes import SCALE_BLOCK, recipe
 from ..runtime.torch_engine import TorchEngine
-from ..runtime.torch_tensors import torch, torch_dtype
+from ..runtime.torch_tensors import empty, torch, torch_dtype
 from ..verification.epilogue import evaluate
 from .data import Data
 from .shapes import Shape
@@ -70,8 +71,7 @@ class Case:
 def make(p: Problem, shape: Shape, data: Data) -> Case:
     """Of a problem that `work.launched` returns."""
     m, n, k = shape
-    blocks = -(-k // SCALE_BLOCK)
-    vectors = recipe(p.family).scales_columns
+    scale_a, scale_b = _scales(p, (m, k), (n, k), data)
     rows, columns = data.scales(m), data.scales(n)
     a, b = drawn(p, (m, n, k), data)
     given = arguments(p, (m, n), 1, data)
@@ -82,8 +82,8 @@ def make(p: Problem, shape: Shape, data: Data) -> Case:
         shape=(m, n, k),
         a=a,
         b=b,
-        scale_a=data.row_scales(m, blocks),
-        scale_b=data.row_scales(n, blocks) if vectors else data.scales(-(-n // 128), blocks),
+        scale_a=scale_a,
+        scale_b=scale_b,
         rows=rows,
         columns=columns,
         given=given,
@@ -125,14 +125,23 @@ def block_scales(
     p: Problem, a: tuple[int, ...], b: tuple[int, ...], data: Data, fresh: bool
 ) -> dict[str, Any]:
     """Of operands [..., M, K] and [..., N, K], as `ops.multiply` takes them: fresh, as quantisers leave them."""
-    r = recipe(p.family)
-    if not r.scaled:
-        return {}
+    return laid(*_scales(p, a, b, data), fresh) if recipe(p.family).scaled else {}
+
+
+def _scales(p: Problem, a: tuple[int, ...], b: tuple[int, ...], data: Data) -> tuple[Any, Any]:
+    """Of A's rows and of B's blocks, or of its rows where they have their own; each in place as kernels read it."""
     blocks = -(-a[-1] // SCALE_BLOCK)
     scale_a = data.row_scales(*a[:-1], blocks)
-    if r.scales_columns:
-        return laid(scale_a, data.row_scales(*b[:-1], blocks), fresh)
-    return laid(scale_a, data.scales(*b[:-2], -(-b[-2] // SCALE_BLOCK), blocks), fresh)
+    if recipe(p.family).scales_columns:
+        return scale_a, data.row_scales(*b[:-1], blocks)
+    return scale_a, data.scales(*b[:-2], -(-b[-2] // SCALE_BLOCK), blocks)
+
+
+def output(p: Problem, rows: tuple[int, ...], n: int, device: Any) -> Any:
+    """A new D [*rows, N], or half of N where columns are paired, whose rows begin at multiples of 16 bytes; 0, if
+    something is added to it."""
+    out = empty((*rows, n // fold(p.epilogue)), p.d, device)
+    return out.zero_() if p.accumulate else out
 
 
 def laid(scale_a: Any, scale_b: Any, fresh: bool) -> dict[str, Any]:

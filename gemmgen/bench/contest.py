@@ -124,8 +124,8 @@ def grouped(
     ]
     for name in names:
         try:
-            product = p.epilogue == ACC and name != "gemmgen"
-            if verify and product and not name.endswith(ALONE):
+            same = p.epilogue == ACC and name != "gemmgen" and not name.endswith(ALONE)
+            if verify and same:
                 _same(p, shape, drawn[0]["gemmgen"](), drawn[0][name]())
             _try(method, drawn[0][name])
             contest.turns[name] = [calls[name] for calls in drawn]

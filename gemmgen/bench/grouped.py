@@ -8,12 +8,11 @@ from typing import Any
 from .. import ops
 from ..config import Config
 from ..ir.dtypes import FP8
-from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS, OF_SIZES
 from ..problem import Problem
-from ..runtime.torch_tensors import empty, torch, torch_dtype
+from ..runtime.torch_tensors import torch, torch_dtype
 from . import grouped_deep_gemm, grouped_torch
-from .cases import arguments, block_scales, drawn
+from .cases import arguments, block_scales, drawn, output
 from .data import NORMAL, Data
 from .providers import Call, out_dtype, quick
 from .select import Offer
@@ -41,8 +40,9 @@ def calls(
 ) -> dict[str, Call]:
     """gemmgen, added to D in place if the problem says so, and torch's GEMM of one group's B with the rows of all
     groups (a batch: `torch.bmm` where it takes the dtype; groups that split K: one D over the K of all): the same
-    products, without the groups. And torch's own groups, and DeepGEMM's. Torch's FP8 has per-tensor scales, and fast accumulation
-    unless gemmgen's family is as accurate without; its INT8 leaves INT32. `fresh`: as of `providers.Provider`."""
+    products, without the groups. And torch's own groups, and DeepGEMM's. Torch's FP8 has per-tensor scales, and fast
+    accumulation unless gemmgen's family is as accurate without; its INT8 leaves INT32. `fresh`: as of
+    `providers.Provider`."""
     t = _tensors(p, shape, data, fresh)
     return {
         "gemmgen": _ours(p, t, config, fresh),
@@ -91,8 +91,8 @@ def _tensors(p: Problem, shape: Shape, data: Data, fresh: bool) -> Tensors:
     if g.table:
         given["table"] = torch().tensor(table, dtype=torch().int32, device=data.device)
     a, b = drawn(p, (m, n, k), data, rows, columns)
-    out = empty((*results, m, n // fold(p.epilogue)), p.d, a.device)
-    return Tensors(a=a, b=b, out=out.zero_() if p.accumulate else out, given=given, sizes=sizes)
+    out = output(p, (*results, m), n, a.device)
+    return Tensors(a=a, b=b, out=out, given=given, sizes=sizes)
 
 
 def _ours(p: Problem, t: Tensors, config: Config, fresh: bool) -> Call:

@@ -10,11 +10,10 @@ from .. import ops
 from ..config import Config
 from ..errors import UnsupportedProblem
 from ..ir.dtypes import BF16, E4M3, F16, FP8, S32, DType
-from ..ir.expr import fold
 from ..problem import Problem
 from ..recipes import recipe
-from ..runtime.torch_tensors import empty, torch, torch_dtype
-from .cases import Case, laid, scaling
+from ..runtime.torch_tensors import torch, torch_dtype
+from .cases import Case, laid, output, scaling
 from .select import Offer
 
 Call = Callable[[], Any]
@@ -64,14 +63,8 @@ def ours(c: Case, config: Config, fresh: bool) -> Call:
     if recipe(p.family).scaled:
         given |= laid(c.scale_a, c.scale_b, fresh)
     m, n, _ = c.shape
-    given |= {} if fresh and not p.accumulate else {"out": _output(p, m, n, c.a.device)}
+    given |= {} if fresh and not p.accumulate else {"out": output(p, (m,), n, c.a.device)}
     return lambda: ops.multiply(p, c.a, c.b, config=config, **given)
-
-
-def _output(p: Problem, m: int, n: int, device: Any) -> Any:
-    """A new D whose rows begin at multiples of 16 bytes; 0, if something is added to it."""
-    out = empty((m, n // fold(p.epilogue)), p.d, device)
-    return out.zero_() if p.accumulate else out
 
 
 def out_dtype(p: Problem) -> DType:
