@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable
-from math import exp, log
 from pathlib import Path
+from statistics import geometric_mean
 
 from ..errors import ArgumentError
 from ..see.bars import Bar, Bars, render
@@ -88,7 +88,7 @@ def _groups(r: Results, name: str, by: str) -> list[tuple[str, dict[str, float]]
     if by == "shape":
         return [(f"{name}, {shape}", ratios) for shape, ratios in times.items()]
     everywhere = [p for p in _providers(times) if all(p in x for x in times.values())]
-    means = {p: _mean(x[p] for x in times.values()) for p in everywhere}
+    means = {p: geometric_mean(x[p] for x in times.values()) for p in everywhere}
     shapes = f"{len(times)} shape" + "s" * (len(times) > 1)
     return [(f"{name}: {shapes}", means)] if times else []
 
@@ -108,8 +108,3 @@ def relative(rows: Iterable[Row]) -> Times:
 
 def _providers(times: Times) -> list[str]:
     return [*dict.fromkeys(p for x in times.values() for p in x)]
-
-
-def _mean(ratios: Iterable[float]) -> float:
-    logs = [log(x) for x in ratios]
-    return exp(sum(logs) / len(logs))

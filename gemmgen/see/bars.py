@@ -14,7 +14,7 @@ LIGHT, DARK = (
     ("#6ea1f2", "#4b535d", "#78818c"),
 )  # ours, others, rules
 WIDTH, NAMES, VALUES, EDGE = 760.0, 210.0, 56.0, 16.0
-BAR, STEP, HEAD, TOP, FOOT = 14.0, 20.0, 30.0, 62.0, 34.0
+BAR, STEP, HEAD, TOP, FOOT = 14.0, 20.0, 22.0, 62.0, 24.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ def render(g: Bars) -> str:
     lines, y = ["", ""], TOP
     for heading, bars in g.groups:
         lines.append(_text(EDGE, y + 14, heading, "strong"))
-        y += HEAD - 8
+        y += HEAD
         for b in bars:
             lines += _bar(b, y, unit)
             y += STEP
@@ -51,7 +51,7 @@ def render(g: Bars) -> str:
     rule = px(NAMES + unit)
     lines[0] = f'<path class="rule" d="M{rule} {px(TOP - 4)}V{px(y - 8)}"/>'  # behind the bars
     lines[1] = _text(EDGE, y + 10, g.note, "small")
-    height = px(y + FOOT - 10)
+    height = px(y + FOOT)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {px(WIDTH)} {height}" width="{px(WIDTH)}" '
         f'height="{height}" role="img" aria-labelledby="title" aria-describedby="desc">\n'
