@@ -95,7 +95,8 @@ def main(argv: list[str] | None = None) -> int:
     except _Refused as e:
         if _asks_json(argv):
             return _fail(True, GemmgenError(str(e)), ArgumentError, USAGE)
-        argparse.ArgumentParser.error(e.parser, f"{e}{_meant(argv[0], COMMANDS)}")
+        hint = "" if argv[0] in COMMANDS else _meant(argv[0], COMMANDS)
+        argparse.ArgumentParser.error(e.parser, f"{e}{hint}")
     try:
         return int(args.main(args))
     except GemmgenError as e:
@@ -113,9 +114,9 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(args.json, full, GemmgenError, FAILED)
 
 
-def _meant(given: object, known: Iterable[str]) -> str:
+def _meant(given: str, known: Iterable[str]) -> str:
     """What is like `given`, and may have been meant."""
-    found = get_close_matches(str(given), [x for x in known if x != given], 1, 0.7)
+    found = get_close_matches(given, list(known), 1, 0.7)
     return f"; did you mean {found[0]!r}?" if found else ""
 
 

@@ -63,7 +63,9 @@ def test_what_was_meant(capsys, argv, meant):
     assert capsys.readouterr().err.rstrip().endswith(f"did you mean {meant!r}?")
 
 
-@pytest.mark.parametrize("argv", (["zzz"], ["emit", "zzz"], ["emit", "dense", "-m", "0"]))
+@pytest.mark.parametrize(
+    "argv", (["zzz"], ["emit", "zzz"], ["emit", "dense", "-m", "0"], ["emit", "dense", "--mit"])
+)
 def test_nothing_like_it(capsys, argv):
     with suppress(SystemExit):
         main(argv)
