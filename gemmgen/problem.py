@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .epilogues import check_arguments, from_json, named, to_json
 from .errors import ArgumentError
@@ -49,6 +49,22 @@ class Problem:
     grouping: str = "none"
     alignment: int = 128
     accumulate: bool = False
+
+    if TYPE_CHECKING:  # what is made of these: names become what they name
+
+        def __init__(
+            self,
+            *,
+            family: str,
+            a: DType | str,
+            b: DType | str,
+            d: DType | str = ...,
+            layout: str = ...,
+            epilogue: Expr | str = ...,
+            grouping: str = ...,
+            alignment: int = ...,
+            accumulate: bool = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if not isinstance(self.family, str):

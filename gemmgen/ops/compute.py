@@ -1,6 +1,6 @@
 """From a problem to its launch: the operands, block scales and table of groups that its recipe and grouping ask for.
 
-The public functions each say a problem in arguments of its own; `multiply` takes any.
+The public functions each say a problem in arguments of their own; `multiply` takes any.
 """
 
 from __future__ import annotations
@@ -28,8 +28,13 @@ class Scales:
 
     a: Any
     b: Any
-    layout: str
+    layout: Any
     argument: str = "scale_layout"
+
+
+def of_blocks(scale_a: Any, scale_b: Any, scale_a_layout: str) -> Scales:
+    """Of functions in which only A's scales have a layout: B's are blocks'."""
+    return Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
 
 
 @front
@@ -41,7 +46,7 @@ def multiply(
     *,
     scale_a: Any = None,
     scale_b: Any = None,
-    scale_layout: str = "mn",
+    scale_layout: str | None = None,
     scale_out: Any = None,
     table: Any = None,
     expected_rows: int | None = None,
@@ -53,8 +58,8 @@ def multiply(
     a, b: of `problem`'s dtypes, as its layout and grouping store them: a [M, K], b [N, K] for "nt", one group; see
     the function of `gemmgen.ops` that computes the same. Flat groups along K are given as [M, sum K] and [N, sum K].
     scale_a, scale_b: float32, of a family whose operands have scales, [M, ceil(K/128)] and [ceil(N/128), ceil(K/128)]
-    or [N, ceil(K/128)]; else what the epilogue reads by these names. scale_layout: "mn", A's (and B's, if it has
-    one per row) contiguous along M (N), or "row", any strides.
+    or [N, ceil(K/128)]; else what the epilogue reads by these names. scale_layout, where operands have scales:
+    "mn", A's (and B's, if it has one per row) contiguous along M (N), or "row", any strides.
     table: int32 on the device, of a grouping that reads one: group_rows, row_groups, group_ends or group_depths.
     expected_rows: as of `masked_gemm`.
     out: as of the others; allocated if None, but if the problem accumulates, which adds to it. scale_out, config,
@@ -64,6 +69,9 @@ def multiply(
         raise ArgumentError("problem", problem, "must be a gemmgen.Problem")
     scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
     if not recipe(problem.family).scaled:
+        if scale_layout is not None:
+            allowed = f"is of operands with scales, which {problem.family} has not"
+            raise ArgumentError("scale_layout", scale_layout, allowed)
         read = {"scale_a": scale_a, "scale_b": scale_b}
         arguments |= {name: x for name, x in read.items() if x is not None}
     return compute(

@@ -15,13 +15,12 @@ from typing import Any
 
 from .. import recipes
 from ..config import Config
-from ..epilogues import named
 from ..ir.dtypes import BF16, E4M3, F16, DType
 from ..ir.expr import Expr
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of
 from .calls import output_dtype
-from .compute import Scales, compute
+from .compute import compute, of_blocks
 from .front import front
 from .groups import segments
 
@@ -128,7 +127,7 @@ def fp8_block_batched_gemm(
     scale_b: float32 [G, ceil(N/128), ceil(K/128)]; out: [G, M, N] of `out_dtype`.
     """
     p = fp8_block_problem("batched", out_dtype, epilogue)
-    scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
+    scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(p, config, a, b, out, arguments, scales, scale_out=scale_out)
 
 
@@ -151,7 +150,7 @@ def fp8_block_masked_gemm(
 ) -> Any:
     """`masked_gemm` of FP8 operands, scaled as in `fp8_block_batched_gemm`."""
     p = fp8_block_problem("masked", out_dtype, epilogue)
-    scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
+    scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(
         p, config, a, b, out, arguments, scales,
         table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
@@ -180,7 +179,7 @@ def fp8_block_grouped_gemm(
     float8_e4m3fn [G, N, K], scale_b float32 [G, ceil(N/128), ceil(K/128)]."""
     p = fp8_block_problem("none", out_dtype, epilogue)
     p, table = segments(p, row_groups, group_ends, alignment)
-    scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
+    scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(p, config, a, b, out, arguments, scales, table=table, scale_out=scale_out)
 
 
@@ -195,7 +194,7 @@ def dense_problem(
         b=dtype,
         d=d,
         layout=layout,
-        epilogue=named(epilogue),
+        epilogue=epilogue,
         grouping=grouping,
     )
 
@@ -203,5 +202,5 @@ def dense_problem(
 def fp8_block_problem(grouping: str, out_dtype: str, epilogue: Expr | str) -> Problem:
     d = output_dtype(out_dtype)
     return Problem(
-        family=recipes.FP8_BLOCK, a=E4M3, b=E4M3, d=d, epilogue=named(epilogue), grouping=grouping
+        family=recipes.FP8_BLOCK, a=E4M3, b=E4M3, d=d, epilogue=epilogue, grouping=grouping
     )

@@ -6,13 +6,12 @@ from typing import Any
 
 from .. import recipes
 from ..config import Config
-from ..epilogues import named
 from ..ir.dtypes import BF16, E4M3, F16, F32, S8
 from ..ir.expr import Expr
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of
 from .calls import added, output_dtype
-from .compute import Scales, compute
+from .compute import Scales, compute, of_blocks
 from .front import front
 from .scaled import fp8_problem, int8_problem
 
@@ -57,9 +56,9 @@ def fp8_block_gemm(
         a=E4M3,
         b=E4M3,
         d=output_dtype(out_dtype),
-        epilogue=named(epilogue),
+        epilogue=epilogue,
     )
-    scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
+    scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(p, config, a, b, out, arguments, scales, scale_out=scale_out)
 
 
@@ -110,10 +109,8 @@ def int8_block_gemm(
 ) -> Any:
     """`fp8_block_gemm` of int8 operands: each 128 of K is summed exactly in INT32, scaled and added in
     FP32."""
-    p = Problem(
-        family=recipes.FP8_BLOCK, a=S8, b=S8, d=output_dtype(out_dtype), epilogue=named(epilogue)
-    )
-    scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
+    p = Problem(family=recipes.FP8_BLOCK, a=S8, b=S8, d=output_dtype(out_dtype), epilogue=epilogue)
+    scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(p, config, a, b, out, arguments, scales, scale_out=scale_out)
 
 
@@ -152,7 +149,7 @@ def gemm(
         b=dtype,
         d=d,
         layout=layout,
-        epilogue=named(epilogue),
+        epilogue=epilogue,
         accumulate=accumulate,
     )
     return compute(p, config, a, b, out, arguments, scale_out=scale_out)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..ir.expr import Expr
 from ..problem import Problem
-from .compute import Scales, compute
+from .compute import compute, of_blocks
 from .front import front
 from .grouped import dense_problem, fp8_block_problem
 
@@ -44,5 +44,5 @@ def fp8_block_batched_gemm(
 ) -> Any:
     """As `gemmgen.ops.fp8_block_batched_gemm`, K undivided."""
     p = fp8_block_problem("batched", out_dtype, epilogue)
-    scales = Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
+    scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(p, None, a, b, out, arguments, scales, whole_k=True)

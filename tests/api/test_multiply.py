@@ -14,6 +14,7 @@ from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.dtypes import BF16, F32, S8, S32
 from gemmgen.ir.expr import ACC, PerColumn, PerRow
+from gemmgen.recipes import recipe
 
 M, N, K, G = 256, 72, 256, 3
 CONFIG = Config(block_n=64, stages=2)
@@ -123,7 +124,8 @@ def test_it_launches_what_the_function_launches(name, launches):
     function, both, its, problem, table = CASES[name]
     out = function(**both, **its, config=CONFIG)
     assert out is both["out"]
-    assert ops.multiply(problem, **both, table=table, config=CONFIG) is out
+    layout = {"scale_layout": "mn"} if recipe(problem.family).scaled else {}
+    assert ops.multiply(problem, **both, **layout, table=table, config=CONFIG) is out
     one, other = launches
     assert one.problem == other.problem == problem
     assert one.shape == other.shape and one.matrices == other.matrices
@@ -154,6 +156,7 @@ def test_without_any_k_an_epilogue_would_not_be_applied(launches):
         ("table", {"table": COUNTS}),
         ("expected_rows", {"expected_rows": 4}),
         ("scale_a", {"scale_a": Placed(M)}),
+        ("scale_layout", {"scale_layout": "mn"}),
     ),
 )
 def test_what_a_problem_does_not_read_is_refused(argument, changes, launches):
@@ -181,3 +184,10 @@ def test_an_epilogue_may_be_given_by_its_name(launches):
     with pytest.raises(ArgumentError) as e:
         ops.gemm(a, b, epilogue="sliu", config=CONFIG)
     assert e.value.argument == "epilogue"
+
+
+def test_the_layout_of_scales_is_never_guessed(launches):
+    given = {"a": x(M, K, dtype=E4M3), "b": x(N, K, dtype=E4M3), **BLOCKS, "config": CONFIG}
+    with pytest.raises(ArgumentError) as e:
+        ops.multiply(FP8, **given)
+    assert e.value.argument == "scale_layout" and not launches

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from kernels import DENSE, FP8, VARIETY
 
 import gemmgen
+from gemmgen import problem
 from gemmgen.config import FIELDS, Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, GemmgenError, UnsupportedProblem
@@ -173,7 +176,7 @@ def test_problem_survives_json(problem):
 
 def test_missing_problem_fields_take_their_defaults():
     assert Problem.from_json({"family": "dense", "a": "bf16", "b": "bf16"}) == DENSE
-    named = Problem(family="dense", a="bf16", b=gemmgen.BF16, d="f32", epilogue="silu")  # type: ignore[arg-type]
+    named = Problem(family="dense", a="bf16", b=gemmgen.BF16, d="f32", epilogue="silu")
     assert named == replace(DENSE, d=gemmgen.F32, epilogue=EPILOGUES["silu"])
 
 
@@ -343,3 +346,13 @@ def test_integers_of_numpy_are_integers():
     for wrong in (np.int64(63), np.float64(64), np.array([64, 64])):
         with pytest.raises(ArgumentError, match="block_m"):
             Config(block_m=wrong)
+
+
+def test_a_type_checker_knows_the_fields_of_a_problem():
+    """What it reads as the constructor has the fields, in their order."""
+    tree = ast.parse(Path(problem.__file__).read_text())
+    (init,) = (x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef) and x.name == "__init__")
+    assert [x.arg for x in init.args.kwonlyargs] == [f.name for f in fields(Problem)]
+    optional = [f.name for f in fields(Problem) if f.default is not MISSING]
+    given = zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True)
+    assert [x.arg for x, default in given if default is not None] == optional

@@ -218,7 +218,7 @@ MULTIPLY = Function(
     call=ops.multiply,
     right=_any,
     wrong=(
-        *PAIR[:-1],
+        *(w for w in PAIR if w.argument != "out_dtype"),
         *tensor("scale_a", SCALES + " address column"),
         *tensor("scale_b", SCALES),
         wrong("a layout of scales that there is not", "scale_layout", scale_layout="nm"),

@@ -63,7 +63,7 @@ USER = """
 import gemmgen
 from gemmgen import Config, Problem, compile_to_source
 
-problem = Problem(family="fp8_block", a=gemmgen.E4M3, b=gemmgen.E4M3)
+problem = Problem(family="fp8_block", a=gemmgen.E4M3, b="e4m3", epilogue="silu")
 source: str = compile_to_source(problem, Config(block_n=64)).source
 {wrong}
 """
