@@ -55,8 +55,8 @@ def register() -> None:
     """Make it known to this process; a family to keep has its lines in tables (docs/extending.md)."""
     if NAME in FAMILIES:
         return
-    sums = Recipe(promotes=True, scale_rows=0, scale_depth=0, unroll=1)
-    add(NAME, Family(build, ((E4M3, E4M3),), "FP8, promoted, stages released late"), sums)
+    sums = Recipe(operands=((E4M3, E4M3),), promotes=True, scale_rows=0, scale_depth=0, unroll=1)
+    add(NAME, Family(build, "FP8, promoted, stages released late"), sums)
 
 
 def main() -> Verdict:

@@ -70,7 +70,7 @@ class IllegalConfig(GemmgenError):
 
 
 class UnsupportedProblem(GemmgenError):
-    """No family computes this problem."""
+    """No kernel computes this problem."""
 
     id = "GG-P001"
 

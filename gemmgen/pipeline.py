@@ -49,7 +49,7 @@ def lower(
     stamps: int = 0,
 ) -> Kernel:
     """The lowered kernel. stamps: so many of each warpgroup are kept of when it did what, a power of two; 0 for
-    a kernel without. Raises UnsupportedProblem, or IllegalConfig naming the rule."""
+    a kernel without. Raises IllegalConfig naming the rule."""
     kernel = build(p, c)
     if observer:
         observer("build", kernel)
@@ -65,7 +65,7 @@ def compile_to_source(
 ) -> Artifact:
     """Lower, prove and emit one kernel, and read its text back. stamps: as `lower` has it.
 
-    Raises UnsupportedProblem, IllegalConfig naming the rule, or what no legal config may bring about, a bug in
+    Raises IllegalConfig naming the rule, or what no legal config may bring about, a bug in
     gemmgen: ProtocolViolation with the shortest trace that breaks the kernel, or TextDiffers where the text is not
     what was proved.
     """

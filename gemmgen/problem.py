@@ -12,7 +12,7 @@ from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
 from .ir.groupings import GROUPINGS
 from .notebook import table
-from .recipes import recipe
+from .recipes import Recipe, recipe
 
 OUTPUTS = (BF16, F16, F32, S32, E4M3)
 ALIGNMENTS = (128, 64)
@@ -38,6 +38,8 @@ class Problem:
     rows where groups begin, 128 or 64; used where they share A's rows.
     epilogue: an expression of `gemmgen.epilogues`, or the name of one there, applied to every FP32 element before rounding.
     accumulate: add the result to what D holds, an FP32 D.
+
+    Raises ArgumentError naming the argument for what no config could compute.
     """
 
     family: str
@@ -67,8 +69,7 @@ class Problem:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        if not isinstance(self.family, str):
-            raise ArgumentError("family", self.family, "must be a string")
+        sums = recipe(self.family)
         if isinstance(self.epilogue, str):
             object.__setattr__(self, "epilogue", named(self.epilogue))
         for name in ("a", "b", "d"):
@@ -76,6 +77,7 @@ class Problem:
                 object.__setattr__(self, name, _lookup(name, getattr(self, name), DTYPES))
             if not isinstance(getattr(self, name), DType):
                 raise ArgumentError(name, getattr(self, name), f"must be one of {_names(DTYPES)}")
+        _check_operands(self, sums)
         if self.d not in OUTPUTS:
             raise ArgumentError(
                 "d", self.d.name, f"must be one of {_names(t.name for t in OUTPUTS)}"
@@ -84,6 +86,9 @@ class Problem:
             raise ArgumentError("d", self.d.name, "needs integer operands and no epilogue")
         if self.layout not in LAYOUTS:
             raise ArgumentError("layout", self.layout, f"must be one of {', '.join(LAYOUTS)}")
+        if self.layout != "nt" and not self.a.transposes:
+            allowed = f"must be nt for {self.a}: wgmma reads 8-bit operands contiguous along K only"
+            raise ArgumentError("layout", self.layout, allowed)
         if not isinstance(self.grouping, str) or self.grouping not in GROUPINGS:
             raise ArgumentError("grouping", self.grouping, f"must be one of {_names(GROUPINGS)}")
         if type(self.alignment) is not int or self.alignment not in ALIGNMENTS:
@@ -159,6 +164,15 @@ class Problem:
         if "epilogue" in values:
             values["epilogue"] = from_json(values["epilogue"])
         return cls(**values)
+
+
+def _check_operands(p: Problem, sums: Recipe) -> None:
+    """Raise ArgumentError naming A, or if only B is wrong for it B, unless the family multiplies them."""
+    if (p.a, p.b) in sums.operands:
+        return
+    name = "b" if any(a == p.a for a, _ in sums.operands) else "a"
+    pairs = " or ".join(f"{a} x {b}" for a, b in sums.operands)
+    raise ArgumentError(name, getattr(p, name).name, f"{p.family} multiplies {pairs}")
 
 
 def _differs(p: Problem, name: str) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .errors import GemmgenError, UnsupportedProblem
+from .errors import ArgumentError, GemmgenError
+from .ir.dtypes import BF16, E4M3, E5M2, F16, S8, DType
 from .ir.promotion import SCALE_BLOCK as SCALE_BLOCK
 
 
@@ -12,6 +13,7 @@ from .ir.promotion import SCALE_BLOCK as SCALE_BLOCK
 class Recipe:
     """Facts about a family. All are asked of each: none has a default.
 
+    operands: the (a, b) it multiplies; the first is what the command line takes where none is given.
     promotes: whether CUDA cores add each K block's sums in FP32, so that the tensor core drains every time; else
     one chain of wgmma goes over all of K.
     scale_rows: rows of B that share a scale; 0 where operands have no scales. A's have one per row.
@@ -20,12 +22,15 @@ class Recipe:
     (docs/findings.md).
     """
 
+    operands: tuple[tuple[DType, DType], ...]
     promotes: bool
     scale_rows: int
     scale_depth: int
     unroll: int
 
     def __post_init__(self) -> None:
+        if not self.operands:
+            raise GemmgenError("operands=(): must be pairs of dtypes")
         if bool(self.scale_rows) != bool(self.scale_depth) or self.scale_rows not in (
             0,
             1,
@@ -54,18 +59,33 @@ class Recipe:
 
 # How the families are called: what is made for one of them says so by these, and asks recipes for the rest.
 FP8_BLOCK, FP8_1D1D, FP8, DENSE = "fp8_block", "fp8_1d1d", "fp8", "dense"
+FP8_PAIRS = tuple((a, b) for a in (E4M3, E5M2) for b in (E4M3, E5M2))
 
 RECIPES = {
-    FP8_BLOCK: Recipe(promotes=True, scale_rows=SCALE_BLOCK, scale_depth=SCALE_BLOCK, unroll=4),
+    FP8_BLOCK: Recipe(
+        operands=((E4M3, E4M3), (S8, S8)),
+        promotes=True,
+        scale_rows=SCALE_BLOCK,
+        scale_depth=SCALE_BLOCK,
+        unroll=4,
+    ),
     # A register per four columns: with the loop unrolled ptxas spills the largest tiles.
-    FP8_1D1D: Recipe(promotes=True, scale_rows=1, scale_depth=SCALE_BLOCK, unroll=1),
-    FP8: Recipe(promotes=True, scale_rows=0, scale_depth=0, unroll=4),
-    DENSE: Recipe(promotes=False, scale_rows=0, scale_depth=0, unroll=1),
+    FP8_1D1D: Recipe(
+        operands=((E4M3, E4M3),), promotes=True, scale_rows=1, scale_depth=SCALE_BLOCK, unroll=1
+    ),
+    FP8: Recipe(operands=FP8_PAIRS, promotes=True, scale_rows=0, scale_depth=0, unroll=4),
+    DENSE: Recipe(
+        operands=((BF16, BF16), (F16, F16), *FP8_PAIRS, (S8, S8)),
+        promotes=False,
+        scale_rows=0,
+        scale_depth=0,
+        unroll=1,
+    ),
 }
 
 
 def recipe(family: str) -> Recipe:
-    """Raises UnsupportedProblem for one that there is not."""
-    if family not in RECIPES:
-        raise UnsupportedProblem(f"family={family!r}: must be one of {', '.join(RECIPES)}")
+    """Raises ArgumentError for one that there is not."""
+    if not isinstance(family, str) or family not in RECIPES:
+        raise ArgumentError("family", family, f"must be one of {', '.join(RECIPES)}")
     return RECIPES[family]

@@ -14,6 +14,7 @@ from ..gallery import GALLERY, exhibit, path_of
 from ..ir.counts import MOST_SIDE, check_side
 from ..ir.groupings import GROUPINGS, OF_SIZES, Grouping, Layout, split_side
 from ..problem import LAYOUTS, Problem
+from ..recipes import recipe
 from ..target import H200
 from ..untrusted import parse_json, read_text, whole
 from . import given
@@ -265,7 +266,7 @@ def problem(args: argparse.Namespace) -> Problem:
     if found:
         data = found.problem.to_json()
     else:
-        a, b = (t.name for t in FAMILIES[args.kernel].operands[0])
+        a, b = (t.name for t in recipe(args.kernel).operands[0])
         data = {"family": args.kernel, "a": a, "b": b}
     p = Problem.from_json(
         data

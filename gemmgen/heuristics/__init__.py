@@ -50,7 +50,7 @@ def choose(
     CTAs do not divide K.
 
     unbuilt: configs that the build refused, and why; their tiles are passed over. Raises ArgumentError for a
-    side below 1, UnsupportedProblem if no family computes the problem or no tile of it fits an SM, IllegalConfig
+    side below 1, UnsupportedProblem if no tile of the problem fits an SM, IllegalConfig
     if no candidate is legal for another reason.
     """
     ranked = rank(problem, shape, target, limit=1, groups=groups, unbuilt=unbuilt, whole_k=whole_k)

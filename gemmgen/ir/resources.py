@@ -188,6 +188,8 @@ class Wgmma:
     def __post_init__(self) -> None:
         if self.a.bits != self.b.bits:
             raise IRError(f"wgmma operands differ in width: {self.a.name}, {self.b.name}")
+        if self.majors and not self.a.transposes:
+            raise IRError(f"wgmma reads {self.a.name} K-major only, not {self.majors}")
 
     @property
     def k(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import IllegalConfig, Rule
-from ..ir.nodes import Kernel, Mma, TmaMap
+from ..ir.nodes import Kernel, Mma
 from ..ir.rewrite import statements
 from ..target import Target
 
@@ -23,40 +23,19 @@ SEGMENT_TILE = Rule(
     says="the rows of a cluster's tiles must divide the alignment at which groups begin",
     because="All of a tile multiplies one group's B, and CTAs that share B the same one.",
 )
-K_MAJOR = Rule(
-    id="k-major",
-    says="8-bit operands must be contiguous along K: layout nt",
-    because="wgmma reads FP8 and INT8 K-major only; its transposes exist for 16-bit types.",
-)
 PARTS_PROMOTED = Rule(
     id="parts-promoted",
     says="only a family that promotes can multiply a tile in parts",
     because="Parts make the partial sum smaller that is promoted. A sum that stays in the tensor core has none: "
     "one wgmma of all columns needs no more registers, and reads A once.",
 )
-RULES = (PARTS_PROMOTED, WGMMA_N, TILE_ROWS, SEGMENT_TILE, K_MAJOR)
+RULES = (PARTS_PROMOTED, WGMMA_N, TILE_ROWS, SEGMENT_TILE)
 
 FINE_N = 32  # up to here every dtype has N in steps of 8
 
 
 def check_tile(kernel: Kernel, target: Target) -> Kernel:
-    """Check block_m, block_n and the operands' layouts against the warpgroups and what wgmma has.
-    Changes nothing."""
-    majors = {
-        f"{m.tensor}_major": "mn" for m in kernel.maps if m.inner != "k" and _operand(kernel, m)
-    }
-    if majors and not kernel.instr.a.transposes:
-        values = {"operands": kernel.instr.a.name, **majors}
-        raise IllegalConfig(K_MAJOR, values, "Use layout nt: store A as [M, K] and B as [N, K].")
-    _check_shape(kernel, target)
-    return kernel
-
-
-def _operand(kernel: Kernel, m: TmaMap) -> bool:
-    return kernel.buffer(m.smem).use == "operand"
-
-
-def _check_shape(kernel: Kernel, target: Target) -> None:
+    """Check block_m and block_n against the warpgroups and what wgmma has. Changes nothing."""
     sides = [("block_m", kernel.block.m), ("block_n", kernel.block.n)]
     (shared, side), (other, width) = sides if kernel.buffer("smem_d").along == "m" else sides[::-1]
     n = kernel.instr.n
@@ -80,3 +59,4 @@ def _check_shape(kernel: Kernel, target: Target) -> None:
         raise IllegalConfig(
             SEGMENT_TILE, values, f"Use block_m={min(128, alignment)}, multicast none or a."
         )
+    return kernel

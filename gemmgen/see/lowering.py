@@ -49,7 +49,7 @@ class Lowering:
 
 
 def lowering(p: Problem, c: Config, target: Target = H200) -> Lowering:
-    """Lower, and note every step. Raises UnsupportedProblem; an illegal config is noted, not raised."""
+    """Lower, and note every step. An illegal config is noted, not raised."""
     texts: list[list[str]] = []
 
     def note(name: str, kernel: Kernel) -> None:

@@ -86,7 +86,10 @@ def test_an_illegal_configs_id_ends_with_the_rules(rule):
     (
         (("emit", "dense", "--set", "block_n=7"), "GG-A001"),
         (("emit", "dense", "--set", "stages=16"), "GG-S001-smem-capacity"),
-        (("emit", "fp8_block", "--ab", "bf16"), "GG-P001"),
+        (
+            ("emit", "fp8_1d1d", "--d", "e4m3", "--epilogue", "bias_swiglu", "--grouping", "rows"),
+            "GG-P001",
+        ),
     ),
 )
 def test_the_command_shows_the_id(argv, id, capsys):

@@ -15,11 +15,13 @@ import gemmgen
 from gemmgen import problem
 from gemmgen.config import FIELDS, Config
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.errors import ArgumentError, GemmgenError, UnsupportedProblem
+from gemmgen.errors import ArgumentError, GemmgenError, IRError
 from gemmgen.families import FAMILIES, build
 from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, E5M2, F16, F32, S8
 from gemmgen.ir.expr import ACC, Call, Const, PerColumn, PerElement, PerRow, Scalar
+from gemmgen.ir.resources import Wgmma
 from gemmgen.problem import LAYOUTS, OUTPUTS, Problem
+from gemmgen.recipes import recipe
 
 
 def through_text(data):
@@ -308,29 +310,46 @@ def test_rows_that_come_out_as_0_cannot_be_added_to():
         replace(DENSE, d=F32, grouping="rows", accumulate=True)
 
 
-# ---- what no family computes --------------------------------------------------------------
+# ---- what no config would help: refused before there is one -------------------------------
 
 
-@pytest.mark.parametrize("family", ("sparse", "", "Dense", "fp8"))
+@pytest.mark.parametrize("family", ("sparse", "", "Dense", None, ["dense"]))
 def test_unknown_family(family):
-    with pytest.raises(UnsupportedProblem):
-        build(Problem(family=family, a=BF16, b=BF16), Config())
+    with pytest.raises(ArgumentError, match="must be one of fp8_block, ") as e:
+        Problem(family=family, a=BF16, b=BF16)
+    assert (e.value.argument, e.value.value) == ("family", family)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_takes_exactly_its_operands(family):
+    pairs = recipe(family).operands
     for a in DTYPES.values():
         for b in DTYPES.values():
-            problem = Problem(family=family, a=a, b=b)
-            if (a, b) in FAMILIES[family].operands:
+            if (a, b) in pairs:
+                problem = Problem(family=family, a=a, b=b)
                 assert build(problem, Config(block_k_bytes=128)).instr.a is a
                 continue
-            with pytest.raises(UnsupportedProblem):
-                build(problem, Config())
+            with pytest.raises(ArgumentError, match=f"{pairs[0][0]} x {pairs[0][1]}") as e:
+                Problem(family=family, a=a, b=b)
+            wrong = "b" if a in {x for x, _ in pairs} else "a"
+            assert (e.value.argument, e.value.value) == (wrong, {"a": a, "b": b}[wrong].name)
+
+
+@pytest.mark.parametrize("layout", ("nn", "tn", "tt"))
+@pytest.mark.parametrize("family, dtype", [("fp8_block", E4M3), ("dense", S8), ("dense", E4M3)])
+def test_no_layout_but_nt_for_8_bits(family, dtype, layout):
+    with pytest.raises(ArgumentError, match="must be nt") as e:
+        Problem(family=family, a=dtype, b=dtype, layout=layout)
+    assert (e.value.argument, e.value.value) == ("layout", layout)
+
+
+def test_nor_has_wgmma_one():
+    with pytest.raises(IRError, match="K-major only"):
+        Wgmma(n=64, a=E4M3, b=E4M3, d=F32, b_major="mn")
 
 
 def test_families_say_what_they_do():
-    assert all(f.operands and f.says.strip() for f in FAMILIES.values())
+    assert all(f.says.strip() for f in FAMILIES.values())
 
 
 def test_argument_errors_are_value_errors():

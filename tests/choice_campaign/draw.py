@@ -23,6 +23,7 @@ from gemmgen.ir.expr import (
 )
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.problem import ALIGNMENTS, LAYOUTS, OUTPUTS, Problem, Shape, depth_step
+from gemmgen.recipes import recipe
 
 # N and K of layers of language models; M is drawn.
 LAYERS = ((4096, 7168), (7168, 2048), (6144, 7168), (7168, 6144), (24576, 1536), (1536, 7168), (576, 7168),
@@ -78,7 +79,7 @@ def problem(rng: Random) -> Problem:
     """Of any family, dtypes, output, layout, grouping and epilogue that one kernel has."""
     while True:
         family = rng.choice((*FAMILIES,))
-        a, b = rng.choice(FAMILIES[family].operands)
+        a, b = rng.choice(recipe(family).operands)
         try:
             return Problem(
                 family=family,

@@ -16,6 +16,7 @@ from gemmgen.ir.expr import PerColumn, PerElement, arguments
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.orders import ORDERS
 from gemmgen.problem import check_shape
+from gemmgen.recipes import RECIPES
 
 SPILT = "8 bytes of spills"
 
@@ -117,7 +118,7 @@ def test_every_kind_of_problem_is_drawn():
     problems = [x.problem for x in drawn]
     assert {p.family for p in problems} == {*FAMILIES}
     assert {(p.family, p.a, p.b) for p in problems} == {
-        (name, *pair) for name, family in FAMILIES.items() for pair in family.operands
+        (name, *pair) for name, r in RECIPES.items() for pair in r.operands
     }
     assert {p.grouping for p in problems} == {*GROUPINGS}
     assert {p.layout for p in problems} == {"nt", "nn", "tn", "tt"}

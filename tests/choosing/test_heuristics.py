@@ -328,13 +328,6 @@ def test_a_wide_swizzle_for_every_layout(layout):
         assert widths[0] == 128 and widths[1] >= 64, shape
 
 
-def test_no_layout_but_nt_for_8_bits():
-    for problem in (FP8, replace(DENSE, a=S8, b=S8)):
-        with pytest.raises(IllegalConfig) as error:
-            choose(replace(problem, layout="nn"), (512, 512, 512), H200)
-        assert error.value.rule.id == "k-major"
-
-
 @pytest.mark.parametrize("family, dtype", [("fp8_1d1d", E4M3), ("fp8_block", S8)])
 def test_a_problem_that_no_tile_fits_is_named(family, dtype):
     """128 columns of D that share a scale are 256 of the product, and each row has its own bias."""
@@ -344,11 +337,6 @@ def test_a_problem_that_no_tile_fits_is_named(family, dtype):
         choose(problem, (100, 2048, 2048), H200, 8)
     if not dtype.integer:
         choose(replace(problem, family="fp8"), (100, 2048, 2048), H200, 8)
-
-
-def test_unknown_family():
-    with pytest.raises(UnsupportedProblem):
-        choose(replace(FP8, family="sparse"), (128, 128, 128), H200)
 
 
 # ---- against DeepGEMM's rule of May 2025, written again here ---------------------

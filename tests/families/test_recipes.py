@@ -12,9 +12,10 @@ from kernels import FP8
 
 from gemmgen.cost import cost
 from gemmgen.cost_launch import promotes
-from gemmgen.errors import ArgumentError, GemmgenError, UnsupportedProblem
+from gemmgen.errors import ArgumentError, GemmgenError
 from gemmgen.families import FAMILIES, add
 from gemmgen.heuristics import choose
+from gemmgen.ir.dtypes import E4M3
 from gemmgen.pipeline import lower
 from gemmgen.problem import depth_step
 from gemmgen.recipes import RECIPES, Recipe, recipe
@@ -25,6 +26,7 @@ from gemmgen.verification.reference import bound
 
 ROOT = Path(__file__).parents[2] / "gemmgen"
 SHAPE = (300, 264, 1024)
+PAIR = ((E4M3, E4M3),)
 # Who may name a family: its own file, its facts, exhibits, what is measured of each, and functions on tensors, each of
 # which is one family's.
 NAMING = ("families", "recipes.py", "gallery", "bench", "ops", "torch_ops")
@@ -67,17 +69,22 @@ def test_a_name_is_added_once():
 def test_no_fact_has_a_default():
     assert all(f.default is MISSING for f in fields(Recipe))
     with pytest.raises(TypeError, match="scale_depth"):
-        Recipe(promotes=True, scale_rows=1, unroll=1)
+        Recipe(operands=PAIR, promotes=True, scale_rows=1, unroll=1)
 
 
 @pytest.mark.parametrize("rows, depth", [(0, 128), (128, 0), (64, 128), (-1, 128)])
 def test_facts_that_fit_nothing_are_refused(rows, depth):
     with pytest.raises(GemmgenError, match=f"scale_rows={rows}, scale_depth={depth}"):
-        Recipe(promotes=True, scale_rows=rows, scale_depth=depth, unroll=1)
+        Recipe(operands=PAIR, promotes=True, scale_rows=rows, scale_depth=depth, unroll=1)
+
+
+def test_a_family_multiplies_something():
+    with pytest.raises(GemmgenError, match="operands"):
+        replace(recipe("dense"), operands=())
 
 
 def test_an_unknown_family_is_named():
-    with pytest.raises(UnsupportedProblem, match="'twin': must be one of fp8_block, "):
+    with pytest.raises(ArgumentError, match="'twin': must be one of fp8_block, "):
         recipe("twin")
 
 

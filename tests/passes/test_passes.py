@@ -24,7 +24,7 @@ from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES, gelu
 from gemmgen.errors import IllegalConfig
 from gemmgen.families import build
-from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F32, S8
+from gemmgen.ir.dtypes import BF16, E4M3, F32, S8
 from gemmgen.ir.expr import ACC, PerElement
 from gemmgen.ir.text import dump
 from gemmgen.passes import PIPELINE, RULES, check_ring
@@ -236,7 +236,6 @@ ILLEGAL = {
         {},
         {"fold": 2, "columns": 128, "parts": 1},
     ),
-    "k-major": (replace(FP8, layout="nn"), {}, {}, {"operands": "e4m3", "b_major": "mn"}),
     "scale-block-k": (FP8, {"block_k_bytes": 64}, {}, {"block_k": 64}),
     "split-unroll": (INT8_BLOCK, {"block_n": 192, "unroll": 4}, {}, {"unroll": 4, "copies": 2}),
     "scale-blocks": (FP8, {"block_n": 152}, {}, {"block_n": 152, "blocks": 3}),
@@ -393,15 +392,12 @@ def test_rules_are_documented_and_unique():
         ("tile-rows", DENSE, SWAP | {"block_n": 96}),
         ("tile-rows", DENSE, SWAP | {"block_n": 200, "consumers": 1}),
         ("wgmma-n", replace(DENSE, a=S8, b=S8), SWAP | {"block_m": 40}),
-        ("k-major", replace(FP8, layout="tn"), SWAP),
         ("scale-block-k", FP8, SWAP | {"block_k_bytes": 64}),
         ("scale-block-k", VECTOR, SWAP | {"block_k_bytes": 256, "stages": 2}),
         ("promotion-overlaps", FP8, SWAP | {"in_flight": 1}),
         ("multicast-slice", DENSE, SWAP | {"block_m": 24, "multicast": "a"}),
         ("multicast-slice", FP8, SWAP | {"block_m": 32, "multicast": "a"}),
         ("segment-tile", replace(FP8, grouping="rows"), SWAP | {"block_m": 24}),
-        ("k-major", replace(DENSE, a=S8, b=S8, layout="tt"), {}),
-        ("k-major", replace(DENSE, a=E4M3, b=E5M2, layout="tn"), {}),
         ("swizzle-width", DENSE_NN, {"block_n": 96, "swizzle_ab": 128}),
         ("multicast-slice", FP8, {"multicast": "b", "block_n": 8}),
         ("smem-capacity", FP8, {"block_m": 256, "block_n": 128, "stages": 4}),

@@ -12,9 +12,9 @@ from test_explain import check_html
 
 from gemmgen.cli import main
 from gemmgen.config import Config
-from gemmgen.errors import IllegalConfig, UnsupportedProblem
+from gemmgen.errors import IllegalConfig
 from gemmgen.gallery import GALLERY, artifact, exhibit, path_of
-from gemmgen.ir.dtypes import BF16, E4M3
+from gemmgen.ir.dtypes import E4M3
 from gemmgen.ir.text import dump
 from gemmgen.passes import PIPELINE, RULES
 from gemmgen.problem import Problem
@@ -86,11 +86,6 @@ def test_an_illegal_config_is_shown_up_to_the_pass_that_refuses_it():
     facts, table, *_ = page("K", found).blocks
     assert dict(facts.items)["refused"].startswith(f"by {last.name}: [{found.refused.rule.id}]")
     assert table.rows[table.marked][0] == last.name
-
-
-def test_what_no_family_computes_is_an_error():
-    with pytest.raises(UnsupportedProblem):
-        lowering(Problem(family="fp8_block", a=BF16, b=BF16), Config())
 
 
 # ---- the command --------------------------------------------------------------------------
