@@ -7,7 +7,7 @@ SHELL := /bin/bash
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint docs gpu-test clean
+.PHONY: demo test test-all lint docs dist lock gpu-test clean
 
 demo: $(VENV)/.demo
 	$(BIN)/gemmgen doctor || true
@@ -26,12 +26,23 @@ test-all:
 	$(MAKE) test SAMPLE=1
 
 lint: $(VENV)/.lint
-	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/reuse lint --quiet
 
 # The documentation as a site: site/index.html, which loads nothing from elsewhere.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m docs.tools.built site
+
+# A wheel and an sdist, in dist/.
+dist: $(VENV)/.lint
+	$(BIN)/python -m build --outdir dist
+
+# The newest versions that pyproject.toml allows, for every Python, with hashes.
+lock: $(VENV)/.lint
+	$(BIN)/python -m pip install -q uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --upgrade pyproject.toml \
+	  --extra cu13 --extra test --extra bench --extra docs --extra dev --custom-compile-command "make lock" \
+	  -o requirements/dev.lock
 
 # On a machine with a Hopper GPU, its driver and torch; installs nothing.
 gpu-test:

@@ -36,7 +36,7 @@ def require() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as e:
-        allowed = "Run: pip install 'gemmgen[bench]', or leave out --plot"
+        allowed = "Run: pip install matplotlib, or leave out --plot"
         raise RuntimeUnavailable(f"plots need matplotlib ({e}). {allowed}") from e
 
 

@@ -22,7 +22,8 @@ from ..errors import CompileError, RuntimeUnavailable
 from ..target import H200, Target
 from .trips import lost_trips
 
-INSTALL = 'pip install "gemmgen[cu13]"'
+# The extra cu13 of pyproject.toml: by its packages, which can be had however gemmgen itself was.
+INSTALL = 'pip install "cuda-bindings>=13.0.3,<14" "nvidia-cuda-nvrtc>=13.0.88,<14"'
 LIBRARY_HEAD = 4096  # bytes of libnvrtc: ELF header, program headers, build ID
 
 MUST_NOT_RUN = "must not run"  # what the build says of a kernel that compiles, but spills, say
