@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from .ir.expr import fold
 from .ir.groupings import GROUPINGS
-from .problem import Problem, Shape, check_shape
+from .problem import Problem, Shape, check_groups, check_shape
 from .recipes import SCALE_BLOCK, recipe
 from .target import Target
 
@@ -44,8 +44,9 @@ def _covering(rows: tuple[int, ...], side: int) -> int:
 
 
 def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Launch:
-    """Raises ArgumentError for a side below 1."""
+    """Raises ArgumentError for a side below 1, and for groups that there cannot be."""
     check_shape(shape)
+    check_groups(p, groups)
     ragged = GROUPINGS[p.grouping].ragged
     rows = (max(1, round(shape[0] * part)) for part in ROWS_OF_GROUPS)
     return Launch(

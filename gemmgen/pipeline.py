@@ -9,6 +9,7 @@ from . import passes
 from .check import Proof, check
 from .config import Config
 from .emit import emit
+from .errors import ArgumentError
 from .families import build as build
 from .families import computes
 from .ir.nodes import Kernel
@@ -16,6 +17,8 @@ from .link import Link, link
 from .notebook import folded
 from .problem import Problem
 from .target import H200, Target
+
+MOST_STAMPS = 1 << 17  # of a warpgroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,7 @@ class Artifact:
     proof: Proof  # of the kernel's protocol
     source: str  # self-contained CUDA
     link: Link  # of the source to the kernel
+    config_from: str = "given"  # or what chose it: "cost model", "tuned", "tuned at M=..."
 
     @property
     def name(self) -> str:
@@ -42,41 +46,57 @@ class Artifact:
 
 
 def lower(
-    p: Problem,
-    c: Config,
+    problem: Problem,
+    config: Config,
     target: Target = H200,
     observer: passes.Observer | None = None,
     stamps: int = 0,
 ) -> Kernel:
     """The lowered kernel. stamps: so many of each warpgroup are kept of when it did what, a power of two; 0 for
-    a kernel without. Raises IllegalConfig naming the rule."""
-    kernel = build(p, c)
+    a kernel without. Raises IllegalConfig naming the rule, ArgumentError for what is no problem, config or target."""
+    require(problem, config, target, observer, stamps)
+    kernel = build(problem, config)
     if observer:
         observer("build", kernel)
-    return passes.run(kernel, target, {**c.values(), "stamps": stamps}, observer)
+    return passes.run(kernel, target, {**config.values(), "stamps": stamps}, observer)
+
+
+def require(
+    problem: object, config: object, target: object, observer: object, stamps: object
+) -> None:
+    """Raise ArgumentError unless each is what `lower` takes."""
+    wanted = {"problem": (problem, Problem), "config": (config, Config), "target": (target, Target)}
+    for name, (value, kind) in wanted.items():
+        if not isinstance(value, kind):
+            raise ArgumentError(name, value, f"must be a {kind.__module__}.{kind.__name__}")
+    if not (observer is None or callable(observer)):
+        raise ArgumentError("observer", observer, "must be a function of a name and a kernel")
+    if type(stamps) is not int or not 0 <= stamps <= MOST_STAMPS or stamps & (stamps - 1):
+        raise ArgumentError("stamps", stamps, f"must be 0 or a power of two up to {MOST_STAMPS}")
 
 
 def compile_to_source(
-    p: Problem,
-    c: Config,
+    problem: Problem,
+    config: Config,
     target: Target = H200,
     observer: passes.Observer | None = None,
     stamps: int = 0,
 ) -> Artifact:
-    """Lower, prove and emit one kernel, and read its text back. stamps: as `lower` has it.
+    """Lower, prove and emit one kernel, and read its text back. stamps: as `lower` has it. `gemmgen.compile_to_source`
+    does the same, and chooses a config if asked to.
 
     Raises IllegalConfig naming the rule, or what no legal config may bring about, a bug in
     gemmgen: ProtocolViolation with the shortest trace that breaks the kernel, or TextDiffers where the text is not
     what was proved.
     """
-    kernel = lower(p, c, target, observer, stamps)
+    kernel = lower(problem, config, target, observer, stamps)
     proof = check(kernel)
-    asked = (f"problem {json.dumps(p.to_json())}", f"config {json.dumps(c.to_json())}")
-    header = (computes(p), "", *asked, str(proof))
+    asked = (f"problem {json.dumps(problem.to_json())}", f"config {json.dumps(config.to_json())}")
+    header = (computes(problem), "", *asked, str(proof))
     source = emit(kernel, header)
     return Artifact(
-        problem=p,
-        config=c,
+        problem=problem,
+        config=config,
         target=target,
         kernel=kernel,
         proof=proof,

@@ -22,6 +22,7 @@ OPTIONAL = (
     "accumulate",
 )  # left out of the JSON where they have their defaults
 Shape = tuple[int, int, int]  # M, N, K
+MOST_GROUPS = 1 << 20
 LAYOUTS = ("nt", "nn", "tn", "tt")
 INT8_K = (INT_LIMIT - 1) // 2**14  # of sums in INT32: products of at most 2**14 each
 
@@ -203,3 +204,15 @@ def check_shape(shape: Shape) -> None:
     for name, side in zip(("m", "n", "k"), shape, strict=True):
         if not hasattr(side, "__index__") or not 1 <= side <= MOST_SIDE:
             raise ArgumentError(name, side, f"must be an integer from 1 to {MOST_SIDE}")
+
+
+def check_groups(p: Problem, groups: int) -> None:
+    """Raise ArgumentError unless so many GEMMs can be in one launch of `p`."""
+    if (
+        isinstance(groups, bool)
+        or not hasattr(groups, "__index__")
+        or not 1 <= groups <= MOST_GROUPS
+    ):
+        raise ArgumentError("groups", groups, f"must be an integer from 1 to {MOST_GROUPS}")
+    if groups > 1 and p.grouping == "none":
+        raise ArgumentError("groups", groups, "must be 1 for a problem without a grouping")

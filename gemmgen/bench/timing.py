@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import index
 from statistics import median
 from typing import Any
 
-from ..errors import GemmgenError
+from ..errors import ArgumentError, GemmgenError, RuntimeUnavailable
 from ..runtime.torch_tensors import torch
 from .clocks import Clocks
 from .identity import heaviest
@@ -16,7 +17,9 @@ from .noise import iqr
 FLUSH_BYTES = 256 << 20  # more than twice an H200's L2
 MARK_BYTES = 4  # flushes nothing, and still tells one call from the next
 FLUSH_KERNEL = "bitwise_not"  # the one kernel a flush runs; no GEMM has it
+FLUSHED = {"flush": FLUSH_BYTES, "warm": MARK_BYTES}  # before each call
 WARMUP = 3
+MOST = 1 << 16  # calls of `do_bench`: the profiler keeps records of all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,29 @@ class Samples:
     def spread(self) -> float:
         """Interquartile range over the median."""
         return self.iqr / self.median
+
+
+def do_bench(fn: Callable[[], Any], *, repeats: int = 15, l2: str = "flush") -> Samples:
+    """The device time of `fn()` on torch's current stream, as `gemmgen bench` measures it: `seconds` of each of
+    `repeats` calls, their `median` and `iqr` (interquartile range) in seconds, `spread` (the one over the other) and
+    the names of the `kernels` that it launched.
+
+    fn: works on torch CUDA tensors of the current device, and launches at least one kernel. A call's time is the sum of its kernels' durations in the
+    profiler's records: neither launches nor the host count. It is called three times beforehand. l2: "flush": before
+    every call 256 MiB are overwritten, so that nothing it reads is in the L2; "warm": what the call before has left there stays.
+
+    Raises ArgumentError naming the argument; RuntimeUnavailable without torch or a GPU; GemmgenError if a call left
+    no kernel in the profile.
+    """
+    if not callable(fn):
+        raise ArgumentError("fn", fn, "must be a function without arguments")
+    if isinstance(repeats, bool) or not hasattr(repeats, "__index__") or not 1 <= repeats <= MOST:
+        raise ArgumentError("repeats", repeats, f"must be an integer from 1 to {MOST}")
+    if not isinstance(l2, str) or l2 not in FLUSHED:
+        raise ArgumentError("l2", l2, f"must be one of {', '.join(FLUSHED)}")
+    if not torch().cuda.is_available():
+        raise RuntimeUnavailable("torch finds no CUDA device: do_bench times what runs on one")
+    return interleave({"fn": fn}, index(repeats), FLUSHED[l2])["fn"]
 
 
 def interleave(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
-from ..pipeline import compile_to_source, lower
+from ..pipeline import MOST_STAMPS, compile_to_source, lower
 from ..runtime import emulated
 from ..see import html, svg, text
 from ..see.chrome_trace import chrome_trace, measured_trace
@@ -26,7 +26,6 @@ from .on_device import device, record
 from .simulated import alone, simulated
 
 STAMPS = 8192  # four per K block and a dozen per tile: enough for some 1,500 K blocks
-MOST = 1 << 17
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,8 +124,8 @@ def _measured(args: argparse.Namespace, chosen: Selection) -> Shown:
     """The launch that `--device` asks for, beside the simulated one."""
     on = device(args.device, args.sms)
     stamps = STAMPS if args.stamps is None else args.stamps
-    if not (0 < stamps <= MOST and stamps & (stamps - 1) == 0):
-        raise ArgumentError("--stamps", stamps, f"must be a power of two, {MOST} at most")
+    if not (0 < stamps <= MOST_STAMPS and stamps & (stamps - 1) == 0):
+        raise ArgumentError("--stamps", stamps, f"must be a power of two, {MOST_STAMPS} at most")
     shape = options.shape(args) if on.number is not None else options.small_shape(args)
     if on.number is None:
         emulate_command.check(argparse.Namespace(**vars(args) | {"sms": on.sms}), shape)

@@ -23,7 +23,18 @@ PACKAGE = Path(__file__).parent.parent
 KINDS = (".py", ".j2")
 # No module that makes a kernel of a problem and a config, or finds one, imports one of these.
 BESIDE = (
-    *("bench", "cli", "compat", "emulator", "gallery", "heuristics", "nn", "pack", "see"),
+    *(
+        "bench",
+        "cli",
+        "compat",
+        "compiling",
+        "emulator",
+        "gallery",
+        "heuristics",
+        "nn",
+        "pack",
+        "see",
+    ),
     *("torch_ops", "verification"),
 )
 GRAIN = 2 * 10**9  # nanoseconds: the coarsest times of change that file systems keep

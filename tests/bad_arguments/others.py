@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from fake_arrays import Exported
 from fake_torch import Placed
 
+import gemmgen
 from gemmgen import ops
 from gemmgen.compat import deep_gemm
 from gemmgen.config import FIELDS, Config
@@ -74,6 +75,13 @@ def _data(says: str, argument: str, **changes: object):
     return wrong(says, argument, data=_json()["data"] | changes)
 
 
+LOWERED = (
+    *(wrong(f"problem {x!r}", "problem", problem=x) for x in (None, "dense", {})),
+    *(wrong("no config", "config", config=x) for x in (None, "{}", {})),
+    *(wrong(f"target {x!r}", "target", target=x) for x in (None, "H200")),
+    wrong("no observer", "observer", observer=5),
+    *(wrong(f"stamps {x!r}", "stamps", stamps=x) for x in (3, -1, 2**18, True, 8.0, "8", None)),
+)
 COMPILER = (
     Function(name="Config", call=Config, right=dict, wrong=tuple(
         wrong(f"{name}={_short(value)}", name, **{name: value}) for name, values in OUT_OF_RANGE.items() for value in values)),
@@ -126,9 +134,22 @@ COMPILER = (
         _data("true for a number", "epilogue", epilogue=["+", "acc", True]),
         _data("a dtype of no element", "dtype of c", epilogue=["+", "acc", ["per_element", "c", "e4m3"]]),
         _data("a list for a grouping", "grouping", grouping=[]))),
-    Function(name="lower", call=lower, right=lambda: {"p": Problem(**_problem()), "c": Config(stages=2)}, wrong=(
-        wrong("too many stages", "smem-capacity", IllegalConfig, c=Config(stages=16)),
-        wrong("too few rows", "tile-rows", IllegalConfig, c=Config(block_m=8, stages=2)))),
+    Function(name="lower", call=lower, right=lambda: {"problem": Problem(**_problem()), "config": Config(stages=2)}, wrong=(
+        *LOWERED,
+        wrong("too many stages", "smem-capacity", IllegalConfig, config=Config(stages=16)),
+        wrong("too few rows", "tile-rows", IllegalConfig, config=Config(block_m=8, stages=2)))),
+    Function(name="compile_to_source", call=gemmgen.compile_to_source, right=lambda: {"problem": Problem(**_problem()), "shape": (M, N, K)}, wrong=(
+        *(x for x in LOWERED if x.says != "no config"),
+        *(wrong(f"a side of {x!r}", "n", shape=(M, x, K)) for x in (0, -8, 1.5, "8", None, 2**31)),
+        *(wrong(f"shape {x!r}", "shape", shape=x) for x in ((M, N), "MNK", 5)),
+        *(wrong(f"{x!r} groups", "groups", groups=x) for x in (0, -1, 2, 1.0, "2", True, None)),
+        wrong("groups for a config", "groups", config=Config(), shape=None, groups=2),
+        wrong("neither config nor shape", "config", shape=None),
+        wrong("a config and a shape", "shape", config=Config()))),
+    Function(name="do_bench", call=gemmgen.do_bench, right=lambda: {"fn": int}, runs=False, wrong=(
+        *(wrong(f"{x!r}", "fn", fn=x) for x in (None, "f", 5)),
+        *(wrong(f"{x!r} repeats", "repeats", repeats=x) for x in (0, -1, 1.5, "3", True, None, 10**9)),
+        *(wrong(f"an L2 of {x!r}", "l2", l2=x) for x in ("cold", None, True, ["flush"])))),
 )  # fmt: skip
 
 

@@ -172,3 +172,24 @@ def test_the_profiler_tells_one_kernel_twice():
     found = identify({"mm": [lambda: torch.mm(a, b)], "matmul": [lambda: a @ b]})
     with pytest.raises(GemmgenError, match="mm and matmul ran the same kernel"):
         check_distinct({name: s.main for name, s in found.items()})
+
+
+def test_do_bench_times_what_runs():
+    """Twice the work takes longer, and what is in the L2 is read faster than what is not."""
+    import torch
+
+    import gemmgen
+
+    small, large = (
+        [torch.randn(n, 4096, device="cuda").bfloat16() for n in sides]
+        for sides in ((64, 4096), (4096, 4096))
+    )
+    found = gemmgen.do_bench(lambda: gemmgen.ops.gemm(*large), repeats=9)
+    assert len(found.seconds) == 9 and found.main.startswith("gemmgen_dense")
+    assert 1e-5 < found.median < 1e-2 and found.spread < 0.5
+    cold, warm = (
+        gemmgen.do_bench(lambda: gemmgen.ops.gemm(*small), l2=x) for x in ("flush", "warm")
+    )
+    assert warm.median < cold.median < found.median
+    torch_s = gemmgen.do_bench(lambda: torch.mm(large[0], large[1].T))
+    assert found.main not in torch_s.kernels
