@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 import time
 from importlib.util import find_spec
@@ -11,6 +12,9 @@ from zlib import crc32
 
 import pytest
 
+from docs.tools import chromium
+
+ROOT = Path(__file__).parents[1]
 GOLDEN = Path(__file__).parent / "golden"
 # Tests whose cases take long: over 2 s of processor time together and 0.05 s each, or over the same kernels, lowered once.
 COSTLY = {*(Path(__file__).parent / "data" / "costly.txt").read_text().split()}
@@ -123,6 +127,33 @@ def own_cache(tmp_path_factory):
         patch.delenv("GEMMGEN_CACHE_PATH", raising=False)
         patch.delenv("GEMMGEN_CACHE_BYTES", raising=False)
         yield
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One of this process' own; skips the test where none is installed."""
+    if not (program := chromium.installed()):
+        names = ", ".join(chromium.NAMES)
+        pytest.skip(f"no browser: none of {names} on PATH (apt-get install chromium)")
+    with chromium.Browser(program) as b:
+        yield b
+
+
+@pytest.fixture
+def tab(browser):
+    """A page of its own."""
+    opened = browser.tab()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A folder to run in that holds copies of generated/ and of what was measured."""
+    for folder in ("generated", "docs/data", "docs/charts"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

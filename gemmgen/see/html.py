@@ -107,7 +107,9 @@ def _blocks(page: Page, level: int, within: str) -> str:
 def _section(label: str, b: Block, level: int) -> str:
     """What may be wider than the screen scrolls, and can be reached by keyboard to do so; facts are wrapped."""
     scrolls = f'class="wide" tabindex="0" role="group" aria-labelledby="{label}"'
-    inside = _block(b) if isinstance(b, Facts) else f"<div {scrolls}>{_block(b)}</div>"
+    inside = _block(b)
+    if inside and not isinstance(b, Facts):
+        inside = f"<div {scrolls}>{inside}</div>"
     return (
         f'<section aria-labelledby="{label}">\n{_heading(level, b.title, label)}\n'
         f"{inside}{_note(b)}\n</section>"

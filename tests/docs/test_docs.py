@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,14 +83,6 @@ def commands() -> Iterator[list[str]]:
         ) not in ELSEWHERE:
             seen.add(tuple(words))
             yield words[1:]
-
-
-@pytest.fixture
-def checkout(tmp_path, monkeypatch):
-    """A folder to run in that holds copies of generated/ and of what was measured."""
-    for folder in ("generated", "docs/data", "docs/charts"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("argv", [*commands()], ids=" ".join)

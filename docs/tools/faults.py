@@ -1,0 +1,120 @@
+"""What is wrong with a page in a browser: what is cut off, over something else, too faint, not reached by keys.
+
+What the page says, loads and lays out is looked at in windows of three widths, in the light and the dark scheme; then
+every control is gone to with the Tab key, in the narrowest and the widest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from .chromium import Tab
+
+WIDTHS = (390, 768, 1400)
+SCHEMES = (False, True)  # dark?
+LAYOUT = Path(__file__).with_suffix(".js").read_text()
+KEYS = Path(__file__).with_name("keys.js").read_text()
+# Transitions are over at once, and all that can be unfolded is.
+STILL = """(() => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync("*, ::before, ::after { transition: none !important; animation: none !important; }");
+  document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
+  for (const e of document.querySelectorAll("details")) e.open = true;
+})()"""
+BURST = 16  # presses of Tab: if none of them leads anywhere new, the focus has come round
+# By the kind of control: the keys of which one must work, and what shows that it did.
+WORKS = {
+    "scrollers": (("ArrowRight",), "e.scrollLeft"),
+    "scripted": (("Enter", "Space", "ArrowRight"), "gemmgenKeys.worked"),
+    "folds": (("Enter",), "e.parentElement.open"),  # last: what is folded up no longer scrolls
+}
+WATCH = """gemmgenKeys.worked = 0; for (const kind of ["click", "keydown"])
+  addEventListener(kind, e => gemmgenKeys.worked += kind == "click" || e.defaultPrevented)"""
+LOUD = ("warning", "error", "assert")
+OWN = ("data:", "blob:", "about:")
+
+
+def faults(tab: Tab, url: str, home: str) -> list[str]:
+    """A line per fault: where it is seen, its kind, what has it. home: what the addresses that it may load begin with."""
+    found: dict[str, list[str]] = {}  # by fault, the windows that it is seen in
+    for dark in SCHEMES:
+        tab.scheme(dark)
+        tab.resize(WIDTHS[-1])
+        tab.open(url)
+        tab.run(STILL)
+        for width in WIDTHS:
+            tab.resize(width)
+            name = f"{width} {'dark' if dark else 'light'}"
+            for fault in tab.run(LAYOUT):
+                found.setdefault(fault, []).append(name)
+        for fault in (*said(tab), *fetched(tab, home)):
+            found.setdefault(fault, []).append("dark" if dark else "light")
+    for width in (WIDTHS[0], WIDTHS[-1]):
+        tab.scheme(False)
+        tab.resize(width)
+        tab.open(url)
+        tab.run(STILL)
+        for fault in keys(tab):
+            found.setdefault(fault, []).append(f"{width}")
+    return [f"{', '.join(dict.fromkeys(where))}: {fault}" for fault, where in found.items()]
+
+
+def said(tab: Tab) -> Iterable[str]:
+    """Errors and warnings on the console."""
+    for told in tab.events("Runtime.consoleAPICalled"):
+        if told["type"] in LOUD:
+            words = (str(a.get("value", a.get("description"))) for a in told["args"])
+            yield f"console: {' '.join(words)}"
+    for told in tab.events("Runtime.exceptionThrown"):
+        thrown = told["exceptionDetails"]
+        yield f"console: {thrown.get('exception', {}).get('description', thrown['text'])}"
+    for told in tab.events("Log.entryAdded"):
+        if told["entry"]["level"] in LOUD:
+            yield f"console: {told['entry']['text']}"
+
+
+def fetched(tab: Tab, home: str) -> Iterable[str]:
+    """What it asks others for."""
+    for told in tab.events("Network.requestWillBeSent"):
+        url = told["request"]["url"]
+        if not url.startswith((home, *OWN)):
+            yield f"fetched: {url}"
+
+
+def keys(tab: Tab) -> Iterable[str]:
+    """What no key reaches or works, and what has no name."""
+    tab.run(KEYS)
+    before, reached = -1, 0
+    while reached > before:
+        for _ in range(BURST):
+            tab.press("Tab")
+        before, reached = reached, tab.run("gemmgenKeys.reached()")
+    yield from tab.run("gemmgenKeys.ended()")
+    yield from unnamed(tab)
+    yield from idle(tab)
+
+
+def unnamed(tab: Tab) -> Iterable[str]:
+    """Controls whose name a reader of the screen would not say, as the browser computes it."""
+    for i in range(tab.run("(gemmgenKeys.asked = gemmgenKeys.unnamed()).length")):
+        held = tab.call("Runtime.evaluate", expression=f"gemmgenKeys.asked[{i}]")
+        of = held["result"]["objectId"]
+        nodes = tab.call("Accessibility.getPartialAXTree", objectId=of, fetchRelatives=False)
+        if not nodes["nodes"][0].get("name", {}).get("value", "").strip():
+            yield f"no name: {tab.run(f'gemmgenKeys.named(gemmgenKeys.asked[{i}])')}"
+
+
+def idle(tab: Tab) -> Iterable[str]:
+    """Controls that are reached, but that no key works."""
+    tab.run(WATCH)
+    for kind, (pressed, shows) in WORKS.items():
+        for i in range(tab.run(f"gemmgenKeys.{kind}.length")):
+            e = f"gemmgenKeys.{kind}[{i}]"
+            shown = f"(e => {shows})({e})"
+            before = tab.run(f"{e}.focus(); {shown}")
+            for key in pressed:
+                tab.press(key)
+            if not tab.run(f"gemmgenKeys.soon(() => {shown} != {json.dumps(before)})"):
+                yield f"no key works: {tab.run(f'gemmgenKeys.named({e})')}"
