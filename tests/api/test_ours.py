@@ -107,7 +107,9 @@ def test_a_benchmark_s_pictures(tmp_path):
 
     row = Row(groups=1, m=8, n=8, k=8, provider="gemmgen", microseconds=1.0, spread=0.0, tflops=1.0,
               gigabytes_per_second=1.0, ratio=None, config="", kernels="x")  # fmt: skip
-    for name, picture in plots.draw([row], Ceilings(flops=1e15, bytes=4e12), "title").items():
+    for name, picture in plots.draw(
+        [row], Ceilings(flops=1e15, bytes=4e12, gemm="torch.mm"), "title"
+    ).items():
         (tmp_path / name).write_bytes(picture)
     assert everything(tmp_path) and all(map(is_ours, everything(tmp_path)))
 
