@@ -11,11 +11,11 @@ from ..ir.dtypes import FP8
 from ..ir.groupings import GROUPINGS, OF_SIZES
 from ..problem import Problem
 from ..runtime.torch_tensors import torch, torch_dtype
-from . import grouped_deep_gemm, grouped_torch
+from . import grouped_deep_gemm, grouped_torch, read
 from .cases import arguments, block_scales, drawn, output
 from .data import NORMAL, Data
 from .providers import Call, out_dtype, quick
-from .select import Offer
+from .select import FLOOR, Offer
 from .shapes import Shape, depths_of, rows_held, rows_of
 
 ALONE = ", one"  # ends the name of a provider that does one GEMM in place of all groups'
@@ -36,19 +36,26 @@ class Tensors:
 
 
 def calls(
-    p: Problem, shape: Shape, config: Config, data: Data = NORMAL, fresh: bool = False
+    p: Problem,
+    shape: Shape,
+    config: Config,
+    data: Data = NORMAL,
+    fresh: bool = False,
+    *,
+    floor: bool = False,
 ) -> dict[str, Call]:
     """gemmgen, added to D in place if the problem says so, and torch's GEMM of one group's B with the rows of all
     groups (a batch: `torch.bmm` where it takes the dtype; groups that split K: one D over the K of all): the same
     products, without the groups. And torch's own groups, and DeepGEMM's. Torch's FP8 has per-tensor scales, and fast
     accumulation unless gemmgen's family is as accurate without; its INT8 leaves INT32. `fresh`: as of
-    `providers.Provider`."""
+    `providers.Provider`. floor: with one that only reads the operands."""
     t = _tensors(p, shape, data, fresh)
     return {
         "gemmgen": _ours(p, t, config, fresh),
         reference(p): _theirs(p, t, data, fresh),
         **grouped_torch.calls(p, t, fresh),
         **grouped_deep_gemm.calls(p, t, fresh),
+        **({FLOOR: read.over(_operands(p, t))} if floor else {}),
     }
 
 
@@ -71,6 +78,7 @@ def offers(p: Problem) -> tuple[Offer, ...]:
         Offer(name="gemmgen", library="gemmgen", takes=lambda p: True),
         Offer(name=reference(p), library="torch", takes=lambda p: True),
         *groups,
+        Offer(name=FLOOR, library=FLOOR, takes=lambda p: True),
     )
 
 
@@ -98,6 +106,14 @@ def _tensors(p: Problem, shape: Shape, data: Data, fresh: bool) -> Tensors:
 def _ours(p: Problem, t: Tensors, config: Config, fresh: bool) -> Call:
     out = None if fresh and not p.accumulate else t.out
     return lambda: ops.multiply(p, t.a, t.b, out, config=config, **t.given)
+
+
+def _operands(p: Problem, t: Tensors) -> tuple[read.Span, ...]:
+    """B, and as many bytes of A as the rows of all groups have: where they lie apart, no fewer are read."""
+    a, b = ((x, x.numel() * x.element_size()) for x in (t.a, t.b))
+    if GROUPINGS[p.grouping].depths:
+        return a, b
+    return (t.a, sum(t.sizes) * t.a.shape[-2 if p.mn_major[0] else -1] * t.a.element_size()), b
 
 
 def _theirs(p: Problem, t: Tensors, data: Data, fresh: bool) -> Call:

@@ -13,7 +13,8 @@ from ..runtime.torch_tensors import torch
 from .clocks import Log, Window
 from .timing import FLUSH_BYTES, MARK_BYTES, WARMUP, Samples, interleave
 
-MODES = ("kernel", "operator", "cudagraph")
+CHAIN = "chain"  # all shapes, one after the other in one graph: bench.chain
+MODES = ("kernel", "operator", "cudagraph", CHAIN)
 PACES = ("burst", "sustained")
 L2 = ("flush", "rotate", "warm")
 BURST_SECONDS, SUSTAINED_SECONDS = (
@@ -30,7 +31,7 @@ Call = Callable[[], Any]
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """How a bench measures; `docs/performance.md` says what each choice means. seconds: of a sustained run,
-    per provider and round. l2 None: flush for bursts of kernels, else rotate."""
+    per provider and round. l2 None: flush for bursts of kernels and chains, else rotate."""
 
     mode: str = "kernel"
     pace: str = "burst"
@@ -43,9 +44,15 @@ class Method:
         for name, value, allowed in (*given, ("l2", L2[0] if self.l2 is None else self.l2, L2)):
             if value not in allowed:
                 raise ArgumentError(f"--{name}", value, f"must be one of {', '.join(allowed)}")
-        if self.l2 == "flush" and not self.single:
+        if self.l2 == "flush" and not (self.single or self.chained):
             why = "is for bursts of kernels: calls queued back to back rotate or are warm"
             raise ArgumentError("--l2", self.l2, why)
+        if self.chained and self.pace != "burst":
+            raise ArgumentError("--pace", self.pace, "must be burst: a chain is replayed by turns")
+        if self.chained and self.l2 == "rotate":
+            raise ArgumentError(
+                "--l2", self.l2, "must be flush or warm: a chain has one set of inputs"
+            )
         if self.repeats < 1:
             raise ArgumentError("--repeats", self.repeats, "must be at least 1")
         if not self.seconds > 0:
@@ -57,9 +64,14 @@ class Method:
         return self.mode == "kernel" and self.pace == "burst"
 
     @property
+    def chained(self) -> bool:
+        """Whether the shapes are one chain."""
+        return self.mode == CHAIN
+
+    @property
     def cold(self) -> str:
         """How inputs leave the L2: one of L2."""
-        return self.l2 or ("flush" if self.single else "rotate")
+        return self.l2 or ("flush" if self.single or self.chained else "rotate")
 
     @property
     def fresh(self) -> bool:
@@ -73,6 +85,7 @@ class Method:
             "kernel": "device time" if self.single else "device time, calls back to back",
             "operator": "wall time of whole calls",
             "cudagraph": "calls replayed from a CUDA graph",
+            CHAIN: "a chain replayed from a CUDA graph, between events",
         }
         cold = {"flush": "cold L2", "rotate": "rotating inputs", "warm": "warm L2"}[self.cold]
         pace = "" if self.pace == "burst" else f", sustained for {self.seconds:g} s"
@@ -117,7 +130,7 @@ def measure(
         found = interleave(
             calls, method.repeats, FLUSH_BYTES if method.cold == "flush" else MARK_BYTES
         )
-        return _with_clocks(found, dict.fromkeys(found, ((start, time.monotonic()),)), log)
+        return with_clocks(found, dict.fromkeys(found, ((start, time.monotonic()),)), log)
     target = BURST_SECONDS if method.pace == "burst" else SUSTAINED_SECONDS
     counts = {name: _count(_seconds(call, FEWEST_CALLS), target) for name, call in calls.items()}
     if method.mode == "cudagraph":
@@ -129,12 +142,13 @@ def measure(
     run = _bursts if method.pace == "burst" else _sustained
     seconds, windows = run(sample, method)
     found = {name: replace(launched[name], seconds=tuple(seconds[name])) for name in calls}
-    return _with_clocks(found, windows, log)
+    return with_clocks(found, windows, log)
 
 
-def _with_clocks(
+def with_clocks(
     found: Mapping[str, Samples], windows: Mapping[str, Sequence[Window]], log: Log
 ) -> dict[str, Samples]:
+    """`found`, with the clocks during each one's windows."""
     return {n: replace(s, clocks=log.during(windows[n])) for n, s in found.items()}
 
 
@@ -148,7 +162,8 @@ def _count(seconds: float, target: float) -> int:
     return max(FEWEST_CALLS, min(MOST_CALLS, round(target / seconds)))
 
 
-def _event() -> Any:
+def event() -> Any:
+    """On the current stream, now."""
     event = torch().cuda.Event(enable_timing=True)
     event.record()
     return event
@@ -157,10 +172,10 @@ def _event() -> Any:
 def _seconds(call: Call, times: int) -> float:
     """Per call, of `times` calls queued on an idle stream, from before the first to the end of the last."""
     torch().cuda.synchronize()
-    start = _event()
+    start = event()
     for _ in range(times):
         call()
-    end = _event()
+    end = event()
     end.synchronize()
     return float(start.elapsed_time(end)) * 1e-3 / times
 
@@ -191,11 +206,11 @@ def _sustained(sample: Sampled, method: Method) -> Measured:
 def _without_rest(call: Call, times: int, seconds: float) -> list[float]:
     """Seconds of every `times` calls, one after the other for at least `seconds`."""
     torch().cuda.synchronize()
-    events, began = [_event()], time.monotonic()
+    events, began = [event()], time.monotonic()
     while time.monotonic() - began < seconds or len(events) < 3:
         for _ in range(times):
             call()
-        events.append(_event())
+        events.append(event())
         if len(events) > AHEAD:
             events[-AHEAD].synchronize()
     events[-1].synchronize()

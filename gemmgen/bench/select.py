@@ -11,6 +11,8 @@ from ..errors import ArgumentError, RuntimeUnavailable
 from ..problem import Problem
 
 REFERENCE, ALL = "reference", "all"
+FLOOR = "read"  # the provider that only reads the operands; "all" leaves it out
+OURS = ("gemmgen", FLOOR)  # libraries that are never missing
 DEFAULT = f"gemmgen,{REFERENCE}"
 
 
@@ -33,7 +35,7 @@ def select(
     """Those of `offered` that `text` names, in its order, each once.
 
     text: comma-separated names of providers, or of libraries for all of theirs that take `p`;
-    "reference"; or "all", which leaves out libraries that are not installed. Raises ArgumentError for a
+    "reference"; or "all", which leaves out the floor and libraries that are not installed. Raises ArgumentError for a
     name that nobody has or whose providers do not take `p`; RuntimeUnavailable for a library that is not
     installed.
     """
@@ -49,7 +51,7 @@ def _named(
     name: str, item: str, text: str, p: Problem, offered: Sequence[Offered]
 ) -> list[Offered]:
     if name == ALL:
-        return [x for x in offered if x.takes(p) and not missing(x)]
+        return [x for x in offered if x.takes(p) and not missing(x) and x.name != FLOOR]
     known = [x for x in offered if name in (x.name, x.library)]
     if not known:
         names = (REFERENCE, ALL, *dict.fromkeys(n for x in offered for n in (x.library, x.name)))
@@ -66,4 +68,4 @@ def _named(
 
 def missing(offer: Offer) -> bool:
     """Whether its library is not installed."""
-    return offer.library != "gemmgen" and find_spec(offer.library) is None
+    return offer.library not in OURS and find_spec(offer.library) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..config import Config
 from ..problem import Problem
-from . import cases, grouped, providers
+from . import cases, grouped, providers, read
 from .data import NORMAL, Data
 from .peers import PEERS
 from .providers import Call
@@ -20,7 +20,7 @@ def reference(p: Problem) -> str:
 def offers(p: Problem, config: Config) -> tuple[Offer, ...]:
     """What `--providers` selects; of one GEMM all are `providers.Provider`."""
     if p.grouping == "none":
-        return (providers.gemmgen(config), *providers.TORCH, *PEERS)
+        return (providers.gemmgen(config), *providers.TORCH, *PEERS, read.PROVIDER)
     return grouped.offers(p)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,24 +13,21 @@ from ..bench.clocks import UNKNOWN, Clocks, Log, watch
 from ..bench.data import KINDS, Data
 from ..bench.modes import L2, MODES, PACES, Method
 from ..bench.noise import standings
-from ..bench.select import ALL, DEFAULT, REFERENCE
-from ..bench.work import launched, verified, work
+from ..bench.select import ALL, DEFAULT, FLOOR, REFERENCE
+from ..bench.work import verified, work
 from ..config import Config
 from ..errors import ArgumentError
-from ..heuristics.tuned import pick
-from ..ir.groupings import GROUPINGS
 from ..problem import Problem
 from ..runtime import driver
 from ..runtime.gpu import Gpu
 from ..see.explain_page import spelled
-from ..target import H200
 from ..verification.trial import judge
-from . import files, given, options
-from .bench_report import LeftOut, Row, as_csv, firsts, geomean, table
+from . import bench_chain, files, given, options
+from .bench_entered import for_shape, problem, providers
+from .bench_report import LeftOut, Row, as_csv, firsts, geomean, over_read, table
 
 if TYPE_CHECKING:
     from ..bench.contest import Contest
-    from ..bench.select import Offer
 
 
 UNUSED = {"burst": ("seconds",), "sustained": ("repeats",)}  # options, by pace
@@ -59,7 +55,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT,
         metavar="A,B,...",
         help=f"names or libraries: gemmgen, {REFERENCE}, torch, triton, tilelang, deep_gemm, flag_gems, "
-        f"quack; {ALL}: each that is installed (default {DEFAULT})",
+        f"quack; {FLOOR}: the floor, which only reads A and B; {ALL}: each of the others that is installed "
+        f"(default {DEFAULT})",
     )
     _add_method(parser)
     parser.add_argument("--no-verify", action="store_true", help="time without verifying first")
@@ -75,7 +72,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _add_method(parser: argparse.ArgumentParser) -> None:
     d = Method()
-    modes = "kernel: device time; operator: wall time of whole calls; cudagraph: calls replayed"
+    modes = "kernel: device time; operator: wall time of whole calls; cudagraph: calls replayed; chain: all shapes in one graph"
     parser.add_argument(
         "--mode", default=d.mode, metavar="MODE", help=f"one of {', '.join(MODES)} ({modes})"
     )
@@ -88,7 +85,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--l2",
         metavar="HOW",
-        help=f"how inputs are kept out of the L2: {', '.join(L2)} (default flush for bursts of kernels, "
+        help=f"how inputs are kept out of the L2: {', '.join(L2)} (default flush for bursts of kernels and chains, "
         "else rotate)",
     )
     parser.add_argument(
@@ -113,11 +110,14 @@ def main(args: argparse.Namespace) -> int:
         if not args.o:
             raise ArgumentError("--plot", True, "needs -o, a folder to draw into")
         plots.require()
-    p = _problem(args)
+    p = problem(args)
     wanted = shapes.parse(args.shapes, p)
     m, n, k = wanted[0][-3:]
     options.config(args, p, (m, n, k))  # so that a wrong one is an error now, as is a wrong name
-    _providers(args, p, Config())
+    providers(args, p, Config())
+    if method.chained:
+        given.refuse(args, ("plot",), "is not for --mode chain")
+        return bench_chain.run(args, p, wanted, method, data)
     gpu = driver.require_hopper(0)
     with watch(driver.pci_bus_id(0)) as log:
         results = [measure(args, shape, method, data, log) for shape in wanted]
@@ -176,7 +176,7 @@ def measure(
     from ..bench.identity import check_distinct
     from ..ops import building
 
-    p, config, config_from = _for_shape(args, shape)
+    p, config, config_from = for_shape(args, shape)
     if not args.no_verify:
         program = building.given(p, config, 0)
         judge(Gpu(), program, program.kernel, p, verified(p, shape))
@@ -186,11 +186,13 @@ def measure(
     check_distinct({name: s.main for name, s in identified.items()})
     samples = modes.measure(method, contest.turns, identified, log)
     check_distinct({name: s.main for name, s in samples.items()})
-    base, places = _base(samples, sources.reference(p)), standings(samples)
+    computing = {name: s for name, s in samples.items() if name != FLOOR}
+    base, places = _base(computing, sources.reference(p)), standings(computing)
     rows = [
-        _placed(_row(p, shape, name, s, base, config), places[name], s.clocks or UNKNOWN)
+        _placed(_row(p, shape, name, s, base, config), places.get(name, ""), s.clocks or UNKNOWN)
         for name, s in samples.items()
     ]
+    rows = over_read(rows)
     groups, (m, n, k) = shape[0] if len(shape) > 3 else 1, shape[-3:]
     return Result(
         rows=tuple(replace(r, config_from=config_from if r.config else "") for r in rows),
@@ -199,14 +201,6 @@ def measure(
             for name, why in contest.left_out.items()
         ),
     )
-
-
-def _providers(args: argparse.Namespace, p: Problem, config: Config) -> tuple[Offer, ...]:
-    """Those that `--providers` selects; of one GEMM all are `providers.Provider`."""
-    from ..bench import sources
-    from ..bench.select import select
-
-    return select(args.providers, p, sources.offers(p, config), sources.reference(p))
 
 
 def _contest(
@@ -220,7 +214,7 @@ def _contest(
     from ..bench import contest
     from ..bench.providers import Provider
 
-    chosen, verify = _providers(args, p, config), not args.no_verify
+    chosen, verify = providers(args, p, config), not args.no_verify
     if p.grouping == "none":
         single = [x for x in chosen if isinstance(x, Provider)]
         return contest.single(p, shape, single, method, data, verify=verify)
@@ -245,31 +239,12 @@ def _placed(row: Row, standing: str, c: Clocks) -> Row:
     )
 
 
-def _problem(args: argparse.Namespace) -> Problem:
-    """What is measured, at any shape. Raises ArgumentError, UnsupportedProblem."""
-    return launched(options.problem(args))
-
-
-def _for_shape(args: argparse.Namespace, shape: shapes.Shape) -> tuple[Problem, Config, str]:
-    """The problem, its config at `shape` and where that comes from."""
-    from ..ops.building import built
-    from ..ops.refused import first_built
-
-    groups, (m, n, k) = shape[0] if len(shape) > 3 else 1, shape[-3:]
-    p = _problem(args)
-    k = shapes.mean_depth(groups, k) if GROUPINGS[p.grouping].depths else k
-    at, device = (m, n, k), driver.require_hopper(0)
-    if args.set or options.is_fixed(args):
-        return p, *options.config(args, p, at, groups, device)
-    found, _ = first_built(p, partial(pick, p, at, H200, groups, device), partial(built, p))
-    return p, found.config, found.source(at)
-
-
 def _row(
     p: Problem, shape: shapes.Shape, name: str, samples: Any, base: float | None, config: Config
 ) -> Row:
     groups, (m, n, k) = shape[0] if len(shape) > 3 else 1, shape[-3:]
     done = work(p, shape)
+    moved = done.inputs if name == FLOOR else done.bytes
     return Row(
         groups=groups,
         m=m,
@@ -279,8 +254,8 @@ def _row(
         microseconds=samples.median * 1e6,
         spread=samples.spread,
         tflops=done.flops / samples.median * 1e-12,
-        gigabytes_per_second=done.bytes / samples.median * 1e-9,
-        ratio=samples.median / base if base else None,
+        gigabytes_per_second=moved / samples.median * 1e-9,
+        ratio=samples.median / base if base and name != FLOOR else None,
         config=spelled(config) if name == "gemmgen" else "",
         kernels=" + ".join(samples.kernels),
     )

@@ -6,8 +6,10 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
+
+from ..bench.select import FLOOR
 
 RULE = "tie: no further from the fastest median than the larger of the two interquartile ranges"
 COLUMNS = (
@@ -21,19 +23,21 @@ COLUMNS = (
     "TFLOP/s",
     "GB/s",
     "ratio",
+    "over read",
     "",
     "MHz",
     "W",
     "C",
     "config",
 )
-FORMAT = "{:>3} {:>6} {:>6} {:>6}  {:<22} {:>8} {:>6} {:>7} {:>6} {:>6} {:<7} {:>5} {:>4} {:>3}  {}"
+FORMAT = "{:>3} {:>6} {:>6} {:>6}  {:<22} {:>8} {:>6} {:>7} {:>6} {:>6} {:>9} {:<7} {:>5} {:>4} {:>3}  {}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One provider at one shape; m: rows of a group, in the mean, or k where groups split it. ratio: its time
-    over the reference's. Products and bytes, for every provider, are those of gemmgen's launch (bench.work).
+    over the reference's; over_read: over the floor's, None where that was not measured. Products and bytes, for every
+    provider, are those of gemmgen's launch (bench.work), but for the floor's bytes: those it reads.
     config_from: as `gemmgen run` says. standing: "fastest", "tie" or "". The rest: of the device meanwhile,
     medians in MHz, W and degrees Celsius, None where not known."""
 
@@ -50,6 +54,7 @@ class Row:
     config: str
     config_from: str = ""
     kernels: str
+    over_read: float | None = None
     standing: str = ""
     sm_mhz: float | None = None
     sm_mhz_least: float | None = None
@@ -77,10 +82,16 @@ def geomean(rows: Sequence[Row]) -> float | None:
 
 def firsts(rows: Sequence[Row]) -> dict[str, int]:
     """How often each provider was the fastest alone, and under "tie" how many shapes nobody was."""
-    names = dict.fromkeys(r.provider for r in rows)
+    names = dict.fromkeys(r.provider for r in rows if r.provider != FLOOR)
     counts = {n: sum(r.provider == n and r.standing == "fastest" for r in rows) for n in names}
     shapes = {(r.groups, r.m, r.n, r.k) for r in rows if r.standing == "tie"}
     return {**counts, "tie": len(shapes)}
+
+
+def over_read(rows: Sequence[Row]) -> list[Row]:
+    """`rows` of one shape, with their times over the floor's where that is one of them."""
+    floors = [r.microseconds for r in rows if r.provider == FLOOR]
+    return [replace(r, over_read=r.microseconds / floors[0]) if floors else r for r in rows]
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -118,13 +129,16 @@ def table(rows: Sequence[Row], left_out: Sequence[LeftOut], summary: dict[str, A
     )
 
 
+def _shown(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.3f}"
+
+
 def _line(cells: Sequence[str]) -> str:
     return FORMAT.format(*cells).rstrip()
 
 
 def cells(r: Row) -> tuple[str, ...]:
     """Of a row, in the order of COLUMNS."""
-    ratio = "-" if r.ratio is None else f"{r.ratio:.3f}"
     device = ("-" if x is None else f"{x:.0f}" for x in (r.sm_mhz, r.watts, r.celsius))
     return (
         *map(str, (r.groups, r.m, r.n, r.k)),
@@ -133,7 +147,8 @@ def cells(r: Row) -> tuple[str, ...]:
         f"{r.spread:.1%}",
         f"{r.tflops:.0f}",
         f"{r.gigabytes_per_second:.0f}",
-        ratio,
+        _shown(r.ratio),
+        _shown(r.over_read),
         r.standing,
         *device,
         r.config,

@@ -1,20 +1,37 @@
-"""A cast on one device, ready to be launched."""
+"""A cast, or another kernel without tensor maps, on one device, ready to be launched."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from typing import Protocol
 
-from ..casts import Cast
+from ..ir.resources import Param
 from . import driver, sms
 from .launch import packed
 from .nvrtc import Cubin
 
 
+class Plain(Protocol):
+    """A kernel that pointers and sizes are all the arguments of, and whose CTAs are all alike: `gemmgen.casts.Cast`.
+
+    threads: of a CTA. ctas_per_sm: that a launch has at most. params: in the kernel's order.
+    """
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def ctas_per_sm(self) -> int: ...
+
+    @property
+    def params(self) -> tuple[Param, ...]: ...
+
+
 class LoadedCast:
     """A cast's cubin on CUDA device `device`. Thread-safe: it is immutable."""
 
-    def __init__(self, cast: Cast, cubin: Cubin, device: int) -> None:
+    def __init__(self, cast: Plain, cubin: Cubin, device: int) -> None:
         """Raises RuntimeUnavailable without a driver or on a GPU that is not Hopper."""
         driver.require_hopper(device)
         self.cast = cast

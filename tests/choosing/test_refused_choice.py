@@ -11,7 +11,7 @@ import pytest
 
 import gemmgen
 from gemmgen import cli
-from gemmgen.cli import bench_command, compile_command
+from gemmgen.cli import bench_entered, compile_command
 from gemmgen.config import Config
 from gemmgen.epilogues import swiglu
 from gemmgen.errors import CompileError, IllegalConfig, UnsupportedProblem
@@ -224,10 +224,10 @@ def test_pack_takes_the_next(compiler, tmp_path, capsys):
 
 
 def test_bench_takes_the_next(compiler, monkeypatch):
-    monkeypatch.setattr(bench_command.driver, "require_hopper", lambda device: H200.device_name)
+    monkeypatch.setattr(bench_entered.driver, "require_hopper", lambda device: H200.device_name)
     argv = ["bench", "dense"]
     args = cli._parser(argv).parse_args(argv)
-    _, config, source = bench_command._for_shape(args, SHAPE)
+    _, config, source = bench_entered.for_shape(args, SHAPE)
     assert tile(config) != tile(choose(P, SHAPE, H200)) and source == "cost model"
 
 

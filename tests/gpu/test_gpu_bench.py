@@ -144,6 +144,40 @@ def every_mode(capsys, *kernel):
         assert not [x for x in report["left_out"] if x["reason"].startswith("wrong")]
 
 
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        ("fp8_block",),
+        ("dense", "--layout", "tn"),
+        ("dense", "--ab", "s8"),
+        ("dense", "--grouping", "batched"),
+        ("fp8_block", "--grouping", "masked"),
+        ("dense", "--grouping", "k_columns", "--d", "f32"),
+    ],
+    ids=" ".join,
+)
+def test_the_floor(capsys, kernel):
+    """Its sum was compared with torch's; it takes less time than what also multiplies, once there is much to read."""
+    shape = "3x256x2048x4096" if "--grouping" in kernel else "64x8192x8192"
+    arguments = ["--shapes", shape, "--providers", "gemmgen,read"]
+    found = rows(bench(capsys, *kernel, *arguments))
+    assert {*found} == {"gemmgen", "read"}
+    assert found["read"]["over_read"] == 1 and found["gemmgen"]["over_read"] > 1
+    assert 5e2 < found["read"]["gigabytes_per_second"] < 6e3
+
+
+@pytest.mark.parametrize("kernel", [("fp8_block",), ("dense",)], ids=" ".join)
+@pytest.mark.parametrize("pdl", [[], ["--set", "pdl=true"]], ids=["", "pdl"])
+def test_chains(capsys, kernel, pdl):
+    """Each GEMM of BF16 but the first reads what the one before wrote."""
+    arguments = ["--shapes", "16x1024x2048,16x4096x1024,16x2048x4096", "--mode", "chain", *pdl]
+    report = bench(capsys, *kernel, *arguments, "--providers", "gemmgen,reference,read")
+    found = {r["provider"]: r for r in report["rows"]}
+    assert not report["left_out"] and len(found) == 3
+    assert found["gemmgen"]["linked"] == (2 if kernel == ("dense",) else 0)
+    assert found["gemmgen"]["over_read"] > 1 and found["gemmgen"]["ratio"] > 0
+
+
 def test_clocks(capsys):
     report = bench(capsys, "dense", "--shapes", "4096x4096x4096", *SUSTAINED, "1")
     if report["clocks"].startswith("not available"):

@@ -296,7 +296,8 @@ def test_calls_by_depths(problem, fresh, launches):
     both = grouped.calls(p, (3, 200, 96, 1000), config, NORMAL, fresh)
     theirs = "torch._scaled_mm, one" if p.family == "fp8_1d1d" else "torch.mm, one"
     assert [*both] == ["gemmgen", theirs] and sources.reference(p) == theirs
-    assert [x.name for x in sources.offers(p, config) if x.takes(p)] == [*both]
+    offered = [x.name for x in sources.offers(p, config) if x.takes(p)]
+    assert offered == [*both, "read"]
     both["gemmgen"]()
     assert (launches[0].problem, launches[0].config) == (p, config)
     assert launches[0].shape == (200, 96, sum(depths_of(3, 1000)))
@@ -344,3 +345,25 @@ def test_the_reference_that_tuning_times(problem, fake_torch):
         shape = (200, 96, 1024) if p.grouping == "none" else (3, 200, 96, 1024)
         sources.reference_call(p, shape, CONFIG)()
         assert f"torch.{ran.pop()}" == sources.reference(p).partition(",")[0]
+
+
+@pytest.mark.parametrize("grouping", [*GROUPS_OF_ROWS, "k_columns"])
+def test_the_floor_of_groups_reads_what_work_counts(grouping, fake_torch, monkeypatch):
+    """B, and the rows that there are of A: not those that only pad."""
+    spans = []
+    monkeypatch.setattr(grouped.read, "over", lambda found: spans.extend(found))
+    p, shape = replace(DENSE, grouping=grouping), (3, 200, 96, 1024)
+    assert "read" not in grouped.calls(p, shape, CONFIG)
+    assert [*grouped.calls(p, shape, CONFIG, floor=True)][-1] == "read"
+    assert sum(size for _, size in spans) == work(p, shape).inputs
+    assert all(size <= x.numel() * x.element_size() for x, size in spans)
+
+
+def test_the_floor_of_one_gemm_reads_a_and_b(fake_torch, monkeypatch):
+    from gemmgen.bench import read
+
+    monkeypatch.setattr(read, "over", lambda spans: spans)
+    case = cases.make(FP8, (200, 96, 256), NORMAL)
+    spans = read.PROVIDER.make(case, False)
+    assert [x for x, _ in spans] == [case.a, case.b]
+    assert sum(size for _, size in spans) == work(FP8, (200, 96, 256)).inputs

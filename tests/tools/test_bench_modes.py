@@ -35,6 +35,7 @@ def test_the_default_is_what_it_was():
     ("given", "cold", "title"),
     [
         ({"mode": "operator"}, "rotate", "rotating inputs, wall time of whole calls, medians"),
+        ({"mode": "chain"}, "flush", "cold L2, a chain replayed from a CUDA graph"),
         ({"mode": "cudagraph", "l2": "warm"}, "warm", "warm L2, calls replayed"),
         ({"pace": "sustained"}, "rotate", "back to back, sustained for 3 s, medians"),
         ({"l2": "rotate"}, "rotate", "rotating inputs, device time, medians"),
@@ -53,6 +54,8 @@ def test_how_inputs_leave_the_l2(given, cold, title):
         ("--l2", {"l2": "flush", "mode": "operator"}),
         ("--l2", {"l2": "flush", "mode": "cudagraph"}),
         ("--l2", {"l2": "flush", "pace": "sustained"}),
+        ("--l2", {"l2": "rotate", "mode": "chain"}),
+        ("--pace", {"pace": "sustained", "mode": "chain"}),
         ("--repeats", {"repeats": 0}),
         ("--seconds", {"seconds": 0.0}),
         ("--seconds", {"seconds": float("nan")}),

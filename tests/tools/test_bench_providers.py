@@ -39,9 +39,11 @@ WGRAD = replace(VECTOR, accumulate=True)
 
 @pytest.fixture
 def installed(monkeypatch):
-    """By name; gemmgen always is."""
+    """By name; gemmgen and its floor always are."""
     names = {"torch", "triton"}
-    monkeypatch.setattr(selecting, "missing", lambda x: x.library not in {"gemmgen", *names})
+    monkeypatch.setattr(
+        selecting, "missing", lambda x: x.library not in {"gemmgen", "read", *names}
+    )
     return names
 
 
@@ -90,6 +92,14 @@ def test_all_is_what_is_installed(installed):
     assert names("all", VECTOR)[3:] == ["triton blocks"]
 
 
+def test_the_floor_is_asked_for_by_name(installed):
+    """It computes nothing, so it is none of all."""
+    assert names("gemmgen,read", FP8) == ["gemmgen", "read"]
+    grouped = sources.offers(replace(FP8, grouping="masked"), Config())
+    assert [x.name for x in select("read", FP8, grouped, "")] == ["read"]
+    assert "read" not in names("all", DENSE)
+
+
 def test_wrong_selections(installed):
     with pytest.raises(ArgumentError, match="'cublas' must be one of reference, all, gemmgen"):
         names("gemmgen,cublas", DENSE)
@@ -102,7 +112,7 @@ def test_wrong_selections(installed):
 
 
 def test_gemmgen_is_never_missing():
-    assert not selecting.missing(OFFERED[0])
+    assert not selecting.missing(OFFERED[0]) and not selecting.missing(OFFERED[-1])
     assert selecting.missing(Offer(name="x", library="no_such_module", takes=bool))
 
 

@@ -18,8 +18,8 @@ from gemmgen.bench.ceilings import Ceilings
 from gemmgen.bench.clocks import Clocks, Log
 from gemmgen.bench.shapes import depths_of, parse
 from gemmgen.bench.timing import Samples
-from gemmgen.cli import bench_command, main
-from gemmgen.cli.bench_report import RULE, LeftOut, Row, as_csv, firsts, geomean, table
+from gemmgen.cli import bench_command, bench_entered, main
+from gemmgen.cli.bench_report import RULE, LeftOut, Row, as_csv, firsts, geomean, over_read, table
 from gemmgen.config import Config
 from gemmgen.errors import GemmgenError, RuntimeUnavailable
 from gemmgen.heuristics import tuned
@@ -80,6 +80,17 @@ def test_how_often_each_was_first():
     assert firsts(ROWS) == {"gemmgen": 2, "torch.mm": 0, "tie": 1}
 
 
+def test_over_the_floor():
+    """Which is no contestant: it computes nothing."""
+    of_one = [row(us=15.0), row("torch.mm", us=12.0), row("read", us=10.0, ratio=None)]
+    found = over_read(of_one)
+    assert [r.over_read for r in found] == [1.5, 1.2, 1.0]
+    assert over_read(of_one[:2]) == of_one[:2]
+    assert "read" not in firsts(found) and geomean(found) == geomean(of_one)
+    lines = table(found, [], SUMMARY).splitlines()
+    assert [line.split()[10] for line in lines[2:5]] == ["1.500", "1.200", "1.000"]
+
+
 def test_csv_reads_back(tmp_path):
     text = as_csv(ROWS)
     assert text.startswith("# gemmgen bench\n")
@@ -104,13 +115,13 @@ def test_the_table_says_who_computes_an_epilogue():
 def test_the_table():
     lines = table(ROWS, LEFT_OUT, SUMMARY).splitlines()
     assert lines[0] == "H200: dense, cold L2, device time, medians, normal data"
-    columns = "G M N K provider us spread TFLOP/s GB/s ratio MHz W C config"
+    columns = "G M N K provider us spread TFLOP/s GB/s ratio over read MHz W C config"
     assert lines[1].split() == columns.split()
-    first = "1 4096 576 7168 gemmgen 100.0 1.2% 800 400 0.500 fastest 1755 690 61 128x128"
+    first = "1 4096 576 7168 gemmgen 100.0 1.2% 800 400 0.500 - fastest 1755 690 61 128x128"
     assert lines[2].split() == first.split()
-    second = "1 4096 576 7168 torch.mm 200.0 1.2% 400 400 1.000 - - -"
+    second = "1 4096 576 7168 torch.mm 200.0 1.2% 400 400 1.000 - - - -"
     assert lines[3].split() == second.split()
-    assert lines[4].split()[10] == "tie" and lines[6].split()[9] == "-"
+    assert lines[4].split()[11] == "tie" and lines[6].split()[9] == "-"
     assert lines[7].endswith("torch._int_mm          not timed: fails: no")
     assert lines[8] == f"fastest: gemmgen 2, torch.mm 0, tie 1 ({RULE})"
     assert lines[9] == "clocks, power, temperature: NVML"
@@ -288,6 +299,19 @@ def test_a_shape_is_measured(contest):
     ]
 
 
+def test_the_floor_is_measured_beside(contest):
+    """Neither the fastest nor what ratios are taken to; its bytes are those it reads."""
+    mains, seconds = contest
+    mains |= {"read": "reads"}
+    seconds |= {"read": (2e-6,) * 4}
+    del mains["torch.mm"]
+    ours, floor = measured().rows
+    assert (ours.ratio, ours.standing, ours.over_read) == (None, "fastest", 2.0)
+    assert (floor.ratio, floor.standing, floor.over_read) == (None, "", 1.0)
+    assert floor.gigabytes_per_second == pytest.approx(2 * 256 * (64 + 128) / 2e-6 * 1e-9)
+    assert ours.gigabytes_per_second > floor.gigabytes_per_second / 2
+
+
 def test_where_a_config_comes_from(contest, tmp_path, monkeypatch):
     assert measured("--set", "panel=3").rows[0].config_from == "cost model, changed"
     assert measured("--config", "{}").rows[0].config_from == "given"
@@ -322,10 +346,10 @@ def test_groups_of_k_look_for_the_mean_that_is_launched(contest, monkeypatch):
         asked.append((shape, groups))
         return tuned.Pick(config=Config())
 
-    monkeypatch.setattr(bench_command, "pick", pick)
+    monkeypatch.setattr(bench_entered, "pick", pick)
     argv = ["bench", "fp8_1d1d", "--grouping", "k_flat", "--d", "f32"]
     args = _parser(argv).parse_args(argv)
-    assert bench_command._for_shape(args, (3, 200, 96, 1000))[2] == "cost model"
+    assert bench_entered.for_shape(args, (3, 200, 96, 1000))[2] == "cost model"
     assert asked == [((200, 96, -(-sum(depths_of(3, 1000)) // 3)), 3)]
 
 
