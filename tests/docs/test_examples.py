@@ -63,7 +63,7 @@ def test_models_choice_is_the_cheapest():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.name)
 def test_notebook_is_valid(path):
-    """The schema's required fields (nbformat 4.5), and no outputs that a reader did not make."""
+    """The schema's required fields (nbformat 4.5); executed from the top."""
     book = json.loads(path.read_text())
     assert (book["nbformat"], book["nbformat_minor"]) == (4, 5)
     assert book["metadata"]["kernelspec"]["name"] == "python3"
@@ -73,8 +73,36 @@ def test_notebook_is_valid(path):
         assert re.fullmatch(r"[\w-]{1,64}", cell["id"])
         assert cell["cell_type"] in ("markdown", "code") and cell["metadata"] == {}
         assert all(isinstance(line, str) for line in cell["source"])
-        if cell["cell_type"] == "code":
-            assert cell["outputs"] == [] and cell["execution_count"] is None
+    code = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == [*range(1, len(code) + 1)]
+    assert all(cell["outputs"] for cell in code)
+    shown = {kind for cell in code for out in cell["outputs"] for kind in out.get("data", ())}
+    assert shown >= {"image/svg+xml", "text/html"}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.name)
+def test_notebook_has_the_outputs_that_jupyter_makes(path):
+    """All of them: no cell shows a time, or anything of this machine. On failure: python -m docs.tools.notebook."""
+    need_nvrtc()
+    pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    from docs.tools.notebook import executed, text_of
+
+    assert text_of(executed(path)) == path.read_text()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.name)
+def test_notebook_imports_what_is_documented(path):
+    """Names of the API reference, or that gemmgen itself has."""
+    pages = "\n".join(p.read_text() for p in (ROOT / "docs/api").glob("*.md"))
+    documented = re.findall(r"^::: ([\w.]+)$", pages, re.M)
+    for cell in json.loads(path.read_text())["cells"]:
+        tree = ast.parse("".join(cell["source"]) if cell["cell_type"] == "code" else "")
+        for node in ast.walk(tree):
+            assert not isinstance(node, ast.Import)
+            if isinstance(node, ast.ImportFrom) and node.module != "gemmgen":
+                names = {f"{node.module}.{x.name}" for x in node.names}
+                assert node.module in documented or names <= {*documented}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.name)

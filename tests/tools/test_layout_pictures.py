@@ -30,6 +30,7 @@ from gemmgen.see.layout_page import VIEWS, layout
 from gemmgen.see.operand import Read, operand
 from gemmgen.see.output import output
 from gemmgen.see.page import Cell, Grid, Page, Table
+from gemmgen.see.picture import layout as shown
 from gemmgen.see.scales import scale_reads
 
 WARP = 32
@@ -505,3 +506,17 @@ def test_command_refuses(capsys, tmp_path):
     file = tmp_path / "notes.svg"
     file.write_text("mine")
     assert main(["layout", "dense", "A", "--svg", str(file)]) == 2 and file.read_text() == "mine"
+
+
+def test_a_picture_for_notebooks_is_the_command_s(tmp_path, capsys):
+    kernel = compiled("fp8_block/base").kernel
+    picture = shown(kernel, "D")
+    file = tmp_path / "d.svg"
+    assert main(["layout", "fp8_block/base", "D", "--svg", str(file)]) == 0
+    assert picture.svg == picture._repr_svg_() == file.read_text()
+    capsys.readouterr()
+    assert main(["layout", "fp8_block/base", "D"]) == 0
+    assert str(picture) == capsys.readouterr().out
+    assert repr(picture) == f"Picture({layout(kernel, 'D').title!r})"
+    with pytest.raises(ArgumentError, match="what='d'"):
+        shown(kernel, "d")
