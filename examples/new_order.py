@@ -18,7 +18,7 @@ from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.orders import ORDERS, Order, add
 from gemmgen.ir.resources import Scheduler
 from gemmgen.runtime.emulated import EmulatedGpu, prepare
-from gemmgen.see.explain_page import spelled
+from gemmgen.see.spelling import spelled
 from gemmgen.target import H200
 from gemmgen.verification.trial import Verdict, judge
 

@@ -80,6 +80,7 @@ def priced(of: Launch, c: Config) -> Terms:
     work = _work(of, c, cluster if waves > 1 else ALONE)
     drawing = of.groups * (_drawing(of, c) / len(of.rows))
     full = _wave(work, c, busy, target)
+    adding = of.groups * _adding(p, c, of.shape)
     return Terms(
         work=work,
         full=_followed(full, c),
@@ -87,9 +88,8 @@ def priced(of: Launch, c: Config) -> Terms:
         waves=waves,
         tail=work.d_bytes / _l2_rate(last, target),
         clock_hz=target.clock_hz,
-        hbm=max(
-            of.dram_bytes / _hbm_rate(drawing / waves, target), of.groups * _adding(p, c, of.shape)
-        ),
+        hbm=max(of.dram_bytes / _hbm_rate(drawing / waves, target), adding),
+        adding=adding,
         overlap=FIT.overlap,
         launch=FIT.launch,
     )

@@ -95,7 +95,7 @@ class Terms:
     """What one launch's modelled seconds add up from.
 
     full: each wave but the last. last: that one. tail: SM cycles of the last store, which hides under
-    nothing. hbm: seconds that HBM alone would take. SM and HBM time overlap as the norm of order
+    nothing. hbm: seconds that HBM alone would take, or L2, to add to D: `adding`. SM and HBM time overlap as the norm of order
     `overlap`. launch: seconds of ramp and tail.
     """
 
@@ -106,6 +106,7 @@ class Terms:
     tail: float
     clock_hz: float
     hbm: float
+    adding: float
     overlap: float
     launch: float
 

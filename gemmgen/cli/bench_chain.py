@@ -17,7 +17,7 @@ from ..bench.work import work
 from ..errors import ArgumentError
 from ..problem import Problem
 from ..runtime import driver
-from ..see.explain_page import spelled
+from ..see.spelling import spelled
 from . import files
 from .bench_entered import for_shape, providers
 

@@ -20,7 +20,7 @@ from ..errors import ArgumentError
 from ..problem import Problem
 from ..runtime import driver
 from ..runtime.gpu import Gpu
-from ..see.explain_page import spelled
+from ..see.spelling import spelled
 from ..verification.trial import judge
 from . import bench_chain, files, given, options
 from .bench_entered import for_shape, problem, providers

@@ -6,11 +6,14 @@ import argparse
 import json
 
 from ..errors import ArgumentError
-from ..ops.refused import known
+from ..ops.refused import beside
+from ..pipeline import lower
+from ..runtime.launch import grid
 from ..see import html, text
 from ..see.explain import explain
 from ..see.explain_json import to_json
 from ..see.explain_page import page
+from ..target import H200
 from . import files, given, options
 from .fields import fields, split
 
@@ -45,16 +48,16 @@ def main(args: argparse.Namespace) -> int:
         given.refuse(args, ("groups",), "is for kernels with groups: see --grouping")
     items = [item for given in args.why_not or () for item in split(given)]
     changes = fields("--why-not", items) if items else None
-    unbuilt = known(problem) if config not in known(problem) else {}
     e = explain(
         problem,
         config,
         shape,
         source,
         groups=args.groups,
+        ctas=grid(lower(problem, config), shape, H200.sms, args.groups),
         top=args.top,
         why_not=changes,
-        unbuilt=unbuilt,
+        unbuilt=beside(problem, config),
     )
     if args.html:
         files.write(args.html.parent, args.html.name, html.render(page(e)).encode())

@@ -9,9 +9,12 @@ from dataclasses import asdict, replace
 
 from ..errors import ArgumentError, RuntimeUnavailable
 from ..ir.nodes import Kernel
+from ..ops.refused import beside
 from ..pipeline import Artifact, compile_to_source
 from ..runtime.disassemble import mnemonics, sass
-from ..see import html, kernel_page, text
+from ..runtime.launch import grid
+from ..see import glance_page, html, kernel_page, text
+from ..see.explain import explain
 from ..see.layout_page import VIEWS, layout
 from ..see.page import Block, Book, Facts, Page, Part, Table, count
 from ..see.scales import scale_reads
@@ -88,10 +91,13 @@ def _title(args: argparse.Namespace) -> str:
 def _part(args: argparse.Namespace, name: str) -> Part:
     """All that is known of one kernel without a GPU."""
     named, shape = argparse.Namespace(**{**vars(args), "kernel": name}), options.shape(args)
-    problem, config = options.problem_and_config(named, shape)
+    problem, config, source = options.choice(named, shape)
     a = compile_to_source(problem, config)
+    ctas, unbuilt = grid(a.kernel, shape, H200.sms), beside(problem, config)
+    why = explain(problem, config, shape, source, ctas=ctas, unbuilt=unbuilt)
     timeline, launch = simulated(problem, config, a.kernel, shape, H200.sms)
     pages = (
+        Page(title="At a glance", blocks=glance_page.blocks(why)),
         kernel_page.what_it_is(a),
         kernel_page.proof(a.proof),
         resources(a),

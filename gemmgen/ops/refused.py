@@ -34,6 +34,11 @@ def known(p: Problem) -> Mapping[Config, str]:
     return _known.get(p, {})
 
 
+def beside(p: Problem, c: Config) -> Mapping[Config, str]:
+    """As `known`: what `c` may have been chosen instead of. Nothing, if it is one of them."""
+    return {} if c in known(p) else known(p)
+
+
 def learn(p: Problem, c: Config, error: CompileError) -> None:
     """From now on `c` is not chosen for `p`."""
     _known[p] = {**known(p), c: why(error)}  # another thread may be reading the old one

@@ -77,7 +77,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """One launch of `groups` GEMMs. source: where the config comes from. measured: the database's row, if
+    """One launch of `groups` GEMMs, of `ctas` CTAs. source: where the config comes from. measured: the database's row, if
     the config is its. kernel: lowered. judged: how many candidates are no dearer than the last runner-up.
     why_not: the config asked about. unbuilt: configs that would have been chosen, but the build refused them, and
     why."""
@@ -86,6 +86,7 @@ class Explanation:
     shape: Shape
     groups: int
     target: Target
+    ctas: int
     config: Config
     source: str
     measured: Row | None
@@ -109,13 +110,14 @@ def explain(
     *,
     target: Target = H200,
     groups: int = 1,
+    ctas: int | None = None,
     top: int = 5,
     why_not: Mapping[str, Any] | None = None,
     unbuilt: Mapping[Config, str] = ALL_BUILT,
 ) -> Explanation:
     """Why `config`, which comes from `source`, and not another of the `top` cheapest.
 
-    shape: M, N, K, of one group in the mean. why_not: fields of `config` to change, as in `Config.to_json`;
+    shape: M, N, K, of one group in the mean. ctas: of the launch; None: as many as it has tiles, or run at once. why_not: fields of `config` to change, as in `Config.to_json`;
     stages are the most that fit if not among them. unbuilt: configs that the build refused, and why. Raises ArgumentError for a side below 1 or a field,
     UnsupportedProblem, and IllegalConfig if `config` is not legal.
     """
@@ -139,6 +141,7 @@ def explain(
         shape=shape,
         groups=groups,
         target=target,
+        ctas=taken.full.busy if ctas is None else ctas,
         config=config,
         source=source,
         measured=row if row and row.best.config == config else None,

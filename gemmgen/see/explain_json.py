@@ -8,6 +8,8 @@ from typing import Any
 from ..errors import IllegalConfig
 from ..ir.text import smem_map
 from .explain import Explanation, RunnerUp, WhyNot
+from .glance_page import headline
+from .verdict import Verdict, verdict
 
 
 def to_json(e: Explanation) -> dict[str, Any]:
@@ -22,6 +24,7 @@ def to_json(e: Explanation) -> dict[str, Any]:
         "kernel": e.kernel.name,
         "config": e.config.to_json(),
         "config_from": e.source,
+        "verdict": _verdict(verdict(e)),
         "refused_by_build": [
             {"config": c.to_json(), "because": why} for c, why in e.unbuilt.items()
         ],
@@ -54,6 +57,20 @@ def to_json(e: Explanation) -> dict[str, Any]:
         ],
         "smem_bytes": e.kernel.smem_bytes,
         "registers": {r.name: r.registers for r in e.kernel.roles},
+    }
+
+
+def _verdict(v: Verdict) -> dict[str, Any]:
+    return {
+        "says": headline(v).says,
+        "bound_by": v.bound,
+        "share": v.share,
+        "floor_seconds": v.floor,
+        "floor_of": "tensor cores" if v.tensor_floor >= v.hbm_floor else "HBM",
+        "times_the_floor": v.times_the_floor,
+        "waits_seconds": dict(v.waits),
+        "losses_seconds": dict(v.losses),
+        "try": v.advice,
     }
 
 

@@ -2,64 +2,26 @@
 
 from __future__ import annotations
 
-from ..config import Config
 from ..errors import IllegalConfig
 from ..heuristics.verdict import Verdict
-from ..levers import LEVERS
 from .explain import Explanation, Refusal
+from .glance_page import RESOURCES, blocks, difference
 from .kernel_page import registers, shared_memory
 from .page import Block, Facts, Page, Table, count, microseconds, scaled
+from .spelling import spelled, tile
+from .verdict import LEAST
 
-TERMS = {
-    "main": "main loop, its slowest resource",
-    "l2_exposed": "L2 time that shows",
-    "cluster": "lockstep with the peer",
-    "epilogue": "epilogues",
-    "promotion": "promotion that shows",
-    "tail": "last store",
-    "hbm": "HBM, beyond the SMs",
-    "launch": "launch, ramp and tail",
-}
-RESOURCES = {
-    "l2": ("producer", "TMA: bytes from L2"),
-    "tensor": ("consumer", "wgmma on the tensor cores"),
-    "shared": ("both", "shared-memory port"),
-    "promotion": ("consumer", "promotion on the CUDA cores"),
-    "chain": ("consumer", "one warpgroup: scales, wgmma, drain, promote"),
-    "epilogue": ("consumer", "epilogue: stage and store D"),
-}
-BOUND = {name: what for name, (_, what) in RESOURCES.items()}
-LEAST = 5e-9  # seconds: a difference that shows
 FEW_STAGES = "too few stages fit to hide latency"
-
-
-def spelled(c: Config) -> str:
-    """A config in a few words: tile, consumers, stages, and what is not plain."""
-    parts = [
-        f"{c.block_m}x{c.block_n}",
-        f"{c.consumers}wg",
-        f"{c.stages}st",
-        f"{c.raster}{c.panel}",
-    ]
-    return " ".join(parts + [word for x in LEVERS if (word := x.said(c))])
-
-
-def tile(c: Config) -> str:
-    """What of a config the passes refused: the tile and who shares it."""
-    parts = [f"{c.block_m}x{c.block_n}", f"{c.consumers}wg"]
-    parts += [f"multicast {c.multicast}"] * (c.multicast != "none")
-    parts += ["swapped"] * c.swap_ab + [f"K/{c.split_k}"] * (c.split_k > 1)
-    return " ".join(parts + ["ping-pong"] * c.ping_pong)
 
 
 def page(e: Explanation) -> Page:
     m, n, k = e.shape
     groups = f"{e.groups} x " if e.groups > 1 else ""
     title = f"{e.problem.family} {groups}M={m} N={n} K={k} on {e.target.name}: {spelled(e.config)}"
-    time: tuple[Block, ...] = (_choice(e), _floor(e), _waves(e), _terms(e), _roles(e), _panels(e))
-    others = (_runners_up(e), _refusals(e), *_why_not(e))
+    time: tuple[Block, ...] = (_choice(e), _floor(e), _waves(e), _roles(e), _panels(e))
+    others = (_refusals(e), *_why_not(e))
     tables = (shared_memory(e.kernel, e.target), registers(e.kernel, e.target))
-    return Page(title=title, blocks=(*time, *others, *tables))
+    return Page(title=title, blocks=(*blocks(e), *time, *others, *tables))
 
 
 def _choice(e: Explanation) -> Facts:
@@ -120,21 +82,6 @@ def _waves(e: Explanation) -> Facts:
     )
 
 
-def _terms(e: Explanation) -> Table:
-    added = e.terms.added
-    rows = [(TERMS[n], microseconds(s), _share(s, e.cost.seconds)) for n, s in added.items()]
-    rows.append(("in all", microseconds(e.cost.seconds), _share(1, 1)))
-    bounds = dict.fromkeys((*([e.terms.full.bound] * (e.terms.waves > 1)), e.terms.last.bound))
-    note = "Main loop bound by " + ", in the last wave by ".join(BOUND[b] for b in bounds) + "."
-    return Table(
-        title="Modelled time", columns=("term", "us", "share"), rows=tuple(rows), note=note
-    )
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{part / whole:.1%}"
-
-
 def _roles(e: Explanation) -> Table:
     w, wave = e.terms.work, e.terms.full
     cycles = {name: getattr(w, name) for name in RESOURCES if name != "l2"} | {"l2": wave.l2}
@@ -165,23 +112,6 @@ def _panels(e: Explanation) -> Table:
         rows=rows,
         marked=0,
     )
-
-
-def _runners_up(e: Explanation) -> Table:
-    taken = e.cost.seconds
-    rows = tuple(
-        (
-            spelled(r.choice.config),
-            microseconds(r.choice.cost.seconds),
-            f"{r.choice.cost.seconds / taken - 1:+.1%}",
-            _difference(*r.differences[0]),
-        )
-        for r in e.runners_up
-    )
-    columns = ("config", "us", "price", "term that differs most")
-    title = "Runners-up: legal, cheapest first"
-    note = "" if rows else "No other candidate is legal."
-    return Table(title=title, columns=columns, rows=rows, note=note)
 
 
 def _refusals(e: Explanation) -> Table:
@@ -218,10 +148,6 @@ def _values(error: IllegalConfig) -> str:
     return ", ".join(f"{name}={value}" for name, value in error.values.items())
 
 
-def _difference(term: str, seconds: float) -> str:
-    return f"{TERMS[term]} {seconds * 1e6:+.2f} us"
-
-
 def _why_not(e: Explanation) -> tuple[Block, ...]:
     if e.why_not is None:
         return ()
@@ -229,7 +155,7 @@ def _why_not(e: Explanation) -> tuple[Block, ...]:
     price = f"{microseconds(v.cost.seconds)} us, {v.cost.seconds / e.cost.seconds - 1:+.1%}"
     costed = "yes" if e.why_not.candidate else "no: not among the candidates for this shape"
     items = [*_legality(v), ("candidate", costed), ("modelled", price)]
-    items += [("", _difference(*d)) for d in e.why_not.differences if abs(d[1]) >= LEAST]
+    items += [("", difference(*d)) for d in e.why_not.differences if abs(d[1]) >= LEAST]
     title = f"Why not {spelled(v.choice.config) if v.choice else tile(v.config)}"
     return (Facts(title=title, items=tuple(items)),)
 

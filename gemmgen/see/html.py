@@ -7,16 +7,29 @@ from html import escape
 from typing import TypeVar
 
 from . import svg, text
-from .page import Block, Book, Facts, Grid, Lanes, Listing, Page, Part, Plot, Table
+from .page import (
+    Block,
+    Book,
+    Facts,
+    Grid,
+    Headline,
+    Lanes,
+    Listing,
+    Page,
+    Part,
+    Plot,
+    Strips,
+    Table,
+)
 
-P = TypeVar("P", Grid, Lanes, Plot)
+P = TypeVar("P", Grid, Strips, Lanes, Plot)
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1d21; --paper: #ffffff; --faint: #59616b; --line: #c9ced6;
-        --mark: #e3f0d8; --gone: #fbdfe0; }
+        --mark: #e3f0d8; --gone: #fbdfe0; --bar: FULL_LIGHT; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6e8eb; --paper: #16181c; --faint: #a3abb5; --line: #3c424b; --mark: #26391c;
-          --gone: #4a2227; }
+          --gone: #4a2227; --bar: FULL_DARK; }
 }
 body { color: var(--ink); background: var(--paper); font: 16px/1.5 system-ui, sans-serif;
        margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
@@ -30,19 +43,29 @@ th { font-weight: 600; } .facts th { white-space: nowrap; } th.number, td.number
 td.number { white-space: nowrap; }
 .marked, ins { background: var(--mark); } del { background: var(--gone); }
 .note, .place { color: var(--faint); } ins, del { text-decoration: none; }
+.headline { border-left: 4px solid var(--bar); padding: .25rem 0 .25rem 1rem; }
+.says { font-size: 1.25rem; font-weight: 600; margin: 0 0 .5rem; } .headline p { max-width: 48rem; }
+td.bar { min-width: 5rem; width: 14rem; } td.bar span { background: var(--bar); display: block; height: .8rem;
+         margin-top: .35rem; min-width: 1px; }
 .wide { overflow-x: auto; } figure { margin: 0; break-inside: avoid; } summary { cursor: pointer; }
 pre { font: 13px/1.4 ui-monospace, "DejaVu Sans Mono", monospace; margin: .5rem 0; }
 a { color: inherit; } nav ul { list-style: none; margin: 0; padding: 0 0 .5rem 1rem; }
 nav > ul { display: flex; flex-wrap: wrap; gap: 0 2rem; padding: 0; }
 .book h2 { font-size: 1.3rem; margin-top: 3rem; } .book main > section { border-top: 2px solid var(--line); }
 :focus-visible { outline: 2px solid var(--ink); outline-offset: 2px; }
+@media (max-width: 60rem) {
+  .wide th[scope="row"], .wide thead th:first-child { background: var(--paper); left: 0; max-width: 40vw;
+         overflow-wrap: anywhere; padding-right: .8rem; position: sticky; }
+  .wide .marked th[scope="row"] { background: var(--mark); } td.bar { width: 5rem; }
+  .wide th, .wide td { padding-right: .8rem; }
+}
 @media (min-width: 90rem) {
   .book { display: grid; grid-template-columns: 14rem minmax(0, 1fr); gap: 0 2rem; max-width: 88rem; }
   .book header { grid-column: 1 / -1; } .book nav > ul { display: block; }
   .book nav { position: sticky; top: 2rem; align-self: start; max-height: 95vh; overflow-y: auto; }
 }
 @media print { nav { display: none; } .wide { overflow: visible; } }
-"""
+""".replace("FULL_LIGHT", svg.FULL[0]).replace("FULL_DARK", svg.FULL[1])
 
 
 def render(page: Page) -> str:
@@ -105,10 +128,10 @@ def _blocks(page: Page, level: int, within: str) -> str:
 
 
 def _section(label: str, b: Block, level: int) -> str:
-    """What may be wider than the screen scrolls, and can be reached by keyboard to do so; facts are wrapped."""
+    """What may be wider than the screen scrolls, and can be reached by keyboard to do so; words are wrapped."""
     scrolls = f'class="wide" tabindex="0" role="group" aria-labelledby="{label}"'
     inside = _block(b)
-    if inside and not isinstance(b, Facts):
+    if inside and not isinstance(b, Facts | Headline):
         inside = f"<div {scrolls}>{inside}</div>"
     return (
         f'<section aria-labelledby="{label}">\n{_heading(level, b.title, label)}\n'
@@ -118,12 +141,16 @@ def _section(label: str, b: Block, level: int) -> str:
 
 def _block(b: Block) -> str:
     match b:
+        case Headline():
+            return _headline(b)
         case Facts():
             return _facts(b)
         case Table():
             return _table(b) if b.rows else ""
         case Grid():
             return _figure(b, text.grid)
+        case Strips():
+            return _figure(b, text.strips)
         case Lanes():
             return _figure(b, text.lanes)
         case Plot():
@@ -159,6 +186,11 @@ def _changed(line: str) -> str:
     return escape(line)
 
 
+def _headline(b: Headline) -> str:
+    more = "\n".join(f"<p>{escape(words)}</p>" for words in b.more)
+    return f'<div class="headline">\n<p class="says">{escape(b.says)}</p>\n{more}\n</div>'
+
+
 def _facts(b: Facts) -> str:
     rows = "".join(
         f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>\n'
@@ -168,21 +200,31 @@ def _facts(b: Facts) -> str:
 
 
 def _table(t: Table) -> str:
+    """A bar stands beside the name of its row; who does not see it has the number that it shows."""
     kinds = [' class="number"' * text.numeric(column) for column in zip(*t.rows, strict=True)]
-    head = "".join(
+    first, *heads = (
         f'<th scope="col"{kind}>{escape(c)}</th>' for c, kind in zip(t.columns, kinds, strict=True)
     )
-    rows = "".join(_row(row, kinds, number == t.marked) for number, row in enumerate(t.rows))
+    bars = [_bar(share) for share in t.bars] or [""] * len(t.rows)
+    rows = "".join(
+        _row(row, kinds, bar, number == t.marked)
+        for number, (row, bar) in enumerate(zip(t.rows, bars, strict=True))
+    )
+    head = first + '<td aria-hidden="true"></td>' * bool(t.lengths) + "".join(heads)
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>"
 
 
-def _row(row: tuple[str, ...], kinds: list[str], marked: bool) -> str:
+def _bar(share: float) -> str:
+    return f'<td class="bar" aria-hidden="true"><span style="width: {share:.2%}"></span></td>'
+
+
+def _row(row: tuple[str, ...], kinds: list[str], bar: str, marked: bool) -> str:
     of = ' class="marked" aria-current="true"' if marked else ""
     first, *rest = (f"{kind}>{escape(cell)}" for kind, cell in zip(kinds, row, strict=True))
     cells = "".join(f"<td{cell}</td>" for cell in rest)
-    return f'<tr{of}><th scope="row"{first}</th>{cells}</tr>\n'
+    return f'<tr{of}><th scope="row"{first}</th>{bar}{cells}</tr>\n'
 
 
 def _note(b: Block) -> str:
-    note = "" if isinstance(b, Facts) else b.note
+    note = "" if isinstance(b, Facts | Headline) else b.note
     return f'\n<p class="note">{escape(note)}</p>' if note else ""

@@ -6,17 +6,35 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
+class Headline:
+    """What a page comes to. says: in one line. more: sentences that go with it."""
+
+    title: str
+    says: str
+    more: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
-    """rows: cells as text, one per column. marked: the row that the page is about."""
+    """rows: cells as text, one per column. marked: the row that the page is about. lengths: of a bar in each row, on
+    one scale from 0; none: no bars."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     marked: int | None = None
     note: str = ""
+    lengths: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         assert all(len(row) == len(self.columns) for row in self.rows), self.title
+        assert len(self.lengths) in (0, len(self.rows)), self.title
+
+    @property
+    def bars(self) -> tuple[float, ...]:
+        """The lengths as shares of the longest; what is below 0 has none."""
+        longest = max(self.lengths, default=0.0)
+        return tuple(max(0.0, x) / longest if longest > 0 else 0.0 for x in self.lengths)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +67,31 @@ class Grid:
     def __post_init__(self) -> None:
         assert len(self.cells) == len(self.rows), self.title
         assert all(len(row) == len(self.columns) for row in self.cells), self.title
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Cells of a strip that are alike. mark: a letter of them in text; full: whether they are filled."""
+
+    cells: int
+    mark: str
+    full: bool
+    tip: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strips:
+    """A picture: rows of small cells, `across` in each. legend: letters, whether filled, what they stand for."""
+
+    title: str
+    across: int
+    rows: tuple[tuple[str, tuple[Run, ...]], ...]
+    legend: tuple[tuple[str, bool, str], ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        sums = (sum(run.cells for run in runs) for _, runs in self.rows)
+        assert all(cells == self.across for cells in sums), self.title
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +185,7 @@ class Listing:
     note: str = ""
 
 
-Block = Table | Facts | Grid | Lanes | Plot | Listing
+Block = Headline | Table | Facts | Grid | Strips | Lanes | Plot | Listing
 
 
 @dataclass(frozen=True, kw_only=True)

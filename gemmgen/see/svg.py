@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from html import escape
 
-from . import plot_picture
+from . import plot_picture, strips_picture
 from .drawing import BASE, GAP, LETTER, LINE, SPAN, box, hue, label, px, ticks
-from .page import Grid, Lane, Lanes, Page, Plot
+from .page import Grid, Lane, Lanes, Page, Plot, Strips
 
 # One hue each, by a cell's number; labels have the ink of the page on all of them.
 LIGHT = ("#cfe3ff", "#ffe0c2", "#d3efd0", "#f8d0d8", "#e4d7fa", "#fbf0b8", "#c9eef0", "#e6e0d8")
 DARK = ("#1f4470", "#6b3d12", "#24522a", "#6b2536", "#46317a", "#5c5110", "#165a5f", "#4a443c")
+FULL = ("#2563c9", "#6ea1f2")  # of bars and filled cells
 INK, PAPER = ("#1a1d21", "#e6e8eb"), ("#ffffff", "#16181c")
 
-Picture = Grid | Lanes | Plot
+Picture = Grid | Strips | Lanes | Plot
 
 
 def _hues(colours: tuple[str, ...]) -> str:
     return " ".join(f".hue{i} {{ fill: {colour}; }}" for i, colour in enumerate(colours))
 
 
-def _scheme(ink: str, edge: str, colours: tuple[str, ...]) -> str:
+def _scheme(ink: str, edge: str, full: str, colours: tuple[str, ...]) -> str:
     cells = f"svg text {{ fill: {ink}; }} svg rect {{ stroke: {edge}; stroke-width: .5; }}"
     lines = f"svg .tick {{ stroke: {edge}; stroke-width: .5; }} svg .line {{ stroke: {ink}; }}"
-    return f"{cells} {lines} svg .mark {{ stroke: {ink}; }} {_hues(colours)}"
+    marks = f"svg .mark {{ stroke: {ink}; }} svg .full {{ fill: {full}; }}"
+    return f"{cells} {lines} {marks} {_hues(colours)}"
 
 
 STYLE = f"""
 svg {{ font: 12px ui-monospace, "DejaVu Sans Mono", monospace; }} .plain, svg .line {{ fill: none; }}
-{_scheme(INK[0], "#8a929d", LIGHT)}
-@media (prefers-color-scheme: dark) {{ {_scheme(INK[1], "#59616b", DARK)} }}
+{_scheme(INK[0], "#8a929d", FULL[0], LIGHT)}
+@media (prefers-color-scheme: dark) {{ {_scheme(INK[1], "#59616b", FULL[1], DARK)} }}
 """
 # Of a file of its own, which has no page behind it.
 SHEET = f".sheet {{ fill: {PAPER[0]}; }} @media (prefers-color-scheme: dark) {{ .sheet {{ fill: {PAPER[1]}; }} }}"
@@ -71,6 +73,8 @@ def _picture(g: Picture) -> list[str]:
     match g:
         case Grid():
             return _grid(g)
+        case Strips():
+            return strips_picture.draw(g)
         case Lanes():
             return _lanes(g)
         case Plot():
@@ -81,6 +85,8 @@ def _size(g: Picture) -> tuple[float, float]:
     match g:
         case Grid():
             return _left(g) + sum(_widths(g)) + 1, LINE * (len(g.rows) + 1) + 1
+        case Strips():
+            return strips_picture.size(g)
         case Lanes():
             return _names(g) + SPAN + _overhang(g), LINE * (len(g.lanes) + 2 + len(_legend(g)))
         case Plot():

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import zip_longest
 from textwrap import wrap
 
-from .page import Bar, Block, Book, Facts, Grid, Lane, Lanes, Listing, Page, Part, Plot, Table
+from .page import (
+    Bar,
+    Block,
+    Book,
+    Facts,
+    Grid,
+    Headline,
+    Lane,
+    Lanes,
+    Listing,
+    Page,
+    Part,
+    Plot,
+    Strips,
+    Table,
+)
 
 WIDTH = 100
 GAP = 2  # spaces between columns
 NARROWEST = 12  # a column is wrapped no further
+LONGEST = 16  # of a bar
 NUMBER = re.compile(r"[+-]?[\d,.]+( ?[%kMGTP]?(B|FLOP)?)?$")
 
 
@@ -32,12 +49,16 @@ def _pages(p: Part, width: int) -> str:
 
 def _block(b: Block, width: int) -> str:
     match b:
+        case Headline():
+            return "\n".join([b.says, *(line for words in b.more for line in _note(words, width))])
         case Facts():
             return "\n".join([b.title, *_facts(b, width)])
         case Table():
             return "\n".join([b.title, *_table(b, width), *_note(b.note, width)])
         case Grid():
             return "\n".join([b.title, *grid(b), *_note(b.note, width)])
+        case Strips():
+            return "\n".join([b.title, *strips(b, width), *_note(b.note, width)])
         case Lanes():
             return "\n".join([b.title, *lanes(b, width), *_note(b.note, width)])
         case Plot():
@@ -64,9 +85,11 @@ def _facts(b: Facts, width: int) -> list[str]:
 
 
 def _table(t: Table, width: int) -> list[str]:
-    """The marked row begins with a star."""
+    """The marked row begins with a star; bars stand behind the cells."""
     if not t.rows:
         return []
+    if t.lengths:
+        t = _barred(t)
     rows = [t.columns, *t.rows]
     widths = _fitted([max(map(len, column)) for column in zip(*rows, strict=True)], width - GAP)
     right = [numeric(column) for column in zip(*t.rows, strict=True)]
@@ -75,6 +98,27 @@ def _table(t: Table, width: int) -> list[str]:
         star = "* " if t.marked is not None and number == t.marked + 1 else "  "
         lines += _row(row, widths, right, star)
     return lines
+
+
+def _barred(t: Table) -> Table:
+    """With its bars as a column."""
+    drawn = ("#" * round(share * LONGEST) for share in t.bars)
+    rows = tuple((*row, bar) for row, bar in zip(t.rows, drawn, strict=True))
+    return replace(t, columns=(*t.columns, ""), rows=rows, lengths=())
+
+
+def strips(s: Strips, width: int = WIDTH) -> list[str]:
+    """A letter per cell, or for several where there are more cells than columns: what most of them are."""
+    head = max((len(name) for name, _ in s.rows), default=0)
+    each = -(-s.across // (width - head - 2 * GAP))
+    lines = []
+    for name, runs in s.rows:
+        marks = "".join(run.mark * run.cells for run in runs)
+        parts = (marks[at : at + each] for at in range(0, s.across, each))
+        letters = "".join(max(part, key=part.count) for part in parts)
+        lines.append(f"{'':{GAP}}{name:<{head}}{'':{GAP}}{letters}")
+    legend = ", ".join(f"{mark} {words}" for mark, _, words in s.legend)
+    return [*lines, *_note(f"{legend}; {each} to a letter" if each > 1 else legend, width)]
 
 
 def grid(g: Grid) -> list[str]:

@@ -20,8 +20,8 @@ from gemmgen.ir.orders import ORDERS, add
 from gemmgen.ir.text import dump
 from gemmgen.pipeline import compile_to_source, lower
 from gemmgen.see.explain import explain
-from gemmgen.see.explain_page import spelled
 from gemmgen.see.kernel_page import config as described
+from gemmgen.see.spelling import spelled
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import new_order

@@ -20,8 +20,8 @@ from gemmgen.ir.orders import ORDERS
 from gemmgen.levers import LEVERS
 from gemmgen.passes import PIPELINE
 from gemmgen.pipeline import compile_to_source, lower
-from gemmgen.see.explain_page import spelled
 from gemmgen.see.kernel_page import config as described
+from gemmgen.see.spelling import spelled
 from gemmgen.target import H200
 
 SOME = (None, False, True, "none", "a", "b", "m", "n", "twin", (40, 216), *range(257))

@@ -26,7 +26,7 @@ from gemmgen.heuristics import tuned
 from gemmgen.heuristics.database import Row as TunedRow
 from gemmgen.heuristics.database import Timed, to_text
 from gemmgen.problem import Problem
-from gemmgen.see.explain_page import spelled
+from gemmgen.see.spelling import spelled
 from gemmgen.target import H200
 
 PNG = b"\x89PNG"

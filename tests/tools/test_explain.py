@@ -28,8 +28,9 @@ from gemmgen.problem import Problem
 from gemmgen.see import html, text
 from gemmgen.see.explain import Explanation, explain
 from gemmgen.see.explain_json import to_json
-from gemmgen.see.explain_page import page, spelled, tile
+from gemmgen.see.explain_page import page
 from gemmgen.see.page import Facts, Page, Table, scaled
+from gemmgen.see.spelling import spelled, tile
 from gemmgen.target import H200
 
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
