@@ -12,7 +12,7 @@ SHOWN.maxlist = SHOWN.maxtuple = SHOWN.maxdict = 24
 LONGEST_NAME = 200
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """As repr, cut where it is long or nests deep: values may come from files that nobody has read."""
     try:
         return SHOWN.repr(value)
@@ -23,7 +23,7 @@ def _shown(value: object) -> str:
 def _name(argument: str) -> str:
     """As it is, unless someone else's text can hide in it what it really says."""
     plain = argument.isprintable() and len(argument) <= LONGEST_NAME
-    return argument if plain else _shown(argument)
+    return argument if plain else shown(argument)
 
 
 class GemmgenError(Exception):
@@ -81,7 +81,7 @@ class ArgumentError(GemmgenError, ValueError):
     id = "GG-A001"
 
     def __init__(self, argument: str, value: object, allowed: str) -> None:
-        super().__init__(f"{_name(argument)}={_shown(value)}: {allowed}")
+        super().__init__(f"{_name(argument)}={shown(value)}: {allowed}")
         self.argument = argument
         self.value = value
         self.allowed = allowed

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
-from typing import NoReturn
 
 from .. import __version__, environment
 from ..errors import (
@@ -21,6 +20,8 @@ from ..errors import (
     UnsupportedProblem,
 )
 from . import given
+from .described import described
+from .parser import Parser, Refused
 
 GROUPS = {  # what a command is for, as help has them
     "make a kernel": {
@@ -70,19 +71,6 @@ OK, FAILED, USAGE, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
 EXIT_CODES = "exit codes: 0 done, 1 a check failed, 2 bad arguments or an illegal config, 3 something is missing here"
 
 
-class _Refused(Exception):
-    """What argparse refuses, before it prints and exits."""
-
-    def __init__(self, parser: argparse.ArgumentParser, message: str) -> None:
-        super().__init__(message)
-        self.parser = parser
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise _Refused(self, message)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code; errors go to stderr (with --json as JSON to stdout)."""
     environment.warn_of_unknown()
@@ -92,15 +80,15 @@ def main(argv: list[str] | None = None) -> int:
         return OK
     try:
         args = _parsed(argv)
-    except _Refused as e:
+    except Refused as e:
         if _asks_json(argv):
-            return _fail(True, GemmgenError(str(e)), ArgumentError, USAGE)
+            return _fail(True, e.error, USAGE)
         hint = "" if argv[0] in COMMANDS else _meant(argv[0], COMMANDS)
         argparse.ArgumentParser.error(e.parser, f"{e}{hint}")
     try:
         return int(args.main(args))
     except GemmgenError as e:
-        return _fail(args.json, e, type(e), exit_code(type(e)))
+        return _fail(args.json, e, exit_code(type(e)))
     except KeyboardInterrupt:
         print("gemmgen: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -111,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
         if e.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         full = GemmgenError(f"cannot write: {e.strerror}")
-        return _fail(args.json, full, GemmgenError, FAILED)
+        return _fail(args.json, full, FAILED)
 
 
 def _meant(given: str, known: Iterable[str]) -> str:
@@ -125,7 +113,8 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     parser = _parser(argv)
     args = parser.parse_args(argv)
     if argv[0] not in COMMANDS:
-        raise _Refused(parser, "the command comes first")
+        allowed = f"must be one of {', '.join(COMMANDS)}, before anything else"
+        raise Refused(parser, "the command comes first", ArgumentError("command", argv[0], allowed))
     args.given = given.read(subcommands(_parser(argv))[argv[0]], argv[1:])
     return args
 
@@ -143,7 +132,7 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 def _parser(argv: list[str]) -> argparse.ArgumentParser:
     """Every subcommand by name and help; only the one asked for is imported and given its arguments."""
-    parser = _Parser(
+    parser = Parser(
         prog="gemmgen",
         description=f"Generate, inspect and run GEMM kernels for Hopper.\n\n{_listed()}",
         epilog="\n".join(("examples:", *(f"  {x}" for x in EXAMPLES), "", EXIT_CODES)),
@@ -178,17 +167,9 @@ def exit_code(kind: type[GemmgenError]) -> int:
     return UNAVAILABLE if issubclass(kind, RuntimeUnavailable) else FAILED
 
 
-def _fail(as_json: bool, e: GemmgenError, kind: type[GemmgenError], code: int) -> int:
+def _fail(as_json: bool, e: GemmgenError, code: int) -> int:
     if as_json:
-        id = e.id if isinstance(e, kind) else kind.id
-        error: dict[str, object] = {"id": id, "type": kind.__name__, "message": str(e)}
-        if isinstance(e, IllegalConfig):
-            error |= {
-                "rule": e.rule.id,
-                "values": {k: str(v) for k, v in e.values.items()},
-                "fix": e.fix,
-            }
-        print(json.dumps({"error": error}, indent=2))
+        print(json.dumps({"error": described(e)}, indent=2))
     else:
         print(f"gemmgen: {e.id}: {e}{_hint(e)}", file=sys.stderr)
     return code

@@ -43,9 +43,9 @@ def main(args: argparse.Namespace) -> int:
         if not 1 <= value <= most:
             raise ArgumentError(name, value, f"must be from 1 to {most}")
     shape = options.shape(args)
-    problem, config, source = options.choice(args, shape, args.groups)
-    if problem.grouping == "none":
+    if options.problem(args).grouping == "none":
         given.refuse(args, ("groups",), "is for kernels with groups: see --grouping")
+    problem, config, source = options.choice(args, shape, args.groups)
     items = [item for given in args.why_not or () for item in split(given)]
     changes = fields("--why-not", items) if items else None
     e = explain(
