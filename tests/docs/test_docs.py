@@ -192,6 +192,20 @@ def test_excerpts_are_from_generated():
     assert quoted and not [line for line in quoted if line not in emitted]
 
 
+def test_the_walk_through_a_kernel_follows_it():
+    """The excerpts of docs/hopper-in-one-kernel.md are runs of lines of that kernel, from top to bottom."""
+    text = (ROOT / "generated/fp8_block/base.cu").read_text()
+    emitted = "\n".join(line.strip() for line in text.splitlines())
+    page = ROOT / "docs/hopper-in-one-kernel.md"
+    excerpts = [f.text for f in of("cuda") if f.path == page]
+    at = 0
+    for excerpt in excerpts:
+        lines = "\n".join(line.strip() for line in excerpt.splitlines())
+        at = emitted.find(lines + "\n", at)
+        assert at >= 0, excerpt
+    assert len(excerpts) > 20
+
+
 @pytest.mark.parametrize("what", (rules_command, errors_command), ids=("rules", "errors"))
 def test_catalogues_are_current(what):
     file = what.__name__.rpartition(".")[2].removesuffix("_command")

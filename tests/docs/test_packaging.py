@@ -119,7 +119,7 @@ def test_an_index_shows_no_link_into_the_repository(built):
     links = re.findall(r"\]\(([^)]*)\)", text)
     assert not [link for link in links if not re.match("https?://", link)]
     assert "(`docs/performance.md`)" in text and "speed.svg" not in text
-    assert "1. `generated/fp8_block/base.cu`: a whole kernel." in text
+    assert "1. `generated/fp8_block/base.cu`: a whole kernel" in text
     assert "`gemmgen/passes/__init__.py`" in text
     headings = re.findall("^#.*$", (ROOT / "README.md").read_text(), re.M)
     assert re.findall("^#.*$", text, re.M) == headings
