@@ -8,8 +8,15 @@ from typing import Any
 from mkdocs.structure.files import File
 
 from docs.tools import messages, site
+from gemmgen import __version__
 
 MESSAGES = "messages.md"
+
+
+def on_config(config: Any) -> Any:
+    """Every page says at its foot what it is about."""
+    config.copyright = f"gemmgen {__version__}, Apache-2.0"
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:

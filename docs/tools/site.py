@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent.parent
 DOCS = PurePosixPath("docs")
 OTHERS = PurePosixPath("repository")  # where the pages of files outside docs/ are
 LANGUAGES = {".py": "python", ".cu": "cuda", ".j2": "jinja", ".ir": "text"}
+FOUND_LAST = "---\nsearch:\n  boost: 0.2\n---\n"  # pages of source text are found after those that say something of it
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)
 LINK = re.compile(r"(?<!`)\[(?P<text>[^\]]*)\]\((?P<file>[^)\s#]*)(?P<anchor>#[^)\s]*)?\)")
 
@@ -78,7 +79,9 @@ def page(file: PurePosixPath) -> str:
     text = (ROOT / file).read_text()
     if file.suffix == ".md":
         return text
-    return f"# {file}\n\n```{LANGUAGES.get(file.suffix, 'text')}\n{text.rstrip()}\n```\n"
+    return (
+        f"{FOUND_LAST}# {file}\n\n```{LANGUAGES.get(file.suffix, 'text')}\n{text.rstrip()}\n```\n"
+    )
 
 
 def prepared(markdown: str, at: PurePosixPath) -> str:

@@ -12,7 +12,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+import gemmgen
 from docs.tools import built, messages, site
+from docs.tools.faults import fetched, said
 from gemmgen.passes import RULES
 
 ROOT = Path(__file__).parents[2]
@@ -171,14 +173,68 @@ def test_faults_of_a_site(tmp_path, body, fault):
     assert built.faults(tmp_path) == ([f"index.html {fault}"] if fault else [])
 
 
-@pytest.mark.skipif(
-    not all(map(find_spec, NEEDED)), reason="the extra docs is not installed: `make docs` builds"
-)
-def test_site_builds(tmp_path):
-    """Without a warning; every link leads somewhere; nothing is loaded from elsewhere."""
-    run = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
+@pytest.fixture(scope="module")
+def site_folder(tmp_path_factory):
+    """The site, built; a test that puts a page of its own there removes it."""
+    if not all(map(find_spec, NEEDED)):
+        pytest.skip("the extra docs is not installed: `make docs` builds")
+    folder = tmp_path_factory.mktemp("built") / "site"
+    run = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
     made = subprocess.run(run, cwd=ROOT, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_site_builds(site_folder):
+    """Without a warning; every link leads somewhere; nothing is loaded from elsewhere."""
     built.page.cache_clear()
-    assert built.faults(tmp_path / "site") == [] == built.elsewhere(tmp_path / "site")
-    shutil.rmtree(tmp_path / "site")
+    assert built.faults(site_folder) == [] == built.elsewhere(site_folder)
+
+
+def test_every_page_says_its_version(site_folder):
+    for path in ("index.html", "zh/quick-start.html", "repository/CONTRIBUTING.html"):
+        assert f"gemmgen {gemmgen.__version__}, Apache-2.0" in (site_folder / path).read_text()
+
+
+SEARCH = """new Promise(found => {
+document.getElementById("__search").click();
+const input = document.querySelector("[data-md-component=search-query]");
+input.focus();
+input.value = "WORDS";
+const asking = setInterval(() => {
+  input.dispatchEvent(new Event("keyup", {bubbles: true}));
+  const hits = [...document.querySelectorAll("a.md-search-result__link")].map(a => a.pathname);
+  if (hits.length) { clearInterval(asking); found(hits); }
+}, 50);
+})"""
+
+
+@pytest.mark.parametrize(
+    "words, page",
+    [("setmaxnreg", "hopper-in-one-kernel.html"), ("ping-pong", "adr/0027-ping-pong.html")],
+)
+def test_search_finds_in_a_folder(site_folder, tab, words, page):
+    """Browsers start no worker and fetch no index there; on a page in a folder of its own too."""
+    tab.open((site_folder / "how-to/index.html").as_uri())
+    hits = tab.run(SEARCH.replace("WORDS", words))
+    names = [hit.removeprefix(f"{site_folder}/") for hit in hits]
+    assert page in names
+    sources = [names.index(name) for name in names if re.search(r"\.(cu|py|j2)\.html$", name)]
+    assert all(names.index(page) < at for at in sources)
+    assert [*said(tab), *fetched(tab, site_folder.as_uri())] == []
+
+
+PICTURES = (
+    """[...document.querySelectorAll(".md-content img")].map(i => [i.width, i.naturalWidth])"""
+)
+
+
+@pytest.mark.parametrize("width", (390, 1400))
+def test_pictures_keep_their_size(site_folder, tab, width):
+    """Their text is as large as they were drawn; they scroll, the page does not."""
+    tab.resize(width)
+    tab.open((site_folder / "ten-steps.html").as_uri())
+    pictures = tab.run(PICTURES)
+    assert len(pictures) == 10 and all(abs(shown - drawn) <= 1 for shown, drawn in pictures)
+    assert tab.run("document.documentElement.scrollWidth <= innerWidth")

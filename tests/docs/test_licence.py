@@ -24,10 +24,12 @@ def annotations() -> list[dict]:
 
 
 def test_every_file_has_a_licence():
-    """The first table covers all, the next what gemmgen emits; each licence has its text."""
-    every, output = annotations()
+    """The first table covers all, the next what gemmgen emits, the last what others wrote; each licence has its text."""
+    every, output, others = annotations()
     assert (every["path"], every["SPDX-License-Identifier"]) == ("**", PROJECT["license"])
     assert output["path"] == "generated/**"
+    text = (ROOT / others["path"]).read_text()
+    assert f"SPDX-License-Identifier: {others['SPDX-License-Identifier']}" in text
     assert {p.stem for p in (ROOT / "LICENSES").iterdir()} == {
         a["SPDX-License-Identifier"] for a in annotations()
     }
