@@ -20,7 +20,8 @@ from gemmgen.ir.nodes import (
     Fence,
     ForK,
     Kernel,
-    Stmt,
+    Piece,
+    TileBody,
     Wait,
     WgmmaCommit,
     WgmmaWait,
@@ -37,17 +38,21 @@ NAME, SHAPE = "fp8_late", (192, 136, 512)
 def build(p: Problem, c: Config) -> Kernel:
     """Each wave of 64 rows: multiply a K block from zero, wait, add. Then give the stage back."""
     acc = accumulators(p, c)
-    step: tuple[Stmt, ...] = (Wait(barrier="full"),)
-    for wave, part, _ in pieces(c):
-        step += (
-            Fence(of="wgmma"),
-            multiply(p, c, wave, part),
-            WgmmaCommit(),
-            WgmmaWait(pending=0),
-            Accumulate(dst=f"acc{wave}", src="part", part=part),
+    multiplied = tuple(
+        Piece(
+            products=(Fence(of="wgmma"), multiply(p, c, wave, part), WgmmaCommit()),
+            wait=(WgmmaWait(pending=0),),
+            promote=(Accumulate(dst=f"acc{wave}", src="part", part=part),),
         )
-    loop = ForK(body=(*step, Arrive(barrier="empty")), unroll=c.unroll)
-    tile = (*(Zero(dst=a.name) for a in acc), loop, *epilogue(p, c))
+        for wave, part, _ in pieces(c)
+    )
+    released = Piece(release=(Arrive(barrier="empty"),))
+    step = (Wait(barrier="full"), *multiplied, released)
+    tile = TileBody(
+        setup=tuple(Zero(dst=a.name) for a in acc),
+        main=(ForK(body=step, unroll=c.unroll),),
+        epilogue=epilogue(p, c),
+    )
     return assemble(p, c, locals=(*acc, partial(p, c)), tile=tile)
 
 

@@ -10,6 +10,7 @@ from ..ir.dtypes import F32, S32, DType
 from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
+    Arrive,
     Axis,
     Barrier,
     Block,
@@ -26,6 +27,7 @@ from ..ir.nodes import (
     Major,
     Mma,
     Param,
+    Piece,
     PrefetchMap,
     Registers,
     Role,
@@ -33,10 +35,13 @@ from ..ir.nodes import (
     Stmt,
     StoreWait,
     Sync,
+    TileBody,
     TmaLoad,
     TmaMap,
     Wait,
     Wgmma,
+    WgmmaCommit,
+    WgmmaWait,
 )
 from ..levers import LEVERS
 from ..problem import Problem
@@ -127,6 +132,27 @@ def pieces(c: Config) -> tuple[tuple[int, int, bool], ...]:
     return tuple((wave, part, (wave, part) == pairs[-1]) for wave, part in pairs)
 
 
+def promoted(
+    p: Problem,
+    c: Config,
+    wave: int,
+    part: int,
+    last: bool,
+    *,
+    by: Stmt,
+    loads: tuple[Stmt, ...] = (),
+) -> Piece:
+    """One of `pieces`, whose sum in `part` is promoted `by` a statement. The last MMAs are the stage's last readers: it is
+    released before that."""
+    return Piece(
+        loads=loads,
+        products=(Fence(of="wgmma"), multiply(p, c, wave, part), WgmmaCommit()),
+        wait=(WgmmaWait(pending=c.in_flight),),
+        release=(Arrive(barrier="empty"),) * last,
+        promote=(by,),
+    )
+
+
 def operand(name: str, dtype: DType, side: int, major: Major, c: Config) -> Smem:
     """`side` of M or N times a K block; the columns are the contiguous side."""
     k = c.block_k_bytes // dtype.bytes
@@ -185,17 +211,17 @@ def producer(c: Config, loads: tuple[Stmt, ...]) -> Role:
         name="producer",
         warpgroups=(c.consumers, c.consumers + 1),
         locals=(),
-        body=(If(when="leader", body=(ForTiles(body=(ForK(body=step),)),)),),
+        body=(If(when="leader", body=(ForTiles(body=(TileBody(main=(ForK(body=step),)),)),)),),
         registers=c.registers[0] if c.registers else None,
     )
 
 
-def consumer(c: Config, locals: tuple[Registers, ...], tile: tuple[Stmt, ...]) -> Role:
+def consumer(c: Config, locals: tuple[Registers, ...], tile: TileBody) -> Role:
     return Role(
         name="consumer",
         warpgroups=(0, c.consumers),
         locals=locals,
-        body=(ForTiles(body=tile), If(when="leader", body=(StoreWait(pending=0, reads=False),))),
+        body=(ForTiles(body=(tile,)), If(when="leader", body=(StoreWait(pending=0, reads=False),))),
         registers=c.registers[1] if c.registers else None,
         turns=c.turns,
     )
@@ -206,7 +232,7 @@ def assemble(
     c: Config,
     *,
     locals: tuple[Registers, ...],
-    tile: tuple[Stmt, ...],
+    tile: TileBody,
     maps: tuple[TmaMap, ...] = (),
     smem: tuple[Smem, ...] = (),
     loads: tuple[Stmt, ...] = (),

@@ -10,7 +10,8 @@ from ..ir.nodes import (
     If,
     Kernel,
     Mma,
-    Stmt,
+    Piece,
+    TileBody,
     Wait,
     WgmmaCommit,
     WgmmaWait,
@@ -19,6 +20,14 @@ from ..problem import Problem
 from .common import accumulators, assemble, wgmma
 from .output import epilogue
 
+LAGGING = Arrive(barrier="empty", lag=1)
+# By Config.in_flight: how a K block releases a stage, and what is left when the loop ends. Drained, each stage is released
+# as soon as its own MMAs are done. One group in flight across the back-edge leaves the stage before it to release.
+RELEASES = (
+    (Arrive(barrier="empty"), ()),
+    (If(when="after_first", body=(LAGGING,)), (WgmmaWait(pending=0), LAGGING)),
+)
+
 
 def build(p: Problem, c: Config) -> Kernel:
     """Any operands and layout that wgmma has. One commit group per K block holds every wave's MMAs."""
@@ -26,34 +35,15 @@ def build(p: Problem, c: Config) -> Kernel:
         Mma(dst=f"acc{w}", a="smem_a", b="smem_b", instr=wgmma(p, c), wave=w, fresh="tile")
         for w in range(c.waves)
     )
-    issue = (
-        Wait(barrier="full"),
-        Fence(of="wgmma"),
-        *mma,
-        WgmmaCommit(),
-        WgmmaWait(pending=c.in_flight),
+    release, drain = RELEASES[c.in_flight]
+    piece = Piece(
+        products=(Fence(of="wgmma"), *mma, WgmmaCommit()),
+        wait=(WgmmaWait(pending=c.in_flight),),
+        release=(release,),
     )
-    return assemble(
-        p,
-        c,
-        locals=accumulators(p, c),
-        tile=(*K_LOOPS[c.in_flight](issue, c.unroll), *epilogue(p, c)),
+    tile = TileBody(
+        main=(ForK(body=(Wait(barrier="full"), piece), unroll=c.unroll),),
+        drain=drain,
+        epilogue=epilogue(p, c),
     )
-
-
-def _drained(issue: tuple[Stmt, ...], unroll: int) -> tuple[Stmt, ...]:
-    """Each stage is released as soon as its own MMAs are done."""
-    return (ForK(body=(*issue, Arrive(barrier="empty")), unroll=unroll),)
-
-
-def _in_flight(issue: tuple[Stmt, ...], unroll: int) -> tuple[Stmt, ...]:
-    """One group stays in flight across the back-edge, so the stage before it is the one to release."""
-    release = Arrive(barrier="empty", lag=1)
-    return (
-        ForK(body=(*issue, If(when="after_first", body=(release,))), unroll=unroll),
-        WgmmaWait(pending=0),
-        release,
-    )
-
-
-K_LOOPS = (_drained, _in_flight)  # by Config.in_flight
+    return assemble(p, c, locals=accumulators(p, c), tile=tile)

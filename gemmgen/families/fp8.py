@@ -6,20 +6,9 @@ The accurate one: `dense` takes the same operands and leaves the sum in the tens
 from __future__ import annotations
 
 from ..config import Config
-from ..ir.nodes import (
-    Accumulate,
-    Arrive,
-    Fence,
-    ForK,
-    Kernel,
-    Stmt,
-    Wait,
-    WgmmaCommit,
-    WgmmaWait,
-    Zero,
-)
+from ..ir.nodes import Accumulate, ForK, Kernel, Piece, TileBody, Wait, Zero
 from ..problem import Problem
-from .common import accumulators, assemble, multiply, partial, pieces
+from .common import accumulators, assemble, partial, pieces, promoted
 from .output import epilogue
 
 
@@ -27,20 +16,15 @@ def build(p: Problem, c: Config) -> Kernel:
     """Each wave of 64 rows multiplies one K block (or a part of its columns) into `part` and adds it to
     its accumulator."""
     acc = accumulators(p, c)
-    step = (Wait(barrier="full"), *(s for piece in pieces(c) for s in _piece(p, c, *piece)))
-    zero = tuple(Zero(dst=a.name) for a in acc)
-    tile = (*zero, ForK(body=step, unroll=c.unroll), *epilogue(p, c))
+    step = (Wait(barrier="full"), *(_piece(p, c, *piece) for piece in pieces(c)))
+    tile = TileBody(
+        setup=tuple(Zero(dst=a.name) for a in acc),
+        main=(ForK(body=step, unroll=c.unroll),),
+        epilogue=epilogue(p, c),
+    )
     return assemble(p, c, locals=(*acc, partial(p, c)), tile=tile)
 
 
-def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> tuple[Stmt, ...]:
-    # The last MMAs are the stage's last readers: release it before adding.
-    release = (Arrive(barrier="empty"),) * last
-    return (
-        Fence(of="wgmma"),
-        multiply(p, c, wave, part),
-        WgmmaCommit(),
-        WgmmaWait(pending=c.in_flight),
-        *release,
-        Accumulate(dst=f"acc{wave}", src="part", part=part),
-    )
+def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> Piece:
+    add = Accumulate(dst=f"acc{wave}", src="part", part=part)
+    return promoted(p, c, wave, part, last, by=add)

@@ -10,25 +10,22 @@ from ..config import Config
 from ..ir.dtypes import F32
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
-    Arrive,
     Coord,
-    Fence,
     ForK,
     Kernel,
     LoadColumnScales,
     LoadRowScales,
+    Piece,
     Promote,
     Registers,
     Smem,
-    Stmt,
+    TileBody,
     TmaMap,
     Wait,
-    WgmmaCommit,
-    WgmmaWait,
     Zero,
 )
 from ..problem import Problem
-from .common import accumulators, assemble, load, multiply, partial, pieces, whole
+from .common import accumulators, assemble, load, partial, pieces, promoted, whole
 from .output import epilogue
 
 
@@ -39,8 +36,7 @@ def build(p: Problem, c: Config) -> Kernel:
     part = partial(p, c)
     rows = tuple(Registers(name=f"row_scales{w}", dtype=F32, count=2) for w in range(c.waves))
     columns = Registers(name="column_scales", dtype=F32, count=part.count // 2)
-    step = (Wait(barrier="full"), *(s for piece in pieces(c) for s in _piece(p, c, *piece)))
-    zero = tuple(Zero(dst=a.name) for a in acc)
+    step = (Wait(barrier="full"), *(_piece(p, c, *piece) for piece in pieces(c)))
     scales = tuple(
         Smem(
             name=f"smem_scale_{x}",
@@ -57,7 +53,11 @@ def build(p: Problem, c: Config) -> Kernel:
         p,
         c,
         locals=(*acc, part, *rows, columns),
-        tile=(*zero, ForK(body=step, unroll=c.unroll), *epilogue(p, c)),
+        tile=TileBody(
+            setup=tuple(Zero(dst=a.name) for a in acc),
+            main=(ForK(body=step, unroll=c.unroll),),
+            epilogue=epilogue(p, c),
+        ),
         maps=tuple(
             TmaMap(
                 name=f"map_scale_{x}",
@@ -77,26 +77,17 @@ def build(p: Problem, c: Config) -> Kernel:
     )
 
 
-def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> tuple[Stmt, ...]:
+def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> Piece:
     rows = LoadRowScales(dst=f"row_scales{wave}", smem="smem_scale_a", wave=wave)
-    # A part's columns have the same scales in every wave. The last MMAs are the stage's last readers:
-    # release it before promoting.
+    # A part's columns have the same scales in every wave.
     columns = LoadColumnScales(dst="column_scales", smem="smem_scale_b", part=part)
-    release = (Arrive(barrier="empty"),) * last
-    return (
-        *(columns,) * (wave == 0 or c.parts > 1),
-        *(rows,) * (part == 0),
-        Fence(of="wgmma"),
-        multiply(p, c, wave, part),
-        WgmmaCommit(),
-        WgmmaWait(pending=c.in_flight),
-        *release,
-        Promote(
-            dst=f"acc{wave}",
-            src="part",
-            row_scales=rows.dst,
-            column_scales="column_scales",
-            by="columns",
-            part=part,
-        ),
+    promote = Promote(
+        dst=f"acc{wave}",
+        src="part",
+        row_scales=rows.dst,
+        column_scales="column_scales",
+        by="columns",
+        part=part,
     )
+    loads = (*(columns,) * (wave == 0 or c.parts > 1), *(rows,) * (part == 0))
+    return promoted(p, c, wave, part, last, loads=loads, by=promote)

@@ -11,30 +11,27 @@ from ..config import Config
 from ..ir.dtypes import F32
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
-    Arrive,
     Coord,
     Copy,
-    Fence,
     ForChunks,
     ForK,
     Kernel,
     LoadBlockScales,
     LoadRowScales,
     Param,
+    Piece,
     Promote,
     Registers,
     ShareScales,
     Smem,
-    Stmt,
+    TileBody,
     TmaMap,
     Wait,
-    WgmmaCommit,
-    WgmmaWait,
     Zero,
 )
 from ..ir.promotion import LANES
 from ..problem import Problem
-from .common import accumulators, assemble, load, multiply, partial, pieces, whole
+from .common import accumulators, assemble, load, partial, pieces, promoted, whole
 from .output import epilogue, group_stride
 
 
@@ -50,8 +47,9 @@ def build(p: Problem, c: Config) -> Kernel:
     turn = (Copy(dst="lane_scales", src="next_scales"), replace(first, block="next"))
     step = (
         *(Wait(barrier="full"), ShareScales(dst="block_scales", src="lane_scales")),
-        *(s for piece in pieces(c) for s in _piece(p, c, *piece)),
+        *(_piece(p, c, *piece) for piece in pieces(c)),
     )
+    loop = ForK(body=step, unroll=c.unroll, of="chunk")
     scales = Smem(
         name="smem_scale_a",
         dtype=F32,
@@ -64,11 +62,10 @@ def build(p: Problem, c: Config) -> Kernel:
         p,
         c,
         locals=(*acc, partial(p, c), *rows, *cols),
-        tile=(
-            *(Zero(dst=a.name) for a in acc),
-            first,
-            ForChunks(blocks=LANES, body=(*turn, ForK(body=step, unroll=c.unroll, of="chunk"))),
-            *epilogue(p, c),
+        tile=TileBody(
+            setup=(*(Zero(dst=a.name) for a in acc), first),
+            main=(ForChunks(blocks=LANES, body=(*turn, loop)),),
+            epilogue=epilogue(p, c),
         ),
         maps=(
             TmaMap(
@@ -91,7 +88,7 @@ def build(p: Problem, c: Config) -> Kernel:
     )
 
 
-def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> tuple[Stmt, ...]:
+def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> Piece:
     rows = LoadRowScales(dst=f"row_scales{wave}", smem="smem_scale_a", wave=wave)
     promote = Promote(
         dst=f"acc{wave}",
@@ -100,14 +97,4 @@ def _piece(p: Problem, c: Config, wave: int, part: int, last: bool) -> tuple[Stm
         block_scales="block_scales",
         part=part,
     )
-    # The last MMAs are the stage's last readers: release it before promoting.
-    release = (Arrive(barrier="empty"),) * last
-    return (
-        *(rows,) * (part == 0),
-        Fence(of="wgmma"),
-        multiply(p, c, wave, part),
-        WgmmaCommit(),
-        WgmmaWait(pending=c.in_flight),
-        *release,
-        promote,
-    )
+    return promoted(p, c, wave, part, last, loads=(rows,) * (part == 0), by=promote)

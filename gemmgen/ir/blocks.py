@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Literal, TypeGuard
 
 from .resources import UNUSUAL
@@ -94,3 +94,40 @@ BLOCKS = (
     PerSplit,
     If,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts(Stmt):
+    """Statements by what they are for, so that a pass finds them by name. It stands for them in the order of its fields:
+    no text of the IR and no macro has it, and `join_parts` leaves none."""
+
+    @property
+    def body(self) -> tuple[Stmt, ...]:
+        return tuple(s for f in fields(self) for s in getattr(self, f.name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileBody(Parts):
+    """What a role does for a tile. setup: before its K blocks; main: the loop over them; drain: what that left in flight;
+    epilogue: D, of the sums."""
+
+    setup: tuple[Stmt, ...] = ()
+    main: tuple[Stmt, ...]
+    drain: tuple[Stmt, ...] = ()
+    epilogue: tuple[Stmt, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece(Parts):
+    """What a K block is multiplied in: a commit group of wgmma. loads: of scales that its promotion reads; products: from
+    their fence to their commit; wait: until they are done; release: of a stage, by its last reader; promote: the partial
+    sums, out of the tensor core's accumulator."""
+
+    loads: tuple[Stmt, ...] = ()
+    products: tuple[Stmt, ...] = ()
+    wait: tuple[Stmt, ...] = ()
+    release: tuple[Stmt, ...] = ()
+    promote: tuple[Stmt, ...] = ()
+
+
+HOLDING = (*BLOCKS, Parts)  # what has a body

@@ -8,7 +8,9 @@ from .blocks import (
     ForTiles,
     If,
     PerSplit,
+    Piece,
     Stmt,
+    TileBody,
 )
 from .exchange import (
     AddPartials,
@@ -121,6 +123,7 @@ __all__ = [
     "Param",
     "Peek",
     "PerSplit",
+    "Piece",
     "PrefetchMap",
     "Promote",
     "PublishMap",
@@ -147,6 +150,7 @@ __all__ = [
     "StoreWait",
     "Sync",
     "TakeShare",
+    "TileBody",
     "TmaLoad",
     "TmaMap",
     "TmaStore",

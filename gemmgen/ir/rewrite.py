@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 
-from .blocks import BLOCKS, Stmt
+from .blocks import BLOCKS, HOLDING, Parts, Stmt
 from .nodes import Kernel, Role
 from .stamps import STAMPS
 
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
-    """Every statement of `body`, parents before children, in program order."""
+    """Every statement of `body`, parents before children, in program order; of parts those that they hold."""
     for stmt in body:
-        yield stmt
-        if isinstance(stmt, BLOCKS):
+        if not isinstance(stmt, Parts):
+            yield stmt
+        if isinstance(stmt, HOLDING):
             yield from walk(stmt.body)
 
 
@@ -34,6 +35,9 @@ def map_body(body: tuple[Stmt, ...], fn: Rewrite) -> tuple[Stmt, ...]:
     for stmt in body:
         if isinstance(stmt, BLOCKS):
             stmt = replace(stmt, body=map_body(stmt.body, fn))
+        elif isinstance(stmt, Parts):
+            parts = {f.name: map_body(getattr(stmt, f.name), fn) for f in fields(stmt)}
+            stmt = replace(stmt, **parts)
         new = fn(stmt)
         out.extend(new if isinstance(new, tuple) else (new,))
     return tuple(out)

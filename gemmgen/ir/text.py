@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from .blocks import BLOCKS, Stmt
+from .blocks import BLOCKS, Parts, Stmt
 from .dtypes import DType
 from .expr import (
     Acc,
@@ -83,6 +83,9 @@ def statement(stmt: Stmt) -> str:
 
 def _body(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
     for stmt in body:
+        if isinstance(stmt, Parts):
+            yield from _body(stmt.body, depth)
+            continue
         yield "  " * depth + statement(stmt)
         if isinstance(stmt, BLOCKS):
             yield from _body(stmt.body, depth + 1)

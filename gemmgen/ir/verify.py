@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from ..errors import IRError
-from .blocks import BLOCKS
+from .blocks import HOLDING, Piece, TileBody
 from .nodes import (
     Arrive,
     ExpectTx,
@@ -47,6 +47,8 @@ NAMES = {
     **dict.fromkeys(REGISTER_FIELDS, "locals"),
 }
 OUTER: dict[type, type] = {
+    TileBody: ForTiles,
+    Piece: ForK,
     ForK: ForTiles,
     PerSplit: ForTiles,
     ForChunks: ForTiles,
@@ -145,7 +147,7 @@ def _checks(kind: type) -> Checks:
         outer=OUTER.get(kind),
         loop=issubclass(kind, LOOPS),
         chunk=issubclass(kind, OF_CHUNKS),
-        block=issubclass(kind, BLOCKS),
+        block=issubclass(kind, HOLDING),
     )
 
 

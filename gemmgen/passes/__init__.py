@@ -35,6 +35,7 @@ from .choose_stores import choose_stores
 from .derive_maps import derive_maps
 from .guard_waits import guard_waits
 from .instrument import instrument
+from .join_parts import join_parts
 from .keep_address import keep_address
 from .overlap_launches import overlap_launches
 from .pad_epilogue import pad_epilogue
@@ -79,6 +80,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(plan_descriptors),  # needs slabs
     Step(overlap_promotion.overlap_promotion),  # needs every load before a wgmma; adds registers
     Step(peek_ahead.peek_ahead, "peek"),  # every release is in place; adds a register
+    Step(join_parts),  # nothing later asks what a statement is for
     Step(size_barriers.size_barriers),  # needs every box and every release
     Step(layout_smem.layout_smem),  # needs pads and alignments
     Step(guard_waits, "watchdog"),  # every wait is in place; a watched one takes registers

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.nodes import (
-    ForChunks,
-    ForK,
-    ForTiles,
     If,
     Kernel,
     Mma,
     Stmt,
+    TileBody,
     Zero,
 )
 from ..ir.rewrite import map_stmts, walk
@@ -24,18 +22,17 @@ def allow_empty(kernel: Kernel, target: Target) -> Kernel:
     K loop that filled none. Sets Mma.fresh; inserts Zero, and If has_blocks."""
     if not kernel.groups.depths and kernel.cluster.k == 1:
         return kernel
-    kernel = map_stmts(kernel, lambda s: _allowing(s) if isinstance(s, ForTiles) else s)
+    kernel = map_stmts(kernel, lambda s: _allowing(s) if isinstance(s, TileBody) else s)
     return map_stmts(kernel, _never)
 
 
-def _allowing(tiles: ForTiles) -> ForTiles:
-    sums = [s.dst for s in walk(tiles.body) if isinstance(s, Mma) and s.fresh == "tile"]
-    out: list[Stmt] = []
-    for s in tiles.body:
-        if isinstance(s, ForK | ForChunks):
-            out += [Zero(dst=name) for name in dict.fromkeys(sums)]
-        out.append(If(when="has_blocks", body=(s,)) if releases(s) else s)
-    return replace(tiles, body=tuple(out))
+def _allowing(tile: TileBody) -> TileBody:
+    sums = [s.dst for s in walk(tile.main) if isinstance(s, Mma) and s.fresh == "tile"]
+    return replace(
+        tile,
+        setup=(*tile.setup, *(Zero(dst=name) for name in dict.fromkeys(sums))),
+        drain=tuple(If(when="has_blocks", body=(s,)) if releases(s) else s for s in tile.drain),
+    )
 
 
 def _never(s: Stmt) -> Stmt:

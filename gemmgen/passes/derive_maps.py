@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.blocks import is_if
 from ..ir.dtypes import S8
 from ..ir.nodes import (
     AcquireMap,
     Coord,
     CopyMap,
-    ForK,
-    ForTiles,
+    Drain,
     If,
     Kernel,
     LoadBlockScales,
@@ -25,10 +23,11 @@ from ..ir.nodes import (
     Smem,
     Stmt,
     Sync,
+    TileBody,
     TmaLoad,
     TmaMap,
 )
-from ..ir.rewrite import map_role, map_stmts
+from ..ir.rewrite import map_body, map_role, map_stmts
 from ..target import Target
 
 MAP_BYTES = 128
@@ -109,10 +108,6 @@ def _edits(kernel: Kernel, m: TmaMap) -> tuple[Stmt, ...]:
 
 def _deriving(role: Role, derived: tuple[TmaMap, ...], edits: tuple[Stmt, ...]) -> Role:
     """A whole warp walks the tiles, for it takes one to publish a map; its leader still loads alone."""
-    (leader,) = role.body
-    assert is_if(leader, "leader")
-    tiles, *rest = leader.body
-    assert isinstance(tiles, ForTiles) and all(isinstance(s, ForK) for s in tiles.body)
     names = [(m.name, f"smem_{m.name}") for m in derived]
     copies = tuple(CopyMap(tensor_map=m, smem=smem) for m, smem in names)
     publish = tuple(PublishMap(tensor_map=m, smem=smem) for m, smem in names)
@@ -120,8 +115,19 @@ def _deriving(role: Role, derived: tuple[TmaMap, ...], edits: tuple[Stmt, ...]) 
     opening = If(
         when="new_group", body=(*edits, Sync(of="warp"), *publish, Sync(of="warp"), *acquire)
     )
-    walk = ForTiles(body=(opening, If(when="leader", body=tiles.body)))
-    last = (If(when="leader", body=tuple(rest)),) * bool(rest)
-    return replace(
-        role, body=(If(when="first_warp", body=(*copies, Sync(of="warp"), walk, *last)),)
-    )
+
+    def visit(s: Stmt) -> Stmt:
+        match s:
+            case TileBody():
+                return replace(s, setup=(opening, *s.setup), main=(_alone(*s.main),))
+            case Drain():
+                return _alone(s)
+            case If(when="leader"):
+                return If(when="first_warp", body=(*copies, Sync(of="warp"), *s.body))
+        return s
+
+    return replace(role, body=map_body(role.body, visit))
+
+
+def _alone(*body: Stmt) -> If:
+    return If(when="leader", body=body)

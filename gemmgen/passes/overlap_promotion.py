@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import (
-    Fence,
     ForK,
     Kernel,
     LoadColumnScales,
     Mma,
+    Piece,
+    Promote,
     Registers,
     Role,
     Stmt,
-    WgmmaCommit,
     WgmmaWait,
 )
-from ..ir.promotion import PROMOTION, Accumulate
-from ..ir.rewrite import map_role, map_stmts, walk
-from ..ir.syncs import is_fence
+from ..ir.promotion import Accumulate
+from ..ir.rewrite import map_body, map_role, map_stmts, walk
 from ..target import Target
 
 PROMOTION_OVERLAPS = Rule(
@@ -38,19 +37,8 @@ OVERLAP_UNROLL = Rule(
 RULES = (PROMOTION_OVERLAPS, OVERLAP_UNROLL)
 
 PARTIALS = 2
+NOTHING = Piece()  # before the first, and after the last
 MOST_UNROLL = 3  # of Accumulate
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Piece:
-    """One group of wgmma and what belongs to it. loads: before its fence, but for its columns' scales, whose
-    registers the piece before is promoted with. release: once all are drained."""
-
-    loads: tuple[Stmt, ...]
-    columns: tuple[Stmt, ...]
-    mma: Mma
-    release: tuple[Stmt, ...]
-    promote: Stmt
 
 
 def overlap_promotion(kernel: Kernel, target: Target) -> Kernel:
@@ -59,66 +47,74 @@ def overlap_promotion(kernel: Kernel, target: Target) -> Kernel:
     loop = next((s for r in kernel.roles for s in walk(r.body) if _asked(s)), None)
     if not isinstance(loop, ForK):
         return kernel
-    pieces = _pieces(loop.body)
+    pieces = _pieces(loop)
     if len(pieces) < PARTIALS:
         values = {"in_flight": 1, "pieces": len(pieces)}
         raise IllegalConfig(PROMOTION_OVERLAPS, values, "Use in_flight=0, or parts=2.")
-    if loop.unroll > MOST_UNROLL and isinstance(pieces[0].promote, Accumulate):
+    if loop.unroll > MOST_UNROLL and any(isinstance(s, Accumulate) for s in pieces[0].promote):
         values = {"in_flight": 1, "unroll": loop.unroll}
         raise IllegalConfig(OVERLAP_UNROLL, values, f"Use unroll={MOST_UNROLL}, or in_flight=0.")
-    body = _overlapped(pieces)
+    before = tuple(s for s in loop.body if not isinstance(s, Piece))
+    body = (*before, *_overlapped(pieces))
     kernel = map_stmts(kernel, lambda s: replace(loop, body=body) if s == loop else s)
-    return map_role(kernel, "consumer", lambda r: _doubled(r, pieces[0].mma.dst))
+    partial = {s.dst for s in walk(loop.body) if isinstance(s, Mma)}
+    return map_role(kernel, "consumer", lambda r: _doubled(r, partial))
+
+
+def _pieces(loop: ForK) -> list[Piece]:
+    return [s for s in loop.body if isinstance(s, Piece)]
 
 
 def _asked(s: Stmt) -> bool:
     """Whether `s` is a loop that promotes, and leaves wgmma in flight."""
-    pending = isinstance(s, ForK) and any(isinstance(x, WgmmaWait) and x.pending for x in s.body)
-    return pending and any(isinstance(x, PROMOTION) for x in s.body)  # type: ignore[attr-defined]
+    if not isinstance(s, ForK):
+        return False
+    waits = (x for p in _pieces(s) if p.promote for x in p.wait)
+    return any(isinstance(x, WgmmaWait) and x.pending for x in waits)
 
 
-def _pieces(body: tuple[Stmt, ...]) -> list[_Piece]:
-    """A piece ends with its promotion; what comes first in the loop is the first one's."""
-    ends = [i for i, s in enumerate(body) if isinstance(s, PROMOTION)]
-    starts = [0, *(i + 1 for i in ends)]
-    return [_piece(body[a:b], body[b]) for a, b in zip(starts, ends, strict=False)]
-
-
-def _piece(stmts: tuple[Stmt, ...], promote: Stmt) -> _Piece:
-    fence = next(i for i, s in enumerate(stmts) if is_fence(s, "wgmma"))
-    wait = next(i for i, s in enumerate(stmts) if isinstance(s, WgmmaWait))
-    return _Piece(
-        loads=tuple(s for s in stmts[:fence] if not isinstance(s, LoadColumnScales)),
-        columns=tuple(s for s in stmts[:fence] if isinstance(s, LoadColumnScales)),
-        mma=next(s for s in stmts if isinstance(s, Mma)),
-        release=stmts[wait + 1 :],
-        promote=promote,
+def _overlapped(pieces: list[Piece]) -> tuple[Piece, ...]:
+    """Each beside the promotion of the one before it, the last promotion alone. Registers of column scales are the next
+    piece's once that is done."""
+    turned = [_turned(p, i) for i, p in enumerate(pieces)]
+    return tuple(
+        Piece(
+            loads=(*_loads(before, columns=True), *_loads(piece, columns=False)),
+            products=piece.products,
+            wait=(WgmmaWait(pending=int(piece != NOTHING)),) * (before != NOTHING),
+            release=before.release,
+            promote=before.promote,
+        )
+        for before, piece in zip((NOTHING, *turned), (*turned, NOTHING), strict=True)
     )
 
 
-def _overlapped(pieces: list[_Piece]) -> tuple[Stmt, ...]:
-    out: list[Stmt] = []
-    for i, piece in enumerate(pieces):
-        mma = replace(piece.mma, dst=_turn(piece, i))
-        out += (*piece.loads, Fence(of="wgmma"), mma, WgmmaCommit())
-        if i:
-            out += (WgmmaWait(pending=1), _promoted(pieces, i - 1))
-        out += piece.columns
-    return (*out, WgmmaWait(pending=0), *pieces[-1].release, _promoted(pieces, len(pieces) - 1))
+def _loads(piece: Piece, *, columns: bool) -> tuple[Stmt, ...]:
+    return tuple(s for s in piece.loads if isinstance(s, LoadColumnScales) == columns)
 
 
-def _promoted(pieces: list[_Piece], i: int) -> Stmt:
-    return replace(pieces[i].promote, src=_turn(pieces[i], i))  # type: ignore[call-arg]
+def _turned(piece: Piece, i: int) -> Piece:
+    """`piece` with the partial sum whose turn it is."""
+
+    def visit(s: Stmt) -> Stmt:
+        match s:
+            case Mma():
+                return replace(s, dst=f"{s.dst}{i % PARTIALS}")
+            case Promote() | Accumulate():
+                return replace(s, src=f"{s.src}{i % PARTIALS}")
+        return s
+
+    return replace(
+        piece,
+        products=map_body(piece.products, visit),
+        promote=map_body(piece.promote, visit),
+    )
 
 
-def _turn(piece: _Piece, i: int) -> str:
-    return f"{piece.mma.dst}{i % PARTIALS}"
-
-
-def _doubled(role: Role, partial: str) -> Role:
+def _doubled(role: Role, partial: set[str]) -> Role:
     def twice(r: Registers) -> tuple[Registers, ...]:
-        if r.name != partial:
+        if r.name not in partial:
             return (r,)
-        return tuple(replace(r, name=f"{partial}{i}") for i in range(PARTIALS))
+        return tuple(replace(r, name=f"{r.name}{i}") for i in range(PARTIALS))
 
     return replace(role, locals=tuple(x for r in role.locals for x in twice(r)))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..errors import IllegalConfig, Rule
+from ..errors import IllegalConfig, IRError, Rule
 from ..ir.dtypes import S32
 from ..ir.nodes import (
     ForK,
     Kernel,
     Peek,
+    Piece,
     Registers,
     Role,
     Stmt,
@@ -17,7 +18,6 @@ from ..ir.nodes import (
     Zero,
 )
 from ..ir.rewrite import map_body, map_role, walk
-from ..ir.stmts import releases
 from ..target import Target
 
 PEEK = Rule(
@@ -48,18 +48,16 @@ def peek_ahead(kernel: Kernel, target: Target, peek: bool) -> Kernel:
 
 def _peeking(role: Role) -> Role:
     seen = Registers(name=SEEN, dtype=S32, count=1)
-    return replace(
-        role, locals=(*role.locals, seen), body=(Zero(dst=SEEN), *map_body(role.body, _visit))
-    )
+    body = (Zero(dst=SEEN), *map_body(role.body, _visit))
+    if not any(isinstance(s, Peek) for s in walk(body)):
+        raise IRError("peek: no Piece of a K block releases a stage")
+    return replace(role, locals=(*role.locals, seen), body=body)
 
 
-def _visit(stmt: Stmt) -> Stmt:
-    if not isinstance(stmt, ForK):
-        return stmt
-    released = [any(releases(s) for s in walk((x,))) for x in stmt.body]
-    after = len(released) - released[::-1].index(True)
-    wait, *rest = stmt.body
-    assert isinstance(wait, Wait)
-    first = replace(wait, seen=SEEN)
-    peek = Peek(barrier=wait.barrier, dst=SEEN)
-    return replace(stmt, body=(first, *rest[: after - 1], peek, *rest[after - 1 :]))
+def _visit(s: Stmt) -> Stmt:
+    match s:
+        case Wait(barrier="full"):
+            return replace(s, seen=SEEN)
+        case Piece() if s.release:
+            return replace(s, release=(*s.release, Peek(barrier="full", dst=SEEN)))
+    return s

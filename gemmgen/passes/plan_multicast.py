@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
-from ..ir.blocks import is_if
 from ..ir.nodes import (
     Arrive,
     Drain,
+    ForTiles,
     Kernel,
     Role,
     Stmt,
     Sync,
     TmaLoad,
 )
-from ..ir.rewrite import map_role, map_stmts
+from ..ir.rewrite import map_body, map_role, map_stmts
 from ..target import Target
 
 CLUSTER_SIZE = Rule(
@@ -88,6 +88,6 @@ def _multicast(kernel: Kernel, load: TmaLoad) -> TmaLoad:
 def _drain(role: Role) -> Role:
     """The peer may still arrive on this CTA's barriers: leave only when every stage came back."""
     drain = Drain(barrier="empty")
-    loop = role.body[0]
-    assert is_if(loop, "leader")
-    return replace(role, body=(replace(loop, body=(*loop.body, drain)), *role.body[1:]))
+    return replace(
+        role, body=map_body(role.body, lambda s: (s, drain) if isinstance(s, ForTiles) else s)
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
-from ..ir.blocks import is_if
 from ..ir.dtypes import S32
 from ..ir.nodes import (
     AddPartials,
@@ -27,11 +26,12 @@ from ..ir.nodes import (
     Stmt,
     Sync,
     TakeShare,
+    TileBody,
     TmaLoad,
     Wait,
     Zero,
 )
-from ..ir.rewrite import map_role, map_stmts, walk
+from ..ir.rewrite import map_body, map_role, map_stmts, walk
 from ..ir.stores import Evaluate, StageTile
 from ..target import Target
 from .derive_maps import BLOCKS_OF_GROUP, from_k_first
@@ -70,8 +70,8 @@ def split_k(kernel: Kernel, target: Target, split_k: int) -> Kernel:
                 return replace(s, coords=from_k_first(kernel, s))
             case LoadBlockScales():
                 return replace(s, block=BLOCKS_OF_GROUP[s.block])  # type: ignore[arg-type]
-            case ForTiles():
-                return replace(s, body=(TakeShare(), *s.body))
+            case TileBody():
+                return replace(s, setup=(TakeShare(), *s.setup))
             case Fence(of="barriers"):
                 return (InitBarrier(barrier=FULL), InitBarrier(barrier=EMPTY), s)
             case Sync(of="cta"):
@@ -125,34 +125,29 @@ def _buffer(kernel: Kernel, waves: dict[str, int], senders: int) -> Smem:
 
 
 def _exchanging(role: Role, waves: dict[str, int]) -> Role:
-    """Between the K loop and the epilogue, which begins with its leader's wait for the last stores."""
-    tiles, *rest = role.body
-    assert isinstance(tiles, ForTiles)
-    at = next(i for i, s in enumerate(tiles.body) if is_if(s, "leader"))
+    """Rank 0's epilogue is that of the whole sum."""
     send = (SendPartials(src=a, smem=SMEM, barrier=FULL, wave=w) for a, w in waves.items())
     add = (AddPartials(dst=a, smem=SMEM, wave=w) for a, w in waves.items())
     emptied = Wait(barrier=EMPTY, per="tile", turn=TURN, flip=1)
-    body = (
-        *tiles.body[:at],
-        If(when="sends", body=(emptied, *send)),
-        If(
-            when="finishes",
-            body=(
-                If(when="cta_leader", body=(ExpectTx(barrier=FULL, per="tile"),)),
-                Wait(barrier=FULL, per="tile", turn=TURN),
-                *add,
-                Sync(of="warp"),
-                Arrive(barrier=EMPTY, to="others"),
-                *tiles.body[at:],
-            ),
-        ),
-        NextTurn(turn=TURN),
+    received = (
+        If(when="cta_leader", body=(ExpectTx(barrier=FULL, per="tile"),)),
+        Wait(barrier=FULL, per="tile", turn=TURN),
+        *add,
+        Sync(of="warp"),
+        Arrive(barrier=EMPTY, to="others"),
     )
-    # A sender whose slot was read is left alone: rank 0 arrives there no more.
-    last = If(when="sends", body=(emptied,))
+    sends = If(when="sends", body=(emptied, *send))
+
+    def visit(s: Stmt) -> Stmt | tuple[Stmt, ...]:
+        match s:
+            case TileBody():
+                finishes = If(when="finishes", body=(*received, *s.epilogue))
+                return replace(s, epilogue=(sends, finishes, NextTurn(turn=TURN)))
+            case ForTiles():
+                # A sender whose slot was read is left alone: rank 0 arrives there no more.
+                return s, If(when="sends", body=(emptied,))
+        return s
+
     turn = Registers(name=TURN, dtype=S32, count=1)
-    return replace(
-        role,
-        locals=(*role.locals, turn),
-        body=(Zero(dst=TURN), replace(tiles, body=body), last, *rest),
-    )
+    body = (Zero(dst=TURN), *map_body(role.body, visit))
+    return replace(role, locals=(*role.locals, turn), body=body)

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..errors import IllegalConfig, IRError, Rule
-from ..ir.blocks import is_if
 from ..ir.nodes import (
     Evaluate,
     Fence,
-    ForTiles,
     If,
     Kernel,
     Smem,
@@ -20,6 +18,7 @@ from ..ir.nodes import (
     StoreTail,
     StoreTile,
     StoreWait,
+    TileBody,
 )
 from ..ir.rewrite import map_stmts, statements, walk
 from ..ir.syncs import is_fence, is_sync
@@ -57,10 +56,13 @@ def split_output(kernel: Kernel, target: Target, d_columns: int | None) -> Kerne
     cut = replace(d, cols=d_columns, stages=SLOTS * kernel.consumers)
     smem = tuple(cut if s.name == d.name else s for s in kernel.smem)
     columns = range(0, d.cols, cut.cols)
-    rewritten = map_stmts(
-        kernel, lambda s: replace(s, body=_tile(s.body, columns)) if isinstance(s, ForTiles) else s
-    )
-    return replace(rewritten, smem=smem)
+
+    def visit(s: Stmt) -> Stmt:
+        if isinstance(s, TileBody) and s.epilogue:
+            return replace(s, epilogue=_pieces(s.epilogue, columns))
+        return s
+
+    return replace(map_stmts(kernel, visit), smem=smem)
 
 
 def _check_stores(kernel: Kernel, d: Smem, d_columns: int) -> None:
@@ -95,16 +97,6 @@ def _check_pieces(kernel: Kernel, d: Smem, columns: int) -> None:
     legal = [n for n in range(d.slab_cols, d.cols + 1, d.slab_cols) if fits(n)]
     advice = f"d_columns={' or '.join(map(str, legal))}" if legal else "d_columns=null"
     raise IllegalConfig(COLUMN_PIECES, values, f"Use {advice}.")
-
-
-def _tile(body: tuple[Stmt, ...], columns: range) -> tuple[Stmt, ...]:
-    """The consumers' tile, its epilogue by pieces; the producer's as it is."""
-    at = next((i for i, s in enumerate(body) if _waits(s)), len(body))
-    return body[:at] + _pieces(body[at:], columns) if at < len(body) else body
-
-
-def _waits(s: Stmt) -> bool:
-    return is_if(s, "leader") and any(isinstance(x, StoreWait) for x in s.body)
 
 
 def _spelled_anew(s: Stmt) -> bool:

@@ -9,7 +9,6 @@ from ..ir.dtypes import S32
 from ..ir.nodes import (
     Arrive,
     Barrier,
-    ForK,
     ForTiles,
     InitBarrier,
     Kernel,
@@ -17,10 +16,11 @@ from ..ir.nodes import (
     Registers,
     Role,
     Stmt,
+    TileBody,
     Wait,
     Zero,
 )
-from ..ir.rewrite import map_body, map_role, walk
+from ..ir.rewrite import map_body, map_role
 from ..ir.syncs import is_fence
 from ..target import Target
 
@@ -57,17 +57,17 @@ def alone(kernel: Kernel, split_k: int) -> dict[str, object]:
 
 
 def _in_turns(role: Role) -> Role:
-    tiles, *rest = role.body
-    assert isinstance(tiles, ForTiles)
-    at = next(i for i, s in enumerate(tiles.body) if any(isinstance(x, ForK) for x in walk((s,))))
-    body: tuple[Stmt, ...] = (
-        *tiles.body[:at],
-        Wait(barrier=BARRIER, per="turn", turn=TURN),
-        tiles.body[at],
-        Arrive(barrier=BARRIER, to="next"),
-        NextTurn(turn=TURN),
-        *tiles.body[at + 1 :],
-    )
+    wait = Wait(barrier=BARRIER, per="turn", turn=TURN)
+    passed = (Arrive(barrier=BARRIER, to="next"), NextTurn(turn=TURN))
+
+    def visit(s: Stmt) -> Stmt:
+        match s:
+            case TileBody():
+                return replace(s, setup=(*s.setup, wait), drain=(*passed, *s.drain))
+            case ForTiles():
+                return replace(s, of="turn")
+        return s
+
     turn = Registers(name=TURN, dtype=S32, count=1)
-    in_turns = (Zero(dst=TURN), replace(tiles, of="turn", body=body), *rest)
-    return replace(role, locals=(*role.locals, turn), body=in_turns)
+    body = (Zero(dst=TURN), *map_body(role.body, visit))
+    return replace(role, locals=(*role.locals, turn), body=body)

@@ -16,6 +16,7 @@ import gemmgen.ir.spelling
 from gemmgen.emit import PTX, STATEMENTS, environment, snake, templates
 from gemmgen.emit.names import ADDRESS, RANKS, VERBS
 from gemmgen.ir import nodes
+from gemmgen.ir.blocks import Parts
 from gemmgen.passes.check_complete import LOWERED
 from gemmgen.problem import OUTPUTS
 
@@ -100,8 +101,10 @@ def concrete(base: type[nodes.Stmt]) -> Iterator[type[nodes.Stmt]]:
 
 
 def test_statements_stay_few():
-    """A new meaning of a statement that is there is a field of it (docs/adr/0036-fewer-statements.md)."""
-    assert len([*concrete(nodes.Stmt), *LOWERED]) <= MAX_STATEMENTS
+    """A new meaning of a statement that is there is a field of it (docs/adr/0036-fewer-statements.md). Parts only hold
+    statements: nothing spells them, and a lowered kernel has none."""
+    abstract = [cls for cls in LOWERED if not issubclass(cls, Parts)]
+    assert len([*concrete(nodes.Stmt), *abstract]) <= MAX_STATEMENTS
 
 
 def macros() -> list[jinja2.nodes.Macro]:

@@ -11,7 +11,7 @@ from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IRError
 from gemmgen.families import build
-from gemmgen.ir.blocks import If
+from gemmgen.ir.blocks import If, Parts, Piece, TileBody
 from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, F16, F32
 from gemmgen.ir.expr import PerElement
 from gemmgen.ir.nodes import (
@@ -128,6 +128,8 @@ MALFORMED = {
         role("producer", body=(ForTiles(body=(If(when="after_first", body=()),)),)),
         "ForK",
     ),
+    "a-tile's-parts-outside-tiles": (role("producer", body=(TileBody(main=()),)), "ForTiles"),
+    "a-k-block's-outside-k": (role("producer", body=(ForTiles(body=(Piece(),)),)), "ForK"),
     "turns-in-tiles": (
         role("consumer", body=(ForTiles(body=(ForTiles(of="turn", body=()),)),)),
         "ForTiles stands inside another",
@@ -265,6 +267,43 @@ def test_walk_gives_parents_first_in_order():
     assert names == ["Sync", "ForTiles", "ForK", "Wait", "If", "Arrive", "WgmmaWait"]
 
 
+PARTS = (
+    ForTiles(
+        body=(
+            TileBody(
+                setup=(Sync(of="warp"),),
+                main=(ForK(body=(Wait(barrier="full"), Piece(release=(Arrive(barrier="e"),)))),),
+                drain=(WgmmaWait(pending=0),),
+            ),
+        )
+    ),
+)
+
+
+def test_parts_stand_for_what_they_hold():
+    """In the order of their fields, however they were given; no text shows them."""
+    tile = TileBody(epilogue=(Sync(of="cta"),), main=(WgmmaWait(pending=0),))
+    assert tile.body == (WgmmaWait(pending=0), Sync(of="cta"))
+    names = [type(s).__name__ for s in walk(PARTS)]
+    assert names == ["ForTiles", "Sync", "ForK", "Wait", "Arrive", "WgmmaWait"]
+    joined = map_stmts(nested(PARTS), lambda s: s.body if isinstance(s, Parts) else s)
+    assert dump(joined) == dump(nested(PARTS)) and joined != nested(PARTS)
+
+
+def test_map_stmts_rebuilds_parts():
+    def fn(s):
+        match s:
+            case Arrive():
+                return (s, s)
+            case TileBody():
+                return replace(s, drain=())
+        return s
+
+    (tiles,) = map_stmts(nested(PARTS), fn).roles[0].body
+    (tile,) = tiles.body
+    assert tile.drain == () and len(tile.main[0].body[1].release) == 2
+
+
 def nested(body: tuple[Stmt, ...]) -> Kernel:
     consumer = Role(name="consumer", warpgroups=(0, 1), locals=(), body=body)
     return replace(KERNEL, prologue=(Sync(of="cta"),), roles=(consumer,))
@@ -364,6 +403,8 @@ def test_check_complete_rejects_every_unset_field():
     (
         StageTile(src="acc0", smem="smem_d", wave=0),
         StoreTile(tensor_map="map_d", smem="smem_d", wave=0),
+        TileBody(main=()),
+        Piece(),
     ),
     ids=lambda s: type(s).__name__,
 )

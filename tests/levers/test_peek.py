@@ -13,9 +13,11 @@ from kernels import DENSE, FP8, GROUPED, VARIETY, VECTOR
 from gemmgen import emulator
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
+from gemmgen.errors import IRError
 from gemmgen.families import build
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.rewrite import map_stmts, statements, walk
+from gemmgen.passes.join_parts import join_parts
 from gemmgen.passes.peek_ahead import peek_ahead
 from gemmgen.pipeline import lower
 from gemmgen.target import H200
@@ -114,8 +116,8 @@ def test_a_peek_changes_no_bit(p):
 def test_what_the_pass_does(name):
     """Of the consumers' waits on the ring each gives way to one that may be left out, and a peek stands behind the
     release in the same loop; nothing else."""
-    before = build(*VARIETY[name])
-    after = peek_ahead(before, H200, True)
+    built = build(*VARIETY[name])
+    before, after = (join_parts(k, H200) for k in (built, peek_ahead(built, H200, True)))
     assert after.roles[1:] == before.roles[1:] and after.prologue == before.prologue
     loops = [s for s in walk(after.consumer.body) if isinstance(s, ir.ForK)]
     assert loops
@@ -136,6 +138,13 @@ def test_what_the_pass_does(name):
 def test_without_it_nothing_changes():
     kernel = build(FP8, Config())
     assert peek_ahead(kernel, H200, False) is kernel
+
+
+def test_without_pieces_there_is_no_place_to_peek():
+    """A family that releases elsewhere is told so, not built with a look that nobody takes."""
+    flat = join_parts(build(FP8, Config()), H200)
+    with pytest.raises(IRError, match="no Piece"):
+        peek_ahead(flat, H200, True)
 
 
 # ---- the proof ------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from gemmgen.config import Config
 from gemmgen.families import build
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.rewrite import statements, walk
+from gemmgen.passes.join_parts import join_parts
 from gemmgen.passes.take_turns import take_turns
 from gemmgen.pipeline import lower
 from gemmgen.target import H200
@@ -115,8 +116,8 @@ def test_turns_change_no_bit(p):
 def test_what_the_pass_does(name):
     """A turn around each tile's products, counted, and a barrier for each warpgroup; nothing else."""
     p, c = VARIETY[name]
-    before = build(p, c)
-    after = take_turns(before, H200, True)
+    built = build(p, c)
+    before, after = (join_parts(k, H200) for k in (built, take_turns(built, H200, True)))
     (barrier,) = (b for b in after.barriers if b not in before.barriers)
     assert (barrier.per, barrier.stages) == ("turn", c.consumers)
     inits = [s.barrier for s in walk(after.prologue) if isinstance(s, ir.InitBarrier)]

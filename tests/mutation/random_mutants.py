@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
+from itertools import groupby
 from random import Random
 from typing import Any
 
@@ -12,7 +14,7 @@ from exhibits import exhibit
 
 from gemmgen.families import build
 from gemmgen.ir import nodes as ir
-from gemmgen.ir.blocks import BLOCKS
+from gemmgen.ir.blocks import BLOCKS, Parts
 from gemmgen.ir.rewrite import map_stmts, statements
 
 from .mutant import Mutant, original
@@ -95,22 +97,51 @@ def _moved(kernel: ir.Kernel, random: Random) -> tuple[ir.Kernel, str] | None:
 
     def body(stmts: tuple[ir.Stmt, ...]) -> tuple[ir.Stmt, ...]:
         nonlocal count
-        out: list[ir.Stmt] = []
-        for s in stmts:
+        out: list[Placed] = []
+        at = None
+        for place, s in _placed(stmts):
             inner = replace(s, body=body(s.body)) if isinstance(s, BLOCKS) else s
             if s is victim:
                 count += 1
-                out += {"deleted": [], "doubled": [inner, inner]}.get(what, [inner])
+                at = len(out) if at is None else at
+                out += [(place, inner)] * {"deleted": 0, "doubled": 2}.get(what, 1)
             else:
-                out.append(inner)
-        at = next((i for i, s in enumerate(stmts) if s is victim), None)
-        if what.startswith("exchanged") and at is not None:
-            out[at : at + 2] = out[at : at + 2][::-1]
-        return tuple(out)
+                out.append((place, inner))
+        if what.startswith("exchanged") and at is not None and at + 1 < len(out):
+            (here, s), (there, after) = out[at : at + 2]
+            out[at : at + 2] = (here, after), (there, s)
+        return _held(stmts, out)
 
     roles = tuple(replace(r, body=body(r.body)) for r in kernel.roles)
     new = replace(kernel, prologue=body(kernel.prologue), roles=roles)
     return new, f"{type(victim).__name__} {what} ({count} of it)"
+
+
+# A statement, which of a body it is or is held by, and by which of its parts.
+Placed = tuple[tuple[int, str], ir.Stmt]
+
+
+def _placed(stmts: tuple[ir.Stmt, ...]) -> Iterator[Placed]:
+    """The statements of a body one after the other, also those that parts hold."""
+    for i, s in enumerate(stmts):
+        names = [f.name for f in fields(s)] if isinstance(s, Parts) else []
+        yield from (((i, name), x) for name in names for x in getattr(s, name))
+        if not names:
+            yield (i, ""), s
+
+
+def _held(stmts: tuple[ir.Stmt, ...], placed: list[Placed]) -> tuple[ir.Stmt, ...]:
+    """The body of `placed`: what parts held of `stmts`, they hold again."""
+    out: list[ir.Stmt] = []
+    for i, group in groupby(placed, key=lambda x: x[0][0]):
+        held, parts = list(group), stmts[i]
+        if isinstance(parts, Parts):
+            names = [f.name for f in fields(parts)]
+            by_name = {n: tuple(s for (_, at), s in held if at == n) for n in names}
+            out.append(replace(parts, **by_name))
+        else:
+            out += [s for _, s in held]
+    return tuple(out)
 
 
 def _constant(kernel: ir.Kernel, random: Random) -> tuple[ir.Kernel, str] | None:
