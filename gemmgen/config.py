@@ -24,7 +24,7 @@ class Config:
     raster: the axis an L2 panel spans, "m" or "n"; panel: its height in (cluster) tiles.
     unroll: K blocks per trip of the consumers' loop.
     in_flight: wgmma groups left running: where sums stay in the tensor core, while the next stage is waited
-    for; where they are promoted, while the piece of a K block (a wave, a part) before is
+    for; where they are promoted, while the piece of a K block (an M sub-tile, a part) before is
     (docs/adr/0020-overlapped-promotion.md).
     swizzle_ab, swizzle_d: bytes (128, 64, 32, 0); None takes the widest that fits.
     swap_ab: compute D^T = B A^T, for few rows: the warpgroups share out block_n in blocks of 64, and
@@ -33,10 +33,10 @@ class Config:
     partial sum is a part's only (families that promote; docs/adr/0011-parts.md).
     split_k: the CTAs of a cluster that share a tile and divide its K, for few tiles: 1, 2, 4 or 8
     (docs/adr/0010-split-k.md).
-    d_columns: columns of D that a consumer warpgroup stages at a time, in two places that take turns, so that
-    shared memory holds two pieces of each warpgroup's part of D; None: all of it (docs/adr/0022-d-columns.md).
-    ping_pong: the consumer warpgroups take the CTA's tiles in turns, one stores while the other multiplies,
-    rather than share each (docs/adr/0027-ping-pong.md).
+    d_columns: columns of D that a consumer warpgroup stages at a time, double-buffered: shared
+    memory holds two pieces of each warpgroup's part of D; None: all of it (docs/adr/0022-d-columns.md).
+    ping_pong: each consumer warpgroup has a tile of its own, one stores while the other multiplies, rather
+    than sharing each tile (docs/adr/0027-ping-pong.md).
     peek: consumers look whether the next stage is filled before they promote, and wait after that only if it
     was not (docs/adr/0028-peek.md).
     order: in which a grid's tiles come, one of `gemmgen.ir.orders.ORDERS`; raster and panel are read by "panels".
@@ -117,7 +117,7 @@ class Config:
 
     @property
     def turns(self) -> int:
-        """The consumer warpgroups that take tiles in turns."""
+        """The consumer warpgroups that have tiles of their own and take them in turns (ping-pong)."""
         return self.consumers if self.ping_pong else 1
 
     @property
@@ -127,7 +127,7 @@ class Config:
 
     @property
     def waves(self) -> int:
-        """How many blocks of 64 each consumer warpgroup owns of a tile."""
+        """How many M sub-tiles, of 64, each consumer warpgroup owns of a tile."""
         return max(1, self.wgmma_m // (64 * self.sharing))
 
     def to_json(self) -> dict[str, Any]:

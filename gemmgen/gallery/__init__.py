@@ -145,13 +145,13 @@ GALLERY: tuple[Exhibit, ...] = (
         name="ping_pong",
         problem=B16,
         config=Config(stages=6, multicast="b", in_flight=1, d_columns=64, ping_pong=True),
-        shows="each consumer has a tile of its own: one stores while the other multiplies",
+        shows="ping-pong: each consumer has a tile of its own, one stores while the other multiplies",
     ),
     Exhibit(
         name="d_columns",
         problem=B16,
         config=Config(block_m=256, stages=4, multicast="a", in_flight=1, d_columns=64),
-        shows="D staged 64 columns at a time in two places that take turns: room for a fourth stage",
+        shows="D staged 64 columns at a time, double-buffered: room for a fourth stage",
     ),
     Exhibit(
         name="unswizzled_ab",

@@ -1,4 +1,4 @@
-"""D staged by so many columns at a time, in two places that take turns (docs/adr/0022-d-columns.md)."""
+"""D staged by so many columns at a time, double-buffered (docs/adr/0022-d-columns.md)."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ D_COLUMNS = Lever(
     added=True,
     tag="d{}",
     word="D by {} columns",
-    reads="each warpgroup stages so many columns of D at a time, in two places that take turns",
+    reads="each warpgroup stages so many columns of D at a time, double-buffered",
 )

@@ -1,4 +1,4 @@
-"""Consumer warpgroups that take tiles in turns: one stores, another multiplies (docs/adr/0027-ping-pong.md)."""
+"""Ping-pong: each consumer warpgroup has a tile of its own, one stores while another multiplies (docs/adr/0027-ping-pong.md)."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ PING_PONG = flag(
     "ping_pong",
     tag="pp",
     word="ping-pong",
-    reads="a warpgroup stores its tile while the next multiplies another",
+    reads="each consumer warpgroup has a tile of its own: one stores while the next multiplies",
 )

@@ -14,8 +14,8 @@ WGMMA_N = Rule(
 )
 TILE_ROWS = Rule(
     id="tile-rows",
-    says="block_m (with swap_ab, block_n) must be 64 rows times the consumer warpgroups that share a tile, times whole "
-    "waves",
+    says="block_m (with swap_ab, block_n) must be a multiple of 64 rows for each consumer warpgroup that shares "
+    "the tile",
     because="One wgmma computes 64 rows and belongs to one warpgroup; a block of rows with no owner is never stored.",
 )
 SEGMENT_TILE = Rule(

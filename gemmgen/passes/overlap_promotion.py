@@ -23,7 +23,7 @@ from ..target import Target
 
 PROMOTION_OVERLAPS = Rule(
     id="promotion-overlaps",
-    says="in_flight=1 in a family that promotes needs two pieces of a K block: parts or waves",
+    says="in_flight=1 in a family that promotes needs two pieces of a K block: parts or M sub-tiles",
     because="One piece is promoted while the next is multiplied, and a stage is released when all are drained.",
 )
 OVERLAP_UNROLL = Rule(

@@ -23,7 +23,7 @@ from ..target import Target
 PEEK = Rule(
     id="peek",
     says="peek needs consumers that share each tile, and a K loop that is not unrolled",
-    because="Of warpgroups that take tiles in turns, the ring's next stage is often another's. In an unrolled loop "
+    because="In a ping-pong the ring's next stage is often the other warpgroup's. In an unrolled loop "
     "ptxas looks ahead by itself; with a peek besides, many kernels spill.",
 )
 RULES = (PEEK,)

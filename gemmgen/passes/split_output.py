@@ -1,4 +1,4 @@
-"""Where asked, stage D in pieces of some columns that take turns in two places of shared memory."""
+"""Where asked, stage D in pieces of some columns, double-buffered in shared memory."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from ..target import Target
 COLUMN_PIECES = Rule(
     id="column-pieces",
     says="d_columns must cut D's tile into whole swizzled slabs, an even number of pieces per consumer warpgroup",
-    because="A TMA store sends a slab. Two places take turns, and every tile begins with the first, so that no "
+    because="A TMA store sends a slab. There are two buffers, and every tile begins with the first, so that no "
     "register counts: then a tile must end with the second.",
 )
 COLUMN_STORES = Rule(
     id="column-stores",
     says="only a swizzled D that TMA stores from the accumulators can be staged by columns: no ragged groups, paired or "
     "scaled outputs, swap_ab or split_k",
-    because="Padded rows, and those of ragged groups, leave one by one; paired and scaled values are held for a whole wave; "
-    "exchanged operands give D's columns to other warpgroups; CTAs that divide K need shared memory for partial sums.",
+    because="Padded rows, and those of ragged groups, leave one by one; paired and scaled values are held for a whole M sub-tile; "
+    "swap-AB gives D's columns to other warpgroups; CTAs that divide K need shared memory for partial sums.",
 )
 RULES = (COLUMN_PIECES, COLUMN_STORES)
 

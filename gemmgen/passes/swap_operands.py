@@ -28,12 +28,12 @@ from ..target import Target
 SWAPPED_ROWS = Rule(
     id="swapped-rows",
     says="with swap_ab a tile has at most 64 rows",
-    because="From 64 rows on, exchanging A and B saves nothing; and with a scale per column in registers, tiles "
+    because="From 64 rows on, swapping A and B saves nothing; and with a scale per column in registers, tiles "
     "of 128 rows spilled.",
 )
 SWAPPED_OUTPUT = Rule(
     id="swapped-output",
-    says="an output whose columns are paired, or scaled by blocks, cannot come from exchanged operands",
+    says="an output whose columns are paired, or scaled by blocks, cannot be computed with swap_ab",
     because="A pair of columns, and a block of 128 of them, then lie in several threads or warps.",
 )
 SWAPPED_PARTS = Rule(

@@ -1,4 +1,4 @@
-"""Where asked, let the consumer warpgroups take tiles in turns: one stores while the other multiplies."""
+"""Where asked, ping-pong: let the consumer warpgroups take tiles in turns, one stores while the other multiplies."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ..target import Target
 PING_PONG = Rule(
     id="ping-pong",
     says="ping_pong needs two consumers or three, and tiles whose K no CTAs divide",
-    because="Warpgroups take tiles in turns: a lone one has nobody to take them with. CTAs that divide K exchange "
-    "one tile's sums at a time.",
+    because="In a ping-pong each consumer warpgroup has a tile of its own, so it takes two. CTAs that divide K "
+    "exchange one tile's sums at a time.",
 )
 RULES = (PING_PONG,)
 

@@ -28,7 +28,7 @@ class Fragment:
 
 
 def fragments(kernel: Kernel) -> tuple[Fragment, ...]:
-    """The accumulators of a lowered kernel, by wave and warpgroup. Where A and B are exchanged, wgmma's rows
+    """The accumulators of a lowered kernel, by wave and warpgroup. With swap_ab the rows of wgmma
     are the tile's columns."""
     swapped = kernel.buffer("smem_d").along == "n"
     sizes = {r.name: r.count for role in kernel.roles for r in role.locals}

@@ -63,11 +63,14 @@ def config(a: Artifact) -> Facts:
 def _warpgroups(c: Config) -> str:
     side = "columns of D" if c.swap_ab else "rows of D"
     if c.ping_pong:
-        waves = f", in {c.waves} waves" * (c.waves > 1)
-        return f"1 loads; {c.consumers} take tiles in turns, {64 * c.waves} {side} each{waves}"
+        return f"1 loads; {c.consumers} ping-pong, each with a tile of its own: {64 * c.waves} {side}{_sub_tiles(c)}"
     multiply = f"{c.consumers} multiply" if c.consumers > 1 else "1 multiplies"
-    each = " each" * (c.consumers > 1) + f", in {c.waves} waves" * (c.waves > 1)
-    return f"1 loads; {multiply} {64 * c.waves} {side}{each}"
+    each = " each" * (c.consumers > 1)
+    return f"1 loads; {multiply} {64 * c.waves} {side}{each}{_sub_tiles(c)}"
+
+
+def _sub_tiles(c: Config) -> str:
+    return f", in {c.waves} sub-tiles of 64" * (c.waves > 1)
 
 
 def _cluster(c: Config) -> str:

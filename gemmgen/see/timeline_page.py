@@ -24,7 +24,7 @@ SAYS = {
     "multiply": "as long as it keeps the tensor core; longer where shared memory feeds it slower",
     "drain": "from a wgmma group's end until its warpgroup goes on, within a K block",
     "promote": "one promotion",
-    "stage": "one wave of D, or a piece of it, into shared memory, and what else an epilogue costs",
+    "stage": "one M sub-tile of D, or a piece of it, into shared memory, and what else an epilogue costs",
     "load": "a CTA's loads of a K block through the SM's port",
     "store": "a CTA's tile of D through the same port",
     "flight": "from a load's last byte there until its barrier counts it (an estimate)",

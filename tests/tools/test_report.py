@@ -76,17 +76,22 @@ def test_words_of_an_unusual_one():
     assert f["B"] == "BF16 [K, N], n: contiguous along N"
     assert f["each element"].startswith("max((acc + bias[col]), 0.0) (bias_relu)")
     assert f["cluster"] == "2 CTAs, two CTAs share B by multicast"
-    assert f["warpgroups"] == "1 loads; 2 multiply 128 rows of D each, in 2 waves"
+    assert f["warpgroups"] == "1 loads; 2 multiply 128 rows of D each, in 2 sub-tiles of 64"
     assert f["pdl"] and "watchdog" not in f
 
 
 def test_words_of_warpgroups_that_take_turns():
     data = {"family": "dense", "a": "bf16", "b": "bf16"}
     f = facts(data, Config(ping_pong=True))
-    assert f["warpgroups"] == "1 loads; 2 take tiles in turns, 128 rows of D each, in 2 waves"
-    assert f["ping_pong"] == "a warpgroup stores its tile while the next multiplies another"
+    assert (
+        f["warpgroups"]
+        == "1 loads; 2 ping-pong, each with a tile of its own: 128 rows of D, in 2 sub-tiles of 64"
+    )
+    assert f["ping_pong"].startswith("each consumer warpgroup has a tile of its own")
     three = facts(data, Config(ping_pong=True, consumers=3, swap_ab=True, block_m=16, block_n=64))
-    assert three["warpgroups"] == "1 loads; 3 take tiles in turns, 64 columns of D each"
+    assert (
+        three["warpgroups"] == "1 loads; 3 ping-pong, each with a tile of its own: 64 columns of D"
+    )
 
 
 def test_an_epilogue_of_accumulate_is_spelled():
