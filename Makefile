@@ -41,7 +41,7 @@ dist: $(VENV)/.lint
 lock: $(VENV)/.lint
 	$(BIN)/python -m pip install -q uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --upgrade pyproject.toml \
-	  --extra cu13 --extra test --extra bench --extra docs --extra dev --custom-compile-command "make lock" \
+	  --extra cu13 --extra test --extra docs --extra dev --custom-compile-command "make lock" \
 	  -o requirements/dev.lock
 
 # On a machine with a Hopper GPU, its driver and torch; installs nothing.

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..bench import plots, shapes
+from ..bench import shapes
 from ..bench.clocks import UNKNOWN, Clocks, Log, watch
 from ..bench.data import KINDS, Data
 from ..bench.modes import L2, MODES, PACES, Method
@@ -20,9 +20,11 @@ from ..errors import ArgumentError
 from ..problem import Problem
 from ..runtime import driver
 from ..runtime.gpu import Gpu
+from ..see import svg
+from ..see.page import Page
 from ..see.spelling import spelled
 from ..verification.trial import judge
-from . import bench_chain, files, given, options
+from . import bench_chain, bench_page, bench_plots, files, given, options
 from .bench_entered import for_shape, problem, providers
 from .bench_report import LeftOut, Row, as_csv, firsts, geomean, over_read, table
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ..bench.contest import Contest
 
 
+PLOTS = ("tflops.svg", "roofline.svg")  # files
 UNUSED = {"burst": ("seconds",), "sustained": ("repeats",)}  # options, by pace
 
 
@@ -61,12 +64,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     _add_method(parser)
     parser.add_argument("--no-verify", action="store_true", help="time without verifying first")
     parser.add_argument(
-        "-o", metavar="FOLDER", type=given.path, help="write bench.csv and bench.json here"
+        "-o",
+        metavar="FOLDER",
+        type=given.path,
+        help="write bench.csv and bench.json here, with the device's ceilings, which are measured too",
     )
     parser.add_argument(
         "--plot",
         action="store_true",
-        help="with -o: measure the device's ceilings, and draw tflops.png and roofline.png",
+        help=f"with -o: draw {' and '.join(PLOTS)}",
     )
 
 
@@ -106,10 +112,8 @@ def main(args: argparse.Namespace) -> int:
     method = Method(**{n: getattr(args, n) for n in ("mode", "pace", "l2", "repeats", "seconds")})
     given.refuse(args, UNUSED[method.pace], f"is not for --pace {method.pace}")
     data = Data(kind=_kind(args.data))
-    if args.plot:
-        if not args.o:
-            raise ArgumentError("--plot", True, "needs -o, a folder to draw into")
-        plots.require()
+    if args.plot and not args.o:
+        raise ArgumentError("--plot", True, "needs -o, a folder to draw into")
     p = problem(args)
     wanted = shapes.parse(args.shapes, p)
     m, n, k = wanted[0][-3:]
@@ -121,7 +125,7 @@ def main(args: argparse.Namespace) -> int:
     gpu = driver.require_hopper(0)
     with watch(driver.pci_bus_id(0)) as log:
         results = [measure(args, shape, method, data, log) for shape in wanted]
-        ceilings = _ceilings(p, data) if args.plot else None
+        ceilings = _ceilings(p, data) if args.o else None
     rows = [row for r in results for row in r.rows]
     left_out = [x for r in results for x in r.left_out]
     summary = {
@@ -139,7 +143,7 @@ def main(args: argparse.Namespace) -> int:
     found = {"rows": [asdict(r) for r in rows], "left_out": [asdict(x) for x in left_out]}
     report = {**summary, **found}
     if args.o:
-        _write(args.o, report, rows, ceilings)
+        _write(args.o, report, rows, ceilings if args.plot else None)
     print(json.dumps(report, indent=2) if args.json else table(rows, left_out, summary))
     return 0
 
@@ -148,10 +152,11 @@ def _write(folder: Path, report: dict[str, Any], rows: list[Row], ceilings: Any)
     mark = {"generator": "gemmgen bench"}
     files.write(folder, "bench.json", json.dumps({**mark, **report}, indent=2).encode())
     files.write(folder, "bench.csv", as_csv(rows).encode())
-    if ceilings and rows:
+    if ceilings and bench_plots.computing(rows):
         title = f"{report['gpu']}: {report['kernel']}, {report['title']}"
-        for name, picture in plots.draw(rows, ceilings, title).items():
-            files.write(folder, name, picture)
+        drawn = bench_page.pictures(rows, ceilings)
+        for name, plot in zip(PLOTS, drawn, strict=True):
+            files.write(folder, name, svg.render(Page(title=title, blocks=(plot,))).encode())
 
 
 def _kind(text: str) -> str:

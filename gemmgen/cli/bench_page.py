@@ -1,4 +1,4 @@
-"""What `gemmgen bench --json` printed, as pages: tables, and the pictures of `gemmgen.bench.plots`."""
+"""What `gemmgen bench --json` printed, as pages: tables, and the pictures of `bench_plots`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from ..bench import plots
 from ..bench.ceilings import Ceilings
 from ..errors import ArgumentError
-from ..see.page import Block, Facts, Page, Part, Plot, Series, Table
+from ..see.page import Facts, Page, Part, Plot, Table
+from . import bench_plots
 from .bench_report import COLUMNS, RULE, LeftOut, Row, cells
 
 WRITES = "must be a file that `gemmgen bench --json` or `gemmgen bench -o` wrote"
@@ -80,8 +80,8 @@ HOLDS: dict[str, Callable[[Any], bool]] = {  # by the annotation of a field
 def part(r: Results) -> Part:
     """Its chapter."""
     pages = [Page(title="Measured times", blocks=(_facts(r), _table(r.rows), *_left_out(r)))]
-    if r.rows:
-        pages.append(Page(title="Plots", blocks=tuple(pictures(r.rows, r.ceilings))))
+    if bench_plots.computing(r.rows):
+        pages.append(Page(title="Plots", blocks=pictures(r.rows, r.ceilings)))
     return Part(name=f"Bench of {r.says['kernel']} on {r.says['gpu']}", pages=tuple(pages))
 
 
@@ -108,33 +108,7 @@ def _left_out(r: Results) -> list[Table]:
     return [Table(title="Not timed", columns=columns, rows=rows)] if rows else []
 
 
-def pictures(rows: Sequence[Row], ceilings: Ceilings | None) -> list[Block]:
+def pictures(rows: Sequence[Row], ceilings: Ceilings | None) -> tuple[Plot, Plot]:
     """TFLOP/s against size; the roofline, with its roof where that was measured."""
-    size = Plot(
-        title="TFLOP/s against size",
-        x=plots.SIZES,
-        y=plots.RATE,
-        series=_series(plots.against_size(rows)),
-        log_x=True,
-    )
-    by_intensity = plots.roofline(rows)
-    note = "The roof was not measured: `gemmgen bench --plot` does."
-    roof: tuple[Series, ...] = ()
-    if ceilings:
-        xs = [x for points in by_intensity.values() for x, _ in points]
-        line = plots.roof(ceilings, plots.around(xs))
-        roof, note = (Series(name=plots.named(ceilings), points=tuple(line), line=True),), ""
-    roofline = Plot(
-        title="Roofline",
-        x=plots.INTENSITY,
-        y=plots.RATE,
-        series=(*_series(by_intensity), *roof),
-        log_x=True,
-        log_y=True,
-        note=note,
-    )
-    return [size, roofline]
-
-
-def _series(found: dict[str, plots.Points]) -> tuple[Series, ...]:
-    return tuple(Series(name=name, points=tuple(points)) for name, points in found.items())
+    run = bench_plots.Measured(name="", rows=bench_plots.computing(rows), ceilings=ceilings)
+    return bench_plots.against_size(run), bench_plots.roofline(run)

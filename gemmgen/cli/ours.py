@@ -24,7 +24,6 @@ MARKS = re.compile(
     | \{"gemmgen":\ (?:\d+|"tune"),\ "problem":\                      # measured configs, a tuner's log
     | <!DOCTYPE\ html>\n<html\ lang="en">\n<head>\n<meta\ charset="utf-8">\n<meta\ name="generator"\ content="gemmgen">\n
     | <svg\ [^<>]*>\n<title[^<>]*>[^<>]*</title>\n<desc[^<>]*>[^<>]*</desc>\n<!--\ Generated\ by\ gemmgen\.\ -->\n
-    | \x89PNG\r\n\x1a\n(?s:.{25,64})tEXtSoftware\x00gemmgen\ bench    # a plot
     """
 )
 ELF = b"\x7fELF\x02\x01"  # of 64 bits, little-endian

@@ -13,17 +13,23 @@ LIGHT, DARK = (
     ("#2563c9", "#b9c2cd", "#8a929d"),
     ("#6ea1f2", "#4b535d", "#78818c"),
 )  # ours, others, rules
-WIDTH, NAMES, VALUES, EDGE = 760.0, 210.0, 56.0, 16.0
+WIDTH, NAMES, EDGE = 760.0, 210.0, 16.0
+LETTER = 7.0  # pixels: what one takes at most in the mean, of the values beside the bars
 BAR, STEP, HEAD, TOP, FOOT = 14.0, 20.0, 22.0, 62.0, 24.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """length: in units of the base. ours: whether it is drawn in colour."""
+    """length: in units of the base. ours: whether it is drawn in colour. says: words behind the number."""
 
     name: str
     length: float
     ours: bool = False
+    says: str = ""
+
+    @property
+    def value(self) -> str:
+        return f"{self.length:.2f} {self.says}".rstrip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +45,8 @@ class Bars:
 def render(g: Bars) -> str:
     """SVG for light and dark screens; all bars from 0 on one scale, with a rule at 1."""
     longest = max((b.length for _, bars in g.groups for b in bars), default=1.0)
-    unit = (WIDTH - NAMES - VALUES - EDGE) / max(1.0, longest)
+    values = max((len(b.value) for _, bars in g.groups for b in bars), default=0) * LETTER
+    unit = (WIDTH - NAMES - values - 2 * EDGE) / max(1.0, longest)
     lines, y = ["", ""], TOP
     for heading, bars in g.groups:
         lines.append(_text(EDGE, y + 14, heading, "strong"))
@@ -72,7 +79,7 @@ def _bar(b: Bar, y: float, unit: float) -> list[str]:
     return [
         f"{named}{escape(b.name)}</text>",
         f'<rect class="{kind}" x="{px(NAMES)}" y="{px(y)}" width="{px(b.length * unit)}" height="{px(BAR)}"/>',
-        _text(end + 6, y + BAR - 2.5, f"{b.length:.2f}", f"value {kind}-name"),
+        _text(end + 6, y + BAR - 2.5, b.value, f"value {kind}-name"),
     ]
 
 
@@ -82,9 +89,7 @@ def _text(x: float, y: float, text: str, kind: str) -> str:
 
 def _said(g: Bars) -> str:
     """Every number, for who does not see the bars."""
-    groups = (
-        f"{h}: " + ", ".join(f"{b.name} {b.length:.2f}" for b in bars) for h, bars in g.groups
-    )
+    groups = (f"{h}: " + ", ".join(f"{b.name} {b.value}" for b in bars) for h, bars in g.groups)
     return " ".join(x for x in (f"{g.subtitle}.", *(f"{x}." for x in groups), g.note) if x)
 
 

@@ -136,12 +136,19 @@ class Lanes:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """points: (x, y). line: joined, else a mark each; tips: more words of each point, or none."""
+    """points: (x, y). line: joined, else a mark each; tips: more words of each point, or none. best: points that are
+    better than the others' there, by their place; they are drawn filled."""
 
     name: str
     points: tuple[tuple[float, float], ...]
     line: bool = False
     tips: tuple[str, ...] = ()
+    best: tuple[int, ...] = ()
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Each point in words."""
+        return self.tips or tuple(f"{self.name}: {x:.4g}, {y:.4g}" for x, y in self.points)
 
     def __post_init__(self) -> None:
         assert self.points and len(self.tips) in (0, len(self.points)), self.name

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import floor, log10
 
+from .apart import apart
 from .drawing import BASE, GAP, HUES, LETTER, LINE, box, hue, label, px, ticks, title
 from .page import Plot, Series
 
-WIDTH, HEIGHT = 720, 360  # of the space that points lie in
+WIDTH, HEIGHT = 720, 400  # of the space that points lie in
 LEFT = 8 * LETTER  # for the numbers of the vertical axis
 ROOM, MANY = 0.04, 3  # beside the outermost points, of what they span; decades that have no 2 and 5
+BEST = "filled: the fastest at its shape; a thin line leads from a mark to where it belongs"
+SIZE = 13  # of a mark, with its outline
 # Around (0, 0); with the colours, every pair of the first 64 series differs.
 MARKS = (
     "M-5 0A5 5 0 1 0 5 0A5 5 0 1 0-5 0Z",  # circle
@@ -27,7 +30,11 @@ def size(p: Plot) -> tuple[float, float]:
     """Pixels."""
     names = max((len(s.name) for s in p.series), default=0)
     wide = max(LEFT + WIDTH + LETTER * 4, LEFT + 3 * GAP + (names + 2) * LETTER)
-    return wide, HEIGHT + LINE * (4 + len(p.series))
+    return wide, HEIGHT + LINE * (4 + len(p.series) + _has_best(p))
+
+
+def _has_best(p: Plot) -> bool:
+    return any(s.best for s in p.series)
 
 
 def draw(p: Plot) -> list[str]:
@@ -43,9 +50,13 @@ def draw(p: Plot) -> list[str]:
         drawn.append(f'<path class="tick" d="M{px(LEFT)} {px(y)}H{px(LEFT + WIDTH)}"/>')
         drawn.append(label(LEFT - GAP / 2, y + 4, spelled(value), "end"))
     drawn.append(label(LEFT + WIDTH / 2, HEIGHT + 3 * LINE - BASE, p.x, "middle"))
+    drawn += _lines(p, across, up) + _marks(p, across, up)
     for number, s in enumerate(p.series):
-        drawn += _series(s, number, across, up)
         drawn += _named(s, number, HEIGHT + LINE * (3.5 + number))
+    if _has_best(p):
+        y = HEIGHT + LINE * (3.5 + len(p.series))
+        drawn.append(_mark(0, LEFT + GAP, y + LINE / 2, best=True))
+        drawn.append(label(LEFT + 3 * GAP, y + LINE - BASE, BEST))
     return drawn
 
 
@@ -81,18 +92,43 @@ def axis(values: list[float], log: bool, pixels: float) -> Axis:
     return Axis(low=low, high=max(ends) + room, log=log, pixels=pixels)
 
 
-def _series(s: Series, number: int, across: Axis, up: Axis) -> list[str]:
-    places = [(LEFT + across.place(x), LINE + HEIGHT - up.place(y)) for x, y in s.points]
-    if s.line:
-        corners = "L".join(f"{px(x)} {px(y)}" for x, y in places)
-        return [f'<path class="line" d="M{corners}">{title(s.name)}</path>']
-    tips = s.tips or tuple(f"{s.name}: {spelled(x)}, {spelled(y)}" for x, y in s.points)
-    return [_mark(number, x, y, tip) for (x, y), tip in zip(places, tips, strict=True)]
+def _lines(p: Plot, across: Axis, up: Axis) -> list[str]:
+    drawn = []
+    for s in p.series:
+        if s.line:
+            corners = "L".join(f"{px(x)} {px(y)}" for x, y in _places(s, across, up))
+            drawn.append(f'<path class="line" d="M{corners}">{title(s.name)}</path>')
+    return drawn
 
 
-def _mark(number: int, x: float, y: float, tip: str = "") -> str:
+def _places(s: Series, across: Axis, up: Axis) -> list[tuple[float, float]]:
+    return [(LEFT + across.place(x), LINE + HEIGHT - up.place(y)) for x, y in s.points]
+
+
+def _marks(p: Plot, across: Axis, up: Axis) -> list[str]:
+    """None over another: a thin line leads from one that had to be moved to where it belongs."""
+    points = [
+        (i not in s.best, number, place, tip)
+        for number, s in enumerate(p.series)
+        if not s.line
+        for i, (place, tip) in enumerate(zip(_places(s, across, up), s.said, strict=True))
+    ]
+    points.sort(key=lambda point: point[0])  # the best stay where they are if they can
+    half = SIZE / 2
+    low, high = (LEFT + half, LINE + half), (LEFT + WIDTH - half, LINE + HEIGHT - half)
+    moved = apart([place for _, _, place, _ in points], SIZE, low, high)
+    leads, marks = [], []
+    for (other, number, (x, y), tip), (a, b) in zip(points, moved, strict=True):
+        if (a, b) != (x, y):
+            leads.append(f'<path class="lead" d="M{px(x)} {px(y)}L{px(a)} {px(b)}"/>')
+        marks.append(_mark(number, a, b, tip, best=not other))
+    return leads + marks
+
+
+def _mark(number: int, x: float, y: float, tip: str = "", *, best: bool = False) -> str:
     place = f'd="{MARKS[number % len(MARKS)]}" transform="translate({px(x)} {px(y)})"'
-    return f'<path class="mark {hue(number % HUES)}" {place}>{title(tip)}</path>'
+    kind = "full" if best else hue(number % HUES)
+    return f'<path class="mark {kind}" {place}>{title(tip)}</path>'
 
 
 def _named(s: Series, number: int, y: float) -> list[str]:

@@ -24,7 +24,7 @@ def _hues(colours: tuple[str, ...]) -> str:
 def _scheme(ink: str, edge: str, full: str, colours: tuple[str, ...]) -> str:
     cells = f"svg text {{ fill: {ink}; }} svg rect {{ stroke: {edge}; stroke-width: .5; }}"
     lines = f"svg .tick {{ stroke: {edge}; stroke-width: .5; }} svg .line {{ stroke: {ink}; }}"
-    marks = f"svg .mark {{ stroke: {ink}; }} svg .full {{ fill: {full}; }}"
+    marks = f"svg .mark {{ stroke: {ink}; }} svg .full {{ fill: {full}; }} svg .lead {{ stroke: {edge}; }}"
     return f"{cells} {lines} {marks} {_hues(colours)}"
 
 
@@ -58,7 +58,7 @@ def render(page: Page) -> str:
         lines += [f"<g {place} {named}>", *_picture(g), "</g>"]
         top += height + 2 * LINE
     body = "\n".join(lines)
-    notes = " ".join(f"{g.title}. {g.note}".rstrip() for g in pictures)
+    notes = " ".join(f"{g.title}. {g.note} {_numbers(g)}".strip() for g in pictures)
     size = f'viewBox="0 0 {px(width)} {px(top)}" width="{px(width)}" height="{px(top)}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="group" aria-labelledby="title" '
@@ -67,6 +67,14 @@ def render(page: Page) -> str:
         f"<style>{STYLE}{SHEET}</style>\n"
         f'<rect class="sheet" width="100%" height="100%"/>\n{body}\n</svg>\n'
     )
+
+
+def _numbers(g: Picture) -> str:
+    """Every point of a plot, for who does not see it."""
+    if not isinstance(g, Plot):
+        return ""
+    points = "; ".join(words for s in g.series for words in s.said)
+    return f"{g.x}, {g.y}: {points}."
 
 
 def _picture(g: Picture) -> list[str]:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from gemmgen.bench import plots
-from gemmgen.errors import RuntimeUnavailable
 from gemmgen.runtime import nvrtc
 
 if sys.version_info >= (3, 11):
@@ -25,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MAKEFILE = (ROOT / "Makefile").read_text()
 YAML = [*ROOT.glob(".github/**/*.yml"), ROOT / ".pre-commit-config.yaml", ROOT / "CITATION.cff"]
 FORMS = [p for p in sorted(ROOT.glob(".github/ISSUE_TEMPLATE/*.yml")) if p.stem != "config"]
-LOCKED_EXTRAS = ("cu13", "test", "bench", "docs", "dev")
+LOCKED_EXTRAS = ("cu13", "test", "docs", "dev")
 
 
 def name(path: Path) -> str:
@@ -144,11 +142,7 @@ def test_the_lock_is_written_as_it_says():
     assert tuple(re.findall(r"--extra (\w+)", recipe)) == LOCKED_EXTRAS
 
 
-def test_advice_to_install_needs_no_index_that_has_gemmgen(monkeypatch):
+def test_advice_to_install_needs_no_index_that_has_gemmgen():
     of = PROJECT["optional-dependencies"]
     quoted = " ".join(f'"{text}"' for text in of["cu13"])
     assert f"pip install {quoted}" == nvrtc.INSTALL
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(RuntimeUnavailable, match="Run: pip install matplotlib, or"):
-        plots.require()
-    assert any(text.startswith("matplotlib") for text in of["bench"])

@@ -187,10 +187,9 @@ def test_clocks(capsys):
 
 @pytest.mark.parametrize("family", ["fp8_block", "dense"])
 def test_plots(capsys, tmp_path, family):
-    pytest.importorskip("matplotlib")
     report = bench(capsys, family, *SHAPE, "-o", str(tmp_path), "--plot")
     assert {p.name for p in tmp_path.iterdir()} == {
-        *["bench.csv", "bench.json", "tflops.png", "roofline.png"]
+        *["bench.csv", "bench.json", "tflops.svg", "roofline.svg"]
     }
     assert report["ceilings"]["flops"] > 1e14 and report["ceilings"]["bytes"] > 1e12
 

@@ -205,6 +205,5 @@ def test_json(faked, capsys):
     ],
 )
 def test_what_is_refused(faked, capsys, more, says):
-    pytest.importorskip("matplotlib")
     assert main([*CHAIN, *GIVEN, *more]) == 2
     assert says in capsys.readouterr().err

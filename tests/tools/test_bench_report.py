@@ -6,30 +6,27 @@ import csv
 import io
 import json
 import math
-import sys
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 
 import pytest
 from kernels import DENSE
 
-from gemmgen.bench import plots
 from gemmgen.bench.ceilings import Ceilings
 from gemmgen.bench.clocks import Clocks, Log
+from gemmgen.bench.select import FLOOR
 from gemmgen.bench.shapes import depths_of, parse
 from gemmgen.bench.timing import Samples
-from gemmgen.cli import bench_command, bench_entered, main
+from gemmgen.cli import bench_command, bench_entered, bench_plots, main
 from gemmgen.cli.bench_report import RULE, LeftOut, Row, as_csv, firsts, geomean, over_read, table
 from gemmgen.config import Config
-from gemmgen.errors import GemmgenError, RuntimeUnavailable
+from gemmgen.errors import GemmgenError
 from gemmgen.heuristics import tuned
 from gemmgen.heuristics.database import Row as TunedRow
 from gemmgen.heuristics.database import Timed, to_text
 from gemmgen.problem import Problem
 from gemmgen.see.spelling import spelled
 from gemmgen.target import H200
-
-PNG = b"\x89PNG"
 
 
 def row(provider="gemmgen", m=4096, us=100.0, ratio=0.5, standing="", tflops=800.0, **more):
@@ -132,38 +129,41 @@ def test_the_table():
 # ---- plots ----------------------------------------------------------------------------------
 
 
+RUN = bench_plots.Measured(name="", rows=tuple(ROWS), ceilings=CEILINGS)
+
+
 def test_points_against_size():
     """GFLOP = TFLOP/s x us / 1000."""
-    found = plots.against_size(ROWS)
+    found = {s.name: s for s in bench_plots.against_size(RUN).series}
     assert [*found] == ["gemmgen", "torch.mm"]
     want = [(0.1, 1), (0.13, 13), (80, 800)]
-    assert [x for p in found["gemmgen"] for x in p] == pytest.approx([x for p in want for x in p])
-    assert found["torch.mm"][1] == (80, 400)
+    points = found["gemmgen"].points
+    assert [x for p in points for x in p] == pytest.approx([x for p in want for x in p])
+    assert found["torch.mm"].points[1] == (80, 400)
+    assert found["gemmgen"].best == (0, 2) and found["torch.mm"].best == (0,)
 
 
 def test_points_of_the_roofline():
     """800 TFLOP/s at 400 GB/s are 2000 FLOP per byte."""
-    found = plots.roofline(ROWS)["gemmgen"]
+    *points, roof = bench_plots.roofline(RUN).series
+    found = points[0].points
     assert found[-1] == (2000, 800) and found[0] == pytest.approx((1e3 / 900, 1))
+    assert points[0].tips[-1] == "gemmgen, 4096 x 576 x 7168: 2000, 800 TFLOP/s"
+    assert roof.line and roof.points[-1] == (4000, 1000)
+    bare = bench_plots.roofline(replace(RUN, ceilings=None), {"torch.mm": "cuBLAS"})
+    assert [s.name for s in bare.series] == ["gemmgen", "cuBLAS"] and "bench -o" in bare.note
 
 
 def test_the_roof_bends_where_the_ceilings_meet():
-    assert plots.roof(CEILINGS, [10, 1000]) == [(10, 40), (250, 1000), (1000, 1000)]
-    assert plots.roof(CEILINGS, [10, 100]) == [(10, 40), (100, 400)]
-    assert plots.roof(CEILINGS, [500, 1000]) == [(500, 1000), (1000, 1000)]
+    roof = bench_plots.roof
+    assert roof(CEILINGS, [10, 1000]) == [(10, 40), (250, 1000), (1000, 1000)]
+    assert roof(CEILINGS, [10, 100]) == [(10, 40), (100, 400)]
+    assert roof(CEILINGS, [500, 1000]) == [(500, 1000), (1000, 1000)]
 
 
-def test_pictures():
-    pytest.importorskip("matplotlib")
-    found = plots.draw(ROWS, CEILINGS, "H200: dense")
-    assert [*found] == ["tflops.png", "roofline.png"]
-    assert all(p.startswith(PNG) and b"gemmgen" in p[:4096] for p in found.values())
-
-
-def test_without_matplotlib_an_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(RuntimeUnavailable, match="pip install matplotlib"):
-        plots.require()
+def test_the_floor_is_no_point():
+    rows = [*ROWS, row(FLOOR, us=1.0)]
+    assert bench_plots.computing(rows) == tuple(ROWS)
 
 
 # ---- the command, its device faked ----------------------------------------------------------
@@ -205,25 +205,25 @@ def test_json(faked, capsys):
 def test_files(faked, capsys, tmp_path):
     assert main([*PLAIN, "-o", str(tmp_path)]) == 0
     assert {p.name for p in tmp_path.iterdir()} == {"bench.csv", "bench.json"}
+    assert json.loads((tmp_path / "bench.json").read_text())["ceilings"] == asdict(CEILINGS)
     assert "not available: x" in capsys.readouterr().out
     assert len((tmp_path / "bench.csv").read_text().splitlines()) == 6
 
 
 def test_plots_are_written_when_asked_for(faked, capsys, tmp_path):
-    pytest.importorskip("matplotlib")
     for _ in range(2):  # the second time over its own files
         assert main([*PLAIN, "-o", str(tmp_path), "--plot"]) == 0
-    names = {"bench.csv", "bench.json", "tflops.png", "roofline.png"}
+    names = {"bench.csv", "bench.json", "tflops.svg", "roofline.svg"}
     assert {p.name for p in tmp_path.iterdir()} == names
+    for name in ("tflops.svg", "roofline.svg"):
+        assert "4096 x 576 x 7168: " in (tmp_path / name).read_text().partition("</desc>")[0]
     assert json.loads((tmp_path / "bench.json").read_text())["ceilings"]["flops"] == 1e15
 
 
-def test_plots_without_matplotlib_fail_before_anything_runs(faked, monkeypatch, capsys, tmp_path):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+def test_plots_need_a_folder(faked, monkeypatch, capsys):
     monkeypatch.setattr(bench_command, "measure", None)
-    assert main([*PLAIN, "-o", str(tmp_path), "--plot"]) == 3
-    assert "pip install matplotlib" in capsys.readouterr().err
-    assert main([*PLAIN[:2], "--shapes", "1x1", "-o", str(tmp_path)]) == 2
+    assert main([*PLAIN, "--plot"]) == 2
+    assert "needs -o" in capsys.readouterr().err
 
 
 def samples(seconds, **clocks):

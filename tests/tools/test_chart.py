@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from itertools import combinations
 from pathlib import Path
 from statistics import geometric_mean
 from xml.etree import ElementTree
 
 import pytest
+from test_pictures import DIGIT, marks_of
 
 from gemmgen.cli import main
 from gemmgen.cli.bench_page import read
 from gemmgen.cli.chart_command import relative
 from gemmgen.see.bars import WIDTH, Bar, Bars, render
+from gemmgen.see.plot_picture import SIZE
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "docs/data/bench"
@@ -55,7 +58,73 @@ def test_every_shape_has_its_bars(capsys, tmp_path):
     data, picture = drawn(capsys, tmp_path, str(DATA / "rows.json"), "--by", "shape", "--name", "R")
     rows = read(DATA / "rows.json").rows
     assert [*data] == [f"R, {shape}" for shape in relative(rows)]
-    assert len(data) == 4 and all(f"{x:.2f}<" in picture for g in data.values() for x in g.values())
+    assert len(data) == 4 and all(f">{x:.2f}" in picture for g in data.values() for x in g.values())
+
+
+def test_the_fastest_is_said(capsys, tmp_path):
+    data, picture = drawn(capsys, tmp_path, str(DATA / "fp8.json"), "--by", "shape")
+    assert picture.count(" fastest<") == len(data)
+    for shape, times in data.items():
+        best = min(times, key=times.get)
+        said = picture.partition(f"{shape}: ")[2].partition(". ")[0]
+        assert f"{best} {times[best]:.2f} fastest" in said
+
+
+def test_a_speed_up_is_over_the_fastest_other(capsys, tmp_path):
+    files = [str(DATA / f"{x}.json") for x in ("fp8", "bf16")]
+    data, picture = drawn(capsys, tmp_path, *files, "--by", "speedup", "--name", "one")
+    assert [*data] == ["one", "dense"]
+    for heading, file in zip(data, files, strict=True):
+        times = relative(read(Path(file)).rows)
+        assert data[heading] == {
+            shape: min(x for p, x in of.items() if p != "gemmgen") for shape, of in times.items()
+        }
+    assert f"{data['one']['4096 x 32768 x 512']:.2f} deep_gemm<" in picture
+    rows = [bar for of in data.values() for bar in of.values()]
+    assert picture.count('<rect class="ours"') == sum(x >= 1 for x in rows)
+
+
+def test_only_some(capsys, tmp_path):
+    (data,) = drawn(capsys, tmp_path, str(DATA / "fp8.json"), "--only", "deep_gemm")[0].values()
+    assert [*data] == ["gemmgen", "deep_gemm"]
+
+
+def with_ceilings(folder, name):
+    data = json.loads((DATA / f"{name}.json").read_text())
+    data["ceilings"] = {"flops": 1.5e15, "bytes": 4e12, "gemm": "a GEMM"}
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps(data))
+    return str(file)
+
+
+@pytest.mark.parametrize("name", ["fp8", "decode", "bf16", "rows"])
+def test_a_roofline(capsys, tmp_path, name):
+    """Every row is a mark, none over another, with its numbers said; the fastest are filled."""
+    data, picture = drawn(capsys, tmp_path, with_ceilings(tmp_path, name), "--by", "roofline")
+    (plot,) = data.values()
+    rows = read(DATA / f"{name}.json").rows
+    *points, roof = plot["series"]
+    assert sum(len(s["points"]) for s in points) == len(rows)
+    assert roof["points"][-1][1] == 1500 and roof["line"]
+    root = ElementTree.fromstring(picture)
+    found = marks_of(root)
+    assert len(found) == len(rows)
+    for (a, b), (c, d) in combinations(found.values(), 2):
+        assert max(abs(a - c), abs(b - d)) > SIZE - DIGIT
+    said = root.find(f"{NAME}desc").text
+    for r in rows:
+        x = r.tflops * 1e3 / r.gigabytes_per_second
+        assert f"{r.m} x {r.n} x {r.k}: {x:.4g}, {r.tflops:.4g} TFLOP/s" in said
+    full = [m for m in root.iter(f"{NAME}path") if m.get("class") == "mark full" and len(m)]
+    assert len(full) == len({(r.groups, r.m, r.n, r.k) for r in rows})
+
+
+def test_a_roofline_needs_ceilings(capsys, tmp_path):
+    target = tmp_path / "x.svg"
+    argv = ["chart", str(DATA / "fp8.json"), "--by", "roofline", "-o", str(target)]
+    assert main(argv) == 2 and not target.exists()
+    error = capsys.readouterr().err
+    assert "has no ceilings" in error and "gemmgen bench -o FOLDER" in error
 
 
 def test_bars_are_as_long_as_they_say():
@@ -77,6 +146,7 @@ def test_bars_are_as_long_as_they_say():
         (["none.json"], "must be a file that `gemmgen bench"),
         ([str(DATA / "rows.json"), "--label", "cublas=x"], "PROVIDER one of deep_gemm, gemmgen"),
         ([str(DATA / "rows.json"), "--label", "gemmgen"], "PROVIDER=TEXT"),
+        ([str(DATA / "rows.json"), "--only", "cublas"], "must be one of deep_gemm, gemmgen"),
         ([str(DATA / "rows.json"), "--name", "a", "--name", "b"], "there are 1 files"),
     ],
 )
@@ -92,7 +162,7 @@ def test_the_pictures_of_the_docs_are_drawn_of_their_data(tmp_path, capsys, monk
     """By the commands that docs/performance.md says."""
     said = (ROOT / "docs/performance.md").read_text().replace("\\\n", " ")
     commands = re.findall(r"^gemmgen (chart .*)$", said, re.M)
-    assert len(commands) == 2
+    assert len(commands) == 3
     monkeypatch.chdir(ROOT)
     for command in commands:
         *words, target = shlex.split(command)

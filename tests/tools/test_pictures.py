@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from test_explain import check_html, contrast
 
 from gemmgen.see import html, plot_picture, svg, text
+from gemmgen.see.apart import apart
 from gemmgen.see.drawing import LETTER, ticks
 from gemmgen.see.page import Bar, Book, Facts, Lane, Lanes, Listing, Page, Part, Plot, Series, Table
 
 SPACE = "{http://www.w3.org/2000/svg}"
+DIGIT = 0.011  # pixels: two roundings of the last digit that a place has
 
 
 def lanes(start, end, legend=(), name="n"):
@@ -146,6 +150,54 @@ def test_every_pair_of_series_differs():
     root = drawn(plot(series=tuple(Series(name=f"s{i}", points=((1, 1),)) for i in range(40))))
     marks = [(m.get("class"), m.get("d")) for m in root.iter(f"{SPACE}path") if m.get("transform")]
     assert len(set(marks)) == 40
+
+
+def marks_of(root):
+    """Where each mark stands, but for the legend's, and its words."""
+    return {
+        m[0].text: tuple(map(float, re.findall(r"[\d.]+", m.get("transform"))))
+        for m in root.iter(f"{SPACE}path")
+        if m.get("transform") and len(m)
+    }
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 700), st.floats(0, 400)) | st.sampled_from([(3.0, 3.0), (700, 390)]),
+        max_size=60,
+    )
+)
+def test_marks_never_lie_over_each_other(places):
+    """In a picture of 720 x 400: none that need not be is moved, and the first not at all."""
+    moved = apart(places, 13, (0, 0), (720, 400))
+    assert len(moved) == len(places) and moved[:1] == places[:1]
+    for (a, b), (c, d) in combinations(moved, 2):
+        assert abs(a - c) >= 13 or abs(b - d) >= 13
+    for i, (place, at) in enumerate(zip(places, moved, strict=True)):
+        near = any(max(abs(place[0] - x), abs(place[1] - y)) < 13 for x, y in moved[:i])
+        assert near or at == place
+        assert at == place or (0 <= at[0] <= 720 and 0 <= at[1] <= 400)
+
+
+def test_a_crowded_plot_shows_every_mark_and_the_best_where_it_is():
+    series = tuple(
+        Series(name=f"s{i}", points=((10, 100 + i), (1000, 640)), best=(0,) * (i == 3))
+        for i in range(9)
+    )
+    root = drawn(plot(series=(*series, ROOF)))
+    found = marks_of(root)
+    assert len(found) == 18
+    for (a, b), (c, d) in combinations(found.values(), 2):
+        assert max(abs(a - c), abs(b - d)) > plot_picture.SIZE - DIGIT
+    alone = marks_of(drawn(plot(series=(*series[3:4], ROOF))))
+    full = [m for m in root.iter(f"{SPACE}path") if m.get("class") == "mark full"]
+    assert [m[0].text for m in full if len(m)] == ["s3: 10, 103"] and len(full) == 2
+    assert found["s3: 10, 103"][0] == alone["s3: 10, 103"][0]
+    leads = [m for m in root.iter(f"{SPACE}path") if m.get("class") == "lead"]
+    assert len(leads) == 16  # all but one of each heap
+    assert any("filled: the fastest" in (t.text or "") for t in root.iter(f"{SPACE}text"))
+    said = root.find(f"{SPACE}desc").text
+    assert all(words in said for words in found)
 
 
 def test_a_plot_as_text_has_its_points():
