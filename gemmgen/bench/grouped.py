@@ -11,13 +11,14 @@ from ..ir.dtypes import FP8
 from ..ir.groupings import GROUPINGS, OF_SIZES
 from ..problem import Problem
 from ..runtime.torch_tensors import torch, torch_dtype
-from . import grouped_deep_gemm, grouped_torch, read
+from . import grouped_deep_gemm, grouped_torch, read, select
 from .cases import arguments, block_scales, drawn, output
 from .data import NORMAL, Data
 from .providers import Call, out_dtype, quick
 from .select import FLOOR, Offer
 from .shapes import Shape, depths_of, rows_held, rows_of
 
+_DEEP_GEMM = Offer(name=grouped_deep_gemm.NAME, library="deep_gemm", takes=grouped_deep_gemm.takes)
 ALONE = ", one"  # ends the name of a provider that does one GEMM in place of all groups'
 THEIR_STEP = 16  # rows: a multiple that _scaled_mm takes
 THEIR_LEAST = 32  # of _int_mm, which takes no 16
@@ -52,7 +53,7 @@ def calls(
     t = _tensors(p, shape, data, fresh)
     return {
         "gemmgen": _ours(p, t, config, fresh),
-        reference(p): _theirs(p, t, data, fresh),
+        one_gemm(p): _theirs(p, t, data, fresh),
         **grouped_torch.calls(p, t, fresh),
         **grouped_deep_gemm.calls(p, t, fresh),
         **({FLOOR: read.over(_operands(p, t))} if floor else {}),
@@ -60,7 +61,17 @@ def calls(
 
 
 def reference(p: Problem) -> str:
-    """The provider that ratios are taken to."""
+    """The provider that ratios are taken to: who computes the same groups, of those installed DeepGEMM before torch;
+    if nobody does, `one_gemm`."""
+    if grouped_deep_gemm.takes(p) and not select.missing(_DEEP_GEMM):
+        return _DEEP_GEMM.name
+    if grouped_torch.takes(p) and grouped_torch.available():
+        return grouped_torch.NAME
+    return one_gemm(p)
+
+
+def one_gemm(p: Problem) -> str:
+    """torch's GEMM of as many products; its name ends with ALONE if it computes something else: one GEMM."""
     if p.a.integer:
         return f"torch._int_mm{ALONE}"
     if p.a in FP8:
@@ -70,14 +81,11 @@ def reference(p: Problem) -> str:
 
 def offers(p: Problem) -> tuple[Offer, ...]:
     """What `calls` makes calls of, and `--providers` selects."""
-    groups = [
-        Offer(name=x.NAME, library=library, takes=x.takes)
-        for library, x in (("torch", grouped_torch), ("deep_gemm", grouped_deep_gemm))
-    ]
     return (
         Offer(name="gemmgen", library="gemmgen", takes=lambda p: True),
-        Offer(name=reference(p), library="torch", takes=lambda p: True),
-        *groups,
+        Offer(name=one_gemm(p), library="torch", takes=lambda p: True),
+        Offer(name=grouped_torch.NAME, library="torch", takes=grouped_torch.takes),
+        _DEEP_GEMM,
         Offer(name=FLOOR, library=FLOOR, takes=lambda p: True),
     )
 
@@ -118,7 +126,7 @@ def _operands(p: Problem, t: Tensors) -> tuple[read.Span, ...]:
 
 def _theirs(p: Problem, t: Tensors, data: Data, fresh: bool) -> Call:
     a, b = t.a.mT if p.mn_major[0] else t.a, t.b if p.mn_major[1] else t.b.mT
-    if reference(p) == "torch.bmm":
+    if one_gemm(p) == "torch.bmm":
         batch = None if fresh else torch().empty(*t.out.shape, device="cuda", dtype=t.a.dtype)
         return lambda: torch().bmm(a, b, out=batch)
     if not GROUPINGS[p.grouping].depths:

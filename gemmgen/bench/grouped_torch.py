@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import RuntimeUnavailable
 from ..ir.dtypes import BF16
 from ..ir.groupings import OF_SIZES, segments
 from ..problem import Problem
@@ -15,6 +16,14 @@ NAME = "torch._grouped_mm"
 def takes(p: Problem) -> bool:
     """BF16 groups of rows that follow each other."""
     return p.a == p.d == BF16 and p.grouping in ("rows", "ends") and p.layout == "nt"
+
+
+def available() -> bool:
+    """Whether torch is installed, and has it."""
+    try:
+        return hasattr(torch(), "_grouped_mm")
+    except (ImportError, RuntimeUnavailable):
+        return False
 
 
 def offsets(p: Problem, m: int, rows: tuple[int, ...]) -> list[int]:
@@ -29,7 +38,7 @@ def offsets(p: Problem, m: int, rows: tuple[int, ...]) -> list[int]:
 
 def calls(p: Problem, t: Any, fresh: bool) -> dict[str, Any]:
     """Of the tensors of one launch (`grouped.Tensors`), if torch has it; D is always a new one."""
-    if not takes(p) or not hasattr(torch(), "_grouped_mm"):
+    if not takes(p) or not available():
         return {}
     ends = torch().tensor(offsets(p, t.a.shape[0], t.sizes), dtype=torch().int32, device=t.a.device)
     return {NAME: lambda: torch()._grouped_mm(t.a, t.b.mT, offs=ends)}

@@ -13,7 +13,7 @@ from .shapes import Shape
 
 
 def reference(p: Problem) -> str:
-    """The provider that ratios are taken to."""
+    """The provider that ratios are taken to. Of groups, one that computes the same where such a one is installed."""
     return providers.reference(p) if p.grouping == "none" else grouped.reference(p)
 
 
@@ -24,8 +24,19 @@ def offers(p: Problem, config: Config) -> tuple[Offer, ...]:
     return grouped.offers(p)
 
 
-def reference_call(p: Problem, shape: Shape, config: Config, data: Data = NORMAL) -> Call:
-    """Of the reference, over tensors of its own."""
+def is_one_gemm(name: str) -> bool:
+    """Whether a provider of groups computes something else: one GEMM of as many products."""
+    return name.endswith(grouped.ALONE)
+
+
+def torch_reference(p: Problem) -> str:
+    """The name of `torch_call`."""
+    return providers.reference(p) if p.grouping == "none" else grouped.one_gemm(p)
+
+
+def torch_call(p: Problem, shape: Shape, config: Config, data: Data = NORMAL) -> Call:
+    """Of torch's one GEMM, over tensors of its own: what the databases hold their times against, as torch is
+    always installed."""
     if p.grouping == "none":
         return providers.torch_reference(p).make(cases.make(p, shape, data), False)
-    return grouped.calls(p, shape, config, data)[reference(p)]
+    return grouped.calls(p, shape, config, data)[grouped.one_gemm(p)]

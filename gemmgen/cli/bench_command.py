@@ -24,8 +24,9 @@ from ..see import svg
 from ..see.page import Page
 from ..see.spelling import spelled
 from ..verification.trial import judge
-from . import bench_chain, bench_page, bench_plots, files, given, options
+from . import bench_chain, bench_page, files, given, options
 from .bench_entered import for_shape, problem, providers
+from .bench_plots import computing
 from .bench_report import LeftOut, Row, as_csv, firsts, geomean, over_read, table
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ def main(args: argparse.Namespace) -> int:
         "clocks": log.source,
         "geomean_ratio": geomean(rows),
         "fastest": firsts(rows),
+        **_reference(p, rows),
         **({"ceilings": asdict(ceilings)} if ceilings else {}),
     }
     found = {"rows": [asdict(r) for r in rows], "left_out": [asdict(x) for x in left_out]}
@@ -152,7 +154,7 @@ def _write(folder: Path, report: dict[str, Any], rows: list[Row], ceilings: Any)
     mark = {"generator": "gemmgen bench"}
     files.write(folder, "bench.json", json.dumps({**mark, **report}, indent=2).encode())
     files.write(folder, "bench.csv", as_csv(rows).encode())
-    if ceilings and bench_plots.computing(rows):
+    if ceilings and computing(rows):
         title = f"{report['gpu']}: {report['kernel']}, {report['title']}"
         drawn = bench_page.pictures(rows, ceilings)
         for name, plot in zip(PLOTS, drawn, strict=True):
@@ -231,6 +233,19 @@ def _base(samples: dict[str, Any], reference: str) -> float | None:
     """The time that ratios are taken to: the reference's, else that of the first other than gemmgen."""
     others = [name for name in (reference, *samples) if name in samples and name != "gemmgen"]
     return float(samples[others[0]].median) if others else None
+
+
+def _reference(p: Problem, rows: list[Row]) -> dict[str, Any]:
+    """Of groups, who the ratios are to, and whether it computes something else: one GEMM."""
+    from ..bench import sources
+
+    if p.grouping == "none":
+        return {}
+    timed = dict.fromkeys(r.provider for r in computing(rows))
+    others = [n for n in (sources.reference(p), *timed) if n in timed and n != "gemmgen"]
+    if not others:
+        return {}
+    return {"reference": others[0], "reference_is_one_gemm": sources.is_one_gemm(others[0])}
 
 
 def _placed(row: Row, standing: str, c: Clocks) -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -125,8 +125,21 @@ def table(rows: Sequence[Row], left_out: Sequence[LeftOut], summary: dict[str, A
             f"fastest: {counts} ({RULE})",
             f"clocks, power, temperature: {summary['clocks']}",
             f"geometric mean of gemmgen's ratios: {shown}",
+            *_reference(summary),
         ]
     )
+
+
+def _reference(summary: Mapping[str, Any]) -> list[str]:
+    """Of groups, what the ratios are to."""
+    if "reference" not in summary:
+        return []
+    if not summary["reference_is_one_gemm"]:
+        return [f"ratios: to {summary['reference']}, which computes the same"]
+    return [
+        f"ratios: to {summary['reference']}, which computes something else: one GEMM of as many products. No library that "
+        "computes these groups was timed"
+    ]
 
 
 def _shown(ratio: float | None) -> str:

@@ -269,7 +269,7 @@ def test_calls_by_rows(problem, theirs, grouping, fresh, launches):
     both = grouped.calls(p, (3, 200, 96, 256), CONFIG, Data(kind="uniform"), fresh)
     if theirs == "torch.mm, one" and grouping == "batched":
         theirs = "torch.bmm"
-    assert [*both] == ["gemmgen", theirs] and sources.reference(p) == theirs
+    assert [*both] == ["gemmgen", theirs] and sources.torch_reference(p) == theirs
     assert {*both} <= {x.name for x in sources.offers(p, CONFIG)}
     both["gemmgen"]()
     assert (launches[0].problem, launches[0].config) == (p, CONFIG)
@@ -295,7 +295,7 @@ def test_calls_by_depths(problem, fresh, launches):
     config = replace(CONFIG, in_flight=0 if p.family == "fp8_1d1d" else 1)
     both = grouped.calls(p, (3, 200, 96, 1000), config, NORMAL, fresh)
     theirs = "torch._scaled_mm, one" if p.family == "fp8_1d1d" else "torch.mm, one"
-    assert [*both] == ["gemmgen", theirs] and sources.reference(p) == theirs
+    assert [*both] == ["gemmgen", theirs] and sources.torch_reference(p) == theirs
     offered = [x.name for x in sources.offers(p, config) if x.takes(p)]
     assert offered == [*both, "read"]
     both["gemmgen"]()
@@ -343,8 +343,8 @@ def test_the_reference_that_tuning_times(problem, fake_torch):
         setattr(sys.modules["torch"], name, lambda *x, n=name, **y: ran.append(n))
     for p in (problem, replace(problem, epilogue=EPILOGUES["bias"])):
         shape = (200, 96, 1024) if p.grouping == "none" else (3, 200, 96, 1024)
-        sources.reference_call(p, shape, CONFIG)()
-        assert f"torch.{ran.pop()}" == sources.reference(p).partition(",")[0]
+        sources.torch_call(p, shape, CONFIG)()
+        assert f"torch.{ran.pop()}" == sources.torch_reference(p).partition(",")[0]
 
 
 @pytest.mark.parametrize("grouping", [*GROUPS_OF_ROWS, "k_columns"])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from kernels import DENSE, DENSE_F32, DENSE_TN, FP8, INT8_BLOCK, VECTOR
 
+from gemmgen.bench import grouped_torch, sources
 from gemmgen.bench import select as selecting
-from gemmgen.bench import sources
 from gemmgen.bench.agree import FAST, SUMMED, check_exact, check_near
 from gemmgen.bench.cases import make, scaling
 from gemmgen.bench.contest import reason
@@ -133,10 +133,27 @@ def test_names_are_unique():
     ],
     ids=lambda x: getattr(x, "grouping", ""),
 )
-def test_grouped_offers(installed, p, all_):
+def test_grouped_offers(installed, p, all_, monkeypatch):
+    monkeypatch.setattr(grouped_torch, "available", lambda: False)
     offered, theirs = sources.offers(p, Config()), sources.reference(p)
     assert [x.name for x in select("all", p, offered, theirs)] == ["gemmgen", *all_]
     assert [x.name for x in select(selecting.DEFAULT, p, offered, theirs)] == ["gemmgen", all_[0]]
+
+
+def test_groups_stand_beside_who_computes_the_same(installed, monkeypatch):
+    """DeepGEMM, else torch's own groups, else one GEMM, which computes something else."""
+    monkeypatch.setattr(grouped_torch, "available", lambda: True)
+    ends, masked = (replace(DENSE, grouping=g) for g in ("ends", "masked"))
+    assert [sources.reference(p) for p in (ends, masked)] == ["torch._grouped_mm", "torch.mm, one"]
+    installed |= {"deep_gemm"}
+    for p in (ends, masked, *(replace(FP8, grouping=g) for g in ("masked", "rows", "ends"))):
+        theirs = sources.reference(p)
+        chosen = select(selecting.DEFAULT, p, sources.offers(p, Config()), theirs)
+        assert [x.name for x in chosen] == ["gemmgen", "deep_gemm"]
+        assert not sources.is_one_gemm(theirs) and sources.is_one_gemm(sources.torch_reference(p))
+    batch = replace(DENSE, grouping="batched")
+    assert sources.reference(batch) == "torch.bmm" and not sources.is_one_gemm("torch.bmm")
+    assert sources.is_one_gemm(sources.reference(replace(FP8, grouping="batched")))
 
 
 def test_deep_gemm_computes_groups_of_rows(installed):

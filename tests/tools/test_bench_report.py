@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 import pytest
 from kernels import DENSE
 
+from gemmgen.bench import sources
 from gemmgen.bench.ceilings import Ceilings
 from gemmgen.bench.clocks import Clocks, Log
 from gemmgen.bench.select import FLOOR
@@ -124,6 +125,24 @@ def test_the_table():
     assert lines[9] == "clocks, power, temperature: NVML"
     assert lines[10] == "geometric mean of gemmgen's ratios: 1.000"
     assert table([], [], {**SUMMARY, "geomean_ratio": None}).endswith("ratios: none")
+
+
+def test_the_table_says_what_the_reference_computes():
+    grouped = {**SUMMARY, "reference": "torch.mm, one", "reference_is_one_gemm": True}
+    assert "which computes something else: one GEMM" in table(ROWS, [], grouped)
+    same = {**grouped, "reference": "deep_gemm", "reference_is_one_gemm": False}
+    assert table(ROWS, [], same).endswith("ratios: to deep_gemm, which computes the same")
+    assert "ratios: to" not in table(ROWS, [], SUMMARY)
+
+
+def test_of_groups_the_reference_is_named(monkeypatch):
+    p = Problem.from_json({**DENSE.to_json(), "grouping": "ends"})
+    rows = [row(), row("torch._grouped_mm"), row("torch.mm, one"), row(FLOOR)]
+    monkeypatch.setattr(sources, "reference", lambda p: "torch.mm, one")
+    assert bench_command._reference(p, rows)["reference_is_one_gemm"]
+    found = bench_command._reference(p, rows[:2])
+    assert found == {"reference": "torch._grouped_mm", "reference_is_one_gemm": False}
+    assert bench_command._reference(DENSE, rows) == bench_command._reference(p, rows[:1]) == {}
 
 
 # ---- plots ----------------------------------------------------------------------------------

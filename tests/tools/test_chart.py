@@ -15,6 +15,7 @@ from test_pictures import DIGIT, marks_of
 
 from gemmgen.cli import main
 from gemmgen.cli.bench_page import read
+from gemmgen.cli.bench_plots import shape
 from gemmgen.cli.chart_command import relative
 from gemmgen.see.bars import WIDTH, Bar, Bars, render
 from gemmgen.see.plot_picture import SIZE
@@ -64,9 +65,9 @@ def test_every_shape_has_its_bars(capsys, tmp_path):
 def test_the_fastest_is_said(capsys, tmp_path):
     data, picture = drawn(capsys, tmp_path, str(DATA / "fp8.json"), "--by", "shape")
     assert picture.count(" fastest<") == len(data)
-    for shape, times in data.items():
+    for name, times in data.items():
         best = min(times, key=times.get)
-        said = picture.partition(f"{shape}: ")[2].partition(". ")[0]
+        said = picture.partition(f"{name}: ")[2].partition(". ")[0]
         assert f"{best} {times[best]:.2f} fastest" in said
 
 
@@ -196,3 +197,19 @@ def test_the_table_of_results_is_of_the_data():
     assert [
         x for x in said.splitlines() if x.startswith(tuple(f"| {w} |" for w in SAID.values()))
     ] == results()
+
+
+def test_the_table_of_groups_is_of_the_data():
+    """Beside who computes the same."""
+    rows = read(DATA / "rows.json").rows
+    theirs = {shape(r): r.microseconds for r in rows if r.provider == "deep_gemm"}
+    lines = [
+        f"| {r.groups} | {r.m} | {r.n} | {r.k} | {r.microseconds:.1f} | {100 * r.spread:.1f} % | {r.tflops:.0f} | "
+        f"{theirs[shape(r)]:.1f} | {r.microseconds / theirs[shape(r)]:.3f} | {r.config} |"
+        for r in rows
+        if r.provider == "gemmgen"
+    ]
+    said = (ROOT / "docs/performance.md").read_text()
+    assert len(lines) == 4 and "\n".join(lines) in said
+    mean = geometric_mean(1 / x["deep_gemm"] for x in relative(rows).values())
+    assert f"geometric mean of the ratios {mean:.3f}:" in said.partition("rows.json`),")[2][:60]

@@ -210,12 +210,12 @@ def _draw(on: Uploaded, name: str, dtype: DType) -> None:
 
 
 def _reference(request: Time) -> tuple[tuple[str, Callable[[], Any]] | None, str]:
-    """The benchmark's reference, by name, or why there is none."""
+    """torch's GEMM, by name, or why there is none."""
     p, shape = request.job.problem, request.job.shape
     place = shape if p.grouping == "none" else (request.job.groups, *shape)
     try:
-        found = sources.reference_call(p, place, request.kernels[0][0])
-        return (sources.reference(p), found), ""
+        found = sources.torch_call(p, place, request.kernels[0][0])
+        return (sources.torch_reference(p), found), ""
     except Exception as e:  # a reference is welcome, not needed
         return None, f"{type(e).__name__}: {e}"
 
