@@ -12,4 +12,5 @@ D_COLUMNS = Lever(
     tag="d{}",
     word="D by {} columns",
     reads="each warpgroup stages so many columns of D at a time, double-buffered",
+    sums=False,
 )

@@ -14,4 +14,5 @@ IN_FLIGHT = Lever(
     "are promoted, while the piece of a K block before it is",
     others=lambda c: ({"in_flight": 1 - c.in_flight},),
     matters=70,
+    sums=False,
 )

@@ -37,6 +37,8 @@ class Lever:
     word: what tables say of such a config, a format of the value.
     reads: what a report says of such a config, under the name of the lever; "" where another line of it says it.
     others: what the tuner tries instead, as changes of fields. matters: the lower, the earlier it is tried.
+    sums: whether it may change in which order the products of an element of D are added up: so it is taken to be where
+    nobody says (`gemmgen.summation`).
     ordered: whether it says only in which order tiles come, so that nothing is tried where all run at once.
     lowers: of one that a program adds, the pass that is handed its value, and `before` which of
     `gemmgen.passes.PIPELINE`. adds: clocks that a K block takes longer with it, for the cost model.
@@ -52,6 +54,7 @@ class Lever:
     reads: str = ""
     others: Callable[[C], Iterable[dict[str, Any]]] = no_others
     matters: float = 100.0
+    sums: bool = True
     ordered: bool = False
     lowers: Callable[..., Any] | None = None
     before: str = "check_complete"

@@ -14,4 +14,5 @@ MULTICAST = Lever(
     word="multicast {}",
     others=lambda c: ({"multicast": x} for x in SHARED if x != c.multicast),
     matters=10,
+    sums=False,
 )

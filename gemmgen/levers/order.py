@@ -17,6 +17,7 @@ RASTER = Lever(
     others=lambda c: ({"raster": "n" if c.raster == "m" else "m"},),
     matters=20,
     ordered=True,
+    sums=False,
 )
 PANEL = Lever(  # the raster's tag has it
     name="panel",
@@ -25,6 +26,7 @@ PANEL = Lever(  # the raster's tag has it
     others=lambda c: ({"panel": x} for x in PANELS if x != c.panel),
     matters=40,
     ordered=True,
+    sums=False,
 )
 ORDER = Lever(
     name="order",
@@ -40,4 +42,5 @@ ORDER = Lever(
     others=lambda c: ({"order": x} for x in ORDERS if x != c.order),
     matters=25,
     ordered=True,
+    sums=False,
 )

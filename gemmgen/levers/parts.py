@@ -12,4 +12,5 @@ PARTS = Lever(
     tag="p{}",
     word="{} parts",
     reads="column parts are multiplied and promoted one after the other",
+    sums=False,
 )

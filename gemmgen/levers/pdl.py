@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from .lever import flag
 
-PDL = flag("pdl", tag="pdl", word="overlapping", reads="begins while the launch before it ends")
+PDL = flag(
+    "pdl", tag="pdl", word="overlapping", reads="begins while the launch before it ends", sums=False
+)

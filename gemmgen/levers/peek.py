@@ -11,4 +11,5 @@ PEEK = flag(
     reads="whether the next stage is filled is looked at while sums are promoted",
     others=lambda c: ({"peek": not c.peek, "unroll": 1},),
     matters=60,
+    sums=False,
 )

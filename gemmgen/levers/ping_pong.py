@@ -9,4 +9,5 @@ PING_PONG = flag(
     tag="pp",
     word="ping-pong",
     reads="each consumer warpgroup has a tile of its own: one stores while the next multiplies",
+    sums=False,
 )

@@ -23,4 +23,5 @@ REGISTERS = Lever(
     tag="r{0[0]}_{0[1]}",
     word="registers {0[0]}/{0[1]}",
     reads="registers per thread are named, not chosen",
+    sums=False,
 )

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from .lever import flag
 
-SWAP_AB = flag("swap_ab", tag="swap", word="swapped", reads="computes D^T = B A^T")
+SWAP_AB = flag("swap_ab", tag="swap", word="swapped", reads="computes D^T = B A^T", sums=False)

@@ -14,6 +14,7 @@ SWIZZLE_AB = Lever(
     tag="sab{}",
     word="A and B swizzled by {}",
     reads="rows of A and B are swizzled by so many bytes, not by the most that fits",
+    sums=False,
 )
 SWIZZLE_D = Lever(
     name="swizzle_d",
@@ -22,4 +23,5 @@ SWIZZLE_D = Lever(
     tag="sd{}",
     word="D swizzled by {}",
     reads="rows of D are swizzled by so many bytes, not by the most that fits",
+    sums=False,
 )

@@ -14,4 +14,5 @@ UNROLL = Lever(
     word="u{}",
     others=lambda c: ({"unroll": x, "peek": False} for x in TRIED if x != c.unroll),
     matters=50,
+    sums=False,
 )

@@ -11,4 +11,5 @@ WATCHDOG = flag(
     reads="a wait of seconds reports where it stands and stops the kernel",
     added=False,
     late=True,
+    sums=False,
 )

@@ -28,6 +28,8 @@ COMPILER = {
     "recipes": {"errors", "ir"},  # what the sums of a family are
     "problem": {"ir", "errors", "epilogues", "notebook", "recipes"},
     "schedulers": {"ir"},
+    # In which order an element is added up, of any config: a fact about levers, asked by the choice and by tests.
+    "summation": {"ir", "config", "levers", "problem", "recipes", "target"},
     # families, passes and emit never import each other: that is the whole architecture.
     "families": {
         *["ir", "errors", "config", "levers", "problem", "recipes", "epilogues", "schedulers"]
@@ -48,7 +50,7 @@ COMPILER = {
     },
     "heuristics": {
         *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"],
-        *["environment", "recipes"],
+        *["environment", "recipes", "summation"],
         "cost_launch",  # many configs of one launch are priced
     },
     "gallery": {"ir", "errors", "target", "config", "problem", "recipes", "epilogues", "pipeline"},
