@@ -22,12 +22,13 @@ def compile_to_source(
     *,
     shape: Shape | None = None,
     groups: int = 1,
+    invariant: bool | None = None,
 ) -> Artifact:
     """Lower, prove and emit one kernel, and read its text back. Needs no GPU.
 
     config: how it runs. Or shape: (M, N, K) in elements, of one group in the mean, for which a config is chosen as `gemmgen
     emit` does and `gemmgen.ops` on a GPU of the target's name: a measured one, else the cost model's.
-    `Artifact.config_from` says which. groups: GEMMs in the launch it is chosen for. observer: called with the name of
+    `Artifact.config_from` says which. groups: GEMMs in the launch it is chosen for. invariant: as of `gemmgen.ops.gemm`. observer: called with the name of
     each pass and the kernel after it. stamps: so many of each warpgroup are kept of when it did what, a power of two;
     0 for a kernel without.
 
@@ -46,8 +47,10 @@ def compile_to_source(
     pipeline.require(problem, Config(), target, observer, stamps)
     check_shape(shape)
     check_groups(problem, groups)
-    from .ops.building import picked_for  # loads what launches
+    from .ops import invariance  # loads what launches
+    from .ops.building import picked_for
 
-    picked = picked_for(problem, shape, groups, target.device_name, target)
+    split_k = invariance.split_of(problem, *shape[1:], invariant)
+    picked = picked_for(problem, shape, groups, target.device_name, target, split_k)
     made = pipeline.compile_to_source(problem, picked.config, target, observer, stamps)
     return replace(made, config_from=picked.source(shape))

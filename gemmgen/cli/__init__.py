@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -86,7 +87,8 @@ def main(argv: list[str] | None = None) -> int:
         hint = "" if argv[0] in COMMANDS else _meant(argv[0], COMMANDS)
         argparse.ArgumentParser.error(e.parser, f"{e}{hint}")
     try:
-        return int(args.main(args))
+        with _settings(args):
+            return int(args.main(args))
     except GemmgenError as e:
         return _fail(args.json, e, exit_code(type(e)))
     except KeyboardInterrupt:
@@ -100,6 +102,15 @@ def main(argv: list[str] | None = None) -> int:
             raise
         full = GemmgenError(f"cannot write: {e.strerror}")
         return _fail(args.json, full, FAILED)
+
+
+def _settings(args: argparse.Namespace) -> AbstractContextManager[None]:
+    """What the command asks of the process."""
+    if not getattr(args, "invariant", None):
+        return nullcontext()
+    from ..ops.invariance import asking
+
+    return asking(True)
 
 
 def _meant(given: str, known: Iterable[str]) -> str:

@@ -35,6 +35,7 @@ def problem(args: argparse.Namespace) -> Problem:
 
 def for_shape(args: argparse.Namespace, shape: shapes.Shape) -> tuple[Problem, Config, str]:
     """The problem, its config at `shape` and where that comes from."""
+    from ..ops import invariance
     from ..ops.building import built
     from ..ops.refused import first_built
 
@@ -44,5 +45,7 @@ def for_shape(args: argparse.Namespace, shape: shapes.Shape) -> tuple[Problem, C
     at, device = (m, n, k), driver.require_hopper(0)
     if args.set or options.is_fixed(args):
         return p, *options.config(args, p, at, groups, device)
-    found, _ = first_built(p, partial(pick, p, at, H200, groups, device), partial(built, p))
+    split_k = invariance.split_of(p, n, k)
+    choose = partial(pick, p, at, H200, groups, device, split_k=split_k)
+    found, _ = first_built(p, choose, partial(built, p))
     return p, found.config, found.source(at)

@@ -6,6 +6,7 @@ import argparse
 import json
 
 from ..errors import ArgumentError
+from ..ops import invariance
 from ..ops.refused import beside
 from ..pipeline import lower
 from ..runtime.launch import grid
@@ -58,6 +59,7 @@ def main(args: argparse.Namespace) -> int:
         top=args.top,
         why_not=changes,
         unbuilt=beside(problem, config),
+        split_k=invariance.split_of(problem, *shape[1:]),
     )
     if args.html:
         files.write(args.html.parent, args.html.name, html.render(page(e)).encode())

@@ -11,8 +11,9 @@ from ..errors import ArgumentError
 KERNEL = ("kernel",)
 PROBLEM = ("ab", "layout", "d", "grouping", "alignment", "accumulate", "epilogue")
 CONFIG = ("config", "set")
+INVARIANT = ("invariant",)
 SHAPE = ("m", "n", "k")
-ALL = (*KERNEL, *PROBLEM, *CONFIG, *SHAPE)  # what says which kernel
+ALL = (*KERNEL, *PROBLEM, *CONFIG, *INVARIANT, *SHAPE)  # what says which kernel
 ABSENT = object()  # a positional argument that was not given
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..config import FIELDS, Config
+from ..config import Config
 from ..epilogues import EPILOGUES
 from ..errors import ArgumentError, CompileError
 from ..families import FAMILIES
@@ -17,7 +17,7 @@ from ..problem import LAYOUTS, Problem
 from ..recipes import recipe
 from ..target import H200
 from ..untrusted import parse_json, read_text, whole
-from . import given
+from . import config_options, given
 from .fields import fields
 
 T = TypeVar("T")
@@ -70,43 +70,7 @@ def add_kernel(
         help="add to what D holds (needs --d f32)",
     )
     parser.add_argument("--epilogue", metavar="NAME", help=f"one of {', '.join(EPILOGUES)}")
-    _add_config(parser)
-
-
-def _add_config(parser: argparse.ArgumentParser) -> None:
-    """A config, or fields to change of the one there is."""
-    parser.add_argument(
-        "--config",
-        metavar="JSON",
-        help="a Config as JSON, or the name of a file that holds one, in place of the one chosen",
-    )
-    parser.add_argument(
-        "--set",
-        metavar="FIELD=VALUE",
-        action="append",
-        default=[],
-        help="a field of the config to change: of the one chosen for the shape, of a gallery kernel's or of "
-        f"--config; repeatable; fields are {', '.join(FIELDS)}",
-    )
-    _add_swap_ab(parser)
-    parser.add_argument(
-        "--split-k",
-        dest="set",
-        action="append",
-        type=lambda ranks: f"split_k={ranks}",
-        metavar="CTAS",
-        help="let 2, 4 or 8 CTAs divide the K of each tile, for few tiles",
-    )
-
-
-def _add_swap_ab(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--swap-ab",
-        dest="set",
-        action="append_const",
-        const="swap_ab=true",
-        help="compute D^T = B A^T, for few rows: block_m from 8 on, block_n in blocks of 64",
-    )
+    config_options.add(parser)
 
 
 def add_watchdog(parser: argparse.ArgumentParser) -> None:
@@ -211,6 +175,8 @@ def config(
     """--config, else a gallery kernel's, else the one chosen for `p` at shape `at`, none that the build is known to
     refuse: with the fields of --set changed; and where it comes from. Compiles nothing."""
     found = exhibit(args.kernel)
+    if is_fixed(args):
+        given.refuse(args, given.INVARIANT, NOTHING_CHOSEN)
     if args.config is not None:
         base, source = Config.from_json(_json(args.config)), "given"
     elif found:
@@ -223,6 +189,10 @@ def config(
     if not args.set:
         return base, source
     changed = Config.from_json({**base.to_json(), **fields("--set", args.set)})
+    if args.invariant:
+        from ..ops import invariance
+
+        invariance.check(p, changed, at[2], invariance.split_of(p, *at[1:]))
     return changed, f"{source}, changed"
 
 

@@ -125,7 +125,7 @@ def _check(args: argparse.Namespace) -> None:
     """Raise ArgumentError for what does not go together or is out of range."""
     if args.kernel is None:
         raise ArgumentError("KERNEL", None, "is required without --merge and --report")
-    given.refuse(args, given.CONFIG, "is what tuning looks for")
+    given.refuse(args, (*given.CONFIG, *given.INVARIANT), "is what tuning looks for")
     for name in ("budget", "timeout", "limit", "repeats", "processes"):
         if not getattr(args, name) > 0:
             raise ArgumentError(f"--{name}", getattr(args, name), "must be more than 0")

@@ -20,6 +20,7 @@ from .rasters import PANELS as PANELS
 from .rasters import wave_rows as wave_rows
 from .rasters import with_raster
 from .room import PROBE as PROBE
+from .tiles import ANY as ANY
 from .verdict import Choice as Choice
 from .verdict import Verdict as Verdict
 
@@ -44,16 +45,16 @@ def choose(
     groups: int = 1,
     unbuilt: Mapping[Config, str] = ALL_BUILT,
     *,
-    whole_k: bool = False,
+    split_k: int = ANY,
 ) -> Config:
-    """The cheapest legal config for `groups` GEMMs of shape (M, N, K) in one launch; whole_k: of those whose
-    CTAs do not divide K.
+    """The cheapest legal config for `groups` GEMMs of shape (M, N, K) in one launch; split_k: of those whose K so many
+    CTAs divide, whether or not that pays.
 
     unbuilt: configs that the build refused, and why; their tiles are passed over. Raises ArgumentError for a
     side below 1, UnsupportedProblem if no tile of the problem fits an SM, IllegalConfig
     if no candidate is legal for another reason.
     """
-    ranked = rank(problem, shape, target, limit=1, groups=groups, unbuilt=unbuilt, whole_k=whole_k)
+    ranked = rank(problem, shape, target, limit=1, groups=groups, unbuilt=unbuilt, split_k=split_k)
     if not ranked:
         raise UnsupportedProblem(
             f"no tile of {problem.to_json()} is left: the build refused those that fit"
@@ -69,13 +70,16 @@ def rank(
     groups: int = 1,
     unbuilt: Mapping[Config, str] = ALL_BUILT,
     *,
-    whole_k: bool = False,
+    split_k: int = ANY,
 ) -> list[Choice]:
     """Legal configs, cheapest first, at most `limit`. Raises like `choose`."""
-    found = _verdicts(problem, shape, target, limit, groups, unbuilt, quick=True, whole_k=whole_k)
+    found = _verdicts(problem, shape, target, limit, groups, unbuilt, quick=True, split_k=split_k)
     choices = [v.choice for v in found if v.choice]
     if not choices:
-        _raise(problem, verdicts(problem, shape, target, limit, groups, unbuilt))
+        _raise(
+            problem,
+            verdicts(problem, shape, target, limit, groups, unbuilt, split_k=split_k),
+        )
     return choices
 
 
@@ -97,10 +101,12 @@ def verdicts(
     limit: int | None = None,
     groups: int = 1,
     unbuilt: Mapping[Config, str] = ALL_BUILT,
+    *,
+    split_k: int = ANY,
 ) -> list[Verdict]:
     """Candidates, cheapest first, up to the `limit`-th that is legal. Raises ArgumentError and
     UnsupportedProblem like `choose`."""
-    return _verdicts(problem, shape, target, limit, groups, unbuilt, quick=False)
+    return _verdicts(problem, shape, target, limit, groups, unbuilt, quick=False, split_k=split_k)
 
 
 def _verdicts(
@@ -112,7 +118,7 @@ def _verdicts(
     unbuilt: Mapping[Config, str],
     *,
     quick: bool,
-    whole_k: bool = False,
+    split_k: int = ANY,
 ) -> list[Verdict]:
     """quick: without those that have no room, whose error nobody asks for."""
     if limit == 0:
@@ -124,7 +130,7 @@ def _verdicts(
     ):  # larger tiles, where those that just cover M are all illegal
         found: list[Verdict] = []
         legal = 0
-        for v in _judged(of, rows, unbuilt, quick=quick, whole_k=whole_k):
+        for v in _judged(of, rows, unbuilt, quick=quick, split_k=split_k):
             found.append(v)
             legal += v.choice is not None
             if legal == limit:
@@ -135,14 +141,13 @@ def _verdicts(
 
 
 def _judged(
-    of: Launch, rows: int, unbuilt: Mapping[Config, str], *, quick: bool, whole_k: bool
+    of: Launch, rows: int, unbuilt: Mapping[Config, str], *, quick: bool, split_k: int
 ) -> Iterator[Verdict]:
     """Candidates whose tiles cover `rows`, cheapest first. Lowers no more than are asked for."""
     problem, shape, target = of.problem, of.shape, of.target
     costed = [
         (c, priced(of, c).seconds)
-        for c in tiles.bare(problem, shape, target, of.groups, rows)
-        if c.split_k == 1 or not whole_k
+        for c in tiles.bare(problem, shape, target, of.groups, rows, split_k)
     ]
     # Tiles no multicast can save; or whose kernel the build refused, as it would one that only shares more.
     refused: dict[Tile, Verdict] = {}
@@ -212,17 +217,22 @@ def _overflowed(c: Config, refused: dict[Tile, Verdict]) -> Verdict | None:
 
 
 def candidates(
-    problem: Problem, shape: Shape, target: Target, groups: int = 1, rows: int = 1
+    problem: Problem,
+    shape: Shape,
+    target: Target,
+    groups: int = 1,
+    rows: int = 1,
+    split_k: int = ANY,
 ) -> Iterator[Config]:
     """Configs worth costing, legal or not, with PROBE stages and their raster chosen.
 
     A and B are exchanged only for few rows, K is divided only among SMs that have nothing else to do. No
     tile is much larger than the smallest that covers a side of D, or `rows` if that is more, and none is
-    multicast unless it takes more than one wave and a cluster finds two tiles to share. Raises
+    multicast unless it takes more than one wave and a cluster finds two tiles to share. split_k: as of `choose`. Raises
     ArgumentError for a side below 1.
     """
     check_shape(shape)
-    for c in tiles.bare(problem, shape, target, groups, rows):
+    for c in tiles.bare(problem, shape, target, groups, rows, split_k):
         yield with_raster(c, shape, target)
 
 

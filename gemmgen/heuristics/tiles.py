@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..config import Config
@@ -30,18 +30,25 @@ FEW_COPIES = 4
 SWIZZLE_SPAN = 128  # bytes
 MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wide, and few boxes
 SPLITS, LEAST_SHARE = (2, 4, 8), 4  # CTAs that may divide K, and K blocks that each has at least
+ANY = 0  # CTAs that divide K: as many as pay
 
 
 def bare(
-    problem: Problem, shape: Shape, target: Target, groups: int, rows: int
+    problem: Problem, shape: Shape, target: Target, groups: int, rows: int, split_k: int = ANY
 ) -> Iterator[Config]:
     """Configs worth costing, with PROBE stages, before their raster is chosen, which is priced alike: see
-    `heuristics.candidates`."""
+    `heuristics.candidates`. split_k: so many CTAs divide K, whether or not all run at once."""
     for plain in (*_tiles(problem, shape, target, rows), *_swapped_tiles(problem, shape)):
+        if split_k > 1:
+            yield from _shared(plain, problem, shape, (split_k,))
+            continue
         for tile in (plain, *in_turns(problem, plain, shape, target, groups)):
             for multicast in _multicasts(tile, shape, target, groups):
                 yield _with(tile, multicast=multicast) if multicast != "none" else tile
-        yield from _divided(plain, problem, shape, target, groups)
+        if split_k == ANY:
+            at_once = count_tiles(plain, shape, groups)  # each becomes a cluster
+            few = (n for n in SPLITS if at_once <= target.clusters(n))
+            yield from _shared(plain, problem, shape, few)
 
 
 def _probe(problem: Problem, **tile: Any) -> Config:
@@ -66,16 +73,13 @@ def _unroll(problem: Problem, tile: Config) -> int:
     return min(2 if less else 4, recipe(problem.family).unroll)
 
 
-def _divided(
-    c: Config, problem: Problem, shape: Shape, target: Target, groups: int
-) -> Iterator[Config]:
-    """`c` with each number of CTAs that all run at once and have K blocks enough to divide."""
+def _shared(c: Config, problem: Problem, shape: Shape, splits: Iterable[int]) -> Iterator[Config]:
+    """`c` with each number of CTAs that has K blocks enough to divide."""
     if GROUPINGS[problem.grouping].depths:
         return
     blocks = ceil(shape[2] * problem.a.bytes, c.block_k_bytes)
-    tiles = count_tiles(c, shape, groups)  # each becomes a cluster
-    for n in SPLITS:
-        if tiles <= target.clusters(n) and blocks >= n * LEAST_SHARE:
+    for n in splits:
+        if blocks >= n * LEAST_SHARE:
             yield _with(c, split_k=n, d_columns=None)  # rule `column-stores`
 
 

@@ -28,8 +28,9 @@ from ..ir.expr import ACC, Expr, PerElement, arguments, fold, functions
 from ..ir.groupings import GROUPINGS, split_side
 from ..pipeline import lower
 from ..problem import Problem, Shape
+from ..summation import summation
 from ..target import H200, Target
-from . import ALL_BUILT, choose
+from . import ALL_BUILT, ANY, choose
 from .database import Row
 from .lines import Lines, Start, kept_sides, lines_of, start
 
@@ -71,15 +72,20 @@ def pick(
     device: str = "",
     unbuilt: Mapping[Config, str] = ALL_BUILT,
     *,
-    whole_k: bool = False,
+    split_k: int = ANY,
 ) -> Pick:
     """The config for `groups` GEMMs of shape (M, N, K) on the device of that name (target's if none is
-    given), none that the build refused; whole_k: one whose CTAs do not divide K, measured or not. Raises as
-    `heuristics.choose`."""
+    given), none that the build refused; split_k: one that adds up as if so many CTAs divide K, measured or not. Raises
+    as `heuristics.choose`."""
     row = find(problem, shape, device or target.device_name, groups, target, unbuilt)
-    if row and (row.best.config.split_k == 1 or not whole_k):
+    if row and (split_k == ANY or adds_up(problem, row.best.config, shape[2], split_k)):
         return Pick(config=row.best.config, row=row)
-    return Pick(config=choose(problem, shape, target, groups, unbuilt, whole_k=whole_k))
+    return Pick(config=choose(problem, shape, target, groups, unbuilt, split_k=split_k))
+
+
+def adds_up(problem: Problem, config: Config, k: int, split_k: int) -> bool:
+    """Whether `config` adds up as the configs do that are chosen for so many CTAs that divide K."""
+    return summation(problem, config, k) == summation(problem, Config(split_k=split_k), k)
 
 
 def lookup(

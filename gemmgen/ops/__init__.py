@@ -23,6 +23,7 @@ from .grouped_scaled import (
     int8_grouped_gemm,
     int8_masked_gemm,
 )
+from .invariance import is_invariant, set_invariant
 from .k_grouped import fp8_k_grouped_gemm, k_grouped_gemm
 from .limits import limit_sms, sm_limit
 from .preparing import Prepared, every_m, prepare
@@ -56,6 +57,7 @@ __all__ = [
     "int8_gemm",
     "int8_grouped_gemm",
     "int8_masked_gemm",
+    "is_invariant",
     "k_grouped_gemm",
     "limit_sms",
     "loaded",
@@ -64,5 +66,6 @@ __all__ = [
     "prepare",
     "quantise_blocks",
     "quantise_rows",
+    "set_invariant",
     "sm_limit",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache, partial
 
 from ..config import Config
+from ..heuristics import ANY
 from ..heuristics.tuned import Pick, pick
 from ..pipeline import compile_to_source
 from ..problem import Problem, Shape
@@ -18,7 +19,7 @@ from ..runtime.launch import LoadedKernel
 from ..runtime.nvrtc import compile_cubin
 from ..runtime.sms import limited
 from ..target import H200, Target
-from . import refused
+from . import invariance, refused
 
 
 @lru_cache(maxsize=256)
@@ -61,38 +62,42 @@ def compiled(p: Problem, c: Config) -> Compiled:
 
 
 def chosen(
-    p: Problem, shape: Shape, groups: int = 1, device: int = 0, whole_k: bool = False
+    p: Problem, shape: Shape, groups: int = 1, device: int = 0, split_k: int | None = None
 ) -> Config:
     """The measured config for `groups` GEMMs of shape (M, N, K) on CUDA device `device`, or else what the cost
     model chooses (`gemmgen.heuristics.tuned`), kept for next time. Not one that the build is known to refuse.
-    whole_k: none whose CTAs divide K."""
-    return kept_choice(p, shape, groups, device, len(refused.known(p)), whole_k)
+    split_k: CTAs that divide K, 0 for as many as pay; None: as the process is told (`set_invariant`)."""
+    if split_k is None:
+        split_k = invariance.split_of(p, *shape[1:])
+    return kept_choice(p, shape, groups, device, len(refused.known(p)), split_k)
 
 
 @lru_cache(maxsize=4096)
 def kept_choice(
-    p: Problem, shape: Shape, groups: int, device: int, unbuilt: int, whole_k: bool
+    p: Problem, shape: Shape, groups: int, device: int, unbuilt: int, split_k: int
 ) -> Config:
-    """As `chosen`. unbuilt: how many configs the build is known to refuse, which may change the choice."""
-    return config_for(p, shape, groups, require_hopper(device), whole_k)
+    """As `chosen`. unbuilt: how many configs the build is known to refuse, which may change the choice.
+    split_k: CTAs that divide K, ANY to choose."""
+    return config_for(p, shape, groups, require_hopper(device), split_k)
 
 
 def loaded_choice(
-    p: Problem, shape: Shape, groups: int, device: int, whole_k: bool = False
+    p: Problem, shape: Shape, groups: int, device: int, split_k: int = ANY
 ) -> LoadedKernel:
     """As `loaded`, of the config that is `chosen`, or where the build refuses that, of the next."""
 
     def choose(unbuilt: Mapping[Config, str]) -> Pick:
-        return Pick(config=chosen(p, shape, groups, device, whole_k))
+        return Pick(config=chosen(p, shape, groups, device, split_k))
 
     return refused.first_built(p, choose, lambda c: loaded(p, c, device))[1]
 
 
 def config_for(
-    p: Problem, shape: Shape, groups: int, device_name: str, whole_k: bool = False
+    p: Problem, shape: Shape, groups: int, device_name: str, split_k: int | None = None
 ) -> Config:
-    """As `chosen`, for a device by name, which need not be here. Compiles nothing."""
-    return picked_for(p, shape, groups, device_name, limited(H200), whole_k).config
+    """As `chosen`, for a device by name, which need not be here. split_k: as of `kept_choice`; None: as the process is told
+    (`set_invariant`). Compiles nothing."""
+    return picked_for(p, shape, groups, device_name, limited(H200), split_k).config
 
 
 def picked_for(
@@ -101,13 +106,15 @@ def picked_for(
     groups: int,
     device_name: str,
     target: Target = H200,
-    whole_k: bool = False,
+    split_k: int | None = None,
 ) -> Pick:
     """As `config_for`, with where it comes from."""
+    if split_k is None:
+        split_k = invariance.split_of(p, *shape[1:])
 
     def build(c: Config) -> None:
         if error := kept_refusal(asked(p, c)):
             raise error
 
-    choose = partial(pick, p, shape, target, groups, device_name, whole_k=whole_k)
+    choose = partial(pick, p, shape, target, groups, device_name, split_k=split_k)
     return refused.first_built(p, choose, build)[0]

@@ -28,7 +28,7 @@ from ..runtime.torch_tensors import (
     same_memory,
     torch,
 )
-from . import building
+from . import building, invariance
 from .epilogue import Shape, Values, epilogue_values, numbers_given
 from .front import Call, Fresh, fresh, returned, tensor_of
 from .results import of_no_rows, planned
@@ -72,10 +72,12 @@ def run(
         return returned(of_no_rows(p, result))
     device = a.device.index
     mean = groups.rows or m, n, _ceil(k, count) if GROUPINGS[p.grouping].depths else k
+    if config:
+        invariance.check(p, config, k, groups.split_k)
     kernel = (
         building.given(p, config, device)
         if config
-        else building.loaded_choice(p, mean, count, device, groups.whole_k)
+        else building.loaded_choice(p, mean, count, device, groups.split_k)
     )
     made |= scales | _workspace(kernel, shape, count, a.device)
     tensors = {"a": a, "b": b, "d": out, **scales}

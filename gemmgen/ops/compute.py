@@ -5,7 +5,7 @@ The public functions each say a problem in arguments of their own; `multiply` ta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config import Config
@@ -15,7 +15,7 @@ from ..ir.groupings import GROUPINGS
 from ..problem import Problem
 from ..recipes import recipe
 from ..runtime.torch_tensors import check_tensor
-from . import depths
+from . import depths, invariance
 from .calls import block_scales, operand_shape, run, vector_scales
 from .epilogue import Shape, Values
 from .front import front
@@ -51,6 +51,7 @@ def multiply(
     table: Any = None,
     expected_rows: int | None = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     **arguments: Any,
 ) -> Any:
     """`out = problem.epilogue(A @ B)` of any problem, also of a family or an epilogue that a program adds.
@@ -63,7 +64,7 @@ def multiply(
     table: int32 on the device, of a grouping that reads one: group_rows, row_groups, group_ends or group_depths.
     expected_rows: as of `masked_gemm`.
     out: as of the others; allocated if None, but if the problem accumulates, which adds to it. scale_out, config,
-    arguments, the result, errors: as of `fp8_block_gemm`.
+    invariant, arguments, the result, errors: as of `fp8_block_gemm`.
     """
     if not isinstance(problem, Problem):
         raise ArgumentError("problem", problem, "must be a gemmgen.Problem")
@@ -76,7 +77,7 @@ def multiply(
         arguments |= {name: x for name, x in read.items() if x is not None}
     return compute(
         problem, config, a, b, out, arguments, scales,
-        table=table, expected_rows=expected_rows, scale_out=scale_out,
+        table=table, expected_rows=expected_rows, scale_out=scale_out, invariant=invariant,
     )  # fmt: skip
 
 
@@ -92,13 +93,16 @@ def compute(
     table: Any = None,
     expected_rows: int | None = None,
     scale_out: Any = None,
+    invariant: bool | None = None,
     whole_k: bool = False,
 ) -> Any:
     """Check all that `p` reads, and plan its launch. scales: None for a recipe without. table: as of `multiply`.
-    given: what the epilogue reads, by name. whole_k: as of `Groups`. Raises ArgumentError."""
+    given: what the epilogue reads, by name. whole_k: products are added up in the order of K, whatever the shape, as by
+    one CTA. Raises ArgumentError."""
     g = GROUPINGS[p.grouping]
     shape = depths.sides(p, a, b) if g.depths else operand_shape(p, a, b)
-    groups = _groups(p, a, b, shape, table, expected_rows, whole_k)
+    split_k = 1 if whole_k else invariance.split_of(p, *shape[1:], invariant)
+    groups = replace(_groups(p, a, b, shape, table, expected_rows), split_k=split_k)
     if 0 in shape[2:]:
         return depths.of_nothing(p, out, given.get("c"), (groups.count, *shape[:2]), a.device)
     tensors, values = _scales(p, a, b, scales)
@@ -118,9 +122,7 @@ def _scales(p: Problem, a: Any, b: Any, s: Scales | None) -> tuple[dict[str, Any
     return read(a, s.a, b, s.b, s.layout, s.argument)
 
 
-def _groups(
-    p: Problem, a: Any, b: Any, shape: Shape, table: Any, expected: int | None, whole_k: bool
-) -> Groups:
+def _groups(p: Problem, a: Any, b: Any, shape: Shape, table: Any, expected: int | None) -> Groups:
     """How many, what the device is told of them, and rows that one has as far as the host knows."""
     g = GROUPINGS[p.grouping]
     if expected is not None and p.grouping != "masked":
@@ -128,7 +130,7 @@ def _groups(
     if not g.table:
         if table is not None:
             raise ArgumentError("table", type(table).__name__, f"grouping {p.grouping} reads none")
-        return Groups(count=b.shape[0], whole_k=whole_k) if g.rows else ALONE
+        return Groups(count=b.shape[0]) if g.rows else ALONE
     entries = shape[0] if p.grouping == "rows" else None if g.depths else b.shape[0]
     (entries,) = check_tensor(g.table, table, S32, (entries,), a.device, contiguous=True)
     count = b.shape[0] if g.columns else entries

@@ -17,6 +17,7 @@ from typing import Any, ParamSpec
 from ..runtime import sms
 from ..runtime.arrays import Array
 from ..runtime.launch import LoadedKernel, Plan
+from . import invariance
 from .kept import READ, TENSORS, Kept, Unreadable
 
 CALLS = 1024  # kept of all functions together
@@ -138,8 +139,8 @@ def front(function: Callable[P, Any], names: tuple[str, ...] | None = None) -> C
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         values: tuple[Any, ...] = (*args, *kwargs.values()) if kwargs else args
-        limit = sms.most
-        facts: list[Any] = [function, limit, len(args), *kwargs]
+        limit, same = sms.most, invariance.asked
+        facts: list[Any] = [function, limit, same, len(args), *kwargs]
         try:
             for x in values:
                 # `kept.facts`, written out: calls of it would be a tenth of the whole
@@ -157,12 +158,17 @@ def front(function: Callable[P, Any], names: tuple[str, ...] | None = None) -> C
             return elsewhere(args, kwargs)
         made = function(*args, **kwargs)
         result = launched(made)
-        if isinstance(made, Call) and made.lasting and sms.most == limit:
+        if isinstance(made, Call) and made.lasting and _settings() == (limit, same):
             KEPT.put(key, Repeat(made, (*names[: len(args)], *kwargs.keys())))
         return result
 
     call.describe = function  # type: ignore[attr-defined]
     return call
+
+
+def _settings() -> tuple[Any, ...]:
+    """Of the process, which a call is planned by."""
+    return sms.most, invariance.asked
 
 
 def launched(made: Any) -> Any:

@@ -4,7 +4,7 @@ Everywhere: operands are contiguous along their last dimension, their other stri
 (rows and groups may be padded, views permuted), 16-byte aligned. `layout` is as in `gemm`: with "nn", b is
 [G, K, N]. Group tables are int32 CUDA tensors and are read on the
 device only, so a launch can be captured in a CUDA graph and replayed with other tables. The rest
-(`scale_a_layout`, `out_dtype`, `scale_out`, `config`, `epilogue`, the result, errors) is as in `gemmgen.ops`; an epilogue's
+(`scale_a_layout`, `out_dtype`, `scale_out`, `config`, `invariant`, `epilogue`, the result, errors) is as in `gemmgen.ops`; an epilogue's
 vectors per column are [G, N], per row [G, M] where A is, else [M]. scale_out, for out_dtype "e4m3", has D's
 leading group dimension, if D has one; rows of no group that come out as 0 have the scale 1e-4 / 448.
 """
@@ -35,6 +35,7 @@ def batched_gemm(
     out_dtype: str | None = None,
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -44,7 +45,7 @@ def batched_gemm(
     "f16", "f32"; None: a's), allocated if None. M = 0 or G = 0 returns at once.
     """
     p = dense_problem(a, "batched", layout, out_dtype, epilogue)
-    return compute(p, config, a, b, out, arguments, scale_out=scale_out)
+    return compute(p, config, a, b, out, arguments, scale_out=scale_out, invariant=invariant)
 
 
 @front
@@ -59,6 +60,7 @@ def masked_gemm(
     out_dtype: str | None = None,
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -72,6 +74,7 @@ def masked_gemm(
     return compute(
         p, config, a, b, out, arguments,
         table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
+        invariant=invariant,
     )  # fmt: skip
 
 
@@ -88,6 +91,7 @@ def grouped_gemm(
     out_dtype: str | None = None,
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -103,7 +107,9 @@ def grouped_gemm(
     """
     p = dense_problem(a, "none", layout, out_dtype, epilogue)
     p, table = segments(p, row_groups, group_ends, alignment)
-    return compute(p, config, a, b, out, arguments, table=table, scale_out=scale_out)
+    return compute(
+        p, config, a, b, out, arguments, table=table, scale_out=scale_out, invariant=invariant
+    )
 
 
 @front
@@ -118,6 +124,7 @@ def fp8_block_batched_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -128,7 +135,9 @@ def fp8_block_batched_gemm(
     """
     p = fp8_block_problem("batched", out_dtype, epilogue)
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
-    return compute(p, config, a, b, out, arguments, scales, scale_out=scale_out)
+    return compute(
+        p, config, a, b, out, arguments, scales, scale_out=scale_out, invariant=invariant
+    )
 
 
 @front
@@ -145,6 +154,7 @@ def fp8_block_masked_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -154,6 +164,7 @@ def fp8_block_masked_gemm(
     return compute(
         p, config, a, b, out, arguments, scales,
         table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
+        invariant=invariant,
     )  # fmt: skip
 
 
@@ -172,6 +183,7 @@ def fp8_block_grouped_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -180,7 +192,10 @@ def fp8_block_grouped_gemm(
     p = fp8_block_problem("none", out_dtype, epilogue)
     p, table = segments(p, row_groups, group_ends, alignment)
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
-    return compute(p, config, a, b, out, arguments, scales, table=table, scale_out=scale_out)
+    return compute(
+        p, config, a, b, out, arguments, scales,
+        table=table, scale_out=scale_out, invariant=invariant,
+    )  # fmt: skip
 
 
 def dense_problem(

@@ -31,6 +31,7 @@ def fp8_batched_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -41,7 +42,7 @@ def fp8_batched_gemm(
     """
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments, "batched")
-    return compute(p, config, a, b, out, given, scale_out=scale_out)
+    return compute(p, config, a, b, out, given, scale_out=scale_out, invariant=invariant)
 
 
 @front
@@ -58,6 +59,7 @@ def fp8_masked_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -68,6 +70,7 @@ def fp8_masked_gemm(
     return compute(
         p, config, a, b, out, given,
         table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
+        invariant=invariant,
     )  # fmt: skip
 
 
@@ -86,6 +89,7 @@ def fp8_grouped_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -94,7 +98,9 @@ def fp8_grouped_gemm(
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments)
     p, table = segments(p, row_groups, group_ends, alignment)
-    return compute(p, config, a, b, out, given, table=table, scale_out=scale_out)
+    return compute(
+        p, config, a, b, out, given, table=table, scale_out=scale_out, invariant=invariant
+    )
 
 
 @front
@@ -108,6 +114,7 @@ def int8_batched_gemm(
     out_dtype: str = "s32",
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -117,7 +124,7 @@ def int8_batched_gemm(
     "bf16", "f16", "f32", "e4m3"). M = 0 or G = 0 returns at once.
     """
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments, "batched")
-    return compute(p, config, a, b, out, given, scale_out=scale_out)
+    return compute(p, config, a, b, out, given, scale_out=scale_out, invariant=invariant)
 
 
 @front
@@ -133,6 +140,7 @@ def int8_masked_gemm(
     out_dtype: str = "s32",
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -142,6 +150,7 @@ def int8_masked_gemm(
     return compute(
         p, config, a, b, out, given,
         table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
+        invariant=invariant,
     )  # fmt: skip
 
 
@@ -159,6 +168,7 @@ def int8_grouped_gemm(
     out_dtype: str = "s32",
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -166,4 +176,6 @@ def int8_grouped_gemm(
     [M] or group_ends int32 [G]; out [M, N] as in `int8_batched_gemm`."""
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments)
     p, table = segments(p, row_groups, group_ends, alignment)
-    return compute(p, config, a, b, out, given, table=table, scale_out=scale_out)
+    return compute(
+        p, config, a, b, out, given, table=table, scale_out=scale_out, invariant=invariant
+    )

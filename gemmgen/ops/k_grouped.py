@@ -6,7 +6,7 @@ depth may be 0, and what the tensors have of K after the last group is never rea
 out as `c`, or 0. Operands are 16-byte aligned; `out` and `c` are [G, M, N], contiguous along N, out's other
 strides multiples of 16 bytes, c's even. `c` may be `out` itself, whole: then products are added in place
 (float32: by the copy engine). Groups, rows and addresses are counted in 64 bits. The rest
-(`scale_layout`, `config`, errors) is as in `gemmgen.ops`.
+(`scale_layout`, `config`, `invariant`, errors) is as in `gemmgen.ops`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def k_grouped_gemm(
     layout: str = "tn",
     out_dtype: str = "f32",
     config: Config | None = None,
+    invariant: bool | None = None,
 ) -> Any:
     """`out[g] = c[g] + A[:, ks] @ B[ks]` for every g, `ks` the K of group g, with FP32 accumulation.
 
@@ -60,7 +61,7 @@ def k_grouped_gemm(
         grouping="k_columns",
     )
     p, given = added(p, c, out)
-    return compute(p, config, a, b, out, given, table=group_depths)
+    return compute(p, config, a, b, out, given, table=group_depths, invariant=invariant)
 
 
 @front
@@ -77,6 +78,7 @@ def fp8_k_grouped_gemm(
     c: Any = None,
     out_dtype: str = "f32",
     config: Config | None = None,
+    invariant: bool | None = None,
 ) -> Any:
     """`out[g] = c[g] + (a[:, ks] * scale_a) @ (b[:, ks] * scale_b)^T` for every g, `ks` the K of group g,
     both operands scaled 1x128 along K (1D1D).
@@ -99,4 +101,4 @@ def fp8_k_grouped_gemm(
         a, b = matrix("a", a, scale_a, None), matrix("b", b, scale_b, a)
     p, given = added(p, c, out)
     scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
-    return compute(p, config, a, b, out, given, scales, table=group_depths)
+    return compute(p, config, a, b, out, given, scales, table=group_depths, invariant=invariant)

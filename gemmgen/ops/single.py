@@ -28,6 +28,7 @@ def fp8_block_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -45,7 +46,10 @@ def fp8_block_gemm(
     at least M; allocated if None, as the next GEMM's `scale_a` with layout "mn". The result is then
     (out, scale_out): of a row's 128 columns out holds x * (448 / amax) and scale_out amax / 448, amax
     the greatest |x|, at least 1e-4; each operation is rounded once.
-    config: None lets the cost model choose. epilogue: an expression, or the name of one in `gemmgen.epilogues`.
+    config: None lets the cost model choose. invariant: True: the order in which the products of an element are added up, and
+    with it its bits, is a function of N, K, the operands' dtypes and the family alone, whatever M, the row's place and
+    the groups are; False: it may follow the launch; None: as `gemmgen.ops.set_invariant` or the environment
+    variable GEMMGEN_INVARIANT says, else False. A config that is given must then add up so too. epilogue: an expression, or the name of one in `gemmgen.epilogues`.
     arguments: what `epilogue` reads, by name. One that pairs
     columns (`swiglu`) makes out [M, N/2], N even; its vectors and matrices still have N columns.
     Runs on torch's current stream. Raises ArgumentError naming the argument, UnsupportedProblem,
@@ -59,7 +63,9 @@ def fp8_block_gemm(
         epilogue=epilogue,
     )
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
-    return compute(p, config, a, b, out, arguments, scales, scale_out=scale_out)
+    return compute(
+        p, config, a, b, out, arguments, scales, scale_out=scale_out, invariant=invariant
+    )
 
 
 @front
@@ -74,6 +80,7 @@ def fp8_wgrad_gemm(
     scale_layout: str,
     out_dtype: str = "f32",
     config: Config | None = None,
+    invariant: bool | None = None,
 ) -> Any:
     """`out[M, N] = c + (a * scale_a) @ (b * scale_b)^T`, both operands scaled 1x128 along K (1D1D).
 
@@ -89,7 +96,7 @@ def fp8_wgrad_gemm(
     p = Problem(family=recipes.FP8_1D1D, a=E4M3, b=E4M3, d=d)
     p, given = added(p, c, out)
     scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
-    return compute(p, config, a, b, out, given, scales)
+    return compute(p, config, a, b, out, given, scales, invariant=invariant)
 
 
 @front
@@ -104,6 +111,7 @@ def int8_block_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -111,7 +119,9 @@ def int8_block_gemm(
     FP32."""
     p = Problem(family=recipes.FP8_BLOCK, a=S8, b=S8, d=output_dtype(out_dtype), epilogue=epilogue)
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
-    return compute(p, config, a, b, out, arguments, scales, scale_out=scale_out)
+    return compute(
+        p, config, a, b, out, arguments, scales, scale_out=scale_out, invariant=invariant
+    )
 
 
 @front
@@ -125,6 +135,7 @@ def gemm(
     accumulate: bool = False,
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -137,7 +148,7 @@ def gemm(
     out: [M, N] of `out_dtype` ("bf16", "f16", "f32", "e4m3"; None: a's dtype), contiguous along N, row
     stride a multiple of 16 bytes; allocated if None. M = 0 returns at once.
     accumulate: add to what `out` holds, which must then be given, float32.
-    config: None lets the cost model choose. scale_out, epilogue, arguments, the result: as in
+    config: None lets the cost model choose. invariant, scale_out, epilogue, arguments, the result: as in
     `fp8_block_gemm`. Runs on torch's current stream. Raises as `fp8_block_gemm`.
     """
     dtype = dtype_of("a", a, (BF16, F16))
@@ -152,7 +163,7 @@ def gemm(
         epilogue=epilogue,
         accumulate=accumulate,
     )
-    return compute(p, config, a, b, out, arguments, scale_out=scale_out)
+    return compute(p, config, a, b, out, arguments, scale_out=scale_out, invariant=invariant)
 
 
 @front
@@ -167,6 +178,7 @@ def fp8_gemm(
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -185,7 +197,7 @@ def fp8_gemm(
     """
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments)
-    return compute(p, config, a, b, out, given, scale_out=scale_out)
+    return compute(p, config, a, b, out, given, scale_out=scale_out, invariant=invariant)
 
 
 @front
@@ -199,6 +211,7 @@ def int8_gemm(
     out_dtype: str = "s32",
     scale_out: Any = None,
     config: Config | None = None,
+    invariant: bool | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -213,4 +226,4 @@ def int8_gemm(
     in `fp8_block_gemm`. Raises as that.
     """
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments)
-    return compute(p, config, a, b, out, given, scale_out=scale_out)
+    return compute(p, config, a, b, out, given, scale_out=scale_out, invariant=invariant)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..heuristics import ANY
 from .epilogue import Values
 
 
 @dataclass(frozen=True, kw_only=True)
 class Groups:
     """count: of them. rows: of one, as far as the host knows; None: M. table: the kernel parameter that says on
-    the device what the host does not know, if there is one. whole_k: each product is added up in the order of
-    K, whatever the shape, as by one CTA: the config that is chosen divides K among none."""
+    the device what the host does not know, if there is one. split_k: of the config that is chosen, so many CTAs divide
+    K; ANY: as many as pay."""
 
     count: int
     rows: int | None = None
     table: Values = field(default_factory=dict)
-    whole_k: bool = False
+    split_k: int = ANY
 
 
 ALONE = Groups(count=1)

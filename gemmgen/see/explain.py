@@ -10,7 +10,7 @@ from ..config import Config
 from ..cost import Cost, cost, floors, flops, operand_bytes, terms
 from ..cost_terms import Terms
 from ..errors import IllegalConfig
-from ..heuristics import ALL_BUILT, PANELS, PROBE, candidates, judge, verdicts, wave_rows
+from ..heuristics import ALL_BUILT, ANY, PANELS, PROBE, candidates, judge, verdicts, wave_rows
 from ..heuristics.database import Row
 from ..heuristics.tuned import find
 from ..heuristics.verdict import Choice, Verdict
@@ -114,15 +114,17 @@ def explain(
     top: int = 5,
     why_not: Mapping[str, Any] | None = None,
     unbuilt: Mapping[Config, str] = ALL_BUILT,
+    split_k: int = ANY,
 ) -> Explanation:
     """Why `config`, which comes from `source`, and not another of the `top` cheapest.
 
     shape: M, N, K, of one group in the mean. ctas: of the launch; None: as many as it has tiles, or run at once. why_not: fields of `config` to change, as in `Config.to_json`;
-    stages are the most that fit if not among them. unbuilt: configs that the build refused, and why. Raises ArgumentError for a side below 1 or a field,
+    stages are the most that fit if not among them. unbuilt: configs that the build refused, and why. split_k: of all that
+    are weighed, as of `heuristics.choose`. Raises ArgumentError for a side below 1 or a field,
     UnsupportedProblem, and IllegalConfig if `config` is not legal.
     """
     kernel = lower(problem, config, target)
-    found = verdicts(problem, shape, target, top + 1, groups, unbuilt)
+    found = verdicts(problem, shape, target, top + 1, groups, unbuilt, split_k=split_k)
     taken = terms(problem, config, shape, target, groups)
     row = find(problem, shape, target.device_name, groups, target, unbuilt)
 
@@ -134,7 +136,7 @@ def explain(
     if why_not is not None:
         c = Config.from_json({**config.to_json(), **why_not})
         verdict = judged(problem, c, shape, target, groups, staged="stages" in why_not)
-        weighed = map(_tile, candidates(problem, shape, target, groups, shape[0]))
+        weighed = map(_tile, candidates(problem, shape, target, groups, shape[0], split_k))
         asked = WhyNot(verdict=verdict, candidate=_tile(c) in weighed, differences=beside(c))
     return Explanation(
         problem=problem,

@@ -35,6 +35,7 @@ TYPES = {
     "int": ("int", "int"),
     "int | None": ("int?", "int?"),
     "bool": ("bool", "bool"),
+    "bool | None": ("bool?", "bool?"),
     "Config | None": ("str", "str"),
     "Expr | str": ("str", "str"),
 }

@@ -28,12 +28,13 @@ KERNEL = {  # options that describe a kernel: what is wrong of it, and how the e
     "--epilogue": (("--epilogue", "zz"), "epilogue="),
     "--config": (("--config", "{"), "--config"),
     "--set": (("--set", "zz=1"), "zz="),
+    "--invariant": (("--invariant", "--config", TILE), "--invariant"),
     "--swap-ab": (("--swap-ab", "--set", "swap_ab=false"), "swap_ab=True"),
     "--split-k": (("--split-k", "3"), "split_k="),
     "--watchdog": (("--watchdog", "--set", "watchdog=false"), "watchdog=True"),
 }
 CHOSEN = ("prepare", "pack", "tune")  # they choose configs, and take none
-TAKES_NONE = dict.fromkeys(("--config", "--set", "--swap-ab", "--split-k"))
+TAKES_NONE = dict.fromkeys(("--config", "--set", "--invariant", "--swap-ab", "--split-k"))
 AROUND = {  # what a command needs beside KERNEL and its options
     "layout": ("A",),
     "diff": ("stages=4",),
@@ -163,7 +164,7 @@ def row(command, option, kernel):
     if takes_kernel(command) and option in KERNEL:
         argv, says = KERNEL[option]
         if command in CHOSEN and option in TAKES_NONE:
-            says = "--config" if option == "--config" else "--set"
+            says = "--config" if option in ("--config", "--invariant") else "--set"
         return (command, kernel, *AROUND.get(command, ()), *argv), says
     found = ROWS[command].get(option)
     if found is None or found == USED:
@@ -264,6 +265,17 @@ def test_one_field_changes_nothing_else_of_the_chosen_config(capsys):
         assert main(["emit", "fp8_block", *shape, *more]) == 0
         configs.append(json.loads(capsys.readouterr().out)["config"])
     assert configs[1] == configs[0] | {"panel": 5} != configs[0]
+
+
+def test_an_invariant_config_is_one_for_every_m(capsys):
+    """Whose K is divided alike; `--set` may not say otherwise. The next command chooses as before."""
+    sides, split = ("-n", "2112", "-k", "7168"), []
+    for m, more in ((16, ["--invariant"]), (4096, ["--invariant"]), (4096, [])):
+        assert main(["emit", "fp8_block", "-m", str(m), *sides, "--json", *more]) == 0
+        split.append(json.loads(capsys.readouterr().out)["config"].get("split_k", 1))
+    assert split == [2, 2, 1]
+    given = ("-m", "16", *sides, "--invariant", "--set", "split_k=4")
+    assert "must add up as split_k=2" in refused(capsys, "emit", "fp8_block", *given)
 
 
 IDLE = (  # what says nothing there

@@ -195,11 +195,11 @@ def test_a_measured_config_that_divides_k_is_not_for_who_wants_it_whole(database
     parted = replace(TUNED, block_n=64, split_k=2, panel=1)
     database(row(shape=shape, config=parted))
     assert pick(DENSE, shape).config == parted
-    whole = pick(DENSE, shape, whole_k=True)
-    assert whole.row is None and whole.config == choose(DENSE, shape, H200, whole_k=True)
+    whole = pick(DENSE, shape, split_k=1)
+    assert whole.row is None and whole.config == choose(DENSE, shape, H200, split_k=1)
     assert whole.config.split_k == 1 < choose(DENSE, shape, H200).split_k
     database(row(shape=shape))
-    assert pick(DENSE, shape, whole_k=True).config == TUNED
+    assert pick(DENSE, shape, split_k=1).config == TUNED
 
 
 def test_where_groups_split_k_its_mean_is_the_nearest(database):

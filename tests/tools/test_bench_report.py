@@ -361,7 +361,7 @@ def test_groups_of_k_look_for_the_mean_that_is_launched(contest, monkeypatch):
 
     asked = []
 
-    def pick(p, shape, target, groups, device, unbuilt):
+    def pick(p, shape, target, groups, device, unbuilt, split_k):
         asked.append((shape, groups))
         return tuned.Pick(config=Config())
 
