@@ -107,6 +107,20 @@ function cutOff(all) {
   }
 }
 
+// A wide table scrolls past its first column, which says what a row is of.
+function columns() {
+  for (const t of document.querySelectorAll("table:has(th)")) {
+    let box = t;
+    while (box && !SCROLLS.includes(style(box).overflowX)) box = box.parentElement;
+    if (!seen(t) || !box || box.scrollWidth <= box.clientWidth + APART) continue;
+    const before = box.scrollLeft;
+    box.scrollLeft = box.scrollWidth;
+    const first = t.rows[t.rows.length - 1].cells[0].getBoundingClientRect();
+    if (first.left < inner(box).left - APART) say("column scrolls away", short(t.rows[0].innerText));
+    box.scrollLeft = before;
+  }
+}
+
 // The letters of a line, without the room above and below them.
 function ink(r) {
   const height = r.bottom - r.top;
@@ -272,6 +286,7 @@ function whole(all) {
 const all = texts();
 whole(all);
 cutOff(all);
+columns();
 overlaps(all);
 inPictures(all);
 contrast(all);

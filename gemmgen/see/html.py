@@ -53,11 +53,11 @@ a { color: inherit; } nav ul { list-style: none; margin: 0; padding: 0 0 .5rem 1
 nav > ul { display: flex; flex-wrap: wrap; gap: 0 2rem; padding: 0; }
 .book h2 { font-size: 1.3rem; margin-top: 3rem; } .book main > section { border-top: 2px solid var(--line); }
 :focus-visible { outline: 2px solid var(--ink); outline-offset: 2px; }
+.wide th[scope="row"], .wide thead th:first-child { background: var(--paper); left: 0; position: sticky; }
+.wide .marked th[scope="row"] { background: var(--mark); }
 @media (max-width: 60rem) {
-  .wide th[scope="row"], .wide thead th:first-child { background: var(--paper); left: 0; max-width: 40vw;
-         overflow-wrap: anywhere; padding-right: .8rem; position: sticky; }
-  .wide .marked th[scope="row"] { background: var(--mark); } td.bar { width: 5rem; }
-  .wide th, .wide td { padding-right: .8rem; }
+  .wide th[scope="row"], .wide thead th:first-child { max-width: 40vw; overflow-wrap: anywhere; }
+  .wide th, .wide td { padding-right: .8rem; } td.bar { width: 5rem; }
 }
 @media (min-width: 90rem) {
   .book { display: grid; grid-template-columns: 14rem minmax(0, 1fr); gap: 0 2rem; max-width: 88rem; }

@@ -238,3 +238,27 @@ def test_pictures_keep_their_size(site_folder, tab, width):
     pictures = tab.run(PICTURES)
     assert len(pictures) == 10 and all(abs(shown - drawn) <= 1 for shown, drawn in pictures)
     assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+
+
+# Of each table: its heading, how far its last column ends beyond its box, how far its first column begins before it,
+# scrolled as far as it goes, and whether it had to be.
+TABLES = """[...document.querySelectorAll(".md-content table:has(th)")].filter(t => !t.classList.length).map(t => {
+  const box = t.closest(".md-typeset__scrollwrap"), cells = [...t.rows].at(-1).cells, room = box.getBoundingClientRect();
+  const scrolls = box.scrollWidth > box.clientWidth + 1;
+  box.scrollLeft = box.scrollWidth;
+  const first = cells[0].getBoundingClientRect(), last = cells[cells.length - 1].getBoundingClientRect();
+  return [t.rows[0].innerText, last.right - room.right, room.left - first.left, scrolls];
+})"""
+
+
+@pytest.mark.parametrize("width", (390, 768, 1400))
+def test_tables_show_every_column(site_folder, tab, width):
+    """On a narrow screen by scrolling past the first column, else at once."""
+    tab.resize(width)
+    tab.open((site_folder / "performance.html").as_uri())
+    tables = tab.run(TABLES)
+    assert len(tables) > 15
+    for heading, beyond, before, scrolls in tables:
+        assert beyond <= 1 and before <= 1, heading
+        assert not scrolls or width < 768, heading
+    assert any(scrolls for *_, scrolls in tables) == (width < 768)

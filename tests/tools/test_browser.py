@@ -66,6 +66,8 @@ PLANTED = {
     "cut off, wide": '<p style="position: absolute; left: 1390px; top: 50px">beyond</p>',
     "cut off, ": '<input aria-label="i" value="more than fits in here" style="width: 30px">',
     "scrolls without a name": f'<div style="overflow-x: auto" tabindex="0">{WIDE}<p>{"x" * 300}</p></div>',
+    "column scrolls away": '<div style="overflow-x: auto; width: 90px" tabindex="0" role="group" aria-label="t"><table>'
+    '<tr><th>first</th><td><b style="display: block; width: 90px">x</b></td></tr></table></div>',
     "overlap": '<p style="margin: 0">first</p><p style="margin: -14px 0">second</p>',
     "overlap,": PICTURE % '<text y="20">abc</text><text x="5" y="22">def</text>',
     "leaves its picture": PICTURE % '<text x="60" y="20">abcdefgh</text>',
