@@ -6,7 +6,7 @@ cp.async.bulk.tensor, wgmma); CUDA driver API, cuTensorMapEncodeTiled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 GPC_SMS = 16  # about as many as a GPC has; a cluster lies in one GPC
 # Clusters of so many CTAs that an H200's 132 SMs run at once, as cuOccupancyMaxActiveClusters says: what is left of
@@ -55,7 +55,42 @@ class Target:
         return clusters(self.sms, size)
 
 
+# By what the driver calls them. SMs and bandwidth: NVIDIA's data sheets of H100 (SXM 3.35, PCIe 2.0, NVL 3.9 TB/s), H200 (4.8 TB/s)
+# and GH200 (4.0 TB/s with 96 GB HBM3, 4.9 with 144 GB HBM3e), and the architecture's white paper (132 SMs of an SXM, 114 of a PCIe
+# board). An H800 is an H100 with slower links. Of the H20 NVIDIA publishes none: 78 SMs, 4.0 TB/s and 296 dense FP8 TFLOP/s, a
+# quarter of what as many SMs of an H100 have, are what sellers' sheets say alike.
 H100 = Target(
     name="H100 SXM", device_name="NVIDIA H100 80GB HBM3", sms=132, hbm_bytes_per_second=3.35e12
 )
 H200 = Target(name="H200", device_name="NVIDIA H200", sms=132, hbm_bytes_per_second=4.8e12)
+TARGETS = (
+    H200,
+    H100,
+    replace(H200, name="H200 NVL", device_name="NVIDIA H200 NVL"),
+    replace(
+        H100, name="H100 PCIe", device_name="NVIDIA H100 PCIe", sms=114, hbm_bytes_per_second=2.0e12
+    ),
+    replace(H100, name="H100 NVL", device_name="NVIDIA H100 NVL", hbm_bytes_per_second=3.9e12),
+    replace(H100, name="H800 SXM", device_name="NVIDIA H800"),
+    replace(
+        H100, name="H800 PCIe", device_name="NVIDIA H800 PCIe", sms=114, hbm_bytes_per_second=2.0e12
+    ),
+    replace(
+        H100,
+        name="H20",
+        device_name="NVIDIA H20",
+        sms=78,
+        hbm_bytes_per_second=4.0e12,
+        fp8_flops_per_clock=2162.0,
+    ),
+    replace(H100, name="GH200", device_name="NVIDIA GH200 480GB", hbm_bytes_per_second=4.0e12),
+    replace(
+        H200, name="GH200 144G", device_name="NVIDIA GH200 144G HBM3e", hbm_bytes_per_second=4.9e12
+    ),
+)
+BY_DEVICE = {t.device_name: t for t in TARGETS}
+
+
+def named(device_name: str) -> Target | None:
+    """The target that the driver calls so, if it is known."""
+    return BY_DEVICE.get(device_name)

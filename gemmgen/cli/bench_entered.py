@@ -13,7 +13,7 @@ from ..heuristics.tuned import pick
 from ..ir.groupings import GROUPINGS
 from ..problem import Problem
 from ..runtime import driver
-from ..target import H200
+from ..runtime.devices import target_of
 from . import options
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def for_shape(args: argparse.Namespace, shape: shapes.Shape) -> tuple[Problem, C
     if args.set or options.is_fixed(args):
         return p, *options.config(args, p, at, groups, device)
     split_k = invariance.split_of(p, n, k)
-    choose = partial(pick, p, at, H200, groups, device, split_k=split_k)
+    target = target_of(0, device)
+    choose = partial(pick, p, at, target, groups, device, split_k=split_k)
     found, _ = first_built(p, choose, partial(built, p))
     return p, found.config, found.source(at)

@@ -11,6 +11,7 @@ from platform import python_version
 
 from ..errors import GemmgenError, RuntimeUnavailable
 from ..runtime import driver, nvrtc
+from ..runtime.devices import target_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ def examine() -> list[Finding]:
         _probe("driver", _driver_version, "run, bench", "Install NVIDIA driver 580 or newer."),
         _probe(
             "gpu",
-            lambda: driver.require_hopper(0),
+            _gpu,
             "run, bench",
             "Use a machine with an H100 or H200.",
         ),
@@ -76,6 +77,14 @@ def _probe(what: str, probe: Callable[[], str], needed_for: str, fix: str) -> Fi
         return Finding(what=what, found=probe(), ok=True, needed_for=needed_for)
     except GemmgenError as e:
         return Finding(what=what, found=str(e), ok=False, needed_for=needed_for, fix=fix)
+
+
+def _gpu() -> str:
+    """Its name, and what configs are priced for."""
+    name = driver.require_hopper(0)
+    t = target_of(0, name)
+    rate = f"{t.hbm_bytes_per_second * 1e-12:.2f} TB/s"
+    return f"{name}, priced as {t.name}: {t.sms} SMs at {t.clock_hz * 1e-9:.3f} GHz, {rate}"
 
 
 def _driver_version() -> str:

@@ -6,7 +6,8 @@ Two databases are asked, the user's first: the file that the environment variabl
 A row serves a launch on the same device with the same N, K and number of groups, of the same problem, or of
 one whose epilogue reads and calls the like (`profile`). Its M is the launch's, or the nearest by ratio that
 is at most 4/3 of it either way and gives the row's config as many waves, to one in sixteen: within those
-a launch takes about as long. Where groups split K, M is the same and K is the nearest. A config that is not
+a launch takes about as long. On another device a row that was measured on an H200 serves where the model says that both wait
+for the same (docs/adr/0042-the-gpu-that-is-there.md). Where groups split K, M is the same and K is the nearest. A config that is not
 legal, or no longer, is passed over.
 """
 
@@ -49,10 +50,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Pick:
-    """A config and where it comes from. row: that of the database, if it is measured."""
+    """A config and where it comes from. row: that of the database, if it is measured; moved: on another
+    device."""
 
     config: Config
     row: Row | None = None
+    moved: bool = False
 
     def source(self, shape: Shape) -> str:
         """ "cost model" or "tuned", and at which M (or K) if that is not the shape's."""
@@ -61,7 +64,8 @@ class Pick:
         grouping = self.row.problem.grouping
         here, there = (split_side(grouping, s) for s in (shape, self.row.shape))
         name = "K" if GROUPINGS[grouping].depths else "M"
-        return "tuned" if here == there else f"tuned at {name}={there}"
+        where = f" on {self.row.device}" * self.moved
+        return f"tuned{where}" if here == there else f"tuned{where} at {name}={there}"
 
 
 def pick(
@@ -77,10 +81,23 @@ def pick(
     """The config for `groups` GEMMs of shape (M, N, K) on the device of that name (target's if none is
     given), none that the build refused; split_k: one that adds up as if so many CTAs divide K, measured or not. Raises
     as `heuristics.choose`."""
-    row = find(problem, shape, device or target.device_name, groups, target, unbuilt)
+    name = device or target.device_name
+    row = find(problem, shape, name, groups, target, unbuilt)
+    moved = row is None and name != H200.device_name
+    if moved:
+        row = find(problem, shape, H200.device_name, groups, target, unbuilt)
+        row = row if row and waits_alike(problem, row.best.config, shape, groups, target) else None
     if row and (split_k == ANY or adds_up(problem, row.best.config, shape[2], split_k)):
-        return Pick(config=row.best.config, row=row)
+        return Pick(config=row.best.config, row=row, moved=moved)
     return Pick(config=choose(problem, shape, target, groups, unbuilt, split_k=split_k))
+
+
+def waits_alike(
+    problem: Problem, config: Config, shape: Shape, groups: int, target: Target
+) -> bool:
+    """Whether `config` on `target` waits for the same resource as on an H200, in as many waves, as the model says."""
+    here, there = (cost(problem, config, shape, t, groups) for t in (target, H200))
+    return next(iter(here.parts)) == next(iter(there.parts)) and here.waves == there.waves
 
 
 def adds_up(problem: Problem, config: Config, k: int, split_k: int) -> bool:

@@ -14,11 +14,12 @@ from ..runtime.cache import cached_cubin
 from ..runtime.cache_index import Compiler, Ready, ready
 from ..runtime.cache_index import refused as kept_refusal
 from ..runtime.compiled import Compiled
+from ..runtime.devices import target_of
 from ..runtime.driver import require_hopper
 from ..runtime.launch import LoadedKernel
 from ..runtime.nvrtc import compile_cubin
 from ..runtime.sms import limited
-from ..target import H200, Target
+from ..target import H200, Target, named
 from . import invariance, refused
 
 
@@ -78,7 +79,9 @@ def kept_choice(
 ) -> Config:
     """As `chosen`. unbuilt: how many configs the build is known to refuse, which may change the choice.
     split_k: CTAs that divide K, ANY to choose."""
-    return config_for(p, shape, groups, require_hopper(device), split_k)
+    name = require_hopper(device)
+    target = limited(target_of(device, name))
+    return picked_for(p, shape, groups, name, target, split_k).config
 
 
 def loaded_choice(
@@ -97,7 +100,8 @@ def config_for(
 ) -> Config:
     """As `chosen`, for a device by name, which need not be here. split_k: as of `kept_choice`; None: as the process is told
     (`set_invariant`). Compiles nothing."""
-    return picked_for(p, shape, groups, device_name, limited(H200), split_k).config
+    target = limited(named(device_name) or H200)
+    return picked_for(p, shape, groups, device_name, target, split_k).config
 
 
 def picked_for(
@@ -105,10 +109,11 @@ def picked_for(
     shape: Shape,
     groups: int,
     device_name: str,
-    target: Target = H200,
+    target: Target | None = None,
     split_k: int | None = None,
 ) -> Pick:
-    """As `config_for`, with where it comes from."""
+    """As `config_for`, with where it comes from. target: None for what the device of that name is, or an H200."""
+    target = target or named(device_name) or H200
     if split_k is None:
         split_k = invariance.split_of(p, *shape[1:])
 

@@ -82,8 +82,13 @@ def require_hopper(device: int) -> str:
 
 @cache
 def sm_count(device: int) -> int:
-    attribute = driver().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-    return int(call("cuDeviceGetAttribute", attribute, call("cuDeviceGet", device)))
+    return attribute(device, "MULTIPROCESSOR_COUNT")
+
+
+def attribute(device: int, name: str) -> int:
+    """Of CUDA device `device`, CU_DEVICE_ATTRIBUTE_<name>. Raises LaunchError."""
+    asked = getattr(driver().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    return int(call("cuDeviceGetAttribute", asked, call("cuDeviceGet", device)))
 
 
 def pci_bus_id(device: int) -> str:

@@ -1,0 +1,128 @@
+"""What configs are priced for: the GPU that is there, by its name or by its attributes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from kernels import DENSE, FP8
+
+from gemmgen.heuristics import choose, tuned
+from gemmgen.ops import building, limits
+from gemmgen.runtime import devices, driver
+from gemmgen.target import BY_DEVICE, H100, H200, TARGETS, named
+
+H20, PCIE = named("NVIDIA H20"), named("NVIDIA H100 PCIe")
+ROW = (4096, 2112, 7168)  # that an H200 was tuned at
+# Attributes as the driver has them: kHz, bits.
+SXM = {"CLOCK_RATE": 1980000, "MEMORY_CLOCK_RATE": 2619000, "GLOBAL_MEMORY_BUS_WIDTH": 5120}
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """One whose name and attributes are as told."""
+    told = SimpleNamespace(name="NVIDIA H200", sms=132, attributes=dict(SXM))
+
+    def attribute(device, name):
+        return told.sms if name == "MULTIPROCESSOR_COUNT" else told.attributes[name]
+
+    def forget():
+        for kept in (driver.sm_count, devices.from_attributes, building.kept_choice):
+            kept.cache_clear()
+
+    monkeypatch.setattr(driver, "attribute", attribute)
+    monkeypatch.setattr(building, "require_hopper", lambda device: told.name)
+    monkeypatch.setenv(tuned.VARIABLE, tuned.NONE)
+    forget()
+    yield told
+    forget()
+
+
+def test_the_table():
+    assert len(BY_DEVICE) == len({t.name for t in TARGETS}) == len(TARGETS)
+    assert named("NVIDIA H200") is H200 and named("NVIDIA H100 80GB HBM3") is H100
+    assert named("NVIDIA A100") is None and (H20.sms, PCIE.sms) == (78, 114)
+    peak = H20.sms * H20.fp8_flops_per_clock * H20.clock_hz
+    assert peak == pytest.approx(296e12, rel=0.01), "its data sheet's"
+
+
+def test_a_device_of_no_known_name_has_its_attributes(gpu):
+    gpu.name, gpu.sms = "NVIDIA H99", 100
+    found = devices.target_of(0, gpu.name)
+    assert (found.name, found.sms) == ("NVIDIA H99", 100)
+    assert found.hbm_bytes_per_second == pytest.approx(3.35e12, rel=0.01)
+    assert found.clock_hz == pytest.approx(H200.clock_hz)
+    assert found == replace(H200, name=found.name, device_name=found.name, sms=100,
+                            hbm_bytes_per_second=found.hbm_bytes_per_second, clock_hz=found.clock_hz)  # fmt: skip
+
+
+def test_what_the_driver_does_not_tell_is_an_h200s(gpu):
+    gpu.attributes = dict.fromkeys(SXM, 0)
+    found = devices.target_of(0, "NVIDIA H98")
+    assert found.hbm_bytes_per_second == H200.hbm_bytes_per_second
+    assert found.clock_hz == H200.clock_hz
+
+
+@pytest.mark.parametrize("t", TARGETS, ids=lambda t: t.name)
+def test_each_is_priced_as_itself(gpu, t):
+    """Where fewer SMs have fewer waves, or the tensor core is a quarter as fast, the choice is another."""
+    gpu.name = t.device_name
+    shapes = [
+        (m, n, k)
+        for m in (16, 128, 1024, 4096)
+        for n, k in ((2112, 7168), (7168, 2048), (4096, 4096))
+    ]
+    here = [ops_choice(FP8, s) for s in shapes]
+    assert here == [choose(FP8, s, t) for s in shapes]
+    differ = here != [choose(FP8, s, H200) for s in shapes]
+    assert differ or t.sms == H200.sms
+
+
+def ops_choice(p, shape):
+    return building.chosen(p, shape)
+
+
+def test_fewer_sms_may_still_be_allowed(gpu):
+    gpu.name = H20.device_name
+    try:
+        limits.limit_sms(40)
+        assert ops_choice(DENSE, (512, 4096, 4096)) == choose(
+            DENSE, (512, 4096, 4096), replace(H20, sms=40)
+        )
+        limits.limit_sms(100)
+        assert ops_choice(DENSE, (512, 4096, 4096)) == choose(DENSE, (512, 4096, 4096), H20)
+    finally:
+        limits.limit_sms(None)
+
+
+def test_a_name_alone_says_which():
+    assert (
+        building.config_for(FP8, (1024, 7168, 2048), 1, PCIE.device_name)
+        == building.picked_for(FP8, (1024, 7168, 2048), 1, PCIE.device_name, PCIE).config
+    )
+
+
+# ---- rows of an H200 ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shipped(monkeypatch):
+    monkeypatch.delenv(tuned.VARIABLE, raising=False)
+
+
+def test_a_row_serves_where_both_wait_for_the_same(shipped):
+    """An H100 has the same SMs; an H20's tensor cores are what it waits for, and in other waves."""
+    there = tuned.pick(FP8, ROW)
+    assert there.row and there.source(ROW) == "tuned"
+    here = tuned.pick(FP8, ROW, H100)
+    assert here.config == there.config and here.source(ROW) == "tuned on NVIDIA H200"
+    other = tuned.pick(FP8, ROW, H20)
+    assert other.row is None and other.config == choose(FP8, ROW, H20)
+
+
+def test_what_an_h200_is_given_is_as_it_was(shipped):
+    for shape in (ROW, (16, 576, 7168), (4096, 4096, 4096), (100, 3000, 1000)):
+        found = tuned.pick(FP8, shape)
+        assert not found.moved
+        assert building.config_for(FP8, shape, 1, H200.device_name) == found.config
