@@ -48,7 +48,8 @@ LATE = flag(
     matters=5,  # before all others: it is what is to be learned
     lowers=release_late,
     before="size_barriers",  # which counts the releases
-    adds=lambda c: 32.0 * c.late,  # a guess: the next load of the stage begins so much later
+    # A guess: the next load of the stage begins so much later.
+    price=lambda price, of, c: {"step": price["step"] + 32.0},
 )
 
 

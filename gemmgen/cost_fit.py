@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What measurement says and no data sheet does. Refit here and nowhere else.
+    """What measurement says and no data sheet does, of plain configs: a lever's constants are in its file. Refit there and
+    nowhere else.
 
-    "turns" are what was timed of consumers that take tiles in turns: 19 to 33 configs at 43 launches of BF16, FP16, FP8
-    and INT8 without promotion, each against the tuned config (docs/adr/0027-ping-pong.md). "rows" are DeepGEMM's times
+    "rows" are DeepGEMM's times
     on an H200 with the tiles it picks, at Target.clock_hz: 256x128 takes 1250 (FP8) and 1147 (BF16) cycles per 128
     bytes of K and 1700 per tile besides. "gradients" are what was timed to tune the FP8 weight gradients of
     gemmgen/data/h200.jsonl, 176 tiles at 16 shapes.
@@ -35,10 +35,8 @@ class Fit:
     # Promotion of a tile with two block scales against one: as selects, in copies of the loop (an estimate).
     select: float = 2.2
     copies: float = 1.3
-    # The same with a scale per column: a multiplication more for every multiply-add (two rows: not measured);
-    # gradients say as much.
+    # The same with a scale per column: a multiplication more for every multiply-add; gradients say as much.
     per_column: float = 2.0
-    per_pair: float = 1.5
     # Cycles of the shared-memory port per warp and register of column scales: profiles (docs/findings.md),
     # gradients.
     column_load: float = 1.0
@@ -49,32 +47,15 @@ class Fit:
     promotion_exposed: tuple[float, float] = (0.2, 0.1)
     # Cycles per tile in which nothing multiplies, and D bytes staged per cycle: rows, K <= 2048.
     epilogue: float = 700.0
-    # More of them with three consumers: 4096 x 24576 x 1536 with 192x128 against 256x128.
-    epilogue_of_three: float = 400.0
     staging: float = 64.0
     # Cycles of each piece of D, if a warpgroup stages it in pieces: gradients with 256x96 and 256x112.
     piece: float = 200.0
-    # Where warpgroups take tiles in turns: cycles per tile until the next multiplies, and of an epilogue, which shares
-    # the SM with the other's main loop; of each piece of D, and more where its rows are narrower than 64 bytes. The
-    # share of TMA's writes that compete with one warpgroup's reads. What a ring of a stage less, with D whole, adds to
-    # the main loop: of 56 pairs of 128x128 where K is 4096 or more, five stages took from 1.7 % less to 3.7 % more than
-    # six, 1.5 % more in the mean. All of turns.
-    turn: float = 100.0
-    turn_epilogue: float = 4000.0
-    turn_piece: float = 100.0
-    turn_narrow: float = 200.0
-    turn_writes: float = 0.45
-    turn_whole: float = 0.02
     # Seconds of ramp and tail: the fastest kernel that only reads the same bytes takes 3 us more.
     launch: float = 3e-6
     # Of HBM's peak that weight streaming reaches: BF16 rows of M = 1 and K = 16384.
     hbm_rate: float = 0.75
     # Most that one SM draws, in fair shares of all SMs' bandwidth. Not measured.
     hbm_share: float = 1.25
-    # Cycles until the sums of CTAs that divide K have met in one, and bytes of them that it takes per cycle.
-    # Estimates, to be measured.
-    exchange: float = 1500.0
-    exchange_rate: float = 32.0
     # Bytes of D per second that L2 adds to, in boxes of whole 128-byte lines, and how much longer boxes of half
     # a line and narrower ones take: 32768 x 4096 x 512, with 112 against 96 columns, and 24576 x 4096 x 1536
     # with 152 against 128.

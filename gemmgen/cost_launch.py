@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
+from .config import Config
 from .ir.expr import fold
 from .ir.groupings import GROUPINGS
+from .ir.nodes import Cluster
+from .levers.split_k import ANY
+from .passes.split_scales import copied
 from .problem import Problem, Shape, check_groups, check_shape
-from .recipes import SCALE_BLOCK, recipe
+from .recipes import SCALE_BLOCK, Recipe, recipe
 from .target import Target
 
 ROWS_OF_GROUPS = (0.7, 0.82, 0.94, 1.06, 1.18, 1.3)  # of the mean: what ragged ones are costed with
@@ -20,10 +24,11 @@ class Launch:
 
     rows: M, that tiles are counted for: of ragged groups, whose rows vary about M, several to take the mean of.
     promotes: of the problem. k_bytes: of a row of A or B. d_bytes: per element of the product. dram_bytes: of all
-    groups.
+    groups. split_k: CTAs that must divide K of a config that is chosen for it.
     """
 
     problem: Problem
+    recipe: Recipe
     shape: Shape
     target: Target
     groups: int
@@ -32,10 +37,19 @@ class Launch:
     k_bytes: int
     d_bytes: float
     dram_bytes: float
+    split_k: int = ANY
 
     def covering(self, side: int) -> int:
         """Tiles of so many rows that cover M, of all `rows` together."""
         return _covering(self.rows, side)
+
+    def tiles(self, c: Config) -> int:
+        """CTA tiles of `c`: whole clusters."""
+        return count_tiles(c, self.shape, self.groups)
+
+    def copies(self, block_n: int) -> int:
+        """Of the K loop, one for each place where a tile's second scale block can begin; 0 where it is not copied."""
+        return len(copied(block_n)) * self.recipe.scales_blocks
 
 
 @lru_cache(maxsize=256)
@@ -51,6 +65,7 @@ def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Launch:
     rows = (max(1, round(shape[0] * part)) for part in ROWS_OF_GROUPS)
     return Launch(
         problem=p,
+        recipe=recipe(p.family),
         shape=shape,
         target=target,
         groups=groups,
@@ -60,6 +75,24 @@ def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Launch:
         d_bytes=d_bytes(p),
         dram_bytes=groups * dram_bytes(p, shape),
     )
+
+
+def cluster_of(c: Config) -> Cluster:
+    """The cluster the config asks for."""
+    return _cluster(c.cluster_size, c.multicast)
+
+
+@cache
+def _cluster(size: int, multicast: str) -> Cluster:
+    shared = None if multicast == "none" else multicast
+    return Cluster(size=size, shared=shared)  # type: ignore[arg-type]
+
+
+def count_tiles(c: Config, shape: Shape, groups: int = 1) -> int:
+    """CTA tiles of the launch: whole clusters."""
+    cluster = cluster_of(c)
+    clusters = ceil(shape[0], c.block_m * cluster.m) * ceil(shape[1], c.block_n * cluster.n)
+    return groups * clusters * cluster.size
 
 
 def promotes(p: Problem) -> bool:

@@ -10,10 +10,11 @@ from ..config import FIELDS, Config
 from ..cost import Cost, cost, priced
 from ..cost_launch import Launch, launch
 from ..errors import IllegalConfig, UnsupportedProblem
+from ..levers import LEVERS
 from ..passes import check_tile, layout_smem, plan_multicast, split_registers
 from ..passes.layout_smem import most_stages
 from ..pipeline import lower
-from ..problem import Problem, Shape, check_shape
+from ..problem import Problem, Shape
 from ..target import Target
 from . import room, tiles
 from .rasters import PANELS as PANELS
@@ -34,8 +35,7 @@ ROOM = (
 )
 ONLY_SHARED = (*plan_multicast.RULES, check_tile.SEGMENT_TILE)
 ALL_BUILT: Mapping[Config, str] = {}
-# swap_ab, block_m, block_n, consumers, split_k; warpgroups that take turns, whether D is whole
-Tile = tuple[bool, int, int, int, int, int, bool]
+Tile = tuple[int, ...]  # values of the levers that make a tile; whether D is whole
 
 
 def choose(
@@ -123,14 +123,14 @@ def _verdicts(
     """quick: without those that have no room, whose error nobody asks for."""
     if limit == 0:
         return []
-    of = launch(problem, shape, target, groups)
+    of = replace(launch(problem, shape, target, groups), split_k=split_k)
     for rows in (
         shape[0],
         tiles.ROWS[-1][0],
     ):  # larger tiles, where those that just cover M are all illegal
         found: list[Verdict] = []
         legal = 0
-        for v in _judged(of, rows, unbuilt, quick=quick, split_k=split_k):
+        for v in _judged(of, rows, unbuilt, quick=quick):
             found.append(v)
             legal += v.choice is not None
             if legal == limit:
@@ -141,14 +141,11 @@ def _verdicts(
 
 
 def _judged(
-    of: Launch, rows: int, unbuilt: Mapping[Config, str], *, quick: bool, split_k: int
+    of: Launch, rows: int, unbuilt: Mapping[Config, str], *, quick: bool
 ) -> Iterator[Verdict]:
     """Candidates whose tiles cover `rows`, cheapest first. Lowers no more than are asked for."""
     problem, shape, target = of.problem, of.shape, of.target
-    costed = [
-        (c, priced(of, c).seconds)
-        for c in tiles.bare(problem, shape, target, of.groups, rows, split_k)
-    ]
+    costed = [(c, priced(of, c).seconds) for c in tiles.bare(of, rows)]
     # Tiles no multicast can save; or whose kernel the build refused, as it would one that only shares more.
     refused: dict[Tile, Verdict] = {}
     without_room: dict[Tile, bool] = {}
@@ -165,7 +162,7 @@ def _judged(
             yield replace(known, config=c, cost=price)
             continue
         verdict = _built(judge(problem, c, price, shape, target), unbuilt)
-        if verdict.unbuilt and c != (plain := replace(c, unroll=1, peek=False)):
+        if verdict.unbuilt and c != (plain := _sparing(c)):
             yield verdict  # then its K loop as written, which needs the fewest registers
             verdict = _built(judge(problem, plain, price, shape, target), unbuilt)
         if not verdict.choice and not (verdict.refused and verdict.refused.rule in ONLY_SHARED):
@@ -180,9 +177,12 @@ def _built(v: Verdict, unbuilt: Mapping[Config, str]) -> Verdict:
     return Verdict(config=v.config, cost=v.cost, unbuilt=why, by=v.choice.config)
 
 
+def _sparing(c: Config) -> Config:
+    return c.having(**{x.name: x.default for x in LEVERS if x.spares})
+
+
 def _tile(c: Config) -> Tile:
-    sides = c.swap_ab, c.block_m, c.block_n, c.consumers, c.split_k
-    return *sides, c.turns, c.d_columns is None
+    return *(getattr(c, x.name) for x in LEVERS if x.tile), c.d_columns is None
 
 
 def _sums(c: Config) -> int:
@@ -205,13 +205,16 @@ def _overflowed(c: Config, refused: dict[Tile, Verdict]) -> Verdict | None:
     for little fewer sums in a thread, too: to ask of each tile would take as many builds."""
     tile = _tile(c)
     for small, verdict in refused.items():
-        if verdict.unbuilt and small[0] == tile[0] and 5 * _sums(c) > 4 * _sums(verdict.by):
+        by = verdict.by
+        if by.swap_ab != c.swap_ab:
+            continue
+        if verdict.unbuilt and 5 * _sums(c) > 4 * _sums(by):
             return verdict
         rule = verdict.refused.rule if verdict.refused else None
         fits = all(side <= larger for side, larger in zip(small, tile, strict=True))
         # One consumer needs registers for INT8's conversions that two do not.
-        registers = rule is split_registers.REGISTER_BUDGET and small[3] == tile[3]
-        if fits and small[0] == tile[0] and (registers or rule in layout_smem.RULES):
+        registers = rule is split_registers.REGISTER_BUDGET and by.consumers == c.consumers
+        if fits and (registers or rule in layout_smem.RULES):
             return verdict
     return None
 
@@ -231,8 +234,8 @@ def candidates(
     multicast unless it takes more than one wave and a cluster finds two tiles to share. split_k: as of `choose`. Raises
     ArgumentError for a side below 1.
     """
-    check_shape(shape)
-    for c in tiles.bare(problem, shape, target, groups, rows, split_k):
+    of = replace(launch(problem, shape, target, groups), split_k=split_k)
+    for c in tiles.bare(of, rows):
         yield with_raster(c, shape, target)
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from math import inf, log
 
 from ..cost import priced
 from ..cost_launch import launch
 from ..ir.dtypes import BF16
+from ..levers import split_k
 from ..problem import Problem
 from ..summation import is_exact, splits
 from ..target import H200
 from . import room, tiles
 from .tiles import ANY
 
-SPLITS = (1, *tiles.SPLITS)
+SPLITS = (1, *split_k.SPLITS)
 # Rows of the launches that the choice is to serve alike: four of decoding, two of prefill.
 ROWS = (1, 16, 64, 128, 512, 2048)
 LEAST_GAIN = 0.005  # of the mean time, below which K stays whole
@@ -40,8 +42,8 @@ def _split(p: Problem, n: int, k: int) -> int:
 
 def _seconds(p: Problem, shape: tuple[int, int, int], split: int) -> float:
     """Of the cheapest tile that has room."""
-    of = launch(p, shape, H200)
-    bare = tiles.bare(p, shape, H200, 1, shape[0], split)
+    of = replace(launch(p, shape, H200), split_k=split)
+    bare = tiles.bare(of, shape[0])
     costed = sorted(
         ((priced(of, c).seconds, i, c) for i, c in enumerate(bare)), key=lambda x: x[:2]
     )

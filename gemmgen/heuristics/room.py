@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..config import Config
 from ..cost_launch import ceil
 from ..errors import IllegalConfig
+from ..levers import LEVERS
 from ..passes.layout_smem import stages_at_most
 from ..passes.split_registers import fit_at_most
 from ..passes.swap_operands import swap_operands
@@ -25,7 +26,7 @@ def useful_stages(problem: Problem, c: Config, shape: Shape) -> int:
 def needed_stages(problem: Problem, c: Config, shape: Shape) -> int:
     """The fewest that hide latency, or are all that K has blocks for."""
     hiding = 3 if c.block_m * c.block_n >= LARGE_TILE else 4
-    hiding += c.ping_pong  # of tiles that one warpgroup multiplies by itself, in half the time
+    hiding += sum(x.hides for x in LEVERS if x.hides and not x.plain(c))
     return min(hiding, useful_stages(problem, c, shape))
 
 

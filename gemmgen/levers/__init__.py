@@ -1,6 +1,7 @@
 """The levers: one record each, in one order, that of `Config`'s fields, of JSON and of kernels' names.
 
 What a lever does to a kernel is a pass that is handed its value (`gemmgen.passes.PIPELINE`). A program may `add` one.
+A choice asks them from the last to the first what they offer: operands are shared of what the others have made of a tile.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .parts import PARTS
 from .pdl import PDL
 from .peek import PEEK
 from .ping_pong import PING_PONG
+from .price import Price as Price
 from .registers import REGISTERS
 from .split_k import SPLIT_K
 from .swap_ab import SWAP_AB

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .lever import Lever, choice
+from .lever import AS_IT_IS, Lever, choice
 
 IN_FLIGHT = Lever(
     name="in_flight",
@@ -15,4 +15,6 @@ IN_FLIGHT = Lever(
     others=lambda c: ({"in_flight": 1 - c.in_flight},),
     matters=70,
     sums=False,
+    offers=lambda of, c: AS_IT_IS if of.promotes else ({"in_flight": 1},),
+    price=lambda price, of, c: {} if of.promotes else {"drain": 0},
 )

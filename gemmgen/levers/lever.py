@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-# A `Config`, whose fields are the levers.
-C = Any
+C = Any  # a `Config`, whose fields are the levers
+L = Any  # the `cost_launch.Launch` that a config is chosen and priced for
+Changes = dict[str, Any]  # of a config's fields
+AS_IT_IS: tuple[Changes, ...] = ({},)
 
 
-def no_others(c: C) -> tuple[dict[str, Any], ...]:
+def no_others(c: C) -> tuple[Changes, ...]:
     return ()
-
-
-def no_clocks(c: C) -> float:
-    return 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +38,14 @@ class Lever:
     sums: whether it may change in which order the products of an element of D are added up: so it is taken to be where
     nobody says (`gemmgen.summation`).
     ordered: whether it says only in which order tiles come, so that nothing is tried where all run at once.
+    deepens: changes that make room for one stage more, those that cost least first, of which the tuner tries one.
+    offers: what a choice considers of a config, as changes of fields; {} is the config as it is, no changes drop it.
+    tile: whether another value is another tile: another size of it, or other warpgroups or CTAs at it.
+    spares: whether the default takes the fewest registers: what a choice tries where the build refused a kernel.
+    hides: stages more that hide latency where it has not the default.
+    price: what is another of the `Price` of a config that has not the default, given what it is without it.
     lowers: of one that a program adds, the pass that is handed its value, and `before` which of
-    `gemmgen.passes.PIPELINE`. adds: clocks that a K block takes longer with it, for the cost model.
+    `gemmgen.passes.PIPELINE`.
     """
 
     name: str
@@ -52,13 +56,18 @@ class Lever:
     tag: str | Callable[[C], str] = ""
     word: str = ""
     reads: str = ""
-    others: Callable[[C], Iterable[dict[str, Any]]] = no_others
+    others: Callable[[C], Iterable[Changes]] = no_others
     matters: float = 100.0
     sums: bool = True
     ordered: bool = False
+    deepens: Callable[[C], Iterable[Changes]] = no_others
+    offers: Callable[[L, C], Iterable[Changes]] | None = None
+    tile: bool = False
+    spares: bool = False
+    hides: int = 0
+    price: Callable[[Changes, L, C], Changes] | None = None
     lowers: Callable[..., Any] | None = None
     before: str = "check_complete"
-    adds: Callable[[C], float] = no_clocks
 
     def plain(self, c: C) -> bool:
         """Whether `c` has the default."""

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from .lever import Lever, choice
+from .lever import AS_IT_IS, C, Changes, L, Lever, choice
 
 SHARED = ("none", "a", "b")
+
+
+def _offers(of: L, c: C) -> tuple[Changes, ...]:
+    """Also an operand that a cluster finds two tiles to share, if tiles take more than one wave, and no cluster divides
+    K."""
+    (m, n, _), alone = of.shape, c.split_k > 1 or of.tiles(c) <= of.target.sms
+    sharing = {"a": n > c.block_n, "b": m > c.block_m}  # A is shared along N, B along M
+    return *AS_IT_IS, *({"multicast": x} for x, pays in sharing.items() if pays and not alone)
+
 
 MULTICAST = Lever(
     name="multicast",
@@ -15,4 +24,5 @@ MULTICAST = Lever(
     others=lambda c: ({"multicast": x} for x in SHARED if x != c.multicast),
     matters=10,
     sums=False,
+    offers=_offers,
 )

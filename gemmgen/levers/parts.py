@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from .lever import Lever, choice
+from ..ir.expr import fold
+from .lever import AS_IT_IS, C, Changes, L, Lever, choice
+
+
+def _offers(of: L, c: C) -> tuple[Changes, ...]:
+    """128 columns of D that share a scale are 256 of the product, more than one part promotes."""
+    paired = of.problem.quantised and fold(of.problem.epilogue) > 1
+    return ({"parts": 2},) if paired and of.promotes else AS_IT_IS
+
 
 PARTS = Lever(
     name="parts",
@@ -13,4 +21,7 @@ PARTS = Lever(
     word="{} parts",
     reads="column parts are multiplied and promoted one after the other",
     sums=False,
+    offers=_offers,
+    # Parts take turns in a warp's registers: each wave loads them again.
+    price=lambda price, of, c: {"loads": c.waves},
 )

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from .lever import flag
+from .lever import AS_IT_IS, C, Changes, L, flag
+
+
+def _offers(of: L, c: C) -> tuple[Changes, ...]:
+    """Of two waves: up to 3 % faster than unrolled by 4, at worst 1 % slower, and the K loop is there once, not five times."""
+    pays = c.waves > 1 and of.recipe.unroll > 1 and not (c.swap_ab or of.problem.a.integer)
+    return ({"peek": True},) if pays else AS_IT_IS
+
 
 PEEK = flag(
     "peek",
@@ -12,4 +19,6 @@ PEEK = flag(
     others=lambda c: ({"peek": not c.peek, "unroll": 1},),
     matters=60,
     sums=False,
+    offers=_offers,
+    spares=True,
 )

@@ -2,6 +2,25 @@
 
 from __future__ import annotations
 
-from .lever import flag
+from .lever import C, Changes, L, flag
 
-SWAP_AB = flag("swap_ab", tag="swap", word="swapped", reads="computes D^T = B A^T", sums=False)
+# How much longer promotion takes with a scale per column and one per 64 rows: a multiplication more for every multiply-add
+# (two rows: not measured).
+PER_PAIR = 1.5
+
+
+def _price(price: Changes, of: L, c: C) -> Changes:
+    """Second reads of its tiles come from L2."""
+    dearer = PER_PAIR if of.recipe.scales_blocks else 1.0
+    return {"high": len(of.rows), "dearer": price["dearer"] if of.recipe.scales_columns else dearer}
+
+
+SWAP_AB = flag(
+    "swap_ab",
+    tag="swap",
+    word="swapped",
+    reads="computes D^T = B A^T",
+    sums=False,
+    tile=True,
+    price=_price,
+)

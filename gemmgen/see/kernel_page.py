@@ -62,7 +62,7 @@ def config(a: Artifact) -> Facts:
 
 def _warpgroups(c: Config) -> str:
     side = "columns of D" if c.swap_ab else "rows of D"
-    if c.ping_pong:
+    if c.turns > 1:
         return f"1 loads; {c.consumers} ping-pong, each with a tile of its own: {64 * c.waves} {side}{_sub_tiles(c)}"
     multiply = f"{c.consumers} multiply" if c.consumers > 1 else "1 multiplies"
     each = " each" * (c.consumers > 1)

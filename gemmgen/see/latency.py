@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from types import UnionType
 
 from ..config import Config
-from ..cost import exchange_cycles, operand_bytes, terms
+from ..cost import operand_bytes, terms
 from ..cost_fit import FIT
 from ..cost_terms import Terms
 from ..ir import nodes as ir
 from ..ir.promotion import PROMOTION
 from ..ir.rewrite import statements, walk
+from ..levers.split_k import EXCHANGE, EXCHANGE_RATE, exchange_cycles
 from ..problem import Problem, Shape
 from ..target import Target
 
@@ -72,8 +73,8 @@ def latency(
         load_bytes=sum(_box_bytes(kernel, s) for s in statements(kernel)),
         store=round(store),
         d_elements=kernel.block.m * kernel.block.n // kernel.block.fold,
-        exchange=round(FIT.exchange),
-        exchange_rate=FIT.exchange_rate,
+        exchange=round(EXCHANGE),
+        exchange_rate=EXCHANGE_RATE,
     )
 
 

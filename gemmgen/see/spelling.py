@@ -20,6 +20,5 @@ def spelled(c: Config) -> str:
 def tile(c: Config) -> str:
     """What of a config the passes refused: the tile and who shares it."""
     parts = [f"{c.block_m}x{c.block_n}", f"{c.consumers}wg"]
-    parts += [f"multicast {c.multicast}"] * (c.multicast != "none")
-    parts += ["swapped"] * c.swap_ab + [f"K/{c.split_k}"] * (c.split_k > 1)
-    return " ".join(parts + ["ping-pong"] * c.ping_pong)
+    words = [x.said(c) for x in LEVERS if x.tile or x.name == "multicast"]
+    return " ".join([*parts, *filter(None, words)])

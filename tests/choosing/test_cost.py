@@ -8,10 +8,10 @@ import pytest
 
 from gemmgen.config import Config
 from gemmgen.cost import cost, count_tiles, dram_bytes, operand_bytes, terms
-from gemmgen.cost_fit import FIT
 from gemmgen.heuristics import candidates
 from gemmgen.ir.dtypes import BF16, E4M3, F32
 from gemmgen.ir.groupings import GROUPINGS
+from gemmgen.levers import ping_pong
 from gemmgen.problem import Problem
 from gemmgen.target import H200
 
@@ -243,9 +243,9 @@ def test_one_stores_while_the_other_multiplies():
     turns = replace(shared, block_n=128, ping_pong=True)
     long, short = (4096, 32768, 4096), (4096, 32768, 64)
     t = terms(DENSE, turns, long, H200)
-    assert t.full.epilogue == FIT.turn < t.last.epilogue
+    assert t.full.epilogue == ping_pong.TURN < t.last.epilogue
     t = terms(DENSE, turns, short, H200)
-    assert t.full.epilogue == pytest.approx(FIT.turn + (t.last.epilogue - t.full.main) / 2)
+    assert t.full.epilogue == pytest.approx(ping_pong.TURN + (t.last.epilogue - t.full.main) / 2)
     t = terms(DENSE, shared, long, H200)
     assert t.full.epilogue == t.last.epilogue
 
@@ -265,6 +265,6 @@ def test_narrow_pieces_and_a_shallow_ring_cost():
     turns = Config(ping_pong=True, in_flight=1)
     wide, narrow = (replace(turns, d_columns=n) for n in (64, 16))
     a, b = (terms(DENSE, c, shape, H200).last.epilogue for c in (wide, narrow))
-    assert b - a == 16 * (FIT.turn_piece + FIT.turn_narrow) - 4 * FIT.turn_piece
+    assert b - a == 16 * (ping_pong.PIECE + ping_pong.NARROW_PIECE) - 4 * ping_pong.PIECE
     whole, pieces = (terms(DENSE, c, shape, H200).full for c in (turns, wide))
-    assert whole.l2_exposed - pieces.l2_exposed == pytest.approx(FIT.turn_whole * whole.main)
+    assert whole.l2_exposed - pieces.l2_exposed == pytest.approx(ping_pong.WHOLE * whole.main)

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/extending.md").read_text()
 SECTIONS = dict(section.split("\n", 1) for section in TEXT.split("\n## ")[1:])
-COPIED = ("gemmgen", "templates", "tests", "pyproject.toml")
+COPIED = ("gemmgen", "templates", "tests", "docs/tools", "pyproject.toml")
 
 # What each recipe is applied after, and the commands that it says work then.
 RECIPES = {

@@ -22,7 +22,8 @@ COMPILER = {
     "environment": set(),  # names of variables
     "untrusted": {"errors"},  # reads what comes from outside
     "ir": {"errors", "notebook"},
-    "levers": {"ir", "errors"},  # records; what they do to a kernel is in passes
+    # Records: which values, what is offered and what it costs; what they do to a kernel is in passes.
+    "levers": {"ir", "errors"},
     "config": {"errors", "notebook", "levers"},
     "epilogues": {"ir", "errors"},
     "recipes": {"errors", "ir"},  # what the sums of a family are
@@ -42,7 +43,7 @@ COMPILER = {
         *["link", "notebook"],
     },
     "cost_terms": set(),
-    "cost_launch": {"ir", "target", "problem", "recipes", "passes"},
+    "cost_launch": {"ir", "target", "levers", "config", "problem", "recipes", "passes"},
     "cost_fit": set(),
     "cost": {
         *["ir", "errors", "target", "config", "problem", "recipes", "passes", "pipeline"],
@@ -50,7 +51,7 @@ COMPILER = {
     },
     "heuristics": {
         *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"],
-        *["environment", "recipes", "summation"],
+        *["environment", "recipes", "summation", "levers"],
         "cost_launch",  # many configs of one launch are priced
     },
     "gallery": {"ir", "errors", "target", "config", "problem", "recipes", "epilogues", "pipeline"},

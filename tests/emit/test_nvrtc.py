@@ -37,7 +37,7 @@ def test_compiles(nvrtc, name):
 @pytest.mark.parametrize("block_n, d_columns", [(96, 32), (112, 16)])
 @pytest.mark.parametrize("grouping", ("none", "k_flat"))
 def test_tall_tiles_of_weight_gradients_do_not_spill(nvrtc, grouping, block_n, d_columns):
-    """What the cost model chooses (`heuristics/pieces.py`); with the loop unrolled some of them spill."""
+    """What the cost model chooses (`levers/d_columns.py`); with the loop unrolled some of them spill."""
     problem = replace(VECTOR, grouping=grouping, accumulate=True)
     artifact = emitted(problem, Config(block_m=256, block_n=block_n, d_columns=d_columns))
     cubin = nvrtc.compile_cubin(artifact.source, artifact.name)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import fields, replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 from kernels import DENSE, FP8
 
+import gemmgen.levers
 from gemmgen.bench.tuning.candidates import _changes
 from gemmgen.bench.tuning.jobs import Job
-from gemmgen.config import Config
+from gemmgen.config import FIELDS, Config
+from gemmgen.cost_launch import launch
 from gemmgen.errors import IllegalConfig
 from gemmgen.families import build
 from gemmgen.families.common import kernel_name
-from gemmgen.heuristics import rank
+from gemmgen.heuristics import choose, rank
 from gemmgen.ir.nodes import Kernel
 from gemmgen.ir.orders import ORDERS
-from gemmgen.levers import LEVERS
+from gemmgen.levers import LEVERS, Price, add
+from gemmgen.levers.lever import flag
 from gemmgen.passes import PIPELINE
 from gemmgen.pipeline import compile_to_source, lower
 from gemmgen.see.kernel_page import config as described
@@ -34,6 +39,13 @@ OF_FAMILIES = (*IN_THE_TILE, "multicast", "raster", "panel", "order", "unroll", 
 # What else a legal config has that differs in it.
 BESIDE = {"block_m": {"block_m": 64, "consumers": 1}, "swap_ab": {"swap_ab": True, "block_m": 16, "block_n": 128},
           "d_columns": {"d_columns": 64, "block_n": 128}}  # fmt: skip
+
+ROOT = Path(gemmgen.levers.__file__).parents[1]
+CHOOSING = (
+    *ROOT.glob("cost*.py"),
+    *ROOT.glob("heuristics/*.py"),
+    ROOT / "bench/tuning/candidates.py",
+)
 
 each = pytest.mark.parametrize("lever", LEVERS, ids=lambda x: x.name)
 
@@ -120,6 +132,61 @@ def test_no_request_is_kept_on_a_kernel(lever):
 def test_what_a_kernel_says_of_itself_is_a_fact():
     """Set where it comes about."""
     assert {x.name for x in LEVERS} & {f.name for f in fields(Kernel)} == {"pdl", "watchdog"}
+
+
+LAUNCHES = [launch(p, (4096, 4096, 512), H200) for p in (DENSE, FP8)]
+
+
+@each
+def test_a_price_changes_what_a_price_has(lever):
+    """And a lever that is priced changes something, of one family or the other."""
+    if not lever.price:
+        return
+    c = replace(Config(), **BESIDE.get(lever.name, {lever.name: other(lever)}))
+    names = [f.name for f in fields(Price)]
+    plain = dict.fromkeys(names, 0)
+    found = [lever.price(plain, of, c) for of in LAUNCHES]
+    assert any(found) and all({*x} <= {*names} for x in found)
+
+
+@each
+def test_what_a_choice_makes_of_a_tile_is_legal_values(lever):
+    tiles = (Config(in_flight=0), Config(block_m=256), Config(block_m=64, swap_ab=True))
+    offered = [x for of in LAUNCHES for c in tiles for x in (lever.offers or no_offers)(of, c)]
+    for x in offered:
+        assert all(FIELDS[name].holds(value) for name, value in x.items())
+    assert bool(offered) == bool(lever.offers)
+
+
+def no_offers(of, c):
+    return ()
+
+
+@pytest.mark.parametrize("name", ("peek", "ping_pong", "in_flight", "unroll", "pdl", "watchdog"))
+def test_no_layer_that_chooses_or_prices_knows_it_by_name(name):
+    """They ask the table; of others that are sides of a tile, or ways to share it, they know."""
+    for path in CHOOSING:
+        tree = ast.parse(path.read_text())
+        used = {x.attr for x in ast.walk(tree) if isinstance(x, ast.Attribute)}
+        given = {x.arg for x in ast.walk(tree) if isinstance(x, ast.keyword)}
+        said = {x.value for x in ast.walk(tree) if isinstance(x, ast.Constant)}
+        assert name not in used | given | said, path.name
+
+
+def test_a_choice_takes_what_a_lever_of_a_program_offers():
+    """And its price decides: a cheaper kernel is chosen, a dearer one is not."""
+    kept, shape = list(LEVERS), (4096, 4096, 4096)
+    try:
+        for name, step in (("sooner", -8.0), ("later", 8.0)):
+            add(flag(name, tag=name, offers=lambda of, c, n=name: ({}, {n: True}),
+                     price=lambda price, of, c, s=step: {"step": price["step"] + s}))  # fmt: skip
+        chosen = choose(DENSE, shape, H200)
+        assert chosen.sooner and not chosen.later
+    finally:
+        LEVERS[:] = kept
+        for name in ("sooner", "later"):
+            gemmgen.levers.FIELDS.pop(name)
+            gemmgen.levers.MORE.pop(name)
 
 
 def test_the_tuner_tries_what_levers_offer():

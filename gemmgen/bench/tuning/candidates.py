@@ -22,7 +22,6 @@ CHANGED = 3  # tiles: the first ones
 
 AT_FIRST = 2  # of what a lever has to offer; the rest once all have been tried
 DEEPER = 30.0  # how much a stage more matters, as `Lever.matters`
-NARROW = 64  # bytes: D's swizzle where a piece of the widest's slabs leaves no room
 
 
 def candidates(
@@ -44,12 +43,11 @@ def candidates(
 
 
 def _tile(c: Config) -> tuple[object, ...]:
-    return c.swap_ab, c.block_m, c.block_n, c.split_k, c.ping_pong
+    return tuple(getattr(c, x.name) for x in LEVERS if x.tile)
 
 
 def neighbours(j: Job, choice: Choice, target: Target = H200) -> Iterator[Candidate]:
-    """Legal configs that differ from the choice's in one thing, in the order in which they tend to matter. D in
-    pieces is the room that it makes for one stage more; a peek takes the place of an unrolled loop."""
+    """Legal configs that differ from the choice's in one thing, in the order in which they tend to matter."""
     for config in _changes(j, choice, target):
         if not _legal(j, config, target):
             continue
@@ -70,14 +68,12 @@ def _changes(j: Job, choice: Choice, target: Target) -> Iterator[Config]:
 
 
 def _deeper(j: Job, c: Config, target: Target) -> Iterator[Config]:
-    """One stage more than fits beside all of D, with D in pieces: the widest, at which warps meet the fewest times."""
+    """One stage more than fits, in the first way to make room for it."""
     stages = c.stages + 1
     if not FIELDS["stages"].holds(stages) or _legal(j, replace(c, stages=stages), target):
         return
-    columns = [x for x in range(c.block_n, 0, -8) if c.block_n % x == 0]
-    ways = ((x, swizzle) for swizzle in (c.swizzle_d, NARROW) for x in columns)
-    cut = (replace(c, stages=stages, d_columns=x, swizzle_d=swizzle) for x, swizzle in ways)
-    yield from islice((x for x in cut if _legal(j, x, target)), 1)
+    deeper = (c.having(stages=stages, **x) for lever in LEVERS for x in lever.deepens(c))
+    yield from islice((x for x in deeper if _legal(j, x, target)), 1)
 
 
 def _legal(j: Job, c: Config, target: Target) -> bool:
