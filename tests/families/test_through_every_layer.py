@@ -67,17 +67,16 @@ class Added:
 
 
 SMALL_TILE = Config(block_m=64, block_n=64, consumers=1)
-LATE = replace(FP8, family="fp8_late")
 CAPPED = replace(DENSE, epilogue=new_epilogue.SOFT_CAP)
 
 
 def added() -> dict[str, Added]:
     """Once they are known."""
-    late = SMALL_TILE.having(late=True)
+    late, fp8_late = SMALL_TILE.having(late=True), replace(FP8, family="fp8_late")
     lines = replace(SMALL_TILE, order="lines")
     return {
         "lever": Added(new_lever, FP8, late, (FP8, SMALL_TILE), ("fp8_block",), "released late"),
-        "family": Added(new_family, LATE, SMALL_TILE, (replace(FP8, family="fp8"), SMALL_TILE), ("fp8_late",)),
+        "family": Added(new_family, fp8_late, SMALL_TILE, (replace(FP8, family="fp8"), SMALL_TILE), ("fp8_late",)),
         "order": Added(new_order, FP8, lines, (FP8, SMALL_TILE), ("fp8_block",), "order lines"),
         "epilogue": Added(new_epilogue, CAPPED, SMALL_TILE, (DENSE, SMALL_TILE), ("dense", "--epilogue", "soft_cap"), exact=False),
     }  # fmt: skip
