@@ -14,7 +14,7 @@ from ..see import html, text
 from ..see.explain import explain
 from ..see.explain_json import to_json
 from ..see.explain_page import page
-from ..target import H200
+from ..target import BY_DEVICE, H200, named
 from . import files, given, options
 from .fields import fields, split
 
@@ -36,6 +36,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="fields of the config to change: is it legal, and what would it cost",
     )
+    parser.add_argument(
+        "--device",
+        default=H200.device_name,
+        metavar="NAME",
+        help=f"what the launch runs on: {', '.join(BY_DEVICE)} (default {H200.device_name})",
+    )
     parser.add_argument("--html", type=given.path, metavar="FILE", help="write one HTML page")
 
 
@@ -43,10 +49,13 @@ def main(args: argparse.Namespace) -> int:
     for name, value, most in (("--groups", args.groups, 1 << 20), ("--top", args.top, MOST)):
         if not 1 <= value <= most:
             raise ArgumentError(name, value, f"must be from 1 to {most}")
+    target = named(args.device)
+    if target is None:
+        raise ArgumentError("--device", args.device, f"must be one of {', '.join(BY_DEVICE)}")
     shape = options.shape(args)
     if options.problem(args).grouping == "none":
         given.refuse(args, ("groups",), "is for kernels with groups: see --grouping")
-    problem, config, source = options.choice(args, shape, args.groups)
+    problem, config, source = options.choice(args, shape, args.groups, args.device)
     items = [item for given in args.why_not or () for item in split(given)]
     changes = fields("--why-not", items) if items else None
     e = explain(
@@ -54,8 +63,9 @@ def main(args: argparse.Namespace) -> int:
         config,
         shape,
         source,
+        target=target,
         groups=args.groups,
-        ctas=grid(lower(problem, config), shape, H200.sms, args.groups),
+        ctas=grid(lower(problem, config), shape, target.sms, args.groups),
         top=args.top,
         why_not=changes,
         unbuilt=beside(problem, config),

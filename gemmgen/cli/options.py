@@ -159,14 +159,15 @@ def problem_and_config(args: argparse.Namespace, at: Shape | None = None) -> tup
 
 
 def choice(
-    args: argparse.Namespace, at: Shape | None = None, groups: int = 1
+    args: argparse.Namespace, at: Shape | None = None, groups: int = 1, device: str = ""
 ) -> tuple[Problem, Config, str]:
-    """The problem, its config for so many groups of the shape `at`, and where that comes from. None: the shape
+    """The problem, its config for so many groups of the shape `at` on the device of that name (an H200 if none is given),
+    and where that comes from. None: the shape
     in `args`, which nothing but the choice of a config asks for: refused if there is none to choose."""
     p = problem(args)
     if at is None and is_fixed(args):
         given.refuse(args, given.SHAPE, NOTHING_CHOSEN)
-    return p, *config(args, p, at or shape(args), groups)
+    return p, *config(args, p, at or shape(args), groups, device)
 
 
 def config(

@@ -117,6 +117,7 @@ ROWS = {
         **SIDES, **PAGE,
         "--groups": (("--groups", "8"), "--groups"),
         "--top": (("--top", "0"), "--top"),
+        "--device": (("--device", "zz"), "--device"),
         "--why-not": (("--why-not", "zz"), "--why-not"),
     },
     "layout": {**SIDES, **PICTURE, "what": (("zz",), "unrecognized arguments: zz")},

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from kernels import DENSE, FP8
 
+from gemmgen.cli import main
 from gemmgen.heuristics import choose, tuned
 from gemmgen.ops import building, limits
 from gemmgen.runtime import devices, driver
@@ -126,3 +127,15 @@ def test_what_an_h200_is_given_is_as_it_was(shipped):
         found = tuned.pick(FP8, shape)
         assert not found.moved
         assert building.config_for(FP8, shape, 1, H200.device_name) == found.config
+
+
+def test_explain_says_for_which(shipped, capsys):
+    """On an H20 another config is the best, and its page says so."""
+    sides = ("-m", "4096", "-n", "2112", "-k", "7168")
+    texts = []
+    for device in (H200.device_name, H20.device_name):
+        assert main(["explain", "fp8_block", *sides, "--device", device]) == 0
+        texts.append(capsys.readouterr().out)
+    assert " on H200: " in texts[0] and " on H20: " in texts[1] and "of 78 SMs" in texts[1]
+    assert main(["explain", "fp8_block", *sides, "--device", "NVIDIA A100"]) == 2
+    assert "must be one of NVIDIA H200" in capsys.readouterr().err
