@@ -7,7 +7,7 @@ SHELL := /bin/bash
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint docs dist lock gpu-test clean
+.PHONY: demo test test-all lint docs look dist lock gpu-test clean
 
 demo: $(VENV)/.demo
 	$(BIN)/gemmgen doctor || true
@@ -43,6 +43,10 @@ lock: $(VENV)/.lint
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --upgrade pyproject.toml \
 	  --extra cu13 --extra test --extra docs --extra dev --custom-compile-command "make lock" \
 	  -o requirements/dev.lock
+
+# What `make docs` built, in a browser if there is one: what is cut off, too faint to read, or reached by no key.
+look: $(VENV)/.docs
+	$(BIN)/python -m docs.tools.seen site
 
 # On a machine with a Hopper GPU, its driver and torch; installs nothing.
 gpu-test:

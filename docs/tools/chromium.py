@@ -37,7 +37,6 @@ KEYS = {
     "ArrowRight": (39, ""),
     "ArrowDown": (40, ""),
 }
-SHIFT = 8  # DevTools' bit of the modifier
 SETTLED = "document.fonts.ready.then(() => new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r))))"
 # Every page is opened as by somebody who was never there.
 STRANGER = "try { localStorage.clear() } catch {}"
@@ -84,6 +83,15 @@ class Browser:
 
     def call(self, method: str, session: str = "", **params: Any) -> Message:
         """The answer. Raises RuntimeError for an error or a browser that has ended, TimeoutError for none."""
+        number = self.send(method, session, **params)
+        answer = self._until(lambda m: m.get("id") == number, method)
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error']['message']}")
+        result: Message = answer["result"]
+        return result
+
+    def send(self, method: str, session: str = "", **params: Any) -> int:
+        """Nobody waits for the answer: it has this number."""
         self._sent += 1
         message: Message = {"id": self._sent, "method": method, "params": params}
         if session:
@@ -91,11 +99,7 @@ class Browser:
         assert self._process.stdin
         self._process.stdin.write(json.dumps(message).encode() + b"\0")
         self._process.stdin.flush()
-        answer = self._until(lambda m: m.get("id") == self._sent, method)
-        if "error" in answer:
-            raise RuntimeError(f"{method}: {answer['error']['message']}")
-        result: Message = answer["result"]
-        return result
+        return self._sent
 
     def wait(self, event: str, session: str, **params: Any) -> None:
         """Until `event` was or is told, with `params` among its own."""
@@ -180,25 +184,27 @@ class Tab:
             raise RuntimeError(thrown.get("exception", {}).get("description", thrown["text"]))
         return found["result"].get("value")
 
-    def press(self, key: str, shift: bool = False) -> None:
-        """One of KEYS, down and up, where the focus is."""
+    def press(self, key: str, times: int = 1) -> None:
+        """One of KEYS, down and up, where the focus is; until the page has had the last."""
         code, text = KEYS[key]
-        name = text if key == "Space" else key
-        of = {"key": name, "code": key, "windowsVirtualKeyCode": code, "modifiers": SHIFT * shift}
+        of = {"key": text if key == "Space" else key, "code": key, "windowsVirtualKeyCode": code}
         down = {"type": "keyDown", "text": text} if text else {"type": "rawKeyDown"}
-        self.call("Input.dispatchKeyEvent", **of, **down)
-        self.call("Input.dispatchKeyEvent", **of, type="keyUp")
+        ways = [down, {"type": "keyUp"}] * times
+        for way in ways[:-1]:
+            self._browser.send("Input.dispatchKeyEvent", self._session, **of, **way)
+        self.call("Input.dispatchKeyEvent", **of, **ways[-1])
 
     def events(self, *methods: str) -> Sequence[Message]:
         """What was told since the page was opened: the parameters of these events."""
         mine = (m for m in self._browser.events if m.get("sessionId") == self._session)
         return [m["params"] for m in mine if m["method"] in methods]
 
-    def picture(self, selector: str = "html") -> bytes:
-        """A PNG of an element, all of it. Raises RuntimeError if there is none."""
+    def picture(self, selector: str = "html", height: int = 1 << 14) -> bytes:
+        """A PNG of an element, from its top so many pixels at most. Raises RuntimeError if there is none."""
         of = json.dumps(selector)
         box = self.run(f"(r => [r.x + scrollX, r.y + scrollY, r.width, r.height])"
                        f"(document.querySelector({of}).getBoundingClientRect())")  # fmt: skip
         clip = dict(zip(("x", "y", "width", "height"), box, strict=True)) | {"scale": 1}
+        clip["height"] = min(clip["height"], height)
         shot = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
         return b64decode(shot["data"])

@@ -89,6 +89,16 @@ function texts() {
   return all.filter(t => !t.hidden);
 }
 
+// Pictures, as boxes of text are.
+function images() {
+  const all = [...document.querySelectorAll("img, svg, canvas")].filter(e => e.parentElement && seen(e) && !e.ownerSVGElement);
+  return all.map(e => {
+    const rect = e.getBoundingClientRect(), chain = around(e.parentElement);
+    const data = e.getAttribute("alt") ?? e.getAttribute("aria-label") ?? e.tagName;
+    return {node: {data}, parent: e.parentElement, rect, fixed: chain.fixed, ...visible(rect, chain)};
+  }).filter(t => !t.hidden && !empty(t.rect));
+}
+
 function cutOff(all) {
   const scrollers = new Set(), said = new Set();
   for (const t of all) {
@@ -285,7 +295,7 @@ function whole(all) {
 
 const all = texts();
 whole(all);
-cutOff(all);
+cutOff([...all, ...images()]);
 columns();
 overlaps(all);
 inPictures(all);

@@ -39,26 +39,30 @@ OWN = ("data:", "blob:", "about:")
 def faults(tab: Tab, url: str, home: str) -> list[str]:
     """A line per fault: where it is seen, its kind, what has it. home: what the addresses that it may load begin with."""
     found: dict[str, list[str]] = {}  # by fault, the windows that it is seen in
+
+    def note(where: str, faults: Iterable[str]) -> None:
+        for fault in faults:
+            found.setdefault(fault, []).append(where)
+
     for dark in SCHEMES:
-        tab.scheme(dark)
-        tab.resize(WIDTHS[-1])
-        tab.open(url)
-        tab.run(STILL)
+        name = "dark" if dark else "light"
+        opened(tab, url, dark)
         for width in WIDTHS:
             tab.resize(width)
-            name = f"{width} {'dark' if dark else 'light'}"
-            for fault in tab.run(LAYOUT):
-                found.setdefault(fault, []).append(name)
-        for fault in (*said(tab), *fetched(tab, home)):
-            found.setdefault(fault, []).append("dark" if dark else "light")
-    for width in (WIDTHS[0], WIDTHS[-1]):
-        tab.scheme(False)
-        tab.resize(width)
-        tab.open(url)
-        tab.run(STILL)
-        for fault in keys(tab):
-            found.setdefault(fault, []).append(f"{width}")
+            note(f"{width} {name}", tab.run(LAYOUT))
+        note(name, (*said(tab), *fetched(tab, home)))
+    note(f"{WIDTHS[-1]}", keys(tab))
+    opened(tab, url, dark=False, width=WIDTHS[0])
+    note(f"{WIDTHS[0]}", keys(tab))
     return [f"{', '.join(dict.fromkeys(where))}: {fault}" for fault, where in found.items()]
+
+
+def opened(tab: Tab, url: str, dark: bool, width: int = WIDTHS[-1]) -> None:
+    """The page in a window, with all that can be unfolded."""
+    tab.scheme(dark)
+    tab.resize(width)
+    tab.open(url)
+    tab.run(STILL)
 
 
 def said(tab: Tab) -> Iterable[str]:
@@ -88,8 +92,7 @@ def keys(tab: Tab) -> Iterable[str]:
     tab.run(KEYS)
     before, reached = -1, 0
     while reached > before:
-        for _ in range(BURST):
-            tab.press("Tab")
+        tab.press("Tab", BURST)
         before, reached = reached, tab.run("gemmgenKeys.reached()")
     yield from tab.run("gemmgenKeys.ended()")
     yield from unnamed(tab)
@@ -107,14 +110,20 @@ def unnamed(tab: Tab) -> Iterable[str]:
 
 
 def idle(tab: Tab) -> Iterable[str]:
-    """Controls that are reached, but that no key works."""
+    """Controls that are reached, but that no key works. What one of them opens may cover others: these are let be."""
     tab.run(WATCH)
     for kind, (pressed, shows) in WORKS.items():
         for i in range(tab.run(f"gemmgenKeys.{kind}.length")):
             e = f"gemmgenKeys.{kind}[{i}]"
-            shown = f"(e => {shows})({e})"
-            before = tab.run(f"{e}.focus(); {shown}")
-            for key in pressed:
-                tab.press(key)
-            if not tab.run(f"gemmgenKeys.soon(() => {shown} != {json.dumps(before)})"):
-                yield f"no key works: {tab.run(f'gemmgenKeys.named({e})')}"
+            if tab.run(f"{e}.focus(); document.activeElement == {e}"):
+                shown = f"(e => {shows})({e})"
+                if not any(worked(tab, key, shown) for key in pressed):
+                    yield f"no key works: {tab.run(f'gemmgenKeys.named({e})')}"
+
+
+def worked(tab: Tab, key: str, shown: str) -> bool:
+    """Whether the value of `shown` changes."""
+    before = json.dumps(tab.run(shown))
+    tab.press(key)
+    changed: bool = tab.run(f"gemmgenKeys.soon(() => {shown} != {before})")
+    return changed

@@ -11,6 +11,8 @@ const say = (kind, what) => found.push(`${kind}: ${what}`);
 const named = e => `${e.outerHTML.split(">")[0].slice(0, 90)}> ${e.textContent.replace(/\s+/g, " ").trim().slice(0, 40)}`;
 const seen = e => e.checkVisibility({visibilityProperty: true, contentVisibilityAuto: true}) && e.getClientRects().length;
 const inside = e => [...e.getClientRects()].some(r => r.width && r.height && r.right > 0 && r.left < innerWidth);
+// An input that takes no room is shown by a label: its own or the one beside it.
+const shown = e => [e, ...e.labels ?? [], e.nextElementSibling].find(x => x && seen(x) && x.offsetWidth !== 0) ?? e;
 
 // Of radio buttons of a name the keyboard reaches one.
 function reached(e, number, all) {
@@ -24,16 +26,16 @@ const COMPOSITE = "[role=tablist], [role=radiogroup], [role=listbox], [role=menu
 const skipped = e => e.getAttribute("tabindex") < 0 && (!e.matches(NATIVE) && !e.hasAttribute("role") ||
   e.hidden || e.closest(COMPOSITE) || e.closest("[aria-hidden=true]"));
 const controls = [...document.querySelectorAll(CONTROLS)]
-  .filter(e => seen(e) && inside(e) && !e.matches(":disabled") && !e.closest("[inert]"))
+  .filter(e => seen(e) && inside(shown(e)) && !e.matches(":disabled") && !e.closest("[inert]"))
   .filter(e => !skipped(e))
   .filter(reached);
 
 const look = e => { const s = getComputedStyle(e); return FOCUSED.map(name => s[name]).join("|"); };
-// An input that takes no room is shown by a label: its own or the one beside it.
-const shown = e => [e, ...e.labels ?? [], e.nextElementSibling].find(x => x && seen(x) && x.offsetWidth) ?? e;
 const before = new Map(controls.map(e => [e, look(shown(e))]));
 const order = [];
-const reachable = e => e && (controls.includes(e) || e.type == "radio" || e.closest(COMPOSITE));
+// Also what came to be seen only while the focus went round.
+const reachable = e => e && (controls.includes(e) || e.type == "radio" || e.closest(COMPOSITE) ||
+  e.matches(NATIVE) && e.tabIndex >= 0 && seen(e));
 
 // How the focused control looks, and whether it is on the screen: before the next key is pressed.
 function judge() {
@@ -67,7 +69,7 @@ function ended() {
   for (const e of document.querySelectorAll("body *")) {
     const pointed = e.hasAttribute("onclick") || getComputedStyle(e).cursor == "pointer";
     const parent = e.parentElement, own = e.hasAttribute("onclick") || getComputedStyle(parent).cursor != "pointer";
-    if (!pointed || !own || !seen(e) || !inside(e)) continue;
+    if (!pointed || !own || !seen(e) || !inside(e) || e.closest("[inert]")) continue;
     const by = [e.closest(CONTROLS), e.closest("label")?.control, e.querySelector(CONTROLS)];
     if (!by.some(reachable)) say("for pointers alone", named(e));
   }

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import gemmgen
-from docs.tools import built, messages, site
+from docs.tools import built, messages, seen, site
 from docs.tools.faults import fetched, said
 from gemmgen.passes import RULES
 
@@ -171,6 +171,30 @@ def test_faults_of_a_site(tmp_path, body, fault):
     page(tmp_path, body)
     page(tmp_path, '<h1 id="there">x</h1>', "other.html")
     assert built.faults(tmp_path) == ([f"index.html {fault}"] if fault else [])
+
+
+GOOD = "<!DOCTYPE html><html lang='en'><title>t</title><style>:root { color-scheme: light dark }</style><h1>t</h1>"
+FAINT = '<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="p"><text y="20" fill="#ccc">x</text></svg>'
+
+
+def test_faults_that_a_browser_sees(browser, tmp_path, monkeypatch, capsys):
+    """Of every page and picture; one that a server gives for any path is none of them."""
+    (tmp_path / "charts").mkdir()
+    for name, body in (("index", ""), ("404", "<h1>"), ("sub", "<p id='a'>x</p><p id='a'>x</p>")):
+        (tmp_path / f"{name}.html").write_text(GOOD + body)
+    (tmp_path / "charts/faint.svg").write_text(FAINT)
+    monkeypatch.setattr(sys, "argv", ["seen", str(tmp_path)])
+    assert seen.main() == 1
+    found = [line.split(": ") for line in capsys.readouterr().out.splitlines()]
+    kinds = {(file, kind) for file, _, kind, *_ in found}
+    assert kinds >= {("charts/faint.svg", "contrast"), ("sub.html", "id twice")}
+    assert {file for file, _ in kinds} == {"charts/faint.svg", "sub.html"}
+
+
+def test_without_a_browser_nothing_is_looked_at(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["seen", str(tmp_path)])
+    monkeypatch.setattr(seen, "installed", lambda: None)
+    assert seen.main() == 0 and "no page was looked at" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def test_workflows_run_what_contributors_run():
     """Their commands are the Makefile's, on the versions of Python that the package says it is for."""
     run = [step["run"].split() for step in steps() if "run" in step]
     targets = {words[1] for words in run if words[0] == "make"}
-    assert targets == {"test", "lint", "docs", "dist"}
+    assert targets == {"test", "lint", "docs", "look", "dist"}
     assert all(re.search(rf"^{target}:", MAKEFILE, re.M) for target in targets)
     tested = workflows()["tests"]["jobs"]["test"]["strategy"]["matrix"]["python"]
     said = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))

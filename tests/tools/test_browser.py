@@ -63,6 +63,7 @@ PLANTED = {
     "wide": WIDE,
     "cut off": '<div style="overflow: hidden; width: 40px; white-space: nowrap">much too long</div>',
     "cut off,": '<div style="overflow-x: clip; width: 40px"><p style="margin-left: -99px">gone</p></div>',
+    "cut off,,": '<div style="overflow: hidden; width: 40px">%s</div>' % (PICTURE % ""),
     "cut off, wide": '<p style="position: absolute; left: 1390px; top: 50px">beyond</p>',
     "cut off, ": '<input aria-label="i" value="more than fits in here" style="width: 30px">',
     "scrolls without a name": f'<div style="overflow-x: auto" tabindex="0">{WIDE}<p>{"x" * 300}</p></div>',
