@@ -8,7 +8,7 @@ from typing import Any
 
 from .config import Config
 from .cost_fit import FIT
-from .cost_launch import Launch, ceil, cluster_of, launch
+from .cost_launch import Workload, ceil, cluster_of, launch
 from .cost_launch import count_tiles as count_tiles
 from .cost_launch import dram_bytes as dram_bytes
 from .cost_launch import floors as floors
@@ -59,7 +59,7 @@ def terms(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) 
     return priced(launch(p, shape, target, groups), c)
 
 
-def priced(of: Launch, c: Config) -> Terms:
+def priced(of: Workload, c: Config) -> Terms:
     """`terms` of many configs of one launch."""
     p, target, cluster, price = of.problem, of.target, cluster_of(c), _price(of, c)
     high, wide = of.covering(c.block_m * cluster.m), ceil(of.shape[1], c.block_n * cluster.n)
@@ -86,7 +86,7 @@ def priced(of: Launch, c: Config) -> Terms:
     )
 
 
-def _price(of: Launch, c: Config) -> Price:
+def _price(of: Workload, c: Config) -> Price:
     """A plain config's, but for what levers change."""
     price: dict[str, Any] = {
         "step": 0,
@@ -109,7 +109,7 @@ def _price(of: Launch, c: Config) -> Price:
     return Price(**price)
 
 
-def _dearer(of: Launch, c: Config) -> float:
+def _dearer(of: Workload, c: Config) -> float:
     """How much longer promotion takes than with one scale per row."""
     return FIT.per_column if of.recipe.scales_columns else _straddling(c.block_n)
 
@@ -119,12 +119,12 @@ def _resident(c: Config, target: Target) -> int:
     return target.clusters(c.cluster_size) * c.cluster_size
 
 
-def _drawing(of: Launch, c: Config, price: Price) -> int:
+def _drawing(of: Workload, c: Config, price: Price) -> int:
     """Tiles that draw from HBM, of all `rows` of a group: not those that complete a cluster."""
     return price.high * ceil(of.shape[1], c.block_n) * c.split_k
 
 
-def _work(of: Launch, c: Config, price: Price, cluster: Cluster) -> Work:
+def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
     (m, n, _), target, waves = of.shape, of.target, c.waves
     a_bytes = of.problem.a.bytes
     steps = ceil(ceil(of.k_bytes, c.block_k_bytes), c.split_k)
@@ -154,25 +154,25 @@ def _work(of: Launch, c: Config, price: Price, cluster: Cluster) -> Work:
     )
 
 
-def _promotion(of: Launch, c: Config, price: Price) -> float:
+def _promotion(of: Workload, c: Config, price: Price) -> float:
     """Cycles per wave and K block between the end of one wgmma group and the start of the next."""
     if not of.promotes:
         return price.drain
     return c.wgmma_n / 2 * FIT.ffma * price.dearer + price.drain
 
 
-def _column_scales(of: Launch, c: Config, price: Price) -> float:
+def _column_scales(of: Workload, c: Config, price: Price) -> float:
     """Cycles per K block that shared memory takes to give each consumer warp a register per 4 columns."""
     if not of.recipe.scales_columns:
         return 0
     return WARPS * c.sharing * price.loads * c.wgmma_n / LANE_COLUMNS * FIT.column_load
 
 
-def _lockstep(of: Launch) -> float:
+def _lockstep(of: Workload) -> float:
     return FIT.cluster + FIT.cluster_of_columns * of.recipe.scales_columns
 
 
-def _staging(of: Launch, c: Config, price: Price) -> float:
+def _staging(of: Workload, c: Config, price: Price) -> float:
     """Cycles to write D's tile into shared memory, and first to bring the sums of CTAs that divide K together."""
     written = c.block_m * c.block_n * of.d_bytes / FIT.staging
     return written + price.pieces * price.piece + price.exchange

@@ -19,7 +19,7 @@ ROWS_OF_GROUPS = (0.7, 0.82, 0.94, 1.06, 1.18, 1.3)  # of the mean: what ragged 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launch:
+class Workload:
     """`groups` times D[M, N] = A[M, K] B[N, K]^T, shape (M, N, K).
 
     rows: M, that tiles are counted for: of ragged groups, whose rows vary about M, several to take the mean of.
@@ -57,13 +57,13 @@ def _covering(rows: tuple[int, ...], side: int) -> int:
     return sum(ceil(m, side) for m in rows)
 
 
-def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Launch:
+def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Workload:
     """Raises ArgumentError for a side below 1, and for groups that there cannot be."""
     check_shape(shape)
     check_groups(p, groups)
     ragged = GROUPINGS[p.grouping].ragged
     rows = (max(1, round(shape[0] * part)) for part in ROWS_OF_GROUPS)
-    return Launch(
+    return Workload(
         problem=p,
         recipe=recipe(p.family),
         shape=shape,

@@ -12,7 +12,7 @@ from .properties import EXIT, RACE
 
 
 @dataclass(kw_only=True)
-class Groups:
+class AsyncGroups:
     """Asynchronous operations of one kind, from issue to the wait that leaves few enough groups."""
 
     open: list[int] = field(default_factory=list)
@@ -52,7 +52,7 @@ def local(program: Program) -> Local:
 
 
 def _agent(program: Program, agent: int, ends: dict[int, int]) -> Iterator[Finding]:
-    multiplies, stores = Groups(ends=ends), Groups(ends=ends)
+    multiplies, stores = AsyncGroups(ends=ends), AsyncGroups(ends=ends)
     registers = _Registers(agent=agent)
     for at, op in enumerate(program.ops[agent]):
         match op:
@@ -81,7 +81,7 @@ def _agent(program: Program, agent: int, ends: dict[int, int]) -> Iterator[Findi
     yield from _left(program, agent, stores, "a bulk store that reads shared memory")
 
 
-def _left(program: Program, agent: int, groups: Groups, what: str) -> Iterator[Finding]:
+def _left(program: Program, agent: int, groups: AsyncGroups, what: str) -> Iterator[Finding]:
     running = groups.running()
     if running:
         text = f"{program.agents[agent]} exits with {what} in flight"

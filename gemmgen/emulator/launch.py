@@ -10,7 +10,7 @@ import numpy as np
 
 from .decode import decode
 from .errors import EmulatorError
-from .machine import SHARED_LIMIT, Launch, Progress
+from .machine import SHARED_LIMIT, GridRun, Progress
 from .memory import GlobalMemory
 from .parse import parse
 from .program import NUMPY, Program
@@ -80,7 +80,7 @@ def launch(
     for name, address in scope.globals.items():
         v = scope.function.variables[name]
         memory.map(address, v.init.ljust(v.size, b"\0"))
-    return Launch(
+    return GridRun(
         program=entry.program,
         grid=grid,
         block=block,

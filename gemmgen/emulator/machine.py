@@ -44,7 +44,7 @@ class Pool:
 class Cta:
     """One thread block: its groups of threads, shared memory and barriers."""
 
-    def __init__(self, launch: Launch, cluster: Cluster, rank: int) -> None:
+    def __init__(self, launch: GridRun, cluster: Cluster, rank: int) -> None:
         self.launch, self.cluster, self.rank = launch, cluster, rank
         self.index = cluster.index * cluster.size + rank
         self.grid, self.block = launch.grid, launch.block
@@ -122,7 +122,7 @@ class Cta:
 class Cluster:
     """CTAs that can reach each other's shared memory."""
 
-    def __init__(self, launch: Launch, index: int, size: int) -> None:
+    def __init__(self, launch: GridRun, index: int, size: int) -> None:
         self.launch, self.index, self.size = launch, index, size
         self.tracker = Tracker(size, -(-launch.block // WARP))
         self.barrier = ClusterBarrier(cluster=self)
@@ -170,7 +170,7 @@ class Cluster:
 
 
 @dataclass(kw_only=True, eq=False)
-class Launch:
+class GridRun:
     """One kernel launch. Clusters run one after another; the next one starts early only if those
     running cannot go on without it."""
 

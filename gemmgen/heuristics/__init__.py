@@ -8,7 +8,7 @@ from itertools import groupby
 
 from ..config import FIELDS, Config
 from ..cost import Cost, cost, priced
-from ..cost_launch import Launch, launch
+from ..cost_launch import Workload, launch
 from ..errors import IllegalConfig, UnsupportedProblem
 from ..levers import LEVERS
 from ..passes import check_tile, layout_smem, plan_multicast, split_registers
@@ -141,7 +141,7 @@ def _verdicts(
 
 
 def _judged(
-    of: Launch, rows: int, unbuilt: Mapping[Config, str], *, quick: bool
+    of: Workload, rows: int, unbuilt: Mapping[Config, str], *, quick: bool
 ) -> Iterator[Verdict]:
     """Candidates whose tiles cover `rows`, cheapest first. Lowers no more than are asked for."""
     problem, shape, target = of.problem, of.shape, of.target

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..config import Config
 from ..cost import selects
-from ..cost_launch import ROWS_OF_GROUPS, Launch, ceil
+from ..cost_launch import ROWS_OF_GROUPS, Workload, ceil
 from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
 from ..levers import LEVERS, MORE
@@ -27,7 +27,7 @@ SWIZZLE_SPAN = 128  # bytes
 MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wide, and few boxes
 
 
-def bare(of: Launch, rows: int) -> Iterator[Config]:
+def bare(of: Workload, rows: int) -> Iterator[Config]:
     """Configs worth costing, with PROBE stages, before their raster is chosen, which is priced alike: see
     `heuristics.candidates`."""
     offering = [x.offers for x in reversed(LEVERS) if x.offers]
@@ -47,7 +47,7 @@ def _with(c: Config, changes: Changes) -> Config:
     return Config(**(vars(c) | changes))
 
 
-def _tiles(of: Launch, least: int) -> Iterator[Changes]:
+def _tiles(of: Workload, least: int) -> Iterator[Changes]:
     problem, shape, target = of.problem, of.shape, of.target
     rows = PROMOTED_ROWS if of.promotes else ROWS
     for block_m, consumers in _up_to(rows, max(least, _most_rows(problem, shape))):
@@ -57,7 +57,7 @@ def _tiles(of: Launch, least: int) -> Iterator[Changes]:
             yield {"block_m": block_m, "block_n": block_n, "consumers": consumers}
 
 
-def _swapped_tiles(of: Launch) -> Iterator[Changes]:
+def _swapped_tiles(of: Workload) -> Iterator[Changes]:
     """Of no more rows than cover M, or a larger group than the mean."""
     problem, shape = of.problem, of.shape
     if shape[0] > FEW_ROWS or fold(problem.epilogue) > 1 or problem.d.bytes == 1:

@@ -81,7 +81,7 @@ def first(kernel: Kernel, s: Accumulate | Promote) -> int:
     return s.part * next(r.count for role in kernel.roles for r in role.locals if r.name == s.src)
 
 
-class Piece(NamedTuple):
+class StoredPiece(NamedTuple):
     """Of the piece of D that is this warpgroup's: where it begins (its row in terms of `block`, the
     piece's number) and its sides."""
 
@@ -91,18 +91,18 @@ class Piece(NamedTuple):
     columns: str
 
 
-def piece(kernel: Kernel, s: BulkRowStore | StoreRows | StoreTail) -> Piece:
+def piece(kernel: Kernel, s: BulkRowStore | StoreRows | StoreTail) -> StoredPiece:
     """The piece that `s` stores."""
     d = kernel.buffer(s.smem)
     if d.along == "m":
         if isinstance(s, StoreTail) and turns(s):
             row = f"tile.d_row + {numbered(s.wave * kernel.consumers)} * {d.step}"
             column = f"(tile.d_col + {s.column})" if s.column else "tile.d_col"
-            return Piece(row, column, d.rows, f"{d.cols}")
+            return StoredPiece(row, column, d.rows, f"{d.cols}")
         columns = "BLOCK_N" if kernel.block.fold == 1 else f"BLOCK_N / {kernel.block.fold}"
-        return Piece(f"tile.d_row + block * {d.step}", "tile.d_col", d.rows, columns)
+        return StoredPiece(f"tile.d_row + block * {d.step}", "tile.d_col", d.rows, columns)
     block = f"{numbered(s.wave * kernel.consumers)} * {d.step}"
-    return Piece("tile.d_row", f"(tile.d_col + {block})", d.rows, f"{d.cols}")
+    return StoredPiece("tile.d_row", f"(tile.d_col + {block})", d.rows, f"{d.cols}")
 
 
 def end(kernel: Kernel, s: If) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 C = Any  # a `Config`, whose fields are the levers
-L = Any  # the `cost_launch.Launch` that a config is chosen and priced for
+L = Any  # the `cost_launch.Workload` that a config is chosen and priced for
 Changes = dict[str, Any]  # of a config's fields
 AS_IT_IS: tuple[Changes, ...] = ({},)
 

@@ -32,7 +32,7 @@ from . import building, invariance
 from .epilogue import Shape, Values, epilogue_values, numbers_given
 from .front import Call, Fresh, fresh, returned, tensor_of
 from .results import of_no_rows, planned
-from .told import ALONE, Groups
+from .told import ALONE, ToldGroups
 
 SCALE_LAYOUTS = ("row", "mn")
 SIDES = ("rows", "columns")
@@ -49,7 +49,7 @@ def run(
     values: Values,
     given: dict[str, Any],
     *,
-    groups: Groups = ALONE,
+    groups: ToldGroups = ALONE,
     scale_out: Any = None,
 ) -> Any:
     """Check the output and the epilogue's arguments and plan the launch on torch's current stream. With no

@@ -19,7 +19,7 @@ from . import depths, invariance
 from .calls import block_scales, operand_shape, run, vector_scales
 from .epilogue import Shape, Values
 from .front import front
-from .told import ALONE, Groups
+from .told import ALONE, ToldGroups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,9 @@ def _scales(p: Problem, a: Any, b: Any, s: Scales | None) -> tuple[dict[str, Any
     return read(a, s.a, b, s.b, s.layout, s.argument)
 
 
-def _groups(p: Problem, a: Any, b: Any, shape: Shape, table: Any, expected: int | None) -> Groups:
+def _groups(
+    p: Problem, a: Any, b: Any, shape: Shape, table: Any, expected: int | None
+) -> ToldGroups:
     """How many, what the device is told of them, and rows that one has as far as the host knows."""
     g = GROUPINGS[p.grouping]
     if expected is not None and p.grouping != "masked":
@@ -130,15 +132,15 @@ def _groups(p: Problem, a: Any, b: Any, shape: Shape, table: Any, expected: int 
     if not g.table:
         if table is not None:
             raise ArgumentError("table", type(table).__name__, f"grouping {p.grouping} reads none")
-        return Groups(count=b.shape[0]) if g.rows else ALONE
+        return ToldGroups(count=b.shape[0]) if g.rows else ALONE
     entries = shape[0] if p.grouping == "rows" else None if g.depths else b.shape[0]
     (entries,) = check_tensor(g.table, table, S32, (entries,), a.device, contiguous=True)
     count = b.shape[0] if g.columns else entries
     told = {g.table: table.data_ptr()}
     if g.depths:
-        return Groups(count=count, table=told)
+        return ToldGroups(count=count, table=told)
     mean = _expected(expected, shape[0]) if g.rows else max(1, -(-shape[0] // max(1, count)))
-    return Groups(count=count, rows=mean, table=told)
+    return ToldGroups(count=count, rows=mean, table=told)
 
 
 def _expected(rows: int | None, most: int) -> int:

@@ -9,7 +9,7 @@ from .epilogue import Values
 
 
 @dataclass(frozen=True, kw_only=True)
-class Groups:
+class ToldGroups:
     """count: of them. rows: of one, as far as the host knows; None: M. table: the kernel parameter that says on
     the device what the host does not know, if there is one. split_k: of the config that is chosen, so many CTAs divide
     K; ANY: as many as pay."""
@@ -20,4 +20,4 @@ class Groups:
     split_k: int = ANY
 
 
-ALONE = Groups(count=1)
+ALONE = ToldGroups(count=1)

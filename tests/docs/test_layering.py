@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import gemmgen
 from gemmgen.recipes import RECIPES
 from gemmgen.runtime import fingerprint
 
@@ -262,3 +263,21 @@ def test_tests_stand_by_what_they_test():
         f for f in files if f.parent.parent.name != "tests" or f"`{f.parent.name}`" not in said
     ]
     assert len({f.name for f in files}) == len(files)
+
+
+def classes() -> dict[str, list[str]]:
+    """Where each class name is defined."""
+    found: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    return found
+
+
+def test_a_public_name_and_the_irs_mean_one_thing():
+    """Of the program's objects and of the IR's own modules; what the proof and the emulator do with a statement has its name."""
+    found = classes()
+    public = [found[name] for name in (*gemmgen.__all__, "Groups") if name in found]
+    of_ir = [[x for x in places if x.startswith("ir/")] for places in found.values()]
+    assert not [places for places in (*public, *of_ir) if len(places) > 1]
