@@ -6,22 +6,28 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..config import Config
 from ..errors import ArgumentError
 from ..pipeline import MOST_STAMPS, compile_to_source, lower
+from ..problem import Problem
 from ..runtime import emulated
-from ..see import html, svg, text
+from ..see import html, svg, text, traced
 from ..see.chrome_trace import chrome_trace, measured_trace
 from ..see.measured import measured
 from ..see.measured_page import measured_json, measured_page
 from ..see.page import Page
 from ..see.rings import rings
-from ..see.timeline_page import Selection, page, to_json
+from ..see.spelling import spelled
+from ..see.timeline_lanes import lanes
+from ..see.timeline_page import Other, Selection, page, to_json
 from ..target import H200
 from ..untrusted import whole
 from . import emulate_command, files, given, options
+from .fields import fields, split
 from .on_device import device, record
 from .simulated import alone, simulated
 
@@ -57,6 +63,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     for name, what in (("--tiles", "tiles of the CTA"), ("--blocks", "K blocks of a tile")):
         parser.add_argument(name, metavar="A:B", help=f"show only {what} A to B - 1, from 0")
+    parser.add_argument(
+        "--beside",
+        metavar="FIELD=VALUE,...|FILE",
+        help="show below it, on one axis, another config of the kernel, simulated, or what --trace wrote to FILE",
+    )
     parser.set_defaults(seed=0, pad=0)
     parser.add_argument(
         "--trace", type=given.path, metavar="FILE", help="write a trace for Perfetto"
@@ -72,6 +83,8 @@ def main(args: argparse.Namespace) -> int:
         raise ArgumentError("--sms", args.sms, f"must be from 1 to {H200.sms}")
     if args.stamps is not None and args.device is None:
         raise ArgumentError("--stamps", args.stamps, "must be given with --device")
+    if args.beside and args.device:
+        raise ArgumentError("--beside", args.beside, "must not be given with --device")
     _check_page(args)
     chosen = Selection(tiles=span("--tiles", args.tiles), blocks=span("--blocks", args.blocks))
     shown = (_simulated if args.device is None else _measured)(args, chosen)
@@ -113,11 +126,30 @@ def _simulated(args: argparse.Namespace, chosen: Selection) -> Shown:
     problem, config = options.problem_and_config(args, shape)
     kernel, layout = lower(problem, config), options.layout(args, problem, shape)
     t, launch = simulated(problem, config, kernel, shape, args.sms or H200.sms, layout)
+    other = _other(args, problem, config, shape) if args.beside else None
+    beside = {"beside": {"name": other.name, "cycles": other.end}} if other else {}
     return Shown(
-        page=page(t, chosen, launch),
+        page=page(t, chosen, launch, other),
         trace=lambda: chrome_trace(t, H200.clock_hz),
-        figures=to_json(t),
+        figures=to_json(t) | beside,
     )
+
+
+def _other(
+    args: argparse.Namespace, problem: Problem, config: Config, shape: options.Shape
+) -> Other:
+    """What `--beside` names: fields of the config, changed, or a file."""
+    if "=" not in args.beside:
+        found = traced.read(Path(args.beside), "--beside")
+        name = f"{found.source}, {found.kernel} ({args.beside})"
+        return Other(
+            name=name, short=found.source, end=found.end, lanes=partial(traced.lanes, found)
+        )
+    changed = Config.from_json({**config.to_json(), **fields("--beside", split(args.beside))})
+    layout = options.layout(args, problem, shape)
+    sms = args.sms or H200.sms
+    t, _ = simulated(problem, changed, lower(problem, changed), shape, sms, layout)
+    return Other(name=spelled(changed), short="other", end=t.end, lanes=partial(lanes, t))
 
 
 def _measured(args: argparse.Namespace, chosen: Selection) -> Shown:

@@ -1,4 +1,4 @@
-"""A page or a book as one HTML file: no script, nothing from elsewhere, for light and dark screens and readers."""
+"""A page or a book as one HTML file: nothing from elsewhere, a script only to zoom, for light and dark screens and readers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from html import escape
 from typing import TypeVar
 
-from . import svg, text
+from . import svg, text, zoom
 from .page import (
     Block,
     Book,
@@ -35,7 +35,7 @@ body { color: var(--ink); background: var(--paper); font: 16px/1.5 system-ui, sa
        margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; }
 h3 { font-size: 1.1rem; margin: 1.75rem 0 .5rem; } h4 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
-h1, h2, h3, h4, td { overflow-wrap: anywhere; } h2, h3 { scroll-margin-top: 1rem; }
+h1, h2, h3, h4, td, .note { overflow-wrap: anywhere; } h2, h3 { scroll-margin-top: 1rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--line); padding: .2rem 1.2rem .2rem 0; text-align: left;
          vertical-align: top; }
@@ -84,12 +84,13 @@ def book(b: Book) -> str:
 
 def _document(title: str, kind: str, body: str) -> str:
     of = f' class="{kind}"' if kind else ""
+    script = f"<script>{zoom.SCRIPT}</script>\n" if 'class="wide zoomed"' in body else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="generator" content="gemmgen">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}{svg.STYLE}</style>\n</head>\n"
-        f"<body{of}>\n{body}\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{svg.STYLE}{zoom.STYLE}</style>\n</head>\n"
+        f"<body{of}>\n{body}\n{script}</body>\n</html>\n"
     )
 
 
@@ -129,10 +130,11 @@ def _blocks(page: Page, level: int, within: str) -> str:
 
 def _section(label: str, b: Block, level: int) -> str:
     """What may be wider than the screen scrolls, and can be reached by keyboard to do so; words are wrapped."""
-    scrolls = f'class="wide" tabindex="0" role="group" aria-labelledby="{label}"'
+    tools, kind = (zoom.TOOLS, "wide zoomed") if isinstance(b, Lanes) else ("", "wide")
+    scrolls = f'class="{kind}" tabindex="0" role="group" aria-labelledby="{label}"'
     inside = _block(b)
     if inside and not isinstance(b, Facts | Headline):
-        inside = f"<div {scrolls}>{inside}</div>"
+        inside = f"{tools}<div {scrolls}>{inside}</div>"
     return (
         f'<section aria-labelledby="{label}">\n{_heading(level, b.title, label)}\n'
         f"{inside}{_note(b)}\n</section>"

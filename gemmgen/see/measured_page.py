@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ArgumentError
+from .beside import merged
 from .measured import Measured
-from .page import Bar, Block, Facts, Lane, Lanes, Page, Table, microseconds
+from .page import Block, Facts, Lanes, Page, Table, microseconds
 from .timeline import Timeline, names
 from .timeline_lanes import lanes
 from .timeline_page import Selection, View, assumed, to_json, views
@@ -68,30 +69,21 @@ def _beside(m: Timeline, of_m: View, s: Timeline, of_s: View) -> Lanes:
     upper, lower = (
         lanes(t, v.title, v.start, v.start + span, v.note) for t, v in ((m, of_m), (s, of_s))
     )
-    pairs = {"measured": _by_name(upper), "simulated": _by_name(lower)}
-    called = dict.fromkeys(x.name for picture in (upper, lower) for x in picture.lanes)
-    return replace(
-        lower,
-        start=0,
-        end=span,
-        lanes=tuple(
-            Lane(name=f"{name}, {kind}", bars=found[name])
-            for name in called
-            for kind, found in pairs.items()
-            if name in found
-        ),
-        legend=tuple(sorted({*upper.legend, *lower.legend}, key=lambda e: (e[1], e))),
-        note=f"{UPPER} {lower.note}",
-    )
+    pair = (_from_zero(upper), _from_zero(lower))
+    return merged(*pair, ("measured", "simulated"), f"{UPPER} {lower.note}")
 
 
-def _by_name(picture: Lanes) -> dict[str, tuple[Bar, ...]]:
-    """Of each line its bars, from the picture's beginning on."""
+def _from_zero(picture: Lanes) -> Lanes:
+    """Counted from the picture's beginning on."""
     start = picture.start
-    return {
-        lane.name: tuple(replace(b, start=b.start - start, end=b.end - start) for b in lane.bars)
+    lines = tuple(
+        replace(
+            lane,
+            bars=tuple(replace(b, start=b.start - start, end=b.end - start) for b in lane.bars),
+        )
         for lane in picture.lanes
-    }
+    )
+    return replace(picture, start=0, end=picture.end - start, lanes=lines)
 
 
 def _shares(m: Measured, s: Timeline) -> Table:

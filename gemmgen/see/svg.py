@@ -30,6 +30,7 @@ def _scheme(ink: str, edge: str, full: str, colours: tuple[str, ...]) -> str:
 
 STYLE = f"""
 svg {{ font: 12px ui-monospace, "DejaVu Sans Mono", monospace; }} .plain, svg .line {{ fill: none; }}
+svg .names .paper {{ fill: none; stroke: none; }}
 {_scheme(INK[0], "#8a929d", FULL[0], LIGHT)}
 @media (prefers-color-scheme: dark) {{ {_scheme(INK[1], "#59616b", FULL[1], DARK)} }}
 """
@@ -137,17 +138,23 @@ def _overhang(g: Lanes) -> float:
 
 
 def _lanes(g: Lanes) -> list[str]:
-    """The axis above, a line per lane, and below what the colours stand for."""
+    """The axis above, a line per lane, and below what the colours stand for. What lies on the axis is one group, the
+    names that stand before it are another: `zoom.SCRIPT` moves them."""
     left, scale = _names(g), SPAN / (g.end - g.start)
     bottom = LINE * (len(g.lanes) + 1)
-    drawn = [label(0, LINE - BASE, g.unit)]
+    of = {"left": px(left), "span": SPAN, "start": g.start, "end": g.end, "bottom": bottom}
+    drawn = ['<g class="plane"' + "".join(f' data-{k}="{v}"' for k, v in of.items()) + ">"]
     for tick in ticks(g.start, g.end):
         x = left + (tick - g.start) * scale
         drawn.append(f'<path class="tick" d="M{px(x)} {LINE}V{bottom}"/>')
         drawn.append(label(x, LINE - BASE, f"{tick:,}", "middle"))
     for number, lane in enumerate(g.lanes, 1):
-        drawn.append(label(left - GAP / 2, number * LINE + LINE - BASE, lane.name, "end"))
         drawn += _bars(lane, g.start, left, scale, number * LINE)
+    drawn += ['</g><g class="names">', box(0, 0, left - GAP / 2, bottom, "paper")]
+    drawn.append(label(0, LINE - BASE, g.unit))
+    for number, lane in enumerate(g.lanes, 1):
+        drawn.append(label(left - GAP / 2, number * LINE + LINE - BASE, lane.name, "end"))
+    drawn.append("</g>")
     width = _entry(g)
     for row, entries in enumerate(_legend(g)):
         y = bottom + (row + 0.5) * LINE
@@ -173,7 +180,9 @@ def _bars(lane: Lane, start: int, left: float, scale: float, y: float) -> list[s
     drawn = []
     for b in lane.bars:
         x, width = left + (b.start - start) * scale, (b.end - b.start) * scale
-        drawn.append(box(x, y + 1, width, LINE - 2, hue(b.hue), b.tip))
+        said = escape("|".join((b.label, b.mark)))
+        bar = box(x, y + 1, width, LINE - 2, hue(b.hue), b.tip)
+        drawn.append(bar.replace("<rect", f'<rect data-words="{said}"', 1))
         fits = [words for words in (b.label, b.mark) if len(words) * LETTER + 2 < width]
         drawn += [label(x + width / 2, y + LINE - BASE, words, "middle") for words in fits[:1]]
     return drawn

@@ -145,9 +145,19 @@ def describe(i: Step | Flight) -> str:
 
 def _legend(i: Step | Flight) -> tuple[str, int, str]:
     if isinstance(i, Flight):
-        hue, words = FLIGHTS[i.carried]
-        return {"store": "D", "send": ">"}.get(i.carried, NUMBERED), hue, words
-    if not i.waits:
-        return (*WORK[i.doing], i.doing)
-    mark, hue = WAITS.get(i.doing, (i.doing[0].lower(), 1 if isinstance(i.op, ops.Wait) else 7))
-    return mark, hue, f"waits for {i.doing}"
+        return flight_legend(i.carried)
+    return step_legend(i.doing, i.waits, isinstance(i.op, ops.Wait))
+
+
+def flight_legend(carried: str) -> tuple[str, int, str]:
+    """Letter, colour and words of what is under way."""
+    hue, words = FLIGHTS[carried]
+    return {"store": "D", "send": ">"}.get(carried, NUMBERED), hue, words
+
+
+def step_legend(doing: str, waits: bool, barrier: bool) -> tuple[str, int, str]:
+    """The same of what an agent does, or waits for: a barrier, or something else."""
+    if not waits:
+        return (*WORK[doing], doing)
+    mark, hue = WAITS.get(doing, (doing[0].lower(), 1 if barrier else 7))
+    return mark, hue, f"waits for {doing}"

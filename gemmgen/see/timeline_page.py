@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..check import ops
 from ..errors import ArgumentError
+from .beside import merged
 from .latency import Latency
 from .page import Block, Facts, Lanes, Page, Table
 from .timeline import Flight, Step, Timeline, names
@@ -55,13 +56,35 @@ class View:
     note: str = NUMBERS
 
 
-def page(t: Timeline, chosen: Selection, launch: tuple[tuple[str, str], ...]) -> Page:
-    """launch: what the instance was taken from. Raises ArgumentError if `chosen` holds nothing."""
-    of = Facts(title="Launch", items=(*launch, *_instance(t)))
-    blocks: list[Block] = [of, *pictures(t, chosen)]
+@dataclass(frozen=True, kw_only=True)
+class Other:
+    """A timeline to show beside another. name, short: what it is called, and behind the names of its lines. lanes: from a
+    title and two moments."""
+
+    name: str
+    short: str
+    end: int
+    lanes: Callable[[str, int, int], Lanes]
+
+
+def page(
+    t: Timeline,
+    chosen: Selection,
+    launch: tuple[tuple[str, str], ...],
+    other: Other | None = None,
+) -> Page:
+    """launch: what the instance was taken from. other: what is shown below it, line by line. Raises ArgumentError if
+    `chosen` holds nothing."""
+    beside = (("beside", f"{other.name}: {_takes(other, t)}"),) if other else ()
+    of = Facts(title="Launch", items=(*launch, *_instance(t), *beside))
+    blocks: list[Block] = [of, *pictures(t, chosen, other)]
     blocks += [_busy(t), _waits(t), _tiles(t), assumed(t.latency)]
     title = f"Simulated timeline of {t.program.kernel.name}"
     return Page(title=title, blocks=tuple(blocks))
+
+
+def _takes(other: Other, t: Timeline) -> str:
+    return f"{other.end:,} SM cycles, {other.end / max(1, t.end):.1%} of the one above"
 
 
 def _instance(t: Timeline) -> Iterator[tuple[str, str]]:
@@ -153,10 +176,20 @@ def _most_first(sums: Counter[str]) -> list[tuple[str, int]]:
     return sorted(sums.items(), key=lambda item: (-item[1], item[0]))
 
 
-def pictures(t: Timeline, chosen: Selection) -> Iterator[Lanes]:
+def pictures(t: Timeline, chosen: Selection, other: Other | None = None) -> Iterator[Lanes]:
     """What was chosen; else all if it is little, or the beginning and the end. Raises ArgumentError."""
     for v in views(t, chosen):
-        yield lanes(t, v.title, v.start, v.end, v.note)
+        end = v.end
+        if other and v.end == t.end:
+            end = max(v.end, other.end)  # the other may take longer
+        own = lanes(t, v.title, v.start, end, v.note)
+        yield _with(own, other, v) if other else own
+
+
+def _with(own: Lanes, other: Other, v: View) -> Lanes:
+    below = other.lanes(v.title, own.start, own.end)
+    note = f"Of each pair of lines the lower is {other.name}, on the same axis. {v.note}"
+    return merged(own, below, ("this", other.short), note)
 
 
 def views(t: Timeline, chosen: Selection) -> Iterator[View]:

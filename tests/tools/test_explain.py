@@ -289,7 +289,8 @@ def check_html(document: str) -> Checker:
     checker = Checker()
     checker.feed(document)
     assert not checker.open and not checker.fetched
-    assert not {"script", "link", "img", "iframe"} & set(checker.tags)
+    assert not {"link", "img", "iframe"} & set(checker.tags)
+    assert checker.tags.count("script") == ('class="wide zoomed"' in document), "but to zoom"
     assert '<html lang="en">' in document and checker.tags.count("h1") == 1
     levels = [int(tag[1]) for tag in checker.tags if re.fullmatch(r"h[1-6]", tag)]
     assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels)), "no level is skipped"
