@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from .config import Config
+from .errors import ArgumentError
 from .ir.expr import fold
 from .ir.groupings import GROUPINGS
 from .ir.nodes import Cluster
@@ -58,7 +59,10 @@ def _covering(rows: tuple[int, ...], side: int) -> int:
 
 
 def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Workload:
-    """Raises ArgumentError for a side below 1, and for groups that there cannot be."""
+    """Raises ArgumentError for what is no problem or target, a side below 1, and groups that there cannot be."""
+    for name, value, kind in (("problem", p, Problem), ("target", target, Target)):
+        if not isinstance(value, kind):
+            raise ArgumentError(name, value, f"must be a {kind.__module__}.{kind.__name__}")
     check_shape(shape)
     check_groups(p, groups)
     ragged = GROUPINGS[p.grouping].ragged

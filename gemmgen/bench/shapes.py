@@ -79,10 +79,11 @@ def sets_for(p: Problem) -> dict[str, tuple[Shape, ...]]:
     return SETS if p.grouping == "none" else GROUPED
 
 
-def parse(text: str, p: Problem) -> tuple[Shape, ...]:
-    """A set's name, shapes as `MxNxK,MxNxK`, with groups `GxMxNxK,...`, or `@file` with one to a line.
-    Raises ArgumentError."""
+def parse(text: str | None, p: Problem) -> tuple[Shape, ...]:
+    """A set's name (None: the first of `sets_for`), shapes as `MxNxK,MxNxK`, with groups `GxMxNxK,...`, or `@file`
+    with one to a line. Raises ArgumentError."""
     known, form = sets_for(p), "MxNxK" if p.grouping == "none" else "GxMxNxK"
+    text = next(iter(known)) if text is None else text
     if text in known:
         return known[text]
     if text.startswith("@"):

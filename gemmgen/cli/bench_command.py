@@ -49,9 +49,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser)
     parser.add_argument(
         "--shapes",
-        default="large",
-        help=f"{', '.join(shapes.SETS)}, or MxNxK,... (default large); with groups "
-        f"{', '.join(shapes.GROUPED)}, where they split K {', '.join(shapes.K_GROUPED)}, or GxMxNxK,...; "
+        help=f"{', '.join(shapes.SETS)}, or MxNxK,...; with groups "
+        f"{', '.join(shapes.GROUPED)}, where they split K {', '.join(shapes.K_GROUPED)}, or GxMxNxK,... (default the first of them); "
         "or @FILE, a CSV or a shape to a line",
     )
     parser.add_argument(

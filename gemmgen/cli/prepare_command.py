@@ -29,9 +29,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser)
     parser.add_argument(
         "--shapes",
-        default="large",
-        help=f"as of `gemmgen bench`: {', '.join(shapes.SETS)}, MxNxK,... (default large); with groups "
-        f"{', '.join(shapes.GROUPED)}, or GxMxNxK,...; or @FILE, a CSV or a shape to a line",
+        help=f"as of `gemmgen bench`: {', '.join(shapes.SETS)}, MxNxK,...; with groups "
+        f"{', '.join(shapes.GROUPED)}, or GxMxNxK,... (default the first of them); or @FILE, a CSV or a shape to a line",
     )
     parser.add_argument(
         "--device",

@@ -35,9 +35,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser, required=False)
     parser.add_argument(
         "--shapes",
-        default="large",
-        help=f"{', '.join(shapes.SETS)}, or MxNxK,... (default large); with groups "
-        f"{', '.join(shapes.GROUPED)}, or GxMxNxK,...",
+        help=f"{', '.join(shapes.SETS)}, or MxNxK,...; with groups "
+        f"{', '.join(shapes.GROUPED)}, or GxMxNxK,... (default the first of them)",
     )
     parser.add_argument(
         "-o", "--database", metavar="PATH", type=given.path, help="add the rows to this file"

@@ -9,7 +9,7 @@ from typing import Any
 from ..config import Config
 from ..cost import Cost, cost, floors, flops, operand_bytes, terms
 from ..cost_terms import Terms
-from ..errors import IllegalConfig
+from ..errors import ArgumentError, IllegalConfig
 from ..heuristics import ALL_BUILT, ANY, PANELS, PROBE, candidates, judge, verdicts, wave_rows
 from ..heuristics.database import Row
 from ..heuristics.tuned import find
@@ -123,6 +123,7 @@ def explain(
     are weighed, as of `heuristics.choose`. Raises ArgumentError for a side below 1 or a field,
     UnsupportedProblem, and IllegalConfig if `config` is not legal.
     """
+    _check(top, why_not)
     kernel = lower(problem, config, target)
     found = verdicts(problem, shape, target, top + 1, groups, unbuilt, split_k=split_k)
     taken = terms(problem, config, shape, target, groups)
@@ -158,6 +159,13 @@ def explain(
         why_not=asked,
         unbuilt=unbuilt,
     )
+
+
+def _check(top: object, why_not: object) -> None:
+    if type(top) is not int or top < 1:
+        raise ArgumentError("top", top, "must be an integer of at least 1")
+    if not (why_not is None or isinstance(why_not, Mapping)):
+        raise ArgumentError("why_not", why_not, "must be a mapping of fields of Config to values")
 
 
 def _tile(c: Config) -> tuple[object, ...]:

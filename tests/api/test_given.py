@@ -96,6 +96,7 @@ ROWS = {
         "bench": (("absent.json", "-o", "x.svg"), "FILE"),
         "-o": ((BENCH, "-o", ""), "-o"),
         "--by": ((BENCH, "-o", "x.svg", "--by", "zz"), "--by"),
+        "--only": ((BENCH, "-o", "x.svg", "--only", "zz"), "--only"),
         "--name": ((BENCH, "-o", "x.svg", "--name", "a", "--name", "b"), "--name"),
         "--label": ((BENCH, "-o", "x.svg", "--label", "zz"), "--label"),
     },

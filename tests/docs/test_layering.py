@@ -44,7 +44,7 @@ COMPILER = {
         *["link", "notebook"],
     },
     "cost_terms": set(),
-    "cost_launch": {"ir", "target", "levers", "config", "problem", "recipes", "passes"},
+    "cost_launch": {"ir", "errors", "target", "levers", "config", "problem", "recipes", "passes"},
     "cost_fit": set(),
     "cost": {
         *["ir", "errors", "target", "config", "problem", "recipes", "passes", "pipeline"],

@@ -1,0 +1,146 @@
+"""What is given is used or refused by name: a sample of `python -m tests.used_or_refused`, and what it would find."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import pytest
+from used_or_refused import calls, campaign, gemm_calls, judging, lines
+from used_or_refused.model import Ignored, Tally
+from used_or_refused.running import alone
+from used_or_refused.values import Call
+
+from gemmgen import config, problem
+from gemmgen.cli import COMMANDS, options
+from gemmgen.heuristics import choose
+from gemmgen.ir.dtypes import BF16
+
+LINES, CALLS = 1000, 10_000  # with --sample 1
+
+
+@pytest.fixture(name="number")
+def number_fixture(request):
+    """Others at every commit."""
+    return crc32(f"{request.config.option.rotation} {request.node.name}".encode())
+
+
+def test_command_lines(request, number):
+    draws = max(16, LINES // request.config.option.sample)
+    assert campaign.of_lines(draws, number, stop=True).draws >= draws // 2
+
+
+def test_calls(request, number):
+    draws = max(64, CALLS // request.config.option.sample)
+    tally = campaign.of_calls(draws, number, stop=True)
+    assert tally.used and tally.refused
+
+
+def test_every_command_that_draws_nothing_else_is_drawn():
+    """The others write a file that they are told, or need one: tests/api/test_given.py has rows for their options."""
+    assert {*COMMANDS} - {*lines.COMMANDS} <= {"chart", "report", "pack", "doctor", "serve"}
+    for takes, _, own in lines.COMMANDS.values():
+        assert not takes or not {*own} & {*lines.KERNEL}
+
+
+# ---- what it would find ---------------------------------------------------------------------
+
+
+def judged(*fixed, **items):
+    words = tuple((f"-{k}" if k in "mnk" else f"--{k}", *v) for k, v in items.items())
+    with alone():
+        tally = Tally()
+        judging.judge(lines.Line(fixed, words), tally)
+        return tally
+
+
+TELL = [  # a right line and a wrong one, that are used and refused as things are
+    (("emit", "dense"), {"layout": ("tn",), "m": ("64",)}),
+    (("emit", "dense"), {"d": ("bf16",), "set": ("stages=3",)}),
+    (("show", "dense"), {"m": ("4096",)}),
+    (("emit", "dense"), {"epilogue": ("rleu",)}),
+    (("layout", "fp8_block/base", "A"), {"m": ("64",)}),
+]
+
+
+@pytest.mark.parametrize(("fixed", "items"), TELL, ids=str)
+def test_as_things_are(fixed, items):
+    assert judged(*fixed, **items).draws == 1
+
+
+def test_an_option_that_is_passed_over_is_found(monkeypatch):
+    whole = options.problem
+
+    def without_layout(args):
+        args.layout = None
+        return whole(args)
+
+    monkeypatch.setattr(options, "problem", without_layout)
+    with pytest.raises(Ignored, match="--layout tn was ignored"):
+        judged("emit", "dense", layout=("tn",))
+
+
+def test_a_shape_that_is_passed_over_is_found(monkeypatch):
+    monkeypatch.setattr(options, "shape", lambda args, default=None: (4096, 4096, 4096))
+    with pytest.raises(Ignored, match="-m 64 was ignored"):
+        judged("emit", "dense", m=("64",))
+
+
+@pytest.mark.parametrize("error", (ValueError("x"), AttributeError("x")))
+def test_a_traceback_is_found(monkeypatch, error):
+    def broken(args):
+        raise error
+
+    monkeypatch.setattr(options, "problem", broken)
+    with pytest.raises(Ignored, match=type(error).__name__):
+        judged("emit", "dense")
+
+
+def test_an_error_that_names_something_else_is_found(monkeypatch):
+    def refused(args):
+        raise options.ArgumentError("panel", 3, "must be 4")
+
+    monkeypatch.setattr(options, "problem", refused)
+    with pytest.raises(Ignored, match="names nothing that was given: panel=3"):
+        judged("emit", "dense", d=("f32",))
+
+
+def test_a_choice_that_is_not_legal_is_found(monkeypatch):
+    whole = options.config
+
+    def tall(args, p, at, *more):
+        c, source = whole(args, p, at, *more)
+        return config.replace(c, block_m=96), source
+
+    monkeypatch.setattr(options, "config", tall)
+    with pytest.raises(Ignored, match="a chosen config is refused"):
+        judged("emit", "dense", m=("64",))
+
+
+def test_calls_that_ignore_are_found(monkeypatch):
+    def without_groups(problem, shape, target, groups=1):
+        return "cheap" if groups == 2 else choose(problem, shape, target, groups)
+
+    monkeypatch.setitem(calls.RUNS, "choose", lambda given: [*without_groups(**given)] and ["x"])
+    p = problem.Problem(family="dense", a=BF16, b=BF16)
+    given = {"problem": p, "shape": (64, 64, 64), "target": calls.H200, "groups": 2}
+    with pytest.raises(Ignored, match="choose: x ignored"):
+        calls.judge(Call("choose", given), Tally())
+    with pytest.raises(Ignored, match="TypeError"):
+        calls.judge(Call("choose", given | {"nobody": 1}), Tally())
+
+
+def test_a_gemm_that_ignores_is_found(monkeypatch):
+    """It takes another config than the one that is given."""
+    from contextlib import ExitStack
+
+    from gemmgen.ops import building
+
+    with ExitStack() as stack:
+        gemm_calls.without_gpu(stack)
+        loaded = building.given
+        monkeypatch.setattr(
+            building, "given", lambda p, c, device: loaded(p, config.Config(), device)
+        )
+        given = {"config": config.Config(stages=2)}
+        with pytest.raises(Ignored, match=r"ops\.gemm: config ignored"):
+            calls.judge(Call("ops.gemm", given), Tally())

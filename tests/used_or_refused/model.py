@@ -1,0 +1,43 @@
+"""How a draw is judged, whichever surface it is of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+# What a wrong argument may come to; every other error is a bug of gemmgen's.
+REFUSALS = ("GG-A001", "GG-S001", "GG-P001")
+
+
+class Ignored(AssertionError):
+    """A draw that was neither used nor refused by name."""
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """How many draws came to what, and those that were wrong, by what was wrong with them."""
+
+    used: int = 0
+    refused: int = 0
+    missing: int = 0  # a GPU or NVRTC, which this machine or this campaign has not
+    wrong: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def draws(self) -> int:
+        return self.used + self.refused + self.missing
+
+
+def named(argument: str, message: str, names: Iterable[str], values: Iterable[Any]) -> bool:
+    """Whether an error is of one of the arguments given, or speaks of one, or shows one of their values."""
+    plain = {n.lstrip("-").replace("-", "_") for n in names}
+    if argument.lstrip("-").replace("-", "_") in plain or plain & {*re.findall(r"\w+", message)}:
+        return True
+    return any(shown(v) in message for v in values)
+
+
+def shown(value: Any) -> str:
+    """As errors show it, or the beginning of that."""
+    text = value if isinstance(value, str) else repr(value)
+    return text[:60]
