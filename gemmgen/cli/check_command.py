@@ -15,6 +15,7 @@ from ..ir.nodes import Kernel
 from ..link import TextDiffers, link
 from ..pipeline import lower
 from . import given, options
+from .progress import counted
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,10 @@ def main(args: argparse.Namespace) -> int:
     if args.properties:
         given.refuse(args, given.others(args, "properties"), "cannot be given with --properties")
         return _properties(args)
-    rows = [_row(label, kernel, args.thorough) for label, kernel in _kernels(args).items()]
+    rows = [
+        _row(label, kernel, args.thorough)
+        for label, kernel in counted("proving", [*_kernels(args).items()])
+    ]
     if args.json:
         print(json.dumps(rows, indent=2))
     else:

@@ -14,6 +14,7 @@ from ..ir.text import dump
 from ..passes import PIPELINE
 from ..pipeline import Artifact, compile_to_source
 from . import files, given, options
+from .progress import counted
 
 STAGES = ("build", *(p.name for p in PIPELINE))
 
@@ -53,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
 def gallery_texts() -> dict[str, str]:
     """Every file of generated/, by its path there."""
     texts = {}
-    for e in GALLERY:
+    for e in counted("emitting", GALLERY):
         a = artifact(e)
         texts[f"{path_of(e)}.cu"] = a.source
         texts[f"{path_of(e)}.ir"] = ir_text(a)
