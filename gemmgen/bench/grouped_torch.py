@@ -22,7 +22,7 @@ def available() -> bool:
     """Whether torch is installed, and has it."""
     try:
         return hasattr(torch(), "_grouped_mm")
-    except (ImportError, RuntimeUnavailable):
+    except RuntimeUnavailable:
         return False
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..config import Config
+from ..cost import dram_bytes
 from ..errors import ArgumentError
 from ..pipeline import MOST_STAMPS, compile_to_source, lower
 from ..problem import Problem
 from ..runtime import emulated
-from ..see import html, svg, text, traced
+from ..runtime.launch import grid
+from ..see import html, ncu, svg, text, traced
 from ..see.chrome_trace import chrome_trace, measured_trace
+from ..see.instance import mean_shape
 from ..see.measured import measured
 from ..see.measured_page import measured_json, measured_page
 from ..see.page import Page
@@ -68,6 +71,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="FIELD=VALUE,...|FILE",
         help="show below it, on one axis, another config of the kernel, simulated, or what --trace wrote to FILE",
     )
+    parser.add_argument(
+        "--ncu",
+        type=given.path,
+        metavar="FILE",
+        help="show beside it what `ncu --csv --page raw` measured of the kernel",
+    )
     parser.set_defaults(seed=0, pad=0)
     parser.add_argument(
         "--trace", type=given.path, metavar="FILE", help="write a trace for Perfetto"
@@ -83,8 +92,10 @@ def main(args: argparse.Namespace) -> int:
         raise ArgumentError("--sms", args.sms, f"must be from 1 to {H200.sms}")
     if args.stamps is not None and args.device is None:
         raise ArgumentError("--stamps", args.stamps, "must be given with --device")
-    if args.beside and args.device:
-        raise ArgumentError("--beside", args.beside, "must not be given with --device")
+    for name in ("beside", "ncu"):
+        if getattr(args, name) and args.device:
+            value = str(getattr(args, name))
+            raise ArgumentError(f"--{name}", value, "must not be given with --device")
     _check_page(args)
     chosen = Selection(tiles=span("--tiles", args.tiles), blocks=span("--blocks", args.blocks))
     shown = (_simulated if args.device is None else _measured)(args, chosen)
@@ -127,9 +138,20 @@ def _simulated(args: argparse.Namespace, chosen: Selection) -> Shown:
     kernel, layout = lower(problem, config), options.layout(args, problem, shape)
     t, launch = simulated(problem, config, kernel, shape, args.sms or H200.sms, layout)
     other = _other(args, problem, config, shape) if args.beside else None
-    beside = {"beside": {"name": other.name, "cycles": other.end}} if other else {}
+    beside: dict[str, Any] = {"beside": {"name": other.name, "cycles": other.end}} if other else {}
+    shown = page(t, chosen, launch, other)
+    if args.ncu:
+        target = replace(H200, sms=args.sms or H200.sms)
+        profiled = ncu.read(args.ncu, "--ncu")
+        of = layout or alone(problem, shape)
+        moved = of.groups * dram_bytes(problem, mean_shape(problem, shape, of))
+        ctas = grid(kernel, shape, target.sms, of.groups)
+        first, *rest = shown.blocks
+        table = ncu.beside(profiled, t, ctas, moved, target)
+        shown = replace(shown, blocks=(first, table, *rest))
+        beside |= {"ncu": asdict(profiled)}
     return Shown(
-        page=page(t, chosen, launch, other),
+        page=shown,
         trace=lambda: chrome_trace(t, H200.clock_hz),
         figures=to_json(t) | beside,
     )
