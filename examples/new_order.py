@@ -16,7 +16,7 @@ from gemmgen.cost import cost
 from gemmgen.ir.dtypes import E4M3
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.orders import ORDERS, Order, add
-from gemmgen.ir.resources import Scheduler
+from gemmgen.ir.walks import Scheduler
 from gemmgen.runtime.emulated import EmulatedGpu, prepare
 from gemmgen.see.spelling import spelled
 from gemmgen.target import H200

@@ -40,6 +40,8 @@ class Config:
     peek: consumers look whether the next stage is filled before they promote, and wait after that only if it
     was not (docs/adr/0028-peek.md).
     order: in which a grid's tiles come, one of `gemmgen.ir.orders.ORDERS`; raster and panel are read by "panels".
+    stream: CTAs take equal runs of all tiles' K blocks, for few rows: what a CTA has of a tile that began before its run
+    goes through global memory to the CTA that stores it (docs/adr/0044-streams.md).
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
     pdl: begin while the launch before it on the stream still ends (programmatic dependent launch): global
     memory is touched only after that is over (docs/adr/0012-dependent-launches.md).
@@ -69,6 +71,7 @@ class Config:
     ping_pong: bool = False
     peek: bool = False
     order: str = "panels"
+    stream: bool = False
     more: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ from .cost_terms import Cost as Cost
 from .cost_terms import Terms, Wave, Work
 from .ir.nodes import Cluster
 from .levers import LEVERS, Price
+from .levers.split_k import EXCHANGE, EXCHANGE_RATE
 from .passes.count_registers import LANE_COLUMNS
 from .passes.split_scales import blocks_touched, copied
 from .problem import Problem, Shape
@@ -64,6 +65,8 @@ def priced(of: Workload, c: Config) -> Terms:
     p, target, cluster, price = of.problem, of.target, cluster_of(c), _price(of, c)
     high, wide = of.covering(c.block_m * cluster.m), ceil(of.shape[1], c.block_n * cluster.n)
     clusters = of.groups * high * wide / len(of.rows)
+    if c.stream:
+        return _streamed(of, c, price, round(clusters))
     tiles, resident = round(clusters) * c.cluster_size, _resident(c, target)
     waves = ceil(tiles, resident)
     busy, last = min(tiles, resident), tiles - (waves - 1) * resident
@@ -80,6 +83,33 @@ def priced(of: Workload, c: Config) -> Terms:
         tail=work.d_bytes / _l2_rate(last, target),
         clock_hz=target.clock_hz,
         hbm=max(of.dram_bytes / _hbm_rate(drawing / waves, target), adding),
+        adding=adding,
+        overlap=FIT.overlap,
+        launch=FIT.launch,
+    )
+
+
+def _streamed(of: Workload, c: Config, price: Price, tiles: int) -> Terms:
+    """One wave, in which each CTA has an equal run of all tiles' K blocks. What the sums take that CTAs hand over is
+    what a cluster's do: not measured."""
+    target, whole = of.target, _work(of, c, price, ALONE)
+    busy = min(tiles * whole.steps, target.sms)
+    steps = ceil(tiles * whole.steps, busy)
+    names = ("tensor", "shared", "promotion", "scales", "chain", "cluster", "l2_bytes", "d_bytes")
+    run = {name: getattr(whole, name) * steps / whole.steps for name in names}
+    handed = EXCHANGE + 4 * c.block_m * c.block_n * ceil(busy, tiles) / EXCHANGE_RATE
+    epilogue = whole.epilogue * ceil(tiles, busy) + handed * (tiles % busy > 0)
+    work = replace(whole, steps=steps, epilogue=epilogue, **run)
+    wave = _wave(work, c, price, busy, target)
+    adding = of.groups * _adding(of.problem, price.row, of.shape)
+    return Terms(
+        work=work,
+        full=wave,
+        last=wave,
+        waves=1,
+        tail=whole.d_bytes / _l2_rate(busy, target),
+        clock_hz=target.clock_hz,
+        hbm=max(of.dram_bytes / _hbm_rate(busy, target), adding),
         adding=adding,
         overlap=FIT.overlap,
         launch=FIT.launch,

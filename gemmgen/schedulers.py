@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment, in_turn
 from .ir.nodes import Block, Cluster, Scheduler
 from .ir.orders import PANELS, place
+from .ir.runs import of_cta, parts
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Tile:
     """What the device's Tile holds: rows of A, B and D, the column of D (elements) and K blocks.
     In a grouped launch also the group, and the row of D where it ends; where groups split K, the K
     that this one sums, which of the launch's sets of tensor maps is this CTA's for it, and whether
-    the tile is the CTA's first of a group that has K."""
+    the tile is the CTA's first of a group that has K. Where CTAs take runs of K blocks, those of the run, the K where they
+    begin, the CTA's slot for sums, and how many others have the rest."""
 
     a_row: int
     b_row: int
@@ -32,6 +34,7 @@ class Tile:
     k_end: int = 0
     slot: int = 0
     opens_group: bool = False
+    others: int = 0
 
 
 def panels(
@@ -66,6 +69,8 @@ def order(
     layout: Layout = ALONE,
 ) -> Iterator[Tile]:
     """The tiles CTA `cta` of `ctas` computes for shape (M, N, K), in its order."""
+    if s.streams:
+        return _streamed(s, block, cluster, shape, ctas, cta, layout)
     walk = _tiles(s, block, cluster, shape, ctas, cta, layout)
     return _deepened(walk, block.k, shape[2], cta, layout) if s.name == "depths" else walk
 
@@ -95,6 +100,28 @@ def _tiles(
             yield Tile(row, col, row, col // block.fold, _ceil(k, block.k), group, end)
             index += stride
         first += tiles["m"] * tiles["n"]
+
+
+def _streamed(
+    s: Scheduler,
+    block: Block,
+    cluster: Cluster,
+    shape: tuple[int, int, int],
+    ctas: int,
+    cta: int,
+    layout: Layout,
+) -> Iterator[Tile]:
+    """A run of the K blocks of all tiles, in the order in which one CTA would walk them."""
+    tiles = list(_tiles(s, block, cluster, shape, 1, 0, layout))
+    slot = of_cta(cta, ctas)
+    for part in parts(slot, ctas, len(tiles), _ceil(shape[2], block.k)):
+        yield replace(
+            tiles[part.tile],
+            k_blocks=part.end - part.first,
+            k_first=part.first * block.k,
+            slot=slot,
+            others=part.others,
+        )
 
 
 def _deepened(

@@ -19,6 +19,7 @@ from ..ir.nodes import Block, Cluster, Kernel, Scheduler
 from ..ir.rewrite import statements
 from ..ir.stmts import multicasts
 from ..schedulers import Tile, order
+from .audit_runs import runs, whole
 from .finding import Finding
 from .properties import CLUSTER
 
@@ -42,6 +43,11 @@ def audit(
     span = block.m * cluster.m
     parts = PARTS.get(scheduler.name, _groups)(scheduler, span, shape[0], layout)
     summed = depths(_grouping(scheduler), shape[2], layout)
+    if scheduler.streams:
+        k_blocks = -(-shape[2] // block.k)
+        for text in runs(walks, block.k, k_blocks):
+            yield Finding(property=CLUSTER, message=f"{where}: {text}")
+        walks = whole(walks, k_blocks)
     for text in examine(walks, block, cluster, shape, parts, summed):
         yield Finding(property=CLUSTER, message=f"{where}: {text}")
 
@@ -163,8 +169,15 @@ def _together(tiles: tuple[Tile, ...], cluster: Cluster, first: int) -> Iterator
 
 
 def sample(kernel: Kernel) -> Iterator[tuple[Shape, int, Layout]]:
-    """Shapes, grids and groups on which a scheduler shows what it does at tails and panel edges."""
+    """Shapes, grids and groups on which a scheduler shows what it does at tails and panel edges, and where CTAs take runs
+    of K blocks, where those begin and end."""
     b, size, s = kernel.block, kernel.cluster.size, kernel.scheduler
+    if s.streams:
+        for k in (1, 2, 5, 9):
+            for ctas in (2, 3, 5, 7):
+                shape = (b.m + 1, 5 * b.n, k * b.k)
+                yield shape, ctas, _layout(s, b.m + 1, (0, 0))
+        yield (1, 1, 8 * b.k - 1), 8, _layout(s, 1, (1,))
     yield (1, 1, 1), size, _layout(s, 1, (1,))
     yield (b.m * 3 + 1, b.n * 3 + 1, 2 * b.k), 2 * size, _layout(s, b.m * 3 + 1, (0, b.m + 1, 2, 0))
     rows = b.m * (s.panel + 1)

@@ -126,7 +126,7 @@ def _unmade(r: Run, agent: int, bar: Bar) -> bool:
 
 
 def _wait(r: Run, agent: int, op: ops.Wait) -> bool:
-    if op.bar not in r.index:
+    if not r.there(op.bar):
         return _unmade(r, agent, op.bar)
     c = r.counters[r.index[op.bar]]
     if c.phase <= op.phase:
@@ -140,7 +140,7 @@ def _wait(r: Run, agent: int, op: ops.Wait) -> bool:
 
 def _arrive(r: Run, agent: int, op: ops.Arrive) -> bool:
     for bar in op.bars:
-        if bar not in r.index:
+        if not r.there(bar):
             return _unmade(r, agent, bar)
         index = r.index[bar]
         c = r.counters[index]

@@ -47,6 +47,7 @@ MMA_ROWS = 64  # M of a wgmma
 MMA_K_BYTES = 32  # K of a wgmma
 WARP_ROWS = 16  # rows of a wgmma's result that one warp holds
 WARP, VECTOR = 32, 4  # threads; registers that a thread sends at once
+WORKSPACE = 1 << 32  # where a CTA's slot in global memory lies, behind all shared memory
 CHUNK, LINE = 16, 128  # bytes that a swizzle moves as one, and after which it moves them elsewhere
 
 
@@ -54,6 +55,8 @@ def spans(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Spans:
     """What `stmt` touches when `agent` executes it in ring position `stage`."""
     named = (stmt.a, stmt.b) if isinstance(stmt, Mma) else (stmt.smem,)
     found = merged(_raw(kernel, stmt, agent, stage))
+    if getattr(stmt, "through", "") == "memory":
+        return found
     _inside(kernel, stmt, named, found)
     return found
 
@@ -67,6 +70,9 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
         case TmaLoad():
             yield _box(kernel, stmt, stage)
             return
+    if isinstance(stmt, SendPartials | AddPartials) and stmt.through == "memory":
+        yield from _of_warps(kernel, stmt, agent, WORKSPACE)
+        return
     s = kernel.buffer(stmt.smem)
     if isinstance(stmt, LoadColumnScales):
         first = start(s) + stage * s.stage_bytes + 4 * stmt.part * kernel.instr.n
@@ -100,21 +106,25 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
 def _slots(
     kernel: Kernel, s: Smem, stmt: SendPartials | AddPartials, agent: Agent
 ) -> Iterator[Span]:
-    """A sender's slot (rank 0 has none), or all: four registers of each thread of a warpgroup side by side."""
-    name, ranks = (
-        (stmt.src, range(max(agent.cta, 1), agent.cta + 1))
-        if isinstance(stmt, SendPartials)
-        else (stmt.dst, range(1, kernel.cluster.k))
-    )
+    """A sender's slot (rank 0 has none), or all."""
+    sends = isinstance(stmt, SendPartials)
+    ranks = range(max(agent.cta, 1), agent.cta + 1) if sends else range(1, kernel.cluster.k)
+    for rank in ranks:
+        yield from _of_warps(kernel, stmt, agent, start(s) + (rank - 1) * s.stage_bytes)
+
+
+def _of_warps(
+    kernel: Kernel, stmt: SendPartials | AddPartials, agent: Agent, slot: int
+) -> Iterator[Span]:
+    """In a slot: four registers of each thread of a warpgroup side by side."""
+    name = stmt.src if isinstance(stmt, SendPartials) else stmt.dst
     (acc,) = (r for role in kernel.roles for r in role.locals if r.name == name)
     size = VECTOR * acc.dtype.bytes  # of a thread
     block = (stmt.wave * kernel.consumers + agent.share) * acc.count // VECTOR
-    for rank in ranks:
-        slot = start(s) + (rank - 1) * s.stage_bytes
-        for row in range(block, block + acc.count // VECTOR):
-            for warp in agent.warps:
-                at = slot + (4 * row + warp) * WARP * size
-                yield at, at + WARP * size
+    for row in range(block, block + acc.count // VECTOR):
+        for warp in agent.warps:
+            at = slot + (4 * row + warp) * WARP * size
+            yield at, at + WARP * size
 
 
 def _operand_a(s: Smem, mma: Mma, agent: Agent, stage: int) -> Iterator[Span]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..ir.exchange import PARTIALS
 from .finding import Finding, Place
 from .ops import Bar, Program
 
@@ -78,3 +79,10 @@ class Run:
     done: list[int] = field(default_factory=list)  # operations completed, by agent
     found: list[Finding] = field(default_factory=list)
     stale: list[Finding] = field(default_factory=list)  # the first read of other bytes than meant
+
+    def there(self, bar: Bar) -> bool:
+        """Whether it is initialised. Flags in global memory always are: down, before the launch."""
+        if bar[0] == PARTIALS and bar not in self.index:
+            self.index[bar] = len(self.counters)
+            self.counters.append(Counter(name=bar, total=1, pending=1))
+        return bar in self.index

@@ -5,13 +5,14 @@ A statement without a row in MEANING is an error, never skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import IRError
 from ..ir import nodes as ir
 from ..ir.blocks import is_if
+from ..ir.runs import Part
 from ..ir.stmts import multicasts
 from ..ir.verify import REGISTER_FIELDS
 from . import ops
@@ -41,6 +42,7 @@ class Walk:
     tile: int = OUTSIDE
     k: int = OUTSIDE
     blocks: int = 0  # of the tile, K blocks that this CTA sums
+    part: Part | None = None  # of it, where CTAs take runs of K blocks
     chunk: range = range(0)  # of those
     round: int = 0  # ring.advance() calls so far
     seen: Seen = field(default_factory=dict)
@@ -89,10 +91,18 @@ def _for_tiles(w: Walk, s: ir.ForTiles) -> None:
     if s.of == "turn":
         _for_turns(w, s)
         return
-    for tile, blocks in enumerate(w.instance.counts):
-        w.tile, w.blocks = tile, blocks
+    for tile, blocks, part in _tiles(w):
+        w.tile, w.blocks, w.part = tile, blocks, part
         walk(w, s.body)
     w.tile = OUTSIDE
+
+
+def _tiles(w: Walk) -> Iterator[tuple[int, int, Part | None]]:
+    if not w.kernel.scheduler.streams:
+        yield from ((tile, blocks, None) for tile, blocks in enumerate(w.instance.counts))
+        return
+    for part in w.instance.parts(w.agent.cta):
+        yield part.tile, part.end - part.first, part
 
 
 def _for_turns(w: Walk, s: ir.ForTiles) -> None:
@@ -220,6 +230,8 @@ CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
     "cut": lambda w, s: None if whole(w, s) else walk(w, s.body),
     "sends": _when(lambda w: w.agent.cta > 0),
     "finishes": _when(lambda w: w.agent.cta == 0),
+    "inside": _when(lambda w: w.part is not None and w.part.first > 0),
+    "head": _when(lambda w: w.part is not None and w.part.first == 0),
 }
 MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..ir.nodes import Kernel
 from ..ir.rewrite import walk
 from ..ir.stmts import multicasts
-from .footprint import ACCESSES, Access, Span, Spans, slice_spans, spans, start
+from .footprint import ACCESSES, WORKSPACE, Access, Span, Spans, slice_spans, spans, start
 from .ops import Agent
 
 Key = tuple[int, int, int]  # id of the statement, index of the agent, stage
@@ -75,4 +75,6 @@ def _name(kernel: Kernel, piece: Span) -> str:
         if 0 <= index < s.copies * s.stages:
             unit = {"output": "block", "partials": "slot"}.get(s.use, "stage")
             return f"{s.name} {unit} {index}, byte {byte} on"
+    if piece[0] >= WORKSPACE:
+        return f"slot for sums, byte {piece[0] - WORKSPACE} on"
     return f"byte {piece[0]} on"

@@ -28,7 +28,7 @@ SCALES = "the scales of"
 def stored(program: Program) -> Iterator[Finding]:
     """Every tile of every CTA, or of the cluster that divides its K: bulk stores, or a warpgroup's threads,
     cover the block, each row block has its tail and, if D is FP8, its scales."""
-    block, peers = program.kernel.block, program.kernel.cluster.k
+    block, peers = program.kernel.block, program.kernel.cluster.k * program.instance.ctas
     pieces: dict[tuple[int, int], list[tuple[Rect, Place]]] = {}
     tails: dict[tuple[int, int], dict[Rect, int]] = {}
     scales: dict[tuple[int, int], dict[Rect, int]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..ir.exchange import PARTIALS
 from .after import After
 from .clocks import Clock, Clocks
 from .finding import Finding, Place, bar_text, when
@@ -17,6 +18,8 @@ def barriers(r: Run, after: After, clocks: Clocks) -> Iterator[Finding]:
     for index, c in enumerate(r.counters):
         if c.synchronises:
             yield from _members(r, c)
+        elif c.name[0] == PARTIALS:
+            yield from _down(r, c)
         else:
             yield from _initialised(r, c, clocks)
             yield from _phases(r, c, after)
@@ -52,6 +55,19 @@ def _members(r: Run, c: Counter) -> Iterator[Finding]:
             places = tuple((a, at) for a, at, phase in c.placed if phase == n)
             yield Finding(property=NAMED_BARRIER, message=text, places=places)
             return
+
+
+# ---- P4, of flags in global memory --------------------------------------------------------------
+
+
+def _down(r: Run, c: Counter) -> Iterator[Finding]:
+    """Who sees one takes it down: up once, and seen once, it is down for the next launch."""
+    if (len(c.placed), len(c.waits)) != (1, 1):
+        text = (
+            f"{_name(r, c)} goes up {len(c.placed)} times and down {len(c.waits)} times in a launch"
+        )
+        places = tuple((a, at) for a, at, _ in (*c.placed, *c.waits))
+        yield Finding(property=PHASE, message=text, places=places)
 
 
 # ---- P6 ---------------------------------------------------------------------------------------

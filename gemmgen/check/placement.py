@@ -84,7 +84,7 @@ def _load(kernel: Kernel, s: TmaLoad, to: Smem) -> Iterator[str]:
 def _start(kernel: Kernel, m: TmaMap, axis: str, scales: bool) -> str:
     """Where groups split K, the coordinate along it counts from the group's first, unless the group has
     a matrix of its own. Where CTAs do, from this CTA's first."""
-    splits = kernel.groups.depths or kernel.cluster.k > 1
+    splits = kernel.groups.depths or kernel.cluster.k > 1 or kernel.scheduler.streams
     if axis != "k" or not splits or (kernel.groups.own(m) and not scales):
         return ""
     return "tile.k_first / 128" if scales else "tile.k_first"

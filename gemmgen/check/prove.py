@@ -71,6 +71,8 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
     unrolled = unroller(kernel, split)
     ranks, turns = kernel.cluster.k, kernel.consumer.turns
     chosen = instances(kernel.stages, ranks, turns, thorough=thorough)
+    if kernel.scheduler.streams:
+        chosen += dealt(kernel.stages, thorough=thorough)
     if kernel.groups.depths:
         chosen += uneven(kernel.stages, thorough=thorough)
     if any(is_if(s, "cut", "whole") for s in statements(kernel)):
@@ -142,6 +144,26 @@ def instances(
         pairs += [(k, _tiles(1, turns)) for k in (1, s, s + 1)]
     chosen = sorted({(k, t) for k, t in pairs if k > 0}, key=lambda p: (p[0] * p[1], p))
     return tuple(Instance(k_blocks=k, tiles=t) for k, t in chosen)
+
+
+def dealt(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
+    """Tiles whose K blocks two and three CTAs take in equal runs: a tile for all of them, whole tiles between parts, a run
+    that ends one tile and begins the next."""
+    s = stages
+    chosen = [
+        (2, 1, 2),
+        (3, 1, 3),
+        (2, 3, 2),
+        (3, 4, 3),
+        (2, 5, 3),
+        (s + 1, 2, 3),
+        (2 * s + 1, 1, 3),
+    ]
+    if thorough:
+        chosen += [
+            (k, t, c) for k in range(1, s + 2) for t in range(1, 6) for c in (2, 3) if k * t >= c
+        ]
+    return tuple(Instance(k_blocks=k, tiles=t, ctas=c) for k, t, c in dict.fromkeys(chosen))
 
 
 def uneven(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:

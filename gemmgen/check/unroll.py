@@ -12,6 +12,7 @@ from .ops import Agent, Instance, Program
 
 WARPS = ((0,), (1,), (2,), (3,))  # every warp by itself
 PAIR = ((0,), (1, 2, 3))  # the leader's warp, and the others as if they walked in step
+RUNS = 3  # CTAs that take runs, in any instance: one can have a tile's middle, and two its ends
 Split = tuple[tuple[int, ...], ...]
 
 
@@ -26,9 +27,9 @@ class Unroller:
 
     def program(self, instance: Instance) -> Program:
         """Every agent that does anything after the start, with its operations."""
-        walks = [self._walk(i, instance) for i in range(len(self.agents))]
+        ctas = range(self.kernel.cluster.size * instance.ctas)
+        walks = [self._walk(i, instance) for i, a in enumerate(self.agents) if a.cta in ctas]
         busy = [w for w in walks if len(w.ops) > w.start]
-        ctas = range(self.kernel.cluster.size)
         return Program(
             kernel=self.kernel,
             instance=instance,
@@ -55,6 +56,7 @@ class Unroller:
 
 def unroller(kernel: ir.Kernel, split: Split = WARPS) -> Unroller:
     """Raises IRError for a statement without meaning or a kernel that is not lowered."""
+    ctas = RUNS if kernel.scheduler.streams else kernel.cluster.size
     agents = tuple(
         Agent(
             cta=cta,
@@ -62,9 +64,9 @@ def unroller(kernel: ir.Kernel, split: Split = WARPS) -> Unroller:
             warpgroup=w,
             warps=warps,
             turns=role.turns,
-            of_cluster=kernel.cluster.size > 1,
+            of_cluster=ctas > 1,
         )
-        for cta in range(kernel.cluster.size)
+        for cta in range(ctas)
         for role in kernel.roles
         for w in range(*role.warpgroups)
         for warps in split

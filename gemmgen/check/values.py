@@ -8,103 +8,18 @@ and placement.py to say; here a missing, doubled or misplaced statement shows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from ..ir import nodes as ir
 from ..ir.blocks import is_if
 from ..ir.promotion import LANES, READS, promotes
 from ..ir.rewrite import statements
+from ..ir.runs import parts
 from ..ir.stores import OfD, slot
 from .finding import Finding
-from .properties import CARRY_OVER
+from .reader import LANES_SCALES, Held, Reader, Sent, place
 from .share import share
-
-LANES_SCALES = "block scales of a chunk, one K block's per lane"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Held:
-    """A register array, or a part of one: `what` of a tile, from the rows of `wave` and the columns of
-    `part`, over K blocks `ks`, in order."""
-
-    what: str
-    tile: int
-    wave: int | None = None
-    ks: tuple[int, ...] = ()
-    part: int = 0
-
-    def __str__(self) -> str:
-        rows = "" if self.wave is None else f" of wave {self.wave}"
-        rows += f", part {self.part}," * (self.part > 0)
-        return f"the {self.what}{rows} of tile {self.tile}, K blocks {list(self.ks)}"
-
-
-Sent = dict[
-    tuple[int, int, int, int], Held | None
-]  # by tile, rank, wave and part: what is in a slot
-
-
-@dataclass(kw_only=True)
-class _Reader:
-    counts: tuple[int, ...]  # K blocks of each tile
-    staged: str  # what of a wave D's tile is filled from
-    parts: int  # of the columns, in each sum
-    rank: int = 0
-    ranks: int = 1  # CTAs that divide a tile's K
-    sent: Sent = field(default_factory=dict)
-    mine: range = range(0)  # K blocks that this CTA sums
-    chunk: range = range(0)  # of those
-    tile: int = 0
-    k: int = 0
-    registers: dict[str, Held] = field(default_factory=dict)  # by name; of sums by `place`
-    found: list[Finding] = field(default_factory=list)
-
-    def fail(self, s: ir.Stmt, name: str, wanted: Held) -> None:
-        held = self.registers.get(name)
-        text = (
-            f"{type(s).__name__} in tile {self.tile} wants {wanted} in {name}, which holds {held}"
-        )
-        self.found.append(Finding(property=CARRY_OVER, message=text.replace("None", "nothing")))
-
-    def want(self, s: ir.Stmt, name: str, wanted: Held) -> None:
-        if self.registers.get(name) != wanted:
-            self.fail(s, name, wanted)
-
-    def want_sum(self, s: ir.Stmt, name: str, wave: int, ks: range | None = None) -> None:
-        """All parts of it, over all K blocks or those that are given. Over none it is zero, of whichever wave."""
-        ks = range(self.counts[self.tile]) if ks is None else ks
-        for part in range(self.parts):
-            wanted = Held(what="sum", tile=self.tile, ks=tuple(ks), part=part)
-            self.want(s, place(name, part), replace(wanted, wave=wave if ks else None))
-
-    def whole(self, what: str, wave: int) -> Held:
-        ks = range(self.counts[self.tile])
-        return Held(what=what, tile=self.tile, wave=wave, ks=tuple(ks))
-
-    def now(self, what: str, wave: int | None = None, part: int = 0) -> Held:
-        return Held(what=what, tile=self.tile, wave=wave, ks=(self.k,), part=part)
-
-    def zero(self, name: str) -> None:
-        for part in range(self.parts):
-            self.registers[place(name, part)] = Held(what="sum", tile=self.tile, part=part)
-
-    def add(self, s: ir.Stmt, name: str, wave: int | None, part: int = 0) -> None:
-        """One more K block in a part of the sum `name`; a zeroed sum takes its first wave."""
-        name = place(name, part)
-        held = self.registers.get(name)
-        ks = tuple(range(self.mine.start, self.k))
-        before = Held(what="sum", tile=self.tile, wave=wave, ks=ks, part=part)
-        if held == replace(before, wave=None, ks=()):
-            held = replace(held, wave=wave)
-        if held != before:
-            self.fail(s, name, before)
-        self.registers[name] = replace(before, ks=(*before.ks, self.k))
-
-
-def place(name: str, part: int) -> str:
-    """Where a part of a sum is held."""
-    return f"part {part} of {name}" if part else name
 
 
 def values(kernel: ir.Kernel) -> Iterator[Finding]:
@@ -117,10 +32,13 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
     shares = any(isinstance(s, ir.ShareScales) for s in statements(kernel))
     uneven += ((ranks * 2 * LANES + 1, 3),) * shares
     for role in kernel.roles:
+        if kernel.scheduler.streams:
+            yield from _streamed(kernel, role, shares)
+            continue
         for counts in ((1, 1), (3, 3), *uneven):
             sent: Sent = {}
             for rank in reversed(range(ranks)):
-                reader = _Reader(
+                reader = Reader(
                     counts=counts,
                     staged=_staged(kernel),
                     parts=_parts(kernel),
@@ -130,6 +48,32 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
                 )
                 _run(reader, role.body)
                 yield from reader.found
+
+
+def _streamed(kernel: ir.Kernel, role: ir.Role, chunks: bool) -> Iterator[Finding]:
+    """The same in runs, each of which reads what those behind it sent: one run, runs with a tile's middle, and with whole
+    tiles between two others' ends."""
+    cases = [
+        (2, 1, 1),
+        (2, 3, 1),
+        (2, 3, 5),
+        (3, 4, 3),
+        (5, 2, 3),
+        *[(3, 4 * LANES + 1, 5)] * chunks,
+    ]
+    for tiles, blocks, runs in cases:
+        sent: Sent = {}
+        for index in reversed(range(runs)):
+            reader = Reader(
+                counts=(blocks,) * tiles,
+                staged=_staged(kernel),
+                parts=_parts(kernel),
+                rank=index,
+                dealt=tuple(parts(index, runs, tiles, blocks)),
+                sent=sent,
+            )
+            _run(reader, role.body)
+            yield from reader.found
 
 
 def _staged(kernel: ir.Kernel) -> str:
@@ -144,12 +88,17 @@ def _parts(kernel: ir.Kernel) -> int:
     return max(1, (kernel.block.m if swapped else kernel.block.n) // kernel.instr.n)
 
 
-def _run(r: _Reader, body: tuple[ir.Stmt, ...]) -> None:
+def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
     for s in body:
         match s:
             case ir.ForTiles():
-                for tile, blocks in enumerate(r.counts):
-                    r.tile, r.mine = tile, range(blocks)
+                whole = ((t, range(blocks), None) for t, blocks in enumerate(r.counts))
+                runs = ((x.tile, range(x.first, x.end), x) for x in r.dealt)
+                for tile, mine, part in runs if r.dealt else whole:
+                    r.tile, r.mine, r.part = tile, mine, part
+                    _run(r, s.body)
+            case ir.If(when="inside" | "head"):
+                if r.part and is_if(s, "inside") == (r.part.first > 0):
                     _run(r, s.body)
             case ir.ForChunks():
                 for at in range(0, len(r.mine), s.blocks):
@@ -176,7 +125,7 @@ def _run(r: _Reader, body: tuple[ir.Stmt, ...]) -> None:
                 _step(r, s)
 
 
-def _step(r: _Reader, s: Any) -> None:
+def _step(r: Reader, s: Any) -> None:
     match s:
         case ir.Zero():
             r.zero(s.dst)
@@ -227,11 +176,11 @@ def _slot(s: OfD) -> str:
     return f"slot {slot(s)} of {s.smem}"
 
 
-def _piece(r: _Reader, s: OfD) -> Held:
+def _piece(r: Reader, s: OfD) -> Held:
     return r.whole(f"columns {s.column} on", s.wave)
 
 
-def _share(r: _Reader, s: ir.ShareScales) -> None:
+def _share(r: Reader, s: ir.ShareScales) -> None:
     """A lane beyond the last is the one that many after the first."""
     held, lane = r.registers.get(s.src), (r.k - r.chunk.start) % LANES
     found = Held(what="rubbish", tile=r.tile)
@@ -240,7 +189,7 @@ def _share(r: _Reader, s: ir.ShareScales) -> None:
     r.registers[s.dst] = found
 
 
-def _multiply(r: _Reader, s: ir.Mma) -> None:
+def _multiply(r: Reader, s: ir.Mma) -> None:
     if s.fresh == "block":
         r.registers[s.dst] = r.now("product", s.wave, s.part)
         return
@@ -249,10 +198,11 @@ def _multiply(r: _Reader, s: ir.Mma) -> None:
     r.add(s, s.dst, s.wave)
 
 
-def _add(r: _Reader, s: ir.AddPartials, part: int) -> None:
+def _add(r: Reader, s: ir.AddPartials, part: int) -> None:
     """In order of rank, which here is that of the K blocks."""
     name = place(s.dst, part)
-    sent = (r.sent.get((r.tile, i, s.wave, part)) for i in range(1, r.ranks))
+    others = range(r.rank + 1, r.rank + 1 + r.part.others) if r.part else range(1, r.ranks)
+    sent = (r.sent.get((r.tile, i, s.wave, part)) for i in others)
     found = [r.registers.get(name), *sent]
     ks = tuple(k for held in found if held for k in held.ks)
     alike = all(
@@ -262,7 +212,7 @@ def _add(r: _Reader, s: ir.AddPartials, part: int) -> None:
     r.registers[name] = Held(what=what, tile=r.tile, wave=s.wave if ks else None, ks=ks, part=part)
 
 
-def _promote(r: _Reader, s: ir.Accumulate | ir.Promote) -> None:
+def _promote(r: Reader, s: ir.Accumulate | ir.Promote) -> None:
     reads = READS[s.by] if isinstance(s, ir.Promote) else ()
     held = r.registers.get(s.src)
     wave = held.wave if held else None
@@ -279,7 +229,7 @@ def _promote(r: _Reader, s: ir.Accumulate | ir.Promote) -> None:
     r.add(s, s.dst, wave, s.part)
 
 
-def _quantise(r: _Reader, s: ir.RowAmax | ir.Normalise | ir.StoreScales) -> None:
+def _quantise(r: Reader, s: ir.RowAmax | ir.Normalise | ir.StoreScales) -> None:
     match s:
         case ir.RowAmax():
             held = r.registers.get(s.src)

@@ -18,7 +18,7 @@ from ..ir.nodes import (
     StoreWait,
     Wait,
 )
-from ..ir.places import end, first, held, numbered, piece, plus, shift, total
+from ..ir.places import end, first, flag, held, numbered, piece, plus, shift, total
 from ..ir.promotion import LANES
 from ..ir.reasons import REASONS
 from ..ir.rewrite import statements
@@ -85,6 +85,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "end_of_rows": end_of_rows(kernel),
         "map_at": lambda name: map_at(kernel, name),
         "mbarriers": lambda s: mbarriers(kernel, s),
+        "flag": lambda s, at: flag(kernel, s, at),
         "stages": lambda s: stages(kernel, s),
         "cluster_k": f", CLUSTER_K = {kernel.cluster.k}" * (kernel.cluster.k > 1),
         "ctas": "CLUSTER_M * CLUSTER_N" + " * CLUSTER_K" * (kernel.cluster.k > 1),
@@ -161,6 +162,8 @@ CONDITIONS = {
     "has_blocks": "tile.k_blocks != 0",
     "sends": "cta_rank != 0",
     "finishes": "cta_rank == 0",
+    "inside": "tile.k_first != 0",
+    "head": "tile.k_first == 0",
     "whole": "{end} <= {rows}",
     "cut": "{end} > {rows}",
 }

@@ -9,6 +9,7 @@ import numpy as np
 
 from .errors import IllegalAccess, UnsupportedInstruction
 from .fiber import WARP
+from .flags import STRONG, acquire, acquires, publish, releases
 from .group import Group
 from .lanes import (
     SHARED,
@@ -53,9 +54,13 @@ def _ld(i: Instruction, s: Scope) -> Op:
     where = "param" if isinstance(base, Symbol) and space == "generic" else space
     size = each * len(names)
 
+    weak, acquiring = not STRONG & set(i.parts), acquires(i)
+
     def op(g: Group) -> None:
         lanes = np.flatnonzero(g.active)
-        data = load(g, where, address(g)[lanes], size, lanes)
+        data = load(g, where, address(g)[lanes], size, lanes, weak)
+        if acquiring:
+            acquire(g, address(g)[lanes], lanes)
         values = np.ascontiguousarray(data).view(NUMPY[kind])
         for k, slot in enumerate(slots):
             if slot is not None:
@@ -70,19 +75,21 @@ def _st(i: Instruction, s: Scope) -> Op:
         raise UnsupportedInstruction(str(i))
     names = items(i.operands[1])
     slots = [s.src(x, kind) for x in names]
-    address, each = address_slot(i.operands[0], s), size_of(kind)
+    address, each, releasing = address_slot(i.operands[0], s), size_of(kind), releases(i)
 
     def op(g: Group) -> None:
         lanes = np.flatnonzero(g.active)
         columns = [np.ascontiguousarray(g.R[x][lanes]).view(np.uint8) for x in slots]
         data = np.concatenate([c.reshape(lanes.size, each) for c in columns], 1)
         store(g, space, address(g)[lanes], data, lanes)
+        if releasing:
+            publish(g, address(g)[lanes], lanes)
 
     return op
 
 
-def load(g: Group, space: str, addresses: Any, size: int, lanes: Any) -> Any:
-    """uint8 [lanes, size] from the state space `space`."""
+def load(g: Group, space: str, addresses: Any, size: int, lanes: Any, weak: bool = True) -> Any:
+    """uint8 [lanes, size] from the state space `space`. weak: of global memory, not beside a write."""
     _check_alignment(g, addresses, size, lanes)
     if space == "generic":
         space, addresses = _one_space(g, addresses)
@@ -92,6 +99,12 @@ def load(g: Group, space: str, addresses: Any, size: int, lanes: Any) -> Any:
         raw = np.frombuffer(g.cta.launch.params, np.uint8)
         return raw[addresses[:, None] + np.arange(size)]
     check_dependency(g, lanes)
+    if weak:
+        for agent, mine in _views(g, lanes):
+            cluster = g.cta.cluster
+            seen = cluster.tracker.seen(agent, lane_mask(lanes[mine]))
+            view = View(tracker=cluster.tracker, ordered=seen[ORDERED])
+            g.cta.launch.memory.check_read(addresses[mine], size, cluster.index, view, who(g))
     return g.cta.launch.memory.load(addresses, size, who(g, int(lanes[0])))
 
 
@@ -104,7 +117,7 @@ def store(g: Group, space: str, addresses: Any, data: Any, lanes: Any) -> None:
         _store_shared(g, addresses, data, lanes)
         return
     check_dependency(g, lanes)
-    for agent, mine in _split(g, lanes):
+    for agent, mine in _views(g, lanes):
         by, seen = writer(g, agent, lane_mask(lanes[mine]))
         g.cta.launch.memory.store(addresses[mine], data[mine], by, seen)
 

@@ -46,7 +46,9 @@ def _atomic(i: Instruction, s: Scope) -> Op:
             if space == "generic" and space_at(int(at[0])) != "global":
                 raise UnsupportedInstruction(f"{i}: on shared memory")
             values = [g.R[x][lane] for x in sources]
-            old = load(g, "global", at, size_of(kind), np.array([lane])).view(NUMPY[kind])[0, 0]
+            old = load(g, "global", at, size_of(kind), np.array([lane]), False).view(NUMPY[kind])[
+                0, 0
+            ]
             new = _result(name, old, values)
             raw = np.array([new], NUMPY[kind]).view(np.uint8).reshape(1, -1)
             agent = agent_of(g, lane)

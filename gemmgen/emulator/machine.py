@@ -171,8 +171,8 @@ class Cluster:
 
 @dataclass(kw_only=True, eq=False)
 class GridRun:
-    """One kernel launch. Clusters run one after another; the next one starts early only if those
-    running cannot go on without it."""
+    """One kernel launch. `resident` clusters run at once, and the next one starts when one of them is over, or if none can go
+    on without it."""
 
     program: Program
     grid: int
@@ -185,6 +185,7 @@ class GridRun:
     on_progress: Progress | None = None
     most_turns: int | None = None
     overlaps: bool = False
+    resident: int = 1
     stats: Stats = field(default_factory=Stats)
     ctas_done: int = 0
     idle: int = 0  # instructions since something happened that other threads can see
@@ -205,7 +206,8 @@ class GridRun:
 
     def _turn(self, waiting: list[int], active: list[Cluster]) -> list[Cluster]:
         """The clusters that are not over after one turn, with one more if those can do nothing."""
-        if not active or self._spins(bool(waiting)) or not self._step(active):
+        room = len(active) < (self.resident if waiting else 1)
+        if room or self._spins(bool(waiting)) or not self._step(active):
             if not waiting:
                 self._deadlock(active)
             active.append(Cluster(self, waiting.pop(0), self.cluster_size))
@@ -218,6 +220,8 @@ class GridRun:
         pending = [p for c in active for p in c.completable()]
         if not groups and not pending:
             return False
+        if pending and self.idle > IDLE:  # who spins may wait for what they do
+            groups = []
         turn = self.schedule.next(groups, pending, self.stats.turns)
         self.stats.turns += 1
         if turn.pending is not None:

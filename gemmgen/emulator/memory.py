@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import IllegalAccess, Race, UninitializedRead
+from .flags import Release, after
 from .spaces import HEAP
 from .tracker import View
 
@@ -87,7 +88,7 @@ class Allocation:
 def _ordered(earlier: Writer, later: Writer, seen: View) -> bool:
     if earlier.atomic and later.atomic:
         return True
-    return earlier.cluster == later.cluster and seen.after(earlier.agent, earlier.clock)
+    return after(seen, later.cluster, earlier)
 
 
 class GlobalMemory:
@@ -97,6 +98,9 @@ class GlobalMemory:
         self._starts: list[int] = []
         self._allocations: list[Allocation] = []
         self._next = HEAP
+        self.releases: dict[
+            int, Release
+        ] = {}  # by address: what a store there has published, until the next
 
     def allocate(
         self, data: npt.NDArray[Any] | None, size: int | None = None, *, alignment: int = 256
@@ -136,6 +140,7 @@ class GlobalMemory:
         a.uses.append(MapUse(offset=at, cluster=cluster, agent=agent, time=time, what=what))
 
     def new_launch(self) -> None:
+        self.releases.clear()
         for a in self._allocations:
             a.forget()
 
@@ -161,12 +166,27 @@ class GlobalMemory:
         found: Bytes = a.data[at]
         return found
 
+    def check_read(self, addresses: Any, size: int, cluster: int, seen: View, who: str) -> None:
+        """Raises Race if a write of this launch is not ordered before a read by somebody of `cluster`."""
+        a, at = self._locate(addresses, size, who)
+        if a.last is None:
+            return
+        for index in np.unique(a.last[at]):
+            if index and not after(seen, cluster, a.writers[index - 1]):
+                first = a.address + int(at[a.last[at] == index][0])
+                raise Race(
+                    f"global memory at {first:#x} is read by {who}, not ordered after the write by "
+                    f"{a.writers[index - 1].what}"
+                )
+
     def store(self, addresses: Any, values: Bytes, by: Writer, seen: View) -> None:
         """Write uint8 [n, size] at n addresses; `seen` is what the writer is ordered after."""
         if addresses.size == 0:
             return
         a, at = self._locate(addresses, values.shape[1], by.what)
         a.claim(at, by, seen)
+        for address in addresses if self.releases else ():
+            self.releases.pop(int(address), None)
         a.data[at] = values
         if a.known is not None:
             a.known[at] = True

@@ -19,12 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import Race
+
+if TYPE_CHECKING:
+    from .flags import Release
 
 Clock = npt.NDArray[np.int64]  # [3, agents]
 ORDERED, FENCED, FENCED_REMOTE = range(3)  # rows of a clock
@@ -65,6 +68,7 @@ class Tracker:
         self._fenced = np.zeros_like(self._clocks)
         self._lanes = [Lanes(alive=ALL) for _ in self.names]
         self._accessed: dict[tuple[int, int], int] = {}  # warp, time -> lanes
+        self.acquired: dict[int, Release] = {}  # by agent
         self.loose: set[int] = set()  # warps whose lanes have something to meet for
         for agent in range(1, len(self.names)):
             self._clocks[agent, ORDERED, agent] = EVER

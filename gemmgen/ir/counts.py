@@ -24,7 +24,12 @@ def check_side(name: str, side: int) -> None:
 
 
 def check_tiles(kernel: Launchable, shape: Shape, groups: int = 1) -> None:
-    """Raise ArgumentError unless `kernel` can count the tiles of `groups` groups of `shape`."""
+    """Raise ArgumentError unless `kernel` can count the tiles of `groups` groups of `shape`, and their K blocks where CTAs
+    take runs of those."""
+    k_blocks = -(-shape[2] // kernel.block.k)
+    if kernel.workspace.words and most_tiles(kernel, shape, groups) * k_blocks > MOST_TILES:
+        allowed = f"must make at most {MOST_TILES} K blocks in all tiles where stream is asked for"
+        raise ArgumentError("groups, m, n, k", (groups, *shape), allowed)
     if most_tiles(kernel, shape, groups) <= MOST_TILES:
         return
     b, c = kernel.block, kernel.cluster

@@ -14,12 +14,12 @@ from .resources import (
     Groups,
     Param,
     Registers,
-    Scheduler,
     Smem,
     TmaMap,
     Wgmma,
 )
 from .text import dump
+from .walks import NO_WORKSPACE, Scheduler, Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,7 @@ class Kernel:
     watchdog: bool = False  # every wait is watched; guard_waits
     stamps: int = 0  # of each warpgroup that are kept, a power of two; instrument
     keeps_address: bool = False  # shared memory's address is not derived anew; keep_address
+    workspace: Workspace = NO_WORKSPACE  # stream_k
     pdl: bool = False  # launched while the one before still ends; overlap_launches
     device_code: tuple[
         str, ...

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from .dtypes import DType
 from .resources import Block, Cluster, Groups, Param, TmaMap
+from .walks import Workspace
 
 
 class HostBuffer(Protocol):
@@ -38,6 +39,8 @@ class Launchable(Protocol):
     def threads(self) -> int: ...
     @property
     def smem_bytes(self) -> int | None: ...
+    @property
+    def workspace(self) -> Workspace: ...
     @property
     def pdl(self) -> bool: ...
     @property

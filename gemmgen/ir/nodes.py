@@ -38,7 +38,6 @@ from .resources import (
     Major,
     Param,
     Registers,
-    Scheduler,
     Smem,
     TmaMap,
     Watch,
@@ -85,6 +84,7 @@ from .tensor_maps import (
     ReplaceExtent,
     ReplaceStride,
 )
+from .walks import Scheduler, Workspace
 
 __all__ = [
     "Accumulate",
@@ -160,5 +160,6 @@ __all__ = [
     "Wgmma",
     "WgmmaCommit",
     "WgmmaWait",
+    "Workspace",
     "Zero",
 ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import ArgumentError
 
 if TYPE_CHECKING:
-    from .resources import Scheduler
+    from .walks import Scheduler
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .exchange import PARTIALS
 from .nodes import (
     Accumulate,
+    AddPartials,
     BulkRowStore,
     Evaluate,
     If,
     Kernel,
     Promote,
+    SendPartials,
     StageTile,
     StoreRows,
     StoreTail,
@@ -33,6 +36,12 @@ def total(*terms: object) -> str:
 def numbered(first: object) -> str:
     """This warpgroup's number, counted from `first`, as a factor."""
     return f"({first} + warpgroup)" if first else "warpgroup"
+
+
+def flag(kernel: Kernel, s: SendPartials | AddPartials, at: str) -> str:
+    """This warp's, of wave `s.wave`, behind slot `at`."""
+    w = kernel.workspace
+    return f"{PARTIALS} + {at} * {w.words} + {w.slot + 4 * s.wave * kernel.consumers} + threadIdx.x / 32"
 
 
 class Place(NamedTuple):

@@ -218,30 +218,6 @@ class Wgmma:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scheduler:
-    """A device struct in templates/schedulers/<name>.j2 with `bool next(Tile&)`: which grids of tiles there are. `order`:
-    in which their tiles come, of `gemmgen.ir.orders`. `params`: the kernel's parameters that it is made from, after
-    the shape."""
-
-    name: str
-    fast: Axis  # the axis a panel spans: neighbours in time differ in it
-    slow: Axis
-    panel: int  # tiles (of a cluster) along `fast`
-    order: str
-    params: tuple[str, ...] = ()
-    alignment: int = 0  # of the rows where groups begin, if they lie in one tensor
-    shares: bool = False  # CTAs note in the tile where their share of K begins; split_k
-
-    @property
-    def tile(self) -> str:
-        """The template of the struct it fills in for each tile."""
-        return "split_" * self.shares + TILES.get(self.name, "grouped_tile")
-
-
-TILES = {"panels": "tile", "depths": "depth_tile"}  # by scheduler; the others fill in groups' rows
-
-
-@dataclass(frozen=True, kw_only=True)
 class Groups:
     """How the tensors lie when one launch computes several GEMMs: see gemmgen.ir.groupings.Grouping."""
 

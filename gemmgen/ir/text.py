@@ -24,6 +24,7 @@ from .expr import (
 )
 from .orders import PANELS
 from .resources import ONE_GEMM, Coord, Registers, Wgmma
+from .walks import NO_WORKSPACE
 
 if TYPE_CHECKING:
     from .kernel import Kernel  # which prints itself
@@ -39,7 +40,9 @@ def dump(kernel: Kernel) -> str:
         + (f" sharing {c.shared}" if c.shared else " splitting K" * (c.k > 1)),
         f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}"
         + f" order={s.order}" * (s.order != PANELS)
-        + "".join(f" {p}" for p in s.params),
+        + "".join(f" {p}" for p in s.params)
+        + " streaming K" * s.streams,
+        *[f"  workspace {_fields(kernel.workspace)} per CTA"] * (kernel.workspace != NO_WORKSPACE),
         *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
         *["  keeps the address of shared memory"] * kernel.keeps_address,
         *["  overlaps the launch before"] * kernel.pdl,

@@ -10,7 +10,9 @@ from typing import Any
 
 from ..errors import IRError
 from .blocks import HOLDING, Piece, TileBody
+from .exchange import PARTIALS
 from .nodes import (
+    AddPartials,
     Arrive,
     ExpectTx,
     ForChunks,
@@ -23,6 +25,7 @@ from .nodes import (
     Peek,
     PerSplit,
     Promote,
+    SendPartials,
     ShareScales,
     Stmt,
     Sync,
@@ -58,7 +61,7 @@ OUTER: dict[type, type] = {
 }
 OUTER_OF_IF: dict[str, type] = {
     "after_first": ForK,
-    **dict.fromkeys(("new_group", "has_blocks", "finishes"), ForTiles),
+    **dict.fromkeys(("new_group", "has_blocks", "finishes", "inside", "head"), ForTiles),
 }
 LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaStore)
 OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in a chunk
@@ -127,6 +130,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             _scales(stmt)
         elif isinstance(stmt, Sync):
             _sync(stmt)
+        elif isinstance(stmt, SendPartials | AddPartials):
+            _through(stmt, tables)
         if outer and outer not in inside:
             raise IRError(f"{name} stands outside {outer.__name__}")
         if of.loop and kind in inside:
@@ -208,6 +213,16 @@ def _scales(stmt: Promote) -> None:
             raise IRError(
                 f"Promote.{name} is {getattr(stmt, name)!r}, and by {stmt.by} it reads {READS[stmt.by]}"
             )
+
+
+def _through(stmt: SendPartials | AddPartials, tables: Tables) -> None:
+    """By the cluster's shared memory, or by the workspace."""
+    barrier = getattr(stmt, "barrier", stmt.smem)
+    if bool(stmt.smem) != (stmt.through == "cluster") or bool(barrier) != bool(stmt.smem):
+        at = f"smem is {stmt.smem!r}, barrier is {barrier!r}"
+        raise IRError(f"{type(stmt).__name__} through {stmt.through}: {at}")
+    if stmt.through == "memory" and PARTIALS not in tables["params"]:
+        raise IRError(f"{type(stmt).__name__} through memory: the kernel has no workspace")
 
 
 def _sync(stmt: Sync) -> None:

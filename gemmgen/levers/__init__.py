@@ -20,6 +20,7 @@ from .ping_pong import PING_PONG
 from .price import Price as Price
 from .registers import REGISTERS
 from .split_k import SPLIT_K
+from .stream import STREAM
 from .swap_ab import SWAP_AB
 from .swizzles import SWIZZLE_AB, SWIZZLE_D
 from .tile import BLOCK_K_BYTES, BLOCK_M, BLOCK_N, CONSUMERS, STAGES
@@ -30,7 +31,7 @@ LEVERS: list[Lever] = [
     *(BLOCK_M, BLOCK_N, BLOCK_K_BYTES, STAGES, CONSUMERS),
     *(MULTICAST, RASTER, PANEL, UNROLL, IN_FLIGHT, SWIZZLE_AB, SWIZZLE_D, REGISTERS),
     # Names of kernels have what the problem adds before these.
-    *(WATCHDOG, SWAP_AB, PARTS, SPLIT_K, PDL, D_COLUMNS, PING_PONG, PEEK, ORDER),
+    *(WATCHDOG, SWAP_AB, PARTS, SPLIT_K, PDL, D_COLUMNS, PING_PONG, PEEK, ORDER, STREAM),
 ]
 FIELDS: dict[str, Values] = {x.name: x.values for x in LEVERS}  # which values each takes
 MORE: dict[str, Lever] = {}  # those that programs added

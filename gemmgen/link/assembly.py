@@ -24,6 +24,7 @@ NEEDS: dict[str, str] = {
     **dict.fromkeys(("mapa", "cvt", "selp", "setp"), PURE),
     # Special registers: who a thread is stays so, clocks run.
     "mov": PURE,
+    "ld.acquire": MEMORY,
     **dict.fromkeys(("setmaxnreg", "prefetch", "ld", "wgmma.mma_async"), VOLATILE),
     "griddepcontrol.launch_dependents": VOLATILE,
     "griddepcontrol.wait": MEMORY,

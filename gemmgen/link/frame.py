@@ -63,16 +63,18 @@ TRY_WAIT = '"selp.u32"($r, 1, 0, "mbarrier.try_wait.parity.shared::cta.b64"($pre
 NANOSECONDS = '"mov.u64"($l, "%globaltimer")'
 CYCLES = '"mov.u64"($l, "%clock64")'
 
-# A wait that returns only where the phase was seen to be over.
-WATCHDOG = f"""
-struct Stuck {{ int cta, role, barrier, stage, parity, row, col, k; }};
-struct Watchdog {{ unsigned count, unused[7]; Stuck entries[2047]; }};
-__device__ __forceinline__ void watchdog_wait(Watchdog* report, uint32_t bar, uint32_t parity, Stuck stuck) {{
-    if (bool({TRY_WAIT})) return;
+SEEN = '"ld.acquire.gpu.global.u32"($r, [flag])'
+ONE_OF_A_WARP = "if (threadIdx.x % 32 == 0) "
+
+
+def watched(over: str, who: str) -> str:
+    """A wait that returns only where `over` was seen to hold. who: the condition of threads that report."""
+    return f"""
+    if ({over}) return;
     const uint64_t since = {NANOSECONDS};
-    while (!bool({TRY_WAIT})) {{
+    while (!{over}) {{
         if ({NANOSECONDS} - since < 2000000000ull) continue;
-        if (threadIdx.x % 32 == 0) {{
+        {who}{{
             const unsigned entry = atomicAdd_system(&report->count, 1u);
             if (entry < 2047) report->entries[entry] = stuck;
             __threadfence_system();
@@ -80,7 +82,19 @@ __device__ __forceinline__ void watchdog_wait(Watchdog* report, uint32_t bar, ui
         const uint64_t reported = {NANOSECONDS};
         while ({NANOSECONDS} - reported < 200000000ull) {{}}
         __trap();
-    }}
+    }}"""
+
+
+WATCHDOG = f"""
+struct Stuck {{ int cta, role, barrier, stage, parity, row, col, k; }};
+struct Watchdog {{ unsigned count, unused[7]; Stuck entries[2047]; }};
+__device__ __forceinline__ void watchdog_wait(Watchdog* report, uint32_t bar, uint32_t parity, Stuck stuck) {{
+    {watched(f"bool({TRY_WAIT})", ONE_OF_A_WARP)}
+}}
+"""
+WATCHDOG_FLAG = f"""
+__device__ __forceinline__ void watchdog_wait_flag(Watchdog* report, const void* flag, Stuck stuck) {{
+    {watched(f"(uint32_t({SEEN}) != 0)", "")}
 }}
 """
 
@@ -116,7 +130,11 @@ struct Stamps {{
 """
 
 
-DEVICE_CODE = {"watchdog": lambda k: WATCHDOG, "stamps": stamps}
+DEVICE_CODE = {
+    "watchdog": lambda k: WATCHDOG,
+    "watchdog_flag": lambda k: WATCHDOG_FLAG,
+    "stamps": stamps,
+}
 
 
 def text(k: ir.Kernel) -> str:

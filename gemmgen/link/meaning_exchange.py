@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..ir import nodes as ir
+from ..ir.exchange import PARTIALS
 from .meaning_waits import Meaning
 from .parts import UNROLL, count, index
 
@@ -23,7 +24,7 @@ def slot(k: ir.Kernel, smem: str, wave: int, acc: str, rank: str) -> tuple[str, 
     return f"{smem} + ({rank} - 1) * {size} + {mine}", str(n)
 
 
-def send_partials(k: ir.Kernel, s: ir.SendPartials) -> str:
+def send_to_cluster(k: ir.Kernel, s: ir.SendPartials) -> str:
     place, n = slot(k, s.smem, s.wave, s.src, "cta_rank")
     (of,) = (r.dtype.ptx for role in k.roles for r in role.locals if r.name == s.src)
     sent = ", ".join(f"{s.src}[i + {j}]" for j in range(4))
@@ -35,7 +36,7 @@ def send_partials(k: ir.Kernel, s: ir.SendPartials) -> str:
     )
 
 
-def add_partials(k: ir.Kernel, s: ir.AddPartials) -> str:
+def add_of_cluster(k: ir.Kernel, s: ir.AddPartials) -> str:
     place, n = slot(k, s.smem, s.wave, s.dst, "rank")
     (of,) = (r.dtype.ptx for role in k.roles for r in role.locals if r.name == s.dst)
     out = "$r" if of == "s32" else "$f"
@@ -51,6 +52,59 @@ def add_partials(k: ir.Kernel, s: ir.AddPartials) -> str:
     )
 
 
+def behind(k: ir.Kernel, slot: str, word: str) -> str:
+    """So many words behind where the slot of a CTA begins."""
+    return f"{PARTIALS} + ({slot}) * {k.workspace.words} + {word}"
+
+
+def in_slot(k: ir.Kernel, s: ir.SendPartials | ir.AddPartials, acc: str) -> tuple[str, int, str]:
+    """Words to this thread's first register, how many registers there are, and of what type."""
+    n = count(k, acc)
+    (of,) = (r.dtype.ptx for role in k.roles for r in role.locals if r.name == acc)
+    first = f"({s.wave * k.consumers} + warpgroup) * {128 * n} + threadIdx.x % 128 * 4"
+    return first, n, of
+
+
+def flag(k: ir.Kernel, s: ir.SendPartials | ir.AddPartials, slot: str) -> str:
+    """A warp's own: those of a wave's warps follow each other, behind all registers."""
+    return behind(k, slot, f"{k.workspace.slot + 4 * s.wave * k.consumers} + threadIdx.x / 32")
+
+
+def send_to_memory(k: ir.Kernel, s: ir.SendPartials) -> str:
+    first, n, of = in_slot(k, s, s.src)
+    sent = ", ".join(f"{s.src}[i + {j}]" for j in range(4))
+    store = f'"st.global.v4.{of}"([{behind(k, "tile.slot", first)} + 128 * i], {{{sent}}});'
+    up = f'"st.release.gpu.global.u32"([{flag(k, s, "tile.slot")}], 1);'
+    each = f"{UNROLL}for (int i = 0; i < {n}; i += 4) {store}"
+    return f'{each} "bar.warp.sync"(0xFFFFFFFF); if (lane == 0) {up}'
+
+
+def add_of_memory(k: ir.Kernel, s: ir.AddPartials) -> str:
+    first, n, of = in_slot(k, s, s.dst)
+    out, kind = ("$r", "int") if of == "s32" else ("$f", "float")
+    at = flag(k, s, "tile.slot + other")
+    seen = f'while (uint32_t("ld.acquire.gpu.global.u32"($r, [{at}])) == 0) {{}}'
+    if s.watch:
+        told = (
+            f"{s.watch.role}, {s.watch.barrier}, tile.slot + other, -1, tile.d_row, tile.d_col, -1"
+        )
+        seen = f"watchdog_wait_flag(watchdog, {at}, {{int(blockIdx.x), {told}}});"
+    adds = " ".join(f"{s.dst}[i + {j}] += {kind}($nth(x, {j}));" for j in range(4))
+    outs = ", ".join([out] * 4)
+    place = f"{behind(k, 'tile.slot + other', first)} + 128 * i"
+    read = f'const auto x = "ld.global.v4.{of}"({{{outs}}}, [{place}]);'
+    return (
+        f"for (int other = 1 + lane; other <= tile.others; other += 32) {{ {seen}"
+        f' "st.global.u32"([{at}], 0); }} "bar.warp.sync"(0xFFFFFFFF);'
+        f"\n#pragma unroll {s.unroll}\nfor (int other = 1; other <= tile.others; ++other) {{"
+        f"{UNROLL}for (int i = 0; i < {n}; i += 4) {{ {read} {adds} }} }}"
+    )
+
+
+SENDS: dict[str, Meaning] = {"cluster": send_to_cluster, "memory": send_to_memory}
+ADDS: dict[str, Meaning] = {"cluster": add_of_cluster, "memory": add_of_memory}
+
+
 def open_stamps(k: ir.Kernel, s: ir.OpenStamps) -> str:
     return f"Stamps stamps(stamp_rings, {index(k)});"
 
@@ -62,8 +116,8 @@ def stamp(k: ir.Kernel, s: ir.Stamp) -> str:
 
 EXCHANGE: dict[type[ir.Stmt], Meaning] = {
     ir.TakeShare: take_share,
-    ir.SendPartials: send_partials,
-    ir.AddPartials: add_partials,
+    ir.SendPartials: lambda k, s: SENDS[s.through](k, s),
+    ir.AddPartials: lambda k, s: ADDS[s.through](k, s),
     ir.OpenStamps: open_stamps,
     ir.StampTile: lambda k, s: "++stamps.tile;",
     ir.Stamp: stamp,

@@ -73,6 +73,8 @@ CONDITIONS = {
     "has_blocks": "tile.k_blocks != 0",
     "sends": "cta_rank != 0",
     "finishes": "cta_rank == 0",
+    "inside": "tile.k_first != 0",
+    "head": "tile.k_first == 0",
 }
 THAN = {"whole": "<=", "cut": ">"}
 

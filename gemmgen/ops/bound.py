@@ -121,13 +121,18 @@ def bind(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Launch:
     tensors = {n: x for n, x in (given | more).items() if hasattr(x, "data_ptr")}
     slots = {n: (parameter(n),) if n in more else (SLOTS.get(n, n), parameter(n)) for n in tensors}
     tensors |= call.result
+    owned = {x.name: x.own() for x in call.fresh if x.own}
+    plan = call.plan
+    if owned:
+        addresses = {name: x.data_ptr() for name, x in owned.items()}
+        plan = call.kernel.moved(plan, addresses, plan.stream)
     return Launch(
         tensors=tensors,
         result=returned(call.result),
         kernel=call.kernel,
-        plan=call.plan,
+        plan=plan,
         slots=slots | {name: (SLOTS[name],) for name in call.result},
-        held=tuple(x.tensor for x in call.fresh),
+        held=tuple(owned.get(x.name, x.tensor) for x in call.fresh),
     )
 
 

@@ -10,6 +10,7 @@ from ..config import Config
 from ..errors import ArgumentError
 from ..ir.counts import check_side
 from ..ir.dtypes import DTYPES, F32, DType
+from ..ir.exchange import PARTIALS
 from ..ir.expr import ACC, PerElement, fold
 from ..ir.groupings import GROUPINGS
 from ..problem import INT8_K, Problem
@@ -28,6 +29,7 @@ from ..runtime.torch_tensors import (
     same_memory,
     torch,
 )
+from ..runtime.workspaces import WORKSPACES, zeroed
 from . import building, invariance
 from .epilogue import Shape, Values, epilogue_values, numbers_given
 from .front import Call, Fresh, fresh, returned, tensor_of
@@ -142,17 +144,22 @@ def _writable(name: str, given: Any) -> Any:
 
 def _workspace(kernel: LoadedKernel, shape: Shape, groups: int, device: Any) -> dict[str, Fresh]:
     """Where a launch keeps the tensor maps it derives, if it does. Every call has its own: launches on two
-    streams, or one of them in a CUDA graph, must not write each other's."""
-    size = workspace_bytes(kernel.kernel, kernel.grid(shape, groups), groups)
-    if not size:
+    streams, or one of them in a CUDA graph, must not write each other's. And where its CTAs hand sums over, if they do:
+    that has to be zero, so a stream's launches share it."""
+    ctas = kernel.grid(shape, groups)
+    size = workspace_bytes(kernel.kernel, ctas, groups)
+    if not size and not kernel.kernel.workspace.words:
         return {}
     if isinstance(device, ArrayDevice):
-        allowed = (
-            "must be torch tensors: groups that split K need a workspace, which torch allocates"
-        )
+        who = "groups that split K need" if size else "stream needs"
+        allowed = f"must be torch tensors: {who} a workspace, which torch allocates"
         raise ArgumentError("a, b", "arrays", allowed)
-    new = partial(torch().empty, size, dtype=torch().uint8, device=device)
-    return {"group_maps": fresh("group_maps", new)}
+    if size:
+        new = partial(torch().empty, size, dtype=torch().uint8, device=device)
+        return {"group_maps": fresh("group_maps", new)}
+    own = partial(zeroed, kernel.kernel, ctas, device)
+    shared = partial(WORKSPACES.of, kernel.kernel, ctas, device)
+    return {PARTIALS: replace(fresh(PARTIALS, shared), own=own)}
 
 
 def added(p: Problem, c: Any, out: Any) -> tuple[Problem, dict[str, Any]]:

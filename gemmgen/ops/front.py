@@ -30,12 +30,14 @@ P = ParamSpec("P")
 @dataclass(frozen=True, kw_only=True)
 class Fresh:
     """A tensor that every call makes anew. name: of the argument or kernel parameter that it stands for.
-    make: another one, from that argument if it `copies` it. tensor: this call's."""
+    make: another one, from that argument if it `copies` it. tensor: this call's. own: what makes one for a launch that is
+    bound, where `make` finds one that the stream's launches share."""
 
     name: str
     make: Callable[..., Any]
     tensor: Any
     copies: bool = False
+    own: Callable[[], Any] | None = None
 
 
 def fresh(name: str, make: Callable[[], Any]) -> Fresh:

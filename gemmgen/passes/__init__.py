@@ -26,6 +26,7 @@ from . import (
     split_output,
     split_registers,
     split_scales,
+    stream_k,
     swap_operands,
     take_turns,
 )
@@ -68,6 +69,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(take_turns.take_turns, "ping_pong"),  # K loops are as many as copies; divides no K
     # The accumulators are those of the waves; its loads are not multicast.
     Step(split_k.split_k, "split_k"),
+    Step(stream_k.stream_k, "stream"),  # the same, where no cluster is
     Step(plan_multicast.plan_multicast),  # decides slices, so before boxes are cut
     Step(allow_empty),  # every release is spelled, every K is divided
     Step(derive_maps),  # every load is, and the producer's Drain is in place
@@ -98,6 +100,7 @@ RULES: tuple[Rule, ...] = (
     *split_scales.RULES,
     *take_turns.RULES,
     *split_k.RULES,
+    *stream_k.RULES,
     *plan_multicast.RULES,
     *assign_swizzle.RULES,
     *split_output.RULES,

@@ -71,7 +71,7 @@ def _per_tile(s: Stmt) -> bool:
             return not releases(s)
         case ExpectTx():
             return s.per == "tile"
-    return isinstance(s, SendPartials)
+    return isinstance(s, SendPartials) and s.through == "cluster"
 
 
 def _count(

@@ -62,7 +62,7 @@ def split_k(kernel: Kernel, target: Target, split_k: int) -> Kernel:
     if split_k == 1:
         return kernel
     _check(kernel, split_k)
-    waves = _waves(kernel)
+    sums = waves(kernel)
 
     def visit(s: Stmt) -> Stmt | tuple[Stmt, ...]:
         match s:
@@ -82,13 +82,13 @@ def split_k(kernel: Kernel, target: Target, split_k: int) -> Kernel:
         map_stmts(kernel, visit),
         cluster=Cluster(size=split_k),
         scheduler=replace(kernel.scheduler, shares=True),
-        smem=(*kernel.smem, _buffer(kernel, waves, split_k - 1)),
+        smem=(*kernel.smem, _buffer(kernel, sums, split_k - 1)),
         barriers=(
             *kernel.barriers,
             *(Barrier(name=n, stages=1, per="tile") for n in (FULL, EMPTY)),
         ),
     )
-    return map_role(kernel, "consumer", lambda r: _exchanging(r, waves))
+    return map_role(kernel, "consumer", lambda r: _exchanging(r, sums))
 
 
 def _check(kernel: Kernel, split_k: int) -> None:
@@ -102,7 +102,7 @@ def _check(kernel: Kernel, split_k: int) -> None:
         raise IllegalConfig(SPLIT_DEPTHS, groups, "Use split_k=1.")
 
 
-def _waves(kernel: Kernel) -> dict[str, int]:
+def waves(kernel: Kernel) -> dict[str, int]:
     """The accumulators that the epilogue starts from, with their waves."""
     (consumer,) = (r for r in kernel.roles if r.name == "consumer")
     names = {r.name for r in consumer.locals if not r.transient}

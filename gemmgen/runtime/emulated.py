@@ -7,18 +7,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..emulator import Entry, GlobalMemory, Schedule, Stats, TensorMap, launch, load
+from ..emulator import Entry, GlobalMemory, ProtocolError, Schedule, Stats, TensorMap, launch, load
+from ..ir.exchange import PARTIALS
 from ..ir.nodes import Kernel
 from ..verification.engines import NumpyEngine
 from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .bind import Bound, bind
-from .launch import check_launch, grid, stamp_bytes, workspace_bytes
+from .launch import check_launch, grid, partials_bytes, stamp_bytes, workspace_bytes
 from .nvrtc import compile_ptx
 from .tensor_map import Description, describe
 
 WATCHDOG_BYTES = 1 << 16
+NAN_BITS = 0xFFFFFFFF
 SMS = 4  # of the emulated GPU: few, so that a small problem has several tiles per CTA
 
 
@@ -59,6 +61,7 @@ class EmulatedGpu:
     stats: list[Stats] = field(default_factory=list)
     stamps: list[Buffer] = field(default_factory=list)
     on_progress: Callable[[int, int], None] | None = None
+    resident: int = 1  # clusters that run at once
 
     @property
     def repeats(self) -> bool:
@@ -85,30 +88,52 @@ class EmulatedGpu:
         maps = memory.allocate(None, workspace_bytes(kernel, ctas, groups))
         kept = stamp_bytes(kernel, ctas)
         rings = memory.allocate(np.zeros(kept, np.uint8))
+        sums = memory.allocate(handed_over(kernel, ctas))
         stats = launch(
             program.entry,
             grid=ctas,
             block=kernel.threads,
             shared_bytes=kernel.smem_bytes or 0,
-            params=params(kernel, bound, report, maps, rings),
+            params=params(kernel, bound, report, maps, rings, sums),
             memory=memory,
             schedule=self.schedule,
             on_progress=self.on_progress,
             overlaps=kernel.pdl,
+            resident=self.resident,
         )
         self.stats.append(stats)
+        check_down(kernel, memory.read(sums, partials_bytes(kernel, ctas)))
         if kept:
             self.stamps.append(memory.read(rings, kept))
         return memory.read(out, output.size)
 
 
+def handed_over(kernel: Kernel, ctas: int) -> Buffer:
+    """A workspace as an earlier launch leaves it: flags are down, and whoever takes a sum that is not there has NaN."""
+    w = kernel.workspace
+    words = np.full((ctas, w.words), NAN_BITS, np.uint32)
+    words[:, w.slot :] = 0
+    return words.view(np.uint8).reshape(-1)
+
+
+def check_down(kernel: Kernel, after: Buffer) -> None:
+    """Raises ProtocolError if a flag is up: the next launch would not wait for it."""
+    w = kernel.workspace
+    if (
+        w.words
+        and (up := after.view(np.uint32).reshape(-1, w.words)[:, w.slot :].nonzero())[0].size
+    ):
+        raise ProtocolError(f"{kernel.name} leaves flag {up[1][0]} of slot {up[0][0]} up")
+
+
 def params(
-    kernel: Kernel, bound: Bound, report: int, maps: int = 0, rings: int = 0
+    kernel: Kernel, bound: Bound, report: int, maps: int = 0, rings: int = 0, sums: int = 0
 ) -> list[int | float | TensorMap]:
     """The kernel's arguments in the order of its signature; `report` is a watched build's, `maps` the
-    workspace of one that derives tensor maps, `rings` a stamped one's."""
+    workspace of one that derives tensor maps, `rings` a stamped one's, `sums` the workspace of one that hands sums over."""
     encoded = [_map(describe(kernel, m, bound.matrices[m.tensor])) for m in kernel.maps]
     values = {**bound.values, "watchdog": report, "group_maps": maps, "stamp_rings": rings}
+    values[PARTIALS] = sums
     return [*encoded, *(values[p.name] for p in kernel.params)]
 
 

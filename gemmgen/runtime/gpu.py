@@ -6,11 +6,19 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ..ir.dtypes import DType
+from ..ir.exchange import PARTIALS
 from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches, scale_blocks
 from .bind import Bound, Bytes, bind
-from .launch import MAP_BYTES, LoadedKernel, Plan, stamp_bytes, workspace_bytes
+from .launch import (
+    MAP_BYTES,
+    LoadedKernel,
+    Plan,
+    partials_bytes,
+    stamp_bytes,
+    workspace_bytes,
+)
 from .torch_engine import TorchEngine
 from .torch_tensors import current_stream, torch
 
@@ -95,10 +103,12 @@ def plan_over(program: LoadedKernel, on: Uploaded) -> tuple[Any, Plan]:
     """A launch of `program`, and the workspace that it needs as long as it runs."""
     ctas = program.grid(on.shape, on.groups)
     stamps = -(-stamp_bytes(program.kernel, ctas) // MAP_BYTES) * MAP_BYTES
-    size = stamps + workspace_bytes(program.kernel, ctas, on.groups)
-    workspace = torch().empty(size, dtype=torch().uint8, device=on.where)
+    partials = stamps + workspace_bytes(program.kernel, ctas, on.groups)
+    size = partials + partials_bytes(program.kernel, ctas)
+    workspace = torch().zeros(size, dtype=torch().uint8, device=on.where)
     at = workspace.data_ptr()
     values = {**on.bound.values, "stamp_rings": at, "group_maps": at + stamps}
+    values[PARTIALS] = at + partials
     return workspace, program.plan(on.shape, on.bound.matrices, values, current_stream(on.where))
 
 

@@ -167,11 +167,13 @@ class LoadedKernel(Compiled):
 def grid(kernel: Launchable, shape: tuple[int, int, int], sms: int, groups: int = 1) -> int:
     """CTAs of a persistent launch on `sms` SMs: whole clusters, no more than run at once or than there can
     be tiles in `groups` groups of `shape`; and where the host knows how many there are, no more than take all in
-    as few turns: others would only share power and L2."""
+    as few turns: others would only share power and L2. Those that take equal runs of K blocks have one each at least."""
     b, c = kernel.block, kernel.cluster
     tiles_m = -(-shape[0] // (b.m * c.m))
     tiles_n = -(-shape[1] // (b.n * c.n))
     tiles, most = groups * tiles_m * tiles_n, clusters(sms, c.size)
+    if kernel.workspace.words:  # equal runs of all K blocks, one at least
+        return min(tiles * -(-shape[2] // b.k), most)
     turns = 1 if kernel.groups.ragged else -(-tiles // max(1, most))
     return min(-(-tiles // turns), most) * c.size
 
@@ -181,6 +183,12 @@ def workspace_bytes(kernel: Launchable, ctas: int, groups: int) -> int:
     so that none is written twice. 0 if it derives none. Raises ArgumentError for more groups than it counts."""
     check_maps(kernel, ctas, groups)
     return MAP_BYTES * sum(m.derived for m in kernel.maps) * ctas * groups
+
+
+def partials_bytes(kernel: Launchable, ctas: int) -> int:
+    """Global memory by which the CTAs of a launch hand sums over, 0 if they do not. It is zero before a launch; what is
+    not sums is zero after it."""
+    return 4 * kernel.workspace.words * ctas
 
 
 def stamp_bytes(kernel: Launchable, ctas: int) -> int:

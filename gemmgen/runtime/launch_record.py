@@ -16,6 +16,7 @@ from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import DTYPES, DType
 from ..ir.nodes import Kernel
 from ..ir.resources import Block, Cluster, Groups, Param, TmaMap
+from ..ir.walks import Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,7 @@ class LaunchRecord:
     buffers: tuple[Buffer, ...]
     threads: int
     smem_bytes: int
+    workspace: Workspace
     pdl: bool
 
     def __post_init__(self) -> None:
@@ -86,6 +88,7 @@ def record_of(kernel: Kernel) -> LaunchRecord:
         buffers=tuple(Buffer(name=b.name, dtype=b.dtype, swizzle=b.swizzle or 0) for b in buffers),
         threads=kernel.threads,
         smem_bytes=kernel.smem_bytes or 0,
+        workspace=kernel.workspace,
         pdl=kernel.pdl,
     )
 

@@ -7,9 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, fields
 
 from ..errors import DeadlockError
+from ..ir.exchange import PARTIALS
 from ..ir.nodes import Barrier, Kernel
 from .driver import call, driver
 
+FLAGS = Barrier(name=PARTIALS, stages=1, per="tile")  # in global memory; `stage`: whose are awaited
 ENTRIES = 2047  # as templates/watchdog.j2 lays them out
 
 
@@ -54,7 +56,7 @@ def deadlock(kernel: Kernel, entries: list[Stuck]) -> DeadlockError:
         f"{kernel.name} is stuck: {len(entries)} warps wait (CTA, role, barrier, tile, K block)"
     ]
     for stuck, warps in sorted(Counter(entries).items(), key=lambda x: _order(x[0])):
-        role, barrier = kernel.roles[stuck.role].name, kernel.barriers[stuck.barrier]
+        role, barrier = kernel.roles[stuck.role].name, (*kernel.barriers, FLAGS)[stuck.barrier]
         lines.append(
             f"  CTA {stuck.cta:>4}  {role:<9} {warps} warp(s)  {barrier.name}[{stuck.stage}] parity "
             f"{stuck.parity}  {_where(stuck, barrier)}"

@@ -37,7 +37,7 @@ EQUIVALENT = {
     "\\n": "PTX ends instructions with semicolons",
 }
 # What a parameter points to: none is converted to another unasked, and where memory is read its type is said again.
-POINTED = ("TensorMap", "T", "float", "uint16_t")
+POINTED = ("TensorMap", "T", "float", "int", "uint16_t")
 HINTS = {("prefetch_tensor_map", '"memory"'): "a hint writes no memory that anyone reads"}
 
 

@@ -83,6 +83,10 @@ CHANGES = {
     "split_k-two-waves": (VECTOR, {"split_k": 2, "block_m": 256, "block_n": 32}),
     "split_k-in-flight": (replace(DENSE, grouping="ends"), {"split_k": 4, "in_flight": 1}),
     "split_k-quantised": (QUANTISED, {"split_k": 2, "block_n": 128}),
+    "stream_k": (FP8, {"stream": True}),
+    "stream_k-two-waves": (VECTOR, {"stream": True, "block_m": 256, "block_n": 32}),
+    "stream_k-swapped": (BATCHED, {"stream": True, **SWAP}),
+    "guard_waits-streamed": (DENSE, {"stream": True, "watchdog": True}),
     "allow_empty-split": (DENSE, {"split_k": 2, "in_flight": 1}),
     "size_barriers-split": (FP8, {"split_k": 2, "block_m": 256}),
     "layout_smem-split": (DENSE, {"split_k": 4}),
@@ -163,6 +167,9 @@ def test_change(case, golden):
         ("split_k", FP8, {}),
         ("split_k", K_COLUMNS, {}),
         ("split_k", FP8, {"ping_pong": True}),
+        ("stream_k", FP8, {}),
+        ("split_k", FP8, {"stream": True}),
+        ("allow_empty", DENSE, {"stream": True, "in_flight": 1}),
         ("take_turns", FP8, {}),
         ("take_turns", FP8, {"split_k": 2}),
         ("take_turns", K_COLUMNS, {"consumers": 1, "block_m": 64}),
@@ -186,7 +193,6 @@ def test_every_pass_has_a_case():
         "check_output",
         "check_complete",
         "join_parts",  # of which the text shows nothing: test_tile_parts.py
-        "guard_waits",
     }
 
 
@@ -267,6 +273,13 @@ ILLEGAL = {
         {"split_k": 2, "multicast": "a"},
     ),
     "split-depths": (K_COLUMNS, {"split_k": 4}, {}, {"split_k": 4, "scheduler": "depths"}),
+    "stream-alone": (
+        DENSE,
+        {"stream": True, "multicast": "a"},
+        {},
+        {"multicast": "a", "split_k": 1, "ping_pong": False},
+    ),
+    "stream-groups": (MASKED, {"stream": True}, {}, {"stream": True, "scheduler": "masked"}),
     "multicast-slice": (
         DENSE,
         {"multicast": "b", "block_n": 24},

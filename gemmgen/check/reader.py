@@ -1,0 +1,98 @@
+"""What registers hold, on names instead of numbers: see values.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ..ir import nodes as ir
+from ..ir.runs import Part
+from .finding import Finding
+from .properties import CARRY_OVER
+
+LANES_SCALES = "block scales of a chunk, one K block's per lane"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A register array, or a part of one: `what` of a tile, from the rows of `wave` and the columns of
+    `part`, over K blocks `ks`, in order."""
+
+    what: str
+    tile: int
+    wave: int | None = None
+    ks: tuple[int, ...] = ()
+    part: int = 0
+
+    def __str__(self) -> str:
+        rows = "" if self.wave is None else f" of wave {self.wave}"
+        rows += f", part {self.part}," * (self.part > 0)
+        return f"the {self.what}{rows} of tile {self.tile}, K blocks {list(self.ks)}"
+
+
+Sent = dict[
+    tuple[int, int, int, int], Held | None
+]  # by tile, rank, wave and part: what is in a slot
+
+
+@dataclass(kw_only=True)
+class Reader:
+    counts: tuple[int, ...]  # K blocks of each tile
+    staged: str  # what of a wave D's tile is filled from
+    parts: int  # of the columns, in each sum
+    rank: int = 0
+    ranks: int = 1  # CTAs that divide a tile's K
+    dealt: tuple[Part, ...] = ()  # where CTAs take runs of K blocks, this one's
+    part: Part | None = None  # of those, the running one
+    sent: Sent = field(default_factory=dict)
+    mine: range = range(0)  # K blocks that this CTA sums
+    chunk: range = range(0)  # of those
+    tile: int = 0
+    k: int = 0
+    registers: dict[str, Held] = field(default_factory=dict)  # by name; of sums by `place`
+    found: list[Finding] = field(default_factory=list)
+
+    def fail(self, s: ir.Stmt, name: str, wanted: Held) -> None:
+        held = self.registers.get(name)
+        text = (
+            f"{type(s).__name__} in tile {self.tile} wants {wanted} in {name}, which holds {held}"
+        )
+        self.found.append(Finding(property=CARRY_OVER, message=text.replace("None", "nothing")))
+
+    def want(self, s: ir.Stmt, name: str, wanted: Held) -> None:
+        if self.registers.get(name) != wanted:
+            self.fail(s, name, wanted)
+
+    def want_sum(self, s: ir.Stmt, name: str, wave: int, ks: range | None = None) -> None:
+        """All parts of it, over all K blocks or those that are given. Over none it is zero, of whichever wave."""
+        ks = range(self.counts[self.tile]) if ks is None else ks
+        for part in range(self.parts):
+            wanted = Held(what="sum", tile=self.tile, ks=tuple(ks), part=part)
+            self.want(s, place(name, part), replace(wanted, wave=wave if ks else None))
+
+    def whole(self, what: str, wave: int) -> Held:
+        ks = range(self.counts[self.tile])
+        return Held(what=what, tile=self.tile, wave=wave, ks=tuple(ks))
+
+    def now(self, what: str, wave: int | None = None, part: int = 0) -> Held:
+        return Held(what=what, tile=self.tile, wave=wave, ks=(self.k,), part=part)
+
+    def zero(self, name: str) -> None:
+        for part in range(self.parts):
+            self.registers[place(name, part)] = Held(what="sum", tile=self.tile, part=part)
+
+    def add(self, s: ir.Stmt, name: str, wave: int | None, part: int = 0) -> None:
+        """One more K block in a part of the sum `name`; a zeroed sum takes its first wave."""
+        name = place(name, part)
+        held = self.registers.get(name)
+        ks = tuple(range(self.mine.start, self.k))
+        before = Held(what="sum", tile=self.tile, wave=wave, ks=ks, part=part)
+        if held == replace(before, wave=None, ks=()):
+            held = replace(held, wave=wave)
+        if held != before:
+            self.fail(s, name, before)
+        self.registers[name] = replace(before, ks=(*before.ks, self.k))
+
+
+def place(name: str, part: int) -> str:
+    """Where a part of a sum is held."""
+    return f"part {part} of {name}" if part else name

@@ -1,0 +1,55 @@
+"""Kernel IR resources of a launch's CTAs: which tiles each walks, and the memory by which they hand sums over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .resources import Axis
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduler:
+    """A device struct in templates/schedulers/<name>.j2 with `bool next(Tile&)`: which grids of tiles there are. `order`:
+    in which their tiles come, of `gemmgen.ir.orders`. `params`: the kernel's parameters that it is made from, after
+    the shape."""
+
+    name: str
+    fast: Axis  # the axis a panel spans: neighbours in time differ in it
+    slow: Axis
+    panel: int  # tiles (of a cluster) along `fast`
+    order: str
+    params: tuple[str, ...] = ()
+    alignment: int = 0  # of the rows where groups begin, if they lie in one tensor
+    shares: bool = False  # CTAs note in the tile where their share of K begins; split_k
+    streams: bool = False  # CTAs take equal runs of all tiles' K blocks; stream_k
+
+    @property
+    def walk(self) -> str:
+        """The template of the struct that walks."""
+        return "stream_" * self.streams + self.name
+
+    @property
+    def tile(self) -> str:
+        """The template of the struct it fills in for each tile."""
+        of = "split_" * self.shares + "stream_" * self.streams
+        return of + TILES.get(self.name, "grouped_tile")
+
+
+TILES = {"panels": "tile", "depths": "depth_tile"}  # by scheduler; the others fill in groups' rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """Global memory by which CTAs hand sums over, in words of 32 bits, for each CTA of a launch one behind the other: a
+    slot of so many registers, then so many flags. Flags are down (0) before a launch, and down again after it."""
+
+    slot: int = 0
+    flags: int = 0
+
+    @property
+    def words(self) -> int:
+        """Of a CTA: flags of two have no line of 128 bytes in common."""
+        return self.slot + -(-self.flags // 32) * 32
+
+
+NO_WORKSPACE = Workspace()
