@@ -13,7 +13,7 @@ def table(title: str, rows: Mapping[str, object]) -> str:
         f'<td style="text-align: left">{escape(str(value))}</td></tr>'
         for name, value in rows.items()
     )
-    return f'<table><caption style="text-align: left">{escape(title)}</caption><tbody>{body}</tbody></table>'
+    return f'<table style="overflow-wrap: anywhere"><caption style="text-align: left">{escape(title)}</caption><tbody>{body}</tbody></table>'
 
 
 def folded(summary: str, text: str) -> str:

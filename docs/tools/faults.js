@@ -122,7 +122,7 @@ function columns() {
   for (const t of document.querySelectorAll("table:has(th)")) {
     let box = t;
     while (box && !SCROLLS.includes(style(box).overflowX)) box = box.parentElement;
-    if (!seen(t) || !box || box.scrollWidth <= box.clientWidth + APART) continue;
+    if (!seen(t) || !box || t.getBoundingClientRect().width <= box.clientWidth + APART) continue;
     const before = box.scrollLeft;
     box.scrollLeft = box.scrollWidth;
     const first = t.rows[t.rows.length - 1].cells[0].getBoundingClientRect();

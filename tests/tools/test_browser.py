@@ -12,6 +12,9 @@ from test_report import BENCH
 
 from docs.tools.faults import faults
 from gemmgen.cli import COMMANDS, _parser, main
+from gemmgen.config import Config
+from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.problem import Problem
 from gemmgen.see.layout_page import VIEWS
 
 SHAPE = ("-m", "512", "-n", "512", "-k", "1024")
@@ -35,6 +38,16 @@ def test_pages(checkout, tab, capsys, argv):
     assert main(list(argv)) == 0
     home = checkout.as_uri()
     assert faults(tab, (checkout / argv[-1]).as_uri(), home) == []
+
+
+CELL = '<div style="overflow: auto" tabindex="0" role="region" aria-label="output">%s</div>'  # as notebooks have it
+A_PROBLEM = Problem(family="dense", a="bf16", b="bf16")
+SHOWN = (A_PROBLEM, Config(), lower(A_PROBLEM, Config()), compile_to_source(A_PROBLEM, Config()))
+
+
+@pytest.mark.parametrize("shown", SHOWN, ids=lambda x: type(x).__name__)
+def test_what_notebooks_show(tmp_path, tab, shown):
+    assert kinds_of(tab, tmp_path, CLEAN % (CELL % shown._repr_html_())) == set()
 
 
 def test_every_command_that_writes_a_page_is_looked_at():
