@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 C = Any  # a `Config`, whose fields are the levers
@@ -18,10 +18,17 @@ def no_others(c: C) -> tuple[Changes, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Values:
-    """Which values a lever takes. says: in words, as an error has them."""
+    """Which values a lever takes. says: in words, as an error has them.
+
+    What a control shows them by: listed, all of them, asked anew each time; or span, the least integer, the greatest and
+    the step between two. null: None is one besides. With neither they are what `holds` says.
+    """
 
     says: str
     holds: Callable[[Any], bool]
+    listed: Callable[[], tuple[Any, ...]] | None = None
+    span: tuple[int, int, int] | None = None
+    null: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +97,13 @@ def integer(low: int, high: int, step: int = 1) -> Values:
     def holds(v: Any) -> bool:
         return isinstance(v, int) and not isinstance(v, bool) and low <= v <= high and v % step == 0
 
-    return Values(says=f"an integer from {low} to {high}{multiple}", holds=holds)
+    says = f"an integer from {low} to {high}{multiple}"
+    return Values(says=says, holds=holds, span=(low, high, step))
 
 
 def optional(values: Values) -> Values:
-    return Values(says=f"{values.says}, or null", holds=lambda v: v is None or values.holds(v))
+    says = f"{values.says}, or null"
+    return replace(values, says=says, holds=lambda v: v is None or values.holds(v), null=True)
 
 
 def choice(*values: Any) -> Values:
@@ -102,6 +111,7 @@ def choice(*values: Any) -> Values:
     return Values(
         says="one of " + ", ".join(map(repr, values)),
         holds=lambda v: type(v) in kinds and v in values,
+        listed=lambda: values,
     )
 
 

@@ -32,7 +32,9 @@ ORDER = Lever(
     name="order",
     # Asked anew each time: a program may add its own.
     values=Values(
-        says="one of gemmgen.ir.orders.ORDERS", holds=lambda v: isinstance(v, str) and v in ORDERS
+        says="one of gemmgen.ir.orders.ORDERS",
+        holds=lambda v: isinstance(v, str) and v in ORDERS,
+        listed=lambda: tuple(ORDERS),
     ),
     default=IN_PANELS,
     added=True,

@@ -17,7 +17,9 @@ def _holds(v: Any) -> bool:
 REGISTERS = Lever(
     name="registers",
     values=Values(
-        says="a pair (producer, consumer) of integers from 0 to 65535, or null", holds=_holds
+        says="a pair (producer, consumer) of integers from 0 to 65535, or null",
+        holds=_holds,
+        null=True,
     ),
     default=None,
     tag="r{0[0]}_{0[1]}",

@@ -22,7 +22,9 @@ def what_it_is(a: Artifact) -> Page:
     """Problem and config in words, and what they take of an SM."""
     tables = (shared_memory(a.kernel, a.target), registers(a.kernel, a.target))
     ir = Listing(title="Lowered IR", lines=tuple(dump(a.kernel).splitlines()), folded=True)
-    return Page(title="Kernel", blocks=(problem(a.problem), config(a), *tables, ir))
+    return Page(
+        title="Kernel", blocks=(problem(a.problem), config(a.config, a.kernel), *tables, ir)
+    )
 
 
 def problem(p: Problem) -> Facts:
@@ -45,11 +47,11 @@ def _spelled(t: DType) -> str:
     return t.name.upper()
 
 
-def config(a: Artifact) -> Facts:
-    c, k = a.config, a.kernel
+def config(c: Config, k: Kernel) -> Facts:
+    """k: the kernel of `c`, lowered."""
     bytes_each = f"{k.block.k} of K, {c.block_k_bytes} bytes of a row"
     items = [
-        ("name", a.name),
+        ("name", k.name),
         ("tile", f"{c.block_m} x {c.block_n} of the product per CTA; a K block is {bytes_each}"),
         ("ring", f"{c.stages} stages of one K block; {c.unroll} per trip of the consumers' loop"),
         ("warpgroups", _warpgroups(c)),

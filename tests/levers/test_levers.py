@@ -24,7 +24,7 @@ from gemmgen.ir.orders import ORDERS
 from gemmgen.levers import LEVERS, Price, add
 from gemmgen.levers.lever import flag
 from gemmgen.passes import PIPELINE
-from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.pipeline import lower
 from gemmgen.see.kernel_page import config as described
 from gemmgen.see.spelling import spelled
 from gemmgen.target import H200
@@ -64,6 +64,19 @@ def changed(lever):
     return replace(Config(), **{lever.name: other(lever)})
 
 
+def test_controls_offer_what_a_lever_takes():
+    """What is listed, or a span says, holds; nothing beside it does. Of what neither says, only None is known."""
+    for values in (x.values for x in LEVERS):
+        assert values.holds(None) == (values.null or None in (values.listed or tuple)())
+        if values.listed:
+            assert all(map(values.holds, values.listed())) and not values.holds("no such value")
+        if values.span:
+            low, high, step = values.span
+            offered = {*range(low, high + 1, step)}
+            assert {v for v in range(low - 2 * step, high + 2 * step) if values.holds(v)} == offered
+    assert [x.name for x in LEVERS if not (x.values.listed or x.values.span)] == ["registers"]
+
+
 def test_a_config_has_a_field_per_lever():
     *own, more = fields(Config)
     assert [f.name for f in own] == [x.name for x in LEVERS]
@@ -94,8 +107,7 @@ def items_of(c):
     """What a report says of a legal config, of the first problem that has it."""
     for p in (DENSE, FP8):
         try:
-            lower(p, c)
-            return {k: v for k, v in described(compile_to_source(p, c)).items if k != "name"}
+            return {k: v for k, v in described(c, lower(p, c)).items if k != "name"}
         except IllegalConfig:
             continue
     raise AssertionError(f"{c} is not legal")
@@ -112,9 +124,11 @@ def test_a_report_says_it(lever):
 
 
 def test_a_report_says_what_is_left_running_under_promotion_too():
-    items = dict(described(compile_to_source(FP8, Config(in_flight=1, parts=2))).items)
+    c = Config(in_flight=1, parts=2)
+    items = dict(described(c, lower(FP8, c)).items)
     assert "where they are promoted" in items["in_flight"]
-    items = dict(described(compile_to_source(DENSE, Config(d_columns=64))).items)
+    c = Config(d_columns=64)
+    items = dict(described(c, lower(DENSE, c)).items)
     assert items["d_columns"].startswith("64: ")
 
 
