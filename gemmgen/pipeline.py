@@ -91,9 +91,7 @@ def compile_to_source(
     """
     kernel = lower(problem, config, target, observer, stamps)
     proof = check(kernel)
-    asked = (f"problem {json.dumps(problem.to_json())}", f"config {json.dumps(config.to_json())}")
-    header = (computes(problem), "", *asked, str(proof))
-    source = emit(kernel, header)
+    source = emit(kernel, (*_header(problem, config), str(proof)))
     return Artifact(
         problem=problem,
         config=config,
@@ -103,3 +101,14 @@ def compile_to_source(
         source=source,
         link=link(kernel, source),
     )
+
+
+def draft(p: Problem, c: Config, kernel: Kernel) -> str:
+    """The text of `kernel`, lowered from `p` and `c`, that nothing has proved or read back: to look at. The line of its
+    header that says the proof is missing."""
+    return emit(kernel, _header(p, c))
+
+
+def _header(p: Problem, c: Config) -> tuple[str, ...]:
+    asked = (f"problem {json.dumps(p.to_json())}", f"config {json.dumps(c.to_json())}")
+    return (computes(p), "", *asked)

@@ -42,6 +42,7 @@ GROUPS = {  # what a command is for, as help has them
         "tune": "measure configs on a GPU and keep the fastest of each shape",
     },
     "see why": {
+        "serve": "show a page on this machine on which a config's levers are moved",
         "explain": "say why a shape gets its config, and why not another",
         "layout": "show what lies where: operands, accumulator, D's tile, scales",
         "timeline": "show who does what when, and who waits for what: simulated, and measured on a GPU",

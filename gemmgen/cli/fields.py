@@ -14,10 +14,10 @@ def fields(option: str, items: Iterable[str]) -> dict[str, Any]:
     """Config fields and their values from FIELD=VALUE. Raises ArgumentError naming the option."""
     found: dict[str, Any] = {}
     for item in items:
-        field, equals, value = item.partition("=")
+        field, equals, text = item.partition("=")
         if not equals:
             raise ArgumentError(option, item, "must be FIELD=VALUE")
-        read = _value(value)
+        read = value(text)
         if field in found and found[field] != read:
             raise ArgumentError(option, item, f"cannot be given with {field}={found[field]}")
         found[field] = read
@@ -29,7 +29,8 @@ def split(text: str) -> list[str]:
     return [item.strip() for item in re.split(r",(?=\s*\w+=)", text)]
 
 
-def _value(text: str) -> Any:
+def value(text: str) -> Any:
+    """What JSON says; where it is none, the text itself."""
     try:
         return parse_json("value", text)
     except ArgumentError:

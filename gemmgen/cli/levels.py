@@ -70,7 +70,12 @@ def coloured(args: argparse.Namespace) -> bool:
 
 def comparable(a: Artifact, level: str) -> list[str]:
     """Its lines without what differs for no reason of its own: the kernel's name, addresses, numbering."""
-    text = LEVELS[level](a).replace(a.name, "KERNEL")
+    return without_noise(LEVELS[level](a), a.name, level)
+
+
+def without_noise(text: str, name: str, level: str) -> list[str]:
+    """Lines of a kernel's `text` of that level."""
+    text = text.replace(name, "KERNEL")
     for pattern, replacement in NOISE.get(level, ()):
         text = pattern.sub(replacement, text)
     return text.splitlines()

@@ -70,8 +70,8 @@ nav > ul { display: flex; flex-wrap: wrap; gap: 0 2rem; padding: 0; }
 
 def render(page: Page) -> str:
     """One self-contained document in English."""
-    return _document(
-        page.title, "", f"<main>\n{_heading(1, page.title)}\n{_blocks(page, 2, '')}\n</main>"
+    return document(
+        page.title, "", f"<main>\n{_heading(1, page.title)}\n{blocks(page, 2, '')}\n</main>"
     )
 
 
@@ -79,18 +79,21 @@ def book(b: Book) -> str:
     """The same of several pages, with links to each."""
     parts = "\n".join(_part(p, number) for number, p in enumerate(b.parts))
     head = f"<header>\n{_heading(1, b.title)}\n</header>"
-    return _document(b.title, "book", f"{head}\n{_contents(b)}\n<main>\n{parts}\n</main>")
+    return document(b.title, "book", f"{head}\n{_contents(b)}\n<main>\n{parts}\n</main>")
 
 
-def _document(title: str, kind: str, body: str) -> str:
+def document(title: str, kind: str, body: str, *, style: str = "", head: str = "") -> str:
+    """A page around `body`, which is HTML. kind: the body's class. style: more of it; head: more elements there,
+    which bring scripts of their own: pictures are not zoomed then."""
     of = f' class="{kind}"' if kind else ""
-    script = f"<script>{zoom.SCRIPT}</script>\n" if 'class="wide zoomed"' in body else ""
+    zoomed = 'class="wide zoomed"' in body and not head
+    script = f"<script>{zoom.SCRIPT}</script>\n" if zoomed else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="generator" content="gemmgen">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}{svg.STYLE}{zoom.STYLE}</style>\n</head>\n"
-        f"<body{of}>\n{body}\n{script}</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}{svg.STYLE}{zoom.STYLE}{style}</style>\n"
+        f"{head}</head>\n<body{of}>\n{body}\n{script}</body>\n</html>\n"
     )
 
 
@@ -117,14 +120,15 @@ def _links(p: Part, part: int) -> str:
 def _part(p: Part, part: int) -> str:
     pages = "\n".join(
         f'<section aria-labelledby="page-{part}-{i}">\n{_heading(3, x.title, f"page-{part}-{i}")}\n'
-        f"{_blocks(x, 4, f'{part}-{i}-')}\n</section>"
+        f"{blocks(x, 4, f'{part}-{i}-')}\n</section>"
         for i, x in enumerate(p.pages)
     )
     label = f"part-{part}"
     return f'<section aria-labelledby="{label}">\n{_heading(2, p.name, label)}\n{pages}\n</section>'
 
 
-def _blocks(page: Page, level: int, within: str) -> str:
+def blocks(page: Page, level: int, within: str) -> str:
+    """What a page holds, as HTML with headings of that level. within: of its ids, so that a document may hold several."""
     return "\n".join(_section(f"section-{within}{i}", b, level) for i, b in enumerate(page.blocks))
 
 
@@ -208,9 +212,10 @@ def _table(t: Table) -> str:
         f'<th scope="col"{kind}>{escape(c)}</th>' for c, kind in zip(t.columns, kinds, strict=True)
     )
     bars = [_bar(share) for share in t.bars] or [""] * len(t.rows)
+    links = t.links or ("",) * len(t.rows)
     rows = "".join(
-        _row(row, kinds, bar, number == t.marked)
-        for number, (row, bar) in enumerate(zip(t.rows, bars, strict=True))
+        _row(row, kinds, bar, number == t.marked, link)
+        for number, (row, bar, link) in enumerate(zip(t.rows, bars, links, strict=True))
     )
     head = first + '<td aria-hidden="true"></td>' * bool(t.lengths) + "".join(heads)
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>"
@@ -220,9 +225,12 @@ def _bar(share: float) -> str:
     return f'<td class="bar" aria-hidden="true"><span style="width: {share:.2%}"></span></td>'
 
 
-def _row(row: tuple[str, ...], kinds: list[str], bar: str, marked: bool) -> str:
+def _row(row: tuple[str, ...], kinds: list[str], bar: str, marked: bool, link: str) -> str:
     of = ' class="marked" aria-current="true"' if marked else ""
-    first, *rest = (f"{kind}>{escape(cell)}" for kind, cell in zip(kinds, row, strict=True))
+    shown = [escape(cell) for cell in row]
+    if link:
+        shown[0] = f'<a href="{escape(link)}">{shown[0]}</a>'
+    first, *rest = (f"{kind}>{cell}" for kind, cell in zip(kinds, shown, strict=True))
     cells = "".join(f"<td{cell}</td>" for cell in rest)
     return f'<tr{of}><th scope="row"{first}</th>{bar}{cells}</tr>\n'
 

@@ -17,7 +17,7 @@ class Headline:
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """rows: cells as text, one per column. marked: the row that the page is about. lengths: of a bar in each row, on
-    one scale from 0; none: no bars."""
+    one scale from 0; none: no bars. links: where in HTML the first cell of each row leads; none: no links."""
 
     title: str
     columns: tuple[str, ...]
@@ -25,10 +25,12 @@ class Table:
     marked: int | None = None
     note: str = ""
     lengths: tuple[float, ...] = ()
+    links: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert all(len(row) == len(self.columns) for row in self.rows), self.title
         assert len(self.lengths) in (0, len(self.rows)), self.title
+        assert len(self.links) in (0, len(self.rows)), self.title
 
     @property
     def bars(self) -> tuple[float, ...]:

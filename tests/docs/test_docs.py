@@ -25,6 +25,7 @@ NEEDS_GPU = ("run", "bench", "casts", "host", "tune")
 ALLOWED = {"doctor": {0, 3}}  # exit codes besides 0: it reports what this machine lacks
 ELSEWHERE = {  # commands that take long, and what runs them besides
     "emit --all --check": "`make test`, before the tests",
+    "serve dense -m 64 --set stages=3": "tests/tools/test_serve.py: it serves until it is interrupted",
     "compile --all --json": "tests/emit/test_nvrtc.py, kernel by kernel",
     **{
         f"timeline fp8_block/base -m 4096 -n 7168 -k 2048 --device gpu {shown}": "tests/gpu/test_gpu_timeline.py"
