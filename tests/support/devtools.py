@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import time
 from base64 import b64decode
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,10 @@ KEYS = {
 }
 
 
+class Refused(AssertionError):
+    """A command that the browser did not take."""
+
+
 @dataclass
 class Tab:
     """events: what the page said, by the protocol's names."""
@@ -72,7 +76,8 @@ class Tab:
         os.write(self._to, json.dumps(message).encode() + b"\0")
         while (got := self._next()).get("id") != number:
             self.events.append(got)
-        assert "error" not in got, (method, got)
+        if "error" in got:
+            raise Refused(method, got["error"])
         return got["result"]
 
     def _next(self) -> dict[str, Any]:
@@ -96,10 +101,12 @@ class Tab:
     def until(self, script: str) -> Any:
         """The value of an expression as soon as it is true."""
         end = time.monotonic() + SECONDS
-        while not (value := self.run(script)):
-            assert time.monotonic() < end, f"never true: {script}"
+        while time.monotonic() < end:
+            with suppress(Refused):  # the page that was asked has been left for another
+                if value := self.run(script):
+                    return value
             time.sleep(0.02)
-        return value
+        raise AssertionError(f"never true: {script}")
 
     def open(self, url: str, *, width: int, height: int = 900, dark: bool = False) -> None:
         """A page in a window of that size, once it is loaded."""

@@ -1,7 +1,7 @@
 """Random moves of levers in the playground, each answered: `PYTHONPATH=tests/support python -m serve_walk`.
 
 A move takes a random lever to a random value of those that it takes. Where that is illegal, four times in five the next
-move is the one back, as a user's is. What is timed is what the page asks for: the answer, then each pane that is shown.
+move is to the last that was legal, as a user's is. What is timed is what the page asks for: the answer, then each pane that is shown.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def walk(get: Get, start: dict, moves: int, seed: int, panes=USUAL) -> Iterator[
         if before is not at and dice.random() < 0.8:
             asked = before
         step = answered(get, asked, panes)
-        before = at if step.kind == "refused" and asked is not before else asked
+        before = asked if step.kind == "legal" else before  # the last that was legal
         at = asked
         yield step
 
