@@ -132,8 +132,24 @@ def _prmt(i: Instruction, s: Scope) -> Op:
     return elementwise(permute, d, a, b, c)
 
 
+def _find(i: Instruction, s: Scope) -> Op:
+    """The highest 1 of an unsigned number, or how far left it may be shifted; all ones of 0 (PTX ISA, bfind)."""
+    if kind_of(i) != "u32":
+        raise UnsupportedInstruction(str(i))
+    shifts, (d, a) = (
+        "shiftamt" in i.parts,
+        (s.dst(i.operands[0], "u32"), s.src(i.operands[1], "u32")),
+    )
+
+    def find(x: Any) -> Any:
+        at = _bit_length(x) - 1
+        return np.where(x == 0, -1, 31 - at if shifts else at).astype(np.uint32)
+
+    return elementwise(find, d, a)
+
+
 def _counting(function: Function) -> Handler:
-    """popc, clz, bfind: a 32-bit result whatever the operand's type."""
+    """popc, clz: a 32-bit result whatever the operand's type."""
 
     def decode(i: Instruction, s: Scope) -> Op:
         kind = kind_of(i)
@@ -164,6 +180,7 @@ HANDLERS: Mapping[str, Handler] = {
     "brev": unary(_reverse),
     "popc": _counting(_ones),
     "clz": _counting(_leading_zeros),
+    "bfind": _find,
     "shl": _shift,
     "shr": _shift,
     "shf": _funnel,
