@@ -33,7 +33,8 @@ def _bulk_row_store(w: Walk, s: ir.BulkRowStore) -> None:
 
 
 def _store_rows(w: Walk, s: ir.StoreRows) -> None:
-    w.add(ops.Rows, s, cells=w.cells(s), rect=_piece(w, s), threads=w.threads)
+    rect = _piece(w, s, s.column)
+    w.add(ops.Rows, s, cells=w.cells(s), rect=rect, threads=w.threads)
 
 
 def _store_tail(w: Walk, s: ir.StoreTail) -> None:

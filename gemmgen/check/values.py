@@ -167,7 +167,7 @@ def _step(r: Reader, s: Any) -> None:
             else:
                 r.want(s, s.src, r.whole(r.staged, s.wave))
             r.registers[_slot(s)] = _piece(r, s)
-        case ir.TmaStore() | ir.StoreTail():
+        case ir.TmaStore() | ir.StoreRows() | ir.StoreTail():
             r.want(s, _slot(s), _piece(r, s))
 
 

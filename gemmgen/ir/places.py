@@ -104,7 +104,7 @@ def piece(kernel: Kernel, s: BulkRowStore | StoreRows | StoreTail) -> StoredPiec
     """The piece that `s` stores."""
     d = kernel.buffer(s.smem)
     if d.along == "m":
-        if isinstance(s, StoreTail) and turns(s):
+        if isinstance(s, StoreRows | StoreTail) and turns(s):
             row = f"tile.d_row + {numbered(s.wave * kernel.consumers)} * {d.step}"
             column = f"(tile.d_col + {s.column})" if s.column else "tile.d_col"
             return StoredPiece(row, column, d.rows, f"{d.cols}")

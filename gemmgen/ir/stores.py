@@ -14,7 +14,7 @@ from .resources import UNUSUAL, Coord
 E4M3_MAX, LEAST_AMAX = 448.0, 1e-4
 OUTPUT_SCALE_BLOCK = 128  # columns of D per scale
 
-# StageTile, StoreTile, TmaStore and StoreTail are of one piece of D: the 64 rows that a warpgroup has in a wave,
+# StageTile, StoreTile, TmaStore, StoreRows and StoreTail are of one piece of D: the 64 rows that a warpgroup has in a wave,
 # and of those the buffer's columns from `column` on. `slot` is the piece of the buffer that it is staged in,
 # counted per warpgroup, where several take turns (split_output); OWN: the wave's own.
 OWN = -1
@@ -131,6 +131,8 @@ class StoreRows(Stmt):
     smem: str
     wave: int
     add: bool = field(default=False, metadata=UNUSUAL)
+    column: int = field(default=0, metadata=UNUSUAL)
+    slot: int = field(default=OWN, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +158,7 @@ class StoreWait(Stmt):
     reads: bool
 
 
-OfD = StageTile | StoreTile | TmaStore | StoreTail
+OfD = StageTile | StoreTile | TmaStore | StoreRows | StoreTail
 
 
 def turns(s: Stmt) -> TypeGuard[OfD]:

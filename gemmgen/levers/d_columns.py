@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from math import gcd
 
 from ..ir.expr import fold
-from ..ir.groupings import GROUPINGS
 from .lever import AS_IT_IS, C, Changes, L, Lever, integer, optional
 
 # Bytes of D beside which 256 rows have three stages of FP8, below what hides latency.
@@ -22,7 +21,7 @@ NARROW = 64  # bytes: D's swizzle where a piece of the widest's slabs leaves no 
 def widest(of: L, c: C) -> int | None:
     """Columns of pieces of the widest slab that divides D's; None if D is not one that may be cut (rule `column-stores`)."""
     p = of.problem
-    if fold(p.epilogue) > 1 or p.quantised or GROUPINGS[p.grouping].ragged:
+    if fold(p.epilogue) > 1 or p.quantised:
         return None
     d_bytes: int = p.d.bytes
     return gcd(c.block_n * d_bytes, WIDE) // d_bytes

@@ -212,7 +212,7 @@ def element_at(b: ir.Smem, block: str) -> str:
 def store_rows(k: ir.Kernel, s: ir.StoreRows) -> str:
     b, p = k.buffer(s.smem), piece(k, s)
     pieces, each = b.cols * b.dtype.bytes // 16, 16 // b.dtype.bytes
-    block = f"{s.wave * k.consumers} + warpgroup"
+    block = f"{slot(s) * k.consumers} + warpgroup"
     to = f"{of_group(k, s.tensor)} + (long long)({p.row} + row) * {s.tensor}_stride + {p.column} + col"
     if s.add:
         adds = " ".join(f"(to)[{j}] += $nth(x, {j});" for j in range(4)).replace("(to)", "to")

@@ -55,7 +55,8 @@ def choose_stores(kernel: Kernel, target: Target) -> Kernel:
                 boxes = _boxes(d, stmt, kernel.map(stmt.tensor_map))
                 return (If(when="whole", wave=stmt.wave, body=boxes),) if ragged else boxes
             case StoreTail() if ragged and not by_rows:
-                rows = StoreRows(tensor=stmt.tensor, smem=stmt.smem, wave=stmt.wave, add=stmt.add)
+                same = ("tensor", "smem", "wave", "add", "column", "slot")
+                rows = StoreRows(**{name: getattr(stmt, name) for name in same})
                 return If(when="cut", wave=stmt.wave, body=(rows,)), stmt
         return stmt
 

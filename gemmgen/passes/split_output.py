@@ -32,9 +32,9 @@ COLUMN_PIECES = Rule(
 )
 COLUMN_STORES = Rule(
     id="column-stores",
-    says="only a swizzled D that TMA stores from the accumulators can be staged by columns: no ragged groups, paired or "
-    "scaled outputs, swap_ab or split_k",
-    because="Padded rows, and those of ragged groups, leave one by one; paired and scaled values are held for a whole M sub-tile; "
+    says="only a swizzled D that TMA stores from the accumulators can be staged by columns: no paired or scaled outputs, "
+    "swap_ab or split_k",
+    because="Padded rows leave one by one; paired and scaled values are held for a whole M sub-tile; "
     "swap-AB gives D's columns to other warpgroups; CTAs that divide K need shared memory for partial sums.",
 )
 RULES = (COLUMN_PIECES, COLUMN_STORES)
@@ -79,8 +79,6 @@ def _obstacles(kernel: Kernel, d: Smem) -> Iterator[tuple[str, object]]:
         yield "swap_ab", True
     if kernel.cluster.k > 1:
         yield "split_k", kernel.cluster.k
-    if kernel.groups.ragged:
-        yield "groups", "ragged"
     if any(isinstance(s, Evaluate) for s in statements(kernel)):
         yield "output", "evaluated"
 

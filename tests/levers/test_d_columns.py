@@ -16,7 +16,6 @@ from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig, IRError
 from gemmgen.families import build
 from gemmgen.ir import nodes as ir
-from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.passes import run
 from gemmgen.pipeline import lower
@@ -26,7 +25,6 @@ from mutation.rows_protocol import visit  # isort: skip
 
 ADDED = replace(DENSE_F32, accumulate=True)
 PLACES = 2
-NOT_RAGGED = tuple(g for g in GROUPED if not GROUPINGS[g].ragged)
 
 
 def config(p, **changes):
@@ -107,7 +105,7 @@ def test_epilogues(epilogue):
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize("grouping", NOT_RAGGED)
+@pytest.mark.parametrize("grouping", GROUPED)
 @pytest.mark.parametrize("name", ("bf16", "f16_f32"))
 def test_groups(name, grouping):
     p = problem(name, grouping)
@@ -190,8 +188,6 @@ def test_a_piece_is_whole_slabs_of_the_tile(column):
         ("column-stores", DENSE, {"swizzle_d": 0}, {"swizzle": 0}),
         ("column-stores", DENSE, {"swap_ab": True, "block_m": 16}, {"swap_ab": True}),
         ("column-stores", DENSE, {"split_k": 2}, {"split_k": 2}),
-        ("column-stores", replace(DENSE, grouping="ends"), {}, {"groups": "ragged"}),
-        ("column-stores", replace(FP8, grouping="masked"), {}, {"groups": "ragged"}),
         ("column-stores", PAIRED, {}, {"output": "evaluated"}),
         ("column-stores", QUANTISED, {}, {"output": "evaluated"}),
     ],
