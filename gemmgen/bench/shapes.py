@@ -15,7 +15,7 @@ from . import models, shape_files
 
 MOST_GROUPS = 1 << 16  # of which the sizes are listed
 Shape = tuple[int, ...]  # (M, N, K) or (G, M, N, K)
-ROW_MULTIPLE = 256  # rows of A, or of each group: room for the largest tile
+ROW_MULTIPLE = 256  # rows of each group that has its own: room for the largest tile
 DEPTH_STEP = 128  # K of a group that splits it, where that is scaled
 
 DEEPSEEK = (
@@ -116,11 +116,14 @@ def rows_of(p: Problem, groups: int, mean: int) -> tuple[int, ...]:
 
 
 def rows_held(p: Problem, rows: tuple[int, ...]) -> int:
-    """M of A, or of each group of A: room for the largest group's tile, but in a batch."""
+    """M of A, where each group's rows begin at a multiple of the alignment; or of each group of A: room for the largest
+    group's tile, but in a batch."""
     if p.grouping == "batched":
         return max(rows)
-    padded = [-(-r // ROW_MULTIPLE) * ROW_MULTIPLE for r in rows]
-    return max(padded) if GROUPINGS[p.grouping].rows else sum(padded)
+    shared = not GROUPINGS[p.grouping].rows
+    step = p.alignment if shared else ROW_MULTIPLE
+    padded = [-(-r // step) * step for r in rows]
+    return sum(padded) if shared else max(padded)
 
 
 def depths_of(groups: int, mean: int) -> tuple[int, ...]:
