@@ -6,7 +6,7 @@ come is one of `gemmgen.ir.orders`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment, in_turn
@@ -93,11 +93,10 @@ def _tiles(
         tiles = {"m": _ceil(rows, block.m * cluster.m), "n": _ceil(n, block.n * cluster.n)}
         while index < first + tiles["m"] * tiles["n"]:
             at = place(s, tiles, index - first)
-            first_row = part.first + at["m"] * cluster.m * block.m
-            row = first_row + rank % cluster.m * block.m
+            row = part.first + (at["m"] * cluster.m + rank % cluster.m) * block.m
             col = (at["n"] * cluster.n + rank % cluster.n) * block.n
-            group, end = WHERE[s.name](first_row, part, layout)
-            yield Tile(row, col, row, col // block.fold, _ceil(k, block.k), group, end)
+            end = 0 if s.name == "panels" else part.end
+            yield Tile(row, col, row, col // block.fold, _ceil(k, block.k), part.group, end)
             index += stride
         first += tiles["m"] * tiles["n"]
 
@@ -143,21 +142,17 @@ def _deepened(
         last = t.group
 
 
-def _one_grid(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
-    """All rows together, whatever group each is in."""
-    yield Segment(group=0, first=0, end=rows)
+def runs(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
+    """Rows of one group, or of none, which then are multiplied as group 0's, from one aligned row to another."""
+    first = 0
+    for row in (*range(alignment, rows, alignment), rows):
+        if row == rows or layout.table[row] != layout.table[first]:
+            yield Segment(group=max(layout.table[first], 0), first=first, end=row)
+            first = row
 
 
-# By scheduler: the parts of D that are walked one after the other, ...
-GRIDS = {g.scheduler: SEGMENTS[name] for name, g in GROUPINGS.items()} | {"rows": _one_grid}
-
-# ... and a tile's group, given its cluster's first row, and the row where that ends.
-Where = Callable[[int, Segment, Layout], tuple[int, int]]
-WHERE: dict[str, Where] = {
-    **dict.fromkeys(GRIDS, lambda row, part, layout: (part.group, part.end)),
-    "panels": lambda row, part, layout: (0, 0),
-    "rows": lambda row, part, layout: (max(layout.table[row], 0), part.end),
-}
+# By scheduler: the parts of D that are walked one after the other.
+GRIDS = {g.scheduler: SEGMENTS[name] for name, g in GROUPINGS.items()} | {"rows": runs}
 
 
 def _ceil(a: int, b: int) -> int:

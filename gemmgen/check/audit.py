@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from ..ir.groupings import (
     ALONE,
@@ -40,8 +41,7 @@ def audit(
     ]
     where = f"{scheduler.name}, M, N, K = {shape}, {ctas} CTAs"
     where += f", {layout.groups} groups, {list(layout.table)}" * (layout != ALONE)
-    span = block.m * cluster.m
-    parts = PARTS.get(scheduler.name, _groups)(scheduler, span, shape[0], layout)
+    parts = (_runs if scheduler.name == "rows" else _groups)(scheduler, shape[0], layout)
     summed = depths(_grouping(scheduler), shape[2], layout)
     if scheduler.streams:
         k_blocks = -(-shape[2] // block.k)
@@ -52,23 +52,22 @@ def audit(
         yield Finding(property=CLUSTER, message=f"{where}: {text}")
 
 
-def _groups(s: Scheduler, span: int, rows: int, layout: Layout) -> list[Segment]:
+def _groups(s: Scheduler, rows: int, layout: Layout) -> list[Segment]:
     return list(segments(_grouping(s), rows, layout, s.alignment))
+
+
+def _runs(s: Scheduler, rows: int, layout: Layout) -> list[Segment]:
+    """All rows, those of none with group 0's B: as many together as aligned ones say the same of."""
+    found, first = [], 0
+    for group, same in groupby(layout.table[:: s.alignment]):
+        end = min(first + s.alignment * len([*same]), rows)
+        found.append(Segment(group=max(group, 0), first=first, end=end))
+        first = end
+    return found
 
 
 def _grouping(s: Scheduler) -> str:
     return next(name for name, g in GROUPINGS.items() if g.scheduler == s.name)
-
-
-def _by_tile(s: Scheduler, span: int, rows: int, layout: Layout) -> list[Segment]:
-    """Every `span` of rows is computed, in the group of its first row, or of group 0 if that has none."""
-    return [
-        Segment(group=max(layout.table[row], 0), first=row, end=min(row + span, rows))
-        for row in range(0, rows, span)
-    ]
-
-
-PARTS = {"rows": _by_tile}
 
 
 def examine(
@@ -100,7 +99,9 @@ def _coverage(
         for row in range(p.first, p.end, block.m)
         for col in range(0, n, block.n)
     }
-    seen = Counter(map(_at, (t for walk in walks[:: cluster.k] for t in walk)))
+    # A tile after its group's last row, which completes a cluster, stores nothing.
+    stored = (t for walk in walks[:: cluster.k] for t in walk if not 0 < t.d_end <= t.d_row)
+    seen = Counter(map(_at, stored))
     if missed := sorted(wanted - set(seen)):
         yield f"the tile at {_name(missed[0])} is never computed"
     if twice := sorted(at for at, times in seen.items() if times > 1):

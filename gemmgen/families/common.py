@@ -255,7 +255,13 @@ def assemble(
         block=b,
         cluster=Cluster(size=2 if shared else 1, shared=shared),  # type: ignore[arg-type]
         scheduler=panels(c.raster, c.panel, g, p.alignment, c.order),
-        groups=Groups(rows=g.rows, columns=g.columns, ragged=g.ragged, depths=g.depths),
+        groups=Groups(
+            rows=g.rows,
+            columns=g.columns,
+            ragged=g.ragged,
+            depths=g.depths,
+            step=p.alignment * g.again,
+        ),
         maps=maps,
         params=(*SHAPE, *g.params, *output_params(p), *params, *epilogue_params(p)),
         smem=(

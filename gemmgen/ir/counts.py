@@ -39,9 +39,12 @@ def check_tiles(kernel: Launchable, shape: Shape, groups: int = 1) -> None:
 
 
 def most_tiles(kernel: Launchable, shape: Shape, groups: int) -> int:
-    """As many as a walk may count, a cluster's as one: where groups share A's rows each may end inside one."""
+    """As many as a walk may count, a cluster's as one: where groups share A's rows each of their places may end inside
+    one."""
     b, c, g = kernel.block, kernel.cluster, kernel.groups
     tiles_m, tiles_n = -(-shape[0] // (b.m * c.m)), -(-shape[1] // (b.n * c.n))
+    if g.step:
+        return -(-shape[0] // g.step) * -(-g.step // (b.m * c.m)) * tiles_n
     if g.rows or g.depths:
         return groups * tiles_m * tiles_n
     return (tiles_m + groups * g.ragged) * tiles_n

@@ -225,6 +225,8 @@ class Groups:
     columns: bool = False
     ragged: bool = False
     depths: Literal["", "columns", "flat"] = field(default="", metadata=UNUSUAL)
+    # Rows: at any multiple a group may begin, or begin again; 0 where each has one place.
+    step: int = field(default=0, metadata=UNUSUAL)
 
     def own(self, m: TmaMap) -> bool:
         """Whether each group's matrix in `m` has a place and a row stride of its own."""

@@ -56,8 +56,10 @@ SIZES = {  # by grouping: size and what it is called; everything else goes by M
     "k_flat": ("(args->k + args->groups - 1) / args->groups", "k per group"),
 }
 
+ALL_GROUPS = "times(args->groups, times(tiles_m, tiles_n))"
 TILES = {  # by grouping: as `gemmgen.ir.counts.most_tiles` counts; everything else has those of all groups
-    **dict.fromkeys(("none", "rows"), "times(tiles_m, tiles_n)"),
+    "none": "times(tiles_m, tiles_n)",
+    "rows": "times(times((m + {step} - 1) / {step}, ({step} + kernel->tile_m - 1) / kernel->tile_m), tiles_n)",
     "ends": "times(tiles_m + args->groups, tiles_n)",
 }
 
@@ -78,7 +80,7 @@ def choice(p: Problem) -> Choice:
         size=size,
         says=says,
         groups="args->groups" if grouped(p) else "1",
-        tiles=TILES.get(p.grouping, "times(args->groups, times(tiles_m, tiles_n))"),
+        tiles=TILES.get(p.grouping, ALL_GROUPS).format(step=p.alignment),
         nothing="!args->m" + " || !args->groups" * grouped(p),
         none="m = 0" + " or groups = 0" * (grouped(p) and p.grouping != "rows"),
     )

@@ -18,18 +18,13 @@ TILE_ROWS = Rule(
     "the tile",
     because="One wgmma computes 64 rows and belongs to one warpgroup; a block of rows with no owner is never stored.",
 )
-SEGMENT_TILE = Rule(
-    id="segment-tile",
-    says="the rows of a cluster's tiles must divide the alignment at which groups begin",
-    because="All of a tile multiplies one group's B, and CTAs that share B the same one.",
-)
 PARTS_PROMOTED = Rule(
     id="parts-promoted",
     says="only a family that promotes can multiply a tile in parts",
     because="Parts make the partial sum smaller that is promoted. A sum that stays in the tensor core has none: "
     "one wgmma of all columns needs no more registers, and reads A once.",
 )
-RULES = (PARTS_PROMOTED, WGMMA_N, TILE_ROWS, SEGMENT_TILE)
+RULES = (PARTS_PROMOTED, WGMMA_N, TILE_ROWS)
 
 FINE_N = 32  # up to here every dtype has N in steps of 8
 
@@ -52,11 +47,5 @@ def check_tile(kernel: Kernel, target: Target) -> Kernel:
         values = {shared: side, "consumers": kernel.consumers, "waves": waves}
         raise IllegalConfig(
             TILE_ROWS, values, f"{waves} wave(s) of these consumers make {rows} rows."
-        )
-    alignment, cluster_rows = kernel.scheduler.alignment, kernel.block.m * kernel.cluster.m
-    if alignment % cluster_rows and not kernel.groups.ragged:
-        values = {"alignment": alignment, "block_m": kernel.block.m, "cluster": kernel.cluster.m}
-        raise IllegalConfig(
-            SEGMENT_TILE, values, f"Use block_m={min(128, alignment)}, multicast none or a."
         )
     return kernel

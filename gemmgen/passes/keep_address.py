@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.expr import ACC
+from ..ir.expr import ACC, InGroup
 from ..ir.nodes import Evaluate, Kernel, StageTile
 from ..ir.resources import ONE_GEMM
 from ..ir.rewrite import statements
@@ -14,9 +14,8 @@ from ..target import Target
 def keep_address(kernel: Kernel, target: Target) -> Kernel:
     """Left to itself, ptxas may derive the address anew in each K block where a launch has groups. An epilogue that
     computes may leave no register for it: one of them then spilled. Sets Kernel.keeps_address."""
-    computes = any(
-        isinstance(s, StageTile | Evaluate) and s.value != ACC for s in statements(kernel)
-    )
+    values = {s.value for s in statements(kernel) if isinstance(s, StageTile | Evaluate)}
+    computes = any((v.value if isinstance(v, InGroup) else v) != ACC for v in values)
     if kernel.groups == ONE_GEMM or computes:
         return kernel
     return replace(kernel, keeps_address=True)

@@ -48,6 +48,9 @@ WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is 
 DERIVING = 32  # what a producer needs that derives tensor maps: 24 spill
 # Less than this is left to a watched producer only where consumers need the rest: of 77 with 24 five spilled.
 WATCHED = 32
+# More is left, where it is there, to a walk that looks for where groups begin: 128x192 spilled up to 124 bytes with 232
+# registers, none with 240.
+LOOKING = 12
 
 
 def split_registers(kernel: Kernel, target: Target) -> Kernel:
@@ -97,6 +100,7 @@ def _consumer(kernel: Kernel, launch: int, producer: int) -> int:
 
 def _split(kernel: Kernel, launch: int) -> dict[str, int]:
     need = max(arrays(r) + beside(kernel, r) + WORKING_SET for r in kernel.roles)
+    need += LOOKING * bool(kernel.groups.step)
     watched = (WATCHED_PRODUCER,) * (kernel.watchdog and _loads(kernel) > MANY)
     for producer in (*watched, LARGE_PRODUCER, *(SMALL_PRODUCER,) * (not _derives(kernel))):
         consumer = _consumer(kernel, launch, producer)

@@ -10,12 +10,12 @@
 // config {"block_m": 128, "block_n": 192, "block_k_bytes": 128, "stages": 4, "consumers": 2, "multicast": "a",
 //     "raster": "m", "panel": 8, "unroll": 4, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers":
 //     null, "watchdog": false}
-// P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (9 instances, 12650 operations); the order
+// P1 to P13 proved for 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3 tiles (32 instances, 45328 operations); the order
 //     recurs every 8 K blocks
-// IR sha256 d1dc661720cd209a
+// IR sha256 6c6328f27c852dbd
 //
 // Output tile 128 x 192, 128 of K per stage, 4 stages, cluster of 2, 384 threads.
-// Registers per thread: consumer 232, producer 40. Shared memory, 215104 bytes.
+// Registers per thread: consumer 240, producer 24. Shared memory, 215104 bytes.
 //
 // In this file: Shared, what lies where in shared memory; Tile and Scheduler, which tiles a CTA computes; Ring, the
 // stages that they are loaded through; the kernel: setup, then each role (consumer, producer); ptx, the instructions.
@@ -52,7 +52,7 @@ constexpr uint32_t B_DESCRIPTOR_LOW = 16 / 16 << 16, B_DESCRIPTOR_HIGH = 1024 / 
 
 // The instructions that are used; what they are in PTX stands at the end.
 namespace ptx {
-__device__ __forceinline__ uint32_t shared_address(const void* p);
+__device__ __forceinline__ uint32_t kept_shared_address(const void* p);
 __device__ __forceinline__ int cluster_cta_rank();
 __device__ __forceinline__ void cluster_arrive();
 __device__ __forceinline__ void cluster_wait();
@@ -65,6 +65,7 @@ __device__ __forceinline__ void fence_mbarrier_init();
 __device__ __forceinline__ void mbarrier_arrive_remote(uint32_t bar, int cta);
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t bar, int bytes);
 __device__ __forceinline__ void mbarrier_wait(uint32_t bar, uint32_t parity);
+__device__ __forceinline__ void prefetch_line(const void* p);
 __device__ __forceinline__ void prefetch_tensor_map(const TensorMap* map);
 __device__ __forceinline__ void tma_load_multicast(uint32_t dst, const TensorMap* map, uint32_t bar, int inner, int outer, int mask);
 __device__ __forceinline__ void tma_load_3d(uint32_t dst, const TensorMap* map, uint32_t bar, int inner, int outer, int group);
@@ -75,6 +76,7 @@ template <int kPending> __device__ __forceinline__ void store_wait_all();
 __device__ __forceinline__ void fence_proxy_async();
 __device__ __forceinline__ float load_shared_float(uint32_t address);
 __device__ __forceinline__ uint16_t load_shared_uint16_t(uint32_t address);
+__device__ __forceinline__ void piece_store(void* to, uint32_t from);
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high);
 __device__ __forceinline__ void store_matrix_x4(uint32_t row, uint32_t a, uint32_t b, uint32_t c, uint32_t d);
 __device__ __forceinline__ void wgmma_fence();
@@ -89,17 +91,19 @@ __device__ __forceinline__ void mma(float (&d)[96], uint64_t a, uint64_t b, int 
 // group it belongs to, and the row of D where that ends.
 struct Tile { int a_row, b_row, d_row, d_col, k_blocks, group, d_end; };
 
-// A cluster's tiles. The first row of one says which group all of it is in; rows of no group are multiplied, but stored as 0.
+// A cluster's tiles: one run's after the other's. A run is rows of one group, or of none, between multiples of ALIGNED;
+// rows of no group are multiplied as if they were of group 0, but stored as 0.
 // They come in panels of PANEL along M: within a panel M varies first, so that CTAs that run
 // together share operands in L2. Every other panel runs backwards along N.
 struct Scheduler {
-    static constexpr int PANEL = 8;
-    int tiles_m, tiles_n, k_blocks, rows, index, rank, stride;
+    static constexpr int PANEL = 8, ALIGNED = 128;
+    int tiles_n, k_blocks, rows, index, rank, stride;  // index: of the next tile, counted from the run's first
+    int start = 0, end = 0;  // the run's first row, and the multiple of ALIGNED where it ends
+    uint32_t begins = 0;     // a bit for `end` and each multiple after it that was looked at: whether a run begins there
     const int* row_groups;
 
     __device__ Scheduler(int m, int n, int k, const int* row_groups)
-        : tiles_m((m + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M)),
-          tiles_n((n + BLOCK_N * CLUSTER_N - 1) / (BLOCK_N * CLUSTER_N)),
+        : tiles_n((n + BLOCK_N * CLUSTER_N - 1) / (BLOCK_N * CLUSTER_N)),
           k_blocks((k + BLOCK_K - 1) / BLOCK_K),
           rows(m),
           index(blockIdx.x / (CLUSTER_M * CLUSTER_N)),
@@ -107,18 +111,46 @@ struct Scheduler {
           stride(gridDim.x / (CLUSTER_M * CLUSTER_N)),
           row_groups(row_groups) {}
 
+    // A run begins where ALIGNED rows before there is another group. 32 places are read at once: one wait for memory.
+    __device__ void look() {
+        begins = 0;
+        #pragma unroll
+        for (int i = 0; i < 32; ++i) {
+            const int rest = rows - end - i * ALIGNED;
+            const int row = rows - max(rest, 1), before = max(row - ALIGNED, 0);
+            begins |= uint32_t((rest <= 0) | (__ldg(row_groups + row) != __ldg(row_groups + before))) << i;
+        }
+    }
+
+    __device__ void next_run() {
+        start = end;
+        for (bool found = false; !found; found = begins % 2) {
+            end += ALIGNED, begins >>= 1;
+            if (end / ALIGNED % 32 == 1) look();
+        }
+    }
+
     __device__ bool next(Tile& tile) {
-        if (index >= tiles_m * tiles_n) return false;
-        const int whole = min(PANEL, tiles_m) * tiles_n, panel = index / whole, off = index % whole;
-        const int height = min(PANEL, tiles_m - panel * PANEL);
-        const int across = off / height;
-        const int m = panel * PANEL + off % height;
-        const int n = panel % 2 ? tiles_n - 1 - across : across;
-        const int row = (m * CLUSTER_M + rank % CLUSTER_M) * BLOCK_M;
-        const int col = (n * CLUSTER_N + rank % CLUSTER_N) * BLOCK_N;
-        tile = {row, col, row, col, k_blocks, max(__ldg(row_groups + m * CLUSTER_M * BLOCK_M), 0), rows};
-        index += stride;
-        return true;
+        for (; start < rows; next_run()) {
+            const int last = min(end, rows);
+            const int tiles_m = (last - start + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M);
+            if (index < tiles_m * tiles_n) {
+                const int whole = min(PANEL, tiles_m) * tiles_n, panel = index / whole, off = index % whole;
+                const int height = min(PANEL, tiles_m - panel * PANEL);
+                const int across = off / height;
+                const int m = panel * PANEL + off % height;
+                const int n = panel % 2 ? tiles_n - 1 - across : across;
+                const int row = (m * CLUSTER_M + rank % CLUSTER_M) * BLOCK_M;
+                const int col = (n * CLUSTER_N + rank % CLUSTER_N) * BLOCK_N;
+                tile = {start + row, col, start + row, col, k_blocks, max(__ldg(row_groups + start), 0), last};
+                // The epilogue asks whose each row is, and should not wait for memory then.
+                ptx::prefetch_line(row_groups + start + row + min(int(threadIdx.x), rows - 1 - start - row));
+                index += stride;
+                return true;
+            }
+            index -= tiles_m * tiles_n;
+        }
+        return false;
     }
 };
 
@@ -149,7 +181,7 @@ gemmgen_fp8_block_rows_gemm_e4m3_e4m3_bf16_128x192x128_s4c2_mca_u4(
     int scale_b_stride_k,
     long long scale_b_stride_g) {
     extern __shared__ __align__(1024) uint8_t smem[];
-    const uint32_t smem_base = ptx::shared_address(smem);
+    const uint32_t smem_base = ptx::kept_shared_address(smem);
     const uint32_t smem_a = smem_base + Shared::A;
     const uint32_t smem_b = smem_base + Shared::B;
     const uint32_t smem_scale_a = smem_base + Shared::SCALE_A;
@@ -189,7 +221,7 @@ gemmgen_fp8_block_rows_gemm_e4m3_e4m3_bf16_128x192x128_s4c2_mca_u4(
         float lane_scales[2];
         float next_scales[2];
         // Consumers take the registers that the producer gives up.
-        ptx::setmaxnreg_inc<232>();
+        ptx::setmaxnreg_inc<240>();
         for (Tile tile; scheduler.next(tile);) {
             #pragma unroll
             for (auto& r : acc0) r = 0;
@@ -295,16 +327,33 @@ gemmgen_fp8_block_rows_gemm_e4m3_e4m3_bf16_128x192x128_s4c2_mca_u4(
             if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
             if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
             if (threadIdx.x % 128 == 0) {
-                if (tile.d_col < shape_n / 8 * 8)
-                    ptx::tma_store(&map_d, smem_d + warpgroup * Shared::D_STAGE_BYTES,
-                                   tile.d_col, tile.d_row + warpgroup * 64);
-                if (tile.d_col + 64 < shape_n / 8 * 8)
-                    ptx::tma_store(&map_d, smem_d + warpgroup * Shared::D_STAGE_BYTES + 8192,
-                                   tile.d_col + 64, tile.d_row + warpgroup * 64);
-                if (tile.d_col + 128 < shape_n / 8 * 8)
-                    ptx::tma_store(&map_d, smem_d + warpgroup * Shared::D_STAGE_BYTES + 16384,
-                                   tile.d_col + 128, tile.d_row + warpgroup * 64);
+                if (tile.d_row + warpgroup * 64 + 64 <= tile.d_end) {
+                    if (tile.d_col < shape_n / 8 * 8)
+                        ptx::tma_store(&map_d, smem_d + warpgroup * Shared::D_STAGE_BYTES,
+                                       tile.d_col, tile.d_row + warpgroup * 64);
+                    if (tile.d_col + 64 < shape_n / 8 * 8)
+                        ptx::tma_store(&map_d, smem_d + warpgroup * Shared::D_STAGE_BYTES + 8192,
+                                       tile.d_col + 64, tile.d_row + warpgroup * 64);
+                    if (tile.d_col + 128 < shape_n / 8 * 8)
+                        ptx::tma_store(&map_d, smem_d + warpgroup * Shared::D_STAGE_BYTES + 16384,
+                                       tile.d_col + 128, tile.d_row + warpgroup * 64);
+                }
                 ptx::store_commit();
+            }
+            if (tile.d_row + warpgroup * 64 + 64 > tile.d_end) {
+                {
+                    // A box would write rows that are not the group's: row by row, 16 bytes per thread.
+                    const int block = warpgroup, pieces = 24;
+                    const int rows = min(64, tile.d_end - (tile.d_row + block * 64));
+                    for (int i = threadIdx.x % 128; i < rows * pieces; i += 128) {
+                        const int row = i / pieces, col = i % pieces * 8, to = tile.d_row + block * 64 + row;
+                        const uint32_t at = smem_d + block * Shared::D_STAGE_BYTES
+                            + col / 64 * 8192 + row * 128
+                            + (col % 64 * 2 ^ (row * 128 >> 7 & 7) << 4);
+                        if (tile.d_col + col + 8 <= shape_n)
+                            ptx::piece_store(d + (long long)to * d_stride + tile.d_col + col, at);
+                    }
+                }
             }
             {
                 // The copy engine writes 16 bytes at a time: what is left of a row after its last whole piece.
@@ -316,7 +365,7 @@ gemmgen_fp8_block_rows_gemm_e4m3_e4m3_bf16_128x192x128_s4c2_mca_u4(
                         const int row = i / columns, col = first + i % columns, to = tile.d_row + block * 64 + row;
                         const uint32_t at = smem_d + block * Shared::D_STAGE_BYTES + col / 64 * 8192 + row * 128
                             + (col % 64 * 2 ^ (row * 128 >> 7 & 7) << 4);
-                        if (to < shape_m)
+                        if (to < tile.d_end)
                             d[(long long)to * d_stride + tile.d_col + col] =
                                 ptx::load_shared_uint16_t(at);
                     }
@@ -329,7 +378,7 @@ gemmgen_fp8_block_rows_gemm_e4m3_e4m3_bf16_128x192x128_s4c2_mca_u4(
         }
     } else if (warpgroup < 3) {  // producer: one thread loads stage after stage
         // The producer needs few registers, and gives the rest to the CTA's pool.
-        ptx::setmaxnreg_dec<40>();
+        ptx::setmaxnreg_dec<24>();
         if (threadIdx.x % 128 == 0) {
             for (Tile tile; scheduler.next(tile);) {
                 #pragma unroll 1
@@ -356,9 +405,12 @@ gemmgen_fp8_block_rows_gemm_e4m3_e4m3_bf16_128x192x128_s4c2_mca_u4(
 
 namespace ptx {
 
-// 32-bit shared-memory addresses keep the address arithmetic in one register.
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+// A 32-bit shared-memory address of which the compiler knows nothing: it stays in its register, where it would
+// else be derived anew from the CTA's rank, in every K block.
+__device__ __forceinline__ uint32_t kept_shared_address(const void* p) {
+    uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(p));
+    asm volatile("" : "+r"(address));
+    return address;
 }
 
 __device__ __forceinline__ int cluster_cta_rank() {
@@ -418,6 +470,9 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t bar, uint32_t parity) {
         "@!done bra WAIT;\n}" ::"r"(bar), "r"(parity) : "memory");
 }
 
+// Fetch a line of global memory into L1.
+__device__ __forceinline__ void prefetch_line(const void* p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
+
 __device__ __forceinline__ void prefetch_tensor_map(const TensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
@@ -469,6 +524,13 @@ __device__ __forceinline__ uint16_t load_shared_uint16_t(uint32_t address) {
     uint16_t value;
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address));
     return value;
+}
+
+// 16 bytes from shared to global memory.
+__device__ __forceinline__ void piece_store(void* to, uint32_t from) {
+    uint32_t x, y, z, w;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x), "=r"(y), "=r"(z), "=r"(w) : "r"(from));
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
 // Round two FP32 values to nearest even and pack them, `low` in the lower half.

@@ -117,7 +117,9 @@ SHIM = """
 #include <cstdlib>
 #define __device__
 using std::min;
-struct Dim { int x; } blockIdx, gridDim;
+struct Dim { int x; } threadIdx, blockIdx, gridDim;
+namespace ptx { inline void prefetch_line(const void*) {} }
+inline int __ffs(uint32_t x) { return __builtin_ffs(x); }
 """
 MAIN = """
 template <class Scheduler, class Tile>

@@ -40,7 +40,7 @@ def config(**changes) -> Config:
 WIDTHS = (256, 192, 144, 128, 112, 64, 32)
 
 
-RULES = ("wgmma-n", "multicast-slice", "segment-tile", "register-budget", "scale-blocks")
+RULES = ("wgmma-n", "multicast-slice", "register-budget", "scale-blocks")
 RULES += ("output-scales", "output-pieces", "smem-capacity", "tile-rows", "tma-loads")
 ROWS = (
     {},

@@ -248,7 +248,6 @@ def test_large_tiles_do_not_spill(case):
 LEGAL_REFUSALS = (
     "wgmma-n",
     "promotion-overlaps",
-    "segment-tile",
     "ragged-rows",
     "smem-capacity",
     "register-budget",

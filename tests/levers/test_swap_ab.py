@@ -187,7 +187,7 @@ def test_random_configs(seed):
         judged(p, c, shape, layout(p, shape, sizes), pad=random.randint(0, 2), seed=seed)
 
 
-LEGAL_REFUSALS = ("wgmma-n", "multicast-slice", "segment-tile")
+LEGAL_REFUSALS = ("wgmma-n", "multicast-slice")
 
 
 # ---- faults the proof must find --------------------------------------------------------------------

@@ -292,12 +292,6 @@ ILLEGAL = {
         {},
         {"buffer": "smem_d", "row_bytes": 96, "swizzle": 128},
     ),
-    "segment-tile": (
-        replace(FP8, grouping="rows", alignment=64),
-        {"block_m": 64, "consumers": 1, "multicast": "b"},
-        {},
-        {"alignment": 64, "block_m": 64, "cluster": 2},
-    ),
     "tma-loads": (
         replace(DENSE, layout="tn"),
         {"block_m": 256, "block_n": 64, "swizzle_ab": 0, "stages": 2},
@@ -411,7 +405,6 @@ def test_rules_are_documented_and_unique():
         ("promotion-overlaps", FP8, SWAP | {"in_flight": 1}),
         ("multicast-slice", DENSE, SWAP | {"block_m": 24, "multicast": "a"}),
         ("multicast-slice", FP8, SWAP | {"block_m": 32, "multicast": "a"}),
-        ("segment-tile", replace(FP8, grouping="rows"), SWAP | {"block_m": 24}),
         ("swizzle-width", DENSE_NN, {"block_n": 96, "swizzle_ab": 128}),
         ("multicast-slice", FP8, {"multicast": "b", "block_n": 8}),
         ("smem-capacity", FP8, {"block_m": 256, "block_n": 128, "stages": 4}),
@@ -485,6 +478,7 @@ def test_more_ways_to_break_a_rule(rule, problem, changes):
         (FP8, SWAP | {"block_m": 64, "multicast": "a"}),
         (FP8, SWAP | {"block_m": 8, "multicast": "b"}),
         (replace(FP8, grouping="rows", alignment=64), SWAP | {"multicast": "b"}),
+        (replace(FP8, grouping="rows"), {"block_m": 192, "consumers": 3}),
         (FP8, {"block_n": 144}),
         (FP8, {"block_n": 192}),
         (DENSE, {"multicast": "b", "block_n": 16}),
