@@ -13,7 +13,7 @@ from gemmgen.recipes import RECIPES
 from gemmgen.verification.codes import code_type, decode, encode
 from gemmgen.verification.tensor_core import TENSOR_CORES
 
-OPERANDS = sorted({t.name for f in FAMILIES.values() for pair in f.operands for t in pair})
+OPERANDS = sorted({t.name for r in RECIPES.values() for pair in r.operands for t in pair})
 
 
 @pytest.mark.parametrize("family", FAMILIES)
