@@ -25,12 +25,13 @@ from gemmgen.check.prove import prove
 from gemmgen.check.unroll import unroller
 from gemmgen.cli import main
 from gemmgen.config import Config
-from gemmgen.cost import exchange_cycles, terms
+from gemmgen.cost import terms
 from gemmgen.errors import ArgumentError, IRError
 from gemmgen.gallery import GALLERY, path_of
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.groupings import OF_SIZES
 from gemmgen.ir.rewrite import map_stmts
+from gemmgen.levers.split_k import exchange_cycles
 from gemmgen.pipeline import lower
 from gemmgen.see import html, svg, text
 from gemmgen.see.chrome_trace import chrome_trace
