@@ -11,6 +11,7 @@ from .config import Config
 from .ir.groupings import GROUPINGS
 from .levers import LEVERS
 from .levers.split_k import SPLIT_K
+from .levers.stream import STREAM
 from .levers.tile import BLOCK_K_BYTES
 from .problem import Problem
 from .recipes import recipe
@@ -30,6 +31,8 @@ class Summation:
     FP32; 0 where it stays in the tensor core to the end.
     shares: of K, from and to: each added up so by itself, from zero, then all in this order in FP32.
     others: levers that may change the order and have not their defaults, with their values.
+    launch: None where nothing but the above decides; where M, N and the grid do as well, an object of its own, so that
+    the description equals no other, not even one of the same config, which another launch may add up otherwise.
     """
 
     exact: bool = False
@@ -37,6 +40,7 @@ class Summation:
     promoted: int = 0
     shares: tuple[tuple[int, int], ...] = ()
     others: tuple[tuple[str, Any], ...] = ()
+    launch: object = None
 
 
 EXACT = Summation(exact=True)
@@ -56,6 +60,7 @@ def summation(p: Problem, c: Config, k: int) -> Summation:
         promoted=block if recipe(p.family).promotes else 0,
         shares=tuple(pairwise(ends)),
         others=tuple((x.name, getattr(c, x.name)) for x in LEVERS if _matters(x, c)),
+        launch=None if STREAM.plain(c) else object(),  # runs end where the grid says (`ir.runs`)
     )
 
 

@@ -12,6 +12,7 @@ from ..errors import ArgumentError
 from ..heuristics import ANY, invariant
 from ..heuristics.tuned import adds_up
 from ..problem import Problem
+from ..summation import summation
 
 VARIABLE = environment.INVARIANT
 SAYS = {"": False, "0": False, "1": True}
@@ -59,7 +60,8 @@ def check(p: Problem, config: Config, k: int, split_k: int) -> None:
     """Raise ArgumentError if a `config` that was given adds up otherwise."""
     if split_k != ANY and not adds_up(p, config, k, split_k):
         allowed = f"must add up as split_k={split_k} does, which is what invariant GEMMs of this N and K have"
-        raise ArgumentError("config", f"split_k={config.split_k}", allowed)
+        decides = (("split_k", config.split_k), *summation(p, config, k).others)
+        raise ArgumentError("config", ", ".join(f"{x}={value}" for x, value in decides), allowed)
 
 
 @contextmanager

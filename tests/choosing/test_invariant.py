@@ -55,10 +55,21 @@ def test_what_changes_it_and_what_does_not():
     assert summation(DENSE, other, 640) == summation(DENSE, Config(), 640)
 
 
+def test_streams_add_up_as_nothing_else_does():
+    """Where runs of K blocks end follows from M, N and the grid, which a config and K do not tell. Integers do not mind."""
+    streamed = Config(stream=True)
+    found = summation(DENSE, streamed, 640)
+    assert found.others == (("stream", True),)
+    for other in (Config(), Config(split_k=2), streamed, replace(streamed, block_m=64)):
+        assert summation(DENSE, other, 640) != found
+    assert not any(tuned.adds_up(FP8, streamed, 640, split) for split in (1, 2, 4, 8))
+    assert summation(INT8, streamed, 640) == EXACT
+
+
 def test_a_lever_that_does_not_say_so_may_change_it(monkeypatch):
     """So a new one is never taken for harmless."""
     monkeypatch.setattr(levers, "LEVERS", [*LEVERS])
-    assert [x.name for x in LEVERS if x.sums] == ["block_k_bytes", "split_k"]
+    assert [x.name for x in LEVERS if x.sums] == ["block_k_bytes", "split_k", "stream"]
     added = Lever(name="twist", values=choice(0, 1), default=0, added=True, tag="t{}")
     monkeypatch.setitem(levers.MORE, "twist", added)
     monkeypatch.setitem(levers.FIELDS, "twist", added.values)
@@ -218,6 +229,8 @@ def test_a_config_that_is_given_must_add_up_so(asked):
     multiply(config=right, invariant=True)
     with pytest.raises(ArgumentError, match=f"must add up as split_k={split}"):
         multiply(config=replace(right, split_k=1), invariant=True)
+    with pytest.raises(ArgumentError, match="config='split_k=1, stream=True': must add up as"):
+        multiply(config=replace(right, split_k=1, stream=True), invariant=True)
     multiply(config=replace(right, split_k=1))
     assert splits(asked) == [split, 1]
 
