@@ -201,7 +201,7 @@ JOBS = [
     Job(problem=DENSE, shape=(4096, 4096, 4096)),
     Job(problem=replace(FP8, grouping="masked"), shape=(192, 4096, 2048), groups=8),
 ]
-DEEPER = JOBS[:1] + JOBS[2:3]  # whose best tile has room for a stage more beside pieces of D
+DEEPER = JOBS[:1] + JOBS[2:]  # whose best tile has room for a stage more beside pieces of D
 
 
 @pytest.mark.parametrize("j", JOBS, ids=str)
