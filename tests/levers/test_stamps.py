@@ -16,16 +16,18 @@ from gemmgen.check.ops import Instance
 from gemmgen.check.unroll import unroller
 from gemmgen.config import Config
 from gemmgen.emit import PTX, declaration, emit, environment
-from gemmgen.errors import CacheError, IRError
+from gemmgen.errors import ArgumentError, CacheError, IRError
 from gemmgen.gallery import exhibit
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.promotion import PROMOTION
 from gemmgen.ir.rewrite import unstamped, walk
 from gemmgen.ir.stamps import HEAD, STAMP
-from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.passes.instrument import instrument
+from gemmgen.pipeline import MOST_STAMPS, compile_to_source, lower
 from gemmgen.runtime.launch import stamp_bytes
 from gemmgen.runtime.launch_record import record_of
 from gemmgen.see.simulate import WHOLE
+from gemmgen.target import H200
 
 SAME = ("fp8", "dense-waves", "fp8-masked-multicast", "fp8-1d1d-k_flat", "dense-split-in-flight")
 WATCHED = (DENSE, Config(watchdog=True))
@@ -133,9 +135,18 @@ def test_events_count_up_in_each_role(name):
         assert sum(isinstance(s, ir.StampTile) for s in body) == tiles
 
 
-def test_a_ring_that_is_no_power_of_two_is_an_error():
-    with pytest.raises(IRError, match="power of two"):
-        lower(FP8, Config(), stamps=100)
+@pytest.mark.parametrize("stamps", [100, -64, 2 * MOST_STAMPS, 64.0])
+@pytest.mark.parametrize("of", [lower, compile_to_source])
+def test_a_ring_that_is_no_power_of_two_is_refused(of, stamps):
+    allowed = f"stamps={stamps}: must be 0 or a power of two up to {MOST_STAMPS}"
+    with pytest.raises(ArgumentError, match=allowed):
+        of(FP8, Config(), stamps=stamps)
+
+
+def test_a_pass_that_is_handed_such_a_ring_raises():
+    """Whoever calls it, beside `lower`."""
+    with pytest.raises(IRError, match="stamps=100 is not a power of two"):
+        instrument(lower(FP8, Config()), H200, 100)
 
 
 def test_no_record_is_kept_of_a_stamped_kernel():
