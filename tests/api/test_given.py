@@ -59,7 +59,7 @@ PREPARED = {
 OUT = {"-o": (("-o", ""), "-o")}
 SEED = {"--seed": (("--seed", "-1"), "--seed"), "--pad": (("--pad", "-1"), "--pad")}
 BENCH = str(Path(__file__).parents[2] / "docs/data/bench/rows.json")
-USED = "used"  # changes what runs on a GPU or takes minutes: the command's module reads it
+USED = "used"  # changes what runs on a GPU, takes minutes or opens a browser: the command's module reads it
 ROWS = {
     "emit": {
         **SIDES, **OUT,
@@ -129,7 +129,15 @@ ROWS = {
         "--stamps": (("--stamps", "8"), "--stamps"),
         "--tiles": (("--tiles", "zz"), "--tiles"),
         "--blocks": (("--blocks", "zz"), "--blocks"),
+        "--beside": (("--beside", "zz=1"), "zz="),
+        "--ncu": (("--ncu", "absent.csv"), "--ncu"),
         "--trace": (("--trace", ""), "--trace"),
+    },
+    "serve": {
+        **SIDES,
+        "--groups": (("--groups", "0"), "groups="),
+        "--port": (("--port", "70000"), "--port"),
+        "--open": USED,
     },
     "report": {**SIDES, **OUT, "--bench": (("--bench", "absent.json"), "--bench")},
     "show": {**SIDES, **LEVEL, **PAGE},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 from types import SimpleNamespace
 
+import pytest
 from fake_arrays import Exported
 from fake_torch import Placed
 
@@ -16,6 +17,7 @@ from gemmgen.epilogues import gate
 from gemmgen.errors import IllegalConfig
 from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
 from gemmgen.ir.expr import ACC, PerColumn, PerRow, Scalar
+from gemmgen.ops import invariance
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 
@@ -54,6 +56,7 @@ OUT_OF_RANGE = {
     "ping_pong": (1, None),
     "peek": (0, "yes"),
     "order": (0, None, "hilbert"),
+    "stream": (1, None, "yes"),
 }
 assert OUT_OF_RANGE.keys() == FIELDS.keys()
 
@@ -185,6 +188,14 @@ def _x() -> Given:
     return {"x": Placed(M, K, dtype="bfloat16")}
 
 
+def _is_invariant(said: str) -> bool:
+    """Asked in a process whose environment variable says this."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(invariance.VARIABLE, said)
+        patch.setattr(invariance, "asked", invariance.from_environment())
+        return ops.is_invariant()
+
+
 QUANTISE = (
     wrong("no tensor", "x", x=[[1.0]]),
     wrong("integers", "x dtype", x=Placed(M, K, dtype="int8")),
@@ -214,6 +225,10 @@ HOST = (
         wrong(f"{x!r}", "most", most=x) for x in (0, -1, 1.5, "8", None, 2**40))),
     Function(name="ops.limit_sms", call=ops.limit_sms, right=lambda: {"count": None}, wrong=tuple(
         wrong(f"{x!r}", "count", count=x) for x in (0, 7, -1, 8.5, "8", False))),
+    Function(name="ops.set_invariant", call=ops.set_invariant, right=lambda: {"on": False}, wrong=tuple(
+        wrong(f"{x!r}", "on", on=x) for x in (0, 1, None, "1", "", 2.0))),
+    Function(name="ops.is_invariant", call=_is_invariant, right=lambda: {"said": ""}, wrong=tuple(
+        wrong(f"a variable that says {x!r}", invariance.VARIABLE, said=x) for x in ("2", "true", " 1", "-0"))),
     Function(name="ops.quantise_rows", call=ops.quantise_rows, right=_x, runs=False, wrong=(
         *QUANTISE, wrong("rows of nothing", "x shape", x=Placed(M, 0), block=None))),
     Function(name="ops.quantise_blocks", call=ops.quantise_blocks, right=_x, runs=False, wrong=(
