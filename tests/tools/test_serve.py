@@ -13,7 +13,7 @@ from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
 from http.client import HTTPConnection
-from threading import Thread
+from threading import Thread, Timer
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -510,12 +510,25 @@ def test_it_opens_a_browser_where_asked(monkeypatch, capsys):
     assert [begun(monkeypatch, capsys, "--open").splitlines()[0]] == opened
 
 
+# `python -m gemmgen` as it is at a terminal: tests that a shell started in the background ignore SIGINT, and so would what
+# they start.
+ATTENDED = """import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("gemmgen", run_name="__main__")"""
+
+
 def test_an_interruption_is_a_line():
-    command = [sys.executable, "-m", "gemmgen", "serve"]
+    command = [sys.executable, "-c", ATTENDED, "serve"]
     with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as run:
-        assert run.stdout.readline().startswith("http://127.0.0.1:")
-        run.send_signal(signal.SIGINT)
-        _, err = run.communicate(timeout=60)
+        late = Timer(60, run.kill)  # so that neither reading nor leaving waits for ever
+        late.start()
+        try:
+            assert run.stdout.readline().startswith("http://127.0.0.1:")
+            run.send_signal(signal.SIGINT)
+            _, err = run.communicate()
+        finally:
+            late.cancel()
+            run.kill()
     assert (run.returncode, err) == (130, "gemmgen: interrupted\n")
 
 
