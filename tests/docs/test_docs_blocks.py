@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from check_museum import MUSEUM
 from test_docs import ROOT, need_nvrtc, of
+from test_project import PROJECT
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.cli import _parser, main
@@ -45,10 +46,28 @@ def without_variables(words: list[str]) -> list[str]:
 
 
 def test_every_command_is_known():
-    """gemmgen, make, a module of this repository, or the reader's own program."""
+    """gemmgen, make, pip, a module of this repository, or the reader's own program."""
     for words in map(without_variables, SHELL):
-        known = words[0] in ("gemmgen", "make") or words[:2] == ["python", "-m"]
+        known = words[0] in ("gemmgen", "make", "pip") or words[:2] == ["python", "-m"]
         assert known or " ".join(words) in READERS_OWN, words
+
+
+def test_pip_installs_what_there_is():
+    """Extras, the wheel of this version, lock files; nothing is on an index."""
+    wheel = f"dist/{PROJECT['name']}-{PROJECT['version']}-py3-none-any.whl"
+    lines = [" ".join(words) for words in SHELL if words[0] == "pip"]
+    runs = [shlex.split(run) for line in lines for run in line.split(" && ")]
+    assert runs
+    for words in runs:
+        *options, what = words[2:]
+        assert words[:2] == ["pip", "install"], words
+        if options[-1:] == ["-r"]:
+            assert (ROOT / what).is_file(), words
+            continue
+        name, _, extras = what.removesuffix("]").partition("[")
+        assert name == ("." if "-e" in options else wheel), words
+        assert {*filter(None, extras.split(","))} <= {*PROJECT["optional-dependencies"]}, words
+        assert {*options} <= {"-e", "--no-deps"}, words
 
 
 def test_commands_with_variables_parse():

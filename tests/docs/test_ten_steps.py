@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from docs.tools import figures, measure, ten_steps
+from docs.tools import figures, measure, screenshots, ten_steps
 from docs.tools.steps import LARGE, SCALED, STEPS, pairs
 from gemmgen.bench.timing import Samples
 from gemmgen.heuristics import choose
@@ -53,7 +53,7 @@ def test_pages_are_current(language):
 
 def test_pictures_are_current():
     made = ten_steps.pictures()
-    assert {p.name for p in ten_steps.PICTURES.iterdir()} == set(made)
+    assert {p.name for p in ten_steps.PICTURES.iterdir()} == {*made, *screenshots.files()}
     assert not [name for name, t in made.items() if (ten_steps.PICTURES / name).read_text() != t]
 
 
