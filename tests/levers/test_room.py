@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from gemmgen.cost_launch import launch
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.errors import IllegalConfig
+from gemmgen.errors import IllegalConfig, UnsupportedProblem
 from gemmgen.heuristics import choose, room, tiles, verdicts
 from gemmgen.ir.dtypes import BF16, E4M3, F32, S8
+from gemmgen.passes import check_tile
 from gemmgen.passes.count_registers import arrays
 from gemmgen.passes.layout_smem import most_stages, stages_at_most
 from gemmgen.passes.split_registers import fit_at_most
@@ -39,7 +41,7 @@ SHAPES = ((16, 2048, 4096), (512, 512, 8192), (4096, 3072, 1024))
 def some(problem, shape):
     """Every eleventh candidate: all block_m, block_n and ways to share come up."""
     groups = 1 if problem.grouping == "none" else 8
-    return [*tiles.bare(problem, shape, H200, groups, shape[0])][::11]
+    return [*tiles.bare(launch(problem, shape, H200, groups), shape[0])][::11]
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -80,7 +82,7 @@ def test_large_tiles_are_known_to_have_no_room():
     for name in ("dense", "fp8_block", "wgrad"):
         found = {
             (c.block_m, c.block_n): c
-            for c in tiles.bare(PROBLEMS[name], shape, H200, 1, shape[0])
+            for c in tiles.bare(launch(PROBLEMS[name], shape, H200), shape[0])
             if not c.ping_pong
         }
         of[name] = room.has_none(PROBLEMS[name], found[256, 256], shape, H200)
@@ -91,7 +93,7 @@ def test_large_tiles_are_known_to_have_no_room():
 def test_too_few_stages_are_no_room():
     tile = next(
         c
-        for c in tiles.bare(DENSE, SHAPES[-1], H200, 1, 4096)
+        for c in tiles.bare(launch(DENSE, SHAPES[-1], H200), 4096)
         if (c.block_m, c.block_n) == (256, 208)
     )
     assert most_stages(lower(DENSE, tile, H200), H200) == 2
@@ -113,6 +115,21 @@ def test_fewer_kernels_are_lowered(monkeypatch):
 
 
 def test_nothing_legal_says_why_all_the_same():
+    """Though all candidates are passed over without being lowered: then they are, for what the passes say."""
+    small = replace(H200, smem_bytes=16 << 10)
+    of = launch(FP8, (512, 512, 512), small)
+    assert all(room.has_none(FP8, c, of.shape, small) for c in tiles.bare(of, of.shape[0]))
+    with pytest.raises(UnsupportedProblem, match=r"fits an SM: \[smem-capacity\].*capacity=16384"):
+        choose(FP8, of.shape, small)
+
+
+def test_a_rule_that_no_smaller_tile_keeps_is_raised_as_it_is(monkeypatch):
+    import gemmgen.heuristics as h
+
+    def refuse(*given):
+        raise IllegalConfig(check_tile.WGMMA_N, {"n": 0}, "Nothing helps.")
+
+    monkeypatch.setattr(h, "lower", refuse)
     with pytest.raises(IllegalConfig) as error:
-        choose(replace(FP8, layout="nn"), (512, 512, 512), H200)
-    assert error.value.rule.id == "k-major"
+        choose(FP8, (512, 512, 512), H200)
+    assert error.value.rule is check_tile.WGMMA_N
