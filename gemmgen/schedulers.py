@@ -14,6 +14,8 @@ from .ir.nodes import Block, Cluster, Scheduler
 from .ir.orders import PANELS, place
 from .ir.runs import of_cta, parts
 
+RUNS = "runs"  # of `rows`: the scheduler of tiles that may reach past a group's end
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -43,13 +45,15 @@ def panels(
     grouping: Grouping = GROUPINGS["none"],
     alignment: int = 0,
     order: str = PANELS,
+    rows: int = 1,
 ) -> Scheduler:
     """Panels of `panel` tiles along the raster axis, walked to and fro (snake) along the other: of D,
     or of each group's part of it; or another order of tiles. `alignment`: of the rows where groups begin, if they
-    share A's."""
+    share A's. `rows`: of a cluster's tiles: where each row says its group, they are walked run by run unless they divide
+    the alignment."""
     fast, slow = ("m", "n") if raster == "m" else ("n", "m")
     return Scheduler(
-        name=grouping.scheduler,
+        name=RUNS if grouping.again and alignment % rows else grouping.scheduler,
         fast=fast,  # type: ignore[arg-type]
         slow=slow,  # type: ignore[arg-type]
         panel=panel,
@@ -96,7 +100,10 @@ def _tiles(
             row = part.first + (at["m"] * cluster.m + rank % cluster.m) * block.m
             col = (at["n"] * cluster.n + rank % cluster.n) * block.n
             end = 0 if s.name == "panels" else part.end
-            yield Tile(row, col, row, col // block.fold, _ceil(k, block.k), part.group, end)
+            # Where tiles' rows divide the alignment, a cluster's first says which group all of it is in.
+            of_row = s.name == "rows" and layout.table[row - rank % cluster.m * block.m]
+            group = max(of_row, 0) if s.name == "rows" else part.group
+            yield Tile(row, col, row, col // block.fold, _ceil(k, block.k), group, end)
             index += stride
         first += tiles["m"] * tiles["n"]
 
@@ -142,6 +149,11 @@ def _deepened(
         last = t.group
 
 
+def _one_grid(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
+    """All rows together, whatever group each is in."""
+    yield Segment(group=0, first=0, end=rows)
+
+
 def runs(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
     """Rows of one group, or of none, which then are multiplied as group 0's, from one aligned row to another."""
     first = 0
@@ -152,7 +164,8 @@ def runs(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
 
 
 # By scheduler: the parts of D that are walked one after the other.
-GRIDS = {g.scheduler: SEGMENTS[name] for name, g in GROUPINGS.items()} | {"rows": runs}
+GRIDS = {g.scheduler: SEGMENTS[name] for name, g in GROUPINGS.items()}
+GRIDS |= {"rows": _one_grid, RUNS: runs}
 
 
 def _ceil(a: int, b: int) -> int:

@@ -19,7 +19,7 @@ from ..ir.groupings import (
 from ..ir.nodes import Block, Cluster, Kernel, Scheduler
 from ..ir.rewrite import statements
 from ..ir.stmts import multicasts
-from ..schedulers import Tile, order
+from ..schedulers import RUNS, Tile, order
 from .audit_runs import runs, whole
 from .finding import Finding
 from .properties import CLUSTER
@@ -41,7 +41,8 @@ def audit(
     ]
     where = f"{scheduler.name}, M, N, K = {shape}, {ctas} CTAs"
     where += f", {layout.groups} groups, {list(layout.table)}" * (layout != ALONE)
-    parts = (_runs if scheduler.name == "rows" else _groups)(scheduler, shape[0], layout)
+    span = block.m * cluster.m
+    parts = PARTS.get(scheduler.name, _groups)(scheduler, span, shape[0], layout)
     summed = depths(_grouping(scheduler), shape[2], layout)
     if scheduler.streams:
         k_blocks = -(-shape[2] // block.k)
@@ -52,11 +53,11 @@ def audit(
         yield Finding(property=CLUSTER, message=f"{where}: {text}")
 
 
-def _groups(s: Scheduler, rows: int, layout: Layout) -> list[Segment]:
+def _groups(s: Scheduler, span: int, rows: int, layout: Layout) -> list[Segment]:
     return list(segments(_grouping(s), rows, layout, s.alignment))
 
 
-def _runs(s: Scheduler, rows: int, layout: Layout) -> list[Segment]:
+def _runs(s: Scheduler, span: int, rows: int, layout: Layout) -> list[Segment]:
     """All rows, those of none with group 0's B: as many together as aligned ones say the same of."""
     found, first = [], 0
     for group, same in groupby(layout.table[:: s.alignment]):
@@ -66,8 +67,20 @@ def _runs(s: Scheduler, rows: int, layout: Layout) -> list[Segment]:
     return found
 
 
+def _by_tile(s: Scheduler, span: int, rows: int, layout: Layout) -> list[Segment]:
+    """Every `span` of rows is computed, in the group of its first row, or of group 0 if that has none."""
+    return [
+        Segment(group=max(layout.table[row], 0), first=row, end=min(row + span, rows))
+        for row in range(0, rows, span)
+    ]
+
+
+PARTS = {"rows": _by_tile, RUNS: _runs}
+
+
 def _grouping(s: Scheduler) -> str:
-    return next(name for name, g in GROUPINGS.items() if g.scheduler == s.name)
+    name = "rows" if s.name == RUNS else s.name
+    return next(x for x, g in GROUPINGS.items() if g.scheduler == name)
 
 
 def examine(

@@ -45,7 +45,7 @@ from ..ir.nodes import (
 )
 from ..levers import LEVERS
 from ..problem import Problem
-from ..schedulers import panels
+from ..schedulers import RUNS, panels
 from .output import epilogue_params, output_locals, output_map, output_params, output_tile
 
 SHAPE = (
@@ -250,15 +250,17 @@ def assemble(
     )
     barriers = (Barrier(name="full", stages=c.stages), Barrier(name="empty", stages=c.stages))
     shared = None if c.multicast == "none" else c.multicast
+    cluster = Cluster(size=2 if shared else 1, shared=shared)  # type: ignore[arg-type]
+    scheduler = panels(c.raster, c.panel, g, p.alignment, c.order, b.m * cluster.m)
     return Kernel(
         name=kernel_name(p, c),
         block=b,
-        cluster=Cluster(size=2 if shared else 1, shared=shared),  # type: ignore[arg-type]
-        scheduler=panels(c.raster, c.panel, g, p.alignment, c.order),
+        cluster=cluster,
+        scheduler=scheduler,
         groups=Groups(
             rows=g.rows,
             columns=g.columns,
-            ragged=g.ragged,
+            ragged=g.ragged or scheduler.name == RUNS,
             depths=g.depths,
             step=p.alignment * g.again,
         ),

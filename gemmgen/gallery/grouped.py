@@ -35,8 +35,8 @@ GROUPED: tuple[Exhibit, ...] = (
     Exhibit(
         name="grouped_by_row",
         problem=replace(FP8, grouping="rows"),
-        config=Config(block_n=192, stages=4, multicast="a", unroll=4),
-        shows="experts in one A, a group index per row; rows of no group come out as 0",
+        config=Config(block_m=192, stages=4, consumers=3, multicast="a", unroll=4),
+        shows="experts in one A, a group index per row, walked run by run; rows of no group come out as 0",
     ),
     Exhibit(
         name="grouped_by_end",

@@ -44,7 +44,7 @@ def most_tiles(kernel: Launchable, shape: Shape, groups: int) -> int:
     b, c, g = kernel.block, kernel.cluster, kernel.groups
     tiles_m, tiles_n = -(-shape[0] // (b.m * c.m)), -(-shape[1] // (b.n * c.n))
     if g.step:
-        return -(-shape[0] // g.step) * -(-g.step // (b.m * c.m)) * tiles_n
+        return (tiles_m + -(-shape[0] // g.step)) * tiles_n
     if g.rows or g.depths:
         return groups * tiles_m * tiles_n
     return (tiles_m + groups * g.ragged) * tiles_n

@@ -27,7 +27,8 @@ class Grouping:
 
     rows: A, its scales and D have a leading group dimension. columns: B and its scales have one.
     ragged: a group may end inside a tile, whose other rows belong to somebody else. aligned: groups
-    begin at multiples of Problem.alignment. again: a group may have several places. value: what becomes of an
+    begin at multiples of Problem.alignment. again: a group may have several places; where tiles' rows do not
+    divide the alignment, what ends inside a tile is a run of it. value: what becomes of an
     epilogue.
     depths: groups follow each other along K: as columns of one matrix, or each as a matrix of its own
     behind the one before (flat; of a K-major operand, for of an MN-major one both are the same).
@@ -87,7 +88,6 @@ GROUPINGS = {
         scheduler="rows",
         params=(Param(name="row_groups", ctype="const int*"),),
         columns=True,
-        ragged=True,
         aligned=True,
         again=True,
         value=_in_group,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from math import gcd
 
 from ..ir.expr import fold
+from ..ir.groupings import GROUPINGS
 from .lever import AS_IT_IS, C, Changes, L, Lever, integer, optional
 
 # Bytes of D beside which 256 rows have three stages of FP8, below what hides latency.
@@ -29,9 +30,11 @@ def widest(of: L, c: C) -> int | None:
 
 def _offers(of: L, c: C) -> tuple[Changes, ...]:
     """In pieces, if it is a tile of two waves of FP8 with column scales, which gains from its rows and has no room for D: that
-    was timed in FP32. Nothing if only narrow boxes would make room."""
+    was timed in FP32, without groups that end inside tiles. Nothing if only narrow boxes would make room."""
     d_bytes, columns = of.problem.d.bytes, widest(of, c)
-    if not of.recipe.scales_columns or d_bytes != 4 or columns is None or c.swap_ab:
+    timed = of.recipe.scales_columns and d_bytes == 4
+    timed &= not GROUPINGS[of.problem.grouping].ragged
+    if not timed or columns is None or c.swap_ab:
         return AS_IT_IS
     if c.waves < 2 or c.block_m * c.block_n * d_bytes < LARGE_D:
         return AS_IT_IS

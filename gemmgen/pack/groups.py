@@ -59,7 +59,7 @@ SIZES = {  # by grouping: size and what it is called; everything else goes by M
 ALL_GROUPS = "times(args->groups, times(tiles_m, tiles_n))"
 TILES = {  # by grouping: as `gemmgen.ir.counts.most_tiles` counts; everything else has those of all groups
     "none": "times(tiles_m, tiles_n)",
-    "rows": "times(times((m + {step} - 1) / {step}, ({step} + kernel->tile_m - 1) / kernel->tile_m), tiles_n)",
+    "rows": "times(tiles_m + (m + {step} - 1) / {step}, tiles_n)",
     "ends": "times(tiles_m + args->groups, tiles_n)",
 }
 

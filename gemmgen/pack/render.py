@@ -49,7 +49,7 @@ def files(pack: Pack) -> dict[str, bytes]:
 
 
 def _sources(pack: Pack, listed: str) -> Iterator[tuple[str, str]]:
-    env = environment()
+    env, grouping = environment(), GROUPINGS[pack.problem.grouping]
     env.globals |= {
         "pack": pack,
         "prefix": pack.prefix,
@@ -57,7 +57,7 @@ def _sources(pack: Pack, listed: str) -> Iterator[tuple[str, str]]:
         "checks": (shape_checks(pack.problem), pack.interface.checks),
         "choice": choice(pack.problem),
         "sides": sides(pack.problem),
-        "ragged": int(GROUPINGS[pack.problem.grouping].ragged),
+        "ragged": int(grouping.ragged or grouping.again),
         "map_bytes": MAP_BYTES,
         "most_tiles": MOST_TILES,
         "filled": filled(pack),

@@ -100,7 +100,7 @@ def _consumer(kernel: Kernel, launch: int, producer: int) -> int:
 
 def _split(kernel: Kernel, launch: int) -> dict[str, int]:
     need = max(arrays(r) + beside(kernel, r) + WORKING_SET for r in kernel.roles)
-    need += LOOKING * bool(kernel.groups.step)
+    need += LOOKING * (kernel.groups.ragged and kernel.groups.step > 0)
     watched = (WATCHED_PRODUCER,) * (kernel.watchdog and _loads(kernel) > MANY)
     for producer in (*watched, LARGE_PRODUCER, *(SMALL_PRODUCER,) * (not _derives(kernel))):
         consumer = _consumer(kernel, launch, producer)

@@ -174,7 +174,7 @@ def grid(kernel: Launchable, shape: tuple[int, int, int], sms: int, groups: int 
     tiles, most = groups * tiles_m * tiles_n, clusters(sms, c.size)
     if kernel.workspace.words:  # equal runs of all K blocks, one at least
         return min(tiles * -(-shape[2] // b.k), most)
-    turns = 1 if kernel.groups.ragged else -(-tiles // max(1, most))
+    turns = 1 if kernel.groups.ragged or kernel.groups.step else -(-tiles // max(1, most))
     return min(-(-tiles // turns), most) * c.size
 
 

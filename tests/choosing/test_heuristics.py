@@ -145,7 +145,7 @@ def test_tall_tiles_of_column_scales_stage_d_in_pieces():
     assert tall(replace(GRADIENT, d=BF16, accumulate=False)) == whole
     assert tall(FP8) == tall(replace(FP8, d=F32)) == whole, "slower where one block has a scale"
     ragged = replace(GRADIENT, accumulate=False, grouping="ends")
-    assert tall(ragged) == whole, "rule `column-stores`"
+    assert tall(ragged) == whole, "not timed"
     few = [c for c in candidates(GRADIENT, (256, 512, 7168), H200) if c.block_m == 256]
     assert {c.d_columns for c in few if c.split_k > 1} == {None}, "rule `column-stores`"
     assert {c.d_columns for c in few if c.block_n == 96 and c.split_k == 1} == {32}
@@ -500,7 +500,7 @@ def test_turns_are_considered_where_they_may_pay():
     assert not in_turns(DENSE, (1024, 1024, 2048)), "no SM has two tiles"
     assert in_turns(replace(DENSE, grouping="batched"), (1024, 1024, 2048), 8)
     ragged = in_turns(replace(DENSE, grouping="ends"), large, 4)
-    assert {c.d_columns for c in ragged} == {None}
+    assert {c.d_columns for c in ragged if c.block_n == 128} == {64, None}
 
 
 def test_turns_hide_long_epilogues():

@@ -231,7 +231,7 @@ PAST_THE_END = (
     (300, 40, 200),
     (1, 64, 65, 0, 130, 200),
 )  # of 256 rows 1, 1, 2, 3 and 4 blocks of 64
-RAGGED = [g for g in GROUPED if GROUPINGS[g].ragged]
+RAGGED = [g for g in GROUPED if GROUPINGS[g].ragged or GROUPINGS[g].again]
 
 
 @pytest.mark.nvrtc
@@ -289,10 +289,7 @@ def swap(pattern, new):
         ("masked", swap(r"\+ 64 <= tile\.d_end", "<= tile.d_end")),
         ("ends", swap(r"\+ 64 > tile\.d_end", "> tile.d_end")),
         ("rows", swap(r"< 0 \? 0 :", "< -1 ? 0 :")),
-        ("rows", swap(r"row_groups \+ start\), 0\)", "row_groups), 0)")),
-        ("rows", swap(r"begins >>= 1", "begins >>= 2")),
-        ("rows", swap(r"\+ 64 <= tile\.d_end", "<= tile.d_end")),
-        ("rows", swap(r"min\(64, tile\.d_end", "min(64, shape_m")),
+        ("rows", swap(r"m \* CLUSTER_M \* BLOCK_M\), 0\)", "0), 0)")),
         ("batched", swap(r"tile\.b_row, tile\.group\)", "tile.b_row, 0)")),
         ("batched", swap(r"tile\.group \* scale_b_stride_g", "0 * scale_b_stride_g")),
         ("masked", swap(r"tile\.group \* d_stride_g", "0 * d_stride_g")),
@@ -300,8 +297,26 @@ def swap(pattern, new):
     ),
 )
 def test_faults_are_found(grouping, broken):
+    found(grouping, broken, {})
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize(
+    "broken",
+    (
+        swap(r"row_groups \+ start\), 0\)", "row_groups), 0)"),
+        swap(r"end \+= ALIGNED", "end += 2 * ALIGNED"),
+        swap(r"\+ 64 <= tile\.d_end", "<= tile.d_end"),
+        swap(r"min\(64, tile\.d_end", "min(64, shape_m"),
+    ),
+)
+def test_faults_of_runs_are_found(broken):
+    found("rows", broken, {"block_m": 192, "consumers": 3})
+
+
+def found(grouping, broken, changes):
     p = replace(FP8, grouping=grouping)
-    config = Config(block_n=64, stages=2)
+    config = Config(**{"block_n": 64, "stages": 2} | changes)
     groups = layout(p, (400, 67, 200), (130, 60, 70))
     with pytest.raises(GemmgenError):
         emulated(p, config, (400, 67, 200), groups, broken=broken)

@@ -184,10 +184,11 @@ def expected(kernel, shape, layout, begin):
 
 
 GROUPINGS_BY_SCHEDULER = {g.scheduler: g for g in GROUPINGS.values()}
+GROUPINGS_BY_SCHEDULER |= {schedulers.RUNS: GROUPINGS["rows"]}
 
 
 def test_the_device_walks_as_python_does_at_every_limit(device, monkeypatch):
-    monkeypatch.setitem(schedulers.GRIDS, "rows", runs)
+    monkeypatch.setitem(schedulers.GRIDS, schedulers.RUNS, runs)
     questions, answers = [], []
     for i, kernel, shape, layout, begin in asked():
         table = () if isinstance(layout.table, Rows) else layout.table
