@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment, in_turn
 from .ir.nodes import Block, Cluster, Scheduler
@@ -97,12 +98,12 @@ def _tiles(
         tiles = {"m": _ceil(rows, block.m * cluster.m), "n": _ceil(n, block.n * cluster.n)}
         while index < first + tiles["m"] * tiles["n"]:
             at = place(s, tiles, index - first)
-            row = part.first + (at["m"] * cluster.m + rank % cluster.m) * block.m
+            first_row = part.first + at["m"] * cluster.m * block.m
+            row = first_row + rank % cluster.m * block.m
             col = (at["n"] * cluster.n + rank % cluster.n) * block.n
             end = 0 if s.name == "panels" else part.end
-            # Where tiles' rows divide the alignment, a cluster's first says which group all of it is in.
-            of_row = s.name == "rows" and layout.table[row - rank % cluster.m * block.m]
-            group = max(of_row, 0) if s.name == "rows" else part.group
+            # A cluster's first row says which group all of it is in.
+            group = max(layout.table[first_row], 0) if s.name == "rows" else part.group
             yield Tile(row, col, row, col // block.fold, _ceil(k, block.k), group, end)
             index += stride
         first += tiles["m"] * tiles["n"]
@@ -157,7 +158,7 @@ def _one_grid(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
 def runs(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
     """Rows of one group, or of none, which then are multiplied as group 0's, from one aligned row to another."""
     first = 0
-    for row in (*range(alignment, rows, alignment), rows):
+    for row in chain(range(alignment, rows, alignment), (rows,)):
         if row == rows or layout.table[row] != layout.table[first]:
             yield Segment(group=max(layout.table[first], 0), first=first, end=row)
             first = row

@@ -360,7 +360,9 @@ def test_choices_are_legal(grouping, alignment, shape):
         config = choose(p, shape, H200, 8)
         kernel = lower(p, config)
         if grouping == "rows":
-            assert alignment % (kernel.block.m * kernel.cluster.m) == 0
+            reaches = alignment % (kernel.block.m * kernel.cluster.m) > 0
+            assert kernel.scheduler.name == ("runs" if reaches else "rows")
+            assert kernel.groups.ragged == reaches
 
 
 def test_more_groups_more_tiles():
