@@ -72,15 +72,7 @@ def run(
     extra = epilogue_values(p, shape, count, given, a.device)
     if 0 in (m, count):
         return returned(of_no_rows(p, result))
-    device = a.device.index
-    mean = groups.rows or m, n, _ceil(k, count) if GROUPINGS[p.grouping].depths else k
-    if config:
-        invariance.check(p, config, k, groups.split_k)
-    kernel = (
-        building.given(p, config, device)
-        if config
-        else building.loaded_choice(p, mean, count, device, groups.split_k)
-    )
+    kernel = _kernel(p, config, shape, groups, a.device.index)
     made |= scales | _workspace(kernel, shape, count, a.device)
     tensors = {"a": a, "b": b, "d": out, **scales}
     matrices = {name: matrix(tensor_of(t)) for name, t in tensors.items()}
@@ -103,6 +95,18 @@ def run(
         lasting=lasting,
         stream=reader_of(a.device),
     )
+
+
+def _kernel(
+    p: Problem, config: Config | None, shape: Shape, groups: ToldGroups, device: int
+) -> LoadedKernel:
+    """Of the config that was given, if it has the bits that were asked for, or of the one chosen."""
+    (m, n, k), count = shape, groups.count
+    if config:
+        invariance.check(p, config, k, groups.split_k)
+        return building.given(p, config, device)
+    mean = groups.rows or m, n, _ceil(k, count) if GROUPINGS[p.grouping].depths else k
+    return building.loaded_choice(p, mean, count, device, groups.split_k)
 
 
 def _out(p: Problem, d_shape: tuple[int, ...], given: Any, a: Any, b: Any) -> Any:
