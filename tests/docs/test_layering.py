@@ -146,6 +146,25 @@ def test_every_spelling_of_an_import_is_seen(source, package, name):
     assert imported(ast.parse(source), package) == {name}
 
 
+def long(source: str) -> list[str]:
+    """What of it is longer than house rule 5 allows: the file, or functions."""
+    nodes = [x for x in ast.walk(ast.parse(source)) if isinstance(x, ast.FunctionDef)]
+    found = [x.name for x in nodes if x.end_lineno - x.lineno >= 60]
+    return found + ["the file"] * (len(source.splitlines()) > 300)
+
+
+def test_what_is_long_is_seen():
+    body = "    x = 1\n"
+    assert long("def f():\n" + 59 * body) == []
+    assert long("def f():\n" + 60 * body) == ["f"]
+    assert long("def f():\n" + 300 * body) == ["f", "the file"]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_sources_are_small(path):
+    assert not long(path.read_text())
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_layering(path):
     assert layer(path) in ALLOWED, "a new layer: give it a row in the table"
