@@ -34,6 +34,7 @@ KEYS = {
     "Enter": (13, "\r"),
     "Escape": (27, ""),
     "Space": (32, " "),
+    "ArrowUp": (38, ""),
     "ArrowRight": (39, ""),
     "ArrowDown": (40, ""),
 }
@@ -183,6 +184,22 @@ class Tab:
             thrown = found["exceptionDetails"]
             raise RuntimeError(thrown.get("exception", {}).get("description", thrown["text"]))
         return found["result"].get("value")
+
+    def until(self, script: str) -> None:
+        """Until an expression is true. Raises TimeoutError if it never is, with what it last threw."""
+        end, thrown = time.monotonic() + SECONDS, ""
+        while time.monotonic() < end:
+            try:
+                if self.run(script):
+                    return
+            except RuntimeError as e:  # as it is asked the page may be left for another
+                thrown = f" ({e})"
+            time.sleep(0.02)
+        raise TimeoutError(f"never true in {SECONDS:g} s: {script}{thrown}")
+
+    def type(self, text: str) -> None:
+        """In place of what is selected where the focus is."""
+        self.call("Input.insertText", text=text)
 
     def press(self, key: str, times: int = 1) -> None:
         """One of KEYS, down and up, where the focus is; until the page has had the last."""

@@ -97,7 +97,7 @@ def render(p: Position) -> str:
     body = (
         f"<header><h1>gemmgen playground</h1>{_links()}</header>\n"
         f'<div id="verdict" class="{v.kind}" role="status" aria-live="polite" aria-atomic="true">{_verdict(v)}</div>\n'
-        f'<form id="controls" autocomplete="off">\n{_form(p, open_panes)}</form>\n'
+        f'<form id="controls" role="form" aria-label="Controls" tabindex="0" autocomplete="off">\n{_form(p, open_panes)}</form>\n'
         f"<main>\n{''.join(_section(name, p, name in open_panes) for name in PANES)}</main>"
     )
     head = '<script src="/playground.js" defer></script>\n'
