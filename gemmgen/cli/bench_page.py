@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
@@ -12,6 +11,7 @@ from typing import Any
 from ..bench.ceilings import Ceilings
 from ..errors import ArgumentError
 from ..see.page import Facts, Page, Part, Plot, Table
+from ..untrusted import parse_json, read_text
 from . import bench_plots
 from .bench_report import COLUMNS, RULE, LeftOut, Row, cells
 
@@ -36,7 +36,7 @@ class Results:
 def read(file: Path, argument: str = "--bench") -> Results:
     """Raises ArgumentError for a file that no bench wrote, or whose rows are not those of this version."""
     try:
-        data = json.loads(file.read_text())
+        data = parse_json(argument, read_text(argument, file))
         found = Results(
             file=file.name,
             says={name: str(data[name]) for name in SAYS},
@@ -47,7 +47,7 @@ def read(file: Path, argument: str = "--bench") -> Results:
             ceilings=Ceilings(**data["ceilings"]) if "ceilings" in data else None,
         )
         _check(found)
-    except (OSError, ValueError, TypeError, KeyError) as e:
+    except (ValueError, TypeError, KeyError, OverflowError) as e:
         allowed = f"{WRITES} ({type(e).__name__}: {e})"
         raise ArgumentError(argument, str(file), allowed) from e
     return found
@@ -61,7 +61,9 @@ def _check(r: Results) -> None:
             value = getattr(row, field.name)
             if not HOLDS[str(field.type)](value) or (field.name in NUMBERS and value <= 0):
                 raise ValueError(f"{field.name}={value!r}")
-    if r.ceilings and not min(r.ceilings.flops, r.ceilings.bytes) > 0:
+    if not HOLDS["float | None"](r.geomean):
+        raise ValueError(f"geomean_ratio={r.geomean!r}")
+    if r.ceilings and not all(_number(x) and x > 0 for x in (r.ceilings.flops, r.ceilings.bytes)):
         raise ValueError(f"ceilings={r.ceilings}")
 
 

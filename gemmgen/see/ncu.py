@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..errors import ArgumentError
 from ..target import Target
+from ..untrusted import read_text
 from .page import Table, microseconds
 from .timeline import Timeline
 
@@ -48,29 +49,24 @@ class Profiled:
 def read(file: Path, argument: str) -> Profiled:
     """The last launch of a kernel of ours. Raises ArgumentError, which names the column that is missing."""
     try:
-        lines = file.read_text().splitlines()
-    except (OSError, ValueError) as e:
+        return _last(read_text(argument, file).splitlines())
+    except (csv.Error, ValueError, KeyError, AttributeError) as e:
         raise ArgumentError(argument, str(file), f"{WRITES} ({type(e).__name__}: {e})") from e
+
+
+def _last(lines: list[str]) -> Profiled:
+    """Raises ValueError, KeyError, AttributeError and csv.Error for what is no such table."""
     # ncu prints lines of its own, and of the program, before the table.
-    first = next(
-        (i for i, line in enumerate(lines) if f'"{NAME}"' in line or line.startswith(NAME)), None
-    )
-    if first is None:
-        raise ArgumentError(argument, str(file), f"{WRITES}: it has no column {NAME!r}")
-    table = csv.DictReader(lines[first:])
-    for column in METRICS:
+    heads = (i for i, line in enumerate(lines) if f'"{NAME}"' in line or line.startswith(NAME))
+    table = csv.DictReader(lines[next(heads, len(lines)) :])
+    for column in (NAME, *METRICS):
         if column not in (table.fieldnames or ()):
-            raise ArgumentError(argument, str(file), f"{WRITES}: it has no column {column!r}")
+            raise ValueError(f"it has no column {column!r}")
     units, *rows = [*table] or [{}]
     ours = [r for r in rows if (r[NAME] or "").startswith(OURS)]
     if not ours:
-        raise ArgumentError(
-            argument, str(file), f"{WRITES}: it has no launch of a kernel named {OURS}*"
-        )
-    try:
-        return _profiled(ours[-1], units)
-    except (ValueError, KeyError, AttributeError) as e:
-        raise ArgumentError(argument, str(file), f"{WRITES} ({type(e).__name__}: {e})") from e
+        raise ValueError(f"it has no launch of a kernel named {OURS}*")
+    return _profiled(ours[-1], units)
 
 
 def _profiled(row: Mapping[str, str], units: Mapping[str, str]) -> Profiled:
@@ -108,5 +104,5 @@ def beside(p: Profiled, t: Timeline, ctas: int, dram_bytes: float, target: Targe
         title="Measured by Nsight Compute, beside the simulation",
         columns=("what", "measured", "simulated"),
         rows=tuple(rows),
-        note=f"Measured: {p.kernel}. Simulated at {target.clock_hz / 1e9} GHz, without the launch; every byte moves once.",
+        note=f"Measured: {p.kernel}. Simulated at {target.clock_hz / 1e9:.3f} GHz, without the launch; every byte moves once.",
     )

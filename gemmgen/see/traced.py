@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
+from ..untrusted import parse_json, read_text
 from .page import Bar, Lane, Lanes
 from .timeline_lanes import FLIGHTS, NUMBERED, flight_legend, step_legend
 
@@ -33,8 +33,8 @@ class Traced:
 def read(file: Path, argument: str) -> Traced:
     """What was measured, of a trace that has both. Raises ArgumentError for a file that is no such trace."""
     try:
-        found = _traced(json.loads(file.read_text()))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
+        found = _traced(parse_json(argument, read_text(argument, file)))
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as e:
         raise ArgumentError(argument, str(file), f"{WRITES} ({type(e).__name__}: {e})") from e
     if not found.end:
         raise ArgumentError(argument, str(file), f"{WRITES}: it has no event that takes time")
@@ -67,6 +67,8 @@ def _traced(data: Mapping[str, Any]) -> Traced:
 def _bar(e: Mapping[str, Any], clock_hz: float) -> tuple[Bar, Legend]:
     args, name = e["args"], str(e["name"])
     start, cycles = round(float(e["ts"]) * clock_hz / 1e6), int(args["cycles"])
+    if cycles < 0:
+        raise ValueError(f"cycles={cycles}")
     place = [str(int(args[n])) for n in ("tile", "k_block") if n in args]
     if e["cat"] in FLIGHTS:
         legend = flight_legend(e["cat"])
@@ -102,11 +104,4 @@ def lanes(t: Traced, title: str, start: int, end: int) -> Lanes:
 
 
 def _cut(b: Bar, start: int, end: int) -> Bar:
-    return Bar(
-        start=max(b.start, start),
-        end=min(b.end, end),
-        mark=b.mark,
-        hue=b.hue,
-        label=b.label,
-        tip=b.tip,
-    )
+    return replace(b, start=max(b.start, start), end=min(b.end, end))

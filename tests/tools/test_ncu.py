@@ -73,6 +73,11 @@ def test_what_is_no_number_is_refused(tmp_path, row, units, says):
         read(written(tmp_path, row, units=units), "--ncu")
 
 
+def test_what_csv_refuses_is_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="field larger than field limit"):
+        read(written(tmp_path, ROW | {"ID": "1" * (csv.field_size_limit() + 1)}), "--ncu")
+
+
 def test_beside_the_simulation(tmp_path, capsys):
     file = written(tmp_path, ROW)
     assert main([*ARGS, "--ncu", str(file), "--json"]) == 0

@@ -197,6 +197,12 @@ def broken(**changes):
         broken(rows=[{**BENCH["rows"][0], "m": True}]),
         broken(fastest=3),
         broken(ceilings={"flops": 0, "bytes": 1, "gemm": "x"}),
+        broken(ceilings={"flops": float("inf"), "bytes": 1, "gemm": "x"}).replace(
+            "Infinity", "1e999"
+        ),
+        broken(rows=[{**BENCH["rows"][0], "tflops": 10**400}]),
+        broken(geomean_ratio="1"),
+        "[" * 100_000,
     ],
 )
 def test_what_no_bench_wrote_is_refused(tmp_path, content, capsys):

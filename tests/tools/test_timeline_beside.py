@@ -128,6 +128,23 @@ def test_what_is_no_trace(tmp_path, text):
     assert e.value.argument == "--beside" and e.value.value == str(file)
 
 
+@pytest.mark.parametrize(
+    ("cut", "put"),
+    [
+        ('"cycles": ', '"cycles": -'),
+        ('"ts": ', '"ts": 1e999, "x": '),
+        ('"cat": "wait", ', '"cat": "rest", '),
+        ('"traceEvents": [', '"traceEvents": ' + "[" * 100_000),
+    ],
+)
+def test_what_is_no_longer_a_trace(trace, cut, put):
+    text = trace.read_text()
+    assert cut in text
+    trace.write_text(text.replace(cut, put, 1))
+    with pytest.raises(ArgumentError, match="--trace` wrote"):
+        traced.read(trace, "--beside")
+
+
 def test_wrong_arguments(capsys, tmp_path):
     assert main([*ARGS, "--beside", "block_n=64", "--device", "emulator"]) == 2
     assert "--beside" in capsys.readouterr().err
