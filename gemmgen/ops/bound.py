@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..ir.argument_names import parameter
 from ..runtime.launch import LoadedKernel, Plan
-from ..runtime.torch_tensors import check_apart
+from ..runtime.torch_tensors import check_apart, on_stream
 from .front import SLOTS, Call, returned
 from .kept import facts
 
@@ -33,6 +34,7 @@ class Launch:
     kernel: LoadedKernel
     plan: Plan
     slots: Mapping[str, tuple[str, ...]]  # what the kernel calls each of the tensors
+    makers: Mapping[str, Callable[[], Any]]  # of its workspaces, by the kernel's parameter
     held: tuple[Any, ...] = ()
 
     def launch(self) -> Any:
@@ -51,7 +53,8 @@ class Launch:
 
     def with_stream(self, stream: Any) -> Launch:
         """The same on `stream`, a torch.cuda.Stream of the tensors' device or a raw handle. Launches on
-        different streams write the same `out`: their order is the caller's concern.
+        different streams write the same `out`: their order is the caller's concern. A kernel that needs a
+        workspace has another one there, made on `stream`.
 
         In a CUDA graph only launches on the capturing stream are captured. Raises ArgumentError.
         """
@@ -61,8 +64,11 @@ class Launch:
         index = getattr(stream, "device_index", self.kernel.device)
         if index != self.kernel.device:
             raise ArgumentError("stream device", index, f"must be {self.kernel.device}")
-        plan = self.kernel.moved(self.plan, {}, handle)
-        return replace(self, plan=plan, held=(*self.held, stream))
+        with on_stream(handle, index) if self.makers else nullcontext():
+            made = {name: make() for name, make in self.makers.items()}
+        addresses = {name: x.data_ptr() for name, x in made.items()}
+        plan = self.kernel.moved(self.plan, addresses, handle)
+        return replace(self, plan=plan, held=(*self.held, stream, *made.values()))
 
     def rebind(self, **tensors: Any) -> Launch:
         """The same over other tensors: each of the shape, strides, dtype, device and alignment of the one
@@ -121,19 +127,16 @@ def bind(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Launch:
     tensors = {n: x for n, x in (given | more).items() if hasattr(x, "data_ptr")}
     slots = {n: (parameter(n),) if n in more else (SLOTS.get(n, n), parameter(n)) for n in tensors}
     tensors |= call.result
-    owned = {x.name: x.own() for x in call.fresh if x.own}
-    plan = call.plan
-    if owned:
-        addresses = {name: x.data_ptr() for name, x in owned.items()}
-        plan = call.kernel.moved(plan, addresses, plan.stream)
-    return Launch(
+    makers = {x.name: x.own or x.make for x in call.fresh if x.name not in call.result}
+    launch = Launch(
         tensors=tensors,
         result=returned(call.result),
         kernel=call.kernel,
-        plan=plan,
+        plan=call.plan,
         slots=slots | {name: (SLOTS[name],) for name in call.result},
-        held=tuple(owned.get(x.name, x.tensor) for x in call.fresh),
+        makers=makers,
     )
+    return launch.with_stream(launch.stream) if makers else launch
 
 
 def _shared(tensors: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -147,6 +147,14 @@ def current_stream(device: Any) -> int:
     return reader_of(device)(device.index)
 
 
+def on_stream(handle: int, index: int) -> Any:
+    """A context in which the stream of that raw handle is torch's current one on CUDA device `index`."""
+    cuda = torch().cuda
+    # Of handle 0, the default stream's, ExternalStream would make a new stream.
+    stream = cuda.ExternalStream(handle, index) if handle else cuda.default_stream(index)
+    return cuda.stream(stream)
+
+
 def reader_of(device: Any) -> Callable[[int], int]:
     """As `stream_reader`; for arrays that are not torch's the stream that they are used on."""
     return (lambda index: device.stream) if isinstance(device, ArrayDevice) else stream_reader()

@@ -12,6 +12,7 @@ from fake_torch import Device, Placed, fake_torch_fixture, launches_fixture  # n
 
 import gemmgen
 from gemmgen import ops
+from gemmgen.config import Config
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.dtypes import BF16
 from gemmgen.ir.expr import ACC, PerElement
@@ -53,7 +54,40 @@ def test_its_tensors_are_held(launches):
 
 def test_a_workspace_is_held(launches):
     launch = bind(ops.k_grouped_gemm, **deep())
-    assert launch.plan.values["group_maps"] in {x.address for x in launch.held}
+    assert launch.plan.moved["group_maps"] in held_by(launch)
+
+
+def held_by(launch) -> set[int]:
+    return {x.address for x in launch.held if isinstance(x, Placed)}
+
+
+STREAMED = Config(block_m=64, block_n=48, consumers=1, stages=2, stream=True)
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "name"),
+    ((ops.k_grouped_gemm, deep, "group_maps"), (ops.gemm, lambda: dense(config=STREAMED), "partials")),
+)  # fmt: skip
+def test_a_workspace_is_of_one_stream(function, given, name, launches, monkeypatch):
+    """Made while that is current, so that what zeroes it comes before the launch; rebound, it is the stream's."""
+    torch, made = torch_tensors.torch(), {}
+    for way in ("empty", "zeros"):
+        make = getattr(torch, way)
+
+        def noted(*shape, make=make, **options):
+            tensor = make(*shape, **options)
+            made[tensor.address] = torch._C._cuda_getCurrentRawStream(0)
+            return tensor
+
+        monkeypatch.setattr(torch, way, noted)
+    launch = bind(function, **given())
+    there = launch.with_stream(9)
+    places = [x.plan.moved[name] for x in (launch, there, there.with_stream(0))]
+    assert len({*places}) == 3 and [made[x] for x in places] == [0, 9, 0]
+    assert {*places[:2]} <= held_by(there)
+    assert name not in there.rebind(a=like(there.tensors["a"])).plan.moved
+    function(**given())
+    assert launches[-1].values[name] not in places
 
 
 def test_scales_of_the_output(launches):
@@ -88,13 +122,14 @@ def test_what_is_no_stream(stream, argument, launches):
 def test_only_addresses_of_other_tensors_change(function, launches):
     given = CALLS[function]()
     launch = bind(function, **given)
+    before = dict(launch.plan.moved)
     for name in launch.tensors:
         other = like(launch.tensors[name])
         moved = launch.rebind(**{name: other})
         assert other.address in moved.plan.moved.values()
         (stale,) = {n for n, x in launch.tensors.items() if moved.tensors[n] is not x}
         assert stale == name and moved.result is moved.tensors["out"]
-    assert launch.plan.moved == {} and launch() is given["out"]
+    assert launch.plan.moved == before and launch() is given["out"]
 
 
 def test_a_tensors_place_in_the_kernel(launches):

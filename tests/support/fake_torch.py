@@ -146,6 +146,27 @@ def makers() -> dict[str, Any]:
     return {**same, "randint": randint, "tensor": tensor, "uint8": "uint8"}
 
 
+def cuda(patch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """torch.cuda, of streams that are known by their raw handles; none is captured."""
+
+    @contextmanager
+    def stream(handle: int) -> Iterator[None]:
+        with patch.context() as inner:
+            inner.setattr(
+                sys.modules["torch"]._C, "_cuda_getCurrentRawStream", lambda index: handle
+            )
+            torch_tensors.stream_reader.cache_clear()
+            yield
+        torch_tensors.stream_reader.cache_clear()
+
+    return SimpleNamespace(
+        ExternalStream=lambda handle, index: handle,
+        default_stream=lambda index: 0,
+        is_current_stream_capturing=lambda: False,
+        stream=stream,
+    )
+
+
 @contextmanager
 def faked(patch: pytest.MonkeyPatch) -> Iterator[None]:
     """A torch of nothing but what is above."""
@@ -159,6 +180,7 @@ def faked(patch: pytest.MonkeyPatch) -> Iterator[None]:
         Tensor=Tensor,
         nn=SimpleNamespace(Parameter=Placed),
         _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 0),
+        cuda=cuda(patch),
         **{name: name for name in DTYPES},
         **makers(),
     )
