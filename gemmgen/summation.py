@@ -4,10 +4,10 @@ besides the operands and the epilogue. Two configs whose summations are equal gi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from .config import Config
+from .ir.dealing import share
 from .ir.groupings import GROUPINGS
 from .levers import LEVERS
 from .levers.split_k import SPLIT_K
@@ -52,13 +52,11 @@ def summation(p: Problem, c: Config, k: int) -> Summation:
     if is_exact(p):
         return EXACT
     block = c.block_k_bytes // p.a.bytes
-    blocks = -(-k // block)
-    share = -(-blocks // c.split_k) * block
-    ends = [min(k, rank * share) for rank in range(c.split_k + 1)]
+    shares = [share(-(-k // block), rank, c.split_k) for rank in range(c.split_k)]
     return Summation(
         chain=H200.wgmma_k_bytes // p.a.bytes,
         promoted=block if recipe(p.family).promotes else 0,
-        shares=tuple(pairwise(ends)),
+        shares=tuple((min(k, s.start * block), min(k, s.stop * block)) for s in shares),
         others=tuple((x.name, getattr(c, x.name)) for x in LEVERS if _matters(x, c)),
         launch=None if STREAM.plain(c) else object(),  # runs end where the grid says (`ir.runs`)
     )

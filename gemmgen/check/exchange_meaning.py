@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..ir import nodes as ir
+from ..ir.dealing import share
 from ..ir.exchange import PARTIALS
 from . import ops
 from .ops import Bar
-from .share import share
 
 if TYPE_CHECKING:
     from .meaning import Walk

@@ -13,13 +13,13 @@ from typing import Any
 
 from ..ir import nodes as ir
 from ..ir.blocks import is_if
+from ..ir.dealing import share
 from ..ir.promotion import LANES, READS, promotes
 from ..ir.rewrite import statements
 from ..ir.runs import parts
 from ..ir.stores import OfD, slot
 from .finding import Finding
 from .reader import LANES_SCALES, Held, Reader, Sent, place
-from .share import share
 
 
 def values(kernel: ir.Kernel) -> Iterator[Finding]:

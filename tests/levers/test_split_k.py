@@ -26,13 +26,13 @@ from kernels import (
 
 from gemmgen import emulator
 from gemmgen.check import ProtocolViolation, check
-from gemmgen.check.share import share
 from gemmgen.config import Config
 from gemmgen.emulator.errors import Race
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import GemmgenError, IllegalConfig
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import is_if
+from gemmgen.ir.dealing import share
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.rewrite import map_stmts, statements, walk
 from gemmgen.ir.syncs import is_fence

@@ -1,4 +1,4 @@
-"""Which of a tile's K blocks a CTA sums where those of a cluster divide them."""
+"""How K blocks are dealt out to CTAs: where those of a cluster divide a tile's, a share to each."""
 
 from __future__ import annotations
 
