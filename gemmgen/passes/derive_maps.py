@@ -46,17 +46,12 @@ def derive_maps(kernel: Kernel, target: Target) -> Kernel:
     flat = tuple(m for m in derived if kernel.groups.own(m))
 
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
-        match stmt:
-            case PrefetchMap() if stmt.tensor_map in names:
-                return ()  # what TMA reads are the groups'
-            case TmaLoad():
-                return replace(stmt, coords=_started(kernel, stmt))
-            case LoadBlockScales():
-                return replace(stmt, block=BLOCKS_OF_GROUP[stmt.block])  # type: ignore[arg-type]
+        if isinstance(stmt, PrefetchMap) and stmt.tensor_map in names:
+            return ()  # what TMA reads are the groups'
         return stmt
 
     kernel = replace(
-        map_stmts(kernel, visit),
+        map_stmts(from_k_first(kernel), visit),
         maps=tuple(replace(m, derived=m.name in names) for m in kernel.maps),
         params=(*kernel.params, GROUP_MAPS, *(_pointer(kernel, m) for m in flat)),
         smem=(*kernel.smem, *map(_copy, derived)),
@@ -65,17 +60,25 @@ def derive_maps(kernel: Kernel, target: Target) -> Kernel:
     return map_role(kernel, "producer", lambda r: _deriving(r, derived, edits))
 
 
+def from_k_first(kernel: Kernel) -> Kernel:
+    """Count what is loaded along K from the tile's first, not from the matrix's. Sets Coord.start and LoadBlockScales.block."""
+
+    def visit(s: Stmt) -> Stmt:
+        match s:
+            case TmaLoad():
+                return replace(s, coords=_started(kernel, s))
+            case LoadBlockScales():
+                return replace(s, block=BLOCKS_OF_GROUP[s.block])  # type: ignore[arg-type]
+        return s
+
+    return map_stmts(kernel, visit)
+
+
 def _started(kernel: Kernel, load: TmaLoad) -> tuple[Coord, ...]:
-    """The coordinate along K counts from the group's first, unless its matrix begins there."""
-    m = kernel.map(load.tensor_map)
-    if kernel.groups.own(m) and kernel.buffer(m.smem).use == "operand":
+    """In blocks where it is of scales; a matrix that is a group's own begins with the group."""
+    m, scales = kernel.map(load.tensor_map), kernel.buffer(load.smem).use == "scales"
+    if kernel.groups.own(m) and not scales:
         return load.coords
-    return from_k_first(kernel, load)
-
-
-def from_k_first(kernel: Kernel, load: TmaLoad) -> tuple[Coord, ...]:
-    """The coordinates of `load`, that along K counted from the tile's first, in blocks where it is of scales."""
-    scales = kernel.buffer(load.smem).use == "scales"
     start = "tile.k_first / 128" if scales else "tile.k_first"
     return tuple(replace(c, start=start) if c.base == "k" else c for c in load.coords)  # type: ignore[arg-type]
 

@@ -17,7 +17,6 @@ from ..ir.nodes import (
     If,
     InitBarrier,
     Kernel,
-    LoadBlockScales,
     NextTurn,
     Registers,
     Role,
@@ -27,14 +26,13 @@ from ..ir.nodes import (
     Sync,
     TakeShare,
     TileBody,
-    TmaLoad,
     Wait,
     Zero,
 )
 from ..ir.rewrite import map_body, map_role, map_stmts, walk
 from ..ir.stores import Evaluate, StageTile
 from ..target import Target
-from .derive_maps import BLOCKS_OF_GROUP, from_k_first
+from .derive_maps import from_k_first
 from .take_turns import PING_PONG, alone
 
 SPLIT_MULTICAST = Rule(
@@ -66,10 +64,6 @@ def split_k(kernel: Kernel, target: Target, split_k: int) -> Kernel:
 
     def visit(s: Stmt) -> Stmt | tuple[Stmt, ...]:
         match s:
-            case TmaLoad():
-                return replace(s, coords=from_k_first(kernel, s))
-            case LoadBlockScales():
-                return replace(s, block=BLOCKS_OF_GROUP[s.block])  # type: ignore[arg-type]
             case TileBody():
                 return replace(s, setup=(TakeShare(), *s.setup))
             case Fence(of="barriers"):
@@ -79,7 +73,7 @@ def split_k(kernel: Kernel, target: Target, split_k: int) -> Kernel:
         return s
 
     kernel = replace(
-        map_stmts(kernel, visit),
+        map_stmts(from_k_first(kernel), visit),
         cluster=Cluster(size=split_k),
         scheduler=replace(kernel.scheduler, shares=True),
         smem=(*kernel.smem, _buffer(kernel, sums, split_k - 1)),

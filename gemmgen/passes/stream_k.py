@@ -10,18 +10,16 @@ from ..ir.nodes import (
     AddPartials,
     If,
     Kernel,
-    LoadBlockScales,
     Param,
     Role,
     SendPartials,
     Stmt,
     TileBody,
-    TmaLoad,
     Workspace,
 )
-from ..ir.rewrite import map_body, map_role, map_stmts
+from ..ir.rewrite import map_body, map_role
 from ..target import Target
-from .derive_maps import BLOCKS_OF_GROUP, from_k_first
+from .derive_maps import from_k_first
 from .split_k import waves
 
 STREAM_ALONE = Rule(
@@ -36,9 +34,8 @@ STREAM_GROUPS = Rule(
 )
 RULES = (STREAM_ALONE, STREAM_GROUPS)
 COUNTED = ("panels", "batched")  # schedulers
-IN_FLIGHT = (
-    32  # registers that others' sums arrive in at once; with 256 128x128 tiles spilled 124 bytes
-)
+# Registers that others' sums arrive in at once: with 256 128x128 tiles spilled 124 bytes.
+IN_FLIGHT = 32
 
 
 def stream_k(kernel: Kernel, target: Target, stream: bool) -> Kernel:
@@ -51,18 +48,9 @@ def stream_k(kernel: Kernel, target: Target, stream: bool) -> Kernel:
     _check(kernel)
     sums = waves(kernel)
     acc = next(r for r in kernel.consumer.locals if r.name in sums)
-
-    def visit(s: Stmt) -> Stmt:
-        match s:
-            case TmaLoad():
-                return replace(s, coords=from_k_first(kernel, s))
-            case LoadBlockScales():
-                return replace(s, block=BLOCKS_OF_GROUP[s.block])  # type: ignore[arg-type]
-        return s
-
     threads, warps = target.warpgroup * kernel.consumers, target.warpgroup // target.warp
     kernel = replace(
-        map_stmts(kernel, visit),
+        from_k_first(kernel),
         scheduler=replace(kernel.scheduler, streams=True),
         workspace=Workspace(
             slot=len(sums) * acc.count * threads, flags=len(sums) * kernel.consumers * warps
