@@ -6,7 +6,7 @@ come is one of `gemmgen.ir.orders`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -75,7 +75,8 @@ def order(
 ) -> Iterator[Tile]:
     """The tiles CTA `cta` of `ctas` computes for shape (M, N, K), in its order."""
     if s.streams:
-        return _streamed(s, block, cluster, shape, ctas, cta, layout)
+        tiles = list(_tiles(s, block, cluster, shape, 1, 0, layout))
+        return _streamed(tiles, block.k, shape[2], ctas, cta)
     walk = _tiles(s, block, cluster, shape, ctas, cta, layout)
     return _deepened(walk, block.k, shape[2], cta, layout) if s.name == "depths" else walk
 
@@ -109,23 +110,14 @@ def _tiles(
         first += tiles["m"] * tiles["n"]
 
 
-def _streamed(
-    s: Scheduler,
-    block: Block,
-    cluster: Cluster,
-    shape: tuple[int, int, int],
-    ctas: int,
-    cta: int,
-    layout: Layout,
-) -> Iterator[Tile]:
+def _streamed(tiles: Sequence[Tile], block_k: int, k: int, ctas: int, cta: int) -> Iterator[Tile]:
     """A run of the K blocks of all tiles, in the order in which one CTA would walk them."""
-    tiles = list(_tiles(s, block, cluster, shape, 1, 0, layout))
     slot = of_cta(cta, ctas)
-    for part in parts(slot, ctas, len(tiles), _ceil(shape[2], block.k)):
+    for part in parts(slot, ctas, len(tiles), _ceil(k, block_k)):
         yield replace(
             tiles[part.tile],
             k_blocks=part.end - part.first,
-            k_first=part.first * block.k,
+            k_first=part.first * block_k,
             slot=slot,
             others=part.others,
         )
