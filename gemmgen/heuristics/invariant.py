@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from math import inf, log
+from operator import itemgetter
 
 from ..cost import priced
 from ..cost_launch import launch
@@ -43,8 +44,6 @@ def _split(p: Problem, n: int, k: int) -> int:
 def _seconds(p: Problem, shape: tuple[int, int, int], split: int) -> float:
     """Of the cheapest tile that has room."""
     of = replace(launch(p, shape, H200), split_k=split)
-    bare = tiles.bare(of, shape[0])
-    costed = sorted(
-        ((priced(of, c).seconds, i, c) for i, c in enumerate(bare)), key=lambda x: x[:2]
-    )
-    return next((s for s, _, c in costed if not room.has_none(p, c, shape, H200)), inf)
+    costed = [(priced(of, c).seconds, c) for c in tiles.bare(of, shape[0])]
+    costed.sort(key=itemgetter(0))
+    return next((s for s, c in costed if not room.has_none(p, c, shape, H200)), inf)
