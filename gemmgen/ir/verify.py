@@ -68,9 +68,8 @@ OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in
 # A wait leaves no fewer than no groups; the ring is looked back into by at most one stage.
 COUNTS: dict[str, tuple[float, float]] = {"pending": (0, inf), "lag": (0, 1), "flip": (0, 1)}
 
-Tables = dict[
-    str, dict[str, Any]
-]  # of resources, by name; "peers": the cluster, if it is of several CTAs
+# Of resources, by name; "peers": the cluster, if it is of several CTAs.
+Tables = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)

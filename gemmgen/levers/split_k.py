@@ -29,9 +29,8 @@ def _offers(of: L, c: C) -> tuple[Changes, ...]:
     blocks, tiles = -(-of.k_bytes // c.block_k_bytes), of.tiles(c)  # each tile becomes a cluster's
     fit = [n for n in splits if blocks >= n * LEAST_SHARE]
     fit = [n for n in fit if tiles <= of.target.clusters(n)] if whole else fit
-    return *AS_IT_IS * whole, *(
-        {"split_k": n, "d_columns": None} for n in fit
-    )  # rule `column-stores`
+    # D is whole: rule `column-stores`.
+    return *AS_IT_IS * whole, *({"split_k": n, "d_columns": None} for n in fit)
 
 
 SPLIT_K = Lever(
