@@ -57,8 +57,9 @@ class Target:
 
 # By what the driver calls them. SMs and bandwidth: NVIDIA's data sheets of H100 (SXM 3.35, PCIe 2.0, NVL 3.9 TB/s), H200 (4.8 TB/s)
 # and GH200 (4.0 TB/s with 96 GB HBM3, 4.9 with 144 GB HBM3e), and the architecture's white paper (132 SMs of an SXM, 114 of a PCIe
-# board). An H800 is an H100 with slower links. Of the H20 NVIDIA publishes none: 78 SMs, 4.0 TB/s and 296 dense FP8 TFLOP/s, a
-# quarter of what as many SMs of an H100 have, are what sellers' sheets say alike.
+# board). No sheet says the SMs of NVL boards and GH200: an SXM's are assumed; and an H800 is taken for an H100 with slower links.
+# Of the H20 NVIDIA publishes none: 78 SMs, 4.0 TB/s and 296 dense FP8 TFLOP/s are what sellers and the press say alike. Nothing
+# here but an H200 was measured.
 H100 = Target(
     name="H100 SXM", device_name="NVIDIA H100 80GB HBM3", sms=132, hbm_bytes_per_second=3.35e12
 )
@@ -81,7 +82,7 @@ TARGETS = (
         device_name="NVIDIA H20",
         sms=78,
         hbm_bytes_per_second=4.0e12,
-        fp8_flops_per_clock=2162.0,
+        fp8_flops_per_clock=296e12 / 78 / Target.clock_hz,
     ),
     replace(H100, name="GH200", device_name="NVIDIA GH200 480GB", hbm_bytes_per_second=4.0e12),
     replace(
