@@ -40,7 +40,7 @@ class Config:
     peek: consumers look whether the next stage is filled before they promote, and wait after that only if it
     was not (docs/adr/0028-peek.md).
     order: in which a grid's tiles come, one of `gemmgen.ir.orders.ORDERS`; raster and panel are read by "panels".
-    stream: CTAs take equal runs of all tiles' K blocks, for few rows: what a CTA has of a tile that began before its run
+    stream: CTAs take equal stretches of all tiles' K blocks, for few rows: what a CTA has of a tile that began before its stretch
     goes through global memory to the CTA that stores it (docs/adr/0044-streams.md).
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
     pdl: begin while the launch before it on the stream still ends (programmatic dependent launch): global

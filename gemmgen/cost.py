@@ -90,7 +90,7 @@ def priced(of: Workload, c: Config) -> Terms:
 
 
 def _streamed(of: Workload, c: Config, price: Price, tiles: int) -> Terms:
-    """One wave, in which each CTA has an equal run of all tiles' K blocks. What the sums take that CTAs hand over is
+    """One wave, in which each CTA has an equal stretch of all tiles' K blocks. What the sums take that CTAs hand over is
     what a cluster's do: not measured."""
     target, whole = of.target, _work(of, c, price, ALONE)
     busy = min(tiles * whole.steps, target.sms)

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from .ir.dealing import of_cta, parts
 from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment, in_turn
 from .ir.nodes import Block, Cluster, Scheduler
 from .ir.orders import PANELS, place
-from .ir.runs import of_cta, parts
 
 RUNS = "runs"  # of `rows`: the scheduler of tiles that may reach past a group's end
 
@@ -23,7 +23,7 @@ class Tile:
     """What the device's Tile holds: rows of A, B and D, the column of D (elements) and K blocks.
     In a grouped launch also the group, and the row of D where it ends; where groups split K, the K
     that this one sums, which of the launch's sets of tensor maps is this CTA's for it, and whether
-    the tile is the CTA's first of a group that has K. Where CTAs take runs of K blocks, those of the run, the K where they
+    the tile is the CTA's first of a group that has K. Where CTAs take stretches of K blocks, those of the stretch, the K where they
     begin, the CTA's slot for sums, and how many others have the rest."""
 
     a_row: int
@@ -111,7 +111,7 @@ def _tiles(
 
 
 def _streamed(tiles: Sequence[Tile], block_k: int, k: int, ctas: int, cta: int) -> Iterator[Tile]:
-    """A run of the K blocks of all tiles, in the order in which one CTA would walk them."""
+    """A stretch of the K blocks of all tiles, in the order in which one CTA would walk them."""
     slot = of_cta(cta, ctas)
     for part in parts(slot, ctas, len(tiles), _ceil(k, block_k)):
         yield replace(

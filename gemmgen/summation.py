@@ -58,7 +58,8 @@ def summation(p: Problem, c: Config, k: int) -> Summation:
         promoted=block if recipe(p.family).promotes else 0,
         shares=tuple((min(k, s.start * block), min(k, s.stop * block)) for s in shares),
         others=tuple((x.name, getattr(c, x.name)) for x in LEVERS if _matters(x, c)),
-        launch=None if STREAM.plain(c) else object(),  # runs end where the grid says (`ir.runs`)
+        # Stretches end where the grid says (`ir.dealing`).
+        launch=None if STREAM.plain(c) else object(),
     )
 
 

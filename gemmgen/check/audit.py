@@ -20,7 +20,7 @@ from ..ir.nodes import Block, Cluster, Kernel, Scheduler
 from ..ir.rewrite import statements
 from ..ir.stmts import multicasts
 from ..schedulers import RUNS, Tile, order
-from .audit_runs import runs, whole
+from .audit_streams import stretches, whole
 from .finding import Finding
 from .properties import CLUSTER
 
@@ -46,7 +46,7 @@ def audit(
     summed = depths(_grouping(scheduler), shape[2], layout)
     if scheduler.streams:
         k_blocks = -(-shape[2] // block.k)
-        for text in runs(walks, block.k, k_blocks):
+        for text in stretches(walks, block.k, k_blocks):
             yield Finding(property=CLUSTER, message=f"{where}: {text}")
         walks = whole(walks, k_blocks)
     for text in examine(walks, block, cluster, shape, parts, summed):
@@ -183,7 +183,7 @@ def _together(tiles: tuple[Tile, ...], cluster: Cluster, first: int) -> Iterator
 
 
 def sample(kernel: Kernel) -> Iterator[tuple[Shape, int, Layout]]:
-    """Shapes, grids and groups on which a scheduler shows what it does at tails and panel edges, and where CTAs take runs
+    """Shapes, grids and groups on which a scheduler shows what it does at tails and panel edges, and where CTAs take stretches
     of K blocks, where those begin and end."""
     b, size, s = kernel.block, kernel.cluster.size, kernel.scheduler
     if s.streams:

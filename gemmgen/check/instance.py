@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ..ir.runs import Part, of_cta, parts
+from ..ir.dealing import Part, of_cta, parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +16,7 @@ class Instance:
     are in one group. `k_blocks` is then the most.
     cut: the tiles in whose every piece D's rows (a ragged group's) end. rows: instead, of each CTA of the cluster
     and each of its tiles, how many rows D has from the tile's first on.
-    ctas: where each takes a run of all tiles' K blocks, how many. `tiles` are then those of all together.
+    ctas: where each takes a stretch of all tiles' K blocks, how many. `tiles` are then those of all together.
     """
 
     k_blocks: int
@@ -32,7 +32,7 @@ class Instance:
         return self.depths or (self.k_blocks,) * self.tiles
 
     def parts(self, cta: int) -> tuple[Part, ...]:
-        """What a CTA has of the tiles, where they take runs."""
+        """What a CTA has of the tiles, where they take stretches."""
         return tuple(parts(of_cta(cta, self.ctas), self.ctas, self.tiles, self.k_blocks))
 
     def group(self, tile: int) -> int:

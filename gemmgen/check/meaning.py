@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import IRError
 from ..ir import nodes as ir
 from ..ir.blocks import is_if
-from ..ir.runs import Part
+from ..ir.dealing import Part
 from ..ir.stmts import multicasts
 from ..ir.verify import REGISTER_FIELDS
 from . import ops
@@ -42,7 +42,7 @@ class Walk:
     tile: int = OUTSIDE
     k: int = OUTSIDE
     blocks: int = 0  # of the tile, K blocks that this CTA sums
-    part: Part | None = None  # of it, where CTAs take runs of K blocks
+    part: Part | None = None  # of it, where CTAs take stretches of K blocks
     chunk: range = range(0)  # of those
     round: int = 0  # ring.advance() calls so far
     seen: Seen = field(default_factory=dict)

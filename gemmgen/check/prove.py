@@ -147,7 +147,7 @@ def instances(
 
 
 def dealt(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
-    """Tiles whose K blocks two and three CTAs take in equal runs: a tile for all of them, whole tiles between parts, a run
+    """Tiles whose K blocks two and three CTAs take in equal stretches: a tile for all of them, whole tiles between parts, a stretch
     that ends one tile and begins the next."""
     s = stages
     chosen = [

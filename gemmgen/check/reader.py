@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ..ir import nodes as ir
-from ..ir.runs import Part
+from ..ir.dealing import Part
 from .finding import Finding
 from .properties import CARRY_OVER
 
@@ -41,7 +41,7 @@ class Reader:
     parts: int  # of the columns, in each sum
     rank: int = 0
     ranks: int = 1  # CTAs that divide a tile's K
-    dealt: tuple[Part, ...] = ()  # where CTAs take runs of K blocks, this one's
+    dealt: tuple[Part, ...] = ()  # where CTAs take stretches of K blocks, this one's
     part: Part | None = None  # of those, the running one
     sent: Sent = field(default_factory=dict)
     mine: range = range(0)  # K blocks that this CTA sums

@@ -12,7 +12,8 @@ from .ops import Agent, Instance, Program
 
 WARPS = ((0,), (1,), (2,), (3,))  # every warp by itself
 PAIR = ((0,), (1, 2, 3))  # the leader's warp, and the others as if they walked in step
-RUNS = 3  # CTAs that take runs, in any instance: one can have a tile's middle, and two its ends
+# CTAs that take stretches, in any instance: one can have a tile's middle, and two its ends.
+STREAMING = 3
 Split = tuple[tuple[int, ...], ...]
 
 
@@ -56,7 +57,7 @@ class Unroller:
 
 def unroller(kernel: ir.Kernel, split: Split = WARPS) -> Unroller:
     """Raises IRError for a statement without meaning or a kernel that is not lowered."""
-    ctas = RUNS if kernel.scheduler.streams else kernel.cluster.size
+    ctas = STREAMING if kernel.scheduler.streams else kernel.cluster.size
     agents = tuple(
         Agent(
             cta=cta,

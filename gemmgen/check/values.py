@@ -13,10 +13,9 @@ from typing import Any
 
 from ..ir import nodes as ir
 from ..ir.blocks import is_if
-from ..ir.dealing import share
+from ..ir.dealing import parts, share
 from ..ir.promotion import LANES, READS, promotes
 from ..ir.rewrite import statements
-from ..ir.runs import parts
 from ..ir.stores import OfD, slot
 from .finding import Finding
 from .reader import LANES_SCALES, Held, Reader, Sent, place
@@ -51,7 +50,7 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
 
 
 def _streamed(kernel: ir.Kernel, role: ir.Role, chunks: bool) -> Iterator[Finding]:
-    """The same in runs, each of which reads what those behind it sent: one run, runs with a tile's middle, and with whole
+    """The same in stretches, each of which reads what those behind it sent: one, some with a tile's middle, and with whole
     tiles between two others' ends."""
     cases = [
         (2, 1, 1),
@@ -61,15 +60,15 @@ def _streamed(kernel: ir.Kernel, role: ir.Role, chunks: bool) -> Iterator[Findin
         (5, 2, 3),
         *[(3, 4 * LANES + 1, 5)] * chunks,
     ]
-    for tiles, blocks, runs in cases:
+    for tiles, blocks, ctas in cases:
         sent: Sent = {}
-        for index in reversed(range(runs)):
+        for index in reversed(range(ctas)):
             reader = Reader(
                 counts=(blocks,) * tiles,
                 staged=_staged(kernel),
                 parts=_parts(kernel),
                 rank=index,
-                dealt=tuple(parts(index, runs, tiles, blocks)),
+                dealt=tuple(parts(index, ctas, tiles, blocks)),
                 sent=sent,
             )
             _run(reader, role.body)
@@ -93,8 +92,8 @@ def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
         match s:
             case ir.ForTiles():
                 whole = ((t, range(blocks), None) for t, blocks in enumerate(r.counts))
-                runs = ((x.tile, range(x.first, x.end), x) for x in r.dealt)
-                for tile, mine, part in runs if r.dealt else whole:
+                dealt = ((x.tile, range(x.first, x.end), x) for x in r.dealt)
+                for tile, mine, part in dealt if r.dealt else whole:
                     r.tile, r.mine, r.part = tile, mine, part
                     _run(r, s.body)
             case ir.If(when="inside" | "head"):

@@ -57,8 +57,8 @@ class PerSplit(Stmt):
 # Who executes what an If holds, or where. Inside ForK, after_first: every K block but the tile's first. Inside ForTiles,
 # new_group: this CTA's first tile of a group that has K blocks (derive_maps); has_blocks: unless the tile has none
 # (allow_empty); where CTAs divide K (split_k), sends: every rank but 0, whose partial sums go to another; finishes: rank 0,
-# which has the whole sum and stores the tile; where each has an equal run of all tiles' K blocks (stream_k), inside: of a
-# tile that begins before its run does, whose partial sums go to another; head: of one that begins in it, which it stores.
+# which has the whole sum and stores the tile; where each has an equal stretch of all tiles' K blocks (stream_k), inside: of a
+# tile that begins before its stretch does, whose partial sums go to another; head: of one that begins in it, which it stores.
 # whole: unless D's rows (a ragged group's) end before this warpgroup's piece of `wave` does; cut: where they do.
 Condition = Literal[
     "cta_leader",  # one fixed thread of the CTA

@@ -25,7 +25,7 @@ def check_side(name: str, side: int) -> None:
 
 def check_tiles(kernel: Launchable, shape: Shape, groups: int = 1) -> None:
     """Raise ArgumentError unless `kernel` can count the tiles of `groups` groups of `shape`, and their K blocks where CTAs
-    take runs of those."""
+    take stretches of those."""
     k_blocks = -(-shape[2] // kernel.block.k)
     if kernel.workspace.words and most_tiles(kernel, shape, groups) * k_blocks > MOST_TILES:
         allowed = f"must make at most {MOST_TILES} K blocks in all tiles where stream is asked for"

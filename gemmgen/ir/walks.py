@@ -21,7 +21,7 @@ class Scheduler:
     params: tuple[str, ...] = ()
     alignment: int = 0  # of the rows where groups begin, if they lie in one tensor
     shares: bool = False  # CTAs note in the tile where their share of K begins; split_k
-    streams: bool = False  # CTAs take equal runs of all tiles' K blocks; stream_k
+    streams: bool = False  # CTAs take equal stretches of all tiles' K blocks; stream_k
 
     @property
     def walk(self) -> str:

@@ -1,4 +1,4 @@
-"""CTAs that take equal runs of all tiles' K blocks (docs/adr/0044-streams.md)."""
+"""CTAs that take equal stretches of all tiles' K blocks (docs/adr/0044-streams.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ STREAM = flag(
     "stream",
     tag="stream",
     word="streamed",
-    reads="CTAs take equal runs of all tiles' K blocks",
+    reads="CTAs take equal stretches of all tiles' K blocks",
     others=lambda c: ({"stream": True, "split_k": 1},) * (c.swap_ab and not c.stream),
     matters=30,
 )

@@ -1,4 +1,4 @@
-"""Where asked, deal the K blocks of all tiles out to the CTAs in equal runs, and let one CTA finish each tile."""
+"""Where asked, deal the K blocks of all tiles out to the CTAs in equal stretches, and let one CTA finish each tile."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .split_k import waves
 STREAM_ALONE = Rule(
     id="stream-alone",
     says="stream needs CTAs by themselves: multicast none, split_k 1, ping_pong false",
-    because="Runs begin and end anywhere in K, so two CTAs have no K block in common, nor warpgroups tiles to take in turns.",
+    because="Stretches begin and end anywhere in K, so two CTAs have no K block in common, nor warpgroups tiles to take in turns.",
 )
 STREAM_GROUPS = Rule(
     id="stream-groups",
     says="stream needs tiles that the host can count: no grouping, or batched",
-    because="Runs are equal parts of all tiles' K blocks, and how many those are would be known on the device only.",
+    because="Stretches are equal parts of all tiles' K blocks, and how many those are would be known on the device only.",
 )
 RULES = (STREAM_ALONE, STREAM_GROUPS)
 COUNTED = ("panels", "batched")  # schedulers
@@ -39,7 +39,7 @@ IN_FLIGHT = 32
 
 
 def stream_k(kernel: Kernel, target: Target, stream: bool) -> Kernel:
-    """With `stream`, a CTA's tiles are those of its run of K blocks, of which the first may have begun before and the last
+    """With `stream`, a CTA's tiles are those of its stretch of K blocks, of which the first may have begun before and the last
     may go on after it. What began before goes to the CTA that has the beginning: that one adds what others send, in order of
     K, and goes on to the epilogue. Sets Scheduler.streams, Kernel.workspace, Coord.start and LoadBlockScales.block; inserts
     what sends and adds, and the parameter that points to the workspace."""

@@ -167,12 +167,12 @@ class LoadedKernel(Compiled):
 def grid(kernel: Launchable, shape: tuple[int, int, int], sms: int, groups: int = 1) -> int:
     """CTAs of a persistent launch on `sms` SMs: whole clusters, no more than run at once or than there can
     be tiles in `groups` groups of `shape`; and where the host knows how many there are, no more than take all in
-    as few turns: others would only share power and L2. Those that take equal runs of K blocks have one each at least."""
+    as few turns: others would only share power and L2. Those that take equal stretches of K blocks have one each at least."""
     b, c = kernel.block, kernel.cluster
     tiles_m = -(-shape[0] // (b.m * c.m))
     tiles_n = -(-shape[1] // (b.n * c.n))
     tiles, most = groups * tiles_m * tiles_n, clusters(sms, c.size)
-    if kernel.workspace.words:  # equal runs of all K blocks, one at least
+    if kernel.workspace.words:  # equal stretches of all K blocks, one at least
         return min(tiles * -(-shape[2] // b.k), most)
     turns = 1 if kernel.groups.ragged or kernel.groups.step else -(-tiles // max(1, most))
     return min(-(-tiles // turns), most) * c.size

@@ -56,7 +56,7 @@ def test_what_changes_it_and_what_does_not():
 
 
 def test_streams_add_up_as_nothing_else_does():
-    """Where runs of K blocks end follows from M, N and the grid, which a config and K do not tell. Integers do not mind."""
+    """Where stretches of K blocks end follows from M, N and the grid, which a config and K do not tell. Integers do not mind."""
     streamed = Config(stream=True)
     found = summation(DENSE, streamed, 640)
     assert found.others == (("stream", True),)

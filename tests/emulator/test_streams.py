@@ -1,4 +1,4 @@
-"""Equal runs of all tiles' K blocks (docs/adr/0044-streams.md), run by the emulator: where runs begin and end, whoever is late."""
+"""Equal stretches of all tiles' K blocks (docs/adr/0044-streams.md), run by the emulator: where stretches begin and end, whoever is late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a Hopper GPU: CTAs that take equal runs of all tiles' K blocks, bit for bit where the result is exact, and alike every time."""
+"""On a Hopper GPU: CTAs that take equal stretches of all tiles' K blocks, bit for bit where the result is exact, and alike every time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P13 where CTAs take equal runs of all tiles' K blocks: each K block once, and a tile's end where its finisher looks for it."""
+"""P13 where CTAs take equal stretches of all tiles' K blocks: each K block once, and a tile's end where its finisher looks for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def whole(walks: list[list[Tile]], k_blocks: int) -> list[list[Tile]]:
     ]
 
 
-def runs(walks: list[list[Tile]], block_k: int, k_blocks: int) -> Iterator[str]:
+def stretches(walks: list[list[Tile]], block_k: int, k_blocks: int) -> Iterator[str]:
     """What is wrong with how `k_blocks` of each tile are dealt out to CTAs that walk so."""
     sizes = [sum(t.k_blocks for t in walk) for walk in walks]
     if max(sizes) - min(sizes) > 1 or not min(sizes):

@@ -1,4 +1,4 @@
-"""Equal runs of all tiles' K blocks: in Python, on the device, and what the audit says of runs that are not right."""
+"""Equal stretches of all tiles' K blocks: in Python, on the device, and what the audit says of stretches that are not right."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kernels import DENSE, FP8, emitted
 from test_scheduler import SHIM, device_code
 
 from gemmgen.check.audit import agreement, audit
-from gemmgen.check.audit_runs import runs
+from gemmgen.check.audit_streams import stretches
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.counts import MOST_TILES, check_tiles
+from gemmgen.ir.dealing import parts, stretch, stretch_of
 from gemmgen.ir.groupings import Layout
-from gemmgen.ir.runs import parts, run, run_of
 from gemmgen.runtime.launch import grid
 from gemmgen.schedulers import order
 
@@ -34,9 +34,9 @@ VARIANTS = {
 
 @settings(max_examples=2000, deadline=None, derandomize=True)
 @given(st.integers(1, 40), st.integers(1, 12), st.data())
-def test_runs_are_equal_and_cover_every_block_once(tiles, k_blocks, data):
+def test_stretches_are_equal_and_cover_every_block_once(tiles, k_blocks, data):
     count = data.draw(st.integers(1, min(140, tiles * k_blocks)))
-    sizes = [len(run(i, count, tiles * k_blocks)) for i in range(count)]
+    sizes = [len(stretch(i, count, tiles * k_blocks)) for i in range(count)]
     assert max(sizes) - min(sizes) <= 1 and sum(sizes) == tiles * k_blocks
     seen = []
     for i in range(count):
@@ -44,8 +44,8 @@ def test_runs_are_equal_and_cover_every_block_once(tiles, k_blocks, data):
         assert all(p.first == 0 for p in mine[1:]), "only the first begins inside a tile"
         for p in mine:
             blocks = range(p.tile * k_blocks + p.first, p.tile * k_blocks + p.end)
-            assert {run_of(b, count, tiles * k_blocks) for b in blocks} == {i}
-            assert run_of((p.tile + 1) * k_blocks - 1, count, tiles * k_blocks) == i + p.others
+            assert {stretch_of(b, count, tiles * k_blocks) for b in blocks} == {i}
+            assert stretch_of((p.tile + 1) * k_blocks - 1, count, tiles * k_blocks) == i + p.others
             seen += blocks
     assert seen == list(range(tiles * k_blocks))
 
@@ -77,20 +77,20 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_runs_that_are_wrong_are_found(name):
+def test_stretches_that_are_wrong_are_found(name):
     """In one tile of one CTA."""
     right = walks((64, 96, 7 * 64), 3)
-    assert list(runs(right, 64, 7)) == []
+    assert list(stretches(right, 64, 7)) == []
     for cta, walk in enumerate(right):
         for at, tile in enumerate(walk):
             changed = [*walk[:at], WRONG[name](tile), *walk[at + 1 :]]
             if changed != walk:
                 wrong = [changed if i == cta else w for i, w in enumerate(right)]
-                assert list(runs(wrong, 64, 7)), (cta, at)
+                assert list(stretches(wrong, 64, 7)), (cta, at)
 
 
 def test_a_wait_for_a_later_cta_is_found():
-    assert any("after it" in x for x in runs(walks((64, 96, 7 * 64), 3)[::-1], 64, 7))
+    assert any("after it" in x for x in stretches(walks((64, 96, 7 * 64), 3)[::-1], 64, 7))
 
 
 def test_a_grid_has_a_k_block_for_each_cta():
