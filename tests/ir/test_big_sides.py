@@ -33,14 +33,22 @@ def sizes(kernel, shape, groups, integers):
     return [own.get(name, 1 << 33 if name.endswith("_g") else INT_LIMIT - 1) for name in integers]
 
 
+def skipped_rows(kernel, rows):
+    """Rows before the last that a walk run by run, which looks at the table at each multiple of the alignment, does not
+    begin with: of the greatest side there are 2**24 such multiples."""
+    looked_at = 32 * kernel.scheduler.alignment if kernel.scheduler.name == "runs" else rows
+    return (rows - 1) // looked_at * looked_at
+
+
 def last_tile(program, kernel, grouping, shape, groups, integers):
     """By what was given to PTX, the least and the greatest, where every thread of a cluster takes the last tile."""
     b, c = kernel.block, kernel.cluster
-    tiles = -(-shape[0] // (b.m * c.m)) * -(-shape[1] // (b.n * c.n)) * groups
+    skipped = skipped_rows(kernel, shape[0])
+    tiles = -(-(shape[0] - skipped) // (b.m * c.m)) * -(-shape[1] // (b.n * c.n)) * groups
     entry = shape[2] if GROUPINGS[grouping].depths else shape[0]  # of the device's table
     entry = 0 if grouping == "rows" else entry
     ctas = 132 // c.size * c.size
-    given = (ctas, tiles - 1, entry, c.size, *sizes(kernel, shape, groups, integers))
+    given = (ctas, tiles - 1, entry, skipped, c.size, *sizes(kernel, shape, groups, integers))
     run = subprocess.run([program, *map(str, given)], capture_output=True, text=True, timeout=60)
     if run.returncode == 77:
         pytest.skip("no room for addresses")

@@ -31,6 +31,8 @@ def variants():
             for multicast, block_n in (("none", 8), ("a", 8), ("b", 16)):
                 yield grouping, {"raster": raster, "multicast": multicast, "block_n": block_n}
             yield grouping, {"raster": raster, "split_k": 8, "block_n": 8}
+    for raster in "mn":  # tiles that rows of a group, multiples of 128, do not fill: run by run
+        yield "rows", {"raster": raster, "block_m": 192, "consumers": 3, "block_n": 8}
 
 
 def kernels():

@@ -25,7 +25,7 @@ template <class T> T max(T x, T y) { return x > y ? x : y; }
 template <class T> T min(T x, T y) { return x < y ? x : y; }
 struct Dim { int x; } threadIdx, blockIdx, gridDim;
 uint8_t smem[1];
-int skipped_tiles, rank_here, table_entry;
+int skipped_tiles, skipped_rows, rank_here, table_entry;
 struct { const char* name; long long least, most; } notes[64];
 void seen(const char* name, long long x) {
     auto* at = notes;
@@ -53,8 +53,9 @@ int main(int argc, char** argv) {
     void* scale_d = mmap(nullptr, 1ll << 40, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (d == MAP_FAILED || scale_d == MAP_FAILED) return 77;
     gridDim.x = atoi(argv[1]), skipped_tiles = atoi(argv[2]), table_entry = atoi(argv[3]);
-    const int ranks = atoi(argv[4]);
-    for (int i = 0; i < COUNT; ++i) given[i] = atoll(argv[5 + i]);
+    skipped_rows = atoi(argv[4]);
+    const int ranks = atoi(argv[5]);
+    for (int i = 0; i < COUNT; ++i) given[i] = atoll(argv[6 + i]);
     for (blockIdx.x = 0; blockIdx.x < ranks; ++blockIdx.x)
         for (threadIdx.x = 0; threadIdx.x < THREADS; ++threadIdx.x) {
             rank_here = blockIdx.x;
@@ -84,6 +85,10 @@ def program(source: str, threads: int) -> tuple[str, list[str]]:
     text, walks = re.subn(r"index\(blockIdx\.x", "index(skipped_tiles + blockIdx.x", text)
     text, _ = re.subn(r"int chunk = 0\b", "int chunk = last_of(tile.k_blocks) / 32 * 32", text)
     text, _ = re.subn(r"for \(int k = 0\b", "for (int k = last_of(tile.k_blocks)", text)
+    # Rows are looked at from a multiple of 32 alignments on, as from the first.
+    text, _ = re.subn(
+        r"int start = 0, end = 0\b", "int start = skipped_rows, end = skipped_rows", text
+    )
     assert walks == 1
     name, signature = re.search(r"\n(\w+)\(\n(.*?)\) \{\n    extern", source, re.S).groups()
     integers, arguments = [], []
