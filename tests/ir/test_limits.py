@@ -35,7 +35,7 @@ def unlimited():
 def gpu(monkeypatch):
     """A driver of one GPU with 132 SMs. What it launches: the configs."""
     launched = []
-    KEPT.clear()  # a call that another test made launches by its driver
+    forget()  # what another test made launches by its driver
 
     def started(config, function, params, extra):
         launched.append(config)
@@ -54,7 +54,15 @@ def gpu(monkeypatch):
         monkeypatch.setattr(launch.driver, name, function)
     encoded = SimpleNamespace(map=SimpleNamespace(getPtr=lambda: 0))
     monkeypatch.setattr(launch, "encode", lambda description: encoded)
-    return launched
+    yield launched
+    forget()
+
+
+def forget():
+    """Kernels and calls that are kept."""
+    KEPT.clear()
+    ops.building.loaded.cache_clear()
+    ops.building.given.cache_clear()
 
 
 def kernel(config=CONFIG):
@@ -165,12 +173,10 @@ def test_every_launch_of_a_function_asks(gpu, monkeypatch):
         ops.building, "built", lambda p, c: SimpleNamespace(kernel=lower(p, c), cubin=CUBIN)
     )
     monkeypatch.setattr(ops.calls, "current_stream", lambda device: 0)
-    ops.loaded.cache_clear()
     m, n, k = SHAPE
     a, b = (Placed(side, k, dtype="bfloat16") for side in (m, n))
     out = Placed(m, n, dtype="bfloat16")
     for limit in (None, 64, 32, None):
         ops.limit_sms(limit)
         ops.gemm(a, b, out, config=CONFIG)
-    ops.loaded.cache_clear()
     assert [c.gridDimX for c in gpu] == [132, 64, 32, 132]
