@@ -22,7 +22,7 @@ def machine(launches, monkeypatch):
     """Launches, with a GPU that is always done."""
     torch = torch_tensors.torch()
     waits = []
-    torch.cuda = SimpleNamespace(synchronize=lambda: waits.append(len(launches)))
+    torch.cuda.synchronize = lambda: waits.append(len(launches))
     torch.zeros = lambda shape, dtype, device: Placed(*shape, dtype=dtype)
     monkeypatch.setattr(building, "chosen", lambda *args: Config(block_n=64, stages=2))
     monkeypatch.setattr(driver, "require_hopper", lambda device: "NVIDIA H200")
