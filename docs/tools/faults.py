@@ -94,6 +94,7 @@ def keys(tab: Tab) -> Iterable[str]:
     while reached > before:
         tab.press("Tab", BURST)
         before, reached = reached, tab.run("gemmgenKeys.reached()")
+    tab.press("Escape")  # what opened where the focus is now: all around it is for pointers
     yield from tab.run("gemmgenKeys.ended()")
     yield from unnamed(tab)
     yield from idle(tab)

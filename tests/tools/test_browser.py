@@ -137,6 +137,9 @@ FINE = {
     "on a picture": PICTURE % '<rect width="90" height="40" fill="#222"/><text y="14" fill="#fff">light</text>',
     "label": '<label>name <input type="checkbox"></label>',
     "radio": '<label><input type="radio" name="a" checked>a</label> <label><input type="radio" name="a">b</label>',
+    "opens on focus": '<i id="o" hidden style="position: fixed; inset: 0; cursor: pointer"></i><script>'
+    'addEventListener("focusin", () => (o.hidden = false)); addEventListener("keydown", () => (o.hidden = true))</script>'
+    + '<p><input aria-label="i" style="position: relative"></p>' * 3,
     "lines": f"<p style='line-height: 1.2; width: 90px'>{'word ' * 40}</p>",
 }  # fmt: skip
 
