@@ -1,4 +1,5 @@
-"""`python -m docs.tools.screenshots`: takes the pictures of docs/seeing.md, light and dark, with the pages' own commands.
+"""`python -m docs.tools.screenshots`: takes the pictures of docs/seeing.md and docs/playground.md, light and dark, with
+the commands that make these pages.
 
 Each is one part of a page, as Chromium shows it; a PNG of a palette, so that it stays small.
 """
@@ -8,11 +9,12 @@ from __future__ import annotations
 import json
 import shlex
 import struct
+import subprocess
 import sys
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -22,11 +24,12 @@ from gemmgen.cli import main as gemmgen
 
 from .chromium import Browser, Tab, installed
 
-PICTURES = Path(__file__).parent.parent / "pictures"
+DOCS = Path(__file__).parent.parent
+PICTURES = DOCS / "pictures"
 SCHEMES = {"light": False, "dark": True}
 # Which colours a picture has, and each pixel's number among them.
 PALETTE = """async png => {
-  const image = await createImageBitmap(await (await fetch("data:image/png;base64," + png)).blob());
+  const image = await createImageBitmap(new Blob([Uint8Array.from(atob(png), c => c.charCodeAt(0))]));
   const pen = new OffscreenCanvas(image.width, image.height).getContext("2d");
   pen.drawImage(image, 0, 0);
   const all = new Uint32Array(pen.getImageData(0, 0, image.width, image.height).data.buffer), counts = new Map();
@@ -44,11 +47,12 @@ PALETTE = """async png => {
 
 @dataclass(frozen=True, kw_only=True)
 class Shot:
-    """command: it writes page.html. width: of the window, in pixels, height: as much of the page as is shown; selector:
-    of the part that is."""
+    """command: it writes page.html, or serves the page. page: of the docs, that shows the picture. width: of the window,
+    in pixels, height: as much of the page as is shown; selector: of the part that is."""
 
     name: str
     command: str
+    page: str = "seeing.md"
     width: int = 1100
     height: int = 760
     selector: str = "body"
@@ -75,6 +79,13 @@ SHOTS = (
         selector="figure",
         height=440,
     ),
+    Shot(
+        name="playground",
+        command="serve fp8_block -m 4096 -n 7168 -k 2048 --set block_m=128 --set multicast=none",
+        page="playground.md",
+        width=1240,
+        height=782,
+    ),
 )
 
 
@@ -85,15 +96,39 @@ def files() -> list[str]:
 
 def taken(tab: Tab, shot: Shot) -> Iterator[tuple[str, bytes]]:
     """Of each scheme its file's name and PNG. Raises RuntimeError if the command fails."""
-    with TemporaryDirectory() as folder, redirect_stdout(StringIO()):
-        page = Path(folder) / "page.html"
-        if gemmgen(shlex.split(shot.command.replace("page.html", str(page)))):
-            raise RuntimeError(shot.command)
+    served = shot.command.startswith("serve ")
+    with (_served if served else _written)(shot.command) as url:
         for scheme, dark in SCHEMES.items():
             tab.scheme(dark)
             tab.resize(shot.width)
-            tab.open(page.as_uri())
+            tab.open(url)
             yield shot.file(scheme), small(tab, tab.picture(shot.selector, shot.height))
+
+
+@contextmanager
+def _written(command: str) -> Iterator[str]:
+    """The address of the file that it writes."""
+    with TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        with redirect_stdout(StringIO()):
+            if gemmgen(shlex.split(command.replace("page.html", str(page)))):
+                raise RuntimeError(command)
+        yield page.as_uri()
+
+
+@contextmanager
+def _served(command: str) -> Iterator[str]:
+    """The address that it prints; a process of its own, for it serves until it is ended."""
+    run = [sys.executable, "-m", "gemmgen", *shlex.split(command)]
+    with subprocess.Popen(run, cwd=DOCS.parent, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            url = process.stdout.readline().strip()
+            if not url:
+                raise RuntimeError(command)
+            yield url
+        finally:
+            process.terminate()
 
 
 def small(tab: Tab, png: bytes) -> bytes:
