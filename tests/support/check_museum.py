@@ -334,7 +334,7 @@ MUSEUM: tuple[Exhibit, ...] = (
     Exhibit(
         name="phase-not-carried-over",
         source="TileLang #2674",
-        says="hang or wrong data from the second tile on, unless K is whole turns of the ring",
+        says="hang or wrong data from the second tile on, unless K is a whole number of turns of the ring",
         caught_by="P2",
         unrolled=phase_restarts,
     ),
@@ -362,7 +362,7 @@ MUSEUM: tuple[Exhibit, ...] = (
     Exhibit(
         name="hang-at-short-k",
         source="TileLang #2566, #2567",
-        says="hang once the ring comes round: the last K block of a tile is never released",
+        says="hang once the ring wraps around: the last K block of a tile is never released",
         caught_by="P1",
         problem=DENSE,
         config=IN_FLIGHT,
@@ -389,7 +389,7 @@ MUSEUM: tuple[Exhibit, ...] = (
     Exhibit(
         name="accumulator-read-in-flight",
         source="DeepGEMM #448, #449",
-        says="wrong sums: registers are used while a wgmma still owns them",
+        says="wrong sums: registers are read while a wgmma still writes them",
         caught_by="P2",
         broken=with_fields(ir.WgmmaWait, pending=1),
     ),
@@ -419,7 +419,7 @@ MUSEUM: tuple[Exhibit, ...] = (
     Exhibit(
         name="scales-read-after-release",
         source="a classic",
-        says="wrong scales: they are read from a stage that was given back",
+        says="wrong scales: they are read from a stage that was already released",
         caught_by="P2",
         broken=late_scales,
     ),
@@ -433,7 +433,7 @@ MUSEUM: tuple[Exhibit, ...] = (
     Exhibit(
         name="multicast-to-one",
         source="a classic",
-        says="hang: the peer waits for bytes that were sent to nobody else",
+        says="hang: the peer waits for bytes that are never sent to it",
         caught_by="P3",
         config=MULTICAST,
         broken=lambda kernel: map_stmts(
@@ -443,7 +443,7 @@ MUSEUM: tuple[Exhibit, ...] = (
     Exhibit(
         name="cluster-exit-without-drain",
         source="CUTLASS producer tail",
-        says="fault: a release arrives in the shared memory of a CTA that has gone",
+        says="fault: a release arrives in the shared memory of a CTA that has exited",
         caught_by="P11",
         config=MULTICAST,
         broken=without(ir.Drain),
@@ -451,7 +451,7 @@ MUSEUM: tuple[Exhibit, ...] = (
     Exhibit(
         name="exit-with-stores-in-flight",
         source="DeepGEMM sm90 1d2d kernel",
-        says="lost output: shared memory goes while a bulk store still reads it",
+        says="lost output: the CTA exits while a bulk store still reads its shared memory",
         caught_by="P11",
         broken=with_fields(ir.StoreWait, pending=1),
         instance=Instance(k_blocks=1, tiles=1),
@@ -482,7 +482,7 @@ MUSEUM: tuple[Exhibit, ...] = (
     Exhibit(
         name="map-without-acquire",
         source="a classic",
-        says="a load through what another launch left in the same place, or a fault",
+        says="a load through the tensor map that another launch left there, or a fault",
         caught_by="P14",
         problem=K_GROUPED,
         instance=Instance(k_blocks=3, tiles=3, depths=(2, 3, 1)),
@@ -501,7 +501,7 @@ MUSEUM: tuple[Exhibit, ...] = (
     Exhibit(
         name="setmaxnreg-beyond-the-pool",
         source="a classic",
-        says="hang: consumers wait for registers that nobody gives back",
+        says="hang: consumers wait for registers that no warp gives back",
         caught_by="P12",
         broken=greedy,
     ),
