@@ -174,7 +174,7 @@ class Tab:
             raise RuntimeError(f"{url}: {to['errorText']}")
         which = {"loaderId": to["loaderId"], "name": "load"}
         self._browser.wait("Page.lifecycleEvent", self._session, **which)
-        self.run(SETTLED)
+        self.settle()
 
     def run(self, script: str) -> Any:
         """The value of an expression, of a promise what it is kept with. Raises RuntimeError if it throws."""
@@ -196,6 +196,10 @@ class Tab:
                 thrown = f" ({e})"
             time.sleep(0.02)
         raise TimeoutError(f"never true in {SECONDS:g} s: {script}{thrown}")
+
+    def settle(self) -> None:
+        """Returns once what is under way is drawn."""
+        self.run(SETTLED)
 
     def type(self, text: str) -> None:
         """In place of what is selected where the focus is."""

@@ -94,7 +94,11 @@ def keys(tab: Tab) -> Iterable[str]:
     while reached > before:
         tab.press("Tab", BURST)
         before, reached = reached, tab.run("gemmgenKeys.reached()")
-    tab.press("Escape")  # what opened where the focus is now: all around it is for pointers
+    if tab.run("document.activeElement.matches('input, textarea')"):
+        # What it has opened, a frame later, covers the page with what is for pointers.
+        tab.settle()
+        tab.press("Escape")
+        tab.settle()
     yield from tab.run("gemmgenKeys.ended()")
     yield from unnamed(tab)
     yield from idle(tab)
