@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -35,3 +36,9 @@ def value(text: str) -> Any:
         return parse_json("value", text)
     except ArgumentError:
         return text
+
+
+def spelled(v: Any) -> str:
+    """A value as `value` reads it back: words as they are, all else as JSON."""
+    plain = isinstance(v, str) and value(v) == v
+    return v if plain else json.dumps(v)

@@ -9,8 +9,9 @@ from typing import Any
 from ...errors import ArgumentError, IllegalConfig
 from ...levers import LEVERS
 from ...levers.lever import Values
+from ..fields import spelled
 from .position import Position
-from .query import LEVER, names, spelled
+from .query import LEVER, names
 
 
 @dataclass(frozen=True, kw_only=True)

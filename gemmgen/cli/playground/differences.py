@@ -10,8 +10,9 @@ from ...levers import LEVERS
 from ...see import kernel_page
 from ...see.page import Facts, Page, Table, microseconds
 from ...see.spelling import spelled as in_words
+from ..fields import spelled
 from .position import OF_PROBLEM, Position
-from .query import names, spelled
+from .query import names
 
 
 def differences(p: Position) -> Page:

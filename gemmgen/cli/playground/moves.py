@@ -13,8 +13,9 @@ from ...levers.lever import Lever
 from ...see.page import Page, Table, microseconds
 from ...see.price_page import BLIND
 from ...target import H200
+from ..fields import spelled
 from .position import Asked, Position, lowered
-from .query import spelled, write
+from .query import write
 
 
 @dataclass(frozen=True, kw_only=True)

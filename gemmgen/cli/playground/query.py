@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,7 @@ from ...ir.groupings import GROUPINGS
 from ...levers.lever import Values, choice, integer
 from ...problem import ALIGNMENTS, LAYOUTS, OUTPUTS
 from ...recipes import recipe
-from ..fields import value
+from ..fields import spelled, value
 from ..options import DEFAULT_SHAPE
 
 LEVER = "set."  # before a lever's name: one that a program adds may be called as something else is
@@ -107,9 +106,3 @@ def write(q: Query) -> str:
     pairs |= {f"{LEVER}{name}": spelled(v) for name, v in q.levers.items()}
     pairs |= {} if q.panes is None else {"show": ",".join(q.panes)}
     return urlencode(pairs)
-
-
-def spelled(v: Any) -> str:
-    """A value as `value` reads it back: words as they are, all else as JSON."""
-    plain = isinstance(v, str) and value(v) == v
-    return v if plain else json.dumps(v)
