@@ -1,4 +1,5 @@
 """The `gemmgen` command. One file per subcommand: `add(parser)` and `main(args) -> exit code`."""
+# PYTHON_ARGCOMPLETE_OK: what completes the words of any such script looks for this line.
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ from ..errors import (
     RuntimeUnavailable,
     UnsupportedProblem,
 )
-from . import given
+from . import completion, given
 from .described import described
 from .parser import Parser, Refused
+from .parser import subcommands as subcommands
 
 GROUPS = {  # what a command is for, as help has them
     "make a kernel": {
@@ -75,6 +77,8 @@ EXIT_CODES = "exit codes: 0 done, 1 a check failed, 2 bad arguments or an illega
 
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code; errors go to stderr (with --json as JSON to stdout)."""
+    if argv is None:
+        completion.complete(_parser)
     environment.warn_of_unknown()
     argv = sys.argv[1:] if argv is None else argv
     if not argv:
@@ -134,12 +138,6 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
 def _asks_json(argv: list[str]) -> bool:
     """Whether --json is among them, or a beginning of it that argparse takes for it."""
     return any(len(x) > 2 and "--json".startswith(x) for x in argv)
-
-
-def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The parsers of subcommands by name."""
-    actions = (x for x in parser._actions if isinstance(x, argparse._SubParsersAction))
-    return dict(next(actions).choices)
 
 
 def _parser(argv: list[str]) -> argparse.ArgumentParser:

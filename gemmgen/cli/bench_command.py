@@ -28,11 +28,13 @@ from . import bench_chain, bench_page, files, given, options
 from .bench_entered import for_shape, problem, providers
 from .bench_plots import computing
 from .bench_report import LeftOut, Row, as_csv, firsts, geomean, over_read, table
+from .offers import some
 
 if TYPE_CHECKING:
     from ..bench.contest import Contest
 
 
+LIBRARIES = ("gemmgen", REFERENCE, "torch", "triton", "tilelang", "deep_gemm", "flag_gems", "quack")
 PLOTS = ("tflops.svg", "roofline.svg")  # files
 UNUSED = {"burst": ("seconds",), "sustained": ("repeats",)}  # options, by pace
 
@@ -52,14 +54,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         help=f"{', '.join(shapes.SETS)}, or MxNxK,...; with groups "
         f"{', '.join(shapes.GROUPED)}, where they split K {', '.join(shapes.K_GROUPED)}, or GxMxNxK,... (default the first of them); "
         "or @FILE, a CSV or a shape to a line",
+        offers=some((*shapes.SETS, *shapes.GROUPED, *shapes.K_GROUPED)),
     )
     parser.add_argument(
         "--providers",
         default=DEFAULT,
         metavar="A,B,...",
-        help=f"names or libraries: gemmgen, {REFERENCE}, torch, triton, tilelang, deep_gemm, flag_gems, "
-        f"quack; {FLOOR}: the floor, which only reads A and B; {ALL}: each of the others that is installed "
-        f"(default {DEFAULT})",
+        help=f"names or libraries: {', '.join(LIBRARIES)}; {FLOOR}: the floor, which only reads A and B; {ALL}: each of the others "
+        f"that is installed (default {DEFAULT})",
+        offers=some((*LIBRARIES, FLOOR, ALL)),
     )
     _add_method(parser)
     parser.add_argument("--no-verify", action="store_true", help="time without verifying first")
@@ -80,22 +83,28 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     d = Method()
     modes = "kernel: device time; operator: wall time of whole calls; cudagraph: calls replayed; chain: all shapes in one graph"
     parser.add_argument(
-        "--mode", default=d.mode, metavar="MODE", help=f"one of {', '.join(MODES)} ({modes})"
+        "--mode",
+        default=d.mode,
+        metavar="MODE",
+        help=f"one of {', '.join(MODES)} ({modes})",
+        offers=MODES,
     )
     parser.add_argument(
         "--pace",
         default=d.pace,
         metavar="PACE",
         help=f"{' or '.join(PACES)}: a few calls of each in turn, or seconds of each without rest",
+        offers=PACES,
     )
     parser.add_argument(
         "--l2",
         metavar="HOW",
         help=f"how inputs are kept out of the L2: {', '.join(L2)} (default flush for bursts of kernels and chains, "
         "else rotate)",
+        offers=L2,
     )
     parser.add_argument(
-        "--data", default=KINDS[0], metavar="KIND", help=f"one of {', '.join(KINDS)}"
+        "--data", default=KINDS[0], metavar="KIND", help=f"one of {', '.join(KINDS)}", offers=KINDS
     )
     parser.add_argument(
         "--repeats", type=int, default=d.repeats, help=f"rounds per shape (default {d.repeats})"

@@ -26,7 +26,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     says = "\n".join(f"  {name:<8}{text}" for name, text in ACTIONS.items())
     parser.description = f"{parser.description}\n\n{says}"
-    parser.add_argument("action", metavar="ACTION", help=f"one of {', '.join(ACTIONS)}")
+    parser.add_argument(
+        "action", metavar="ACTION", help=f"one of {', '.join(ACTIONS)}", offers=ACTIONS
+    )
     parser.add_argument("--bytes", type=int, metavar="N", help="gc: keep at most so many")
     parser.add_argument("--all", action="store_true", help="gc: keep none")
 

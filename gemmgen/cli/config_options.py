@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..config import FIELDS
+from .offers import a_file, changes
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -13,6 +14,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--config",
         metavar="JSON",
         help="a Config as JSON, or the name of a file that holds one, in place of the one chosen",
+        offers=a_file,
     )
     parser.add_argument(
         "--set",
@@ -21,6 +23,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a field of the config to change: of the one chosen for the shape, of a gallery kernel's or of "
         f"--config; repeatable; fields are {', '.join(FIELDS)}",
+        offers=changes,
     )
     parser.add_argument(
         "--invariant",
@@ -36,6 +39,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=lambda ranks: f"split_k={ranks}",
         metavar="CTAS",
         help="let 2, 4 or 8 CTAs divide the K of each tile, for few tiles",
+        offers=("2", "4", "8"),
     )
 
 

@@ -16,6 +16,7 @@ from ..see.ansi import paint_diff
 from ..see.page import Page, Table, count
 from . import compile_command, given, levels, options
 from .fields import fields, split
+from .offers import changes, either
 
 RESOURCES = "resources"
 
@@ -26,6 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "other",
         metavar="OTHER",
         help="a family or gallery kernel, or FIELD=VALUE,... to change in KERNEL's config",
+        offers=either(options.KERNELS, changes),
     )
     options.add_shape(parser)
     levels.add_level(parser, RESOURCES)

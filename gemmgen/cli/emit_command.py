@@ -30,6 +30,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--dump",
         metavar="after:PASS",
         help=f"print the IR after a pass instead: {', '.join(s.replace('_', '-') for s in STAGES)}",
+        offers=[f"after:{s.replace('_', '-')}" for s in STAGES],
     )
     parser.add_argument(
         "-o", metavar="FOLDER", type=given.path, help="write KERNEL_NAME.cu and .ir here"

@@ -41,6 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--schedule",
         default="round-robin",
         help=f"{', '.join(SCHEDULES)}, or random:SEED (default round-robin)",
+        offers=(*SCHEDULES, "random:"),
     )
     parser.add_argument(
         "--stats", action="store_true", help="bank conflicts, instructions by role, bytes copied"

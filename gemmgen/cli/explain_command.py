@@ -17,6 +17,7 @@ from ..see.explain_page import page
 from ..target import BY_DEVICE, H200, named
 from . import files, given, options
 from .fields import fields, split
+from .offers import changes
 
 MOST = 1000  # runners-up
 
@@ -35,12 +36,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="FIELD=VALUE,...",
         action="append",
         help="fields of the config to change: is it legal, and what would it cost",
+        offers=changes,
     )
     parser.add_argument(
         "--device",
         default=H200.device_name,
         metavar="NAME",
         help=f"what the launch runs on: {', '.join(BY_DEVICE)} (default {H200.device_name})",
+        offers=BY_DEVICE,
     )
     parser.add_argument("--html", type=given.path, metavar="FILE", help="write one HTML page")
 

@@ -15,7 +15,7 @@ from . import files, given, options
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser)
-    parser.add_argument("what", metavar="WHAT", help=f"one of {', '.join(VIEWS)}")
+    parser.add_argument("what", metavar="WHAT", help=f"one of {', '.join(VIEWS)}", offers=VIEWS)
     options.add_shape(parser)
     to = parser.add_mutually_exclusive_group()
     to.add_argument("--text", action="store_true", help="to standard output (the default)")

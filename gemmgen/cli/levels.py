@@ -34,13 +34,18 @@ NOISE = {
 def add_level(parser: argparse.ArgumentParser, *more: str) -> None:
     names = (*LEVELS, *more)
     parser.add_argument(
-        "--level", default="ir", metavar="LEVEL", help=f"one of {', '.join(names)} (default ir)"
+        "--level",
+        default="ir",
+        metavar="LEVEL",
+        help=f"one of {', '.join(names)} (default ir)",
+        offers=names,
     )
     parser.add_argument(
         "--color",
         default="auto",
         metavar="WHEN",
         help=f"one of {', '.join(COLOURS)} (default auto)",
+        offers=COLOURS,
     )
 
 

@@ -13,13 +13,19 @@ from ..families import FAMILIES
 from ..gallery import GALLERY, exhibit, path_of
 from ..ir.counts import MOST_SIDE, check_side
 from ..ir.groupings import GROUPINGS, OF_SIZES, Grouping, Layout, split_side
-from ..problem import LAYOUTS, Problem
+from ..problem import ALIGNMENTS, LAYOUTS, OUTPUTS, Problem
 from ..recipes import recipe
 from ..target import H200
 from ..untrusted import parse_json, read_text, whole
 from . import config_options, given
 from .fields import fields
 
+KERNELS = (*FAMILIES, *map(path_of, GALLERY))
+OPERANDS = dict.fromkeys(
+    a.name if a == b else f"{a.name},{b.name}"
+    for name in FAMILIES
+    for a, b in recipe(name).operands
+)
 T = TypeVar("T")
 
 Shape = tuple[int, int, int]
@@ -38,30 +44,38 @@ def add_kernel(
         nargs="*" if many else None if required else "?",
         metavar="KERNEL",
         help=f"a family ({', '.join(FAMILIES)}) or a gallery kernel (see `gemmgen list`)",
+        offers=KERNELS,
     )
     parser.add_argument(
         "--ab",
         metavar="DTYPE",
         help="operand dtype, or A's and B's as a,b (default: the family's first)",
+        offers=OPERANDS,
     )
     parser.add_argument(
         "--layout",
         metavar="LAYOUT",
         help=f"one of {', '.join(LAYOUTS)} (default nt): A, then B; t: A [K, M], B [N, K]; n: A [M, K], B [K, N]",
+        offers=LAYOUTS,
     )
     parser.add_argument(
         "--d",
         metavar="DTYPE",
         help="output dtype: bf16 (default), f16, f32, s32 or e4m3 (with scales)",
+        offers=[t.name for t in OUTPUTS],
     )
     parser.add_argument(
-        "--grouping", metavar="NAME", help=f"several GEMMs in one launch: {', '.join(GROUPINGS)}"
+        "--grouping",
+        metavar="NAME",
+        help=f"several GEMMs in one launch: {', '.join(GROUPINGS)}",
+        offers=GROUPINGS,
     )
     parser.add_argument(
         "--alignment",
         type=int,
         metavar="ROWS",
         help="where groups that share A's rows begin: 128 or 64",
+        offers=[*map(str, ALIGNMENTS)],
     )
     parser.add_argument(
         "--accumulate",
@@ -69,7 +83,9 @@ def add_kernel(
         default=None,
         help="add to what D holds (needs --d f32)",
     )
-    parser.add_argument("--epilogue", metavar="NAME", help=f"one of {', '.join(EPILOGUES)}")
+    parser.add_argument(
+        "--epilogue", metavar="NAME", help=f"one of {', '.join(EPILOGUES)}", offers=EPILOGUES
+    )
     config_options.add(parser)
 
 
@@ -232,7 +248,7 @@ def problem(args: argparse.Namespace) -> Problem:
     """A family's, or a gallery kernel's, with what the options say of it."""
     found = exhibit(args.kernel)
     if not (found or args.kernel in FAMILIES):
-        allowed = ", ".join((*FAMILIES, *map(path_of, GALLERY)))
+        allowed = ", ".join(KERNELS)
         raise ArgumentError("KERNEL", args.kernel, f"must be one of {allowed}")
     if found:
         data = found.problem.to_json()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from ..errors import ArgumentError
+from . import given
+from .offers import Offers, a_file, completer
 
+A = TypeVar("A", bound=argparse.Action)
 KINDS = {int: "must be an integer", float: "must be a number"}
 # What argparse says where no value is to blame: the argument's name, and the rest.
 SAID = (
@@ -28,6 +31,20 @@ class Refused(Exception):
 
 
 class Parser(argparse.ArgumentParser):
+    """`add_argument` takes `offers` too: words of a value, or what gives them; of a path it offers files."""
+
+    def add_argument(self, *names: Any, offers: Offers = (), **options: Any) -> argparse.Action:
+        action = super().add_argument(*names, **options)
+        if offers:
+            action.completer = completer(offers)  # type: ignore[attr-defined]
+        return action
+
+    def _add_action(self, action: A) -> A:
+        """Of groups of arguments too."""
+        if action.type is given.path:
+            action.completer = completer(a_file)  # type: ignore[attr-defined]
+        return super()._add_action(action)
+
     def error(self, message: str) -> NoReturn:
         raise Refused(self, message, _error(message))
 
@@ -49,6 +66,12 @@ class Parser(argparse.ArgumentParser):
         self, action: argparse.Action, value: object, e: argparse.ArgumentError, allowed: str
     ) -> Refused:
         return Refused(self, str(e), ArgumentError(name(action), value, allowed))
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of subcommands by name."""
+    actions = (x for x in parser._actions if isinstance(x, argparse._SubParsersAction))
+    return dict(next(actions).choices)
 
 
 def name(action: argparse.Action) -> str:

@@ -15,9 +15,10 @@ from ..families import FAMILIES
 from ..ir.groupings import GROUPINGS
 from ..ops import Prepared, every_m, prepare
 from ..problem import Problem, Shape
-from ..target import H200
+from ..target import BY_DEVICE, H200
 from ..untrusted import whole
 from . import given, options
+from .offers import some
 from .progress import Bar
 
 HOPPER = re.compile(
@@ -31,11 +32,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--shapes",
         help=f"as of `gemmgen bench`: {', '.join(shapes.SETS)}, MxNxK,...; with groups "
         f"{', '.join(shapes.GROUPED)}, or GxMxNxK,... (default the first of them); or @FILE, a CSV or a shape to a line",
+        offers=some((*shapes.SETS, *shapes.GROUPED)),
     )
     parser.add_argument(
         "--device",
         help="a CUDA device's number or a device's name, whose measured configs are used (default: device 0 "
         "if it is a Hopper GPU, else NVIDIA H200)",
+        offers=BY_DEVICE,
     )
     parser.add_argument(
         "--up-to",

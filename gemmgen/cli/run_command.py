@@ -37,6 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--device",
         default="auto",
         help="a CUDA device's number, emulator, or auto: device 0 if it is a Hopper GPU, else the emulator",
+        offers=("auto", "emulator"),
     )
     parser.set_defaults(sms=emulated.SMS, schedule="round-robin", stats=False)
 

@@ -31,6 +31,7 @@ from ..target import H200
 from ..untrusted import whole
 from . import emulate_command, files, given, options
 from .fields import fields, split
+from .offers import a_file, changes, either
 from .on_device import device, record
 from .simulated import alone, simulated
 
@@ -58,6 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         help="run it with stamps and show both: gpu, a CUDA device's number, or emulator (which times nothing)",
+        offers=("gpu", "emulator"),
     )
     parser.add_argument(
         "--stamps",
@@ -70,6 +72,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--beside",
         metavar="FIELD=VALUE,...|FILE",
         help="show below it, on one axis, another config of the kernel, simulated, or what --trace wrote to FILE",
+        offers=either(changes, a_file),
     )
     parser.add_argument(
         "--ncu",

@@ -21,6 +21,7 @@ from ..heuristics.database import Row, brief, load, merge, to_line, to_text
 from ..problem import Problem
 from ..runtime import driver, nvrtc
 from . import files, given, options, tune_report
+from .offers import some
 from .progress import Bar
 
 # Options that say how to measure, and where the results go.
@@ -37,6 +38,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--shapes",
         help=f"{', '.join(shapes.SETS)}, or MxNxK,...; with groups "
         f"{', '.join(shapes.GROUPED)}, or GxMxNxK,... (default the first of them)",
+        offers=some((*shapes.SETS, *shapes.GROUPED)),
     )
     parser.add_argument(
         "-o", "--database", metavar="PATH", type=given.path, help="add the rows to this file"
