@@ -21,7 +21,7 @@ MARKS = re.compile(
     | \{\n\ \ "generator":\ "gemmgen\ bench",\n                       # JSON of a benchmark
     | \{\n\ \ "format":\ \d+,\n\ \ "generator":\ "gemmgen",\n         # a pack's manifest
     | \{"otherData":\ \{"generator":\ "gemmgen",\                     # a trace
-    | \{"gemmgen":\ (?:\d+|"tune"),\ "problem":\                      # measured configs, a tuner's log
+    | \{"gemmgen":\ (?:\d+|"tune"|"regret"|"sweep"),\ "problem":\    # measured configs, a tuner's logs
     | <!DOCTYPE\ html>\n<html\ lang="en">\n<head>\n<meta\ charset="utf-8">\n<meta\ name="generator"\ content="gemmgen">\n
     | <svg\ [^<>]*>\n<title[^<>]*>[^<>]*</title>\n<desc[^<>]*>[^<>]*</desc>\n<!--\ Generated\ by\ gemmgen\.\ -->\n
     """

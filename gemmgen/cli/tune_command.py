@@ -13,23 +13,30 @@ from typing import Any
 
 from ..bench import shapes
 from ..bench.tuning import candidates as choosing
-from ..bench.tuning.compiling import Built, compile_all, cores
-from ..bench.tuning.jobs import Candidate, Job, job
+from ..bench.tuning.compiling import Built, cores
+from ..bench.tuning.jobs import Job, job
 from ..config import Config
 from ..errors import ArgumentError
 from ..heuristics.database import Row, brief, load, merge, to_line, to_text
-from ..problem import Problem
-from ..runtime import driver, nvrtc
-from . import files, given, options, tune_report
+from ..runtime import nvrtc
+from . import given, options, tune_regret, tune_report, tune_sweep
 from .offers import some
 from .progress import Bar
-
-# Options that say how to measure, and where the results go.
-MEASURING = (
-    *("database", "again", "log", "no_reference"),
-    *("budget", "total", "timeout", "repeats"),
+from .tune_steps import (
+    OF_CHOICES,
+    Cubins,
+    Plan,
+    add_choices,
+    check_effort,
+    compiled,
+    device_of,
+    planned,
+    say,
+    settings,
+    tally,
+    target_for,
+    write,
 )
-Plan = dict[Job, list[Candidate]]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -76,6 +83,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=given.path,
         help="how far the cost model's choices are from the tuned ones",
     )
+    add_choices(parser)
 
 
 def _add_effort(parser: argparse.ArgumentParser) -> None:
@@ -102,20 +110,24 @@ def main(args: argparse.Namespace) -> int:
     if args.report:
         given.refuse(args, given.others(args, "report"), "cannot be given with --report")
         return tune_report.main(args)
+    if args.regret:
+        return tune_regret.main(args)
+    if args.sweep is not None:
+        return tune_sweep.main(args)
     _check(args)
     p = options.problem(args)
     started = time.monotonic()
     jobs = [job(p, shape) for shape in shapes.parse(args.shapes, p)]
-    device = "" if args.compile_only else driver.require_hopper(0)
+    device = device_of(args)
     old = load(args.database) if args.database and args.database.exists() else []
     left = list(dict.fromkeys(j for j in jobs if args.again or not _known(old, j, device)))
-    _say(f"{len(left)} of {len(jobs)} shapes to tune")
+    say(f"{len(left)} of {len(jobs)} shapes to tune")
     with ExitStack() as stack:
         folder = args.cubins or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:
-            plan, built = _compiled(args, left, folder)
+            plan, built = _compiled(args, left, folder, device)
         except KeyboardInterrupt:
-            _say("stopped while compiling; nothing was tuned")
+            say("stopped while compiling; nothing was tuned")
             return 1
         if args.compile_only:
             return _compile_only(args, plan, built)
@@ -126,18 +138,8 @@ def _check(args: argparse.Namespace) -> None:
     """Raise ArgumentError for what does not go together or is out of range."""
     if args.kernel is None:
         raise ArgumentError("KERNEL", None, "is required without --merge and --report")
-    given.refuse(args, (*given.CONFIG, *given.INVARIANT), "is what tuning looks for")
-    for name in ("budget", "timeout", "limit", "repeats", "processes"):
-        if not getattr(args, name) > 0:
-            raise ArgumentError(f"--{name}", getattr(args, name), "must be more than 0")
-    if not args.total >= 0:
-        raise ArgumentError("--total", args.total, "must be at least 0")
-    if not args.factor >= 1:
-        raise ArgumentError("--factor", args.factor, "must be at least 1")
-    if args.compile_only and not args.cubins:
-        raise ArgumentError("--cubins", None, "is required with --compile-only")
-    if args.compile_only:
-        given.refuse(args, MEASURING, "is for measuring: cannot be given with --compile-only")
+    given.refuse(args, OF_CHOICES, "is for --regret and --sweep")
+    check_effort(args)
     if not (args.compile_only or args.database):
         raise ArgumentError("--database", None, "is required: where the rows go")
 
@@ -152,24 +154,17 @@ def _known(rows: list[Row], j: Job, device: str) -> bool:
 
 
 def _compiled(
-    args: argparse.Namespace, jobs: list[Job], folder: Path
-) -> tuple[Plan, dict[tuple[Problem, Config], Built]]:
-    plan: Plan = {}
-    with Bar("choosing candidates") as bar:
-        for j in jobs:
-            bar.update(len(plan), len(jobs))
-            plan[j] = choosing.candidates(j, args.limit, args.factor)
+    args: argparse.Namespace, jobs: list[Job], folder: Path, device: str
+) -> tuple[Plan, Cubins]:
+    plan = planned(args, jobs, target_for(device))
     kernels = [(j.problem, c.config) for j, found in plan.items() for c in found]
-    with Bar("compiling candidates") as bar:
-        built = compile_all(kernels, folder, args.processes, bar.update)
-    refused = sum(not b.cubin for b in built.values())
-    _say(f"{len(built)} kernels compiled, {refused} of them refused")
+    built = compiled(args, kernels, folder)
+    say(f"{len(built)} kernels compiled, {tally(built)['refused']} of them refused")
     return plan, built
 
 
-def _compile_only(args: argparse.Namespace, plan: Plan, built: dict[Any, Built]) -> int:
-    kernels = {"kernels": len(built), "refused": sum(not b.cubin for b in built.values())}
-    data = {**kernels, "shapes": {str(j): len(found) for j, found in plan.items()}}
+def _compile_only(args: argparse.Namespace, plan: Plan, built: Cubins) -> int:
+    data = {**tally(built), "shapes": {str(j): len(found) for j, found in plan.items()}}
     print(json.dumps(data, indent=2) if args.json else f"{args.cubins}: {len(built)} kernels")
     return 0
 
@@ -177,45 +172,38 @@ def _compile_only(args: argparse.Namespace, plan: Plan, built: dict[Any, Built])
 def _tune(
     args: argparse.Namespace,
     plan: Plan,
-    built: dict[tuple[Problem, Config], Built],
+    built: Cubins,
     old: list[Row],
     device: str,
     started: float,
 ) -> int:
     """Every job of the plan, the database written after each. 1 if a job has no row, or Ctrl-C ended it."""
-    from ..bench.tuning.session import Settings, tune
+    from ..bench.tuning.session import tune
     from ..bench.tuning.trial import HANDLER
     from ..bench.tuning.worker import Worker
 
-    settings = Settings(
-        device=device,
-        nvrtc=nvrtc.version(),
-        budget=args.budget,
-        timeout=args.timeout,
-        repeats=args.repeats,
-        reference=not args.no_reference,
-    )
+    of = settings(args, device, reference=not args.no_reference)
     rows, without = old, 0
     new: list[Row] = []
     try:
         with Worker(HANDLER) as worker:
             for j, found in plan.items():
                 if args.total and time.monotonic() - started > args.total:
-                    _say(f"--total is used up: {len(plan) - len(new) - without} shapes left")
+                    say(f"--total is used up: {len(plan) - len(new) - without} shapes left")
                     break
                 mine = {c.config: built[j.problem, c.config] for c in found}
                 with Bar(str(j)) as bar:
-                    tuned = tune(j, found, mine, worker, settings, bar.update)
+                    tuned = tune(j, found, mine, worker, of, bar.update)
                 _describe(j, tuned, mine)
-                _log(args, j, tuned, settings)
+                _log(args, j, tuned, of)
                 if tuned.row is None:
                     without += 1
                     continue
                 new.append(tuned.row)
                 rows = [r for r in rows if r.key != tuned.row.key] + [tuned.row]
-                _write(args.database, to_text(rows))
+                write(args.database, to_text(rows))
     except KeyboardInterrupt:
-        _say(f"stopped; {len(new)} rows are in {args.database}")
+        say(f"stopped; {len(new)} rows are in {args.database}")
         without += 1
     if args.json:
         print(json.dumps([json.loads(to_line(r)) for r in new], indent=2))
@@ -228,19 +216,19 @@ def _describe(j: Job, found: Any, built: dict[Config, Built]) -> None:
     """One line per job, one per candidate that compiled and failed, one per note."""
     r = found.row
     if r is None:
-        _say(f"{j}: no candidate ran")
+        say(f"{j}: no candidate ran")
     else:
         before = f"{r.default.seconds * 1e6:.1f}" if r.default.seconds else "?"
         theirs = f"; {r.reference[0]} {r.reference[1] * 1e6:.1f} us" if r.reference else ""
-        _say(
+        say(
             f"{j}: {before} -> {r.best.seconds * 1e6:.1f} us of {len(r.tried)} timed{theirs}  "
             f"{json.dumps(brief(r.best.config))}",
         )
     for o in found.outcomes:
         if o.seconds is None and o.failed != "no time left" and built[o.candidate.config].cubin:
-            _say(f"  failed: {json.dumps(brief(o.candidate.config))}: {o.failed}")
+            say(f"  failed: {json.dumps(brief(o.candidate.config))}: {o.failed}")
     for note in found.notes:
-        _say(f"  {note}")
+        say(f"  {note}")
 
 
 def _log(args: argparse.Namespace, j: Job, found: Any, settings: Any) -> None:
@@ -256,7 +244,7 @@ def _log(args: argparse.Namespace, j: Job, found: Any, settings: Any) -> None:
         result = {"failed": o.failed} if o.seconds is None else {"seconds": o.seconds}
         lines.append({**head, "config": brief(c.config), "predicted": c.predicted, **result})
     old = args.log.read_text() if args.log.exists() else ""
-    _write(args.log, old + "".join(json.dumps(line) + "\n" for line in lines))
+    write(args.log, old + "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def _merge(args: argparse.Namespace) -> int:
@@ -264,19 +252,10 @@ def _merge(args: argparse.Namespace) -> int:
     found = [row for rows in files_rows for row in rows]
     text = to_text(found)
     if args.database:
-        _write(args.database, text)
-        _say(f"{len(merge(found))} rows of {len(found)} in {args.database}")
+        write(args.database, text)
+        say(f"{len(merge(found))} rows of {len(found)} in {args.database}")
     if args.json:
         print(json.dumps([json.loads(line) for line in text.splitlines()], indent=2))
     elif not args.database:
         sys.stdout.write(text)
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    files.write(path.parent, path.name, text.encode())
-
-
-def _say(text: str) -> None:
-    """What happens, beside the result: on stderr, so that --json stays JSON."""
-    print(text, file=sys.stderr, flush=True)

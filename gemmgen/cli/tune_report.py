@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ..bench.tuning.report import WORST, Report, correlation, ratio, report
 from ..heuristics.database import Row, brief, load
+from ..problem import Problem
 
 
 def main(args: argparse.Namespace) -> int:
@@ -21,16 +22,16 @@ def text(rows: Sequence[Row]) -> str:
     r = report(rows)
     lines = [
         f"{len(rows)} rows, {len(r.rows)} of them with the default choice's time",
-        f"default over tuned, geometric mean:                {_number(r.default_over_tuned)}",
-        f"tuned over reference, geometric mean:              {_number(r.tuned_over_reference)}",
-        f"predicted over measured of the default:            {_number(r.predicted_over_measured)}",
-        f"rank correlation of model and measurement, mean:   {_number(r.correlation)}",
+        f"default over tuned, geometric mean:                {number(r.default_over_tuned)}",
+        f"tuned over reference, geometric mean:              {number(r.tuned_over_reference)}",
+        f"predicted over measured of the default:            {number(r.predicted_over_measured)}",
+        f"rank correlation of model and measurement, mean:   {number(r.correlation)}",
         "",
         f"{'default/tuned':>13} {'correlation':>11} rows  problem",
     ]
     for name in dict.fromkeys(_problem(row) for row in rows):
         mine = report([row for row in rows if _problem(row) == name])
-        factor, ranked = _number(mine.default_over_tuned), _number(mine.correlation)
+        factor, ranked = number(mine.default_over_tuned), number(mine.correlation)
         lines.append(f"{factor:>13} {ranked:>11} {len(mine.rows):>4}  {name}")
     if r.rows:
         lines += ["", f"{'default/tuned':>13} {'correlation':>11} {'us':>9}  worst rows"]
@@ -42,7 +43,7 @@ def _line(row: Row) -> str:
     us = f"{(row.best.seconds or 0.0) * 1e6:.1f}"
     change = f"{json.dumps(brief(row.default.config))} -> {json.dumps(brief(row.best.config))}"
     return (
-        f"{_number(ratio(row)):>13} {_number(correlation(row)):>11} {us:>9}  {_problem(row)} "
+        f"{number(ratio(row)):>13} {number(correlation(row)):>11} {us:>9}  {_problem(row)} "
         f"{_shape(row)}: {change}"
     )
 
@@ -67,9 +68,12 @@ def _json(r: Report) -> dict[str, object]:
 
 
 def _problem(row: Row) -> str:
+    return described(row.problem)
+
+
+def described(p: Problem) -> str:
     """Family, and what of the problem is not said by it."""
-    data = row.problem.to_json()
-    return " ".join(str(v) for name, v in data.items() if (name, v) != ("epilogue", "none"))
+    return " ".join(str(v) for name, v in p.to_json().items() if (name, v) != ("epilogue", "none"))
 
 
 def _shape(row: Row) -> str:
@@ -77,5 +81,5 @@ def _shape(row: Row) -> str:
     return "x".join(map(str, (*groups, *row.shape)))
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"

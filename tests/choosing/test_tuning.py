@@ -20,7 +20,7 @@ from gemmgen.bench.tuning.jobs import VERIFIED, Candidate, Job, job, launch, ver
 from gemmgen.bench.tuning.report import correlation, ranks, ratio, report
 from gemmgen.bench.tuning.session import Settings, tune
 from gemmgen.bench.tuning.worker import Worker
-from gemmgen.cli import main, tune_command
+from gemmgen.cli import main, tune_command, tune_steps
 from gemmgen.config import Config
 from gemmgen.errors import GemmgenError, IllegalConfig, RuntimeUnavailable
 from gemmgen.heuristics import choose, rank
@@ -367,7 +367,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
     monkeypatch.setattr(trial, "HANDLER", "fake_tuner:FakeGpu")
     fake = partial(compile_all, handler="fake_tuner:FakeCompiler")
-    monkeypatch.setattr(tune_command, "compile_all", fake)
+    monkeypatch.setattr(tune_steps, "compile_all", fake)
 
 
 def command(capsys, *argv):

@@ -102,3 +102,40 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     report = json.loads(capsys.readouterr().out)
     assert report["config_from"] == "tuned"
     assert Config.from_json(report["config"]) == row.best.config
+
+
+def test_regret(tmp_path, capsys):
+    """Of a plain problem and one with groups, on part of the SMs; a second run measures nothing."""
+    from gemmgen.cli import main
+
+    file = tmp_path / "regret.jsonl"
+    which = ["--families", "dense", "--groupings", "none,rows", "--count", "2", "--sms", "78"]
+    argv = ["tune", "--regret", *which, "--limit", "4", "--repeats", "5", "-o", str(file), "--json"]
+    assert main(argv) == 0
+    first = capsys.readouterr()
+    data = json.loads(first.out)
+    assert data["all"]["shapes"] == 2 and data["all"]["failed"] == 0
+    assert 1 <= data["all"]["mean"] <= data["all"]["worst"] and "2 of 2 shapes" in first.err
+    assert main(argv) == 0
+    again = capsys.readouterr()
+    assert json.loads(again.out) == data and "0 of 2 shapes" in again.err
+
+
+@pytest.mark.parametrize("name", ["dense", "fp8_block"])
+def test_sweep(name, tmp_path, capsys, monkeypatch):
+    """The times of few rows are those that the same launches have alone."""
+    from gemmgen.bench.tuning import sweep
+    from gemmgen.cli import main, tune_sweep
+
+    monkeypatch.setattr(tune_sweep, "ROWS", range(1, 130, 16))
+    file = tmp_path / "sweep.jsonl"
+    argv = ["tune", name, "--sweep", "m", "--shapes", "1x7168x2048", "--repeats", "9"]
+    assert main([*argv, "-o", str(file)]) in (0, 1)
+    (found,) = sweep.load(file)
+    assert [p.m for p in found.points] == [*range(1, 130, 16)] and not found.failed
+    capsys.readouterr()
+    for point in found.points[:: len(found.points) - 1]:
+        shape = f"{point.m}x7168x2048"
+        assert main(["bench", name, "--shapes", shape, "--providers", "gemmgen", "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["rows"]
+        assert point.median * 1e6 == pytest.approx(row["microseconds"], rel=0.2)

@@ -8,7 +8,7 @@ import sys
 import time
 
 from gemmgen.bench.tuning.compiling import Built
-from gemmgen.bench.tuning.trial import Time, Timing, Verify
+from gemmgen.bench.tuning.trial import Sweep, Time, Timing, Verify
 from gemmgen.errors import RuntimeUnavailable, VerificationError
 
 
@@ -79,7 +79,9 @@ class FakeGpu:
     def __call__(self, request):
         if isinstance(request, Verify):
             return self._verify(request.config, request.cubin)
-        assert all(path.read_bytes() == b"cubin" for _, path in request.kernels)
+        assert all(path.read_bytes() == b"cubin" for *_, path in request.kernels)
+        if isinstance(request, Sweep):
+            return self._sweep(request)
         if any(c.panel == 60 for c, _ in request.kernels):
             os.kill(os.getpid(), signal.SIGSEGV)
         seconds = {
@@ -88,6 +90,13 @@ class FakeGpu:
         }
         reference = ("torch.fake", (2e-4,) * request.repeats) if request.reference else None
         return Timing(seconds=seconds, reference=reference)
+
+    def _sweep(self, request):
+        """Rows cost; from 100 to 103 they cost a fifth more."""
+        return {
+            m: ((1000 + m) * (1.2e-9 if 100 <= m <= 103 else 1e-9),) * request.repeats
+            for m, *_ in request.kernels
+        }
 
     def _verify(self, config, cubin):
         assert cubin.read_bytes() == b"cubin"
@@ -98,6 +107,32 @@ class FakeGpu:
                 time.sleep(600)
             case 63:
                 raise VerificationError("3 of 4 elements differ")
+
+
+class Limited(FakeGpu):
+    """Refuses what may take more than 78 SMs."""
+
+    def __call__(self, request):
+        assert request.sms == 78
+        return super().__call__(request)
+
+
+class Restless(FakeGpu):
+    """Two rounds in five take half as long again; of every second request, that is timed, none."""
+
+    timed = 0
+
+    def __call__(self, request):
+        found = super().__call__(request)
+        if isinstance(request, Time):
+            Restless.timed += 1
+            rest = 1.0 if Restless.timed % 3 == 0 else 1.5
+            spread = {
+                c: tuple(t * (rest if i % 5 < 2 else 1.0) for i, t in enumerate(times))
+                for c, times in found.seconds.items()
+            }
+            found = Timing(seconds=spread)
+        return found
 
 
 class NoReference(FakeGpu):

@@ -44,6 +44,7 @@ class Verify:
     job: Job
     config: Config
     cubin: Path
+    sms: int | None = None  # that the launch takes at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,18 @@ class Time:
     kernels: tuple[tuple[Config, Path], ...]
     repeats: int
     reference: bool = False  # the benchmark's too, if it has one for the problem
+    sms: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A request: of one GEMM of the job's N and K these M, the largest of which is the job's, by turns over the same
+    operands, cold L2. Answered by the device seconds of every round, by M."""
+
+    job: Job
+    kernels: tuple[tuple[int, Config, Path], ...]
+    repeats: int
+    sms: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +79,7 @@ class Timing:
 
 
 class Trial:
-    """Handler of Verify and Time. Holds the kernels of one problem, and the tensors of one job."""
+    """Handler of Verify, Time and Sweep. Holds the kernels of one problem, and the tensors of one job."""
 
     fragile = True
 
@@ -79,9 +92,12 @@ class Trial:
         self._bench: Bench | None = None
         self._stage: Stage | None = None
 
-    def __call__(self, request: Verify | Time) -> Any:
+    def __call__(self, request: Verify | Time | Sweep) -> Any:
+        ops.limit_sms(request.sms)
         if self._problem != request.job.problem:
             self._problem, self._programs = request.job.problem, {}
+        if isinstance(request, Sweep):
+            return self._sweep(request)
         return self._verify(request) if isinstance(request, Verify) else self._time(request)
 
     def _verify(self, request: Verify) -> None:
@@ -94,13 +110,10 @@ class Trial:
 
     def _time(self, request: Time) -> Timing:
         programs = {c: self._program(request.job, c, path) for c, path in request.kernels}
-        if self._stage is None or self._stage.job != request.job:
-            self._stage = None
-            torch().cuda.empty_cache()
-            self._stage = Stage(next(iter(programs.values())).kernel, request.job)
+        on = self._operands(next(iter(programs.values())).kernel, request.job)
         calls, workspaces = {}, []
         for i, program in enumerate(programs.values()):
-            workspace, plan = plan_over(program, self._stage.operands)
+            workspace, plan = plan_over(program, on)
             workspaces.append(workspace)
             calls[f"candidate {i}"] = _launching(program, plan)
         theirs, skipped = _reference(request) if request.reference else (None, "")
@@ -112,6 +125,25 @@ class Trial:
             reference=(theirs[0], samples[theirs[0]].seconds) if theirs else None,
             skipped=skipped,
         )
+
+    def _sweep(self, request: Sweep) -> dict[int, tuple[float, ...]]:
+        programs = {m: self._program(request.job, c, path) for m, c, path in request.kernels}
+        on = self._operands(next(iter(programs.values())).kernel, request.job)
+        calls, workspaces = {}, []
+        for m, program in programs.items():
+            workspace, plan = plan_over(program, first_rows(on, m, request.job.problem))
+            workspaces.append(workspace)
+            calls[str(m)] = _launching(program, plan)
+        samples = interleave(calls, request.repeats)
+        del workspaces
+        return {m: samples[str(m)].seconds for m in programs}
+
+    def _operands(self, kernel: Launchable, job: Job) -> Uploaded:
+        if self._stage is None or self._stage.job != job:
+            self._stage = None
+            torch().cuda.empty_cache()
+            self._stage = Stage(kernel, job)
+        return self._stage.operands
 
     def _program(self, job: Job, config: Config, path: Path) -> LoadedKernel:
         if config not in self._programs:
@@ -177,6 +209,16 @@ class Stage:
         self.operands = upload(host, strides, out, where)
         for name, dtype in (("a", p.a), ("b", p.b)):
             _draw(self.operands, name, dtype)
+
+
+def first_rows(on: Uploaded, m: int, p: Problem) -> Uploaded:
+    """The first `m` rows of one GEMM's A and D, and A's scales of them; the rest is shared."""
+    found = dict(on.bound.matrices)
+    sides = {"a": p.mn_major[0], "d": False, "scale_a": True}  # whether M is the contiguous one
+    for name in found.keys() & sides.keys():
+        found[name] = replace(found[name], **{"inner" if sides[name] else "outer": m})
+    bound = replace(on.bound, matrices=found, values={**on.bound.values, "shape_m": m})
+    return replace(on, bound=bound, shape=(m, *on.shape[1:]))
 
 
 def _one_column(job: Job) -> Operands:

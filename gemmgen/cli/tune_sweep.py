@@ -1,0 +1,188 @@
+"""`gemmgen tune --sweep m`: the default choice at every M, and where fewer rows take longer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from ..bench import shapes
+from ..bench.tuning import held_out
+from ..bench.tuning.jobs import Job
+from ..bench.tuning.sweep import WITHIN, Cliff, Swept, cliffs, load, measure, to_json, to_text
+from ..errors import ArgumentError
+from ..heuristics.database import brief
+from ..problem import Problem
+from ..runtime import nvrtc
+from ..target import Target
+from . import given
+from .tune_report import described
+from .tune_steps import (
+    SIDE,
+    SIDES,
+    Cubins,
+    at_most,
+    check_effort,
+    chosen,
+    device_of,
+    picked,
+    problems_of,
+    say,
+    settings,
+    tally,
+    target_for,
+    write,
+)
+
+ROWS = range(1, 513)
+UNUSED = ("log", "no_reference", "limit", "factor", "budget", "groupings")
+Place = tuple[Problem, int, int]  # of N and K
+
+
+def main(args: argparse.Namespace) -> int:
+    """1 if there is a cliff, a default choice does not run, or Ctrl-C ended it."""
+    _check(args)
+    problems = problems_of(args)
+    device = device_of(args)
+    with at_most(args.sms, device), ExitStack() as stack:
+        target = target_for(device)
+        places = _places(args, problems, device)
+        old = load(args.database) if args.database and args.database.exists() else []
+        known = {x.key: x for x in old}
+        keys = {place: (*place, device, args.sms, nvrtc.version()) for place in places}
+        left = [x for x in places if args.again or not _same(known.get(keys[x]), device, target)]
+        say(f"{len(left)} of {len(places)} N and K to sweep")
+        folder = args.cubins or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if args.compile_only:
+            return _compile_only(args, left, target, folder)
+        whole = _measured(args, left, device, target, folder, known)
+    found = [known[keys[x]] for x in places if keys[x] in known]
+    print(json.dumps([*map(to_json, found)], indent=2) if args.json else text(found))
+    return int(not whole or any(cliffs(x.points) or x.failed for x in found))
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.sweep != SIDE:
+        raise ArgumentError("--sweep", args.sweep, f"must be {SIDE}")
+    given.refuse(args, UNUSED, "cannot be given with --sweep")
+    if args.grouping not in (None, "none"):
+        raise ArgumentError(
+            "--grouping", args.grouping, "must be none with --sweep: M is one GEMM's"
+        )
+    check_effort(args)
+    args.groupings = "none" if args.kernel is None else None
+
+
+def _places(args: argparse.Namespace, problems: Sequence[Problem], device: str) -> list[Place]:
+    """Of the problems N and K: those of --shapes, or of shapes that are drawn."""
+    if args.shapes is not None:
+        given.refuse(args, ("count", "seed"), "is for shapes that are drawn, not for --shapes")
+        (p,) = problems
+        return [*dict.fromkeys((p, n, k) for _, n, k in shapes.parse(args.shapes, p))]
+    taken = partial(held_out.in_database, device=device)
+    drawn = held_out.jobs(problems, args.count or SIDES, args.seed, taken)
+    return [*dict.fromkeys((j.problem, *j.shape[1:]) for j in drawn)]
+
+
+def _jobs(place: Place) -> dict[int, Job]:
+    p, n, k = place
+    return {m: Job(problem=p, shape=(m, n, k)) for m in ROWS if m % _step(p) == 0}
+
+
+def _step(p: Problem) -> int:
+    """Of M: any, but where A is contiguous along it."""
+    return held_out.ROWS_STEP if p.mn_major[0] else 1
+
+
+def _same(x: Swept | None, device: str, target: Target) -> bool:
+    """Whether a sweep is there of the configs that are chosen today."""
+    if x is None:
+        return False
+    tried = {point.m: point.config for point in x.points}
+    jobs = _jobs((x.problem, x.n, x.k))
+    there = {m: j for m, j in jobs.items() if m in tried}
+    whole = len(there) + len(x.failed) == len(jobs)
+    return whole and all(picked(j, device, target).config == tried[m] for m, j in there.items())
+
+
+def _compile_only(
+    args: argparse.Namespace, places: Sequence[Place], target: Target, folder: Path
+) -> int:
+    built: Cubins = {}
+    for place in places:
+        built |= chosen(args, [*_jobs(place).values()], "", target, folder)[1]
+    data = {**tally(built), "shapes": [f"Mx{n}x{k}" for _, n, k in places]}
+    print(json.dumps(data, indent=2) if args.json else f"{args.cubins}: {len(built)} kernels")
+    return 0
+
+
+def _measured(
+    args: argparse.Namespace,
+    left: Sequence[Place],
+    device: str,
+    target: Target,
+    folder: Path,
+    known: dict[tuple[object, ...], Swept],
+) -> bool:
+    """Every N and K that is left, into `known` and the file, which is written after each. Whether that is all."""
+    from ..bench.tuning.trial import HANDLER
+    from ..bench.tuning.worker import Worker
+
+    of = settings(args, device, reference=False)
+    started, done = time.monotonic(), 0
+    try:
+        with Worker(HANDLER) as worker:
+            for place in left:
+                if args.total and time.monotonic() - started > args.total:
+                    say(f"--total is used up: {len(left) - done} sweeps left")
+                    break
+                jobs = _jobs(place)
+                picks, built = chosen(args, [*jobs.values()], device, target, folder)
+                choices = {m: (picks[j].config, picks[j].source(j.shape)) for m, j in jobs.items()}
+                mine = {c: built[place[0], c] for c, _ in choices.values()}
+                x = measure(place[0], place[1:], choices, mine, worker, of)
+                known[x.key] = x
+                done += 1
+                say(_summary(x))
+                if args.database:
+                    write(args.database, to_text(known.values()))
+    except KeyboardInterrupt:
+        say(f"stopped; {done} sweeps were measured")
+        return False
+    return True
+
+
+# ---- what it came to ------------------------------------------------------------------------
+
+
+def text(found: Sequence[Swept]) -> str:
+    lines = []
+    for x in found:
+        lines += [_summary(x), *map(_line, cliffs(x.points))]
+        lines += [f"  M={m} does not run: {why}" for m, why in x.failed]
+    return "\n".join(lines) or "nothing was swept"
+
+
+def _summary(x: Swept) -> str:
+    here = cliffs(x.points)
+    worst = f", worst {max(c.ratio for c in here):.3f}" if here else ""
+    sms = f", {x.sms} SMs" if x.sms else ""
+    configs = len({point.config for point in x.points})
+    return (
+        f"{described(x.problem)} Mx{x.n}x{x.k} on {x.device}{sms}: {len(x.points)} M, {configs} configs, "
+        f"{len(here)} where more rows take less time by over {WITHIN:.0%}{worst}"
+    )
+
+
+def _line(c: Cliff) -> str:
+    rows = f"M={c.first}" if c.first == c.last else f"M={c.first} to {c.last}"
+    sides = (
+        f"M={x.m} {x.median * 1e6:.1f} us {x.source} {json.dumps(brief(x.config))}"
+        for x in (c.slow, c.fast)
+    )
+    return f"  {c.ratio:.3f}  {rows}: {' against '.join(sides)}"
