@@ -42,6 +42,8 @@ class Config:
     order: in which a grid's tiles come, one of `gemmgen.ir.orders.ORDERS`; raster and panel are read by "panels".
     stream: CTAs take equal stretches of all tiles' K blocks, for few rows: what a CTA has of a tile that began before its stretch
     goes through global memory to the CTA that stores it (docs/adr/0044-streams.md).
+    lane_scales: consumers' lanes read A's scales of 1x128 blocks from global memory, in whichever layout they lie there, rather
+    than from boxes that the producer loads (docs/adr/0046-lane-scales.md).
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
     pdl: begin while the launch before it on the stream still ends (programmatic dependent launch): global
     memory is touched only after that is over (docs/adr/0012-dependent-launches.md).
@@ -72,6 +74,7 @@ class Config:
     peek: bool = False
     order: str = "panels"
     stream: bool = False
+    lane_scales: bool = False
     more: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:

@@ -145,8 +145,9 @@ def _scales(kernel: Kernel, s: LoadRowScales | LoadColumnScales | LoadBlockScale
     """The scales of an operand's rows go to the accumulator's rows or columns, as the operand does."""
     (shared, _), (other, _) = _sides(kernel)
     if isinstance(s, LoadBlockScales):
-        if (shared == "n") != (s.of == "waves"):
-            yield f"reads B's scales, and the accumulator's rows lie along {shared.upper()}"
+        if (shared == "n") != (s.of in ("waves", "all_rows")):
+            whose = "A's" if s.of in ("rows", "all_rows") else "B's"
+            yield f"reads {whose} scales, and the accumulator's rows lie along {shared.upper()}"
         return
     wanted = shared if isinstance(s, LoadRowScales) else other
     of = {m.smem: m.inner for m in kernel.maps}[s.smem]

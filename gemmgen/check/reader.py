@@ -9,8 +9,6 @@ from ..ir.dealing import Part
 from .finding import Finding
 from .properties import CARRY_OVER
 
-LANES_SCALES = "block scales of a chunk, one K block's per lane"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
@@ -46,6 +44,7 @@ class Reader:
     sent: Sent = field(default_factory=dict)
     mine: range = range(0)  # K blocks that this CTA sums
     chunk: range = range(0)  # of those
+    ahead: int = 0  # K blocks of a whole chunk
     tile: int = 0
     k: int = 0
     registers: dict[str, Held] = field(default_factory=dict)  # by name; of sums by `place`

@@ -14,11 +14,24 @@ from typing import Any
 from ..ir import nodes as ir
 from ..ir.blocks import is_if
 from ..ir.dealing import parts, share
-from ..ir.promotion import LANES, READS, promotes
+from ..ir.promotion import HELD_BLOCKS, LANES, READS, promotes
 from ..ir.rewrite import statements
 from ..ir.stores import OfD, slot
 from .finding import Finding
-from .reader import LANES_SCALES, Held, Reader, Sent, place
+from .reader import Held, Reader, Sent, place
+
+OF_LANES = {
+    "columns": "block scales of a chunk, one K block's per lane",
+    "waves": "block scales of a chunk, one K block's per lane",
+    "rows": "row scales of a chunk, a lane's of a row and a K block",
+    "all_rows": "column scales of a chunk, a lane's of a column and a K block",
+}
+# By which lanes' scales are shared: whose they may be, and what they are then.
+SHARED = {
+    "block": ((OF_LANES["columns"], OF_LANES["waves"]), "block scales"),
+    "rows": ((OF_LANES["rows"],), "row scales"),
+    "columns": ((OF_LANES["all_rows"],), "column scales"),
+}
 
 
 def values(kernel: ir.Kernel) -> Iterator[Finding]:
@@ -41,6 +54,7 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
                     counts=counts,
                     staged=_staged(kernel),
                     parts=_parts(kernel),
+                    ahead=_ahead(kernel),
                     rank=rank,
                     ranks=ranks,
                     sent=sent,
@@ -67,6 +81,7 @@ def _streamed(kernel: ir.Kernel, role: ir.Role, chunks: bool) -> Iterator[Findin
                 counts=(blocks,) * tiles,
                 staged=_staged(kernel),
                 parts=_parts(kernel),
+                ahead=_ahead(kernel),
                 rank=index,
                 dealt=tuple(parts(index, ctas, tiles, blocks)),
                 sent=sent,
@@ -85,6 +100,11 @@ def _parts(kernel: ir.Kernel) -> int:
     """How many wgmma it takes side by side to compute the tile's columns (swapped: its rows)."""
     swapped = kernel.buffer("smem_d").along == "n"
     return max(1, (kernel.block.m if swapped else kernel.block.n) // kernel.instr.n)
+
+
+def _ahead(kernel: ir.Kernel) -> int:
+    """K blocks of a whole chunk."""
+    return max((s.blocks for s in statements(kernel) if isinstance(s, ir.ForChunks)), default=0)
 
 
 def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
@@ -133,10 +153,13 @@ def _step(r: Reader, s: Any) -> None:
         case ir.LoadColumnScales():
             r.registers[s.dst] = r.now("column scales", part=s.part)
         case ir.LoadBlockScales():
-            k = r.mine.start if s.block.startswith("first") else r.chunk.start + LANES
+            k = r.mine.start if s.block.startswith("first") else r.chunk.start + r.ahead
             # "first" and "next" themselves count from the tile's first K block, wherever this CTA's is.
             k -= 0 if s.block.endswith("of group") else r.mine.start
-            r.registers[s.dst] = Held(what=LANES_SCALES, tile=r.tile, ks=tuple(range(k, k + LANES)))
+            has = HELD_BLOCKS if s.of in ("rows", "all_rows") else min(LANES, r.ahead)
+            wave = s.wave if s.of == "rows" else None
+            ks = tuple(range(k, k + has))
+            r.registers[s.dst] = Held(what=OF_LANES[s.of], tile=r.tile, wave=wave, ks=ks)
         case ir.ShareScales():
             _share(r, s)
         case ir.Copy():
@@ -180,11 +203,12 @@ def _piece(r: Reader, s: OfD) -> Held:
 
 
 def _share(r: Reader, s: ir.ShareScales) -> None:
-    """A lane beyond the last is the one that many after the first."""
-    held, lane = r.registers.get(s.src), (r.k - r.chunk.start) % LANES
+    """A lane beyond the last that has a K block of its own is the one that many after the first."""
+    held, lane = r.registers.get(s.src), r.k - r.chunk.start
     found = Held(what="rubbish", tile=r.tile)
-    if held and held.what == LANES_SCALES:
-        found = replace(held, what="block scales", ks=(held.ks[lane],))
+    whose, shared = SHARED[s.of]
+    if held and held.what in whose:
+        found = replace(held, what=shared, ks=(held.ks[lane % len(held.ks)],))
     r.registers[s.dst] = found
 
 

@@ -19,24 +19,16 @@ from ..ir.nodes import (
     Wait,
 )
 from ..ir.places import end, first, flag, held, numbered, piece, plus, shift, total
-from ..ir.promotion import LANES
 from ..ir.reasons import REASONS
 from ..ir.rewrite import statements
 from ..ir.spelling import epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
+from .k_blocks import k_block
 from .numbers import Number, each
 
 RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
 
 VERBS, ASSIGNS = {False: "store", True: "add"}, {False: "=", True: "+="}
-
-# Of 128 of K, a lane's. A group without any, after all others, has none of its own to read.
-K_BLOCKS = {
-    "first": "min(lane, tile.k_blocks - 1)",
-    "next": f"min(chunk + {LANES} + lane, tile.k_blocks - 1)",
-    "first of group": "min(tile.k_first / 128 + lane, (shape_k - 1) / 128)",
-    "next of group": f"min(tile.k_first / 128 + chunk + {LANES} + lane, (shape_k - 1) / 128)",
-}
 
 # The K blocks of a ForK.
 SPANS = {
@@ -96,7 +88,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "epilogue_value": lambda s: epilogue_value(kernel, s),
         "verb": lambda s: VERBS[s.add],
         "assign": lambda s: ASSIGNS[s.add],
-        "k_block": lambda s: K_BLOCKS[s.block],
+        "k_block": lambda s: k_block(kernel, s),
         "span": lambda s: SPANS[s.of],
         "numbers": lambda s: NUMBERS[s.place],
         "reason": REASONS,

@@ -8,7 +8,8 @@ from typing import ClassVar, Literal, TypeGuard
 from .blocks import Stmt
 from .resources import UNUSUAL
 
-LANES = 32  # of a warp: K blocks whose scales it loads at once
+LANES = 32  # of a warp: K blocks whose scales of B it loads at once
+HELD_BLOCKS = 4  # K blocks whose scales of A its lanes hold at once, of eight rows in a register
 SCALE_BLOCK = 128  # rows of B, and K, that share a scale
 
 
@@ -34,11 +35,14 @@ class LoadColumnScales(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadBlockScales(Stmt):
-    """dst = B's scales, straight from global memory, of the `count` 128-column blocks a tile touches: of one
-    K block per lane, of its first ones or (inside ForChunks) of the next chunk's; past the last, the last
-    again. "of group": K blocks are counted from where the tile's group (derive_maps) or this CTA's share
-    (split_k) begins. Of waves, where the accumulator's rows are columns of D: the scale of the block that this
-    warpgroup's 64 rows lie in, of each of `count` waves."""
+    """dst = scales, straight from global memory, a lane of each warp those of another K block: of the tile's first ones or
+    (inside ForChunks) of the next chunk's; past the last, the last again. "of group": K blocks are counted from where the
+    tile's group (derive_maps) or this CTA's share (split_k) begins. `count` registers:
+
+    columns: B's, of the 128-column blocks that a tile touches. waves, where the accumulator's rows are columns of D: B's,
+    of the block that this warpgroup's 64 rows lie in, of each wave. rows: A's, of the warp's rows in `wave`; all_rows, where
+    they are the accumulator's columns: A's, of all the tile's. Of A register i of lane l has row 8 * i + l / 4 and
+    K block l % 4."""
 
     spelled_by: ClassVar[str] = "of"
 
@@ -46,15 +50,21 @@ class LoadBlockScales(Stmt):
     tensor: str
     count: int
     block: Literal["first", "next", "first of group", "next of group"]
-    of: Literal["columns", "waves"] = field(default="columns", metadata=UNUSUAL)  # swap_operands
+    # swap_operands, read_lane_scales
+    of: Literal["columns", "waves", "rows", "all_rows"] = field(default="columns", metadata=UNUSUAL)
+    wave: int = field(default=0, metadata=UNUSUAL)  # of rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShareScales(Stmt):
-    """dst = src of the lane that loaded this K block's scales, in every lane; inside ForK."""
+    """dst = src of the lane that loaded this K block's scales, in every lane; inside ForK. rows, columns: of A, those of the
+    accumulator's two rows, or of its columns (a pair of every 8), that the thread has."""
+
+    spelled_by: ClassVar[str] = "of"
 
     dst: str
     src: str
+    of: Literal["block", "rows", "columns"] = field(default="block", metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +114,8 @@ class Accumulate(Stmt):
     part: int = field(default=0, metadata=UNUSUAL)
 
 
-BLOCK_SCALES = LoadBlockScales | ShareScales | Copy  # what fills registers with B's scales
+# What fills registers with B's scales, until read_lane_scales.
+BLOCK_SCALES = LoadBlockScales | ShareScales | Copy
 PROMOTION = Promote | Accumulate  # what reads a partial sum
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ..errors import ArgumentError
 from .d_columns import D_COLUMNS
 from .in_flight import IN_FLIGHT
+from .lane_scales import LANE_SCALES
 from .lever import Lever as Lever
 from .lever import Values
 from .multicast import MULTICAST
@@ -31,7 +32,19 @@ LEVERS: list[Lever] = [
     *(BLOCK_M, BLOCK_N, BLOCK_K_BYTES, STAGES, CONSUMERS),
     *(MULTICAST, RASTER, PANEL, UNROLL, IN_FLIGHT, SWIZZLE_AB, SWIZZLE_D, REGISTERS),
     # Names of kernels have what the problem adds before these.
-    *(WATCHDOG, SWAP_AB, PARTS, SPLIT_K, PDL, D_COLUMNS, PING_PONG, PEEK, ORDER, STREAM),
+    *(
+        WATCHDOG,
+        SWAP_AB,
+        PARTS,
+        SPLIT_K,
+        PDL,
+        D_COLUMNS,
+        PING_PONG,
+        PEEK,
+        ORDER,
+        STREAM,
+        LANE_SCALES,
+    ),
 ]
 FIELDS: dict[str, Values] = {x.name: x.values for x in LEVERS}  # which values each takes
 MORE: dict[str, Lever] = {}  # those that programs added

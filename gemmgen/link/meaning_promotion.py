@@ -8,8 +8,11 @@ from typing import Any
 from ..ir import nodes as ir
 from ..ir.places import first
 from ..ir.promotion import LANES
+from ..ir.rewrite import statements
 from ..ir.spelling import of_group
 from .parts import UNROLL, count
+
+AT_ONCE, QUAD = 8, 4  # rows of A, and K blocks, whose scales a register of a warp's lanes has
 
 
 def load_row_scales(k: ir.Kernel, s: ir.LoadRowScales) -> str:
@@ -28,26 +31,41 @@ def load_column_scales(k: ir.Kernel, s: ir.LoadColumnScales) -> str:
     return f"{UNROLL}for (int i = 0; i < {n}; i += 2) {{ const auto x = {read}; {sets} }}"
 
 
-def block_of(s: ir.LoadBlockScales) -> str:
+def block_of(k: ir.Kernel, s: ir.LoadBlockScales) -> str:
     """The K block whose scale this lane loads; past the last, the last."""
-    ahead = f"chunk + {LANES} + lane" if s.block.startswith("next") else "lane"
+    (blocks,) = {x.blocks for x in statements(k) if isinstance(x, ir.ForChunks)}
+    each = QUAD if s.of in ("rows", "all_rows") else blocks
+    lane = "lane" if each == LANES else f"lane % {each}"
+    ahead = f"chunk + {blocks} + {lane}" if s.block.startswith("next") else lane
     if s.block.endswith("of group"):
         return f"min(tile.k_first / 128 + {ahead}, (shape_k - 1) / 128)"
     return f"min({ahead}, tile.k_blocks - 1)"
 
 
 def load_block_scales(k: ir.Kernel, s: ir.LoadBlockScales) -> str:
+    block = f"(long long)({block_of(k, s)}) * {s.tensor}_stride_k"
+    if s.of in ("rows", "all_rows"):
+        mine = f"{64 * s.wave * k.consumers} + warpgroup * 64 + warp * 16 + " * (s.of == "rows")
+        row = f"min(tile.a_row + {mine}lane / 4 + {AT_ONCE} * i, shape_m - 1)"
+        at = f"{of_group(k, s.tensor)} + (long long){row} * {s.tensor}_stride_m + {block}"
+        return f"{UNROLL}for (int i = 0; i < {s.count}; ++i) {s.dst}[i] = __ldg({at});"
     if s.of == "waves":
         column = f"(tile.b_row + (i * {k.consumers} + warpgroup) * 64) / 128"
     else:
         column = "tile.b_row / 128 + i"
     column = f"(long long)min({column}, (shape_n - 1) / 128) * {s.tensor}_stride_n"
-    at = f"{of_group(k, s.tensor)} + {column} + (long long)({block_of(s)}) * {s.tensor}_stride_k"
+    at = f"{of_group(k, s.tensor)} + {column} + {block}"
     return f"{UNROLL}for (int i = 0; i < {s.count}; ++i) {s.dst}[i] = __ldg({at});"
 
 
 def share_scales(k: ir.Kernel, s: ir.ShareScales) -> str:
-    each = f"{s.dst}[i] = __shfl_sync(0xffffffff, {s.src}[i], k - chunk);"
+    """Of A a register has eight rows, of K blocks one lane each."""
+    src, lane = {
+        "block": ("i", "k - chunk"),
+        "rows": ("i", "lane / 4 * 4 + (k - chunk)"),
+        "columns": ("i / 2", "(2 * (lane % 4) + i % 2) * 4 + (k - chunk)"),
+    }[s.of]
+    each = f"{s.dst}[i] = __shfl_sync(0xffffffff, {s.src}[{src}], {lane});"
     return f"{UNROLL}for (int i = 0; i < {count(k, s.dst)}; ++i) {each}"
 
 

@@ -132,7 +132,7 @@ def _is_size(x: Parameter) -> bool:
 
 def _further(p: Problem) -> dict[str, Member]:
     """What kernels read or write through plain pointers, by parameter."""
-    found = [*_block_scales(p), *_scale_members(_output_scales(p))]
+    found = [*_block_scales(p), *_row_scales(p), *_scale_members(_output_scales(p))]
     found += [x for argument in arguments(p.epilogue) for x in _argument(p, argument)]
     found += [*groups.tables(p), groups.workspace()[0]]
     return {x.name: x for x in found}
@@ -146,6 +146,16 @@ def _block_scales(p: Problem) -> Iterator[Member]:
     yield number("scale_b_stride_n", to_n, BLOCKS_K)
     yield number("scale_b_stride_k", to_k, "1")
     yield group_stride("scale_b_stride_g", f"({BLOCKS_N}) * ({BLOCKS_K})")
+
+
+def _row_scales(p: Problem) -> Iterator[Member]:
+    """A's, of a kernel whose lanes read them."""
+    grouped = GROUPINGS[p.grouping].rows
+    says = f"f32 [{'groups, ' * grouped}m, {BLOCKS_K}], any strides"
+    yield pointer("scale_a", says, f"{'groups * ' * grouped}m * ({BLOCKS_K}) * 4")
+    yield number("scale_a_stride_m", "elements from row to row", BLOCKS_K)
+    yield number("scale_a_stride_k", "elements from 128 of k to the next", "1")
+    yield group_stride("scale_a_stride_g", f"m * ({BLOCKS_K})")
 
 
 def _output_scales(p: Problem) -> Tensor:

@@ -20,6 +20,7 @@ from . import (
     overlap_promotion,
     peek_ahead,
     plan_multicast,
+    read_lane_scales,
     size_barriers,
     split_boxes,
     split_k,
@@ -66,6 +67,8 @@ PIPELINE: tuple[Step, ...] = (
     Step(check_ring.check_ring),
     Step(check_output.check_output),
     Step(split_scales.split_scales),  # widens registers, so before split_registers
+    # B's scales have their registers; no map, buffer or load of A's is planned yet.
+    Step(read_lane_scales.read_lane_scales, "lane_scales"),
     Step(take_turns.take_turns, "ping_pong"),  # K loops are as many as copies; divides no K
     # The accumulators are those of the waves; its loads are not multicast.
     Step(split_k.split_k, "split_k"),
@@ -98,6 +101,7 @@ RULES: tuple[Rule, ...] = (
     *check_ring.RULES,
     *check_output.RULES,
     *split_scales.RULES,
+    *read_lane_scales.RULES,
     *take_turns.RULES,
     *split_k.RULES,
     *stream_k.RULES,

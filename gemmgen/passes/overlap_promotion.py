@@ -14,6 +14,7 @@ from ..ir.nodes import (
     Promote,
     Registers,
     Role,
+    ShareScales,
     Stmt,
     WgmmaWait,
 )
@@ -90,7 +91,12 @@ def _overlapped(pieces: list[Piece]) -> tuple[Piece, ...]:
 
 
 def _loads(piece: Piece, *, columns: bool) -> tuple[Stmt, ...]:
-    return tuple(s for s in piece.loads if isinstance(s, LoadColumnScales) == columns)
+    return tuple(s for s in piece.loads if _of_columns(s) == columns)
+
+
+def _of_columns(s: Stmt) -> bool:
+    shared = isinstance(s, ShareScales) and s.of == "columns"
+    return shared or isinstance(s, LoadColumnScales)
 
 
 def _turned(piece: Piece, i: int) -> Piece:

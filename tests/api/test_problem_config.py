@@ -44,7 +44,18 @@ def test_missing_config_fields_take_their_defaults():
 
 def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
     assert not {
-        *("swap_ab", "parts", "split_k", "pdl", "d_columns", "ping_pong", "peek", "order", "stream")
+        *(
+            "swap_ab",
+            "parts",
+            "split_k",
+            "pdl",
+            "d_columns",
+            "ping_pong",
+            "peek",
+            "order",
+            "stream",
+        ),
+        "lane_scales",
     } & set(Config().to_json())
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
@@ -72,6 +83,7 @@ BAD_CONFIG = {
     "ping_pong": (1, 0, "true", None),
     "peek": (1, 0, "true", None),
     "stream": (1, 0, "true", None),
+    "lane_scales": (1, 0, "true", None),
     "order": ("hilbert", "", None, 1, True, ["panels"]),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
@@ -117,6 +129,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "ping_pong": (False, True),
         "peek": (False, True),
         "stream": (False, True),
+        "lane_scales": (False, True),
         "order": ("panels",),
         "registers": (None, (40, 232)),
     }[name]

@@ -67,6 +67,7 @@ def config(random: Random) -> Config:
         ping_pong=ping_pong,
         peek=sometimes(True),
         pdl=sometimes(True),
+        lane_scales=sometimes(True),
         watchdog=sometimes(True),
     )
 

@@ -72,6 +72,9 @@ CHANGES = {
     "swap_operands-block-scales": (FP8, {**SWAP, "block_n": 256}),
     "swap_operands-line-scales": (VECTOR, {**SWAP, "block_n": 256}),
     "split_scales": (FP8, {"block_n": 144}),
+    "read_lane_scales": (FP8, {"lane_scales": True}),
+    "read_lane_scales-waves": (FP8, {"lane_scales": True, "block_m": 256}),
+    "read_lane_scales-swapped": (replace(FP8, grouping="batched"), {"lane_scales": True, **SWAP}),
     "take_turns": (DENSE, {"ping_pong": True, "in_flight": 1}),
     "take_turns-three": (FP8, {"ping_pong": True, "consumers": 3, "block_m": 64}),
     "size_barriers-turns": (FP8, {"ping_pong": True, "multicast": "a", "in_flight": 0}),
@@ -334,6 +337,7 @@ ILLEGAL = {
         {},
         {"registers": 128 * 40 + 256 * 240, "pool": 168 * 384},
     ),
+    "lane-scales": (VECTOR, {"lane_scales": True}, {}, {"lane_scales": True}),
     "launch-registers": (
         DENSE,
         {"block_m": 192, "block_n": 208, "consumers": 3, "stages": 2},

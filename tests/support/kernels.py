@@ -187,5 +187,18 @@ VARIETY = {
     "fp8-split-k": (FP8, Config(split_k=4, block_m=64, block_n=32, consumers=1)),
     "fp8-split-k-swap": (FP8, Config(split_k=8, swap_ab=True, block_m=8, block_n=128, unroll=2)),
     "fp8-1d1d-split-waves": (VECTOR, Config(split_k=2, block_m=256, block_n=32, stages=3)),
+    "fp8-lane-scales": (FP8, Config(lane_scales=True, unroll=4)),
+    "fp8-lane-scales-waves": (
+        replace(FP8, grouping="batched"),
+        Config(lane_scales=True, block_m=256, block_n=64, stages=3, multicast="b"),
+    ),
+    "fp8-lane-scales-swap": (
+        replace(FP8, grouping="masked"),
+        Config(lane_scales=True, swap_ab=True, block_m=24, block_n=128),
+    ),
+    "fp8-lane-scales-split-k": (
+        FP8,
+        Config(lane_scales=True, split_k=4, block_m=64, block_n=32, consumers=1),
+    ),
     "s8-block-swap": (INT8_BLOCK, Config(swap_ab=True, block_m=48)),
 }
