@@ -109,7 +109,7 @@ def bind(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Launch:
     what group tables, scales and operands hold is read by every launch. As with a CUDA graph, tensors used on
     another stream than torch knows of must not be freed before it is done: keep the launch.
     Raises what the function does, and ArgumentError where a launch would have to do more than launch: scales
-    of layout "row" (they are copied), a tensor given for a number, a call with nothing to compute.
+    of layout "row" where they are copied, a tensor given for a number, a call with nothing to compute.
     """
     describe = getattr(function, "describe", None)
     if describe is None:
@@ -119,7 +119,10 @@ def bind(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Launch:
         raise ArgumentError("function", function.__name__, "has nothing to launch: a side is 0")
     copied = ", ".join(x.name for x in call.fresh if x.copies)
     if copied:
-        raise ArgumentError(copied, "row", "must have layout 'mn': a bound launch copies nothing")
+        allowed = (
+            "must have layout 'mn', or a config with lane_scales: a bound launch copies nothing"
+        )
+        raise ArgumentError(copied, "row", allowed)
     if not call.lasting:
         raise ArgumentError("arguments", "a tensor", "must be a number: a bound launch reads none")
     given = inspect.signature(describe).bind(*args, **kwargs).arguments

@@ -79,9 +79,14 @@ def kept_choice(
 ) -> Config:
     """As `chosen`. unbuilt: how many configs the build is known to refuse, which may change the choice.
     split_k: CTAs that divide K, ANY to choose."""
-    name = require_hopper(device)
-    target = limited(target_of(device, name))
+    name, target = priced_for(device)
     return picked_for(p, shape, groups, name, target, split_k).config
+
+
+def priced_for(device: int) -> tuple[str, Target]:
+    """The name of CUDA device `device`, and what configs are priced for there."""
+    name = require_hopper(device)
+    return name, limited(target_of(device, name))
 
 
 def loaded_choice(

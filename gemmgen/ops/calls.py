@@ -24,13 +24,13 @@ from ..runtime.torch_tensors import (
     check_tensor,
     current_stream,
     maker,
-    mn_major,
     reader_of,
     same_memory,
     torch,
 )
 from ..runtime.workspaces import WORKSPACES, zeroed
-from . import building, invariance
+from . import building, by_row, invariance
+from .by_row import ByRow
 from .epilogue import Shape, Values, epilogue_values, numbers_given
 from .front import Call, Fresh, fresh, returned, tensor_of
 from .results import of_no_rows, planned
@@ -57,8 +57,8 @@ def run(
     """Check the output and the epilogue's arguments and plan the launch on torch's current stream. With no
     rows or groups there is nothing to launch: then `out`, or (`out`, `scale_out`) if D is FP8.
 
-    `scales`: tensors, by the name a tensor map gives them; or Fresh, copies of them. `shape`: (M, N, K), M
-    of A or of each group's.
+    `scales`: tensors, by the name a tensor map gives them; or Fresh, copies of them, or ByRow, which are copied only for a
+    kernel that needs it. `shape`: (M, N, K), M of A or of each group's.
     """
     (m, n, k), count = shape, groups.count
     if not isinstance(config, Config | None):
@@ -72,7 +72,8 @@ def run(
     extra = epilogue_values(p, shape, count, given, a.device)
     if 0 in (m, count):
         return returned(of_no_rows(p, result))
-    kernel = _kernel(p, config, shape, groups, a.device.index)
+    kernel = _kernel(p, config, shape, groups, a.device, scales)
+    scales = by_row.as_maps_read(scales, kernel)
     made |= scales | _workspace(kernel, shape, count, a.device)
     tensors = {"a": a, "b": b, "d": out, **scales}
     matrices = {name: matrix(tensor_of(t)) for name, t in tensors.items()}
@@ -98,15 +99,26 @@ def run(
 
 
 def _kernel(
-    p: Problem, config: Config | None, shape: Shape, groups: ToldGroups, device: int
+    p: Problem,
+    config: Config | None,
+    shape: Shape,
+    groups: ToldGroups,
+    device: Any,
+    scales: dict[str, Any],
 ) -> LoadedKernel:
-    """Of the config that was given, if it has the bits that were asked for, or of the one chosen."""
+    """Of the config that was given, if it has the bits that were asked for, or of the one chosen: one that reads
+    scales in place, where they lie row by row and that pays."""
     (m, n, k), count = shape, groups.count
     if config:
         invariance.check(p, config, k, groups.split_k)
-        return building.given(p, config, device)
+        return building.given(p, config, device.index)
     mean = groups.rows or m, n, _ceil(k, count) if GROUPINGS[p.grouping].depths else k
-    return building.loaded_choice(p, mean, count, device, groups.split_k)
+    for x in scales.values():
+        if isinstance(x, ByRow) and (
+            found := by_row.in_place(p, x, mean, count, device, groups.split_k)
+        ):
+            return found
+    return building.loaded_choice(p, mean, count, device.index, groups.split_k)
 
 
 def _out(p: Problem, d_shape: tuple[int, ...], given: Any, a: Any, b: Any) -> Any:
@@ -202,45 +214,46 @@ def operand_shape(p: Problem, a: Any, b: Any) -> Shape:
 def block_scales(
     a: Any, scale_a: Any, b: Any, scale_b: Any, layout: str, argument: str
 ) -> tuple[dict[str, Any], Values]:
-    """A's per row, B's per block, of operands already checked, as `run` takes them: A's by tensor map, B's by
+    """A's per row, B's per block, of operands already checked, as `run` takes them: A's by tensor map, and both by
     pointer and strides. argument: what `layout` is called. Raises ArgumentError."""
     read = _row_scales("scale_a", a, scale_a, layout, argument)
     columns = _ceil(b.shape[-2], SCALE_BLOCK)
     check_tensor("scale_b", scale_b, F32, (*b.shape[:-2], columns, scale_a.shape[-1]), a.device)
-    values: Values = {
-        "scale_b": scale_b.data_ptr(),
-        "scale_b_stride_n": scale_b.stride(-2),
-        "scale_b_stride_k": scale_b.stride(-1),
-        "scale_b_stride_g": scale_b.stride(0),
+    return {"scale_a": read}, _lying("scale_a", scale_a, "m") | _lying("scale_b", scale_b, "n")
+
+
+def _lying(name: str, scale: Any, rows: str) -> Values:
+    """Where scales lie, as a kernel's parameters say it."""
+    return {
+        name: scale.data_ptr(),
+        f"{name}_stride_{rows}": scale.stride(-2),
+        f"{name}_stride_k": scale.stride(-1),
+        f"{name}_stride_g": scale.stride(0),
     }
-    return {"scale_a": read}, values
 
 
 def vector_scales(
     a: Any, scale_a: Any, b: Any, scale_b: Any, layout: str, argument: str
 ) -> tuple[dict[str, Any], Values]:
-    """Both per row, as `block_scales`: by tensor map."""
+    """Both per row, as `block_scales`: by tensor map, so that layout "row" is copied."""
     sides = (("scale_a", a, scale_a), ("scale_b", b, scale_b))
-    return {n: _row_scales(n, x, s, layout, argument) for n, x, s in sides}, {}
+    read = {n: _row_scales(n, x, s, layout, argument) for n, x, s in sides}
+    return {n: x.copied() if isinstance(x, ByRow) else x for n, x in read.items()}, {}
 
 
 def _row_scales(name: str, x: Any, scale: Any, layout: str, argument: str) -> Any:
-    """float32 [..., ceil(K/128), rows], contiguous along the rows; Fresh, a copy, if `layout` is "row"."""
+    """float32 [..., ceil(K/128), rows], contiguous along the rows; ByRow if `layout` is "row"."""
     if layout not in SCALE_LAYOUTS:
         raise ArgumentError(argument, layout, "must be 'row' or 'mn'")
     check_tensor(name, scale, F32, (*x.shape[:-1], _ceil(x.shape[-1], SCALE_BLOCK)), x.device)
     if layout == "row":
-        return Fresh(name=name, make=_copied, tensor=_copied(scale), copies=True)
+        return ByRow(name=name, tensor=scale)
     if x.shape[-2] > 1 and scale.stride(-2) != 1:
         side = {"scale_a": "M", "scale_b": "N"}[name]
         raise ArgumentError(
             f"{name} stride along {side}", scale.stride(-2), "must be 1 for layout 'mn'"
         )
     return scale.mT
-
-
-def _copied(scale: Any) -> Any:
-    return mn_major(scale).mT
 
 
 def matrix(t: Any) -> Matrix:

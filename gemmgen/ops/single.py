@@ -37,8 +37,9 @@ def fp8_block_gemm(
     a: float8_e4m3fn [M, K]; b: float8_e4m3fn [N, K]; both contiguous along K, row strides multiples
     of 16 bytes (rows may be padded), 16-byte aligned.
     scale_a: float32 [M, ceil(K/128)], one per row and 128 of K. `scale_a_layout` says how it lies:
-    "mn", contiguous along M with a column stride that is a multiple of 4 elements (read in place),
-    or "row", any strides (copied to "mn" first, on every call).
+    "mn", contiguous along M with a column stride that is a multiple of 4 elements, or "row", any strides. Both are
+    read in place, by a kernel for each; but "row" is copied to "mn" first, on every call, where the cost model says that
+    a copy costs less, or with a config without `lane_scales`.
     scale_b: float32 [ceil(N/128), ceil(K/128)], any non-negative strides.
     out: [M, N] of `out_dtype` ("bf16", "f16", "f32", "e4m3"), contiguous along N, row stride a multiple
     of 16 bytes; allocated if None (with rows padded where N is not). M = 0 returns at once.

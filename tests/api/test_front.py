@@ -18,7 +18,7 @@ from gemmgen.config import Config
 from gemmgen.epilogues import PerColumn, Scalar
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.expr import ACC, Const
-from gemmgen.ops import building, calls, compute, depths, front, kept
+from gemmgen.ops import building, by_row, calls, compute, depths, front, kept
 from gemmgen.runtime import torch_tensors
 
 
@@ -263,7 +263,7 @@ def test_scales_given_are_returned(launches):
 def test_scales_in_rows_are_copied_every_time(launches, checks, monkeypatch):
     """From the tensor that is given now; and the plan reads the copy."""
     copied = []
-    monkeypatch.setattr(calls, "mn_major", lambda x: copied.append(x) or torch_tensors.mn_major(x))
+    monkeypatch.setattr(by_row, "mn_major", lambda x: copied.append(x) or torch_tensors.mn_major(x))
     given = block(scale_a=Placed(24, 2), scale_a_layout="row")
     ops.fp8_block_gemm(**given)
     checks.clear()

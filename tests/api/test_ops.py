@@ -10,7 +10,7 @@ from gemmgen import ops
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.expr import ACC
-from gemmgen.ops import calls, compute
+from gemmgen.ops import by_row, calls, compute
 from gemmgen.problem import LAYOUTS
 
 STORED = {  # the shapes of a and b at M, N, K = 24, 40, 72
@@ -95,7 +95,7 @@ def test_copies_of_scales_are_held_until_the_launch(monkeypatch):
         copies.append(Copy(*scales.shape, dtype="float32"))
         return copies[-1]
 
-    monkeypatch.setattr(calls, "mn_major", copied)
+    monkeypatch.setattr(by_row, "mn_major", copied)
     a, b = (Tensor(side, 256, dtype="float8_e4m3fn") for side in (24, 40))
     scale_a, scale_b = (Tensor(side, 2, dtype="float32") for side in (24, 40))
     scales, _ = calls.vector_scales(a, scale_a, b, scale_b, "row", "scale_layout")
