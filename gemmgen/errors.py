@@ -125,7 +125,7 @@ class TensorMapError(LaunchError):
 
 
 class DeadlockError(LaunchError):
-    """A watched kernel waited too long and stopped itself; the text is a table of who waits where."""
+    """A watched kernel waited too long and stopped itself; the text is a table of what each warp waits for."""
 
     id = "GG-H001"
 

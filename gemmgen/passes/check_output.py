@@ -18,7 +18,7 @@ OUTPUT_PIECES = Rule(
 OUTPUT_SCALES = Rule(
     id="output-scales",
     says="a tile of an FP8 output must have whole blocks of 128 columns of D",
-    because="128 columns of a row share a scale, which needs the greatest of them before the first is rounded.",
+    because="128 columns of a row share a scale, which depends on the largest of them: it must be known before any is rounded.",
 )
 PROMOTED_PAIRS = Rule(
     id="promoted-pairs",

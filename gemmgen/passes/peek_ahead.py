@@ -22,9 +22,9 @@ from ..target import Target
 
 PEEK = Rule(
     id="peek",
-    says="peek needs consumers that share each tile, and a K loop that is not unrolled",
-    because="In a ping-pong the ring's next stage is often the other warpgroup's. In an unrolled loop "
-    "ptxas looks ahead by itself; with a peek besides, many kernels spill.",
+    says="peek needs cooperative consumers (no ping_pong) and a K loop that is not unrolled",
+    because="In a ping-pong kernel the ring's next stage is often the other warpgroup's. In an unrolled loop "
+    "ptxas hoists the next wait by itself; with peek as well, many kernels spill.",
 )
 RULES = (PEEK,)
 

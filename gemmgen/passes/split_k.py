@@ -37,13 +37,13 @@ from .take_turns import PING_PONG, alone
 
 SPLIT_MULTICAST = Rule(
     id="split-multicast",
-    says="CTAs that divide a tile's K cannot share an operand: split_k needs multicast none",
-    because="They have the same tile, but no K block in common. A cluster is divided in one way.",
+    says="CTAs that divide a tile's K cannot multicast an operand: split_k needs multicast none",
+    because="They have the same tile but different K blocks, so none of them loads what another needs.",
 )
 SPLIT_DEPTHS = Rule(
     id="split-depths",
-    says="groups that split K cannot be divided once more",
-    because="A tile has one place where its K begins, and there it is its group's, whose K may be none.",
+    says="groups that split K cannot be combined with split_k",
+    because="A tile has one offset at which its K begins: that of its group, whose K may be 0.",
 )
 RULES = (SPLIT_MULTICAST, SPLIT_DEPTHS)
 

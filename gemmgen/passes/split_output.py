@@ -34,8 +34,8 @@ COLUMN_STORES = Rule(
     id="column-stores",
     says="only a swizzled D that TMA stores from the accumulators can be staged by columns: no paired or scaled outputs, "
     "swap_ab or split_k",
-    because="Padded rows leave one by one; paired and scaled values are held for a whole M sub-tile; "
-    "swap-AB gives D's columns to other warpgroups; CTAs that divide K need shared memory for partial sums.",
+    because="Padded rows are stored one by one; paired and scaled values are held for a whole M sub-tile; "
+    "with swap-AB other warpgroups have D's columns; CTAs that divide K need shared memory for partial sums.",
 )
 RULES = (COLUMN_PIECES, COLUMN_STORES)
 

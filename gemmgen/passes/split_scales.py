@@ -36,7 +36,7 @@ SCALE_BLOCKS = Rule(
 SPLIT_UNROLL = Rule(
     id="split-unroll",
     says="a K loop of INT8 sums that is copied for tiles of two scale blocks is unrolled by at most 2",
-    because="With more, conversions of several K blocks are under way at once, and registers spill.",
+    because="With more, conversions of several K blocks are in flight at once, and registers spill.",
 )
 RULES = (SCALE_BLOCK_K, SCALE_BLOCKS, SPLIT_UNROLL)
 

@@ -24,13 +24,14 @@ from .split_k import waves
 
 STREAM_ALONE = Rule(
     id="stream-alone",
-    says="stream needs CTAs by themselves: multicast none, split_k 1, ping_pong false",
-    because="Stretches begin and end anywhere in K, so two CTAs have no K block in common, nor warpgroups tiles to take in turns.",
+    says="stream needs independent CTAs: multicast none, split_k 1, ping_pong false",
+    because="Stretches begin and end anywhere in K, so CTAs have no K block in common to multicast, and warpgroups no whole tiles "
+    "to alternate between.",
 )
 STREAM_GROUPS = Rule(
     id="stream-groups",
     says="stream needs tiles that the host can count: no grouping, or batched",
-    because="Stretches are equal parts of all tiles' K blocks, and how many those are would be known on the device only.",
+    because="Stretches are equal parts of all tiles' K blocks, whose number would be known on the device only.",
 )
 RULES = (STREAM_ALONE, STREAM_GROUPS)
 COUNTED = ("panels", "batched")  # schedulers

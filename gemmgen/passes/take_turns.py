@@ -26,9 +26,9 @@ from ..target import Target
 
 PING_PONG = Rule(
     id="ping-pong",
-    says="ping_pong needs two consumers or three, and tiles whose K no CTAs divide",
-    because="In a ping-pong each consumer warpgroup has a tile of its own, so it takes two. CTAs that divide K "
-    "exchange one tile's sums at a time.",
+    says="ping_pong needs two or three consumers, and no split-K",
+    because="Consumer warpgroups with tiles of their own alternate, so one is not enough. CTAs that divide K "
+    "exchange one tile's partial sums at a time.",
 )
 RULES = (PING_PONG,)
 
