@@ -244,7 +244,7 @@ WRONG = (
     ("fp8-waves", ir.LoadRowScales, {"wave": 0}, "P10", "row scales of wave 1"),
     ("fp8", ir.LoadBlockScales, {"block": "first"}, "P10", "block scales"),
     ("fp8", ir.LoadBlockScales, {"block": "next"}, "P10", "block scales"),
-    ("fp8", ir.ForChunks, {"blocks": 16}, "P10", "block scales"),
+    ("fp8", ir.ForChunks, {"blocks": 33}, "P10", "block scales"),
     ("fp8", ir.ForChunks, {"blocks": 64}, "P10", "block scales"),
     ("fp8", ir.ShareScales, {"src": "next_scales"}, "P10", "block scales"),
     ("fp8", ir.Copy, {"src": "block_scales"}, "P10", "block scales"),
