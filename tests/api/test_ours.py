@@ -11,7 +11,7 @@ import pytest
 from packs import elf
 
 from gemmgen.bench.ceilings import Ceilings
-from gemmgen.cli import bench_command, files, main, tune_command
+from gemmgen.cli import bench_command, files, main, tune_steps
 from gemmgen.cli.bench_report import Row
 from gemmgen.cli.ours import is_ours
 from gemmgen.errors import ArgumentError
@@ -112,9 +112,9 @@ def test_a_benchmark_s_pictures(tmp_path):
 
 def test_databases_and_logs(tmp_path):
     rows = database.load(tuned.SHIPPED)[:2]
-    tune_command._write(tmp_path / "x.jsonl", database.to_text(rows))
+    tune_steps.write(tmp_path / "x.jsonl", database.to_text(rows))
     log = json.dumps({"gemmgen": "tune", "problem": rows[0].problem.to_json()})
-    tune_command._write(tmp_path / "log", log + "\n")
+    tune_steps.write(tmp_path / "log", log + "\n")
     assert is_ours(tmp_path / "x.jsonl") and is_ours(tmp_path / "log")
 
 
