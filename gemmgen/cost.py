@@ -85,7 +85,7 @@ def priced(of: Workload, c: Config) -> Terms:
         hbm=max(of.dram_bytes / _hbm_rate(drawing / waves, target), adding),
         adding=adding,
         overlap=FIT.overlap,
-        launch=FIT.launch,
+        launch=target.launch_seconds,
     )
 
 
@@ -112,7 +112,7 @@ def _streamed(of: Workload, c: Config, price: Price, tiles: int) -> Terms:
         hbm=max(of.dram_bytes / _hbm_rate(busy, target), adding),
         adding=adding,
         overlap=FIT.overlap,
-        launch=FIT.launch,
+        launch=target.launch_seconds,
     )
 
 
@@ -160,7 +160,7 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
     steps = ceil(ceil(of.k_bytes, c.block_k_bytes), c.split_k)
     line = c.block_k_bytes / target.smem_bytes_per_clock  # cycles per row of operand
     flops = 2 * target.wgmma_m * c.wgmma_n * c.block_k_bytes / a_bytes  # of 64 rows, per step
-    mma = flops * a_bytes / target.fp8_flops_per_clock / FIT.wgmma_rate
+    mma = flops / target.flops_per_clock(a_bytes) / FIT.wgmma_rate
     # Both operands come from shared memory, the second again for every 64 rows (the SS form of wgmma).
     reads = (target.wgmma_m + c.wgmma_n) * line
     writes = (c.block_m + c.block_n) * line * price.writes

@@ -50,8 +50,6 @@ class Fit:
     staging: float = 64.0
     # Cycles of each piece of D, if a warpgroup stages it in pieces: gradients with 256x96 and 256x112.
     piece: float = 200.0
-    # Seconds of ramp and tail: the fastest kernel that only reads the same bytes takes 3 us more.
-    launch: float = 3e-6
     # Of HBM's peak that weight streaming reaches: BF16 rows of M = 1 and K = 16384.
     hbm_rate: float = 0.75
     # Most that one SM draws, in fair shares of all SMs' bandwidth. Not measured.

@@ -126,7 +126,7 @@ def d_bytes(p: Problem) -> float:
 def floors(p: Problem, shape: Shape, target: Target, groups: int = 1) -> tuple[float, float]:
     """Seconds that no kernel beats: of the products at the tensor cores' peak and `Target.clock_hz`, of
     `dram_bytes` at HBM's peak."""
-    peak = target.sms * target.fp8_flops_per_clock / p.a.bytes * target.clock_hz
+    peak = target.sms * target.flops_per_clock(p.a.bytes) * target.clock_hz
     return flops(shape, groups) / peak, groups * dram_bytes(p, shape) / target.hbm_bytes_per_second
 
 

@@ -20,6 +20,11 @@ def clusters(sms: int, size: int) -> int:
     return sms // size if size <= 2 or sms < GPC_SMS else sms * AT_ONCE[size] // H200_SMS
 
 
+MEASURED = "measured"  # what the cost model's constants were fitted to
+ASSUMED = "assumed"  # from data sheets, or the driver's attributes
+CALIBRATED = "calibrated"  # by `gemmgen tune --calibrate`, on this machine
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     name: str
@@ -48,7 +53,28 @@ class Target:
     bank_bytes: int = 4
     l2_bytes_per_clock: float = 6154.0
     smem_bytes_per_clock: float = 128.0  # per SM
-    fp8_flops_per_clock: float = 8192.0  # per SM, dense
+    fp8_flops_per_clock: float = 8192.0  # per SM, dense: of operands of 8 bits
+    wide_flops_per_clock: float | None = None  # of 16 bits; None: half as many
+    launch_seconds: float = (
+        3e-6  # of ramp and tail: what the fastest kernel that only reads takes besides its bytes
+    )
+    figures: str = ASSUMED  # what rates and seconds are
+
+    def flops_per_clock(self, operand_bytes: int) -> float:
+        """Of one SM's tensor cores, dense."""
+        if operand_bytes == 2 and self.wide_flops_per_clock is not None:
+            return self.wide_flops_per_clock
+        return self.fp8_flops_per_clock / operand_bytes
+
+    @property
+    def rates(self) -> str:
+        """What it is priced by, and what these figures are."""
+        peaks = (self.sms * self.flops_per_clock(size) * self.clock_hz for size in (1, 2))
+        eight, sixteen = (f"{peak * 1e-12:.0f}" for peak in peaks)
+        return (
+            f"{self.sms} SMs at {self.clock_hz * 1e-9:.3f} GHz, {self.hbm_bytes_per_second * 1e-12:.2f} TB/s, "
+            f"{eight} TFLOP/s of 8 bits, {sixteen} of 16; figures {self.figures}"
+        )
 
     def clusters(self, size: int) -> int:
         """How many clusters of `size` CTAs run at once, one CTA per SM."""
@@ -63,11 +89,17 @@ class Target:
 H100 = Target(
     name="H100 SXM", device_name="NVIDIA H100 80GB HBM3", sms=132, hbm_bytes_per_second=3.35e12
 )
-H200 = Target(name="H200", device_name="NVIDIA H200", sms=132, hbm_bytes_per_second=4.8e12)
+H200 = Target(
+    name="H200",
+    device_name="NVIDIA H200",
+    sms=132,
+    hbm_bytes_per_second=4.8e12,
+    figures=MEASURED,
+)
 TARGETS = (
     H200,
     H100,
-    replace(H200, name="H200 NVL", device_name="NVIDIA H200 NVL"),
+    replace(H200, name="H200 NVL", device_name="NVIDIA H200 NVL", figures=ASSUMED),
     replace(
         H100, name="H100 PCIe", device_name="NVIDIA H100 PCIe", sms=114, hbm_bytes_per_second=2.0e12
     ),
@@ -86,7 +118,11 @@ TARGETS = (
     ),
     replace(H100, name="GH200", device_name="NVIDIA GH200 480GB", hbm_bytes_per_second=4.0e12),
     replace(
-        H200, name="GH200 144G", device_name="NVIDIA GH200 144G HBM3e", hbm_bytes_per_second=4.9e12
+        H200,
+        name="GH200 144G",
+        device_name="NVIDIA GH200 144G HBM3e",
+        hbm_bytes_per_second=4.9e12,
+        figures=ASSUMED,
     ),
 )
 BY_DEVICE = {t.device_name: t for t in TARGETS}

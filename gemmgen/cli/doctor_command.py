@@ -83,8 +83,7 @@ def _gpu() -> str:
     """Its name, and what configs are priced for."""
     name = driver.require_hopper(0)
     t = target_of(0, name)
-    rate = f"{t.hbm_bytes_per_second * 1e-12:.2f} TB/s"
-    return f"{name}, priced as {t.name}: {t.sms} SMs at {t.clock_hz * 1e-9:.3f} GHz, {rate}"
+    return f"{name}, priced as {t.name}: {t.rates}"
 
 
 def _driver_version() -> str:

@@ -9,12 +9,13 @@ from ..errors import ArgumentError
 from ..ops import invariance
 from ..ops.refused import beside
 from ..pipeline import lower
+from ..runtime.devices import by_name
 from ..runtime.launch import grid
 from ..see import html, text
 from ..see.explain import explain
 from ..see.explain_json import to_json
 from ..see.explain_page import page
-from ..target import BY_DEVICE, H200, named
+from ..target import BY_DEVICE, H200
 from . import files, given, options
 from .fields import fields, split
 from .offers import changes
@@ -52,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
     for name, value, most in (("--groups", args.groups, 1 << 20), ("--top", args.top, MOST)):
         if not 1 <= value <= most:
             raise ArgumentError(name, value, f"must be from 1 to {most}")
-    target = named(args.device)
+    target = by_name(args.device)
     if target is None:
         raise ArgumentError("--device", args.device, f"must be one of {', '.join(BY_DEVICE)}")
     shape = options.shape(args)

@@ -19,7 +19,7 @@ from ..config import Config
 from ..errors import ArgumentError
 from ..heuristics.database import Row, brief, load, merge, to_line, to_text
 from ..runtime import nvrtc
-from . import given, options, tune_regret, tune_report, tune_sweep
+from . import given, options, tune_calibrate, tune_regret, tune_report, tune_sweep
 from .offers import some
 from .progress import Bar
 from .tune_steps import (
@@ -110,6 +110,8 @@ def main(args: argparse.Namespace) -> int:
     if args.report:
         given.refuse(args, given.others(args, "report"), "cannot be given with --report")
         return tune_report.main(args)
+    if args.calibrate:
+        return tune_calibrate.main(args)
     if args.regret:
         return tune_regret.main(args)
     if args.sweep is not None:

@@ -43,7 +43,12 @@ Cubins = dict[tuple[Problem, Config], Built]
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:
-    """The modes that time what is chosen."""
+    """The modes that measure choices, and what they rest on."""
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="measure this GPU's memory, tensor cores and launches, and choose by these figures from now on",
+    )
     parser.add_argument(
         "--regret",
         action="store_true",

@@ -14,12 +14,12 @@ from ..runtime.cache import cached_cubin
 from ..runtime.cache_index import Compiler, Ready, ready
 from ..runtime.cache_index import refused as kept_refusal
 from ..runtime.compiled import Compiled
-from ..runtime.devices import target_of
+from ..runtime.devices import by_name, target_of
 from ..runtime.driver import require_hopper
 from ..runtime.launch import LoadedKernel
 from ..runtime.nvrtc import compile_cubin
 from ..runtime.sms import limited
-from ..target import H200, Target, named
+from ..target import H200, Target
 from . import invariance, refused
 
 
@@ -105,7 +105,7 @@ def config_for(
 ) -> Config:
     """As `chosen`, for a device by name, which need not be here. split_k: as of `kept_choice`; None: as the process is told
     (`set_invariant`). Compiles nothing."""
-    target = limited(named(device_name) or H200)
+    target = limited(by_name(device_name) or H200)
     return picked_for(p, shape, groups, device_name, target, split_k).config
 
 
@@ -118,7 +118,7 @@ def picked_for(
     split_k: int | None = None,
 ) -> Pick:
     """As `config_for`, with where it comes from. target: None for what the device of that name is, or an H200."""
-    target = target or named(device_name) or H200
+    target = target or by_name(device_name) or H200
     if split_k is None:
         split_k = invariance.split_of(p, *shape[1:])
 

@@ -21,6 +21,7 @@ def to_json(e: Explanation) -> dict[str, Any]:
         "shape": e.shape,
         "groups": e.groups,
         "target": e.target.name,
+        "figures": e.target.figures,
         "kernel": e.kernel.name,
         "config": e.config.to_json(),
         "config_from": e.source,

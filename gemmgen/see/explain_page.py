@@ -32,6 +32,7 @@ def _choice(e: Explanation) -> Facts:
             ", ".join(f"{name}={v}" for name, v in e.config.to_json().items() if v is not None),
         ),
         ("config from", e.source),
+        ("priced for", f"{e.target.name}: {e.target.rates}"),
         ("modelled", f"{microseconds(e.cost.seconds)} us"),
     ]
     items += [("instead of", f"{spelled(c)}: {why}") for c, why in e.unbuilt.items()]

@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 from functools import partial
 
-import fake_tuner
 import pytest
+from fake_tuner import InProcess, built_here
 from kernels import DENSE, DENSE_TN, FP8, VECTOR
 
 from gemmgen.bench.shapes import SETS
@@ -21,7 +21,7 @@ from gemmgen.cli import main, tune_regret, tune_steps, tune_sweep
 from gemmgen.cli.ours import is_ours
 from gemmgen.cli.tune_report import described
 from gemmgen.config import Config
-from gemmgen.errors import ArgumentError, GemmgenError
+from gemmgen.errors import ArgumentError
 from gemmgen.heuristics import choose, tuned
 from gemmgen.heuristics.database import Row, Timed, to_text
 from gemmgen.ir.groupings import GROUPINGS
@@ -223,39 +223,6 @@ def test_cliffs():
 
 
 # ---- the commands ---------------------------------------------------------------------------
-
-
-class InProcess:
-    """A worker without a process, which tests/choosing/test_tuning.py covers."""
-
-    def __init__(self, handler):
-        self._made = getattr(fake_tuner, handler)()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def start(self):
-        pass
-
-    def ask(self, request, seconds):
-        try:
-            return worker.Answer(value=self._made(request))
-        except GemmgenError as e:
-            return worker.Answer(failed=str(e))
-
-
-def built_here(kernels, folder, processes, progress):
-    """The same cubin for every kernel."""
-    found = {}
-    for i, kernel in enumerate(dict.fromkeys(kernels)):
-        path = folder / f"{abs(hash(repr(kernel)))}.cubin"
-        path.write_bytes(b"cubin")
-        found[kernel] = Built(cubin=path)
-        progress(i, len(found))
-    return found
 
 
 @pytest.fixture

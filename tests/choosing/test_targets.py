@@ -17,7 +17,12 @@ from gemmgen.target import BY_DEVICE, H100, H200, TARGETS, named
 H20, PCIE = named("NVIDIA H20"), named("NVIDIA H100 PCIe")
 ROW = (4096, 2112, 7168)  # that an H200 was tuned at
 # Attributes as the driver has them: kHz, bits.
-SXM = {"CLOCK_RATE": 1980000, "MEMORY_CLOCK_RATE": 2619000, "GLOBAL_MEMORY_BUS_WIDTH": 5120}
+SXM = {
+    "CLOCK_RATE": 1980000,
+    "MEMORY_CLOCK_RATE": 2619000,
+    "GLOBAL_MEMORY_BUS_WIDTH": 5120,
+    "L2_CACHE_SIZE": 50 << 20,
+}
 
 
 @pytest.fixture
@@ -29,7 +34,7 @@ def gpu(monkeypatch):
         return told.sms if name == "MULTIPROCESSOR_COUNT" else told.attributes[name]
 
     def forget():
-        for kept in (driver.sm_count, devices.from_attributes, building.kept_choice):
+        for kept in (driver.sm_count, devices.target_of, building.kept_choice):
             kept.cache_clear()
 
     monkeypatch.setattr(driver, "attribute", attribute)
@@ -54,7 +59,7 @@ def test_a_device_of_no_known_name_has_its_attributes(gpu):
     assert (found.name, found.sms) == ("NVIDIA H99", 100)
     assert found.hbm_bytes_per_second == pytest.approx(3.35e12, rel=0.01)
     assert found.clock_hz == pytest.approx(H200.clock_hz)
-    assert found == replace(H200, name=found.name, device_name=found.name, sms=100,
+    assert found == replace(H200, name=found.name, device_name=found.name, sms=100, figures="assumed",
                             hbm_bytes_per_second=found.hbm_bytes_per_second, clock_hz=found.clock_hz)  # fmt: skip
 
 

@@ -139,3 +139,30 @@ def test_sweep(name, tmp_path, capsys, monkeypatch):
         assert main(["bench", name, "--shapes", shape, "--providers", "gemmgen", "--json"]) == 0
         (row,) = json.loads(capsys.readouterr().out)["rows"]
         assert point.median * 1e6 == pytest.approx(row["microseconds"], rel=0.2)
+
+
+def test_calibration(tmp_path, capsys, monkeypatch):
+    """Twice alike, within what such a GPU can do, and used."""
+    from gemmgen.cli import main
+    from gemmgen.runtime import devices, driver
+
+    monkeypatch.setenv("GEMMGEN_CACHE", str(tmp_path))
+    devices.forget()
+    name = driver.require_hopper(0)
+    assumed = devices.target_of(0, name)
+    found = []
+    try:
+        for _ in range(2):
+            assert main(["tune", "--calibrate", "--json"]) == 0
+            found.append(json.loads(capsys.readouterr().out))
+        one, other = found
+        for figure in ("read", "launch"):
+            assert one[figure] == pytest.approx(other[figure], rel=0.1 if figure == "read" else 0.5)
+        for size in ("1", "2"):
+            assert one["flops"][size] == pytest.approx(other["flops"][size], rel=0.1)
+        target = devices.target_of(0, name)
+        assert target.figures == "calibrated" and target.sms == assumed.sms
+        assert target.hbm_bytes_per_second == pytest.approx(assumed.hbm_bytes_per_second, rel=0.25)
+        assert [x.suffix for x in tmp_path.iterdir()].count(".target") == 1
+    finally:
+        devices.forget()

@@ -1,4 +1,4 @@
-"""Handlers for tests/choosing/test_tuning.py: what a GPU does to a process, without one."""
+"""Handlers for tests/choosing: what a GPU does to a process, without one; and a worker without a process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,45 @@ import os
 import signal
 import sys
 import time
+from typing import ClassVar
 
 from gemmgen.bench.tuning.compiling import Built
-from gemmgen.bench.tuning.trial import Sweep, Time, Timing, Verify
-from gemmgen.errors import RuntimeUnavailable, VerificationError
+from gemmgen.bench.tuning.trial import Reads, Sweep, Time, Timing, Verify
+from gemmgen.bench.tuning.worker import Answer
+from gemmgen.errors import GemmgenError, RuntimeUnavailable, VerificationError
+
+
+class InProcess:
+    """A worker without a process, which tests/choosing/test_tuning.py covers."""
+
+    def __init__(self, handler):
+        self._made = globals()[handler]()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def start(self):
+        pass
+
+    def ask(self, request, seconds):
+        try:
+            return Answer(value=self._made(request))
+        except GemmgenError as e:
+            return Answer(failed=str(e))
+
+
+def built_here(kernels, folder, processes, progress):
+    """`compile_all` without a compiler: the same cubin for every kernel."""
+    found = {}
+    for i, kernel in enumerate(dict.fromkeys(kernels)):
+        path = folder / f"{abs(hash(repr(kernel)))}.cubin"
+        path.write_bytes(b"cubin")
+        found[kernel] = Built(cubin=path)
+        progress(i, len(found))
+    return found
 
 
 class Fake:
@@ -133,6 +168,31 @@ class Restless(FakeGpu):
             }
             found = Timing(seconds=spread)
         return found
+
+
+class Rated(FakeGpu):
+    """Reads, and multiplies operands of one byte and of two, so many bytes and FLOP a second; a launch takes so long besides.
+    Times vary by so much of themselves."""
+
+    read, launch, spread = 4.4e12, 4e-6, 0.0
+    flops: ClassVar = {1: 1.3e15, 2: 0.7e15}
+
+    def __call__(self, request):
+        match request:
+            case Reads():
+                return {
+                    size: self._rounds(Rated.launch + size / Rated.read, request.repeats)
+                    for size in request.sizes
+                }
+            case Time():
+                m, n, k = request.job.shape
+                seconds = 2.0 * m * n * k / Rated.flops[request.job.problem.a.bytes]
+                each = self._rounds(seconds, request.repeats)
+                return Timing(seconds={c: each for c, _ in request.kernels})
+        return super().__call__(request)
+
+    def _rounds(self, seconds, repeats):
+        return tuple(seconds * (1 + Rated.spread * (i % 2)) for i in range(repeats))
 
 
 class NoReference(FakeGpu):

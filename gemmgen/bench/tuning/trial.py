@@ -27,7 +27,7 @@ from ...runtime.torch_tensors import torch, torch_dtype
 from ...verification.guarded import POISONS, Buffer, Guarded
 from ...verification.inputs import Operands, exact_integers, random_normal
 from ...verification.trial import Pitches, check_launch, output, pitches
-from .. import sources
+from .. import read, sources
 from ..timing import interleave
 from .jobs import Job, launch, verified
 
@@ -70,6 +70,15 @@ class Sweep:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reads:
+    """A request: read so many bytes of memory, each of `sizes` by turns, `repeats` rounds, cold L2. Answered by the device
+    seconds of every round, by size."""
+
+    sizes: tuple[int, ...]
+    repeats: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timing:
     """Device seconds of every round. skipped: why there is no reference."""
 
@@ -79,7 +88,7 @@ class Timing:
 
 
 class Trial:
-    """Handler of Verify, Time and Sweep. Holds the kernels of one problem, and the tensors of one job."""
+    """Handler of Verify, Time, Sweep and Reads. Holds the kernels of one problem, and the tensors of one job."""
 
     fragile = True
 
@@ -92,7 +101,9 @@ class Trial:
         self._bench: Bench | None = None
         self._stage: Stage | None = None
 
-    def __call__(self, request: Verify | Time | Sweep) -> Any:
+    def __call__(self, request: Verify | Time | Sweep | Reads) -> Any:
+        if isinstance(request, Reads):
+            return reads(request)
         ops.limit_sms(request.sms)
         if self._problem != request.job.problem:
             self._problem, self._programs = request.job.problem, {}
@@ -249,6 +260,17 @@ def _draw(on: Uploaded, name: str, dtype: DType) -> None:
         else:
             drawn = torch().randn(part.shape, device=part.device)
         part.copy_(drawn.to(part.dtype))
+
+
+def reads(request: Reads) -> dict[int, tuple[float, ...]]:
+    """Beginnings of one tensor. Raises VerificationError if a sum of what was read is wrong."""
+    where = torch().device("cuda", DEVICE)
+    held = torch().empty(max(request.sizes) // 4, dtype=torch().int32, device=where).random_()
+    calls = {str(size): read.over(((held, size),)) for size in request.sizes}
+    for call in calls.values():
+        call.check()
+    samples = interleave(calls, request.repeats)
+    return {size: samples[str(size)].seconds for size in request.sizes}
 
 
 def _reference(request: Time) -> tuple[tuple[str, Callable[[], Any]] | None, str]:
