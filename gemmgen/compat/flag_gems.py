@@ -10,7 +10,7 @@ from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import BF16, E4M3, F16, F32, DType
 from ..runtime.torch_tensors import check_tensor, empty, torch_dtype
 from .names import ArgumentNames
-from .scales import aligned
+from .scales import scale_layout
 
 BLOCK = (128, 128)
 OUTPUTS = (BF16, F16, F32)
@@ -31,8 +31,8 @@ def w8a8_block_fp8_bmm(
 
     x: float8_e4m3fn [G, M, K]; y: float8_e4m3fn [G, N, K]; contiguous along K, other strides multiples of 16
     bytes (permuted views too). N and K need not be multiples of 128.
-    xs: float32 [G, M, ceil(K/128)], any strides, copied on every call unless contiguous along M with other
-    strides multiples of 4 elements. ys: float32 [G, ceil(N/128), ceil(K/128)], any strides.
+    xs: float32 [G, M, ceil(K/128)], any strides: read in place if contiguous along M with other strides multiples of 4
+    elements, else as `gemmgen.ops` reads layout "row". ys: float32 [G, ceil(N/128), ceil(K/128)], any strides.
     block_size: (128, 128). output_dtype: torch.bfloat16 (None), float16 or float32. z: [G, M, N] of
     output_dtype, strides as x's; allocated if None, its rows padded to 16 bytes. Raises as `gemmgen.ops`.
     """
@@ -40,9 +40,9 @@ def w8a8_block_fp8_bmm(
         raise ArgumentError("block_size", block_size, "must be [128, 128]")
     dtype = _output(output_dtype)
     with NAMES:
-        xs = aligned("xs", xs)
+        layout = scale_layout("xs", xs)
         return ops.fp8_block_batched_gemm(
-            x, xs, y, ys, z, scale_a_layout="mn", out_dtype=dtype.name
+            x, xs, y, ys, z, scale_a_layout=layout, out_dtype=dtype.name
         )
 
 

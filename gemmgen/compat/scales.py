@@ -18,14 +18,19 @@ def check_scales(name: str, scales: Any) -> None:
         raise ArgumentError(f"{name} shape", tuple(scales.shape), "must have 2 or 3 dimensions")
 
 
+def scale_layout(name: str, scales: Any) -> str:
+    """As `gemmgen.ops` calls it: "mn" if the copy engine can read `scales` where they lie, else "row". Raises ArgumentError."""
+    strides = scales.stride() if isinstance(scales, torch().Tensor) else ()
+    if len(strides) >= 2 and _in_place(scales, *strides):
+        return "mn"
+    check_scales(name, scales)
+    return "row"
+
+
 def aligned(name: str, scales: Any) -> Any:
     """float32 [..., rows, blocks], contiguous along the rows, other strides multiples of 16 bytes: `scales`
     themselves if they lie like that (columns and groups may be padded), else a copy. Raises ArgumentError."""
-    strides = scales.stride() if isinstance(scales, torch().Tensor) else ()
-    if len(strides) >= 2 and _in_place(scales, *strides):
-        return scales
-    check_scales(name, scales)
-    return mn_major(scales)
+    return scales if scale_layout(name, scales) == "mn" else mn_major(scales)
 
 
 def _in_place(scales: Any, *strides: int) -> bool:

@@ -183,6 +183,7 @@ class Output(Placed):
 @pytest.fixture(autouse=True)
 def chosen(monkeypatch):
     monkeypatch.setattr(ops.building, "chosen", lambda *asked: CONFIG)
+    monkeypatch.setattr(ops.building, "require_hopper", lambda device: H200.device_name)
     monkeypatch.setattr(settings, "_settings", settings.Settings())
 
 
@@ -337,11 +338,11 @@ def test_adding_in_place_by_the_copy_engine(launches):
 
 # ---- scales -------------------------------------------------------------------------------
 
-IN_PLACE = {
+BY_COLUMN = {
     "aligned": (1, M),
     "columns padded": (1, M + 8),
 }
-COPIED = {
+BY_ROW = {
     "by row": (BLOCKS_K, 1),
     "by row, padded": (BLOCKS_K + 4, 1),
     "columns not aligned": (1, M + 2),
@@ -351,20 +352,41 @@ COPIED = {
 }
 
 
-@pytest.mark.parametrize("way", (*IN_PLACE, *COPIED))
-def test_scales_are_read_in_place_or_copied(way, launches):
-    scales = Placed(M, BLOCKS_K, stride=(IN_PLACE | COPIED)[way])
+@pytest.mark.parametrize("way", BY_COLUMN)
+def test_scales_that_a_tensor_map_reads(way, launches):
+    scales = Placed(M, BLOCKS_K, stride=BY_COLUMN[way])
     deep_gemm.fp8_gemm_nt(**dense_fp8(a=(codes(M, K), scales)))
     read = launches[0].matrices["scale_a"]
-    assert (read.pointer == scales.address) == (way in IN_PLACE)
+    assert read.pointer == scales.address and not launches[0].config.lane_scales
     assert (read.outer, read.inner) == (BLOCKS_K, M) and read.stride % 4 == 0
 
 
-def test_scales_at_an_odd_address_are_copied(launches):
+@pytest.mark.parametrize("way", BY_ROW)
+def test_scales_that_lanes_read(way, launches):
+    """Whatever their strides are, where they lie."""
+    scales = Placed(M, BLOCKS_K, stride=BY_ROW[way])
+    deep_gemm.fp8_gemm_nt(**dense_fp8(a=(codes(M, K), scales)))
+    (found,) = launches
+    assert "scale_a" not in found.matrices and found.values["scale_a"] == scales.address
+    strides = tuple(found.values[f"scale_a_stride_{axis}"] for axis in "mk")
+    assert strides == BY_ROW[way]
+
+
+def test_scales_at_an_odd_address_are_read_by_lanes(launches):
     scales = by_column(M, BLOCKS_K)
     scales.address += 4
     deep_gemm.fp8_gemm_nt(**dense_fp8(a=(codes(M, K), scales)))
-    assert launches[0].matrices["scale_a"].pointer != scales.address
+    assert launches[0].values["scale_a"] == scales.address and launches[0].config.lane_scales
+
+
+def test_vector_scales_of_both_are_copied(launches):
+    """Where columns have scales of their own, tensor maps read both."""
+    scales = Placed(M, BLOCKS_K), Placed(N, BLOCKS_K)
+    given = dense_fp8(a=(codes(M, K), scales[0]), b=(codes(N, K), scales[1]), recipe=(1, 1, 128))
+    deep_gemm.fp8_gemm_nt(**given)
+    for name, lying in zip(("scale_a", "scale_b"), scales, strict=True):
+        read = launches[0].matrices[name]
+        assert read.pointer != lying.address and read.stride % 4 == 0
 
 
 # ---- groups -------------------------------------------------------------------------------
@@ -589,9 +611,9 @@ def test_fp8_einsum(launches):
     deep_gemm.fp8_einsum("bhr,hdr->bhd", x, y, z)
     (found,) = launches
     assert found.shape == (b, d, r) and found.problem.family == "fp8_block"
-    scales = found.matrices["scale_a"]
-    assert (scales.groups, scales.outer, scales.inner) == (heads, 2, b)
-    assert scales.pointer != x[1].address
+    assert found.values["scale_a"] == x[1].address and "scale_a" not in found.matrices
+    strides = tuple(found.values[f"scale_a_stride_{axis}"] for axis in "gmk")
+    assert strides == (2, 2 * heads, 1)
 
 
 # ---- refusals -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 from ... import ops
 from ...ir.dtypes import BF16, E4M3, F32
 from ...runtime.torch_tensors import dtype_of, same_memory
-from ..scales import aligned
+from ..scales import aligned, scale_layout
 from .operands import (
     IN_DENSE,
     IN_FP8,
@@ -41,10 +41,10 @@ def fp8_gemm_nt(
 ) -> None:
     """`d[M, N] = c + (a[0] * a[1]) @ (b[0] * b[1])^T`, promoted to FP32 every 128 of K.
 
-    a: float8_e4m3fn [M, K] and float32 scales [M, ceil(K/128)], of any strides, copied unless contiguous
-    along M with columns at multiples of 16 bytes. b: float8_e4m3fn [N, K] and float32 scales, [ceil(N/128),
-    ceil(K/128)] of any strides by recipe (1, 128, 128), the default, or [N, ceil(K/128)] like A's by
-    (1, 1, 128). Both contiguous along K, row strides multiples of 16 bytes.
+    a: float8_e4m3fn [M, K] and float32 scales [M, ceil(K/128)], of any strides: read in place if contiguous along M with
+    columns at multiples of 16 bytes, else as `gemmgen.ops` reads layout "row". b: float8_e4m3fn [N, K] and float32 scales,
+    [ceil(N/128), ceil(K/128)] of any strides by recipe (1, 128, 128), the default, or [N, ceil(K/128)] by (1, 1, 128),
+    by which both operands' scales are copied unless they lie like that. Both contiguous along K, row strides multiples of 16 bytes.
     d: bfloat16 or float32 [M, N], contiguous along N, row stride a multiple of 16 bytes. c: None or of D's
     shape and dtype, `d` itself or apart from it. K = 0 leaves `c` or 0.
     compiled_dims: checked; every size is an argument of the kernel. disable_ue8m0_cast: of no effect on
@@ -57,14 +57,15 @@ def fp8_gemm_nt(
     with IN_FP8:
         if nothing_to_sum(x, y, d, c, E4M3):
             return
-        sa = aligned("a[1]", sa)
         if by == 1:
+            sa = aligned("a[1]", sa)
             check_added(c, d)
             sb = aligned("b[1]", sb)
             ops.fp8_wgrad_gemm(x, sa, y, sb, d, c=c, scale_layout="mn", out_dtype=dtype)
         else:
+            layout = scale_layout("a[1]", sa)
             more = plus(c, d)
-            ops.fp8_block_gemm(x, sa, y, sb, d, scale_a_layout="mn", out_dtype=dtype, **more)
+            ops.fp8_block_gemm(x, sa, y, sb, d, scale_a_layout=layout, out_dtype=dtype, **more)
 
 
 def fp8_gemm_nn(

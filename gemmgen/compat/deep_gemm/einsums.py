@@ -18,7 +18,7 @@ from ...runtime.torch_tensors import (
     empty,
     require_tensor,
 )
-from ..scales import aligned
+from ..scales import scale_layout
 from .operands import IN_DENSE, IN_FP8, Pair, Recipe, only_blocks, output, pair, plus
 
 BY_HEAD = {"bhr,hdr->bhd": "nt", "bhd,hdr->bhr": "nn"}
@@ -66,7 +66,7 @@ def fp8_einsum(
     """A GEMM of every head h, of FP8 operands, promoted to FP32 every 128 of r.
 
     expr: "bhr,hdr->bhd". a: float8_e4m3fn [b, h, r] and float32 scales [b, h, ceil(r/128)], of any strides,
-    copied as in `fp8_gemm_nt`; b: float8_e4m3fn [h, d, r] and float32 scales [h, ceil(d/128), ceil(r/128)];
+    read as in `fp8_gemm_nt`; b: float8_e4m3fn [h, d, r] and float32 scales [h, ceil(d/128), ceil(r/128)];
     d, c: as in `einsum`. recipe: (1, 128, 128). Raises as `gemmgen.ops`.
     """
     only_blocks(recipe)
@@ -74,13 +74,14 @@ def fp8_einsum(
         raise UnsupportedProblem(_refusal("fp8_einsum", expr, ("bhr,hdr->bhd",)))
     (x, sa), (y, sb) = pair("a", a), pair("b", b)
     with IN_FP8:
+        scales = _by_head("scale_a", sa)
         whole_k.fp8_block_batched_gemm(
             _by_head("a", x),
-            aligned("a[1]", _by_head("scale_a", sa)),
+            scales,
             y,
             sb,
             _by_head("d", d),
-            scale_a_layout="mn",
+            scale_a_layout=scale_layout("a[1]", scales),
             out_dtype=output(d).name,
             **_plus(c, d),
         )

@@ -9,7 +9,7 @@ from ... import ops
 from ...errors import ArgumentError
 from ...ir.dtypes import S32
 from ...runtime.torch_tensors import dtype_of
-from ..scales import aligned
+from ..scales import scale_layout
 from .operands import (
     IN_DENSE,
     IN_FP8,
@@ -59,8 +59,8 @@ def m_grouped_fp8_gemm_nt_contiguous(
     (x, sa), (y, sb) = pair("a", a), pair("b", b)
     dtype = output(d).name
     with IN_FP8:
-        sa = aligned("a[1]", sa)
-        ops.fp8_block_grouped_gemm(x, sa, y, sb, d, scale_a_layout="mn", out_dtype=dtype, **rows)
+        layout = scale_layout("a[1]", sa)
+        ops.fp8_block_grouped_gemm(x, sa, y, sb, d, scale_a_layout=layout, out_dtype=dtype, **rows)
 
 
 def m_grouped_fp8_gemm_nn_contiguous(
@@ -117,12 +117,12 @@ def m_grouped_fp8_gemm_nt_masked(
     with IN_FP8:
         ops.fp8_block_masked_gemm(
             x,
-            aligned("a[1]", sa),
+            sa,
             y,
             sb,
             masked_m,
             d,
-            scale_a_layout="mn",
+            scale_a_layout=scale_layout("a[1]", sa),
             expected_rows=_expected(expected_m),
             out_dtype=output(d).name,
         )

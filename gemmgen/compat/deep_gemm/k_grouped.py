@@ -30,7 +30,8 @@ def k_grouped_fp8_gemm_nt_contiguous(
     """`d[g] = c[g] + (a_g * its scales) @ (b_g * its scales)^T` for every g, promoted every 128 of K.
 
     a: float8_e4m3fn of M * sum K elements, in which each group is a dense [M, K] of its own, one after the
-    other, and float32 scales [M, sum K / 128] of any strides, copied as in `fp8_gemm_nt`. b: the same of N.
+    other, and float32 scales [M, sum K / 128] of any strides, copied unless contiguous
+    along M (N), with columns at multiples of 16 bytes. b: the same of N.
     ks_cpu: K of each group, multiples of 128, perhaps 0. grouped_layout: the same as int32 [G] on the
     device, which is what the kernel reads. d: float32 or bfloat16 [G, M, N]. c: None or of D's shape and
     dtype, `d` itself or apart from it. A group without K comes out as `c`, or 0.
