@@ -15,7 +15,7 @@ from ..pipeline import Artifact, compile_to_source
 from ..problem import Problem
 from ..runtime.nvrtc import Cubin, compile_cubin
 from . import files, given, options
-from .progress import counted
+from .progress import Bar
 
 THREADS = 4  # NVRTC releases the GIL
 
@@ -48,10 +48,10 @@ def _compiled(args: argparse.Namespace) -> tuple[dict[str, Artifact], list[Cubin
     """By label, the cubin of each, and where their configs come from."""
     if args.all:
         given.refuse(args, given.ALL, "cannot be given with --all")
-        named = {path_of(e): artifact(e) for e in counted("emitting", GALLERY)}
-        with ThreadPoolExecutor(THREADS) as pool:
+        with ThreadPoolExecutor(THREADS) as pool, Bar() as bar:
+            named = {path_of(e): artifact(e) for e in bar.counted("emitting", GALLERY)}
             made = [pool.submit(compile_cubin, a.source, a.name) for a in named.values()]
-            return named, [f.result() for f in counted("compiling", made)], "gallery"
+            return named, [f.result() for f in bar.counted("compiling", made)], "gallery"
     if args.kernel is None:
         raise ArgumentError("KERNEL", None, "is required without --all")
     (a, cubin), source = options.built(args, _built)

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from ..emulator import Eager, Late, Random, RoundRobin, Schedule, Stats
@@ -54,8 +55,9 @@ def main(args: argparse.Namespace) -> int:
     problem, config = options.problem_and_config(args, shape)
     layout, order = options.layout(args, problem, shape), schedule(args.schedule)
     a = compile_to_source(problem, config)
-    with progress.Bar("emulating") as bar:
-        machine = EmulatedGpu(sms=args.sms, schedule=order, on_progress=bar.update)
+    with progress.Bar() as bar:
+        told = partial(bar.update, "emulating")
+        machine = EmulatedGpu(sms=args.sms, schedule=order, on_progress=told)
         program = prepare(a.kernel, a.source)
         verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)
     powers = power(a.problem, shape, args.seed, layout, share_of(a.kernel, shape[2]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from ..errors import ArgumentError, CompileError
 from ..ir.groupings import Layout
@@ -58,8 +59,8 @@ def record(on: Device, a: Artifact, plain: Artifact, shape: Shape, layout: Layou
 
 
 def _emulated(on: Device, a: Artifact, operands: Operands) -> Recorded:
-    with progress.Bar("emulating") as bar:
-        machine = emulated.EmulatedGpu(sms=on.sms, on_progress=bar.update)
+    with progress.Bar() as bar:
+        machine = emulated.EmulatedGpu(sms=on.sms, on_progress=partial(bar.update, "emulating"))
         strides = pitches(a.kernel, operands.shape)
         guarded = output(a.problem, operands, strides)
         program = emulated.prepare(a.kernel, a.source)

@@ -38,8 +38,8 @@ def main(args: argparse.Namespace) -> int:
     device = device_name(prepare.device(args))
     prefix = f"gemmgen_{p.family}" if args.prefix is None else args.prefix
     check_prefix(prefix)  # before anything is compiled, and kept
-    with Bar("choosing ") as choosing, Bar("compiling") as compiling:
-        chosen, compiled = _compiled(args, p, device, choosing, compiling)
+    with Bar() as bar:
+        chosen, compiled = _compiled(args, p, device, bar)
         made = pack(
             p,
             chosen,
@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _compiled(
-    args: argparse.Namespace, p: Problem, device: str, choosing: Bar, compiling: Bar
+    args: argparse.Namespace, p: Problem, device: str, bar: Bar
 ) -> tuple[dict[Sides, Config], dict[Config, PackedKernel]]:
     """The config of every shape, and the kernel of every config: where the build refuses one, of the next."""
     threads = args.threads or len(os.sched_getaffinity(0))
@@ -61,11 +61,12 @@ def _compiled(
 
     def choose() -> list[Kernel]:
         chosen.clear()
-        chosen.update(_chosen(args, p, device, choosing))
+        chosen.update(_chosen(args, p, device, bar))
         return [(p, c) for c in chosen.values()]
 
     def build(kernels: list[Kernel]) -> dict[Kernel, PackedKernel | CompileError]:
-        found = compile_all(p, [c for _, c in kernels], threads, compiling.update)
+        told = partial(bar.update, "compiling")
+        found = compile_all(p, [c for _, c in kernels], threads, told)
         return {(p, c): x for c, x in found.items()}
 
     made = all_built(choose, build)
@@ -81,7 +82,7 @@ def _chosen(args: argparse.Namespace, p: Problem, device: str, bar: Bar) -> dict
     for done, shape in enumerate(listed, 1):
         groups, (m, n, k) = shape[0] if len(shape) > 3 else 1, shape[-3:]
         found[shape] = config_for(p, (m, n, k), groups, device)
-        bar.update(done, len(listed))
+        bar.update("choosing", done, len(listed))
     return found
 
 
@@ -94,7 +95,7 @@ def _up_to(
     for done, (n, k) in enumerate(sides, 1):
         configs = switched(rows, partial(_of_rows, p, n, k, device))
         found |= {(m, n, k): c for m, c in configs.items()}
-        bar.update(done, len(sides))
+        bar.update("choosing", done, len(sides))
     return found
 
 

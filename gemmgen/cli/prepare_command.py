@@ -56,7 +56,8 @@ def main(args: argparse.Namespace) -> int:
     by_groups: dict[int, list[Shape]] = {}
     for groups, shape in (launch_shape(p, s) for s in shapes.parse(args.shapes, p)):
         by_groups.setdefault(groups, []).extend(every_shape(args, p, shape))
-    found = [_prepared(args, p, listed, groups) for groups, listed in by_groups.items()]
+    with Bar() as bar:
+        found = [_prepared(args, p, listed, groups, bar) for groups, listed in by_groups.items()]
     if args.json:
         print(json.dumps([_described(x) for x in found], indent=2))
     else:
@@ -100,17 +101,17 @@ def device(args: argparse.Namespace) -> int | str | None:
     return asked if number is None else number
 
 
-def _prepared(args: argparse.Namespace, p: Problem, listed: list[Shape], groups: int) -> Prepared:
-    with Bar("choosing ") as choosing, Bar("compiling") as compiling:
-        bars = {"choosing": choosing, "compiling": compiling}
-        return prepare(
-            p,
-            listed,
-            groups=groups,
-            device=device(args),
-            threads=args.threads,
-            progress=lambda what, done, total: bars[what].update(done, total),
-        )
+def _prepared(
+    args: argparse.Namespace, p: Problem, listed: list[Shape], groups: int, bar: Bar
+) -> Prepared:
+    return prepare(
+        p,
+        listed,
+        groups=groups,
+        device=device(args),
+        threads=args.threads,
+        progress=bar.update,
+    )
 
 
 def _described(x: Prepared) -> dict[str, Any]:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
 from types import TracebackType
 from typing import TypeVar
 
 from ..environment import PROGRESS
 from ..errors import ArgumentError
+from . import screens
 
 T = TypeVar("T")
-WIDTH = 30
 FIRST = 2.0  # seconds until anything is shown: what is over before needs no bar
-EVERY = 5.0  # seconds between two lines; a bar is drawn ten times a second at most
-DRAWN = 0.1
 KINDS = ("auto", "always", "never")
 
 
@@ -28,20 +27,25 @@ def kind() -> str:
     return asked
 
 
-class Bar:
-    """`with Bar("emulating") as bar: ... bar.update(done, total)`; a bar is gone at the end."""
+def _screen() -> Callable[[], screens.Screen] | None:
+    """What makes the one that is asked for, None for silence."""
+    asked = kind()
+    if sys.stderr.isatty():
+        return None if asked == "never" else screens.bar
+    return screens.Lines if asked == "always" else None
 
-    def __init__(self, title: str) -> None:
-        asked, terminal = kind(), sys.stderr.isatty()
-        self._title = title
-        self._drawn = terminal and asked != "never"
-        self._told = not terminal and asked == "always"
+
+class Bar:
+    """The one bar of a command: `with Bar() as bar: ... bar.update("emulating", done, total)`. Any thread may."""
+
+    def __init__(self) -> None:
+        self._make = _screen()
+        self._screen: screens.Screen | None = None
+        self._lock = Lock()
         began = time.monotonic()
-        self._since = self._at = (
-            began  # when the count of what is done began; when it was last told
-        )
-        self._last, self._done = began + FIRST, 0
-        self._width = 0
+        self._since = self._at = began  # when what is counted began; when it was last told
+        self._next = began + FIRST
+        self._title, self._done = "", 0
 
     def __enter__(self) -> Bar:
         return self
@@ -49,25 +53,32 @@ class Bar:
     def __exit__(
         self, kind: type[BaseException] | None, e: BaseException | None, at: TracebackType | None
     ) -> None:
-        if self._width:
-            print("\r" + " " * self._width + "\r", end="", file=sys.stderr, flush=True)
+        if self._screen:
+            self._screen.close()
 
-    def update(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if done < self._done:  # another launch, counted anew
-            self._since = self._at
-        self._done, self._at = done, now
-        if not (self._drawn or self._told) or now < self._last:
-            return
-        self._last = now + (DRAWN if self._drawn else EVERY)
-        rest = left(done, total, now - self._since)
-        if self._told:
-            print(f"{self._title}: {done} of {total}{rest}", file=sys.stderr, flush=True)
-            return
-        filled = WIDTH * done // max(total, 1)
-        line = f"{self._title} [{'#' * filled}{'.' * (WIDTH - filled)}] {done}/{total}{rest}"
-        print(f"\r{line:<{self._width}}", end="", file=sys.stderr, flush=True)
-        self._width = max(self._width, len(line))
+    def update(self, title: str, done: int, total: int) -> None:
+        """So many are done of what `title` says is done to them. Fewer than before are counted anew: another launch."""
+        with self._lock:
+            now = time.monotonic()
+            if title != self._title or done < self._done:
+                self._since = self._at if done else now
+            self._title, self._done, self._at = title, done, now
+            if self._make is None or now < self._next:
+                return
+            self._screen = self._screen or self._make()
+            self._next = now + self._screen.every
+            self._screen.draw(title, done, total, left(done, total, now - self._since))
+
+    def counted(self, title: str, items: Sequence[T]) -> Iterator[T]:
+        """Each of `items` in turn."""
+        for done, item in enumerate(items):
+            self.update(title, done, len(items))
+            yield item
+
+    def steps(self, title: str, total: int) -> Callable[[], None]:
+        """What to call at the end of each of `total` steps."""
+        done = iter(range(1, total + 1))
+        return lambda: self.update(title, next(done, total), total)
 
 
 def left(done: int, total: int, seconds: float) -> str:
@@ -80,7 +91,5 @@ def left(done: int, total: int, seconds: float) -> str:
 
 def counted(title: str, items: Sequence[T]) -> Iterator[T]:
     """Each of `items` in turn, under a bar."""
-    with Bar(title) as bar:
-        for done, item in enumerate(items):
-            bar.update(done, len(items))
-            yield item
+    with Bar() as bar:
+        yield from bar.counted(title, items)

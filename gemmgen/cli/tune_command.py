@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +195,10 @@ def _tune(
                     say(f"--total is used up: {len(plan) - len(new) - without} shapes left")
                     break
                 mine = {c.config: built[j.problem, c.config] for c in found}
-                with Bar(str(j)) as bar:
-                    tuned = tune(j, found, mine, worker, of, bar.update)
+                with Bar() as bar:
+                    which = f"{j}, shape {len(new) + without + 1} of {len(plan)}"
+                    told = partial(bar.update, which)
+                    tuned = tune(j, found, mine, worker, of, told)
                 _describe(j, tuned, mine)
                 _log(args, j, tuned, of)
                 if tuned.row is None:

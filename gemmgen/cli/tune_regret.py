@@ -170,8 +170,8 @@ def _one(
     j: Job, pick: Pick, found: list[Candidate], built: Cubins, worker: Any, of: Settings
 ) -> Regret:
     mine = {c.config: built[j.problem, c.config] for c in found}
-    with Bar(str(j)) as bar:
-        tuned = tune(j, found, mine, worker, of, bar.update)
+    with Bar() as bar:
+        tuned = tune(j, found, mine, worker, of, partial(bar.update, str(j)))
     r = of_found(j, pick.source(j.shape), pick.config, tuned, of)
     say(f"{_line(r)}  ({r.tried} timed, {r.failed} failed)")
     return r

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from ..bench.tuning import candidates as choosing
@@ -28,7 +29,7 @@ from ..runtime.sms import limited
 from ..target import H200, Target
 from . import files, given, options
 from .offers import some
-from .progress import Bar
+from .progress import Bar, counted
 
 # Options that say how to measure, and where the results go.
 MEASURING = (
@@ -173,18 +174,17 @@ def chosen(
 
 def planned(args: argparse.Namespace, jobs: list[Job], target: Target) -> Plan:
     plan: Plan = {}
-    with Bar("choosing candidates") as bar:
-        for j in jobs:
-            bar.update(len(plan), len(jobs))
-            plan[j] = choosing.candidates(j, args.limit, args.factor, target)
+    for j in counted("choosing candidates", jobs):
+        plan[j] = choosing.candidates(j, args.limit, args.factor, target)
     return plan
 
 
 def compiled(
     args: argparse.Namespace, kernels: list[tuple[Problem, Config]], folder: Path
 ) -> Cubins:
-    with Bar("compiling candidates") as bar:
-        return compile_all(kernels, folder, args.processes, bar.update)
+    with Bar() as bar:
+        told = partial(bar.update, "compiling candidates")
+        return compile_all(kernels, folder, args.processes, told)
 
 
 def tally(built: Cubins) -> dict[str, int]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from gemmgen.cli import main, progress
+from gemmgen.cli import main, progress, screens
 from gemmgen.cli.progress import Bar, counted, left
 from gemmgen.environment import PROGRESS
 from gemmgen.errors import ArgumentError
@@ -22,25 +26,31 @@ def clock_fixture(monkeypatch):
 
 
 def work(clock, steps=10, seconds=3.0):
-    with Bar("working") as bar:
+    with Bar() as bar:
         for done in range(steps):
-            bar.update(done, steps)
+            bar.update("working", done, steps)
             clock[0] += seconds
 
 
-def test_a_terminal_has_one_bar_which_is_gone_at_the_end(clock, capsys, monkeypatch):
+def terminal(monkeypatch):
+    """One of text: without rich."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(screens, "bar", screens.Text)
+
+
+def test_a_terminal_has_one_bar_which_is_gone_at_the_end(clock, capsys, monkeypatch):
+    terminal(monkeypatch)
     work(clock)
     out, err = capsys.readouterr()
     drawn = [x.rstrip() for x in err.split("\r") if x.strip()]
     assert not out and "\n" not in err and len(drawn) == 9
     assert drawn[0] == f"working [{'#' * 3}{'.' * 27}] 1/10, 27 s left"
     assert drawn[-1].endswith("9/10, 3 s left")
-    assert err.endswith("\r" + " " * max(map(len, drawn)) + "\r")
+    assert err.endswith("\r" + " " * len(drawn[-1]) + "\r")
 
 
 def test_what_is_over_soon_shows_nothing(clock, capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    terminal(monkeypatch)
     work(clock, seconds=0.1)
     assert capsys.readouterr() == ("", "")
 
@@ -59,7 +69,7 @@ def test_lines_where_they_are_asked_for(clock, capsys, monkeypatch):
 
 
 def test_never(clock, capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    terminal(monkeypatch)
     monkeypatch.setenv(PROGRESS, "never")
     work(clock)
     assert capsys.readouterr() == ("", "")
@@ -68,7 +78,7 @@ def test_never(clock, capsys, monkeypatch):
 def test_another_value_is_refused(clock, monkeypatch):
     monkeypatch.setenv(PROGRESS, "yes")
     with pytest.raises(ArgumentError, match="GEMMGEN_PROGRESS='yes': must be one of auto"):
-        Bar("working")
+        Bar()
 
 
 def test_what_is_left():
@@ -80,11 +90,11 @@ def test_what_is_left():
 def test_a_count_that_begins_anew_is_estimated_anew(clock, capsys, monkeypatch):
     """The emulator counts the CTAs of each launch."""
     monkeypatch.setenv(PROGRESS, "always")
-    with Bar("emulating") as bar:
+    with Bar() as bar:
         for _ in range(2):
             for done in range(1, 5):
                 clock[0] += 6.0
-                bar.update(done, 4)
+                bar.update("emulating", done, 4)
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "emulating: 1 of 4, 18 s left"
     assert said[5] == "emulating: 2 of 4, 12 s left"
@@ -103,3 +113,91 @@ def test_a_command_tells_and_prints_the_same(capsys, monkeypatch):
     assert main(["emit", "--all", "--check", "--json"]) == 0
     out, err = capsys.readouterr()
     assert out == silent and "emitting: 1 of " in err
+
+
+def shown(text: str) -> list[str]:
+    """What stands in a terminal's line after each return of its cursor."""
+    lines, line = [], ""
+    for part in text.split("\r")[1:]:
+        line = part + line[len(part) :]
+        lines.append(line.rstrip())
+    return lines
+
+
+def test_a_command_of_two_counts_has_one_bar(clock, capsys, monkeypatch):
+    """Of a shorter title nothing of a longer one is left beside it."""
+    terminal(monkeypatch)
+    with Bar() as bar:
+        for title in ("compiling candidates", "timing"):
+            for _ in bar.counted(title, range(3)):
+                clock[0] += 4.0
+    lines = shown(capsys.readouterr().err)
+    assert [re.sub(r" \[.*\] ", " ", x) for x in lines] == [
+        "compiling candidates 1/3, 8 s left",
+        "compiling candidates 2/3, 4 s left",
+        "timing 0/3",
+        "timing 1/3, 8 s left",
+        "timing 2/3, 4 s left",
+        "",
+        "",
+    ]
+
+
+def test_steps_are_counted(clock, capsys, monkeypatch):
+    monkeypatch.setenv(PROGRESS, "always")
+    with Bar() as bar:
+        step = bar.steps("measuring", 2)
+        for _ in range(3):  # one more than was said
+            clock[0] += 6.0
+            step()
+    told = capsys.readouterr().err.splitlines()
+    assert told == ["measuring: 1 of 2, 6 s left", "measuring: 2 of 2", "measuring: 2 of 2"]
+
+
+def console(monkeypatch, **terminal):
+    """rich's, of a terminal."""
+    rich = pytest.importorskip("rich.console")
+    made = partial(rich.Console, file=sys.stderr, width=100, **terminal)
+    monkeypatch.setattr(rich, "Console", lambda stderr: made())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    return made
+
+
+def test_rich_draws_where_it_is_installed(clock, capsys, monkeypatch):
+    console(monkeypatch, force_terminal=True, no_color=True, _environ={"TERM": "xterm"})
+    work(clock)
+    print("after")
+    out, err = capsys.readouterr()
+    drawn = re.findall(r"\d/10, \d+ s left", re.sub(r"\x1b\[[\d;?]*\w", "", err))
+    assert drawn[0] == "1/10, 27 s left" and drawn[-1] == "9/10, 3 s left"
+    assert err.count("\x1b[?25l") == err.count("\x1b[?25h") == 1  # the cursor is there again
+    assert err.rstrip().endswith("\x1b[2K") and out == "after\n"
+
+
+def test_rich_draws_by_no_thread(monkeypatch):
+    """It would run beside what is timed."""
+    import threading
+
+    made = console(monkeypatch, force_terminal=True, _environ={"TERM": "xterm"})
+    before = threading.active_count()
+    drawn = screens.Rich(made())
+    drawn.draw("working [bold]", 1, 2, "")
+    assert threading.active_count() == before
+    drawn.close()
+
+
+def test_text_where_rich_could_not_draw(monkeypatch):
+    console(monkeypatch, force_terminal=True, _environ={"TERM": "dumb"})
+    assert isinstance(screens.bar(), screens.Text)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert isinstance(screens.bar(), screens.Text)
+
+
+def test_rich_is_loaded_by_what_takes_long_alone():
+    code = (
+        "import sys; from gemmgen.cli import main; main(['list']); sys.exit('rich' in sys.modules)"
+    )
+    root = Path(__file__).parents[2]
+    assert not subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True
+    ).returncode
