@@ -15,7 +15,7 @@ from .agree import SUMMED, check_near
 from .clocks import Log
 from .contest import check, reason
 from .data import EXACT, Data
-from .modes import Call, Method, captured, event, with_clocks
+from .modes import Call, Method, Step, captured, event, nothing, with_clocks
 from .providers import Provider
 from .select import FLOOR
 from .shapes import Shape
@@ -50,10 +50,11 @@ def chains(
     data: Data,
     *,
     verify: bool,
+    step: Step = nothing,
 ) -> Chains:
     """Of the GEMMs of `shapes`, each with weights of its own. entered: the providers at each shape, everywhere the same
     names. Each is verified at each shape first. One that fails is left out with its error, but for gemmgen, whose
-    error is raised."""
+    error is raised. step: called after each."""
     drawn, made = [_case(p, shape, data) for shape in shapes], Chains()
     for each in zip(*entered, strict=True):
         name = each[0].name
@@ -65,6 +66,7 @@ def chains(
             if each[0].library == "gemmgen":
                 raise
             made.left_out[name] = reason(e)
+        step()
     return made
 
 
@@ -109,9 +111,9 @@ def _fits(d: Any, case: cases.Case) -> bool:
     return same and not case.problem.mn_major[0]
 
 
-def graphs(found: Mapping[str, Chain], *, verify: bool) -> dict[str, Call]:
-    """Each chain captured in a graph, and replayed once: with the result that its calls had by themselves. Raises
-    VerificationError."""
+def graphs(found: Mapping[str, Chain], *, verify: bool, step: Step = nothing) -> dict[str, Call]:
+    """Each chain captured in a graph, and replayed once: with the result that its calls had by themselves. step: called
+    after each. Raises VerificationError."""
     made: dict[str, Call] = {}
     for name, each in found.items():
         last = _lasting(each.calls[-1])
@@ -123,6 +125,7 @@ def graphs(found: Mapping[str, Chain], *, verify: bool) -> dict[str, Call]:
             made[name]()
             torch().cuda.synchronize()
             check_near(last.double(), want, SUMMED)
+        step()
     return made
 
 

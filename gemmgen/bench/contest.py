@@ -19,7 +19,7 @@ from .agree import FAST, SUMMED, check_exact, check_near
 from .data import EXACT, Data
 from .grouped import ALONE
 from .grouped import calls as grouped_calls
-from .modes import Call, Method, captured
+from .modes import Call, Method, Step, captured, nothing
 from .providers import Provider, scaling_of
 from .read import Reading
 from .select import FLOOR
@@ -43,8 +43,10 @@ def single(
     data: Data,
     *,
     verify: bool,
+    step: Step = nothing,
 ) -> Contest:
-    """Of one GEMM. A provider that fails is left out with its error, but for gemmgen, whose error is raised."""
+    """Of one GEMM. A provider that fails is left out with its error, but for gemmgen, whose error is raised. step: called
+    after each."""
     count = copies(p, shape, method, len(providers))
     drawn = [cases.make(p, shape, data) for _ in range(count)]
     contest, exact = Contest(), cases.make(p, shape, Data(kind=EXACT)) if verify else None
@@ -60,6 +62,7 @@ def single(
             if provider.library == "gemmgen":
                 raise
             contest.left_out[provider.name] = reason(e)
+        step()
     return contest
 
 
@@ -120,8 +123,9 @@ def grouped(
     data: Data,
     *,
     verify: bool,
+    step: Step = nothing,
 ) -> Contest:
-    """Of a grouped launch: those of `names`, verified where they compute the same."""
+    """Of a grouped launch: those of `names`, verified where they compute the same. step: called after each."""
     contest = Contest()
     drawn = [
         grouped_calls(p, shape, config, data, method.fresh, floor=FLOOR in names)
@@ -140,6 +144,7 @@ def grouped(
             if name == "gemmgen":
                 raise
             contest.left_out[name] = reason(e)
+        step()
     return contest
 
 

@@ -39,6 +39,11 @@ print(chosen - began, time.perf_counter() - chosen)
 """
 MODULES = ("gemmgen", "gemmgen.pipeline", "gemmgen.ops")
 Call = Callable[[], Any]
+Progress = Callable[[int, int], None]
+
+
+def silent(done: int, total: int) -> None:
+    """Tells nobody."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,19 +87,21 @@ class Row:
     spread: float
 
 
-def calls(batches: int) -> list[Row]:
-    """Microseconds per call of four functions through the front door, and of the same bound. Needs a GPU."""
-    return _timed(cases(_plain), batches)
+def calls(batches: int, progress: Progress = silent) -> list[Row]:
+    """Microseconds per call of four functions through the front door, and of the same bound. Needs a GPU. progress: of
+    batches."""
+    return _timed(cases(_plain), batches, progress)
 
 
-def operators(batches: int) -> list[Row]:
-    """Microseconds per call of the same functions as operators of torch, beside the front door. Needs a GPU."""
+def operators(batches: int, progress: Progress = silent) -> list[Row]:
+    """Microseconds per call of the same functions as operators of torch, beside the front door. Needs a GPU. progress:
+    of batches."""
     importlib.import_module("gemmgen.torch_ops")  # registers them
-    return _timed(cases(_registered), batches)
+    return _timed(cases(_registered), batches, progress)
 
 
-def _timed(found: dict[tuple[str, str], Call], batches: int) -> list[Row]:
-    timed = batched(found, batches, torch().cuda.synchronize)
+def _timed(found: dict[tuple[str, str], Call], batches: int, progress: Progress) -> list[Row]:
+    timed = batched(found, batches, torch().cuda.synchronize, progress)
     return [_row(what, how, seconds) for (what, how), seconds in timed.items()]
 
 
@@ -149,12 +156,13 @@ def _zeros(dtype: Any, *shape: int) -> Any:
 
 
 def batched(
-    calls: Mapping[Any, Call], batches: int, synchronise: Call
+    calls: Mapping[Any, Call], batches: int, synchronise: Call, progress: Progress = silent
 ) -> dict[Any, tuple[float, ...]]:
     """Seconds per call of each batch of each of `calls`, by turns. Every batch begins on an idle GPU, which
     `synchronise` waits for."""
     found: dict[Any, list[float]] = {name: [] for name in calls}
-    for _ in range(batches):
+    for batch in range(batches):
+        progress(batch, batches)
         for name, call in calls.items():
             synchronise()
             began = time.perf_counter()
@@ -165,22 +173,27 @@ def batched(
     return {name: tuple(seconds) for name, seconds in found.items()}
 
 
-def imports(repeats: int) -> list[Row]:
-    """Microseconds of importing gemmgen and its parts, each time in a new process. Needs no GPU."""
-    return [
-        _row(module, "import", tuple(_import_seconds(module) for _ in range(repeats)))
-        for module in MODULES
-    ]
+def imports(repeats: int, progress: Progress = silent) -> list[Row]:
+    """Microseconds of importing gemmgen and its parts, each time in a new process. Needs no GPU. progress: of processes."""
+    seconds: dict[str, list[float]] = {module: [] for module in MODULES}
+    runs = [module for module in MODULES for _ in range(repeats)]
+    for done, module in enumerate(runs):
+        progress(done, len(runs))
+        seconds[module].append(_import_seconds(module))
+    return [_row(module, "import", tuple(x)) for module, x in seconds.items()]
 
 
-def first(repeats: int) -> list[Row]:
+def first(repeats: int, progress: Progress = silent) -> list[Row]:
     """Microseconds from a call to the kernel that is loaded for it, in new processes that find the kernel on disk.
-    Needs NVRTC, which makes it, and no GPU."""
-    rows = []
+    Needs NVRTC, which makes it, and no GPU. progress: of processes."""
+    rows: list[Row] = []
     with TemporaryDirectory() as folder:
-        for call in FIRST:
-            _first_seconds(call, folder)
-            timed = [_first_seconds(call, folder) for _ in range(repeats)]
+        for number, call in enumerate(FIRST):
+            timed = []
+            for run in range(repeats + 1):
+                progress(number * (repeats + 1) + run, len(FIRST) * (repeats + 1))
+                timed.append(_first_seconds(call, folder))
+            del timed[0]  # which compiled
             columns = (*zip(*timed, strict=True), tuple(map(sum, timed)))
             rows += [_row(call.name, how, x) for how, x in zip(STEPS, columns, strict=True)]
     return rows

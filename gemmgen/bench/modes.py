@@ -26,6 +26,7 @@ ROUNDS = 2  # of a sustained run: A, B, A, B
 AHEAD = 4  # samples that the host queues before it waits, so that the GPU never does
 
 Call = Callable[[], Any]
+Step = Callable[[], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,11 @@ class Method:
     def single(self) -> bool:
         """Whether every call is timed by itself."""
         return self.mode == "kernel" and self.pace == "burst"
+
+    @property
+    def rounds(self) -> int:
+        """In which `measure` times, each of every provider."""
+        return 1 if self.pace == "burst" else ROUNDS
 
     @property
     def chained(self) -> bool:
@@ -119,18 +125,29 @@ def identify(turns: Mapping[str, Sequence[Call]]) -> dict[str, Samples]:
     return interleave({name: calls[0] for name, calls in turns.items()}, 1, MARK_BYTES)
 
 
+def nothing() -> None:
+    """At the end of a step, where nobody is told."""
+
+
 def measure(
-    method: Method, turns: Mapping[str, Sequence[Call]], launched: Mapping[str, Samples], log: Log
+    method: Method,
+    turns: Mapping[str, Sequence[Call]],
+    launched: Mapping[str, Samples],
+    log: Log,
+    step: Step = nothing,
 ) -> dict[str, Samples]:
     """The times of every provider's calls, all in one run, with the clocks meanwhile. `turns`: of each, the
-    same call over every copy of the inputs, warmed up. `launched`: what `identify` found."""
+    same call over every copy of the inputs, warmed up. `launched`: what `identify` found. step: called after each of
+    `method.rounds`, while nothing is timed."""
     calls = rotating(turns)
     if method.single:
         start = time.monotonic()
         found = interleave(
             calls, method.repeats, FLUSH_BYTES if method.cold == "flush" else MARK_BYTES
         )
-        return with_clocks(found, dict.fromkeys(found, ((start, time.monotonic()),)), log)
+        window = (start, time.monotonic())
+        step()
+        return with_clocks(found, dict.fromkeys(found, (window,)), log)
     target = BURST_SECONDS if method.pace == "burst" else SUSTAINED_SECONDS
     counts = {name: _count(_seconds(call, FEWEST_CALLS), target) for name, call in calls.items()}
     if method.mode == "cudagraph":
@@ -140,7 +157,7 @@ def measure(
     else:
         sample = {name: (calls[name], counts[name], counts[name]) for name in calls}
     run = _bursts if method.pace == "burst" else _sustained
-    seconds, windows = run(sample, method)
+    seconds, windows = run(sample, method, step)
     found = {name: replace(launched[name], seconds=tuple(seconds[name])) for name in calls}
     return with_clocks(found, windows, log)
 
@@ -180,16 +197,18 @@ def _seconds(call: Call, times: int) -> float:
     return float(start.elapsed_time(end)) * 1e-3 / times
 
 
-def _bursts(sample: Sampled, method: Method) -> Measured:
+def _bursts(sample: Sampled, method: Method, step: Step) -> Measured:
     found: dict[str, list[float]] = {name: [] for name in sample}
     began = time.monotonic()
     for _ in range(method.repeats):
         for name, (call, times, calls) in sample.items():
             found[name].append(_seconds(call, times) * times / calls)
-    return found, dict.fromkeys(sample, ((began, time.monotonic()),))
+    window = (began, time.monotonic())
+    step()
+    return found, dict.fromkeys(sample, (window,))
 
 
-def _sustained(sample: Sampled, method: Method) -> Measured:
+def _sustained(sample: Sampled, method: Method, step: Step) -> Measured:
     """Of each run the second half: by then clock and power have settled."""
     found: dict[str, list[float]] = {name: [] for name in sample}
     windows: dict[str, list[Window]] = {name: [] for name in sample}
@@ -200,6 +219,7 @@ def _sustained(sample: Sampled, method: Method) -> Measured:
             ended = time.monotonic()
             found[name] += [s / calls for s in seconds[len(seconds) // 2 :]]
             windows[name].append(((began + ended) / 2, ended))
+        step()
     return found, windows
 
 

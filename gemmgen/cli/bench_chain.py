@@ -20,6 +20,7 @@ from ..runtime import driver
 from ..see.spelling import spelled
 from . import files
 from .bench_entered import for_shape, providers
+from .progress import Bar
 
 if TYPE_CHECKING:
     from ..bench.timing import Samples
@@ -51,8 +52,8 @@ def run(
     if p.grouping != "none":
         raise ArgumentError("--mode", method.mode, f"is of GEMMs without groups, not {p.grouping}")
     gpu = driver.require_hopper(0)
-    with watch(driver.pci_bus_id(0)) as log:
-        report = measure(args, p, chain, method, data, log)
+    with watch(driver.pci_bus_id(0)) as log, Bar() as bar:
+        report = measure(args, p, chain, method, data, log, bar)
     report = {"gpu": gpu, "kernel": args.kernel, "title": method.title, "data": data.kind, **report}
     if args.o:
         mark = {"generator": "gemmgen bench"}
@@ -68,6 +69,7 @@ def measure(
     method: Method,
     data: Data,
     log: Log,
+    bar: Bar,
 ) -> dict[str, Any]:
     """What is printed, but for the device and the method."""
     from ..bench import chain as chains
@@ -78,8 +80,9 @@ def measure(
     entered = [
         [x for x in providers(args, p, config) if isinstance(x, Provider)] for config, _ in configs
     ]
-    made = chains.chains(p, chain, entered, data, verify=not args.no_verify)
-    replays = chains.graphs(made.found, verify=not args.no_verify)
+    verify, step = not args.no_verify, bar.steps("measuring", 2 * len(entered[0]) + 1)
+    made = chains.chains(p, chain, entered, data, verify=verify, step=step)
+    replays = chains.graphs(made.found, verify=verify, step=step)
     samples = chains.measure(method, replays, log)
     linked = {name: x.linked for name, x in made.found.items()}
     return {

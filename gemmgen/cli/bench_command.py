@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..bench import shapes
 from ..bench.clocks import UNKNOWN, Clocks, Log, watch
 from ..bench.data import KINDS, Data
-from ..bench.modes import L2, MODES, PACES, Method
+from ..bench.modes import L2, MODES, PACES, Method, Step
 from ..bench.noise import standings
 from ..bench.select import ALL, DEFAULT, FLOOR, REFERENCE
 from ..bench.work import verified, work
@@ -29,6 +29,7 @@ from .bench_entered import for_shape, problem, providers
 from .bench_plots import computing
 from .bench_report import LeftOut, Row, as_csv, firsts, geomean, over_read, table
 from .offers import some
+from .progress import Bar
 
 if TYPE_CHECKING:
     from ..bench.contest import Contest
@@ -127,13 +128,14 @@ def main(args: argparse.Namespace) -> int:
     wanted = shapes.parse(args.shapes, p)
     m, n, k = wanted[0][-3:]
     options.config(args, p, (m, n, k))  # so that a wrong one is an error now, as is a wrong name
-    providers(args, p, Config())
+    entered = providers(args, p, Config())
     if method.chained:
         given.refuse(args, ("plot",), "is not for --mode chain")
         return bench_chain.run(args, p, wanted, method, data)
     gpu = driver.require_hopper(0)
-    with watch(driver.pci_bus_id(0)) as log:
-        results = [measure(args, shape, method, data, log) for shape in wanted]
+    with watch(driver.pci_bus_id(0)) as log, Bar() as bar:
+        step = bar.steps("measuring", len(wanted) * (1 + len(entered) + method.rounds))
+        results = [measure(args, shape, method, data, log, step) for shape in wanted]
         ceilings = _ceilings(p, data) if args.o else None
     rows = [row for r in results for row in r.rows]
     left_out = [x for r in results for x in r.left_out]
@@ -183,10 +185,15 @@ def _ceilings(p: Problem, data: Data) -> Any:
 
 
 def measure(
-    args: argparse.Namespace, shape: shapes.Shape, method: Method, data: Data, log: Log
+    args: argparse.Namespace,
+    shape: shapes.Shape,
+    method: Method,
+    data: Data,
+    log: Log,
+    step: Step,
 ) -> Result:
-    """Every provider at `shape`, each verified first unless told not to. Raises GemmgenError if two ran the
-    same kernel."""
+    """Every provider at `shape`, each verified first unless told not to. step: called when gemmgen is built, after each
+    provider and each round. Raises GemmgenError if two ran the same kernel."""
     from ..bench import modes, sources
     from ..bench.identity import check_distinct
     from ..ops import building
@@ -195,11 +202,12 @@ def measure(
     if not args.no_verify:
         program = building.given(p, config, 0)
         judge(Gpu(), program, program.kernel, p, verified(p, shape))
-    contest = _contest(args, p, shape, config, method, data)
+    step()
+    contest = _contest(args, p, shape, config, method, data, step)
     modes.warm_up(contest.turns)
     identified = modes.identify(contest.turns)
     check_distinct({name: s.main for name, s in identified.items()})
-    samples = modes.measure(method, contest.turns, identified, log)
+    samples = modes.measure(method, contest.turns, identified, log, step)
     check_distinct({name: s.main for name, s in samples.items()})
     computing = {name: s for name, s in samples.items() if name != FLOOR}
     base, places = _base(computing, sources.reference(p)), standings(computing)
@@ -225,6 +233,7 @@ def _contest(
     config: Config,
     method: Method,
     data: Data,
+    step: Step,
 ) -> Contest:
     from ..bench import contest
     from ..bench.providers import Provider
@@ -232,9 +241,9 @@ def _contest(
     chosen, verify = providers(args, p, config), not args.no_verify
     if p.grouping == "none":
         single = [x for x in chosen if isinstance(x, Provider)]
-        return contest.single(p, shape, single, method, data, verify=verify)
+        return contest.single(p, shape, single, method, data, verify=verify, step=step)
     names = [x.name for x in chosen]
-    return contest.grouped(p, shape, config, names, method, data, verify=verify)
+    return contest.grouped(p, shape, config, names, method, data, verify=verify, step=step)
 
 
 def _base(samples: dict[str, Any], reference: str) -> float | None:

@@ -12,6 +12,7 @@ from ..errors import ArgumentError
 from ..ir.dtypes import BF16, DTYPES, E4M3
 from ..runtime import driver
 from ..untrusted import whole
+from .progress import counted
 
 if TYPE_CHECKING:
     from ..bench.casts import Row
@@ -38,7 +39,8 @@ def main(args: argparse.Namespace) -> int:
     gpu = driver.require_hopper(0)
     from ..bench import casts
 
-    rows = casts.measure(shapes, DTYPES[args.x], args.q, args.power_of_two, args.repeats)
+    timed = counted("timing", shapes)
+    rows = casts.measure(timed, DTYPES[args.x], args.q, args.power_of_two, args.repeats)
     found = [{**asdict(r), "share": r.share} for r in rows]
     report = {"gpu": gpu, "power_of_two": args.power_of_two, "rows": found}
     print(json.dumps(report, indent=2) if args.json else _text(gpu, rows))

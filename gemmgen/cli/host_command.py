@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 from typing import Any
 
 from ..errors import ArgumentError
 from ..runtime import driver
+from .progress import Bar
 
 WHAT = ("calls", "operators", "imports", "first")
 
@@ -38,7 +40,8 @@ def main(args: argparse.Namespace) -> int:
         "imports": host.imports,
         "first": host.first,
     }
-    rows = timers[args.what](args.repeats)
+    with Bar() as bar:
+        rows = timers[args.what](args.repeats, partial(bar.update, "timing"))
     report = {"gpu": device, "calls_per_batch": host.CALLS, "rows": [vars(r) for r in rows]}
     print(json.dumps(report, indent=2) if args.json else _text(report))
     return 0

@@ -22,6 +22,7 @@ from ..see.timeline_page import Selection
 from ..see.timeline_page import page as timeline_page
 from ..target import H200
 from . import bench_page, compile_command, files, given, options
+from .progress import counted
 from .simulated import simulated
 
 MAPS = {
@@ -71,7 +72,8 @@ def main(args: argparse.Namespace) -> int:
     if not args.kernel:
         given.refuse(args, given.ALL, "is of KERNEL, and none is given")
     results = [bench_page.read(file) for file in args.bench]
-    parts = [_part(args, name) for name in args.kernel] + [bench_page.part(r) for r in results]
+    parts = [_part(args, name) for name in counted("describing", args.kernel)]
+    parts += [bench_page.part(r) for r in results]
     book = Book(title=_title(args), parts=tuple(parts))
     if args.o:
         files.write(args.o.parent, args.o.name, html.book(book).encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from ..config import Config
@@ -21,6 +22,7 @@ from ..verification.inputs import Operands, random_normal
 from ..verification.power import line, power
 from ..verification.trial import Verdict, judge, pitches, share_of
 from . import emulate_command, given, options
+from .progress import Bar
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +79,18 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     program = LoadedKernel(a.kernel, cubin, device, a.source)
     machine = Gpu(device=device)
     layout = options.layout(args, a.problem, shape)
-    verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)
+    with Bar() as bar:
+        verdict = judge(
+            machine,
+            program,
+            a.kernel,
+            a.problem,
+            shape,
+            args.seed,
+            args.pad,
+            layout,
+            progress=partial(bar.update, "verifying"),
+        )
     operands = random_normal(a.problem, *shape, args.seed, layout)
     powers = power(a.problem, shape, args.seed, layout, share_of(a.kernel, shape[2]))
     samples = _timed(a, program, operands, args)

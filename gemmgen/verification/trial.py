@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -104,10 +105,11 @@ def judge(
     seed: int = 0,
     pad: int = 0,
     layout: Layout | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Verdict:
     """Run `program` five times: exact integers and random data, each over two poisons, and a ladder. On a machine
     that repeats itself three times, each over one: what is unwritten shows in all of them.
-    `layout` says what the groups are (None: some).
+    `layout` says what the groups are (None: some). progress: of the inputs, as their results are verified.
 
     Raises VerificationError if a bit differs from the exact result or between two runs, an element
     leaves its error bound, an element stays unwritten, or a byte around the output changes.
@@ -124,11 +126,12 @@ def judge(
 
     both, (first, second) = (not machine.repeats), (POISONS[:1], POISONS[1:])
     plan = ((exact_integers, POISONS if both else first), (ladder, first if both else second))
-    for draw, fills in plan:
+    for done, (draw, fills) in enumerate(plan, 1):
         operands = draw(problem, *shape, seed, layout)
         got = result(operands, *fills)
         for part in parts(problem, operands, strides.gap):
             _check_known(part, got.rows(part.rows), machine.engine, share)
+        progress(done, len(plan) + 1)
     random = random_normal(problem, *shape, seed, layout)
     fills = POISONS if both else first
     got = result(random, *fills)

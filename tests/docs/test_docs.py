@@ -7,11 +7,13 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from shown import shows
 
 from gemmgen.cli import COMMANDS, _parser, errors_command, main, rules_command
 from gemmgen.errors import RuntimeUnavailable
@@ -23,6 +25,7 @@ DOCS = [*(ROOT / f"{n}.md" for n in ("README", "CHANGELOG", "CONTRIBUTING", "SEC
 DOCS += sorted((ROOT / "docs").rglob("*.md"))
 NEEDS_GPU = ("run", "bench", "casts", "host", "tune")
 ALLOWED = {"doctor": {0, 3}}  # exit codes besides 0: it reports what this machine lacks
+LONG = 30.0  # seconds: what may take as many shows how far it is
 ELSEWHERE = {  # commands that take long, and what runs them besides
     "emit --all --check": "`make test`, before the tests",
     "serve dense -m 64 --set stages=3": "tests/tools/test_serve.py: it serves until it is interrupted",
@@ -97,7 +100,9 @@ def test_commands_run(checkout, capsys, argv):
         need_nvrtc()
     if "sass" in argv:
         need_nvdisasm()
+    began = time.process_time()  # of all threads, however busy the machine is
     assert main(argv) in ALLOWED.get(argv[0], {0})
+    assert time.process_time() - began < LONG or argv[0] in shows()
     assert capsys.readouterr().out.strip()
 
 
@@ -117,6 +122,20 @@ def need_nvdisasm():
         disassemble.find()
     except RuntimeUnavailable as missing:
         pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize(
+    "command", [*NEEDS_GPU, *(x.split()[0] for x in ELSEWHERE if x[:5] != "serve")]
+)
+def test_what_runs_elsewhere_shows_progress(command):
+    """On a GPU, or long; a server runs until it is interrupted."""
+    assert command in shows()
+
+
+def test_reference_says_who_shows_progress_and_what_is_counted():
+    table = (ROOT / "docs/reference.md").read_text().partition("| command | counts |")[2]
+    rows = re.findall(r"^\| (`.*?) \| .+ \|$", table.partition("\n\n")[0], re.M)
+    assert {x for r in rows for x in re.findall(r"`(\w+)", r)} == shows()
 
 
 @pytest.mark.parametrize("command", NEEDS_GPU)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
 from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F401
 
 from gemmgen.bench import host
-from gemmgen.cli import main
+from gemmgen.cli import main, progress
 from gemmgen.config import Config
+from gemmgen.environment import PROGRESS
 from gemmgen.heuristics.tuned import pick
 from gemmgen.ops import building, calls, front
 from gemmgen.runtime import driver, torch_tensors
@@ -60,6 +62,33 @@ def test_the_command(machine, capsys):
     assert len(machine.launches) == 16 + 16 * 2 * host.CALLS
     assert main(["host", "--repeats", "2"]) == 0
     assert "fp8_block_gemm     bound" in capsys.readouterr().out
+
+
+def test_batches_are_told_between_them(machine, capsys, monkeypatch):
+    monkeypatch.setenv(PROGRESS, "always")
+    ticks = count(step=10.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(ticks))
+    assert main(["host", "--repeats", "3", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err.splitlines() == [
+        "timing: 0 of 3",
+        "timing: 1 of 3, 20 s left",
+        "timing: 2 of 3, 10 s left",
+    ]
+    assert len(json.loads(out)["rows"]) == 16
+
+
+def test_processes_are_told(monkeypatch):
+    told = []
+    monkeypatch.setattr(host, "_import_seconds", lambda module: 1e-3)
+    monkeypatch.setattr(host, "_first_seconds", lambda call, folder: (1e-3, 2e-3))
+    rows = host.imports(2, lambda done, total: told.append((done, total)))
+    assert [r.what for r in rows] == [*host.MODULES]
+    assert told == [(i, 6) for i in range(6)]
+    told.clear()
+    rows = host.first(2, lambda done, total: told.append((done, total)))
+    assert len(rows) == len(host.FIRST) * len(host.STEPS)
+    assert told == [(i, 3 * len(host.FIRST)) for i in range(3 * len(host.FIRST))]
 
 
 def test_operators_beside_the_front_door(machine, monkeypatch, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -54,7 +55,10 @@ def entered(*providers):
 
 
 def test_each_reads_what_the_one_before_wrote_where_it_can(torch):
-    made = chains.chains(DENSE, SHAPES, entered(multiplies()), CPU, verify=True)
+    told = []
+    step = partial(told.append, "one")
+    made = chains.chains(DENSE, SHAPES, entered(multiplies()), CPU, verify=True, step=step)
+    assert len(told) == 1
     ours = made.found["ours"]
     assert ours.linked == 2 and not made.left_out
     once = ours().clone()
@@ -154,7 +158,7 @@ def test_rows_are_of_the_whole_chain():
 
 @pytest.fixture
 def faked(monkeypatch):
-    def measure(args, p, chain, method, data, log):
+    def measure(args, p, chain, method, data, log, bar):
         times = {"gemmgen": samples(12.0), "read": samples(10.0)}
         made = bench_chain.rows(p, chain, times, {"gemmgen": 0, "read": 0}, "torch.mm")
         return {

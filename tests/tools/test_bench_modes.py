@@ -166,11 +166,11 @@ def torch(monkeypatch):
     return device
 
 
-def run(device, method, seconds, count=2, log=None):
+def run(device, method, seconds, count=2, log=None, step=modes.nothing):
     device.seconds = seconds
     turns = {n: [lambda n=n: device.call(n)] * count for n in seconds}
     launched = {n: Samples(seconds=(1.0,), kernels=(f"k{n}",), main=f"k{n}") for n in seconds}
-    return modes.measure(method, turns, launched, log or Log(source="none"))
+    return modes.measure(method, turns, launched, log or Log(source="none"), step)
 
 
 @pytest.mark.parametrize("mode", ["operator", "cudagraph"])
@@ -187,6 +187,14 @@ def test_a_sample_is_many_short_calls(torch):
     run(torch, Method(mode="operator", repeats=1), {"a": 1e-6, "b": 1.0})
     assert torch.ran.count("a") == FEWEST_CALLS + MOST_CALLS
     assert torch.ran.count("b") == 2 * FEWEST_CALLS
+
+
+@pytest.mark.parametrize(("pace", "rounds"), [("burst", 1), ("sustained", 2)])
+def test_rounds_are_told_between_them(torch, pace, rounds):
+    method = Method(mode="operator", pace=pace, seconds=0.1)
+    told = []
+    run(torch, method, {"a": 1e-3}, step=lambda: told.append(len(torch.ran)))
+    assert len(told) == rounds == method.rounds and told[-1] == len(torch.ran)
 
 
 def test_a_graph_holds_every_copy(torch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -434,7 +435,10 @@ def test_wrong_providers_are_left_out(monkeypatch):
         provider("fails", fails),
     ]
     data = Data(device="cpu")
-    found = contest.single(FP8, (64, 64, 512), entered, Method(), data, verify=True)
+    told = []
+    step = partial(told.append, "one")
+    found = contest.single(FP8, (64, 64, 512), entered, Method(), data, verify=True, step=step)
+    assert len(told) == len(entered)  # those that fail too
     assert [*found.turns] == ["right"] and len(found.turns["right"]) == 1
     assert {*found.left_out} == {"turned", "zero", "spoilt", "fails"}
     assert found.left_out["fails"] == "fails: RuntimeError: cannot"

@@ -8,6 +8,7 @@ import json
 import math
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from itertools import count
 
 import pytest
 from kernels import DENSE
@@ -18,9 +19,10 @@ from gemmgen.bench.clocks import Clocks, Log
 from gemmgen.bench.select import FLOOR
 from gemmgen.bench.shapes import depths_of, parse
 from gemmgen.bench.timing import Samples
-from gemmgen.cli import bench_command, bench_entered, bench_plots, main
+from gemmgen.cli import bench_command, bench_entered, bench_plots, main, progress
 from gemmgen.cli.bench_report import RULE, LeftOut, Row, as_csv, firsts, geomean, over_read, table
 from gemmgen.config import Config
+from gemmgen.environment import PROGRESS
 from gemmgen.errors import GemmgenError
 from gemmgen.heuristics import tuned
 from gemmgen.heuristics.database import Row as TunedRow
@@ -192,7 +194,8 @@ def test_the_floor_is_no_point():
 def faked(monkeypatch):
     """Every shape takes gemmgen 2 us and the reference 4 us."""
 
-    def measure(args, shape, method, data, log):
+    def measure(args, shape, method, data, log, step):
+        step()
         rows = tuple(r for r in ROWS[:2])
         return bench_command.Result(rows=rows, left_out=tuple(LEFT_OUT))
 
@@ -219,6 +222,17 @@ def test_json(faked, capsys):
     assert report["geomean_ratio"] == 0.5 and report["fastest"]["gemmgen"] == 2
     assert len(report["rows"]) == 4 and report["rows"][0]["watts"] == 690.2
     assert report["left_out"][0]["reason"] == "fails: no" and "ceilings" not in report
+
+
+def test_progress(faked, capsys, monkeypatch):
+    """A shape is gemmgen's kernel, each provider made ready, and each round; here each takes one step of three."""
+    monkeypatch.setenv(PROGRESS, "always")
+    ticks = count(step=10.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(ticks))
+    assert main([*PLAIN, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "measuring: 1 of 6, 50 s left\nmeasuring: 2 of 6, 40 s left\n"
+    assert json.loads(out)["fastest"]["gemmgen"] == 2
 
 
 def test_files(faked, capsys, tmp_path):
@@ -304,7 +318,9 @@ def measured(*arguments):
 
     argv = ["bench", "dense", "--no-verify", *arguments]
     args = _parser(argv).parse_args(argv)
-    return bench_command.measure(args, (64, 128, 256), Method(), Data(), Log(source="none"))
+    return bench_command.measure(
+        args, (64, 128, 256), Method(), Data(), Log(source="none"), lambda: None
+    )
 
 
 def test_a_shape_is_measured(contest):

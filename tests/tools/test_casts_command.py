@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
 
 from gemmgen.bench import casts
 from gemmgen.bench.timing import Samples
-from gemmgen.cli import main
+from gemmgen.cli import main, progress
+from gemmgen.environment import PROGRESS
 from gemmgen.errors import GemmgenError
 from gemmgen.ir.dtypes import BF16, E4M3
 from gemmgen.ops import casting, quantise
@@ -29,7 +31,12 @@ def row(**changes):
 
 def test_what_is_printed(gpu, monkeypatch, capsys):
     asked = []
-    monkeypatch.setattr(casts, "measure", lambda *args: asked.append(args) or [row()])
+
+    def measure(shapes, *args):
+        asked.append(([*shapes], *args))
+        return [row()]
+
+    monkeypatch.setattr(casts, "measure", measure)
     options = ["--shapes", "128x256,1x8", "--x", "f32", "--q", "s8", "--power-of-two"]
     assert main(["casts", *options, "--repeats", "3"]) == 0
     shapes, x, *rest = asked[0]
@@ -38,6 +45,19 @@ def test_what_is_printed(gpu, monkeypatch, capsys):
     assert main(["casts", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["rows"]
     assert found["share"] == 0.9 and found["per"] == "row"
+
+
+def test_shapes_are_told(gpu, capsys, monkeypatch):
+    monkeypatch.setenv(PROGRESS, "always")
+    ticks = count(step=10.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(ticks))
+    monkeypatch.setattr(casts, "measure", lambda shapes, *args: [row() for _ in shapes])
+    assert main(["casts", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [x.partition(",")[0] for x in err.splitlines()] == [
+        f"timing: {i} of 3" for i in range(3)
+    ]
+    assert len(json.loads(out)["rows"]) == 3
 
 
 @pytest.mark.parametrize("text", ("128", "0x8", "8x-1", "8x8x8", "", "8x8,"))
