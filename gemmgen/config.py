@@ -47,6 +47,8 @@ class Config:
     registers: (producer, consumer) per thread after setmaxnreg; None lets split_registers choose.
     pdl: begin while the launch before it on the stream still ends (programmatic dependent launch): global
     memory is touched only after that is over (docs/adr/0012-dependent-launches.md).
+    weights_ahead: with pdl, load B of the first tile's first stages before that: of a problem whose `weights_ready` promises that no
+    launch before it still writes B (docs/adr/0048-weights-ahead.md).
     watchdog: a wait that takes seconds reports where it stands and stops the kernel.
     more: values of levers that the program has added (`gemmgen.levers.add`), by name; each is an attribute too.
     """
@@ -75,6 +77,7 @@ class Config:
     order: str = "panels"
     stream: bool = False
     lane_scales: bool = False
+    weights_ahead: bool = False
     more: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:

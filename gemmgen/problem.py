@@ -20,6 +20,7 @@ OPTIONAL = (
     "grouping",
     "alignment",
     "accumulate",
+    "weights_ready",
 )  # left out of the JSON where they have their defaults
 Shape = tuple[int, int, int]  # M, N, K
 MOST_GROUPS = 1 << 20
@@ -39,6 +40,8 @@ class Problem:
     rows where groups begin, 128 or 64; used where they share A's rows.
     epilogue: an expression of `gemmgen.epilogues`, or the name of one there, applied to every FP32 element before rounding.
     accumulate: add the result to what D holds, an FP32 D.
+    weights_ready: a promise of the caller: no launch on the stream that may still run when this one begins writes B, or its
+    scales. Not of groups along K, whose B is no weight (docs/adr/0048-weights-ahead.md).
 
     Raises ArgumentError naming the argument for what no config could compute.
     """
@@ -52,6 +55,7 @@ class Problem:
     grouping: str = "none"
     alignment: int = 128
     accumulate: bool = False
+    weights_ready: bool = False
 
     if TYPE_CHECKING:  # what is made of these: names become what they name
 
@@ -67,6 +71,7 @@ class Problem:
             grouping: str = ...,
             alignment: int = ...,
             accumulate: bool = ...,
+            weights_ready: bool = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -105,6 +110,7 @@ class Problem:
         if self.accumulate and fold(self.epilogue) > 1:
             allowed = "needs an epilogue that does not pair columns"
             raise ArgumentError("accumulate", self.accumulate, allowed)
+        _check_promise(self)
 
     @property
     def value(self) -> Expr:
@@ -174,6 +180,15 @@ def _check_operands(p: Problem, sums: Recipe) -> None:
     name = "b" if any(a == p.a for a, _ in sums.operands) else "a"
     pairs = " or ".join(f"{a} x {b}" for a, b in sums.operands)
     raise ArgumentError(name, getattr(p, name).name, f"{p.family} multiplies {pairs}")
+
+
+def _check_promise(p: Problem) -> None:
+    """Raise ArgumentError for a promise that is none, or of what is no weight."""
+    if not isinstance(p.weights_ready, bool):
+        raise ArgumentError("weights_ready", p.weights_ready, "must be true or false")
+    if p.weights_ready and GROUPINGS[p.grouping].depths:
+        allowed = f"must be false for grouping={p.grouping}: where groups split K, B is no weight"
+        raise ArgumentError("weights_ready", p.weights_ready, allowed)
 
 
 def _differs(p: Problem, name: str) -> bool:

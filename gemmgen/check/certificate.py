@@ -28,12 +28,12 @@ class Certificate:
     waits: int
 
 
-def k_recurs(clocks: Clocks, stages: int) -> tuple[int, list[Finding]]:
-    """In an instance of 4 * stages + 1 K blocks: the last period against the one before."""
+def k_recurs(clocks: Clocks, stages: int, rounds: int = 4) -> tuple[int, list[Finding]]:
+    """In an instance of rounds * stages + 1 K blocks: the last period against the one before."""
     starts = _starts(clocks.run.program)
     period = 2 * stages
     pairs: list[tuple[Loop, Loop]] = [
-        ((0, k - period), (0, k)) for k in range(period + stages, 2 * period)
+        ((0, k - period), (0, k)) for k in range((rounds - 1) * stages, rounds * stages)
     ]
     return _compare(clocks, starts, pairs)
 

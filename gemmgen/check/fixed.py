@@ -76,7 +76,7 @@ def _collectives(body: tuple[ir.Stmt, ...], single: bool) -> Iterator[Finding]:
 def _may_be_alone(stmt: ir.Stmt) -> bool:
     match stmt:
         case ir.If():
-            return stmt.when in ("after_first", "whole")
+            return stmt.when in ("after_first", "behind", "whole")
         case ir.Wait():
             return stmt.per == "stage"
         case ir.Arrive():

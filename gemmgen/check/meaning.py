@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from ..errors import IRError
@@ -46,6 +47,7 @@ class Walk:
     chunk: range = range(0)  # of those
     round: int = 0  # ring.advance() calls so far
     seen: Seen = field(default_factory=dict)
+    ahead: int = 0  # K blocks of the tile, announced and partly loaded before it was taken
     turn: int = 0  # tiles whose partial sums were exchanged, or that it took in turns
     single: bool = False  # inside a leader's block: one thread, not whole warps
 
@@ -88,12 +90,13 @@ def walk(w: Walk, body: tuple[ir.Stmt, ...]) -> None:
 
 
 def _for_tiles(w: Walk, s: ir.ForTiles) -> None:
-    if s.of == "turn":
-        _for_turns(w, s)
+    if s.of != "cta":
+        (_for_turns if s.of == "turn" else _for_first)(w, s)
         return
     for tile, blocks, part in _tiles(w):
         w.tile, w.blocks, w.part = tile, blocks, part
         walk(w, s.body)
+        w.ahead = 0 if s.ahead else w.ahead
     w.tile = OUTSIDE
 
 
@@ -115,6 +118,15 @@ def _for_turns(w: Walk, s: ir.ForTiles) -> None:
     w.tile = OUTSIDE
 
 
+def _for_first(w: Walk, s: ir.ForTiles) -> None:
+    """With a ring of its own: the other stands where it stood."""
+    outer = w.round
+    for tile, blocks, part in islice(_tiles(w), 1):
+        w.tile, w.blocks, w.part, w.round = tile, blocks, part, 0
+        walk(w, s.body)
+    w.tile, w.round = OUTSIDE, outer
+
+
 def _for_chunks(w: Walk, s: ir.ForChunks) -> None:
     blocks = range(w.blocks)
     for first in blocks[:: s.blocks]:
@@ -123,9 +135,11 @@ def _for_chunks(w: Walk, s: ir.ForChunks) -> None:
 
 
 def _for_k(w: Walk, s: ir.ForK) -> None:
-    for k in w.chunk if s.of == "chunk" else range(w.blocks):
+    spans = {"tile": range(w.blocks), "chunk": w.chunk, "ahead": range(w.blocks)[: w.kernel.stages]}
+    for k in spans[s.of]:
         w.k = k
         walk(w, s.body)
+        w.ahead += bool(s.ahead)
         w.round += 1
     w.k = OUTSIDE
 
@@ -224,6 +238,7 @@ CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
     "leader": _leader,
     "first_warp": _when(lambda w: w.agent.leads),
     "after_first": _when(lambda w: w.k != 0),
+    "behind": _when(lambda w: w.k >= w.ahead),
     "new_group": _when(lambda w: w.instance.opens(w.tile)),
     "has_blocks": _when(lambda w: w.blocks > 0),
     "whole": lambda w, s: walk(w, s.body) if whole(w, s) else None,

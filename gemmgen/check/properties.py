@@ -75,7 +75,7 @@ TENSOR_MAP = Property(
 DEPENDENCY = Property(
     id="P15",
     name="dependency",
-    says="a launch that may overlap the one before it touches no global memory until that is over",
+    says="a launch that may overlap the one before it touches no global memory until that is over, but for loads of what is said to be ready",
 )
 
 PROPERTIES: tuple[Property, ...] = (

@@ -37,6 +37,17 @@ from .values import values
 
 
 @dataclass(frozen=True, kw_only=True)
+class Until:
+    """How long instances must be until all recurs: rounds of the ring in one tile, and tiles."""
+
+    rounds: int
+    tiles: int
+
+
+SOON = Until(rounds=4, tiles=3)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Proof:
     """What was proved of a kernel, and on how much."""
 
@@ -69,8 +80,8 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
     start = perf_counter()
     _raise_first(chain(dependency(kernel), fixed(kernel)))
     unrolled = unroller(kernel, split)
-    ranks, turns = kernel.cluster.k, kernel.consumer.turns
-    chosen = instances(kernel.stages, ranks, turns, thorough=thorough)
+    ranks, longest = kernel.cluster.k, _until(kernel)
+    chosen = instances(kernel.stages, ranks, longest, thorough=thorough)
     if kernel.scheduler.streams:
         chosen += dealt(kernel.stages, thorough=thorough)
     if kernel.groups.depths:
@@ -82,7 +93,7 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
         program = unrolled.program(instance)
         known = prove(program)
         operations += sum(map(len, program.ops))
-        waits += _recurs(known, kernel.stages, ranks, turns)
+        waits += _recurs(known, longest)
     _raise_first(chain(values(kernel), placed(kernel), staged(kernel), agreement(kernel)))
     _raise_first(derived(kernel))
     special = {TENSOR_MAP: bool(kernel.groups.depths), DEPENDENCY: kernel.pdl}
@@ -121,11 +132,10 @@ def _findings(r: Run, known: Clocks) -> Iterator[Finding]:
 
 
 def instances(
-    stages: int, ranks: int = 1, turns: int = 1, *, thorough: bool = False
+    stages: int, ranks: int = 1, until: Until = SOON, *, thorough: bool = False
 ) -> tuple[Instance, ...]:
-    """The smallest first: around one turn of the ring, two, four; up to three tiles. Where `ranks` CTAs
-    divide K, so many K blocks for each of them, and numbers of which some get fewer or none. Where `turns` warpgroups
-    take tiles in turns, also so many tiles that each has three."""
+    """The smallest first: around one turn of the ring, two, four; up to three tiles; as much as it takes `until` all recurs.
+    Where `ranks` CTAs divide K, so many K blocks for each of them, and numbers of which some get fewer or none."""
     s = stages
     if thorough:
         ks = (*range(1, 2 * s + 2), 4 * s + 1)
@@ -135,13 +145,14 @@ def instances(
         pairs += [(2 * s + 1, 2), (4 * s + 1, 1)]
     if ranks > 1:
         longest = {
-            s + 1: 5,
+            s + 1: until.tiles,
             2 * s + 1: 1,
-        }  # tiles: five until all recurs (_tiles), else few of many agents
+        }  # tiles: until all recurs, else few of many agents
         pairs = [(ranks * k, longest.get(k, t)) for k, t in pairs]
         pairs += [(1, 3), (ranks + 1, 3), (ranks * s + 1, 2)]
-    if turns > 1:
-        pairs += [(k, _tiles(1, turns)) for k in (1, s, s + 1)]
+    elif until.tiles > SOON.tiles:
+        pairs += [(k, until.tiles) for k in (1, s, s + 1)]
+    pairs.append((ranks * (until.rounds * s + 1), 1))
     chosen = sorted({(k, t) for k, t in pairs if k > 0}, key=lambda p: (p[0] * p[1], p))
     return tuple(Instance(k_blocks=k, tiles=t) for k, t in chosen)
 
@@ -183,25 +194,29 @@ def cut(whole: Instance) -> tuple[Instance, ...]:
     return tuple(replace(whole, cut=t) for t in dict.fromkeys(tiles) if t)
 
 
-def _recurs(known: Clocks, stages: int, ranks: int, turns: int) -> int:
+def _recurs(known: Clocks, until: Until) -> int:
     """The certificate's part in this instance: how many waits were compared."""
-    instance, waits = known.run.program.instance, 0
+    instance, kernel, waits = known.run.program.instance, known.run.program.kernel, 0
+    stages, ranks = kernel.stages, kernel.cluster.k
     if len(instance.cut) in (0, instance.tiles):  # its tiles are alike
         instance = replace(instance, cut=())
-    if instance == Instance(k_blocks=ranks * (4 * stages + 1), tiles=1):
-        waits, found = k_recurs(known, stages)
+    if instance == Instance(k_blocks=ranks * (until.rounds * stages + 1), tiles=1):
+        waits, found = k_recurs(known, stages, until.rounds)
         _raise_first(found)
-    elif instance == Instance(k_blocks=ranks * (stages + 1), tiles=_tiles(ranks, turns)):
-        waits, found = tiles_recur(known, turns)
+    elif instance == Instance(k_blocks=ranks * (stages + 1), tiles=until.tiles):
+        waits, found = tiles_recur(known, kernel.consumer.turns)
         _raise_first(found)
     return waits
 
 
-def _tiles(ranks: int, turns: int = 1) -> int:
-    """From the second tile on all are alike. Where CTAs divide K, a sender's consumers learn what rank 0 knew
-    in the tile before, and its producer learns of that another tile on: so from the fourth. Where warpgroups take
-    tiles in turns, alike are those of one warpgroup, from its second on."""
-    return 3 * turns if ranks == 1 else 5
+def _until(kernel: Kernel) -> Until:
+    """From the ring's second round on all are alike, and from the second tile on. Where CTAs divide K, a sender's consumers
+    learn what rank 0 knew in the tile before, and its producer learns of that another tile on: so from the fourth. Where
+    warpgroups take tiles in turns, alike are those of one warpgroup, from its second on. Where the first round of the first
+    tile is loaded ahead, peers that learn of it in the second count otherwise: so from the next on."""
+    ahead = any(is_if(s, "behind") for s in statements(kernel))
+    tiles = (SOON.tiles if kernel.cluster.k == 1 else 5) + ahead
+    return Until(rounds=SOON.rounds + ahead, tiles=tiles * kernel.consumer.turns)
 
 
 def _spans(ids: tuple[str, ...]) -> str:

@@ -9,7 +9,10 @@ from pathlib import Path
 from ..errors import ArgumentError
 
 KERNEL = ("kernel",)
-PROBLEM = ("ab", "layout", "d", "grouping", "alignment", "accumulate", "epilogue")
+PROBLEM = (
+    *("ab", "layout", "d", "grouping", "alignment", "accumulate", "epilogue"),
+    "weights_ready",
+)
 CONFIG = ("config", "set")
 INVARIANT = ("invariant",)
 SHAPE = ("m", "n", "k")

@@ -84,6 +84,12 @@ def add_kernel(
         help="add to what D holds (needs --d f32)",
     )
     parser.add_argument(
+        "--weights-ready",
+        action="store_true",
+        default=None,
+        help="a promise: no launch still running when this one begins writes B or its scales; B is loaded ahead where possible",
+    )
+    parser.add_argument(
         "--epilogue", metavar="NAME", help=f"one of {', '.join(EPILOGUES)}", offers=EPILOGUES
     )
     config_options.add(parser)
@@ -260,8 +266,8 @@ def problem(args: argparse.Namespace) -> Problem:
         | _operands(args)
         | {
             name: v
-            for name in ("d", "layout", "epilogue", "grouping", "alignment", "accumulate")
-            if (v := getattr(args, name)) is not None
+            for name in given.PROBLEM
+            if name != "ab" and (v := getattr(args, name)) is not None
         }
     )
     if args.alignment is not None and not GROUPINGS[p.grouping].aligned:

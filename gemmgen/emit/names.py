@@ -34,6 +34,7 @@ VERBS, ASSIGNS = {False: "store", True: "add"}, {False: "=", True: "+="}
 SPANS = {
     "tile": {"first": "0", "end": "tile.k_blocks"},
     "chunk": {"first": "chunk", "end": "chunk_end"},
+    "ahead": {"first": "0", "end": "min(STAGES, tile.k_blocks)"},
 }
 
 # What a warpgroup is called by its number in the CTA: where each has a tile of its own, it shares it with none.
@@ -90,6 +91,8 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "assign": lambda s: ASSIGNS[s.add],
         "k_block": lambda s: k_block(kernel, s),
         "span": lambda s: SPANS[s.of],
+        "counted": lambda s: f"++{s.ahead}[0], " * bool(s.ahead),
+        "reset": lambda s: f" {s.ahead}[0] = 0" * bool(s.ahead),
         "numbers": lambda s: NUMBERS[s.place],
         "reason": REASONS,
         "condition": lambda s: condition(kernel, s),
@@ -150,6 +153,7 @@ CONDITIONS = {
     "leader": "threadIdx.x % 128 == 0",
     "first_warp": "warp == 0",
     "after_first": "k != 0",
+    "behind": "k >= {ahead}[0]",
     "new_group": "tile.opens_group",
     "has_blocks": "tile.k_blocks != 0",
     "sends": "cta_rank != 0",
@@ -162,7 +166,8 @@ CONDITIONS = {
 
 
 def condition(kernel: Kernel, s: If) -> str:
-    return CONDITIONS[s.when].format(end=end(kernel, s), rows=end_of_rows(kernel))
+    rows = end_of_rows(kernel)
+    return CONDITIONS[s.when].format(end=end(kernel, s), rows=rows, ahead=s.ahead)
 
 
 def end_of_rows(kernel: Kernel) -> str:

@@ -98,7 +98,7 @@ def load(g: Group, space: str, addresses: Any, size: int, lanes: Any, weak: bool
     if space == "param":
         raw = np.frombuffer(g.cta.launch.params, np.uint8)
         return raw[addresses[:, None] + np.arange(size)]
-    check_dependency(g, lanes)
+    check_dependency(g, lanes, addresses, size)
     if weak:
         for agent, mine in _views(g, lanes):
             cluster = g.cta.cluster

@@ -52,6 +52,7 @@ def load_tensor(i: Instruction, s: Scope) -> Op:
             if len(at) != len(m.dims):
                 raise ProtocolError(f"{who(g, lane)}: {len(at)} coordinates for {m}")
             box = place(m, at, store=False)
+            check_dependency(g, lane, *_lines(box))
             where, bar_at = int(dst(g)[lane]), int(bar(g)[lane])
             for cta_dst, cta_bar in _targets(
                 g, lane, where, bar_at, mask(g, lane) if mask else None
@@ -80,7 +81,6 @@ def _start_load(
 ) -> tuple[int, int]:
     """Claim the destination now; the bytes arrive, and count, when the schedule says. Returns the agent
     of these loads and its time when they are done."""
-    check_dependency(g, lane)
     text, tracker, agent = who(g, lane), g.cta.cluster.tracker, agent_of(g, lane)
     home, barrier = barrier_at(g, "shared::cluster", bar)
     if home is not to.cta:
@@ -104,14 +104,18 @@ def _start_load(
     return barrier.agent, phase + 1
 
 
+def _lines(box: Any) -> tuple[Any, int]:
+    """Where the parts of a box's lines lie that are inside the tensor, and how long they are."""
+    size = max(0, box.high - box.low)
+    return box.addresses[box.inside if size else slice(0)] + box.low, size
+
+
 def _fetch(g: Group, box: Any, text: str) -> Any:
     """The box's bytes; what lies outside the tensor is zero."""
     data = np.zeros((box.addresses.size, box.line_bytes), np.uint8)
-    if box.high > box.low and box.inside.any():
-        lines = box.addresses[box.inside] + box.low
-        data[box.inside, box.low : box.high] = g.cta.launch.memory.load(
-            lines, box.high - box.low, text
-        )
+    lines, size = _lines(box)
+    if lines.size:
+        data[box.inside, box.low : box.high] = g.cta.launch.memory.load(lines, size, text)
     return data
 
 
@@ -130,6 +134,7 @@ def load_plain(i: Instruction, s: Scope) -> Op:
                     f"{who(g, lane)}: global address {start:#x}: not a multiple of 16"
                 )
             line = np.array([start])
+            check_dependency(g, lane, line, count)
             memory = g.cta.launch.memory
             _start_load(g, lane, to, int(bar(g)[lane]), partial(memory.load, line, count))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import IllegalAccess, ProtocolError, UnsupportedInstruction
+from .errors import IllegalAccess, Race, UnsupportedInstruction
 from .fiber import WARP
 from .group import Group
 from .program import Scope
@@ -17,6 +17,7 @@ from .spaces import (
     RANK_SHIFT,
     SHARED_WINDOW,
     WINDOW,
+    Spans,
 )
 from .syntax import Address, Imm, Instruction, Reg
 from .tracker import ALL
@@ -66,11 +67,20 @@ def bit(lane: int) -> int:
     return 1 << int(lane) % WARP
 
 
-def check_dependency(g: Group, lanes: Any) -> None:
-    """In a launch that may overlap the one before it, `lanes` touch global memory after their
-    griddepcontrol.wait (PTX ISA, griddepcontrol)."""
-    if g.early[lanes].any():
-        raise ProtocolError(f"{who(g)}: touches global memory before griddepcontrol.wait")
+def check_dependency(g: Group, lanes: Any, read: Any = None, size: int = 0) -> None:
+    """In a launch that may overlap the one before it, `lanes` touch global memory after their griddepcontrol.wait (PTX
+    ISA, griddepcontrol): until then the one before writes all but what is ready. read: addresses of `size` bytes, if
+    they do no more than read those."""
+    if not g.early[lanes].any():
+        return
+    ready = g.cta.launch.ready
+    if read is None or not all(_inside(int(at), size, ready) for at in read):
+        text = "touches global memory before griddepcontrol.wait, which the launch before may still write"
+        raise Race(f"{who(g)}: {text}")
+
+
+def _inside(address: int, size: int, spans: Spans) -> bool:
+    return any(first <= address and address + size <= end for first, end in spans)
 
 
 def per_warp(g: Group) -> Iterator[tuple[int, Any]]:

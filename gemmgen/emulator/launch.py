@@ -61,6 +61,7 @@ def launch(
     on_progress: Progress | None = None,
     most_turns: int | None = None,
     overlaps: bool = False,
+    ready: Sequence[tuple[int, int]] = (),
     resident: int = 1,
 ) -> Stats:
     """Run `grid` CTAs of `block` threads, with `shared_bytes` of dynamic shared memory, and return when
@@ -71,7 +72,8 @@ def launch(
 
     params: one per .param of the kernel, a TensorMap for each 128-byte one. schedule: RoundRobin()
     if None. on_progress(done, total) is called as CTAs exit. most_turns: give up after so many turns of
-    the schedule, with Deadlock. overlaps: launched with programmatic stream serialization. resident: clusters that
+    the schedule, with Deadlock. overlaps: launched with programmatic stream serialization; ready: what may be
+    read all the same before griddepcontrol.wait, (address, bytes) of each part: the launch before writes nothing there. resident: clusters that
     run at once; more do only where those cannot go on without. Raises an
     EmulatorError that names the instruction: Deadlock, Race, UninitializedRead, IllegalAccess, ProtocolError, ...
     """
@@ -94,6 +96,7 @@ def launch(
         on_progress=on_progress,
         most_turns=most_turns,
         overlaps=overlaps,
+        ready=tuple((first, first + size) for first, size in ready),
         resident=resident,
     ).run()
 

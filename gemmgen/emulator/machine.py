@@ -18,7 +18,7 @@ from .memory import GlobalMemory
 from .program import Program
 from .schedule import Pending, Schedule
 from .shared import SharedMemory
-from .spaces import OFFSET_MASK, RANK_SHIFT
+from .spaces import OFFSET_MASK, RANK_SHIFT, Spans
 from .stats import Stats
 from .tracker import ORDERED, Tracker
 
@@ -185,6 +185,7 @@ class GridRun:
     on_progress: Progress | None = None
     most_turns: int | None = None
     overlaps: bool = False
+    ready: Spans = ()
     resident: int = 1
     stats: Stats = field(default_factory=Stats)
     ctas_done: int = 0

@@ -11,3 +11,5 @@ RANK_SHIFT = (
     24  # of a shared address: the rank of its CTA, also in addresses of the CTA's own variables
 )
 OFFSET_MASK = (1 << RANK_SHIFT) - 1
+
+Spans = tuple[tuple[int, int], ...]  # of addresses: first, end

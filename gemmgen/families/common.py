@@ -249,6 +249,7 @@ def assemble(
         output_map(p),
     )
     barriers = (Barrier(name="full", stages=c.stages), Barrier(name="empty", stages=c.stages))
+    tensors = ("b", "scale_b") if p.weights_ready else ()
     shared = None if c.multicast == "none" else c.multicast
     cluster = Cluster(size=2 if shared else 1, shared=shared)  # type: ignore[arg-type]
     scheduler = panels(c.raster, c.panel, g, p.alignment, c.order, b.m * cluster.m)
@@ -264,6 +265,7 @@ def assemble(
             depths=g.depths,
             step=p.alignment * g.again,
         ),
+        ready=tuple(m.tensor for m in maps if m.tensor in tensors),
         maps=maps,
         params=(*SHAPE, *g.params, *output_params(p), *params, *epilogue_params(p)),
         smem=(

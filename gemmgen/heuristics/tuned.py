@@ -27,6 +27,7 @@ from ..cost import cost
 from ..errors import ArgumentError, GemmgenError
 from ..ir.expr import ACC, Expr, PerElement, arguments, fold, functions
 from ..ir.groupings import GROUPINGS, split_side
+from ..levers import LEVERS
 from ..pipeline import lower
 from ..problem import Problem, Shape
 from ..summation import summation
@@ -79,8 +80,38 @@ def pick(
     split_k: int = ANY,
 ) -> Pick:
     """The config for `groups` GEMMs of shape (M, N, K) on the device of that name (target's if none is
-    given), none that the build refused; split_k: one that adds up as if so many CTAs divide K, measured or not. Raises
-    as `heuristics.choose`."""
+    given), none that the build refused; split_k: one that adds up as if so many CTAs divide K, measured or not. Where weights
+    are ready it loads them ahead: that is neither measured nor priced. Raises as `heuristics.choose`."""
+    if not problem.weights_ready:
+        return _pick(problem, shape, target, groups, device, unbuilt, split_k)
+    plain, without = (
+        replace(problem, weights_ready=False),
+        {_alone(c): x for c, x in unbuilt.items()},
+    )
+    found = _pick(plain, shape, target, groups, device, without, split_k)
+    return replace(found, config=_ahead(problem, found.config))
+
+
+def _ahead(p: Problem, c: Config) -> Config:
+    """`c`, with what the promise of `p` allows: nothing where a table on the device says whose weights come first."""
+    known = not GROUPINGS[p.grouping].table
+    return c.having(**{x.name: x.ready for x in LEVERS if x.ready is not None and known})
+
+
+def _alone(c: Config) -> Config:
+    """Before that."""
+    return c.having(**{x.name: x.default for x in LEVERS if x.ready is not None})
+
+
+def _pick(
+    problem: Problem,
+    shape: Shape,
+    target: Target,
+    groups: int,
+    device: str,
+    unbuilt: Mapping[Config, str],
+    split_k: int,
+) -> Pick:
     name = device or target.device_name
     row = find(problem, shape, name, groups, target, unbuilt)
     moved = row is None and name != H200.device_name
@@ -145,10 +176,10 @@ def databases() -> tuple[Path, ...]:
 
 
 def profile(p: Problem) -> Profile:
-    """`p` without its epilogue, and what that costs: the kinds of its arguments, the functions it calls, the
+    """`p` without its promise and its epilogue, and what that costs: the kinds of its arguments, the functions it calls, the
     columns it pairs. Names of arguments differ between users and change no kernel."""
     kinds = sorted(_kind(x) for x in arguments(p.epilogue))
-    plain = replace(p, epilogue=ACC)
+    plain = replace(p, epilogue=ACC, weights_ready=False)
     return plain, tuple(kinds), tuple(sorted(functions(p.epilogue))), fold(p.epilogue)
 
 

@@ -19,11 +19,14 @@ class Stmt:
 @dataclass(frozen=True, kw_only=True)
 class ForTiles(Stmt):
     """Every output tile the scheduler gives this CTA; `of` a turn, those of which it is this warpgroup's: each of the
-    role's takes the next, and the ring passes over the others' K blocks."""
+    role's takes the next, and the ring passes over the others' K blocks; `of` the first, that tile alone, if there is one: it
+    is not taken, nor does the ring move on. `ahead`: a register that is 0 after a tile."""
 
     spelled_by: ClassVar[str] = "of"
 
-    of: Literal["cta", "turn"] = field(default="cta", metadata=UNUSUAL)  # take_turns
+    # take_turns, load_ahead
+    of: Literal["cta", "turn", "first"] = field(default="cta", metadata=UNUSUAL)
+    ahead: str = field(default="", metadata=UNUSUAL)  # load_ahead
     body: tuple[Stmt, ...]
 
 
@@ -38,11 +41,13 @@ class ForChunks(Stmt):
 @dataclass(frozen=True, kw_only=True)
 class ForK(Stmt):
     """Every K block of the tile, or of the chunk, `unroll` of them per trip of the emitted loop; advances the
-    ring, whose position carries across tiles."""
+    ring, whose position carries across tiles. `of` those to be ahead: as many of the tile's first as the ring has
+    stages, which the register `ahead` counts."""
 
     body: tuple[Stmt, ...]
     unroll: int = 1
-    of: Literal["tile", "chunk"] = field(default="tile", metadata=UNUSUAL)
+    of: Literal["tile", "chunk", "ahead"] = field(default="tile", metadata=UNUSUAL)
+    ahead: str = field(default="", metadata=UNUSUAL)  # load_ahead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +59,8 @@ class PerSplit(Stmt):
     body: tuple[Stmt, ...]
 
 
-# Who executes what an If holds, or where. Inside ForK, after_first: every K block but the tile's first. Inside ForTiles,
+# Who executes what an If holds, or where. Inside ForK, after_first: every K block but the tile's first; behind: every one
+# but as many first ones as the register `ahead` says (load_ahead). Inside ForTiles,
 # new_group: this CTA's first tile of a group that has K blocks (derive_maps); has_blocks: unless the tile has none
 # (allow_empty); where CTAs divide K (split_k), sends: every rank but 0, whose partial sums go to another; finishes: rank 0,
 # which has the whole sum and stores the tile; where each has an equal stretch of all tiles' K blocks (stream_k), inside: of a
@@ -65,6 +71,7 @@ Condition = Literal[
     "leader",  # one fixed thread of each of the role's warpgroups
     "first_warp",  # of each of the role's warpgroups, all of its lanes
     "after_first",
+    "behind",
     "new_group",
     "has_blocks",
     "whole",
@@ -78,10 +85,11 @@ Condition = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class If(Stmt):
-    """Its body where `when` holds; wave: of the piece that whole and cut ask about."""
+    """Its body where `when` holds; wave: of the piece that whole and cut ask about; ahead: the register that behind asks."""
 
     when: Condition
     wave: int = field(default=0, metadata=UNUSUAL)
+    ahead: str = field(default="", metadata=UNUSUAL)
     body: tuple[Stmt, ...]
 
 

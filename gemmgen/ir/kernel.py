@@ -61,6 +61,9 @@ class Kernel:
     stamps: int = 0  # of each warpgroup that are kept, a power of two; instrument
     keeps_address: bool = False  # shared memory's address is not derived anew; keep_address
     workspace: Workspace = NO_WORKSPACE  # stream_k
+    ready: tuple[
+        str, ...
+    ] = ()  # tensors that no launch which may still run writes, as the caller promises
     pdl: bool = False  # launched while the one before still ends; overlap_launches
     device_code: tuple[
         str, ...
@@ -83,6 +86,12 @@ class Kernel:
     @property
     def stages(self) -> int:
         return self.barriers[0].stages
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The parameters that the scheduler reads in global memory."""
+        pointers = {p.name for p in self.params if p.ctype.endswith("*")}
+        return tuple(name for name in self.scheduler.params if name in pointers)
 
     def buffer(self, name: str) -> Smem:
         return next(s for s in self.smem if s.name == name)

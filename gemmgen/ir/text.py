@@ -46,6 +46,7 @@ def dump(kernel: Kernel) -> str:
         *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
         *["  keeps the address of shared memory"] * kernel.keeps_address,
         *["  overlaps the launch before"] * kernel.pdl,
+        *[f"  ready {' '.join(kernel.ready)}"] * bool(kernel.ready),
         *[f"  keeps {kernel.stamps} stamps of each warpgroup"] * bool(kernel.stamps),
         f"  wgmma {kernel.instr.mnemonic}{_majors(kernel.instr)}",
     ]

@@ -39,7 +39,7 @@ from .promotion import READS
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
     *("dst", "src", "row_scales", "block_scales", "column_scales"),
-    *("amax", "turn", "seen"),
+    *("amax", "turn", "seen", "ahead"),
 )
 # Fields of statements that name something, and the table that has it.
 NAMES = {
@@ -60,7 +60,7 @@ OUTER: dict[type, type] = {
     Peek: ForK,
 }
 OUTER_OF_IF: dict[str, type] = {
-    "after_first": ForK,
+    **dict.fromkeys(("after_first", "behind"), ForK),
     **dict.fromkeys(("new_group", "has_blocks", "finishes", "inside", "head"), ForTiles),
 }
 LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaStore)
@@ -117,6 +117,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
         outer, name = of.outer, kind.__name__
         if isinstance(stmt, If):
             outer, name = OUTER_OF_IF.get(stmt.when), f"If {stmt.when}"
+            if bool(stmt.ahead) != (stmt.when == "behind"):
+                raise IRError(f"{name} asks {stmt.ahead!r}")
         elif isinstance(stmt, Wait):
             outer = _wait(stmt, tables)
         elif isinstance(stmt, Arrive):
@@ -159,6 +161,8 @@ def _chunks(stmt: Stmt, inside: tuple[type, ...]) -> None:
     """What reads a chunk's K blocks stands in one, and what reads all of the tile's does not."""
     wanted: tuple[type, ...] = ()
     match stmt:
+        case ForK() if bool(stmt.ahead) != (stmt.of == "ahead"):
+            raise IRError(f"a ForK of a {stmt.of} counts by {stmt.ahead!r}")
         case ForK(of="chunk"):
             wanted = (ForChunks,)
         case ForK() if ForChunks in inside:

@@ -27,6 +27,7 @@ from .swizzles import SWIZZLE_AB, SWIZZLE_D
 from .tile import BLOCK_K_BYTES, BLOCK_M, BLOCK_N, CONSUMERS, STAGES
 from .unroll import UNROLL
 from .watchdog import WATCHDOG
+from .weights_ahead import WEIGHTS_AHEAD
 
 LEVERS: list[Lever] = [
     *(BLOCK_M, BLOCK_N, BLOCK_K_BYTES, STAGES, CONSUMERS),
@@ -44,6 +45,7 @@ LEVERS: list[Lever] = [
         ORDER,
         STREAM,
         LANE_SCALES,
+        WEIGHTS_AHEAD,
     ),
 ]
 FIELDS: dict[str, Values] = {x.name: x.values for x in LEVERS}  # which values each takes

@@ -50,6 +50,7 @@ class Lever:
     tile: whether another value is another tile: another size of it, or other warpgroups or CTAs at it.
     spares: whether the default takes the fewest registers: what a choice tries where the build refused a kernel.
     hides: stages more that hide latency where it has not the default.
+    ready: its value in what is chosen for a problem whose weights are ready, where the host knows each tile's group; None: as chosen.
     price: what is another of the `Price` of a config that has not the default, given what it is without it.
     lowers: of one that a program adds, the pass that is handed its value, and `before` which of
     `gemmgen.passes.PIPELINE`.
@@ -72,6 +73,7 @@ class Lever:
     tile: bool = False
     spares: bool = False
     hides: int = 0
+    ready: Any = None
     price: Callable[[Changes, L, C], Changes] | None = None
     lowers: Callable[..., Any] | None = None
     before: str = "check_complete"

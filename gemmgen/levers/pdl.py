@@ -5,5 +5,10 @@ from __future__ import annotations
 from .lever import flag
 
 PDL = flag(
-    "pdl", tag="pdl", word="overlapping", reads="begins while the launch before it ends", sums=False
+    "pdl",
+    tag="pdl",
+    word="overlapping",
+    reads="begins while the launch before it ends",
+    sums=False,
+    ready=True,
 )

@@ -42,6 +42,17 @@ def for_turns(k: ir.Kernel, s: ir.ForTiles) -> str:
     )
 
 
+def for_tiles(k: ir.Kernel, s: ir.ForTiles) -> str:
+    after = f"{s.ahead}[0] = 0" if s.ahead else ""
+    return f"for (Tile tile; scheduler.next(tile); {after}) {{ BODY; }}"
+
+
+def for_first(k: ir.Kernel, s: ir.ForTiles) -> str:
+    """One, of a scheduler and a ring of its own."""
+    own = "Scheduler ahead_of = scheduler; Ring ring; Tile tile;"
+    return f"{{ {own} if (ahead_of.next(tile)) {{ BODY; }} }}"
+
+
 def for_chunks(k: ir.Kernel, s: ir.ForChunks) -> str:
     step = f"chunk += {s.blocks}"
     inside = f"const int chunk_end = min(chunk + {s.blocks}, tile.k_blocks); BODY;"
@@ -50,8 +61,13 @@ def for_chunks(k: ir.Kernel, s: ir.ForChunks) -> str:
 
 def for_k(k: ir.Kernel, s: ir.ForK) -> str:
     """With the mark by which a build finds the body's copies in PTX (runtime/trips.py)."""
-    first, last = {"tile": ("0", "tile.k_blocks"), "chunk": ("chunk", "chunk_end")}[s.of]
-    return f"\n#pragma unroll {s.unroll}\nfor (int k = {first}; k < {last}; ++k, ring.advance()) {{ {MARK} BODY; }}"
+    first, last = {
+        "tile": ("0", "tile.k_blocks"),
+        "chunk": ("chunk", "chunk_end"),
+        "ahead": ("0", "min(STAGES, tile.k_blocks)"),
+    }[s.of]
+    steps = f"++k, ++{s.ahead}[0]" if s.ahead else "++k"
+    return f"\n#pragma unroll {s.unroll}\nfor (int k = {first}; k < {last}; {steps}, ring.advance()) {{ {MARK} BODY; }}"
 
 
 def per_split(k: ir.Kernel, s: ir.PerSplit) -> str:
@@ -61,7 +77,8 @@ def per_split(k: ir.Kernel, s: ir.PerSplit) -> str:
 
 def if_(k: ir.Kernel, s: ir.If) -> str:
     ends = f"{end(k, s)} {{}} {end_of_rows(k)}"
-    return f"if ({CONDITIONS.get(s.when) or ends.format(THAN[s.when])}) {{ BODY; }}"
+    behind = f"k >= {s.ahead}[0]" * bool(s.ahead)
+    return f"if ({behind or CONDITIONS.get(s.when) or ends.format(THAN[s.when])}) {{ BODY; }}"
 
 
 CONDITIONS = {
@@ -175,7 +192,11 @@ def sync_warpgroup(k: ir.Kernel, s: ir.Sync) -> str:
     return " ".join(each)
 
 
-FOR_TILES_OF = {"cta": block("for (Tile tile; scheduler.next(tile);)"), "turn": for_turns}
+FOR_TILES_OF = {
+    "cta": for_tiles,
+    "turn": for_turns,
+    "first": for_first,
+}
 WAIT_PER = {"stage": wait_for_stage, "tile": wait_for_tile, "turn": wait_for_turn}
 FENCE_OF: dict[str, Meaning] = {
     "barriers": just("fence.mbarrier_init.release.cluster"),

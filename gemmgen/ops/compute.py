@@ -94,11 +94,14 @@ def compute(
     expected_rows: int | None = None,
     scale_out: Any = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     whole_k: bool = False,
 ) -> Any:
     """Check all that `p` reads, and plan its launch. scales: None for a recipe without. table: as of `multiply`.
     given: what the epilogue reads, by name. whole_k: products are added up in the order of K, whatever the shape, as by
-    one CTA. Raises ArgumentError."""
+    one CTA. weights_ready: as of `fp8_block_gemm`. Raises ArgumentError."""
+    if weights_ready is not Problem.weights_ready:
+        p = replace(p, weights_ready=weights_ready)
     g = GROUPINGS[p.grouping]
     shape = depths.sides(p, a, b) if g.depths else operand_shape(p, a, b)
     split_k = 1 if whole_k else invariance.split_of(p, *shape[1:], invariant)

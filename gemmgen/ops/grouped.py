@@ -4,7 +4,8 @@ Everywhere: operands are contiguous along their last dimension, their other stri
 (rows and groups may be padded, views permuted), 16-byte aligned. `layout` is as in `gemm`: with "nn", b is
 [G, K, N]. Group tables are int32 CUDA tensors and are read on the
 device only, so a launch can be captured in a CUDA graph and replayed with other tables. The rest
-(`scale_a_layout`, `out_dtype`, `scale_out`, `config`, `invariant`, `epilogue`, the result, errors) is as in `gemmgen.ops`; an epilogue's
+(`scale_a_layout`, `out_dtype`, `scale_out`, `config`, `invariant`, `weights_ready`, `epilogue`, the result, errors) is as in `gemmgen.ops`; what is ready is
+loaded ahead in batches only, for elsewhere a table on the device says which group's weights come first; an epilogue's
 vectors per column are [G, N], per row [G, M] where A is, else [M]. scale_out, for out_dtype "e4m3", has D's
 leading group dimension, if D has one; rows of no group that come out as 0 have the scale 1e-4 / 448.
 """
@@ -36,6 +37,7 @@ def batched_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -45,7 +47,17 @@ def batched_gemm(
     "f16", "f32"; None: a's), allocated if None. M = 0 or G = 0 returns at once.
     """
     p = dense_problem(a, "batched", layout, out_dtype, epilogue)
-    return compute(p, config, a, b, out, arguments, scale_out=scale_out, invariant=invariant)
+    return compute(
+        p,
+        config,
+        a,
+        b,
+        out,
+        arguments,
+        scale_out=scale_out,
+        invariant=invariant,
+        weights_ready=weights_ready,
+    )
 
 
 @front
@@ -61,6 +73,7 @@ def masked_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -74,7 +87,7 @@ def masked_gemm(
     return compute(
         p, config, a, b, out, arguments,
         table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
-        invariant=invariant,
+        invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 
@@ -92,6 +105,7 @@ def grouped_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -108,7 +122,16 @@ def grouped_gemm(
     p = dense_problem(a, "none", layout, out_dtype, epilogue)
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
-        p, config, a, b, out, arguments, table=table, scale_out=scale_out, invariant=invariant
+        p,
+        config,
+        a,
+        b,
+        out,
+        arguments,
+        table=table,
+        scale_out=scale_out,
+        invariant=invariant,
+        weights_ready=weights_ready,
     )
 
 
@@ -125,6 +148,7 @@ def fp8_block_batched_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -136,7 +160,16 @@ def fp8_block_batched_gemm(
     p = fp8_block_problem("batched", out_dtype, epilogue)
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(
-        p, config, a, b, out, arguments, scales, scale_out=scale_out, invariant=invariant
+        p,
+        config,
+        a,
+        b,
+        out,
+        arguments,
+        scales,
+        scale_out=scale_out,
+        invariant=invariant,
+        weights_ready=weights_ready,
     )
 
 
@@ -155,6 +188,7 @@ def fp8_block_masked_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -164,7 +198,7 @@ def fp8_block_masked_gemm(
     return compute(
         p, config, a, b, out, arguments, scales,
         table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
-        invariant=invariant,
+        invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 
@@ -184,6 +218,7 @@ def fp8_block_grouped_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -194,7 +229,7 @@ def fp8_block_grouped_gemm(
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(
         p, config, a, b, out, arguments, scales,
-        table=table, scale_out=scale_out, invariant=invariant,
+        table=table, scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 

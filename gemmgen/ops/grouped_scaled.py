@@ -32,6 +32,7 @@ def fp8_batched_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -42,7 +43,17 @@ def fp8_batched_gemm(
     """
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments, "batched")
-    return compute(p, config, a, b, out, given, scale_out=scale_out, invariant=invariant)
+    return compute(
+        p,
+        config,
+        a,
+        b,
+        out,
+        given,
+        scale_out=scale_out,
+        invariant=invariant,
+        weights_ready=weights_ready,
+    )
 
 
 @front
@@ -60,6 +71,7 @@ def fp8_masked_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -70,7 +82,7 @@ def fp8_masked_gemm(
     return compute(
         p, config, a, b, out, given,
         table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
-        invariant=invariant,
+        invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 
@@ -90,6 +102,7 @@ def fp8_grouped_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -99,7 +112,16 @@ def fp8_grouped_gemm(
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments)
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
-        p, config, a, b, out, given, table=table, scale_out=scale_out, invariant=invariant
+        p,
+        config,
+        a,
+        b,
+        out,
+        given,
+        table=table,
+        scale_out=scale_out,
+        invariant=invariant,
+        weights_ready=weights_ready,
     )
 
 
@@ -115,6 +137,7 @@ def int8_batched_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -124,7 +147,17 @@ def int8_batched_gemm(
     "bf16", "f16", "f32", "e4m3"). M = 0 or G = 0 returns at once.
     """
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments, "batched")
-    return compute(p, config, a, b, out, given, scale_out=scale_out, invariant=invariant)
+    return compute(
+        p,
+        config,
+        a,
+        b,
+        out,
+        given,
+        scale_out=scale_out,
+        invariant=invariant,
+        weights_ready=weights_ready,
+    )
 
 
 @front
@@ -141,6 +174,7 @@ def int8_masked_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -150,7 +184,7 @@ def int8_masked_gemm(
     return compute(
         p, config, a, b, out, given,
         table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
-        invariant=invariant,
+        invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 
@@ -169,6 +203,7 @@ def int8_grouped_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -177,5 +212,14 @@ def int8_grouped_gemm(
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments)
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
-        p, config, a, b, out, given, table=table, scale_out=scale_out, invariant=invariant
+        p,
+        config,
+        a,
+        b,
+        out,
+        given,
+        table=table,
+        scale_out=scale_out,
+        invariant=invariant,
+        weights_ready=weights_ready,
     )

@@ -29,6 +29,7 @@ def fp8_block_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -50,7 +51,11 @@ def fp8_block_gemm(
     config: None lets the cost model choose. invariant: True: the order in which the products of an element are added up, and
     with it its bits, is a function of N, K, the operands' dtypes and the family alone, whatever M, the row's place and
     the groups are; False: it may follow the launch; None: as `gemmgen.ops.set_invariant` or the environment
-    variable GEMMGEN_INVARIANT says, else False. A config that is given must then add up so too. epilogue: an expression, or the name of one in `gemmgen.epilogues`.
+    variable GEMMGEN_INVARIANT says, else False. A config that is given must then add up so too.
+    weights_ready: True promises that no launch on the stream that may still run when this one begins writes b or scale_b: weights
+    that lie ready. The config that is chosen then lets the launch begin while those before it end, and load of b what its
+    first stages hold; one that is given does so with `pdl` and `weights_ahead`. A promise that is broken gives wrong results.
+    epilogue: an expression, or the name of one in `gemmgen.epilogues`.
     arguments: what `epilogue` reads, by name. One that pairs
     columns (`swiglu`) makes out [M, N/2], N even; its vectors and matrices still have N columns.
     Runs on torch's current stream. Raises ArgumentError naming the argument, UnsupportedProblem,
@@ -65,7 +70,16 @@ def fp8_block_gemm(
     )
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(
-        p, config, a, b, out, arguments, scales, scale_out=scale_out, invariant=invariant
+        p,
+        config,
+        a,
+        b,
+        out,
+        arguments,
+        scales,
+        scale_out=scale_out,
+        invariant=invariant,
+        weights_ready=weights_ready,
     )
 
 
@@ -113,6 +127,7 @@ def int8_block_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -121,7 +136,16 @@ def int8_block_gemm(
     p = Problem(family=recipes.FP8_BLOCK, a=S8, b=S8, d=output_dtype(out_dtype), epilogue=epilogue)
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(
-        p, config, a, b, out, arguments, scales, scale_out=scale_out, invariant=invariant
+        p,
+        config,
+        a,
+        b,
+        out,
+        arguments,
+        scales,
+        scale_out=scale_out,
+        invariant=invariant,
+        weights_ready=weights_ready,
     )
 
 
@@ -137,6 +161,7 @@ def gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -149,7 +174,7 @@ def gemm(
     out: [M, N] of `out_dtype` ("bf16", "f16", "f32", "e4m3"; None: a's dtype), contiguous along N, row
     stride a multiple of 16 bytes; allocated if None. M = 0 returns at once.
     accumulate: add to what `out` holds, which must then be given, float32.
-    config: None lets the cost model choose. invariant, scale_out, epilogue, arguments, the result: as in
+    config: None lets the cost model choose. invariant, weights_ready, scale_out, epilogue, arguments, the result: as in
     `fp8_block_gemm`. Runs on torch's current stream. Raises as `fp8_block_gemm`.
     """
     dtype = dtype_of("a", a, (BF16, F16))
@@ -164,7 +189,17 @@ def gemm(
         epilogue=epilogue,
         accumulate=accumulate,
     )
-    return compute(p, config, a, b, out, arguments, scale_out=scale_out, invariant=invariant)
+    return compute(
+        p,
+        config,
+        a,
+        b,
+        out,
+        arguments,
+        scale_out=scale_out,
+        invariant=invariant,
+        weights_ready=weights_ready,
+    )
 
 
 @front
@@ -180,6 +215,7 @@ def fp8_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -193,12 +229,22 @@ def fp8_gemm(
     accumulation).
     epilogue: of the scaled product; it may read no `scale_a` or `scale_b` of its own.
     out: [M, N] of `out_dtype` ("bf16", "f16", "f32", "e4m3"), contiguous along N, row stride a multiple
-    of 16 bytes; allocated if None. M = 0 returns at once. scale_out, arguments, the result: as in
-    `fp8_block_gemm`. Raises as that.
+    of 16 bytes; allocated if None. M = 0 returns at once. invariant, weights_ready (of scale_b too), scale_out, arguments,
+    the result: as in `fp8_block_gemm`. Raises as that.
     """
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments)
-    return compute(p, config, a, b, out, given, scale_out=scale_out, invariant=invariant)
+    return compute(
+        p,
+        config,
+        a,
+        b,
+        out,
+        given,
+        scale_out=scale_out,
+        invariant=invariant,
+        weights_ready=weights_ready,
+    )
 
 
 @front
@@ -213,6 +259,7 @@ def int8_gemm(
     scale_out: Any = None,
     config: Config | None = None,
     invariant: bool | None = None,
+    weights_ready: bool = False,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -223,8 +270,18 @@ def int8_gemm(
     scale_a, scale_b: as in `fp8_gemm`; for out_dtype "s32" there are none.
     epilogue: of the scaled product, as in `fp8_gemm`; for out_dtype "s32" there is none.
     out: [M, N] of `out_dtype` ("s32", "bf16", "f16", "f32", "e4m3"), contiguous along N, row stride a
-    multiple of 16 bytes; allocated if None. M = 0 returns at once. scale_out, arguments, the result: as
-    in `fp8_block_gemm`. Raises as that.
+    multiple of 16 bytes; allocated if None. M = 0 returns at once. invariant, weights_ready, scale_out, arguments, the
+    result: as in `fp8_block_gemm`. Raises as that.
     """
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments)
-    return compute(p, config, a, b, out, given, scale_out=scale_out, invariant=invariant)
+    return compute(
+        p,
+        config,
+        a,
+        b,
+        out,
+        given,
+        scale_out=scale_out,
+        invariant=invariant,
+        weights_ready=weights_ready,
+    )

@@ -17,6 +17,7 @@ from . import (
     check_ring,
     check_tile,
     layout_smem,
+    load_ahead,
     overlap_promotion,
     peek_ahead,
     plan_multicast,
@@ -92,6 +93,9 @@ PIPELINE: tuple[Step, ...] = (
     Step(split_registers.split_registers),
     Step(keep_address),  # the epilogue is final
     Step(overlap_launches, "pdl"),  # after whatever else the prologue does
+    Step(
+        load_ahead.load_ahead, "weights_ahead"
+    ),  # the wait is there; the boxes and bytes are final
     Step(instrument, "stamps"),  # every statement that takes time is in place
     Step(check_complete),
 )
@@ -114,6 +118,7 @@ RULES: tuple[Rule, ...] = (
     *size_barriers.RULES,
     *layout_smem.RULES,
     *split_registers.RULES,
+    *load_ahead.RULES,
 )
 
 

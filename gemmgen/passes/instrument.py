@@ -29,6 +29,7 @@ from ..ir.nodes import (
     StoreWait,
     TmaLoad,
     Wait,
+    WaitForGrids,
     WgmmaCommit,
     WgmmaWait,
 )
@@ -60,7 +61,10 @@ def instrument(kernel: Kernel, target: Target, stamps: int) -> Kernel:
 
 
 def _role(role: Role) -> Role:
-    first = isinstance(role.body[0], SetRegisters)  # which nothing may stand before
+    """Nothing may stand before SetRegisters; and what is before a wait for other launches must not touch global memory,
+    where stamps go."""
+    waits = [i for i, s in enumerate(role.body) if isinstance(s, SetRegisters | WaitForGrids)]
+    first = waits[-1] + 1 if waits else 0
     body = _body(role.body[first:], "role", count())
     return replace(role, body=(*role.body[:first], OpenStamps(), *body, CloseStamps()))
 

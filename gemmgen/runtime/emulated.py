@@ -99,6 +99,7 @@ class EmulatedGpu:
             schedule=self.schedule,
             on_progress=self.on_progress,
             overlaps=kernel.pdl,
+            ready=ready(kernel, bound),
             resident=self.resident,
         )
         self.stats.append(stats)
@@ -135,6 +136,23 @@ def params(
     values = {**bound.values, "watchdog": report, "group_maps": maps, "stamp_rings": rings}
     values[PARTIALS] = sums
     return [*encoded, *(values[p.name] for p in kernel.params)]
+
+
+def ready(kernel: Kernel, bound: Bound) -> list[tuple[int, int]]:
+    """Where tensors lie that the launch before does not write: address and bytes."""
+    of = [
+        describe(kernel, m, bound.matrices[m.tensor])
+        for m in kernel.maps
+        if m.tensor in kernel.ready
+    ]
+    return [(d.address, _bytes(d)) for d in of]
+
+
+def _bytes(d: Description) -> int:
+    """From a tensor's first byte to its last."""
+    inner, *outer = d.dims
+    rows = zip(outer, d.strides, strict=True)
+    return inner * d.dtype.bytes + sum((count - 1) * stride for count, stride in rows)
 
 
 def _map(d: Description) -> TensorMap:

@@ -35,6 +35,7 @@ def _choice(e: Explanation) -> Facts:
         ("priced for", f"{e.target.name}: {e.target.rates}"),
         ("modelled", f"{microseconds(e.cost.seconds)} us"),
     ]
+    items += [("weights ready", _ahead(e))] * e.problem.weights_ready
     items += [("instead of", f"{spelled(c)}: {why}") for c, why in e.unbuilt.items()]
     row = e.measured
     if row and row.best.seconds:
@@ -45,6 +46,18 @@ def _choice(e: Explanation) -> Facts:
             ("measured", f"{microseconds(row.best.seconds)} us at {at} on {row.device}{beside}")
         )
     return Facts(title="Choice", items=tuple(items))
+
+
+def _ahead(e: Explanation) -> str:
+    """What becomes of the promise."""
+    if e.config.weights_ahead:
+        blocks = f"the first {e.kernel.stages} K blocks of a CTA's first tile"
+        return (
+            f"B of {blocks} is loaded while launches before end; the time modelled is without that"
+        )
+    if e.kernel.tables:
+        return f"nothing is loaded ahead: {e.kernel.tables[0]} says on the device whose weights come first"
+    return "nothing is loaded ahead: the config has not both pdl and weights_ahead"
 
 
 def _floor(e: Explanation) -> Facts:

@@ -91,7 +91,7 @@ def _memory(p: Problem, c: Config, shape: Shape, t: Terms) -> tuple[float, float
 
 def _of_k_block(kernel: ir.Kernel) -> Iterator[ir.Stmt]:
     """What the loops over K hold."""
-    loops = (s for s in statements(kernel) if isinstance(s, ir.ForK))
+    loops = (s for s in statements(kernel) if isinstance(s, ir.ForK) and s.of != "ahead")
     return (s for loop in loops for s in walk(loop.body))
 
 

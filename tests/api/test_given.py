@@ -25,6 +25,7 @@ KERNEL = {  # options that describe a kernel: what is wrong of it, and how the e
     "--grouping": (("--grouping", "zz"), "grouping="),
     "--alignment": (("--alignment", "64"), "--alignment"),  # of a kernel without groups
     "--accumulate": (("--accumulate", "--d", "f16"), "accumulate="),
+    "--weights-ready": (("--weights-ready", "--grouping", "k_columns"), "weights_ready="),
     "--epilogue": (("--epilogue", "zz"), "epilogue="),
     "--config": (("--config", "{"), "--config"),
     "--set": (("--set", "zz=1"), "zz="),
@@ -243,6 +244,7 @@ RIGHT = {  # a right value, and the kernel that takes it
     "--grouping": (("--grouping", "rows"), ("--grouping", "batched")),
     "--alignment": (("--grouping", "rows", "--config", TILE, "--alignment", "64"),) * 2,
     "--accumulate": (("--d", "f32", "--accumulate"),) * 2,
+    "--weights-ready": (("--config", TILE, "--weights-ready"),) * 2,
     "--epilogue": (("--epilogue", "relu"),) * 2,
     "--config": (("--config", TILE),) * 2,
     "--set": (("--set", "panel=5"),) * 2,
@@ -256,7 +258,7 @@ RIGHT = {  # a right value, and the kernel that takes it
 def test_what_describes_a_kernel_changes_it(capsys, option, number):
     kernel, right = (FAMILY, EXHIBIT)[number], RIGHT[option][number]
     at = right.index(option)
-    takes_value = option not in ("--accumulate", "--swap-ab")
+    takes_value = option not in ("--accumulate", "--weights-ready", "--swap-ab")
     without = (*right[:at], *right[at + 1 + takes_value :])
     if option == "--swap-ab":
         without = ("--config", '{"block_m": 64, "consumers": 1}')

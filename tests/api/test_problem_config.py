@@ -56,6 +56,7 @@ def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
             "stream",
         ),
         "lane_scales",
+        "weights_ahead",
     } & set(Config().to_json())
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
@@ -84,6 +85,7 @@ BAD_CONFIG = {
     "peek": (1, 0, "true", None),
     "stream": (1, 0, "true", None),
     "lane_scales": (1, 0, "true", None),
+    "weights_ahead": (1, 0, "true", None),
     "order": ("hilbert", "", None, 1, True, ["panels"]),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
@@ -130,6 +132,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "peek": (False, True),
         "stream": (False, True),
         "lane_scales": (False, True),
+        "weights_ahead": (False, True),
         "order": ("panels",),
         "registers": (None, (40, 232)),
     }[name]
@@ -182,7 +185,7 @@ PROBLEMS = [DENSE, FP8]
 PROBLEMS += [replace(FP8, epilogue=e) for e in EPILOGUES.values()]
 PROBLEMS += [replace(DENSE, a=F16, b=F16, d=d) for d in OUTPUTS if not d.integer]
 PROBLEMS += [replace(DENSE, layout=layout) for layout in LAYOUTS]
-PROBLEMS += [replace(DENSE, d=F32, accumulate=True)]
+PROBLEMS += [replace(DENSE, d=F32, accumulate=True), replace(FP8, weights_ready=True)]
 PROBLEMS += [replace(DENSE, a=S8, b=S8, d=d) for d in OUTPUTS]
 
 
@@ -204,6 +207,7 @@ BAD_PROBLEM = {
     "layout": ("NT", "nnt", "n", "", None, 0),
     "epilogue": ("rleu", None, 1.0, float),
     "accumulate": (True, 1, None),  # of BF16
+    "weights_ready": (1, 0, None, "true"),
 }
 
 

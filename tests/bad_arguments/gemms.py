@@ -137,6 +137,7 @@ def _named(kind: str, grouping: str) -> str:
 
 def _function(kind: str, grouping: str, dtype: str, more: tuple[Wrong, ...] = ()) -> Function:
     name = _named(kind, grouping)
+    more = (*more, wrong("a number for a promise", "weights_ready", weights_ready=1))
     build = blocks if kind.endswith("block") else operands
     scales = BLOCKED if build is blocks else ()
     epilogue = () if dtype == INT8 and build is operands else EPILOGUE

@@ -57,6 +57,7 @@ OUT_OF_RANGE = {
     "peek": (0, "yes"),
     "order": (0, None, "hilbert"),
     "stream": (1, None, "yes"),
+    "weights_ahead": (1, None, "yes"),
 }
 assert OUT_OF_RANGE.keys() == FIELDS.keys()
 
@@ -121,7 +122,9 @@ COMPILER = (
         wrong("a number for true", "accumulate", accumulate=1, d=F32),
         wrong("adding to BF16", "accumulate", accumulate=True),
         wrong("adding where rows are set to 0", "accumulate", accumulate=True, d=F32, grouping="rows"),
-        wrong("adding pairs", "accumulate", accumulate=True, d=F32, epilogue=gate(ACC)))),
+        wrong("adding pairs", "accumulate", accumulate=True, d=F32, epilogue=gate(ACC)),
+        wrong("a number for a promise", "weights_ready", weights_ready=1),
+        wrong("a promise of no weights", "weights_ready", weights_ready=True, grouping="k_columns"))),
     Function(name="Problem.from_json", call=Problem.from_json, right=_json, wrong=(
         *(wrong(f"{x!r}", "problem", data=x) for x in (None, [], "dense", 1.5)),
         wrong("no family", "family", data={"a": "bf16", "b": "bf16"}),

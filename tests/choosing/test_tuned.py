@@ -21,6 +21,7 @@ from gemmgen.heuristics.lines import lines_of, start, starts_of
 from gemmgen.heuristics.tuned import NONE, VARIABLE, lookup, pick
 from gemmgen.ir.dtypes import F32
 from gemmgen.ir.expr import ACC, DeviceScalar, PerColumn, PerRow
+from gemmgen.pipeline import lower
 from gemmgen.target import H200
 
 DEVICE = H200.device_name
@@ -187,6 +188,32 @@ def test_names_of_arguments_and_brackets_do_not_matter(database):
     assert lookup(replace(DENSE, epilogue=same), (4096, 4096, 4096), DEVICE) == TUNED
     other = ACC * PerRow("mine") * PerColumn("yours")
     assert lookup(replace(DENSE, epilogue=other), (4096, 4096, 4096), DEVICE) is None
+
+
+def test_what_is_ready_is_loaded_ahead_whatever_is_chosen(database):
+    database(row())
+    ready, ahead = replace(DENSE, weights_ready=True), {"pdl": True, "weights_ahead": True}
+    for shape, measured in (((4096, 4096, 4096), True), ((77, 512, 512), False)):
+        plain, found = pick(DENSE, shape), pick(ready, shape)
+        assert found.config == replace(plain.config, **ahead) and found.row == plain.row
+        assert (found.row is not None) == measured
+        lower(ready, found.config)
+        another = pick(ready, shape, unbuilt={found.config: "no room"}).config
+        assert another == replace(
+            pick(DENSE, shape, unbuilt={plain.config: "no room"}).config, **ahead
+        )
+        assert another != found.config
+    promised = row(problem=ready, shape=(64, 512, 512))
+    database(promised)
+    assert pick(DENSE, (64, 512, 512)).row == promised
+
+
+@pytest.mark.parametrize("grouping", ("masked", "rows", "ends"))
+def test_where_a_table_says_whose_weights_come_first_nothing_is_ahead(database, grouping):
+    database()
+    plain, shape = replace(DENSE, grouping=grouping), (512, 512, 512)
+    ready = replace(plain, weights_ready=True)
+    assert pick(ready, shape, groups=4).config == pick(plain, shape, groups=4).config
 
 
 def test_a_measured_config_that_divides_k_is_not_for_who_wants_it_whole(database):

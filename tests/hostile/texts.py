@@ -142,7 +142,11 @@ def _problems() -> tuple[Case, ...]:
     right = {"family": "dense", "a": "bf16", "b": "bf16"}
     names = ("a", "b", "d", "layout", "epilogue", "grouping")
     texts = [(n, x) for n in names for x in (*NAMES[3:8], "a" * LONG, "\udcff")]
-    values = [(n, x) for n in ("family", *names, "alignment", "accumulate") for x in VALUES]
+    values = [
+        (n, x)
+        for n in ("family", *names, "alignment", "accumulate", "weights_ready")
+        for x in VALUES
+    ]
     values = [(n, x) for n, x in values if not (n == "family" and x == "128")]
     values = [(n, x) for n, x in values if not (n == "epilogue" and x in (1.5, -1, 10**30))]
     return tuple(

@@ -38,7 +38,7 @@ OF_FAMILIES = (*IN_THE_TILE, "multicast", "raster", "panel", "order", "unroll", 
 
 # What else a legal config has that differs in it.
 BESIDE = {"block_m": {"block_m": 64, "consumers": 1}, "swap_ab": {"swap_ab": True, "block_m": 16, "block_n": 128},
-          "d_columns": {"d_columns": 64, "block_n": 128}}  # fmt: skip
+          "d_columns": {"d_columns": 64, "block_n": 128}, "weights_ahead": {"weights_ahead": True, "pdl": True}}  # fmt: skip
 
 ROOT = Path(gemmgen.levers.__file__).parents[1]
 CHOOSING = (
@@ -105,7 +105,7 @@ def test_another_value_shows_in_the_name_in_tables_and_in_json(lever):
 @cache
 def items_of(c):
     """What a report says of a legal config, of the first problem that has it."""
-    for p in (DENSE, FP8):
+    for p in (DENSE, FP8, replace(DENSE, weights_ready=True)):
         try:
             return {k: v for k, v in described(c, lower(p, c)).items if k != "name"}
         except IllegalConfig:

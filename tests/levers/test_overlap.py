@@ -12,7 +12,7 @@ from test_emulator import run
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
-from gemmgen.emulator import ProtocolError
+from gemmgen.emulator import Race
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.rewrite import statements
 from gemmgen.pipeline import lower
@@ -78,7 +78,7 @@ def test_global_memory_after_the_wait(body):
 )
 def test_global_memory_before_the_wait(body):
     run(body, threads=64)  # the launch before is over
-    with pytest.raises(ProtocolError, match="griddepcontrol"):
+    with pytest.raises(Race, match="griddepcontrol"):
         run(body, threads=64, overlaps=True)
 
 

@@ -13,6 +13,7 @@ from kernels import DENSE, FP8, GROUPED, VARIETY, VECTOR
 from gemmgen import emulator
 from gemmgen.check import ProtocolViolation, check, instances
 from gemmgen.check.ops import Instance
+from gemmgen.check.prove import Until
 from gemmgen.check.unroll import unroller
 from gemmgen.config import Config
 from gemmgen.families import build
@@ -180,7 +181,7 @@ def test_each_has_a_copy_of_d_and_a_whole_tile(name):
 @pytest.mark.parametrize("turns", (2, 3))
 def test_instances_give_each_its_third_tile(turns):
     for stages in (1, 2, 5):
-        plain, chosen = instances(stages), instances(stages, turns=turns)
+        plain, chosen = instances(stages), instances(stages, until=Until(rounds=4, tiles=3 * turns))
         assert {*plain} < {*chosen}
         for k in (1, stages, stages + 1):
             assert Instance(k_blocks=k, tiles=3 * turns) in chosen

@@ -35,6 +35,8 @@ MOE = replace(FP8, d=E4M3, epilogue=EPILOGUES["swiglu"])
 SWAP = {"swap_ab": True, "block_m": 16, "block_n": 128}
 BATCHED = replace(DENSE, grouping="batched")
 MASKED = replace(DENSE, grouping="masked")
+READY = replace(FP8, weights_ready=True)
+AHEAD = {"pdl": True, "weights_ahead": True}
 TURNED = replace(DENSE_TN, grouping="k_columns")
 K_COLUMNS = replace(DENSE, grouping="k_columns")
 BIAS_SILU = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
@@ -98,6 +100,8 @@ CHANGES = {
     "instrument": (FP8, {"stamps": 64}),
     "instrument-split": (DENSE, {"stamps": 64, "split_k": 2, "in_flight": 1}),
     "overlap_launches": (FP8, {"pdl": True, "multicast": "a"}),
+    "load_ahead": (READY, {**AHEAD, "multicast": "a"}),
+    "load_ahead-split": (READY, {**AHEAD, "split_k": 2}),
     "split_scales-parts": (FP8, {"block_n": 256, "parts": 2}),
     "plan_descriptors-parts": (FP8, {"block_n": 64, "parts": 2}),
     "plan_multicast": (FP8, {"multicast": "a"}),
@@ -283,6 +287,14 @@ ILLEGAL = {
         {"multicast": "a", "split_k": 1, "ping_pong": False},
     ),
     "stream-groups": (MASKED, {"stream": True}, {}, {"stream": True, "scheduler": "masked"}),
+    "ahead-pdl": (READY, {**AHEAD, "pdl": False}, {}, {"weights_ahead": True, "pdl": False}),
+    "ahead-promise": (FP8, AHEAD, {}, {"weights_ahead": True, "weights_ready": False}),
+    "ahead-table": (
+        replace(MASKED, weights_ready=True),
+        AHEAD,
+        {},
+        {"weights_ahead": True, "table": "group_rows"},
+    ),
     "multicast-slice": (
         DENSE,
         {"multicast": "b", "block_n": 24},

@@ -155,6 +155,36 @@ VARIETY = {
         replace(FP8, grouping="masked"),
         Config(pdl=True, multicast="a", stages=3),
     ),
+    "fp8-ahead": (
+        replace(FP8, weights_ready=True),
+        Config(pdl=True, weights_ahead=True, multicast="b", stages=3),
+    ),
+    "fp8-ahead-few": (
+        replace(FP8, weights_ready=True),
+        Config(
+            pdl=True, weights_ahead=True, swap_ab=True, block_m=8, block_n=64, consumers=1, unroll=4
+        ),
+    ),
+    "dense-ahead-adding": (
+        replace(DENSE_F32, accumulate=True, weights_ready=True),
+        Config(pdl=True, weights_ahead=True, block_m=64, block_n=32, consumers=1),
+    ),
+    "fp8-1d1d-ahead-split": (
+        replace(VECTOR, weights_ready=True),
+        Config(pdl=True, weights_ahead=True, split_k=2, block_n=64, stages=3),
+    ),
+    "dense-ahead-batched": (
+        replace(DENSE, grouping="batched", weights_ready=True),
+        Config(
+            pdl=True,
+            weights_ahead=True,
+            swap_ab=True,
+            block_m=16,
+            block_n=64,
+            consumers=1,
+            stages=6,
+        ),
+    ),
     "dense-ping-pong": (DENSE, Config(ping_pong=True, in_flight=1, block_n=64)),
     "dense-ping-pong-three": (DENSE, Config(ping_pong=True, consumers=3, block_m=64, block_n=64)),
     "dense-ping-pong-columns": (

@@ -203,7 +203,10 @@ def test_a_control_offers_what_the_lever_takes(server):
     assert numbers["set.d_columns"]["value"] == ""  # null
     flags = {x["name"] for x in tags.all("input") if x["type"] == "checkbox"} - {"show"}
     boolean = {f"set.{x.name}" for x in LEVERS if isinstance(x.default, bool)}
-    assert flags == boolean | {"accumulate"}  # not in_flight, whose 0 and 1 equal False and True
+    assert flags == boolean | {
+        "accumulate",
+        "weights_ready",
+    }  # not in_flight, whose 0 and 1 equal False and True
 
 
 def test_a_lever_of_a_program_has_one(monkeypatch):

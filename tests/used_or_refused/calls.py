@@ -41,6 +41,7 @@ PROBLEM = {
     "grouping": mostly(st.sampled_from([*GROUPINGS])),
     "alignment": mostly(st.sampled_from([64, 128])),
     "accumulate": mostly(st.booleans()),
+    "weights_ready": mostly(st.booleans()),
 }
 
 

@@ -94,7 +94,7 @@ def _told(line: Line, item: Item, found: Outcome) -> bool:
     if option == "--ab":
         a, _, b = value[0].partition(",")
         return (problem.get("a"), problem.get("b")) == (a, b or a)
-    if option in ("--accumulate", "--swap-ab", "--watchdog"):
+    if option in ("--accumulate", "--weights-ready", "--swap-ab", "--watchdog"):
         return {**problem, **config}.get(name) is True
     if option == "--split-k":
         return str(config.get("split_k")) == value[0]

@@ -83,6 +83,7 @@ KERNEL: dict[str, st.SearchStrategy[str] | None] = {
     "--grouping": of(*GROUPINGS),
     "--alignment": of(128, 64),
     "--accumulate": None,
+    "--weights-ready": None,
     "--epilogue": of(*EPILOGUES),
     "--config": config(),
     "--set": assignment(),

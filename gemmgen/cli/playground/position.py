@@ -20,7 +20,10 @@ from .query import Query, names
 
 KEPT = 256  # of each kind
 REFUSALS = (ArgumentError, IllegalConfig, UnsupportedProblem)  # all else is a bug
-OF_PROBLEM = ("ab", "d", "layout", "epilogue", "grouping", "alignment", "accumulate")
+OF_PROBLEM = (
+    *("ab", "d", "layout", "epilogue", "grouping", "alignment", "accumulate"),
+    "weights_ready",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,6 +48,7 @@ def names() -> dict[str, Name]:
         "layout": Name(label="Layout", values=choice(*LAYOUTS), default="nt", says="of A, then B"),
         "epilogue": Name(label="Epilogue", values=choice(*EPILOGUES), default="none"),
         "accumulate": Name(label="Accumulate", values=choice(False, True), default=False),
+        "weights_ready": Name(label="Weights ready", values=choice(False, True), default=False),
         "grouping": Name(label="Grouping", values=choice(*GROUPINGS), default="none"),
         "alignment": Name(label="Alignment", values=rows, default=UNSAID, says="of groups' rows"),
         "m": Name(label="M", values=SIDE, default=M),
