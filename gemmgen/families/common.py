@@ -227,6 +227,16 @@ def consumer(c: Config, locals: tuple[Registers, ...], tile: TileBody) -> Role:
     )
 
 
+def multicasting(c: Config) -> Cluster:
+    shared = None if c.multicast == "none" else c.multicast
+    return Cluster(size=2 if shared else 1, shared=shared)  # type: ignore[arg-type]
+
+
+def ready(p: Problem, maps: tuple[TmaMap, ...]) -> tuple[str, ...]:
+    """Of what is loaded by tensor map, what no launch that may still run writes."""
+    return tuple(m.tensor for m in maps if m.tensor in ("b", "scale_b") and p.weights_ready)
+
+
 def assemble(
     p: Problem,
     c: Config,
@@ -249,9 +259,7 @@ def assemble(
         output_map(p),
     )
     barriers = (Barrier(name="full", stages=c.stages), Barrier(name="empty", stages=c.stages))
-    tensors = ("b", "scale_b") if p.weights_ready else ()
-    shared = None if c.multicast == "none" else c.multicast
-    cluster = Cluster(size=2 if shared else 1, shared=shared)  # type: ignore[arg-type]
+    cluster = multicasting(c)
     scheduler = panels(c.raster, c.panel, g, p.alignment, c.order, b.m * cluster.m)
     return Kernel(
         name=kernel_name(p, c),
@@ -265,7 +273,7 @@ def assemble(
             depths=g.depths,
             step=p.alignment * g.again,
         ),
-        ready=tuple(m.tensor for m in maps if m.tensor in tensors),
+        ready=ready(p, maps),
         maps=maps,
         params=(*SHAPE, *g.params, *output_params(p), *params, *epilogue_params(p)),
         smem=(

@@ -48,16 +48,9 @@ def batched_gemm(
     """
     p = dense_problem(a, "batched", layout, out_dtype, epilogue)
     return compute(
-        p,
-        config,
-        a,
-        b,
-        out,
-        arguments,
-        scale_out=scale_out,
-        invariant=invariant,
-        weights_ready=weights_ready,
-    )
+        p, config, a, b, out, arguments,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+    )  # fmt: skip
 
 
 @front
@@ -122,17 +115,9 @@ def grouped_gemm(
     p = dense_problem(a, "none", layout, out_dtype, epilogue)
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
-        p,
-        config,
-        a,
-        b,
-        out,
-        arguments,
-        table=table,
-        scale_out=scale_out,
-        invariant=invariant,
-        weights_ready=weights_ready,
-    )
+        p, config, a, b, out, arguments,
+        table=table, scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+    )  # fmt: skip
 
 
 @front
@@ -160,17 +145,9 @@ def fp8_block_batched_gemm(
     p = fp8_block_problem("batched", out_dtype, epilogue)
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(
-        p,
-        config,
-        a,
-        b,
-        out,
-        arguments,
-        scales,
-        scale_out=scale_out,
-        invariant=invariant,
-        weights_ready=weights_ready,
-    )
+        p, config, a, b, out, arguments, scales,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+    )  # fmt: skip
 
 
 @front

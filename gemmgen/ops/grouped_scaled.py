@@ -44,16 +44,9 @@ def fp8_batched_gemm(
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments, "batched")
     return compute(
-        p,
-        config,
-        a,
-        b,
-        out,
-        given,
-        scale_out=scale_out,
-        invariant=invariant,
-        weights_ready=weights_ready,
-    )
+        p, config, a, b, out, given,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+    )  # fmt: skip
 
 
 @front
@@ -112,17 +105,9 @@ def fp8_grouped_gemm(
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments)
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
-        p,
-        config,
-        a,
-        b,
-        out,
-        given,
-        table=table,
-        scale_out=scale_out,
-        invariant=invariant,
-        weights_ready=weights_ready,
-    )
+        p, config, a, b, out, given,
+        table=table, scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+    )  # fmt: skip
 
 
 @front
@@ -148,16 +133,9 @@ def int8_batched_gemm(
     """
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments, "batched")
     return compute(
-        p,
-        config,
-        a,
-        b,
-        out,
-        given,
-        scale_out=scale_out,
-        invariant=invariant,
-        weights_ready=weights_ready,
-    )
+        p, config, a, b, out, given,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+    )  # fmt: skip
 
 
 @front
@@ -212,14 +190,6 @@ def int8_grouped_gemm(
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments)
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
-        p,
-        config,
-        a,
-        b,
-        out,
-        given,
-        table=table,
-        scale_out=scale_out,
-        invariant=invariant,
-        weights_ready=weights_ready,
-    )
+        p, config, a, b, out, given,
+        table=table, scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+    )  # fmt: skip

@@ -52,35 +52,22 @@ def fp8_block_gemm(
     with it its bits, is a function of N, K, the operands' dtypes and the family alone, whatever M, the row's place and
     the groups are; False: it may follow the launch; None: as `gemmgen.ops.set_invariant` or the environment
     variable GEMMGEN_INVARIANT says, else False. A config that is given must then add up so too.
-    weights_ready: True promises that no launch on the stream that may still run when this one begins writes b or scale_b: weights
-    that lie ready. The config that is chosen then lets the launch begin while those before it end, and load of b what its
-    first stages hold; one that is given does so with `pdl` and `weights_ahead`. A promise that is broken gives wrong results.
+    weights_ready: True promises that no launch still running when this one begins writes b or scale_b. The chosen config then
+    begins while previous launches end, and loads its first stages of b meanwhile; a config that is given does so with
+    `pdl` and `weights_ahead`. A broken promise gives wrong results.
     epilogue: an expression, or the name of one in `gemmgen.epilogues`.
     arguments: what `epilogue` reads, by name. One that pairs
     columns (`swiglu`) makes out [M, N/2], N even; its vectors and matrices still have N columns.
     Runs on torch's current stream. Raises ArgumentError naming the argument, UnsupportedProblem,
     IllegalConfig, CompileError, RuntimeUnavailable, LaunchError.
     """
-    p = Problem(
-        family=recipes.FP8_BLOCK,
-        a=E4M3,
-        b=E4M3,
-        d=output_dtype(out_dtype),
-        epilogue=epilogue,
-    )
+    d = output_dtype(out_dtype)
+    p = Problem(family=recipes.FP8_BLOCK, a=E4M3, b=E4M3, d=d, epilogue=epilogue)
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(
-        p,
-        config,
-        a,
-        b,
-        out,
-        arguments,
-        scales,
-        scale_out=scale_out,
-        invariant=invariant,
-        weights_ready=weights_ready,
-    )
+        p, config, a, b, out, arguments, scales,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+    )  # fmt: skip
 
 
 @front
@@ -136,17 +123,9 @@ def int8_block_gemm(
     p = Problem(family=recipes.FP8_BLOCK, a=S8, b=S8, d=output_dtype(out_dtype), epilogue=epilogue)
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(
-        p,
-        config,
-        a,
-        b,
-        out,
-        arguments,
-        scales,
-        scale_out=scale_out,
-        invariant=invariant,
-        weights_ready=weights_ready,
-    )
+        p, config, a, b, out, arguments, scales,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+    )  # fmt: skip
 
 
 @front
@@ -190,16 +169,9 @@ def gemm(
         accumulate=accumulate,
     )
     return compute(
-        p,
-        config,
-        a,
-        b,
-        out,
-        arguments,
-        scale_out=scale_out,
-        invariant=invariant,
-        weights_ready=weights_ready,
-    )
+        p, config, a, b, out, arguments,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+    )  # fmt: skip
 
 
 @front
@@ -235,16 +207,9 @@ def fp8_gemm(
     scales = (scale_a, scale_b)
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments)
     return compute(
-        p,
-        config,
-        a,
-        b,
-        out,
-        given,
-        scale_out=scale_out,
-        invariant=invariant,
-        weights_ready=weights_ready,
-    )
+        p, config, a, b, out, given,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+    )  # fmt: skip
 
 
 @front
@@ -275,13 +240,6 @@ def int8_gemm(
     """
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments)
     return compute(
-        p,
-        config,
-        a,
-        b,
-        out,
-        given,
-        scale_out=scale_out,
-        invariant=invariant,
-        weights_ready=weights_ready,
-    )
+        p, config, a, b, out, given,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+    )  # fmt: skip

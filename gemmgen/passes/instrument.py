@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count, zip_longest
+from itertools import count
 
 from ..errors import IRError
-from ..ir.blocks import BLOCKS
+from ..ir.blocks import BLOCKS, is_if
 from ..ir.nodes import (
     AddPartials,
     CloseStamps,
@@ -69,9 +69,12 @@ def _role(role: Role) -> Role:
     return replace(role, body=(*role.body[:first], OpenStamps(), *body, CloseStamps()))
 
 
-def _body(body: tuple[Stmt, ...], place: Place, events: Iterator[int]) -> tuple[Stmt, ...]:
+def _body(
+    body: tuple[Stmt, ...], place: Place, events: Iterator[int], then: Stmt | None = None
+) -> tuple[Stmt, ...]:
+    """then: what follows."""
     out: list[Stmt] = []
-    for stmt, after in zip_longest(body, body[1:]):
+    for stmt, after in zip(body, (*body[1:], then), strict=True):
         match stmt:
             case ForTiles():
                 inside = (StampTile(), *_body(stmt.body, "tile", events))
@@ -79,7 +82,8 @@ def _body(body: tuple[Stmt, ...], place: Place, events: Iterator[int]) -> tuple[
             case ForK():
                 out.append(replace(stmt, body=_body(stmt.body, "block", events)))
             case _ if isinstance(stmt, BLOCKS):
-                out.append(replace(stmt, body=_body(stmt.body, place, events)))
+                follows = after if is_if(stmt, "behind") else None
+                out.append(replace(stmt, body=_body(stmt.body, place, events, follows)))
             case _:
                 out.append(stmt)
         if _takes_time(stmt, after):

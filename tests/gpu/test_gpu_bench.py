@@ -167,7 +167,9 @@ def test_the_floor(capsys, kernel):
 
 
 @pytest.mark.parametrize("kernel", [("fp8_block",), ("dense",)], ids=" ".join)
-@pytest.mark.parametrize("pdl", [[], ["--set", "pdl=true"]], ids=["", "pdl"])
+@pytest.mark.parametrize(
+    "pdl", [[], ["--set", "pdl=true"], ["--weights-ready"]], ids=["", "pdl", "ready"]
+)
 def test_chains(capsys, kernel, pdl):
     """Each GEMM of BF16 but the first reads what the one before wrote."""
     arguments = ["--shapes", "16x1024x2048,16x4096x1024,16x2048x4096", "--mode", "chain", *pdl]
