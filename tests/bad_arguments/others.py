@@ -57,6 +57,7 @@ OUT_OF_RANGE = {
     "peek": (0, "yes"),
     "order": (0, None, "hilbert"),
     "stream": (1, None, "yes"),
+    "lane_scales": (1, None, "yes"),
     "weights_ahead": (1, None, "yes"),
 }
 assert OUT_OF_RANGE.keys() == FIELDS.keys()

@@ -34,6 +34,7 @@ KINDS = {
     "multicast b": (READY, Config(block_n=64, stages=3, multicast="b", **AHEAD_OF)),
     "split": (READY, replace(FEW, split_k=2)),
     "stream": (READY, replace(FEW, stream=True)),
+    "lane scales": (READY, replace(FEW, lane_scales=True)),
     "turns": (
         replace(DENSE, weights_ready=True),
         Config(block_m=64, block_n=32, stages=3, ping_pong=True, **AHEAD_OF),
