@@ -239,6 +239,9 @@ class _Parser:
             lines = []
             while not self._take("}"):
                 lines += self.statement(depth)
+            own = [pad + f"ring = {x}" for x in ("Ring()", "outer")]
+            if depth and own[0] in lines:  # hides the role's until the block ends
+                lines = [f"{pad}outer = ring", *lines, own[1]]
             return lines
         if self._take("for ("):
             return self._loop(self._until(")"), depth)
@@ -315,11 +318,11 @@ def _simple(text: str) -> list[str]:
         return [f"{found[1]} = lambda {found[2]}: {_expression(found[3])}"]
     if found := re.fullmatch(r"(?:float|int) (\w+)\[(\d+)\]", text):
         return [f"{found[1]} = Array({found[1]!r}, {found[2]})"]
-    if found := re.fullmatch(r"Ring (\w+) = (\w+)", text):
+    if found := re.fullmatch(r"(?:Ring|Scheduler) (\w+) = (\w+)", text):
         return [f"{found[1]} = copy({found[2]})"]
     if found := re.fullmatch(r"(Ring|Tile|Scheduler) (\w+)(\(.*\))?", text):
         return [f"{found[2]} = {found[1]}{found[3] or '()'}"]
-    if found := re.fullmatch(r"(\+\+|--)(\w+)", text):
+    if found := re.fullmatch(r"(\+\+|--)(\w+(?:\[\d\])?)", text):
         return [f"{found[2]} {found[1][0]}= 1"]
     return [_expression(part) for part in _split(re.sub(f"^{TYPE}", "", text))]
 
