@@ -58,12 +58,18 @@ class Rich:
         self._progress = Progress(
             *columns, console=console, transient=True, auto_refresh=False, redirect_stdout=False
         )
-        self._task = self._progress.add_task("", rest="")
+        self._task = self._progress.add_task("", rest="", visible=False)
         self._progress.start()
 
     def draw(self, title: str, done: int, total: int, rest: str) -> None:
         self._progress.update(
-            self._task, description=title, completed=done, total=total, rest=rest, refresh=True
+            self._task,
+            description=title,
+            completed=done,
+            total=total,
+            visible=True,
+            refresh=True,
+            rest=rest,
         )
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from ..problem import Problem
 from ..runtime import nvrtc
 from ..target import Target
 from . import given
+from .progress import Bar
 from .tune_report import described
 from .tune_steps import (
     SIDE,
@@ -89,6 +90,10 @@ def _places(args: argparse.Namespace, problems: Sequence[Problem], device: str) 
     return [*dict.fromkeys((j.problem, *j.shape[1:]) for j in drawn)]
 
 
+def _sides(place: Place) -> str:
+    return "Mx{}x{}".format(*place[1:])
+
+
 def _jobs(place: Place) -> dict[int, Job]:
     p, n, k = place
     return {m: Job(problem=p, shape=(m, n, k)) for m in ROWS if m % _step(p) == 0}
@@ -116,7 +121,7 @@ def _compile_only(
     built: Cubins = {}
     for place in places:
         built |= chosen(args, [*_jobs(place).values()], "", target, folder)[1]
-    data = {**tally(built), "shapes": [f"Mx{n}x{k}" for _, n, k in places]}
+    data = {**tally(built), "shapes": [*map(_sides, places)]}
     print(json.dumps(data, indent=2) if args.json else f"{args.cubins}: {len(built)} kernels")
     return 0
 
@@ -145,7 +150,9 @@ def _measured(
                 picks, built = chosen(args, [*jobs.values()], device, target, folder)
                 choices = {m: (picks[j].config, picks[j].source(j.shape)) for m, j in jobs.items()}
                 mine = {c: built[place[0], c] for c, _ in choices.values()}
-                x = measure(place[0], place[1:], choices, mine, worker, of)
+                with Bar() as bar:
+                    told = partial(bar.update, _sides(place))
+                    x = measure(place[0], place[1:], choices, mine, worker, of, told)
                 known[x.key] = x
                 done += 1
                 say(_summary(x))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -17,10 +18,11 @@ from gemmgen.bench.tuning.jobs import Candidate, Job, job
 from gemmgen.bench.tuning.regret import Clocked, Regret, summary, worst_first
 from gemmgen.bench.tuning.session import NOISY, Settings, tune
 from gemmgen.bench.tuning.sweep import Point, cliffs
-from gemmgen.cli import main, tune_regret, tune_steps, tune_sweep
+from gemmgen.cli import main, progress, screens, tune_regret, tune_steps, tune_sweep
 from gemmgen.cli.ours import is_ours
 from gemmgen.cli.tune_report import described
 from gemmgen.config import Config
+from gemmgen.environment import PROGRESS
 from gemmgen.errors import ArgumentError
 from gemmgen.heuristics import choose, tuned
 from gemmgen.heuristics.database import Row, Timed, to_text
@@ -371,6 +373,17 @@ def test_sweep(machine, capsys, tmp_path, monkeypatch):
     assert "1 of 1 N and K" in command(capsys, *argv)[2], "what is not whole is swept again"
     file.write_text(file.read_text()[:-9])
     assert command(capsys, *argv)[0] == 2
+
+
+def test_a_sweep_tells_how_many_configs_are_verified(machine, capsys, monkeypatch):
+    monkeypatch.setattr(tune_sweep, "ROWS", range(95, 121))
+    monkeypatch.setattr(progress, "FIRST", 0.0)
+    monkeypatch.setattr(screens.Lines, "every", 0.0)
+    monkeypatch.setenv(PROGRESS, "always")
+    _, _, err = command(capsys, "dense", "--sweep", "m", "--shapes", "1x512x512", *QUICK, "--json")
+    told = re.findall(r"^Mx512x512: (\d+) of (\d+)", err, re.M)
+    assert [int(done) for done, _ in told] == [*range(len(told))]
+    assert {int(total) for _, total in told} == {len(told)}
 
 
 def test_a_drawn_sweep_has_no_cliff_where_there_is_none(machine, capsys, monkeypatch):

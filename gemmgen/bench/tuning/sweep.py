@@ -15,7 +15,7 @@ from ...heuristics.database import brief
 from ...problem import Problem
 from ...untrusted import parse_json, read_text
 from ..noise import iqr, tied
-from .compiling import Built
+from .compiling import Built, Progress
 from .jobs import Job
 from .session import Settings
 from .trial import Sweep, Verify
@@ -106,15 +106,17 @@ def measure(
     built: dict[Config, Built],
     worker: Worker,
     s: Settings,
+    progress: Progress = lambda done, total: None,
 ) -> Swept:
     """Each config verified once, at the least M that it is chosen for; then all M by turns. choices: a config and where it
-    comes from, by M. Raises GemmgenError if what was right cannot be timed."""
+    comes from, by M. progress: of verifying them. Raises GemmgenError if what was right cannot be timed."""
     n, k = sides
     why = {c: b.failed for c, b in built.items() if not b.cubin}
     cubins = {c: b.cubin for c, b in built.items() if b.cubin}
     first = {config: m for m, (config, _) in sorted(choices.items(), reverse=True)}
     worker.start()  # not at a config's expense
-    for config, m in first.items():
+    for done, (config, m) in enumerate(first.items()):
+        progress(done, len(first))
         if config in cubins:
             of = Job(problem=p, shape=(m, n, k))
             ask = Verify(job=of, config=config, cubin=cubins[config], sms=s.sms)
