@@ -126,6 +126,7 @@ def own_cache(tmp_path_factory):
         patch.setenv("GEMMGEN_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("GEMMGEN_CACHE_PATH", raising=False)
         patch.delenv("GEMMGEN_CACHE_BYTES", raising=False)
+        patch.delenv("GEMMGEN_CALIBRATED", raising=False)
         yield
 
 
