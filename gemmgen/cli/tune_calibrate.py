@@ -11,6 +11,7 @@ from pathlib import Path
 from ..bench.tuning import calibrate
 from ..errors import ArgumentError, GemmgenError
 from ..ops import limits
+from ..ops.building import kept_choice
 from ..runtime import calibrated, devices, driver
 from ..runtime.calibrated import Calibration
 from ..target import Target
@@ -36,7 +37,7 @@ def main(args: argparse.Namespace) -> int:
         raise GemmgenError(f"{device}: {e}. {asked}") from e
     path = _kept(found, assumed)
     devices.forget()
-    limits.limit_sms(limits.sm_limit())  # what was chosen for the old figures is forgotten
+    kept_choice.cache_clear()  # they are of the old figures
     print(_json(found, assumed, path) if args.json else text(found, assumed, path))
     return 0
 

@@ -28,6 +28,7 @@ from ..bench.tuning.regret import (
     worst_first,
 )
 from ..bench.tuning.session import NOISY, Settings, tune
+from ..config import Config
 from ..heuristics.database import brief
 from ..heuristics.tuned import Pick
 from ..problem import Problem
@@ -71,16 +72,15 @@ def main(args: argparse.Namespace) -> int:
         jobs = _jobs(args, problems, device)
         old = load(args.database) if args.database and args.database.exists() else []
         known = {r.key: r for r in old}
-        keys = {j: _key(args, j, device, target) for j in jobs}
-        left = [j for j in jobs if args.again or keys[j] not in known]
+        asked = {j: picked(j, device, target).config for j in jobs}
+        keys = {j: (j, device, args.sms, nvrtc.version(), asked[j]) for j in jobs}
+        left = {j: asked[j] for j in jobs if args.again or keys[j] not in known}
         say(f"{len(left)} of {len(jobs)} shapes to measure")
         folder = args.cubins or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if args.compile_only:
-            return _compile_only(args, left, target, folder)
+            return _compile_only(args, [*left], target, folder)
         whole = _measured(args, left, device, target, folder, known)
-    # By shape: another choice than the one that was asked for may have been built.
-    mine = {r.job: r for r in known.values() if _same_run(r, args, device)}
-    found = [mine[j] for j in jobs if j in mine]
+    found = [known[key] for key in keys.values() if key in known]
     print(json.dumps(_json(args, found), indent=2) if args.json else text(found, args.seed))
     return int(not whole or any(r.ratio is None for r in found))
 
@@ -93,14 +93,6 @@ def _jobs(args: argparse.Namespace, problems: Sequence[Problem], device: str) ->
         return [*dict.fromkeys(job(p, shape) for shape in shapes.parse(args.shapes, p))]
     taken = partial(held_out.in_database, device=device)
     return [*held_out.jobs(problems, args.count or SHAPES, args.seed, taken)]
-
-
-def _key(args: argparse.Namespace, j: Job, device: str, target: Target) -> tuple[object, ...]:
-    return j, device, args.sms, nvrtc.version(), picked(j, device, target).config
-
-
-def _same_run(r: Regret, args: argparse.Namespace, device: str) -> bool:
-    return (r.device, r.sms, r.nvrtc) == (device, args.sms, nvrtc.version())
 
 
 def _batches(jobs: Sequence[Job]) -> Iterator[list[Job]]:
@@ -135,13 +127,14 @@ def _compile_only(
 
 def _measured(
     args: argparse.Namespace,
-    left: Sequence[Job],
+    left: dict[Job, Config],
     device: str,
     target: Target,
     folder: Path,
     known: dict[tuple[object, ...], Regret],
 ) -> bool:
-    """Every job that is left, into `known` and the file, which is written after each. Whether that is all of them."""
+    """Every job that is left, with the choice that is asked for, into `known` and the file, which is written after each. Whether
+    nobody stopped it."""
     from ..bench.tuning.trial import HANDLER
     from ..bench.tuning.worker import Worker
 
@@ -149,13 +142,13 @@ def _measured(
     started, done = time.monotonic(), 0
     try:
         with Worker(HANDLER) as worker:
-            for batch in _batches(left):
+            for batch in _batches([*left]):
                 picks, plan, built = _compiled(args, batch, device, target, folder)
                 for j in batch:
                     if args.total and time.monotonic() - started > args.total:
                         say(f"--total is used up: {len(left) - done} shapes left")
                         return True
-                    r = _one(j, picks[j], plan[j], built, worker, of)
+                    r = _one(j, left[j], picks[j], plan[j], built, worker, of)
                     known[r.key] = r
                     done += 1
                     if args.database:
@@ -167,12 +160,18 @@ def _measured(
 
 
 def _one(
-    j: Job, pick: Pick, found: list[Candidate], built: Cubins, worker: Any, of: Settings
+    j: Job,
+    asked: Config,
+    pick: Pick,
+    found: list[Candidate],
+    built: Cubins,
+    worker: Any,
+    of: Settings,
 ) -> Regret:
     mine = {c.config: built[j.problem, c.config] for c in found}
     with Bar() as bar:
         tuned = tune(j, found, mine, worker, of, partial(bar.update, str(j)))
-    r = of_found(j, pick.source(j.shape), pick.config, tuned, of)
+    r = of_found(j, asked, pick, tuned, of)
     say(f"{_line(r)}  ({r.tried} timed, {r.failed} failed)")
     return r
 

@@ -134,7 +134,8 @@ def _measured(
     folder: Path,
     known: dict[tuple[object, ...], Swept],
 ) -> bool:
-    """Every N and K that is left, into `known` and the file, which is written after each. Whether that is all."""
+    """Every N and K that is left, into `known` and the file, which is written after each. Whether nobody
+    stopped it."""
     from ..bench.tuning.trial import HANDLER
     from ..bench.tuning.worker import Worker
 

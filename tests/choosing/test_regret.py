@@ -134,6 +134,7 @@ def measured(default, best, m=64, p=DENSE):
         sms=None,
         nvrtc=(13, 0),
         source="cost model",
+        asked=Config(),
         choice=Config(),
         default=default,
         best=best,
@@ -194,7 +195,8 @@ def test_what_is_noisy_is_timed_again(tmp_path):
     for again in (0, 2):
         s = Settings(device="x", nvrtc=(13, 0), repeats=10, reference=False, again=again)
         gpu = InProcess("Restless")
-        r = regret.of_found(j, "cost model", configs[0], tune(j, found, built, gpu, s), s)
+        pick = tuned.Pick(config=configs[0])
+        r = regret.of_found(j, configs[0], pick, tune(j, found, built, gpu, s), s)
         assert r.ratio == pytest.approx(2.0, rel=0.05) and r.best.config == configs[1]
         spreads.append(max(r.default.spread, r.best.spread))
         assert r.noisy == (again == 0)
@@ -291,9 +293,13 @@ def test_another_choice_is_measured_again(machine, capsys, tmp_path):
     argv = ("dense", "--shapes", "512x512x512", "--regret", "--limit", 2, *QUICK, "-o", file)
     assert command(capsys, *argv)[0] == 0
     (r,) = regret.load(file)
-    old = replace(r, choice=Config(panel=3))
+    old = replace(r, asked=Config(panel=3), choice=Config(panel=3))
     file.write_text(regret.to_text([old]))
-    assert "1 of 1 shapes" in command(capsys, *argv)[2] and len(regret.load(file)) == 2
+    _, out, err = command(capsys, *argv, "--json")
+    assert "1 of 1 shapes" in err and len(regret.load(file)) == 2
+    file.write_text(regret.to_text([r, old]))
+    _, out, err = command(capsys, *argv, "--json")
+    assert "0 of 1 shapes" in err and json.loads(out)["shapes"] == [regret.to_json(r)]
 
 
 def test_an_interrupted_regret_goes_on(machine, capsys, tmp_path, monkeypatch):
@@ -330,9 +336,9 @@ def test_a_default_that_does_not_run_is_told(machine, capsys, tmp_path, monkeypa
     assert data["shapes"][0]["default"] is None and data["shapes"][0]["best"]
 
 
-def test_a_default_that_the_build_refuses_is_the_next(machine, capsys, monkeypatch):
-    """As gemmgen's functions do."""
-    said = []
+def test_a_default_that_the_build_refuses_is_the_next(machine, capsys, tmp_path, monkeypatch):
+    """As gemmgen's functions do; and another process does not measure it again."""
+    said, file = [], tmp_path / "x.jsonl"
 
     def refusing(kernels, *args):
         built = built_here(kernels, *args)
@@ -347,11 +353,15 @@ def test_a_default_that_the_build_refuses_is_the_next(machine, capsys, monkeypat
 
     try:
         argv = ("dense", "--shapes", "384x512x512", "--regret", "--limit", 2, *QUICK, "--json")
+        argv += ("-o", file)
         code, out, _ = command(capsys, *argv)
         (shape,) = json.loads(out)["shapes"]
         assert code == 0 and said
         want = choose(DENSE, (384, 512, 512), H200, unbuilt={said[0]: "12 bytes of spills"})
         assert Config.from_json(shape["choice"]) == want != said[0]
+        assert Config.from_json(shape["asked"]) == said[0]
+        refused.forget()
+        assert "0 of 1 shapes" in command(capsys, *argv)[2]
     finally:
         refused.forget()
 

@@ -13,6 +13,7 @@ from ...config import Config
 from ...cost import cost
 from ...errors import ArgumentError
 from ...heuristics.database import brief
+from ...heuristics.tuned import Pick
 from ...problem import Problem, Shape
 from ...target import Target
 from ...untrusted import parse_json, read_text
@@ -39,15 +40,17 @@ class Clocked:
 
 @dataclass(frozen=True, kw_only=True)
 class Regret:
-    """What one held-out shape came to. sms: that launches took at most, None for all. source: where the default choice comes
-    from. default, best: of the same rounds; None if the default, or none, ran. tried: candidates that were timed.
-    failed: that did not compile, verify or finish."""
+    """What one held-out shape came to. sms: that launches took at most, None for all. asked: the default choice before anything is
+    built; choice: that which is taken, another where the build refuses it; source: where that comes from. default, best: of the
+    same rounds; None if the default, or none, ran. tried: candidates that were timed. failed: that did not compile,
+    verify or finish."""
 
     job: Job
     device: str
     sms: int | None
     nvrtc: tuple[int, int]
     source: str
+    asked: Config
     choice: Config
     default: Clocked | None
     best: Clocked | None
@@ -57,7 +60,7 @@ class Regret:
     @property
     def key(self) -> tuple[object, ...]:
         """What is measured once: another choice at the same shape is another measurement."""
-        return self.job, self.device, self.sms, self.nvrtc, self.choice
+        return self.job, self.device, self.sms, self.nvrtc, self.asked
 
     @property
     def ratio(self) -> float | None:
@@ -125,18 +128,21 @@ def beginning_with(
     return [first, *others[: max(0, len(candidates) - 1)]]
 
 
-def of_found(j: Job, source: str, choice: Config, found: Found, s: Settings) -> Regret:
-    """What the session's last rounds say: the finalists' medians, whichever is the least."""
+def of_found(j: Job, asked: Config, choice: Pick, found: Found, s: Settings) -> Regret:
+    """What the session's last rounds say: the finalists' medians, whichever is the least. `asked` and `choice` as of Regret."""
     clocked = {c: _clocked(found, c, times) for c, times in found.final.items()}
     return Regret(
         job=j,
         device=s.device,
         sms=s.sms,
         nvrtc=s.nvrtc,
-        source=source,
-        choice=choice,
-        default=clocked.get(choice),
-        best=min(clocked.values(), key=lambda c: (c.median, c.config != choice), default=None),
+        source=choice.source(j.shape),
+        asked=asked,
+        choice=choice.config,
+        default=clocked.get(choice.config),
+        best=min(
+            clocked.values(), key=lambda c: (c.median, c.config != choice.config), default=None
+        ),
         tried=sum(o.seconds is not None for o in found.outcomes),
         failed=sum(bool(o.failed) and o.failed != "no time left" for o in found.outcomes),
     )
@@ -168,6 +174,7 @@ def to_json(r: Regret) -> dict[str, Any]:
         "sms": r.sms,
         "nvrtc": ".".join(map(str, r.nvrtc)),
         "source": r.source,
+        "asked": brief(r.asked),
         "choice": brief(r.choice),
         "ratio": r.ratio,
         "told": r.told,
@@ -211,6 +218,7 @@ def _from_json(data: Any) -> Regret:
         sms=None if data["sms"] is None else int(data["sms"]),
         nvrtc=(major, minor),
         source=str(data["source"]),
+        asked=Config.from_json(data["asked"]),
         choice=Config.from_json(data["choice"]),
         default=_of_json(data["default"]),
         best=_of_json(data["best"]),
