@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -91,15 +92,15 @@ def _up_to(
 ) -> dict[Sides, Config]:
     rows = [m for m, *_ in prepare.every_shape(args, p, (1, 1, 1))]
     found: dict[Sides, Config] = {}
-    sides = list(dict.fromkeys(s[1:] for s in listed))
-    for done, (n, k) in enumerate(sides, 1):
-        configs = switched(rows, partial(_of_rows, p, n, k, device))
+    for n, k in dict.fromkeys(s[1:] for s in listed):
+        step = bar.steps(f"choosing, N={n} K={k}", len(rows))  # and then where choices change
+        configs = switched(rows, partial(_of_rows, p, n, k, device, step))
         found |= {(m, n, k): c for m, c in configs.items()}
-        bar.update("choosing", done, len(sides))
     return found
 
 
-def _of_rows(p: Problem, n: int, k: int, device: str, m: int) -> Config:
+def _of_rows(p: Problem, n: int, k: int, device: str, step: Callable[[], None], m: int) -> Config:
+    step()
     return config_for(p, (m, n, k), 1, device)
 
 

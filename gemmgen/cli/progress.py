@@ -53,8 +53,10 @@ class Bar:
     def __exit__(
         self, kind: type[BaseException] | None, e: BaseException | None, at: TracebackType | None
     ) -> None:
-        if self._screen:
-            self._screen.close()
+        with self._lock:
+            self._make = None  # a thread that has not ended yet tells nobody
+            if self._screen:
+                self._screen.close()
 
     def update(self, title: str, done: int, total: int) -> None:
         """So many are done of what `title` says is done to them. Fewer than before are counted anew: another launch."""

@@ -7,13 +7,16 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from gemmgen.cli import main, progress, screens
+from gemmgen.cli import main, pack_command, prepare_command, progress, screens
 from gemmgen.cli.progress import Bar, counted, left
+from gemmgen.config import Config
 from gemmgen.environment import PROGRESS
 from gemmgen.errors import ArgumentError
+from gemmgen.problem import Problem
 
 
 @pytest.fixture(name="clock")
@@ -143,6 +146,16 @@ def test_a_command_of_two_counts_has_one_bar(clock, capsys, monkeypatch):
     ]
 
 
+def test_what_a_thread_tells_after_the_end_is_not_drawn(clock, capsys, monkeypatch):
+    terminal(monkeypatch)
+    with Bar() as bar:
+        for _ in bar.counted("compiling", range(3)):
+            clock[0] += 4.0
+    drawn = capsys.readouterr().err
+    bar.update("compiling", 3, 3)
+    assert drawn and not capsys.readouterr().err
+
+
 def test_steps_are_counted(clock, capsys, monkeypatch):
     monkeypatch.setenv(PROGRESS, "always")
     with Bar() as bar:
@@ -152,6 +165,25 @@ def test_steps_are_counted(clock, capsys, monkeypatch):
             step()
     told = capsys.readouterr().err.splitlines()
     assert told == ["measuring: 1 of 2, 6 s left", "measuring: 2 of 2", "measuring: 2 of 2"]
+
+
+def test_every_m_of_a_pack_is_counted(clock, capsys, monkeypatch):
+    """Each N and K anew; what is asked besides, where choices change, is more of the last."""
+    monkeypatch.setenv(PROGRESS, "always")
+    p, args = Problem(family="dense", a="bf16", b="bf16"), SimpleNamespace(up_to=64)
+
+    def config_for(p, shape, groups, device):
+        clock[0] += 6.0
+        return Config(panel=1 + (shape[0] > 20))
+
+    monkeypatch.setattr(pack_command, "config_for", config_for)
+    rows = prepare_command.every_shape(args, p, (1, 1, 1))
+    with Bar() as bar:
+        pack_command._up_to(args, p, "NVIDIA H200", [(1, 512, 1024), (1, 256, 128)], bar)
+    told = re.findall(r"choosing, (N=\d+ K=\d+): (\d+) of (\d+)", capsys.readouterr().err)
+    for sides in ("N=512 K=1024", "N=256 K=128"):
+        counts = [int(done) for of, done, total in told if of == sides and int(total) == len(rows)]
+        assert counts == sorted(counts) and counts[-1] == len(rows) and len(counts) > len(rows)
 
 
 def console(monkeypatch, **terminal):
