@@ -106,6 +106,8 @@ SINGLE = {
     "block switch": replace(BLOCK, config=Config(block_n=192, stages=3)),
     "block swapped": replace(BLOCK, config=Config(swap_ab=True, block_m=8, unroll=2)),
     "block split 4": replace(BLOCK, config=Config(split_k=4, block_m=64, block_n=32, consumers=1)),
+    "block by lane": replace(BLOCK, config=Config(stages=5, unroll=4, lane_scales=True)),
+    "block by lane, swapped": replace(BLOCK, config=replace(SWAPPED, lane_scales=True)),
     "block early": replace(BLOCK, config=Config(pdl=True, multicast="a", stages=3)),
     "int8 block": replace(BLOCK, function="int8_block_gemm", a=S8, config=Config(unroll=2)),
     "wgrad": WGRAD,

@@ -71,6 +71,7 @@ CASES = {
     "int8": (Problem(family="dense", a=S8, b=S8, d=S32), Config()),
     "fp8": (Problem(family="fp8", **FP8, epilogue=SCALED), Config(block_n=64)),
     "fp8_block": (Problem(family="fp8_block", **FP8), Config()),
+    "fp8_block by lane": (Problem(family="fp8_block", **FP8), Config(lane_scales=True)),
     "fp8_block e4m3": (Problem(family="fp8_block", **FP8, d=E4M3), Config()),
     "fp8_1d1d": (Problem(family="fp8_1d1d", **FP8, d=F32), Config(block_n=64)),
 }
