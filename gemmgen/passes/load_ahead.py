@@ -28,25 +28,25 @@ from ..target import Target
 AHEAD_PDL = Rule(
     id="ahead-pdl",
     says="weights_ahead needs pdl",
-    because="Without it a launch begins when those before are over: there is nothing to be ahead of.",
+    because="Without pdl a launch begins when the previous ones are over, so nothing can be loaded earlier.",
 )
 AHEAD_PROMISE = Rule(
     id="ahead-promise",
     says="weights_ahead needs a problem with weights_ready",
-    because="Whether a launch that still runs writes B only the caller knows.",
+    because="Only the caller knows whether a launch that still runs writes B.",
 )
 AHEAD_TABLE = Rule(
     id="ahead-table",
     says="weights_ahead needs tiles whose group the host knows: no grouping, or batched",
-    because="Which group's B the first tile reads says a table on the device, which the launch before may be writing.",
+    because="A table on the device, which the previous launch may be writing, gives the first tile's group.",
 )
 RULES = (AHEAD_PDL, AHEAD_PROMISE, AHEAD_TABLE)
 AHEAD = "ahead"
 
 
 def load_ahead(kernel: Kernel, target: Target, weights_ahead: bool) -> Kernel:
-    """With `weights_ahead`, let each role wait for the launches before by itself, and the producer announce before that the
-    bytes of the first tile's first stages and load what of them is `ready`; its loop then loads the rest there. Moves
+    """With `weights_ahead`, every role waits for the previous launches by itself. Before that the producer announces the bytes of
+    the first tile's first stages and loads what of them is `ready`; its loop over K loads the rest. Moves
     WaitForGrids; sets ForTiles.of and ahead, ForK.of and ahead, If.ahead; adds the register `ahead`."""
     if not weights_ahead:
         return kernel
@@ -88,8 +88,8 @@ def _waiting(role: Role, *before: Stmt) -> Role:
 
 
 def _loading(role: Role, ready: frozenset[str]) -> Role:
-    """A producer that loads what is `ready` before it waits. Its loop over K, as built, waits for a stage, announces its
-    bytes and loads; of those parts the first K blocks are left the loads that are not ready."""
+    """A producer that loads what is `ready` before it waits. Its loop over K waits for a stage, announces the bytes and loads;
+    for the K blocks that were ahead it only loads what was not ready."""
     tiles = next(s for s in walk(role.body) if isinstance(s, ForTiles))
     loop = tiles.body[-1]
     if not isinstance(loop, ForK) or not isinstance(loop.body[0], Wait):
