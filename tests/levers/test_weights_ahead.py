@@ -293,3 +293,16 @@ def test_an_access_that_is_too_early_is_a_race(name):
         Race, match=r"griddepcontrol\.wait, which the launch before may still write"
     ):
         trial("few rows", *EDITS[name])
+
+
+@pytest.mark.nvrtc
+def test_b_that_is_not_said_to_be_ready_is_read_too_early():
+    """So the loads of B do stand before the wait in what the compiler makes."""
+    from gemmgen.runtime.emulated import EmulatedGpu
+
+    problem, config = KINDS["few rows"]
+    kernel, program = prepared("few rows")
+    broken = replace(program, kernel=replace(kernel, ready=()))
+    shape = config.block_m, config.block_n, 512
+    with pytest.raises(Race, match=r"cp\.async\.bulk\.tensor.*griddepcontrol\.wait"):
+        judge(EmulatedGpu(sms=1), broken, kernel, problem, shape)
