@@ -6,8 +6,9 @@ the one that the arrays' interfaces name, if all that name one name the same; el
 it waits for what the arrays' makers have queued: DLPack's producers see to that themselves, and for interfaces
 that name another stream an event is recorded there. What reads `out` afterwards is the caller's to order.
 
-gemmgen allocates nothing for them: `out` (and `scale_out`) must be given, scales must lie as layout "mn" says, and
-functions that need a workspace (groups that split K) take torch tensors only.
+gemmgen allocates nothing for them: `out` (and `scale_out`) must be given, scales must lie as layout "mn" says, but for
+A's block scales, which are read in place in layout "row" too, and functions that need a workspace (groups that split K)
+take torch tensors only.
 """
 
 from __future__ import annotations

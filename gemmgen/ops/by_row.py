@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ..config import Config
@@ -63,20 +64,22 @@ def in_place(
     if not scales.in_reach:
         return None
     plain = building.chosen(p, shape, groups, device.index, split_k)
-    reading = plain.having(lane_scales=True)
     _, target = building.priced_for(device.index)
-    must = isinstance(device, ArrayDevice)
-    if not must and not pays(p, plain, reading, shape, groups, target):
+    reading, pays = weighed(p, plain, shape, groups, target)
+    if not pays and not isinstance(device, ArrayDevice):
         return None
     return _loaded(p, reading, device.index)
 
 
-def pays(
-    p: Problem, plain: Config, reading: Config, shape: Shape, groups: int, target: Target
-) -> bool:
-    """Whether `reading` in place takes no longer than the least copy, and `plain` after it, as the model says."""
+@lru_cache(maxsize=4096)
+def weighed(
+    p: Problem, plain: Config, shape: Shape, groups: int, target: Target
+) -> tuple[Config, bool]:
+    """`plain`, but that it reads scales in place; and whether that takes no longer than the least copy and `plain` after it,
+    as the model says. Kept for next time: the model takes a hundred times as long as what is weighed."""
+    reading = plain.having(lane_scales=True)
     seconds = [cost(p, c, shape, target, groups).seconds for c in (reading, plain)]
-    return seconds[0] <= seconds[1] + COPY
+    return reading, seconds[0] <= seconds[1] + COPY
 
 
 def _loaded(p: Problem, c: Config, device: int) -> LoadedKernel | None:

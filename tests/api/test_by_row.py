@@ -25,7 +25,9 @@ M, N, K = 24, 40, 640
 def on_h200(launches, monkeypatch):
     monkeypatch.setattr(building, "require_hopper", lambda device: H200.device_name)
     building.kept_choice.cache_clear()
-    return launches
+    by_row.weighed.cache_clear()
+    yield launches
+    by_row.weighed.cache_clear()
 
 
 @pytest.fixture
@@ -119,6 +121,24 @@ def test_any_strides(on_h200, copies):
     assert not copies
 
 
+def test_other_strides_at_the_same_address_are_another_call(on_h200):
+    call = given()
+    for stride in ((5, 1), (1, M), (9, 1)) * 2:
+        scale = call["scale_a"].seen((M, K // 128), stride)
+        ops.fp8_block_gemm(**call | {"scale_a": scale})
+        found = on_h200[-1].values
+        assert found["scale_a"] == scale.address
+        assert (found["scale_a_stride_m"], found["scale_a_stride_k"]) == stride
+
+
+@pytest.mark.parametrize("config", (None, READING), ids=("chosen", "given"))
+@pytest.mark.parametrize("stride", ((-5, 1), (5, -1)))
+def test_strides_that_go_back_are_refused(stride, config, on_h200):
+    with pytest.raises(ArgumentError, match="negative") as e:
+        ops.fp8_block_gemm(**given(scale_a=rows(M, K // 128, stride=stride), config=config))
+    assert e.value.argument == "scale_a strides" and not on_h200
+
+
 def test_strides_beyond_a_parameter_are_copied(on_h200, copies):
     ops.fp8_block_gemm(**given(scale_a=rows(M, K // 128, stride=(1 << 31, 1))))
     assert len(copies) == 1 and not on_h200[0].config.lane_scales
@@ -152,8 +172,21 @@ def test_what_pays(m):
     """The longer the product, the less is saved by what a launch takes at least."""
     plain = Config(block_m=64, block_n=64, consumers=1, stages=8)
     reading = plain.having(lane_scales=True)
-    assert by_row.pays(PROBLEM, plain, reading, (m, 512, 2048), 1, H200)
-    assert not by_row.pays(PROBLEM, plain, reading, (m * 4096, 8192, 16384), 1, H200)
+    assert by_row.weighed(PROBLEM, plain, (m, 512, 2048), 1, H200) == (reading, True)
+    assert by_row.weighed(PROBLEM, plain, (m * 4096, 8192, 16384), 1, H200) == (reading, False)
+
+
+def test_it_is_weighed_once(on_h200, monkeypatch):
+    """Over tensors at other addresses, which no call is kept for, the model is not asked again."""
+    asked, real = [], by_row.cost
+    monkeypatch.setattr(by_row, "cost", lambda *args: asked.append(args) or real(*args))
+    for _ in range(3):
+        ops.fp8_block_gemm(**given())
+    assert len(asked) == 2 and len(on_h200) == 3
+    ops.fp8_block_gemm(
+        **given(a=Placed(2 * M, K, dtype=FP8), scale_a=rows(2 * M, K // 128), out=None)
+    )
+    assert len(asked) == 4
 
 
 @pytest.mark.parametrize(
@@ -199,6 +232,8 @@ def test_it_can_be_bound(on_h200):
     launch = bind(ops.fp8_block_gemm, **call)
     other = rows(M, K // 128)
     launch.rebind(scale_a=other)()
+    with pytest.raises(ArgumentError, match="strides"):
+        launch.rebind(scale_a=rows(M, K // 128, stride=(9, 1)))
     assert on_h200[0].moved["scale_a"] == other.address
     with pytest.raises(ArgumentError, match="lane_scales") as e:
         bind(ops.fp8_block_gemm, **call | {"config": CONFIG})
