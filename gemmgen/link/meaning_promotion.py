@@ -48,7 +48,8 @@ def load_block_scales(k: ir.Kernel, s: ir.LoadBlockScales) -> str:
         mine = f"{64 * s.wave * k.consumers} + warpgroup * 64 + warp * 16 + " * (s.of == "rows")
         row = f"min(tile.a_row + {mine}lane / 4 + {AT_ONCE} * i, shape_m - 1)"
         at = f"{of_group(k, s.tensor)} + (long long){row} * {s.tensor}_stride_m + {block}"
-        return f"{UNROLL}for (int i = 0; i < {s.count}; ++i) {s.dst}[i] = __ldg({at});"
+        read = f'"ld.global.f32"($f, [{at}])'
+        return f"{UNROLL}for (int i = 0; i < {s.count}; ++i) {s.dst}[i] = {read};"
     if s.of == "waves":
         column = f"(tile.b_row + (i * {k.consumers} + warpgroup) * 64) / 128"
     else:

@@ -224,7 +224,7 @@ VARIETY = {
     ),
     "fp8-lane-scales-swap": (
         replace(FP8, grouping="masked"),
-        Config(lane_scales=True, swap_ab=True, block_m=24, block_n=128),
+        Config(lane_scales=True, swap_ab=True, block_m=24, block_n=128, pdl=True),
     ),
     "fp8-lane-scales-split-k": (
         FP8,
