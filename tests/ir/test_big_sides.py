@@ -1,13 +1,16 @@
-"""Every kernel of the gallery at the greatest sides: no int of its text overflows, and it gets where they end."""
+"""Every kernel of the gallery, and those whose lanes read scales of A, at the greatest sides: no int of its text overflows,
+and it gets where they end."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from operator import mul
 
 import pytest
 from exhibits import EXHIBITS
 from host_kernel import compiled
+from kernels import VARIETY
 from test_scheduler_limits import SANITISED
 
 from gemmgen.emit import emit
@@ -17,6 +20,8 @@ from gemmgen.pipeline import lower
 from gemmgen.runtime.launch import check_launch
 
 GROUPS = 3
+GROUP_STRIDE = 1 << 33
+FAR = 1 << 44  # elements of FP32: an address has 47 bits at most
 SHORT = (8, 264, 264)  # what is not the greatest; of M a tile at most, so that N ends in the last
 
 
@@ -25,12 +30,20 @@ def shapes():
         yield tuple(MOST_SIDE if i == side else short for i, short in enumerate(SHORT))
 
 
+def lane_strides(shape):
+    """Of A's scales, from row to row and from K block to K block: the greatest that leave an address for the last."""
+    return tuple(min(INT_LIMIT - 1, FAR // side) for side in (shape[0], -(-shape[2] // 128)))
+
+
 def sizes(kernel, shape, groups, integers):
     """Of each parameter: the shape's, and of strides the greatest there are, but where D must lie in memory."""
     own = dict(zip(("shape_m", "shape_n", "shape_k"), shape, strict=True))
     own |= {"groups": groups, "d_stride": shape[1] // kernel.block.fold, "d_stride_g": 0}
     own |= {"scale_d_stride": shape[0], "scale_d_stride_g": 0}
-    return [own.get(name, 1 << 33 if name.endswith("_g") else INT_LIMIT - 1) for name in integers]
+    own |= zip(("scale_a_stride_m", "scale_a_stride_k"), lane_strides(shape), strict=True)
+    return [
+        own.get(name, GROUP_STRIDE if name.endswith("_g") else INT_LIMIT - 1) for name in integers
+    ]
 
 
 def skipped_rows(kernel, rows):
@@ -57,13 +70,11 @@ def last_tile(program, kernel, grouping, shape, groups, integers):
     return {name: (int(least), int(most)) for name, least, most in lines}
 
 
-@pytest.mark.parametrize("name", EXHIBITS)
-def test_no_int_overflows(name, tmp_path):
+def walked(p, kernel, where):
+    """(shape, groups, what was given to PTX), of each of the shapes."""
     if not shutil.which("g++"):
         pytest.skip("no g++")
-    p = EXHIBITS[name].problem
-    kernel = lower(p, EXHIBITS[name].config)
-    program, groups = tmp_path / "kernel", GROUPS if GROUPINGS[p.grouping].rows else 1
+    program, groups = where / "kernel", GROUPS if GROUPINGS[p.grouping].rows else 1
     integers = compiled(emit(kernel), kernel.threads, program, SANITISED)
     for shape in shapes():
         check_launch(kernel, shape, groups)
@@ -71,3 +82,21 @@ def test_no_int_overflows(name, tmp_path):
         loads = [places for name, places in found.items() if name.startswith("tma_load")]
         assert min(least for least, _ in loads) >= 0, (shape, found)
         assert max(most for _, most in loads) >= MOST_SIDE - REACH, (shape, found)
+        yield shape, groups, found
+
+
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_no_int_overflows(name, tmp_path):
+    p = EXHIBITS[name].problem
+    assert len([*walked(p, lower(p, EXHIBITS[name].config), tmp_path)]) == 3
+
+
+@pytest.mark.parametrize("name", [name for name, (_, c) in VARIETY.items() if c.lane_scales])
+def test_lanes_read_scales_up_to_the_last_and_no_further(name, tmp_path):
+    """Of A, by strides as great as memory allows."""
+    p, config = VARIETY[name]
+    for shape, groups, found in walked(p, lower(p, config), tmp_path):
+        last = (shape[0] - 1, -(-shape[2] // 128) - 1, groups - 1)
+        at = (*lane_strides(shape), GROUP_STRIDE)
+        least, most = found["load_global_float from"]
+        assert least >= 0 and most == sum(map(mul, last, at)), (shape, found)
