@@ -8,6 +8,7 @@ from . import (
     rows_ahead,
     rows_columns,
     rows_depths,
+    rows_lanes,
     rows_numerics,
     rows_overlap,
     rows_parts,
@@ -24,7 +25,7 @@ from .mutant import Mutant
 PARTS = (
     *(rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split),
     *(rows_overlap, rows_pieces, rows_columns, rows_turns, rows_peek),
-    *(rows_trust, rows_ahead),
+    *(rows_trust, rows_ahead, rows_lanes),
 )
 ROWS: tuple[Mutant, ...] = tuple(
     Mutant(**{**vars(m), "id": f"row {m.id}"}) for part in PARTS for m in part.ROWS
