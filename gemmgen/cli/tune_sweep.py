@@ -14,7 +14,17 @@ from pathlib import Path
 from ..bench import shapes
 from ..bench.tuning import held_out
 from ..bench.tuning.jobs import Job
-from ..bench.tuning.sweep import WITHIN, Cliff, Swept, cliffs, load, measure, to_json, to_text
+from ..bench.tuning.sweep import (
+    WITHIN,
+    Cliff,
+    Swept,
+    cliffs,
+    digest,
+    load,
+    measure,
+    to_json,
+    to_text,
+)
 from ..errors import ArgumentError
 from ..heuristics.database import brief
 from ..problem import Problem
@@ -55,12 +65,13 @@ def main(args: argparse.Namespace) -> int:
         places = _places(args, problems, device)
         old = load(args.database) if args.database and args.database.exists() else []
         known = {x.key: x for x in old}
-        keys = {place: (*place, device, args.sms, nvrtc.version()) for place in places}
-        left = [x for x in places if args.again or not _same(known.get(keys[x]), device, target)]
+        asked = {place: _asked(place, device, target) for place in places}
+        keys = {x: (*x, device, args.sms, nvrtc.version(), asked[x]) for x in places}
+        left = {x: asked[x] for x in places if args.again or keys[x] not in known}
         say(f"{len(left)} of {len(places)} N and K to sweep")
         folder = args.cubins or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if args.compile_only:
-            return _compile_only(args, left, target, folder)
+            return _compile_only(args, [*left], target, folder)
         whole = _measured(args, left, device, target, folder, known)
     found = [known[keys[x]] for x in places if keys[x] in known]
     print(json.dumps([*map(to_json, found)], indent=2) if args.json else text(found))
@@ -104,15 +115,9 @@ def _step(p: Problem) -> int:
     return held_out.ROWS_STEP if p.mn_major[0] else 1
 
 
-def _same(x: Swept | None, device: str, target: Target) -> bool:
-    """Whether a sweep is there of the configs that are chosen today."""
-    if x is None:
-        return False
-    tried = {point.m: point.config for point in x.points}
-    jobs = _jobs((x.problem, x.n, x.k))
-    there = {m: j for m, j in jobs.items() if m in tried}
-    whole = len(there) + len(x.failed) == len(jobs)
-    return whole and all(picked(j, device, target).config == tried[m] for m, j in there.items())
+def _asked(place: Place, device: str, target: Target) -> str:
+    """The digest of today's choices."""
+    return digest({m: picked(j, device, target).config for m, j in _jobs(place).items()})
 
 
 def _compile_only(
@@ -128,13 +133,13 @@ def _compile_only(
 
 def _measured(
     args: argparse.Namespace,
-    left: Sequence[Place],
+    left: dict[Place, str],
     device: str,
     target: Target,
     folder: Path,
     known: dict[tuple[object, ...], Swept],
 ) -> bool:
-    """Every N and K that is left, into `known` and the file, which is written after each. Whether nobody
+    """Every N and K that is left, with what is asked for, into `known` and the file, which is written after each. Whether nobody
     stopped it."""
     from ..bench.tuning.trial import HANDLER
     from ..bench.tuning.worker import Worker
@@ -143,7 +148,7 @@ def _measured(
     started, done = time.monotonic(), 0
     try:
         with Worker(HANDLER) as worker:
-            for place in left:
+            for place, asked in left.items():
                 if args.total and time.monotonic() - started > args.total:
                     say(f"--total is used up: {len(left) - done} sweeps left")
                     break
@@ -153,7 +158,7 @@ def _measured(
                 mine = {c: built[place[0], c] for c, _ in choices.values()}
                 with Bar() as bar:
                     told = partial(bar.update, _sides(place))
-                    x = measure(place[0], place[1:], choices, mine, worker, of, told)
+                    x = measure(place[0], place[1:], asked, choices, mine, worker, of, told)
                 known[x.key] = x
                 done += 1
                 say(_summary(x))

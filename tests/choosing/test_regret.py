@@ -379,8 +379,11 @@ def test_sweep(machine, capsys, tmp_path, monkeypatch):
     assert file.read_text() == sweep.to_text([x])
     code, out, err = command(capsys, *argv, "--json")
     assert "0 of 1 N and K" in err and json.loads(out)[0]["cliffs"][0]["first"] == 100
-    file.write_text(sweep.to_text([replace(x, points=x.points[1:])]))
-    assert "1 of 1 N and K" in command(capsys, *argv)[2], "what is not whole is swept again"
+    stale = replace(x, asked="other choices", points=x.points[:1])
+    file.write_text(sweep.to_text([x, stale]))
+    assert json.loads(command(capsys, *argv, "--json")[1]) == [sweep.to_json(x)]
+    file.write_text(sweep.to_text([stale]))
+    assert "1 of 1 N and K" in command(capsys, *argv)[2] and sweep.load(file) == [stale, x]
     file.write_text(file.read_text()[:-9])
     assert command(capsys, *argv)[0] == 2
 

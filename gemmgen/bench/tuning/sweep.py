@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -41,7 +42,8 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Swept:
-    """The points of one N and K by M, and the M whose choice did not run, and why. sms: that launches took at most."""
+    """The points of one N and K by M, and the M whose choice did not run, and why. sms: that launches took at most. asked: the
+    `digest` of the default choices before anything is built, of which the build may refuse some."""
 
     problem: Problem
     n: int
@@ -49,12 +51,19 @@ class Swept:
     device: str
     sms: int | None
     nvrtc: tuple[int, int]
+    asked: str
     points: tuple[Point, ...]
     failed: tuple[tuple[int, str], ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
-        return self.problem, self.n, self.k, self.device, self.sms, self.nvrtc
+        """What is measured once: other choices at the same N and K are another measurement."""
+        return self.problem, self.n, self.k, self.device, self.sms, self.nvrtc, self.asked
+
+
+def digest(choices: Mapping[int, Config]) -> str:
+    """Of configs by M: equal where those are."""
+    return hashlib.sha256(repr(sorted(choices.items())).encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,14 +111,15 @@ def _fastest_after(points: Sequence[Point]) -> list[Point | None]:
 def measure(
     p: Problem,
     sides: tuple[int, int],
+    asked: str,
     choices: dict[int, tuple[Config, str]],
     built: dict[Config, Built],
     worker: Worker,
     s: Settings,
     progress: Progress = lambda done, total: None,
 ) -> Swept:
-    """Each config verified once, at the least M that it is chosen for; then all M by turns. choices: a config and where it
-    comes from, by M. progress: of verifying them. Raises GemmgenError if what was right cannot be timed."""
+    """Each config verified once, at the least M that it is chosen for; then all M by turns. asked: as of Swept. choices: a config
+    and where it comes from, by M. progress: of verifying them. Raises GemmgenError if what was right cannot be timed."""
     n, k = sides
     why = {c: b.failed for c, b in built.items() if not b.cubin}
     cubins = {c: b.cubin for c, b in built.items() if b.cubin}
@@ -135,6 +145,7 @@ def measure(
         device=s.device,
         sms=s.sms,
         nvrtc=s.nvrtc,
+        asked=asked,
         points=tuple(points),
         failed=tuple((m, why[c]) for m, (c, _) in sorted(choices.items()) if c in why),
     )
@@ -175,6 +186,7 @@ def to_json(x: Swept) -> dict[str, Any]:
         "device": x.device,
         "sms": x.sms,
         "nvrtc": ".".join(map(str, x.nvrtc)),
+        "asked": x.asked,
         "points": [
             {
                 "m": point.m,
@@ -216,6 +228,7 @@ def _from_json(data: Any) -> Swept:
         device=str(data["device"]),
         sms=None if data["sms"] is None else int(data["sms"]),
         nvrtc=(major, minor),
+        asked=str(data["asked"]),
         points=tuple(map(_point, data["points"])),
         failed=tuple((int(m), str(why)) for m, why in data["failed"]),
     )
