@@ -69,7 +69,7 @@ def prepare(
     progress: Progress = lambda what, done, total: None,
 ) -> Prepared:
     """Choose a config for every problem at every shape as `gemmgen.ops` does, and compile each kernel once. Where the
-    build refuses one, the next choice is compiled.
+    build refuses one, the next choice is compiled. Kernels that read block scales of layout "row" in place are not.
 
     shapes: (M, N, K), M and K of one group (the mean if they vary) of `groups` in a launch.
     device: a CUDA device's number, or a device's name, for the databases of measured configs; None: device
