@@ -114,6 +114,10 @@ ROWS = {
         **{f"--{x}": ((f"--{x}", "--cubins", "c", "--compile-only"), "-o") for x in ("again", "no-reference")},
         **{f"--{x}": ((f"--{x}", ""), f"--{x}") for x in ("cubins", "log", "merge", "report")},
         "--compile-only": (("--compile-only",), "--cubins"),
+        "--calibrate": (("--calibrate",), "KERNEL"),
+        "--regret": (("--regret", "--sweep", "m"), "--regret"),
+        "--sweep": (("--sweep", "zz"), "--sweep"),
+        **{f"--{x}": ((f"--{x}", "5"), f"--{x}") for x in ("count", "seed", "families", "groupings", "sms")},
     },
     "explain": {
         **SIDES, **PAGE,
