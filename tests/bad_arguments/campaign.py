@@ -12,6 +12,7 @@ import pytest
 
 from gemmgen import ops
 from gemmgen.compat.deep_gemm import settings
+from gemmgen.target import H200
 
 from . import compat, gemms, others
 from .model import Outcome, tried
@@ -28,6 +29,7 @@ def campaign() -> list[Outcome]:
     ):
         patch.setitem(os.environ, "GEMMGEN_CACHE", folder)  # no case gets as far as writing there
         patch.setattr(ops.building, "chosen", lambda *asked: gemms.CONFIG)
+        patch.setattr(ops.building, "priced_for", lambda device: (H200.device_name, H200))
         patch.setattr(sys.modules["torch"], "cuda", SimpleNamespace(current_device=int), False)
         patch.setattr(settings.driver, "sm_count", lambda device: 132)
         launches = fake_torch.recorded(patch)
