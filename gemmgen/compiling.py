@@ -12,6 +12,8 @@ from .pipeline import Artifact
 from .problem import Problem, Shape, check_groups, check_shape
 from .target import H200, Target
 
+CHOOSES = "goes with shape, for which a config is chosen"
+
 
 def compile_to_source(
     problem: Problem,
@@ -38,7 +40,9 @@ def compile_to_source(
     """
     if shape is None:
         if groups != 1:
-            raise ArgumentError("groups", groups, "goes with shape, for which a config is chosen")
+            raise ArgumentError("groups", groups, CHOOSES)
+        if invariant is not None:
+            raise ArgumentError("invariant", invariant, CHOOSES)
         if config is None:
             raise ArgumentError("config", None, "must be a gemmgen.Config, or shape be given")
         return pipeline.compile_to_source(problem, config, target, observer, stamps)

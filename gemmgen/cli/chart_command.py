@@ -74,11 +74,11 @@ def main(args: argparse.Namespace) -> int:
     for name in args.only:
         if name not in measured:
             raise ArgumentError("--only", name, f"must be one of {', '.join(sorted(measured))}")
-    labels = dict(_labelled(text, measured) for text in args.label)
     runs = [
         Measured(name=name, rows=_chosen(r.rows, args.only), ceilings=r.ceilings)
         for r, name in zip(found, names, strict=True)
     ]
+    labels = _labels(args.label, {name for run in runs for name in _compared(run, args.by)})
     if args.by == "roofline":
         picture, data = _roofline(args, runs, labels)
     else:
@@ -134,13 +134,27 @@ def _roofline(
     return svg.render(Page(title=title, blocks=tuple(plots))), {p.title: asdict(p) for p in plots}
 
 
-def _labelled(text: str, measured: set[str]) -> tuple[str, str]:
-    """Raises ArgumentError."""
-    provider, equals, label = text.partition("=")
-    if not equals or not label or provider not in measured:
-        allowed = f"must be PROVIDER=TEXT, PROVIDER one of {', '.join(sorted(measured))}"
-        raise ArgumentError("--label", text, allowed)
-    return provider, label
+def _labels(texts: Iterable[str], shown: set[str]) -> dict[str, str]:
+    """By provider. Raises ArgumentError for one that is not compared, or that has a label."""
+    found: dict[str, str] = {}
+    for text in texts:
+        provider, equals, label = text.partition("=")
+        if not equals or not label or provider not in shown:
+            allowed = (
+                f"must be PROVIDER=TEXT, PROVIDER one that is compared: {', '.join(sorted(shown))}"
+            )
+            raise ArgumentError("--label", text, allowed)
+        if provider in found:
+            raise ArgumentError(
+                "--label", text, f"{provider} is called {found[provider]!r} already"
+            )
+        found[provider] = label
+    return found
+
+
+def _compared(run: Measured, by: str) -> set[str]:
+    """The providers that a picture may name; of speed-ups, whoever is the fastest beside gemmgen."""
+    return {row.provider for row in run.rows} - ({OURS} if by == "speedup" else set())
 
 
 def _groups(run: Measured, by: str, labels: dict[str, str]) -> Groups:

@@ -9,6 +9,7 @@ import webbrowser
 from ..epilogues import name_of
 from ..errors import ArgumentError
 from ..families import FAMILIES
+from ..ops import invariance
 from ..recipes import recipe
 from . import options
 from .fields import fields
@@ -59,9 +60,11 @@ def start(args: argparse.Namespace) -> Query:
         fixed = argparse.Namespace(**{**vars(named), "set": []})
         config = json.dumps(options.config(fixed, p, (m, n, k))[0].to_json())
     query = Query(said=said, config=config, levers=fields("--set", args.set))
-    refused = position(query).refused
-    if isinstance(refused, ArgumentError):
-        raise refused
+    begun = position(query)
+    if isinstance(begun.refused, ArgumentError):
+        raise begun.refused
+    if args.invariant and args.set and begun.config:
+        invariance.check(p, begun.config, k, invariance.split_of(p, n, k))
     return query
 
 

@@ -33,7 +33,7 @@ def as_tensor(x: Any, *, dtype: str | None = None, stream: Any = None) -> Array:
     bytes, of that size. stream: as in this module; None: the default stream, or the interface's.
     The view holds `x`; nothing is copied. Raises ArgumentError.
     """
-    if dtype is not None and dtype not in DTYPES:
+    if dtype is not None and not (isinstance(dtype, str) and dtype in DTYPES):
         raise ArgumentError("dtype", dtype, f"must be one of {', '.join(DTYPES)}")
     if not foreign(x):
         allowed = "must have __dlpack__ or __cuda_array_interface__, and be no torch tensor"

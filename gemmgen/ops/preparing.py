@@ -84,9 +84,9 @@ def prepare(
     started = time.perf_counter()
     threads = len(os.sched_getaffinity(0)) if threads is None else threads
     for argument, count in (("threads", threads), ("groups", groups)):
-        if not isinstance(count, int) or count < 1:
+        if not _is_whole(count) or count < 1:
             raise ArgumentError(argument, count, "must be an integer of at least 1")
-    if not isinstance(device, int | str | None):
+    if isinstance(device, bool) or not isinstance(device, int | str | None):
         raise ArgumentError("device", device, "must be a number, a name or None")
     where = _reachable(places())
     name = device_name(device)
@@ -118,10 +118,15 @@ def every_m(most: int) -> tuple[int, ...]:
     other config is measured (docs/reliability.md), not proved, and for launches without groups only.
     Raises ArgumentError unless `most` is from 1 to 2**20.
     """
-    if not isinstance(most, int) or not 1 <= most <= MOST_ROWS:
+    if not _is_whole(most) or not 1 <= most <= MOST_ROWS:
         raise ArgumentError("most", most, f"must be an integer from 1 to {MOST_ROWS}")
     ends = (*range(STEP, FEW, STEP), *range(FEW, most + FEW, FEW))
     return tuple(sorted({min(m, most) for end in (0, *ends) for m in (end, end + 1) if m}))
+
+
+def _is_whole(x: object) -> bool:
+    """Whether it is an integer, of Python's or another library's; True is none."""
+    return hasattr(x, "__index__") and not isinstance(x, bool)
 
 
 def _asked(

@@ -77,7 +77,7 @@ def generated(x: Any) -> bool:
 
 
 def _check(x: Any, dtype: str, least: int) -> None:
-    if dtype not in KINDS:
+    if not isinstance(dtype, str) or dtype not in KINDS:
         raise ArgumentError("dtype", dtype, f"must be one of {', '.join(KINDS)}")
     dtype_of("x", x, (BF16, F16, F32))
     if x.dim() < 2 or x.shape[-1] < least:

@@ -180,7 +180,7 @@ FAST = (
 )
 WHOLE = (
     *OF_A_SUM,
-    wrong("scales of an INT32 output", "d", scale_a=2.0),
+    wrong("scales of an INT32 output", "out_dtype", scale_a=2.0),
     wrong("K of which sums may overflow", "a columns", a=Placed(M, 131072, dtype=INT8), b=Placed(N, 131072, dtype=INT8)),
 )  # fmt: skip
 

@@ -151,6 +151,8 @@ COMPILER = (
         *(wrong(f"shape {x!r}", "shape", shape=x) for x in ((M, N), "MNK", 5)),
         *(wrong(f"{x!r} groups", "groups", groups=x) for x in (0, -1, 2, 1.0, "2", True, None)),
         wrong("groups for a config", "groups", config=Config(), shape=None, groups=2),
+        *(wrong(f"invariant={x} for a config", "invariant", config=Config(), shape=None, invariant=x) for x in (True, False)),
+        *(wrong(f"invariant={x!r}", "invariant", invariant=x) for x in (1, "1")),
         wrong("neither config nor shape", "config", shape=None),
         wrong("a config and a shape", "shape", config=Config()))),
     Function(name="do_bench", call=gemmgen.do_bench, right=lambda: {"fn": int}, runs=False, wrong=(
@@ -204,7 +206,7 @@ QUANTISE = (
     wrong("no tensor", "x", x=[[1.0]]),
     wrong("integers", "x dtype", x=Placed(M, K, dtype="int8")),
     wrong("one dimension", "x shape", x=Placed(K)),
-    wrong("another dtype of q", "dtype", dtype="e5m2"),
+    *(wrong(f"dtype {x!r} of q", "dtype", dtype=x) for x in ("e5m2", None, ["e4m3"])),
     wrong("blocks of 64", "block", block=64),
     wrong("text for a block", "block", block="128"),
 )
@@ -212,21 +214,22 @@ HOST = (
     Function(name="ops.as_tensor", call=ops.as_tensor, right=lambda: {"x": Exported(M, K)}, wrong=(
         *(wrong(f"{x!r}", "x", x=x) for x in ("x", 5, [1.0])),
         wrong("nothing", "x", x=None),
-        *(wrong(f"dtype {x!r}", "dtype", dtype=x) for x in ("fp4", "float16", 5)),
+        *(wrong(f"dtype {x!r}", "dtype", dtype=x) for x in ("fp4", "float16", 5, ["e4m3"])),
         wrong("bytes taken for something wider", "x dtype", x=Exported(M, K, dtype="uint8"), dtype="bf16"))),
     Function(name="ops.compiled", call=ops.compiled, right=lambda: {"p": Problem(**_problem()), "c": Config()}, runs=False, wrong=(
         wrong("too many stages", "smem-capacity", IllegalConfig, c=Config(stages=16)),)),
     Function(name="ops.prepare", call=ops.prepare, right=_prepared, runs=False, wrong=(
         *(wrong(f"side {x!r}", "n", shapes=((M, x, K),)) for x in (0, -1, 1.5, "8", None, 2**31)),
         *(wrong(f"shape {x!r}", "shape", shapes=(x,)) for x in ((M, N), (M, N, K, 1), "MNK", 5, None)),
-        *(wrong(f"{x!r} threads", "threads", threads=x) for x in (0, -2, 1.5, "2")),
-        *(wrong(f"{x!r} groups", "groups", groups=x) for x in (0, "2")),
+        *(wrong(f"{x!r} threads", "threads", threads=x) for x in (0, -2, 1.5, "2", True)),
+        *(wrong(f"{x!r} groups", "groups", groups=x) for x in (0, "2", True)),
+        wrong("true for a device", "device", device=True),
         wrong("a number for shapes", "shapes", shapes=5),
         wrong("text for a problem", "problems", problems=("dense",)),
         wrong("nothing for problems", "problems", problems=None),
         wrong("a fraction for a device", "device", device=0.5))),
     Function(name="ops.every_m", call=ops.every_m, right=lambda: {"most": 8}, wrong=tuple(
-        wrong(f"{x!r}", "most", most=x) for x in (0, -1, 1.5, "8", None, 2**40))),
+        wrong(f"{x!r}", "most", most=x) for x in (0, -1, 1.5, "8", None, 2**40, True))),
     Function(name="ops.limit_sms", call=ops.limit_sms, right=lambda: {"count": None}, wrong=tuple(
         wrong(f"{x!r}", "count", count=x) for x in (0, 7, -1, 8.5, "8", False))),
     Function(name="ops.set_invariant", call=ops.set_invariant, right=lambda: {"on": False}, wrong=tuple(

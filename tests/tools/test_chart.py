@@ -145,7 +145,22 @@ def test_bars_are_as_long_as_they_say():
     ("arguments", "says"),
     [
         (["none.json"], "must be a file that `gemmgen bench"),
-        ([str(DATA / "rows.json"), "--label", "cublas=x"], "PROVIDER one of deep_gemm, gemmgen"),
+        (
+            [str(DATA / "rows.json"), "--label", "cublas=x"],
+            "one that is compared: deep_gemm, gemmgen",
+        ),
+        (
+            [str(DATA / "rows.json"), "--by", "speedup", "--label", "gemmgen=x"],
+            "one that is compared: deep_gemm",
+        ),
+        (
+            [str(DATA / "fp8.json"), "--only", "deep_gemm", "--label", "triton blocks=x"],
+            "one that is compared: deep_gemm, gemmgen",
+        ),
+        (
+            [str(DATA / "rows.json"), "--label", "gemmgen=x", "--label", "gemmgen=y"],
+            "gemmgen is called 'x' already",
+        ),
         ([str(DATA / "rows.json"), "--label", "gemmgen"], "PROVIDER=TEXT"),
         ([str(DATA / "rows.json"), "--only", "cublas"], "must be one of deep_gemm, gemmgen"),
         ([str(DATA / "rows.json"), "--name", "a", "--name", "b"], "there are 1 files"),
