@@ -1,7 +1,7 @@
 """What is wrong with a page in a browser: what is cut off, over something else, too faint, not reached by keys.
 
 What the page says, loads and lays out is looked at in windows of three widths, in the light and the dark scheme; then
-every control is gone to with the Tab key, in the narrowest and the widest.
+every control is gone to with the Tab key, in the narrowest and the widest, and looked up in the browser's accessibility tree.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from .chromium import Tab
+from .chromium import Message, Tab
 
 WIDTHS = (390, 768, 1400)
 SCHEMES = (False, True)  # dark?
@@ -32,6 +32,27 @@ WORKS = {
 }
 WATCH = """gemmgenKeys.worked = 0; for (const kind of ["click", "keydown"])
   addEventListener(kind, e => gemmgenKeys.worked += kind == "click" || e.defaultPrevented)"""
+# Roles of the accessibility tree: of what somebody works; of a whole page.
+CONTROLS = frozenset(
+    [
+        "button",
+        "link",
+        "checkbox",
+        "radio",
+        "switch",
+        "slider",
+        "spinbutton",
+        "textbox",
+        "searchbox",
+        "combobox",
+        "listbox",
+        "tab",
+        "menuitem",
+        "treeitem",
+        "DisclosureTriangle",
+    ]
+)
+WHOLE = {"RootWebArea", "WebArea"}
 LOUD = ("warning", "error", "assert")
 OWN = ("data:", "blob:", "about:")
 
@@ -105,13 +126,31 @@ def keys(tab: Tab) -> Iterable[str]:
 
 
 def unnamed(tab: Tab) -> Iterable[str]:
-    """Controls whose name a reader of the screen would not say, as the browser computes it."""
-    for i in range(tab.run("(gemmgenKeys.asked = gemmgenKeys.unnamed()).length")):
-        held = tab.call("Runtime.evaluate", expression=f"gemmgenKeys.asked[{i}]")
-        of = held["result"]["objectId"]
-        nodes = tab.call("Accessibility.getPartialAXTree", objectId=of, fetchRelatives=False)
-        if not nodes["nodes"][0].get("name", {}).get("value", "").strip():
-            yield f"no name: {tab.run(f'gemmgenKeys.named(gemmgenKeys.asked[{i}])')}"
+    """Controls whose name a reader of the screen would not say: of every node of the tree that the browser hands to such
+    readers. Of what takes the focus and is no control they read the words."""
+    for node in tab.call("Accessibility.getFullAXTree")["nodes"]:
+        if node["ignored"] or node.get("name", {}).get("value", "").strip():
+            continue
+        role = node["role"]["value"]
+        if role in CONTROLS or (role not in WHOLE and _takes_focus(node)):
+            shown, words = _element(tab, node)
+            if role in CONTROLS or not words:
+                yield f"no name: {shown}"
+
+
+def _takes_focus(node: Message) -> bool:
+    told = {x["name"]: x["value"].get("value") for x in node.get("properties", ())}
+    return bool(told.get("focusable"))
+
+
+def _element(tab: Tab, node: Message) -> tuple[str, str]:
+    """The element that a node stands for, as other faults show theirs, and its words."""
+    held = tab.call("DOM.resolveNode", backendNodeId=node["backendDOMNodeId"])["object"]
+    says = "function () { return [gemmgenKeys.named(this), this.textContent.trim()] }"
+    how = {"functionDeclaration": says, "returnByValue": True}
+    found = tab.call("Runtime.callFunctionOn", objectId=held["objectId"], **how)
+    shown, words = found["result"]["value"]
+    return shown, words
 
 
 def idle(tab: Tab) -> Iterable[str]:

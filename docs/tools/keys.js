@@ -80,8 +80,6 @@ window.gemmgenKeys = {
   ended,
   // How many have had the focus.
   reached: () => { judge(); return order.length; },
-  // What the browser must be asked the name of: links with words have one.
-  unnamed: () => controls.filter(e => !e.matches("a[href], summary, button") || !e.textContent.trim()),
   // What the page itself must answer for, and what it must do by a key.
   scripted: controls.filter(e => e.hasAttribute("role") && e.matches("[role=button], [role=link], [role=checkbox], " +
     "[role=switch], [role=tab], [role=slider], [role=option]") && !e.matches(NATIVE)),

@@ -106,6 +106,10 @@ PLANTED = {
     "hidden from readers": '<p aria-hidden="true"><a href="#">link</a></p>',
     "no name": "<input>",
     "no name,": '<button><svg aria-hidden="true" width="9" height="9"></svg></button>',
+    "no name,,": '<button><span aria-hidden="true">x</span></button>',
+    "no name, ": '<a href="#"><img src="data:image/gif;base64,R0lGODlhAQABAAAAACw=" alt="" width="9" height="9"></a>',
+    "no name,, ": '<p id="l"></p><select aria-labelledby="l"><option>one</option></select>',
+    "no name, , ": '<div role="slider" aria-valuenow="1" onkeydown="event.preventDefault()" tabindex="0">1</div>',
     "no key works": '<span role="button" tabindex="0">press</span>',
     "no key works,": '<details onkeydown="event.preventDefault()"><summary>more</summary>x</details>',
 }  # fmt: skip

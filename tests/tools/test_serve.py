@@ -470,6 +470,8 @@ def test_it_begins_at_a_gallery_kernel(monkeypatch, capsys):
         (("dense", "--groups", "4"), "groups=4: is for kernels with groups"),
         (("sparse",), "KERNEL='sparse': must be one of"),
         (("dense", "-m", "0"), "m=0: must be"),
+        (("fp8_block", "--invariant", "--set", "split_k=4"), "must add up as split_k="),
+        (("dense/tn", "--invariant"), "--invariant=True: chooses a config"),
     ),
 )
 def test_what_it_refuses(capsys, argv, says):
@@ -520,17 +522,31 @@ def test_an_interruption_is_a_line():
 
 # ---- in a browser ---------------------------------------------------------------------------
 
-VIEWS = {
-    "usual": "",
-    "refused": "set.block_n=256",
-    "whole": f"set.stages=2&m=1024&k=1024&show={','.join(PANES)}",
-    "long": f"config={'[' * 4000}",
+EVERY = f"show={','.join(PANES)}"  # with every pane opened
+VIEWS = {  # and what the verdict says of each
+    "?": "the choice itself",
+    "?set.block_n=256": "smem-capacity",  # refused, by this rule
+    f"?set.stages=2&m=1024&k=1024&{EVERY}": "as the choice",
+    f"?set.block_n=256&{EVERY}": "smem-capacity",
+    f"?set.block_n=13&{EVERY}": "block_n=13",  # no value of the lever: no config
+    f"?family=dense&grouping=batched&groups=4&m=256&n=512&k=512&{EVERY}": "the choice itself",
+    f"?config={'[' * 4000}": "config=",
 }
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_page_in_a_browser(server, tab, view):
-    assert faults(tab, f"{server.url}?{VIEWS[view]}", server.url) == []
+    """In windows of three widths and both schemes, every control by keys and with a name: as every page."""
+    assert faults(tab, f"{server.url}{view}", server.url) == []
+    assert VIEWS[view] in tab.run("verdict.textContent")
+    panes = tab.run("document.querySelectorAll('[id^=pane-]').length")
+    assert panes == len(PANES) and (
+        EVERY not in view or not tab.run("document.querySelector('[id^=pane-][hidden]')")
+    )
+
+
+def test_the_rules_that_it_leads_to_in_a_browser(server, tab):
+    assert faults(tab, f"{server.url}rules", server.url) == []
 
 
 def clean(tab, home):
