@@ -123,6 +123,10 @@ def _check_page(args: argparse.Namespace) -> None:
         given.refuse(args, ("text",), "cannot be given with --json")
     if not (args.svg or args.html or args.text) and (args.json or args.trace):
         given.refuse(args, ("tiles", "blocks"), "is of a page: needs --text, --svg or --html")
+    if not args.json and not (args.html or args.text) and (args.svg or args.trace):
+        given.refuse(args, ("ncu",), "is a table: needs --text, --html or --json")
+    if not args.json and not (args.svg or args.html or args.text) and args.trace:
+        given.refuse(args, ("beside",), "is of a page: needs --text, --svg, --html or --json")
 
 
 def span(option: str, given: str | None) -> tuple[int, int] | None:

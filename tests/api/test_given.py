@@ -315,6 +315,9 @@ IDLE = (  # what says nothing there
     ("explain dense --groups 8", "--groups"),
     ("timeline dense --json --tiles 0:1", "--tiles"),
     ("timeline dense --trace t.json --blocks 0:1", "--blocks"),
+    ("timeline dense --trace t.json --beside stages=2", "--beside"),
+    ("timeline dense --trace t.json --ncu x.csv", "--ncu"),
+    ("timeline dense --svg t.svg --ncu x.csv", "--ncu"),
     ("report --bench x.json -m 64", "-m"),
     ("report --bench x.json --d f32", "--d"),
     *((f"{c} --color never {x}", "--color") for c, x in (

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 from zlib import crc32
 
 import pytest
-from used_or_refused import calls, campaign, gemm_calls, judging, lines
+from used_or_refused import calls, campaign, gemm_calls, given_files, inventory, judging, lines
 from used_or_refused.model import Ignored, Tally
 from used_or_refused.running import alone
 from used_or_refused.values import Call
 
-from gemmgen import config, problem
-from gemmgen.cli import COMMANDS, options
+import gemmgen
+from gemmgen import cli, config, problem
+from gemmgen.cli import COMMANDS, emit_command, list_command, options
 from gemmgen.heuristics import choose
 from gemmgen.ir.dtypes import BF16
+from gemmgen.target import H200
 
 LINES, CALLS = 1000, 10_000  # with --sample 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def made_fixture():
+    """Files to read, by gemmgen as it is: tests change it."""
+    given_files.made()
 
 
 @pytest.fixture(name="number")
@@ -35,18 +46,48 @@ def test_calls(request, number):
     assert tally.used and tally.refused
 
 
-def test_every_command_that_draws_nothing_else_is_drawn():
-    """The others write a file that they are told, or need one: tests/api/test_given.py has rows for their options."""
-    assert {*COMMANDS} - {*lines.COMMANDS} <= {"chart", "report", "pack", "doctor", "serve"}
-    for takes, _, own in lines.COMMANDS.values():
-        assert not takes or not {*own} & {*lines.KERNEL}
+def test_everything_that_can_be_given_is_drawn():
+    """As parsers and signatures have it."""
+    assert lines.not_drawn() == [] and calls.not_drawn() == []
+    assert {*lines.FORMS, *(command for command, _ in lines.OF)} <= {*COMMANDS}
+    assert {*lines.VALUES} <= {name for c in COMMANDS for name in inventory.arguments(c)}
 
 
 # ---- what it would find ---------------------------------------------------------------------
 
 
+def test_an_option_that_is_not_drawn_is_found(monkeypatch):
+    whole = list_command.add
+
+    def more(parser):
+        whole(parser)
+        parser.add_argument("--like", metavar="NAME")
+        parser.add_argument("--most", type=int)  # numbers, choices and flags are drawn as they are
+        parser.add_argument("--flag", action="store_true")
+
+    monkeypatch.setattr(list_command, "add", more)
+    inventory.arguments.cache_clear()
+    assert lines.not_drawn() == ["list --like"]
+    inventory.arguments.cache_clear()
+
+
+def test_an_argument_that_is_not_drawn_is_found(monkeypatch):
+    def prepare(problems, shapes, *, quick=False):
+        return None
+
+    def unheard_of(x):
+        return None
+
+    drawn = calls.FUNCTIONS["prepare"]
+    monkeypatch.setitem(calls.FUNCTIONS, "prepare", replace(drawn, call=prepare))
+    monkeypatch.setattr(gemmgen.ops, "prepare", prepare)
+    monkeypatch.setattr(gemmgen, "prepare", prepare)
+    monkeypatch.setattr(gemmgen, "do_bench", unheard_of)
+    assert {"prepare quick", "do_bench"} < {*calls.not_drawn()}
+
+
 def judged(*fixed, **items):
-    words = tuple((f"-{k}" if k in "mnk" else f"--{k}", *v) for k, v in items.items())
+    words = tuple((f"-{k}" if k in "mnko" else f"--{k}", *v) for k, v in items.items())
     with alone():
         tally = Tally()
         judging.judge(lines.Line(fixed, words), tally)
@@ -59,12 +100,26 @@ TELL = [  # a right line and a wrong one, that are used and refused as things ar
     (("show", "dense"), {"m": ("4096",)}),
     (("emit", "dense"), {"epilogue": ("rleu",)}),
     (("layout", "fp8_block/base", "A"), {"m": ("64",)}),
+    (("emit", "fp8_block"), {"invariant": (), "m": ("16",), "n": ("2112",), "k": ("7168",)}),
+    (("timeline", "dense"), {"beside": ("stages=2",), "ncu": ("given/ncu.csv",), "json": ()}),
+    (("timeline", "dense"), {"beside": ("given/trace.json",), "svg": ("picture.svg",)}),
+    (("serve", "dense"), {"m": ("64",), "open": (), "port": ("8123",)}),
+    (
+        ("tune", "dense"),
+        {"compile-only": (), "cubins": ("cubins",), "limit": ("2",), "processes": ("8",)},
+    ),
+    (("tune",), {"merge": ("given/a.jsonl", "given/b.jsonl"), "o": ("t.jsonl",)}),
+    (("check", "dense"), {"thorough": ()}),
+    (("emit",), {"all": (), "check": (), "o": ("out",)}),
+    (("show", "dense"), {"color": ("always",)}),
+    (("rules",), {"markdown": ()}),
 ]
 
 
 @pytest.mark.parametrize(("fixed", "items"), TELL, ids=str)
 def test_as_things_are(fixed, items):
-    assert judged(*fixed, **items).draws == 1
+    tally = judged(*fixed, **items)
+    assert tally.draws == 1 and (tally.refused or len(tally.shown) == len(items))
 
 
 def test_an_option_that_is_passed_over_is_found(monkeypatch):
@@ -83,6 +138,29 @@ def test_a_shape_that_is_passed_over_is_found(monkeypatch):
     monkeypatch.setattr(options, "shape", lambda args, default=None: (4096, 4096, 4096))
     with pytest.raises(Ignored, match="-m 64 was ignored"):
         judged("emit", "dense", m=("64",))
+
+
+def test_a_file_that_is_not_written_is_found(monkeypatch):
+    monkeypatch.setattr(emit_command.files, "write", lambda folder, name, data: "")
+    with pytest.raises(Ignored, match="-o out was ignored"):
+        judged("emit", "dense", json=(), o=("out",))
+
+
+def test_a_file_that_is_written_by_what_is_refused_is_found(monkeypatch):
+    def refused(args):
+        Path("page.html").touch()
+        raise options.ArgumentError("-m", 64, "must be less")
+
+    monkeypatch.setattr(options, "problem", refused)
+    with pytest.raises(Ignored, match=r"page\.html was written, then refused"):
+        judged("emit", "dense", m=("64",))
+
+
+def test_a_config_that_follows_m_is_found(monkeypatch):
+    """Where one is asked for that must not."""
+    monkeypatch.setattr(cli, "_settings", lambda args: nullcontext())
+    with pytest.raises(Ignored, match="--invariant was ignored"):
+        judged("emit", "fp8_block", invariant=(), m=("4096",), n=("2112",), k=("7168",))
 
 
 @pytest.mark.parametrize("error", (ValueError("x"), AttributeError("x")))
@@ -120,9 +198,11 @@ def test_calls_that_ignore_are_found(monkeypatch):
     def without_groups(problem, shape, target, groups=1):
         return "cheap" if groups == 2 else choose(problem, shape, target, groups)
 
-    monkeypatch.setitem(calls.RUNS, "choose", lambda given: [*without_groups(**given)] and ["x"])
+    drawn = calls.FUNCTIONS["choose"]
+    ignoring = replace(drawn, ignored=lambda given: [*without_groups(**given)] and ["x"])
+    monkeypatch.setitem(calls.FUNCTIONS, "choose", ignoring)
     p = problem.Problem(family="dense", a=BF16, b=BF16)
-    given = {"problem": p, "shape": (64, 64, 64), "target": calls.H200, "groups": 2}
+    given = {"problem": p, "shape": (64, 64, 64), "target": H200, "groups": 2}
     with pytest.raises(Ignored, match="choose: x ignored"):
         calls.judge(Call("choose", given), Tally())
     with pytest.raises(Ignored, match="TypeError"):

@@ -10,7 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/support")]
 
-from used_or_refused import campaign  # noqa: E402
+from gemmgen.cli import COMMANDS  # noqa: E402
+from used_or_refused import campaign, inventory  # noqa: E402
 from used_or_refused.model import Tally  # noqa: E402
 
 
@@ -27,6 +28,11 @@ def main() -> int:
         _row("command lines", campaign.of_lines, args.draws - args.draws // 2, args.seed),
         _row("calls in Python", campaign.of_calls, args.draws // 2, args.seed),
     ]
+    every = {f"{c} {name}" for c in COMMANDS for name in inventory.options(c)}
+    seen = len(every & found[0].shown)
+    print(
+        f"{len(every)} options of {len(COMMANDS)} commands are drawn; {seen} were seen to be used"
+    )
     wrong = [(text, draw) for tally in found for text, draw in tally.wrong.items()]
     for text, draw in wrong:
         print(f"{text}\n  {draw}", file=sys.stderr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -17,13 +16,19 @@ from hypothesis import strategies as st
 
 from gemmgen import ops
 from gemmgen.epilogues import EPILOGUES, named
+from gemmgen.heuristics import ANY
+from gemmgen.heuristics.tuned import adds_up
 from gemmgen.ir.expr import ACC, Expr, PerColumn, PerElement, PerRow, Scalar, arguments
+from gemmgen.ops import invariance, scaled
 from gemmgen.problem import LAYOUTS
 from gemmgen.recipes import recipe
 
+from . import host_calls
 from .values import CONFIG, JUNK, Call, mostly, some
 
-TAKEN = {f.name: f for f in gemms.FUNCTIONS}
+# Of functions that are given one table or another, each.
+TABLES = ("row_groups", "group_ends")
+TAKEN = {" by ".join((f.name, *(t for t in TABLES if t in f.right()))): f for f in gemms.FUNCTIONS}
 READS = {
     PerColumn: lambda p: Placed(*p[0], p[2]),
     PerRow: lambda p: Placed(*p[0], p[1]),
@@ -43,6 +48,16 @@ KEYWORDS: dict[str, st.SearchStrategy[Any]] = {
         st.sampled_from(["relu", "silu", "gelu", ACC * 3.0, "bias", "residual", "alpha"])
     ),
     "scale_a_layout": mostly(st.sampled_from(["mn", "row"])),
+    "scale_layout": mostly(st.sampled_from(["mn", "row"])),
+    "packing": mostly(st.sampled_from(["columns", "flat"])),
+    "invariant": mostly(st.sampled_from([None, False, True])),
+    "scale_out": mostly(st.none()),  # an FP8 output's is made to fit
+    "c": mostly(st.none()),  # as is what is added
+    "scale_a": mostly(st.just(2.0)),
+    "scale_b": mostly(st.just(0.5)),
+    "row_groups": mostly(st.none()),
+    "group_ends": mostly(st.none()),
+    "table": mostly(st.none()),
     "out": st.none(),
     "nobody": JUNK,
 }
@@ -56,16 +71,31 @@ def gemm_calls(draw: Callable[..., Any]) -> Call:
     takes = inspect.signature(f.call).parameters
     open_ended = any(p.kind is p.VAR_KEYWORD for p in takes.values())
     names = [k for k in KEYWORDS if k in takes or (k == "nobody" and open_ended)]
-    given = draw(some({k: KEYWORDS[k] for k in names}))
+    right = f.right()
+    needed = {"scale_a", "scale_b", *TABLES} & {*right}  # other values of these are wrong
+    given = draw(some({k: KEYWORDS[k] for k in names if k not in needed}))
+    given = draw(_fitting(given, f))
     e = given.get("epilogue")
     if isinstance(e, Expr) or (isinstance(e, str) and e in EPILOGUES):
-        right = f.right()
         lead, (m, n) = right["a"].shape[:-2], (right["a"].shape[-2], right["b"].shape[-2])
         groups = right["b"].shape[:-2]
         for x in arguments(named(e)):
             of_columns = isinstance(x, PerColumn)
             given[x.name] = READS[type(x)]((groups if of_columns else lead, m, n))
-    return Call(name, given)
+    return Call(name, given, bound=draw(st.booleans()))
+
+
+@st.composite
+def _fitting(draw: Callable[..., Any], given: dict[str, Any], f: Any) -> dict[str, Any]:
+    """With tensors of the sides that this function's have, where none are given and drawn."""
+    m, n = f.right()["out"].shape[-2:]
+    if given.get("out_dtype") == "e4m3" and "scale_out" in given and draw(st.booleans()):
+        steps = -(-n // gemms.K)
+        given = given | {"out": None, "scale_out": Placed(m, steps, stride=(1, m))}
+    if "c" in given and draw(st.booleans()):
+        lead = f.right()["out"].shape[:-2]
+        given = given | {"c": Placed(*lead, m, n), "out_dtype": "f32"}
+    return given
 
 
 def ignored(call: Call) -> list[str]:
@@ -73,9 +103,13 @@ def ignored(call: Call) -> list[str]:
     f, given = TAKEN[call.function], call.given
     LAUNCHES.clear()
     CHOSEN.clear()
-    f.call(**(f.right() | given))
+    made = f.right() | given
+    if call.bound:
+        ops.bind(f.call, **made)()
+    else:
+        f.call(**made)
     launch = LAUNCHES[-1]
-    p = launch.problem
+    p, values = launch.problem, [*launch.values.values()]
     told = {
         "layout": lambda v: p.layout == v,
         "out_dtype": lambda v: v is None or p.d.name == v,
@@ -85,9 +119,36 @@ def ignored(call: Call) -> list[str]:
         "alignment": lambda v: p.alignment == v,
         "expected_rows": lambda v: v is None or not CHOSEN or CHOSEN[-1][1][0] == v,
         "config": lambda v: launch.config == (v or gemms.CONFIG),
-        "epilogue": lambda v: p.epilogue == named(v),
+        "epilogue": lambda v: p.epilogue in (named(v), _of_scaled(given, v)),
+        "scale_a_layout": lambda v: (v == "mn") is _in_place(launch, made["scale_a"]),
+        "scale_layout": lambda v: (v == "mn") is _in_place(launch, made["scale_a"]),
+        "packing": lambda v: p.grouping == f"k_{v}",
+        "invariant": lambda v: _is_as_asked(launch, v),
+        "scale_out": lambda v: v is None or v.data_ptr() in values,
+        "c": lambda v: v is None or p.accumulate or v.data_ptr() in values,
+        "scale_a": lambda v: v is None or v in values,
+        "scale_b": lambda v: v is None or v in values,
     }
     return [k for k, v in given.items() if k in told and not told[k](v)]
+
+
+def _is_as_asked(launch: SimpleNamespace, invariant: bool | None) -> bool:
+    """The config that was given adds up as invariant ones do; where one is chosen, such a one is asked for."""
+    p, (_, n, k) = launch.problem, launch.shape
+    wanted = invariance.split_of(p, n, k, invariant)
+    if CHOSEN:
+        return bool(CHOSEN[-1][-1] == wanted)
+    return not invariant or wanted == ANY or adds_up(p, launch.config, k, wanted)
+
+
+def _of_scaled(given: dict[str, Any], epilogue: Any) -> Expr:
+    """Of the product times the scales that are given as numbers."""
+    return scaled._scaled((given.get("scale_a"), given.get("scale_b")), epilogue, {})[0]
+
+
+def _in_place(launch: SimpleNamespace, scale: Any) -> bool:
+    """Scales are read where they lie, or a copy of them is."""
+    return bool(launch.matrices["scale_a"].pointer == scale.data_ptr())
 
 
 LAUNCHES: list[SimpleNamespace] = []
@@ -100,5 +161,5 @@ def without_gpu(stack: ExitStack) -> None:
     patch = stack.enter_context(pytest.MonkeyPatch.context())
     stack.enter_context(fake_torch.faked(patch))
     patch.setattr(ops.building, "chosen", lambda *asked: CHOSEN.append(asked) or gemms.CONFIG)
-    patch.setattr(sys.modules["torch"], "cuda", SimpleNamespace(current_device=int), False)
+    host_calls.without_gpu(patch)
     LAUNCHES = fake_torch.recorded(patch)

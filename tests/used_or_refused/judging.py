@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
-from gemmgen import cli
 from gemmgen.config import Config
+from gemmgen.errors import GemmgenError
+from gemmgen.ops import invariance
 from gemmgen.problem import Problem
 
-from .lines import KERNEL, SIDES, Item, Line
+from . import inventory
+from .lines import Item, Line
 from .model import REFUSALS, Ignored, Tally, named
 from .running import Outcome, run
 
 OPTIONAL = {"grouping": "none", "alignment": Problem.alignment, "accumulate": False}
-SEEN = {*KERNEL, *SIDES, "--groups"}  # what a request shows, also where nothing is printed
+# What describes a kernel: a request shows it, also where nothing is printed.
+PROBLEM = (
+    *("--ab", "--layout", "--d", "--grouping", "--alignment", "--accumulate", "--weights-ready"),
+    "--epilogue",
+)
+CONFIGS = ("--config", "--set", "--swap-ab", "--split-k", "--watchdog", "--invariant")
+SIDES = ("-m", "-n", "-k")
+SEEN = {*PROBLEM, *CONFIGS, *SIDES, "--groups"}
+# Where a GPU or NVRTC is missing, what was handed on shows these besides.
+HANDED_ON = {"prepare": {"--shapes", "--up-to"}, "pack": {"--shapes", "--up-to"}}
 OTHER_NAMES = {"--ab": ("a", "b"), "--swap-ab": ("swap_ab",), "--watchdog": ("watchdog",)}
-POSITIONAL = {"layout": ("KERNEL", "WHAT"), "host": ("what",), "cache": ("ACTION",)}
 EMPTY = {"cache"}  # finds nothing here that its options could change
-CONFIGS = {"--config", "--set", "--swap-ab", "--split-k", "--watchdog"}
+WRITTEN = {"-o", "--html", "--svg", "--trace"}
+TO_TERMINALS = {"--text", "--markdown"}  # how nothing but text is said
 
 
 def judge(line: Line, tally: Tally) -> None:
@@ -29,31 +42,47 @@ def judge(line: Line, tally: Tally) -> None:
     if found.code == 2:
         tally.refused += 1
         return _refused(line, found)
-    if found.code not in (0, 3):
+    if (
+        found.code not in (0, 3) and "--check" not in line.argv
+    ):  # which finds that files are missing
         raise Ignored(f"exit code {found.code}: {json.dumps(found.said)[:300]}")
-    if found.code == 0:
-        tally.used += 1
-    else:
+    if found.code == 3:
         tally.missing += 1
+    else:
+        tally.used += 1
     for at, item in enumerate(line.items):
-        if line.fixed[0] in EMPTY or (found.code == 3 and (item[0] not in SEEN or not found.asked)):
+        if line.fixed[0] in EMPTY or (found.code == 3 and not _shows(line, item, found)):
             continue  # read by what this campaign has not: tests/api/test_given.py has a row for each
-        if not _told(line, item, found) and found.like(run(*line.without(at))):
+        if _unwritten(line, item, found) or (
+            not _told(line, item, found) and found.like(run(*line.without(at)))
+        ):
             raise Ignored(f"{' '.join(item)} was ignored")
+        tally.shown.add(f"{line.fixed[0]} {item[0]}")
     return None
+
+
+def _shows(line: Line, item: Item, found: Outcome) -> bool:
+    """Whether it can be seen, although something is missing."""
+    handed_on = HANDED_ON.get(line.fixed[0], set()) if found.passed else set()
+    return item[0] in handed_on or bool(item[0] in SEEN and found.asked)
 
 
 def _refused(line: Line, found: Outcome) -> None:
     e = found.said["error"]
     if not e["id"].startswith(REFUSALS):
         raise Ignored(f"{e['id']}: {e['message'][:300]}")
+    if (
+        found.files and "trace" not in line.argv
+    ):  # which shows the passes up to the one that refuses
+        raise Ignored(f"{found.files[0][0]} was written, then refused: {e['message'][:300]}")
     words = [w for item in line.items for w in item[1:]] + [*line.fixed[1:]]
     if e["id"].startswith("GG-S001"):
         # A gallery kernel's config may not fit what is changed of its problem; a chosen one always does.
         fixed = (
             any("/" in word for word in line.fixed[1:])
-            or CONFIGS & {item[0] for item in line.items}
+            or {*CONFIGS} & {item[0] for item in line.items}
             or "=" in line.fixed[-1]
+            or any("=" in item[1] for item in line.items if item[0] == "--beside")
         )
         if not fixed:
             raise Ignored(f"a chosen config is refused: {e['message'][:300]}")
@@ -66,13 +95,16 @@ def _refused(line: Line, found: Outcome) -> None:
 
 def _names(line: Line) -> list[str]:
     """What errors may call what was given."""
-    found = list(POSITIONAL.get(line.fixed[0], ("KERNEL",)))
-    for option, *value in line.items:
-        found += (option, *OTHER_NAMES.get(option, ()))
+    kept = inventory.arguments(line.fixed[0])
+    found = [str(x.metavar or x.dest) for x in kept.values() if not x.option_strings]
+    for option, *values in line.items:
+        found += (*kept[option].option_strings, *OTHER_NAMES.get(option, ()))
         if option in ("--set", "--why-not"):
-            found.append(value[0].partition("=")[0])
+            found.append(values[0].partition("=")[0])
+        if option == "--beside":
+            found += [x.partition("=")[0] for x in values[0].split(",")]
         if option == "--config":
-            found += _fields(value[0])
+            found += _fields(values[0])
     return found + [word.partition("=")[0] for word in line.fixed]
 
 
@@ -84,37 +116,93 @@ def _fields(text: str) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
+# ---- what says that it was used -------------------------------------------------------------
+
+
 def _told(line: Line, item: Item, found: Outcome) -> bool:
     """Whether what came out says so: the request has the value, or it is what holds without it."""
-    option, *value = item
-    request = found.request
-    problem = request.get("problem", {})
-    config = Config.from_json(request["config"]).values() if "config" in request else {}
-    name = option.lstrip("-").replace("-", "_")
-    if option == "--ab":
-        a, _, b = value[0].partition(",")
-        return (problem.get("a"), problem.get("b")) == (a, b or a)
-    if option in ("--accumulate", "--weights-ready", "--swap-ab", "--watchdog"):
-        return {**problem, **config}.get(name) is True
-    if option == "--split-k":
-        return str(config.get("split_k")) == value[0]
-    if option == "--set":
-        field, _, text = value[0].partition("=")
-        return field in config and _same(config[field], _read(text))
-    if option == "--config":
-        wanted = _fields(value[0])
-        return all(_same(config.get(k), v) for k, v in wanted.items()) or "--set" in [
-            i[0] for i in line.items
-        ]
-    if option in KERNEL:
-        return str({**OPTIONAL, **problem}.get(name)) == value[0]
-    if option in SIDES and request:
-        return request["shape"]["mnk".index(name)] == int(value[0])
-    if option == "--groups" and request:
-        return request["groups"] == int(value[0])
+    option, *values = item
+    if option in PROBLEM or option in SIDES or option == "--groups":
+        return _of_problem(option, values, found.request)
+    if option in CONFIGS:
+        return _of_config(line, option, values, found)
+    if option == "--json":
+        return not found.is_text
+    if option in TO_TERMINALS:
+        return found.is_text and not found.files
+    if option == "--color":
+        plain = "\x1b" not in str(found.said)
+        nothing = (
+            plain and line.fixed[0] == "diff" and not re.search("^[+-]", str(found.said), re.M)
+        )
+        return values[0] == "auto" or (values[0] == "never" and plain) or nothing
+    if option == "--only" and values == ["gemmgen"]:
+        return [item[0] for item in line.items].count("--only") > 1  # it is there beside others
     if option == "--top":
-        return len(found.said["runners_up"]) <= int(value[0])
-    return bool(value) and value[0] == _default(line.fixed[0], option)
+        return len(run(*line.as_json()).said["runners_up"]) <= int(values[0])
+    if _written(values, found):
+        return True
+    return bool(values) and values[0] == _default(line.fixed[0], option)
+
+
+def _written(values: list[str], found: Outcome) -> bool:
+    """A file of that name, or in a folder of that name."""
+    names = [Path(name) for name, _ in found.files]
+    return any(Path(v) in (x, *x.parents) for v in values if v for x in names)
+
+
+def _unwritten(line: Line, item: Item, found: Outcome) -> bool:
+    """Whether a file that must be there is not."""
+    writes = item[0] in WRITTEN and found.code == 0 and "--check" not in line.argv
+    return writes and not _written([*item[1:]], found)
+
+
+def _of_problem(option: str, values: list[str], request: dict[str, Any]) -> bool:
+    problem, name = request.get("problem", {}), option.lstrip("-").replace("-", "_")
+    if not request:
+        return False
+    if option == "--ab":
+        a, _, b = values[0].partition(",")
+        return (problem.get("a"), problem.get("b")) == (a, b or a)
+    if option in ("--accumulate", "--weights-ready"):
+        return problem.get(name) is True
+    if option in SIDES:
+        return bool(request["shape"]["mnk".index(name)] == int(values[0]))
+    if option == "--groups":
+        return bool(request["groups"] == int(values[0]))
+    return str({**OPTIONAL, **problem}.get(name)) == values[0]
+
+
+def _of_config(line: Line, option: str, values: list[str], found: Outcome) -> bool:
+    if option == "--invariant":
+        return bool(found.asked) and all(map(_is_invariant, found.requests))
+    data = found.request.get("config")
+    config = Config.from_json(data).values() if data else {}
+    name = option.lstrip("-").replace("-", "_")
+    if option in ("--swap-ab", "--watchdog"):
+        return config.get(name) is True
+    if option == "--split-k":
+        return str(config.get("split_k")) == values[0]
+    if option == "--set":
+        field, _, text = values[0].partition("=")
+        return field in config and _same(config[field], _read(text))
+    wanted = _fields(values[0])
+    return all(_same(config.get(k), v) for k, v in wanted.items()) or "--set" in [
+        i[0] for i in line.items
+    ]
+
+
+def _is_invariant(request: dict[str, Any]) -> bool:
+    """Whether its config adds up as those do that follow no M."""
+    if "config" not in request:
+        return False
+    p, (_, n, k) = Problem.from_json(request["problem"]), request["shape"]
+    try:
+        wanted = invariance.split_of(p, n, k, True)
+        invariance.check(p, Config.from_json(request["config"]), k, wanted)
+    except GemmgenError:
+        return False
+    return True
 
 
 def _same(has: Any, given: Any) -> bool:
@@ -129,6 +217,5 @@ def _read(text: str) -> Any:
 
 
 def _default(command: str, option: str) -> str | None:
-    parser = cli.subcommands(cli._parser([command]))[command]
-    action = next(x for x in parser._actions if option in x.option_strings)
-    return None if action.default is None else str(action.default)
+    default = inventory.options(command)[option].default
+    return None if default is None else str(default)

@@ -23,6 +23,7 @@ class Tally:
     refused: int = 0
     missing: int = 0  # a GPU or NVRTC, which this machine or this campaign has not
     wrong: dict[str, str] = field(default_factory=dict)
+    shown: set[str] = field(default_factory=set)  # what was given and seen to be used
 
     @property
     def draws(self) -> int:

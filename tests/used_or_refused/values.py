@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +18,11 @@ JUNK = st.sampled_from(
 
 @dataclass(frozen=True)
 class Call:
-    """function: its name. given: its arguments."""
+    """function: its name. given: its arguments. bound: whether `bind` makes a launch of it first."""
 
     function: str
     given: dict[str, Any]
+    bound: bool = False
 
 
 def mostly(right: st.SearchStrategy[Any], odd: int = 6) -> st.SearchStrategy[Any]:
@@ -29,6 +31,27 @@ def mostly(right: st.SearchStrategy[Any], odd: int = 6) -> st.SearchStrategy[Any
 
 def some(fields: dict[str, st.SearchStrategy[Any]], **always: st.SearchStrategy[Any]) -> Any:
     return st.fixed_dictionaries(always, optional=fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function:
+    """call: whose signature says what can be given. drawn: what is given, a part of `names`. ignored: makes the call and
+    names what was given and is not to be seen of it."""
+
+    call: Callable[..., Any]
+    names: tuple[str, ...]
+    drawn: st.SearchStrategy[dict[str, Any]]
+    ignored: Callable[[dict[str, Any]], list[str]]
+
+
+def function(
+    call: Callable[..., Any],
+    ignored: Callable[[dict[str, Any]], list[str]],
+    maybe: dict[str, st.SearchStrategy[Any]],
+    **always: st.SearchStrategy[Any],
+) -> Function:
+    drawn = some(maybe, **always)
+    return Function(call=call, names=(*always, *maybe), drawn=drawn, ignored=ignored)
 
 
 CONFIG = st.sampled_from(
