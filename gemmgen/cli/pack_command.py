@@ -25,7 +25,7 @@ from .progress import Bar
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    prepare.add(parser)
+    prepare.add_shapes(parser)
     parser.add_argument(
         "-o", type=given.path, required=True, metavar="FOLDER", help="where the files are written"
     )

@@ -14,6 +14,7 @@ from ..errors import ArgumentError
 from ..families import FAMILIES
 from ..ir.groupings import GROUPINGS
 from ..ops import Prepared, every_m, prepare
+from ..ops.calls import SCALE_LAYOUTS
 from ..problem import Problem, Shape
 from ..target import BY_DEVICE, H200
 from ..untrusted import whole
@@ -27,6 +28,17 @@ HOPPER = re.compile(
 
 
 def add(parser: argparse.ArgumentParser) -> None:
+    add_shapes(parser)
+    parser.add_argument(
+        "--scale-a-layout",
+        choices=SCALE_LAYOUTS,
+        default="mn",
+        help="how A's block scales lie in the calls (default mn)",
+    )
+
+
+def add_shapes(parser: argparse.ArgumentParser) -> None:
+    """What configs are chosen for."""
     options.add_kernel(parser)
     parser.add_argument(
         "--shapes",
@@ -110,6 +122,7 @@ def _prepared(
         groups=groups,
         device=device(args),
         threads=args.threads,
+        scale_a_layout=args.scale_a_layout,
         progress=bar.update,
     )
 

@@ -105,8 +105,12 @@ def config_for(
 ) -> Config:
     """As `chosen`, for a device by name, which need not be here. split_k: as of `kept_choice`; None: as the process is told
     (`set_invariant`). Compiles nothing."""
-    target = limited(by_name(device_name) or H200)
-    return picked_for(p, shape, groups, device_name, target, split_k).config
+    return picked_for(p, shape, groups, device_name, target_named(device_name), split_k).config
+
+
+def target_named(device_name: str) -> Target:
+    """What configs are priced for on the device of that name, an H200 if there is none."""
+    return limited(by_name(device_name) or H200)
 
 
 def picked_for(

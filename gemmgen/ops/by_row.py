@@ -11,12 +11,13 @@ from ..config import Config
 from ..cost import cost
 from ..errors import CompileError, IllegalConfig
 from ..ir.counts import INT_LIMIT
+from ..pipeline import lower
 from ..problem import Problem, Shape
 from ..runtime.arrays import ArrayDevice
 from ..runtime.launch import LoadedKernel
 from ..runtime.torch_tensors import mn_major
 from ..target import Target
-from . import building
+from . import building, refused
 from .front import Fresh
 
 # Seconds that a launch in front of the product takes at the very least, what it copies left out. An estimate, meant to be
@@ -80,6 +81,18 @@ def weighed(
     reading = plain.having(lane_scales=True)
     seconds = [cost(p, c, shape, target, groups).seconds for c in (reading, plain)]
     return reading, seconds[0] <= seconds[1] + COPY
+
+
+def config_of(p: Problem, plain: Config, shape: Shape, groups: int, target: Target) -> Config:
+    """What a call with torch's scales of layout "row" builds where `plain` is chosen for scales that TMA reads."""
+    reading, pays = weighed(p, plain, shape, groups, target)
+    if not pays or reading in refused.known(p):
+        return plain
+    try:
+        lower(p, reading)
+    except IllegalConfig:
+        return plain
+    return reading
 
 
 def _loaded(p: Problem, c: Config, device: int) -> LoadedKernel | None:

@@ -13,13 +13,16 @@ from functools import partial
 from ..config import Config
 from ..errors import ArgumentError, CacheError, CompileError, RuntimeUnavailable
 from ..problem import Problem, Shape, check_shape
+from ..recipes import recipe
 from ..runtime.cache import NONE, VARIABLE, Places, places
 from ..runtime.cache_survey import survey
 from ..runtime.cache_trust import opened
 from ..runtime.driver import require_hopper
 from ..runtime.nvrtc import Cubin, compile_cubin
 from ..target import H200
-from .building import built, config_for
+from . import by_row
+from .building import built, config_for, target_named
+from .calls import SCALE_LAYOUTS
 from .refused import Kernel, all_built
 
 FEW, STEP = 64, 8  # up to so many rows tiles have multiples of STEP rows, above multiples of FEW
@@ -66,18 +69,20 @@ def prepare(
     groups: int = 1,
     device: int | str | None = None,
     threads: int | None = None,
+    scale_a_layout: str = "mn",
     progress: Progress = lambda what, done, total: None,
 ) -> Prepared:
     """Choose a config for every problem at every shape as `gemmgen.ops` does, and compile each kernel once. Where the
-    build refuses one, the next choice is compiled. Kernels that read block scales of layout "row" in place are not.
+    build refuses one, the next choice is compiled.
 
     shapes: (M, N, K), M and K of one group (the mean if they vary) of `groups` in a launch.
     device: a CUDA device's number, or a device's name, for the databases of measured configs; None: device
     0 if it is a Hopper GPU, else an NVIDIA H200. The GPU itself is not used. threads: that compile at a
-    time, as many as this process may use cores if None. progress: called with what is done ("choosing",
+    time, as many as this process may use cores if None. scale_a_layout: that of the calls, as of
+    `ops.fp8_block_gemm`: kernels for "row" read A's block scales in place where that pays. progress: called with what is done ("choosing",
     "compiling"), how many are and of how many.
 
-    Raises ArgumentError for a shape or `threads`, or if `GEMMGEN_CACHE` is "none"; CacheError if the directory cannot be
+    Raises ArgumentError for a shape, `threads` or a layout, or if `GEMMGEN_CACHE` is "none"; CacheError if the directory cannot be
     made or trusted; RuntimeUnavailable without NVRTC; UnsupportedProblem and IllegalConfig as
     `heuristics.choose`; CompileError once all other kernels are compiled.
     """
@@ -91,10 +96,14 @@ def prepare(
     where = _reachable(places())
     name = device_name(device)
     asked = _asked(problems, shapes)
+    _check_layout(scale_a_layout, [p for p, _ in asked])
+    target = target_named(name)
 
     def choose() -> Iterator[Kernel]:
         for done, (p, shape) in enumerate(asked, 1):
-            yield p, config_for(p, shape, groups, name)
+            c = config_for(p, shape, groups, name)
+            in_rows = scale_a_layout == "row" and recipe(p.family).scales_blocks
+            yield p, by_row.config_of(p, c, shape, groups, target) if in_rows else c
             progress("choosing", done, len(asked))
 
     kernels = all_built(choose, partial(_compiled, threads=threads, progress=progress))
@@ -144,6 +153,16 @@ def _asked(
     for shape in sides:
         check_shape(shape)
     return [*dict.fromkeys((p, shape) for p in listed for shape in sides)]
+
+
+def _check_layout(layout: str, problems: list[Problem]) -> None:
+    """Raise ArgumentError unless it is a layout, and one that some of the problems have."""
+    if layout not in SCALE_LAYOUTS:
+        raise ArgumentError("scale_a_layout", layout, "must be 'row' or 'mn'")
+    if layout == "row" and problems and not any(recipe(p.family).scales_blocks for p in problems):
+        families = ", ".join(sorted({p.family for p in problems}))
+        allowed = f"must be 'mn': {families} has no kernel that reads A's block scales in place"
+        raise ArgumentError("scale_a_layout", layout, allowed)
 
 
 def _reachable(where: Places) -> Places:

@@ -147,7 +147,7 @@ ROWS = {
     "report": {**SIDES, **OUT, "--bench": (("--bench", "absent.json"), "--bench")},
     "show": {**SIDES, **LEVEL, **PAGE},
     "diff": {**SIDES, **LEVEL, "other": (("--d", "f32", "zz"), "unrecognized arguments: zz")},
-    "prepare": PREPARED,
+    "prepare": {**PREPARED, "--scale-a-layout": (("--scale-a-layout", "row"), "scale_a_layout=")},
     "pack": {**PREPARED, **OUT, "--prefix": (("--prefix", "1x", "--shapes", "1x64x64"), "prefix")},
     "cache": {
         "action": (("zz",), "ACTION"),

@@ -212,6 +212,34 @@ def test_it_prepares_what_the_functions_launch(problem, call, launches, on_an_h2
     assert {(x.problem, x.config) for x in launches} == prepared
 
 
+def test_it_prepares_what_reads_scales_row_by_row(launches, on_an_h200, fake):
+    """Also where they are copied after all."""
+    shapes = (*SHAPES, (4096, 24576, 1536))
+    prepared = {*gemmgen.prepare((BLOCK, DENSE), shapes, scale_a_layout="row").kernels}
+    for m, n, k in shapes:
+        a, b = Placed(m, k, dtype="float8_e4m3fn"), Placed(n, k, dtype="float8_e4m3fn")
+        scale_b = Placed(-(-n // 128), k // 128)
+        ops.fp8_block_gemm(a, Placed(m, k // 128), b, scale_b, scale_a_layout="row")
+        dense(m, n, k)
+    assert {(x.problem, x.config) for x in launches} == prepared
+    assert {c.lane_scales for p, c in prepared if p == BLOCK} == {False, True}
+    assert {c.lane_scales for p, c in prepared if p == DENSE} == {False}
+
+
+def test_a_kernel_that_the_build_refuses_is_prepared_for_copies(fake, monkeypatch, on_an_h200):
+    shape = SHAPES[0]
+    ((_, reading),) = gemmgen.prepare(BLOCK, [shape], scale_a_layout="row").kernels
+    monkeypatch.setattr(preparing.by_row.refused, "known", lambda p: {reading: "it"})
+    ((_, plain),) = gemmgen.prepare(BLOCK, [shape], scale_a_layout="row").kernels
+    assert plain == reading.having(lane_scales=False)
+
+
+@pytest.mark.parametrize(("layout", "problem"), (("col", BLOCK), ("row", DENSE)))
+def test_layouts_that_no_call_has(layout, problem):
+    with pytest.raises(ArgumentError, match="scale_a_layout"):
+        gemmgen.prepare(problem, SHAPES, scale_a_layout=layout)
+
+
 @pytest.mark.nvrtc
 def test_what_is_prepared_is_not_compiled_again(monkeypatch):
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)

@@ -224,6 +224,7 @@ HOST = (
         *(wrong(f"{x!r} threads", "threads", threads=x) for x in (0, -2, 1.5, "2", True)),
         *(wrong(f"{x!r} groups", "groups", groups=x) for x in (0, "2", True)),
         wrong("true for a device", "device", device=True),
+        *(wrong(f"layout {x!r}", "scale_a_layout", scale_a_layout=x) for x in ("col", "row", None)),  # of sums without scales
         wrong("a number for shapes", "shapes", shapes=5),
         wrong("text for a problem", "problems", problems=("dense",)),
         wrong("nothing for problems", "problems", problems=None),

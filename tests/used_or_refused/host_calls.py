@@ -89,6 +89,8 @@ def _prepare(given: dict[str, Any]) -> list[str]:
         "groups": all(x[2] == given.get("groups") for x in asked),
         "device": given.get("device") in (None, found.device),
         "threads": given.get("threads") in (None, threads),
+        "scale_a_layout": any(c.lane_scales for _, c in found.kernels)
+        == (given.get("scale_a_layout") == "row"),
         "progress": {*told_of} == {"choosing", "compiling"},
     }
     return [k for k in given if not told[k]]
@@ -175,6 +177,7 @@ FUNCTIONS: dict[str, Function] = {
             "groups": mostly(st.sampled_from([1, 2])),
             "device": mostly(st.sampled_from(["NVIDIA H200", "NVIDIA H100 80GB HBM3", 0])),
             "threads": mostly(st.sampled_from([1, 4])),
+            "scale_a_layout": mostly(st.sampled_from(["row", "mn"])),
             "progress": st.just(True),
         },
         problems=mostly(st.sampled_from([DENSE, ROWS, (DENSE, FP8)]), 20),
