@@ -115,7 +115,7 @@ def keys(tab: Tab) -> Iterable[str]:
     while reached > before:
         tab.press("Tab", BURST)
         before, reached = reached, tab.run("gemmgenKeys.reached()")
-    if tab.run("document.activeElement.matches('input, textarea')"):
+    if tab.run("document.activeElement?.matches('input, textarea')"):
         # What it has opened, a frame later, covers the page with what is for pointers.
         tab.settle()
         tab.press("Escape")
