@@ -209,7 +209,7 @@ def test_calls_that_ignore_are_found(monkeypatch):
         calls.judge(Call("choose", given | {"nobody": 1}), Tally())
 
 
-def test_a_gemm_that_ignores_is_found(monkeypatch):
+def test_a_gemm_that_ignores_is_found():
     """It takes another config than the one that is given."""
     from contextlib import ExitStack
 
@@ -217,10 +217,9 @@ def test_a_gemm_that_ignores_is_found(monkeypatch):
 
     with ExitStack() as stack:
         gemm_calls.without_gpu(stack)
+        patch = stack.enter_context(pytest.MonkeyPatch.context())  # undone before what is under it
         loaded = building.given
-        monkeypatch.setattr(
-            building, "given", lambda p, c, device: loaded(p, config.Config(), device)
-        )
+        patch.setattr(building, "given", lambda p, c, device: loaded(p, config.Config(), device))
         given = {"config": config.Config(stages=2)}
         with pytest.raises(Ignored, match=r"ops\.gemm: config ignored"):
             calls.judge(Call("ops.gemm", given), Tally())
