@@ -238,8 +238,8 @@ def test_wrong_arguments(kind, argument, grouping, change, allowed, launches):
     ("argument", "changes"),
     (
         ("a columns", {"deep": True}),
-        ("d", {"out_dtype": "s32", "out": None, "scale_a": 0.5}),
-        ("d", {"out_dtype": "s32", "out": None, "epilogue": EPILOGUES["relu"]}),
+        ("out_dtype", {"out_dtype": "s32", "out": None, "scale_a": 0.5}),
+        ("out_dtype", {"out_dtype": "s32", "out": None, "epilogue": EPILOGUES["relu"]}),
     ),
 )
 def test_sums_that_int32_does_not_hold(grouping, argument, changes, launches):
