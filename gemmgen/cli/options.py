@@ -131,6 +131,7 @@ def layout(args: argparse.Namespace, p: Problem, shape: Shape) -> Layout | None:
     """What `--rows` or `--depths` says of the groups, or None. Raises ArgumentError."""
     g, side = GROUPINGS[p.grouping], split_side(p.grouping, shape)
     by_rows = p.grouping != "none" and not g.depths
+    found: Layout | None = None
     for name, what, holds in (("rows", "rows", by_rows), ("depths", "K", bool(g.depths))):
         sizes = getattr(args, name)
         if sizes is None:
@@ -146,8 +147,8 @@ def layout(args: argparse.Namespace, p: Problem, shape: Shape) -> Layout | None:
             of = f"K={side}" if g.depths else f"M={side}"
             where = f", groups at multiples of {aligned}" if g.aligned else ""
             raise ArgumentError(f"--{name}", sizes, f"{allowed} {of}{where}")
-        return OF_SIZES[p.grouping](side, listed, aligned)
-    return None
+        found = OF_SIZES[p.grouping](side, listed, aligned)
+    return found
 
 
 def _fit(g: Grouping, side: int, sizes: list[int], aligned: int) -> bool:

@@ -235,6 +235,14 @@ def test_every_option_is_read(capsys, command, option, kernel):
     assert says in refused(capsys, *argv)
 
 
+def test_sizes_of_rows_and_of_depths(capsys):
+    """Those that the grouping has do not hide the others."""
+    rows = ("timeline", FAMILY, "--grouping", "ends", "--rows", "1,100")
+    assert "--depths" in refused(capsys, *rows, "--depths", "1,100")
+    depths = ("timeline", FAMILY, "--grouping", "k_columns", "--d", "f32", "--depths", "64,64")
+    assert "--rows" in refused(capsys, *depths, "--rows", "1,100")
+
+
 def test_no_row_is_left_over():
     for command, rows in ROWS.items():
         assert set(rows) <= set(options_of(command)), command
