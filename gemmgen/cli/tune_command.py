@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,11 @@ from .tune_steps import (
     add_choices,
     check_effort,
     compiled,
+    cubins_in,
     device_of,
+    each,
+    filled,
+    kept,
     planned,
     say,
     settings,
@@ -122,18 +124,17 @@ def main(args: argparse.Namespace) -> int:
     started = time.monotonic()
     jobs = [job(p, shape) for shape in shapes.parse(args.shapes, p)]
     device = device_of(args)
-    old = load(args.database) if args.database and args.database.exists() else []
+    old = kept(args, load)
     left = list(dict.fromkeys(j for j in jobs if args.again or not _known(old, j, device)))
     say(f"{len(left)} of {len(jobs)} shapes to tune")
-    with ExitStack() as stack:
-        folder = args.cubins or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    with cubins_in(args) as folder:
         try:
             plan, built = _compiled(args, left, folder, device)
         except KeyboardInterrupt:
             say("stopped while compiling; nothing was tuned")
             return 1
         if args.compile_only:
-            return _compile_only(args, plan, built)
+            return filled(args, built, {str(j): len(found) for j, found in plan.items()})
         return _tune(args, plan, built, old, device, started)
 
 
@@ -166,12 +167,6 @@ def _compiled(
     return plan, built
 
 
-def _compile_only(args: argparse.Namespace, plan: Plan, built: Cubins) -> int:
-    data = {**tally(built), "shapes": {str(j): len(found) for j, found in plan.items()}}
-    print(json.dumps(data, indent=2) if args.json else f"{args.cubins}: {len(built)} kernels")
-    return 0
-
-
 def _tune(
     args: argparse.Namespace,
     plan: Plan,
@@ -186,35 +181,32 @@ def _tune(
     from ..bench.tuning.worker import Worker
 
     of = settings(args, device, reference=not args.no_reference)
-    rows, without = old, 0
+    rows = {r.key: r for r in old}
     new: list[Row] = []
-    try:
-        with Worker(HANDLER) as worker:
-            for j, found in plan.items():
-                if args.total and time.monotonic() - started > args.total:
-                    say(f"--total is used up: {len(plan) - len(new) - without} shapes left")
-                    break
-                mine = {c.config: built[j.problem, c.config] for c in found}
-                with Bar() as bar:
-                    which = f"{j}, shape {len(new) + without + 1} of {len(plan)}"
-                    told = partial(bar.update, which)
-                    tuned = tune(j, found, mine, worker, of, told)
-                _describe(j, tuned, mine)
-                _log(args, j, tuned, of)
-                if tuned.row is None:
-                    without += 1
-                    continue
-                new.append(tuned.row)
-                rows = [r for r in rows if r.key != tuned.row.key] + [tuned.row]
-                write(args.database, to_text(rows))
-    except KeyboardInterrupt:
-        say(f"stopped; {len(new)} rows are in {args.database}")
-        without += 1
+    without: list[Job] = []
+    with Worker(HANDLER) as worker:
+
+        def one(at: tuple[int, Job]) -> None:
+            number, j = at
+            mine = {c.config: built[j.problem, c.config] for c in plan[j]}
+            with Bar() as bar:
+                told = partial(bar.update, f"{j}, shape {number} of {len(plan)}")
+                tuned = tune(j, plan[j], mine, worker, of, told)
+            _describe(j, tuned, mine)
+            _log(args, j, tuned, of)
+            if tuned.row is None:
+                without.append(j)
+                return
+            new.append(tuned.row)
+            rows[tuned.row.key] = tuned.row
+            write(args.database, to_text(rows.values()))
+
+        whole = each(args, enumerate(plan, 1), len(plan), one, "shapes", started)
     if args.json:
         print(json.dumps([json.loads(to_line(r)) for r in new], indent=2))
     elif new:
         print(tune_report.text(new))
-    return int(without > 0)
+    return int(not whole or bool(without))
 
 
 def _describe(j: Job, found: Any, built: dict[Config, Built]) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,13 +41,17 @@ from .tune_steps import (
     check_effort,
     chosen,
     compiled,
+    cubins_in,
     device_of,
+    each,
+    filled,
+    kept,
+    left_of,
     picked,
     planned,
     problems_of,
     say,
     settings,
-    tally,
     target_for,
     write,
 )
@@ -67,19 +68,15 @@ def main(args: argparse.Namespace) -> int:
     check_effort(args)
     problems = problems_of(args)
     device = device_of(args)
-    with at_most(args.sms, device), ExitStack() as stack:
+    with at_most(args.sms, device), cubins_in(args) as folder:
         target = target_for(device)
-        jobs = _jobs(args, problems, device)
-        old = load(args.database) if args.database and args.database.exists() else []
-        known = {r.key: r for r in old}
-        asked = {j: picked(j, device, target).config for j in jobs}
-        keys = {j: (j, device, args.sms, nvrtc.version(), asked[j]) for j in jobs}
-        left = {j: asked[j] for j in jobs if args.again or keys[j] not in known}
-        say(f"{len(left)} of {len(jobs)} shapes to measure")
-        folder = args.cubins or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        known = {r.key: r for r in kept(args, load)}
+        asked = {j: picked(j, device, target).config for j in _jobs(args, problems, device)}
+        keys = {j: (j, device, args.sms, nvrtc.version(), c) for j, c in asked.items()}
+        left = left_of(args, keys, known, "shapes to measure")
         if args.compile_only:
-            return _compile_only(args, [*left], target, folder)
-        whole = _measured(args, left, device, target, folder, known)
+            return _compile_only(args, left, target, folder)
+        whole = _measured(args, {j: asked[j] for j in left}, device, target, folder, known)
     found = [known[key] for key in keys.values() if key in known]
     print(json.dumps(_json(args, found), indent=2) if args.json else text(found, args.seed))
     return int(not whole or any(r.ratio is None for r in found))
@@ -120,9 +117,7 @@ def _compile_only(
     built: Cubins = {}
     for batch in _batches(jobs):
         built |= _compiled(args, batch, "", target, folder)[2]
-    data = {**tally(built), "shapes": [*map(str, jobs)]}
-    print(json.dumps(data, indent=2) if args.json else f"{args.cubins}: {len(built)} kernels")
-    return 0
+    return filled(args, built, [*map(str, jobs)])
 
 
 def _measured(
@@ -139,29 +134,26 @@ def _measured(
     from ..bench.tuning.worker import Worker
 
     of = settings(args, device, reference=False, again=AGAIN)
-    started, done = time.monotonic(), 0
-    try:
-        with Worker(HANDLER) as worker:
-            for batch in _batches([*left]):
-                picks, plan, built = _compiled(args, batch, device, target, folder)
-                for j in batch:
-                    if args.total and time.monotonic() - started > args.total:
-                        say(f"--total is used up: {len(left) - done} shapes left")
-                        return True
-                    r = _one(j, left[j], picks[j], plan[j], built, worker, of)
-                    known[r.key] = r
-                    done += 1
-                    if args.database:
-                        write(args.database, to_text(known.values()))
-    except KeyboardInterrupt:
-        say(f"stopped; {done} shapes were measured")
-        return False
-    return True
+
+    def ready() -> Iterator[tuple[Job, Pick, list[Candidate], Cubins]]:
+        for batch in _batches([*left]):
+            picks, plan, built = _compiled(args, batch, device, target, folder)
+            yield from ((j, picks[j], plan[j], built) for j in batch)
+
+    with Worker(HANDLER) as worker:
+
+        def one(of_job: tuple[Job, Pick, list[Candidate], Cubins]) -> None:
+            r = _one(left[of_job[0]], *of_job, worker, of)
+            known[r.key] = r
+            if args.database:
+                write(args.database, to_text(known.values()))
+
+        return each(args, ready(), len(left), one, "shapes")
 
 
 def _one(
-    j: Job,
     asked: Config,
+    j: Job,
     pick: Pick,
     found: list[Candidate],
     built: Cubins,

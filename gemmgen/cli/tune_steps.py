@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ..bench.tuning import candidates as choosing
 from ..bench.tuning import held_out
@@ -41,6 +45,8 @@ SIDE = "m"  # that is swept
 SHAPES, SIDES = 40, 4  # that are drawn: shapes; N and K to sweep
 Plan = dict[Job, list[Candidate]]
 Cubins = dict[tuple[Problem, Config], Built]
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:
@@ -187,8 +193,63 @@ def compiled(
         return compile_all(kernels, folder, args.processes, told)
 
 
+@contextmanager
+def cubins_in(args: argparse.Namespace) -> Iterator[Path]:
+    """The folder of --cubins, or one that is removed afterwards."""
+    if args.cubins:
+        yield args.cubins
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 def tally(built: Cubins) -> dict[str, int]:
     return {"kernels": len(built), "refused": sum(not b.cubin for b in built.values())}
+
+
+def filled(args: argparse.Namespace, built: Cubins, of: Any) -> int:
+    """What --compile-only has to say: `of` what shapes."""
+    data = {**tally(built), "shapes": of}
+    print(json.dumps(data, indent=2) if args.json else f"{args.cubins}: {len(built)} kernels")
+    return 0
+
+
+def kept(args: argparse.Namespace, load: Callable[[Path], list[T]]) -> list[T]:
+    """What the file of results has already."""
+    return load(args.database) if args.database and args.database.exists() else []
+
+
+def left_of(
+    args: argparse.Namespace, keys: Mapping[T, K], known: Iterable[K], what: str
+) -> list[T]:
+    """Those whose key is not known, all with --again; said."""
+    there = {*known}
+    left = [x for x, key in keys.items() if args.again or key not in there]
+    say(f"{len(left)} of {len(keys)} {what}")
+    return left
+
+
+def each(
+    args: argparse.Namespace,
+    items: Iterable[T],
+    count: int,
+    one: Callable[[T], None],
+    what: str,
+    started: float | None = None,
+) -> bool:
+    """Call `one` with each of `count` items, until --total is used up since `started`, now if None. Whether nobody stopped it."""
+    started, done = time.monotonic() if started is None else started, 0
+    try:
+        for x in items:
+            if args.total and time.monotonic() - started > args.total:
+                say(f"--total is used up: {count - done} {what} left")
+                break
+            one(x)
+            done += 1
+    except KeyboardInterrupt:
+        say(f"stopped; {done} {what} were measured")
+        return False
+    return True
 
 
 def write(path: Path, text: str) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -40,12 +37,16 @@ from .tune_steps import (
     at_most,
     check_effort,
     chosen,
+    cubins_in,
     device_of,
+    each,
+    filled,
+    kept,
+    left_of,
     picked,
     problems_of,
     say,
     settings,
-    tally,
     target_for,
     write,
 )
@@ -60,20 +61,16 @@ def main(args: argparse.Namespace) -> int:
     _check(args)
     problems = problems_of(args)
     device = device_of(args)
-    with at_most(args.sms, device), ExitStack() as stack:
+    with at_most(args.sms, device), cubins_in(args) as folder:
         target = target_for(device)
-        places = _places(args, problems, device)
-        old = load(args.database) if args.database and args.database.exists() else []
-        known = {x.key: x for x in old}
-        asked = {place: _asked(place, device, target) for place in places}
-        keys = {x: (*x, device, args.sms, nvrtc.version(), asked[x]) for x in places}
-        left = {x: asked[x] for x in places if args.again or keys[x] not in known}
-        say(f"{len(left)} of {len(places)} N and K to sweep")
-        folder = args.cubins or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        known = {x.key: x for x in kept(args, load)}
+        asked = {x: _asked(x, device, target) for x in _places(args, problems, device)}
+        keys = {x: (*x, device, args.sms, nvrtc.version(), today) for x, today in asked.items()}
+        left = left_of(args, keys, known, "N and K to sweep")
         if args.compile_only:
-            return _compile_only(args, [*left], target, folder)
-        whole = _measured(args, left, device, target, folder, known)
-    found = [known[keys[x]] for x in places if keys[x] in known]
+            return _compile_only(args, left, target, folder)
+        whole = _measured(args, {x: asked[x] for x in left}, device, target, folder, known)
+    found = [known[key] for key in keys.values() if key in known]
     print(json.dumps([*map(to_json, found)], indent=2) if args.json else text(found))
     return int(not whole or any(cliffs(x.points) or x.failed for x in found))
 
@@ -126,9 +123,7 @@ def _compile_only(
     built: Cubins = {}
     for place in places:
         built |= chosen(args, [*_jobs(place).values()], "", target, folder)[1]
-    data = {**tally(built), "shapes": [*map(_sides, places)]}
-    print(json.dumps(data, indent=2) if args.json else f"{args.cubins}: {len(built)} kernels")
-    return 0
+    return filled(args, built, [*map(_sides, places)])
 
 
 def _measured(
@@ -145,29 +140,23 @@ def _measured(
     from ..bench.tuning.worker import Worker
 
     of = settings(args, device, reference=False)
-    started, done = time.monotonic(), 0
-    try:
-        with Worker(HANDLER) as worker:
-            for place, asked in left.items():
-                if args.total and time.monotonic() - started > args.total:
-                    say(f"--total is used up: {len(left) - done} sweeps left")
-                    break
-                jobs = _jobs(place)
-                picks, built = chosen(args, [*jobs.values()], device, target, folder)
-                choices = {m: (picks[j].config, picks[j].source(j.shape)) for m, j in jobs.items()}
-                mine = {c: built[place[0], c] for c, _ in choices.values()}
-                with Bar() as bar:
-                    told = partial(bar.update, _sides(place))
-                    x = measure(place[0], place[1:], asked, choices, mine, worker, of, told)
-                known[x.key] = x
-                done += 1
-                say(_summary(x))
-                if args.database:
-                    write(args.database, to_text(known.values()))
-    except KeyboardInterrupt:
-        say(f"stopped; {done} sweeps were measured")
-        return False
-    return True
+
+    with Worker(HANDLER) as worker:
+
+        def one(place: Place) -> None:
+            jobs = _jobs(place)
+            picks, built = chosen(args, [*jobs.values()], device, target, folder)
+            choices = {m: (picks[j].config, picks[j].source(j.shape)) for m, j in jobs.items()}
+            mine = {c: built[place[0], c] for c, _ in choices.values()}
+            with Bar() as bar:
+                told = partial(bar.update, _sides(place))
+                x = measure(place[0], place[1:], left[place], choices, mine, worker, of, told)
+            known[x.key] = x
+            say(_summary(x))
+            if args.database:
+                write(args.database, to_text(known.values()))
+
+        return each(args, left, len(left), one, "sweeps")
 
 
 # ---- what it came to ------------------------------------------------------------------------

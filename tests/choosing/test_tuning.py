@@ -418,7 +418,7 @@ def test_ctrl_c_keeps_what_is_done(machine, capsys, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tune_command, "_describe", second)
     code, _, err = command(capsys, "dense", *SMALL, "-o", database)
-    assert code == 1 and "stopped; 1 rows" in err
+    assert code == 1 and "stopped; 1 shapes" in err
     assert [r.shape[0] for r in load(database)] == [256]
     assert [p.name for p in tmp_path.iterdir()] == ["h200.jsonl"]
     monkeypatch.setattr(tune_command, "_describe", described)

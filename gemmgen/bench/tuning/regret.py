@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,17 +10,16 @@ from typing import Any
 
 from ...config import Config
 from ...cost import cost
-from ...errors import ArgumentError
 from ...heuristics.database import brief
 from ...heuristics.tuned import Pick
 from ...problem import Problem, Shape
 from ...target import Target
-from ...untrusted import parse_json, read_text
 from ..noise import iqr, tied
+from . import lines
 from .jobs import Candidate, Job
 from .session import NOISY, Found, Settings
 
-MARK = "regret"  # the first field of a line, which names gemmgen in its first bytes
+MODE = "regret"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,14 +155,12 @@ def _clocked(found: Found, config: Config, times: Sequence[float]) -> Clocked:
 
 
 def to_text(of: Iterable[Regret]) -> str:
-    """One JSON object per line, in the order given."""
-    return "".join(json.dumps(to_json(r), allow_nan=False) + "\n" for r in of)
+    return lines.to_text(MODE, map(to_json, of))
 
 
 def to_json(r: Regret) -> dict[str, Any]:
     m, n, k = r.job.shape
     return {
-        "gemmgen": MARK,
         "problem": r.job.problem.to_json(),
         "groups": r.job.groups,
         "m": m,
@@ -194,20 +190,11 @@ def _as_json(c: Clocked | None) -> dict[str, Any] | None:
 
 
 def load(path: Path) -> list[Regret]:
-    """The lines of a file that `to_text` made. Raises ArgumentError naming the file, the line and what is wrong."""
-    found = []
-    for number, line in enumerate(read_text("--database", path).splitlines(), 1):
-        try:
-            found.append(_from_json(parse_json("regret", line)))
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
-            allowed = f"line {number} must be one that gemmgen tune --regret wrote ({e})"
-            raise ArgumentError("--database", str(path), allowed) from e
-    return found
+    """The lines of a file that `to_text` made. Raises ArgumentError as `lines.load`."""
+    return lines.load(MODE, path, _from_json)
 
 
 def _from_json(data: Any) -> Regret:
-    if data["gemmgen"] != MARK:
-        raise ValueError(f"not {MARK!r}")
     shape: Shape = (int(data["m"]), int(data["n"]), int(data["k"]))
     major, minor = map(int, data["nvrtc"].split("."))
     return Regret(

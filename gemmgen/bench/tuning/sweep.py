@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,18 +10,18 @@ from statistics import median
 from typing import Any
 
 from ...config import Config
-from ...errors import ArgumentError, GemmgenError
+from ...errors import GemmgenError
 from ...heuristics.database import brief
 from ...problem import Problem
-from ...untrusted import parse_json, read_text
 from ..noise import iqr, tied
+from . import lines
 from .compiling import Built, Progress
 from .jobs import Job
 from .session import Settings
 from .trial import Sweep, Verify
 from .worker import Worker
 
-MARK = "sweep"
+MODE = "sweep"
 WITHIN = 0.05  # by which a launch may take longer than one with more rows
 PER_TIMEOUT = (
     128  # launches of a round: so many take no longer than the requests that a timeout is for
@@ -173,13 +172,11 @@ def _timed(
 
 
 def to_text(of: Iterable[Swept]) -> str:
-    """One JSON object per line, in the order given."""
-    return "".join(json.dumps(to_json(x), allow_nan=False) + "\n" for x in of)
+    return lines.to_text(MODE, map(to_json, of))
 
 
 def to_json(x: Swept) -> dict[str, Any]:
     return {
-        "gemmgen": MARK,
         "problem": x.problem.to_json(),
         "n": x.n,
         "k": x.k,
@@ -206,20 +203,11 @@ def to_json(x: Swept) -> dict[str, Any]:
 
 
 def load(path: Path) -> list[Swept]:
-    """The lines of a file that `to_text` made. Raises ArgumentError naming the file, the line and what is wrong."""
-    found = []
-    for number, line in enumerate(read_text("--database", path).splitlines(), 1):
-        try:
-            found.append(_from_json(parse_json("sweep", line)))
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
-            allowed = f"line {number} must be one that gemmgen tune --sweep wrote ({e})"
-            raise ArgumentError("--database", str(path), allowed) from e
-    return found
+    """The lines of a file that `to_text` made. Raises ArgumentError as `lines.load`."""
+    return lines.load(MODE, path, _from_json)
 
 
 def _from_json(data: Any) -> Swept:
-    if data["gemmgen"] != MARK:
-        raise ValueError(f"not {MARK!r}")
     major, minor = map(int, data["nvrtc"].split("."))
     return Swept(
         problem=Problem.from_json(data["problem"]),
