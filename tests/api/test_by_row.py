@@ -39,14 +39,10 @@ def copies(monkeypatch):
     return found
 
 
-def rows(*shape, stride=None):
-    return Placed(*shape, stride=stride)
-
-
 def given(**changes):
     right = {
         "a": Placed(M, K, dtype=FP8),
-        "scale_a": rows(M, K // 128),
+        "scale_a": Placed(M, K // 128),
         "b": Placed(N, K, dtype=FP8),
         "scale_b": Placed(1, K // 128),
         "out": Placed(M, N, dtype="bfloat16"),
@@ -56,34 +52,25 @@ def given(**changes):
     return block(**right | changes)
 
 
+BATCH = {
+    "a": Placed(3, M, K, dtype=FP8),
+    "scale_a": Placed(3, M, K // 128),
+    "b": Placed(3, N, K, dtype=FP8),
+    "scale_b": Placed(3, 1, K // 128),
+    "out": Placed(3, M, N, dtype="bfloat16"),
+}
 CALLS = {
     "dense": (ops.fp8_block_gemm, {}),
-    "batched": (
-        ops.fp8_block_batched_gemm,
-        {
-            "a": Placed(3, M, K, dtype=FP8),
-            "scale_a": rows(3, M, K // 128),
-            "b": Placed(3, N, K, dtype=FP8),
-            "scale_b": Placed(3, 1, K // 128),
-            "out": Placed(3, M, N, dtype="bfloat16"),
-        },
-    ),
+    "batched": (ops.fp8_block_batched_gemm, BATCH),
     "masked": (
         ops.fp8_block_masked_gemm,
-        {
-            "a": Placed(3, M, K, dtype=FP8),
-            "scale_a": rows(3, M, K // 128),
-            "b": Placed(3, N, K, dtype=FP8),
-            "scale_b": Placed(3, 1, K // 128),
-            "out": Placed(3, M, N, dtype="bfloat16"),
-            "group_rows": Placed(3, dtype="int32"),
-        },
+        BATCH | {"group_rows": Placed(3, dtype="int32")},
     ),
     "grouped": (
         ops.fp8_block_grouped_gemm,
         {
             "a": Placed(256, K, dtype=FP8),
-            "scale_a": rows(256, K // 128),
+            "scale_a": Placed(256, K // 128),
             "b": Placed(3, N, K, dtype=FP8),
             "scale_b": Placed(3, 1, K // 128),
             "out": Placed(256, N, dtype="bfloat16"),
@@ -114,7 +101,7 @@ def test_only_the_product_is_launched(name, on_h200, copies):
 def test_any_strides(on_h200, copies):
     """Of rows that are no multiple of 16 bytes, of more than there are, and of none."""
     for stride in ((7, 1), (40, 8), (1, M), (0, 1)):
-        call = given(scale_a=rows(M, K // 128, stride=stride))
+        call = given(scale_a=Placed(M, K // 128, stride=stride))
         ops.fp8_block_gemm(**call)
         found = on_h200[-1].values
         assert (found["scale_a_stride_m"], found["scale_a_stride_k"]) == stride
@@ -135,19 +122,19 @@ def test_other_strides_at_the_same_address_are_another_call(on_h200):
 @pytest.mark.parametrize("stride", ((-5, 1), (5, -1)))
 def test_strides_that_go_back_are_refused(stride, config, on_h200):
     with pytest.raises(ArgumentError, match="negative") as e:
-        ops.fp8_block_gemm(**given(scale_a=rows(M, K // 128, stride=stride), config=config))
+        ops.fp8_block_gemm(**given(scale_a=Placed(M, K // 128, stride=stride), config=config))
     assert e.value.argument == "scale_a strides" and not on_h200
 
 
 def test_strides_beyond_a_parameter_are_copied(on_h200, copies):
-    ops.fp8_block_gemm(**given(scale_a=rows(M, K // 128, stride=(1 << 31, 1))))
+    ops.fp8_block_gemm(**given(scale_a=Placed(M, K // 128, stride=(1 << 31, 1))))
     assert len(copies) == 1 and not on_h200[0].config.lane_scales
 
 
 @pytest.mark.parametrize("layout", ("row", "mn"))
 def test_a_config_says_which(layout, on_h200, copies):
     """It reads either layout in place; without it "row" is copied, as TMA needs columns."""
-    scale = rows(M, K // 128, stride=None if layout == "row" else (1, M))
+    scale = Placed(M, K // 128, stride=None if layout == "row" else (1, M))
     call = given(scale_a=scale, scale_a_layout=layout)
     ops.fp8_block_gemm(**call | {"config": READING})
     assert not copies and on_h200[0].values["scale_a"] == scale.address
@@ -157,7 +144,7 @@ def test_a_config_says_which(layout, on_h200, copies):
 
 
 def test_the_layout_is_chosen_for_none_but_rows(on_h200):
-    ops.fp8_block_gemm(**given(scale_a=rows(M, K // 128, stride=(1, M)), scale_a_layout="mn"))
+    ops.fp8_block_gemm(**given(scale_a=Placed(M, K // 128, stride=(1, M)), scale_a_layout="mn"))
     assert not on_h200[0].config.lane_scales
 
 
@@ -184,7 +171,7 @@ def test_it_is_weighed_once(on_h200, monkeypatch):
         ops.fp8_block_gemm(**given())
     assert len(asked) == 2 and len(on_h200) == 3
     ops.fp8_block_gemm(
-        **given(a=Placed(2 * M, K, dtype=FP8), scale_a=rows(2 * M, K // 128), out=None)
+        **given(a=Placed(2 * M, K, dtype=FP8), scale_a=Placed(2 * M, K // 128), out=None)
     )
     assert len(asked) == 4
 
@@ -230,10 +217,10 @@ def test_it_can_be_bound(on_h200):
     """A bound launch copies nothing; so it takes rows where they are read in place."""
     call = given()
     launch = bind(ops.fp8_block_gemm, **call)
-    other = rows(M, K // 128)
+    other = Placed(M, K // 128)
     launch.rebind(scale_a=other)()
     with pytest.raises(ArgumentError, match="strides"):
-        launch.rebind(scale_a=rows(M, K // 128, stride=(9, 1)))
+        launch.rebind(scale_a=Placed(M, K // 128, stride=(9, 1)))
     assert on_h200[0].moved["scale_a"] == other.address
     with pytest.raises(ArgumentError, match="lane_scales") as e:
         bind(ops.fp8_block_gemm, **call | {"config": CONFIG})
