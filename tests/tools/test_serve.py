@@ -306,12 +306,29 @@ def test_moves_lead_where_they_say(server):
             assert json.dumps(getattr(p.config, name)).strip('"') == value.replace("&quot;", '"')
 
 
-def test_commands_say_the_same_config(capsys):
-    q = Query(said={"family": "dense", "m": 512, "epilogue": "silu"}, levers={"stages": 2})
+@pytest.mark.parametrize(
+    "said",
+    (
+        {"epilogue": "silu"},
+        {"ab": "f16,f16", "layout": "nn"},
+        {"d": "f32", "accumulate": True},
+        {"grouping": "rows", "alignment": 64},
+        {"weights_ready": True},
+    ),
+    ids=" ".join,
+)
+def test_commands_say_the_same_config(capsys, said):
+    """Each option under its name."""
+    q = Query(said={"family": "dense", "m": 512, **said}, levers={"stages": 2})
     shown = inside("commands", position(q))
-    (command,) = re.findall(r"gemmgen (emit [^<]*)<", shown)
-    assert main(shlex.split(unescape(command))) == 0
+    emit, explain = (
+        shlex.split(unescape(x)) for x in re.findall("gemmgen ((?:emit|explain) [^<]*)<", shown)
+    )
+    assert main(emit) == 0
     assert position(q).kernel.name in capsys.readouterr().out
+    assert main([*explain, "--json"]) == 0
+    asked = json.loads(capsys.readouterr().out)["problem"]
+    assert asked == position(q).launch.problem.to_json()
 
 
 # ---- walks ----------------------------------------------------------------------------------

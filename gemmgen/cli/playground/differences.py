@@ -10,8 +10,9 @@ from ...levers import LEVERS
 from ...see import kernel_page
 from ...see.page import Facts, Page, Table, microseconds
 from ...see.spelling import spelled as in_words
+from .. import given
 from ..fields import spelled
-from .position import OF_PROBLEM, Position
+from .position import Position
 from .query import names
 
 
@@ -83,8 +84,8 @@ def _commands(p: Position, config: Config) -> Facts:
 def _kernel(p: Position) -> list[str]:
     """KERNEL and its options, where they are not the usual ones."""
     words = [p.query.value("family")]
-    for name in OF_PROBLEM:
+    for name in given.PROBLEM:
         v = p.query.value(name)
         if v != names()[name].default:
-            words += [f"--{name}", *([] if v is True else [str(v)])]
+            words += [f"--{name.replace('_', '-')}", *([] if v is True else [str(v)])]
     return words

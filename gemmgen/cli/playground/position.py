@@ -15,15 +15,11 @@ from ...pipeline import lower
 from ...problem import Problem, Shape
 from ...target import H200
 from ...untrusted import parse_json
-from .. import options
+from .. import given, options
 from .query import Query, names
 
 KEPT = 256  # of each kind
 REFUSALS = (ArgumentError, IllegalConfig, UnsupportedProblem)  # all else is a bug
-OF_PROBLEM = (
-    *("ab", "d", "layout", "epilogue", "grouping", "alignment", "accumulate"),
-    "weights_ready",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +62,7 @@ def _launch(q: Query) -> Asked:
     for name, of in names().items():
         if not of.values.holds(q.value(name)):
             raise ArgumentError(name, q.value(name), f"must be {of.values.says}")
-    said = {name: q.value(name) or None for name in OF_PROBLEM}
+    said = {name: q.value(name) or None for name in given.PROBLEM}
     problem = options.problem(Namespace(kernel=q.value("family"), **said))
     if problem.grouping == "none" and q.value("groups") != 1:
         allowed = "is for kernels with groups: choose a grouping"
