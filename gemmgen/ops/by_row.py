@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from ..config import Config
 from ..cost import cost
-from ..errors import CompileError, IllegalConfig
+from ..errors import IllegalConfig
+from ..heuristics.tuned import Pick
 from ..ir.counts import INT_LIMIT
 from ..pipeline import lower
 from ..problem import Problem, Shape
@@ -23,9 +24,6 @@ from .front import Fresh
 # Seconds that a launch in front of the product takes at the very least, what it copies left out. An estimate, meant to be
 # too low: what is read in place must not lose.
 COPY = 2e-6
-
-log = logging.getLogger(__name__)
-_refused: set[tuple[Problem, Config]] = set()  # by the build, in this process: not built again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,19 +55,22 @@ def as_maps_read(scales: dict[str, Any], kernel: LoadedKernel) -> dict[str, Any]
     return {name: x.copied() if isinstance(x, ByRow) else x for name, x in read.items()}
 
 
-def in_place(
+def loaded_choice(
     p: Problem, scales: ByRow, shape: Shape, groups: int, device: Any, split_k: int
-) -> LoadedKernel | None:
-    """The kernel of the config that is chosen, but that it reads `scales` where they lie. None where the copy costs less, as
-    the model says, and where there is no such kernel. Arrays that are not torch's cannot be copied."""
+) -> LoadedKernel:
+    """As `building.loaded_choice`, but that it reads `scales` where they lie where that pays; or whatever it costs, if they
+    are not torch's, which cannot be copied."""
+    index = device.index
     if not scales.in_reach:
-        return None
-    plain = building.chosen(p, shape, groups, device.index, split_k)
-    _, target = building.priced_for(device.index)
-    reading, pays = weighed(p, plain, shape, groups, target)
-    if not pays and not isinstance(device, ArrayDevice):
-        return None
-    return _loaded(p, reading, device.index)
+        return building.loaded_choice(p, shape, groups, index, split_k)
+    _, target = building.priced_for(index)
+    always = isinstance(device, ArrayDevice)
+
+    def choose(unbuilt: Mapping[Config, str]) -> Pick:
+        plain = building.chosen(p, shape, groups, index, split_k)
+        return Pick(config=config_of(p, plain, shape, groups, target, always))
+
+    return refused.first_built(p, choose, lambda c: building.loaded(p, c, index))[1]
 
 
 @lru_cache(maxsize=4096)
@@ -83,29 +84,20 @@ def weighed(
     return reading, seconds[0] <= seconds[1] + COPY
 
 
-def config_of(p: Problem, plain: Config, shape: Shape, groups: int, target: Target) -> Config:
-    """What a call with torch's scales of layout "row" builds where `plain` is chosen for scales that TMA reads."""
+def config_of(
+    p: Problem, plain: Config, shape: Shape, groups: int, target: Target, always: bool = False
+) -> Config:
+    """What a call with scales of layout "row" builds where `plain` is chosen for scales that TMA reads. always: wherever the
+    rules and the build take it, not only where it pays."""
     reading, pays = weighed(p, plain, shape, groups, target)
-    if not pays or reading in refused.known(p):
-        return plain
+    fits = (pays or always) and reading not in refused.known(p) and _is_legal(p, reading)
+    return reading if fits else plain
+
+
+@lru_cache(maxsize=4096)
+def _is_legal(p: Problem, c: Config) -> bool:
     try:
-        lower(p, reading)
+        lower(p, c)
     except IllegalConfig:
-        return plain
-    return reading
-
-
-def _loaded(p: Problem, c: Config, device: int) -> LoadedKernel | None:
-    """None where the rules or the build refuse it: then the one that was chosen reads a copy."""
-    if (p, c) in _refused:
-        return None
-    try:
-        return building.loaded(p, c, device)
-    except IllegalConfig as e:
-        log.debug("%s is not read in place: %s", p.to_json(), e)
-    except CompileError as e:
-        if not e.lasting:
-            raise
-        _refused.add((p, c))
-        log.warning("%s: the build refused to read scales in place: %s", p.to_json(), e)
-    return None
+        return False
+    return True

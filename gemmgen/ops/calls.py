@@ -113,11 +113,9 @@ def _kernel(
         invariance.check(p, config, k, groups.split_k)
         return building.given(p, config, device.index)
     mean = groups.rows or m, n, _ceil(k, count) if GROUPINGS[p.grouping].depths else k
-    for x in scales.values():
-        if isinstance(x, ByRow) and (
-            found := by_row.in_place(p, x, mean, count, device, groups.split_k)
-        ):
-            return found
+    scale_a = scales.get("scale_a")
+    if isinstance(scale_a, ByRow):
+        return by_row.loaded_choice(p, scale_a, mean, count, device, groups.split_k)
     return building.loaded_choice(p, mean, count, device.index, groups.split_k)
 
 

@@ -13,7 +13,7 @@ from kernels import FP8 as PROBLEM
 from gemmgen import as_tensor, ops
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError, CompileError, IllegalConfig
-from gemmgen.ops import bind, building, by_row
+from gemmgen.ops import bind, building, by_row, refused
 from gemmgen.passes.read_lane_scales import LANE_SCALES
 from gemmgen.target import H200
 
@@ -176,23 +176,21 @@ def test_it_is_weighed_once(on_h200, monkeypatch):
     assert len(asked) == 4
 
 
-@pytest.mark.parametrize(
-    ("error", "asked_for"),
-    (
-        (CompileError("gemmgen_x spills"), 1),
-        (IllegalConfig(LANE_SCALES, {}, "Use less."), 2),
-    ),
-    ids=("build", "rule"),
-)
-def test_what_is_refused_is_copied(error, asked_for, on_h200, copies, monkeypatch, caplog):
-    """And is not built again in this process. A rule is asked again."""
+@pytest.fixture
+def unlearned():
+    refused.forget()
+    yield
+    refused.forget()
+
+
+def test_what_the_build_refuses_is_copied(on_h200, copies, monkeypatch, caplog, unlearned):
+    """And is not built again in this process."""
     asked, real = [], building.loaded
-    monkeypatch.setattr(by_row, "_refused", set())
 
     def refusing(p, c, device):
         asked.append(c)
         if c.lane_scales:
-            raise error
+            raise CompileError("C7510", lasting=True)
         return real(p, c, device)
 
     monkeypatch.setattr(building, "loaded", refusing)
@@ -200,8 +198,20 @@ def test_what_is_refused_is_copied(error, asked_for, on_h200, copies, monkeypatc
         ops.fp8_block_gemm(**given())
         ops.fp8_block_gemm(**given())
     assert len(copies) == 2 and [x.config.lane_scales for x in on_h200] == [False, False]
-    assert sum(c.lane_scales for c in asked) == asked_for
-    assert bool(caplog.records) == isinstance(error, CompileError)
+    assert [c.lane_scales for c in asked] == [True, False, False] and caplog.records
+
+
+def test_what_the_rules_refuse_is_copied(on_h200, copies, monkeypatch, caplog):
+    def refusing(p, c):
+        raise IllegalConfig(LANE_SCALES, {"lane_scales": c.lane_scales}, "Use lane_scales=false.")
+
+    by_row._is_legal.cache_clear()
+    monkeypatch.setattr(by_row, "lower", refusing)
+    with caplog.at_level(logging.WARNING):
+        ops.fp8_block_gemm(**given())
+    by_row._is_legal.cache_clear()
+    assert len(copies) == 1 and [x.config.lane_scales for x in on_h200] == [False]
+    assert not caplog.records
 
 
 def test_what_may_succeed_another_time_is_not_hidden(on_h200, monkeypatch):
