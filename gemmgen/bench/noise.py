@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Protocol
 
 FASTEST, TIE, SLOWER = "fastest", "tie", ""
@@ -23,6 +24,11 @@ def iqr(values: Sequence[float]) -> float:
     ordered = sorted(values)
     quarter = len(ordered) // 4
     return ordered[-1 - quarter] - ordered[quarter]
+
+
+def spread(values: Sequence[float]) -> float:
+    """The interquartile range over the median."""
+    return iqr(values) / median(values)
 
 
 def tied(x: Measured, y: Measured) -> bool:

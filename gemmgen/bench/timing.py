@@ -12,7 +12,7 @@ from ..errors import ArgumentError, GemmgenError, RuntimeUnavailable
 from ..runtime.torch_tensors import torch
 from .clocks import Clocks
 from .identity import heaviest
-from .noise import iqr
+from .noise import iqr, spread
 
 FLUSH_BYTES = 256 << 20  # more than twice an H200's L2
 MARK_BYTES = 4  # flushes nothing, and still tells one call from the next
@@ -44,7 +44,7 @@ class Samples:
     @property
     def spread(self) -> float:
         """Interquartile range over the median."""
-        return self.iqr / self.median
+        return spread(self.seconds)
 
 
 def do_bench(fn: Callable[[], Any], *, repeats: int = 15, l2: str = "flush") -> Samples:

@@ -12,7 +12,7 @@ from ...errors import GemmgenError
 from ...ir.dtypes import BF16, E4M3
 from ...problem import Problem
 from ...runtime.calibrated import SIDE, Calibration
-from ..noise import iqr
+from ..noise import spread
 from .compiling import Built
 from .jobs import Job
 from .session import NOISY, Settings
@@ -77,10 +77,10 @@ def _reads(worker: Worker, s: Settings) -> dict[int, tuple[float, ...]]:
         if answer.failed:
             raise GemmgenError(f"memory could not be read: {answer.failed}")
         found: dict[int, tuple[float, ...]] = answer.value
-        spread = max(map(_spread, found.values()))
-        if spread <= NOISY:
+        widest = max(map(spread, found.values()))
+        if widest <= NOISY:
             return found
-    raise _noisy("reading memory", spread)
+    raise _noisy("reading memory", widest)
 
 
 def _flops(p: Problem, made: Built, worker: Worker, s: Settings) -> float:
@@ -99,16 +99,12 @@ def _flops(p: Problem, made: Built, worker: Worker, s: Settings) -> float:
         timing: Timing = answer.value
         (seconds,) = timing.seconds.values()
         settled = seconds[len(seconds) // 2 :]
-        if rounds > FIRST and _spread(settled) <= NOISY:
+        if rounds > FIRST and spread(settled) <= NOISY:
             return 2.0 * SIDE**3 / median(settled)
         rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, round(GEMM_SECONDS / median(settled))))
-    raise _noisy(f"multiplying {p.a}", _spread(settled))
+    raise _noisy(f"multiplying {p.a}", spread(settled))
 
 
-def _spread(seconds: Sequence[float]) -> float:
-    return iqr(seconds) / median(seconds)
-
-
-def _noisy(what: str, spread: float) -> GemmgenError:
-    text = f"{what} varied by {spread:.0%} of itself: is something else running on this GPU?"
+def _noisy(what: str, by: float) -> GemmgenError:
+    text = f"{what} varied by {by:.0%} of itself: is something else running on this GPU?"
     return GemmgenError(text)

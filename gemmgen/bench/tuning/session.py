@@ -14,7 +14,7 @@ from statistics import median
 
 from ...config import Config
 from ...heuristics.database import Row, Timed
-from ..timing import Samples
+from ..noise import spread
 from .compiling import Built
 from .jobs import Candidate, Job
 from .trial import Time, Timing, Verify
@@ -109,9 +109,9 @@ def tune(
 
 def _noise(t: Timing, default: Config) -> float:
     """The larger spread of the default's times and the fastest's; infinite if none ran."""
-    samples = {c: Samples(seconds=times, kernels=()) for c, times in t.seconds.items()}
-    ordered = sorted(samples, key=lambda c: samples[c].median)[:1]
-    return max((samples[c].spread for c in {default, *ordered} & {*samples}), default=math.inf)
+    fastest = sorted(t.seconds, key=lambda c: median(t.seconds[c]))[:1]
+    of = {default, *fastest} & {*t.seconds}
+    return max((spread(t.seconds[c]) for c in of), default=math.inf)
 
 
 def _verified(
@@ -201,7 +201,7 @@ def row(
         device=s.device,
         nvrtc=s.nvrtc,
         best=Timed(config=best, seconds=medians[best], predicted=predicted[best]),
-        spread=Samples(seconds=final.seconds[best], kernels=()).spread,
+        spread=spread(final.seconds[best]),
         default=Timed(config=default, seconds=medians.get(default), predicted=predicted[default]),
         reference=(theirs[0], median(theirs[1])) if theirs else None,
         tried=tuple((predicted[c], screened[c]) for c in predicted if c in screened),
