@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 
 from ..bench.tuning import calibrate
 from ..errors import ArgumentError, GemmgenError
 from ..ops import limits
-from ..ops.building import kept_choice
+from ..ops.building import forget_figures
 from ..runtime import calibrated, devices, driver
 from ..runtime.calibrated import Calibration
 from ..target import Target
 from . import given
-from .tune_steps import compiled, say, settings
+from .tune_steps import check_effort, compiled, cubins_in, say, settings
 
 USED = ("calibrate", "cubins", "timeout", "processes")
 
@@ -24,11 +22,11 @@ USED = ("calibrate", "cubins", "timeout", "processes")
 def main(args: argparse.Namespace) -> int:
     """Raises GemmgenError for figures that no such GPU has; then nothing is written."""
     given.refuse(args, given.others(args, *USED), "cannot be given with --calibrate")
+    check_effort(args)
     device = driver.require_hopper(0)
     _check_whole()
     assumed = devices.assumed_of(0, device)
-    with ExitStack() as stack:
-        folder = args.cubins or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    with cubins_in(args) as folder:
         found = _measured(args, device, folder)
     try:
         calibrated.check(found, assumed)
@@ -36,8 +34,7 @@ def main(args: argparse.Namespace) -> int:
         asked = "Nothing was written; is something else running on this GPU?"
         raise GemmgenError(f"{device}: {e}. {asked}") from e
     path = _kept(found, assumed)
-    devices.forget()
-    kept_choice.cache_clear()  # they are of the old figures
+    forget_figures()
     print(_json(found, assumed, path) if args.json else text(found, assumed, path))
     return 0
 
@@ -87,10 +84,7 @@ def text(found: Calibration, assumed: Target, path: Path) -> str:
 def _json(found: Calibration, assumed: Target, path: Path) -> str:
     data = {
         "device": found.device,
-        "attributes": dict(found.attributes),
-        "read": found.read,
-        "launch": found.launch,
-        "flops": {str(size): flops for size, flops in found.flops},
+        **found.to_json(),
         "assumed": vars(assumed),
         "target": vars(found.target(assumed)),
         "file": str(path),

@@ -25,11 +25,9 @@ from ..heuristics import ANY
 from ..heuristics.tuned import Pick
 from ..ir.groupings import GROUPINGS
 from ..ops import limits, refused
-from ..ops.building import picked_for
+from ..ops.building import picked_for, priced_for, target_named
 from ..problem import Problem
 from ..runtime import driver, nvrtc
-from ..runtime.devices import target_of
-from ..runtime.sms import limited
 from ..target import H200, Target
 from . import files, given, options
 from .offers import some
@@ -105,8 +103,9 @@ def device_of(args: argparse.Namespace) -> str:
 
 
 def target_for(device: str) -> Target:
-    """What configs are priced for: the GPU of that name that is here, or an H200; with the SMs that are allowed."""
-    return limited(target_of(0, device) if device else H200)
+    """What configs are priced for: the GPU that is here, or where none is measured, "", an H200; with the SMs that are
+    allowed."""
+    return priced_for(0)[1] if device else target_named(H200.device_name)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from ..heuristics import ANY
 from ..heuristics.tuned import Pick, pick
 from ..pipeline import compile_to_source
 from ..problem import Problem, Shape
+from ..runtime import devices
 from ..runtime.cache import cached_cubin
 from ..runtime.cache_index import Compiler, Ready, ready
 from ..runtime.cache_index import refused as kept_refusal
@@ -83,6 +84,12 @@ def kept_choice(
     return picked_for(p, shape, groups, name, target, split_k).config
 
 
+def forget_figures() -> None:
+    """After a GPU was calibrated: what is priced for, and what was chosen by that."""
+    devices.forget()
+    kept_choice.cache_clear()
+
+
 def priced_for(device: int) -> tuple[str, Target]:
     """The name of CUDA device `device`, and what configs are priced for there."""
     name = require_hopper(device)
@@ -105,11 +112,11 @@ def config_for(
 ) -> Config:
     """As `chosen`, for a device by name, which need not be here. split_k: as of `kept_choice`; None: as the process is told
     (`set_invariant`). Compiles nothing."""
-    return picked_for(p, shape, groups, device_name, target_named(device_name), split_k).config
+    return picked_for(p, shape, groups, device_name, split_k=split_k).config
 
 
 def target_named(device_name: str) -> Target:
-    """What configs are priced for on the device of that name, an H200 if there is none."""
+    """What configs are priced for on the device of that name, an H200 if no such is known."""
     return limited(by_name(device_name) or H200)
 
 
@@ -121,8 +128,8 @@ def picked_for(
     target: Target | None = None,
     split_k: int | None = None,
 ) -> Pick:
-    """As `config_for`, with where it comes from. target: None for what the device of that name is, or an H200."""
-    target = target or by_name(device_name) or H200
+    """As `config_for`, with where it comes from. target: None for `target_named`."""
+    target = target or target_named(device_name)
     if split_k is None:
         split_k = invariance.split_of(p, *shape[1:])
 

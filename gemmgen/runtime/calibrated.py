@@ -78,6 +78,15 @@ class Calibration:
             figures=CALIBRATED,
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """All but the device."""
+        return {
+            "attributes": dict(self.attributes),
+            "read": self.read,
+            "launch": self.launch,
+            "flops": {str(size): flops for size, flops in self.flops},
+        }
+
 
 def attributes(device: int) -> tuple[tuple[str, int], ...]:
     """Of CUDA device `device`. Raises LaunchError."""
@@ -191,15 +200,7 @@ def _key(name: str) -> str:
 
 
 def _encoded(of: list[Calibration]) -> bytes:
-    entries = [
-        {
-            "attributes": dict(c.attributes),
-            "read": c.read,
-            "launch": c.launch,
-            "flops": {str(size): flops for size, flops in c.flops},
-        }
-        for c in of
-    ]
+    entries = [c.to_json() for c in of]
     data = {"gemmgen": FORMAT, "device": of[0].device, "calibrations": entries}
     return (json.dumps(data, indent=2, allow_nan=False) + "\n").encode()
 
