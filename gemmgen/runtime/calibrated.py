@@ -22,7 +22,6 @@ from ..target import ASSUMED, CALIBRATED, H200, Target, named
 from . import cache, cache_files, driver
 from .cache_trust import opened
 
-NONE = "none"
 SUFFIX = ".target"  # no entry of the cache: nothing evicts it
 FORMAT = 1
 ATTRIBUTES = (
@@ -36,7 +35,6 @@ SIDE = 8192  # of all three sides of those GEMMs
 H200_FLOPS = {1: 2 * SIDE**3 / 776.8e-6, 2: 2 * SIDE**3 / 1548e-6}
 BOOST_HZ = 1.98e9  # an H200's, which the driver reports; `Target.clock_hz` is what it sustains
 PER_CLOCK = 2  # transfers of HBM
-TENSOR_FLOPS = 8192.0  # per SM and clock, of 8-bit operands: no Hopper GPU has more
 FASTEST_HZ = 2.1e9  # where the driver tells no clock
 LEAST_READ, LEAST_TENSOR = (
     0.3,
@@ -100,15 +98,20 @@ def check(c: Calibration, assumed: Target) -> None:
         raise ArgumentError(
             "MULTIPROCESSOR_COUNT", told["MULTIPROCESSOR_COUNT"], "must be positive"
         )
-    khz, bits = told["MEMORY_CLOCK_RATE"], told["GLOBAL_MEMORY_BUS_WIDTH"]
-    bandwidth = 1e3 * khz * PER_CLOCK * bits / 8 or assumed.hbm_bytes_per_second
+    bandwidth = _bandwidth(told) or assumed.hbm_bytes_per_second
     _within("read", c.read, LEAST_READ * bandwidth, OVER * bandwidth, "bytes/s that its memory has")
     for size, flops in c.flops:
         hz = 1e3 * told["CLOCK_RATE"] or FASTEST_HZ
-        peak = told["MULTIPROCESSOR_COUNT"] * TENSOR_FLOPS / size * hz
+        peak = told["MULTIPROCESSOR_COUNT"] * H200.flops_per_clock(size) * hz  # no Hopper has more
         what = "FLOP/s that its tensor cores have"
         _within(f"flops of {8 * size} bits", flops, LEAST_TENSOR * peak, OVER * peak, what)
     _within("launch", c.launch, *LAUNCH, "seconds")
+
+
+def _bandwidth(told: Mapping[str, int]) -> float:
+    """Bytes a second that the memory has; 0 where the driver does not tell."""
+    hz = 1e3 * told["MEMORY_CLOCK_RATE"]
+    return hz * PER_CLOCK * told["GLOBAL_MEMORY_BUS_WIDTH"] / 8
 
 
 def _within(name: str, value: float, least: float, most: float, what: str) -> None:
@@ -136,22 +139,21 @@ def of_name(name: str) -> Target | None:
 
 def from_attributes(name: str, told: Mapping[str, int]) -> Target:
     """As an H200, but for SMs, clock and memory: of ATTRIBUTES. What the driver does not tell, 0, is an H200's."""
-    hz, bits = 1e3 * told["CLOCK_RATE"], told["GLOBAL_MEMORY_BUS_WIDTH"]
-    bandwidth = 1e3 * told["MEMORY_CLOCK_RATE"] * PER_CLOCK * bits / 8
+    hz = 1e3 * told["CLOCK_RATE"]
     return replace(
         H200,
         name=name,
         device_name=name,
         sms=told["MULTIPROCESSOR_COUNT"],
         clock_hz=hz / BOOST_HZ * H200.clock_hz or H200.clock_hz,
-        hbm_bytes_per_second=bandwidth or H200.hbm_bytes_per_second,
+        hbm_bytes_per_second=_bandwidth(told) or H200.hbm_bytes_per_second,
         figures=ASSUMED,
     )
 
 
 def kept(name: str) -> list[Calibration]:
     """Of GPUs of that name, the last first; damaged ones are left out, with a warning."""
-    if os.environ.get(environment.CALIBRATED, "") == NONE:
+    if os.environ.get(environment.CALIBRATED, "") == cache.NONE:
         return []
     found: list[Calibration] = []
     for folder in cache.places().all:
@@ -181,8 +183,8 @@ def keep(c: Calibration, assumed: Target) -> Path:
     """
     check(c, assumed)
     own = own_folder()
-    others = [x for x in kept(c.device) if x.attributes != c.attributes]
     with opened(own, create=True) as handle:
+        others = [x for x in _in_folder(handle, own, c.device) if x.attributes != c.attributes]
         cache_files.publish(handle, _key(c.device), _encoded([c, *others]), SUFFIX)
     return own / (_key(c.device) + SUFFIX)
 

@@ -164,7 +164,17 @@ def test_it_needs_a_place_to_be_kept(gpu, capsys, monkeypatch):
     assert code == 2 and "GEMMGEN_CACHE" in err
 
 
-@pytest.mark.parametrize("argv", [("--limit", 3), ("-o", "x"), ("--regret",), ("--sms", 78)])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--limit", 3),
+        ("-o", "x"),
+        ("--regret",),
+        ("--sms", 78),
+        ("--processes", 0),
+        ("--timeout", 0),
+    ],
+)
 def test_other_options_are_refused(gpu, capsys, argv):
     code, _, err = command(capsys, *argv)
     assert code == 2 and argv[0] in err and kept(gpu) == []
@@ -216,6 +226,23 @@ def test_any_gpu_is_calibrated_by_its_name(gpu, capsys, monkeypatch, name):
     assert devices.by_name(name) == found
     shape = (4096, 4096, 4096)
     assert building.chosen(FP8, shape) == choose(FP8, shape, found) != choose(FP8, shape, H200)
+
+
+def test_what_is_kept_is_kept_once_and_stays(gpu, monkeypatch, tmp_path):
+    """Though nothing of it is asked for, and though another folder has it too."""
+    first = calibration()
+    slower = tuple((x, 1755000 if x == "CLOCK_RATE" else v) for x, v in first.attributes)
+    calibrated.keep(first, H200)
+    monkeypatch.setenv("GEMMGEN_CALIBRATED", "none")
+    calibrated.keep(calibration(attributes=slower), H200)
+    monkeypatch.delenv("GEMMGEN_CALIBRATED")
+    found = calibrated.kept(gpu.name)
+    assert found == [calibration(attributes=slower), first]
+    monkeypatch.setenv("GEMMGEN_CACHE_PATH", str(gpu.cache))
+    monkeypatch.setenv("GEMMGEN_CACHE", str(tmp_path / "own"))
+    calibrated.keep(first, H200)
+    monkeypatch.delenv("GEMMGEN_CACHE_PATH")
+    assert calibrated.kept(gpu.name) == [first]
 
 
 def test_none_is_asked_for(gpu, monkeypatch):

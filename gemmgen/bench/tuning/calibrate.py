@@ -1,4 +1,4 @@
-"""What a GPU does, measured in about a minute: how fast it reads, how fast it multiplies, what a launch takes."""
+"""What a GPU does, measured: how fast it reads, how fast it multiplies, what a launch takes."""
 
 from __future__ import annotations
 
