@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 
 from .. import environment
@@ -86,7 +87,7 @@ def pick(
         return _pick(problem, shape, target, groups, device, unbuilt, split_k)
     plain, without = (
         replace(problem, weights_ready=False),
-        {_alone(c): x for c, x in unbuilt.items()},
+        {plain: x for c, x in unbuilt.items() for plain in _before(problem, c)},
     )
     found = _pick(plain, shape, target, groups, device, without, split_k)
     return replace(found, config=_ahead(problem, found.config))
@@ -98,9 +99,13 @@ def _ahead(p: Problem, c: Config) -> Config:
     return c.having(**{x.name: x.ready for x in LEVERS if x.ready is not None and known})
 
 
-def _alone(c: Config) -> Config:
-    """Before that."""
-    return c.having(**{x.name: x.default for x in LEVERS if x.ready is not None})
+def _before(p: Problem, c: Config) -> Iterator[Config]:
+    """Those that `_ahead` makes `c` of."""
+    both = {x.name: (x.default, x.ready) for x in LEVERS if x.ready is not None}
+    for values in product(*both.values()):
+        plain = c.having(**dict(zip(both, values, strict=True)))
+        if _ahead(p, plain) == c:
+            yield plain
 
 
 def _pick(

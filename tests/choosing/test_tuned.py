@@ -208,6 +208,16 @@ def test_what_is_ready_is_loaded_ahead_whatever_is_chosen(database):
     assert pick(DENSE, (64, 512, 512)).row == promised
 
 
+def test_a_measured_config_that_the_build_refuses_ahead_is_passed_over(database):
+    """Also one that was measured with pdl."""
+    shape = (4096, 4096, 4096)
+    database(row(config=replace(TUNED, pdl=True)))
+    ready = replace(DENSE, weights_ready=True)
+    refused = pick(ready, shape).config
+    assert refused == replace(TUNED, pdl=True, weights_ahead=True)
+    assert pick(ready, shape, unbuilt={refused: "no room"}).row is None
+
+
 @pytest.mark.parametrize("grouping", ("masked", "rows", "ends"))
 def test_where_a_table_says_whose_weights_come_first_nothing_is_ahead(database, grouping):
     database()
