@@ -47,9 +47,9 @@ AHEAD = "ahead"
 def load_ahead(kernel: Kernel, target: Target, weights_ahead: bool) -> Kernel:
     """With `weights_ahead`, every role waits for the previous launches by itself. Before that the producer announces the bytes of
     the first tile's first stages and loads what of them is `ready`; its loop over K loads the rest. Moves
-    WaitForGrids; sets ForTiles.of and ahead, ForK.of and ahead, If.ahead; adds the register `ahead`."""
-    if not weights_ahead:
-        return kernel
+    WaitForGrids; sets ForTiles.of and ahead, ForK.of and ahead, If.ahead; adds the register `ahead`. Without it clears Kernel.ready."""
+    if not weights_ahead:  # the promise alone makes no other kernel
+        return replace(kernel, ready=()) if kernel.ready else kernel
     _check(kernel)
     prologue = tuple(s for s in kernel.prologue if not isinstance(s, WaitForGrids))
     roles = tuple(
