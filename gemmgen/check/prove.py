@@ -136,13 +136,13 @@ def instances(
 ) -> tuple[Instance, ...]:
     """The smallest first: around one turn of the ring, two, four; up to three tiles; as much as it takes `until` all recurs.
     Where `ranks` CTAs divide K, so many K blocks for each of them, and numbers of which some get fewer or none."""
-    s = stages
+    s, most = stages, until.rounds * stages + 1
     if thorough:
-        ks = (*range(1, 2 * s + 2), 4 * s + 1)
+        ks = (*range(1, 2 * s + 2), most)
         pairs = [(k, t) for k in ks for t in (1, 2, 3)]
     else:
         pairs = [(1, 1), (1, 2), (1, 3), (2, 2), (s - 1, 3), (s, 2), (s + 1, 3)]
-        pairs += [(2 * s + 1, 2), (4 * s + 1, 1)]
+        pairs += [(2 * s + 1, 2), (most, 1)]
     if ranks > 1:
         longest = {
             s + 1: until.tiles,
@@ -152,7 +152,6 @@ def instances(
         pairs += [(1, 3), (ranks + 1, 3), (ranks * s + 1, 2)]
     elif until.tiles > SOON.tiles:
         pairs += [(k, until.tiles) for k in (1, s, s + 1)]
-    pairs.append((ranks * (until.rounds * s + 1), 1))
     chosen = sorted({(k, t) for k, t in pairs if k > 0}, key=lambda p: (p[0] * p[1], p))
     return tuple(Instance(k_blocks=k, tiles=t) for k, t in chosen)
 

@@ -25,16 +25,16 @@ class Part(NamedTuple):
 
 def stretch(index: int, stretches: int, blocks: int) -> range:
     """Of `blocks`, those of one of so many stretches: equally many in each, the first ones one more."""
-    share, longer = divmod(blocks, stretches)
-    first = index * share + min(index, longer)
-    return range(first, first + share + (index < longer))
+    each, longer = divmod(blocks, stretches)
+    first = index * each + min(index, longer)
+    return range(first, first + each + (index < longer))
 
 
 def stretch_of(block: int, stretches: int, blocks: int) -> int:
     """The stretch that a block is in."""
-    share, longer = divmod(blocks, stretches)
-    more = longer * (share + 1)
-    return block // (share + 1) if block < more else longer + (block - more) // share
+    each, longer = divmod(blocks, stretches)
+    more = longer * (each + 1)
+    return block // (each + 1) if block < more else longer + (block - more) // each
 
 
 def of_cta(cta: int, ctas: int) -> int:

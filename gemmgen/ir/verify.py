@@ -163,6 +163,8 @@ def _chunks(stmt: Stmt, inside: tuple[type, ...]) -> None:
     match stmt:
         case ForK() if bool(stmt.ahead) != (stmt.of == "ahead"):
             raise IRError(f"a ForK of a {stmt.of} counts by {stmt.ahead!r}")
+        case ForTiles() if stmt.ahead and stmt.of != "cta":
+            raise IRError(f"ForTiles of a {stmt.of} counts by {stmt.ahead!r}")
         case ForK(of="chunk"):
             wanted = (ForChunks,)
         case ForK() if ForChunks in inside:

@@ -7,13 +7,14 @@ from dataclasses import replace
 from itertools import count
 
 from ..errors import IRError
-from ..ir.blocks import BLOCKS, is_if
+from ..ir.blocks import BLOCKS
 from ..ir.nodes import (
     AddPartials,
     CloseStamps,
     Drain,
     ForK,
     ForTiles,
+    If,
     Kernel,
     OpenStamps,
     Param,
@@ -63,8 +64,8 @@ def instrument(kernel: Kernel, target: Target, stamps: int) -> Kernel:
 def _role(role: Role) -> Role:
     """Nothing may stand before SetRegisters; and what is before a wait for other launches must not touch global memory,
     where stamps go."""
-    waits = [i for i, s in enumerate(role.body) if isinstance(s, SetRegisters | WaitForGrids)]
-    first = waits[-1] + 1 if waits else 0
+    early = [i for i, s in enumerate(role.body) if isinstance(s, SetRegisters | WaitForGrids)]
+    first = early[-1] + 1 if early else 0
     body = _body(role.body[first:], "role", count())
     return replace(role, body=(*role.body[:first], OpenStamps(), *body, CloseStamps()))
 
@@ -82,7 +83,7 @@ def _body(
             case ForK():
                 out.append(replace(stmt, body=_body(stmt.body, "block", events)))
             case _ if isinstance(stmt, BLOCKS):
-                follows = after if is_if(stmt, "behind") else None
+                follows = after if isinstance(stmt, If) else None
                 out.append(replace(stmt, body=_body(stmt.body, place, events, follows)))
             case _:
                 out.append(stmt)
