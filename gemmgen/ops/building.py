@@ -10,13 +10,12 @@ from ..heuristics import ANY
 from ..heuristics.tuned import Pick, pick
 from ..pipeline import compile_to_source
 from ..problem import Problem, Shape
-from ..runtime import devices
+from ..runtime import devices, driver
 from ..runtime.cache import cached_cubin
 from ..runtime.cache_index import Compiler, Ready, ready
 from ..runtime.cache_index import refused as kept_refusal
 from ..runtime.compiled import Compiled
 from ..runtime.devices import by_name, target_of
-from ..runtime.driver import require_hopper
 from ..runtime.launch import LoadedKernel
 from ..runtime.nvrtc import compile_cubin
 from ..runtime.sms import limited
@@ -92,7 +91,7 @@ def forget_figures() -> None:
 
 def priced_for(device: int) -> tuple[str, Target]:
     """The name of CUDA device `device`, and what configs are priced for there."""
-    name = require_hopper(device)
+    name = driver.require_hopper(device)
     return name, limited(target_of(device, name))
 
 

@@ -23,7 +23,7 @@ M, N, K = 24, 40, 640
 
 @pytest.fixture
 def on_h200(launches, monkeypatch):
-    monkeypatch.setattr(building, "require_hopper", lambda device: H200.device_name)
+    monkeypatch.setattr(building.driver, "require_hopper", lambda device: H200.device_name)
     building.kept_choice.cache_clear()
     by_row.weighed.cache_clear()
     yield launches

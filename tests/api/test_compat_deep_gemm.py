@@ -183,7 +183,7 @@ class Output(Placed):
 @pytest.fixture(autouse=True)
 def chosen(monkeypatch):
     monkeypatch.setattr(ops.building, "chosen", lambda *asked: CONFIG)
-    monkeypatch.setattr(ops.building, "require_hopper", lambda device: H200.device_name)
+    monkeypatch.setattr(ops.building.driver, "require_hopper", lambda device: H200.device_name)
     monkeypatch.setattr(settings, "_settings", settings.Settings())
 
 
@@ -559,7 +559,7 @@ FEW_ROWS = (
 def test_sums_of_few_rows_are_in_the_order_of_k(kind, sides, launches, monkeypatch):
     """Where `ops` divides K: partial sums round otherwise, and a comparison to 1e-10 notices."""
     monkeypatch.setattr(ops.building, "chosen", CHOSEN)
-    monkeypatch.setattr(ops.building, "require_hopper", lambda device: H200.device_name)
+    monkeypatch.setattr(ops.building.driver, "require_hopper", lambda device: H200.device_name)
     heads, b, r, d = sides
     if kind == "fp8":
         x = codes(b, heads, r), Placed(b, heads, r // 128)

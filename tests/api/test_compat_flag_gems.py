@@ -23,7 +23,7 @@ BLOCKS_N, BLOCKS_K = 3, 4
 def chosen(monkeypatch):
     config = Config(block_n=64, stages=2)
     monkeypatch.setattr(ops.building, "chosen", lambda *asked: config)
-    monkeypatch.setattr(ops.building, "require_hopper", lambda device: H200.device_name)
+    monkeypatch.setattr(ops.building.driver, "require_hopper", lambda device: H200.device_name)
 
 
 def codes(*shape: int, stride=None) -> Placed:

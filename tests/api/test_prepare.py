@@ -177,7 +177,7 @@ def test_importing_gemmgen_does_not_import_the_runtime():
 @pytest.fixture
 def on_an_h200(monkeypatch):
     ops.building.kept_choice.cache_clear()
-    monkeypatch.setattr(ops.building, "require_hopper", lambda device: "NVIDIA H200")
+    monkeypatch.setattr(ops.building.driver, "require_hopper", lambda device: "NVIDIA H200")
     yield
     ops.building.kept_choice.cache_clear()
 

@@ -45,8 +45,7 @@ def gpu(monkeypatch, tmp_path):
         building.kept_choice.cache_clear()
 
     monkeypatch.setattr(driver, "attribute", lambda device, name: told.attributes[name])
-    for module in (driver, building):
-        monkeypatch.setattr(module, "require_hopper", lambda device: told.name)
+    monkeypatch.setattr(driver, "require_hopper", lambda device: told.name)
     monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
     monkeypatch.setattr(trial, "HANDLER", "Rated")
     monkeypatch.setattr(worker, "Worker", InProcess)

@@ -166,7 +166,7 @@ def test_other_sums_have_other_bits(p, one, other):
 @pytest.fixture
 def asked(launches, monkeypatch):
     """Configs that are launched, of a GPU that is none."""
-    monkeypatch.setattr(building, "require_hopper", lambda device: H200.device_name)
+    monkeypatch.setattr(building.driver, "require_hopper", lambda device: H200.device_name)
     monkeypatch.setattr(invariance, "asked", False)
     building.kept_choice.cache_clear()
     return launches

@@ -38,7 +38,7 @@ def nothing_known(tmp_path, monkeypatch):
     """No build has refused anything, in this process or on the disk."""
     monkeypatch.setenv("GEMMGEN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(cache, "_said", set())
-    monkeypatch.setattr(building, "require_hopper", lambda device: H200.device_name)
+    monkeypatch.setattr(building.driver, "require_hopper", lambda device: H200.device_name)
     _forget()
     yield
     _forget()

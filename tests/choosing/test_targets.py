@@ -39,7 +39,7 @@ def gpu(monkeypatch):
             kept.cache_clear()
 
     monkeypatch.setattr(driver, "attribute", attribute)
-    monkeypatch.setattr(building, "require_hopper", lambda device: told.name)
+    monkeypatch.setattr(building.driver, "require_hopper", lambda device: told.name)
     monkeypatch.setenv(tuned.VARIABLE, tuned.NONE)
     forget()
     yield told

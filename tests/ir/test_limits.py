@@ -136,7 +136,7 @@ def test_configs_are_chosen_for_so_many_sms(monkeypatch):
         return pick(p, shape, target, groups, device, unbuilt, **of)
 
     monkeypatch.setattr(ops.building, "pick", recorded)
-    monkeypatch.setattr(ops.building, "require_hopper", lambda device: H200.device_name)
+    monkeypatch.setattr(ops.building.driver, "require_hopper", lambda device: H200.device_name)
     ops.building.kept_choice.cache_clear()
     for limit in (None, 16, 16, None, 500):
         ops.limit_sms(limit)
