@@ -90,7 +90,7 @@ class Config:
             if number is value or not FIELDS[name].holds(number):
                 raise ArgumentError(name, value, f"must be {FIELDS[name].says}")
             object.__setattr__(self, name, number)
-        if self.more != ():
+        if not isinstance(self.more, tuple) or self.more:
             object.__setattr__(self, "more", _checked(self.more))
 
     if not TYPE_CHECKING:  # to a type checker the fields above are all there are

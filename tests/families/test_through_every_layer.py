@@ -14,6 +14,7 @@ import pytest
 from emulated import judged
 from fake_torch import fake_torch_fixture, launches_fixture  # noqa: F401
 from kernels import DENSE, FP8
+from numpy import array
 
 from gemmgen import cli
 from gemmgen.bench import cases, providers, work
@@ -235,7 +236,7 @@ def test_no_name_is_taken_that_is_not_said():
 
 
 @OF_A_LEVER
-@pytest.mark.parametrize("more", ({"later": True}, {"late": 3}, {"stages": 3}, 5, "late"))
+@pytest.mark.parametrize("more", ({"later": True}, {"late": 3}, {"stages": 3}, 5, "late", array(5)))
 def test_values_of_it_are_checked(x, more):
     with pytest.raises(ArgumentError):
         Config(more=more)
