@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from itertools import count
 from types import SimpleNamespace
 
 import pytest
 from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F401
+from ticking import ticking
 
 from gemmgen.bench import host
-from gemmgen.cli import main, progress
+from gemmgen.cli import main
 from gemmgen.config import Config
-from gemmgen.environment import PROGRESS
 from gemmgen.heuristics.tuned import pick
 from gemmgen.ops import building, calls, front
 from gemmgen.runtime import driver, torch_tensors
@@ -65,9 +64,7 @@ def test_the_command(machine, capsys):
 
 
 def test_batches_are_told_between_them(machine, capsys, monkeypatch):
-    monkeypatch.setenv(PROGRESS, "always")
-    ticks = count(step=10.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(ticks))
+    ticking(monkeypatch)
     assert main(["host", "--repeats", "3", "--json"]) == 0
     out, err = capsys.readouterr()
     assert err.splitlines() == [

@@ -8,10 +8,10 @@ import json
 import math
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from itertools import count
 
 import pytest
 from kernels import DENSE
+from ticking import ticking
 
 from gemmgen.bench import sources
 from gemmgen.bench.ceilings import Ceilings
@@ -19,10 +19,9 @@ from gemmgen.bench.clocks import Clocks, Log
 from gemmgen.bench.select import FLOOR
 from gemmgen.bench.shapes import depths_of, parse
 from gemmgen.bench.timing import Samples
-from gemmgen.cli import bench_command, bench_entered, bench_plots, main, progress
+from gemmgen.cli import bench_command, bench_entered, bench_plots, main
 from gemmgen.cli.bench_report import RULE, LeftOut, Row, as_csv, firsts, geomean, over_read, table
 from gemmgen.config import Config
-from gemmgen.environment import PROGRESS
 from gemmgen.errors import GemmgenError
 from gemmgen.heuristics import tuned
 from gemmgen.heuristics.database import Row as TunedRow
@@ -226,9 +225,7 @@ def test_json(faked, capsys):
 
 def test_progress(faked, capsys, monkeypatch):
     """A shape is gemmgen's kernel, each provider made ready, and each round; here each takes one step of three."""
-    monkeypatch.setenv(PROGRESS, "always")
-    ticks = count(step=10.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(ticks))
+    ticking(monkeypatch)
     assert main([*PLAIN, "--json"]) == 0
     out, err = capsys.readouterr()
     assert err == "measuring: 1 of 6, 50 s left\nmeasuring: 2 of 6, 40 s left\n"

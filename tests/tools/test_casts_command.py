@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from itertools import count
 from types import SimpleNamespace
 
 import pytest
+from ticking import ticking
 
 from gemmgen.bench import casts
 from gemmgen.bench.timing import Samples
-from gemmgen.cli import main, progress
-from gemmgen.environment import PROGRESS
+from gemmgen.cli import main
 from gemmgen.errors import GemmgenError
 from gemmgen.ir.dtypes import BF16, E4M3
 from gemmgen.ops import casting, quantise
@@ -48,9 +47,7 @@ def test_what_is_printed(gpu, monkeypatch, capsys):
 
 
 def test_shapes_are_told(gpu, capsys, monkeypatch):
-    monkeypatch.setenv(PROGRESS, "always")
-    ticks = count(step=10.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(ticks))
+    ticking(monkeypatch)
     monkeypatch.setattr(casts, "measure", lambda shapes, *args: [row() for _ in shapes])
     assert main(["casts", "--json"]) == 0
     out, err = capsys.readouterr()
