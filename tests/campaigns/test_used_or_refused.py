@@ -8,15 +8,23 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
-from used_or_refused import calls, campaign, gemm_calls, given_files, inventory, judging, lines
+from used_or_refused import (
+    calls,
+    campaign,
+    compiler_calls,
+    gemm_calls,
+    given_files,
+    inventory,
+    judging,
+    lines,
+)
 from used_or_refused.model import Ignored, Tally
 from used_or_refused.running import alone
 from used_or_refused.values import Call
 
 import gemmgen
 from gemmgen import cli, config, problem
-from gemmgen.cli import COMMANDS, emit_command, list_command, options
-from gemmgen.heuristics import choose
+from gemmgen.cli import COMMANDS, emit_command, explain_command, list_command, options
 from gemmgen.ir.dtypes import BF16
 from gemmgen.target import H200
 
@@ -182,6 +190,33 @@ def test_an_error_that_names_something_else_is_found(monkeypatch):
         judged("emit", "dense", d=("f32",))
 
 
+def asked_twice(first):
+    """Of a config whose multicast is none."""
+    with alone():
+        words = (
+            ("--set", 'multicast="none"'),
+            ("--why-not", first),
+            ("--why-not", "d_columns=128"),
+        )
+        judging.judge(lines.Line(("explain", "dense"), words), tally := Tally())
+        return tally
+
+
+def test_what_a_config_has_already_may_be_asked_about():
+    assert asked_twice('multicast="none"').used == 1
+
+
+def test_a_question_that_is_passed_over_is_found(monkeypatch):
+    whole = explain_command.fields
+
+    def deaf(name, items):
+        return whole(name, [x for x in items if "stages" not in str(x)])
+
+    monkeypatch.setattr(explain_command, "fields", deaf)
+    with pytest.raises(Ignored, match="why-not stages=2"):
+        asked_twice("stages=2")
+
+
 def test_a_choice_that_is_not_legal_is_found(monkeypatch):
     whole = options.config
 
@@ -195,15 +230,15 @@ def test_a_choice_that_is_not_legal_is_found(monkeypatch):
 
 
 def test_calls_that_ignore_are_found(monkeypatch):
-    def without_groups(problem, shape, target, groups=1):
-        return "cheap" if groups == 2 else choose(problem, shape, target, groups)
+    whole = compiler_calls.choose
 
-    drawn = calls.FUNCTIONS["choose"]
-    ignoring = replace(drawn, ignored=lambda given: [*without_groups(**given)] and ["x"])
-    monkeypatch.setitem(calls.FUNCTIONS, "choose", ignoring)
+    def without_groups(problem, shape, target, groups=1):
+        return whole(problem, shape, target)
+
+    monkeypatch.setattr(compiler_calls, "choose", without_groups)
     p = problem.Problem(family="dense", a=BF16, b=BF16)
     given = {"problem": p, "shape": (64, 64, 64), "target": H200, "groups": 2}
-    with pytest.raises(Ignored, match="choose: x ignored"):
+    with pytest.raises(Ignored, match="choose: groups ignored"):
         calls.judge(Call("choose", given), Tally())
     with pytest.raises(Ignored, match="TypeError"):
         calls.judge(Call("choose", given | {"nobody": 1}), Tally())

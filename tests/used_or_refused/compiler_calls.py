@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 from hypothesis import strategies as st
 
 import gemmgen
+from gemmgen import heuristics
 from gemmgen.config import FIELDS, Config
 from gemmgen.epilogues import EPILOGUES, from_json
-from gemmgen.errors import GemmgenError
+from gemmgen.errors import GemmgenError, IllegalConfig
 from gemmgen.families import FAMILIES
 from gemmgen.heuristics import ANY, choose
 from gemmgen.heuristics.tuned import adds_up
 from gemmgen.ir.dtypes import DTYPES, DType
 from gemmgen.ir.expr import ACC, Expr, PerColumn
 from gemmgen.ir.groupings import GROUPINGS
-from gemmgen.ops import invariance
+from gemmgen.ops import building, invariance
 from gemmgen.problem import LAYOUTS, Problem
 from gemmgen.recipes import recipe
-from gemmgen.see.explain import explain
+from gemmgen.see.explain import Explanation, explain
 from gemmgen.target import H100, H200
 
 from .lines import value_of
+from .model import Ignored
 from .values import CONFIG, Function, function, mostly, some
 
 # ---- what is drawn --------------------------------------------------------------------------
@@ -133,14 +138,37 @@ def _config_json(given: dict[str, Any]) -> list[str]:
 
 
 def _choose(given: dict[str, Any]) -> list[str]:
-    c = choose(**given)
-    gemmgen.lower(given["problem"], c, given["target"])
+    with _handed_on(heuristics, "_verdicts") as asked:
+        c = choose(**given)
+    problem, shape, target, _, groups, *_ = asked[-1]
+    try:
+        gemmgen.lower(problem, c, target)
+    except IllegalConfig as e:
+        raise Ignored(f"a chosen config is refused: {e}") from e
     split_k, k = given.get("split_k", ANY), given["shape"][2]
     told = {
+        "problem": problem == given["problem"],
+        "shape": tuple(shape) == tuple(given["shape"]),
+        "target": target == given["target"],
+        "groups": groups == given.get("groups"),
         "unbuilt": c not in given.get("unbuilt", {}),
         "split_k": split_k == ANY or adds_up(given["problem"], c, k, split_k),
     }
-    return [k for k in given if not told.get(k, True)]
+    return [k for k in given if not told[k]]
+
+
+@contextmanager
+def _handed_on(module: Any, name: str) -> Iterator[list[tuple[Any, ...]]]:
+    """What one of the module's functions is given by position meanwhile."""
+    asked: list[tuple[Any, ...]] = []
+    whole = getattr(module, name)
+
+    def noting(*given: Any, **options: Any) -> Any:
+        asked.append(given)
+        return whole(*given, **options)
+
+    with mock.patch.object(module, name, noting):
+        yield asked
 
 
 def _watched(given: dict[str, Any], seen: list[str]) -> dict[str, Any]:
@@ -165,15 +193,16 @@ def _lower(given: dict[str, Any]) -> list[str]:
 
 def _compile(given: dict[str, Any]) -> list[str]:
     seen: list[str] = []
-    a = gemmgen.compile_to_source(**_watched(given, seen))
+    with _handed_on(building, "picked_for") as asked:
+        a = gemmgen.compile_to_source(**_watched(given, seen))
     text = re.sub(r"\n// +", " ", a.source)  # its first lines say all of it, wrapped
     chosen = given.get("shape") is not None
     told = {
         "problem": a.problem == given["problem"] and json.dumps(a.problem.to_json()) in text,
         "config": a.config == given.get("config", a.config)
         and json.dumps(a.config.to_json()) in text,
-        "shape": a.config_from != "given",
-        "groups": chosen or given.get("groups") == 1,
+        "shape": bool(asked) and tuple(asked[-1][1]) == tuple(given["shape"]),
+        "groups": given.get("groups") == (asked[-1][2] if asked else 1),
         "stamps": a.kernel.stamps == given.get("stamps", 0),
         "target": a.target == given.get("target", a.target),
         "observer": given.get("observer") is None or len(seen) > 1,
@@ -200,9 +229,24 @@ def _explain(given: dict[str, Any]) -> list[str]:
         "source": e.source == given["source"],
         "groups": e.groups == given.get("groups"),
         "top": len(e.runners_up) <= given.get("top", 5),
-        "why_not": given.get("why_not") is None or e.why_not is not None,
+        "why_not": given.get("why_not") is None or _asked_about(e, given["why_not"]),
+        "target": e.target == given.get("target"),
+        "ctas": given.get("ctas") in (None, e.ctas),
+        "unbuilt": e.unbuilt == given.get("unbuilt"),
+        "split_k": given.get("split_k", ANY) == ANY
+        or all(
+            adds_up(e.problem, r.choice.config, e.shape[2], given["split_k"]) for r in e.runners_up
+        ),
     }
-    return [k for k in given if not told.get(k, True)]
+    return [k for k in given if not told[k]]
+
+
+def _asked_about(e: Explanation, why_not: dict[str, Any]) -> bool:
+    """Whether it is said of a config with these fields."""
+    if e.why_not is None:
+        return False
+    about = e.why_not.verdict.choice or e.why_not.verdict
+    return all(same(v, getattr(about.config, k)) for k, v in why_not.items())
 
 
 RIGHT = mostly(problems(), 20)

@@ -139,7 +139,12 @@ def _told(line: Line, item: Item, found: Outcome) -> bool:
     if option == "--only" and values == ["gemmgen"]:
         return [item[0] for item in line.items].count("--only") > 1  # it is there beside others
     if option == "--top":
-        return len(run(*line.as_json()).said["runners_up"]) <= int(values[0])
+        shown = len(run(*line.as_json()).said["runners_up"])
+        return shown == int(values[0]) or shown < int(_default(line.fixed[0], option))  # of all
+    if option == "--why-not":  # what the config has already shows nothing besides
+        name, _, text = values[0].partition("=")
+        config = Config.from_json(run(*line.as_json()).said["why_not"]["config"]).values()
+        return name in config and _same(config[name], _read(text))
     if _written(values, found):
         return True
     return bool(values) and values[0] == _default(line.fixed[0], option)
@@ -186,10 +191,9 @@ def _of_config(line: Line, option: str, values: list[str], found: Outcome) -> bo
     if option == "--set":
         field, _, text = values[0].partition("=")
         return field in config and _same(config[field], _read(text))
-    wanted = _fields(values[0])
-    return all(_same(config.get(k), v) for k, v in wanted.items()) or "--set" in [
-        i[0] for i in line.items
-    ]
+    over = {words[0].partition("=")[0] for name, *words in line.items if name == "--set"}
+    wanted = {k: v for k, v in _fields(values[0]).items() if k not in over}
+    return all(_same(config.get(k), v) for k, v in wanted.items())
 
 
 def _is_invariant(request: dict[str, Any]) -> bool:

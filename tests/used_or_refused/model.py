@@ -11,6 +11,11 @@ from typing import Any
 REFUSALS = ("GG-A001", "GG-S001", "GG-P001")
 
 
+SHOWN = 60  # characters of a value
+# An option, an argument with its value, or a word; one letter alone is an article, too.
+NAMES = re.compile(r"--?[a-z][\w-]*|\w+(?==)|\w{2,}")
+
+
 class Ignored(AssertionError):
     """A draw that was neither used nor refused by name."""
 
@@ -33,12 +38,20 @@ class Tally:
 def named(argument: str, message: str, names: Iterable[str], values: Iterable[Any]) -> bool:
     """Whether an error is of one of the arguments given, or speaks of one, or shows one of their values."""
     plain = {n.lstrip("-").replace("-", "_") for n in names}
-    if argument.lstrip("-").replace("-", "_") in plain or plain & {*re.findall(r"\w+", message)}:
+    if argument.lstrip("-").replace("-", "_") in plain:
         return True
-    return any(shown(v) in message for v in values)
+    spoken = {x.lstrip("-").replace("-", "_") for x in NAMES.findall(message)}
+    return bool(plain & spoken) or any(_shows(message, v) for v in values)
+
+
+def _shows(message: str, value: Any) -> bool:
+    """Whether it is there for itself, or begins there, not as a part of another word or number."""
+    text = shown(value)
+    whole = r"(?!\w)" if len(text) < SHOWN else ""
+    return bool(text) and bool(re.search(rf"(?<!\w){re.escape(text)}{whole}", message))
 
 
 def shown(value: Any) -> str:
     """As errors show it, or the beginning of that."""
     text = value if isinstance(value, str) else repr(value)
-    return text[:60]
+    return text[:SHOWN]
