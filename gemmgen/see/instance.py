@@ -27,7 +27,7 @@ def instance(kernel: Kernel, shape: Shape, ctas: int, layout: Layout = ALONE) ->
     if not counts:
         raise ArgumentError("shape", shape, "must give the first cluster a tile")
     if max(sum(counts), len(counts)) > MOST:
-        allowed = f"must give a CTA at most {MOST} tiles and K blocks"
+        allowed = f"must give each of {ctas} CTAs, one per SM, at most {MOST} tiles and K blocks"
         raise ArgumentError("shape", shape, allowed)
     ranks = range(kernel.cluster.size if kernel.groups.ragged else 0)
     return Instance(

@@ -28,7 +28,12 @@ SIDES = ("-m", "-n", "-k")
 SEEN = {*PROBLEM, *CONFIGS, *SIDES, "--groups"}
 # Where a GPU or NVRTC is missing, what was handed on shows these besides.
 HANDED_ON = {"prepare": {"--shapes", "--up-to"}, "pack": {"--shapes", "--up-to"}}
-OTHER_NAMES = {"--ab": ("a", "b"), "--swap-ab": ("swap_ab",), "--watchdog": ("watchdog",)}
+OTHER_NAMES = {
+    "--ab": ("a", "b"),
+    "--swap-ab": ("swap_ab",),
+    "--watchdog": ("watchdog",),
+    "--sms": ("SM",),
+}
 EMPTY = {"cache"}  # finds nothing here that its options could change
 WRITTEN = {"-o", "--html", "--svg", "--trace"}
 TO_TERMINALS = {"--text", "--markdown"}  # how nothing but text is said
