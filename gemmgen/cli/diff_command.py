@@ -17,6 +17,7 @@ from ..see.page import Page, Table, count
 from . import compile_command, given, levels, options
 from .fields import fields, split
 from .offers import changes, either
+from .progress import counted
 
 RESOURCES = "resources"
 
@@ -84,7 +85,7 @@ def difference(one: Artifact, other: Artifact, level: str) -> list[str]:
 
 def resources(one: Artifact, other: Artifact) -> Table:
     """What ptxas and the passes say of both, side by side."""
-    left, right = (_resources(a) for a in (one, other))
+    left, right = (_resources(a) for a in counted("compiling", (one, other)))
     rows = tuple(
         (name, _cell(left.get(name)), _cell(right.get(name)), _change(left, right, name))
         for name in dict.fromkeys((*left, *right))

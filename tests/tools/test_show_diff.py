@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ticking import ticking
 
 from gemmgen.cli import levels, main
 from gemmgen.errors import CompileError, RuntimeUnavailable
@@ -191,6 +192,14 @@ def test_resources(capsys, nvrtc):
     assert rows["spill bytes"] == ["0", "0", ""]
     assert rows["bytes per phase of partials_full"][1:] == ["", "only one"]
     assert rows["registers of consumer"][1] == "232"
+
+
+@pytest.mark.nvrtc
+def test_both_are_compiled_under_a_bar(capsys, nvrtc, monkeypatch):
+    ticking(monkeypatch)
+    _, out, err = run(capsys, "diff", "fp8_block/base", "stages=4", "--level", "resources")
+    assert re.search(r"^ *stages +5 +4 +-1$", out, re.M)
+    assert "compiling: 1 of 2, 10 s left" in err
 
 
 # ---- what may be wrong --------------------------------------------------------------------
