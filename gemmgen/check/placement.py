@@ -24,7 +24,7 @@ from ..ir.nodes import (
     TmaLoad,
     TmaMap,
 )
-from ..ir.promotion import SCALE_BLOCK
+from ..ir.promotion import OF_A, SCALE_BLOCK
 from ..ir.rewrite import statements
 from .finding import Finding
 from .footprint import MMA_K_BYTES, MMA_ROWS, start
@@ -146,7 +146,7 @@ def _scales(kernel: Kernel, s: LoadRowScales | LoadColumnScales | LoadBlockScale
     (shared, _), (other, _) = _sides(kernel)
     if isinstance(s, LoadBlockScales):
         if (shared == "n") != (s.of in ("waves", "all_rows")):
-            whose = "A's" if s.of in ("rows", "all_rows") else "B's"
+            whose = "A's" if s.of in OF_A else "B's"
             yield f"reads {whose} scales, and the accumulator's rows lie along {shared.upper()}"
         return
     wanted = shared if isinstance(s, LoadRowScales) else other

@@ -14,7 +14,7 @@ from typing import Any
 from ..ir import nodes as ir
 from ..ir.blocks import is_if
 from ..ir.dealing import parts, share
-from ..ir.promotion import HELD_BLOCKS, LANES, READS, promotes
+from ..ir.promotion import HELD_BLOCKS, LANES, OF_A, READS, promotes
 from ..ir.rewrite import statements
 from ..ir.stores import OfD, slot
 from .finding import Finding
@@ -156,7 +156,7 @@ def _step(r: Reader, s: Any) -> None:
             k = r.mine.start if s.block.startswith("first") else r.chunk.start + r.ahead
             # "first" and "next" themselves count from the tile's first K block, wherever this CTA's is.
             k -= 0 if s.block.endswith("of group") else r.mine.start
-            has = HELD_BLOCKS if s.of in ("rows", "all_rows") else min(LANES, r.ahead)
+            has = HELD_BLOCKS if s.of in OF_A else min(LANES, r.ahead)
             wave = s.wave if s.of == "rows" else None
             ks = tuple(range(k, k + has))
             r.registers[s.dst] = Held(what=OF_LANES[s.of], tile=r.tile, wave=wave, ks=ks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ir.nodes import ForChunks, Kernel, LoadBlockScales
-from ..ir.promotion import HELD_BLOCKS, LANES
+from ..ir.promotion import HELD_BLOCKS, LANES, OF_A
 from ..ir.rewrite import statements
 
 # Of 128 of K, a lane's. A group without any, after all others, has none of its own to read.
@@ -18,6 +18,6 @@ K_BLOCKS = {
 def k_block(kernel: Kernel, s: LoadBlockScales) -> str:
     """The K block whose scales a lane loads: of B's as many lanes as a chunk has K blocks, and so the lanes after them."""
     (blocks,) = {x.blocks for x in statements(kernel) if isinstance(x, ForChunks)}
-    each = HELD_BLOCKS if s.of in ("rows", "all_rows") else blocks
+    each = HELD_BLOCKS if s.of in OF_A else blocks
     lane = "lane" if each == LANES else f"lane % {each}"
     return K_BLOCKS[s.block].format(blocks=blocks, lane=lane)
