@@ -10,7 +10,7 @@ from .resources import UNUSUAL
 
 LANES = 32  # of a warp: K blocks whose scales of B it loads at once
 HELD_BLOCKS = 4  # K blocks whose scales of A its lanes hold at once, of eight rows in a register
-OF_A = ("rows", "all_rows")  # what `LoadBlockScales` reads of, where it is A
+OF_A = ("rows", "all_rows")  # `LoadBlockScales.of`, where the scales are A's
 SCALE_BLOCK = 128  # rows of B, and K, that share a scale
 
 

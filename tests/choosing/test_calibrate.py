@@ -41,8 +41,7 @@ def gpu(monkeypatch, tmp_path):
 
     def forget():
         driver.sm_count.cache_clear()
-        devices.forget()
-        building.kept_choice.cache_clear()
+        building.forget_figures()
 
     monkeypatch.setattr(driver, "attribute", lambda device, name: told.attributes[name])
     monkeypatch.setattr(driver, "require_hopper", lambda device: told.name)
