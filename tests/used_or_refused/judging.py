@@ -23,6 +23,8 @@ PROBLEM = (
     *("--ab", "--layout", "--d", "--grouping", "--alignment", "--accumulate", "--weights-ready"),
     "--epilogue",
 )
+# All that is in an epilogue "none" where `bench` gives the product's operands scales, as `ops` takes them.
+NO_EPILOGUE = {"none", "acc", "per_row", "per_column", "device_scalar", "scale_a", "scale_b"}
 CONFIGS = ("--config", "--set", "--swap-ab", "--split-k", "--watchdog", "--invariant")
 SIDES = ("-m", "-n", "-k")
 SEEN = {*PROBLEM, *CONFIGS, *SIDES, "--groups"}
@@ -180,6 +182,8 @@ def _of_problem(option: str, values: list[str], request: dict[str, Any]) -> bool
         return bool(request["shape"]["mnk".index(name)] == int(values[0]))
     if option == "--groups":
         return bool(request["groups"] == int(values[0]))
+    if option == "--epilogue" and values == ["none"]:
+        return {*re.findall(r"\w+", json.dumps(problem.get(name)))} <= NO_EPILOGUE
     return str({**OPTIONAL, **problem}.get(name)) == values[0]
 
 
