@@ -1,4 +1,4 @@
-"""SM clock, power and temperature while something is measured: from NVML, else nvidia-smi."""
+"""SM clock, power, its limit and temperature while something is measured: from NVML, else nvidia-smi."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PERIOD = 0.05  # seconds between two readings of NVML
 SMI_PERIOD = 0.1
 MARGIN = 0.15  # seconds: a reading so close to a measurement counts as its own
 FIRST_READING = 5.0  # seconds that nvidia-smi may take to start
-QUERY = "clocks.sm,power.draw,temperature.gpu"
+QUERY = "clocks.sm,power.draw,temperature.gpu,power.limit"
 CLOCK_SM, TEMPERATURE_GPU = 1, 0  # nvmlClockType_t, nvmlTemperatureSensors_t
 
 Window = tuple[float, float]
@@ -24,12 +24,13 @@ Window = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """at: seconds of `time.monotonic`. None where the device does not say."""
+    """at: seconds of `time.monotonic`. limit: watts that it may draw. None where the device does not say."""
 
     at: float
     sm_mhz: float | None
     watts: float | None
     celsius: float | None
+    limit: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,7 @@ class Clocks:
     watts: float | None
     celsius: float | None
     readings: int
+    limit: float | None = None
 
 
 UNKNOWN = Clocks(sm_mhz=None, sm_mhz_least=None, watts=None, celsius=None, readings=0)
@@ -70,6 +72,7 @@ def summarise(readings: Sequence[Reading], windows: Sequence[Window]) -> Clocks 
         watts=_median([r.watts for r in near]),
         celsius=_median([r.celsius for r in near]),
         readings=len(near),
+        limit=_median([r.limit for r in near]),
     )
 
 
@@ -83,10 +86,10 @@ def parse(line: str, at: float) -> Reading | None:
     cells = [c.strip() for c in line.split(",")]
     if len(cells) != len(QUERY.split(",")):
         return None
-    mhz, watts, celsius = map(_number, cells)
+    mhz, watts, celsius, limit = map(_number, cells)
     if mhz is None and watts is None and celsius is None:
         return None
-    return Reading(at=at, sm_mhz=mhz, watts=watts, celsius=celsius)
+    return Reading(at=at, sm_mhz=mhz, watts=watts, celsius=celsius, limit=limit)
 
 
 def _number(cell: str) -> float | None:
@@ -138,13 +141,17 @@ def nvml_reader(library: Any, bus_id: str) -> Callable[[], Reading]:
         status = getattr(library, function)(handle, *kind, ctypes.byref(value))
         return None if status else float(value.value)
 
+    def watts(function: str) -> float | None:
+        milliwatts = ask(function)
+        return None if milliwatts is None else milliwatts / 1000
+
     def read() -> Reading:
-        milliwatts = ask("nvmlDeviceGetPowerUsage")
         return Reading(
             at=time.monotonic(),
             sm_mhz=ask("nvmlDeviceGetClockInfo", CLOCK_SM),
-            watts=None if milliwatts is None else milliwatts / 1000,
+            watts=watts("nvmlDeviceGetPowerUsage"),
             celsius=ask("nvmlDeviceGetTemperature", TEMPERATURE_GPU),
+            limit=watts("nvmlDeviceGetEnforcedPowerLimit"),
         )
 
     return read

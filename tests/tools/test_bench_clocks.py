@@ -12,19 +12,19 @@ from gemmgen.bench import clocks
 from gemmgen.bench.clocks import MARGIN, Clocks, Log, Reading, nvml_reader, parse, summarise, watch
 
 
-def reading(at, mhz=None, watts=None, celsius=None):
-    return Reading(at=at, sm_mhz=mhz, watts=watts, celsius=celsius)
+def reading(at, mhz=None, watts=None, celsius=None, limit=None):
+    return Reading(at=at, sm_mhz=mhz, watts=watts, celsius=celsius, limit=limit)
 
 
 @pytest.mark.parametrize(
     ("line", "want"),
     [
-        ("1980, 689.41, 63\n", reading(7, 1980, 689.41, 63)),
-        ("1455,690.00,71", reading(7, 1455, 690, 71)),
-        ("1980, [N/A], 63", reading(7, 1980, None, 63)),
-        ("[N/A], [N/A], [N/A]", None),
+        ("1980, 689.41, 63, 700.00\n", reading(7, 1980, 689.41, 63, 700)),
+        ("1455,690.00,71,[N/A]", reading(7, 1455, 690, 71)),
+        ("1980, [N/A], 63, 700.00", reading(7, 1980, None, 63, 700)),
+        ("[N/A], [N/A], [N/A], 700.00", None),
         ('Field "clocks.sm" is not a valid field to query.', None),
-        ("1980, 689.41", None),
+        ("1980, 689.41, 63", None),
         ("", None),
     ],
 )
@@ -62,6 +62,8 @@ def test_what_the_device_does_not_say():
     found = summarise([reading(1, 1000), reading(2)], [(0, 3)])
     assert found == Clocks(sm_mhz=1000, sm_mhz_least=1000, watts=None, celsius=None, readings=2)
     assert summarise([reading(1)], [(0, 3)]).sm_mhz_least is None
+    limited = [reading(1, limit=700), reading(2), reading(2.5, limit=600)]
+    assert summarise(limited, [(0, 3)]).limit == 650
 
 
 class Nvml:
@@ -85,6 +87,9 @@ class Nvml:
     def nvmlDeviceGetPowerUsage(self, handle, out):
         return self.answer(out, 654321)
 
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle, out):
+        return self.answer(out, 700000)
+
     def nvmlDeviceGetClockInfo(self, handle, kind, out):
         return self.answer(out, {0: 1, 1: 1755, 2: 2}[kind])
 
@@ -97,6 +102,7 @@ def test_nvml():
     found = nvml_reader(library, "0000:3b:00.0")()
     assert library.bus == b"0000:3b:00.0"
     assert (found.sm_mhz, found.watts, found.celsius) == (1755, 654.321, None)
+    assert found.limit == 700
     assert abs(found.at - time.monotonic()) < 60
 
 
@@ -129,7 +135,11 @@ def smi(tmp_path, monkeypatch, script):
 
 
 def test_nvidia_smi_in_the_background(no_nvml, tmp_path, monkeypatch):
-    smi(tmp_path, monkeypatch, f'echo "$@" > {tmp_path}/args; echo 1234, 500.5, 55; exec sleep 60')
+    smi(
+        tmp_path,
+        monkeypatch,
+        f'echo "$@" > {tmp_path}/args; echo 1234, 500.5, 55, 700; exec sleep 60',
+    )
     with watch("0000:3b:00.0") as log:
         assert log.source == "nvidia-smi"
         now = time.monotonic()
