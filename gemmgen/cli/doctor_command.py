@@ -88,8 +88,8 @@ def _gpu() -> str:
 
 def _driver_version() -> str:
     """The newest CUDA the driver runs. Cubins of a newer major version would not load."""
-    number = driver.call("cuDriverGetVersion")
-    text = f"CUDA {number // 1000}.{number % 1000 // 10}"
-    if number // 1000 < nvrtc.version()[0]:
+    major, minor = driver.version()
+    text = f"CUDA {major}.{minor}"
+    if major < nvrtc.version()[0]:
         raise RuntimeUnavailable(f"the driver runs {text}, NVRTC is of CUDA {nvrtc.version()[0]}")
     return text

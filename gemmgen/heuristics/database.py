@@ -17,6 +17,7 @@ from ..problem import Problem, Shape
 from ..untrusted import parse_json, read_text, whole
 
 FORMAT = 1  # of a line; its first field, so that every such file names gemmgen in its first bytes
+VERSIONS = ("gemmgen", "driver", "torch")  # of a row's conditions
 
 Line = tuple[int, str]  # of a file: its number from 1, its text
 Key = tuple[str, str, int, int, int, int]  # device, problem as JSON, groups, N, K, M
@@ -30,6 +31,18 @@ class Timed:
     config: Config
     seconds: float | None
     predicted: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """Where and with what a row was measured. gemmgen, torch: their versions; driver: the newest CUDA that it runs; "" for not known.
+    power_limit: watts that the GPU might draw; sm_mhz: the median clock of its SMs while the finalists were timed."""
+
+    gemmgen: str = ""
+    driver: str = ""
+    torch: str = ""
+    power_limit: float | None = None
+    sm_mhz: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +65,7 @@ class Row:
     reference: tuple[str, float] | None = None
     tried: tuple[tuple[float, float], ...] = ()
     failed: int = 0
+    conditions: Conditions = Conditions()
 
     @property
     def key(self) -> Key:
@@ -93,6 +107,7 @@ def to_line(row: Row) -> str:
         "k": k,
         "device": row.device,
         "nvrtc": ".".join(map(str, row.nvrtc)),
+        **_known(row.conditions),
         "config": brief(row.best.config),
         "seconds": _rounded(row.best.seconds),
         "spread": _rounded(row.spread),
@@ -107,6 +122,11 @@ def to_line(row: Row) -> str:
         data["reference"] = {"name": row.reference[0], "seconds": _rounded(row.reference[1])}
     data["tried"] = [[_rounded(x) for x in pair] for pair in row.tried]
     return _text({**data, "failed": row.failed})
+
+
+def _known(c: Conditions) -> dict[str, Any]:
+    known = {k: _rounded(v) if isinstance(v, float) else v for k, v in vars(c).items() if v}
+    return {"conditions": known} if known else {}
 
 
 def brief(c: Config) -> dict[str, Any]:
@@ -129,6 +149,14 @@ def scan(path: Path) -> tuple[list[Row], list[ArgumentError]]:
     return read(path, numbered(path))
 
 
+def unmerged(path: Path) -> list[Row]:
+    """As `load`, every row of the file: several for one shape, if it has so many."""
+    rows, errors = each(path, numbered(path))
+    if errors:
+        raise errors[0]
+    return rows
+
+
 def numbered(path: Path) -> list[Line]:
     """The lines of a file that are not blank. Raises ArgumentError if it cannot be read."""
     lines = enumerate(read_text("database", path).splitlines(), 1)
@@ -139,14 +167,20 @@ def read(
     path: Path, lines: Iterable[Line], known: Iterable[Row] = ()
 ) -> tuple[list[Row], list[ArgumentError]]:
     """The rows of `lines` of that file and those `known`, merged, and an error for each line that is none."""
-    rows, errors = [*known], []
+    rows, errors = each(path, lines)
+    return merge([*known, *rows]), errors
+
+
+def each(path: Path, lines: Iterable[Line]) -> tuple[list[Row], list[ArgumentError]]:
+    """As `read`, not merged."""
+    rows, errors = [], []
     for number, text in lines:
         try:
             rows.append(from_line(text))
         except ArgumentError as e:
             where = f"{path} line {number}: {e.argument}"
             errors.append(ArgumentError(where, e.value, e.allowed))
-    return merge(rows), errors
+    return rows, errors
 
 
 def from_line(line: str) -> Row:
@@ -169,6 +203,7 @@ def from_line(line: str) -> Row:
         reference=_reference(data),
         tried=_tried(data),
         failed=_whole(data, "failed", least=0),
+        conditions=_conditions(data),
     )
 
 
@@ -187,6 +222,18 @@ def _reference(data: dict[str, Any]) -> tuple[str, float] | None:
     found = _member(data, "reference", dict)
     prefix = "reference."
     return _member(found, "name", str, prefix), _number(found, "seconds", prefix)
+
+
+def _conditions(data: dict[str, Any]) -> Conditions:
+    if data.get("conditions") is None:
+        return Conditions()
+    found = _member(data, "conditions", dict)
+    told, prefix = [x for x in vars(Conditions()) if x in found], "conditions."
+    read: dict[str, Any] = {
+        x: _member(found, x, str, prefix) if x in VERSIONS else _number(found, x, prefix)
+        for x in told
+    }
+    return Conditions(**read)
 
 
 def _tried(data: dict[str, Any]) -> tuple[tuple[float, float], ...]:

@@ -91,6 +91,12 @@ def attribute(device: int, name: str) -> int:
     return int(call("cuDeviceGetAttribute", asked, call("cuDeviceGet", device)))
 
 
+def version() -> tuple[int, int]:
+    """The newest CUDA that it runs. Raises RuntimeUnavailable, LaunchError."""
+    number = int(call("cuDriverGetVersion"))
+    return number // 1000, number % 1000 // 10
+
+
 def pci_bus_id(device: int) -> str:
     """Where device `device` is, as `0000:3b:00.0`: NVML and nvidia-smi number devices their own way."""
     name: bytes = call("cuDeviceGetPCIBusId", 13, call("cuDeviceGet", device))

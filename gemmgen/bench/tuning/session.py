@@ -14,6 +14,7 @@ from statistics import median
 
 from ...config import Config
 from ...heuristics.database import Row, Timed
+from ..clocks import Window
 from ..noise import spread
 from .compiling import Built
 from .jobs import Candidate, Job
@@ -58,12 +59,13 @@ class Outcome:
 @dataclass(kw_only=True)
 class Found:
     """What came of one job. row: None if no candidate ran; outcomes: in the order of the candidates; final: the finalists'
-    seconds, round by round."""
+    seconds, round by round; window: of monotonic time, in which they were timed."""
 
     row: Row | None
     outcomes: list[Outcome]
     notes: list[str] = field(default_factory=list)
     final: dict[Config, tuple[float, ...]] = field(default_factory=dict)
+    window: Window | None = None
 
 
 def tune(
@@ -91,12 +93,14 @@ def tune(
     default = candidates[0].config
     finalists = sorted(seconds, key=seconds.__getitem__)[:FINALISTS]
     finalists += [default] * (default in seconds and default not in finalists)
+    began = time.monotonic()
     final = _timed(j, finalists, cubins, s.repeats, worker, s, failed, reference=s.reference)
     for _ in range(s.again):
         if _noise(final, default) <= NOISY:
             break
         other = _timed(j, finalists, cubins, s.repeats, worker, s, failed, reference=s.reference)
         final = min(final, other, key=lambda t: _noise(t, default))
+    found.window = began, time.monotonic()
     if not final.seconds:
         notes.append("the finalists could not be timed again: the screening decides")
         final = Timing(seconds={c: screened.seconds[c] for c in finalists})
