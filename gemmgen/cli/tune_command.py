@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+import os
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .. import __version__
 from ..bench import shapes
+from ..bench.clocks import watch
 from ..bench.tuning import candidates as choosing
+from ..bench.tuning import conditions, shares
 from ..bench.tuning.compiling import Built, cores
 from ..bench.tuning.jobs import Job, job
 from ..config import Config
 from ..errors import ArgumentError
-from ..heuristics.database import Row, brief, load, merge, to_line, to_text
-from ..runtime import nvrtc
-from . import given, options, tune_calibrate, tune_regret, tune_report, tune_sweep
+from ..heuristics.database import Row, brief, load, to_line, to_text
+from ..runtime import driver, nvrtc
+from ..target import Target
+from . import (
+    given,
+    options,
+    tune_calibrate,
+    tune_merge,
+    tune_regret,
+    tune_report,
+    tune_share,
+    tune_sweep,
+)
 from .offers import some
 from .progress import Bar
+from .tune_share import Share, refuse_ranks
 from .tune_steps import (
     OF_CHOICES,
     Cubins,
@@ -40,6 +55,14 @@ from .tune_steps import (
     target_for,
     write,
 )
+
+MODES = {  # by the option that asks for one; without, shapes are tuned
+    "merge": tune_merge.main,
+    "report": tune_report.main,
+    "calibrate": tune_calibrate.main,
+    "regret": tune_regret.main,
+    "sweep": tune_sweep.main,
+}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -77,14 +100,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         type=given.path,
         nargs="+",
-        help="merge databases, into -o or to standard output: of two rows for one shape the newer "
-        "NVRTC's, else the faster",
+        help="merge databases, into -o or to standard output: of rows for one shape the newest NVRTC's, the median of those of one "
+        "config, the fastest; exit code 1 if they disagree on more",
     )
     parser.add_argument(
         "--report",
         metavar="PATH",
         type=given.path,
         help="how far the cost model's choices are from the tuned ones",
+    )
+    parser.add_argument(
+        "--shard",
+        metavar="I/N",
+        help="tune share I of N of the shapes, into -o's name with I-of-N: by other processes, machines, the others (under torchrun "
+        "its ranks say which)",
     )
     add_choices(parser)
 
@@ -107,35 +136,44 @@ def _add_effort(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    if args.merge:
-        given.refuse(args, given.others(args, "merge", "database"), "cannot be given with --merge")
-        return _merge(args)
-    if args.report:
-        given.refuse(args, given.others(args, "report"), "cannot be given with --report")
-        return tune_report.main(args)
-    if args.calibrate:
-        return tune_calibrate.main(args)
-    if args.regret:
-        return tune_regret.main(args)
-    if args.sweep is not None:
-        return tune_sweep.main(args)
+    for mode, run in MODES.items():
+        if getattr(args, mode) not in (None, False):
+            refuse_ranks(os.environ, f"--{mode}")
+            return run(args)
     _check(args)
+    share = tune_share.asked(args, os.environ)
     p = options.problem(args)
     started = time.monotonic()
-    jobs = [job(p, shape) for shape in shapes.parse(args.shapes, p)]
-    device = device_of(args)
+    every = list(dict.fromkeys(job(p, shape) for shape in shapes.parse(args.shapes, p)))
+    device = device_of(args, share.device)
+    of_all = kept(args, load)
+    _take(args, share)
     old = kept(args, load)
-    left = list(dict.fromkeys(j for j in jobs if args.again or not _known(old, j, device)))
-    say(f"{len(left)} of {len(jobs)} shapes to tune")
+    jobs = shares.share(every, share.number, share.count, _effort(args))
+    left = [j for j in jobs if args.again or not _known([*of_all, *old], j, device)]
+    mine = "" if share.count == 1 else f"share {share} of {len(every)} shapes: "
+    say(f"{mine}{len(left)} of {len(jobs)} shapes to tune")
     with cubins_in(args) as folder:
         try:
-            plan, built = _compiled(args, left, folder, device)
+            plan, built = _compiled(args, left, folder, target_for(device, share.device))
         except KeyboardInterrupt:
             say("stopped while compiling; nothing was tuned")
             return 1
         if args.compile_only:
-            return filled(args, built, {str(j): len(found) for j, found in plan.items()})
-        return _tune(args, plan, built, old, device, started)
+            found = {str(j): len(configs) for j, configs in plan.items()}
+            return filled(args, built, found, "" if share.count == 1 else str(share))
+        return _tune(args, share, plan, built, old, device, started)
+
+
+def _take(args: argparse.Namespace, share: Share) -> None:
+    """What is of all shares is this one's from here on."""
+    args.database, args.log = share.file(args.database), share.file(args.log)
+    if "processes" not in args.given:
+        args.processes = share.processes()
+
+
+def _effort(args: argparse.Namespace) -> shares.Effort:
+    return shares.Effort(limit=args.limit, repeats=args.repeats)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -158,9 +196,9 @@ def _known(rows: list[Row], j: Job, device: str) -> bool:
 
 
 def _compiled(
-    args: argparse.Namespace, jobs: list[Job], folder: Path, device: str
+    args: argparse.Namespace, jobs: list[Job], folder: Path, target: Target
 ) -> tuple[Plan, Cubins]:
-    plan = planned(args, jobs, target_for(device))
+    plan = planned(args, jobs, target)
     kernels = [(j.problem, c.config) for j, found in plan.items() for c in found]
     built = compiled(args, kernels, folder)
     say(f"{len(built)} kernels compiled, {tally(built)['refused']} of them refused")
@@ -169,6 +207,7 @@ def _compiled(
 
 def _tune(
     args: argparse.Namespace,
+    share: Share,
     plan: Plan,
     built: Cubins,
     old: list[Row],
@@ -181,10 +220,12 @@ def _tune(
     from ..bench.tuning.worker import Worker
 
     of = settings(args, device, reference=not args.no_reference)
+    now = conditions.versions(__version__)
     rows = {r.key: r for r in old}
     new: list[Row] = []
     without: list[Job] = []
-    with Worker(HANDLER) as worker:
+    own = Worker(HANDLER, environment=share.environment(os.environ))
+    with watch(driver.pci_bus_id(share.device)) as log, own as worker:
 
         def one(at: tuple[int, Job]) -> None:
             number, j = at
@@ -197,8 +238,9 @@ def _tune(
             if tuned.row is None:
                 without.append(j)
                 return
-            new.append(tuned.row)
-            rows[tuned.row.key] = tuned.row
+            row = replace(tuned.row, conditions=conditions.during(now, log, tuned.window))
+            new.append(row)
+            rows[row.key] = row
             write(args.database, to_text(rows.values()))
 
         whole = each(args, enumerate(plan, 1), len(plan), one, "shapes", started)
@@ -242,17 +284,3 @@ def _log(args: argparse.Namespace, j: Job, found: Any, settings: Any) -> None:
         lines.append({**head, "config": brief(c.config), "predicted": c.predicted, **result})
     old = args.log.read_text() if args.log.exists() else ""
     write(args.log, old + "".join(json.dumps(line) + "\n" for line in lines))
-
-
-def _merge(args: argparse.Namespace) -> int:
-    files_rows = [load(path) for path in args.merge]
-    found = [row for rows in files_rows for row in rows]
-    text = to_text(found)
-    if args.database:
-        write(args.database, text)
-        say(f"{len(merge(found))} rows of {len(found)} in {args.database}")
-    if args.json:
-        print(json.dumps([json.loads(line) for line in text.splitlines()], indent=2))
-    elif not args.database:
-        sys.stdout.write(text)
-    return 0

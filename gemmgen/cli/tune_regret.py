@@ -59,7 +59,7 @@ from .tune_steps import (
 BATCH = 8  # shapes that are compiled before the first of them is measured: an interruption costs no more
 AGAIN = 2  # times that what is noisy is timed again
 WORST = 10
-UNUSED = ("sweep", "log", "no_reference")
+UNUSED = ("sweep", "shard", "log", "no_reference")
 
 
 def main(args: argparse.Namespace) -> int:

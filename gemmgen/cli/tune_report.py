@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from ..bench.tuning.report import WORST, Report, correlation, ratio, report
 from ..heuristics.database import Row, brief, load
 from ..problem import Problem
+from . import given
 
 
 def main(args: argparse.Namespace) -> int:
+    given.refuse(args, given.others(args, "report"), "cannot be given with --report")
     rows = load(args.report)
     print(json.dumps(_json(report(rows)), indent=2) if args.json else text(rows))
     return 0

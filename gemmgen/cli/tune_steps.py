@@ -97,15 +97,15 @@ def check_effort(args: argparse.Namespace) -> None:
         given.refuse(args, MEASURING, "is for measuring: cannot be given with --compile-only")
 
 
-def device_of(args: argparse.Namespace) -> str:
-    """The name of the GPU that is measured, "" where none is. Raises RuntimeUnavailable."""
-    return "" if args.compile_only else driver.require_hopper(0)
+def device_of(args: argparse.Namespace, number: int = 0) -> str:
+    """The name of the GPU that is measured, CUDA device `number`; "" where none is. Raises RuntimeUnavailable."""
+    return "" if args.compile_only else driver.require_hopper(number)
 
 
-def target_for(device: str) -> Target:
-    """What configs are priced for: the GPU that is here, or where none is measured, "", an H200; with the SMs that are
-    allowed."""
-    return priced_for(0)[1] if device else target_named(H200.device_name)
+def target_for(device: str, number: int = 0) -> Target:
+    """What configs are priced for: the GPU of that name and number that is here, or where none is measured, "", an H200; with the
+    SMs that are allowed."""
+    return priced_for(number)[1] if device else target_named(H200.device_name)
 
 
 @contextmanager
@@ -206,10 +206,11 @@ def tally(built: Cubins) -> dict[str, int]:
     return {"kernels": len(built), "refused": sum(not b.cubin for b in built.values())}
 
 
-def filled(args: argparse.Namespace, built: Cubins, of: Any) -> int:
-    """What --compile-only has to say: `of` what shapes."""
-    data = {**tally(built), "shapes": of}
-    print(json.dumps(data, indent=2) if args.json else f"{args.cubins}: {len(built)} kernels")
+def filled(args: argparse.Namespace, built: Cubins, of: Any, share: str = "") -> int:
+    """What --compile-only has to say: `of` what shapes, which are that share."""
+    data = {**tally(built), "shapes": of, **({"shard": share} if share else {})}
+    line = f"{args.cubins}: {len(built)} kernels" + f" of shard {share}" * bool(share)
+    print(json.dumps(data, indent=2) if args.json else line)
     return 0
 
 

@@ -52,7 +52,7 @@ from .tune_steps import (
 )
 
 ROWS = range(1, 513)
-UNUSED = ("log", "no_reference", "limit", "factor", "budget", "groupings")
+UNUSED = ("shard", "log", "no_reference", "limit", "factor", "budget", "groupings")
 Place = tuple[Problem, int, int]  # of N and K
 
 

@@ -114,6 +114,7 @@ ROWS = {
         **{f"--{x}": ((f"--{x}", "--cubins", "c", "--compile-only"), "-o") for x in ("again", "no-reference")},
         **{f"--{x}": ((f"--{x}", ""), f"--{x}") for x in ("cubins", "log", "merge", "report")},
         "--compile-only": (("--compile-only",), "--cubins"),
+        "--shard": (("--shard", "0/2"), "--shard"),
         "--calibrate": (("--calibrate",), "KERNEL"),
         "--regret": (("--regret", "--sweep", "m"), "--regret"),
         "--sweep": (("--sweep", "zz"), "--sweep"),
@@ -336,6 +337,7 @@ IDLE = (  # what says nothing there
     ("tune dense --merge x.jsonl", "KERNEL"),
     ("tune --merge x.jsonl --limit 3", "--limit"),
     ("tune --report x.jsonl -o y.jsonl", "-o"),
+    *((f"tune --{mode} --shard 1/2", "--shard") for mode in ("merge x.jsonl", "report x.jsonl", "calibrate", "regret", "sweep m")),
     *((f"tune dense --cubins c --compile-only {x}", x.split()[0]) for x in (
         "-o x", "--again", "--log x", "--no-reference", "--budget 5", "--total 5", "--timeout 5", "--repeats 5")),
 )  # fmt: skip

@@ -116,6 +116,10 @@ TELL = [  # a right line and a wrong one, that are used and refused as things ar
         ("tune", "dense"),
         {"compile-only": (), "cubins": ("cubins",), "limit": ("2",), "processes": ("8",)},
     ),
+    (
+        ("tune", "dense"),
+        {"compile-only": (), "cubins": ("cubins",), "shapes": ("64x64x128",), "shard": ("2/2",)},
+    ),
     (("tune",), {"merge": ("given/a.jsonl", "given/b.jsonl"), "o": ("t.jsonl",)}),
     (("check", "dense"), {"thorough": ()}),
     (("emit",), {"all": (), "check": (), "o": ("out",)}),

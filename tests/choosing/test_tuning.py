@@ -362,7 +362,9 @@ def test_a_budget_leaves_the_default(tmp_path):
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A machine with a fake GPU and compiler."""
+    """A machine with a fake GPU and compiler, whose clocks nobody tells."""
+    monkeypatch.setattr(driver, "pci_bus_id", lambda device: "0000:3b:00.0")
+    monkeypatch.setattr(driver, "version", lambda: (13, 0))
     monkeypatch.setattr(driver, "require_hopper", lambda device: "NVIDIA H200")
     monkeypatch.setattr(nvrtc, "version", lambda: (13, 0))
     monkeypatch.setattr(trial, "HANDLER", "fake_tuner:FakeGpu")
@@ -483,7 +485,7 @@ def test_merge(capsys, tmp_path):
     assert code == 0 and len(text.splitlines()) == 3
     code, _, err = command(capsys, "--merge", other, one, "-o", out)
     assert code == 0 and out.read_text() == text and "3 rows of 4" in err
-    assert {r.shape[0]: r.best.seconds for r in load(out)} == {32: 1e-5, 64: 1e-5, 128: 1e-5}
+    assert {r.shape[0]: r.best.seconds for r in load(out)} == {32: 1e-5, 64: 1.5e-5, 128: 1e-5}
 
 
 # ---- the report -------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import ClassVar
 
 from gemmgen.bench.tuning.compiling import Built
@@ -202,3 +203,22 @@ class NoReference(FakeGpu):
         if isinstance(request, Time) and request.reference:
             os._exit(9)
         return super().__call__(request)
+
+
+class Paced(FakeGpu):
+    """Takes its time, and notes in the folder FAKE_SEEN which devices it sees."""
+
+    def __init__(self):
+        place = Path(os.environ["FAKE_SEEN"]) / str(os.getpid())
+        place.write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
+
+    def __call__(self, request):
+        time.sleep(0.03)
+        return super().__call__(request)
+
+
+class Told(Fake):
+    """Answers with the environment variable that is asked for."""
+
+    def __call__(self, request):
+        return os.environ.get(request)

@@ -163,6 +163,7 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
     "--prefix": of("x", "gemmgen_y"),
     "--up-to": of(8, 100),
     "--sweep": of("m"),
+    "--shard": of("1/1", "1/2", "2/2"),
     "--families": of(*FAMILIES, "dense,fp8"),
     "--groupings": of(*GROUPINGS, "none,rows"),
     "--port": of(0, 8123, 70000),

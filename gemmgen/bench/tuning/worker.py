@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -38,10 +39,16 @@ class Answer:
 
 
 class Worker:
-    """Use as a context: the child is gone afterwards, whatever it was doing."""
+    """Use as a context: the child is gone afterwards, whatever it was doing. environment: variables that the child has besides."""
 
-    def __init__(self, handler: str, start_seconds: float = START_SECONDS) -> None:
+    def __init__(
+        self,
+        handler: str,
+        start_seconds: float = START_SECONDS,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._handler = handler
+        self._environment = environment or {}
         self._start_seconds = start_seconds
         self._child: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
@@ -120,7 +127,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._written,
                 stderr=self._written,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, **self._environment, "PYTHONPATH": path},
             )
         self.starts += 1
         return self._pipe
