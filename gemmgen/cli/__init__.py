@@ -141,7 +141,8 @@ def _asks_json(argv: list[str]) -> bool:
 
 
 def _parser(argv: list[str]) -> argparse.ArgumentParser:
-    """Every subcommand by name and help; only the one asked for is imported and given its arguments."""
+    """The subcommand that is asked for, imported and with its arguments; every one by name where none of them is. (A
+    parser takes argparse a millisecond: it looks on disk for translations of what all say.)"""
     parser = Parser(
         prog="gemmgen",
         description=f"Generate, inspect and run GEMM kernels for Hopper.\n\n{_listed()}",
@@ -150,10 +151,11 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gemmgen {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="command")
-    for name, text in COMMANDS.items():
-        sub = subparsers.add_parser(name, description=text, epilog=EXIT_CODES)
+    asked = [name for name in argv[:1] if name in COMMANDS]
+    for name in asked or COMMANDS:
+        sub = subparsers.add_parser(name, description=COMMANDS[name], epilog=EXIT_CODES)
         sub.add_argument("--json", action="store_true", help="print JSON")
-        if name in argv[:1]:
+        if asked:
             module = import_module(f".{name}_command", __package__)
             module.add(sub)
             sub.set_defaults(main=module.main)
