@@ -7,6 +7,7 @@ import re
 import textwrap
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from jinja2 import BytecodeCache, Environment, FileSystemLoader, StrictUndefined
@@ -95,14 +96,13 @@ class CompiledTemplates(BytecodeCache):
     compiling the templates for each would be nearly all of emit's time."""
 
     def __init__(self) -> None:
-        self._code: dict[str, bytes] = {}
+        self._code: dict[tuple[str, str], CodeType | None] = {}
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        if bucket.key in self._code:
-            bucket.bytecode_from_string(self._code[bucket.key])
+        bucket.code = self._code.get((bucket.key, bucket.checksum))
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        self._code[bucket.key] = bucket.bytecode_to_string()
+        self._code[bucket.key, bucket.checksum] = bucket.code
 
 
 COMPILED = CompiledTemplates()
