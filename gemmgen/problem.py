@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .epilogues import check_arguments, from_json, named, to_json
 from .errors import ArgumentError
+from .ir.collectives import COLLECTIVES
 from .ir.counts import INT_LIMIT, MOST_SIDE
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
@@ -21,6 +22,7 @@ OPTIONAL = (
     "alignment",
     "accumulate",
     "weights_ready",
+    "collective",
 )  # left out of the JSON where they have their defaults
 Shape = tuple[int, int, int]  # M, N, K
 MOST_GROUPS = 1 << 20
@@ -42,6 +44,9 @@ class Problem:
     accumulate: add the result to what D holds, an FP32 D.
     weights_ready: a promise of the caller: no launch on the stream that may still run when this one begins writes B, or its
     scales. Not of groups along K, whose B is no weight (docs/adr/0048-weights-ahead.md).
+    collective: one of `gemmgen.ir.collectives.COLLECTIVES`: what several GPUs make together of their products. "reduce_scatter":
+    A [ranks * M, K] and B [N, K], of each rank's own K; each stores its M rows of the sum of all
+    (docs/adr/0049-reduce-scatter.md).
 
     Raises ArgumentError naming the argument for what no config could compute.
     """
@@ -56,6 +61,7 @@ class Problem:
     alignment: int = 128
     accumulate: bool = False
     weights_ready: bool = False
+    collective: str = "none"
 
     if TYPE_CHECKING:  # what is made of these: names become what they name
 
@@ -72,6 +78,7 @@ class Problem:
             alignment: int = ...,
             accumulate: bool = ...,
             weights_ready: bool = ...,
+            collective: str = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -111,6 +118,7 @@ class Problem:
             allowed = "needs an epilogue that does not pair columns"
             raise ArgumentError("accumulate", self.accumulate, allowed)
         _check_promise(self)
+        _check_collective(self)
 
     @property
     def value(self) -> Expr:
@@ -189,6 +197,16 @@ def _check_promise(p: Problem) -> None:
     if p.weights_ready and GROUPINGS[p.grouping].depths:
         allowed = f"must be false for grouping={p.grouping}: where groups split K, B is no weight"
         raise ArgumentError("weights_ready", p.weights_ready, allowed)
+
+
+def _check_collective(p: Problem) -> None:
+    """Raise ArgumentError for one that there is not, or that groups take no part in."""
+    if not isinstance(p.collective, str) or p.collective not in COLLECTIVES:
+        allowed = f"must be one of {_names(COLLECTIVES)}"
+        raise ArgumentError("collective", p.collective, allowed)
+    if p.collective != "none" and p.grouping != "none":
+        allowed = f"must be none for grouping={p.grouping}: ranks share out the rows of one GEMM"
+        raise ArgumentError("collective", p.collective, allowed)
 
 
 def _differs(p: Problem, name: str) -> bool:

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from .ir.collectives import COLLECTIVES, SOLE, Collective, Seat
 from .ir.dealing import of_cta, parts
 from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment, in_turn
 from .ir.nodes import Block, Cluster, Scheduler
 from .ir.orders import PANELS, place
 
+RANKS = COLLECTIVES["reduce_scatter"].scheduler
 RUNS = "runs"  # of `rows`: the scheduler of tiles that may reach past a group's end
 
 
@@ -24,7 +26,8 @@ class Tile:
     In a grouped launch also the group, and the row of D where it ends; where groups split K, the K
     that this one sums, which of the launch's sets of tensor maps is this CTA's for it, and whether
     the tile is the CTA's first of a group that has K. Where CTAs take stretches of K blocks, those of the stretch, the K where they
-    begin, the CTA's slot for sums, and how many others have the rest."""
+    begin, the CTA's slot for sums, and how many others have the rest. Where ranks add their sums up: the rank that has its rows, and
+    there which of the other ranks this one is, -1 in its own; the tile's number among its owner's, and how many those are."""
 
     a_row: int
     b_row: int
@@ -38,6 +41,9 @@ class Tile:
     slot: int = 0
     opens_group: bool = False
     others: int = 0
+    owner: int = 0
+    place: int = 0
+    slots: int = 0
 
 
 def panels(
@@ -47,18 +53,21 @@ def panels(
     alignment: int = 0,
     order: str = PANELS,
     rows: int = 1,
+    together: Collective = COLLECTIVES["none"],
 ) -> Scheduler:
     """Panels of `panel` tiles along the raster axis, walked to and fro (snake) along the other: of D,
     or of each group's part of it; or another order of tiles. `alignment`: of the rows where groups begin, if they
     share A's. `rows`: of a cluster's tiles: where each row says its group, they are walked run by run unless they divide
-    the alignment."""
+    the alignment. together: what ranks make of it: each other's rows then come before their own."""
     fast, slow = ("m", "n") if raster == "m" else ("n", "m")
     return Scheduler(
-        name=RUNS if grouping.again and alignment % rows else grouping.scheduler,
+        name=RUNS
+        if grouping.again and alignment % rows
+        else together.scheduler or grouping.scheduler,
         fast=fast,  # type: ignore[arg-type]
         slow=slow,  # type: ignore[arg-type]
         panel=panel,
-        params=tuple(p.name for p in grouping.params),
+        params=tuple(p.name for p in (*grouping.params, *together.params)),
         alignment=alignment * grouping.aligned,
         order=order,
     )
@@ -72,13 +81,22 @@ def order(
     ctas: int,
     cta: int,
     layout: Layout = ALONE,
+    seat: Seat = SOLE,
 ) -> Iterator[Tile]:
-    """The tiles CTA `cta` of `ctas` computes for shape (M, N, K), in its order."""
+    """The tiles CTA `cta` of `ctas` computes for shape (M, N, K), in its order. seat: whose of several GPUs' launches it is;
+    M is then the rows of D."""
+    if s.name == RANKS:
+        phases = Layout(groups=seat.ranks)
+        yield from _ranked(
+            _tiles(s, block, cluster, shape, ctas, cta, phases), block, cluster, shape, seat
+        )
+        return
     if s.streams:
         tiles = list(_tiles(s, block, cluster, shape, 1, 0, layout))
-        return _streamed(tiles, block.k, shape[2], ctas, cta)
+        yield from _streamed(tiles, block.k, shape[2], ctas, cta)
+        return
     walk = _tiles(s, block, cluster, shape, ctas, cta, layout)
-    return _deepened(walk, block.k, shape[2], cta, layout) if s.name == "depths" else walk
+    yield from _deepened(walk, block.k, shape[2], cta, layout) if s.name == "depths" else walk
 
 
 def _tiles(
@@ -108,6 +126,31 @@ def _tiles(
             yield Tile(row, col, row, col // block.fold, _ceil(k, block.k), group, end)
             index += stride
         first += tiles["m"] * tiles["n"]
+
+
+def _ranked(
+    walk: Iterator[Tile],
+    block: Block,
+    cluster: Cluster,
+    shape: tuple[int, int, int],
+    seat: Seat,
+) -> Iterator[Tile]:
+    """A grid for each rank's rows, of which a group is a phase."""
+    m, n, _ = shape
+    across = _ceil(n, block.n * cluster.n) * cluster.n
+    slots = _ceil(m, block.m * cluster.m) * cluster.m * across
+    for t in walk:
+        owner = seat.owner(t.group)
+        yield replace(
+            t,
+            a_row=owner * m + t.d_row,
+            group=0,
+            d_end=0,
+            owner=owner,
+            place=seat.ranks - 2 - t.group,
+            slot=t.d_row // block.m * across + t.b_row // block.n,
+            slots=slots,
+        )
 
 
 def _streamed(tiles: Sequence[Tile], block_k: int, k: int, ctas: int, cta: int) -> Iterator[Tile]:
@@ -158,7 +201,7 @@ def runs(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
 
 # By scheduler: the parts of D that are walked one after the other.
 GRIDS = {g.scheduler: SEGMENTS[name] for name, g in GROUPINGS.items()}
-GRIDS |= {"rows": _one_grid, RUNS: runs}
+GRIDS |= {"rows": _one_grid, RUNS: runs, RANKS: SEGMENTS["batched"]}
 
 
 def _ceil(a: int, b: int) -> int:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from ..ir.collectives import Seat
 from ..ir.groupings import (
     ALONE,
     GROUPINGS,
@@ -19,7 +20,8 @@ from ..ir.groupings import (
 from ..ir.nodes import Block, Cluster, Kernel, Scheduler
 from ..ir.rewrite import statements
 from ..ir.stmts import multicasts
-from ..schedulers import RUNS, Tile, order
+from ..schedulers import RANKS, RUNS, Tile, order
+from .audit_ranks import audit_ranks, own
 from .audit_streams import stretches, whole
 from .finding import Finding
 from .properties import CLUSTER
@@ -36,6 +38,9 @@ def audit(
     layout: Layout = ALONE,
 ) -> Iterator[Finding]:
     """Walk all of `ctas` CTAs over D of shape (M, N, K)."""
+    if scheduler.name == RANKS:
+        yield from _ranked(scheduler, block, cluster, shape, ctas)
+        return
     walks = [
         list(order(scheduler, block, cluster, shape, ctas, cta, layout)) for cta in range(ctas)
     ]
@@ -51,6 +56,25 @@ def audit(
         walks = whole(walks, k_blocks)
     for text in examine(walks, block, cluster, shape, parts, summed):
         yield Finding(property=CLUSTER, message=f"{where}: {text}")
+
+
+def _ranked(
+    s: Scheduler, block: Block, cluster: Cluster, shape: Shape, ctas: int
+) -> Iterator[Finding]:
+    """Each rank's launch, of some numbers of them."""
+
+    def walks(seat: Seat) -> list[list[Tile]]:
+        each = (order(s, block, cluster, shape, ctas, cta, seat=seat) for cta in range(ctas))
+        return list(map(list, each))
+
+    for ranks in RANKED:
+        texts = list(audit_ranks(walks, block, shape, ranks))
+        for rank in range(ranks):
+            mine = own(walks(Seat(rank=rank, ranks=ranks)))
+            texts += examine(mine, block, cluster, shape)
+        for text in texts:
+            where = f"{s.name}, M, N, K = {shape}, {ctas} CTAs"
+            yield Finding(property=CLUSTER, message=f"{where}: {text}")
 
 
 def _groups(s: Scheduler, span: int, rows: int, layout: Layout) -> list[Segment]:
@@ -75,11 +99,12 @@ def _by_tile(s: Scheduler, span: int, rows: int, layout: Layout) -> list[Segment
     ]
 
 
+RANKED = (1, 2, 3, 8)  # numbers of ranks
 PARTS = {"rows": _by_tile, RUNS: _runs}
 
 
 def _grouping(s: Scheduler) -> str:
-    name = "rows" if s.name == RUNS else s.name
+    name = {RUNS: "rows", RANKS: GROUPINGS["none"].scheduler}.get(s.name, s.name)
     return next(x for x, g in GROUPINGS.items() if g.scheduler == name)
 
 

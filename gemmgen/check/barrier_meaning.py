@@ -40,7 +40,7 @@ def _arrive(w: Walk, s: ir.Arrive) -> None:
         case "own":
             bars = [w.bar(s.barrier, s.lag)]
         case "cluster":
-            peers = range(1 if w.single else w.kernel.cluster.size)
+            peers = w.peers[: 1 if w.single else None]
             bars = [w.bar(s.barrier, s.lag, c) for c in peers]
         case "next":
             bars = [(s.barrier, w.agent.cta, (w.agent.warpgroup + 1) % w.agent.turns)]

@@ -243,7 +243,8 @@ def _rendezvous(r: Run, op: ops.Sync) -> int:
         if kind == "named barrier" and number not in NAMED_BARRIERS:
             text = f"named barrier {number} is not one of 1 to 15"
             r.found.append(Finding(property=NAMED_BARRIER, message=text))
-        scope = [a for a in r.program.agents if kind == "cluster" or a.cta == cta]
+        size = r.program.kernel.cluster.size if kind == "cluster" else 1
+        scope = [a for a in r.program.agents if a.cta // size == cta // size]
         total = op.total or sum(a.threads for a in scope)
         r.index[op.name] = len(r.counters)
         r.counters.append(Counter(name=op.name, total=total, pending=total, synchronises=True))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ..ir import nodes as ir
 from ..ir.dealing import share
 from ..ir.exchange import PARTIALS
-from . import ops
+from . import ops, ranks_meaning
+from .one_lane import one_lane
 from .ops import Bar
 
 if TYPE_CHECKING:
@@ -26,10 +27,13 @@ def _next_turn(w: Walk, s: ir.NextTurn) -> None:
 def _send(w: Walk, s: ir.SendPartials) -> None:
     """Stores that follow each other are one operation: nobody can tell the moments between them."""
     _touch(w, s, s.src)
+    if s.through == "ranks":
+        ranks_meaning.send(w, s)
+        return
     if s.through == "memory":
         w.add(ops.Write, s, cells=w.cells(s))
         w.add(ops.WarpSync, s)
-        _one_lane(w, s, ops.Arrive, bars=(_flag(w, s, w.agent.cta),), count=1)
+        one_lane(w, s, ops.Arrive, bars=(_flag(w, s, w.agent.cta),), count=1)
         return
     (acc,) = (r for role in w.kernel.roles for r in role.locals if r.name == s.src)
     size = acc.count * acc.dtype.bytes * w.threads
@@ -42,10 +46,12 @@ def _add(w: Walk, s: ir.AddPartials) -> None:
         assert w.part is not None
         others = [w.agent.cta - i for i in range(1, 1 + w.part.others)]
         for cta in others:
-            _one_lane(w, s, ops.Wait, bar=_flag(w, s, cta), phase=0)
+            one_lane(w, s, ops.Wait, bar=_flag(w, s, cta), phase=0)
         w.add(ops.WarpSync, s)
         for cta in others:
             w.add(ops.Read, s, cells=w.cells(s, cta))
+    elif s.through == "ranks":
+        ranks_meaning.add(w, s)
     else:
         w.add(ops.Read, s, cells=w.cells(s))
     _touch(w, s, s.dst)
@@ -55,12 +61,6 @@ def _flag(w: Walk, s: ir.SendPartials | ir.AddPartials, cta: int) -> Bar:
     """This warp's, of the wave, in the slot of `cta`. Warps that walk together have one."""
     warps = (s.wave * w.kernel.consumers + w.agent.share) * 4
     return PARTIALS, cta, warps + w.agent.warps[0]
-
-
-def _one_lane(w: Walk, s: ir.Stmt, kind: Callable[..., ops.Op], **fields: Any) -> None:
-    outer, w.single = w.single, True
-    w.add(kind, s, **fields)
-    w.single = outer
 
 
 def _touch(w: Walk, s: ir.Stmt, register: str) -> None:
@@ -73,4 +73,5 @@ EXCHANGE: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.NextTurn: _next_turn,
     ir.SendPartials: _send,
     ir.AddPartials: _add,
+    **ranks_meaning.RANKS,
 }

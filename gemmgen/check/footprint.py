@@ -55,7 +55,7 @@ def spans(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Spans:
     """What `stmt` touches when `agent` executes it in ring position `stage`."""
     named = (stmt.a, stmt.b) if isinstance(stmt, Mma) else (stmt.smem,)
     found = merged(_raw(kernel, stmt, agent, stage))
-    if getattr(stmt, "through", "") == "memory":
+    if getattr(stmt, "through", "cluster") != "cluster":
         return found
     _inside(kernel, stmt, named, found)
     return found
@@ -70,7 +70,7 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
         case TmaLoad():
             yield _box(kernel, stmt, stage)
             return
-    if isinstance(stmt, SendPartials | AddPartials) and stmt.through == "memory":
+    if isinstance(stmt, SendPartials | AddPartials) and stmt.through != "cluster":
         yield from _of_warps(kernel, stmt, agent, WORKSPACE)
         return
     s = kernel.buffer(stmt.smem)

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from ..ir.exchange import PARTIALS
 from .finding import Finding, Place
-from .ops import Bar, Program
+from .ops import EPOCHS, LAUNCH, Bar, Program
 
 UNWRITTEN = (-2, -2)
+FLAGS = (PARTIALS, EPOCHS, LAUNCH)
 
 
 @dataclass(kw_only=True)
@@ -81,8 +82,13 @@ class Run:
     stale: list[Finding] = field(default_factory=list)  # the first read of other bytes than meant
 
     def there(self, bar: Bar) -> bool:
-        """Whether it is initialised. Flags in global memory always are: down, before the launch."""
-        if bar[0] == PARTIALS and bar not in self.index:
+        """Whether it is initialised. Flags in global memory always are: down, before the launch. So are ends of launches, which
+        come with the last agent's."""
+        if bar[0] in FLAGS and bar not in self.index:
+            total = self._launched(bar) if bar[0] == LAUNCH else 1
             self.index[bar] = len(self.counters)
-            self.counters.append(Counter(name=bar, total=1, pending=1))
+            self.counters.append(Counter(name=bar, total=total, pending=total))
         return bar in self.index
+
+    def _launched(self, bar: Bar) -> int:
+        return sum((a.rank, a.launch) == bar[1:] for a in self.program.agents)

@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ..ir.collectives import Seat
 from ..ir.dealing import Part, of_cta, parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Post:
+    """A tile that a rank computes: in the rows of `owner`, where it is the other rank `place` (-1: it is the owner), and there
+    the `number`-th. tile: by which it is told from all others."""
+
+    tile: int
+    owner: int
+    place: int
+    number: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +29,8 @@ class Instance:
     cut: the tiles in whose every piece D's rows (a ragged group's) end. rows: instead, of each CTA of the cluster
     and each of its tiles, how many rows D has from the tile's first on.
     ctas: where each takes a stretch of all tiles' K blocks, how many. `tiles` are then those of all together.
+    ranks: GPUs that add their sums up. `tiles` are then those of each rank's rows, and `ctas` how many clusters each rank has.
+    epochs: of the launches on each rank, one after the other.
     """
 
     k_blocks: int
@@ -25,6 +39,8 @@ class Instance:
     cut: tuple[int, ...] = ()
     rows: tuple[tuple[int, ...], ...] = ()
     ctas: int = 1
+    ranks: int = 1
+    epochs: tuple[int, ...] = (1,)
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -34,6 +50,34 @@ class Instance:
     def parts(self, cta: int) -> tuple[Part, ...]:
         """What a CTA has of the tiles, where they take stretches."""
         return tuple(parts(of_cta(cta, self.ctas), self.ctas, self.tiles, self.k_blocks))
+
+    def posts(self, rank: int, launch: int, cluster: int) -> tuple[Post, ...]:
+        """What a rank's cluster has of all ranks' tiles in a launch, in its order: every `ctas`-th."""
+        seat = Seat(rank=rank, ranks=self.ranks)
+        return tuple(
+            Post(
+                tile=self.tile(launch, seat.owner(phase), number),
+                owner=seat.owner(phase),
+                place=self.ranks - 2 - phase,
+                number=number,
+            )
+            for phase in range(self.ranks)
+            for number in range(self.tiles)
+            if (phase * self.tiles + number) % self.ctas == cluster
+        )
+
+    def tile(self, launch: int, owner: int, number: int) -> int:
+        """One number for a tile of a launch, the same on all ranks."""
+        return (launch * self.ranks + owner) * self.tiles + number
+
+    @property
+    def together(self) -> int:
+        """How many tiles such numbers tell apart."""
+        return self.tile(len(self.epochs), 0, 0)
+
+    def owner(self, tile: int) -> int:
+        """The rank in whose rows it is."""
+        return tile // self.tiles % self.ranks
 
     def group(self, tile: int) -> int:
         return sum(a != b for a, b in pairwise(self.counts[: tile + 1]))
@@ -46,6 +90,11 @@ class Instance:
     def __str__(self) -> str:
         if self.depths:
             return f"{', '.join(map(str, self.depths))} K blocks in the tiles of each CTA"
+        if self.ranks > 1:
+            tiles, launches = _many(self.tiles, "tile"), _many(len(self.epochs), "launch", "es")
+            each = f"{tiles} in the rows of each of {self.ranks} ranks"
+            by = f" of {self.ctas} clusters" * (self.ctas > 1)
+            return f"{_many(self.k_blocks, 'K block')} per tile, {each}{by}, {launches}"
         cut = f", rows end in tiles {', '.join(map(str, self.cut))}" if self.cut else ""
         if self.ctas > 1:
             dealt = f"{_many(self.tiles, 'tile')} dealt out to {self.ctas} CTAs"
@@ -54,5 +103,5 @@ class Instance:
         return f"{_many(self.k_blocks, 'K block')} per tile, {per_cta} per CTA{cut}"
 
 
-def _many(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+def _many(n: int, what: str, more: str = "s") -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}{more}"

@@ -5,7 +5,7 @@ A statement without a row in MEANING is an error, never skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -19,12 +19,14 @@ from ..ir.verify import REGISTER_FIELDS
 from . import ops
 from .barrier_meaning import BARRIERS
 from .exchange_meaning import EXCHANGE
+from .instance import Post
 from .map_meaning import MAPS, slot_of
 from .memory import Memory
 from .noted import Noted
 from .ops import OUTSIDE, Agent, Bar, Instance, Op
 from .peek_meaning import PEEKS, Seen
 from .store_meaning import STORES, whole
+from .taken import take, tiles
 
 
 @dataclass(kw_only=True)
@@ -37,6 +39,7 @@ class Walk:
     index: int
     agent: Agent
     instance: Instance
+    cluster: int = 0  # which it is of those that share out the tiles
     ops: list[Op] = field(default_factory=list)
     stamps: list[Noted] = field(default_factory=list)
     start: int = 0
@@ -44,6 +47,7 @@ class Walk:
     k: int = OUTSIDE
     blocks: int = 0  # of the tile, K blocks that this CTA sums
     part: Part | None = None  # of it, where CTAs take stretches of K blocks
+    post: Post | None = None  # which it is, where ranks add their sums up
     chunk: range = range(0)  # of those
     round: int = 0  # ring.advance() calls so far
     seen: Seen = field(default_factory=dict)
@@ -62,6 +66,13 @@ class Walk:
     @property
     def warps(self) -> int:
         return 1 if self.single else len(self.agent.warps)
+
+    @property
+    def peers(self) -> range:
+        """The CTAs of its cluster."""
+        size = self.kernel.cluster.size
+        first = self.agent.cta // size * size
+        return range(first, first + size)
 
     def bar(self, name: str, lag: int = 0, cta: int | None = None) -> Bar:
         stage = (self.round - lag) % self.kernel.stages
@@ -93,27 +104,19 @@ def _for_tiles(w: Walk, s: ir.ForTiles) -> None:
     if s.of != "cta":
         (_for_turns if s.of == "turn" else _for_first)(w, s)
         return
-    for tile, blocks, part in _tiles(w):
-        w.tile, w.blocks, w.part = tile, blocks, part
+    for tile in tiles(w):
+        take(w, *tile)
         walk(w, s.body)
         w.ahead = 0 if s.ahead else w.ahead
     w.tile = OUTSIDE
 
 
-def _tiles(w: Walk) -> Iterator[tuple[int, int, Part | None]]:
-    if not w.kernel.scheduler.streams:
-        yield from ((tile, blocks, None) for tile, blocks in enumerate(w.instance.counts))
-        return
-    for part in w.instance.parts(w.agent.cta):
-        yield part.tile, part.end - part.first, part
-
-
 def _for_turns(w: Walk, s: ir.ForTiles) -> None:
-    for tile, blocks in enumerate(w.instance.counts):
-        if tile % w.agent.turns != w.agent.warpgroup:
-            w.round += blocks
+    for number, tile in enumerate(tiles(w)):
+        if number % w.agent.turns != w.agent.warpgroup:
+            w.round += tile[1]
             continue
-        w.tile, w.blocks = tile, blocks
+        take(w, *tile)
         walk(w, s.body)
     w.tile = OUTSIDE
 
@@ -121,8 +124,9 @@ def _for_turns(w: Walk, s: ir.ForTiles) -> None:
 def _for_first(w: Walk, s: ir.ForTiles) -> None:
     """With a ring of its own: the other stands where it stood."""
     outer = w.round
-    for tile, blocks, part in islice(_tiles(w), 1):
-        w.tile, w.blocks, w.part, w.round = tile, blocks, part, 0
+    for tile in islice(tiles(w), 1):
+        take(w, *tile)
+        w.round = 0
         walk(w, s.body)
     w.tile, w.round = OUTSIDE, outer
 
@@ -162,7 +166,7 @@ def _sync(w: Walk, s: ir.Sync) -> None:
     if s.of == "warp":
         w.add(ops.WarpSync, s)
     elif s.of != "warpgroup":
-        cta = w.agent.cta if s.of == "cta" else 0
+        cta = w.agent.cta if s.of == "cta" else w.peers[0]
         w.add(ops.Sync, s, name=(s.of, cta, 0), threads=w.threads, total=None)
     elif w.agent.warpgroup < s.warpgroups:
         name = ("named barrier", w.agent.cta, s.first_id + w.agent.warpgroup)
@@ -183,7 +187,7 @@ def _load(w: Walk, s: ir.TmaLoad) -> None:
     size = box[0] * box[1] * w.kernel.buffer(s.smem).dtype.bytes * w.threads
     peers = [w.agent.cta]
     if multicasts(s):
-        peers = [c for c in range(w.kernel.cluster.size) if s.mask >> c & 1]
+        peers = [c for i, c in enumerate(w.peers) if s.mask >> i & 1]
     slot = slot_of(w, s.tensor_map) if w.kernel.map(s.tensor_map).derived else None
     copies = tuple(
         ops.Copy(bar=w.bar(s.barrier, 0, c), cells=w.cells(s, c), size=size, stmt=s, slot=slot)
@@ -247,6 +251,8 @@ CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
     "finishes": _when(lambda w: w.agent.cta == 0),
     "inside": _when(lambda w: w.part is not None and w.part.first > 0),
     "head": _when(lambda w: w.part is not None and w.part.first == 0),
+    "theirs": _when(lambda w: w.post is not None and w.post.place >= 0),
+    "ours": _when(lambda w: w.post is None or w.post.place < 0),
 }
 MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,

@@ -16,6 +16,10 @@ Bar = tuple[str, int, int]  # barrier, CTA, stage
 Slot = tuple[str, int, int]  # tensor map, CTA, group: where the CTA keeps the group's
 Rect = tuple[int, int, int, int]  # first row, end row, first column, end column of an output tile
 
+# Barriers that no kernel initialises, in place of a CTA by rank: flags there, each of which says an epoch; and a launch there, that is
+# over.
+EPOCHS, LAUNCH = "epochs", "launch"
+
 OUTSIDE = -1  # the tile or K block of an operation that stands outside such a loop
 
 
@@ -30,6 +34,9 @@ class Agent:
     warps: tuple[int, ...]
     turns: int = 1
     of_cluster: bool = False
+    rank: int = 0  # of several GPUs'
+    launch: int = 0  # there
+    of_ranks: bool = False
 
     @property
     def leads(self) -> bool:
@@ -51,6 +58,7 @@ class Agent:
     def __str__(self) -> str:
         warps = f"warp{'s' * (len(self.warps) > 1)} {', '.join(map(str, self.warps))}"
         where = f"CTA {self.cta} " if self.of_cluster else ""
+        where = f"rank {self.rank} launch {self.launch} {where}" if self.of_ranks else where
         return f"{where}{self.role}, warpgroup {self.warpgroup}, {warps}"
 
 

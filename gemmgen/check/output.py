@@ -27,8 +27,10 @@ SCALES = "the scales of"
 
 def stored(program: Program) -> Iterator[Finding]:
     """Every tile of every CTA, or of the cluster that divides its K: bulk stores, or a warpgroup's threads,
-    cover the block, each row block has its tail and, if D is FP8, its scales."""
-    block, peers = program.kernel.block, program.kernel.cluster.k * program.instance.ctas
+    cover the block, each row block has its tail and, if D is FP8, its scales. Where ranks add their sums up, every tile of
+    every launch, by the rank whose rows it is in."""
+    yield from _owned(program)
+    block = program.kernel.block
     pieces: dict[tuple[int, int], list[tuple[Rect, Place]]] = {}
     tails: dict[tuple[int, int], dict[Rect, int]] = {}
     scales: dict[tuple[int, int], dict[Rect, int]] = {}
@@ -36,20 +38,21 @@ def stored(program: Program) -> Iterator[Finding]:
     for i, agent in enumerate(program.agents):
         for at, op in enumerate(program.ops[i]):
             if isinstance(op, ops.Store):
-                found = pieces.setdefault((agent.cta // peers, op.tile), [])
+                found = pieces.setdefault((_whose(program, agent), op.tile), [])
                 found += [(op.rect, (i, at))] * op.times
             elif isinstance(op, ops.Rows):
-                key = (agent.cta // peers, op.tile)
+                key = (_whose(program, agent), op.tile)
                 _share(rows, key, op)
                 if rows[key][op.rect] % WARPGROUP == 0:  # with this agent, all came
                     pieces.setdefault(key, []).append((op.rect, (i, at)))
             elif isinstance(op, ops.Tail):
-                _share(tails, (agent.cta // peers, op.tile), op)
+                _share(tails, (_whose(program, agent), op.tile), op)
             elif isinstance(op, ops.Scales):
-                _share(scales, (agent.cta // peers, op.tile), op)
-    ctas = sorted({agent.cta // peers for agent in program.agents})
+                _share(scales, (_whose(program, agent), op.tile), op)
+    ctas = sorted({_whose(program, agent) for agent in program.agents})
+    tiles = program.instance.tiles if program.instance.ranks == 1 else program.instance.together
     known: dict[tuple[Rect, ...], list[Finding]] = {}
-    for key in sorted({(c, t) for c in ctas for t in range(program.instance.tiles)} | set(pieces)):
+    for key in sorted({(c, t) for c in ctas for t in range(tiles)} | set(pieces)):
         mine = tuple(sorted(pieces.get(key, [])))
         shape = tuple(rect for rect, _ in mine)
         if shape not in known:
@@ -58,6 +61,25 @@ def stored(program: Program) -> Iterator[Finding]:
         yield from _shared_out(program.kernel, tails.get(key, {}), key, TAIL)
         if program.kernel.buffer("smem_d").dtype.bytes == 1:
             yield from _shared_out(program.kernel, scales.get(key, {}), key, SCALES)
+
+
+def _whose(program: Program, agent: ops.Agent) -> int:
+    """CTAs of which any may store a tile have one number."""
+    if program.instance.ranks > 1:
+        return agent.cta % program.kernel.cluster.size
+    return agent.cta // (program.kernel.cluster.k * program.instance.ctas)
+
+
+def _owned(program: Program) -> Iterator[Finding]:
+    """Who stores it has its rows."""
+    if program.instance.ranks == 1:
+        return
+    for i, agent in enumerate(program.agents):
+        for at, op in enumerate(program.ops[i]):
+            stores = isinstance(op, ops.Store | ops.Rows | ops.Tail | ops.Scales)
+            if stores and (owner := program.instance.owner(op.tile)) != agent.rank:
+                text = f"{agent} stores tile {op.tile}, which is in the rows of rank {owner}"
+                yield Finding(property=OUTPUT, message=text, places=((i, at),))
 
 
 def _share(

@@ -9,6 +9,7 @@ from .after import After
 from .clocks import Clock, Clocks
 from .finding import Finding, Place, bar_text, when
 from .history import Counter, Run
+from .ops import EPOCHS, LAUNCH
 from .properties import EXIT, INIT, NAMED_BARRIER, PARITY, PHASE
 
 
@@ -20,6 +21,10 @@ def barriers(r: Run, after: After, clocks: Clocks) -> Iterator[Finding]:
             yield from _members(r, c)
         elif c.name[0] == PARTIALS:
             yield from _down(r, c)
+        elif c.name[0] == EPOCHS:
+            yield from _each_launch(r, c)
+        elif c.name[0] == LAUNCH:
+            continue
         else:
             yield from _initialised(r, c, clocks)
             yield from _phases(r, c, after)
@@ -68,6 +73,22 @@ def _down(r: Run, c: Counter) -> Iterator[Finding]:
         )
         places = tuple((a, at) for a, at, _ in (*c.placed, *c.waits))
         yield Finding(property=PHASE, message=text, places=places)
+
+
+def _each_launch(r: Run, c: Counter) -> Iterator[Finding]:
+    """Its sender raises it once in each launch, and its owner waits once in each, for the epoch of that one."""
+    agents = r.program.agents
+    for kind, uses in (("raised", c.placed), ("awaited", c.waits)):
+        launches = [agents[agent].launch for agent, _, _ in uses]
+        if [n for _, _, n in uses] != launches or launches != [
+            *range(len(r.program.instance.epochs))
+        ]:
+            found = ", ".join(
+                f"in launch {x} for that of {n}"
+                for x, (_, _, n) in zip(launches, uses, strict=True)
+            )
+            text = f"{_name(r, c)} is {kind} {found or 'never'}"
+            yield Finding(property=PHASE, message=text, places=tuple((a, at) for a, at, _ in uses))
 
 
 # ---- P6 ---------------------------------------------------------------------------------------

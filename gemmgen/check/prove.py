@@ -32,7 +32,7 @@ from .placement import placed
 from .properties import DEPENDENCY, PROPERTIES, TENSOR_MAP
 from .races import order, races
 from .trace import violation
-from .unroll import WARPS, Split, unroller
+from .unroll import PAIR, WARPS, Split, unroller
 from .values import values
 
 
@@ -44,6 +44,7 @@ class Until:
     tiles: int
 
 
+MANY = 4  # ranks: of more, warps walk together that do the same
 SOON = Until(rounds=4, tiles=3)
 
 
@@ -61,8 +62,10 @@ class Proof:
     def __str__(self) -> str:
         ks = ", ".join(str(k) for k in sorted({k for i in self.instances for k in i.counts}))
         ts = ", ".join(str(t) for t in sorted({i.tiles for i in self.instances}))
+        ranks = ", ".join(str(r) for r in sorted({i.ranks for i in self.instances}))
+        by = f" of {ranks} ranks" * any(i.ranks > 1 for i in self.instances)
         return (
-            f"{_spans(self.properties)} proved for {ks} K blocks and {ts} tiles "
+            f"{_spans(self.properties)} proved for {ks} K blocks and {ts} tiles{by} "
             f"({len(self.instances)} instances, {self.operations} operations); "
             f"the order recurs every {self.certificate.k_period} K blocks"
         )
@@ -79,18 +82,23 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
     """
     start = perf_counter()
     _raise_first(chain(dependency(kernel), fixed(kernel)))
-    unrolled = unroller(kernel, split)
+    unrolled = {split: unroller(kernel, split)}
     ranks, longest = kernel.cluster.k, _until(kernel)
     chosen = instances(kernel.stages, ranks, longest, thorough=thorough)
     if kernel.scheduler.streams:
         chosen += dealt(kernel.stages, thorough=thorough)
+    if kernel.peers.slot:
+        chosen += together(kernel.stages, thorough=thorough)
     if kernel.groups.depths:
         chosen += uneven(kernel.stages, thorough=thorough)
     if any(is_if(s, "cut", "whole") for s in statements(kernel)):
         chosen += tuple(i for whole in chosen for i in cut(whole))
     operations = waits = 0
     for instance in chosen:
-        program = unrolled.program(instance)
+        of = PAIR if instance.ranks > MANY else split
+        if of not in unrolled:
+            unrolled[of] = unroller(kernel, of)
+        program = unrolled[of].program(instance)
         known = prove(program)
         operations += sum(map(len, program.ops))
         waits += _recurs(known, longest)
@@ -174,6 +182,23 @@ def dealt(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
             (k, t, c) for k in range(1, s + 2) for t in range(1, 6) for c in (2, 3) if k * t >= c
         ]
     return tuple(Instance(k_blocks=k, tiles=t, ctas=c) for k, t, c in dict.fromkeys(chosen))
+
+
+def together(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
+    """Ranks that add their sums up: of two all that four launches can do to each other, so that each of two buffers is taken
+    again, and tiles that one CTA sends for another to finish; of more, whom they wait for."""
+    s = stages
+    chosen = [
+        *((1, 1, 2, 1, 4), (s + 1, 2, 2, 1, 3), (1, 3, 2, 2, 3), (2, 1, 3, 1, 3)),
+        *((1, 1, 4, 1, 2), (1, 1, 8, 1, 2)),
+    ]
+    if thorough:
+        chosen += [(k, t, 2, c, 3) for k in range(1, s + 2) for t in (1, 2, 3) for c in (1, 2)]
+        chosen += [(1, 1, 4, 2, 4), (1, 1, 8, 1, 3)]
+    return tuple(
+        Instance(k_blocks=k, tiles=t, ranks=ranks, ctas=ctas, epochs=tuple(range(1, launches + 1)))
+        for k, t, ranks, ctas, launches in dict.fromkeys(chosen)
+    )
 
 
 def uneven(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from ..ir import nodes as ir
 from ..ir.dealing import Part
 from .finding import Finding
+from .instance import Post
 from .properties import CARRY_OVER
 
 
@@ -41,6 +42,8 @@ class Reader:
     ranks: int = 1  # CTAs that divide a tile's K
     dealt: tuple[Part, ...] = ()  # where CTAs take stretches of K blocks, this one's
     part: Part | None = None  # of those, the running one
+    posts: tuple[Post, ...] = ()  # where ranks add their sums up, this one's tiles
+    post: Post | None = None  # of those, the running one
     sent: Sent = field(default_factory=dict)
     mine: range = range(0)  # K blocks that this CTA sums
     chunk: range = range(0)  # of those

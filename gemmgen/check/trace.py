@@ -8,7 +8,7 @@ from . import ops
 from .clocks import Clock, Clocks
 from .errors import Lane, ProtocolViolation, Trace
 from .finding import Finding, bar_text, when
-from .ops import OUTSIDE, Agent, Bar, Op, Program
+from .ops import EPOCHS, LAUNCH, OUTSIDE, Agent, Bar, Op, Program
 
 SHOWN = 6  # steps of each agent
 
@@ -78,6 +78,8 @@ def _what(op: Op, of_cluster: bool) -> str:
             return f"{bar_text(op.bar, of_cluster)}, {op.count} arrivals"
         case ops.Wait():
             phase = f"phase {op.phase}" if op.phase >= 0 else "passes while fresh"
+            if op.bar[0] in (EPOCHS, LAUNCH):
+                return f"{bar_text(op.bar, of_cluster)}, {phase}"
             return f"{bar_text(op.bar, of_cluster)}, parity {op.phase & 1} ({phase})"
         case ops.Arrive():
             return f"{_bars(op.bars, of_cluster)}" + (f", {op.expect} bytes" if op.expect else "")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ir import nodes as ir
 from ..ir.rewrite import statements
 from .meaning import Walk, walk
 from .memory import Memory, plan_memory
 from .ops import Agent, Instance, Program
+from .ranks_meaning import ended, slots_of, started
 
 WARPS = ((0,), (1,), (2,), (3,))  # every warp by itself
 PAIR = ((0,), (1, 2, 3))  # the leader's warp, and the others as if they walked in step
-# CTAs that take stretches, in any instance: one can have a tile's middle, and two its ends.
-STREAMING = 3
 Split = tuple[tuple[int, ...], ...]
 
 
@@ -28,27 +27,53 @@ class Unroller:
 
     def program(self, instance: Instance) -> Program:
         """Every agent that does anything after the start, with its operations."""
-        ctas = range(self.kernel.cluster.size * instance.ctas)
-        walks = [self._walk(i, instance) for i, a in enumerate(self.agents) if a.cta in ctas]
+        size, launches = self.kernel.cluster.size, range(len(instance.epochs))
+        launched = [
+            (launch, rank, cluster)
+            for launch in launches
+            for rank in range(instance.ranks)
+            for cluster in range(instance.ctas)
+        ]
+        ctas = range(size * len(launched))
+        walks = [w for i, of in enumerate(launched) for w in self._walks(instance, i * size, *of)]
         busy = [w for w in walks if len(w.ops) > w.start]
+        for w in busy:
+            ended(w)
+        names, slots = self.memory.names, range(size * slots_of(self.kernel, instance))
         return Program(
             kernel=self.kernel,
             instance=instance,
             agents=tuple(w.agent for w in busy),
             ops=tuple(tuple(w.ops) for w in busy),
             stamps=tuple(tuple(w.stamps) for w in busy),
-            cells=tuple(_of(name, c, len(ctas)) for c in ctas for name in self.memory.names),
+            cells=(
+                *(_of(name, c, len(ctas)) for c in ctas for name in names),
+                *(f"{name}, the {s}-th" for s in slots for name in names),
+            ),
         )
 
-    def _walk(self, index: int, instance: Instance) -> Walk:
+    def _walks(
+        self, instance: Instance, first: int, launch: int, rank: int, cluster: int
+    ) -> list[Walk]:
+        """Of the agents of one cluster, whose CTAs are numbered from `first` on."""
+        several = instance.ranks > 1
+        agents = (
+            replace(a, cta=first + a.cta, rank=rank, launch=launch, of_ranks=several)
+            for a in self.agents
+        )
+        return [self._walk(i, a, instance, cluster) for i, a in enumerate(agents)]
+
+    def _walk(self, index: int, agent: Agent, instance: Instance, cluster: int) -> Walk:
         w = Walk(
             kernel=self.kernel,
             memory=self.memory,
             accumulators=self.accumulators,
             index=index,
-            agent=self.agents[index],
+            agent=agent,
             instance=instance,
+            cluster=cluster,
         )
+        started(w)
         walk(w, self.kernel.prologue)
         w.start = len(w.ops)
         walk(w, next(r for r in self.kernel.roles if r.name == w.agent.role).body)
@@ -57,7 +82,7 @@ class Unroller:
 
 def unroller(kernel: ir.Kernel, split: Split = WARPS) -> Unroller:
     """Raises IRError for a statement without meaning or a kernel that is not lowered."""
-    ctas = STREAMING if kernel.scheduler.streams else kernel.cluster.size
+    ctas = kernel.cluster.size
     agents = tuple(
         Agent(
             cta=cta,
@@ -65,7 +90,7 @@ def unroller(kernel: ir.Kernel, split: Split = WARPS) -> Unroller:
             warpgroup=w,
             warps=warps,
             turns=role.turns,
-            of_cluster=ctas > 1,
+            of_cluster=ctas > 1 or kernel.scheduler.streams,
         )
         for cta in range(ctas)
         for role in kernel.roles

@@ -7,17 +7,19 @@ and placement.py to say; here a missing, doubled or misplaced statement shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from ..ir import nodes as ir
 from ..ir.blocks import is_if
-from ..ir.dealing import parts, share
+from ..ir.dealing import Part, parts, share
 from ..ir.promotion import HELD_BLOCKS, LANES, OF_A, READS, promotes
 from ..ir.rewrite import statements
 from ..ir.stores import OfD, slot
 from .finding import Finding
+from .instance import Post
+from .ranked_values import mine, ranked, senders
 from .reader import Held, Reader, Sent, place
 
 OF_LANES = {
@@ -44,6 +46,12 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
     shares = any(isinstance(s, ir.ShareScales) for s in statements(kernel))
     uneven += ((ranks * 2 * LANES + 1, 3),) * shares
     for role in kernel.roles:
+        if kernel.peers.slot:
+            blank = Reader(
+                counts=(), staged=_staged(kernel), parts=_parts(kernel), ahead=_ahead(kernel)
+            )
+            long = ((1, 2, 2 * LANES + 1),) * shares
+            yield from ranked(blank, lambda r, body=role.body: _run(r, body), long)  # type: ignore[misc]
         if kernel.scheduler.streams:
             yield from _streamed(kernel, role, shares)
             continue
@@ -111,13 +119,14 @@ def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
     for s in body:
         match s:
             case ir.ForTiles():
-                whole = ((t, range(blocks), None) for t, blocks in enumerate(r.counts))
-                dealt = ((x.tile, range(x.first, x.end), x) for x in r.dealt)
-                for tile, mine, part in dealt if r.dealt else whole:
-                    r.tile, r.mine, r.part = tile, mine, part
+                for tile in _tiles(r):
+                    r.tile, r.mine, r.part, r.post = tile
                     _run(r, s.body)
             case ir.If(when="inside" | "head"):
                 if r.part and is_if(s, "inside") == (r.part.first > 0):
+                    _run(r, s.body)
+            case ir.If(when="theirs" | "ours"):
+                if is_if(s, "theirs") == (r.post is not None and r.post.place >= 0):
                     _run(r, s.body)
             case ir.ForChunks():
                 for at in range(0, len(r.mine), s.blocks):
@@ -144,6 +153,18 @@ def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
                 _step(r, s)
 
 
+def _tiles(r: Reader) -> Iterator[tuple[int, range, Part | None, Post | None]]:
+    if r.posts:
+        for post in r.posts:
+            yield post.tile, mine(post, r.rank, r.ranks, r.counts[post.tile]), None, post
+    elif r.dealt:
+        for part in r.dealt:
+            yield part.tile, range(part.first, part.end), part, None
+    else:
+        for tile, blocks in enumerate(r.counts):
+            yield tile, range(blocks), None, None
+
+
 def _step(r: Reader, s: Any) -> None:
     match s:
         case ir.Zero():
@@ -154,8 +175,8 @@ def _step(r: Reader, s: Any) -> None:
             r.registers[s.dst] = r.now("column scales", part=s.part)
         case ir.LoadBlockScales():
             k = r.mine.start if s.block.startswith("first") else r.chunk.start + r.ahead
-            # "first" and "next" themselves count from the tile's first K block, wherever this CTA's is.
-            k -= 0 if s.block.endswith("of group") else r.mine.start
+            # "first" and "next" themselves count from the tile's first K block, wherever this CTA's is; a rank's own is one.
+            k -= 0 if s.block.endswith("of group") or r.post else r.mine.start
             has = HELD_BLOCKS if s.of in OF_A else min(LANES, r.ahead)
             wave = s.wave if s.of == "rows" else None
             ks = tuple(range(k, k + has))
@@ -224,7 +245,11 @@ def _multiply(r: Reader, s: ir.Mma) -> None:
 def _add(r: Reader, s: ir.AddPartials, part: int) -> None:
     """In order of rank, which here is that of the K blocks."""
     name = place(s.dst, part)
-    others = range(r.rank + 1, r.rank + 1 + r.part.others) if r.part else range(1, r.ranks)
+    others: Iterable[int] = range(1, r.ranks)
+    if r.part:
+        others = range(r.rank + 1, r.rank + 1 + r.part.others)
+    if r.post:
+        others = senders(r.post, r.ranks)
     sent = (r.sent.get((r.tile, i, s.wave, part)) for i in others)
     found = [r.registers.get(name), *sent]
     ks = tuple(k for held in found if held for k in held.ks)

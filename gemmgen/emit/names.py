@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir import orders
+from ..ir.mailboxes import epoch_flag, of_rank
 from ..ir.nodes import (
     Arrive,
     Barrier,
@@ -76,9 +77,12 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "piece": lambda s: piece(kernel, s),
         "shift": lambda s: shift(kernel, s),
         "end_of_rows": end_of_rows(kernel),
+        "rows_of_a": "shape_m" + " * ranks" * (kernel.peers.slot > 0),
         "map_at": lambda name: map_at(kernel, name),
         "mbarriers": lambda s: mbarriers(kernel, s),
         "flag": lambda s, at: flag(kernel, s, at),
+        "epoch_flag": lambda place: epoch_flag(kernel, place),
+        "of_rank": lambda s, acc, place: of_rank(kernel, s, acc, place),
         "stages": lambda s: stages(kernel, s),
         "cluster_k": f", CLUSTER_K = {kernel.cluster.k}" * (kernel.cluster.k > 1),
         "ctas": "CLUSTER_M * CLUSTER_N" + " * CLUSTER_K" * (kernel.cluster.k > 1),
@@ -160,6 +164,8 @@ CONDITIONS = {
     "finishes": "cta_rank == 0",
     "inside": "tile.k_first != 0",
     "head": "tile.k_first == 0",
+    "theirs": "tile.place >= 0",
+    "ours": "tile.place < 0",
     "whole": "{end} <= {rows}",
     "cut": "{end} > {rows}",
 }

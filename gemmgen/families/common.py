@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ..config import Config
-from ..epilogues import label_of
+from ..ir.collectives import COLLECTIVES
 from ..ir.dtypes import F32, S32, DType
 from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
@@ -31,6 +31,7 @@ from ..ir.nodes import (
     PrefetchMap,
     Registers,
     Role,
+    Scheduler,
     Smem,
     Stmt,
     StoreWait,
@@ -43,9 +44,9 @@ from ..ir.nodes import (
     WgmmaCommit,
     WgmmaWait,
 )
-from ..levers import LEVERS
 from ..problem import Problem
 from ..schedulers import RUNS, panels
+from .naming import kernel_name
 from .output import epilogue_params, output_locals, output_map, output_params, output_tile
 
 SHAPE = (
@@ -55,26 +56,6 @@ SHAPE = (
 )
 LINE = 32  # FP32 scales in 128 bytes
 T = TypeVar("T")
-
-
-def kernel_name(p: Problem, c: Config) -> str:
-    """A C identifier that names everything the emitted code depends on."""
-    tile = f"{c.block_m}x{c.block_n}x{c.block_k_bytes // p.a.bytes}"
-    grouped = "" if p.grouping == "none" else f"_{p.grouping}"
-    parts = [
-        f"gemmgen_{p.family}{grouped}_gemm",
-        p.a.name,
-        p.b.name,
-        p.d.name,
-        tile,
-        f"s{c.stages}c{c.consumers}",
-    ]
-    early = [x.tagged(c) for x in LEVERS if not (x.added or x.late)]
-    of_problem = [f"al{p.alignment}" * (p.alignment != Problem.alignment), "add" * p.accumulate]
-    late = [x.tagged(c) for x in LEVERS if x.added or x.late]
-    label = label_of(p.epilogue) if p.epilogue != Problem.epilogue else ""
-    layout = p.layout * (p.layout != Problem.layout)
-    return "_".join(x for x in (*parts, layout, *early, *of_problem, *late, label) if x)
 
 
 def whole(scales: int) -> int:
@@ -232,6 +213,18 @@ def multicasting(c: Config) -> Cluster:
     return Cluster(size=2 if shared else 1, shared=shared)  # type: ignore[arg-type]
 
 
+def walk(p: Problem, c: Config, rows: int) -> Scheduler:
+    """rows: of a cluster's tiles."""
+    g, together = GROUPINGS[p.grouping], COLLECTIVES[p.collective]
+    return panels(c.raster, c.panel, g, p.alignment, c.order, rows, together)
+
+
+def parameters(p: Problem, params: tuple[Param, ...]) -> tuple[Param, ...]:
+    """All of a kernel's. params: its family's."""
+    walked = (*GROUPINGS[p.grouping].params, *COLLECTIVES[p.collective].params)
+    return (*SHAPE, *walked, *output_params(p), *params, *epilogue_params(p))
+
+
 def ready(p: Problem, maps: tuple[TmaMap, ...]) -> tuple[str, ...]:
     """Of what is loaded by tensor map, what no launch that may still run writes."""
     return tuple(m.tensor for m in maps if m.tensor in ("b", "scale_b") and p.weights_ready)
@@ -260,7 +253,7 @@ def assemble(
     )
     barriers = (Barrier(name="full", stages=c.stages), Barrier(name="empty", stages=c.stages))
     cluster = multicasting(c)
-    scheduler = panels(c.raster, c.panel, g, p.alignment, c.order, b.m * cluster.m)
+    scheduler = walk(p, c, b.m * cluster.m)
     return Kernel(
         name=kernel_name(p, c),
         block=b,
@@ -275,7 +268,7 @@ def assemble(
         ),
         ready=ready(p, maps),
         maps=maps,
-        params=(*SHAPE, *g.params, *output_params(p), *params, *epilogue_params(p)),
+        params=parameters(p, params),
         smem=(
             operand("smem_a", p.a, b.m, a_major, c),
             operand("smem_b", p.b, b.n, b_major, c),

@@ -64,7 +64,8 @@ class PerSplit(Stmt):
 # new_group: this CTA's first tile of a group that has K blocks (derive_maps); has_blocks: unless the tile has none
 # (allow_empty); where CTAs divide K (split_k), sends: every rank but 0, whose partial sums go to another; finishes: rank 0,
 # which has the whole sum and stores the tile; where each has an equal stretch of all tiles' K blocks (stream_k), inside: of a
-# tile that begins before its stretch does, whose partial sums go to another; head: of one that begins in it, which it stores.
+# tile that begins before its stretch does, whose partial sums go to another; head: of one that begins in it, which it stores;
+# where ranks add their sums up (scatter_rows), theirs: of a tile in another rank's rows; ours: in this one's, which it stores.
 # whole: unless D's rows (a ragged group's) end before this warpgroup's piece of `wave` does; cut: where they do.
 Condition = Literal[
     "cta_leader",  # one fixed thread of the CTA
@@ -80,6 +81,8 @@ Condition = Literal[
     "finishes",
     "inside",
     "head",
+    "theirs",
+    "ours",
 ]
 
 

@@ -1,8 +1,8 @@
-"""Kernel IR statements of a tile whose K several CTAs divide among them; split_k and stream_k insert them.
+"""Kernel IR statements of a tile whose sum several CTAs have parts of; split_k, stream_k and scatter_rows insert them.
 
-Of `partials`, a buffer of rank 0 or a workspace in global memory, each sender owns a slot: its accumulators register by
-register, so the same register of the same thread is the same element of the tile in every CTA. A barrier of tiles has
-one phase per tile; `turn` names the register that holds the running tile's parity.
+Of `partials`, a buffer of rank 0, a workspace in global memory, or memory of the GPU that stores the tile, each sender owns
+a slot: its accumulators register by register, so the same register of the same thread is the same element of the tile in every
+CTA. A barrier of tiles has one phase per tile; `turn` names the register that holds the running tile's parity.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from typing import ClassVar, Literal
 from .blocks import Stmt
 from .resources import UNUSUAL, Watch
 
-# By what sums go to another CTA: shared memory of the cluster (split_k), or global memory (stream_k).
-Through = Literal["cluster", "memory"]
-PARTIALS = "partials"  # the kernel's parameter that points to its workspace
+# By what sums go to another CTA: shared memory of the cluster (split_k), global memory (stream_k), or another GPU's
+# (scatter_rows).
+Through = Literal["cluster", "memory", "ranks"]
+PARTIALS = (
+    "partials"  # the kernel's parameter that points to its workspace, or to a table of all ranks'
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +30,8 @@ class TakeShare(Stmt):
 @dataclass(frozen=True, kw_only=True)
 class SendPartials(Stmt):
     """The accumulator `src` of `wave` into this CTA's slot. cluster: of rank 0, where its bytes complete on `barrier`.
-    memory: of the workspace; then each warp raises its flag of this wave."""
+    memory: of the workspace; then each warp raises its flag of this wave. ranks: of the rank that has the tile's rows, in
+    the buffer of its memory that belongs to this epoch."""
 
     spelled_by: ClassVar[str] = "through"
 
@@ -42,7 +46,7 @@ class SendPartials(Stmt):
 class AddPartials(Stmt):
     """dst += the others' accumulators of `wave`, in order of their K blocks. cluster: of the other ranks. memory: of the
     CTAs that have the rest of the tile, those of `unroll` at a time; before that each warp waits for their flags, and takes
-    them down."""
+    them down. ranks: of the other ranks, from the one after this on, where an AwaitSignals has seen that they are there."""
 
     spelled_by: ClassVar[str] = "through"
 
@@ -52,6 +56,20 @@ class AddPartials(Stmt):
     through: Through = field(default="cluster", metadata=UNUSUAL)
     unroll: int = field(default=1, metadata=UNUSUAL)
     watch: Watch | tuple[()] = field(default=(), metadata=UNUSUAL)  # guard_waits, of one that waits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signal(Stmt):
+    """Each warp says to the rank that has the tile's rows that its sums of the tile are there: its flag becomes this
+    epoch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AwaitSignals(Stmt):
+    """Each warp waits until the flag of the same warp of every other rank says that its sums of this tile are there, in this
+    epoch or a later one."""
+
+    watch: Watch | tuple[()] = field(default=(), metadata=UNUSUAL)  # guard_waits
 
 
 @dataclass(frozen=True, kw_only=True)

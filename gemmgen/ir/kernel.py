@@ -19,7 +19,7 @@ from .resources import (
     Wgmma,
 )
 from .text import dump
-from .walks import NO_WORKSPACE, Scheduler, Workspace
+from .walks import NO_PEERS, NO_WORKSPACE, Peers, Scheduler, Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,7 @@ class Kernel:
     stamps: int = 0  # of each warpgroup that are kept, a power of two; instrument
     keeps_address: bool = False  # shared memory's address is not derived anew; keep_address
     workspace: Workspace = NO_WORKSPACE  # stream_k
+    peers: Peers = NO_PEERS  # scatter_rows
     ready: tuple[
         str, ...
     ] = ()  # tensors that no launch which may still run writes, as the caller promises

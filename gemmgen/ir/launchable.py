@@ -7,7 +7,7 @@ from typing import Protocol
 
 from .dtypes import DType
 from .resources import Block, Cluster, Groups, Param, TmaMap
-from .walks import Workspace
+from .walks import Peers, Workspace
 
 
 class HostBuffer(Protocol):
@@ -41,6 +41,8 @@ class Launchable(Protocol):
     def smem_bytes(self) -> int | None: ...
     @property
     def workspace(self) -> Workspace: ...
+    @property
+    def peers(self) -> Peers: ...
     @property
     def pdl(self) -> bool: ...
     @property

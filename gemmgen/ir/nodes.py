@@ -14,8 +14,10 @@ from .blocks import (
 )
 from .exchange import (
     AddPartials,
+    AwaitSignals,
     NextTurn,
     SendPartials,
+    Signal,
     TakeShare,
 )
 from .kernel import Kernel, Role
@@ -84,13 +86,14 @@ from .tensor_maps import (
     ReplaceExtent,
     ReplaceStride,
 )
-from .walks import Scheduler, Workspace
+from .walks import Peers, Scheduler, Workspace
 
 __all__ = [
     "Accumulate",
     "AcquireMap",
     "AddPartials",
     "Arrive",
+    "AwaitSignals",
     "Axis",
     "Barrier",
     "Block",
@@ -122,6 +125,7 @@ __all__ = [
     "OpenStamps",
     "Param",
     "Peek",
+    "Peers",
     "PerSplit",
     "Piece",
     "PrefetchMap",
@@ -137,6 +141,7 @@ __all__ = [
     "SendPartials",
     "SetRegisters",
     "ShareScales",
+    "Signal",
     "Smem",
     "StageTile",
     "Stamp",

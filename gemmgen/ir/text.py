@@ -24,7 +24,7 @@ from .expr import (
 )
 from .orders import PANELS
 from .resources import ONE_GEMM, Coord, Registers, Wgmma
-from .walks import NO_WORKSPACE
+from .walks import NO_PEERS, NO_WORKSPACE
 
 if TYPE_CHECKING:
     from .kernel import Kernel  # which prints itself
@@ -43,6 +43,7 @@ def dump(kernel: Kernel) -> str:
         + "".join(f" {p}" for p in s.params)
         + " streaming K" * s.streams,
         *[f"  workspace {_fields(kernel.workspace)} per CTA"] * (kernel.workspace != NO_WORKSPACE),
+        *[f"  peers {_fields(kernel.peers)} per tile"] * (kernel.peers != NO_PEERS),
         *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
         *["  keeps the address of shared memory"] * kernel.keeps_address,
         *["  overlaps the launch before"] * kernel.pdl,

@@ -14,6 +14,7 @@ from .exchange import PARTIALS
 from .nodes import (
     AddPartials,
     Arrive,
+    AwaitSignals,
     ExpectTx,
     ForChunks,
     ForK,
@@ -27,6 +28,7 @@ from .nodes import (
     Promote,
     SendPartials,
     ShareScales,
+    Signal,
     Stmt,
     Sync,
     TakeShare,
@@ -57,11 +59,14 @@ OUTER: dict[type, type] = {
     ForChunks: ForTiles,
     TakeShare: ForTiles,
     NextTurn: ForTiles,
+    Signal: ForTiles,
+    AwaitSignals: ForTiles,
     Peek: ForK,
 }
 OUTER_OF_IF: dict[str, type] = {
     **dict.fromkeys(("after_first", "behind"), ForK),
-    **dict.fromkeys(("new_group", "has_blocks", "finishes", "inside", "head"), ForTiles),
+    **dict.fromkeys(("new_group", "has_blocks", "finishes"), ForTiles),
+    **dict.fromkeys(("inside", "head", "theirs", "ours"), ForTiles),
 }
 LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaStore)
 OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in a chunk
@@ -221,13 +226,13 @@ def _scales(stmt: Promote) -> None:
 
 
 def _through(stmt: SendPartials | AddPartials, tables: Tables) -> None:
-    """By the cluster's shared memory, or by the workspace."""
+    """By the cluster's shared memory, or by global memory, of this GPU or another."""
     barrier = getattr(stmt, "barrier", stmt.smem)
     if bool(stmt.smem) != (stmt.through == "cluster") or bool(barrier) != bool(stmt.smem):
         at = f"smem is {stmt.smem!r}, barrier is {barrier!r}"
         raise IRError(f"{type(stmt).__name__} through {stmt.through}: {at}")
-    if stmt.through == "memory" and PARTIALS not in tables["params"]:
-        raise IRError(f"{type(stmt).__name__} through memory: the kernel has no workspace")
+    if stmt.through != "cluster" and PARTIALS not in tables["params"]:
+        raise IRError(f"{type(stmt).__name__} through {stmt.through}: the kernel has no workspace")
 
 
 def _sync(stmt: Sync) -> None:

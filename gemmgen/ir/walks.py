@@ -1,4 +1,5 @@
-"""Kernel IR resources of a launch's CTAs: which tiles each walks, and the memory by which they hand sums over."""
+"""Kernel IR resources of a launch's CTAs: which tiles each walks, and the memory by which they, and those of other GPUs, hand
+sums over."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Scheduler:
         return of + TILES.get(self.name, "grouped_tile")
 
 
-TILES = {"panels": "tile", "depths": "depth_tile"}  # by scheduler; the others fill in groups' rows
+# By scheduler; the others fill in groups' rows.
+TILES = {"panels": "tile", "depths": "depth_tile", "ranks": "ranked_tile"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,3 +55,17 @@ class Workspace:
 
 
 NO_WORKSPACE = Workspace()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peers:
+    """What the ranks of a launch on several GPUs hand over of each tile: a slot of so many registers of 32 bits, and so many
+    flags of 64 bits, each the epoch of the launch whose sums are there. Slots are there so many times, of which launches
+    take one after the other."""
+
+    slot: int = 0
+    flags: int = 0
+    buffers: int = 2
+
+
+NO_PEERS = Peers()

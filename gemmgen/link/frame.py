@@ -64,6 +64,7 @@ NANOSECONDS = '"mov.u64"($l, "%globaltimer")'
 CYCLES = '"mov.u64"($l, "%clock64")'
 
 SEEN = '"ld.acquire.gpu.global.u32"($r, [flag])'
+REACHED = '"ld.acquire.sys.global.u64"($l, [flag])'
 ONE_OF_A_WARP = "if (threadIdx.x % 32 == 0) "
 
 
@@ -95,6 +96,12 @@ __device__ __forceinline__ void watchdog_wait(Watchdog* report, uint32_t bar, ui
 WATCHDOG_FLAG = f"""
 __device__ __forceinline__ void watchdog_wait_flag(Watchdog* report, const void* flag, Stuck stuck) {{
     {watched(f"(uint32_t({SEEN}) != 0)", "")}
+}}
+"""
+
+WATCHDOG_EPOCH = f"""
+__device__ __forceinline__ void watchdog_wait_epoch(Watchdog* report, const void* flag, uint64_t epoch, Stuck stuck) {{
+    {watched(f"(uint64_t({REACHED}) >= epoch)", "")}
 }}
 """
 
@@ -133,6 +140,7 @@ struct Stamps {{
 DEVICE_CODE = {
     "watchdog": lambda k: WATCHDOG,
     "watchdog_flag": lambda k: WATCHDOG_FLAG,
+    "watchdog_epoch": lambda k: WATCHDOG_EPOCH,
     "stamps": stamps,
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..ir import nodes as ir
 from ..ir.exchange import PARTIALS
+from .meaning_ranks import add_of_ranks, await_signals, send_to_rank, signal
 from .meaning_waits import Meaning
 from .parts import UNROLL, count, index
 
@@ -101,8 +102,16 @@ def add_of_memory(k: ir.Kernel, s: ir.AddPartials) -> str:
     )
 
 
-SENDS: dict[str, Meaning] = {"cluster": send_to_cluster, "memory": send_to_memory}
-ADDS: dict[str, Meaning] = {"cluster": add_of_cluster, "memory": add_of_memory}
+SENDS: dict[str, Meaning] = {
+    "cluster": send_to_cluster,
+    "memory": send_to_memory,
+    "ranks": send_to_rank,
+}
+ADDS: dict[str, Meaning] = {
+    "cluster": add_of_cluster,
+    "memory": add_of_memory,
+    "ranks": add_of_ranks,
+}
 
 
 def open_stamps(k: ir.Kernel, s: ir.OpenStamps) -> str:
@@ -118,6 +127,8 @@ EXCHANGE: dict[type[ir.Stmt], Meaning] = {
     ir.TakeShare: take_share,
     ir.SendPartials: lambda k, s: SENDS[s.through](k, s),
     ir.AddPartials: lambda k, s: ADDS[s.through](k, s),
+    ir.Signal: signal,
+    ir.AwaitSignals: await_signals,
     ir.OpenStamps: open_stamps,
     ir.StampTile: lambda k, s: "++stamps.tile;",
     ir.Stamp: stamp,

@@ -10,7 +10,7 @@ from ..ir.places import first
 from ..ir.promotion import LANES
 from ..ir.rewrite import statements
 from ..ir.spelling import of_group
-from .parts import UNROLL, count
+from .parts import UNROLL, count, rows_of_a
 
 AT_ONCE, QUAD = 8, 4  # rows of A, and K blocks, whose scales a register of a warp's lanes has
 
@@ -46,7 +46,7 @@ def load_block_scales(k: ir.Kernel, s: ir.LoadBlockScales) -> str:
     block = f"(long long)({block_of(k, s)}) * {s.tensor}_stride_k"
     if s.of in ("rows", "all_rows"):
         mine = f"{64 * s.wave * k.consumers} + warpgroup * 64 + warp * 16 + " * (s.of == "rows")
-        row = f"min(tile.a_row + {mine}lane / 4 + {AT_ONCE} * i, shape_m - 1)"
+        row = f"min(tile.a_row + {mine}lane / 4 + {AT_ONCE} * i, {rows_of_a(k)} - 1)"
         at = f"{of_group(k, s.tensor)} + (long long){row} * {s.tensor}_stride_m + {block}"
         read = f'"ld.global.f32"($f, [{at}])'
         return f"{UNROLL}for (int i = 0; i < {s.count}; ++i) {s.dst}[i] = {read};"

@@ -92,6 +92,8 @@ CONDITIONS = {
     "finishes": "cta_rank == 0",
     "inside": "tile.k_first != 0",
     "head": "tile.k_first == 0",
+    "theirs": "tile.place >= 0",
+    "ours": "tile.place < 0",
 }
 THAN = {"whole": "<=", "cut": ">"}
 

@@ -22,6 +22,11 @@ def end_of_rows(k: ir.Kernel) -> str:
     return "tile.d_end" if k.groups.ragged else "shape_m"
 
 
+def rows_of_a(k: ir.Kernel) -> str:
+    """All ranks' rows, where they share out those of D."""
+    return "shape_m * ranks" if k.peers.slot else "shape_m"
+
+
 def index(k: ir.Kernel) -> str:
     """What a warpgroup's number in the CTA is called."""
     return "worker" if k.consumer.turns > 1 else "warpgroup"

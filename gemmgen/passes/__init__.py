@@ -22,6 +22,7 @@ from . import (
     peek_ahead,
     plan_multicast,
     read_lane_scales,
+    scatter_rows,
     size_barriers,
     split_boxes,
     split_k,
@@ -82,6 +83,7 @@ PIPELINE: tuple[Step, ...] = (
     # The slabs of the whole tile are known, its stores not yet spelled.
     Step(split_output.split_output, "d_columns"),
     Step(choose_stores),  # a padded row cannot leave through a TMA box; may drop a map
+    Step(scatter_rows.scatter_rows),  # sums are whole, and pieces of the epilogue are spelled
     Step(split_boxes.split_boxes),  # needs slabs (swizzle) and slices (multicast)
     Step(plan_descriptors),  # needs slabs
     Step(overlap_promotion.overlap_promotion),  # needs every load before a wgmma; adds registers
@@ -109,6 +111,7 @@ RULES: tuple[Rule, ...] = (
     *take_turns.RULES,
     *split_k.RULES,
     *stream_k.RULES,
+    *scatter_rows.RULES,
     *plan_multicast.RULES,
     *assign_swizzle.RULES,
     *split_output.RULES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.nodes import AddPartials, Drain, Kernel, Param, Role, Stmt, Wait, Watch
+from ..ir.nodes import AddPartials, AwaitSignals, Drain, Kernel, Param, Role, Stmt, Wait, Watch
 from ..ir.rewrite import map_body
 from ..target import Target
 
@@ -19,7 +19,11 @@ def guard_waits(kernel: Kernel, target: Target, watchdog: bool) -> Kernel:
         kernel,
         roles=tuple(_watched(kernel, i, r) for i, r in enumerate(kernel.roles)),
         params=(*kernel.params, report),
-        device_code=("watchdog", *("watchdog_flag",) * kernel.scheduler.streams),
+        device_code=(
+            "watchdog",
+            *("watchdog_flag",) * kernel.scheduler.streams,
+            *("watchdog_epoch",) * (kernel.peers.flags > 0),
+        ),
         watchdog=True,
     )
 
@@ -28,6 +32,8 @@ def _watched(kernel: Kernel, index: int, role: Role) -> Role:
     barriers = [b.name for b in kernel.barriers]
 
     def visit(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, AwaitSignals):
+            return replace(stmt, watch=Watch(index, len(barriers)))
         if isinstance(stmt, AddPartials) and stmt.through == "memory":
             return replace(stmt, watch=Watch(index, len(barriers)))
         if not isinstance(stmt, Wait | Drain):

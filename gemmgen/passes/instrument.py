@@ -10,6 +10,7 @@ from ..errors import IRError
 from ..ir.blocks import BLOCKS
 from ..ir.nodes import (
     AddPartials,
+    AwaitSignals,
     CloseStamps,
     Drain,
     ForK,
@@ -40,7 +41,7 @@ from ..ir.syncs import is_sync
 from ..target import Target
 
 LOADS = TmaLoad  # of those that follow each other, the last is stamped
-WAITS = Wait | Drain | WgmmaWait | StoreWait
+WAITS = Wait | Drain | WgmmaWait | StoreWait | AwaitSignals
 WORKS = WgmmaCommit | PROMOTION | SendPartials | AddPartials | StageTile | StoreRows | StoreCommit
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..errors import IllegalConfig
 from ..ir.nodes import Kernel, LaunchDependents, WaitForGrids
 from ..target import Target
+from .scatter_rows import RANKS_OVERLAP
 
 
 def overlap_launches(kernel: Kernel, target: Target, pdl: bool) -> Kernel:
@@ -13,5 +15,7 @@ def overlap_launches(kernel: Kernel, target: Target, pdl: bool) -> Kernel:
     starts. Sets Kernel.pdl, LaunchDependents and WaitForGrids."""
     if not pdl:
         return kernel
+    if kernel.peers.slot:
+        raise IllegalConfig(RANKS_OVERLAP, {"pdl": True}, "Use pdl=false.")
     prologue = (*kernel.prologue, LaunchDependents(), WaitForGrids())
     return replace(kernel, prologue=prologue, pdl=True)

@@ -30,8 +30,9 @@ STREAM_ALONE = Rule(
 )
 STREAM_GROUPS = Rule(
     id="stream-groups",
-    says="stream needs tiles that the host can count: no grouping, or batched",
-    because="Stretches are equal parts of all tiles' K blocks, whose number would be known on the device only.",
+    says="stream needs tiles that the host can count and that one GPU sums: no collective, and no grouping, or batched",
+    because="Stretches are equal parts of all tiles' K blocks, whose number would be known on the device only. Of a tile that is "
+    "other GPUs', its parts would first have to meet.",
 )
 RULES = (STREAM_ALONE, STREAM_GROUPS)
 COUNTED = ("panels", "batched")  # schedulers

@@ -16,7 +16,7 @@ from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import DTYPES, DType
 from ..ir.nodes import Kernel
 from ..ir.resources import Block, Cluster, Groups, Param, TmaMap
-from ..ir.walks import Workspace
+from ..ir.walks import Peers, Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,7 @@ class LaunchRecord:
     threads: int
     smem_bytes: int
     workspace: Workspace
+    peers: Peers
     pdl: bool
 
     def __post_init__(self) -> None:
@@ -89,6 +90,7 @@ def record_of(kernel: Kernel) -> LaunchRecord:
         threads=kernel.threads,
         smem_bytes=kernel.smem_bytes or 0,
         workspace=kernel.workspace,
+        peers=kernel.peers,
         pdl=kernel.pdl,
     )
 

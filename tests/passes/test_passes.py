@@ -39,6 +39,7 @@ READY = replace(FP8, weights_ready=True)
 AHEAD = {"pdl": True, "weights_ahead": True}
 TURNED = replace(DENSE_TN, grouping="k_columns")
 K_COLUMNS = replace(DENSE, grouping="k_columns")
+RANKS = replace(DENSE, collective="reduce_scatter")
 BIAS_SILU = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
 GELU = replace(FP8, epilogue=EPILOGUES["gelu"])
 INT8_GELU = replace(DENSE, a=S8, b=S8, epilogue=EPILOGUES["gelu"])
@@ -92,6 +93,9 @@ CHANGES = {
     "stream_k-two-waves": (VECTOR, {"stream": True, "block_m": 256, "block_n": 32}),
     "stream_k-swapped": (BATCHED, {"stream": True, **SWAP}),
     "guard_waits-streamed": (DENSE, {"stream": True, "watchdog": True}),
+    "scatter_rows": (RANKS, {}),
+    "scatter_rows-two-waves": (RANKS, {"block_m": 256, "block_n": 64, "d_columns": 64}),
+    "guard_waits-ranks": (RANKS, {"watchdog": True}),
     "allow_empty-split": (DENSE, {"split_k": 2, "in_flight": 1}),
     "size_barriers-split": (FP8, {"split_k": 2, "block_m": 256}),
     "layout_smem-split": (DENSE, {"split_k": 4}),
@@ -175,6 +179,7 @@ def test_change(case, golden):
         ("split_k", K_COLUMNS, {}),
         ("split_k", FP8, {"ping_pong": True}),
         ("stream_k", FP8, {}),
+        ("scatter_rows", FP8, {}),
         ("split_k", FP8, {"stream": True}),
         ("allow_empty", DENSE, {"stream": True, "in_flight": 1}),
         ("take_turns", FP8, {}),
@@ -287,6 +292,8 @@ ILLEGAL = {
         {"multicast": "a", "split_k": 1, "ping_pong": False},
     ),
     "stream-groups": (MASKED, {"stream": True}, {}, {"stream": True, "scheduler": "masked"}),
+    "ranks-alone": (RANKS, {"split_k": 2}, {}, {"split_k": 2}),
+    "ranks-overlap": (RANKS, {"pdl": True}, {}, {"pdl": True}),
     "ahead-pdl": (READY, {**AHEAD, "pdl": False}, {}, {"weights_ahead": True, "pdl": False}),
     "ahead-promise": (FP8, AHEAD, {}, {"weights_ahead": True, "weights_ready": False}),
     "ahead-table": (

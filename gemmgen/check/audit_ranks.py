@@ -1,0 +1,56 @@
+"""P13 where ranks add their sums up: each computes every tile of every rank's rows once, the others' first, and all find a tile in
+the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from ..ir.collectives import Seat
+from ..ir.nodes import Block
+from ..schedulers import Tile
+
+Shape = tuple[int, int, int]
+Walks = list[list[Tile]]
+
+
+def audit_ranks(
+    walks_of: Callable[[Seat], Walks], block: Block, shape: Shape, ranks: int
+) -> Iterator[str]:
+    """What is wrong with the walks of all CTAs on each of so many ranks."""
+    found: dict[int, dict[tuple[int, int, int], int]] = {}
+    for rank in range(ranks):
+        walks = walks_of(Seat(rank=rank, ranks=ranks))
+        for text in _rank(walks, rank, ranks, shape):
+            yield f"rank {rank} of {ranks}: {text}"
+        found[rank] = {(t.owner, t.d_row, t.d_col): t.slot for t in chain(*walks)}
+        if len(found[rank]) != sum(map(len, walks)):
+            yield f"rank {rank} of {ranks} computes a tile twice"
+    if any(slots != found[0] for slots in found.values()):
+        yield f"{ranks} ranks do not number the same tiles alike"
+
+
+def own(walks: Walks) -> Walks:
+    """Of each CTA, the tiles that it stores."""
+    return [[t for t in walk if t.place < 0] for walk in walks]
+
+
+def _rank(walks: Walks, rank: int, ranks: int, shape: Shape) -> Iterator[str]:
+    """Of one, tile by tile."""
+    for cta, walk in enumerate(walks):
+        places = [t.place for t in walk]
+        if places != sorted(places, reverse=True):
+            yield f"CTA {cta} waits for others before it has sent them all of theirs"
+    every = list(chain(*walks))
+    for t in every:
+        at = f"the tile at {(t.d_row, t.d_col)} of rank {t.owner}"
+        if not 0 <= t.owner < ranks or t.a_row != t.owner * shape[0] + t.d_row:
+            yield f"{at} is multiplied from row {t.a_row} of A on"
+        if t.place != (rank - t.owner) % ranks - 1:
+            yield f"{at} is sent to place {t.place}"
+        if not 0 <= t.slot < t.slots:
+            yield f"{at} has slot {t.slot} of {t.slots}"
+    for owner in range(ranks):
+        slots = [t.slot for t in every if t.owner == owner]
+        if len({*slots}) < len(slots):
+            yield f"two tiles of rank {owner} have one slot"

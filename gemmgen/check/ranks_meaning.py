@@ -1,0 +1,92 @@
+"""What the statements by which GPUs add their sums up mean, and how launches of one follow each other: see meaning.py.
+
+A flag is a barrier whose phases are the launches on the rank that raises it. Launches on a rank follow each other: the last
+operations of one are before the first of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..ir import nodes as ir
+from . import ops
+from .instance import Instance
+from .one_lane import one_lane
+from .ops import EPOCHS, LAUNCH, Bar
+
+if TYPE_CHECKING:
+    from .meaning import Walk
+
+BEGIN, END = ir.WaitForGrids(), ir.LaunchDependents()  # what stands for them in a trace
+
+
+def started(w: Walk) -> None:
+    """A launch begins when the one before it is over."""
+    if w.agent.launch:
+        w.add(ops.Wait, BEGIN, bar=(LAUNCH, w.agent.rank, w.agent.launch - 1), phase=0)
+
+
+def ended(w: Walk) -> None:
+    if w.agent.launch + 1 < len(w.instance.epochs):
+        w.add(ops.Arrive, END, bars=((LAUNCH, w.agent.rank, w.agent.launch),), count=1)
+
+
+def signal(w: Walk, s: ir.Signal) -> None:
+    w.add(ops.WarpSync, s)
+    assert w.post is not None
+    one_lane(w, s, ops.Arrive, bars=(_flag(w, w.post.place),), count=1)
+
+
+def await_signals(w: Walk, s: ir.AwaitSignals) -> None:
+    """For the first launch whose epoch is as late as this one's."""
+    epochs = w.instance.epochs
+    phase = next(i for i, epoch in enumerate(epochs) if epoch >= epochs[w.agent.launch])
+    for place in others(w):
+        one_lane(w, s, ops.Wait, bar=_flag(w, place), phase=phase)
+    w.add(ops.WarpSync, s)
+
+
+def send(w: Walk, s: ir.SendPartials) -> None:
+    assert w.post is not None
+    w.add(ops.Write, s, cells=_slot(w, s, w.post.place))
+
+
+def add(w: Walk, s: ir.AddPartials) -> None:
+    for place in others(w):
+        w.add(ops.Read, s, cells=_slot(w, s, place))
+
+
+def others(w: Walk) -> range:
+    return range(w.instance.ranks - 1)
+
+
+def _flag(w: Walk, place: int) -> Bar:
+    """This warp's of the tile, with its owner. Warps that walk together have one."""
+    assert w.post is not None
+    tile = place * w.instance.tiles + w.post.number
+    warp = w.agent.share * 4 + w.agent.warps[0]
+    inside = w.agent.cta % w.kernel.cluster.size
+    number = (tile * w.kernel.cluster.size + inside) * w.kernel.peers.flags + warp
+    return EPOCHS, w.post.owner, number
+
+
+def slots_of(kernel: ir.Kernel, i: Instance) -> int:
+    """Those of all ranks, each of a cluster's tiles."""
+    return i.ranks * kernel.peers.buffers * (i.ranks - 1) * i.tiles
+
+
+def _slot(w: Walk, s: ir.SendPartials | ir.AddPartials, place: int) -> tuple[int, ...]:
+    """Behind the cells of all CTAs, by owner, buffer, other rank, tile and CTA of the cluster."""
+    i, size, buffers = w.instance, w.kernel.cluster.size, w.kernel.peers.buffers
+    assert w.post is not None
+    buffer = w.post.owner * buffers + i.epochs[w.agent.launch] % buffers
+    number = (buffer * (i.ranks - 1) + place) * i.tiles + w.post.number
+    ctas = len(i.epochs) * i.ranks * i.ctas * size
+    return w.cells(s, ctas + number * size + w.agent.cta % size)
+
+
+RANKS: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
+    ir.Signal: signal,
+    ir.AwaitSignals: await_signals,
+}

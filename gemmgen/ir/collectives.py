@@ -1,0 +1,47 @@
+"""Collectives: what the GPUs of a launch make together of what each computes (docs/adr/0049-reduce-scatter.md).
+
+A collective is orthogonal to the family, as a grouping is: the K loop is the same, the scheduler and what becomes of a tile's sum
+differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .resources import Param
+
+MOST_RANKS = 8  # of one host
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collective:
+    """scheduler: the device struct that walks its tiles; "" for the grouping's. params: what that reads besides the shape."""
+
+    says: str
+    scheduler: str = ""
+    params: tuple[Param, ...] = ()
+
+
+COLLECTIVES = {
+    "none": Collective(says="each launch by itself"),
+    "reduce_scatter": Collective(
+        says="A [ranks * M, K] and B [N, K] of each rank's own K; rank r stores D [M, N], rows r * M on of the sum of all ranks'",
+        scheduler="ranks",
+        params=(Param(name="ranks", ctype="int"), Param(name="rank", ctype="int")),
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """Which of how many ranks a launch is of."""
+
+    rank: int = 0
+    ranks: int = 1
+
+    def owner(self, phase: int) -> int:
+        """Whose rows it computes in this phase, one after the other: those of the rank behind it first, its own last."""
+        return (self.rank + 1 + phase) % self.ranks
+
+
+SOLE = Seat()

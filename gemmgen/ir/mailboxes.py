@@ -1,0 +1,24 @@
+"""Where in the memory of the rank that stores a tile another rank's flags and sums of it lie: expressions, as in places.py."""
+
+from __future__ import annotations
+
+from .exchange import PARTIALS
+from .nodes import AddPartials, Kernel, SendPartials
+from .places import numbered
+
+
+def epoch_flag(kernel: Kernel, place: str) -> str:
+    """This warp's flag of the tile, where its owner's memory has those of the other rank `place`: in words of 32 bits."""
+    tile = f"tile.slot * {kernel.peers.flags} + {numbered(0)} * 4 + warp"
+    return f"{PARTIALS}[tile.owner] + 2 * ({place} * (long long)flag_stride + {tile})"
+
+
+def of_rank(kernel: Kernel, s: SendPartials | AddPartials, acc: str, place: str) -> str:
+    """This thread's first register in the slot of the tile that is the other rank's `place`: behind all flags, in the buffer
+    of this epoch."""
+    count = next(r.count for role in kernel.roles for r in role.locals if r.name == acc)
+    buffer = f"int(epoch % {kernel.peers.buffers}) * slots_stride"
+    slot = f"({place} * (long long)tile.slots + tile.slot) * {kernel.peers.slot}"
+    mine = f"{numbered(s.wave * kernel.consumers)} * {128 * count} + threadIdx.x % 128 * 4"
+    flags = "2 * (ranks - 1) * (long long)flag_stride"
+    return f"{PARTIALS}[tile.owner] + {flags} + {buffer} + {slot} + {mine}"

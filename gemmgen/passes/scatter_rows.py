@@ -1,0 +1,84 @@
+"""Where several GPUs add their sums up, send those of the others' rows to them, and finish the own ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import IllegalConfig, Rule
+from ..ir.collectives import COLLECTIVES
+from ..ir.exchange import PARTIALS
+from ..ir.nodes import (
+    AddPartials,
+    AwaitSignals,
+    If,
+    Kernel,
+    Param,
+    Peers,
+    Role,
+    SendPartials,
+    Signal,
+    Stmt,
+    TileBody,
+)
+from ..ir.rewrite import map_body, map_role
+from ..target import Target
+from .split_k import waves
+from .stream_k import IN_FLIGHT
+
+RANKS_ALONE = Rule(
+    id="ranks-alone",
+    says="reduce_scatter needs CTAs that sum all of a tile's K: split_k 1",
+    because="One CTA sends a rank's sum of a tile to the rank that stores it. Parts of that sum would first have to meet.",
+)
+RANKS_OVERLAP = Rule(
+    id="ranks-overlap",
+    says="reduce_scatter needs launches that follow each other: pdl false",
+    because="A launch writes where other ranks read two launches ago. That they are done with it is known from the launch in "
+    "between, which must be over.",
+)
+RULES = (RANKS_ALONE, RANKS_OVERLAP)
+SCHEDULER = COLLECTIVES["reduce_scatter"].scheduler
+
+
+def scatter_rows(kernel: Kernel, target: Target) -> Kernel:
+    """Of a kernel that walks other ranks' rows: let each CTA send the sum of a tile in those to the rank that has them, and
+    say so. Of a tile in the own rows it waits for the sums of all others, adds them in order of ranks, from the one after its own
+    on, and goes on to the epilogue. Sets Kernel.peers; inserts what sends, says, waits and adds, and the parameters that
+    lead to the ranks' memories."""
+    if kernel.scheduler.name != SCHEDULER:
+        return kernel
+    if kernel.cluster.k > 1:
+        raise IllegalConfig(RANKS_ALONE, {"split_k": kernel.cluster.k}, "Use split_k=1.")
+    sums = waves(kernel)
+    acc = next(r for r in kernel.consumer.locals if r.name in sums)
+    threads, warps = target.warpgroup * kernel.consumers, target.warpgroup // target.warp
+    kernel = replace(
+        kernel,
+        peers=Peers(slot=len(sums) * acc.count * threads, flags=kernel.consumers * warps),
+        params=(*kernel.params, *_params(acc.dtype.cuda)),
+    )
+    ahead = max(1, IN_FLIGHT // acc.count)
+    return map_role(kernel, "consumer", lambda r: _handing_over(r, sums, ahead))
+
+
+def _params(word: str) -> tuple[Param, ...]:
+    """The ranks' memories, the number of the launch, flags of a sender, and 32-bit words of a buffer of slots."""
+    return (
+        Param(name=PARTIALS, ctype=f"{word}* const*"),
+        Param(name="epoch", ctype="uint64_t"),
+        Param(name="flag_stride", ctype="int"),
+        Param(name="slots_stride", ctype="long long"),
+    )
+
+
+def _handing_over(role: Role, sums: dict[str, int], ahead: int) -> Role:
+    send = tuple(SendPartials(src=a, wave=w, through="ranks") for a, w in sums.items())
+    add = tuple(AddPartials(dst=a, wave=w, through="ranks", unroll=ahead) for a, w in sums.items())
+
+    def visit(s: Stmt) -> Stmt:
+        if not isinstance(s, TileBody):
+            return s
+        ours = If(when="ours", body=(AwaitSignals(), *add, *s.epilogue))
+        return replace(s, epilogue=(If(when="theirs", body=(*send, Signal())), ours))
+
+    return replace(role, body=map_body(role.body, visit))

@@ -1,0 +1,319 @@
+"""The proof of ranks that add their sums up (docs/adr/0049-reduce-scatter.md): that kernels hold, and each way in which one would not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from kernels import DENSE, DENSE_TN, FP8, INT8_BLOCK, PAIRED, QUANTISED, VECTOR
+
+from gemmgen.check import Instance, ProtocolViolation, check, ops
+from gemmgen.check.audit import audit
+from gemmgen.check.audit_ranks import audit_ranks
+from gemmgen.check.prove import prove, together
+from gemmgen.check.unroll import PAIR, unroller
+from gemmgen.check.values import values
+from gemmgen.config import Config
+from gemmgen.emit import emit
+from gemmgen.ir import nodes as ir
+from gemmgen.ir.collectives import Seat
+from gemmgen.ir.rewrite import map_stmts
+from gemmgen.link import TextDiffers, link
+from gemmgen.pipeline import lower
+from gemmgen.schedulers import order
+
+SMALL = Config(block_m=64, block_n=64, consumers=1, stages=2)
+
+
+def scattered(problem):
+    return replace(problem, collective="reduce_scatter")
+
+
+KINDS = {
+    "dense": (DENSE, Config()),
+    "multicast": (DENSE, Config(multicast="a")),
+    "ping_pong": (DENSE, Config(ping_pong=True, block_m=64)),
+    "pieces": (DENSE, Config(block_m=256, block_n=64, d_columns=64)),
+    "swapped": (FP8, Config(swap_ab=True, block_m=16, block_n=64, consumers=1)),
+    "lanes": (FP8, Config(lane_scales=True)),
+    "vector": (VECTOR, Config(block_n=64)),
+    "tn": (DENSE_TN, SMALL),
+    "pairs": (PAIRED, SMALL),
+    "quantised": (QUANTISED, replace(SMALL, block_n=128)),
+    "int8": (INT8_BLOCK, replace(SMALL, stages=3)),
+    "watched": (DENSE, Config(watchdog=True)),
+    "stamped": (DENSE, Config(peek=True)),
+}
+
+
+@cache
+def kernel(name):
+    problem, config = KINDS[name]
+    return lower(scattered(problem), config, stamps=64 * (name == "stamped"))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_is_proved_and_read_back(name):
+    k = kernel(name)
+    proof = check(k)
+    assert {i.ranks for i in proof.instances} == {1, 2, 3, 4, 8}
+    assert "of 1, 2, 3, 4, 8 ranks" in str(proof)
+    assert link(k, emit(k)).events > 100
+
+
+def test_every_instance_of_a_small_ring():
+    small = lower(scattered(DENSE), SMALL)
+    unrolled = unroller(small, PAIR)
+    chosen = together(small.stages, thorough=True)
+    assert {(i.ranks, i.ctas) for i in chosen} >= {(2, 1), (2, 2), (4, 2), (8, 1)}
+    for instance in chosen:
+        prove(unrolled.program(instance))
+
+
+# ---- kernels and launches that are wrong ---------------------------------------------------------
+
+TWO = Instance(k_blocks=1, tiles=2, ranks=2, epochs=(1, 2, 3, 4))
+
+
+def found(k, instance=TWO):
+    """The property that fails."""
+    with pytest.raises(ProtocolViolation) as e:
+        prove(unroller(k, PAIR).program(instance))
+    return e.value.property.id
+
+
+def without(cls):
+    return map_stmts(kernel("dense"), lambda s: () if isinstance(s, cls) else s)
+
+
+def sends(order_of):
+    def visit(s):
+        theirs = isinstance(s, ir.If) and s.when == "theirs"
+        return replace(s, body=order_of(s.body)) if theirs else s
+
+    return map_stmts(kernel("dense"), visit)
+
+
+def test_a_right_one_holds():
+    prove(unroller(kernel("dense"), PAIR).program(TWO))
+
+
+def test_a_flag_before_its_stores_is_found():
+    assert found(sends(lambda body: (body[-1], *body[:-1]))) == "P2"
+
+
+def test_no_flag_is_a_deadlock():
+    assert found(without(ir.Signal)) == "P1"
+
+
+def test_no_wait_is_a_race_with_a_slow_rank():
+    assert found(without(ir.AwaitSignals)) == "P2"
+
+
+def test_sums_that_are_added_before_the_wait_are_found():
+    def visit(s):
+        if isinstance(s, ir.If) and s.when == "ours":
+            wait, add, *rest = s.body
+            assert isinstance(wait, ir.AwaitSignals)
+            return replace(s, body=(add, wait, *rest))
+        return s
+
+    assert found(map_stmts(kernel("dense"), visit)) == "P2"
+
+
+def test_one_buffer_is_a_race_of_two_calls():
+    one = replace(kernel("dense"), peers=replace(kernel("dense").peers, buffers=1))
+    assert found(one) == "P2"
+    prove(unroller(one, PAIR).program(replace(TWO, epochs=(1,))))
+
+
+def test_three_buffers_hold():
+    prove(
+        unroller(
+            replace(kernel("dense"), peers=replace(kernel("dense").peers, buffers=3)), PAIR
+        ).program(TWO)
+    )
+
+
+@pytest.mark.parametrize("epochs", ((1, 1), (1, 2, 2, 3), (2, 1)), ids=str)
+def test_an_epoch_that_does_not_grow_is_found(epochs):
+    assert found(kernel("dense"), replace(TWO, epochs=epochs)) in ("P2", "P4", "P10")
+
+
+def test_epochs_that_take_a_buffer_twice_are_found():
+    assert found(kernel("dense"), replace(TWO, epochs=(1, 3))) == "P2"
+
+
+def test_epochs_may_begin_anywhere():
+    prove(unroller(kernel("dense"), PAIR).program(replace(TWO, epochs=(7, 8, 9))))
+
+
+def planted(change, instance=TWO):
+    """The property that fails where `change` rewrites operations of the first agent that it does anything to."""
+    program = unroller(kernel("dense"), PAIR).program(instance)
+    for i, mine in enumerate(program.ops):
+        new = tuple(map(change, mine))
+        if new != mine:
+            every = (*program.ops[:i], new, *program.ops[i + 1 :])
+            with pytest.raises(ProtocolViolation) as e:
+                prove(replace(program, ops=every))
+            return e.value.property.id
+    raise AssertionError("nothing was changed")
+
+
+def elsewhere(by):
+    """A flag so many further on: `peers.flags` is the next tile's."""
+
+    def change(op):
+        if isinstance(op, ops.Wait) and op.bar[0] == ops.EPOCHS:
+            name, rank, number = op.bar
+            return replace(op, bar=(name, rank, number ^ by))
+        return op
+
+    return change
+
+
+def test_a_wait_for_the_next_chunk_is_found():
+    """Where another CTA sends that: one sends its chunks in order, and the last says enough."""
+    assert planted(elsewhere(kernel("dense").peers.flags), replace(TWO, ctas=2)) == "P2"
+
+
+def test_a_wait_for_another_warp_is_found():
+    assert planted(elsewhere(1)) in ("P1", "P2", "P4")
+
+
+def test_a_flag_at_another_rank_is_found():
+    def change(op):
+        if isinstance(op, ops.Arrive) and op.bars[0][0] == ops.EPOCHS:
+            name, rank, number = op.bars[0]
+            return replace(op, bars=((name, 1 - rank, number),))
+        return op
+
+    assert planted(change) in ("P1", "P4")
+
+
+def test_a_launch_that_begins_early_is_found():
+    """What orders two uses of a buffer passes through the end of a launch."""
+
+    def change(op):
+        if isinstance(op, ops.Wait) and op.bar[0] == ops.LAUNCH:
+            return ops.WarpSync(stmt=op.stmt)
+        return op
+
+    program = unroller(kernel("dense"), PAIR).program(TWO)
+    every = tuple(tuple(map(change, mine)) for mine in program.ops)
+    with pytest.raises(ProtocolViolation) as e:
+        prove(replace(program, ops=every))
+    assert e.value.property.id == "P2"
+
+
+def test_a_tile_that_the_wrong_rank_stores_is_found():
+    def visit(s):
+        return (
+            replace(s, when={"theirs": "ours", "ours": "theirs"}.get(s.when, s.when))
+            if isinstance(s, ir.If)
+            else s
+        )
+
+    with pytest.raises((ProtocolViolation, AssertionError, IndexError)):
+        prove(unroller(map_stmts(kernel("dense"), visit), PAIR).program(TWO))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_sums_are_followed_in_registers(name):
+    assert not list(values(kernel(name)))
+
+
+def test_sums_that_are_added_twice_are_found():
+    twice = map_stmts(kernel("dense"), lambda s: (s, s) if isinstance(s, ir.AddPartials) else s)
+    assert any(f.property.id == "P10" for f in values(twice))
+
+
+def test_a_wave_that_is_not_sent_is_found():
+    k = kernel("pieces")
+    fewer = map_stmts(k, lambda s: () if isinstance(s, ir.SendPartials) and s.wave else s)
+    assert any(f.property.id == "P10" for f in values(fewer))
+
+
+# ---- the text ------------------------------------------------------------------------------------
+
+EDITS = {
+    "a flag of the GPU's scope": ("st.release.sys.global.u64", "st.release.gpu.global.u64"),
+    "a wait of the GPU's scope": ("ld.acquire.sys.global.u64", "ld.acquire.gpu.global.u64"),
+    "a flag that releases nothing": ("st.release.sys.global.u64", "st.relaxed.sys.global.u64"),
+    "a wait for any epoch": ("(flag) < epoch", "(flag) < 1"),
+    "a wait for the epoch before": ("(flag) < epoch", "(flag) + 1 < epoch"),
+    "a flag of the epoch before": ("4 + warp), epoch);", "4 + warp), epoch - 1);"),
+    "one buffer": ("int(epoch % 2)", "int(epoch % 1)"),
+    "the next tile's flag": (
+        "other * (long long)flag_stride + tile.slot",
+        "other * (long long)flag_stride + 1 + tile.slot",
+    ),
+    "another sender's slot": (
+        "(tile.place * (long long)tile.slots",
+        "((tile.place + 1) * (long long)tile.slots",
+    ),
+    "lanes that have not met": ("ptx::warp_sync();\n", "\n"),
+    "all but the last rank": ("other < ranks - 1", "other < ranks - 2"),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_text_that_is_not_what_was_proved(name):
+    old, new = EDITS[name]
+    source = emit(kernel("dense"))
+    assert old in source
+    with pytest.raises(TextDiffers):
+        link(kernel("dense"), source.replace(old, new))
+
+
+# ---- the schedule --------------------------------------------------------------------------------
+
+SHAPE = (200, 200, 300)
+
+
+def walks(seat, ctas=5):
+    k = kernel("dense")
+    return [
+        list(order(k.scheduler, k.block, k.cluster, SHAPE, ctas, c, seat=seat)) for c in range(ctas)
+    ]
+
+
+def wrong(change, ranks=3):
+    """What the audit says where `change` rewrites a rank's walks."""
+
+    def of(seat):
+        return change(walks(seat), seat)
+
+    return " ".join(audit_ranks(of, kernel("dense").block, SHAPE, ranks))
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("ctas", (2, 4, 34))
+def test_the_schedule_is_audited(name, ctas):
+    k = kernel(name)
+    for shape in ((1, 1, 1), SHAPE, (700, 40, 64)):
+        assert not list(audit(k.scheduler, k.block, k.cluster, shape, ctas))
+
+
+def test_schedules_that_are_wrong():
+    assert wrong(lambda found, seat: found) == ""
+    early = wrong(lambda found, seat: [walk[::-1] for walk in found])
+    assert "before it has sent" in early
+    twice = wrong(lambda found, seat: [*found, found[0]])
+    assert "computes a tile twice" in twice
+    other = wrong(
+        lambda found, seat: [[replace(t, slot=t.slot ^ seat.rank) for t in w] for w in found]
+    )
+    assert "do not number the same tiles alike" in other
+    rows = wrong(lambda found, seat: [[replace(t, a_row=t.d_row) for t in w] for w in found])
+    assert "is multiplied from row" in rows
+    place = wrong(lambda found, seat: [[replace(t, place=t.place and 0) for t in w] for w in found])
+    assert "is sent to place" in place
+
+
+def test_each_rank_begins_with_the_next_one_s_rows():
+    for rank in range(3):
+        first = walks(Seat(rank=rank, ranks=3))[0][0]
+        assert (first.owner, first.place) == ((rank + 1) % 3, 1)
