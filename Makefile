@@ -15,13 +15,14 @@ demo: $(VENV)/.demo
 	$(BIN)/gemmgen compile fp8_block -m 256 -n 256 -k 512 -o out
 	$(BIN)/gemmgen run fp8_block -m 256 -n 256 -k 512 || test $$? -eq 3
 
-# Of a test's cases that take long one in SAMPLE, at least one; none of them begins after MINUTES.
+# Of a test's cases that take long one in SAMPLE, at least one; none of them begins after MINUTES. Of tests that take
+# long with one case, one in four (CONTRIBUTING.md).
 SAMPLE ?= 64
 MINUTES ?= 600
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 -q --sample $(SAMPLE) --minutes $(MINUTES)
 
-# Every case.
+# Every case of every test.
 test-all:
 	$(MAKE) test SAMPLE=1
 

@@ -7,18 +7,24 @@ import gc
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
+import draws
 import pytest
 
 from docs.tools import chromium
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = Path(__file__).parent / "golden"
+DATA = Path(__file__).parent / "data"
 # Tests whose cases take long: over 2 s of processor time together and 0.05 s each, or over the same kernels, lowered once.
-COSTLY = {*(Path(__file__).parent / "data" / "costly.txt").read_text().split()}
+COSTLY = {*(DATA / "costly.txt").read_text().split()}
+# Tests that take over 2 s with a single case. Of those of a folder a sample has one in SHARE.
+LONG, SHARE = {*(DATA / "long.txt").read_text().split()}, 4
 LOADED = time.monotonic()
 COMPUTE_CAPABILITY_MAJOR = 75  # CUdevice_attribute
 
@@ -30,7 +36,8 @@ def pytest_addoption(parser):
         type=int,
         default=1,
         metavar="N",
-        help="of each test's costly cases run one in N, at least one; of all others every one",
+        help="of each test's costly cases run one in N, at least one; of a folder's tests that take seconds with one case "
+        f"one in {SHARE} (N, if that is less); of all others every one",
     )
     parser.addoption(
         "--minutes",
@@ -45,8 +52,12 @@ def pytest_addoption(parser):
     )
 
 
+LEFT_OUT = pytest.StashKey[dict]()  # what a sample is without, for its last words
+
+
 def pytest_configure(config):
     """Decided once: the processes of a run inherit it."""
+    draws.sampled = config.option.sample > 1
     if config.option.rotation is None:
         config.option.rotation = commit()
 
@@ -60,8 +71,31 @@ def pytest_runtest_setup(item):
 
 def pytest_report_header(config):
     n, rotation = config.option.sample, config.option.rotation
-    text = f"sample: one in {n} of each test's costly cases; the same again: --sample {n} --rotation {rotation}"
-    return text if n > 1 else None
+    text = f"sample: one in {n} of each test's costly cases, one in {min(n, SHARE)} of the tests that take seconds with one"
+    return f"{text}; the same again: --sample {n} --rotation {rotation}" if n > 1 else None
+
+
+def pytest_sessionfinish(session):
+    """A worker tells the process that started it."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """All workers leave out the same."""
+    if told := getattr(node, "workeroutput", {}).get("left_out"):
+        node.config.stash[LEFT_OUT] = told
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """A sample says what it is without."""
+    if not (out := config.stash.get(LEFT_OUT, None)):
+        return
+    terminalreporter.section("left out of this sample; every case: make test-all")
+    terminalreporter.line(f"{out['cases']} cases of {out['of']} tests that ran with others")
+    for file, names in out["tests"].items():
+        terminalreporter.line(f"{file}: {', '.join(names)}")
 
 
 def commit() -> str:
@@ -82,6 +116,7 @@ def pytest_collection_modifyitems(config, items):
     if out:
         config.hook.pytest_deselected(items=[item for item in items if item in out])
         items[:] = [item for item in items if item not in out]
+        config.stash[LEFT_OUT] = without(out, items)
     gpu = [item for item in items if item.get_closest_marker("gpu")]
     reason = missing_for_gpu() if gpu else ""
     for item in gpu * bool(reason):
@@ -94,19 +129,47 @@ def pytest_collection_finish():
 
 
 def left_out(items, one_in: int, rotation: str) -> list:
-    """Of each test's costly cases all but one in `one_in`, rounded up: which, `rotation` says."""
-    tests: dict[str, list] = {}
-    for item in filter(costly, items):
-        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    turn = {item: crc32(f"{rotation} {item.nodeid}".encode()) for c in tests.values() for item in c}
-    ordered = (sorted(cases, key=turn.__getitem__) for cases in tests.values())
-    return [item for cases in ordered for item in cases[-(-len(cases) // one_in) :]]
+    """Of each folder's long tests all but one in SHARE; of each other test's costly cases all but one in `one_in`, rounded
+    up: which, `rotation` says."""
+    folders: dict[str, dict[str, None]] = {}
+    for test in map(test_of, items):
+        if test in LONG:
+            folders.setdefault(test.rpartition("/")[0], {})[test] = None
+    none = {x for tests in folders.values() for x in beyond(tests, min(one_in, SHARE), rotation)}
+    cases: dict[str, dict[str, Any]] = {}
+    for item in items:
+        if costly(item) and test_of(item) not in none:
+            cases.setdefault(test_of(item), {})[item.nodeid] = item
+    some = [mine[x] for mine in cases.values() for x in beyond(mine, one_in, rotation)]
+    return [item for item in items if test_of(item) in none] + some
+
+
+def beyond(ids: Iterable[str], one_in: int, rotation: str) -> list[str]:
+    """All but one in so many, rounded up, by turns."""
+    ordered = sorted(ids, key=lambda x: crc32(f"{rotation} {x}".encode()))
+    return ordered[-(-len(ordered) // one_in) :]
+
+
+def without(out, items) -> dict:
+    """What is left out and what is left, in words that a worker can send."""
+    run, missing = {*map(test_of, items)}, [*map(test_of, out)]
+    cases = [x for x in missing if x in run]
+    files: dict[str, list[str]] = {}
+    for test in sorted({*missing} - run):
+        file, _, name = test.partition("::")
+        files.setdefault(file, []).append(name)
+    return {"cases": len(cases), "of": len({*cases}), "tests": files}
+
+
+def test_of(item) -> str:
+    """The test that it is a case of."""
+    return item.nodeid.partition("[")[0]
 
 
 def costly(item) -> bool:
     """Whether it is one of a test's cases that take long: it compiles and emulates, or is known to."""
-    test = item.nodeid.partition("[")[0]
-    return hasattr(item, "callspec") and (bool(item.get_closest_marker("nvrtc")) or test in COSTLY)
+    known = bool(item.get_closest_marker("nvrtc")) or test_of(item) in COSTLY
+    return hasattr(item, "callspec") and known
 
 
 def missing_for_gpu() -> str:

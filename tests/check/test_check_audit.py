@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from draws import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import VARIETY
@@ -36,7 +37,7 @@ def cases(draw):
     )
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=draws(500), deadline=None, derandomize=True)
 @given(cases())
 def test_every_schedule_holds(case):
     assert not list(audit(*case))

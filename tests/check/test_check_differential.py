@@ -13,13 +13,14 @@ import pytest
 from check_bases import BASES, verdict
 from check_mutants import mutate_kernel, mutate_program
 from check_oracle import explore
+from draws import draws
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gemmgen.check import ProtocolViolation
 from gemmgen.errors import IRError
 
-MUTANTS = int(os.environ.get("GEMMGEN_CHECK_MUTANTS", "250"))
+MUTANTS = int(os.environ.get("GEMMGEN_CHECK_MUTANTS", draws(250)))
 STATES = 60_000
 CASES = settings(
     max_examples=MUTANTS,

@@ -9,6 +9,7 @@ from collections import Counter
 from random import Random
 
 import pytest
+from draws import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import DENSE, emitted
@@ -42,7 +43,7 @@ def cases(draw):
     return scheduler, block, cluster, shape, ctas
 
 
-@settings(max_examples=2000, deadline=None, derandomize=True)
+@settings(max_examples=draws(2000), deadline=None, derandomize=True)
 @given(cases())
 def test_every_tile_comes_exactly_once(case):
     scheduler, block, cluster, (m, n, k), ctas = case
@@ -61,7 +62,7 @@ def test_every_tile_comes_exactly_once(case):
     assert all(row // span_m * span_m < m and col // span_n * span_n < n for row, col in seen)
 
 
-@settings(max_examples=1000, deadline=None, derandomize=True)
+@settings(max_examples=draws(1000), deadline=None, derandomize=True)
 @given(cases())
 def test_cluster_peers_share_the_operand(case):
     scheduler, block, cluster, shape, ctas = case

@@ -8,6 +8,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from draws import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import DENSE, FP8, emitted
@@ -32,7 +33,7 @@ VARIANTS = {
 }
 
 
-@settings(max_examples=2000, deadline=None, derandomize=True)
+@settings(max_examples=draws(2000), deadline=None, derandomize=True)
 @given(st.integers(1, 40), st.integers(1, 12), st.data())
 def test_stretches_are_equal_and_cover_every_block_once(tiles, k_blocks, data):
     count = data.draw(st.integers(1, min(140, tiles * k_blocks)))
