@@ -26,6 +26,15 @@ from .recipes import recipe
 from .target import Target
 
 LINE = 128  # bytes, of L2
+CYCLES = (
+    "tensor",
+    "shared",
+    "promotion",
+    "scales",
+    "chain",
+    "zeros",
+    "cluster",
+)  # of `Work`, by steps
 ALONE = Cluster()
 WARPS = 4  # of a warpgroup
 
@@ -71,10 +80,12 @@ def priced(of: Workload, c: Config) -> Terms:
     waves = ceil(tiles, resident)
     busy, last = min(tiles, resident), tiles - (waves - 1) * resident
     # No measurement credits multicast in a single wave; DeepGEMM forbids it there.
-    work = _work(of, c, price, cluster if waves > 1 else ALONE)
+    sharing = cluster if waves > 1 else ALONE
+    work, again = _work(of, c, price, sharing), _again(of, c, sharing)
     drawing = of.groups * (_drawing(of, c, price) / len(of.rows))
     full = _wave(work, c, price, busy, target)
     adding = of.groups * _adding(p, price.row, of.shape)
+    rate = _hbm_rate(drawing / waves, target)
     return Terms(
         work=work,
         full=_followed(full, c, price),
@@ -82,7 +93,8 @@ def priced(of: Workload, c: Config) -> Terms:
         waves=waves,
         tail=work.d_bytes / _l2_rate(last, target),
         clock_hz=target.clock_hz,
-        hbm=max(of.dram_bytes / _hbm_rate(drawing / waves, target), adding),
+        hbm=max((of.dram_bytes + again) / rate, adding),
+        again=again / rate,
         adding=adding,
         overlap=FIT.overlap,
         launch=target.launch_seconds,
@@ -95,7 +107,7 @@ def _streamed(of: Workload, c: Config, price: Price, tiles: int) -> Terms:
     target, whole = of.target, _work(of, c, price, ALONE)
     busy = min(tiles * whole.steps, target.sms)
     steps = ceil(tiles * whole.steps, busy)
-    names = ("tensor", "shared", "promotion", "scales", "chain", "cluster", "l2_bytes", "d_bytes")
+    names = (*CYCLES, "l2_bytes", "d_bytes")
     run = {name: getattr(whole, name) * steps / whole.steps for name in names}
     handed = EXCHANGE + 4 * c.block_m * c.block_n * ceil(busy, tiles) / EXCHANGE_RATE
     epilogue = whole.epilogue * ceil(tiles, busy) + handed * (tiles % busy > 0)
@@ -110,6 +122,7 @@ def _streamed(of: Workload, c: Config, price: Price, tiles: int) -> Terms:
         tail=whole.d_bytes / _l2_rate(busy, target),
         clock_hz=target.clock_hz,
         hbm=max(of.dram_bytes / _hbm_rate(busy, target), adding),
+        again=0,
         adding=adding,
         overlap=FIT.overlap,
         launch=target.launch_seconds,
@@ -177,11 +190,18 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
         promotion=steps * promotion,
         scales=steps * scales,
         chain=steps * (waves * max(mma, reads) + promotion + scales),
+        zeros=steps * _zeros(of, c) * FIT.zero_row,
         cluster=steps * (_lockstep(of) * bool(cluster.shared) + price.step),
         epilogue=price.epilogue + _staging(of, c, price),
         l2_bytes=loads + d_bytes + (4 * rows * steps if of.promotes else 0),
         d_bytes=d_bytes,
     )
+
+
+def _zeros(of: Workload, c: Config) -> int:
+    """Rows of A's tile that TMA fills. Below a ragged group's last row lies another's, or room for more."""
+    ragged = len(of.rows) > 1
+    return 0 if c.swap_ab or ragged else max(0, c.block_m - of.shape[0])
 
 
 def _promotion(of: Workload, c: Config, price: Price) -> float:
@@ -219,6 +239,7 @@ def _wave(w: Work, c: Config, price: Price, busy: int, target: Target) -> Wave:
         l2=l2,
         chain=w.chain,
         l2_exposed=FIT.l2_exposed * l2 + price.main * max(w.tensor, w.shared, l2),
+        zeros=w.zeros,
         cluster=w.cluster,
         epilogue=w.epilogue,
         promotion=exposed * w.promotion,
@@ -241,6 +262,12 @@ def _l2_rate(busy: int, target: Target) -> float:
 def _hbm_rate(busy: float, target: Target) -> float:
     """Bytes per second; a few SMs cannot keep enough bytes in flight to fill HBM."""
     return target.hbm_bytes_per_second * FIT.hbm_rate * min(1, busy / target.sms * FIT.hbm_share)
+
+
+def _again(of: Workload, c: Config, cluster: Cluster) -> float:
+    """Bytes of B that HBM gives once more, since several clusters along M ask for them at once."""
+    asking = of.covering(c.block_m * cluster.m) / len(of.rows)
+    return FIT.hbm_again * of.b_bytes * max(0.0, 1 - 1 / asking)
 
 
 def _adding(p: Problem, columns: int, shape: Shape) -> float:

@@ -40,6 +40,8 @@ class Fit:
     # Cycles of the shared-memory port per warp and register of column scales: profiles (docs/findings.md),
     # gradients.
     column_load: float = 1.0
+    # Cycles per K block and row of a tile below A's last, which TMA fills with zeros: few, of tiles of 64 rows.
+    zero_row: float = 1.5
     # Cycles to drain a wgmma group and start the next: rows of M = 64 and N = 576 or 2112.
     drain: float = 120.0
     # Share of promotion that shows under the other consumer warpgroups' MMAs, with two and with three of
@@ -52,8 +54,12 @@ class Fit:
     piece: float = 200.0
     # Of HBM's peak that weight streaming reaches: BF16 rows of M = 1 and K = 16384.
     hbm_rate: float = 0.75
-    # Most that one SM draws, in fair shares of all SMs' bandwidth. Not measured.
-    hbm_share: float = 1.25
+    # Most that one SM draws, in fair shares of all SMs' bandwidth: "few", FP8 with block scales and BF16 at M = 1, 16, 32,
+    # 64 and 128 and twelve N and K, 120 shapes with 7 to 70 tiles each on an H200. 64 of 132 SMs draw nearly all.
+    hbm_share: float = 2.0
+    # Of B's bytes, what HBM gives again where many tiles along M read B's rows at once; of two tiles half of it: few, of
+    # M = 128, tiles of 64 rows against tiles of 128.
+    hbm_again: float = 0.6
     # Bytes of D per second that L2 adds to, in boxes of whole 128-byte lines, and how much longer boxes of half
     # a line and narrower ones take: 32768 x 4096 x 512, with 112 against 96 columns, and 24576 x 4096 x 1536
     # with 152 against 128.

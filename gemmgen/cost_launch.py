@@ -24,8 +24,8 @@ class Workload:
     """`groups` times D[M, N] = A[M, K] B[N, K]^T, shape (M, N, K).
 
     rows: M, that tiles are counted for: of ragged groups, whose rows vary about M, several to take the mean of.
-    promotes: of the problem. k_bytes: of a row of A or B. d_bytes: per element of the product. dram_bytes: of all
-    groups. split_k: CTAs that must divide K of a config that is chosen for it.
+    promotes: of the problem. k_bytes: of a row of A or B. d_bytes: per element of the product. dram_bytes, b_bytes: of all
+    groups, all operands' and B's. split_k: CTAs that must divide K of a config that is chosen for it.
     """
 
     problem: Problem
@@ -38,6 +38,7 @@ class Workload:
     k_bytes: int
     d_bytes: float
     dram_bytes: float
+    b_bytes: float
     split_k: int = ANY
 
     def covering(self, side: int) -> int:
@@ -78,6 +79,7 @@ def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Workloa
         k_bytes=shape[2] * p.a.bytes,
         d_bytes=d_bytes(p),
         dram_bytes=groups * dram_bytes(p, shape),
+        b_bytes=groups * operand_bytes(p, shape)["b"],
     )
 
 

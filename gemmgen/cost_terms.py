@@ -40,7 +40,7 @@ class Cost:
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """One tile of `steps` K blocks, in SM cycles per resource; `chain` is what one warpgroup does in
-    sequence. scales: what `shared` and `chain` both have of loads of column scales."""
+    sequence. zeros: that TMA takes to fill rows below A's last. scales: what `shared` and `chain` both have of loads of column scales."""
 
     steps: int
     tensor: float
@@ -48,6 +48,7 @@ class Work:
     promotion: float
     scales: float
     chain: float
+    zeros: float
     cluster: float
     epilogue: float
     l2_bytes: float
@@ -59,8 +60,8 @@ class Wave:
     """SM cycles of one wave of `busy` SMs, a tile on each.
 
     tensor, shared, l2, chain: what the main loop needs of each resource; it takes as long as the slowest.
-    l2_exposed, promotion: the shares of L2's time and of promotion that show although hidden. cluster:
-    lockstep with the peer. epilogue: per tile, with nothing to multiply.
+    l2_exposed, promotion: the shares of L2's time and of promotion that show although hidden. zeros: rows that TMA
+    fills. cluster: lockstep with the peer. epilogue: per tile, with nothing to multiply.
     """
 
     busy: int
@@ -69,6 +70,7 @@ class Wave:
     l2: float
     chain: float
     l2_exposed: float
+    zeros: float
     cluster: float
     epilogue: float
     promotion: float
@@ -84,10 +86,11 @@ class Wave:
 
     @property
     def total(self) -> float:
-        return self.main + self.l2_exposed + self.cluster + self.epilogue + self.promotion
+        beside = self.l2_exposed + self.zeros + self.cluster
+        return self.main + beside + self.epilogue + self.promotion
 
 
-ADDED = ("main", "l2_exposed", "cluster", "epilogue", "promotion")  # terms of every wave
+ADDED = ("main", "l2_exposed", "zeros", "cluster", "epilogue", "promotion")  # terms of every wave
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +98,8 @@ class Terms:
     """What one launch's modelled seconds add up from.
 
     full: each wave but the last. last: that one. tail: SM cycles of the last store, which hides under
-    nothing. hbm: seconds that HBM alone would take, or L2, to add to D: `adding`. SM and HBM time overlap as the norm of order
+    nothing, as the last epilogue. hbm: seconds that HBM alone would take, or L2, to add to D: `adding`. again: what HBM takes of them for bytes of B that
+    it gives more than once. SM and HBM time until the last load overlap as the norm of order
     `overlap`. launch: seconds of ramp and tail.
     """
 
@@ -106,6 +110,7 @@ class Terms:
     tail: float
     clock_hz: float
     hbm: float
+    again: float
     adding: float
     overlap: float
     launch: float
@@ -117,9 +122,20 @@ class Terms:
         return cycles / self.clock_hz
 
     @property
+    def loading(self) -> float:
+        """Seconds that the SMs alone would take until the last load."""
+        return self.sm - self.after
+
+    @property
+    def after(self) -> float:
+        """Seconds after the last load, which HBM's time cannot hide."""
+        return (self.last.epilogue + self.tail) / self.clock_hz
+
+    @property
     def seconds(self) -> float:
-        norm: float = (self.sm**self.overlap + self.hbm**self.overlap) ** (1 / self.overlap)
-        return self.launch + norm
+        order = self.overlap
+        norm: float = (self.loading**order + self.hbm**order) ** (1 / order)
+        return self.launch + norm + self.after
 
     @property
     def added(self) -> dict[str, float]:

@@ -7,9 +7,9 @@ from .lever import AS_IT_IS, C, Changes, L, Lever, choice
 
 ANY = 0  # CTAs that divide K: as many as pay
 SPLITS, LEAST_SHARE = (2, 4, 8), 4  # CTAs that may divide K, and K blocks that each has at least
-# Cycles until the sums of CTAs that divide K have met in one, and bytes of them that it takes per cycle. Estimates, to be
-# measured.
-EXCHANGE, EXCHANGE_RATE = 1500.0, 32.0
+# Cycles until the sums of CTAs that divide K have met in one, and bytes of them that it takes per cycle, as
+# 120 shapes of few rows say (`cost_fit`).
+EXCHANGE, EXCHANGE_RATE = 1000.0, 24.0
 
 
 def exchange_cycles(c: C) -> float:

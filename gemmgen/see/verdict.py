@@ -19,6 +19,7 @@ from .spelling import spelled
 TERMS = {
     "main": "main loop",
     "l2_exposed": "L2 time that shows",
+    "zeros": "rows of zeros",
     "cluster": "lockstep with the peer",
     "epilogue": "epilogues",
     "promotion": "promotion that shows",
@@ -36,6 +37,7 @@ BOUND = {
     "promotion": "promotion on the CUDA cores",
     "latency": "latency: a warpgroup multiplies, drains and goes on, with too little beside it",
     "idle": "idle SMs: too few tiles to fill them",
+    "zeros": "TMA, which fills the rows of a tile below A's last with zeros",
     "drain": "fill and drain: epilogues and the last store",
     "cluster": "lockstep of the CTAs in a cluster",
     "launch": "launch latency",
@@ -74,6 +76,11 @@ LOSSES = {
         "l2_exposed",
         "larger tiles or multicast, which fetch fewer bytes for as many products",
     ),
+    "zeros": (
+        "rows of zeros that TMA fills",
+        "zeros",
+        "tiles of no more rows than A has, by swap_ab",
+    ),
     "cluster": ("lockstep of a cluster", "cluster", "multicast=none, which needs none"),
     "epilogue": (
         "epilogues",
@@ -92,6 +99,11 @@ LOSSES = {
         "too few CTAs to draw all that HBM gives",
         "hbm",
         "more CTAs that load at once, by smaller tiles or split_k",
+    ),
+    "again": (
+        "B read by several tiles at once",
+        "hbm",
+        "taller tiles, of which fewer read the same rows of B",
     ),
     "adding": (
         "adding to D in L2",
@@ -174,15 +186,14 @@ def waits(t: Terms, consumer_waves: int, target: Target, streaming: float) -> It
     """The modelled seconds by what is waited for. consumer_waves: `Config.waves`. streaming: seconds that HBM takes
     if enough SMs draw from it."""
     yield "launch", t.launch
-    if t.hbm > t.sm:
-        beside = t.seconds - t.launch
+    if t.hbm > t.loading:
+        yield "drain", t.after
+        beside = t.seconds - t.launch - t.after
         if t.adding >= t.hbm:
             yield "adding", beside
         else:  # a few SMs draw less than HBM gives
-            yield from (
-                ("hbm", beside * streaming / t.hbm),
-                ("idle", beside * (1 - streaming / t.hbm)),
-            )
+            drawn = (streaming + t.again) / t.hbm
+            yield from (("hbm", beside * drawn), ("idle", beside * (1 - drawn)))
         return
     yield from (("hbm", t.added["hbm"]), ("drain", t.tail / t.clock_hz))
     chain = _chain(t, consumer_waves)
@@ -191,6 +202,7 @@ def waits(t: Terms, consumer_waves: int, target: Target, streaming: float) -> It
         yield chain if wave.bound == "chain" else wave.bound, seconds * wave.main * busy
         yield "idle", seconds * wave.main * (1 - busy)
         yield "l2", seconds * wave.l2_exposed
+        yield "zeros", seconds * wave.zeros
         yield "cluster", seconds * wave.cluster
         yield "drain", seconds * wave.epilogue
         yield "promotion", seconds * wave.promotion
@@ -228,10 +240,14 @@ def _losses(e: Explanation) -> Iterator[Part]:
     yield "launch", t.launch
     if e.floor.hbm > e.floor.tensor:
         yield "hbm_rate", _streaming(e) - e.floor.hbm
-        yield "adding" if t.adding >= t.hbm else "few", t.hbm - _streaming(e)
+        if t.adding >= t.hbm:
+            yield "adding", t.hbm - _streaming(e)
+        else:
+            yield from (("again", t.again), ("few", t.hbm - t.again - _streaming(e)))
         yield "sm", t.seconds - t.launch - t.hbm
         return
-    yield from ((n, added[n]) for n in ("l2_exposed", "cluster", "epilogue", "tail", "hbm"))
+    plain = ("l2_exposed", "zeros", "cluster", "epilogue", "tail", "hbm")
+    yield from ((n, added[n]) for n in plain)
     yield "shown", added["promotion"]
     chain = _chain(t, e.config.waves)
     for wave, seconds in _waves(t):

@@ -8,6 +8,7 @@ import pytest
 
 from gemmgen.config import Config
 from gemmgen.cost import cost, count_tiles, dram_bytes, operand_bytes, terms
+from gemmgen.cost_fit import FIT
 from gemmgen.heuristics import candidates
 from gemmgen.ir.dtypes import BF16, E4M3, F32
 from gemmgen.ir.groupings import GROUPINGS
@@ -63,12 +64,16 @@ def test_exchanging_a_and_b_saves_tensor_and_shared_memory_work():
 
 
 def test_several_tiles_of_few_rows_draw_the_same_weights():
-    """Halving the rows doubles the tiles, not what HBM sends."""
-    one, two = (
-        cost(FP8, Config(swap_ab=True, block_m=m, block_n=64, consumers=1), (32, 2112, 7168), H200)
-        for m in (32, 16)
-    )
-    assert two.tiles == 2 * one.tiles and two.hbm == one.hbm
+    """Halving the rows doubles the tiles, not the CTAs that draw other bytes: what two ask for at once HBM sends in part
+    again."""
+    shape = (32, 2112, 7168)
+    configs = [Config(swap_ab=True, block_m=m, block_n=64, consumers=1) for m in (32, 16)]
+    one, two = (cost(FP8, c, shape, H200) for c in configs)
+    once, again = (terms(FP8, c, shape, H200) for c in configs)
+    assert two.tiles == 2 * one.tiles and two.dram_bytes == one.dram_bytes
+    assert once.again == 0 and again.hbm - again.again == pytest.approx(once.hbm)
+    sent_again = again.again / once.hbm * one.dram_bytes
+    assert sent_again == pytest.approx(FIT.hbm_again / 2 * operand_bytes(FP8, shape)["b"])
 
 
 RAGGED = [g for g in GROUPINGS if GROUPINGS[g].ragged]

@@ -199,8 +199,9 @@ def test_exchanged_tiles_cover_what_larger_groups_need():
 
 
 def test_small_m_spreads_over_the_sms():
+    """Half of the SMs draw nearly all that HBM gives."""
     for n, k in WEIGHTS[1:]:
-        assert cost(FP8, choose(FP8, (16, n, k), H200), (16, n, k), H200).tiles >= 100
+        assert cost(FP8, choose(FP8, (16, n, k), H200), (16, n, k), H200).tiles >= 64
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=kernel_of)

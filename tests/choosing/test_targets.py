@@ -78,19 +78,23 @@ SHAPES = [
 OTHERS = {
     "H100 PCIe": (DENSE, (1024, 2112, 7168), 1.5),
     "H800 PCIe": (DENSE, (1024, 2112, 7168), 1.5),
-    "H20": (FP8, (16, 2112, 7168), 1.8),
+    "H20": (DENSE, (128, 2112, 7168), 1.4),
 }
+MEMORY = 1.08  # times the time that an H200's choice takes at most, where memory alone is slower
 
 
 @pytest.mark.parametrize("t", TARGETS, ids=lambda t: t.name)
 def test_each_is_priced_as_itself(gpu, t):
-    """Where fewer SMs have fewer waves, or the tensor core is a quarter as fast, the choice is another; where memory alone
-    is slower it is not, for every config reads the same."""
+    """Where fewer SMs have fewer waves, or the tensor core is a quarter as fast, an H200's choice loses; where memory alone
+    is slower it hardly does, for every config reads nearly the same."""
     gpu.name = t.device_name
     here = [ops_choice(FP8, s) for s in SHAPES]
     assert here == [choose(FP8, s, t) for s in SHAPES]
-    assert (here != [choose(FP8, s, H200) for s in SHAPES]) == (t.name in OTHERS)
-    if t.name in OTHERS:
+    if t.name not in OTHERS:
+        for mine, s in zip(here, SHAPES, strict=True):
+            theirs = choose(FP8, s, H200)
+            assert cost(FP8, theirs, s, t).seconds < MEMORY * cost(FP8, mine, s, t).seconds
+    else:
         p, shape, loss = OTHERS[t.name]
         mine, theirs = ops_choice(p, shape), choose(p, shape, H200)
         prices = [cost(p, c, shape, t).seconds for c in (theirs, mine)]
