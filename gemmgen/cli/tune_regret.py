@@ -37,6 +37,7 @@ from .tune_report import described, number
 from .tune_steps import (
     SHAPES,
     Cubins,
+    asked_for,
     at_most,
     check_effort,
     chosen,
@@ -47,7 +48,6 @@ from .tune_steps import (
     filled,
     kept,
     left_of,
-    picked,
     planned,
     problems_of,
     say,
@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
     with at_most(args.sms, device), cubins_in(args) as folder:
         target = target_for(device)
         known = {r.key: r for r in kept(args, load)}
-        asked = {j: picked(j, device, target).config for j in _jobs(args, problems, device)}
+        asked = {j: asked_for(j, device, target) for j in _jobs(args, problems, device)}
         keys = {j: (j, device, args.sms, nvrtc.version(), c) for j, c in asked.items()}
         left = left_of(args, keys, known, "shapes to measure")
         if args.compile_only:

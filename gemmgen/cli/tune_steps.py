@@ -22,7 +22,7 @@ from ..config import Config
 from ..errors import ArgumentError, CompileError
 from ..families import FAMILIES
 from ..heuristics import ANY
-from ..heuristics.tuned import Pick
+from ..heuristics.tuned import Pick, pick
 from ..ir.groupings import GROUPINGS
 from ..ops import limits, refused
 from ..ops.building import picked_for, priced_for, target_named
@@ -156,6 +156,12 @@ def picked(j: Job, device: str, target: Target) -> Pick:
     """The default choice: what gemmgen's functions take on that device, H200 if none is here. Compiles nothing."""
     name = device or H200.device_name
     return picked_for(j.problem, j.shape, j.groups, name, target, ANY)
+
+
+def asked_for(j: Job, device: str, target: Target) -> Config:
+    """The default choice as if the build refused nothing: whatever it has refused by now, the same."""
+    name = device or H200.device_name
+    return pick(j.problem, j.shape, target, j.groups, name, split_k=ANY).config
 
 
 def chosen(

@@ -34,6 +34,7 @@ from .tune_steps import (
     SIDE,
     SIDES,
     Cubins,
+    asked_for,
     at_most,
     check_effort,
     chosen,
@@ -43,7 +44,6 @@ from .tune_steps import (
     filled,
     kept,
     left_of,
-    picked,
     problems_of,
     say,
     settings,
@@ -114,7 +114,7 @@ def _step(p: Problem) -> int:
 
 def _asked(place: Place, device: str, target: Target) -> str:
     """The digest of today's choices."""
-    return digest({m: picked(j, device, target).config for m, j in _jobs(place).items()})
+    return digest({m: asked_for(j, device, target) for m, j in _jobs(place).items()})
 
 
 def _compile_only(

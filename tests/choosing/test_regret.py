@@ -360,6 +360,8 @@ def test_a_default_that_the_build_refuses_is_the_next(machine, capsys, tmp_path,
         want = choose(DENSE, (384, 512, 512), H200, unbuilt={said[0]: "12 bytes of spills"})
         assert Config.from_json(shape["choice"]) == want != said[0]
         assert Config.from_json(shape["asked"]) == said[0]
+        code, again, err = command(capsys, *argv)
+        assert (code, again) == (0, out) and "0 of 1 shapes" in err
         refused.forget()
         assert "0 of 1 shapes" in command(capsys, *argv)[2]
     finally:
