@@ -26,6 +26,7 @@ CHECKED_BY = {  # languages of blocks, and what holds them
     "text": "test_trace_is_current, tests/docs/test_extending.py; of the ten steps, tests/docs/test_ten_steps.py",
     "": "drawings",
 }
+TORCHRUN = "torchrun"
 READERS_OWN = ("python my_program.py",)  # no program of ours
 SHELL = [
     words for f in of("sh") for line in f.text.splitlines() if (words := shlex.split(line, True))
@@ -46,9 +47,9 @@ def without_variables(words: list[str]) -> list[str]:
 
 
 def test_every_command_is_known():
-    """gemmgen, make, pip, a module of this repository, or the reader's own program."""
+    """gemmgen, also under torchrun, make, pip, a module of this repository, or the reader's own program."""
     for words in map(without_variables, SHELL):
-        known = words[0] in ("gemmgen", "make", "pip") or words[:2] == ["python", "-m"]
+        known = words[0] in ("gemmgen", "make", "pip", TORCHRUN) or words[:2] == ["python", "-m"]
         assert known or " ".join(words) in READERS_OWN, words
 
 
@@ -68,6 +69,15 @@ def test_pip_installs_what_there_is():
         assert name == ("." if "-e" in options else wheel), words
         assert {*filter(None, extras.split(","))} <= {*PROJECT["optional-dependencies"]}, words
         assert {*options} <= {"-e", "--no-deps"}, words
+
+
+def test_commands_of_torchrun_parse():
+    """One of `python -m gemmgen` for each of some processes."""
+    found = [words for words in SHELL if words[0] == TORCHRUN]
+    assert found
+    for _, option, processes, m, module, *argv in found:
+        assert (option, m, module) == ("--nproc-per-node", "-m", "gemmgen") and int(processes) > 1
+        _parser(argv).parse_args(argv)
 
 
 def test_commands_with_variables_parse():
