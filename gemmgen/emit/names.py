@@ -22,7 +22,7 @@ from ..ir.nodes import (
 from ..ir.places import end, first, flag, held, numbered, piece, plus, shift, total
 from ..ir.reasons import REASONS
 from ..ir.rewrite import statements
-from ..ir.spelling import epilogue_value, folded, of_group
+from ..ir.spelling import READS, epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
 from .k_blocks import k_block
 from .numbers import Number, each
@@ -90,6 +90,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "high": lambda operand, bits: word(known, operand, bits, HIGH),
         "of_columns": lambda s, i: of_columns(kernel.buffer(s.smem), i),
         "exchanged": lambda s, row="row": exchanged(kernel.buffer(s.smem), row),
+        **{f"read_{of}": function for of, function in READS[kernel.pdl].items()},
         "epilogue_value": lambda s: epilogue_value(kernel, s),
         "verb": lambda s: VERBS[s.add],
         "assign": lambda s: ASSIGNS[s.add],

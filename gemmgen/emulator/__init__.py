@@ -12,7 +12,7 @@ schedule at hand, as is what a wait does that gives up (mbarrier.try_wait; Round
 Not modelled: races between threads of one warp; the order of global reads after writes of other CTAs
 (only double writes are races), nor their proxy fences; register pressure; time. One launch runs at a
 time; one that may overlap the launch before it (`overlaps`) races with that if it touches global memory before
-griddepcontrol.wait, in any thread, but to read what is said to be `ready`.
+griddepcontrol.wait, in any thread, but to read what is said to be `ready`, or reads anything else without coherence.
 """
 
 from .errors import (

@@ -15,6 +15,7 @@ from .lanes import (
     SHARED,
     address_slot,
     check_dependency,
+    check_read_only,
     lane_mask,
     per_warp,
     space_at,
@@ -55,9 +56,12 @@ def _ld(i: Instruction, s: Scope) -> Op:
     size = each * len(names)
 
     weak, acquiring = not STRONG & set(i.parts), acquires(i)
+    read_only = "nc" in i.parts or i.parts[0] == "ldu"
 
     def op(g: Group) -> None:
         lanes = np.flatnonzero(g.active)
+        if read_only:
+            check_read_only(g, address(g)[lanes], size)
         data = load(g, where, address(g)[lanes], size, lanes, weak)
         if acquiring:
             acquire(g, address(g)[lanes], lanes)

@@ -79,6 +79,15 @@ def check_dependency(g: Group, lanes: Any, read: Any = None, size: int = 0) -> N
         raise Race(f"{who(g)}: {text}")
 
 
+def check_read_only(g: Group, addresses: Any, size: int) -> None:
+    """What a load without coherence reads nobody writes while the kernel runs (PTX ISA, ld.global.nc, ldu): not so in a launch that may
+    overlap the one before it, whether its threads have waited or not, but for what is ready."""
+    launch = g.cta.launch
+    if launch.overlaps and not all(_inside(int(at), size, launch.ready) for at in addresses):
+        text = "reads without coherence what the launch before may have written while this one ran"
+        raise Race(f"{who(g)}: {text}")
+
+
 def _inside(address: int, size: int, spans: Spans) -> bool:
     return any(first <= address and address + size <= end for first, end in spans)
 

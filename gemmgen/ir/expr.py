@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Number
 from typing import Any, ClassVar, Literal, get_args
@@ -236,6 +237,13 @@ def parts(e: Expr) -> tuple[Expr, ...]:
         case Call(_, args):
             return args
     return ()
+
+
+def walk(e: Expr) -> Iterator[Expr]:
+    """`e` and all that it is made of."""
+    yield e
+    for x in parts(e):
+        yield from walk(x)
 
 
 def of(e: Expr, acc: Expr) -> Expr:

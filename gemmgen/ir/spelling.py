@@ -24,6 +24,7 @@ from .expr import (
     Scalar,
     arguments,
     fp32,
+    walk,
 )
 from .nodes import Evaluate, Kernel, StageTile
 from .places import Place, of_pair, place
@@ -37,6 +38,17 @@ C_FUNCTIONS = {
     "min": "fminf",
 }
 
+# How a kernel reads what it never writes, by `Kernel.pdl`. Where nobody else writes that either while the kernel runs, the compiler and
+# the hardware may know (ld.global.nc). A launch that overlaps the one before runs while that may still write: its loads are coherent.
+READS = {
+    False: {"float": "__ldg", "int": "__ldg"},
+    True: {"float": "ptx::load_global_float", "int": "ptx::load_global_int"},
+}
+# The same in epilogues, where one load serves many elements. What keeps it behind the wait is its pointer, made opaque there.
+READS_ONCE = {
+    False: READS[False],
+    True: {"float": "ptx::load_once_float", "int": "ptx::load_once_int"},
+}
 LOADS = {BF16: "ptx::element_bf16", F16: "ptx::element_f16", F32: "ptx::element_f32"}
 
 
@@ -55,12 +67,25 @@ def epilogue_value(kernel: Kernel, s: StageTile | Evaluate) -> str:
         return f"float({s.src}[{i}])" if to_float else f"{s.src}[{i}]"
 
     # Opaque copies of the pointers: what one wave loads is not kept in registers for the next.
-    pointers = [x for x in arguments(s.value) if isinstance(x, PerColumn | PerRow | PerElement)]
+    kinds = POINTERS[kernel.pdl]
+    pointers = [x for x in arguments(s.value) if isinstance(x, kinds)]
     lines = [f"const auto {local(x.name)} = ptx::opaque({_pointer(kernel, x)});" for x in pointers]
-    value = c_expr(s.value, element, place(kernel, s))
+    tables = sorted({x.groups for x in walk(s.value) if isinstance(x, InGroup)}) * kernel.pdl
+    lines += [f"const auto {table(x, True)} = ptx::opaque({x});" for x in tables]
+    value = c_expr(s.value, element, place(kernel, s), kernel.pdl)
     value = f"ptx::paced<{s.pace}>({value}, i)" if s.pace else value
     lines.append(f"const auto value = [&](int i) {{ return {value}; }};")
     return "\n".join(lines)
+
+
+# Arguments that are read through a copy of their pointer, by `Kernel.pdl`.
+IN_VECTORS = (PerColumn, PerRow, PerElement)
+POINTERS = {False: IN_VECTORS, True: (*IN_VECTORS, DeviceScalar)}
+
+
+def table(name: str, pdl: bool) -> str:
+    """What an epilogue reads a table of groups through."""
+    return {False: name, True: f"table_{name}"}[pdl]
 
 
 def of_group(kernel: Kernel, tensor: str) -> str:
@@ -76,6 +101,8 @@ def _of_group(kernel: Kernel, tensor: str, stride: str) -> str:
 def _pointer(kernel: Kernel, x: Argument) -> str:
     """Where the tile's group of an argument begins: vectors lie one behind the other."""
     name = parameter(x.name)
+    if isinstance(x, DeviceScalar):
+        return name
     if isinstance(x, PerElement):
         return _of_group(kernel, name, group_stride(x.name))
     by_depth = bool(kernel.groups.depths)
@@ -95,35 +122,38 @@ def c_number(value: float) -> str:
     return f"{shown!r}f"
 
 
-def c_expr(e: Expr, acc: Callable[[str], str], at: Place) -> str:
+def c_expr(e: Expr, acc: Callable[[str], str], at: Place, pdl: bool) -> str:
     """`e` in C at a register's place. Rows and columns are clamped, since a tile may reach past the
-    tensor's edge."""
+    tensor's edge. pdl: `Kernel.pdl`."""
+    read = READS_ONCE[pdl]
 
     def c(x: Expr) -> str:
-        return c_expr(x, acc, at)
+        return c_expr(x, acc, at, pdl)
 
     match e:
         case Acc():
             return acc(at.register)
         case OfPair(value, column):
-            return c_expr(value, acc, of_pair(at, column))
+            return c_expr(value, acc, of_pair(at, column), pdl)
         case Const(value):
             return c_number(value)
         case Scalar(name):
             return parameter(name)
         case DeviceScalar(name):
-            return f"__ldg({parameter(name)})"
+            pointer = {False: parameter(name), True: local(name)}[pdl]
+            return f"{read['float']}({pointer})"
         case PerColumn(name):
-            return f"__ldg({local(name)} + min({at.column}, shape_n - 1))"
+            return f"{read['float']}({local(name)} + min({at.column}, shape_n - 1))"
         case PerRow(name):
-            return f"__ldg({local(name)} + min({at.row}, shape_m - 1))"
+            return f"{read['float']}({local(name)} + min({at.row}, shape_m - 1))"
         case PerElement(name, dtype):
             row = f"{local(name)} + (long long)min({at.row}, shape_m - 1) * {row_stride(name)}"
             return f"{LOADS[dtype]}({row} + min({at.pair}, (shape_n - 1) / 2 * 2), {at.which})"
         case BinOp(op, lhs, rhs):
             return f"({c(lhs)} {op} {c(rhs)})"
         case InGroup(value, groups):
-            return f"(__ldg({groups} + min({at.row}, shape_m - 1)) < 0 ? 0 : {c(value)})"
+            of_row = f"{table(groups, pdl)} + min({at.row}, shape_m - 1)"
+            return f"({read['int']}({of_row}) < 0 ? 0 : {c(value)})"
         case Call(function, args):
             return f"{C_FUNCTIONS[function]}({', '.join(map(c, args))})"
     raise IRError(f"no C spelling for {e!r}")

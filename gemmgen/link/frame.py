@@ -37,6 +37,8 @@ struct Ring {
 FUNCTIONS = """
 __device__ __forceinline__ uint32_t pair_bf16(float low, float high) { return "cvt.rn.bf16x2.f32"($r, high, low); }
 __device__ __forceinline__ uint32_t pair_f16(float low, float high) { return "cvt.rn.f16x2.f32"($r, high, low); }
+__device__ __forceinline__ float load_once_float(const float* from) { return $once("ld.global.f32"($f, [from])); }
+__device__ __forceinline__ int load_once_int(const int* from) { return $once("ld.global.s32"($r, [from])); }
 template <typename T> __device__ __forceinline__ const T* opaque(const T* p) { return $opaque(p); }
 template <int kStep> __device__ __forceinline__ float paced(float x, int i) {
     if (i % kStep == 0) "bar.warp.sync"(0xFFFFFFFF);

@@ -7,13 +7,14 @@ operands as `$` and the register's type: `$pred`, `$b32`, or of an operand of th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .assembly import MEMORY, PURE, VOLATILE, Instruction, instructions, needs
 from .errors import Unreadable
 from .expressions import Expr
 from .statements import Statement
-from .values import Value, kind, plain
+from .values import Value, kind, plain, terms
 
 if TYPE_CHECKING:
     from .walk import Env, Walk
@@ -44,7 +45,7 @@ class Machine:
             self._nothing(text, volatile, outs, ins, env)
             return
         operands = [*self._outputs(outs, env), *(self._input(c, x, env) for c, x in ins)]
-        found = instructions(text)
+        found = tuple(_once(i, operands) if kept == PURE else i for i in instructions(text))
         for i in found:
             if (PURE, VOLATILE, MEMORY).index(i.needs) > (PURE, VOLATILE, MEMORY).index(kept):
                 lacks = "is not volatile" if kept == PURE else 'does not clobber "memory"'
@@ -224,7 +225,8 @@ class Machine:
 
     def builtin(self, name: str, args: tuple[Expr, ...], env: Env) -> Value:
         """$until(i): instruction i again until it holds. $when(p, i): i where p. $nth(x, n): another of what an
-        instruction writes. $all(array, n): its registers. $opaque(x): x, of which the compiler knows nothing."""
+        instruction writes. $all(array, n): its registers. $opaque(x): x, of which the compiler knows nothing. $once(i): what i
+        reads, moved and merged as if it only computed."""
         w = self.walk
         match name:
             case "$until":
@@ -240,9 +242,25 @@ class Machine:
                 return (*v[:2], w.value(args[1], env), *v[3:])
             case "$all":
                 return "all", w.value(args[0], env)[2], w.value(args[1], env)
+            case "$once":
+                event = self._event(args[0][1][1], args[0][3], env)
+                return "out", _letter(event), 0, event, 0
             case "$opaque":
                 return "opaque", w.value(args[0], env)
         raise Unreadable(f"{name} is nothing")
+
+
+def _once(i: Instruction, operands: list[Value]) -> Instruction:
+    """`i`, which may be moved and merged if it loads from global memory by a pointer that was made opaque: no further than to
+    where that was."""
+    address = i.operands[1] if len(i.operands) == 2 else None
+    match address:
+        case ("mem", (("%", int(n)),)) if i.opcode.startswith("ld.global."):
+            _, parts = terms(operands[n])
+            pointers = [x for x in parts if kind(x).endswith("*")]
+            if pointers and all(x[0] == "opaque" for x in pointers):
+                return replace(i, needs=PURE)
+    return i
 
 
 def _known(registers: dict[str, Value], name: str) -> Value:

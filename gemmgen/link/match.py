@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ OPAQUE = ("Tile", "Scheduler")  # structs of which the link knows only that they
 # What those read. Other constants are names of numbers, and stand for them where they are used.
 SHAPES = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "CLUSTER_M", "CLUSTER_N", "CLUSTER_K", "STAGES")
 
+NOT_COHERENT = re.compile(r"\b__ldg\b|\bldu\b|\bld\.[\w.]*\bnc\b")
+COHERENT = "a load that is coherent: the launch before may write until the wait"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
@@ -37,10 +41,21 @@ class Link:
 def link(kernel: ir.Kernel, source: str) -> Link:
     """`source` is what `kernel` says. Raises TextDiffers at the first place where it is not."""
     start = time.perf_counter()
+    if kernel.pdl and (found := _not_coherent(source)):
+        raise TextDiffers(kernel.name, found[0], COHERENT, found[1])
     meant, text = of_ir(kernel), of_text(source)
     if meant.events != text.events:
         raise differs(kernel, meant, text)
     return Link(events=len(text.events), seconds=time.perf_counter() - start)
+
+
+def _not_coherent(source: str) -> tuple[str, str] | None:
+    """The first load, and its line, of which the compiler or the hardware is told that nobody writes what it reads. In all of the text: the
+    readings know nothing of schedulers."""
+    for number, line in enumerate(source.split("\n"), 1):
+        if NOT_COHERENT.search(line.partition("//")[0]):
+            return f"in line {number}", line.strip()
+    return None
 
 
 def from_text(source: str) -> list[Event]:

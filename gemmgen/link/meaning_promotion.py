@@ -56,7 +56,8 @@ def load_block_scales(k: ir.Kernel, s: ir.LoadBlockScales) -> str:
         column = "tile.b_row / 128 + i"
     column = f"(long long)min({column}, (shape_n - 1) / 128) * {s.tensor}_stride_n"
     at = f"{of_group(k, s.tensor)} + {column} + {block}"
-    return f"{UNROLL}for (int i = 0; i < {s.count}; ++i) {s.dst}[i] = __ldg({at});"
+    read = f'"ld.global.f32"($f, [{at}])' if k.pdl else f"__ldg({at})"
+    return f"{UNROLL}for (int i = 0; i < {s.count}; ++i) {s.dst}[i] = {read};"
 
 
 def share_scales(k: ir.Kernel, s: ir.ShareScales) -> str:

@@ -70,6 +70,7 @@ template <int kPending> __device__ __forceinline__ void store_wait_all();
 __device__ __forceinline__ void fence_proxy_async();
 __device__ __forceinline__ void load_shared_floatx2(uint32_t address, float& x, float& y);
 __device__ __forceinline__ uint16_t load_shared_uint16_t(uint32_t address);
+__device__ __forceinline__ float load_global_float(const float* from);
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high);
 __device__ __forceinline__ void store_matrix_transposed_x2(uint32_t row, uint32_t a, uint32_t b);
 __device__ __forceinline__ void wgmma_fence();
@@ -185,7 +186,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_8x64x128_s12c1_u4_swap_pdl(
             for (auto& r : acc0) r = 0;
             {
                 const int last = (shape_n - 1) / 128, kk = min(lane, tile.k_blocks - 1);
-                next_scales[0] = __ldg(scale_b + (long long)min((tile.b_row + warpgroup * 64) / 128, last) * scale_b_stride_n
+                next_scales[0] = ptx::load_global_float(scale_b + (long long)min((tile.b_row + warpgroup * 64) / 128, last) * scale_b_stride_n
                     + (long long)kk * scale_b_stride_k);
             }
             for (int chunk = 0; chunk < tile.k_blocks; chunk += 32) {
@@ -193,7 +194,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_8x64x128_s12c1_u4_swap_pdl(
                 lane_scales[0] = next_scales[0];
                 {
                     const int last = (shape_n - 1) / 128, kk = min(chunk + 32 + lane, tile.k_blocks - 1);
-                    next_scales[0] = __ldg(scale_b + (long long)min((tile.b_row + warpgroup * 64) / 128, last) * scale_b_stride_n
+                    next_scales[0] = ptx::load_global_float(scale_b + (long long)min((tile.b_row + warpgroup * 64) / 128, last) * scale_b_stride_n
                         + (long long)kk * scale_b_stride_k);
                 }
                 #pragma unroll 4
@@ -398,6 +399,13 @@ __device__ __forceinline__ void load_shared_floatx2(uint32_t address, float& x, 
 __device__ __forceinline__ uint16_t load_shared_uint16_t(uint32_t address) {
     uint16_t value;
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address));
+    return value;
+}
+
+// Coherent, and after a wait for the launch before: that may still write what is read, which ld.global.nc rules out.
+__device__ __forceinline__ float load_global_float(const float* from) {
+    float value;
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(from));
     return value;
 }
 

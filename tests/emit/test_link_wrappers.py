@@ -38,6 +38,7 @@ EQUIVALENT = {
 }
 # What a parameter points to: none is converted to another unasked, and where memory is read its type is said again.
 POINTED = ("TensorMap", "T", "float", "int", "uint16_t")
+OF_OPAQUE = ("load_once_float", "load_once_int")  # pointers only
 HINTS = {("prefetch_tensor_map", '"memory"'): "a hint writes no memory that anyone reads"}
 
 
@@ -53,6 +54,8 @@ def meaning(name: str, text: str):
                 env[args[-1]] = ("array", of, args[-1])
             elif not of.endswith("&"):
                 env[args[-1]] = ("typed", of, args[-1])
+            if name.removeprefix("ptx::") in OF_OPAQUE:
+                env[args[-1]] = ("opaque", env[args[-1]])
         templates = tuple(5 + i for i, _ in enumerate(function(FUNCTIONS[name]).templates))
         value = w.value(("call", name, templates, tuple(args)), env)
     except (Unreadable, ValueError, IndexError, KeyError, TypeError, AttributeError):

@@ -46,6 +46,6 @@ ROWS = (
         text=edit((LAST_OF_SHARE, LAST_OF_SHARE.replace("(shape_k - 1) / 128", "shape_k")))),
     row("101l", SWAPPED, "loaded before the launch before is over, in the text", "E",
         text=edit((WAIT, f"ptx::load_global_float(scale_a);\n{WAIT}"))),
-    row("101m", SWAPPED, "what the launch before may write is read as if nobody did", "X",
+    row("101m", SWAPPED, "what the launch before may write is read as if nobody did", "E",
         text=edit(("ptx::load_global_float(", "__ldg("), count=0)),
 )  # fmt: skip

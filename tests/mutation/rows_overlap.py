@@ -41,6 +41,9 @@ ROWS = (
         text=edit((WAIT, "if (threadIdx.x < 128) ptx::wait_for_grids();"))),
     row("93f", OVERLAPPING, "a leader alone waits", "P", ir=lambda k: replace(k, prologue=tuple(
         ir.If(when="cta_leader", body=(s,)) if isinstance(s, ir.WaitForGrids) else s for s in k.prologue))),
+    row("93h", "fp8-pdl-masked", "a table of groups that the launch before may write is read as if nobody did", "E",
+        text=edit(("ptx::load_global_int(", "__ldg("), count=0)),
+    row("93i", OVERLAPPING, "so are B's scales", "E", text=edit(("ptx::load_global_float(", "__ldg("), count=0)),
     row("93g", "dense/n256", "a launch whose kernel never waits may overlap", "H",
         host=("gemmgen.runtime.launch", "if not kernel.pdl:", "if False:")),
 )  # fmt: skip

@@ -75,6 +75,8 @@ RESULTS = {
     "cluster_cta_rank": "rank_here",
     "mbarrier_test_wait": "true",
     "mbarrier_try_wait": "true",
+    "load_global_int": "table_entry",
+    "load_once_int": "table_entry",
 }
 
 
