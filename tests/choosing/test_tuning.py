@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -355,6 +356,42 @@ def test_a_budget_leaves_the_default(tmp_path):
     found, _ = session(tmp_path, [Config(), Config(block_n=64)], settings=short)
     assert found.row.best.config == Config() and len(found.row.tried) == 1
     assert [o.failed for o in found.outcomes] == ["", "no time left"]
+
+
+class Workspace:
+    """That somebody must hold."""
+
+
+def test_launches_by_turns_keep_their_workspaces(monkeypatch):
+    """Each kernel over its own operands; the other calls come last."""
+    held, launched = [], []
+
+    class Program:
+        def __init__(self, name):
+            self.name = name
+
+        def launch(self, plan):
+            launched.append((self.name, plan))
+
+    def plan_over(program, on):
+        workspace = Workspace()
+        held.append(weakref.ref(workspace))
+        return workspace, f"plan over {on}"
+
+    def interleave(calls, repeats):
+        assert all(x() for x in held) and len(held) == 2
+        for call in calls.values():
+            call()
+        return [*calls], repeats
+
+    monkeypatch.setattr(trial, "plan_over", plan_over)
+    monkeypatch.setattr(trial, "interleave", interleave)
+    launches = {"1": (Program("a"), "x"), "2": (Program("b"), "y")}
+    found = trial.by_turns(launches, 7, {"theirs": lambda: launched.append("theirs")})
+    assert found == (["1", "2", "theirs"], 7)
+    assert launched == [("a", "plan over x"), ("b", "plan over y"), "theirs"]
+    held.clear()
+    assert trial.by_turns(launches, 7) == (["1", "2"], 7)
 
 
 # ---- the command ------------------------------------------------------------------------------------------

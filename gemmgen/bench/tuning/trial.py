@@ -5,7 +5,7 @@ Whatever goes wrong here may have left the CUDA context unusable, so the process
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from ...verification.guarded import POISONS, Buffer, Guarded
 from ...verification.inputs import Operands, exact_integers, random_normal
 from ...verification.trial import Pitches, check_launch, output, pitches
 from .. import read, sources
-from ..timing import interleave
+from ..timing import Samples, interleave
 from .jobs import Job, launch, verified
 
 HANDLER = "gemmgen.bench.tuning.trial:Trial"
@@ -122,17 +122,12 @@ class Trial:
     def _time(self, request: Time) -> Timing:
         programs = {c: self._program(request.job, c, path) for c, path in request.kernels}
         on = self._operands(next(iter(programs.values())).kernel, request.job)
-        calls, workspaces = {}, []
-        for i, program in enumerate(programs.values()):
-            workspace, plan = plan_over(program, on)
-            workspaces.append(workspace)
-            calls[f"candidate {i}"] = _launching(program, plan)
+        names = {config: f"candidate {i}" for i, config in enumerate(programs)}
+        launches = {names[config]: (program, on) for config, program in programs.items()}
         theirs, skipped = _reference(request) if request.reference else (None, "")
-        samples = interleave(calls | ({theirs[0]: theirs[1]} if theirs else {}), request.repeats)
-        del workspaces
-        mine = zip(programs, calls, strict=True)
+        samples = by_turns(launches, request.repeats, dict([theirs] if theirs else []))
         return Timing(
-            seconds={config: samples[name].seconds for config, name in mine},
+            seconds={config: samples[name].seconds for config, name in names.items()},
             reference=(theirs[0], samples[theirs[0]].seconds) if theirs else None,
             skipped=skipped,
         )
@@ -140,13 +135,9 @@ class Trial:
     def _sweep(self, request: Sweep) -> dict[int, tuple[float, ...]]:
         programs = {m: self._program(request.job, c, path) for m, c, path in request.kernels}
         on = self._operands(next(iter(programs.values())).kernel, request.job)
-        calls, workspaces = {}, []
-        for m, program in programs.items():
-            workspace, plan = plan_over(program, first_rows(on, m, request.job.problem))
-            workspaces.append(workspace)
-            calls[str(m)] = _launching(program, plan)
-        samples = interleave(calls, request.repeats)
-        del workspaces
+        p = request.job.problem
+        launches = {str(m): (program, first_rows(on, m, p)) for m, program in programs.items()}
+        samples = by_turns(launches, request.repeats)
         return {m: samples[str(m)].seconds for m in programs}
 
     def _operands(self, kernel: Launchable, job: Job) -> Uploaded:
@@ -220,6 +211,20 @@ class Stage:
         self.operands = upload(host, strides, out, where)
         for name, dtype in (("a", p.a), ("b", p.b)):
             _draw(self.operands, name, dtype)
+
+
+def by_turns(
+    launches: Mapping[str, tuple[LoadedKernel, Uploaded]],
+    repeats: int,
+    others: Mapping[str, Callable[[], Any]] | None = None,
+) -> dict[str, Samples]:
+    """Each kernel over its operands, by name, and the other calls, `repeats` rounds, cold L2."""
+    calls, workspaces = {}, []
+    for name, (program, on) in launches.items():
+        workspace, plan = plan_over(program, on)
+        workspaces.append(workspace)  # as long as launches need it
+        calls[name] = _launching(program, plan)
+    return interleave({**calls, **(others or {})}, repeats)
 
 
 def first_rows(on: Uploaded, m: int, p: Problem) -> Uploaded:
