@@ -213,11 +213,16 @@ def config(
     if not args.set:
         return base, source
     changed = Config.from_json({**base.to_json(), **fields("--set", args.set)})
-    if args.invariant:
+    check_invariant(args, p, changed, at)
+    return changed, f"{source}, changed"
+
+
+def check_invariant(args: argparse.Namespace, p: Problem, changed: Config, at: Shape) -> None:
+    """Raise ArgumentError if --invariant is given and `changed`, by --set, adds up otherwise at shape `at`."""
+    if args.invariant and args.set:
         from ..ops import invariance
 
         invariance.check(p, changed, at[2], invariance.split_of(p, *at[1:]))
-    return changed, f"{source}, changed"
 
 
 def is_fixed(args: argparse.Namespace) -> bool:

@@ -9,7 +9,6 @@ import webbrowser
 from ..epilogues import name_of
 from ..errors import ArgumentError
 from ..families import FAMILIES
-from ..ops import invariance
 from ..recipes import recipe
 from . import options
 from .fields import fields
@@ -63,8 +62,8 @@ def start(args: argparse.Namespace) -> Query:
     begun = position(query)
     if isinstance(begun.refused, ArgumentError):
         raise begun.refused
-    if args.invariant and args.set and begun.config:
-        invariance.check(p, begun.config, k, invariance.split_of(p, n, k))
+    if begun.config:
+        options.check_invariant(args, p, begun.config, (m, n, k))
     return query
 
 
