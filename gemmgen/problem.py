@@ -95,8 +95,7 @@ class Problem:
             raise ArgumentError(
                 "d", self.d.name, f"must be one of {_names(t.name for t in OUTPUTS)}"
             )
-        if self.d.integer and not (self.a.integer and self.epilogue == ACC):
-            raise ArgumentError("d", self.d.name, "needs integer operands and no epilogue")
+        check_sums("d", self.a, self.d, self.epilogue)
         if self.layout not in LAYOUTS:
             raise ArgumentError("layout", self.layout, f"must be one of {', '.join(LAYOUTS)}")
         if self.layout != "nt" and not self.a.transposes:
@@ -228,6 +227,13 @@ def depth_step(p: Problem) -> int:
     and in a K-major matrix 16 bytes, at whose multiples TMA's boxes begin."""
     k_major = p.mn_major != (True, True)
     return max(recipe(p.family).scale_depth, 16 // p.a.bytes if k_major else 1)
+
+
+def check_sums(argument: str, a: DType, d: DType, epilogue: Expr) -> None:
+    """Raise ArgumentError naming `argument`, which says D's dtype, if that is an integer's and D is not the sum of integers as it is."""
+    if d.integer and not (a.integer and epilogue == ACC):
+        allowed = "is of integer operands' sum itself, without scales and an epilogue"
+        raise ArgumentError(argument, d.name, allowed)
 
 
 def check_shape(shape: Shape) -> None:

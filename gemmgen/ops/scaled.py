@@ -6,10 +6,9 @@ from typing import Any
 
 from .. import recipes
 from ..epilogues import named
-from ..errors import ArgumentError
-from ..ir.dtypes import F32, FP8, S8, S32
+from ..ir.dtypes import F32, FP8, S8
 from ..ir.expr import ACC, Argument, DeviceScalar, Expr, PerColumn, PerRow, Scalar, of
-from ..problem import Problem
+from ..problem import Problem, check_sums
 from ..runtime.torch_tensors import dtype_of
 from .calls import output_dtype
 
@@ -49,9 +48,7 @@ def int8_problem(
     """What an INT8 function computes, and what its epilogue reads. Raises ArgumentError."""
     expression, given = _scaled(scales, epilogue, arguments)
     d = output_dtype(out_dtype, ("s32", "bf16", "f16", "f32", "e4m3"))
-    if d == S32 and expression != ACC:
-        allowed = "is of the sum itself, without scale_a, scale_b and an epilogue"
-        raise ArgumentError("out_dtype", out_dtype, allowed)
+    check_sums("out_dtype", S8, d, expression)
     p = Problem(family=recipes.DENSE, a=S8, b=S8, d=d, epilogue=expression, grouping=grouping)
     return p, given
 
