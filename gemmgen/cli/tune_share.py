@@ -54,7 +54,7 @@ class Share:
         if self.rank is None:
             return {}
         listed = environ.get(VISIBLE)
-        return {VISIBLE: str(self.rank) if listed is None else listed.split(",")[self.rank]}
+        return {VISIBLE: str(self.rank) if listed is None else listed.split(",")[self.rank].strip()}
 
 
 def asked(args: argparse.Namespace, environ: Mapping[str, str]) -> Share:

@@ -135,7 +135,7 @@ def test_processes_share_the_cores():
     [
         (Share(number=3, count=8), "4,5", None),
         (Share(number=3, count=8, rank=2), None, "2"),
-        (Share(number=3, count=8, rank=1), "4,5", "5"),
+        (Share(number=3, count=8, rank=1), "4, 5", "5"),
         (Share(number=1, count=8, rank=0), "GPU-8f1c", "GPU-8f1c"),
     ],
 )

@@ -95,6 +95,12 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     (row,) = load(database)
     assert row.reference and row.reference[0] == "torch.mm" and len(row.tried) > 1
     assert len(log.read_text().splitlines()) >= len(row.tried)
+    of = row.conditions
+    assert of.gemmgen and of.driver and of.torch
+    assert (
+        of.sm_mhz is None or 200 < of.sm_mhz < 3000
+    )  # where nobody tells the clock, it is left out
+    assert of.power_limit is None or 100 < of.power_limit < 1500
     monkeypatch.setenv(tuned.VARIABLE, str(database))
     tuned.forget()
     capsys.readouterr()
@@ -119,6 +125,22 @@ def test_regret(tmp_path, capsys):
     assert main(argv) == 0
     again = capsys.readouterr()
     assert json.loads(again.out) == data and "0 of 2 shapes" in again.err
+
+
+def test_a_rank_uses_its_own_gpu(tmp_path, monkeypatch):
+    """The last one that is here, whatever this process has used so far."""
+    import torch
+
+    from gemmgen.cli import main
+
+    last = torch.cuda.device_count() - 1
+    ranks = {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_RANK": last, "LOCAL_WORLD_SIZE": last + 1}
+    for name, value in ranks.items():
+        monkeypatch.setenv(name, str(value))
+    argv = ["tune", "dense", "--shapes", "512x1024x1024,256x1024x1024", "--limit", "2"]
+    assert main([*argv, "--repeats", "5", "-o", str(tmp_path / "x.jsonl")]) == 0
+    (row,) = load(tmp_path / "x.2-of-2.jsonl")
+    assert row.best.seconds and [x.name for x in tmp_path.iterdir()] == ["x.2-of-2.jsonl"]
 
 
 @pytest.mark.parametrize("name", ["dense", "fp8_block"])
