@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from .lever import C, Changes, L, flag
 
-# Cycles per K block and wave that promotion begins later: a chunk's loads and their addresses, a quarter of them. And those
-# of a shuffle in place of a share of a load, of each column that a thread has where A's rows are the accumulator's columns.
-# Estimates, meant to be too high; to be measured.
-LATER, SHUFFLED = 24.0, 2.0
+# Cycles per K block and wave that promotion begins later, and those of a shuffle in place of a share of a load, of each column
+# that a thread has where A's rows are the accumulator's columns: 32 shapes on an H200 (docs/performance.md).
+LATER, SHUFFLED = 100.0, 2.0
 LANE_COLUMNS = 4  # a lane has every fourth
 
 
