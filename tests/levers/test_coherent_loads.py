@@ -11,6 +11,7 @@ import pytest
 from kernels import DENSE, FP8, VARIETY, VECTOR, emitted
 from test_emulator import run
 
+from gemmgen.bench.tuning.jobs import Job, launch
 from gemmgen.config import Config
 from gemmgen.emulator import Race
 from gemmgen.emulator.spaces import HEAP
@@ -18,6 +19,7 @@ from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, IllegalConfig
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.link import TextDiffers, link
+from gemmgen.verification.trial import judge
 
 WIDE = Config(block_n=64)
 FEW = Config(swap_ab=True, block_m=16, block_n=64, consumers=1)
@@ -113,6 +115,36 @@ def test_the_compiler_makes_none_of_its_own(name):
     e = kind(name) if name in KINDS else emitted(*VARIETY[name])
     ptx = compile_ptx(e.source, e.kernel.name)
     assert not re.search(r"\bldu\.|\bld\.[\w.]*\bnc\b", ptx)
+
+
+@cache
+def launched(name):
+    """A kernel, and what it is put on trial with: three groups where it has groups."""
+    e = kind(name)
+    grouped = e.problem.grouping != "none"
+    of_one = Job(problem=e.problem, shape=(77, 136, 384), groups=3 if grouped else 1)
+    return e, *launch(of_one)
+
+
+def tried(name, text):
+    """`text` in the kernel's place, on the emulator. Raises Race, VerificationError."""
+    from gemmgen.runtime.emulated import EmulatedGpu, prepare
+
+    e, shape, layout = launched(name)
+    program = prepare(e.kernel, text)
+    judge(EmulatedGpu(sms=3), program, e.kernel, e.problem, shape, pad=0, layout=layout)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("name", KINDS)
+def test_the_result(name):
+    """As it is, it is right; with any kind of its loads not coherent the emulator sees it."""
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    source = kind(name).source
+    tried(name, source)
+    for way in sorted(KINDS[name][1]):
+        with pytest.raises(Race, match="without coherence"):
+            tried(name, source.replace(f"ptx::{way}(", "__ldg("))
 
 
 WAIT = "griddepcontrol.wait;"
