@@ -68,13 +68,15 @@ def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Workloa
     check_groups(p, groups)
     ragged = GROUPINGS[p.grouping].ragged
     rows = (max(1, round(shape[0] * part)) for part in ROWS_OF_GROUPS)
+    # Where an array says each row's group, rows of none up to where the next one begins are multiplied too.
+    held = ceil(shape[0], p.alignment) * p.alignment if GROUPINGS[p.grouping].again else shape[0]
     return Workload(
         problem=p,
         recipe=recipe(p.family),
         shape=shape,
         target=target,
         groups=groups,
-        rows=tuple(rows) if ragged else (shape[0],),
+        rows=tuple(rows) if ragged else (held,),
         promotes=promotes(p),
         k_bytes=shape[2] * p.a.bytes,
         d_bytes=d_bytes(p),

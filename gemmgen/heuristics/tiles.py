@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from ..config import Config
 from ..cost import selects
-from ..cost_launch import ROWS_OF_GROUPS, Workload, ceil
+from ..cost_launch import Workload, ceil
 from ..ir.expr import fold
-from ..ir.groupings import GROUPINGS
 from ..levers import LEVERS, MORE
 from ..levers.lever import Changes
 from ..levers.split_k import ANY as ANY
@@ -50,7 +49,7 @@ def _with(c: Config, changes: Changes) -> Config:
 def _tiles(of: Workload, least: int) -> Iterator[Changes]:
     problem, shape, target = of.problem, of.shape, of.target
     rows = PROMOTED_ROWS if of.promotes else ROWS
-    for block_m, consumers in _up_to(rows, max(least, _most_rows(problem, shape))):
+    for block_m, consumers in _up_to(rows, max(least, max(of.rows))):
         for block_n in _columns(problem, shape, target):
             if consumers == THREE and selects(problem, block_n):
                 continue
@@ -60,9 +59,10 @@ def _tiles(of: Workload, least: int) -> Iterator[Changes]:
 def _swapped_tiles(of: Workload) -> Iterator[Changes]:
     """Of no more rows than cover M, or a larger group than the mean."""
     problem, shape = of.problem, of.shape
-    if shape[0] > FEW_ROWS or fold(problem.epilogue) > 1 or problem.d.bytes == 1:
+    few = shape[0] if len(of.rows) > 1 else of.rows[0]
+    if few > FEW_ROWS or fold(problem.epilogue) > 1 or problem.d.bytes == 1:
         return
-    most = _most_rows(problem, shape)
+    most = max(of.rows)
     # An MN-major A is as wide as its widest swizzle; above 32 integers have N in steps of 16.
     step = SWIZZLE_SPAN // problem.a.bytes if problem.mn_major[0] else 8
     for block_m in range(step, min(FEW_ROWS, ceil(most, step) * step) + 1, step):
@@ -71,11 +71,6 @@ def _swapped_tiles(of: Workload) -> Iterator[Changes]:
         for block_n, consumers in _up_to(COLUMNS, shape[1]):
             tile = {"block_m": block_m, "block_n": block_n, "consumers": consumers}
             yield {**tile, "swap_ab": True}
-
-
-def _most_rows(problem: Problem, shape: Shape) -> int:
-    """Of a group; M is their mean if they vary."""
-    return round(shape[0] * (ROWS_OF_GROUPS[-1] if GROUPINGS[problem.grouping].ragged else 1))
 
 
 def _up_to(rows: tuple[tuple[int, int], ...], m: int) -> Iterator[tuple[int, int]]:

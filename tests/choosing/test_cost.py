@@ -9,6 +9,7 @@ import pytest
 from gemmgen.config import Config
 from gemmgen.cost import cost, count_tiles, dram_bytes, operand_bytes, terms
 from gemmgen.cost_fit import FIT
+from gemmgen.cost_launch import launch
 from gemmgen.heuristics import candidates
 from gemmgen.ir.dtypes import BF16, E4M3, F32
 from gemmgen.ir.groupings import GROUPINGS
@@ -74,6 +75,19 @@ def test_several_tiles_of_few_rows_draw_the_same_weights():
     assert once.again == 0 and again.hbm - again.again == pytest.approx(once.hbm)
     sent_again = again.again / once.hbm * one.dram_bytes
     assert sent_again == pytest.approx(FIT.hbm_again / 2 * operand_bytes(FP8, shape)["b"])
+
+
+def test_rows_of_no_group_are_multiplied_where_an_array_says_whose_rows_are_whose():
+    """Up to where the next group begins: as many tiles as of whole multiples of the alignment."""
+    few, padded = (
+        launch(replace(FP8, grouping="rows"), (m, 2944, 3584), H200, 4) for m in (12, 128)
+    )
+    assert few.rows == padded.rows == (128,)
+    low = launch(replace(FP8, grouping="rows", alignment=64), (12, 2944, 3584), H200, 4)
+    assert low.rows == (64,) and launch(FP8, (12, 2944, 3584), H200).rows == (12,)
+    config = Config(block_m=16, block_n=128, swap_ab=True)
+    tiles = cost(replace(FP8, grouping="rows"), config, (12, 2944, 3584), H200, 4).tiles
+    assert tiles == 4 * (128 // 16) * 23
 
 
 RAGGED = [g for g in GROUPINGS if GROUPINGS[g].ragged]
