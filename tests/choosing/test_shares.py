@@ -21,7 +21,7 @@ from gemmgen.bench.tuning import shares
 from gemmgen.bench.tuning.compiling import cores
 from gemmgen.bench.tuning.jobs import Job
 from gemmgen.bench.tuning.worker import Worker
-from gemmgen.cli import main, tune_command
+from gemmgen.cli import main
 from gemmgen.cli.tune_share import Share
 from gemmgen.heuristics.database import Conditions, load
 from gemmgen.runtime import devices
@@ -252,8 +252,7 @@ def test_cubins_of_a_share(host, capsys, tmp_path):
     assert sorted([*first["shapes"], *second["shapes"]]) == sorted(SHAPES[:3])
 
 
-def test_a_rows_conditions(host, capsys, monkeypatch):
-    monkeypatch.setattr(tune_command, "watch", fake_host.watch)
+def test_a_rows_conditions(host, capsys):
     assert command(capsys, *SMALL[:2], SHAPES[0], *SMALL[3:], "-o", "x.jsonl")[0] == 0
     (row,) = load(Path("x.jsonl"))
     assert row.conditions.sm_mhz == 1700 and row.conditions.driver == "13.0"

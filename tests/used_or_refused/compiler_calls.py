@@ -19,6 +19,7 @@ from gemmgen.errors import GemmgenError, IllegalConfig
 from gemmgen.families import FAMILIES
 from gemmgen.heuristics import ANY, choose
 from gemmgen.heuristics.tuned import adds_up
+from gemmgen.ir.collectives import COLLECTIVES
 from gemmgen.ir.dtypes import DTYPES, DType
 from gemmgen.ir.expr import ACC, Expr, PerColumn
 from gemmgen.ir.groupings import GROUPINGS
@@ -46,6 +47,7 @@ PROBLEM = {
     "alignment": mostly(st.sampled_from([64, 128])),
     "accumulate": mostly(st.booleans()),
     "weights_ready": mostly(st.booleans()),
+    "collective": mostly(st.sampled_from([*COLLECTIVES])),
 }
 
 
