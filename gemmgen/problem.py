@@ -229,10 +229,13 @@ def depth_step(p: Problem) -> int:
     return max(recipe(p.family).scale_depth, 16 // p.a.bytes if k_major else 1)
 
 
-def check_sums(argument: str, a: DType, d: DType, epilogue: Expr) -> None:
-    """Raise ArgumentError naming `argument`, which says D's dtype, if that is an integer's and D is not the sum of integers as it is."""
+def check_sums(
+    argument: str, a: DType, d: DType, epilogue: Expr, without: str = "an epilogue"
+) -> None:
+    """Raise ArgumentError naming `argument`, which says D's dtype, if that is an integer's and D is not the sum of integers as it
+    is. without: what else that sum has none of, as the caller's arguments name it."""
     if d.integer and not (a.integer and epilogue == ACC):
-        allowed = "is of integer operands' sum itself, without scales and an epilogue"
+        allowed = f"is of integer operands' sum itself, without {without}"
         raise ArgumentError(argument, d.name, allowed)
 
 

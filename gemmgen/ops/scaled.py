@@ -48,7 +48,7 @@ def int8_problem(
     """What an INT8 function computes, and what its epilogue reads. Raises ArgumentError."""
     expression, given = _scaled(scales, epilogue, arguments)
     d = output_dtype(out_dtype, ("s32", "bf16", "f16", "f32", "e4m3"))
-    check_sums("out_dtype", S8, d, expression)
+    check_sums("out_dtype", S8, d, expression, "scale_a, scale_b and an epilogue")
     p = Problem(family=recipes.DENSE, a=S8, b=S8, d=d, epilogue=expression, grouping=grouping)
     return p, given
 
