@@ -28,6 +28,7 @@ from .errors import (
 )
 from .launch import Entry, Module, launch, load
 from .memory import GlobalMemory
+from .ranks import Started, launch_ranks
 from .schedule import Eager, Late, Random, RoundRobin, Schedule
 from .stats import Stats
 from .tensor_map import TensorMap
@@ -39,6 +40,7 @@ __all__ = [
     "Entry",
     "GlobalMemory",
     "IllegalAccess",
+    "Started",
     "Late",
     "Module",
     "ProtocolError",
@@ -53,5 +55,6 @@ __all__ = [
     "UninitializedRead",
     "UnsupportedInstruction",
     "launch",
+    "launch_ranks",
     "load",
 ]

@@ -64,7 +64,7 @@ def _ld(i: Instruction, s: Scope) -> Op:
             check_read_only(g, address(g)[lanes], size)
         data = load(g, where, address(g)[lanes], size, lanes, weak)
         if acquiring:
-            acquire(g, address(g)[lanes], lanes)
+            acquire(g, address(g)[lanes], lanes, acquiring)
         values = np.ascontiguousarray(data).view(NUMPY[kind])
         for k, slot in enumerate(slots):
             if slot is not None:
@@ -87,7 +87,7 @@ def _st(i: Instruction, s: Scope) -> Op:
         data = np.concatenate([c.reshape(lanes.size, each) for c in columns], 1)
         store(g, space, address(g)[lanes], data, lanes)
         if releasing:
-            publish(g, address(g)[lanes], lanes)
+            publish(g, address(g)[lanes], lanes, releasing)
 
     return op
 
@@ -108,7 +108,7 @@ def load(g: Group, space: str, addresses: Any, size: int, lanes: Any, weak: bool
             cluster = g.cta.cluster
             seen = cluster.tracker.seen(agent, lane_mask(lanes[mine]))
             view = View(tracker=cluster.tracker, ordered=seen[ORDERED])
-            g.cta.launch.memory.check_read(addresses[mine], size, cluster.index, view, who(g))
+            g.cta.launch.memory.check_read(addresses[mine], size, cluster.origin, view, who(g))
     return g.cta.launch.memory.load(addresses, size, who(g, int(lanes[0])))
 
 
@@ -130,7 +130,7 @@ def writer(g: Group, agent: int, lanes: int, atomic: bool = False) -> tuple[Writ
     """Lanes (a mask) of the warp, writing global memory now, and what that is ordered after."""
     tracker = g.cta.cluster.tracker
     by = Writer(
-        cluster=g.cta.cluster.index,
+        cluster=g.cta.cluster.origin,
         agent=agent,
         clock=tracker.touch(agent, lanes),
         what=who(g),

@@ -104,7 +104,7 @@ def _start_store(
     time = group.warp.count + 1
     of.cta.shared.claim_read(of.words, group.warp.reads, time, seen, text)
     writer = Writer(
-        cluster=g.cta.cluster.index,
+        cluster=g.cta.cluster.origin,
         agent=group.warp.writes,
         clock=time,
         what=text,

@@ -77,13 +77,9 @@ def launch(
     run at once; more do only where those cannot go on without. Raises an
     EmulatorError that names the instruction: Deadlock, Race, UninitializedRead, IllegalAccess, ProtocolError, ...
     """
-    cluster = _cluster(entry, cluster)
-    _check(entry, grid, block, cluster, shared_bytes)
+    cluster = sized(entry, grid, block, cluster, shared_bytes)
     memory.new_launch()
-    scope = entry.program.scope
-    for name, address in scope.globals.items():
-        v = scope.function.variables[name]
-        memory.map(address, v.init.ljust(v.size, b"\0"))
+    initialised(entry, memory)
     return GridRun(
         program=entry.program,
         grid=grid,
@@ -99,6 +95,21 @@ def launch(
         ready=tuple((first, first + size) for first, size in ready),
         resident=resident,
     ).run()
+
+
+def initialised(entry: Entry, memory: GlobalMemory) -> None:
+    """Put the module's variables into memory."""
+    scope = entry.program.scope
+    for name, address in scope.globals.items():
+        v = scope.function.variables[name]
+        memory.map(address, v.init.ljust(v.size, b"\0"))
+
+
+def sized(entry: Entry, grid: int, block: int, asked: int | None, shared_bytes: int) -> int:
+    """CTAs of a cluster. Raises EmulatorError for a launch that the hardware would refuse."""
+    cluster = _cluster(entry, asked)
+    _check(entry, grid, block, cluster, shared_bytes)
+    return cluster
 
 
 def _cluster(entry: Entry, asked: int | None) -> int:

@@ -12,11 +12,12 @@ from .barriers import ClusterBarrier, NamedBarrier
 from .bulk_groups import BulkGroups, Warp
 from .errors import Deadlock, EmulatorError, IllegalAccess, ProtocolError
 from .fiber import LANES, WARP
+from .flags import Origin, Past
 from .floats import APPROXIMATE
 from .group import Group
 from .memory import GlobalMemory
 from .program import Program
-from .schedule import Pending, Schedule
+from .schedule import Pending, Schedule, Turn
 from .shared import SharedMemory
 from .spaces import OFFSET_MASK, RANK_SHIFT, Spans
 from .stats import Stats
@@ -124,7 +125,9 @@ class Cluster:
 
     def __init__(self, launch: GridRun, index: int, size: int) -> None:
         self.launch, self.index, self.size = launch, index, size
-        self.tracker = Tracker(size, -(-launch.block // WARP))
+        past = launch.past
+        self.origin = Origin(past.device, past.launch, index)
+        self.tracker = Tracker(size, -(-launch.block // WARP), past)
         self.barrier = ClusterBarrier(cluster=self)
         self.pending: list[Pending] = []
         self.acquired_maps: dict[tuple[int, int], int] = {}  # (agent, address) -> write seen
@@ -187,6 +190,7 @@ class GridRun:
     overlaps: bool = False
     ready: Spans = ()
     resident: int = 1
+    past: Past = field(default_factory=Past)
     stats: Stats = field(default_factory=Stats)
     ctas_done: int = 0
     idle: int = 0  # instructions since something happened that other threads can see
@@ -194,16 +198,18 @@ class GridRun:
     def run(self) -> Stats:
         waiting = list(range(self.grid // self.cluster_size))
         active: list[Cluster] = []
-        roots = {i.parts[0] for i in self.program.body}
-        self.stats.approximate = frozenset(roots & set(APPROXIMATE))
+        self.begin()
         with np.errstate(all="ignore"):
             while waiting or active:
                 try:
                     active = self._turn(waiting, active)
                 except EmulatorError as e:
-                    unheeded = [x for c in active for g in c.groups for x in g.unheeded()]
-                    raise type(e)("\n".join([str(e), *unheeded])) from e
+                    raise explained(e, active) from e
         return self.stats
+
+    def begin(self) -> None:
+        roots = {i.parts[0] for i in self.program.body}
+        self.stats.approximate = frozenset(roots & set(APPROXIMATE))
 
     def _turn(self, waiting: list[int], active: list[Cluster]) -> list[Cluster]:
         """The clusters that are not over after one turn, with one more if those can do nothing."""
@@ -217,24 +223,10 @@ class GridRun:
 
     def _step(self, active: Sequence[Cluster]) -> bool:
         """One turn. False if nothing is possible."""
-        groups = [g for c in active for g in c.groups if g.fibers and g.can_run()]
-        pending = [p for c in active for p in c.completable()]
-        if not groups and not pending:
-            return False
-        if pending and self.idle > IDLE:  # who spins may wait for what they do
-            groups = []
-        turn = self.schedule.next(groups, pending, self.stats.turns)
+        turn = chosen(self.schedule, active, self.stats.turns, self.idle)
         self.stats.turns += 1
-        if turn.pending is not None:
-            for cluster in active:
-                if turn.pending in cluster.pending:
-                    cluster.pending.remove(turn.pending)
-            turn.pending.complete()
-            self.moved()
-        elif turn.group is not None:
-            executed = turn.group.run(turn.budget, turn.warps)  # may set idle to 0
-            self.idle += executed
-        return True
+        take(turn, active)
+        return turn is not None
 
     def moved(self) -> None:
         self.idle = 0
@@ -246,17 +238,58 @@ class GridRun:
         return self.idle > (IDLE if more else STUCK)
 
     def _retire(self, active: list[Cluster]) -> list[Cluster]:
-        for cluster in active:
-            if cluster.done:
-                for cta in cluster.ctas:
-                    cta.check_incoming()
-        return [c for c in active if not c.done]
+        return retired(active)
 
     def _deadlock(self, active: Sequence[Cluster]) -> None:
-        lines = [line for c in active for g in c.groups for line in g.waits()]
-        raise Deadlock("nothing can run any more:\n" + "\n".join(lines))
+        raise deadlock(active)
 
     def cta_done(self) -> None:
         self.ctas_done += 1
         if self.on_progress:
             self.on_progress(self.ctas_done, self.grid)
+
+
+def chosen(schedule: Schedule, active: Sequence[Cluster], turn: int, idle: int) -> Turn | None:
+    """What happens next; None if nothing is possible. idle: instructions since something came of one."""
+    groups = [g for c in active for g in c.groups if g.fibers and g.can_run()]
+    pending = [p for c in active for p in c.completable()]
+    if not groups and not pending:
+        return None
+    if pending and idle > IDLE:  # who spins may wait for what they do
+        groups = []
+    return schedule.next(groups, pending, turn)
+
+
+def take(turn: Turn | None, active: Sequence[Cluster]) -> None:
+    """Let it happen."""
+    if turn is None:
+        return
+    if turn.pending is not None:
+        for cluster in active:
+            if turn.pending in cluster.pending:
+                cluster.pending.remove(turn.pending)
+                cluster.launch.moved()
+        turn.pending.complete()
+    elif turn.group is not None:
+        executed = turn.group.run(turn.budget, turn.warps)  # may set idle to 0
+        turn.group.cta.launch.idle += executed
+
+
+def retired(active: Sequence[Cluster]) -> list[Cluster]:
+    """Those of them that are not over."""
+    for cluster in active:
+        if cluster.done:
+            for cta in cluster.ctas:
+                cta.check_incoming()
+    return [c for c in active if not c.done]
+
+
+def deadlock(active: Sequence[Cluster]) -> Deadlock:
+    lines = [line for c in active for g in c.groups for line in g.waits()]
+    return Deadlock("nothing can run any more:\n" + "\n".join(lines))
+
+
+def explained(e: EmulatorError, active: Sequence[Cluster]) -> EmulatorError:
+    """`e`, and what nobody has heeded that may be the reason."""
+    unheeded = [x for c in active for g in c.groups for x in g.unheeded()]
+    return type(e)("\n".join([str(e), *unheeded]))

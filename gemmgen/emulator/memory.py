@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import IllegalAccess, Race, UninitializedRead
-from .flags import Release, after
+from .flags import Origin, Release, after
 from .spaces import HEAP
 from .tracker import View
 
@@ -24,7 +25,7 @@ GAP = 1 << 16  # bytes between allocations, so that running off one never lands 
 class Writer:
     """Who writes: an agent of a cluster at a time on its clock; `what` names the instruction."""
 
-    cluster: int
+    cluster: Origin
     agent: int
     clock: int
     what: str
@@ -37,7 +38,7 @@ class MapUse:
     `time`."""
 
     offset: int
-    cluster: int
+    cluster: Origin
     agent: int
     time: int
     what: str
@@ -45,11 +46,13 @@ class MapUse:
 
 @dataclass(kw_only=True, eq=False)
 class Allocation:
-    """`size` bytes from `address` on. `known` is None where every byte has a value."""
+    """`size` bytes from `address` on. `known` is None where every byte has a value. device: the GPU that alone may access it; None:
+    any."""
 
     address: int
     data: Bytes
     known: npt.NDArray[np.bool_] | None
+    device: int | None = None
     writers: list[Writer] = field(default_factory=list)
     last: npt.NDArray[np.int32] | None = None  # per byte: index into writers, plus one
     uses: list[MapUse] = field(default_factory=list)
@@ -92,7 +95,10 @@ def _ordered(earlier: Writer, later: Writer, seen: View) -> bool:
 
 
 class GlobalMemory:
-    """Byte-addressed. Access outside an allocation, or reading bytes without a value, is an error."""
+    """Byte-addressed. Access outside an allocation, or reading bytes without a value, is an error. device: of the GPU that sees it
+    so; None: the host, or a GPU by itself."""
+
+    device: int | None = None
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -102,17 +108,29 @@ class GlobalMemory:
             int, Release
         ] = {}  # by address: what a store there has published, until the next
 
+    def seen_by(self, device: int) -> GlobalMemory:
+        """The same memory, as one of several GPUs sees it: without what is another's alone."""
+        view = copy(self)
+        view.device = device
+        return view
+
     def allocate(
-        self, data: npt.NDArray[Any] | None, size: int | None = None, *, alignment: int = 256
+        self,
+        data: npt.NDArray[Any] | None,
+        size: int | None = None,
+        *,
+        alignment: int = 256,
+        device: int | None = None,
     ) -> int:
-        """The address of a new allocation: a copy of `data`, or `size` bytes without a value."""
+        """The address of a new allocation: a copy of `data`, or `size` bytes without a value. device: the GPU that alone may
+        access it."""
         if data is not None:
             contents = np.ascontiguousarray(data).reshape(-1).view(np.uint8).copy()
         else:
             contents = np.full(size or 0, 0xFF, np.uint8)
         address = -(-self._next // alignment) * alignment
         self._next = address + contents.size + GAP
-        self._insert(address, contents, data is not None)
+        self._insert(address, contents, data is not None, device)
         return address
 
     def map(self, address: int, contents: bytes) -> None:
@@ -132,7 +150,7 @@ class GlobalMemory:
         a = self.find(address, 1, who)
         return 0 if a.last is None else int(a.last[address - a.address])
 
-    def use_map(self, address: int, cluster: int, agent: int, time: int, what: str) -> None:
+    def use_map(self, address: int, cluster: Origin, agent: int, time: int, what: str) -> None:
         """A copy reads the tensor map at `address` until `agent` is at `time`."""
         a = self.find(address, MAP_BYTES, what)
         at = address - a.address
@@ -149,6 +167,10 @@ class GlobalMemory:
         i = bisect_right(self._starts, address) - 1
         if i >= 0:
             a = self._allocations[i]
+            if None not in (a.device, self.device) and a.device != self.device:
+                raise IllegalAccess(
+                    f"{who}: global address {address:#x} is in memory of GPU {a.device}, to which GPU {self.device} has no access"
+                )
             if address + size <= a.address + a.data.size:
                 return a
         raise IllegalAccess(
@@ -166,7 +188,7 @@ class GlobalMemory:
         found: Bytes = a.data[at]
         return found
 
-    def check_read(self, addresses: Any, size: int, cluster: int, seen: View, who: str) -> None:
+    def check_read(self, addresses: Any, size: int, cluster: Origin, seen: View, who: str) -> None:
         """Raises Race if a write of this launch is not ordered before a read by somebody of `cluster`."""
         a, at = self._locate(addresses, size, who)
         if a.last is None:
@@ -203,8 +225,11 @@ class GlobalMemory:
             )
         return a, (addresses - a.address)[:, None] + np.arange(size)
 
-    def _insert(self, address: int, contents: Bytes, known: bool) -> None:
+    def _insert(
+        self, address: int, contents: Bytes, known: bool, device: int | None = None
+    ) -> None:
         i = bisect_right(self._starts, address)
         self._starts.insert(i, address)
         mask = None if known else np.zeros(contents.size, np.bool_)
-        self._allocations.insert(i, Allocation(address=address, data=contents, known=mask))
+        made = Allocation(address=address, data=contents, known=mask, device=device)
+        self._allocations.insert(i, made)

@@ -68,7 +68,7 @@ def _check_acquired(g: Group, address: int, lane: int) -> None:
 def use_map(g: Group, address: int, lane: int, agent: int, time: int) -> None:
     """A copy reads the map at `address` until it is done: until then nobody may rewrite it."""
     if space_at(address) != "param":
-        memory, cluster = g.cta.launch.memory, g.cta.cluster.index
+        memory, cluster = g.cta.launch.memory, g.cta.cluster.origin
         memory.use_map(address, cluster, agent, time, who(g, lane))
 
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from .errors import Race
 
 if TYPE_CHECKING:
-    from .flags import Release
+    from .flags import Origin, Past, Release
 
 Clock = npt.NDArray[np.int64]  # [3, agents]
 ORDERED, FENCED, FENCED_REMOTE = range(3)  # rows of a clock
@@ -56,8 +56,9 @@ class Lanes:
 class Tracker:
     """The agents of one cluster and the clocks of its warps."""
 
-    def __init__(self, ctas: int, warps: int) -> None:
+    def __init__(self, ctas: int, warps: int, past: Past) -> None:
         self.ctas, self.warps = ctas, warps
+        self.past = past  # what all of it is ordered after
         self.names = [
             "nobody",
             *(f"warp {w} of CTA {c}" for c in range(ctas) for w in range(warps)),
@@ -69,6 +70,7 @@ class Tracker:
         self._lanes = [Lanes(alive=ALL) for _ in self.names]
         self._accessed: dict[tuple[int, int], int] = {}  # warp, time -> lanes
         self.acquired: dict[int, Release] = {}  # by agent
+        self.releases_of: dict[Origin, list[int]] = {}  # by cluster, those agents
         self.loose: set[int] = set()  # warps whose lanes have something to meet for
         for agent in range(1, len(self.names)):
             self._clocks[agent, ORDERED, agent] = EVER

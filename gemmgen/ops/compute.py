@@ -68,6 +68,9 @@ def multiply(
     """
     if not isinstance(problem, Problem):
         raise ArgumentError("problem", problem, "must be a gemmgen.Problem")
+    if problem.collective != Problem.collective:
+        allowed = f"must be {Problem.collective}: see gemmgen.ops.ranked"
+        raise ArgumentError("problem.collective", problem.collective, allowed)
     scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
     if not recipe(problem.family).scaled:
         if scale_layout is not None:
@@ -108,7 +111,7 @@ def compute(
     groups = replace(_groups(p, a, b, shape, table, expected_rows), split_k=split_k)
     if 0 in shape[2:]:
         return depths.of_nothing(p, out, given.get("c"), (groups.count, *shape[:2]), a.device)
-    tensors, values = _scales(p, a, b, scales)
+    tensors, values = scales_of(p, a, b, scales)
     if g.depths == "flat":
         values |= {"a": a.data_ptr(), "b": b.data_ptr()}
     return run(
@@ -116,7 +119,7 @@ def compute(
     )
 
 
-def _scales(p: Problem, a: Any, b: Any, s: Scales | None) -> tuple[dict[str, Any], Values]:
+def scales_of(p: Problem, a: Any, b: Any, s: Scales | None) -> tuple[dict[str, Any], Values]:
     """As `run` takes them."""
     r = recipe(p.family)
     if s is None or not r.scaled:

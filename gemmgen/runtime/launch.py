@@ -169,6 +169,7 @@ def grid(kernel: Launchable, shape: tuple[int, int, int], sms: int, groups: int 
     be tiles in `groups` groups of `shape`; and where the host knows how many there are, no more than take all in
     as few turns: others would only share power and L2. Those that take equal stretches of K blocks have one each at least."""
     b, c = kernel.block, kernel.cluster
+    # Of ranks that add their sums up each one's rows are a group's.
     tiles_m = -(-shape[0] // (b.m * c.m))
     tiles_n = -(-shape[1] // (b.n * c.n))
     tiles, most = groups * tiles_m * tiles_n, clusters(sms, c.size)
@@ -198,14 +199,19 @@ def stamp_bytes(kernel: Launchable, ctas: int) -> int:
 
 
 def _attributes(kernel: Launchable) -> list[Any]:
-    """A launch may begin before the one before it on the stream has ended, if its kernel waits for that."""
-    if not kernel.pdl:
+    """A launch may begin before the one before it on the stream has ended, if its kernel waits for that. Where CTAs wait for other
+    ranks, all of them run at once."""
+    if not (kernel.pdl or kernel.peers.slot):
         return []
     cu = driver.driver()
-    allowed = cu.CUlaunchAttribute()
-    allowed.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    allowed.value.programmaticStreamSerializationAllowed = 1
-    return [allowed]
+    asked = cu.CUlaunchAttribute()
+    if kernel.pdl:
+        asked.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        asked.value.programmaticStreamSerializationAllowed = 1
+    else:  # rule ranks-overlap: never both
+        asked.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        asked.value.cooperative = 1
+    return [asked]
 
 
 def packed(ctype: str, name: str, values: Mapping[str, Scalar]) -> Any:

@@ -30,11 +30,12 @@ def parts(problem: Problem, x: Operands, gap: int) -> Iterator[Part]:
         at = s.group * pitch * GROUPINGS[problem.grouping].outputs
         rows = slice(at + s.first, at + s.end)
         if s.end > s.first:
-            operands = _one(problem, x, s, summed[s.group])
+            operands = one(problem, x, s, summed[s.group])
             yield Part(problem=single, operands=operands, rows=rows)
 
 
-def _one(problem: Problem, x: Operands, s: Segment, d: Depth) -> Operands:
+def one(problem: Problem, x: Operands, s: Segment, d: Depth) -> Operands:
+    """Rows and K of a group, as operands of a GEMM."""
     g, rows = GROUPINGS[problem.grouping], slice(s.first, s.end)
     k, blocks = slice(d.first, d.end), slice(d.first // SCALE_BLOCK, -(-d.end // SCALE_BLOCK))
 

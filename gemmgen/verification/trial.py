@@ -130,13 +130,13 @@ def judge(
         operands = draw(problem, *shape, seed, layout)
         got = result(operands, *fills)
         for part in parts(problem, operands, strides.gap):
-            _check_known(part, got.rows(part.rows), machine.engine, share)
+            check_known(part, got.rows(part.rows), machine.engine, share)
         progress(done, len(plan) + 1)
     random = random_normal(problem, *shape, seed, layout)
     fills = POISONS if both else first
     got = result(random, *fills)
     reports = [
-        _check_bound(part, got.rows(part.rows), machine.engine, share)
+        check_bounded(part, got.rows(part.rows), machine.engine, share)
         for part in parts(problem, random, strides.gap)
     ]
     launches = sum(len(x) for _, x in (*plan, (random, fills)))
@@ -161,20 +161,20 @@ def check_launch(
     share = share_of(kernel, operands.shape[2])
     got = run(machine, program, problem, operands, strides, fill)
     for part in parts(problem, operands, strides.gap):
-        _check_known(part, got.rows(part.rows), machine.engine, share)
+        check_known(part, got.rows(part.rows), machine.engine, share)
 
 
-def _check_known(part: Part, got: Result, engine: Engine, share: int) -> None:
+def check_known(part: Part, got: Result, engine: Engine, share: int) -> None:
     """Of operands whose sums are exact: to the bit, or within what the epilogue's functions are off."""
     if transcendental(part.problem.value):
-        _check_bound(part, got, engine, share)
+        check_bounded(part, got, engine, share)
     elif part.problem.quantised:
         quantised.check_exact(part.problem, part.operands, got, engine)
     else:
         check_exact(part.problem, part.operands, got.codes, engine)
 
 
-def _check_bound(part: Part, got: Result, engine: Engine, share: int) -> BoundReport:
+def check_bounded(part: Part, got: Result, engine: Engine, share: int) -> BoundReport:
     if part.problem.quantised:
         return quantised.check_bound(part.problem, part.operands, got, engine, share)
     return check_bound(part.problem, part.operands, got.codes, engine, share)
@@ -223,13 +223,25 @@ def run(
     """D of one launch, rows in no group as zeros. Raises VerificationError if a byte outside D's rows changed."""
     guarded = output(problem, operands, strides)
     after = machine.execute(program, operands, strides, guarded, fill)
+    return collected(machine.engine, problem, operands, strides, guarded, after, fill)
+
+
+def collected(
+    engine: Engine,
+    problem: Problem,
+    operands: Operands,
+    strides: Pitches,
+    guarded: Guarded,
+    after: Buffer,
+    fill: int,
+) -> Result:
+    """D in `after`, the bytes of `guarded` that a launch has left, as `run` returns it."""
     guarded.check(after, fill)
     codes = guarded.extract(after)
     where = (problem, operands.shape[0], operands.layout, strides.gap)
     mine = owned(*where)
     check_rest(codes, mine, cleared(*where), fill)
     codes[~mine] = 0
-    engine = machine.engine
     if guarded.beside is None:
         return Result(codes=engine.lift(codes))
     scales = _scales(operands, strides, guarded.beside.extract(after[guarded.own :]), fill)

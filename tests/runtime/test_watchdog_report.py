@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernels import DENSE
 
 from gemmgen.config import Config
@@ -39,3 +41,12 @@ def test_a_wait_for_partial_sums_drains_no_ring():
     kernel = lower(DENSE, Config(split_k=2, block_n=64, watchdog=True))
     (line,) = said(kernel, stuck(kernel, "partials_full", stage=0))
     assert line == "  CTA    3  consumer  1 warp(s)  partials_full[0] parity 0  with a tile's sums"
+
+
+def test_a_rank_that_does_not_come_is_named_with_its_tile():
+    kernel = lower(replace(DENSE, collective="reduce_scatter"), Config(block_n=64, watchdog=True))
+    at = Stuck(
+        cta=3, role=0, barrier=len(kernel.barriers), stage=5, parity=-1, row=128, col=64, k=-1
+    )
+    (line,) = said(kernel, at)
+    assert "sums of rank[5]" in line and "tile row 128 column 64" in line

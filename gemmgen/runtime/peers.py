@@ -1,0 +1,100 @@
+"""The memory by which ranks hand sums over, as the host lays it out: the same on each of them (gemmgen/link/meaning_ranks.py says what
+kernels make of it)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import ArgumentError
+from ..ir.collectives import MOST_RANKS
+from ..ir.counts import check_side
+from ..ir.launchable import Launchable
+from ..ir.walks import NO_PEERS
+from ..verification.trial import TMA_ALIGNMENT
+
+LINE = 128  # bytes: flags of two ranks, and two buffers, have no line in common
+FLAG, WORD = 8, 4  # bytes
+BUFFERS = NO_PEERS.buffers
+LEAST = 64  # bytes of a tile's slot for each of its flags: 8 x 64 elements of FP32 and four flags
+SIDE = 512  # elements that no cluster's tile is longer than on either side
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mailbox:
+    """flags: 64-bit ones that each other rank has there. words: of 32 bits, of each buffer of slots."""
+
+    ranks: int
+    flags: int
+    words: int
+    buffers: int
+
+    @classmethod
+    def of(cls, size: int, ranks: int) -> Mailbox:
+        """All of `size` bytes, however they will be used: of each tile a slot is at least so many times as large as its flags."""
+        others = max(1, ranks - 1)
+        flags = _whole(-(-size // (others * (1 + BUFFERS * LEAST) * FLAG)), LINE // FLAG)
+        words = max(0, size - FLAG * others * flags) // (BUFFERS * LINE) * (LINE // WORD)
+        return cls(ranks=ranks, flags=flags, words=words, buffers=BUFFERS)
+
+    @property
+    def flag_bytes(self) -> int:
+        """The flags come first. They are zero before the first launch."""
+        return FLAG * (self.ranks - 1) * self.flags
+
+    @property
+    def bytes(self) -> int:
+        return self.flag_bytes + WORD * self.buffers * self.words
+
+    def holds(self, other: Mailbox) -> bool:
+        """Whether what needs `other` may use this."""
+        return (
+            (self.ranks, self.buffers) == (other.ranks, other.buffers)
+            and self.flags >= other.flags
+            and self.words >= other.words
+        )
+
+    def values(self, rank: int, epoch: int, table: int) -> dict[str, int]:
+        """The kernel's parameters. table: the address of all ranks' addresses."""
+        return {
+            "ranks": self.ranks,
+            "rank": rank,
+            "epoch": epoch,
+            "flag_stride": self.flags,
+            "slots_stride": self.words,
+            "partials": table,
+        }
+
+
+def mailbox(kernel: Launchable, shape: tuple[int, int, int], ranks: int) -> Mailbox:
+    """The least that a launch of (M, N, K), M rows of D on each rank, takes. Raises ArgumentError for more ranks than one host
+    has, or more rows than are counted."""
+    if type(ranks) is not int or not 1 <= ranks <= MOST_RANKS:
+        raise ArgumentError("ranks", ranks, f"must be an integer from 1 to {MOST_RANKS}")
+    check_side("ranks * m", ranks * shape[0])
+    if shape[0] % (step := row_step(kernel)):
+        allowed = f"must be a multiple of {step} on each rank: its rows begin at 16 bytes of what lies along M"
+        raise ArgumentError("m", shape[0], allowed)
+    b, c, p = kernel.block, kernel.cluster, kernel.peers
+    tiles = _whole(-(-shape[0] // b.m), c.m) * _whole(-(-shape[1] // b.n), c.n)
+    return Mailbox(
+        ranks=ranks,
+        flags=_whole(tiles * p.flags, LINE // FLAG),
+        words=_whole((ranks - 1) * tiles * p.slot, LINE // WORD),
+        buffers=p.buffers,
+    )
+
+
+def mailbox_bytes(m: int, n: int, ranks: int) -> int:
+    """Memory that each of `ranks` GPUs needs so that launches of up to M rows of D on each, and N columns, fit, whatever the config."""
+    slots = WORD * BUFFERS * (ranks - 1) * _whole(m, SIDE) * _whole(n, SIDE)
+    return _whole(slots + slots // (BUFFERS * LEAST) + LINE * (ranks + BUFFERS), LINE)
+
+
+def row_step(kernel: Launchable) -> int:
+    """What the rows of each rank must be a multiple of, so that boxes of A and of its scales begin where TMA lets them."""
+    along = [m for m in kernel.maps if m.inner == "m" and m.tensor != "d"]
+    return max((TMA_ALIGNMENT // kernel.buffer(m.smem).dtype.bytes for m in along), default=1)
+
+
+def _whole(count: int, step: int) -> int:
+    return -(-count // step) * step

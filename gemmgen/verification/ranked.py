@@ -1,0 +1,122 @@
+"""GEMMs that several GPUs compute together: what each is handed, what each stores, and whether that is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from ..errors import ArgumentError
+from ..ir.groupings import Depth, Segment
+from ..ir.launchable import Launchable
+from ..problem import Problem, depth_step
+from .engines import Engine
+from .guarded import POISONS, Buffer, Guarded
+from .inputs import Operands
+from .parts import Part, one
+from .quantised import Result
+from .trial import Pitches, check_bounded, check_known, collected, output, pitches
+
+
+class Machines(Protocol):
+    """GPUs that execute launches of one loaded kernel together."""
+
+    @property
+    def ranks(self) -> int: ...
+
+    @property
+    def engine(self) -> Engine:
+        """What verification computes its references with."""
+
+    def execute(
+        self,
+        program: Any,
+        calls: Sequence[Sequence[Operands]],
+        strides: Pitches,
+        outputs: Sequence[Sequence[Guarded]],
+        fill: int,
+    ) -> list[list[Buffer]]:
+        """By call and rank, the bytes of `outputs`, poisoned with `fill` before. `calls`: by rank, what each is
+        handed, A of all ranks' rows. Calls follow each other on each rank; ranks wait for each other within them only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Together:
+    """One GEMM, (ranks * M, N, ranks * K): by rank what it is handed, and the GEMM whose result its D is."""
+
+    handed: tuple[Operands, ...]
+    stored: tuple[Operands, ...]
+
+
+def alone(problem: Problem) -> Problem:
+    """The problem of one GPU that has all of it."""
+    return replace(problem, collective="none")
+
+
+def together(problem: Problem, whole: Operands, ranks: int) -> Together:
+    """Each rank is handed all rows of its share of K, and the epilogue's arguments of its own rows. Raises ArgumentError for
+    rows or K that `ranks` do not share out evenly."""
+    m, _, k = whole.shape
+    step = ranks * depth_step(problem)
+    if m % ranks or k % step:
+        raise ArgumentError("m, k", (m, k), f"must be multiples of {ranks} and of {step}")
+    plain, of_m, of_k = alone(problem), m // ranks, k // ranks
+    every, all_k = Segment(group=0, first=0, end=m), Depth(first=0, end=k)
+    stored = tuple(
+        one(plain, whole, Segment(group=0, first=x, end=x + of_m), all_k) for x in range(0, m, of_m)
+    )
+    shares = [one(plain, whole, every, Depth(first=x, end=x + of_k)) for x in range(0, k, of_k)]
+    handed = tuple(
+        replace(x, arguments=own.arguments, mn_major=whole.mn_major)
+        for x, own in zip(shares, stored, strict=True)
+    )
+    return Together(handed=handed, stored=stored)
+
+
+def run(
+    machines: Machines,
+    program: Any,
+    kernel: Launchable,
+    problem: Problem,
+    calls: Sequence[Operands],
+    pad: int = 0,
+    fill: int = POISONS[0],
+) -> list[list[Result]]:
+    """By call and rank, D of launches over `calls`, whole GEMMs of one shape that follow each other. Raises VerificationError if a
+    byte outside D changed."""
+    cut = [together(problem, whole, machines.ranks) for whole in calls]
+    strides = pitches(kernel, cut[0].handed[0].shape, pad)
+    of_d = pitches(kernel, cut[0].stored[0].shape, pad)
+    strides = replace(strides, d=of_d.d, scale_d=of_d.scale_d)
+    guarded = [[output(alone(problem), x, strides) for x in call.stored] for call in cut]
+    after = machines.execute(program, [call.handed for call in cut], strides, guarded, fill)
+    return [
+        [
+            collected(machines.engine, alone(problem), x, strides, g, bytes_, fill)
+            for x, g, bytes_ in zip(call.stored, outs, left, strict=True)
+        ]
+        for call, outs, left in zip(cut, guarded, after, strict=True)
+    ]
+
+
+def check_exact(
+    machines: Machines, problem: Problem, whole: Operands, got: Sequence[Result]
+) -> None:
+    """Raise VerificationError unless each rank's D is that of operands whose sums are exact, to the bit (an epilogue without an
+    exact result: within its bound)."""
+    cut = together(problem, whole, machines.ranks)
+    share = whole.shape[2] // machines.ranks
+    for x, result in zip(cut.stored, got, strict=True):
+        part = Part(problem=alone(problem), operands=x, rows=slice(None))
+        check_known(part, result, machines.engine, share)
+
+
+def check_close(
+    machines: Machines, problem: Problem, whole: Operands, got: Sequence[Result]
+) -> None:
+    """Raise VerificationError unless each element of each rank's D is within its bound."""
+    cut = together(problem, whole, machines.ranks)
+    share = whole.shape[2] // machines.ranks
+    for x, result in zip(cut.stored, got, strict=True):
+        part = Part(problem=alone(problem), operands=x, rows=slice(None))
+        check_bounded(part, result, machines.engine, share)

@@ -1,0 +1,187 @@
+"""GEMMs of several GPUs, on tensors that only say what they are: what is checked, and what a launch is told."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+from fake_torch import Placed, fake_torch_fixture  # noqa: F401
+from kernels import DENSE, DENSE_TN, FP8, QUANTISED
+
+from gemmgen import ops
+from gemmgen.config import Config
+from gemmgen.errors import ArgumentError
+from gemmgen.ops import building, ranked
+from gemmgen.ops.ranked import InProcess, Mailbox, ReduceScatter, mailbox_bytes, reduce_scatter
+from gemmgen.pipeline import lower
+from gemmgen.runtime.peers import Mailbox as Layout
+from gemmgen.runtime.peers import mailbox
+
+CONFIG = Config(block_m=64, block_n=64, consumers=1)
+M, N, K, RANKS = 96, 128, 256, 2
+
+
+class Loaded:
+    """A kernel that is never launched, but says that it was."""
+
+    def __init__(self, p, config, device):
+        self.problem, self.kernel, self.launched, self.plans = p, lower(p, config), [], 0
+
+    def plan(self, shape, matrices, values, stream):
+        self.plans += 1
+        self.shape, self.matrices = shape, matrices
+        names = [p.name for p in self.kernel.params]
+        assert {*names} <= {*values} and values["groups"] == values["ranks"]
+        scalars = [SimpleNamespace(value=values[n]) for n in names]
+        return SimpleNamespace(stream=stream, scalars=scalars, names=names)
+
+    def launch(self, plan):
+        self.launched.append({n: s.value for n, s in zip(plan.names, plan.scalars, strict=True)})
+
+
+@pytest.fixture(autouse=True)
+def faked(fake_torch, monkeypatch):
+    torch = sys.modules["torch"]
+    torch.int64, torch.device = "int64", lambda device: device
+    monkeypatch.setattr(building, "given", Loaded)
+    monkeypatch.setattr(
+        building,
+        "loaded_choice",
+        lambda p, shape, groups, device, split_k: Loaded(p, CONFIG, device),
+    )
+
+
+def memory(rank=1, ranks=RANKS, size=None):
+    size = mailbox_bytes(M, N, ranks) if size is None else size
+    return InProcess(rank=rank, tensors=tuple(Placed(size, dtype="uint8") for _ in range(ranks)))
+
+
+def box(**given):
+    shared = memory(**given)
+    return Mailbox(shared, Placed(1).device)
+
+
+def operands(rows=RANKS * M):
+    return Placed(rows, K, dtype="bfloat16"), Placed(N, K, dtype="bfloat16")
+
+
+def test_a_launch_is_told_whose_it_is_and_which():
+    mine = box()
+    planned = ReduceScatter(DENSE, mine, *operands(), config=CONFIG)
+    assert planned.kernel.problem.collective == "reduce_scatter" and planned.shape == (M, N, K)
+    assert mine.epoch == 0 and planned.kernel.launched == []
+    for epoch in (1, 2, 3):
+        assert planned.launch() is planned.out and mine.epoch == epoch
+    told = planned.kernel.launched
+    assert [x["epoch"] for x in told] == [1, 2, 3] and planned.kernel.plans == 1
+    assert {(x["shape_m"], x["ranks"], x["rank"]) for x in told} == {(M, 2, 1)}
+    assert told[0]["partials"] == mine.table.data_ptr()
+    assert planned.kernel.matrices["a"].outer == 2 * M and planned.kernel.matrices["d"].outer == M
+
+
+def test_calls_of_one_mailbox_follow_each_other():
+    mine = box()
+    for _ in range(3):
+        reduce_scatter(DENSE, mine, *operands())
+    assert mine.epoch == 3
+
+
+def test_a_launch_that_failed_takes_no_epoch():
+    mine = box()
+    planned = ReduceScatter(DENSE, mine, *operands(), config=CONFIG)
+
+    def refused(plan):
+        raise RuntimeError("refused")
+
+    planned.kernel.launch = refused
+    with pytest.raises(RuntimeError):
+        planned.launch()
+    assert mine.epoch == 0
+
+
+def scaled(rows, layout="mn", config=CONFIG, out=None):
+    scale_a = Placed(K // 128, rows).mT if layout == "mn" else Placed(rows, K // 128)
+    a, b = (Placed(x, K, dtype="float8_e4m3fn") for x in (rows, N))
+    given = {"scale_a": scale_a, "scale_b": Placed(N // 128, K // 128), "scale_layout": layout}
+    return ReduceScatter(FP8, box(), a, b, out, **given, config=config)
+
+
+def test_scales_and_out_are_passed_on():
+    out = Placed(M, N, dtype="bfloat16")
+    planned = scaled(2 * M, out=out)
+    planned.launch()
+    assert planned.out is out and planned.kernel.matrices["d"].pointer == out.data_ptr()
+    assert planned.kernel.matrices["scale_a"].inner == 2 * M
+    scaled(2 * M, "row", Config(block_m=64, block_n=64, consumers=1, lane_scales=True)).launch()
+
+
+def test_scales_are_read_in_place_or_refused():
+    with pytest.raises(ArgumentError, match="lane_scales") as e:
+        scaled(2 * M, "row")
+    assert e.value.argument == "scale_layout"
+
+
+def test_rows_of_a_rank_begin_where_scales_may():
+    with pytest.raises(ArgumentError, match="multiple of 4") as e:
+        scaled(2 * (M + 2))
+    assert e.value.argument == "m"
+
+
+WRONG = {
+    "problem": lambda: reduce_scatter("dense", box(), *operands()),
+    "memory": lambda: reduce_scatter(DENSE, "mailbox", *operands()),
+    "problem.d": lambda: reduce_scatter(QUANTISED, box(), *operands()),
+    "a rows": lambda: reduce_scatter(DENSE, box(), *operands(RANKS * M + 1)),
+    "config": lambda: reduce_scatter(DENSE, box(), *operands(), config={}),
+    "out shape": lambda: reduce_scatter(
+        DENSE, box(), *operands(), Placed(RANKS * M, N, dtype="bfloat16")
+    ),
+    "memory ranks": lambda: box(ranks=9, size=1 << 20),
+    "memory rank": lambda: box(rank=2),
+    "problem.collective": lambda: ops.multiply(
+        ranked.replace(DENSE, collective="reduce_scatter"), *operands()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_named(name):
+    with pytest.raises(ArgumentError) as e:
+        WRONG[name]()
+    assert e.value.argument == name
+
+
+def test_a_mailbox_that_is_too_small_is_refused():
+    with pytest.raises(ArgumentError, match="mailbox_bytes") as e:
+        reduce_scatter(DENSE, box(size=1 << 14), *operands())
+    assert e.value.argument == "memory"
+
+
+def test_a_graph_is_not_captured(monkeypatch):
+    planned = ReduceScatter(DENSE, box(), *operands(), config=CONFIG)
+    monkeypatch.setattr(sys.modules["torch"].cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(ArgumentError, match="captured"):
+        planned.launch()
+
+
+@pytest.mark.parametrize("ranks", (2, 3, 8))
+@pytest.mark.parametrize(
+    "config", (CONFIG, Config(), Config(block_m=256, block_n=64, multicast="b"))
+)
+def test_what_is_said_to_be_enough_is(ranks, config):
+    kernel = lower(ranked.replace(DENSE, collective="reduce_scatter"), config)
+    for m, n in ((1, 1), (512, 512), (513, 40), (2048, 7168)):
+        size = mailbox_bytes(m, n, ranks)
+        has = Layout.of(size, ranks)
+        assert has.bytes <= size and has.holds(mailbox(kernel, (m, n, 64), ranks))
+
+
+def test_flags_are_never_short_of_slots():
+    small = Config(swap_ab=True, block_m=8, block_n=64, consumers=1)
+    for p, ranks in ((DENSE, 2), (DENSE_TN, 8)):
+        kernel = lower(ranked.replace(p, collective="reduce_scatter"), small)
+        has = Layout.of(1 << 22, ranks)
+        need = mailbox(kernel, (8, 64, 64), ranks)
+        tiles = min(has.flags // kernel.peers.flags, has.words // need.words)
+        assert tiles == has.words // need.words

@@ -1,0 +1,283 @@
+"""GPUs that add their sums up (docs/adr/0049-reduce-scatter.md), run by the emulator: 2, 4 and 8 ranks in one process, whoever is late."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+import pytest
+from kernels import (
+    DENSE,
+    DENSE_F32,
+    DENSE_TN,
+    FP8,
+    INT8_BLOCK,
+    PAIRED,
+    QUANTISED,
+    VECTOR,
+    emitted,
+)
+
+from gemmgen.config import Config
+from gemmgen.emulator import Deadlock, Eager, IllegalAccess, Race, Random, RoundRobin
+from gemmgen.epilogues import EPILOGUES
+from gemmgen.errors import ArgumentError, VerificationError
+from gemmgen.ir.dtypes import F32, S8, S32
+from gemmgen.problem import Problem
+from gemmgen.runtime.peers import mailbox, row_step
+from gemmgen.verification import exact_integers, random_normal, ranked
+from gemmgen.verification.codes import decode, encode
+
+pytestmark = pytest.mark.nvrtc
+
+PLAIN = Config(block_m=64, block_n=32, consumers=1, stages=3)
+SWAPPED = Config(swap_ab=True, block_m=16, block_n=64, consumers=1, stages=3)
+
+
+def scattered(problem):
+    return replace(problem, collective="reduce_scatter")
+
+
+@cache
+def prepared(problem, config, edits=()):
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    from gemmgen.runtime.emulated import prepare
+
+    a = emitted(problem, config)
+    source = a.source
+    for old, new in edits:
+        assert old in source, old
+        source = source.replace(old, new)
+    return a.kernel, prepare(a.kernel, source)
+
+
+def node(ranks, **fields):
+    from gemmgen.runtime.emulated_ranks import EmulatedRanks
+
+    return EmulatedRanks(ranks=ranks, **{"sms": 3, **fields})
+
+
+def shape_of(problem, config, ranks, tiles=2, k_blocks=2, tail=True):
+    """`tiles` along N of one row of them in each rank's, and a tail on every side but K's."""
+    k = config.block_k_bytes * 8 // problem.a.bits
+    rows = config.block_m + 8 * tail
+    return ranks * rows, tiles * config.block_n - 8 * tail, ranks * k_blocks * k
+
+
+def calls_of(problem, shape, count, draw=exact_integers):
+    return [draw(ranked.alone(problem), *shape, seed) for seed in range(count)]
+
+
+def judge(problem, config, ranks, calls=2, **fields):
+    """Exact integers, in calls that follow each other, each to the bit."""
+    problem = scattered(problem)
+    kernel, program = prepared(problem, config)
+    wholes = calls_of(problem, shape_of(problem, config, ranks), calls)
+    machines = node(ranks, **fields)
+    got = ranked.run(machines, program, kernel, problem, wholes, pad=1)
+    for whole, results in zip(wholes, got, strict=True):
+        ranked.check_exact(machines, problem, whole, results)
+
+
+@pytest.mark.parametrize("ranks", (1, 2, 3, 4, 8))
+@pytest.mark.parametrize("problem, config", ((DENSE, PLAIN), (FP8, SWAPPED)), ids=("bf16", "fp8"))
+def test_every_rank_has_its_rows_of_the_sum(problem, config, ranks):
+    judge(problem, config, ranks, calls=3 if ranks < 4 else 2)
+
+
+KINDS = {
+    "f32": (DENSE_F32, PLAIN),
+    "tn": (DENSE_TN, PLAIN),
+    "two_waves": (DENSE, replace(PLAIN, block_m=128)),
+    "two_consumers": (DENSE, replace(PLAIN, block_m=128, consumers=2)),
+    "ping_pong": (DENSE, replace(PLAIN, consumers=2, ping_pong=True)),
+    "multicast_a": (DENSE, replace(PLAIN, multicast="a")),
+    "multicast_b": (DENSE, replace(PLAIN, multicast="b")),
+    "pieces": (DENSE, replace(PLAIN, block_n=128, d_columns=64)),
+    "fp8": (FP8, replace(PLAIN, block_n=64)),
+    "fp8_lanes": (FP8, replace(PLAIN, block_n=64, lane_scales=True)),
+    "vector": (VECTOR, PLAIN),
+    "pairs": (PAIRED, PLAIN),
+    "quantised": (QUANTISED, replace(PLAIN, block_n=128)),
+    "residual": (replace(FP8, epilogue=EPILOGUES["residual"]), SWAPPED),
+    "bias": (replace(DENSE, epilogue=EPILOGUES["bias"]), PLAIN),
+    "accumulate": (replace(DENSE, d=F32, accumulate=True), PLAIN),
+    "int8_block": (INT8_BLOCK, SWAPPED),
+    "int8": (Problem(family="dense", a=S8, b=S8, d=S32), PLAIN),
+    "watched": (DENSE, replace(PLAIN, watchdog=True)),
+    "orders": (DENSE, replace(PLAIN, raster="n", panel=1)),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_sum(name):
+    judge(*KINDS[name], ranks=2)
+
+
+@dataclass(kw_only=True)
+class Slow:
+    """One GPU gets a turn only where no other's threads have any left, and otherwise every so often."""
+
+    rank: int
+    every: int = 9
+    budget: int = 300
+    inner: RoundRobin = field(default_factory=RoundRobin)
+
+    def next(self, groups, pending, turn):
+        mine = [g for g in groups if g.cta.cluster.origin.device == self.rank]
+        rest = [g for g in groups if g.cta.cluster.origin.device != self.rank]
+        return self.inner.next(
+            mine if not rest or (turn % self.every == 0 and mine) else rest, pending, turn
+        )
+
+    def gives_up(self):
+        return False
+
+
+SCHEDULES = {
+    "in order": RoundRobin(),
+    "eager": Eager(),
+    **{f"random {seed}": Random(seed=seed) for seed in range(2)},
+    **{f"rank {rank} is slow": Slow(rank=rank) for rank in range(2)},
+}
+
+
+def bits(schedule, ranks=2, first=1):
+    problem = scattered(DENSE)
+    kernel, program = prepared(problem, PLAIN)
+    wholes = calls_of(problem, shape_of(problem, PLAIN, ranks), 3, random_normal)
+    machines = node(ranks, schedule=schedule, first=first)
+    got = ranked.run(machines, program, kernel, problem, wholes)
+    for whole, results in zip(wholes, got, strict=True):
+        ranked.check_close(machines, problem, whole, results)
+    return [[r.codes.tobytes() for r in results] for results in got]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_bits_do_not_depend_on_who_is_late(name):
+    assert bits(SCHEDULES[name]) == bits(None)
+
+
+def test_bits_do_not_depend_on_the_epoch():
+    assert bits(None, first=8) == bits(None)
+
+
+@pytest.mark.parametrize("ranks", (2, 3))
+@pytest.mark.parametrize("problem", (DENSE_F32, replace(VECTOR, d=F32)), ids=("dense", "scaled"))
+def test_bits_are_those_of_the_plain_gemms_added_in_order(problem, ranks):
+    """The owner's first, then those of the ranks behind it."""
+    from gemmgen.runtime.emulated import EmulatedGpu
+    from gemmgen.verification.trial import pitches, run
+
+    plain_kernel, plain = prepared(problem, PLAIN)
+    kernel, program = prepared(scattered(problem), PLAIN)
+    shape = shape_of(problem, PLAIN, ranks)
+    (whole,) = calls_of(problem, shape, 1, random_normal)
+    cut = ranked.together(problem, whole, ranks)
+    parts = [
+        decode(
+            run(EmulatedGpu(), plain, problem, x, pitches(plain_kernel, x.shape), 0x5A).codes, F32
+        )
+        for x in cut.handed
+    ]
+    ((*got,),) = ranked.run(node(ranks), program, kernel, scattered(problem), [whole])
+    rows = shape[0] // ranks
+    for owner, result in enumerate(got):
+        mine = slice(owner * rows, owner * rows + rows)
+        total = np.float32(parts[owner][mine])
+        for other in range(1, ranks):
+            total = total + np.float32(parts[(owner + other) % ranks][mine])
+        assert (encode(total.astype(np.float64), F32) == np.asarray(result.codes)).all()
+
+
+# What a kernel would be with a fault, and what finds it. (A single buffer is the proof's to find: the emulator does not order writes after reads of
+# global memory.)
+FLAG, WAIT = "st.release.sys.global.u64", "ld.acquire.sys.global.u64"
+MET = "ptx::warp_sync();\n"
+FAULTS = {
+    "a flag that releases nothing": ((FLAG, "st.relaxed.sys.global.u64"), Race),
+    "a flag of the GPU's scope": ((FLAG, "st.release.gpu.global.u64"), Race),
+    "a wait that acquires nothing": ((WAIT, "ld.relaxed.sys.global.u64"), Race),
+    "a wait of the GPU's scope": ((WAIT, "ld.acquire.gpu.global.u64"), Race),
+    "no wait": (("while (ptx::seen_epoch(flag) < epoch) {}", ""), Race),
+    "a wait for any epoch": (("(flag) < epoch", "(flag) < 1"), (Race, VerificationError)),
+    "lanes that do not meet": ((MET, "\n"), Race),
+    "the next chunk's flag": (
+        (
+            "other * (long long)flag_stride + tile.slot",
+            "other * (long long)flag_stride + (tile.slot ^ 1)",
+        ),
+        Race,
+    ),
+    "another rank's memory": (
+        ("* const slot = partials[tile.owner] + 2", "* const slot = (float*)d + 2"),
+        (IllegalAccess, VerificationError, Race),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_in_the_exchange_is_found(name):
+    edit, error = FAULTS[name]
+    problem = scattered(DENSE)
+    kernel, program = prepared(problem, PLAIN, (edit,))
+    wholes = calls_of(problem, shape_of(problem, PLAIN, 2, tail=False), 3)
+
+    def judged():
+        for rank in range(2):
+            machines = node(2, sms=2, schedule=Slow(rank=rank, every=50))
+            got = ranked.run(machines, program, kernel, problem, wholes)
+            for whole, results in zip(wholes, got, strict=True):
+                ranked.check_exact(machines, problem, whole, results)
+
+    with pytest.raises(error):
+        judged()
+
+
+def test_a_rank_whose_flags_stay_behind_is_waited_for():
+    problem = scattered(DENSE)
+    kernel, program = prepared(problem, PLAIN, (("4 + warp), epoch);", "4 + warp), epoch - 1);"),))
+    with pytest.raises(Deadlock):
+        ranked.run(
+            node(2), program, kernel, problem, calls_of(problem, shape_of(problem, PLAIN, 2), 1)
+        )
+
+
+def test_memory_that_is_no_mailbox_belongs_to_one_gpu():
+    from gemmgen.emulator import GlobalMemory
+
+    memory = GlobalMemory()
+    own, shared = (
+        memory.allocate(np.zeros(64, np.uint8), device=0),
+        memory.allocate(np.zeros(64, np.uint8)),
+    )
+    for device in (0, 1):
+        memory.seen_by(device).find(shared, 4, "somebody")
+    memory.seen_by(0).find(own, 4, "somebody")
+    with pytest.raises(IllegalAccess, match="memory of GPU 0, to which GPU 1 has no access"):
+        memory.seen_by(1).find(own, 4, "somebody")
+
+
+def test_rows_begin_where_boxes_may():
+    steps = {DENSE: 1, FP8: 4, DENSE_TN: 8}
+    for problem, step in steps.items():
+        kernel = emitted(scattered(problem), PLAIN).kernel
+        assert row_step(kernel) == step
+        if step > 1:
+            with pytest.raises(ArgumentError, match=f"m=.*multiple of {step}"):
+                mailbox(kernel, (step + 1, 64, 64), 2)
+        mailbox(kernel, (3 * step, 64, 64), 2)
+
+
+@pytest.mark.parametrize("ranks", (0, 9, True, "2", 2.0))
+def test_ranks_are_those_of_one_host(ranks):
+    with pytest.raises(ArgumentError, match="ranks"):
+        mailbox(emitted(scattered(DENSE), PLAIN).kernel, (64, 64, 64), ranks)
+
+
+def test_a_mailbox_holds_what_needs_no_more():
+    kernel = emitted(scattered(DENSE), PLAIN).kernel
+    small, large = (mailbox(kernel, (m, 64, 64), 4) for m in (64, 640))
+    assert large.holds(small) and not small.holds(large) and small.bytes < large.bytes
+    assert not large.holds(mailbox(kernel, (64, 64, 64), 2))
