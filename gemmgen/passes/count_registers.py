@@ -53,6 +53,9 @@ OWN_COLUMNS = (
     36  # where a copied loop's INT8 has them, each row its group's: 128x160 spilled 16 bytes
 )
 COPYING = 8  # more for INT8's sums where the K loop is copied: 256x160 in parts spilled 48 bytes
+# In two waves whose D leaves in more than two pieces, of a cluster whose sums go to other GPUs: 128x128 of FP32 in four spilled up to
+# 128 bytes, in two none; 117 other kernels of such did not.
+OF_PEERS = 16
 # For each piece of a wave's D whose rows have 32 bytes, beside another wave's accumulators: ptxas works their places out
 # ahead. 160 columns of FP32 in 20 pieces compile, 168 in 21 spilled 68 bytes, 192 in 24 1052.
 NARROW, NARROW_PIECE = 32, 2.4
@@ -140,7 +143,8 @@ def _of_pieces(kernel: Kernel, role: Role) -> int:
         return 0
     own = role.turns > 1 and any(isinstance(s.value, InGroup) for s in staged)
     narrow = kernel.buffer("smem_d").slab_bytes <= NARROW
-    return OWN_ROWS * own + round(NARROW_PIECE * pieces * narrow)
+    far = kernel.peers.slot > 0 and kernel.cluster.size > 1 and pieces > 2
+    return OWN_ROWS * own + round(NARROW_PIECE * pieces * narrow) + OF_PEERS * far
 
 
 def _epilogue(kernel: Kernel, role: Role) -> int:

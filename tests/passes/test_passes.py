@@ -594,3 +594,17 @@ def test_narrow_pieces_take_registers(n, columns, legal):
     else:
         with pytest.raises(IllegalConfig, match="register-budget"):
             lower(p, config)
+
+
+@pytest.mark.parametrize(
+    ("columns", "multicast", "legal"), ((64, "b", True), (32, "b", False), (32, "none", True))
+)
+def test_pieces_beside_sums_of_other_gpus_take_registers(columns, multicast, legal):
+    """What ptxas compiles without a spill."""
+    p = replace(DENSE_F32, collective="reduce_scatter")
+    config = Config(block_m=256, stages=3, d_columns=columns, multicast=multicast)
+    if legal:
+        lower(p, config)
+    else:
+        with pytest.raises(IllegalConfig, match="register-budget"):
+            lower(p, config)
