@@ -64,7 +64,7 @@ def run(
     if not isinstance(config, Config | None):
         raise ArgumentError("config", config, "must be a gemmgen.Config or None")
     d_shape = (*(count,) * GROUPINGS[p.grouping].outputs, m, n // fold(p.epilogue))
-    made = {"out": _out(p, d_shape, out, a, b)}
+    made = {"out": output_of(p, d_shape, out, a, b)}
     out = tensor_of(made["out"])
     if p.quantised or scale_out is not None:
         made["scale_out"] = _scale_out(p, d_shape, scale_out, {"a": a, "b": b, "out": out})
@@ -119,7 +119,7 @@ def _kernel(
     return building.loaded_choice(p, mean, count, device.index, groups.split_k)
 
 
-def _out(p: Problem, d_shape: tuple[int, ...], given: Any, a: Any, b: Any) -> Any:
+def output_of(p: Problem, d_shape: tuple[int, ...], given: Any, a: Any, b: Any) -> Any:
     """`given`, once it can be D; Fresh if None. Raises ArgumentError."""
     if given is None and p.accumulate:
         raise ArgumentError("out", None, "must be given, to be added to")

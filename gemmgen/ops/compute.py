@@ -72,14 +72,8 @@ def multiply(
         allowed = f"must be {Problem.collective}: see gemmgen.ops.ranked"
         raise ArgumentError("problem.collective", problem.collective, allowed)
     scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
-    if not recipe(problem.family).scaled:
-        if scale_layout is not None:
-            allowed = f"is of operands with scales, which {problem.family} has not"
-            raise ArgumentError("scale_layout", scale_layout, allowed)
-        read = {"scale_a": scale_a, "scale_b": scale_b}
-        arguments |= {name: x for name, x in read.items() if x is not None}
     return compute(
-        problem, config, a, b, out, arguments, scales,
+        problem, config, a, b, out, arguments | read_by_epilogue(problem, scales), scales,
         table=table, expected_rows=expected_rows, scale_out=scale_out, invariant=invariant,
     )  # fmt: skip
 
@@ -117,6 +111,16 @@ def compute(
     return run(
         p, config, a, b, out, shape, tensors, values, given, groups=groups, scale_out=scale_out
     )
+
+
+def read_by_epilogue(p: Problem, s: Scales) -> dict[str, Any]:
+    """By name, the scales that are given where operands have none: an epilogue's. Raises ArgumentError for their layout."""
+    if recipe(p.family).scaled:
+        return {}
+    if s.layout is not None:
+        allowed = f"is of operands with scales, which {p.family} has not"
+        raise ArgumentError(s.argument, s.layout, allowed)
+    return {name: x for name, x in (("scale_a", s.a), ("scale_b", s.b)) if x is not None}
 
 
 def scales_of(p: Problem, a: Any, b: Any, s: Scales | None) -> tuple[dict[str, Any], Values]:

@@ -16,10 +16,10 @@ from ..runtime.launch import LoadedKernel, Plan
 from ..runtime.peers import Mailbox as Layout
 from ..runtime.peers import mailbox
 from ..runtime.peers import mailbox_bytes as mailbox_bytes
-from ..runtime.torch_tensors import check_tensor, current_stream, empty, torch
+from ..runtime.torch_tensors import current_stream, torch
 from . import building, by_row
-from .calls import matrix, operand_shape
-from .compute import Scales, scales_of
+from .calls import matrix, operand_shape, output_of
+from .compute import Scales, read_by_epilogue, scales_of
 from .epilogue import epilogue_values
 from .front import Fresh
 
@@ -90,7 +90,16 @@ class Mailbox:
 
 
 class ReduceScatter:
-    """A GEMM of all ranks, planned on this one: `launch` starts it, as often as one likes, over what the tensors then hold."""
+    """`out[M, N] = epilogue(sum over ranks of A @ B)`, the rows rank * M on of it, in one launch of each rank, which `launch` starts
+    as often as one likes, over what the tensors then hold.
+
+    problem: without a grouping, and no FP8 output. a [ranks * M, K], b [N, K]: of this rank's own K, as the problem's layout
+    stores them. scale_a, scale_b, scale_layout: as of `gemmgen.ops.multiply`, but nothing is copied: layout "row" takes a config
+    with `lane_scales`. out: [M, N], allocated if None. arguments: what the epilogue reads, of this rank's M rows. config: the
+    same on all ranks; None lets the cost model choose, as for the plain GEMM of one rank. M: a multiple of 4 where A has
+    scales, of 16 bytes where A is stored [K, M]. The sums of all ranks are added in FP32 (INT32), this rank's first, then
+    those of the ranks behind it. Raises as `gemmgen.ops.multiply`.
+    """
 
     def __init__(
         self,
@@ -106,16 +115,13 @@ class ReduceScatter:
         config: Config | None = None,
         **arguments: Any,
     ) -> None:
-        """As `reduce_scatter`, without launching."""
         p, self.shape = _checked(problem, memory, a, b)
         m, n, k = self.shape
         scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
+        arguments |= read_by_epilogue(p, scales)
         tensors, values = scales_of(p, a, b, scales)
-        if out is None:
-            if p.accumulate:
-                raise ArgumentError("out", None, "must be given, to be added to")
-            out = empty((m, n // fold(p.epilogue)), p.d, a.device)
-        check_tensor("out", out, p.d, (m, n // fold(p.epilogue)), a.device, contiguous=True)
+        out = output_of(p, (m, n // fold(p.epilogue)), out, a, b)
+        out = out.tensor if isinstance(out, Fresh) else out
         extra = epilogue_values(p, self.shape, 1, arguments, a.device)
         self.kernel = _kernel(p, config, (memory.ranks * m, n, k), a.device.index)
         _check_room(memory.layout, mailbox(self.kernel.kernel, self.shape, memory.ranks))
@@ -142,7 +148,7 @@ class ReduceScatter:
         self._plan: Plan | None = None
 
     def launch(self) -> Any:
-        """Start it on torch's current stream, as this rank's next. Returns `out`. Raises LaunchError, and ArgumentError while a CUDA
+        """Start it on torch's current stream, as this rank's next: it waits on the GPU for the other ranks. Returns `out`. Raises LaunchError, and ArgumentError while a CUDA
         graph is captured."""
         if torch().cuda.is_current_stream_capturing():
             raise ArgumentError(
@@ -159,33 +165,9 @@ class ReduceScatter:
         return self.out
 
 
-def reduce_scatter(
-    problem: Problem,
-    memory: Mailbox,
-    a: Any,
-    b: Any,
-    out: Any = None,
-    *,
-    scale_a: Any = None,
-    scale_b: Any = None,
-    scale_layout: str | None = None,
-    config: Config | None = None,
-    **arguments: Any,
-) -> Any:
-    """`out[M, N] = epilogue(sum over ranks of A @ B)`, the rows rank * M on of it, in one launch of each rank.
-
-    problem: without a grouping, and no FP8 output. a [ranks * M, K], b [N, K]: of this rank's own K, as the problem's layout stores them.
-    scale_a, scale_b, scale_layout: as of `gemmgen.ops.multiply`, but nothing is copied: layout "row" takes a config with `lane_scales`. out: [M, N], allocated if None. arguments: what the epilogue
-    reads, of this rank's M rows. config: the same on all ranks; None lets the cost model choose, as for the plain GEMM of one rank.
-    M: a multiple of 4 where A has scales, of 16 bytes where A is stored [K, M]. The sums of all ranks are added in FP32 (INT32), this rank's
-    first, then those of the ranks behind it.
-    Runs on torch's current stream. It waits on the GPU for the other ranks. Raises as `gemmgen.ops.multiply`.
-    """
-    planned = ReduceScatter(
-        problem, memory, a, b, out,
-        scale_a=scale_a, scale_b=scale_b, scale_layout=scale_layout, config=config, **arguments,
-    )  # fmt: skip
-    return planned.launch()
+def reduce_scatter(*args: Any, **kwargs: Any) -> Any:
+    """Plan a `ReduceScatter` of these arguments and launch it once. Returns `out`. Raises as both."""
+    return ReduceScatter(*args, **kwargs).launch()
 
 
 def _checked(problem: Problem, memory: Mailbox, a: Any, b: Any) -> tuple[Problem, Shape]:

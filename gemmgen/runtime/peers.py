@@ -10,7 +10,7 @@ from ..ir.collectives import MOST_RANKS
 from ..ir.counts import check_side
 from ..ir.launchable import Launchable
 from ..ir.walks import NO_PEERS
-from ..verification.trial import TMA_ALIGNMENT
+from ..target import Target
 
 LINE = 128  # bytes: flags of two ranks, and two buffers, have no line in common
 FLAG, WORD = 8, 4  # bytes
@@ -93,7 +93,9 @@ def mailbox_bytes(m: int, n: int, ranks: int) -> int:
 def row_step(kernel: Launchable) -> int:
     """What the rows of each rank must be a multiple of, so that boxes of A and of its scales begin where TMA lets them."""
     along = [m for m in kernel.maps if m.inner == "m" and m.tensor != "d"]
-    return max((TMA_ALIGNMENT // kernel.buffer(m.smem).dtype.bytes for m in along), default=1)
+    return max(
+        (Target.tma_alignment // kernel.buffer(m.smem).dtype.bytes for m in along), default=1
+    )
 
 
 def _whole(count: int, step: int) -> int:

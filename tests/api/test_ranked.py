@@ -137,6 +137,8 @@ WRONG = {
     "out shape": lambda: reduce_scatter(
         DENSE, box(), *operands(), Placed(RANKS * M, N, dtype="bfloat16")
     ),
+    "scale_layout": lambda: reduce_scatter(DENSE, box(), *operands(), scale_layout="mn"),
+    "scale_a": lambda: reduce_scatter(DENSE, box(), *operands(), scale_a=2.0),
     "memory ranks": lambda: box(ranks=9, size=1 << 20),
     "memory rank": lambda: box(rank=2),
     "problem.collective": lambda: ops.multiply(
