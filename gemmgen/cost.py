@@ -200,8 +200,8 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
 
 def _zeros(of: Workload, c: Config) -> int:
     """Rows of A's tile that TMA fills. Below a ragged group's last row lies another's, or room for more."""
-    ragged = len(of.rows) > 1
-    return 0 if c.swap_ab or ragged else max(0, c.block_m - of.shape[0])
+    whole = c.swap_ab or len(of.rows) > 1
+    return 0 if whole else max(0, c.block_m - of.height)
 
 
 def _promotion(of: Workload, c: Config, price: Price) -> float:

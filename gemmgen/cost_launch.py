@@ -41,13 +41,18 @@ class Workload:
     b_bytes: float
     split_k: int = ANY
 
+    @property
+    def height(self) -> int:
+        """Rows of a group in the mean, as tiles cover them."""
+        return self.shape[0] if len(self.rows) > 1 else self.rows[0]
+
     def covering(self, side: int) -> int:
         """Tiles of so many rows that cover M, of all `rows` together."""
         return _covering(self.rows, side)
 
     def tiles(self, c: Config) -> int:
         """CTA tiles of `c`: whole clusters."""
-        return count_tiles(c, self.shape, self.groups)
+        return count_tiles(c, (self.height, *self.shape[1:]), self.groups)
 
     def copies(self, block_n: int) -> int:
         """Of the K loop, one for each place where a tile's second scale block can begin; 0 where it is not copied."""

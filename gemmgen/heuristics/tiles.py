@@ -59,8 +59,7 @@ def _tiles(of: Workload, least: int) -> Iterator[Changes]:
 def _swapped_tiles(of: Workload) -> Iterator[Changes]:
     """Of no more rows than cover M, or a larger group than the mean."""
     problem, shape = of.problem, of.shape
-    few = shape[0] if len(of.rows) > 1 else of.rows[0]
-    if few > FEW_ROWS or fold(problem.epilogue) > 1 or problem.d.bytes == 1:
+    if of.height > FEW_ROWS or fold(problem.epilogue) > 1 or problem.d.bytes == 1:
         return
     most = max(of.rows)
     # An MN-major A is as wide as its widest swizzle; above 32 integers have N in steps of 16.

@@ -46,8 +46,8 @@ def config(x) -> Config:
 @pytest.mark.parametrize("family", PROBLEMS)
 @pytest.mark.parametrize("m", ROWS)
 def test_what_the_model_likes_best_is_near_the_quickest(family, m):
-    """Over twelve N and K, of which the database has half at most: before the model had been fitted to these times the mean
-    was up to 1.096, and the worst 1.55."""
+    """Over twelve N and K, of which the database has half at most. The mean is at most 1.021, the worst 1.137; before the model had
+    been fitted to these times they were 1.096 and 1.55."""
     lost = [min(of)[1] / min(us for _, us in of) for of in timed(family, m)]
     assert len(lost) == 12 and mean(lost) < 1.025 and max(lost) < 1.14
 
