@@ -16,7 +16,7 @@ LINE = 128  # bytes: flags of two ranks, and two buffers, have no line in common
 FLAG, WORD = 8, 4  # bytes
 BUFFERS = NO_PEERS.buffers
 LEAST = 64  # bytes of a tile's slot for each of its flags: 8 x 64 elements of FP32 and four flags
-SIDE = 512  # elements that no cluster's tile is longer than on either side
+SIDE = 2 * Target.tma_box  # elements that no tile of a pair of CTAs is longer than on either side
 
 
 @dataclass(frozen=True, kw_only=True)
