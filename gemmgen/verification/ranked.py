@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -104,19 +104,26 @@ def check_exact(
 ) -> None:
     """Raise VerificationError unless each rank's D is that of operands whose sums are exact, to the bit (an epilogue without an
     exact result: within its bound)."""
-    cut = together(problem, whole, machines.ranks)
-    share = whole.shape[2] // machines.ranks
-    for x, result in zip(cut.stored, got, strict=True):
-        part = Part(problem=alone(problem), operands=x, rows=slice(None))
-        check_known(part, result, machines.engine, share)
+    _each(check_known, machines, problem, whole, got)
 
 
 def check_close(
     machines: Machines, problem: Problem, whole: Operands, got: Sequence[Result]
 ) -> None:
     """Raise VerificationError unless each element of each rank's D is within its bound."""
+    _each(check_bounded, machines, problem, whole, got)
+
+
+def _each(
+    check: Callable[[Part, Result, Engine, int], object],
+    machines: Machines,
+    problem: Problem,
+    whole: Operands,
+    got: Sequence[Result],
+) -> None:
+    """`check` each rank's D."""
     cut = together(problem, whole, machines.ranks)
     share = whole.shape[2] // machines.ranks
     for x, result in zip(cut.stored, got, strict=True):
         part = Part(problem=alone(problem), operands=x, rows=slice(None))
-        check_bounded(part, result, machines.engine, share)
+        check(part, result, machines.engine, share)
