@@ -201,17 +201,23 @@ def stamp_bytes(kernel: Launchable, ctas: int) -> int:
 def _attributes(kernel: Launchable) -> list[Any]:
     """A launch may begin before the one before it on the stream has ended, if its kernel waits for that. Where CTAs wait for other
     ranks, all of them run at once."""
-    if not (kernel.pdl or kernel.peers.slot):
-        return []
-    cu = driver.driver()
-    asked = cu.CUlaunchAttribute()
+    asked = []
     if kernel.pdl:
-        asked.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        asked.value.programmaticStreamSerializationAllowed = 1
-    else:  # rule ranks-overlap: never both
-        asked.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-        asked.value.cooperative = 1
-    return [asked]
+        overlaps = _asked("CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION")
+        overlaps.value.programmaticStreamSerializationAllowed = 1
+        asked.append(overlaps)
+    if kernel.peers.slot:
+        together = _asked("CU_LAUNCH_ATTRIBUTE_COOPERATIVE")
+        together.value.cooperative = 1
+        asked.append(together)
+    return asked
+
+
+def _asked(name: str) -> Any:
+    """An attribute without its value."""
+    attribute = driver.driver().CUlaunchAttribute()
+    attribute.id = getattr(driver.driver().CUlaunchAttributeID, name)
+    return attribute
 
 
 def packed(ctype: str, name: str, values: Mapping[str, Scalar]) -> Any:

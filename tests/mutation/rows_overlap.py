@@ -45,5 +45,5 @@ ROWS = (
         text=edit(("ptx::load_global_int(", "__ldg("), count=0)),
     row("93i", OVERLAPPING, "so are B's scales", "E", text=edit(("ptx::load_global_float(", "__ldg("), count=0)),
     row("93g", "dense/n256", "a launch whose kernel never waits may overlap", "H",
-        host=("gemmgen.runtime.launch", "if not kernel.pdl:", "if False:")),
+        host=("gemmgen.runtime.launch", "if kernel.pdl:", "if True:")),
 )  # fmt: skip
