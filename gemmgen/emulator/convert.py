@@ -9,6 +9,7 @@ import numpy as np
 
 from .errors import UnsupportedInstruction
 from .group import Group
+from .operand_formats import decode
 from .parse import size_of
 from .program import NUMPY, Handler, Op, Scope
 from .spaces import PARAM_WINDOW, SHARED_WINDOW
@@ -107,6 +108,8 @@ def _unpack(kind: str, d: Vector, a: Any, s: Scope) -> Op:
 
 def _cvt(i: Instruction, s: Scope) -> Op:
     to, source = i.parts[-2:]
+    if to == "f16x2" and source in ("e4m3x2", "e5m2x2"):
+        return _cvt_halves(i, s, source[:-2])
     if to.endswith("x2"):
         return _cvt_pair(i, s, to, source)
     convert = conversion(i, to, source)
@@ -133,6 +136,20 @@ def _cvt_pair(i: Instruction, s: Scope, to: str, source: str) -> Op:
     def op(g: Group) -> None:
         high, low = narrow(g.R[a]).astype(np.uint32), narrow(g.R[b])
         np.copyto(g.R[d], high << np.uint32(16) | low, where=g.where)
+
+    return op
+
+
+def _cvt_halves(i: Instruction, s: Scope, kind: str) -> Op:
+    """cvt.rn.f16x2.e4m3x2 d, a: of each byte its value, which FP16 has."""
+    if i.parts[1:2] != ("rn",) or len(i.parts) != 4:
+        raise UnsupportedInstruction(str(i))
+    d, a = s.dst(i.operands[0], "b32"), s.src(i.operands[1], "b16")
+    codes = f16(decode(np.arange(256, dtype=np.uint8), kind).astype(np.float32))
+
+    def op(g: Group) -> None:
+        pairs = np.ascontiguousarray(codes[g.R[a].copy().view(np.uint8)])
+        np.copyto(g.R[d], pairs.view(np.uint32), where=g.where)
 
     return op
 

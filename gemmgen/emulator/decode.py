@@ -19,6 +19,7 @@ from . import (
     copy_decode,
     fences,
     floats,
+    mma_sync,
     synchronise,
     tensor_map_edit,
     wgmma,
@@ -43,6 +44,7 @@ HANDLERS: Mapping[str, Handler] = {
     **copy_decode.HANDLERS,
     **tensor_map_edit.HANDLERS,
     **wgmma.HANDLERS,
+    **mma_sync.HANDLERS,
 }
 BRANCHES = ("bra",)  # take their guard themselves
 
