@@ -49,6 +49,8 @@ class Config:
     memory is touched only after that is over (docs/adr/0012-dependent-launches.md).
     weights_ahead: with pdl, load B of the first tile's first stages before that: of a problem whose `weights_ready` promises that no
     launch before it still writes B (docs/adr/0048-weights-ahead.md).
+    direct: of a swapped tile, warps load their operands from global memory into registers, where `stages` K blocks of them are held,
+    and multiply them by mma.sync: no ring, no producer, several CTAs per SM (docs/adr/0050-direct-weights.md).
     watchdog: a wait that takes seconds reports where it stands and stops the kernel.
     more: values of levers that the program has added (`gemmgen.levers.add`), by name; each is an attribute too.
     """
@@ -78,6 +80,7 @@ class Config:
     stream: bool = False
     lane_scales: bool = False
     weights_ahead: bool = False
+    direct: bool = False
     more: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:

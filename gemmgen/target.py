@@ -35,6 +35,9 @@ class Target:
     virtual_arch: str = "compute_90a"
     clock_hz: float = 1.755e9  # sustained SM clock the cost model assumes
     smem_bytes: int = 232448  # dynamic shared memory one CTA may use
+    smem_per_sm: int = 233472  # of all CTAs on an SM, of which the system takes `smem_system` each
+    smem_system: int = 1024
+    threads_per_sm: int = 2048
     registers_per_sm: int = 65536
     setmaxnreg_min: int = 24
     setmaxnreg_max: int = 256

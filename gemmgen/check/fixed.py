@@ -96,7 +96,7 @@ def _named(stmt: ir.Stmt) -> str:
 
 def _moves(kernel: ir.Kernel) -> Iterator[Finding]:
     """Every role's setmaxnreg, and whether the pool can serve all increases at last."""
-    launch = FILE.at_launch(kernel.threads)
+    launch = FILE.at_launch(kernel.threads * kernel.per_sm)
     used = 0
     for role in kernel.roles:
         moves = [s for s in walk(role.body) if isinstance(s, ir.SetRegisters)]

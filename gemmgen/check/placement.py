@@ -16,9 +16,11 @@ from ..ir.nodes import (
     Kernel,
     LoadBlockScales,
     LoadColumnScales,
+    LoadFragments,
     LoadRowScales,
     Major,
     Mma,
+    MultiplyFragments,
     Promote,
     Smem,
     TmaLoad,
@@ -31,6 +33,7 @@ from .footprint import MMA_K_BYTES, MMA_ROWS, start
 from .properties import CARRY_OVER
 
 TMA_LINE = 128  # bytes: what a box may begin at in shared memory (CUDA driver API)
+FRAGMENT_ROWS = 16  # of the accumulator that a warp has (PTX ISA, wgmma and mma.sync)
 ROWS_PER_PATTERN = 8  # of `swizzle` bytes each, in every swizzle mode
 BASES = {"m": "tile.a_row", "n": "tile.b_row", "k": "k"}
 
@@ -53,6 +56,10 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
                 texts = _mma(kernel, s)
             case LoadRowScales() | LoadColumnScales() | LoadBlockScales():
                 texts = _scales(kernel, s)
+            case LoadFragments():
+                texts = _fragments(kernel, s)
+            case MultiplyFragments():
+                texts = _product(kernel, s)
             case Promote(by="block"):
                 texts = _promotion(kernel, s)
         for text in texts:
@@ -153,6 +160,24 @@ def _scales(kernel: Kernel, s: LoadRowScales | LoadColumnScales | LoadBlockScale
     of = {m.smem: m.inner for m in kernel.maps}[s.smem]
     if of != wanted:
         yield f"reads the scales along {of} in {s.smem}, not those along {wanted}"
+
+
+def _fragments(kernel: Kernel, s: LoadFragments) -> Iterator[str]:
+    """The rows of the accumulator are those of the operand that warpgroups share out; a thread has a 32nd of the warp's bytes."""
+    (shared, _), (other, _) = _sides(kernel)
+    side, rows = {"rows": (shared, FRAGMENT_ROWS), "columns": (other, kernel.instr.n)}[s.of]
+    if BASES[side] != f"tile.{s.tensor}_row":
+        yield f"{s.of} of the accumulator lie along {side.upper()}, and {s.tensor} is loaded"
+    held = next(r.count for role in kernel.roles for r in role.locals if r.name == s.dst)
+    k_bytes = kernel.block.k * kernel.instr.a.bytes
+    if 4 * 32 * held != rows * k_bytes:
+        yield f"{s.dst} holds {held} registers of {rows} rows of {k_bytes} bytes"
+
+
+def _product(kernel: Kernel, s: MultiplyFragments) -> Iterator[str]:
+    of = kernel.instr.a
+    if (of.bits == 8) != (s.by == "halves"):
+        yield f"multiplies {of.name} by {s.by}"
 
 
 def _promotion(kernel: Kernel, s: Promote) -> Iterator[str]:

@@ -48,6 +48,7 @@ class Reader:
     mine: range = range(0)  # K blocks that this CTA sums
     chunk: range = range(0)  # of those
     ahead: int = 0  # K blocks of a whole chunk
+    partial: frozenset[str] = frozenset()  # registers that hold no sums but what is promoted
     tile: int = 0
     k: int = 0
     registers: dict[str, Held] = field(default_factory=dict)  # by name; of sums by `place`

@@ -14,7 +14,7 @@ from typing import Any
 from ..ir import nodes as ir
 from ..ir.blocks import is_if
 from ..ir.dealing import Part, parts, share
-from ..ir.promotion import HELD_BLOCKS, LANES, OF_A, READS, promotes
+from ..ir.promotion import HELD_BLOCKS, LANES, OF_A, PROMOTION, READS, promotes
 from ..ir.rewrite import statements
 from ..ir.stores import OfD, slot
 from .finding import Finding
@@ -47,9 +47,7 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
     uneven += ((ranks * 2 * LANES + 1, 3),) * shares
     for role in kernel.roles:
         if kernel.peers.slot:
-            blank = Reader(
-                counts=(), staged=_staged(kernel), parts=_parts(kernel), ahead=_ahead(kernel)
-            )
+            blank = Reader(counts=(), **_of_kernel(kernel))
             long = ((1, 2, 2 * LANES + 1),) * shares
             yield from ranked(blank, lambda r, body=role.body: _run(r, body), long)  # type: ignore[misc]
         if kernel.scheduler.streams:
@@ -60,9 +58,7 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
             for rank in reversed(range(ranks)):
                 reader = Reader(
                     counts=counts,
-                    staged=_staged(kernel),
-                    parts=_parts(kernel),
-                    ahead=_ahead(kernel),
+                    **_of_kernel(kernel),
                     rank=rank,
                     ranks=ranks,
                     sent=sent,
@@ -87,15 +83,24 @@ def _streamed(kernel: ir.Kernel, role: ir.Role, chunks: bool) -> Iterator[Findin
         for index in reversed(range(ctas)):
             reader = Reader(
                 counts=(blocks,) * tiles,
-                staged=_staged(kernel),
-                parts=_parts(kernel),
-                ahead=_ahead(kernel),
+                **_of_kernel(kernel),
                 rank=index,
                 dealt=tuple(parts(index, ctas, tiles, blocks)),
                 sent=sent,
             )
             _run(reader, role.body)
             yield from reader.found
+
+
+def _of_kernel(kernel: ir.Kernel) -> dict[str, Any]:
+    """What a reader is told of it."""
+    partial = frozenset(s.src for s in statements(kernel) if isinstance(s, PROMOTION))
+    return {
+        "staged": _staged(kernel),
+        "parts": _parts(kernel),
+        "ahead": _ahead(kernel),
+        "partial": partial,
+    }
 
 
 def _staged(kernel: ir.Kernel) -> str:
@@ -187,6 +192,11 @@ def _step(r: Reader, s: Any) -> None:
             r.registers[s.dst] = r.registers.get(s.src, Held(what="rubbish", tile=r.tile))
         case ir.Mma():
             _multiply(r, s)
+        case ir.LoadFragments():
+            k = (r.mine.start if s.block == "first" else r.k) + s.distance
+            r.registers[s.dst] = Held(what=f"fragments of {s.of}", tile=r.tile, ks=(k,))
+        case ir.MultiplyFragments():
+            _multiply_fragments(r, s)
         case ir.Accumulate() | ir.Promote():
             _promote(r, s)
         case ir.Evaluate():
@@ -240,6 +250,16 @@ def _multiply(r: Reader, s: ir.Mma) -> None:
     if r.k == r.mine.start and s.fresh == "tile":
         r.registers[s.dst] = Held(what="sum", tile=r.tile, wave=s.wave)
     r.add(s, s.dst, s.wave)
+
+
+def _multiply_fragments(r: Reader, s: ir.MultiplyFragments) -> None:
+    r.want(s, s.row_fragments, r.now("fragments of rows"))
+    r.want(s, s.column_fragments, r.now("fragments of columns"))
+    if s.dst in r.partial:
+        r.want(s, s.dst, Held(what="sum", tile=r.tile))
+        r.registers[s.dst] = r.now("product", 0)
+    else:
+        r.add(s, s.dst, 0)
 
 
 def _add(r: Reader, s: ir.AddPartials, part: int) -> None:

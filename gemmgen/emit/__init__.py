@@ -25,10 +25,11 @@ STATEMENTS = (
     *("stmts.j2", "stmts_promotion.j2", "stmts_output.j2", "stmts_values.j2"),
     *("stmts_maps.j2", "stmts_transposed.j2", "stmts_exchange.j2"),
     *("stmts_stamps.j2", "stmts_turns.j2", "stmts_ahead.j2", "stmts_ranks.j2"),
+    "stmts_fragments.j2",
 )
 # Memory and synchronisation; what works on registers; conversions, the same for every kernel.
 VALUES = ("ptx_values.j2",)
-PTX = ("ptx.j2", "ptx_registers.j2", *VALUES)
+PTX = ("ptx.j2", "ptx_registers.j2", "ptx_fragments.j2", *VALUES)
 COMMENT = 116  # characters of a line
 LINES_SAVED = 6  # by a function, at least
 
@@ -71,7 +72,8 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "address": ADDRESS[kernel.keeps_address],
         "signature": signature(kernel),
         "registers": ", ".join(f"{r.name} {r.registers}" for r in kernel.roles),
-        "role_names": ", ".join(r.name for r in kernel.roles),
+        "ring": ["ring"] * kernel.ring,
+        "contents": "\n".join(f"// {x}" for x in contents(kernel)),
         "layout": shared(kernel),
         "words": descriptor_words(kernel),
         "header": [x for line in (*header, *_digests(kernel)) for x in wrapped(line)],
@@ -80,6 +82,16 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
     called = ptx_functions(env, frame.render(parts, ptx="", declared=""))
     declared = "\n".join(declaration(c) for c in called.split("\n\n"))
     return without_trailing_spaces(frame.render(parts, ptx=called, declared=declared))
+
+
+def contents(kernel: Kernel) -> list[str]:
+    """What is in the file, in lines of a comment."""
+    through = " Ring, the stages that they are loaded through;" * kernel.ring
+    line = (
+        "In this file: Shared, what lies where in shared memory; Tile and Scheduler, which tiles a CTA computes;"
+        f"{through} the kernel: setup, then each role ({', '.join(r.name for r in kernel.roles)}); ptx, the instructions."
+    )
+    return textwrap.wrap(line, COMMENT)
 
 
 def wrapped(line: str) -> list[str]:

@@ -11,6 +11,7 @@ from ..ir.nodes import (
     Barrier,
     Coord,
     ExpectTx,
+    ForK,
     If,
     InitBarrier,
     Kernel,
@@ -24,6 +25,7 @@ from ..ir.reasons import REASONS
 from ..ir.rewrite import statements
 from ..ir.spelling import READS, epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
+from .fragments import fragments, products
 from .k_blocks import k_block
 from .numbers import Number, each
 
@@ -77,7 +79,8 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "piece": lambda s: piece(kernel, s),
         "shift": lambda s: shift(kernel, s),
         "end_of_rows": end_of_rows(kernel),
-        "rows_of_a": "shape_m" + " * ranks" * (kernel.peers.slot > 0),
+        "rows_of_a": rows_of_a(kernel),
+        "rows_of": {"a": rows_of_a(kernel), "b": "shape_n"},
         "map_at": lambda name: map_at(kernel, name),
         "mbarriers": lambda s: mbarriers(kernel, s),
         "flag": lambda s, at: flag(kernel, s, at),
@@ -96,7 +99,9 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "assign": lambda s: ASSIGNS[s.add],
         "k_block": lambda s: k_block(kernel, s),
         "span": lambda s: SPANS[s.of],
-        "counted": lambda s: f"++{s.ahead}[0], " * bool(s.ahead),
+        "steps": lambda s: ", ".join(steps(kernel, s)),
+        "fragments": lambda s: fragments(kernel, s),
+        "products": lambda s: products(kernel, s),
         "reset": lambda s: f" {s.ahead}[0] = 0" * bool(s.ahead),
         "numbers": lambda s: NUMBERS[s.place],
         "reason": REASONS,
@@ -109,6 +114,11 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "index": INDEX[kernel.consumer.turns > 1],
         "turns": kernel.consumer.turns,
     }
+
+
+def steps(kernel: Kernel, s: ForK) -> tuple[str, ...]:
+    """From a K block to the next."""
+    return ("++k", *[f"++{s.ahead}[0]"] * bool(s.ahead), *["ring.advance()"] * kernel.ring)
 
 
 def coordinate(c: Coord) -> str:
@@ -175,6 +185,11 @@ CONDITIONS = {
 def condition(kernel: Kernel, s: If) -> str:
     rows = end_of_rows(kernel)
     return CONDITIONS[s.when].format(end=end(kernel, s), rows=rows, ahead=s.ahead)
+
+
+def rows_of_a(kernel: Kernel) -> str:
+    """All ranks' rows, where they share out those of D."""
+    return "shape_m" + " * ranks" * (kernel.peers.slot > 0)
 
 
 def end_of_rows(kernel: Kernel) -> str:

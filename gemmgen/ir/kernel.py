@@ -13,6 +13,7 @@ from .resources import (
     Cluster,
     Groups,
     Param,
+    Pointed,
     Registers,
     Smem,
     TmaMap,
@@ -70,6 +71,8 @@ class Kernel:
         str, ...
     ] = ()  # templates a statement needs besides the PTX layer; guard_waits, instrument
     smem_bytes: int | None = None  # layout_smem
+    pointed: tuple[Pointed, ...] = ()  # operands that no tensor map loads; read_direct
+    per_sm: int = 1  # CTAs that share an SM; split_registers
 
     @property
     def threads(self) -> int:
@@ -85,14 +88,26 @@ class Kernel:
         return self.consumer.sharing
 
     @property
+    def ring(self) -> bool:
+        """Whether operands come through a ring of stages in shared memory."""
+        return any(b.per == "stage" for b in self.barriers)
+
+    @property
     def stages(self) -> int:
-        return self.barriers[0].stages
+        """Of the ring; 1 where there is none."""
+        return next((b.stages for b in self.barriers if b.per == "stage"), 1)
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The parameters that the scheduler reads in global memory."""
         pointers = {p.name for p in self.params if p.ctype.endswith("*")}
         return tuple(name for name in self.scheduler.params if name in pointers)
+
+    @property
+    def loading(self) -> str:
+        """In words: how K blocks come."""
+        by = f"per stage, {self.stages} stages" if self.ring else "at a time, into registers"
+        return f"{self.block.k} of K {by}"
 
     def buffer(self, name: str) -> Smem:
         return next(s for s in self.smem if s.name == name)
@@ -105,7 +120,7 @@ class Kernel:
         ir = dump(self)
         b = self.block
         rows = {
-            "tile": f"{b.m} x {b.n}, {b.k} of K per stage, {self.stages} stages",
+            "tile": f"{b.m} x {b.n}, {self.loading}",
             "roles": ", ".join(f"{r.count} {r.name}" for r in self.roles),
             "cluster": self.cluster.size,
             "bytes of shared memory": self.smem_bytes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from .dtypes import DType
-from .resources import Block, Cluster, Groups, Param, TmaMap
+from .resources import Block, Cluster, Groups, Param, Pointed, TmaMap
 from .walks import Peers, Workspace
 
 
@@ -37,6 +37,10 @@ class Launchable(Protocol):
     def params(self) -> Sequence[Param]: ...
     @property
     def threads(self) -> int: ...
+    @property
+    def per_sm(self) -> int: ...
+    @property
+    def pointed(self) -> Sequence[Pointed]: ...
     @property
     def smem_bytes(self) -> int | None: ...
     @property

@@ -20,6 +20,7 @@ from .exchange import (
     Signal,
     TakeShare,
 )
+from .fragments import LoadFragments, MultiplyFragments
 from .kernel import Kernel, Role
 from .promotion import (
     Accumulate,
@@ -39,6 +40,7 @@ from .resources import (
     Groups,
     Major,
     Param,
+    Pointed,
     Registers,
     Smem,
     TmaMap,
@@ -117,9 +119,11 @@ __all__ = [
     "LaunchDependents",
     "LoadBlockScales",
     "LoadColumnScales",
+    "LoadFragments",
     "LoadRowScales",
     "Major",
     "Mma",
+    "MultiplyFragments",
     "NextTurn",
     "Normalise",
     "OpenStamps",
@@ -128,6 +132,7 @@ __all__ = [
     "Peers",
     "PerSplit",
     "Piece",
+    "Pointed",
     "PrefetchMap",
     "Promote",
     "PublishMap",

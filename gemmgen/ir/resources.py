@@ -12,6 +12,7 @@ from ..errors import IRError
 from .dtypes import DType
 
 Axis = Literal["m", "n", "k"]
+PIECE = 16  # bytes that a thread loads at once
 UNUSUAL = {
     "unusual": True
 }  # a field that the text form shows only where it differs from its default
@@ -62,6 +63,25 @@ class TmaMap:
     clip: int = 1  # the inner extent is rounded down to whole pieces of `clip` elements
     grouped: bool = field(default=False, metadata=UNUSUAL)
     derived: bool = field(default=False, metadata=UNUSUAL)  # per group, on the device; derive_maps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pointed:
+    """A K-major operand that threads read by its address, PIECE bytes of a row at once: rows begin at multiples of them, and K is one."""
+
+    tensor: str
+    dtype: DType
+    outer: Axis
+    grouped: bool = field(default=False, metadata=UNUSUAL)
+
+    @property
+    def inner(self) -> Axis:
+        return "k"
+
+    @property
+    def step(self) -> int:
+        """Elements of K that are read at once."""
+        return PIECE // self.dtype.bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,6 +45,7 @@ def dump(kernel: Kernel) -> str:
         *[f"  workspace {_fields(kernel.workspace)} per CTA"] * (kernel.workspace != NO_WORKSPACE),
         *[f"  peers {_fields(kernel.peers)} per tile"] * (kernel.peers != NO_PEERS),
         *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
+        *[f"  {kernel.per_sm} CTAs share an SM"] * (kernel.per_sm > 1),
         *["  keeps the address of shared memory"] * kernel.keeps_address,
         *["  overlaps the launch before"] * kernel.pdl,
         *[f"  ready {' '.join(kernel.ready)}"] * bool(kernel.ready),
@@ -53,6 +54,7 @@ def dump(kernel: Kernel) -> str:
     ]
     for title, table in (
         ("maps", kernel.maps),
+        *[("pointed", kernel.pointed)] * bool(kernel.pointed),
         ("params", kernel.params),
         ("smem", kernel.smem),
         ("barriers", kernel.barriers),

@@ -22,6 +22,8 @@ from .nodes import (
     If,
     Kernel,
     LoadBlockScales,
+    LoadFragments,
+    MultiplyFragments,
     NextTurn,
     Peek,
     PerSplit,
@@ -42,6 +44,7 @@ RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
     *("dst", "src", "row_scales", "block_scales", "column_scales"),
     *("amax", "turn", "seen", "ahead"),
+    *("row_fragments", "column_fragments"),
 )
 # Fields of statements that name something, and the table that has it.
 NAMES = {
@@ -62,6 +65,7 @@ OUTER: dict[type, type] = {
     Signal: ForTiles,
     AwaitSignals: ForTiles,
     Peek: ForK,
+    MultiplyFragments: ForK,
 }
 OUTER_OF_IF: dict[str, type] = {
     **dict.fromkeys(("after_first", "behind"), ForK),
@@ -71,7 +75,12 @@ OUTER_OF_IF: dict[str, type] = {
 LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaStore)
 OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in a chunk
 # A wait leaves no fewer than no groups; the ring is looked back into by at most one stage.
-COUNTS: dict[str, tuple[float, float]] = {"pending": (0, inf), "lag": (0, 1), "flip": (0, 1)}
+COUNTS: dict[str, tuple[float, float]] = {
+    "pending": (0, inf),
+    "lag": (0, 1),
+    "flip": (0, 1),
+    "distance": (0, inf),
+}
 
 # Of resources, by name; "peers": the cluster, if it is of several CTAs.
 Tables = dict[str, dict[str, Any]]
@@ -132,6 +141,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             _expect(stmt, tables)
         elif isinstance(stmt, LoadBlockScales):
             _loaded(stmt, tables)
+        elif isinstance(stmt, LoadFragments):
+            outer = ForK if stmt.block == "next" else ForTiles
         elif isinstance(stmt, Promote):
             _scales(stmt)
         elif isinstance(stmt, Sync):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..errors import ArgumentError
 from .d_columns import D_COLUMNS
+from .direct import DIRECT
 from .in_flight import IN_FLIGHT
 from .lane_scales import LANE_SCALES
 from .lever import Lever as Lever
@@ -46,6 +47,7 @@ LEVERS: list[Lever] = [
         STREAM,
         LANE_SCALES,
         WEIGHTS_AHEAD,
+        DIRECT,
     ),
 ]
 FIELDS: dict[str, Values] = {x.name: x.values for x in LEVERS}  # which values each takes

@@ -25,7 +25,7 @@ NEEDS: dict[str, str] = {
     # Special registers: who a thread is stays so, clocks run.
     "mov": PURE,
     "ld.acquire": MEMORY,
-    **dict.fromkeys(("setmaxnreg", "prefetch", "ld", "wgmma.mma_async"), VOLATILE),
+    **dict.fromkeys(("setmaxnreg", "prefetch", "ld", "wgmma.mma_async", "mma"), VOLATILE),
     "griddepcontrol.launch_dependents": VOLATILE,
     "griddepcontrol.wait": MEMORY,
     **dict.fromkeys(("mbarrier", "fence", "barrier", "bar"), MEMORY),

@@ -22,9 +22,11 @@ typedef unsigned long long uint64_t;
 struct alignas(64) TensorMap { char opaque[128]; };
 """
 
-RING = """
+TILES = """
 struct Tile {};
 struct Scheduler {};
+"""
+RING = """
 struct Ring {
     int stage = 0;
     uint32_t phase = 0;
@@ -155,10 +157,11 @@ def text(k: ir.Kernel) -> str:
             TYPES,
             f"constexpr int BLOCK_M = {b.m}, BLOCK_N = {b.n}, BLOCK_K = {b.k};",
             f"constexpr int CLUSTER_M = {c.m}, CLUSTER_N = {c.n}{divided};",
-            f"constexpr int STAGES = {k.stages};",
+            *[f"constexpr int STAGES = {k.stages};"] * k.ring,
             f"namespace ptx {{ {FUNCTIONS} }}",
             *(DEVICE_CODE[name](k) for name in k.device_code),
-            RING,
+            TILES,
+            *[RING] * k.ring,
             head(k),
             f"{{ {shared(k)} PROLOGUE; {start(k)} {roles(k)} }}",
         )
@@ -168,7 +171,7 @@ def text(k: ir.Kernel) -> str:
 def head(k: ir.Kernel) -> str:
     maps = [f"const __grid_constant__ TensorMap {m.name}" for m in k.maps]
     parameters = ", ".join((*maps, *(f"{p.ctype} {p.name}" for p in k.params)))
-    bounds = f"__launch_bounds__({k.threads}, 1) __cluster_dims__({k.cluster.size}, 1, 1)"
+    bounds = f"__launch_bounds__({k.threads}, {k.per_sm}) __cluster_dims__({k.cluster.size}, 1, 1)"
     return f'extern "C" __global__ void {bounds} {k.name}({parameters})'
 
 
@@ -192,7 +195,7 @@ def shared(k: ir.Kernel) -> str:
 
 def start(k: ir.Kernel) -> str:
     parameters = ("shape_m", "shape_n", "shape_k", *k.scheduler.params)
-    return f"Scheduler scheduler({', '.join(parameters)}); Ring ring;"
+    return f"Scheduler scheduler({', '.join(parameters)});{' Ring ring;' * k.ring}"
 
 
 def roles(k: ir.Kernel) -> str:

@@ -67,7 +67,8 @@ def for_k(k: ir.Kernel, s: ir.ForK) -> str:
         "ahead": ("0", "min(STAGES, tile.k_blocks)"),
     }[s.of]
     steps = f"++k, ++{s.ahead}[0]" if s.ahead else "++k"
-    return f"\n#pragma unroll {s.unroll}\nfor (int k = {first}; k < {last}; {steps}, ring.advance()) {{ {MARK} BODY; }}"
+    steps += ", ring.advance()" * k.ring
+    return f"\n#pragma unroll {s.unroll}\nfor (int k = {first}; k < {last}; {steps}) {{ {MARK} BODY; }}"
 
 
 def per_split(k: ir.Kernel, s: ir.PerSplit) -> str:

@@ -15,7 +15,7 @@ OBJECTS = ("ring", "next", "tile", "scheduler", "stamps")
 
 
 def reads(v: Value) -> set[str]:
-    """What a value depends on that can change."""
+    """What a value depends on that can change: what an instruction has written stays, whatever it read."""
     found: set[str] = set()
     left = [v]
     while left:
@@ -26,11 +26,16 @@ def reads(v: Value) -> set[str]:
                 found.update((of, x) if member else (of,))
         elif isinstance(x, frozenset):
             left.extend(of for of, _ in x)
-        elif isinstance(x, tuple) and x and x[0] != "lambda":
+        elif isinstance(x, tuple) and x and x[0] != "lambda" and not _written(x):
             if x[0] == "element" and isinstance(x[2], str):
                 found.add(x[2])
             left.extend(x[1:])
     return found
+
+
+def _written(v: tuple[Value, ...]) -> bool:
+    """Whether an instruction that does something wrote it, once (`Machine._serial`)."""
+    return v[0] == "out" and len(v) == 5 and v[4] != 0
 
 
 def changed(event: tuple[Any, ...]) -> str:

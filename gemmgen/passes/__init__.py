@@ -21,6 +21,7 @@ from . import (
     overlap_promotion,
     peek_ahead,
     plan_multicast,
+    read_direct,
     read_lane_scales,
     scatter_rows,
     size_barriers,
@@ -75,6 +76,8 @@ PIPELINE: tuple[Step, ...] = (
     # The accumulators are those of the waves; its loads are not multicast.
     Step(split_k.split_k, "split_k"),
     Step(stream_k.stream_k, "stream"),  # the same, where no cluster is
+    # Scales are read by lanes, and who has which K blocks is known; nothing of a ring is planned yet.
+    Step(read_direct.read_direct, "direct"),
     Step(plan_multicast.plan_multicast),  # decides slices, so before boxes are cut
     Step(allow_empty),  # every release is spelled, every K is divided
     Step(derive_maps),  # every load is, and the producer's Drain is in place
@@ -111,6 +114,7 @@ RULES: tuple[Rule, ...] = (
     *take_turns.RULES,
     *split_k.RULES,
     *stream_k.RULES,
+    *read_direct.RULES,
     *plan_multicast.RULES,
     *assign_swizzle.RULES,
     *split_output.RULES,

@@ -46,7 +46,7 @@ OF_ERF, EACH_ERF = 116, 9
 COLUMN_VALUES, MORE_ROWS = 5, 28
 OWN_ROWS = 14  # where rows have groups, and D of tiles taken in turns leaves in pieces: 128x192 spilled with 232, not 240
 # Where CTAs divide K and one goes on with the sum of all, ptxas overlaps more, and the epilogue's values do not take
-# the accumulators' places: with less spare, largest tiles spilled up to 88 bytes.
+# the accumulators' places: with less spare, largest tiles spilled up to 88 bytes. Tiles that no ring fills are small.
 DIVIDING = 72
 CONVERTING = 56  # more where a lone consumer promotes integers: 64x128 spilled 4 bytes
 OWN_COLUMNS = (
@@ -99,7 +99,7 @@ def beside(kernel: Kernel, role: Role) -> int:
     copied = any(isinstance(x, PerSplit) for x in walk(role.body))
     copies = (COPYING + _own_columns(role)) * (kernel.instr.d.integer and copied)
     divides = kernel.cluster.k > 1 or kernel.scheduler.streams or kernel.peers.slot > 0
-    divided = dividing * (divides and bool(role.locals))
+    divided = dividing * (divides and kernel.ring and bool(role.locals))
     more = _of_copies(kernel, role) + _of_held(role)
     return _epilogue(kernel, role) + copies + divided + _of_pieces(kernel, role) + more
 

@@ -59,6 +59,8 @@ def _stages_beside(kernel: Kernel, total: int, target: Target) -> int:
     per_stage = sum(s.stage_bytes for s in ring) + BARRIER_SIZE * sum(
         b.per == "stage" for b in kernel.barriers
     )
+    if not per_stage:
+        return kernel.stages
     fixed = total - per_stage * kernel.stages
     return max(0, (target.smem_bytes - fixed) // per_stage)
 

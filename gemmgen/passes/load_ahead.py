@@ -24,6 +24,7 @@ from ..ir.nodes import (
 )
 from ..ir.rewrite import map_body, walk
 from ..target import Target
+from .read_direct import DIRECT_ALONE
 
 AHEAD_PDL = Rule(
     id="ahead-pdl",
@@ -60,6 +61,8 @@ def load_ahead(kernel: Kernel, target: Target, weights_ahead: bool) -> Kernel:
 
 def _check(kernel: Kernel) -> None:
     values = {"weights_ahead": True}
+    if not kernel.ring:
+        raise IllegalConfig(DIRECT_ALONE, values, "Use weights_ahead=false.")
     if not kernel.pdl:
         raise IllegalConfig(
             AHEAD_PDL, values | {"pdl": False}, "Use pdl=true, or weights_ahead=false."

@@ -19,6 +19,7 @@ from ..ir.nodes import (
 )
 from ..ir.rewrite import map_body, map_role, walk
 from ..target import Target
+from .read_direct import DIRECT_ALONE
 
 PEEK = Rule(
     id="peek",
@@ -37,6 +38,8 @@ def peek_ahead(kernel: Kernel, target: Target, peek: bool) -> Kernel:
     register `seen`."""
     if not peek:
         return kernel
+    if not kernel.ring:
+        raise IllegalConfig(DIRECT_ALONE, {"peek": True}, "Use peek=false.")
     role = kernel.consumer
     unroll = max(s.unroll for s in walk(role.body) if isinstance(s, ForK))
     if role.turns > 1 or unroll > 1:

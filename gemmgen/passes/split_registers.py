@@ -44,6 +44,9 @@ LARGE_PRODUCER, SMALL_PRODUCER = 40, 24  # what a producer is left with
 # Where a watchdog watches it issue more than MANY loads a stage: 16 of a transposed A's spilled 144 bytes beside 40;
 # beside 32, without a watchdog, 16.
 WATCHED_PRODUCER, MANY = 56, 8
+# Beside the arrays of a kernel that loads its operands into registers: with 35 of 12 some spilled 12 bytes, with 41 none. More CTAs on an
+# SM than MOST_CTAS load no faster.
+ADDRESSES, MOST_CTAS = 44, 8
 WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is left
 DERIVING = 32  # what a producer needs that derives tensor maps: 24 spill
 # Less than this is left to a watched producer only where consumers need the rest: of 77 with 24 five spilled.
@@ -56,7 +59,9 @@ LOOKING = 12
 def split_registers(kernel: Kernel, target: Target) -> Kernel:
     """Two consumers: 40/232, or 24/240 where the accumulators need it. One consumer: the launch
     already gives every thread the most it can have, and nothing moves. Sets Role.registers and
-    inserts SetRegisters."""
+    inserts SetRegisters. Without a producer: as many CTAs share an SM as its registers and shared memory take; sets Kernel.per_sm."""
+    if not kernel.ring:
+        return _share_sm(kernel, target)
     launch = _launch(kernel, target)
     _check_launch(kernel, launch, target)
     asked = tuple(r.registers for r in kernel.roles)
@@ -73,6 +78,24 @@ def split_registers(kernel: Kernel, target: Target) -> Kernel:
         _check_named(kernel)
     _check_pool(kernel, launch, target)
     return _check_budget(kernel)
+
+
+def _share_sm(kernel: Kernel, target: Target) -> Kernel:
+    (role,) = kernel.roles
+    need = arrays(role) + beside(kernel, role) + ADDRESSES
+    smem = (kernel.smem_bytes or 0) + target.smem_system
+    most = min(target.smem_per_sm // smem, target.threads_per_sm // kernel.threads, MOST_CTAS)
+    fit = [n for n in range(1, most + 1) if _of_each(kernel, target, n) >= need]
+    per_sm = max(fit, default=1)
+    kernel = _with(kernel, {role.name: _of_each(kernel, target, per_sm)}, move=False)
+    return _check_budget(replace(kernel, per_sm=per_sm))
+
+
+def _of_each(kernel: Kernel, target: Target, ctas: int) -> int:
+    """Registers per thread where so many CTAs share an SM."""
+    return min(
+        target.registers_per_sm // (kernel.threads * ctas) // 8 * 8, target.registers_per_thread
+    )
 
 
 def fit_at_most(kernel: Kernel, target: Target) -> bool:

@@ -14,7 +14,7 @@ from ..ir.expr import BEFORE
 from ..ir.groupings import GROUPINGS, in_turn
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches, scale_blocks
-from .tensor_map import Matrix
+from .tensor_map import Matrix, lying
 
 Bytes = npt.NDArray[np.uint8]
 Values = dict[str, int | float]
@@ -69,7 +69,7 @@ def bind(
     }
     layout = operands.layout
     values: Values = {"shape_m": m, "shape_n": n, "shape_k": k, "groups": layout.groups}
-    values |= {name: matrices[name].pointer for name in "ab"}
+    values |= lying(matrices)
     if layout.table:
         table = place(np.array([layout.table], np.int32).view(np.uint8))
         values |= dict.fromkeys(TABLES, table)

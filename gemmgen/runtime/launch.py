@@ -16,7 +16,7 @@ from ..ir.stamps import ring_bytes
 from ..target import clusters
 from . import driver, nvrtc, sms, watchdog
 from .compiled import Compiled
-from .tensor_map import Encoded, Matrix, check, describe, encode
+from .tensor_map import Encoded, Matrix, check, describe, encode, lying
 
 MAP_BYTES = 128
 
@@ -75,6 +75,10 @@ class LoadedKernel(Compiled):
         groups = int(values.get("groups", 1))
         check_launch(self.kernel, shape, groups)
         check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
+        if self.kernel.pointed:
+            values = {**values, **lying(matrices)}
+        for x in self.kernel.pointed:
+            check(x.tensor, matrices[x.tensor], x.dtype.bytes)
         if self._report:
             values = {**values, "watchdog": self._report.device_pointer}
         ctas = grid(self.kernel, shape, sms.usable(self.device), groups)
@@ -172,7 +176,7 @@ def grid(kernel: Launchable, shape: tuple[int, int, int], sms: int, groups: int 
     # Of ranks that add their sums up each one's rows are a group's.
     tiles_m = -(-shape[0] // (b.m * c.m))
     tiles_n = -(-shape[1] // (b.n * c.n))
-    tiles, most = groups * tiles_m * tiles_n, clusters(sms, c.size)
+    tiles, most = groups * tiles_m * tiles_n, clusters(sms, c.size) * kernel.per_sm
     if kernel.workspace.words:  # equal stretches of all K blocks, one at least
         return min(tiles * -(-shape[2] // b.k), most)
     turns = 1 if kernel.groups.ragged or kernel.groups.step else -(-tiles // max(1, most))
@@ -234,4 +238,10 @@ def check_launch(kernel: Launchable, shape: tuple[int, int, int], groups: int = 
         check_side(name, side)
     if shape[1] % kernel.block.fold:
         raise ArgumentError("n", shape[1], "must be even: the epilogue pairs columns")
+    for x in kernel.pointed:
+        if shape[2] % x.step:
+            allowed = (
+                f"must be a multiple of {x.step} with direct: rows are read 16 bytes at a time"
+            )
+            raise ArgumentError("k", shape[2], allowed)
     check_tiles(kernel, shape, groups)

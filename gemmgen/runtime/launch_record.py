@@ -15,7 +15,7 @@ from ..errors import CacheError
 from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import DTYPES, DType
 from ..ir.nodes import Kernel
-from ..ir.resources import Block, Cluster, Groups, Param, TmaMap
+from ..ir.resources import Block, Cluster, Groups, Param, Pointed, TmaMap
 from ..ir.walks import Peers, Workspace
 
 
@@ -45,10 +45,12 @@ class LaunchRecord:
     workspace: Workspace
     peers: Peers
     pdl: bool
+    pointed: tuple[Pointed, ...]
+    per_sm: int
 
     def __post_init__(self) -> None:
         sides = (self.block.m, self.block.n, self.block.k, self.block.fold, self.cluster.size)
-        for value in (*sides, self.threads, self.smem_bytes):
+        for value in (*sides, self.threads, self.smem_bytes, self.per_sm):
             if not 0 < value < INT_LIMIT:
                 raise CacheError(f"{value} is no size of a launch")
         known = {b.name for b in self.buffers}
@@ -92,14 +94,17 @@ def record_of(kernel: Kernel) -> LaunchRecord:
         workspace=kernel.workspace,
         peers=kernel.peers,
         pdl=kernel.pdl,
+        pointed=kernel.pointed,
+        per_sm=kernel.per_sm,
     )
 
 
 def to_json(record: LaunchRecord) -> dict[str, Any]:
     """A JSON object; dtypes by name."""
     found = asdict(record)
-    for buffer, written in zip(record.buffers, found["buffers"], strict=True):
-        written["dtype"] = buffer.dtype.name
+    for of in ("buffers", "pointed"):
+        for x, written in zip(getattr(record, of), found[of], strict=True):
+            written["dtype"] = x.dtype.name
     return found
 
 

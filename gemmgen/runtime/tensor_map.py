@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,16 @@ def check(argument: str, matrix: Matrix, itemsize: int) -> None:
     sides = (matrix.groups, matrix.outer, matrix.inner)
     if not all(0 < side < DIM_LIMIT for side in sides):
         raise ArgumentError(f"{argument} shape", sides, "sides must be 1 to 2**32 - 1")
+
+
+def lying(matrices: Mapping[str, Matrix]) -> dict[str, int]:
+    """Where A and B lie, and their strides in elements, as parameters of a kernel that reads them by address."""
+    rows = {"a": "a_stride_m", "b": "b_stride_n"}
+    return {
+        **{name: matrices[name].pointer for name in rows},
+        **{of: matrices[name].stride for name, of in rows.items()},
+        **{f"{name}_stride_g": matrices[name].group_stride for name in rows},
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,8 +77,8 @@ class Verdict:
 def pitches(kernel: Launchable, shape: tuple[int, int, int], pad: int = 0) -> Pitches:
     """The least row strides TMA allows, plus `pad` further pieces of 16 bytes."""
     m, n, k = shape
-    a, b, d = (kernel.buffer(f"smem_{x}").dtype for x in "abd")
-    a_row, b_row = ({"m": m, "n": n, "k": k}[kernel.map(f"map_{x}").inner] for x in "ab")
+    (a, a_row), (b, b_row) = (_stored(kernel, x, {"m": m, "n": n, "k": k}) for x in "ab")
+    d = kernel.buffer("smem_d").dtype
     return Pitches(
         a=_pitch(a_row, a, pad),
         b=_pitch(b_row, b, pad),
@@ -88,6 +88,15 @@ def pitches(kernel: Launchable, shape: tuple[int, int, int], pad: int = 0) -> Pi
         gap=pad,
         scale_d=_pieces(m, 4, pad),
     )
+
+
+def _stored(kernel: Launchable, tensor: str, sides: dict[str, int]) -> tuple[DType, int]:
+    """Of A or B, and the elements of a row."""
+    for x in kernel.pointed:
+        if x.tensor == tensor:
+            return x.dtype, sides[x.inner]
+    m = kernel.map(f"map_{tensor}")
+    return kernel.buffer(m.smem).dtype, sides[m.inner]
 
 
 def share_of(kernel: Launchable, k: int) -> int:

@@ -57,6 +57,7 @@ def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
         ),
         "lane_scales",
         "weights_ahead",
+        "direct",
     } & set(Config().to_json())
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
@@ -86,6 +87,7 @@ BAD_CONFIG = {
     "stream": (1, 0, "true", None),
     "lane_scales": (1, 0, "true", None),
     "weights_ahead": (1, 0, "true", None),
+    "direct": (1, 0, "true", None),
     "order": ("hilbert", "", None, 1, True, ["panels"]),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
@@ -133,6 +135,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "stream": (False, True),
         "lane_scales": (False, True),
         "weights_ahead": (False, True),
+        "direct": (False, True),
         "order": ("panels",),
         "registers": (None, (40, 232)),
     }[name]

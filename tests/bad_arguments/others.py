@@ -59,6 +59,7 @@ OUT_OF_RANGE = {
     "stream": (1, None, "yes"),
     "lane_scales": (1, None, "yes"),
     "weights_ahead": (1, None, "yes"),
+    "direct": (1, None, "yes"),
 }
 assert OUT_OF_RANGE.keys() == FIELDS.keys()
 

@@ -47,7 +47,7 @@ def config(random: Random) -> Config:
     ping_pong = consumers > 1 and random.random() < 0.2
     shared = 64 if ping_pong else shared
     other = 8 * random.randint(1, 16 if swap else 32)
-    return Config(
+    drawn = Config(
         block_m=other if swap else shared,
         block_n=shared if swap else other,
         block_k_bytes=random.choice((32, 64, 128, 128, 128, 256)),
@@ -70,6 +70,16 @@ def config(random: Random) -> Config:
         lane_scales=sometimes(True),
         watchdog=sometimes(True),
     )
+    return direct(random, drawn) if swap and random.random() < 0.4 else drawn
+
+
+def direct(random: Random, c: Config) -> Config:
+    """The same without a ring."""
+    stages = random.randint(1, 4)
+    alone = {"consumers": 1, "block_n": 64, "stages": stages, "unroll": stages}
+    alone |= {"multicast": "none", "in_flight": 0, "swizzle_ab": None}
+    alone |= {"ping_pong": False, "peek": False, "block_m": random.choice((8, 8, 16, 24))}
+    return replace(c, direct=True, **alone)
 
 
 def kernels(count: int, seed: int) -> Iterator[tuple[Problem, Config, Kernel]]:

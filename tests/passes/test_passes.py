@@ -39,6 +39,7 @@ READY = replace(FP8, weights_ready=True)
 AHEAD = {"pdl": True, "weights_ahead": True}
 TURNED = replace(DENSE_TN, grouping="k_columns")
 K_COLUMNS = replace(DENSE, grouping="k_columns")
+DIRECT = {"direct": True, **SWAP, "block_n": 64, "consumers": 1, "unroll": 2}
 RANKS = replace(DENSE, collective="reduce_scatter")
 BIAS_SILU = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
 GELU = replace(FP8, epilogue=EPILOGUES["gelu"])
@@ -93,6 +94,9 @@ CHANGES = {
     "stream_k-two-waves": (VECTOR, {"stream": True, "block_m": 256, "block_n": 32}),
     "stream_k-swapped": (BATCHED, {"stream": True, **SWAP}),
     "guard_waits-streamed": (DENSE, {"stream": True, "watchdog": True}),
+    "read_direct": (FP8, {**DIRECT, "lane_scales": True}),
+    "read_direct-split": (BATCHED, {**DIRECT, "split_k": 2, "stages": 1}),
+    "split_registers-direct": (DENSE, DIRECT),
     "scatter_rows": (RANKS, {}),
     "scatter_rows-two-waves": (RANKS, {"block_m": 256, "block_n": 64, "d_columns": 64}),
     "guard_waits-ranks": (RANKS, {"watchdog": True}),
@@ -180,6 +184,8 @@ def test_change(case, golden):
         ("split_k", FP8, {"ping_pong": True}),
         ("stream_k", FP8, {}),
         ("scatter_rows", FP8, {}),
+        ("read_direct", FP8, {}),
+        ("assign_swizzle", FP8, {**DIRECT, "lane_scales": True, "swizzle_d": 128}),
         ("split_k", FP8, {"stream": True}),
         ("allow_empty", DENSE, {"stream": True, "in_flight": 1}),
         ("take_turns", FP8, {}),
@@ -292,6 +298,21 @@ ILLEGAL = {
         {"multicast": "a", "split_k": 1, "ping_pong": False},
     ),
     "stream-groups": (MASKED, {"stream": True}, {}, {"stream": True, "scheduler": "masked"}),
+    "direct-tile": (
+        DENSE,
+        {**DIRECT, "block_n": 128, "consumers": 2},
+        {},
+        {"block_n": 128, "consumers": 2, "waves": 1},
+    ),
+    "direct-operands": (
+        INT8_BLOCK,
+        {**DIRECT, "lane_scales": True},
+        {},
+        {"a": "s8", "b": "s8", "block_k_bytes": 128},
+    ),
+    "direct-alone": (DENSE, {**DIRECT, "multicast": "a"}, {}, {"multicast": "a"}),
+    "direct-scales": (FP8, DIRECT, {}, {"in stages": ["smem_scale_a"]}),
+    "direct-unroll": (DENSE, {**DIRECT, "unroll": 1}, {}, {"unroll": 1, "stages": 4}),
     "ranks-alone": (RANKS, {"split_k": 2}, {}, {"split_k": 2}),
     "ranks-overlap": (RANKS, {"pdl": True}, {}, {"pdl": True}),
     "ahead-pdl": (READY, {**AHEAD, "pdl": False}, {}, {"weights_ahead": True, "pdl": False}),

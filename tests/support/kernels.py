@@ -8,7 +8,7 @@ from functools import cache
 from gemmgen.config import Config
 from gemmgen.emit import emit
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8, S32
+from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
 from gemmgen.ir.expr import fold
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.nodes import Kernel
@@ -25,6 +25,7 @@ FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
 
 GROUPED = tuple(g for g in GROUPINGS if g != "none")
 
+DIRECT = Config(direct=True, swap_ab=True, block_m=8, block_n=64, consumers=1, stages=2, unroll=2)
 VECTOR = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32)
 INT8_BLOCK = Problem(family="fp8_block", a=S8, b=S8)
 PAIRED = replace(DENSE, epilogue=EPILOGUES["reglu"])
@@ -229,6 +230,24 @@ VARIETY = {
     "fp8-lane-scales-split-k": (
         FP8,
         Config(lane_scales=True, split_k=4, block_m=64, block_n=32, consumers=1),
+    ),
+    "dense-direct": (DENSE, DIRECT),
+    "dense-direct-split-k": (
+        DENSE_F16,
+        replace(DIRECT, block_m=16, stages=3, unroll=3, split_k=4),
+    ),
+    "dense-direct-masked": (
+        replace(DENSE_F32, grouping="masked", epilogue=EPILOGUES["bias"]),
+        replace(DIRECT, stages=1, unroll=2, pdl=True),
+    ),
+    "fp8-direct": (
+        replace(FP8, family="fp8", b=E5M2),
+        replace(DIRECT, block_m=24, block_k_bytes=64, unroll=4),
+    ),
+    "fp8-block-direct": (FP8, replace(DIRECT, lane_scales=True, stages=4, unroll=4)),
+    "fp8-block-direct-rows": (
+        replace(FP8, grouping="rows"),
+        replace(DIRECT, lane_scales=True, split_k=2, watchdog=True),
     ),
     "s8-block-swap": (INT8_BLOCK, Config(swap_ab=True, block_m=48)),
 }

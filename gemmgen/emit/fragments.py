@@ -1,0 +1,67 @@
+"""How operands that go straight into registers are spelled: see gemmgen.ir.fragments."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..ir.fragments import COLUMNS, SPAN, WORDS, pieces
+from ..ir.nodes import Kernel, LoadFragments, MultiplyFragments
+from ..ir.places import plus
+from ..ir.resources import PIECE
+
+# Pieces of 16 bytes, by `Kernel.pdl`: see gemmgen.ir.spelling.READS.
+READS = {False: "ptx::load_constant_piece", True: "ptx::load_piece"}
+SIDES = {"a": "m", "b": "n"}  # of the matrix, by which a tensor's rows are counted
+ROW = {"rows": " + warpgroup * 64 + warp * 16 + lane / 4", "columns": " + lane / 4"}
+
+
+class Loaded(NamedTuple):
+    """eights: of rows, each of which a lane has one of. words: registers of a row. at: of a row's pieces, in elements from the lane's
+    first on. row: of the tensor, the lane's first; side: see SIDES. block: the K block's number, and begins: the element of K where its lane's first piece does."""
+
+    eights: int
+    words: int
+    at: tuple[int, ...]
+    row: str
+    side: str
+    block: str
+    begins: str
+    read: str
+
+
+def fragments(kernel: Kernel, s: LoadFragments) -> Loaded:
+    operand = {"rows": kernel.instr.a, "columns": kernel.instr.b}[s.of]
+    held = next(r.count for role in kernel.roles for r in role.locals if r.name == s.dst)
+    each = pieces(kernel.block.k * operand.bytes)
+    first = f"k{plus(s.distance)}" if s.block == "next" else f"{s.distance}"
+    start = "tile.k_first + " * (kernel.cluster.k > 1)
+    lane = f"lane % {SPAN // PIECE} * {PIECE // operand.bytes}"
+    return Loaded(
+        eights=held // (each * WORDS),
+        words=each * WORDS,
+        at=tuple(j * SPAN // operand.bytes for j in range(each)),
+        row=f"tile.{s.tensor}_row{ROW[s.of]}",
+        side=SIDES[s.tensor],
+        block=first,
+        begins=f"{start}kk * {kernel.block.k} + {lane}",
+        read=READS[kernel.pdl],
+    )
+
+
+class Multiplied(NamedTuple):
+    """eights: of columns. words: registers of a row. of: of each operand what an mma.sync calls its type."""
+
+    eights: int
+    words: int
+    rows: str
+    columns: str
+
+
+def products(kernel: Kernel, s: MultiplyFragments) -> Multiplied:
+    w = kernel.instr
+    return Multiplied(
+        eights=w.n // COLUMNS,
+        words=pieces(kernel.block.k * w.a.bytes) * WORDS,
+        rows=w.a.name,
+        columns=w.b.name,
+    )

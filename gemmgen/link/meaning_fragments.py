@@ -1,0 +1,75 @@
+"""What statements of operands mean that go straight into registers: see meaning."""
+
+from __future__ import annotations
+
+from ..ir import nodes as ir
+from ..ir.dtypes import DType
+from ..ir.spelling import of_group
+from .meaning_waits import Meaning
+from .parts import UNROLL, count, rows_of_a
+
+PAIR = "cvt.rn.f16x2.{}x2"
+
+
+def words(k: ir.Kernel) -> int:
+    """Registers of a row of a K block: a lane has a quarter of its bytes."""
+    return k.block.k * k.instr.a.bytes // 4 // 4
+
+
+def load_fragments(k: ir.Kernel, s: ir.LoadFragments) -> str:
+    """Register 4 * (n * j + p) + w is word w of piece p, of n, of the lane's row in eight j."""
+    n, element = words(k), 8 * k.instr.a.bytes
+    row = {
+        "rows": f"tile.{s.tensor}_row + warpgroup * 64 + warp * 16",
+        "columns": f"tile.{s.tensor}_row",
+    }[s.of]
+    rows, side = {"a": (rows_of_a(k), "m"), "b": ("shape_n", "n")}[s.tensor]
+    block = f"k + {s.distance}" if s.block == "next" else f"{s.distance}"
+    start = "tile.k_first + " if k.cluster.k > 1 else ""
+    opcode = "ld.global.v4.b32" if k.pdl else "ld.global.nc.v4.b32"
+    of_row = f"{of_group(k, s.tensor)} + (long long)min({row} + lane / 4 + 8 * i, {rows} - 1) * {s.tensor}_stride_{side}"
+    begins = f"{start}({block}) * {k.block.k} + lane % 4 * {128 // element}"
+    out = []
+    for p in range(n // 4):
+        on = p * 512 // element
+        held = [f"{s.dst}[i * {n} + {4 * p + w}]" for w in range(4)]
+        there = f"{begins} + {on} < (({block}) < tile.k_blocks ? shape_k : 0)"
+        read = f'const auto x = "{opcode}"({{$r, $r, $r, $r}}, [{of_row} + {begins} + {on}]);'
+        sets = " ".join(f"{x} = $nth(x, {w});" for w, x in enumerate(held))
+        out += [*(f"{x} = 0;" for x in held), f"if ({there}) {{ {read} {sets} }}"]
+    return f"{UNROLL}for (int i = 0; i < {count(k, s.dst) // n}; ++i) {{ {' '.join(out)} }}"
+
+
+def multiply_fragments(k: ir.Kernel, s: ir.MultiplyFragments) -> str:
+    """A's registers: row r and row r + 8 of the first half of K, then of the second; B's: its row's halves."""
+    n, w = words(k), k.instr
+    out = []
+    for at in range(0, n, 2 if s.by == "words" else 1):
+        if s.by == "words":
+            a = [f"{s.row_fragments}[{r * n + at + half}]" for half in (0, 1) for r in (0, 1)]
+            b = [f"{s.column_fragments}[i * {n} + {at + half}]" for half in (0, 1)]
+        else:
+            a = [
+                half_of(w.a, f"{s.row_fragments}[{r * n + at}]", h) for h in (0, 1) for r in (0, 1)
+            ]
+            b = [half_of(w.b, f"{s.column_fragments}[i * {n} + {at}]", h) for h in (0, 1)]
+        of = w.a.ptx if s.by == "words" else "f16"
+        opcode = f"mma.sync.aligned.m16n8k16.row.col.f32.{of}.{of}.f32"
+        d = [f"{s.dst}[4 * i + {j}]" for j in range(4)]
+        operands = (("$f",) * 4, a, b, d)
+        lists = ", ".join(f"{{{', '.join(x)}}}" for x in operands)
+        sets = " ".join(f"{x} = $nth(x{at}, {j});" for j, x in enumerate(d))
+        out.append(f'const auto x{at} = "{opcode}"({lists}); {sets}')
+    return f"{UNROLL}for (int i = 0; i < {w.n // 8}; ++i) {{ {' '.join(out)} }}"
+
+
+def half_of(of: DType, word: str, half: int) -> str:
+    """Two of a word's four elements, as FP16."""
+    bits = f"uint16_t({word} >> 16)" if half else f"uint16_t({word})"
+    return f'"{PAIR.format(of.ptx)}"($r, {bits})'
+
+
+FRAGMENTS: dict[type[ir.Stmt], Meaning] = {
+    ir.LoadFragments: load_fragments,
+    ir.MultiplyFragments: multiply_fragments,
+}

@@ -1,0 +1,234 @@
+"""Where asked, let every warp load its operands from global memory into registers: no ring, no producer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..errors import IllegalConfig, Rule
+from ..ir.dtypes import FP8, S32
+from ..ir.fragments import ROWS, pieces, registers
+from ..ir.nodes import (
+    Arrive,
+    Copy,
+    Fence,
+    ForK,
+    If,
+    InitBarrier,
+    Kernel,
+    LoadFragments,
+    Mma,
+    MultiplyFragments,
+    Param,
+    Pointed,
+    PrefetchMap,
+    Registers,
+    Role,
+    Stmt,
+    Sync,
+    TileBody,
+    TmaMap,
+    Wait,
+    WgmmaCommit,
+    WgmmaWait,
+    Zero,
+)
+from ..ir.rewrite import map_body, map_role, map_stmts, statements, walk
+from ..ir.stmts import releases
+from ..target import Target
+
+DIRECT_TILE = Rule(
+    id="direct-tile",
+    says="direct needs swap_ab, one consumer warpgroup and a tile of 64 columns",
+    because="A warp's mma.sync has 16 rows: with swap_ab those are columns of D, and each of B's rows is loaded by one warp, A's few rows "
+    "by all. Warpgroups would share nothing: two are better two CTAs. A second wave of one would hold as many registers again.",
+)
+DIRECT_OPERANDS = Rule(
+    id="direct-operands",
+    says="direct reads K-major operands of BF16, FP16 or FP8, and K blocks of at least 64 bytes",
+    because="Four lanes load 64 bytes of a row. What is MN-major would have to be transposed between lanes, and INT8 has no path yet.",
+)
+DIRECT_ALONE = Rule(
+    id="direct-alone",
+    says="direct has no ring, no producer and no wgmma: multicast none, in_flight 0, parts 1, swizzle_ab and registers null, no ping_pong, "
+    "peek, stream or weights_ahead, and no groups that split K",
+    because="Each of these says how stages in shared memory are filled, swizzled, awaited or shared, or how registers move from a "
+    "producer to consumers.",
+)
+DIRECT_SCALES = Rule(
+    id="direct-scales",
+    says="direct needs lane_scales where A has scales per row, and reads no scales of columns",
+    because="No stage brings scales: lanes load A's as they do B's.",
+)
+DIRECT_UNROLL = Rule(
+    id="direct-unroll",
+    says="direct needs an unroll that is a multiple of stages",
+    because="A K block's fragments become those of the one before. In so many copies of the loop's body that is another name for the same "
+    "registers; else it is a move, which waits until they are loaded.",
+)
+RULES = (DIRECT_TILE, DIRECT_OPERANDS, DIRECT_ALONE, DIRECT_SCALES, DIRECT_UNROLL)
+
+ELEMENT = {8: "uint8_t", 16: "uint16_t"}  # only its size counts
+
+
+def read_direct(kernel: Kernel, target: Target, direct: bool) -> Kernel:
+    """With `direct`, replace the ring: each warp holds `stages` K blocks' fragments of its rows and of all columns, and loads the last of
+    them while it multiplies the first. Drops the producer, the ring's buffers and barriers and what waits for them, the maps of A and
+    B and wgmma; adds what points to A and B and the registers."""
+    if not direct:
+        return kernel
+    _check(kernel)
+    (mma,) = {s for s in statements(kernel) if isinstance(s, Mma)}
+    operands = {"rows": _map(kernel, mma.a), "columns": _map(kernel, mma.b)}
+    sides = {"rows": ROWS, "columns": mma.instr.n}
+    k_bytes = kernel.block.k * mma.instr.a.bytes
+    held = tuple(
+        Registers(name=f"{m.tensor}_{i}", dtype=S32, count=registers(sides[of], k_bytes))
+        for of, m in operands.items()
+        for i in range(kernel.stages)
+    )
+    gone = {s.name for s in kernel.smem if s.ring} | {m.name for m in operands.values()}
+    gone |= {b.name for b in kernel.barriers if b.per == "stage"}
+    tensors = {of: m.tensor for of, m in operands.items()}
+    pointed = tuple(_pointed(kernel, m) for m in operands.values())
+    reads = _Operands(tensors=tensors, stages=kernel.stages, halves=mma.instr.a in FP8)
+    kernel = replace(
+        kernel,
+        maps=tuple(m for m in kernel.maps if m.name not in gone),
+        smem=tuple(s for s in kernel.smem if s.name not in gone),
+        barriers=tuple(b for b in kernel.barriers if b.name not in gone),
+        params=(*kernel.params, *(p for x in pointed for p in _params(x))),
+        pointed=pointed,
+        roles=(kernel.consumer,),
+    )
+    kernel = map_stmts(kernel, lambda s: _without(s, gone))
+    if not kernel.barriers:
+        kernel = replace(kernel, prologue=map_body(kernel.prologue, _unsynchronised))
+    return map_role(kernel, "consumer", lambda r: _reading(r, reads, held))
+
+
+def _check(kernel: Kernel) -> None:
+    role, instr = kernel.consumer, kernel.instr
+    waves = len({s.wave for s in statements(kernel) if isinstance(s, Mma)})
+    if kernel.buffer("smem_d").along != "n" or role.count * waves > 1:
+        values = {"block_n": kernel.block.n, "consumers": role.count, "waves": waves}
+        raise IllegalConfig(DIRECT_TILE, values, "Use swap_ab=true, consumers=1 and block_n=64.")
+    k_bytes = kernel.block.k * instr.a.bytes
+    if instr.majors or instr.d.integer or not pieces(k_bytes):
+        of = {"a": instr.a.name, "b": instr.b.name, **instr.majors, "block_k_bytes": k_bytes}
+        raise IllegalConfig(DIRECT_OPERANDS, of, "Use direct=false.")
+    pending = max(s.pending for s in walk(role.body) if isinstance(s, WgmmaWait))
+    swizzles = {s.swizzle for s in kernel.smem if s.use == "operand"}
+    asked = {
+        "multicast": kernel.cluster.shared or "none",
+        "in_flight": pending,
+        "swizzle_ab": next(iter(swizzles)),
+        "registers": role.registers,
+        "ping_pong": role.turns > 1,
+        "stream": kernel.scheduler.streams,
+        "depths": kernel.groups.depths,
+    }
+    plain = {"multicast": "none", "in_flight": 0, "swizzle_ab": None, "registers": None}
+    more = {k: v for k, v in asked.items() if v != plain.get(k, False) and v != ""}
+    if more:
+        raise IllegalConfig(DIRECT_ALONE, more, "Use direct=false, or their defaults.")
+    scales = [s.name for s in kernel.smem if s.use == "scales"]
+    if scales:
+        raise IllegalConfig(DIRECT_SCALES, {"in stages": scales}, "Use lane_scales=true.")
+    (unroll,) = {s.unroll for s in walk(role.body) if isinstance(s, ForK)}
+    if unroll % kernel.stages:
+        values = {"unroll": unroll, "stages": kernel.stages}
+        raise IllegalConfig(DIRECT_UNROLL, values, f"Use unroll={kernel.stages}.")
+
+
+def _map(kernel: Kernel, smem: str) -> TmaMap:
+    return next(m for m in kernel.maps if m.smem == smem)
+
+
+def _pointed(kernel: Kernel, m: TmaMap) -> Pointed:
+    dtype = kernel.buffer(m.smem).dtype
+    return Pointed(tensor=m.tensor, dtype=dtype, outer=m.outer, grouped=m.grouped)
+
+
+def _params(x: Pointed) -> tuple[Param, ...]:
+    return (
+        Param(name=x.tensor, ctype=f"const {ELEMENT[x.dtype.bits]}*"),
+        Param(name=f"{x.tensor}_stride_{x.outer}", ctype="int"),
+        *(Param(name=f"{x.tensor}_stride_g", ctype="long long"),) * x.grouped,
+    )
+
+
+def _without(s: Stmt, gone: set[str]) -> Stmt | tuple[Stmt, ...]:
+    """What is left of `s` where the ring, its maps and wgmma are not."""
+    match s:
+        case Wait() | InitBarrier() if s.barrier in gone:
+            return ()
+        case Arrive() if releases(s):
+            return ()
+        case PrefetchMap() if s.tensor_map in gone:
+            return ()
+        case Fence(of="wgmma") | WgmmaCommit() | WgmmaWait():
+            return ()
+        case If(when="after_first", body=()):
+            return ()
+    return s
+
+
+def _unsynchronised(s: Stmt) -> Stmt | tuple[Stmt, ...]:
+    """Nothing that the CTA's threads would wait to see."""
+    barriers = isinstance(s, Fence) and s.of == "barriers"
+    return () if barriers or (isinstance(s, Sync) and s.of == "cta") else s
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Operands:
+    """What a role does with them in place of its waits and its wgmma. tensors: whose the accumulator's rows and columns are."""
+
+    tensors: dict[str, str]
+    stages: int
+    halves: bool
+
+    def load(self, block: str, distance: int) -> tuple[Stmt, ...]:
+        return tuple(
+            LoadFragments(dst=f"{t}_{distance}", tensor=t, of=of, block=block, distance=distance)  # type: ignore[arg-type]
+            for of, t in self.tensors.items()
+        )
+
+    def first(self) -> tuple[Stmt, ...]:
+        """All but the last, which the first K block loads."""
+        return tuple(s for i in range(self.stages - 1) for s in self.load("first", i))
+
+    def shift(self) -> tuple[Stmt, ...]:
+        """The next K block's fragments are this one's then."""
+        return tuple(
+            Copy(dst=f"{t}_{i}", src=f"{t}_{i + 1}")
+            for i in range(self.stages - 1)
+            for t in self.tensors.values()
+        )
+
+    def multiply(self, s: Mma) -> tuple[Stmt, ...]:
+        rows, columns = (f"{t}_0" for t in self.tensors.values())
+        product = MultiplyFragments(
+            dst=s.dst,
+            row_fragments=rows,
+            column_fragments=columns,
+            by="halves" if self.halves else "words",
+        )
+        return (*(Zero(dst=s.dst),) * (s.fresh == "block"), product)
+
+
+def _reading(role: Role, reads: _Operands, held: tuple[Registers, ...]) -> Role:
+    sums = {s.dst for s in walk(role.body) if isinstance(s, Mma) and s.fresh == "tile"}
+
+    def visit(s: Stmt) -> Stmt | tuple[Stmt, ...]:
+        match s:
+            case Mma():
+                return reads.multiply(s)
+            case ForK():
+                body = (*reads.load("next", reads.stages - 1), *s.body, *reads.shift())
+                return replace(s, body=body)
+            case TileBody():
+                zero = tuple(Zero(dst=name) for name in sorted(sums))
+                return replace(s, setup=(*s.setup, *zero, *reads.first()))
+        return s
+
+    return replace(role, locals=(*role.locals, *held), body=map_body(role.body, visit))
