@@ -70,6 +70,7 @@ def faults(tab: Tab, url: str, home: str) -> list[str]:
         opened(tab, url, dark)
         for width in WIDTHS:
             tab.resize(width)
+            tab.settle()  # a box that scrolls now is named a frame later
             note(f"{width} {name}", tab.run(LAYOUT))
         note(name, (*said(tab), *fetched(tab, home)))
     note(f"{WIDTHS[-1]}", keys(tab))
@@ -84,6 +85,7 @@ def opened(tab: Tab, url: str, dark: bool, width: int = WIDTHS[-1]) -> None:
     tab.resize(width)
     tab.open(url)
     tab.run(STILL)
+    tab.settle()
 
 
 def said(tab: Tab) -> Iterable[str]:
