@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..ir import nodes as ir
 from ..ir.dealing import Part
+from ..ir.promotion import PROMOTION
+from ..ir.rewrite import statements
 from .finding import Finding
 from .instance import Post
 from .properties import CARRY_OVER
@@ -99,3 +102,31 @@ class Reader:
 def place(name: str, part: int) -> str:
     """Where a part of a sum is held."""
     return f"part {part} of {name}" if part else name
+
+
+def of_kernel(kernel: ir.Kernel) -> dict[str, Any]:
+    """What a reader is told of it."""
+    partial = frozenset(s.src for s in statements(kernel) if isinstance(s, PROMOTION))
+    return {
+        "staged": _staged(kernel),
+        "parts": _parts(kernel),
+        "ahead": _ahead(kernel),
+        "partial": partial,
+    }
+
+
+def _staged(kernel: ir.Kernel) -> str:
+    if kernel.buffer("smem_d").dtype.bytes == 1:
+        return "quotients"
+    return "sum" if kernel.block.fold == 1 else "values"
+
+
+def _parts(kernel: ir.Kernel) -> int:
+    """How many wgmma it takes side by side to compute the tile's columns (swapped: its rows)."""
+    swapped = kernel.buffer("smem_d").along == "n"
+    return max(1, (kernel.block.m if swapped else kernel.block.n) // kernel.instr.n)
+
+
+def _ahead(kernel: ir.Kernel) -> int:
+    """K blocks of a whole chunk."""
+    return max((s.blocks for s in statements(kernel) if isinstance(s, ir.ForChunks)), default=0)

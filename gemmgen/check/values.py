@@ -14,13 +14,13 @@ from typing import Any
 from ..ir import nodes as ir
 from ..ir.blocks import is_if
 from ..ir.dealing import Part, parts, share
-from ..ir.promotion import HELD_BLOCKS, LANES, OF_A, PROMOTION, READS, promotes
+from ..ir.promotion import HELD_BLOCKS, LANES, OF_A, READS, promotes
 from ..ir.rewrite import statements
 from ..ir.stores import OfD, slot
 from .finding import Finding
 from .instance import Post
 from .ranked_values import mine, ranked, senders
-from .reader import Held, Reader, Sent, place
+from .reader import Held, Reader, Sent, of_kernel, place
 
 OF_LANES = {
     "columns": "block scales of a chunk, one K block's per lane",
@@ -47,7 +47,7 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
     uneven += ((ranks * 2 * LANES + 1, 3),) * shares
     for role in kernel.roles:
         if kernel.peers.slot:
-            blank = Reader(counts=(), **_of_kernel(kernel))
+            blank = Reader(counts=(), **of_kernel(kernel))
             long = ((1, 2, 2 * LANES + 1),) * shares
             yield from ranked(blank, lambda r, body=role.body: _run(r, body), long)  # type: ignore[misc]
         if kernel.scheduler.streams:
@@ -58,7 +58,7 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
             for rank in reversed(range(ranks)):
                 reader = Reader(
                     counts=counts,
-                    **_of_kernel(kernel),
+                    **of_kernel(kernel),
                     rank=rank,
                     ranks=ranks,
                     sent=sent,
@@ -83,41 +83,13 @@ def _streamed(kernel: ir.Kernel, role: ir.Role, chunks: bool) -> Iterator[Findin
         for index in reversed(range(ctas)):
             reader = Reader(
                 counts=(blocks,) * tiles,
-                **_of_kernel(kernel),
+                **of_kernel(kernel),
                 rank=index,
                 dealt=tuple(parts(index, ctas, tiles, blocks)),
                 sent=sent,
             )
             _run(reader, role.body)
             yield from reader.found
-
-
-def _of_kernel(kernel: ir.Kernel) -> dict[str, Any]:
-    """What a reader is told of it."""
-    partial = frozenset(s.src for s in statements(kernel) if isinstance(s, PROMOTION))
-    return {
-        "staged": _staged(kernel),
-        "parts": _parts(kernel),
-        "ahead": _ahead(kernel),
-        "partial": partial,
-    }
-
-
-def _staged(kernel: ir.Kernel) -> str:
-    if kernel.buffer("smem_d").dtype.bytes == 1:
-        return "quotients"
-    return "sum" if kernel.block.fold == 1 else "values"
-
-
-def _parts(kernel: ir.Kernel) -> int:
-    """How many wgmma it takes side by side to compute the tile's columns (swapped: its rows)."""
-    swapped = kernel.buffer("smem_d").along == "n"
-    return max(1, (kernel.block.m if swapped else kernel.block.n) // kernel.instr.n)
-
-
-def _ahead(kernel: ir.Kernel) -> int:
-    """K blocks of a whole chunk."""
-    return max((s.blocks for s in statements(kernel) if isinstance(s, ir.ForChunks)), default=0)
 
 
 def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:

@@ -17,12 +17,13 @@ ROW = {"rows": " + warpgroup * 64 + warp * 16 + lane / 4", "columns": " + lane /
 
 class Loaded(NamedTuple):
     """eights: of rows, each of which a lane has one of. words: registers of a row. at: of a row's pieces, in elements from the lane's
-    first on. row: of the tensor, the lane's first; side: see SIDES. block: the K block's number, and begins: the element of K where its lane's first piece does."""
+    first on. row: of the tensor, the lane's first; rows: of it; side: see SIDES. block: the K block's number, and begins: the element of K where its lane's first piece does."""
 
     eights: int
     words: int
     at: tuple[int, ...]
     row: str
+    rows: str
     side: str
     block: str
     begins: str
@@ -41,11 +42,17 @@ def fragments(kernel: Kernel, s: LoadFragments) -> Loaded:
         words=each * WORDS,
         at=tuple(j * SPAN // operand.bytes for j in range(each)),
         row=f"tile.{s.tensor}_row{ROW[s.of]}",
+        rows={"a": rows_of_a(kernel), "b": "shape_n"}[s.tensor],
         side=SIDES[s.tensor],
         block=first,
         begins=f"{start}kk * {kernel.block.k} + {lane}",
         read=READS[kernel.pdl],
     )
+
+
+def rows_of_a(kernel: Kernel) -> str:
+    """All ranks' rows, where they share out those of D."""
+    return "shape_m" + " * ranks" * (kernel.peers.slot > 0)
 
 
 class Multiplied(NamedTuple):

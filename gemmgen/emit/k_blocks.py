@@ -1,8 +1,8 @@
-"""Which K block's scales a lane loads, in C."""
+"""From K block to K block, and which of them a lane loads scales of, in C."""
 
 from __future__ import annotations
 
-from ..ir.nodes import ForChunks, Kernel, LoadBlockScales
+from ..ir.nodes import ForChunks, ForK, Kernel, LoadBlockScales
 from ..ir.promotion import HELD_BLOCKS, LANES, OF_A
 from ..ir.rewrite import statements
 
@@ -21,3 +21,8 @@ def k_block(kernel: Kernel, s: LoadBlockScales) -> str:
     each = HELD_BLOCKS if s.of in OF_A else blocks
     lane = "lane" if each == LANES else f"lane % {each}"
     return K_BLOCKS[s.block].format(blocks=blocks, lane=lane)
+
+
+def steps(kernel: Kernel, s: ForK) -> tuple[str, ...]:
+    """From a K block to the next."""
+    return ("++k", *[f"++{s.ahead}[0]"] * bool(s.ahead), *["ring.advance()"] * kernel.ring)

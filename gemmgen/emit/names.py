@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ..ir import orders
@@ -11,7 +12,6 @@ from ..ir.nodes import (
     Barrier,
     Coord,
     ExpectTx,
-    ForK,
     If,
     InitBarrier,
     Kernel,
@@ -25,8 +25,8 @@ from ..ir.reasons import REASONS
 from ..ir.rewrite import statements
 from ..ir.spelling import READS, epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
-from .fragments import fragments, products
-from .k_blocks import k_block
+from .fragments import fragments, products, rows_of_a
+from .k_blocks import k_block, steps
 from .numbers import Number, each
 
 RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
@@ -76,11 +76,9 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "least_amax": LEAST_AMAX,
         "d_columns": folded(kernel, "shape_n"),
         "d_col": folded(kernel, "col"),
-        "piece": lambda s: piece(kernel, s),
         "shift": lambda s: shift(kernel, s),
         "end_of_rows": end_of_rows(kernel),
         "rows_of_a": rows_of_a(kernel),
-        "rows_of": {"a": rows_of_a(kernel), "b": "shape_n"},
         "map_at": lambda name: map_at(kernel, name),
         "mbarriers": lambda s: mbarriers(kernel, s),
         "flag": lambda s, at: flag(kernel, s, at),
@@ -97,11 +95,9 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "epilogue_value": lambda s: epilogue_value(kernel, s),
         "verb": lambda s: VERBS[s.add],
         "assign": lambda s: ASSIGNS[s.add],
-        "k_block": lambda s: k_block(kernel, s),
         "span": lambda s: SPANS[s.of],
         "steps": lambda s: ", ".join(steps(kernel, s)),
-        "fragments": lambda s: fragments(kernel, s),
-        "products": lambda s: products(kernel, s),
+        **{f.__name__: partial(f, kernel) for f in (fragments, products, k_block, piece)},
         "reset": lambda s: f" {s.ahead}[0] = 0" * bool(s.ahead),
         "numbers": lambda s: NUMBERS[s.place],
         "reason": REASONS,
@@ -114,11 +110,6 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "index": INDEX[kernel.consumer.turns > 1],
         "turns": kernel.consumer.turns,
     }
-
-
-def steps(kernel: Kernel, s: ForK) -> tuple[str, ...]:
-    """From a K block to the next."""
-    return ("++k", *[f"++{s.ahead}[0]"] * bool(s.ahead), *["ring.advance()"] * kernel.ring)
 
 
 def coordinate(c: Coord) -> str:
@@ -185,11 +176,6 @@ CONDITIONS = {
 def condition(kernel: Kernel, s: If) -> str:
     rows = end_of_rows(kernel)
     return CONDITIONS[s.when].format(end=end(kernel, s), rows=rows, ahead=s.ahead)
-
-
-def rows_of_a(kernel: Kernel) -> str:
-    """All ranks' rows, where they share out those of D."""
-    return "shape_m" + " * ranks" * (kernel.peers.slot > 0)
 
 
 def end_of_rows(kernel: Kernel) -> str:

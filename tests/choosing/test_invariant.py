@@ -69,7 +69,7 @@ def test_streams_add_up_as_nothing_else_does():
 def test_a_lever_that_does_not_say_so_may_change_it(monkeypatch):
     """So a new one is never taken for harmless."""
     monkeypatch.setattr(levers, "LEVERS", [*LEVERS])
-    assert [x.name for x in LEVERS if x.sums] == ["block_k_bytes", "split_k", "stream"]
+    assert [x.name for x in LEVERS if x.sums] == ["block_k_bytes", "split_k", "stream", "direct"]
     added = Lever(name="twist", values=choice(0, 1), default=0, added=True, tag="t{}")
     monkeypatch.setitem(levers.MORE, "twist", added)
     monkeypatch.setitem(levers.FIELDS, "twist", added.values)

@@ -80,6 +80,12 @@ STATEMENTS = {
     "LoadBlockScales-of_rows-group": ("fp8-lane-scales-split-k", 1),
     "Copy": ("fp8-split", 0),
     "Zero": ("fp8", 0),
+    "LoadFragments-of_rows": ("dense-direct", 1),
+    "LoadFragments-of_columns": ("fp8-direct", 1),
+    "LoadFragments-of_rows-group": ("dense-direct-masked", 0),
+    "LoadFragments-of_columns-share": ("fp8-block-direct-rows", 1),
+    "MultiplyFragments-by_words": ("dense-direct-split-k", 0),
+    "MultiplyFragments-by_halves": ("fp8-direct", 0),
     "Promote-by_block": ("fp8", 0),
     "Promote-by_split": ("fp8-split", 0),
     "Promote-by_select": ("fp8-select", 0),
@@ -488,7 +494,9 @@ class Protocol:
 
 
 # CTAs that divide K have unequal shares of it, and an exchange: the emulator runs them (test_split_k.py).
-@pytest.fixture(scope="module", params=[n for n, (_, c) in VARIETY.items() if c.split_k == 1])
+@pytest.fixture(
+    scope="module", params=[n for n, (_, c) in VARIETY.items() if c.split_k == 1 and not c.direct]
+)
 def protocol(request):
     return Protocol(request.param)
 

@@ -11,6 +11,7 @@ import jinja2.nodes
 import pytest
 from values import values
 
+import gemmgen.emit.fragments
 import gemmgen.emit.names
 import gemmgen.ir.spelling
 from gemmgen.emit import PTX, STATEMENTS, environment, snake, templates
@@ -55,6 +56,10 @@ HOLES = {
     "smem[s.smem].dtype.ptx": tuple(d.ptx for d in OUTPUTS if d.bytes == 2),
     "smem[s.smem].dtype.cuda": tuple({d.cuda for d in OUTPUTS}),
     "store_element_ smem[s.smem].dtype.ptx": tuple(d.ptx for d in OUTPUTS),
+    "f.rows": ("bf16", "f16"),
+    **dict.fromkeys(
+        ("low_ f.rows", "low_ f.columns", "high_ f.rows", "high_ f.columns"), ("e4m3", "e5m2")
+    ),
     "store_shared_ smem[s.smem].dtype.cuda": tuple({d.cuda for d in OUTPUTS if d.bytes == 4}),
 }
 
@@ -158,7 +163,7 @@ def test_calls_and_ptx_functions_match_one_to_one():
     defined = re.findall(r"__device__ __forceinline__ [\w ]+\*? (\w+)\(", library)
     assert len(set(defined)) == len(defined)
     calls = set().union(*(called(read(name)) for name in NAMES if name not in PTX))
-    for module in (gemmgen.emit.names, gemmgen.ir.spelling):
+    for module in (gemmgen.emit.names, gemmgen.emit.fragments, gemmgen.ir.spelling):
         calls |= set(re.findall(r"ptx::(\w+)", Path(module.__file__).read_text()))
     assert calls == set(defined)
 
