@@ -7,17 +7,18 @@ import json
 import re
 from dataclasses import asdict, replace
 
+from ..config import Config
 from ..errors import ArgumentError, RuntimeUnavailable
 from ..ir.nodes import Kernel
 from ..ops.refused import beside
 from ..pipeline import Artifact, compile_to_source
+from ..problem import Problem
 from ..runtime.disassemble import mnemonics, sass
 from ..runtime.launch import grid
 from ..see import glance_page, html, kernel_page, text
 from ..see.explain import explain
-from ..see.layout_page import VIEWS, layout
+from ..see.layout_page import layout, views
 from ..see.page import Block, Book, Facts, Page, Part, Table, count
-from ..see.scales import scale_reads
 from ..see.timeline_page import Selection
 from ..see.timeline_page import page as timeline_page
 from ..target import H200
@@ -97,22 +98,29 @@ def _part(args: argparse.Namespace, name: str) -> Part:
     a = compile_to_source(problem, config)
     ctas, unbuilt = grid(a.kernel, shape, H200.sms), beside(problem, config)
     why = explain(problem, config, shape, source, ctas=ctas, unbuilt=unbuilt)
-    timeline, launch = simulated(problem, config, a.kernel, shape, H200.sms)
     pages = (
         Page(title="At a glance", blocks=glance_page.blocks(why)),
         kernel_page.what_it_is(a),
         kernel_page.proof(a.proof),
         resources(a),
-        replace(timeline_page(timeline, Selection(), launch), title="Timeline, simulated"),
+        *_timeline(problem, config, a.kernel, shape),
         *_maps(a.kernel),
     )
     return Part(name=name, pages=pages)
 
 
+def _timeline(p: Problem, c: Config, kernel: Kernel, shape: options.Shape) -> list[Page]:
+    """None of a kernel without a ring, whose times are not simulated."""
+    if not kernel.ring:
+        return []
+    timeline, launch = simulated(p, c, kernel, shape, H200.sms)
+    page = timeline_page(timeline, Selection(), launch)
+    return [replace(page, title="Timeline, simulated")]
+
+
 def _maps(kernel: Kernel) -> list[Page]:
     """The pages of `gemmgen layout` that this kernel has."""
-    has = [what for what in VIEWS if what != "scales" or scale_reads(kernel)]
-    return [replace(layout(kernel, what), title=MAPS[what]) for what in has]
+    return [replace(layout(kernel, what), title=MAPS[what]) for what in views(kernel)]
 
 
 def resources(a: Artifact) -> Page:

@@ -50,7 +50,7 @@ def dump(kernel: Kernel) -> str:
         *["  overlaps the launch before"] * kernel.pdl,
         *[f"  ready {' '.join(kernel.ready)}"] * bool(kernel.ready),
         *[f"  keeps {kernel.stamps} stamps of each warpgroup"] * bool(kernel.stamps),
-        f"  wgmma {kernel.instr.mnemonic}{_majors(kernel.instr)}",
+        f"  {_product(kernel)}",
     ]
     for title, table in (
         ("maps", kernel.maps),
@@ -69,6 +69,14 @@ def dump(kernel: Kernel) -> str:
         lines += [f"  local {x.name}: {x.dtype}[{x.count}]{_transient(x)}" for x in r.locals]
         lines += _body(r.body, 1)
     return "\n".join(lines) + "\n"
+
+
+def _product(kernel: Kernel) -> str:
+    """What multiplies; without a ring fragments of it, by mma.sync."""
+    w = kernel.instr
+    if not kernel.ring:
+        return f"mma.sync m16n8 of m64n{w.n} {w.d.ptx} {w.a.ptx} {w.b.ptx}"
+    return f"wgmma {w.mnemonic}{_majors(w)}"
 
 
 def _transient(x: Registers) -> str:

@@ -10,6 +10,7 @@ from ..config import Config
 from ..cost import operand_bytes, terms
 from ..cost_fit import FIT
 from ..cost_terms import Terms
+from ..errors import ArgumentError
 from ..ir import nodes as ir
 from ..ir.promotion import PROMOTION
 from ..ir.rewrite import statements, walk
@@ -53,7 +54,12 @@ def latency(
     kernel: ir.Kernel, p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1
 ) -> Latency:
     """Of `kernel`, lowered from `p` and `c`, in a launch of `groups` times `shape`. Raises ArgumentError for a
-    side below 1."""
+    side below 1, and for a kernel without a ring."""
+    if not kernel.ring:
+        allowed = (
+            "must be false where times are simulated: those of loads into registers are not known"
+        )
+        raise ArgumentError("direct", c.direct, allowed)
     t = terms(p, c, shape, target, groups)
     w = t.work
     promotes = _count(kernel, PROMOTION)

@@ -104,6 +104,12 @@ def _lanes(kernel: Kernel, r: ScaleRead) -> Grid:
     )
 
 
+def views(kernel: Kernel) -> tuple[str, ...]:
+    """Those of VIEWS that there are of `kernel`."""
+    has = {"A": kernel.ring, "B": kernel.ring, "scales": bool(scale_reads(kernel))}
+    return tuple(what for what in VIEWS if has.get(what, True))
+
+
 VIEWS: dict[str, Callable[[Kernel], Page]] = {
     "A": lambda kernel: operand_page(kernel, "a"),
     "B": lambda kernel: operand_page(kernel, "b"),

@@ -75,9 +75,13 @@ class Operand:
 
 
 def operand(kernel: Kernel, name: str) -> Operand:
-    """name: "a" or "b". `kernel` is lowered. Raises ArgumentError for another name."""
+    """name: "a" or "b". `kernel` is lowered. Raises ArgumentError for another name, and for a kernel
+    whose operands go straight into registers."""
     if name not in ("a", "b"):
         raise ArgumentError("operand", name, "must be a or b")
+    if not kernel.ring:
+        says = f"must be a kernel with {name.upper()} in shared memory, not in registers alone"
+        raise ArgumentError("operand", kernel.name, says)
     smem = kernel.buffer(f"smem_{name}")
     boxes, reads = tuple(_boxes(kernel, smem)), tuple(_reads(kernel, smem))
     return Operand(
