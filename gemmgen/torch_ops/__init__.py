@@ -11,6 +11,9 @@
 
 Rows that a launch leaves untouched hold in a new tensor whatever was in memory. The operators have no gradients, and
 torch warns where one is asked of them; `linear` and `fp8_linear` have.
+
+All overloads but `out` take DTensors, if torch has these (docs/adr/0052-sharding-rules.md). Scales in layout "mn" must be so on every rank,
+which they are not where torch has moved them: say "row". `weights_ready` is then taken for False.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..runtime.torch_tensors import torch
+from .dtensor import scale_layout
 from .registration import NAMESPACE, register
 
 register()
@@ -93,8 +94,9 @@ class _Fp8Linear(torch_.autograd.Function):  # type: ignore[misc, name-defined]
 
 def _block_gemm(x: Any, q: Any, scale: Any, **epilogue: Any) -> Any:
     """x in bfloat16, quantised here, times what is already FP8."""
-    rows = gemmgen.quantise_rows(x)
-    return gemmgen.fp8_block_gemm(*rows, q, scale, scale_a_layout="mn", **epilogue)
+    rows, scale_x = gemmgen.quantise_rows(x)
+    layout = scale_layout(scale_x)
+    return gemmgen.fp8_block_gemm(rows, scale_x, q, scale, scale_a_layout=layout, **epilogue)
 
 
 def _weight_gradient(multiply: Callable[[Any, Any], Any], dy: Any, x: Any) -> Any:
@@ -108,7 +110,8 @@ def _wgrad(dy: Any, x: Any) -> Any:
 
 def _fp8_wgrad(dy: Any, x: Any) -> Any:
     operands = (*_by_tokens(dy), *_by_tokens(x))
-    return gemmgen.fp8_wgrad_gemm(*operands, scale_layout="mn", out_dtype="bf16")
+    layout = scale_layout(operands[1])
+    return gemmgen.fp8_wgrad_gemm(*operands, scale_layout=layout, out_dtype="bf16")
 
 
 def _by_tokens(x: Any) -> tuple[Any, Any]:

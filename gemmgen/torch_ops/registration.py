@@ -13,6 +13,7 @@ from ..errors import ArgumentError
 from ..ir.dtypes import DTYPES
 from ..ops.front import Call, front
 from ..runtime.torch_tensors import torch, torch_dtype
+from .dtensor import register_twins
 from .fakes import fake
 from .operators import OPERATORS, Operator, Overload
 
@@ -21,12 +22,13 @@ NAMESPACE = "gemmgen"
 
 @cache
 def register() -> Any:
-    """The `torch.library.Library` that holds every operator, registered once per process: it must live on.
+    """The `torch.library.Library` that holds every operator and its rules for DTensors, registered once per process: it must live on.
     Raises RuntimeUnavailable without torch. No CUDA device is needed, nor looked for."""
     library = torch().library.Library(NAMESPACE, "DEF")
     for op in OPERATORS:
         for overload in op.overloads:
             _add(library, op, overload)
+    register_twins(library)
     return library
 
 

@@ -83,6 +83,12 @@ def check_places(given):
         assert x.data_ptr() % 16 == 0
     k = -2 if given.get("layout", "nt")[0] == "t" else -1
     assert given["a"].shape[k] > 0 and given["b"].numel()
+    by_row = {"scale_a": given.get("scale_a_layout", given.get("scale_layout"))}
+    by_row["scale_b"] = given.get("scale_layout")
+    for scale in (given[name] for name, layout in by_row.items() if layout == "mn"):
+        m, blocks = scale.shape[-2:]
+        assert m == 1 or scale.stride(-2) == 1
+        assert blocks == 1 or scale.stride(-1) % 4 == 0
 
 
 def stored(d, dtype):
@@ -207,13 +213,13 @@ def draw(dtype, *shape):
     return (x * 10).to(dtype) if dtype == torch.int8 else x.to(dtype)
 
 
-def arguments_of(op, epilogue="none", device="cpu"):
-    """Positional and keyword arguments of the default overload: of three groups, numbers drawn at random."""
+def arguments_of(op, epilogue="none", device="cpu", shape=None):
+    """Positional and keyword arguments of the default overload: of three groups, numbers drawn at random. shape: (M, N, K)."""
     grouping, dtype = GROUPINGS[op.grouping], torch_dtype(op.operands[0])
     rows, columns = (3,) * grouping.rows, (3,) * grouping.columns
-    m, n, k = shape = (384 if op.grouping == "ends" else 20, 48, 256)
-    tables = {"group_rows": [0, 20, 10], "group_depths": [128, 0, 128]}
-    tables["row_groups"] = [0] * 128 + [-1] * 128 + [2] * 128
+    m, n, k = shape = shape or (384 if op.grouping == "ends" else 20, 48, 256)
+    tables = {"group_rows": [0, m, m // 2], "group_depths": [128, 0, k - 128]}
+    tables["row_groups"] = [0] * 128 + [-1] * 128 + [2] * 128 + [1] * (m - 384)
     given = {"a": draw(dtype, *rows, m, k), "b": draw(dtype, *columns, n, k)}
     given |= {x: torch.tensor(t).int() for x, t in tables.items() if x in op.parameters}
     given |= scales_of(op, shape, rows, columns)
@@ -230,12 +236,12 @@ def arguments_of(op, epilogue="none", device="cpu"):
 
 def scales_of(op, shape, rows, columns):
     m, n, k = shape
-    sides = {}
+    blocks, sides = -(-k // 128), {}
     match op.scaling:
         case "block":
-            sides = {"scale_a": (*rows, m, k // 128), "scale_b": (*columns, -(-n // 128), k // 128)}
+            sides = {"scale_a": (*rows, m, blocks), "scale_b": (*columns, -(-n // 128), blocks)}
         case "vector":
-            sides = {"scale_a": (m, k // 128), "scale_b": (n, k // 128)}
+            sides = {"scale_a": (m, blocks), "scale_b": (n, blocks)}
         case "whole" if "s32" not in op.outputs:
             sides = {"scale_a": (*rows, m), "scale_b": (*columns, n)}
     said = {"scale_a_layout": "row", "scale_layout": "row", "packing": "columns"}
