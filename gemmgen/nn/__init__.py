@@ -2,6 +2,7 @@
 
 `Linear` and `Fp8Linear` take the place of `torch.nn.Linear`, `GroupedExperts` of the experts of a mixture.
 `convert_` replaces the linear layers of a model. All of them load an ordinary `state_dict`, and quantise what they load.
+`gemmgen.nn.parallel` has styles that divide them among ranks.
 """
 
 from __future__ import annotations

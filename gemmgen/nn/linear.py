@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..torch_ops import fp8_linear, linear
+from ..torch_ops.dtensor import scale_layout
 from .frozen import FP8, Frozen, gemmgen, torch_
 
 BF16 = torch_.bfloat16
@@ -102,7 +103,8 @@ class Fp8Linear(Frozen):
         given = {} if self.bias is None else {"epilogue": "bias", "bias": self.bias.float()}
         with torch_.no_grad():
             weight = self.frozen_weight("weight")
-            y = gemmgen.fp8_block_gemm(q, scale, *weight, scale_a_layout="mn", **given)
+            layout = scale_layout(scale)
+            y = gemmgen.fp8_block_gemm(q, scale, *weight, scale_a_layout=layout, **given)
         return y.view(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:

@@ -1,0 +1,93 @@
+"""Styles of `torch.distributed.tensor.parallel.parallelize_module` that take `Fp8Linear` too. Needs torch.distributed.
+
+Of `gemmgen.nn.Linear`, and of all else, these are torch's own styles, which may be used in their place.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch.distributed.tensor import (
+    DTensor,
+    Replicate,
+    Shard,
+    distribute_module,
+    distribute_tensor,
+)
+from torch.distributed.tensor import parallel as styles
+
+from ..errors import ArgumentError
+from ..ops import SCALE_BLOCK
+from .frozen import FP8, torch_
+from .linear import Fp8Linear
+
+
+class ColwiseParallel(styles.ColwiseParallel):  # type: ignore[misc]
+    """`torch.distributed.tensor.parallel.ColwiseParallel`, which divides out_features. Of an `Fp8Linear` they are a multiple
+    of 128 for every rank: its weight, FP8 or a master, has a scale for each 128 x 128. Raises ArgumentError."""
+
+    def _apply(self, module: Any, device_mesh: Any) -> Any:
+        if not isinstance(module, Fp8Linear):
+            return super()._apply(module, device_mesh)
+        _check("out_features", module.out_features, device_mesh)
+        return _parallel(self, module, device_mesh, Replicate(), Shard(0), Shard(0))
+
+
+class RowwiseParallel(styles.RowwiseParallel):  # type: ignore[misc]
+    """`torch.distributed.tensor.parallel.RowwiseParallel`, which divides in_features. Of an `Fp8Linear` they are a multiple of
+    128 for every rank. Raises ArgumentError."""
+
+    def _apply(self, module: Any, device_mesh: Any) -> Any:
+        if not isinstance(module, Fp8Linear):
+            return super()._apply(module, device_mesh)
+        _check("in_features", module.in_features, device_mesh)
+        return _parallel(self, module, device_mesh, Shard(-1), Shard(1), Replicate())
+
+
+def _check(name: str, features: int, mesh: Any) -> None:
+    step = SCALE_BLOCK * mesh.size()
+    if features % step:
+        allowed = f"must be a multiple of {step}: {SCALE_BLOCK} for each of {mesh.size()} ranks"
+        raise ArgumentError(name, features, allowed)
+
+
+def _parallel(style: Any, module: Any, mesh: Any, x: Any, weight: Any, bias: Any) -> Any:
+    """`module` with its tensors divided and its input made to lie as `x` says."""
+    placed = {"weight": weight, "weight_scale": weight, "bias": bias}
+
+    def divide(name: str, inner: Any, on: Any) -> None:
+        for known in (inner._parameters, inner._buffers):
+            for name, tensor in known.items():
+                if tensor is not None:
+                    known[name] = _divided(tensor, on, placed[name], style.src_data_rank)
+
+    return distribute_module(
+        module, mesh, divide, partial(_taken, style, x), partial(_given, style)
+    )
+
+
+def _divided(tensor: Any, mesh: Any, placement: Any, source: int | None) -> Any:
+    codes = tensor.dtype == FP8  # which not every backend moves
+    moved = distribute_tensor(
+        tensor.view(torch_.uint8) if codes else tensor, mesh, [placement], src_data_rank=source
+    )
+    if codes:
+        local = moved.to_local().view(FP8)
+        sides = {"shape": tensor.shape, "stride": tensor.stride()}
+        return DTensor.from_local(local, mesh, [placement], run_check=False, **sides)
+    if isinstance(tensor, torch_.nn.Parameter):
+        return torch_.nn.Parameter(moved, requires_grad=tensor.requires_grad)
+    return moved
+
+
+def _taken(style: Any, wanted: Any, module: Any, inputs: Any, mesh: Any) -> Any:
+    x = inputs[0]
+    if not isinstance(x, DTensor):
+        x = DTensor.from_local(x, mesh, style.input_layouts, run_check=False)
+    return x.redistribute(placements=(wanted,), async_op=True)
+
+
+def _given(style: Any, module: Any, y: Any, mesh: Any) -> Any:
+    y = y.redistribute(placements=style.output_layouts, async_op=True)
+    return y.to_local() if style.use_local_output else y
