@@ -38,6 +38,7 @@ class MultiplyFragments(Stmt):
     operands of 8 bits, which are FP16 to it, exactly, 16 bytes of K at a time."""
 
     spelled_by: ClassVar[str] = "by"
+    wave: ClassVar[int] = 0  # a tile has one
 
     dst: str
     row_fragments: str

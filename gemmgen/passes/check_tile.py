@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import IllegalConfig, Rule
-from ..ir.nodes import Kernel, Mma
+from ..ir.nodes import Kernel, Mma, MultiplyFragments
 from ..ir.rewrite import statements
 from ..target import Target
 
@@ -26,6 +26,7 @@ PARTS_PROMOTED = Rule(
 )
 RULES = (PARTS_PROMOTED, WGMMA_N, TILE_ROWS)
 
+PRODUCTS = (Mma, MultiplyFragments)
 FINE_N = 32  # up to here every dtype has N in steps of 8
 
 
@@ -41,7 +42,7 @@ def check_tile(kernel: Kernel, target: Target) -> Kernel:
     if n % step or not step <= n <= target.wgmma_n:
         values = {other: width} | ({"parts": parts} if parts > 1 else {})
         raise IllegalConfig(WGMMA_N, values, f"Use a multiple of {step * parts} up to 256.")
-    waves = len({s.wave for s in statements(kernel) if isinstance(s, Mma)})
+    waves = len({s.wave for s in statements(kernel) if isinstance(s, PRODUCTS)})
     rows = target.wgmma_m * kernel.consumers * waves
     if rows != side:
         values = {shared: side, "consumers": kernel.consumers, "waves": waves}

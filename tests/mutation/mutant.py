@@ -116,4 +116,5 @@ def edit(*pairs: tuple[str, str], count: int = 1, after: str = "") -> Callable[[
 def launch_facts(kernel: Kernel) -> tuple[Any, ...]:
     """What a launch takes from the IR besides the code."""
     buffers = tuple((s.name, s.dtype, s.swizzle) for s in kernel.smem)
-    return kernel.maps, kernel.params, buffers, kernel.smem_bytes, kernel.threads, kernel.cluster
+    given = (kernel.maps, kernel.pointed, kernel.params, buffers)
+    return *given, kernel.smem_bytes, kernel.threads, kernel.per_sm, kernel.cluster

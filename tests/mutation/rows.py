@@ -8,6 +8,7 @@ from . import (
     rows_ahead,
     rows_columns,
     rows_depths,
+    rows_direct,
     rows_lanes,
     rows_numerics,
     rows_overlap,
@@ -25,7 +26,7 @@ from .mutant import Mutant
 PARTS = (
     *(rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split),
     *(rows_overlap, rows_pieces, rows_columns, rows_turns, rows_peek),
-    *(rows_trust, rows_ahead, rows_lanes),
+    *(rows_trust, rows_ahead, rows_lanes, rows_direct),
 )
 ROWS: tuple[Mutant, ...] = tuple(
     Mutant(**{**vars(m), "id": f"row {m.id}"}) for part in PARTS for m in part.ROWS
