@@ -263,6 +263,15 @@ def test_k_must_be_whole_pieces():
         assert e.value.argument == "k" and str(step) in e.value.allowed
 
 
+def test_what_is_counted_ahead_of_k_is_an_int():
+    kernel = emitted(DENSE, config()).kernel
+    most = 2**31 - 17 * kernel.block.k
+    check_launch(kernel, (4, 64, most))
+    with pytest.raises(ArgumentError) as e:
+        check_launch(kernel, (4, 64, most + 8))
+    assert (e.value.argument, e.value.value) == ("k", most + 8)
+
+
 def test_the_grid_has_several_ctas_for_an_sm():
     kernel = emitted(DENSE, config()).kernel
     assert kernel.per_sm > 1

@@ -18,7 +18,7 @@ from gemmgen.ir.promotion import HELD_BLOCKS
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.pipeline import lower
 
-READING = [name for name, (_, c) in VARIETY.items() if c.lane_scales]
+READING = [name for name, (_, c) in VARIETY.items() if c.lane_scales and not c.direct]
 
 
 def config(**changes) -> Config:
