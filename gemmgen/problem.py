@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .epilogues import check_arguments, from_json, named, to_json
@@ -11,7 +11,7 @@ from .ir.collectives import COLLECTIVES
 from .ir.counts import INT_LIMIT, MOST_SIDE
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
-from .ir.groupings import GROUPINGS
+from .ir.groupings import GROUPINGS, Grouping
 from .notebook import table
 from .recipes import Recipe, recipe
 
@@ -46,7 +46,8 @@ class Problem:
     scales. Not of groups along K, whose B is no weight (docs/adr/0048-weights-ahead.md).
     collective: one of `gemmgen.ir.collectives.COLLECTIVES`: what several GPUs make together of their products. "reduce_scatter":
     A [ranks * M, K] and B [N, K], of each rank's own K; each stores its M rows of the sum of all
-    (docs/adr/0049-reduce-scatter.md).
+    (docs/adr/0049-reduce-scatter.md). "all_gather": A [M, K] of its own rows, which travel to all others, and B [N, K] of its own
+    columns; each stores all rows of those, D [ranks * M, N] (docs/adr/0051-all-gather.md).
 
     Raises ArgumentError naming the argument for what no config could compute.
     """
@@ -128,6 +129,12 @@ class Problem:
     def quantised(self) -> bool:
         """Whether D is FP8, with FP32 scales written beside it."""
         return self.d == E4M3
+
+    @property
+    def grouped(self) -> Grouping:
+        """Which tensors have groups: those of the grouping, or ranks."""
+        grouping = GROUPINGS[self.grouping]
+        return replace(grouping, rows=True) if COLLECTIVES[self.collective].rows else grouping
 
     @property
     def mn_major(self) -> tuple[bool, bool]:

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from .ir.collectives import COLLECTIVES, SOLE, Collective, Seat
+from .ir.collectives import COLLECTIVES, MOST_CHUNKS, SOLE, Collective, Seat
 from .ir.dealing import of_cta, parts
 from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment, in_turn
 from .ir.nodes import Block, Cluster, Scheduler
 from .ir.orders import PANELS, place
 
 RANKS = COLLECTIVES["reduce_scatter"].scheduler
+GATHERED = COLLECTIVES["all_gather"].scheduler
 RUNS = "runs"  # of `rows`: the scheduler of tiles that may reach past a group's end
 
 
@@ -27,7 +28,8 @@ class Tile:
     that this one sums, which of the launch's sets of tensor maps is this CTA's for it, and whether
     the tile is the CTA's first of a group that has K. Where CTAs take stretches of K blocks, those of the stretch, the K where they
     begin, the CTA's slot for sums, and how many others have the rest. Where ranks add their sums up: the rank that has its rows, and
-    there which of the other ranks this one is, -1 in its own; the tile's number among its owner's, and how many those are."""
+    there which of the other ranks this one is, -1 in its own; the tile's number among its owner's, and how many those are. Where rows
+    of A are gathered, `group` is the rank whose they are, and `flag` the number of the flag that says that they are there."""
 
     a_row: int
     b_row: int
@@ -44,6 +46,7 @@ class Tile:
     owner: int = 0
     place: int = 0
     slots: int = 0
+    flag: int = 0
 
 
 def panels(
@@ -82,14 +85,20 @@ def order(
     cta: int,
     layout: Layout = ALONE,
     seat: Seat = SOLE,
+    chunk_rows: int = 1,
 ) -> Iterator[Tile]:
     """The tiles CTA `cta` of `ctas` computes for shape (M, N, K), in its order. seat: whose of several GPUs' launches it is;
-    M is then the rows of D."""
+    M is then the rows of D, or of each rank's A. chunk_rows: in what these are sent."""
     if s.name == RANKS:
         phases = Layout(groups=seat.ranks)
         yield from _ranked(
             _tiles(s, block, cluster, shape, ctas, cta, phases), block, cluster, shape, seat
         )
+        return
+    if s.name == GATHERED:
+        phases = Layout(groups=seat.ranks)
+        walk = _tiles(s, block, cluster, shape, ctas, cta, phases)
+        yield from _gathered(walk, block, shape[0], seat, chunk_rows)
         return
     if s.streams:
         tiles = list(_tiles(s, block, cluster, shape, 1, 0, layout))
@@ -153,6 +162,16 @@ def _ranked(
         )
 
 
+def _gathered(
+    walk: Iterator[Tile], block: Block, rows: int, seat: Seat, chunk_rows: int
+) -> Iterator[Tile]:
+    """A grid for each rank's rows, of which a group is a phase."""
+    for t in walk:
+        chunk = (min(t.a_row + block.m, rows) - 1) // chunk_rows
+        flag = (t.group - 1) * MOST_CHUNKS + chunk
+        yield replace(t, group=seat.source(t.group), d_end=0, flag=flag)
+
+
 def _streamed(tiles: Sequence[Tile], block_k: int, k: int, ctas: int, cta: int) -> Iterator[Tile]:
     """A stretch of the K blocks of all tiles, in the order in which one CTA would walk them."""
     slot = of_cta(cta, ctas)
@@ -201,7 +220,7 @@ def runs(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
 
 # By scheduler: the parts of D that are walked one after the other.
 GRIDS = {g.scheduler: SEGMENTS[name] for name, g in GROUPINGS.items()}
-GRIDS |= {"rows": _one_grid, RUNS: runs, RANKS: SEGMENTS["batched"]}
+GRIDS |= {"rows": _one_grid, RUNS: runs, **dict.fromkeys((RANKS, GATHERED), SEGMENTS["batched"])}
 
 
 def _ceil(a: int, b: int) -> int:

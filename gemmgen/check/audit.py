@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, product
 
-from ..ir.collectives import Seat
+from ..ir.collectives import MOST_CHUNKS, Seat
 from ..ir.groupings import (
     ALONE,
     GROUPINGS,
@@ -20,8 +20,8 @@ from ..ir.groupings import (
 from ..ir.nodes import Block, Cluster, Kernel, Scheduler
 from ..ir.rewrite import statements
 from ..ir.stmts import multicasts
-from ..schedulers import RANKS, RUNS, Tile, order
-from .audit_ranks import audit_ranks, own
+from ..schedulers import GATHERED, RANKS, RUNS, Tile, order
+from .audit_ranks import audit_gathered, audit_ranks, own
 from .audit_streams import stretches, whole
 from .finding import Finding
 from .properties import CLUSTER
@@ -40,6 +40,9 @@ def audit(
     """Walk all of `ctas` CTAs over D of shape (M, N, K)."""
     if scheduler.name == RANKS:
         yield from _ranked(scheduler, block, cluster, shape, ctas)
+        return
+    if scheduler.name == GATHERED:
+        yield from _gathered(scheduler, block, cluster, shape, ctas)
         return
     walks = [
         list(order(scheduler, block, cluster, shape, ctas, cta, layout)) for cta in range(ctas)
@@ -77,6 +80,27 @@ def _ranked(
             yield Finding(property=CLUSTER, message=f"{where}: {text}")
 
 
+def _gathered(
+    s: Scheduler, block: Block, cluster: Cluster, shape: Shape, ctas: int
+) -> Iterator[Finding]:
+    """The same, of chunks that divide no tile, several tiles, and as few rows as there may be."""
+    least = -(-shape[0] // MOST_CHUNKS)
+    for ranks in RANKED:
+        parts = [Segment(group=g, first=0, end=shape[0]) for g in range(ranks)]
+        chunks = dict.fromkeys((least, max(least, block.m), max(least, 2 * block.m + 1)))
+        for rank, chunk_rows in product(range(ranks), chunks):
+            seat = Seat(rank=rank, ranks=ranks)
+            walks = [
+                list(order(s, block, cluster, shape, ctas, cta, seat=seat, chunk_rows=chunk_rows))
+                for cta in range(ctas)
+            ]
+            texts = list(audit_gathered(walks, block, shape[0], seat, chunk_rows))
+            texts += examine(walks, block, cluster, shape, parts)
+            where = f"{s.name}, M, N, K = {shape}, {ctas} CTAs, rank {rank} of {ranks}"
+            for text in texts:
+                yield Finding(property=CLUSTER, message=f"{where}: {text}")
+
+
 def _groups(s: Scheduler, span: int, rows: int, layout: Layout) -> list[Segment]:
     return list(segments(_grouping(s), rows, layout, s.alignment))
 
@@ -104,7 +128,9 @@ PARTS = {"rows": _by_tile, RUNS: _runs}
 
 
 def _grouping(s: Scheduler) -> str:
-    name = {RUNS: "rows", RANKS: GROUPINGS["none"].scheduler}.get(s.name, s.name)
+    name = {RUNS: "rows", **dict.fromkeys((RANKS, GATHERED), GROUPINGS["none"].scheduler)}.get(
+        s.name, s.name
+    )
     return next(x for x, g in GROUPINGS.items() if g.scheduler == name)
 
 

@@ -1,12 +1,13 @@
-"""P13 where ranks add their sums up: each computes every tile of every rank's rows once, the others' first, and all find a tile in
-the same place."""
+"""P13 of several ranks. Where they add their sums up: each computes every tile of every rank's rows once, the others' first, and all
+find a tile in the same place. Where they send each other their rows: each computes every tile of all of them, its own first, and waits
+for the flag of its last row."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from ..ir.collectives import Seat
+from ..ir.collectives import MOST_CHUNKS, Seat
 from ..ir.nodes import Block
 from ..schedulers import Tile
 
@@ -54,3 +55,21 @@ def _rank(walks: Walks, rank: int, ranks: int, shape: Shape) -> Iterator[str]:
         slots = [t.slot for t in every if t.owner == owner]
         if len({*slots}) < len(slots):
             yield f"two tiles of rank {owner} have one slot"
+
+
+def audit_gathered(
+    walks: Walks, block: Block, rows: int, seat: Seat, chunk_rows: int
+) -> Iterator[str]:
+    """What is wrong with the walks of all CTAs on one rank, whose A has so many rows of each."""
+    for cta, walk in enumerate(walks):
+        phases = [(t.group - seat.rank) % seat.ranks for t in walk]
+        if phases != sorted(phases):
+            yield f"CTA {cta} waits for rows that come later than others"
+    for t in chain(*walks):
+        at = f"the tile at {(t.d_row, t.d_col)} of rank {t.group}"
+        if t.a_row != t.d_row:
+            yield f"{at} is multiplied from row {t.a_row} of A on"
+        sender, chunk = divmod(t.flag, MOST_CHUNKS)
+        last = min(t.a_row + block.m, rows) - 1
+        if sender != (t.group - seat.rank) % seat.ranks - 1 or chunk != last // chunk_rows:
+            yield f"{at} waits for flag {t.flag}"

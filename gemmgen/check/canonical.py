@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 from . import ops
+from .contents import fetch, stale
 from .finding import Finding, Place, bar_text, when
 from .history import UNWRITTEN, Access, Counter, Run, Tally
 from .ops import Bar, Program
 from .properties import (
     BYTES,
-    CARRY_OVER,
     DEADLOCK,
     INIT,
     NAMED_BARRIER,
@@ -193,6 +193,8 @@ def _load(r: Run, agent: int, op: ops.Load) -> bool:
         )
         for cell in copy.cells:
             r.content[cell] = op.tile, op.k
+        if op.source:
+            fetch(r, (agent, at), op.source, (index, c.phase))
         c.tx -= copy.size
         _complete(r, index)
     return True
@@ -264,20 +266,10 @@ def _access(*, writes: bool, generic: bool) -> Callable[[Run, int, Any], bool]:
             if writes:
                 r.content[cell] = mine
             elif r.content[cell] != mine and not r.stale:
-                r.stale.append(_stale(r, (agent, at), cell))
+                r.stale.append(stale(r, (agent, at), cell))
         return True
 
     return touch
-
-
-def _stale(r: Run, place: Place, cell: int) -> Finding:
-    op = r.program.ops[place[0]][place[1]]
-    tile, k = r.content[cell]
-    held = f"the bytes of tile {tile}" + (f", K block {k}" if k >= 0 else "")
-    if (tile, k) == UNWRITTEN:
-        held = "nothing that this kernel wrote"
-    text = f"{r.program.cells[cell]} holds {held} when {when(op) or 'its reader'} reads it"
-    return Finding(property=CARRY_OVER, message=text, places=(place,))
 
 
 MEANING: dict[type[ops.Op], Callable[[Run, int, Any], bool]] = {

@@ -76,13 +76,15 @@ def _collectives(body: tuple[ir.Stmt, ...], single: bool) -> Iterator[Finding]:
 def _may_be_alone(stmt: ir.Stmt) -> bool:
     match stmt:
         case ir.If():
-            return stmt.when in ("after_first", "behind", "whole")
+            return stmt.when in ("after_first", "behind", "whole", "awaited")
         case ir.Wait():
             return stmt.per == "stage"
         case ir.Arrive():
             return releases(stmt)
+        case ir.AwaitSignals():
+            return stmt.of == "rows"
         case ir.Fence():
-            return stmt.of == "barriers"
+            return stmt.of in ("barriers", "arrivals")
     return isinstance(stmt, SINGLE)
 
 

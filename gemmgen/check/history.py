@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from ..ir.exchange import PARTIALS
 from .finding import Finding, Place
-from .ops import EPOCHS, LAUNCH, Bar, Program
+from .ops import EPOCHS, LAUNCH, OWN, Bar, Program
 
 UNWRITTEN = (-2, -2)
-FLAGS = (PARTIALS, EPOCHS, LAUNCH)
+FLAGS = (PARTIALS, EPOCHS, LAUNCH, OWN)
 
 
 @dataclass(kw_only=True)

@@ -31,6 +31,7 @@ class Instance:
     ctas: where each takes a stretch of all tiles' K blocks, how many. `tiles` are then those of all together.
     ranks: GPUs that add their sums up. `tiles` are then those of each rank's rows, and `ctas` how many clusters each rank has.
     epochs: of the launches on each rank, one after the other.
+    chunks: where ranks send each other their rows of A instead, in how many. `tiles` are then those of the rows of each, on every rank.
     """
 
     k_blocks: int
@@ -41,6 +42,7 @@ class Instance:
     ctas: int = 1
     ranks: int = 1
     epochs: tuple[int, ...] = (1,)
+    chunks: int = 0
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -54,30 +56,40 @@ class Instance:
     def posts(self, rank: int, launch: int, cluster: int) -> tuple[Post, ...]:
         """What a rank's cluster has of all ranks' tiles in a launch, in its order: every `ctas`-th."""
         seat = Seat(rank=rank, ranks=self.ranks)
+        phases = [(phase, seat.owner(phase), self.ranks - 2 - phase) for phase in range(self.ranks)]
+        if self.chunks:
+            phases = [(phase, seat.source(phase), phase - 1) for phase in range(self.ranks)]
         return tuple(
             Post(
-                tile=self.tile(launch, seat.owner(phase), number),
-                owner=seat.owner(phase),
-                place=self.ranks - 2 - phase,
+                tile=self.tile(launch, rank, owner, number),
+                owner=owner,
+                place=place,
                 number=number,
             )
-            for phase in range(self.ranks)
+            for phase, owner, place in phases
             for number in range(self.tiles)
             if (phase * self.tiles + number) % self.ctas == cluster
         )
 
-    def tile(self, launch: int, owner: int, number: int) -> int:
-        """One number for a tile of a launch, the same on all ranks."""
-        return (launch * self.ranks + owner) * self.tiles + number
+    def tile(self, launch: int, rank: int, owner: int, number: int) -> int:
+        """One number for a tile of a launch: where ranks add their sums up, the same on all of them."""
+        of = launch * self.ranks + rank if self.chunks else launch
+        return (of * self.ranks + owner) * self.tiles + number
 
     @property
     def together(self) -> int:
         """How many tiles such numbers tell apart."""
-        return self.tile(len(self.epochs), 0, 0)
+        return self.tile(len(self.epochs), 0, 0, 0)
 
-    def owner(self, tile: int) -> int:
-        """The rank in whose rows it is."""
-        return tile // self.tiles % self.ranks
+    def storer(self, tile: int) -> int:
+        """The rank that stores it: in whose rows it is, or whose it is alone."""
+        return tile // (self.tiles * (self.ranks if self.chunks else 1)) % self.ranks
+
+    def chunks_of(self, number: int) -> range:
+        """Those in which a tile's rows come: tiles and chunks are equal parts of a rank's rows."""
+        return range(
+            number * self.chunks // self.tiles, -(-(number + 1) * self.chunks // self.tiles)
+        )
 
     def group(self, tile: int) -> int:
         return sum(a != b for a, b in pairwise(self.counts[: tile + 1]))
@@ -94,6 +106,7 @@ class Instance:
             tiles, launches = _many(self.tiles, "tile"), _many(len(self.epochs), "launch", "es")
             each = f"{tiles} in the rows of each of {self.ranks} ranks"
             by = f" of {self.ctas} clusters" * (self.ctas > 1)
+            by += f", sent in {_many(self.chunks, 'chunk')}" * bool(self.chunks)
             return f"{_many(self.k_blocks, 'K block')} per tile, {each}{by}, {launches}"
         cut = f", rows end in tiles {', '.join(map(str, self.cut))}" if self.cut else ""
         if self.ctas > 1:

@@ -14,13 +14,14 @@ from ..errors import IRError
 from ..ir import nodes as ir
 from ..ir.blocks import is_if
 from ..ir.dealing import Part
-from ..ir.stmts import multicasts
 from ..ir.verify import REGISTER_FIELDS
 from . import ops
+from .arrivals_meaning import await_signals, awaited
 from .barrier_meaning import BARRIERS
 from .exchange_meaning import EXCHANGE
 from .instance import Post
-from .map_meaning import MAPS, slot_of
+from .load_meaning import load
+from .map_meaning import MAPS
 from .memory import Memory
 from .noted import Noted
 from .ops import OUTSIDE, Agent, Bar, Instance, Op
@@ -51,6 +52,8 @@ class Walk:
     chunk: range = range(0)  # of those
     round: int = 0  # ring.advance() calls so far
     seen: Seen = field(default_factory=dict)
+    row_cells: int = 0  # the first cell of rows that ranks send each other
+    arrived: int = 0  # flags of such rows that it has seen: one more than the last's number
     ahead: int = 0  # K blocks of the tile, announced and partly loaded before it was taken
     turn: int = 0  # tiles whose partial sums were exchanged, or that it took in turns
     single: bool = False  # inside a leader's block: one thread, not whole warps
@@ -175,30 +178,12 @@ def _sync(w: Walk, s: ir.Sync) -> None:
 
 def _fence(w: Walk, s: ir.Fence) -> None:
     """A fence for the async proxy orders the writes of the thread that executes it: one thread's fences no warp's."""
-    if s.of != "async":
+    if s.of == "arrivals":
+        w.add(ops.ArrivalFence, s)
+    elif s.of != "async":
         w.add(ops.InitFence if s.of == "barriers" else ops.RegisterFence, s)
     elif not w.single:
         w.add(ops.ProxyFence, s)
-
-
-def _load(w: Walk, s: ir.TmaLoad) -> None:
-    """Loads that follow each other are one operation: nobody can tell the moments between them."""
-    box = w.kernel.map(s.tensor_map).box or (0, 0)
-    size = box[0] * box[1] * w.kernel.buffer(s.smem).dtype.bytes * w.threads
-    peers = [w.agent.cta]
-    if multicasts(s):
-        peers = [c for i, c in enumerate(w.peers) if s.mask >> i & 1]
-    slot = slot_of(w, s.tensor_map) if w.kernel.map(s.tensor_map).derived else None
-    copies = tuple(
-        ops.Copy(bar=w.bar(s.barrier, 0, c), cells=w.cells(s, c), size=size, stmt=s, slot=slot)
-        for c in peers
-    )
-    last = w.ops[-1] if w.ops else None
-    if isinstance(last, ops.Load) and (last.tile, last.k) == (w.tile, w.k):
-        w.ops.pop()
-        copies = last.copies + copies
-        s = last.stmt  # type: ignore[assignment]
-    w.add(ops.Load, s, copies=copies)
 
 
 def _mma(w: Walk, s: ir.Mma) -> None:
@@ -253,6 +238,7 @@ CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
     "head": _when(lambda w: w.part is not None and w.part.first == 0),
     "theirs": _when(lambda w: w.post is not None and w.post.place >= 0),
     "ours": _when(lambda w: w.post is None or w.post.place < 0),
+    "awaited": _when(awaited),
 }
 MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,
@@ -264,9 +250,10 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.Fence: _fence,
     ir.Sync: _sync,
     **BARRIERS,
-    ir.TmaLoad: _load,
+    ir.TmaLoad: load,
     **MAPS,
     **EXCHANGE,
+    ir.AwaitSignals: await_signals,
     **PEEKS,
     ir.Mma: _mma,
     ir.WgmmaCommit: _simple(ops.Commit),

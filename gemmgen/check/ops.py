@@ -16,9 +16,9 @@ Bar = tuple[str, int, int]  # barrier, CTA, stage
 Slot = tuple[str, int, int]  # tensor map, CTA, group: where the CTA keeps the group's
 Rect = tuple[int, int, int, int]  # first row, end row, first column, end column of an output tile
 
-# Barriers that no kernel initialises, in place of a CTA by rank: flags there, each of which says an epoch; and a launch there, that is
-# over.
-EPOCHS, LAUNCH = "epochs", "launch"
+# Barriers that no kernel initialises, in place of a CTA by rank: flags there, each of which says an epoch; a launch there, that is
+# over; and a launch there, whose own rows of A are copied.
+EPOCHS, LAUNCH, OWN = "epochs", "launch", "own rows"
 
 OUTSIDE = -1  # the tile or K block of an operation that stands outside such a loop
 
@@ -124,10 +124,20 @@ class Copy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Source:
+    """Cells of global memory that a load reads, and whose rows it means, by a number."""
+
+    cells: tuple[int, ...]
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Load(Op):
-    """TMA loads issued one after another. Each copy completes by itself, in any order."""
+    """TMA loads issued one after another. Each copy completes by itself, in any order. source: what of it others write while the
+    launch runs."""
 
     copies: tuple[Copy, ...]
+    source: Source | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +213,11 @@ class Touch(Op):
 @dataclass(frozen=True, kw_only=True)
 class ProxyFence(Op):
     """Order this agent's generic writes before the async proxy's accesses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrivalFence(Op):
+    """Order what this agent has seen to be in global memory before its accesses through the async proxy."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,8 +77,8 @@ def _owned(program: Program) -> Iterator[Finding]:
     for i, agent in enumerate(program.agents):
         for at, op in enumerate(program.ops[i]):
             stores = isinstance(op, ops.Store | ops.Rows | ops.Tail | ops.Scales)
-            if stores and (owner := program.instance.owner(op.tile)) != agent.rank:
-                text = f"{agent} stores tile {op.tile}, which is in the rows of rank {owner}"
+            if stores and (owner := program.instance.storer(op.tile)) != agent.rank:
+                text = f"{agent} stores tile {op.tile}, which is rank {owner}'s"
                 yield Finding(property=OUTPUT, message=text, places=((i, at),))
 
 

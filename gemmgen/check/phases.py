@@ -9,7 +9,7 @@ from .after import After
 from .clocks import Clock, Clocks
 from .finding import Finding, Place, bar_text, when
 from .history import Counter, Run
-from .ops import EPOCHS, LAUNCH
+from .ops import EPOCHS, LAUNCH, OWN
 from .properties import EXIT, INIT, NAMED_BARRIER, PARITY, PHASE
 
 
@@ -22,8 +22,9 @@ def barriers(r: Run, after: After, clocks: Clocks) -> Iterator[Finding]:
         elif c.name[0] == PARTIALS:
             yield from _down(r, c)
         elif c.name[0] == EPOCHS:
-            yield from _each_launch(r, c)
-        elif c.name[0] == LAUNCH:
+            each = _each_arrival if r.program.instance.chunks else _each_launch
+            yield from each(r, c)
+        elif c.name[0] in (LAUNCH, OWN):
             continue
         else:
             yield from _initialised(r, c, clocks)
@@ -89,6 +90,22 @@ def _each_launch(r: Run, c: Counter) -> Iterator[Finding]:
             )
             text = f"{_name(r, c)} is {kind} {found or 'never'}"
             yield Finding(property=PHASE, message=text, places=tuple((a, at) for a, at, _ in uses))
+
+
+def _each_arrival(r: Run, c: Counter) -> Iterator[Finding]:
+    """The same where any of a launch's CTAs may wait for it, or none."""
+    agents, every = r.program.agents, range(len(r.program.instance.epochs))
+    raised = [(agents[agent].launch, n) for agent, _, n in c.placed]
+    early = [x for x in c.waits if agents[x[0]].launch != x[2]]
+    if raised != [(x, x) for x in every] or early:
+        found = ", ".join(f"in launch {x} for that of {n}" for x, n in raised)
+        text = f"{_name(r, c)} is raised {found or 'never'}"
+        text += (
+            f", and awaited in launch {agents[early[0][0]].launch} for that of {early[0][2]}"
+            * bool(early)
+        )
+        places = tuple((a, at) for a, at, _ in (*c.placed, *early))
+        yield Finding(property=PHASE, message=text, places=places)
 
 
 # ---- P6 ---------------------------------------------------------------------------------------

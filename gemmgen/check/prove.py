@@ -89,6 +89,8 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
         chosen += dealt(kernel.stages, thorough=thorough)
     if kernel.peers.slot:
         chosen += together(kernel.stages, thorough=thorough)
+    if kernel.arrivals.chunks:
+        chosen += gathered(kernel.stages, thorough=thorough)
     if kernel.groups.depths:
         chosen += uneven(kernel.stages, thorough=thorough)
     if any(is_if(s, "cut", "whole") for s in statements(kernel)):
@@ -198,6 +200,36 @@ def together(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
     return tuple(
         Instance(k_blocks=k, tiles=t, ranks=ranks, ctas=ctas, epochs=tuple(range(1, launches + 1)))
         for k, t, ranks, ctas, launches in dict.fromkeys(chosen)
+    )
+
+
+def gathered(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
+    """Ranks that send each other their rows: of two all that four launches can do to each other; several tiles of a chunk, several
+    chunks of a tile, and tiles that end within one, also of two CTAs that wait for different ones; of more, whom they wait for."""
+    s = stages
+    chosen = [
+        *((1, 1, 2, 1, 4, 1), (s + 1, 2, 2, 1, 3, 1), (1, 1, 2, 1, 3, 2), (1, 2, 2, 2, 3, 2)),
+        *((1, 3, 2, 2, 3, 2), (2, 1, 3, 1, 3, 1), (1, 1, 4, 1, 2, 1), (1, 1, 8, 1, 2, 1)),
+    ]
+    if thorough:
+        chosen += [
+            (k, t, 2, c, 3, x)
+            for k in (1, 2, s, s + 1)
+            for t in (1, 2, 3)
+            for c in (1, 2)
+            for x in (1, 2, 3)
+        ]
+        chosen += [(1, 2, 4, 2, 4, 2), (1, 1, 8, 1, 3, 2)]
+    return tuple(
+        Instance(
+            k_blocks=k,
+            tiles=t,
+            ranks=ranks,
+            ctas=ctas,
+            epochs=tuple(range(1, launches + 1)),
+            chunks=chunks,
+        )
+        for k, t, ranks, ctas, launches, chunks in dict.fromkeys(chosen)
     )
 
 

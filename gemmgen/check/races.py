@@ -29,6 +29,7 @@ class Order:
     clocks: Clocks
     local: Local
     fences: tuple[tuple[int, ...], ...]  # ProxyFences, by agent
+    arrivals: tuple[tuple[int, ...], ...]  # ArrivalFences, by agent
     lanes: tuple[Lanes, ...]  # by agent
 
     def ended(self, x: Access, y: Access) -> bool:
@@ -47,12 +48,21 @@ class Order:
         i = bisect_left(fences, x.at)
         return i < len(fences) and self._ordered((x.agent, fences[i]), y)
 
+    def arrived(self, x: Access, y: Access) -> bool:
+        """y's agent fences between what tells it of x and y, in every schedule."""
+        fences = self.arrivals[y.agent]
+        i = bisect_left(fences, y.at)
+        return i > 0 and self._before((x.agent, x.at), (y.agent, fences[i - 1]))
+
     def _ordered(self, x: Place, y: Access) -> bool:
+        return self._before(x, (y.agent, y.at))
+
+    def _before(self, x: Place, y: Place) -> bool:
         """What all lanes of an agent did, before what all lanes of y's do."""
-        (agent, at), mine = x, self.lanes[y.agent]
-        if agent == y.agent:
-            return mine.in_order(at, y.at)
-        return self.clocks.ordered((agent, self.lanes[agent].over(at)), (y.agent, mine.known(y.at)))
+        (agent, at), mine = x, self.lanes[y[0]]
+        if agent == y[0]:
+            return mine.in_order(at, y[1])
+        return self.clocks.ordered((agent, self.lanes[agent].over(at)), (y[0], mine.known(y[1])))
 
     def but_for_lanes(self, x: Access, y: Access) -> bool:
         """x would be over if warps were all there is."""
@@ -60,12 +70,23 @@ class Order:
 
 
 def order(r: Run, after: After, clocks: Clocks, local: Local) -> Order:
-    fences = tuple(
-        tuple(at for at, op in enumerate(mine) if isinstance(op, ops.ProxyFence))
-        for mine in r.program.ops
-    )
     apart = tuple(map(lanes, r.program.ops))
-    return Order(run=r, after=after, clocks=clocks, local=local, fences=fences, lanes=apart)
+    return Order(
+        run=r,
+        after=after,
+        clocks=clocks,
+        local=local,
+        fences=_fences(r, ops.ProxyFence),
+        arrivals=_fences(r, ops.ArrivalFence),
+        lanes=apart,
+    )
+
+
+def _fences(r: Run, kind: type[ops.Op]) -> tuple[tuple[int, ...], ...]:
+    """Where each agent's are."""
+    return tuple(
+        tuple(at for at, op in enumerate(mine) if isinstance(op, kind)) for mine in r.program.ops
+    )
 
 
 @dataclass(kw_only=True)
@@ -95,7 +116,7 @@ def races(o: Order) -> Iterator[Finding]:
 def _pair(o: Order, cell: int, x: Access, y: Access) -> Iterator[Finding]:
     if not o.ended(x, y):
         yield _finding(o, cell, x, y, RACE, "while it may still be", _lanes(o, x, y))
-    elif x.writes and x.generic and not y.generic and not o.fenced(x, y):
+    elif x.writes and x.generic and not y.generic and not (o.fenced(x, y) or o.arrived(x, y)):
         yield _finding(o, cell, x, y, PROXY, "through the async proxy, not fenced from")
 
 

@@ -13,7 +13,7 @@ from ..ir import nodes as ir
 from . import ops
 from .instance import Instance
 from .one_lane import one_lane
-from .ops import EPOCHS, LAUNCH, Bar
+from .ops import EPOCHS, LAUNCH, OWN, Bar
 
 if TYPE_CHECKING:
     from .meaning import Walk
@@ -22,9 +22,11 @@ BEGIN, END = ir.WaitForGrids(), ir.LaunchDependents()  # what stands for them in
 
 
 def started(w: Walk) -> None:
-    """A launch begins when the one before it is over."""
+    """A launch begins when the one before it is over, and its rank's own rows of A are copied."""
     if w.agent.launch:
         w.add(ops.Wait, BEGIN, bar=(LAUNCH, w.agent.rank, w.agent.launch - 1), phase=0)
+    if w.instance.chunks:
+        w.add(ops.Wait, BEGIN, bar=(OWN, w.agent.rank, w.agent.launch), phase=0)
 
 
 def ended(w: Walk) -> None:
@@ -38,12 +40,15 @@ def signal(w: Walk, s: ir.Signal) -> None:
     one_lane(w, s, ops.Arrive, bars=(_flag(w, w.post.place),), count=1)
 
 
-def await_signals(w: Walk, s: ir.AwaitSignals) -> None:
-    """For the first launch whose epoch is as late as this one's."""
+def phase_of(w: Walk) -> int:
+    """Of a flag, that which is awaited: of the first launch whose epoch is as late as this one's."""
     epochs = w.instance.epochs
-    phase = next(i for i, epoch in enumerate(epochs) if epoch >= epochs[w.agent.launch])
+    return next(i for i, epoch in enumerate(epochs) if epoch >= epochs[w.agent.launch])
+
+
+def await_sums(w: Walk, s: ir.AwaitSignals) -> None:
     for place in others(w):
-        one_lane(w, s, ops.Wait, bar=_flag(w, place), phase=phase)
+        one_lane(w, s, ops.Wait, bar=_flag(w, place), phase=phase_of(w))
     w.add(ops.WarpSync, s)
 
 
@@ -73,7 +78,7 @@ def _flag(w: Walk, place: int) -> Bar:
 
 def slots_of(kernel: ir.Kernel, i: Instance) -> int:
     """Those of all ranks, each of a cluster's tiles."""
-    return i.ranks * kernel.peers.buffers * (i.ranks - 1) * i.tiles
+    return i.ranks * kernel.peers.buffers * (i.ranks - 1) * i.tiles * (kernel.peers.slot > 0)
 
 
 def _slot(w: Walk, s: ir.SendPartials | ir.AddPartials, place: int) -> tuple[int, ...]:
@@ -88,5 +93,4 @@ def _slot(w: Walk, s: ir.SendPartials | ir.AddPartials, place: int) -> tuple[int
 
 RANKS: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.Signal: signal,
-    ir.AwaitSignals: await_signals,
 }

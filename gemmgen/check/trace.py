@@ -8,7 +8,7 @@ from . import ops
 from .clocks import Clock, Clocks
 from .errors import Lane, ProtocolViolation, Trace
 from .finding import Finding, bar_text, when
-from .ops import EPOCHS, LAUNCH, OUTSIDE, Agent, Bar, Op, Program
+from .ops import EPOCHS, LAUNCH, OUTSIDE, OWN, Agent, Bar, Op, Program
 
 SHOWN = 6  # steps of each agent
 
@@ -78,7 +78,7 @@ def _what(op: Op, of_cluster: bool) -> str:
             return f"{bar_text(op.bar, of_cluster)}, {op.count} arrivals"
         case ops.Wait():
             phase = f"phase {op.phase}" if op.phase >= 0 else "passes while fresh"
-            if op.bar[0] in (EPOCHS, LAUNCH):
+            if op.bar[0] in (EPOCHS, LAUNCH, OWN):
                 return f"{bar_text(op.bar, of_cluster)}, {phase}"
             return f"{bar_text(op.bar, of_cluster)}, parity {op.phase & 1} ({phase})"
         case ops.Arrive():
@@ -90,7 +90,13 @@ def _what(op: Op, of_cluster: bool) -> str:
         case ops.Sync():
             number = f" {op.name[2]}" if op.name[0] == "named barrier" else ""
             return f"{op.name[0]}{number}"
-        case ops.InitFence() | ops.RegisterFence() | ops.ProxyFence() | ops.WarpSync():
+        case (
+            ops.InitFence()
+            | ops.RegisterFence()
+            | ops.ProxyFence()
+            | ops.ArrivalFence()
+            | ops.WarpSync()
+        ):
             return str(getattr(op.stmt, "of", ""))
         case ops.Multiply():
             return f"{getattr(op.stmt, 'a', '')}, {getattr(op.stmt, 'b', '')} -> {op.dst}"

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from ..ir import nodes as ir
 from ..ir.rewrite import statements
+from .arrivals_meaning import copies
+from .arrivals_meaning import names as row_names
 from .meaning import Walk, walk
 from .memory import Memory, plan_memory
 from .ops import Agent, Instance, Program
@@ -40,17 +42,24 @@ class Unroller:
         for w in busy:
             ended(w)
         names, slots = self.memory.names, range(size * slots_of(self.kernel, instance))
+        rows = self._row_cells(len(ctas))
+        copied = list(copies(self.kernel, instance, len(ctas), rows))
         return Program(
             kernel=self.kernel,
             instance=instance,
-            agents=tuple(w.agent for w in busy),
-            ops=tuple(tuple(w.ops) for w in busy),
-            stamps=tuple(tuple(w.stamps) for w in busy),
+            agents=(*(w.agent for w in busy), *(a for a, _ in copied)),
+            ops=(*(tuple(w.ops) for w in busy), *(tuple(todo) for _, todo in copied)),
+            stamps=(*(tuple(w.stamps) for w in busy), *((),) * len(copied)),
             cells=(
                 *(_of(name, c, len(ctas)) for c in ctas for name in names),
                 *(f"{name}, the {s}-th" for s in slots for name in names),
+                *row_names(self.kernel, instance),
             ),
         )
+
+    def _row_cells(self, ctas: int) -> int:
+        """The first cell of rows that ranks send each other: they have no slots, so behind those of all CTAs."""
+        return ctas * len(self.memory.names)
 
     def _walks(
         self, instance: Instance, first: int, launch: int, rank: int, cluster: int
@@ -72,6 +81,9 @@ class Unroller:
             agent=agent,
             instance=instance,
             cluster=cluster,
+            row_cells=self._row_cells(
+                self.kernel.cluster.size * len(instance.epochs) * instance.ranks * instance.ctas
+            ),
         )
         started(w)
         walk(w, self.kernel.prologue)

@@ -168,6 +168,7 @@ CONDITIONS = {
     "head": "tile.k_first == 0",
     "theirs": "tile.place >= 0",
     "ours": "tile.place < 0",
+    "awaited": "tile.flag >= {ahead}[0]",
     "whole": "{end} <= {rows}",
     "cut": "{end} > {rows}",
 }

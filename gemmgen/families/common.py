@@ -242,7 +242,7 @@ def assemble(
     params: tuple[Param, ...] = (),
 ) -> Kernel:
     """Frame a family's tile body, and what it adds to A and B, into a persistent warp-specialised kernel."""
-    b, g = block(p, c), GROUPINGS[p.grouping]
+    b, g = block(p, c), p.grouped
     k = Coord(base="k", scale=b.k)
     a_major, b_major = majors(p)
     maps = (

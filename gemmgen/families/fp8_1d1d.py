@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from ..config import Config
 from ..ir.dtypes import F32
-from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Coord,
     ForK,
@@ -32,7 +31,7 @@ from .output import epilogue
 def build(p: Problem, c: Config) -> Kernel:
     """Each wave of 64 rows multiplies one K block (or a part of its columns) into `part` and promotes it
     into its accumulator."""
-    acc, g = accumulators(p, c), GROUPINGS[p.grouping]
+    acc, g = accumulators(p, c), p.grouped
     part = partial(p, c)
     rows = tuple(Registers(name=f"row_scales{w}", dtype=F32, count=2) for w in range(c.waves))
     columns = Registers(name="column_scales", dtype=F32, count=part.count // 2)

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from ..config import Config
 from ..ir.dtypes import F32
-from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Coord,
     Copy,
@@ -38,7 +37,7 @@ from .output import epilogue, group_stride
 def build(p: Problem, c: Config) -> Kernel:
     """Each wave of 64 rows multiplies one K block (or a part of its columns) into `part` and promotes it
     into its accumulator."""
-    acc, g = accumulators(p, c, F32), GROUPINGS[p.grouping]
+    acc, g = accumulators(p, c, F32), p.grouped
     rows = tuple(Registers(name=f"row_scales{w}", dtype=F32, count=2) for w in range(c.waves))
     names = ("block_scales", "lane_scales", "next_scales")
     cols = tuple(Registers(name=n, dtype=F32, count=1) for n in names)

@@ -42,7 +42,7 @@ def output_map(p: Problem) -> TmaMap:
         outer="m",
         smem="smem_d",
         clip=16 // p.d.bytes,
-        grouped=GROUPINGS[p.grouping].outputs,
+        grouped=p.grouped.outputs,
     )
 
 
@@ -63,7 +63,7 @@ def output_tile(p: Problem, c: Config) -> Smem:
 def output_params(p: Problem) -> tuple[Param, ...]:
     pointer = Param(name="d", ctype=f"{p.d.cuda}*")
     stride = Param(name="d_stride", ctype="int")
-    grouped = GROUPINGS[p.grouping].outputs
+    grouped = p.grouped.outputs
     scales = (
         Param(name="scale_d", ctype="float*"),
         Param(name="scale_d_stride", ctype="int"),
@@ -125,7 +125,7 @@ def _staged(p: Problem, w: int) -> tuple[Stmt, ...]:
 
 
 def epilogue_params(p: Problem) -> tuple[Param, ...]:
-    grouped = GROUPINGS[p.grouping].outputs
+    grouped = p.grouped.outputs
     found = arguments(p.epilogue)
     return tuple(param for x in found for param in _argument_params(x, grouped=grouped))
 

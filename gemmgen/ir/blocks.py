@@ -66,6 +66,8 @@ class PerSplit(Stmt):
 # which has the whole sum and stores the tile; where each has an equal stretch of all tiles' K blocks (stream_k), inside: of a
 # tile that begins before its stretch does, whose partial sums go to another; head: of one that begins in it, which it stores;
 # where ranks add their sums up (scatter_rows), theirs: of a tile in another rank's rows; ours: in this one's, which it stores.
+# awaited: where the flag of the tile's last rows, which come from another rank, is not among those that the register `ahead` counts
+# (gather_rows).
 # whole: unless D's rows (a ragged group's) end before this warpgroup's piece of `wave` does; cut: where they do.
 Condition = Literal[
     "cta_leader",  # one fixed thread of the CTA
@@ -83,12 +85,14 @@ Condition = Literal[
     "head",
     "theirs",
     "ours",
+    "awaited",
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class If(Stmt):
-    """Its body where `when` holds; wave: of the piece that whole and cut ask about; ahead: the register that behind asks."""
+    """Its body where `when` holds; wave: of the piece that whole and cut ask about; ahead: the register that behind and
+    awaited ask."""
 
     when: Condition
     wave: int = field(default=0, metadata=UNUSUAL)

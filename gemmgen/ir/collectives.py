@@ -1,4 +1,5 @@
-"""Collectives: what the GPUs of a launch make together of what each computes (docs/adr/0049-reduce-scatter.md).
+"""Collectives: what the GPUs of a launch make together of what each has, or computes (docs/adr/0049-reduce-scatter.md,
+0051-all-gather.md).
 
 A collective is orthogonal to the family, as a grouping is: the K loop is the same, the scheduler and what becomes of a tile's sum
 differ.
@@ -11,15 +12,19 @@ from dataclasses import dataclass
 from .resources import Param
 
 MOST_RANKS = 8  # of one host
+MOST_CHUNKS = 32  # in which a rank sends its rows of A
+RANKS = (Param(name="ranks", ctype="int"), Param(name="rank", ctype="int"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """scheduler: the device struct that walks its tiles; "" for the grouping's. params: what that reads besides the shape."""
+    """scheduler: the device struct that walks its tiles; "" for the grouping's. params: what that reads besides the shape. rows: each
+    rank's rows of A and D are a group's, as in a grouping with `rows`; M is then those of one rank."""
 
     says: str
     scheduler: str = ""
     params: tuple[Param, ...] = ()
+    rows: bool = False
 
 
 COLLECTIVES = {
@@ -27,7 +32,13 @@ COLLECTIVES = {
     "reduce_scatter": Collective(
         says="A [ranks * M, K] and B [N, K] of each rank's own K; rank r stores D [M, N], rows r * M on of the sum of all ranks'",
         scheduler="ranks",
-        params=(Param(name="ranks", ctype="int"), Param(name="rank", ctype="int")),
+        params=RANKS,
+    ),
+    "all_gather": Collective(
+        says="A [M, K] of each rank's own rows and B [N, K] of its own columns; each rank stores D [ranks, M, N], all rows of its columns",
+        scheduler="gathered",
+        params=(*RANKS, Param(name="chunk_rows", ctype="int")),
+        rows=True,
     ),
 }
 
@@ -42,6 +53,10 @@ class Seat:
     def owner(self, phase: int) -> int:
         """Whose rows it computes in this phase, one after the other: those of the rank behind it first, its own last."""
         return (self.rank + 1 + phase) % self.ranks
+
+    def source(self, phase: int) -> int:
+        """Whose rows of A it multiplies in this phase, where those are gathered: its own first, then those of the ranks behind it."""
+        return (self.rank + phase) % self.ranks
 
 
 SOLE = Seat()

@@ -66,9 +66,14 @@ class Signal(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class AwaitSignals(Stmt):
-    """Each warp waits until the flag of the same warp of every other rank says that its sums of this tile are there, in this
-    epoch or a later one."""
+    """Wait until other ranks' flags say this epoch or a later one. sums: each warp for that of the same warp of every other rank:
+    its sums of this tile are there. rows: the thread for that of the tile's last rows of A: they are there, and with them all
+    that their sender sent before (gather_rows); `seen`: a register, from then on one more than the flag's number."""
 
+    spelled_by: ClassVar[str] = "of"
+
+    of: Literal["sums", "rows"] = field(default="sums", metadata=UNUSUAL)
+    seen: str = field(default="", metadata=UNUSUAL)
     watch: Watch | tuple[()] = field(default=(), metadata=UNUSUAL)  # guard_waits
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..notebook import folded, table
+from .arrivals import NO_ARRIVALS, Arrivals
 from .blocks import Stmt
 from .resources import (
     ONE_GEMM,
@@ -63,6 +64,7 @@ class Kernel:
     keeps_address: bool = False  # shared memory's address is not derived anew; keep_address
     workspace: Workspace = NO_WORKSPACE  # stream_k
     peers: Peers = NO_PEERS  # scatter_rows
+    arrivals: Arrivals = NO_ARRIVALS  # gather_rows
     ready: tuple[
         str, ...
     ] = ()  # tensors that no launch which may still run writes, as the caller promises

@@ -9,7 +9,7 @@ from .blocks import Stmt
 from .resources import UNUSUAL
 
 Meeting = Literal["warp", "warpgroup", "cta", "cluster"]
-Order = Literal["barriers", "wgmma", "async"]
+Order = Literal["barriers", "wgmma", "async", "arrivals"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Sync(Stmt):
 class Fence(Stmt):
     """What this thread did before is seen by what comes after it. barriers: that it initialised them, by the cluster and
     by the async proxy; wgmma: its uses of the accumulators' registers, by wgmma; async: its writes of shared memory, by
-    the async proxy, which reads it for TMA."""
+    the async proxy, which reads it for TMA; arrivals: what it has seen to be there in global memory, by its TMA loads."""
 
     spelled_by: ClassVar[str] = "of"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from .arrivals import NO_ARRIVALS
 from .blocks import BLOCKS, Parts, Stmt
 from .dtypes import DType
 from .expr import (
@@ -44,6 +45,7 @@ def dump(kernel: Kernel) -> str:
         + " streaming K" * s.streams,
         *[f"  workspace {_fields(kernel.workspace)} per CTA"] * (kernel.workspace != NO_WORKSPACE),
         *[f"  peers {_fields(kernel.peers)} per tile"] * (kernel.peers != NO_PEERS),
+        *[f"  arrivals {_fields(kernel.arrivals)}"] * (kernel.arrivals != NO_ARRIVALS),
         *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
         *[f"  {kernel.per_sm} CTAs share an SM"] * (kernel.per_sm > 1),
         *["  keeps the address of shared memory"] * kernel.keeps_address,

@@ -70,8 +70,9 @@ OUTER: dict[type, type] = {
 OUTER_OF_IF: dict[str, type] = {
     **dict.fromkeys(("after_first", "behind"), ForK),
     **dict.fromkeys(("new_group", "has_blocks", "finishes"), ForTiles),
-    **dict.fromkeys(("inside", "head", "theirs", "ours"), ForTiles),
+    **dict.fromkeys(("inside", "head", "theirs", "ours", "awaited"), ForTiles),
 }
+ASKING = ("behind", "awaited")  # conditions of a register
 LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaStore)
 OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in a chunk
 # A wait leaves no fewer than no groups; the ring is looked back into by at most one stage.
@@ -131,7 +132,7 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
         outer, name = of.outer, kind.__name__
         if isinstance(stmt, If):
             outer, name = OUTER_OF_IF.get(stmt.when), f"If {stmt.when}"
-            if bool(stmt.ahead) != (stmt.when == "behind"):
+            if bool(stmt.ahead) != (stmt.when in ASKING):
                 raise IRError(f"{name} asks {stmt.ahead!r}")
         elif isinstance(stmt, Wait):
             outer = _wait(stmt, tables)
@@ -147,6 +148,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             _scales(stmt)
         elif isinstance(stmt, Sync):
             _sync(stmt)
+        elif isinstance(stmt, AwaitSignals):
+            _awaited(stmt)
         elif isinstance(stmt, SendPartials | AddPartials):
             _through(stmt, tables)
         if outer and outer not in inside:
@@ -244,6 +247,12 @@ def _through(stmt: SendPartials | AddPartials, tables: Tables) -> None:
         raise IRError(f"{type(stmt).__name__} through {stmt.through}: {at}")
     if stmt.through != "cluster" and PARTIALS not in tables["params"]:
         raise IRError(f"{type(stmt).__name__} through {stmt.through}: the kernel has no workspace")
+
+
+def _awaited(stmt: AwaitSignals) -> None:
+    """Who waits for rows notes which it has seen."""
+    if bool(stmt.seen) != (stmt.of == "rows"):
+        raise IRError(f"AwaitSignals of {stmt.of} notes them in {stmt.seen!r}")
 
 
 def _sync(stmt: Sync) -> None:

@@ -37,7 +37,12 @@ class Scheduler:
 
 
 # By scheduler; the others fill in groups' rows.
-TILES = {"panels": "tile", "depths": "depth_tile", "ranks": "ranked_tile"}
+TILES = {
+    "panels": "tile",
+    "depths": "depth_tile",
+    "ranks": "ranked_tile",
+    "gathered": "gathered_tile",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir import nodes as ir
 from ..ir.exchange import PARTIALS
-from .meaning_ranks import add_of_ranks, await_signals, send_to_rank, signal
+from .meaning_ranks import add_of_ranks, await_rows, await_sums, send_to_rank, signal
 from .meaning_waits import Meaning
 from .parts import UNROLL, count, index
 
@@ -114,6 +114,9 @@ ADDS: dict[str, Meaning] = {
 }
 
 
+AWAITS: dict[str, Meaning] = {"sums": await_sums, "rows": await_rows}
+
+
 def open_stamps(k: ir.Kernel, s: ir.OpenStamps) -> str:
     return f"Stamps stamps(stamp_rings, {index(k)});"
 
@@ -128,7 +131,7 @@ EXCHANGE: dict[type[ir.Stmt], Meaning] = {
     ir.SendPartials: lambda k, s: SENDS[s.through](k, s),
     ir.AddPartials: lambda k, s: ADDS[s.through](k, s),
     ir.Signal: signal,
-    ir.AwaitSignals: await_signals,
+    ir.AwaitSignals: lambda k, s: AWAITS[s.of](k, s),
     ir.OpenStamps: open_stamps,
     ir.StampTile: lambda k, s: "++stamps.tile;",
     ir.Stamp: stamp,

@@ -1,4 +1,4 @@
-"""What the statements by which GPUs add their sums up mean: see meaning.
+"""What the statements by which GPUs add their sums up, or wait for each other's rows, mean: see meaning.
 
 The memory of the rank that stores a tile, in words of 32 bits: of each other rank, from the next one on, flags of 64 bits; then
 buffers, which epochs take in turns, each of the slots of each other rank's tiles.
@@ -7,6 +7,7 @@ buffers, which epochs take in turns, each of the slots of each other rank's tile
 from __future__ import annotations
 
 from ..ir import nodes as ir
+from ..ir.arrivals import ARRIVALS
 from ..ir.exchange import PARTIALS
 from .parts import UNROLL, count
 
@@ -42,7 +43,7 @@ def signal(k: ir.Kernel, s: ir.Signal) -> str:
     return f'"bar.warp.sync"(0xFFFFFFFF); if (lane == 0) {reached}'
 
 
-def await_signals(k: ir.Kernel, s: ir.AwaitSignals) -> str:
+def await_sums(k: ir.Kernel, s: ir.AwaitSignals) -> str:
     at = flag(k, "other")
     seen = f'while (uint64_t("ld.acquire.sys.global.u64"($l, [{at}])) < epoch) {{}}'
     if s.watch:
@@ -65,3 +66,14 @@ def add_of_ranks(k: ir.Kernel, s: ir.AddPartials) -> str:
         f"\n#pragma unroll {s.unroll}\nfor (int other = 0; other < ranks - 1; ++other) {{"
         f"{UNROLL}for (int i = 0; i < {n}; i += 4) {{ {read} {adds} }} }}"
     )
+
+
+def await_rows(k: ir.Kernel, s: ir.AwaitSignals) -> str:
+    """The flags of the rank behind this one come first; of each there are as many."""
+    at = f"{ARRIVALS} + tile.flag"
+    seen = f'while (uint64_t("ld.acquire.sys.global.u64"($l, [{at}])) < epoch) {{}}'
+    if s.watch:
+        chunk = f"tile.flag % {k.arrivals.chunks}"
+        told = f"{s.watch.role}, {s.watch.barrier}, tile.group, {chunk}, tile.d_row, tile.d_col, -1"
+        seen = f"watchdog_wait_epoch(watchdog, {at}, epoch, {{int(blockIdx.x), {told}}});"
+    return f"{seen} {s.seen}[0] = tile.flag + 1;"

@@ -78,8 +78,8 @@ def per_split(k: ir.Kernel, s: ir.PerSplit) -> str:
 
 def if_(k: ir.Kernel, s: ir.If) -> str:
     ends = f"{end(k, s)} {{}} {end_of_rows(k)}"
-    behind = f"k >= {s.ahead}[0]" * bool(s.ahead)
-    return f"if ({behind or CONDITIONS.get(s.when) or ends.format(THAN[s.when])}) {{ BODY; }}"
+    asks = f"{ASKS[s.when]} >= {s.ahead}[0]" if s.ahead else ""
+    return f"if ({asks or CONDITIONS.get(s.when) or ends.format(THAN[s.when])}) {{ BODY; }}"
 
 
 CONDITIONS = {
@@ -96,6 +96,7 @@ CONDITIONS = {
     "theirs": "tile.place >= 0",
     "ours": "tile.place < 0",
 }
+ASKS = {"behind": "k", "awaited": "tile.flag"}  # what is held against a register
 THAN = {"whole": "<=", "cut": ">"}
 
 
@@ -205,6 +206,7 @@ FENCE_OF: dict[str, Meaning] = {
     "barriers": just("fence.mbarrier_init.release.cluster"),
     "wgmma": just("wgmma.fence.sync.aligned"),
     "async": just("fence.proxy.async.shared::cta"),
+    "arrivals": just("fence.proxy.async.global"),
 }
 SYNC_OF: dict[str, Meaning] = {
     "warp": lambda k, s: '"bar.warp.sync"(0xFFFFFFFF);',

@@ -16,6 +16,7 @@ from . import (
     check_output,
     check_ring,
     check_tile,
+    gather_rows,
     layout_smem,
     load_ahead,
     overlap_promotion,
@@ -87,6 +88,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(split_output.split_output, "d_columns"),
     Step(choose_stores),  # a padded row cannot leave through a TMA box; may drop a map
     Step(scatter_rows.scatter_rows),  # sums are whole, and pieces of the epilogue are spelled
+    Step(gather_rows.gather_rows),  # the scales that lanes read are known, K is whole
     Step(split_boxes.split_boxes),  # needs slabs (swizzle) and slices (multicast)
     Step(plan_descriptors),  # needs slabs
     Step(overlap_promotion.overlap_promotion),  # needs every load before a wgmma; adds registers
@@ -119,6 +121,7 @@ RULES: tuple[Rule, ...] = (
     *assign_swizzle.RULES,
     *split_output.RULES,
     *scatter_rows.RULES,
+    *gather_rows.RULES,
     *split_boxes.RULES,
     *overlap_promotion.RULES,
     *peek_ahead.RULES,

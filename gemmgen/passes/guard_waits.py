@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.nodes import AddPartials, AwaitSignals, Drain, Kernel, Param, Role, Stmt, Wait, Watch
+from ..ir.nodes import (
+    AddPartials,
+    AwaitSignals,
+    Drain,
+    Kernel,
+    Param,
+    Role,
+    Stmt,
+    Wait,
+    Watch,
+)
 from ..ir.rewrite import map_body
 from ..target import Target
 
@@ -22,7 +32,7 @@ def guard_waits(kernel: Kernel, target: Target, watchdog: bool) -> Kernel:
         device_code=(
             "watchdog",
             *("watchdog_flag",) * kernel.scheduler.streams,
-            *("watchdog_epoch",) * (kernel.peers.flags > 0),
+            *("watchdog_epoch",) * (kernel.peers.flags + kernel.arrivals.chunks > 0),
         ),
         watchdog=True,
     )

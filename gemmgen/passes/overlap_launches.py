@@ -15,7 +15,7 @@ def overlap_launches(kernel: Kernel, target: Target, pdl: bool) -> Kernel:
     starts. Sets Kernel.pdl, LaunchDependents and WaitForGrids."""
     if not pdl:
         return kernel
-    if kernel.peers.slot:
+    if kernel.peers.slot or kernel.arrivals.chunks:
         raise IllegalConfig(RANKS_OVERLAP, {"pdl": True}, "Use pdl=false.")
     prologue = (*kernel.prologue, LaunchDependents(), WaitForGrids())
     return replace(kernel, prologue=prologue, pdl=True)

@@ -32,7 +32,7 @@ RANKS_ALONE = Rule(
 )
 RANKS_OVERLAP = Rule(
     id="ranks-overlap",
-    says="reduce_scatter needs launches that follow each other: pdl false",
+    says="a collective needs launches that follow each other: pdl false",
     because="A launch writes where other ranks read two launches ago. That they are done with it is known from the launch in "
     "between, which must be over.",
 )

@@ -13,6 +13,7 @@ from .driver import call, driver
 
 FLAGS = Barrier(name=PARTIALS, stages=1, per="tile")  # in global memory; `stage`: whose are awaited
 OF_RANKS = Barrier(name="sums of rank", stages=1, per="tile")  # the same of other GPUs
+OF_ROWS = Barrier(name="rows of rank", stages=1, per="tile")  # `parity`: in which chunk
 ENTRIES = 2047  # as templates/watchdog.j2 lays them out
 
 
@@ -56,12 +57,12 @@ def deadlock(kernel: Kernel, entries: list[Stuck]) -> DeadlockError:
     lines = [
         f"{kernel.name} is stuck: {len(entries)} warps wait (CTA, role, barrier, tile, K block)"
     ]
-    flags = OF_RANKS if kernel.peers.flags else FLAGS
+    flags = OF_ROWS if kernel.arrivals.chunks else OF_RANKS if kernel.peers.flags else FLAGS
     for stuck, warps in sorted(Counter(entries).items(), key=lambda x: _order(x[0])):
         role, barrier = kernel.roles[stuck.role].name, (*kernel.barriers, flags)[stuck.barrier]
         lines.append(
-            f"  CTA {stuck.cta:>4}  {role:<9} {warps} warp(s)  {barrier.name}[{stuck.stage}] parity "
-            f"{stuck.parity}  {_where(stuck, barrier)}"
+            f"  CTA {stuck.cta:>4}  {role:<9} {warps} warp(s)  {barrier.name}[{stuck.stage}] "
+            f"{'chunk' if barrier is OF_ROWS else 'parity'} {stuck.parity}  {_where(stuck, barrier)}"
         )
     return DeadlockError("\n".join(lines))
 

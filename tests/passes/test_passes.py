@@ -41,6 +41,7 @@ TURNED = replace(DENSE_TN, grouping="k_columns")
 K_COLUMNS = replace(DENSE, grouping="k_columns")
 DIRECT = {"direct": True, **SWAP, "block_n": 64, "consumers": 1, "unroll": 2}
 RANKS = replace(DENSE, collective="reduce_scatter")
+GATHER = replace(DENSE, collective="all_gather")
 BIAS_SILU = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
 GELU = replace(FP8, epilogue=EPILOGUES["gelu"])
 INT8_GELU = replace(DENSE, a=S8, b=S8, epilogue=EPILOGUES["gelu"])
@@ -100,6 +101,9 @@ CHANGES = {
     "scatter_rows": (RANKS, {}),
     "scatter_rows-two-waves": (RANKS, {"block_m": 256, "block_n": 64, "d_columns": 64}),
     "guard_waits-ranks": (RANKS, {"watchdog": True}),
+    "gather_rows": (GATHER, {}),
+    "gather_rows-scales": (replace(FP8, collective="all_gather"), {"multicast": "b"}),
+    "guard_waits-gather": (GATHER, {"watchdog": True}),
     "allow_empty-split": (DENSE, {"split_k": 2, "in_flight": 1}),
     "size_barriers-split": (FP8, {"split_k": 2, "block_m": 256}),
     "layout_smem-split": (DENSE, {"split_k": 4}),
@@ -186,6 +190,9 @@ def test_change(case, golden):
         ("scatter_rows", FP8, {}),
         ("read_direct", FP8, {}),
         ("assign_swizzle", FP8, {**DIRECT, "lane_scales": True, "swizzle_d": 128}),
+        ("scatter_rows", GATHER, {}),
+        ("gather_rows", FP8, {}),
+        ("gather_rows", RANKS, {}),
         ("split_k", FP8, {"stream": True}),
         ("allow_empty", DENSE, {"stream": True, "in_flight": 1}),
         ("take_turns", FP8, {}),
@@ -315,6 +322,13 @@ ILLEGAL = {
     "direct-unroll": (DENSE, {**DIRECT, "unroll": 1}, {}, {"unroll": 1, "stages": 4}),
     "ranks-alone": (RANKS, {"split_k": 2}, {}, {"split_k": 2}),
     "ranks-overlap": (RANKS, {"pdl": True}, {}, {"pdl": True}),
+    "gather-alone": (GATHER, {"split_k": 2}, {}, {"split_k": 2}),
+    "gather-lanes": (
+        replace(FP8, collective="all_gather"),
+        {"lane_scales": True},
+        {},
+        {"lane_scales": True},
+    ),
     "ahead-pdl": (READY, {**AHEAD, "pdl": False}, {}, {"weights_ahead": True, "pdl": False}),
     "ahead-promise": (FP8, AHEAD, {}, {"weights_ahead": True, "weights_ready": False}),
     "ahead-table": (

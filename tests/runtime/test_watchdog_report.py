@@ -50,3 +50,13 @@ def test_a_rank_that_does_not_come_is_named_with_its_tile():
     )
     (line,) = said(kernel, at)
     assert "sums of rank[5]" in line and "tile row 128 column 64" in line
+
+
+def test_a_rank_whose_rows_do_not_come_is_named_with_their_chunk():
+    kernel = lower(replace(DENSE, collective="all_gather"), Config(watchdog=True))
+    at = Stuck(
+        cta=3, role=1, barrier=len(kernel.barriers), stage=5, parity=2, row=128, col=64, k=-1
+    )
+    (line,) = said(kernel, at)
+    assert "producer" in line and "rows of rank[5] chunk 2" in line
+    assert "tile row 128 column 64" in line
