@@ -9,12 +9,12 @@ which one speaks for others that it has not met, .aligned instructions without a
 written after its wgmma.fence. Deadlocks, tx-count and arrival overflows and wrong results are those of the
 schedule at hand, as is what a wait does that gives up (mbarrier.try_wait; RoundRobin's do not).
 
-Not modelled: races between threads of one warp; the order of global reads after writes of other CTAs
-(only double writes are races), nor their proxy fences; register pressure; time. One launch runs at a
+Not modelled: races between threads of one warp; the order of global writes after reads; register pressure; time. One launch runs at a
 time; one that may overlap the launch before it (`overlaps`) races with that if it touches global memory before
 griddepcontrol.wait, in any thread, but to read what is said to be `ready`, or reads anything else without coherence.
 """
 
+from .copies import Copied, Raised
 from .errors import (
     Deadlock,
     EmulatorError,
@@ -34,6 +34,7 @@ from .stats import Stats
 from .tensor_map import TensorMap
 
 __all__ = [
+    "Copied",
     "Deadlock",
     "Eager",
     "EmulatorError",
@@ -46,6 +47,7 @@ __all__ = [
     "ProtocolError",
     "PtxSyntaxError",
     "Race",
+    "Raised",
     "Random",
     "RoundRobin",
     "Schedule",

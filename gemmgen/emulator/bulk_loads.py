@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import ProtocolError
+from .fiber import WARP
 from .group import Group
 from .lanes import (
     active_lanes,
@@ -33,6 +34,7 @@ from .regions import (
 from .synchronise import barrier_at
 from .syntax import Instruction
 from .tensor_map import place
+from .tracker import ORDERED, View
 
 if TYPE_CHECKING:
     pass
@@ -53,6 +55,7 @@ def load_tensor(i: Instruction, s: Scope) -> Op:
                 raise ProtocolError(f"{who(g, lane)}: {len(at)} coordinates for {m}")
             box = place(m, at, store=False)
             check_dependency(g, lane, *_lines(box))
+            _check_source(g, lane, *_lines(box))
             where, bar_at = int(dst(g)[lane]), int(bar(g)[lane])
             for cta_dst, cta_bar in _targets(
                 g, lane, where, bar_at, mask(g, lane) if mask else None
@@ -104,6 +107,19 @@ def _start_load(
     return barrier.agent, phase + 1
 
 
+def _check_source(g: Group, lane: int, lines: Any, size: int) -> None:
+    """Raise Race unless what others of this launch, or other GPUs, have written there is ordered before, through both proxies."""
+    if not lines.size:
+        return
+    cluster, agent = g.cta.cluster, agent_of(g, lane)
+    tracker, memory = cluster.tracker, g.cta.launch.memory
+    ordered = View(tracker=tracker, ordered=tracker.seen(agent, bit(lane))[ORDERED])
+    memory.check_read(lines, size, cluster.origin, ordered, who(g, lane))
+    through = View(tracker=tracker, ordered=tracker.arrived(agent, lane % WARP))
+    link = "through the async proxy, with no fence.proxy.async between it and"
+    memory.check_read(lines, size, cluster.origin, through, who(g, lane), link)
+
+
 def _lines(box: Any) -> tuple[Any, int]:
     """Where the parts of a box's lines lie that are inside the tensor, and how long they are."""
     size = max(0, box.high - box.low)
@@ -135,6 +151,7 @@ def load_plain(i: Instruction, s: Scope) -> Op:
                 )
             line = np.array([start])
             check_dependency(g, lane, line, count)
+            _check_source(g, lane, line, count)
             memory = g.cta.launch.memory
             _start_load(g, lane, to, int(bar(g)[lane]), partial(memory.load, line, count))
 

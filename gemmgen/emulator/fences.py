@@ -54,12 +54,15 @@ def _release_fence(g: Group, agent: int, lanes: Any) -> None:
 
 
 def _proxy_fence(i: Instruction) -> Callable[[Group, int, Any], None]:
-    """Of the state spaces that it names, all if none: what has no shared memory in it orders nothing there."""
+    """Of the state spaces that it names, all if none: what has no shared memory in it orders nothing there, and only what has global memory what others wrote there."""
     spaces = {p for p in i.parts if p in ("global", *SHARED)}
     remote = not spaces or "shared::cluster" in spaces
     shared = remote or bool(spaces & set(SHARED))
+    of_global = not spaces or "global" in spaces
 
     def fence(g: Group, agent: int, lanes: Any) -> None:
+        if of_global:
+            g.cta.cluster.tracker.arrive(agent, lane_mask(lanes))
         if shared:
             g.cta.cluster.tracker.proxy_fence(agent, lane_mask(lanes), remote=remote)
             _mark_fenced(g, lanes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,3 +46,11 @@ class Fiber:
         if self.wait is not None and self.wait.ready():
             self.wait = None
         return self.wait is None
+
+
+def each(lanes: int) -> Iterator[int]:
+    """The lanes of a mask."""
+    while lanes:
+        low = lanes & -lanes
+        yield low.bit_length() - 1
+        lanes ^= low

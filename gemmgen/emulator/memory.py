@@ -188,16 +188,26 @@ class GlobalMemory:
         found: Bytes = a.data[at]
         return found
 
-    def check_read(self, addresses: Any, size: int, cluster: Origin, seen: View, who: str) -> None:
-        """Raises Race if a write of this launch is not ordered before a read by somebody of `cluster`."""
-        a, at = self._locate(addresses, size, who)
-        if a.last is None:
+    def check_read(
+        self,
+        addresses: Any,
+        size: int,
+        cluster: Origin,
+        seen: View,
+        who: str,
+        link: str = "not ordered after",
+    ) -> None:
+        """Raises Race if a write of this launch is not ordered before a read by somebody of `cluster`. link: what that is not, in
+        words."""
+        if self.find(int(addresses.min()), 1, who).last is None:
             return
+        a, at = self._locate(addresses, size, who)
+        assert a.last is not None
         for index in np.unique(a.last[at]):
             if index and not after(seen, cluster, a.writers[index - 1]):
                 first = a.address + int(at[a.last[at] == index][0])
                 raise Race(
-                    f"global memory at {first:#x} is read by {who}, not ordered after the write by "
+                    f"global memory at {first:#x} is read by {who}, {link} the write by "
                     f"{a.writers[index - 1].what}"
                 )
 

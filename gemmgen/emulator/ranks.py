@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .copies import Engine, Job
 from .errors import Deadlock, EmulatorError
 from .flags import Past
 from .launch import Argument, Entry, initialised, pack, sized
@@ -18,7 +19,8 @@ from .stats import Stats
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """What `launch` takes of one. All of its CTAs run at once (a cooperative launch)."""
+    """What `launch` takes of one. All of its CTAs run at once (a cooperative launch). first: what is copied, on the same stream,
+    before it begins; beside: from when the launch before is over, on a stream of its own, after which this one is over."""
 
     entry: Entry
     grid: int
@@ -26,6 +28,8 @@ class Started:
     cluster: int | None = None
     shared_bytes: int
     params: Sequence[Argument]
+    first: Sequence[Job] = ()
+    beside: Sequence[Job] = ()
 
 
 def launch_ranks(
@@ -63,7 +67,9 @@ class _Node:
     turns: int = 0
 
     def turn(self, gpus: Sequence[_Gpu], active: Sequence[Cluster]) -> None:
-        idle = min(g.run.idle for g in gpus if g.run and g.active)
+        # Where only copies are left, there is nobody to be idle.
+        threads = (g.run for g in gpus if g.run and any(c.groups for c in g.active))
+        idle = min((run.idle for run in threads), default=0)
         if idle > STUCK:
             raise deadlock(active)
         if self.most_turns is not None and self.turns > self.most_turns:
@@ -94,12 +100,16 @@ class _Gpu:
                 self.past = self.past.then(
                     r for c in self.every for r in c.tracker.acquired.values()
                 )
-            self.run = self._begin(self.todo.pop(0))
+            x = self.todo.pop(0)
+            self.run = self._begin(x)
+            before = Engine(self.run, x.first, before=1)
+            for job in x.first:
+                before.do(job)
             self.every = [
                 Cluster(self.run, i, self.run.cluster_size)
                 for i in range(self.run.grid // self.run.cluster_size)
             ]
-            self.active = self.every
+            self.active = [*self.every, *[Engine(self.run, x.beside)] * bool(x.beside)]
         return self.active
 
     def _begin(self, x: Started) -> GridRun:

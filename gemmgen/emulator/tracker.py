@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import Race
+from .fiber import each
 
 if TYPE_CHECKING:
     from .flags import Origin, Past, Release
@@ -71,6 +72,7 @@ class Tracker:
         self._accessed: dict[tuple[int, int], int] = {}  # warp, time -> lanes
         self.acquired: dict[int, Release] = {}  # by agent
         self.releases_of: dict[Origin, list[int]] = {}  # by cluster, those agents
+        self.proxied: dict[tuple[int, int], Any] = {}  # by warp and lane: see `arrive`
         self.loose: set[int] = set()  # warps whose lanes have something to meet for
         for agent in range(1, len(self.names)):
             self._clocks[agent, ORDERED, agent] = EVER
@@ -139,7 +141,7 @@ class Tracker:
         if not lanes:
             now = agent < len(self._lanes) and time == self._lanes[agent].time
             lanes = self._lanes[agent].now if now else self._accessed.get((agent, time), 0)
-        columns = (self._numbers.get(("lane", agent, x)) for x in _each(lanes))
+        columns = (self._numbers.get(("lane", agent, x)) for x in each(lanes))
         return bool(lanes) and all(c is not None and row[c] >= time for c in columns)
 
     # What they do.
@@ -165,7 +167,7 @@ class Tracker:
         fenced, upto = self._clocks[agent, FENCED:, agent], mine.time
         if apart:
             upto, mine.partly = mine.met, True
-            for lane in _each(lanes & mine.alive):
+            for lane in each(lanes & mine.alive):
                 column = self.agent(("lane", agent, lane), f"lane {lane} of {self.names[agent]}")
                 published[ORDERED, column] = mine.time
                 published[FENCED:, column] = fenced
@@ -243,6 +245,16 @@ class Tracker:
                     clock[FENCED + k, agent] = mine.time
         self._tick(agent, mine)
 
+    def arrive(self, agent: int, lanes: int) -> None:
+        """What these lanes are ordered after in global memory, they are through the async proxy too."""
+        for lane in each(lanes & self._lanes[agent].alive):
+            self.proxied[agent, lane] = self.seen(agent, 1 << lane)[ORDERED].copy()
+
+    def arrived(self, agent: int, lane: int) -> Any:
+        """What that is: a row of a clock."""
+        found = self.proxied.get((agent, lane))
+        return self.empty()[ORDERED] if found is None else found
+
     # Lanes.
 
     def _views(self, agent: int, lanes: int, mine: Lanes) -> Iterator[Clock]:
@@ -261,10 +273,10 @@ class Tracker:
         if not mine.alive & ~lanes:
             return (self._clocks[agent], *mine.apart.values())
         self.loose.add(agent)
-        for lane in _each(lanes & mine.alive):
+        for lane in each(lanes & mine.alive):
             if lane not in mine.apart:
                 mine.apart[lane] = self._clocks[agent].copy()
-        return [mine.apart[lane] for lane in _each(lanes & mine.alive)]
+        return [mine.apart[lane] for lane in each(lanes & mine.alive)]
 
     def _tick(self, agent: int, mine: Lanes) -> None:
         if mine.now:
@@ -283,11 +295,3 @@ class View:
 
     def after(self, agent: int, time: int) -> bool:
         return self.tracker.covers(self.ordered, agent, time)
-
-
-def _each(lanes: int) -> Iterator[int]:
-    """The lanes of a mask."""
-    while lanes:
-        low = lanes & -lanes
-        yield low.bit_length() - 1
-        lanes ^= low

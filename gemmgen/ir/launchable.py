@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from .arrivals import Arrivals
 from .dtypes import DType
 from .resources import Block, Cluster, Groups, Param, Pointed, TmaMap
 from .walks import Peers, Workspace
@@ -47,6 +48,8 @@ class Launchable(Protocol):
     def workspace(self) -> Workspace: ...
     @property
     def peers(self) -> Peers: ...
+    @property
+    def arrivals(self) -> Arrivals: ...
     @property
     def pdl(self) -> bool: ...
     @property

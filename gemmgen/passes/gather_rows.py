@@ -30,12 +30,13 @@ GATHER_ALONE = Rule(
     says="all_gather needs CTAs that sum all of a tile's K: split_k 1",
     because="The scheduler says of a tile which flag its rows have, and of no share of its K.",
 )
-GATHER_LANES = Rule(
-    id="gather-lanes",
-    says="all_gather needs scales of A that are loaded with it: lane_scales false",
-    because="The producer waits for rows of other ranks and their scales. Lanes would read these before it has, in another role.",
+GATHER_PRODUCER = Rule(
+    id="gather-producer",
+    says="all_gather needs a producer that loads A and its scales: lane_scales and direct false",
+    because="It waits for other ranks' rows, and orders its loads, which go through the async proxy, after that. Lanes that read global "
+    "memory themselves would not, and may read lines that the SM has cached before.",
 )
-RULES = (GATHER_ALONE, GATHER_LANES)
+RULES = (GATHER_ALONE, GATHER_PRODUCER)
 SCHEDULER = COLLECTIVES["all_gather"].scheduler
 
 
@@ -62,8 +63,11 @@ def gather_rows(kernel: Kernel, target: Target) -> Kernel:
 def _check(kernel: Kernel) -> None:
     if kernel.cluster.k > 1:
         raise IllegalConfig(GATHER_ALONE, {"split_k": kernel.cluster.k}, "Use split_k=1.")
-    if any(isinstance(s, LoadBlockScales) and s.of in OF_A for s in statements(kernel)):
-        raise IllegalConfig(GATHER_LANES, {"lane_scales": True}, "Use lane_scales=false.")
+    lanes = any(isinstance(s, LoadBlockScales) and s.of in OF_A for s in statements(kernel))
+    direct = all(r.name != "producer" for r in kernel.roles)
+    if lanes or direct:
+        values = {"lane_scales": lanes, "direct": direct}
+        raise IllegalConfig(GATHER_PRODUCER, values, "Use lane_scales=false and direct=false.")
 
 
 def _waiting(role: Role) -> Role:

@@ -12,6 +12,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ..errors import CacheError
+from ..ir.arrivals import Arrivals
 from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import DTYPES, DType
 from ..ir.nodes import Kernel
@@ -44,6 +45,7 @@ class LaunchRecord:
     smem_bytes: int
     workspace: Workspace
     peers: Peers
+    arrivals: Arrivals
     pdl: bool
     pointed: tuple[Pointed, ...]
     per_sm: int
@@ -93,6 +95,7 @@ def record_of(kernel: Kernel) -> LaunchRecord:
         smem_bytes=kernel.smem_bytes or 0,
         workspace=kernel.workspace,
         peers=kernel.peers,
+        arrivals=kernel.arrivals,
         pdl=kernel.pdl,
         pointed=kernel.pointed,
         per_sm=kernel.per_sm,

@@ -82,10 +82,18 @@ def test_every_instance_of_a_small_ring():
 
 REFUSED = {
     "gather-alone": (DENSE, Config(split_k=2)),
-    "gather-lanes": (FP8, Config(lane_scales=True)),
+    "gather-producer": (FP8, Config(lane_scales=True)),
     "ranks-overlap": (DENSE, Config(pdl=True)),
     "stream-groups": (DENSE, Config(stream=True)),
 }
+
+
+def test_warps_that_load_their_operands_themselves_are_refused():
+    few = Config(swap_ab=True, block_m=16, block_n=64, consumers=1, direct=True, stages=2, unroll=2)
+    lower(DENSE, few)
+    with pytest.raises(IllegalConfig) as e:
+        lower(gathering(DENSE), few)
+    assert e.value.rule.id == "gather-producer"
 
 
 @pytest.mark.parametrize("rule", REFUSED)

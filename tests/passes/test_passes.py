@@ -323,11 +323,11 @@ ILLEGAL = {
     "ranks-alone": (RANKS, {"split_k": 2}, {}, {"split_k": 2}),
     "ranks-overlap": (RANKS, {"pdl": True}, {}, {"pdl": True}),
     "gather-alone": (GATHER, {"split_k": 2}, {}, {"split_k": 2}),
-    "gather-lanes": (
+    "gather-producer": (
         replace(FP8, collective="all_gather"),
         {"lane_scales": True},
         {},
-        {"lane_scales": True},
+        {"lane_scales": True, "direct": False},
     ),
     "ahead-pdl": (READY, {**AHEAD, "pdl": False}, {}, {"weights_ahead": True, "pdl": False}),
     "ahead-promise": (FP8, AHEAD, {}, {"weights_ahead": True, "weights_ready": False}),
