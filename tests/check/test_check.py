@@ -41,7 +41,8 @@ def test_every_kernel_is_proved(name):
     proof = check(kernel)
     special = {"P14": any(m.derived for m in kernel.maps), "P15": kernel.pdl}
     assert proof.properties == tuple(p.id for p in PROPERTIES if special.get(p.id, True))
-    assert proof.certificate.waits > 20, "the certificate compared something"
+    least = 20 if kernel.ring else 4  # without a ring only D is waited for
+    assert proof.certificate.waits > least, "the certificate compared something"
     assert proof.operations < 100_000, "a proof takes seconds"
 
 
