@@ -247,7 +247,7 @@ VARIETY = {
     "fp8-block-direct": (FP8, replace(DIRECT, lane_scales=True, stages=4, unroll=4)),
     "fp8-block-direct-rows": (
         replace(FP8, grouping="rows"),
-        replace(DIRECT, lane_scales=True, split_k=2, watchdog=True),
+        replace(DIRECT, lane_scales=True, split_k=2),
     ),
     "s8-block-swap": (INT8_BLOCK, Config(swap_ab=True, block_m=48)),
 }
