@@ -8,8 +8,8 @@ from .launchable import Launchable
 
 INT_LIMIT = 1 << 31
 # Elements past a side that a kernel still counts: the rest of a cluster's tiles, of a K block, or of the rows up to
-# where the next group may begin.
-REACH = 1024
+# where the next group may begin, or of the K blocks that registers hold, 1125 bytes of them at most beside 44 other registers.
+REACH = 2048
 MOST_SIDE = INT_LIMIT - REACH
 # Past the last tile a walk counts once more, by as many as there are clusters: far fewer than this.
 MOST_TILES = INT_LIMIT - (1 << 16)

@@ -19,7 +19,6 @@ from .compiled import Compiled
 from .tensor_map import Encoded, Matrix, check, describe, encode, lying
 
 MAP_BYTES = 128
-BLOCKS_AHEAD = 17  # one more than `Config.stages` may be
 
 Scalar = int | float
 C_TYPES = {"int": ctypes.c_int32, "long long": ctypes.c_int64, "float": ctypes.c_float}
@@ -244,8 +243,5 @@ def check_launch(kernel: Launchable, shape: tuple[int, int, int], groups: int = 
             allowed = (
                 f"must be a multiple of {x.step} with direct: rows are read 16 bytes at a time"
             )
-            raise ArgumentError("k", shape[2], allowed)
-        if shape[2] > (most := INT_LIMIT - BLOCKS_AHEAD * kernel.block.k):
-            allowed = f"must be at most {most} with direct: K blocks ahead of it are counted, too"
             raise ArgumentError("k", shape[2], allowed)
     check_tiles(kernel, shape, groups)

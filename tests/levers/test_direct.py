@@ -15,6 +15,7 @@ from gemmgen.check import ProtocolViolation, check
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, IllegalConfig, VerificationError
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.counts import REACH
 from gemmgen.ir.dtypes import E4M3, E5M2
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.pipeline import lower
@@ -263,13 +264,18 @@ def test_k_must_be_whole_pieces():
         assert e.value.argument == "k" and str(step) in e.value.allowed
 
 
-def test_what_is_counted_ahead_of_k_is_an_int():
-    kernel = emitted(DENSE, config()).kernel
-    most = 2**31 - 17 * kernel.block.k
-    check_launch(kernel, (4, 64, most))
-    with pytest.raises(ArgumentError) as e:
-        check_launch(kernel, (4, 64, most + 8))
-    assert (e.value.argument, e.value.value) == ("k", most + 8)
+@pytest.mark.parametrize("k_bytes", (64, 128, 256))
+@pytest.mark.parametrize("rows", (8, 16))
+def test_what_is_counted_ahead_of_k_is_an_int(rows, k_bytes):
+    """Of FP8, of as many K blocks as there are registers for."""
+    for stages in range(1, 9):  # an unroll has no more
+        c = config(block_m=rows, block_k_bytes=k_bytes, stages=stages, unroll=stages)
+        try:
+            kernel = lower(PLAIN, c)
+        except IllegalConfig as e:
+            assert e.rule.id == "register-budget" and stages > 1
+            return
+        assert (stages + 1) * kernel.block.k <= REACH
 
 
 def test_the_grid_has_several_ctas_for_an_sm():
