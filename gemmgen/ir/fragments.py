@@ -12,7 +12,6 @@ ROWS, COLUMNS = 16, 8  # of the sum that a warp's mma.sync adds to
 LANES_OF_A_ROW = 4  # which of them have neighbouring pieces
 SPAN = PIECE * LANES_OF_A_ROW  # bytes of a row that they have together
 WORDS = PIECE // 4  # registers of a piece
-EIGHT = 8  # rows of an operand that a warp loads at once, lane i of them row i / 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,5 +51,5 @@ def pieces(k_bytes: int) -> int:
 
 
 def registers(rows: int, k_bytes: int) -> int:
-    """That hold a thread's part of a K block of so many rows."""
-    return rows // EIGHT * pieces(k_bytes) * WORDS
+    """That hold a thread's part of a K block of so many rows, of which a warp loads as many at once as mma.sync has columns."""
+    return rows // COLUMNS * pieces(k_bytes) * WORDS

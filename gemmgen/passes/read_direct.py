@@ -67,8 +67,6 @@ DIRECT_UNROLL = Rule(
 )
 RULES = (DIRECT_TILE, DIRECT_OPERANDS, DIRECT_ALONE, DIRECT_SCALES, DIRECT_UNROLL)
 
-ELEMENT = {8: "uint8_t", 16: "uint16_t"}  # only its size counts
-
 
 def read_direct(kernel: Kernel, target: Target, direct: bool) -> Kernel:
     """With `direct`, replace the ring: each warp holds `stages` K blocks' fragments of its rows and of all columns, and loads the last of
@@ -150,8 +148,9 @@ def _pointed(kernel: Kernel, m: TmaMap) -> Pointed:
 
 
 def _params(x: Pointed) -> tuple[Param, ...]:
+    """Of elements only the size counts."""
     return (
-        Param(name=x.tensor, ctype=f"const {ELEMENT[x.dtype.bits]}*"),
+        Param(name=x.tensor, ctype=f"const uint{x.dtype.bits}_t*"),
         Param(name=f"{x.tensor}_stride_{x.outer}", ctype="int"),
         *(Param(name=f"{x.tensor}_stride_g", ctype="long long"),) * x.grouped,
     )

@@ -44,8 +44,8 @@ LARGE_PRODUCER, SMALL_PRODUCER = 40, 24  # what a producer is left with
 # Where a watchdog watches it issue more than MANY loads a stage: 16 of a transposed A's spilled 144 bytes beside 40;
 # beside 32, without a watchdog, 16.
 WATCHED_PRODUCER, MANY = 56, 8
-# Beside the arrays of a kernel that loads its operands into registers: with 35 of 12 some spilled 12 bytes, with 41 none. More CTAs on an
-# SM than MOST_CTAS load no faster.
+# Beside the arrays of a kernel that loads its operands into registers: with 35 of 12 some spilled 12 bytes, with 41 none. With three
+# to eight CTAs on an SM the prototype was as fast (ADR 0050); more were not tried.
 ADDRESSES, MOST_CTAS = 44, 8
 WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is left
 DERIVING = 32  # what a producer needs that derives tensor maps: 24 spill
