@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 import numpy as np
 import pytest
+from emulated import prepared
 from kernels import (
     DENSE,
     DENSE_F32,
@@ -38,19 +38,6 @@ SWAPPED = Config(swap_ab=True, block_m=16, block_n=64, consumers=1, stages=3)
 
 def scattered(problem):
     return replace(problem, collective="reduce_scatter")
-
-
-@cache
-def prepared(problem, config, edits=()):
-    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
-    from gemmgen.runtime.emulated import prepare
-
-    a = emitted(problem, config)
-    source = a.source
-    for old, new in edits:
-        assert old in source, old
-        source = source.replace(old, new)
-    return a.kernel, prepare(a.kernel, source)
 
 
 def node(ranks, **fields):

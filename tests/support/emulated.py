@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from kernels import emitted, fitting
 
@@ -13,6 +15,20 @@ def machine(**options):
     from gemmgen.runtime.emulated import EmulatedGpu
 
     return EmulatedGpu(**options)
+
+
+@cache
+def prepared(problem, config, edits=()):
+    """The kernel, and its program of a source with these replacements."""
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    from gemmgen.runtime.emulated import prepare
+
+    a = emitted(problem, config)
+    source = a.source
+    for old, new in edits:
+        assert old in source, old
+        source = source.replace(old, new)
+    return a.kernel, prepare(a.kernel, source)
 
 
 def judged(p, c, shape, groups=None, pad=0, broken=None, seed=1, **options):
