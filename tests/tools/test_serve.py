@@ -32,6 +32,7 @@ from gemmgen.cli.playground.query import LONGEST, Query, names, read, write
 from gemmgen.cli.playground.server import HEADERS, Server
 from gemmgen.errors import UnsupportedProblem
 from gemmgen.heuristics.tuned import pick
+from gemmgen.ir.counts import MOST_SIDE
 from gemmgen.ir.text import dump
 from gemmgen.levers import FIELDS, LEVERS, MORE, add
 from gemmgen.levers.lever import Lever, integer
@@ -286,10 +287,10 @@ def test_a_pane_says_why_it_has_nothing(name):
 
 def test_a_timeline_that_would_take_long_is_refused():
     for launch in (
-        "k=2147482624",
-        "m=2147482624",
+        f"k={MOST_SIDE}",
+        f"m={MOST_SIDE}",
         "grouping=batched&groups=1048576",
-        "grouping=rows&m=2147482624",
+        f"grouping=rows&m={MOST_SIDE}",
     ):
         assert "Nothing to show" in inside("timeline", page.asked(launch))
 
