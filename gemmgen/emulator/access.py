@@ -28,7 +28,8 @@ from .program import NUMPY, Handler, Op, Scope
 from .races import WORD
 from .spaces import OFFSET_MASK, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW
 from .syntax import Address, Instruction, Operand, Sink, Symbol, Vector
-from .tracker import ORDERED, View
+from .tracker import ORDERED
+from .views import View
 
 if TYPE_CHECKING:
     from .machine import Cta
@@ -123,6 +124,7 @@ def store(g: Group, space: str, addresses: Any, data: Any, lanes: Any) -> None:
     check_dependency(g, lanes)
     for agent, mine in _views(g, lanes):
         by, seen = writer(g, agent, lane_mask(lanes[mine]))
+        g.cta.cluster.tracker.loads.end(agent, by.clock)
         g.cta.launch.memory.store(addresses[mine], data[mine], by, seen)
 
 
@@ -210,6 +212,7 @@ def _load_shared(g: Group, addresses: Any, size: int, lanes: Any) -> Any:
             index = _touch(g, cta, at, size)
             mask = lane_mask(lanes[mine])
             time, seen = tracker.touch(agent, mask), tracker.seen(agent, mask)
+            tracker.loads.begin(agent, time)
             chosen = mine[part] if not isinstance(part, slice) else mine
             data[chosen] = cta.shared.read(
                 index, words_of(at, size), agent, time, seen, who(g), proxy=False
@@ -229,6 +232,7 @@ def _store_shared(g: Group, addresses: Any, data: Any, lanes: Any) -> None:
             words = words_of(at, size)
             cta.shared.claim(words, agent, time, seen, who(g), proxy=False)
             tracker.wrote(agent, mask, remote=cta is not g.cta)
+            tracker.loads.end(agent, time)
             cta.shared.put(index, data[mine][part])
 
 

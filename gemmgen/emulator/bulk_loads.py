@@ -34,7 +34,8 @@ from .regions import (
 from .synchronise import barrier_at
 from .syntax import Instruction
 from .tensor_map import place
-from .tracker import ORDERED, View
+from .tracker import ORDERED
+from .views import View
 
 if TYPE_CHECKING:
     pass

@@ -27,7 +27,8 @@ from .program import NUMPY, Op, Scope
 from .regions import ALIGNMENT, TENSOR_ALIGNMENT, Region, coordinates, region, tensor_map_at
 from .syntax import Instruction
 from .tensor_map import place
-from .tracker import ORDERED, View
+from .tracker import ORDERED
+from .views import View
 
 Function = Callable[[Any, Any], Any]  # uint8 arrays: what was there, what comes
 REDUCTIONS: Mapping[str, Function] = {

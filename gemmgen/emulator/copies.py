@@ -12,7 +12,8 @@ from .flags import WIDEST, Origin, Release
 from .machine import Cluster, GridRun
 from .memory import Writer
 from .schedule import Pending
-from .tracker import ORDERED, Tracker, View
+from .tracker import ORDERED, Tracker
+from .views import View
 
 WHO, LANE = 1, 1  # the tracker's first agent, and one lane of it
 

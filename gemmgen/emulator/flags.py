@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .lanes import agent_of, bit
 from .syntax import Instruction
-from .tracker import ORDERED, View
+from .tracker import ORDERED
+from .views import View
 
 if TYPE_CHECKING:
     from .group import Group

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from .errors import IllegalAccess, Race, UninitializedRead
 from .flags import Origin, Release, after
 from .spaces import HEAP
-from .tracker import View
+from .views import View
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -88,6 +88,7 @@ class Pipeline:
     agents: tuple[int, ...]
     current: list[Mma] = field(default_factory=list)
     committed: int = 0
+    issued: list[list[int]] = field(default_factory=list)  # when, of each group: the warps' times
     retired: list[list[Mma]] = field(default_factory=list)  # computed
     waited: int = 0
     fenced: bool = False

@@ -105,7 +105,7 @@ def _arrive(i: Instruction, s: Scope) -> Op:
     release = "relaxed" not in i.parts
 
     def op(g: Group) -> None:
-        addresses = address(g)
+        addresses, tracker = address(g), g.cta.cluster.tracker
         for agent, lanes in per_warp(g):
             clock = None
             together = _together(g, space, addresses[lanes], lanes, operand)
@@ -119,7 +119,9 @@ def _arrive(i: Instruction, s: Scope) -> Op:
                 _check_arrival(g, agent, lane, cta, barrier)
                 if release and (clock is None or not together):
                     mask = lane_mask(lanes) if together else bit(lane)
-                    clock = g.cta.cluster.tracker.release(agent, mask)
+                    clock = tracker.release(agent, mask)
+                    if cta is not g.cta and "cluster" not in i.parts:
+                        tracker.loads.hold_back(clock, tracker, agent)
                 barrier.arrive(clock, 1 if expect else value, who(g, lane))
             g.cta.launch.moved()
 

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from .errors import Race
 from .fiber import each
+from .loads import Loads
 
 if TYPE_CHECKING:
     from .flags import Origin, Past, Release
@@ -74,6 +75,7 @@ class Tracker:
         self.releases_of: dict[Origin, list[int]] = {}  # by cluster, those agents
         self.proxied: dict[tuple[int, int], Any] = {}  # by warp and lane: see `arrive`
         self.loose: set[int] = set()  # warps whose lanes have something to meet for
+        self.loads = Loads()
         for agent in range(1, len(self.names)):
             self._clocks[agent, ORDERED, agent] = EVER
 
@@ -99,6 +101,10 @@ class Tracker:
     def live(self, agent: int, lanes: int) -> None:
         """These are left, after others exited."""
         self._lanes[agent].alive = lanes
+
+    def lanes_of(self, agent: int) -> list[int]:
+        """The agents of the warp's lanes that released alone."""
+        return [n for x in range(32) if (n := self._numbers.get(("lane", agent, x)))]
 
     # What they have seen.
 
@@ -173,7 +179,7 @@ class Tracker:
                 published[FENCED:, column] = fenced
         published[ORDERED, agent] = upto
         published[FENCED:, agent] = np.minimum(fenced, upto)
-        self._tick(agent, mine)
+        self.tick(agent)
         return published
 
     def acquire(self, agent: int, clock: Clock, lanes: int = ALL) -> None:
@@ -187,8 +193,7 @@ class Tracker:
 
     def meet(self, agent: int, lanes: int = ALL) -> None:
         """These lanes wait for each other, and see what each of them did and saw."""
-        mine = self._lanes[agent]
-        if mine.alive & ~lanes or mine.touched & ~lanes:
+        if (mine := self._lanes[agent]).alive & ~lanes or mine.touched & ~lanes:
             clock = self._release(agent, lanes, True)
             clock[:, agent] = 0  # the warp's own accesses are ordered anyhow
             self.acquire(agent, clock, lanes)
@@ -198,7 +203,7 @@ class Tracker:
             mine.apart.clear()
         if mine.touched:
             mine.met = mine.time
-            self._tick(agent, mine)
+            self.tick(agent)
             if not mine.partly:  # then whoever knows of one of these times knows of all
                 for time in mine.since:
                     del self._accessed[agent, time]
@@ -243,7 +248,7 @@ class Tracker:
             if not mine.unfenced[k]:
                 for clock in (self._clocks[agent], *mine.apart.values()):
                     clock[FENCED + k, agent] = mine.time
-        self._tick(agent, mine)
+        self.tick(agent)
 
     def arrive(self, agent: int, lanes: int) -> None:
         """What these lanes are ordered after in global memory, they are through the async proxy too."""
@@ -278,20 +283,11 @@ class Tracker:
                 mine.apart[lane] = self._clocks[agent].copy()
         return [mine.apart[lane] for lane in each(lanes & mine.alive)]
 
-    def _tick(self, agent: int, mine: Lanes) -> None:
+    def tick(self, agent: int) -> None:
+        """What the warp does from here on is later."""
+        mine = self._lanes[agent]
         if mine.now:
             self._accessed[agent, mine.time] = mine.now
             mine.since.append(mine.time)
             mine.now = 0
         mine.time += 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """What something that happens is ordered after."""
-
-    tracker: Tracker
-    ordered: Any  # the row of a clock
-
-    def after(self, agent: int, time: int) -> bool:
-        return self.tracker.covers(self.ordered, agent, time)

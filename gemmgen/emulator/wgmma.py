@@ -54,6 +54,10 @@ def _commit(i: Instruction, s: Scope) -> Op:
         p = pipeline(g)
         mmas, p.current = p.current, []
         p.committed += 1
+        tracker = g.cta.cluster.tracker
+        p.issued.append([tracker.time(x) for x in _warps(g)])
+        for agent in _warps(g):
+            tracker.tick(agent)
         g.cta.cluster.start(lambda: complete(g, p, mmas), who(g), stream=p)
 
     return _together(commit)
@@ -72,12 +76,19 @@ def _wait(i: Instruction, s: Scope) -> Op:
         release(g, p, need)
         p.fenced = False
         tracker = g.cta.cluster.tracker
-        for w in range(g.warps):
-            agent = tracker.warp(g.cta.rank, g.first_warp + w)
+        for w, agent in enumerate(_warps(g)):
             tracker.observe(agent, p.agents[w], max(need, 0))
+            if need > 0:
+                tracker.loads.end(agent, p.issued[need - 1][w])
         return None
 
     return _together(wait)
+
+
+def _warps(g: Group) -> list[int]:
+    """Their agents."""
+    tracker = g.cta.cluster.tracker
+    return [tracker.warp(g.cta.rank, g.first_warp + w) for w in range(g.warps)]
 
 
 def _mma(i: Instruction, s: Scope) -> Op:

@@ -10,7 +10,6 @@ from typing import Any
 
 from ..errors import IRError
 from .blocks import HOLDING, Piece, TileBody
-from .exchange import PARTIALS
 from .nodes import (
     AddPartials,
     Arrive,
@@ -39,6 +38,7 @@ from .nodes import (
     Wait,
 )
 from .promotion import READS
+from .verify_exchange import awaited, kept, through
 
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
@@ -149,9 +149,11 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
         elif isinstance(stmt, Sync):
             _sync(stmt)
         elif isinstance(stmt, AwaitSignals):
-            _awaited(stmt)
+            awaited(stmt)
         elif isinstance(stmt, SendPartials | AddPartials):
-            _through(stmt, tables)
+            through(stmt, tables)
+        if of.block:
+            kept(stmt.body)  # type: ignore[attr-defined]
         if outer and outer not in inside:
             raise IRError(f"{name} stands outside {outer.__name__}")
         if of.loop and kind in inside:
@@ -237,22 +239,6 @@ def _scales(stmt: Promote) -> None:
             raise IRError(
                 f"Promote.{name} is {getattr(stmt, name)!r}, and by {stmt.by} it reads {READS[stmt.by]}"
             )
-
-
-def _through(stmt: SendPartials | AddPartials, tables: Tables) -> None:
-    """By the cluster's shared memory, or by global memory, of this GPU or another."""
-    barrier = getattr(stmt, "barrier", stmt.smem)
-    if bool(stmt.smem) != (stmt.through == "cluster") or bool(barrier) != bool(stmt.smem):
-        at = f"smem is {stmt.smem!r}, barrier is {barrier!r}"
-        raise IRError(f"{type(stmt).__name__} through {stmt.through}: {at}")
-    if stmt.through != "cluster" and PARTIALS not in tables["params"]:
-        raise IRError(f"{type(stmt).__name__} through {stmt.through}: the kernel has no workspace")
-
-
-def _awaited(stmt: AwaitSignals) -> None:
-    """Who waits for rows notes which it has seen."""
-    if bool(stmt.seen) != (stmt.of == "rows"):
-        raise IRError(f"AwaitSignals of {stmt.of} notes them in {stmt.seen!r}")
 
 
 def _sync(stmt: Sync) -> None:

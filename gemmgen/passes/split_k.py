@@ -127,15 +127,15 @@ def _exchanging(role: Role, waves: dict[str, int]) -> Role:
         If(when="cta_leader", body=(ExpectTx(barrier=FULL, per="tile"),)),
         Wait(barrier=FULL, per="tile", turn=TURN),
         *add,
-        Sync(of="warp"),
-        Arrive(barrier=EMPTY, to="others"),
     )
+    # Behind the epilogue, which has stored what was read: ADR 0010.
+    released = Arrive(barrier=EMPTY, to="others")
     sends = If(when="sends", body=(emptied, *send))
 
     def visit(s: Stmt) -> Stmt | tuple[Stmt, ...]:
         match s:
             case TileBody():
-                finishes = If(when="finishes", body=(*received, *s.epilogue))
+                finishes = If(when="finishes", body=(*received, *s.epilogue, released))
                 return replace(s, epilogue=(sends, finishes, NextTurn(turn=TURN)))
             case ForTiles():
                 # A sender whose slot was read is left alone: rank 0 arrives there no more.

@@ -57,6 +57,20 @@ def test_groups(of, grouping, way):
     judged_in_groups(p, reading(p, way))
 
 
+@pytest.mark.parametrize("split_k", (2, 4, 8))
+def test_no_sum_is_that_of_the_next_tile(split_k):
+    """Many tiles of few K blocks: senders are ahead of who adds, whose loads of shared memory wait behind those of operands."""
+    import torch
+
+    from gemmgen import ops
+
+    a, b = (torch.randint(-1, 2, (n, 384), device="cuda").bfloat16() for n in (1025, 1024))
+    want, out = a @ b.mT, torch.empty(1025, 1024, dtype=torch.bfloat16, device="cuda")
+    for _ in range(100):
+        ops.gemm(a, b, out=out.fill_(torch.nan), config=replace(DIRECT, split_k=split_k))
+        assert torch.equal(out, want)
+
+
 @pytest.mark.parametrize("p", (DENSE, FP8), ids=lambda p: p.family)
 def test_how_many_blocks_are_held_changes_no_bit(p):
     ways = [reading(p, way) for way in ("1", "2", "3", "4", "16 rows")]

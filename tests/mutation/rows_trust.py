@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from check_museum import without
-
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.syncs import is_fence
 
@@ -48,9 +46,6 @@ ROWS = (
     row("99c", BASE, "D is fenced in global memory, not in shared", "E",
         text=edit((FENCE, "fence.proxy.async.global"))),
     row("99d", SHARED_A, "nobody asks for clusters", "E", text=edit((CLUSTER, ""))),
-    row("99e", SPLIT, "lanes read slots that another has released", "P", ir=without(ir.Sync, of="warp")),
-    row("99f", SPLIT, "lanes read slots that another has released, in the text", "E",
-        text=edit(("ptx::warp_sync();\n", "\n"))),
     row("99g", BASE, "lanes read scales that another has released", "P", ir=visit(ir.ForK, read_last, "consumer")),
     row("99h", BASE, "a sum is cleared after its fence", "P", ir=visit(ir.ForK, cleared, "consumer")),
     row("99i", BASE, "a sum is cleared after its fence, in the text", "E", text=edit((WGMMA_FENCE, CLEARED))),

@@ -1,0 +1,36 @@
+"""What is asked of the statements by which CTAs and GPUs exchange sums: see verify."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import IRError
+from .blocks import Stmt
+from .exchange import PARTIALS
+from .nodes import AddPartials, Arrive, AwaitSignals, SendPartials
+from .rewrite import walk
+
+
+def through(stmt: SendPartials | AddPartials, tables: dict[str, dict[str, Any]]) -> None:
+    """By the cluster's shared memory, or by global memory, of this GPU or another."""
+    barrier = getattr(stmt, "barrier", stmt.smem)
+    if bool(stmt.smem) != (stmt.through == "cluster") or bool(barrier) != bool(stmt.smem):
+        at = f"smem is {stmt.smem!r}, barrier is {barrier!r}"
+        raise IRError(f"{type(stmt).__name__} through {stmt.through}: {at}")
+    if stmt.through != "cluster" and PARTIALS not in tables["params"]:
+        raise IRError(f"{type(stmt).__name__} through {stmt.through}: the kernel has no workspace")
+
+
+def awaited(stmt: AwaitSignals) -> None:
+    """Who waits for rows notes which it has seen."""
+    if bool(stmt.seen) != (stmt.of == "rows"):
+        raise IRError(f"AwaitSignals of {stmt.of} notes them in {stmt.seen!r}")
+
+
+def kept(body: tuple[Stmt, ...]) -> None:
+    """A sender's slot is released when the sums that were read there are used: a load of shared memory may be overtaken
+    by what follows it, but for a store of what was loaded (ADR 0010)."""
+    added = {s.dst for s in body if isinstance(s, AddPartials) and s.through == "cluster"}
+    at = next((i for i, s in enumerate(body) if isinstance(s, Arrive) and s.to == "others"), None)
+    if at is not None and any(getattr(s, "src", "") in added for s in walk(body[at:])):
+        raise IRError(f"Arrive to others stands before {', '.join(sorted(added))} is used")
