@@ -213,7 +213,7 @@ SYNC_OF: dict[str, Meaning] = {
     "warpgroup": sync_warpgroup,
     "cta": lambda k, s: "__syncthreads();",
     "cluster": lambda k, s: (
-        '"barrier.cluster.arrive.release.aligned"(); "barrier.cluster.wait.acquire.aligned"();'
+        '"barrier.cluster.arrive.relaxed.aligned"(); "barrier.cluster.wait.acquire.aligned"();'
     ),
 }
 WAITS: dict[type[ir.Stmt], Meaning] = {

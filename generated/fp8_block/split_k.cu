@@ -408,8 +408,9 @@ __device__ __forceinline__ uint32_t cluster_address(uint32_t address, int cta) {
     return there;
 }
 
+// Relaxed: it publishes what fence_mbarrier_init has released, and a release would flush to L2 (MEMBAR.ALL.GPU).
 __device__ __forceinline__ void cluster_arrive() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }

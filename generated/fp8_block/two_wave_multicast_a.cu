@@ -389,8 +389,9 @@ __device__ __forceinline__ int cluster_cta_rank() {
     return rank;
 }
 
+// Relaxed: it publishes what fence_mbarrier_init has released, and a release would flush to L2 (MEMBAR.ALL.GPU).
 __device__ __forceinline__ void cluster_arrive() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
