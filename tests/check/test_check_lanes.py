@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from check_museum import without
 from exhibits import exhibit
 from kernels import FP8
 
@@ -62,11 +61,19 @@ def zeroed_after(body):
     return tuple(x for s in body for x in ([s, zero] if is_fence(s, "wgmma") else [s]))
 
 
+def released_behind_the_sum(s):
+    """Before the warps of rank 0 meet in the epilogue."""
+    if not (isinstance(s, ir.If) and s.when == "finishes"):
+        return s
+    at = max(i for i, x in enumerate(s.body) if isinstance(x, ir.AddPartials)) + 1
+    return replace(s, body=(*s.body[:at], s.body[-1], *s.body[at:-1]))
+
+
 def test_reads_of_lanes_that_have_not_met():
     kernel = lowered("fp8_block/split_k")
     check(kernel)
     with pytest.raises(ProtocolViolation, match=rf"P2.*smem_partials.*{APART}"):
-        check(without(ir.Sync, of="warp")(kernel))
+        check(map_stmts(kernel, released_behind_the_sum))
 
 
 def test_a_product_makes_lanes_meet():
