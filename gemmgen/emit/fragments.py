@@ -9,8 +9,11 @@ from ..ir.nodes import Kernel, LoadFragments, MultiplyFragments
 from ..ir.places import plus
 from ..ir.resources import PIECE
 
-# Pieces of 16 bytes, by `Kernel.pdl`: see gemmgen.ir.spelling.READS.
-READS = {False: "ptx::load_constant_piece", True: "ptx::load_piece"}
+# Pieces of 16 bytes, by `Kernel.pdl`: see gemmgen.ir.spelling.READS. Rows are read by one warp, once; columns by all.
+READS = {
+    "rows": {False: "ptx::stream_constant_piece", True: "ptx::stream_piece"},
+    "columns": {False: "ptx::load_constant_piece", True: "ptx::load_piece"},
+}
 SIDES = {"a": "m", "b": "n"}  # of the matrix, by which a tensor's rows are counted
 ROW = {"rows": " + warpgroup * 64 + warp * 16 + lane / 4", "columns": " + lane / 4"}
 
@@ -46,7 +49,7 @@ def fragments(kernel: Kernel, s: LoadFragments) -> Loaded:
         side=SIDES[s.tensor],
         block=first,
         begins=f"{start}kk * {kernel.block.k} + {lane}",
-        read=READS[kernel.pdl],
+        read=READS[s.of][kernel.pdl],
     )
 
 

@@ -191,7 +191,7 @@ class Registers:
     name: str
     dtype: DType
     count: int
-    transient: bool = False  # lives in the epilogue, where the accumulator it is computed from dies
+    transient: bool = False  # takes another's place: the accumulator's that an epilogue is computed from, or a multiplied fragment's
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -152,3 +152,30 @@ def _operand(word: str, registers: dict[str, str]) -> Operand:
         return int(word, 0)
     except ValueError:
         raise Unreadable(f"{word!r} in an asm text is neither operand nor register") from None
+
+
+def whole(parts: tuple[Operand, ...], operands: list[Any]) -> bool:
+    """Whether `parts` are all of the array's registers, in order."""
+    first, n = operands[0] if operands else 0, len(parts)
+    return (
+        isinstance(first, tuple)
+        and first[0] == "all"
+        and first[2] == n
+        and parts == tuple(("%", i) for i in range(n))
+    )
+
+
+def early(found: tuple[Instruction, ...], out: int, outs: int) -> bool:
+    """Whether an instruction writes the statement's operand `out` before another reads one that is not among the first `outs`."""
+    writes = [at for at, i in enumerate(found) if out in _named(i.operands[:1])]
+    reads = [at for at, i in enumerate(found) if any(n >= outs for n in _named(i.operands[1:]))]
+    return bool(writes and reads) and writes[0] < reads[-1]
+
+
+def _named(operands: tuple[Operand, ...]) -> set[int]:
+    """Operands of the statement among those of an instruction."""
+    found: set[int] = set()
+    for x in operands:
+        if isinstance(x, tuple):
+            found |= {x[1]} if x[0] == "%" else _named(x[1]) if x[0] != "reg" else set()
+    return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .assembly import MEMORY, PURE, VOLATILE, Instruction, instructions, needs
+from .assembly import MEMORY, PURE, VOLATILE, Instruction, early, instructions, needs, whole
 from .errors import Unreadable
 from .expressions import Expr
 from .statements import Statement
@@ -52,6 +52,8 @@ class Machine:
                 raise Unreadable(f"the asm statement of {i.opcode} {lacks}")
         written = self._execute(found, operands)
         for n, (constraint, place) in enumerate(outs):
+            if "&" not in constraint and early(found, n, len(outs)):
+                raise Unreadable(f"operand %{n} is written before all that is read: {text!r}")
             if constraint[0] == "=":
                 if n not in written:
                     raise Unreadable(f"operand %{n} is never written: {text!r}")
@@ -81,8 +83,9 @@ class Machine:
         for n, (constraint, place) in enumerate(outs):
             if constraint[0] != "=":
                 raise Unreadable(f'"{constraint}" as an output of an asm statement')
-            self._fits(constraint[1:], place, None, env)
-            found.append(("out", constraint[1:], n))
+            letter = constraint[1:].removeprefix("&")  # written before all inputs are read
+            self._fits(letter, place, None, env)
+            found.append(("out", letter, n))
         return found
 
     def _array(self, outs: Any, env: Env) -> list[Value]:
@@ -142,13 +145,15 @@ class Machine:
             )
             event: tuple[Any, ...] = ("ptx", i.opcode, *parts)
             if i.predicate:
-                if outs:
+                if any(where not in written for where, _ in outs):
                     raise Unreadable(f"{i.opcode} writes a register, or does not")
                 negated, name = i.predicate
                 known = _known(registers, name)
                 event = ("when", ("un", "!", known) if negated else known, event)
             for n, (where, letter) in enumerate(outs):
-                value = ("out", letter, n, event, self._serial(i.needs, n))
+                value: Value = ("out", letter, n, event, self._serial(i.needs, n))
+                if i.predicate and isinstance(where, int):
+                    value = "given", value, written[where]
                 if isinstance(where, int):
                     written[where] = value
                 else:
@@ -197,7 +202,7 @@ class Machine:
                 outs.append((x[1], v[1]))
                 return f"${v[1]}"
             return v
-        if x[0] == "list" and _whole(x[1], operands):
+        if x[0] == "list" and whole(x[1], operands):
             return operands[0]
         inside = tuple(self._resolve(i, False, operands, registers, outs) for i in x[1])
         return x[0], inside
@@ -225,7 +230,7 @@ class Machine:
 
     def builtin(self, name: str, args: tuple[Expr, ...], env: Env) -> Value:
         """$until(i): instruction i again until it holds. $when(p, i): i where p. $nth(x, n): another of what an
-        instruction writes. $all(array, n): its registers. $opaque(x): x, of which the compiler knows nothing. $once(i): what i
+        instruction writes. $given(p, i, x): what i writes where p, else x. $all(array, n): its registers. $opaque(x): x, of which the compiler knows nothing. $once(i): what i
         reads, moved and merged as if it only computed."""
         w = self.walk
         match name:
@@ -237,9 +242,13 @@ class Machine:
                 p = w.value(args[0], env)
                 w.emit("when", p, self._event(args[1][1][1], args[1][3], env))
                 return None
+            case "$given":
+                event = ("when", w.value(args[0], env), self._event(args[1][1][1], args[1][3], env))
+                w.emit(*event)
+                value = "out", _letter(event[2]), 0, event, self._serial(VOLATILE, 0)
+                return "given", value, w.value(args[2], env)
             case "$nth":
-                v = w.value(args[0], env)
-                return (*v[:2], w.value(args[1], env), *v[3:])
+                return _nth(w.value(args[0], env), w.value(args[1], env))
             case "$all":
                 return "all", w.value(args[0], env)[2], w.value(args[1], env)
             case "$once":
@@ -250,11 +259,16 @@ class Machine:
         raise Unreadable(f"{name} is nothing")
 
 
+def _nth(v: Value, n: Value) -> Value:
+    if v[0] == "given":
+        return "given", _nth(v[1], n), v[2]
+    return (*v[:2], n, *v[3:])
+
+
 def _once(i: Instruction, operands: list[Value]) -> Instruction:
     """`i`, which may be moved and merged if it loads from global memory by a pointer that was made opaque: no further than to
     where that was."""
-    address = i.operands[1] if len(i.operands) == 2 else None
-    match address:
+    match i.operands[1] if len(i.operands) == 2 else None:
         case ("mem", (("%", int(n)),)) if i.opcode.startswith("ld.global."):
             _, parts = terms(operands[n])
             pointers = [x for x in parts if kind(x).endswith("*")]
@@ -267,17 +281,6 @@ def _known(registers: dict[str, Value], name: str) -> Value:
     if name not in registers:
         raise Unreadable(f"register {name} is read before it is written")
     return registers[name]
-
-
-def _whole(parts: tuple[Any, ...], operands: list[Value]) -> bool:
-    """Whether `parts` are all of the array's registers, in order."""
-    first, n = operands[0] if operands else 0, len(parts)
-    return (
-        isinstance(first, tuple)
-        and first[0] == "all"
-        and first[2] == n
-        and parts == tuple(("%", i) for i in range(n))
-    )
 
 
 def _letter(event: tuple[Any, ...]) -> str:

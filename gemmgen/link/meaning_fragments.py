@@ -26,17 +26,18 @@ def load_fragments(k: ir.Kernel, s: ir.LoadFragments) -> str:
     rows, side = {"a": (rows_of_a(k), "m"), "b": ("shape_n", "n")}[s.tensor]
     block = f"k + {s.distance}" if s.block == "next" else f"{s.distance}"
     start = "tile.k_first + " if k.cluster.k > 1 else ""
-    opcode = "ld.global.v4.b32" if k.pdl else "ld.global.nc.v4.b32"
+    nc, once = "" if k.pdl else ".nc", ".L1::no_allocate.L2::256B" if s.of == "rows" else ""
+    opcode = f"ld.global{nc}{once}.v4.b32"
     of_row = f"{of_group(k, s.tensor)} + (long long)min({row} + lane / 4 + 8 * i, {rows} - 1) * {s.tensor}_stride_{side}"
     begins = f"{start}({block}) * {k.block.k} + lane % 4 * {128 // element}"
     out = []
     for p in range(n // 4):
         on = p * 512 // element
         held = [f"{s.dst}[i * {n} + {4 * p + w}]" for w in range(4)]
-        there = f"{begins} + {on} < (({block}) < tile.k_blocks ? shape_k : 0)"
-        read = f'const auto x = "{opcode}"({{$r, $r, $r, $r}}, [{of_row} + {begins} + {on}]);'
+        there = f'"setp.lt.s32"($pred, {begins} + {on}, ({block}) < tile.k_blocks ? shape_k : 0)'
+        load = f'"{opcode}"({{$r, $r, $r, $r}}, [{of_row} + {begins} + {on}])'
         sets = " ".join(f"{x} = $nth(x, {w});" for w, x in enumerate(held))
-        out += [*(f"{x} = 0;" for x in held), f"if ({there}) {{ {read} {sets} }}"]
+        out.append(f'{{ const auto x = $given({there}, {load}, "mov.b32"($r, 0)); {sets} }}')
     return f"{UNROLL}for (int i = 0; i < {count(k, s.dst) // n}; ++i) {{ {' '.join(out)} }}"
 
 

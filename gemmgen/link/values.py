@@ -51,7 +51,7 @@ def kind(v: Value) -> str:
         return "float"
     if head == "call":
         return "float" if v[1] in FLOAT_CALLS else "int"
-    if head in ("opaque", "neg"):
+    if head in ("opaque", "neg", "given"):
         return kind(v[1])
     if head in ("&", "|", "^", "*", "/", "%"):
         return widest((kind(v[1]), kind(v[2])))

@@ -69,8 +69,8 @@ RULES = (DIRECT_TILE, DIRECT_OPERANDS, DIRECT_ALONE, DIRECT_SCALES, DIRECT_UNROL
 
 
 def read_direct(kernel: Kernel, target: Target, direct: bool) -> Kernel:
-    """With `direct`, replace the ring: each warp holds `stages` K blocks' fragments of its rows and of all columns, and loads the last of
-    them while it multiplies the first. Drops the producer, the ring's buffers and barriers and what waits for them, the maps of A and
+    """With `direct`, replace the ring: each warp holds `stages` K blocks' fragments of its rows and of all columns, and loads another in the
+    place of the first when it has multiplied that. Drops the producer, the ring's buffers and barriers and what waits for them, the maps of A and
     B and wgmma; adds what points to A and B and the registers."""
     if not direct:
         return kernel
@@ -80,9 +80,14 @@ def read_direct(kernel: Kernel, target: Target, direct: bool) -> Kernel:
     sides = {"rows": ROWS, "columns": mma.instr.n}
     k_bytes = kernel.block.k * mma.instr.a.bytes
     held = tuple(
-        Registers(name=f"{m.tensor}_{i}", dtype=S32, count=registers(sides[of], k_bytes))
+        Registers(
+            name=f"{m.tensor}_{i}",
+            dtype=S32,
+            count=registers(sides[of], k_bytes),
+            transient=i == kernel.stages,
+        )
         for of, m in operands.items()
-        for i in range(kernel.stages)
+        for i in range(kernel.stages + 1)
     )
     gone = {s.name for s in kernel.smem if s.ring} | {m.name for m in operands.values()}
     gone |= {b.name for b in kernel.barriers if b.per == "stage"}
@@ -193,14 +198,14 @@ class _Operands:
         )
 
     def first(self) -> tuple[Stmt, ...]:
-        """All but the last, which the first K block loads."""
-        return tuple(s for i in range(self.stages - 1) for s in self.load("first", i))
+        """As many K blocks as are held."""
+        return tuple(s for i in range(self.stages) for s in self.load("first", i))
 
     def shift(self) -> tuple[Stmt, ...]:
         """The next K block's fragments are this one's then."""
         return tuple(
             Copy(dst=f"{t}_{i}", src=f"{t}_{i + 1}")
-            for i in range(self.stages - 1)
+            for i in range(self.stages)
             for t in self.tensors.values()
         )
 
@@ -223,7 +228,8 @@ def _reading(role: Role, reads: _Operands, held: tuple[Registers, ...]) -> Role:
             case Mma():
                 return reads.multiply(s)
             case ForK():
-                body = (*reads.load("next", reads.stages - 1), *s.body, *reads.shift())
+                # ptxas counts these loads all together: who waits for one waits for all before it, so none comes first.
+                body = (*s.body, *reads.load("next", reads.stages), *reads.shift())
                 return replace(s, body=body)
             case TileBody():
                 zero = tuple(Zero(dst=name) for name in sorted(sums))

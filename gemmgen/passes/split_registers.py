@@ -45,8 +45,9 @@ LARGE_PRODUCER, SMALL_PRODUCER = 40, 24  # what a producer is left with
 # beside 32, without a watchdog, 16.
 WATCHED_PRODUCER, MANY = 56, 8
 # Beside the arrays of a kernel that loads its operands into registers: with 35 of 12 some spilled 12 bytes, with 41 none. With three
-# to eight CTAs on an SM the prototype was as fast (ADR 0050); more were not tried.
-ADDRESSES, MOST_CTAS = 44, 8
+# to eight CTAs on an SM the prototype was as fast (ADR 0050); more were not tried. HALVES: more, of 8 bits, which are converted: of three K
+# blocks of FP8 with block scales in 128 registers NVRTC 13.0 spilled 68 bytes.
+ADDRESSES, HALVES, MOST_CTAS = 44, 8, 8
 WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is left
 DERIVING = 32  # what a producer needs that derives tensor maps: 24 spill
 # Less than this is left to a watched producer only where consumers need the rest: of 77 with 24 five spilled.
@@ -82,7 +83,7 @@ def split_registers(kernel: Kernel, target: Target) -> Kernel:
 
 def _share_sm(kernel: Kernel, target: Target) -> Kernel:
     (role,) = kernel.roles
-    need = arrays(role) + beside(kernel, role) + ADDRESSES
+    need = arrays(role) + beside(kernel, role) + ADDRESSES + HALVES * (kernel.instr.a.bits == 8)
     smem = (kernel.smem_bytes or 0) + target.smem_system
     most = min(target.smem_per_sm // smem, target.threads_per_sm // kernel.threads, MOST_CTAS)
     fit = [n for n in range(1, most + 1) if _of_each(kernel, target, n) >= need]

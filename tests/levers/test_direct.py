@@ -143,14 +143,16 @@ def test_nothing_is_left_of_the_ring(name):
 
 
 @pytest.mark.parametrize("stages", (1, 2, 3, 4))
-def test_all_but_one_block_are_loaded_ahead(stages):
+def test_a_block_is_loaded_when_the_one_before_it_in_its_registers_is_used(stages):
     k = emitted(DENSE, config(stages=stages, unroll=stages)).kernel
     loads = [s for s in statements(k) if isinstance(s, ir.LoadFragments)]
     first = [s.distance for s in loads if s.block == "first" and s.tensor == "b"]
-    assert first == [*range(stages - 1)]
-    assert {s.distance for s in loads if s.block == "next"} == {stages - 1}
+    assert first == [*range(stages)]
+    assert {s.distance for s in loads if s.block == "next"} == {stages}
     moves = [s for s in statements(k) if isinstance(s, ir.Copy)]
-    assert len(moves) == 2 * (stages - 1)
+    assert len(moves) == 2 * stages
+    loop = [type(s) for s in statements(k) if isinstance(s, ir.MultiplyFragments) or s in loads]
+    assert loop.index(ir.MultiplyFragments) == 2 * stages  # behind the tile's first
 
 
 @pytest.mark.parametrize("name", READING)
@@ -225,7 +227,7 @@ def changing(kind, having, **to):
 WRONG = {
     "a K block is not loaded": dropping(ir.LoadFragments, block="next", tensor="b"),
     "the first is not": dropping(ir.LoadFragments, block="first", tensor="a"),
-    "one too far ahead": changing(ir.LoadFragments, {"block": "next", "tensor": "a"}, distance=2),
+    "one too far ahead": changing(ir.LoadFragments, {"block": "next", "tensor": "a"}, distance=3),
     "fragments are not moved on": dropping(ir.Copy, dst="b_0"),
     "those of B are multiplied as A's": changing(
         ir.MultiplyFragments, {}, row_fragments="a_0", column_fragments="b_0"

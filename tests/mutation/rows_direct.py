@@ -44,5 +44,5 @@ ROWS = (
     row("103m", EARLY, "weights are loaded before the launch before is over, in the text", "E",
         text=edit((WAIT, f"int x, y, z, w;\nptx::load_piece(b, 0, 1, x, y, z, w);\n{WAIT}"))),
     row("103n", EARLY, "what the launch before may write is read as if nobody did", "E",
-        text=edit(('"ld.global.v4.b32', '"ld.global.nc.v4.b32'), count=0)),
+        text=edit(("@inside ld.global.v4", "@inside ld.global.nc.v4"))),
 )  # fmt: skip
