@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from kernels import DENSE, DENSE_TN, FP8, QUANTISED
 from gemmgen import ops
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError
-from gemmgen.ops import building, ranked
+from gemmgen.ops import building
 from gemmgen.ops.ranked import InProcess, Mailbox, ReduceScatter, mailbox_bytes, reduce_scatter
 from gemmgen.pipeline import lower
 from gemmgen.runtime.peers import Mailbox as Layout
@@ -142,7 +143,7 @@ WRONG = {
     "memory ranks": lambda: box(ranks=9, size=1 << 20),
     "memory rank": lambda: box(rank=2),
     "problem.collective": lambda: ops.multiply(
-        ranked.replace(DENSE, collective="reduce_scatter"), *operands()
+        replace(DENSE, collective="reduce_scatter"), *operands()
     ),
 }
 
@@ -172,7 +173,7 @@ def test_a_graph_is_not_captured(monkeypatch):
     "config", (CONFIG, Config(), Config(block_m=256, block_n=64, multicast="b"))
 )
 def test_what_is_said_to_be_enough_is(ranks, config):
-    kernel = lower(ranked.replace(DENSE, collective="reduce_scatter"), config)
+    kernel = lower(replace(DENSE, collective="reduce_scatter"), config)
     for m, n in ((1, 1), (512, 512), (513, 40), (2048, 7168)):
         size = mailbox_bytes(m, n, ranks)
         has = Layout.of(size, ranks)
@@ -182,7 +183,7 @@ def test_what_is_said_to_be_enough_is(ranks, config):
 def test_flags_are_never_short_of_slots():
     small = Config(swap_ab=True, block_m=8, block_n=64, consumers=1)
     for p, ranks in ((DENSE, 2), (DENSE_TN, 8)):
-        kernel = lower(ranked.replace(p, collective="reduce_scatter"), small)
+        kernel = lower(replace(p, collective="reduce_scatter"), small)
         has = Layout.of(1 << 22, ranks)
         need = mailbox(kernel, (8, 64, 64), ranks)
         tiles = min(has.flags // kernel.peers.flags, has.words // need.words)

@@ -1,0 +1,132 @@
+"""What the functions of several GPUs share: memory that all of them can access, whose launch is next there, and what is checked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from ..config import Config
+from ..errors import ArgumentError
+from ..ir.collectives import MOST_RANKS
+from ..problem import Problem, Shape
+from ..runtime.launch import LoadedKernel, Plan
+from ..runtime.torch_tensors import torch
+from . import building, by_row
+from .front import Fresh
+
+
+class SymmetricMemory(Protocol):
+    """Memory of the same size on every rank, that all of them can access: what
+    `torch.distributed._symmetric_memory.rendezvous` returns is such."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def buffer_ptrs(self) -> Sequence[int]:
+        """By rank, its address as this rank sees it."""
+
+    @property
+    def buffer_size(self) -> int:
+        """Bytes of each."""
+
+    def get_buffer(self, rank: int, sizes: Sequence[int], dtype: Any) -> Any:
+        """A rank's, from its beginning, as a tensor."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InProcess:
+    """The same of one process: a CUDA tensor of bytes of each device, which can access each other's memory
+    (torch enables that with the first copy between them, CUDA by cuCtxEnablePeerAccess). Plan all ranks' launches before
+    the first of them is launched: what loads or allocates may wait for a kernel that waits for another rank."""
+
+    rank: int
+    tensors: tuple[Any, ...]
+
+    @property
+    def world_size(self) -> int:
+        return len(self.tensors)
+
+    @property
+    def buffer_ptrs(self) -> Sequence[int]:
+        return [t.data_ptr() for t in self.tensors]
+
+    @property
+    def buffer_size(self) -> int:
+        return min(int(t.numel() * t.element_size()) for t in self.tensors)
+
+    def get_buffer(self, rank: int, sizes: Sequence[int], dtype: Any) -> Any:
+        (size,) = sizes
+        return self.tensors[rank].view(-1).view(dtype)[:size]
+
+
+class End:
+    """This rank's end of memory that all ranks share, and the number of the last launch there."""
+
+    def __init__(self, memory: SymmetricMemory, device: Any, least: int) -> None:
+        """least: of ranks, as many as there must be."""
+        self.rank, self.ranks = int(memory.rank), int(memory.world_size)
+        if not least <= self.ranks <= MOST_RANKS:
+            raise ArgumentError("memory ranks", self.ranks, f"must be {least} to {MOST_RANKS}")
+        if not 0 <= self.rank < self.ranks or len(memory.buffer_ptrs) != self.ranks:
+            raise ArgumentError(
+                "memory rank", self.rank, f"must be one of {self.ranks}, with an address of each"
+            )
+        self.memory = memory  # kept alive
+        self.device = torch().device(device)
+        self.addresses = tuple(int(x) for x in memory.buffer_ptrs)
+        self.epoch = 0  # of the last launch
+        self.lock = threading.Lock()
+
+
+def of_collective(problem: Problem, memory: End, end: type[End], collective: str) -> Problem:
+    """`problem` as one of a collective, whose launches use an `end` as `memory`. Raises ArgumentError."""
+    if not isinstance(problem, Problem):
+        raise ArgumentError("problem", problem, "must be a gemmgen.Problem")
+    if not isinstance(memory, end):
+        raise ArgumentError("memory", memory, f"must be a {end.__module__}.{end.__name__}")
+    return replace(problem, collective=collective)
+
+
+def check_device(a: Any, memory: End) -> None:
+    if a.device != memory.device:
+        allowed = f"must be {memory.device}, that of the memory that ranks share"
+        raise ArgumentError("a device", str(a.device), allowed)
+
+
+def kernel_of(p: Problem, config: Config | None, shape: Shape, device: int) -> LoadedKernel:
+    """Every rank has to make the same choice: it is that of one GPU's part of the GEMM."""
+    if config is None:
+        return building.loaded_choice(p, shape, 1, device, 1)
+    if not isinstance(config, Config):
+        raise ArgumentError("config", config, "must be a gemmgen.Config or None")
+    return building.given(p, config, device)
+
+
+def scales_in_place(
+    scales: dict[str, Any], kernel: LoadedKernel, layout: str | None
+) -> dict[str, Any]:
+    """Those that `kernel` reads by tensor map, where they lie. Raises ArgumentError if that is row by row."""
+    read = by_row.as_maps_read(scales, kernel)
+    if any(isinstance(x, Fresh) for x in read.values()):
+        allowed = "must be 'mn', or config have lane_scales: this kernel takes no copies of scales"
+        raise ArgumentError("scale_layout", layout, allowed)
+    return read
+
+
+def numbered(kernel: LoadedKernel, plan: Plan, epoch: int) -> Plan:
+    """`plan`, as the launch of that number."""
+    names = [p.name for p in kernel.kernel.params]
+    plan.scalars[names.index("epoch")].value = epoch
+    return plan
+
+
+def refuse_capture(memory: str) -> None:
+    """Raise ArgumentError while a CUDA graph is captured. memory: what its launches would use."""
+    if torch().cuda.is_current_stream_capturing():
+        raise ArgumentError(
+            memory, "a CUDA graph", "must not be captured: a replay would repeat an epoch"
+        )
