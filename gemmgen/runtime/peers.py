@@ -86,7 +86,8 @@ def mailbox(kernel: Launchable, shape: tuple[int, int, int], ranks: int) -> Mail
 
 def mailbox_bytes(m: int, n: int, ranks: int) -> int:
     """Memory that each of `ranks` GPUs needs so that launches of up to M rows of D on each, and N columns, fit, whatever the config."""
-    slots = WORD * BUFFERS * (ranks - 1) * _whole(m, SIDE) * _whole(n, SIDE)
+    tiles = (m + SIDE - 1) * (n + SIDE - 1)  # elements: no tile reaches further past a side
+    slots = WORD * BUFFERS * (ranks - 1) * tiles
     return _whole(slots + slots // (BUFFERS * LEAST) + LINE * (ranks + BUFFERS), LINE)
 
 

@@ -170,11 +170,17 @@ def test_a_graph_is_not_captured(monkeypatch):
 
 @pytest.mark.parametrize("ranks", (2, 3, 8))
 @pytest.mark.parametrize(
-    "config", (CONFIG, Config(), Config(block_m=256, block_n=64, multicast="b"))
+    "config",
+    (
+        CONFIG,
+        Config(),
+        Config(block_m=256, block_n=64, multicast="b"),
+        Config(block_m=128, block_n=192, stages=3, multicast="a"),
+    ),
 )
 def test_what_is_said_to_be_enough_is(ranks, config):
     kernel = lower(replace(DENSE, collective="reduce_scatter"), config)
-    for m, n in ((1, 1), (512, 512), (513, 40), (2048, 7168)):
+    for m, n in ((1, 1), (512, 512), (513, 40), (2048, 7168), (4096, 8192)):
         size = mailbox_bytes(m, n, ranks)
         has = Layout.of(size, ranks)
         assert has.bytes <= size and has.holds(mailbox(kernel, (m, n, 64), ranks))
