@@ -67,7 +67,7 @@ def run(
     made = {"out": output_of(p, d_shape, out, a, b)}
     out = tensor_of(made["out"])
     if p.quantised or scale_out is not None:
-        made["scale_out"] = _scale_out(p, d_shape, scale_out, {"a": a, "b": b, "out": out})
+        made["scale_out"] = scale_out_of(p, d_shape, scale_out, {"a": a, "b": b, "out": out})
     result = {name: tensor_of(x) for name, x in made.items()}
     extra = epilogue_values(p, shape, count, given, a.device)
     if 0 in (m, count):
@@ -130,7 +130,7 @@ def output_of(p: Problem, d_shape: tuple[int, ...], given: Any, a: Any, b: Any) 
     return _writable("out", given)
 
 
-def _scale_out(p: Problem, d_shape: tuple[int, ...], given: Any, others: dict[str, Any]) -> Any:
+def scale_out_of(p: Problem, d_shape: tuple[int, ...], given: Any, others: dict[str, Any]) -> Any:
     """float32 [..., M, ceil(N/128)] of an FP8 D, contiguous along M: `given`, or a Fresh one whose columns
     begin at multiples of 16 bytes. Raises ArgumentError."""
     if not p.quantised:

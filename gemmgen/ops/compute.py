@@ -69,7 +69,7 @@ def multiply(
     if not isinstance(problem, Problem):
         raise ArgumentError("problem", problem, "must be a gemmgen.Problem")
     if problem.collective != Problem.collective:
-        allowed = f"must be {Problem.collective}: see gemmgen.ops.ranked"
+        allowed = f"must be {Problem.collective}: see gemmgen.ops.ranked and gemmgen.ops.gathered"
         raise ArgumentError("problem.collective", problem.collective, allowed)
     scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
     return compute(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..emulator import Copied, GlobalMemory, Raised, Schedule, Started, Stats, launch_ranks
-from ..ir.argument_names import group_stride, row_stride
 from ..verification.engines import NumpyEngine
 from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
@@ -109,15 +108,9 @@ class _Run:
         g = self._gathers(_own(operands, rank, node.ranks), rank)
         buffer = bases[rank] + box.buffer(epoch)
         shape = (g.rows, *operands.shape[1:])
-        values = {
-            "ranks": node.ranks,
-            "rank": rank,
-            "chunk_rows": g.chunk_rows,
-            "arrivals": bases[rank],
-            "epoch": epoch,
-        }
-        matrices = {**bound.matrices, **g.matrices(buffer)}
-        grouped = _grouped(replace(bound, matrices=matrices), operands.arguments, g.rows, values)
+        grouped = _grouped(bound, operands.arguments, g, buffer)
+        values = {**grouped.values, **g.values(bases[rank], rank), "epoch": epoch}
+        grouped = replace(grouped, values=values)
         report = self.memory.allocate(np.zeros(WATCHDOG_BYTES, np.uint8), device=rank)
         return out, Started(
             entry=self.program.entry,
@@ -138,16 +131,12 @@ def _own(operands: Operands, rank: int, ranks: int) -> Operands:
     return replace(operands, a=operands.a[mine], scale_a=scales)
 
 
-def _grouped(bound: Bound, names: Iterable[str], rows: int, values: Mapping[str, int]) -> Bound:
-    """D, its scales and the epilogue's arguments of these names, as groups of so many rows each."""
-    d, given, groups = bound.matrices["d"], bound.values, values["ranks"]
-    strides = {"d_stride_g": rows * d.stride, "scale_d_stride_g": rows}
-    for name in names:
-        strides[group_stride(name)] = rows * int(given.get(row_stride(name), 0))
-    of_d = replace(d, outer=rows, groups=groups, group_stride=rows * d.stride)
+def _grouped(bound: Bound, names: Iterable[str], g: Gathering, buffer: int) -> Bound:
+    """A in this buffer; D, its scales and the epilogue's arguments of these names as groups of a rank's rows each."""
+    d = g.grouped(bound.matrices["d"])
     return Bound(
-        matrices={**bound.matrices, "d": of_d},
-        values={**given, **strides, **values, "shape_m": rows, "groups": groups},
+        matrices={**bound.matrices, **g.matrices(buffer), "d": d},
+        values={**bound.values, **g.strides(names, bound.values)},
     )
 
 

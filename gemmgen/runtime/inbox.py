@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import ArgumentError
-from ..ir.arrivals import NO_ARRIVALS
+from ..ir.argument_names import group_stride, row_stride
+from ..ir.arrivals import ARRIVALS, NO_ARRIVALS
 from ..ir.collectives import MOST_CHUNKS, MOST_RANKS
 from ..ir.counts import check_side
 from ..ir.launchable import Launchable
@@ -17,7 +18,9 @@ from .tensor_map import Matrix
 
 LINE = 128  # bytes: tensors, buffers and the flags of two ranks have none in common
 FLAG = 8  # bytes
+Sides = tuple[int, int, int]  # of a tensor of one rank: lines, elements in each, bytes of those
 BUFFERS = NO_ARRIVALS.buffers
+CHUNK = 16 << 20  # bytes of A in one at least, unless it has all: copy engines start anew with each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +68,12 @@ class Move:
     height: int
 
     @property
-    def whole(self) -> bool:
-        """Whether it is one piece of memory in either place."""
-        return self.height == 1 or self.width == self.to_pitch == self.of_pitch
+    def bytes(self) -> int:
+        """Of the one piece of memory that it is in either place, with what pads its lines to where TMA may begin; 0 if it is more."""
+        pad = self.to_pitch - self.width
+        if self.height > 1 and (self.to_pitch != self.of_pitch or pad >= Target.tma_alignment):
+            return 0
+        return (self.height - 1) * self.to_pitch + self.width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +103,29 @@ class Gathering:
         """What tensor maps describe, in the buffer at this address."""
         return {name: replace(x, pointer=buffer + x.pointer) for name, x in self.places.items()}
 
+    def grouped(self, d: Matrix) -> Matrix:
+        """D, of all ranks' rows, each rank's as a group."""
+        stride = self.rows * d.stride
+        return replace(d, outer=self.rows, groups=self.ranks, group_stride=stride)
+
+    def values(self, base: int, rank: int) -> dict[str, int]:
+        """The kernel's parameters, but for the epoch. base: where this rank's memory begins."""
+        return {
+            "shape_m": self.rows,
+            "groups": self.ranks,
+            "ranks": self.ranks,
+            "rank": rank,
+            "chunk_rows": self.chunk_rows,
+            ARRIVALS: base,
+        }
+
+    def strides(self, names: Iterable[str], values: Mapping[str, int | float]) -> dict[str, int]:
+        """Between ranks' rows of D, of its scales, and of what the epilogue reads by these names, as parameters. values: those of
+        the strides between rows."""
+        of_d = {"d_stride_g": self.rows * int(values["d_stride"]), "scale_d_stride_g": self.rows}
+        read = {group_stride(x): self.rows * int(values.get(row_stride(x), 0)) for x in names}
+        return of_d | read
+
     def own_moves(self, buffer: int, rank: int) -> Iterator[Move]:
         """This rank's rows into its own buffer, but for those that lie there."""
         for m in _maps(self.kernel):
@@ -123,12 +152,12 @@ class Gathering:
 
     def _move(self, m: TmaMap, buffer: int, rank: int, first: int, last: int) -> Move:
         """Rows of this rank to their place in a buffer."""
-        size, own, there = _bytes(self.kernel, m), self.own[m.tensor], self.places[m.tensor]
-        to = buffer + there.pointer + rank * there.group_stride * size
+        size, own = _bytes(self.kernel, m), self.own[m.tensor]
+        there = seat(self.places[m.tensor], size, buffer, rank)
         along = m.inner == "m"
         step = (size, size) if along else (there.stride * size, own.stride * size)
         return Move(
-            to=to + first * step[0],
+            to=there.pointer + first * step[0],
             to_pitch=there.stride * size,
             of=own.pointer + first * step[1],
             of_pitch=own.stride * size,
@@ -147,26 +176,44 @@ def gathering(
     if type(chunks) is not int or not 1 <= chunks <= MOST_CHUNKS:
         raise ArgumentError("chunks", chunks, f"must be an integer from 1 to {MOST_CHUNKS}")
     check_side("ranks * m", ranks * rows)
-    places, at = {}, 0
-    for m in _maps(kernel):
-        x, size = own[m.tensor], _bytes(kernel, m)
-        stride, group = _strides(x.outer, x.inner, size)
-        places[m.tensor] = Matrix(
+    mine = {m.tensor: own[m.tensor] for m in _maps(kernel)}
+    sizes = {m.tensor: _bytes(kernel, m) for m in _maps(kernel)}
+    return Gathering(
+        kernel=kernel,
+        ranks=ranks,
+        chunk_rows=-(-rows // min(chunks, rows)),
+        own=mine,
+        places=places({name: (x.outer, x.inner, sizes[name]) for name, x in mine.items()}, ranks),
+    )
+
+
+def chunks_for(size: int) -> int:
+    """In how many to send rows of so many bytes: as many as have CHUNK each, one at least."""
+    return max(1, min(MOST_CHUNKS, size // CHUNK))
+
+
+def places(tensors: Mapping[str, Sides], ranks: int) -> dict[str, Matrix]:
+    """Of tensors by name, where all ranks' are in a buffer, as groups."""
+    found, at = {}, 0
+    for name in sorted(tensors):
+        outer, inner, size = tensors[name]
+        stride, group = _strides(outer, inner, size)
+        found[name] = Matrix(
             pointer=at,
-            outer=x.outer,
-            inner=x.inner,
+            outer=outer,
+            inner=inner,
             stride=stride // size,
             groups=ranks,
             group_stride=group // size,
         )
         at += ranks * group
-    return Gathering(
-        kernel=kernel,
-        ranks=ranks,
-        chunk_rows=-(-rows // min(chunks, rows)),
-        own={m.tensor: own[m.tensor] for m in _maps(kernel)},
-        places=places,
-    )
+    return found
+
+
+def seat(place: Matrix, size: int, buffer: int, rank: int) -> Matrix:
+    """A rank's of the tensor, of elements of so many bytes, that has this place in the buffer at this address."""
+    pointer = buffer + place.pointer + rank * place.group_stride * size
+    return replace(place, pointer=pointer, groups=1, group_stride=0)
 
 
 def needed(g: Gathering) -> int:
@@ -175,9 +222,8 @@ def needed(g: Gathering) -> int:
     return sum(x.groups * x.group_stride * sizes[name] for name, x in g.places.items())
 
 
-def inbox_size(tensors: Sequence[tuple[int, int, int]], ranks: int) -> int:
-    """Memory that each of `ranks` GPUs needs for launches that gather tensors of so many lines, elements in each and bytes of
-    those on each rank."""
+def inbox_size(tensors: Iterable[Sides], ranks: int) -> int:
+    """Memory that each of `ranks` GPUs needs for launches that gather tensors of these sides."""
     return flag_bytes(ranks) + BUFFERS * ranks * sum(_strides(*x)[1] for x in tensors)
 
 

@@ -72,8 +72,24 @@ class Placed(Tensor):
         seen.address, seen.device = self.address, self.device
         return seen
 
-    def view(self, *shape: int):
+    def view(self, *shape: Any):
+        if isinstance(shape[0], str):
+            return self.of(shape[0])
         return self.seen((self.numel(),) if shape == (-1,) else shape)
+
+    def of(self, dtype: str):
+        """The same bytes, of another dtype."""
+        *lead, columns = self.shape
+        found = Placed(*lead, columns * self.element_size(), dtype=dtype)
+        assert found.shape[-1] % found.element_size() == 0 and self.is_contiguous()
+        found = Placed(*lead, found.shape[-1] // found.element_size(), dtype=dtype)
+        found.address, found.device = self.address, self.device
+        return found
+
+    def as_strided(self, shape: tuple[int, ...], stride: tuple[int, ...]):
+        last = sum((side - 1) * step for side, step in zip(shape, stride, strict=True))
+        assert last < self.numel()
+        return self.seen(shape, stride)
 
     def reshape(self, shape: tuple[int, ...]):
         return self.seen(shape)

@@ -1,0 +1,101 @@
+"""What brings a rank's rows to other ranks: copies by its GPU's copy engines, beside its launches (docs/adr/0051-all-gather.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from weakref import finalize
+
+from ..errors import RuntimeUnavailable
+from . import driver
+from .driver import call
+from .inbox import Move, Raise
+
+Job = Callable[[Any, int], None]  # on a stream, for a launch of an epoch
+WRITES = "CAN_USE_64_BIT_STREAM_MEM_OPS"
+
+
+class Sender:
+    """A stream of the highest priority on CUDA device `device`, and the events by which it and the stream of a launch wait for each
+    other. Who uses it takes turns. Raises RuntimeUnavailable for a device whose streams write no flags."""
+
+    def __init__(self, device: int) -> None:
+        if not driver.attribute(device, WRITES):
+            raise RuntimeUnavailable(
+                f"device={device} does not write 64-bit values in the order of a stream (CU_DEVICE_ATTRIBUTE_{WRITES} is 0), "
+                "by which ranks say that their rows have arrived"
+            )
+        self.device, cu = device, driver.driver()
+        untimed, alone = (
+            cu.CUevent_flags.CU_EVENT_DISABLE_TIMING,
+            cu.CUstream_flags.CU_STREAM_NON_BLOCKING,  # of the stream 0, which torch launches on
+        )
+        with driver.current(device):
+            _, highest = call("cuCtxGetStreamPriorityRange")
+            self.stream = call("cuStreamCreateWithPriority", alone, highest)
+            events = tuple(call("cuEventCreate", untimed) for _ in range(3))
+        self._ready, self._sent, self._over = events
+        finalize(self, _destroy, device, self.stream, events).atexit = False
+
+    @contextmanager
+    def beside(
+        self, stream: int, own: Sequence[Job], pushes: Sequence[Job], epoch: int
+    ) -> Iterator[None]:
+        """What is launched on `stream` meanwhile runs behind `own` and beside `pushes`, which begin when what was before is over: this rank's
+        launch before on whatever stream, and what wrote the rows on this one. What follows on `stream` finds `pushes` done.
+
+        They are on their stream before the launch: where two streams share a queue of the hardware, they stand before
+        the kernel that waits for other ranks. Raises LaunchError."""
+        with driver.current(self.device):
+            call("cuStreamWaitEvent", stream, self._over, 0)
+            call("cuEventRecord", self._ready, stream)
+            for do in own:
+                do(stream, epoch)
+            call("cuStreamWaitEvent", self.stream, self._ready, 0)
+            try:
+                for do in pushes:
+                    do(self.stream, epoch)
+                yield
+            finally:
+                call("cuEventRecord", self._sent, self.stream)
+                call("cuStreamWaitEvent", stream, self._sent, 0)
+                call("cuEventRecord", self._over, stream)
+
+
+def _destroy(device: int, stream: Any, events: tuple[Any, ...]) -> None:
+    """Once what is queued there is done."""
+    with driver.current(device):
+        call("cuStreamDestroy", stream)
+        for event in events:
+            call("cuEventDestroy", event)
+
+
+def job(x: Move | Raise) -> Job:
+    """What does `x` on a stream, as part of the launch of an epoch."""
+    if isinstance(x, Raise):
+        return partial(_raise, x.flag)
+    if x.bytes:
+        return partial(_copy, "cuMemcpyAsync", (x.to, x.of, x.bytes))
+    return partial(_copy, "cuMemcpy2DAsync", (_lines(x),))
+
+
+def _raise(flag: int, stream: Any, epoch: int) -> None:
+    """After a fence of the system's scope: what was copied before is there."""
+    call("cuStreamWriteValue64", stream, flag, epoch, 0)
+
+
+def _copy(function: str, given: tuple[Any, ...], stream: Any, epoch: int) -> None:
+    call(function, *given, stream)
+
+
+def _lines(move: Move) -> Any:
+    """Of memory that may be of two devices, by addresses that all of them share."""
+    cu = driver.driver()
+    copy, unified = cu.CUDA_MEMCPY2D(), cu.CUmemorytype.CU_MEMORYTYPE_UNIFIED
+    copy.srcMemoryType = copy.dstMemoryType = unified
+    copy.srcDevice, copy.srcPitch = move.of, move.of_pitch
+    copy.dstDevice, copy.dstPitch = move.to, move.to_pitch
+    copy.WidthInBytes, copy.Height = move.width, move.height
+    return copy

@@ -1,0 +1,323 @@
+"""On two Hopper GPUs of one host, in one process: a GEMM whose rows of A each has a half of, and sends the other while both multiply.
+
+python3 -m pytest -m gpu -q tests/gpu/test_gpu_gather.py        # add -s for times
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from kernels import DENSE, DENSE_F32, DENSE_TN, DENSE_TT, FP8, INT8_BLOCK, PAIRED, QUANTISED, VECTOR
+from two_gpus import (
+    CONFIGS,
+    RANKS,
+    SHAPES,
+    TIMED,
+    Verified,
+    floats,
+    host,
+    launch,
+    microseconds,
+    named,
+    result,
+    settle,
+    shared,
+    tensor,
+)
+
+from gemmgen.epilogues import EPILOGUES
+from gemmgen.errors import IllegalConfig
+from gemmgen.ir.dtypes import F16, S8, S32
+from gemmgen.ir.expr import PerElement
+from gemmgen.ir.expr import arguments as arguments_of
+from gemmgen.problem import Problem
+from gemmgen.verification import exact_integers, gathered, random_normal
+
+pytestmark = pytest.mark.gpu
+BASE = CONFIGS["base"]
+
+
+def inboxes(problem, m, k):
+    """Of both ranks, for launches of up to M rows of both."""
+    from gemmgen.ops.gathered import Inbox, inbox_bytes
+
+    memory = shared(inbox_bytes(problem, m // RANKS, k, RANKS))
+    return [Inbox(x, f"cuda:{rank}") for rank, x in enumerate(memory)]
+
+
+def drawn(problem, shape, seed=1, draw=exact_integers):
+    host()
+    return gathered.drawn(draw, problem, shape, RANKS, seed)
+
+
+def own(problem, x, rank, pad=0):
+    """A rank's rows of A and what scales they have, `pad` elements between its lines."""
+    rows = x.shape[0] // RANKS
+    mine = slice(rank * rows, rank * rows + rows)
+    a = x.a[mine].T if x.mn_major[0] else x.a[mine]
+    a = tensor(np.pad(a, ((0, 0), (0, pad))), problem.a, rank)[:, : a.shape[1]]
+    return (a,) if x.scale_a is None else (a, floats(x.scale_a[mine].T, rank).T)
+
+
+def read(problem, x, rank):
+    """B, its scales, and what the epilogue reads."""
+    b, given = tensor(x.b.T if x.mn_major[1] else x.b, problem.b, rank), {}
+    if x.scale_b is not None:
+        scale_b = x.scale_b if x.rows_per_scale > 1 else x.scale_b.T
+        given["scale_b"] = floats(scale_b, rank)
+        given["scale_b"] = given["scale_b"] if x.rows_per_scale > 1 else given["scale_b"].T
+    matrices = {
+        y.name: y.dtype for y in arguments_of(problem.epilogue) if isinstance(y, PerElement)
+    }
+    for name, value in x.arguments.items():
+        if name in matrices:
+            given[name] = tensor(value, matrices[name], rank)
+        else:
+            given[name] = value if isinstance(value, float) else floats(value, rank)
+    return b, given
+
+
+def planned(problem, whole, boxes, config, chunks=None, pad=0, in_place=False):
+    """Both ranks' launches over `whole`."""
+    from gemmgen.ops.gathered import AllGather
+
+    found = []
+    for rank, x in enumerate(whole):
+        a, *scale = own(problem, x, rank, pad)
+        b, given = read(problem, x, rank)
+        given |= {"scale_a": scale[0], "scale_layout": "mn"} if scale else {}
+        if in_place:
+            for name in ("scale_a", "scale_layout") if scale else ():
+                del given[name]
+            given |= {"rows": x.shape[0] // RANKS}
+            a = None
+        found.append(AllGather(problem, boxes[rank], a, b, chunks=chunks, config=config, **given))
+    settle()
+    return found
+
+
+def clear(calls):
+    for x in calls:
+        for y in x.result if isinstance(x.result, tuple) else (x.result,):
+            y.zero_()
+    settle()
+
+
+def results(problem, calls):
+    settle()
+    pairs = [x.result if isinstance(x.result, tuple) else (x.result,) for x in calls]
+    return [result(problem, *x) for x in pairs]
+
+
+def judge(problem, whole, calls, launches=3):
+    """Each of several launches that follow each other, whoever is first, to the bit."""
+    for i in range(launches):
+        clear(calls)
+        launch(calls, (0, 1) if i % 2 else (1, 0))
+        gathered.check_exact(Verified, problem, whole, results(problem, calls))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=named)
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("problem", (DENSE, FP8), ids=("bf16", "fp8"))
+def test_exact_sums_on_both_ranks(problem, config, shape):
+    whole = drawn(problem, shape)
+    boxes = inboxes(problem, shape[0], shape[2])
+    for chunks in (1, 2, 5):
+        try:
+            calls = planned(problem, whole, boxes, CONFIGS[config], chunks)
+        except IllegalConfig as e:
+            pytest.skip(str(e))
+        assert calls[0].chunks == chunks
+        judge(problem, whole, calls, launches=2)
+
+
+def test_as_many_chunks_as_there_are_flags():
+    whole = drawn(DENSE, (4096, 512, 512))
+    judge(DENSE, whole, planned(DENSE, whole, inboxes(DENSE, 4096, 512), BASE, chunks=32))
+
+
+KINDS = {
+    "f16": replace(DENSE, a=F16, b=F16, d=F16),
+    "f32": DENSE_F32,
+    "bias": replace(DENSE, epilogue=EPILOGUES["bias"]),
+    "residual": replace(FP8, epilogue=EPILOGUES["residual"]),
+    "pairs": PAIRED,
+    "vector": VECTOR,
+    "int8_block": INT8_BLOCK,
+    "int8": Problem(family="dense", a=S8, b=S8, d=S32),
+    "scaled": Problem(family="fp8", a="e4m3", b="e4m3", epilogue="scaled"),
+    "quantised": QUANTISED,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_gemm(kind):
+    problem, shape = KINDS[kind], (528, 272, 768)
+    whole = drawn(problem, shape)
+    judge(problem, whole, planned(problem, whole, inboxes(problem, 528, 768), None, chunks=2))
+
+
+@pytest.mark.parametrize("problem", (DENSE, FP8, VECTOR), ids=("bf16", "fp8", "vector"))
+def test_rows_that_are_written_in_place(problem):
+    """Each launch reads rows that were written for it alone."""
+    shape = (528, 272, 768)
+    boxes = inboxes(problem, shape[0], shape[2])
+    wholes = [drawn(problem, shape, seed) for seed in range(2)]
+    wholes[1] = tuple(
+        replace(x, b=y.b, scale_b=y.scale_b) for x, y in zip(wholes[1], wholes[0], strict=True)
+    )
+    calls = planned(problem, wholes[0], boxes, BASE, chunks=2, in_place=True)
+    for i in (0, 1, 1, 0, 1):
+        clear(calls)
+        for rank, x in enumerate(calls):
+            places = x.place() if isinstance(x.place(), tuple) else (x.place(),)
+            for place, rows in zip(places, own(problem, wholes[i][rank], rank), strict=True):
+                place.copy_(rows)
+        settle()
+        launch(calls)
+        gathered.check_exact(Verified, problem, wholes[i], results(problem, calls))
+
+
+@pytest.mark.parametrize("problem", (DENSE_F32, FP8), ids=("bf16", "fp8"))
+@pytest.mark.parametrize("config", ("base", "swapped", "ping_pong"))
+def test_bits_are_those_of_the_plain_gemm(problem, config):
+    from gemmgen import ops
+
+    torch, shape = host(), (528, 520, 2048)
+    whole = drawn(problem, shape, draw=random_normal)
+    calls = planned(problem, whole, inboxes(problem, 528, 2048), CONFIGS[config], chunks=3)
+    launch(calls)
+    settle()
+    for rank, x in enumerate(whole):
+        with torch.cuda.device(rank):
+            a = tensor(x.a, problem.a, rank)
+            b, given = read(problem, x, rank)
+            if x.scale_a is not None:
+                given |= {"scale_a": floats(x.scale_a.T, rank).T, "scale_layout": "mn"}
+            wanted = ops.multiply(problem, a, b, config=CONFIGS[config], **given)
+            assert torch.equal(calls[rank].result, wanted)
+
+
+def test_launches_of_other_streams_take_turns():
+    """A stream waits for this rank's launch before, wherever that was."""
+    torch, shape = host(), (1024, 512, 1024)
+    whole = drawn(DENSE, shape)
+    calls = planned(DENSE, whole, inboxes(DENSE, 1024, 1024), BASE, chunks=2)
+    streams = [[torch.cuda.Stream(rank) for _ in range(3)] for rank in range(RANKS)]
+    clear(calls)
+    for i in range(60):
+        for rank, x in enumerate(calls):
+            with torch.cuda.device(rank), torch.cuda.stream(streams[rank][(i + rank) % 3]):
+                x.launch()
+    for rank in range(RANKS):
+        torch.cuda.synchronize(rank)
+    gathered.check_exact(Verified, DENSE, whole, results(DENSE, calls))
+
+
+@pytest.mark.parametrize("slow", (None, 0, 1))
+def test_a_thousand_launches_of_changing_operands(slow):
+    """One GPU may be far behind the other. Two GEMMs take turns in one inbox; after each launch A changes its sign, and with it D, of which every
+    launch's is compared."""
+    torch, boxes = host(), inboxes(DENSE, 768, 768)
+    shapes = ((512, 512, 512), (768, 264, 768))
+    wholes = [drawn(DENSE, x, seed) for seed, x in enumerate(shapes)]
+    both = [
+        planned(DENSE, x, boxes, BASE, chunks) for x, chunks in zip(wholes, (3, 1), strict=True)
+    ]
+    for whole, calls in zip(wholes, both, strict=True):
+        launch(calls)
+        gathered.check_exact(Verified, DENSE, whole, results(DENSE, calls))
+    wanted = [[x.result.clone() for x in calls] for calls in both]
+    wrong = [torch.zeros((), dtype=torch.int64, device=f"cuda:{rank}") for rank in range(RANKS)]
+    settle()
+    for i in range(1000):
+        if slow is not None and i % 50 == 0:
+            with torch.cuda.device(slow):
+                torch.cuda._sleep(2_000_000)
+        for calls, d in zip(both, wanted, strict=True):
+            for rank in (0, 1) if i % 2 else (1, 0):
+                with torch.cuda.device(rank):
+                    found = calls[rank].launch()
+                    wrong[rank] += (found != d[rank]).sum()
+                    calls[rank].a.neg_()
+                    d[rank].neg_()
+    settle()
+    assert [int(x) for x in wrong] == [0, 0]
+
+
+# What the driver copies line by line between GPUs comes last: see docs/adr/0051-all-gather.md.
+
+
+@pytest.mark.parametrize("problem, pad", ((DENSE, 64), (DENSE_TN, 0), (DENSE_TT, 32)))
+def test_rows_that_are_no_one_piece_of_memory(problem, pad):
+    whole = drawn(problem, (528, 272, 768))
+    boxes = inboxes(problem, 528, 768)
+    for chunks in (1, 3):
+        judge(problem, whole, planned(problem, whole, boxes, BASE, chunks, pad))
+
+
+def fill(calls, rows):
+    """Both places of each rank."""
+    for _ in range(2):
+        for x, a in zip(calls, rows, strict=True):
+            x.place().copy_(a)
+        settle()
+        launch(calls)
+
+
+@pytest.mark.parametrize("shape", TIMED, ids=named)
+def test_time_beside_the_gemm_alone(shape):
+    """Prints, of M rows of both ranks and N columns of both; a launch may not take so long that it must have waited for something else."""
+    import gemmgen
+    from gemmgen import ops
+    from gemmgen.ops.gathered import AllGather
+
+    torch, (m, n, k) = host(), shape
+    rows, columns = m // RANKS, n // RANKS
+    boxes = inboxes(DENSE, m, k)
+    gpus = [f"cuda:{rank}" for rank in range(RANKS)]
+    a = [torch.randn(rows, k, device=gpu).bfloat16() for gpu in gpus]
+    b = [torch.randn(columns, k, device=gpu).bfloat16() for gpu in gpus]
+    every = [torch.cat([x.to(gpu) for x in a]) for gpu in gpus]
+    for name in ("chosen", "base", "wide", "ping_pong", "multicast"):
+        config, alone = CONFIGS[name], []
+        for rank in range(RANKS):
+            with torch.cuda.device(rank):
+                alone.append(gemmgen.bind(ops.gemm, every[rank], b[rank], config=config))
+
+        def plain(alone=alone):
+            for rank in range(RANKS):
+                with torch.cuda.device(rank):
+                    alone[rank].launch()
+
+        def copied(alone=alone):
+            for rank in range(RANKS):
+                other = 1 - rank
+                with torch.cuda.device(rank):
+                    theirs = every[rank][other * rows : other * rows + rows]
+                    theirs.copy_(a[other], non_blocking=True)
+            plain(alone)
+
+        gemm, serial = max(microseconds(plain)), max(microseconds(copied))
+        print(f"\n{named(shape)} {name}: GEMM {gemm:.0f} us, behind a copy {serial:.0f} us")
+        for chunks in (None, 1, 2, 4, 8):
+            took = {}
+            for how in ("copied", "in place"):
+                first = (a if how == "copied" else (None, None), b)
+                given = {"chunks": chunks, "config": config}
+                given |= {} if how == "copied" else {"rows": rows}
+                calls = [
+                    AllGather(DENSE, boxes[rank], *(x[rank] for x in first), **given)
+                    for rank in range(RANKS)
+                ]
+                if how == "in place":
+                    fill(calls, a)
+                settle()
+                took[how] = max(microseconds(lambda calls=calls: launch(calls)))
+            said = ", ".join(f"own rows {how} {us:.0f} us" for how, us in took.items())
+            many = f"{chunks or f'{calls[0].chunks} (the default)'} chunks"
+            print(f"    with all-gather in {many}: {said}")
+            assert max(took.values()) < 20 * gemm + 1000
