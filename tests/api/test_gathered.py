@@ -6,76 +6,30 @@ from __future__ import annotations
 import gc
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
+from functools import partial
 
 import pytest
-from fake_streams import before, streams_fixture  # noqa: F401
+from fake_streams import Loaded, before, loads, on, streams_fixture  # noqa: F401
 from fake_torch import Placed, fake_torch_fixture  # noqa: F401
 from kernels import DENSE, DENSE_F32, DENSE_TN, FP8, INT8_BLOCK, QUANTISED, VECTOR
 
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError, RuntimeUnavailable
-from gemmgen.ops import building
 from gemmgen.ops.gathered import AllGather, Inbox, InProcess, all_gather_gemm, inbox_bytes
 from gemmgen.ops.ranked import Mailbox
 from gemmgen.pipeline import lower
 from gemmgen.runtime.inbox import CHUNK, chunks_for
-from gemmgen.runtime.tensor_map import check, describe
 
 CONFIG = Config(block_m=64, block_n=64, consumers=1)
 M, N, K, RANKS = 96, 128, 256, 2
 MINE = 7  # the stream that launches are on
 
 
-class Loaded:
-    """A kernel that is never launched, but says on its stream that it was."""
-
-    fake = None
-
-    def __init__(self, p, config, device):
-        self.problem, self.kernel, self.launched = p, lower(p, config), []
-
-    def plan(self, shape, matrices, values, stream):
-        for m in self.kernel.maps:
-            describe(self.kernel, m, matrices[m.tensor])
-        check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
-        names = [p.name for p in self.kernel.params]
-        assert {*names} <= {*values}
-        scalars = [SimpleNamespace(value=values[n]) for n in names]
-        return SimpleNamespace(
-            stream=stream, scalars=scalars, names=names, matrices=matrices, shape=shape
-        )
-
-    def moved(self, plan, addresses, stream):
-        assert not addresses
-        return SimpleNamespace(**{**vars(plan), "stream": stream})
-
-    def launch(self, plan):
-        self.fake.asked("kernel", plan.stream)
-        told = {n: s.value for n, s in zip(plan.names, plan.scalars, strict=True)}
-        self.launched.append({**told, "matrices": plan.matrices, "shape": plan.shape})
-
-
 @pytest.fixture(autouse=True)
 def faked(fake_torch, streams, monkeypatch):
-    torch = sys.modules["torch"]
-    torch.int64, torch.device = "int64", lambda device: device
-    on(monkeypatch, MINE)
-    monkeypatch.setattr(Loaded, "fake", streams)
-    monkeypatch.setattr(building, "given", Loaded)
-    monkeypatch.setattr(
-        building,
-        "loaded_choice",
-        lambda p, shape, groups, device, split_k: Loaded(p, CONFIG, device),
-    )
+    on(monkeypatch, lambda index: MINE)
+    loads(monkeypatch, partial(Loaded, streams), CONFIG)
     return streams
-
-
-def on(patch, stream):
-    from gemmgen.runtime import torch_tensors
-
-    patch.setattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", lambda index: stream)
-    torch_tensors.stream_reader.cache_clear()
 
 
 def memory(problem=DENSE, rank=1, ranks=RANKS, size=None):
@@ -183,7 +137,7 @@ def launched(streams, patch, count=5):
     both, ready = [gathers(mine, chunks=3), gathers(mine, chunks=1)], []
     for i in range(count):
         stream = MINE + (i // 2) % 2
-        on(patch, stream)
+        on(patch, lambda index, stream=stream: stream)
         streams.contexts.append(100)
         ready.append(len(streams.log))
         streams.asked("writes rows", stream)

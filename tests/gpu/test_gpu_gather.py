@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from gathered_operands import rest, rows
 from kernels import DENSE, DENSE_F32, DENSE_TN, DENSE_TT, FP8, INT8_BLOCK, PAIRED, QUANTISED, VECTOR
 from two_gpus import (
     CONFIGS,
@@ -30,10 +31,9 @@ from two_gpus import (
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig
 from gemmgen.ir.dtypes import F16, S8, S32
-from gemmgen.ir.expr import PerElement
-from gemmgen.ir.expr import arguments as arguments_of
 from gemmgen.problem import Problem
 from gemmgen.verification import exact_integers, gathered, random_normal
+from gemmgen.verification.codes import code_type
 
 pytestmark = pytest.mark.gpu
 BASE = CONFIGS["base"]
@@ -52,31 +52,20 @@ def drawn(problem, shape, seed=1, draw=exact_integers):
     return gathered.drawn(draw, problem, shape, RANKS, seed)
 
 
+def on(rank, x, pad=0):
+    """Lines on a GPU, `pad` elements between them."""
+    if isinstance(x, float):
+        return x
+    if x.codes.ndim == 1:
+        return floats(x.codes, rank)
+    codes = np.pad(x.codes, ((0, 0), (0, pad)))
+    found = tensor(codes.view(code_type(x.dtype)), x.dtype, rank)[:, : x.codes.shape[1]]
+    return found.T if x.turned else found
+
+
 def own(problem, x, rank, pad=0):
-    """A rank's rows of A and what scales they have, `pad` elements between its lines."""
-    rows = x.shape[0] // RANKS
-    mine = slice(rank * rows, rank * rows + rows)
-    a = x.a[mine].T if x.mn_major[0] else x.a[mine]
-    a = tensor(np.pad(a, ((0, 0), (0, pad))), problem.a, rank)[:, : a.shape[1]]
-    return (a,) if x.scale_a is None else (a, floats(x.scale_a[mine].T, rank).T)
-
-
-def read(problem, x, rank):
-    """B, its scales, and what the epilogue reads."""
-    b, given = tensor(x.b.T if x.mn_major[1] else x.b, problem.b, rank), {}
-    if x.scale_b is not None:
-        scale_b = x.scale_b if x.rows_per_scale > 1 else x.scale_b.T
-        given["scale_b"] = floats(scale_b, rank)
-        given["scale_b"] = given["scale_b"] if x.rows_per_scale > 1 else given["scale_b"].T
-    matrices = {
-        y.name: y.dtype for y in arguments_of(problem.epilogue) if isinstance(y, PerElement)
-    }
-    for name, value in x.arguments.items():
-        if name in matrices:
-            given[name] = tensor(value, matrices[name], rank)
-        else:
-            given[name] = value if isinstance(value, float) else floats(value, rank)
-    return b, given
+    """A rank's rows of A, and their scales."""
+    return {name: on(rank, y, pad) for name, y in rows(problem, x, rank, RANKS).items()}
 
 
 def planned(problem, whole, boxes, config, chunks=None, pad=0, in_place=False):
@@ -85,15 +74,13 @@ def planned(problem, whole, boxes, config, chunks=None, pad=0, in_place=False):
 
     found = []
     for rank, x in enumerate(whole):
-        a, *scale = own(problem, x, rank, pad)
-        b, given = read(problem, x, rank)
-        given |= {"scale_a": scale[0], "scale_layout": "mn"} if scale else {}
+        given = {name: on(rank, y) for name, y in rest(problem, x).items()}
         if in_place:
-            for name in ("scale_a", "scale_layout") if scale else ():
-                del given[name]
-            given |= {"rows": x.shape[0] // RANKS}
-            a = None
-        found.append(AllGather(problem, boxes[rank], a, b, chunks=chunks, config=config, **given))
+            given |= {"a": None, "rows": x.shape[0] // RANKS}
+        else:
+            given |= own(problem, x, rank, pad)
+            given |= {"scale_layout": "mn"} if x.scale_a is not None else {}
+        found.append(AllGather(problem, boxes[rank], chunks=chunks, config=config, **given))
     settle()
     return found
 
@@ -174,8 +161,9 @@ def test_rows_that_are_written_in_place(problem):
         clear(calls)
         for rank, x in enumerate(calls):
             places = x.place() if isinstance(x.place(), tuple) else (x.place(),)
-            for place, rows in zip(places, own(problem, wholes[i][rank], rank), strict=True):
-                place.copy_(rows)
+            mine = own(problem, wholes[i][rank], rank)
+            for place, written in zip(places, mine.values(), strict=True):
+                place.copy_(written)
         settle()
         launch(calls)
         gathered.check_exact(Verified, problem, wholes[i], results(problem, calls))
@@ -193,11 +181,10 @@ def test_bits_are_those_of_the_plain_gemm(problem, config):
     settle()
     for rank, x in enumerate(whole):
         with torch.cuda.device(rank):
-            a = tensor(x.a, problem.a, rank)
-            b, given = read(problem, x, rank)
-            if x.scale_a is not None:
-                given |= {"scale_a": floats(x.scale_a.T, rank).T, "scale_layout": "mn"}
-            wanted = ops.multiply(problem, a, b, config=CONFIGS[config], **given)
+            given = {name: on(rank, y) for name, y in rest(problem, x).items()}
+            given |= {name: on(rank, y) for name, y in rows(problem, x, 0, 1).items()}
+            given |= {"scale_layout": "mn"} if x.scale_a is not None else {}
+            wanted = ops.multiply(problem, config=CONFIGS[config], **given)
             assert torch.equal(calls[rank].result, wanted)
 
 
@@ -259,10 +246,10 @@ def test_rows_that_are_no_one_piece_of_memory(problem, pad):
         judge(problem, whole, planned(problem, whole, boxes, BASE, chunks, pad))
 
 
-def fill(calls, rows):
+def fill(calls, written):
     """Both places of each rank."""
     for _ in range(2):
-        for x, a in zip(calls, rows, strict=True):
+        for x, a in zip(calls, written, strict=True):
             x.place().copy_(a)
         settle()
         launch(calls)
@@ -276,10 +263,10 @@ def test_time_beside_the_gemm_alone(shape):
     from gemmgen.ops.gathered import AllGather
 
     torch, (m, n, k) = host(), shape
-    rows, columns = m // RANKS, n // RANKS
+    mine, columns = m // RANKS, n // RANKS
     boxes = inboxes(DENSE, m, k)
     gpus = [f"cuda:{rank}" for rank in range(RANKS)]
-    a = [torch.randn(rows, k, device=gpu).bfloat16() for gpu in gpus]
+    a = [torch.randn(mine, k, device=gpu).bfloat16() for gpu in gpus]
     b = [torch.randn(columns, k, device=gpu).bfloat16() for gpu in gpus]
     every = [torch.cat([x.to(gpu) for x in a]) for gpu in gpus]
     for name in ("chosen", "base", "wide", "ping_pong", "multicast"):
@@ -297,7 +284,7 @@ def test_time_beside_the_gemm_alone(shape):
             for rank in range(RANKS):
                 other = 1 - rank
                 with torch.cuda.device(rank):
-                    theirs = every[rank][other * rows : other * rows + rows]
+                    theirs = every[rank][other * mine : other * mine + mine]
                     theirs.copy_(a[other], non_blocking=True)
             plain(alone)
 
@@ -308,7 +295,7 @@ def test_time_beside_the_gemm_alone(shape):
             for how in ("copied", "in place"):
                 first = (a if how == "copied" else (None, None), b)
                 given = {"chunks": chunks, "config": config}
-                given |= {} if how == "copied" else {"rows": rows}
+                given |= {} if how == "copied" else {"rows": mine}
                 calls = [
                     AllGather(DENSE, boxes[rank], *(x[rank] for x in first), **given)
                     for rank in range(RANKS)

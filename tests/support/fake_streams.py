@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -10,7 +11,11 @@ from typing import Any
 
 import pytest
 
-from gemmgen.runtime import driver
+from gemmgen.config import Config
+from gemmgen.ops import building
+from gemmgen.pipeline import lower
+from gemmgen.runtime import driver, torch_tensors
+from gemmgen.runtime.tensor_map import check, describe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +139,52 @@ def before(log: list[Op]) -> list[set[int]]:
         if op.kind == "record":
             recorded[op.of] = i
     return found
+
+
+class Loaded:
+    """A kernel that says on its stream that it was launched, and remembers as what."""
+
+    def __init__(self, streams, p, config, device):
+        self.streams, self.device = streams, device
+        self.problem, self.kernel, self.launched = p, lower(p, config), []
+
+    def plan(self, shape, matrices, values, stream):
+        for m in self.kernel.maps:
+            describe(self.kernel, m, matrices[m.tensor])
+        check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
+        names = [p.name for p in self.kernel.params]
+        assert {*names} <= {*values, "watchdog"}
+        scalars = [SimpleNamespace(value=values.get(n, 0)) for n in names]
+        of = {"scalars": scalars, "names": names, "matrices": matrices, "shape": shape}
+        return SimpleNamespace(stream=stream, **of)
+
+    def moved(self, plan, addresses, stream):
+        assert not addresses
+        return SimpleNamespace(**{**vars(plan), "stream": stream})
+
+    def launch(self, plan):
+        self.streams.asked("kernel", plan.stream)
+        told = {n: s.value for n, s in zip(plan.names, plan.scalars, strict=True)}
+        self.launched.append({**told, "matrices": plan.matrices, "shape": plan.shape})
+
+
+def loads(patch: pytest.MonkeyPatch, loaded: Callable[..., Any], config: Config) -> None:
+    """What `ops` loads from now on: of a config that is given, or of this one."""
+    patch.setattr(building, "given", loaded)
+    patch.setattr(
+        building,
+        "loaded_choice",
+        lambda p, shape, groups, device, split_k: loaded(p, config, device),
+    )
+
+
+def on(patch: pytest.MonkeyPatch, current: Callable[[int], int]) -> None:
+    """The fake torch's current stream on each device."""
+    torch = sys.modules["torch"]
+    patch.setattr(torch._C, "_cuda_getCurrentRawStream", current)
+    patch.setattr(torch, "device", lambda device: device, raising=False)
+    patch.setattr(torch, "int64", "int64", raising=False)
+    torch_tensors.stream_reader.cache_clear()
 
 
 @contextmanager
