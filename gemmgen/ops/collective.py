@@ -88,10 +88,12 @@ def of_collective(problem: Problem, memory: End, end: type[End], collective: str
         raise ArgumentError("problem", problem, "must be a gemmgen.Problem")
     if not isinstance(memory, end):
         raise ArgumentError("memory", memory, f"must be a {end.__module__}.{end.__name__}")
-    return replace(problem, collective=collective)
+    # Its launches follow each other, so they have no use for the promise of weights.
+    return replace(problem, collective=collective, weights_ready=False)
 
 
 def check_device(a: Any, memory: End) -> None:
+    """Raise ArgumentError unless `a` is on the device of this rank."""
     if a.device != memory.device:
         allowed = f"must be {memory.device}, that of the memory that ranks share"
         raise ArgumentError("a device", str(a.device), allowed)

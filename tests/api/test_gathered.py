@@ -96,6 +96,12 @@ def test_a_launch_that_failed_takes_no_epoch_and_waits_for_what_it_sent(streams)
     assert sent in before(streams.log)[-1]
 
 
+def test_a_promise_of_weights_is_of_no_use():
+    """Launches follow each other: no config begins while the one before ends."""
+    planned = gathers(problem=replace(DENSE, weights_ready=True))
+    assert planned.kernel.problem == replace(DENSE, collective="all_gather")
+
+
 # ---- what is copied and sent, and what waits for what --------------------------------------------
 
 

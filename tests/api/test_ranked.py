@@ -88,6 +88,13 @@ def test_calls_of_one_mailbox_follow_each_other():
     assert mine.epoch == 3
 
 
+def test_a_promise_of_weights_is_of_no_use():
+    """Launches follow each other: no config begins while the one before ends."""
+    problem = replace(DENSE, weights_ready=True)
+    planned = ReduceScatter(problem, box(), *operands(), config=CONFIG)
+    assert planned.kernel.problem == replace(DENSE, collective="reduce_scatter")
+
+
 def test_a_launch_that_failed_takes_no_epoch():
     mine = box()
     planned = ReduceScatter(DENSE, mine, *operands(), config=CONFIG)
