@@ -77,6 +77,8 @@ class End:
             )
         self.memory = memory  # kept alive
         self.device = torch().device(device)
+        if self.device.type != "cuda" or self.device.index is None:
+            raise ArgumentError("device", str(device), "must be a CUDA device, with its number")
         self.addresses = tuple(int(x) for x in memory.buffer_ptrs)
         self.epoch = 0  # of the last launch
         self.lock = threading.Lock()

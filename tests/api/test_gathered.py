@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 from fake_streams import Loaded, before, loads, on, streams_fixture  # noqa: F401
-from fake_torch import Placed, fake_torch_fixture  # noqa: F401
+from fake_torch import Device, Placed, fake_torch_fixture  # noqa: F401
 from kernels import DENSE, DENSE_F32, DENSE_TN, FP8, INT8_BLOCK, QUANTISED, VECTOR
 
 from gemmgen.config import Config
@@ -313,6 +313,7 @@ WRONG = {
     "grouping": lambda: gathers(problem=replace(DENSE, grouping="batched")),
     "memory ranks": lambda: box(ranks=9, size=1 << 20),
     "memory rank": lambda: box(rank=2),
+    "device": lambda: Inbox(memory(), Device(index=None)),
     "m": lambda: inbox_bytes(DENSE, 0, K, 2),
 }
 

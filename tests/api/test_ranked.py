@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from fake_torch import Placed, fake_torch_fixture  # noqa: F401
+from fake_torch import Device, Placed, fake_torch_fixture  # noqa: F401
 from kernels import DENSE, DENSE_TN, FP8, QUANTISED
 
 from gemmgen import ops
@@ -149,6 +149,7 @@ WRONG = {
     "scale_a": lambda: reduce_scatter(DENSE, box(), *operands(), scale_a=2.0),
     "memory ranks": lambda: box(ranks=9, size=1 << 20),
     "memory rank": lambda: box(rank=2),
+    "device": lambda: Mailbox(memory(), Device(index=None)),
     "problem.collective": lambda: ops.multiply(
         replace(DENSE, collective="reduce_scatter"), *operands()
     ),
