@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from .config import Config
+from .cost_direct import direct
 from .cost_fit import FIT
 from .cost_launch import Workload, ceil, cluster_of, launch
 from .cost_launch import count_tiles as count_tiles
@@ -46,6 +47,8 @@ def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -
     t = priced(of, c)
     work, busy, wave = t.work, t.full.busy, t.waves / target.clock_hz
     tiles = (t.waves - 1) * _resident(c, target) + t.last.busy
+    if c.direct:  # several of them share an SM
+        tiles = of.tiles(c)
     return Cost(
         tiles=tiles,
         waves=t.waves,
@@ -74,6 +77,8 @@ def priced(of: Workload, c: Config) -> Terms:
     p, target, cluster, price = of.problem, of.target, cluster_of(c), _price(of, c)
     high, wide = of.covering(c.block_m * cluster.m), ceil(of.shape[1], c.block_n * cluster.n)
     clusters = of.groups * high * wide / len(of.rows)
+    if c.direct:
+        return direct(of, c, _work(of, c, price, ALONE), round(clusters))
     if c.stream:
         return _streamed(of, c, price, round(clusters))
     tiles, resident = round(clusters) * c.cluster_size, _resident(c, target)

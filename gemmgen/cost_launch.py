@@ -25,7 +25,8 @@ class Workload:
 
     rows: M, that tiles are counted for: of ragged groups, whose rows vary about M, several to take the mean of.
     promotes: of the problem. k_bytes: of a row of A or B. d_bytes: per element of the product. dram_bytes, b_bytes: of all
-    groups, all operands' and B's. split_k: CTAs that must divide K of a config that is chosen for it.
+    groups, all operands' and B's. split_k: CTAs that must divide K of a config that is chosen for it. pointers: whether a kernel may
+    read operands without tensor maps.
     """
 
     problem: Problem
@@ -40,6 +41,7 @@ class Workload:
     dram_bytes: float
     b_bytes: float
     split_k: int = ANY
+    pointers: bool = True
 
     @property
     def height(self) -> int:

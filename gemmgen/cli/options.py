@@ -182,19 +182,23 @@ def problem_and_config(args: argparse.Namespace, at: Shape | None = None) -> tup
 
 
 def choice(
-    args: argparse.Namespace, at: Shape | None = None, groups: int = 1, device: str = ""
+    args: argparse.Namespace,
+    at: Shape | None = None,
+    groups: int = 1,
+    device: str = "",
+    **more: bool,
 ) -> tuple[Problem, Config, str]:
-    """The problem, its config for so many groups of the shape `at` on the device of that name (an H200 if none is given),
-    and where that comes from. None: the shape
-    in `args`, which nothing but the choice of a config asks for: refused if there is none to choose."""
+    """The problem, its config for so many groups of the shape `at` on the device of that name (an H200 if none is given), and where
+    that comes from. None: the shape in `args`, which nothing but the choice of a config asks for: refused if there is none to choose.
+    more: as of `ops.building.picked_for`."""
     p = problem(args)
     if at is None and is_fixed(args):
         given.refuse(args, given.SHAPE, NOTHING_CHOSEN)
-    return p, *config(args, p, at or shape(args), groups, device)
+    return p, *config(args, p, at or shape(args), groups, device, **more)
 
 
 def config(
-    args: argparse.Namespace, p: Problem, at: Shape, groups: int = 1, device: str = ""
+    args: argparse.Namespace, p: Problem, at: Shape, groups: int = 1, device: str = "", **more: bool
 ) -> tuple[Config, str]:
     """--config, else a gallery kernel's, else the one chosen for `p` at shape `at`, none that the build is known to
     refuse: with the fields of --set changed; and where it comes from. Compiles nothing."""
@@ -208,7 +212,7 @@ def config(
     else:
         from ..ops.building import picked_for
 
-        picked = picked_for(p, at, groups, device or H200.device_name)
+        picked = picked_for(p, at, groups, device or H200.device_name, None, None, **more)
         base, source = picked.config, picked.source(at)
     if not args.set:
         return base, source

@@ -82,7 +82,7 @@ def _chosen(args: argparse.Namespace, p: Problem, device: str, bar: Bar) -> dict
     found: dict[Sides, Config] = {}
     for done, shape in enumerate(listed, 1):
         groups, (m, n, k) = shape[0] if len(shape) > 3 else 1, shape[-3:]
-        found[shape] = config_for(p, (m, n, k), groups, device)
+        found[shape] = config_for(p, (m, n, k), groups, device, pointers=False)
         bar.update("choosing", done, len(listed))
     return found
 
@@ -101,7 +101,7 @@ def _up_to(
 
 def _of_rows(p: Problem, n: int, k: int, device: str, step: Callable[[], None], m: int) -> Config:
     step()
-    return config_for(p, (m, n, k), 1, device)
+    return config_for(p, (m, n, k), 1, device, pointers=False)
 
 
 def _summary(made: Pack, folder: Path) -> str:

@@ -47,6 +47,9 @@ class Shown:
     figures: dict[str, Any]
 
 
+NOT_THE_CHOICE = "the best with a ring: the choice is direct, and times of loads into registers are not simulated"
+
+
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser)
     options.add_shape(parser)
@@ -141,9 +144,11 @@ def span(option: str, given: str | None) -> tuple[int, int] | None:
 
 def _simulated(args: argparse.Namespace, chosen: Selection) -> Shown:
     shape = options.shape(args)
-    problem, config = options.problem_and_config(args, shape)
+    problem, config, _ = options.choice(args, shape, pointers=False)
     kernel, layout = lower(problem, config), options.layout(args, problem, shape)
     t, launch = simulated(problem, config, kernel, shape, args.sms or H200.sms, layout)
+    if options.problem_and_config(args, shape)[1] != config:
+        launch = (*launch, ("config", NOT_THE_CHOICE))
     other = _other(args, problem, config, shape) if args.beside else None
     beside: dict[str, Any] = {"beside": {"name": other.name, "cycles": other.end}} if other else {}
     shown = page(t, chosen, launch, other)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
 from ..config import FIELDS, Config
 from ..cost import Cost, cost, priced
@@ -46,15 +47,17 @@ def choose(
     unbuilt: Mapping[Config, str] = ALL_BUILT,
     *,
     split_k: int = ANY,
+    pointers: bool = True,
 ) -> Config:
     """The cheapest legal config for `groups` GEMMs of shape (M, N, K) in one launch; split_k: of those whose K so many
-    CTAs divide, whether or not that pays.
+    CTAs divide, whether or not that pays. pointers: whether its kernel may read operands without tensor maps.
 
     unbuilt: configs that the build refused, and why; their tiles are passed over. Raises ArgumentError for a
     side below 1, UnsupportedProblem if no tile of the problem fits an SM, IllegalConfig
     if no candidate is legal for another reason.
     """
-    ranked = rank(problem, shape, target, limit=1, groups=groups, unbuilt=unbuilt, split_k=split_k)
+    how: dict[str, Any] = {"groups": groups, "unbuilt": unbuilt, "split_k": split_k}
+    ranked = rank(problem, shape, target, limit=1, pointers=pointers, **how)
     if not ranked:
         raise UnsupportedProblem(
             f"no tile of {problem.to_json()} is left: the build refused those that fit"
@@ -71,9 +74,11 @@ def rank(
     unbuilt: Mapping[Config, str] = ALL_BUILT,
     *,
     split_k: int = ANY,
+    pointers: bool = True,
 ) -> list[Choice]:
     """Legal configs, cheapest first, at most `limit`. Raises like `choose`."""
-    found = _verdicts(problem, shape, target, limit, groups, unbuilt, quick=True, split_k=split_k)
+    of = replace(launch(problem, shape, target, groups), split_k=split_k, pointers=pointers)
+    found = _verdicts(of, limit, unbuilt, quick=True)
     choices = [v.choice for v in found if v.choice]
     if not choices:
         _raise(
@@ -106,26 +111,18 @@ def verdicts(
 ) -> list[Verdict]:
     """Candidates, cheapest first, up to the `limit`-th that is legal. Raises ArgumentError and
     UnsupportedProblem like `choose`."""
-    return _verdicts(problem, shape, target, limit, groups, unbuilt, quick=False, split_k=split_k)
+    of = replace(launch(problem, shape, target, groups), split_k=split_k)
+    return _verdicts(of, limit, unbuilt, quick=False)
 
 
 def _verdicts(
-    problem: Problem,
-    shape: Shape,
-    target: Target,
-    limit: int | None,
-    groups: int,
-    unbuilt: Mapping[Config, str],
-    *,
-    quick: bool,
-    split_k: int = ANY,
+    of: Workload, limit: int | None, unbuilt: Mapping[Config, str], *, quick: bool
 ) -> list[Verdict]:
     """quick: without those that have no room, whose error nobody asks for."""
     if limit == 0:
         return []
-    of = replace(launch(problem, shape, target, groups), split_k=split_k)
     for rows in (
-        shape[0],
+        of.shape[0],
         tiles.ROWS[-1][0],
     ):  # larger tiles, where those that just cover M are all illegal
         found: list[Verdict] = []
@@ -206,7 +203,7 @@ def _overflowed(c: Config, refused: dict[Tile, Verdict]) -> Verdict | None:
     tile = _tile(c)
     for small, verdict in refused.items():
         by = verdict.by
-        if by.swap_ab != c.swap_ab:
+        if (by.swap_ab, by.direct) != (c.swap_ab, c.direct):
             continue
         if verdict.unbuilt and 5 * _sums(c) > 4 * _sums(by):
             return verdict
@@ -260,7 +257,10 @@ def _break_ties(tied: list[tuple[Config, float]]) -> Iterable[tuple[Config, floa
 def _staged(problem: Problem, config: Config, shape: Shape, target: Target) -> Config | None:
     """`config` with the most stages that fit and K can use; None if they are too few to hide
     latency. Raises IllegalConfig."""
-    fit = most_stages(lower(problem, config, target), target)
+    kernel = lower(problem, config, target)
+    if not kernel.ring:
+        return config
+    fit = most_stages(kernel, target)
     stages = min(fit, room.useful_stages(problem, config, shape), MOST_STAGES)
     enough = stages >= room.needed_stages(problem, config, shape)
     return replace(config, stages=stages) if enough else None

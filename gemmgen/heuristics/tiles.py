@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..config import Config
 from ..cost import selects
 from ..cost_launch import Workload, ceil
 from ..ir.expr import fold
 from ..levers import LEVERS, MORE
-from ..levers.lever import Changes
+from ..levers.lever import AS_IT_IS, Changes, Lever
 from ..levers.split_k import ANY as ANY
 from ..passes import check_tile
 from ..problem import Problem, Shape
@@ -29,12 +29,22 @@ MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wid
 def bare(of: Workload, rows: int) -> Iterator[Config]:
     """Configs worth costing, with PROBE stages, before their raster is chosen, which is priced alike: see
     `heuristics.candidates`."""
-    offering = [x.offers for x in reversed(LEVERS) if x.offers]
+    offering = [x for x in reversed(LEVERS) if x.offers]
+    limiting = [x for x in LEVERS if x.beside is not None]
     for tile in (*_tiles(of, rows), *_swapped_tiles(of)):
         found = [Config(stages=PROBE, **tile)]
-        for offers in offering:
-            found = [_with(c, changes) for c in found for changes in offers(of, c)]
+        for lever in offering:
+            found = [
+                _with(c, changes) for c in found for changes in _offers(of, c, lever, limiting)
+            ]
         yield from found
+
+
+def _offers(of: Workload, c: Config, lever: Lever, limiting: list[Lever]) -> Iterable[Changes]:
+    for x in limiting:
+        if lever.name not in (x.beside or ()) and not x.plain(c):
+            return AS_IT_IS
+    return lever.offers(of, c) if lever.offers else AS_IT_IS
 
 
 def _with(c: Config, changes: Changes) -> Config:

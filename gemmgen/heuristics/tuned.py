@@ -79,17 +79,18 @@ def pick(
     unbuilt: Mapping[Config, str] = ALL_BUILT,
     *,
     split_k: int = ANY,
+    pointers: bool = True,
 ) -> Pick:
     """The config for `groups` GEMMs of shape (M, N, K) on the device of that name (target's if none is
     given), none that the build refused; split_k: one that adds up as if so many CTAs divide K, measured or not. Where weights
-    are ready it loads them ahead: that is neither measured nor priced. Raises as `heuristics.choose`."""
+    are ready it loads them ahead: that is neither measured nor priced. pointers: as of `heuristics.choose`. Raises as `heuristics.choose`."""
     if not problem.weights_ready:
-        return _pick(problem, shape, target, groups, device, unbuilt, split_k)
+        return _pick(problem, shape, target, groups, device, unbuilt, split_k, pointers)
     plain, without = (
         replace(problem, weights_ready=False),
         {plain: x for c, x in unbuilt.items() for plain in _before(problem, c)},
     )
-    found = _pick(plain, shape, target, groups, device, without, split_k)
+    found = _pick(plain, shape, target, groups, device, without, split_k, pointers=False)
     return replace(found, config=_ahead(problem, found.config))
 
 
@@ -116,6 +117,7 @@ def _pick(
     device: str,
     unbuilt: Mapping[Config, str],
     split_k: int,
+    pointers: bool,
 ) -> Pick:
     name = device or target.device_name
     row = find(problem, shape, name, groups, target, unbuilt)
@@ -123,9 +125,12 @@ def _pick(
     if moved:
         row = find(problem, shape, H200.device_name, groups, target, unbuilt)
         row = row if row and waits_alike(problem, row.best.config, shape, groups, target) else None
+    if row and row.best.config.direct and not pointers:
+        row = None
     if row and (split_k == ANY or adds_up(problem, row.best.config, shape[2], split_k)):
         return Pick(config=row.best.config, row=row, moved=moved)
-    return Pick(config=choose(problem, shape, target, groups, unbuilt, split_k=split_k))
+    found = choose(problem, shape, target, groups, unbuilt, split_k=split_k, pointers=pointers)
+    return Pick(config=found)
 
 
 def waits_alike(

@@ -47,6 +47,7 @@ class Lever:
     ordered: whether it says only in which order tiles come, so that nothing is tried where all run at once.
     deepens: changes that make room for one stage more, those that cost least first, of which the tuner tries one.
     offers: what a choice considers of a config, as changes of fields; {} is the config as it is, no changes drop it.
+    beside: where it has not the default, the levers of which a choice considers more; None: all.
     tile: whether another value is another tile: another size of it, or other warpgroups or CTAs at it.
     spares: whether the default takes the fewest registers: what a choice tries where the build refused a kernel.
     hides: stages more that hide latency where it has not the default.
@@ -70,6 +71,7 @@ class Lever:
     ordered: bool = False
     deepens: Callable[[C], Iterable[Changes]] = no_others
     offers: Callable[[L, C], Iterable[Changes]] | None = None
+    beside: tuple[str, ...] | None = None
     tile: bool = False
     spares: bool = False
     hides: int = 0

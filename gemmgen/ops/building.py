@@ -107,11 +107,16 @@ def loaded_choice(
 
 
 def config_for(
-    p: Problem, shape: Shape, groups: int, device_name: str, split_k: int | None = None
+    p: Problem,
+    shape: Shape,
+    groups: int,
+    device_name: str,
+    split_k: int | None = None,
+    pointers: bool = True,
 ) -> Config:
     """As `chosen`, for a device by name, which need not be here. split_k: as of `kept_choice`; None: as the process is told
-    (`set_invariant`). Compiles nothing."""
-    return picked_for(p, shape, groups, device_name, split_k=split_k).config
+    (`set_invariant`). pointers: as of `heuristics.choose`. Compiles nothing."""
+    return picked_for(p, shape, groups, device_name, split_k=split_k, pointers=pointers).config
 
 
 def target_named(device_name: str) -> Target:
@@ -126,6 +131,7 @@ def picked_for(
     device_name: str,
     target: Target | None = None,
     split_k: int | None = None,
+    pointers: bool = True,
 ) -> Pick:
     """As `config_for`, with where it comes from. target: None for `target_named`."""
     target = target or target_named(device_name)
@@ -136,5 +142,7 @@ def picked_for(
         if error := kept_refusal(asked(p, c)):
             raise error
 
-    choose = partial(pick, p, shape, target, groups, device_name, split_k=split_k)
+    choose = partial(
+        pick, p, shape, target, groups, device_name, split_k=split_k, pointers=pointers
+    )
     return refused.first_built(p, choose, build)[0]

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from kernels import DENSE_F16, DIRECT
 
 from gemmgen.config import Config
 from gemmgen.cost import cost, count_tiles
@@ -22,7 +23,9 @@ from gemmgen.heuristics import (
     wave_rows,
 )
 from gemmgen.heuristics.rasters import with_raster
+from gemmgen.heuristics.tuned import pick
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8, S32
+from gemmgen.levers.direct import per_sm
 from gemmgen.passes.layout_smem import most_stages
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
@@ -424,7 +427,8 @@ def test_k_is_divided_only_among_idle_sms():
             for c in candidates(p, shape, H200):
                 if c.split_k > 1:
                     assert c.multicast == "none"
-                    assert count_tiles(c, shape) <= H200.clusters(c.split_k) * c.split_k
+                    at_once = H200.clusters(c.split_k) * (per_sm(c) if c.direct else 1)
+                    assert count_tiles(c, shape) <= at_once * c.split_k
                     assert shape[2] * p.a.bytes > (4 * c.split_k - 1) * c.block_k_bytes
     depths = replace(DENSE, grouping="k_columns", layout="tn")
     assert {c.split_k for c in candidates(depths, (64, 576, 7168), H200, 4)} == {1}
@@ -516,3 +520,28 @@ def test_a_tile_that_one_warpgroup_multiplies_needs_a_stage_more():
     assert room.needed_stages(DENSE, shared, (4096, 4096, 4096)) == 4
     assert room.needed_stages(DENSE, replace(shared, ping_pong=True), (4096, 4096, 4096)) == 5
     assert room.needed_stages(DENSE, replace(shared, ping_pong=True), (4096, 4096, 128)) == 2
+
+
+@pytest.mark.parametrize("stages", (1, 2, 3, 4))
+@pytest.mark.parametrize("block_m", (8, 16))
+def test_as_many_ctas_share_an_sm_as_are_priced(block_m, stages):
+    c = replace(DIRECT, block_m=block_m, stages=stages, unroll=stages)
+    for p in (DENSE, DENSE_F16):
+        assert lower(p, c).per_sm == per_sm(c)
+
+
+def test_operands_are_loaded_into_registers_where_that_was_measured():
+    """Few rows of 16 bits whose K blocks lie in whole lines, and where nothing else is asked of the kernel."""
+    shape = 8, 6144, 5120
+    assert choose(DENSE, shape, H200).direct
+    assert choose(DENSE_F16, shape, H200).direct
+    for p, at, how in (
+        (DENSE, (17, 6144, 5120), {}),
+        (DENSE, (8, 6144, 5128), {}),
+        (FP8, shape, {}),
+        (replace(DENSE, grouping="batched"), shape, {}),
+        (DENSE, shape, {"pointers": False}),
+        (DENSE, shape, {"split_k": 1}),
+    ):
+        assert not choose(p, at, H200, **how).direct
+    assert not pick(replace(DENSE, weights_ready=True), shape).config.direct

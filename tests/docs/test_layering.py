@@ -46,9 +46,10 @@ COMPILER = {
     "cost_terms": set(),
     "cost_launch": {"ir", "errors", "target", "levers", "config", "problem", "recipes", "passes"},
     "cost_fit": set(),
+    "cost_direct": {"config", "levers", "cost_terms", "cost_launch"},
     "cost": {
         *["ir", "errors", "target", "config", "problem", "recipes", "passes", "pipeline"],
-        *["cost_terms", "cost_launch", "cost_fit", "levers"],
+        *["cost_terms", "cost_launch", "cost_fit", "cost_direct", "levers"],
     },
     "heuristics": {
         *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"],

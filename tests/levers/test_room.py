@@ -53,6 +53,10 @@ def test_no_pass_takes_less_than_is_known_before(name):
                 kernel = lower(problem, c, H200)
             except IllegalConfig:
                 continue
+            if (
+                not kernel.ring
+            ):  # it has fewer roles, and as many CTAs share an SM as it has room for
+                continue
             before = swap_operands(build(problem, c), H200, c.swap_ab)
             roles = zip(before.roles, kernel.roles, strict=True)
             assert all(arrays(known) <= arrays(found) for known, found in roles), c

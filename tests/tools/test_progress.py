@@ -172,7 +172,7 @@ def test_every_m_of_a_pack_is_counted(clock, capsys, monkeypatch):
     monkeypatch.setenv(PROGRESS, "always")
     p, args = Problem(family="dense", a="bf16", b="bf16"), SimpleNamespace(up_to=64)
 
-    def config_for(p, shape, groups, device):
+    def config_for(p, shape, groups, device, pointers):
         clock[0] += 6.0
         return Config(panel=1 + (shape[0] > 20))
 
