@@ -11,6 +11,7 @@ from ..config import Config
 from ..errors import ArgumentError
 from ..ir.collectives import MOST_RANKS
 from ..problem import Problem, Shape
+from ..runtime import driver
 from ..runtime.launch import LoadedKernel, Plan
 from ..runtime.torch_tensors import torch
 from . import building, by_row
@@ -39,9 +40,9 @@ class SymmetricMemory(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class InProcess:
-    """The same of one process: a CUDA tensor of bytes of each device, which can access each other's memory
-    (torch enables that with the first copy between them, CUDA by cuCtxEnablePeerAccess). Plan all ranks' launches before
-    the first of them is launched: what loads or allocates may wait for a kernel that waits for another rank."""
+    """The same of one process: a CUDA tensor of bytes of each device, which can access each other's memory; that they do is
+    enabled. Plan all ranks' launches before the first of them is launched: what loads or allocates may wait for a kernel that waits
+    for another rank."""
 
     rank: int
     tensors: tuple[Any, ...]
@@ -62,6 +63,15 @@ class InProcess:
         (size,) = sizes
         return self.tensors[rank].view(-1).view(dtype)[:size]
 
+    def let_access(self, device: Any) -> None:
+        """Let this rank's device access all of it. Raises RuntimeUnavailable if it cannot, ArgumentError for tensors that lie elsewhere."""
+        for rank, t in enumerate(self.tensors):
+            if t.device.type != "cuda" or (rank == self.rank and t.device != device):
+                allowed = f"must be {device}" if rank == self.rank else "must be a CUDA device"
+                raise ArgumentError(f"memory device of rank {rank}", str(t.device), allowed)
+        for other in sorted({int(t.device.index) for t in self.tensors} - {device.index}):
+            driver.let_access(device.index, other)
+
 
 class End:
     """This rank's end of memory that all ranks share, and the number of the last launch there."""
@@ -75,10 +85,12 @@ class End:
             raise ArgumentError(
                 "memory rank", self.rank, f"must be one of {self.ranks}, with an address of each"
             )
-        self.memory = memory  # kept alive
         self.device = torch().device(device)
         if self.device.type != "cuda" or self.device.index is None:
             raise ArgumentError("device", str(device), "must be a CUDA device, with its number")
+        if isinstance(memory, InProcess):
+            memory.let_access(self.device)
+        self.memory = memory  # kept alive
         self.addresses = tuple(int(x) for x in memory.buffer_ptrs)
         self.epoch = 0  # of the last launch
         self.lock = threading.Lock()

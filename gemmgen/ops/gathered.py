@@ -75,7 +75,6 @@ class Inbox(End):
         size = int(memory.buffer_size)
         self.layout = Layout.of(size, self.ranks)
         self.bytes = memory.get_buffer(self.rank, (size,), torch().uint8)
-        check_device(self.bytes, self)
         self.sender = Sender(self.device.index)
 
     def buffer(self, epoch: int) -> int:

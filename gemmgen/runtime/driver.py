@@ -109,6 +109,16 @@ def device_of(address: int) -> int:
     return int(call("cuPointerGetAttribute", attribute, address))
 
 
+def let_access(device: int, other: int) -> None:
+    """Let CUDA device `device` access memory of `other`. Raises RuntimeUnavailable if it cannot, LaunchError."""
+    if not call("cuDeviceCanAccessPeer", *(call("cuDeviceGet", x) for x in (device, other))):
+        raise RuntimeUnavailable(f"device={device} cannot access the memory of device {other}")
+    with current(device):
+        returned = driver().cuCtxEnablePeerAccess(_primary_context(other), 0)
+    if returned[0] != driver().CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
+        result("cuCtxEnablePeerAccess", returned)
+
+
 def wait_for(streams: Iterable[int], stream: int, device: int) -> None:
     """Let what is queued on `stream` of `device` from now on wait for what is queued on `streams` now."""
     for other in streams:

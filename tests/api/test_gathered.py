@@ -363,6 +363,32 @@ def test_a_device_whose_streams_write_no_flags_is_refused(streams):
         box()
 
 
+def on_two_devices():
+    shared = memory()
+    shared.tensors[0].device, shared.tensors[1].device = Device(index=4), Device(index=0)
+    return shared
+
+
+def test_gpus_of_one_process_may_access_each_other(streams):
+    for _ in range(2):
+        Inbox(on_two_devices(), Placed(1).device)
+    assert streams.reached == [(100, 104)] * 2 and streams.contexts == [100]
+    streams.apart.add((0, 4))
+    with pytest.raises(RuntimeUnavailable, match="memory of device 4"):
+        Inbox(on_two_devices(), Placed(1).device)
+
+
+def test_memory_of_another_device_is_refused():
+    with pytest.raises(ArgumentError) as e:
+        Inbox(on_two_devices(), Device(index=1))
+    assert e.value.argument == "memory device of rank 1"
+    shared = memory()
+    shared.tensors[0].device = Device(type="cpu", index=None)
+    with pytest.raises(ArgumentError) as e:
+        Inbox(shared, Placed(1).device)
+    assert e.value.argument == "memory device of rank 0"
+
+
 def test_a_graph_is_not_captured(monkeypatch):
     planned = gathers()
     monkeypatch.setattr(sys.modules["torch"].cuda, "is_current_stream_capturing", lambda: True)

@@ -33,6 +33,7 @@ class Status(SimpleNamespace):
 
 
 OK = Status(code=0, name="SUCCESS")
+KNOWN = Status(code=704, name="PEER_ACCESS_ALREADY_ENABLED")
 
 
 class Names:
@@ -41,13 +42,15 @@ class Names:
 
 
 class FakeStreams:
-    """log: in the order in which the host asked. lacks: attributes that are 0."""
+    """log: in the order in which the host asked. lacks: attributes that are 0. apart: pairs of devices that do not access each other;
+    reached: contexts that may access another's memory."""
 
-    CUresult = SimpleNamespace(CUDA_SUCCESS=OK)
+    CUresult = SimpleNamespace(CUDA_SUCCESS=OK, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED=KNOWN)
 
     def __init__(self):
         self.log, self.contexts, self.lacks = [], [], set()
         self.streams, self.events, self.destroyed = {}, 0, []
+        self.apart, self.reached = set(), []
 
     def __getattr__(self, name):
         if name.startswith("CU"):
@@ -76,6 +79,14 @@ class FakeStreams:
 
     def cuCtxPopCurrent(self):
         return OK, self.contexts.pop()
+
+    def cuDeviceCanAccessPeer(self, device, other):
+        return OK, int((device, other) not in self.apart)
+
+    def cuCtxEnablePeerAccess(self, context, flags):
+        pair = self.contexts[-1], context
+        self.reached.append(pair)
+        return (KNOWN if self.reached.count(pair) > 1 else OK,)
 
     def cuCtxGetStreamPriorityRange(self):
         return OK, 0, -5

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from gemmgen.config import Config
-from gemmgen.errors import LaunchError
 from gemmgen.verification.codes import code_type
 from gemmgen.verification.engines import NumpyEngine
 from gemmgen.verification.quantised import Result
@@ -41,26 +40,14 @@ def named(shape):
 
 @cache
 def host():
-    """torch, where there are two GPUs that can access each other's memory: then they may."""
+    """torch, where there are two GPUs that can access each other's memory."""
     torch = pytest.importorskip("torch")
     if torch.cuda.device_count() < RANKS:
         pytest.skip("needs two GPUs")
     for one, other in ((0, 1), (1, 0)):
         if not torch.cuda.can_device_access_peer(one, other):
             pytest.skip("the two GPUs cannot access each other's memory")
-        access(one, other)
     return torch
-
-
-def access(one, other):
-    from gemmgen.runtime import driver
-
-    with driver.current(one):
-        try:
-            driver.call("cuCtxEnablePeerAccess", driver._primary_context(other), 0)
-        except LaunchError as e:
-            if "ALREADY_ENABLED" not in str(e):
-                raise
 
 
 def shared(size):
