@@ -27,7 +27,7 @@ from ..runtime.inbox import (
 from ..runtime.inbox import Inbox as Layout
 from ..runtime.launch import Plan
 from ..runtime.sender import Job, Sender, job
-from ..runtime.tensor_map import Matrix
+from ..runtime.tensor_map import Matrix, check
 from ..runtime.torch_tensors import (
     check_apart,
     check_tensor,
@@ -148,6 +148,8 @@ class AllGather:
         for name, x in (outside | result).items():
             check_apart(name, x, {"memory": memory.bytes})
         matrices = {name: matrix(x) for name, x in tensors.items()}
+        for name, (*_, size) in self._sides.items():
+            check(name, matrices[name], size)
         chunks = chunks_for(m * k * p.a.bytes) if chunks is None else chunks
         g = gathering(self.kernel.kernel, matrices, m, memory.ranks, chunks)
         values |= {"shape_n": n, "shape_k": k, **g.strides(arguments, values)}

@@ -36,8 +36,9 @@ class Sender:
             _, highest = call("cuCtxGetStreamPriorityRange")
             self.stream = call("cuStreamCreateWithPriority", alone, highest)
             events = tuple(call("cuEventCreate", untimed) for _ in range(3))
+            held = self.stream, events, call("cuCtxGetCurrent")
         self._ready, self._sent, self._over = events
-        finalize(self, _destroy, device, self.stream, events).atexit = False
+        finalize(self, _destroy, cu, *held).atexit = False
 
     @contextmanager
     def beside(
@@ -64,12 +65,13 @@ class Sender:
                 call("cuEventRecord", self._over, stream)
 
 
-def _destroy(device: int, stream: Any, events: tuple[Any, ...]) -> None:
-    """Once what is queued there is done."""
-    with driver.current(device):
-        call("cuStreamDestroy", stream)
-        for event in events:
-            call("cuEventDestroy", event)
+def _destroy(cu: Any, stream: Any, events: tuple[Any, ...], context: Any) -> None:
+    """Once what is queued there is done. Nobody is there to be told of an error."""
+    cu.cuCtxPushCurrent(context)
+    cu.cuStreamDestroy(stream)
+    for event in events:
+        cu.cuEventDestroy(event)
+    cu.cuCtxPopCurrent()
 
 
 def job(x: Move | Raise) -> Job:
