@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .epilogues import check_arguments, from_json, named, to_json
 from .errors import ArgumentError
-from .ir.collectives import COLLECTIVES
+from .ir.collectives import COLLECTIVES, WIRES
 from .ir.counts import INT_LIMIT, MOST_SIDE
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
@@ -23,6 +23,7 @@ OPTIONAL = (
     "accumulate",
     "weights_ready",
     "collective",
+    "wire",
 )  # left out of the JSON where they have their defaults
 Shape = tuple[int, int, int]  # M, N, K
 MOST_GROUPS = 1 << 20
@@ -48,6 +49,8 @@ class Problem:
     A [ranks * M, K] and B [N, K], of each rank's own K; each stores its M rows of the sum of all
     (docs/adr/0049-reduce-scatter.md). "all_gather": A [M, K] of its own rows, which travel to all others, and B [N, K] of its own
     columns; each stores all rows of those, D [ranks * M, N] (docs/adr/0051-all-gather.md).
+    wire: of a reduce-scatter of FP32 sums, BF16 or F16: each other rank's sum is rounded to it once, to nearest even, before it
+    travels. None: sums travel in the 32 bits that they have (docs/adr/0053-wire.md).
 
     Raises ArgumentError naming the argument for what no config could compute.
     """
@@ -63,6 +66,7 @@ class Problem:
     accumulate: bool = False
     weights_ready: bool = False
     collective: str = "none"
+    wire: DType | None = None
 
     if TYPE_CHECKING:  # what is made of these: names become what they name
 
@@ -80,15 +84,17 @@ class Problem:
             accumulate: bool = ...,
             weights_ready: bool = ...,
             collective: str = ...,
+            wire: DType | str | None = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
         sums = recipe(self.family)
         if isinstance(self.epilogue, str):
             object.__setattr__(self, "epilogue", named(self.epilogue))
-        for name in ("a", "b", "d"):
+        for name in ("a", "b", "d", "wire"):
             if isinstance(getattr(self, name), str):
                 object.__setattr__(self, name, _lookup(name, getattr(self, name), DTYPES))
+        for name in ("a", "b", "d"):
             if not isinstance(getattr(self, name), DType):
                 raise ArgumentError(name, getattr(self, name), f"must be one of {_names(DTYPES)}")
         _check_operands(self, sums)
@@ -119,6 +125,7 @@ class Problem:
             raise ArgumentError("accumulate", self.accumulate, allowed)
         _check_promise(self)
         _check_collective(self)
+        _check_wire(self, sums)
 
     @property
     def value(self) -> Expr:
@@ -155,7 +162,7 @@ class Problem:
             **dtypes,
             "layout": self.layout,
             "epilogue": to_json(self.epilogue),
-            **{name: getattr(self, name) for name in OPTIONAL if _differs(self, name)},
+            **{name: _plain(getattr(self, name)) for name in OPTIONAL if _differs(self, name)},
         }
 
     def _repr_html_(self) -> str:
@@ -180,7 +187,7 @@ class Problem:
             if name not in data:
                 raise ArgumentError(name, None, "is required")
         values: dict[str, Any] = dict(data)
-        for name in (n for n in ("a", "b", "d") if n in values):
+        for name in (n for n in ("a", "b", "d", "wire") if values.get(n) is not None):
             values[name] = _lookup(name, values[name], DTYPES)
         if "epilogue" in values:
             values["epilogue"] = from_json(values["epilogue"])
@@ -213,6 +220,25 @@ def _check_collective(p: Problem) -> None:
     if p.collective != "none" and p.grouping != "none":
         allowed = f"must be none for grouping={p.grouping}: ranks share out the rows of one GEMM"
         raise ArgumentError("collective", p.collective, allowed)
+
+
+def _check_wire(p: Problem, sums: Recipe) -> None:
+    """Raise ArgumentError for a dtype that sums are not rounded to, or where no FP32 sums travel."""
+    if p.wire is None:
+        return
+    if p.wire not in WIRES:
+        allowed = f"must be None, or one of {_names(t.name for t in WIRES)}"
+        raise ArgumentError("wire", getattr(p.wire, "name", p.wire), allowed)
+    if p.collective != "reduce_scatter":
+        allowed = f"must be None for collective={p.collective}: no sums travel"
+        raise ArgumentError("wire", p.wire.name, allowed)
+    if p.a.integer and not sums.promotes:
+        raise ArgumentError("wire", p.wire.name, "must be None for sums in INT32, which are exact")
+
+
+def _plain(value: object) -> object:
+    """In JSON."""
+    return value.name if isinstance(value, DType) else value
 
 
 def _differs(p: Problem, name: str) -> bool:

@@ -46,7 +46,7 @@ ACCESSES = Access.__args__
 MMA_ROWS = 64  # M of a wgmma
 MMA_K_BYTES = 32  # K of a wgmma
 WARP_ROWS = 16  # rows of a wgmma's result that one warp holds
-WARP, VECTOR = 32, 4  # threads; registers that a thread sends at once
+WARP, VECTOR = 32, 16  # threads; bytes that a thread sends at once
 WORKSPACE = 1 << 32  # where a CTA's slot in global memory lies, behind all shared memory
 CHUNK, LINE = 16, 128  # bytes that a swizzle moves as one, and after which it moves them elsewhere
 
@@ -55,7 +55,10 @@ def spans(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Spans:
     """What `stmt` touches when `agent` executes it in ring position `stage`."""
     named = (stmt.a, stmt.b) if isinstance(stmt, Mma) else (stmt.smem,)
     found = merged(_raw(kernel, stmt, agent, stage))
-    if getattr(stmt, "through", "cluster") != "cluster":
+    through = getattr(stmt, "through", "cluster")
+    if through != "cluster":
+        words = {"memory": kernel.workspace.slot, "ranks": kernel.peers.slot}[through]
+        _within("its slot", stmt, ((WORKSPACE, WORKSPACE + 4 * words),), found)
         return found
     _inside(kernel, stmt, named, found)
     return found
@@ -116,14 +119,16 @@ def _slots(
 def _of_warps(
     kernel: Kernel, stmt: SendPartials | AddPartials, agent: Agent, slot: int
 ) -> Iterator[Span]:
-    """In a slot: four registers of each thread of a warpgroup side by side."""
+    """In a slot: 16 bytes of each thread of a warpgroup side by side, of what is left 8. Sums that were rounded are half as long."""
     name = stmt.src if isinstance(stmt, SendPartials) else stmt.dst
     (acc,) = (r for role in kernel.roles for r in role.locals if r.name == name)
-    size = VECTOR * acc.dtype.bytes  # of a thread
-    block = (stmt.wave * kernel.consumers + agent.share) * acc.count // VECTOR
-    for row in range(block, block + acc.count // VECTOR):
+    wire = kernel.peers.wire if stmt.through == "ranks" else None
+    total = acc.count * (wire or acc.dtype).bytes  # of a thread
+    start = slot + (stmt.wave * kernel.consumers + agent.share) * 4 * WARP * total
+    for first in range(0, total, VECTOR):
+        size = min(VECTOR, total - first)
         for warp in agent.warps:
-            at = slot + (4 * row + warp) * WARP * size
+            at = start + WARP * (4 * first + warp * size)
             yield at, at + WARP * size
 
 
@@ -237,10 +242,13 @@ def merged(pieces: Iterator[Span]) -> Spans:
 
 def _inside(kernel: Kernel, stmt: Access, named: tuple[str, ...], found: Spans) -> None:
     extents = [(start(s), start(s) + s.bytes) for s in map(kernel.buffer, named)]
+    _within(" and ".join(named), stmt, merged(iter(extents)), found)
+
+
+def _within(name: str, stmt: Access, extents: Spans, found: Spans) -> None:
     for lo, hi in found:
-        pieces = merged(iter(extents))
-        if not any(first <= lo and hi <= end for first, end in pieces):
-            text = f"{type(stmt).__name__} touches bytes {lo}..{hi}, outside {' and '.join(named)}"
+        if not any(first <= lo and hi <= end for first, end in extents):
+            text = f"{type(stmt).__name__} touches bytes {lo}..{hi}, outside {name}"
             raise ProtocolViolation(RACE, text, Trace())
 
 

@@ -29,7 +29,7 @@ STATEMENTS = (
 )
 # Memory and synchronisation; what works on registers; conversions, the same for every kernel.
 VALUES = ("ptx_values.j2",)
-PTX = ("ptx.j2", "ptx_registers.j2", "ptx_fragments.j2", *VALUES)
+PTX = ("ptx.j2", "ptx_registers.j2", "ptx_fragments.j2", "ptx_wire.j2", *VALUES)
 COMMENT = 116  # characters of a line
 LINES_SAVED = 6  # by a function, at least
 

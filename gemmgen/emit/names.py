@@ -28,6 +28,7 @@ from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
 from .fragments import fragments, products, rows_of_a
 from .k_blocks import k_block, steps
 from .numbers import Number, each
+from .wire import wire
 
 RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
 
@@ -82,8 +83,6 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "map_at": lambda name: map_at(kernel, name),
         "mbarriers": lambda s: mbarriers(kernel, s),
         "flag": lambda s, at: flag(kernel, s, at),
-        "epoch_flag": lambda place: epoch_flag(kernel, place),
-        "of_rank": lambda s, acc, place: of_rank(kernel, s, acc, place),
         "stages": lambda s: stages(kernel, s),
         "cluster_k": f", CLUSTER_K = {kernel.cluster.k}" * (kernel.cluster.k > 1),
         "ctas": "CLUSTER_M * CLUSTER_N" + " * CLUSTER_K" * (kernel.cluster.k > 1),
@@ -98,6 +97,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "span": lambda s: SPANS[s.of],
         "steps": lambda s: ", ".join(steps(kernel, s)),
         **{f.__name__: partial(f, kernel) for f in (fragments, products, k_block, piece)},
+        **{f.__name__: partial(f, kernel) for f in (epoch_flag, of_rank, wire)},
         "reset": lambda s: f" {s.ahead}[0] = 0" * bool(s.ahead),
         "numbers": lambda s: NUMBERS[s.place],
         "reason": REASONS,

@@ -27,6 +27,7 @@ from ..ir.nodes import (
     Major,
     Mma,
     Param,
+    Peers,
     Piece,
     PrefetchMap,
     Registers,
@@ -225,6 +226,17 @@ def parameters(p: Problem, params: tuple[Param, ...]) -> tuple[Param, ...]:
     return (*SHAPE, *walked, *output_params(p), *params, *epilogue_params(p))
 
 
+def groups(p: Problem, *, ragged: bool) -> Groups:
+    g = p.grouped
+    return Groups(
+        rows=g.rows,
+        columns=g.columns,
+        ragged=g.ragged or ragged,
+        depths=g.depths,
+        step=p.alignment * g.again,
+    )
+
+
 def ready(p: Problem, maps: tuple[TmaMap, ...]) -> tuple[str, ...]:
     """Of what is loaded by tensor map, what no launch that may still run writes."""
     return tuple(m.tensor for m in maps if m.tensor in ("b", "scale_b") and p.weights_ready)
@@ -259,14 +271,9 @@ def assemble(
         block=b,
         cluster=cluster,
         scheduler=scheduler,
-        groups=Groups(
-            rows=g.rows,
-            columns=g.columns,
-            ragged=g.ragged or scheduler.name == RUNS,
-            depths=g.depths,
-            step=p.alignment * g.again,
-        ),
+        groups=groups(p, ragged=scheduler.name == RUNS),
         ready=ready(p, maps),
+        peers=Peers(wire=p.wire),
         maps=maps,
         params=parameters(p, params),
         smem=(

@@ -25,6 +25,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         f"al{p.alignment}" * (p.alignment != Problem.alignment),
         "add" * p.accumulate,
         p.collective * (p.collective != Problem.collective),
+        f"wire_{p.wire}" * (p.wire is not None),
     ]
     late = [x.tagged(c) for x in LEVERS if x.added or x.late]
     label = label_of(p.epilogue) if p.epilogue != Problem.epilogue else ""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .dtypes import BF16, F16
 from .resources import Param
 
+WIRES = (BF16, F16)  # to what sums may be rounded before they travel
 MOST_RANKS = 8  # of one host
 MOST_CHUNKS = 32  # in which a rank sends its rows of A
 RANKS = (Param(name="ranks", ctype="int"), Param(name="rank", ctype="int"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .exchange import PARTIALS
-from .nodes import AddPartials, Kernel, SendPartials
+from .nodes import AddPartials, Kernel, Registers, SendPartials
 from .places import numbered
 
 
@@ -14,11 +14,24 @@ def epoch_flag(kernel: Kernel, place: str) -> str:
 
 
 def of_rank(kernel: Kernel, s: SendPartials | AddPartials, acc: str, place: str) -> str:
-    """This thread's first register in the slot of the tile that is the other rank's `place`: behind all flags, in the buffer
+    """This thread's first word in the slot of the tile that is the other rank's `place`: behind all flags, in the buffer
     of this epoch."""
-    count = next(r.count for role in kernel.roles for r in role.locals if r.name == acc)
     buffer = f"int(epoch % {kernel.peers.buffers}) * slots_stride"
     slot = f"({place} * (long long)tile.slots + tile.slot) * {kernel.peers.slot}"
-    mine = f"{numbered(s.wave * kernel.consumers)} * {128 * count} + threadIdx.x % 128 * 4"
+    mine = f"{numbered(s.wave * kernel.consumers)} * {128 * words(kernel, acc)} + threadIdx.x % 128 * 4"
     flags = "2 * (ranks - 1) * (long long)flag_stride"
     return f"{PARTIALS}[tile.owner] + {flags} + {buffer} + {slot} + {mine}"
+
+
+def words(kernel: Kernel, acc: str) -> int:
+    """Of a thread, in the slot: a register each, or one of two that are rounded."""
+    return _sums(kernel, acc).count // kernel.peers.per_word
+
+
+def word(kernel: Kernel, acc: str) -> str:
+    """The C type of one."""
+    return "uint32_t" if kernel.peers.wire else _sums(kernel, acc).dtype.cuda
+
+
+def _sums(kernel: Kernel, acc: str) -> Registers:
+    return next(r for role in kernel.roles for r in role.locals if r.name == acc)

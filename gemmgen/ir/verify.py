@@ -43,8 +43,7 @@ from .verify_exchange import awaited, kept, through
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
     *("dst", "src", "row_scales", "block_scales", "column_scales"),
-    *("amax", "turn", "seen", "ahead"),
-    *("row_fragments", "column_fragments"),
+    *("amax", "turn", "seen", "ahead", "row_fragments", "column_fragments"),
 )
 # Fields of statements that name something, and the table that has it.
 NAMES = {
@@ -83,18 +82,16 @@ COUNTS: dict[str, tuple[float, float]] = {
     "distance": (0, inf),
 }
 
-# Of resources, by name; "peers": the cluster, if it is of several CTAs.
+# Of resources, by name; "peers": the cluster, if it is of several CTAs; "wire": to what sums are rounded, by `through`.
 Tables = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checks:
     """What there is to check in statements of one class. To ask each statement anew took most of the time in
-    which a kernel is lowered."""
+    which a kernel is lowered. names: items of NAMES, and whether a field may be empty: it names none."""
 
-    names: tuple[
-        tuple[str, str, bool], ...
-    ]  # items of NAMES, and whether a field may be empty: it names none
+    names: tuple[tuple[str, str, bool], ...]
     counts: tuple[tuple[str, tuple[float, float]], ...]
     box: bool
     outer: type | None
@@ -108,6 +105,7 @@ def verify(kernel: Kernel) -> Kernel:
     _unique(kernel)
     tables = {name: {x.name: x for x in getattr(kernel, name)} for name in RESOURCES}
     tables["peers"] = {"cluster": kernel.cluster} if kernel.cluster.size > 1 else {}
+    tables["wire"] = {"ranks": kernel.peers.wire} if kernel.peers.wire else {}
     for m in kernel.maps:
         _known("smem", m.smem, tables["smem"], m)
     _body(kernel.prologue, {**tables, "locals": {}}, ())

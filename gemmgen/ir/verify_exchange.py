@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import IRError
 from .blocks import Stmt
+from .dtypes import F32
 from .exchange import PARTIALS
 from .nodes import AddPartials, Arrive, AwaitSignals, SendPartials
 from .rewrite import walk
@@ -19,6 +20,9 @@ def through(stmt: SendPartials | AddPartials, tables: dict[str, dict[str, Any]])
         raise IRError(f"{type(stmt).__name__} through {stmt.through}: {at}")
     if stmt.through != "cluster" and PARTIALS not in tables["params"]:
         raise IRError(f"{type(stmt).__name__} through {stmt.through}: the kernel has no workspace")
+    acc = tables["locals"][stmt.src if isinstance(stmt, SendPartials) else stmt.dst]
+    if stmt.through in tables["wire"] and (acc.dtype != F32 or acc.count % 4):
+        raise IRError(f"{acc.name} is not of FP32 in fours: it cannot be rounded in pairs")
 
 
 def awaited(stmt: AwaitSignals) -> None:

@@ -3,9 +3,10 @@ sums over."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from .resources import Axis
+from .dtypes import DType
+from .resources import UNUSUAL, Axis
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +65,20 @@ NO_WORKSPACE = Workspace()
 
 @dataclass(frozen=True, kw_only=True)
 class Peers:
-    """What the ranks of a launch on several GPUs hand over of each tile: a slot of so many registers of 32 bits, and so many
+    """What the ranks of a launch on several GPUs hand over of each tile: a slot of so many words of 32 bits, and so many
     flags of 64 bits, each the epoch of the launch whose sums are there. Slots are there so many times, of which launches
-    take one after the other."""
+    take one after the other. wire: 16 bits to which sums are rounded before they travel, two in a word (None: a word has one as
+    it is)."""
 
     slot: int = 0
     flags: int = 0
     buffers: int = 2
+    wire: DType | None = field(default=None, metadata=UNUSUAL)
+
+    @property
+    def per_word(self) -> int:
+        """Registers of sums in a word."""
+        return 1 if self.wire is None else 2
 
 
 NO_PEERS = Peers()

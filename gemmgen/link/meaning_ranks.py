@@ -6,8 +6,11 @@ buffers, which epochs take in turns, each of the slots of each other rank's tile
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..ir import nodes as ir
 from ..ir.arrivals import ARRIVALS
+from ..ir.dtypes import BF16, F16, DType
 from ..ir.exchange import PARTIALS
 from .parts import UNROLL, count
 
@@ -20,22 +23,67 @@ def flag(k: ir.Kernel, place: str) -> str:
     return f"{OWNER} + 2 * ({place} * (long long)flag_stride + ({warp}))"
 
 
+# The two sums of a word, in FP32.
+HALVES = {
+    BF16: ("__uint_as_float({0} << 16)", "__uint_as_float({0} & 0xFFFF0000)"),
+    F16: ('"cvt.f32.f16"($f, uint16_t({0}))', '"cvt.f32.f16"($f, uint16_t({0} >> 16))'),
+}
+
+
 def slot(k: ir.Kernel, wave: int, acc: str, place: str) -> tuple[str, int, str]:
-    """This thread's first register of the wave, how many there are, and of what type."""
+    """Where this thread's words of the wave begin, how many there are, and of what type. A thread has 16 bytes beside those of
+    the next; of what is left at the end of an odd number of them, 8."""
     n = count(k, acc)
     (of,) = (r.dtype.ptx for role in k.roles for r in role.locals if r.name == acc)
+    if k.peers.wire:
+        n, of = n // 2, "b32"
     turn = f"int(epoch % {k.peers.buffers}) * slots_stride"
     buffer = f"2 * (ranks - 1) * (long long)flag_stride + {turn}"
     tile = f"({place} * (long long)tile.slots + tile.slot) * {k.peers.slot}"
-    mine = f"({wave * k.consumers} + warpgroup) * {128 * n} + threadIdx.x % 128 * 4"
+    mine = f"({wave * k.consumers} + warpgroup) * {128 * n}"
     return f"{OWNER} + ({buffer}) + {tile} + {mine}", n, of
+
+
+def pieces(n: int) -> tuple[tuple[int, int, int], ...]:
+    """Loops over n words: first, end, and words that a thread accesses at once."""
+    return (0, n // 4 * 4, 4), (n // 4 * 4, n, 2)
+
+
+def looped(n: int, body: Callable[[int, str], str]) -> str:
+    """Over n words: `body` of how many at once, and where they are."""
+    return "".join(
+        f"{UNROLL}for (int i = {first}; i < {end}; i += {step})"
+        f" {{ {body(step, f'threadIdx.x % 128 * {step} + 128 * i')} }}"
+        for first, end, step in pieces(n)
+    )
+
+
+def sent(wire: DType | None, acc: str, j: int) -> str:
+    """Word i + j of the registers."""
+    if wire is None:
+        return f"{acc}[i + {j}]"
+    return f"ptx::pair_{wire.ptx}({acc}[2 * (i + {j})], {acc}[2 * (i + {j}) + 1])"
+
+
+def added(wire: DType | None, acc: str, of: str, j: int) -> str:
+    """Word i + j, the j-th that was read, to the registers."""
+    if wire is None:
+        return f"{acc}[i + {j}] += {'int' if of == 's32' else 'float'}($nth(x, {j}));"
+    word = f"uint32_t($nth(x, {j}))"
+    return " ".join(
+        f"{acc}[2 * (i + {j}) + {half}] += float({value.format(word)});"
+        for half, value in enumerate(HALVES[wire])
+    )
 
 
 def send_to_rank(k: ir.Kernel, s: ir.SendPartials) -> str:
     at, n, of = slot(k, s.wave, s.src, "tile.place")
-    sent = ", ".join(f"{s.src}[i + {j}]" for j in range(4))
-    store = f'"st.global.v4.{of}"([{at} + 128 * i], {{{sent}}});'
-    return f"{UNROLL}for (int i = 0; i < {n}; i += 4) {store}"
+
+    def stores(step: int, mine: str) -> str:
+        data = ", ".join(sent(k.peers.wire, s.src, j) for j in range(step))
+        return f'"st.global.v{step}.{of}"([{at} + {mine}], {{{data}}});'
+
+    return looped(n, stores)
 
 
 def signal(k: ir.Kernel, s: ir.Signal) -> str:
@@ -58,14 +106,14 @@ def await_sums(k: ir.Kernel, s: ir.AwaitSignals) -> str:
 
 def add_of_ranks(k: ir.Kernel, s: ir.AddPartials) -> str:
     at, n, of = slot(k, s.wave, s.dst, "other")
-    out, kind = ("$r", "int") if of == "s32" else ("$f", "float")
-    adds = " ".join(f"{s.dst}[i + {j}] += {kind}($nth(x, {j}));" for j in range(4))
-    outs = ", ".join([out] * 4)
-    read = f'const auto x = "ld.global.v4.{of}"({{{outs}}}, [{at} + 128 * i]);'
-    return (
-        f"\n#pragma unroll {s.unroll}\nfor (int other = 0; other < ranks - 1; ++other) {{"
-        f"{UNROLL}for (int i = 0; i < {n}; i += 4) {{ {read} {adds} }} }}"
-    )
+
+    def adds(step: int, mine: str) -> str:
+        outs = ", ".join(["$f" if of == "f32" else "$r"] * step)
+        read = f'const auto x = "ld.global.v{step}.{of}"({{{outs}}}, [{at} + {mine}]);'
+        return " ".join((read, *(added(k.peers.wire, s.dst, of, j) for j in range(step))))
+
+    over = f"\n#pragma unroll {s.unroll}\nfor (int other = 0; other < ranks - 1; ++other)"
+    return f"{over} {{ {looped(n, adds)} }}"
 
 
 def await_rows(k: ir.Kernel, s: ir.AwaitSignals) -> str:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from ..errors import IllegalConfig, Rule
 from ..ir.collectives import COLLECTIVES
 from ..ir.exchange import PARTIALS
+from ..ir.mailboxes import word
 from ..ir.nodes import (
     AddPartials,
     AwaitSignals,
     If,
     Kernel,
     Param,
-    Peers,
     Role,
     SendPartials,
     Signal,
@@ -43,7 +43,7 @@ SCHEDULER = COLLECTIVES["reduce_scatter"].scheduler
 def scatter_rows(kernel: Kernel, target: Target) -> Kernel:
     """Of a kernel that walks other ranks' rows: let each CTA send the sum of a tile in those to the rank that has them, and
     say so. Of a tile in the own rows it waits for the sums of all others, adds them in order of ranks, from the one after its own
-    on, and goes on to the epilogue. Sets Kernel.peers; inserts what sends, says, waits and adds, and the parameters that
+    on, and goes on to the epilogue. Sets slot and flags of Kernel.peers; inserts what sends, says, waits and adds, and the parameters that
     lead to the ranks' memories."""
     if kernel.scheduler.name != SCHEDULER:
         return kernel
@@ -52,10 +52,13 @@ def scatter_rows(kernel: Kernel, target: Target) -> Kernel:
     sums = waves(kernel)
     acc = next(r for r in kernel.consumer.locals if r.name in sums)
     threads, warps = target.warpgroup * kernel.consumers, target.warpgroup // target.warp
+    words = acc.count // kernel.peers.per_word
     kernel = replace(
         kernel,
-        peers=Peers(slot=len(sums) * acc.count * threads, flags=kernel.consumers * warps),
-        params=(*kernel.params, *_params(acc.dtype.cuda)),
+        peers=replace(
+            kernel.peers, slot=len(sums) * words * threads, flags=kernel.consumers * warps
+        ),
+        params=(*kernel.params, *_params(word(kernel, acc.name))),
     )
     ahead = max(1, IN_FLIGHT // acc.count)
     return map_role(kernel, "consumer", lambda r: _handing_over(r, sums, ahead))

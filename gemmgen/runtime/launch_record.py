@@ -108,6 +108,8 @@ def to_json(record: LaunchRecord) -> dict[str, Any]:
     for of in ("buffers", "pointed"):
         for x, written in zip(getattr(record, of), found[of], strict=True):
             written["dtype"] = x.dtype.name
+    if record.peers.wire:
+        found["peers"]["wire"] = record.peers.wire.name
     return found
 
 

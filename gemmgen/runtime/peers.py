@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import ArgumentError
-from ..ir.collectives import MOST_RANKS
+from ..ir.collectives import MOST_RANKS, WIRES
 from ..ir.counts import check_side
+from ..ir.dtypes import DType
 from ..ir.launchable import Launchable
 from ..ir.walks import NO_PEERS
 from ..target import Target
@@ -15,7 +16,7 @@ from ..target import Target
 LINE = 128  # bytes: flags of two ranks, and two buffers, have no line in common
 FLAG, WORD = 8, 4  # bytes
 BUFFERS = NO_PEERS.buffers
-LEAST = 64  # bytes of a tile's slot for each of its flags: 8 x 64 elements of FP32 and four flags
+LEAST = 32  # words as long as a flag, of a tile's slot for each of its flags: 8 x 64 elements of 16 bits, and four flags
 SIDE = 2 * Target.tma_box  # elements that no tile of a pair of CTAs is longer than on either side
 
 
@@ -84,10 +85,12 @@ def mailbox(kernel: Launchable, shape: tuple[int, int, int], ranks: int) -> Mail
     )
 
 
-def mailbox_bytes(m: int, n: int, ranks: int) -> int:
-    """Memory that each of `ranks` GPUs needs so that launches of up to M rows of D on each, and N columns, fit, whatever the config."""
+def mailbox_bytes(m: int, n: int, ranks: int, wire: DType | str | None = None) -> int:
+    """Memory that each of `ranks` GPUs needs so that launches of up to M rows of D on each, and N columns, fit, whatever the config.
+    wire: the problem's; for one of 16 bits it is half as much. Raises ArgumentError for another dtype."""
+    size = WORD if wire is None else _wire(wire).bytes
     tiles = (m + SIDE - 1) * (n + SIDE - 1)  # elements: no tile reaches further past a side
-    slots = WORD * BUFFERS * (ranks - 1) * tiles
+    slots = size * BUFFERS * (ranks - 1) * tiles
     return _whole(slots + slots // (BUFFERS * LEAST) + LINE * (ranks + BUFFERS), LINE)
 
 
@@ -97,6 +100,13 @@ def row_step(kernel: Launchable) -> int:
     return max(
         (Target.tma_alignment // kernel.buffer(m.smem).dtype.bytes for m in along), default=1
     )
+
+
+def _wire(wire: DType | str) -> DType:
+    found = next((t for t in WIRES if wire in (t, t.name)), None)
+    if found is None:
+        raise ArgumentError("wire", wire, f"must be None, or {' or '.join(map(str, WIRES))}")
+    return found
 
 
 def _whole(count: int, step: int) -> int:

@@ -7,15 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ..errors import ArgumentError
+from ..ir.dtypes import DType
 from ..ir.groupings import Depth, Segment
 from ..ir.launchable import Launchable
 from ..problem import Problem, depth_step
+from . import rounded
 from .engines import Engine
 from .guarded import POISONS, Buffer, Guarded
 from .inputs import Operands
 from .parts import Part, one
 from .quantised import Result
 from .trial import Pitches, check_bounded, check_known, collected, output, pitches
+
+Check = Callable[[Part, Result, Engine, int], object]
+OfRounded = Callable[[Part, Sequence[Operands], DType, Result, Engine], object]
 
 
 class Machines(Protocol):
@@ -50,7 +55,7 @@ class Together:
 
 def alone(problem: Problem) -> Problem:
     """The problem of one GPU that has all of it."""
-    return replace(problem, collective="none")
+    return replace(problem, collective="none", wire=None)
 
 
 def together(problem: Problem, whole: Operands, ranks: int) -> Together:
@@ -103,27 +108,39 @@ def check_exact(
     machines: Machines, problem: Problem, whole: Operands, got: Sequence[Result]
 ) -> None:
     """Raise VerificationError unless each rank's D is that of operands whose sums are exact, to the bit (an epilogue without an
-    exact result: within its bound)."""
-    _each(check_known, machines, problem, whole, got)
+    exact result: within its bound). Sums that travel in 16 bits are rounded to them here too."""
+    _each((check_known, rounded.check_known), machines, problem, whole, got)
 
 
 def check_close(
     machines: Machines, problem: Problem, whole: Operands, got: Sequence[Result]
 ) -> None:
     """Raise VerificationError unless each element of each rank's D is within its bound."""
-    _each(check_bounded, machines, problem, whole, got)
+    _each((check_bounded, rounded.check_bounded), machines, problem, whole, got)
 
 
 def _each(
-    check: Callable[[Part, Result, Engine, int], object],
+    checks: tuple[Check, OfRounded],
     machines: Machines,
     problem: Problem,
     whole: Operands,
     got: Sequence[Result],
 ) -> None:
-    """`check` each rank's D."""
-    cut = together(problem, whole, machines.ranks)
+    """Check each rank's D: by the first, or where sums are rounded by the second."""
+    cut, (check, of_rounded) = together(problem, whole, machines.ranks), checks
     share = whole.shape[2] // machines.ranks
-    for x, result in zip(cut.stored, got, strict=True):
+    for owner, (x, result) in enumerate(zip(cut.stored, got, strict=True)):
         part = Part(problem=alone(problem), operands=x, rows=slice(None))
-        check(part, result, machines.engine, share)
+        if problem.wire is None:
+            check(part, result, machines.engine, share)
+        else:
+            sums = summed(problem, whole, machines.ranks, owner)
+            of_rounded(part, sums, problem.wire, result, machines.engine)
+
+
+def summed(problem: Problem, whole: Operands, ranks: int, owner: int) -> list[Operands]:
+    """The GEMMs whose sum is the rows of `owner`: its own share of K, then those of the ranks behind it."""
+    of_m, of_k = whole.shape[0] // ranks, whole.shape[2] // ranks
+    rows = Segment(group=0, first=owner * of_m, end=(owner + 1) * of_m)
+    shares = [(owner + i) % ranks * of_k for i in range(ranks)]
+    return [one(alone(problem), whole, rows, Depth(first=x, end=x + of_k)) for x in shares]

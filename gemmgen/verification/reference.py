@@ -48,7 +48,7 @@ def product(problem: Problem, operands: Operands, engine: Engine) -> Array:
     b = engine.lookup(table(problem.b), engine.lift(operands.b))
     acc = _scaled(operands, a, b, engine) if recipe(problem.family).scaled else a @ b.T
     # FP32 sums that cancel, or start from zero, give +0; a single -0 product would give -0 here.
-    return _finish(problem, operands, acc + 0.0, engine)
+    return finish(problem, operands, acc + 0.0, engine)
 
 
 def enclosure(problem: Problem, operands: Operands, engine: Engine, share: int = 0) -> Enclosure:
@@ -72,7 +72,7 @@ def enclosure(problem: Problem, operands: Operands, engine: Engine, share: int =
     held = Interval(low=acc.value - error, high=acc.value + error)
     with np.errstate(all="ignore"):
         held = enclose(problem.value, held, args, engine)
-    want = _finish(problem, operands, acc.value + 0.0, engine)
+    want = finish(problem, operands, acc.value + 0.0, engine)
     return Enclosure(want=want, low=held.low, high=held.high)
 
 
@@ -82,7 +82,8 @@ def bound(problem: Problem, operands: Operands, engine: Engine) -> Array:
     return engine.maximum(x.high - x.want, x.want - x.low)
 
 
-def _finish(problem: Problem, operands: Operands, acc: Array, engine: Engine) -> Array:
+def finish(problem: Problem, operands: Operands, acc: Array, engine: Engine) -> Array:
+    """The epilogue's value of the sums `acc`, float64 [M, N]."""
     args = lift_arguments(problem.value, operands, engine)
     with np.errstate(all="ignore"):
         return evaluate(problem.value, acc, args, engine)

@@ -17,7 +17,8 @@ from gemmgen.config import FIELDS, Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, GemmgenError, IRError
 from gemmgen.families import FAMILIES, build
-from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, E5M2, F16, F32, S8
+from gemmgen.ir.collectives import WIRES
+from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, E5M2, F16, F32, S8, S32
 from gemmgen.ir.expr import ACC, Call, Const, PerColumn, PerElement, PerRow, Scalar
 from gemmgen.ir.resources import Wgmma
 from gemmgen.problem import LAYOUTS, OUTPUTS, Problem
@@ -190,6 +191,8 @@ PROBLEMS += [replace(DENSE, a=F16, b=F16, d=d) for d in OUTPUTS if not d.integer
 PROBLEMS += [replace(DENSE, layout=layout) for layout in LAYOUTS]
 PROBLEMS += [replace(DENSE, d=F32, accumulate=True), replace(FP8, weights_ready=True)]
 PROBLEMS += [replace(DENSE, a=S8, b=S8, d=d) for d in OUTPUTS]
+SCATTERED = replace(DENSE, collective="reduce_scatter")
+PROBLEMS += [SCATTERED, *(replace(SCATTERED, wire=wire) for wire in WIRES)]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=repr)
@@ -211,6 +214,7 @@ BAD_PROBLEM = {
     "epilogue": ("rleu", None, 1.0, float),
     "accumulate": (True, 1, None),  # of BF16
     "weights_ready": (1, 0, None, "true"),
+    "wire": (BF16, F16, "bf16", 16, F32, "f32", ""),  # no collective, no dtype or of no 16 bits
 }
 
 
@@ -221,6 +225,25 @@ def test_problem_refuses(name, value):
     with pytest.raises(ArgumentError) as e:
         Problem(**({"family": "dense", "a": BF16, "b": BF16} | {name: value}))
     assert e.value.argument == name
+
+
+@pytest.mark.parametrize("wire", (F32, E4M3, S32, "f32", "bf17", 16, True, ""), ids=repr)
+def test_sums_travel_in_no_other_dtype(wire):
+    with pytest.raises(ArgumentError) as e:
+        Problem(family="dense", a=BF16, b=BF16, collective="reduce_scatter", wire=wire)
+    assert e.value.argument == "wire"
+
+
+def test_only_sums_of_fp32_are_rounded_before_they_travel():
+    for collective in ("none", "all_gather"):
+        with pytest.raises(ArgumentError, match=rf"wire=.*collective={collective}"):
+            Problem(family="dense", a=BF16, b=BF16, collective=collective, wire=BF16)
+    with pytest.raises(ArgumentError, match=r"wire=.*INT32"):
+        Problem(family="dense", a=S8, b=S8, collective="reduce_scatter", wire=BF16)
+    promoted = Problem(family="fp8_block", a=S8, b=S8, collective="reduce_scatter", wire="bf16")
+    assert promoted.wire == BF16 and promoted.to_json()["wire"] == "bf16"
+    assert "wire" not in SCATTERED.to_json()
+    assert Problem.from_json(SCATTERED.to_json() | {"wire": None}) == SCATTERED
 
 
 BAD_JSON = {

@@ -11,16 +11,21 @@ from kernels import DENSE, DENSE_TN, FP8, INT8_BLOCK, PAIRED, QUANTISED, VECTOR
 from gemmgen.check import Instance, ProtocolViolation, check, ops
 from gemmgen.check.audit import audit
 from gemmgen.check.audit_ranks import audit_ranks
+from gemmgen.check.footprint import WORKSPACE, merged, spans
 from gemmgen.check.prove import prove, together
 from gemmgen.check.unroll import PAIR, unroller
 from gemmgen.check.values import values
 from gemmgen.config import Config
 from gemmgen.emit import emit
+from gemmgen.errors import IRError
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.collectives import Seat
-from gemmgen.ir.rewrite import map_stmts
+from gemmgen.ir.dtypes import BF16, F16, S8, S32
+from gemmgen.ir.rewrite import map_stmts, statements
+from gemmgen.ir.verify import verify
 from gemmgen.link import TextDiffers, link
 from gemmgen.pipeline import lower
+from gemmgen.problem import Problem
 from gemmgen.schedulers import order
 
 SMALL = Config(block_m=64, block_n=64, consumers=1, stages=2)
@@ -30,6 +35,8 @@ def scattered(problem):
     return replace(problem, collective="reduce_scatter")
 
 
+WIRED = scattered(DENSE)
+WIRED_BF16, WIRED_F16 = (replace(WIRED, wire=wire) for wire in (BF16, F16))
 KINDS = {
     "dense": (DENSE, Config()),
     "multicast": (DENSE, Config(multicast="a")),
@@ -44,6 +51,13 @@ KINDS = {
     "int8": (INT8_BLOCK, replace(SMALL, stages=3)),
     "watched": (DENSE, Config(watchdog=True)),
     "stamped": (DENSE, Config(peek=True)),
+    "wire": (WIRED_BF16, Config()),
+    "wire_waves": (WIRED_F16, Config(block_m=256, block_n=64, d_columns=64)),
+    "wire_four": (
+        replace(scattered(FP8), wire=F16),
+        Config(swap_ab=True, block_m=8, block_n=64, consumers=1),
+    ),
+    "wire_twelve": (WIRED_BF16, Config(swap_ab=True, block_m=24)),
 }
 
 
@@ -236,6 +250,46 @@ def test_a_wave_that_is_not_sent_is_found():
     assert any(f.property.id == "P10" for f in values(fewer))
 
 
+@pytest.mark.parametrize(
+    "name", ("dense", "pieces", "wire", "wire_waves", "wire_four", "wire_twelve")
+)
+def test_a_slot_that_is_too_small_is_found(name):
+    """Tiles would lie over each other."""
+    k = kernel(name)
+    assert found(replace(k, peers=replace(k.peers, slot=k.peers.slot - 1))) == "P2"
+
+
+def test_slots_of_half_the_size_hold_no_more_than_rounded_sums():
+    wide = replace(kernel("dense"), peers=kernel("wire").peers)
+    wide = replace(wide, peers=replace(wide.peers, wire=None))
+    assert found(wide) == "P2"
+
+
+@pytest.mark.parametrize("name", ("wire_four", "wire_twelve", "wire"))
+def test_who_sends_writes_what_who_adds_reads(name):
+    """To the byte, and each byte of the slot is some warp's."""
+    k = kernel(name)
+    of = {
+        x: [s for s in statements(k) if isinstance(s, x)] for x in (ir.SendPartials, ir.AddPartials)
+    }
+    sent, read = (
+        sorted({span for s in of[x] for agent in consumers(k) for span in spans(k, s, agent, 0)})
+        for x in of
+    )
+    assert sent == read
+    assert merged(iter(sent)) == ((WORKSPACE, WORKSPACE + 4 * k.peers.slot),)
+
+
+def consumers(k):
+    return [a for a in unroller(k).agents if a.role == "consumer"]
+
+
+def test_integers_are_not_rounded():
+    whole = lower(scattered(Problem(family="dense", a=S8, b=S8, d=S32)), SMALL)
+    with pytest.raises(IRError, match="FP32"):
+        verify(replace(whole, peers=replace(whole.peers, wire=BF16)))
+
+
 # ---- the text ------------------------------------------------------------------------------------
 
 EDITS = {
@@ -259,13 +313,28 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("name", EDITS)
+# The same of sums that are rounded: twelve of a thread are 16 bytes and 8.
+WIRE_EDITS = {
+    "another rounding": ("cvt.rn.bf16x2.f32", "cvt.rz.bf16x2.f32"),
+    "another dtype": ("cvt.rn.bf16x2.f32", "cvt.rn.f16x2.f32"),
+    "halves that are exchanged": ("pack_bf16(acc0[0], acc0[1])", "pack_bf16(acc0[1], acc0[0])"),
+    "a sum that is left out": ("pack_bf16(acc0[2], acc0[3])", "pack_bf16(acc0[2], acc0[2])"),
+    "the other half": ("acc0[1] += ptx::high_bf16(a)", "acc0[1] += ptx::low_bf16(a)"),
+    "a half that keeps the other's bits": ("pair & 0xFFFF0000", "pair"),
+    "8 bytes of a thread where 16 lie": (" - threadIdx.x % 128 * 2", ""),
+    "8 bytes over the 16 before": ("slot + 512 - threadIdx", "slot - threadIdx"),
+    "slots of the full size": (" * 1536 + warpgroup", " * 3072 + warpgroup"),
+}
+
+
+@pytest.mark.parametrize("name", (*EDITS, *WIRE_EDITS))
 def test_text_that_is_not_what_was_proved(name):
-    old, new = EDITS[name]
-    source = emit(kernel("dense"))
+    old, new = (EDITS | WIRE_EDITS)[name]
+    k = kernel("wire_twelve" if name in WIRE_EDITS else "dense")
+    source = emit(k)
     assert old in source
     with pytest.raises(TextDiffers):
-        link(kernel("dense"), source.replace(old, new))
+        link(k, source.replace(old, new))
 
 
 # ---- the schedule --------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from values import values
 
 import gemmgen.emit.fragments
 import gemmgen.emit.names
+import gemmgen.emit.wire
 import gemmgen.ir.spelling
 from gemmgen.emit import PTX, STATEMENTS, environment, snake, templates
 from gemmgen.emit.names import ADDRESS, RANKS, VERBS
@@ -54,6 +55,8 @@ HOLES = {
     "rank(s)": tuple(RANKS.values()),
     "registers[s.src].dtype.cuda": ("float", "int"),
     "registers[s.dst].dtype.cuda": ("float", "int"),
+    "wire(s.src).word": ("float", "int", "uint32_t"),
+    "wire(s.dst).word": ("float", "int", "uint32_t"),
     "smem[s.smem].dtype.ptx": tuple(d.ptx for d in OUTPUTS if d.bytes == 2),
     "smem[s.smem].dtype.cuda": tuple({d.cuda for d in OUTPUTS}),
     "store_element_ smem[s.smem].dtype.ptx": tuple(d.ptx for d in OUTPUTS),
@@ -164,7 +167,12 @@ def test_calls_and_ptx_functions_match_one_to_one():
     defined = re.findall(r"__device__ __forceinline__ [\w ]+\*? (\w+)\(", library)
     assert len(set(defined)) == len(defined)
     calls = set().union(*(called(read(name)) for name in NAMES if name not in PTX))
-    for module in (gemmgen.emit.names, gemmgen.emit.fragments, gemmgen.ir.spelling):
+    for module in (
+        gemmgen.emit.names,
+        gemmgen.emit.fragments,
+        gemmgen.emit.wire,
+        gemmgen.ir.spelling,
+    ):
         calls |= set(re.findall(r"ptx::(\w+)", Path(module.__file__).read_text()))
     assert calls == set(defined)
 

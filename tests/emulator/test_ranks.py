@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,61 +11,31 @@ from kernels import (
     DENSE,
     DENSE_F32,
     DENSE_TN,
-    DIRECT,
     FP8,
-    INT8_BLOCK,
-    PAIRED,
-    QUANTISED,
     VECTOR,
     emitted,
 )
+from scattering import (
+    KINDS,
+    PLAIN,
+    SWAPPED,
+    Slow,
+    calls_of,
+    judge,
+    node,
+    plain_sums,
+    scattered,
+    shape_of,
+)
 
-from gemmgen.config import Config
 from gemmgen.emulator import Deadlock, Eager, IllegalAccess, Race, Random, RoundRobin
-from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, VerificationError
-from gemmgen.ir.dtypes import F32, S8, S32
-from gemmgen.problem import Problem
+from gemmgen.ir.dtypes import F32
 from gemmgen.runtime.peers import mailbox, row_step
-from gemmgen.verification import exact_integers, random_normal, ranked
-from gemmgen.verification.codes import decode, encode
+from gemmgen.verification import random_normal, ranked
+from gemmgen.verification.codes import encode
 
 pytestmark = pytest.mark.nvrtc
-
-PLAIN = Config(block_m=64, block_n=32, consumers=1, stages=3)
-SWAPPED = Config(swap_ab=True, block_m=16, block_n=64, consumers=1, stages=3)
-
-
-def scattered(problem):
-    return replace(problem, collective="reduce_scatter")
-
-
-def node(ranks, **fields):
-    from gemmgen.runtime.emulated_ranks import EmulatedRanks
-
-    return EmulatedRanks(ranks=ranks, **{"sms": 3, **fields})
-
-
-def shape_of(problem, config, ranks, tiles=2, k_blocks=2, tail=True):
-    """`tiles` along N of one row of them in each rank's, and a tail on every side but K's."""
-    k = config.block_k_bytes * 8 // problem.a.bits
-    rows = config.block_m + 8 * tail
-    return ranks * rows, tiles * config.block_n - 8 * tail, ranks * k_blocks * k
-
-
-def calls_of(problem, shape, count, draw=exact_integers):
-    return [draw(ranked.alone(problem), *shape, seed) for seed in range(count)]
-
-
-def judge(problem, config, ranks, calls=2, **fields):
-    """Exact integers, in calls that follow each other, each to the bit."""
-    problem = scattered(problem)
-    kernel, program = prepared(problem, config)
-    wholes = calls_of(problem, shape_of(problem, config, ranks), calls)
-    machines = node(ranks, **fields)
-    got = ranked.run(machines, program, kernel, problem, wholes, pad=1)
-    for whole, results in zip(wholes, got, strict=True):
-        ranked.check_exact(machines, problem, whole, results)
 
 
 @pytest.mark.parametrize("ranks", (1, 2, 3, 4, 8))
@@ -74,55 +44,9 @@ def test_every_rank_has_its_rows_of_the_sum(problem, config, ranks):
     judge(problem, config, ranks, calls=3 if ranks < 4 else 2)
 
 
-KINDS = {
-    "f32": (DENSE_F32, PLAIN),
-    "tn": (DENSE_TN, PLAIN),
-    "two_waves": (DENSE, replace(PLAIN, block_m=128)),
-    "two_consumers": (DENSE, replace(PLAIN, block_m=128, consumers=2)),
-    "ping_pong": (DENSE, replace(PLAIN, consumers=2, ping_pong=True)),
-    "multicast_a": (DENSE, replace(PLAIN, multicast="a")),
-    "multicast_b": (DENSE, replace(PLAIN, multicast="b")),
-    "pieces": (DENSE, replace(PLAIN, block_n=128, d_columns=64)),
-    "fp8": (FP8, replace(PLAIN, block_n=64)),
-    "fp8_lanes": (FP8, replace(PLAIN, block_n=64, lane_scales=True)),
-    "direct": (DENSE, DIRECT),
-    "fp8_direct": (FP8, replace(DIRECT, lane_scales=True, unroll=4)),
-    "vector": (VECTOR, PLAIN),
-    "pairs": (PAIRED, PLAIN),
-    "quantised": (QUANTISED, replace(PLAIN, block_n=128)),
-    "residual": (replace(FP8, epilogue=EPILOGUES["residual"]), SWAPPED),
-    "bias": (replace(DENSE, epilogue=EPILOGUES["bias"]), PLAIN),
-    "accumulate": (replace(DENSE, d=F32, accumulate=True), PLAIN),
-    "int8_block": (INT8_BLOCK, SWAPPED),
-    "int8": (Problem(family="dense", a=S8, b=S8, d=S32), PLAIN),
-    "watched": (DENSE, replace(PLAIN, watchdog=True)),
-    "orders": (DENSE, replace(PLAIN, raster="n", panel=1)),
-}
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_sum(name):
     judge(*KINDS[name], ranks=2)
-
-
-@dataclass(kw_only=True)
-class Slow:
-    """One GPU gets a turn only where no other's threads have any left, and otherwise every so often."""
-
-    rank: int
-    every: int = 9
-    budget: int = 300
-    inner: RoundRobin = field(default_factory=RoundRobin)
-
-    def next(self, groups, pending, turn):
-        mine = [g for g in groups if g.cta.cluster.origin.device == self.rank]
-        rest = [g for g in groups if g.cta.cluster.origin.device != self.rank]
-        return self.inner.next(
-            mine if not rest or (turn % self.every == 0 and mine) else rest, pending, turn
-        )
-
-    def gives_up(self):
-        return False
 
 
 SCHEDULES = {
@@ -157,27 +81,17 @@ def test_bits_do_not_depend_on_the_epoch():
 @pytest.mark.parametrize("problem", (DENSE_F32, replace(VECTOR, d=F32)), ids=("dense", "scaled"))
 def test_bits_are_those_of_the_plain_gemms_added_in_order(problem, ranks):
     """The owner's first, then those of the ranks behind it."""
-    from gemmgen.runtime.emulated import EmulatedGpu
-    from gemmgen.verification.trial import pitches, run
-
-    plain_kernel, plain = prepared(problem, PLAIN)
     kernel, program = prepared(scattered(problem), PLAIN)
     shape = shape_of(problem, PLAIN, ranks)
     (whole,) = calls_of(problem, shape, 1, random_normal)
-    cut = ranked.together(problem, whole, ranks)
-    parts = [
-        decode(
-            run(EmulatedGpu(), plain, problem, x, pitches(plain_kernel, x.shape), 0x5A).codes, F32
-        )
-        for x in cut.handed
-    ]
+    parts = plain_sums(problem, PLAIN, ranked.together(problem, whole, ranks))
     ((*got,),) = ranked.run(node(ranks), program, kernel, scattered(problem), [whole])
     rows = shape[0] // ranks
     for owner, result in enumerate(got):
         mine = slice(owner * rows, owner * rows + rows)
-        total = np.float32(parts[owner][mine])
+        total = parts[owner][mine]
         for other in range(1, ranks):
-            total = total + np.float32(parts[(owner + other) % ranks][mine])
+            total = total + parts[(owner + other) % ranks][mine]
         assert (encode(total.astype(np.float64), F32) == np.asarray(result.codes)).all()
 
 

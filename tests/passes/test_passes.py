@@ -100,6 +100,7 @@ CHANGES = {
     "split_registers-direct": (DENSE, DIRECT),
     "scatter_rows": (RANKS, {}),
     "scatter_rows-two-waves": (RANKS, {"block_m": 256, "block_n": 64, "d_columns": 64}),
+    "scatter_rows-wire": (replace(RANKS, wire=BF16), {}),
     "guard_waits-ranks": (RANKS, {"watchdog": True}),
     "gather_rows": (GATHER, {}),
     "gather_rows-scales": (replace(FP8, collective="all_gather"), {"multicast": "b"}),
