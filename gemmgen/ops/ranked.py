@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
+from ..ir.dtypes import DType
 from ..ir.expr import fold
 from ..problem import Problem, Shape
 from ..runtime.launch import Plan
@@ -55,7 +57,8 @@ class ReduceScatter:
     with `lane_scales`. out: [M, N], allocated if None. arguments: what the epilogue reads, of this rank's M rows. config: the
     same on all ranks; None lets the cost model choose, as for the plain GEMM of one rank. M: a multiple of 4 where A has
     scales, of 16 bytes where A is stored [K, M]. The sums of all ranks are added in FP32 (INT32), this rank's first, then
-    those of the ranks behind it. Raises as `gemmgen.ops.multiply`.
+    those of the ranks behind it. wire: `gemmgen.BF16` or F16, or its name: what other ranks' sums are rounded to before they
+    travel, half as many bytes; None: the problem's. Raises as `gemmgen.ops.multiply`.
     """
 
     def __init__(
@@ -70,9 +73,10 @@ class ReduceScatter:
         scale_b: Any = None,
         scale_layout: str | None = None,
         config: Config | None = None,
+        wire: DType | str | None = None,
         **arguments: Any,
     ) -> None:
-        p, self.shape = _checked(problem, memory, a, b)
+        p, self.shape = _checked(problem, memory, a, b, wire)
         m, n, k = self.shape
         scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
         arguments |= read_by_epilogue(p, scales)
@@ -116,11 +120,15 @@ def reduce_scatter(*args: Any, **kwargs: Any) -> Any:
     return ReduceScatter(*args, **kwargs).launch()
 
 
-def _checked(problem: Problem, memory: Mailbox, a: Any, b: Any) -> tuple[Problem, Shape]:
+def _checked(
+    problem: Problem, memory: Mailbox, a: Any, b: Any, wire: DType | str | None
+) -> tuple[Problem, Shape]:
     """With its collective, and (M, N, K), M of D."""
     p = of_collective(problem, memory, Mailbox, COLLECTIVE)
     if p.quantised:
         raise ArgumentError("problem.d", p.d.name, "must not be e4m3 here")
+    if wire is not None:
+        p = replace(p, wire=wire)  # type: ignore[arg-type]
     rows, n, k = operand_shape(p, a, b)
     check_device(a, memory)
     if rows % memory.ranks or not rows:

@@ -13,6 +13,7 @@ from kernels import DENSE, DENSE_TN, FP8, QUANTISED
 from gemmgen import ops
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError
+from gemmgen.ir.dtypes import BF16, F16
 from gemmgen.ops import building
 from gemmgen.ops.ranked import InProcess, Mailbox, ReduceScatter, mailbox_bytes, reduce_scatter
 from gemmgen.pipeline import lower
@@ -81,6 +82,23 @@ def test_a_launch_is_told_whose_it_is_and_which():
     assert planned.kernel.matrices["a"].outer == 2 * M and planned.kernel.matrices["d"].outer == M
 
 
+@pytest.mark.parametrize("wire", ("bf16", BF16))
+def test_sums_travel_in_what_is_asked_for(wire):
+    planned = ReduceScatter(DENSE, box(), *operands(), config=CONFIG, wire=wire)
+    assert planned.kernel.problem.wire == BF16 and planned.kernel.kernel.peers.wire == BF16
+    given = replace(DENSE, collective="reduce_scatter", wire=F16)
+    assert ReduceScatter(given, box(), *operands()).kernel.problem.wire == F16
+    assert ReduceScatter(DENSE, box(), *operands()).kernel.problem.wire is None
+
+
+def test_a_mailbox_may_be_too_small_for_32_bits_only():
+    half = {"size": mailbox_bytes(4096, 4096, RANKS, "bf16")}
+    given = Placed(RANKS * 4096, K, dtype="bfloat16"), Placed(4096, K, dtype="bfloat16")
+    reduce_scatter(DENSE, box(**half), *given, wire="bf16")
+    with pytest.raises(ArgumentError, match="mailbox_bytes"):
+        reduce_scatter(DENSE, box(**half), *given)
+
+
 def test_calls_of_one_mailbox_follow_each_other():
     mine = box()
     for _ in range(3):
@@ -147,6 +165,7 @@ WRONG = {
     ),
     "scale_layout": lambda: reduce_scatter(DENSE, box(), *operands(), scale_layout="mn"),
     "scale_a": lambda: reduce_scatter(DENSE, box(), *operands(), scale_a=2.0),
+    "wire": lambda: reduce_scatter(DENSE, box(), *operands(), wire="f32"),
     "memory ranks": lambda: box(ranks=9, size=1 << 20),
     "memory rank": lambda: box(rank=2),
     "device": lambda: Mailbox(memory(), Device(index=None)),
