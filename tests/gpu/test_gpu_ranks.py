@@ -30,6 +30,7 @@ from two_gpus import (
 
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig
+from gemmgen.ir.dtypes import BF16, F16
 from gemmgen.verification import exact_integers, random_normal, ranked
 
 pytestmark = pytest.mark.gpu
@@ -72,11 +73,22 @@ def results(problem, calls):
     return [result(problem, x.out) for x in calls]
 
 
+WIRED = replace(DENSE, collective="reduce_scatter", wire=BF16)
+PROBLEMS = {
+    "bf16": DENSE,
+    "fp8": FP8,
+    "bf16_wire_bf16": WIRED,
+    "bf16_wire_f16": replace(WIRED, wire=F16),
+    "fp8_wire_bf16": replace(FP8, collective="reduce_scatter", wire=BF16),
+}
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=named)
 @pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("problem", (DENSE, FP8), ids=("bf16", "fp8"))
-def test_exact_sums_on_both_ranks(problem, config, shape):
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_exact_sums_on_both_ranks(name, config, shape):
     host()
+    problem = PROBLEMS[name]
     whole = exact_integers(problem, *shape, 1)
     try:
         calls = planned(problem, whole, CONFIGS[config])
@@ -90,7 +102,9 @@ def test_exact_sums_on_both_ranks(problem, config, shape):
 
 
 @pytest.mark.parametrize(
-    "problem", (DENSE_TN, replace(DENSE, epilogue=EPILOGUES["bias"])), ids=("tn", "bias")
+    "problem",
+    (DENSE_TN, *(replace(x, epilogue=EPILOGUES["bias"]) for x in (DENSE, WIRED))),
+    ids=("tn", "bias", "bias_wire"),
 )
 def test_layouts_and_epilogues(problem):
     host()
@@ -100,14 +114,19 @@ def test_layouts_and_epilogues(problem):
     ranked.check_exact(Verified, problem, whole, results(problem, calls))
 
 
-def test_bits_are_those_of_the_plain_gemms_added_in_order():
+@pytest.mark.parametrize("wire", (None, BF16, F16), ids=str)
+def test_bits_are_those_of_the_plain_gemms_added_in_order(wire):
+    """The other rank's rounded, if there is a wire."""
     from gemmgen import ops
+    from gemmgen.runtime.torch_tensors import torch_dtype
 
     torch = host()
     whole = random_normal(DENSE_F32, 512, 1024, 4096, 1)
-    calls = planned(DENSE_F32, whole, BASE)
+    problem = replace(DENSE_F32, collective="reduce_scatter", wire=wire)
+    calls = planned(problem, whole, BASE)
     launch(calls)
-    got = results(DENSE_F32, calls)
+    got = results(problem, calls)
+    ranked.check_close(Verified, problem, whole, got)
     parts = []
     for rank, x in enumerate(ranked.together(DENSE_F32, whole, RANKS).handed):
         with torch.cuda.device(rank):
@@ -115,16 +134,18 @@ def test_bits_are_those_of_the_plain_gemms_added_in_order():
             parts.append(ops.gemm(a, b, out_dtype="f32", config=BASE).cpu())
     for rank, x in enumerate(got):
         mine = slice(rank * 256, rank * 256 + 256)
-        wanted = parts[rank][mine] + parts[1 - rank][mine]
+        sent = parts[1 - rank][mine]
+        wanted = parts[rank][mine] + (sent.to(torch_dtype(wire)).float() if wire else sent)
         assert (x.codes.view(np.float32) == wanted.numpy()).all()
 
 
 @pytest.mark.parametrize("slow", (None, 0, 1))
 def test_a_thousand_launches_of_changing_operands(slow):
-    """One GPU may be far behind the other; two GEMMs take turns in one mailbox."""
+    """One GPU may be far behind the other; two GEMMs, whose sums travel in 32 and in 16 bits, take turns in one mailbox."""
     torch = host()
+    problems = (DENSE, WIRED)
     wholes = [exact_integers(DENSE, 512, n, 512, seed) for seed, n in enumerate((512, 1032))]
-    both = [planned(DENSE, x, BASE) for x in wholes]
+    both = [planned(p, x, BASE) for p, x in zip(problems, wholes, strict=True)]
     for i in range(1000):
         if slow is not None and i % 50 == 0:
             with torch.cuda.device(slow):
@@ -132,8 +153,8 @@ def test_a_thousand_launches_of_changing_operands(slow):
         for calls in both:
             launch(calls, (0, 1) if i % 2 else (1, 0))
         if i % 250 == 249:
-            for whole, calls in zip(wholes, both, strict=True):
-                ranked.check_exact(Verified, DENSE, whole, results(DENSE, calls))
+            for p, whole, calls in zip(problems, wholes, both, strict=True):
+                ranked.check_exact(Verified, p, whole, results(p, calls))
                 for x in calls:
                     x.out.zero_()
                 settle()
@@ -155,7 +176,13 @@ def test_time_beside_the_gemm_alone(shape):
     for name, config in CONFIGS.items():
         if name in ("swapped", "watched"):
             continue
-        calls = [ReduceScatter(DENSE, boxes[r], *tensors[r], config=config) for r in range(RANKS)]
+        calls, wired = (
+            [
+                ReduceScatter(DENSE, boxes[r], *tensors[r], config=config, wire=wire)
+                for r in range(RANKS)
+            ]
+            for wire in (None, "bf16")
+        )
         alone = []
         for r in range(RANKS):
             with torch.cuda.device(r):
@@ -166,6 +193,12 @@ def test_time_beside_the_gemm_alone(shape):
                 with torch.cuda.device(r):
                     alone[r].launch()
 
-        gemm, fused = microseconds(plain), microseconds(lambda calls=calls: launch(calls))
-        print(f"\n{shape} {name}: GEMM {max(gemm):.0f} us, with reduce-scatter {max(fused):.0f} us")
-        assert max(fused) < 20 * max(gemm) + 1000
+        gemm = max(microseconds(plain))
+        fused, halved = (
+            max(microseconds(lambda calls=calls: launch(calls))) for calls in (calls, wired)
+        )
+        text = (
+            f"GEMM {gemm:.0f} us, with reduce-scatter {fused:.0f} us, of BF16 sums {halved:.0f} us"
+        )
+        print(f"\n{shape} {name}: {text}")
+        assert max(fused, halved) < 20 * gemm + 1000
