@@ -49,6 +49,7 @@ class Walk:
     blocks: int = 0  # of the tile, K blocks that this CTA sums
     part: Part | None = None  # of it, where CTAs take stretches of K blocks
     post: Post | None = None  # which it is, where ranks add their sums up
+    owed: Post | None = None  # the one whose flag is noted, not raised
     chunk: range = range(0)  # of those
     round: int = 0  # ring.advance() calls so far
     seen: Seen = field(default_factory=dict)
@@ -239,6 +240,7 @@ CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
     "theirs": _when(lambda w: w.post is not None and w.post.place >= 0),
     "ours": _when(lambda w: w.post is None or w.post.place < 0),
     "awaited": _when(awaited),
+    "owes": _when(lambda w: w.owed is not None),
 }
 MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,

@@ -188,11 +188,11 @@ def dealt(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
 
 def together(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
     """Ranks that add their sums up: of two all that four launches can do to each other, so that each of two buffers is taken
-    again, and tiles that one CTA sends for another to finish; of more, whom they wait for."""
+    again, tiles that one CTA sends for another to finish, and CTAs that only send; of more, whom they wait for."""
     s = stages
     chosen = [
         *((1, 1, 2, 1, 4), (s + 1, 2, 2, 1, 3), (1, 3, 2, 2, 3), (2, 1, 3, 1, 3)),
-        *((1, 1, 4, 1, 2), (1, 1, 8, 1, 2)),
+        *((1, 1, 2, 2, 2), (1, 1, 4, 1, 2), (1, 1, 8, 1, 2)),
     ]
     if thorough:
         chosen += [(k, t, 2, c, 3) for k in range(1, s + 2) for t in (1, 2, 3) for c in (1, 2)]

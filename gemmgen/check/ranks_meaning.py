@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir import nodes as ir
 from . import ops
-from .instance import Instance
+from .instance import Instance, Post
 from .one_lane import one_lane
 from .ops import EPOCHS, LAUNCH, OWN, Bar
 
@@ -35,9 +35,14 @@ def ended(w: Walk) -> None:
 
 
 def signal(w: Walk, s: ir.Signal) -> None:
+    if s.by == "noting":
+        assert w.post is not None
+        w.owed = w.post
+        return
+    assert w.owed is not None
     w.add(ops.WarpSync, s)
-    assert w.post is not None
-    one_lane(w, s, ops.Arrive, bars=(_flag(w, w.post.place),), count=1)
+    one_lane(w, s, ops.Arrive, bars=(_flag(w, w.owed, w.owed.place),), count=1)
+    w.owed = None
 
 
 def phase_of(w: Walk) -> int:
@@ -48,7 +53,8 @@ def phase_of(w: Walk) -> int:
 
 def await_sums(w: Walk, s: ir.AwaitSignals) -> None:
     for place in others(w):
-        one_lane(w, s, ops.Wait, bar=_flag(w, place), phase=phase_of(w))
+        assert w.post is not None
+        one_lane(w, s, ops.Wait, bar=_flag(w, w.post, place), phase=phase_of(w))
     w.add(ops.WarpSync, s)
 
 
@@ -66,14 +72,13 @@ def others(w: Walk) -> range:
     return range(w.instance.ranks - 1)
 
 
-def _flag(w: Walk, place: int) -> Bar:
-    """This warp's of the tile, with its owner. Warps that walk together have one."""
-    assert w.post is not None
-    tile = place * w.instance.tiles + w.post.number
+def _flag(w: Walk, post: Post, place: int) -> Bar:
+    """This warp's of a tile, with its owner. Warps that walk together have one."""
+    tile = place * w.instance.tiles + post.number
     warp = w.agent.share * 4 + w.agent.warps[0]
     inside = w.agent.cta % w.kernel.cluster.size
     number = (tile * w.kernel.cluster.size + inside) * w.kernel.peers.flags + warp
-    return EPOCHS, w.post.owner, number
+    return EPOCHS, post.owner, number
 
 
 def slots_of(kernel: ir.Kernel, i: Instance) -> int:

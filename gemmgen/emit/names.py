@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from ..ir import orders
-from ..ir.mailboxes import epoch_flag, of_rank
+from ..ir.mailboxes import epoch_flag, of_rank, owed_flag
 from ..ir.nodes import (
     Arrive,
     Barrier,
@@ -97,7 +97,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "span": lambda s: SPANS[s.of],
         "steps": lambda s: ", ".join(steps(kernel, s)),
         **{f.__name__: partial(f, kernel) for f in (fragments, products, k_block, piece)},
-        **{f.__name__: partial(f, kernel) for f in (epoch_flag, of_rank, wire)},
+        **{f.__name__: partial(f, kernel) for f in (epoch_flag, owed_flag, of_rank, wire)},
         "reset": lambda s: f" {s.ahead}[0] = 0" * bool(s.ahead),
         "numbers": lambda s: NUMBERS[s.place],
         "reason": REASONS,
@@ -169,6 +169,7 @@ CONDITIONS = {
     "theirs": "tile.place >= 0",
     "ours": "tile.place < 0",
     "awaited": "tile.flag >= {ahead}[0]",
+    "owes": "{ahead}[0] != 0",
     "whole": "{end} <= {rows}",
     "cut": "{end} > {rows}",
 }

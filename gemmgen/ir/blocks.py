@@ -68,6 +68,7 @@ class PerSplit(Stmt):
 # where ranks add their sums up (scatter_rows), theirs: of a tile in another rank's rows; ours: in this one's, which it stores.
 # awaited: where the flag of the tile's last rows, which come from another rank, is not among those that the register `ahead` counts
 # (gather_rows).
+# owes: where the register `ahead` notes a flag that is not raised yet (scatter_rows).
 # whole: unless D's rows (a ragged group's) end before this warpgroup's piece of `wave` does; cut: where they do.
 Condition = Literal[
     "cta_leader",  # one fixed thread of the CTA
@@ -86,13 +87,14 @@ Condition = Literal[
     "theirs",
     "ours",
     "awaited",
+    "owes",
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class If(Stmt):
-    """Its body where `when` holds; wave: of the piece that whole and cut ask about; ahead: the register that behind and
-    awaited ask."""
+    """Its body where `when` holds; wave: of the piece that whole and cut ask about; ahead: the register that behind,
+    awaited and owes ask."""
 
     when: Condition
     wave: int = field(default=0, metadata=UNUSUAL)

@@ -60,8 +60,13 @@ class AddPartials(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class Signal(Stmt):
-    """Each warp says to the rank that has the tile's rows that its sums of the tile are there: its flag becomes this
-    epoch."""
+    """Each warp says to the rank that has a tile's rows that its sums of the tile are there: its flag becomes this epoch. noting:
+    not yet; `owed` notes which flag that is of this tile. raising: now, the flag that `owed` notes; then it notes none."""
+
+    spelled_by: ClassVar[str] = "by"
+
+    by: Literal["noting", "raising"]
+    owed: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from .exchange import PARTIALS
-from .nodes import AddPartials, Kernel, Registers, SendPartials
+from .nodes import AddPartials, Kernel, Registers, SendPartials, Signal
 from .places import numbered
 
+OWED = 2  # registers that note a flag: how many ranks its owner is before this one (0: none is noted), and the tile there
 
-def epoch_flag(kernel: Kernel, place: str) -> str:
-    """This warp's flag of the tile, where its owner's memory has those of the other rank `place`: in words of 32 bits."""
-    tile = f"tile.slot * {kernel.peers.flags} + {numbered(0)} * 4 + warp"
-    return f"{PARTIALS}[tile.owner] + 2 * ({place} * (long long)flag_stride + {tile})"
+
+def epoch_flag(
+    kernel: Kernel, place: str, owner: str = "tile.owner", slot: str = "tile.slot"
+) -> str:
+    """This warp's flag of the tile `slot`, where its owner's memory has those of the other rank `place`: in words of 32 bits."""
+    tile = f"{slot} * {kernel.peers.flags} + {numbered(0)} * 4 + warp"
+    return f"{PARTIALS}[{owner}] + 2 * ({place} * (long long)flag_stride + {tile})"
 
 
 def of_rank(kernel: Kernel, s: SendPartials | AddPartials, acc: str, place: str) -> str:
@@ -21,6 +25,12 @@ def of_rank(kernel: Kernel, s: SendPartials | AddPartials, acc: str, place: str)
     mine = f"{numbered(s.wave * kernel.consumers)} * {128 * words(kernel, acc)} + threadIdx.x % 128 * 4"
     flags = "2 * (ranks - 1) * (long long)flag_stride"
     return f"{PARTIALS}[tile.owner] + {flags} + {buffer} + {slot} + {mine}"
+
+
+def owed_flag(kernel: Kernel, s: Signal) -> str:
+    """The flag that is noted."""
+    back, slot = (f"{s.owed}[{i}]" for i in range(OWED))
+    return epoch_flag(kernel, f"({back} - 1)", f"(rank + ranks - {back}) % ranks", slot)
 
 
 def words(kernel: Kernel, acc: str) -> int:

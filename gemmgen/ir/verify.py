@@ -43,7 +43,7 @@ from .verify_exchange import awaited, kept, through
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
     *("dst", "src", "row_scales", "block_scales", "column_scales"),
-    *("amax", "turn", "seen", "ahead", "row_fragments", "column_fragments"),
+    *("amax", "turn", "seen", "ahead", "owed", "row_fragments", "column_fragments"),
 )
 # Fields of statements that name something, and the table that has it.
 NAMES = {
@@ -61,7 +61,6 @@ OUTER: dict[type, type] = {
     ForChunks: ForTiles,
     TakeShare: ForTiles,
     NextTurn: ForTiles,
-    Signal: ForTiles,
     AwaitSignals: ForTiles,
     Peek: ForK,
     MultiplyFragments: ForK,
@@ -71,15 +70,13 @@ OUTER_OF_IF: dict[str, type] = {
     **dict.fromkeys(("new_group", "has_blocks", "finishes"), ForTiles),
     **dict.fromkeys(("inside", "head", "theirs", "ours", "awaited"), ForTiles),
 }
-ASKING = ("behind", "awaited")  # conditions of a register
+ASKING = ("behind", "awaited", "owes")  # conditions of a register
 LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaStore)
 OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in a chunk
 # A wait leaves no fewer than no groups; the ring is looked back into by at most one stage.
 COUNTS: dict[str, tuple[float, float]] = {
-    "pending": (0, inf),
-    "lag": (0, 1),
-    "flip": (0, 1),
-    "distance": (0, inf),
+    **dict.fromkeys(("pending", "distance"), (0, inf)),
+    **dict.fromkeys(("lag", "flip"), (0, 1)),
 }
 
 # Of resources, by name; "peers": the cluster, if it is of several CTAs; "wire": to what sums are rounded, by `through`.
@@ -146,6 +143,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             _scales(stmt)
         elif isinstance(stmt, Sync):
             _sync(stmt)
+        elif isinstance(stmt, Signal):
+            outer = ForTiles if stmt.by == "noting" else None
         elif isinstance(stmt, AwaitSignals):
             awaited(stmt)
         elif isinstance(stmt, SendPartials | AddPartials):

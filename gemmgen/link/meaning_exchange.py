@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from ..ir import nodes as ir
 from ..ir.exchange import PARTIALS
-from .meaning_ranks import add_of_ranks, await_rows, await_sums, send_to_rank, signal
+from .meaning_ranks import (
+    add_of_ranks,
+    await_rows,
+    await_sums,
+    note_flag,
+    raise_flag,
+    send_to_rank,
+)
 from .meaning_waits import Meaning
 from .parts import UNROLL, count, index
 
@@ -114,6 +121,7 @@ ADDS: dict[str, Meaning] = {
 }
 
 
+SIGNALS: dict[str, Meaning] = {"noting": note_flag, "raising": raise_flag}
 AWAITS: dict[str, Meaning] = {"sums": await_sums, "rows": await_rows}
 
 
@@ -130,7 +138,7 @@ EXCHANGE: dict[type[ir.Stmt], Meaning] = {
     ir.TakeShare: take_share,
     ir.SendPartials: lambda k, s: SENDS[s.through](k, s),
     ir.AddPartials: lambda k, s: ADDS[s.through](k, s),
-    ir.Signal: signal,
+    ir.Signal: lambda k, s: SIGNALS[s.by](k, s),
     ir.AwaitSignals: lambda k, s: AWAITS[s.of](k, s),
     ir.OpenStamps: open_stamps,
     ir.StampTile: lambda k, s: "++stamps.tile;",

@@ -17,10 +17,10 @@ from .parts import UNROLL, count
 OWNER = f"{PARTIALS}[tile.owner]"
 
 
-def flag(k: ir.Kernel, place: str) -> str:
+def flag(k: ir.Kernel, place: str, owner: str = OWNER, number: str = "tile.slot") -> str:
     """A warp's own of the tile, where those of the rank `place` begin."""
-    warp = f"tile.slot * {k.peers.flags} + 4 * warpgroup + warp"
-    return f"{OWNER} + 2 * ({place} * (long long)flag_stride + ({warp}))"
+    warp = f"{number} * {k.peers.flags} + 4 * warpgroup + warp"
+    return f"{owner} + 2 * ({place} * (long long)flag_stride + ({warp}))"
 
 
 # The two sums of a word, in FP32.
@@ -86,9 +86,16 @@ def send_to_rank(k: ir.Kernel, s: ir.SendPartials) -> str:
     return looped(n, stores)
 
 
-def signal(k: ir.Kernel, s: ir.Signal) -> str:
-    reached = f'"st.release.sys.global.u64"([{flag(k, "tile.place")}], epoch);'
-    return f'"bar.warp.sync"(0xFFFFFFFF); if (lane == 0) {reached}'
+def note_flag(k: ir.Kernel, s: ir.Signal) -> str:
+    """0: none is noted."""
+    return f"{s.owed}[0] = tile.place + 1; {s.owed}[1] = tile.slot;"
+
+
+def raise_flag(k: ir.Kernel, s: ir.Signal) -> str:
+    owner = f"{PARTIALS}[(rank + ranks - {s.owed}[0]) % ranks]"
+    at = flag(k, f"({s.owed}[0] - 1)", owner, f"{s.owed}[1]")
+    reached = f'"st.release.sys.global.u64"([{at}], epoch);'
+    return f'"bar.warp.sync"(0xFFFFFFFF); if (lane == 0) {reached} {s.owed}[0] = 0;'
 
 
 def await_sums(k: ir.Kernel, s: ir.AwaitSignals) -> str:

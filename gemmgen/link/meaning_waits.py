@@ -78,7 +78,7 @@ def per_split(k: ir.Kernel, s: ir.PerSplit) -> str:
 
 def if_(k: ir.Kernel, s: ir.If) -> str:
     ends = f"{end(k, s)} {{}} {end_of_rows(k)}"
-    asks = f"{ASKS[s.when]} >= {s.ahead}[0]" if s.ahead else ""
+    asks = ASKS[s.when].format(s.ahead) if s.ahead else ""
     return f"if ({asks or CONDITIONS.get(s.when) or ends.format(THAN[s.when])}) {{ BODY; }}"
 
 
@@ -96,7 +96,8 @@ CONDITIONS = {
     "theirs": "tile.place >= 0",
     "ours": "tile.place < 0",
 }
-ASKS = {"behind": "k", "awaited": "tile.flag"}  # what is held against a register
+# Of a register.
+ASKS = {"behind": "k >= {}[0]", "awaited": "tile.flag >= {}[0]", "owes": "{}[0] != 0"}
 THAN = {"whole": "<=", "cut": ">"}
 
 

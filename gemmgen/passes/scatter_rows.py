@@ -6,19 +6,23 @@ from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
 from ..ir.collectives import COLLECTIVES
+from ..ir.dtypes import S32
 from ..ir.exchange import PARTIALS
-from ..ir.mailboxes import word
+from ..ir.mailboxes import OWED, word
 from ..ir.nodes import (
     AddPartials,
     AwaitSignals,
+    ForTiles,
     If,
     Kernel,
     Param,
+    Registers,
     Role,
     SendPartials,
     Signal,
     Stmt,
     TileBody,
+    Zero,
 )
 from ..ir.rewrite import map_body, map_role
 from ..target import Target
@@ -37,14 +41,16 @@ RANKS_OVERLAP = Rule(
     "between, which must be over.",
 )
 RULES = (RANKS_ALONE, RANKS_OVERLAP)
+OWES = "owed"
 SCHEDULER = COLLECTIVES["reduce_scatter"].scheduler
 
 
 def scatter_rows(kernel: Kernel, target: Target) -> Kernel:
     """Of a kernel that walks other ranks' rows: let each CTA send the sum of a tile in those to the rank that has them, and
-    say so. Of a tile in the own rows it waits for the sums of all others, adds them in order of ranks, from the one after its own
-    on, and goes on to the epilogue. Sets slot and flags of Kernel.peers; inserts what sends, says, waits and adds, and the parameters that
-    lead to the ranks' memories."""
+    say so when the next tile's K blocks are summed, for until then the sum travels. Of a tile in the own rows it waits for the sums
+    of all others, adds them in order of ranks, from the one after its own on, and goes on to the epilogue. Sets slot and flags of
+    Kernel.peers; inserts what sends, says, waits and adds, a register for that, and the parameters that lead to the ranks'
+    memories."""
     if kernel.scheduler.name != SCHEDULER:
         return kernel
     if kernel.cluster.k > 1:
@@ -78,10 +84,19 @@ def _handing_over(role: Role, sums: dict[str, int], ahead: int) -> Role:
     send = tuple(SendPartials(src=a, wave=w, through="ranks") for a, w in sums.items())
     add = tuple(AddPartials(dst=a, wave=w, through="ranks", unroll=ahead) for a, w in sums.items())
 
-    def visit(s: Stmt) -> Stmt:
-        if not isinstance(s, TileBody):
-            return s
-        ours = If(when="ours", body=(AwaitSignals(), *add, *s.epilogue))
-        return replace(s, epilogue=(If(when="theirs", body=(*send, Signal())), ours))
+    noted = Signal(by="noting", owed=OWES)
+    raised = If(when="owes", ahead=OWES, body=(Signal(by="raising", owed=OWES),))
 
-    return replace(role, body=map_body(role.body, visit))
+    def visit(s: Stmt) -> Stmt | tuple[Stmt, ...]:
+        match s:
+            case TileBody():
+                theirs = If(when="theirs", body=(*send, noted))
+                ours = If(when="ours", body=(AwaitSignals(), *add, *s.epilogue))
+                return replace(s, epilogue=(raised, theirs, ours))
+            case ForTiles():
+                return s, raised
+        return s
+
+    owed = Registers(name=OWES, dtype=S32, count=OWED)
+    body = (Zero(dst=OWES), *map_body(role.body, visit))
+    return replace(role, locals=(*role.locals, owed), body=body)

@@ -19,6 +19,7 @@ from gemmgen.config import Config
 from gemmgen.emit import emit
 from gemmgen.errors import IRError
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.blocks import is_if
 from gemmgen.ir.collectives import Seat
 from gemmgen.ir.dtypes import BF16, F16, S8, S32
 from gemmgen.ir.rewrite import map_stmts, statements
@@ -114,11 +115,74 @@ def test_a_right_one_holds():
 
 
 def test_a_flag_before_its_stores_is_found():
-    assert found(sends(lambda body: (body[-1], *body[:-1]))) == "P2"
+    early = ir.Signal(by="raising", owed="owed")
+    assert found(sends(lambda body: (body[-1], early, *body[:-1]))) == "P2"
+
+
+def test_a_flag_that_is_raised_at_once_holds_too():
+    """It would only keep the warp until its sums have left."""
+    at_once = sends(lambda body: (*body, ir.Signal(by="raising", owed="owed")))
+    prove(unroller(at_once, PAIR).program(TWO))
+
+
+def owing(change, kernel_of="dense"):
+    """With other statements instead of those that raise flags, of which there is one in the loop over tiles, then one behind it."""
+    places = iter(("inside", "behind"))
+
+    def visit(s):
+        return change(s, next(places)) if is_if(s, "owes") else s
+
+    return map_stmts(kernel(kernel_of), visit)
+
+
+def test_the_last_tile_s_flag_that_is_not_raised_is_found():
+    """Where a CTA has no own tile behind it."""
+    never = owing(lambda s, place: s if place == "inside" else ())
+    prove(unroller(never, PAIR).program(TWO))
+    assert found(never, replace(TWO, tiles=1, ctas=2)) == "P1"
+    with pytest.raises(ProtocolViolation, match="P1"):
+        check(never)
+
+
+def test_flags_that_are_raised_behind_all_tiles_are_a_deadlock():
+    """An own tile waits for those of other ranks, which wait likewise."""
+    late = owing(lambda s, place: s if place == "behind" else ())
+    assert found(late) in ("P1", "P4")
+    assert found(late, replace(TWO, tiles=1)) == "P1"
+
+
+def test_flags_that_are_raised_behind_the_wait_are_a_deadlock():
+    """Of one tile in each rank's rows."""
+
+    def visit(s):
+        if is_if(s, "owes"):
+            return ()
+        if is_if(s, "ours"):
+            wait, *rest = s.body
+            return replace(s, body=(wait, raised, *rest))
+        return s
+
+    (raised, _) = [s for s in statements(kernel("dense")) if is_if(s, "owes")]
+    assert found(map_stmts(kernel("dense"), visit), replace(TWO, tiles=1)) == "P1"
+
+
+def test_a_flag_of_the_tile_that_was_just_summed_is_found():
+    """Noted before the one before is raised: that one never is."""
+
+    def visit(s):
+        if is_if(s, "theirs"):
+            return replace(s, body=s.body[:-1])
+        if is_if(s, "owes") and next(first):
+            noting = ir.If(when="theirs", body=(ir.Signal(by="noting", owed="owed"),))
+            return noting, s
+        return s
+
+    first = iter((True, False))
+    assert found(map_stmts(kernel("dense"), visit)) in ("P1", "P2")
 
 
 def test_no_flag_is_a_deadlock():
-    assert found(without(ir.Signal)) == "P1"
+    assert found(owing(lambda s, place: ())) == "P1"
 
 
 def test_no_wait_is_a_race_with_a_slow_rank():
@@ -299,6 +363,15 @@ EDITS = {
     "a wait for any epoch": ("(flag) < epoch", "(flag) < 1"),
     "a wait for the epoch before": ("(flag) < epoch", "(flag) + 1 < epoch"),
     "a flag of the epoch before": ("4 + warp), epoch);", "4 + warp), epoch - 1);"),
+    "a flag of the tile that is being summed": ("+ owed[1] * 8", "+ tile.slot * 8"),
+    "a flag of another sender": ("((owed[0] - 1) * (long long)", "(owed[0] * (long long)"),
+    "a flag at another rank": ("partials[(rank + ranks - owed[0])", "partials[(rank + owed[0])"),
+    "a flag that stays owed": ("owed[0] = 0;", ""),
+    "a flag that is not owed to the next rank": (
+        "owed[0] = tile.place + 1",
+        "owed[0] = tile.place",
+    ),
+    "a flag that is never owed": ("if (owed[0] != 0)", "if (owed[0] == 0)"),
     "one buffer": ("int(epoch % 2)", "int(epoch % 1)"),
     "the next tile's flag": (
         "other * (long long)flag_stride + tile.slot",

@@ -114,6 +114,7 @@ FAULTS = {
         ),
         Race,
     ),
+    "a flag of the tile beside": (("owed[1] = tile.slot;", "owed[1] = tile.slot ^ 1;"), Race),
     "another rank's memory": (
         ("* const slot = partials[tile.owner] + 2", "* const slot = (float*)d + 2"),
         (IllegalAccess, VerificationError, Race),
