@@ -37,7 +37,7 @@ EQUIVALENT = {
     "\\n": "PTX ends instructions with semicolons",
 }
 # What a parameter points to: none is converted to another unasked, and where memory is read its type is said again.
-POINTED = ("TensorMap", "T", "float", "int", "uint16_t")
+POINTED = ("TensorMap", "T", "float", "int", "uint16_t", "uint32_t")
 OF_OPAQUE = ("load_once_float", "load_once_int")  # pointers only
 HINTS = {("prefetch_tensor_map", '"memory"'): "a hint writes no memory that anyone reads"}
 
