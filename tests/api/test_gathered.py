@@ -18,6 +18,7 @@ from gemmgen.errors import ArgumentError, RuntimeUnavailable
 from gemmgen.ops.gathered import AllGather, Inbox, InProcess, all_gather_gemm, inbox_bytes
 from gemmgen.ops.ranked import Mailbox
 from gemmgen.pipeline import lower
+from gemmgen.runtime import inbox
 from gemmgen.runtime.inbox import CHUNK, chunks_for
 
 CONFIG = Config(block_m=64, block_n=64, consumers=1)
@@ -194,6 +195,11 @@ def test_rows_are_sent_in_so_many_chunks(streams, chunks, flags):
 def test_as_many_chunks_as_are_large_enough():
     sizes = (1, CHUNK - 1, CHUNK, 2 * CHUNK - 1, 2 * CHUNK, 5 * CHUNK, 100 * CHUNK)
     assert [chunks_for(x) for x in sizes] == [1, 1, 1, 1, 2, 5, 32]
+
+
+def test_chunks_are_counted_in_bytes(monkeypatch):
+    monkeypatch.setattr(inbox, "CHUNK", M * K // 2)
+    assert gathers().chunks == 4 and scaled().chunks == 2
 
 
 def scaled(p=FP8, mine=None, **given):
