@@ -97,10 +97,10 @@ FAULTS = {
     "the first eight rows twice": ({}, "min(row + 8 * i, shape_n", "min(row, shape_n"),
     "another quarter of K, of A alone": (
         {},
-        "tile.a_row + lane / 4, kk = k + 1, at = kk * 64 + lane % 4 * 8",
-        "tile.a_row + lane / 4, kk = k + 1, at = kk * 64 + (lane % 4 ^ 1) * 8",
+        "tile.a_row + lane / 4, kk = k + 2, at = kk * 64 + lane % 4 * 8",
+        "tile.a_row + lane / 4, kk = k + 2, at = kk * 64 + (lane % 4 ^ 1) * 8",
     ),
-    "the K block before": ({}, "kk = k + 1", "kk = k"),
+    "the K block before": ({}, "kk = k + 2", "kk = k + 1"),
     "past K": ({}, "tile.k_blocks ? shape_k : 0", "tile.k_blocks ? 1 << 30 : 0"),
     "the upper rows' K in the lower's place": ({}, "b_0[0], b_0[8]", "b_0[8], b_0[0]"),
     "half of K exchanged, of A alone": ({}, "a_0[0], a_0[1]);", "a_0[1], a_0[0]);"),
