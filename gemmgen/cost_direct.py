@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .config import Config
+from .cost_fit import FIT
 from .cost_launch import Workload, ceil
 from .cost_terms import Terms, Wave, Work
 from .levers.direct import per_sm
@@ -13,7 +14,7 @@ from .levers.direct import per_sm
 # Cycles until a load is there, and of a K block of 128 bytes beside it, and more for each row of the tile; of HBM's
 # peak, what such loads reach.
 LATENCY, BLOCK, ROW = 790.0, 135.0, 9.7
-HBM_RATE, OVERLAP = 0.79, 4.0
+HBM_RATE = 0.79
 K_BYTES = 128
 
 
@@ -55,6 +56,6 @@ def direct(of: Workload, c: Config, whole: Work, tiles: int) -> Terms:
         hbm=of.dram_bytes / (target.hbm_bytes_per_second * HBM_RATE),
         again=0,
         adding=0,
-        overlap=OVERLAP,
+        overlap=FIT.overlap,
         launch=target.launch_seconds,
     )

@@ -11,10 +11,8 @@ WIDE, ROWS, HELD = 64, (8, 16), 2
 LINE = 128  # bytes: K is whole ones, or a lane's rows lie across sectors of 32
 # Registers of an SM and of a thread at most; of a thread beside its fragments and sums; threads of a CTA; CTAs of an SM at most.
 FILE, MOST, BESIDE, THREADS, CTAS = 65536, 255, 44, 128, 8
-ROWS_OF_B, K_BYTES = (
-    16,
-    128,
-)  # that a warp has; of a K block of which a thread holds a register per row
+# Rows of B that a warp has; bytes of a K block of which a thread holds a register per row.
+ROWS_OF_B, K_BYTES = 16, 128
 
 
 def per_sm(c: C) -> int:

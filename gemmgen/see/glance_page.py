@@ -15,6 +15,7 @@ RESOURCES = {
     "chain": ("consumer", "one warpgroup: scales, wgmma, drain, promote"),
     "epilogue": ("consumer", "epilogue: stage and store D"),
 }
+LOADED = {**RESOURCES, "chain": ("consumer", "one CTA: its loads into registers, and mma.sync")}
 MANY, FIRST = 8, 3  # waves that are all drawn; of more, the first ones that are
 WORKS, IDLE = "#", "."
 
@@ -68,7 +69,8 @@ def _terms(e: Explanation) -> Table:
     added, whole = e.terms.added, e.cost.seconds
     rows = [(TERMS[n], microseconds(s), share(s, whole)) for n, s in added.items()]
     bounds = dict.fromkeys((*([e.terms.full.bound] * (e.terms.waves > 1)), e.terms.last.bound))
-    note = "Main loop bound by " + ", in the last wave by ".join(RESOURCES[b][1] for b in bounds)
+    named = RESOURCES if e.kernel.ring else LOADED
+    note = "Main loop bound by " + ", in the last wave by ".join(named[b][1] for b in bounds)
     return Table(
         title="Modelled time",
         columns=("term", "us", "share"),
@@ -93,7 +95,8 @@ def _losses(v: Verdict) -> Table:
 
 def waves(e: Explanation) -> Strips:
     """CTAs take tiles one by one: all have one in each wave but the last."""
-    sms, ctas, tiles = e.target.sms, e.ctas, e.cost.tiles
+    on_one, ctas, tiles = e.kernel.per_sm, e.ctas, e.cost.tiles
+    places, who = e.target.sms * on_one, "CTA" if on_one > 1 else "SM"
     number = -(-tiles // ctas)
     last = tiles - (number - 1) * ctas
     shown = range(1, number) if number <= MANY else range(1, FIRST + 1)
@@ -101,27 +104,28 @@ def waves(e: Explanation) -> Strips:
     if number > MANY:
         rows.append((f"waves {FIRST + 1} to {number - 1}", ctas))
     rows.append((f"wave {number}", last))
-    idle = number * sms - tiles
+    idle = number * places - tiles
+    lie = f"{on_one} share an SM" if on_one > 1 else "SMs are numbered by the CTA that runs on them"
     return Strips(
-        title="Waves: which SM computes a tile in which",
-        across=sms,
-        rows=tuple((f"{name}: {n} of {sms}", _runs(name, n, sms)) for name, n in rows),
+        title=f"Waves: which {who} computes a tile in which",
+        across=places,
+        rows=tuple((f"{name}: {n} of {places}", _runs(name, n, places)) for name, n in rows),
         legend=((WORKS, True, "computes a tile"), (IDLE, False, "idle")),
-        note=f"{_each(number, ctas, last)}. Of {number * sms} places {idle} are idle, {idle / number / sms:.1%}. SMs are "
-        "numbered by the CTA that runs on them.",
+        note=f"{_each(number, ctas, last, who)}. Of {number * places} places {idle} are idle, "
+        f"{idle / number / places:.1%}. {lie}.",
     )
 
 
-def _each(number: int, ctas: int, last: int) -> str:
-    """How many tiles each SM computes."""
-    said = f"{last} SMs compute {number} tile{'s' * (number > 1)} each"
+def _each(number: int, ctas: int, last: int, who: str) -> str:
+    """How many tiles each SM computes, or each CTA."""
+    said = f"{last} {who}s compute {number} tile{'s' * (number > 1)} each"
     return f"{said}, {ctas - last} compute {number - 1}" if last < ctas and number > 1 else said
 
 
-def _runs(wave: str, busy: int, sms: int) -> tuple[Run, ...]:
+def _runs(wave: str, busy: int, places: int) -> tuple[Run, ...]:
     works = Run(cells=busy, mark=WORKS, full=True, tip=f"{wave}: computes a tile")
-    idle = Run(cells=sms - busy, mark=IDLE, full=False, tip=f"{wave}: idle")
-    return (works, idle) if busy < sms else (works,)
+    idle = Run(cells=places - busy, mark=IDLE, full=False, tip=f"{wave}: idle")
+    return (works, idle) if busy < places else (works,)
 
 
 def _runners_up(e: Explanation) -> Table:

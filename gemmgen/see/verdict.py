@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ..cost_direct import HBM_RATE
 from ..cost_fit import FIT
 from ..cost_launch import promotes
 from ..cost_terms import Terms, Wave
@@ -209,7 +210,7 @@ def waits(t: Terms, consumer_waves: int, target: Target, streaming: float) -> It
 
 
 def _streaming(e: Explanation) -> float:
-    return e.floor.hbm / FIT.hbm_rate
+    return e.floor.hbm / (HBM_RATE if e.config.direct else FIT.hbm_rate)
 
 
 def _next(e: Explanation, bound: str) -> Part | None:

@@ -46,7 +46,7 @@ COMPILER = {
     "cost_terms": set(),
     "cost_launch": {"ir", "errors", "target", "levers", "config", "problem", "recipes", "passes"},
     "cost_fit": set(),
-    "cost_direct": {"config", "levers", "cost_terms", "cost_launch"},
+    "cost_direct": {"config", "levers", "cost_terms", "cost_launch", "cost_fit"},
     "cost": {
         *["ir", "errors", "target", "config", "problem", "recipes", "passes", "pipeline"],
         *["cost_terms", "cost_launch", "cost_fit", "cost_direct", "levers"],

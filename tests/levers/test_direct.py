@@ -10,7 +10,7 @@ from emulated import judged
 from grouped import layout, problem
 from kernels import DENSE, DENSE_F16, DENSE_F32, DIRECT, FP8, VARIETY, emitted
 
-from gemmgen import emulator
+from gemmgen import cli, emulator
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, IllegalConfig, VerificationError
@@ -300,3 +300,20 @@ def test_its_bits_are_its_own():
     plain = replace(DIRECT, direct=False)
     assert summation(DENSE, DIRECT, 512) != summation(DENSE, plain, 512)
     assert summation(DENSE, DIRECT, 512) == summation(DENSE, replace(DIRECT, block_m=16), 512)
+
+
+def test_an_explanation_counts_ctas_that_share_an_sm(capsys):
+    assert cli.main(["explain", "dense", "-m", "8", "-n", "5376", "-k", "5120"]) == 0
+    said = capsys.readouterr().out
+    assert "direct" in said
+    assert "336 CTAs compute 1 tile each" in said
+    assert "4 share an SM" in said
+    assert "mma.sync" in said
+
+
+def test_a_timeline_is_of_what_is_simulated(capsys):
+    assert cli.main(["timeline", "dense", "-m", "8", "-n", "5376", "-k", "5120"]) == 0
+    assert "the choice is direct" in " ".join(capsys.readouterr().out.split())
+    asked = '{"swap_ab": true, "block_m": 8, "block_n": 64, "consumers": 1, "stages": 2, "unroll": 2, "direct": true}'
+    assert cli.main(["timeline", "dense", "-m", "8", "--config", asked]) == 2
+    assert "direct=True: must be false where times are simulated" in capsys.readouterr().err
