@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..errors import ArgumentError
 from .dtypes import BF16, F16
 from .resources import Param
 
 WIRES = (BF16, F16)  # to what sums may be rounded before they travel
 MOST_RANKS = 8  # of one host
 MOST_CHUNKS = 32  # in which a rank sends its rows of A
+
+
+def check_ranks(ranks: object, least: int = 1) -> None:
+    """Raise ArgumentError unless they are so many, and no more than one host has."""
+    if type(ranks) is not int or not least <= ranks <= MOST_RANKS:
+        raise ArgumentError("ranks", ranks, f"must be an integer from {least} to {MOST_RANKS}")
+
+
 RANKS = (Param(name="ranks", ctype="int"), Param(name="rank", ctype="int"))
 
 

@@ -12,6 +12,7 @@ from ..errors import ArgumentError
 from ..ir.collectives import MOST_RANKS
 from ..problem import Problem, Shape
 from ..runtime import driver
+from ..runtime.inbox import LINE
 from ..runtime.launch import LoadedKernel, Plan
 from ..runtime.torch_tensors import torch
 from . import building, by_row
@@ -40,8 +41,8 @@ class SymmetricMemory(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class InProcess:
-    """The same of one process: a CUDA tensor of bytes of each device, which can access each other's memory; that they do is
-    enabled. Plan all ranks' launches before the first of them is launched: what loads or allocates may wait for a kernel that waits
+    """The same of one process: a contiguous CUDA tensor of bytes of each rank's device, a GPU of its own, for launches wait for each other; that GPUs access
+    each other's memory is enabled, but not of memory that torch maps piece by piece (`expandable_segments`). Plan all ranks' launches before the first of them is launched: what loads or allocates may wait for a kernel that waits
     for another rank."""
 
     rank: int
@@ -64,8 +65,13 @@ class InProcess:
         return self.tensors[rank].view(-1).view(dtype)[:size]
 
     def let_access(self, device: Any) -> None:
-        """Let this rank's device access all of it. Raises RuntimeUnavailable if it cannot, ArgumentError for tensors that lie elsewhere."""
+        """Let this rank's device access all of it. Raises RuntimeUnavailable if it cannot, ArgumentError for tensors that lie elsewhere
+        or in pieces."""
         for rank, t in enumerate(self.tensors):
+            if not t.is_contiguous():
+                raise ArgumentError(
+                    f"memory strides of rank {rank}", tuple(t.stride()), "must be contiguous"
+                )
             if t.device.type != "cuda" or (rank == self.rank and t.device != device):
                 allowed = f"must be {device}" if rank == self.rank else "must be a CUDA device"
                 raise ArgumentError(f"memory device of rank {rank}", str(t.device), allowed)
@@ -92,6 +98,10 @@ class End:
             memory.let_access(self.device)
         self.memory = memory  # kept alive
         self.addresses = tuple(int(x) for x in memory.buffer_ptrs)
+        for address in self.addresses:
+            if address % LINE:
+                allowed = f"must begin at a multiple of {LINE} bytes"
+                raise ArgumentError("memory address", hex(address), allowed)
         self.epoch = 0  # of the last launch
         self.lock = threading.Lock()
 
@@ -123,13 +133,12 @@ def kernel_of(p: Problem, config: Config | None, shape: Shape, device: int) -> L
 
 
 def scales_in_place(
-    scales: dict[str, Any], kernel: LoadedKernel, layout: str | None
+    scales: dict[str, Any], kernel: LoadedKernel, layout: str | None, allowed: str
 ) -> dict[str, Any]:
-    """Those that `kernel` reads by tensor map, where they lie. Raises ArgumentError if that is row by row."""
+    """Those that `kernel` reads by tensor map, where they lie. Raises ArgumentError if that is row by row. allowed: what layouts are."""
     read = by_row.as_maps_read(scales, kernel)
     if any(isinstance(x, Fresh) for x in read.values()):
-        allowed = "must be 'mn', or config have lane_scales: this kernel takes no copies of scales"
-        raise ArgumentError("scale_layout", layout, allowed)
+        raise ArgumentError("scale_layout", layout, f"{allowed}: it takes no copies of scales")
     return read
 
 

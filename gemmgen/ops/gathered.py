@@ -8,6 +8,7 @@ from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
+from ..ir.collectives import check_ranks
 from ..ir.counts import check_side
 from ..ir.dtypes import F32, DType
 from ..ir.expr import fold
@@ -15,7 +16,6 @@ from ..problem import Problem, Shape
 from ..recipes import recipe
 from ..runtime.inbox import (
     BUFFERS,
-    LINE,
     Gathering,
     Sides,
     chunks_for,
@@ -68,10 +68,6 @@ class Inbox(End):
 
     def __init__(self, memory: SymmetricMemory, device: Any) -> None:
         super().__init__(memory, device, least=1)
-        for address in self.addresses:
-            if address % LINE:
-                allowed = f"must begin at a multiple of {LINE} bytes"
-                raise ArgumentError("memory address", hex(address), allowed)
         size = int(memory.buffer_size)
         self.layout = Layout.of(size, self.ranks)
         self.bytes = memory.get_buffer(self.rank, (size,), torch().uint8)
@@ -88,6 +84,7 @@ def inbox_bytes(problem: Problem, m: int, k: int, ranks: int) -> int:
         raise ArgumentError("problem", problem, "must be a gemmgen.Problem")
     for name, side in (("m", m), ("k", k)):
         check_side(name, side)
+    check_ranks(ranks)
     return inbox_size(_sides(problem, m, k).values(), ranks)
 
 
@@ -143,7 +140,11 @@ class AllGather:
         result = _result(p, whole, a, b, out, scale_out)
         values |= epilogue_values(p, whole, 1, arguments, a.device) | _stores(result)
         self.kernel = kernel_of(p, config, whole, a.device.index)
-        tensors = {"a": a, "b": b, **scales_in_place(tensors, self.kernel, scale_layout)}
+        tensors = {
+            "a": a,
+            "b": b,
+            **scales_in_place(tensors, self.kernel, scale_layout, "must be 'mn'"),
+        }
         outside = {name: x for name, x in tensors.items() if not (self._placed and name in SENT)}
         for name, x in (outside | result).items():
             check_apart(name, x, {"memory": memory.bytes})
@@ -179,17 +180,20 @@ class AllGather:
         )
 
     def place(self) -> Any:
-        """Where the next launch of the inbox reads this rank's rows, to be written on the stream of that launch: A, [M, K] as the problem's layout stores
+        """Where the next launch of the inbox reads this rank's rows, to be written on torch's current stream, which waits until this rank's launches are over that read it: A, [M, K] as the problem's layout stores
         it, or (A, its scales [M, ceil(K/128)], contiguous along M). Launches take two places in turns. Raises ArgumentError where `a` was
         given."""
         if not self._placed:
             raise ArgumentError("a", "a tensor", "must be None, for rows to be written in place")
-        return returned(self._placed[(self.inbox.epoch + 1) % BUFFERS])
+        box = self.inbox
+        with box.lock:  # the launch before the last one reads it, on whatever stream
+            box.sender.follow(current_stream(box.device))
+            return returned(self._placed[(box.epoch + 1) % BUFFERS])
 
     def launch(self) -> Any:
         """Start it on torch's current stream, as this rank's next, behind this rank's launch before: it sends the rows and waits on the GPU for those of the
-        other ranks. Returns `out`, or (`out`, `scale_out`). What follows on the stream may write `a`. Raises LaunchError, and ArgumentError while a
-        CUDA graph is captured."""
+        other ranks. Returns `out`, or (`out`, `scale_out`). What follows on the stream may write `a`. Raises ArgumentError while a CUDA graph is captured, and
+        LaunchError: launch again then, over the same rows, which other ranks may have read."""
         refuse_capture("inbox")
         box, stream = self.inbox, current_stream(self.inbox.device)
         with box.lock:
@@ -200,7 +204,7 @@ class AllGather:
                 self._turns[epoch % BUFFERS] = turn
             with box.sender.beside(stream, turn.own, turn.pushes, epoch):
                 self.kernel.launch(numbered(self.kernel, turn.plan, epoch))
-            box.epoch = epoch
+                box.epoch = epoch  # of a kernel that runs, whatever comes
         return self.result
 
 

@@ -10,7 +10,6 @@ from ..errors import ArgumentError
 from ..ir.dtypes import DType
 from ..ir.expr import fold
 from ..problem import Problem, Shape
-from ..runtime.launch import Plan
 from ..runtime.peers import Mailbox as Layout
 from ..runtime.peers import mailbox
 from ..runtime.peers import mailbox_bytes as mailbox_bytes
@@ -30,8 +29,10 @@ from .collective import InProcess as InProcess
 from .compute import Scales, read_by_epilogue, scales_of
 from .epilogue import epilogue_values
 from .front import tensor_of
+from .results import planned
 
 COLLECTIVE = "reduce_scatter"
+LAYOUTS = "must be 'mn', or config have lane_scales"
 
 
 class Mailbox(End):
@@ -85,11 +86,11 @@ class ReduceScatter:
         extra = epilogue_values(p, self.shape, 1, arguments, a.device)
         self.kernel = kernel_of(p, config, (memory.ranks * m, n, k), a.device.index)
         _check_room(memory.layout, mailbox(self.kernel.kernel, self.shape, memory.ranks))
-        tensors = scales_in_place(tensors, self.kernel, scale_layout)
+        tensors = scales_in_place(tensors, self.kernel, scale_layout, LAYOUTS)
         self.out, self.mailbox, self._held = out, memory, (a, b, tensors, scale_b, arguments)
         held = {"a": a, "b": b, "d": out, **tensors}
-        self._matrices = {name: matrix(t) for name, t in held.items()}
-        self._values = {
+        matrices = {name: matrix(t) for name, t in held.items()}
+        values = {
             "shape_m": m,
             "shape_n": n,
             "shape_k": k,
@@ -100,7 +101,8 @@ class ReduceScatter:
             **extra,
             **memory.layout.values(memory.rank, 0, memory.table.data_ptr()),
         }
-        self._plan: Plan | None = None
+        stream = current_stream(a.device)
+        self._plan = planned(self.kernel, self.shape, matrices, values, stream)
 
     def launch(self) -> Any:
         """Start it on torch's current stream, as this rank's next: it waits on the GPU for the other ranks. Returns `out`. Raises LaunchError, and ArgumentError while a CUDA
@@ -108,8 +110,8 @@ class ReduceScatter:
         refuse_capture("mailbox")
         box, stream = self.mailbox, current_stream(self.out.device)
         with box.lock:
-            if self._plan is None or self._plan.stream != stream:
-                self._plan = self.kernel.plan(self.shape, self._matrices, self._values, stream)
+            if self._plan.stream != stream:
+                self._plan = self.kernel.moved(self._plan, {}, stream)
             self.kernel.launch(numbered(self.kernel, self._plan, box.epoch + 1))
             box.epoch += 1
         return self.out

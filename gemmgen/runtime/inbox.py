@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..errors import ArgumentError
 from ..ir.argument_names import group_stride, row_stride
 from ..ir.arrivals import ARRIVALS, NO_ARRIVALS
-from ..ir.collectives import MOST_CHUNKS, MOST_RANKS
+from ..ir.collectives import MOST_CHUNKS, check_ranks
 from ..ir.counts import check_side
 from ..ir.launchable import Launchable
 from ..ir.nodes import TmaMap
@@ -171,8 +171,7 @@ def gathering(
 ) -> Gathering:
     """Of a launch whose A has `rows` of each rank, sent in at most `chunks`. Raises ArgumentError for more ranks than one host has, more rows than are
     counted, or numbers of chunks that there are no flags for."""
-    if type(ranks) is not int or not 1 <= ranks <= MOST_RANKS:
-        raise ArgumentError("ranks", ranks, f"must be an integer from 1 to {MOST_RANKS}")
+    check_ranks(ranks)
     if type(chunks) is not int or not 1 <= chunks <= MOST_CHUNKS:
         raise ArgumentError("chunks", chunks, f"must be an integer from 1 to {MOST_CHUNKS}")
     check_side("ranks * m", ranks * rows)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import ArgumentError
-from ..ir.collectives import MOST_RANKS, WIRES
+from ..ir.collectives import WIRES, check_ranks
 from ..ir.counts import check_side
 from ..ir.dtypes import DType
 from ..ir.launchable import Launchable
@@ -69,8 +69,7 @@ class Mailbox:
 def mailbox(kernel: Launchable, shape: tuple[int, int, int], ranks: int) -> Mailbox:
     """The least that a launch of (M, N, K), M rows of D on each rank, takes. Raises ArgumentError for more ranks than one host
     has, or more rows than are counted."""
-    if type(ranks) is not int or not 1 <= ranks <= MOST_RANKS:
-        raise ArgumentError("ranks", ranks, f"must be an integer from 1 to {MOST_RANKS}")
+    check_ranks(ranks)
     check_side("ranks * m", ranks * shape[0])
     if shape[0] % (step := row_step(kernel)):
         allowed = f"must be a multiple of {step} on each rank: its rows begin at 16 bytes of what lies along M"
@@ -87,7 +86,10 @@ def mailbox(kernel: Launchable, shape: tuple[int, int, int], ranks: int) -> Mail
 
 def mailbox_bytes(m: int, n: int, ranks: int, wire: DType | str | None = None) -> int:
     """Memory that each of `ranks` GPUs needs so that launches of up to M rows of D on each, and N columns, fit, whatever the config.
-    wire: the problem's; for one of 16 bits it is half as much. Raises ArgumentError for another dtype."""
+    wire: the problem's; for one of 16 bits it is half as much. Raises ArgumentError for another dtype, and for what is no number of rows, columns or ranks."""
+    for name, side in (("m", m), ("n", n)):
+        check_side(name, side)
+    check_ranks(ranks, least=2)
     size = WORD if wire is None else _wire(wire).bytes
     tiles = (m + SIDE - 1) * (n + SIDE - 1)  # elements: no tile reaches further past a side
     slots = size * BUFFERS * (ranks - 1) * tiles

@@ -40,6 +40,11 @@ class Sender:
         self._ready, self._sent, self._over = events
         finalize(self, _destroy, cu, *held).atexit = False
 
+    def follow(self, stream: int) -> None:
+        """Let what is queued on `stream` from now on wait until this rank's launches are over. Raises LaunchError."""
+        with driver.current(self.device):
+            call("cuStreamWaitEvent", stream, self._over, 0)
+
     @contextmanager
     def beside(
         self, stream: int, own: Sequence[Job], pushes: Sequence[Job], epoch: int

@@ -9,12 +9,12 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from fake_streams import Loaded, before, loads, on, streams_fixture  # noqa: F401
+from fake_streams import Loaded, Status, before, loads, on, streams_fixture  # noqa: F401
 from fake_torch import Device, Placed, fake_torch_fixture  # noqa: F401
 from kernels import DENSE, DENSE_F32, DENSE_TN, FP8, INT8_BLOCK, QUANTISED, VECTOR
 
 from gemmgen.config import Config
-from gemmgen.errors import ArgumentError, RuntimeUnavailable
+from gemmgen.errors import ArgumentError, LaunchError, RuntimeUnavailable
 from gemmgen.ops.gathered import AllGather, Inbox, InProcess, all_gather_gemm, inbox_bytes
 from gemmgen.ops.ranked import Mailbox
 from gemmgen.pipeline import lower
@@ -281,6 +281,40 @@ def test_rows_in_place_are_sent_from_where_they_are_read(streams, problem):
         for x in scale:
             assert x.shape == (M, K // 128) and x.stride(0) == 1
     assert len({x["matrices"]["a"].pointer for x in planned.kernel.launched}) == 2
+
+
+def test_rows_are_written_when_the_launch_that_read_their_place_is_over(streams, monkeypatch):
+    """On whatever stream."""
+    mine = box()
+    planned = AllGather(DENSE, mine, None, operands()[1], rows=M, config=CONFIG)
+    for _ in range(2):
+        planned.place()
+        planned.launch()
+    streams.log.clear()
+    on(monkeypatch, lambda index: MINE + 1)
+    planned.place()
+    assert [(op.kind, op.stream, op.of) for op in streams.log] == [
+        ("wait", MINE + 1, mine.sender._over)
+    ]
+
+
+def test_a_kernel_that_runs_has_its_epoch(streams, monkeypatch):
+    planned, record = gathers(), streams.cuEventRecord
+
+    def lost(*given):
+        over = any(op.kind == "kernel" for op in streams.log)
+        return (Status(code=1, name="LOST"),) if over else record(*given)
+
+    monkeypatch.setattr(streams, "cuEventRecord", lost)
+    with pytest.raises(LaunchError):
+        planned.launch()
+    assert planned.inbox.epoch == len(planned.kernel.launched) == 1
+
+
+@pytest.mark.parametrize("ranks", (0, 9, 2.0, True))
+def test_ranks_are_counted(ranks):
+    with pytest.raises(ArgumentError, match="ranks"):
+        inbox_bytes(DENSE, M, K, ranks)
 
 
 def test_what_rows_in_place_do_not_take():

@@ -221,3 +221,29 @@ def test_flags_are_never_short_of_slots():
         need = mailbox(kernel, (8, 64, 64), ranks)
         tiles = min(has.flags // kernel.peers.flags, has.words // need.words)
         assert tiles == has.words // need.words
+
+
+@pytest.mark.parametrize("given", ((0, N, 2), (M, 0, 2), (M, N, 1), (M, N, 9), (M, N, 2.0)))
+def test_what_no_mailbox_is_sized_by(given):
+    with pytest.raises(ArgumentError):
+        mailbox_bytes(*given)
+
+
+def test_memory_that_lies_anyhow_is_refused():
+    shared = memory()
+    shared.tensors[0].address += 8
+    with pytest.raises(ArgumentError, match="128") as e:
+        Mailbox(shared, Placed(1).device)
+    assert e.value.argument == "memory address"
+    shared = memory()
+    shared.tensors[0].strides = (2,)
+    with pytest.raises(ArgumentError, match="contiguous") as e:
+        Mailbox(shared, Placed(1).device)
+    assert e.value.argument == "memory strides of rank 0"
+
+
+def test_a_launch_is_planned_before_any_rank_waits_for_it():
+    planned = ReduceScatter(DENSE, box(), *operands(), config=CONFIG)
+    assert planned.kernel.plans == 1
+    planned.launch()
+    assert planned.kernel.plans == 1

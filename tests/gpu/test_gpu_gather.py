@@ -201,7 +201,10 @@ def test_launches_of_other_streams_take_turns():
             with torch.cuda.device(rank), torch.cuda.stream(streams[rank][(i + rank) % 3]):
                 x.launch()
     for rank in range(RANKS):
-        torch.cuda.synchronize(rank)
+        with torch.cuda.device(rank):
+            for stream in streams[rank]:
+                torch.cuda.current_stream().wait_stream(stream)
+    settle()
     gathered.check_exact(Verified, DENSE, whole, results(DENSE, calls))
 
 

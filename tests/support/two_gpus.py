@@ -90,10 +90,16 @@ def floats(values, rank):
 
 
 def launch(calls, order=(0, 1)):
+    """Where one cannot be launched the others wait for it, and so would all that follows: then the run ends."""
     torch = host()
-    for rank in order:
+    for started, rank in enumerate(order):
         with torch.cuda.device(rank):
-            calls[rank].launch()
+            try:
+                calls[rank].launch()
+            except Exception as e:
+                if started:
+                    pytest.exit(f"GPU {order[0]} waits for GPU {rank}: {e}")
+                raise
 
 
 def result(problem, out, scales=None):
