@@ -144,10 +144,13 @@ def span(option: str, given: str | None) -> tuple[int, int] | None:
 
 def _simulated(args: argparse.Namespace, chosen: Selection) -> Shown:
     shape = options.shape(args)
-    problem, config, _ = options.choice(args, shape, pointers=False)
+    problem, choice, _ = options.choice(args, shape)
+    config = choice
+    if config.direct:
+        config = options.choice(args, shape, pointers=False)[1]
     kernel, layout = lower(problem, config), options.layout(args, problem, shape)
     t, launch = simulated(problem, config, kernel, shape, args.sms or H200.sms, layout)
-    if options.problem_and_config(args, shape)[1] != config:
+    if config != choice:
         launch = (*launch, ("config", NOT_THE_CHOICE))
     other = _other(args, problem, config, shape) if args.beside else None
     beside: dict[str, Any] = {"beside": {"name": other.name, "cycles": other.end}} if other else {}

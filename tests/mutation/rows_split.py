@@ -51,7 +51,8 @@ def released_behind_the_sum(s: ir.If) -> ir.If:
 def everywhere(s: ir.If) -> tuple[ir.Stmt, ...]:
     """The epilogue outside of what rank 0 alone does."""
     at = max(i for i, x in enumerate(s.body) if isinstance(x, ir.AddPartials)) + 1
-    return replace(s, body=(*s.body[:at], s.body[-1])), *s.body[at:-1]
+    added = (*s.body[:at], ir.Sync(of="warp"), s.body[-1])
+    return replace(s, body=added), *s.body[at:-1]
 
 
 ROWS = (

@@ -48,6 +48,7 @@ PROBLEM = {
     "accumulate": mostly(st.booleans()),
     "weights_ready": mostly(st.booleans()),
     "collective": mostly(st.sampled_from([*COLLECTIVES])),
+    "wire": mostly(st.sampled_from([None, "bf16", DTYPES["f16"], DTYPES["bf16"]])),
 }
 
 
@@ -142,19 +143,20 @@ def _config_json(given: dict[str, Any]) -> list[str]:
 def _choose(given: dict[str, Any]) -> list[str]:
     with _handed_on(heuristics, "_verdicts") as asked:
         c = choose(**given)
-    problem, shape, target, _, groups, *_ = asked[-1]
+    (of, *_) = asked[-1]
     try:
-        gemmgen.lower(problem, c, target)
+        gemmgen.lower(of.problem, c, of.target)
     except IllegalConfig as e:
         raise Ignored(f"a chosen config is refused: {e}") from e
     split_k, k = given.get("split_k", ANY), given["shape"][2]
     told = {
-        "problem": problem == given["problem"],
-        "shape": tuple(shape) == tuple(given["shape"]),
-        "target": target == given["target"],
-        "groups": groups == given.get("groups"),
+        "problem": of.problem == given["problem"],
+        "shape": tuple(of.shape) == tuple(given["shape"]),
+        "target": of.target == given["target"],
+        "groups": of.groups == given.get("groups"),
         "unbuilt": c not in given.get("unbuilt", {}),
         "split_k": split_k == ANY or adds_up(given["problem"], c, k, split_k),
+        "pointers": given.get("pointers", True) or not c.direct,
     }
     return [k for k in given if not told[k]]
 
@@ -258,7 +260,7 @@ FUNCTIONS: dict[str, Function] = {
     "Config": function(Config, _config, FIELDS_OF_CONFIG),
     "Config.from_json": Function(call=Config.from_json, names=("data",), ignored=_config_json,
         drawn=some({n: mostly(value_of(n)) for n in FIELDS}).map(lambda x: {"data": x})),
-    "choose": function(choose, _choose, {"groups": GROUPS, "unbuilt": UNBUILT, "split_k": SPLIT_K}, problem=RIGHT, shape=SHAPE, target=TARGET),
+    "choose": function(choose, _choose, {"groups": GROUPS, "unbuilt": UNBUILT, "split_k": SPLIT_K, "pointers": mostly(st.booleans())}, problem=RIGHT, shape=SHAPE, target=TARGET),
     "lower": function(gemmgen.lower, _lower, {"target": TARGET, "observer": OBSERVER, "stamps": STAMPS}, problem=RIGHT, config=mostly(CONFIG, 20)),
     "compile_to_source": function(gemmgen.compile_to_source, _compile,
         {"config": mostly(CONFIG), "shape": SHAPE, "groups": GROUPS, "stamps": STAMPS, "target": TARGET, "observer": OBSERVER, "invariant": INVARIANT},

@@ -203,10 +203,10 @@ def _failed(fail: Callable[..., int], errors: list[Any]) -> Callable[..., int]:
 
 
 def _configs(config: Callable[..., Any], asked: list[str]) -> Callable[..., Any]:
-    def noted(args: Any, p: Any, at: Any, groups: int = 1, device: str = "") -> Any:
+    def noted(args: Any, p: Any, at: Any, groups: int = 1, device: str = "", **more: bool) -> Any:
         request = {"problem": p.to_json(), "shape": [*at], "groups": groups, "device": device}
         try:
-            found = config(args, p, at, groups, device)
+            found = config(args, p, at, groups, device, **more)
         except GemmgenError:
             asked.append(json.dumps(request))
             raise
