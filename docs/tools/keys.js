@@ -70,6 +70,7 @@ function ended() {
     const pointed = e.hasAttribute("onclick") || getComputedStyle(e).cursor == "pointer";
     const parent = e.parentElement, own = e.hasAttribute("onclick") || getComputedStyle(parent).cursor != "pointer";
     if (!pointed || !own || !seen(e) || !inside(e) || e.closest("[inert]")) continue;
+    if (e.matches(".md-search__overlay")) continue;  // closes what Escape closes; seen while that fades
     const by = [e.closest(CONTROLS), e.closest("label")?.control, e.querySelector(CONTROLS)];
     if (!by.some(reachable)) say("for pointers alone", named(e));
   }
