@@ -10,7 +10,7 @@ from typing import Any
 from ..config import FIELDS, Config
 from ..cost import Cost, cost, priced
 from ..cost_launch import Workload, launch
-from ..errors import IllegalConfig, UnsupportedProblem
+from ..errors import ArgumentError, IllegalConfig, UnsupportedProblem
 from ..levers import LEVERS
 from ..passes import layout_smem, plan_multicast, split_registers
 from ..passes.layout_smem import most_stages
@@ -77,6 +77,8 @@ def rank(
     pointers: bool = True,
 ) -> list[Choice]:
     """Legal configs, cheapest first, at most `limit`. Raises like `choose`."""
+    if not isinstance(pointers, bool):
+        raise ArgumentError("pointers", pointers, "must be true or false")
     of = replace(launch(problem, shape, target, groups), split_k=split_k, pointers=pointers)
     found = _verdicts(of, limit, unbuilt, quick=True)
     choices = [v.choice for v in found if v.choice]

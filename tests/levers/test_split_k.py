@@ -298,8 +298,9 @@ def late(s):
 
 def everywhere(s):
     """The epilogue outside of what rank 0 alone does."""
-    at = next(i for i, x in enumerate(s.body) if isinstance(x, ir.Arrive) and x.to == "others") + 1
-    return (replace(s, body=s.body[:at]), *s.body[at:])
+    at = max(i for i, x in enumerate(s.body) if isinstance(x, ir.AddPartials)) + 1
+    added = (*s.body[:at], ir.Sync(of="warp"), s.body[-1])
+    return replace(s, body=added), *s.body[at:-1]
 
 
 def role(name, change):
@@ -351,7 +352,7 @@ FAULTS = {
     "rank 0 reads, then waits": ({}, "P2", before(ir.AddPartials, ir.Wait)),
     "rank 0 releases, then reads": ({}, "P2", before(ir.Arrive, ir.AddPartials)),
     "rank 0 never releases": ({}, "P3", each(ir.Arrive, drop, to="others")),
-    "released twice": ({}, "P3", each(ir.Arrive, twice, to="others")),
+    "released twice": ({}, "P2", each(ir.Arrive, twice, to="others")),
     "no bytes announced": ({}, "P1", each(ir.ExpectTx, drop, per="tile")),
     "announced twice": ({}, None, each(ir.ExpectTx, twice, per="tile")),
     "too few bytes announced": ({}, "P3", each(ir.ExpectTx, lambda s: replace(s, tx_bytes=s.tx_bytes - 16), per="tile")),
