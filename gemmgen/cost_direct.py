@@ -20,7 +20,7 @@ K_BYTES = 128
 
 def direct(of: Workload, c: Config, whole: Work, tiles: int) -> Terms:
     """Of so many tiles, each of `c.split_k` CTAs. whole: what a tile takes with a ring, of which the epilogue is the same."""
-    target, resident = of.target, of.target.clusters(c.split_k) * c.split_k * per_sm(c)
+    target, resident = of.target, of.target.clusters(c.split_k) * c.split_k * per_sm(c, of.target)
     waves, busy = ceil(tiles * c.split_k, resident), min(tiles * c.split_k, resident)
     # A CTA waits once for as many K blocks as it holds.
     block = LATENCY / c.stages + (BLOCK + ROW * c.block_m) * c.block_k_bytes / K_BYTES

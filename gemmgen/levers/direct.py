@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..ir.dtypes import BF16, F16
+from ..ir.fragments import ROWS as FRAGMENT_ROWS
+from ..ir.fragments import registers
 from .lever import AS_IT_IS, C, Changes, L, flag
 
 # Tiles that are tried instead of a swapped one: 64 columns for each of the warpgroups that share it, few rows, and K blocks
 # of which registers hold fragments.
 WIDE, ROWS, HELD = 64, (8, 16), 2
 LINE = 128  # bytes: K is whole ones, or a lane's rows lie across sectors of 32
-# Registers of an SM and of a thread at most; of a thread beside its fragments and sums; threads of a CTA; CTAs of an SM at most.
-FILE, MOST, BESIDE, THREADS, CTAS = 65536, 255, 44, 128, 8
-# Rows of B that a warp has; bytes of a K block of which a thread holds a register per row.
-ROWS_OF_B, K_BYTES = 16, 128
+# Registers beside fragments and sums: of kernels with 35 of 12 some spilled 12 bytes, with 41 none. With three to eight CTAs on an SM the
+# prototype was as fast; more were not tried.
+BESIDE, CTAS = 44, 8
 
 
-def per_sm(c: C) -> int:
-    """CTAs that share an SM, as many as their registers let: what `passes.split_registers` finds of 16-bit operands."""
-    held = c.stages * (ROWS_OF_B + c.block_m) * c.block_k_bytes // K_BYTES
-    need = held + c.block_m * WIDE // THREADS + BESIDE
-    fit = [n for n in range(1, CTAS + 1) if min(FILE // (THREADS * n) // 8 * 8, MOST) >= need]
+def per_sm(c: C, target: Any) -> int:
+    """CTAs that share an SM of a `Target`, of 16-bit operands: what `passes.split_registers` sets, known before a kernel is."""
+    held = registers(FRAGMENT_ROWS, c.block_k_bytes) + registers(c.block_m, c.block_k_bytes)
+    sums = c.block_m * WIDE // target.warpgroup
+    return sharing(c.stages * held + sums + BESIDE, target.warpgroup, target, CTAS)
+
+
+def sharing(need: int, threads: int, target: Any, most: int) -> int:
+    """CTAs of so many threads, at most `most`, each with `need` registers, that share an SM; one in any case."""
+    fit = [n for n in range(1, most + 1) if of_each(n, threads, target) >= need]
     return max(fit, default=1)
+
+
+def of_each(ctas: int, threads: int, target: Any) -> int:
+    """Registers per thread where so many CTAs of so many threads share an SM."""
+    share, most = target.registers_per_sm // (threads * ctas) // 8 * 8, target.registers_per_thread
+    return int(min(share, most))
 
 
 def _instead(c: C) -> Changes:

@@ -29,7 +29,7 @@ def _offers(of: L, c: C) -> tuple[Changes, ...]:
         return AS_IT_IS * whole
     blocks, tiles = -(-of.k_bytes // c.block_k_bytes), of.tiles(c)  # each tile becomes a cluster's
     fit = [n for n in splits if blocks >= n * LEAST_SHARE]
-    on_one = per_sm(c) if c.direct else 1
+    on_one = per_sm(c, of.target) if c.direct else 1
     fit = [n for n in fit if tiles <= of.target.clusters(n) * on_one] if whole else fit
     # D is whole: rule `column-stores`.
     return *AS_IT_IS * whole, *({"split_k": n, "d_columns": None} for n in fit)

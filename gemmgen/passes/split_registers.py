@@ -7,6 +7,7 @@ from dataclasses import replace
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import Kernel, Role, SetRegisters, TmaLoad
 from ..ir.rewrite import walk
+from ..levers.direct import BESIDE, CTAS, of_each, sharing
 from ..target import Target
 from .count_registers import arrays, beside
 
@@ -44,10 +45,9 @@ LARGE_PRODUCER, SMALL_PRODUCER = 40, 24  # what a producer is left with
 # Where a watchdog watches it issue more than MANY loads a stage: 16 of a transposed A's spilled 144 bytes beside 40;
 # beside 32, without a watchdog, 16.
 WATCHED_PRODUCER, MANY = 56, 8
-# Beside the arrays of a kernel that loads its operands into registers: with 35 of 12 some spilled 12 bytes, with 41 none. With three
-# to eight CTAs on an SM the prototype was as fast (ADR 0050); more were not tried. HALVES: more, of 8 bits, which are converted: of three K
-# blocks of FP8 with block scales in 128 registers NVRTC 13.0 spilled 68 bytes.
-ADDRESSES, HALVES, MOST_CTAS = 44, 8, 8
+# What a kernel that loads its operands into registers needs more where they are of 8 bits, which it converts: of three K blocks of FP8 with
+# block scales in 128 registers NVRTC 13.0 spilled 68 bytes.
+HALVES = 8
 WORKING_SET = 26  # addresses, loop state and scales; ptxas spills when less is left
 DERIVING = 32  # what a producer needs that derives tensor maps: 24 spill
 # Less than this is left to a watched producer only where consumers need the rest: of 77 with 24 five spilled.
@@ -83,20 +83,13 @@ def split_registers(kernel: Kernel, target: Target) -> Kernel:
 
 def _share_sm(kernel: Kernel, target: Target) -> Kernel:
     (role,) = kernel.roles
-    need = arrays(role) + beside(kernel, role) + ADDRESSES + HALVES * (kernel.instr.a.bits == 8)
+    need = arrays(role) + beside(kernel, role) + BESIDE + HALVES * (kernel.instr.a.bits == 8)
     smem = (kernel.smem_bytes or 0) + target.smem_system
-    most = min(target.smem_per_sm // smem, target.threads_per_sm // kernel.threads, MOST_CTAS)
-    fit = [n for n in range(1, most + 1) if _of_each(kernel, target, n) >= need]
-    per_sm = max(fit, default=1)
-    kernel = _with(kernel, {role.name: _of_each(kernel, target, per_sm)}, move=False)
+    most = min(target.smem_per_sm // smem, target.threads_per_sm // kernel.threads, CTAS)
+    per_sm = sharing(need, kernel.threads, target, most)
+    each = of_each(per_sm, kernel.threads, target)
+    kernel = _with(kernel, {role.name: each}, move=False)
     return _check_budget(replace(kernel, per_sm=per_sm))
-
-
-def _of_each(kernel: Kernel, target: Target, ctas: int) -> int:
-    """Registers per thread where so many CTAs share an SM."""
-    return min(
-        target.registers_per_sm // (kernel.threads * ctas) // 8 * 8, target.registers_per_thread
-    )
 
 
 def fit_at_most(kernel: Kernel, target: Target) -> bool:

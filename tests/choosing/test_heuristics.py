@@ -427,7 +427,7 @@ def test_k_is_divided_only_among_idle_sms():
             for c in candidates(p, shape, H200):
                 if c.split_k > 1:
                     assert c.multicast == "none"
-                    at_once = H200.clusters(c.split_k) * (per_sm(c) if c.direct else 1)
+                    at_once = H200.clusters(c.split_k) * (per_sm(c, H200) if c.direct else 1)
                     assert count_tiles(c, shape) <= at_once * c.split_k
                     assert shape[2] * p.a.bytes > (4 * c.split_k - 1) * c.block_k_bytes
     depths = replace(DENSE, grouping="k_columns", layout="tn")
@@ -527,7 +527,7 @@ def test_a_tile_that_one_warpgroup_multiplies_needs_a_stage_more():
 def test_as_many_ctas_share_an_sm_as_are_priced(block_m, stages):
     c = replace(DIRECT, block_m=block_m, stages=stages, unroll=stages)
     for p in (DENSE, DENSE_F16):
-        assert lower(p, c).per_sm == per_sm(c)
+        assert lower(p, c).per_sm == per_sm(c, H200)
 
 
 def test_operands_are_loaded_into_registers_where_that_was_measured():
