@@ -64,11 +64,9 @@ def run(
     if not isinstance(config, Config | None):
         raise ArgumentError("config", config, "must be a gemmgen.Config or None")
     d_shape = (*(count,) * GROUPINGS[p.grouping].outputs, m, n // fold(p.epilogue))
-    made = {"out": output_of(p, d_shape, out, a, b)}
-    out = tensor_of(made["out"])
-    if p.quantised or scale_out is not None:
-        made["scale_out"] = scale_out_of(p, d_shape, scale_out, {"a": a, "b": b, "out": out})
+    made = outputs_of(p, d_shape, a, b, out, scale_out)
     result = {name: tensor_of(x) for name, x in made.items()}
+    out = result["out"]
     extra = epilogue_values(p, shape, count, given, a.device)
     if 0 in (m, count):
         return returned(of_no_rows(p, result))
@@ -78,11 +76,9 @@ def run(
     tensors = {"a": a, "b": b, "d": out, **scales}
     matrices = {name: matrix(tensor_of(t)) for name, t in tensors.items()}
     sizes = {"shape_m": m, "shape_n": n, "shape_k": k, "groups": count}
-    store = {"d": out.data_ptr(), "d_stride": out.stride(-2), "d_stride_g": out.stride(0)}
+    store = stores(result) | {"d_stride_g": out.stride(0)}
     if p.quantised:
-        scale_out = result["scale_out"]
-        store |= {"scale_d": scale_out.data_ptr(), "scale_d_stride": scale_out.stride(-1)}
-        store["scale_d_stride_g"] = scale_out.stride(0)
+        store["scale_d_stride_g"] = result["scale_out"].stride(0)
     anew = tuple(x for x in made.values() if isinstance(x, Fresh))
     held = {x.name: x.tensor.data_ptr() for x in anew}
     values = {**sizes, **values, **groups.table, **store, **extra, **held}
@@ -119,6 +115,26 @@ def _kernel(
     return building.loaded_choice(p, mean, count, device.index, groups.split_k)
 
 
+def outputs_of(
+    p: Problem, d_shape: tuple[int, ...], a: Any, b: Any, out: Any, scale_out: Any
+) -> dict[str, Any]:
+    """`out`, and `scale_out` if D is FP8: as given and checked, or Fresh. Raises ArgumentError."""
+    made = {"out": output_of(p, d_shape, out, a, b)}
+    if p.quantised or scale_out is not None:
+        others = {"a": a, "b": b, "out": tensor_of(made["out"])}
+        made["scale_out"] = _scale_out(p, d_shape, scale_out, others)
+    return made
+
+
+def stores(result: dict[str, Any]) -> dict[str, int]:
+    """Where a kernel stores these outputs, by its parameters; of one group."""
+    out, scales = result["out"], result.get("scale_out")
+    found = {"d": out.data_ptr(), "d_stride": out.stride(-2)}
+    if scales is not None:
+        found |= {"scale_d": scales.data_ptr(), "scale_d_stride": scales.stride(-1)}
+    return found
+
+
 def output_of(p: Problem, d_shape: tuple[int, ...], given: Any, a: Any, b: Any) -> Any:
     """`given`, once it can be D; Fresh if None. Raises ArgumentError."""
     if given is None and p.accumulate:
@@ -130,7 +146,7 @@ def output_of(p: Problem, d_shape: tuple[int, ...], given: Any, a: Any, b: Any) 
     return _writable("out", given)
 
 
-def scale_out_of(p: Problem, d_shape: tuple[int, ...], given: Any, others: dict[str, Any]) -> Any:
+def _scale_out(p: Problem, d_shape: tuple[int, ...], given: Any, others: dict[str, Any]) -> Any:
     """float32 [..., M, ceil(N/128)] of an FP8 D, contiguous along M: `given`, or a Fresh one whose columns
     begin at multiples of 16 bytes. Raises ArgumentError."""
     if not p.quantised:

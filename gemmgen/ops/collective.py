@@ -12,8 +12,8 @@ from ..errors import ArgumentError
 from ..ir.collectives import MOST_RANKS
 from ..problem import Problem, Shape
 from ..runtime import driver
-from ..runtime.inbox import LINE
 from ..runtime.launch import LoadedKernel, Plan
+from ..runtime.peers import LINE
 from ..runtime.torch_tensors import torch
 from . import building, by_row
 from .front import Fresh

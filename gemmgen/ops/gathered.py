@@ -12,7 +12,7 @@ from ..ir.collectives import check_ranks
 from ..ir.counts import check_side
 from ..ir.dtypes import F32, DType
 from ..ir.expr import fold
-from ..problem import Problem, Shape
+from ..problem import Problem
 from ..recipes import recipe
 from ..runtime.inbox import (
     BUFFERS,
@@ -35,7 +35,7 @@ from ..runtime.torch_tensors import (
     torch,
     torch_dtype,
 )
-from .calls import SCALE_BLOCK, matrix, operand_shape, output_of, scale_out_of
+from .calls import SCALE_BLOCK, matrix, operand_shape, outputs_of, stores
 from .collective import (
     End,
     SymmetricMemory,
@@ -137,8 +137,9 @@ class AllGather:
         tensors, values = scales_of(p, a, b, scales)
         whole = memory.ranks * m, n, k
         check_side("ranks * m", whole[0])
-        result = _result(p, whole, a, b, out, scale_out)
-        values |= epilogue_values(p, whole, 1, arguments, a.device) | _stores(result)
+        made = outputs_of(p, (whole[0], n // fold(p.epilogue)), a, b, out, scale_out)
+        result = {name: tensor_of(x) for name, x in made.items()}
+        values |= epilogue_values(p, whole, 1, arguments, a.device) | stores(result)
         self.kernel = kernel_of(p, config, whole, a.device.index)
         tensors = {
             "a": a,
@@ -277,23 +278,3 @@ def _check_room(memory: Inbox, sides: Mapping[str, Sides]) -> None:
     if memory.layout.bytes < needed:
         allowed = f"must have at least {needed} bytes: see inbox_bytes"
         raise ArgumentError("memory", memory.layout.bytes, allowed)
-
-
-def _result(p: Problem, whole: Shape, a: Any, b: Any, out: Any, scale_out: Any) -> dict[str, Any]:
-    """`out`, and `scale_out` if D is FP8, given or made."""
-    m, n, _ = whole
-    d_shape = m, n // fold(p.epilogue)
-    found = {"out": tensor_of(output_of(p, d_shape, out, a, b))}
-    if p.quantised or scale_out is not None:
-        others = {"a": a, "b": b, **found}
-        found["scale_out"] = tensor_of(scale_out_of(p, d_shape, scale_out, others))
-    return found
-
-
-def _stores(result: Mapping[str, Any]) -> dict[str, int]:
-    """Where the kernel stores, as its parameters say it."""
-    out, scales = result["out"], result.get("scale_out")
-    found = {"d": out.data_ptr(), "d_stride": out.stride(-2)}
-    if scales is not None:
-        found |= {"scale_d": scales.data_ptr(), "scale_d_stride": scales.stride(-1)}
-    return found

@@ -14,7 +14,7 @@ from ..runtime.peers import Mailbox as Layout
 from ..runtime.peers import mailbox
 from ..runtime.peers import mailbox_bytes as mailbox_bytes
 from ..runtime.torch_tensors import current_stream, torch
-from .calls import matrix, operand_shape, output_of
+from .calls import matrix, operand_shape, output_of, stores
 from .collective import (
     End,
     SymmetricMemory,
@@ -96,8 +96,7 @@ class ReduceScatter:
             "shape_k": k,
             "groups": memory.ranks,
             **values,
-            "d": out.data_ptr(),
-            "d_stride": out.stride(-2),
+            **stores({"out": out}),
             **extra,
             **memory.layout.values(memory.rank, 0, memory.table.data_ptr()),
         }

@@ -14,10 +14,9 @@ from ..ir.counts import check_side
 from ..ir.launchable import Launchable
 from ..ir.nodes import TmaMap
 from ..target import Target
+from .peers import FLAG, LINE, whole
 from .tensor_map import Matrix
 
-LINE = 128  # bytes: tensors, buffers and the flags of two ranks have none in common
-FLAG = 8  # bytes
 Sides = tuple[int, int, int]  # of a tensor of one rank: lines, elements in each, bytes of those
 BUFFERS = NO_ARRIVALS.buffers
 CHUNK = 16 << 20  # bytes of A in one at least, unless it has all: copy engines start anew with each
@@ -228,8 +227,8 @@ def inbox_size(tensors: Iterable[Sides], ranks: int) -> int:
 
 def _strides(outer: int, inner: int, size: int) -> tuple[int, int]:
     """Bytes between lines, and between ranks, where TMA may begin."""
-    line = _whole(inner * size, Target.tma_alignment)
-    return line, _whole(outer * line, LINE)
+    line = whole(inner * size, Target.tma_alignment)
+    return line, whole(outer * line, LINE)
 
 
 def _maps(kernel: Launchable) -> tuple[TmaMap, ...]:
@@ -238,7 +237,3 @@ def _maps(kernel: Launchable) -> tuple[TmaMap, ...]:
 
 def _bytes(kernel: Launchable, m: TmaMap) -> int:
     return kernel.buffer(m.smem).dtype.bytes
-
-
-def _whole(count: int, step: int) -> int:
-    return -(-count // step) * step

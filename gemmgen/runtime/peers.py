@@ -13,7 +13,7 @@ from ..ir.launchable import Launchable
 from ..ir.walks import NO_PEERS
 from ..target import Target
 
-LINE = 128  # bytes: flags of two ranks, and two buffers, have no line in common
+LINE = 128  # bytes: flags of two ranks, two buffers and tensors have none in common
 FLAG, WORD = 8, 4  # bytes
 BUFFERS = NO_PEERS.buffers
 LEAST = 32  # words as long as a flag, of a tile's slot for each of its flags: 8 x 64 elements of 16 bits, and four flags
@@ -33,7 +33,7 @@ class Mailbox:
     def of(cls, size: int, ranks: int) -> Mailbox:
         """All of `size` bytes, however they will be used: of each tile a slot is at least so many times as large as its flags."""
         others = max(1, ranks - 1)
-        flags = _whole(-(-size // (others * (1 + BUFFERS * LEAST) * FLAG)), LINE // FLAG)
+        flags = whole(-(-size // (others * (1 + BUFFERS * LEAST) * FLAG)), LINE // FLAG)
         words = max(0, size - FLAG * others * flags) // (BUFFERS * LINE) * (LINE // WORD)
         return cls(ranks=ranks, flags=flags, words=words, buffers=BUFFERS)
 
@@ -75,11 +75,11 @@ def mailbox(kernel: Launchable, shape: tuple[int, int, int], ranks: int) -> Mail
         allowed = f"must be a multiple of {step} on each rank: its rows begin at 16 bytes of what lies along M"
         raise ArgumentError("m", shape[0], allowed)
     b, c, p = kernel.block, kernel.cluster, kernel.peers
-    tiles = _whole(-(-shape[0] // b.m), c.m) * _whole(-(-shape[1] // b.n), c.n)
+    tiles = whole(-(-shape[0] // b.m), c.m) * whole(-(-shape[1] // b.n), c.n)
     return Mailbox(
         ranks=ranks,
-        flags=_whole(tiles * p.flags, LINE // FLAG),
-        words=_whole((ranks - 1) * tiles * p.slot, LINE // WORD),
+        flags=whole(tiles * p.flags, LINE // FLAG),
+        words=whole((ranks - 1) * tiles * p.slot, LINE // WORD),
         buffers=p.buffers,
     )
 
@@ -93,7 +93,7 @@ def mailbox_bytes(m: int, n: int, ranks: int, wire: DType | str | None = None) -
     size = WORD if wire is None else _wire(wire).bytes
     tiles = (m + SIDE - 1) * (n + SIDE - 1)  # elements: no tile reaches further past a side
     slots = size * BUFFERS * (ranks - 1) * tiles
-    return _whole(slots + slots // (BUFFERS * LEAST) + LINE * (ranks + BUFFERS), LINE)
+    return whole(slots + slots // (BUFFERS * LEAST) + LINE * (ranks + BUFFERS), LINE)
 
 
 def row_step(kernel: Launchable) -> int:
@@ -111,5 +111,6 @@ def _wire(wire: DType | str) -> DType:
     return found
 
 
-def _whole(count: int, step: int) -> int:
+def whole(count: int, step: int) -> int:
+    """The least multiple of `step` that is no less."""
     return -(-count // step) * step
