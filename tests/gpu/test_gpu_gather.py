@@ -190,22 +190,35 @@ def test_bits_are_those_of_the_plain_gemm(problem, config):
 
 
 def test_launches_of_other_streams_take_turns():
-    """A stream waits for this rank's launch before, wherever that was."""
+    """Rows are written where the next launch reads them, on its stream: that waits for this rank's launches, wherever they were. A changes its
+    sign from launch to launch; launches of a stream have a D of their own, of which every one is compared."""
     torch, shape = host(), (1024, 512, 1024)
-    whole = drawn(DENSE, shape)
-    calls = planned(DENSE, whole, inboxes(DENSE, 1024, 1024), BASE, chunks=2)
-    streams = [[torch.cuda.Stream(rank) for _ in range(3)] for rank in range(RANKS)]
-    clear(calls)
+    whole, boxes = drawn(DENSE, shape), inboxes(DENSE, 1024, 1024)
+    turns = [planned(DENSE, whole, boxes, BASE, chunks=2, in_place=True) for _ in range(3)]
+    mine = [own(DENSE, x, rank)["a"] for rank, x in enumerate(whole)]
+    for rank, x in enumerate(turns[0]):
+        x.place().copy_(mine[rank])
+    settle()
+    launch(turns[0])
+    gathered.check_exact(Verified, DENSE, whole, results(DENSE, turns[0]))
+    wanted = [x.result.clone() for x in turns[0]]
+    streams = [[torch.cuda.Stream(rank) for _ in turns] for rank in range(RANKS)]
+    wrong = [torch.zeros(len(turns), dtype=torch.int64, device=x.device) for x in wanted]
+    settle()
     for i in range(60):
-        for rank, x in enumerate(calls):
-            with torch.cuda.device(rank), torch.cuda.stream(streams[rank][(i + rank) % 3]):
+        sign, turn = (-1) ** i, i % len(turns)
+        for rank in (0, 1) if i % 4 < 2 else (1, 0):
+            x = turns[turn][rank]
+            with torch.cuda.device(rank), torch.cuda.stream(streams[rank][turn]):
+                torch.mul(mine[rank], sign, out=x.place())
                 x.launch()
+                wrong[rank][turn] += (x.result != sign * wanted[rank]).sum()
     for rank in range(RANKS):
         with torch.cuda.device(rank):
             for stream in streams[rank]:
                 torch.cuda.current_stream().wait_stream(stream)
     settle()
-    gathered.check_exact(Verified, DENSE, whole, results(DENSE, calls))
+    assert [x.tolist() for x in wrong] == [[0] * len(turns)] * RANKS
 
 
 @pytest.mark.parametrize("slow", (None, 0, 1))
