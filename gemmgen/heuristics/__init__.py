@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
 from ..config import FIELDS, Config
 from ..cost import Cost, cost, priced
@@ -56,8 +55,7 @@ def choose(
     side below 1, UnsupportedProblem if no tile of the problem fits an SM, IllegalConfig
     if no candidate is legal for another reason.
     """
-    how: dict[str, Any] = {"groups": groups, "unbuilt": unbuilt, "split_k": split_k}
-    ranked = rank(problem, shape, target, limit=1, pointers=pointers, **how)
+    ranked = rank(problem, shape, target, 1, groups, unbuilt, split_k=split_k, pointers=pointers)
     if not ranked:
         raise UnsupportedProblem(
             f"no tile of {problem.to_json()} is left: the build refused those that fit"
