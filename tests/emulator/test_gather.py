@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from collective_kinds import KINDS as EVERY
+from collective_kinds import PLAIN, SCALED, SWAPPED
 from emulated import prepared
-from kernels import DENSE, DENSE_F32, DENSE_TN, FP8, INT8_BLOCK, PAIRED, VECTOR, emitted
+from kernels import DENSE, FP8, VECTOR, emitted
 
-from gemmgen.config import Config
 from gemmgen.emulator import (
     Deadlock,
     Eager,
@@ -21,16 +22,10 @@ from gemmgen.emulator import (
     RoundRobin,
 )
 from gemmgen.emulator.schedule import Turn
-from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, VerificationError
-from gemmgen.ir.dtypes import F32, S8, S32
-from gemmgen.problem import Problem
 from gemmgen.verification import exact_integers, gathered, random_normal
 
 pytestmark = pytest.mark.nvrtc
-
-PLAIN = Config(block_m=64, block_n=32, consumers=1, stages=3)
-SWAPPED = Config(swap_ab=True, block_m=16, block_n=64, consumers=1, stages=3)
 
 
 def gathering(problem):
@@ -77,27 +72,7 @@ def test_in_however_many_chunks(chunks):
     judge(FP8, SWAPPED, 3, chunks=chunks)
 
 
-KINDS = {
-    "f32": (DENSE_F32, PLAIN),
-    "tn": (DENSE_TN, PLAIN),
-    "two_waves": (DENSE, replace(PLAIN, block_m=128)),
-    "two_consumers": (DENSE, replace(PLAIN, block_m=128, consumers=2)),
-    "ping_pong": (DENSE, replace(PLAIN, consumers=2, ping_pong=True)),
-    "multicast_a": (DENSE, replace(PLAIN, multicast="a")),
-    "multicast_b": (DENSE, replace(PLAIN, multicast="b")),
-    "pieces": (DENSE, replace(PLAIN, block_n=128, d_columns=64)),
-    "fp8": (FP8, replace(PLAIN, block_n=64)),
-    "vector": (VECTOR, PLAIN),
-    "pairs": (PAIRED, PLAIN),
-    "residual": (replace(FP8, epilogue=EPILOGUES["residual"]), SWAPPED),
-    "bias": (replace(DENSE, epilogue=EPILOGUES["bias"]), PLAIN),
-    "accumulate": (replace(DENSE, d=F32, accumulate=True), PLAIN),
-    "int8_block": (INT8_BLOCK, SWAPPED),
-    "int8": (Problem(family="dense", a=S8, b=S8, d=S32), PLAIN),
-    "rows": (Problem(family="fp8", a="e4m3", b="e4m3", epilogue="scaled"), PLAIN),
-    "watched": (DENSE, replace(PLAIN, watchdog=True)),
-    "orders": (DENSE, replace(PLAIN, raster="n", panel=1)),
-}
+KINDS = {**EVERY, "rows": (SCALED, PLAIN)}
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -8,20 +8,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from collective_kinds import FAMILIES, PLAIN, SCALED, SWAPPED
 from emulated import prepared
 from fake_streams import Loaded, loads, on, streams_fixture  # noqa: F401
 from fake_torch import Device, Placed, fake_torch_fixture  # noqa: F401
 from gathered_operands import rest, rows
-from kernels import DENSE, DENSE_F32, DENSE_TN, DENSE_TT, FP8, INT8_BLOCK, PAIRED, QUANTISED, VECTOR
+from kernels import DENSE, DENSE_TN, DENSE_TT, FP8, QUANTISED, VECTOR
 
-from gemmgen.config import Config
 from gemmgen.emulator import Deadlock, GlobalMemory, Race, launch_ranks
-from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import VerificationError
-from gemmgen.ir.dtypes import F32, S8, S32
+from gemmgen.ir.dtypes import F32
 from gemmgen.ir.expr import BEFORE, fold
 from gemmgen.ops.gathered import AllGather, Inbox, InProcess, inbox_bytes
-from gemmgen.problem import Problem
 from gemmgen.runtime.torch_tensors import torch_dtype
 from gemmgen.verification import exact_integers, gathered
 from gemmgen.verification.codes import code_type
@@ -30,8 +28,6 @@ from gemmgen.verification.quantised import Result
 
 pytestmark = pytest.mark.nvrtc
 
-PLAIN = Config(block_m=64, block_n=32, consumers=1, stages=3)
-SWAPPED = Config(swap_ab=True, block_m=16, block_n=64, consumers=1, stages=3)
 CALLS, SMS, NAN = 3, 3, 0xFF
 Verified = SimpleNamespace(engine=NumpyEngine())
 
@@ -208,21 +204,12 @@ def judge(gpus, problem, config=PLAIN, ranks=2, in_place=False, launches=CALLS, 
 
 
 KINDS = {
+    **FAMILIES,
     "bf16": (DENSE, PLAIN),
-    "f32": (DENSE_F32, PLAIN),
-    "tn": (DENSE_TN, PLAIN),
     "tt": (DENSE_TT, PLAIN),
     "multicast": (DENSE, replace(PLAIN, multicast="b")),
-    "watched": (DENSE, replace(PLAIN, watchdog=True)),
     "fp8": (FP8, SWAPPED),
-    "vector": (VECTOR, PLAIN),
-    "pairs": (PAIRED, PLAIN),
-    "bias": (replace(DENSE, epilogue=EPILOGUES["bias"]), PLAIN),
-    "residual": (replace(FP8, epilogue=EPILOGUES["residual"]), SWAPPED),
-    "accumulate": (replace(DENSE, d=F32, accumulate=True), PLAIN),
-    "int8_block": (INT8_BLOCK, SWAPPED),
-    "int8": (Problem(family="dense", a=S8, b=S8, d=S32), PLAIN),
-    "scaled": (Problem(family="fp8", a="e4m3", b="e4m3", epilogue="scaled"), PLAIN),
+    "scaled": (SCALED, PLAIN),
     "quantised": (QUANTISED, replace(PLAIN, block_n=128)),
 }
 

@@ -5,29 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from collective_kinds import KINDS as EVERY
+from collective_kinds import PLAIN
+from collective_kinds import SWAPPED as SWAPPED
 from emulated import prepared
 from kernels import (
     DENSE,
-    DENSE_F32,
-    DENSE_TN,
     DIRECT,
     FP8,
-    INT8_BLOCK,
-    PAIRED,
     QUANTISED,
-    VECTOR,
 )
 
-from gemmgen.config import Config
 from gemmgen.emulator import RoundRobin
-from gemmgen.epilogues import EPILOGUES
-from gemmgen.ir.dtypes import F32, S8, S32
-from gemmgen.problem import Problem
+from gemmgen.ir.dtypes import F32
 from gemmgen.verification import exact_integers, ranked, trial
 from gemmgen.verification.codes import decode
-
-PLAIN = Config(block_m=64, block_n=32, consumers=1, stages=3)
-SWAPPED = Config(swap_ab=True, block_m=16, block_n=64, consumers=1, stages=3)
 
 
 def scattered(problem, wire=None):
@@ -63,28 +55,11 @@ def judge(problem, config, ranks, calls=2, wire=None, **fields):
 
 
 KINDS = {
-    "f32": (DENSE_F32, PLAIN),
-    "tn": (DENSE_TN, PLAIN),
-    "two_waves": (DENSE, replace(PLAIN, block_m=128)),
-    "two_consumers": (DENSE, replace(PLAIN, block_m=128, consumers=2)),
-    "ping_pong": (DENSE, replace(PLAIN, consumers=2, ping_pong=True)),
-    "multicast_a": (DENSE, replace(PLAIN, multicast="a")),
-    "multicast_b": (DENSE, replace(PLAIN, multicast="b")),
-    "pieces": (DENSE, replace(PLAIN, block_n=128, d_columns=64)),
-    "fp8": (FP8, replace(PLAIN, block_n=64)),
+    **EVERY,
     "fp8_lanes": (FP8, replace(PLAIN, block_n=64, lane_scales=True)),
     "direct": (DENSE, DIRECT),
     "fp8_direct": (FP8, replace(DIRECT, lane_scales=True, unroll=4)),
-    "vector": (VECTOR, PLAIN),
-    "pairs": (PAIRED, PLAIN),
     "quantised": (QUANTISED, replace(PLAIN, block_n=128)),
-    "residual": (replace(FP8, epilogue=EPILOGUES["residual"]), SWAPPED),
-    "bias": (replace(DENSE, epilogue=EPILOGUES["bias"]), PLAIN),
-    "accumulate": (replace(DENSE, d=F32, accumulate=True), PLAIN),
-    "int8_block": (INT8_BLOCK, SWAPPED),
-    "int8": (Problem(family="dense", a=S8, b=S8, d=S32), PLAIN),
-    "watched": (DENSE, replace(PLAIN, watchdog=True)),
-    "orders": (DENSE, replace(PLAIN, raster="n", panel=1)),
 }
 
 
