@@ -30,7 +30,7 @@ MAX_LINES = {
     "stmts_output.j2": 120,
     "stmts_values.j2": 100,
     "stmts_exchange.j2": 100,
-    "ptx_fragments.j2": 85,
+    "ptx_fragments.j2": 75,
     "pack/load.c.j2": 130,
     "pack/launch.c.j2": 90,
     "pack/driver.c.j2": 100,
