@@ -128,7 +128,7 @@ def _arguments(g: Group, slots: list[int]) -> tuple[int, int | None]:
 
 @dataclass(kw_only=True, eq=False)
 class ClusterBarrier:
-    """barrier.cluster: every live thread of the cluster arrives, then waits."""
+    """barrier.cluster: every live thread of the cluster arrives, then waits, or exits."""
 
     cluster: Cluster
     generation: int = 0
@@ -141,6 +141,11 @@ class ClusterBarrier:
         if self.count and self.count >= self.cluster.live_warps():
             self.generation += 1
             self.published, self.publishing, self.count = self.publishing, None, 0
+
+    def leave(self, agent: int) -> None:
+        """It exits: nobody waits for it, nor does its arrival stand for another's."""
+        if self.arrived.pop(agent, None) == self.generation:
+            self.count -= 1
 
     def arrive(self, agent: int, clock: Clock, text: str) -> None:
         if agent in self.arrived:

@@ -210,6 +210,8 @@ class Group:
         self.cta.launch.moved()
         self.live = np.logical_and(self.live, ~lanes)
         self._tell_live()
+        for warp in np.flatnonzero(~self.live.reshape(-1, WARP).any(1)):
+            self.cta.cluster.barrier.leave(self.agent + int(warp))
         rest = self.active & ~lanes
         if rest.any():
             self.fiber.set_mask(rest)

@@ -192,6 +192,36 @@ def test_less_than_a_cluster_barrier_is_a_race(sync):
         run(CLUSTER.replace("FIRST", sync), grid=2, cluster=2)
 
 
+GONE = """
+mov.u64 %d1, smem;
+cvt.u32.u64 %r1, %d1;
+mov.u32 %r2, %cluster_ctarank;
+setp.ne.u32 %p1, %r2, 0;
+mov.u32 %r9, %tid.x;
+setp.ge.u32 %p2, %r9, 32;
+@%p1 bra STAYS;
+barrier.cluster.arrive.relaxed.aligned;
+exit;
+STAYS: @%p2 bra LATE;
+barrier.cluster.arrive.relaxed.aligned;
+bar.arrive 1, 64;
+barrier.cluster.wait.acquire.aligned;
+ld.shared.u32 %r5, [%r1];
+st.global.u32 [%d31], %r5;
+exit;
+LATE: bar.sync 1, 64;
+st.shared.u32 [%r1], 7;
+barrier.cluster.arrive.release.aligned;
+"""
+
+
+@every_schedule
+def test_who_arrived_at_a_cluster_barrier_and_left_stands_for_nobody_else(schedule):
+    """The second warp of CTA 1 comes after the first, and perhaps after CTA 0 has left."""
+    out = run(GONE, grid=2, cluster=2, threads=64, schedule=schedule())
+    assert (out[64:96, 0] == 7).all()
+
+
 def test_a_lower_register_count_must_come_first():
     body = """
     shr.u32 %r1, %r60, 7;
