@@ -19,12 +19,11 @@ from .properties import (
     BYTES,
     DEADLOCK,
     INIT,
-    NAMED_BARRIER,
     PHASE,
 )
+from .rendezvous import RENDEZVOUS
 
 TX_LIMIT = (1 << 20) - 1  # PTX ISA, mbarrier tx-count
-NAMED_BARRIERS = range(1, 16)  # PTX ISA, bar: 16 of them, and 0 is __syncthreads
 
 
 def run(program: Program) -> Run:
@@ -77,7 +76,7 @@ def _blocked(r: Run, agent: int) -> str:
     match op:
         case ops.Wait():
             what = f"phase {op.phase} of {bar_text(op.bar, r.program.kernel.cluster.size > 1)}"
-        case ops.Sync():
+        case ops.Sync() | ops.Meet():
             what = f"the others at {op.name[0]} {op.name[2]}"
         case _:
             what = type(op).__name__
@@ -93,11 +92,6 @@ def _bar(r: Run, c: Counter) -> str:
     return bar_text(c.name, r.program.kernel.cluster.size > 1)
 
 
-def _fail(r: Run, finding: Finding) -> bool:
-    r.found.append(finding)
-    return False
-
-
 # ---- the meaning of the operations that others can see: True when done, False while blocked --------
 
 
@@ -106,10 +100,10 @@ def _init(r: Run, agent: int, op: ops.Init) -> bool:
     if op.bar in r.index:
         first = r.counters[r.index[op.bar]].made
         text = f"{op.bar[0]}[{op.bar[2]}] is initialised twice"
-        return _fail(r, Finding(property=INIT, message=text, places=(*[first or at], at)))
+        return r.fail(Finding(property=INIT, message=text, places=(*[first or at], at)))
     if not 0 < op.count <= TX_LIMIT:
         text = f"{op.bar[0]} is initialised with {op.count} arrivals"
-        return _fail(r, Finding(property=INIT, message=text, places=(at,)))
+        return r.fail(Finding(property=INIT, message=text, places=(at,)))
     r.index[op.bar] = len(r.counters)
     r.counters.append(Counter(name=op.bar, total=op.count, pending=op.count, made=at))
     return True
@@ -122,7 +116,7 @@ def _fence(r: Run, agent: int, op: ops.InitFence) -> bool:
 
 def _unmade(r: Run, agent: int, bar: Bar) -> bool:
     text = f"{bar_text(bar, r.program.kernel.cluster.size > 1)} is used before it is initialised"
-    return _fail(r, Finding(property=INIT, message=text, places=((agent, r.done[agent]),)))
+    return r.fail(Finding(property=INIT, message=text, places=((agent, r.done[agent]),)))
 
 
 def _wait(r: Run, agent: int, op: ops.Wait) -> bool:
@@ -152,7 +146,7 @@ def _arrive(r: Run, agent: int, op: ops.Arrive) -> bool:
             return False
         if op.expect and c.announced - (c.bytes_by[-1] if c.bytes_by else 0) > TX_LIMIT:
             text = f"{_bar(r, c)}: {op.expect} bytes are more than a phase can count"
-            return _fail(r, Finding(property=BYTES, message=text, places=((agent, at),)))
+            return r.fail(Finding(property=BYTES, message=text, places=((agent, at),)))
     return True
 
 
@@ -163,11 +157,11 @@ def _count(r: Run, index: int, arrivals: int, place: Place) -> bool:
         taken = min(arrivals, c.pending)
         if not taken:
             text = f"{_bar(r, c)} phase {c.phase}: more than {c.total} arrivals"
-            return _fail(r, Finding(property=PHASE, message=text, places=(place,)))
+            return r.fail(Finding(property=PHASE, message=text, places=(place,)))
         c.placed.append((*place, c.phase))
         c.pending -= taken
         arrivals -= taken
-        _complete(r, index)
+        r.complete(index)
     return True
 
 
@@ -196,61 +190,8 @@ def _load(r: Run, agent: int, op: ops.Load) -> bool:
         if op.source:
             fetch(r, (agent, at), op.source, (index, c.phase))
         c.tx -= copy.size
-        _complete(r, index)
+        r.complete(index)
     return True
-
-
-def _complete(r: Run, index: int) -> None:
-    c = r.counters[index]
-    if c.pending == 0 and c.tx == 0:
-        c.phases.append(len(r.phases))
-        r.phases.append((index, c.phase))
-        c.bytes_by.append(c.announced)
-        c.phase += 1
-        c.pending = c.total
-
-
-def _sync(r: Run, agent: int, op: ops.Sync) -> bool:
-    """The last to come completes the phase, and lets all go on."""
-    index = _rendezvous(r, op)
-    c = r.counters[index]
-    at = r.done[agent]
-    if (agent, at) in c.inside:
-        return False
-    if (op.total or c.total) != c.total:
-        text = f"{op.name[0]} {op.name[2]} is joined for {op.total} threads and for {c.total}"
-        places = (*c.inside, (agent, at))
-        return _fail(r, Finding(property=NAMED_BARRIER, message=text, places=places))
-    c.inside.append((agent, at))
-    c.arrivals.setdefault(agent, Tally()).add(at, op.threads)
-    c.placed.append((agent, at, c.phase))
-    c.pending -= op.threads
-    if c.pending > 0:
-        return False
-    if c.pending < 0:
-        text = f"{op.name[0]} {op.name[2]} is joined by more than {c.total} threads"
-        return _fail(r, Finding(property=NAMED_BARRIER, message=text, places=tuple(c.inside)))
-    for member, place in c.inside:
-        c.waits.append((member, place, c.phase))
-        r.acquires.append((member, place, len(r.phases)))
-        r.done[member] += member != agent
-    c.inside = []
-    _complete(r, index)
-    return True
-
-
-def _rendezvous(r: Run, op: ops.Sync) -> int:
-    if op.name not in r.index:
-        kind, cta, number = op.name
-        if kind == "named barrier" and number not in NAMED_BARRIERS:
-            text = f"named barrier {number} is not one of 1 to 15"
-            r.found.append(Finding(property=NAMED_BARRIER, message=text))
-        size = r.program.kernel.cluster.size if kind == "cluster" else 1
-        scope = [a for a in r.program.agents if a.cta // size == cta // size]
-        total = op.total or sum(a.threads for a in scope)
-        r.index[op.name] = len(r.counters)
-        r.counters.append(Counter(name=op.name, total=total, pending=total, synchronises=True))
-    return r.index[op.name]
 
 
 def _access(*, writes: bool, generic: bool) -> Callable[[Run, int, Any], bool]:
@@ -275,7 +216,7 @@ def _access(*, writes: bool, generic: bool) -> Callable[[Run, int, Any], bool]:
 MEANING: dict[type[ops.Op], Callable[[Run, int, Any], bool]] = {
     ops.Init: _init,
     ops.InitFence: _fence,
-    ops.Sync: _sync,
+    **RENDEZVOUS,
     ops.Wait: _wait,
     ops.Arrive: _arrive,
     ops.Load: _load,

@@ -92,3 +92,17 @@ class Run:
 
     def _launched(self, bar: Bar) -> int:
         return sum((a.rank, a.launch) == bar[1:] for a in self.program.agents)
+
+    def fail(self, finding: Finding) -> bool:
+        self.found.append(finding)
+        return False
+
+    def complete(self, index: int) -> None:
+        """The phase of a counter is over, if nothing is missing."""
+        c = self.counters[index]
+        if c.pending == 0 and c.tx == 0:
+            c.phases.append(len(self.phases))
+            self.phases.append((index, c.phase))
+            c.bytes_by.append(c.announced)
+            c.phase += 1
+            c.pending = c.total

@@ -57,6 +57,7 @@ class Walk:
     arrived: int = 0  # flags of such rows that it has seen: one more than the last's number
     ahead: int = 0  # K blocks of the tile, announced and partly loaded before it was taken
     turn: int = 0  # tiles whose partial sums were exchanged, or that it took in turns
+    met: bool = False  # it has awaited the CTAs of its cluster
     single: bool = False  # inside a leader's block: one thread, not whole warps
 
     def add(self, kind: Callable[..., Op], stmt: ir.Stmt, **fields: Any) -> None:
@@ -169,10 +170,27 @@ def _init(w: Walk, s: ir.InitBarrier) -> None:
 def _sync(w: Walk, s: ir.Sync) -> None:
     if s.of == "warp":
         w.add(ops.WarpSync, s)
-    elif s.of != "warpgroup":
-        cta = w.agent.cta if s.of == "cta" else w.peers[0]
-        w.add(ops.Sync, s, name=(s.of, cta, 0), threads=w.threads, total=None)
-    elif w.agent.warpgroup < s.warpgroups:
+    elif s.of == "warpgroup":
+        _named(w, s)
+    elif s.of == "cta":
+        w.add(ops.Sync, s, name=(s.of, w.agent.cta, 0), threads=w.threads, total=None)
+    else:
+        _of_cluster(w, s)
+
+
+def _of_cluster(w: Walk, s: ir.Sync) -> None:
+    name = "cluster", w.peers[0], 0
+    if s.of == "cluster":
+        w.add(ops.Sync, s, name=name, threads=w.threads, total=None)
+    elif s.of == "cluster_arrive":
+        w.add(ops.Enter, s, name=name, threads=w.threads)
+    elif not w.met:
+        w.add(ops.Meet, s, name=name)
+        w.met = True
+
+
+def _named(w: Walk, s: ir.Sync) -> None:
+    if w.agent.warpgroup < s.warpgroups:
         name = ("named barrier", w.agent.cta, s.first_id + w.agent.warpgroup)
         w.add(ops.Sync, s, name=name, threads=w.threads, total=128)
 

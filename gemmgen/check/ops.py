@@ -1,7 +1,7 @@
 """What an unrolled kernel consists of: agents, and the synchronisation and memory operations of each.
 
-An operation says what happens to barriers, bytes and registers; `stmt` says where it comes from.
-Bytes of shared memory are named by cells, the pieces no access tells apart (`memory.py`).
+An operation says what happens to barriers, bytes and registers; `stmt` says where it comes from. Bytes of shared memory are
+named by cells, the pieces no access tells apart (`memory.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ Bar = tuple[str, int, int]  # barrier, CTA, stage
 Slot = tuple[str, int, int]  # tensor map, CTA, group: where the CTA keeps the group's
 Rect = tuple[int, int, int, int]  # first row, end row, first column, end column of an output tile
 
-# Barriers that no kernel initialises, in place of a CTA by rank: flags there, each of which says an epoch; a launch there, that is
-# over; and a launch there, whose own rows of A are copied.
+# Barriers that no kernel initialises, by rank: flags, each says an epoch; a launch that is over; one whose own rows of A are copied.
 EPOCHS, LAUNCH, OWN = "epochs", "launch", "own rows"
 
 OUTSIDE = -1  # the tile or K block of an operation that stands outside such a loop
@@ -85,14 +84,27 @@ class InitFence(Op):
 
 @dataclass(frozen=True, kw_only=True)
 class Sync(Op):
-    """Rendezvous `name` of `total` threads, of which this agent brings `threads`.
-
-    `total` None means every agent of the CTA ("cta", c) or of the cluster ("cluster", 0).
-    """
+    """Rendezvous `name` of `total` threads, of which this agent brings `threads`. `total` None means every agent of the CTA
+    ("cta", c) or of the cluster ("cluster", 0)."""
 
     name: tuple[str, int, int]
     threads: int
     total: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enter(Op):
+    """`threads` arrive at the rendezvous `name`, and go on at once."""
+
+    name: tuple[str, int, int]
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meet(Op):
+    """Wait until all have entered the rendezvous `name`."""
+
+    name: tuple[str, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)

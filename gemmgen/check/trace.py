@@ -87,7 +87,7 @@ def _what(op: Op, of_cluster: bool) -> str:
             smem = dict.fromkeys(str(getattr(copy.stmt, "smem", "")) for copy in op.copies)
             bars = tuple(dict.fromkeys(copy.bar for copy in op.copies))
             return f"{', '.join(smem)} -> {_bars(bars, of_cluster)}"
-        case ops.Sync():
+        case ops.Sync() | ops.Enter() | ops.Meet():
             number = f" {op.name[2]}" if op.name[0] == "named barrier" else ""
             return f"{op.name[0]}{number}"
         case (

@@ -43,7 +43,7 @@ from .verify_exchange import awaited, kept, through
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
     *("dst", "src", "row_scales", "block_scales", "column_scales"),
-    *("amax", "turn", "seen", "ahead", "owed", "row_fragments", "column_fragments"),
+    *("amax", "turn", "seen", "met", "ahead", "owed", "row_fragments", "column_fragments"),
 )
 # Fields of statements that name something, and the table that has it.
 NAMES = {
@@ -142,7 +142,7 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
         elif isinstance(stmt, Promote):
             _scales(stmt)
         elif isinstance(stmt, Sync):
-            _sync(stmt)
+            _sync(stmt, tables)
         elif isinstance(stmt, Signal):
             outer = ForTiles if stmt.by == "noting" else None
         elif isinstance(stmt, AwaitSignals):
@@ -238,8 +238,12 @@ def _scales(stmt: Promote) -> None:
             )
 
 
-def _sync(stmt: Sync) -> None:
-    """Named barriers are for warpgroups."""
+def _sync(stmt: Sync, tables: Tables) -> None:
+    """Named barriers are for warpgroups. Who awaits a cluster notes that; there is one."""
+    if bool(stmt.met) != (stmt.of == "cluster_await"):
+        raise IRError(f"Sync of {stmt.of} notes it in {stmt.met!r}")
+    if stmt.of.startswith("cluster") and not tables["peers"]:
+        raise IRError(f"Sync of {stmt.of}: the kernel's clusters are of one CTA")
     named = stmt.of == "warpgroup"
     if bool(stmt.warpgroups) != named or (stmt.first_id and not named):
         at = f"first_id is {stmt.first_id}, warpgroups is {stmt.warpgroups}"

@@ -209,13 +209,15 @@ FENCE_OF: dict[str, Meaning] = {
     "async": just("fence.proxy.async.shared::cta"),
     "arrivals": just("fence.proxy.async.global"),
 }
+CLUSTER_ARRIVES = "barrier.cluster.arrive.relaxed.aligned"
+CLUSTER_WAITS = "barrier.cluster.wait.acquire.aligned"
 SYNC_OF: dict[str, Meaning] = {
     "warp": lambda k, s: '"bar.warp.sync"(0xFFFFFFFF);',
     "warpgroup": sync_warpgroup,
     "cta": lambda k, s: "__syncthreads();",
-    "cluster": lambda k, s: (
-        '"barrier.cluster.arrive.relaxed.aligned"(); "barrier.cluster.wait.acquire.aligned"();'
-    ),
+    "cluster": lambda k, s: f'"{CLUSTER_ARRIVES}"(); "{CLUSTER_WAITS}"();',
+    "cluster_arrive": just(CLUSTER_ARRIVES),
+    "cluster_await": lambda k, s: f'if ({s.met}[0] == 0) "{CLUSTER_WAITS}"(); {s.met}[0] = 1;',
 }
 WAITS: dict[type[ir.Stmt], Meaning] = {
     ir.ForTiles: lambda k, s: FOR_TILES_OF[s.of](k, s),

@@ -24,7 +24,6 @@ from ..ir.nodes import (
     Registers,
     Role,
     Stmt,
-    Sync,
     TileBody,
     TmaMap,
     Wait,
@@ -34,6 +33,7 @@ from ..ir.nodes import (
 )
 from ..ir.rewrite import map_body, map_role, map_stmts, statements, walk
 from ..ir.stmts import releases
+from ..ir.syncs import is_fence, is_sync
 from ..target import Target
 
 DIRECT_TILE = Rule(
@@ -104,8 +104,8 @@ def read_direct(kernel: Kernel, target: Target, direct: bool) -> Kernel:
         roles=(kernel.consumer,),
     )
     kernel = map_stmts(kernel, lambda s: _without(s, gone))
-    if not kernel.barriers:
-        kernel = replace(kernel, prologue=map_body(kernel.prologue, _unsynchronised))
+    synchronised = map_body(kernel.prologue, lambda s: _met(s, fenced=bool(kernel.barriers)))
+    kernel = replace(kernel, prologue=synchronised)
     return map_role(kernel, "consumer", lambda r: _reading(r, reads, held))
 
 
@@ -177,10 +177,11 @@ def _without(s: Stmt, gone: set[str]) -> Stmt | tuple[Stmt, ...]:
     return s
 
 
-def _unsynchronised(s: Stmt) -> Stmt | tuple[Stmt, ...]:
-    """Nothing that the CTA's threads would wait to see."""
-    barriers = isinstance(s, Fence) and s.of == "barriers"
-    return () if barriers or (isinstance(s, Sync) and s.of == "cta") else s
+def _met(s: Stmt, *, fenced: bool) -> Stmt | tuple[Stmt, ...]:
+    """At the start there is nothing that the CTA's threads would wait to see. Barriers, where there are any, are those of the
+    exchange in a cluster, which is awaited before that."""
+    needless = is_sync(s, "cta") or (is_fence(s, "barriers") and not fenced)
+    return () if needless else s
 
 
 @dataclass(frozen=True, kw_only=True)

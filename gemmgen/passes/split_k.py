@@ -48,7 +48,7 @@ SPLIT_DEPTHS = Rule(
 RULES = (SPLIT_MULTICAST, SPLIT_DEPTHS)
 
 FULL, EMPTY = "partials_full", "partials_empty"
-SMEM, TURN = "smem_partials", "turn"
+SMEM, TURN, MET = "smem_partials", "turn", "met"
 VECTOR = 4  # registers that a thread sends at once, 16 bytes
 
 
@@ -56,7 +56,7 @@ def split_k(kernel: Kernel, target: Target, split_k: int) -> Kernel:
     """Above 1, give each CTA of a cluster a share of every tile's K blocks; then ranks send their
     accumulators to rank 0, which adds them in order of rank and goes on to the epilogue. Sets
     Kernel.cluster, Scheduler.shares, Coord.start and LoadBlockScales.block; inserts what divides and
-    exchanges, the start-up Sync of the cluster, the senders' last wait, a buffer and two barriers."""
+    exchanges, the cluster's Sync in two halves, the senders' last wait, a buffer and two barriers."""
     if split_k == 1:
         return kernel
     _check(kernel, split_k)
@@ -69,7 +69,8 @@ def split_k(kernel: Kernel, target: Target, split_k: int) -> Kernel:
             case Fence(of="barriers"):
                 return (InitBarrier(barrier=FULL), InitBarrier(barrier=EMPTY), s)
             case Sync(of="cta"):
-                return Sync(of="cluster")
+                # The ring is this CTA's own: the cluster is awaited before the first exchange only.
+                return Sync(of="cluster_arrive"), s
         return s
 
     kernel = replace(
@@ -136,12 +137,13 @@ def _exchanging(role: Role, waves: dict[str, int]) -> Role:
         match s:
             case TileBody():
                 finishes = If(when="finishes", body=(*received, *s.epilogue, released))
-                return replace(s, epilogue=(sends, finishes, NextTurn(turn=TURN)))
+                met = Sync(of="cluster_await", met=MET)
+                return replace(s, epilogue=(met, sends, finishes, NextTurn(turn=TURN)))
             case ForTiles():
                 # A sender whose slot was read is left alone: rank 0 arrives there no more.
                 return s, If(when="sends", body=(emptied,))
         return s
 
-    turn = Registers(name=TURN, dtype=S32, count=1)
-    body = (Zero(dst=TURN), *map_body(role.body, visit))
-    return replace(role, locals=(*role.locals, turn), body=body)
+    counts = tuple(Registers(name=n, dtype=S32, count=1) for n in (TURN, MET))
+    body = (*(Zero(dst=r.name) for r in counts), *map_body(role.body, visit))
+    return replace(role, locals=(*role.locals, *counts), body=body)

@@ -15,6 +15,7 @@ from ..check.noted import Noted
 from ..check.ops import Program
 from ..errors import VerificationError
 from ..ir import nodes as ir
+from ..ir.syncs import is_sync
 from .latency import Latency
 from .rings import Ring
 from .timeline import Flight, Step, Timeline
@@ -35,10 +36,11 @@ class Measured:
 
 
 def measured(program: Program, latency: Latency, rings: Sequence[Ring]) -> Measured:
-    """Cycles count from the moment that a CTA's first role began. CTAs of a cluster have just met then: at the
-    cluster's barrier, with which a prologue ends. Raises VerificationError where stamps are not the program's."""
+    """Cycles count from the moment that the cluster's first role began. Raises VerificationError where stamps are not the
+    program's."""
     own = [r for a in program.agents for r in rings if (r.cta, r.warpgroup) == (a.cta, a.warpgroup)]
-    zero = {r.cta: min(x.opened for x in rings if x.cta == r.cta) for r in own}
+    late = _late(program, own, clock_hz(rings))
+    zero = {r.cta: min(x.opened for x in rings if x.cta == r.cta) - late[r.cta] for r in own}
     for agent, (ring, noted) in enumerate(zip(own, program.stamps, strict=True)):
         _agree(program, agent, ring, noted)
     steps = tuple(
@@ -61,6 +63,14 @@ def clock_hz(rings: Sequence[Ring]) -> float:
     """SM cycles per second: the median over all warpgroups. 0 if the launch was too short for the timer."""
     timed = [r for r in rings if r.closed_ns > r.opened_ns]
     return median([(r.closed - r.opened) * 1e9 / (r.closed_ns - r.opened_ns) for r in timed] or [0])
+
+
+def _late(program: Program, own: Sequence[Ring], hz: float) -> dict[int, int]:
+    """By CTA: the cycles by which its first role began after the cluster's first. None where they have just met, at the barrier with
+    which a prologue ends; else by the nanoseconds, for every SM counts cycles of its own."""
+    began = {r.cta: min(x.opened_ns for x in own if x.cta == r.cta) for r in own}
+    apart = any(is_sync(s, "cluster_arrive") for s in program.kernel.prologue)
+    return {cta: round((ns - min(began.values())) * hz / 1e9) * apart for cta, ns in began.items()}
 
 
 def _by_cta(rings: Sequence[Ring]) -> list[list[Ring]]:

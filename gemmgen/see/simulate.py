@@ -90,6 +90,22 @@ def _sync(s: Simulation, agent: int, op: ops.Sync, now: int) -> int | None:
     return now
 
 
+def _enter(s: Simulation, agent: int, op: ops.Enter, now: int) -> int:
+    """The last to come lets those who wait go on."""
+    s.entered.add(agent)
+    if len(s.entered) == len(s.workers):
+        for waiting in s.meetings.pop(op.name, []):
+            s.at(now, partial(s.go_on, waiting))
+    return now
+
+
+def _meet(s: Simulation, agent: int, op: ops.Meet, now: int) -> int | None:
+    if len(s.entered) == len(s.workers):
+        return now
+    s.meetings.setdefault(op.name, []).append(agent)
+    return None
+
+
 def _load(s: Simulation, agent: int, op: ops.Load, now: int) -> int:
     """Boxes follow each other through the port; a multicast box passes once and lands in every CTA."""
     flights: dict[Bar, int] = {}
@@ -198,6 +214,8 @@ MEANING: Meaning = {
     ops.Wait: _wait,
     ops.Arrive: _arrive,
     ops.Sync: _sync,
+    ops.Enter: _enter,
+    ops.Meet: _meet,
     ops.Load: _load,
     ops.Multiply: _multiply,
     ops.Commit: _commit,

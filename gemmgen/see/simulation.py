@@ -57,6 +57,7 @@ class Simulation:
     events_ever: int = 0
     barriers: dict[Bar, Barrier] = field(default_factory=dict)
     meetings: dict[Bar, list[int]] = field(default_factory=dict)
+    entered: set[int] = field(default_factory=set)  # agents that have begun, as their cluster knows
     free: dict[tuple[str, int], int] = field(default_factory=dict)  # when a CTA's resource is
     flights: list[Flight] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)

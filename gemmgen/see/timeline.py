@@ -32,7 +32,7 @@ class Step:
 
     @property
     def waits(self) -> bool:
-        return isinstance(self.op, ops.Wait | ops.Retire | ops.StoreWait | ops.Sync)
+        return isinstance(self.op, ops.Wait | ops.Retire | ops.StoreWait | ops.Sync | ops.Meet)
 
     @property
     def doing(self) -> str:
@@ -40,7 +40,7 @@ class Step:
         match self.op:
             case ops.Wait(bar=(name, _, _)):
                 return name
-            case ops.Sync(name=(kind, _, _)):
+            case ops.Sync(name=(kind, _, _)) | ops.Meet(name=(kind, _, _)):
                 return {"named barrier": "warpgroup", "cta": "CTA"}.get(kind, kind)
             case ops.Retire():
                 return "wgmma"

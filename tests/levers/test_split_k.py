@@ -35,7 +35,7 @@ from gemmgen.ir.blocks import is_if
 from gemmgen.ir.dealing import share
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.rewrite import map_stmts, statements, walk
-from gemmgen.ir.syncs import is_fence
+from gemmgen.ir.syncs import is_fence, is_sync
 from gemmgen.pipeline import lower
 from gemmgen.verification import random_normal
 
@@ -303,6 +303,32 @@ def everywhere(s):
     return replace(s, body=added), *s.body[at:-1]
 
 
+def sent_first(s):
+    """The cluster awaited behind the first sums."""
+    met = [x for x in s.body if is_sync(x, "cluster_await")]
+    rest = [x for x in s.body if x not in met]
+    at = next((i + 1 for i, x in enumerate(rest) if is_if(x, "sends")), 0)
+    return replace(s, body=(*rest[:at], *met, *rest[at:]))
+
+
+def awaiting(k):
+    """By rank 0 alone."""
+    (met,) = (s for s in statements(k) if is_sync(s, "cluster_await"))
+    k = each(ir.Sync, drop, of="cluster_await")(k)
+    return each(ir.If, lambda s: replace(s, body=(met, *s.body)), when="finishes")(k)
+
+
+def begun_first(k):
+    began = [s for s in k.prologue if is_sync(s, "cluster_arrive")]
+    return replace(k, prologue=(*began, *(s for s in k.prologue if s not in began)))
+
+
+def unheard(s):
+    """The others' sums announced, neither awaited nor added."""
+    kinds = ir.Wait, ir.AddPartials, ir.Arrive
+    return replace(s, body=tuple(x for x in s.body if not isinstance(x, kinds)))
+
+
 def role(name, change):
     def whole(k):
         (only,) = (r for r in k.roles if r.name == name)
@@ -382,7 +408,16 @@ FAULTS = {
     "sums of a rank without K": ({}, "P10", each(ir.Zero, drop, dst="acc0")),
     "one arrival too many": ({}, None, barrier("partials_full", arrivals=2)),
     "one warp's release is enough": ({"block_m": 128, "consumers": 2}, None, barrier("partials_empty", arrivals=1)),
-    "CTAs do not meet at the start": ({}, "P6", each(ir.Sync, lambda _: ir.Sync(of="cta"), of="cluster")),
+    "no rank waits for the others to begin": ({}, "P6", each(ir.Sync, drop, of="cluster_await")),
+    "ranks send before the others have begun": ({}, "P6", each(ir.ForTiles, sent_first)),
+    "only rank 0 waits": ({}, "P6", awaiting),
+    "a CTA begins before its barriers are there": ({}, "P6", begun_first),
+    "no CTA begins": ({}, "P8", each(ir.Sync, drop, of="cluster_arrive")),
+    "a CTA begins twice": ({}, "P8", each(ir.Sync, twice, of="cluster_arrive")),
+    "one thread of a CTA begins": ({}, "P8", each(ir.Sync, lambda s: ir.If(when="cta_leader", body=(s,)), of="cluster_arrive")),
+    "one thread waits for the others": ({}, "P8", each(ir.Sync, lambda s: ir.If(when="leader", body=(s,)), of="cluster_await")),
+    "a CTA's own threads do not wait for its barriers": ({}, "P6", each(ir.Sync, drop, of="cta")),
+    "rank 0 leaves before the others have sent": ({}, "P4", each(ir.If, unheard, when="finishes")),
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from check_museum import without
 
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import is_if
+from gemmgen.ir.syncs import is_sync
 
 from .mutant import edit
 from .rows_depths import unstarted
@@ -16,6 +17,7 @@ from .rows_protocol import counted, drop, row, visit
 SPLIT = "fp8_block/split_k"
 SIZE = "Shared::PARTIALS_STAGE_BYTES"
 SLOT = f"(cta_rank - 1) * {SIZE}"
+AWAIT = "if (met[0] == 0) ptx::cluster_wait();"
 SHARE = "tile.k_blocks = ptx::opaque_int(min(share, tile.k_blocks - first));"
 
 
@@ -53,6 +55,31 @@ def everywhere(s: ir.If) -> tuple[ir.Stmt, ...]:
     at = max(i for i, x in enumerate(s.body) if isinstance(x, ir.AddPartials)) + 1
     added = (*s.body[:at], ir.Sync(of="warp"), s.body[-1])
     return replace(s, body=added), *s.body[at:-1]
+
+
+def sent_first(s: ir.ForTiles) -> ir.ForTiles:
+    """Ranks send, then wait until the others have begun."""
+    (met,) = (x for x in s.body if is_sync(x, "cluster_await"))
+    rest = [x for x in s.body if x is not met]
+    at = next(i for i, x in enumerate(rest) if is_if(x, "sends")) + 1
+    return replace(s, body=(*rest[:at], met, *rest[at:]))
+
+
+def begun_first(k: ir.Kernel) -> ir.Kernel:
+    """A CTA says that it has begun, then makes its barriers."""
+    (began,) = (s for s in k.prologue if is_sync(s, "cluster_arrive"))
+    return replace(k, prologue=(began, *(s for s in k.prologue if s is not began)))
+
+
+def unheard(s: ir.If) -> ir.If:
+    """Rank 0 announces the others' sums, and neither waits for them nor adds them."""
+    kinds = ir.Wait, ir.AddPartials, ir.Arrive
+    return replace(s, body=tuple(x for x in s.body if not isinstance(x, kinds)))
+
+
+def heard_by_none(source: str) -> str:
+    before, after = source.split("ptx::mbarrier_wait_cluster(partials_full, turn[0]);", 1)
+    return before + after.replace("rank < CLUSTER_K; ++rank", "rank < 1; ++rank")
 
 
 ROWS = (
@@ -94,6 +121,16 @@ ROWS = (
     row("91f", SPLIT, "every rank takes the scales of B from K 0", "P",
         ir=visit(ir.LoadBlockScales, lambda s: replace(s, block=s.block.split()[0]))),
     row("91g", SPLIT, "a rank without K blocks sends the sum before", "P", ir=visit(ir.Zero, drop, dst="acc0")),
+    row("91h", SPLIT, "no rank waits for the others to begin", "P", ir=visit(ir.Sync, drop, of="cluster_await")),
+    row("91i", SPLIT, "the same, in the text", "E", text=edit((AWAIT, ""))),
+    row("91j", SPLIT, "ranks send, then wait for the others to begin", "P", ir=visit(ir.ForTiles, sent_first, "consumer")),
+    row("91k", SPLIT, "ranks wait for the others to begin at every tile", "E", text=edit(("met[0] = 1;", ""))),
+    row("91l", SPLIT, "a CTA says that it has begun before its barriers are there", "P", ir=begun_first),
+    row("91m", SPLIT, "no CTA says that it has begun", "P", ir=visit(ir.Sync, drop, of="cluster_arrive")),
+    row("91n", SPLIT, "the same, in the text", "E", text=edit(("ptx::cluster_arrive();", ""))),
+    row("91o", SPLIT, "rank 0 leaves before the others have sent", "P", ir=visit(ir.If, unheard, when="finishes")),
+    row("91p", SPLIT, "the same, in the text", "E", text=heard_by_none),
+    row("91q", SPLIT, "a CTA's own threads do not wait for its barriers", "P", ir=visit(ir.Sync, drop, of="cta")),
     row("92", SPLIT, "every rank stores", "P", ir=visit(ir.If, everywhere, when="finishes")),
     row("92b", SPLIT, "rank 1 finishes too", "E", text=edit(("if (cta_rank == 0) {", "if (cta_rank < 2) {"))),
     row("92c", SPLIT, "each CTA takes tiles by itself", "A",
