@@ -8,9 +8,9 @@
 // config {"block_m": 64, "block_n": 32, "block_k_bytes": 128, "stages": 8, "consumers": 1, "multicast": "none",
 //     "raster": "m", "panel": 8, "unroll": 4, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers":
 //     null, "watchdog": false, "split_k": 4}
-// P1 to P13 proved for 1, 4, 5, 8, 28, 32, 33, 36, 68, 132 K blocks and 1, 2, 3, 5 tiles (12 instances, 25840
+// P1 to P13 proved for 1, 4, 5, 8, 28, 32, 33, 36, 68, 132 K blocks and 1, 2, 3, 5 tiles (12 instances, 26268
 //     operations); the order recurs every 16 K blocks
-// IR sha256 9d751ee9a722ad4f
+// IR sha256 3cb0995e0708f926
 //
 // Output tile 64 x 32, 128 of K per stage, 8 stages, cluster of 4, 256 threads.
 // Registers per thread: consumer 255, producer 255. Shared memory, 129168 bytes.
@@ -181,9 +181,10 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
         // Seen by the copy engine, and by other CTAs, before anything arrives.
         ptx::fence_mbarrier_init();
     }
-    // No CTA arrives at another's barrier that is not there yet.
+    // This CTA's shared memory is there ...
     ptx::cluster_arrive();
-    ptx::cluster_wait();
+    // No role starts before the barriers are there.
+    __syncthreads();
 
     Scheduler scheduler(shape_m, shape_n, shape_k);
     Ring ring;
@@ -195,8 +196,11 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
         float lane_scales[1];
         float next_scales[1];
         int turn[1];
+        int met[1];
         #pragma unroll
         for (auto& r : turn) r = 0;
+        #pragma unroll
+        for (auto& r : met) r = 0;
         for (Tile tile; scheduler.next(tile);) {
             {
                 // Of the tile's K blocks this CTA's: as many as every other's, or what is left.
@@ -268,6 +272,9 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
                     }
                 }
             }
+            // ... and from the first exchange on every other CTA's of the cluster.
+            if (met[0] == 0) ptx::cluster_wait();
+            met[0] = 1;
             if (cta_rank != 0) {
                 // Until the finisher has added the last that was sent; ^ 1: at first its buffer is free.
                 ptx::mbarrier_wait_cluster(partials_empty, turn[0] ^ 1);
