@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -171,16 +171,23 @@ def chosen(
     `refused.all_built`."""
     built: Cubins = {}
 
+    @cache
+    def choice(j: Job, unbuilt: int) -> Pick:
+        return picked(j, device, target)
+
+    def now(j: Job) -> Pick:
+        return choice(j, len(refused.known(j.problem)))
+
     def build(kernels: list[Kernel]) -> dict[Kernel, Built | CompileError]:
         found = compiled(args, kernels, folder)
         built.update({k: b for k, b in found.items() if b.cubin})
         return {k: b if b.cubin else CompileError(b.failed) for k, b in found.items()}
 
     def choose() -> list[Kernel]:
-        return [(j.problem, picked(j, device, target).config) for j in jobs]
+        return [(j.problem, now(j).config) for j in jobs]
 
     refused.all_built(choose, build)
-    return {j: picked(j, device, target) for j in jobs}, built
+    return {j: now(j) for j in jobs}, built
 
 
 def planned(args: argparse.Namespace, jobs: list[Job], target: Target) -> Plan:

@@ -401,6 +401,20 @@ def test_a_sweep_tells_how_many_configs_are_verified(machine, capsys, monkeypatc
     assert {int(total) for _, total in told} == {len(told)}
 
 
+def test_a_sweep_chooses_once_at_each_m(machine, capsys, monkeypatch):
+    """Which takes most of its time on the host."""
+    monkeypatch.setattr(tune_sweep, "ROWS", range(95, 121))
+    asked, picked = [], tune_steps.picked
+
+    def counting(j, *args):
+        asked.append(j.shape[0])
+        return picked(j, *args)
+
+    monkeypatch.setattr(tune_steps, "picked", counting)
+    command(capsys, "dense", "--sweep", "m", "--shapes", "1x512x512", *QUICK)
+    assert asked == [*range(95, 121)]
+
+
 def test_a_drawn_sweep_has_no_cliff_where_there_is_none(machine, capsys, monkeypatch):
     monkeypatch.setattr(tune_sweep, "ROWS", range(1, 12))
     argv = ("--sweep", "m", "--count", 2, "--families", "fp8_block,dense", *QUICK, "--json")
