@@ -109,6 +109,24 @@ def device_of(address: int) -> int:
     return int(call("cuPointerGetAttribute", attribute, address))
 
 
+def device_at(bus_id: str) -> int | None:
+    """The number of the device at that `pci_bus_id`; None if this process does not see it."""
+    seen = range(int(call("cuDeviceGetCount")))
+    return next((i for i in seen if pci_bus_id(i) == bus_id), None)
+
+
+def linked(device: int, other: int) -> bool:
+    """Whether NVLink connects CUDA devices `device` and `other`: they access each other's memory, and atomics there are the
+    hardware's, which PCIe has not."""
+    asked = driver().CUdevice_P2PAttribute
+    names = "ACCESS_SUPPORTED", "NATIVE_ATOMIC_SUPPORTED"
+    pair = tuple(call("cuDeviceGet", x) for x in (device, other))
+    return all(
+        int(call("cuDeviceGetP2PAttribute", getattr(asked, f"CU_DEVICE_P2P_ATTRIBUTE_{x}"), *pair))
+        for x in names
+    )
+
+
 def let_access(device: int, other: int) -> None:
     """Let CUDA device `device` access memory of `other`. Raises RuntimeUnavailable if it cannot, LaunchError."""
     if not call("cuDeviceCanAccessPeer", *(call("cuDeviceGet", x) for x in (device, other))):
