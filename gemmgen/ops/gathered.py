@@ -35,6 +35,7 @@ from ..runtime.torch_tensors import (
     torch,
     torch_dtype,
 )
+from .arrived import of_all_ranks
 from .calls import SCALE_BLOCK, matrix, operand_shape, outputs_of, stores
 from .collective import (
     End,
@@ -121,7 +122,7 @@ class AllGather:
     ) -> None:
         p = of_collective(problem, memory, Inbox, COLLECTIVE)
         scaled = recipe(p.family).scaled
-        self.inbox, self._placed = memory, []
+        self.inbox, self._problem, self._placed = memory, p, []
         if a is None or rows is not None:
             given = {"a": a, "scale_a": scale_a if scaled else None, "scale_layout": scale_layout}
             self._placed = _placed(p, memory, b, rows, given)
@@ -207,6 +208,12 @@ class AllGather:
                 self.kernel.launch(numbered(self.kernel, turn.plan, epoch))
                 box.epoch = epoch  # of a kernel that runs, whatever comes
         return self.result
+
+    def gathered(self) -> Any:
+        """A of all ranks, as this launch read it, in a new tensor: [ranks * M, K], or [K, ranks * M] where A is stored [K, M]. To be called on the stream of the
+        launch, before another one of the inbox."""
+        box, place = self.inbox, places(self._sides, self.inbox.ranks)["a"]
+        return of_all_ranks(box.bytes, box.layout.buffer(box.epoch), place, self._problem)
 
 
 @dataclass(frozen=True, kw_only=True)
