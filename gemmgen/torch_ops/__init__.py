@@ -12,16 +12,42 @@
 Rows that a launch leaves untouched hold in a new tensor whatever was in memory. The operators have no gradients, and
 torch warns where one is asked of them; `linear` and `fp8_linear` have.
 
-All overloads but `out` take DTensors, if torch has these (docs/adr/0052-sharding-rules.md). Scales in layout "mn" must be so on every rank,
+Besides there are operators that the ranks of a process group compute together, `gemm_reduce_scatter` and others: see `collectives`. They are here as functions,
+too, and `explain` says how they are computed.
+
+All other overloads but `out` take DTensors, if torch has these (docs/adr/0052-sharding-rules.md). Scales in layout "mn" must be so on every rank,
 which they are not where torch has moved them: say "row". `weights_ready` is then taken for False.
 """
 
 from __future__ import annotations
 
+from .collectives import (
+    COLLECTIVES,
+    all_gather_gemm,
+    fp8_block_all_gather_gemm,
+    fp8_block_gemm_reduce_scatter,
+    gemm_reduce_scatter,
+)
+from .fusing import explain
+from .group_registration import register_collectives
 from .linear import fp8_linear, linear
 from .operators import OPERATORS, Operator
 from .registration import register
 
 LIBRARY = register()
+register_collectives(LIBRARY)
 
-__all__ = ["LIBRARY", "OPERATORS", "Operator", "fp8_linear", "linear", "register"]
+__all__ = [
+    "COLLECTIVES",
+    "LIBRARY",
+    "OPERATORS",
+    "Operator",
+    "all_gather_gemm",
+    "explain",
+    "fp8_block_all_gather_gemm",
+    "fp8_block_gemm_reduce_scatter",
+    "fp8_linear",
+    "gemm_reduce_scatter",
+    "linear",
+    "register",
+]

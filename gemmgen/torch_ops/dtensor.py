@@ -7,7 +7,7 @@ takes everything by position; over each rank's own tensors the twin calls the op
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
 from inspect import Parameter
@@ -60,6 +60,19 @@ def register_twins(operators: Any) -> Any:
             _add(twins, op, overload)
             rule(name, DISTRIBUTED.DTensor, _hand_on(op, overload), lib=operators)
     return twins
+
+
+def refuse_dtensors(library: Any, ops: Iterable[Operator]) -> None:
+    """Of operators that say themselves which rank has what."""
+    rule = torch().library.register_torch_dispatch
+    for op in ops if DISTRIBUTED else ():
+        for overload in op.overloads:
+            name = f"{library.ns}::{op.qualified(overload)}"
+            rule(name, DISTRIBUTED.DTensor, _refuse_parts, lib=library)
+
+
+def _refuse_parts(*call: Any) -> Any:
+    raise ArgumentError("a", "a DTensor", "must be this rank's own tensor: x.to_local()")
 
 
 def _refuse(*call: Any) -> Any:

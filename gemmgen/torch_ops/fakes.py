@@ -37,14 +37,21 @@ def fake(op: Operator, overload: Overload) -> Callable[..., Any]:
     return implementation
 
 
-def _result(op: Operator, overload: Overload, given: Given) -> Any:
-    p = _problem(op, overload, given)
+def checked(op: Operator, overload: Overload, given: Given) -> tuple[Problem, Shape]:
+    """What is computed, and (G, M, N, K), M of D. Raises ArgumentError."""
+    p = op.meant(_problem(op, overload, given), given)
     shape = _shape(op, p, given)
     _check_devices(given)
     _check_scales(op, p, shape, given)
     _check_tables(op, shape, given)
+    groups, m, n, k = shape
+    shape = groups, op.rows(m, given), n, k
     _check_read(op, p, shape, given)
-    groups, m, n, _ = shape
+    return p, shape
+
+
+def _result(op: Operator, overload: Overload, given: Given) -> Any:
+    p, (groups, m, n, _) = checked(op, overload, given)
     d_shape = (*(groups,) * GROUPINGS[p.grouping].outputs, m, n // fold(p.epilogue))
     scales = (*d_shape[:-1], _ceil(d_shape[-1], SCALE_BLOCK))
     if overload == "out":
@@ -52,20 +59,28 @@ def _result(op: Operator, overload: Overload, given: Given) -> Any:
         if p.quantised:
             _check("scale_out", given.get("scale_out"), F32, scales)
         return None
-    out = _empty(d_shape, p.d, given["a"].device)
+    out = empty(d_shape, p.d, given["a"].device)
     if overload == "quantised":
         return out, _columns(scales, given["a"].device)
+    if overload == "gathered":
+        return out, _gathered(p, m, given["a"])
     return out
+
+
+def _gathered(p: Problem, m: Any, a: Any) -> Any:
+    """A of all ranks, of m rows together."""
+    sides = (a.shape[0], m) if p.mn_major[0] else (m, a.shape[1])
+    return torch().empty(sides, dtype=a.dtype, device=a.device)
 
 
 def _quantised(op: Operator, given: Given) -> Any:
     """(q, scale) of `quantise_rows` and `quantise_blocks`."""
     x, block, dtype = given["x"], given["block"], given["dtype"]
     by_row = op.function is quantise_rows
-    _require(block in (SCALE_BLOCK, None)[: 1 + by_row], "block", block, f"must be {SCALE_BLOCK}")
-    _require(dtype in KINDS, "dtype", dtype, f"must be one of {', '.join(KINDS)}")
+    require(block in (SCALE_BLOCK, None)[: 1 + by_row], "block", block, f"must be {SCALE_BLOCK}")
+    require(dtype in KINDS, "dtype", dtype, f"must be one of {', '.join(KINDS)}")
     dtype_of("x", x, (BF16, F16, F32))
-    _require(x.dim() >= 2, "x shape", tuple(x.shape), "must be [..., rows, columns]")
+    require(x.dim() >= 2, "x shape", tuple(x.shape), "must be [..., rows, columns]")
     *lead, rows, columns = x.shape
     q = torch().empty(x.shape, dtype=torch_dtype(KINDS[dtype]), device=x.device)
     blocks = _ceil(columns, SCALE_BLOCK)
@@ -120,7 +135,7 @@ def _shape(op: Operator, p: Problem, given: Given) -> Shape:
     if grouping.depths:
         groups = given["group_depths"].shape[0]
     if fold(p.epilogue) > 1:
-        _require(n % 2 == 0, "columns of the product", n, "must be even: the epilogue pairs them")
+        require(n % 2 == 0, "columns of the product", n, "must be even: the epilogue pairs them")
     return groups, m, n, k
 
 
@@ -214,10 +229,10 @@ def _check_dims(name: str, x: Any, dims: int) -> None:
 
 
 def _equal(what: str, got: Any, want: Any) -> None:
-    _require(got == want, what, got, f"must be {want}")
+    require(got == want, what, got, f"must be {want}")
 
 
-def _require(holds: Any, what: str, got: Any, allowed: str) -> None:
+def require(holds: Any, what: str, got: Any, allowed: str) -> None:
     """Raise ArgumentError unless `holds`; of symbolic numbers, have the tracer see to it."""
     if not isinstance(holds, bool):
         torch()._check(holds, lambda: f"{what}={got}: {allowed}")
@@ -225,7 +240,7 @@ def _require(holds: Any, what: str, got: Any, allowed: str) -> None:
         raise ArgumentError(what, got, allowed)
 
 
-def _empty(shape: Sides, dtype: DType, device: Any) -> Any:
+def empty(shape: Sides, dtype: DType, device: Any) -> Any:
     """As `runtime.torch_tensors.empty` makes it, which pads rows."""
     *lead, columns = shape
     step = ROW // dtype.bytes
@@ -236,7 +251,7 @@ def _empty(shape: Sides, dtype: DType, device: Any) -> Any:
 def _columns(shape: Sides, device: Any) -> Any:
     """Scales [..., M, blocks] of a new D, contiguous along M."""
     *lead, m, blocks = shape
-    return _empty((*lead, blocks, m), F32, device).mT
+    return empty((*lead, blocks, m), F32, device).mT
 
 
 def _ceil(x: Any, step: int) -> Any:

@@ -20,8 +20,9 @@ from ..epilogues import EPILOGUES
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F16, FP8, S8, DType
 from ..ir.expr import Argument, Expr, Scalar, arguments
+from ..problem import Problem
 
-Overload = Literal["", "quantised", "out"]
+Overload = Literal["", "quantised", "out", "gathered"]
 
 FLOATS = ("bf16", "f16", "f32")
 INTEGERS = ("s32", *FLOATS)
@@ -46,6 +47,7 @@ LEFT_OUT: dict[Overload, tuple[str, ...]] = {
     "": ("out", "scale_out", "accumulate"),
     "quantised": ("out", "scale_out", "accumulate", "out_dtype"),
     "out": ("out_dtype", "out", "scale_out"),
+    "gathered": (),
 }
 
 
@@ -109,6 +111,14 @@ class Operator:
             return "vector"
         return "whole" if "scale_a" in self.parameters else "none"
 
+    def meant(self, p: Problem, given: dict[str, Any]) -> Problem:
+        """What is computed by launches of `p`, with these arguments. Raises ArgumentError."""
+        return p
+
+    def rows(self, m: Any, given: dict[str, Any]) -> Any:
+        """Of D, of m rows of A, numbers or torch.SymInt. Raises ArgumentError."""
+        return m
+
     def check_output(self, name: str) -> None:
         """Raise ArgumentError unless the default overload can return the dtype called `name`."""
         if name not in self.outputs:
@@ -131,13 +141,13 @@ class Operator:
 
     def _declared(self, overload: Overload) -> Iterator[str]:
         own = [p for n, p in self.parameters.items() if n not in LEFT_OUT[overload]]
-        yield from (_declaration(self.parameters[n]) for n in self.positional(overload))
+        yield from (declaration(self.parameters[n]) for n in self.positional(overload))
         yield "*"
         if overload == "out":
             yield "Tensor(a!) out"
             if "scale_out" in self.parameters:
                 yield "Tensor(b!)? scale_out=None"
-        yield from (_declaration(p) for p in own if p.kind is Parameter.KEYWORD_ONLY)
+        yield from (declaration(p) for p in own if p.kind is Parameter.KEYWORD_ONLY)
         for name, x in self.epilogue_arguments.items():
             yield f"{'float' if isinstance(x, Scalar) else 'Tensor'}? {name}=None"
 
@@ -151,7 +161,7 @@ def _default(p: Parameter) -> Any:
     return None if p.default is Parameter.empty else DEFAULTS.get(p.annotation, p.default)
 
 
-def _declaration(p: Parameter) -> str:
+def declaration(p: Parameter) -> str:
     required, optional = TYPES[p.annotation]
     if p.default is Parameter.empty:
         return f"{required} {p.name}"

@@ -34,14 +34,14 @@ def register() -> Any:
 
 def _add(library: Any, op: Operator, overload: Overload) -> None:
     name = op.qualified(overload)
-    library.define(op.schema(overload), tags=_tags())
+    library.define(op.schema(overload), tags=tags())
     # A function that quantises runs wherever its tensors are.
     key = "CUDA" if op.operands else "CompositeExplicitAutograd"
     library.impl(name, implementation(op, overload), key)
     torch().library.register_fake(f"{NAMESPACE}::{name}", fake(op, overload), lib=library)
 
 
-def _tags() -> tuple[Any, ...]:
+def tags() -> tuple[Any, ...]:
     """Rows are padded and scales are read in place: a compiler must leave strides alone."""
     tag = torch().Tag
     strides = getattr(tag, "needs_exact_strides", tag.needs_fixed_stride_order)  # torch < 2.7

@@ -82,7 +82,9 @@ PACK = {
 }
 TOP = {
     "ops": {*COMPILER, *RUNTIME},
-    "torch_ops": {"ir", "errors", "config", "epilogues", "problem", "recipes", "runtime", "ops"},
+    "torch_ops": {
+        *["ir", "errors", "target", "config", "epilogues", "problem", "recipes", "runtime", "ops"]
+    },
     # Modules of torch: what `torch_ops` is to functions.
     "nn": {"errors", "runtime", "ops", "torch_ops"},
     "compat": {

@@ -1,0 +1,443 @@
+"""Of one rank of several: calls of the operators of a process group, against the same on one."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import nullcontext
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from ranks import mesh
+from torch.distributed.tensor import DTensor, Shard
+from torch_reference import BY_NAME, faked, overload, product, scales_of, value, values
+
+from gemmgen import torch_ops
+from gemmgen.epilogues import EPILOGUES
+from gemmgen.errors import ArgumentError
+from gemmgen.ir.dtypes import DTYPES
+from gemmgen.ir.expr import DeviceScalar, PerColumn, PerElement, PerRow, Scalar, arguments
+from gemmgen.runtime.torch_tensors import torch_dtype
+from gemmgen.torch_ops import fusing, meeting
+
+M, N, K = 24, 48, 256  # rows of each rank, columns, and K
+OPS = {op.name: op for op in torch_ops.COLLECTIVES}
+REGISTERED = torch.ops.gemmgen
+CUDA = SimpleNamespace(index=0, type="cuda")
+
+
+def seat(ranks):
+    """The group's name, and this rank's place in it."""
+    on = mesh(ranks)
+    return on.get_group().group_name, on.get_local_rank()
+
+
+def gathers(op):
+    return op.collective == "all_gather"
+
+
+def drawn(op, ranks, shape):
+    """By rank, its operands: alike wherever they are drawn."""
+    m, n, k = shape
+    m = m if gathers(op) else ranks * m
+    dtype = torch_dtype(op.operands[0])
+    return [
+        {"a": torch.randn(m, k).to(dtype), "b": torch.randn(n, k).to(dtype)}
+        | {
+            x: t
+            for x, t in scales_of(op, (m, n, k), (), ()).items()
+            if op.scaling == "block" and x[-1] in "ab"
+        }
+        for _ in range(ranks)
+    ]
+
+
+def read_by(epilogue, m, n):
+    """What it reads, drawn."""
+    found = {}
+    for x in arguments(EPILOGUES[epilogue]):
+        match x:
+            case Scalar():
+                found[x.name] = 0.5
+            case PerElement(_, dtype):
+                found[x.name] = torch.randn(m, n).to(torch_dtype(dtype))
+            case PerRow():
+                found[x.name] = torch.rand(m)
+            case PerColumn():
+                found[x.name] = torch.rand(n)
+            case DeviceScalar():
+                found[x.name] = torch.rand(1)
+    return found
+
+
+def sums(op, of_ranks, rank):
+    """What `rank` gets, in float64, before the epilogue."""
+    plain = BY_NAME[op.plain]
+    if gathers(op):
+        names = [x for x in ("a", "scale_a") if x in of_ranks[0]]
+        whole = {x: torch.cat([y[x] for y in of_ranks]) for x in names}
+        return product(plain, plain.bind((), of_ranks[rank] | whole))[0]
+    found = sum(product(plain, plain.bind((), x))[0] for x in of_ranks)
+    return found.chunk(len(of_ranks))[rank]
+
+
+def sizes(x):
+    return x | {n: t.float().abs().to(t.dtype) for n, t in x.items()}
+
+
+def values_of(name, ranks, epilogue="none", layout="nt", shape=(M, N, K), **said):
+    """A call, held against float64: every sum and result is rounded once, and an epilogue's steps in FP32."""
+    op, (group, rank) = OPS[name], seat(ranks)
+    of_ranks = drawn(op, ranks, shape)
+    read = read_by(epilogue, shape[0] * (ranks if gathers(op) else 1), shape[1])
+    mine, how = of_ranks[rank], {"layout": layout}
+    turned = {"a": layout[0] == "t", "b": layout[1] == "n"}
+    args = [mine[x].mT.contiguous() if turned.get(x) else mine[x] for x in op.tensors]
+    if op.scaling == "block":
+        how = {"scale_a_layout": "row"}
+    given = {"epilogue": epilogue, **how, **read, **said}
+    found = overload(op, "")(*args, group, **given)
+    pretended = faked(overload(op, ""), (*args, group), given)
+    assert described(found) == described(pretended)
+    exact = sums(op, of_ranks, rank)
+    most = sums(op, [sizes(x) for x in of_ranks], rank)
+    rounding = torch.finfo(found.dtype).eps / 2
+    if said.get("wire"):
+        rounding += ranks * torch.finfo(torch_dtype(DTYPES[said["wire"]])).eps
+    e = EPILOGUES[epilogue]
+    expected = value(e, exact, values(e, read, exact, BY_NAME["gemm"]))
+    if epilogue == "none":
+        assert ((found - expected).abs() <= rounding * most + 1e-6).all()
+        return
+    off = (found - expected).norm() / expected.norm()
+    assert off <= 2 * rounding + 1e-5, off
+
+
+def values_of_said(name, ranks, said):
+    values_of(name, ranks, **said)
+
+
+def described(x):
+    return tuple(x.shape), x.stride(), x.dtype
+
+
+def gradients(name, ranks, layout="nt", bias=False, compiled=False):
+    """Of a sum over all ranks' results, against one rank's autograd over float64."""
+    op, (group, rank) = OPS[name], seat(ranks)
+    of_ranks = drawn(op, ranks, (M, N, K))
+    read = {"bias": torch.rand(N)} if bias else {}
+    rows = M * (ranks if gathers(op) else 1)
+    dy = [torch.randn(rows, N).bfloat16() for _ in range(ranks)]
+    leaves = [{x: t.double().requires_grad_() for x, t in y.items()} for y in of_ranks]
+    biases = [read["bias"].double().requires_grad_() if bias else 0.0 for _ in range(ranks)]
+    total = 0.0
+    for r in range(ranks):
+        if gathers(op):
+            y = torch.cat([x["a"] for x in leaves]) @ leaves[r]["b"].mT
+        else:
+            y = sum(x["a"] @ x["b"].mT for x in leaves).chunk(ranks)[r]
+        total = total + ((y + biases[r]) * dy[r].double()).sum()
+    total.backward()
+    mine = {x: t.clone() for x, t in of_ranks[rank].items()}
+    mine["b"] = mine["b"].mT.contiguous() if layout[1] == "n" else mine["b"]
+    mine = {x: t.requires_grad_() for x, t in (mine | read).items()}
+    run = overload(op, "")
+
+    def call(a, b, bias):
+        more = {} if bias is None else {"epilogue": "bias", "bias": bias}
+        return run(a, b, group, layout=layout, **more) * 1
+
+    call = torch.compile(call, backend="aot_eager", fullgraph=True) if compiled else call
+    call(mine["a"], mine["b"], mine.get("bias")).backward(dy[rank])
+    wanted = {"a": leaves[rank]["a"].grad, "b": leaves[rank]["b"].grad}
+    wanted["b"] = wanted["b"].mT if layout[1] == "n" else wanted["b"]
+    wanted |= {"bias": biases[rank].grad} if bias else {}
+    for x, expected in wanted.items():
+        found = mine[x].grad
+        assert (found.shape, found.dtype) == (mine[x].shape, mine[x].dtype)
+        off = (found.double() - expected).norm() / expected.norm()
+        assert off < 2**-8 * ranks, (x, off)
+
+
+def one_gradient(name, which):
+    """Where only one of the operands asks for it."""
+    op, (group, _) = OPS[name], seat(2)
+    (x, _) = drawn(op, 2, (M, N, K))
+    asked = {n: t.clone().requires_grad_(n == which) for n, t in x.items()}
+    both = {n: t.clone().requires_grad_() for n, t in x.items()}
+    for given in (asked, both):
+        overload(op, "")(given["a"], given["b"], group).float().sum().backward()
+    assert torch.equal(asked[which].grad, both[which].grad)
+    assert [n for n, t in asked.items() if t.grad is not None] == [which]
+
+
+def gathered():
+    """The result and all ranks' rows."""
+    op, (group, rank) = OPS["all_gather_gemm"], seat(4)
+    for layout in ("nt", "tt"):
+        of_ranks = drawn(op, 4, (M, N, K))
+        side = int(layout[0] == "t")
+        parts = [x["a"].mT.contiguous() if side else x["a"] for x in of_ranks]
+        args = parts[rank], of_ranks[rank]["b"], group
+        found = REGISTERED.all_gather_gemm.gathered(*args, layout=layout)
+        assert torch.equal(found[1], torch.cat(parts, side))
+        assert torch.equal(found[0], REGISTERED.all_gather_gemm(*args, layout=layout))
+        pretended = faked(REGISTERED.all_gather_gemm.gathered, args, {"layout": layout})
+        assert [*map(described, found)] == [*map(described, pretended)]
+
+
+def columns_of_scales():
+    """Scales that lie along M are those that lie in any way."""
+    for op in (x for x in OPS.values() if x.scaling == "block"):
+        group, rank = seat(2)
+        x = drawn(op, 2, (M, N, K))[rank]
+        args = [x[n] for n in op.tensors]
+        by_rows = overload(op, "")(*args, group, scale_a_layout="row")
+        args[1] = args[1].mT.contiguous().mT
+        assert torch.equal(overload(op, "")(*args, group, scale_a_layout="mn"), by_rows)
+
+
+def no_rows():
+    group, _ = seat(2)
+    b = torch.randn(N, K).bfloat16()
+    for name in ("gemm_reduce_scatter", "all_gather_gemm"):
+        a = b[:0].clone().requires_grad_()
+        w = b.clone().requires_grad_()
+        y = overload(OPS[name], "")(a, w, group)
+        assert tuple(y.shape) == (0, N)
+        y.float().sum().backward()
+        assert tuple(a.grad.shape) == (0, K) and not w.grad.any()
+
+
+def opcheck(name):
+    op, (group, _) = OPS[name], seat(2)
+    x = drawn(op, 2, (M, N, K))[0]
+    args = [x[n] for n in op.tensors]
+    how = {"scale_a_layout": "row"} if op.scaling == "block" else {}
+    if op.scaling != "block":
+        args = [t.requires_grad_() for t in args]
+    tests = (
+        "test_schema",
+        "test_faketensor",
+        "test_autograd_registration",
+        "test_aot_dispatch_dynamic",
+    )
+    for each in op.overloads:
+        eight_bit = args[0].dtype.itemsize == 1
+        chosen = tests[1:] if eight_bit or each else tests
+        if each:
+            args = [t.detach() for t in args]
+        torch.library.opcheck(overload(op, each), (*args, group), how, test_utils=chosen)
+
+
+def whole_layer():
+    """Two operators of a group and what is between them, in one graph, forward and backward."""
+    group, _ = seat(4)
+    x, up, down = (torch.randn(*s).bfloat16() for s in ((M, K), (N, K), (K, N)))
+
+    def layer(x, up, down):
+        h = torch_ops.all_gather_gemm(x, up, group)
+        return torch_ops.gemm_reduce_scatter(torch.nn.functional.silu(h), down, group, wire="bf16")
+
+    found = []
+    for run in (layer, torch.compile(layer, backend="aot_eager", fullgraph=True)):
+        leaves = [t.clone().requires_grad_() for t in (x, up, down)]
+        y = run(*leaves)
+        y.sum().backward()
+        found.append([y.detach(), *(t.grad for t in leaves)])
+    for eager, compiled in zip(*found, strict=True):
+        assert torch.equal(eager, compiled)
+
+
+def told():
+    """What is said of calls that are not one launch."""
+    group, _ = seat(2)
+    a, b = torch.ones(2 * M, K).bfloat16(), torch.ones(N, K).bfloat16()
+    single = dist.new_group([dist.get_rank()], use_local_synchronization=True)
+    return [
+        torch_ops.explain("gemm_reduce_scatter", a, b, group),
+        torch_ops.explain("all_gather_gemm", a, b, group, fuse=False),
+        torch_ops.explain("all_gather_gemm", a, b, single.group_name),
+    ]
+
+
+def errors():
+    """The arguments that are named."""
+    group, _ = seat(4)
+    a, b, odd = (torch.ones(s, K).bfloat16() for s in (4 * M, N, 4 * M + 2))
+    part = DTensor.from_local(a, mesh(4), [Shard(0)], run_check=False)
+    run, found = REGISTERED.gemm_reduce_scatter, []
+    for refused in (
+        lambda: run(odd, b, group),
+        lambda: run(a, b, "no such group"),
+        lambda: run(a, b, group, wire="f32"),
+        lambda: run(a, b, group, out_dtype="e4m3"),
+        lambda: run(part, b, group),
+        lambda: run(a, b[:, :64].contiguous(), group),
+        lambda: run(a, b, group, bias=torch.ones(N)),
+        lambda: run(a.clone().requires_grad_(), b, group, epilogue="relu"),
+        lambda: run(a.mT.contiguous().requires_grad_(), b, group, layout="tt"),
+        lambda: torch_ops.explain("gemm", a, b, group),
+    ):
+        try:
+            refused()
+        except ArgumentError as e:
+            found.append(e.argument)
+    return found
+
+
+def wrong(name, change):
+    """A function of `fusing` whose result is changed."""
+    right = getattr(fusing, name)
+    return lambda *args: change(right(*args))
+
+
+FAULTS = {  # what is wrong, and a call that must show it
+    "rows of another rank": (
+        lambda: ("scattered", wrong("scattered", lambda x: x.roll(1, 0))),
+        lambda: values_of("gemm_reduce_scatter", 4),
+    ),
+    "sums of one rank only": (
+        lambda: ("scattered", lambda x, group: x.chunk(4)[seat(4)[1]]),
+        lambda: values_of("fp8_block_gemm_reduce_scatter", 4),
+    ),
+    "ranks in another order": (
+        lambda: ("all_rows", lambda x, *more: torch.cat([*reversed(RIGHT(x, *more).chunk(4))])),
+        lambda: values_of("fp8_block_all_gather_gemm", 4),
+    ),
+    "an epilogue of each part": (
+        lambda: ("applied", lambda epilogue, sums, read: sums),
+        lambda: values_of("gemm_reduce_scatter", 4, "bias"),
+    ),
+    "a result that lies elsewhere than is said": (
+        lambda: ("empty", lambda shape, *more: torch.zeros(shape[0], shape[1] + 8)[:, : shape[1]]),
+        lambda: values_of("gemm_reduce_scatter", 2),
+    ),
+}
+RIGHT = fusing.all_rows
+
+
+def planted(fault):
+    """Whether the call shows it."""
+    plant, call = FAULTS[fault]
+    call()
+    with patch.object(fusing, *plant()):
+        try:
+            call()
+        except AssertionError:
+            return "found"
+    return "not found"
+
+
+# ---- ranks that meet -----------------------------------------------------------------------
+
+
+def met(changes, links=None):
+    """What a meeting of four ranks finds, of facts that differ in `changes`, by rank; links: what a rank says of its own."""
+    rank = dist.get_rank()
+    same = {"host": "h", "version": "1", "refused": "", "name": "H200", "sms": 132}
+    mine = same | {"gpu": f"0000:0{rank}:00.0"} | changes.get(rank, {})
+    said = (links or {}).get(rank, "")
+    group = dist.new_group()
+    with (
+        patch.object(meeting, "facts", lambda device: mine),
+        patch.object(meeting, "unlinked", lambda device, gpus: said),
+    ):
+        try:
+            return meeting.meeting_of(group, CUDA).why
+        except ArgumentError as e:
+            return f"{e.argument}: {e}"
+        finally:
+            dist.destroy_process_group(group)
+
+
+def destroyed():
+    """A meeting lasts as long as its group, and another group of that name meets anew."""
+    kept = len(meeting.MEETINGS)
+    found = []
+    for _ in range(2):
+        group = dist.new_group()
+        with (
+            patch.object(
+                meeting, "facts", lambda device: {"refused": "told", "host": "", "gpu": ""}
+            ),
+        ):
+            made = meeting.meeting_of(group, CUDA)
+            assert meeting.meeting_of(group, CUDA) is made and made.why.endswith("told")
+        found.append(id(made))
+        assert len(meeting.MEETINGS) == kept + 1
+        dist.destroy_process_group(group)
+        del group, made
+        gc.collect()
+        assert len(meeting.MEETINGS) == kept
+
+
+class Memory:
+    """Symmetric memory that only says what was asked of it."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def numel(self):
+        return self.size
+
+
+def grown():
+    """Memory is made anew for a launch that needs more, and only then."""
+    asked = []
+    met_ = SimpleNamespace(
+        _ends={}, _made=lambda kind, size: (kind(asked.append(size), None), Memory(size))
+    )
+    other, kind = (lambda memory, device: object() for _ in range(2))
+    meeting.Meeting.end(met_, other, 1)
+    one = meeting.Meeting.end(met_, kind, 100)
+    assert meeting.Meeting.end(met_, kind, meeting.GRAIN) is one
+    two = meeting.Meeting.end(met_, kind, meeting.GRAIN + 1)
+    assert two is not one and meeting.Meeting.end(met_, kind, 5) is two
+    assert asked == [meeting.GRAIN, meeting.GRAIN, 2 * meeting.GRAIN]
+
+
+def launched():
+    """What a launch of each rank is given, in place of one."""
+    group, _ = seat(2)
+    kept = []
+
+    def mailbox(problem, box, a, b, **more):
+        kept.append((problem, box, more))
+        return "scattered"
+
+    class Gather:
+        def __init__(self, problem, box, a, b, **more):
+            kept.append((problem, box, more))
+
+        def launch(self):
+            return "out"
+
+        def gathered(self):
+            return "rows"
+
+    def found(name, each="", **said):
+        op = OPS[name]
+        x = drawn(op, 2, (M, N, K))[0]
+        call = fusing.called(op, op.bind((*(x[n] for n in op.tensors), group), said), each)
+        at = SimpleNamespace(end=lambda kind, size: (kind.__name__, size), in_order=nullcontext)
+        if op.collective == "all_gather":
+            return fusing._gather_fused(call, at, keep=bool(each))
+        return fusing._scatter_fused(call, at)
+
+    with (
+        patch.object(fusing.ranked, "reduce_scatter", mailbox),
+        patch.object(fusing.gathered, "AllGather", Gather),
+    ):
+        results = [
+            found("gemm_reduce_scatter", wire="bf16", config='{"watchdog": true}'),
+            found("fp8_block_gemm_reduce_scatter", scale_a_layout="row"),
+            found("all_gather_gemm", "gathered"),
+            found("fp8_block_all_gather_gemm", scale_a_layout="mn"),
+        ]
+    assert results == ["scattered", "scattered", ("out", "rows"), "out"]
+    (p, box, more), (_, wide, scales), (_, inbox, _), _ = kept
+    assert p.wire.name == "bf16" and p.collective == "reduce_scatter" and more["config"].watchdog
+    assert box[0] == wide[0] == "Mailbox" and inbox[0] == "Inbox" and box[1] < wide[1]
+    assert scales["scale_layout"] == "mn" and scales["scale_a"].stride(0) == 1
