@@ -1,4 +1,4 @@
-"""Registers of D that are written between a wgmma.fence and the wgmma that uses them.
+"""Registers of D, and of an A that registers hold, that are written between a wgmma.fence and the wgmma that uses them.
 
 PTX ISA, wgmma.fence: it must stand between an access to a register and a wgmma that uses that
 register, unless the access is another wgmma's. A move from register to register is none: PTX has a name per
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .errors import ProtocolError
 from .lanes import who
 from .products import pipeline
-from .syntax import Instruction, Reg, Symbol
+from .syntax import Instruction, Reg, Symbol, Vector
 
 if TYPE_CHECKING:
     from .group import Group
@@ -47,7 +47,7 @@ def _refusing(op: Op, writes: Mapping[int, Instruction]) -> Op:
     def run(g: Group) -> int | None:
         if written := pipeline(g).written & writes.keys():
             raise ProtocolError(
-                f"{who(g)}: its D is written by {writes[min(written)]} after the wgmma.fence: "
+                f"{who(g)}: its D or A is written by {writes[min(written)]} after the wgmma.fence: "
                 "no wgmma.fence orders that write before it"
             )
         return op(g)
@@ -73,7 +73,7 @@ def _writes(
     """Backwards from the wgmma at `at`, with the registers whose writers are looked for."""
     found: set[int] = set()
     seen: dict[int, frozenset[str]] = {}
-    todo = [(x, defined[at]) for x in before[at]]
+    todo = [(x, defined[at] | _held(body[at])) for x in before[at]]
     while todo:
         where, wanted = todo.pop()
         wanted -= seen.get(where, frozenset())
@@ -92,6 +92,16 @@ def _writes(
                 found.add(where)
         todo += [(x, wanted) for x in before[where]]
     return found
+
+
+def _held(i: Instruction) -> frozenset[str]:
+    """A's registers, where it is not in shared memory."""
+    a = i.operands[1]
+    return (
+        frozenset(x.name for x in a.items if isinstance(x, Reg))
+        if isinstance(a, Vector)
+        else frozenset()
+    )
 
 
 def _moved(i: Instruction) -> str:

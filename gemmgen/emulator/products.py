@@ -36,6 +36,17 @@ def fragment(count: int) -> tuple[Any, Any]:
     return row, column
 
 
+@lru_cache
+def words_of_a() -> tuple[Any, Any]:
+    """Row and word of its 32 bytes of K that each lane's register of A holds: int [4, 128] each.
+
+    PTX ISA, the same section, matrix A.
+    """
+    register, thread = np.arange(4)[:, None], np.arange(LANES)[None, :]
+    row = 16 * (thread // 32) + thread % 32 // 4 + 8 * (register % 2)
+    return row, thread % 4 + 4 * (register // 2)
+
+
 @lru_cache(maxsize=1024)
 def touched(
     descriptor: Descriptor, rows: int, transposed: bool, first: int = 0, count: int | None = None
@@ -67,11 +78,19 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class Held:
+    """A in registers, and what they held when the product was issued: [4, 128]."""
+
+    slots: tuple[int, ...]
+    words: Any
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Mma:
     """One issued wgmma.mma_async."""
 
     d: Accumulator
-    a: Source
+    a: Source | Held
     b: Source
     types: tuple[str, str]
     accumulate: bool
@@ -163,9 +182,9 @@ def _multiply(g: Group, mmas: list[Mma]) -> None:
     first.d.value = mma_block(a, b, c, first.types[0], first.types[1], len(mmas))
 
 
-def _operand(g: Group, sources: list[Source], kind: str, text: str) -> Any:
+def _operand(g: Group, sources: list[Source | Held], kind: str, text: str) -> Any:
     """Codes [rows, K of all the sources]."""
-    tiles = [_tile(g, x, text) for x in sources]
+    tiles = [_held(g, x, text) if isinstance(x, Held) else _tile(g, x, text) for x in sources]
     return np.ascontiguousarray(np.concatenate(tiles, 1)).view(CODES[BITS[kind]])
 
 
@@ -175,6 +194,18 @@ def _tile(g: Group, x: Source, text: str) -> Any:
         raise IllegalAccess(f"{text}: {x.descriptor} reads past shared memory")
     shared.check_known(shared.known[where], text)
     return shared.data[where]
+
+
+def held(g: Group, slots: tuple[int, ...]) -> Held:
+    return Held(slots=slots, words=np.stack([g.R[x].view(np.uint32) for x in slots]))
+
+
+def _held(g: Group, x: Held, text: str) -> Any:
+    if not np.array_equal(held(g, x.slots).words, x.words):
+        raise ProtocolError(f"{text}: the registers of its A are written before it is waited for")
+    words = np.empty((ROWS, 8), np.uint32)
+    words[words_of_a()] = x.words
+    return words.view(np.uint8)
 
 
 def _give_back(g: Group, p: Pipeline, d: Accumulator) -> None:

@@ -17,7 +17,20 @@ from .errors import ProtocolError, UnsupportedInstruction
 from .fiber import LANES, Wait
 from .group import Group
 from .lanes import constant, who
-from .products import BITS, ROWS, Mma, Pipeline, Source, complete, pipeline, release, take, touched
+from .products import (
+    BITS,
+    ROWS,
+    Held,
+    Mma,
+    Pipeline,
+    Source,
+    complete,
+    held,
+    pipeline,
+    release,
+    take,
+    touched,
+)
 from .program import Handler, Op, Scope
 from .races import WORD
 from .syntax import Instruction, Operand, Vector
@@ -100,19 +113,24 @@ def _mma(i: Instruction, s: Scope) -> Op:
     transposes = [constant(x, i) for x in rest[2:]]
     if any(constant(x, i) != 1 for x in rest[:2]) or len(slots) != n // 2:
         raise UnsupportedInstruction(f"{i}: scales of {rest[:2]}, {len(slots)} registers of D")
+    # A in registers is K-major: then there is one transpose, B's.
+    *of_a, of_b = map(bool, transposes or (0, 0))
+    a_rows: Callable[[Group], Source | Held]
     if isinstance(a, Vector):
-        raise UnsupportedInstruction(f"{i}: A in registers")
-    of_a, of_b = map(bool, transposes or (0, 0))
-    sources = (_source(a, ROWS, s, of_a), _source(b, n, s, of_b))
+        a_rows = _registers(i, a, s)
+    else:
+        a_rows = _source(a, ROWS, s, *of_a)
+    b_tile = _source(b, n, s, of_b)
     keep = s.src(scale, "pred")
 
     def issue(g: Group) -> None:
         predicate = g.R[keep]
         if predicate.any() != predicate.all():
             raise ProtocolError(f"{who(g)}: scale-d differs between the threads of a warpgroup")
-        p, x, y = pipeline(g), *(source(g) for source in sources)
+        p, x, y = pipeline(g), a_rows(g), b_tile(g)
         for w in range(g.warps):
-            _announce(g, p, x, w, WARP_ROWS)
+            if isinstance(x, Source):
+                _announce(g, p, x, w, WARP_ROWS)
             _announce(g, p, y, w, None)
         accumulator = take(g, p, slots, n)
         mma = Mma(
@@ -136,6 +154,13 @@ def _check(i: Instruction, shape: str, result: str, a: str, b: str) -> int:
     if k * BITS[a] != 256 or n % 8 or not 8 <= n <= 256 or (a == "s8") != (result == "s32"):
         raise UnsupportedInstruction(f"{i}: no such shape")
     return n
+
+
+def _registers(i: Instruction, operand: Vector, s: Scope) -> Callable[[Group], Held]:
+    slots = tuple(s.src(x, "b32") for x in operand.items)
+    if len(slots) != 4:
+        raise UnsupportedInstruction(f"{i}: {len(slots)} registers of A")
+    return lambda g: held(g, slots)
 
 
 def _source(operand: Operand, rows: int, s: Scope, transposed: bool) -> Callable[[Group], Source]:

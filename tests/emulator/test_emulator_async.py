@@ -295,3 +295,100 @@ def test_an_accumulator_read_too_early_is_poison(schedule):
     wait = "wgmma.wait_group.sync.aligned 0;"
     body = PRODUCT.replace(wait, "") + wait
     assert (run(body, threads=128, shared=8192, schedule=schedule()) == 0xFFFFFFFF).all()
+
+
+# A's four words from global memory, 128 threads; row n of B, bf16 or bytes, selects one element of K: `at` is the word in a row of 32 bytes.
+HELD = f"""
+mov.u64 %d1, smem;
+cvt.u32.u64 %r1, %d1;
+ld.param.u64 %d4, [words];
+shl.b32 %r2, %r60, 4;
+cvt.u64.u32 %d5, %r2;
+add.u64 %d4, %d4, %d5;
+setp.gt.u32 %p2, %r60, 63;
+@%p2 bra STORED;
+ld.param.u64 %d6, [selected];
+shl.b32 %r3, %r60, 2;
+cvt.u64.u32 %d5, %r3;
+add.u64 %d6, %d6, %d5;
+ld.global.u32 %r4, [%d6];
+add.u32 %r3, %r3, %r1;
+st.shared.u32 [%r3], %r4;
+STORED: fence.proxy.async.shared::cta;
+bar.sync 0;
+shr.u32 %r5, %r1, 4;
+or.b32 %r5, %r5, {8 << 16};
+mov.u32 %r6, 8;
+mov.b64 %d3, {{%r5, %r6}};
+{"".join(f"mov.f32 {r}, 0f00000000;" for r in REGISTERS)}
+ld.global.v4.u32 {{%r7, %r8, %r9, %r10}}, [%d4];
+wgmma.fence.sync.aligned;
+setp.eq.u32 %p1, %r60, %r60;
+wgmma.mma_async.sync.aligned.SHAPE {{{", ".join(REGISTERS)}}}, {{%r7, %r8, %r9, %r10}}, %d3, %p1, 1, 1TURN;
+wgmma.commit_group.sync.aligned;
+wgmma.wait_group.sync.aligned 0;
+st.global.v4.f32 [%d31], {{{", ".join(REGISTERS)}}};
+"""
+SHAPES = {
+    "bf16": ("m64n8k16.f32.bf16.bf16", ", 0"),
+    "e4m3": ("m64n8k32.f32.e4m3.e4m3", ""),
+}
+
+
+def multiply_held(kind, first, change=lambda body: body, **options):
+    """A, [64, 32 bytes of K], and the columns of it that B selects: element `first` + n by row n."""
+    shape, turn = SHAPES[kind]
+    elements = 16 if kind == "bf16" else 32
+    a = np.random.default_rng(1).integers(-4, 5, (64, elements))
+    thread, word = np.arange(128)[:, None], np.arange(4)[None, :]
+    row = thread // 32 * 16 + thread % 32 // 4 + word % 2 * 8
+    column = thread % 4 + word // 2 * 4
+    codes = _coded(kind, a).view(np.uint32).reshape(64, 8)
+    selected = np.zeros((8, elements), int)
+    selected[np.arange(8), first + np.arange(8)] = 1
+    tile = _coded(kind, selected).view(np.uint32).reshape(8, 2, 4).transpose(1, 0, 2)
+    memory = GlobalMemory()
+    at = [memory.allocate(x.copy().view(np.uint8).reshape(-1)) for x in (codes[row, column], tile)]
+    params = (".param .u64 words", ".param .u64 selected")
+    body = change(HELD.replace("SHAPE", shape).replace("TURN", turn))
+    out = run(body, *at, params=params, threads=128, memory=memory, **options).view(np.float32)
+    thread, i = np.arange(128)[:, None], np.arange(4)[None, :]
+    d = np.empty((64, 8))
+    d[thread // 32 * 16 + thread % 32 // 4 + i // 2 * 8, thread % 4 * 2 + i % 2] = out
+    return a, d
+
+
+def _coded(kind, values):
+    """Small integers as E4M3 or BF16."""
+    if kind == "bf16":
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    codes = {0: 0x00, 1: 0x38, 2: 0x40, 3: 0x44, 4: 0x48}
+    return np.vectorize(lambda x: codes[abs(x)] | 0x80 * (x < 0))(values).astype(np.uint8)
+
+
+@every_schedule
+@pytest.mark.parametrize(
+    ("kind", "first"), (("bf16", 0), ("bf16", 8), ("e4m3", 0), ("e4m3", 8), ("e4m3", 24))
+)
+def test_wgmma_multiplies_a_that_registers_hold(kind, first, schedule):
+    a, d = multiply_held(kind, first, schedule=schedule())
+    assert (d == a[:, first : first + 8]).all()
+
+
+HELD_FAULTS = {
+    "A written before it is waited for": ("wgmma.wait_group", "mov.u32 %r9, 7;\nwgmma.wait_group", "the registers of its A are written"),
+    "A written behind the fence": ("wgmma.fence.sync.aligned;\nsetp", "wgmma.fence.sync.aligned;\nadd.u32 %r9, %r9, 0;\nsetp", "its D or A is written by"),
+    "three registers": ("{%r7, %r8, %r9, %r10}, %d3", "{%r7, %r8, %r9}, %d3", "3 registers of A"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", HELD_FAULTS)
+def test_faulty_products_of_registers(fault):
+    old, new, message = HELD_FAULTS[fault]
+
+    def change(body):
+        assert old in body
+        return body.replace(old, new)
+
+    with pytest.raises(emulator.EmulatorError, match=message):
+        multiply_held("bf16", 0, change, schedule=emulator.Late())
