@@ -61,6 +61,9 @@ class Target:
     launch_seconds: float = (
         3e-6  # of ramp and tail: what the fastest kernel that only reads takes besides its bytes
     )
+    # Of NVLink, one way, what stores to other GPUs reach; None: none. And how many GPUs of a host it joins at most.
+    link_bytes_per_second: float | None = None
+    linked: int = 8
     figures: str = ASSUMED  # what rates and seconds are
 
     def flops_per_clock(self, operand_bytes: int) -> float:
@@ -84,32 +87,78 @@ class Target:
         return clusters(self.sms, size)
 
 
+# NVLink as data sheets have it, both ways: 900 GB/s of H100, H200 and GH200 (fourth generation, 18 links), and of H20 as the press
+# has it; 600 of an H100 NVL, whose bridge joins two boards; 900 of an H200 NVL, whose bridge joins four; 400 of an H800. A PCIe
+# board is taken to be alone: a bridge, which joins two, is an option. One way it is half of that, of which stores of
+# all SMs reach 365 GB/s on two H100s and 386 on two H200s; the share on an H100 is assumed of all others.
+SHEET, MEASURED_H100, MEASURED_H200 = 900e9, 365e9, 386e9
+
+
+def stored(sheet: float) -> float:
+    """Bytes per second that stores to another GPU are taken to reach. sheet: both ways, as a data sheet has it."""
+    return MEASURED_H100 * sheet / SHEET
+
+
 # By what the driver calls them. SMs and bandwidth: NVIDIA's data sheets of H100 (SXM 3.35, PCIe 2.0, NVL 3.9 TB/s), H200 (4.8 TB/s)
 # and GH200 (4.0 TB/s with 96 GB HBM3, 4.9 with 144 GB HBM3e), and the architecture's white paper (132 SMs of an SXM, 114 of a PCIe
 # board). No sheet says the SMs of NVL boards and GH200: an SXM's are assumed; and an H800 is taken for an H100 with slower links.
 # Of the H20 NVIDIA publishes none: 78 SMs, 4.0 TB/s and 296 dense FP8 TFLOP/s are what sellers and the press say alike. Nothing
-# here but an H200 was measured.
+# here but an H200 was measured, and NVLink of an H100.
 H100 = Target(
-    name="H100 SXM", device_name="NVIDIA H100 80GB HBM3", sms=132, hbm_bytes_per_second=3.35e12
+    name="H100 SXM",
+    device_name="NVIDIA H100 80GB HBM3",
+    sms=132,
+    hbm_bytes_per_second=3.35e12,
+    link_bytes_per_second=MEASURED_H100,
 )
 H200 = Target(
     name="H200",
     device_name="NVIDIA H200",
     sms=132,
     hbm_bytes_per_second=4.8e12,
+    link_bytes_per_second=MEASURED_H200,
     figures=MEASURED,
 )
 TARGETS = (
     H200,
     H100,
-    replace(H200, name="H200 NVL", device_name="NVIDIA H200 NVL", figures=ASSUMED),
     replace(
-        H100, name="H100 PCIe", device_name="NVIDIA H100 PCIe", sms=114, hbm_bytes_per_second=2.0e12
+        H200,
+        name="H200 NVL",
+        device_name="NVIDIA H200 NVL",
+        link_bytes_per_second=stored(900e9),
+        linked=4,
+        figures=ASSUMED,
     ),
-    replace(H100, name="H100 NVL", device_name="NVIDIA H100 NVL", hbm_bytes_per_second=3.9e12),
-    replace(H100, name="H800 SXM", device_name="NVIDIA H800"),
     replace(
-        H100, name="H800 PCIe", device_name="NVIDIA H800 PCIe", sms=114, hbm_bytes_per_second=2.0e12
+        H100,
+        name="H100 PCIe",
+        device_name="NVIDIA H100 PCIe",
+        sms=114,
+        hbm_bytes_per_second=2.0e12,
+        link_bytes_per_second=None,
+    ),
+    replace(
+        H100,
+        name="H100 NVL",
+        device_name="NVIDIA H100 NVL",
+        hbm_bytes_per_second=3.9e12,
+        link_bytes_per_second=stored(600e9),
+        linked=2,
+    ),
+    replace(
+        H100,
+        name="H800 SXM",
+        device_name="NVIDIA H800",
+        link_bytes_per_second=stored(400e9),
+    ),
+    replace(
+        H100,
+        name="H800 PCIe",
+        device_name="NVIDIA H800 PCIe",
+        sms=114,
+        hbm_bytes_per_second=2.0e12,
+        link_bytes_per_second=None,
     ),
     replace(
         H100,
@@ -125,6 +174,7 @@ TARGETS = (
         name="GH200 144G",
         device_name="NVIDIA GH200 144G HBM3e",
         hbm_bytes_per_second=4.9e12,
+        link_bytes_per_second=stored(900e9),
         figures=ASSUMED,
     ),
 )
