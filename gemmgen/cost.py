@@ -15,6 +15,8 @@ from .cost_launch import dram_bytes as dram_bytes
 from .cost_launch import floors as floors
 from .cost_launch import flops as flops
 from .cost_launch import operand_bytes as operand_bytes
+from .cost_ranks import with_ranks
+from .cost_rates import hbm_rate, l2_rate, seconds_of_adding
 from .cost_terms import Cost as Cost
 from .cost_terms import Terms, Wave, Work
 from .ir.nodes import Cluster
@@ -26,7 +28,6 @@ from .problem import Problem, Shape
 from .recipes import recipe
 from .target import Target
 
-LINE = 128  # bytes, of L2
 CYCLES = (
     "tensor",
     "shared",
@@ -41,7 +42,7 @@ WARPS = 4  # of a warpgroup
 
 
 def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -> Cost:
-    """Cost of `groups` times D[M, N] = A[M, K] B[N, K]^T under `c`. Ignores stages and raster: both are chosen
+    """Cost of `groups` times D[M, N] = A[M, K] B[N, K]^T under `c`; of a collective the groups are its ranks, of M rows each. Ignores stages and raster: both are chosen
     for a tile, not between tiles. Raises ArgumentError for a side below 1."""
     of = launch(p, shape, target, groups)
     t = priced(of, c)
@@ -58,12 +59,13 @@ def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -
         smem_cycles=work.shared,
         seconds=t.seconds,
         tensor=wave * work.tensor,
-        l2=wave * work.l2_bytes / _l2_rate(busy, target),
+        l2=wave * work.l2_bytes / l2_rate(busy, target),
         shared=wave * work.shared,
         promotion=wave * work.promotion,
         epilogue=wave * work.epilogue,
         hbm=t.hbm,
         launch=t.launch,
+        link=t.link.seconds if t.link else 0.0,
     )
 
 
@@ -74,6 +76,11 @@ def terms(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) 
 
 def priced(of: Workload, c: Config) -> Terms:
     """`terms` of many configs of one launch."""
+    return with_ranks(of, c, _alone(of, c))
+
+
+def _alone(of: Workload, c: Config) -> Terms:
+    """Of one GPU."""
     p, target, cluster, price = of.problem, of.target, cluster_of(c), _price(of, c)
     high, wide = of.covering(c.block_m * cluster.m), ceil(of.shape[1], c.block_n * cluster.n)
     clusters = of.groups * high * wide / len(of.rows)
@@ -89,14 +96,14 @@ def priced(of: Workload, c: Config) -> Terms:
     work, again = _work(of, c, price, sharing), _again(of, c, sharing)
     drawing = of.groups * (_drawing(of, c, price) / len(of.rows))
     full = _wave(work, c, price, busy, target)
-    adding = of.groups * _adding(p, price.row, of.shape)
-    rate = _hbm_rate(drawing / waves, target)
+    adding = of.groups * seconds_of_adding(p, price.row, of.shape)
+    rate = hbm_rate(drawing / waves, target)
     return Terms(
         work=work,
         full=_followed(full, c, price),
         last=full if last == busy else _wave(work, c, price, last, target),
         waves=waves,
-        tail=work.d_bytes / _l2_rate(last, target),
+        tail=work.d_bytes / l2_rate(last, target),
         clock_hz=target.clock_hz,
         hbm=max((of.dram_bytes + again) / rate, adding),
         again=again / rate,
@@ -118,15 +125,15 @@ def _streamed(of: Workload, c: Config, price: Price, tiles: int) -> Terms:
     epilogue = whole.epilogue * ceil(tiles, busy) + handed * (tiles % busy > 0)
     work = replace(whole, steps=steps, epilogue=epilogue, **run)
     wave = _wave(work, c, price, busy, target)
-    adding = of.groups * _adding(of.problem, price.row, of.shape)
+    adding = of.groups * seconds_of_adding(of.problem, price.row, of.shape)
     return Terms(
         work=work,
         full=wave,
         last=wave,
         waves=1,
-        tail=whole.d_bytes / _l2_rate(busy, target),
+        tail=whole.d_bytes / l2_rate(busy, target),
         clock_hz=target.clock_hz,
-        hbm=max(of.dram_bytes / _hbm_rate(busy, target), adding),
+        hbm=max(of.dram_bytes / hbm_rate(busy, target), adding),
         again=0,
         adding=adding,
         overlap=FIT.overlap,
@@ -235,7 +242,7 @@ def _staging(of: Workload, c: Config, price: Price) -> float:
 
 def _wave(w: Work, c: Config, price: Price, busy: int, target: Target) -> Wave:
     """One wave of `busy` SMs. Several consumers promote under each other's MMAs, one cannot."""
-    l2 = w.l2_bytes / _l2_rate(busy, target)
+    l2 = w.l2_bytes / l2_rate(busy, target)
     exposed = (0, *FIT.promotion_exposed)[c.sharing - 1]
     return Wave(
         busy=busy,
@@ -260,26 +267,10 @@ def _followed(wave: Wave, c: Config, price: Price) -> Wave:
     return replace(wave, epilogue=price.turn + shown)
 
 
-def _l2_rate(busy: int, target: Target) -> float:
-    return min(FIT.l2_port, FIT.l2_rate * target.l2_bytes_per_clock / busy)
-
-
-def _hbm_rate(busy: float, target: Target) -> float:
-    """Bytes per second; a few SMs cannot keep enough bytes in flight to fill HBM."""
-    return target.hbm_bytes_per_second * FIT.hbm_rate * min(1, busy / target.sms * FIT.hbm_share)
-
-
 def _again(of: Workload, c: Config, cluster: Cluster) -> float:
     """Bytes of B that HBM gives once more, since several clusters along M ask for them at once."""
     asking = of.covering(c.block_m * cluster.m) / len(of.rows)
     return FIT.hbm_again * of.b_bytes * max(0.0, 1 - 1 / asking)
-
-
-def _adding(p: Problem, columns: int, shape: Shape) -> float:
-    """Seconds that L2 takes to add to D, if it does, in boxes of so many columns."""
-    row = columns * p.d.bytes
-    narrow = 1 if row % LINE == 0 else FIT.add_narrow if row % (LINE // 2) else FIT.add_half
-    return p.accumulate * shape[0] * shape[1] * p.d.bytes / FIT.add_rate * narrow
 
 
 def selects(p: Problem, block_n: int) -> bool:

@@ -21,7 +21,8 @@ ROWS_OF_GROUPS = (0.7, 0.82, 0.94, 1.06, 1.18, 1.3)  # of the mean: what ragged 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """`groups` times D[M, N] = A[M, K] B[N, K]^T, shape (M, N, K).
+    """`groups` times D[M, N] = A[M, K] B[N, K]^T, shape (M, N, K). Of a collective the groups are its ranks, each with M rows
+    of A and D, of which this GPU computes all with one B.
 
     rows: M, that tiles are counted for: of ragged groups, whose rows vary about M, several to take the mean of.
     promotes: of the problem. k_bytes: of a row of A or B. d_bytes: per element of the product. dram_bytes, b_bytes: of all
@@ -42,6 +43,11 @@ class Workload:
     b_bytes: float
     split_k: int = ANY
     pointers: bool = True
+
+    @property
+    def ranks(self) -> int:
+        """GPUs that the launch is of."""
+        return self.groups if self.problem.together else 1
 
     @property
     def height(self) -> int:
@@ -67,7 +73,8 @@ def _covering(rows: tuple[int, ...], side: int) -> int:
 
 
 def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Workload:
-    """Raises ArgumentError for what is no problem or target, a side below 1, and groups that there cannot be."""
+    """groups: of a grouping, or ranks of a collective. Raises ArgumentError for what is no problem or target, a side below 1, and groups that there
+    cannot be."""
     for name, value, kind in (("problem", p, Problem), ("target", target, Target)):
         if not isinstance(value, kind):
             raise ArgumentError(name, value, f"must be a {kind.__module__}.{kind.__name__}")
@@ -77,18 +84,19 @@ def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Workloa
     rows = (max(1, round(shape[0] * part)) for part in ROWS_OF_GROUPS)
     # Where an array says each row's group, rows of none up to where the next one begins are multiplied too.
     held = ceil(shape[0], p.alignment) * p.alignment if GROUPINGS[p.grouping].again else shape[0]
+    of_operands = operand_bytes(p, shape, groups)
     return Workload(
         problem=p,
         recipe=recipe(p.family),
-        shape=shape,
+        shape=(shape[0], shape[1], shape[2]),
         target=target,
         groups=groups,
         rows=tuple(rows) if ragged else (held,),
         promotes=promotes(p),
         k_bytes=shape[2] * p.a.bytes,
         d_bytes=d_bytes(p),
-        dram_bytes=groups * dram_bytes(p, shape),
-        b_bytes=groups * operand_bytes(p, shape)["b"],
+        dram_bytes=sum(of_operands.values()),
+        b_bytes=of_operands["b"],
     )
 
 
@@ -115,17 +123,23 @@ def promotes(p: Problem) -> bool:
     return recipe(p.family).promotes
 
 
-def dram_bytes(p: Problem, shape: Shape) -> float:
-    """Operands, scales and D, each once; D twice where it is added to."""
-    return sum(operand_bytes(p, shape).values())
+def dram_bytes(p: Problem, shape: Shape, groups: int = 1) -> float:
+    """Operands, scales and D of all groups, each once; D twice where it is added to."""
+    return sum(operand_bytes(p, shape, groups).values())
 
 
-def operand_bytes(p: Problem, shape: Shape) -> dict[str, float]:
-    """What `dram_bytes` adds up, by operand."""
-    m, n, k = shape
-    scales = 4 * (m + ceil(n, SCALE_BLOCK)) * ceil(k, SCALE_BLOCK) if promotes(p) else 0
-    written = m * n * d_bytes(p) * (1 + p.accumulate)
-    return {"a": m * k * p.a.bytes, "b": n * k * p.b.bytes, "d": written, "scales": scales}
+def operand_bytes(p: Problem, shape: Shape, groups: int = 1) -> dict[str, float]:
+    """What `dram_bytes` adds up, by operand. Ranks have one B."""
+    (m, n, k), weights = shape, 1 if p.together else groups
+    scales = scale_bytes(p, groups * m, k) + scale_bytes(p, weights * ceil(n, SCALE_BLOCK), k)
+    written = groups * m * n * d_bytes(p) * (1 + p.accumulate)
+    read = {"a": groups * m * k * p.a.bytes, "b": weights * n * k * p.b.bytes}
+    return {**read, "d": written, "scales": scales}
+
+
+def scale_bytes(p: Problem, rows: int, k: int) -> int:
+    """Of so many rows of scales."""
+    return 4 * rows * ceil(k, SCALE_BLOCK) if promotes(p) else 0
 
 
 def d_bytes(p: Problem) -> float:
@@ -138,7 +152,7 @@ def floors(p: Problem, shape: Shape, target: Target, groups: int = 1) -> tuple[f
     """Seconds that no kernel beats: of the products at the tensor cores' peak and `Target.clock_hz`, of
     `dram_bytes` at HBM's peak."""
     peak = target.sms * target.flops_per_clock(p.a.bytes) * target.clock_hz
-    return flops(shape, groups) / peak, groups * dram_bytes(p, shape) / target.hbm_bytes_per_second
+    return flops(shape, groups) / peak, dram_bytes(p, shape, groups) / target.hbm_bytes_per_second
 
 
 def flops(shape: Shape, groups: int = 1) -> int:

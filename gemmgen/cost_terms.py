@@ -12,7 +12,7 @@ class Cost:
 
     tiles: CTA tiles, those that only complete a cluster included, once per CTA that divides K.
     last_wave_use: share of the SMs busy in the last wave. l2_bytes: from L2 to the SMs and back. dram_bytes: every operand once.
-    hbm: HBM, or what L2 takes to add to D. smem_cycles: shared-memory port, per tile.
+    hbm: HBM, or what L2 takes to add to D. smem_cycles: shared-memory port, per tile. link: to other GPUs, 0 for a launch of one.
     """
 
     tiles: int
@@ -29,11 +29,13 @@ class Cost:
     epilogue: float
     hbm: float
     launch: float
+    link: float = 0.0
 
     @property
     def parts(self) -> dict[str, float]:
         """Seconds by resource, longest first."""
-        names = ("tensor", "l2", "shared", "promotion", "epilogue", "hbm", "launch")
+        names = ["tensor", "l2", "shared", "promotion", "epilogue", "hbm", "launch"]
+        names += ["link"] * bool(self.link)
         return dict(sorted(((n, getattr(self, n)) for n in names), key=lambda p: -p[1]))
 
 
@@ -90,6 +92,24 @@ class Wave:
         return self.main + beside + self.epilogue + self.promotion
 
 
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """What other GPUs add to one's launch, where they make something together.
+
+    bytes: that it sends. seconds: what the link alone takes for them. shown: of those, what nothing hides. beside: seconds
+    that the launch takes longer besides.
+    """
+
+    bytes: float
+    seconds: float
+    shown: float
+    beside: float
+
+    @property
+    def added(self) -> dict[str, float]:
+        return {"link": self.shown, "ranks": self.beside}
+
+
 ADDED = ("main", "l2_exposed", "zeros", "cluster", "epilogue", "promotion")  # terms of every wave
 
 
@@ -99,7 +119,7 @@ class Terms:
 
     full: each wave but the last. last: that one. tail: SM cycles of the last store, which hides under
     nothing, as the last epilogue. hbm: seconds that HBM alone would take, or L2, to add to D: `adding`. again: what HBM takes of them for bytes of B that
-    it gives more than once. SM and HBM time until the last load overlap as the norm of order
+    it gives more than once. link: of a launch of several ranks. SM and HBM time until the last load overlap as the norm of order
     `overlap`. launch: seconds of ramp and tail.
     """
 
@@ -114,6 +134,7 @@ class Terms:
     adding: float
     overlap: float
     launch: float
+    link: Link | None = None
 
     @property
     def sm(self) -> float:
@@ -132,15 +153,26 @@ class Terms:
         return (self.last.epilogue + self.tail) / self.clock_hz
 
     @property
-    def seconds(self) -> float:
+    def alone(self) -> float:
+        """Seconds of the launch without other ranks."""
         order = self.overlap
         norm: float = (self.loading**order + self.hbm**order) ** (1 / order)
         return self.launch + norm + self.after
+
+    @property
+    def seconds(self) -> float:
+        return self.alone + sum(self.of_link.values())
+
+    @property
+    def of_link(self) -> dict[str, float]:
+        """Seconds by term that other ranks add."""
+        return self.link.added if self.link else {}
 
     @property
     def added(self) -> dict[str, float]:
         """Seconds by term, which add up to `seconds` but for rounding. hbm: what it adds to the SMs'."""
         full, last = (self.waves - 1) / self.clock_hz, 1 / self.clock_hz
         of_waves = {n: full * getattr(self.full, n) + last * getattr(self.last, n) for n in ADDED}
-        hbm = self.seconds - self.launch - self.sm
-        return {**of_waves, "tail": last * self.tail, "hbm": hbm, "launch": self.launch}
+        hbm = self.alone - self.launch - self.sm
+        of_launch = {"tail": last * self.tail, "hbm": hbm, "launch": self.launch}
+        return {**of_waves, **of_launch, **self.of_link}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .epilogues import check_arguments, from_json, named, to_json
 from .errors import ArgumentError
-from .ir.collectives import COLLECTIVES, WIRES
+from .ir.collectives import COLLECTIVES, WIRES, check_ranks
 from .ir.counts import INT_LIMIT, MOST_SIDE
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
@@ -136,6 +136,11 @@ class Problem:
     def quantised(self) -> bool:
         """Whether D is FP8, with FP32 scales written beside it."""
         return self.d == E4M3
+
+    @property
+    def together(self) -> bool:
+        """Whether several GPUs launch it, as ranks of a collective."""
+        return self.collective != "none"
 
     @property
     def grouped(self) -> Grouping:
@@ -282,7 +287,9 @@ def check_shape(shape: Shape) -> None:
 
 
 def check_groups(p: Problem, groups: int) -> None:
-    """Raise ArgumentError unless so many GEMMs can be in one launch of `p`."""
+    """Raise ArgumentError unless so many GEMMs can be in one launch of `p`, or so many ranks launch it."""
+    if p.together:
+        return check_ranks(groups, name="groups")
     if (
         isinstance(groups, bool)
         or not hasattr(groups, "__index__")

@@ -159,7 +159,7 @@ def _simulated(args: argparse.Namespace, chosen: Selection) -> Shown:
         target = replace(H200, sms=args.sms or H200.sms)
         profiled = ncu.read(args.ncu, "--ncu")
         of = layout or alone(problem, shape)
-        moved = of.groups * dram_bytes(problem, mean_shape(problem, shape, of))
+        moved = dram_bytes(problem, mean_shape(problem, shape, of), of.groups)
         ctas = grid(kernel, shape, target.sms, of.groups)
         first, *rest = shown.blocks
         table = ncu.beside(profiled, t, ctas, moved, target)

@@ -16,12 +16,18 @@ from .resources import Param
 WIRES = (BF16, F16)  # to what sums may be rounded before they travel
 MOST_RANKS = 8  # of one host
 MOST_CHUNKS = 32  # in which a rank sends its rows of A
+CHUNK = 16 << 20  # bytes of A in one at least, unless it has all: copy engines start anew with each
 
 
-def check_ranks(ranks: object, least: int = 1) -> None:
-    """Raise ArgumentError unless they are so many, and no more than one host has."""
+def check_ranks(ranks: object, least: int = 1, name: str = "ranks") -> None:
+    """Raise ArgumentError unless they are so many, and no more than one host has. name: of the argument."""
     if type(ranks) is not int or not least <= ranks <= MOST_RANKS:
-        raise ArgumentError("ranks", ranks, f"must be an integer from {least} to {MOST_RANKS}")
+        raise ArgumentError(name, ranks, f"must be an integer from {least} to {MOST_RANKS}")
+
+
+def chunks_for(size: int) -> int:
+    """In how many to send rows of so many bytes: as many as have CHUNK each, one at least."""
+    return max(1, min(MOST_CHUNKS, size // CHUNK))
 
 
 RANKS = (Param(name="ranks", ctype="int"), Param(name="rank", ctype="int"))

@@ -25,7 +25,7 @@ def _offers(of: L, c: C) -> tuple[Changes, ...]:
     that, whether or not all run at once."""
     whole: bool = of.split_k <= 1
     splits = SPLITS if of.split_k == ANY else (of.split_k,)
-    if of.split_k == 1 or GROUPINGS[of.problem.grouping].depths:
+    if of.split_k == 1 or GROUPINGS[of.problem.grouping].depths or (whole and of.problem.together):
         return AS_IT_IS * whole
     blocks, tiles = -(-of.k_bytes // c.block_k_bytes), of.tiles(c)  # each tile becomes a cluster's
     fit = [n for n in splits if blocks >= n * LEAST_SHARE]

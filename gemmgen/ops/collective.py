@@ -123,10 +123,12 @@ def check_device(a: Any, memory: End) -> None:
         raise ArgumentError("a device", str(a.device), allowed)
 
 
-def kernel_of(p: Problem, config: Config | None, shape: Shape, device: int) -> LoadedKernel:
-    """Every rank has to make the same choice: it is that of one GPU's part of the GEMM."""
+def kernel_of(
+    p: Problem, config: Config | None, shape: Shape, ranks: int, device: int
+) -> LoadedKernel:
+    """shape: of one rank. Every rank has to make the same choice: it knows no rank."""
     if config is None:
-        return building.loaded_choice(p, shape, 1, device, 1)
+        return building.loaded_choice(p, shape, ranks, device, 1)
     if not isinstance(config, Config):
         raise ArgumentError("config", config, "must be a gemmgen.Config or None")
     return building.given(p, config, device)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
-from ..ir.collectives import check_ranks
+from ..ir.collectives import check_ranks, chunks_for
 from ..ir.counts import check_side
 from ..ir.dtypes import F32, DType
 from ..ir.expr import fold
@@ -18,7 +18,6 @@ from ..runtime.inbox import (
     BUFFERS,
     Gathering,
     Sides,
-    chunks_for,
     gathering,
     inbox_size,
     places,
@@ -96,7 +95,7 @@ class AllGather:
     problem: without a grouping. a [M, K]: this rank's own rows; b [N, K]: its own columns; as the problem's layout stores them. scale_a, scale_b,
     scale_layout: as of `gemmgen.ops.multiply`, of its own rows and columns, but layout "row" is refused: rows of scales travel as they lie. out: [ranks * M, N], allocated if None: the rows
     of rank 0, then of rank 1 and so on. scale_out: of an FP8 D, as of `gemmgen.ops.multiply`. arguments: what the epilogue reads, of all ranks' rows. config: the same on
-    all ranks; None lets the cost model choose, as for the plain GEMM of all rows. chunks: in how many a rank sends its rows, 1 to 32, the same on all
+    all ranks; None lets the cost model choose. chunks: in how many a rank sends its rows, 1 to 32, the same on all
     ranks; None for as many as have 16 MB each, one at least.
 
     a None: the caller writes this rank's M = `rows` rows where they are read, before each launch: see `place`. Nothing is copied then but to other ranks.
@@ -141,7 +140,7 @@ class AllGather:
         made = outputs_of(p, (whole[0], n // fold(p.epilogue)), a, b, out, scale_out)
         result = {name: tensor_of(x) for name, x in made.items()}
         values |= epilogue_values(p, whole, 1, arguments, a.device) | stores(result)
-        self.kernel = kernel_of(p, config, whole, a.device.index)
+        self.kernel = kernel_of(p, config, self.shape, memory.ranks, a.device.index)
         tensors = {
             "a": a,
             "b": b,

@@ -56,7 +56,7 @@ class ReduceScatter:
     problem: without a grouping, and no FP8 output. a [ranks * M, K], b [N, K]: of this rank's own K, as the problem's layout
     stores them. scale_a, scale_b, scale_layout: as of `gemmgen.ops.multiply`, but nothing is copied: layout "row" takes a config
     with `lane_scales`. out: [M, N], allocated if None. arguments: what the epilogue reads, of this rank's M rows. config: the
-    same on all ranks; None lets the cost model choose, as for the plain GEMM of one rank. M: a multiple of 4 where A has
+    same on all ranks; None lets the cost model choose. M: a multiple of 4 where A has
     scales, of 16 bytes where A is stored [K, M]. The sums of all ranks are added in FP32 (INT32), this rank's first, then
     those of the ranks behind it. wire: `gemmgen.BF16` or F16, or its name: what other ranks' sums are rounded to before they
     travel, half as many bytes; None: the problem's. Raises as `gemmgen.ops.multiply`.
@@ -84,7 +84,7 @@ class ReduceScatter:
         tensors, values = scales_of(p, a, b, scales)
         out = tensor_of(output_of(p, (m, n // fold(p.epilogue)), out, a, b))
         extra = epilogue_values(p, self.shape, 1, arguments, a.device)
-        self.kernel = kernel_of(p, config, (memory.ranks * m, n, k), a.device.index)
+        self.kernel = kernel_of(p, config, self.shape, memory.ranks, a.device.index)
         _check_room(memory.layout, mailbox(self.kernel.kernel, self.shape, memory.ranks))
         tensors = scales_in_place(tensors, self.kernel, scale_layout, LAYOUTS)
         self.out, self.mailbox, self._held = out, memory, (a, b, tensors, scale_b, arguments)

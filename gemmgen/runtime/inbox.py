@@ -19,7 +19,6 @@ from .tensor_map import Matrix
 
 Sides = tuple[int, int, int]  # of a tensor of one rank: lines, elements in each, bytes of those
 BUFFERS = NO_ARRIVALS.buffers
-CHUNK = 16 << 20  # bytes of A in one at least, unless it has all: copy engines start anew with each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,11 +182,6 @@ def gathering(
         own=mine,
         places=places({name: (x.outer, x.inner, sizes[name]) for name, x in mine.items()}, ranks),
     )
-
-
-def chunks_for(size: int) -> int:
-    """In how many to send rows of so many bytes: as many as have CHUNK each, one at least."""
-    return max(1, min(MOST_CHUNKS, size // CHUNK))
 
 
 def places(tensors: Mapping[str, Sides], ranks: int) -> dict[str, Matrix]:

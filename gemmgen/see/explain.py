@@ -8,6 +8,7 @@ from typing import Any
 
 from ..config import Config
 from ..cost import Cost, cost, floors, flops, operand_bytes, terms
+from ..cost_link import Payoff, pays
 from ..cost_terms import Terms
 from ..errors import ArgumentError, IllegalConfig
 from ..heuristics import ALL_BUILT, ANY, PANELS, PROBE, candidates, judge, verdicts, wave_rows
@@ -77,7 +78,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """One launch of `groups` GEMMs, of `ctas` CTAs. source: where the config comes from. measured: the database's row, if
+    """One launch of `groups` GEMMs, or of so many ranks, of `ctas` CTAs. payoff: of a collective. source: where the config comes from. measured: the database's row, if
     the config is its. kernel: lowered. judged: how many candidates are no dearer than the last runner-up.
     why_not: the config asked about. unbuilt: configs that would have been chosen, but the build refused them, and
     why."""
@@ -100,6 +101,11 @@ class Explanation:
     refusals: tuple[Refusal, ...]
     why_not: WhyNot | None
     unbuilt: Mapping[Config, str]
+    payoff: Payoff | None
+
+    @property
+    def ranks(self) -> int:
+        return self.groups if self.problem.together else 1
 
 
 def explain(
@@ -118,7 +124,7 @@ def explain(
 ) -> Explanation:
     """Why `config`, which comes from `source`, and not another of the `top` cheapest.
 
-    shape: M, N, K, of one group in the mean. ctas: of the launch; None: as many as it has tiles, or run at once. why_not: fields of `config` to change, as in `Config.to_json`;
+    shape: M, N, K, of one group in the mean, or of one rank. groups: ranks of a collective. ctas: of the launch; None: as many as it has tiles, or run at once. why_not: fields of `config` to change, as in `Config.to_json`;
     stages are the most that fit if not among them. unbuilt: configs that the build refused, and why. split_k: of all that
     are weighed, as of `heuristics.choose`. Raises ArgumentError for a side below 1 or a field,
     UnsupportedProblem, and IllegalConfig if `config` is not legal.
@@ -158,6 +164,7 @@ def explain(
         refusals=refusals(found),
         why_not=asked,
         unbuilt=unbuilt,
+        payoff=pays(problem, shape, groups, target) if problem.together else None,
     )
 
 
@@ -176,10 +183,9 @@ def _tile(c: Config) -> tuple[object, ...]:
 def floor(problem: Problem, shape: Shape, target: Target, groups: int) -> Floor:
     """The launch's floor times."""
     tensor, hbm = floors(problem, shape, target, groups)
-    of_one = operand_bytes(problem, shape)
     return Floor(
         flops=flops(shape, groups),
-        bytes={name: groups * size for name, size in of_one.items()},
+        bytes=operand_bytes(problem, shape, groups),
         tensor=tensor,
         hbm=hbm,
     )

@@ -15,113 +15,10 @@ from ..cost_terms import Terms, Wave
 from ..target import Target
 from .explain import Explanation, RunnerUp
 from .spelling import spelled
+from .verdict_words import BOUND as BOUND
+from .verdict_words import LOSSES as LOSSES
+from .verdict_words import TERMS as TERMS
 
-# What the price adds up from (`Terms.added`).
-TERMS = {
-    "main": "main loop",
-    "l2_exposed": "L2 time that shows",
-    "zeros": "rows of zeros",
-    "cluster": "lockstep with the peer",
-    "epilogue": "epilogues",
-    "promotion": "promotion that shows",
-    "tail": "last store",
-    "hbm": "HBM, beyond the SMs",
-    "launch": "launch, ramp and tail",
-}
-# What a launch waits for.
-BOUND = {
-    "tensor": "the tensor cores",
-    "shared": "shared-memory bandwidth",
-    "l2": "L2 bandwidth",
-    "hbm": "memory bandwidth (HBM)",
-    "adding": "L2, which adds to D",
-    "promotion": "promotion on the CUDA cores",
-    "latency": "latency: a warpgroup multiplies, drains and goes on, with too little beside it",
-    "idle": "idle SMs: too few tiles to fill them",
-    "zeros": "TMA, which fills the rows of a tile below A's last with zeros",
-    "drain": "fill and drain: epilogues and the last store",
-    "cluster": "lockstep of the CTAs in a cluster",
-    "launch": "launch latency",
-}
-# What lies between the floor and the modelled time, the term of the price that it is part of, and what lowers it.
-LOSSES = {
-    "rate": ("what wgmma lacks of the tensor cores' peak", "", "nothing, for no config changes it"),
-    "idle": (
-        "SMs without a tile",
-        "main",
-        "tiles of another size, which fill waves better, or split_k where K is long",
-    ),
-    "edges": ("products outside of D", "main", "tiles whose sides divide M and N"),
-    "shared": (
-        "main loops that wait for shared memory",
-        "main",
-        "a larger block_n, which makes more products of each byte read",
-    ),
-    "l2": (
-        "main loops that wait for L2",
-        "main",
-        "larger tiles or multicast, which fetch fewer bytes for as many products",
-    ),
-    "promotion": (
-        "main loops that wait for promotion",
-        "main",
-        "one more consumer warpgroup, or parts of a tile, to multiply meanwhile",
-    ),
-    "latency": (
-        "main loops that wait for a warpgroup's own steps",
-        "main",
-        "one more consumer warpgroup, a wider tile or split_k, to keep the tensor cores busy meanwhile",
-    ),
-    "l2_exposed": (
-        "L2 time that shows",
-        "l2_exposed",
-        "larger tiles or multicast, which fetch fewer bytes for as many products",
-    ),
-    "zeros": (
-        "rows of zeros that TMA fills",
-        "zeros",
-        "tiles of no more rows than A has, by swap_ab",
-    ),
-    "cluster": ("lockstep of a cluster", "cluster", "multicast=none, which needs none"),
-    "epilogue": (
-        "epilogues",
-        "epilogue",
-        "fewer and larger tiles",
-    ),
-    "shown": ("promotion that shows", "promotion", "one more consumer warpgroup to hide it"),
-    "tail": ("the last store", "tail", "smaller tiles"),
-    "hbm": (
-        "HBM time that does not hide",
-        "hbm",
-        "fewer bytes: a narrower dtype, or more rows per launch",
-    ),
-    "hbm_rate": ("what HBM lacks of its peak", "", "fewer bytes, for no config changes it"),
-    "few": (
-        "too few CTAs to draw all that HBM gives",
-        "hbm",
-        "more CTAs that load at once, by smaller tiles or split_k",
-    ),
-    "again": (
-        "B read by several tiles at once",
-        "hbm",
-        "taller tiles, of which fewer read the same rows of B",
-    ),
-    "adding": (
-        "adding to D in L2",
-        "hbm",
-        "tiles of D whose rows are whole 128-byte lines, and D in 16 bits where that is enough",
-    ),
-    "sm": (
-        "SM time that does not hide under HBM",
-        "main",
-        "more CTAs, by smaller tiles or split_k, so that each has less to do",
-    ),
-    "launch": (
-        "launch, ramp and tail",
-        "",
-        "a CUDA graph, pdl or several GEMMs in one launch, for no tile changes it",
-    ),
-}
 LEAST = 5e-9  # seconds: a difference that shows
 
 MAIN = ("tensor", "shared", "l2")  # resources that a main loop may wait for, besides its own steps
@@ -187,9 +84,10 @@ def waits(t: Terms, consumer_waves: int, target: Target, streaming: float) -> It
     """The modelled seconds by what is waited for. consumer_waves: `Config.waves`. streaming: seconds that HBM takes
     if enough SMs draw from it."""
     yield "launch", t.launch
+    yield from t.of_link.items()
     if t.hbm > t.loading:
         yield "drain", t.after
-        beside = t.seconds - t.launch - t.after
+        beside = t.alone - t.launch - t.after
         if t.adding >= t.hbm:
             yield "adding", beside
         else:  # a few SMs draw less than HBM gives
@@ -239,13 +137,14 @@ def _losses(e: Explanation) -> Iterator[Part]:
     """What lies between the floor and the modelled time."""
     t, added = e.terms, e.terms.added
     yield "launch", t.launch
+    yield from t.of_link.items()
     if e.floor.hbm > e.floor.tensor:
         yield "hbm_rate", _streaming(e) - e.floor.hbm
         if t.adding >= t.hbm:
             yield "adding", t.hbm - _streaming(e)
         else:
             yield from (("again", t.again), ("few", t.hbm - t.again - _streaming(e)))
-        yield "sm", t.seconds - t.launch - t.hbm
+        yield "sm", t.alone - t.launch - t.hbm
         return
     plain = ("l2_exposed", "zeros", "cluster", "epilogue", "tail", "hbm")
     yield from ((n, added[n]) for n in plain)

@@ -15,11 +15,11 @@ from kernels import DENSE, DENSE_F32, DENSE_TN, FP8, INT8_BLOCK, QUANTISED, VECT
 
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError, LaunchError, RuntimeUnavailable
+from gemmgen.ir import collectives
+from gemmgen.ir.collectives import CHUNK, chunks_for
 from gemmgen.ops.gathered import AllGather, Inbox, InProcess, all_gather_gemm, inbox_bytes
 from gemmgen.ops.ranked import Mailbox
 from gemmgen.pipeline import lower
-from gemmgen.runtime import inbox
-from gemmgen.runtime.inbox import CHUNK, chunks_for
 
 CONFIG = Config(block_m=64, block_n=64, consumers=1)
 M, N, K, RANKS = 96, 128, 256, 2
@@ -198,7 +198,7 @@ def test_as_many_chunks_as_are_large_enough():
 
 
 def test_chunks_are_counted_in_bytes(monkeypatch):
-    monkeypatch.setattr(inbox, "CHUNK", M * K // 2)
+    monkeypatch.setattr(collectives, "CHUNK", M * K // 2)
     assert gathers().chunks == 4 and scaled().chunks == 2
 
 

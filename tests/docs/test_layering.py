@@ -47,14 +47,28 @@ COMPILER = {
     "cost_launch": {"ir", "errors", "target", "levers", "config", "problem", "recipes", "passes"},
     "cost_fit": set(),
     "cost_direct": {"config", "levers", "cost_terms", "cost_launch", "cost_fit"},
+    "cost_rates": {"target", "problem", "cost_fit"},
+    "cost_ranks": {"ir", "config", "cost_terms", "cost_launch", "cost_fit"},
     "cost": {
         *["ir", "errors", "target", "config", "problem", "recipes", "passes", "pipeline"],
-        *["cost_terms", "cost_launch", "cost_fit", "cost_direct", "levers"],
+        *[
+            "cost_terms",
+            "cost_launch",
+            "cost_fit",
+            "cost_direct",
+            "cost_ranks",
+            "cost_rates",
+            "levers",
+        ],
     },
     "heuristics": {
         *["ir", "errors", "target", "config", "problem", "passes", "pipeline", "cost", "untrusted"],
         *["environment", "recipes", "summation", "levers"],
         "cost_launch",  # many configs of one launch are priced
+    },
+    # Whether a collective in the launch pays: of the config that is chosen with it, and of the one without.
+    "cost_link": {
+        *["ir", "errors", "target", "problem", "cost_launch", "cost_ranks", "heuristics"],
     },
     "gallery": {"ir", "errors", "target", "config", "problem", "recipes", "epilogues", "pipeline"},
 }

@@ -1,0 +1,107 @@
+"""What other GPUs add to a launch's price: bytes on the link, and what of their time nothing hides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from .config import Config
+from .cost_fit import FIT
+from .cost_launch import Workload, scale_bytes
+from .cost_terms import Link, Terms
+from .ir.collectives import chunks_for
+
+SUM = 4  # bytes of one that is not rounded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sending:
+    """How sums leave for other ranks. order: of the norm as which the link's time and the loops beside it overlap; inf: the shorter is hidden. held:
+    of the tensor cores' time in those loops, the share that hides nothing, since warps multiply or send."""
+
+    order: float
+    held: float
+
+    def shown(self, link: float, loops: float, tensor: float) -> float:
+        """Seconds of the link's that nothing hides."""
+        beside = max(0.0, loops - self.held * tensor)
+        if self.order == inf or not beside:
+            return max(0.0, link - beside)
+        norm: float = (link**self.order + beside**self.order) ** (1 / self.order)
+        return norm - beside
+
+
+# Of two H100s, BF16, tests/data/reduce_scatter.csv, 60 times of 30 configs at 5 shapes.
+STORES = "stores"  # by the warps that multiply, 16 bytes a thread
+IN_TURNS = "stores in turns"  # the same, where another warpgroup multiplies meanwhile
+BULK = "bulk"  # by the copy engine, from D's shared memory, while the next tile is multiplied: not fitted
+SENDING = {
+    STORES: Sending(order=2.5, held=0.8),
+    IN_TURNS: Sending(order=2.5, held=0.2),
+    BULK: Sending(order=inf, held=0.0),
+}
+# Of a tile's time, what a launch of several waves loses as CTAs and ranks fall out of step.
+STEP = 0.42
+
+
+def sent_as(c: Config) -> str:
+    """A key of SENDING."""
+    return IN_TURNS if c.turns > 1 else STORES
+
+
+def with_ranks(of: Workload, c: Config, t: Terms) -> Terms:
+    """`t`, and what other ranks add. Nothing for a launch of one, or a GPU whose link is not known."""
+    if of.ranks == 1 or of.target.link_bytes_per_second is None:
+        return t
+    if of.problem.collective == "all_gather":
+        return replace(t, link=gathered(of, t))
+    return replace(t, link=scattered(of, t, SENDING[sent_as(c)]))
+
+
+def sent_bytes(of: Workload) -> float:
+    """That each rank sends to all others."""
+    (m, n, k), p = of.shape, of.problem
+    if p.collective == "all_gather":
+        own = m * k * p.a.bytes + scale_bytes(p, m, k)
+    else:
+        own = m * n * (p.wire.bytes if p.wire else SUM)
+    return (of.ranks - 1) * own
+
+
+def _link(of: Workload) -> tuple[float, float]:
+    """Bytes, and their seconds. On a host whose GPUs are joined by switches each has its whole link for what it sends."""
+    size, rate = sent_bytes(of), of.target.link_bytes_per_second
+    assert rate is not None
+    return size, size / rate
+
+
+def scattered(of: Workload, t: Terms, by: Sending) -> Link:
+    """Of R ranks each sends R - 1 of R tiles, and multiplies the next one beside each. A CTA's last tile has none."""
+    size, seconds = _link(of)
+    share = min(1 - 1 / of.ranks, 1 - 1 / t.waves)
+    tensor = t.waves * t.work.tensor / t.clock_hz
+    tile = t.full.total / t.clock_hz
+    return Link(
+        bytes=size,
+        seconds=seconds,
+        shown=by.shown(seconds, share * t.sm, share * tensor),
+        beside=STEP * tile * (t.waves > 1),
+    )
+
+
+def gathered(of: Workload, t: Terms) -> Link:
+    """Own rows first, which are copied before, then those of the ranks behind, in chunks, each multiplied when it is there. Not timed: a
+    copy takes what a launch does to begin, and its bytes."""
+    (m, _, k), target = of.shape, of.target
+    size, seconds = _link(of)
+    begins = target.launch_seconds
+    own = 2 * size / (of.ranks - 1) / (target.hbm_bytes_per_second * FIT.hbm_rate)
+    chunks = chunks_for(m * k * of.problem.a.bytes)
+    parts = (of.ranks - 1) * chunks
+    multiplied = (t.alone - t.launch) / of.ranks
+    now = begins + own + t.launch + multiplied
+    for part in range(1, parts + 1):
+        there = part * (begins + seconds / parts)
+        now = max(now, there) + multiplied / chunks
+    shown = now - begins - own - t.alone
+    return Link(bytes=size, seconds=seconds, shown=max(0.0, shown), beside=begins + own)
