@@ -16,7 +16,7 @@ from ..see.explain import explain
 from ..see.explain_json import to_json
 from ..see.explain_page import page
 from ..target import BY_DEVICE, H200
-from . import files, given, options
+from . import collective_options, files, given, options
 from .fields import fields, split
 from .offers import changes
 
@@ -25,6 +25,7 @@ MOST = 1000  # runners-up
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser)
+    collective_options.add(parser)
     options.add_shape(parser)
     parser.add_argument(
         "--groups", type=int, default=1, metavar="G", help="GEMMs in the launch (default 1)"
@@ -57,9 +58,12 @@ def main(args: argparse.Namespace) -> int:
     if target is None:
         raise ArgumentError("--device", args.device, f"must be one of {', '.join(BY_DEVICE)}")
     shape = options.shape(args)
-    if options.problem(args).grouping == "none":
+    asked = options.problem(args)
+    if asked.grouping == "none":
         given.refuse(args, ("groups",), "is for kernels with groups: see --grouping")
-    problem, config, source = options.choice(args, shape, args.groups, args.device)
+    ranks = collective_options.ranks(args, asked)
+    groups = ranks if asked.together else args.groups
+    problem, config, source = options.choice(args, shape, groups, args.device)
     items = [item for given in args.why_not or () for item in split(given)]
     changes = fields("--why-not", items) if items else None
     e = explain(
@@ -68,8 +72,8 @@ def main(args: argparse.Namespace) -> int:
         shape,
         source,
         target=target,
-        groups=args.groups,
-        ctas=grid(lower(problem, config), shape, target.sms, args.groups),
+        groups=groups,
+        ctas=grid(lower(problem, config), shape, target.sms, groups),
         top=args.top,
         why_not=changes,
         unbuilt=beside(problem, config),

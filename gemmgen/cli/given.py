@@ -13,6 +13,7 @@ PROBLEM = (
     *("ab", "layout", "d", "grouping", "alignment", "accumulate", "epilogue"),
     "weights_ready",
 )
+COLLECTIVE = ("collective", "wire")  # of a problem, where a command takes ranks
 CONFIG = ("config", "set")
 INVARIANT = ("invariant",)
 SHAPE = ("m", "n", "k")

@@ -276,8 +276,8 @@ def problem(args: argparse.Namespace) -> Problem:
         | _operands(args)
         | {
             name: v
-            for name in given.PROBLEM
-            if name != "ab" and (v := getattr(args, name)) is not None
+            for name in (*given.PROBLEM, *given.COLLECTIVE)
+            if name != "ab" and (v := getattr(args, name, None)) is not None
         }
     )
     if args.alignment is not None and not GROUPINGS[p.grouping].aligned:

@@ -19,7 +19,8 @@ def to_json(e: Explanation) -> dict[str, Any]:
     return {
         "problem": e.problem.to_json(),
         "shape": e.shape,
-        "groups": e.groups,
+        "groups": 1 if e.problem.together else e.groups,
+        "ranks": e.ranks,
         "target": e.target.name,
         "figures": e.target.figures,
         "kernel": e.kernel.name,
@@ -36,6 +37,8 @@ def to_json(e: Explanation) -> dict[str, Any]:
         "waves": e.cost.waves,
         "last_wave_use": e.cost.last_wave_use,
         "terms": t.added,
+        "link": asdict(t.link) if t.link else None,
+        "payoff": asdict(e.payoff) if e.payoff is not None else None,
         "cycles": {"tile": work, "full_wave": full, "last_wave": last, "tail": t.tail},
         "bound": {"full_waves": t.full.bound, "last_wave": t.last.bound},
         "panels": [asdict(p) for p in e.panels],

@@ -17,8 +17,10 @@ FEW_STAGES = "too few stages fit to hide latency"
 def page(e: Explanation) -> Page:
     m, n, k = e.shape
     groups = f"{e.groups} x " if e.groups > 1 else ""
-    title = f"{e.problem.family} {groups}M={m} N={n} K={k} on {e.target.name}: {spelled(e.config)}"
-    time: tuple[Block, ...] = (_choice(e), _floor(e), _waves(e), _roles(e), _panels(e))
+    on = f"{e.groups} x {e.target.name}" if e.problem.together else e.target.name
+    of = f"{e.problem.collective.replace('_', '-')} " if e.problem.together else groups
+    title = f"{e.problem.family} {of}M={m} N={n} K={k} on {on}: {spelled(e.config)}"
+    time: tuple[Block, ...] = (_choice(e), *_link(e), _floor(e), _waves(e), _roles(e), _panels(e))
     others = (_refusals(e), *_why_not(e))
     tables = (shared_memory(e.kernel, e.target), registers(e.kernel, e.target))
     return Page(title=title, blocks=(*blocks(e), *time, *others, *tables))
@@ -58,6 +60,24 @@ def _ahead(e: Explanation) -> str:
     if e.kernel.tables:
         return f"nothing is loaded ahead: {e.kernel.tables[0]} says on the device whose weights come first"
     return "nothing is loaded ahead: the config has not both pdl and weights_ahead"
+
+
+def _link(e: Explanation) -> tuple[Block, ...]:
+    """What other ranks add, and whether that pays."""
+    if e.payoff is None:
+        return ()
+    items = [("pays", f"{'yes' if e.payoff else 'no'}: {e.payoff.reason}")]
+    link, rate = e.terms.link, e.target.link_bytes_per_second
+    if link and rate:
+        wire = "" if e.problem.wire is None else f", sums rounded to {e.problem.wire}"
+        sent = f"{scaled(link.bytes, 'B')} to {e.ranks - 1} other rank(s){wire}"
+        items += [
+            ("sends", sent),
+            ("link", f"{microseconds(link.seconds)} us at {rate * 1e-9:.0f} GB/s one way"),
+            ("shows", f"{microseconds(link.shown)} us, the rest is hidden by main loops"),
+            ("besides", f"{microseconds(link.beside)} us"),
+        ]
+    return (Facts(title="Other ranks", items=tuple(items)),)
 
 
 def _floor(e: Explanation) -> Facts:

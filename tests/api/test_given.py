@@ -121,6 +121,9 @@ ROWS = {
         **{f"--{x}": ((f"--{x}", "5"), f"--{x}") for x in ("count", "seed", "families", "groupings", "sms")},
     },
     "explain": {
+        "--collective": (("--collective", "zz"), "collective"),
+        "--wire": (("--collective", "reduce_scatter", "--wire", "f32"), "wire"),
+        "--ranks": (("--ranks", "2"), "--ranks"),
         **SIDES, **PAGE,
         "--groups": (("--groups", "8"), "--groups"),
         "--top": (("--top", "0"), "--top"),

@@ -7,7 +7,7 @@ import re
 import resource
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -15,7 +15,8 @@ import pytest
 
 from gemmgen.cli import main
 from gemmgen.config import Config
-from gemmgen.cost import cost, dram_bytes
+from gemmgen.cost import cost, dram_bytes, terms
+from gemmgen.cost_link import pays
 from gemmgen.errors import ArgumentError, IllegalConfig
 from gemmgen.gallery import GALLERY
 from gemmgen.heuristics import candidates, rank, verdicts
@@ -31,6 +32,7 @@ from gemmgen.see.explain_json import to_json
 from gemmgen.see.explain_page import page
 from gemmgen.see.page import Facts, Page, Table, scaled
 from gemmgen.see.spelling import spelled, tile
+from gemmgen.see.verdict import TERMS, verdict
 from gemmgen.target import H200
 
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
@@ -357,6 +359,47 @@ def test_command_json(capsys):
     assert data["why_not"]["rule"] == "setmaxnreg-direction"
 
 
+RANKED = ("dense", "-m", "2048", "-n", "7168", "-k", "1024", "--collective")
+
+
+def test_command_explains_a_collective(capsys):
+    """The price of a launch of so many ranks, what they add to it, and whether that pays."""
+    code, out, _ = run(capsys, *RANKED, "reduce_scatter", "--wire", "bf16", "--ranks", "4")
+    p = replace(DENSE, collective="reduce_scatter", wire=BF16)
+    t = terms(p, pick(p, (2048, 7168, 1024), groups=4).config, (2048, 7168, 1024), H200, 4)
+    assert code == 0 and "reduce-scatter M=2048 N=7168 K=1024 on 4 x H200" in out
+    assert f"{t.link.seconds * 1e6:.2f} us at 386 GB/s one way" in out
+    assert "3 other rank(s), sums rounded to bf16" in out
+    assert pays(p, (2048, 7168, 1024), 4, H200).reason in " ".join(out.split())
+    assert TERMS["link"] in out and TERMS["ranks"] in out
+
+
+@pytest.mark.parametrize("collective", ("reduce_scatter", "all_gather"))
+def test_command_json_of_a_collective(capsys, collective):
+    data = json.loads(run(capsys, *RANKED, collective, "--json")[1])
+    p = replace(DENSE, collective=collective)
+    e = explained(
+        p, (2048, 7168, 1024), groups=2, config=pick(p, (2048, 7168, 1024), groups=2).config
+    )
+    assert data["ranks"] == 2 and data["groups"] == 1
+    assert data["link"] == asdict(e.terms.link) and data["payoff"] == asdict(e.payoff)
+    assert sum(data["terms"].values()) == pytest.approx(data["seconds"])
+    assert set(data["terms"]) >= {"link", "ranks"}
+    alone = json.loads(run(capsys, *RANKED, collective, "--ranks", "1", "--json")[1])
+    assert alone["link"] is None and alone["payoff"]["pays"] is False
+    plain = json.loads(run(capsys, "dense", "--json")[1])
+    assert plain["link"] is plain["payoff"] is None and plain["ranks"] == 1
+
+
+def test_what_ranks_add_is_waited_for_and_lost(capsys):
+    for p in (replace(DENSE, collective=x) for x in ("reduce_scatter", "all_gather")):
+        e = explained(p, (2048, 7168, 1024), groups=2)
+        v = verdict(e)
+        assert sum(s for _, s in v.waits) == pytest.approx(v.seconds)
+        assert sum(s for _, s in v.losses) == pytest.approx(v.seconds - v.floor)
+        assert dict(v.waits)["ranks"] == dict(v.losses)["ranks"] == e.terms.link.beside
+
+
 def test_command_explains_a_config_given(capsys):
     _, out, _ = run(capsys, "dense", "--config", '{"block_n": 72}', "--set", "stages=3", "--json")
     data = json.loads(out)
@@ -379,6 +422,10 @@ def test_command_writes_html(capsys, tmp_path):
     [
         (["--top", "0"], "--top"),
         (["--groups", "0"], "--groups"),
+        (["--collective", "all_gather", "--ranks", "9"], "--ranks"),
+        (["--collective", "all_gather", "--ranks", "0"], "--ranks"),
+        (["--collective", "all_gather", "--groups", "2"], "--groups"),
+        (["--ranks", "2"], "--ranks"),
         (["--why-not", "block_m"], "--why-not"),
         (["--why-not", "tile=3"], "tile"),
     ],

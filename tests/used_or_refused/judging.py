@@ -18,16 +18,19 @@ from .model import REFUSALS, Ignored, Tally, named
 from .running import Outcome, run
 
 OPTIONAL = {"grouping": "none", "alignment": Problem.alignment, "accumulate": False}
+OPTIONAL |= {"collective": Problem.collective}
 # What describes a kernel: a request shows it, also where nothing is printed.
 PROBLEM = (
     *("--ab", "--layout", "--d", "--grouping", "--alignment", "--accumulate", "--weights-ready"),
     "--epilogue",
+    *("--collective", "--wire"),
 )
 # All that is in an epilogue "none" where `bench` gives the product's operands scales, as `ops` takes them.
 NO_EPILOGUE = {"none", "acc", "per_row", "per_column", "device_scalar", "scale_a", "scale_b"}
 CONFIGS = ("--config", "--set", "--swap-ab", "--split-k", "--watchdog", "--invariant")
 SIDES = ("-m", "-n", "-k")
-SEEN = {*PROBLEM, *CONFIGS, *SIDES, "--groups"}
+COUNTS = ("--groups", "--ranks")  # of what one launch is of
+SEEN = {*PROBLEM, *CONFIGS, *SIDES, *COUNTS}
 # Where a GPU or NVRTC is missing, what was handed on shows these besides.
 HANDED_ON = {"prepare": {"--shapes", "--up-to"}, "pack": {"--shapes", "--up-to"}}
 OTHER_NAMES = {
@@ -129,7 +132,7 @@ def _fields(text: str) -> dict[str, Any]:
 def _told(line: Line, item: Item, found: Outcome) -> bool:
     """Whether what came out says so: the request has the value, or it is what holds without it."""
     option, *values = item
-    if option in PROBLEM or option in SIDES or option == "--groups":
+    if option in PROBLEM or option in SIDES or option in COUNTS:
         return _of_problem(option, values, found.request)
     if option in CONFIGS:
         return _of_config(line, option, values, found)
@@ -180,7 +183,7 @@ def _of_problem(option: str, values: list[str], request: dict[str, Any]) -> bool
         return problem.get(name) is True
     if option in SIDES:
         return bool(request["shape"]["mnk".index(name)] == int(values[0]))
-    if option == "--groups":
+    if option in COUNTS:
         return bool(request["groups"] == int(values[0]))
     if option == "--epilogue" and values == ["none"]:
         return {*re.findall(r"\w+", json.dumps(problem.get(name)))} <= NO_EPILOGUE

@@ -22,6 +22,7 @@ from gemmgen.config import FIELDS
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.families import FAMILIES
 from gemmgen.gallery import GALLERY, path_of
+from gemmgen.ir.collectives import COLLECTIVES, WIRES
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.problem import LAYOUTS
@@ -122,6 +123,9 @@ VALUES: dict[str, st.SearchStrategy[str]] = {
     "--d": DTYPE,
     "--grouping": of(*GROUPINGS),
     "--epilogue": of(*EPILOGUES),
+    "--collective": of(*COLLECTIVES),
+    "--wire": of(*(t.name for t in WIRES)),
+    "--ranks": of(1, 2, 3, 8, 9),
     "--config": config(),
     "--set": assignment(),
     "--split-k": of(1, 2, 4, 8),
@@ -238,6 +242,8 @@ WITH: dict[str, tuple[Item, ...]] = {
     "--accumulate": (("--d", "f32"),),
     "--groups": (("--grouping", "batched"), ("--grouping", "masked")),
     "--stamps": (("--device", "emulator"),),
+    "--ranks": (("--collective", "reduce_scatter"), ("--collective", "all_gather")),
+    "--wire": (("--collective", "reduce_scatter"),),
     "--tiles": (("--html", "page.html"), ("--svg", "picture.svg")),
     "--blocks": (("--html", "page.html"),),
     "--rows": (("--grouping", "rows"), ("--grouping", "ends")),
