@@ -138,7 +138,8 @@ def of_name(name: str) -> Target | None:
 
 
 def from_attributes(name: str, told: Mapping[str, int]) -> Target:
-    """As an H200, but for SMs, clock and memory: of ATTRIBUTES. What the driver does not tell, 0, is an H200's."""
+    """As an H200, but for SMs, clock and memory: of ATTRIBUTES. What the driver does not tell, 0, is an H200's; links to other GPUs,
+    of which there is no attribute, are not known."""
     hz = 1e3 * told["CLOCK_RATE"]
     return replace(
         H200,
@@ -147,6 +148,7 @@ def from_attributes(name: str, told: Mapping[str, int]) -> Target:
         sms=told["MULTIPROCESSOR_COUNT"],
         clock_hz=hz / BOOST_HZ * H200.clock_hz or H200.clock_hz,
         hbm_bytes_per_second=_bandwidth(told) or H200.hbm_bytes_per_second,
+        link_bytes_per_second=None,
         figures=ASSUMED,
     )
 
