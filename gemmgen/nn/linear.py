@@ -6,7 +6,8 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..torch_ops import fp8_linear, linear
-from ..torch_ops.dtensor import scale_layout
+from ..torch_ops.dtensor import is_dtensor, scale_layout
+from .across import Across
 from .frozen import FP8, Frozen, gemmgen, torch_
 
 BF16 = torch_.bfloat16
@@ -30,8 +31,12 @@ class Linear(torch_.nn.Linear):  # type: ignore[misc]
         check_features(in_features, out_features, 8)
         super().__init__(in_features, out_features, bias, device, dtype)
 
+    across: Across | None = None  # by `gemmgen.nn.parallel`
+
     def forward(self, x: Any) -> Any:
-        return linear(x, self.weight, self.bias)
+        if self.across is None or is_dtensor(x):
+            return linear(x, self.weight, self.bias)
+        return self.across.linear(x, self.weight, self.bias)
 
     @classmethod
     def of(cls, layer: Any) -> Linear:
@@ -95,9 +100,18 @@ class Fp8Linear(Frozen):
         made.train(layer.training)
         return made
 
+    across: Across | None = None  # by `gemmgen.nn.parallel`
+
     def forward(self, x: Any) -> Any:
+        across = None if is_dtensor(x) else self.across
+        if self.master and across is not None:
+            return across.linear(x, self.weight, self.bias, "fp8_")
         if self.master:
             return fp8_linear(x, self.weight, self.bias)
+        if across is not None:
+            _check_input(x, x.shape[-1])
+            with torch_.no_grad():
+                return across.frozen(x, self.frozen_weight("weight"), self.bias)
         _check_input(x, self.in_features)
         q, scale = gemmgen.quantise_rows(x.reshape(-1, self.in_features).contiguous())
         given = {} if self.bias is None else {"epilogue": "bias", "bias": self.bias.float()}

@@ -1,12 +1,13 @@
-"""Styles of `torch.distributed.tensor.parallel.parallelize_module` that take `Fp8Linear` too. Needs torch.distributed.
+"""Styles of `torch.distributed.tensor.parallel.parallelize_module` that take `Fp8Linear` too, and by which layers of `gemmgen.nn` whose tokens are divided are
+computed by the operators of the process group (docs/adr/0054-collective-operators.md). Needs torch.distributed.
 
-Of `gemmgen.nn.Linear`, and of all else, these are torch's own styles, which may be used in their place.
+Of all else these are torch's own styles, which may be used in their place.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from torch.distributed.tensor import (
     DTensor,
@@ -19,35 +20,68 @@ from torch.distributed.tensor import parallel as styles
 
 from ..errors import ArgumentError
 from ..ops import SCALE_BLOCK
+from .across import Across
 from .frozen import FP8, torch_
-from .linear import Fp8Linear
+from .linear import Fp8Linear, Linear
 
 
 class ColwiseParallel(styles.ColwiseParallel):  # type: ignore[misc]
     """`torch.distributed.tensor.parallel.ColwiseParallel`, which divides out_features. Of an `Fp8Linear` they are a multiple
-    of 128 for every rank: its weight, FP8 or a master, has a scale for each 128 x 128. Raises ArgumentError."""
+    of 128 for every rank: its weight, FP8 or a master, has a scale for each 128 x 128. Raises ArgumentError.
+
+    fuse: where input_layouts divide tokens, Shard(0) or Shard(1), they are gathered by `all_gather_gemm`: None: in one launch with the GEMM
+    where that pays; True: wherever it can be; False: by torch, as of any DTensor.
+    """
+
+    def __init__(self, *, fuse: bool | None = None, **given: Any) -> None:
+        super().__init__(**given)
+        self.fuse = fuse
 
     def _apply(self, module: Any, device_mesh: Any) -> Any:
-        if not isinstance(module, Fp8Linear):
+        if not isinstance(module, Linear | Fp8Linear):
             return super()._apply(module, device_mesh)
-        _check("out_features", module.out_features, device_mesh)
+        _check(module, "out_features", device_mesh)
+        _let_meet(self, module, "out_features", device_mesh)
         return _parallel(self, module, device_mesh, Replicate(), Shard(0), Shard(0))
 
 
 class RowwiseParallel(styles.RowwiseParallel):  # type: ignore[misc]
     """`torch.distributed.tensor.parallel.RowwiseParallel`, which divides in_features. Of an `Fp8Linear` they are a multiple of
-    128 for every rank. Raises ArgumentError."""
+    128 for every rank. Raises ArgumentError.
+
+    fuse: where output_layouts divide tokens, Shard(0) or Shard(1), and input_layouts are as they are by default, sums are scattered by `gemm_reduce_scatter`: as of `ColwiseParallel`. Sums
+    travel in x's dtype, as torch's do. They are scattered by torch where tokens are no multiple of the ranks.
+    """
+
+    def __init__(self, *, fuse: bool | None = None, **given: Any) -> None:
+        super().__init__(**given)
+        self.fuse = fuse
 
     def _apply(self, module: Any, device_mesh: Any) -> Any:
-        if not isinstance(module, Fp8Linear):
+        if not isinstance(module, Linear | Fp8Linear):
             return super()._apply(module, device_mesh)
-        _check("in_features", module.in_features, device_mesh)
+        _check(module, "in_features", device_mesh)
+        _let_meet(self, module, "in_features", device_mesh)
         return _parallel(self, module, device_mesh, Shard(-1), Shard(1), Replicate())
 
 
-def _check(name: str, features: int, mesh: Any) -> None:
-    step = SCALE_BLOCK * mesh.size()
-    if features % step:
+def _let_meet(style: Any, module: Any, side: str, mesh: Any) -> None:
+    """Say so to `module` if tokens are divided, and all ranks have as many features."""
+    how: Literal["gathered", "scattered"] = "gathered" if side == "out_features" else "scattered"
+    (tokens,) = style.input_layouts if how == "gathered" else style.output_layouts
+    taken = how == "gathered" or style.input_layouts == (Shard(-1),)
+    if style.fuse is False or not taken or not isinstance(tokens, Shard):
+        return
+    if getattr(module, side) % mesh.size() == 0:
+        name = mesh.get_group().group_name
+        module.across = Across(
+            how=how, group_name=name, ranks=mesh.size(), dim=tokens.dim, fuse=style.fuse
+        )
+
+
+def _check(module: Any, name: str, mesh: Any) -> None:
+    step, features = SCALE_BLOCK * mesh.size(), getattr(module, name)
+    if isinstance(module, Fp8Linear) and features % step:
         allowed = f"must be a multiple of {step}: {SCALE_BLOCK} for each of {mesh.size()} ranks"
         raise ArgumentError(name, features, allowed)
 
@@ -83,11 +117,15 @@ def _divided(tensor: Any, mesh: Any, placement: Any, source: int | None) -> Any:
 
 def _taken(style: Any, wanted: Any, module: Any, inputs: Any, mesh: Any) -> Any:
     x = inputs[0]
+    if module.across is not None and module.across.takes(x):
+        return x.to_local() if isinstance(x, DTensor) else x
     if not isinstance(x, DTensor):
         x = DTensor.from_local(x, mesh, style.input_layouts, run_check=False)
     return x.redistribute(placements=(wanted,), async_op=True)
 
 
 def _given(style: Any, module: Any, y: Any, mesh: Any) -> Any:
+    if not isinstance(y, DTensor):
+        y = DTensor.from_local(y, mesh, [module.across.placement(y)], run_check=False)
     y = y.redistribute(placements=style.output_layouts, async_op=True)
     return y.to_local() if style.use_local_output else y

@@ -28,7 +28,7 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     summed in FP32. Saved for backward are x and weight; what is not contiguous is copied. There is
     no second derivative. Raises ArgumentError.
     """
-    _check(x, weight, bias, HALVES, element=2)
+    check(x, weight, bias, HALVES, element=2)
     y = _Linear.apply(_rows(x), weight, bias)
     return y.view(*x.shape[:-1], weight.shape[0])
 
@@ -46,7 +46,7 @@ def fp8_linear(x: Any, weight: Any, bias: Any = None) -> Any:
     the FP8 weight with its scales. Where an infinity or a NaN shares a scale, results are NaN. There is no second
     derivative. Raises ArgumentError.
     """
-    _check(x, weight, bias, HALVES[:1], element=1)
+    check(x, weight, bias, HALVES[:1], element=1)
     y = _Fp8Linear.apply(_rows(x), weight, bias)
     return y.view(*x.shape[:-1], weight.shape[0])
 
@@ -59,7 +59,7 @@ class _Linear(torch_.autograd.Function):  # type: ignore[misc, name-defined]
         weight = weight.contiguous()
         ctx.save_for_backward(x, weight)
         ctx.bias_dtype = None if bias is None else bias.dtype
-        return gemmgen.gemm(x, weight, **_bias(bias))
+        return gemmgen.gemm(x, weight, **bias_of(bias))
 
     @staticmethod
     @torch_.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
@@ -68,8 +68,8 @@ class _Linear(torch_.autograd.Function):  # type: ignore[misc, name-defined]
         of_x, of_weight, of_bias = ctx.needs_input_grad
         dy = dy.contiguous()
         dx = gemmgen.gemm(dy, weight, layout="nn") if of_x else None
-        dw = _weight_gradient(_wgrad, dy, x) if of_weight else None
-        return dx, dw, _bias_gradient(dy, ctx.bias_dtype) if of_bias else None
+        dw = weight_gradient(_wgrad, dy, x) if of_weight else None
+        return dx, dw, bias_gradient(dy, ctx.bias_dtype) if of_bias else None
 
 
 class _Fp8Linear(torch_.autograd.Function):  # type: ignore[misc, name-defined]
@@ -80,26 +80,26 @@ class _Fp8Linear(torch_.autograd.Function):  # type: ignore[misc, name-defined]
         q, scale = gemmgen.quantise_blocks(weight)
         ctx.save_for_backward(x, q, scale)
         ctx.bias_dtype = None if bias is None else bias.dtype
-        return _block_gemm(x, q, scale, **_bias(bias))
+        return block_gemm(x, q, scale, **bias_of(bias))
 
     @staticmethod
     @torch_.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, dy: Any) -> tuple[Any, Any, Any]:
         x, q, scale = ctx.saved_tensors
         of_x, of_weight, of_bias = ctx.needs_input_grad
-        dx = _block_gemm(dy, q.mT.contiguous(), scale.mT) if of_x else None
-        dw = _weight_gradient(_fp8_wgrad, dy, x) if of_weight else None
-        return dx, dw, _bias_gradient(dy, ctx.bias_dtype) if of_bias else None
+        dx = block_gemm(dy, q.mT.contiguous(), scale.mT) if of_x else None
+        dw = weight_gradient(fp8_wgrad, dy, x) if of_weight else None
+        return dx, dw, bias_gradient(dy, ctx.bias_dtype) if of_bias else None
 
 
-def _block_gemm(x: Any, q: Any, scale: Any, **epilogue: Any) -> Any:
+def block_gemm(x: Any, q: Any, scale: Any, **epilogue: Any) -> Any:
     """x in bfloat16, quantised here, times what is already FP8."""
     rows, scale_x = gemmgen.quantise_rows(x)
     layout = scale_layout(scale_x)
     return gemmgen.fp8_block_gemm(rows, scale_x, q, scale, scale_a_layout=layout, **epilogue)
 
 
-def _weight_gradient(multiply: Callable[[Any, Any], Any], dy: Any, x: Any) -> Any:
+def weight_gradient(multiply: Callable[[Any, Any], Any], dy: Any, x: Any) -> Any:
     """[N, K] of dy [M, N] and x [M, K]. A GEMM has a K of 1 at least; the gradient of no tokens is 0."""
     return multiply(dy, x) if len(dy) else dy.new_zeros(dy.shape[1], x.shape[1])
 
@@ -108,7 +108,7 @@ def _wgrad(dy: Any, x: Any) -> Any:
     return gemmgen.gemm(dy, x, layout="tn")
 
 
-def _fp8_wgrad(dy: Any, x: Any) -> Any:
+def fp8_wgrad(dy: Any, x: Any) -> Any:
     operands = (*_by_tokens(dy), *_by_tokens(x))
     layout = scale_layout(operands[1])
     return gemmgen.fp8_wgrad_gemm(*operands, scale_layout=layout, out_dtype="bf16")
@@ -121,11 +121,11 @@ def _by_tokens(x: Any) -> tuple[Any, Any]:
     return q, scale
 
 
-def _bias(bias: Any) -> dict[str, Any]:
+def bias_of(bias: Any) -> dict[str, Any]:
     return {} if bias is None else {"epilogue": "bias", "bias": bias.float().contiguous()}
 
 
-def _bias_gradient(dy: Any, dtype: Any) -> Any:
+def bias_gradient(dy: Any, dtype: Any) -> Any:
     return dy.sum(0, dtype=torch_.float32).to(dtype)
 
 
@@ -133,7 +133,7 @@ def _rows(x: Any) -> Any:
     return x.reshape(-1, x.shape[-1]).contiguous()
 
 
-def _check(x: Any, weight: Any, bias: Any, dtypes: tuple[Any, ...], element: int) -> None:
+def check(x: Any, weight: Any, bias: Any, dtypes: tuple[Any, ...], element: int) -> None:
     """`element`: bytes of what the GEMMs read, whose rows are multiples of 16 bytes both ways round."""
     _check_dtype("x", x, dtypes)
     _check_dtype("weight", weight, (x.dtype,))

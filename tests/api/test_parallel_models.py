@@ -23,6 +23,26 @@ def test_divided_model(ranks, model, layer, sequence):  # noqa: F811
         ranks.run(parallel_models.divided_model, model, layer, sequence, count, ALLOWED[layer])
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_torchs_own_styles(ranks, model):  # noqa: F811
+    for sequence in (False, True):
+        given = (model, "linear", sequence, 2, ALLOWED["linear"], False)
+        ranks.run(parallel_models.divided_model, *given)
+
+
+@pytest.mark.parametrize(("fuse", "tokens"), ((False, 16), (None, 18)))
+@pytest.mark.parametrize("layer", ("linear", "master", "frozen"))
+def test_by_torchs_collectives(ranks, layer, fuse, tokens):  # noqa: F811
+    """Where that is asked for, and where tokens do not divide."""
+    given = ("mlp", layer, True, 4, 1.5 * ALLOWED[layer], True, fuse, tokens)
+    ranks.run(parallel_models.divided_model, *given)
+
+
+@pytest.mark.parametrize("layer", ("linear", "master", "frozen"))
+def test_along_the_first_side(ranks, layer):  # noqa: F811
+    ranks.run(parallel_models.along_the_first_side, layer)
+
+
 @pytest.mark.parametrize("tensor_parallel", (False, True))
 @pytest.mark.parametrize("layer", ("linear", "master"))
 @pytest.mark.parametrize("model", MODELS)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+from contextlib import contextmanager
+from functools import partial
+from unittest.mock import patch
 
 import torch
 from ranks import RANKS, mesh
@@ -20,6 +23,7 @@ from torch.distributed.tensor.parallel import (
 from gemmgen import nn
 from gemmgen.errors import ArgumentError
 from gemmgen.nn import parallel
+from gemmgen.torch_ops import group_registration
 
 BATCH, TOKENS, HIDDEN, INNER, HEADS = 2, 16, 512, 1024, 8
 
@@ -72,10 +76,12 @@ COLUMNS = {"mlp": ("up",), "attention": ("q", "k", "v")}
 ROWS = {"mlp": "down", "attention": "out"}
 
 
-def plan(model, sequence, own):
-    """own: gemmgen's styles, else torch's."""
-    by_columns = parallel.ColwiseParallel if own else ColwiseParallel
-    by_rows = parallel.RowwiseParallel if own else RowwiseParallel
+def plan(model, sequence, own, fuse=None):
+    """own: gemmgen's styles, else torch's; fuse: as of those."""
+    by_columns, by_rows = ColwiseParallel, RowwiseParallel
+    if own:
+        by_columns = partial(parallel.ColwiseParallel, fuse=fuse)
+        by_rows = partial(parallel.RowwiseParallel, fuse=fuse)
     if not sequence:
         return {x: by_columns() for x in COLUMNS[model]} | {ROWS[model]: by_rows()}
     made = {"norm": SequenceParallel()}
@@ -100,36 +106,87 @@ def drawn(model, layer):
     return made
 
 
-def divided_model(model, layer, sequence, ranks, allowed):
+def divided_model(model, layer, sequence, ranks, allowed, own=True, fuse=None, tokens=TOKENS):
     """Forward and backward. Sums that ranks add up are rounded to bfloat16 by each: 2^-9 each, as what follows."""
     on, one = mesh(ranks), drawn(model, layer)
     many = copy.deepcopy(one)
-    parallelize_module(many, on, plan(model, sequence, layer != "linear"))
-    x, dy = (torch.randn(BATCH, TOKENS, HIDDEN).bfloat16() for _ in range(2))
+    parallelize_module(many, on, plan(model, sequence, own, fuse))
+    x, dy = (torch.randn(BATCH, tokens, HIDDEN).bfloat16() for _ in range(2))
     trains = layer != "frozen"
     alone = x.clone().requires_grad_(trains)
     placed = distribute_tensor(x, on, [Shard(1)], src_data_rank=None) if sequence else x.clone()
     placed = placed.detach().requires_grad_(trains)
-    with CommDebugMode() as moved, torch.set_grad_enabled(trains):
+    meets = sequence and own and fuse is not False and tokens % ranks == 0
+    with CommDebugMode() as moved, torch.set_grad_enabled(trains), operators() as forward:
         y = many(placed)
-    check_moved(moved, sequence, len(COLUMNS[model]))
+    if meets:
+        assert forward == wanted(model, layer) and not moved.get_total_counts()
+    else:
+        check_moved(moved, sequence, len(COLUMNS[model]))
     with torch.set_grad_enabled(trains):
         expected = one(alone)
     near(y, expected, allowed)
     if trains:
-        expected.backward(dy)
-        y.backward(distribute_tensor(dy, on, [Shard(1)], src_data_rank=None) if sequence else dy)
+        with operators() as backward:
+            expected.backward(dy)
+            y.backward(
+                distribute_tensor(dy, on, [Shard(1)], src_data_rank=None) if sequence else dy
+            )
+        assert bool(backward) == meets
         check_gradients(many, one, allowed)
         near(placed.grad, alone.grad, allowed)
+
+
+@contextmanager
+def operators():
+    """The operators of a group that are called meanwhile."""
+    found, compute = [], group_registration.compute
+
+    def noted(op, *call):
+        found.append(op.name)
+        return compute(op, *call)
+
+    with patch.object(group_registration, "compute", noted):
+        yield found
+
+
+def wanted(model, layer):
+    """Those of a forward pass."""
+    gather, scatter = "all_gather_gemm", "gemm_reduce_scatter"
+    if layer != "linear":
+        gather, scatter = f"fp8_block_{gather}", f"fp8_block_{scatter}"
+    return [gather] * len(COLUMNS[model]) + [scatter]
+
+
+def along_the_first_side(layer):
+    """Tokens without a batch; tensors that are no DTensors; in one graph."""
+    on, one = mesh(4), drawn("mlp", layer)
+    many = copy.deepcopy(one)
+    tokens = {"up": parallel.ColwiseParallel(input_layouts=Shard(0))}
+    tokens["down"] = parallel.RowwiseParallel(output_layouts=Shard(0))
+    parallelize_module(many, on, tokens)
+    x = torch.randn(4 * TOKENS, HIDDEN).bfloat16()
+    mine = x.chunk(4)[on.get_local_rank()]
+
+    def run(x):
+        return many.down(torch.nn.functional.silu(many.up(x)))
+
+    with torch.no_grad(), operators() as called:
+        y = run(mine)
+        expected = one.down(torch.nn.functional.silu(one.up(x))).chunk(4)[on.get_local_rank()]
+        assert called == wanted("mlp", layer)
+        near(y, expected, 0.04)
+        compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+        assert torch.equal(compiled(mine), y)
 
 
 def check_moved(moved, sequence, inward):
     """Activations only: gathered before columns where tokens are divided, summed after rows."""
     counts = {str(x): n for x, n in moved.get_comm_counts().items()}
     summed = "reduce_scatter_tensor" if sequence else "all_reduce"
-    wanted = {f"c10d_functional.{summed}": 1}
-    wanted |= {"c10d_functional.all_gather_into_tensor": inward} if sequence else {}
-    assert counts == wanted, counts
+    expected = {f"c10d_functional.{summed}": 1}
+    expected |= {"c10d_functional.all_gather_into_tensor": inward} if sequence else {}
+    assert counts == expected, counts
 
 
 def check_gradients(many, one, allowed):
