@@ -200,7 +200,9 @@ RIGHT = {
 
 @pytest.mark.parametrize("fault", WRITTEN)
 def test_d_is_not_written_after_the_fence(fault):
-    with pytest.raises(emulator.ProtocolError, match=r"its D or A is written by .* after the wgmma"):
+    with pytest.raises(
+        emulator.ProtocolError, match=r"its D or A is written by .* after the wgmma"
+    ):
         run(PRODUCT.replace(BEFORE, WRITTEN[fault]), threads=128, shared=8192)
 
 
