@@ -6,7 +6,7 @@ What it checks does not depend on the schedule where happens-before can tell: ra
 (4-byte words, between warps and asynchronous operations), proxy fences and their state spaces, unwaited
 stores, loads, wgmma and remote arrivals, barriers that two sets of warps may mix up, lanes of a warp of
 which one speaks for others that it has not met, .aligned instructions without all of their threads, D
-written after its wgmma.fence. Deadlocks, tx-count and arrival overflows and wrong results are those of the
+or A written after its wgmma.fence. Deadlocks, tx-count and arrival overflows and wrong results are those of the
 schedule at hand, as is what a wait does that gives up (mbarrier.try_wait; RoundRobin's do not).
 
 Not modelled: races between threads of one warp; the order of global writes after reads; register pressure; time. One launch runs at a

@@ -1,10 +1,10 @@
-"""Which form of cp.async.bulk an opcode is."""
+"""Which form of cp.async an opcode is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import bulk_groups
+from . import bulk_groups, thread_copies
 from .bulk_loads import load_plain, load_tensor
 from .bulk_stores import store_plain, store_tensor
 from .errors import UnsupportedInstruction
@@ -22,6 +22,8 @@ MODES = {"im2col", "tile::gather4", "tile::scatter4", "im2col_no_offs"}
 
 def _cp(i: Instruction, s: Scope) -> Op:
     parts = i.parts
+    if parts[2] in thread_copies.FORMS:
+        return thread_copies.FORMS[parts[2]](i, s)
     if "bulk" not in parts or MODES & set(parts):
         raise UnsupportedInstruction(str(i))
     if "commit_group" in parts:

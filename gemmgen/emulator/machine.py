@@ -21,6 +21,7 @@ from .schedule import Pending, Schedule, Turn
 from .shared import SharedMemory
 from .spaces import OFFSET_MASK, RANK_SHIFT, Spans
 from .stats import Stats
+from .thread_copies import ThreadCopies
 from .tracker import ORDERED, Tracker
 
 REGISTER_FILE = 65536  # 32-bit registers of an SM
@@ -55,6 +56,7 @@ class Cta:
         self.named: dict[int, NamedBarrier] = {}
         self.bulk: dict[int, BulkGroups] = {}  # by thread
         self.bulk_warps: dict[int, Warp] = {}
+        self.copies: dict[int, ThreadCopies] = {}  # by thread
         self.pool = Pool()
         self.exited = False
         self.incoming: dict[int, tuple[int, int, str]] = {}  # agent -> its last time here, lanes
@@ -94,6 +96,8 @@ class Cta:
         self.exited = True
         for groups in self.bulk.values():
             groups.check_exit(self.index)
+        for thread, copies in self.copies.items():
+            copies.check_exit(thread, self.index)
         for barrier in self.shared.barriers.values():
             if barrier.tx:
                 raise ProtocolError(f"CTA {self.index} exits with bytes outstanding: {barrier}")

@@ -47,6 +47,11 @@ class Shadow:
         self.generic[words] = not proxy
         self.instruction[words] = self._number(what)
 
+    def becomes(self, words: Any, agent: int, time: int, what: str) -> None:
+        """Writes that were under way are this agent's: nobody has touched the words since they began."""
+        self.agent[words], self.time[words] = agent, time
+        self.instruction[words] = self._number(what)
+
     def _check_writes(self, words: Any, seen: Clock, what: str, how: str, proxy: bool) -> None:
         agents, times = self.agent[words], self.time[words]
         late = times > seen[ORDERED, agents]
