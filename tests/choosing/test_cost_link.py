@@ -43,14 +43,22 @@ def config(row) -> Config:
 
 
 # Two H100s of one host, BF16, both launching at once, the mean of 30 launches. By shape and config, alone and with the
-# reduce-scatter; sending: how sums leave.
+# reduce-scatter. sending: how sums left, "stores" or "bulk"; a row of another way is an error until BOUNDS has it.
+BOUNDS = {STORES: (0.0455, 0.105)}  # of errors: root mean square, most
+
+
 def timed(sending=STORES):
     for row in rows("reduce_scatter.csv"):
+        assert row["sending"] in BOUNDS, "what it adds is not held to the model"
         if row["sending"] == sending:
             shape = tuple(int(row[side]) for side in "mnk")
             p = SCATTER if row["wire"] == "f32" else ROUNDED
             of = launch(p, shape, H100, int(row["ranks"]))
             yield of, config(row), float(row["alone_us"]) * 1e-6, float(row["us"]) * 1e-6
+
+
+def way(sending, c) -> Sending:
+    return SENDING[sent_as(c) if sending == STORES else sending]
 
 
 def rms(errors) -> float:
@@ -60,13 +68,15 @@ def rms(errors) -> float:
 # ---- what was measured ---------------------------------------------------------------------------
 
 
-def test_what_stores_add_is_modelled_within_a_tenth():
-    """What was measured alone, and what the model adds: rms 4.5 %, 10.1 % at most, over 30 configs with FP32 and BF16 on the link."""
+@pytest.mark.parametrize("sending", BOUNDS)
+def test_what_sums_add_is_modelled_within_a_tenth(sending):
+    """What was measured alone, and what the model adds: of stores rms 4.5 %, 10.1 % at most, over 30 configs with FP32 and BF16 on the link."""
     errors = []
-    for of, c, alone, seconds in timed():
-        link = priced(of, c).link
+    for of, c, alone, seconds in timed(sending):
+        link = scattered(of, priced(of, c), way(sending, c))
         errors.append((alone + link.shown + link.beside) / seconds - 1)
-    assert len(errors) == 60 and rms(errors) < 0.0455 and max(map(abs, errors)) < 0.105
+    mean, most = BOUNDS[sending]
+    assert len(errors) >= 60 and rms(errors) < mean and max(map(abs, errors)) < most
 
 
 def test_of_the_configs_that_are_chosen_alone_the_whole_price_is_near():
