@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+from ..cost_link import pays
 from ..errors import ArgumentError
 from ..ir.collectives import MOST_RANKS
 from ..ir.dtypes import F32
@@ -16,23 +17,13 @@ from ..ops.building import priced_for
 from ..problem import Problem, Shape
 from ..recipes import recipe
 from ..runtime.torch_tensors import empty, mn_major, torch, torch_dtype
-from ..target import Target
 from .applied import applied
 from .collectives import ALL_GATHER, COLLECTIVES, GROUP, Collective, group_of
 from .fakes import checked, fake
 from .meeting import Meeting, meeting_of
 from .registration import config_of
 
-# Rows of all ranks together. torch's overlapped operators, which are launches of their own beside each other, lose to NCCL and a GEMM at 512 and win at 4096.
-LEAST_ROWS = 2048
 ROW = 16  # bytes: what TMA asks of where a rank's rows begin, where M lies contiguous
-
-
-def pays(problem: Problem, shape: Shape, ranks: int, target: Target) -> bool:
-    """Whether one launch is expected to take less time than the plain GEMM and torch's collective. shape: (M, N, K), M of all ranks' rows, K of one rank.
-
-    A rule of rows alone, until a model prices the link: few rows leave nothing to hide it behind."""
-    return shape[0] >= LEAST_ROWS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +102,11 @@ def path_of(call: Call) -> Path:
     _, n, k = call.shape
     if call.given["fuse"]:
         return Path(meeting=meeting, why="fuse=True")
-    if pays(call.problem, (call.rows, n, k), call.ranks, priced_for(call.device.index)[1]):
-        return Path(meeting=meeting, why=f"{call.rows} rows of all ranks: expected to pay")
-    why = f"{call.rows} rows of all ranks: expected not to pay, below {LEAST_ROWS}"
-    return Path(meeting=None, why=why)
+    target = priced_for(call.device.index)[1]
+    found = pays(call.problem, (call.own_rows, n, k), call.ranks, target)
+    if found:
+        return Path(meeting=meeting, why=f"expected to pay: {found.reason}")
+    return Path(meeting=None, why=f"not expected to pay: {found.reason}")
 
 
 def _against(call: Call) -> str:

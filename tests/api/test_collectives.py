@@ -165,5 +165,15 @@ def test_memory_grows(ranks):  # noqa: F811
     ranks.run(calls.grown)
 
 
+def test_one_launch_where_the_model_says_that_it_pays(ranks):  # noqa: F811
+    found = ranks.run(calls.weighed)
+    assert {name for name, *_ in found} == {*OPS}
+    for _, fuse, fused, why, said in found:
+        assert fused == bool(fuse or said)
+        assert why == "fuse=True" if fuse else said.reason in why
+    paying = [said for _, fuse, _, _, said in found if said and not fuse]
+    assert 0 < len(paying) < len(found) / 2
+
+
 def test_what_a_launch_is_given(ranks):  # noqa: F811
     ranks.run(calls.launched)

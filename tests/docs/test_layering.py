@@ -97,7 +97,8 @@ PACK = {
 TOP = {
     "ops": {*COMPILER, *RUNTIME},
     "torch_ops": {
-        *["ir", "errors", "target", "config", "epilogues", "problem", "recipes", "runtime", "ops"]
+        *["ir", "errors", "config", "epilogues", "problem", "recipes", "runtime", "ops"],
+        "cost_link",  # whether one launch pays
     },
     # Modules of torch: what `torch_ops` is to functions.
     "nn": {"errors", "runtime", "ops", "torch_ops"},

@@ -14,11 +14,13 @@ from torch.distributed.tensor import DTensor, Shard
 from torch_reference import BY_NAME, faked, overload, product, scales_of, value, values
 
 from gemmgen import torch_ops
+from gemmgen.cost_link import pays
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.expr import DeviceScalar, PerColumn, PerElement, PerRow, Scalar, arguments
 from gemmgen.runtime.torch_tensors import torch_dtype
+from gemmgen.target import BY_DEVICE, H200
 from gemmgen.torch_ops import fusing, meeting
 
 M, N, K = 24, 48, 256  # rows of each rank, columns, and K
@@ -396,6 +398,28 @@ def grown():
     two = meeting.Meeting.end(met_, kind, meeting.GRAIN + 1)
     assert two is not one and meeting.Meeting.end(met_, kind, 5) is two
     assert asked == [meeting.GRAIN, meeting.GRAIN, 2 * meeting.GRAIN]
+
+
+def weighed():
+    """By operator and GPU, which path a call takes and why, and what the model says of it."""
+    group, _ = seat(2)
+    found = []
+    for name, op in OPS.items():
+        x = drawn(op, 2, (M, N, K))[0]
+        for target in (H200, BY_DEVICE["NVIDIA H100 PCIe"]):
+            for fuse in (None, True):
+                given = op.bind((*(x[n] for n in op.tensors), group), {"fuse": fuse})
+                call = fusing.called(op, given)
+                with (
+                    patch.object(fusing, "_against", lambda call: ""),
+                    patch.object(fusing, "priced_for", lambda index, t=target: (t.name, t)),
+                    patch.object(fusing, "meeting_of", lambda *_: SimpleNamespace(why="")),
+                ):
+                    path = fusing.path_of(call)
+                shape = (call.own_rows, *call.shape[1:])
+                said = pays(call.problem, shape, 2, target)
+                found.append((name, fuse, path.meeting is not None, path.why, said))
+    return found
 
 
 def launched():
