@@ -49,7 +49,8 @@ def choose(
     pointers: bool = True,
 ) -> Config:
     """The cheapest legal config for `groups` GEMMs of shape (M, N, K) in one launch; split_k: of those whose K so many
-    CTAs divide, whether or not that pays. pointers: whether its kernel may read operands without tensor maps.
+    CTAs divide, whether or not that pays. pointers: whether its kernel may read operands without tensor maps. groups: of a collective its
+    ranks, each with M rows.
 
     unbuilt: configs that the build refused, and why; their tiles are passed over. Raises ArgumentError for a
     side below 1, UnsupportedProblem if no tile of the problem fits an SM, IllegalConfig

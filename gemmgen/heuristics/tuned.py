@@ -81,7 +81,7 @@ def pick(
     split_k: int = ANY,
     pointers: bool = True,
 ) -> Pick:
-    """The config for `groups` GEMMs of shape (M, N, K) on the device of that name (target's if none is
+    """The config for `groups` GEMMs of shape (M, N, K), or so many ranks of a collective, on the device of that name (target's if none is
     given), none that the build refused; split_k: one that adds up as if so many CTAs divide K, measured or not. Where weights
     are ready it loads them ahead: that is neither measured nor priced. pointers: as of `heuristics.choose`. Raises as `heuristics.choose`."""
     if not problem.weights_ready:
