@@ -106,6 +106,20 @@ class End:
         self.lock = threading.Lock()
 
 
+# What `watch_ranks` was last given.
+_watched = False
+
+
+def watch_ranks(on: bool) -> None:
+    """Whether kernels of several GPUs that are chosen from now on are watched: one that waits two seconds for another rank reports whose sums or rows it
+    waits for, and stops itself (`Config(watchdog=True)`). Then `wait` of a launch, or `gemmgen.torch_ops.wait`, raises DeadlockError, which names the rank; nothing
+    else can be done on that GPU in this process. Off at first: a rank that is seconds late would count as one that failed. Raises ArgumentError."""
+    global _watched
+    if not isinstance(on, bool):
+        raise ArgumentError("on", on, "must be true or false")
+    _watched = on
+
+
 def of_collective(problem: Problem, memory: End, end: type[End], collective: str) -> Problem:
     """`problem` as one of a collective, whose launches use an `end` as `memory`. Raises ArgumentError."""
     if not isinstance(problem, Problem):
@@ -127,6 +141,8 @@ def kernel_of(
     p: Problem, config: Config | None, shape: Shape, ranks: int, device: int
 ) -> LoadedKernel:
     """shape: of one rank. Every rank has to make the same choice: it knows no rank."""
+    if config is None and _watched:
+        config = replace(building.chosen(p, shape, ranks, device, 1), watchdog=True)
     if config is None:
         return building.loaded_choice(p, shape, ranks, device, 1)
     if not isinstance(config, Config):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..config import Config
@@ -213,6 +214,11 @@ class AllGather:
         launch, before another one of the inbox."""
         box, place = self.inbox, places(self._sides, self.inbox.ranks)["a"]
         return of_all_ranks(box.bytes, box.layout.buffer(box.epoch), place, self._problem)
+
+    @property
+    def wait(self) -> Callable[[], None]:
+        """As of `ReduceScatter`: it names the rank whose rows never came, and their chunk."""
+        return partial(self.kernel.wait, self._turns[self.inbox.epoch % BUFFERS].plan)
 
 
 @dataclass(frozen=True, kw_only=True)

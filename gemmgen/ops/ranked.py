@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..config import Config
@@ -114,6 +116,12 @@ class ReduceScatter:
             self.kernel.launch(numbered(self.kernel, self._plan, box.epoch + 1))
             box.epoch += 1
         return self.out
+
+    @property
+    def wait(self) -> Callable[[], None]:
+        """To be called: blocks until what was launched here is over. Holds no tensor. Raises LaunchError, and where the kernel is watched DeadlockError, which names the rank whose sums never
+        came."""
+        return partial(self.kernel.wait, self._plan)
 
 
 def reduce_scatter(*args: Any, **kwargs: Any) -> Any:

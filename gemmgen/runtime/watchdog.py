@@ -58,6 +58,7 @@ def deadlock(kernel: Kernel, entries: list[Stuck]) -> DeadlockError:
         f"{kernel.name} is stuck: {len(entries)} warps wait (CTA, role, barrier, tile, K block)"
     ]
     flags = OF_ROWS if kernel.arrivals.chunks else OF_RANKS if kernel.peers.flags else FLAGS
+    lines += _late(kernel, entries, flags)
     for stuck, warps in sorted(Counter(entries).items(), key=lambda x: _order(x[0])):
         role, barrier = kernel.roles[stuck.role].name, (*kernel.barriers, flags)[stuck.barrier]
         lines.append(
@@ -65,6 +66,12 @@ def deadlock(kernel: Kernel, entries: list[Stuck]) -> DeadlockError:
             f"{'chunk' if barrier is OF_ROWS else 'parity'} {stuck.parity}  {_where(stuck, barrier)}"
         )
     return DeadlockError("\n".join(lines))
+
+
+def _late(kernel: Kernel, entries: list[Stuck], flags: Barrier) -> list[str]:
+    """The ranks that did not come, if some did not."""
+    late = {x.stage for x in entries if flags is not FLAGS and x.barrier == len(kernel.barriers)}
+    return [f"  nothing came from rank(s) {', '.join(map(str, sorted(late)))}"] if late else []
 
 
 def _where(stuck: Stuck, barrier: Barrier) -> str:

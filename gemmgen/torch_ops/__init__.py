@@ -28,7 +28,7 @@ from .collectives import (
     fp8_block_gemm_reduce_scatter,
     gemm_reduce_scatter,
 )
-from .fusing import explain
+from .fusing import explain, wait
 from .group_registration import register_collectives
 from .linear import fp8_linear, linear
 from .operators import OPERATORS, Operator
@@ -50,4 +50,5 @@ __all__ = [
     "gemm_reduce_scatter",
     "linear",
     "register",
+    "wait",
 ]

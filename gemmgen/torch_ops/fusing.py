@@ -20,7 +20,7 @@ from ..runtime.torch_tensors import empty, mn_major, torch, torch_dtype
 from .applied import applied
 from .collectives import ALL_GATHER, COLLECTIVES, GROUP, Collective, group_of
 from .fakes import checked, fake
-from .meeting import Meeting, meeting_of
+from .meeting import Meeting, meeting_of, meetings_of
 from .registration import config_of
 
 ROW = 16  # bytes: what TMA asks of where a rank's rows begin, where M lies contiguous
@@ -55,11 +55,6 @@ class Call:
     def own_rows(self) -> int:
         """Of A or of D, those that are this rank's."""
         return self.shape[0] // self.ranks if self.gathers else self.shape[0]
-
-    @property
-    def rows(self) -> int:
-        """Of all ranks."""
-        return self.own_rows * self.ranks
 
     @property
     def read(self) -> dict[str, Any]:
@@ -99,10 +94,9 @@ def path_of(call: Call) -> Path:
     meeting = meeting_of(call.group, call.device)
     if meeting.why:
         return Path(meeting=None, why=meeting.why)
-    _, n, k = call.shape
     if call.given["fuse"]:
         return Path(meeting=meeting, why="fuse=True")
-    target = priced_for(call.device.index)[1]
+    (_, n, k), target = call.shape, priced_for(call.device.index)[1]
     found = pays(call.problem, (call.own_rows, n, k), call.ranks, target)
     if found:
         return Path(meeting=meeting, why=f"expected to pay: {found.reason}")
@@ -155,6 +149,13 @@ def explain(name: str, *args: Any, **kwargs: Any) -> str:
     return f"{' and then '.join(steps)}: {path.why}"
 
 
+def wait(group_name: str) -> None:
+    """Block until this rank's launches of the group are over, those of its operators. Raises LaunchError, and where they are watched (`gemmgen.ops.collective.watch_ranks`) DeadlockError,
+    which names the rank and what of it never came. ArgumentError for no group."""
+    for meeting in meetings_of(group_of(group_name)):
+        meeting.over()
+
+
 def compute(op: Collective, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the operator does. Raises ArgumentError, and as the GEMM and the collective do."""
     call = called(op, op.bind(args, kwargs), overload)
@@ -174,7 +175,10 @@ def _scatter_fused(call: Call, meeting: Meeting) -> Any:
     (m, n, _), wire = call.shape, call.problem.wire
     box = meeting.end(ranked.Mailbox, ranked.mailbox_bytes(m, n, call.ranks, wire))
     with meeting.in_order():
-        return ranked.reduce_scatter(call.problem, box, *_operands(call), **_more(call))
+        launch = ranked.ReduceScatter(call.problem, box, *_operands(call), **_more(call))
+        out = launch.launch()
+        meeting.over = launch.wait
+        return out
 
 
 def _gather_fused(call: Call, meeting: Meeting, keep: bool) -> Any:
@@ -184,6 +188,7 @@ def _gather_fused(call: Call, meeting: Meeting, keep: bool) -> Any:
     with meeting.in_order():
         launch = gathered.AllGather(call.problem, inbox, *_operands(call), **_more(call))
         out = launch.launch()
+        meeting.over = launch.wait
         return (out, launch.gathered()) if keep else out
 
 

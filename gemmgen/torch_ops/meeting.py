@@ -44,6 +44,7 @@ class Meeting:
         """Raises ArgumentError if two ranks are on one GPU, on every rank."""
         self._group, self.device = ref(group), device
         self.name, self.ranks, self.rank = group.group_name, group.size(), group.rank()
+        self.over: Callable[[], None] = _nothing  # waits for the last launch
         self._ends: dict[Kind, tuple[End, Any]] = {}
         round_ = FORMED[self.name]
         FORMED[self.name] += 1
@@ -72,8 +73,7 @@ class Meeting:
             memory = symmetric.empty(size, dtype=torch().uint8, device=self.device).zero_()
             made = kind(symmetric.rendezvous(memory, self.name), self.device)
             torch().cuda.synchronize()
-            # The flags of all ranks are zero.
-            torch().distributed.barrier(self._group(), device_ids=[self.device.index])
+            torch().distributed.barrier(self._group())  # the flags of all ranks are zero
         return made, memory
 
     @contextmanager
@@ -86,6 +86,15 @@ class Meeting:
                 stream.wait_stream(last)
             LAST[self.device.index] = stream
             yield
+
+
+def _nothing() -> None:
+    """What there is to wait for before the first launch."""
+
+
+def meetings_of(group: Any) -> tuple[Meeting, ...]:
+    """Those of `group` so far."""
+    return tuple(MEETINGS.get(group, {}).values())
 
 
 def meeting_of(group: Any, device: Any) -> Meeting:

@@ -177,3 +177,7 @@ def test_one_launch_where_the_model_says_that_it_pays(ranks):  # noqa: F811
 
 def test_what_a_launch_is_given(ranks):  # noqa: F811
     ranks.run(calls.launched)
+
+
+def test_a_group_is_waited_for(ranks):  # noqa: F811
+    ranks.run(calls.waited)

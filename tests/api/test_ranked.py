@@ -14,7 +14,7 @@ from gemmgen import ops
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.dtypes import BF16, F16
-from gemmgen.ops import building
+from gemmgen.ops import building, collective
 from gemmgen.ops.ranked import InProcess, Mailbox, ReduceScatter, mailbox_bytes, reduce_scatter
 from gemmgen.pipeline import lower
 from gemmgen.runtime.peers import Mailbox as Layout
@@ -34,6 +34,9 @@ class Loaded:
         self.plans += 1
         self.shape, self.matrices = shape, matrices
         names = [p.name for p in self.kernel.params]
+        values = values | (
+            {"watchdog": 1} if self.kernel.watchdog else {}
+        )  # the kernel's own report
         assert {*names} <= {*values} and values["groups"] == values["ranks"]
         scalars = [SimpleNamespace(value=values[n]) for n in names]
         return SimpleNamespace(stream=stream, scalars=scalars, names=names)
@@ -247,3 +250,26 @@ def test_a_launch_is_planned_before_any_rank_waits_for_it():
     assert planned.kernel.plans == 1
     planned.launch()
     assert planned.kernel.plans == 1
+
+
+def test_ranks_may_be_watched(monkeypatch):
+    """What is chosen, not what is given."""
+    monkeypatch.setattr(building, "chosen", lambda p, shape, groups, device, split_k: CONFIG)
+    with pytest.raises(ArgumentError, match="true or false"):
+        collective.watch_ranks(1)
+    try:
+        for on in (True, False):
+            collective.watch_ranks(on)
+            assert ReduceScatter(DENSE, box(), *operands()).kernel.kernel.watchdog is on
+            given = ReduceScatter(DENSE, box(), *operands(), config=CONFIG)
+            assert not given.kernel.kernel.watchdog
+    finally:
+        collective.watch_ranks(False)
+
+
+def test_a_launch_is_waited_for():
+    planned, waited = ReduceScatter(DENSE, box(), *operands(), config=CONFIG), []
+    planned.kernel.wait = waited.append
+    planned.launch()
+    planned.wait()
+    assert waited == [planned._plan]

@@ -48,7 +48,8 @@ def test_a_rank_that_does_not_come_is_named_with_its_tile():
     at = Stuck(
         cta=3, role=0, barrier=len(kernel.barriers), stage=5, parity=-1, row=128, col=64, k=-1
     )
-    (line,) = said(kernel, at)
+    late, line = said(kernel, at)
+    assert late == "  nothing came from rank(s) 5"
     assert "sums of rank[5]" in line and "tile row 128 column 64" in line
 
 
@@ -57,6 +58,7 @@ def test_a_rank_whose_rows_do_not_come_is_named_with_their_chunk():
     at = Stuck(
         cta=3, role=1, barrier=len(kernel.barriers), stage=5, parity=2, row=128, col=64, k=-1
     )
-    (line,) = said(kernel, at)
+    late, *_, line = said(kernel, stuck(kernel, "empty", role=1), at)
+    assert late == "  nothing came from rank(s) 5"
     assert "producer" in line and "rows of rank[5] chunk 2" in line
     assert "tile row 128 column 64" in line

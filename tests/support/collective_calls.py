@@ -427,11 +427,9 @@ def launched():
     group, _ = seat(2)
     kept = []
 
-    def mailbox(problem, box, a, b, **more):
-        kept.append((problem, box, more))
-        return "scattered"
+    class Planned:
+        wait = "waits"
 
-    class Gather:
         def __init__(self, problem, box, a, b, **more):
             kept.append((problem, box, more))
 
@@ -446,13 +444,16 @@ def launched():
         x = drawn(op, 2, (M, N, K))[0]
         call = fusing.called(op, op.bind((*(x[n] for n in op.tensors), group), said), each)
         at = SimpleNamespace(end=lambda kind, size: (kind.__name__, size), in_order=nullcontext)
-        if op.collective == "all_gather":
-            return fusing._gather_fused(call, at, keep=bool(each))
-        return fusing._scatter_fused(call, at)
+        try:
+            if op.collective == "all_gather":
+                return fusing._gather_fused(call, at, keep=bool(each))
+            return fusing._scatter_fused(call, at)
+        finally:
+            assert at.over == "waits"
 
     with (
-        patch.object(fusing.ranked, "reduce_scatter", mailbox),
-        patch.object(fusing.gathered, "AllGather", Gather),
+        patch.object(fusing.ranked, "ReduceScatter", Planned),
+        patch.object(fusing.gathered, "AllGather", Planned),
     ):
         results = [
             found("gemm_reduce_scatter", wire="bf16", config='{"watchdog": true}'),
@@ -460,8 +461,19 @@ def launched():
             found("all_gather_gemm", "gathered"),
             found("fp8_block_all_gather_gemm", scale_a_layout="mn"),
         ]
-    assert results == ["scattered", "scattered", ("out", "rows"), "out"]
+    assert results == ["out", "out", ("out", "rows"), "out"]
     (p, box, more), (_, wide, scales), (_, inbox, _), _ = kept
     assert p.wire.name == "bf16" and p.collective == "reduce_scatter" and more["config"].watchdog
     assert box[0] == wide[0] == "Mailbox" and inbox[0] == "Inbox" and box[1] < wide[1]
     assert scales["scale_layout"] == "mn" and scales["scale_a"].stride(0) == 1
+
+
+def waited():
+    """A group is waited for by each of its launches' devices."""
+    group, _ = seat(2)
+    torch_ops.wait(group)
+    done = []
+    met_ = {i: SimpleNamespace(over=lambda i=i: done.append(i)) for i in range(2)}
+    with patch.dict(meeting.MEETINGS, {fusing.group_of(group): met_}):
+        torch_ops.wait(group)
+    assert done == [0, 1]
