@@ -24,7 +24,7 @@ class Workload:
     """`groups` times D[M, N] = A[M, K] B[N, K]^T, shape (M, N, K). Of a collective the groups are its ranks, each with M rows
     of A and D, of which this GPU computes all with one B.
 
-    rows: M, that tiles are counted for: of ragged groups, whose rows vary about M, several to take the mean of.
+    rows: M, that tiles are counted for: of groups whose rows vary about M, several to take the mean of.
     promotes: of the problem. k_bytes: of a row of A or B. d_bytes: per element of the product. dram_bytes, b_bytes: of all
     groups, all operands' and B's. split_k: CTAs that must divide K of a config that is chosen for it. pointers: whether a kernel may
     read operands without tensor maps.
@@ -52,7 +52,8 @@ class Workload:
     @property
     def height(self) -> int:
         """Rows of a group in the mean, as tiles cover them."""
-        return self.shape[0] if len(self.rows) > 1 else self.rows[0]
+        ragged = GROUPINGS[self.problem.grouping].ragged
+        return self.shape[0] if ragged else ceil(sum(self.rows), len(self.rows))
 
     def covering(self, side: int) -> int:
         """Tiles of so many rows that cover M, of all `rows` together."""
@@ -80,10 +81,6 @@ def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Workloa
             raise ArgumentError(name, value, f"must be a {kind.__module__}.{kind.__name__}")
     check_shape(shape)
     check_groups(p, groups)
-    ragged = GROUPINGS[p.grouping].ragged
-    rows = (max(1, round(shape[0] * part)) for part in ROWS_OF_GROUPS)
-    # Where an array says each row's group, rows of none up to where the next one begins are multiplied too.
-    held = ceil(shape[0], p.alignment) * p.alignment if GROUPINGS[p.grouping].again else shape[0]
     of_operands = operand_bytes(p, shape, groups)
     return Workload(
         problem=p,
@@ -91,13 +88,25 @@ def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Workloa
         shape=(shape[0], shape[1], shape[2]),
         target=target,
         groups=groups,
-        rows=tuple(rows) if ragged else (held,),
+        rows=_rows(p, shape[0]),
         promotes=promotes(p),
         k_bytes=shape[2] * p.a.bytes,
         d_bytes=d_bytes(p),
         dram_bytes=sum(of_operands.values()),
         b_bytes=of_operands["b"],
     )
+
+
+def _rows(p: Problem, m: int) -> tuple[int, ...]:
+    """Where groups' rows vary, of several. Where an array says each row's group, rows of none up to where the next one begins are
+    multiplied too, and are among the M rows of a group in the mean: half an alignment of them."""
+    g = GROUPINGS[p.grouping]
+    if not (g.ragged or g.again):
+        return (m,)
+    step = p.alignment if g.again else 1
+    mean = m - step // 2 if m >= step else m
+    found = tuple(ceil(max(1, round(mean * part)), step) * step for part in ROWS_OF_GROUPS)
+    return found if g.ragged or len({*found}) > 1 else found[:1]
 
 
 def cluster_of(c: Config) -> Cluster:

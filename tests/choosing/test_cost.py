@@ -15,7 +15,7 @@ from gemmgen.ir.dtypes import BF16, E4M3, F32
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.levers import ping_pong
 from gemmgen.problem import Problem
-from gemmgen.target import H200
+from gemmgen.target import H100, H200
 
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
 GRADIENT = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32, accumulate=True)
@@ -88,6 +88,57 @@ def test_rows_of_no_group_are_multiplied_where_an_array_says_whose_rows_are_whos
     config = Config(block_m=16, block_n=128, swap_ab=True)
     tiles = cost(replace(FP8, grouping="rows"), config, (12, 2944, 3584), H200, 4).tiles
     assert tiles == 4 * (128 // 16) * 23
+
+
+@pytest.mark.parametrize(
+    "config, rows",  # that the tiles of a group cover in the mean: it has 474 with those of none, 410 without
+    [
+        (Config(block_m=128), (384 * 2 + 512 * 3 + 640) / 6),
+        (Config(block_m=128, multicast="b"), (512 * 5 + 768) / 6),
+        (Config(block_m=256, block_n=112, multicast="b"), (512 * 5 + 1024) / 6),
+    ],
+    ids=("128", "a pair of 128", "a pair of 256"),
+)
+def test_groups_that_an_array_says_vary_in_whole_alignments(config, rows):
+    """A cluster of many rows covers more than small groups have."""
+    of = launch(replace(FP8, grouping="rows"), (474, 2688, 3584), H200, 8)
+    assert of.rows == (384, 384, 512, 512, 512, 640)
+    side = config.block_m * (2 if config.multicast == "b" else 1)
+    assert of.covering(side) * side / len(of.rows) == pytest.approx(rows)
+
+
+# Groups whose rows vary, timed on one H100: what was chosen when all were taken to be of the mean's size, and what was quicker.
+ROWS_TIMED = (
+    (
+        DENSE,
+        (38, 475, 896, 15744),
+        Config(block_m=256, block_n=112, stages=3, multicast="b", in_flight=1),  # 1213 us
+        Config(block_n=224, stages=3, multicast="b", in_flight=1),  # 882 us
+    ),
+    (
+        DENSE,
+        (12, 2006, 2176, 768),
+        Config(
+            block_n=96, stages=7, multicast="a", in_flight=1, d_columns=32, ping_pong=True
+        ),  # 155 us
+        Config(
+            block_n=160, stages=5, multicast="a", in_flight=1, d_columns=32, ping_pong=True
+        ),  # 128 us
+    ),
+    (
+        Problem(family="fp8", a=E4M3, b=E4M3, epilogue="scaled"),
+        (35, 805, 2112, 1664),
+        Config(block_n=112, stages=6, multicast="b"),  # 249 us
+        Config(block_n=144, stages=5, multicast="a", unroll=4),  # 228 us
+    ),
+)
+
+
+@pytest.mark.parametrize("problem, shape, slow, quick", ROWS_TIMED)
+def test_what_was_quicker_of_varying_groups_costs_less(problem, shape, slow, quick):
+    (groups, *mnk), p = shape, replace(problem, grouping="rows")
+    costs = [cost(p, c, tuple(mnk), H100, groups).seconds for c in (quick, slow)]
+    assert costs[0] < 0.95 * costs[1]
 
 
 RAGGED = [g for g in GROUPINGS if GROUPINGS[g].ragged]
