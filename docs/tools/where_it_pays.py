@@ -89,8 +89,8 @@ HEAD = f"""# Where a collective in the GEMM pays
 launch of yours `gemmgen explain --collective` says the same, and `gemmgen.cost_link.pays` ([reference](reference.md)).
 
 What was measured is less. Reduce-scatters on two H100s of one host, 60 times (`tests/data/reduce_scatter.csv`): the time of the GEMM alone, as measured, and what the model says that the other rank adds are together off by 4.5 %
-(root mean square), at most by 10.1 %. NCCL's collectives on two H200s, 12 times (`tests/data/nccl.csv`): behind or before a GEMM off by 2.8 %, at most by 5.4 %. All-gathers inside of the launch, more than two GPUs, more than one host, and FP8 with a
-collective have not been timed.
+(root mean square), at most by 10.1 %. NCCL's collectives on two H200s, 12 times (`tests/data/nccl.csv`): behind or before a GEMM off by 2.8 %, at most by 5.4 %. All-gathers inside of the launch on two H100s, at five shapes, took
+2 % to 29 % longer than the model says of them ([performance](performance.md#two-gpus)). More than two GPUs, more than one host, and FP8 with a collective have not been timed.
 
 - **A cell** has three times in microseconds: the GEMM of one GPU alone; the launch that has the collective inside; the GEMM and NCCL's collective one after the other. The second is bold where it is less than the third: there it pays.
 - **M, N, K** are those of the GEMM of all R GPUs together. In a reduce-scatter each has K / R, in an all-gather N / R, and in both M / R rows.
