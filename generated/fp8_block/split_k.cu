@@ -181,7 +181,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
         // Seen by the copy engine, and by other CTAs, before anything arrives.
         ptx::fence_mbarrier_init();
     }
-    // This CTA's shared memory is there ...
+    // This CTA has begun, and its barriers are there ...
     ptx::cluster_arrive();
     // No role starts before the barriers are there.
     __syncthreads();
@@ -272,7 +272,7 @@ gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_64x32x128_s8c1_u4_k4(
                     }
                 }
             }
-            // ... and from the first exchange on every other CTA's of the cluster.
+            // ... and so has every other of the cluster, before the first exchange.
             if (met[0] == 0) ptx::cluster_wait();
             met[0] = 1;
             if (cta_rank != 0) {
