@@ -106,7 +106,6 @@ class End:
         self.lock = threading.Lock()
 
 
-# What `watch_ranks` was last given.
 _watched = False
 
 
@@ -118,6 +117,11 @@ def watch_ranks(on: bool) -> None:
     if not isinstance(on, bool):
         raise ArgumentError("on", on, "must be true or false")
     _watched = on
+
+
+def is_watched() -> bool:
+    """What `watch_ranks` was last given."""
+    return _watched
 
 
 def of_collective(problem: Problem, memory: End, end: type[End], collective: str) -> Problem:

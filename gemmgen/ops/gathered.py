@@ -158,7 +158,7 @@ class AllGather:
         values |= {"shape_n": n, "shape_k": k, **g.strides(arguments, values)}
         self._values = {**values, **g.values(memory.addresses[memory.rank], memory.rank)}
         self.chunks, self.result = -(-m // g.chunk_rows), returned(result)
-        self._held = a, b, tensors, scale_b, arguments, result
+        self._held: tuple[Any, ...] = a, b, tensors, scale_b, arguments, result
         self.a = None if self._placed else a
         matrices["d"] = g.grouped(matrix(result["out"]))
         stream = current_stream(a.device)
@@ -192,22 +192,27 @@ class AllGather:
             box.sender.follow(current_stream(box.device))
             return returned(self._placed[(box.epoch + 1) % BUFFERS])
 
-    def launch(self) -> Any:
+    def launch(self, out: Any = None) -> Any:
         """Start it on torch's current stream, as this rank's next, behind this rank's launch before: it sends the rows and waits on the GPU for those of the
-        other ranks. Returns `out`, or (`out`, `scale_out`). What follows on the stream may write `a`. Raises ArgumentError while a CUDA graph is captured, and
+        other ranks. Returns `out`, or (`out`, `scale_out`); an `out` that is given as `ReduceScatter.launch` takes it. What follows on the stream may write `a`. Raises ArgumentError while a CUDA graph is captured, and
         LaunchError: launch again then, over the same rows, which other ranks may have read."""
         refuse_capture("inbox")
         box, stream = self.inbox, current_stream(self.inbox.device)
         with box.lock:
             epoch = box.epoch + 1
             turn = self._turns[epoch % BUFFERS]
-            if turn.plan.stream != stream:
-                turn = replace(turn, plan=self.kernel.moved(turn.plan, {}, stream))
+            to = {} if out is None else {"d": out.data_ptr()}
+            if to or turn.plan.stream != stream:
+                turn = replace(turn, plan=self.kernel.moved(turn.plan, to, stream))
                 self._turns[epoch % BUFFERS] = turn
             with box.sender.beside(stream, turn.own, turn.pushes, epoch):
                 self.kernel.launch(numbered(self.kernel, turn.plan, epoch))
                 box.epoch = epoch  # of a kernel that runs, whatever comes
-        return self.result
+        return self.result if out is None else out
+
+    def let_go(self) -> None:
+        """As of `ReduceScatter`."""
+        self.a, self.result, self._held = None, None, ()
 
     def gathered(self) -> Any:
         """A of all ranks, as this launch read it, in a new tensor: [ranks * M, K], or [K, ranks * M] where A is stored [K, M]. To be called on the stream of the

@@ -89,7 +89,8 @@ class ReduceScatter:
         self.kernel = kernel_of(p, config, self.shape, memory.ranks, a.device.index)
         _check_room(memory.layout, mailbox(self.kernel.kernel, self.shape, memory.ranks))
         tensors = scales_in_place(tensors, self.kernel, scale_layout, LAYOUTS)
-        self.out, self.mailbox, self._held = out, memory, (a, b, tensors, scale_b, arguments)
+        self.out, self.mailbox = out, memory
+        self._held: tuple[Any, ...] = a, b, tensors, scale_b, arguments
         held = {"a": a, "b": b, "d": out, **tensors}
         matrices = {name: matrix(t) for name, t in held.items()}
         values = {
@@ -105,17 +106,23 @@ class ReduceScatter:
         stream = current_stream(a.device)
         self._plan = planned(self.kernel, self.shape, matrices, values, stream)
 
-    def launch(self) -> Any:
-        """Start it on torch's current stream, as this rank's next: it waits on the GPU for the other ranks. Returns `out`. Raises LaunchError, and ArgumentError while a CUDA
+    def launch(self, out: Any = None) -> Any:
+        """Start it on torch's current stream, as this rank's next: it waits on the GPU for the other ranks. Returns `out`; one that is given lies as the one planned for,
+        and is written instead from now on, but not held. Raises LaunchError, and ArgumentError while a CUDA
         graph is captured."""
         refuse_capture("mailbox")
-        box, stream = self.mailbox, current_stream(self.out.device)
+        box, stream = self.mailbox, current_stream(self.mailbox.device)
         with box.lock:
-            if self._plan.stream != stream:
-                self._plan = self.kernel.moved(self._plan, {}, stream)
+            to = {} if out is None else {"d": out.data_ptr()}
+            if to or self._plan.stream != stream:
+                self._plan = self.kernel.moved(self._plan, to, stream)
             self.kernel.launch(numbered(self.kernel, self._plan, box.epoch + 1))
             box.epoch += 1
-        return self.out
+        return self.out if out is None else out
+
+    def let_go(self) -> None:
+        """Hold no tensor from now on: who launches gives `out`, and has the others where they were."""
+        self.out, self._held = None, ()
 
     @property
     def wait(self) -> Callable[[], None]:

@@ -2,80 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from ..cost_link import pays
 from ..errors import ArgumentError
 from ..ir.collectives import MOST_RANKS
 from ..ir.dtypes import F32
-from ..ir.expr import arguments
-from ..ops import gathered, ranked
 from ..ops.building import priced_for
-from ..problem import Problem, Shape
 from ..recipes import recipe
-from ..runtime.torch_tensors import empty, mn_major, torch, torch_dtype
+from ..runtime.torch_tensors import empty, torch, torch_dtype
+from . import launching
 from .applied import applied
-from .collectives import ALL_GATHER, COLLECTIVES, GROUP, Collective, group_of
-from .fakes import checked, fake
+from .collectives import COLLECTIVES, GROUP, Collective, group_of
+from .fakes import fake
+from .group_call import Call, called
 from .meeting import Meeting, meeting_of, meetings_of
-from .registration import config_of
 
 ROW = 16  # bytes: what TMA asks of where a rank's rows begin, where M lies contiguous
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """One call, checked. given: its arguments by name; shape: (M, N, K), M of D."""
-
-    op: Collective
-    given: Mapping[str, Any]
-    problem: Problem
-    shape: Shape
-
-    @cached_property
-    def group(self) -> Any:
-        return group_of(self.given[GROUP])
-
-    @property
-    def device(self) -> Any:
-        return self.given["a"].device
-
-    @property
-    def gathers(self) -> bool:
-        return self.op.collective == ALL_GATHER
-
-    @cached_property
-    def ranks(self) -> int:
-        return int(self.group.size())
-
-    @property
-    def own_rows(self) -> int:
-        """Of A or of D, those that are this rank's."""
-        return self.shape[0] // self.ranks if self.gathers else self.shape[0]
-
-    @property
-    def read(self) -> dict[str, Any]:
-        """What the epilogue reads, by name."""
-        return {x.name: self.given[x.name] for x in arguments(self.problem.epilogue)}
-
-    @property
-    def operands(self) -> dict[str, Any]:
-        return {x: self.given[x] for x in self.op.tensors}
-
-    @property
-    def said(self) -> dict[str, Any]:
-        """How they are stored."""
-        return {x: self.given[x] for x in ("layout", "scale_a_layout") if x in self.given}
-
-
-def called(op: Collective, given: Mapping[str, Any], overload: Any = "") -> Call:
-    """Raises ArgumentError."""
-    p, (_, *shape) = checked(op, overload, {**given})
-    m, n, k = shape
-    return Call(op=op, given=given, problem=p, shape=(m, n, k))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,53 +103,18 @@ def wait(group_name: str) -> None:
 
 def compute(op: Collective, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the operator does. Raises ArgumentError, and as the GEMM and the collective do."""
-    call = called(op, op.bind(args, kwargs), overload)
+    given = op.bind(args, kwargs)
+    again = launching.kept(op, overload, given)
+    if again is not None:
+        return again()
+    call = called(op, given, overload)
     if not call.own_rows:
         return fake(op, overload)(*args, **kwargs)  # what there is of it is its shape
     meeting = path_of(call).meeting
     if call.gathers:
-        gather = _gather_plainly if meeting is None else partial(_gather_fused, meeting=meeting)
+        gather = _gather_plainly if meeting is None else partial(launching.gather, meeting=meeting)
         return gather(call, keep=bool(overload))
-    return _scatter_plainly(call) if meeting is None else _scatter_fused(call, meeting)
-
-
-# ---- one launch of each rank -------------------------------------------------------------------
-
-
-def _scatter_fused(call: Call, meeting: Meeting) -> Any:
-    (m, n, _), wire = call.shape, call.problem.wire
-    box = meeting.end(ranked.Mailbox, ranked.mailbox_bytes(m, n, call.ranks, wire))
-    with meeting.in_order():
-        launch = ranked.ReduceScatter(call.problem, box, *_operands(call), **_more(call))
-        out = launch.launch()
-        meeting.over = launch.wait
-        return out
-
-
-def _gather_fused(call: Call, meeting: Meeting, keep: bool) -> Any:
-    k = call.shape[2]
-    size = gathered.inbox_bytes(call.problem, call.own_rows, k, call.ranks)
-    inbox = meeting.end(gathered.Inbox, size)
-    with meeting.in_order():
-        launch = gathered.AllGather(call.problem, inbox, *_operands(call), **_more(call))
-        out = launch.launch()
-        meeting.over = launch.wait
-        return (out, launch.gathered()) if keep else out
-
-
-def _operands(call: Call) -> tuple[Any, Any]:
-    return call.given["a"], call.given["b"]
-
-
-def _more(call: Call) -> dict[str, Any]:
-    """What a launch takes besides."""
-    found = {"config": config_of(call.given["config"]), **call.read}
-    if "scale_a_layout" not in call.given:
-        return found
-    scale_a, layout = call.given["scale_a"], call.given["scale_a_layout"]
-    scale_a = mn_major(scale_a) if layout == "row" else scale_a
-    scales = {"scale_a": scale_a, "scale_b": call.given["scale_b"], "scale_layout": "mn"}
-    return found | scales
+    return _scatter_plainly(call) if meeting is None else launching.scatter(call, meeting)
 
 
 # ---- the plain GEMM and torch's collective -----------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -20,12 +20,14 @@ from weakref import WeakKeyDictionary, ref
 
 from .. import __version__
 from ..errors import ArgumentError, GemmgenError
-from ..ops.collective import End
+from ..ops.collective import End, is_watched
+from ..ops.kept import Kept
 from ..runtime import driver
 from ..runtime.peers import whole
 from ..runtime.sender import WRITES
 from ..runtime.torch_tensors import torch
 
+CALLS = 256  # of a group that are kept
 GRAIN = 2 << 20  # bytes that GPUs map memory in
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 Kind = Callable[[Any, Any], End]  # Mailbox or Inbox
@@ -45,6 +47,8 @@ class Meeting:
         self._group, self.device = ref(group), device
         self.name, self.ranks, self.rank = group.group_name, group.size(), group.rank()
         self.over: Callable[[], None] = _nothing  # waits for the last launch
+        self._aligned: set[Hashable] = set()
+        self.kept = Kept[Any](CALLS)  # what launches the same again, over this memory
         self._ends: dict[Kind, tuple[End, Any]] = {}
         round_ = FORMED[self.name]
         FORMED[self.name] += 1
@@ -62,6 +66,7 @@ class Meeting:
         kept = self._ends.get(kind)
         if kept is None or kept[1].numel() < size:
             self._ends.pop(kind, None)
+            self.kept.clear()
             del kept
             self._ends[kind] = kept = self._made(kind, whole(size, GRAIN))
         return kept[0]
@@ -75,6 +80,14 @@ class Meeting:
             torch().cuda.synchronize()
             torch().distributed.barrier(self._group())  # the flags of all ranks are zero
         return made, memory
+
+    def align(self, asked: Hashable) -> None:
+        """Before the first launch of `asked`, which is the same on all ranks, once it is planned: where ranks are watched all wait for each other, for one that compiles is
+        late, and has not failed."""
+        if is_watched() and asked not in self._aligned:
+            self._aligned.add(asked)
+            with torch().cuda.device(self.device):
+                torch().distributed.barrier(self._group())
 
     @contextmanager
     def in_order(self) -> Iterator[None]:
@@ -90,6 +103,11 @@ class Meeting:
 
 def _nothing() -> None:
     """What there is to wait for before the first launch."""
+
+
+def met(group: Any, device: Any) -> Meeting | None:
+    """That of `group` on `device`, if there was one."""
+    return MEETINGS.get(group, {}).get(device.index)
 
 
 def meetings_of(group: Any) -> tuple[Meeting, ...]:

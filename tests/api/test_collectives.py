@@ -181,3 +181,11 @@ def test_what_a_launch_is_given(ranks):  # noqa: F811
 
 def test_a_group_is_waited_for(ranks):  # noqa: F811
     ranks.run(calls.waited)
+
+
+def test_who_compiles_has_not_failed(ranks):  # noqa: F811
+    ranks.run(calls.aligned)
+
+
+def test_a_call_is_planned_once(ranks):  # noqa: F811
+    ranks.run(calls.again)

@@ -73,6 +73,19 @@ def test_a_launch_is_told_whose_it_is_and_which(streams):
     assert planned.result.shape == (2 * M, N)
 
 
+def test_another_tensor_may_be_written(streams):
+    mine = box()
+    planned = gathers(mine)
+    planned.launch()
+    planned.let_go()
+    others = [Placed(2 * M, N, dtype="bfloat16") for _ in range(3)]
+    for x in others:
+        assert planned.launch(x) is x
+    told = planned.kernel.launched
+    assert [x["matrices"]["d"].pointer for x in told[1:]] == [x.data_ptr() for x in others]
+    assert [x["epoch"] for x in told] == [1, 2, 3, 4] and planned.result is None
+
+
 def test_calls_of_one_inbox_follow_each_other():
     mine = box()
     for _ in range(3):

@@ -19,9 +19,10 @@ from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.expr import DeviceScalar, PerColumn, PerElement, PerRow, Scalar, arguments
+from gemmgen.ops.kept import READ, Kept
 from gemmgen.runtime.torch_tensors import torch_dtype
 from gemmgen.target import BY_DEVICE, H200
-from gemmgen.torch_ops import fusing, meeting
+from gemmgen.torch_ops import fusing, launching, meeting
 
 M, N, K = 24, 48, 256  # rows of each rank, columns, and K
 OPS = {op.name: op for op in torch_ops.COLLECTIVES}
@@ -375,6 +376,20 @@ def destroyed():
         assert len(meeting.MEETINGS) == kept
 
 
+def aligned():
+    """Where ranks are watched the first launch of each kind waits for all, once."""
+    waited = []
+    met_ = SimpleNamespace(_aligned=set(), device=None, _group=lambda: None)
+    with (
+        patch.object(torch.cuda, "device", lambda device: nullcontext()),
+        patch.object(dist, "barrier", waited.append),
+    ):
+        for on, asked, count in ((False, 1, 0), (True, 1, 1), (True, 1, 1), (True, 2, 2)):
+            with patch.object(meeting, "is_watched", lambda on=on: on):
+                meeting.Meeting.align(met_, asked)
+            assert len(waited) == count
+
+
 class Memory:
     """Symmetric memory that only says what was asked of it."""
 
@@ -389,7 +404,9 @@ def grown():
     """Memory is made anew for a launch that needs more, and only then."""
     asked = []
     met_ = SimpleNamespace(
-        _ends={}, _made=lambda kind, size: (kind(asked.append(size), None), Memory(size))
+        _ends={},
+        kept=Kept(4),
+        _made=lambda kind, size: (kind(asked.append(size), None), Memory(size)),
     )
     other, kind = (lambda memory, device: object() for _ in range(2))
     meeting.Meeting.end(met_, other, 1)
@@ -425,7 +442,7 @@ def weighed():
 def launched():
     """What a launch of each rank is given, in place of one."""
     group, _ = seat(2)
-    kept = []
+    kept, held, aligned = [], [], []
 
     class Planned:
         wait = "waits"
@@ -433,8 +450,11 @@ def launched():
         def __init__(self, problem, box, a, b, **more):
             kept.append((problem, box, more))
 
-        def launch(self):
-            return "out"
+        def launch(self, out=None):
+            return torch.zeros(3, 8).bfloat16() if out is None else out
+
+        def let_go(self):
+            held.append(self)
 
         def gathered(self):
             return "rows"
@@ -443,17 +463,18 @@ def launched():
         op = OPS[name]
         x = drawn(op, 2, (M, N, K))[0]
         call = fusing.called(op, op.bind((*(x[n] for n in op.tensors), group), said), each)
-        at = SimpleNamespace(end=lambda kind, size: (kind.__name__, size), in_order=nullcontext)
+        ends = {"end": lambda kind, size: (kind.__name__, size), "in_order": nullcontext}
+        at = SimpleNamespace(kept=Kept(4), align=aligned.append, **ends)
         try:
             if op.collective == "all_gather":
-                return fusing._gather_fused(call, at, keep=bool(each))
-            return fusing._scatter_fused(call, at)
+                return launching.gather(call, at, keep=bool(each))
+            return launching.scatter(call, at)
         finally:
-            assert at.over == "waits"
+            assert at.over == "waits" and len(held) == len(kept)
 
     with (
-        patch.object(fusing.ranked, "ReduceScatter", Planned),
-        patch.object(fusing.gathered, "AllGather", Planned),
+        patch.object(launching.ranked, "ReduceScatter", Planned),
+        patch.object(launching.gathered, "AllGather", Planned),
     ):
         results = [
             found("gemm_reduce_scatter", wire="bf16", config='{"watchdog": true}'),
@@ -461,11 +482,73 @@ def launched():
             found("all_gather_gemm", "gathered"),
             found("fp8_block_all_gather_gemm", scale_a_layout="mn"),
         ]
-    assert results == ["out", "out", ("out", "rows"), "out"]
+    assert results[2][1] == "rows" and len(results[0]) == len(results[3]) == 3
+    assert len({*aligned}) == 4
     (p, box, more), (_, wide, scales), (_, inbox, _), _ = kept
     assert p.wire.name == "bf16" and p.collective == "reduce_scatter" and more["config"].watchdog
     assert box[0] == wide[0] == "Mailbox" and inbox[0] == "Inbox" and box[1] < wide[1]
     assert scales["scale_layout"] == "mn" and scales["scale_a"].stride(0) == 1
+
+
+def again():
+    """A call that was made before is not planned again, and writes another tensor; one that differs in anything is."""
+    op, (group, _) = OPS["all_gather_gemm"], seat(2)
+    x, plans = drawn(op, 2, (M, N, K))[0], []
+    met_ = SimpleNamespace(kept=Kept(4), in_order=nullcontext, align=len)
+    met_.end = lambda kind, size: None
+
+    class Planned:
+        def __init__(self, problem, box, a, b, **more):
+            plans.append(more)
+            self.wait = len(plans)
+
+        def launch(self, out=None):
+            return torch.zeros(2 * M, N).bfloat16() if out is None else out.fill_(self.wait)
+
+        def gathered(self):
+            return "rows"
+
+        def let_go(self):
+            pass
+
+    def run(each="", **said):
+        given = op.bind((x["a"], x["b"], group), said)
+        kept = launching.kept(op, each, given | {"a": On(x["a"])})
+        if kept is not None:
+            return kept()
+        return launching.gather(fusing.called(op, given, each), met_, keep=bool(each))
+
+    class On:
+        """On a GPU, as far as is asked."""
+
+        device = SimpleNamespace(type="cuda", index=0)
+
+        def __init__(self, it):
+            self.it = it
+
+    read = {On: lambda x: READ[torch.Tensor](x.it)}
+    with (
+        patch.object(launching.gathered, "AllGather", Planned),
+        patch.object(launching, "met", lambda group, device: met_),
+        patch.object(launching, "READ", Reading(read)),
+        patch.object(torch.cuda, "is_current_stream_capturing", lambda: False),
+    ):
+        first, second, third = run(), run(), run()
+        assert len(plans) == 1 and (second == 1).all() and second is not third
+        assert described(second) == described(first) and met_.over == 1
+        run("gathered")
+        assert run("gathered")[1] == "rows" and len(plans) == 2
+        run(out_dtype="f32")
+        x["b"] = x["b"].clone()
+        run()
+        assert len(plans) == 4
+        with patch.object(torch.cuda, "is_current_stream_capturing", lambda: True):
+            assert launching.kept(op, "", op.bind((On(x["a"]), x["b"], group), {})) is None
+
+
+class Reading(dict):
+    def __missing__(self, kind):
+        return READ[kind]
 
 
 def waited():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -170,8 +170,11 @@ class Loaded:
         return SimpleNamespace(stream=stream, **of)
 
     def moved(self, plan, addresses, stream):
-        assert not addresses
-        return SimpleNamespace(**{**vars(plan), "stream": stream})
+        at = {
+            name: replace(x, pointer=addresses.get(name, x.pointer))
+            for name, x in plan.matrices.items()
+        }
+        return SimpleNamespace(**{**vars(plan), "stream": stream, "matrices": at})
 
     def launch(self, plan):
         self.streams.asked("kernel", plan.stream)

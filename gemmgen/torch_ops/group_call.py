@@ -1,0 +1,65 @@
+"""One call of an operator of a process group, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..ir.expr import arguments
+from ..problem import Problem, Shape
+from .collectives import ALL_GATHER, GROUP, Collective, group_of
+from .fakes import checked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call, checked. given: its arguments by name; shape: (M, N, K), M of D."""
+
+    op: Collective
+    given: Mapping[str, Any]
+    problem: Problem
+    shape: Shape
+
+    @cached_property
+    def group(self) -> Any:
+        return group_of(self.given[GROUP])
+
+    @property
+    def device(self) -> Any:
+        return self.given["a"].device
+
+    @property
+    def gathers(self) -> bool:
+        return self.op.collective == ALL_GATHER
+
+    @cached_property
+    def ranks(self) -> int:
+        return int(self.group.size())
+
+    @property
+    def own_rows(self) -> int:
+        """Of A or of D, those that are this rank's."""
+        return self.shape[0] // self.ranks if self.gathers else self.shape[0]
+
+    @property
+    def read(self) -> dict[str, Any]:
+        """What the epilogue reads, by name."""
+        return {x.name: self.given[x.name] for x in arguments(self.problem.epilogue)}
+
+    @property
+    def operands(self) -> dict[str, Any]:
+        return {x: self.given[x] for x in self.op.tensors}
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """How they are stored."""
+        return {x: self.given[x] for x in ("layout", "scale_a_layout") if x in self.given}
+
+
+def called(op: Collective, given: Mapping[str, Any], overload: Any = "") -> Call:
+    """Raises ArgumentError."""
+    p, (_, *shape) = checked(op, overload, {**given})
+    m, n, k = shape
+    return Call(op=op, given=given, problem=p, shape=(m, n, k))
