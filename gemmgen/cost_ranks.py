@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
 
 from .config import Config
 from .cost_fit import FIT
@@ -16,7 +15,7 @@ SUM = 4  # bytes of one that is not rounded
 
 @dataclass(frozen=True, kw_only=True)
 class Sending:
-    """How sums leave for other ranks. order: of the norm as which the link's time and the loops beside it overlap; inf: the shorter is hidden. held:
+    """How sums leave for other ranks. order: of the norm as which the link's time and the loops beside it overlap. held:
     of the tensor cores' time in those loops, the share that hides nothing, since warps multiply or send."""
 
     order: float
@@ -25,8 +24,8 @@ class Sending:
     def shown(self, link: float, loops: float, tensor: float) -> float:
         """Seconds of the link's that nothing hides."""
         beside = max(0.0, loops - self.held * tensor)
-        if self.order == inf or not beside:
-            return max(0.0, link - beside)
+        if not beside:
+            return link
         norm: float = (link**self.order + beside**self.order) ** (1 / self.order)
         return norm - beside
 
@@ -34,12 +33,12 @@ class Sending:
 # Of two H100s, BF16, tests/data/reduce_scatter.csv, 60 times of 30 configs at 5 shapes.
 STORES = "stores"  # by the warps that multiply, 16 bytes a thread
 IN_TURNS = "stores in turns"  # the same, where another warpgroup multiplies meanwhile
-BULK = "bulk"  # by the copy engine, from D's shared memory, while the next tile is multiplied: not fitted
 SENDING = {
     STORES: Sending(order=2.5, held=0.8),
     IN_TURNS: Sending(order=2.5, held=0.2),
-    BULK: Sending(order=inf, held=0.0),
 }
+# Of two H100s, BF16, tests/data/all_gather.csv: seconds until a copy's bytes flow, its flag and the wait for it among them.
+COPY_BEGINS = 16e-6
 # Of a tile's time, what a launch of several waves loses as CTAs and ranks fall out of step.
 STEP = 0.42
 
@@ -90,11 +89,10 @@ def scattered(of: Workload, t: Terms, by: Sending) -> Link:
 
 
 def gathered(of: Workload, t: Terms) -> Link:
-    """Own rows first, which are copied before, then those of the ranks behind, in chunks, each multiplied when it is there. Not timed: a
-    copy takes what a launch does to begin, and its bytes."""
+    """Own rows first, which are copied before, then those of the ranks behind, in chunks, each multiplied when it is there."""
     (m, _, k), target = of.shape, of.target
     size, seconds = _link(of)
-    begins = target.launch_seconds
+    begins = COPY_BEGINS
     own = 2 * size / (of.ranks - 1) / (target.hbm_bytes_per_second * FIT.hbm_rate)
     chunks = chunks_for(m * k * of.problem.a.bytes)
     parts = (of.ranks - 1) * chunks

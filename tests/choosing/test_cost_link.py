@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from itertools import groupby
-from math import inf, sqrt
+from math import sqrt
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from gemmgen.config import Config
 from gemmgen.cost import cost, dram_bytes, operand_bytes, priced, terms
 from gemmgen.cost_launch import launch
 from gemmgen.cost_link import Hosts, compared, nccl, pays
-from gemmgen.cost_ranks import BULK, IN_TURNS, SENDING, STORES, Sending, scattered, sent_as
+from gemmgen.cost_ranks import IN_TURNS, SENDING, STORES, Sending, scattered, sent_as
 from gemmgen.errors import ArgumentError
 from gemmgen.heuristics import choose, rank
 from gemmgen.heuristics.tuned import pick
@@ -43,7 +43,7 @@ def config(row) -> Config:
 
 
 # Two H100s of one host, BF16, both launching at once, the mean of 30 launches. By shape and config, alone and with the
-# reduce-scatter. sending: how sums left, "stores" or "bulk"; a row of another way is an error until BOUNDS has it.
+# reduce-scatter. sending: how sums left; a row of another way is an error until BOUNDS has it.
 BOUNDS = {STORES: (0.0455, 0.105)}  # of errors: root mean square, most
 
 
@@ -103,6 +103,18 @@ def test_of_the_timed_configs_the_model_likes_one_that_is_near_the_quickest():
     assert len(lost) == 10 and sum(lost) / 10 < 1.0105 and max(lost) < 1.05
 
 
+def test_what_an_all_gather_adds_is_modelled_within_6_percent():
+    """What was measured alone, and what the model adds, of the config that is chosen alone: two H100s, own rows copied, the default's chunks: rms 3.2 %,
+    5.3 % at most."""
+    errors = []
+    for row in rows("all_gather.csv"):
+        of = launch(GATHER, tuple(int(row[side]) for side in "mnk"), H100, int(row["ranks"]))
+        t = priced(of, choose(DENSE, (of.ranks * of.shape[0], *of.shape[1:]), H100))
+        added = t.link.shown + t.link.beside
+        errors.append((float(row["alone_us"]) * 1e-6 + added) / (float(row["us"]) * 1e-6) - 1)
+    assert len(errors) == 5 and rms(errors) < 0.033 and max(map(abs, errors)) < 0.055
+
+
 def test_what_a_library_adds_is_modelled_within_6_percent():
     """Two H200s, NCCL behind a BF16 GEMM and before one: rms 2.8 %, 5.4 % at most."""
     errors = []
@@ -160,22 +172,12 @@ def test_terms_add_up():
     assert "link" not in cost(DENSE, Config(), SHAPE, H200).parts
 
 
-def test_stores_hide_less_than_stores_in_turns_and_those_less_than_bulk_copies():
+def test_stores_hide_less_than_stores_in_turns():
     of = launch(SCATTER, SHAPE, H200, 2)
     t = priced(of, Config())
-    stores, turns, bulk = (scattered(of, t, SENDING[x]).shown for x in (STORES, IN_TURNS, BULK))
-    assert stores > turns > bulk
+    stores, turns = (scattered(of, t, SENDING[x]).shown for x in (STORES, IN_TURNS))
+    assert stores > turns
     assert sent_as(Config()) == STORES and sent_as(Config(ping_pong=True)) == IN_TURNS
-
-
-@pytest.mark.parametrize("k", (256, 1024, 4096, 16384))
-@pytest.mark.parametrize("ranks", (2, 8))
-def test_of_bulk_copies_shows_what_is_longer_than_the_other_tiles(k, ranks):
-    of = launch(ROUNDED, (2048, 7168, k), H200, ranks)
-    t = priced(of, Config())
-    others = min(1 - 1 / ranks, 1 - 1 / t.waves) * t.sm
-    link = scattered(of, t, SENDING[BULK])
-    assert link.shown == pytest.approx(max(0.0, link.seconds - others))
 
 
 def test_in_a_single_wave_nothing_is_hidden():
@@ -185,11 +187,10 @@ def test_in_a_single_wave_nothing_is_hidden():
         assert (link.shown, link.beside) == (link.seconds, 0)
 
 
-def test_of_an_order_without_end_the_shorter_is_hidden():
-    assert Sending(order=inf, held=0).shown(3.0, 2.0, 0.0) == 1.0
-    assert Sending(order=inf, held=0).shown(2.0, 3.0, 0.0) == 0.0
-    assert Sending(order=2.0, held=0).shown(3.0, 4.0, 0.0) == 1.0
-    assert Sending(order=2.0, held=1).shown(3.0, 4.0, 4.0) == 3.0
+def test_where_nothing_is_beside_the_link_all_of_it_shows():
+    assert Sending(order=2.5, held=0).shown(3.0, 0.0, 0.0) == 3.0
+    assert Sending(order=2.5, held=1).shown(3.0, 2.0, 2.0) == 3.0
+    assert Sending(order=2.5, held=0).shown(3.0, 3.0, 0.0) < 3.0
 
 
 def test_gathered_rows_show_what_comes_after_the_rows_before():
