@@ -126,7 +126,8 @@ def meeting_of(group: Any, device: Any) -> Meeting:
 def _exchange(group: Any, key: str) -> Callable[[str, Any], list[Any]]:
     """What tells all ranks something and returns what each has told, by rank. By the group's store, not by its collectives: NCCL
     refuses two ranks on one GPU in words of its own."""
-    store, rank, ranks = group.get_group_store(), group.rank(), group.size()
+    store = torch().distributed.distributed_c10d._get_process_group_store(group)
+    rank, ranks = group.rank(), group.size()
 
     def share(what: str, mine: Any) -> list[Any]:
         store.set(f"{key}/{what}/{rank}", json.dumps(mine))

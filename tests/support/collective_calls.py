@@ -23,6 +23,7 @@ from gemmgen.ops.kept import READ, Kept
 from gemmgen.runtime.torch_tensors import torch_dtype
 from gemmgen.target import BY_DEVICE, H200
 from gemmgen.torch_ops import fusing, launching, meeting
+from gemmgen.torch_ops import gradients as backwards
 
 M, N, K = 24, 48, 256  # rows of each rank, columns, and K
 OPS = {op.name: op for op in torch_ops.COLLECTIVES}
@@ -296,7 +297,7 @@ def wrong(name, change):
     return lambda *args: change(right(*args))
 
 
-FAULTS = {  # what is wrong, and a call that must show it
+FAULTS = {  # what is wrong, in `fusing` or a module that is named, and a call that must show it
     "rows of another rank": (
         lambda: ("scattered", wrong("scattered", lambda x: x.roll(1, 0))),
         lambda: values_of("gemm_reduce_scatter", 4),
@@ -313,19 +314,32 @@ FAULTS = {  # what is wrong, and a call that must show it
         lambda: ("applied", lambda epilogue, sums, read: sums),
         lambda: values_of("gemm_reduce_scatter", 4, "bias"),
     ),
+    "a gradient of another rank's rows": (
+        lambda: ("all_rows", lambda x, *more: RIGHT(x, *more).roll(M, 0), backwards),
+        lambda: gradients("all_gather_gemm", 4),
+    ),
+    "a weight's gradient of rows in another order": (
+        lambda: ("_of_weight", lambda dy, *more: OF_WEIGHT(dy.roll(1, 0), *more), backwards),
+        lambda: gradients("gemm_reduce_scatter", 2),
+    ),
+    "a bias without its gradient": (
+        lambda: ("_places", lambda ctx, da, db, dy: PLACES(ctx, da, db, dy * 0), backwards),
+        lambda: gradients("gemm_reduce_scatter", 2, "nt", True),
+    ),
     "a result that lies elsewhere than is said": (
         lambda: ("empty", lambda shape, *more: torch.zeros(shape[0], shape[1] + 8)[:, : shape[1]]),
         lambda: values_of("gemm_reduce_scatter", 2),
     ),
 }
-RIGHT = fusing.all_rows
+RIGHT, OF_WEIGHT, PLACES = fusing.all_rows, backwards._of_weight, backwards._places
 
 
 def planted(fault):
     """Whether the call shows it."""
     plant, call = FAULTS[fault]
     call()
-    with patch.object(fusing, *plant()):
+    name, wrong, *of = plant()
+    with patch.object(*(of or [fusing]), name, wrong):
         try:
             call()
         except AssertionError:

@@ -14,6 +14,7 @@ import torch.distributed._symmetric_memory as symm_mem
 from gemmgen import Problem
 from gemmgen.ops.gathered import AllGather, Inbox, all_gather_gemm, inbox_bytes
 from gemmgen.ops.ranked import Mailbox, mailbox_bytes, reduce_scatter
+from gemmgen.torch_ops import explain
 
 F32 = Problem(family="dense", a="bf16", b="bf16", d="f32")
 M, N, K, LAUNCHES = 512, 768, 1024, 20
@@ -65,6 +66,63 @@ def scatters(rank, ranks, here):
     del kept
 
 
+def operators(rank, ranks, here):
+    """Those of torch, in one launch of each rank: exact sums, and the gradients of the plain path."""
+    group = dist.group.WORLD.group_name
+    for m in (M, 2 * M):  # memory is made anew for more rows
+        for _ in range(LAUNCHES):
+            x, w, v = (ones(*s, here=here) for s in ((m, K), (N, K), (K, N)))
+            h = one_launch("all_gather_gemm", x, w, group, out_dtype="f32")
+            assert torch.equal(h, gathered(x).float() @ w.float().T)
+            a = ones(ranks * m, N, here=here)
+            y = one_launch("gemm_reduce_scatter", a, v, group, out_dtype="f32")
+            wanted = a.float() @ v.float().T
+            dist.all_reduce(wanted)
+            assert torch.equal(y, wanted[rank * m : rank * m + m])
+        h, rows = torch.ops.gemmgen.all_gather_gemm.gathered(x, w, group, fuse=True)
+        assert torch.equal(rows, gathered(x)) and torch.equal(
+            h, (rows.float() @ w.float().T).bfloat16()
+        )
+    layers(group, here)
+    codes(group, rank, ranks, here)
+
+
+def one_launch(name, *given, **said):
+    assert explain(name, *given, fuse=True, **said).startswith("one launch")
+    return getattr(torch.ops.gemmgen, name)(*given, fuse=True, **said)
+
+
+def layers(group, here):
+    """Forward and backward; sums that travel in BF16 are rounded once more."""
+    found = []
+    x, w, v = (torch.randn(s, device=here).bfloat16() for s in ((M, K), (N, K), (K, N)))
+    for fuse in (True, False):
+        leaves = [t.clone().requires_grad_() for t in (x, w, v)]
+        h = torch.ops.gemmgen.all_gather_gemm(*leaves[:2], group, fuse=fuse)
+        y = torch.ops.gemmgen.gemm_reduce_scatter(h, leaves[2], group, wire="bf16", fuse=fuse)
+        y.sum().backward()
+        found.append([y.detach(), *(t.grad for t in leaves)])
+    for one, other in zip(*found, strict=True):
+        assert (one.float() - other.float()).norm() < 0.02 * other.float().norm()
+
+
+def codes(group, rank, ranks, here):
+    """FP8 with block scales of 1, in both layouts."""
+    for layout in ("mn", "row"):
+        x, w = ones(ranks * M, K, here=here), ones(N, K, here=here)
+        qx, qw = x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn)
+        scale = torch.ones(K // 128, ranks * M, device=here).mT
+        scale = scale.contiguous() if layout == "row" else scale
+        of_w = torch.ones(N // 128, K // 128, device=here)
+        said = {"scale_a_layout": layout, "out_dtype": "f32"}
+        y = one_launch("fp8_block_gemm_reduce_scatter", qx, scale, qw, of_w, group, **said)
+        wanted = x.float() @ w.float().T
+        dist.all_reduce(wanted)
+        assert torch.equal(y, wanted[rank * M : rank * M + M])
+        h = one_launch("fp8_block_all_gather_gemm", qx, scale, qw, of_w, group, **said)
+        assert torch.equal(h, gathered(x).float() @ w.float().T)
+
+
 def main():
     here = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(here)
@@ -73,6 +131,7 @@ def main():
     torch.manual_seed(rank)
     gathers(ranks, here)
     scatters(rank, ranks, here)
+    operators(rank, ranks, here)
     dist.barrier()
     dist.destroy_process_group()
     print(f"rank {rank} of {ranks}: all as it should be")
