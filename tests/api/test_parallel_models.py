@@ -48,6 +48,8 @@ def test_along_the_first_side(ranks, layer):  # noqa: F811
 @pytest.mark.parametrize("model", MODELS)
 def test_fully_sharded(ranks, model, layer, tensor_parallel):  # noqa: F811
     ranks.run(parallel_models.fully_sharded, model, layer, tensor_parallel)
+    if tensor_parallel:
+        ranks.run(parallel_models.fully_sharded, model, layer, True, True)
 
 
 @pytest.mark.parametrize("layer", ("linear", "master", "frozen"))

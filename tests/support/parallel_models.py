@@ -196,18 +196,24 @@ def check_gradients(many, one, allowed):
         near(p.grad, q.grad, allowed)
 
 
-def fully_sharded(model, layer, tensor_parallel):
-    """Ranks have different batches; with `tensor_parallel` two of them have one batch and divide the layers."""
+def fully_sharded(model, layer, tensor_parallel, sequence=False):
+    """Ranks have different batches; with `tensor_parallel` two of them have one batch and divide the layers, by gemmgen's styles with `sequence`, and tokens."""
     on, one = mesh(2, 2) if tensor_parallel else mesh(RANKS), drawn(model, layer)
     many, batches = copy.deepcopy(one), 2 if tensor_parallel else RANKS
     data = on["0"] if tensor_parallel else on
     if tensor_parallel:
-        parallelize_module(many, on["1"], plan(model, False, layer != "linear"))
+        parallelize_module(many, on["1"], plan(model, sequence, sequence or layer != "linear"))
     fully_shard(many, mesh=data)
     x, dy = (torch.randn(batches, BATCH, TOKENS, HIDDEN).bfloat16() for _ in range(2))
     at = data.get_local_rank()
-    y = many(x[at])
-    y.backward(dy[at])
+
+    def lying(t):
+        return distribute_tensor(t, on["1"], [Shard(1)], src_data_rank=None) if sequence else t
+
+    with operators() as called:
+        y = many(lying(x[at]))
+        y.backward(lying(dy[at]))
+    assert bool(called) == sequence
     expected = [one(t) for t in x]
     near(y, expected[at], 0.02)
     for each, t in zip(expected, dy, strict=True):
