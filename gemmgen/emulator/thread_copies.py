@@ -60,19 +60,30 @@ def copies_of(g: Group, lane: int) -> ThreadCopies:
 
 
 def copy(i: Instruction, s: Scope) -> Op:
-    """Of 4, 8 or 16 bytes, as many as its operand says."""
+    """Of 4, 8 or 16 bytes, as many as its operand says; of fewer, if another does, and zeros."""
     to, source = address_slot(i.operands[0], s), address_slot(i.operands[1], s)
-    size = constant(i.operands[2], i)
-    if len(i.operands) > 3 or size not in SIZES[i.parts[2]] or "shared::cluster" in i.parts:
+    size, less = constant(i.operands[2], i), [s.src(x, "u32") for x in i.operands[3:]]
+    if len(less) > 1 or size not in SIZES[i.parts[2]] or "shared::cluster" in i.parts:
         raise UnsupportedInstruction(f"{i}: of {size} bytes, {len(i.operands)} operands")
 
     def op(g: Group) -> None:
         at, wanted = to(g), source(g)
         for agent, lanes in per_warp(g):
-            data = load(g, "global", wanted[lanes], size, lanes)
-            _start(g, agent, lanes, at[lanes], data)
+            sizes = g.R[less[0]][lanes] if less else np.full(lanes.size, size)
+            _start(g, agent, lanes, at[lanes], _read(g, wanted[lanes], sizes, size, lanes))
 
     return op
+
+
+def _read(g: Group, addresses: Any, sizes: Any, size: int, lanes: Any) -> Any:
+    """uint8 [lanes, size]; nothing is read of what is zero. Sizes between nothing and all are not modelled."""
+    if not np.isin(sizes, (0, size)).all():
+        raise UnsupportedInstruction(f"{who(g)}: {sorted(set(sizes.tolist()))} of {size} bytes")
+    data = np.zeros((lanes.size, size), np.uint8)
+    reading = np.flatnonzero(sizes)
+    if reading.size:
+        data[reading] = load(g, "global", addresses[reading], size, lanes[reading])
+    return data
 
 
 def _start(g: Group, agent: int, lanes: Any, at: Any, data: Any) -> None:
