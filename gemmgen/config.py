@@ -51,6 +51,8 @@ class Config:
     launch before it still writes B (docs/adr/0048-weights-ahead.md).
     direct: of a swapped tile, warps load their operands from global memory into registers, where `stages` K blocks of them are held,
     and multiply them by mma.sync: no ring, no producer, several CTAs per SM (docs/adr/0050-direct-weights.md).
+    slots: with direct, K blocks are copied by cp.async while those before them are multiplied, `stages` of them, and wait in shared memory,
+    each thread's pieces in places of its own, rather than in registers (docs/adr/0050-direct-weights.md).
     watchdog: a wait that takes seconds reports where it stands and stops the kernel.
     more: values of levers that the program has added (`gemmgen.levers.add`), by name; each is an attribute too.
     """
@@ -81,6 +83,7 @@ class Config:
     lane_scales: bool = False
     weights_ahead: bool = False
     direct: bool = False
+    slots: bool = False
     more: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:

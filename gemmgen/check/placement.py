@@ -168,10 +168,14 @@ def _fragments(kernel: Kernel, s: LoadFragments) -> Iterator[str]:
     side, rows = {"rows": (shared, FRAGMENT_ROWS), "columns": (other, kernel.instr.n)}[s.of]
     if BASES[side] != f"tile.{s.tensor}_row":
         yield f"{s.of} of the accumulator lie along {side.upper()}, and {s.tensor} is loaded"
-    held = next(r.count for role in kernel.roles for r in role.locals if r.name == s.dst)
     k_bytes = kernel.block.k * kernel.instr.a.bytes
-    if 4 * 32 * held != rows * k_bytes:
-        yield f"{s.dst} holds {held} registers of {rows} rows of {k_bytes} bytes"
+    for held in (r.count for role in kernel.roles for r in role.locals if r.name == s.dst):
+        if 4 * 32 * held != rows * k_bytes:
+            yield f"{s.dst} holds {held} registers of {rows} rows of {k_bytes} bytes"
+    if s.smem:
+        buffer, both = kernel.buffer(s.smem), (FRAGMENT_ROWS + kernel.instr.n) * k_bytes
+        if buffer.stage_bytes != both * kernel.threads // 32:
+            yield f"{s.smem} has {buffer.stage_bytes} bytes for a K block, whose warps have {both} each"
 
 
 def _product(kernel: Kernel, s: MultiplyFragments) -> Iterator[str]:

@@ -54,6 +54,9 @@ class Reader:
     partial: frozenset[str] = frozenset()  # registers that hold no sums but what is promoted
     tile: int = 0
     k: int = 0
+    stages: int = 1  # places in which K blocks take turns
+    groups: int = 0  # of copies that were begun
+    came: dict[str, int] = field(default_factory=dict)  # the group that a place was last filled by
     registers: dict[str, Held] = field(default_factory=dict)  # by name; of sums by `place`
     found: list[Finding] = field(default_factory=list)
 
@@ -112,6 +115,7 @@ def of_kernel(kernel: ir.Kernel) -> dict[str, Any]:
         "parts": _parts(kernel),
         "ahead": _ahead(kernel),
         "partial": partial,
+        "stages": next((s.stages for s in kernel.smem if s.use == "slots"), 1),
     }
 
 

@@ -18,6 +18,7 @@ from ..ir.promotion import HELD_BLOCKS, LANES, OF_A, READS, promotes
 from ..ir.rewrite import statements
 from ..ir.stores import OfD, slot
 from .finding import Finding
+from .fragment_values import load_fragments, multiply_fragments
 from .instance import Post
 from .ranked_values import mine, ranked, senders
 from .reader import Held, Reader, Sent, of_kernel, place
@@ -38,13 +39,15 @@ SHARED = {
 
 def values(kernel: ir.Kernel) -> Iterator[Finding]:
     """Every role, over two tiles of one and of three K blocks; if some may have none, with such; if lanes hold
-    the scales of some, with more than twice as many. Where CTAs divide K, with as many and one more for each, and
+    the scales of some, with more than twice as many; so if K blocks take turns in places. Where CTAs divide K, with as many and one more for each, and
     rank 0 last, for it reads what others sent."""
     ranks = kernel.cluster.k
     uneven = ((0, 3), (3, 0)) * bool(kernel.groups.depths)
     uneven += ((2 * ranks, 2 * ranks + 1),) * (ranks > 1)
     shares = any(isinstance(s, ir.ShareScales) for s in statements(kernel))
     uneven += ((ranks * 2 * LANES + 1, 3),) * shares
+    slots = (s.stages for s in kernel.smem if s.use == "slots")
+    uneven += tuple((ranks * (2 * n + 1), ranks * n) for n in slots)
     for role in kernel.roles:
         if kernel.peers.slot:
             blank = Reader(counts=(), **of_kernel(kernel))
@@ -165,10 +168,9 @@ def _step(r: Reader, s: Any) -> None:
         case ir.Mma():
             _multiply(r, s)
         case ir.LoadFragments():
-            k = (r.mine.start if s.block == "first" else r.k) + s.distance
-            r.registers[s.dst] = Held(what=f"fragments of {s.of}", tile=r.tile, ks=(k,))
+            load_fragments(r, s)
         case ir.MultiplyFragments():
-            _multiply_fragments(r, s)
+            multiply_fragments(r, s)
         case ir.Accumulate() | ir.Promote():
             _promote(r, s)
         case ir.Evaluate():
@@ -222,16 +224,6 @@ def _multiply(r: Reader, s: ir.Mma) -> None:
     if r.k == r.mine.start and s.fresh == "tile":
         r.registers[s.dst] = Held(what="sum", tile=r.tile, wave=s.wave)
     r.add(s, s.dst, s.wave)
-
-
-def _multiply_fragments(r: Reader, s: ir.MultiplyFragments) -> None:
-    r.want(s, s.row_fragments, r.now("fragments of rows"))
-    r.want(s, s.column_fragments, r.now("fragments of columns"))
-    if s.dst in r.partial:
-        r.want(s, s.dst, Held(what="sum", tile=r.tile))
-        r.registers[s.dst] = r.now("product", 0)
-    else:
-        r.add(s, s.dst, 0)
 
 
 def _add(r: Reader, s: ir.AddPartials, part: int) -> None:

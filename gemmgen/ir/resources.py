@@ -99,7 +99,7 @@ class Smem:
     rows: int
     cols: int
     stages: int
-    use: Literal["operand", "scales", "output", "map", "partials"]
+    use: Literal["operand", "scales", "output", "map", "partials", "slots"]
     swizzle: int | None = None  # bytes, 0 = none; assign_swizzle
     pad: int | None = None  # elements per row; pad_epilogue
     offset: int | None = None  # bytes; layout_smem

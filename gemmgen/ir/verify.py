@@ -138,7 +138,7 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
         elif isinstance(stmt, LoadBlockScales):
             _loaded(stmt, tables)
         elif isinstance(stmt, LoadFragments):
-            outer = ForK if stmt.block == "next" else ForTiles
+            outer = _fragments(stmt)
         elif isinstance(stmt, Promote):
             _scales(stmt)
         elif isinstance(stmt, Sync):
@@ -227,6 +227,14 @@ def _loaded(stmt: LoadBlockScales, tables: Tables) -> None:
     room = tables["locals"][stmt.dst].count
     if stmt.count != room:
         raise IRError(f"LoadBlockScales of {stmt.count}: {stmt.dst} has {room} registers")
+
+
+def _fragments(stmt: LoadFragments) -> type:
+    """The block that it stands in. What is copied has a place and no registers, what is read has both."""
+    if (bool(stmt.dst), bool(stmt.smem)) != (stmt.by != "copy", stmt.by != "load"):
+        at = f"dst is {stmt.dst!r}, smem is {stmt.smem!r}"
+        raise IRError(f"LoadFragments by {stmt.by}: {at}")
+    return ForK if stmt.block == "next" else ForTiles
 
 
 def _scales(stmt: Promote) -> None:

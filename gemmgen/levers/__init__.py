@@ -21,6 +21,7 @@ from .peek import PEEK
 from .ping_pong import PING_PONG
 from .price import Price as Price
 from .registers import REGISTERS
+from .slots import SLOTS
 from .split_k import SPLIT_K
 from .stream import STREAM
 from .swap_ab import SWAP_AB
@@ -48,6 +49,7 @@ LEVERS: list[Lever] = [
         LANE_SCALES,
         WEIGHTS_AHEAD,
         DIRECT,
+        SLOTS,
     ),
 ]
 FIELDS: dict[str, Values] = {x.name: x.values for x in LEVERS}  # which values each takes

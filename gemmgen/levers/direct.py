@@ -40,7 +40,13 @@ def of_each(ctas: int, threads: int, target: Any) -> int:
 def _instead(c: C) -> Changes:
     plain: Changes = {"consumers": 1, "block_n": WIDE, "stages": HELD, "unroll": HELD}
     plain |= {"multicast": "none", "ping_pong": False, "peek": False, "stream": False}
-    plain |= {"in_flight": 0, "weights_ahead": False, "swizzle_ab": None, "registers": None}
+    plain |= {
+        "in_flight": 0,
+        "weights_ahead": False,
+        "slots": False,
+        "swizzle_ab": None,
+        "registers": None,
+    }
     return {"direct": True, **plain}
 
 

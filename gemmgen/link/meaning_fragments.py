@@ -19,17 +19,9 @@ def words(k: ir.Kernel) -> int:
 def load_fragments(k: ir.Kernel, s: ir.LoadFragments) -> str:
     """Register 4 * (n * j + p) + w is word w of piece p, of n, of the lane's row in eight j."""
     n, element = words(k), 8 * k.instr.a.bytes
-    row = {
-        "rows": f"tile.{s.tensor}_row + warpgroup * 64 + warp * 16",
-        "columns": f"tile.{s.tensor}_row",
-    }[s.of]
-    rows, side = {"a": (rows_of_a(k), "m"), "b": ("shape_n", "n")}[s.tensor]
-    block = f"k + {s.distance}" if s.block == "next" else f"{s.distance}"
-    start = "tile.k_first + " if k.cluster.k > 1 else ""
+    of_row, begins, block = source(k, s)
     nc, once = "" if k.pdl else ".nc", ".L1::no_allocate.L2::256B" if s.of == "rows" else ""
     opcode = f"ld.global{nc}{once}.v4.b32"
-    of_row = f"{of_group(k, s.tensor)} + (long long)min({row} + lane / 4 + 8 * i, {rows} - 1) * {s.tensor}_stride_{side}"
-    begins = f"{start}({block}) * {k.block.k} + lane % 4 * {128 // element}"
     out = []
     for p in range(n // 4):
         on = p * 512 // element
@@ -39,6 +31,53 @@ def load_fragments(k: ir.Kernel, s: ir.LoadFragments) -> str:
         sets = " ".join(f"{x} = $nth(x, {w});" for w, x in enumerate(held))
         out.append(f'{{ const auto x = $given({there}, {load}, "mov.b32"($r, 0)); {sets} }}')
     return f"{UNROLL}for (int i = 0; i < {count(k, s.dst) // n}; ++i) {{ {' '.join(out)} }}"
+
+
+def source(k: ir.Kernel, s: ir.LoadFragments) -> tuple[str, str, str]:
+    """The lane's row of eight i, the element of K where its first piece begins, and the K block's number."""
+    row = {
+        "rows": f"tile.{s.tensor}_row + warpgroup * 64 + warp * 16",
+        "columns": f"tile.{s.tensor}_row",
+    }[s.of]
+    rows, side = {"a": (rows_of_a(k), "m"), "b": ("shape_n", "n")}[s.tensor]
+    block = f"k + {s.distance}" if s.block == "next" else f"{s.distance}"
+    start = "tile.k_first + " if k.cluster.k > 1 else ""
+    of_row = f"{of_group(k, s.tensor)} + (long long)min({row} + lane / 4 + 8 * i, {rows} - 1) * {s.tensor}_stride_{side}"
+    return of_row, f"{start}({block}) * {k.block.k} + lane % 4 * {16 // k.instr.a.bytes}", block
+
+
+def slot(k: ir.Kernel, s: ir.LoadFragments, block: str) -> str:
+    """This thread's first 16 bytes of the K block: a piece of every thread, then the next; the rows' before the columns'."""
+    buffer = k.buffer(s.smem)
+    before = 2 * words(k) // 4 * 2048 if s.of == "columns" else 0
+    turn = f"({block}) % {buffer.stages} * {buffer.stage_bytes}"
+    return f"{s.smem} + {turn} + {before} + threadIdx.x * 16"
+
+
+def copy_fragments(k: ir.Kernel, s: ir.LoadFragments) -> str:
+    """What lies past K is not read; nothing of a K block past the tile's last comes at all."""
+    n, element = words(k), 8 * k.instr.a.bytes
+    of_row, begins, block = source(k, s)
+    opcode = {"rows": "cp.async.cg.shared.global.L2::256B", "columns": "cp.async.ca.shared.global"}
+    eights = {"rows": 2, "columns": k.instr.n // 8}[s.of]
+    out = []
+    for p in range(n // 4):
+        on = p * 512 // element
+        to = f"{slot(k, s, block)} + (i * {n // 4} + {p}) * 2048"
+        size = f"{begins} + {on} < shape_k ? 16 : 0"
+        out.append(f'"{opcode[s.of]}"([{to}], [{of_row} + {begins} + {on}], 16, {size});')
+    each = f"{UNROLL}for (int i = 0; i < {eights}; ++i) {{ {' '.join(out)} }}"
+    return f'if ({block} < tile.k_blocks) {{ {each} }} "cp.async.commit_group"();'
+
+
+def read_fragments(k: ir.Kernel, s: ir.LoadFragments) -> str:
+    read = f'"ld.shared.v4.s32"({{$r, $r, $r, $r}}, [{slot(k, s, f"k + {s.distance}")} + 512 * i])'
+    sets = " ".join(f"{s.dst}[i + {w}] = $nth(x, {w});" for w in range(4))
+    each = f"for (int i = 0; i < {count(k, s.dst)}; i += 4) {{ const auto x = {read}; {sets} }}"
+    return f'"cp.async.wait_group"({s.pending}); {UNROLL}{each}'
+
+
+LOADS_BY = {"load": load_fragments, "copy": copy_fragments, "read": read_fragments}
 
 
 def multiply_fragments(k: ir.Kernel, s: ir.MultiplyFragments) -> str:
@@ -71,6 +110,6 @@ def half_of(of: DType, word: str, half: int) -> str:
 
 
 FRAGMENTS: dict[type[ir.Stmt], Meaning] = {
-    ir.LoadFragments: load_fragments,
+    ir.LoadFragments: lambda k, s: LOADS_BY[s.by](k, s),
     ir.MultiplyFragments: multiply_fragments,
 }

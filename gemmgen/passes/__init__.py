@@ -33,6 +33,7 @@ from . import (
     split_scales,
     stream_k,
     swap_operands,
+    take_slots,
     take_turns,
 )
 from .allow_empty import allow_empty
@@ -79,6 +80,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(stream_k.stream_k, "stream"),  # the same, where no cluster is
     # Scales are read by lanes, and who has which K blocks is known; nothing of a ring is planned yet.
     Step(read_direct.read_direct, "direct"),
+    Step(take_slots.take_slots, "slots"),  # it is known what is loaded, and when
     Step(plan_multicast.plan_multicast),  # decides slices, so before boxes are cut
     Step(allow_empty),  # every release is spelled, every K is divided
     Step(derive_maps),  # every load is, and the producer's Drain is in place
@@ -117,6 +119,7 @@ RULES: tuple[Rule, ...] = (
     *split_k.RULES,
     *stream_k.RULES,
     *read_direct.RULES,
+    *take_slots.RULES,
     *plan_multicast.RULES,
     *assign_swizzle.RULES,
     *split_output.RULES,

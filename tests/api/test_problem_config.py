@@ -59,6 +59,7 @@ def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
         "lane_scales",
         "weights_ahead",
         "direct",
+        "slots",
     } & set(Config().to_json())
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
@@ -89,6 +90,7 @@ BAD_CONFIG = {
     "lane_scales": (1, 0, "true", None),
     "weights_ahead": (1, 0, "true", None),
     "direct": (1, 0, "true", None),
+    "slots": (1, 0, "true", None),
     "order": ("hilbert", "", None, 1, True, ["panels"]),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
@@ -137,6 +139,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "lane_scales": (False, True),
         "weights_ahead": (False, True),
         "direct": (False, True),
+        "slots": (False, True),
         "order": ("panels",),
         "registers": (None, (40, 232)),
     }[name]

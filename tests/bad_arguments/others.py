@@ -60,6 +60,7 @@ OUT_OF_RANGE = {
     "lane_scales": (1, None, "yes"),
     "weights_ahead": (1, None, "yes"),
     "direct": (1, None, "yes"),
+    "slots": (1, None, "yes"),
 }
 assert OUT_OF_RANGE.keys() == FIELDS.keys()
 

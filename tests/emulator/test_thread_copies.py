@@ -92,6 +92,28 @@ def stored(body):
     return body.replace("bar.sync 0;", more, 1)
 
 
+@every_schedule
+def test_zeros_come_in_place_of_bytes_that_are_not_read(schedule):
+    """Of the second warp, from where nothing is."""
+    lone = "cp.async.ca.shared.global [%r4], [%d4+4], 4;"
+    sized = """setp.gt.u32 %p3, %r60, 31;
+    selp.u32 %r9, 0, 4, %p3;
+    @%p3 mov.u64 %d4, 4096;
+    cp.async.ca.shared.global [%r4], [%d4+4], 4, %r9;"""
+    out = copied(lambda body: body.replace(lone, sized), schedule=schedule())
+    want = WORDS[np.arange(64) ^ 33]
+    want[:32, 1] = 0  # what the threads opposite have copied
+    assert (out == want).all()
+
+
+def test_other_sizes_are_not_modelled():
+    def change(body):
+        return body.replace("[%d4+4], 4;", "[%d4+4], 4, 2;")
+
+    with pytest.raises(emulator.EmulatorError, match=r"\[2\] of 4 bytes"):
+        copied(change)
+
+
 FAULTS = {
     "nobody waits": ("cp.async.wait_group 0;", "", emulator.Race, "not ordered after the write by cp.async"),
     "the last group is not waited for": ("wait_group 0", "wait_group 1", emulator.Race, r"not ordered after the write by cp.async.ca"),

@@ -22,6 +22,8 @@ WAYS = {
     "16 rows": replace(DIRECT, block_m=16),
     "split K": replace(DIRECT, block_m=16, split_k=8),
     "early": replace(DIRECT, pdl=True, split_k=2),
+    "slots": replace(DIRECT, slots=True, stages=4, unroll=4),
+    "slots, split K, early": replace(DIRECT, slots=True, stages=3, unroll=3, split_k=8, pdl=True),
 }
 PLAIN = replace(FP8, family="fp8")
 PROBLEMS = (DENSE, DENSE_F16, DENSE_F32, PLAIN, replace(PLAIN, a=E5M2), FP8)

@@ -40,6 +40,7 @@ OF_FAMILIES = (*IN_THE_TILE, "multicast", "raster", "panel", "order", "unroll", 
 BESIDE = {"block_m": {"block_m": 64, "consumers": 1}, "swap_ab": {"swap_ab": True, "block_m": 16, "block_n": 128},
           "d_columns": {"d_columns": 64, "block_n": 128}, "weights_ahead": {"weights_ahead": True, "pdl": True},
           "direct": {"direct": True, "swap_ab": True, "block_m": 16, "block_n": 64, "consumers": 1, "unroll": 4}}  # fmt: skip
+BESIDE["slots"] = {"slots": True, **BESIDE["direct"]}
 
 ROOT = Path(gemmgen.levers.__file__).parents[1]
 CHOOSING = (

@@ -11,6 +11,7 @@ from .rows_overlap import WAIT
 from .rows_protocol import drop, row, visit
 
 DIRECT, SPLIT, HALVES = "dense-direct", "dense-direct-split-k", "fp8-direct"
+SLOTS = "dense-direct-slots"
 EARLY = "dense-direct-masked"  # may begin while the launch before it ends
 ROWS_OF_B = "warp * 16 + lane / 4, kk"
 LAST_ROW = "min(row + 8 * i, shape_n - 1)"
@@ -45,4 +46,15 @@ ROWS = (
         text=edit((WAIT, f"int x, y, z, w;\nptx::load_piece(b, 0, 1, x, y, z, w);\n{WAIT}"))),
     row("103n", EARLY, "what the launch before may write is read as if nobody did", "E",
         text=edit(("@inside ld.global.v4", "@inside ld.global.nc.v4"))),
+    row("103o", SLOTS, "a K block is read before its copy has come", "P",
+        ir=visit(ir.LoadFragments, lambda s: replace(s, pending=s.pending + 1), by="read", tensor="a")),
+    row("103p", SLOTS, "the same, in the text", "E", text=edit(("wait_for_copies<4>", "wait_for_copies<6>"), count=0)),
+    row("103q", SLOTS, "copies belong to no group", "E", text=edit(("ptx::commit_copies();", ""), count=0)),
+    row("103r", SLOTS, "a K block is copied into the next one's place", "P",
+        ir=visit(ir.LoadFragments, lambda s: replace(s, distance=s.distance - 1), by="copy", block="next", tensor="b")),
+    row("103s", SLOTS, "what was copied is not read", "P", ir=visit(ir.LoadFragments, drop, by="read", tensor="a")),
+    row("103t", SLOTS, "a place of another warp's thread is read", "E",
+        text=edit(("+ threadIdx.x * 16;", "+ (threadIdx.x ^ 32) * 16;"), after="wait_for_copies<4>")),
+    row("103u", SLOTS, "A's place begins in B's", "E", text=edit(("STAGE_BYTES + 8192", "STAGE_BYTES + 6144"), count=0)),
+    row("103v", SLOTS, "K blocks past the share are copied", "E", text=edit(("if (kk < tile.k_blocks) {", "{"), count=0)),
 )  # fmt: skip

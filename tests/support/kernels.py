@@ -249,5 +249,10 @@ VARIETY = {
         replace(FP8, grouping="rows"),
         replace(DIRECT, lane_scales=True, split_k=2),
     ),
+    "dense-direct-slots": (DENSE, replace(DIRECT, slots=True, stages=3, unroll=3, split_k=2)),
+    "fp8-block-direct-slots": (
+        replace(FP8, grouping="rows"),
+        replace(DIRECT, lane_scales=True, slots=True, stages=4, unroll=4, block_m=16),
+    ),
     "s8-block-swap": (INT8_BLOCK, Config(swap_ab=True, block_m=48)),
 }
