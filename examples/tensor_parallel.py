@@ -235,11 +235,11 @@ def gemm_on_cpu(
 def device() -> str:
     """cuda if each rank has a Hopper GPU of its own."""
     try:
-        index = int(os.environ.get("LOCAL_RANK", "0"))
-        require_hopper(index)
+        for index in range(int(os.environ.get("LOCAL_WORLD_SIZE", "1"))):
+            require_hopper(index)
     except RuntimeUnavailable:
         return "cpu"
-    torch.cuda.set_device(index)
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     return "cuda"
 
 
