@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from functools import lru_cache, partial
 
 from ..config import Config
 from ..heuristics import ANY
-from ..heuristics.tuned import Pick, pick
+from ..heuristics.tuned import Pick, databases, pick
 from ..pipeline import compile_to_source
 from ..problem import Problem, Shape
-from ..runtime import devices, driver
+from ..runtime import devices, driver, nvrtc
 from ..runtime.cache import cached_cubin
 from ..runtime.cache_index import Compiler, Ready, ready
 from ..runtime.cache_index import refused as kept_refusal
@@ -93,6 +94,16 @@ def priced_for(device: int) -> tuple[str, Target]:
     """The name of CUDA device `device`, and what configs are priced for there."""
     name = driver.require_hopper(device)
     return name, limited(target_of(device, name))
+
+
+def chosen_by(device: int) -> str:
+    """A digest of what decides, besides a launch, which config is chosen for it on CUDA device `device`, and whether the build takes it: figures, databases,
+    the compiler, whether bits may depend on the batch. Processes for which it differs may choose differently. Raises RuntimeUnavailable."""
+    figures = (repr(priced_for(device)), repr(invariance.is_invariant()), nvrtc.build())
+    digest = hashlib.sha256("\n".join(figures).encode())
+    for path in databases():
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()
 
 
 def loaded_choice(

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary, ref
 
 from .. import __version__
 from ..errors import ArgumentError, GemmgenError
+from ..ops.building import chosen_by
 from ..ops.collective import End, is_watched
 from ..ops.kept import Kept
 from ..runtime import driver
@@ -30,6 +31,10 @@ from ..runtime.torch_tensors import torch
 CALLS = 256  # of a group that are kept
 GRAIN = 2 << 20  # bytes that GPUs map memory in
 BOOT = Path("/proc/sys/kernel/random/boot_id")
+CHOICE = (
+    "ranks 0 and {} may choose different kernels: calibrated figures, tuned configs, limits of SMs, NVRTC or whether bits may depend on the batch "
+    "differ"
+)
 Kind = Callable[[Any, Any], End]  # Mailbox or Inbox
 Facts = Mapping[str, Any]  # JSON
 
@@ -139,10 +144,12 @@ def _exchange(group: Any, key: str) -> Callable[[str, Any], list[Any]]:
 def facts(device: int) -> Facts:
     """What other ranks must know of this one."""
     found = {"host": host(), "version": __version__, "gpu": "", "refused": "", "name": "", "sms": 0}
+    found["choice"] = ""
     try:
         found["gpu"] = driver.pci_bus_id(device)
         found["name"] = driver.require_hopper(device)
         found["sms"] = driver.sm_count(device)
+        found["choice"] = chosen_by(device)
         if not driver.attribute(device, WRITES):
             found["refused"] = f"GPU {found['gpu']} does not write flags in the order of a stream"
         elif not symmetric_memory():
@@ -187,6 +194,7 @@ def differing(of_all: Sequence[Facts]) -> str:
         ("name", "ranks 0 and {} have different GPUs, which might choose different kernels"),
         ("sms", "the GPUs of ranks 0 and {} have different numbers of SMs"),
         ("version", "ranks 0 and {} run different versions of gemmgen"),
+        ("choice", CHOICE),
     ):
         for rank, x in enumerate(of_all):
             if x[what] != of_all[0][what]:

@@ -138,6 +138,7 @@ def test_rows_that_lie_in_an_inbox(on_cpu, problem, epoch):  # noqa: F811
         ({1: {"name": "H100"}}, "ranks 0 and 1 have different GPUs"),
         ({3: {"sms": 114}}, "the GPUs of ranks 0 and 3 have different numbers of SMs"),
         ({1: {"version": "2"}}, "ranks 0 and 1 run different versions"),
+        ({2: {"choice": "other"}}, "ranks 0 and 2 may choose different kernels"),
         ({3: {"refused": "no driver"}}, "rank 3: no driver"),
     ),
 )

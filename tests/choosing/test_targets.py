@@ -189,3 +189,25 @@ def test_explain_says_for_which(shipped, capsys):
     assert " on H200: " in texts[0] and " on H20: " in texts[1] and "of 78 SMs" in texts[1]
     assert main(["explain", "fp8_block", *sides, "--device", "NVIDIA A100"]) == 2
     assert "must be one of NVIDIA H200" in capsys.readouterr().err
+
+
+def test_what_processes_choose_by_is_told_apart(gpu, monkeypatch, tmp_path):
+    """Ranks of a group launch the same kernels only where it is the same: the figures, the databases, the compiler, whether bits depend on the batch."""
+    monkeypatch.setattr(building.nvrtc, "build", lambda: "13.0 one")
+    assert building.chosen_by(0) == building.chosen_by(0)
+    found = {building.chosen_by(0)}  # no database
+    database = tmp_path / "mine.jsonl"
+    database.write_text("a row")
+    monkeypatch.setenv(tuned.VARIABLE, str(database))
+    found.add(building.chosen_by(0))
+    monkeypatch.delenv(tuned.VARIABLE)
+    found.add(building.chosen_by(0))
+    monkeypatch.setattr(building.invariance, "asked", True)
+    found.add(building.chosen_by(0))
+    monkeypatch.setattr(building.invariance, "asked", False)
+    monkeypatch.setattr(building.nvrtc, "build", lambda: "13.0 other")
+    found.add(building.chosen_by(0))
+    gpu.name = "NVIDIA H100 80GB HBM3"
+    devices.target_of.cache_clear()
+    found.add(building.chosen_by(0))
+    assert len(found) == 6

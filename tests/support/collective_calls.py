@@ -353,7 +353,7 @@ def planted(fault):
 def met(changes, links=None):
     """What a meeting of four ranks finds, of facts that differ in `changes`, by rank; links: what a rank says of its own."""
     rank = dist.get_rank()
-    same = {"host": "h", "version": "1", "refused": "", "name": "H200", "sms": 132}
+    same = {"host": "h", "version": "1", "refused": "", "name": "H200", "sms": 132, "choice": "c"}
     mine = same | {"gpu": f"0000:0{rank}:00.0"} | changes.get(rank, {})
     said = (links or {}).get(rank, "")
     group = dist.new_group()
