@@ -132,6 +132,13 @@ def _wait(r: Run, agent: int, op: ops.Wait) -> bool:
     return True
 
 
+def _number(r: Run, agent: int, op: ops.Number) -> bool:
+    if not r.there(op.bar):
+        return _unmade(r, agent, op.bar)
+    r.counters[r.index[op.bar]].numbered.append((agent, r.done[agent]))
+    return True
+
+
 def _arrive(r: Run, agent: int, op: ops.Arrive) -> bool:
     for bar in op.bars:
         if not r.there(bar):
@@ -219,6 +226,7 @@ MEANING: dict[type[ops.Op], Callable[[Run, int, Any], bool]] = {
     **RENDEZVOUS,
     ops.Wait: _wait,
     ops.Arrive: _arrive,
+    ops.Number: _number,
     ops.Load: _load,
     ops.Read: _access(writes=False, generic=True),
     ops.Rows: _access(writes=False, generic=True),

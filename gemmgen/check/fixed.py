@@ -81,6 +81,8 @@ def _may_be_alone(stmt: ir.Stmt) -> bool:
             return stmt.per == "stage"
         case ir.Arrive():
             return releases(stmt)
+        case ir.Epoch():
+            return stmt.by == "passing"
         case ir.AwaitSignals():
             return stmt.of == "rows"
         case ir.Fence():

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from ..ir.exchange import PARTIALS
 from .finding import Finding, Place
-from .ops import EPOCHS, LAUNCH, OWN, Bar, Program
+from .ops import EPOCHS, LAUNCH, OWN, PASSED, Bar, Program
 
 UNWRITTEN = (-2, -2)
-FLAGS = (PARTIALS, EPOCHS, LAUNCH, OWN)
+FLAGS = (PARTIALS, EPOCHS, LAUNCH, OWN, PASSED)
 
 
 @dataclass(kw_only=True)
@@ -47,6 +47,7 @@ class Counter:
     placed: list[tuple[int, int, int]] = field(default_factory=list)  # arrivals: agent, op, phase
     landed: list[tuple[int, int, int]] = field(default_factory=list)  # copies: agent, op, phase
     inside: list[Place] = field(default_factory=list)  # a rendezvous' present arrivals
+    numbered: list[Place] = field(default_factory=list)  # reads of how many phases are over
 
     @property
     def counts_bytes(self) -> bool:
@@ -83,15 +84,18 @@ class Run:
 
     def there(self, bar: Bar) -> bool:
         """Whether it is initialised. Flags in global memory always are: down, before the launch. So are ends of launches, which
-        come with the last agent's."""
+        come with the last agent's, and epochs, which the last CTA passes."""
         if bar[0] in FLAGS and bar not in self.index:
-            total = self._launched(bar) if bar[0] == LAUNCH else 1
+            total = {LAUNCH: self._launched, PASSED: self._ctas}.get(bar[0], _one)(bar)
             self.index[bar] = len(self.counters)
             self.counters.append(Counter(name=bar, total=total, pending=total))
         return bar in self.index
 
     def _launched(self, bar: Bar) -> int:
         return sum((a.rank, a.launch) == bar[1:] for a in self.program.agents)
+
+    def _ctas(self, bar: Bar) -> int:
+        return self.program.instance.ctas * self.program.kernel.cluster.size
 
     def fail(self, finding: Finding) -> bool:
         self.found.append(finding)
@@ -106,3 +110,7 @@ class Run:
             c.bytes_by.append(c.announced)
             c.phase += 1
             c.pending = c.total
+
+
+def _one(bar: Bar) -> int:
+    return 1

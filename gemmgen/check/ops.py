@@ -17,8 +17,9 @@ Bar = tuple[str, int, int]  # barrier, CTA, stage
 Slot = tuple[str, int, int]  # tensor map, CTA, group: where the CTA keeps the group's
 Rect = tuple[int, int, int, int]  # first row, end row, first column, end column of an output tile
 
-# Barriers that no kernel initialises, by rank: flags, each says an epoch; a launch that is over; one whose own rows of A are copied.
-EPOCHS, LAUNCH, OWN = "epochs", "launch", "own rows"
+# Barriers that no kernel initialises, by rank: flags, each says an epoch; a launch that is over; one whose own rows of A are copied; one
+# whose CTAs have all read its epoch, which is then passed.
+EPOCHS, LAUNCH, OWN, PASSED = "epochs", "launch", "own rows", "passed epochs"
 
 OUTSIDE = -1  # the tile or K block of an operation that stands outside such a loop
 
@@ -84,6 +85,13 @@ class Arrive(Op):
     bars: tuple[Bar, ...]
     count: int
     expect: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(Op):
+    """Read how many epochs `bar` has passed."""
+
+    bar: Bar
 
 
 @dataclass(frozen=True, kw_only=True)

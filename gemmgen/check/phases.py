@@ -9,7 +9,7 @@ from .after import After
 from .clocks import Clock, Clocks
 from .finding import Finding, Place, bar_text, when
 from .history import Counter, Run
-from .ops import EPOCHS, LAUNCH, OWN
+from .ops import EPOCHS, LAUNCH, OWN, PASSED
 from .properties import EXIT, INIT, NAMED_BARRIER, PARITY, PHASE
 
 
@@ -24,6 +24,8 @@ def barriers(r: Run, after: After, clocks: Clocks) -> Iterator[Finding]:
         elif c.name[0] == EPOCHS:
             each = _each_arrival if r.program.instance.chunks else _each_launch
             yield from each(r, c)
+        elif c.name[0] == PASSED:
+            yield from _passed(r, index, c, clocks)
         elif c.name[0] in (LAUNCH, OWN):
             continue
         else:
@@ -106,6 +108,28 @@ def _each_arrival(r: Run, c: Counter) -> Iterator[Finding]:
         )
         places = tuple((a, at) for a, at, _ in (*c.placed, *early))
         yield Finding(property=PHASE, message=text, places=places)
+
+
+def _passed(r: Run, index: int, c: Counter, clocks: Clocks) -> Iterator[Finding]:
+    """Each CTA of each launch passes that launch's epoch, once; and whoever reads it does so when the launches before have passed theirs,
+    and before this one has."""
+    agents, launches = r.program.agents, range(len(r.program.instance.epochs))
+    by = sorted((n, agents[agent].launch, agents[agent].cta) for agent, _, n in c.placed)
+    every = sorted({(a.launch, a.launch, a.cta) for a in agents if a.rank == c.name[1]})
+    if by != every:
+        text = f"{_name(r, c)}: {len(c.phases)} in {len(launches)} launches, which {len(by)} of {len(every)} CTAs say"
+        yield Finding(property=PHASE, message=text, places=tuple((a, at) for a, at, _ in c.placed))
+        return
+    for place in c.numbered:
+        launch = agents[place[0]].launch
+        before = ((a, at) for a, at, n in c.placed if n < launch)
+        if early := next((x for x in before if not clocks.ordered(x, place)), None):
+            text = f"{_when(r, place)} may read the epoch of a launch before its own"
+            yield Finding(property=PHASE, message=text, places=(early, place))
+        passed = clocks.phase(index, launch)
+        if passed is None or passed[place[0]] <= place[1]:
+            text = f"{_when(r, place)} may read the epoch when its launch has passed it"
+            yield Finding(property=PHASE, message=text, places=(place,))
 
 
 # ---- P6 ---------------------------------------------------------------------------------------

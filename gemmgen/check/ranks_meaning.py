@@ -1,7 +1,7 @@
 """What the statements by which GPUs add their sums up mean, and how launches of one follow each other: see meaning.py.
 
-A flag is a barrier whose phases are the launches on the rank that raises it. Launches on a rank follow each other: the last
-operations of one are before the first of the next.
+A flag is a barrier whose phases are the launches on the rank that raises it. So is what numbers a rank's launches: each of its CTAs arrives
+there once. Launches on a rank follow each other: the last operations of one are before the first of the next.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..ir import nodes as ir
 from . import ops
 from .instance import Instance, Post
 from .one_lane import one_lane
-from .ops import EPOCHS, LAUNCH, OWN, Bar
+from .ops import EPOCHS, LAUNCH, OWN, PASSED, Bar
 
 if TYPE_CHECKING:
     from .meaning import Walk
@@ -32,6 +32,14 @@ def started(w: Walk) -> None:
 def ended(w: Walk) -> None:
     if w.agent.launch + 1 < len(w.instance.epochs):
         w.add(ops.Arrive, END, bars=((LAUNCH, w.agent.rank, w.agent.launch),), count=1)
+
+
+def epoch(w: Walk, s: ir.Epoch) -> None:
+    bar = PASSED, w.agent.rank, 0
+    if s.by == "reading":
+        w.add(ops.Number, s, bar=bar)
+    else:
+        w.add(ops.Arrive, s, bars=(bar,), count=w.warps)
 
 
 def signal(w: Walk, s: ir.Signal) -> None:
@@ -97,5 +105,6 @@ def _slot(w: Walk, s: ir.SendPartials | ir.AddPartials, place: int) -> tuple[int
 
 
 RANKS: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
+    ir.Epoch: epoch,
     ir.Signal: signal,
 }

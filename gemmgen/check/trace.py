@@ -81,6 +81,8 @@ def _what(op: Op, of_cluster: bool) -> str:
             if op.bar[0] in (EPOCHS, LAUNCH, OWN):
                 return f"{bar_text(op.bar, of_cluster)}, {phase}"
             return f"{bar_text(op.bar, of_cluster)}, parity {op.phase & 1} ({phase})"
+        case ops.Number():
+            return bar_text(op.bar, of_cluster)
         case ops.Arrive():
             return f"{_bars(op.bars, of_cluster)}" + (f", {op.expect} bytes" if op.expect else "")
         case ops.Load():

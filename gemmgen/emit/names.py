@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from ..ir import orders
-from ..ir.mailboxes import epoch_flag, of_rank, owed_flag
+from ..ir.mailboxes import epoch_flag, of_rank, over, owed_flag, passed
 from ..ir.nodes import (
     Arrive,
     Barrier,
@@ -96,8 +96,8 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "assign": lambda s: ASSIGNS[s.add],
         "span": lambda s: SPANS[s.of],
         "steps": lambda s: ", ".join(steps(kernel, s)),
-        **{f.__name__: partial(f, kernel) for f in (fragments, products, k_block, piece)},
-        **{f.__name__: partial(f, kernel) for f in (epoch_flag, owed_flag, of_rank, wire)},
+        **{f.__name__: partial(f, kernel) for f in (fragments, products, k_block, piece, wire)},
+        **{f.__name__: partial(f, kernel) for f in (epoch_flag, owed_flag, of_rank, over, passed)},
         "reset": lambda s: f" {s.ahead}[0] = 0" * bool(s.ahead),
         "numbers": lambda s: NUMBERS[s.place],
         "reason": REASONS,

@@ -83,6 +83,17 @@ class AwaitSignals(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Epoch(Stmt):
+    """The number of the running launch, which this rank's own memory keeps, so that a launch may be replayed. reading: by each thread; it is
+    one more than that of the launch before. passing: by one thread of each CTA, all of which have read it; the last of the launch's
+    CTAs writes it there, for the next launch."""
+
+    spelled_by: ClassVar[str] = "by"
+
+    by: Literal["reading", "passing"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class NextTurn(Stmt):
     """The next tile's phases have the other parity."""
 

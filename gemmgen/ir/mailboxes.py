@@ -1,4 +1,5 @@
-"""Where in the memory of the rank that stores a tile another rank's flags and sums of it lie: expressions, as in places.py."""
+"""Where in the memory of the rank that stores a tile another rank's flags and sums of it lie, and where a rank's own launches are
+numbered: expressions, as in places.py."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from .exchange import PARTIALS
 from .nodes import AddPartials, Kernel, Registers, SendPartials, Signal
 from .places import numbered
 
+FLAGS = "2 * (ranks - 1) * (long long)flag_stride"  # all that a rank's memory has
+COUNT = 2  # words behind the epoch
 OWED = 2  # registers that note a flag: how many ranks its owner is before this one (0: none is noted), and the tile there
 
 
@@ -23,8 +26,17 @@ def of_rank(kernel: Kernel, s: SendPartials | AddPartials, acc: str, place: str)
     buffer = f"int(epoch % {kernel.peers.buffers}) * slots_stride"
     slot = f"({place} * (long long)tile.slots + tile.slot) * {kernel.peers.slot}"
     mine = f"{numbered(s.wave * kernel.consumers)} * {128 * words(kernel, acc)} + threadIdx.x % 128 * 4"
-    flags = "2 * (ranks - 1) * (long long)flag_stride"
-    return f"{PARTIALS}[tile.owner] + {flags} + {buffer} + {slot} + {mine}"
+    return f"{PARTIALS}[tile.owner] + {FLAGS} + {buffer} + {slot} + {mine}"
+
+
+def over(kernel: Kernel) -> str:
+    """Behind all buffers of this rank's own memory, the epoch of its launch that is over."""
+    return f"{PARTIALS}[rank] + {FLAGS} + {kernel.peers.buffers} * slots_stride"
+
+
+def passed(kernel: Kernel) -> str:
+    """Behind that, how many CTAs of the running launch have read it."""
+    return f"{over(kernel)} + {COUNT}"
 
 
 def owed_flag(kernel: Kernel, s: Signal) -> str:

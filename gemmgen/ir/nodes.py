@@ -15,6 +15,7 @@ from .blocks import (
 from .exchange import (
     AddPartials,
     AwaitSignals,
+    Epoch,
     NextTurn,
     SendPartials,
     Signal,
@@ -106,6 +107,7 @@ __all__ = [
     "Copy",
     "CopyMap",
     "Drain",
+    "Epoch",
     "Evaluate",
     "ExpectTx",
     "Fence",

@@ -38,7 +38,7 @@ from .nodes import (
     Wait,
 )
 from .promotion import READS
-from .verify_exchange import awaited, kept, through
+from .verify_exchange import awaited, kept, numbered, through
 
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
@@ -105,6 +105,7 @@ def verify(kernel: Kernel) -> Kernel:
     tables["wire"] = {"ranks": kernel.peers.wire} if kernel.peers.wire else {}
     for m in kernel.maps:
         _known("smem", m.smem, tables["smem"], m)
+    numbered(kernel)
     _body(kernel.prologue, {**tables, "locals": {}}, ())
     for role in kernel.roles:
         _body(role.body, {**tables, "locals": {r.name: r for r in role.locals}}, ())

@@ -8,8 +8,8 @@ from ..errors import IRError
 from .blocks import Stmt
 from .dtypes import F32
 from .exchange import PARTIALS
-from .nodes import AddPartials, Arrive, AwaitSignals, SendPartials
-from .rewrite import walk
+from .nodes import AddPartials, Arrive, AwaitSignals, Epoch, Kernel, SendPartials, Signal
+from .rewrite import statements, walk
 
 
 def through(stmt: SendPartials | AddPartials, tables: dict[str, dict[str, Any]]) -> None:
@@ -29,6 +29,18 @@ def awaited(stmt: AwaitSignals) -> None:
     """Who waits for rows notes which it has seen."""
     if bool(stmt.seen) != (stmt.of == "rows"):
         raise IRError(f"AwaitSignals of {stmt.of} notes them in {stmt.seen!r}")
+
+
+def numbered(kernel: Kernel) -> None:
+    """Who signals names the epoch, which every thread has read before: once, in the prologue, and in none of its blocks."""
+    names = any(isinstance(s, Signal | Epoch) for s in statements(kernel))
+    reads = [s for s in statements(kernel) if isinstance(s, Epoch) and s.by == "reading"]
+    first = [s for s in kernel.prologue if isinstance(s, Epoch) and s.by == "reading"]
+    if names and (len(first), len(reads)) != (1, 1):
+        where = f"{len(first)} times in the prologue, {len(reads)} times in all"
+        raise IRError(f"the epoch is read {where}: it is once, there")
+    if first and PARTIALS not in {p.name for p in kernel.params}:
+        raise IRError("the epoch is read, and the kernel has no memory of its rank")
 
 
 def kept(body: tuple[Stmt, ...]) -> None:

@@ -29,7 +29,7 @@ NEEDS: dict[str, str] = {
     "griddepcontrol.launch_dependents": VOLATILE,
     "griddepcontrol.wait": MEMORY,
     **dict.fromkeys(("mbarrier", "fence", "barrier", "bar"), MEMORY),
-    **dict.fromkeys(("cp", "st", "stmatrix", "tensormap"), MEMORY),
+    **dict.fromkeys(("atom", "cp", "st", "stmatrix", "tensormap"), MEMORY),
     **dict.fromkeys(("wgmma.fence", "wgmma.commit_group", "wgmma.wait_group"), MEMORY),
 }
 CLOCKS = ("%clock", "%clock64", "%globaltimer")

@@ -92,7 +92,8 @@ def of_ir(kernel: ir.Kernel) -> Walk:
             if isinstance(s, BLOCKS):
                 inside = s.body
                 w.below = lambda name, w, env: body(inside, role, w, env)  # noqa: B023
-            w.run(parsed(meaning(kernel, s)), dict(env))
+            names = isinstance(s, ir.Epoch) and s.by == "reading"  # what all that follows may name
+            w.run(parsed(meaning(kernel, s)), env if names else dict(env))
             w.below, w.at = below, outer
 
     def below(name: str, w: Walk, env: Env) -> None:

@@ -9,7 +9,9 @@ from .meaning_ranks import (
     await_rows,
     await_sums,
     note_flag,
+    pass_epoch,
     raise_flag,
+    read_epoch,
     send_to_rank,
 )
 from .meaning_waits import Meaning
@@ -122,6 +124,7 @@ ADDS: dict[str, Meaning] = {
 
 
 SIGNALS: dict[str, Meaning] = {"noting": note_flag, "raising": raise_flag}
+EPOCHS: dict[str, Meaning] = {"reading": read_epoch, "passing": pass_epoch}
 AWAITS: dict[str, Meaning] = {"sums": await_sums, "rows": await_rows}
 
 
@@ -139,6 +142,7 @@ EXCHANGE: dict[type[ir.Stmt], Meaning] = {
     ir.SendPartials: lambda k, s: SENDS[s.through](k, s),
     ir.AddPartials: lambda k, s: ADDS[s.through](k, s),
     ir.Signal: lambda k, s: SIGNALS[s.by](k, s),
+    ir.Epoch: lambda k, s: EPOCHS[s.by](k, s),
     ir.AwaitSignals: lambda k, s: AWAITS[s.of](k, s),
     ir.OpenStamps: open_stamps,
     ir.StampTile: lambda k, s: "++stamps.tile;",

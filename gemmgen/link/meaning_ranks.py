@@ -1,7 +1,8 @@
 """What the statements by which GPUs add their sums up, or wait for each other's rows, mean: see meaning.
 
 The memory of the rank that stores a tile, in words of 32 bits: of each other rank, from the next one on, flags of 64 bits; then
-buffers, which epochs take in turns, each of the slots of each other rank's tiles.
+buffers, which epochs take in turns, each of the slots of each other rank's tiles; then the rank's own: 64 bits, the epoch of its launch
+before, and 32, CTAs of the running one.
 """
 
 from __future__ import annotations
@@ -74,6 +75,22 @@ def added(wire: DType | None, acc: str, of: str, j: int) -> str:
         f"{acc}[2 * (i + {j}) + {half}] += float({value.format(word)});"
         for half, value in enumerate(HALVES[wire])
     )
+
+
+def own(k: ir.Kernel) -> str:
+    """Behind the flags and the buffers."""
+    flags = "2 * (ranks - 1) * (long long)flag_stride"
+    return f"{PARTIALS}[rank] + ({flags} + {k.peers.buffers} * slots_stride)"
+
+
+def read_epoch(k: ir.Kernel, s: ir.Epoch) -> str:
+    """A name from here on."""
+    return f'const uint64_t epoch = uint64_t("ld.global.u64"($l, [{own(k)}])) + 1;'
+
+
+def pass_epoch(k: ir.Kernel, s: ir.Epoch) -> str:
+    count = f'"atom.acq_rel.gpu.global.inc.u32"($r, [{own(k)} + 2], gridDim.x - 1)'
+    return f'if (uint32_t({count}) == gridDim.x - 1) "st.global.u64"([{own(k)}], epoch);'
 
 
 def send_to_rank(k: ir.Kernel, s: ir.SendPartials) -> str:

@@ -1,4 +1,4 @@
-"""What the functions of several GPUs share: memory that all of them can access, whose launch is next there, and what is checked."""
+"""What the functions of several GPUs share: memory that all of them can access, and what is checked."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class InProcess:
 
 
 class End:
-    """This rank's end of memory that all ranks share, and the number of the last launch there."""
+    """This rank's end of memory that all ranks share."""
 
     def __init__(self, memory: SymmetricMemory, device: Any, least: int) -> None:
         """least: of ranks, as many as there must be."""
@@ -102,7 +102,6 @@ class End:
             if address % LINE:
                 allowed = f"must begin at a multiple of {LINE} bytes"
                 raise ArgumentError("memory address", hex(address), allowed)
-        self.epoch = 0  # of the last launch
         self.lock = threading.Lock()
 
 
@@ -165,15 +164,12 @@ def scales_in_place(
 
 
 def numbered(kernel: LoadedKernel, plan: Plan, epoch: int) -> Plan:
-    """`plan`, as the launch of that number."""
+    """`plan`, as the launch of that number, of a kernel that is told."""
     names = [p.name for p in kernel.kernel.params]
     plan.scalars[names.index("epoch")].value = epoch
     return plan
 
 
-def refuse_capture(memory: str) -> None:
-    """Raise ArgumentError while a CUDA graph is captured. memory: what its launches would use."""
-    if torch().cuda.is_current_stream_capturing():
-        raise ArgumentError(
-            memory, "a CUDA graph", "must not be captured: a replay would repeat an epoch"
-        )
+def capturing() -> bool:
+    """Whether what is launched on torch's current stream becomes part of a CUDA graph."""
+    return bool(torch().cuda.is_current_stream_capturing())

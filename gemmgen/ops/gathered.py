@@ -40,11 +40,11 @@ from .calls import SCALE_BLOCK, matrix, operand_shape, outputs_of, stores
 from .collective import (
     End,
     SymmetricMemory,
+    capturing,
     check_device,
     kernel_of,
     numbered,
     of_collective,
-    refuse_capture,
     scales_in_place,
 )
 from .collective import InProcess as InProcess
@@ -63,7 +63,7 @@ class Inbox(End):
 
     memory: its flags (all of it, to be simple) zero on every rank before the first launch of any, and used by nothing else. `inbox_bytes(problem, m, k,
     ranks)` says how much launches need. device: the CUDA device of this rank. All ranks must launch the same kernels over the same M, K
-    and chunks in the same order. Not in a CUDA graph: a replayed launch would have an old number. Raises RuntimeUnavailable for a device whose streams cannot write
+    and chunks in the same order. Not in a CUDA graph: the copies beside a launch raise flags by writing a constant, so a replay would repeat an old number. Raises RuntimeUnavailable for a device whose streams cannot write
     the flags.
     """
 
@@ -73,6 +73,7 @@ class Inbox(End):
         self.layout = Layout.of(size, self.ranks)
         self.bytes = memory.get_buffer(self.rank, (size,), torch().uint8)
         self.sender = Sender(self.device.index)
+        self.epoch = 0  # of the last launch
 
     def buffer(self, epoch: int) -> int:
         """The address of the one that the rows of a launch arrive in."""
@@ -196,7 +197,9 @@ class AllGather:
         """Start it on torch's current stream, as this rank's next, behind this rank's launch before: it sends the rows and waits on the GPU for those of the
         other ranks. Returns `out`, or (`out`, `scale_out`); an `out` that is given as `ReduceScatter.launch` takes it. What follows on the stream may write `a`. Raises ArgumentError while a CUDA graph is captured, and
         LaunchError: launch again then, over the same rows, which other ranks may have read."""
-        refuse_capture("inbox")
+        if capturing():
+            allowed = "must not be captured: a replay would raise the flags of an old launch"
+            raise ArgumentError("inbox", "a CUDA graph", allowed)
         box, stream = self.inbox, current_stream(self.inbox.device)
         with box.lock:
             epoch = box.epoch + 1

@@ -20,11 +20,10 @@ from .calls import matrix, operand_shape, output_of, stores
 from .collective import (
     End,
     SymmetricMemory,
+    capturing,
     check_device,
     kernel_of,
-    numbered,
     of_collective,
-    refuse_capture,
     scales_in_place,
 )
 from .collective import InProcess as InProcess
@@ -38,11 +37,12 @@ LAYOUTS = "must be 'mn', or config have lane_scales"
 
 
 class Mailbox(End):
-    """This rank's end of all ranks' mailboxes, and the number of its next launch.
+    """This rank's end of all ranks' mailboxes, by which its launches are numbered, too.
 
     memory: all of it zero on every rank before the first launch of any, and used by nothing else. `mailbox_bytes(m, n, ranks)` says how
     much launches need. device: the CUDA device of this rank. All ranks must launch the same kernels over the same shapes in the same
-    order, each on one stream. Not in a CUDA graph: a replayed launch would have an old number.
+    order, each on one stream. A launch that a CUDA graph has captured is one at each replay: replays and other launches may alternate, where each rank's follow
+    each other in the same order. The mailbox must live as long as the graph.
     """
 
     def __init__(self, memory: SymmetricMemory, device: Any) -> None:
@@ -101,23 +101,23 @@ class ReduceScatter:
             **values,
             **stores({"out": out}),
             **extra,
-            **memory.layout.values(memory.rank, 0, memory.table.data_ptr()),
+            **memory.layout.values(memory.rank, memory.table.data_ptr()),
         }
         stream = current_stream(a.device)
         self._plan = planned(self.kernel, self.shape, matrices, values, stream)
 
     def launch(self, out: Any = None) -> Any:
         """Start it on torch's current stream, as this rank's next: it waits on the GPU for the other ranks. Returns `out`; one that is given lies as the one planned for,
-        and is written instead from now on, but not held. Raises LaunchError, and ArgumentError while a CUDA
-        graph is captured."""
-        refuse_capture("mailbox")
-        box, stream = self.mailbox, current_stream(self.mailbox.device)
-        with box.lock:
-            to = {} if out is None else {"d": out.data_ptr()}
-            if to or self._plan.stream != stream:
-                self._plan = self.kernel.moved(self._plan, to, stream)
-            self.kernel.launch(numbered(self.kernel, self._plan, box.epoch + 1))
-            box.epoch += 1
+        and is written instead from now on, but not held. While a CUDA graph is captured on that stream, it becomes part of it, which needs this object as long as it lives; launch
+        once before, for that loads the kernel. Raises LaunchError."""
+        stream = current_stream(self.mailbox.device)
+        with self.mailbox.lock:
+            plan, to = self._plan, {} if out is None else {"d": out.data_ptr()}
+            if to or plan.stream != stream:
+                plan = self.kernel.moved(plan, to, stream)
+            self.kernel.launch(plan)
+            if not capturing():
+                self._plan = plan
         return self.out if out is None else out
 
     def let_go(self) -> None:
@@ -126,7 +126,7 @@ class ReduceScatter:
 
     @property
     def wait(self) -> Callable[[], None]:
-        """To be called: blocks until what was launched here is over. Holds no tensor. Raises LaunchError, and where the kernel is watched DeadlockError, which names the rank whose sums never
+        """To be called: blocks until what was launched here is over, but for what a CUDA graph replays. Holds no tensor. Raises LaunchError, and where the kernel is watched DeadlockError, which names the rank whose sums never
         came."""
         return partial(self.kernel.wait, self._plan)
 

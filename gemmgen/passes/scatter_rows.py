@@ -12,6 +12,7 @@ from ..ir.mailboxes import OWED, word
 from ..ir.nodes import (
     AddPartials,
     AwaitSignals,
+    Epoch,
     ForTiles,
     If,
     Kernel,
@@ -21,10 +22,11 @@ from ..ir.nodes import (
     SendPartials,
     Signal,
     Stmt,
+    Sync,
     TileBody,
     Zero,
 )
-from ..ir.rewrite import map_body, map_role
+from ..ir.rewrite import map_body, map_role, walk
 from ..target import Target
 from .split_k import waves
 from .stream_k import IN_FLIGHT
@@ -48,8 +50,9 @@ SCHEDULER = COLLECTIVES["reduce_scatter"].scheduler
 def scatter_rows(kernel: Kernel, target: Target) -> Kernel:
     """Of a kernel that walks other ranks' rows: let each CTA send the sum of a tile in those to the rank that has them, and
     say so when the next tile's K blocks are summed, for until then the sum travels. Of a tile in the own rows it waits for the sums
-    of all others, adds them in order of ranks, from the one after its own on, and goes on to the epilogue. Sets slot and flags of
-    Kernel.peers; inserts what sends, says, waits and adds, a register for that, and the parameters that lead to the ranks'
+    of all others, adds them in order of ranks, from the one after its own on, and goes on to the epilogue. Which launch it is it reads
+    before the CTA's threads meet, and when they have, one of them says so. Sets slot and flags of
+    Kernel.peers; inserts what sends, says, waits, adds and numbers, a register for that, and the parameters that lead to the ranks'
     memories."""
     if kernel.scheduler.name != SCHEDULER:
         return kernel
@@ -64,6 +67,7 @@ def scatter_rows(kernel: Kernel, target: Target) -> Kernel:
         peers=replace(
             kernel.peers, slot=len(sums) * words * threads, flags=kernel.consumers * warps
         ),
+        prologue=_numbered(kernel.prologue),
         params=(*kernel.params, *_params(word(kernel, acc.name))),
     )
     ahead = max(1, IN_FLIGHT // acc.count)
@@ -71,13 +75,18 @@ def scatter_rows(kernel: Kernel, target: Target) -> Kernel:
 
 
 def _params(word: str) -> tuple[Param, ...]:
-    """The ranks' memories, the number of the launch, flags of a sender, and 32-bit words of a buffer of slots."""
+    """The ranks' memories, flags of a sender, and 32-bit words of a buffer of slots."""
     return (
         Param(name=PARTIALS, ctype=f"{word}* const*"),
-        Param(name="epoch", ctype="uint64_t"),
         Param(name="flag_stride", ctype="int"),
         Param(name="slots_stride", ctype="long long"),
     )
+
+
+def _numbered(prologue: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """Every thread has read the epoch when the threads of its CTA have met."""
+    meets = any(isinstance(s, Sync) and s.of in ("cta", "cluster") for s in walk(prologue))
+    return (Epoch(by="reading"), *prologue, *(Sync(of="cta"),) * (not meets))
 
 
 def _handing_over(role: Role, sums: dict[str, int], ahead: int) -> Role:
@@ -98,5 +107,6 @@ def _handing_over(role: Role, sums: dict[str, int], ahead: int) -> Role:
         return s
 
     owed = Registers(name=OWES, dtype=S32, count=OWED)
-    body = (Zero(dst=OWES), *map_body(role.body, visit))
+    passing = If(when="cta_leader", body=(Epoch(by="passing"),))
+    body = (passing, Zero(dst=OWES), *map_body(role.body, visit))
     return replace(role, locals=(*role.locals, owed), body=body)

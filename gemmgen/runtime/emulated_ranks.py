@@ -15,12 +15,13 @@ from ..verification.trial import Pitches
 from .bind import NAN_BYTE, Bound, bind
 from .emulated import SMS, WATCHDOG_BYTES, EmulatedKernel, params
 from .launch import check_launch, grid
-from .peers import Mailbox, mailbox
+from .peers import FLAG, WORD, Mailbox, mailbox
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmulatedRanks:
-    """`ranks` GPUs of one host, of `sms` SMs each. first: the epoch of the first call. stats: of all launches, by rank."""
+    """`ranks` GPUs of one host, of `sms` SMs each. first: the epoch of the first call. stats: of all launches, by rank. over: by rank, what its
+    memory says of the last: its epoch, and CTAs that are still counted."""
 
     ranks: int
     sms: int = SMS
@@ -28,6 +29,7 @@ class EmulatedRanks:
     first: int = 1
     engine: NumpyEngine = field(default_factory=NumpyEngine)
     stats: list[list[Stats]] = field(default_factory=list)
+    over: list[tuple[int, int]] = field(default_factory=list)
 
     def execute(
         self,
@@ -43,7 +45,7 @@ class EmulatedRanks:
         shape = (m // self.ranks, n, k)
         check_launch(program.kernel, shape, self.ranks)
         box = mailbox(program.kernel, shape, self.ranks)
-        boxes = [memory.allocate(_empty(box)) for _ in range(self.ranks)]
+        boxes = [memory.allocate(_empty(box, self.first - 1)) for _ in range(self.ranks)]
         found: list[list[tuple[int, Started]]] = [
             [
                 self._launch(
@@ -58,6 +60,7 @@ class EmulatedRanks:
         launches = [[x for _, x in mine] for mine in found]
         stats = launch_ranks(launches, memory=memory, schedule=self.schedule)
         self.stats.extend(stats)
+        self.over[:] = [_over(memory.read(x, box.bytes)[box.over :]) for x in boxes]
         return [
             [memory.read(found[rank][call][0], out.size) for rank, out in enumerate(outs)]
             for call, outs in enumerate(outputs)
@@ -75,7 +78,7 @@ class EmulatedRanks:
         fill: int,
     ) -> tuple[int, Started]:
         """One, of a call and a rank, and where its output is."""
-        kernel, (operands, output), (call, rank) = program.kernel, of, at
+        kernel, (operands, output), (_, rank) = program.kernel, of, at
 
         def place(data: Buffer) -> int:
             return memory.allocate(data, device=rank)
@@ -92,7 +95,7 @@ class EmulatedRanks:
             shared_bytes=kernel.smem_bytes or 0,
             params=params(
                 kernel,
-                _of_rank(bound, box.values(rank, self.first + call, table), shape[0]),
+                _of_rank(bound, box.values(rank, table), shape[0]),
                 place(np.zeros(WATCHDOG_BYTES, np.uint8)),
                 sums=table,
             ),
@@ -108,8 +111,15 @@ def _of_rank(bound: Bound, values: dict[str, int], rows: int) -> Bound:
     )
 
 
-def _empty(box: Mailbox) -> Buffer:
-    """Flags of no launch, and sums that are NaN for who takes one that is not there."""
+def _empty(box: Mailbox, epoch: int) -> Buffer:
+    """Flags of no launch, sums that are NaN for who takes one that is not there, and the epoch of a launch that is over."""
     data = np.full(box.bytes, NAN_BYTE, np.uint8)
     data[: box.flag_bytes] = 0
+    data[box.over :] = 0
+    data[box.over :][:FLAG] = np.array([epoch], np.uint64).view(np.uint8)
     return data
+
+
+def _over(own: Buffer) -> tuple[int, int]:
+    """What is behind the buffers of a rank's memory."""
+    return int(own[:FLAG].view(np.uint64)[0]), int(own[FLAG:][:WORD].view(np.uint32)[0])

@@ -22,7 +22,9 @@ SIDE = 2 * Target.tma_box  # elements that no tile of a pair of CTAs is longer t
 
 @dataclass(frozen=True, kw_only=True)
 class Mailbox:
-    """flags: 64-bit ones that each other rank has there. words: of 32 bits, of each buffer of slots."""
+    """flags: 64-bit ones that each other rank has there. words: of 32 bits, of each buffer of slots. Behind those is a line of the
+    rank's own, by which its launches are numbered: the epoch of the last one, and what CTAs of the running one count. All but the
+    slots is zero before the first launch."""
 
     ranks: int
     flags: int
@@ -32,19 +34,24 @@ class Mailbox:
     @classmethod
     def of(cls, size: int, ranks: int) -> Mailbox:
         """All of `size` bytes, however they will be used: of each tile a slot is at least so many times as large as its flags."""
-        others = max(1, ranks - 1)
+        others, size = max(1, ranks - 1), max(0, size - LINE)
         flags = whole(-(-size // (others * (1 + BUFFERS * LEAST) * FLAG)), LINE // FLAG)
         words = max(0, size - FLAG * others * flags) // (BUFFERS * LINE) * (LINE // WORD)
         return cls(ranks=ranks, flags=flags, words=words, buffers=BUFFERS)
 
     @property
     def flag_bytes(self) -> int:
-        """The flags come first. They are zero before the first launch."""
+        """The flags come first."""
         return FLAG * (self.ranks - 1) * self.flags
 
     @property
-    def bytes(self) -> int:
+    def over(self) -> int:
+        """Where the epoch of the rank's last launch is."""
         return self.flag_bytes + WORD * self.buffers * self.words
+
+    @property
+    def bytes(self) -> int:
+        return self.over + LINE
 
     def holds(self, other: Mailbox) -> bool:
         """Whether what needs `other` may use this."""
@@ -54,12 +61,11 @@ class Mailbox:
             and self.words >= other.words
         )
 
-    def values(self, rank: int, epoch: int, table: int) -> dict[str, int]:
+    def values(self, rank: int, table: int) -> dict[str, int]:
         """The kernel's parameters. table: the address of all ranks' addresses."""
         return {
             "ranks": self.ranks,
             "rank": rank,
-            "epoch": epoch,
             "flag_stride": self.flags,
             "slots_stride": self.words,
             "partials": table,
@@ -93,7 +99,7 @@ def mailbox_bytes(m: int, n: int, ranks: int, wire: DType | str | None = None) -
     size = WORD if wire is None else _wire(wire).bytes
     tiles = (m + SIDE - 1) * (n + SIDE - 1)  # elements: no tile reaches further past a side
     slots = size * BUFFERS * (ranks - 1) * tiles
-    return whole(slots + slots // (BUFFERS * LEAST) + LINE * (ranks + BUFFERS), LINE)
+    return whole(slots + slots // (BUFFERS * LEAST) + LINE * (ranks + BUFFERS + 1), LINE)
 
 
 def row_step(kernel: Launchable) -> int:

@@ -6,12 +6,13 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from kernels import DENSE, DENSE_TN, FP8, INT8_BLOCK, PAIRED, QUANTISED, VECTOR
+from kernels import DENSE, DENSE_TN, DIRECT, FP8, INT8_BLOCK, PAIRED, QUANTISED, VECTOR
 
 from gemmgen.check import Instance, ProtocolViolation, check, ops
 from gemmgen.check.audit import audit
 from gemmgen.check.audit_ranks import audit_ranks
 from gemmgen.check.footprint import WORKSPACE, merged, spans
+from gemmgen.check.history import Run
 from gemmgen.check.prove import prove, together
 from gemmgen.check.unroll import PAIR, unroller
 from gemmgen.check.values import values
@@ -22,7 +23,7 @@ from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import is_if
 from gemmgen.ir.collectives import Seat
 from gemmgen.ir.dtypes import BF16, F16, S8, S32
-from gemmgen.ir.rewrite import map_stmts, statements
+from gemmgen.ir.rewrite import map_role, map_stmts, statements
 from gemmgen.ir.verify import verify
 from gemmgen.link import TextDiffers, link
 from gemmgen.pipeline import lower
@@ -51,6 +52,7 @@ KINDS = {
     "quantised": (QUANTISED, replace(SMALL, block_n=128)),
     "int8": (INT8_BLOCK, replace(SMALL, stages=3)),
     "watched": (DENSE, Config(watchdog=True)),
+    "direct": (DENSE, DIRECT),
     "stamped": (DENSE, Config(peek=True)),
     "wire": (WIRED_BF16, Config()),
     "wire_waves": (WIRED_F16, Config(block_m=256, block_n=64, d_columns=64)),
@@ -212,6 +214,87 @@ def test_three_buffers_hold():
             replace(kernel("dense"), peers=replace(kernel("dense").peers, buffers=3)), PAIR
         ).program(TWO)
     )
+
+
+def is_epoch(s, by):
+    return isinstance(s, ir.Epoch) and s.by == by
+
+
+def is_passing(s):
+    return is_if(s, "cta_leader") and any(is_epoch(x, "passing") for x in s.body)
+
+
+def passing(change, name="dense"):
+    """With other statements instead of that by which a CTA says that it has read the epoch."""
+    k = kernel(name)
+    assert [is_passing(s) for s in k.consumer.body].count(True) == 1
+    return map_stmts(k, lambda s: change(s) if is_passing(s) else s)
+
+
+def begun(change, name="dense"):
+    """With another prologue, of what reads the epoch, the rest, and what says that it is read."""
+    (said,) = [s for s in kernel(name).consumer.body if is_passing(s)]
+    read, *rest = kernel(name).prologue
+    assert is_epoch(read, "reading") and any(isinstance(s, ir.Sync) for s in rest)
+    return replace(passing(lambda s: (), name), prologue=change(read, rest, said))
+
+
+EVERY_WAY = ("dense", "multicast", "ping_pong", "direct")
+
+
+@pytest.mark.parametrize("name", EVERY_WAY)
+def test_an_epoch_is_passed_when_all_have_read_it(name):
+    """Wherever that is said, once: at the end of the role, too."""
+    for instance in (TWO, replace(TWO, tiles=1, ctas=2)):
+        for k in (kernel(name), begun(lambda read, rest, said: (read, *rest, said), name)):
+            prove(unroller(k, PAIR).program(instance))
+    k = passing(lambda s: (), name)
+    (said,) = [s for s in kernel(name).consumer.body if is_passing(s)]
+    last = map_role(k, "consumer", lambda r: replace(r, body=(*r.body, said)))
+    prove(unroller(last, PAIR).program(TWO))
+
+
+@pytest.mark.parametrize("name", EVERY_WAY)
+def test_an_epoch_that_is_passed_at_the_start_is_found(name):
+    """Before all threads have read it."""
+    assert found(begun(lambda read, rest, said: (read, said, *rest), name)) == "P4"
+    assert found(begun(lambda read, rest, said: (said, read, *rest), name)) == "P4"
+    assert found(begun(lambda read, rest, said: (*rest, read, said), name)) == "P4"
+
+
+@pytest.mark.parametrize("instance", (TWO, replace(TWO, tiles=1, ctas=2)), ids=str)
+@pytest.mark.parametrize("name", EVERY_WAY)
+def test_an_epoch_that_is_passed_never_or_twice_is_found(name, instance):
+    assert found(passing(lambda s: (), name), instance) == "P4"
+    assert found(passing(lambda s: (s, s), name), instance) == "P4"
+    with pytest.raises(ProtocolViolation, match="P4"):
+        check(passing(lambda s: (s, s), name))
+
+
+def test_an_epoch_that_each_warp_passes_is_found():
+    assert found(passing(lambda s: s.body)) == "P4"
+
+
+@pytest.mark.parametrize("name", ("dense", "multicast"))
+def test_an_epoch_that_each_cta_passes_is_found(name, monkeypatch):
+    """One that does not count the others."""
+    two = replace(TWO, tiles=1, ctas=2)
+    monkeypatch.setattr(Run, "_ctas", lambda self, bar: 1)
+    assert found(kernel(name), two) == "P4"
+
+
+def test_ctas_that_share_a_tile_are_counted_one_by_one(monkeypatch):
+    """Those of a cluster."""
+    monkeypatch.setattr(Run, "_ctas", lambda self, bar: self.program.instance.ctas)
+    assert found(kernel("multicast")) == "P4"
+
+
+def test_an_epoch_is_read_once_by_every_thread():
+    read, *rest = kernel("dense").prologue
+    inside = ir.If(when="cta_leader", body=(read,))
+    for prologue in (rest, (read, read, *rest), (inside, *rest)):
+        with pytest.raises(IRError, match="epoch"):
+            verify(replace(kernel("dense"), prologue=tuple(prologue)))
 
 
 @pytest.mark.parametrize("epochs", ((1, 1), (1, 2, 2, 3), (2, 1)), ids=str)
@@ -381,6 +464,17 @@ EDITS = {
         "(tile.place * (long long)tile.slots",
         "((tile.place + 1) * (long long)tile.slots",
     ),
+    "the epoch of the launch before": ("slots_stride) + 1;", "slots_stride);"),
+    "an epoch that is cached": ("ld.global.u64", "ld.global.nc.u64"),
+    "an epoch elsewhere": ("load_epoch(partials[rank] + 2", "load_epoch(partials[0] + 2"),
+    "an epoch in a buffer": ("+ 2 * slots_stride) + 1;", "+ 1 * slots_stride) + 1;"),
+    "an epoch that each CTA passes": (" == gridDim.x - 1)", " >= 0)"),
+    "an epoch that the first CTA passes": (" == gridDim.x - 1)", " == 0)"),
+    "a count that wraps too late": ("+ 2, gridDim.x - 1)", "+ 2, gridDim.x)"),
+    "a count in the epoch's place": ("+ 2, gridDim.x - 1)", "+ 0, gridDim.x - 1)"),
+    "a count that orders nothing": ("atom.acq_rel.gpu", "atom.relaxed.gpu"),
+    "a count that does not wrap": ("global.inc.u32", "global.add.u32"),
+    "an epoch that is passed by two": ("slots_stride, epoch);", "slots_stride, epoch + 1);"),
     "lanes that have not met": ("ptx::warp_sync();\n", "\n"),
     "all but the last rank": ("other < ranks - 1", "other < ranks - 2"),
 }

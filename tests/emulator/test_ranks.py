@@ -11,6 +11,7 @@ from kernels import (
     DENSE,
     DENSE_F32,
     DENSE_TN,
+    DIRECT,
     FP8,
     VECTOR,
     emitted,
@@ -77,6 +78,22 @@ def test_bits_do_not_depend_on_the_epoch():
     assert bits(None, first=8) == bits(None)
 
 
+@pytest.mark.parametrize("first", (1, 8, 2**33))
+@pytest.mark.parametrize(
+    "problem, config", ((DENSE, PLAIN), (DENSE, DIRECT)), ids=("tma", "direct")
+)
+def test_launches_number_themselves(problem, config, first):
+    """Each is told the same, as a replay is; behind it the next one's number is there, and no CTA is counted."""
+    kernel, program = prepared(scattered(problem), config)
+    assert "epoch" not in {p.name for p in kernel.params}
+    machines = node(2, first=first)
+    wholes = calls_of(scattered(problem), shape_of(problem, config, 2), 5)
+    got = ranked.run(machines, program, kernel, scattered(problem), wholes)
+    for whole, results in zip(wholes, got, strict=True):
+        ranked.check_exact(machines, scattered(problem), whole, results)
+    assert machines.over == [(first + 4, 0)] * 2
+
+
 @pytest.mark.parametrize("ranks", (2, 3))
 @pytest.mark.parametrize("problem", (DENSE_F32, replace(VECTOR, d=F32)), ids=("dense", "scaled"))
 def test_bits_are_those_of_the_plain_gemms_added_in_order(problem, ranks):
@@ -115,6 +132,10 @@ FAULTS = {
         Race,
     ),
     "a flag of the tile beside": (("owed[1] = tile.slot;", "owed[1] = tile.slot ^ 1;"), Race),
+    "an epoch that each CTA passes": ((" == gridDim.x - 1)", " >= 0)"), Race),
+    "an epoch that nobody passes": ((" == gridDim.x - 1)", " == gridDim.x)"), Race),
+    "a count that does not wrap": (("global.inc.u32", "global.add.u32"), Race),
+    "an epoch of another rank": (("load_epoch(partials[rank]", "load_epoch(partials[0]"), Race),
     "another rank's memory": (
         ("* const slot = partials[tile.owner] + 2", "* const slot = (float*)d + 2"),
         (IllegalAccess, VerificationError, Race),

@@ -160,6 +160,76 @@ def test_a_thousand_launches_of_changing_operands(slow):
                 settle()
 
 
+@pytest.mark.parametrize("order", ((0, 1), (1, 0)), ids=str)
+@pytest.mark.parametrize("name", ("bf16", "fp8", "bf16_wire_bf16"))
+def test_replays_beside_other_launches(name, order):
+    """A launch that each GPU has captured, a hundred times, with none, one or two others between two replays: over other operands, and
+    of another shape, in the same mailboxes."""
+    torch = host()
+    problem = PROBLEMS[name]
+    wholes = [exact_integers(problem, 512, n, 512, seed) for seed, n in enumerate((512, 1032))]
+    both = [planned(problem, x, BASE) for x in wholes]
+    for calls in both:  # compiled and loaded before
+        launch(calls, order)
+    settle()
+    streams, graphs = ([make(r) for r in range(RANKS)] for make in (_stream, _graph))
+    for rank in range(RANKS):
+        with torch.cuda.device(rank), torch.cuda.graph(graphs[rank], stream=streams[rank]):
+            assert both[0][rank].launch() is both[0][rank].out
+    settle()
+    for i in range(100):
+        for calls in both:
+            for x in calls:
+                x.out.zero_()
+        if i % 10 == 9:
+            with torch.cuda.device(order[0]):
+                torch.cuda._sleep(2_000_000)
+        for rank in order:
+            with torch.cuda.device(rank):
+                graphs[rank].replay()
+        for _ in range(i % 3):
+            launch(both[1], order[::-1])
+        if i % 3:
+            ranked.check_exact(Verified, problem, wholes[1], results(problem, both[1]))
+        ranked.check_exact(Verified, problem, wholes[0], results(problem, both[0]))
+        if i % 7 == 6:  # of the same object, whose launches go on
+            for x in both[0]:
+                x.out.zero_()
+            launch(both[0], order)
+            ranked.check_exact(Verified, problem, wholes[0], results(problem, both[0]))
+
+
+def test_replays_in_a_row():
+    """Nobody waits between them: of a graph with three launches."""
+    torch = host()
+    whole = exact_integers(DENSE, 512, 512, 512, 1)
+    calls = planned(DENSE, whole, BASE)
+    launch(calls)
+    settle()
+    graphs = [_graph(r) for r in range(RANKS)]
+    for rank in range(RANKS):
+        with torch.cuda.device(rank), torch.cuda.graph(graphs[rank], stream=_stream(rank)):
+            for _ in range(3):
+                calls[rank].launch()
+    for x in calls:
+        x.out.zero_()
+    settle()
+    for _ in range(100):
+        for rank in range(RANKS):
+            with torch.cuda.device(rank):
+                graphs[rank].replay()
+    ranked.check_exact(Verified, DENSE, whole, results(DENSE, calls))
+
+
+def _stream(rank):
+    return host().cuda.Stream(rank)
+
+
+def _graph(rank):
+    with host().cuda.device(rank):
+        return host().cuda.CUDAGraph()
+
+
 @pytest.mark.parametrize("shape", TIMED, ids=named)
 def test_time_beside_the_gemm_alone(shape):
     """Prints; a launch may not take so long that it must have waited for something else."""
