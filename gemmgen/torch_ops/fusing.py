@@ -11,6 +11,7 @@ from ..errors import ArgumentError
 from ..ir.collectives import MOST_RANKS
 from ..ir.dtypes import F32
 from ..ops.building import priced_for
+from ..ops.ranked import Mailbox
 from ..recipes import recipe
 from ..runtime.torch_tensors import empty, torch, torch_dtype
 from . import launching
@@ -18,7 +19,7 @@ from .applied import applied
 from .collectives import COLLECTIVES, GROUP, Collective, group_of
 from .fakes import fake
 from .group_call import Call, called
-from .meeting import Meeting, meeting_of, meetings_of
+from .meeting import Meeting, meeting_of, meetings_of, met
 
 ROW = 16  # bytes: what TMA asks of where a rank's rows begin, where M lies contiguous
 
@@ -33,7 +34,7 @@ class Path:
 
 def path_of(call: Call) -> Path:
     """The same on all ranks: what it asks is. The first call of a group on GPUs is all ranks'. Raises ArgumentError where two of them are on one GPU."""
-    why = _against(call)
+    why = _against(call) or _unprepared(call)
     if why:
         return Path(meeting=None, why=why)
     meeting = meeting_of(call.group, call.device)
@@ -63,8 +64,18 @@ def _against(call: Call) -> str:
     step = _row_step(call)
     if call.own_rows % step:
         return f"each rank has {call.own_rows} rows, no multiple of {step}, where TMA can begin"
-    if torch().cuda.is_current_stream_capturing():
-        return "a CUDA graph is captured, whose replay would repeat an epoch"
+    if call.gathers and call.captured:
+        return "a CUDA graph is captured, whose replay would raise the flags of an old launch"
+    return ""
+
+
+def _unprepared(call: Call) -> str:
+    """What a call before would have made, where a CUDA graph is captured, while nothing can be; "" if nothing is missing."""
+    if not call.captured:
+        return ""
+    there = met(call.group, call.device)
+    if there is None or (not there.why and not there.has(Mailbox, call.mailbox_bytes)):
+        return "a CUDA graph is captured, and no call before it needed as much memory"
     return ""
 
 

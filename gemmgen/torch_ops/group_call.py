@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from ..ir.expr import arguments
+from ..ops import ranked
+from ..ops.collective import capturing
 from ..problem import Problem, Shape
 from .collectives import ALL_GATHER, GROUP, Collective, group_of
 from .fakes import checked
@@ -37,6 +39,17 @@ class Call:
     @cached_property
     def ranks(self) -> int:
         return int(self.group.size())
+
+    @cached_property
+    def captured(self) -> bool:
+        """Whether it becomes part of a CUDA graph."""
+        return self.device.type == "cuda" and capturing()
+
+    @property
+    def mailbox_bytes(self) -> int:
+        """What its sums take in the memory of each rank."""
+        m, n, _ = self.shape
+        return ranked.mailbox_bytes(m, n, self.ranks, self.problem.wire)
 
     @property
     def own_rows(self) -> int:

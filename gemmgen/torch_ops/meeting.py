@@ -55,6 +55,7 @@ class Meeting:
         self._aligned: set[Hashable] = set()
         self.kept = Kept[Any](CALLS)  # what launches the same again, over this memory
         self._ends: dict[Kind, tuple[End, Any]] = {}
+        self._held: dict[End, Any] = {}  # by CUDA graphs, which do not say how long they live
         round_ = FORMED[self.name]
         FORMED[self.name] += 1
         share = _exchange(group, f"gemmgen/{round_}")
@@ -68,13 +69,22 @@ class Meeting:
     def end(self, kind: Kind, size: int) -> Any:
         """This rank's Mailbox or Inbox with so many bytes at least, the same on all ranks: grown by all of them together, once
         this rank's launches are over."""
-        kept = self._ends.get(kind)
-        if kept is None or kept[1].numel() < size:
+        if not self.has(kind, size):
             self._ends.pop(kind, None)
             self.kept.clear()
-            del kept
-            self._ends[kind] = kept = self._made(kind, whole(size, GRAIN))
-        return kept[0]
+            self._ends[kind] = self._made(kind, whole(size, GRAIN))
+        return self._ends[kind][0]
+
+    def has(self, kind: Kind, size: int) -> bool:
+        """Whether that is there already."""
+        kept = self._ends.get(kind)
+        return kept is not None and kept[1].numel() >= size
+
+    def held(self, kind: Kind) -> Any:
+        """The one that is there, and that is kept for as long as the group is, whatever is grown."""
+        end, memory = self._ends[kind]
+        self._held[end] = memory
+        return end
 
     def _made(self, kind: Kind, size: int) -> tuple[End, Any]:
         symmetric = import_module("torch.distributed._symmetric_memory")

@@ -180,6 +180,13 @@ def test_what_a_launch_is_given(ranks):  # noqa: F811
     ranks.run(calls.launched)
 
 
+def test_what_a_graph_captures(ranks):  # noqa: F811
+    gather, never, small, refused, ready = ranks.run(calls.captured)
+    assert "raise the flags of an old launch" in gather
+    assert never == small and "no call before it needed as much memory" in never
+    assert refused == "rank 1: no driver" and ready == "fuse=True"
+
+
 def test_a_group_is_waited_for(ranks):  # noqa: F811
     ranks.run(calls.waited)
 

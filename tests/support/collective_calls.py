@@ -22,7 +22,7 @@ from gemmgen.ir.expr import DeviceScalar, PerColumn, PerElement, PerRow, Scalar,
 from gemmgen.ops.kept import READ, Kept
 from gemmgen.runtime.torch_tensors import torch_dtype
 from gemmgen.target import BY_DEVICE, H200
-from gemmgen.torch_ops import fusing, launching, meeting
+from gemmgen.torch_ops import fusing, group_call, launching, meeting
 from gemmgen.torch_ops import gradients as backwards
 
 M, N, K = 24, 48, 256  # rows of each rank, columns, and K
@@ -417,17 +417,17 @@ class Memory:
 def grown():
     """Memory is made anew for a launch that needs more, and only then."""
     asked = []
-    met_ = SimpleNamespace(
-        _ends={},
-        kept=Kept(4),
-        _made=lambda kind, size: (kind(asked.append(size), None), Memory(size)),
-    )
+    met_ = object.__new__(meeting.Meeting)
+    met_._ends, met_._held, met_.kept = {}, {}, Kept(4)
+    met_._made = lambda kind, size: (kind(asked.append(size), None), Memory(size))
     other, kind = (lambda memory, device: object() for _ in range(2))
-    meeting.Meeting.end(met_, other, 1)
-    one = meeting.Meeting.end(met_, kind, 100)
-    assert meeting.Meeting.end(met_, kind, meeting.GRAIN) is one
-    two = meeting.Meeting.end(met_, kind, meeting.GRAIN + 1)
-    assert two is not one and meeting.Meeting.end(met_, kind, 5) is two
+    met_.end(other, 1)
+    one = met_.end(kind, 100)
+    assert met_.end(kind, meeting.GRAIN) is one is met_.held(kind)
+    assert met_.has(kind, meeting.GRAIN) and not met_.has(kind, meeting.GRAIN + 1)
+    two = met_.end(kind, meeting.GRAIN + 1)
+    assert two is not one and met_.end(kind, 5) is two
+    assert [*met_._held] == [one]  # a graph may still be replayed
     assert asked == [meeting.GRAIN, meeting.GRAIN, 2 * meeting.GRAIN]
 
 
@@ -563,6 +563,52 @@ def again():
 class Reading(dict):
     def __missing__(self, kind):
         return READ[kind]
+
+
+def captured():
+    """What a call that a CUDA graph captures would be, by what calls before it have made; and that it takes that."""
+    group, _ = seat(2)
+    made = []
+
+    def ready(size):
+        return SimpleNamespace(
+            device=CUDA, why="", has=lambda kind, needs: needs <= size, held=lambda kind: kind
+        )
+
+    def path(name, there):
+        op = OPS[name]
+        x = drawn(op, 2, (M, N, K))[0]
+        call = fusing.called(op, op.bind((*(x[n] for n in op.tensors), group), {"fuse": True}))
+        with patch.object(fusing, "met", lambda group, device: there):
+            return call, fusing.path_of(call)
+
+    class Planned:
+        def __init__(self, problem, box, *operands, **more):
+            made.append(box)
+
+        def launch(self):
+            return "out"
+
+    scatter = "gemm_reduce_scatter"
+    refused = SimpleNamespace(device=CUDA, why="rank 1: no driver")
+    with (
+        patch.object(fusing.Call, "device", CUDA),
+        patch.object(group_call, "capturing", lambda: True),
+        patch.object(fusing, "meeting_of", lambda *_: refused),
+    ):
+        found = [
+            path("all_gather_gemm", ready(1 << 30)),
+            path(scatter, None),
+            path(scatter, ready(1)),
+            path(scatter, refused),
+        ]
+        with patch.object(fusing, "meeting_of", lambda *_: ready(1 << 30)):
+            call, found_ready = path(scatter, ready(1 << 30))
+        with patch.object(launching.ranked, "ReduceScatter", Planned):
+            assert launching.scatter(call, found_ready.meeting) == "out"
+    assert made == [launching.ranked.Mailbox] and not hasattr(found_ready.meeting, "over")
+    assert all(x.meeting is None for _, x in found)
+    return [*(x.why for _, x in found), found_ready.why]
 
 
 def waited():
