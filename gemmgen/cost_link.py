@@ -12,7 +12,7 @@ from .cost_launch import Workload, launch
 from .cost_ranks import sent_bytes
 from .errors import ArgumentError
 from .heuristics import rank
-from .ir.collectives import check_ranks
+from .ir.collectives import REDUCE_SCATTER, check_ranks
 from .ir.dtypes import F32
 from .ir.expr import ACC
 from .problem import Problem, Shape
@@ -111,7 +111,7 @@ def _cheapest(of: Workload) -> float:
 def plain(of: Workload) -> Workload:
     """The GEMM of this GPU without the collective, all rows of A together. Where its sums go to a collective it stores those."""
     (m, n, k), p = of.shape, of.problem
-    if p.collective == "reduce_scatter":
+    if p.collective == REDUCE_SCATTER:
         p = replace(p, d=p.wire or F32, epilogue=ACC, accumulate=False)
     p = replace(p, collective="none", wire=None)
     return launch(p, (of.ranks * m, n, k), of.target)

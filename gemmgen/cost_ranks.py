@@ -8,7 +8,7 @@ from .config import Config
 from .cost_fit import FIT
 from .cost_launch import Workload, scale_bytes
 from .cost_terms import Link, Terms
-from .ir.collectives import chunks_for
+from .ir.collectives import ALL_GATHER, chunks_for
 
 SUM = 4  # bytes of one that is not rounded
 
@@ -52,7 +52,7 @@ def with_ranks(of: Workload, c: Config, t: Terms) -> Terms:
     """`t`, and what other ranks add. Nothing for a launch of one, or a GPU whose link is not known."""
     if of.ranks == 1 or of.target.link_bytes_per_second is None:
         return t
-    if of.problem.collective == "all_gather":
+    if of.problem.collective == ALL_GATHER:
         return replace(t, link=gathered(of, t))
     return replace(t, link=scattered(of, t, SENDING[sent_as(c)]))
 
@@ -60,7 +60,7 @@ def with_ranks(of: Workload, c: Config, t: Terms) -> Terms:
 def sent_bytes(of: Workload) -> float:
     """That each rank sends to all others."""
     (m, n, k), p = of.shape, of.problem
-    if p.collective == "all_gather":
+    if p.collective == ALL_GATHER:
         own = m * k * p.a.bytes + scale_bytes(p, m, k)
     else:
         own = m * n * (p.wire.bytes if p.wire else SUM)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .epilogues import check_arguments, from_json, named, to_json
 from .errors import ArgumentError
-from .ir.collectives import COLLECTIVES, WIRES, check_ranks
+from .ir.collectives import COLLECTIVES, REDUCE_SCATTER, WIRES, check_ranks
 from .ir.counts import INT_LIMIT, MOST_SIDE
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
@@ -234,7 +234,7 @@ def _check_wire(p: Problem, sums: Recipe) -> None:
     if p.wire not in WIRES:
         allowed = f"must be None, or one of {_names(t.name for t in WIRES)}"
         raise ArgumentError("wire", getattr(p.wire, "name", p.wire), allowed)
-    if p.collective != "reduce_scatter":
+    if p.collective != REDUCE_SCATTER:
         allowed = f"must be None for collective={p.collective}: no sums travel"
         raise ArgumentError("wire", p.wire.name, allowed)
     if p.a.integer and not sums.promotes:

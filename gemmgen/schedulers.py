@@ -10,14 +10,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from .ir.collectives import COLLECTIVES, MOST_CHUNKS, SOLE, Collective, Seat
+from .ir.collectives import (
+    ALL_GATHER,
+    COLLECTIVES,
+    MOST_CHUNKS,
+    REDUCE_SCATTER,
+    SOLE,
+    Collective,
+    Seat,
+)
 from .ir.dealing import of_cta, parts
 from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment, in_turn
 from .ir.nodes import Block, Cluster, Scheduler
 from .ir.orders import PANELS, place
 
-RANKS = COLLECTIVES["reduce_scatter"].scheduler
-GATHERED = COLLECTIVES["all_gather"].scheduler
+RANKS = COLLECTIVES[REDUCE_SCATTER].scheduler
+GATHERED = COLLECTIVES[ALL_GATHER].scheduler
 RUNS = "runs"  # of `rows`: the scheduler of tiles that may reach past a group's end
 
 

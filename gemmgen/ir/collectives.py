@@ -13,6 +13,7 @@ from ..errors import ArgumentError
 from .dtypes import BF16, F16
 from .resources import Param
 
+REDUCE_SCATTER, ALL_GATHER = "reduce_scatter", "all_gather"
 WIRES = (BF16, F16)  # to what sums may be rounded before they travel
 MOST_RANKS = 8  # of one host
 MOST_CHUNKS = 32  # in which a rank sends its rows of A
@@ -46,12 +47,12 @@ class Collective:
 
 COLLECTIVES = {
     "none": Collective(says="each launch by itself"),
-    "reduce_scatter": Collective(
+    REDUCE_SCATTER: Collective(
         says="A [ranks * M, K] and B [N, K] of each rank's own K; rank r stores D [M, N], rows r * M on of the sum of all ranks'",
         scheduler="ranks",
         params=RANKS,
     ),
-    "all_gather": Collective(
+    ALL_GATHER: Collective(
         says="A [M, K] of each rank's own rows and B [N, K] of its own columns; each rank stores D [ranks, M, N], all rows of its columns",
         scheduler="gathered",
         params=(*RANKS, Param(name="chunk_rows", ctype="int")),

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
-from ..ir.collectives import check_ranks, chunks_for
+from ..ir.collectives import ALL_GATHER, check_ranks, chunks_for
 from ..ir.counts import check_side
 from ..ir.dtypes import F32, DType
 from ..ir.expr import fold
@@ -53,7 +53,6 @@ from .epilogue import epilogue_values
 from .front import returned, tensor_of
 from .results import planned
 
-COLLECTIVE = "all_gather"
 SENT = ("a", "scale_a")
 Matrices = dict[str, Matrix]
 
@@ -121,7 +120,7 @@ class AllGather:
         config: Config | None = None,
         **arguments: Any,
     ) -> None:
-        p = of_collective(problem, memory, Inbox, COLLECTIVE)
+        p = of_collective(problem, memory, Inbox, ALL_GATHER)
         scaled = recipe(p.family).scaled
         self.inbox, self._problem, self._placed = memory, p, []
         if a is None or rows is not None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
+from ..ir.collectives import REDUCE_SCATTER
 from ..ir.dtypes import DType
 from ..ir.expr import fold
 from ..problem import Problem, Shape
@@ -32,7 +33,6 @@ from .epilogue import epilogue_values
 from .front import tensor_of
 from .results import planned
 
-COLLECTIVE = "reduce_scatter"
 LAYOUTS = "must be 'mn', or config have lane_scales"
 
 
@@ -140,7 +140,7 @@ def _checked(
     problem: Problem, memory: Mailbox, a: Any, b: Any, wire: DType | str | None
 ) -> tuple[Problem, Shape]:
     """With its collective, and (M, N, K), M of D."""
-    p = of_collective(problem, memory, Mailbox, COLLECTIVE)
+    p = of_collective(problem, memory, Mailbox, REDUCE_SCATTER)
     if p.quantised:
         raise ArgumentError("problem.d", p.d.name, "must not be e4m3 here")
     if wire is not None:

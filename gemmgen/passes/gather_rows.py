@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
 from ..ir.arrivals import ARRIVALS, SEEN, Arrivals
-from ..ir.collectives import COLLECTIVES, MOST_CHUNKS
+from ..ir.collectives import ALL_GATHER, COLLECTIVES, MOST_CHUNKS
 from ..ir.dtypes import S32
 from ..ir.nodes import (
     AwaitSignals,
@@ -37,7 +37,7 @@ GATHER_PRODUCER = Rule(
     "memory themselves would not, and may read lines that the SM has cached before.",
 )
 RULES = (GATHER_ALONE, GATHER_PRODUCER)
-SCHEDULER = COLLECTIVES["all_gather"].scheduler
+SCHEDULER = COLLECTIVES[ALL_GATHER].scheduler
 
 
 def gather_rows(kernel: Kernel, target: Target) -> Kernel:

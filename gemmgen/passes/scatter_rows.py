@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
-from ..ir.collectives import COLLECTIVES
+from ..ir.collectives import COLLECTIVES, REDUCE_SCATTER
 from ..ir.dtypes import S32
 from ..ir.exchange import PARTIALS
 from ..ir.mailboxes import OWED, word
@@ -44,7 +44,7 @@ RANKS_OVERLAP = Rule(
 )
 RULES = (RANKS_ALONE, RANKS_OVERLAP)
 OWES = "owed"
-SCHEDULER = COLLECTIVES["reduce_scatter"].scheduler
+SCHEDULER = COLLECTIVES[REDUCE_SCATTER].scheduler
 
 
 def scatter_rows(kernel: Kernel, target: Target) -> Kernel:

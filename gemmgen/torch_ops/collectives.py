@@ -17,6 +17,7 @@ from typing import Any
 
 from .. import recipes
 from ..errors import ArgumentError
+from ..ir.collectives import ALL_GATHER, REDUCE_SCATTER
 from ..ir.dtypes import E4M3
 from ..ir.expr import Scalar
 from ..problem import Problem
@@ -25,7 +26,6 @@ from .fakes import require
 from .operators import HALVES, Operator, Overload, declaration
 
 torch_ = torch()  # a constant to a compiler, which would trace the function's imports
-REDUCE_SCATTER, ALL_GATHER = "reduce_scatter", "all_gather"
 GROUP = "group_name"
 
 

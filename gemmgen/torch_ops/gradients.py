@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ArgumentError
+from ..ir.collectives import ALL_GATHER, REDUCE_SCATTER
 from ..ir.dtypes import DType
 from ..runtime.torch_tensors import dtype_of, torch
-from .collectives import ALL_GATHER, COLLECTIVES, Collective
+from .collectives import COLLECTIVES, Collective
 from .fusing import all_rows
 from .operators import HALVES
 
@@ -80,7 +81,7 @@ def _of_gathered(ctx: Any, dy: Any) -> tuple[Any, ...]:
     return _places(ctx, da, db, dy)
 
 
-BACKWARD = {ALL_GATHER: _of_gathered, "reduce_scatter": _of_scattered}
+BACKWARD = {ALL_GATHER: _of_gathered, REDUCE_SCATTER: _of_scattered}
 
 
 def _as(dy: Any, dtype: Any) -> Any:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ..ir.collectives import ALL_GATHER
 from ..ir.expr import arguments
 from ..ops import ranked
 from ..ops.collective import capturing
 from ..problem import Problem, Shape
-from .collectives import ALL_GATHER, GROUP, Collective, group_of
+from .collectives import GROUP, Collective, group_of
 from .fakes import checked
 
 
