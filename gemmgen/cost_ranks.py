@@ -9,8 +9,7 @@ from .cost_fit import FIT
 from .cost_launch import Workload, scale_bytes
 from .cost_terms import Link, Terms
 from .ir.collectives import ALL_GATHER, chunks_for
-
-SUM = 4  # bytes of one that is not rounded
+from .ir.dtypes import F32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +62,7 @@ def sent_bytes(of: Workload) -> float:
     if p.collective == ALL_GATHER:
         own = m * k * p.a.bytes + scale_bytes(p, m, k)
     else:
-        own = m * n * (p.wire.bytes if p.wire else SUM)
+        own = m * n * (p.wire or F32).bytes
     return (of.ranks - 1) * own
 
 
@@ -92,14 +91,13 @@ def gathered(of: Workload, t: Terms) -> Link:
     """Own rows first, which are copied before, then those of the ranks behind, in chunks, each multiplied when it is there."""
     (m, _, k), target = of.shape, of.target
     size, seconds = _link(of)
-    begins = COPY_BEGINS
     own = 2 * size / (of.ranks - 1) / (target.hbm_bytes_per_second * FIT.hbm_rate)
     chunks = chunks_for(m * k * of.problem.a.bytes)
     parts = (of.ranks - 1) * chunks
     multiplied = (t.alone - t.launch) / of.ranks
-    now = begins + own + t.launch + multiplied
+    now = COPY_BEGINS + own + t.launch + multiplied
     for part in range(1, parts + 1):
-        there = part * (begins + seconds / parts)
+        there = part * (COPY_BEGINS + seconds / parts)
         now = max(now, there) + multiplied / chunks
-    shown = now - begins - own - t.alone
-    return Link(bytes=size, seconds=seconds, shown=max(0.0, shown), beside=begins + own)
+    shown = now - COPY_BEGINS - own - t.alone
+    return Link(bytes=size, seconds=seconds, shown=max(0.0, shown), beside=COPY_BEGINS + own)
