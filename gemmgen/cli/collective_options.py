@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..errors import ArgumentError
-from ..ir.collectives import COLLECTIVES, MOST_RANKS, WIRES
+from ..ir.collectives import COLLECTIVES, MOST_RANKS, WIRES, check_ranks
 from ..problem import Problem
 from . import given
 
@@ -40,6 +39,5 @@ def ranks(args: argparse.Namespace, p: Problem) -> int:
         given.refuse(args, ("ranks",), "is for kernels with a collective: see --collective")
         return 1
     found: int = RANKS if args.ranks is None else args.ranks
-    if not 1 <= found <= MOST_RANKS:
-        raise ArgumentError("--ranks", found, f"must be from 1 to {MOST_RANKS}")
+    check_ranks(found, name="--ranks")
     return found
