@@ -153,8 +153,8 @@ def _exchange(group: Any, key: str) -> Callable[[str, Any], list[Any]]:
 
 def facts(device: int) -> Facts:
     """What other ranks must know of this one."""
-    found = {"host": host(), "version": __version__, "gpu": "", "refused": "", "name": "", "sms": 0}
-    found["choice"] = ""
+    found: dict[str, Any] = {"host": host(), "version": __version__, "gpu": "", "refused": ""}
+    found |= {"name": "", "sms": 0, "choice": ""}
     try:
         found["gpu"] = driver.pci_bus_id(device)
         found["name"] = driver.require_hopper(device)
