@@ -10,11 +10,14 @@ from typing import Any, Protocol
 from ..config import Config
 from ..errors import ArgumentError
 from ..ir.collectives import MOST_RANKS
+from ..ir.dtypes import F32
 from ..problem import Problem, Shape
+from ..recipes import recipe
 from ..runtime import driver
 from ..runtime.launch import LoadedKernel, Plan
 from ..runtime.peers import LINE
 from ..runtime.torch_tensors import torch
+from ..target import Target
 from . import building, by_row
 from .front import Fresh
 
@@ -173,3 +176,10 @@ def numbered(kernel: LoadedKernel, plan: Plan, epoch: int) -> Plan:
 def capturing() -> bool:
     """Whether what is launched on torch's current stream becomes part of a CUDA graph."""
     return bool(torch().cuda.is_current_stream_capturing())
+
+
+def rows_begin(p: Problem) -> int:
+    """What each rank's rows must be a multiple of, where they are a part of A: so it is of every kernel (`runtime.peers.row_step`)."""
+    scaled, turned = recipe(p.family).scaled, p.mn_major[0]
+    sizes = (F32.bytes,) * scaled + (p.a.bytes,) * turned
+    return max((Target.tma_alignment // size for size in sizes), default=1)

@@ -11,8 +11,8 @@ from ..errors import ArgumentError
 from ..ir.collectives import MOST_RANKS
 from ..ir.dtypes import F32
 from ..ops.building import priced_for
+from ..ops.collective import rows_begin
 from ..ops.ranked import Mailbox
-from ..recipes import recipe
 from ..runtime.torch_tensors import empty, torch, torch_dtype
 from . import launching
 from .applied import applied
@@ -20,8 +20,6 @@ from .collectives import COLLECTIVES, GROUP, Collective, group_of
 from .fakes import fake
 from .group_call import Call, called
 from .meeting import Meeting, meeting_of, meetings_of, met
-
-ROW = 16  # bytes: what TMA asks of where a rank's rows begin, where M lies contiguous
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +59,7 @@ def _against(call: Call) -> str:
         return f"the group has {call.ranks} ranks, more than {MOST_RANKS} of one host"
     if not call.own_rows:
         return "there are no rows"
-    step = _row_step(call)
+    step = 1 if call.gathers else rows_begin(call.problem)
     if call.own_rows % step:
         return f"each rank has {call.own_rows} rows, no multiple of {step}, where TMA can begin"
     if call.gathers and call.captured:
@@ -77,14 +75,6 @@ def _unprepared(call: Call) -> str:
     if there is None or (not there.why and not there.has(Mailbox, call.mailbox_bytes)):
         return "a CUDA graph is captured, and no call before it needed as much memory"
     return ""
-
-
-def _row_step(call: Call) -> int:
-    """What each rank's rows must be a multiple of, where they are a part of A (`runtime.peers.row_step`)."""
-    if call.gathers:
-        return 1
-    of_scales = ROW // F32.bytes if recipe(call.problem.family).scaled else 1
-    return max(of_scales, ROW // call.problem.a.bytes if call.problem.mn_major[0] else 1)
 
 
 def explain(name: str, *args: Any, **kwargs: Any) -> str:

@@ -32,6 +32,7 @@ from scattering import (
 from gemmgen.emulator import Deadlock, Eager, IllegalAccess, Race, Random, RoundRobin
 from gemmgen.errors import ArgumentError, VerificationError
 from gemmgen.ir.dtypes import F32
+from gemmgen.ops.collective import rows_begin
 from gemmgen.runtime.peers import mailbox, row_step
 from gemmgen.verification import random_normal, ranked
 from gemmgen.verification.codes import encode
@@ -189,7 +190,7 @@ def test_rows_begin_where_boxes_may():
     steps = {DENSE: 1, FP8: 4, DENSE_TN: 8}
     for problem, step in steps.items():
         kernel = emitted(scattered(problem), PLAIN).kernel
-        assert row_step(kernel) == step
+        assert row_step(kernel) == rows_begin(problem) == step
         if step > 1:
             with pytest.raises(ArgumentError, match=f"m=.*multiple of {step}"):
                 mailbox(kernel, (step + 1, 64, 64), 2)
