@@ -5,23 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from direct_cases import GROUPED, PLAIN, WAYS, in_groups, in_one_way
 from emulated import judged, same_bits
-from grouped import layout, problem
-from kernels import DENSE, DENSE_F16, DENSE_F32, DIRECT, FP8, emitted
+from kernels import DENSE, DIRECT, FP8, emitted
 
 from gemmgen import emulator
 from gemmgen.check import ProtocolViolation, check
-from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig, VerificationError
 from gemmgen.ir import nodes as ir
-from gemmgen.ir.dtypes import E5M2
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.pipeline import lower
 from gemmgen.summation import summation
 
 SLOTS = replace(DIRECT, slots=True)
-PLAIN = replace(FP8, family="fp8")
-MIXED = replace(PLAIN, a=E5M2)
 
 
 def config(stages=3, **changes):
@@ -43,39 +39,24 @@ def test_every_number_of_k_blocks(stages, k):
 @pytest.mark.parametrize(
     ("p", "changes"),
     (
-        (DENSE_F16, {"block_m": 16}),
-        (DENSE_F32, {"block_m": 24, "block_k_bytes": 64}),
+        *WAYS,
         (DENSE, {"block_k_bytes": 256, "stages": 2}),
         (DENSE, {"unroll": 6}),
-        (DENSE, {"split_k": 2}),
-        (DENSE, {"split_k": 8, "block_m": 16, "watchdog": True}),
         (DENSE, {"pdl": True, "stages": 4}),
-        (replace(DENSE, epilogue=EPILOGUES["bias_relu"]), {}),
-        (replace(DENSE_F32, accumulate=True), {}),
-        (PLAIN, {}),
-        (PLAIN, {"block_m": 32, "stages": 1}),
-        (MIXED, {"block_m": 16, "split_k": 4}),
-        (replace(PLAIN, family="dense"), {}),
-        (FP8, {"lane_scales": True}),
         (FP8, {"lane_scales": True, "block_m": 16, "split_k": 2, "pdl": True, "stages": 2}),
         (FP8, {"lane_scales": True, "stages": 4, "watchdog": True}),
     ),
     ids=str,
 )
 def test_with_other_ways(p, changes):
-    """Six K blocks, or two for a CTA where eight divide them."""
-    assert judged(p, config(**changes), (19, 100, 1056 // p.a.bytes), pad=1, sms=2).exact
+    in_one_way(p, config(**changes))
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize("grouping", ("batched", "masked", "rows", "ends"))
+@pytest.mark.parametrize("grouping", GROUPED)
 @pytest.mark.parametrize("of", ("bf16", "fp8_block"))
 def test_groups(grouping, of):
-    """Groups without rows; whose last tile reaches past their end."""
-    p = problem(of, grouping, 64)
-    shape, sizes = (128, 70, 400), (40, 0, 12)
-    c = config(block_m=16, lane_scales=of == "fp8_block")
-    assert judged(p, c, shape, layout(p, shape, sizes), pad=1, sms=2).exact
+    in_groups(of, grouping, config)
 
 
 @pytest.mark.nvrtc
