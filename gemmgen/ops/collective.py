@@ -69,7 +69,8 @@ class InProcess:
 
     def let_access(self, device: Any) -> None:
         """Let this rank's device access all of it. Raises RuntimeUnavailable if it cannot, ArgumentError for tensors that lie elsewhere
-        or in pieces."""
+        or in pieces, and for two on one GPU."""
+        on: dict[Any, int] = {}
         for rank, t in enumerate(self.tensors):
             if not t.is_contiguous():
                 raise ArgumentError(
@@ -77,6 +78,9 @@ class InProcess:
                 )
             if t.device.type != "cuda" or (rank == self.rank and t.device != device):
                 allowed = f"must be {device}" if rank == self.rank else "must be a CUDA device"
+                raise ArgumentError(f"memory device of rank {rank}", str(t.device), allowed)
+            if on.setdefault(t.device, rank) != rank:
+                allowed = f"must be a GPU of its own, which rank {on[t.device]} is on"
                 raise ArgumentError(f"memory device of rank {rank}", str(t.device), allowed)
         for other in sorted({int(t.device.index) for t in self.tensors} - {device.index}):
             driver.let_access(device.index, other)

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 from fake_streams import Loaded, Status, before, loads, on, streams_fixture  # noqa: F401
-from fake_torch import Device, Placed, fake_torch_fixture  # noqa: F401
+from fake_torch import Device, Placed, fake_torch_fixture, of_each_rank  # noqa: F401
 from kernels import DENSE, DENSE_F32, DENSE_TN, FP8, INT8_BLOCK, QUANTISED, VECTOR
 
 from gemmgen.config import Config
@@ -35,7 +35,7 @@ def faked(fake_torch, streams, monkeypatch):
 
 def memory(problem=DENSE, rank=1, ranks=RANKS, size=None):
     size = inbox_bytes(problem, M, K, ranks) if size is None else size
-    return InProcess(rank=rank, tensors=tuple(Placed(size, dtype="uint8") for _ in range(ranks)))
+    return InProcess(rank=rank, tensors=of_each_rank(size, rank, ranks))
 
 
 def box(problem=DENSE, **given):
@@ -444,6 +444,19 @@ def test_memory_of_another_device_is_refused():
     with pytest.raises(ArgumentError) as e:
         Inbox(shared, Placed(1).device)
     assert e.value.argument == "memory device of rank 0"
+
+
+@pytest.mark.parametrize(("rank", "others"), ((0, (1, 2)), (1, (0, 1)), (1, (0, 2))))
+def test_two_ranks_on_one_gpu_are_refused(rank, others, streams):
+    """Also where neither is this one."""
+    shared = memory(rank=rank, ranks=3)
+    one, two = others
+    shared.tensors[one].device = shared.tensors[two].device = Device(
+        index=0 if rank in others else 5
+    )
+    with pytest.raises(ArgumentError, match=f"own, which rank {one} is on") as e:
+        Inbox(shared, Placed(1).device)
+    assert e.value.argument == f"memory device of rank {two}" and streams.reached == []
 
 
 def test_a_graph_is_not_captured(monkeypatch):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from fake_torch import Device, Placed, fake_torch_fixture  # noqa: F401
+from fake_torch import Device, Placed, fake_torch_fixture, of_each_rank  # noqa: F401
 from kernels import DENSE, DENSE_TN, FP8, QUANTISED
 
 from gemmgen import ops
@@ -17,6 +17,7 @@ from gemmgen.ir.dtypes import BF16, F16
 from gemmgen.ops import building, collective
 from gemmgen.ops.ranked import InProcess, Mailbox, ReduceScatter, mailbox_bytes, reduce_scatter
 from gemmgen.pipeline import lower
+from gemmgen.runtime import driver
 from gemmgen.runtime.peers import Mailbox as Layout
 from gemmgen.runtime.peers import mailbox
 
@@ -49,6 +50,7 @@ class Loaded:
 def faked(fake_torch, monkeypatch):
     torch = sys.modules["torch"]
     torch.int64, torch.device = "int64", lambda device: device
+    monkeypatch.setattr(driver, "let_access", lambda device, other: None)
     monkeypatch.setattr(building, "given", Loaded)
     monkeypatch.setattr(
         building,
@@ -59,7 +61,7 @@ def faked(fake_torch, monkeypatch):
 
 def memory(rank=1, ranks=RANKS, size=None):
     size = mailbox_bytes(M, N, ranks) if size is None else size
-    return InProcess(rank=rank, tensors=tuple(Placed(size, dtype="uint8") for _ in range(ranks)))
+    return InProcess(rank=rank, tensors=of_each_rank(size, rank, ranks))
 
 
 def box(**given):

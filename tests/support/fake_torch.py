@@ -146,6 +146,14 @@ class Placed(Tensor):
         return Placed(*self.shape, dtype=dtype)
 
 
+def of_each_rank(size: int, rank: int, ranks: int) -> tuple[Placed, ...]:
+    """Bytes of each rank's GPU, of which this rank's is the first."""
+    found = tuple(Placed(size, dtype="uint8") for _ in range(ranks))
+    for other, tensor in enumerate(found):
+        tensor.device = Device(index=(other - rank) % ranks)
+    return found
+
+
 def makers() -> dict[str, Any]:
     """torch's functions that make tensors."""
 
