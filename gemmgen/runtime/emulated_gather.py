@@ -7,28 +7,27 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..emulator import Copied, GlobalMemory, Raised, Schedule, Started, Stats, launch_ranks
+from ..emulator import Copied, GlobalMemory, Raised, Schedule, Started, Stats
 from ..verification.engines import NumpyEngine
 from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .bind import NAN_BYTE, Bound, bind
-from .emulated import SMS, WATCHDOG_BYTES, EmulatedKernel, params
+from .emulated import SMS, EmulatedKernel
+from .emulated_calls import Calls
 from .inbox import Gathering, Inbox, Move, Raise, flag_bytes, gathering, needed
-from .launch import check_launch, grid
+from .launch import check_launch
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmulatedGather:
-    """`ranks` GPUs of one host, of `sms` SMs each, that send rows in `chunks`. first: the epoch of the first call. in_place: own rows lie
-    where they are read. stats: of all launches, by rank."""
+    """`ranks` GPUs of one host, of `sms` SMs each, that send rows in `chunks`. first: the epoch of the first call. stats: of all launches, by rank."""
 
     ranks: int
     sms: int = SMS
     chunks: int = 2
     schedule: Schedule | None = None
     first: int = 1
-    in_place: bool = False
     engine: NumpyEngine = field(default_factory=NumpyEngine)
     stats: list[list[Stats]] = field(default_factory=list)
 
@@ -41,83 +40,60 @@ class EmulatedGather:
         fill: int,
     ) -> list[list[Buffer]]:
         """See `gemmgen.verification.gathered.Gathering`."""
-        memory, kernel = GlobalMemory(), program.kernel
+        kernel = program.kernel
         m, n, k = calls[0][0].shape
         check_launch(kernel, (m // self.ranks, n, k), self.ranks)
-        run = _Run(node=self, program=program, memory=memory, strides=strides, fill=fill)
-        box, bases = run.boxes(calls[0][0])
-        found = [
-            [
-                run.launch(box, bases, operands, out, call, rank)
-                for call, (operands, out) in enumerate(zip(mine, outs, strict=True))
-            ]
-            for rank, (mine, outs) in enumerate(
-                zip(zip(*calls, strict=True), zip(*outputs, strict=True), strict=True)
-            )
-        ]
-        launches = [[x for _, x in mine] for mine in found]
-        self.stats.extend(launch_ranks(launches, memory=memory, schedule=self.schedule))
-        return [
-            [memory.read(found[rank][call][0], out.size) for rank, out in enumerate(outs)]
-            for call, outs in enumerate(outputs)
-        ]
+        launches = Calls(
+            program=program,
+            memory=GlobalMemory(),
+            strides=strides,
+            fill=fill,
+            ranks=self.ranks,
+            sms=self.sms,
+        )
+        box, bases = self._boxes(launches, calls[0][0])
 
+        def launch(
+            operands: Operands, output: Guarded, rank: int, call: int
+        ) -> tuple[int, Started]:
+            return self._launch(launches, box, bases, operands, output, rank, self.first + call)
 
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """Some calls, one after the other."""
+        found, stats = launches.run(launch, calls, outputs, self.schedule)
+        self.stats.extend(stats)
+        return found
 
-    node: EmulatedGather
-    program: EmulatedKernel
-    memory: GlobalMemory
-    strides: Pitches
-    fill: int
-
-    def boxes(self, operands: Operands) -> tuple[Inbox, list[int]]:
+    def _boxes(self, launches: Calls, operands: Operands) -> tuple[Inbox, list[int]]:
         """Of the least size, flags down, and NaN for who takes a row that is not there. By rank, where it is."""
-        size, ranks = needed(self._gathers(_own(operands, 0, self.node.ranks), 0)), self.node.ranks
-        box = Inbox(ranks=ranks, size=size)
+        size = needed(self._gathers(launches, operands, 0))
+        box = Inbox(ranks=self.ranks, size=size)
         data = np.full(box.bytes, NAN_BYTE, np.uint8)
-        data[: flag_bytes(ranks)] = 0
-        return box, [self.memory.allocate(data, alignment=1024) for _ in range(ranks)]
+        data[: flag_bytes(self.ranks)] = 0
+        return box, [launches.memory.allocate(data, alignment=1024) for _ in range(self.ranks)]
 
-    def _gathers(self, own: Operands, rank: int) -> Gathering:
-        bound = bind(own, self.strides, 0, lambda data: self.memory.allocate(data, device=rank))
-        rows, node = own.shape[0], self.node
-        return gathering(self.program.kernel, bound.matrices, rows, node.ranks, node.chunks)
+    def _gathers(self, launches: Calls, operands: Operands, rank: int) -> Gathering:
+        own = _own(operands, rank, self.ranks)
+        matrices = bind(own, launches.strides, 0, lambda x: launches.place(x, rank)).matrices
+        kernel, rows = launches.program.kernel, own.shape[0]
+        return gathering(kernel, matrices, rows, self.ranks, self.chunks)
 
-    def launch(
+    def _launch(
         self,
+        launches: Calls,
         box: Inbox,
         bases: Sequence[int],
         operands: Operands,
         output: Guarded,
-        call: int,
         rank: int,
+        epoch: int,
     ) -> tuple[int, Started]:
-        """One, and where its output is."""
-        kernel, node, epoch = self.program.kernel, self.node, self.node.first + call
-        out = self.memory.allocate(output.poison(self.fill), alignment=1024, device=rank)
-        bound = bind(
-            operands,
-            self.strides,
-            out + output.offset,
-            lambda data: self.memory.allocate(data, device=rank),
-            out + output.beside_offset,
-        )
-        g = self._gathers(_own(operands, rank, node.ranks), rank)
-        buffer = bases[rank] + box.buffer(epoch)
-        shape = (g.rows, *operands.shape[1:])
+        out, bound = launches.bound(operands, output, rank)
+        g, buffer = self._gathers(launches, operands, rank), bases[rank] + box.buffer(epoch)
         grouped = _grouped(bound, operands.arguments, g, buffer)
         values = {**grouped.values, **g.values(bases[rank], rank), "epoch": epoch}
-        grouped = replace(grouped, values=values)
-        report = self.memory.allocate(np.zeros(WATCHDOG_BYTES, np.uint8), device=rank)
-        return out, Started(
-            entry=self.program.entry,
-            grid=grid(kernel, shape, max(node.sms, kernel.cluster.size), node.ranks),
-            block=kernel.threads,
-            shared_bytes=kernel.smem_bytes or 0,
-            params=params(kernel, grouped, report),
+        return out, launches.started(
+            replace(grouped, values=values),
+            (g.rows, *operands.shape[1:]),
+            rank,
             first=[_job(x, epoch) for x in g.own_moves(buffer, rank)],
             beside=[_job(x, epoch) for x in g.pushes(bases, box, rank, epoch)],
         )

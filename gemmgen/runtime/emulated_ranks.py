@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..emulator import GlobalMemory, Schedule, Started, Stats, launch_ranks
+from ..emulator import GlobalMemory, Schedule, Started, Stats
 from ..verification.engines import NumpyEngine
 from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
-from .bind import NAN_BYTE, Bound, bind
-from .emulated import SMS, WATCHDOG_BYTES, EmulatedKernel, params
-from .launch import check_launch, grid
+from .bind import NAN_BYTE, Bound
+from .emulated import SMS, EmulatedKernel
+from .emulated_calls import Calls
+from .launch import check_launch
 from .peers import FLAG, WORD, Mailbox, mailbox
 
 
@@ -40,66 +41,31 @@ class EmulatedRanks:
         fill: int,
     ) -> list[list[Buffer]]:
         """See `gemmgen.verification.ranked.Machines`."""
-        memory = GlobalMemory()
+        memory, kernel = GlobalMemory(), program.kernel
         m, n, k = calls[0][0].shape
         shape = (m // self.ranks, n, k)
-        check_launch(program.kernel, shape, self.ranks)
-        box = mailbox(program.kernel, shape, self.ranks)
+        check_launch(kernel, shape, self.ranks)
+        box = mailbox(kernel, shape, self.ranks)
         boxes = [memory.allocate(_empty(box, self.first - 1)) for _ in range(self.ranks)]
-        found: list[list[tuple[int, Started]]] = [
-            [
-                self._launch(
-                    program, memory, box, boxes, strides, (operands, out), (call, rank), fill
-                )
-                for call, (operands, out) in enumerate(zip(mine, outs, strict=True))
-            ]
-            for rank, (mine, outs) in enumerate(
-                zip(zip(*calls, strict=True), zip(*outputs, strict=True), strict=True)
-            )
-        ]
-        launches = [[x for _, x in mine] for mine in found]
-        stats = launch_ranks(launches, memory=memory, schedule=self.schedule)
+        launches = Calls(
+            program=program,
+            memory=memory,
+            strides=strides,
+            fill=fill,
+            ranks=self.ranks,
+            sms=self.sms,
+        )
+
+        def launch(operands: Operands, output: Guarded, rank: int, _: int) -> tuple[int, Started]:
+            out, bound = launches.bound(operands, output, rank)
+            table = launches.place(np.array(boxes, np.uint64).view(np.uint8), rank)
+            told = _of_rank(bound, box.values(rank, table), shape[0])
+            return out, launches.started(told, shape, rank, sums=table)
+
+        found, stats = launches.run(launch, calls, outputs, self.schedule)
         self.stats.extend(stats)
         self.over[:] = [_over(memory.read(x, box.bytes)[box.over :]) for x in boxes]
-        return [
-            [memory.read(found[rank][call][0], out.size) for rank, out in enumerate(outs)]
-            for call, outs in enumerate(outputs)
-        ]
-
-    def _launch(
-        self,
-        program: EmulatedKernel,
-        memory: GlobalMemory,
-        box: Mailbox,
-        boxes: Sequence[int],
-        strides: Pitches,
-        of: tuple[Operands, Guarded],
-        at: tuple[int, int],
-        fill: int,
-    ) -> tuple[int, Started]:
-        """One, of a call and a rank, and where its output is."""
-        kernel, (operands, output), (_, rank) = program.kernel, of, at
-
-        def place(data: Buffer) -> int:
-            return memory.allocate(data, device=rank)
-
-        out = memory.allocate(output.poison(fill), alignment=1024, device=rank)
-        bound = bind(operands, strides, out + output.offset, place, out + output.beside_offset)
-        m, n, k = operands.shape
-        shape = (m // self.ranks, n, k)
-        table = place(np.array(boxes, np.uint64).view(np.uint8))
-        return out, Started(
-            entry=program.entry,
-            grid=grid(kernel, shape, max(self.sms, kernel.cluster.size), self.ranks),
-            block=kernel.threads,
-            shared_bytes=kernel.smem_bytes or 0,
-            params=params(
-                kernel,
-                _of_rank(bound, box.values(rank, table), shape[0]),
-                place(np.zeros(WATCHDOG_BYTES, np.uint8)),
-                sums=table,
-            ),
-        )
+        return found
 
 
 def _of_rank(bound: Bound, values: dict[str, int], rows: int) -> Bound:

@@ -42,7 +42,7 @@ class Killed:
 
 def run(collective, monkeypatch, config, killed, ranks=2, chunks=2):
     """Two launches of every rank but one; the kernel."""
-    from gemmgen.runtime import emulated_gather, emulated_ranks
+    from gemmgen.runtime import emulated_calls, emulated_gather, emulated_ranks
 
     problem = replace(DENSE, collective=collective)
     kernel, program = prepared(problem, config, SOONER if config.watchdog else ())
@@ -51,13 +51,13 @@ def run(collective, monkeypatch, config, killed, ranks=2, chunks=2):
     if collective == "reduce_scatter":
         machines = emulated_ranks.EmulatedRanks(ranks=ranks, sms=2)
         calls = [exact_integers(ranked.alone(problem), *shape, seed) for seed in range(2)]
-        module, judge = emulated_ranks, ranked
+        judge = ranked
     else:
         machines = emulated_gather.EmulatedGather(ranks=ranks, sms=2, chunks=chunks)
         calls = [gathered.drawn(exact_integers, problem, shape, ranks, seed) for seed in range(2)]
-        module, judge = emulated_gather, gathered
+        judge = gathered
     if killed:
-        monkeypatch.setattr(module, "launch_ranks", killed)
+        monkeypatch.setattr(emulated_calls, "launch_ranks", killed)
     return kernel, lambda: (judge.run(machines, program, kernel, problem, calls), calls, judge)
 
 
