@@ -107,8 +107,7 @@ def test_attributes_alone_make_the_same_choices(gpu, monkeypatch, tmp_path, t):
     """Under a name that nobody knows. Of the tensor cores they tell nothing: an H20's choices need a calibration."""
     monkeypatch.setenv("GEMMGEN_CACHE", str(tmp_path))
     want = [choose(FP8, s, t) for s in SHAPES]
-    gpu.name, gpu.sms = f"{t.device_name} of another name", t.sms
-    gpu.attributes["MEMORY_CLOCK_RATE"] = round(t.hbm_bytes_per_second * 8 / 5120 / 2 / 1e3)
+    told_by_attributes(gpu, t)
     found = devices.target_of(0, gpu.name)
     assert found.sms == t.sms and found.figures == "assumed"
     assert found.hbm_bytes_per_second == pytest.approx(t.hbm_bytes_per_second, rel=1e-3)
@@ -128,6 +127,28 @@ def test_attributes_alone_make_the_same_choices(gpu, monkeypatch, tmp_path, t):
     building.kept_choice.cache_clear()
     assert devices.target_of(0, gpu.name).figures == "calibrated"
     assert [ops_choice(FP8, s) for s in SHAPES] == want
+
+
+# Of few rows each CTA reads much, and a tile's K is worth halving while memory keeps up; of many rows waves of tiles decide.
+FEW_ROWS, WAVES = (16, 4096, 4096), (1024, 2112, 7168)
+
+
+@pytest.mark.parametrize("t", TARGETS, ids=lambda t: t.name)
+def test_the_choice_differs_where_attributes_do(gpu, t):
+    """Slower memory leaves K whole, another number of SMs takes another tile; what is neither chooses as an H200."""
+    told_by_attributes(gpu, t)
+    slower, others = t.hbm_bytes_per_second < H200.hbm_bytes_per_second, t.sms != H200.sms
+    assert ops_choice(FP8, FEW_ROWS).split_k == (1 if slower else 2)
+    assert (ops_choice(FP8, FEW_ROWS) != choose(FP8, FEW_ROWS, H200)) == slower
+    here, there = ops_choice(FP8, WAVES), choose(FP8, WAVES, H200)
+    tiles = [(c.block_m, c.block_n) for c in (here, there)]
+    assert (tiles[0] != tiles[1]) == (here != there) == others
+
+
+def told_by_attributes(gpu, t):
+    """It has `t`'s, and a name that nobody knows."""
+    gpu.name, gpu.sms = f"{t.device_name} of another name", t.sms
+    gpu.attributes["MEMORY_CLOCK_RATE"] = round(t.hbm_bytes_per_second * 8 / 5120 / 2 / 1e3)
 
 
 def ops_choice(p, shape):
