@@ -175,16 +175,21 @@ def test_machines_that_take_a_share_each(tmp_path):
 
 
 def test_ranks_of_torchrun_take_a_share_and_a_gpu_each(tmp_path):
-    out = tmp_path / "tuned.jsonl"
-    ranks = [started(*SMALL, "-o", out, **rank(i, 3)) for i in range(3)]
+    """Of two hosts: two ranks on the first, one on the second, whose GPUs begin at 0 again."""
+    out, local = tmp_path / "tuned.jsonl", (0, 1, 0)
+    hosts = [
+        {"LOCAL_RANK": str(of), "LOCAL_WORLD_SIZE": str(n)}
+        for of, n in zip(local, (2, 2, 1), strict=True)
+    ]
+    ranks = [started(*SMALL, "-o", out, **{**rank(i, 3), **on}) for i, on in enumerate(hosts)]
     for code, _, err in map(done, ranks):
         assert code == 0, err
-    assert {x.read_text() for x in (tmp_path / "seen").iterdir()} == {"0", "1", "2"}
-    assert not out.exists()
-    for i in range(3):
+    seen = [x.read_text() for x in (tmp_path / "seen").iterdir()]
+    assert sorted(seen) == ["0", "0", "1"] and not out.exists()
+    for i, gpu in enumerate(local):
         for row in load(tmp_path / f"tuned.{i + 1}-of-3.jsonl"):
             c = row.conditions
-            assert (c.power_limit, c.sm_mhz, c.driver) == (700, 1700 + i, "13.0") and c.gemmgen
+            assert (c.power_limit, c.sm_mhz, c.driver) == (700, 1700 + gpu, "13.0") and c.gemmgen
             assert row.device == "NVIDIA H200" and row.spread > 0
 
 
