@@ -321,5 +321,5 @@ def test_what_has_no_shares(host, capsys, monkeypatch, mode):
 
 
 def test_a_child_gets_variables():
-    with Worker("fake_tuner:Told", environment={"TOLD": "so"}) as worker:
+    with Worker("fake_handlers:Told", environment={"TOLD": "so"}) as worker:
         assert worker.ask("TOLD", LONG).value == "so" and "TOLD" not in os.environ

@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from fake_tuner import InProcess, built_here
 from kernels import DENSE, DENSE_TN, FP8, VECTOR
 
 from gemmgen.bench.shapes import K_GROUPED, mean_depth
-from gemmgen.bench.tuning import trial
+from gemmgen.bench.tuning import trial, worker
 from gemmgen.bench.tuning.candidates import candidates, neighbours
 from gemmgen.bench.tuning.compiling import Built, compile_all
 from gemmgen.bench.tuning.jobs import VERIFIED, Candidate, Job, job, launch, verified
@@ -46,7 +47,7 @@ def children_find_the_handlers(monkeypatch):
 
 
 def test_one_process_serves_request_after_request():
-    with Worker("fake_tuner:Fake") as worker:
+    with Worker("fake_handlers:Fake") as worker:
         first, second = (worker.ask("normal", LONG) for _ in range(2))
         assert first.value == second.value != os.getpid() and not first.failed
         assert worker.starts == 1
@@ -63,7 +64,7 @@ def test_one_process_serves_request_after_request():
     ],
 )
 def test_a_failure_costs_its_process_and_no_more(request_, seconds, reason):
-    with Worker("fake_tuner:Fake") as worker:
+    with Worker("fake_handlers:Fake") as worker:
         before = worker.ask("normal", LONG).value
         failed = worker.ask(request_, seconds)
         assert failed.value is None
@@ -75,7 +76,7 @@ def test_a_failure_costs_its_process_and_no_more(request_, seconds, reason):
 
 
 def test_a_sturdy_process_survives_an_error():
-    with Worker("fake_tuner:Sturdy") as worker:
+    with Worker("fake_handlers:Sturdy") as worker:
         before = worker.ask("normal", LONG).value
         assert "3 of 4" in worker.ask("wrong", LONG).failed
         assert worker.ask("normal", LONG).value == before
@@ -83,17 +84,17 @@ def test_a_sturdy_process_survives_an_error():
 
 def test_a_process_that_does_not_get_ready():
     with pytest.raises(RuntimeUnavailable, match="no GPU here"):
-        Worker("fake_tuner:Absent").ask("normal", LONG)
+        Worker("fake_handlers:Absent").ask("normal", LONG)
     with pytest.raises(GemmgenError, match="exit code 7"):
-        Worker("fake_tuner:Broken").ask("normal", LONG)
+        Worker("fake_handlers:Broken").ask("normal", LONG)
     with pytest.raises(GemmgenError, match="AttributeError"):
-        Worker("fake_tuner:Missing").ask("normal", LONG)
+        Worker("fake_handlers:Missing").ask("normal", LONG)
     with pytest.raises(GemmgenError, match="not ready in time"):
-        Worker("fake_tuner:Slow", start_seconds=0.3).ask("normal", LONG)
+        Worker("fake_handlers:Slow", start_seconds=0.3).ask("normal", LONG)
 
 
 def test_a_closed_worker_leaves_no_process():
-    worker = Worker("fake_tuner:Fake")
+    worker = Worker("fake_handlers:Fake")
     child = worker.ask("normal", LONG).value
     worker.close()
     worker.close()
@@ -293,14 +294,17 @@ SETTINGS = Settings(device="NVIDIA H200", nvrtc=(13, 0), timeout=3.0, repeats=7)
 
 
 def session(tmp_path, configs, handler="fake_tuner:FakeGpu", built=None, settings=SETTINGS):
-    """`tune` over `configs`, the first the default, with predictions in their order."""
+    """`tune` over `configs`, the first the default, with predictions in their order; and how many processes began."""
+    with Worker(handler) as worker:
+        return in_session(tmp_path, configs, worker, built, settings), worker.starts
+
+
+def in_session(tmp_path, configs, worker, built=None, settings=SETTINGS):
     found = [Candidate(config=c, predicted=(1 + i) * 1e-5) for i, c in enumerate(configs)]
     path = tmp_path / "kernel.cubin"
     path.write_bytes(b"cubin")
     cubins = {c: Built(cubin=path) for c in configs} | (built or {})
-    with Worker(handler) as worker:
-        tuned = tune(Job(problem=DENSE, shape=(64, 64, 64)), found, cubins, worker, settings)
-        return tuned, worker.starts
+    return tune(Job(problem=DENSE, shape=(64, 64, 64)), found, cubins, worker, settings)
 
 
 def test_the_fastest_wins(tmp_path):
@@ -319,7 +323,7 @@ def test_the_fastest_wins(tmp_path):
 
 
 def test_a_tie_keeps_the_default(tmp_path):
-    found, _ = session(tmp_path, [Config(panel=9), Config(panel=8)])
+    found = in_session(tmp_path, [Config(panel=9), Config(panel=8)], InProcess("FakeGpu"))
     assert found.row.best.config == Config(panel=9)
 
 
@@ -338,10 +342,10 @@ def test_failures_are_recorded_and_cost_nobody_else(tmp_path):
 
 
 def test_a_default_that_fails(tmp_path):
-    found, _ = session(tmp_path, [Config(panel=63), Config()])
+    found = in_session(tmp_path, [Config(panel=63), Config()], InProcess("FakeGpu"))
     assert found.row.best.config == Config() and found.row.default.seconds is None
     assert ratio(found.row) is None
-    nobody, _ = session(tmp_path, [Config(panel=63)])
+    nobody = in_session(tmp_path, [Config(panel=63)], InProcess("FakeGpu"))
     assert nobody.row is None and nobody.outcomes[0].failed
 
 
@@ -353,7 +357,8 @@ def test_a_reference_that_fails_is_left_out(tmp_path):
 
 def test_a_budget_leaves_the_default(tmp_path):
     short = replace(SETTINGS, budget=1e-9)
-    found, _ = session(tmp_path, [Config(), Config(block_n=64)], settings=short)
+    configs = [Config(), Config(block_n=64)]
+    found = in_session(tmp_path, configs, InProcess("FakeGpu"), settings=short)
     assert found.row.best.config == Config() and len(found.row.tried) == 1
     assert [o.failed for o in found.outcomes] == ["", "no time left"]
 
@@ -409,6 +414,14 @@ def machine(monkeypatch):
     monkeypatch.setattr(tune_steps, "compile_all", fake)
 
 
+@pytest.fixture
+def inside(machine, monkeypatch):
+    """The same, without processes."""
+    monkeypatch.setattr(trial, "HANDLER", "FakeGpu")
+    monkeypatch.setattr(worker, "Worker", InProcess)
+    monkeypatch.setattr(tune_steps, "compile_all", built_here)
+
+
 def command(capsys, *argv):
     code = main(["tune", *map(str, argv)])
     return code, *capsys.readouterr()
@@ -436,7 +449,7 @@ def test_tune_writes_a_row_per_shape(machine, capsys, tmp_path):
     assert code == 0 and len(json.loads(out)) == 2 and database.read_text() == before
 
 
-def test_an_older_compilers_row_is_tuned_again(machine, capsys, tmp_path, monkeypatch):
+def test_an_older_compilers_row_is_tuned_again(inside, capsys, tmp_path, monkeypatch):
     database = tmp_path / "h200.jsonl"
     assert command(capsys, "dense", *SMALL, "-o", database)[0] == 0
     monkeypatch.setattr(nvrtc, "version", lambda: (13, 1))
@@ -446,7 +459,7 @@ def test_an_older_compilers_row_is_tuned_again(machine, capsys, tmp_path, monkey
     assert "0 of 2 shapes" in command(capsys, "dense", *SMALL, "-o", database)[2]
 
 
-def test_ctrl_c_keeps_what_is_done(machine, capsys, tmp_path, monkeypatch):
+def test_ctrl_c_keeps_what_is_done(inside, capsys, tmp_path, monkeypatch):
     database = tmp_path / "h200.jsonl"
     described = tune_command._describe
 
@@ -465,13 +478,13 @@ def test_ctrl_c_keeps_what_is_done(machine, capsys, tmp_path, monkeypatch):
     assert len(load(database)) == 2
 
 
-def test_a_total_begins_no_more(machine, capsys, tmp_path):
+def test_a_total_begins_no_more(inside, capsys, tmp_path):
     argv = ("dense", *SMALL, "-o", tmp_path / "x.jsonl", "--total", "1e-9")
     code, _, err = command(capsys, *argv)
     assert code == 0 and "2 shapes left" in err
 
 
-def test_compile_only_needs_no_gpu(machine, capsys, tmp_path, monkeypatch):
+def test_compile_only_needs_no_gpu(inside, capsys, tmp_path, monkeypatch):
     def absent(device):
         raise RuntimeUnavailable("no driver")
 

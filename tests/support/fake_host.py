@@ -7,12 +7,12 @@ import os
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from unittest import mock
+
+from fake_tuner import built_here
 
 from gemmgen.bench.clocks import UNKNOWN, Log
 from gemmgen.bench.tuning import trial
-from gemmgen.bench.tuning.compiling import compile_all
 from gemmgen.cli import main, tune_command, tune_steps
 from gemmgen.errors import RuntimeUnavailable
 from gemmgen.runtime import driver, nvrtc
@@ -44,7 +44,6 @@ def require_hopper(device):
 def alike(stack):
     """What this process takes for a driver, a compiler and a GPU."""
     handler = os.environ.get("FAKE_HANDLER", "FakeGpu")
-    compiler = partial(compile_all, handler="fake_tuner:FakeCompiler")
     for where, name, by in (
         (driver, "require_hopper", require_hopper),
         (driver, "pci_bus_id", str),
@@ -52,7 +51,7 @@ def alike(stack):
         (nvrtc, "version", lambda: (13, 0)),
         (tune_command, "watch", watch),
         (trial, "HANDLER", f"fake_tuner:{handler}"),
-        (tune_steps, "compile_all", compiler),
+        (tune_steps, "compile_all", built_here),
     ):
         stack.enter_context(mock.patch.object(where, name, by))
 

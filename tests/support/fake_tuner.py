@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import ClassVar
@@ -12,13 +11,13 @@ from typing import ClassVar
 from gemmgen.bench.tuning.compiling import Built
 from gemmgen.bench.tuning.trial import Reads, Sweep, Time, Timing, Verify
 from gemmgen.bench.tuning.worker import Answer
-from gemmgen.errors import GemmgenError, RuntimeUnavailable, VerificationError
+from gemmgen.errors import GemmgenError, VerificationError
 
 
 class InProcess:
     """A worker without a process, which tests/choosing/test_tuning.py covers."""
 
-    def __init__(self, handler):
+    def __init__(self, handler, environment=None):
         self._made = globals()[handler]()
 
     def __enter__(self):
@@ -40,52 +39,13 @@ class InProcess:
 def built_here(kernels, folder, processes, progress):
     """`compile_all` without a compiler: the same cubin for every kernel."""
     found = {}
+    folder.mkdir(parents=True, exist_ok=True)
     for i, kernel in enumerate(dict.fromkeys(kernels)):
         path = folder / f"{abs(hash(repr(kernel)))}.cubin"
         path.write_bytes(b"cubin")
         found[kernel] = Built(cubin=path)
         progress(i, len(found))
     return found
-
-
-class Fake:
-    """Does what a request says."""
-
-    fragile = True
-
-    def __call__(self, request):
-        match request:
-            case "crash":
-                print("illegal instruction", file=sys.stderr, flush=True)
-                os.kill(os.getpid(), signal.SIGABRT)
-            case "exit":
-                os._exit(3)
-            case "hang":
-                time.sleep(600)
-            case "wrong":
-                raise VerificationError("3 of 4 elements differ")
-            case "bug":
-                raise KeyError("x")
-        return os.getpid()
-
-
-class Sturdy(Fake):
-    fragile = False
-
-
-class Absent:
-    def __init__(self):
-        raise RuntimeUnavailable("no GPU here")
-
-
-class Broken:
-    def __init__(self):
-        os._exit(7)
-
-
-class Slow:
-    def __init__(self):
-        time.sleep(600)
 
 
 class FakeCompiler:
@@ -215,10 +175,3 @@ class Paced(FakeGpu):
     def __call__(self, request):
         time.sleep(0.03)
         return super().__call__(request)
-
-
-class Told(Fake):
-    """Answers with the environment variable that is asked for."""
-
-    def __call__(self, request):
-        return os.environ.get(request)
