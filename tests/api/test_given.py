@@ -7,6 +7,7 @@ names a kernel is read in one place for all commands; that right values change t
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -165,17 +166,19 @@ ROWS = {
 }  # fmt: skip
 
 
+@cache
+def arguments_of(command):
+    return cli.subcommands(cli._parser([command]))[command]._actions
+
+
 def options_of(command):
     """Every option, by its first spelling, and every argument without one."""
-    sub = cli.subcommands(cli._parser([command]))[command]
-    found = [(x.option_strings or [x.dest])[0] for x in sub._actions]
+    found = [(x.option_strings or [x.dest])[0] for x in arguments_of(command)]
     return [x for x in found if x not in ("-h", "--json", "kernel")]
 
 
 def takes_kernel(command):
-    return any(
-        x.dest == "kernel" for x in cli.subcommands(cli._parser([command]))[command]._actions
-    )
+    return any(x.dest == "kernel" for x in arguments_of(command))
 
 
 def row(command, option, kernel):
