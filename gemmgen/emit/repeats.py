@@ -55,9 +55,9 @@ def with_stems(kernel: Kernel) -> Kernel:
 def repeats(kernel: Kernel, body: tuple[Stmt, ...]) -> list[Stmt | Repeat]:
     """`body` with the longest repeats in their functions."""
     found: list[Stmt | Repeat] = []
-    at = 0
+    shapes, at = [*map(shape, body)], 0
     while at < len(body):
-        period, count = longest(body[at:])
+        period, count = longest(body[at:], shapes[at:])
         if count > 1:
             groups = [body[at + i * period : at + (i + 1) * period] for i in range(count)]
             made = repeat(kernel, groups)
@@ -69,16 +69,15 @@ def repeats(kernel: Kernel, body: tuple[Stmt, ...]) -> list[Stmt | Repeat]:
     return found
 
 
-def longest(body: tuple[Stmt, ...]) -> tuple[int, int]:
-    """Of the beginning of `body`: how many statements, and how often one after the other; 1, 1 if it is no repeat."""
-    shapes = [shape(s) for s in body]
+def longest(body: tuple[Stmt, ...], shapes: list[Any]) -> tuple[int, int]:
+    """Of the beginning of `body`, whose statements have these shapes: how many, and how often one after the other; 1, 1 if it is no repeat."""
     best = (1, 1)
     for period in range(1, len(body) // 2 + 1):
         count = 1
         while shapes[:period] == shapes[count * period : (count + 1) * period]:
             count += 1
-        stores = any(isinstance(s, OfD | Evaluate) for s in walk(body[:period]))
-        if stores and count > 1 and period * (count - 1) > best[0] * (best[1] - 1):
+        longer = period * (count - 1) > best[0] * (best[1] - 1)
+        if longer and any(isinstance(s, OfD | Evaluate) for s in walk(body[:period])):
             best = (period, count)
     return best
 

@@ -10,7 +10,8 @@ from kernels import VARIETY
 
 from gemmgen.emit import emit
 from gemmgen.emit.numbers import Counter, each
-from gemmgen.emit.repeats import Repeat, longest, repeats, spelled
+from gemmgen.emit.repeats import Repeat, repeats, shape, spelled
+from gemmgen.emit.repeats import longest as longest_of
 from gemmgen.ir.blocks import BLOCKS
 from gemmgen.ir.nodes import Arrive, StoreTail
 from gemmgen.ir.places import plus, total
@@ -27,6 +28,10 @@ def found(kernel):
 
 def tails(*waves):
     return tuple(StoreTail(tensor="d", smem="smem_d", wave=w) for w in waves)
+
+
+def longest(body):
+    return longest_of(body, [*map(shape, body)])
 
 
 def test_the_longest_repeat_is_found():
