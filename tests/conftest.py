@@ -167,8 +167,8 @@ def test_of(item) -> str:
 
 
 def costly(item) -> bool:
-    """Whether it is one of a test's cases that take long: it compiles and emulates, or is known to."""
-    known = bool(item.get_closest_marker("nvrtc")) or test_of(item) in COSTLY
+    """Whether it is one of a test's cases that take long: it compiles and emulates or launches, or is known to."""
+    known = any(map(item.get_closest_marker, ("nvrtc", "gpu"))) or test_of(item) in COSTLY
     return hasattr(item, "callspec") and known
 
 

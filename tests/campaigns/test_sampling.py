@@ -26,14 +26,15 @@ FEW = [item(f"{next(x for x in COSTLY if x not in conftest.LONG)}[{i}]") for i i
 LONG = sorted(conftest.LONG)
 FOLDER = [x for x in LONG if x.startswith("tests/levers/")]
 MANY = [item(f"tests/test_b.py::test_many[{i}]", "nvrtc") for i in range(80)]
-ITEMS = CHEAP + ALONE + FEW + MANY
+LAUNCHED = [item(f"tests/gpu/test_c.py::test_launched[{i}]", "gpu") for i in range(70)]
+ITEMS = CHEAP + ALONE + FEW + MANY + LAUNCHED
 
 
 @pytest.mark.parametrize("one_in", [2, 4, 16, 1000])
 def test_of_each_test_s_costly_cases_one_in_n_runs(one_in):
     out = conftest.left_out(ITEMS, one_in, "a commit")
     assert not {*out} & {*CHEAP, *ALONE}
-    for cases in (FEW, MANY):
+    for cases in (FEW, MANY, LAUNCHED):
         assert len(set(cases) - set(out)) == -(-len(cases) // one_in)
 
 
