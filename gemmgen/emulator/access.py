@@ -9,7 +9,7 @@ import numpy as np
 
 from .errors import IllegalAccess, UnsupportedInstruction
 from .fiber import WARP
-from .flags import STRONG, acquire, acquires, publish, releases
+from .flags import STRONG, WIDE, acquire, acquires, publish, releases
 from .group import Group
 from .lanes import (
     SHARED,
@@ -81,12 +81,15 @@ def _st(i: Instruction, s: Scope) -> Op:
     names = items(i.operands[1])
     slots = [s.src(x, kind) for x in names]
     address, each, releasing = address_slot(i.operands[0], s), size_of(kind), releases(i)
+    apart = not WIDE.isdisjoint(i.parts)  # lanes may tell a GPU each
 
     def op(g: Group) -> None:
         lanes = np.flatnonzero(g.active)
         columns = [np.ascontiguousarray(g.R[x][lanes]).view(np.uint8) for x in slots]
         data = np.concatenate([c.reshape(lanes.size, each) for c in columns], 1)
-        store(g, space, address(g)[lanes], data, lanes)
+        parts = [[n] for n in range(lanes.size)] if apart else [slice(None)]
+        for x in parts:
+            store(g, space, address(g)[lanes[x]], data[x], lanes[x])
         if releasing:
             publish(g, address(g)[lanes], lanes, releasing)
 
