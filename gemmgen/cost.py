@@ -83,7 +83,7 @@ def _alone(of: Workload, c: Config) -> Terms:
     """Of one GPU."""
     p, target, cluster, price = of.problem, of.target, cluster_of(c), _price(of, c)
     high, wide = of.covering(c.block_m * cluster.m), ceil(of.shape[1], c.block_n * cluster.n)
-    clusters = of.groups * high * wide / len(of.rows)
+    clusters = of.grids * high * wide / len(of.rows)
     if c.direct:
         return direct(of, c, _work(of, c, price, ALONE), round(clusters))
     if c.stream:
@@ -94,9 +94,9 @@ def _alone(of: Workload, c: Config) -> Terms:
     # No measurement credits multicast in a single wave; DeepGEMM forbids it there.
     sharing = cluster if waves > 1 else ALONE
     work, again = _work(of, c, price, sharing), _again(of, c, sharing)
-    drawing = of.groups * (_drawing(of, c, price) / len(of.rows))
+    drawing = of.grids * (_drawing(of, c, price) / len(of.rows))
     full = _wave(work, c, price, busy, target)
-    adding = of.groups * seconds_of_adding(p, price.row, of.shape)
+    adding = of.grids * seconds_of_adding(p, price.row, of.shape)
     rate = hbm_rate(drawing / waves, target)
     return Terms(
         work=work,
@@ -125,7 +125,7 @@ def _streamed(of: Workload, c: Config, price: Price, tiles: int) -> Terms:
     epilogue = whole.epilogue * ceil(tiles, busy) + handed * (tiles % busy > 0)
     work = replace(whole, steps=steps, epilogue=epilogue, **run)
     wave = _wave(work, c, price, busy, target)
-    adding = of.groups * seconds_of_adding(of.problem, price.row, of.shape)
+    adding = of.grids * seconds_of_adding(of.problem, price.row, of.shape)
     return Terms(
         work=work,
         full=wave,

@@ -7,6 +7,7 @@ from functools import cache, lru_cache
 
 from .config import Config
 from .errors import ArgumentError
+from .ir.collectives import COLLECTIVES
 from .ir.expr import fold
 from .ir.groupings import GROUPINGS
 from .ir.nodes import Cluster
@@ -22,7 +23,7 @@ ROWS_OF_GROUPS = (0.7, 0.82, 0.94, 1.06, 1.18, 1.3)  # of the mean: what ragged 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
     """`groups` times D[M, N] = A[M, K] B[N, K]^T, shape (M, N, K). Of a collective the groups are its ranks, each with M rows
-    of A and D, of which this GPU computes all with one B.
+    of A and D, of which this GPU computes all with one B; where each rank stores all rows M is all there are.
 
     rows: M, that tiles are counted for: of groups whose rows vary about M, several to take the mean of.
     promotes: of the problem. k_bytes: of a row of A or B. d_bytes: per element of the product. dram_bytes, b_bytes: of all
@@ -50,6 +51,11 @@ class Workload:
         return self.groups if self.problem.together else 1
 
     @property
+    def grids(self) -> int:
+        """Of tiles that cover M rows, which this GPU walks."""
+        return grids(self.problem, self.groups)
+
+    @property
     def height(self) -> int:
         """Rows of a group in the mean, as tiles cover them."""
         ragged = GROUPINGS[self.problem.grouping].ragged
@@ -61,7 +67,7 @@ class Workload:
 
     def tiles(self, c: Config) -> int:
         """CTA tiles of `c`: whole clusters."""
-        return count_tiles(c, (self.height, *self.shape[1:]), self.groups)
+        return count_tiles(c, (self.height, *self.shape[1:]), self.grids)
 
     def copies(self, block_n: int) -> int:
         """Of the K loop, one for each place where a tile's second scale block can begin; 0 where it is not copied."""
@@ -71,6 +77,11 @@ class Workload:
 @lru_cache(maxsize=256)
 def _covering(rows: tuple[int, ...], side: int) -> int:
     return sum(ceil(m, side) for m in rows)
+
+
+def grids(p: Problem, groups: int) -> int:
+    """Groups, unless they are ranks that each have all rows."""
+    return 1 if COLLECTIVES[p.collective].whole else groups
 
 
 def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Workload:
@@ -139,7 +150,7 @@ def dram_bytes(p: Problem, shape: Shape, groups: int = 1) -> float:
 
 def operand_bytes(p: Problem, shape: Shape, groups: int = 1) -> dict[str, float]:
     """What `dram_bytes` adds up, by operand. Ranks have one B."""
-    (m, n, k), weights = shape, 1 if p.together else groups
+    (m, n, k), weights, groups = shape, 1 if p.together else groups, grids(p, groups)
     scales = scale_bytes(p, groups * m, k) + scale_bytes(p, weights * ceil(n, SCALE_BLOCK), k)
     written = groups * m * n * d_bytes(p) * (1 + p.accumulate)
     read = {"a": groups * m * k * p.a.bytes, "b": weights * n * k * p.b.bytes}
@@ -161,7 +172,9 @@ def floors(p: Problem, shape: Shape, target: Target, groups: int = 1) -> tuple[f
     """Seconds that no kernel beats: of the products at the tensor cores' peak and `Target.clock_hz`, of
     `dram_bytes` at HBM's peak."""
     peak = target.sms * target.flops_per_clock(p.a.bytes) * target.clock_hz
-    return flops(shape, groups) / peak, dram_bytes(p, shape, groups) / target.hbm_bytes_per_second
+    return flops(shape, grids(p, groups)) / peak, dram_bytes(
+        p, shape, groups
+    ) / target.hbm_bytes_per_second
 
 
 def flops(shape: Shape, groups: int = 1) -> int:

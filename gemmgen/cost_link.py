@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from .cost_launch import Workload, launch
+from .cost_launch import Workload, grids, launch
 from .cost_ranks import sent_bytes
 from .errors import ArgumentError
 from .heuristics import rank
-from .ir.collectives import REDUCE_SCATTER, check_ranks
+from .ir.collectives import COLLECTIVES, check_ranks
 from .ir.dtypes import F32
 from .ir.expr import ACC
 from .problem import Problem, Shape
@@ -63,7 +63,7 @@ def pays(problem: Problem, shape: Shape, ranks: int, target: Target) -> Payoff:
     """Whether `problem`, which has a collective, is better launched as it is than as a plain GEMM and NCCL's collective.
 
     shape: (M, N, K) of one rank, as the functions take them: "reduce_scatter" M of its rows of D and its own K, "all_gather" M of its
-    own rows of A and its own N. ranks: 1 to 8 GPUs of one host. Both alternatives are priced with the config that the model
+    own rows of A and its own N, "all_reduce" all M and its own K. ranks: 1 to 8 GPUs of one host. Both alternatives are priced with the config that the model
     likes best, no measured one, each launched alone. The library's moves as many bytes: sums in FP32 or the problem's wire, or A
     and its scales. Kept for next time. Raises ArgumentError.
     """
@@ -111,15 +111,18 @@ def _cheapest(of: Workload) -> float:
 def plain(of: Workload) -> Workload:
     """The GEMM of this GPU without the collective, all rows of A together. Where its sums go to a collective it stores those."""
     (m, n, k), p = of.shape, of.problem
-    if p.collective == REDUCE_SCATTER:
+    if COLLECTIVES[p.collective].sums:
         p = replace(p, d=p.wire or F32, epilogue=ACC, accumulate=False)
     p = replace(p, collective="none", wire=None)
-    return launch(p, (of.ranks * m, n, k), of.target)
+    return launch(p, (grids(of.problem, of.ranks) * m, n, k), of.target)
 
 
 def nccl(of: Workload, hosts: Hosts) -> float:
-    """Seconds of its collective, which moves as many bytes."""
-    return NCCL_BEGINS + sent_bytes(of) / hosts.library(of.target, of.ranks)
+    """Seconds of its collective, which moves as many bytes; a ring's all-reduce, which scatters and gathers, 2 / ranks of what is sent to all as it is. That
+    one was not measured: it counts as the others, which were."""
+    whole = COLLECTIVES[of.problem.collective].whole
+    size = sent_bytes(of) * (2 / of.ranks if whole else 1)
+    return NCCL_BEGINS + size / hosts.library(of.target, of.ranks)
 
 
 def _rate(target: Target) -> float:

@@ -8,7 +8,7 @@ from .config import Config
 from .cost_fit import FIT
 from .cost_launch import Workload, scale_bytes
 from .cost_terms import Link, Terms
-from .ir.collectives import ALL_GATHER, chunks_for
+from .ir.collectives import ALL_GATHER, COLLECTIVES, chunks_for
 from .ir.dtypes import F32
 
 
@@ -38,6 +38,9 @@ SENDING = {
 }
 # Of two H100s, BF16, tests/data/all_gather.csv: seconds until a copy's bytes flow, its flag and the wait for it among them.
 COPY_BEGINS = 16e-6
+# Of two H100s, seconds from when a tile's sums are stored until they are added: a flag 5 us in the median, the wait for one that is there 1.3, adding 1.5
+# (docs/adr/0049-reduce-scatter.md).
+EXCHANGED = 7.8e-6
 # Of a tile's time, what a launch of several waves loses as CTAs and ranks fall out of step.
 STEP = 0.42
 
@@ -53,6 +56,8 @@ def with_ranks(of: Workload, c: Config, t: Terms) -> Terms:
         return t
     if of.problem.collective == ALL_GATHER:
         return replace(t, link=gathered(of, t))
+    if COLLECTIVES[of.problem.collective].whole:
+        return replace(t, link=reduced(of, t))
     return replace(t, link=scattered(of, t, SENDING[sent_as(c)]))
 
 
@@ -85,6 +90,12 @@ def scattered(of: Workload, t: Terms, by: Sending) -> Link:
         shown=by.shown(seconds, share * t.sm, share * tensor),
         beside=STEP * tile * (t.waves > 1),
     )
+
+
+def reduced(of: Workload, t: Terms) -> Link:
+    """Each sends every tile to all others, and waits for theirs before it multiplies the next: nothing is hidden. Not timed."""
+    size, seconds = _link(of)
+    return Link(bytes=size, seconds=seconds, shown=seconds, beside=EXCHANGED * t.waves)
 
 
 def gathered(of: Workload, t: Terms) -> Link:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .epilogues import check_arguments, from_json, named, to_json
 from .errors import ArgumentError
-from .ir.collectives import COLLECTIVES, REDUCE_SCATTER, WIRES, check_ranks
+from .ir.collectives import COLLECTIVES, WIRES, check_ranks
 from .ir.counts import INT_LIMIT, MOST_SIDE
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
@@ -17,14 +17,8 @@ from .recipes import Recipe, recipe
 
 OUTPUTS = (BF16, F16, F32, S32, E4M3)
 ALIGNMENTS = (128, 64)
-OPTIONAL = (
-    "grouping",
-    "alignment",
-    "accumulate",
-    "weights_ready",
-    "collective",
-    "wire",
-)  # left out of the JSON where they have their defaults
+# Left out of the JSON where they have their defaults.
+OPTIONAL = ("grouping", "alignment", "accumulate", "weights_ready", "collective", "wire")
 Shape = tuple[int, int, int]  # M, N, K
 MOST_GROUPS = 1 << 20
 LAYOUTS = ("nt", "nn", "tn", "tt")
@@ -46,11 +40,12 @@ class Problem:
     weights_ready: a promise of the caller: no launch on the stream that may still run when this one begins writes B, or its
     scales. Not of groups along K, whose B is no weight (docs/adr/0048-weights-ahead.md).
     collective: one of `gemmgen.ir.collectives.COLLECTIVES`: what several GPUs make together of their products. "reduce_scatter":
-    A [ranks * M, K] and B [N, K], of each rank's own K; each stores its M rows of the sum of all
-    (docs/adr/0049-reduce-scatter.md). "all_gather": A [M, K] of its own rows, which travel to all others, and B [N, K] of its own
-    columns; each stores all rows of those, D [ranks * M, N] (docs/adr/0051-all-gather.md).
-    wire: of a reduce-scatter of FP32 sums, BF16 or F16: each other rank's sum is rounded to it once, to nearest even, before it
-    travels. None: sums travel in the 32 bits that they have (docs/adr/0053-wire.md).
+    A [ranks * M, K], B [N, K] of each rank's own K; each stores its M rows of the sum of all (docs/adr/0049-reduce-scatter.md).
+    "all_gather": A [M, K] of its own rows, which travel to all others, B [N, K] of its own columns; each stores all rows of those,
+    D [ranks * M, N] (docs/adr/0051-all-gather.md). "all_reduce": A [M, K], B [N, K] of its own K; each stores D [M, N], the sum of
+    all, with the same bits (docs/adr/0057-all-reduce.md).
+    wire: where FP32 sums travel, BF16 or F16: other ranks' (of an all-reduce all) are rounded to it once, to nearest even, before
+    they do. None: sums travel in the 32 bits that they have (docs/adr/0053-wire.md).
 
     Raises ArgumentError naming the argument for what no config could compute.
     """
@@ -222,8 +217,8 @@ def _check_collective(p: Problem) -> None:
     if not isinstance(p.collective, str) or p.collective not in COLLECTIVES:
         allowed = f"must be one of {_names(COLLECTIVES)}"
         raise ArgumentError("collective", p.collective, allowed)
-    if p.collective != "none" and p.grouping != "none":
-        allowed = f"must be none for grouping={p.grouping}: ranks share out the rows of one GEMM"
+    if p.together and p.grouping != "none":
+        allowed = f"must be none for grouping={p.grouping}: ranks compute one GEMM"
         raise ArgumentError("collective", p.collective, allowed)
 
 
@@ -234,7 +229,7 @@ def _check_wire(p: Problem, sums: Recipe) -> None:
     if p.wire not in WIRES:
         allowed = f"must be None, or one of {_names(t.name for t in WIRES)}"
         raise ArgumentError("wire", getattr(p.wire, "name", p.wire), allowed)
-    if p.collective != REDUCE_SCATTER:
+    if not COLLECTIVES[p.collective].sums:
         allowed = f"must be None for collective={p.collective}: no sums travel"
         raise ArgumentError("wire", p.wire.name, allowed)
     if p.a.integer and not sums.promotes:

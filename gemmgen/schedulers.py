@@ -12,6 +12,7 @@ from itertools import chain
 
 from .ir.collectives import (
     ALL_GATHER,
+    ALL_REDUCE,
     COLLECTIVES,
     MOST_CHUNKS,
     REDUCE_SCATTER,
@@ -26,6 +27,7 @@ from .ir.orders import PANELS, place
 
 RANKS = COLLECTIVES[REDUCE_SCATTER].scheduler
 GATHERED = COLLECTIVES[ALL_GATHER].scheduler
+ALIKE = COLLECTIVES[ALL_REDUCE].scheduler
 RUNS = "runs"  # of `rows`: the scheduler of tiles that may reach past a group's end
 
 
@@ -78,7 +80,7 @@ def panels(
         fast=fast,  # type: ignore[arg-type]
         slow=slow,  # type: ignore[arg-type]
         panel=panel,
-        params=tuple(p.name for p in (*grouping.params, *together.params)),
+        params=(*(p.name for p in grouping.params), *together.walked),
         alignment=alignment * grouping.aligned,
         order=order,
     )
@@ -107,6 +109,13 @@ def order(
         phases = Layout(groups=seat.ranks)
         walk = _tiles(s, block, cluster, shape, ctas, cta, phases)
         yield from _gathered(walk, block, shape[0], seat, chunk_rows)
+        return
+    if s.name == ALIKE:
+        walk = _tiles(s, block, cluster, shape, ctas, cta, ALONE)
+        yield from (
+            _numbered(replace(t, d_end=0, owner=seat.rank, place=-1), block, cluster, shape)
+            for t in walk
+        )
         return
     if s.streams:
         tiles = list(_tiles(s, block, cluster, shape, 1, 0, layout))
@@ -153,21 +162,28 @@ def _ranked(
     seat: Seat,
 ) -> Iterator[Tile]:
     """A grid for each rank's rows, of which a group is a phase."""
-    m, n, _ = shape
-    across = _ceil(n, block.n * cluster.n) * cluster.n
-    slots = _ceil(m, block.m * cluster.m) * cluster.m * across
     for t in walk:
         owner = seat.owner(t.group)
-        yield replace(
+        mine = replace(
             t,
-            a_row=owner * m + t.d_row,
+            a_row=owner * shape[0] + t.d_row,
             group=0,
             d_end=0,
             owner=owner,
             place=seat.ranks - 2 - t.group,
-            slot=t.d_row // block.m * across + t.b_row // block.n,
-            slots=slots,
         )
+        yield _numbered(mine, block, cluster, shape)
+
+
+def _numbered(t: Tile, block: Block, cluster: Cluster, shape: tuple[int, int, int]) -> Tile:
+    """Among those of the rank that stores it: by where it lies, not by who computes it."""
+    m, n, _ = shape
+    across = _ceil(n, block.n * cluster.n) * cluster.n
+    return replace(
+        t,
+        slot=t.d_row // block.m * across + t.b_row // block.n,
+        slots=_ceil(m, block.m * cluster.m) * cluster.m * across,
+    )
 
 
 def _gathered(
@@ -229,6 +245,7 @@ def runs(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
 # By scheduler: the parts of D that are walked one after the other.
 GRIDS = {g.scheduler: SEGMENTS[name] for name, g in GROUPINGS.items()}
 GRIDS |= {"rows": _one_grid, RUNS: runs, **dict.fromkeys((RANKS, GATHERED), SEGMENTS["batched"])}
+GRIDS[ALIKE] = _one_grid
 
 
 def _ceil(a: int, b: int) -> int:

@@ -20,8 +20,8 @@ from ..ir.groupings import (
 from ..ir.nodes import Block, Cluster, Kernel, Scheduler
 from ..ir.rewrite import statements
 from ..ir.stmts import multicasts
-from ..schedulers import GATHERED, RANKS, RUNS, Tile, order
-from .audit_ranks import audit_gathered, audit_ranks, own
+from ..schedulers import ALIKE, GATHERED, RANKS, RUNS, Tile, order
+from .audit_ranks import audit_alike, audit_gathered, audit_ranks, own
 from .audit_streams import stretches, whole
 from .finding import Finding
 from .properties import CLUSTER
@@ -38,7 +38,7 @@ def audit(
     layout: Layout = ALONE,
 ) -> Iterator[Finding]:
     """Walk all of `ctas` CTAs over D of shape (M, N, K)."""
-    if scheduler.name == RANKS:
+    if scheduler.name in (RANKS, ALIKE):
         yield from _ranked(scheduler, block, cluster, shape, ctas)
         return
     if scheduler.name == GATHERED:
@@ -70,8 +70,9 @@ def _ranked(
         each = (order(s, block, cluster, shape, ctas, cta, seat=seat) for cta in range(ctas))
         return list(map(list, each))
 
+    of_all = audit_ranks if s.name == RANKS else audit_alike
     for ranks in RANKED:
-        texts = list(audit_ranks(walks, block, shape, ranks))
+        texts = list(of_all(walks, block, shape, ranks))
         for rank in range(ranks):
             mine = own(walks(Seat(rank=rank, ranks=ranks)))
             texts += examine(mine, block, cluster, shape)
@@ -128,9 +129,10 @@ PARTS = {"rows": _by_tile, RUNS: _runs}
 
 
 def _grouping(s: Scheduler) -> str:
-    name = {RUNS: "rows", **dict.fromkeys((RANKS, GATHERED), GROUPINGS["none"].scheduler)}.get(
-        s.name, s.name
-    )
+    name = {
+        RUNS: "rows",
+        **dict.fromkeys((RANKS, GATHERED, ALIKE), GROUPINGS["none"].scheduler),
+    }.get(s.name, s.name)
     return next(x for x, g in GROUPINGS.items() if g.scheduler == name)
 
 

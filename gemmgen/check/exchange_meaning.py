@@ -27,7 +27,7 @@ def _next_turn(w: Walk, s: ir.NextTurn) -> None:
 def _send(w: Walk, s: ir.SendPartials) -> None:
     """Stores that follow each other are one operation: nobody can tell the moments between them."""
     _touch(w, s, s.src)
-    if s.through == "ranks":
+    if s.through in ("ranks", "every_rank"):
         ranks_meaning.send(w, s)
         return
     if s.through == "memory":
@@ -50,7 +50,7 @@ def _add(w: Walk, s: ir.AddPartials) -> None:
         w.add(ops.WarpSync, s)
         for cta in others:
             w.add(ops.Read, s, cells=w.cells(s, cta))
-    elif s.through == "ranks":
+    elif s.through in ("ranks", "every_rank"):
         ranks_meaning.add(w, s)
     else:
         w.add(ops.Read, s, cells=w.cells(s))

@@ -57,7 +57,7 @@ def spans(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Spans:
     found = merged(_raw(kernel, stmt, agent, stage))
     through = getattr(stmt, "through", "cluster")
     if through != "cluster":
-        words = {"memory": kernel.workspace.slot, "ranks": kernel.peers.slot}[through]
+        words = kernel.workspace.slot if through == "memory" else kernel.peers.slot
         _within("its slot", stmt, ((WORKSPACE, WORKSPACE + 4 * words),), found)
         return found
     _inside(kernel, stmt, named, found)
@@ -122,7 +122,7 @@ def _of_warps(
     """In a slot: 16 bytes of each thread of a warpgroup side by side, of what is left 8. Sums that were rounded are half as long."""
     name = stmt.src if isinstance(stmt, SendPartials) else stmt.dst
     (acc,) = (r for role in kernel.roles for r in role.locals if r.name == name)
-    wire = kernel.peers.wire if stmt.through == "ranks" else None
+    wire = None if stmt.through == "memory" else kernel.peers.wire
     total = acc.count * (wire or acc.dtype).bytes  # of a thread
     start = slot + (stmt.wave * kernel.consumers + agent.share) * 4 * WARP * total
     for first in range(0, total, VECTOR):

@@ -32,6 +32,7 @@ class Instance:
     ranks: GPUs that add their sums up. `tiles` are then those of each rank's rows, and `ctas` how many clusters each rank has.
     epochs: of the launches on each rank, one after the other.
     chunks: where ranks send each other their rows of A instead, in how many. `tiles` are then those of the rows of each, on every rank.
+    every: ranks add up all sums, of all tiles: each stores all of `tiles`.
     """
 
     k_blocks: int
@@ -43,6 +44,7 @@ class Instance:
     ranks: int = 1
     epochs: tuple[int, ...] = (1,)
     chunks: int = 0
+    every: bool = False
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -59,6 +61,8 @@ class Instance:
         phases = [(phase, seat.owner(phase), self.ranks - 2 - phase) for phase in range(self.ranks)]
         if self.chunks:
             phases = [(phase, seat.source(phase), phase - 1) for phase in range(self.ranks)]
+        if self.every:
+            phases = [(0, rank, -1)]
         return tuple(
             Post(
                 tile=self.tile(launch, rank, owner, number),
@@ -73,6 +77,8 @@ class Instance:
 
     def tile(self, launch: int, rank: int, owner: int, number: int) -> int:
         """One number for a tile of a launch: where ranks add their sums up, the same on all of them."""
+        if self.every:
+            return launch * self.tiles + number
         of = launch * self.ranks + rank if self.chunks else launch
         return (of * self.ranks + owner) * self.tiles + number
 
@@ -104,7 +110,7 @@ class Instance:
             return f"{', '.join(map(str, self.depths))} K blocks in the tiles of each CTA"
         if self.ranks > 1:
             tiles, launches = _many(self.tiles, "tile"), _many(len(self.epochs), "launch", "es")
-            each = f"{tiles} in the rows of each of {self.ranks} ranks"
+            each = f"{tiles} {'on' if self.every else 'in the rows of'} each of {self.ranks} ranks"
             by = f" of {self.ctas} clusters" * (self.ctas > 1)
             by += f", sent in {_many(self.chunks, 'chunk')}" * bool(self.chunks)
             return f"{_many(self.k_blocks, 'K block')} per tile, {each}{by}, {launches}"

@@ -28,7 +28,7 @@ SCALES = "the scales of"
 def stored(program: Program) -> Iterator[Finding]:
     """Every tile of every CTA, or of the cluster that divides its K: bulk stores, or a warpgroup's threads,
     cover the block, each row block has its tail and, if D is FP8, its scales. Where ranks add their sums up, every tile of
-    every launch, by the rank whose rows it is in."""
+    every launch, by the rank whose rows it is in, or by each."""
     yield from _owned(program)
     block = program.kernel.block
     pieces: dict[tuple[int, int], list[tuple[Rect, Place]]] = {}
@@ -65,14 +65,15 @@ def stored(program: Program) -> Iterator[Finding]:
 
 def _whose(program: Program, agent: ops.Agent) -> int:
     """CTAs of which any may store a tile have one number."""
+    size = program.kernel.cluster.size
     if program.instance.ranks > 1:
-        return agent.cta % program.kernel.cluster.size
+        return agent.cta % size + size * agent.rank * program.instance.every
     return agent.cta // (program.kernel.cluster.k * program.instance.ctas)
 
 
 def _owned(program: Program) -> Iterator[Finding]:
-    """Who stores it has its rows."""
-    if program.instance.ranks == 1:
+    """Who stores it has its rows, where not every rank has them."""
+    if program.instance.ranks == 1 or program.instance.every:
         return
     for i, agent in enumerate(program.agents):
         for at, op in enumerate(program.ops[i]):

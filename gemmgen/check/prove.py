@@ -15,6 +15,7 @@ from ..ir.blocks import is_if
 from ..ir.nodes import Kernel
 from ..ir.rewrite import statements
 from .after import after
+from .alike_instances import alike
 from .audit import agreement
 from .canonical import run
 from .certificate import Certificate, k_recurs, tiles_recur
@@ -87,7 +88,9 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
     chosen = instances(kernel.stages, ranks, longest, thorough=thorough)
     if kernel.scheduler.streams:
         chosen += dealt(kernel.stages, thorough=thorough)
-    if kernel.peers.slot:
+    if kernel.peers.every:
+        chosen += alike(kernel.stages, thorough=thorough)
+    elif kernel.peers.slot:
         chosen += together(kernel.stages, thorough=thorough)
     if kernel.arrivals.chunks:
         chosen += gathered(kernel.stages, thorough=thorough)

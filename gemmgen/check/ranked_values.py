@@ -18,14 +18,18 @@ Execute = Callable[[Reader], None]
 
 
 def ranked(
-    blank: Reader, execute: Execute, more: tuple[tuple[int, int, int], ...]
+    blank: Reader, execute: Execute, more: tuple[tuple[int, int, int], ...], every: bool
 ) -> Iterator[Finding]:
-    """Every rank's tiles of one launch: once to send, and once more to add what others have sent."""
+    """Every rank's tiles of one launch: once to send, and once more to add what others have sent. every: each rank's are all, which are then rank 0's."""
     for tiles, ranks, blocks in (*CASES, *more):
         sent: Sent = {}
         for again in (False, True):
             for rank in range(ranks):
-                posts = Instance(k_blocks=blocks, tiles=tiles, ranks=ranks).posts(rank, 0, 0)
+                posts = Instance(k_blocks=blocks, tiles=tiles, ranks=ranks, every=every).posts(
+                    rank, 0, 0
+                )
+                if every:
+                    posts = tuple(replace(x, owner=0) for x in posts)
                 reader = replace(
                     blank,
                     counts=(ranks * blocks,) * (ranks * tiles),

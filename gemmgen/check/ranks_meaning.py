@@ -7,6 +7,7 @@ there once. Launches on a rank follow each other: the last operations of one are
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..ir import nodes as ir
@@ -43,6 +44,9 @@ def epoch(w: Walk, s: ir.Epoch) -> None:
 
 
 def signal(w: Walk, s: ir.Signal) -> None:
+    if s.by == "telling":
+        tell(w, s)
+        return
     if s.by == "noting":
         assert w.post is not None
         w.owed = w.post
@@ -51,6 +55,15 @@ def signal(w: Walk, s: ir.Signal) -> None:
     w.add(ops.WarpSync, s)
     one_lane(w, s, ops.Arrive, bars=(_flag(w, w.owed, w.owed.place),), count=1)
     w.owed = None
+
+
+def tell(w: Walk, s: ir.Signal) -> None:
+    """Each of the others, to which this rank is so many behind."""
+    w.add(ops.WarpSync, s)
+    for place in others(w):
+        owner = (w.agent.rank - 1 - place) % w.instance.ranks
+        bar = _flag(w, replace(_post(w), owner=owner), place)
+        one_lane(w, s, ops.Arrive, bars=(bar,), count=1)
 
 
 def phase_of(w: Walk) -> int:
@@ -67,13 +80,29 @@ def await_sums(w: Walk, s: ir.AwaitSignals) -> None:
 
 
 def send(w: Walk, s: ir.SendPartials) -> None:
-    assert w.post is not None
-    w.add(ops.Write, s, cells=_slot(w, s, w.post.place))
+    post = _post(w)
+    if s.through == "ranks":
+        w.add(ops.Write, s, cells=_slot(w, s, post, post.place))
+        return
+    for back in reversed(range(w.instance.ranks)):
+        owner = (w.agent.rank - back) % w.instance.ranks
+        w.add(ops.Write, s, cells=_slot(w, s, replace(post, owner=owner), back))
 
 
 def add(w: Walk, s: ir.AddPartials) -> None:
-    for place in others(w):
-        w.add(ops.Read, s, cells=_slot(w, s, place))
+    ranks = w.instance.ranks
+    places = (
+        others(w) if s.through == "ranks" else [(x - w.agent.rank) % ranks for x in range(ranks)]
+    )
+    for place in places:
+        w.add(ops.Read, s, cells=_slot(w, s, _post(w), place))
+
+
+def _post(w: Walk) -> Post:
+    """The running tile; of a launch that knows no ranks, rank 0's."""
+    if w.post is None:
+        return Post(tile=w.tile, owner=0, place=-1, number=w.tile)
+    return w.post
 
 
 def others(w: Walk) -> range:
@@ -91,15 +120,15 @@ def _flag(w: Walk, post: Post, place: int) -> Bar:
 
 def slots_of(kernel: ir.Kernel, i: Instance) -> int:
     """Those of all ranks, each of a cluster's tiles."""
-    return i.ranks * kernel.peers.buffers * (i.ranks - 1) * i.tiles * (kernel.peers.slot > 0)
+    peers = kernel.peers
+    return i.ranks * peers.buffers * peers.senders(i.ranks) * i.tiles * (peers.slot > 0)
 
 
-def _slot(w: Walk, s: ir.SendPartials | ir.AddPartials, place: int) -> tuple[int, ...]:
-    """Behind the cells of all CTAs, by owner, buffer, other rank, tile and CTA of the cluster."""
-    i, size, buffers = w.instance, w.kernel.cluster.size, w.kernel.peers.buffers
-    assert w.post is not None
-    buffer = w.post.owner * buffers + i.epochs[w.agent.launch] % buffers
-    number = (buffer * (i.ranks - 1) + place) * i.tiles + w.post.number
+def _slot(w: Walk, s: ir.SendPartials | ir.AddPartials, post: Post, place: int) -> tuple[int, ...]:
+    """Behind the cells of all CTAs, by owner, buffer, sender, tile and CTA of the cluster."""
+    i, size, peers = w.instance, w.kernel.cluster.size, w.kernel.peers
+    buffer = post.owner * peers.buffers + i.epochs[w.agent.launch] % peers.buffers
+    number = (buffer * peers.senders(i.ranks) + place) * i.tiles + post.number
     ctas = len(i.epochs) * i.ranks * i.ctas * size
     return w.cells(s, ctas + number * size + w.agent.cta % size)
 

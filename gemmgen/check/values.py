@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..ir import nodes as ir
@@ -52,7 +53,8 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
         if kernel.peers.slot:
             blank = Reader(counts=(), **of_kernel(kernel))
             long = ((1, 2, 2 * LANES + 1),) * shares
-            yield from ranked(blank, lambda r, body=role.body: _run(r, body), long)  # type: ignore[misc]
+            runs = partial(_run_role, role)
+            yield from ranked(blank, runs, long, kernel.peers.every)
         if kernel.scheduler.streams:
             yield from _streamed(kernel, role, shares)
             continue
@@ -93,6 +95,10 @@ def _streamed(kernel: ir.Kernel, role: ir.Role, chunks: bool) -> Iterator[Findin
             )
             _run(reader, role.body)
             yield from reader.found
+
+
+def _run_role(role: ir.Role, r: Reader) -> None:
+    _run(r, role.body)
 
 
 def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
@@ -185,7 +191,7 @@ def _step(r: Reader, s: Any) -> None:
             for part in range(r.parts):
                 r.sent[r.tile, r.rank, s.wave, part] = r.registers.get(place(s.src, part))
         case ir.AddPartials():
-            r.want_sum(s, s.dst, s.wave, r.mine)
+            r.want_sum(s, s.dst, s.wave, range(0) if s.through == "every_rank" else r.mine)
             for part in range(r.parts):
                 _add(r, s, part)
         case ir.StageTile():
@@ -232,7 +238,9 @@ def _add(r: Reader, s: ir.AddPartials, part: int) -> None:
     others: Iterable[int] = range(1, r.ranks)
     if r.part:
         others = range(r.rank + 1, r.rank + 1 + r.part.others)
-    if r.post:
+    if s.through == "every_rank":
+        others = range(r.ranks)  # its own among them
+    elif r.post:
         others = senders(r.post, r.ranks)
     sent = (r.sent.get((r.tile, i, s.wave, part)) for i in others)
     found = [r.registers.get(name), *sent]

@@ -71,7 +71,7 @@ def sides(kernel: Kernel) -> dict[str, int]:
 
 def rows_of_a(kernel: Kernel) -> str:
     """All ranks' rows, where they share out those of D."""
-    return "shape_m" + " * ranks" * (kernel.peers.slot > 0)
+    return "shape_m" + " * ranks" * (kernel.peers.slot > 0 and not kernel.peers.every)
 
 
 class Multiplied(NamedTuple):

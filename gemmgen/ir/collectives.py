@@ -1,5 +1,5 @@
 """Collectives: what the GPUs of a launch make together of what each has, or computes (docs/adr/0049-reduce-scatter.md,
-0051-all-gather.md).
+0051-all-gather.md, 0057-all-reduce.md).
 
 A collective is orthogonal to the family, as a grouping is: the K loop is the same, the scheduler and what becomes of a tile's sum
 differ.
@@ -13,7 +13,7 @@ from ..errors import ArgumentError
 from .dtypes import BF16, F16
 from .resources import Param
 
-REDUCE_SCATTER, ALL_GATHER = "reduce_scatter", "all_gather"
+REDUCE_SCATTER, ALL_GATHER, ALL_REDUCE = "reduce_scatter", "all_gather", "all_reduce"
 WIRES = (BF16, F16)  # to what sums may be rounded before they travel
 MOST_RANKS = 8  # of one host
 MOST_CHUNKS = 32  # in which a rank sends its rows of A
@@ -36,13 +36,21 @@ RANKS = (Param(name="ranks", ctype="int"), Param(name="rank", ctype="int"))
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """scheduler: the device struct that walks its tiles; "" for the grouping's. params: what that reads besides the shape. rows: each
-    rank's rows of A and D are a group's, as in a grouping with `rows`; M is then those of one rank."""
+    """scheduler: the device struct that walks its tiles; "" for the grouping's. params: the kernel's, besides the shape. rows: each
+    rank's rows of A and D are a group's, as in a grouping with `rows`; M is then those of one rank. whole: each rank has all rows of A,
+    and of D: M is those, and ranks are no groups. sums: what travels are sums, not rows."""
 
     says: str
     scheduler: str = ""
     params: tuple[Param, ...] = ()
     rows: bool = False
+    whole: bool = False
+    sums: bool = False
+
+    @property
+    def walked(self) -> tuple[str, ...]:
+        """Those that the scheduler is made from. Where each rank has all rows it need not know how many there are."""
+        return tuple(x.name for x in self.params if not self.whole or x.name == "rank")
 
 
 COLLECTIVES = {
@@ -51,12 +59,20 @@ COLLECTIVES = {
         says="A [ranks * M, K] and B [N, K] of each rank's own K; rank r stores D [M, N], rows r * M on of the sum of all ranks'",
         scheduler="ranks",
         params=RANKS,
+        sums=True,
     ),
     ALL_GATHER: Collective(
         says="A [M, K] of each rank's own rows and B [N, K] of its own columns; each rank stores D [ranks, M, N], all rows of its columns",
         scheduler="gathered",
         params=(*RANKS, Param(name="chunk_rows", ctype="int")),
         rows=True,
+    ),
+    ALL_REDUCE: Collective(
+        says="A [M, K] and B [N, K] of each rank's own K; each rank stores D [M, N], the sum of all ranks', with the same bits",
+        scheduler="alike",
+        params=RANKS,
+        whole=True,
+        sums=True,
     ),
 }
 

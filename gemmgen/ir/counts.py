@@ -45,7 +45,7 @@ def most_tiles(kernel: Launchable, shape: Shape, groups: int) -> int:
     tiles_m, tiles_n = -(-shape[0] // (b.m * c.m)), -(-shape[1] // (b.n * c.n))
     if g.step:
         return (tiles_m + -(-shape[0] // g.step)) * tiles_n
-    if g.rows or g.depths or kernel.peers.slot:
+    if g.rows or g.depths or (kernel.peers.slot and not kernel.peers.every):
         return groups * tiles_m * tiles_n
     return (tiles_m + groups * g.ragged) * tiles_n
 

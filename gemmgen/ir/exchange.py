@@ -1,4 +1,4 @@
-"""Kernel IR statements of a tile whose sum several CTAs have parts of; split_k, stream_k and scatter_rows insert them.
+"""Kernel IR statements of a tile whose sum several CTAs have parts of; split_k, stream_k, scatter_rows and reduce_all insert them.
 
 Of `partials`, a buffer of rank 0, a workspace in global memory, or memory of the GPU that stores the tile, each sender owns
 a slot: its accumulators register by register, so the same register of the same thread is the same element of the tile in every
@@ -13,9 +13,9 @@ from typing import ClassVar, Literal
 from .blocks import Stmt
 from .resources import UNUSUAL, Watch
 
-# By what sums go to another CTA: shared memory of the cluster (split_k), global memory (stream_k), or another GPU's
-# (scatter_rows).
-Through = Literal["cluster", "memory", "ranks"]
+# By what sums go to another CTA: shared memory of the cluster (split_k), global memory (stream_k), another GPU's
+# (scatter_rows), or each GPU's (reduce_all).
+Through = Literal["cluster", "memory", "ranks", "every_rank"]
 PARTIALS = (
     "partials"  # the kernel's parameter that points to its workspace, or to a table of all ranks'
 )
@@ -31,7 +31,7 @@ class TakeShare(Stmt):
 class SendPartials(Stmt):
     """The accumulator `src` of `wave` into this CTA's slot. cluster: of rank 0, where its bytes complete on `barrier`.
     memory: of the workspace; then each warp raises its flag of this wave. ranks: of the rank that has the tile's rows, in
-    the buffer of its memory that belongs to this epoch."""
+    the buffer of its memory that belongs to this epoch. every_rank: of each rank, this one too."""
 
     spelled_by: ClassVar[str] = "through"
 
@@ -46,7 +46,8 @@ class SendPartials(Stmt):
 class AddPartials(Stmt):
     """dst += the others' accumulators of `wave`, in order of their K blocks. cluster: of the other ranks. memory: of the
     CTAs that have the rest of the tile, those of `unroll` at a time; before that each warp waits for their flags, and takes
-    them down. ranks: of the other ranks, from the one after this on, where an AwaitSignals has seen that they are there."""
+    them down. ranks: of the other ranks, from the one after this on, where an AwaitSignals has seen that they are there. every_rank: of all ranks, from rank 0 on, this one's as it
+    sent them."""
 
     spelled_by: ClassVar[str] = "through"
 
@@ -61,12 +62,13 @@ class AddPartials(Stmt):
 @dataclass(frozen=True, kw_only=True)
 class Signal(Stmt):
     """Each warp says to the rank that has a tile's rows that its sums of the tile are there: its flag becomes this epoch. noting:
-    not yet; `owed` notes which flag that is of this tile. raising: now, the flag that `owed` notes; then it notes none."""
+    not yet; `owed` notes which flag that is of this tile. raising: now, the flag that `owed` notes; then it notes none. telling: now, to
+    every other rank, of this tile."""
 
     spelled_by: ClassVar[str] = "by"
 
-    by: Literal["noting", "raising"]
-    owed: str
+    by: Literal["noting", "raising", "telling"]
+    owed: str = field(default="", metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)

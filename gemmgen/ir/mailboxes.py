@@ -20,13 +20,19 @@ def epoch_flag(
     return f"{PARTIALS}[{owner}] + 2 * ({place} * (long long)flag_stride + {tile})"
 
 
-def of_rank(kernel: Kernel, s: SendPartials | AddPartials, acc: str, place: str) -> str:
-    """This thread's first word in the slot of the tile that is the other rank's `place`: behind all flags, in the buffer
-    of this epoch."""
+def of_rank(
+    kernel: Kernel,
+    s: SendPartials | AddPartials,
+    acc: str,
+    place: str,
+    owner: str = "tile.owner",
+) -> str:
+    """This thread's first word in the slot of the tile that is the sender's `place`, in the owner's memory: behind all flags, in the buffer
+    of this epoch. place: which of the others it is; where every rank has slots, how many ranks the owner is before it."""
     buffer = f"int(epoch % {kernel.peers.buffers}) * slots_stride"
     slot = f"({place} * (long long)tile.slots + tile.slot) * {kernel.peers.slot}"
     mine = f"{numbered(s.wave * kernel.consumers)} * {128 * words(kernel, acc)} + threadIdx.x % 128 * 4"
-    return f"{PARTIALS}[tile.owner] + {FLAGS} + {buffer} + {slot} + {mine}"
+    return f"{PARTIALS}[{owner}] + {FLAGS} + {buffer} + {slot} + {mine}"
 
 
 def over(kernel: Kernel) -> str:

@@ -38,7 +38,7 @@ from .nodes import (
     Wait,
 )
 from .promotion import READS
-from .verify_exchange import awaited, kept, numbered, through
+from .verify_exchange import RANKS, awaited, kept, numbered, signalled, through
 
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
@@ -102,7 +102,7 @@ def verify(kernel: Kernel) -> Kernel:
     _unique(kernel)
     tables = {name: {x.name: x for x in getattr(kernel, name)} for name in RESOURCES}
     tables["peers"] = {"cluster": kernel.cluster} if kernel.cluster.size > 1 else {}
-    tables["wire"] = {"ranks": kernel.peers.wire} if kernel.peers.wire else {}
+    tables["wire"] = dict.fromkeys(RANKS, kernel.peers.wire) if kernel.peers.wire else {}
     for m in kernel.maps:
         _known("smem", m.smem, tables["smem"], m)
     numbered(kernel)
@@ -145,7 +145,7 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
         elif isinstance(stmt, Sync):
             _sync(stmt, tables)
         elif isinstance(stmt, Signal):
-            outer = ForTiles if stmt.by == "noting" else None
+            outer = signalled(stmt)
         elif isinstance(stmt, AwaitSignals):
             awaited(stmt)
         elif isinstance(stmt, SendPartials | AddPartials):

@@ -8,8 +8,10 @@ from ..errors import IRError
 from .blocks import Stmt
 from .dtypes import F32
 from .exchange import PARTIALS
-from .nodes import AddPartials, Arrive, AwaitSignals, Epoch, Kernel, SendPartials, Signal
+from .nodes import AddPartials, Arrive, AwaitSignals, Epoch, ForTiles, Kernel, SendPartials, Signal
 from .rewrite import statements, walk
+
+RANKS = ("ranks", "every_rank")  # through which sums go to other GPUs
 
 
 def through(stmt: SendPartials | AddPartials, tables: dict[str, dict[str, Any]]) -> None:
@@ -23,6 +25,13 @@ def through(stmt: SendPartials | AddPartials, tables: dict[str, dict[str, Any]])
     acc = tables["locals"][stmt.src if isinstance(stmt, SendPartials) else stmt.dst]
     if stmt.through in tables["wire"] and (acc.dtype != F32 or acc.count % 4):
         raise IRError(f"{acc.name} is not of FP32 in fours: it cannot be rounded in pairs")
+
+
+def signalled(stmt: Signal) -> type[Stmt] | None:
+    """What it stands in: what is said of the running tile, in the loop over tiles. What says it at once notes nothing."""
+    if bool(stmt.owed) != (stmt.by != "telling"):
+        raise IRError(f"Signal {stmt.by} owes {stmt.owed!r}")
+    return None if stmt.by == "raising" else ForTiles
 
 
 def awaited(stmt: AwaitSignals) -> None:

@@ -42,6 +42,7 @@ TILES = {
     "panels": "tile",
     "depths": "depth_tile",
     "ranks": "ranked_tile",
+    "alike": "ranked_tile",
     "gathered": "gathered_tile",
 }
 
@@ -68,17 +69,26 @@ class Peers:
     """What the ranks of a launch on several GPUs hand over of each tile: a slot of so many words of 32 bits, and so many
     flags of 64 bits, each the epoch of the launch whose sums are there. Slots are there so many times, of which launches
     take one after the other. wire: 16 bits to which sums are rounded before they travel, two in a word (None: a word has one as
-    it is)."""
+    it is). every: each rank has slots of every rank, its own first, of all tiles; else of the others, of its own tiles."""
 
     slot: int = 0
     flags: int = 0
     buffers: int = 2
     wire: DType | None = field(default=None, metadata=UNUSUAL)
+    every: bool = field(default=False, metadata=UNUSUAL)
 
     @property
     def per_word(self) -> int:
         """Registers of sums in a word."""
         return 1 if self.wire is None else 2
+
+    def senders(self, ranks: int) -> int:
+        """Ranks of which each has slots."""
+        return ranks if self.every else ranks - 1
+
+    def parts(self, ranks: int) -> int:
+        """In which they share out the rows of A; one where every rank has all."""
+        return 1 if self.every else ranks
 
 
 NO_PEERS = Peers()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..ir import nodes as ir
 from ..ir.exchange import PARTIALS
+from .meaning_every_rank import add_of_all, send_to_all, tell_all
 from .meaning_ranks import (
     add_of_ranks,
     await_rows,
@@ -115,15 +116,17 @@ SENDS: dict[str, Meaning] = {
     "cluster": send_to_cluster,
     "memory": send_to_memory,
     "ranks": send_to_rank,
+    "every_rank": send_to_all,
 }
 ADDS: dict[str, Meaning] = {
     "cluster": add_of_cluster,
     "memory": add_of_memory,
     "ranks": add_of_ranks,
+    "every_rank": add_of_all,
 }
 
 
-SIGNALS: dict[str, Meaning] = {"noting": note_flag, "raising": raise_flag}
+SIGNALS: dict[str, Meaning] = {"noting": note_flag, "raising": raise_flag, "telling": tell_all}
 EPOCHS: dict[str, Meaning] = {"reading": read_epoch, "passing": pass_epoch}
 AWAITS: dict[str, Meaning] = {"sums": await_sums, "rows": await_rows}
 

@@ -31,7 +31,7 @@ HALVES = {
 }
 
 
-def slot(k: ir.Kernel, wave: int, acc: str, place: str) -> tuple[str, int, str]:
+def slot(k: ir.Kernel, wave: int, acc: str, place: str, owner: str = OWNER) -> tuple[str, int, str]:
     """Where this thread's words of the wave begin, how many there are, and of what type. A thread has 16 bytes beside those of
     the next; of what is left at the end of an odd number of them, 8."""
     n = count(k, acc)
@@ -42,7 +42,7 @@ def slot(k: ir.Kernel, wave: int, acc: str, place: str) -> tuple[str, int, str]:
     buffer = f"2 * (ranks - 1) * (long long)flag_stride + {turn}"
     tile = f"({place} * (long long)tile.slots + tile.slot) * {k.peers.slot}"
     mine = f"({wave * k.consumers} + warpgroup) * {128 * n}"
-    return f"{OWNER} + ({buffer}) + {tile} + {mine}", n, of
+    return f"{owner} + ({buffer}) + {tile} + {mine}", n, of
 
 
 def pieces(n: int) -> tuple[tuple[int, int, int], ...]:
@@ -94,7 +94,11 @@ def pass_epoch(k: ir.Kernel, s: ir.Epoch) -> str:
 
 
 def send_to_rank(k: ir.Kernel, s: ir.SendPartials) -> str:
-    at, n, of = slot(k, s.wave, s.src, "tile.place")
+    return stored(k, s, slot(k, s.wave, s.src, "tile.place"))
+
+
+def stored(k: ir.Kernel, s: ir.SendPartials, into: tuple[str, int, str]) -> str:
+    at, n, of = into
 
     def stores(step: int, mine: str) -> str:
         data = ", ".join(sent(k.peers.wire, s.src, j) for j in range(step))
@@ -129,15 +133,19 @@ def await_sums(k: ir.Kernel, s: ir.AwaitSignals) -> str:
 
 
 def add_of_ranks(k: ir.Kernel, s: ir.AddPartials) -> str:
-    at, n, of = slot(k, s.wave, s.dst, "other")
+    over = f"\n#pragma unroll {s.unroll}\nfor (int other = 0; other < ranks - 1; ++other)"
+    return f"{over} {{ {summed(k, s, slot(k, s.wave, s.dst, 'other'))} }}"
+
+
+def summed(k: ir.Kernel, s: ir.AddPartials, of_rank: tuple[str, int, str]) -> str:
+    at, n, of = of_rank
 
     def adds(step: int, mine: str) -> str:
         outs = ", ".join(["$f" if of == "f32" else "$r"] * step)
         read = f'const auto x = "ld.global.v{step}.{of}"({{{outs}}}, [{at} + {mine}]);'
         return " ".join((read, *(added(k.peers.wire, s.dst, of, j) for j in range(step))))
 
-    over = f"\n#pragma unroll {s.unroll}\nfor (int other = 0; other < ranks - 1; ++other)"
-    return f"{over} {{ {looped(n, adds)} }}"
+    return looped(n, adds)
 
 
 def await_rows(k: ir.Kernel, s: ir.AwaitSignals) -> str:

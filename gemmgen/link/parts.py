@@ -24,7 +24,7 @@ def end_of_rows(k: ir.Kernel) -> str:
 
 def rows_of_a(k: ir.Kernel) -> str:
     """All ranks' rows, where they share out those of D."""
-    return "shape_m * ranks" if k.peers.slot else "shape_m"
+    return "shape_m * ranks" if k.peers.slot and not k.peers.every else "shape_m"
 
 
 def index(k: ir.Kernel) -> str:

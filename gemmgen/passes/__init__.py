@@ -24,6 +24,7 @@ from . import (
     plan_multicast,
     read_direct,
     read_lane_scales,
+    reduce_all,
     scatter_rows,
     size_barriers,
     split_boxes,
@@ -90,6 +91,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(split_output.split_output, "d_columns"),
     Step(choose_stores),  # a padded row cannot leave through a TMA box; may drop a map
     Step(scatter_rows.scatter_rows),  # sums are whole, and pieces of the epilogue are spelled
+    Step(reduce_all.reduce_all),  # the same
     Step(gather_rows.gather_rows),  # the scales that lanes read are known, K is whole
     Step(split_boxes.split_boxes),  # needs slabs (swizzle) and slices (multicast)
     Step(plan_descriptors),  # needs slabs

@@ -33,8 +33,8 @@ from .stream_k import IN_FLIGHT
 
 RANKS_ALONE = Rule(
     id="ranks-alone",
-    says="reduce_scatter needs CTAs that sum all of a tile's K: split_k 1",
-    because="One CTA sends a rank's sum of a tile to the rank that stores it. Parts of that sum would first have to meet.",
+    says="reduce_scatter and all_reduce need CTAs that sum all of a tile's K: split_k 1",
+    because="One CTA sends a rank's sum of a tile to each rank that stores it. Parts of that sum would first have to meet.",
 )
 RANKS_OVERLAP = Rule(
     id="ranks-overlap",
@@ -45,6 +45,8 @@ RANKS_OVERLAP = Rule(
 RULES = (RANKS_ALONE, RANKS_OVERLAP)
 OWES = "owed"
 SCHEDULER = COLLECTIVES[REDUCE_SCATTER].scheduler
+# Where the consumers wait for the first stage, so that the host knows no number.
+PASSING = If(when="cta_leader", body=(Epoch(by="passing"),))
 
 
 def scatter_rows(kernel: Kernel, target: Target) -> Kernel:
@@ -56,6 +58,13 @@ def scatter_rows(kernel: Kernel, target: Target) -> Kernel:
     memories."""
     if kernel.scheduler.name != SCHEDULER:
         return kernel
+    kernel, sums, ahead = with_mailboxes(kernel, target)
+    return map_role(kernel, "consumer", lambda r: _handing_over(r, sums, ahead))
+
+
+def with_mailboxes(kernel: Kernel, target: Target) -> tuple[Kernel, dict[str, int], int]:
+    """With slots and flags of each tile, the parameters that lead to them, and a prologue that reads which launch it is. Besides, the wave of each accumulator,
+    and of how many ranks to load sums at once. Raises IllegalConfig."""
     if kernel.cluster.k > 1:
         raise IllegalConfig(RANKS_ALONE, {"split_k": kernel.cluster.k}, "Use split_k=1.")
     sums = waves(kernel)
@@ -70,8 +79,7 @@ def scatter_rows(kernel: Kernel, target: Target) -> Kernel:
         prologue=_numbered(kernel.prologue),
         params=(*kernel.params, *_params(word(kernel, acc.name))),
     )
-    ahead = max(1, IN_FLIGHT // acc.count)
-    return map_role(kernel, "consumer", lambda r: _handing_over(r, sums, ahead))
+    return kernel, sums, max(1, IN_FLIGHT // acc.count)
 
 
 def _params(word: str) -> tuple[Param, ...]:
@@ -107,6 +115,5 @@ def _handing_over(role: Role, sums: dict[str, int], ahead: int) -> Role:
         return s
 
     owed = Registers(name=OWES, dtype=S32, count=OWED)
-    passing = If(when="cta_leader", body=(Epoch(by="passing"),))
-    body = (passing, Zero(dst=OWES), *map_body(role.body, visit))
+    body = (PASSING, Zero(dst=OWES), *map_body(role.body, visit))
     return replace(role, locals=(*role.locals, owed), body=body)

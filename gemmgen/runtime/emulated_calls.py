@@ -46,7 +46,9 @@ class Calls:
         report = self.place(np.zeros(WATCHDOG_BYTES, np.uint8), rank)
         return Started(
             entry=self.program.entry,
-            grid=grid(kernel, shape, max(self.sms, kernel.cluster.size), self.ranks),
+            grid=grid(
+                kernel, shape, max(self.sms, kernel.cluster.size), kernel.peers.parts(self.ranks)
+            ),
             block=kernel.threads,
             shared_bytes=kernel.smem_bytes or 0,
             params=params(kernel, bound, report, sums=sums),

@@ -43,8 +43,9 @@ class EmulatedRanks:
         """See `gemmgen.verification.ranked.Machines`."""
         memory, kernel = GlobalMemory(), program.kernel
         m, n, k = calls[0][0].shape
-        shape = (m // self.ranks, n, k)
-        check_launch(kernel, shape, self.ranks)
+        parts = kernel.peers.parts(self.ranks)
+        shape = (m // parts, n, k)
+        check_launch(kernel, shape, parts)
         box = mailbox(kernel, shape, self.ranks)
         boxes = [memory.allocate(_empty(box, self.first - 1)) for _ in range(self.ranks)]
         launches = Calls(

@@ -73,11 +73,12 @@ class Mailbox:
 
 
 def mailbox(kernel: Launchable, shape: tuple[int, int, int], ranks: int) -> Mailbox:
-    """The least that a launch of (M, N, K), M rows of D on each rank, takes. Raises ArgumentError for more ranks than one host
+    """The least that a launch of (M, N, K), M rows of D on each rank, takes: of all tiles of an all-reduce. Raises ArgumentError for more ranks than one host
     has, or more rows than are counted."""
     check_ranks(ranks)
-    check_side("ranks * m", ranks * shape[0])
-    if shape[0] % (step := row_step(kernel)):
+    if not kernel.peers.every:
+        check_side("ranks * m", ranks * shape[0])
+    if not kernel.peers.every and shape[0] % (step := row_step(kernel)):
         allowed = f"must be a multiple of {step} on each rank: its rows begin at 16 bytes of what lies along M"
         raise ArgumentError("m", shape[0], allowed)
     b, c, p = kernel.block, kernel.cluster, kernel.peers
@@ -85,7 +86,7 @@ def mailbox(kernel: Launchable, shape: tuple[int, int, int], ranks: int) -> Mail
     return Mailbox(
         ranks=ranks,
         flags=whole(tiles * p.flags, LINE // FLAG),
-        words=whole((ranks - 1) * tiles * p.slot, LINE // WORD),
+        words=whole(p.senders(ranks) * tiles * p.slot, LINE // WORD),
         buffers=p.buffers,
     )
 

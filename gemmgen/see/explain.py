@@ -8,6 +8,7 @@ from typing import Any
 
 from ..config import Config
 from ..cost import Cost, cost, floors, flops, operand_bytes, terms
+from ..cost_launch import grids
 from ..cost_link import Payoff, pays
 from ..cost_terms import Terms
 from ..errors import ArgumentError, IllegalConfig
@@ -184,7 +185,7 @@ def floor(problem: Problem, shape: Shape, target: Target, groups: int) -> Floor:
     """The launch's floor times."""
     tensor, hbm = floors(problem, shape, target, groups)
     return Floor(
-        flops=flops(shape, groups),
+        flops=flops(shape, grids(problem, groups)),
         bytes=operand_bytes(problem, shape, groups),
         tensor=tensor,
         hbm=hbm,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, VerificationError
+from ..ir.collectives import COLLECTIVES
 from ..ir.dtypes import DType
 from ..ir.groupings import Depth, Segment
 from ..ir.launchable import Launchable
@@ -20,7 +21,7 @@ from .quantised import Result
 from .trial import Pitches, check_bounded, check_known, collected, output, pitches
 
 Check = Callable[[Part, Result, Engine, int], object]
-OfRounded = Callable[[Part, Sequence[Operands], DType, Result, Engine], object]
+OfRounded = Callable[[Part, Sequence[Operands], DType, Result, Engine, bool], object]
 
 
 class Machines(Protocol):
@@ -42,12 +43,12 @@ class Machines(Protocol):
         fill: int,
     ) -> list[list[Buffer]]:
         """By call and rank, the bytes of `outputs`, poisoned with `fill` before. `calls`: by rank, what each is
-        handed, A of all ranks' rows. Calls follow each other on each rank; ranks wait for each other within them only."""
+        handed, A of all rows. Calls follow each other on each rank; ranks wait for each other within them only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Together:
-    """One GEMM, (ranks * M, N, ranks * K): by rank what it is handed, and the GEMM whose result its D is."""
+    """One GEMM, (ranks * M, N, ranks * K), of an all-reduce (M, N, ranks * K): by rank what it is handed, and the GEMM whose result its D is."""
 
     handed: tuple[Operands, ...]
     stored: tuple[Operands, ...]
@@ -59,17 +60,19 @@ def alone(problem: Problem) -> Problem:
 
 
 def together(problem: Problem, whole: Operands, ranks: int) -> Together:
-    """Each rank is handed all rows of its share of K, and the epilogue's arguments of its own rows. Raises ArgumentError for
+    """Each rank is handed all rows of its share of K, and the epilogue's arguments of its own rows, which are all of an all-reduce. Raises ArgumentError for
     rows or K that `ranks` do not share out evenly."""
     m, _, k = whole.shape
-    step = ranks * depth_step(problem)
-    if m % ranks or k % step:
-        raise ArgumentError("m, k", (m, k), f"must be multiples of {ranks} and of {step}")
-    plain, of_m, of_k = alone(problem), m // ranks, k // ranks
+    step, parts = ranks * depth_step(problem), 1 if _alike(problem) else ranks
+    if m % parts or k % step:
+        raise ArgumentError("m, k", (m, k), f"must be multiples of {parts} and of {step}")
+    plain, of_m, of_k = alone(problem), m // parts, k // ranks
     every, all_k = Segment(group=0, first=0, end=m), Depth(first=0, end=k)
     stored = tuple(
         one(plain, whole, Segment(group=0, first=x, end=x + of_m), all_k) for x in range(0, m, of_m)
     )
+    if _alike(problem):
+        stored *= ranks
     shares = [one(plain, whole, every, Depth(first=x, end=x + of_k)) for x in range(0, k, of_k)]
     handed = tuple(
         replace(x, arguments=own.arguments, mn_major=whole.mn_major)
@@ -128,6 +131,8 @@ def _each(
 ) -> None:
     """Check each rank's D: by the first, or where sums are rounded by the second."""
     cut, (check, of_rounded) = together(problem, whole, machines.ranks), checks
+    if _alike(problem):
+        _same(got)
     share = whole.shape[2] // machines.ranks
     for owner, (x, result) in enumerate(zip(cut.stored, got, strict=True)):
         part = Part(problem=alone(problem), operands=x, rows=slice(None))
@@ -135,12 +140,27 @@ def _each(
             check(part, result, machines.engine, share)
         else:
             sums = summed(problem, whole, machines.ranks, owner)
-            of_rounded(part, sums, problem.wire, result, machines.engine)
+            of_rounded(part, sums, problem.wire, result, machines.engine, _alike(problem))
+
+
+def _alike(problem: Problem) -> bool:
+    """Whether every rank stores the same."""
+    return COLLECTIVES[problem.collective].whole
+
+
+def _same(got: Sequence[Result]) -> None:
+    """Raise VerificationError unless all ranks have the same bits."""
+    for rank, x in enumerate(got):
+        if (x.codes != got[0].codes).any():
+            raise VerificationError(f"rank {rank} has other bits than rank 0")
 
 
 def summed(problem: Problem, whole: Operands, ranks: int, owner: int) -> list[Operands]:
-    """The GEMMs whose sum is the rows of `owner`: its own share of K, then those of the ranks behind it."""
+    """The GEMMs whose sum is the rows of `owner`: its own share of K, then those of the ranks behind it; of an all-reduce that of all
+    rows, in order of ranks."""
     of_m, of_k = whole.shape[0] // ranks, whole.shape[2] // ranks
     rows = Segment(group=0, first=owner * of_m, end=(owner + 1) * of_m)
+    if _alike(problem):
+        owner, rows = 0, Segment(group=0, first=0, end=whole.shape[0])
     shares = [(owner + i) % ranks * of_k for i in range(ranks)]
     return [one(alone(problem), whole, rows, Depth(first=x, end=x + of_k)) for x in shares]

@@ -196,6 +196,7 @@ PROBLEMS += [replace(DENSE, d=F32, accumulate=True), replace(FP8, weights_ready=
 PROBLEMS += [replace(DENSE, a=S8, b=S8, d=d) for d in OUTPUTS]
 SCATTERED = replace(DENSE, collective="reduce_scatter")
 PROBLEMS += [SCATTERED, *(replace(SCATTERED, wire=wire) for wire in WIRES)]
+PROBLEMS += [replace(DENSE, collective="all_reduce", wire=wire) for wire in (None, *WIRES)]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=repr)
@@ -230,10 +231,11 @@ def test_problem_refuses(name, value):
     assert e.value.argument == name
 
 
+@pytest.mark.parametrize("collective", ("reduce_scatter", "all_reduce"))
 @pytest.mark.parametrize("wire", (F32, E4M3, S32, "f32", "bf17", 16, True, ""), ids=repr)
-def test_sums_travel_in_no_other_dtype(wire):
+def test_sums_travel_in_no_other_dtype(wire, collective):
     with pytest.raises(ArgumentError) as e:
-        Problem(family="dense", a=BF16, b=BF16, collective="reduce_scatter", wire=wire)
+        Problem(family="dense", a=BF16, b=BF16, collective=collective, wire=wire)
     assert e.value.argument == "wire"
 
 
@@ -241,8 +243,9 @@ def test_only_sums_of_fp32_are_rounded_before_they_travel():
     for collective in ("none", "all_gather"):
         with pytest.raises(ArgumentError, match=rf"wire=.*collective={collective}"):
             Problem(family="dense", a=BF16, b=BF16, collective=collective, wire=BF16)
-    with pytest.raises(ArgumentError, match=r"wire=.*INT32"):
-        Problem(family="dense", a=S8, b=S8, collective="reduce_scatter", wire=BF16)
+    for collective in ("reduce_scatter", "all_reduce"):
+        with pytest.raises(ArgumentError, match=r"wire=.*INT32"):
+            Problem(family="dense", a=S8, b=S8, collective=collective, wire=BF16)
     promoted = Problem(family="fp8_block", a=S8, b=S8, collective="reduce_scatter", wire="bf16")
     assert promoted.wire == BF16 and promoted.to_json()["wire"] == "bf16"
     assert "wire" not in SCATTERED.to_json()

@@ -18,6 +18,7 @@ from gemmgen.schedulers import order
 
 FIELDS = {
     "reduce_scatter": ("a_row", "b_row", "d_row", "d_col", "owner", "place", "slot", "slots"),
+    "all_reduce": ("a_row", "b_row", "d_row", "d_col", "owner", "place", "slot", "slots"),
     "all_gather": ("a_row", "b_row", "d_row", "d_col", "group", "flag"),
 }
 CONFIGS = (Config(), Config(multicast="b", raster="n", panel=3), Config(multicast="a", panel=2))
@@ -44,7 +45,8 @@ int main() {
 def case(i, collective):
     chunk = ", chunk_rows" * (collective == "all_gather")
     shown, form = "".join(f", t.{x}" for x in FIELDS[collective]), " %d" * len(FIELDS[collective])
-    make = f"[&] {{ return v{i}::Scheduler(m, n, k, ranks, own{chunk}); }}"
+    ranks = "ranks, " * (collective != "all_reduce")
+    make = f"[&] {{ return v{i}::Scheduler(m, n, k, {ranks}own{chunk}); }}"
     show = f'[](v{i}::Tile t) {{ std::printf("%d{form}\\n", blockIdx.x{shown}); }}'
     return f"case {i}: walk<v{i}::Scheduler, v{i}::Tile>({make}, {show}); break;"
 

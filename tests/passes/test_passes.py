@@ -41,6 +41,7 @@ TURNED = replace(DENSE_TN, grouping="k_columns")
 K_COLUMNS = replace(DENSE, grouping="k_columns")
 DIRECT = {"direct": True, **SWAP, "block_n": 64, "consumers": 1, "unroll": 2}
 RANKS = replace(DENSE, collective="reduce_scatter")
+REDUCE = replace(DENSE, collective="all_reduce")
 GATHER = replace(DENSE, collective="all_gather")
 BIAS_SILU = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
 GELU = replace(FP8, epilogue=EPILOGUES["gelu"])
@@ -102,6 +103,11 @@ CHANGES = {
     "scatter_rows": (RANKS, {}),
     "scatter_rows-two-waves": (RANKS, {"block_m": 256, "block_n": 64, "d_columns": 64}),
     "scatter_rows-wire": (replace(RANKS, wire=BF16), {}),
+    "reduce_all": (REDUCE, {}),
+    "reduce_all-wire": (
+        replace(REDUCE, wire=BF16),
+        {"block_m": 256, "block_n": 64, "d_columns": 64},
+    ),
     "guard_waits-ranks": (RANKS, {"watchdog": True}),
     "gather_rows": (GATHER, {}),
     "gather_rows-scales": (replace(FP8, collective="all_gather"), {"multicast": "b"}),
@@ -190,6 +196,9 @@ def test_change(case, golden):
         ("split_k", FP8, {"ping_pong": True}),
         ("stream_k", FP8, {}),
         ("scatter_rows", FP8, {}),
+        ("scatter_rows", REDUCE, {}),
+        ("reduce_all", FP8, {}),
+        ("reduce_all", RANKS, {}),
         ("read_direct", FP8, {}),
         ("take_slots", FP8, {**DIRECT, "lane_scales": True}),
         ("assign_swizzle", FP8, {**DIRECT, "lane_scales": True, "swizzle_d": 128}),
