@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import ArgumentError
@@ -105,10 +106,7 @@ class _Gathered(torch_.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Any, weight: Any, bias: Any, group: str, fuse: Any) -> Any:
-        q, scale = gemmgen.quantise_blocks(weight)
-        ctx.save_for_backward(x, q, scale)
-        ctx.group, ctx.fuse, ctx.bias_dtype = group, fuse, None if bias is None else bias.dtype
-        return _fp8_gathered(x, q, scale, group, fuse, **bias_of(bias))
+        return _forward(_fp8_gathered, ctx, x, weight, bias, group, fuse)
 
     @staticmethod
     @torch_.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
@@ -128,10 +126,7 @@ class _Scattered(torch_.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Any, weight: Any, bias: Any, group: str, fuse: Any) -> Any:
-        q, scale = gemmgen.quantise_blocks(weight)
-        ctx.save_for_backward(x, q, scale)
-        ctx.group, ctx.bias_dtype = group, None if bias is None else bias.dtype
-        return _fp8_scattered(x, q, scale, group, fuse, **bias_of(bias))
+        return _forward(_fp8_scattered, ctx, x, weight, bias, group, fuse)
 
     @staticmethod
     @torch_.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
@@ -142,6 +137,16 @@ class _Scattered(torch_.autograd.Function):  # type: ignore[misc]
         dx = block_gemm(whole, q.mT.contiguous(), scale.mT) if of_x else None
         dw = weight_gradient(fp8_wgrad, whole, x) if of_weight else None
         return dx, dw, bias_gradient(dy, ctx.bias_dtype) if of_bias else None, None, None
+
+
+def _forward(
+    by: Callable[..., Any], ctx: Any, x: Any, weight: Any, bias: Any, group: str, fuse: Any
+) -> Any:
+    """Of either, `by` what multiplies; what the backward pass reads is kept."""
+    q, scale = gemmgen.quantise_blocks(weight)
+    ctx.save_for_backward(x, q, scale)
+    ctx.group, ctx.fuse, ctx.bias_dtype = group, fuse, None if bias is None else bias.dtype
+    return by(x, q, scale, group, fuse, **bias_of(bias))
 
 
 def _fp8_gathered(x: Any, q: Any, scale: Any, group: str, fuse: Any, **epilogue: Any) -> Any:
