@@ -19,7 +19,7 @@ from .registration import config_of
 
 
 def scatter(call: Call, meeting: Meeting) -> Any:
-    if call.captured:  # replays follow other launches as who replays them says
+    if call.captured:  # what replays follow, and whether all ranks are there, is up to who replays
         box = meeting.held(ranked.Mailbox)
         return ranked.ReduceScatter(call.problem, box, *_operands(call), **_more(call)).launch()
     box = meeting.end(ranked.Mailbox, call.mailbox_bytes)
