@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from ..config import Config
 from ..errors import ArgumentError
-from ..ir.collectives import REDUCE_SCATTER
+from ..ir.collectives import COLLECTIVES, REDUCE_SCATTER
 from ..ir.dtypes import DType
 from ..ir.expr import fold
 from ..problem import Problem, Shape
@@ -64,6 +64,8 @@ class ReduceScatter:
     travel, half as many bytes; None: the problem's. Raises as `gemmgen.ops.multiply`.
     """
 
+    _collective: ClassVar[str] = REDUCE_SCATTER
+
     def __init__(
         self,
         problem: Problem,
@@ -79,7 +81,7 @@ class ReduceScatter:
         wire: DType | str | None = None,
         **arguments: Any,
     ) -> None:
-        p, self.shape = _checked(problem, memory, a, b, wire)
+        p, self.shape = _checked(self._collective, problem, memory, a, b, wire)
         m, n, k = self.shape
         scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
         arguments |= read_by_epilogue(p, scales)
@@ -97,7 +99,7 @@ class ReduceScatter:
             "shape_m": m,
             "shape_n": n,
             "shape_k": k,
-            "groups": memory.ranks,
+            "groups": self.kernel.kernel.peers.parts(memory.ranks),
             **values,
             **stores({"out": out}),
             **extra,
@@ -137,25 +139,24 @@ def reduce_scatter(*args: Any, **kwargs: Any) -> Any:
 
 
 def _checked(
-    problem: Problem, memory: Mailbox, a: Any, b: Any, wire: DType | str | None
+    collective: str, problem: Problem, memory: Mailbox, a: Any, b: Any, wire: DType | str | None
 ) -> tuple[Problem, Shape]:
     """With its collective, and (M, N, K), M of D."""
-    p = of_collective(problem, memory, Mailbox, REDUCE_SCATTER)
+    p = of_collective(problem, memory, Mailbox, collective)
     if p.quantised:
         raise ArgumentError("problem.d", p.d.name, "must not be e4m3 here")
     if wire is not None:
         p = replace(p, wire=wire)  # type: ignore[arg-type]
     rows, n, k = operand_shape(p, a, b)
     check_device(a, memory)
-    if rows % memory.ranks or not rows:
+    parts = 1 if COLLECTIVES[collective].whole else memory.ranks
+    if rows % parts or not rows:
         allowed = f"must be a positive multiple of {memory.ranks}, the ranks"
-        raise ArgumentError("a rows", rows, allowed)
-    return p, (rows // memory.ranks, n, k)
+        raise ArgumentError("a rows", rows, allowed if parts > 1 else "must be positive")
+    return p, (rows // parts, n, k)
 
 
 def _check_room(has: Layout, needs: Layout) -> None:
     if not has.holds(needs):
-        allowed = (
-            f"must have room for {needs.flags} flags and {needs.words} words: see mailbox_bytes"
-        )
+        allowed = f"must have room for {needs.flags} flags and {needs.words} words: see mailbox_bytes and all_reduce_bytes"
         raise ArgumentError("memory", (has.flags, has.words), allowed)

@@ -3,14 +3,14 @@ kernels make of it)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import ArgumentError
 from ..ir.collectives import WIRES, check_ranks
 from ..ir.counts import check_side
 from ..ir.dtypes import DType
 from ..ir.launchable import Launchable
-from ..ir.walks import NO_PEERS
+from ..ir.walks import NO_PEERS, Peers
 from ..target import Target
 
 LINE = 128  # bytes: flags of two ranks, two buffers and tensors have none in common
@@ -94,12 +94,21 @@ def mailbox(kernel: Launchable, shape: tuple[int, int, int], ranks: int) -> Mail
 def mailbox_bytes(m: int, n: int, ranks: int, wire: DType | str | None = None) -> int:
     """Memory that each of `ranks` GPUs needs so that launches of up to M rows of D on each, and N columns, fit, whatever the config.
     wire: the problem's; for one of 16 bits it is half as much. Raises ArgumentError for another dtype, and for what is no number of rows, columns or ranks."""
+    return _bytes(m, n, ranks, wire, NO_PEERS)
+
+
+def all_reduce_bytes(m: int, n: int, ranks: int, wire: DType | str | None = None) -> int:
+    """The same for launches that all store up to M rows, the sum of all: of M rows, not of each rank's, it is more than `mailbox_bytes`."""
+    return _bytes(m, n, ranks, wire, replace(NO_PEERS, every=True))
+
+
+def _bytes(m: int, n: int, ranks: int, wire: DType | str | None, peers: Peers) -> int:
     for name, side in (("m", m), ("n", n)):
         check_side(name, side)
     check_ranks(ranks, least=2)
     size = WORD if wire is None else _wire(wire).bytes
     tiles = (m + SIDE - 1) * (n + SIDE - 1)  # elements: no tile reaches further past a side
-    slots = size * BUFFERS * (ranks - 1) * tiles
+    slots = size * BUFFERS * peers.senders(ranks) * tiles
     return whole(slots + slots // (BUFFERS * LEAST) + LINE * (ranks + BUFFERS + 1), LINE)
 
 

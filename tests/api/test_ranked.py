@@ -38,7 +38,8 @@ class Loaded:
         values = values | (
             {"watchdog": 1} if self.kernel.watchdog else {}
         )  # the kernel's own report
-        assert {*names} <= {*values} and values["groups"] == values["ranks"]
+        assert {*names} <= {*values}
+        assert values["groups"] == self.kernel.peers.parts(values["ranks"])
         scalars = [SimpleNamespace(value=values[n]) for n in names]
         return SimpleNamespace(stream=stream, scalars=scalars, names=names)
 
