@@ -46,8 +46,8 @@ def mailboxes(m, n):
     return [Mailbox(x, f"cuda:{rank}") for rank, x in enumerate(memory)]
 
 
-def planned(problem, whole, config, **arguments):
-    """Both ranks' launches over `whole`."""
+def planned(problem, whole, config, boxes=None, **arguments):
+    """Both ranks' launches over `whole`. boxes: other mailboxes than these tests'."""
     from gemmgen.ops.ranked import ReduceScatter
 
     cut = ranked.together(problem, whole, RANKS)
@@ -61,7 +61,7 @@ def planned(problem, whole, config, **arguments):
             given |= {"scale_a": scale_a, "scale_b": scale_b, "scale_layout": "mn"}
         for name, value in x.arguments.items():
             given[name] = floats(value, rank)
-        boxes = mailboxes(4096, 8192)
+        boxes = boxes or mailboxes(4096, 8192)
         operands = tensor(a, problem.a, rank), tensor(b, problem.b, rank)
         found.append(ReduceScatter(problem, boxes[rank], *operands, config=config, **given))
     settle()
