@@ -7,7 +7,8 @@ A row serves a launch on the same device with the same N, K and number of groups
 one whose epilogue reads and calls the like (`profile`). Its M is the launch's, or the nearest by ratio that
 is at most 4/3 of it either way and gives the row's config as many waves, to one in sixteen: within those
 a launch takes about as long. On another device a row that was measured on an H200 serves where the model says that both wait
-for the same (docs/adr/0042-the-gpu-that-is-there.md). Where groups split K, M is the same and K is the nearest. A config that is not
+for the same (docs/adr/0042-the-gpu-that-is-there.md), unless it is of a few rows by a ring and the model prefers loads into registers, which no
+tuner tried there (docs/adr/0050-direct-weights.md). Where groups split K, M is the same and K is the nearest. A config that is not
 legal, or no longer, is passed over.
 """
 
@@ -127,9 +128,13 @@ def _pick(
         row = row if row and waits_alike(problem, row.best.config, shape, groups, target) else None
     if row and row.best.config.direct and not pointers:
         row = None
-    if row and (split_k == ANY or adds_up(problem, row.best.config, shape[2], split_k)):
+    if row and split_k != ANY and not adds_up(problem, row.best.config, shape[2], split_k):
+        row = None
+    if row and not (moved and row.best.config.swap_ab):
         return Pick(config=row.best.config, row=row, moved=moved)
     found = choose(problem, shape, target, groups, unbuilt, split_k=split_k, pointers=pointers)
+    if row and (row.best.config.direct or not found.direct):
+        return Pick(config=row.best.config, row=row, moved=moved)
     return Pick(config=found)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.dtypes import BF16, F16
+from ..ir.dtypes import BF16, E4M3, F16
 from ..ir.fragments import ROWS as FRAGMENT_ROWS
 from ..ir.fragments import registers
 from .lever import AS_IT_IS, C, Changes, L, flag
@@ -16,13 +16,16 @@ LINE = 128  # bytes: K is whole ones, or a lane's rows lie across sectors of 32
 # Registers beside fragments and sums: of kernels with 35 of 12 some spilled 12 bytes, with 41 none. With three to eight CTAs on an SM the
 # prototype was as fast; more were not tried.
 BESIDE, CTAS = 44, 8
+SCALED = 16  # more where sums are scaled, beside partial sums: scales, and operands of 8 bits that are converted
 
 
 def per_sm(c: C, target: Any) -> int:
-    """CTAs that share an SM of a `Target`, of 16-bit operands: what `passes.split_registers` sets, known before a kernel is."""
+    """CTAs that share an SM of a `Target`, of 16-bit operands, or with `lane_scales` of scaled FP8: what `passes.split_registers` sets, known
+    before a kernel is."""
     held = registers(FRAGMENT_ROWS, c.block_k_bytes) + registers(c.block_m, c.block_k_bytes)
     sums = c.block_m * WIDE // target.warpgroup
-    return sharing(c.stages * held + sums + BESIDE, target.warpgroup, target, CTAS)
+    need = c.stages * held + sums + BESIDE + (sums + SCALED) * c.lane_scales
+    return sharing(need, target.warpgroup, target, CTAS)
 
 
 def sharing(need: int, threads: int, target: Any, most: int) -> int:
@@ -55,13 +58,15 @@ def _others(c: C) -> tuple[Changes, ...]:
 
 
 def _offers(of: L, c: C) -> tuple[Changes, ...]:
-    """Also it, where it was measured: 16-bit operands, one GEMM of few rows; not where sums must be those of other tiles, too, or a
-    program says that all operands come by tensor maps."""
+    """Also it, where it was measured: 16-bit operands, or E4M3 with block scales, one GEMM of few rows; not where sums must be those of other
+    tiles, too, or a program says that all operands come by tensor maps."""
     p = of.problem
     tile = c.swap_ab and (c.block_n, c.consumers) == (WIDE, 1) and of.height <= c.block_m in ROWS
-    right = p.a == p.b and p.a in (BF16, F16) and not any(p.mn_major) and p.grouping == "none"
+    scaled = p.a == E4M3 and of.recipe.scales_blocks
+    right = p.a == p.b and (p.a in (BF16, F16) or scaled)
+    right &= not any(p.mn_major) and p.grouping == "none"
     right &= p.collective == "none" and of.split_k == 0 and of.k_bytes % LINE == 0 and of.pointers
-    return AS_IT_IS if not (tile and right) else ({}, _instead(c))
+    return AS_IT_IS if not (tile and right) else ({}, _instead(c) | {"lane_scales": scaled})
 
 
 DIRECT = flag(

@@ -193,6 +193,19 @@ def test_a_row_serves_where_both_wait_for_the_same(shipped):
     assert other.row is None and other.config == choose(FP8, ROW, H20)
 
 
+def test_a_row_by_a_ring_gives_way_to_loads_into_registers_elsewhere(shipped):
+    """No tuner tried those on an H200 with FP8; on an H100 they were quicker than such a row (tests/data/direct_fp8.csv)."""
+    shape = (1, 24576, 1536)
+    there, here = tuned.pick(FP8, shape), tuned.pick(FP8, shape, H100)
+    assert there.row and not there.config.direct
+    assert here.row is None and here.config.direct and here.source(shape) == "cost model"
+    for given in ({"pointers": False}, {"split_k": 1}):
+        kept = tuned.pick(FP8, shape, H100, **given)
+        assert kept.config == there.config and kept.moved
+    near = tuned.pick(FP8, (64, 24576, 1536), H100)
+    assert near.moved and not near.config.direct
+
+
 def test_what_an_h200_is_given_is_as_it_was(shipped):
     for shape in (ROW, (16, 576, 7168), (4096, 4096, 4096), (100, 3000, 1000)):
         found = tuned.pick(FP8, shape)
