@@ -53,21 +53,26 @@ look: $(VENV)/.docs
 gpu-test:
 	$(PYTHON) -m pytest -m gpu -q
 
-$(VENV)/.demo: pyproject.toml
+$(VENV)/pyvenv.cfg:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -e ".[cu13]"
+
+# Most of what is installed is never imported: it is compiled when it is.
+INSTALL := $(BIN)/python -m pip install -q --no-compile
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/pyvenv.cfg
+	$(INSTALL) -e ".[cu13]"
 	touch $@
 
-$(VENV)/.test: $(VENV)/.demo
-	$(BIN)/python -m pip install -q -e ".[cu13,test]"
-	touch $@
+$(VENV)/.test: pyproject.toml | $(VENV)/pyvenv.cfg
+	$(INSTALL) -e ".[cu13,test]"
+	touch $(VENV)/.demo $@
 
 $(VENV)/.lint: $(VENV)/.test
-	$(BIN)/python -m pip install -q -e ".[cu13,test,dev]"
+	$(INSTALL) -e ".[cu13,test,dev]"
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.demo
-	$(BIN)/python -m pip install -q -e ".[cu13,docs]"
+	$(INSTALL) -e ".[cu13,docs]"
 	touch $@
 
 clean:
