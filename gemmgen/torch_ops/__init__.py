@@ -12,7 +12,7 @@
 Rows that a launch leaves untouched hold in a new tensor whatever was in memory. The operators have no gradients, and
 torch warns where one is asked of them; `linear` and `fp8_linear` have.
 
-Besides there are operators that the ranks of a process group compute together, `gemm_reduce_scatter` and others: see `collectives`. They are here as functions,
+Besides there are operators that the ranks of a process group compute together, `gemm_reduce_scatter` and others: see `collectives` and `all_reduces`. They are here as functions,
 too, and `explain` says how they are computed.
 
 All other overloads but `out` take DTensors, if torch has these (docs/adr/0052-sharding-rules.md). Scales in layout "mn" must be so on every rank,
@@ -21,8 +21,8 @@ which they are not where torch has moved them: say "row". `weights_ready` is the
 
 from __future__ import annotations
 
+from .all_reduces import COLLECTIVES, fp8_block_gemm_all_reduce, gemm_all_reduce
 from .collectives import (
-    COLLECTIVES,
     all_gather_gemm,
     fp8_block_all_gather_gemm,
     fp8_block_gemm_reduce_scatter,
@@ -45,8 +45,10 @@ __all__ = [
     "all_gather_gemm",
     "explain",
     "fp8_block_all_gather_gemm",
+    "fp8_block_gemm_all_reduce",
     "fp8_block_gemm_reduce_scatter",
     "fp8_linear",
+    "gemm_all_reduce",
     "gemm_reduce_scatter",
     "linear",
     "register",

@@ -18,6 +18,7 @@ from typing import Any
 from .. import recipes
 from ..errors import ArgumentError
 from ..ir.collectives import ALL_GATHER, REDUCE_SCATTER
+from ..ir.collectives import COLLECTIVES as TOGETHER
 from ..ir.dtypes import E4M3
 from ..ir.expr import Scalar
 from ..problem import Problem
@@ -222,6 +223,8 @@ class Collective(Operator):
         ranks = size_of(given[GROUP])
         if self.collective == ALL_GATHER:
             return m * ranks
+        if TOGETHER[self.collective].whole:
+            return m
         require(m % ranks == 0, "rows of a", m, f"must be a multiple of {ranks}, the ranks")
         return m // ranks
 
@@ -240,7 +243,8 @@ def size_of(name: Any) -> int:
     return int(group_of(name).size())
 
 
-COLLECTIVES = (
+# Of which each rank has a part of what is multiplied, or of the result.
+SHARING = (
     Collective(
         function=gemm_reduce_scatter, operands=HALVES, collective=REDUCE_SCATTER, plain="gemm"
     ),

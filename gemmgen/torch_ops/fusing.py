@@ -15,8 +15,9 @@ from ..ops.collective import rows_begin
 from ..ops.ranked import Mailbox
 from ..runtime.torch_tensors import empty, torch, torch_dtype
 from . import launching
+from .all_reduces import COLLECTIVES
 from .applied import applied
-from .collectives import COLLECTIVES, GROUP, Collective, group_of
+from .collectives import GROUP, Collective, group_of
 from .fakes import fake
 from .group_call import Call, called
 from .meeting import Meeting, meeting_of, meetings_of, met
@@ -59,7 +60,7 @@ def _against(call: Call) -> str:
         return f"the group has {call.ranks} ranks, more than {MOST_RANKS} of one host"
     if not call.own_rows:
         return "there are no rows"
-    step = 1 if call.gathers else rows_begin(call.problem)
+    step = 1 if call.gathers or call.reduces else rows_begin(call.problem)
     if call.own_rows % step:
         return f"each rank has {call.own_rows} rows, no multiple of {step}, where TMA can begin"
     if call.gathers and call.captured:
@@ -89,7 +90,7 @@ def explain(name: str, *args: Any, **kwargs: Any) -> str:
         return f"one launch of each rank: {path.why}"
     if call.ranks == 1:
         return f"{call.op.plain}: {path.why}"
-    steps = (call.op.plain, "reduce_scatter_tensor")
+    steps = (call.op.plain, "all_reduce" if call.reduces else "reduce_scatter_tensor")
     if call.gathers:
         steps = ("all_gather_into_tensor", call.op.plain)
     return f"{' and then '.join(steps)}: {path.why}"
@@ -115,7 +116,7 @@ def compute(op: Collective, overload: Any, args: tuple[Any, ...], kwargs: dict[s
     if call.gathers:
         gather = _gather_plainly if meeting is None else partial(launching.gather, meeting=meeting)
         return gather(call, keep=bool(overload))
-    return _scatter_plainly(call) if meeting is None else launching.scatter(call, meeting)
+    return _add_up_plainly(call) if meeting is None else launching.add_up(call, meeting)
 
 
 # ---- the plain GEMM and torch's collective -----------------------------------------------------
@@ -135,12 +136,13 @@ def _whole(call: Call) -> dict[str, Any]:
     return {"out_dtype": call.problem.d.name, **read}
 
 
-def _scatter_plainly(call: Call) -> Any:
+def _add_up_plainly(call: Call) -> Any:
     if call.ranks == 1:
         return _plain(call, **_whole(call))
     p = call.problem
     travels = F32 if p.wire is None else p.wire
-    sums = scattered(_plain(call, out_dtype=travels.name), call.given[GROUP])
+    added = reduced if call.reduces else scattered
+    sums = added(_plain(call, out_dtype=travels.name), call.given[GROUP])
     d = applied(p.epilogue, sums.float(), call.read).to(torch_dtype(p.d))
     out = empty(tuple(d.shape), p.d, call.device)
     return d if out.stride() == d.stride() else out.copy_(d)
@@ -160,6 +162,12 @@ def scattered(x: Any, group_name: str) -> Any:
     ops, ranks = torch().ops._c10d_functional, int(group_of(group_name).size())
     moved = ops.reduce_scatter_tensor(x.contiguous(), "sum", ranks, group_name)
     return ops.wait_tensor(moved)
+
+
+def reduced(x: Any, group_name: str) -> Any:
+    """The sum of all ranks'."""
+    ops = torch().ops._c10d_functional
+    return ops.wait_tensor(ops.all_reduce(x.contiguous(), "sum", group_name))
 
 
 def all_rows(x: Any, group_name: str, side: int = 0) -> Any:

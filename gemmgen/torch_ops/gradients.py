@@ -8,7 +8,8 @@ from ..errors import ArgumentError
 from ..ir.collectives import ALL_GATHER, REDUCE_SCATTER
 from ..ir.dtypes import DType
 from ..runtime.torch_tensors import dtype_of, torch
-from .collectives import COLLECTIVES, Collective
+from .all_reduces import COLLECTIVES
+from .collectives import Collective
 from .fusing import all_rows
 from .operators import HALVES
 
@@ -17,9 +18,9 @@ DY_TIMES = {"t": "nn", "n": "nt"}  # the layout of dy @ B, by how B is stored
 
 
 def register_gradients(library: Any) -> None:
-    """Of those that multiply floating point of 16 bits."""
+    """Of those that multiply floating point of 16 bits, and share out rows."""
     for op in COLLECTIVES:
-        if op.operands == HALVES:
+        if op.operands == HALVES and op.collective in BACKWARD:
             register = torch().library.register_autograd
             setup, backward = _setup(op), BACKWARD[op.collective]
             name = f"{library.ns}::{op.name}"

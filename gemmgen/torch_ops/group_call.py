@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..ir.collectives import ALL_GATHER
+from ..ir.collectives import ALL_GATHER, ALL_REDUCE
 from ..ir.expr import arguments
-from ..ops import ranked
+from ..ops import all_reduced, ranked
 from ..ops.collective import capturing
 from ..problem import Problem, Shape
 from .collectives import GROUP, Collective, group_of
@@ -37,6 +37,10 @@ class Call:
     def gathers(self) -> bool:
         return self.op.collective == ALL_GATHER
 
+    @property
+    def reduces(self) -> bool:
+        return self.op.collective == ALL_REDUCE
+
     @cached_property
     def ranks(self) -> int:
         return int(self.group.size())
@@ -50,11 +54,12 @@ class Call:
     def mailbox_bytes(self) -> int:
         """What its sums take in the memory of each rank."""
         m, n, _ = self.shape
-        return ranked.mailbox_bytes(m, n, self.ranks, self.problem.wire)
+        of = all_reduced.all_reduce_bytes if self.reduces else ranked.mailbox_bytes
+        return of(m, n, self.ranks, self.problem.wire)
 
     @property
     def own_rows(self) -> int:
-        """Of A or of D, those that are this rank's."""
+        """Of A or of D, those that are this rank's, which of an all-reduce are all."""
         return self.shape[0] // self.ranks if self.gathers else self.shape[0]
 
     @property

@@ -7,7 +7,8 @@ from functools import cache
 from typing import Any
 
 from ..runtime.torch_tensors import torch
-from .collectives import COLLECTIVES, Collective
+from .all_reduces import COLLECTIVES
+from .collectives import Collective
 from .dtensor import refuse_dtensors
 from .fakes import fake
 from .fusing import compute

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..ops import gathered, ranked
+from ..ops import all_reduced, gathered, ranked
 from ..ops.collective import is_watched
 from ..ops.kept import READ, Unreadable
 from ..runtime import sms
@@ -18,13 +18,15 @@ from .meeting import Meeting, met
 from .registration import config_of
 
 
-def scatter(call: Call, meeting: Meeting) -> Any:
+def add_up(call: Call, meeting: Meeting) -> Any:
+    """Whether each rank gets rows of the sum of all, or the sum."""
+    kind = all_reduced.AllReduce if call.reduces else ranked.ReduceScatter
     if call.captured:  # what replays follow, and whether all ranks are there, is up to who replays
         box = meeting.held(ranked.Mailbox)
-        return ranked.ReduceScatter(call.problem, box, *_operands(call), **_more(call)).launch()
+        return kind(call.problem, box, *_operands(call), **_more(call)).launch()
     box = meeting.end(ranked.Mailbox, call.mailbox_bytes)
     with meeting.in_order():
-        launch = ranked.ReduceScatter(call.problem, box, *_operands(call), **_more(call))
+        launch = kind(call.problem, box, *_operands(call), **_more(call))
         meeting.align((call.problem, call.shape, call.given["config"]))
         out = launch.launch()
     _keep(call, "", meeting, launch, out)

@@ -41,10 +41,14 @@ def gathers(op):
     return op.collective == "all_gather"
 
 
+def reduces(op):
+    return op.collective == "all_reduce"
+
+
 def drawn(op, ranks, shape):
     """By rank, its operands: alike wherever they are drawn."""
     m, n, k = shape
-    m = m if gathers(op) else ranks * m
+    m = m if gathers(op) or reduces(op) else ranks * m
     dtype = torch_dtype(op.operands[0])
     return [
         {"a": torch.randn(m, k).to(dtype), "b": torch.randn(n, k).to(dtype)}
@@ -83,7 +87,7 @@ def sums(op, of_ranks, rank):
         whole = {x: torch.cat([y[x] for y in of_ranks]) for x in names}
         return product(plain, plain.bind((), of_ranks[rank] | whole))[0]
     found = sum(product(plain, plain.bind((), x))[0] for x in of_ranks)
-    return found.chunk(len(of_ranks))[rank]
+    return found if reduces(op) else found.chunk(len(of_ranks))[rank]
 
 
 def sizes(x):
@@ -212,6 +216,7 @@ def no_rows():
         assert tuple(y.shape) == (0, N)
         y.float().sum().backward()
         assert tuple(a.grad.shape) == (0, K) and not w.grad.any()
+    assert tuple(overload(OPS["gemm_all_reduce"], "")(b[:0], b, group).shape) == (0, N)
 
 
 def opcheck(name):
@@ -219,7 +224,7 @@ def opcheck(name):
     x = drawn(op, 2, (M, N, K))[0]
     args = [x[n] for n in op.tensors]
     how = {"scale_a_layout": "row"} if op.scaling == "block" else {}
-    if op.scaling != "block":
+    if op.scaling != "block" and not reduces(op):
         args = [t.requires_grad_() for t in args]
     tests = (
         "test_schema",
@@ -263,6 +268,7 @@ def told():
         torch_ops.explain("gemm_reduce_scatter", a, b, group),
         torch_ops.explain("all_gather_gemm", a, b, group, fuse=False),
         torch_ops.explain("all_gather_gemm", a, b, single.group_name),
+        torch_ops.explain("gemm_all_reduce", a, b, group, fuse=False),
     ]
 
 
@@ -305,6 +311,10 @@ FAULTS = {  # what is wrong, in `fusing` or a module that is named, and a call t
     "sums of one rank only": (
         lambda: ("scattered", lambda x, group: x.chunk(4)[seat(4)[1]]),
         lambda: values_of("fp8_block_gemm_reduce_scatter", 4),
+    ),
+    "a sum that is not of all": (
+        lambda: ("reduced", lambda x, group: x),
+        lambda: values_of("gemm_all_reduce", 4),
     ),
     "ranks in another order": (
         lambda: ("all_rows", lambda x, *more: torch.cat([*reversed(RIGHT(x, *more).chunk(4))])),
@@ -482,12 +492,13 @@ def launched():
         try:
             if op.collective == "all_gather":
                 return launching.gather(call, at, keep=bool(each))
-            return launching.scatter(call, at)
+            return launching.add_up(call, at)
         finally:
             assert at.over == "waits" and len(held) == len(kept)
 
     with (
         patch.object(launching.ranked, "ReduceScatter", Planned),
+        patch.object(launching.all_reduced, "AllReduce", Planned),
         patch.object(launching.gathered, "AllGather", Planned),
     ):
         results = [
@@ -495,10 +506,13 @@ def launched():
             found("fp8_block_gemm_reduce_scatter", scale_a_layout="row"),
             found("all_gather_gemm", "gathered"),
             found("fp8_block_all_gather_gemm", scale_a_layout="mn"),
+            found("gemm_all_reduce", wire="f16"),
         ]
     assert results[2][1] == "rows" and len(results[0]) == len(results[3]) == 3
-    assert len({*aligned}) == 4
-    (p, box, more), (_, wide, scales), (_, inbox, _), _ = kept
+    assert len({*aligned}) == 5
+    (p, box, more), (_, wide, scales), (_, inbox, _), _, (whole, large, _) = kept
+    assert (whole.collective, whole.wire.name) == ("all_reduce", "f16")
+    assert large[0] == "Mailbox" and large[1] > box[1]
     assert p.wire.name == "bf16" and p.collective == "reduce_scatter" and more["config"].watchdog
     assert box[0] == wide[0] == "Mailbox" and inbox[0] == "Inbox" and box[1] < wide[1]
     assert scales["scale_layout"] == "mn" and scales["scale_a"].stride(0) == 1
@@ -605,7 +619,7 @@ def captured():
         with patch.object(fusing, "meeting_of", lambda *_: ready(1 << 30)):
             call, found_ready = path(scatter, ready(1 << 30))
         with patch.object(launching.ranked, "ReduceScatter", Planned):
-            assert launching.scatter(call, found_ready.meeting) == "out"
+            assert launching.add_up(call, found_ready.meeting) == "out"
     assert made == [launching.ranked.Mailbox] and not hasattr(found_ready.meeting, "over")
     assert all(x.meeting is None for _, x in found)
     return [*(x.why for _, x in found), found_ready.why]

@@ -12,6 +12,7 @@ import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
 
 from gemmgen import Problem
+from gemmgen.ops.all_reduced import all_reduce, all_reduce_bytes
 from gemmgen.ops.gathered import AllGather, Inbox, all_gather_gemm, inbox_bytes
 from gemmgen.ops.ranked import Mailbox, mailbox_bytes, reduce_scatter
 from gemmgen.torch_ops import explain
@@ -63,6 +64,20 @@ def scatters(rank, ranks, here):
         wanted = x.float() @ w.float().T
         dist.all_reduce(wanted)
         assert torch.equal(reduce_scatter(F32, box, x, w), wanted[rank * M : rank * M + M])
+    del kept
+
+
+def reduces(ranks, here):
+    """Few rows, of which every rank has the sum."""
+    kept, memory = shared(all_reduce_bytes(64, N, ranks), here)
+    box, group = Mailbox(memory, here), dist.group.WORLD.group_name
+    for i in range(LAUNCHES):
+        x, w = ones(1 + 3 * i, K, here=here), ones(N, K, here=here)
+        wanted = x.float() @ w.float().T
+        dist.all_reduce(wanted)
+        assert torch.equal(all_reduce(F32, box, x, w), wanted)
+        y = one_launch("gemm_all_reduce", x, w, group, out_dtype="f32")
+        assert torch.equal(y, wanted)
     del kept
 
 
@@ -119,6 +134,8 @@ def codes(group, rank, ranks, here):
         wanted = x.float() @ w.float().T
         dist.all_reduce(wanted)
         assert torch.equal(y, wanted[rank * M : rank * M + M])
+        y = one_launch("fp8_block_gemm_all_reduce", qx, scale, qw, of_w, group, **said)
+        assert torch.equal(y, wanted)
         h = one_launch("fp8_block_all_gather_gemm", qx, scale, qw, of_w, group, **said)
         assert torch.equal(h, gathered(x).float() @ w.float().T)
 
@@ -131,6 +148,7 @@ def main():
     torch.manual_seed(rank)
     gathers(ranks, here)
     scatters(rank, ranks, here)
+    reduces(ranks, here)
     operators(rank, ranks, here)
     dist.barrier()
     dist.destroy_process_group()
