@@ -50,7 +50,8 @@ class RowwiseParallel(styles.RowwiseParallel):  # type: ignore[misc]
     128 for every rank. Raises ArgumentError.
 
     fuse: where output_layouts divide tokens, Shard(0) or Shard(1), and input_layouts are as they are by default, sums are scattered by `gemm_reduce_scatter`: as of `ColwiseParallel`. Sums
-    travel in x's dtype, as torch's do. They are scattered by torch where tokens are no multiple of the ranks.
+    travel in x's dtype, as torch's do. They are scattered by torch where tokens are no multiple of the ranks. Where output_layouts are as they are by default, so that every rank has the sum,
+    and no gradients are asked for (`torch.no_grad`), it is `gemm_all_reduce` that adds them up: of a decode step.
     """
 
     def __init__(self, *, fuse: bool | None = None, **given: Any) -> None:
@@ -66,17 +67,23 @@ class RowwiseParallel(styles.RowwiseParallel):  # type: ignore[misc]
 
 
 def _let_meet(style: Any, module: Any, side: str, mesh: Any) -> None:
-    """Say so to `module` if tokens are divided, and all ranks have as many features."""
-    how: Literal["gathered", "scattered"] = "gathered" if side == "out_features" else "scattered"
-    (tokens,) = style.input_layouts if how == "gathered" else style.output_layouts
-    taken = how == "gathered" or style.input_layouts == (Shard(-1),)
-    if style.fuse is False or not taken or not isinstance(tokens, Shard):
+    """Say so to `module` if tokens are divided, or sums are all ranks', and all ranks have as many features."""
+    how: Literal["gathered", "scattered", "reduced"] = "gathered"
+    (tokens,) = style.input_layouts
+    taken = isinstance(tokens, Shard)
+    if side == "in_features":
+        (tokens,) = style.output_layouts
+        how = "scattered" if isinstance(tokens, Shard) else "reduced"
+        taken = style.input_layouts == (Shard(-1),) and isinstance(tokens, Shard | Replicate)
+    if style.fuse is False or not taken or getattr(module, side) % mesh.size():
         return
-    if getattr(module, side) % mesh.size() == 0:
-        name = mesh.get_group().group_name
-        module.across = Across(
-            how=how, group_name=name, ranks=mesh.size(), dim=tokens.dim, fuse=style.fuse
-        )
+    module.across = Across(
+        how=how,
+        group_name=mesh.get_group().group_name,
+        ranks=mesh.size(),
+        dim=tokens.dim if isinstance(tokens, Shard) else 0,
+        fuse=style.fuse,
+    )
 
 
 def _check(module: Any, name: str, mesh: Any) -> None:

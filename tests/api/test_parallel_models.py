@@ -38,6 +38,13 @@ def test_by_torchs_collectives(ranks, layer, fuse, tokens):  # noqa: F811
     ranks.run(parallel_models.divided_model, *given)
 
 
+@pytest.mark.parametrize("fuse", (None, False))
+@pytest.mark.parametrize("layer", ("linear", "master"))
+@pytest.mark.parametrize("model", MODELS)
+def test_a_decode_step(ranks, model, layer, fuse):  # noqa: F811
+    ranks.run(parallel_models.decoded, model, layer, 4, 1.5 * ALLOWED[layer], fuse)
+
+
 @pytest.mark.parametrize("layer", ("linear", "master", "frozen"))
 def test_along_the_first_side(ranks, layer):  # noqa: F811
     ranks.run(parallel_models.along_the_first_side, layer)

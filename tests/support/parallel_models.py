@@ -121,6 +121,8 @@ def divided_model(model, layer, sequence, ranks, allowed, own=True, fuse=None, t
         y = many(placed)
     if meets:
         assert forward == wanted(model, layer) and not moved.get_total_counts()
+    elif own and not sequence and not trains and fuse is not False:
+        assert forward == ["fp8_block_gemm_all_reduce"] and not moved.get_total_counts()
     else:
         check_moved(moved, sequence, len(COLUMNS[model]))
     with torch.set_grad_enabled(trains):
@@ -135,6 +137,25 @@ def divided_model(model, layer, sequence, ranks, allowed, own=True, fuse=None, t
         assert bool(backward) == meets
         check_gradients(many, one, allowed)
         near(placed.grad, alone.grad, allowed)
+
+
+def decoded(model, layer, ranks, allowed, fuse=None):
+    """Without gradients, of which the sums are added up in one operator; with them, or where that is not wanted, by torch."""
+    on, one = mesh(ranks), drawn(model, layer)
+    many = copy.deepcopy(one)
+    parallelize_module(many, on, plan(model, False, True, fuse))
+    x = torch.randn(BATCH, 1, HIDDEN).bfloat16()
+    asked = ["gemm_all_reduce" if layer == "linear" else "fp8_block_gemm_all_reduce"]
+    for grads in (False, True):
+        with operators() as found, torch.set_grad_enabled(grads):
+            y = many(x)
+        assert found == (asked if fuse is not False and not grads else [])
+        near(y, one(x), allowed)
+    parts = [torch.empty_like(y) for _ in range(ranks)]
+    with torch.no_grad():
+        y = whole(many(x)).contiguous()
+        torch.distributed.all_gather(parts, y, group=on.get_group())
+    assert all(torch.equal(y, z) for z in parts)
 
 
 @contextmanager
