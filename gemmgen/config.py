@@ -53,6 +53,8 @@ class Config:
     and multiply them by mma.sync: no ring, no producer, several CTAs per SM (docs/adr/0050-direct-weights.md).
     slots: with direct, K blocks are copied by cp.async while those before them are multiplied, `stages` of them, and wait in shared memory,
     each thread's pieces in places of its own, rather than in registers (docs/adr/0050-direct-weights.md).
+    shares: into which a CTA divides the K of its tiles, 1, 2, 4 or 8: it adds them up one after the other, in the order and with the bits of as many
+    CTAs that divide K, and without a cluster (docs/adr/0056-shares-in-turn.md).
     watchdog: a wait that takes seconds reports where it stands and stops the kernel.
     more: values of levers that the program has added (`gemmgen.levers.add`), by name; each is an attribute too.
     """
@@ -84,6 +86,7 @@ class Config:
     weights_ahead: bool = False
     direct: bool = False
     slots: bool = False
+    shares: int = 1
     more: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from .config import Config
 from .ir.dealing import share
 from .ir.groupings import GROUPINGS
 from .levers import LEVERS
+from .levers.shares import SHARES
 from .levers.split_k import SPLIT_K
 from .levers.stream import STREAM
 from .levers.tile import BLOCK_K_BYTES
@@ -17,7 +18,7 @@ from .problem import Problem
 from .recipes import recipe
 from .target import H200
 
-READ = (SPLIT_K.name, BLOCK_K_BYTES.name)  # levers that the other fields say all of
+READ = (SPLIT_K.name, SHARES.name, BLOCK_K_BYTES.name)  # levers that the other fields say all of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,9 @@ def summation(p: Problem, c: Config, k: int) -> Summation:
     if is_exact(p):
         return EXACT
     block = c.block_k_bytes // p.a.bytes
-    shares = [share(-(-k // block), rank, c.split_k) for rank in range(c.split_k)]
+    # A config has CTAs that divide K, or one that adds up as they do (rule `shares-alone`).
+    most = max(c.split_k, c.shares)
+    shares = [share(-(-k // block), rank, most) for rank in range(most)]
     return Summation(
         chain=H200.wgmma_k_bytes // p.a.bytes,
         promoted=block if recipe(p.family).promotes else 0,

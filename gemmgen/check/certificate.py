@@ -12,6 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..ir.blocks import is_if
+from ..ir.rewrite import statements
 from .clocks import Clocks
 from .finding import Finding
 from .ops import Op, Program
@@ -62,12 +64,12 @@ def _pass_over(starts: dict[Loop, int], ops: tuple[Op, ...], tiles: int) -> None
 def _compare(
     clocks: Clocks, starts: list[dict[Loop, int]], pairs: list[tuple[Loop, Loop]]
 ) -> tuple[int, list[Finding]]:
-    waits, found = 0, []
+    waits, found, alone = 0, [], _alone(clocks.run.program)
     for agent, mine in enumerate(starts):
         for one, other in pairs:
             if one in mine and other in mine:
-                a = list(_relative(clocks, starts, agent, one))
-                b = list(_relative(clocks, starts, agent, other))
+                a = list(_relative(clocks, starts, alone, agent, one))
+                b = list(_relative(clocks, starts, alone, agent, other))
                 waits += len(a)
                 if a != b:
                     found.append(_finding(clocks, agent, one, other))
@@ -75,11 +77,12 @@ def _compare(
 
 
 def _relative(
-    clocks: Clocks, starts: list[dict[Loop, int]], agent: int, loop: Loop
+    clocks: Clocks, starts: list[dict[Loop, int]], alone: list[list[int]], agent: int, loop: Loop
 ) -> Iterator[list[int]]:
     """What `agent` knows after each wait in `loop`, counted from where the others start it.
 
-    CTAs that divide a tile's K tell each other nothing while they sum, so there that does not count on.
+    CTAs that divide a tile's K tell each other nothing while they sum, so there that does not count on. Nor does, of one that sums it in
+    shares, what it does by itself between two of them.
     """
     program = clocks.run.program
     first, end = _range(program, starts, agent, loop)
@@ -91,7 +94,26 @@ def _relative(
     ]
     for i in range(bisect_left(at, first), bisect_left(at, end)):
         known = clocks.known[agent][i + 1]
-        yield [known[j] - s[loop] for j, s in enumerate(counted) if loop in s and j != agent]
+        yield [
+            _since(alone[j], s[loop], known[j])
+            for j, s in enumerate(counted)
+            if loop in s and j != agent
+        ]
+
+
+def _alone(program: Program) -> list[list[int]]:
+    """What each agent does where a share of K ends and another begins: it touches its registers, of which no other learns."""
+    bodies = [s.body for s in statements(program.kernel) if is_if(s, "new_share")]
+    between = {s for body in bodies for s in body}
+    return [
+        [at for at, op in enumerate(mine) if op.k >= 0 and op.stmt in between] if between else []
+        for mine in program.ops
+    ]
+
+
+def _since(alone: list[int], start: int, known: int) -> int:
+    """Operations from `start` on to what is known, but for those."""
+    return known - start - (bisect_left(alone, known) - bisect_left(alone, start))
 
 
 def _range(

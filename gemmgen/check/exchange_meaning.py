@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 def _take_share(w: Walk, s: ir.TakeShare) -> None:
-    w.blocks = len(share(w.blocks, w.agent.cta, w.kernel.cluster.k))
+    if s.of == "cluster":
+        w.blocks = len(share(w.blocks, w.agent.cta, w.kernel.cluster.k))
+    else:
+        before = w.share_end if s.of == "next" else 0
+        w.share_end = before + len(share(w.blocks, 0, w.kernel.shares))
 
 
 def _next_turn(w: Walk, s: ir.NextTurn) -> None:

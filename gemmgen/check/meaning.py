@@ -55,6 +55,7 @@ class Walk:
     seen: Seen = field(default_factory=dict)
     row_cells: int = 0  # the first cell of rows that ranks send each other
     arrived: int = 0  # flags of such rows that it has seen: one more than the last's number
+    share_end: int = 0  # the K block before which the running of a CTA's shares ends
     ahead: int = 0  # K blocks of the tile, announced and partly loaded before it was taken
     turn: int = 0  # tiles whose partial sums were exchanged, or that it took in turns
     met: bool = False  # it has awaited the CTAs of its cluster
@@ -247,6 +248,7 @@ CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
     "first_warp": _when(lambda w: w.agent.leads),
     "after_first": _when(lambda w: w.k != 0),
     "behind": _when(lambda w: w.k >= w.ahead),
+    "new_share": _when(lambda w: w.k == w.share_end),
     "new_group": _when(lambda w: w.instance.opens(w.tile)),
     "has_blocks": _when(lambda w: w.blocks > 0),
     "whole": lambda w, s: walk(w, s.body) if whole(w, s) else None,

@@ -50,6 +50,11 @@ class Reader:
     sent: Sent = field(default_factory=dict)
     mine: range = range(0)  # K blocks that this CTA sums
     chunk: range = range(0)  # of those
+    first: int = (
+        0  # the K block with which the running share of those begins, if it is not the only one
+    )
+    shares: int = 1  # that one CTA sums those in
+    ends: int | None = None  # and the one before which it ends, as far as that was said
     ahead: int = 0  # K blocks of a whole chunk
     partial: frozenset[str] = frozenset()  # registers that hold no sums but what is promoted
     tile: int = 0
@@ -93,7 +98,7 @@ class Reader:
         """One more K block in a part of the sum `name`; a zeroed sum takes its first wave."""
         name = place(name, part)
         held = self.registers.get(name)
-        ks = tuple(range(self.mine.start, self.k))
+        ks = tuple(range(self.first, self.k))
         before = Held(what="sum", tile=self.tile, wave=wave, ks=ks, part=part)
         if held == replace(before, wave=None, ks=()):
             held = replace(held, wave=wave)
@@ -115,6 +120,7 @@ def of_kernel(kernel: ir.Kernel) -> dict[str, Any]:
         "parts": _parts(kernel),
         "ahead": _ahead(kernel),
         "partial": partial,
+        "shares": kernel.shares,
         "stages": next((s.stages for s in kernel.smem if s.use == "slots"), 1),
     }
 

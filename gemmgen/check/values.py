@@ -23,6 +23,7 @@ from .fragment_values import load_fragments, multiply_fragments
 from .instance import Post
 from .ranked_values import mine, ranked, senders
 from .reader import Held, Reader, Sent, of_kernel, place
+from .share_values import begins, of_shares
 
 OF_LANES = {
     "columns": "block scales of a chunk, one K block's per lane",
@@ -47,6 +48,8 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
     uneven += ((2 * ranks, 2 * ranks + 1),) * (ranks > 1)
     shares = any(isinstance(s, ir.ShareScales) for s in statements(kernel))
     uneven += ((ranks * 2 * LANES + 1, 3),) * shares
+    n = kernel.shares  # of one K block, of a last one of less, of several
+    uneven += ((n, n + 1), (3 * n, 1)) * (n > 1)
     slots = (s.stages for s in kernel.smem if s.use == "slots")
     uneven += tuple((ranks * (2 * n + 1), ranks * n) for n in slots)
     for role in kernel.roles:
@@ -107,6 +110,7 @@ def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
             case ir.ForTiles():
                 for tile in _tiles(r):
                     r.tile, r.mine, r.part, r.post = tile
+                    r.first, r.ends = r.mine.start, None
                     _run(r, s.body)
             case ir.If(when="inside" | "head"):
                 if r.part and is_if(s, "inside") == (r.part.first > 0):
@@ -124,6 +128,9 @@ def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
                     _run(r, s.body)
             case ir.If(when="after_first"):
                 if r.k > r.mine.start:
+                    _run(r, s.body)
+            case ir.If(when="new_share"):
+                if begins(r):
                     _run(r, s.body)
             case ir.If(when="has_blocks"):
                 if r.mine:
@@ -153,6 +160,8 @@ def _tiles(r: Reader) -> Iterator[tuple[int, range, Part | None, Post | None]]:
 
 def _step(r: Reader, s: Any) -> None:
     match s:
+        case ir.Zero(of="total") | ir.TakeShare(of="first" | "next") | ir.Copy(by="adding"):
+            of_shares(r, s)
         case ir.Zero():
             r.zero(s.dst)
         case ir.LoadRowScales():
@@ -186,6 +195,7 @@ def _step(r: Reader, s: Any) -> None:
             _quantise(r, s)
         case ir.TakeShare():
             r.mine = share(r.counts[r.tile], r.rank, r.ranks)
+            r.first = r.mine.start
         case ir.SendPartials():
             r.want_sum(s, s.src, s.wave, r.mine)
             for part in range(r.parts):

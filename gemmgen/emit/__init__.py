@@ -26,7 +26,7 @@ STATEMENTS = (
     *("stmts_maps.j2", "stmts_transposed.j2", "stmts_exchange.j2"),
     *("stmts_stamps.j2", "stmts_turns.j2", "stmts_ahead.j2", "stmts_ranks.j2"),
     *("stmts_arrivals.j2", "stmts_fragments.j2", "stmts_slots.j2", "stmts_epoch.j2"),
-    "stmts_every_rank.j2",
+    *("stmts_every_rank.j2", "stmts_shares.j2"),
 )
 # Memory and synchronisation; what works on registers; conversions, the same for every kernel.
 VALUES = ("ptx_values.j2",)

@@ -1,10 +1,19 @@
-"""From K block to K block, and which of them a lane loads scales of, in C."""
+"""Which K blocks a loop runs over, a lane loads scales of, and a share has, in C."""
 
 from __future__ import annotations
 
-from ..ir.nodes import ForChunks, ForK, Kernel, LoadBlockScales
+from typing import Any
+
+from ..ir.nodes import ForChunks, ForK, Kernel, LoadBlockScales, Zero
 from ..ir.promotion import HELD_BLOCKS, LANES, OF_A
 from ..ir.rewrite import statements
+
+# The K blocks of a ForK.
+SPANS = {
+    "tile": {"first": "0", "end": "tile.k_blocks"},
+    "chunk": {"first": "chunk", "end": "chunk_end"},
+    "ahead": {"first": "0", "end": "min(STAGES, tile.k_blocks)"},
+}
 
 # Of 128 of K, a lane's. A group without any, after all others, has none of its own to read.
 K_BLOCKS = {
@@ -13,6 +22,17 @@ K_BLOCKS = {
     "first of group": "min(tile.k_first / 128 + {lane}, (shape_k - 1) / 128)",
     "next of group": "min(tile.k_first / 128 + chunk + {blocks} + {lane}, (shape_k - 1) / 128)",
 }
+
+
+def counting(kernel: Kernel) -> dict[str, Any]:
+    """What templates may name of K blocks."""
+    return {
+        "span": lambda s: SPANS[s.of],
+        "steps": lambda s: ", ".join(steps(kernel, s)),
+        "k_block": lambda s: k_block(kernel, s),
+        "each_share": each_share(kernel),
+        "nothing": lambda s: nothing(kernel, s),
+    }
 
 
 def k_block(kernel: Kernel, s: LoadBlockScales) -> str:
@@ -26,3 +46,15 @@ def k_block(kernel: Kernel, s: LoadBlockScales) -> str:
 def steps(kernel: Kernel, s: ForK) -> tuple[str, ...]:
     """From a K block to the next."""
     return ("++k", *[f"++{s.ahead}[0]"] * bool(s.ahead), *["ring.advance()"] * kernel.ring)
+
+
+def each_share(kernel: Kernel) -> str:
+    """K blocks of each of a tile's shares, but for the last."""
+    return f"(tile.k_blocks + {kernel.shares - 1}) / {kernel.shares}"
+
+
+def nothing(kernel: Kernel, s: Zero) -> str:
+    """What a total of shares starts from."""
+    (of,) = (r.dtype for role in kernel.roles for r in role.locals if r.name == s.dst)
+    full = f"{each_share(kernel)} * {kernel.shares - 1} < tile.k_blocks"
+    return "0" if of.integer else f"{full} ? -0.0f : 0.0f"

@@ -26,20 +26,13 @@ from ..ir.rewrite import statements
 from ..ir.spelling import READS, epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
 from .fragments import fragments, products, rows_of_a
-from .k_blocks import k_block, steps
+from .k_blocks import counting
 from .numbers import Number, each
 from .wire import wire
 
 RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
 
 VERBS, ASSIGNS = {False: "store", True: "add"}, {False: "=", True: "+="}
-
-# The K blocks of a ForK.
-SPANS = {
-    "tile": {"first": "0", "end": "tile.k_blocks"},
-    "chunk": {"first": "chunk", "end": "chunk_end"},
-    "ahead": {"first": "0", "end": "min(STAGES, tile.k_blocks)"},
-}
 
 # What a warpgroup is called by its number in the CTA: where each has a tile of its own, it shares it with none.
 INDEX = {False: "warpgroup", True: "worker"}
@@ -94,9 +87,8 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "epilogue_value": lambda s: epilogue_value(kernel, s),
         "verb": lambda s: VERBS[s.add],
         "assign": lambda s: ASSIGNS[s.add],
-        "span": lambda s: SPANS[s.of],
-        "steps": lambda s: ", ".join(steps(kernel, s)),
-        **{f.__name__: partial(f, kernel) for f in (fragments, products, k_block, piece, wire)},
+        **counting(kernel),
+        **{f.__name__: partial(f, kernel) for f in (fragments, products, piece, wire)},
         **{f.__name__: partial(f, kernel) for f in (epoch_flag, owed_flag, of_rank, over, passed)},
         "reset": lambda s: f" {s.ahead}[0] = 0" * bool(s.ahead),
         "numbers": lambda s: NUMBERS[s.place],
@@ -160,6 +152,7 @@ CONDITIONS = {
     "first_warp": "warp == 0",
     "after_first": "k != 0",
     "behind": "k >= {ahead}[0]",
+    "new_share": "k == {ahead}[0]",
     "new_group": "tile.opens_group",
     "has_blocks": "tile.k_blocks != 0",
     "sends": "cta_rank != 0",

@@ -6,6 +6,7 @@ from ..config import Config
 from ..cost_launch import ceil
 from ..errors import IllegalConfig
 from ..levers import LEVERS
+from ..passes.add_shares import add_shares
 from ..passes.layout_smem import stages_at_most
 from ..passes.split_registers import fit_at_most
 from ..passes.swap_operands import swap_operands
@@ -34,7 +35,9 @@ def has_none(problem: Problem, c: Config, shape: Shape, target: Target) -> bool:
     """Whether `c` is sure to be refused, or to be left with too few stages, whatever it shares. What is not sure
     is left to the passes, which alone refuse."""
     try:
-        kernel = swap_operands(build(problem, c), target, c.swap_ab)  # nothing later takes less
+        # Nothing later takes less.
+        kernel = swap_operands(build(problem, c), target, c.swap_ab)
+        kernel = add_shares(kernel, target, c.shares)
     except IllegalConfig:
         return False
     if not fit_at_most(kernel, target):

@@ -60,7 +60,8 @@ class PerSplit(Stmt):
 
 
 # Who executes what an If holds, or where. Inside ForK, after_first: every K block but the tile's first; behind: every one
-# but as many first ones as the register `ahead` says (load_ahead). Inside ForTiles,
+# but as many first ones as the register `ahead` says (load_ahead); new_share: the one that the register `ahead` says, with which another
+# share of K begins than the tile's first (add_shares). Inside ForTiles,
 # new_group: this CTA's first tile of a group that has K blocks (derive_maps); has_blocks: unless the tile has none
 # (allow_empty); where CTAs divide K (split_k), sends: every rank but 0, whose partial sums go to another; finishes: rank 0,
 # which has the whole sum and stores the tile; where each has an equal stretch of all tiles' K blocks (stream_k), inside: of a
@@ -76,6 +77,7 @@ Condition = Literal[
     "first_warp",  # of each of the role's warpgroups, all of its lanes
     "after_first",
     "behind",
+    "new_share",
     "new_group",
     "has_blocks",
     "whole",
@@ -94,7 +96,7 @@ Condition = Literal[
 @dataclass(frozen=True, kw_only=True)
 class If(Stmt):
     """Its body where `when` holds; wave: of the piece that whole and cut ask about; ahead: the register that behind,
-    awaited and owes ask."""
+    new_share, awaited and owes ask."""
 
     when: Condition
     wave: int = field(default=0, metadata=UNUSUAL)

@@ -1,4 +1,5 @@
-"""Kernel IR statements of a tile whose sum several CTAs have parts of; split_k, stream_k, scatter_rows and reduce_all insert them.
+"""Kernel IR statements of a tile whose sum several CTAs have parts of; split_k, stream_k, scatter_rows and reduce_all insert them;
+or one CTA, part by part (add_shares).
 
 Of `partials`, a buffer of rank 0, a workspace in global memory, or memory of the GPU that stores the tile, each sender owns
 a slot: its accumulators register by register, so the same register of the same thread is the same element of the tile in every
@@ -23,8 +24,15 @@ PARTIALS = (
 
 @dataclass(frozen=True, kw_only=True)
 class TakeShare(Stmt):
-    """From here on the tile has this CTA's K blocks only: ceil(blocks / CTAs) from rank * that on, or
-    what is left, which may be none."""
+    """A part of the tile's K blocks: ceil(blocks / parts) from so many of those on, or what is left, which may be none.
+
+    cluster: from here on the tile has this CTA's only, the one of its rank. Where one CTA sums `Kernel.shares` parts, one after the other
+    (add_shares), a register notes the K block before which the running one ends: first, of the first; next, of the one after."""
+
+    spelled_by: ClassVar[str] = "of"
+
+    of: Literal["cluster", "first", "next"] = field(default="cluster", metadata=UNUSUAL)
+    dst: str = field(default="", metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)

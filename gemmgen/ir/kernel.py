@@ -60,6 +60,7 @@ class Kernel:
     roles: tuple[Role, ...]
     groups: Groups = ONE_GEMM
     watchdog: bool = False  # every wait is watched; guard_waits
+    shares: int = 1  # of a tile's K, which one CTA sums one after the other; add_shares
     stamps: int = 0  # of each warpgroup that are kept, a power of two; instrument
     keeps_address: bool = False  # shared memory's address is not derived anew; keep_address
     workspace: Workspace = NO_WORKSPACE  # stream_k

@@ -70,8 +70,13 @@ class ShareScales(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class Copy(Stmt):
+    """dst = src. adding: dst += src, of which one is the sum of a share of K and the other the total of those before it."""
+
+    spelled_by: ClassVar[str] = "by"
+
     dst: str
     src: str
+    by: Literal["setting", "adding"] = field(default="setting", metadata=UNUSUAL)  # add_shares
 
 
 # By which scales a partial sum's elements are multiplied, and the registers that hold them. block: a row's, and that of the

@@ -136,7 +136,13 @@ def multicasts(s: Stmt) -> TypeGuard[TmaLoad]:
 
 @dataclass(frozen=True, kw_only=True)
 class Zero(Stmt):
+    """dst = 0. total: what a share is added to and becomes the total as it is: -0; of integers 0, and where one of `Kernel.shares` has
+    no K blocks: of that a CTA would add zeros."""
+
+    spelled_by: ClassVar[str] = "of"
+
     dst: str
+    of: Literal["array", "total"] = field(default="array", metadata=UNUSUAL)  # add_shares
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,6 +47,7 @@ def dump(kernel: Kernel) -> str:
         *[f"  peers {_fields(kernel.peers)} per tile"] * (kernel.peers != NO_PEERS),
         *[f"  arrivals {_fields(kernel.arrivals)}"] * (kernel.arrivals != NO_ARRIVALS),
         *[f"  groups {_fields(kernel.groups)}"] * (kernel.groups != ONE_GEMM),
+        *[f"  sums K in {kernel.shares} shares"] * (kernel.shares > 1),
         *[f"  {kernel.per_sm} CTAs share an SM"] * (kernel.per_sm > 1),
         *["  keeps the address of shared memory"] * kernel.keeps_address,
         *["  overlaps the launch before"] * kernel.pdl,

@@ -38,7 +38,7 @@ from .nodes import (
     Wait,
 )
 from .promotion import READS
-from .verify_exchange import RANKS, awaited, kept, numbered, signalled, through
+from .verify_exchange import RANKS, awaited, kept, noted, numbered, signalled, through
 
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
@@ -66,11 +66,11 @@ OUTER: dict[type, type] = {
     MultiplyFragments: ForK,
 }
 OUTER_OF_IF: dict[str, type] = {
-    **dict.fromkeys(("after_first", "behind"), ForK),
+    **dict.fromkeys(("after_first", "behind", "new_share"), ForK),
     **dict.fromkeys(("new_group", "has_blocks", "finishes"), ForTiles),
     **dict.fromkeys(("inside", "head", "theirs", "ours", "awaited"), ForTiles),
 }
-ASKING = ("behind", "awaited", "owes")  # conditions of a register
+ASKING = ("behind", "new_share", "awaited", "owes")  # conditions of a register
 LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaStore)
 OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in a chunk
 # A wait leaves no fewer than no groups; the ring is looked back into by at most one stage.
@@ -148,6 +148,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             outer = signalled(stmt)
         elif isinstance(stmt, AwaitSignals):
             awaited(stmt)
+        elif isinstance(stmt, TakeShare):
+            noted(stmt)
         elif isinstance(stmt, SendPartials | AddPartials):
             through(stmt, tables)
         if of.block:

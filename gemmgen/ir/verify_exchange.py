@@ -8,7 +8,17 @@ from ..errors import IRError
 from .blocks import Stmt
 from .dtypes import F32
 from .exchange import PARTIALS
-from .nodes import AddPartials, Arrive, AwaitSignals, Epoch, ForTiles, Kernel, SendPartials, Signal
+from .nodes import (
+    AddPartials,
+    Arrive,
+    AwaitSignals,
+    Epoch,
+    ForTiles,
+    Kernel,
+    SendPartials,
+    Signal,
+    TakeShare,
+)
 from .rewrite import statements, walk
 
 RANKS = ("ranks", "every_rank")  # through which sums go to other GPUs
@@ -32,6 +42,12 @@ def signalled(stmt: Signal) -> type[Stmt] | None:
     if bool(stmt.owed) != (stmt.by != "telling"):
         raise IRError(f"Signal {stmt.by} owes {stmt.owed!r}")
     return None if stmt.by == "raising" else ForTiles
+
+
+def noted(stmt: TakeShare) -> None:
+    """A CTA of a cluster has its tile's share, and notes nothing; who sums several notes where each ends."""
+    if bool(stmt.dst) != (stmt.of != "cluster"):
+        raise IRError(f"TakeShare of {stmt.of} notes its end in {stmt.dst!r}")
 
 
 def awaited(stmt: AwaitSignals) -> None:

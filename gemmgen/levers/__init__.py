@@ -21,6 +21,7 @@ from .peek import PEEK
 from .ping_pong import PING_PONG
 from .price import Price as Price
 from .registers import REGISTERS
+from .shares import SHARES
 from .slots import SLOTS
 from .split_k import SPLIT_K
 from .stream import STREAM
@@ -50,6 +51,7 @@ LEVERS: list[Lever] = [
         WEIGHTS_AHEAD,
         DIRECT,
         SLOTS,
+        SHARES,
     ),
 ]
 FIELDS: dict[str, Values] = {x.name: x.values for x in LEVERS}  # which values each takes

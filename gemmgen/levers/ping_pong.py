@@ -26,7 +26,8 @@ WHOLE = 0.02
 def _offers(of: L, c: C) -> tuple[Changes, ...]:
     """Also each of two consumers at a tile of its own, with D in pieces and whole, where that may pay: sums stay in the tensor
     core, as one warpgroup alone hides no promotion, and SMs have more than a tile each."""
-    if of.split_k > 1 or of.promotes or c.swap_ab or (c.block_m, c.consumers) != (ROWS, 2):
+    divided = of.split_k > 1 and c.shares == 1
+    if divided or of.promotes or c.swap_ab or (c.block_m, c.consumers) != (ROWS, 2):
         return AS_IT_IS
     if c.block_n not in WIDTHS or of.tiles(c) <= of.target.sms:
         return AS_IT_IS

@@ -23,9 +23,14 @@ def exchange_cycles(c: C) -> float:
 def _offers(of: L, c: C) -> tuple[Changes, ...]:
     """Also each number of CTAs that all run at once and have K blocks enough to divide. Where the launch says how many, only
     that, whether or not all run at once."""
-    whole: bool = of.split_k <= 1
+    whole: bool = of.split_k <= 1 or c.shares > 1
     splits = SPLITS if of.split_k == ANY else (of.split_k,)
-    if of.split_k == 1 or GROUPINGS[of.problem.grouping].depths or (whole and of.problem.together):
+    if (
+        of.split_k == 1
+        or c.shares > 1
+        or GROUPINGS[of.problem.grouping].depths
+        or (whole and of.problem.together)
+    ):
         return AS_IT_IS * whole
     blocks, tiles = -(-of.k_bytes // c.block_k_bytes), of.tiles(c)  # each tile becomes a cluster's
     fit = [n for n in splits if blocks >= n * LEAST_SHARE]

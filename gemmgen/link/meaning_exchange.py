@@ -16,12 +16,14 @@ from .meaning_ranks import (
     send_to_rank,
 )
 from .meaning_waits import Meaning
-from .parts import UNROLL, count, index
+from .parts import UNROLL, count, each_share, index
 
 SEND = "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.{}"
 
 
 def take_share(k: ir.Kernel, s: ir.TakeShare) -> str:
+    if s.of != "cluster":
+        return f"{s.dst}[0] {'+=' if s.of == 'next' else '='} {each_share(k)};"
     each = "(tile.k_blocks + CLUSTER_K - 1) / CLUSTER_K"
     first = f"min(cta_rank * ({each}), tile.k_blocks)"
     left = f"min({each}, tile.k_blocks - {first})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir import nodes as ir
 from .meaning_waits import Meaning, just
-from .parts import UNROLL, coord
+from .parts import UNROLL, coord, each_share
 
 LOAD = "cp.async.bulk.tensor.{}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 REPLACE = "tensormap.replace.tile.global_{}.shared::cta.b1024.b{}"
@@ -71,10 +71,18 @@ def acquire_map(k: ir.Kernel, s: ir.AcquireMap) -> str:
     return f'"fence.proxy.tensormap::generic.acquire.gpu"([{map_at(k, s.tensor_map)}], 128);'
 
 
+def zero(k: ir.Kernel, s: ir.Zero) -> str:
+    """Of a total -0, unless the last share has no K blocks."""
+    (of,) = (r.dtype for role in k.roles for r in role.locals if r.name == s.dst)
+    full = f"{each_share(k)} * {k.shares - 1} < tile.k_blocks"
+    x = "0" if s.of == "array" or of.integer else f"{full} ? -0.0f : 0.0f"
+    return f"{UNROLL}for (auto& r : {s.dst}) r = {x};"
+
+
 LOADS: dict[type[ir.Stmt], Meaning] = {
     ir.PrefetchMap: lambda k, s: f'"prefetch.tensormap"([&{s.tensor_map}]);',
     ir.TmaLoad: tma_load,
-    ir.Zero: lambda k, s: f"{UNROLL}for (auto& r : {s.dst}) r = 0;",
+    ir.Zero: zero,
     ir.WgmmaCommit: just("wgmma.commit_group.sync.aligned"),
     ir.WgmmaWait: lambda k, s: f'"wgmma.wait_group.sync.aligned"({s.pending});',
     ir.Mma: mma,

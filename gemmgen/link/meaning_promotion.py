@@ -72,7 +72,8 @@ def share_scales(k: ir.Kernel, s: ir.ShareScales) -> str:
 
 
 def copy(k: ir.Kernel, s: ir.Copy) -> str:
-    return f"{UNROLL}for (int i = 0; i < {count(k, s.dst)}; ++i) {s.dst}[i] = {s.src}[i];"
+    op = {"setting": "=", "adding": "+="}[s.by]
+    return f"{UNROLL}for (int i = 0; i < {count(k, s.dst)}; ++i) {s.dst}[i] {op} {s.src}[i];"
 
 
 def accumulate(k: ir.Kernel, s: ir.Accumulate) -> str:

@@ -97,7 +97,12 @@ CONDITIONS = {
     "ours": "tile.place < 0",
 }
 # Of a register.
-ASKS = {"behind": "k >= {}[0]", "awaited": "tile.flag >= {}[0]", "owes": "{}[0] != 0"}
+ASKS = {
+    "behind": "k >= {}[0]",
+    "new_share": "k == {}[0]",
+    "awaited": "tile.flag >= {}[0]",
+    "owes": "{}[0] != 0",
+}
 THAN = {"whole": "<=", "cut": ">"}
 
 

@@ -27,6 +27,11 @@ def rows_of_a(k: ir.Kernel) -> str:
     return "shape_m * ranks" if k.peers.slot and not k.peers.every else "shape_m"
 
 
+def each_share(k: ir.Kernel) -> str:
+    """K blocks of each of a tile's, but for the last."""
+    return f"(tile.k_blocks + {k.shares} - 1) / {k.shares}"
+
+
 def index(k: ir.Kernel) -> str:
     """What a warpgroup's number in the CTA is called."""
     return "worker" if k.consumer.turns > 1 else "warpgroup"

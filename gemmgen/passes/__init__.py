@@ -12,6 +12,7 @@ from ..ir.verify import verify
 from ..levers import MORE
 from ..target import Target
 from . import (
+    add_shares,
     assign_swizzle,
     check_output,
     check_ring,
@@ -82,6 +83,7 @@ PIPELINE: tuple[Step, ...] = (
     # Scales are read by lanes, and who has which K blocks is known; nothing of a ring is planned yet.
     Step(read_direct.read_direct, "direct"),
     Step(take_slots.take_slots, "slots"),  # it is known what is loaded, and when
+    Step(add_shares.add_shares, "shares"),  # who sums which K blocks is known, and what holds sums
     Step(plan_multicast.plan_multicast),  # decides slices, so before boxes are cut
     Step(allow_empty),  # every release is spelled, every K is divided
     Step(derive_maps),  # every load is, and the producer's Drain is in place
@@ -122,6 +124,7 @@ RULES: tuple[Rule, ...] = (
     *stream_k.RULES,
     *read_direct.RULES,
     *take_slots.RULES,
+    *add_shares.RULES,
     *plan_multicast.RULES,
     *assign_swizzle.RULES,
     *split_output.RULES,

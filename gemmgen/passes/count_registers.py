@@ -80,6 +80,8 @@ HELD_VALUES = 16
 AS_TUNED = 4
 # Where columns are scaled: 128x128 of one consumer spilled 8 bytes with 1 to spare.
 COPIED_PROMOTED = 8
+# Of two waves that one CTA sums in shares, where an epilogue reads a tensor: 256x104 and 128x112 of one consumer spilled up to 16 bytes.
+TOTAL_PAIRS = 8
 LANE_COLUMNS = 4  # a lane holds every fourth of the accumulator's columns, in pairs
 
 
@@ -179,7 +181,8 @@ def _epilogue(kernel: Kernel, role: Role) -> int:
     both = (COLUMN_VALUES + MORE_ROWS * max(0, rows - 1)) * (columns > 0)
     # Promotion's, which the epilogue may take.
     spare = arrays(role) - sum(r.count for r in sources)
-    pairs = max(0, lane * sum(isinstance(x, PerElement) for x in read) - spare)
+    tensors = sum(isinstance(x, PerElement) for x in read)
+    pairs = max(0, lane * tensors - spare) + TOTAL_PAIRS * (tensors > 0 and kernel.shares > 1)
     integer = kernel.instr.d.integer
     approximates = (
         (columns > 0 or (integer and rows > 0)) and spare > 0 and not APPROXIMATE.isdisjoint(called)

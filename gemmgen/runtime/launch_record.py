@@ -37,6 +37,7 @@ class LaunchRecord:
     name: str
     block: Block
     cluster: Cluster
+    shares: int
     groups: Groups
     maps: tuple[TmaMap, ...]
     params: tuple[Param, ...]
@@ -52,7 +53,7 @@ class LaunchRecord:
 
     def __post_init__(self) -> None:
         sides = (self.block.m, self.block.n, self.block.k, self.block.fold, self.cluster.size)
-        for value in (*sides, self.threads, self.smem_bytes, self.per_sm):
+        for value in (*sides, self.threads, self.smem_bytes, self.per_sm, self.shares):
             if not 0 < value < INT_LIMIT:
                 raise CacheError(f"{value} is no size of a launch")
         known = {b.name for b in self.buffers}
@@ -87,6 +88,7 @@ def record_of(kernel: Kernel) -> LaunchRecord:
         name=kernel.name,
         block=kernel.block,
         cluster=kernel.cluster,
+        shares=kernel.shares,
         groups=kernel.groups,
         maps=kernel.maps,
         params=kernel.params,

@@ -100,8 +100,8 @@ def _stored(kernel: Launchable, tensor: str, sides: dict[str, int]) -> tuple[DTy
 
 
 def share_of(kernel: Launchable, k: int) -> int:
-    """How much of K each CTA sums by itself where those of a cluster divide it; 0 where none does."""
-    parts, blocks = kernel.cluster.k, -(-k // kernel.block.k)
+    """How much of K is summed by itself where CTAs of a cluster divide it, or one does in shares; 0 where none does."""
+    parts, blocks = max(kernel.cluster.k, kernel.shares), -(-k // kernel.block.k)
     return -(-blocks // parts) * kernel.block.k if parts > 1 else 0
 
 

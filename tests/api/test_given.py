@@ -303,8 +303,9 @@ def test_an_invariant_config_is_one_for_every_m(capsys):
     sides, split = ("-n", "2112", "-k", "7168"), []
     for m, more in ((16, ["--invariant"]), (4096, ["--invariant"]), (4096, [])):
         assert main(["emit", "fp8_block", "-m", str(m), *sides, "--json", *more]) == 0
-        split.append(json.loads(capsys.readouterr().out)["config"].get("split_k", 1))
-    assert split == [2, 2, 1]
+        config = json.loads(capsys.readouterr().out)["config"]
+        split.append((config.get("split_k", 1), config.get("shares", 1)))
+    assert split == [(2, 1), (1, 2), (1, 1)]
     given = ("-m", "16", *sides, "--invariant", "--set", "split_k=4")
     assert "must add up as split_k=2" in refused(capsys, "emit", "fp8_block", *given)
 

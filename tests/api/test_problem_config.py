@@ -60,6 +60,7 @@ def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
         "weights_ahead",
         "direct",
         "slots",
+        "shares",
     } & set(Config().to_json())
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
@@ -91,6 +92,7 @@ BAD_CONFIG = {
     "weights_ahead": (1, 0, "true", None),
     "direct": (1, 0, "true", None),
     "slots": (1, 0, "true", None),
+    "shares": (0, 3, 16, 2.0, "2", None, True),
     "order": ("hilbert", "", None, 1, True, ["panels"]),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
@@ -140,6 +142,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "weights_ahead": (False, True),
         "direct": (False, True),
         "slots": (False, True),
+        "shares": (1, 8),
         "order": ("panels",),
         "registers": (None, (40, 232)),
     }[name]

@@ -61,6 +61,7 @@ OUT_OF_RANGE = {
     "weights_ahead": (1, None, "yes"),
     "direct": (1, None, "yes"),
     "slots": (1, None, "yes"),
+    "shares": (0, 3, 16, "two"),
 }
 assert OUT_OF_RANGE.keys() == FIELDS.keys()
 

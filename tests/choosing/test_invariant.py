@@ -13,9 +13,10 @@ from kernels import DENSE, DENSE_F32, FP8, INT8_BLOCK, VECTOR
 
 from gemmgen import levers, ops
 from gemmgen.config import Config
+from gemmgen.cost import cost
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError
-from gemmgen.heuristics import ANY, choose, tuned
+from gemmgen.heuristics import ANY, candidates, choose, tuned
 from gemmgen.heuristics.invariant import split_of
 from gemmgen.ir.dtypes import E4M3, S8
 from gemmgen.levers import LEVERS, Lever
@@ -55,6 +56,15 @@ def test_what_changes_it_and_what_does_not():
     assert summation(DENSE, other, 640) == summation(DENSE, Config(), 640)
 
 
+def test_shares_of_one_cta_are_those_of_a_cluster():
+    for k in (320, 640, 7168):
+        for n in (2, 4, 8):
+            c = Config(shares=n, swap_ab=True, block_m=32)
+            assert summation(DENSE, c, k) == summation(DENSE, Config(split_k=n), k)
+            assert summation(FP8, c, k) == summation(FP8, Config(split_k=n), k)
+    assert summation(DENSE, Config(shares=2), 640) != summation(DENSE, Config(), 640)
+
+
 def test_streams_add_up_as_nothing_else_does():
     """Where stretches of K blocks end follows from M, N and the grid, which a config and K do not tell. Integers do not mind."""
     streamed = Config(stream=True)
@@ -69,7 +79,13 @@ def test_streams_add_up_as_nothing_else_does():
 def test_a_lever_that_does_not_say_so_may_change_it(monkeypatch):
     """So a new one is never taken for harmless."""
     monkeypatch.setattr(levers, "LEVERS", [*LEVERS])
-    assert [x.name for x in LEVERS if x.sums] == ["block_k_bytes", "split_k", "stream", "direct"]
+    assert [x.name for x in LEVERS if x.sums] == [
+        "block_k_bytes",
+        "split_k",
+        "stream",
+        "direct",
+        "shares",
+    ]
     added = Lever(name="twist", values=choice(0, 1), default=0, added=True, tag="t{}")
     monkeypatch.setitem(levers.MORE, "twist", added)
     monkeypatch.setitem(levers.FIELDS, "twist", added.values)
@@ -115,8 +131,29 @@ def test_a_measured_config_serves_where_it_adds_up_so():
     split = split_of(FP8, *shape[1:])
     assert tuned.pick(FP8, shape, split_k=split).row and split == 2
     large = tuned.pick(FP8, (4096, *shape[1:]), split_k=split)
-    assert large.row is None and large.config.split_k == 2
+    assert large.row is None and (large.config.split_k, large.config.shares) == (1, 2)
     assert tuned.pick(FP8, (4096, *shape[1:])).row
+
+
+@pytest.mark.parametrize("p", [FP8, DENSE])
+def test_clusters_or_shares_whichever_costs_less(p):
+    """A cluster for few rows, one CTA for many; no shares where K is whole or the choice is free. By groups, too."""
+    for q in (p, replace(p, grouping="rows"), replace(p, grouping="batched")):
+        count = 1 if q is p else 4
+        few, many = (choose(q, (m, 576, 7168), H200, count, split_k=4) for m in (16, 4096))
+        assert (many.split_k, many.shares) == (1, 4) and {few.split_k, few.shares} == {1, 4}
+    assert choose(p, (16, 576, 7168), H200, split_k=4).split_k == 4
+    for split in (1, ANY):
+        assert choose(p, (4096, 576, 7168), H200, split_k=split).shares == 1
+
+
+@pytest.mark.parametrize("p", [FP8, DENSE])
+def test_many_rows_cost_less_than_clusters_would(p):
+    """As the model says, of any tile, legal or not."""
+    shape = (4096, 576, 7168)
+    tried = [c for c in candidates(p, shape, H200, rows=4096, split_k=4) if c.split_k == 4]
+    least = min(cost(p, c, shape, H200).seconds for c in tried)
+    assert 1.3 * cost(p, choose(p, shape, H200, split_k=4), shape, H200).seconds < least
 
 
 def test_the_free_choice_is_as_it_was():
@@ -177,7 +214,8 @@ def multiply(m=16, n=576, k=7168, **more):
 
 
 def splits(launches):
-    return [x.config.split_k for x in launches]
+    """Into how many shares each divides K, by CTAs or one after the other."""
+    return [max(x.config.split_k, x.config.shares) for x in launches]
 
 
 def test_an_argument_of_every_call(asked):
@@ -200,8 +238,9 @@ def test_the_process_may_be_told(asked):
         ops.set_invariant(on)
         ops.gemm(a, b, out)  # the same call again: it is not kept from another setting
     assert splits(asked) == [want, 1, want, 1, want]
-    assert ops.chosen(DENSE, (4096, 576, 7168)).split_k == want
-    assert ops.chosen(DENSE, (4096, 576, 7168), split_k=ANY).split_k == 1
+    assert ops.chosen(DENSE, (4096, 576, 7168)).shares == want
+    free = ops.chosen(DENSE, (4096, 576, 7168), split_k=ANY)
+    assert (free.split_k, free.shares) == (1, 1)
 
 
 def test_the_environment_may_say_so(asked, monkeypatch):
@@ -231,8 +270,9 @@ def test_a_config_that_is_given_must_add_up_so(asked):
         multiply(config=replace(right, split_k=1), invariant=True)
     with pytest.raises(ArgumentError, match="config='split_k=1, stream=True': must add up as"):
         multiply(config=replace(right, split_k=1, stream=True), invariant=True)
+    multiply(config=replace(right, split_k=1, shares=split), invariant=True)
     multiply(config=replace(right, split_k=1))
-    assert splits(asked) == [split, 1]
+    assert splits(asked) == [split, split, 1]
 
 
 @pytest.mark.parametrize("wrong", [1, "yes"])

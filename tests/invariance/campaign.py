@@ -80,7 +80,7 @@ def same_bits(p: Problem, c: Config) -> bool:
     """Whether `c` leaves the bits of the plainest kernel that adds up so, of rows elsewhere in a launch of more."""
     alone, n = replace(p, grouping="none"), _wide(c)
     k = K if recipe(p.family).scaled else K + 8
-    want = _plain(alone, n, k, c.split_k)
+    want = _plain(alone, n, k, max(c.split_k, c.shares))
     got = bits.bits(p, c, c.block_m + 9, n, k, first=3)
     return bool((got == want).all())
 

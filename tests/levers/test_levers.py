@@ -147,7 +147,11 @@ def test_no_request_is_kept_on_a_kernel(lever):
 
 def test_what_a_kernel_says_of_itself_is_a_fact():
     """Set where it comes about."""
-    assert {x.name for x in LEVERS} & {f.name for f in fields(Kernel)} == {"pdl", "watchdog"}
+    assert {x.name for x in LEVERS} & {f.name for f in fields(Kernel)} == {
+        "pdl",
+        "watchdog",
+        "shares",
+    }
 
 
 LAUNCHES = [launch(p, (4096, 4096, 512), H200) for p in (DENSE, FP8)]

@@ -69,6 +69,7 @@ def config(random: Random) -> Config:
         pdl=sometimes(True),
         lane_scales=sometimes(True),
         watchdog=sometimes(True),
+        shares=sometimes(random.choice((2, 4, 8)), 1),
     )
     return direct(random, drawn) if swap and random.random() < 0.4 else drawn
 

@@ -17,6 +17,7 @@ from . import (
     rows_pieces,
     rows_protocol,
     rows_rest,
+    rows_shares,
     rows_split,
     rows_trust,
     rows_turns,
@@ -26,7 +27,7 @@ from .mutant import Mutant
 PARTS = (
     *(rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split),
     *(rows_overlap, rows_pieces, rows_columns, rows_turns, rows_peek),
-    *(rows_trust, rows_ahead, rows_lanes, rows_direct),
+    *(rows_trust, rows_ahead, rows_lanes, rows_direct, rows_shares),
 )
 ROWS: tuple[Mutant, ...] = tuple(
     Mutant(**{**vars(m), "id": f"row {m.id}"}) for part in PARTS for m in part.ROWS

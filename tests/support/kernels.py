@@ -254,5 +254,9 @@ VARIETY = {
         replace(FP8, grouping="rows"),
         replace(DIRECT, lane_scales=True, slots=True, stages=4, unroll=4, block_m=16),
     ),
+    "dense-shares": (DENSE, Config(shares=4, in_flight=1, stages=3)),
+    "fp8-shares": (FP8, Config(shares=2, unroll=4)),
+    "fp8-1d1d-shares-waves": (VECTOR, Config(shares=8, block_m=256, block_n=32, stages=3)),
+    "s8-shares": (replace(DENSE, a=S8, b=S8), Config(shares=2, block_n=64)),
     "s8-block-swap": (INT8_BLOCK, Config(swap_ab=True, block_m=48)),
 }
