@@ -460,7 +460,8 @@ def test_masked_groups(kind, launches, monkeypatch):
     given = masked(kind, expected_m=np.int64(100))
     getattr(deep_gemm, f"m_grouped_{kind}_gemm_nt_masked")(**given)
     (found,) = launches
-    assert found.problem.grouping == "masked" and asked == [(100, N, K)]
+    expected = {"fp8": 83, "bf16": 100}  # of FP8, DeepGEMM's callers say 1.2 times the mean
+    assert found.problem.grouping == "masked" and asked == [(expected[kind], N, K)]
     assert found.values["group_rows"] == given["masked_m"].address
     assert found.matrices["a"].groups == found.matrices["d"].groups == GROUPS
 

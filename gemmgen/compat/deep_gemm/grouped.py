@@ -27,6 +27,9 @@ from .operands import (
 )
 from .settings import get_mk_alignment_for_contiguous_layout
 
+# DeepGEMM's FP8 benchmark says so many times the rows of a group in the mean; of its shapes, who says the mean gets the same configs.
+ABOVE_MEAN = 1.2
+
 
 def m_grouped_fp8_gemm_nt_contiguous(
     a: Pair,
@@ -109,7 +112,7 @@ def m_grouped_fp8_gemm_nt_masked(
 
     a: float8_e4m3fn [G, Mmax, K] and float32 scales [G, Mmax, ceil(K/128)]; b and the rest as in
     `m_grouped_fp8_gemm_nt_contiguous`. d: bfloat16 or float32 [G, Mmax, N]. masked_m: int32 [G], from 0 to
-    Mmax, read on the device only. expected_m: the rows of a group, for choosing the kernel.
+    Mmax, read on the device only. expected_m: the rows of a group, or up to 1.2 times the mean, for choosing the kernel.
     """
     check_dims(compiled_dims)
     only_blocks(recipe, recipe_a, recipe_b)
@@ -123,7 +126,7 @@ def m_grouped_fp8_gemm_nt_masked(
             masked_m,
             d,
             scale_a_layout=scale_layout("a[1]", sa),
-            expected_rows=_expected(expected_m),
+            expected_rows=max(1, round(_expected(expected_m) / ABOVE_MEAN)),
             out_dtype=output(d).name,
         )
 
