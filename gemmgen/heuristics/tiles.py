@@ -67,14 +67,18 @@ def _tiles(of: Workload, least: int) -> Iterator[Changes]:
 
 
 def _swapped_tiles(of: Workload) -> Iterator[Changes]:
-    """Of no more rows than cover M, or a larger group than the mean."""
+    """Of no more rows than cover M, or a larger group than the mean; of up to twice as many, such that two just cover."""
     problem, shape = of.problem, of.shape
-    if of.height > FEW_ROWS or fold(problem.epilogue) > 1 or problem.d.bytes == 1:
+    tiles = ceil(of.height, FEW_ROWS)
+    if tiles > (2 if len(of.rows) == 1 else 1) or fold(problem.epilogue) > 1:
         return
-    most = max(of.rows)
+    if problem.d.bytes == 1:
+        return
+    most = max(of.rows) if tiles == 1 else ceil(of.height, tiles)
     # An MN-major A is as wide as its widest swizzle; above 32 integers have N in steps of 16.
     step = SWIZZLE_SPAN // problem.a.bytes if problem.mn_major[0] else 8
-    for block_m in range(step, min(FEW_ROWS, ceil(most, step) * step) + 1, step):
+    largest = min(FEW_ROWS, ceil(most, step) * step)
+    for block_m in range(step if tiles == 1 else largest, largest + 1, step):
         if block_m > check_tile.FINE_N and block_m % problem.a.wgmma_n_step:
             continue
         for block_n, consumers in _up_to(COLUMNS, shape[1]):
