@@ -8,6 +8,7 @@ from typing import Any
 
 from .config import Config
 from .cost_direct import direct
+from .cost_edge import at_edge
 from .cost_fit import FIT
 from .cost_launch import Workload, ceil, cluster_of, launch
 from .cost_launch import count_tiles as count_tiles
@@ -16,7 +17,7 @@ from .cost_launch import floors as floors
 from .cost_launch import flops as flops
 from .cost_launch import operand_bytes as operand_bytes
 from .cost_ranks import with_ranks
-from .cost_rates import hbm_rate, l2_rate, seconds_of_adding
+from .cost_rates import LINE, hbm_rate, l2_rate, seconds_of_adding
 from .cost_terms import Cost as Cost
 from .cost_terms import Terms, Wave, Work
 from .ir.nodes import Cluster
@@ -34,7 +35,6 @@ CYCLES = (
     "promotion",
     "scales",
     "chain",
-    "zeros",
     "cluster",
 )  # of `Work`, by steps
 ALONE = Cluster()
@@ -95,13 +95,13 @@ def _alone(of: Workload, c: Config) -> Terms:
     sharing = cluster if waves > 1 else ALONE
     work, again = _work(of, c, price, sharing), _again(of, c, sharing)
     drawing = of.grids * (_drawing(of, c, price) / len(of.rows))
-    full = _wave(work, c, price, busy, target)
+    full = at_edge(of, c, _wave(work, c, price, busy, target), work.steps, waits=waves == 1)
     adding = of.grids * seconds_of_adding(p, price.row, of.shape)
     rate = hbm_rate(drawing / waves, target)
     return Terms(
         work=work,
         full=_followed(full, c, price),
-        last=full if last == busy else _wave(work, c, price, last, target),
+        last=at_edge(of, c, _wave(work, c, price, last, target), work.steps, waits=waves <= 2),
         waves=waves,
         tail=work.d_bytes / l2_rate(last, target),
         clock_hz=target.clock_hz,
@@ -124,7 +124,7 @@ def _streamed(of: Workload, c: Config, price: Price, tiles: int) -> Terms:
     handed = EXCHANGE + 4 * c.block_m * c.block_n * ceil(busy, tiles) / EXCHANGE_RATE
     epilogue = whole.epilogue * ceil(tiles, busy) + handed * (tiles % busy > 0)
     work = replace(whole, steps=steps, epilogue=epilogue, **run)
-    wave = _wave(work, c, price, busy, target)
+    wave = at_edge(of, c, _wave(work, c, price, busy, target), steps, waits=True)
     adding = of.grids * seconds_of_adding(of.problem, price.row, of.shape)
     return Terms(
         work=work,
@@ -193,7 +193,8 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
     promotion, scales = waves * _promotion(of, c, price), _column_scales(of, c, price)
     # What a tile reaches beyond the matrix is zero-filled by TMA and costs no L2 traffic.
     rows, cols = min(c.block_m, m), min(c.block_n, n)
-    loads = of.k_bytes * (rows / cluster.n + cols / cluster.m) / c.split_k
+    dear = cols * _narrow(of, c)
+    loads = of.k_bytes * (rows / cluster.n + dear / cluster.m) / c.split_k
     d_bytes = rows * cols * of.d_bytes / c.split_k
     return Work(
         steps=steps,
@@ -202,7 +203,6 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
         promotion=steps * promotion,
         scales=steps * scales,
         chain=steps * (waves * max(mma, reads) + promotion + scales),
-        zeros=steps * _zeros(of, c) * FIT.zero_row,
         cluster=steps * (_lockstep(of) * bool(cluster.shared) + price.step),
         epilogue=price.epilogue + _staging(of, c, price),
         l2_bytes=loads + d_bytes + (4 * rows * steps if of.promotes else 0),
@@ -210,10 +210,11 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
     )
 
 
-def _zeros(of: Workload, c: Config) -> int:
-    """Rows of A's tile that TMA fills. Below a ragged group's last row lies another's, or room for more."""
-    whole = c.swap_ab or len(of.rows) > 1
-    return 0 if whole else max(0, c.block_m - of.height)
+def _narrow(of: Workload, c: Config) -> float:
+    """How much longer columns of B take to load than whole lines of K."""
+    p = of.problem
+    line = p.mn_major[1] and c.block_n * p.b.bytes % LINE
+    return FIT.narrow if line else 1
 
 
 def _promotion(of: Workload, c: Config, price: Price) -> float:
@@ -237,6 +238,7 @@ def _lockstep(of: Workload) -> float:
 def _staging(of: Workload, c: Config, price: Price) -> float:
     """Cycles to write D's tile into shared memory, and first to bring the sums of CTAs that divide K together."""
     written = c.block_m * c.block_n * of.d_bytes / FIT.staging
+    written += c.block_m * c.block_n * of.read_bytes / (c.sharing * FIT.reading)
     return written + price.pieces * price.piece + price.exchange
 
 
@@ -244,14 +246,17 @@ def _wave(w: Work, c: Config, price: Price, busy: int, target: Target) -> Wave:
     """One wave of `busy` SMs. Several consumers promote under each other's MMAs, one cannot."""
     l2 = w.l2_bytes / l2_rate(busy, target)
     exposed = (0, *FIT.promotion_exposed)[c.sharing - 1]
+    each = (w.tensor, w.shared, l2)
+    # Promotion keeps them apart: fitted without.
+    norm = 0.0 if w.promotion else sum(x**FIT.resources for x in each) ** (1 / FIT.resources)
     return Wave(
         busy=busy,
         tensor=w.tensor,
         shared=w.shared,
         l2=l2,
         chain=w.chain,
-        l2_exposed=FIT.l2_exposed * l2 + price.main * max(w.tensor, w.shared, l2),
-        zeros=w.zeros,
+        l2_exposed=FIT.l2_exposed * l2 + price.main * max(each) + max(0.0, norm - max(each)),
+        zeros=0,
         cluster=w.cluster,
         epilogue=w.epilogue,
         promotion=exposed * w.promotion,

@@ -36,7 +36,6 @@ def direct(of: Workload, c: Config, whole: Work, tiles: int) -> Terms:
         promotion=0,
         scales=0,
         chain=whole.steps * block,
-        zeros=0,
         cluster=0,
         epilogue=whole.epilogue + first,
     )

@@ -24,6 +24,9 @@ class Fit:
     # (which ran above Target.clock_hz).
     l2_rate: float = 1.15
     l2_port: float = 64.0
+    # How many times as long L2 takes to give rows of B narrower than a line of 128 bytes, as an MN-major B has where block_n is no
+    # multiple of 64: others.csv.
+    narrow: float = 2.5
     # Share of L2 time that shows although hidden: multicast is worth 2-4 % where published.
     l2_exposed: float = 0.1
     # Cycles per K block of lockstep with the peer: it eats what 64 shared rows save. Not measured.
@@ -40,8 +43,10 @@ class Fit:
     # Cycles of the shared-memory port per warp and register of column scales: profiles (docs/findings.md),
     # gradients.
     column_load: float = 1.0
-    # Cycles per K block and row of a tile below A's last, which TMA fills with zeros: few, of tiles of 64 rows.
-    zero_row: float = 1.5
+    # How many times as long as L2 takes to give a row of a tile TMA takes to fill one past A's or B's last with zeros, and of how many nothing
+    # shows: tests/data/edges.csv, M = 65 to 511 on an H100, and tests/data/others.csv.
+    zero_row: float = 2.4
+    zeros_free: int = 8
     # Cycles to drain a wgmma group and start the next: rows of M = 64 and N = 576 or 2112.
     drain: float = 120.0
     # Share of promotion that shows under the other consumer warpgroups' MMAs, with two and with three of
@@ -50,6 +55,8 @@ class Fit:
     # Cycles per tile in which nothing multiplies, and D bytes staged per cycle: rows, K <= 2048.
     epilogue: float = 700.0
     staging: float = 64.0
+    # Bytes per cycle and warpgroup that an epilogue reads per element of D: others.csv.
+    reading: float = 4.0
     # Cycles of each piece of D, if a warpgroup stages it in pieces: gradients with 256x96 and 256x112.
     piece: float = 200.0
     # Of HBM's peak that weight streaming reaches: BF16 rows of M = 1 and K = 16384.
@@ -66,6 +73,9 @@ class Fit:
     add_rate: float = 1.24e12
     add_half: float = 1.15
     add_narrow: float = 1.7
+    # Where nothing is promoted, what a main loop needs of tensor cores, shared memory and L2 overlaps as the norm of this order:
+    # others.csv, where an operand that no cluster shares costs up to 12 % though tensor cores are busy longer.
+    resources: float = 12.0
     # SM and HBM time overlap as the norm of this order: rows of M = 64 and of K = 512.
     overlap: float = 4.0
 

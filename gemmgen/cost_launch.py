@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from .config import Config
 from .errors import ArgumentError
 from .ir.collectives import COLLECTIVES
-from .ir.expr import fold
+from .ir.expr import PerElement, arguments, fold
 from .ir.groupings import GROUPINGS
 from .ir.nodes import Cluster
 from .levers.split_k import ANY
@@ -26,7 +26,7 @@ class Workload:
     of A and D, of which this GPU computes all with one B; where each rank stores all rows M is all there are.
 
     rows: M, that tiles are counted for: of groups whose rows vary about M, several to take the mean of.
-    promotes: of the problem. k_bytes: of a row of A or B. d_bytes: per element of the product. dram_bytes, b_bytes: of all
+    promotes: of the problem. k_bytes: of a row of A or B. d_bytes, read_bytes: per element of the product, of D and of what the epilogue reads per element. dram_bytes, b_bytes: of all
     groups, all operands' and B's. split_k: CTAs that must divide K of a config that is chosen for it. pointers: whether a kernel may
     read operands without tensor maps.
     """
@@ -40,6 +40,7 @@ class Workload:
     promotes: bool
     k_bytes: int
     d_bytes: float
+    read_bytes: float
     dram_bytes: float
     b_bytes: float
     split_k: int = ANY
@@ -103,6 +104,7 @@ def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Workloa
         promotes=promotes(p),
         k_bytes=shape[2] * p.a.bytes,
         d_bytes=d_bytes(p),
+        read_bytes=read_bytes(p),
         dram_bytes=sum(of_operands.values()),
         b_bytes=of_operands["b"],
     )
@@ -149,10 +151,10 @@ def dram_bytes(p: Problem, shape: Shape, groups: int = 1) -> float:
 
 
 def operand_bytes(p: Problem, shape: Shape, groups: int = 1) -> dict[str, float]:
-    """What `dram_bytes` adds up, by operand. Ranks have one B."""
+    """What `dram_bytes` adds up, by operand, D's with what the epilogue reads like it. Ranks have one B."""
     (m, n, k), weights, groups = shape, 1 if p.together else groups, grids(p, groups)
     scales = scale_bytes(p, groups * m, k) + scale_bytes(p, weights * ceil(n, SCALE_BLOCK), k)
-    written = groups * m * n * d_bytes(p) * (1 + p.accumulate)
+    written = groups * m * n * (d_bytes(p) * (1 + p.accumulate) + read_bytes(p))
     read = {"a": groups * m * k * p.a.bytes, "b": weights * n * k * p.b.bytes}
     return {**read, "d": written, "scales": scales}
 
@@ -166,6 +168,12 @@ def d_bytes(p: Problem) -> float:
     """Of D, per element of the product."""
     scales = 4 / SCALE_BLOCK if p.quantised else 0
     return (p.d.bytes + scales) / fold(p.epilogue)
+
+
+def read_bytes(p: Problem) -> float:
+    """Of what the epilogue reads per element of D, per element of the product."""
+    read = sum(x.dtype.bytes for x in arguments(p.epilogue) if isinstance(x, PerElement))
+    return read / fold(p.epilogue)
 
 
 def floors(p: Problem, shape: Shape, target: Target, groups: int = 1) -> tuple[float, float]:

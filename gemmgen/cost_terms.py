@@ -42,7 +42,7 @@ class Cost:
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """One tile of `steps` K blocks, in SM cycles per resource; `chain` is what one warpgroup does in
-    sequence. zeros: that TMA takes to fill rows below A's last. scales: what `shared` and `chain` both have of loads of column scales."""
+    sequence. scales: what `shared` and `chain` both have of loads of column scales."""
 
     steps: int
     tensor: float
@@ -50,7 +50,6 @@ class Work:
     promotion: float
     scales: float
     chain: float
-    zeros: float
     cluster: float
     epilogue: float
     l2_bytes: float

@@ -26,7 +26,7 @@ BOUND = {
     "promotion": "promotion on the CUDA cores",
     "latency": "latency: a warpgroup multiplies, drains and goes on, with too little beside it",
     "idle": "idle SMs: too few tiles to fill them",
-    "zeros": "TMA, which fills the rows of a tile below A's last with zeros",
+    "zeros": "TMA, which fills the rows of a tile past an operand's last with zeros",
     "drain": "fill and drain: epilogues and the last store",
     "cluster": "lockstep of the CTAs in a cluster",
     "launch": "launch latency",
@@ -70,7 +70,7 @@ LOSSES = {
     "zeros": (
         "rows of zeros that TMA fills",
         "zeros",
-        "tiles of no more rows than A has, by swap_ab",
+        "tiles that end where M and N do: of other sides, or by swap_ab",
     ),
     "cluster": ("lockstep of a cluster", "cluster", "multicast=none, which needs none"),
     "epilogue": (

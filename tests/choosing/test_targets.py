@@ -77,9 +77,9 @@ SHAPES = [
 ]
 # Which have other SMs or tensor cores than an H200, a problem and a shape where that shows, and by how much its choice then loses there.
 OTHERS = {
-    "H100 PCIe": (DENSE, (1024, 2112, 7168), 1.5),
-    "H800 PCIe": (DENSE, (1024, 2112, 7168), 1.5),
-    "H20": (DENSE, (128, 2112, 7168), 1.4),
+    "H100 PCIe": (DENSE, (2048, 2112, 7168), 1.5),
+    "H800 PCIe": (DENSE, (2048, 2112, 7168), 1.5),
+    "H20": (FP8, (128, 2112, 7168), 1.4),
 }
 MEMORY = 1.08  # times the time that an H200's choice takes at most, where memory alone is slower
 

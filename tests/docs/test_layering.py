@@ -48,6 +48,7 @@ COMPILER = {
     "cost_launch": {"ir", "errors", "target", "levers", "config", "problem", "recipes", "passes"},
     "cost_fit": set(),
     "cost_direct": {"config", "levers", "cost_terms", "cost_launch", "cost_fit"},
+    "cost_edge": {"ir", "config", "cost_terms", "cost_launch", "cost_fit"},
     "cost_rates": {"target", "problem", "cost_fit"},
     "cost_ranks": {"ir", "config", "cost_terms", "cost_launch", "cost_fit"},
     "cost": {
@@ -57,6 +58,7 @@ COMPILER = {
             "cost_launch",
             "cost_fit",
             "cost_direct",
+            "cost_edge",
             "cost_ranks",
             "cost_rates",
             "levers",
