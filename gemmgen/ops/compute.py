@@ -37,6 +37,9 @@ def of_blocks(scale_a: Any, scale_b: Any, scale_a_layout: str) -> Scales:
     return Scales(a=scale_a, b=scale_b, layout=scale_a_layout, argument="scale_a_layout")
 
 
+EXPECTED = ("masked", "ends")  # groups whose tensors may have room for more rows than they have
+
+
 @front
 def multiply(
     problem: Problem,
@@ -62,7 +65,7 @@ def multiply(
     or [N, ceil(K/128)]; else what the epilogue reads by these names. scale_layout, where operands have scales:
     "mn", A's (and B's, if it has one per row) contiguous along M (N), or "row", any strides.
     table: int32 on the device, of a grouping that reads one: group_rows, row_groups, group_ends or group_depths.
-    expected_rows: as of `masked_gemm`.
+    expected_rows: as of `masked_gemm` and `grouped_gemm`.
     out: as of the others; allocated if None, but if the problem accumulates, which adds to it. scale_out, config,
     invariant, arguments, the result, errors: as of `fp8_block_gemm`.
     """
@@ -137,8 +140,9 @@ def _groups(
 ) -> ToldGroups:
     """How many, what the device is told of them, and rows that one has as far as the host knows."""
     g = GROUPINGS[p.grouping]
-    if expected is not None and p.grouping != "masked":
-        raise ArgumentError("expected_rows", expected, f"is of groups masked, not {p.grouping}")
+    if expected is not None and p.grouping not in EXPECTED:
+        allowed = f"is of groups {' and '.join(EXPECTED)}, not {p.grouping}"
+        raise ArgumentError("expected_rows", expected, allowed)
     if not g.table:
         if table is not None:
             raise ArgumentError("table", type(table).__name__, f"grouping {p.grouping} reads none")
@@ -149,13 +153,13 @@ def _groups(
     told = {g.table: table.data_ptr()}
     if g.depths:
         return ToldGroups(count=count, table=told)
-    mean = _expected(expected, shape[0]) if g.rows else max(1, -(-shape[0] // max(1, count)))
-    return ToldGroups(count=count, rows=mean, table=told)
+    mean = shape[0] if g.rows else max(1, -(-shape[0] // max(1, count)))
+    return ToldGroups(count=count, rows=_expected(expected, mean, shape[0]), table=told)
 
 
-def _expected(rows: int | None, most: int) -> int:
+def _expected(rows: int | None, mean: int, most: int) -> int:
     if rows is None:
-        return most
+        return mean
     if not isinstance(rows, int) or rows < 1:
         raise ArgumentError("expected_rows", rows, "must be a positive integer")
     return min(rows, most)

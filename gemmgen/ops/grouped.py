@@ -93,6 +93,7 @@ def grouped_gemm(
     row_groups: Any = None,
     group_ends: Any = None,
     alignment: int = 128,
+    expected_rows: int | None = None,
     layout: str = Problem.layout,
     out_dtype: str | None = None,
     scale_out: Any = None,
@@ -110,13 +111,14 @@ def grouped_gemm(
     i + alignment - 1, i a multiple of `alignment`, are in one group or in none.
     group_ends: int32 [G], the row after the last of each group; each starts at the first multiple of
     `alignment` from the end of the one before. Rows between two groups stay untouched.
-    alignment: 128 or 64.
+    alignment: 128 or 64. expected_rows: with group_ends, what the cost model takes for a group's rows (None: M / G).
     """
     p = dense_problem(a, "none", layout, out_dtype, epilogue)
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
         p, config, a, b, out, arguments,
-        table=table, scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+        table=table, expected_rows=expected_rows, scale_out=scale_out,
+        invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 
@@ -191,6 +193,7 @@ def fp8_block_grouped_gemm(
     row_groups: Any = None,
     group_ends: Any = None,
     alignment: int = 128,
+    expected_rows: int | None = None,
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
@@ -206,7 +209,8 @@ def fp8_block_grouped_gemm(
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(
         p, config, a, b, out, arguments, scales,
-        table=table, scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+        table=table, expected_rows=expected_rows, scale_out=scale_out,
+        invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 

@@ -91,6 +91,7 @@ def fp8_grouped_gemm(
     row_groups: Any = None,
     group_ends: Any = None,
     alignment: int = 128,
+    expected_rows: int | None = None,
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
@@ -106,7 +107,7 @@ def fp8_grouped_gemm(
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
         p, config, a, b, out, given,
-        table=table, scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+        table=table, expected_rows=expected_rows, scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 
@@ -177,6 +178,7 @@ def int8_grouped_gemm(
     row_groups: Any = None,
     group_ends: Any = None,
     alignment: int = 128,
+    expected_rows: int | None = None,
     out_dtype: str = "s32",
     scale_out: Any = None,
     config: Config | None = None,
@@ -191,5 +193,5 @@ def int8_grouped_gemm(
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
         p, config, a, b, out, given,
-        table=table, scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+        table=table, expected_rows=expected_rows, scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip

@@ -418,6 +418,17 @@ def test_contiguous_groups(kind, psum, alignment, launches):
     assert found.shape == (M, N, K) and found.values["groups"] == GROUPS
 
 
+@pytest.mark.parametrize("kind, rows", (("fp8", 5), ("bf16", 6)))
+def test_the_cost_model_hears_how_many_rows_a_group_has(kind, rows, launches, monkeypatch):
+    """Where the tensor has room for more."""
+    asked = []
+    monkeypatch.setattr(ops.building, "chosen", lambda p, s, *of: asked.append(s) or CONFIG)
+    function = getattr(deep_gemm, f"m_grouped_{kind}_gemm_nt_contiguous")
+    function(**contiguous(kind, True), use_psum_layout=True, expected_m_for_psum_layout=6)
+    function(**contiguous(kind, True), use_psum_layout=True)
+    assert asked == [(rows, N, K), (-(-M // GROUPS), N, K)]
+
+
 @pytest.mark.parametrize("kind", ("fp8", "bf16"))
 def test_contiguous_groups_of_turned_b(kind, launches):
     given = contiguous(kind)
@@ -710,6 +721,7 @@ WRONG = (
     wrong(FLAT, "grouped_layout", lambda t: {"grouped_layout": None}, "torch tensor"),
     wrong(GROUPED, "grouped_layout dtype", lambda t: {"grouped_layout": Placed(M, dtype="int8")}, "int32"),
     wrong(GROUPED, "expected_m_for_psum_layout", lambda t: {"expected_m_for_psum_layout": 5}, "use_psum_layout"),
+    wrong(GROUPED, "expected_m_for_psum_layout", lambda t: {"expected_m_for_psum_layout": 0, "use_psum_layout": True}, "positive"),
     wrong(GROUPED, "b[0] shape", lambda t: {"b": (codes(N, K), t["b"][1])}, "[any, any"),
     wrong(GROUPED, "b[1] shape", lambda t: {"b": (t["b"][0], Placed(2, BLOCKS_N, BLOCKS_K))}, f"[{GROUPS}"),
     wrong("m_grouped_fp8_gemm_nn_contiguous", "b[0] last stride", lambda t: {"b": (codes(GROUPS, K, N), Placed(GROUPS, 4, 2))}, "1"),

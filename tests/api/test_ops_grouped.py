@@ -117,6 +117,8 @@ def test_the_cost_model_hears_of_expected_rows(kind, expected, launches, monkeyp
     )
     call(kind, "masked", expected_rows=expected, config=None)
     assert asked == [((min(expected or M, M), N, K), GROUPS)]
+    call(kind, "ends", expected_rows=expected, config=None)
+    assert asked[1:] == [((min(expected or -(-M // GROUPS), M), N, K), GROUPS)]
 
 
 @pytest.mark.parametrize("grouping", TABLES)

@@ -53,12 +53,13 @@ def m_grouped_fp8_gemm_nt_contiguous(
     grouped_layout: int32 [M], the group of each row, -1 for none: such rows come out as 0. With
     use_psum_layout int32 [G], the row after each group's last; rows between two groups stay untouched.
     Groups begin at multiples of `get_mk_alignment_for_contiguous_layout()`. It is read on the device only.
-    ensure_zero_padding: of no effect on Hopper. expected_m_for_psum_layout: a hint, checked and not needed.
+    ensure_zero_padding: of no effect on Hopper. expected_m_for_psum_layout: as `expected_m` of
+    `m_grouped_fp8_gemm_nt_masked`.
     M = 0 returns at once. Raises as `gemmgen.ops`.
     """
     check_dims(compiled_dims)
     only_blocks(recipe, recipe_a, recipe_b)
-    rows = _rows(grouped_layout, use_psum_layout, expected_m_for_psum_layout)
+    rows = _rows(grouped_layout, use_psum_layout, expected_m_for_psum_layout, ABOVE_MEAN)
     (x, sa), (y, sb) = pair("a", a), pair("b", b)
     dtype = output(d).name
     with IN_FP8:
@@ -126,7 +127,7 @@ def m_grouped_fp8_gemm_nt_masked(
             masked_m,
             d,
             scale_a_layout=scale_layout("a[1]", sa),
-            expected_rows=max(1, round(_expected(expected_m) / ABOVE_MEAN)),
+            expected_rows=_expected("expected_m", expected_m, ABOVE_MEAN),
             out_dtype=output(d).name,
         )
 
@@ -189,26 +190,32 @@ def m_grouped_bf16_gemm_nt_masked(
             y,
             masked_m,
             d,
-            expected_rows=_expected(expected_m),
+            expected_rows=_expected("expected_m", expected_m),
             layout=layout_of(False, b_turned),
             out_dtype=output(d).name,
         )
 
 
-def _rows(grouped_layout: Any, psum: bool, expected_m: int | None) -> dict[str, Any]:
-    """gemmgen's arguments that say which rows are whose. Raises ArgumentError."""
+def _rows(
+    grouped_layout: Any, psum: bool, expected_m: int | None, above: float = 1
+) -> dict[str, Any]:
+    """gemmgen's arguments that say which rows are whose, and how many are expected. Raises ArgumentError."""
     dtype_of("grouped_layout", grouped_layout, (S32,))
     if expected_m is not None and not psum:
         allowed = "goes with use_psum_layout"
         raise ArgumentError("expected_m_for_psum_layout", expected_m, allowed)
     table = "group_ends" if psum else "row_groups"
-    return {table: grouped_layout, "alignment": get_mk_alignment_for_contiguous_layout()}
+    told = {table: grouped_layout, "alignment": get_mk_alignment_for_contiguous_layout()}
+    if expected_m is None:
+        return told
+    return told | {"expected_rows": _expected("expected_m_for_psum_layout", expected_m, above)}
 
 
-def _expected(rows: Any) -> int:
+def _expected(argument: str, rows: Any, above: float = 1) -> int:
+    """`rows`, so many times a group's in the mean. Raises ArgumentError."""
     if not hasattr(rows, "__index__") or index(rows) < 1:
-        raise ArgumentError("expected_m", rows, "must be a positive integer")
-    return index(rows)
+        raise ArgumentError(argument, rows, "must be a positive integer")
+    return max(1, round(index(rows) / above))
 
 
 def _along_k(name: str, t: Any, was_turned: bool) -> None:
