@@ -504,6 +504,8 @@ def test_turns_are_considered_where_they_may_pay():
     assert not in_turns(FP8, large), "one warpgroup hides no promotion"
     assert not in_turns(DENSE, (1024, 1024, 2048)), "no SM has two tiles"
     assert in_turns(replace(DENSE, grouping="batched"), (1024, 1024, 2048), 8)
+    runs = in_turns(replace(DENSE, grouping="rows"), large, 4)
+    assert {c.multicast for c in runs if c.d_columns} == {"none", "a"}, "the build refuses the others"
     ragged = in_turns(replace(DENSE, grouping="ends"), large, 4)
     assert {c.d_columns for c in ragged if c.block_n == 128} == {64, None}
 
