@@ -186,9 +186,14 @@ def test_a_and_b_are_exchanged_where_weights_fill_the_sms():
 
 
 def test_many_rows_are_never_exchanged():
-    for m in (65, 100, 128, 4096):
-        for problem in (FP8, DENSE, replace(FP8, grouping="batched")):
+    for problem in (FP8, DENSE, replace(FP8, grouping="batched")):
+        for m in (129, 4096):
             assert not any(c.swap_ab for c in candidates(problem, (m, 4096, 7168), H200))
+        for m, rows in ((65, 40), (100, 56), (128, 64)):
+            found = [c for c in candidates(problem, (m, 4096, 7168), H200) if c.swap_ab]
+            assert {c.block_m for c in found} == {rows}, "two just cover M"
+    ragged = candidates(replace(FP8, grouping="masked"), (100, 4096, 7168), H200, 4)
+    assert not any(c.swap_ab for c in ragged), "not measured"
 
 
 def test_exchanged_tiles_cover_what_larger_groups_need():
@@ -274,7 +279,8 @@ def test_no_more_stages_than_k_blocks(k, stages):
 
 def test_candidates_cover_a_small_problem_once():
     tiles = [(c.block_m, c.block_n, c.multicast) for c in candidates(FP8, (65, 20, 128), H200)]
-    assert tiles == [(m, n, "none") for m in (64, 128) for n in (8, 16, 24, 32)]
+    swapped = (40, 64, "none")
+    assert tiles == [*((m, n, "none") for m in (64, 128) for n in (8, 16, 24, 32)), swapped]
 
 
 def test_multicast_needs_a_second_wave_and_a_peer():
@@ -505,7 +511,9 @@ def test_turns_are_considered_where_they_may_pay():
     assert not in_turns(DENSE, (1024, 1024, 2048)), "no SM has two tiles"
     assert in_turns(replace(DENSE, grouping="batched"), (1024, 1024, 2048), 8)
     runs = in_turns(replace(DENSE, grouping="rows"), large, 4)
-    assert {c.multicast for c in runs if c.d_columns} == {"none", "a"}, "the build refuses the others"
+    assert {c.multicast for c in runs if c.d_columns} == {"none", "a"}, (
+        "the build refuses the others"
+    )
     ragged = in_turns(replace(DENSE, grouping="ends"), large, 4)
     assert {c.d_columns for c in ragged if c.block_n == 128} == {64, None}
 
