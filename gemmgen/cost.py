@@ -239,7 +239,8 @@ def _staging(of: Workload, c: Config, price: Price) -> float:
     """Cycles to write D's tile into shared memory, and first to bring the sums of CTAs that divide K together."""
     written = c.block_m * c.block_n * of.d_bytes / FIT.staging
     written += c.block_m * c.block_n * of.read_bytes / (c.sharing * FIT.reading)
-    return written + price.pieces * price.piece + price.exchange
+    piece = price.piece + FIT.reading_piece * (of.read_bytes > 0)
+    return written + price.pieces * piece + price.exchange
 
 
 def _wave(w: Work, c: Config, price: Price, busy: int, target: Target) -> Wave:

@@ -55,8 +55,10 @@ class Fit:
     # Cycles per tile in which nothing multiplies, and D bytes staged per cycle: rows, K <= 2048.
     epilogue: float = 700.0
     staging: float = 64.0
-    # Bytes per cycle and warpgroup that an epilogue reads per element of D: others.csv.
+    # Bytes per cycle and warpgroup that an epilogue reads per element of D, and cycles more of each piece of D, which waits for its own:
+    # others.csv.
     reading: float = 4.0
+    reading_piece: float = 440.0
     # Cycles of each piece of D, if a warpgroup stages it in pieces: gradients with 256x96 and 256x112.
     piece: float = 200.0
     # Of HBM's peak that weight streaming reaches: BF16 rows of M = 1 and K = 16384.
