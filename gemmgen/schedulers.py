@@ -6,9 +6,9 @@ come is one of `gemmgen.ir.orders`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, count
 
 from .ir.collectives import (
     ALL_GATHER,
@@ -101,9 +101,10 @@ def order(
     M is then the rows of D, or of each rank's A. chunk_rows: in what these are sent."""
     if s.name == RANKS:
         phases = Layout(groups=seat.ranks)
-        yield from _ranked(
-            _tiles(s, block, cluster, shape, ctas, cta, phases), block, cluster, shape, seat
-        )
+        walk = _tiles(s, block, cluster, shape, ctas, cta, phases)
+        index, rank = divmod(cta, cluster.size)
+        every = count(index, ctas // cluster.size)
+        yield from _ranked(zip(every, walk, strict=False), block, cluster, rank, shape, seat)
         return
     if s.name == GATHERED:
         phases = Layout(groups=seat.ranks)
@@ -155,24 +156,27 @@ def _tiles(
 
 
 def _ranked(
-    walk: Iterator[Tile],
+    walk: Iterable[tuple[int, Tile]],
     block: Block,
     cluster: Cluster,
+    rank: int,
     shape: tuple[int, int, int],
     seat: Seat,
 ) -> Iterator[Tile]:
-    """A grid for each rank's rows, of which a group is a phase."""
-    for t in walk:
+    """A grid for each rank's rows, of which a group is a phase. Its tiles have slots in the order in which they come."""
+    tiles = _ceil(shape[0], block.m * cluster.m) * _ceil(shape[1], block.n * cluster.n)
+    for index, t in walk:
         owner = seat.owner(t.group)
-        mine = replace(
+        yield replace(
             t,
             a_row=owner * shape[0] + t.d_row,
             group=0,
             d_end=0,
             owner=owner,
             place=seat.ranks - 2 - t.group,
+            slot=index % tiles * cluster.size + rank,
+            slots=tiles * cluster.size,
         )
-        yield _numbered(mine, block, cluster, shape)
 
 
 def _numbered(t: Tile, block: Block, cluster: Cluster, shape: tuple[int, int, int]) -> Tile:
