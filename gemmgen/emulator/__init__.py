@@ -14,7 +14,7 @@ time; one that may overlap the launch before it (`overlaps`) races with that if 
 griddepcontrol.wait, in any thread, but to read what is said to be `ready`, or reads anything else without coherence.
 """
 
-from .copies import Copied, Raised
+from .copies import Awaited, Copied, Raised
 from .errors import (
     Deadlock,
     EmulatorError,
@@ -34,6 +34,7 @@ from .stats import Stats
 from .tensor_map import TensorMap
 
 __all__ = [
+    "Awaited",
     "Copied",
     "Deadlock",
     "Eager",

@@ -9,6 +9,7 @@ import numpy as np
 
 from .access import load, writer
 from .errors import UnsupportedInstruction
+from .flags import acquire, acquires, publish, releases
 from .group import Group
 from .lanes import SHARED, active_lanes, address_slot, agent_of, bit, space_at, space_of
 from .parse import size_of
@@ -29,12 +30,13 @@ FUNCTIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _atomic(i: Instruction, s: Scope) -> Op:
-    """Global memory only; the memory order is taken as the strongest."""
+    """Global memory only. What one releases (.release, .acq_rel) whoever acquires it there is told."""
     kind, returns = i.parts[-1], i.parts[0] == "atom"
     name = next((p for p in i.parts[1:-1] if p in (*FUNCTIONS, "cas")), None)
     space = space_of(i)
     if name is None or space in SHARED or kind not in NUMPY or {"v2", "v4"} & set(i.parts):
         raise UnsupportedInstruction(str(i))
+    acquiring, releasing = acquires(i), releases(i)
     operands = i.operands if returns else (Sink(), *i.operands)
     d = s.dst(operands[0], kind) if not isinstance(operands[0], Sink) else None
     address, sources = address_slot(operands[1], s), [s.src(o, kind) for o in operands[2:]]
@@ -51,9 +53,13 @@ def _atomic(i: Instruction, s: Scope) -> Op:
             ]
             new = _result(name, old, values)
             raw = np.array([new], NUMPY[kind]).view(np.uint8).reshape(1, -1)
+            if acquiring:
+                acquire(g, at, [lane], acquiring)
             agent = agent_of(g, lane)
             by, seen = writer(g, agent, bit(lane), atomic=True)
             g.cta.launch.memory.store(at, raw, by, seen)
+            if releasing:
+                publish(g, at, [lane], releasing)
             if new != old:
                 g.cta.launch.moved()
             if d is not None:

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from .flags import WIDEST, Origin, Release
+from .flags import WIDEST, Origin, Release, acquired
 from .machine import Cluster, GridRun
 from .memory import Writer
 from .schedule import Pending
@@ -44,7 +44,18 @@ class Raised:
         return f"a flag at {self.flag:#x}"
 
 
-Job = Copied | Raised
+@dataclass(frozen=True, kw_only=True)
+class Awaited:
+    """What comes after begins when 64 bits are `value` or more, and sees what who wrote them released."""
+
+    flag: int
+    value: int
+
+    def __str__(self) -> str:
+        return f"a wait for the flag at {self.flag:#x}"
+
+
+Job = Awaited | Copied | Raised
 
 
 class Engine(Cluster):
@@ -61,9 +72,27 @@ class Engine(Cluster):
             Pending(complete=partial(self.do, job), text=texts[job], stream=self, born=born)
             for job in jobs
         ]
+        self.waits = {
+            p: job for p, job in zip(self.pending, jobs, strict=True) if isinstance(job, Awaited)
+        }
+
+    def completable(self) -> list[Pending]:
+        """The next one, if it is not one that waits."""
+        first = self.pending[:1]
+        return [p for p in first if p not in self.waits or self._there(self.waits[p])]
+
+    def _there(self, job: Awaited) -> bool:
+        found = self.launch.memory.load(np.array([job.flag], np.int64), 8, str(job))
+        return int(found.view(np.uint64)[0, 0]) >= job.value
 
     def do(self, job: Job) -> None:
         """It is done, and others see it."""
+        if isinstance(job, Awaited):
+            found = self.launch.memory.releases.get(job.flag)
+            if found is not None and found.reaches(self.origin.device, WIDEST):
+                number = acquired(self.tracker, found, f"a release at {job.flag:#x}")
+                self.tracker.observe(WHO, number, 1, LANE)
+            return
         if isinstance(job, Copied):
             lines = np.arange(job.height, dtype=np.int64)
             source, who = job.of + lines * job.of_pitch, f"{job} by GPU {self.origin.device}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .lanes import agent_of, bit
 from .syntax import Instruction
-from .tracker import ORDERED
+from .tracker import ORDERED, Tracker
 from .views import View
 
 if TYPE_CHECKING:
@@ -104,11 +104,11 @@ def after(view: View, cluster: Origin, earlier: Writer) -> bool:
 
 def releases(i: Instruction) -> str:
     """The scope at which it does, if that holds other clusters; "" if not."""
-    return _scope(i) if "release" in i.parts else ""
+    return _scope(i) if {"release", "acq_rel"} & set(i.parts) else ""
 
 
 def acquires(i: Instruction) -> str:
-    return _scope(i) if "acquire" in i.parts else ""
+    return _scope(i) if {"acquire", "acq_rel"} & set(i.parts) else ""
 
 
 def _scope(i: Instruction) -> str:
@@ -132,8 +132,14 @@ def acquire(g: Group, addresses: Any, lanes: Any, scope: str) -> None:
     for lane, address in zip(lanes, addresses, strict=True):
         found = memory.releases.get(int(address))
         if found is not None and found.reaches(g.cta.cluster.origin.device, scope):
-            number = tracker.agent(("release", id(found)), f"a release at {int(address):#x}")
-            if number not in tracker.acquired:
-                tracker.acquired[number] = found
-                tracker.releases_of.setdefault(found.cluster, []).append(number)
+            number = acquired(tracker, found, f"a release at {int(address):#x}")
             tracker.observe(agent_of(g, lane), number, 1, bit(lane))
+
+
+def acquired(tracker: Tracker, found: Release, text: str) -> int:
+    """The number of the agent that a release is in a cluster's tracker, whose threads then acquire it."""
+    number = tracker.agent(("release", id(found)), text)
+    if number not in tracker.acquired:
+        tracker.acquired[number] = found
+        tracker.releases_of.setdefault(found.cluster, []).append(number)
+    return number

@@ -20,7 +20,8 @@ from .stats import Stats
 @dataclass(frozen=True, kw_only=True)
 class Started:
     """What `launch` takes of one. All of its CTAs run at once (a cooperative launch). first: what is copied, on the same stream,
-    before it begins; beside: from when the launch before is over, on a stream of its own, after which this one is over."""
+    before it begins; beside: from when the launch before is over, on a stream of its own, after which this one is over. behind: what is beside
+    it may outlive it, but not the launch after it."""
 
     entry: Entry
     grid: int
@@ -30,6 +31,7 @@ class Started:
     params: Sequence[Argument]
     first: Sequence[Job] = ()
     beside: Sequence[Job] = ()
+    behind: bool = False
 
 
 def launch_ranks(
@@ -91,11 +93,13 @@ class _Gpu:
     run: GridRun | None = None
     every: list[Cluster] = field(default_factory=list)  # of the running launch
     active: list[Cluster] = field(default_factory=list)
+    engines: list[Engine] = field(default_factory=list)  # of launches, in their order
     stats: list[Stats] = field(default_factory=list)
 
     def running(self) -> list[Cluster]:
-        """Clusters of the launch that runs: the next one begins where one is over."""
-        if not self.active and self.todo:
+        """Clusters of the launch that runs, and what is copied: the next one begins where one is over."""
+        self.engines = [e for e in self.engines if not e.done]
+        if not self.active and self.todo and len(self.engines) <= self.todo[0].behind:
             if self.run:
                 self.past = self.past.then(
                     r for c in self.every for r in c.tracker.acquired.values()
@@ -109,8 +113,9 @@ class _Gpu:
                 Cluster(self.run, i, self.run.cluster_size)
                 for i in range(self.run.grid // self.run.cluster_size)
             ]
-            self.active = [*self.every, *[Engine(self.run, x.beside)] * bool(x.beside)]
-        return self.active
+            self.active = list(self.every)
+            self.engines += [Engine(self.run, x.beside)] * bool(x.beside)
+        return [*self.active, *self.engines[:1]]
 
     def _begin(self, x: Started) -> GridRun:
         cluster = sized(x.entry, x.grid, x.block, x.cluster, x.shared_bytes)
