@@ -48,6 +48,9 @@ OWN_ROWS = 14  # where rows have groups, and D of tiles taken in turns leaves in
 # Where CTAs divide K and one goes on with the sum of all, ptxas overlaps more, and the epilogue's values do not take
 # the accumulators' places: with less spare, largest tiles spilled up to 88 bytes. Tiles that no ring fills are small.
 DIVIDING = 72
+# The same of sums that other GPUs send, where nothing is promoted and a D of 16 bits leaves in pieces: 128x192 in turns compiles, and 22 other kernels.
+# A D of 32 bits spilled up to 304 bytes, one that leaves whole 48 (128x176 in turns), promoted tiles 48.
+DIVIDING_PIECES = 19
 CONVERTING = 56  # more where a lone consumer promotes integers: 64x128 spilled 4 bytes
 OWN_COLUMNS = (
     36  # where a copied loop's INT8 has them, each row its group's: 128x160 spilled 16 bytes
@@ -94,7 +97,7 @@ def arrays(role: Role) -> int:
 def beside(kernel: Kernel, role: Role) -> int:
     """Registers a role needs beside its arrays: its epilogue's, and what dividing K adds."""
     transient = sum(r.count for r in role.locals if r.transient)
-    dividing = max(DIVIDING, transient)
+    dividing = max(DIVIDING_PIECES if _of_peers_pieces(kernel, role) else DIVIDING, transient)
     floats = any(not r.dtype.integer for r in role.locals)
     if kernel.consumers == 1 and kernel.instr.d.integer and floats:
         dividing += CONVERTING
@@ -104,6 +107,15 @@ def beside(kernel: Kernel, role: Role) -> int:
     divided = dividing * (divides and kernel.ring and bool(role.locals))
     more = _of_copies(kernel, role) + _of_held(role)
     return _epilogue(kernel, role) + copies + divided + _of_pieces(kernel, role) + more
+
+
+def _of_peers_pieces(kernel: Kernel, role: Role) -> bool:
+    """Whether it adds sums of other GPUs, promotes nothing, and its D has 16 bits and leaves in pieces."""
+    if not kernel.peers.slot or any(isinstance(s, PROMOTION) for s in walk(role.body)):
+        return False
+    staged = [s for s in walk(role.body) if isinstance(s, StageTile)]
+    narrow = bool(staged) and kernel.buffer("smem_d").dtype.bytes == 2
+    return narrow and len(staged) > len({s.wave for s in staged})
 
 
 def _of_copies(kernel: Kernel, role: Role) -> int:
