@@ -55,6 +55,8 @@ class Config:
     each thread's pieces in places of its own, rather than in registers (docs/adr/0050-direct-weights.md).
     shares: into which a CTA divides the K of its tiles, 1, 2, 4 or 8: it adds them up one after the other, in the order and with the bits of as many
     CTAs that divide K, and without a cluster (docs/adr/0056-shares-in-turn.md).
+    outbox: of a reduce-scatter, sums for other GPUs are stored in this one's memory, and its copy engine sends them, parcels of several tiles
+    (docs/adr/0058-outbox.md).
     watchdog: a wait that takes seconds reports where it stands and stops the kernel.
     more: values of levers that the program has added (`gemmgen.levers.add`), by name; each is an attribute too.
     """
@@ -87,6 +89,7 @@ class Config:
     direct: bool = False
     slots: bool = False
     shares: int = 1
+    outbox: bool = False
     more: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:

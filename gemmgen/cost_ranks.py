@@ -8,7 +8,7 @@ from .config import Config
 from .cost_fit import FIT
 from .cost_launch import Workload, scale_bytes
 from .cost_terms import Link, Terms
-from .ir.collectives import ALL_GATHER, COLLECTIVES, chunks_for
+from .ir.collectives import ALL_GATHER, COLLECTIVES, PARCELS, chunks_for
 from .ir.dtypes import F32
 
 
@@ -58,7 +58,8 @@ def with_ranks(of: Workload, c: Config, t: Terms) -> Terms:
         return replace(t, link=gathered(of, t))
     if COLLECTIVES[of.problem.collective].whole:
         return replace(t, link=reduced(of, t))
-    return replace(t, link=scattered(of, t, SENDING[sent_as(c)]))
+    link = parcelled(of, t) if c.outbox else scattered(of, t, SENDING[sent_as(c)])
+    return replace(t, link=link)
 
 
 def sent_bytes(of: Workload) -> float:
@@ -89,6 +90,23 @@ def scattered(of: Workload, t: Terms, by: Sending) -> Link:
         seconds=seconds,
         shown=by.shown(seconds, share * t.sm, share * tensor),
         beside=STEP * tile * (t.waves > 1),
+    )
+
+
+def parcelled(of: Workload, t: Terms) -> Link:
+    """The same by a copy engine: a parcel leaves when the tile after its last one is multiplied, for then its warps say so, and behind the one before. Of
+    tests/data/outbox.csv, 26 times of two H100s: rms 7.6 %, most where the GPUs are at their power limit."""
+    size, seconds = _link(of)
+    tile = t.full.total / t.clock_hz
+    parts, multiplied, now = (of.ranks - 1) * PARCELS, t.alone - t.launch, 0.0
+    for part in range(1, parts + 1):
+        there = min(t.alone, t.launch + multiplied * part / (of.ranks * PARCELS) + tile)
+        now = max(now, there) + COPY_BEGINS + seconds / parts
+    return Link(
+        bytes=size,
+        seconds=seconds,
+        shown=max(0.0, now - t.alone),
+        beside=EXCHANGED,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .ops import EPOCHS, LAUNCH, OUTSIDE, OWN, PASSED, Bar, Op
+from .ops import EPOCHS, LAUNCH, OUTSIDE, OWN, PACKED, PASSED, SENT, Bar, Op
 from .properties import Property
 
 Place = tuple[int, int]  # index of an agent, index of one of its operations
@@ -25,7 +25,7 @@ class Finding:
 
 def bar_text(bar: Bar, of_cluster: bool) -> str:
     name, cta, stage = bar
-    if name in (EPOCHS, LAUNCH, OWN, PASSED):
+    if name in (EPOCHS, LAUNCH, OWN, PASSED, PACKED, SENT):
         return f"{name}[{stage}] of rank {cta}"
     where = f" of CTA {cta}" if of_cluster else ""
     return f"{name}[{stage}]{where}"

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 from ..ir.exchange import PARTIALS
 from .finding import Finding, Place
-from .ops import EPOCHS, LAUNCH, OWN, PASSED, Bar, Program
+from .ops import EPOCHS, LAUNCH, OWN, PACKED, PASSED, SENT, Bar, Program
+from .parcels_meaning import PUSHES, packed
 
 UNWRITTEN = (-2, -2)
-FLAGS = (PARTIALS, EPOCHS, LAUNCH, OWN, PASSED)
+FLAGS = (PARTIALS, EPOCHS, LAUNCH, OWN, PASSED, PACKED, SENT)
 
 
 @dataclass(kw_only=True)
@@ -86,13 +87,19 @@ class Run:
         """Whether it is initialised. Flags in global memory always are: down, before the launch. So are ends of launches, which
         come with the last agent's, and epochs, which the last CTA passes."""
         if bar[0] in FLAGS and bar not in self.index:
-            total = {LAUNCH: self._launched, PASSED: self._ctas}.get(bar[0], _one)(bar)
+            totals = {LAUNCH: self._launched, PASSED: self._ctas, PACKED: self._packed}
+            total = totals.get(bar[0], _one)(bar)
             self.index[bar] = len(self.counters)
             self.counters.append(Counter(name=bar, total=total, pending=total))
         return bar in self.index
 
     def _launched(self, bar: Bar) -> int:
-        return sum((a.rank, a.launch) == bar[1:] for a in self.program.agents)
+        """What sends parcels may outlive it."""
+        every = (a for a in self.program.agents if a.role != PUSHES)
+        return sum((a.rank, a.launch) == bar[1:] for a in every)
+
+    def _packed(self, bar: Bar) -> int:
+        return packed(self.program.kernel, self.program.instance, bar)
 
     def _ctas(self, bar: Bar) -> int:
         return self.program.instance.ctas * self.program.kernel.cluster.size

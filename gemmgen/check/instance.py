@@ -33,6 +33,7 @@ class Instance:
     epochs: of the launches on each rank, one after the other.
     chunks: where ranks send each other their rows of A instead, in how many. `tiles` are then those of the rows of each, on every rank.
     every: ranks add up all sums, of all tiles: each stores all of `tiles`.
+    parcels: where copy engines send those sums, in how many a rank's at most.
     """
 
     k_blocks: int
@@ -45,6 +46,7 @@ class Instance:
     epochs: tuple[int, ...] = (1,)
     chunks: int = 0
     every: bool = False
+    parcels: int = 0
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -113,6 +115,7 @@ class Instance:
             each = f"{tiles} {'on' if self.every else 'in the rows of'} each of {self.ranks} ranks"
             by = f" of {self.ctas} clusters" * (self.ctas > 1)
             by += f", sent in {_many(self.chunks, 'chunk')}" * bool(self.chunks)
+            by += f", sent in {_many(self.parcels, 'parcel')}" * bool(self.parcels)
             return f"{_many(self.k_blocks, 'K block')} per tile, {each}{by}, {launches}"
         cut = f", rows end in tiles {', '.join(map(str, self.cut))}" if self.cut else ""
         if self.ctas > 1:

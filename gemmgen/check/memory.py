@@ -21,9 +21,11 @@ Key = tuple[int, int, int]  # id of the statement, index of the agent, stage
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """`cells[key]` are the cells, of one CTA, that a statement touches; CTA c's are c * len(names) on."""
+    """`cells[key]` are the cells, of one CTA, that a statement touches; CTA c's are c * len(names) on. sums: those of a slot in
+    global memory."""
 
     names: tuple[str, ...]
+    sums: tuple[int, ...]
     cells: dict[Key, tuple[int, ...]]
 
 
@@ -38,7 +40,8 @@ def plan_memory(kernel: Kernel, agents: tuple[Agent, ...]) -> Memory:
                     touched[id(stmt), i, stage] = _spans(kernel, stmt, agent, stage)
     pieces, of = _cells(dict.fromkeys(touched.values()))
     names = tuple(_name(kernel, piece) for piece in pieces)
-    return Memory(names=names, cells={key: of[found] for key, found in touched.items()})
+    sums = tuple(i for i, piece in enumerate(pieces) if piece[0] >= WORKSPACE)
+    return Memory(names=names, sums=sums, cells={key: of[found] for key, found in touched.items()})
 
 
 def _spans(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Spans:

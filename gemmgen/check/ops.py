@@ -18,8 +18,9 @@ Slot = tuple[str, int, int]  # tensor map, CTA, group: where the CTA keeps the g
 Rect = tuple[int, int, int, int]  # first row, end row, first column, end column of an output tile
 
 # Barriers that no kernel initialises, by rank: flags, each says an epoch; a launch that is over; one whose own rows of A are copied; one
-# whose CTAs have all read its epoch, which is then passed.
+# whose CTAs have all read its epoch, which is then passed; a parcel whose sums are all in the outbox; a launch whose parcels have left.
 EPOCHS, LAUNCH, OWN, PASSED = "epochs", "launch", "own rows", "passed epochs"
+PACKED, SENT = "packed parcels", "sent parcels"
 
 OUTSIDE = -1  # the tile or K block of an operation that stands outside such a loop
 

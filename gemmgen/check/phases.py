@@ -9,7 +9,8 @@ from .after import After
 from .clocks import Clock, Clocks
 from .finding import Finding, Place, bar_text, when
 from .history import Counter, Run
-from .ops import EPOCHS, LAUNCH, OWN, PASSED
+from .ops import EPOCHS, LAUNCH, OWN, PACKED, PASSED, SENT
+from .parcels_meaning import PUSHES
 from .properties import EXIT, INIT, NAMED_BARRIER, PARITY, PHASE
 
 
@@ -22,11 +23,14 @@ def barriers(r: Run, after: After, clocks: Clocks) -> Iterator[Finding]:
         elif c.name[0] == PARTIALS:
             yield from _down(r, c)
         elif c.name[0] == EPOCHS:
-            each = _each_arrival if r.program.instance.chunks else _each_launch
+            i = r.program.instance
+            each = _each_arrival if i.chunks or i.parcels else _each_launch
             yield from each(r, c)
+        elif c.name[0] == PACKED:
+            yield from _packed(r, c)
         elif c.name[0] == PASSED:
             yield from _passed(r, index, c, clocks)
-        elif c.name[0] in (LAUNCH, OWN):
+        elif c.name[0] in (LAUNCH, OWN, SENT):
             continue
         else:
             yield from _initialised(r, c, clocks)
@@ -110,12 +114,28 @@ def _each_arrival(r: Run, c: Counter) -> Iterator[Finding]:
         yield Finding(property=PHASE, message=text, places=places)
 
 
+def _packed(r: Run, c: Counter) -> Iterator[Finding]:
+    """The warps of its tiles count themselves once in each launch, and it leaves once in each, behind those of that one."""
+    agents = r.program.agents
+    for kind, uses in (("counted", c.placed), ("awaited", c.waits)):
+        wrong = [x for x in uses if agents[x[0]].launch != x[2]]
+        if wrong or c.phase != len(r.program.instance.epochs) or c.pending != c.total:
+            text = f"{_name(r, c)} is complete {c.phase} times in {len(r.program.instance.epochs)} launches"
+            text += (
+                f", and {kind} in launch {agents[wrong[0][0]].launch} for that of {wrong[0][2]}"
+                * bool(wrong)
+            )
+            yield Finding(property=PHASE, message=text, places=tuple((a, at) for a, at, _ in wrong))
+            return
+
+
 def _passed(r: Run, index: int, c: Counter, clocks: Clocks) -> Iterator[Finding]:
     """Each CTA of each launch passes that launch's epoch, once; and whoever reads it does so when the launches before have passed theirs,
     and before this one has."""
     agents, launches = r.program.agents, range(len(r.program.instance.epochs))
     by = sorted((n, agents[agent].launch, agents[agent].cta) for agent, _, n in c.placed)
-    every = sorted({(a.launch, a.launch, a.cta) for a in agents if a.rank == c.name[1]})
+    mine = (a for a in agents if a.rank == c.name[1] and a.role != PUSHES)
+    every = sorted({(a.launch, a.launch, a.cta) for a in mine})
     if by != every:
         text = f"{_name(r, c)}: {len(c.phases)} in {len(launches)} launches, which {len(by)} of {len(every)} CTAs say"
         yield Finding(property=PHASE, message=text, places=tuple((a, at) for a, at, _ in c.placed))

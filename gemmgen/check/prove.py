@@ -26,6 +26,7 @@ from .fixed import fixed
 from .groups import local
 from .history import Run
 from .maps import derived, maps
+from .of_ranks import gathered, parcelled, together
 from .ops import Instance, Program
 from .output import staged, stored
 from .phases import barriers
@@ -91,7 +92,8 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
     if kernel.peers.every:
         chosen += alike(kernel.stages, thorough=thorough)
     elif kernel.peers.slot:
-        chosen += together(kernel.stages, thorough=thorough)
+        ranked = parcelled if kernel.peers.parcels else together
+        chosen += ranked(kernel.stages, thorough=thorough)
     if kernel.arrivals.chunks:
         chosen += gathered(kernel.stages, thorough=thorough)
     if kernel.groups.depths:
@@ -187,53 +189,6 @@ def dealt(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
             (k, t, c) for k in range(1, s + 2) for t in range(1, 6) for c in (2, 3) if k * t >= c
         ]
     return tuple(Instance(k_blocks=k, tiles=t, ctas=c) for k, t, c in dict.fromkeys(chosen))
-
-
-def together(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
-    """Ranks that add their sums up: of two all that four launches can do to each other, so that each of two buffers is taken
-    again, tiles that one CTA sends for another to finish, and CTAs that only send; of more, whom they wait for."""
-    s = stages
-    chosen = [
-        *((1, 1, 2, 1, 4), (s + 1, 2, 2, 1, 3), (1, 3, 2, 2, 3), (2, 1, 3, 1, 3)),
-        *((1, 1, 2, 2, 2), (1, 1, 4, 1, 2), (1, 1, 8, 1, 2)),
-    ]
-    if thorough:
-        chosen += [(k, t, 2, c, 3) for k in range(1, s + 2) for t in (1, 2, 3) for c in (1, 2)]
-        chosen += [(1, 1, 4, 2, 4), (1, 1, 8, 1, 3)]
-    return tuple(
-        Instance(k_blocks=k, tiles=t, ranks=ranks, ctas=ctas, epochs=tuple(range(1, launches + 1)))
-        for k, t, ranks, ctas, launches in dict.fromkeys(chosen)
-    )
-
-
-def gathered(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
-    """Ranks that send each other their rows: of two all that four launches can do to each other; several tiles of a chunk, several
-    chunks of a tile, and tiles that end within one, also of two CTAs that wait for different ones; of more, whom they wait for."""
-    s = stages
-    chosen = [
-        *((1, 1, 2, 1, 4, 1), (s + 1, 2, 2, 1, 3, 1), (1, 1, 2, 1, 3, 2), (1, 2, 2, 2, 3, 2)),
-        *((1, 3, 2, 2, 3, 2), (2, 1, 3, 1, 3, 1), (1, 1, 4, 1, 2, 1), (1, 1, 8, 1, 2, 1)),
-    ]
-    if thorough:
-        chosen += [
-            (k, t, 2, c, 3, x)
-            for k in (1, 2, s, s + 1)
-            for t in (1, 2, 3)
-            for c in (1, 2)
-            for x in (1, 2, 3)
-        ]
-        chosen += [(1, 2, 4, 2, 4, 2), (1, 1, 8, 1, 3, 2)]
-    return tuple(
-        Instance(
-            k_blocks=k,
-            tiles=t,
-            ranks=ranks,
-            ctas=ctas,
-            epochs=tuple(range(1, launches + 1)),
-            chunks=chunks,
-        )
-        for k, t, ranks, ctas, launches, chunks in dict.fromkeys(chosen)
-    )
 
 
 def uneven(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..ir import nodes as ir
-from . import ops
+from . import ops, parcels_meaning
 from .instance import Instance, Post
 from .one_lane import one_lane
 from .ops import EPOCHS, LAUNCH, OWN, PASSED, Bar
@@ -26,6 +26,7 @@ def started(w: Walk) -> None:
     """A launch begins when the one before it is over, and its rank's own rows of A are copied."""
     if w.agent.launch:
         w.add(ops.Wait, BEGIN, bar=(LAUNCH, w.agent.rank, w.agent.launch - 1), phase=0)
+    parcels_meaning.started(w)
     if w.instance.chunks:
         w.add(ops.Wait, BEGIN, bar=(OWN, w.agent.rank, w.agent.launch), phase=0)
 
@@ -51,6 +52,9 @@ def signal(w: Walk, s: ir.Signal) -> None:
         assert w.post is not None
         w.owed = w.post
         return
+    if s.by == "counting":
+        parcels_meaning.count(w, s)
+        return
     assert w.owed is not None
     w.add(ops.WarpSync, s)
     one_lane(w, s, ops.Arrive, bars=(_flag(w, w.owed, w.owed.place),), count=1)
@@ -75,7 +79,9 @@ def phase_of(w: Walk) -> int:
 def await_sums(w: Walk, s: ir.AwaitSignals) -> None:
     for place in others(w):
         assert w.post is not None
-        one_lane(w, s, ops.Wait, bar=_flag(w, w.post, place), phase=phase_of(w))
+        of_parcel = s.of == "parcels"
+        bar = parcels_meaning.arrived(w, place) if of_parcel else _flag(w, w.post, place)
+        one_lane(w, s, ops.Wait, bar=bar, phase=phase_of(w))
     w.add(ops.WarpSync, s)
 
 
@@ -119,18 +125,31 @@ def _flag(w: Walk, post: Post, place: int) -> Bar:
 
 
 def slots_of(kernel: ir.Kernel, i: Instance) -> int:
-    """Those of all ranks, each of a cluster's tiles."""
+    """Those of all ranks' mailboxes, each of a cluster's tiles, and of their outboxes."""
     peers = kernel.peers
-    return i.ranks * peers.buffers * peers.senders(i.ranks) * i.tiles * (peers.slot > 0)
+    each = i.ranks * peers.buffers * peers.senders(i.ranks) * i.tiles * (peers.slot > 0)
+    return each * (2 if i.parcels else 1)
+
+
+def slot_number(
+    kernel: ir.Kernel, i: Instance, launch: int, of: tuple[int, bool], place: int, slot: int
+) -> int:
+    """Of a rank's tiles for the sender `place`, in a launch, behind the cells of all CTAs. of: whose memory it is in, and whether that is an outbox."""
+    size, peers, (rank, out) = kernel.cluster.size, kernel.peers, of
+    buffer = rank * peers.buffers + i.epochs[launch] % peers.buffers
+    ctas = len(i.epochs) * i.ranks * i.ctas * size
+    boxes = size * slots_of(kernel, i) // 2 * out
+    return ctas + boxes + (buffer * peers.senders(i.ranks) + place) * i.tiles * size + slot
 
 
 def _slot(w: Walk, s: ir.SendPartials | ir.AddPartials, post: Post, place: int) -> tuple[int, ...]:
-    """Behind the cells of all CTAs, by owner, buffer, sender, tile and CTA of the cluster."""
-    i, size, peers = w.instance, w.kernel.cluster.size, w.kernel.peers
-    buffer = post.owner * peers.buffers + i.epochs[w.agent.launch] % peers.buffers
-    number = (buffer * peers.senders(i.ranks) + place) * i.tiles + post.number
-    ctas = len(i.epochs) * i.ranks * i.ctas * size
-    return w.cells(s, ctas + number * size + w.agent.cta % size)
+    """By owner, buffer, sender, tile and CTA of the cluster; of what copy engines send, the sender's own copy."""
+    i, size = w.instance, w.kernel.cluster.size
+    of = post.owner, False
+    if i.parcels and isinstance(s, ir.SendPartials):
+        of = w.agent.rank, True
+    slot = post.number * size + w.agent.cta % size
+    return w.cells(s, slot_number(w.kernel, i, w.agent.launch, of, place, slot))
 
 
 RANKS: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {

@@ -8,7 +8,7 @@ from . import ops
 from .clocks import Clock, Clocks
 from .errors import Lane, ProtocolViolation, Trace
 from .finding import Finding, bar_text, when
-from .ops import EPOCHS, LAUNCH, OUTSIDE, OWN, Agent, Bar, Op, Program
+from .ops import EPOCHS, LAUNCH, OUTSIDE, OWN, PACKED, SENT, Agent, Bar, Op, Program
 
 SHOWN = 6  # steps of each agent
 
@@ -78,7 +78,7 @@ def _what(op: Op, of_cluster: bool) -> str:
             return f"{bar_text(op.bar, of_cluster)}, {op.count} arrivals"
         case ops.Wait():
             phase = f"phase {op.phase}" if op.phase >= 0 else "passes while fresh"
-            if op.bar[0] in (EPOCHS, LAUNCH, OWN):
+            if op.bar[0] in (EPOCHS, LAUNCH, OWN, PACKED, SENT):
                 return f"{bar_text(op.bar, of_cluster)}, {phase}"
             return f"{bar_text(op.bar, of_cluster)}, parity {op.phase & 1} ({phase})"
         case ops.Number():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..ir import nodes as ir
 from ..ir.rewrite import statements
@@ -11,7 +12,8 @@ from .arrivals_meaning import names as row_names
 from .meaning import Walk, walk
 from .memory import Memory, plan_memory
 from .ops import Agent, Instance, Program
-from .ranks_meaning import ended, slots_of, started
+from .parcels_meaning import pushes
+from .ranks_meaning import ended, slot_number, slots_of, started
 
 WARPS = ((0,), (1,), (2,), (3,))  # every warp by itself
 PAIR = ((0,), (1, 2, 3))  # the leader's warp, and the others as if they walked in step
@@ -44,6 +46,7 @@ class Unroller:
         names, slots = self.memory.names, range(size * slots_of(self.kernel, instance))
         rows = self._row_cells(len(ctas))
         copied = list(copies(self.kernel, instance, len(ctas), rows))
+        copied += pushes(self.kernel, instance, len(ctas), partial(self._sums, instance))
         return Program(
             kernel=self.kernel,
             instance=instance,
@@ -60,6 +63,13 @@ class Unroller:
     def _row_cells(self, ctas: int) -> int:
         """The first cell of rows that ranks send each other: they have no slots, so behind those of all CTAs."""
         return ctas * len(self.memory.names)
+
+    def _sums(
+        self, instance: Instance, launch: int, of: tuple[int, bool], place: int, slot: int
+    ) -> tuple[int, ...]:
+        """The cells of that slot."""
+        first = slot_number(self.kernel, instance, launch, of, place, slot) * len(self.memory.names)
+        return tuple(first + c for c in self.memory.sums)
 
     def _walks(
         self, instance: Instance, first: int, launch: int, rank: int, cluster: int

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 from ..ir import orders
-from ..ir.mailboxes import epoch_flag, of_rank, over, owed_flag, passed
 from ..ir.nodes import (
     Arrive,
     Barrier,
@@ -27,6 +26,7 @@ from ..ir.spelling import READS, epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
 from .fragments import fragments, products, rows_of_a
 from .k_blocks import counting
+from .mailboxes import mailboxes
 from .numbers import Number, each
 from .wire import wire
 
@@ -89,7 +89,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "assign": lambda s: ASSIGNS[s.add],
         **counting(kernel),
         **{f.__name__: partial(f, kernel) for f in (fragments, products, piece, wire)},
-        **{f.__name__: partial(f, kernel) for f in (epoch_flag, owed_flag, of_rank, over, passed)},
+        **mailboxes(kernel),
         "reset": lambda s: f" {s.ahead}[0] = 0" * bool(s.ahead),
         "numbers": lambda s: NUMBERS[s.place],
         "reason": REASONS,

@@ -9,7 +9,8 @@ is at most 4/3 of it either way and gives the row's config as many waves, to one
 a launch takes about as long. On another device a row that was measured on an H200 serves where the model says that both wait
 for the same (docs/adr/0042-the-gpu-that-is-there.md), unless it is of a few rows by a ring and the model prefers loads into registers, which no
 tuner tried there (docs/adr/0050-direct-weights.md). Where groups split K, M is the same and K is the nearest. A config that is not
-legal, or no longer, is passed over.
+legal, or no longer, is passed over. A reduce-scatter, which has no rows, has the config of the GEMM
+without it, where that is legal.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .. import environment
 from ..config import Config
 from ..cost import cost
 from ..errors import ArgumentError, GemmgenError
+from ..ir.collectives import REDUCE_SCATTER
 from ..ir.expr import ACC, Expr, PerElement, arguments, fold, functions
 from ..ir.groupings import GROUPINGS, split_side
 from ..levers import LEVERS
@@ -37,6 +39,7 @@ from ..target import H200, Target
 from . import ALL_BUILT, ANY, choose
 from .database import Row
 from .lines import Lines, Start, kept_sides, lines_of, start
+from .travelling import alone, with_sums
 
 VARIABLE = environment.TUNED
 NONE = "none"
@@ -54,16 +57,17 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class Pick:
     """A config and where it comes from. row: that of the database, if it is measured; moved: on another
-    device."""
+    device. alone: a row has it for the GEMM without its collective."""
 
     config: Config
     row: Row | None = None
     moved: bool = False
+    alone: bool = False
 
     def source(self, shape: Shape) -> str:
         """ "cost model" or "tuned", and at which M (or K) if that is not the shape's."""
         if self.row is None:
-            return "cost model"
+            return "tuned for the GEMM alone" if self.alone else "cost model"
         grouping = self.row.problem.grouping
         here, there = (split_side(grouping, s) for s in (shape, self.row.shape))
         name = "K" if GROUPINGS[grouping].depths else "M"
@@ -121,6 +125,12 @@ def _pick(
     pointers: bool,
 ) -> Pick:
     name = device or target.device_name
+    if problem.collective == REDUCE_SCATTER:
+        whole = groups * shape[0], *shape[1:]
+        plain = _pick(alone(problem), whole, target, 1, name, ALL_BUILT, ANY, pointers)
+        found = with_sums(problem, plain.config, shape, groups, target, unbuilt)
+        if found:
+            return Pick(config=found, alone=plain.row is not None)
     row = find(problem, shape, name, groups, target, unbuilt)
     moved = row is None and name != H200.device_name
     if moved:

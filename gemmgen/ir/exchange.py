@@ -71,23 +71,24 @@ class AddPartials(Stmt):
 class Signal(Stmt):
     """Each warp says to the rank that has a tile's rows that its sums of the tile are there: its flag becomes this epoch. noting:
     not yet; `owed` notes which flag that is of this tile. raising: now, the flag that `owed` notes; then it notes none. telling: now, to
-    every other rank, of this tile."""
+    every other rank, of this tile. counting: where a copy engine sends them, now, each warp counts itself in the parcel of the tile
+    that `owed` notes, and the last of those raises the parcel's flag, in this GPU's memory; then it notes none."""
 
     spelled_by: ClassVar[str] = "by"
 
-    by: Literal["noting", "raising", "telling"]
+    by: Literal["noting", "raising", "telling", "counting"]
     owed: str = field(default="", metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AwaitSignals(Stmt):
     """Wait until other ranks' flags say this epoch or a later one. sums: each warp for that of the same warp of every other rank:
-    its sums of this tile are there. rows: the thread for that of the tile's last rows of A: they are there, and with them all
+    its sums of this tile are there. parcels: for that of the tile's parcel, from every other rank. rows: the thread for that of the tile's last rows of A: they are there, and with them all
     that their sender sent before (gather_rows); `seen`: a register, from then on one more than the flag's number."""
 
     spelled_by: ClassVar[str] = "of"
 
-    of: Literal["sums", "rows"] = field(default="sums", metadata=UNUSUAL)
+    of: Literal["sums", "parcels", "rows"] = field(default="sums", metadata=UNUSUAL)
     seen: str = field(default="", metadata=UNUSUAL)
     watch: Watch | tuple[()] = field(default=(), metadata=UNUSUAL)  # guard_waits
 

@@ -41,7 +41,7 @@ def signalled(stmt: Signal) -> type[Stmt] | None:
     """What it stands in: what is said of the running tile, in the loop over tiles. What says it at once notes nothing."""
     if bool(stmt.owed) != (stmt.by != "telling"):
         raise IRError(f"Signal {stmt.by} owes {stmt.owed!r}")
-    return None if stmt.by == "raising" else ForTiles
+    return None if stmt.by in ("raising", "counting") else ForTiles
 
 
 def noted(stmt: TakeShare) -> None:

@@ -69,13 +69,16 @@ class Peers:
     """What the ranks of a launch on several GPUs hand over of each tile: a slot of so many words of 32 bits, and so many
     flags of 64 bits, each the epoch of the launch whose sums are there. Slots are there so many times, of which launches
     take one after the other. wire: 16 bits to which sums are rounded before they travel, two in a word (None: a word has one as
-    it is). every: each rank has slots of every rank, its own first, of all tiles; else of the others, of its own tiles."""
+    it is). every: each rank has slots of every rank, its own first, of all tiles; else of the others, of its own tiles. parcels: where
+    a copy engine sends them, in how many at most, each of the tiles that come one after the other; each has a flag of its own then, and
+    `flags` are those who count themselves in it (0: a CTA sends each tile, and raises its flags)."""
 
     slot: int = 0
     flags: int = 0
     buffers: int = 2
     wire: DType | None = field(default=None, metadata=UNUSUAL)
     every: bool = field(default=False, metadata=UNUSUAL)
+    parcels: int = field(default=0, metadata=UNUSUAL)
 
     @property
     def per_word(self) -> int:

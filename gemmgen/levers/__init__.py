@@ -15,6 +15,7 @@ from .lever import Lever as Lever
 from .lever import Values
 from .multicast import MULTICAST
 from .order import ORDER, PANEL, RASTER
+from .outbox import OUTBOX
 from .parts import PARTS
 from .pdl import PDL
 from .peek import PEEK
@@ -52,6 +53,7 @@ LEVERS: list[Lever] = [
         DIRECT,
         SLOTS,
         SHARES,
+        OUTBOX,
     ),
 ]
 FIELDS: dict[str, Values] = {x.name: x.values for x in LEVERS}  # which values each takes

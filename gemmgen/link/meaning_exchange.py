@@ -7,8 +7,10 @@ from ..ir.exchange import PARTIALS
 from .meaning_every_rank import add_of_all, send_to_all, tell_all
 from .meaning_ranks import (
     add_of_ranks,
+    await_parcels,
     await_rows,
     await_sums,
+    count_in_parcel,
     note_flag,
     pass_epoch,
     raise_flag,
@@ -128,9 +130,18 @@ ADDS: dict[str, Meaning] = {
 }
 
 
-SIGNALS: dict[str, Meaning] = {"noting": note_flag, "raising": raise_flag, "telling": tell_all}
+SIGNALS: dict[str, Meaning] = {
+    "noting": note_flag,
+    "raising": raise_flag,
+    "telling": tell_all,
+    "counting": count_in_parcel,
+}
 EPOCHS: dict[str, Meaning] = {"reading": read_epoch, "passing": pass_epoch}
-AWAITS: dict[str, Meaning] = {"sums": await_sums, "rows": await_rows}
+AWAITS: dict[str, Meaning] = {
+    "sums": await_sums,
+    "parcels": await_parcels,
+    "rows": await_rows,
+}
 
 
 def open_stamps(k: ir.Kernel, s: ir.OpenStamps) -> str:

@@ -120,7 +120,11 @@ def raise_flag(k: ir.Kernel, s: ir.Signal) -> str:
 
 
 def await_sums(k: ir.Kernel, s: ir.AwaitSignals) -> str:
-    at = flag(k, "other")
+    return _await_of_others(s, flag(k, "other"))
+
+
+def _await_of_others(s: ir.AwaitSignals, at: str) -> str:
+    """One lane for each of them."""
     seen = f'while (uint64_t("ld.acquire.sys.global.u64"($l, [{at}])) < epoch) {{}}'
     if s.watch:
         whose = "(tile.owner + 1 + other) % ranks"
@@ -130,6 +134,29 @@ def await_sums(k: ir.Kernel, s: ir.AwaitSignals) -> str:
         f"for (int other = lane; other < ranks - 1; other += 32) {{ {seen} }}"
         ' "bar.warp.sync"(0xFFFFFFFF);'
     )
+
+
+def parcel(place: str, owner: str = OWNER, number: str = "tile.slot") -> str:
+    """The flag of the one that the tile is in: of the rank `place` the last 64 are parcels', and counts of warps."""
+    first = f"({place} + 1) * (long long)flag_stride - 64"
+    return f"{owner} + 2 * ({first} + {number} / parcel_tiles)"
+
+
+def count_in_parcel(k: ir.Kernel, s: ir.Signal) -> str:
+    """Of warps of its tiles; the last parcel has fewer."""
+    owner, tile = f"{PARTIALS}[(rank + ranks - {s.owed}[0]) % ranks]", f"{s.owed}[1]"
+    at = parcel(f"({s.owed}[0] - 1)", owner, tile)
+    tiles = f"min(parcel_tiles, rank_tiles - {tile} / parcel_tiles * parcel_tiles)"
+    count = f'"atom.acq_rel.gpu.global.inc.u32"($r, [{at} + {2 * k.peers.parcels}], last)'
+    return (
+        f'"bar.warp.sync"(0xFFFFFFFF); const uint32_t last = {tiles} * {k.peers.flags} - 1;'
+        f" if (lane == 0 && uint32_t({count}) == last)"
+        f' "st.release.sys.global.u64"([{at}], epoch); {s.owed}[0] = 0;'
+    )
+
+
+def await_parcels(k: ir.Kernel, s: ir.AwaitSignals) -> str:
+    return _await_of_others(s, parcel("other"))
 
 
 def add_of_ranks(k: ir.Kernel, s: ir.AddPartials) -> str:

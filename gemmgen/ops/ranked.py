@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from ..config import Config
 from ..errors import ArgumentError
-from ..ir.collectives import COLLECTIVES, REDUCE_SCATTER
+from ..ir.collectives import COLLECTIVES, PARCELS, REDUCE_SCATTER, check_chunks
 from ..ir.dtypes import DType
 from ..ir.expr import fold
 from ..problem import Problem, Shape
+from ..runtime.launch import Plan
+from ..runtime.outbox import parcels
 from ..runtime.peers import Mailbox as Layout
 from ..runtime.peers import mailbox
 from ..runtime.peers import mailbox_bytes as mailbox_bytes
+from ..runtime.sender import Job, ParcelSender, job, sends_parcels
 from ..runtime.torch_tensors import current_stream, torch
 from .calls import matrix, operand_shape, output_of, stores
 from .collective import (
@@ -26,6 +29,7 @@ from .collective import (
     kernel_of,
     of_collective,
     scales_in_place,
+    without_outbox,
 )
 from .collective import InProcess as InProcess
 from .compute import Scales, read_by_epilogue, scales_of
@@ -48,7 +52,47 @@ class Mailbox(End):
     def __init__(self, memory: SymmetricMemory, device: Any) -> None:
         super().__init__(memory, device, least=2)
         self.layout = Layout.of(int(memory.buffer_size), self.ranks)
-        self.table = torch().tensor(self.addresses, dtype=torch().int64, device=self.device)
+        self.table = self._table(self.addresses)
+        self.epoch: int | None = 0  # of the last launch; None: graphs have some of them
+
+    def _table(self, addresses: Sequence[int]) -> Any:
+        return torch().tensor(addresses, dtype=torch().int64, device=self.device)
+
+    @cached_property
+    def outbox(self) -> Outbox:
+        """Made for the first launch of a config with `outbox`, as large as the mailbox."""
+        held = torch().zeros(self.layout.bytes, dtype=torch().uint8, device=self.device)
+        others = [held.data_ptr()] * self.ranks
+        others[self.rank] = self.addresses[self.rank]
+        table, sender = self._table(others), ParcelSender(self.device.index, held)
+        torch().cuda.current_stream(self.device).synchronize()  # launches may be on any stream
+        return Outbox(memory=held, table=table, sender=sender)
+
+    @property
+    def sends(self) -> bool:
+        """Whether launches of a config with `outbox` may use it now."""
+        counted = self.epoch is not None and not capturing()
+        return counted and sends_parcels(self.device.index)
+
+    def numbered(self) -> int:
+        """The number of the next launch. Raises ArgumentError where only the device knows it."""
+        if self.epoch is None:
+            allowed = "must be false with a mailbox that a CUDA graph uses"
+            raise ArgumentError("config.outbox", True, allowed)
+        return self.epoch + 1
+
+    def launched(self) -> None:
+        """One more launch was given to the driver, or to a CUDA graph, which numbers them without telling."""
+        self.epoch = None if self.epoch is None or capturing() else self.epoch + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outbox:
+    """Where sums for other ranks wait, the table of addresses by which a kernel finds it, and what sends them."""
+
+    memory: Any
+    table: Any
+    sender: ParcelSender
 
 
 class ReduceScatter:
@@ -61,7 +105,8 @@ class ReduceScatter:
     same on all ranks; None lets the cost model choose. M: a multiple of 4 where A has
     scales, of 16 bytes where A is stored [K, M]. The sums of all ranks are added in FP32 (INT32), this rank's first, then
     those of the ranks behind it. wire: `gemmgen.BF16` or F16, or its name: what other ranks' sums are rounded to before they
-    travel, half as many bytes; None: the problem's. Raises as `gemmgen.ops.multiply`.
+    travel, half as many bytes; None: the problem's. chunks: where config has `outbox`, in how many a rank sends its sums to another, 1 to 32, the same on all
+    ranks; None: 2. Raises as `gemmgen.ops.multiply`.
     """
 
     _collective: ClassVar[str] = REDUCE_SCATTER
@@ -79,6 +124,7 @@ class ReduceScatter:
         scale_layout: str | None = None,
         config: Config | None = None,
         wire: DType | str | None = None,
+        chunks: int | None = None,
         **arguments: Any,
     ) -> None:
         p, self.shape = _checked(self._collective, problem, memory, a, b, wire)
@@ -88,13 +134,18 @@ class ReduceScatter:
         tensors, values = scales_of(p, a, b, scales)
         out = tensor_of(output_of(p, (m, n // fold(p.epilogue)), out, a, b))
         extra = epilogue_values(p, self.shape, 1, arguments, a.device)
-        self.kernel = kernel_of(p, config, self.shape, memory.ranks, a.device.index)
+        of = p, config, self.shape, memory.ranks, a.device.index
+        self.kernel = kernel_of(*of)
+        if config is None and self.kernel.kernel.peers.parcels and not memory.sends:
+            self.kernel = without_outbox(*of)
         _check_room(memory.layout, mailbox(self.kernel.kernel, self.shape, memory.ranks))
         tensors = scales_in_place(tensors, self.kernel, scale_layout, LAYOUTS)
         self.out, self.mailbox = out, memory
+        self._pushes: tuple[tuple[Job, ...], ...] = ()
         self._held: tuple[Any, ...] = a, b, tensors, scale_b, arguments
         held = {"a": a, "b": b, "d": out, **tensors}
         matrices = {name: matrix(t) for name, t in held.items()}
+        sent, table = self._parcels(chunks)
         values = {
             "shape_m": m,
             "shape_n": n,
@@ -103,10 +154,29 @@ class ReduceScatter:
             **values,
             **stores({"out": out}),
             **extra,
-            **memory.layout.values(memory.rank, memory.table.data_ptr()),
+            **memory.layout.values(memory.rank, table.data_ptr()),
+            **sent,
         }
         stream = current_stream(a.device)
         self._plan = planned(self.kernel, self.shape, matrices, values, stream)
+
+    def _parcels(self, chunks: int | None) -> tuple[dict[str, int], Any]:
+        """What the kernel is told of the parcels in which it sends its sums, and its table of addresses."""
+        box = self.mailbox
+        if not self.kernel.kernel.peers.parcels:
+            if chunks is not None:
+                raise ArgumentError("chunks", chunks, "must be None: config has no outbox")
+            return {}, box.table
+        if chunks is not None:
+            check_chunks(chunks)
+        out = box.outbox
+        found = parcels(self.kernel.kernel, self.shape, box.ranks, chunks or PARCELS)
+        at = box.addresses, out.memory.data_ptr(), box.rank
+        self._pushes = tuple(
+            tuple(map(job, found.pushes(box.layout, *at, epoch)))
+            for epoch in range(box.layout.buffers)
+        )
+        return found.values(), out.table
 
     def launch(self, out: Any = None) -> Any:
         """Start it on torch's current stream, as this rank's next: it waits on the GPU for the other ranks. Returns `out`; one that is given lies as the one planned for,
@@ -117,10 +187,33 @@ class ReduceScatter:
             plan, to = self._plan, {} if out is None else {"d": out.data_ptr()}
             if to or plan.stream != stream:
                 plan = self.kernel.moved(plan, to, stream)
-            self.kernel.launch(plan)
+            self._start(plan, stream)
             if not capturing():
                 self._plan = plan
         return self.out if out is None else out
+
+    def _start(self, plan: Plan, stream: int) -> None:
+        """A kernel that runs is counted, whatever fails behind it."""
+        box = self.mailbox
+
+        def start() -> None:
+            self.kernel.launch(plan)
+            box.launched()
+
+        if not self._pushes:
+            start()
+            return
+        if capturing():
+            allowed = "must be false: a replay would raise the flags of an old launch"
+            raise ArgumentError("config.outbox", "a CUDA graph", allowed)
+        epoch = box.numbered()
+        pushes = self._pushes[epoch % len(self._pushes)]
+        box.outbox.sender.behind(stream, start, pushes, epoch)
+
+    @property
+    def stale(self) -> bool:
+        """Whether a CUDA graph has come to number its mailbox's launches, whose numbers its copies would need: `launch` raises."""
+        return bool(self._pushes) and self.mailbox.epoch is None
 
     def let_go(self) -> None:
         """Hold no tensor from now on: who launches gives `out`, and has the others where they were."""

@@ -92,7 +92,8 @@ PIPELINE: tuple[Step, ...] = (
     # The slabs of the whole tile are known, its stores not yet spelled.
     Step(split_output.split_output, "d_columns"),
     Step(choose_stores),  # a padded row cannot leave through a TMA box; may drop a map
-    Step(scatter_rows.scatter_rows),  # sums are whole, and pieces of the epilogue are spelled
+    # Sums are whole, and pieces of the epilogue are spelled.
+    Step(scatter_rows.scatter_rows, "outbox"),
     Step(reduce_all.reduce_all),  # the same
     Step(gather_rows.gather_rows),  # the scales that lanes read are known, K is whole
     Step(split_boxes.split_boxes),  # needs slabs (swizzle) and slices (multicast)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
-from ..ir.collectives import COLLECTIVES, REDUCE_SCATTER
+from ..ir.collectives import COLLECTIVES, MOST_CHUNKS, REDUCE_SCATTER
 from ..ir.dtypes import S32
 from ..ir.exchange import PARTIALS
-from ..ir.mailboxes import OWED, word
+from ..ir.mailboxes import OWED, PARCEL_TILES, RANK_TILES, word
 from ..ir.nodes import (
     AddPartials,
     AwaitSignals,
@@ -42,24 +42,40 @@ RANKS_OVERLAP = Rule(
     because="A launch writes where other ranks read two launches ago. That they are done with it is known from the launch in "
     "between, which must be over.",
 )
-RULES = (RANKS_ALONE, RANKS_OVERLAP)
+OUTBOX_SUMS = Rule(
+    id="outbox-sums",
+    says=f"outbox needs sums that travel: a problem whose collective is {REDUCE_SCATTER}",
+    because="What lies in an outbox are sums of other ranks' rows, which the copy engine sends there.",
+)
+RULES = (RANKS_ALONE, RANKS_OVERLAP, OUTBOX_SUMS)
 OWES = "owed"
 SCHEDULER = COLLECTIVES[REDUCE_SCATTER].scheduler
 # Where the consumers wait for the first stage, so that the host knows no number.
 PASSING = If(when="cta_leader", body=(Epoch(by="passing"),))
 
 
-def scatter_rows(kernel: Kernel, target: Target) -> Kernel:
+def scatter_rows(kernel: Kernel, target: Target, outbox: bool) -> Kernel:
     """Of a kernel that walks other ranks' rows: let each CTA send the sum of a tile in those to the rank that has them, and
     say so when the next tile's K blocks are summed, for until then the sum travels. Of a tile in the own rows it waits for the sums
     of all others, adds them in order of ranks, from the one after its own on, and goes on to the epilogue. Which launch it is it reads
     before the CTA's threads meet, and when they have, one of them says so. Sets slot and flags of
     Kernel.peers; inserts what sends, says, waits, adds and numbers, a register for that, and the parameters that lead to the ranks'
-    memories."""
+    memories.
+
+    With `outbox` sums go to this GPU's own memory, which the host says in the table of all ranks': a copy engine sends them, parcels of
+    several tiles. A warp counts itself in a tile's parcel rather than raise a flag, and owners wait for parcels. Sets Kernel.peers.parcels,
+    too, and adds the parameters that say what a parcel is."""
     if kernel.scheduler.name != SCHEDULER:
+        if outbox:
+            values = {"outbox": outbox, "scheduler": kernel.scheduler.name}
+            raise IllegalConfig(OUTBOX_SUMS, values, "Use outbox=false.")
         return kernel
     kernel, sums, ahead = with_mailboxes(kernel, target)
-    return map_role(kernel, "consumer", lambda r: _handing_over(r, sums, ahead))
+    if outbox:
+        sizes = (Param(name=name, ctype="int") for name in (PARCEL_TILES, RANK_TILES))
+        peers = replace(kernel.peers, parcels=MOST_CHUNKS)
+        kernel = replace(kernel, peers=peers, params=(*kernel.params, *sizes))
+    return map_role(kernel, "consumer", lambda r: _handing_over(r, sums, ahead, outbox))
 
 
 def with_mailboxes(kernel: Kernel, target: Target) -> tuple[Kernel, dict[str, int], int]:
@@ -97,18 +113,20 @@ def _numbered(prologue: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     return (Epoch(by="reading"), *prologue, *(Sync(of="cta"),) * (not meets))
 
 
-def _handing_over(role: Role, sums: dict[str, int], ahead: int) -> Role:
+def _handing_over(role: Role, sums: dict[str, int], ahead: int, outbox: bool) -> Role:
     send = tuple(SendPartials(src=a, wave=w, through="ranks") for a, w in sums.items())
     add = tuple(AddPartials(dst=a, wave=w, through="ranks", unroll=ahead) for a, w in sums.items())
 
     noted = Signal(by="noting", owed=OWES)
-    raised = If(when="owes", ahead=OWES, body=(Signal(by="raising", owed=OWES),))
+    said = Signal(by="counting" if outbox else "raising", owed=OWES)
+    raised = If(when="owes", ahead=OWES, body=(said,))
+    there = AwaitSignals(of="parcels" if outbox else "sums")
 
     def visit(s: Stmt) -> Stmt | tuple[Stmt, ...]:
         match s:
             case TileBody():
                 theirs = If(when="theirs", body=(*send, noted))
-                ours = If(when="ours", body=(AwaitSignals(), *add, *s.epilogue))
+                ours = If(when="ours", body=(there, *add, *s.epilogue))
                 return replace(s, epilogue=(raised, theirs, ours))
             case ForTiles():
                 return s, raised

@@ -8,13 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from ..emulator import GlobalMemory, Schedule, Started, Stats, launch_ranks
+from ..emulator import (
+    Awaited,
+    Copied,
+    GlobalMemory,
+    Raised,
+    Schedule,
+    Started,
+    Stats,
+    launch_ranks,
+)
 from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .bind import Bound, bind
 from .emulated import WATCHDOG_BYTES, EmulatedKernel, params
+from .inbox import Move, Raise
 from .launch import grid
+from .outbox import Await
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,3 +88,12 @@ class Calls:
             for call, outs in enumerate(outputs)
         ]
         return read, stats
+
+
+def copying(x: Await | Move | Raise, epoch: int) -> Awaited | Copied | Raised:
+    """What the emulator's copy engines do for `x`, in the launch of an epoch."""
+    if isinstance(x, Await):
+        return Awaited(flag=x.flag, value=epoch)
+    if isinstance(x, Raise):
+        return Raised(flag=x.flag, value=epoch)
+    return Copied(**vars(x))

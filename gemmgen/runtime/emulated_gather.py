@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..emulator import Copied, GlobalMemory, Raised, Schedule, Started, Stats
+from ..emulator import GlobalMemory, Schedule, Started, Stats
 from ..verification.engines import NumpyEngine
 from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .bind import NAN_BYTE, Bound, bind
 from .emulated import SMS, EmulatedKernel
-from .emulated_calls import Calls
-from .inbox import Gathering, Inbox, Move, Raise, flag_bytes, gathering, needed
+from .emulated_calls import Calls, copying
+from .inbox import Gathering, Inbox, flag_bytes, gathering, needed
 from .launch import check_launch
 
 
@@ -94,8 +94,8 @@ class EmulatedGather:
             replace(grouped, values=values),
             (g.rows, *operands.shape[1:]),
             rank,
-            first=[_job(x, epoch) for x in g.own_moves(buffer, rank)],
-            beside=[_job(x, epoch) for x in g.pushes(bases, box, rank, epoch)],
+            first=[copying(x, epoch) for x in g.own_moves(buffer, rank)],
+            beside=[copying(x, epoch) for x in g.pushes(bases, box, rank, epoch)],
         )
 
 
@@ -114,9 +114,3 @@ def _grouped(bound: Bound, names: Iterable[str], g: Gathering, buffer: int) -> B
         matrices={**bound.matrices, **g.matrices(buffer), "d": d},
         values={**bound.values, **g.strides(names, bound.values)},
     )
-
-
-def _job(x: Move | Raise, epoch: int) -> Copied | Raised:
-    if isinstance(x, Raise):
-        return Raised(flag=x.flag, value=epoch)
-    return Copied(**vars(x))

@@ -14,18 +14,20 @@ from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .bind import NAN_BYTE, Bound
 from .emulated import SMS, EmulatedKernel
-from .emulated_calls import Calls
+from .emulated_calls import Calls, copying
 from .launch import check_launch
+from .outbox import parcels
 from .peers import FLAG, WORD, Mailbox, mailbox
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmulatedRanks:
     """`ranks` GPUs of one host, of `sms` SMs each. first: the epoch of the first call. stats: of all launches, by rank. over: by rank, what its
-    memory says of the last: its epoch, and CTAs that are still counted."""
+    memory says of the last: its epoch, and CTAs that are still counted. chunks: in how many a copy engine sends, of a kernel for which it does."""
 
     ranks: int
     sms: int = SMS
+    chunks: int = 2
     schedule: Schedule | None = None
     first: int = 1
     engine: NumpyEngine = field(default_factory=NumpyEngine)
@@ -57,11 +59,25 @@ class EmulatedRanks:
             sms=self.sms,
         )
 
-        def launch(operands: Operands, output: Guarded, rank: int, _: int) -> tuple[int, Started]:
+        sent = parcels(kernel, shape, self.ranks, self.chunks) if kernel.peers.parcels else None
+        outboxes = [launches.place(_empty(box, 0), r) for r in range(self.ranks)] if sent else boxes
+
+        def launch(
+            operands: Operands, output: Guarded, rank: int, call: int
+        ) -> tuple[int, Started]:
             out, bound = launches.bound(operands, output, rank)
-            table = launches.place(np.array(boxes, np.uint64).view(np.uint8), rank)
-            told = _of_rank(bound, box.values(rank, table), shape[0])
-            return out, launches.started(told, shape, rank, sums=table)
+            seen = [
+                boxes[r] if sent is None or r == rank else outboxes[rank] for r in range(self.ranks)
+            ]
+            table = launches.place(np.array(seen, np.uint64).view(np.uint8), rank)
+            values, copies = box.values(rank, table), {}
+            if sent:
+                epoch = self.first + call
+                pushes = sent.pushes(box, boxes, outboxes[rank], rank, epoch)
+                copies = {"beside": [copying(x, epoch) for x in pushes], "behind": True}
+                values |= sent.values()
+            told = _of_rank(bound, values, shape[0])
+            return out, launches.started(told, shape, rank, sums=table, **copies)
 
         found, stats = launches.run(launch, calls, outputs, self.schedule)
         self.stats.extend(stats)

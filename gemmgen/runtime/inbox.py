@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..errors import ArgumentError
 from ..ir.argument_names import group_stride, row_stride
 from ..ir.arrivals import ARRIVALS, NO_ARRIVALS
-from ..ir.collectives import MOST_CHUNKS, check_ranks
+from ..ir.collectives import MOST_CHUNKS, check_chunks, check_ranks
 from ..ir.counts import check_side
 from ..ir.launchable import Launchable
 from ..ir.nodes import TmaMap
@@ -170,8 +169,7 @@ def gathering(
     """Of a launch whose A has `rows` of each rank, sent in at most `chunks`. Raises ArgumentError for more ranks than one host has, more rows than are
     counted, or numbers of chunks that there are no flags for."""
     check_ranks(ranks)
-    if type(chunks) is not int or not 1 <= chunks <= MOST_CHUNKS:
-        raise ArgumentError("chunks", chunks, f"must be an integer from 1 to {MOST_CHUNKS}")
+    check_chunks(chunks)
     check_side("ranks * m", ranks * rows)
     mine = {m.tensor: own[m.tensor] for m in _maps(kernel)}
     sizes = {m.tensor: _bytes(kernel, m) for m in _maps(kernel)}

@@ -10,6 +10,7 @@ from ..ir.collectives import WIRES, check_ranks
 from ..ir.counts import check_side
 from ..ir.dtypes import DType
 from ..ir.launchable import Launchable
+from ..ir.mailboxes import PARCEL_FLAGS
 from ..ir.walks import NO_PEERS, Peers
 from ..target import Target
 
@@ -22,7 +23,7 @@ SIDE = 2 * Target.tma_box  # elements that no tile of a pair of CTAs is longer t
 
 @dataclass(frozen=True, kw_only=True)
 class Mailbox:
-    """flags: 64-bit ones that each other rank has there. words: of 32 bits, of each buffer of slots. Behind those is a line of the
+    """flags: 64-bit ones that each other rank has there, the last of them parcels'. words: of 32 bits, of each buffer of slots. Behind those is a line of the
     rank's own, by which its launches are numbered: the epoch of the last one, and what CTAs of the running one count. All but the
     slots is zero before the first launch."""
 
@@ -34,15 +35,20 @@ class Mailbox:
     @classmethod
     def of(cls, size: int, ranks: int) -> Mailbox:
         """All of `size` bytes, however they will be used: of each tile a slot is at least so many times as large as its flags."""
-        others, size = max(1, ranks - 1), max(0, size - LINE)
+        others = max(1, ranks - 1)
+        size = max(0, size - LINE - FLAG * others * PARCEL_FLAGS)
         flags = whole(-(-size // (others * (1 + BUFFERS * LEAST) * FLAG)), LINE // FLAG)
         words = max(0, size - FLAG * others * flags) // (BUFFERS * LINE) * (LINE // WORD)
-        return cls(ranks=ranks, flags=flags, words=words, buffers=BUFFERS)
+        return cls(ranks=ranks, flags=flags + PARCEL_FLAGS, words=words, buffers=BUFFERS)
 
     @property
     def flag_bytes(self) -> int:
         """The flags come first."""
         return FLAG * (self.ranks - 1) * self.flags
+
+    def buffer(self, epoch: int) -> int:
+        """Where the slots of a launch begin."""
+        return self.flag_bytes + WORD * (epoch % self.buffers) * self.words
 
     @property
     def over(self) -> int:
@@ -81,14 +87,20 @@ def mailbox(kernel: Launchable, shape: tuple[int, int, int], ranks: int) -> Mail
     if not kernel.peers.every and shape[0] % (step := row_step(kernel)):
         allowed = f"must be a multiple of {step} on each rank: its rows begin at 16 bytes of what lies along M"
         raise ArgumentError("m", shape[0], allowed)
-    b, c, p = kernel.block, kernel.cluster, kernel.peers
-    tiles = whole(-(-shape[0] // b.m), c.m) * whole(-(-shape[1] // b.n), c.n)
+    p, tiles = kernel.peers, tiles_of(kernel, shape)
+    flags = 0 if p.parcels else tiles * p.flags
     return Mailbox(
         ranks=ranks,
-        flags=whole(tiles * p.flags, LINE // FLAG),
+        flags=whole(flags, LINE // FLAG) + PARCEL_FLAGS,
         words=whole(p.senders(ranks) * tiles * p.slot, LINE // WORD),
         buffers=p.buffers,
     )
+
+
+def tiles_of(kernel: Launchable, shape: tuple[int, int, int]) -> int:
+    """Of each rank's rows, with those that fill up clusters."""
+    b, c = kernel.block, kernel.cluster
+    return whole(-(-shape[0] // b.m), c.m) * whole(-(-shape[1] // b.n), c.n)
 
 
 def mailbox_bytes(m: int, n: int, ranks: int, wire: DType | str | None = None) -> int:
@@ -109,7 +121,8 @@ def _bytes(m: int, n: int, ranks: int, wire: DType | str | None, peers: Peers) -
     size = WORD if wire is None else _wire(wire).bytes
     tiles = (m + SIDE - 1) * (n + SIDE - 1)  # elements: no tile reaches further past a side
     slots = size * BUFFERS * peers.senders(ranks) * tiles
-    return whole(slots + slots // (BUFFERS * LEAST) + LINE * (ranks + BUFFERS + 1), LINE)
+    flags = slots // (BUFFERS * LEAST) + FLAG * (ranks - 1) * PARCEL_FLAGS
+    return whole(slots + flags + LINE * (ranks + BUFFERS + 1), LINE)
 
 
 def row_step(kernel: Launchable) -> int:

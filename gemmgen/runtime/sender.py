@@ -12,20 +12,26 @@ from ..errors import RuntimeUnavailable
 from . import driver
 from .driver import call
 from .inbox import Move, Raise
+from .outbox import Await
 
 Job = Callable[[Any, int], None]  # on a stream, for a launch of an epoch
 WRITES = "CAN_USE_64_BIT_STREAM_MEM_OPS"
 
 
-class Sender:
-    """A stream of the highest priority on CUDA device `device`, and the events by which it and the stream of a launch wait for each
-    other. Who uses it takes turns. Raises RuntimeUnavailable for a device whose streams write no flags."""
+def sends_parcels(device: int) -> bool:
+    """Whether streams of the CUDA device write and await flags."""
+    return bool(driver.attribute(device, WRITES))
 
-    def __init__(self, device: int) -> None:
-        if not driver.attribute(device, WRITES):
+
+class CopyStream:
+    """A stream of the highest priority on CUDA device `device`, for copies beside launches, and so many events. Who uses it takes
+    turns. held: what copies access, kept until they are done. Raises RuntimeUnavailable for a device whose streams write no flags."""
+
+    def __init__(self, device: int, events: int, held: object = None) -> None:
+        if not sends_parcels(device):
             raise RuntimeUnavailable(
                 f"device={device} does not write 64-bit values in the order of a stream (CU_DEVICE_ATTRIBUTE_{WRITES} is 0), "
-                "by which ranks say that their rows have arrived"
+                "by which ranks say that what they sent has arrived"
             )
         self.device, cu = device, driver.driver()
         untimed, alone = (
@@ -35,10 +41,17 @@ class Sender:
         with driver.current(device):
             _, highest = call("cuCtxGetStreamPriorityRange")
             self.stream = call("cuStreamCreateWithPriority", alone, highest)
-            events = tuple(call("cuEventCreate", untimed) for _ in range(3))
-            held = self.stream, events, call("cuCtxGetCurrent")
-        self._ready, self._sent, self._over = events
-        finalize(self, _destroy, cu, *held).atexit = False
+            self.events = tuple(call("cuEventCreate", untimed) for _ in range(events))
+            ended = self.stream, self.events, call("cuCtxGetCurrent"), held
+        finalize(self, _destroy, cu, *ended).atexit = False
+
+
+class Sender(CopyStream):
+    """Sends a rank's rows beside its launches: the events by which its stream and that of a launch wait for each other."""
+
+    def __init__(self, device: int) -> None:
+        super().__init__(device, events=3)
+        self._ready, self._sent, self._over = self.events
 
     def follow(self, stream: int) -> None:
         """Let what is queued on `stream` from now on wait until this rank's launches are over. Raises LaunchError."""
@@ -70,22 +83,51 @@ class Sender:
                 call("cuEventRecord", self._over, stream)
 
 
-def _destroy(cu: Any, stream: Any, events: tuple[Any, ...], context: Any) -> None:
-    """Once what is queued there is done. Nobody is there to be told of an error."""
+class ParcelSender(CopyStream):
+    """Sends a rank's sums beside its launches, from an outbox of two buffers, `held`, that those take in turns."""
+
+    def __init__(self, device: int, held: object) -> None:
+        super().__init__(device, events=2, held=held)
+
+    def behind(
+        self, stream: int, launch: Callable[[], None], pushes: Sequence[Job], epoch: int
+    ) -> None:
+        """`launch` on `stream`, and `pushes` beside it, which wait for what it says, and may outlive it; where it raises there are none. It begins
+        when those of the launch before the last, whose buffer it takes, are done. Raises LaunchError."""
+        left = self.events[epoch % len(self.events)]
+        with driver.current(self.device):
+            call("cuStreamWaitEvent", stream, left, 0)
+            launch()
+            for do in pushes:
+                do(self.stream, epoch)
+            call("cuEventRecord", left, self.stream)
+
+
+def _destroy(cu: Any, stream: Any, events: tuple[Any, ...], context: Any, held: object) -> None:
+    """Once what is queued there is done, of what accesses `held` before that is let go. Nobody is there to be told of an error."""
     cu.cuCtxPushCurrent(context)
+    if held is not None:
+        cu.cuStreamSynchronize(stream)
     cu.cuStreamDestroy(stream)
     for event in events:
         cu.cuEventDestroy(event)
     cu.cuCtxPopCurrent()
 
 
-def job(x: Move | Raise) -> Job:
+def job(x: Await | Move | Raise) -> Job:
     """What does `x` on a stream, as part of the launch of an epoch."""
+    if isinstance(x, Await):
+        return partial(_await, x.flag)
     if isinstance(x, Raise):
         return partial(_raise, x.flag)
     if x.bytes:
         return partial(_copy, "cuMemcpyAsync", (x.to, x.of, x.bytes))
     return partial(_copy, "cuMemcpy2DAsync", (_lines(x),))
+
+
+def _await(flag: int, stream: Any, epoch: int) -> None:
+    at_least = driver.driver().CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
+    call("cuStreamWaitValue64", stream, flag, epoch, at_least)
 
 
 def _raise(flag: int, stream: Any, epoch: int) -> None:

@@ -61,6 +61,7 @@ def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
         "direct",
         "slots",
         "shares",
+        "outbox",
     } & set(Config().to_json())
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
@@ -93,6 +94,7 @@ BAD_CONFIG = {
     "direct": (1, 0, "true", None),
     "slots": (1, 0, "true", None),
     "shares": (0, 3, 16, 2.0, "2", None, True),
+    "outbox": (1, 0, "true", None),
     "order": ("hilbert", "", None, 1, True, ["panels"]),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
@@ -143,6 +145,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "direct": (False, True),
         "slots": (False, True),
         "shares": (1, 8),
+        "outbox": (False, True),
         "order": ("panels",),
         "registers": (None, (40, 232)),
     }[name]

@@ -62,6 +62,7 @@ OUT_OF_RANGE = {
     "direct": (1, None, "yes"),
     "slots": (1, None, "yes"),
     "shares": (0, 3, 16, "two"),
+    "outbox": (1, None, "yes"),
 }
 assert OUT_OF_RANGE.keys() == FIELDS.keys()
 

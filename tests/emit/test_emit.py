@@ -53,6 +53,7 @@ SWAP_SCALED = (
     Config(swap_ab=True, block_m=24, block_n=64, consumers=1),
 )
 SCALED = (replace(DENSE, epilogue=EPILOGUES["scaled"]), Config(block_n=64))
+SCATTERED, OUTBOX = replace(DENSE, collective="reduce_scatter"), Config(block_n=64, outbox=True)
 
 # statement: (kernel it comes from, which of its kind)
 STATEMENTS = {
@@ -178,6 +179,9 @@ STATEMENTS = {
     "Wait-seen-watched": ((FP8, Config(peek=True, block_n=64, watchdog=True)), 0),
     "Sync-of_warpgroup-turns": ("dense-ping-pong", 0),
     "Wait-per_tile-watched": ((FP8, Config(split_k=2, block_n=64, watchdog=True)), 1),
+    "Signal-by_counting": ((SCATTERED, OUTBOX), 0),
+    "AwaitSignals-of_parcels": ((SCATTERED, OUTBOX), 0),
+    "AwaitSignals-of_parcels-watched": ((SCATTERED, replace(OUTBOX, watchdog=True)), 0),
 }
 
 

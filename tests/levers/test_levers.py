@@ -107,7 +107,8 @@ def test_another_value_shows_in_the_name_in_tables_and_in_json(lever):
 @cache
 def items_of(c):
     """What a report says of a legal config, of the first problem that has it."""
-    for p in (DENSE, FP8, replace(DENSE, weights_ready=True)):
+    scattered = replace(DENSE, collective="reduce_scatter")
+    for p in (DENSE, FP8, replace(DENSE, weights_ready=True), scattered):
         try:
             return {k: v for k, v in described(c, lower(p, c)).items if k != "name"}
         except IllegalConfig:

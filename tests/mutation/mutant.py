@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from exhibits import exhibit
-from kernels import VARIETY
+from kernels import DENSE, VARIETY
 
 from gemmgen import passes
 from gemmgen.config import Config
@@ -73,9 +73,18 @@ def _original(name: str) -> Built:
     return Built(problem=problem, meant=kernel, kernel=kernel, source=emit(kernel))
 
 
+# Which several GPUs launch together.
+OF_RANKS = {
+    "dense-outbox": (
+        replace(DENSE, collective="reduce_scatter"),
+        Config(block_m=64, block_n=32, consumers=1, stages=3, outbox=True),
+    ),
+}
+
+
 def asked(name: str) -> tuple[Problem, Config]:
     e = exhibit(name)
-    return (e.problem, e.config) if e else VARIETY[name]
+    return (e.problem, e.config) if e else (OF_RANKS | VARIETY)[name]
 
 
 def mutated_kernel(m: Mutant) -> Kernel:

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 from kernels import fitting
+from scattering import Slow
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.check.audit import agreement
@@ -27,11 +28,13 @@ from gemmgen.passes.check_complete import check_complete
 from gemmgen.passes.check_ring import check_ring
 from gemmgen.passes.check_tile import check_tile
 from gemmgen.runtime import emulated
+from gemmgen.runtime.emulated_ranks import EmulatedRanks
 from gemmgen.runtime.nvrtc import compile_cubin, compile_ptx
 from gemmgen.schedulers import order
 from gemmgen.target import H200
+from gemmgen.verification import ranked
 from gemmgen.verification.guarded import POISONS
-from gemmgen.verification.inputs import Operands, random_normal
+from gemmgen.verification.inputs import Operands, exact_integers, random_normal
 from gemmgen.verification.parts import parts
 from gemmgen.verification.quantised import Result
 from gemmgen.verification.trial import judge, pitches, run, share_of
@@ -160,6 +163,8 @@ DEEP = Case(shape=(5, 24, FAR_K), sms=1)
 
 def emulates(b: Built) -> str | None:
     """A trial per case, then rows of D more than 2^31 elements apart."""
+    if b.meant.peers.slot:
+        return _by_ranks(b)
     moved = walker(b.source) != walker(_emitted(b.meant))
     try:
         program = _program(b)
@@ -176,10 +181,26 @@ def emulates(b: Built) -> str | None:
     return None
 
 
+def _by_ranks(b: Built) -> str | None:
+    """Three launches that follow each other on two GPUs, either of which is slow."""
+    block, late = b.meant.block, (None, Slow(rank=0, every=50), Slow(rank=1, every=50))
+    shape = 4 * block.m, 3 * block.n - 8, 4 * block.k
+    wholes = [exact_integers(ranked.alone(b.problem), *shape, seed) for seed in range(3)]
+    try:
+        for chunks, schedule in product((2, 1), late):
+            machines = EmulatedRanks(ranks=2, sms=2, chunks=chunks, schedule=schedule)
+            got = ranked.run(machines, _program(b), b.kernel, b.problem, wholes)
+            for whole, results in zip(wholes, got, strict=True):
+                ranked.check_exact(machines, b.problem, whole, results)
+    except GemmgenError as e:
+        return f"{type(e).__name__}: {e}"
+    return None
+
+
 def bit_model(b: Built) -> str | None:
     """Of every GEMM that a launch stands for; nothing where no bits are known. What it raises is its own
     fault: what the emulator finds on the way is said."""
-    if not bits.known(b.problem):
+    if b.meant.peers.slot or not bits.known(b.problem):
         return None
     for shape in ((130, 261, 272), (70, 150, 1040), *[(5, 24, FAR_K)] * chunked(b.meant)):
         shape = fitting(b.problem, shape)

@@ -22,10 +22,11 @@ def reason(m: Mutant) -> re.Pattern[str]:
 
 # By row, the property of gemmgen.check that is violated.
 _PROPERTIES: dict[str, str] = {
-    "P1": "3 16b 17 20 21 72 89 97c 97h 97i",
+    "P1": "3 16b 17 20 21 72 89 97c 97h 97i 102 102c 102g",
     "P2": (
         "1 2 2b 4 14 15 15b 16 18 21b 30a 30b 32 32b 45b 45d 50 53 55b 86 86b 88 88b "
         "95 95b 95c 95d 95f 96 96b 96c 96d 96e 96f 96h 96i 97e 98 98b 98c 98d 98f 104j "
+        "102b 102d 102e 102f "
     ),
     "P3": "7 8 9 11 12 23b 87 87b 89b 89c",
     "P4": "10 88d",

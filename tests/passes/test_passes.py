@@ -105,6 +105,7 @@ CHANGES = {
     "scatter_rows": (RANKS, {}),
     "scatter_rows-two-waves": (RANKS, {"block_m": 256, "block_n": 64, "d_columns": 64}),
     "scatter_rows-wire": (replace(RANKS, wire=BF16), {}),
+    "scatter_rows-outbox": (RANKS, {"outbox": True}),
     "reduce_all": (REDUCE, {}),
     "reduce_all-wire": (
         replace(REDUCE, wire=BF16),
@@ -345,6 +346,7 @@ ILLEGAL = {
     "slots-direct": (DENSE, {"slots": True}, {}, {"slots": True, "direct": False}),
     "ranks-alone": (RANKS, {"split_k": 2}, {}, {"split_k": 2}),
     "ranks-overlap": (RANKS, {"pdl": True}, {}, {"pdl": True}),
+    "outbox-sums": (DENSE, {"outbox": True}, {}, {"outbox": True, "scheduler": "panels"}),
     "gather-alone": (GATHER, {"split_k": 2}, {}, {"split_k": 2}),
     "gather-producer": (
         replace(FP8, collective="all_gather"),

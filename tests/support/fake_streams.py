@@ -128,6 +128,14 @@ class FakeStreams:
         assert flags == 0  # of a fence before it
         return self.asked("flag", stream, {"flag": address, "value": value})
 
+    def cuStreamWaitValue64(self, stream, address, value, flags):
+        assert flags == "CU_STREAM_WAIT_VALUE_GEQ"
+        return self.asked("await", stream, {"flag": address, "value": value})
+
+    def cuStreamSynchronize(self, stream):
+        self.destroyed.append(("done", stream))
+        return (OK,)
+
     def asked(self, kind: str, stream: Any, of: Any = None) -> tuple[Any]:
         assert self.contexts, "no context is current"
         self.log.append(Op(kind=kind, stream=stream, of=of))

@@ -1,0 +1,46 @@
+"""The config of a GEMM whose sums travel between GPUs, of that of the GEMM without that.
+
+What multiplies best alone does so here: of two H100s, at five shapes of BF16 the plain GEMM's config, with an outbox or without, was quicker than what the
+model chose of all (docs/adr/0058-outbox.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from ..config import Config
+from ..cost import cost
+from ..errors import GemmgenError
+from ..pipeline import lower
+from ..problem import Problem, Shape
+from ..target import Target
+
+FULL = 9 / 8  # of a rank's rows, those that tiles have at most
+
+
+def alone(problem: Problem) -> Problem:
+    """The GEMM whose sums they are."""
+    return replace(problem, collective="none", wire=None)
+
+
+def with_sums(
+    problem: Problem,
+    plain: Config,
+    shape: Shape,
+    ranks: int,
+    target: Target,
+    unbuilt: Collection[Config],
+) -> Config | None:
+    """`plain`, with an outbox or without, whichever the model likes better; None if neither is legal, or its tiles reach far past
+    a rank's rows. shape: of one rank."""
+    if -(-shape[0] // plain.block_m) * plain.block_m > FULL * shape[0]:
+        return None
+    priced = []
+    for c in (replace(plain, outbox=x) for x in (False, True)):
+        try:
+            lower(problem, c, target)
+        except GemmgenError:
+            continue
+        if c not in unbuilt:
+            priced.append((cost(problem, c, shape, target, ranks).seconds, c.outbox, c))
+    return min(priced)[2] if priced else None
