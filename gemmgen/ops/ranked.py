@@ -46,7 +46,8 @@ class Mailbox(End):
     memory: all of it zero on every rank before the first launch of any, and used by nothing else. `mailbox_bytes(m, n, ranks)` says how
     much launches need. device: the CUDA device of this rank. All ranks must launch the same kernels over the same shapes in the same
     order, each on one stream. A launch that a CUDA graph has captured is one at each replay: replays and other launches may alternate, where each rank's follow
-    each other in the same order. The mailbox must live as long as the graph.
+    each other in the same order. The mailbox must live as long as the graph. The first launch of a config with `outbox` allocates as much memory again on this device; once a graph has a launch,
+    such configs are refused, and none is chosen.
     """
 
     def __init__(self, memory: SymmetricMemory, device: Any) -> None:
