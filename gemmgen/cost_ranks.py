@@ -89,7 +89,7 @@ def scattered(of: Workload, t: Terms, by: Sending) -> Link:
         bytes=size,
         seconds=seconds,
         shown=by.shown(seconds, share * t.sm, share * tensor),
-        beside=STEP * tile * (t.waves > 1),
+        beside=STEP * tile if t.waves > 1 else EXCHANGED,
     )
 
 

@@ -88,7 +88,7 @@ HEAD = f"""# Where a collective in the GEMM pays
 **Nothing on this page is measured on the machines that it is about: all times are the cost model's, of H200s.** `python -m docs.tools.where_it_pays` writes it. For a
 launch of yours `gemmgen explain --collective` says the same, and `gemmgen.cost_link.pays` ([reference](reference.md)).
 
-What was measured is less. Reduce-scatters on two H100s of one host, 60 times (`tests/data/reduce_scatter.csv`): the time of the GEMM alone, as measured, and what the model says that the other rank adds are together off by 4.5 %
+What was measured is less. Reduce-scatters on two H100s of one host, 60 times (`tests/data/reduce_scatter.csv`): the time of the GEMM alone, as measured, and what the model says that the other rank adds are together off by 4.7 %
 (root mean square), at most by 10.1 %. NCCL's collectives on two H200s, 12 times (`tests/data/nccl.csv`): behind or before a GEMM off by 2.8 %, at most by 5.4 %. All-gathers inside of the launch on two H100s, at five shapes, took
 2 % to 29 % longer than the model says of them ([performance](performance.md#two-gpus)). More than two GPUs, more than one host, and FP8 with a collective have not been timed.
 

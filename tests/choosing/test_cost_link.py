@@ -15,6 +15,7 @@ from gemmgen.cost import cost, dram_bytes, operand_bytes, priced, terms
 from gemmgen.cost_launch import launch
 from gemmgen.cost_link import Hosts, compared, nccl, pays
 from gemmgen.cost_ranks import (
+    EXCHANGED,
     IN_TURNS,
     SENDING,
     STORES,
@@ -52,7 +53,7 @@ def config(row) -> Config:
 
 # Two H100s of one host, BF16, both launching at once, the mean of 30 launches. By shape and config, alone and with the
 # reduce-scatter. sending: how sums left; a row of another way is an error until BOUNDS has it.
-BOUNDS = {STORES: (0.0455, 0.105)}  # of errors: root mean square, most
+BOUNDS = {STORES: (0.047, 0.105)}  # of errors: root mean square, most
 
 
 def timed(sending=STORES):
@@ -78,7 +79,7 @@ def rms(errors) -> float:
 
 @pytest.mark.parametrize("sending", BOUNDS)
 def test_what_sums_add_is_modelled_within_a_tenth(sending):
-    """What was measured alone, and what the model adds: of stores rms 4.5 %, 10.1 % at most, over 30 configs with FP32 and BF16 on the link."""
+    """What was measured alone, and what the model adds: of stores rms 4.7 %, 10.1 % at most, over 30 configs with FP32 and BF16 on the link."""
     errors = []
     for of, c, alone, seconds in timed(sending):
         link = scattered(of, priced(of, c), way(sending, c))
@@ -208,7 +209,7 @@ def test_in_a_single_wave_nothing_is_hidden():
     of = launch(SCATTER, (128, 2048, 4096), H200, 2)
     for by in SENDING.values():
         link = scattered(of, priced(of, Config()), by)
-        assert (link.shown, link.beside) == (link.seconds, 0)
+        assert (link.shown, link.beside) == (link.seconds, EXCHANGED)
 
 
 def test_where_nothing_is_beside_the_link_all_of_it_shows():
