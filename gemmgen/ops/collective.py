@@ -160,11 +160,9 @@ def kernel_of(
     return building.given(p, config, device)
 
 
-def without_outbox(
-    p: Problem, config: Config | None, shape: Shape, ranks: int, device: int
-) -> LoadedKernel:
-    """As `kernel_of`, of what is chosen where no copy engine can send sums."""
-    config = config or building.chosen(p, shape, ranks, device, 1)
+def without_outbox(p: Problem, shape: Shape, ranks: int, device: int) -> LoadedKernel:
+    """As `kernel_of`, of what is chosen, where no copy engine can send sums."""
+    config = building.chosen(p, shape, ranks, device, 1)
     return kernel_of(p, replace(config, outbox=False, watchdog=_watched), shape, ranks, device)
 
 

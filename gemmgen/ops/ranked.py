@@ -13,12 +13,13 @@ from ..ir.collectives import COLLECTIVES, PARCELS, REDUCE_SCATTER, check_chunks
 from ..ir.dtypes import DType
 from ..ir.expr import fold
 from ..problem import Problem, Shape
-from ..runtime.launch import Plan
+from ..runtime.launch import LoadedKernel, Plan
 from ..runtime.outbox import parcels
 from ..runtime.peers import Mailbox as Layout
 from ..runtime.peers import mailbox
 from ..runtime.peers import mailbox_bytes as mailbox_bytes
 from ..runtime.sender import Job, ParcelSender, job, sends_parcels
+from ..runtime.tensor_map import Matrix
 from ..runtime.torch_tensors import current_stream, torch
 from .calls import matrix, operand_shape, output_of, stores
 from .collective import (
@@ -46,8 +47,8 @@ class Mailbox(End):
     memory: all of it zero on every rank before the first launch of any, and used by nothing else. `mailbox_bytes(m, n, ranks)` says how
     much launches need. device: the CUDA device of this rank. All ranks must launch the same kernels over the same shapes in the same
     order, each on one stream. A launch that a CUDA graph has captured is one at each replay: replays and other launches may alternate, where each rank's follow
-    each other in the same order. The mailbox must live as long as the graph. The first launch of a config with `outbox` allocates as much memory again on this device; once a graph has a launch,
-    such configs are refused, and none is chosen.
+    each other in the same order. The mailbox must live as long as the graph. Who first plans a launch of a config with `outbox` allocates as much memory again on this device; a graph has no such launch, nor has what
+    follows it: what was chosen is launched without. One Mailbox per memory, for it counts launches, too.
     """
 
     def __init__(self, memory: SymmetricMemory, device: Any) -> None:
@@ -96,6 +97,15 @@ class Outbox:
     sender: ParcelSender
 
 
+@dataclass(kw_only=True)
+class _Way:
+    """How a launch goes: by which kernel and plan, and by the buffer what copies its sums, nothing where the kernel sends them."""
+
+    kernel: LoadedKernel
+    plan: Plan
+    pushes: tuple[tuple[Job, ...], ...]
+
+
 class ReduceScatter:
     """`out[M, N] = epilogue(sum over ranks of A @ B)`, the rows rank * M on of it, in one launch of each rank, which `launch` starts
     as often as one likes, over what the tensors then hold.
@@ -103,7 +113,7 @@ class ReduceScatter:
     problem: without a grouping, and no FP8 output. a [ranks * M, K], b [N, K]: of this rank's own K, as the problem's layout
     stores them. scale_a, scale_b, scale_layout: as of `gemmgen.ops.multiply`, but nothing is copied: layout "row" takes a config
     with `lane_scales`. out: [M, N], allocated if None. arguments: what the epilogue reads, of this rank's M rows. config: the
-    same on all ranks; None lets the cost model choose. M: a multiple of 4 where A has
+    same on all ranks; None lets the cost model choose, in a CUDA graph without an outbox. M: a multiple of 4 where A has
     scales, of 16 bytes where A is stored [K, M]. The sums of all ranks are added in FP32 (INT32), this rank's first, then
     those of the ranks behind it. wire: `gemmgen.BF16` or F16, or its name: what other ranks' sums are rounded to before they
     travel, half as many bytes; None: the problem's. chunks: where config has `outbox`, in how many a rank sends its sums to another, 1 to 32, the same on all
@@ -135,86 +145,108 @@ class ReduceScatter:
         tensors, values = scales_of(p, a, b, scales)
         out = tensor_of(output_of(p, (m, n // fold(p.epilogue)), out, a, b))
         extra = epilogue_values(p, self.shape, 1, arguments, a.device)
-        of = p, config, self.shape, memory.ranks, a.device.index
-        self.kernel = kernel_of(*of)
-        if config is None and self.kernel.kernel.peers.parcels and not memory.sends:
-            self.kernel = without_outbox(*of)
-        _check_room(memory.layout, mailbox(self.kernel.kernel, self.shape, memory.ranks))
-        tensors = scales_in_place(tensors, self.kernel, scale_layout, LAYOUTS)
-        self.out, self.mailbox = out, memory
-        self._pushes: tuple[tuple[Job, ...], ...] = ()
-        self._held: tuple[Any, ...] = a, b, tensors, scale_b, arguments
-        held = {"a": a, "b": b, "d": out, **tensors}
-        matrices = {name: matrix(t) for name, t in held.items()}
-        sent, table = self._parcels(chunks)
         values = {
             "shape_m": m,
             "shape_n": n,
             "shape_k": k,
-            "groups": self.kernel.kernel.peers.parts(memory.ranks),
             **values,
             **stores({"out": out}),
             **extra,
-            **memory.layout.values(memory.rank, table.data_ptr()),
+        }
+        self.out, self.mailbox = out, memory
+        self._held: tuple[Any, ...] = a, b, tensors, scale_b, arguments
+        held = {"a": a, "b": b, "d": out}
+        kernels = self._kernels(p, config, a.device.index)
+        self.kernel, self._ways = kernels[0], []
+        for kernel in kernels:
+            _check_room(memory.layout, mailbox(kernel.kernel, self.shape, memory.ranks))
+            own = scales_in_place(tensors, kernel, scale_layout, LAYOUTS)
+            self._held += (own,)
+            matrices = {name: matrix(t) for name, t in {**held, **own}.items()}
+            self._ways.append(self._way(kernel, matrices, values, chunks))
+        self._last = self._ways[0]
+
+    def _kernels(self, p: Problem, config: Config | None, device: int) -> list[LoadedKernel]:
+        """The kernel, and where one with an outbox was chosen, not given, that without, for CUDA graphs. It alone where none can be used now."""
+        box = self.mailbox
+        kernel = kernel_of(p, config, self.shape, box.ranks, device)
+        if config is not None or not kernel.kernel.peers.parcels:
+            return [kernel]
+        without = without_outbox(p, self.shape, box.ranks, device)
+        return [kernel, without] if box.sends else [without]
+
+    def _way(
+        self,
+        kernel: LoadedKernel,
+        matrices: dict[str, Matrix],
+        values: dict[str, Any],
+        chunks: int | None,
+    ) -> _Way:
+        box, table = self.mailbox, self.mailbox.table
+        sent: dict[str, int] = {}
+        pushes: tuple[tuple[Job, ...], ...] = ()
+        if kernel.kernel.peers.parcels:
+            if chunks is not None:
+                check_chunks(chunks)
+            self._check_outbox()
+            with box.lock:
+                out = box.outbox
+            found = parcels(kernel.kernel, self.shape, box.ranks, chunks or PARCELS)
+            at = box.addresses, out.memory.data_ptr(), box.rank
+            sent, table = found.values(), out.table
+            pushes = tuple(
+                tuple(map(job, found.pushes(box.layout, *at, epoch)))
+                for epoch in range(box.layout.buffers)
+            )
+        elif chunks is not None and kernel is self.kernel:
+            raise ArgumentError("chunks", chunks, "must be None: config has no outbox")
+        told = {
+            "groups": kernel.kernel.peers.parts(box.ranks),
+            **values,
+            **box.layout.values(box.rank, table.data_ptr()),
             **sent,
         }
-        stream = current_stream(a.device)
-        self._plan = planned(self.kernel, self.shape, matrices, values, stream)
+        plan = planned(kernel, self.shape, matrices, told, current_stream(box.device))
+        return _Way(kernel=kernel, plan=plan, pushes=pushes)
 
-    def _parcels(self, chunks: int | None) -> tuple[dict[str, int], Any]:
-        """What the kernel is told of the parcels in which it sends its sums, and its table of addresses."""
-        box = self.mailbox
-        if not self.kernel.kernel.peers.parcels:
-            if chunks is not None:
-                raise ArgumentError("chunks", chunks, "must be None: config has no outbox")
-            return {}, box.table
-        if chunks is not None:
-            check_chunks(chunks)
-        out = box.outbox
-        found = parcels(self.kernel.kernel, self.shape, box.ranks, chunks or PARCELS)
-        at = box.addresses, out.memory.data_ptr(), box.rank
-        self._pushes = tuple(
-            tuple(map(job, found.pushes(box.layout, *at, epoch)))
-            for epoch in range(box.layout.buffers)
-        )
-        return found.values(), out.table
+    def _check_outbox(self) -> int:
+        """The number of the next launch, whose copies raise flags of that number. Raises ArgumentError where no outbox can be used."""
+        if capturing():
+            allowed = (
+                "must be false in a CUDA graph: a replay would raise the flags of an old launch"
+            )
+            raise ArgumentError("config.outbox", True, allowed)
+        return self.mailbox.numbered()
 
     def launch(self, out: Any = None) -> Any:
         """Start it on torch's current stream, as this rank's next: it waits on the GPU for the other ranks. Returns `out`; one that is given lies as the one planned for,
         and is written instead from now on, but not held. While a CUDA graph is captured on that stream, it becomes part of it, which needs this object as long as it lives; launch
         once before, for that loads the kernel. Raises LaunchError."""
-        stream = current_stream(self.mailbox.device)
+        stream, captured = current_stream(self.mailbox.device), capturing()
         with self.mailbox.lock:
-            plan, to = self._plan, {} if out is None else {"d": out.data_ptr()}
+            counted = not captured and self.mailbox.epoch is not None
+            way = self._ways[0 if counted else -1]
+            plan, to = way.plan, {} if out is None else {"d": out.data_ptr()}
             if to or plan.stream != stream:
-                plan = self.kernel.moved(plan, to, stream)
-            self._start(plan, stream)
-            if not capturing():
-                self._plan = plan
+                plan = way.kernel.moved(plan, to, stream)
+            self._start(way, plan, stream)
+            if not captured:
+                way.plan, self._last = plan, way
         return self.out if out is None else out
 
-    def _start(self, plan: Plan, stream: int) -> None:
+    def _start(self, way: _Way, plan: Plan, stream: int) -> None:
         """A kernel that runs is counted, whatever fails behind it."""
         box = self.mailbox
 
         def start() -> None:
-            self.kernel.launch(plan)
+            way.kernel.launch(plan)
             box.launched()
 
-        if not self._pushes:
+        if not way.pushes:
             start()
             return
-        if capturing():
-            allowed = "must be false: a replay would raise the flags of an old launch"
-            raise ArgumentError("config.outbox", "a CUDA graph", allowed)
-        epoch = box.numbered()
-        pushes = self._pushes[epoch % len(self._pushes)]
-        box.outbox.sender.behind(stream, start, pushes, epoch)
-
-    @property
-    def stale(self) -> bool:
-        """Whether a CUDA graph has come to number its mailbox's launches, whose numbers its copies would need: `launch` raises."""
-        return bool(self._pushes) and self.mailbox.epoch is None
+        epoch = self._check_outbox()
+        box.outbox.sender.behind(stream, start, way.pushes[epoch % len(way.pushes)], epoch)
 
     def let_go(self) -> None:
         """Hold no tensor from now on: who launches gives `out`, and has the others where they were."""
@@ -224,7 +256,7 @@ class ReduceScatter:
     def wait(self) -> Callable[[], None]:
         """To be called: blocks until what was launched here is over, but for what a CUDA graph replays. Holds no tensor. Raises LaunchError, and where the kernel is watched DeadlockError, which names the rank whose sums never
         came."""
-        return partial(self.kernel.wait, self._plan)
+        return partial(self._last.kernel.wait, self._last.plan)
 
 
 def reduce_scatter(*args: Any, **kwargs: Any) -> Any:

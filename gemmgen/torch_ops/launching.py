@@ -81,7 +81,7 @@ def kept(op: Collective, overload: Any, given: Mapping[str, Any]) -> Callable[[]
         return None
     meeting, key = met(group_of(given[GROUP]), device), _key(op, overload, given)
     found = None if meeting is None or key is None else meeting.kept.get(key)
-    if found is None or meeting is None or getattr(found.planned, "stale", False):
+    if found is None or meeting is None:
         return None
     return partial(found.launch, meeting)
 

@@ -1,4 +1,4 @@
-"""GEMMs of several GPUs whose copy engines send the sums (docs/adr/0056-outbox.md), on tensors that only say what they are: what the driver is
+"""GEMMs of several GPUs whose copy engines send the sums (docs/adr/0058-outbox.md), on tensors that only say what they are: what the driver is
 asked, in which order, and what is refused."""
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from gemmgen.cost_ranks import PARCELS
 from gemmgen.errors import ArgumentError, LaunchError, RuntimeUnavailable
 from gemmgen.ir.collectives import MOST_CHUNKS
 from gemmgen.ir.dtypes import BF16
+from gemmgen.ops import building
 from gemmgen.ops.ranked import InProcess, Mailbox, ReduceScatter, mailbox_bytes, reduce_scatter
 from gemmgen.pipeline import lower
+from gemmgen.runtime import driver
 from gemmgen.runtime.launch_record import from_json, record_of, to_json
 from gemmgen.runtime.peers import Mailbox as Layout
 from gemmgen.runtime.peers import mailbox
@@ -285,6 +287,59 @@ def test_a_mailbox_that_a_graph_uses_is_refused(streams, monkeypatch):
     assert "kernel" in {op.kind for op in streams.log}
     with pytest.raises(ArgumentError):
         planned.launch()
+
+
+def test_an_outbox_is_refused_before_any_is_made(monkeypatch):
+    """While a graph is captured nothing may be allocated for it."""
+    mine = box()
+    with monkeypatch.context() as patch:
+        capture(patch, True)
+        with pytest.raises(ArgumentError, match="replay"):
+            scatters(mine)
+    mine.launched(), setattr(mine, "epoch", None)
+    with pytest.raises(ArgumentError, match="CUDA graph"):
+        scatters(mine)
+    assert "outbox" not in vars(mine)
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    """What is chosen where none is given has an outbox."""
+    monkeypatch.setattr(building, "chosen", lambda *given: CONFIG)
+
+
+def test_what_was_chosen_is_captured_without_its_outbox(chosen, streams, monkeypatch):
+    """And launched so from then on, for graphs number the mailbox's launches."""
+    planned = scatters(config=None)
+    assert planned.kernel.kernel.peers.parcels
+    planned.launch()
+    assert {"kernel", "await", "flag"} <= {op.kind for op in streams.log}
+    with monkeypatch.context() as patch:
+        capture(patch, True)
+        for _ in range(2):
+            streams.log.clear()
+            planned.launch()
+            assert [op.kind for op in streams.log] == ["kernel"]
+    assert planned.mailbox.epoch is None
+    streams.log.clear()
+    planned.launch()
+    assert [op.kind for op in streams.log] == ["kernel"]
+
+
+@pytest.mark.parametrize("when", ("captured", "after a graph", "no stream writes flags"))
+def test_what_is_chosen_has_no_outbox_where_none_can_be_used(when, chosen, streams, monkeypatch):
+    mine = box()
+    with monkeypatch.context() as patch:
+        if when == "captured":
+            capture(patch, True)
+        elif when == "after a graph":
+            mine.epoch = None
+        else:
+            patch.setattr(driver, "attribute", lambda *given: 0)
+        planned = scatters(mine, config=None)
+        assert not planned.kernel.kernel.peers.parcels
+        planned.launch()
+    assert [op.kind for op in streams.log] == ["kernel"] and "outbox" not in vars(mine)
 
 
 def test_epochs_are_counted_over_launches_of_all_configs(streams):

@@ -286,4 +286,4 @@ def test_a_launch_is_waited_for():
     planned.kernel.wait = waited.append
     planned.launch()
     planned.wait()
-    assert waited == [planned._plan]
+    assert waited == [planned._last.plan]
