@@ -1,6 +1,6 @@
 """The config of a GEMM whose sums travel between GPUs, of that of the GEMM without that.
 
-What multiplies best alone does so here: of two H100s, at five shapes of BF16 the plain GEMM's config, with an outbox or without, was quicker than what the
+What multiplies best alone does so here: of two H100s, at four shapes of BF16 the plain GEMM's config, with an outbox or without, was quicker than what the
 model chose of all (docs/adr/0058-outbox.md)."""
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from ..pipeline import lower
 from ..problem import Problem, Shape
 from ..target import Target
 
-FULL = 9 / 8  # of a rank's rows, those that tiles have at most
+FULL = (
+    9 / 8
+)  # of a rank's rows, those that tiles, and CTAs of a cluster beside each other, have at most
 
 
 def alone(problem: Problem) -> Problem:
@@ -33,14 +35,15 @@ def with_sums(
 ) -> Config | None:
     """`plain`, with an outbox or without, whichever the model likes better; None if neither is legal, or its tiles reach far past
     a rank's rows. shape: of one rank."""
-    if -(-shape[0] // plain.block_m) * plain.block_m > FULL * shape[0]:
-        return None
     priced = []
     for c in (replace(plain, outbox=x) for x in (False, True)):
         try:
-            lower(problem, c, target)
+            kernel = lower(problem, c, target)
         except GemmgenError:
             continue
+        rows = kernel.block.m * kernel.cluster.m
+        if -(-shape[0] // rows) * rows > FULL * shape[0]:
+            return None
         if c not in unbuilt:
             priced.append((cost(problem, c, shape, target, ranks).seconds, c.outbox, c))
     return min(priced)[2] if priced else None

@@ -26,6 +26,7 @@ from gemmgen.cost_ranks import (
 )
 from gemmgen.errors import ArgumentError
 from gemmgen.heuristics import choose, rank
+from gemmgen.heuristics.travelling import with_sums
 from gemmgen.heuristics.tuned import pick
 from gemmgen.problem import Problem
 from gemmgen.target import BY_DEVICE, H100, H200, TARGETS
@@ -256,6 +257,10 @@ def test_the_choice_is_another_where_sums_travel():
     assert pick(DENSE, (64, *few[1:]), H200).config.block_m == 64
     for own in (few, shape):  # the plain one's tile is too large, or its sums leave no registers
         assert pick(SCATTER, own, H200, 2).config == choose(SCATTER, own, H200, 2)
+    pairs = Config(block_n=256, stages=3, multicast="b")  # two tiles of 128 rows beside each other
+    for rows, legal in ((256, True), (384, False), (2048, True), (2176, True)):
+        found = with_sums(SCATTER, pairs, (rows, 4096, 4096), 2, H200, ())
+        assert (found is not None) is legal
     own = terms(SCATTER, ranked, shape, H200, 2).seconds
     for wire in (SCATTER, ROUNDED):  # no dearer than any that is legal
         found = rank(wire, shape, H200, 20, 2)
