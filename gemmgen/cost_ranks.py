@@ -111,7 +111,7 @@ def parcelled(of: Workload, t: Terms) -> Link:
 
 
 def reduced(of: Workload, t: Terms) -> Link:
-    """Each sends every tile to all others, and waits for theirs before it multiplies the next: nothing is hidden. Not timed."""
+    """Each sends every tile to all others, and waits for theirs before it multiplies the next: nothing is hidden. Not fitted to times."""
     size, seconds = _link(of)
     return Link(bytes=size, seconds=seconds, shown=seconds, beside=EXCHANGED * t.waves)
 

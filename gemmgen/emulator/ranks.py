@@ -20,8 +20,8 @@ from .stats import Stats
 @dataclass(frozen=True, kw_only=True)
 class Started:
     """What `launch` takes of one. All of its CTAs run at once (a cooperative launch). first: what is copied, on the same stream,
-    before it begins; beside: from when the launch before is over, on a stream of its own, after which this one is over. behind: what is beside
-    it may outlive it, but not the launch after it."""
+    before it begins; beside: from when the launch before is over, on a stream of its own, after which this one is over. behind: it begins
+    though what is beside the one before it goes on; not what is beside the one before that."""
 
     entry: Entry
     grid: int

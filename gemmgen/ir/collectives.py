@@ -17,7 +17,7 @@ REDUCE_SCATTER, ALL_GATHER, ALL_REDUCE = "reduce_scatter", "all_gather", "all_re
 WIRES = (BF16, F16)  # to what sums may be rounded before they travel
 MOST_RANKS = 8  # of one host
 MOST_CHUNKS = 32  # in which a rank sends its rows of A
-# In how many a copy engine sends a rank its sums: of two H100s and 1 to 8 the quickest at four of five shapes with M of 4096 and more.
+# In how many a copy engine sends a rank its sums: of 1 to 4 on two H100s the quickest at three of four shapes (docs/adr/0058-outbox.md).
 PARCELS = 2
 CHUNK = 16 << 20  # bytes of A in one at least, unless it has all: copy engines start anew with each
 

@@ -1,4 +1,4 @@
-"""The proof of ranks whose copy engines send their sums (docs/adr/0056-outbox.md): that kernels hold, and each way in which one, or what sends,
+"""The proof of ranks whose copy engines send their sums (docs/adr/0058-outbox.md): that kernels hold, and each way in which one, or what sends,
 would not."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GPUs whose copy engines send each other sums (docs/adr/0056-outbox.md), run by the emulator: several ranks in one process, whoever or whatever
+"""GPUs whose copy engines send each other sums (docs/adr/0058-outbox.md), run by the emulator: several ranks in one process, whoever or whatever
 is late."""
 
 from __future__ import annotations
