@@ -18,7 +18,7 @@ from ..runtime.outbox import parcels
 from ..runtime.peers import Mailbox as Layout
 from ..runtime.peers import mailbox
 from ..runtime.peers import mailbox_bytes as mailbox_bytes
-from ..runtime.sender import Job, ParcelSender, job, sends_parcels
+from ..runtime.sender import Job, ParcelSender, job, writes_flags
 from ..runtime.tensor_map import Matrix
 from ..runtime.torch_tensors import current_stream, torch
 from .calls import matrix, operand_shape, output_of, stores
@@ -74,7 +74,7 @@ class Mailbox(End):
     def sends(self) -> bool:
         """Whether launches of a config with `outbox` may use it now."""
         counted = self.epoch is not None and not capturing()
-        return counted and sends_parcels(self.device.index)
+        return counted and writes_flags(self.device.index)
 
     def numbered(self) -> int:
         """The number of the next launch. Raises ArgumentError where only the device knows it."""

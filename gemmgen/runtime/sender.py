@@ -18,7 +18,7 @@ Job = Callable[[Any, int], None]  # on a stream, for a launch of an epoch
 WRITES = "CAN_USE_64_BIT_STREAM_MEM_OPS"
 
 
-def sends_parcels(device: int) -> bool:
+def writes_flags(device: int) -> bool:
     """Whether streams of the CUDA device write and await flags."""
     return bool(driver.attribute(device, WRITES))
 
@@ -28,7 +28,7 @@ class CopyStream:
     turns. held: what copies access, kept until they are done. Raises RuntimeUnavailable for a device whose streams write no flags."""
 
     def __init__(self, device: int, events: int, held: object = None) -> None:
-        if not sends_parcels(device):
+        if not writes_flags(device):
             raise RuntimeUnavailable(
                 f"device={device} does not write 64-bit values in the order of a stream (CU_DEVICE_ATTRIBUTE_{WRITES} is 0), "
                 "by which ranks say that what they sent has arrived"

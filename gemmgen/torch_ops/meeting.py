@@ -25,7 +25,7 @@ from ..ops.collective import End, is_watched
 from ..ops.kept import Kept
 from ..runtime import driver
 from ..runtime.peers import whole
-from ..runtime.sender import WRITES
+from ..runtime.sender import writes_flags
 from ..runtime.torch_tensors import torch
 
 CALLS = 256  # of a group that are kept
@@ -160,7 +160,7 @@ def facts(device: int) -> Facts:
         found["name"] = driver.require_hopper(device)
         found["sms"] = driver.sm_count(device)
         found["choice"] = chosen_by(device)
-        if not driver.attribute(device, WRITES):
+        if not writes_flags(device):
             found["refused"] = f"GPU {found['gpu']} does not write flags in the order of a stream"
         elif not symmetric_memory():
             found["refused"] = "this torch has no symmetric memory for CUDA"
