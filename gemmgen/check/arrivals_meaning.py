@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ..ir import nodes as ir
 from . import ops
 from .instance import Post
-from .ops import EPOCHS, LAUNCH, OWN, Agent, Instance, Op
-from .ranks_meaning import BEGIN, END, await_sums, phase_of
+from .ops import BEGIN, END, EPOCHS, LAUNCH, OWN, Agent, Instance, Op
+from .ranks_meaning import await_sums, phase_of
 
 if TYPE_CHECKING:
     from .meaning import Walk

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .instance import Instance
 
 
@@ -16,10 +18,7 @@ def together(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
     if thorough:
         chosen += [(k, t, 2, c, 3) for k in range(1, s + 2) for t in (1, 2, 3) for c in (1, 2)]
         chosen += [(1, 1, 4, 2, 4), (1, 1, 8, 1, 3)]
-    return tuple(
-        Instance(k_blocks=k, tiles=t, ranks=ranks, ctas=ctas, epochs=tuple(range(1, launches + 1)))
-        for k, t, ranks, ctas, launches in dict.fromkeys(chosen)
-    )
+    return tuple(_instance(*x) for x in dict.fromkeys(chosen))
 
 
 def parcelled(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
@@ -39,17 +38,7 @@ def parcelled(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
             for x in (1, 2, 3)
         ]
         chosen += [(1, 2, 4, 2, 4, 2), (1, 1, 8, 1, 3, 1)]
-    return tuple(
-        Instance(
-            k_blocks=k,
-            tiles=t,
-            ranks=ranks,
-            ctas=ctas,
-            epochs=tuple(range(1, launches + 1)),
-            parcels=parcels,
-        )
-        for k, t, ranks, ctas, launches, parcels in dict.fromkeys(chosen)
-    )
+    return tuple(_instance(*x, parcels=parcels) for *x, parcels in dict.fromkeys(chosen))
 
 
 def gathered(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
@@ -69,14 +58,24 @@ def gathered(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
             for x in (1, 2, 3)
         ]
         chosen += [(1, 2, 4, 2, 4, 2), (1, 1, 8, 1, 3, 2)]
-    return tuple(
-        Instance(
-            k_blocks=k,
-            tiles=t,
-            ranks=ranks,
-            ctas=ctas,
-            epochs=tuple(range(1, launches + 1)),
-            chunks=chunks,
-        )
-        for k, t, ranks, ctas, launches, chunks in dict.fromkeys(chosen)
-    )
+    return tuple(_instance(*x, chunks=chunks) for *x, chunks in dict.fromkeys(chosen))
+
+
+def alike(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
+    """Ranks that all store the sum of all: of two all that four launches can do to each other, so that each of two buffers is taken again, tiles that one CTA sends before it waits for
+    another, and CTAs that wait for different ones; of more, whom they wait for."""
+    s = stages
+    chosen = [
+        *((1, 1, 2, 1, 4), (s + 1, 2, 2, 1, 3), (1, 3, 2, 2, 3), (2, 2, 3, 1, 3)),
+        *((1, 2, 4, 1, 2), (1, 1, 8, 1, 2)),
+    ]
+    if thorough:
+        chosen += [(k, t, 2, c, 3) for k in range(1, s + 2) for t in (1, 2, 3) for c in (1, 2)]
+        chosen += [(1, 2, 4, 2, 4), (1, 1, 8, 1, 3)]
+    return tuple(_instance(*x, every=True) for x in dict.fromkeys(chosen) if x[3] <= x[1])
+
+
+def _instance(k: int, tiles: int, ranks: int, ctas: int, launches: int, **more: Any) -> Instance:
+    """Of so many launches on each rank."""
+    epochs = tuple(range(1, launches + 1))
+    return Instance(k_blocks=k, tiles=tiles, ranks=ranks, ctas=ctas, epochs=epochs, **more)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir.nodes import Kernel, Stmt
+from ..ir.nodes import Kernel, LaunchDependents, Stmt, WaitForGrids
 from .agent import Agent as Agent
 from .instance import Instance as Instance
 from .noted import Noted
@@ -21,6 +21,11 @@ Rect = tuple[int, int, int, int]  # first row, end row, first column, end column
 # whose CTAs have all read its epoch, which is then passed; a parcel whose sums are all in the outbox; a launch whose parcels have left.
 EPOCHS, LAUNCH, OWN, PASSED = "epochs", "launch", "own rows", "passed epochs"
 PACKED, SENT = "packed parcels", "sent parcels"
+
+BEGIN, END = (
+    WaitForGrids(),
+    LaunchDependents(),
+)  # what stands in a trace for where a launch begins and ends
 
 OUTSIDE = -1  # the tile or K block of an operation that stands outside such a loop
 

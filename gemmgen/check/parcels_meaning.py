@@ -13,13 +13,12 @@ from ..ir import nodes as ir
 from . import ops
 from .instance import Instance
 from .one_lane import one_lane
-from .ops import EPOCHS, PACKED, SENT, Agent, Bar, Op
+from .ops import BEGIN, END, EPOCHS, PACKED, SENT, Agent, Bar, Op
 
 if TYPE_CHECKING:
     from .meaning import Walk
 
 PUSH = ir.Copy(dst="mailbox", src="outbox")  # what stands for a copy in a trace
-BEGIN, END = ir.WaitForGrids(), ir.LaunchDependents()
 PUSHES = "parcels"  # the agents' role
 # Of a slot for the other rank `place` in a launch, in whose memory, and whether that is an outbox.
 Cells = Callable[[int, tuple[int, bool], int, int], tuple[int, ...]]
@@ -46,10 +45,9 @@ def arrived(w: Walk, place: int) -> Bar:
 
 
 def _of(w: Walk, number: int) -> int:
+    """The parcel of a tile: the slot of this CTA's, by how many slots a parcel has."""
     size = w.kernel.cluster.size
-    return slots(w.instance, size).index(
-        next(x for x in slots(w.instance, size) if number * size + w.agent.cta % size in x)
-    )
+    return (number * size + w.agent.cta % size) // len(slots(w.instance, size)[0])
 
 
 def slots(i: Instance, size: int) -> list[range]:

@@ -15,7 +15,6 @@ from ..ir.blocks import is_if
 from ..ir.nodes import Kernel
 from ..ir.rewrite import statements
 from .after import after
-from .alike_instances import alike
 from .audit import agreement
 from .canonical import run
 from .certificate import Certificate, k_recurs, tiles_recur
@@ -26,7 +25,7 @@ from .fixed import fixed
 from .groups import local
 from .history import Run
 from .maps import derived, maps
-from .of_ranks import gathered, parcelled, together
+from .of_ranks import alike, gathered, parcelled, together
 from .ops import Instance, Program
 from .output import staged, stored
 from .phases import barriers

@@ -14,12 +14,10 @@ from ..ir import nodes as ir
 from . import ops, parcels_meaning
 from .instance import Instance, Post
 from .one_lane import one_lane
-from .ops import EPOCHS, LAUNCH, OWN, PASSED, Bar
+from .ops import BEGIN, END, EPOCHS, LAUNCH, OWN, PASSED, Bar
 
 if TYPE_CHECKING:
     from .meaning import Walk
-
-BEGIN, END = ir.WaitForGrids(), ir.LaunchDependents()  # what stands for them in a trace
 
 
 def started(w: Walk) -> None:

@@ -10,10 +10,10 @@ from collective_kinds import KINDS as EVERY
 from kernels import DENSE, DIRECT, FP8, QUANTISED
 
 from gemmgen.check import Instance, ProtocolViolation, check, ops
-from gemmgen.check.alike_instances import alike
 from gemmgen.check.audit import audit
 from gemmgen.check.audit_ranks import audit_alike
 from gemmgen.check.footprint import WORKSPACE, merged, spans
+from gemmgen.check.of_ranks import alike
 from gemmgen.check.prove import prove
 from gemmgen.check.unroll import PAIR, unroller
 from gemmgen.check.values import values
