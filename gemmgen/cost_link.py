@@ -115,8 +115,7 @@ def plain(of: Workload) -> Workload:
     (m, n, k), p = of.shape, of.problem
     if COLLECTIVES[p.collective].sums:
         p = replace(p, d=p.wire or F32, epilogue=ACC, accumulate=False)
-    p = replace(p, collective="none", wire=None)
-    return launch(p, (grids(of.problem, of.ranks) * m, n, k), of.target)
+    return launch(p.alone, (grids(of.problem, of.ranks) * m, n, k), of.target)
 
 
 def nccl(of: Workload, hosts: Hosts) -> float:

@@ -138,6 +138,11 @@ class Problem:
         return self.collective != "none"
 
     @property
+    def alone(self) -> Problem:
+        """That of one GPU that has all of it."""
+        return replace(self, collective="none", wire=None)
+
+    @property
     def grouped(self) -> Grouping:
         """Which tensors have groups: those of the grouping, or ranks."""
         grouping = GROUPINGS[self.grouping]

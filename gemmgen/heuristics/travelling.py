@@ -20,11 +20,6 @@ FULL = (
 )  # of a rank's rows, those that tiles, and CTAs of a cluster beside each other, have at most
 
 
-def alone(problem: Problem) -> Problem:
-    """The GEMM whose sums they are."""
-    return replace(problem, collective="none", wire=None)
-
-
 def with_sums(
     problem: Problem,
     plain: Config,

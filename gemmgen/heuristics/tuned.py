@@ -39,7 +39,7 @@ from ..target import H200, Target
 from . import ALL_BUILT, ANY, choose
 from .database import Row
 from .lines import Lines, Start, kept_sides, lines_of, start
-from .travelling import alone, with_sums
+from .travelling import with_sums
 
 VARIABLE = environment.TUNED
 NONE = "none"
@@ -127,7 +127,7 @@ def _pick(
     name = device or target.device_name
     if problem.collective == REDUCE_SCATTER:
         whole = groups * shape[0], *shape[1:]
-        plain = _pick(alone(problem), whole, target, 1, name, ALL_BUILT, ANY, pointers)
+        plain = _pick(problem.alone, whole, target, 1, name, ALL_BUILT, ANY, pointers)
         found = with_sums(problem, plain.config, shape, groups, target, unbuilt)
         if found:
             return Pick(config=found, alone=plain.row is not None)

@@ -14,7 +14,7 @@ from .guarded import POISONS
 from .inputs import Operands
 from .parts import Part
 from .quantised import Result
-from .ranked import Machines, alone
+from .ranked import Machines
 from .trial import check_bounded, check_known, collected, output, pitches
 
 Draw = Callable[..., Operands]
@@ -28,7 +28,7 @@ def drawn(
     do not share out evenly."""
     if shape[0] % ranks:
         raise ArgumentError("m", shape[0], f"must be a multiple of {ranks}")
-    found = [draw(alone(problem), *shape, seed * ranks + rank) for rank in range(ranks)]
+    found = [draw(problem.alone, *shape, seed * ranks + rank) for rank in range(ranks)]
     return tuple(replace(x, a=found[0].a, scale_a=found[0].scale_a) for x in found)
 
 
@@ -44,11 +44,11 @@ def run(
     """By call and rank, D of launches over `calls`, as `drawn` draws them, of one shape, that follow each other. `machines.execute` takes
     them whole, and hands each rank its own rows of A. Raises VerificationError if a byte outside D changed."""
     strides = pitches(kernel, calls[0][0].shape, pad)
-    guarded = [[output(alone(problem), x, strides) for x in call] for call in calls]
+    guarded = [[output(problem.alone, x, strides) for x in call] for call in calls]
     after = machines.execute(program, calls, strides, guarded, fill)
     return [
         [
-            collected(machines.engine, alone(problem), x, strides, g, bytes_, fill)
+            collected(machines.engine, problem.alone, x, strides, g, bytes_, fill)
             for x, g, bytes_ in zip(call, outs, left, strict=True)
         ]
         for call, outs, left in zip(calls, guarded, after, strict=True)
@@ -78,5 +78,5 @@ def _each(
     got: Sequence[Result],
 ) -> None:
     for x, result in zip(call, got, strict=True):
-        part = Part(problem=alone(problem), operands=x, rows=slice(None))
+        part = Part(problem=problem.alone, operands=x, rows=slice(None))
         check(part, result, machines.engine, x.shape[2])

@@ -54,11 +54,6 @@ class Together:
     stored: tuple[Operands, ...]
 
 
-def alone(problem: Problem) -> Problem:
-    """The problem of one GPU that has all of it."""
-    return replace(problem, collective="none", wire=None)
-
-
 def together(problem: Problem, whole: Operands, ranks: int) -> Together:
     """Each rank is handed all rows of its share of K, and the epilogue's arguments of its own rows, which are all of an all-reduce. Raises ArgumentError for
     rows or K that `ranks` do not share out evenly."""
@@ -66,7 +61,7 @@ def together(problem: Problem, whole: Operands, ranks: int) -> Together:
     step, parts = ranks * depth_step(problem), 1 if _alike(problem) else ranks
     if m % parts or k % step:
         raise ArgumentError("m, k", (m, k), f"must be multiples of {parts} and of {step}")
-    plain, of_m, of_k = alone(problem), m // parts, k // ranks
+    plain, of_m, of_k = problem.alone, m // parts, k // ranks
     every, all_k = Segment(group=0, first=0, end=m), Depth(first=0, end=k)
     stored = tuple(
         one(plain, whole, Segment(group=0, first=x, end=x + of_m), all_k) for x in range(0, m, of_m)
@@ -96,11 +91,11 @@ def run(
     strides = pitches(kernel, cut[0].handed[0].shape, pad)
     of_d = pitches(kernel, cut[0].stored[0].shape, pad)
     strides = replace(strides, d=of_d.d, scale_d=of_d.scale_d)
-    guarded = [[output(alone(problem), x, strides) for x in call.stored] for call in cut]
+    guarded = [[output(problem.alone, x, strides) for x in call.stored] for call in cut]
     after = machines.execute(program, [call.handed for call in cut], strides, guarded, fill)
     return [
         [
-            collected(machines.engine, alone(problem), x, strides, g, bytes_, fill)
+            collected(machines.engine, problem.alone, x, strides, g, bytes_, fill)
             for x, g, bytes_ in zip(call.stored, outs, left, strict=True)
         ]
         for call, outs, left in zip(cut, guarded, after, strict=True)
@@ -135,7 +130,7 @@ def _each(
         _same(got)
     share = whole.shape[2] // machines.ranks
     for owner, (x, result) in enumerate(zip(cut.stored, got, strict=True)):
-        part = Part(problem=alone(problem), operands=x, rows=slice(None))
+        part = Part(problem=problem.alone, operands=x, rows=slice(None))
         if problem.wire is None:
             check(part, result, machines.engine, share)
         else:
@@ -163,4 +158,4 @@ def summed(problem: Problem, whole: Operands, ranks: int, owner: int) -> list[Op
     if _alike(problem):
         owner, rows = 0, Segment(group=0, first=0, end=whole.shape[0])
     shares = [(owner + i) % ranks * of_k for i in range(ranks)]
-    return [one(alone(problem), whole, rows, Depth(first=x, end=x + of_k)) for x in shares]
+    return [one(problem.alone, whole, rows, Depth(first=x, end=x + of_k)) for x in shares]

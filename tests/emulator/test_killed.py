@@ -50,7 +50,7 @@ def run(collective, monkeypatch, config, killed, ranks=2, chunks=2):
     shape = (m * ranks // 2, n, k)
     if collective == "reduce_scatter":
         machines = emulated_ranks.EmulatedRanks(ranks=ranks, sms=2)
-        calls = [exact_integers(ranked.alone(problem), *shape, seed) for seed in range(2)]
+        calls = [exact_integers(problem.alone, *shape, seed) for seed in range(2)]
         judge = ranked
     else:
         machines = emulated_gather.EmulatedGather(ranks=ranks, sms=2, chunks=chunks)

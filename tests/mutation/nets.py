@@ -185,7 +185,7 @@ def _by_ranks(b: Built) -> str | None:
     """Three launches that follow each other on two GPUs, either of which is slow."""
     block, late = b.meant.block, (None, Slow(rank=0, every=50), Slow(rank=1, every=50))
     shape = 4 * block.m, 3 * block.n - 8, 4 * block.k
-    wholes = [exact_integers(ranked.alone(b.problem), *shape, seed) for seed in range(3)]
+    wholes = [exact_integers(b.problem.alone, *shape, seed) for seed in range(3)]
     try:
         for chunks, schedule in product((2, 1), late):
             machines = EmulatedRanks(ranks=2, sms=2, chunks=chunks, schedule=schedule)

@@ -40,7 +40,7 @@ def shape_of(problem, config, ranks, tiles=2, k_blocks=2, tail=True):
 
 
 def calls_of(problem, shape, count, draw=exact_integers):
-    return [draw(ranked.alone(problem), *shape, seed) for seed in range(count)]
+    return [draw(problem.alone, *shape, seed) for seed in range(count)]
 
 
 def judge(problem, config, ranks, calls=2, wire=None, **fields):
