@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError
-from .frozen import WIDE, Frozen, gemmgen, torch_
+from .frozen import FP8, WIDE, Frozen, gemmgen, torch_
 from .linear import check_features
 
 ALIGNMENT = 128  # of the rows where an expert's begin
@@ -42,6 +42,21 @@ def places(chosen: Any, experts: int) -> Places:
     return Places(rows=rows, slots=slots, ends=(starts + counts).int())
 
 
+def spread(codes: Any, scale: Any, at: Places) -> tuple[Any, Any]:
+    """Copies where `at` has them, as `GroupedExperts.multiply` reads them: (float8_e4m3fn [at.rows, hidden], their scales).
+
+    codes: uint8 [copies, hidden]. scale: float32 [copies, ceil(hidden / 128)].
+    """
+    rows = codes.new_zeros(at.rows, codes.shape[-1]).index_copy_(0, at.slots, codes)
+    scales = scale.new_ones(at.rows, scale.shape[-1]).index_copy_(0, at.slots, scale)
+    return rows.view(FP8), scales
+
+
+def added(copies: Any, weights: Any) -> Any:
+    """[tokens, hidden] of `copies` [tokens, top, hidden]: their sums in FP32, times weights [tokens, top], in that order."""
+    return (copies.float() * weights.unsqueeze(-1).float()).sum(-2).to(copies.dtype)
+
+
 class GroupedExperts(Frozen):
     """`experts` gated MLPs. Two GEMMs in two launches: the first's epilogue is SwiGLU and quantises for the second.
 
@@ -73,12 +88,8 @@ class GroupedExperts(Frozen):
         at = places(chosen, self.experts)
         q, scale = gemmgen.quantise_rows(x)
         token = torch_.arange(len(at.slots), device=x.device) // top
-        codes = q.view(torch_.uint8)
-        rows = codes.new_zeros(at.rows, self.hidden).index_copy_(0, at.slots, codes[token])
-        scales = scale.new_ones(at.rows, scale.shape[-1]).index_copy_(0, at.slots, scale[token])
-        y = self._contiguous(rows.view(q.dtype), scales, at.ends, "row")
-        found = y[at.slots].view(*chosen.shape, self.hidden).float()
-        return (found * weights.unsqueeze(-1).float()).sum(-2).to(x.dtype)
+        y = self.multiply(*spread(q.view(torch_.uint8)[token], scale[token], at), at.ends, "row")
+        return added(y[at.slots].view(*chosen.shape, self.hidden), weights)
 
     def contiguous(self, x: Any, ends: Any) -> Any:
         """bfloat16 [M, hidden], of rows that are sorted already; those of no expert are not written.
@@ -88,7 +99,7 @@ class GroupedExperts(Frozen):
         """
         self._check(x, 2)
         q, scale = gemmgen.quantise_rows(x)
-        return self._contiguous(q, scale, ends, "mn")
+        return self.multiply(q, scale, ends, "mn")
 
     def masked(self, x: Any, counts: Any, expected_rows: int | None = None) -> Any:
         """bfloat16 [experts, most, hidden], of each expert's first `counts` rows; the others are not written.
@@ -113,8 +124,14 @@ class GroupedExperts(Frozen):
         self.put("gate_up", alternating(gate, up))
         self.put("down", down)
 
-    def _contiguous(self, q: Any, scale: Any, ends: Any, layout: str) -> Any:
-        said = {"group_ends": ends, "alignment": ALIGNMENT}
+    def multiply(
+        self, q: Any, scale: Any, ends: Any, layout: str, expected_rows: int | None = None
+    ) -> Any:
+        """`contiguous` of rows that are quantised already, float8_e4m3fn [M, hidden].
+
+        scale: float32 [M, ceil(hidden / 128)] in that layout, "mn" or "row". expected_rows: as of `masked`.
+        """
+        said = {"group_ends": ends, "alignment": ALIGNMENT, "expected_rows": expected_rows}
         with torch_.no_grad():
             first = (q, scale, *self.frozen_weight("gate_up"))
             h = gemmgen.fp8_block_grouped_gemm.quantised(
