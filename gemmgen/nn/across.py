@@ -8,6 +8,7 @@ from typing import Any, Literal
 from ..runtime.torch_tensors import torch
 from ..torch_ops import group_linear, group_reduced
 from ..torch_ops.dtensor import DISTRIBUTED, is_dtensor
+from .frozen import own
 
 Functions = tuple[Any, Any]
 
@@ -27,20 +28,20 @@ class Across:
         """kind: "" or "fp8_", as of `gemmgen.torch_ops.group_linear`."""
         if self.how == "reduced":
             run = getattr(group_reduced, f"{kind}reduced_linear")
-            return run(x, _own(weight), _own(bias), self.group_name, fuse=self.fuse)
+            return run(x, own(weight), own(bias), self.group_name, fuse=self.fuse)
         run = getattr(group_linear, f"{kind}{self.how}_linear")
-        given = _own(weight), self._bias(bias), self.group_name, self.dim
+        given = own(weight), self._bias(bias), self.group_name, self.dim
         return run(x, *given, fuse=self.fuse)
 
     def frozen(self, x: Any, weight: tuple[Any, Any], bias: Any) -> Any:
         """weight: FP8 codes and their scales."""
         if self.how == "reduced":
-            local = _own(weight[0]), _own(weight[1])
+            local = own(weight[0]), own(weight[1])
             return group_reduced.frozen_reduced(
-                x, local, _own(bias), self.group_name, fuse=self.fuse
+                x, local, own(bias), self.group_name, fuse=self.fuse
             )
         run = getattr(group_linear, f"frozen_{self.how}")
-        given = (*map(_own, weight),), self._bias(bias), self.group_name, self.dim
+        given = (*map(own, weight),), self._bias(bias), self.group_name, self.dim
         return run(x, *given, fuse=self.fuse)
 
     def takes(self, x: Any) -> bool:
@@ -77,9 +78,5 @@ class Across:
     def _bias(self, bias: Any) -> Any:
         """This rank's; of one that each rank has whole, every rank's gradient is of its own rows."""
         if not is_dtensor(bias) or self.how == "gathered":
-            return _own(bias)
+            return own(bias)
         return bias.to_local(grad_placements=[DISTRIBUTED.Partial()])
-
-
-def _own(x: Any) -> Any:
-    return x.to_local() if is_dtensor(x) else x

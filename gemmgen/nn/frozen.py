@@ -8,6 +8,7 @@ from typing import Any
 from ..ops import SCALE_BLOCK
 from ..runtime.torch_tensors import torch
 from ..torch_ops import register
+from ..torch_ops.dtensor import is_dtensor
 
 register()
 torch_ = torch()
@@ -101,3 +102,8 @@ class Frozen(torch_.nn.Module):  # type: ignore[misc, name-defined]
 def scale_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     *lead, n, k = shape
     return (*lead, -(-n // SCALE_BLOCK), -(-k // SCALE_BLOCK))
+
+
+def own(x: Any) -> Any:
+    """This rank's part of a DTensor; anything else as it is."""
+    return x.to_local() if is_dtensor(x) else x
