@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
-from .frozen import FP8, WIDE, Frozen, gemmgen, torch_
+from ..torch_ops.dtensor import is_dtensor
+from .frozen import FP8, WIDE, Frozen, gemmgen, own, torch_
 from .linear import check_features
+
+if TYPE_CHECKING:
+    from .expert_ranks import ExpertRanks
 
 ALIGNMENT = 128  # of the rows where an expert's begin
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")  # as checkpoints call them
@@ -66,7 +70,12 @@ class GroupedExperts(Frozen):
 
     A `state_dict` may hold these, wide or in FP8, or instead of both `N.gate_proj.weight`, `N.up_proj.weight` and
     `N.down_proj.weight` of each expert N, wide.
+
+    Ranks may divide the experts: `gemmgen.nn.parallel.ExpertParallel`. Then `contiguous` and `masked` take rows of this rank's
+    experts alone, a `state_dict` has DTensors, and one that is loaded may have them too, or all experts, or this rank's N.
     """
+
+    across: ExpertRanks | None = None  # by `gemmgen.nn.parallel`
 
     def __init__(self, experts: int, hidden: int, intermediate: int, device: Any = None) -> None:
         if experts < 1:
@@ -84,6 +93,8 @@ class GroupedExperts(Frozen):
         waits for nothing; the order of the sum is fixed.
         """
         self._check(x, 2)
+        if self.across is not None:
+            return self.across.forward(self, x, chosen, weights)
         top = chosen.shape[-1]
         at = places(chosen, self.experts)
         q, scale = gemmgen.quantise_rows(x)
@@ -111,16 +122,17 @@ class GroupedExperts(Frozen):
         said = {"scale_a_layout": "mn", "expected_rows": expected_rows}
         with torch_.no_grad():
             rows = gemmgen.quantise_rows(x)
-            first = (*rows, *self.frozen_weight("gate_up"), counts)
+            first = (*rows, *self._weight("gate_up", x), counts)
             h = gemmgen.fp8_block_masked_gemm.quantised(*first, epilogue="swiglu", **said)
-            return gemmgen.fp8_block_masked_gemm(*h, *self.frozen_weight("down"), counts, **said)
+            return gemmgen.fp8_block_masked_gemm(*h, *self._weight("down", x), counts, **said)
 
     def extra_repr(self) -> str:
         sides = f"hidden={self.hidden}, intermediate={self.intermediate}"
         return f"experts={self.experts}, {sides}, weight=e4m3 128x128, x=e4m3 1x128"
 
     def put_projections(self, gate: Any, up: Any, down: Any) -> None:
-        """Quantise wide weights: gate and up [experts, intermediate, hidden], down [experts, hidden, intermediate]."""
+        """Quantise wide weights: gate and up [experts, intermediate, hidden], down [experts, hidden, intermediate]; of experts that
+        ranks divide, this rank's."""
         self.put("gate_up", alternating(gate, up))
         self.put("down", down)
 
@@ -133,12 +145,17 @@ class GroupedExperts(Frozen):
         """
         said = {"group_ends": ends, "alignment": ALIGNMENT, "expected_rows": expected_rows}
         with torch_.no_grad():
-            first = (q, scale, *self.frozen_weight("gate_up"))
+            first = (q, scale, *self._weight("gate_up", q))
             h = gemmgen.fp8_block_grouped_gemm.quantised(
                 *first, scale_a_layout=layout, epilogue="swiglu", **said
             )
-            second = (*h, *self.frozen_weight("down"))
+            second = (*h, *self._weight("down", q))
             return gemmgen.fp8_block_grouped_gemm(*second, scale_a_layout="mn", **said)
+
+    def _weight(self, name: str, x: Any) -> tuple[Any, Any]:
+        """All of it for a DTensor, this rank's part for rows of its own."""
+        codes, scale = self.frozen_weight(name)
+        return (codes, scale) if is_dtensor(x) else (own(codes), own(scale))
 
     def _check(self, x: Any, sides: int) -> None:
         if x.dtype != torch_.bfloat16:
@@ -153,20 +170,27 @@ class GroupedExperts(Frozen):
         self, state_dict: Any, prefix: str, metadata: Any, strict: bool, *rest: Any
     ) -> None:
         missing, unexpected, errors = rest
-        keys = {(n, p): f"{prefix}{n}.{p}.weight" for n, p in self._projections()}
-        if not any(key in state_dict for key in keys.values()):
+        known = {f"{prefix}{n}.{p}.weight" for n in range(self.experts) for p in PROJECTIONS}
+        if not known & state_dict.keys():
+            if self.across is not None:
+                state_dict = self.across.divided(self, prefix, state_dict)
             super()._load_from_state_dict(state_dict, prefix, metadata, strict, *rest)
             return
+        keys = {(n, p): f"{prefix}{n}.{p}.weight" for n, p in self._projections()}
         absent = [key for key in keys.values() if key not in state_dict]
         missing += absent
         if not absent:
             errors += self._stack({at: state_dict[key] for at, key in keys.items()}, prefix)
-        known = {*keys.values()}
         if strict:
             unexpected += [k for k in state_dict if k.startswith(prefix) and k not in known]
 
+    @property
+    def mine(self) -> range:
+        """The experts that this rank has."""
+        return range(self.experts) if self.across is None else self.across.mine
+
     def _projections(self) -> Iterator[tuple[int, str]]:
-        return ((n, p) for n in range(self.experts) for p in PROJECTIONS)
+        return ((n, p) for n in self.mine for p in PROJECTIONS)
 
     def _stack(self, found: dict[tuple[int, str], Any], prefix: str) -> list[str]:
         """Take the weights of all experts, or say what is wrong with them."""
@@ -187,7 +211,7 @@ class GroupedExperts(Frozen):
         ]
         if not wrong:
             stacked = (
-                torch_.stack([found[n, p] for n in range(self.experts)]).to(self.down.device)
+                torch_.stack([found[n, p] for n in self.mine]).to(self.down.device)
                 for p in PROJECTIONS
             )
             self.put_projections(*stacked)

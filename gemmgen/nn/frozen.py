@@ -37,10 +37,11 @@ class Frozen(torch_.nn.Module):  # type: ignore[misc, name-defined]
         return tuple(n.removesuffix(SCALE) for n in self._buffers if n.endswith(SCALE))
 
     def put(self, name: str, weight: Any) -> None:
-        """Quantise `weight` [..., N, K], bfloat16, float16 or float32, into the buffers of `name`, where they are."""
-        q, scale = gemmgen.quantise_blocks(weight.detach())
-        getattr(self, name).copy_(q)
-        getattr(self, name + SCALE).copy_(scale)
+        """Quantise `weight` [..., N, K], bfloat16, float16 or float32, into the buffers of `name`, where they are. Of buffers that
+        ranks divide, it is this rank's part."""
+        made = gemmgen.quantise_blocks(weight.detach())
+        for to, x in zip(self.frozen_weight(name), made, strict=True):
+            own(to).copy_(own(x))
 
     def frozen_weight(self, name: str) -> tuple[Any, Any]:
         return getattr(self, name), getattr(self, name + SCALE)

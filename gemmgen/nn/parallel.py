@@ -21,6 +21,8 @@ from torch.distributed.tensor import parallel as styles
 from ..errors import ArgumentError
 from ..ops import SCALE_BLOCK
 from .across import Across
+from .expert_ranks import ExpertRanks
+from .experts import GroupedExperts
 from .frozen import FP8, torch_
 from .linear import Fp8Linear, Linear
 
@@ -64,6 +66,43 @@ class RowwiseParallel(styles.RowwiseParallel):  # type: ignore[misc]
         _check(module, "in_features", device_mesh)
         _let_meet(self, module, "in_features", device_mesh)
         return _parallel(self, module, device_mesh, Shard(-1), Shard(1), Replicate())
+
+
+class ExpertParallel(styles.ParallelStyle):  # type: ignore[misc]
+    """Divides the experts of a `GroupedExperts` among the ranks, in place: rank r of W keeps the experts from r * E / W on. They are a multiple of the ranks. Before
+    it is called, every rank has all of them; those of rank 0 are kept, or each rank's own, as `src_data_rank` of `parallelize_module` says.
+
+    `forward` then takes each rank's own tokens, no DTensors: x [tokens, hidden], chosen and weights [tokens, top], with the numbers of all experts. All ranks call it together, with as many
+    tokens and as many choices of each: other numbers are not noticed. Results are those of the experts on one rank (docs/adr/0059-experts-over-ranks.md). Raises ArgumentError.
+    """
+
+    def _apply(self, module: Any, device_mesh: Any) -> Any:
+        ranks = device_mesh.size()
+        _check_experts(module, ranks)
+        if ranks == 1:
+            return module
+        for name, tensor in module.named_buffers():
+            moved = _divided(tensor, device_mesh, Shard(0), self.src_data_rank)
+            if self.src_data_rank is None:  # a view of all experts, which would be kept
+                moved = moved.clone()
+            module._buffers[name] = moved
+        module.across = ExpertRanks(
+            group_name=device_mesh.get_group().group_name,
+            ranks=ranks,
+            rank=device_mesh.get_local_rank(),
+            held=module.experts // ranks,
+        )
+        return module
+
+
+def _check_experts(module: Any, ranks: int) -> None:
+    if not isinstance(module, GroupedExperts):
+        allowed = "must be a gemmgen.nn.GroupedExperts"
+        raise ArgumentError("module", type(module).__name__, allowed)
+    if any(isinstance(x, DTensor) for x in module.buffers()):
+        raise ArgumentError("module", "divided", "must have all its experts on every rank")
+    if module.experts % ranks:
+        raise ArgumentError("experts", module.experts, f"must be a multiple of {ranks}, the ranks")
 
 
 def _let_meet(style: Any, module: Any, side: str, mesh: Any) -> None:

@@ -1,0 +1,107 @@
+"""Experts that ranks divide: copies of tokens travel to the ranks of their experts, and results back, as `gemmgen.nn.parallel` has said (docs/adr/0059-experts-over-ranks.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ArgumentError
+from ..torch_ops.dtensor import DISTRIBUTED, is_dtensor
+from .experts import GroupedExperts, added, places, spread
+from .frozen import ALIASES, SCALE, gemmgen, torch_
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertRanks:
+    """Rank r has the `held` experts from r * held on. ranks, rank: of the process group of that name."""
+
+    group_name: str
+    ranks: int
+    rank: int
+    held: int
+
+    @property
+    def mine(self) -> range:
+        """The experts of this rank."""
+        return range(self.rank * self.held, (self.rank + 1) * self.held)
+
+    def forward(self, experts: GroupedExperts, x: Any, chosen: Any, weights: Any) -> Any:
+        """As `GroupedExperts.forward`, of this rank's tokens, of which every rank has as many. Raises ArgumentError."""
+        self._check(x, chosen, weights)
+        if not chosen.numel():
+            return torch_.zeros_like(x)
+        leaving = slots(chosen, self.held)
+        with torch_.no_grad():
+            codes, scale, of = self._received(x, chosen, leaving)
+            at = places(of.unsqueeze(-1), self.held + 1)
+            mean = -(-chosen.numel() // self.held)  # of all ranks' copies, of all experts
+            sorted_ = spread(codes, scale, at)
+            y = experts.multiply(*sorted_, at.ends[: self.held], "row", mean)
+            back = self.exchanged(y[at.slots])
+        return added(back[leaving.flatten()].view(*chosen.shape, x.shape[-1]), weights)
+
+    def exchanged(self, x: Any) -> Any:
+        """[ranks * rows, ...], the parts that ranks have for this one in their order; x: this rank's parts for each of them, of the same shape and dtype on all ranks."""
+        ops, parts = torch_.ops._c10d_functional, [x.shape[0] // self.ranks] * self.ranks
+        return ops.wait_tensor(ops.all_to_all_single(x, parts, parts, self.group_name))
+
+    def divided(
+        self, experts: GroupedExperts, prefix: str, state: dict[str, Any]
+    ) -> dict[str, Any]:
+        """`state` with this rank's part, as a DTensor, of each tensor of the buffers that has all experts."""
+        found = dict(state)
+        for name, buffer in experts.named_buffers():
+            for key in (prefix + name, *(prefix + name.removesuffix(SCALE) + x for x in ALIASES)):
+                x = found.get(key)
+                if x is not None and not is_dtensor(x) and x.shape[:1] == (experts.experts,):
+                    found[key] = self._part(x, buffer)
+        return found
+
+    def _part(self, x: Any, buffer: Any) -> Any:
+        mesh, placements = buffer.device_mesh, buffer.placements
+        mine = x[self.mine.start : self.mine.stop]
+        return DISTRIBUTED.DTensor.from_local(mine, mesh, placements, run_check=False)
+
+    def _received(self, x: Any, chosen: Any, leaving: Any) -> tuple[Any, Any, Any]:
+        """Rows that came from all ranks: codes, scales, and of each row which of this rank's experts it is for; `held`: for none."""
+        tokens, top = chosen.shape
+        rows = self.ranks * tokens * room(top, self.held)
+        q, scale = gemmgen.quantise_rows(x)
+        row = torch_.cat((q.view(torch_.uint8), scale.contiguous().view(torch_.uint8)), -1)
+        copies = row.repeat_interleave(top, 0)
+        sent = row.new_zeros(rows, row.shape[-1]).index_copy_(0, leaving.flatten(), copies)
+        local = (chosen.long() % self.held).int().flatten()
+        ids = local.new_full((rows,), -1).index_copy_(0, leaving.flatten(), local)
+        came, of = self.exchanged(sent), self.exchanged(ids)
+        sides = q.shape[-1], row.shape[-1] - q.shape[-1]
+        codes, scale = came.split(sides, -1)
+        return codes, scale.view(torch_.float32), torch_.where(of < 0, self.held, of)
+
+    def _check(self, x: Any, chosen: Any, weights: Any) -> None:
+        for name, t in (("x", x), ("chosen", chosen), ("weights", weights)):
+            if is_dtensor(t):
+                allowed = f"must be of this rank's own tokens: {name}.to_local()"
+                raise ArgumentError(name, "a DTensor", allowed)
+        tokens = x.shape[0]
+        if chosen.dim() != 2 or chosen.shape[0] != tokens:
+            raise ArgumentError("chosen shape", tuple(chosen.shape), f"must be [{tokens}, top]")
+
+
+def room(top: int, held: int) -> int:
+    """The experts of one rank that a token may choose, at most."""
+    return min(top, held)
+
+
+def slots(chosen: Any, held: int) -> Any:
+    """int64 [tokens, top]: of each copy, its row among those that leave, first those for rank 0.
+
+    chosen: integers [tokens, top], of all experts. For each rank a token has `room` rows, of its experts there in their order. If it chose
+    one twice, both copies are the same row.
+    """
+    tokens, top = chosen.shape
+    e = chosen.long()
+    one, other = e.unsqueeze(-1), e.unsqueeze(-2)
+    again = (one == other).tril(-1).any(-1, keepdim=True).mT
+    before = (one // held == other // held) & (other < one) & ~again
+    token = torch_.arange(tokens, device=e.device).unsqueeze(-1)
+    return (e // held * tokens + token) * room(top, held) + before.sum(-1)

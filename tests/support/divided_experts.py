@@ -1,0 +1,268 @@
+"""Experts that ranks divide, against the same experts on one rank."""
+
+from __future__ import annotations
+
+import copy
+from unittest.mock import patch
+
+import torch
+from ranks import mesh
+from torch._subclasses import FakeTensorMode
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor.parallel import parallelize_module
+
+from gemmgen import nn
+from gemmgen.errors import ArgumentError
+from gemmgen.nn.expert_ranks import ExpertRanks
+from gemmgen.nn.parallel import ExpertParallel
+
+BF16 = torch.bfloat16
+EXPERTS, HIDDEN, INTERMEDIATE, TOKENS = 8, 144, 96, 21
+
+
+def drawn(experts=EXPERTS):
+    gate, up = (torch.randn(experts, INTERMEDIATE, HIDDEN) / HIDDEN**0.5 for _ in range(2))
+    made = nn.GroupedExperts(experts, HIDDEN, INTERMEDIATE)
+    made.put_projections(gate, up, torch.randn(experts, HIDDEN, INTERMEDIATE) / INTERMEDIATE**0.5)
+    return made
+
+
+def divided(of, ranks, **how):
+    made = copy.deepcopy(of)
+    assert parallelize_module(made, mesh(ranks), ExpertParallel(), **how) is made
+    return made
+
+
+def chosen_of(case, tokens):
+    """[tokens, top], in the order of falling scores."""
+    scores = torch.rand(tokens, EXPERTS)
+    if case == "few":  # half of the experts get nothing, of two ranks one
+        scores[:, EXPERTS // 2 :] -= 1
+    if case == "one":
+        return torch.full((tokens, 1), EXPERTS - 2)
+    if case == "twice":  # the same expert for several copies of a token
+        return torch.randint(EXPERTS, (tokens, EXPERTS))
+    return scores.topk({"many": 7, "all": EXPERTS, "few": 3}.get(case, 2)).indices
+
+
+def poisoned(multiply):
+    """What a GEMM leaves as it was is no number."""
+
+    def run(self, q, scale, ends, *rest):
+        y, begin = multiply(self, q, scale, ends, *rest), 0
+        written = torch.zeros(len(y), dtype=torch.bool)
+        for end in ends.tolist():
+            written[-(-begin // 128) * 128 : end] = True
+            begin = end
+        return torch.where(written.unsqueeze(-1), y, torch.nan)
+
+    return patch.object(nn.GroupedExperts, "multiply", run)
+
+
+def same_bits(ranks, case, tokens=TOKENS):
+    on, one = mesh(ranks), drawn()
+    many, whole = divided(one, ranks), [torch.randn(ranks * tokens, HIDDEN).to(BF16)]
+    whole += [chosen_of(case, ranks * tokens)]
+    whole += [torch.rand(whole[1].shape)]
+    x, chosen, weights = (t.chunk(ranks)[on.get_local_rank()] for t in whole)
+    with poisoned(nn.GroupedExperts.multiply):
+        y = many(x, chosen, weights)
+    assert y.dtype == BF16 and y.shape == x.shape and not y.isnan().any()
+    assert torch.equal(y, one(x, chosen, weights))
+    assert torch.equal(y, one(*whole).chunk(ranks)[on.get_local_rank()])
+    assert torch.equal(y, many(x, chosen.int(), weights))
+
+
+def one_rank():
+    one = drawn()
+    many = divided(one, 1)
+    assert many.across is None and not any(isinstance(t, DTensor) for t in many.buffers())
+    x, chosen = torch.randn(TOKENS, HIDDEN).to(BF16), chosen_of("two", TOKENS)
+    weights = torch.rand(chosen.shape)
+    assert torch.equal(many(x, chosen, weights), one(x, chosen, weights))
+
+
+def routers_gradient():
+    """Weights of a router have one, as of the experts on one rank; the experts themselves have none."""
+    one = drawn()
+    many = divided(one, 2)
+    x, chosen = torch.randn(TOKENS, HIDDEN).to(BF16), chosen_of("two", TOKENS)
+    weights, dy = torch.rand(chosen.shape).requires_grad_(), torch.randn(TOKENS, HIDDEN).to(BF16)
+    found, expected = (
+        torch.autograd.grad(m(x, chosen, weights), weights, dy)[0] for m in (many, one)
+    )
+    assert torch.equal(found, expected)
+    with torch.no_grad():
+        y = many(x.requires_grad_(), chosen, weights)
+    assert torch.equal(y, one(x.detach(), chosen, weights))
+
+
+def what_travels(ranks, top):
+    """As many bytes whatever is chosen: codes with scales and numbers of experts there, results back."""
+    many, sent, exchanged = divided(drawn(), ranks), [], ExpertRanks.exchanged
+
+    def noted(self, x):
+        sent.append((tuple(x.shape), x.dtype))
+        return exchanged(self, x)
+
+    chosen = chosen_of("all", TOKENS)[:, :top]
+    with patch.object(ExpertRanks, "exchanged", noted):
+        many(torch.randn(TOKENS, HIDDEN).to(BF16), chosen, torch.rand(chosen.shape))
+    rows = ranks * TOKENS * min(top, EXPERTS // ranks)
+    wide = (rows, HIDDEN + 2 * 4)
+    assert sent == [(wide, torch.uint8), ((rows,), torch.int32), ((rows, HIDDEN), BF16)]
+
+
+def without_a_value():
+    """Tensors without values do: the host asks for none."""
+    many, sides = divided(drawn(), 4), (TOKENS, 3)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        x, chosen = torch.empty(TOKENS, HIDDEN, dtype=BF16), torch.empty(sides, dtype=torch.long)
+        y = many(x, chosen, torch.empty(sides))
+    assert y.shape == (TOKENS, HIDDEN) and y.dtype == BF16
+
+
+def own_rows():
+    """Of sorted rows and of masked ones a rank takes those of its own experts."""
+    on, one = mesh(4), drawn()
+    many, counts = divided(one, 4), torch.tensor([3, 0, 16, 9, 1, 16, 0, 5]).int()
+    x, at = torch.randn(EXPERTS, 16, HIDDEN).to(BF16), on.get_local_rank()
+    assert [*many.mine] == [2 * at, 2 * at + 1]
+    found = many.masked(x.chunk(4)[at], counts.chunk(4)[at], expected_rows=7)
+    expected = one.masked(x, counts, expected_rows=7).chunk(4)[at]
+    assert torch.equal(found, expected)
+    rows = torch.cat((x[2 * at], x.new_zeros(112, HIDDEN), x[2 * at + 1]))
+    first, second = counts.chunk(4)[at].tolist()
+    y = many.contiguous(rows, torch.tensor([first, 128 + second]).int())
+    assert torch.equal(y[:first], expected[0, :first])
+    assert not first or torch.equal(y[128 : 128 + second], expected[1, :second])
+
+
+# ---- states ---------------------------------------------------------------------------------
+
+
+def whole(x):
+    """gloo gathers no FP8."""
+    if not isinstance(x, DTensor):
+        return x.float()
+    assert x.placements == (Shard(0),)
+    parts = [torch.empty(x.to_local().shape) for _ in range(x.device_mesh.size())]
+    torch.distributed.all_gather(parts, x.to_local().float(), group=x.device_mesh.get_group())
+    return torch.cat(parts)
+
+
+def check_states(found, expected):
+    a, b = found.state_dict(), expected.state_dict()
+    assert a.keys() == b.keys()
+    for name, x in b.items():
+        assert a[name].dtype == x.dtype and a[name].shape == x.shape, name
+        assert torch.equal(whole(a[name]), x.float()), name
+
+
+def kept(ranks, source):
+    """A rank keeps memory for its own experts alone; of rank 0's or of what each had."""
+    on, one = mesh(ranks), drawn()
+    given = copy.deepcopy(one)
+    if source == 0 and on.get_local_rank():
+        given.put_projections(*(torch.ones(s) for s in sides()))
+    many = divided(given, ranks, src_data_rank=source)
+    check_states(many, one)
+    for x, y in zip(many.buffers(), one.buffers(), strict=True):
+        local = x.to_local()
+        assert local.untyped_storage().nbytes() * ranks == y.untyped_storage().nbytes()
+        part = y.chunk(ranks)[on.get_local_rank()]
+        assert torch.equal(local.float(), part.float())
+
+
+def sides():
+    inward = (EXPERTS, INTERMEDIATE, HIDDEN)
+    return inward, inward, (EXPERTS, HIDDEN, INTERMEDIATE)
+
+
+def loaded(kind, ranks):
+    """From what a divided module saves, and from what holds all experts, or this rank's."""
+    one = drawn()
+    many = divided(drawn(), ranks)
+    state = {n: x.clone() for n, x in one.state_dict().items()}
+    if kind == "divided":
+        state = {n: x.clone() for n, x in divided(one, ranks).state_dict().items()}
+    if kind == "wide":
+        gate, up, down = (torch.randn(s).to(BF16) for s in sides())
+        one.put_projections(gate, up, down)
+        state = {"gate_up": nn.experts.alternating(gate, up), "down": down}
+    if kind == "aliases":
+        state = {n.replace("_scale", "_scale_inv"): x for n, x in state.items()}
+    if kind in ("projections", "own projections"):
+        given = [torch.randn(s) for s in sides()]
+        one.put_projections(*given)
+        numbers = many.mine if kind.startswith("own") else range(EXPERTS)
+        of = {n: zip(nn.experts.PROJECTIONS, given, strict=True) for n in numbers}
+        state = {f"{n}.{p}.weight": w[n] for n, pairs in of.items() for p, w in pairs}
+    before = {*state}
+    many.load_state_dict(state)
+    assert {*state} == before
+    check_states(many, one)
+    many.half()  # neither rounds codes nor gathers them
+    check_states(many, one)
+
+
+def made_empty():
+    """Without memory for all experts: divided first, then filled with this rank's. A copy is divided, too."""
+    made = nn.GroupedExperts(EXPERTS, HIDDEN, INTERMEDIATE, device="meta")
+    many = divided(made, 4)
+    assert all(t.is_meta for t in many.buffers())
+    many.to_empty(device="cpu")
+    given = [torch.randn(s) for s in sides()]
+    of = zip(nn.experts.PROJECTIONS, given, strict=True)
+    many.load_state_dict({f"{n}.{p}.weight": w[n] for p, w in of for n in many.mine})
+    one = nn.GroupedExperts(EXPERTS, HIDDEN, INTERMEDIATE)
+    one.put_projections(*given)
+    x, chosen = torch.randn(TOKENS, HIDDEN).to(BF16), chosen_of("two", TOKENS)
+    weights = torch.rand(chosen.shape)
+    for module in (many, copy.deepcopy(many)):
+        check_states(module, one)
+        assert torch.equal(module(x, chosen, weights), one(x, chosen, weights))
+
+
+def states_refused():
+    """What a load of the wrong state says."""
+    many, found = divided(drawn(), 4), []
+    whole_state = drawn().state_dict()
+    other = (many.mine.stop % EXPERTS,)
+    for state in (
+        {n: x[:3] for n, x in whole_state.items()},
+        {f"{n}.{p}.weight": torch.zeros(1) for n in other for p in nn.experts.PROJECTIONS},
+        {n: x for n, x in whole_state.items() if n != "down_scale"},
+    ):
+        try:
+            many.load_state_dict(state)
+        except RuntimeError as e:
+            found.append(str(e))
+    return found
+
+
+# ---- errors ---------------------------------------------------------------------------------
+
+
+def refused():
+    """(argument, value) of each ArgumentError."""
+    many, on, found = divided(drawn(), 4), mesh(4), []
+    x, chosen = torch.zeros(4, HIDDEN, dtype=BF16), torch.zeros(4, 2).long()
+    weights = torch.ones(4, 2)
+    placed = DTensor.from_local(x, on, [Shard(0)], run_check=False)
+    for run in (
+        lambda: divided(drawn(6), 4),
+        lambda: divided(torch.nn.Linear(8, 8), 4),
+        lambda: divided(torch.nn.Linear(8, 8), 1),
+        lambda: parallelize_module(many, on, ExpertParallel()),
+        lambda: many(x.clone().requires_grad_(), chosen, weights),
+        lambda: many(x.float(), chosen, weights),
+        lambda: many(x, chosen[:3], weights),
+        lambda: many(x, chosen.flatten(), weights),
+        lambda: many(placed, chosen, weights),
+    ):
+        try:
+            run()
+        except ArgumentError as e:
+            found.append((e.argument, str(e.value)))
+    return found
