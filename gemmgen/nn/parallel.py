@@ -1,7 +1,7 @@
 """Styles of `torch.distributed.tensor.parallel.parallelize_module` that take `Fp8Linear` too, and by which layers of `gemmgen.nn` whose tokens are divided are
-computed by the operators of the process group (docs/adr/0054-collective-operators.md). Needs torch.distributed.
+computed by the operators of the process group (docs/adr/0054-collective-operators.md). Needs torch.distributed. `ExpertParallel` is for `GroupedExperts`.
 
-Of all else these are torch's own styles, which may be used in their place.
+Of all else the others are torch's own styles, which may be used in their place.
 """
 
 from __future__ import annotations
