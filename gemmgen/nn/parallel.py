@@ -82,10 +82,7 @@ class ExpertParallel(styles.ParallelStyle):  # type: ignore[misc]
         if ranks == 1:
             return module
         for name, tensor in module.named_buffers():
-            moved = _divided(tensor, device_mesh, Shard(0), self.src_data_rank)
-            if self.src_data_rank is None:  # a view of all experts, which would be kept
-                moved = moved.clone()
-            module._buffers[name] = moved
+            module._buffers[name] = _divided(tensor, device_mesh, Shard(0), self.src_data_rank)
         module.across = ExpertRanks(
             group_name=device_mesh.get_group().group_name,
             ranks=ranks,

@@ -45,8 +45,8 @@ def chosen_of(case, tokens):
     return scores.topk({"many": 7, "all": EXPERTS, "few": 3}.get(case, 2)).indices
 
 
-def poisoned(multiply):
-    """What a GEMM leaves as it was is no number."""
+def poisoned(multiply, counts):
+    """What a GEMM leaves as it was is no number; counts: gets how many rows each computes."""
 
     def run(self, q, scale, ends, *rest):
         y, begin = multiply(self, q, scale, ends, *rest), 0
@@ -54,6 +54,7 @@ def poisoned(multiply):
         for end in ends.tolist():
             written[-(-begin // 128) * 128 : end] = True
             begin = end
+        counts.append(int(written.sum()))
         return torch.where(written.unsqueeze(-1), y, torch.nan)
 
     return patch.object(nn.GroupedExperts, "multiply", run)
@@ -65,8 +66,11 @@ def same_bits(ranks, case, tokens=TOKENS):
     whole += [chosen_of(case, ranks * tokens)]
     whole += [torch.rand(whole[1].shape)]
     x, chosen, weights = (t.chunk(ranks)[on.get_local_rank()] for t in whole)
-    with poisoned(nn.GroupedExperts.multiply):
+    counts = []
+    with poisoned(nn.GroupedExperts.multiply, counts):
         y = many(x, chosen, weights)
+    copies = [len({*of} & {*many.mine}) for of in whole[1].tolist()]
+    assert counts == [sum(copies)] * bool(tokens)
     assert y.dtype == BF16 and y.shape == x.shape and not y.isnan().any()
     assert torch.equal(y, one(x, chosen, weights))
     assert torch.equal(y, one(*whole).chunk(ranks)[on.get_local_rank()])
