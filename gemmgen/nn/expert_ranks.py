@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..torch_ops.dtensor import DISTRIBUTED, is_dtensor
-from .experts import GroupedExperts, added, places, spread
+from .experts import GroupedExperts, added, check_choices, places, spread
 from .frozen import ALIASES, SCALE, gemmgen, torch_
 
 
@@ -27,7 +27,8 @@ class ExpertRanks:
 
     def forward(self, experts: GroupedExperts, x: Any, chosen: Any, weights: Any) -> Any:
         """As `GroupedExperts.forward`, of this rank's tokens, of which every rank has as many. Raises ArgumentError."""
-        self._check(x, chosen, weights)
+        _check_own(x=x, chosen=chosen, weights=weights)
+        check_choices(x, chosen, weights)
         if not chosen.numel():
             return torch_.zeros_like(x)
         leaving = slots(chosen, self.held)
@@ -77,14 +78,14 @@ class ExpertRanks:
         codes, scale = came.split(sides, -1)
         return codes, scale.view(torch_.float32), torch_.where(of < 0, self.held, of)
 
-    def _check(self, x: Any, chosen: Any, weights: Any) -> None:
-        for name, t in (("x", x), ("chosen", chosen), ("weights", weights)):
-            if is_dtensor(t):
-                allowed = f"must be of this rank's own tokens: {name}.to_local()"
-                raise ArgumentError(name, "a DTensor", allowed)
-        tokens = x.shape[0]
-        if chosen.dim() != 2 or chosen.shape[0] != tokens:
-            raise ArgumentError("chosen shape", tuple(chosen.shape), f"must be [{tokens}, top]")
+
+def _check_own(**given: Any) -> None:
+    """Raise ArgumentError for a DTensor: copies are exchanged by their ranks, not by how tensors lie."""
+    for name, t in given.items():
+        if is_dtensor(t):
+            raise ArgumentError(
+                name, "a DTensor", f"must be of this rank's own tokens: {name}.to_local()"
+            )
 
 
 def room(top: int, held: int) -> int:

@@ -90,11 +90,12 @@ class GroupedExperts(Frozen):
         """bfloat16 [tokens, hidden]: of each token, the sum of its experts' results times their weights, in FP32.
 
         x: bfloat16 [tokens, hidden]. chosen: integers [tokens, top], experts. weights: [tokens, top]. The host
-        waits for nothing; the order of the sum is fixed.
+        waits for nothing; the order of the sum is fixed. Raises ArgumentError.
         """
         self._check(x, 2)
         if self.across is not None:
             return self.across.forward(self, x, chosen, weights)
+        check_choices(x, chosen, weights)
         top = chosen.shape[-1]
         at = places(chosen, self.experts)
         q, scale = gemmgen.quantise_rows(x)
@@ -216,6 +217,16 @@ class GroupedExperts(Frozen):
             )
             self.put_projections(*stacked)
         return wrong
+
+
+def check_choices(x: Any, chosen: Any, weights: Any) -> None:
+    """Raise ArgumentError unless chosen is [tokens, top] of x [tokens, hidden], and weights too."""
+    tokens = x.shape[0]
+    if chosen.dim() != 2 or chosen.shape[0] != tokens:
+        raise ArgumentError("chosen shape", tuple(chosen.shape), f"must be [{tokens}, top]")
+    if weights.shape != chosen.shape:
+        allowed = f"must be {tuple(chosen.shape)}, as chosen's"
+        raise ArgumentError("weights shape", tuple(weights.shape), allowed)
 
 
 def alternating(gate: Any, up: Any) -> Any:

@@ -82,6 +82,7 @@ def test_what_is_refused(ranks):  # noqa: F811
         ("x dtype", "torch.float32"),
         ("chosen shape", "(3, 2)"),
         ("chosen shape", "(8,)"),
+        ("weights shape", "(1, 2)"),
         ("x", "a DTensor"),
     ]
 

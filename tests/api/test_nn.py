@@ -361,6 +361,21 @@ def test_rows_that_are_refused(x, argument):
     assert e.value.argument == argument
 
 
+@pytest.mark.parametrize(
+    ("chosen", "weights", "argument"),
+    (
+        ((3, 2), (3, 2), "chosen shape"),
+        ((8,), (8,), "chosen shape"),
+        ((4, 2), (4, 1), "weights shape"),
+    ),
+)
+def test_choices_that_are_refused(chosen, weights, argument):
+    x = torch.zeros(4, HIDDEN, dtype=BF16)
+    with pytest.raises(ArgumentError) as e:
+        experts()(x, torch.zeros(chosen).long(), torch.ones(weights))
+    assert e.value.argument == argument
+
+
 def test_a_mixture_of_nothing():
     for given, argument in (((0, 160, 96), "experts"), ((2, 161, 96), "in_features")):
         with pytest.raises(ArgumentError) as e:

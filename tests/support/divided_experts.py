@@ -263,6 +263,7 @@ def refused():
         lambda: many(x.float(), chosen, weights),
         lambda: many(x, chosen[:3], weights),
         lambda: many(x, chosen.flatten(), weights),
+        lambda: many(x, chosen, weights[:1]),
         lambda: many(placed, chosen, weights),
     ):
         try:
