@@ -188,6 +188,33 @@ def _vote(i: Instruction, s: Scope) -> Op:
     return op
 
 
+def _match(i: Instruction, s: Scope) -> Op:
+    """match.any: the lanes that have the same value. match.all: those that take part if all have, and whether; else none."""
+    kind, every = i.parts[-1], i.parts[1] == "all"
+    d, p = _pair(i.operands[0])
+    to = s.dst(d, "u32") if d else None
+    predicate = s.dst(p, "pred") if p else None
+    a, member = s.src(i.operands[1], kind), s.src(i.operands[2], "u32")
+
+    def op(g: Group) -> int | None:
+        if (waiting := g.collect(need=members(g, g.R[member]))) is not None:
+            return waiting
+        rows = g.R[a].reshape(-1, WARP)
+        here = g.active.reshape(-1, WARP)
+        same = (rows[:, :, None] == rows[:, None, :]) & here[:, None, :]
+        bits = same.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)
+        words = bits.sum(2).astype(np.uint32).reshape(-1)
+        alike = words == _ballots(g, np.ones(g.lanes, np.bool_))
+        if to is not None:
+            found = np.where(alike, words, np.uint32(0)) if every else words
+            np.copyto(g.R[to], found, where=g.where)
+        if predicate is not None:
+            np.copyto(g.R[predicate], alike, where=g.where)
+        return None
+
+    return op
+
+
 def _activemask(i: Instruction, s: Scope) -> Op:
     d = s.dst(i.operands[0], "u32")
 
@@ -246,6 +273,7 @@ BLOCKING = (
     "setmaxnreg",
     "shfl",
     "vote",
+    "match",
     "elect",
     "mbarrier",
     "cp",
@@ -261,6 +289,7 @@ HANDLERS: Mapping[str, Handler] = {
     "setmaxnreg": _setmaxnreg,
     "shfl": _shfl,
     "vote": _vote,
+    "match": _match,
     "activemask": _activemask,
     "elect": _elect,
     "bar.warp": _bar_warp,

@@ -86,6 +86,16 @@ def test_guards_and_early_exit():
         ("elect.sync %r1|%p1, -1;", [0] * 32),
         ("setp.lt.u32 %p2, %r60, 3; vote.sync.ballot.b32 %r1, %p2, -1;", [7] * 32),
         (
+            "and.b32 %r2, %r60, 3; match.any.sync.b32 %r1, %r2, -1;",
+            [0x11111111 << i % 4 for i in range(32)],
+        ),
+        (
+            "cvt.u64.u32 %d1, %r60; shl.b64 %d1, %d1, 31; match.any.sync.b64 %r1, %d1, -1;",
+            [1 << i for i in range(32)],
+        ),
+        ("match.all.sync.b32 %r1|%p1, 5, -1; @!%p1 mov.u32 %r1, 1;", [0xFFFFFFFF] * 32),
+        ("match.all.sync.b32 %r1|%p1, %r60, -1; @%p1 mov.u32 %r1, 1;", [0] * 32),
+        (
             "setp.lt.u32 %p2, %r60, 3; vote.sync.any.pred %p1, %p2, -1; selp.b32 %r1, 1, 0, %p1;",
             [1] * 32,
         ),
@@ -97,6 +107,38 @@ def test_guards_and_early_exit():
 )
 def test_warp_exchanges(instruction, want):
     assert run(instruction + "st.global.u32 [%d31], %r1;")[:, 0].tolist() == want
+
+
+def test_lanes_match_among_those_that_take_part():
+    """Each warp by itself, and of it who the mask names."""
+    body = """
+    and.b32 %r9, %r60, 31;
+    setp.ge.u32 %p1, %r9, 8;
+    @%p1 bra END;
+    shr.u32 %r2, %r60, 1;
+    match.any.sync.b32 %r1, %r2, 0xFF;
+    st.global.u32 [%d31], %r1;
+    END:
+    """
+    out = run(body, threads=64)[:, 0].reshape(2, 32)
+    assert (out[:, :8] == [3, 3, 12, 12, 48, 48, 192, 192]).all() and (
+        out[:, 8:] == 2**32 - 1
+    ).all()
+
+
+def test_a_guarded_match_waits_for_whom_it_names():
+    """Lanes 2 and 3 come later, with others whose guard does not hold."""
+    body = """
+    setp.lt.u32 %p1, %r60, 4;
+    setp.ge.u32 %p2, %r60, 2;
+    @%p2 bra LATER;
+    MEET: @%p1 match.any.sync.b32 %r1, %r60, 0xF;
+    @%p1 st.global.u32 [%d31], %r1;
+    bra END;
+    LATER: bra MEET;
+    END:
+    """
+    assert run(body)[:5, 0].tolist() == [1, 2, 4, 8, 2**32 - 1]
 
 
 def test_a_collective_waits_for_lanes_that_took_another_way():
