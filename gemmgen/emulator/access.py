@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import IllegalAccess, UnsupportedInstruction
+from .errors import IllegalAccess, ProtocolError, UnsupportedInstruction
 from .fiber import WARP
 from .flags import STRONG, WIDE, acquire, acquires, publish, releases
 from .group import Group
@@ -192,6 +192,17 @@ def _by_cta(g: Group, addresses: Any) -> list[tuple[Cta, Any]]:
     ]
 
 
+def _reach(g: Group, cta: Cta, agent: int, time: int, lanes: int) -> None:
+    """Another CTA's memory is there once that has begun, which the cluster barrier says, and until it exits."""
+    if cta is g.cta:
+        return
+    if g.cta.rank not in g.cta.cluster.barrier.met:
+        raise ProtocolError(
+            f"{who(g)}: CTA {cta.index} may not have begun: nothing has waited at the cluster barrier"
+        )
+    cta.touched(agent, time, who(g), lanes)
+
+
 def _touch(g: Group, cta: Cta, at: Any, size: int) -> Any:
     """Byte indices [n, size], checked."""
     cta.shared.check(int(at.min()), int(at.max()) + size, who(g))
@@ -215,6 +226,7 @@ def _load_shared(g: Group, addresses: Any, size: int, lanes: Any) -> Any:
             index = _touch(g, cta, at, size)
             mask = lane_mask(lanes[mine])
             time, seen = tracker.touch(agent, mask), tracker.seen(agent, mask)
+            _reach(g, cta, agent, time, mask)
             tracker.loads.begin(agent, time)
             chosen = mine[part] if not isinstance(part, slice) else mine
             data[chosen] = cta.shared.read(
@@ -232,6 +244,7 @@ def _store_shared(g: Group, addresses: Any, data: Any, lanes: Any) -> None:
             index = _touch(g, cta, at, size)
             mask = lane_mask(lanes[mine])
             time, seen = tracker.touch(agent, mask), tracker.seen(agent, mask)
+            _reach(g, cta, agent, time, mask)
             words = words_of(at, size)
             cta.shared.claim(words, agent, time, seen, who(g), proxy=False)
             tracker.wrote(agent, mask, remote=cta is not g.cta)

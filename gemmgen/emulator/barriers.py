@@ -136,6 +136,7 @@ class ClusterBarrier:
     count: int = 0
     publishing: Clock | None = None
     published: Clock | None = None
+    met: set[int] = field(default_factory=set)  # ranks of CTAs that have waited: all have begun
 
     def check(self) -> None:
         if self.count and self.count >= self.cluster.live_warps():
@@ -199,6 +200,7 @@ def _cluster_wait(i: Instruction) -> Op:
                 )
             )
         assert barrier.published is not None
+        barrier.met.add(g.cta.rank)
         for agent in agents:
             del barrier.arrived[agent]
             tracker.acquire(agent, barrier.published)

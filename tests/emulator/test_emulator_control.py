@@ -214,12 +214,15 @@ mapa.shared::cluster.u32 %r4, %r1, %r3;
 setp.ne.u32 %p1, %r60, 0;
 mov.u32 %r9, %tid.x;
 setp.ne.u32 %p2, %r9, 0;
+BEGUN
 @!%p2 st.shared::cluster.u32 [%r4], %r2;
 FIRST
 @!%p2 ld.shared.u32 %r5, [%r1];
 @!%p2 st.global.u32 [%d31], %r5;
 """
 SYNC = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+RELAXED = SYNC.replace("release", "relaxed")
+WITHOUT, CLUSTER = CLUSTER.replace("BEGUN", ""), CLUSTER.replace("BEGUN", RELAXED)
 
 
 @every_schedule
@@ -228,10 +231,39 @@ def test_a_cluster_shares_memory(schedule):
     assert (out[0, 0], out[32, 0]) == (1, 0)
 
 
-@pytest.mark.parametrize("sync", ("", "bar.sync 0;", SYNC.replace("release", "relaxed")))
+@pytest.mark.parametrize("sync", ("", "bar.sync 0;", RELAXED))
 def test_less_than_a_cluster_barrier_is_a_race(sync):
     with pytest.raises((emulator.Race, emulator.UninitializedRead)):
         run(CLUSTER.replace("FIRST", sync), grid=2, cluster=2)
+
+
+def test_another_ctas_memory_is_there_once_it_has_begun():
+    with pytest.raises(emulator.ProtocolError, match=r"CTA 1 may not have begun"):
+        run(WITHOUT.replace("FIRST", SYNC), grid=2, cluster=2)
+
+
+READ = """
+mov.u64 %d1, smem;
+cvt.u32.u64 %r1, %d1;
+mov.u32 %r2, %cluster_ctarank;
+xor.b32 %r3, %r2, 1;
+mapa.shared::cluster.u32 %r4, %r1, %r3;
+st.shared.u32 [%r1], %r2;
+SYNC
+ld.shared::cluster.u32 %r5, [%r4];
+st.global.u32 [%d31], %r5;
+LAST
+"""
+
+
+def test_another_ctas_memory_is_there_until_it_exits():
+    """What reads it arrives behind that, and who exits waits."""
+    of_one = READ.replace("SYNC", SYNC)
+    body = of_one.replace("LAST", SYNC)
+    assert run(body, threads=1, grid=2, cluster=2)[:, 0].tolist() == [1, 0]
+    for last in ("", RELAXED):
+        with pytest.raises(emulator.ProtocolError, match=r"CTA \d may exit before ld\.shared::c"):
+            run(of_one.replace("LAST", last), threads=1, grid=2, cluster=2)
 
 
 GONE = """

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_emulator import PLACE, run, source
 from test_emulator_async import LOAD, PRODUCT, STORE, load_box, store_box
-from test_emulator_control import CLUSTER, SYNC
+from test_emulator_control import CLUSTER, RELAXED, SYNC
 
 from gemmgen import emulator
 from gemmgen.emulator import Eager, Late, Random, RoundRobin
@@ -103,6 +103,8 @@ mapa.shared::cluster.u32 %r4, %r1, %r3;
 setp.ne.u32 %p1, %r9, 0;
 setp.eq.or.u32 %p2, %r2, 0, %p1;
 setp.ne.or.u32 %p3, %r2, 0, %p1;
+barrier.cluster.arrive.relaxed.aligned;
+barrier.cluster.wait.acquire.aligned;
 @!%p2 st.shared::cluster.v4.u32 [%r4], {%r9, %r9, %r9, %r9};
 FENCE
 barrier.cluster.arrive.release.aligned;
@@ -122,9 +124,6 @@ def test_a_fence_of_its_own_memory_does_not_order_writes_to_anothers():
     for fence in ("", FENCE, "fence.proxy.async.global;"):
         with pytest.raises(emulator.Race, match=r"fence\.proxy\.async .*\.shared::cluster"):
             run(REMOTE.replace("FENCE", fence), grid=2, cluster=2)
-
-
-RELAXED = SYNC.replace("release", "relaxed")
 
 
 @pytest.mark.parametrize("fence", ["fence.acq_rel.cluster;", "fence.acq_rel.gpu;", "fence.sc.sys;"])
