@@ -29,9 +29,12 @@ STATEMENTS = (
     *("stmts_arrivals.j2", "stmts_fragments.j2", "stmts_slots.j2", "stmts_epoch.j2"),
     *("stmts_every_rank.j2", "stmts_shares.j2"),
 )
-# Memory and synchronisation; what works on registers; conversions, the same for every kernel.
-VALUES = ("ptx_values.j2",)
-PTX = ("ptx.j2", "ptx_registers.j2", "ptx_fragments.j2", "ptx_copies.j2", "ptx_wire.j2", *VALUES)
+# Memory and synchronisation; what works on registers; conversions and what CTAs write to each other, the same for every kernel.
+MEMORY, VALUES, CLUSTER = "ptx.j2", ("ptx_values.j2",), ("ptx_cluster.j2",)
+PTX = (
+    *(MEMORY, "ptx_registers.j2", "ptx_fragments.j2", "ptx_copies.j2", "ptx_wire.j2"),
+    *(*VALUES, *CLUSTER),
+)
 COMMENT = 116  # characters of a line
 LINES_SAVED = 6  # by a function, at least
 

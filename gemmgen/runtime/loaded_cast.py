@@ -1,4 +1,4 @@
-"""A cast, or another kernel without tensor maps, on one device, ready to be launched."""
+"""A cast, a routing, or another kernel without tensor maps, on one device, ready to be launched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .nvrtc import Cubin
 
 
 class Plain(Protocol):
-    """A kernel that pointers and sizes are all the arguments of, and whose CTAs are all alike: `gemmgen.casts.Cast`.
+    """A kernel that pointers and sizes are all the arguments of, and whose CTAs are all alike: `gemmgen.casts.Cast`. One of clusters says
+    so itself (`__cluster_dims__`), and is launched with whole ones.
 
     threads: of a CTA. ctas_per_sm: that a launch has at most. params: in the kernel's order.
     """

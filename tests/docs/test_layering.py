@@ -40,6 +40,7 @@ COMPILER = {
     "passes": {"ir", "errors", "target", "levers"},
     "emit": {"ir", "errors"},
     "casts": {"ir", "errors", "emit"},  # kernels that quantise; nothing of them is lowered
+    "routing": {"ir", "errors", "emit"},  # nor of those that give copies rows by expert
     "pipeline": {
         *["ir", "errors", "target", "config", "problem", "families", "passes", "emit", "check"],
         *["link", "notebook"],

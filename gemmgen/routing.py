@@ -1,0 +1,94 @@
+"""Kernels that give copies of tokens rows by expert: what they are, and their CUDA source.
+
+A token is copied to each expert that it chose; `gemmgen.ops.route` says where copies lie. One launch of one cluster
+counts, adds up and writes: no `Kernel` either, as `gemmgen.casts` (docs/adr/0060-routes.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .emit import CLUSTER, MEMORY, environment, ptx_functions, without_trailing_spaces
+from .errors import IRError
+from .ir.resources import Param
+
+IDS = {32: "int", 64: "long long"}  # by their bits
+CLUSTERS = (1, 8)  # CTAs: 8 are what every Hopper GPU runs as one cluster
+THREADS = 512
+MOST_EXPERTS = THREADS  # a thread adds up an expert's copies
+# Up to so many copies one CTA reads in the time in which several meet: 8 times 32 of each warp. Nobody has timed it.
+MOST_ALONE = 4096
+AHEAD = 8  # ids that a lane has on their way at once
+
+POINTERS = (
+    Param(name="slots", ctype="int* __restrict__"),
+    Param(name="copies", ctype="int* __restrict__"),
+    Param(name="ends", ctype="int* __restrict__"),
+)
+SIZES = tuple(
+    Param(name=name, ctype="int")
+    for name in ("n", "top", "pitch", "first", "local", "alignment", "rows")
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routing:
+    """Ids of experts, `top` for each token -> the row of each copy, the copy of each row, where experts' rows end.
+
+    bits: of an id, a signed integer: 32 or 64. ctas: of the one cluster that is launched, 1 or 8.
+
+    Everything but these is an argument of the kernel. n: copies, at least 1. pitch: ids from one token's to the next's. first,
+    local: the experts that have rows, 1 to 512 of them. rows: in all, at least as many as `rows_of` says. Raises IRError.
+    """
+
+    bits: int
+    ctas: int
+
+    def __post_init__(self) -> None:
+        if self.bits not in IDS or self.ctas not in CLUSTERS:
+            raise IRError(f"no routing of {self.bits} bits by {self.ctas} CTAs")
+
+    @property
+    def name(self) -> str:
+        """The kernel's, of all fields."""
+        return f"route_s{self.bits}_by_{self.ctas}"
+
+    @property
+    def id(self) -> str:
+        return IDS[self.bits]
+
+    @property
+    def threads(self) -> int:
+        """Of a CTA."""
+        return THREADS
+
+    @property
+    def ctas_per_sm(self) -> int:
+        return 1
+
+    @property
+    def ahead(self) -> int:
+        return AHEAD
+
+    @property
+    def exchange(self) -> str:
+        """The template of what CTAs tell each other."""
+        return "cluster" if self.ctas > 1 else "alone"
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """In the order of the kernel's."""
+        return Param(name="chosen", ctype="const Id* __restrict__"), *POINTERS, *SIZES
+
+
+def ctas_of(copies: int) -> int:
+    """Of the cluster that routes so many."""
+    return CLUSTERS[copies > MOST_ALONE]
+
+
+def source(routing: Routing) -> str:
+    """The kernel's self-contained CUDA source: it includes nothing under NVRTC. Same routing, same bytes."""
+    env = environment()
+    frame = env.get_template("routing/route.cu.j2")
+    functions = ptx_functions(env, frame.render(routing=routing, ptx=""), (MEMORY, *CLUSTER))
+    return without_trailing_spaces(frame.render(routing=routing, ptx=functions))
