@@ -28,12 +28,14 @@ from .k_grouped import fp8_k_grouped_gemm, k_grouped_gemm
 from .limits import limit_sms, sm_limit
 from .preparing import Prepared, every_m, prepare
 from .quantise import quantise_blocks, quantise_rows
+from .routing import Routes, route
 from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
 
 __all__ = [
     "SCALE_BLOCK",
     "Launch",
     "Prepared",
+    "Routes",
     "as_tensor",
     "batched_gemm",
     "bind",
@@ -66,6 +68,7 @@ __all__ = [
     "prepare",
     "quantise_blocks",
     "quantise_rows",
+    "route",
     "set_invariant",
     "sm_limit",
 ]

@@ -37,6 +37,7 @@ NO_GEMM = {"Launch", "Prepared", "SCALE_BLOCK", "bind", "chosen", "every_m", "li
 NO_GEMM |= {"as_tensor", "compiled", "loaded", "prepare", "sm_limit"}
 NO_GEMM |= {"is_invariant", "set_invariant"}
 NO_GEMM |= {"multiply"}  # of a Problem, which no schema takes
+NO_GEMM |= {"route", "Routes"}  # registered by itself: test_route.py
 
 
 # ---- what is registered -------------------------------------------------------------------

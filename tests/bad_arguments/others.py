@@ -245,6 +245,20 @@ HOST = (
         *QUANTISE, wrong("rows of nothing", "x shape", x=Placed(M, 0), block=None))),
     Function(name="ops.quantise_blocks", call=ops.quantise_blocks, right=_x, runs=False, wrong=(
         *QUANTISE, wrong("no block", "block", block=None))),
+    Function(name="ops.route", call=ops.route, right=lambda: {"chosen": Placed(M, 8, dtype="int64"), "experts": 64}, runs=False, wrong=(
+        wrong("no tensor", "chosen", chosen=[[1]]),
+        *(wrong(f"{x} ids", "chosen dtype", chosen=Placed(M, 8, dtype=x)) for x in ("bfloat16", "int8")),
+        wrong("one dimension", "chosen shape", chosen=Placed(M, dtype="int32")),
+        wrong("three dimensions", "chosen shape", chosen=Placed(M, 8, 1, dtype="int32")),
+        wrong("more copies than are counted", "chosen shape", chosen=Placed(2**28, 8, dtype="int32")),
+        wrong("room for more rows than are counted", "chosen shape", alignment=2**26),
+        *(wrong(f"{x!r} experts", "experts", experts=x) for x in (0, -1, 8.0, "8", None, True, 2**31)),
+        *(wrong(f"alignment={x!r}", "alignment", alignment=x) for x in (0, -128, 128.0, "128", None, True, 2**31)),
+        *(wrong(f"first={x!r}", "first", first=x) for x in (-1, 64, 0.0, "0", None, False)),
+        *(wrong(f"local={x!r}", "local", local=x) for x in (0, -1, 65, 8.0, "8", True)),
+        wrong("more experts than there are behind the first", "local", first=60, local=5),
+        wrong("more experts than a kernel has", "local", experts=1024, local=513),
+        wrong("all of too many experts", "experts", experts=513))),
     Function(name="deep_gemm.set_num_sms", call=deep_gemm.set_num_sms, right=lambda: {"new_num_sms": 0}, wrong=tuple(
         wrong(f"{x!r}", "new_num_sms", new_num_sms=x) for x in (133, -2, 4, "8", None))),
 )  # fmt: skip

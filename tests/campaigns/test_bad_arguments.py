@@ -20,7 +20,7 @@ WITHOUT = {
     *("align", "ceil_div", "get_num_sms", "get_pdl", "get_tc_util", "sm_limit"),
     *(f"get_{x}_alignment_for_contiguous_layout" for x in ("m", "k", "mk")),
     "get_theoretical_mk_alignment_for_contiguous_layout",
-    *("chosen", "loaded", "SCALE_BLOCK", "Launch", "Prepared"),
+    *("chosen", "loaded", "SCALE_BLOCK", "Launch", "Prepared", "Routes"),
 }
 
 

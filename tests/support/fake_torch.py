@@ -17,7 +17,16 @@ from gemmgen.pipeline import lower
 from gemmgen.runtime import torch_tensors
 from gemmgen.runtime.tensor_map import check, describe
 
-DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "int8", "int32")
+DTYPES = (
+    "bfloat16",
+    "float16",
+    "float32",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int8",
+    "int32",
+    "int64",
+)
 
 
 class Device(NamedTuple):
@@ -58,7 +67,8 @@ class Placed(Tensor):
         return math.prod(self.shape)
 
     def element_size(self):
-        return {"float32": 4, "int32": 4, "bfloat16": 2, "float16": 2}.get(self.dtype, 1)
+        sizes = {"float32": 4, "int32": 4, "int64": 8, "bfloat16": 2, "float16": 2}
+        return sizes.get(self.dtype, 1)
 
     def dim(self):
         return len(self.shape)
@@ -167,7 +177,7 @@ def makers() -> dict[str, Any]:
         return made(len(values), dtype=dtype)
 
     same = dict.fromkeys(("empty", "zeros", "ones", "rand", "randn"), made)
-    return {**same, "randint": randint, "tensor": tensor, "uint8": "uint8"}
+    return {**same, "randint": randint, "tensor": tensor, "uint8": "uint8", "sym_min": min}
 
 
 def cuda(patch: pytest.MonkeyPatch) -> SimpleNamespace:

@@ -67,7 +67,7 @@ def calls() -> st.SearchStrategy[Call]:
 
 # Of what is public. These ask a GPU or NVRTC, which is not here; tests/bad_arguments has wrong calls of them.
 ELSEWHERE = {"chosen", "compiled", "loaded"}
-MADE = {"Artifact", "Launch", "Prepared", "Samples"}  # by functions, never by users
+MADE = {"Artifact", "Launch", "Prepared", "Routes", "Samples"}  # by functions, never by users
 
 
 def not_drawn() -> list[str]:

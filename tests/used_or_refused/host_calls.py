@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -15,7 +16,7 @@ from gemmgen import ops
 from gemmgen.bench import timing
 from gemmgen.errors import RuntimeUnavailable
 from gemmgen.ir.dtypes import BF16, E4M3
-from gemmgen.ops import preparing, quantise
+from gemmgen.ops import preparing, quantise, routing
 from gemmgen.problem import Problem
 from gemmgen.runtime import driver
 
@@ -56,6 +57,7 @@ def without_gpu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(preparing, "_compiled", compiled)
     patch.setattr(preparing, "config_for", choosing)
     patch.setattr(quantise, "_quantised", lambda *of: PASSED.append(of) or of)
+    patch.setattr(routing, "_routed", lambda *of: PASSED.append(of) or of)
     patch.setattr(driver, "wait_for", lambda *of: None)
 
 
@@ -157,6 +159,23 @@ def _quantised(call: Any, given: dict[str, Any], per: str) -> list[str]:
     return [k for k in given if not told[k]]
 
 
+def _route(given: dict[str, Any]) -> list[str]:
+    PASSED.clear()
+    ops.route(**given)
+    chosen, rows, alignment, first, local = PASSED[-1]
+    copies = math.prod(given["chosen"].shape)
+    told = {
+        "chosen": chosen is given["chosen"],
+        "experts": local == given.get("local") or local + first == given["experts"],
+        "alignment": alignment == given.get("alignment", 128)
+        and rows % alignment == 0
+        and rows >= copies,
+        "first": first == given.get("first", 0),
+        "local": given.get("local") in (None, local),
+    }
+    return [k for k in given if not told[k]]
+
+
 X = mostly(st.builds(lambda: Placed(64, 256, dtype="bfloat16")))
 KIND = {
     "dtype": mostly(st.sampled_from(["e4m3", "s8"])),
@@ -199,5 +218,16 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "quantise_blocks": function(
         ops.quantise_blocks, _blocks, {"block": mostly(st.just(128)), **KIND}, x=X
+    ),
+    "route": function(
+        ops.route,
+        _route,
+        {
+            "alignment": mostly(st.sampled_from([1, 8, 128])),
+            "first": mostly(st.sampled_from([0, 3, 63])),
+            "local": mostly(st.sampled_from([1, 32, 64])),
+        },
+        chosen=mostly(st.sampled_from(["int32", "int64"]).map(lambda x: Placed(64, 8, dtype=x))),
+        experts=mostly(st.sampled_from([64, 512, 1000])),
     ),
 }  # fmt: skip
