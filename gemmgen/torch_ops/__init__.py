@@ -8,6 +8,7 @@
 - `out` belongs to the overload `out`, which returns nothing and takes D's dtype from it. FP8 outputs with their
   scales are what the overload `quantised` returns. So `torch.ops.gemmgen.gemm.out(a, b, out=d)`, and
   `d, scale_d = torch.ops.gemmgen.gemm.quantised(a, b)`.
+- `route` returns (slots, copies, ends): rows are those of copies.
 
 Rows that a launch leaves untouched hold in a new tensor whatever was in memory. The operators have no gradients, and
 torch warns where one is asked of them; `linear` and `fp8_linear` have.
@@ -33,9 +34,11 @@ from .group_registration import register_collectives
 from .linear import fp8_linear, linear
 from .operators import OPERATORS, Operator
 from .registration import register
+from .routing import register_route
 
 LIBRARY = register()
 register_collectives(LIBRARY)
+register_route(LIBRARY)
 
 __all__ = [
     "COLLECTIVES",

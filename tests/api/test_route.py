@@ -1,4 +1,4 @@
-"""`ops.route`: torch code on the CPU, and what is launched on a GPU, by the emulator."""
+"""`ops.route`: torch code on the CPU, what is launched on a GPU, by the emulator, and `torch.ops.gemmgen.route`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from route_reference import reference  # noqa: E402
 
 from gemmgen import ops  # noqa: E402
 from gemmgen.emulator import GlobalMemory, launch, load  # noqa: E402
-from gemmgen.errors import RuntimeUnavailable  # noqa: E402
+from gemmgen.errors import ArgumentError, RuntimeUnavailable  # noqa: E402
 from gemmgen.ops import routing  # noqa: E402
 from gemmgen.routing import MOST_ALONE, source  # noqa: E402
 from gemmgen.runtime import torch_tensors  # noqa: E402
+from gemmgen.torch_ops import LIBRARY  # noqa: E402, F401
 
 STREAM = 7
+REGISTERED = torch.ops.gemmgen
 KINDS = (torch.int32, torch.int64)
 
 
@@ -200,3 +202,64 @@ def test_nothing_slower_takes_the_place_of_the_kernel(monkeypatch):
     monkeypatch.setattr(routing, "loaded", missing)
     with pytest.raises(RuntimeUnavailable):
         ops.route(drawn(4, 2, 8), 8)
+
+
+# ---- torch.ops.gemmgen.route -----------------------------------------------------------------------
+
+
+def as_routes(found):
+    slots, copies, ends = found
+    return routing.Routes(rows=len(copies), slots=slots, copies=copies, ends=ends)
+
+
+@every_case
+def test_the_operator(case):
+    tokens, top, experts, first, local, alignment = case
+    chosen = drawn(tokens, top, experts)
+    said = {"alignment": alignment, "first": first, "local": local}
+    found = as_routes(REGISTERED.route(chosen, experts, **said))
+    same(found, chosen, first, experts - first if local is None else local, alignment)
+    torch.library.opcheck(REGISTERED.route.default, (chosen, experts), said)
+
+
+@pytest.mark.parametrize("dynamic", (False, True))
+def test_compiled_whole(dynamic):
+    """The operator, and what a compiler traces of `ops.route`."""
+    one, other = (
+        torch.compile(f, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+        for f in (lambda x: REGISTERED.route(x, 16), lambda x: ops.route(x, 16))
+    )
+    for tokens in (30, 50):
+        chosen = drawn(tokens, 4, 16)
+        same(as_routes(one(chosen)), chosen, 0, 16, 128)
+        same(other(chosen), chosen, 0, 16, 128)
+
+
+def test_exported_for_any_number_of_tokens():
+    class Routed(torch.nn.Module):
+        def forward(self, chosen):
+            return REGISTERED.route(chosen, 16, alignment=8)
+
+    shapes = ({0: torch.export.Dim("tokens")},)
+    exported = torch.export.export(Routed(), (drawn(30, 4, 16),), dynamic_shapes=shapes).module()
+    for tokens in (2, 77):
+        chosen = drawn(tokens, 4, 16)
+        same(as_routes(exported(chosen)), chosen, 0, 16, 8)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "given", "argument"),
+    (
+        (torch.zeros(4, 2), {}, "chosen dtype"),
+        (torch.zeros(4, dtype=torch.long), {}, "chosen shape"),
+        (torch.zeros(4, 2, dtype=torch.long), {"first": 8}, "first"),
+        (torch.zeros(4, 2, dtype=torch.long), {"local": 9}, "local"),
+        (torch.zeros(4, 2, dtype=torch.long), {"alignment": 0}, "alignment"),
+        (torch.zeros(4, 2, dtype=torch.long), {"alignment": 1 << 30}, "chosen shape"),
+    ),
+)
+@pytest.mark.parametrize("device", ("cpu", "meta"))
+def test_a_fake_refuses_what_a_launch_does(device, chosen, given, argument):
+    with pytest.raises(ArgumentError) as e:
+        REGISTERED.route(chosen.to(device), 8, **given)
+    assert e.value.argument == argument

@@ -186,6 +186,26 @@ def test_without_waiting_for_the_device():
         torch.cuda.set_sync_debug_mode("default")
 
 
+def test_compiled_whole():
+    """torch.compile traces the torch code; `torch.ops.gemmgen` runs the kernel. Both give the same integers."""
+    import torch
+
+    from gemmgen import ops
+    from gemmgen.torch_ops import register
+
+    library, chosen = torch.ops.gemmgen, drawn(700, 8, 256)
+    register()
+    want = ops.route(chosen, 256)
+
+    def by_operator(x):
+        slots, copies, ends = library.route(x, 256)
+        return ops.Routes(rows=copies.shape[0], slots=slots, copies=copies, ends=ends)
+
+    for function in (by_operator, lambda x: ops.route(x, 256)):
+        compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
+        same(compiled(chosen), want)
+
+
 def test_rows_are_what_a_grouped_gemm_reads():
     """Each copy of ones is multiplied by its expert's number."""
     import torch

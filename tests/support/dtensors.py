@@ -186,6 +186,7 @@ def errors():
         lambda: run.out(x, x, out=out),
         lambda: run(x, w),
         lambda: run(x, x, epilogue="bias"),
+        lambda: torch.ops.gemmgen.route(x.int(), 8),
     ):
         try:
             refused()
