@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..torch_ops.dtensor import DISTRIBUTED, is_dtensor
-from .experts import GroupedExperts, added, check_choices, places, spread
+from .experts import GroupedExperts, added, check_choices, routed, spread
 from .frozen import ALIASES, SCALE, gemmgen, torch_
 
 
@@ -34,11 +34,10 @@ class ExpertRanks:
         leaving = slots(chosen, self.held)
         with torch_.no_grad():
             codes, scale, of = self._received(x, chosen, leaving)
-            at = places(of.unsqueeze(-1), self.held + 1)
+            at, rows, ends = routed(of.unsqueeze(-1), self.held)
             mean = -(-chosen.numel() // self.held)  # of all ranks' copies, of all experts
-            sorted_ = spread(codes, scale, at)
-            y = experts.multiply(*sorted_, at.ends[: self.held], "row", mean)
-            back = self.exchanged(y[at.slots])
+            y = experts.multiply(*spread(codes, scale, rows), ends, "row", mean)
+            back = self.exchanged(y[at.squeeze(-1)])  # of a row of none, any: nobody reads it
         return added(back[leaving.flatten()].view(*chosen.shape, x.shape[-1]), weights)
 
     def exchanged(self, x: Any) -> Any:
@@ -64,7 +63,7 @@ class ExpertRanks:
         return DISTRIBUTED.DTensor.from_local(mine, mesh, placements, run_check=False)
 
     def _received(self, x: Any, chosen: Any, leaving: Any) -> tuple[Any, Any, Any]:
-        """Rows that came from all ranks: codes, scales, and of each row which of this rank's experts it is for; `held`: for none."""
+        """Rows that came from all ranks: codes, scales, and of each row which of this rank's experts it is for; -1: for none."""
         tokens, top = chosen.shape
         rows = self.ranks * tokens * room(top, self.held)
         q, scale = gemmgen.quantise_rows(x)
@@ -76,7 +75,7 @@ class ExpertRanks:
         came, of = self.exchanged(sent), self.exchanged(ids)
         sides = q.shape[-1], row.shape[-1] - q.shape[-1]
         codes, scale = came.split(sides, -1)
-        return codes, scale.view(torch_.float32), torch_.where(of < 0, self.held, of)
+        return codes, scale.view(torch_.float32), of
 
 
 def _check_own(**given: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
@@ -18,42 +17,19 @@ ALIGNMENT = 128  # of the rows where an expert's begin
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")  # as checkpoints call them
 
 
-@dataclass(frozen=True, kw_only=True)
-class Places:
-    """Where each token's copies lie among rows sorted by expert, each expert's from a multiple of 128.
+def routed(chosen: Any, experts: int) -> tuple[Any, Any, Any]:
+    """(slots, copies, ends) as `gemmgen.ops.route` has them. chosen: integers [tokens, top]; below 0: of no expert."""
+    ids = chosen if chosen.dtype == torch_.int32 else chosen.long()
+    return gemmgen.route(ids, experts, alignment=ALIGNMENT)  # type: ignore[no-any-return]
 
-    rows: of all, whatever was chosen: the host does not wait to know. slots: int64 [tokens * top], of each copy, its
-    row. ends: int32 [experts], the row after each expert's last.
+
+def spread(codes: Any, scale: Any, source: Any) -> tuple[Any, Any]:
+    """Rows as `GroupedExperts.multiply` reads them, float8_e4m3fn [rows, hidden] and their scales: of each row of `source`, int32 [rows], from there.
+    What is below 0 reads another row, as an index does: such a row is nobody's.
+
+    codes: uint8 [n, hidden]. scale: float32 [n, ceil(hidden / 128)].
     """
-
-    rows: int
-    slots: Any
-    ends: Any
-
-
-def places(chosen: Any, experts: int) -> Places:
-    """chosen: integers [tokens, top], below `experts`. Copies of one expert keep the order of the tokens."""
-    flat = chosen.reshape(-1).long()
-    counts = flat.new_zeros(experts).scatter_add_(0, flat, torch_.ones_like(flat))
-    aligned = (counts + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-    starts = aligned.cumsum(0) - aligned
-    order = flat.argsort(stable=True)
-    sorted_ = flat[order]
-    nth = torch_.arange(len(flat), device=flat.device) - (counts.cumsum(0) - counts)[sorted_]
-    slots = torch_.empty_like(flat).scatter_(0, order, starts[sorted_] + nth)
-    most = len(flat) + experts * (ALIGNMENT - 1)
-    rows = -(-most // ALIGNMENT) * ALIGNMENT
-    return Places(rows=rows, slots=slots, ends=(starts + counts).int())
-
-
-def spread(codes: Any, scale: Any, at: Places) -> tuple[Any, Any]:
-    """Copies where `at` has them, as `GroupedExperts.multiply` reads them: (float8_e4m3fn [at.rows, hidden], their scales).
-
-    codes: uint8 [copies, hidden]. scale: float32 [copies, ceil(hidden / 128)].
-    """
-    rows = codes.new_zeros(at.rows, codes.shape[-1]).index_copy_(0, at.slots, codes)
-    scales = scale.new_ones(at.rows, scale.shape[-1]).index_copy_(0, at.slots, scale)
-    return rows.view(FP8), scales
+    return codes[source].view(FP8), scale[source]
 
 
 def added(copies: Any, weights: Any) -> Any:
@@ -89,19 +65,18 @@ class GroupedExperts(Frozen):
     def forward(self, x: Any, chosen: Any, weights: Any) -> Any:
         """bfloat16 [tokens, hidden]: of each token, the sum of its experts' results times their weights, in FP32.
 
-        x: bfloat16 [tokens, hidden]. chosen: integers [tokens, top], experts. weights: [tokens, top]. The host
-        waits for nothing; the order of the sum is fixed. Raises ArgumentError.
+        x: bfloat16 [tokens, hidden]. chosen: integers [tokens, top], experts, of which a rank has at most 512. weights:
+        [tokens, top]. The host waits for nothing; the order of the sum is fixed. Raises ArgumentError.
         """
         self._check(x, 2)
         if self.across is not None:
             return self.across.forward(self, x, chosen, weights)
         check_choices(x, chosen, weights)
-        top = chosen.shape[-1]
-        at = places(chosen, self.experts)
+        slots, copies, ends = routed(chosen, self.experts)
         q, scale = gemmgen.quantise_rows(x)
-        token = torch_.arange(len(at.slots), device=x.device) // top
-        y = self.multiply(*spread(q.view(torch_.uint8)[token], scale[token], at), at.ends, "row")
-        return added(y[at.slots].view(*chosen.shape, self.hidden), weights)
+        token = copies // chosen.shape[-1]
+        y = self.multiply(*spread(q.view(torch_.uint8), scale, token), ends, "row")
+        return added(y[slots], weights)
 
     def contiguous(self, x: Any, ends: Any) -> Any:
         """bfloat16 [M, hidden], of rows that are sorted already; those of no expert are not written.

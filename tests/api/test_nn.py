@@ -12,7 +12,7 @@ from torch_reference import on_cpu  # noqa: E402, F401
 
 from gemmgen import nn, ops  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
-from gemmgen.nn.experts import alternating, places  # noqa: E402
+from gemmgen.nn.experts import alternating  # noqa: E402
 
 BF16, F32, FP8 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
 K, N, TOKENS = 160, 144, 37
@@ -329,21 +329,17 @@ def test_sorted_and_masked_rows_are_the_same_rows():
         assert torch.equal(y[end - count : end], z[e, :count]), e
 
 
-@pytest.mark.parametrize("chosen", (((0, 1), (1, 2), (0, 4)), ((3,),) * 200, ((4, 0),)), ids=len)
-def test_places(chosen):
-    """Each copy has a row of its own, behind the earlier ones of its expert, from a multiple of 128."""
-    flat = [e for token in chosen for e in token]
-    at = places(torch.tensor(chosen), EXPERTS)
-    slots, ends = at.slots.tolist(), at.ends.tolist()
-    end, expected = 0, {}
-    for e in range(EXPERTS):
-        start = -(-end // 128) * 128
-        mine = [i for i, x in enumerate(flat) if x == e]
-        expected |= {i: start + nth for nth, i in enumerate(mine)}
-        end = start + len(mine)
-        assert ends[e] == end
-    assert slots == [expected[i] for i in range(len(flat))]
-    assert at.rows % 128 == 0 and end <= at.rows and at.ends.dtype == torch.int32
+@pytest.mark.parametrize("dtype", (torch.uint8, torch.int16, torch.int32))
+def test_choices_of_any_integers(dtype):
+    mine, x, weights = experts(mixture()), drawn(9, HIDDEN), torch.rand(9, 2)
+    chosen = torch.randint(EXPERTS, (9, 2))
+    assert torch.equal(mine(x, chosen.to(dtype), weights), mine(x, chosen, weights))
+
+
+@pytest.mark.parametrize("shape", ((0, 2), (3, 0)))
+def test_no_choices(shape):
+    y = experts(mixture())(drawn(shape[0], HIDDEN), torch.zeros(shape).long(), torch.ones(shape))
+    assert y.shape == (shape[0], HIDDEN) and not y.any()
 
 
 @pytest.mark.parametrize(

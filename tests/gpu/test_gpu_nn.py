@@ -108,6 +108,22 @@ def test_sorted_and_masked_rows():
             assert distance(y[end - count : end], exact) < 0.09
 
 
+def test_tokens_in_a_cuda_graph():
+    """Other choices, the same graph: nothing of it depends on how many rows an expert has."""
+    made, _ = experts()
+    x, shares = drawn(77, HIDDEN), torch.rand(77, 3, device="cuda")
+    chosen = torch.rand(77, EXPERTS, device="cuda").topk(3).indices
+    made(x, chosen, shares)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = made(x, chosen, shares)
+    for _ in range(3):
+        chosen.copy_(torch.randint(EXPERTS, chosen.shape, device="cuda"))
+        graph.replay()
+        assert torch.equal(y, made(x, chosen, shares))
+
+
 def test_in_a_cuda_graph():
     """Other tokens, other counts, the same graph."""
     made, _ = experts()
