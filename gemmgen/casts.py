@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .emit import VALUES, environment, ptx_functions, without_trailing_spaces
+from .emit import plain
 from .errors import IRError
 from .ir.dtypes import BF16, E4M3, F16, F32, S8, DType
 from .ir.resources import Param
@@ -162,8 +162,4 @@ def row_threads(x: DType, columns: int, aligned: bool) -> int:
 
 def source(cast: Cast) -> str:
     """The kernel's self-contained CUDA source: it includes nothing under NVRTC. Same cast, same bytes."""
-    env = environment()
-    frame = env.get_template("casts/cast.cu.j2")
-    called = frame.render(cast=cast, ptx="")
-    functions = ptx_functions(env, called, VALUES)
-    return without_trailing_spaces(frame.render(cast=cast, ptx=functions))
+    return plain("casts/cast.cu.j2", cast=cast)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .emit import CLUSTER, MEMORY, environment, ptx_functions, without_trailing_spaces
+from .emit import CLUSTER, MEMORY, plain
 from .errors import IRError
 from .ir.resources import Param
 
@@ -88,7 +88,4 @@ def ctas_of(copies: int) -> int:
 
 def source(routing: Routing) -> str:
     """The kernel's self-contained CUDA source: it includes nothing under NVRTC. Same routing, same bytes."""
-    env = environment()
-    frame = env.get_template("routing/route.cu.j2")
-    functions = ptx_functions(env, frame.render(routing=routing, ptx=""), (MEMORY, *CLUSTER))
-    return without_trailing_spaces(frame.render(routing=routing, ptx=functions))
+    return plain("routing/route.cu.j2", (MEMORY, *CLUSTER), routing=routing)

@@ -89,6 +89,14 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
     return without_trailing_spaces(frame.render(parts, ptx=called, declared=declared))
 
 
+def plain(template: str, layer: tuple[str, ...] = VALUES, **given: Any) -> str:
+    """Source of a kernel that is no `Kernel`, of a template that `given` and `ptx`, the functions of `layer` that it calls, fill."""
+    env = environment()
+    frame = env.get_template(template)
+    functions = ptx_functions(env, frame.render(given, ptx=""), layer)
+    return without_trailing_spaces(frame.render(given, ptx=functions))
+
+
 def contents(kernel: Kernel) -> list[str]:
     """What is in the file, in lines of a comment."""
     through = " Ring, the stages that they are loaded through;" * kernel.ring
