@@ -13,8 +13,8 @@ from .nvrtc import Cubin
 
 
 class Plain(Protocol):
-    """A kernel that pointers and sizes are all the arguments of, and whose CTAs are all alike: `gemmgen.casts.Cast`. One of clusters says
-    so itself (`__cluster_dims__`), and is launched with whole ones.
+    """A kernel that pointers and sizes are all the arguments of, and whose CTAs are all alike: `gemmgen.casts.Cast`,
+    `gemmgen.combining.Combination`. One of clusters says so itself (`__cluster_dims__`), and is launched with whole ones.
 
     threads: of a CTA. ctas_per_sm: that a launch has at most. params: in the kernel's order.
     """

@@ -41,6 +41,7 @@ COMPILER = {
     "emit": {"ir", "errors"},
     "casts": {"ir", "errors", "emit"},  # kernels that quantise; nothing of them is lowered
     "routing": {"ir", "errors", "emit"},  # nor of those that give copies rows by expert
+    "combining": {"ir", "errors", "emit"},  # nor of those that add up experts' results
     "pipeline": {
         *["ir", "errors", "target", "config", "problem", "families", "passes", "emit", "check"],
         *["link", "notebook"],
