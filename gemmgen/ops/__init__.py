@@ -6,6 +6,7 @@ from .arrays import as_tensor
 from .bound import Launch, bind
 from .building import chosen, compiled, loaded
 from .calls import SCALE_BLOCK
+from .combining import combine
 from .compute import multiply
 from .grouped import (
     batched_gemm,
@@ -40,6 +41,7 @@ __all__ = [
     "batched_gemm",
     "bind",
     "chosen",
+    "combine",
     "compiled",
     "every_m",
     "fp8_batched_gemm",

@@ -16,6 +16,8 @@ torch warns where one is asked of them; `linear` and `fp8_linear` have.
 Besides there are operators that the ranks of a process group compute together, `gemm_reduce_scatter` and others: see `collectives` and `all_reduces`. They are here as functions,
 too, and `explain` says how they are computed.
 
+`combine`, which adds up what experts made of a token, has gradients, and of all keywords `add` may stand by position.
+
 All other overloads but `out` take DTensors, if torch has these (docs/adr/0052-sharding-rules.md). Scales in layout "mn" must be so on every rank,
 which they are not where torch has moved them: say "row". `weights_ready` is then taken for False.
 """
@@ -29,6 +31,7 @@ from .collectives import (
     fp8_block_gemm_reduce_scatter,
     gemm_reduce_scatter,
 )
+from .copies import register_copies
 from .fusing import explain, wait
 from .group_registration import register_collectives
 from .linear import fp8_linear, linear
@@ -39,6 +42,7 @@ from .routing import register_route
 LIBRARY = register()
 register_collectives(LIBRARY)
 register_route(LIBRARY)
+register_copies(LIBRARY)
 
 __all__ = [
     "COLLECTIVES",

@@ -16,7 +16,7 @@ from gemmgen import ops
 from gemmgen.bench import timing
 from gemmgen.errors import RuntimeUnavailable
 from gemmgen.ir.dtypes import BF16, E4M3
-from gemmgen.ops import preparing, quantise, routing
+from gemmgen.ops import combining, preparing, quantise, routing
 from gemmgen.problem import Problem
 from gemmgen.runtime import driver
 
@@ -58,6 +58,7 @@ def without_gpu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(preparing, "config_for", choosing)
     patch.setattr(quantise, "_quantised", lambda *of: PASSED.append(of) or of)
     patch.setattr(routing, "_routed", lambda *of: PASSED.append(of) or of)
+    patch.setattr(combining, "combined", lambda **of: PASSED.append(of) or of)
     patch.setattr(driver, "wait_for", lambda *of: None)
 
 
@@ -176,6 +177,12 @@ def _route(given: dict[str, Any]) -> list[str]:
     return [k for k in given if not told[k]]
 
 
+def _combine(given: dict[str, Any]) -> list[str]:
+    PASSED.clear()
+    ops.combine(**given)
+    return [name for name, x in given.items() if PASSED[-1][name] is not x]
+
+
 X = mostly(st.builds(lambda: Placed(64, 256, dtype="bfloat16")))
 KIND = {
     "dtype": mostly(st.sampled_from(["e4m3", "s8"])),
@@ -229,5 +236,13 @@ FUNCTIONS: dict[str, Function] = {
         },
         chosen=mostly(st.sampled_from(["int32", "int64"]).map(lambda x: Placed(64, 8, dtype=x))),
         experts=mostly(st.sampled_from([64, 512, 1000])),
+    ),
+    "combine": function(
+        ops.combine,
+        _combine,
+        {"add": mostly(st.builds(lambda: Placed(8, 256, dtype="bfloat16")))},
+        y=X,
+        slots=mostly(st.builds(lambda: Placed(8, 4, dtype="int32"))),
+        weights=mostly(st.builds(lambda: Placed(8, 4))),
     ),
 }  # fmt: skip

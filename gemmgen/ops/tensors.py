@@ -1,0 +1,33 @@
+"""What functions for tensors on any device ask of their shapes. Raise ArgumentError."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ArgumentError
+from ..runtime.torch_tensors import torch
+
+
+def check_matrix(name: str, x: Any, sides: str) -> None:
+    """That x has two sides, which `sides` calls by name."""
+    if x.dim() != 2:
+        raise ArgumentError(f"{name} shape", tuple(x.shape), f"must be [{sides}]")
+
+
+def check_shape(name: str, x: Any, shape: tuple[Any, ...]) -> None:
+    if tuple(x.shape) != shape:
+        must = f"must be [{', '.join(map(str, shape))}]"
+        raise ArgumentError(f"{name} shape", tuple(x.shape), must)
+
+
+def check_together(tensors: Mapping[str, Any]) -> None:
+    """That all are torch's tensors, on the device of the first."""
+    for name, x in tensors.items():
+        if not isinstance(x, torch().Tensor):
+            raise ArgumentError(name, type(x).__name__, "must be a torch tensor")
+    first, one = next(iter(tensors.items()))
+    for name, x in tensors.items():
+        if x.device != one.device:
+            must = f"must be on {one.device}, as {first} is"
+            raise ArgumentError(f"{name} device", str(x.device), must)
