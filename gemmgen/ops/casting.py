@@ -30,9 +30,7 @@ def quantised(x: Any, per: Per, dtype: str, power_of_two: bool) -> tuple[Any, An
 
     x is read where it lies if its rows are contiguous and all one stride apart, else from a contiguous copy.
     """
-    pitch = row_pitch(x)
-    if pitch is None:
-        x, pitch = x.contiguous(), x.shape[-1]
+    x, pitch = in_rows(x)
     q = torch().empty(x.shape, dtype=torch_dtype(DTYPES[dtype]), device=x.device)
     scale = _scales(x, per)
     if scale.numel() >= INT_LIMIT:  # tiles are no more, and are counted in 32 bits
@@ -65,6 +63,12 @@ def cast_of(x: Any, pitch: int, per: Per, dtype: str, power_of_two: bool) -> Cas
         aligned=aligned,
         row_threads=row_threads(kind, columns, aligned) if per == "row" else None,
     )
+
+
+def in_rows(x: Any) -> tuple[Any, int]:
+    """x, or a contiguous copy where `row_pitch` is None, and its `row_pitch`."""
+    pitch = row_pitch(x)
+    return (x.contiguous(), x.shape[-1]) if pitch is None else (x, pitch)
 
 
 def row_pitch(x: Any) -> int | None:

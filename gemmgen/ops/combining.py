@@ -12,7 +12,7 @@ from ..ir.dtypes import S32
 from ..runtime.cache import cached_cubin
 from ..runtime.loaded_cast import LoadedCast
 from ..runtime.torch_tensors import current_stream, dtype_of, torch
-from .casting import row_pitch
+from .casting import in_rows
 from .quantise import generated
 from .tensors import check_matrix, check_shape, check_together
 
@@ -92,7 +92,7 @@ def loaded(combination: Combination, device: int) -> LoadedCast:
 def launched(y: Any, slots: Any, weights: Any, add: Any) -> Any:
     """By a generated kernel on torch's current stream. Raises ArgumentError for more than a launch counts."""
     given = {"y": y, "slots": slots, "weights": weights, "add": add}
-    read = {name: _rows(x) for name, x in given.items() if x is not None}
+    read = {name: in_rows(x) for name, x in given.items() if x is not None}
     (rows, columns), (tokens, top) = y.shape, slots.shape
     out = torch().empty((tokens, columns), dtype=y.dtype, device=y.device)
     if not out.numel():
@@ -119,9 +119,3 @@ def combination_of(read: dict[str, tuple[Any, int]], columns: int, top: int) -> 
         multiples += [x.data_ptr(), pitch * y.bytes]
     aligned = all(n % VECTOR_BYTES == 0 for n in multiples)
     return Combination(y=y, weights=weights, aligned=aligned, at_once=at_once(top))
-
-
-def _rows(x: Any) -> tuple[Any, int]:
-    """x, or a contiguous copy if its rows are not, and the elements from a row to the next."""
-    pitch = row_pitch(x)
-    return (x.contiguous(), x.shape[-1]) if pitch is None else (x, pitch)
