@@ -42,6 +42,7 @@ COMPILER = {
     "casts": {"ir", "errors", "emit"},  # kernels that quantise; nothing of them is lowered
     "routing": {"ir", "errors", "emit"},  # nor of those that give copies rows by expert
     "combining": {"ir", "errors", "emit"},  # nor of those that add up experts' results
+    "spreading": {"ir", "errors", "emit"},  # nor of those that copy tokens to experts' rows
     "pipeline": {
         *["ir", "errors", "target", "config", "problem", "families", "passes", "emit", "check"],
         *["link", "notebook"],

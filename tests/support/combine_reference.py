@@ -36,10 +36,9 @@ def same(found, wanted, dtype):
     )
 
 
-def placed(memory, rows, pitch, offset=0):
-    """The address of `rows`, `pitch` elements apart, `offset` elements into an allocation of nothing but ones: NaN,
-    and no slot."""
-    parent = np.full(offset + len(rows) * pitch + 16, -1, rows.dtype.str.replace("u", "i"))
+def placed(memory, rows, pitch, offset=0, beside=-1):
+    """The address of `rows`, `pitch` elements apart, `offset` elements into an allocation of nothing but `beside`: NaN."""
+    parent = np.full(offset + len(rows) * pitch + 16, beside, rows.dtype.str.replace("u", "i"))
     for i, row in enumerate(rows):
         parent[offset + i * pitch :][: len(row)] = row.view(parent.dtype)
     return memory.allocate(parent) + offset * parent.itemsize
@@ -54,13 +53,15 @@ def emulate(y, slots, weights, add, c, *, beside=0, offset=0, grid=GRID, text=No
     memory = GlobalMemory()
     tokens, top = slots.shape
     rows, columns = y.shape
-    given = {"y": (y, offset), "slots": (slots, 0), "weights": (weights, 0)}
+    given = {"y": (y, offset), "weights": (weights, 0)}
     given |= {} if add is None else {"add": (add, offset)}
     pitches = {name: x.shape[1] + beside for name, (x, _) in given.items()}
     values = {name: placed(memory, x, pitches[name], at) for name, (x, at) in given.items()}
     size = tokens * columns
     out = memory.allocate(np.full(size + 16, 0x5A5A, BITS[c.y]))
     values = {"add": 0, "add_stride": 0} | values | {"out": out}
+    pitches["slots"] = top + beside
+    values["slots"] = placed(memory, slots, top + beside, beside=0)  # which is a row's number
     values |= {f"{name}_stride": pitch for name, pitch in pitches.items()}
     values |= {"rows": rows, "tokens": tokens, "top": top, "columns": columns}
     launch(
