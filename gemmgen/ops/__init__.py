@@ -31,6 +31,7 @@ from .preparing import Prepared, every_m, prepare
 from .quantise import quantise_blocks, quantise_rows
 from .routing import Routes, route
 from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
+from .spreading import spread
 
 __all__ = [
     "SCALE_BLOCK",
@@ -73,4 +74,5 @@ __all__ = [
     "route",
     "set_invariant",
     "sm_limit",
+    "spread",
 ]

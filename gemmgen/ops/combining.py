@@ -14,7 +14,7 @@ from ..runtime.loaded_cast import LoadedCast
 from ..runtime.torch_tensors import current_stream, dtype_of, torch
 from .casting import in_rows
 from .quantise import generated
-from .tensors import check_matrix, check_shape, check_together
+from .tensors import check_matrix, check_no_gradient, check_shape, check_together
 
 
 def combine(y: Any, slots: Any, weights: Any, *, add: Any = None) -> Any:
@@ -35,10 +35,7 @@ def combine(y: Any, slots: Any, weights: Any, *, add: Any = None) -> Any:
     a gradient is asked for; on a GPU RuntimeUnavailable without NVRTC or if it is not Hopper.
     """
     given = check(y, slots, weights, add)
-    for name, x in given.items():
-        if getattr(x, "requires_grad", False) and torch().is_grad_enabled():
-            allowed = "must not: torch.ops.gemmgen.combine has gradients"
-            raise ArgumentError(name, "requires a gradient", allowed)
+    check_no_gradient(given, "must not: torch.ops.gemmgen.combine has gradients")
     return combined(**given)
 
 

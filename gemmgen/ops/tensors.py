@@ -31,3 +31,10 @@ def check_together(tensors: Mapping[str, Any]) -> None:
         if x.device != one.device:
             must = f"must be on {one.device}, as {first} is"
             raise ArgumentError(f"{name} device", str(x.device), must)
+
+
+def check_no_gradient(tensors: Mapping[str, Any], must: str) -> None:
+    """That none, of those that are not None, asks for a gradient."""
+    for name, x in tensors.items():
+        if getattr(x, "requires_grad", False) and torch().is_grad_enabled():
+            raise ArgumentError(name, "requires a gradient", must)

@@ -6,19 +6,22 @@ from functools import cache
 from typing import Any
 
 from ..errors import ArgumentError
-from ..ops import combining
+from ..ir.dtypes import F32
+from ..ops import combining, spreading
 from ..runtime.torch_tensors import torch
 from .dtensor import DISTRIBUTED
+from .fakes import empty, require
 from .registration import tags
 
 COMBINE = "combine(Tensor y, Tensor slots, Tensor weights, Tensor? add=None) -> Tensor"
+SPREAD = "spread(Tensor q, Tensor? scale, Tensor slots, int rows) -> (Tensor, Tensor)"
 
 
 @cache
 def register_copies(library: Any) -> None:
     """In `library`: definitions, implementations on any device, fakes, gradients. DTensors are refused: slots are of
     one rank's rows."""
-    functions = {COMBINE: (combine, fake_combine)}
+    functions = {COMBINE: (combine, fake_combine), SPREAD: (spreading.spread, fake_spread)}
     for schema, (run, fake) in functions.items():
         name = schema.partition("(")[0]
         library.define(schema, tags=tags())
@@ -41,6 +44,14 @@ def fake_combine(y: Any, slots: Any, weights: Any, add: Any = None) -> Any:
     """What `combine` returns, without computing it. Raises ArgumentError."""
     combining.check(y, slots, weights, add)
     return y.new_empty((slots.shape[0], y.shape[1]))
+
+
+def fake_spread(q: Any, scale: Any, slots: Any, rows: Any) -> tuple[Any, Any]:
+    """What `spread` returns, without computing it. Raises ArgumentError."""
+    spreading.check(q, scale, slots)
+    require(rows >= 0, "rows", rows, "must be an integer from 0 to 2**31 - 1")
+    blocks = 0 if scale is None else scale.shape[1]
+    return q.new_empty((rows, q.shape[1])), empty((blocks, rows), F32, q.device).mT
 
 
 def _setup(ctx: Any, inputs: Any, output: Any) -> None:
@@ -85,4 +96,4 @@ def _copies(y: Any, slots: Any) -> Any:
 
 
 def _refuse_parts(*call: Any) -> Any:
-    raise ArgumentError("y", "a DTensor", "must be this rank's own tensor: x.to_local()")
+    raise ArgumentError("slots", "of DTensors", "must be of this rank's own tensors: x.to_local()")

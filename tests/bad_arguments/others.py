@@ -214,28 +214,6 @@ QUANTISE = (
     wrong("blocks of 64", "block", block=64),
     wrong("text for a block", "block", block="128"),
 )
-
-
-def _copies() -> Given:
-    """Of 8 tokens, three each."""
-    y, slots = Placed(M, K, dtype="bfloat16"), Placed(8, 3, dtype="int32")
-    return {"y": y, "slots": slots, "weights": Placed(8, 3)}
-
-
-COMBINE = (
-    *(
-        wrong(f"{name} of no tensor", name, **{name: [[1.0]]})
-        for name in ("y", "slots", "weights", "add")
-    ),
-    wrong("codes", "y dtype", y=Placed(M, K, dtype="float8_e4m3fn")),
-    wrong("slots that are no int32", "slots dtype", slots=Placed(8, 3)),
-    wrong("integers for weights", "weights dtype", weights=Placed(8, 3, dtype="int32")),
-    wrong("another dtype to add to", "add dtype", add=Placed(8, K)),
-    wrong("one row", "y shape", y=Placed(K, dtype="bfloat16")),
-    wrong("copies of no token", "slots shape", slots=Placed(24, dtype="int32")),
-    wrong("weights of fewer copies", "weights shape", weights=Placed(8, 2)),
-    wrong("rows to add to of more tokens", "add shape", add=Placed(9, K, dtype="bfloat16")),
-)
 HOST = (
     Function(name="ops.as_tensor", call=ops.as_tensor, right=lambda: {"x": Exported(M, K)}, wrong=(
         *(wrong(f"{x!r}", "x", x=x) for x in ("x", 5, [1.0])),
@@ -267,21 +245,6 @@ HOST = (
         *QUANTISE, wrong("rows of nothing", "x shape", x=Placed(M, 0), block=None))),
     Function(name="ops.quantise_blocks", call=ops.quantise_blocks, right=_x, runs=False, wrong=(
         *QUANTISE, wrong("no block", "block", block=None))),
-    Function(name="ops.route", call=ops.route, right=lambda: {"chosen": Placed(M, 8, dtype="int64"), "experts": 64}, runs=False, wrong=(
-        wrong("no tensor", "chosen", chosen=[[1]]),
-        *(wrong(f"{x} ids", "chosen dtype", chosen=Placed(M, 8, dtype=x)) for x in ("bfloat16", "int8")),
-        wrong("one dimension", "chosen shape", chosen=Placed(M, dtype="int32")),
-        wrong("three dimensions", "chosen shape", chosen=Placed(M, 8, 1, dtype="int32")),
-        wrong("more copies than are counted", "chosen shape", chosen=Placed(2**28, 8, dtype="int32")),
-        wrong("room for more rows than are counted", "chosen shape", alignment=2**26),
-        *(wrong(f"{x!r} experts", "experts", experts=x) for x in (0, -1, 8.0, "8", None, True, 2**31)),
-        *(wrong(f"alignment={x!r}", "alignment", alignment=x) for x in (0, -128, 128.0, "128", None, True, 2**31)),
-        *(wrong(f"first={x!r}", "first", first=x) for x in (-1, 64, 0.0, "0", None, False)),
-        *(wrong(f"local={x!r}", "local", local=x) for x in (0, -1, 65, 8.0, "8", True)),
-        wrong("more experts than there are behind the first", "local", first=60, local=5),
-        wrong("more experts than a kernel has", "local", experts=1024, local=513),
-        wrong("all of too many experts", "experts", experts=513))),
-    Function(name="ops.combine", call=ops.combine, right=_copies, runs=False, wrong=COMBINE),
     Function(name="deep_gemm.set_num_sms", call=deep_gemm.set_num_sms, right=lambda: {"new_num_sms": 0}, wrong=tuple(
         wrong(f"{x!r}", "new_num_sms", new_num_sms=x) for x in (133, -2, 4, "8", None))),
 )  # fmt: skip

@@ -182,11 +182,14 @@ def errors():
     on = mesh(4)
     x, w, out = (divided(torch.ones(64, k).bfloat16(), on, [Shard(0)]) for k in (64, 32, 64))
     run, found = torch.ops.gemmgen.gemm, []
+    slots, copies = torch.zeros(64, 2).int(), torch.ops.gemmgen
     for refused in (
         lambda: run.out(x, x, out=out),
         lambda: run(x, w),
         lambda: run(x, x, epilogue="bias"),
-        lambda: torch.ops.gemmgen.route(x.int(), 8),
+        lambda: copies.route(x.int(), 8),
+        lambda: copies.combine(x, slots, torch.ones(64, 2)),
+        lambda: copies.spread(x, None, slots, 256),
     ):
         try:
             refused()

@@ -16,7 +16,7 @@ from gemmgen import ops
 from gemmgen.bench import timing
 from gemmgen.errors import RuntimeUnavailable
 from gemmgen.ir.dtypes import BF16, E4M3
-from gemmgen.ops import combining, preparing, quantise, routing
+from gemmgen.ops import combining, preparing, quantise, routing, spreading
 from gemmgen.problem import Problem
 from gemmgen.runtime import driver
 
@@ -59,6 +59,7 @@ def without_gpu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(quantise, "_quantised", lambda *of: PASSED.append(of) or of)
     patch.setattr(routing, "_routed", lambda *of: PASSED.append(of) or of)
     patch.setattr(combining, "combined", lambda **of: PASSED.append(of) or of)
+    patch.setattr(spreading, "copied", lambda *of: PASSED.append(of) or of)
     patch.setattr(driver, "wait_for", lambda *of: None)
 
 
@@ -183,6 +184,13 @@ def _combine(given: dict[str, Any]) -> list[str]:
     return [name for name, x in given.items() if PASSED[-1][name] is not x]
 
 
+def _spread(given: dict[str, Any]) -> list[str]:
+    PASSED.clear()
+    ops.spread(**given)
+    passed = dict(zip(("q", "scale", "slots", "rows"), PASSED[-1], strict=True))
+    return [name for name, x in given.items() if passed[name] is not x]
+
+
 X = mostly(st.builds(lambda: Placed(64, 256, dtype="bfloat16")))
 KIND = {
     "dtype": mostly(st.sampled_from(["e4m3", "s8"])),
@@ -244,5 +252,14 @@ FUNCTIONS: dict[str, Function] = {
         y=X,
         slots=mostly(st.builds(lambda: Placed(8, 4, dtype="int32"))),
         weights=mostly(st.builds(lambda: Placed(8, 4))),
+    ),
+    "spread": function(
+        ops.spread,
+        _spread,
+        {},
+        q=mostly(st.builds(lambda: Placed(8, 256, dtype="float8_e4m3fn"))),
+        scale=mostly(st.builds(lambda: Placed(8, 2))),
+        slots=mostly(st.builds(lambda: Placed(8, 4, dtype="int32"))),
+        rows=mostly(st.sampled_from([0, 1, 640])),
     ),
 }  # fmt: skip
