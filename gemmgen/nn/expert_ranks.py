@@ -7,8 +7,8 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..torch_ops.dtensor import DISTRIBUTED, is_dtensor
-from .experts import GroupedExperts, added, check_choices, routed, spread
-from .frozen import ALIASES, SCALE, gemmgen, torch_
+from .experts import GroupedExperts, check_choices, routed
+from .frozen import ALIASES, FP8, SCALE, gemmgen, torch_
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +34,12 @@ class ExpertRanks:
         leaving = slots(chosen, self.held)
         with torch_.no_grad():
             codes, scale, of = self._received(x, chosen, leaving)
-            at, rows, ends = routed(of.unsqueeze(-1), self.held)
+            at, copies, ends = routed(of.unsqueeze(-1), self.held)
             mean = -(-chosen.numel() // self.held)  # of all ranks' copies, of all experts
-            y = experts.multiply(*spread(codes, scale, rows), ends, "row", mean)
+            codes, scale = gemmgen.spread(codes.view(FP8), scale, at, copies.shape[0])
+            y = experts.multiply(codes, scale, ends, mean)
             back = self.exchanged(y[at.squeeze(-1)])  # of a row of none, any: nobody reads it
-        return added(back[leaving.flatten()].view(*chosen.shape, x.shape[-1]), weights)
+        return gemmgen.combine(back, leaving, weights)
 
     def exchanged(self, x: Any) -> Any:
         """[ranks * rows, ...], the parts that ranks have for this one in their order; x: this rank's parts for each of them, of the same shape and dtype on all ranks."""
@@ -68,10 +69,9 @@ class ExpertRanks:
         rows = self.ranks * tokens * room(top, self.held)
         q, scale = gemmgen.quantise_rows(x)
         row = torch_.cat((q.view(torch_.uint8), scale.contiguous().view(torch_.uint8)), -1)
-        copies = row.repeat_interleave(top, 0)
-        sent = row.new_zeros(rows, row.shape[-1]).index_copy_(0, leaving.flatten(), copies)
+        sent, _ = gemmgen.spread(row, None, leaving, rows)
         local = (chosen.long() % self.held).int().flatten()
-        ids = local.new_full((rows,), -1).index_copy_(0, leaving.flatten(), local)
+        ids = local.new_full((rows,), -1).index_copy_(0, leaving.flatten().long(), local)
         came, of = self.exchanged(sent), self.exchanged(ids)
         sides = q.shape[-1], row.shape[-1] - q.shape[-1]
         codes, scale = came.split(sides, -1)
@@ -93,7 +93,7 @@ def room(top: int, held: int) -> int:
 
 
 def slots(chosen: Any, held: int) -> Any:
-    """int64 [tokens, top]: of each copy, its row among those that leave, first those for rank 0.
+    """int32 [tokens, top]: of each copy, its row among those that leave, first those for rank 0.
 
     chosen: integers [tokens, top], of all experts. For each rank a token has `room` rows, of its experts there in their order. If it chose
     one twice, both copies are the same row.
@@ -104,4 +104,4 @@ def slots(chosen: Any, held: int) -> Any:
     again = (one == other).tril(-1).any(-1, keepdim=True).mT
     before = (one // held == other // held) & (other < one) & ~again
     token = torch_.arange(tokens, device=e.device).unsqueeze(-1)
-    return (e // held * tokens + token) * room(top, held) + before.sum(-1)
+    return ((e // held * tokens + token) * room(top, held) + before.sum(-1)).int()

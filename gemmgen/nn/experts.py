@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
 from ..torch_ops.dtensor import is_dtensor
-from .frozen import FP8, WIDE, Frozen, gemmgen, own, torch_
+from .frozen import WIDE, Frozen, gemmgen, own, torch_
 from .linear import check_features
 
 if TYPE_CHECKING:
@@ -21,20 +21,6 @@ def routed(chosen: Any, experts: int) -> tuple[Any, Any, Any]:
     """(slots, copies, ends) as `gemmgen.ops.route` has them. chosen: integers [tokens, top]; below 0: of no expert."""
     ids = chosen if chosen.dtype == torch_.int32 else chosen.long()
     return gemmgen.route(ids, experts, alignment=ALIGNMENT)  # type: ignore[no-any-return]
-
-
-def spread(codes: Any, scale: Any, source: Any) -> tuple[Any, Any]:
-    """Rows as `GroupedExperts.multiply` reads them, float8_e4m3fn [rows, hidden] and their scales: of each row of `source`, int32 [rows], from there.
-    What is below 0 reads another row, as an index does: such a row is nobody's.
-
-    codes: uint8 [n, hidden]. scale: float32 [n, ceil(hidden / 128)].
-    """
-    return codes[source].view(FP8), scale[source]
-
-
-def added(copies: Any, weights: Any) -> Any:
-    """[tokens, hidden] of `copies` [tokens, top, hidden]: their sums in FP32, times weights [tokens, top], in that order."""
-    return (copies.float() * weights.unsqueeze(-1).float()).sum(-2).to(copies.dtype)
 
 
 class GroupedExperts(Frozen):
@@ -65,18 +51,17 @@ class GroupedExperts(Frozen):
     def forward(self, x: Any, chosen: Any, weights: Any) -> Any:
         """bfloat16 [tokens, hidden]: of each token, the sum of its experts' results times their weights, in FP32.
 
-        x: bfloat16 [tokens, hidden]. chosen: integers [tokens, top], experts, of which a rank has at most 512. weights:
-        [tokens, top]. The host waits for nothing; the order of the sum is fixed. Raises ArgumentError.
+        x: bfloat16 [tokens, hidden]. chosen: integers [tokens, top], experts, of which a rank has at most 512. weights: float32,
+        bfloat16 or float16 [tokens, top]. The host waits for nothing; the sum is in the order of `chosen`, product and
+        sum each rounded (`gemmgen.ops.combine`). Raises ArgumentError.
         """
         self._check(x, 2)
         if self.across is not None:
             return self.across.forward(self, x, chosen, weights)
         check_choices(x, chosen, weights)
         slots, copies, ends = routed(chosen, self.experts)
-        q, scale = gemmgen.quantise_rows(x)
-        token = copies // chosen.shape[-1]
-        y = self.multiply(*spread(q.view(torch_.uint8), scale, token), ends, "row")
-        return added(y[slots], weights)
+        q, scale = gemmgen.spread(*gemmgen.quantise_rows(x), slots, copies.shape[0])
+        return gemmgen.combine(self.multiply(q, scale, ends), slots, weights)
 
     def contiguous(self, x: Any, ends: Any) -> Any:
         """bfloat16 [M, hidden], of rows that are sorted already; those of no expert are not written.
@@ -86,7 +71,7 @@ class GroupedExperts(Frozen):
         """
         self._check(x, 2)
         q, scale = gemmgen.quantise_rows(x)
-        return self.multiply(q, scale, ends, "mn")
+        return self.multiply(q, scale, ends)
 
     def masked(self, x: Any, counts: Any, expected_rows: int | None = None) -> Any:
         """bfloat16 [experts, most, hidden], of each expert's first `counts` rows; the others are not written.
@@ -112,21 +97,18 @@ class GroupedExperts(Frozen):
         self.put("gate_up", alternating(gate, up))
         self.put("down", down)
 
-    def multiply(
-        self, q: Any, scale: Any, ends: Any, layout: str, expected_rows: int | None = None
-    ) -> Any:
-        """`contiguous` of rows that are quantised already, float8_e4m3fn [M, hidden].
+    def multiply(self, q: Any, scale: Any, ends: Any, expected_rows: int | None = None) -> Any:
+        """`contiguous` of rows that are quantised already, float8_e4m3fn [M, hidden]; those of no expert may hold anything.
 
-        scale: float32 [M, ceil(hidden / 128)] in that layout, "mn" or "row". expected_rows: as of `masked`.
+        scale: float32 [M, ceil(hidden / 128)], as `quantise_rows` returns it. expected_rows: as of `masked`.
         """
         said = {"group_ends": ends, "alignment": ALIGNMENT, "expected_rows": expected_rows}
+        said |= {"scale_a_layout": "mn"}
         with torch_.no_grad():
             first = (q, scale, *self._weight("gate_up", q))
-            h = gemmgen.fp8_block_grouped_gemm.quantised(
-                *first, scale_a_layout=layout, epilogue="swiglu", **said
-            )
+            h = gemmgen.fp8_block_grouped_gemm.quantised(*first, epilogue="swiglu", **said)
             second = (*h, *self._weight("down", q))
-            return gemmgen.fp8_block_grouped_gemm(*second, scale_a_layout="mn", **said)
+            return gemmgen.fp8_block_grouped_gemm(*second, **said)
 
     def _weight(self, name: str, x: Any) -> tuple[Any, Any]:
         """All of it for a DTensor, this rank's part for rows of its own."""

@@ -295,6 +295,27 @@ def test_tokens_get_their_experts(tokens, top):
     assert not tokens or distance(y, exact) < 0.08
 
 
+@pytest.mark.parametrize("dtype", (F32, BF16))
+def test_sums_are_in_the_order_of_the_choices(dtype):
+    """In FP32, product and sum each rounded; of copies that lie where a loop puts them."""
+    mine, x = experts(mixture()), drawn(TOKENS, HIDDEN)
+    weights, chosen = torch.rand(TOKENS, EXPERTS).to(dtype).topk(4)
+    at = ops.route(chosen, EXPERTS)
+    rows = torch.zeros(at.rows, HIDDEN, dtype=BF16)
+    for j in range(4):
+        rows[at.slots[:, j].long()] = x
+    y, sums = mine.contiguous(rows, at.ends), torch.zeros(TOKENS, HIDDEN)
+    for j in range(4):
+        sums = sums + y[at.slots[:, j].long()].float() * weights[:, j, None].float()
+    assert torch.equal(mine(x, chosen, weights), sums.to(BF16))
+
+
+def test_weights_that_are_refused():
+    with pytest.raises(ArgumentError) as e:
+        experts()(drawn(4, HIDDEN), torch.zeros(4, 2).long(), torch.ones(4, 2).double())
+    assert e.value.argument == "weights dtype"
+
+
 def dequantised(q, scale, rows):
     scale = scale.double().repeat_interleave(128, -1)[..., : q.shape[-1]]
     return q.double() * scale.repeat_interleave(rows, -2)[..., : q.shape[-2], :]
