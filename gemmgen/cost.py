@@ -91,9 +91,7 @@ def _alone(of: Workload, c: Config) -> Terms:
     tiles, resident = round(clusters) * c.cluster_size, _resident(c, target)
     waves = ceil(tiles, resident)
     busy, last = min(tiles, resident), tiles - (waves - 1) * resident
-    # No measurement credits multicast in a single wave; DeepGEMM forbids it there.
-    sharing = cluster if waves > 1 else ALONE
-    work, again = _work(of, c, price, sharing), _again(of, c, sharing)
+    work, again = _work(of, c, price, cluster), _again(of, c, cluster)
     drawing = of.grids * (_drawing(of, c, price) / len(of.rows))
     full = at_edge(of, c, _wave(work, c, price, busy, target), work.steps, waits=waves == 1)
     adding = of.grids * seconds_of_adding(p, price.row, of.shape)

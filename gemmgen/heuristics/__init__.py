@@ -122,13 +122,13 @@ def _verdicts(
     """quick: without those that have no room, whose error nobody asks for."""
     if limit == 0:
         return []
-    for rows in (
-        of.shape[0],
-        tiles.ROWS[-1][0],
-    ):  # larger tiles, where those that just cover M are all illegal
-        found: list[Verdict] = []
-        legal = 0
-        for v in _judged(of, rows, unbuilt, quick=quick):
+    found: list[Verdict] = []
+    # Larger tiles, where those that just cover M are all illegal; those that share nothing, where the build refused all.
+    for rows, shared in ((of.shape[0], True), (tiles.ROWS[-1][0], True), (of.shape[0], False)):
+        if not shared and not any(v.unbuilt for v in found):
+            break
+        found, legal = [], 0
+        for v in _judged(of, rows, unbuilt, quick=quick, shared=shared):
             found.append(v)
             legal += v.choice is not None
             if legal == limit:
@@ -139,11 +139,13 @@ def _verdicts(
 
 
 def _judged(
-    of: Workload, rows: int, unbuilt: Mapping[Config, str], *, quick: bool
+    of: Workload, rows: int, unbuilt: Mapping[Config, str], *, quick: bool, shared: bool
 ) -> Iterator[Verdict]:
-    """Candidates whose tiles cover `rows`, cheapest first. Lowers no more than are asked for."""
+    """Candidates whose tiles cover `rows`, cheapest first, without those of clusters that share an operand if not `shared`. Lowers
+    no more than are asked for."""
     problem, shape, target = of.problem, of.shape, of.target
-    costed = [(c, priced(of, c).seconds) for c in tiles.bare(of, rows)]
+    every = (c for c in tiles.bare(of, rows) if shared or c.multicast == Config.multicast)
+    costed = [(c, priced(of, c).seconds) for c in every]
     # Tiles no multicast can save; or whose kernel the build refused, as it would one that only shares more.
     refused: dict[Tile, Verdict] = {}
     without_room: dict[Tile, bool] = {}
@@ -229,8 +231,7 @@ def candidates(
 
     A and B are exchanged only for few rows, K is divided only among SMs that have nothing else to do. No
     tile is much larger than the smallest that covers a side of D, or `rows` if that is more, and none is
-    multicast unless it takes more than one wave and a cluster finds two tiles to share. split_k: as of `choose`. Raises
-    ArgumentError for a side below 1.
+    multicast unless a cluster finds two tiles to share. split_k: as of `choose`. Raises ArgumentError for a side below 1.
     """
     of = replace(launch(problem, shape, target, groups), split_k=split_k)
     for c in tiles.bare(of, rows):

@@ -19,7 +19,7 @@ from ..problem import Problem
 from ..runtime import nvrtc
 from ..runtime.nvrtc import MUST_NOT_RUN
 
-MOST = 8  # configs of one choice: if the build refuses so many, the fault is not theirs
+MOST = 16  # configs of one choice: if the build refuses so many, the fault is not theirs
 
 Kernel = tuple[Problem, Config]
 Choose = Callable[[Mapping[Config, str]], Pick]

@@ -279,13 +279,12 @@ def test_no_more_stages_than_k_blocks(k, stages):
 
 def test_candidates_cover_a_small_problem_once():
     tiles = [(c.block_m, c.block_n, c.multicast) for c in candidates(FP8, (65, 20, 128), H200)]
-    swapped = (40, 64, "none")
-    assert tiles == [*((m, n, "none") for m in (64, 128) for n in (8, 16, 24, 32)), swapped]
+    shared = [(64, n, "a") for n in (8, 16)] + [(64, n, "b") for n in (8, 16, 24, 32)]
+    alone = [(m, n, "none") for m in (64, 128) for n in (8, 16, 24, 32)]
+    assert sorted(tiles) == sorted([*alone, *shared, (40, 64, "none")])
 
 
-def test_multicast_needs_a_second_wave_and_a_peer():
-    one_wave = candidates(FP8, (512, 512, 512), H200)
-    assert all(c.multicast == "none" for c in one_wave if count_tiles(c, (512, 512, 512)) <= 132)
+def test_multicast_needs_a_peer():
     one_column = {c.multicast for c in candidates(FP8, (65536, 8, 128), H200)}
     assert one_column == {"none", "b"}
 
