@@ -13,11 +13,9 @@ from .errors import IRError
 from .ir.resources import Param
 
 IDS = {32: "int", 64: "long long"}  # by their bits
-CLUSTERS = (1, 8)  # CTAs: 8 are what every Hopper GPU runs as one cluster
+CTAS = 8  # what every Hopper GPU runs as one cluster
 THREADS = 512
 MOST_EXPERTS = THREADS  # a thread adds up an expert's copies
-# Up to so many copies one CTA reads in the time in which several meet: 8 times 32 of each warp. Nobody has timed it.
-MOST_ALONE = 4096
 AHEAD = 8  # ids that a lane has on their way at once
 
 POINTERS = (
@@ -35,23 +33,22 @@ SIZES = tuple(
 class Routing:
     """Ids of experts, `top` for each token -> the row of each copy, the copy of each row, where experts' rows end.
 
-    bits: of an id, a signed integer: 32 or 64. ctas: of the one cluster that is launched, 1 or 8.
+    bits: of an id, a signed integer: 32 or 64.
 
     Everything but these is an argument of the kernel. n: copies, at least 1. pitch: ids from one token's to the next's. first,
     local: the experts that have rows, 1 to 512 of them. rows: in all, at least as many as `rows_of` says. Raises IRError.
     """
 
     bits: int
-    ctas: int
 
     def __post_init__(self) -> None:
-        if self.bits not in IDS or self.ctas not in CLUSTERS:
-            raise IRError(f"no routing of {self.bits} bits by {self.ctas} CTAs")
+        if self.bits not in IDS:
+            raise IRError(f"no routing of {self.bits} bits")
 
     @property
     def name(self) -> str:
         """The kernel's, of all fields."""
-        return f"route_s{self.bits}_by_{self.ctas}"
+        return f"route_s{self.bits}"
 
     @property
     def id(self) -> str:
@@ -71,19 +68,14 @@ class Routing:
         return AHEAD
 
     @property
-    def exchange(self) -> str:
-        """The template of what CTAs tell each other."""
-        return "cluster" if self.ctas > 1 else "alone"
+    def ctas(self) -> int:
+        """Of the one cluster that is launched."""
+        return CTAS
 
     @property
     def params(self) -> tuple[Param, ...]:
         """In the order of the kernel's."""
         return Param(name="chosen", ctype="const Id* __restrict__"), *POINTERS, *SIZES
-
-
-def ctas_of(copies: int) -> int:
-    """Of the cluster that routes so many."""
-    return CLUSTERS[copies > MOST_ALONE]
 
 
 def source(routing: Routing) -> str:

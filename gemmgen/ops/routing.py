@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
-from ..routing import MOST_EXPERTS, Routing, ctas_of, source
+from ..routing import MOST_EXPERTS, Routing, source
 from ..runtime.cache import cached_cubin
 from ..runtime.loaded_cast import LoadedCast
 from ..runtime.torch_tensors import current_stream, require_tensor, torch
@@ -89,7 +89,8 @@ def _check_number(name: str, value: Any, least: int, most: int) -> None:
 
 def rows_of(copies: Any, local: int, alignment: int) -> Any:
     """`Routes.rows`, of a number or torch.SymInt."""
-    most = copies + torch().sym_min(local, copies) * (alignment - 1)
+    of_them = min(local, copies) if type(copies) is int else torch().sym_min(local, copies)
+    most = copies + of_them * (alignment - 1)
     return most // alignment * alignment
 
 
@@ -123,7 +124,7 @@ def launched(chosen: Any, rows: int, alignment: int, first: int, local: int) -> 
     pitch = row_pitch(chosen)
     if pitch is None:
         chosen, pitch = chosen.contiguous(), top
-    routing = Routing(bits=8 * chosen.element_size(), ctas=ctas_of(n))
+    routing = Routing(bits=8 * chosen.element_size())
     sizes = {"n": n, "top": top, "pitch": pitch, "first": first, "local": local}
     sizes |= {"alignment": alignment, "rows": rows}
     at = {"chosen": chosen.data_ptr(), "slots": routes.slots.data_ptr()}

@@ -34,7 +34,7 @@ def reference(chosen, first, local, alignment):
     return slots.reshape(chosen.shape), copies, ends
 
 
-def emulate(chosen, first, local, alignment, ctas, pitch=None, edit=lambda text: text, **options):
+def emulate(chosen, first, local, alignment, pitch=None, edit=lambda text: text, **options):
     """What `reference` gives, by the PTX of the kernel, whose text `edit` may change. Ids lie `pitch` apart from token to token, among
     others. What is behind the results must stay as it was."""
     tokens, top = chosen.shape
@@ -43,7 +43,7 @@ def emulate(chosen, first, local, alignment, ctas, pitch=None, edit=lambda text:
     wide = np.full((tokens, pitch), first, chosen.dtype)  # an expert that has rows
     wide[:, :top] = chosen
     flat = wide.reshape(-1)[: (tokens - 1) * pitch + top]
-    routing, memory = Routing(bits=bits, ctas=ctas), GlobalMemory()
+    routing, memory = Routing(bits=bits), GlobalMemory()
     rows = rows_of(chosen.size, local, alignment)
     sizes = {"slots": chosen.size, "copies": rows, "ends": local}
     at = {x: memory.allocate(np.full(4 * n + GUARD, POISON, np.uint8)) for x, n in sizes.items()}
@@ -51,7 +51,7 @@ def emulate(chosen, first, local, alignment, ctas, pitch=None, edit=lambda text:
     values |= {"first": first, "local": local, "alignment": alignment, "rows": rows}
     launch(
         load(compile_ptx(edit(source(routing)), routing.name)).entries[routing.name],
-        grid=ctas,
+        grid=routing.ctas,
         block=routing.threads,
         shared_bytes=0,
         params=[values[p.name] for p in routing.params],
