@@ -21,7 +21,7 @@ MOST_AT_ONCE = 8  # loads that a thread has under way: each takes four registers
 # Bytes of y that an SM has on its way at once: what hides the latency of memory twice, for a copy's row is known
 # only when its slot has come.
 SM_BYTES = 80 << 10
-SM_CTAS = 8  # at most: more would leave a thread too few registers
+SM_CTAS = 7  # at most: more would leave a thread too few registers
 
 
 @dataclass(frozen=True, kw_only=True)
