@@ -139,6 +139,7 @@ EPILOGUES: dict[str, Expr] = {
     "bias_residual": acc + PerColumn("bias") + residual(),
     "alpha_beta": Scalar("alpha") * acc + Scalar("beta") * residual(),
     "scaled": acc * PerRow("row_scale") * PerColumn("column_scale"),
+    "gated": silu(residual()) * acc,
     "swiglu": swiglu(acc),
     "bias_swiglu": swiglu(acc + PerColumn("bias")),
     "bias_swiglu_clamped": swiglu_clamped(acc + PerColumn("bias")),
