@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError
+from ..ops.mixture import ALIGNMENT
 from ..torch_ops.dtensor import DISTRIBUTED, is_dtensor
-from .experts import GroupedExperts, check_choices, routed
+from .experts import GroupedExperts, check_choices
 from .frozen import ALIASES, FP8, SCALE, gemmgen, torch_
 
 
@@ -34,7 +35,7 @@ class ExpertRanks:
         leaving = slots(chosen, self.held)
         with torch_.no_grad():
             codes, scale, of = self._received(x, chosen, leaving)
-            at, copies, ends = routed(of.unsqueeze(-1), self.held)
+            at, copies, ends = gemmgen.route(of.unsqueeze(-1), self.held, alignment=ALIGNMENT)
             mean = -(-chosen.numel() // self.held)  # of all ranks' copies, of all experts
             codes, scale = gemmgen.spread(codes.view(FP8), scale, at, copies.shape[0])
             y = experts.multiply(codes, scale, ends, mean)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
+from ..ops.mixture import Calls, Experts, multiplied, results
 from ..torch_ops.dtensor import is_dtensor
 from .frozen import WIDE, Frozen, gemmgen, own, torch_
 from .linear import check_features
@@ -13,14 +14,20 @@ from .linear import check_features
 if TYPE_CHECKING:
     from .expert_ranks import ExpertRanks
 
-ALIGNMENT = 128  # of the rows where an expert's begin
+CALLS = Calls(
+    route=gemmgen.route,
+    quantise_rows=gemmgen.quantise_rows,
+    spread=gemmgen.spread,
+    plain=gemmgen.grouped_gemm,
+    blocks=gemmgen.fp8_block_grouped_gemm,
+    quantised=gemmgen.fp8_block_grouped_gemm.quantised,
+)
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")  # as checkpoints call them
 
 
-def routed(chosen: Any, experts: int) -> tuple[Any, Any, Any]:
-    """(slots, copies, ends) as `gemmgen.ops.route` has them. chosen: integers [tokens, top]; below 0: of no expert."""
-    ids = chosen if chosen.dtype == torch_.int32 else chosen.long()
-    return gemmgen.route(ids, experts, alignment=ALIGNMENT)  # type: ignore[no-any-return]
+def as_ids(chosen: Any) -> Any:
+    """Integers of a width that a router's ids may have."""
+    return chosen if chosen.dtype == torch_.int32 else chosen.long()
 
 
 class GroupedExperts(Frozen):
@@ -59,9 +66,9 @@ class GroupedExperts(Frozen):
         if self.across is not None:
             return self.across.forward(self, x, chosen, weights)
         check_choices(x, chosen, weights)
-        slots, copies, ends = routed(chosen, self.experts)
-        q, scale = gemmgen.spread(*gemmgen.quantise_rows(x), slots, copies.shape[0])
-        return gemmgen.combine(self.multiply(q, scale, ends), slots, weights)
+        with torch_.no_grad():
+            y, slots = results(CALLS, self._weights(x), x, as_ids(chosen), experts=self.experts)
+        return gemmgen.combine(y, slots, weights)
 
     def contiguous(self, x: Any, ends: Any) -> Any:
         """bfloat16 [M, hidden], of rows that are sorted already; those of no expert are not written.
@@ -102,13 +109,12 @@ class GroupedExperts(Frozen):
 
         scale: float32 [M, ceil(hidden / 128)], as `quantise_rows` returns it. expected_rows: as of `masked`.
         """
-        said = {"group_ends": ends, "alignment": ALIGNMENT, "expected_rows": expected_rows}
-        said |= {"scale_a_layout": "mn"}
         with torch_.no_grad():
-            first = (q, scale, *self._weight("gate_up", q))
-            h = gemmgen.fp8_block_grouped_gemm.quantised(*first, epilogue="swiglu", **said)
-            second = (*h, *self._weight("down", q))
-            return gemmgen.fp8_block_grouped_gemm(*second, **said)
+            return multiplied(CALLS, self._weights(q), q, scale, ends, expected_rows)
+
+    def _weights(self, x: Any) -> Experts:
+        (w1, scale_w1), (w2, scale_w2) = (self._weight(n, x) for n in ("gate_up", "down"))
+        return Experts(w1=w1, w2=w2, scale_w1=scale_w1, scale_w2=scale_w2)
 
     def _weight(self, name: str, x: Any) -> tuple[Any, Any]:
         """All of it for a DTensor, this rank's part for rows of its own."""

@@ -27,6 +27,7 @@ from .grouped_scaled import (
 from .invariance import is_invariant, set_invariant
 from .k_grouped import fp8_k_grouped_gemm, k_grouped_gemm
 from .limits import limit_sms, sm_limit
+from .mixture import moe
 from .preparing import Prepared, every_m, prepare
 from .quantise import quantise_blocks, quantise_rows
 from .routing import Routes, route
@@ -67,6 +68,7 @@ __all__ = [
     "limit_sms",
     "loaded",
     "masked_gemm",
+    "moe",
     "multiply",
     "prepare",
     "quantise_blocks",

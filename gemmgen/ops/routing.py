@@ -70,11 +70,11 @@ def check(chosen: Any, experts: int, alignment: int, first: int, local: int | No
         raise ArgumentError("chosen dtype", chosen.dtype, allowed)
     if chosen.dim() != 2:
         raise ArgumentError("chosen shape", tuple(chosen.shape), "must be [tokens, top]")
-    _check_number("experts", experts, 1, INT_LIMIT - 1)
-    _check_number("alignment", alignment, 1, INT_LIMIT - 1)
-    _check_number("first", first, 0, experts - 1)
+    check_number("experts", experts, 1, INT_LIMIT - 1)
+    check_number("alignment", alignment, 1, INT_LIMIT - 1)
+    check_number("first", first, 0, experts - 1)
     if local is not None:
-        _check_number("local", local, 1, min(experts - first, MOST_EXPERTS))
+        check_number("local", local, 1, min(experts - first, MOST_EXPERTS))
         return local
     if experts - first > MOST_EXPERTS:
         allowed = f"must be at most {first + MOST_EXPERTS}, or local says how many have rows here"
@@ -82,7 +82,7 @@ def check(chosen: Any, experts: int, alignment: int, first: int, local: int | No
     return experts - first
 
 
-def _check_number(name: str, value: Any, least: int, most: int) -> None:
+def check_number(name: str, value: Any, least: int, most: int) -> None:
     if type(value) is not int or not least <= value <= most:
         raise ArgumentError(name, value, f"must be a whole number from {least} to {most}")
 

@@ -16,7 +16,7 @@ torch warns where one is asked of them; `linear` and `fp8_linear` have.
 Besides there are operators that the ranks of a process group compute together, `gemm_reduce_scatter` and others: see `collectives` and `all_reduces`. They are here as functions,
 too, and `explain` says how they are computed.
 
-`combine`, which adds up what experts made of a token, has gradients, and its `add` may stand by position. It and `spread` take no DTensors.
+`combine`, which adds up what experts made of a token, has gradients, and its `add` may stand by position. It, `spread` and `moe`, a layer of experts, take no DTensors.
 
 All other overloads but `out` take DTensors, if torch has these (docs/adr/0052-sharding-rules.md). Scales in layout "mn" must be so on every rank,
 which they are not where torch has moved them: say "row". `weights_ready` is then taken for False.
@@ -35,6 +35,7 @@ from .copies import register_copies
 from .fusing import explain, wait
 from .group_registration import register_collectives
 from .linear import fp8_linear, linear
+from .mixture import register_moe
 from .operators import OPERATORS, Operator
 from .registration import register
 from .routing import register_route
@@ -43,6 +44,7 @@ LIBRARY = register()
 register_collectives(LIBRARY)
 register_route(LIBRARY)
 register_copies(LIBRARY)
+register_moe(LIBRARY)
 
 __all__ = [
     "COLLECTIVES",

@@ -15,8 +15,8 @@ from gemmgen.problem import Problem
 
 
 def takes(function):
-    """Those that hand what they are given to one that does have no signature of their own."""
-    return callable(function) and "epilogue" in inspect.signature(function).parameters
+    """Of one GEMM. Those that hand what they are given to one that does have no signature of their own."""
+    return callable(function) and {"a", "epilogue"} <= {*inspect.signature(function).parameters}
 
 
 PUBLIC = [(m, name) for m in (ops, deep_gemm, flag_gems) for name in getattr(m, "__all__", ())]

@@ -111,7 +111,7 @@ def test_what_is_promised_of_tensors_is_not_of_what_torch_moves(ranks):  # noqa:
 
 
 def test_errors(ranks):  # noqa: F811
-    names = ["out", "K of b", "bias", "chosen", "slots", "slots"]
+    names = ["out", "K of b", "bias", "chosen", "slots", "slots", "x"]
     assert ranks.run(dtensors.errors) == names
 
 

@@ -70,8 +70,60 @@ SPREAD = (
     wrong("copies of more tokens", "slots shape", slots=Placed(9, 3, dtype="int32")),
     wrong("copies of no token", "slots shape", slots=Placed(24, dtype="int32")),
 )
+
+
+def _layer() -> Given:
+    """Of 8 experts in FP8, 16 tokens, four choices each."""
+    w1, w2 = (Placed(8, *sides, dtype="float8_e4m3fn") for sides in ((512, K), (K, 256)))
+    given = {"x": Placed(16, K, dtype="bfloat16"), "w1": w1, "w2": w2}
+    given |= {"scale_w1": Placed(8, 4, K // 128), "scale_w2": Placed(8, K // 128, 2)}
+    return given | {"chosen": Placed(16, 4, dtype="int32"), "weights": Placed(16, 4)}
+
+
+def _weights(*shape: int, **more: object) -> Placed:
+    return Placed(*shape, dtype="float8_e4m3fn", **more)
+
+
+MOE = (
+    *(wrong(f"{x} of no tensor", x, **{x: [[1.0]]}) for x in ("x", "w1", "w2", "chosen", "weights", "scale_w1", "scale_w2", "add")),
+    wrong("floats", "x dtype", x=Placed(16, K)),
+    wrong("one token", "x shape", x=Placed(K, dtype="bfloat16")),
+    wrong("rows not at multiples of 16 bytes", "x shape", x=Placed(16, K + 8, dtype="bfloat16")),
+    wrong("integers", "w1 dtype", w1=Placed(8, 512, K, dtype="int8")),
+    wrong("16 bits and scales", "w1 dtype", w1=Placed(8, 512, K, dtype="bfloat16")),
+    wrong("another dtype for the second GEMM", "w2 dtype", w2=Placed(8, K, 256, dtype="bfloat16")),
+    wrong("one expert without its side", "w1 shape", w1=_weights(512, K)),
+    wrong("an odd number of rows", "w1 shape", w1=_weights(8, 511, K)),
+    wrong("other features", "w1 shape", w1=_weights(8, 512, K + 128)),
+    wrong("no experts", "w1 shape", w1=_weights(0, 512, K)),
+    wrong("more experts than are routed", "w1 shape", w1=_weights(513, 512, K)),
+    wrong("halves in one block of scales", "w1 shape", order="halves", w1=_weights(8, 384, K)),
+    wrong("fewer experts", "w2 shape", w2=_weights(7, K, 256)),
+    wrong("another number of features inside", "w2 shape", w2=_weights(8, K, 384)),
+    wrong("K apart", "w1 last stride", w1=_weights(8, 512, K, stride=(512 * K, 1, 512))),
+    wrong("rows at odd places", "w1", w1=_weights(8, 512, K, stride=(513 * (K + 8), K + 8, 1))),
+    wrong("rows of w2 at odd places", "w2", w2=_weights(8, K, 256, stride=(K * 264, 264, 1))),
+    wrong("no scales of w2", "scale_w2", scale_w2=None),
+    wrong("scales of 16 bits", "scale_w1 dtype", scale_w1=Placed(8, 4, K // 128, dtype="bfloat16")),
+    wrong("a scale for each row", "scale_w1 shape", scale_w1=Placed(8, 512, K // 128)),
+    wrong("scales of fewer blocks", "scale_w2 shape", scale_w2=Placed(8, K // 128, 1)),
+    wrong("ids of 16 bits", "chosen dtype", chosen=Placed(16, 4, dtype="bfloat16")),
+    wrong("choices of fewer tokens", "chosen shape", chosen=Placed(15, 4, dtype="int32")),
+    wrong("choices in a row", "chosen shape", chosen=Placed(64, dtype="int32")),
+    wrong("weights that are integers", "weights dtype", weights=Placed(16, 4, dtype="int32")),
+    wrong("weights of fewer choices", "weights shape", weights=Placed(16, 3)),
+    wrong("another dtype to add to", "add dtype", add=Placed(16, K)),
+    wrong("rows to add to of more tokens", "add shape", add=Placed(17, K, dtype="bfloat16")),
+    *(wrong(f"order {x!r}", "order", order=x) for x in ("row", None, 1, ["halves"])),
+    *(wrong(f"epilogue {x!r}", "epilogue", epilogue=x) for x in ("silu", "gated", "zz", None, ["swiglu"])),
+    wrong("a gate that halves have not", "epilogue", epilogue="reglu", order="halves"),
+    *(wrong(f"{x!r} experts", "experts", experts=x) for x in (0, 7, -1, 8.0, "8", True, 2**31)),
+    *(wrong(f"first={x!r}", "first", first=x) for x in (-1, 0.0, "0", None, False, 2**31)),
+    wrong("more experts than there are", "experts", first=4, experts=11),
+)  # fmt: skip
 FUNCTIONS = (
     Function(name="ops.route", call=ops.route, right=_ids, runs=False, wrong=ROUTE),
     Function(name="ops.combine", call=ops.combine, right=_copies, runs=False, wrong=COMBINE),
     Function(name="ops.spread", call=ops.spread, right=_tokens, runs=False, wrong=SPREAD),
+    Function(name="ops.moe", call=ops.moe, right=_layer, runs=False, wrong=MOE),
 )

@@ -190,6 +190,7 @@ def errors():
         lambda: copies.route(x.int(), 8),
         lambda: copies.combine(x, slots, torch.ones(64, 2)),
         lambda: copies.spread(x, None, slots, 256),
+        lambda: copies.moe(x, x, x, slots, slots),
     ):
         try:
             refused()

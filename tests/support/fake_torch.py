@@ -112,6 +112,11 @@ class Placed(Tensor):
 
         return self.seen(swapped(self.shape), swapped(self.strides))
 
+    def narrow(self, dim: int, start: int, length: int):
+        part = self.seen((*self.shape[:dim], length, *self.shape[dim + 1 :]), self.strides)
+        part.address += start * self.strides[dim] * self.element_size()
+        return part
+
     @property
     def mT(self):
         return self.transpose(-2, -1)

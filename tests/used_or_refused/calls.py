@@ -12,11 +12,13 @@ import gemmgen
 import gemmgen.ops
 from gemmgen.errors import GemmgenError, RuntimeUnavailable
 
-from . import compiler_calls, gemm_calls, host_calls
+from . import compiler_calls, expert_calls, gemm_calls, host_calls
 from .model import REFUSALS, Ignored, Tally, named
 from .values import Call, Function
 
-FUNCTIONS: dict[str, Function] = compiler_calls.FUNCTIONS | host_calls.FUNCTIONS
+FUNCTIONS: dict[str, Function] = (
+    compiler_calls.FUNCTIONS | host_calls.FUNCTIONS | expert_calls.FUNCTIONS
+)
 # What errors name besides: what is missing, one of several.
 ABOUT = {"compile_to_source": ("config",), "prepare": ("shape",)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import Any
 
@@ -16,10 +15,11 @@ from gemmgen import ops
 from gemmgen.bench import timing
 from gemmgen.errors import RuntimeUnavailable
 from gemmgen.ir.dtypes import BF16, E4M3
-from gemmgen.ops import combining, preparing, quantise, routing, spreading
+from gemmgen.ops import preparing, quantise
 from gemmgen.problem import Problem
 from gemmgen.runtime import driver
 
+from . import expert_calls
 from .values import Function, function, mostly
 
 # What a function handed on to what this campaign has not.
@@ -57,9 +57,7 @@ def without_gpu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(preparing, "_compiled", compiled)
     patch.setattr(preparing, "config_for", choosing)
     patch.setattr(quantise, "_quantised", lambda *of: PASSED.append(of) or of)
-    patch.setattr(routing, "_routed", lambda *of: PASSED.append(of) or of)
-    patch.setattr(combining, "combined", lambda **of: PASSED.append(of) or of)
-    patch.setattr(spreading, "copied", lambda *of: PASSED.append(of) or of)
+    expert_calls.without_gpu(patch)
     patch.setattr(driver, "wait_for", lambda *of: None)
 
 
@@ -161,36 +159,6 @@ def _quantised(call: Any, given: dict[str, Any], per: str) -> list[str]:
     return [k for k in given if not told[k]]
 
 
-def _route(given: dict[str, Any]) -> list[str]:
-    PASSED.clear()
-    ops.route(**given)
-    chosen, rows, alignment, first, local = PASSED[-1]
-    copies = math.prod(given["chosen"].shape)
-    told = {
-        "chosen": chosen is given["chosen"],
-        "experts": local == given.get("local") or local + first == given["experts"],
-        "alignment": alignment == given.get("alignment", 128)
-        and rows % alignment == 0
-        and rows >= copies,
-        "first": first == given.get("first", 0),
-        "local": given.get("local") in (None, local),
-    }
-    return [k for k in given if not told[k]]
-
-
-def _combine(given: dict[str, Any]) -> list[str]:
-    PASSED.clear()
-    ops.combine(**given)
-    return [name for name, x in given.items() if PASSED[-1][name] is not x]
-
-
-def _spread(given: dict[str, Any]) -> list[str]:
-    PASSED.clear()
-    ops.spread(**given)
-    passed = dict(zip(("q", "scale", "slots", "rows"), PASSED[-1], strict=True))
-    return [name for name, x in given.items() if passed[name] is not x]
-
-
 X = mostly(st.builds(lambda: Placed(64, 256, dtype="bfloat16")))
 KIND = {
     "dtype": mostly(st.sampled_from(["e4m3", "s8"])),
@@ -233,33 +201,5 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "quantise_blocks": function(
         ops.quantise_blocks, _blocks, {"block": mostly(st.just(128)), **KIND}, x=X
-    ),
-    "route": function(
-        ops.route,
-        _route,
-        {
-            "alignment": mostly(st.sampled_from([1, 8, 128])),
-            "first": mostly(st.sampled_from([0, 3, 63])),
-            "local": mostly(st.sampled_from([1, 32, 64])),
-        },
-        chosen=mostly(st.sampled_from(["int32", "int64"]).map(lambda x: Placed(64, 8, dtype=x))),
-        experts=mostly(st.sampled_from([64, 512, 1000])),
-    ),
-    "combine": function(
-        ops.combine,
-        _combine,
-        {"add": mostly(st.builds(lambda: Placed(8, 256, dtype="bfloat16")))},
-        y=X,
-        slots=mostly(st.builds(lambda: Placed(8, 4, dtype="int32"))),
-        weights=mostly(st.builds(lambda: Placed(8, 4))),
-    ),
-    "spread": function(
-        ops.spread,
-        _spread,
-        {},
-        q=mostly(st.builds(lambda: Placed(8, 256, dtype="float8_e4m3fn"))),
-        scale=mostly(st.builds(lambda: Placed(8, 2))),
-        slots=mostly(st.builds(lambda: Placed(8, 4, dtype="int32"))),
-        rows=mostly(st.sampled_from([0, 1, 640])),
     ),
 }  # fmt: skip

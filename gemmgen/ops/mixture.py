@@ -1,0 +1,237 @@
+"""A layer of experts in a few launches: from hidden states and what a router chose to hidden states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..combining import FLOATS
+from ..errors import ArgumentError
+from ..ir.counts import INT_LIMIT
+from ..ir.dtypes import BF16, E4M3, F32
+from ..routing import MOST_EXPERTS
+from ..runtime.torch_tensors import dtype_of
+from . import routing
+from .calls import SCALE_BLOCK
+from .combining import combine
+from .grouped import fp8_block_grouped_gemm, grouped_gemm
+from .quantise import quantise_rows
+from .routing import check_number, route
+from .spreading import spread
+from .tensors import check_matrix, check_no_gradient, check_shape, check_together
+
+ALIGNMENT = 128  # of the rows where an expert's begin
+COPIED = 16  # bytes: what the copy engine wants addresses and strides to be multiples of
+# By the order of w1's rows: the epilogues that there are.
+EPILOGUES = {"alternating": ("swiglu", "geglu", "reglu"), "halves": ("swiglu",)}
+GATED = "gated"  # what the second of two GEMMs applies, for "swiglu" of halves
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calls:
+    """What a layer launches, in this order: functions of `gemmgen.ops`, or torch's operators of them. plain: of 16
+    bits. blocks, quantised: of FP8, with a wide result and with one in FP8."""
+
+    route: Callable[..., Any]
+    quantise_rows: Callable[..., Any]
+    spread: Callable[..., Any]
+    plain: Callable[..., Any]
+    blocks: Callable[..., Any]
+    quantised: Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """Their weights, as `moe` takes them."""
+
+    w1: Any
+    w2: Any
+    scale_w1: Any = None
+    scale_w2: Any = None
+    order: str = "alternating"
+    epilogue: str = "swiglu"
+
+    @property
+    def scaled(self) -> bool:
+        return self.scale_w1 is not None
+
+    def first(self, start: int = 0, rows: int | None = None) -> tuple[Any, ...]:
+        """w1, or so many of its rows, with their scales if it has any."""
+        if rows is None:
+            return (self.w1, self.scale_w1) if self.scaled else (self.w1,)
+        part = self.w1.narrow(1, start, rows)
+        if not self.scaled:
+            return (part,)
+        blocks = start // SCALE_BLOCK, rows // SCALE_BLOCK
+        return part, self.scale_w1.narrow(1, *blocks)
+
+    def second(self) -> tuple[Any, ...]:
+        return (self.w2, self.scale_w2) if self.scaled else (self.w2,)
+
+
+def moe(
+    x: Any,
+    w1: Any,
+    w2: Any,
+    chosen: Any,
+    weights: Any,
+    *,
+    scale_w1: Any = None,
+    scale_w2: Any = None,
+    add: Any = None,
+    order: str = "alternating",
+    epilogue: str = "swiglu",
+    experts: int | None = None,
+    first: int = 0,
+) -> Any:
+    """bfloat16 [T, H]: of each token t the sum over j of weights[t, j] * expert chosen[t, j] of x[t], after add[t] if given.
+
+    An expert e of x is (silu(x @ gate^T) * (x @ up^T)) @ w2[e]^T, gate and up the rows of w1[e].
+    x: bfloat16 [T, H]. w1: [E, 2 * I, H]; w2: [E, H, I]; both bfloat16, or float8_e4m3fn with scale_w1: float32 [E,
+    ceil(2 * I/128), ceil(H/128)], and scale_w2: [E, ceil(H/128), ceil(I/128)]. With FP8, x and what `epilogue` gives are quantised per
+    row and 128 columns. Weights are contiguous along their last side, other strides multiples of 16 bytes.
+    order: of w1's rows: "alternating" between gate and up, one GEMM with an epilogue that pairs columns; or "halves", gate's, then up's, as checkpoints
+    have them: a GEMM each, the second of which reads the first's result, rounded to bfloat16. Those need I to be a multiple of 128 in FP8.
+    epilogue: "swiglu"; of alternating rows also "geglu" and "reglu".
+    chosen: int32 or int64 [T, top], ids of `experts` (None: of first + E), of which w1 and w2 have E, at most 512, from `first` on. A choice of others, and an id that
+    is none, adds nothing. weights: float32, bfloat16 or float16 [T, top]. add: bfloat16 [T, H].
+
+    The sum is in FP32 in the order of j (`combine`), so a result depends neither on timing nor on the order of tokens, but for the choice of configs, which follows T
+    (`gemmgen.ops.set_invariant`). Launches on torch's current stream: `route`, `quantise_rows` in FP8, `spread`, two or three grouped GEMMs, `combine`: seven at most. Shapes do not depend on what was
+    chosen, the host never waits, and a CUDA graph may hold it. Raises as these, and ArgumentError where a gradient is asked for.
+    """
+    w = Experts(w1=w1, w2=w2, scale_w1=scale_w1, scale_w2=scale_w2, order=order, epilogue=epilogue)
+    experts = check(w, x, chosen, weights, add, experts, first)
+    given = {"x": x, "w1": w1, "w2": w2, "weights": weights, "add": add}
+    check_no_gradient(given, "must not: experts have none")
+    check_places(w)
+    y, slots = results(CALLS, w, x, chosen, experts=experts, first=first)
+    return combine(y, slots, weights, add=add)
+
+
+def results(
+    calls: Calls, w: Experts, x: Any, chosen: Any, *, experts: int, first: int = 0
+) -> tuple[Any, Any]:
+    """(y, slots) as `combine` reads them."""
+    slots, copies, ends = calls.route(
+        chosen, experts, alignment=ALIGNMENT, first=first, local=w.w1.shape[0]
+    )
+    rows, scale = calls.quantise_rows(x) if w.scaled else (x, None)
+    rows, scale = calls.spread(rows, scale, slots, copies.shape[0])
+    mean = max(1, -(-chosen.numel() // experts))  # there is room for many more
+    return multiplied(calls, w, rows, scale, ends, mean), slots
+
+
+def multiplied(
+    calls: Calls, w: Experts, rows: Any, scale: Any, ends: Any, expected_rows: int | None
+) -> Any:
+    """bfloat16 [M, H] of rows sorted by expert, of which those of an expert end at `ends`; others are not written.
+
+    scale: theirs, contiguous along them, None if they have none. expected_rows: of an expert, for the choice of configs.
+    """
+    said = {"group_ends": ends, "alignment": ALIGNMENT, "expected_rows": expected_rows}
+    if not w.scaled:
+        h = _hidden(calls.plain, calls.plain, w, (rows,), said)
+        return calls.plain(h, *w.second(), **said)
+    said |= {"scale_a_layout": "mn"}
+    h = _hidden(calls.blocks, calls.quantised, w, (rows, scale), said)
+    return calls.blocks(*h, *w.second(), **said)
+
+
+def _hidden(
+    gate: Callable[..., Any], last: Callable[..., Any], w: Experts, a: Any, said: dict[str, Any]
+) -> Any:
+    """What the second GEMM multiplies: `last` gives it, of halves from what `gate` does."""
+    if w.order == "alternating":
+        return last(*a, *w.first(), epilogue=w.epilogue, **said)
+    half = w.w1.shape[1] // 2
+    c = gate(*a, *w.first(0, half), **said)
+    return last(*a, *w.first(half, half), epilogue=GATED, c=c, **said)
+
+
+def check(
+    w: Experts, x: Any, chosen: Any, weights: Any, add: Any, experts: int | None, first: int
+) -> int:
+    """Of the arguments of `moe`, `experts` as a number. Raises ArgumentError."""
+    given = {"x": x, "w1": w.w1, "w2": w.w2, "chosen": chosen, "weights": weights}
+    given |= {"scale_w1": w.scale_w1, "scale_w2": w.scale_w2} if w.scaled else {}
+    check_together(given | ({} if add is None else {"add": add}))
+    _check_weights(w, x)
+    check_number("first", first, 0, INT_LIMIT - 1)
+    count = first + w.w1.shape[0]
+    if experts is None:
+        experts = count
+    check_number("experts", experts, count, INT_LIMIT - 1)
+    routing.check(chosen, experts, ALIGNMENT, first, w.w1.shape[0])
+    check_shape("chosen", chosen, (x.shape[0], chosen.shape[1]))
+    check_shape("weights", weights, tuple(chosen.shape))
+    dtype_of("weights", weights, FLOATS)
+    if add is not None:
+        dtype_of("add", add, (BF16,))
+        check_shape("add", add, tuple(x.shape))
+    return experts
+
+
+def _check_weights(w: Experts, x: Any) -> None:
+    if not isinstance(w.order, str) or w.order not in EPILOGUES:
+        raise ArgumentError("order", w.order, f"must be one of {', '.join(EPILOGUES)}")
+    if w.epilogue not in EPILOGUES[w.order]:
+        allowed = f"must be one of {', '.join(EPILOGUES[w.order])} for order {w.order!r}"
+        raise ArgumentError("epilogue", w.epilogue, allowed)
+    dtype_of("x", x, (BF16,))
+    check_matrix("x", x, "T, H")
+    dtype = dtype_of("w1", w.w1, (E4M3,) if w.scaled else (BF16,))
+    dtype_of("w2", w.w2, (dtype,))
+    hidden = x.shape[1]
+    if not hidden or hidden * dtype.bytes % COPIED:
+        allowed = f"must be [T, a multiple of {COPIED // dtype.bytes}]"
+        raise ArgumentError("x shape", tuple(x.shape), allowed)
+    shape = tuple(w.w1.shape)
+    if len(shape) != 3 or shape[2] != hidden or shape[1] < 2 or shape[1] % 2:
+        raise ArgumentError("w1 shape", shape, f"must be [E, 2 * I, {hidden}]")
+    count, inner = shape[0], shape[1] // 2
+    if not 1 <= count <= MOST_EXPERTS:
+        raise ArgumentError("w1 shape", shape, f"must be of 1 to {MOST_EXPERTS} experts")
+    if w.scaled and w.order == "halves" and inner % SCALE_BLOCK:
+        allowed = f"must be [E, 2 * I, H], I a multiple of {SCALE_BLOCK}: gate and up share no block of scales"
+        raise ArgumentError("w1 shape", shape, allowed)
+    check_shape("w2", w.w2, (count, hidden, inner))
+    if (w.scale_w2 is None) is w.scaled:
+        name = "scale_w2" if w.scale_w2 is None else "scale_w1"
+        raise ArgumentError(name, None, "must be given: FP8 weights have both scales")
+    for name, scale, of in (("w1", w.scale_w1, w.w1), ("w2", w.scale_w2, w.w2)):
+        if scale is not None:
+            dtype_of(f"scale_{name}", scale, (F32,))
+            blocks = (-(-n // SCALE_BLOCK) for n in of.shape[1:])
+            check_shape(f"scale_{name}", scale, (count, *blocks))
+
+
+def check_places(w: Experts) -> None:
+    """Raise ArgumentError where the copy engine cannot read weights."""
+    for name, x in (("w1", w.w1), ("w2", w.w2)):
+        if x.stride(2) != 1:
+            raise ArgumentError(f"{name} last stride", x.stride(2), "must be 1")
+        steps = [n * x.element_size() for n in x.stride()[:2]]
+        if any(n % COPIED for n in (*steps, x.data_ptr())):
+            allowed = f"must have an address and rows at multiples of {COPIED} bytes"
+            raise ArgumentError(name, tuple(x.stride()), allowed)
+
+
+def _routed(*call: Any, **given: Any) -> tuple[Any, Any, Any]:
+    found = route(*call, **given)
+    return found.slots, found.copies, found.ends
+
+
+def _quantised(*call: Any, **given: Any) -> Any:
+    return fp8_block_grouped_gemm(*call, out_dtype="e4m3", **given)
+
+
+CALLS = Calls(
+    route=_routed,
+    quantise_rows=quantise_rows,
+    spread=spread,
+    plain=grouped_gemm,
+    blocks=fp8_block_grouped_gemm,
+    quantised=_quantised,
+)

@@ -1,0 +1,152 @@
+"""On a Hopper GPU: layers of experts, against a layer in float64; in one graph; the same bits for any order of tokens."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+KINDS = ("fp8", "bf16")
+BOUND = {"fp8": 0.09, "bf16": 0.015}
+ORDERS = ("alternating", "halves")
+
+
+def given(tokens, top, experts=16, hidden=1024, inner=512, kind="fp8", order="alternating"):
+    """Arguments of a layer."""
+    import torch
+    from mixtures import choices, drawn, weights_of
+
+    torch.manual_seed(tokens * top)
+    of = {"x": drawn(tokens, hidden, device="cuda"), "order": order}
+    of |= weights_of(experts, hidden, inner, "cuda", kind, order)
+    return of | choices(tokens, top, experts, "cuda")
+
+
+def check(of, kind, y=None):
+    from mixtures import distance, layer
+
+    from gemmgen import ops
+
+    y = ops.moe(**of) if y is None else y
+    assert y.is_cuda and not y.isnan().any()
+    assert distance(y, layer(**of)) < BOUND[kind]
+    return y
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("tokens", "top"), ((1, 1), (1, 8), (40, 3), (300, 8)))
+def test_against_float64(tokens, top, kind, order):
+    check(given(tokens, top, kind=kind, order=order), kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sides", ((16, 4096, 768), (128, 2048, 768), (8, 1536, 896)), ids=str)
+def test_sides_of_models(sides, kind):
+    check(given(64, 6, *sides, kind=kind), kind)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_missing(kind, order):
+    """No tokens, no choices, ids of nobody, parts of the experts; what is added stays."""
+    import torch
+
+    from gemmgen import ops
+
+    assert ops.moe(**given(0, 4, kind=kind, order=order)).shape == (0, 1024)
+    of = given(50, 4, kind=kind, order=order)
+    of["chosen"][::3, 1], of["chosen"][1::5, 0] = -1, 16
+    check(of, kind)
+    add = torch.randn_like(of["x"])
+    check(of | {"add": add}, kind)
+    nobody = torch.full_like(of["chosen"], 99)
+    assert torch.equal(ops.moe(**of | {"chosen": nobody, "add": add}), add)
+    mine = {n: x[4:8] for n, x in of.items() if n.startswith(("w1", "w2", "scale"))}
+    check(of | mine | {"first": 4, "experts": 16}, kind)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_bits(kind, order):
+    """Repeated, and for tokens in another order, the same."""
+    import torch
+
+    from gemmgen import ops
+
+    of, at = given(200, 6, kind=kind, order=order), torch.randperm(200, device="cuda")
+    y = ops.moe(**of)
+    for _ in range(3):
+        assert torch.equal(ops.moe(**of), y)
+    moved = of | {n: of[n][at].contiguous() for n in ("x", "chosen", "weights")}
+    assert torch.equal(ops.moe(**moved), y[at])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_a_cuda_graph(kind, order):
+    """Other tokens and other choices, the same graph; the host waits for nothing."""
+    import torch
+
+    from gemmgen import ops
+
+    of = given(77, 4, kind=kind, order=order)
+    ops.moe(**of)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = ops.moe(**of)
+    for _ in range(3):
+        of["x"].normal_()
+        of["weights"].uniform_()
+        of["chosen"].random_(0, 16)  # of one expert twice, too
+        graph.replay()
+        check(of, kind, captured)
+        assert torch.equal(captured, ops.moe(**of))
+
+
+@pytest.mark.parametrize(("kind", "order", "most"), (
+    *(("fp8", "alternating", 6), ("fp8", "halves", 7)),
+    *(("bf16", "alternating", 5), ("bf16", "halves", 6)),
+))  # fmt: skip
+def test_launches(kind, order, most):
+    """As many as are said, and no copy."""
+    import torch
+
+    from gemmgen import ops
+
+    of = given(64, 4, kind=kind, order=order)
+    ops.moe(**of)
+    torch.cuda.synchronize()
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
+        ops.moe(**of)
+        torch.cuda.synchronize()
+    cuda = torch.autograd.DeviceType.CUDA
+    on_gpu = [e.name for e in profile.events() if e.device_type == cuda]
+    on_gpu = [name for name in on_gpu if "Sync" not in name]
+    assert len(on_gpu) == most, on_gpu
+
+
+def test_the_operator_compiled():
+    import torch
+
+    from gemmgen import ops
+    from gemmgen.torch_ops import register
+
+    register()
+    run, of = torch.ops.gemmgen.moe, given(33, 4)
+    compiled = torch.compile(lambda **of: run(**of) + 1, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(**of), ops.moe(**of) + 1)
+
+
+def test_what_a_module_gives():
+    import torch
+
+    from gemmgen import nn, ops
+
+    of = given(100, 4)
+    mine = nn.GroupedExperts(16, 1024, 512, device="cuda")
+    names = {"w1": "gate_up", "w2": "down", "scale_w1": "gate_up_scale", "scale_w2": "down_scale"}
+    mine.load_state_dict({name: of[x] for x, name in names.items()})
+    assert torch.equal(mine(of["x"], of["chosen"], of["weights"]), ops.moe(**of))

@@ -1,0 +1,61 @@
+"""Layers of experts: their weights, what a router chose, and the layer in float64."""
+
+from __future__ import annotations
+
+import torch
+
+from gemmgen import ops
+
+BF16, F32, FP8 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
+
+
+def drawn(*shape, device="cpu"):
+    return torch.randn(*shape, device=device).to(BF16)
+
+
+def weights_of(experts, hidden, inner, device="cpu", kind="fp8", order="alternating"):
+    """w1 and w2 of `ops.moe`, with their scales in FP8."""
+    gate, up = (drawn(experts, inner, hidden, device=device) * hidden**-0.5 for _ in range(2))
+    pair = (gate, up)
+    both = torch.stack(pair, 2).flatten(1, 2) if order == "alternating" else torch.cat(pair, 1)
+    down = drawn(experts, hidden, inner, device=device) * inner**-0.5
+    if kind == "bf16":
+        return {"w1": both, "w2": down}
+    (w1, scale_w1), (w2, scale_w2) = map(ops.quantise_blocks, (both, down))
+    return {"w1": w1, "w2": w2, "scale_w1": scale_w1, "scale_w2": scale_w2}
+
+
+def choices(tokens, top, experts, device="cpu"):
+    """chosen and weights: every expert but one, no two alike of a token."""
+    scores = torch.rand(tokens, experts, device=device)
+    scores[:, experts // 2] = -1.0
+    found = scores.topk(top)
+    return {"chosen": found.indices, "weights": found.values}
+
+
+def wide(w, scale):
+    """FP8 codes times their scales, or 16 bits, in float64."""
+    if scale is None:
+        return w.double()
+    rows, columns = w.shape[-2:]
+    by = scale.double().repeat_interleave(128, -2).repeat_interleave(128, -1)
+    return w.double() * by[..., :rows, :columns]
+
+
+def layer(x, w1, w2, chosen, weights, scale_w1=None, scale_w2=None, add=None, **said):
+    """[T, H] in float64, one copy after the other."""
+    first, halves = said.get("first", 0), said.get("order") == "halves"
+    w1, w2, x = wide(w1, scale_w1), wide(w2, scale_w2), x.double()
+    out = torch.zeros_like(x) if add is None else add.double()
+    for t, of in enumerate(chosen.tolist()):
+        for j, e in enumerate(of):
+            if first <= e < first + len(w1):
+                both = w1[e - first] @ x[t]
+                gate, up = both.chunk(2) if halves else (both[::2], both[1::2])
+                h = torch.nn.functional.silu(gate) * up
+                out[t] += weights[t, j].double() * (w2[e - first] @ h)
+    return out
+
+
+def distance(found, exact):
+    return ((found.double() - exact).norm() / exact.norm().clamp(min=1e-30)).item()
