@@ -5,6 +5,7 @@ from __future__ import annotations
 from fake_torch import Placed
 
 from gemmgen import ops
+from gemmgen.compat.fused_experts import ONLY, fused_experts
 
 from .gemms import K, M
 from .model import Function, Given, wrong
@@ -121,9 +122,43 @@ MOE = (
     *(wrong(f"first={x!r}", "first", first=x) for x in (-1, 0.0, "0", None, False, 2**31)),
     wrong("more experts than there are", "experts", first=4, experts=11),
 )  # fmt: skip
+
+
+def _fused() -> Given:
+    """The same layer, gate's rows before up's, by vLLM's names."""
+    of = _layer()
+    names = {"x": "hidden_states", "chosen": "topk_ids", "weights": "topk_weights"}
+    names |= {"scale_w1": "w1_scale", "scale_w2": "w2_scale"}
+    return {names.get(n, n): x for n, x in of.items()} | {
+        "use_fp8_w8a8": True,
+        "block_shape": [128, 128],
+    }
+
+
+FUSED = (
+    *(wrong(f"{x} of no tensor", x, **{x: [[1.0]]}) for x in ("hidden_states", "w1", "w2", "topk_weights", "topk_ids", "w1_scale")),
+    *(wrong(f"{x!r} for {n}", n, **{n: x}) for n in ONLY for x in (1, "1", 0.0, [1])),
+    *(wrong(f"{n} that is {x!r}", n, **{n: x}) for n in ("inplace", "use_fp8_w8a8") for x in (1, None, "1")),
+    *(wrong(f"blocks of {x!r}", "block_shape", block_shape=x) for x in (None, [64, 128], (128,), 128, "128")),
+    *(wrong(f"{x!r} experts of all", "global_num_experts", global_num_experts=x) for x in (0, -2, 7, 8.0, "8", None, True)),
+    wrong("16 bits", "w1 dtype", w1=Placed(8, 512, K, dtype="bfloat16")),
+    wrong("blocks of gate and up", "w1 shape", w1=_weights(8, 384, K)),
+    wrong("no scales of w1", "w1_scale", w1_scale=None),
+    wrong("no scales of w2", "w2_scale", w2_scale=None),
+    wrong("scales without FP8", "w2_scale", use_fp8_w8a8=False, w1_scale=None, block_shape=None),
+    wrong("floats", "hidden_states dtype", hidden_states=Placed(16, K)),
+    wrong("ids of fewer tokens", "topk_ids shape", topk_ids=Placed(15, 4, dtype="int32")),
+    wrong("weights of fewer choices", "topk_weights shape", topk_weights=Placed(16, 3)),
+    wrong("a list for a map", "expert_map", expert_map=[0]),
+    wrong("a map of 64 bits", "expert_map dtype", expert_map=Placed(8, dtype="int64")),
+    wrong("two maps", "expert_map shape", expert_map=Placed(2, 8, dtype="int32")),
+    wrong("a map of nothing", "expert_map shape", expert_map=Placed(0, dtype="int32")),
+    wrong("floats to look up", "topk_ids dtype", expert_map=Placed(8, dtype="int32"), topk_ids=Placed(16, 4)),
+)  # fmt: skip
 FUNCTIONS = (
     Function(name="ops.route", call=ops.route, right=_ids, runs=False, wrong=ROUTE),
     Function(name="ops.combine", call=ops.combine, right=_copies, runs=False, wrong=COMBINE),
     Function(name="ops.spread", call=ops.spread, right=_tokens, runs=False, wrong=SPREAD),
     Function(name="ops.moe", call=ops.moe, right=_layer, runs=False, wrong=MOE),
+    Function(name="fused_experts", call=fused_experts, right=_fused, runs=False, wrong=FUSED),
 )

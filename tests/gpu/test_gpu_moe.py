@@ -150,3 +150,38 @@ def test_what_a_module_gives():
     names = {"w1": "gate_up", "w2": "down", "scale_w1": "gate_up_scale", "scale_w2": "down_scale"}
     mine.load_state_dict({name: of[x] for x, name in names.items()})
     assert torch.equal(mine(of["x"], of["chosen"], of["weights"]), ops.moe(**of))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_vllm_calls(kind):
+    """In place, and of ranks that have any of the experts; in a graph."""
+    import torch
+    from mixtures import distance, layer
+
+    from gemmgen import ops
+    from gemmgen.compat.fused_experts import fused_experts
+
+    of = given(50, 4, kind=kind, order="halves")
+    said = {n: of[n] for n in ("w1", "w2")} | {
+        "topk_weights": of["weights"],
+        "topk_ids": of["chosen"],
+    }
+    if kind == "fp8":
+        said |= {f"{n}_scale": of[f"scale_{n}"] for n in ("w1", "w2")}
+        said |= {"use_fp8_w8a8": True, "block_shape": [128, 128]}
+    y, x = ops.moe(**of), of["x"].clone()
+    assert fused_experts(x, **said, inplace=True) is x and torch.equal(x, y)
+    weights = [n for n in said if n.startswith(("w1", "w2"))]
+    total = torch.zeros_like(y, dtype=torch.float64)
+    for mine in (range(0, 16, 2), range(15, 0, -2)):
+        at = torch.full((16,), -1, device="cuda", dtype=torch.int32)
+        at[list(mine)] = torch.arange(8, device="cuda").int()
+        part = said | {n: said[n][list(mine)] for n in weights} | {"expert_map": at}
+        fused_experts(of["x"], **part)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = fused_experts(of["x"], **part)
+        graph.replay()
+        total += captured.double()
+    assert distance(total, layer(**of)) < BOUND[kind]

@@ -1,0 +1,135 @@
+"""vLLM's layer of experts by its name and its keywords, as of its releases 0.9 and 0.10: `from gemmgen.compat.fused_experts import fused_experts`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import ops
+from ..errors import ArgumentError
+from ..ir.dtypes import E4M3, S32
+from ..runtime.torch_tensors import dtype_of, torch
+from .names import ArgumentNames
+
+BLOCK = (128, 128)
+NAMES = ArgumentNames(
+    names={
+        "x": "hidden_states",
+        "chosen": "topk_ids",
+        "weights": "topk_weights",
+        "scale_w1": "w1_scale",
+        "scale_w2": "w2_scale",
+        "experts": "global_num_experts",
+    }
+)
+# Of numbers that gemmgen has no layer for, or of a layer that computes something else.
+ONLY = {
+    "activation": "silu",
+    **dict.fromkeys(("apply_router_weight_on_input", "use_int8_w8a8", "use_int8_w8a16"), False),
+    **dict.fromkeys(("use_int4_w4a16", "use_mxfp4_w4a4", "per_channel_quant"), False),
+    **dict.fromkeys(("w1_zp", "w2_zp", "a1_scale", "a2_scale"), None),
+}
+
+
+def fused_experts(
+    hidden_states: Any,
+    w1: Any,
+    w2: Any,
+    topk_weights: Any,
+    topk_ids: Any,
+    inplace: bool = False,
+    activation: str = "silu",
+    apply_router_weight_on_input: bool = False,
+    use_fp8_w8a8: bool = False,
+    use_int8_w8a8: bool = False,
+    use_int8_w8a16: bool = False,
+    use_int4_w4a16: bool = False,
+    use_mxfp4_w4a4: bool = False,
+    per_channel_quant: bool = False,
+    global_num_experts: int = -1,
+    expert_map: Any = None,
+    w1_scale: Any = None,
+    w2_scale: Any = None,
+    w1_zp: Any = None,
+    w2_zp: Any = None,
+    a1_scale: Any = None,
+    a2_scale: Any = None,
+    block_shape: Sequence[int] | None = None,
+    allow_deep_gemm: bool = False,
+    allow_cutlass_block_scaled_grouped_gemm: bool = False,
+) -> Any:
+    """`gemmgen.ops.moe` of w1 [E, 2 * I, H], gate's rows, then up's: bfloat16 [T, H], `hidden_states` itself if `inplace`.
+
+    hidden_states: bfloat16 [T, H]. w2: [E, H, I]. topk_weights, topk_ids: [T, top], int32 or int64 ids. Weights are bfloat16, or with
+    use_fp8_w8a8 float8_e4m3fn, with block_shape [128, 128] and float32 scales of such blocks; I is then a multiple of 128. Nothing is
+    copied or kept of them. expert_map: int32 [global_num_experts], of each expert its place here, -1 of one that is elsewhere: its copies add nothing, and
+    those of ids that it has not. global_num_experts: -1 for E, or as many as the map has.
+    What `allow_*` permit is not needed; all else must be as it is by default. The copy back that `inplace` asks for is a launch more, and so are those that read the map.
+    Raises as `gemmgen.ops.moe`; for what gemmgen cannot do ArgumentError, with the argument's name.
+    """
+    asked = locals()
+    for name, known in ONLY.items():
+        _check_only(name, asked[name], known)
+    for name in ("inplace", "use_fp8_w8a8"):
+        if not isinstance(asked[name], bool):
+            raise ArgumentError(name, asked[name], "must be True or False")
+    scales = _scales(w1, use_fp8_w8a8, w1_scale, w2_scale, block_shape)
+    ids = topk_ids if expert_map is None else _mapped(topk_ids, expert_map)
+    experts = _experts(global_num_experts, expert_map)
+    with NAMES:
+        y = ops.moe(
+            *(hidden_states, w1, w2, ids, topk_weights),
+            **{"order": "halves", "experts": experts, **scales},
+        )
+    return hidden_states.copy_(y) if inplace else y
+
+
+def _check_only(name: str, value: Any, known: Any) -> None:
+    if type(value) is not type(known) or value != known:
+        shown = value if isinstance(value, str | bool | None) else type(value).__name__
+        raise ArgumentError(name, shown, f"must be {known!r}: gemmgen has no other")
+
+
+def _scales(w1: Any, fp8: bool, w1_scale: Any, w2_scale: Any, block: Any) -> dict[str, Any]:
+    given = {"w1_scale": w1_scale, "w2_scale": w2_scale}
+    if not fp8:
+        for name, x in {**given, "block_shape": block}.items():
+            if x is not None:
+                raise ArgumentError(name, type(x).__name__, "must be None without use_fp8_w8a8")
+        return {}
+    dtype_of("w1", w1, (E4M3,))
+    if not isinstance(block, Sequence) or tuple(block) != BLOCK:
+        raise ArgumentError("block_shape", block, "must be [128, 128]")
+    for name, x in given.items():
+        if x is None:
+            raise ArgumentError(name, None, "must be given: scales of blocks of 128 x 128")
+    return {"scale_w1": w1_scale, "scale_w2": w2_scale}
+
+
+def _experts(count: Any, expert_map: Any) -> int | None:
+    """Of all ranks, if said."""
+    if type(count) is not int or (count < 1 and count != -1):
+        raise ArgumentError("global_num_experts", count, "must be a positive integer, or -1")
+    if expert_map is None:
+        return None if count == -1 else count
+    here = int(expert_map.shape[0])
+    if count not in (-1, here):
+        allowed = f"must be {here}, as expert_map has"
+        raise ArgumentError("global_num_experts", count, allowed)
+    return here
+
+
+def _mapped(ids: Any, expert_map: Any) -> Any:
+    """Of each id the place of its expert here, or -1."""
+    dtype_of("expert_map", expert_map, (S32,))
+    if expert_map.dim() != 1 or not expert_map.shape[0]:
+        allowed = "must be [global_num_experts]"
+        raise ArgumentError("expert_map shape", tuple(expert_map.shape), allowed)
+    if not isinstance(ids, torch().Tensor) or ids.dtype not in (torch().int32, torch().int64):
+        kind = getattr(ids, "dtype", type(ids).__name__)
+        raise ArgumentError("topk_ids dtype", kind, "must be torch.int32 or torch.int64")
+    if ids.device != expert_map.device:
+        allowed = f"must be on {ids.device}, as topk_ids is"
+        raise ArgumentError("expert_map device", str(expert_map.device), allowed)
+    beside = torch().nn.functional.pad(expert_map, (1, 1), value=-1)
+    return beside[ids.clamp(-1, expert_map.shape[0]).long() + 1]
