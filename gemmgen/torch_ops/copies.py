@@ -14,7 +14,7 @@ from .fakes import empty, require
 from .registration import tags
 
 COMBINE = "combine(Tensor y, Tensor slots, Tensor weights, Tensor? add=None) -> Tensor"
-SPREAD = "spread(Tensor q, Tensor? scale, Tensor slots, int rows) -> (Tensor, Tensor)"
+SPREAD = "spread(Tensor q, Tensor? scale, Tensor slots, SymInt rows) -> (Tensor, Tensor)"
 
 
 @cache

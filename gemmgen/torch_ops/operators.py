@@ -40,6 +40,7 @@ TYPES = {
     "Config | None": ("str", "str"),
     "Expr | str": ("str", "str"),
 }
+SYMBOLIC = {"expected_rows"}  # follow from sizes that a compiler may leave open
 # What a schema says instead of a default that is no number, text or None.
 DEFAULTS = {"Config | None": "", "Expr | str": "none"}
 # Parameters that an overload does without.
@@ -163,6 +164,8 @@ def _default(p: Parameter) -> Any:
 
 def declaration(p: Parameter) -> str:
     required, optional = TYPES[p.annotation]
+    if p.name in SYMBOLIC:
+        required, optional = f"Sym{required.capitalize()}", f"Sym{optional.capitalize()}"
     if p.default is Parameter.empty:
         return f"{required} {p.name}"
     default = _default(p)

@@ -350,6 +350,21 @@ def test_sorted_and_masked_rows_are_the_same_rows():
         assert torch.equal(y[end - count : end], z[e, :count]), e
 
 
+def test_one_graph_for_any_number_of_tokens():
+    """Neither rows that there is room for nor the mean of an expert's is a number to a compiler."""
+    mine, graphs = experts(mixture()), []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(mine, backend=backend, fullgraph=True, dynamic=True)
+    for tokens in (40, 41, 57, 90):
+        x, (weights, chosen) = drawn(tokens, HIDDEN), torch.rand(tokens, EXPERTS).topk(3)
+        assert torch.equal(compiled(x, chosen, weights), mine(x, chosen, weights))
+    assert len(graphs) == 1
+
+
 @pytest.mark.parametrize("dtype", (torch.uint8, torch.int16, torch.int32))
 def test_choices_of_any_integers(dtype):
     mine, x, weights = experts(mixture()), drawn(9, HIDDEN), torch.rand(9, 2)
