@@ -1,0 +1,50 @@
+"""Every launch of `ops.moe`, emulated one after the other, against a layer in float64. What is read where nobody wrote is NaN."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+
+from emulated_ops import Memory, emulated  # noqa: E402
+from mixtures import choices, distance, drawn, layer, weights_of  # noqa: E402
+
+from gemmgen import ops  # noqa: E402
+from gemmgen.ops import front  # noqa: E402
+from gemmgen.runtime import torch_tensors  # noqa: E402
+
+EXPERTS, HIDDEN, INNER = 4, 256, 128
+BOUND = {"fp8": 0.06, "bf16": 0.006}
+LAUNCHES = {
+    ("fp8", "alternating"): 6,
+    ("fp8", "halves"): 7,
+    ("bf16", "alternating"): 5,
+    ("bf16", "halves"): 6,
+}
+
+
+@pytest.fixture(autouse=True)
+def real_torch():
+    for cached in (torch_tensors.torch, torch_tensors.torch_dtype):
+        cached.cache_clear()
+    torch.manual_seed(0)
+    yield
+    front.KEPT.clear()
+
+
+@pytest.mark.parametrize(("kind", "order"), LAUNCHES, ids=str)
+@pytest.mark.parametrize(("tokens", "top"), ((5, 2), (70, 3)))
+def test_a_layer(tokens, top, kind, order, monkeypatch):
+    """With ids of nobody, an expert without a token, something to add to."""
+    of = {"x": drawn(tokens, HIDDEN), "order": order, "add": drawn(tokens, HIDDEN)}
+    of |= weights_of(EXPERTS, HIDDEN, INNER, "cpu", kind, order)
+    of |= choices(tokens, top, EXPERTS)
+    of["chosen"][0, 0], of["chosen"][1, 1] = -1, 77
+    exact = layer(**of)
+    memory = Memory(*(x for x in of.values() if isinstance(x, torch.Tensor)))
+    emulated(monkeypatch, memory)
+    with memory:
+        y = ops.moe(**of)
+    assert len(memory.launched) == LAUNCHES[kind, order], memory.launched
+    assert not y.isnan().any() and distance(y, exact) < BOUND[kind]
