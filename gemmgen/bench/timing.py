@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 from statistics import median
@@ -20,6 +20,17 @@ FLUSH_KERNEL = "bitwise_not"  # the one kernel a flush runs; no GEMM has it
 FLUSHED = {"flush": FLUSH_BYTES, "warm": MARK_BYTES}  # before each call
 WARMUP = 3
 MOST = 1 << 16  # calls of `do_bench`: the profiler keeps records of all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """A kernel, or a copy or a fill of the driver's, and how long it ran."""
+
+    kernel: str
+    seconds: float
+
+
+Run = tuple[Timed, ...]  # what one call launched, in order
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +90,14 @@ def interleave(
     calls may share a kernel's name, as tuning's candidates may. Raises GemmgenError if the profiler saw
     another number of calls than were made.
     """
+    found = recorded(calls, repeats, flush_bytes)
+    return {name: samples(name, runs) for name, runs in found.items()}
+
+
+def recorded(
+    calls: Mapping[str, Callable[[], Any]], repeats: int, flush_bytes: int = FLUSH_BYTES
+) -> dict[str, list[Run]]:
+    """What `interleave` times: of every call, what each time it ran launched. Raises as that."""
     flush = torch().empty(flush_bytes // 4, dtype=torch().int32, device="cuda")
     for call in [*calls.values()] * WARMUP:
         call()
@@ -93,28 +112,41 @@ def interleave(
     segments = _segments(profile)
     if len(segments) != len(order):
         raise GemmgenError(f"the profiler recorded {len(segments)} of {len(order)} calls")
-    return {name: _samples(name, order, segments) for name in calls}
+    return {name: [s for n, s in zip(order, segments, strict=True) if n == name] for name in calls}
 
 
-def _segments(profile: Any) -> list[list[Any]]:
+def samples(name: str, runs: Sequence[Run]) -> Samples:
+    """Of the call of that name. Raises GemmgenError if one launched nothing."""
+    seconds = tuple(sum(x.seconds for x in run) for run in runs)
+    if not all(seconds):
+        raise GemmgenError(f"{name}: a call left no kernel in the profile")
+    total: dict[str, float] = {}
+    for x in (x for run in runs for x in run):
+        total[x.kernel] = total.get(x.kernel, 0.0) + x.seconds
+    return Samples(seconds=seconds, kernels=tuple(total), main=heaviest(total))
+
+
+def launches(name: str, runs: Sequence[Run]) -> Run:
+    """What each run of the call of that name launched, in order, with medians of their seconds. Raises GemmgenError if
+    they launched different kernels."""
+    order = [x.kernel for x in runs[0]]
+    if any([x.kernel for x in run] != order for run in runs):
+        raise GemmgenError(f"{name}: not every call launched the same kernels")
+    return tuple(
+        Timed(kernel=kernel, seconds=median(run[i].seconds for run in runs))
+        for i, kernel in enumerate(order)
+    )
+
+
+def _segments(profile: Any) -> list[Run]:
     """The kernels between one flush and the next."""
     cuda = torch().autograd.DeviceType.CUDA
     events = [e for e in profile.events() if e.device_type == cuda]
-    segments: list[list[Any]] = []
+    segments: list[list[Timed]] = []
     for e in sorted(events, key=lambda e: e.time_range.start):
         if FLUSH_KERNEL in e.name:
             segments.append([])
         elif segments:
-            segments[-1].append(e)
-    return segments
-
-
-def _samples(name: str, order: list[str], segments: list[list[Any]]) -> Samples:
-    mine = [s for n, s in zip(order, segments, strict=True) if n == name]
-    seconds = tuple(sum(e.time_range.elapsed_us() for e in s) * 1e-6 for s in mine)
-    if not all(seconds):
-        raise GemmgenError(f"{name}: a call left no kernel in the profile")
-    total: dict[str, float] = {}
-    for e in (e for s in mine for e in s):
-        total[e.name] = total.get(e.name, 0.0) + e.time_range.elapsed_us() * 1e-6
-    return Samples(seconds=seconds, kernels=tuple(total), main=heaviest(total))
+            took = e.time_range.elapsed_us() * 1e-6
+            segments[-1].append(Timed(kernel=e.name, seconds=took))
+    return [tuple(s) for s in segments]

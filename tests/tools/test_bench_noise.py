@@ -111,18 +111,31 @@ def test_the_kernels_of_a_call_lie_between_two_flushes(cuda):
     ]
     profile = SimpleNamespace(events=lambda: events)
     segments = timing._segments(profile)
-    assert [[e.name for e in s] for s in segments] == [
+    assert [[x.kernel for x in s] for s in segments] == [
         ["gemm", "reduce"],
         ["other"],
         ["gemm"],
         ["other"],
     ]
-    ours = timing._samples("a", ["a", "b", "a", "b"], segments)
+    ours = timing.samples("a", segments[::2])
     assert ours.seconds == pytest.approx((8e-6, 9e-6))
     assert ours.kernels == ("gemm", "reduce") and ours.main == "gemm"
-    assert timing._samples("b", ["a", "b", "a", "b"], segments).main == "other"
+    assert timing.samples("b", segments[1::2]).main == "other"
 
 
-def test_a_call_without_kernels_is_an_error(cuda):
+def run(**microseconds):
+    return tuple(timing.Timed(kernel=k, seconds=us * 1e-6) for k, us in microseconds.items())
+
+
+def test_a_call_without_kernels_is_an_error():
     with pytest.raises(GemmgenError, match="b: a call left no kernel"):
-        timing._samples("b", ["a", "b"], [[Event("gemm", 0, 1)], []])
+        timing.samples("b", [run(gemm=1), ()])
+
+
+def test_what_a_call_launches_in_order():
+    runs = [run(cast=2, gemm=9), run(cast=4, gemm=7), run(cast=3, gemm=50)]
+    found = timing.launches("a", runs)
+    assert [x.kernel for x in found] == ["cast", "gemm"]
+    assert [x.seconds for x in found] == pytest.approx([3e-6, 9e-6])
+    with pytest.raises(GemmgenError, match="a: not every call launched the same"):
+        timing.launches("a", [*runs, run(gemm=1, cast=1)])
