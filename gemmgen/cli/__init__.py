@@ -40,6 +40,7 @@ GROUPS = {  # what a command is for, as help has them
         "bench": "time a family against cuBLAS over a set of shapes",
         "chart": "draw what bench measured as bars",
         "casts": "time quantising against a copy of as many bytes",
+        "moe": "time a layer of experts, launch by launch, beside torch's way",
         "host": "time what calls and imports cost the CPU",
         "tune": "measure configs on a GPU and keep the fastest of each shape",
     },

@@ -61,6 +61,7 @@ PREPARED = {
 OUT = {"-o": (("-o", ""), "-o")}
 SEED = {"--seed": (("--seed", "-1"), "--seed"), "--pad": (("--pad", "-1"), "--pad")}
 BENCH = str(Path(__file__).parents[2] / "docs/data/bench/rows.json")
+LAYER = ("--experts", "8", "--top", "2", "--hidden", "64", "--intermediate", "32")
 USED = "used"  # changes what runs on a GPU, takes minutes or opens a browser: the command's module reads it
 ROWS = {
     "emit": {
@@ -106,6 +107,13 @@ ROWS = {
         **{f"--{x}": ((f"--{x}", "zz"), f"--{x}") for x in ("shapes", "x", "q")},
         "--repeats": (("--repeats", "1"), "--repeats"),
         "--power-of-two": USED,
+    },
+    "moe": {
+        **OUT,
+        **{f"--{x}": ((f"--{x}", "zz"), f"--{x}") for x in ("model", "tokens", "router", "providers")},
+        **{f"--{x}": ((*LAYER, f"--{x}", "0"), f"--{x}") for x in ("experts", "top", "hidden", "intermediate")},
+        "--repeats": (("--repeats", "1"), "--repeats"),
+        "--seed": (("--seed", "-1"), "--seed"),
     },
     "host": {"what": (("zz",), "what"), "--repeats": (("--repeats", "1"), "--repeats")},
     "tune": {

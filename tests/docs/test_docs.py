@@ -23,7 +23,7 @@ from gemmgen.passes import PIPELINE
 ROOT = Path(__file__).parents[2]
 DOCS = [*(ROOT / f"{n}.md" for n in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY"))]
 DOCS += sorted((ROOT / "docs").rglob("*.md"))
-NEEDS_GPU = ("run", "bench", "casts", "host", "tune")
+NEEDS_GPU = ("run", "bench", "casts", "moe", "host", "tune")
 ALLOWED = {"doctor": {0, 3}}  # exit codes besides 0: it reports what this machine lacks
 LONG = 30.0  # seconds: what may take as many shows how far it is
 ELSEWHERE = {  # commands that take long, and what runs them besides

@@ -185,3 +185,21 @@ def test_what_vllm_calls(kind):
         graph.replay()
         total += captured.double()
     assert distance(total, layer(**of)) < BOUND[kind]
+
+
+def test_the_command(capsys):
+    """Verified and timed, all ways."""
+    import json
+
+    from gemmgen.cli import main
+
+    sizes = ("--experts", "16", "--top", "4", "--hidden", "1024", "--intermediate", "528")
+    for router in ("even", "zipf"):
+        options = ["--tokens", "1,300", "--router", router, "--repeats", "3", "--json"]
+        assert main(["moe", *sizes, *options]) == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        assert [r["tokens"] for r in rows] == [1, 300]
+        for r in rows:
+            stages = ["route", "cast", "spread", "GEMM 1", "GEMM 2", "combine"]
+            assert [*r["launches"]] == stages and not r["left_out"]
+            assert r["over_gemms"] > 1 and r["over_read"] > 0.5 and r["over_torch"] > 0

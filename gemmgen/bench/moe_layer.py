@@ -1,0 +1,155 @@
+"""Layers of experts for timing: named sizes, weights drawn at random, who chooses which, torch's way and one in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .. import ops
+from ..ops import quantise
+from ..recipes import SCALE_BLOCK
+from ..runtime.torch_tensors import torch
+from .moe_sizes import Sizes
+
+SPREAD = 0.02  # standard deviation of weights, as models are initialised with
+
+Matrices = Callable[[int], tuple[Any, Any, Any]]  # of an expert its gate, up and down, in float64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """w1, scale_w1, w2, scale_w2: as `ops.moe` takes them, FP8, w1's rows alternating. wide: those of torch, BF16, gate's
+    rows before up's, the same numbers before they were quantised; None without it."""
+
+    w1: Any
+    scale_w1: Any
+    w2: Any
+    scale_w2: Any
+    wide: tuple[Any, Any] | None
+
+    def layer(self, t: Tokens) -> Any:
+        """By gemmgen."""
+        given = {"scale_w1": self.scale_w1, "scale_w2": self.scale_w2}
+        return ops.moe(t.x, self.w1, self.w2, t.chosen, t.weights, **given)
+
+    def spans(self, experts: int) -> tuple[tuple[Any, int], ...]:
+        """As many bytes as so many experts have, of each tensor: where they lie apart, no fewer are read."""
+        each = (self.w1, self.scale_w1, self.w2, self.scale_w2)
+        return tuple((x, experts * x[0].numel() * x.element_size()) for x in each)
+
+    def quantised(self, expert: int) -> tuple[Any, Any, Any]:
+        """What the FP8 codes of an expert stand for, float64."""
+        both = _dequantised(self.w1[expert], self.scale_w1[expert])
+        return both[::2], both[1::2], _dequantised(self.w2[expert], self.scale_w2[expert])
+
+    def plain(self, expert: int) -> tuple[Any, Any, Any]:
+        """Of the BF16 ones."""
+        assert self.wide is not None
+        both, down = (x[expert].double() for x in self.wide)
+        gate, up = both.chunk(2)
+        return gate, up, down
+
+
+def drawn(s: Sizes, seed: int, wide: bool, device: str = "cuda") -> Weights:
+    """Expert by expert, so that there is never more of them in memory than is kept."""
+    g = torch().Generator(device=device).manual_seed(seed)
+    bf16 = torch().bfloat16
+    first, second = (2 * s.intermediate, s.hidden), (s.hidden, s.intermediate)
+    (w1, scale_w1), (w2, scale_w2) = (
+        _empty(s.experts, *sides, device) for sides in (first, second)
+    )
+    kept = [
+        torch().empty(s.experts, *x, dtype=bf16, device=device) for x in (first, second) if wide
+    ]
+    for e in range(s.experts):
+        both, down = (
+            torch().randn(x, generator=g, dtype=bf16, device=device) * SPREAD
+            for x in (first, second)
+        )
+        for to, x in zip(kept, (both, down), strict=False):
+            to[e].copy_(x)
+        alternating = both.view(2, s.intermediate, s.hidden).transpose(0, 1).reshape(first)
+        for q, scale, x in ((w1, scale_w1, alternating), (w2, scale_w2, down)):
+            codes, factors = ops.quantise_blocks(x)
+            q[e].copy_(codes)
+            scale[e].copy_(factors)
+    pair = (kept[0], kept[1]) if wide else None
+    return Weights(w1=w1, scale_w1=scale_w1, w2=w2, scale_w2=scale_w2, wide=pair)
+
+
+def _empty(experts: int, rows: int, columns: int, device: str) -> tuple[Any, Any]:
+    """Codes and their scales."""
+    codes = torch().empty(experts, rows, columns, dtype=torch().float8_e4m3fn, device=device)
+    blocks = -(-rows // SCALE_BLOCK), -(-columns // SCALE_BLOCK)
+    return codes, torch().empty(experts, *blocks, dtype=torch().float32, device=device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """x: bfloat16 [tokens, hidden]. chosen: int32 [tokens, top], no expert twice of a token. weights: float32, like it."""
+
+    x: Any
+    chosen: Any
+    weights: Any
+
+    @property
+    def touched(self) -> int:
+        """Experts that at least one token goes to."""
+        return int(self.chosen.unique().numel())
+
+
+def tokens(s: Sizes, count: int, router: str, seed: int, device: str = "cuda") -> Tokens:
+    """router: each expert as likely as another ("even"), or expert n as likely as 1 / n ("zipf")."""
+    g = torch().Generator(device=device).manual_seed(seed)
+    likely = torch().ones(s.experts, device=device)
+    if router == "zipf":
+        likely /= torch().arange(1, s.experts + 1, device=device)
+    chosen = torch().multinomial(likely.expand(count, -1).contiguous(), s.top, generator=g)
+    return Tokens(
+        x=torch().randn(count, s.hidden, generator=g, device=device).bfloat16(),
+        chosen=chosen.int(),
+        weights=torch().rand(count, s.top, generator=g, device=device),
+    )
+
+
+def by_torch(w: Weights, t: Tokens) -> Any:
+    """`torch._grouped_mm` between a sort of the copies and an indexed sum, all in BF16."""
+    assert w.wide is not None
+    w1, w2 = w.wide
+    top, flat = t.chosen.shape[1], t.chosen.flatten().long()
+    order = flat.argsort(stable=True)
+    counts = torch().zeros(w1.shape[0], dtype=torch().long, device=flat.device)
+    ends = counts.scatter_add_(0, flat, torch().ones_like(flat)).cumsum(0).int()
+    gate, up = torch()._grouped_mm(t.x[order // top], w1.mT, offs=ends).chunk(2, -1)
+    y = torch()._grouped_mm(torch().nn.functional.silu(gate) * up, w2.mT, offs=ends)
+    y = y * t.weights.flatten()[order].unsqueeze(-1).to(y.dtype)
+    return torch().zeros_like(t.x).index_add_(0, order // top, y)
+
+
+def exact(t: Tokens, matrices: Matrices, rounded: Callable[[Any], Any]) -> Any:
+    """float64 [tokens, hidden], one expert after the other. rounded: what x and each hidden row go through."""
+    rows = rounded(t.x.double())
+    y = torch().zeros_like(rows)
+    for e in t.chosen.unique().tolist():
+        token, nth = (t.chosen == e).nonzero(as_tuple=True)
+        gate, up, down = matrices(e)
+        h = torch().nn.functional.silu(rows[token] @ gate.mT) * (rows[token] @ up.mT)
+        y.index_add_(0, token, rounded(h) @ down.mT * t.weights[token, nth, None].double())
+    return y
+
+
+def as_fp8(x: Any) -> Any:
+    """float64, after it was quantised per row and 128 columns."""
+    q, scale = quantise.by_torch(x, "columns", "e4m3", False)
+    return q.double() * scale.double().repeat_interleave(SCALE_BLOCK, -1)[..., : x.shape[-1]]
+
+
+def as_it_is(x: Any) -> Any:
+    """Of BF16, whose rounding is within the bounds."""
+    return x
+
+
+def _dequantised(q: Any, scale: Any) -> Any:
+    wide = scale.double().repeat_interleave(SCALE_BLOCK, 0).repeat_interleave(SCALE_BLOCK, 1)
+    return q.double() * wide[: q.shape[0], : q.shape[1]]

@@ -1,0 +1,80 @@
+"""What `gemmgen moe` may be asked: sizes of layers of experts, named ones among them, who chooses experts, and whom to time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..errors import ArgumentError
+from ..ir.counts import INT_LIMIT
+from ..routing import MOST_EXPERTS
+from .select import FLOOR
+
+STEP = 16  # what features are multiples of: 16 bytes of FP8
+MATRICES = 3  # of an expert: gate, up and down
+WIDE_BYTES = 2  # of a weight for torch
+MOST_TOKENS = (INT_LIMIT - 1) // MOST_EXPERTS  # whose copies have numbers of 32 bits
+ROUTERS = ("even", "zipf")
+OURS, THEIRS = "gemmgen", "torch"
+REPEATS = 15
+PROVIDERS = (OURS, THEIRS, FLOOR)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Of a layer: its experts, how many of them a token goes to, and features. Raises ArgumentError, with names of
+    the command's options."""
+
+    experts: int
+    top: int
+    hidden: int
+    intermediate: int
+
+    def __post_init__(self) -> None:
+        _check("--experts", self.experts, MOST_EXPERTS)
+        _check("--top", self.top, self.experts)
+        for name in ("hidden", "intermediate"):
+            side = getattr(self, name)
+            if side < STEP or side % STEP:
+                raise ArgumentError(f"--{name}", side, f"must be a positive multiple of {STEP}")
+
+    @property
+    def weights(self) -> int:
+        """Of an expert."""
+        return MATRICES * self.hidden * self.intermediate
+
+    def bytes(self, wide: bool) -> int:
+        """Of all experts in FP8, with BF16 ones beside them if `wide`; without scales."""
+        return self.experts * self.weights * (1 + WIDE_BYTES * wide)
+
+
+def _check(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise ArgumentError(name, value, f"must be from 1 to {most}")
+
+
+MODELS = {
+    "v3": Sizes(experts=256, top=8, hidden=7168, intermediate=2048),
+    # Of eight ranks one, which has an eighth of the experts.
+    "v3-local": Sizes(experts=32, top=8, hidden=7168, intermediate=2048),
+    "qwen3": Sizes(experts=128, top=8, hidden=4096, intermediate=1536),
+    "gpt-oss": Sizes(experts=128, top=4, hidden=2880, intermediate=2880),
+    "mixtral": Sizes(experts=8, top=2, hidden=4096, intermediate=14336),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """providers: of PROVIDERS. router: of `ROUTERS`. repeats: rounds of each number of tokens."""
+
+    sizes: Sizes
+    providers: tuple[str, ...] = PROVIDERS
+    router: str = ROUTERS[0]
+    repeats: int = REPEATS
+    seed: int = 0
+    device: str = field(default="cuda", repr=False)  # another, for tests
+
+    def __post_init__(self) -> None:
+        given = ",".join(self.providers)
+        if not {OURS} <= {*self.providers} <= {*PROVIDERS}:
+            allowed = f"must be of {', '.join(PROVIDERS)}, and {OURS} among them"
+            raise ArgumentError("--providers", given, allowed)

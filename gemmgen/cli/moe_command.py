@@ -1,0 +1,169 @@
+"""`gemmgen moe`: a layer of experts from hidden states to hidden states, launch by launch, and beside torch's way."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ..bench.clocks import watch
+from ..bench.moe_sizes import MODELS, MOST_TOKENS, PROVIDERS, REPEATS, ROUTERS, Asked, Sizes
+from ..errors import ArgumentError
+from ..runtime import driver
+from ..untrusted import whole
+from . import files, given
+from .offers import some
+from .progress import counted
+
+if TYPE_CHECKING:
+    from ..bench.moe import Row
+
+TOKENS = "1,8,64,1024,4096"
+MOST_SEED = (1 << 63) - 1  # torch's generators take no more
+SIZES = ("experts", "top", "hidden", "intermediate")
+AFTER = ("sum", "over GEMMs", "graph", "torch", "over torch", "read", "over read")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    default = next(iter(MODELS))
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help=f"sizes of one of {', '.join(MODELS)} (default {default})",
+        offers=MODELS,
+    )
+    for name, what in zip(
+        SIZES, ("experts", "experts of a token", "features", "features of an expert"), strict=True
+    ):
+        parser.add_argument(f"--{name}", type=int, help=f"{what}: instead of --model, all four")
+    parser.add_argument(
+        "--tokens", default=TOKENS, metavar="T,...", help=f"numbers of tokens (default {TOKENS})"
+    )
+    parser.add_argument(
+        "--router",
+        default=ROUTERS[0],
+        choices=ROUTERS,
+        help="experts as likely as each other, or expert n as likely as 1 / n (default even)",
+    )
+    parser.add_argument(
+        "--providers",
+        default=",".join(PROVIDERS),
+        metavar="A,B,...",
+        help=f"of {', '.join(PROVIDERS)}, gemmgen among them: torch computes in BF16; read only reads the weights of as many "
+        "experts (default all)",
+        offers=some(PROVIDERS),
+    )
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        default=REPEATS,
+        help=f"rounds per number of tokens (default {REPEATS})",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of all that is drawn (default 0)")
+    parser.add_argument(
+        "-o", metavar="FOLDER", type=given.path, help="write moe.csv and moe.json here"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    if args.repeats < 2:
+        raise ArgumentError("--repeats", args.repeats, "must be at least 2")
+    if not 0 <= args.seed <= MOST_SEED:
+        raise ArgumentError("--seed", args.seed, f"must be from 0 to {MOST_SEED}")
+    name, sizes = _sizes(args)
+    asked = Asked(
+        sizes=sizes,
+        providers=tuple(args.providers.split(",")),
+        router=args.router,
+        repeats=args.repeats,
+        seed=args.seed,
+    )
+    counts = [_count(text, args.tokens) for text in args.tokens.split(",")]
+    gpu = driver.require_hopper(0)
+    from ..bench import moe
+
+    with watch(driver.pci_bus_id(0)) as log:
+        rows = moe.measure(asked, counted("timing", counts), log)
+    summary = {"gpu": gpu, "model": name, **asdict(sizes), "router": asked.router}
+    summary |= {"seed": asked.seed, "repeats": asked.repeats, "clocks": log.source}
+    report = {**summary, "rows": [asdict(r) | {"gemms": r.gemms, **r.ratios} for r in rows]}
+    if args.o:
+        mark = {"generator": "gemmgen bench"}
+        files.write(args.o, "moe.json", json.dumps({**mark, **report}, indent=2).encode())
+        files.write(args.o, "moe.csv", as_csv(rows).encode())
+    print(json.dumps(report, indent=2) if args.json else table(rows, summary))
+    return 0
+
+
+def _sizes(args: argparse.Namespace) -> tuple[str, Sizes]:
+    """With the model's name, "" for sizes that were given. Raises ArgumentError."""
+    found = {name: getattr(args, name) for name in SIZES}
+    if all(x is None for x in found.values()):
+        name = args.model or next(iter(MODELS))
+        if name not in MODELS:
+            raise ArgumentError("--model", name, f"must be one of {', '.join(MODELS)}")
+        return name, MODELS[name]
+    if args.model is not None:
+        raise ArgumentError("--model", args.model, "is instead of sizes of your own")
+    for name, x in found.items():
+        if x is None:
+            raise ArgumentError(f"--{name}", None, "is required with the other sizes")
+    return "", Sizes(**found)
+
+
+def _count(text: str, given: str) -> int:
+    found = whole(text)
+    if not found or found > MOST_TOKENS:
+        raise ArgumentError("--tokens", given, f"{text!r} must be from 1 to {MOST_TOKENS}")
+    return found
+
+
+def table(rows: Sequence[Row], summary: dict[str, Any]) -> str:
+    """A line per number of tokens."""
+    launched = list(dict.fromkeys(name for r in rows for name in r.launches))
+    head = ("tokens", "experts", *launched, *AFTER)
+    lines = [head, *((str(r.tokens), str(r.touched), *_cells(r, launched)) for r in rows)]
+    wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    sizes = ", ".join(f"{name} {summary[name]}" for name in SIZES)
+    return "\n".join(
+        [
+            f"{summary['gpu']}: {summary['model'] or 'a layer'}: {sizes}; router {summary['router']}",
+            "FP8 with block scales, microseconds, cold L2, medians; graph, torch: replays between events; others: device time",
+            *("  ".join(x.rjust(w) for x, w in zip(line, wide, strict=True)) for line in lines),
+            *(f"{r.tokens:>{wide[0]}}  torch not timed: {r.left_out}" for r in rows if r.left_out),
+            f"clocks: {summary['clocks']}",
+        ]
+    )
+
+
+def _cells(r: Row, launched: Sequence[str]) -> tuple[str, ...]:
+    """After the first two."""
+    over = {name: "-" if x is None else f"{x:.3f}" for name, x in r.ratios.items()}
+    return (
+        *(_us(r.launches.get(name)) for name in launched),
+        *(_us(r.kernels), over["over_gemms"], _us(r.graph)),
+        *(_us(r.torch), over["over_torch"], _us(r.read), over["over_read"]),
+    )
+
+
+def _us(x: float | None) -> str:
+    return "-" if x is None else f"{x:.1f}"
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """A column for each launch."""
+    flat = [
+        {name: x for name, x in asdict(r).items() if name != "launches"}
+        | {"gemms": r.gemms, **r.ratios, **r.launches}
+        for r in rows
+    ]
+    text = io.StringIO()
+    text.write("# gemmgen bench\n")
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for x in flat for name in x)))
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()

@@ -1,0 +1,197 @@
+"""Layers of experts that are timed: drawn, verified and told apart, on the CPU with float64 in the GEMMs' place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_reference import on_cpu  # noqa: E402, F401
+
+from gemmgen.bench import chain, moe, moe_layer, read  # noqa: E402
+from gemmgen.bench.agree import SUMMED, check_near  # noqa: E402
+from gemmgen.bench.clocks import Log  # noqa: E402
+from gemmgen.bench.moe_sizes import MODELS, PROVIDERS, ROUTERS, Asked, Sizes  # noqa: E402
+from gemmgen.bench.timing import Samples, Timed  # noqa: E402
+from gemmgen.errors import (  # noqa: E402
+    GemmgenError,
+    RuntimeUnavailable,
+    VerificationError,
+)
+from gemmgen.nn.experts import CALLS  # noqa: E402
+from gemmgen.ops import mixture  # noqa: E402
+
+SIZES = Sizes(experts=6, top=2, hidden=272, intermediate=144)
+US = 1e-6
+KERNELS = (
+    ("route_s32", 5),
+    ("cast_bf16_e4m3_per_columns", 2),
+    ("spread_16_bytes", 3),
+    ("gemmgen_fp8_block_128x64", 60),
+    ("gemmgen_fp8_block_128x128", 40),
+    ("combine_bf16_by_f32_8", 4),
+)
+
+
+@pytest.fixture
+def cpu(on_cpu, monkeypatch):  # noqa: F811
+    """Everything runs once on the CPU; clocks say KERNELS of gemmgen's layer, 95 us of the read and 120 and 240 of replays.
+    What is read, in bytes."""
+    monkeypatch.setattr(mixture, "CALLS", CALLS)
+    found = SimpleNamespace(spans=[], checked=0, captured=[])
+
+    def over(spans):
+        found.spans.append([size for _, size in spans])
+        return SimpleNamespace(check=lambda: setattr(found, "checked", found.checked + 1))
+
+    def recorded(calls, repeats):
+        calls["gemmgen"]()
+        ours = tuple(Timed(kernel=name, seconds=us * US) for name, us in KERNELS)
+        theirs = (Timed(kernel="read_4_by_1x512x8", seconds=95 * US),)
+        return {name: [ours if name == "gemmgen" else theirs] * repeats for name in calls}
+
+    def measure(method, replays, log):
+        assert method.cold == "flush"
+        seconds = {"gemmgen": 120 * US, "torch": 240 * US}
+        return {n: Samples(seconds=(seconds[n],) * method.repeats, kernels=()) for n in replays}
+
+    def captured(call, times):
+        found.captured.append(call())
+        return call
+
+    monkeypatch.setattr(read, "over", over)
+    monkeypatch.setattr(moe, "recorded", recorded)
+    monkeypatch.setattr(moe, "captured", captured)
+    monkeypatch.setattr(chain, "measure", measure)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 34, 1 << 34))
+    return found
+
+
+def asked(**changes):
+    return Asked(**{"sizes": SIZES, "repeats": 3, "device": "cpu", **changes})
+
+
+def measured(*counts, **changes):
+    return moe.measure(asked(**changes), counts, Log(source="none"))
+
+
+@pytest.mark.parametrize("router", ROUTERS)
+def test_a_row_per_number_of_tokens(cpu, router):
+    rows = measured(1, 40, router=router)
+    assert [r.tokens for r in rows] == [1, 40] and rows[0].touched == 2
+    for r in rows:
+        assert [*r.launches] == ["route", "cast", "spread", "GEMM 1", "GEMM 2", "combine"]
+        assert [*r.launches.values()] == pytest.approx([us for _, us in KERNELS])
+        assert (r.kernels, r.gemms, r.graph) == pytest.approx((114, 100, 120))
+        assert (r.torch, r.read, r.left_out) == (pytest.approx(240), pytest.approx(95), "")
+        ratios = {"over_gemms": 1.14, "over_read": 1.2, "over_torch": 0.5}
+        assert r.ratios == pytest.approx(ratios)
+    assert cpu.checked == 2 and len(cpu.captured) == 4
+    both, down = 2 * SIZES.intermediate * SIZES.hidden, SIZES.hidden * SIZES.intermediate
+    each = (both, 3 * 3 * 4, down, 3 * 2 * 4)  # with a scale to 128 x 128
+    assert cpu.spans == [[r.touched * x for x in each] for r in rows]
+
+
+def test_both_ways_compute_the_same_layer(cpu):
+    measured(40)
+    ours, theirs = (x.double() for x in cpu.captured)
+    assert 0.01 < (ours - theirs).norm() / theirs.norm() < 0.09  # FP8, and BF16
+
+
+def test_only_who_is_asked_for(cpu):
+    (r,) = measured(5, providers=("gemmgen",))
+    assert r.torch is r.read is r.ratios["over_read"] is r.ratios["over_torch"] is None
+    assert len(cpu.captured) == 1 and not cpu.spans
+
+
+def test_what_is_drawn_is_the_same_again():
+    one, other = (moe_layer.drawn(SIZES, seed, True, "cpu") for seed in (3, 3))
+    assert all(map(torch.equal, one.wide, other.wide)) and torch.equal(one.scale_w1, other.scale_w1)
+    assert torch.equal(one.w2.view(torch.uint8), other.w2.view(torch.uint8))
+    for e in range(SIZES.experts):  # an expert's codes are its own numbers
+        for x, y in zip(one.quantised(e), one.plain(e), strict=True):
+            assert x.shape == y.shape and (x - y).norm() < 0.04 * y.norm()
+    assert moe_layer.drawn(SIZES, 3, False, "cpu").wide is None
+    assert not torch.equal(moe_layer.drawn(SIZES, 4, True, "cpu").wide[1], one.wide[1])
+
+
+def test_zipf_prefers_the_first():
+    sizes = replace(SIZES, experts=64)
+    even, zipf = (moe_layer.tokens(sizes, 500, router, 0, "cpu").chosen for router in ROUTERS)
+    assert (zipf < 8).sum() > 2 * (even < 8).sum() > 0
+    for chosen in (even, zipf):
+        assert chosen.dtype == torch.int32 and (chosen[:, 0] != chosen[:, 1]).all()
+
+
+def test_a_wrong_layer_is_not_timed(cpu, monkeypatch):
+    layer = moe_layer.Weights.layer
+    monkeypatch.setattr(moe_layer.Weights, "layer", lambda w, t: layer(w, t) * 1.05)
+    with pytest.raises(VerificationError, match="differs"):
+        measured(5)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "why"),
+    ((lambda y: y * 1.05, "wrong result: "), (lambda y: y.no, "fails: AttributeError")),
+)
+def test_torch_that_fails_is_left_out(cpu, monkeypatch, spoilt, why):
+    layer = moe_layer.by_torch
+    monkeypatch.setattr(moe_layer, "by_torch", lambda w, t: spoilt(layer(w, t)))
+    (r,) = measured(5)
+    assert r.torch is None and r.left_out.startswith(why) and r.read
+
+
+def test_an_order_that_is_lost_is_found():
+    """The reference is not what it refers to: a copy in another expert's place is no rounding."""
+    w, t = (
+        moe_layer.drawn(SIZES, 0, True, "cpu"),
+        moe_layer.tokens(SIZES, 30, "even", 0, "cpu"),
+    )
+    want = moe_layer.exact(t, w.plain, moe_layer.as_it_is)
+    check_near(moe_layer.by_torch(w, t).double(), want, SUMMED)
+    for wrong in (
+        replace(t, chosen=t.chosen.flip(1)),
+        replace(t, weights=t.weights.roll(1, 0)),
+        replace(t, x=t.x.roll(1, 0)),
+    ):
+        with pytest.raises(VerificationError):
+            check_near(moe_layer.by_torch(w, wrong).double(), want, SUMMED)
+
+
+def test_weights_that_do_not_fit(cpu, monkeypatch):
+    free = SIZES.bytes(False) + 1
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, free))
+    with pytest.raises(RuntimeUnavailable, match="without provider torch"):
+        measured(5)
+    assert measured(5, providers=("gemmgen", "read"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (100, 100))
+    with pytest.raises(RuntimeUnavailable, match=r"free$"):
+        measured(5, providers=("gemmgen",))
+
+
+def test_a_torch_without_groups(cpu, monkeypatch):
+    monkeypatch.setattr(moe.grouped_torch, "available", lambda: False)
+    with pytest.raises(RuntimeUnavailable, match="_grouped_mm"):
+        measured(5)
+    assert measured(5, providers=("gemmgen",))
+
+
+def test_launches_of_other_kinds_keep_their_names():
+    def run(*names):
+        return [Timed(kernel=x, seconds=US) for x in names]
+
+    found = moe.named(run("vectorized_copy", "gemmgen_a", "cast_x", "gemmgen_a", "cast_y"))
+    assert found == pytest.approx({"vectorized_copy": 1, "GEMM 1": 1, "cast": 2, "GEMM 2": 1})
+    with pytest.raises(GemmgenError, match="no GEMM, only cast"):
+        moe.named(run("cast_x"))
+    with pytest.raises(GemmgenError, match="nothing"):
+        moe.named([])
+
+
+def test_models_are_layers_that_there_are():
+    assert MODELS["v3"].bytes(True) == 3 * MODELS["v3"].bytes(False) == 9 * 256 * 7168 * 2048
+    assert MODELS["v3-local"].experts * 8 == MODELS["v3"].experts
+    assert PROVIDERS[0] == "gemmgen"
