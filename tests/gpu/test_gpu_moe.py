@@ -203,3 +203,16 @@ def test_the_command(capsys):
             stages = ["route", "cast", "spread", "GEMM 1", "GEMM 2", "combine"]
             assert [*r["launches"]] == stages and not r["left_out"]
             assert r["over_gemms"] > 1 and r["over_read"] > 0.5 and r["over_torch"] > 0
+
+
+def test_the_example():
+    import os
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    path = Path(__file__).parents[2] / "examples" / "moe_layer.py"
+    env = {**os.environ, "PYTHONPATH": str(path.parent.parent)}
+    run = subprocess.run([sys.executable, path], env=env, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "gemmgen, FP8" in run.stdout and "same bits: True" in run.stdout

@@ -1,0 +1,74 @@
+"""examples/moe_layer.py: on the CPU with float64 in the kernels' place, and what it says without a GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conftest import missing_for_gpu  # noqa: E402
+from torch_reference import on_cpu  # noqa: E402, F401
+
+from gemmgen.nn.experts import CALLS  # noqa: E402
+from gemmgen.ops import mixture  # noqa: E402
+
+PATH = Path(__file__).parents[2] / "examples" / "moe_layer.py"
+NAMES = {"torch, bfloat16", "gemmgen, FP8"}
+
+
+@pytest.fixture(name="example")
+def example_fixture(monkeypatch):
+    spec = spec_from_file_location("moe_layer", PATH)
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "moe_layer", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_blocks_are_as_near_as_their_dtypes(example, on_cpu, monkeypatch, capsys):  # noqa: F811
+    monkeypatch.setattr(mixture, "CALLS", CALLS)
+    s = example.Sizes(hidden=256, intermediate=128, experts=8, groups=4, kept=2, top=3)
+    found = example.show(s, "cpu", 50, True)
+    assert {*found} == NAMES
+    assert found["torch, bfloat16"] < 0.02 < found["gemmgen, FP8"] < 0.09
+    out = capsys.readouterr().out
+    assert "50 tokens, 3 of 8 experts each" in out and "from float64" in out
+
+
+def test_tokens_stay_within_their_groups(example):
+    torch.manual_seed(1)
+    s = example.SMALL
+    chosen, weights = example.Router(s)(torch.randn(200, s.hidden).bfloat16())
+    assert chosen.shape == weights.shape == (200, s.top)
+    groups = chosen // (s.experts // s.groups)
+    assert max(len({*row}) for row in groups.tolist()) == s.kept
+    assert all(len({*row}) == s.top for row in chosen.tolist())
+    assert len({*chosen.flatten().tolist()}) == s.experts
+    assert torch.allclose(weights.sum(-1), torch.tensor(s.factor))
+
+
+def test_a_bias_changes_the_choice_alone(example):
+    s = example.SMALL
+    router, x = example.Router(s), torch.randn(30, s.hidden).bfloat16()
+    with torch.no_grad():
+        router.bias[5] = 10.0
+        chosen, weights = router(x)
+    assert (chosen == 5).any(-1).all() and weights.max() < s.factor
+
+
+def test_without_a_gpu_it_says_so():
+    if not missing_for_gpu():
+        pytest.skip("there is a GPU")
+    run = subprocess.run(
+        [sys.executable, PATH],
+        env={"PYTHONPATH": str(PATH.parent.parent), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 3 and "Hopper" in run.stderr and "Traceback" not in run.stderr
+    assert "torch, bfloat16" in run.stdout and "gemmgen, FP8" not in run.stdout
