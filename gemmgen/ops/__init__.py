@@ -31,6 +31,7 @@ from .mixture import moe
 from .preparing import Prepared, every_m, prepare
 from .quantise import quantise_blocks, quantise_rows
 from .routing import Routes, route
+from .selecting import select
 from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
 from .spreading import spread
 
@@ -74,6 +75,7 @@ __all__ = [
     "quantise_blocks",
     "quantise_rows",
     "route",
+    "select",
     "set_invariant",
     "sm_limit",
     "spread",

@@ -32,6 +32,26 @@ ROUTE = (
 )  # fmt: skip
 
 
+def _logits() -> Given:
+    """Of 64 experts in 8 groups."""
+    return {"logits": Placed(M, 64), "top": 8, "groups": 8, "kept_groups": 4, "bias": Placed(64)}
+
+
+SELECT = (
+    *(wrong(f"{x} of no tensor", x, **{x: [[1.0]]}) for x in ("logits", "bias")),
+    wrong("integers", "logits dtype", logits=Placed(M, 64, dtype="int32")),
+    wrong("one token", "logits shape", logits=Placed(64)),
+    wrong("a bias of 16 bits", "bias dtype", bias=Placed(64, dtype="bfloat16")),
+    wrong("a bias of fewer experts", "bias shape", bias=Placed(63)),
+    *(wrong(f"{x!r} experts of each token", "top", top=x) for x in (0, -1, 33, 8.0, "8", None, True)),
+    *(wrong(f"score {x!r}", "score", score=x) for x in ("relu", None, 1, ["softmax"])),
+    *(wrong(f"{x!r} groups", "groups", groups=x) for x in (0, -1, 7, 65, 8.0, "8", None, True)),
+    *(wrong(f"{x!r} groups kept", "kept_groups", kept_groups=x) for x in (0, -1, 9, 4.0, "4", None, True)),
+    *(wrong(f"renormalise={x!r}", "renormalise", renormalise=x) for x in (0, 1.0, "1", None)),
+    *(wrong(f"scale={x!r}", "scale", scale=x) for x in (float("nan"), float("inf"), "1", None, True)),
+)  # fmt: skip
+
+
 def _copies() -> Given:
     """Of 8 tokens, three each."""
     y, slots = Placed(M, K, dtype="bfloat16"), Placed(8, 3, dtype="int32")
@@ -157,6 +177,7 @@ FUSED = (
 )  # fmt: skip
 FUNCTIONS = (
     Function(name="ops.route", call=ops.route, right=_ids, runs=False, wrong=ROUTE),
+    Function(name="ops.select", call=ops.select, right=_logits, runs=False, wrong=SELECT),
     Function(name="ops.combine", call=ops.combine, right=_copies, runs=False, wrong=COMBINE),
     Function(name="ops.spread", call=ops.spread, right=_tokens, runs=False, wrong=SPREAD),
     Function(name="ops.moe", call=ops.moe, right=_layer, runs=False, wrong=MOE),

@@ -10,7 +10,7 @@ from fake_torch import Placed
 from hypothesis import strategies as st
 
 from gemmgen import ops
-from gemmgen.ops import combining, mixture, routing, spreading
+from gemmgen.ops import combining, mixture, routing, selecting, spreading
 
 from .values import Function, function, mostly
 
@@ -27,6 +27,7 @@ def without_gpu(patch: pytest.MonkeyPatch) -> None:
         PASSED[-1] |= {"weights": weights, "add": add}
 
     patch.setattr(routing, "_routed", lambda *of: PASSED.append(of) or of)
+    patch.setattr(selecting, "_selected", lambda *of: PASSED.append(of) or of)
     patch.setattr(combining, "combined", lambda **of: PASSED.append(of) or of)
     patch.setattr(spreading, "copied", lambda *of: PASSED.append(of) or of)
     patch.setattr(mixture, "results", results)
@@ -48,6 +49,16 @@ def _route(given: dict[str, Any]) -> list[str]:
         "local": given.get("local") in (None, local),
     }
     return [k for k in given if not told[k]]
+
+
+SELECTED = ("logits", "top", "score", "bias", "groups", "kept_groups", "renormalise", "scale")
+
+
+def _select(given: dict[str, Any]) -> list[str]:
+    PASSED.clear()
+    ops.select(**given)
+    passed = dict(zip(SELECTED, PASSED[-1], strict=True))
+    return [name for name, x in given.items() if passed[name] is not x]
 
 
 def _combine(given: dict[str, Any]) -> list[str]:
@@ -85,6 +96,20 @@ FUNCTIONS: dict[str, Function] = {
         },
         chosen=mostly(st.sampled_from(["int32", "int64"]).map(lambda x: Placed(64, 8, dtype=x))),
         experts=mostly(st.sampled_from([64, 512, 1000])),
+    ),
+    "select": function(
+        ops.select,
+        _select,
+        {
+            "score": mostly(st.sampled_from(["softmax", "sigmoid"])),
+            "bias": mostly(st.builds(lambda: Placed(64))),
+            "groups": mostly(st.sampled_from([1, 4, 8])),
+            "kept_groups": mostly(st.sampled_from([1, 2])),
+            "renormalise": mostly(st.booleans()),
+            "scale": mostly(st.sampled_from([1.0, 2.5])),
+        },
+        logits=mostly(st.builds(lambda: Placed(64, 64))),
+        top=mostly(st.sampled_from([1, 4, 8])),
     ),
     "combine": function(
         ops.combine,

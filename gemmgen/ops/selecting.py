@@ -1,0 +1,109 @@
+"""Which experts a router's logits choose, and with what weights: torch's operators alone, on any device."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..combining import FLOATS
+from ..errors import ArgumentError
+from ..ir.dtypes import F32
+from ..runtime.torch_tensors import dtype_of, torch
+from .routing import check_number
+from .tensors import check_matrix, check_shape, check_together
+
+SCORES = ("softmax", "sigmoid")
+BEST_OF_GROUP = 2  # scores that make a group's, where experts are chosen by a bias
+LEAST_SUM = 1e-20  # so that weights of scores that all vanish are 0
+
+
+def select(
+    logits: Any,
+    top: int,
+    *,
+    score: str = "softmax",
+    bias: Any = None,
+    groups: int = 1,
+    kept_groups: int = 1,
+    renormalise: bool = True,
+    scale: float = 1.0,
+) -> tuple[Any, Any]:
+    """(chosen int32 [T, top], weights float32 [T, top]): of each token the experts with the `top` largest scores, largest first.
+
+    logits: float32, bfloat16 or float16 [T, E]. score: "softmax" over the experts, or "sigmoid" of each, in FP32. bias: float32 [E], added to scores
+    to choose by, not to weigh with, as DeepSeek-V3 balances experts. groups: E is so many equal groups, of which the `kept_groups` largest have experts that may be
+    chosen; a group is as large as its largest score, or with `bias` as its two largest together. renormalise: divide weights by their sum. scale: multiply
+    them with it, after that.
+
+    Of equal scores, and of equal groups, the first is taken: the result depends on a token's logits alone. Weights have gradients for the logits. The host never waits, and a CUDA
+    graph may hold it, or a compiler of torch trace it. Raises ArgumentError.
+    """
+    check(logits, top, score, bias, groups, kept_groups, renormalise, scale)
+    return _selected(logits, top, score, bias, groups, kept_groups, renormalise, scale)
+
+
+def _selected(
+    logits: Any,
+    top: int,
+    score: str,
+    bias: Any,
+    groups: int,
+    kept_groups: int,
+    renormalise: bool,
+    scale: float,
+) -> tuple[Any, Any]:
+    wide = logits.float()
+    scores = wide.softmax(-1) if score == "softmax" else wide.sigmoid()
+    by = scores.detach() if bias is None else scores.detach() + bias
+    if groups > 1:
+        by = _of_kept_groups(by, groups, kept_groups, 1 if bias is None else BEST_OF_GROUP)
+    chosen = _largest(by, top)
+    weights = scores.gather(-1, chosen)
+    if renormalise:
+        weights = weights / (weights.sum(-1, keepdim=True) + LEAST_SUM)
+    return chosen.int(), weights if scale == 1 else weights * scale
+
+
+def _largest(x: Any, count: int) -> Any:
+    """Places of the largest of the last side, of equal ones the first. `torch.topk` says not which."""
+    return x.sort(dim=-1, descending=True, stable=True).indices[..., :count]
+
+
+def _of_kept_groups(by: Any, groups: int, kept: int, best: int) -> Any:
+    """`by`, -inf where an expert's group is not kept."""
+    grouped = by.unflatten(-1, (groups, -1))
+    size = grouped.topk(min(best, grouped.shape[-1]), dim=-1).values.sum(-1)
+    places = _largest(size, kept)
+    keeps = torch().zeros_like(size, dtype=torch().bool).scatter_(-1, places, True)
+    return grouped.masked_fill(~keeps.unsqueeze(-1), -math.inf).flatten(-2)
+
+
+def check(
+    logits: Any,
+    top: int,
+    score: str,
+    bias: Any,
+    groups: int,
+    kept_groups: int,
+    renormalise: bool,
+    scale: float,
+) -> None:
+    """The arguments of `select`. Raises ArgumentError."""
+    check_together({"logits": logits} | ({} if bias is None else {"bias": bias}))
+    dtype_of("logits", logits, FLOATS)
+    check_matrix("logits", logits, "T, E")
+    experts = logits.shape[1]
+    if not isinstance(score, str) or score not in SCORES:
+        raise ArgumentError("score", score, f"must be one of {', '.join(SCORES)}")
+    if bias is not None:
+        dtype_of("bias", bias, (F32,))
+        check_shape("bias", bias, (experts,))
+    check_number("groups", groups, 1, max(1, experts))
+    if experts % groups:
+        raise ArgumentError("groups", groups, f"must divide {experts} experts")
+    check_number("kept_groups", kept_groups, 1, groups)
+    check_number("top", top, 1, experts // groups * kept_groups)
+    if not isinstance(renormalise, bool):
+        raise ArgumentError("renormalise", renormalise, "must be True or False")
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not math.isfinite(scale):
+        raise ArgumentError("scale", scale, "must be a finite number")

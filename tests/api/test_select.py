@@ -1,0 +1,121 @@
+"""`ops.select` against NumPy in float64, over ties, groups, biases and every dtype; gradients, compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmgen import ops
+
+torch = pytest.importorskip("torch")
+
+
+def reference(logits, top, score, bias, groups, kept, renormalise, scale):
+    """Ids and weights; scores as torch has them, for ids must agree where they are nearly equal."""
+    wide = logits.float()
+    scores = (wide.softmax(-1) if score == "softmax" else wide.sigmoid()).numpy()
+    by = scores if bias is None else scores + bias.numpy()
+    tokens, experts = scores.shape
+    chosen = np.empty((tokens, top), np.int32)
+    for t in range(tokens):
+        of = by[t].reshape(groups, -1)
+        best = 1 if bias is None else 2
+        size = np.sort(of, axis=1)[:, ::-1][:, :best].sum(1, dtype=np.float32)
+        keep = sorted(range(groups), key=lambda g: (-size[g], g))[:kept]
+        may = [e for e in range(experts) if e // (experts // groups) in keep]
+        chosen[t] = sorted(may, key=lambda e: (-by[t, e], e))[:top]
+    weights = np.take_along_axis(scores.astype(np.float64), chosen.astype(np.int64), 1)
+    if renormalise:
+        weights = weights / weights.sum(1, keepdims=True)
+    return chosen, weights * scale
+
+
+def agree(logits, top, score="softmax", bias=None, groups=1, kept=1, renormalise=True, scale=1.0):
+    said = {"score": score, "bias": bias, "groups": groups, "kept_groups": kept}
+    chosen, weights = ops.select(logits, top, renormalise=renormalise, scale=scale, **said)
+    ids, wanted = reference(logits, top, score, bias, groups, kept, renormalise, scale)
+    assert (chosen.dtype, weights.dtype) == (torch.int32, torch.float32)
+    assert np.array_equal(chosen.numpy(), ids)
+    assert np.allclose(weights.numpy(), wanted, rtol=1e-6, atol=0)
+    return chosen, weights
+
+
+def drawn(tokens, experts, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return (3 * torch.randn(tokens, experts, generator=generator)).to(dtype)
+
+
+@pytest.mark.parametrize("renormalise", (False, True))
+@pytest.mark.parametrize("score", ("softmax", "sigmoid"))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16), ids=str)
+def test_scores(dtype, score, renormalise):
+    """16-bit logits have ties."""
+    agree(drawn(200, 64, dtype), 6, score, renormalise=renormalise, scale=2.5)
+
+
+@pytest.mark.parametrize("biased", (False, True))
+@pytest.mark.parametrize(("groups", "kept"), ((1, 1), (4, 2), (8, 4), (8, 8), (64, 12)))
+def test_groups(groups, kept, biased):
+    """With a bias a group is as large as its two largest scores; groups of one expert have but one."""
+    bias = torch.linspace(-0.4, 0.4, 64) if biased else None
+    agree(drawn(150, 64, seed=groups), 8, "sigmoid", bias, groups, kept)
+
+
+def test_a_bias_chooses_and_does_not_weigh():
+    bias = torch.zeros(8)
+    bias[5] = 10.0
+    chosen, weights = ops.select(torch.zeros(3, 8), 2, score="sigmoid", bias=bias)
+    assert chosen.tolist() == [[5, 0]] * 3 and weights.tolist() == [[0.5, 0.5]] * 3
+
+
+def test_of_equals_the_first():
+    chosen, _ = agree(torch.zeros(5, 512), 8)
+    assert chosen.tolist() == [[*range(8)]] * 5
+    chosen, _ = agree(torch.zeros(2, 64), 4, groups=8, kept=2)
+    assert chosen.tolist() == [[0, 1, 2, 3]] * 2
+
+
+def test_ids_come_from_kept_groups_even_where_scores_vanish():
+    """Scores of -inf logits are 0, and not those of groups that are not kept."""
+    logits = torch.full((1, 8), float("-inf"))
+    logits[0, 7] = 1.0
+    chosen, weights = ops.select(logits, 4, groups=2)
+    assert chosen.tolist() == [[7, 4, 5, 6]] and weights.tolist() == [[1.0, 0.0, 0.0, 0.0]]
+
+
+def test_every_expert_and_no_token():
+    agree(drawn(4, 16), 16)
+    chosen, weights = ops.select(torch.empty(0, 16), 4)
+    assert chosen.shape == weights.shape == (0, 4)
+
+
+def test_gradients():
+    logits = drawn(6, 16).double().float().requires_grad_()
+    _, weights = ops.select(logits, 4, scale=2.0)
+    weights.square().sum().backward()
+    want = logits.detach().clone().requires_grad_()
+    best = want.softmax(-1).topk(4).values
+    (2 * best / best.sum(-1, keepdim=True)).square().sum().backward()
+    assert torch.allclose(logits.grad, want.grad, atol=1e-6)
+
+
+def test_compiled_whole():
+    compiled = torch.compile(
+        lambda x: ops.select(x, 4, score="sigmoid", groups=4, kept_groups=2),
+        backend="aot_eager",
+        fullgraph=True,
+    )
+    logits = drawn(33, 32)
+    for got, want in zip(
+        compiled(logits),
+        ops.select(logits, 4, score="sigmoid", groups=4, kept_groups=2),
+        strict=True,
+    ):
+        assert torch.equal(got, want)
+
+
+def test_a_layer_takes_what_it_gives():
+    """A router of three lines before `ops.route`."""
+    chosen, _ = ops.select(drawn(40, 32), 4)
+    routes = ops.route(chosen, 32)
+    assert int(routes.ends[-1]) <= routes.rows and int((routes.copies >= 0).sum()) == 160
