@@ -1,4 +1,5 @@
-"""vLLM's layer of experts by its name and its keywords, as of its releases 0.9 and 0.10: `from gemmgen.compat.fused_experts import fused_experts`."""
+"""vLLM's layer of experts by its name, its keywords and their order, as of its release 0.10, for 0.9 by keyword: `from gemmgen.compat.fused_experts
+import fused_experts`."""
 
 from __future__ import annotations
 
@@ -28,6 +29,7 @@ ONLY = {
     **dict.fromkeys(("apply_router_weight_on_input", "use_int8_w8a8", "use_int8_w8a16"), False),
     **dict.fromkeys(("use_int4_w4a16", "use_mxfp4_w4a4", "per_channel_quant"), False),
     **dict.fromkeys(("w1_zp", "w2_zp", "a1_scale", "a2_scale"), None),
+    **dict.fromkeys(("w1_bias", "w2_bias", "quant_config"), None),
 }
 
 
@@ -57,6 +59,9 @@ def fused_experts(
     block_shape: Sequence[int] | None = None,
     allow_deep_gemm: bool = False,
     allow_cutlass_block_scaled_grouped_gemm: bool = False,
+    w1_bias: Any = None,
+    w2_bias: Any = None,
+    quant_config: Any = None,
 ) -> Any:
     """`gemmgen.ops.moe` of w1 [E, 2 * I, H], gate's rows, then up's: bfloat16 [T, H], `hidden_states` itself if `inplace`.
 
@@ -64,7 +69,7 @@ def fused_experts(
     use_fp8_w8a8 float8_e4m3fn, with block_shape [128, 128] and float32 scales of such blocks; I is then a multiple of 128. Nothing is
     copied or kept of them. expert_map: int32 [global_num_experts], of each expert its place here, -1 of one that is elsewhere: its copies add nothing, and
     those of ids that it has not. global_num_experts: -1 for E, or as many as the map has.
-    What `allow_*` permit is not needed; all else must be as it is by default. The copy back that `inplace` asks for is a launch more, and so are those that read the map.
+    What `allow_*` permit is not needed; `w1_bias`, `w2_bias` and `quant_config`, of later releases, must be None; all else must be as it is by default. The copy back that `inplace` asks for is a launch more, and so are those that read the map.
     Raises as `gemmgen.ops.moe`; for what gemmgen cannot do ArgumentError, with the argument's name.
     """
     asked = locals()

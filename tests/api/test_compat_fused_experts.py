@@ -42,7 +42,7 @@ def asked(of):
 
 
 def test_keywords():
-    """Those of vLLM 0.10.0, in their order."""
+    """Those of vLLM 0.10.0, in their order; behind them what later ones have, which must be None."""
     names = (
         "hidden_states w1 w2 topk_weights topk_ids inplace activation apply_router_weight_on_input "
     )
@@ -52,7 +52,7 @@ def test_keywords():
     names += (
         "global_num_experts expert_map w1_scale w2_scale w1_zp w2_zp a1_scale a2_scale block_shape "
     )
-    names += "allow_deep_gemm allow_cutlass_block_scaled_grouped_gemm"
+    names += "allow_deep_gemm allow_cutlass_block_scaled_grouped_gemm w1_bias w2_bias quant_config"
     assert " ".join(inspect.signature(fused_experts).parameters) == names
 
 
