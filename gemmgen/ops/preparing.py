@@ -25,7 +25,8 @@ from .building import built, config_for, target_named
 from .calls import SCALE_LAYOUTS
 from .refused import Kernel, all_built
 
-FEW, STEP = 64, 8  # up to so many rows tiles have multiples of STEP rows, above multiples of FEW
+# Rows up to which each number has a choice of its own: rows past a tile's last cost what others make up for. Above, tiles have multiples of STEP.
+EACH, STEP = 512, 64
 
 MOST_ROWS = 1 << 20  # of every_m: more than a launch has
 
@@ -120,17 +121,17 @@ def prepare(
 
 
 def every_m(most: int) -> tuple[int, ...]:
-    """The M from 1 to `most` to prepare so that every M between them finds its kernel: the least and the most
-    rows of each number of tiles.
+    """The M from 1 to `most` to prepare so that every M between them finds its kernel: each up to 512, beyond them the least and the
+    most rows of each number of tiles.
 
-    Between two of them the model's tiles are the same and its costs change little. That they choose no
+    Between two of those the model's tiles are the same and its costs change little. That they choose no
     other config is measured (docs/reliability.md), not proved, and for launches without groups only.
     Raises ArgumentError unless `most` is from 1 to 2**20.
     """
     if not _is_whole(most) or not 1 <= most <= MOST_ROWS:
         raise ArgumentError("most", most, f"must be an integer from 1 to {MOST_ROWS}")
-    ends = (*range(STEP, FEW, STEP), *range(FEW, most + FEW, FEW))
-    return tuple(sorted({min(m, most) for end in (0, *ends) for m in (end, end + 1) if m}))
+    ends = (m for end in range(EACH, most + STEP, STEP) for m in (end, end + 1))
+    return tuple(sorted({*range(1, min(most, EACH) + 1), *(min(m, most) for m in ends)}))
 
 
 def _is_whole(x: object) -> bool:

@@ -170,11 +170,11 @@ def test_steps_are_counted(clock, capsys, monkeypatch):
 def test_every_m_of_a_pack_is_counted(clock, capsys, monkeypatch):
     """Each N and K anew; what is asked besides, where choices change, is more of the last."""
     monkeypatch.setenv(PROGRESS, "always")
-    p, args = Problem(family="dense", a="bf16", b="bf16"), SimpleNamespace(up_to=64)
+    p, args = Problem(family="dense", a="bf16", b="bf16"), SimpleNamespace(up_to=1024)
 
     def config_for(p, shape, groups, device, pointers):
         clock[0] += 6.0
-        return Config(panel=1 + (shape[0] > 20))
+        return Config(panel=1 + (shape[0] > 600))
 
     monkeypatch.setattr(pack_command, "config_for", config_for)
     rows = prepare_command.every_shape(args, p, (1, 1, 1))
