@@ -99,7 +99,7 @@ def moe(
 
     The sum is in FP32 in the order of j (`combine`), so a result depends neither on timing nor on the order of tokens, but for the choice of configs, which follows T
     (`gemmgen.ops.set_invariant`). Launches on torch's current stream: `route`, `quantise_rows` in FP8, `spread`, two or three grouped GEMMs, `combine`: seven at most. Shapes do not depend on what was
-    chosen, the host never waits, and a CUDA graph may hold it. Raises as these, and ArgumentError where a gradient is asked for.
+    chosen, the host never waits, and a CUDA graph may hold it; a compiler of torch takes `torch.ops.gemmgen.moe` instead. Raises as these, and ArgumentError where a gradient is asked for.
     """
     w = Experts(w1=w1, w2=w2, scale_w1=scale_w1, scale_w2=scale_w2, order=order, epilogue=epilogue)
     experts = check(w, x, chosen, weights, add, experts, first)
@@ -159,11 +159,11 @@ def check(
     check_together(given | ({} if add is None else {"add": add}))
     _check_weights(w, x)
     check_number("first", first, 0, INT_LIMIT - 1)
-    count = first + w.w1.shape[0]
+    held = int(w.w1.shape[0])  # a number for a compiler too: routes are of so many
     if experts is None:
-        experts = count
-    check_number("experts", experts, count, INT_LIMIT - 1)
-    routing.check(chosen, experts, ALIGNMENT, first, w.w1.shape[0])
+        experts = first + held
+    check_number("experts", experts, first + held, INT_LIMIT - 1)
+    routing.check(chosen, experts, ALIGNMENT, first, held)
     check_shape("chosen", chosen, (x.shape[0], chosen.shape[1]))
     check_shape("weights", weights, tuple(chosen.shape))
     dtype_of("weights", weights, FLOATS)
@@ -212,7 +212,11 @@ def check_places(w: Experts) -> None:
     for name, x in (("w1", w.w1), ("w2", w.w2)):
         if x.stride(2) != 1:
             raise ArgumentError(f"{name} last stride", x.stride(2), "must be 1")
-        steps = [n * x.element_size() for n in x.stride()[:2]]
+        steps = [
+            step * x.element_size()
+            for n, step in zip(x.shape, x.stride()[:2], strict=False)
+            if n > 1
+        ]
         if any(n % COPIED for n in (*steps, x.data_ptr())):
             allowed = f"must have an address and rows at multiples of {COPIED} bytes"
             raise ArgumentError(name, tuple(x.stride()), allowed)

@@ -16,7 +16,7 @@ torch warns where one is asked of them; `linear` and `fp8_linear` have.
 Besides there are operators that the ranks of a process group compute together, `gemm_reduce_scatter` and others: see `collectives` and `all_reduces`. They are here as functions,
 too, and `explain` says how they are computed.
 
-`combine`, which adds up what experts made of a token, has gradients, and its `add` may stand by position. It, `spread` and `moe`, a layer of experts, take no DTensors.
+`combine`, which adds up what experts made of a token, has gradients, and its `add` may stand by position. It, `route`, `spread` and `moe`, a layer of experts, take no DTensors.
 
 All other overloads but `out` take DTensors, if torch has these (docs/adr/0052-sharding-rules.md). Scales in layout "mn" must be so on every rank,
 which they are not where torch has moved them: say "row". `weights_ready` is then taken for False.
