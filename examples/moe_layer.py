@@ -57,15 +57,16 @@ class Router(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.randn(s.experts) * 0.01)
 
     def forward(self, x: torch.Tensor) -> Choice:
-        s = self.sizes
-        scores = functional.linear(x.float(), self.weight.float()).sigmoid()
-        biased = (scores + self.bias).unflatten(-1, (s.groups, -1))
-        best = biased.topk(2).values.sum(-1).topk(s.kept).indices
-        others = torch.ones(*biased.shape[:2], dtype=torch.bool, device=x.device)
-        others.scatter_(-1, best, False)
-        chosen = biased.masked_fill(others.unsqueeze(-1), -1.0).flatten(-2).topk(s.top).indices
-        weights = scores.gather(-1, chosen)
-        return chosen, weights / weights.sum(-1, keepdim=True) * s.factor
+        s, logits = self.sizes, functional.linear(x.float(), self.weight.float())
+        found: Choice = ops.select(
+            *(logits, s.top),
+            score="sigmoid",
+            bias=self.bias,
+            groups=s.groups,
+            kept_groups=s.kept,
+            scale=s.factor,
+        )
+        return found
 
 
 class Mlp(torch.nn.Module):
