@@ -32,7 +32,7 @@ class ExpertRanks:
         check_choices(x, chosen, weights)
         if not chosen.numel():
             return torch_.zeros_like(x)
-        leaving = slots(chosen, self.held)
+        leaving = slots(chosen, self.held, self.ranks)
         with torch_.no_grad():
             codes, scale, of = self._received(x, chosen, leaving)
             at, copies, ends = gemmgen.route(of.unsqueeze(-1), self.held, alignment=ALIGNMENT)
@@ -72,7 +72,9 @@ class ExpertRanks:
         row = torch_.cat((q.view(torch_.uint8), scale.contiguous().view(torch_.uint8)), -1)
         sent, _ = gemmgen.spread(row, None, leaving, rows)
         local = (chosen.long() % self.held).int().flatten()
-        ids = local.new_full((rows,), -1).index_copy_(0, leaving.flatten().long(), local)
+        # Behind all rows a place for copies that have none.
+        to = torch_.where(leaving < 0, rows, leaving).flatten().long()
+        ids = local.new_full((rows + 1,), -1).index_copy_(0, to, local)[:rows]
         came, of = self.exchanged(sent), self.exchanged(ids)
         sides = q.shape[-1], row.shape[-1] - q.shape[-1]
         codes, scale = came.split(sides, -1)
@@ -93,10 +95,10 @@ def room(top: int, held: int) -> int:
     return min(top, held)
 
 
-def slots(chosen: Any, held: int) -> Any:
-    """int32 [tokens, top]: of each copy, its row among those that leave, first those for rank 0.
+def slots(chosen: Any, held: int, ranks: int) -> Any:
+    """int32 [tokens, top]: of each copy, its row among those that leave, first those for rank 0; -1 of what is for none.
 
-    chosen: integers [tokens, top], of all experts. For each rank a token has `room` rows, of its experts there in their order. If it chose
+    chosen: integers [tokens, top], of all experts, `held` of each rank, or others, which are none. For each rank a token has `room` rows, of its experts there in their order. If it chose
     one twice, both copies are the same row.
     """
     tokens, top = chosen.shape
@@ -105,4 +107,5 @@ def slots(chosen: Any, held: int) -> Any:
     again = (one == other).tril(-1).any(-1, keepdim=True).mT
     before = (one // held == other // held) & (other < one) & ~again
     token = torch_.arange(tokens, device=e.device).unsqueeze(-1)
-    return ((e // held * tokens + token) * room(top, held) + before.sum(-1)).int()
+    row = (e // held * tokens + token) * room(top, held) + before.sum(-1)
+    return torch_.where((e >= 0) & (e < ranks * held), row, -1).int()

@@ -58,7 +58,7 @@ class GroupedExperts(Frozen):
     def forward(self, x: Any, chosen: Any, weights: Any) -> Any:
         """bfloat16 [tokens, hidden]: of each token, the sum of its experts' results times their weights, in FP32.
 
-        x: bfloat16 [tokens, hidden]. chosen: integers [tokens, top], experts, of which a rank has at most 512. weights: float32,
+        x: bfloat16 [tokens, hidden]. chosen: integers [tokens, top], experts, of which a rank has at most 512; one that is none, as -1, adds nothing. weights: float32,
         bfloat16 or float16 [tokens, top]. The host waits for nothing; the sum is in the order of `chosen`, product and
         sum each rounded (`gemmgen.ops.combine`). Raises ArgumentError.
         """

@@ -72,7 +72,7 @@ class ExpertParallel(styles.ParallelStyle):  # type: ignore[misc]
     """Divides the experts of a `GroupedExperts` among the ranks, in place: rank r of W keeps the experts from r * E / W on. They are a multiple of the ranks. Before
     it is called, every rank has all of them; those of rank 0 are kept, or each rank's own, as `src_data_rank` of `parallelize_module` says.
 
-    `forward` then takes each rank's own tokens, no DTensors: x [tokens, hidden], chosen and weights [tokens, top], with the numbers of all experts, each of one that there is. All ranks call it together, with as many
+    `forward` then takes each rank's own tokens, no DTensors: x [tokens, hidden], chosen and weights [tokens, top], with the numbers of all experts; one that is none, as -1, adds nothing. All ranks call it together, with as many
     tokens and as many choices of each: other numbers are not noticed. Results are those of the experts on one rank (docs/adr/0059-experts-over-ranks.md). Raises ArgumentError.
     """
 

@@ -14,7 +14,7 @@ from gemmgen.nn.expert_ranks import room, slots  # noqa: E402
 
 
 @pytest.mark.parametrize("count", (2, 4))
-@pytest.mark.parametrize("case", ("two", "few", "one", "many", "all", "twice"))
+@pytest.mark.parametrize("case", ("two", "few", "one", "many", "all", "twice", "none"))
 def test_bits_are_those_of_one_rank(ranks, case, count):  # noqa: F811
     """With experts that get nothing, one that gets all, and more choices than a rank has experts."""
     ranks.run(divided_experts.same_bits, count, case)
@@ -99,7 +99,7 @@ def test_every_copy_has_a_row_of_its_own(top, held, distinct):
     )
     found = {}
     for token, (experts, places) in enumerate(
-        zip(chosen.tolist(), slots(chosen, held).tolist(), strict=True)
+        zip(chosen.tolist(), slots(chosen, held, 8 // held).tolist(), strict=True)
     ):
         for expert, place in zip(experts, places, strict=True):
             assert found.setdefault(place, (token, expert)) == (token, expert)

@@ -40,6 +40,12 @@ def chosen_of(case, tokens):
         scores[:, EXPERTS // 2 :] -= 1
     if case == "one":
         return torch.full((tokens, 1), EXPERTS - 2)
+    if case == "none":  # numbers of no expert, in a token that has no other too
+        chosen = scores.topk(4).indices
+        chosen[torch.rand(chosen.shape) < 0.3] = -1
+        chosen[torch.rand(chosen.shape) < 0.1] = EXPERTS
+        chosen[:1] = -1
+        return chosen
     if case == "twice":  # the same expert for several copies of a token
         return torch.randint(EXPERTS, (tokens, EXPERTS))
     return scores.topk({"many": 7, "all": EXPERTS, "few": 3}.get(case, 2)).indices
