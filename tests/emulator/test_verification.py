@@ -140,6 +140,8 @@ def finish(problem, operands, acc):
             x = np.minimum(np.maximum(x, args["low"]), args["high"])
         if name == "alpha_beta":
             x = args["alpha"] * x + args["beta"] * args["c"]
+        if name == "gated":
+            x = args["c"] * sigmoid(args["c"]) * x
         if name == "alpha":
             x = x * args["alpha"]
         if name == "tensor_scaled":
