@@ -35,7 +35,13 @@ OVERLAP_UNROLL = Rule(
     "unrolled by 4 NVRTC 12.9, 13.0 and 13.5 built 2, unrolled by 3 all. Between scaled sums it finds no such "
     "neighbours.",
 )
-RULES = (PROMOTION_OVERLAPS, OVERLAP_UNROLL)
+OVERLAP_COLUMNS = Rule(
+    id="overlap-columns",
+    says="where CTAs share an operand, parts of a K block with column scales of their own are not promoted beside products",
+    because="The last part's are loaded behind all products. Nothing waits for them before the stage is released in the other "
+    "CTA, whose next load of it may come first (docs/adr/0003-release-scope.md).",
+)
+RULES = (PROMOTION_OVERLAPS, OVERLAP_UNROLL, OVERLAP_COLUMNS)
 
 PARTIALS = 2
 NOTHING = Piece()  # before the first, and after the last
@@ -55,6 +61,9 @@ def overlap_promotion(kernel: Kernel, target: Target) -> Kernel:
     if loop.unroll > MOST_UNROLL and any(isinstance(s, Accumulate) for s in pieces[0].promote):
         values = {"in_flight": 1, "unroll": loop.unroll}
         raise IllegalConfig(OVERLAP_UNROLL, values, f"Use unroll={MOST_UNROLL}, or in_flight=0.")
+    if kernel.cluster.shared and any(isinstance(s, LoadColumnScales) for s in pieces[-1].loads):
+        values = {"in_flight": 1, "cluster": kernel.cluster.size, "pieces": len(pieces)}
+        raise IllegalConfig(OVERLAP_COLUMNS, values, "Use multicast=none, or in_flight=0.")
     before = tuple(s for s in loop.body if not isinstance(s, Piece))
     body = (*before, *_overlapped(pieces))
     kernel = map_stmts(kernel, lambda s: replace(loop, body=body) if s == loop else s)

@@ -36,7 +36,8 @@ def overlapped(p, **changes) -> Config:
     except IllegalConfig as e:
         if e.rule.id == "overlap-unroll" and changes["unroll"] > MOST_UNROLL:
             return overlapped(p, **changes | {"unroll": MOST_UNROLL})
-        assert e.rule.id == "multicast-slice" or (e.rule.id == "wgmma-n" and p.a.integer), e
+        known = ("multicast-slice", "overlap-columns")
+        assert e.rule.id in known or (e.rule.id == "wgmma-n" and p.a.integer), e
         return overlapped(p, **changes | {"block_n": 64, "multicast": "none"})
     return config
 

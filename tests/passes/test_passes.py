@@ -295,6 +295,12 @@ ILLEGAL = {
         {},
         {"in_flight": 1, "unroll": 4},
     ),
+    "overlap-columns": (
+        VECTOR,
+        {"in_flight": 1, "parts": 2, "block_n": 64, "multicast": "b"},
+        {},
+        {"in_flight": 1, "cluster": 2, "pieces": 2},
+    ),
     "cluster-size": (DENSE, {"multicast": "a"}, {"sms": 131}, {"cluster": 2, "sms": 131}),
     "ping-pong": (
         DENSE,
