@@ -31,6 +31,7 @@ class Order:
     fences: tuple[tuple[int, ...], ...]  # ProxyFences, by agent
     arrivals: tuple[tuple[int, ...], ...]  # ArrivalFences, by agent
     lanes: tuple[Lanes, ...]  # by agent
+    loaded: tuple[dict[int, int], ...]  # where each generic read is over for another CTA, by agent
 
     def ended(self, x: Access, y: Access) -> bool:
         """x is over, in every schedule, when y starts."""
@@ -40,7 +41,14 @@ class Order:
             landed = self.after.of(phases[n] if n < len(phases) else None)
             return self.lanes[y.agent].known(y.at) >= landed[y.agent]
         end = x.at if x.generic else self.local.ends[x.agent].get(x.at)
+        if x.generic and not x.writes and self._apart(x, y):
+            end = self.loaded[x.agent].get(x.at)
         return end is not None and self._ordered((x.agent, end), y)
+
+    def _apart(self, x: Access, y: Access) -> bool:
+        """In two CTAs of one cluster: what tells y of x is an arrival there, which may overtake a load (docs/adr/0003-release-scope.md)."""
+        one, other = (self.run.program.agents[a.agent] for a in (x, y))
+        return one.cta != other.cta and (one.rank, one.launch) == (other.rank, other.launch)
 
     def fenced(self, x: Access, y: Access) -> bool:
         """The writer of x fences it before y, in every schedule."""
@@ -79,7 +87,27 @@ def order(r: Run, after: After, clocks: Clocks, local: Local) -> Order:
         fences=_fences(r, ops.ProxyFence),
         arrivals=_fences(r, ops.ArrivalFence),
         lanes=apart,
+        loaded=tuple(_loaded(*of) for of in zip(r.program.ops, local.ends, strict=True)),
     )
+
+
+def _loaded(mine: tuple[ops.Op, ...], ends: dict[int, int]) -> dict[int, int]:
+    """Of each generic read, the first wait for products that were issued since, or store: what comes later does not overtake it."""
+    found: dict[int, int] = {}
+    waiting: list[int] = []
+    ending: dict[int, list[int]] = {}
+    for at, op in enumerate(mine):
+        for read in ending.pop(at, ()):
+            found.setdefault(read, at)
+        if isinstance(op, ops.Read):
+            waiting.append(at)
+        elif isinstance(op, ops.Multiply) and at in ends:
+            ending.setdefault(ends[at], []).extend(waiting)
+        elif isinstance(op, ops.Write | ops.Store):
+            for read in waiting:
+                found.setdefault(read, at)
+            waiting.clear()
+    return found
 
 
 def _fences(r: Run, kind: type[ops.Op]) -> tuple[tuple[int, ...], ...]:

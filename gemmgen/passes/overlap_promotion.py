@@ -39,7 +39,8 @@ OVERLAP_COLUMNS = Rule(
     id="overlap-columns",
     says="where CTAs share an operand, parts of a K block with column scales of their own are not promoted beside products",
     because="The last part's are loaded behind all products. Nothing waits for them before the stage is released in the other "
-    "CTA, whose next load of it may come first (docs/adr/0003-release-scope.md).",
+    "CTA, whose next load of what both share may come first (docs/adr/0003-release-scope.md). Where that is not the "
+    "operand with these scales it could not, but is refused alike.",
 )
 RULES = (PROMOTION_OVERLAPS, OVERLAP_UNROLL, OVERLAP_COLUMNS)
 
@@ -61,9 +62,7 @@ def overlap_promotion(kernel: Kernel, target: Target) -> Kernel:
     if loop.unroll > MOST_UNROLL and any(isinstance(s, Accumulate) for s in pieces[0].promote):
         values = {"in_flight": 1, "unroll": loop.unroll}
         raise IllegalConfig(OVERLAP_UNROLL, values, f"Use unroll={MOST_UNROLL}, or in_flight=0.")
-    if kernel.cluster.shared and any(isinstance(s, LoadColumnScales) for s in pieces[-1].loads):
-        values = {"in_flight": 1, "cluster": kernel.cluster.size, "pieces": len(pieces)}
-        raise IllegalConfig(OVERLAP_COLUMNS, values, "Use multicast=none, or in_flight=0.")
+    _check_columns(kernel, pieces)
     before = tuple(s for s in loop.body if not isinstance(s, Piece))
     body = (*before, *_overlapped(pieces))
     kernel = map_stmts(kernel, lambda s: replace(loop, body=body) if s == loop else s)
@@ -73,6 +72,12 @@ def overlap_promotion(kernel: Kernel, target: Target) -> Kernel:
 
 def _pieces(loop: ForK) -> list[Piece]:
     return [s for s in loop.body if isinstance(s, Piece)]
+
+
+def _check_columns(kernel: Kernel, pieces: list[Piece]) -> None:
+    if kernel.cluster.shared and any(isinstance(s, LoadColumnScales) for s in pieces[-1].loads):
+        values = {"in_flight": 1, "cluster": kernel.cluster.size, "pieces": len(pieces)}
+        raise IllegalConfig(OVERLAP_COLUMNS, values, "Use multicast=none, or in_flight=0.")
 
 
 def _asked(s: Stmt) -> bool:

@@ -10,10 +10,12 @@ from kernels import FP8, GROUPED, INT8_BLOCK, VECTOR
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
+from gemmgen.emulator import Race
 from gemmgen.errors import IllegalConfig
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.promotion import promotes
 from gemmgen.ir.rewrite import statements
+from gemmgen.passes import overlap_promotion
 from gemmgen.pipeline import lower
 
 from mutation.rows_pieces import early_release, exchanged_sums, one_sum, undrained  # isort: skip
@@ -51,6 +53,20 @@ def test_results(name, way):
         instead["overlap-columns"] = {"multicast": "none"}
         c = overlapped(**WAYS[way] | instead[e.rule.id])
     assert judged(p, c, (270, 201, 300), pad=way % 3).exact
+
+
+@pytest.mark.nvrtc
+def test_loads_that_a_release_in_another_cta_may_overtake(monkeypatch):
+    """Without the rule: the proof and the emulator both find them."""
+    monkeypatch.setattr(overlap_promotion, "_check_columns", lambda kernel, pieces: None)
+    p, c = problem("fp8_1d1d", "none"), overlapped(block_m=128, parts=2, multicast="b")
+    with pytest.raises(ProtocolViolation, match="P2"):
+        check(lower(p, c))
+    with pytest.raises(Race):
+        judged(p, c, (256, 128, 384))
+    alone = overlapped(block_m=128, parts=2)
+    check(lower(p, alone))
+    assert judged(p, alone, (256, 128, 384)).exact
 
 
 @pytest.mark.nvrtc
