@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 from ..emit import environment, without_trailing_spaces
 from ..errors import VerificationError
 from ..ir.resources import Param
-from ..runtime import sms
-from ..runtime.cache import cached_cubin
+from ..runtime import loaded_cast, sms
 from ..runtime.loaded_cast import LoadedCast
 from ..runtime.torch_tensors import current_stream, torch
 from .cases import Case
@@ -59,10 +58,7 @@ def source(read: Read) -> str:
     return without_trailing_spaces(environment().get_template("bench/read.cu.j2").render(read=read))
 
 
-@lru_cache(maxsize=64)
-def loaded(read: Read, device: int) -> LoadedCast:
-    """Compiled (or compiled before) and loaded on CUDA device `device`."""
-    return LoadedCast(read, cached_cubin(source(read), read.name), device)
+loaded = partial(loaded_cast.loaded, source)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 from ..casts import SIDE, VECTOR_BYTES, Cast, Per, row_threads, source
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import BF16, DTYPES, F16, F32
-from ..runtime.cache import cached_cubin
-from ..runtime.loaded_cast import LoadedCast
+from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, dtype_of, empty, torch, torch_dtype
 
-
-@lru_cache(maxsize=256)
-def loaded(cast: Cast, device: int) -> LoadedCast:
-    """The kernel of `cast`, compiled (or compiled before) and loaded on CUDA device `device`, kept for next time.
-
-    Raises CompileError and RuntimeUnavailable.
-    """
-    return LoadedCast(cast, cached_cubin(source(cast), cast.name), device)
+loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
 
 
 def quantised(x: Any, per: Per, dtype: str, power_of_two: bool) -> tuple[Any, Any]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 from ..combining import FLOATS, VECTOR_BYTES, Combination, at_once, source
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import S32
-from ..runtime.cache import cached_cubin
-from ..runtime.loaded_cast import LoadedCast
+from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, dtype_of, torch
 from .casting import in_rows
 from .quantise import generated
 from .tensors import check_matrix, check_no_gradient, check_shape, check_together
+
+loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
 
 
 def combine(y: Any, slots: Any, weights: Any, *, add: Any = None) -> Any:
@@ -74,16 +75,6 @@ def by_torch(y: Any, slots: Any, weights: Any, add: Any) -> Any:
         copies = y[slot.clamp(0, rows - 1).squeeze(1).long()].float()
         sums = torch().where(named, sums + copies * weights[:, j : j + 1].float(), sums)
     return y.new_empty((tokens, columns)).copy_(sums)  # contiguous, however its terms lie
-
-
-@lru_cache(maxsize=256)
-def loaded(combination: Combination, device: int) -> LoadedCast:
-    """The kernel, compiled (or compiled before) and loaded on CUDA device `device`, kept for next time.
-
-    Raises CompileError and RuntimeUnavailable.
-    """
-    cubin = cached_cubin(source(combination), combination.name)
-    return LoadedCast(combination, cubin, device)
 
 
 def launched(y: Any, slots: Any, weights: Any, add: Any) -> Any:

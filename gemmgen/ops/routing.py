@@ -9,17 +9,18 @@ without NVRTC or on a GPU that is not Hopper.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
 from ..routing import MOST_EXPERTS, Routing, source
-from ..runtime.cache import cached_cubin
-from ..runtime.loaded_cast import LoadedCast
+from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, require_tensor, torch
 from .casting import row_pitch
 from .quantise import generated
+
+loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +105,6 @@ def check_rows(chosen: Any, rows: int) -> None:
 def _routed(chosen: Any, rows: int, alignment: int, first: int, local: int) -> Routes:
     way = launched if generated(chosen) else by_torch
     return way(chosen, rows, alignment, first, local)
-
-
-@lru_cache(maxsize=16)
-def loaded(routing: Routing, device: int) -> LoadedCast:
-    """The kernel, compiled (or compiled before) and loaded on CUDA device `device`, kept for next time."""
-    return LoadedCast(routing, cached_cubin(source(routing), routing.name), device)
 
 
 def launched(chosen: Any, rows: int, alignment: int, first: int, local: int) -> Routes:

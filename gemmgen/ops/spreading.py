@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import F32, S32
-from ..runtime.cache import cached_cubin
-from ..runtime.loaded_cast import LoadedCast
+from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, dtype_of, empty, torch
 from ..spreading import UNITS, Spread, source
 from .casting import in_rows
@@ -17,6 +16,7 @@ from .quantise import generated
 from .tensors import check_matrix, check_no_gradient, check_together
 
 WORDS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}  # torch's dtypes of so many bytes
+loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
 
 
 def spread(q: Any, scale: Any, slots: Any, rows: int) -> tuple[Any, Any]:
@@ -88,15 +88,6 @@ def _to_rows(x: Any, at: Any, rows: int) -> Any:
 def _scales(scale: Any, rows: int, device: Any) -> Any:
     blocks = 0 if scale is None else scale.shape[1]
     return empty((blocks, rows), F32, device).mT
-
-
-@lru_cache(maxsize=256)
-def loaded(kernel: Spread, device: int) -> LoadedCast:
-    """The kernel, compiled (or compiled before) and loaded on CUDA device `device`, kept for next time.
-
-    Raises CompileError and RuntimeUnavailable.
-    """
-    return LoadedCast(kernel, cached_cubin(source(kernel), kernel.name), device)
 
 
 def launched(q: Any, scale: Any, slots: Any, rows: int) -> tuple[Any, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Protocol
 
 from ..ir.resources import Param
 from . import driver, sms
+from .cache import cached_cubin
 from .launch import packed
 from .nvrtc import Cubin
 
@@ -16,8 +18,11 @@ class Plain(Protocol):
     """A kernel that pointers and sizes are all the arguments of, and whose CTAs are all alike: `gemmgen.casts.Cast`,
     `gemmgen.combining.Combination`. One of clusters says so itself (`__cluster_dims__`), and is launched with whole ones.
 
-    threads: of a CTA. ctas_per_sm: that a launch has at most. params: in the kernel's order.
+    name: the kernel's. threads: of a CTA. ctas_per_sm: that a launch has at most. params: in the kernel's order.
     """
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def threads(self) -> int: ...
@@ -53,3 +58,12 @@ class LoadedCast:
         if start(*given)[0]:  # as a thread does whose current context is another one's
             with driver.current(self.device):
                 driver.result("cuLaunchKernel", start(*given))
+
+
+@lru_cache(maxsize=512)
+def loaded(source: Callable[[Any], str], kernel: Plain, device: int) -> LoadedCast:
+    """The kernel, of which `source` gives the text, compiled (or compiled before) and loaded on CUDA device `device`, kept for next time.
+
+    Raises CompileError and RuntimeUnavailable.
+    """
+    return LoadedCast(kernel, cached_cubin(source(kernel), kernel.name), device)
