@@ -17,9 +17,9 @@ from .calls import SCALE_BLOCK
 from .combining import combine
 from .grouped import fp8_block_grouped_gemm, grouped_gemm
 from .quantise import quantise_rows
-from .routing import check_number, route
+from .routing import route
 from .spreading import spread
-from .tensors import check_matrix, check_no_gradient, check_shape, check_together
+from .tensors import check_matrix, check_no_gradient, check_number, check_shape, check_together
 
 ALIGNMENT = 128  # of the rows where an expert's begin
 COPIED = 16  # bytes: what the copy engine wants addresses and strides to be multiples of

@@ -17,8 +17,9 @@ from ..ir.counts import INT_LIMIT
 from ..routing import MOST_EXPERTS, Routing, source
 from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, require_tensor, torch
-from .casting import row_pitch
+from .casting import in_rows
 from .quantise import generated
+from .tensors import check_matrix, check_number
 
 loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
 
@@ -69,8 +70,7 @@ def check(chosen: Any, experts: int, alignment: int, first: int, local: int | No
     if chosen.dtype not in (torch().int32, torch().int64):
         allowed = f"must be {torch().int32} or {torch().int64}"
         raise ArgumentError("chosen dtype", chosen.dtype, allowed)
-    if chosen.dim() != 2:
-        raise ArgumentError("chosen shape", tuple(chosen.shape), "must be [tokens, top]")
+    check_matrix("chosen", chosen, "tokens, top")
     check_number("experts", experts, 1, INT_LIMIT - 1)
     check_number("alignment", alignment, 1, INT_LIMIT - 1)
     check_number("first", first, 0, experts - 1)
@@ -81,11 +81,6 @@ def check(chosen: Any, experts: int, alignment: int, first: int, local: int | No
         allowed = f"must be at most {first + MOST_EXPERTS}, or local says how many have rows here"
         raise ArgumentError("experts", experts, allowed)
     return experts - first
-
-
-def check_number(name: str, value: Any, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise ArgumentError(name, value, f"must be a whole number from {least} to {most}")
 
 
 def rows_of(copies: Any, local: int, alignment: int) -> Any:
@@ -116,9 +111,7 @@ def launched(chosen: Any, rows: int, alignment: int, first: int, local: int) -> 
     if not n:
         routes.ends.zero_()
         return routes
-    pitch = row_pitch(chosen)
-    if pitch is None:
-        chosen, pitch = chosen.contiguous(), top
+    chosen, pitch = in_rows(chosen)
     routing = Routing(bits=8 * chosen.element_size())
     sizes = {"n": n, "top": top, "pitch": pitch, "first": first, "local": local}
     sizes |= {"alignment": alignment, "rows": rows}

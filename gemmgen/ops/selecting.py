@@ -9,8 +9,7 @@ from ..combining import FLOATS
 from ..errors import ArgumentError
 from ..ir.dtypes import F32
 from ..runtime.torch_tensors import dtype_of, torch
-from .routing import check_number
-from .tensors import check_matrix, check_shape, check_together
+from .tensors import check_matrix, check_number, check_shape, check_together
 
 SCORES = ("softmax", "sigmoid")
 BEST_OF_GROUP = 2  # scores that make a group's, where experts are chosen by a bias

@@ -13,7 +13,7 @@ from ..runtime.torch_tensors import current_stream, dtype_of, empty, torch
 from ..spreading import UNITS, Spread, source
 from .casting import in_rows
 from .quantise import generated
-from .tensors import check_matrix, check_no_gradient, check_together
+from .tensors import check_matrix, check_no_gradient, check_number, check_together
 
 WORDS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}  # torch's dtypes of so many bytes
 loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
@@ -37,8 +37,7 @@ def spread(q: Any, scale: Any, slots: Any, rows: int) -> tuple[Any, Any]:
     """
     check(q, scale, slots)
     check_no_gradient({"q": q, "scale": scale}, "must not: copies have none")
-    if not isinstance(rows, int) or isinstance(rows, bool) or not 0 <= rows < INT_LIMIT:
-        raise ArgumentError("rows", rows, "must be an integer from 0 to 2**31 - 1")
+    check_number("rows", rows, 0, INT_LIMIT - 1)
     return copied(q, scale, slots, rows)
 
 

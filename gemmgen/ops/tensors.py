@@ -1,4 +1,4 @@
-"""What functions for tensors on any device ask of their shapes. Raise ArgumentError."""
+"""What functions for tensors on any device ask of them, and of numbers. Raise ArgumentError."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..runtime.torch_tensors import torch
+
+
+def check_number(name: str, value: Any, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise ArgumentError(name, value, f"must be a whole number from {least} to {most}")
 
 
 def check_matrix(name: str, x: Any, sides: str) -> None:
