@@ -5,13 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ..errors import ArgumentError
 from ..ir.dtypes import F32
 from ..ops import combining, spreading
 from ..runtime.torch_tensors import torch
-from .dtensor import DISTRIBUTED
+from . import of_experts
 from .fakes import empty, require
-from .registration import tags
 
 COMBINE = "combine(Tensor y, Tensor slots, Tensor weights, Tensor? add=None) -> Tensor"
 SPREAD = "spread(Tensor q, Tensor? scale, Tensor slots, SymInt rows) -> (Tensor, Tensor)"
@@ -19,18 +17,9 @@ SPREAD = "spread(Tensor q, Tensor? scale, Tensor slots, SymInt rows) -> (Tensor,
 
 @cache
 def register_copies(library: Any) -> None:
-    """In `library`: definitions, implementations on any device, fakes, gradients. DTensors are refused: slots are of
-    one rank's rows."""
-    functions = {COMBINE: (combine, fake_combine), SPREAD: (spreading.spread, fake_spread)}
-    for schema, (run, fake) in functions.items():
-        name = schema.partition("(")[0]
-        library.define(schema, tags=tags())
-        library.impl(name, run, "CompositeExplicitAutograd")
-        whole = f"{library.ns}::{name}"
-        torch().library.register_fake(whole, fake, lib=library)
-        if DISTRIBUTED is not None:
-            refuse = torch().library.register_torch_dispatch
-            refuse(whole, DISTRIBUTED.DTensor, _refuse_parts, lib=library)
+    """In `library`, with gradients of `combine`."""
+    of_experts.register(library, COMBINE, combine, fake_combine, "slots")
+    of_experts.register(library, SPREAD, spreading.spread, fake_spread, "slots")
     gradients = torch().library.register_autograd
     gradients(f"{library.ns}::combine", _backward, setup_context=_setup, lib=library)
 
@@ -93,7 +82,3 @@ def _copies(y: Any, slots: Any) -> Any:
     for j in range(slots.shape[1]):
         at = slots[:, j].long()
         yield at, (at >= 0) & (at < y.shape[0]), j
-
-
-def _refuse_parts(*call: Any) -> Any:
-    raise ArgumentError("slots", "of DTensors", "must be of this rank's own tensors: x.to_local()")

@@ -5,28 +5,19 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ..errors import ArgumentError
 from ..ops import routing
 from ..runtime.torch_tensors import torch
-from .dtensor import DISTRIBUTED
-from .registration import tags
+from . import of_experts
 
-NAME = "route"
-SCHEMA = f"{NAME}(Tensor chosen, int experts, *, int alignment=128, int first=0, int? local=None) -> (Tensor, Tensor, Tensor)"
+SCHEMA = "route(Tensor chosen, int experts, *, int alignment=128, int first=0, int? local=None) -> (Tensor, Tensor, Tensor)"
 
 Found = tuple[Any, Any, Any]
 
 
 @cache
 def register_route(library: Any) -> None:
-    """In `library`. It runs wherever its tensor is."""
-    library.define(SCHEMA, tags=tags())
-    library.impl(NAME, _implementation, "CompositeExplicitAutograd")
-    name = f"{library.ns}::{NAME}"
-    torch().library.register_fake(name, _fake, lib=library)
-    if DISTRIBUTED is not None:
-        rule = torch().library.register_torch_dispatch
-        rule(name, DISTRIBUTED.DTensor, _refuse, lib=library)
+    """In `library`."""
+    of_experts.register(library, SCHEMA, _implementation, _fake, "chosen")
 
 
 def _implementation(chosen: Any, experts: int, **given: Any) -> Found:
@@ -45,8 +36,3 @@ def _fake(
     sides = (tuple(chosen.shape), (rows,), (local,))
     slots, copies, ends = (chosen.new_empty(x, dtype=torch().int32) for x in sides)
     return slots, copies, ends
-
-
-def _refuse(*call: Any) -> Any:
-    allowed = "must be of this rank's own tokens: chosen.to_local()"
-    raise ArgumentError("chosen", "a DTensor", allowed)
