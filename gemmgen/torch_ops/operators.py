@@ -34,13 +34,12 @@ TYPES = {
     "str": ("str", "str"),
     "str | None": ("str?", "str?"),
     "int": ("int", "int"),
-    "int | None": ("int?", "int?"),
+    "int | None": ("SymInt?", "SymInt?"),  # may follow from sizes that a compiler leaves open
     "bool": ("bool", "bool"),
     "bool | None": ("bool?", "bool?"),
     "Config | None": ("str", "str"),
     "Expr | str": ("str", "str"),
 }
-SYMBOLIC = {"expected_rows"}  # follow from sizes that a compiler may leave open
 # What a schema says instead of a default that is no number, text or None.
 DEFAULTS = {"Config | None": "", "Expr | str": "none"}
 # Parameters that an overload does without.
@@ -164,8 +163,6 @@ def _default(p: Parameter) -> Any:
 
 def declaration(p: Parameter) -> str:
     required, optional = TYPES[p.annotation]
-    if p.name in SYMBOLIC:
-        required, optional = f"Sym{required.capitalize()}", f"Sym{optional.capitalize()}"
     if p.default is Parameter.empty:
         return f"{required} {p.name}"
     default = _default(p)
