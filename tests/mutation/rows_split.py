@@ -53,8 +53,8 @@ def released_behind_the_sum(s: ir.If) -> ir.If:
 def everywhere(s: ir.If) -> tuple[ir.Stmt, ...]:
     """The epilogue outside of what rank 0 alone does."""
     at = max(i for i, x in enumerate(s.body) if isinstance(x, ir.AddPartials)) + 1
-    added = (*s.body[:at], ir.Sync(of="warp"), s.body[-1])
-    return replace(s, body=added), *s.body[at:-1]
+    released = replace(s, body=(ir.Sync(of="warp"), s.body[-1]))
+    return replace(s, body=s.body[:at]), *s.body[at:-1], released
 
 
 def sent_first(s: ir.ForTiles) -> ir.ForTiles:
