@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from ..combining import FLOATS
@@ -37,30 +38,45 @@ def select(
     Of equal scores, and of equal groups, the first is taken: the result depends on a token's logits alone. Weights have gradients for the logits. The host never waits, and a CUDA
     graph may hold it, or a compiler of torch trace it. Raises ArgumentError.
     """
-    check(logits, top, score, bias, groups, kept_groups, renormalise, scale)
-    return _selected(logits, top, score, bias, groups, kept_groups, renormalise, scale)
+    how = How(
+        top=top,
+        score=score,
+        bias=bias,
+        groups=groups,
+        kept_groups=kept_groups,
+        renormalise=renormalise,
+        scale=scale,
+    )
+    check(logits, how)
+    return selected(logits, how)
 
 
-def _selected(
-    logits: Any,
-    top: int,
-    score: str,
-    bias: Any,
-    groups: int,
-    kept_groups: int,
-    renormalise: bool,
-    scale: float,
-) -> tuple[Any, Any]:
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """The arguments of `select`, but for the logits."""
+
+    top: int
+    score: str
+    bias: Any
+    groups: int
+    kept_groups: int
+    renormalise: bool
+    scale: float
+
+
+def selected(logits: Any, how: How) -> tuple[Any, Any]:
+    """`select` of arguments that are checked."""
     wide = logits.float()
-    scores = wide.softmax(-1) if score == "softmax" else wide.sigmoid()
-    by = scores.detach() if bias is None else scores.detach() + bias
-    if groups > 1:
-        by = _of_kept_groups(by, groups, kept_groups, 1 if bias is None else BEST_OF_GROUP)
-    chosen = _largest(by, top)
+    scores = wide.softmax(-1) if how.score == "softmax" else wide.sigmoid()
+    by = scores.detach() if how.bias is None else scores.detach() + how.bias
+    if how.groups > 1:
+        best = 1 if how.bias is None else BEST_OF_GROUP
+        by = _of_kept_groups(by, how.groups, how.kept_groups, best)
+    chosen = _largest(by, how.top)
     weights = scores.gather(-1, chosen)
-    if renormalise:
+    if how.renormalise:
         weights = weights / (weights.sum(-1, keepdim=True) + LEAST_SUM)
-    return chosen.int(), weights if scale == 1 else weights * scale
+    return chosen.int(), weights if how.scale == 1 else weights * how.scale
 
 
 def _largest(x: Any, count: int) -> Any:
@@ -77,32 +93,25 @@ def _of_kept_groups(by: Any, groups: int, kept: int, best: int) -> Any:
     return grouped.masked_fill(~keeps.unsqueeze(-1), -math.inf).flatten(-2)
 
 
-def check(
-    logits: Any,
-    top: int,
-    score: str,
-    bias: Any,
-    groups: int,
-    kept_groups: int,
-    renormalise: bool,
-    scale: float,
-) -> None:
-    """The arguments of `select`. Raises ArgumentError."""
+def check(logits: Any, how: How) -> None:
+    """Raises ArgumentError."""
+    bias = how.bias
     check_together({"logits": logits} | ({} if bias is None else {"bias": bias}))
     dtype_of("logits", logits, FLOATS)
     check_matrix("logits", logits, "T, E")
     experts = logits.shape[1]
-    if not isinstance(score, str) or score not in SCORES:
-        raise ArgumentError("score", score, f"must be one of {', '.join(SCORES)}")
+    if not isinstance(how.score, str) or how.score not in SCORES:
+        raise ArgumentError("score", how.score, f"must be one of {', '.join(SCORES)}")
     if bias is not None:
         dtype_of("bias", bias, (F32,))
         check_shape("bias", bias, (experts,))
-    check_number("groups", groups, 1, max(1, experts))
-    if experts % groups:
-        raise ArgumentError("groups", groups, f"must divide {experts} experts")
-    check_number("kept_groups", kept_groups, 1, groups)
-    check_number("top", top, 1, experts // groups * kept_groups)
-    if not isinstance(renormalise, bool):
-        raise ArgumentError("renormalise", renormalise, "must be True or False")
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or not math.isfinite(scale):
-        raise ArgumentError("scale", scale, "must be a finite number")
+    check_number("groups", how.groups, 1, max(1, experts))
+    if experts % how.groups:
+        raise ArgumentError("groups", how.groups, f"must divide {experts} experts")
+    check_number("kept_groups", how.kept_groups, 1, how.groups)
+    check_number("top", how.top, 1, experts // how.groups * how.kept_groups)
+    if not isinstance(how.renormalise, bool):
+        raise ArgumentError("renormalise", how.renormalise, "must be True or False")
+    factor = how.scale
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not math.isfinite(factor):
+        raise ArgumentError("scale", factor, "must be a finite number")

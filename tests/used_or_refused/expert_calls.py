@@ -27,7 +27,7 @@ def without_gpu(patch: pytest.MonkeyPatch) -> None:
         PASSED[-1] |= {"weights": weights, "add": add}
 
     patch.setattr(routing, "_routed", lambda *of: PASSED.append(of) or of)
-    patch.setattr(selecting, "_selected", lambda *of: PASSED.append(of) or of)
+    patch.setattr(selecting, "selected", lambda *of: PASSED.append(of) or of)
     patch.setattr(combining, "combined", lambda **of: PASSED.append(of) or of)
     patch.setattr(spreading, "copied", lambda *of: PASSED.append(of) or of)
     patch.setattr(mixture, "results", results)
@@ -51,13 +51,11 @@ def _route(given: dict[str, Any]) -> list[str]:
     return [k for k in given if not told[k]]
 
 
-SELECTED = ("logits", "top", "score", "bias", "groups", "kept_groups", "renormalise", "scale")
-
-
 def _select(given: dict[str, Any]) -> list[str]:
     PASSED.clear()
     ops.select(**given)
-    passed = dict(zip(SELECTED, PASSED[-1], strict=True))
+    logits, how = PASSED[-1]
+    passed = {"logits": logits, **vars(how)}
     return [name for name, x in given.items() if passed[name] is not x]
 
 
