@@ -23,7 +23,9 @@ from gemmgen.ir.argument_names import parameter
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.expr import DeviceScalar, PerColumn, PerRow, Scalar, arguments
 from gemmgen.ir.groupings import GROUPINGS, Layout, depths, segments
-from gemmgen.ops import building, calls, epilogue, groups, k_grouped
+from gemmgen.ops import building, calls, epilogue
+from gemmgen.ops import compute as ops_compute
+from gemmgen.ops import depths as ops_depths
 from gemmgen.pipeline import lower
 from gemmgen.runtime import tensor_map, torch_tensors
 from gemmgen.runtime.tensor_map import check, describe
@@ -134,10 +136,10 @@ def table(p, m, count, values):
 def product(p, views, values, x, y, where):
     """Scaled by blocks of 128 of K, where there are such scales."""
     s, ks, n, k = where
-    if "scale_a" not in views:
+    if "scale_b" not in {*views, *values}:
         return x @ y.mT
     g, total = GROUPINGS[p.grouping], x.new_zeros(x.shape[0], n)
-    rows = views["scale_a"][s.group if g.rows else 0, :, s.first : s.end].double()
+    rows = row_scales(views, values, s.group if g.rows else 0, s.end, k)[:, s.first :].double()
     for i in range(-(-x.shape[1] // 128)):
         block, cut = ks.first // 128 + i, slice(128 * i, 128 * i + 128)
         if "scale_b" in views:
@@ -149,6 +151,15 @@ def product(p, views, values, x, y, where):
             columns = every[:, block].double().repeat_interleave(128)[:n]
         total += (x[:, cut] @ y[:, cut].mT) * (rows[block][:, None] * columns)
     return total
+
+
+def row_scales(views, values, group, m, k):
+    """A's scales [blocks of K, m]: through a map, or where the kernel's lanes read them themselves."""
+    if "scale_a" in views:
+        return views["scale_a"][group][:, :m]
+    steps = (values["scale_a_stride_k"], values["scale_a_stride_m"])
+    at = values["scale_a"] + 4 * group * values.get("scale_a_stride_g", 0)
+    return memory(at, torch.float32, (-(-k // 128), m), steps)
 
 
 def scaled(p, values, acc, s, shape, count):
@@ -196,7 +207,7 @@ class Cpu:
         self.recorded = None
         Loaded.machine = self
         self.patches = [
-            *(mock.patch.object(m, "check_tensor", relaxed) for m in (calls, epilogue, groups, k_grouped)),
+            *(mock.patch.object(m, "check_tensor", relaxed) for m in (calls, ops_compute, ops_depths, epilogue)),
             mock.patch.object(building, "loaded", lru_cache(Loaded)),
             mock.patch.object(building, "given", lru_cache(Loaded)),
             mock.patch.object(calls, "current_stream", lambda device: 0),
