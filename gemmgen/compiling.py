@@ -30,7 +30,7 @@ def compile_to_source(
 
     config: how it runs. Or shape: (M, N, K) in elements, of one group in the mean, for which a config is chosen as `gemmgen
     emit` does and `gemmgen.ops` on a GPU of the target's name: a measured one, else the cost model's.
-    `Artifact.config_from` says which. groups: GEMMs in the launch it is chosen for. invariant: as of `gemmgen.ops.gemm`. observer: called with the name of
+    `Artifact.config_from` says which. groups: GEMMs in the launch it is chosen for, those that have rows. invariant: as of `gemmgen.ops.gemm`. observer: called with the name of
     each pass and the kernel after it. stamps: so many of each warpgroup are kept of when it did what, a power of two;
     0 for a kernel without.
 

@@ -86,7 +86,7 @@ def grids(p: Problem, groups: int) -> int:
 
 
 def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Workload:
-    """groups: of a grouping, or ranks of a collective. Raises ArgumentError for what is no problem or target, a side below 1, and groups that there
+    """groups: of a grouping, those that have rows, as a launch without the others costs; or ranks of a collective. Raises ArgumentError for what is no problem or target, a side below 1, and groups that there
     cannot be."""
     for name, value, kind in (("problem", p, Problem), ("target", target, Target)):
         if not isinstance(value, kind):

@@ -28,7 +28,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     collective_options.add(parser)
     options.add_shape(parser)
     parser.add_argument(
-        "--groups", type=int, default=1, metavar="G", help="GEMMs in the launch (default 1)"
+        "--groups",
+        type=int,
+        default=1,
+        metavar="G",
+        help="GEMMs in the launch that have rows (default 1)",
     )
     parser.add_argument(
         "--top", type=int, default=5, metavar="COUNT", help="runners-up to show (default 5)"

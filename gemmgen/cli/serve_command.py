@@ -23,7 +23,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser, required=False)
     options.add_shape(parser)
     parser.add_argument(
-        "--groups", type=int, default=1, metavar="G", help="GEMMs in the launch (default 1)"
+        "--groups",
+        type=int,
+        default=1,
+        metavar="G",
+        help="GEMMs in the launch that have rows (default 1)",
     )
     parser.add_argument(
         "--port", type=int, default=0, help="of 127.0.0.1 (default: any that is free)"

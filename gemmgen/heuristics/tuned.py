@@ -3,7 +3,7 @@
 Two databases are asked, the user's first: the file that the environment variable GEMMGEN_TUNED names, then
 `gemmgen/data/h200.jsonl`, shipped with the package. GEMMGEN_TUNED=none asks neither.
 
-A row serves a launch on the same device with the same N, K and number of groups, of the same problem, or of
+A row serves a launch on the same device with the same N, K and number of groups that have rows, of the same problem, or of
 one whose epilogue reads and calls the like (`profile`). Its M is the launch's, or the nearest by ratio that
 is at most 4/3 of it either way and gives the row's config as many waves, to one in sixteen: within those
 a launch takes about as long. On another device a row that was measured on an H200 serves where the model says that both wait

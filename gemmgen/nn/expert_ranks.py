@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError
-from ..ops.mixture import ALIGNMENT
+from ..ops.mixture import ALIGNMENT, expected_of
 from ..torch_ops.dtensor import DISTRIBUTED, is_dtensor
 from .experts import GroupedExperts, check_choices
 from .frozen import ALIASES, FP8, SCALE, gemmgen, torch_
@@ -36,9 +36,10 @@ class ExpertRanks:
         with torch_.no_grad():
             codes, scale, of = self._received(x, chosen, leaving)
             at, copies, ends = gemmgen.route(of.unsqueeze(-1), self.held, alignment=ALIGNMENT)
-            mean = -(-chosen.numel() // self.held)  # of all ranks' copies, of all experts
+            # Of all ranks' copies, in the mean.
+            expected = expected_of(chosen.numel(), self.held, self.held)
             codes, scale = gemmgen.spread(codes.view(FP8), scale, at, copies.shape[0])
-            y = experts.multiply(codes, scale, ends, mean)
+            y = experts.multiply(codes, scale, ends, *expected)
             back = self.exchanged(y[at.squeeze(-1)])  # of a row of none, any: nobody reads it
         return gemmgen.combine(back, leaving, weights)
 

@@ -80,14 +80,21 @@ class GroupedExperts(Frozen):
         q, scale = gemmgen.quantise_rows(x)
         return self.multiply(q, scale, ends)
 
-    def masked(self, x: Any, counts: Any, expected_rows: int | None = None) -> Any:
+    def masked(
+        self,
+        x: Any,
+        counts: Any,
+        expected_rows: int | None = None,
+        expected_groups: int | None = None,
+    ) -> Any:
         """bfloat16 [experts, most, hidden], of each expert's first `counts` rows; the others are not written.
 
-        x: bfloat16 [experts, most, hidden]. counts: int32 [experts]. expected_rows: of an expert, for the choice
-        of a config. Shapes do not depend on the counts, so a CUDA graph may hold it.
+        x: bfloat16 [experts, most, hidden]. counts: int32 [experts]. expected_rows: of an expert that has any, expected_groups:
+        how many have any, for the choice of a config. Shapes do not depend on the counts, so a CUDA graph may hold it.
         """
         self._check(x, 3)
-        said = {"scale_a_layout": "mn", "expected_rows": expected_rows}
+        expected = {"expected_rows": expected_rows, "expected_groups": expected_groups}
+        said = {"scale_a_layout": "mn", **expected}
         with torch_.no_grad():
             rows = gemmgen.quantise_rows(x)
             first = (*rows, *self._weight("gate_up", x), counts)
@@ -104,13 +111,21 @@ class GroupedExperts(Frozen):
         self.put("gate_up", alternating(gate, up))
         self.put("down", down)
 
-    def multiply(self, q: Any, scale: Any, ends: Any, expected_rows: int | None = None) -> Any:
+    def multiply(
+        self,
+        q: Any,
+        scale: Any,
+        ends: Any,
+        expected_rows: int | None = None,
+        expected_groups: int | None = None,
+    ) -> Any:
         """`contiguous` of rows that are quantised already, float8_e4m3fn [M, hidden]; those of no expert may hold anything.
 
-        scale: float32 [M, ceil(hidden / 128)], as `quantise_rows` returns it. expected_rows: as of `masked`.
+        scale: float32 [M, ceil(hidden / 128)], as `quantise_rows` returns it. expected_rows, expected_groups: as of `masked`.
         """
         with torch_.no_grad():
-            return multiplied(CALLS, self._weights(q), q, scale, ends, expected_rows)
+            w = self._weights(q)
+            return multiplied(CALLS, w, q, scale, ends, expected_rows, expected_groups)
 
     def _weights(self, x: Any) -> Experts:
         (w1, scale_w1), (w2, scale_w2) = (self._weight(n, x) for n in ("gate_up", "down"))

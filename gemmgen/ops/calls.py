@@ -104,7 +104,7 @@ def _kernel(
 ) -> LoadedKernel:
     """Of the config that was given, if it has the bits that were asked for, or of the one chosen: one that reads
     scales in place, where they lie row by row and that pays."""
-    (m, n, k), count = shape, groups.count
+    (m, n, k), count = shape, groups.filled or groups.count
     if config:
         invariance.check(p, config, k, groups.split_k)
         return building.given(p, config, device.index)

@@ -53,6 +53,7 @@ def multiply(
     scale_out: Any = None,
     table: Any = None,
     expected_rows: int | None = None,
+    expected_groups: int | None = None,
     config: Config | None = None,
     invariant: bool | None = None,
     **arguments: Any,
@@ -65,7 +66,7 @@ def multiply(
     or [N, ceil(K/128)]; else what the epilogue reads by these names. scale_layout, where operands have scales:
     "mn", A's (and B's, if it has one per row) contiguous along M (N), or "row", any strides.
     table: int32 on the device, of a grouping that reads one: group_rows, row_groups, group_ends or group_depths.
-    expected_rows: as of `masked_gemm` and `grouped_gemm`.
+    expected_rows, expected_groups: as of `masked_gemm` and `grouped_gemm`.
     out: as of the others; allocated if None, but if the problem accumulates, which adds to it. scale_out, config,
     invariant, arguments, the result, errors: as of `fp8_block_gemm`.
     """
@@ -77,7 +78,8 @@ def multiply(
     scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
     return compute(
         problem, config, a, b, out, arguments | read_by_epilogue(problem, scales), scales,
-        table=table, expected_rows=expected_rows, scale_out=scale_out, invariant=invariant,
+        table=table, expected_rows=expected_rows, expected_groups=expected_groups,
+        scale_out=scale_out, invariant=invariant,
     )  # fmt: skip
 
 
@@ -92,6 +94,7 @@ def compute(
     *,
     table: Any = None,
     expected_rows: int | None = None,
+    expected_groups: int | None = None,
     scale_out: Any = None,
     invariant: bool | None = None,
     weights_ready: bool = False,
@@ -105,7 +108,8 @@ def compute(
     g = GROUPINGS[p.grouping]
     shape = depths.sides(p, a, b) if g.depths else operand_shape(p, a, b)
     split_k = 1 if whole_k else invariance.split_of(p, *shape[1:], invariant)
-    groups = replace(_groups(p, a, b, shape, table, expected_rows), split_k=split_k)
+    expected = {"expected_rows": expected_rows, "expected_groups": expected_groups}
+    groups = replace(_groups(p, a, b, shape, table, expected), split_k=split_k)
     if 0 in shape[2:]:
         return depths.of_nothing(p, out, given.get("c"), (groups.count, *shape[:2]), a.device)
     tensors, values = scales_of(p, a, b, scales)
@@ -136,13 +140,12 @@ def scales_of(p: Problem, a: Any, b: Any, s: Scales | None) -> tuple[dict[str, A
 
 
 def _groups(
-    p: Problem, a: Any, b: Any, shape: Shape, table: Any, expected: int | None
+    p: Problem, a: Any, b: Any, shape: Shape, table: Any, expected: dict[str, int | None]
 ) -> ToldGroups:
-    """How many, what the device is told of them, and rows that one has as far as the host knows."""
+    """How many, what the device is told of them, and what as far as the host knows have rows, and how many."""
     g = GROUPINGS[p.grouping]
-    if expected is not None and p.grouping not in EXPECTED:
-        allowed = f"is of groups {' and '.join(EXPECTED)}, not {p.grouping}"
-        raise ArgumentError("expected_rows", expected, allowed)
+    for name, number in expected.items():
+        _check_expected(p, name, number)
     if not g.table:
         if table is not None:
             raise ArgumentError("table", type(table).__name__, f"grouping {p.grouping} reads none")
@@ -153,13 +156,17 @@ def _groups(
     told = {g.table: table.data_ptr()}
     if g.depths:
         return ToldGroups(count=count, table=told)
-    mean = shape[0] if g.rows else max(1, -(-shape[0] // max(1, count)))
-    return ToldGroups(count=count, rows=_expected(expected, mean, shape[0]), table=told)
-
-
-def _expected(rows: int | None, mean: int, most: int) -> int:
+    rows, filled = expected["expected_rows"], min(expected["expected_groups"] or count, count)
     if rows is None:
-        return mean
-    if not isinstance(rows, int) or rows < 1:
-        raise ArgumentError("expected_rows", rows, "must be a positive integer")
-    return min(rows, most)
+        rows = shape[0] if g.rows else max(1, -(-shape[0] // max(1, filled)))
+    return ToldGroups(count=count, filled=filled, rows=min(rows, shape[0]), table=told)
+
+
+def _check_expected(p: Problem, name: str, number: int | None) -> None:
+    if number is None:
+        return
+    if p.grouping not in EXPECTED:
+        allowed = f"is of groups {' and '.join(EXPECTED)}, not {p.grouping}"
+        raise ArgumentError(name, number, allowed)
+    if not isinstance(number, int) or number < 1:
+        raise ArgumentError(name, number, "must be a positive integer")

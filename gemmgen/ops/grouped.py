@@ -61,6 +61,7 @@ def masked_gemm(
     out: Any = None,
     *,
     expected_rows: int | None = None,
+    expected_groups: int | None = None,
     layout: str = Problem.layout,
     out_dtype: str | None = None,
     scale_out: Any = None,
@@ -74,13 +75,14 @@ def masked_gemm(
 
     a: bfloat16 or float16 [G, Mmax, K]; b: the same dtype [G, N, K]; group_rows: int32 [G], from 0 to
     Mmax; out: [G, Mmax, N] as in `batched_gemm`. Tiles of no valid row cost nothing.
-    expected_rows: what the cost model takes for a group's rows (None: Mmax).
+    expected_rows, expected_groups: what the cost model takes for a group's rows (None: Mmax), and for how many groups have any
+    (None: G). Both choose the config, and bound nothing.
     """
     p = dense_problem(a, "masked", layout, out_dtype, epilogue)
     return compute(
         p, config, a, b, out, arguments,
-        table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
-        invariant=invariant, weights_ready=weights_ready,
+        table=group_rows, expected_rows=expected_rows, expected_groups=expected_groups,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 
@@ -94,6 +96,7 @@ def grouped_gemm(
     group_ends: Any = None,
     alignment: int = 128,
     expected_rows: int | None = None,
+    expected_groups: int | None = None,
     layout: str = Problem.layout,
     out_dtype: str | None = None,
     scale_out: Any = None,
@@ -111,14 +114,15 @@ def grouped_gemm(
     i + alignment - 1, i a multiple of `alignment`, are in one group or in none.
     group_ends: int32 [G], the row after the last of each group; each starts at the first multiple of
     `alignment` from the end of the one before. Rows between two groups stay untouched.
-    alignment: 128 or 64. expected_rows: with group_ends, what the cost model takes for a group's rows (None: M / G).
+    alignment: 128 or 64. With group_ends, expected_rows and expected_groups: what the cost model takes for the rows of a group that has
+    any (None: M divided by so many groups), and for how many have (None: G). Both choose the config, and bound nothing.
     """
     p = dense_problem(a, "none", layout, out_dtype, epilogue)
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
         p, config, a, b, out, arguments,
-        table=table, expected_rows=expected_rows, scale_out=scale_out,
-        invariant=invariant, weights_ready=weights_ready,
+        table=table, expected_rows=expected_rows, expected_groups=expected_groups,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 
@@ -163,6 +167,7 @@ def fp8_block_masked_gemm(
     *,
     scale_a_layout: str,
     expected_rows: int | None = None,
+    expected_groups: int | None = None,
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
@@ -176,8 +181,8 @@ def fp8_block_masked_gemm(
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(
         p, config, a, b, out, arguments, scales,
-        table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
-        invariant=invariant, weights_ready=weights_ready,
+        table=group_rows, expected_rows=expected_rows, expected_groups=expected_groups,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 
@@ -194,6 +199,7 @@ def fp8_block_grouped_gemm(
     group_ends: Any = None,
     alignment: int = 128,
     expected_rows: int | None = None,
+    expected_groups: int | None = None,
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
@@ -209,8 +215,8 @@ def fp8_block_grouped_gemm(
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(
         p, config, a, b, out, arguments, scales,
-        table=table, expected_rows=expected_rows, scale_out=scale_out,
-        invariant=invariant, weights_ready=weights_ready,
+        table=table, expected_rows=expected_rows, expected_groups=expected_groups,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 

@@ -60,6 +60,7 @@ def fp8_masked_gemm(
     scale_b: Any = None,
     accurate: bool = True,
     expected_rows: int | None = None,
+    expected_groups: int | None = None,
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
@@ -74,8 +75,8 @@ def fp8_masked_gemm(
     p, given = fp8_problem(a, b, scales, accurate, out_dtype, epilogue, arguments, "masked")
     return compute(
         p, config, a, b, out, given,
-        table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
-        invariant=invariant, weights_ready=weights_ready,
+        table=group_rows, expected_rows=expected_rows, expected_groups=expected_groups,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 
@@ -92,6 +93,7 @@ def fp8_grouped_gemm(
     group_ends: Any = None,
     alignment: int = 128,
     expected_rows: int | None = None,
+    expected_groups: int | None = None,
     out_dtype: str = "bf16",
     scale_out: Any = None,
     config: Config | None = None,
@@ -107,7 +109,8 @@ def fp8_grouped_gemm(
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
         p, config, a, b, out, given,
-        table=table, expected_rows=expected_rows, scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+        table=table, expected_rows=expected_rows, expected_groups=expected_groups,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 
@@ -149,6 +152,7 @@ def int8_masked_gemm(
     scale_a: Any = None,
     scale_b: Any = None,
     expected_rows: int | None = None,
+    expected_groups: int | None = None,
     out_dtype: str = "s32",
     scale_out: Any = None,
     config: Config | None = None,
@@ -162,8 +166,8 @@ def int8_masked_gemm(
     p, given = int8_problem((scale_a, scale_b), out_dtype, epilogue, arguments, "masked")
     return compute(
         p, config, a, b, out, given,
-        table=group_rows, expected_rows=expected_rows, scale_out=scale_out,
-        invariant=invariant, weights_ready=weights_ready,
+        table=group_rows, expected_rows=expected_rows, expected_groups=expected_groups,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip
 
 
@@ -179,6 +183,7 @@ def int8_grouped_gemm(
     group_ends: Any = None,
     alignment: int = 128,
     expected_rows: int | None = None,
+    expected_groups: int | None = None,
     out_dtype: str = "s32",
     scale_out: Any = None,
     config: Config | None = None,
@@ -193,5 +198,6 @@ def int8_grouped_gemm(
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
         p, config, a, b, out, given,
-        table=table, expected_rows=expected_rows, scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+        table=table, expected_rows=expected_rows, expected_groups=expected_groups,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
     )  # fmt: skip

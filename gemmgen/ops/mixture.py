@@ -119,18 +119,32 @@ def results(
     )
     rows, scale = calls.quantise_rows(x) if w.scaled else (x, None)
     rows, scale = calls.spread(rows, scale, slots, copies.shape[0])
-    mean = max(1, -(-chosen.numel() // experts))  # there is room for many more
-    return multiplied(calls, w, rows, scale, ends, mean), slots
+    expected = expected_of(chosen.numel(), experts, w.w1.shape[0])
+    return multiplied(calls, w, rows, scale, ends, *expected), slots
+
+
+def expected_of(copies: int, experts: int, held: int) -> tuple[int, int]:
+    """Rows of an expert that has any, and how many of the `held` ones have any, of so many copies to `experts`: in the mean, and as if each
+    expert had one before one had two. Of one token that is so; of several, choices that are even leave it to 0.63 of that number, or more."""
+    rows = max(1, -(-copies // experts))
+    return rows, max(1, min(held, -(-copies * held // experts)))
 
 
 def multiplied(
-    calls: Calls, w: Experts, rows: Any, scale: Any, ends: Any, expected_rows: int | None
+    calls: Calls,
+    w: Experts,
+    rows: Any,
+    scale: Any,
+    ends: Any,
+    expected_rows: int | None,
+    expected_groups: int | None = None,
 ) -> Any:
     """bfloat16 [M, H] of rows sorted by expert, of which those of an expert end at `ends`; others are not written.
 
-    scale: theirs, contiguous along them, None if they have none. expected_rows: of an expert, for the choice of configs.
+    scale: theirs, contiguous along them, None if they have none. expected_rows, expected_groups: of experts, for the choice of configs.
     """
-    said = {"group_ends": ends, "alignment": ALIGNMENT, "expected_rows": expected_rows}
+    said = {"group_ends": ends, "alignment": ALIGNMENT}
+    said |= {"expected_rows": expected_rows, "expected_groups": expected_groups}
     if not w.scaled:
         h = _hidden(calls.plain, calls.plain, w, (rows,), said)
         return calls.plain(h, *w.second(), **said)

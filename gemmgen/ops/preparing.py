@@ -76,7 +76,7 @@ def prepare(
     """Choose a config for every problem at every shape as `gemmgen.ops` does, and compile each kernel once. Where the
     build refuses one, the next choice is compiled.
 
-    shapes: (M, N, K), M and K of one group (the mean if they vary) of `groups` in a launch.
+    shapes: (M, N, K), M and K of one group (the mean if they vary) of `groups` in a launch that have any rows.
     device: a CUDA device's number, or a device's name, for the databases of measured configs; None: device
     0 if it is a Hopper GPU, else an NVIDIA H200. The GPU itself is not used. threads: that compile at a
     time, as many as this process may use cores if None. scale_a_layout: that of the calls, as of

@@ -106,6 +106,7 @@ def test_every_fact_of_every_tensor_matters(name, argument, change, launches, ch
         ("gemm", {"accumulate": False}),
         ("masked_gemm", {"expected_rows": 9}),
         ("masked_gemm", {"expected_rows": True}),
+        ("masked_gemm", {"expected_groups": 2}),
     ),
 )
 def test_every_other_argument_matters(name, changes, launches, checks):

@@ -126,11 +126,32 @@ LAUNCHES = {
 
 @pytest.mark.parametrize(("kind", "order"), LAUNCHES, ids=str)
 def test_launches(kind, order, called):
-    """Each by a function that makes one; GEMMs are told what rows an expert has in the mean."""
+    """Each by a function that makes one; GEMMs are told what rows an expert has in the mean, and how many have any."""
     ops.moe(**given(40, 4, kind, order), experts=50)
     assert " ".join(name for name, _ in called) == LAUNCHES[kind, order]
-    said = [of["expected_rows"] for _, of in called if "expected_rows" in of]
-    assert set(said) == {4} and len(said) == 2 + (order == "halves")  # of 160 copies, 50 experts
+    assert expected(called) == {(4, EXPERTS)}  # of 160 copies, 50 experts
+    assert sum("expected_rows" in of for _, of in called) == 2 + (order == "halves")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "top", "experts", "told"),
+    (
+        (1, 4, EXPERTS, (1, 4)),
+        (2, 2, EXPERTS, (1, 4)),
+        (3, 4, EXPERTS, (2, EXPERTS)),
+        (1, 3, 60, (1, 1)),  # of three experts a tenth of one
+        (30, 1, 60, (1, 3)),
+        (0, 2, EXPERTS, (1, 1)),
+    ),
+)
+def test_of_few_tokens_few_experts_have_rows(tokens, top, experts, told, called):
+    ops.moe(**given(tokens, top), experts=experts)
+    assert expected(called) == {told}
+
+
+def expected(called):
+    """Rows of an expert that has any and experts that have any, as GEMMs are told."""
+    return {(x["expected_rows"], x["expected_groups"]) for _, x in called if "expected_rows" in x}
 
 
 @pytest.mark.parametrize("epilogue", ("geglu", "reglu"))

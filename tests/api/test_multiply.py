@@ -155,6 +155,7 @@ def test_without_any_k_an_epilogue_would_not_be_applied(launches):
         ("problem", {"problem": "dense"}),
         ("table", {"table": COUNTS}),
         ("expected_rows", {"expected_rows": 4}),
+        ("expected_groups", {"expected_groups": 1}),
         ("scale_a", {"scale_a": Placed(M)}),
         ("scale_layout", {"scale_layout": "mn"}),
     ),

@@ -121,6 +121,23 @@ def test_the_cost_model_hears_of_expected_rows(kind, expected, launches, monkeyp
     assert asked[1:] == [((min(expected or -(-M // GROUPS), M), N, K), GROUPS)]
 
 
+@pytest.mark.parametrize("kind", OPERANDS)
+@pytest.mark.parametrize("filled", (1, 2, GROUPS, 10**6))
+def test_the_cost_model_hears_of_groups_that_have_rows(kind, filled, launches, monkeypatch):
+    """It costs those, and the launch walks all."""
+    asked, groups = [], min(filled, GROUPS)
+    monkeypatch.setattr(
+        ops.building,
+        "chosen",
+        lambda p, shape, groups, *of: asked.append((shape, groups)) or CONFIG,
+    )
+    call(kind, "masked", expected_groups=filled, config=None)
+    call(kind, "ends", expected_groups=filled, config=None)
+    call(kind, "ends", expected_groups=filled, expected_rows=5, config=None)
+    assert asked == [((m, N, K), groups) for m in (M, -(-M // groups), 5)]
+    assert [x.values["groups"] for x in launches] == [GROUPS] * 3
+
+
 @pytest.mark.parametrize("grouping", TABLES)
 @pytest.mark.parametrize("kind", OPERANDS)
 def test_no_rows(kind, grouping, launches):
@@ -177,6 +194,9 @@ WRONG = (  # the argument named, the grouping, what is changed, what the message
     ("row_groups, group_ends", "rows", lambda t: {"group_ends": Placed(3, dtype="int32")}, "exactly one"),
     ("alignment", "ends", lambda t: {"alignment": 32}, "128, 64"),
     ("expected_rows", "masked", lambda t: {"expected_rows": 0}, "positive"),
+    ("expected_groups", "masked", lambda t: {"expected_groups": 0}, "positive"),
+    ("expected_groups", "ends", lambda t: {"expected_groups": 1.0}, "positive"),
+    ("expected_groups", "rows", lambda t: {"expected_groups": 1}, "masked and ends"),
     ("out_dtype", "batched", lambda t: {"out_dtype": "f64"}, "bf16"),
     ("out shape", "masked", lambda t: {"out": Placed(GROUPS, M, N + 8)}, f"[3, {M}, {N}]"),
     ("out dtype", "rows", lambda t: {"out": Placed(M, N, dtype="bfloat16")}, "float32"),

@@ -124,7 +124,8 @@ def _tables(grouping: str) -> tuple[Wrong, ...]:
         case "masked":
             rows = wrong("no row expected", "expected_rows", expected_rows=0)
             some = wrong("half a row expected", "expected_rows", expected_rows=0.5)
-            return (*tensor("b", "groups"), *tensor("group_rows", TABLE), rows, some)
+            filled = wrong("no group expected", "expected_groups", expected_groups=0)
+            return (*tensor("b", "groups"), *tensor("group_rows", TABLE), rows, some, filled)
         case "rows":
             return (*tensor("row_groups", TABLE), both, neither, odd)
     return (*tensor("group_ends", TABLE), both, neither, odd)
@@ -226,6 +227,7 @@ MULTIPLY = Function(
         wrong("a name for a problem", "problem", problem="fp8_block"),
         wrong("a table of one GEMM", "table", table=Placed(G, dtype="int32")),
         wrong("rows expected of one GEMM", "expected_rows", expected_rows=9),
+        wrong("groups expected of one GEMM", "expected_groups", expected_groups=1),
         wrong("scale_out without an FP8 output", "scale_out", scale_out=1.0),
         wrong("an argument that the epilogue does not read", "nobody", nobody=1.0),
     ),

@@ -43,6 +43,7 @@ KEYWORDS: dict[str, st.SearchStrategy[Any]] = {
     "accurate": mostly(st.booleans()),
     "alignment": mostly(st.sampled_from([64, 128])),
     "expected_rows": mostly(st.sampled_from([1, 7, 256])),
+    "expected_groups": mostly(st.sampled_from([1, 2])),
     "config": mostly(CONFIG | st.none()),
     "epilogue": mostly(
         st.sampled_from(["relu", "silu", "gelu", ACC * 3.0, "bias", "residual", "alpha"])
@@ -118,6 +119,7 @@ def ignored(call: Call) -> list[str]:
         "accurate": lambda v: recipe(p.family).promotes is bool(v),
         "alignment": lambda v: p.alignment == v,
         "expected_rows": lambda v: v is None or not CHOSEN or CHOSEN[-1][1][0] == v,
+        "expected_groups": lambda v: v is None or not CHOSEN or CHOSEN[-1][2] == v,
         "config": lambda v: launch.config == (v or gemms.CONFIG),
         "epilogue": lambda v: p.epilogue in (named(v), _of_scaled(given, v)),
         "scale_a_layout": lambda v: (v == "mn") is _in_place(launch, made["scale_a"]),
