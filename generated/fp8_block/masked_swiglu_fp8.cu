@@ -107,9 +107,24 @@ struct Scheduler {
           stride(gridDim.x / (CLUSTER_M * CLUSTER_N)),
           group_rows(group_rows) {}
 
+    // How many groups behind this one have no rows, up to the next that has. 32 are read at once: one wait for memory.
+    __device__ int without_rows() const {
+        uint32_t filled = 0;
+        #pragma unroll
+        for (int i = 0; i < 32; ++i) {
+            const int at = min(group + 1 + i, groups - 1);
+            filled |= uint32_t(__ldg(group_rows + at) > 0) << i;
+        }
+        return filled ? __ffs(filled) - 1 : 32;
+    }
+
     __device__ bool next(Tile& tile) {
         for (; group < groups; ++group) {
-            const int end = min(max(__ldg(group_rows + group), 0), rows);
+            const int end = min(__ldg(group_rows + group), rows);
+            if (end <= 0) {
+                group += without_rows();
+                continue;
+            }
             const int tiles_m = (end + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M);
             if (index < first + tiles_m * tiles_n) {
                 const int at = index - first;

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from itertools import chain
 from random import Random
 
 import numpy as np
@@ -93,6 +94,16 @@ def drawn(p, random):
     return shape, layout(p, shape, sizes)
 
 
+EMPTY = (0, 1, 31, 32, 33, 34, 65, 66, 67)  # about as many as a walk looks at once, and twice
+
+
+def sparse(p, random):
+    """Groups with rows behind runs of groups without, and one such run behind them."""
+    shape = random.randint(1, 3000), random.randint(1, 300), random.randint(1, 700)
+    runs = ([0] * n + [random.randint(0, 150)] for n in random.sample(EMPTY, len(EMPTY)))
+    return shape, layout(p, shape, (*chain(*runs), *(0,) * random.choice(EMPTY)))
+
+
 @pytest.mark.parametrize("grouping", GROUPED)
 def test_every_tile_once(grouping):
     random = Random(7)
@@ -153,8 +164,8 @@ def test_the_device_walks_as_python_does(grouping, multicast, alignment, tmp_pat
     subprocess.run(["g++", *flags, "-o", tmp_path / "walk", program], check=True)
     random = Random(3)
     asked, expected = [], []
-    for _ in range(30):
-        shape, groups = drawn(p, random)
+    for i in range(40):
+        shape, groups = (sparse if i % 4 == 0 else drawn)(p, random)
         ctas = a.kernel.cluster.size * random.randint(1, 30)
         numbers = (*shape, ctas, groups.groups, len(groups.table), *groups.table)
         asked.append(" ".join(map(str, numbers)))
