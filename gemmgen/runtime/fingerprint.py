@@ -29,6 +29,7 @@ BESIDE = (
         "compat",
         "compiling",
         "emulator",
+        "formats",
         "gallery",
         "heuristics",
         "nn",

@@ -83,6 +83,7 @@ CHECKS = {
     "link": {"ir", "errors"},  # reads text; never what emits it
     "emulator": {"errors"},  # knows PTX, and nothing of gemmgen
     "verification": {"ir", "errors", "config", "problem", "recipes", "epilogues"},
+    "formats": {"ir", "errors", "verification"},  # what weights of 4 bits stand for, exactly
 }
 # runtime/gpu.py and emulated.py are machines that verification puts kernels on trial on; it knows neither.
 RUNTIME = {

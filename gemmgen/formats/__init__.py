@@ -1,0 +1,26 @@
+"""Weights of 4 bits in NumPy: what their codes and scales stand for, exactly, and how they are made.
+
+`gemmgen.quant` reads them from checkpoints; what a kernel makes of them is judged by `dequantise`.
+"""
+
+from .format import GROUPS, MXFP4, NVFP4, Format, int4
+from .numbers import E2M1_VALUES, e2m1, e2m1_values, e8m0_values
+from .quantise import quantise
+from .weights import Weights, dequantise, nibbles, paired
+
+__all__ = [
+    "E2M1_VALUES",
+    "GROUPS",
+    "MXFP4",
+    "NVFP4",
+    "Format",
+    "Weights",
+    "dequantise",
+    "e2m1",
+    "e2m1_values",
+    "e8m0_values",
+    "int4",
+    "nibbles",
+    "paired",
+    "quantise",
+]

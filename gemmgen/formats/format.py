@@ -1,0 +1,83 @@
+"""What weights of 4 bits are: an element of 16 codes, and what scales groups of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import ArgumentError
+from ..ir.dtypes import BF16, DTYPES, E4M3, F16, F32, DType
+
+INT4 = "int4"
+E2M1 = "e2m1"
+E8M0 = "e8m0"
+COLUMN = 0  # all of a row's columns share a scale
+GROUPS = (32, 64, 128, COLUMN)  # of INT4
+INT4_SCALES = (F16.name, BF16.name, F32.name)
+ZERO = 8  # the code of 0 where no zero points are stored
+MICROSCALED = {E8M0: 32, E4M3.name: 16}  # of E2M1: the group by the scale (OCP MX 1.0; NVFP4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """A row [K] of weights as 4-bit codes, with a scale for each `group` of its columns.
+
+    element: "int4": a code u, 0 to 15, is (u - zero) * scale. "e2m1": a sign and one of 0, 0.5, 1, 1.5, 2, 3, 4, 6,
+    times the scale. group: 0 for all of the row. scale: the dtype's name: of INT4 "f16", "bf16" or "f32"; of E2M1 "e8m0",
+    a power of two for 32, or "e4m3" for 16 beside a float32 for the whole tensor. zeros: whether each group of INT4 has a
+    zero of its own; else it is 8.
+
+    Raises ArgumentError for what no format is.
+    """
+
+    element: str
+    group: int
+    scale: str
+    zeros: bool = False
+
+    def __post_init__(self) -> None:
+        if self.element not in (INT4, E2M1):
+            raise ArgumentError("element", self.element, f"must be {INT4} or {E2M1}")
+        scales = INT4_SCALES if self.element == INT4 else tuple(MICROSCALED)
+        if self.scale not in scales:
+            allowed = f"must be {' or '.join(scales)} for {self.element}"
+            raise ArgumentError("scale", self.scale, allowed)
+        groups = GROUPS if self.element == INT4 else (MICROSCALED[self.scale],)
+        if isinstance(self.group, bool) or self.group not in groups:
+            allowed = f"must be {' or '.join(map(str, groups))} for {self.element}"
+            raise ArgumentError("group", self.group, allowed)
+        if not isinstance(self.zeros, bool):
+            raise ArgumentError("zeros", self.zeros, "must be True or False")
+        if self.zeros and self.element != INT4:
+            raise ArgumentError("zeros", self.zeros, "must be False for e2m1: its codes have signs")
+
+    @property
+    def name(self) -> str:
+        """int4_128_f16_zeros, int4_column_bf16, e2m1_32_e8m0"""
+        group = self.group or "column"
+        return f"{self.element}_{group}_{self.scale}{'_zeros' * self.zeros}"
+
+    @property
+    def scale_dtype(self) -> DType | None:
+        """None for E8M0, which is an exponent alone."""
+        return DTYPES.get(self.scale)
+
+    @property
+    def tensor_scaled(self) -> bool:
+        """Whether a float32 scales the whole tensor, too."""
+        return self.scale == E4M3.name
+
+    def group_of(self, k: int) -> int:
+        """How many of `k` columns share a scale. Raises ArgumentError if `k` is not made of whole groups."""
+        step = self.group or 2  # two codes are a byte
+        if k <= 0 or k % step:
+            raise ArgumentError("K", k, f"must be a multiple of {step} for {self.name}")
+        return self.group or k
+
+
+def int4(group: int = 128, scale: str = F16.name, *, zeros: bool = False) -> Format:
+    """INT4 with a scale for each `group` columns of a row (32, 64, 128; 0: all). Raises ArgumentError."""
+    return Format(element=INT4, group=group, scale=scale, zeros=zeros)
+
+
+MXFP4 = Format(element=E2M1, group=32, scale=E8M0)
+NVFP4 = Format(element=E2M1, group=16, scale=E4M3.name)

@@ -1,0 +1,125 @@
+"""A tensor of 4-bit weights in one form, whichever checkpoint it came from, and what it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ArgumentError
+from ..verification.codes import code_type, decode
+from .format import INT4, ZERO, Format
+from .numbers import Bytes, Floats, e2m1_values, e8m0_values
+
+MOST_ZERO = 15
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Weights:
+    """Weights [..., N, K] in `format`, whose groups are g columns.
+
+    codes: uint8 [..., N, K / 2]; column 2 j of a row is in the low four bits of byte j. scales: [..., N, K / g], their bits:
+    uint8 for E8M0 and E4M3, uint16 for f16 and bf16, uint32 for f32. zeros: uint8 [..., N, K / g], 0 to 15, where the format has them.
+    tensor_scale: a float32 by which all is multiplied, of NVFP4.
+
+    Raises ArgumentError for an array of another shape or dtype, a zero above 15, a scale that is no finite number.
+    """
+
+    format: Format
+    codes: Bytes
+    scales: npt.NDArray[np.unsignedinteger]
+    zeros: Bytes | None = None
+    tensor_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check("codes", self.codes, np.dtype(np.uint8))
+        if self.codes.ndim < 2:
+            raise ArgumentError("codes shape", self.codes.shape, "must be [..., N, K / 2]")
+        *lead, half = self.codes.shape
+        shape = (*lead, 2 * half // self.format.group_of(2 * half))
+        _check("scales", self.scales, scale_type(self.format), shape)
+        if self.format.zeros:
+            _check("zeros", self.zeros, np.dtype(np.uint8), shape)
+            worst = int(np.max(self.zeros, initial=0)) if self.zeros is not None else 0
+            if worst > MOST_ZERO:
+                raise ArgumentError("zeros", worst, f"must be at most {MOST_ZERO}")
+        elif self.zeros is not None:
+            raise ArgumentError("zeros", self.zeros, f"must be None: {self.format.name} has none")
+        finite = np.isfinite(scale_values(self.format, self.scales))
+        if not finite.all():
+            first = tuple(int(x[0]) for x in np.nonzero(~finite))
+            raise ArgumentError(
+                "scales", hex(int(self.scales[first])), f"is not finite, at {first}"
+            )
+        self._check_tensor_scale()
+
+    def _check_tensor_scale(self) -> None:
+        scale = self.tensor_scale
+        if (
+            not isinstance(scale, float)
+            or float(np.float32(scale)) != scale
+            or not np.isfinite(scale)
+        ):
+            raise ArgumentError("tensor_scale", scale, "must be a finite float32")
+        if scale != 1.0 and not self.format.tensor_scaled:
+            raise ArgumentError("tensor_scale", scale, f"must be 1.0: {self.format.name} has none")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[..., N, K]"""
+        *lead, half = self.codes.shape
+        return (*lead, 2 * half)
+
+
+def _check(
+    argument: str, x: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None = None
+) -> None:
+    if not isinstance(x, np.ndarray):
+        raise ArgumentError(argument, type(x).__name__, "must be a NumPy array")
+    if x.dtype != dtype:
+        raise ArgumentError(f"{argument} dtype", str(x.dtype), f"must be {dtype}")
+    if shape is not None and x.shape != shape:
+        raise ArgumentError(f"{argument} shape", x.shape, f"must be {list(shape)}")
+
+
+def scale_type(form: Format) -> np.dtype[np.unsignedinteger]:
+    """Of the bits of a scale."""
+    return code_type(form.scale_dtype) if form.scale_dtype else np.dtype(np.uint8)
+
+
+def scale_values(form: Format, bits: npt.NDArray[np.unsignedinteger]) -> Floats:
+    """The numbers that scales of `bits` are, in their shape, exactly."""
+    return (
+        decode(bits, form.scale_dtype) if form.scale_dtype else e8m0_values(bits.astype(np.uint8))
+    )
+
+
+def nibbles(packed: Bytes) -> Bytes:
+    """uint8 [..., K / 2] -> the codes of all columns, uint8 [..., K], low four bits first."""
+    codes: Bytes = np.stack([packed & 15, packed >> 4], -1)
+    return codes.reshape(*packed.shape[:-1], -1)
+
+
+def paired(codes: Bytes) -> Bytes:
+    """The inverse of `nibbles`: codes 0 to 15, uint8 [..., K] with an even K -> uint8 [..., K / 2]."""
+    both = codes.reshape(*codes.shape[:-1], -1, 2)
+    return (both[..., 0] | both[..., 1] << 4).astype(np.uint8)
+
+
+def elements(weights: Weights) -> Floats:
+    """Values before they are scaled: [..., N, K]; of INT4 the code less its zero."""
+    codes = nibbles(weights.codes)
+    if weights.format.element != INT4:
+        return e2m1_values(codes)
+    group = weights.format.group_of(weights.shape[-1])
+    zeros = ZERO if weights.zeros is None else np.repeat(weights.zeros, group, -1).astype(np.int64)
+    return (codes.astype(np.int64) - zeros).astype(np.float64)
+
+
+def dequantise(weights: Weights) -> Floats:
+    """The float64 [..., N, K] that `weights` stand for. Exact: at most 30 bits of a significand are used."""
+    group = weights.format.group_of(weights.shape[-1])
+    scales = np.repeat(scale_values(weights.format, weights.scales), group, -1)
+    return elements(weights) * scales * weights.tensor_scale
