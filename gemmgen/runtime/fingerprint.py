@@ -34,6 +34,7 @@ BESIDE = (
         "heuristics",
         "nn",
         "pack",
+        "quant",
         "see",
     ),
     *("torch_ops", "verification"),

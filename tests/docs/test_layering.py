@@ -107,6 +107,8 @@ TOP = {
         *["ir", "errors", "config", "epilogues", "problem", "recipes", "runtime", "ops"],
         "cost_link",  # whether one launch pays
     },
+    # Weights of 4 bits from checkpoints, as torch tensors.
+    "quant": {"errors", "untrusted", "formats", "runtime"},
     # Modules of torch: what `torch_ops` is to functions.
     "nn": {"errors", "runtime", "ops", "torch_ops"},
     "compat": {

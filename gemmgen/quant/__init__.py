@@ -1,0 +1,15 @@
+"""Weights of 4 bits from checkpoints: AWQ, GPTQ and MXFP4 tensors, as Hugging Face names them, in one form.
+
+`load` reads all layers of a checkpoint, the others one. What cannot be taken is an ArgumentError that names the tensor.
+"""
+
+from __future__ import annotations
+
+from .awq import awq
+from .checkpoint import Checkpoint
+from .gptq import gptq
+from .loading import METHODS, load
+from .microscaled import mxfp4
+from .quantised import Quantised, of
+
+__all__ = ["METHODS", "Checkpoint", "Quantised", "awq", "gptq", "load", "mxfp4", "of"]

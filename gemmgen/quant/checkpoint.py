@@ -1,0 +1,134 @@
+"""Tensors in files of the safetensors format, one read at a time.
+
+A file is 8 bytes, little-endian: the length of a JSON object, which names each tensor's dtype, shape and place behind it; then
+the tensors (github.com/huggingface/safetensors, README, "Format").
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError
+from ..runtime.torch_tensors import torch
+from ..untrusted import READ, parse_json
+
+SUFFIX = ".safetensors"
+LENGTH = 8
+MOST_HEADER = 100_000_000  # bytes, as the format's own readers allow
+FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+FP8 = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+INTEGERS = {"U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64"}
+DTYPES = {**FLOATS, **FP8, **INTEGERS, "BOOL": "bool"}
+
+
+@dataclass(frozen=True)
+class _Place:
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    start: int  # in the file
+    size: int
+
+
+class Checkpoint(Mapping[str, Any]):
+    """The tensors of safetensors files by name, each read from its file whenever it is asked for, onto the CPU.
+
+    paths: a file, a folder, of which all *.safetensors are taken, or several of these. Raises ArgumentError for what cannot be read,
+    is no such file, or names a tensor twice.
+    """
+
+    def __init__(self, paths: str | Path | Sequence[str | Path]) -> None:
+        given = [paths] if isinstance(paths, str | Path) else paths
+        if not isinstance(given, Sequence) or not all(isinstance(x, str | Path) for x in given):
+            raise ArgumentError("paths", paths, "must be a path, or several")
+        self._places: dict[str, _Place] = {}
+        for file in (f for x in given for f in _files(Path(x))):
+            for name, place in _header(file):
+                if name in self._places:
+                    raise ArgumentError(name, str(file), f"is in {self._places[name].path}, too")
+                self._places[name] = place
+
+    def __getitem__(self, name: str) -> Any:
+        """Raises KeyError for a name that there is not; ArgumentError for a dtype that is not taken, and a file that ends too soon."""
+        at = self._places[name]
+        if at.dtype not in DTYPES:
+            raise ArgumentError(f"{name} dtype", at.dtype, f"must be {', '.join(DTYPES)}")
+        dtype = getattr(torch(), DTYPES[at.dtype])
+        if at.size != math.prod(at.shape) * dtype.itemsize:
+            raise ArgumentError(
+                f"{name} data_offsets", at.size, f"must hold {list(at.shape)} of {at.dtype}"
+            )
+        if not at.size:
+            return torch().empty(at.shape, dtype=dtype)
+        data = bytearray(_read(at.path, at.start, at.size))
+        return torch().frombuffer(data, dtype=torch().uint8).view(dtype).view(at.shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _files(path: Path) -> list[Path]:
+    try:
+        if not path.is_dir():
+            return [path]
+        found = sorted(path.glob(f"*{SUFFIX}"))
+    except (OSError, ValueError) as e:
+        raise ArgumentError("paths", str(path), f"cannot be read: {e}") from e
+    if not found:
+        raise ArgumentError("paths", str(path), f"must hold files that end in {SUFFIX}")
+    return found
+
+
+def _read(path: Path, start: int, size: int) -> bytes:
+    """So many bytes of a regular file. Raises ArgumentError."""
+    try:
+        handle = os.open(path, READ)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file")
+            file.seek(start)
+            data = file.read(size)
+    except (OSError, ValueError) as e:  # ValueError: a path with a NUL
+        why = getattr(e, "strerror", None) or e
+        raise ArgumentError("paths", str(path), f"cannot be read: {why}") from e
+    if len(data) != size:
+        raise ArgumentError("paths", str(path), f"ends before byte {start + size}")
+    return data
+
+
+def _header(path: Path) -> list[tuple[str, _Place]]:
+    size = int.from_bytes(_read(path, 0, LENGTH), "little")
+    if not 2 <= size <= MOST_HEADER:
+        raise ArgumentError("paths", str(path), f"is no safetensors file: a header of {size} bytes")
+    try:
+        text = _read(path, LENGTH, size).decode()
+    except UnicodeDecodeError as e:
+        raise ArgumentError("paths", str(path), "is no safetensors file: no UTF-8") from e
+    told = parse_json(str(path), text)
+    if not isinstance(told, dict):
+        raise ArgumentError("paths", str(path), "is no safetensors file: no JSON object")
+    of = [(n, x) for n, x in told.items() if n != "__metadata__"]
+    return [(name, _place(path, name, x, LENGTH + size)) for name, x in of]
+
+
+def _place(path: Path, name: str, told: Any, behind: int) -> _Place:
+    try:
+        dtype, shape, (first, last) = told["dtype"], told["shape"], told["data_offsets"]
+        sides = (first, last, *shape)
+    except (KeyError, TypeError, ValueError) as e:
+        raise ArgumentError(name, told, "must have dtype, shape and data_offsets") from e
+    if not isinstance(dtype, str) or not all(type(x) is int and 0 <= x < 1 << 62 for x in sides):
+        raise ArgumentError(name, told, "must be a dtype's name and numbers from 0 on")
+    if last < first:
+        raise ArgumentError(f"{name} data_offsets", [first, last], "must not end before they begin")
+    return _Place(path, dtype, tuple(shape), behind + first, last - first)

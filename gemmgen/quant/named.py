@@ -1,0 +1,59 @@
+"""Tensors of a checkpoint by name: there, of a dtype, of a shape; the error names the tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ArgumentError
+from ..formats import GROUPS, Format, int4
+from ..runtime.torch_tensors import torch
+
+Tensors = Mapping[str, Any]
+FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
+
+
+def tensor(tensors: Tensors, name: str, dtypes: tuple[str, ...], dims: int) -> Any:
+    """The one called `name`, of so many dimensions, of a dtype that is called so. Raises ArgumentError."""
+    if name not in tensors:
+        raise ArgumentError(name, None, "must be among the tensors")
+    found = tensors[name]
+    if not isinstance(found, torch().Tensor):
+        raise ArgumentError(name, type(found).__name__, "must be a torch tensor")
+    if str(found.dtype).removeprefix("torch.") not in dtypes:
+        raise ArgumentError(f"{name} dtype", found.dtype, f"must be {' or '.join(dtypes)}")
+    if found.dim() != dims or 0 in found.shape:
+        raise ArgumentError(
+            f"{name} shape", tuple(found.shape), f"must be {dims} sides, none of them 0"
+        )
+    return found
+
+
+def shaped(name: str, x: Any, shape: tuple[int, ...], because: str) -> None:
+    """Raise ArgumentError if `x` has another shape."""
+    if tuple(x.shape) != shape:
+        raise ArgumentError(f"{name} shape", tuple(x.shape), f"must be {list(shape)}: {because}")
+
+
+def int4_of(name: str, k: int, scales: Any, *, zeros: bool) -> Format:
+    """The INT4 format of `k` columns whose scales are [groups, N]. Raises ArgumentError naming the scales `name` if
+    the groups are none that are taken."""
+    groups = scales.shape[0]
+    size = k // groups
+    column = GROUPS[-1]
+    group = column if groups == 1 else size
+    if k % 2 or k % groups or group not in GROUPS:
+        allowed = ", ".join(map(str, GROUPS[:-1]))
+        raise ArgumentError(
+            f"{name} shape",
+            tuple(scales.shape),
+            f"{k} columns must be groups of {allowed}, or one of an even number",
+        )
+    dtype = str(scales.dtype).removeprefix("torch.")
+    return int4(group, FLOATS[dtype], zeros=zeros)
+
+
+def finite(name: str, scales: Any) -> None:
+    """Raise ArgumentError if one of them is not."""
+    if not bool(scales.isfinite().all()):
+        raise ArgumentError(name, "NaN or infinity", "must be finite")

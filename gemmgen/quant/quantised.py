@@ -1,0 +1,108 @@
+"""4-bit weights as torch tensors, in the one form that every reader gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import formats
+from ..errors import ArgumentError
+from ..formats import Format, Weights
+from ..formats.weights import scale_type
+from ..runtime.torch_tensors import torch
+
+# The torch dtype of a scale, by the format's name for it.
+SCALES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "e8m0": "uint8", "e4m3": "float8_e4m3fn"}  # fmt: skip
+BITS = {1: "uint8", 2: "int16", 4: "int32"}  # integers that a NumPy array can be made of
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Quantised:
+    """Weights [..., N, K] in `format`, whose groups are g columns; contiguous tensors of one device.
+
+    codes: uint8 [..., N, K / 2]; column 2 j of a row is in the low four bits of byte j. scales: [..., N, K / g], float16,
+    bfloat16 or float32 of INT4, of E2M1 uint8 exponents (E8M0) or float8_e4m3fn. zeros: uint8 [..., N, K / g], where the format has
+    them. tensor_scale: a float32 by which all is multiplied, of NVFP4.
+    """
+
+    format: Format
+    codes: Any
+    scales: Any
+    zeros: Any = None
+    tensor_scale: float = 1.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[..., N, K]"""
+        *lead, half = self.codes.shape
+        return (*lead, 2 * half)
+
+    def numpy(self) -> Weights:
+        """The same in NumPy, checked; of CPU tensors over their memory. Raises ArgumentError for tensors that are no
+        weights in `format`."""
+        bits = getattr(torch(), BITS[scale_type(self.format).itemsize])
+        wanted = getattr(torch(), SCALES[self.format.scale])
+        if self.scales.dtype != wanted:
+            raise ArgumentError("scales dtype", self.scales.dtype, f"must be {wanted}")
+        scales = self.scales.view(bits).cpu().numpy().view(scale_type(self.format))
+        zeros = None if self.zeros is None else self.zeros.cpu().numpy()
+        return Weights(
+            format=self.format,
+            codes=self.codes.cpu().numpy(),
+            scales=scales,
+            zeros=zeros,
+            tensor_scale=self.tensor_scale,
+        )
+
+    def dequantise(self, dtype: Any = None) -> Any:
+        """The weights as numbers, [..., N, K] on the device of `codes`: exact in float64, the default, and rounded once to another
+        floating-point dtype. Raises ArgumentError as `numpy` does, and for a dtype of no such numbers."""
+        to = torch().float64 if dtype is None else dtype
+        if not isinstance(to, torch().dtype) or not to.is_floating_point:
+            raise ArgumentError("dtype", dtype, "must be a floating-point dtype of torch")
+        exact = torch().from_numpy(formats.dequantise(self.numpy()))
+        return exact.to(to).to(self.codes.device)
+
+
+def of(weight: Any, form: Format) -> Quantised:
+    """`weight`, a tensor [..., N, K] of finite numbers, quantised to the nearest in `form` on the CPU
+    (`gemmgen.formats.quantise`), on the device of `weight`. Raises ArgumentError."""
+    if not isinstance(weight, torch().Tensor):
+        raise ArgumentError("weight", type(weight).__name__, "must be a torch tensor")
+    if not isinstance(form, Format):
+        raise ArgumentError("form", form, "must be a gemmgen.formats.Format")
+    if not weight.dtype.is_floating_point:
+        raise ArgumentError("weight dtype", weight.dtype, "must be floating-point")
+    try:
+        made = formats.quantise(weight.detach().double().cpu().numpy(), form)
+    except ArgumentError as e:
+        raise ArgumentError(e.argument.replace("x", "weight", 1), e.value, e.allowed) from e
+    return _tensors(made, weight.device)
+
+
+def _tensors(made: Weights, device: Any) -> Quantised:
+    scales = torch().from_numpy(made.scales.view(f"i{made.scales.itemsize}"))
+    return Quantised(
+        format=made.format,
+        codes=torch().from_numpy(made.codes).to(device),
+        scales=scales.view(getattr(torch(), SCALES[made.format.scale])).to(device),
+        zeros=None if made.zeros is None else torch().from_numpy(made.zeros).to(device),
+        tensor_scale=made.tensor_scale,
+    )
+
+
+def packed_rows(codes: Any) -> Any:
+    """uint8 codes [K, N], two of a column to a byte: uint8 [N, K / 2], contiguous."""
+    turned = codes.t()
+    return (turned[:, 0::2] | turned[:, 1::2] << 4).contiguous()
+
+
+def words(tensor: Any) -> Any:
+    """The eight codes of each int32, low bits first: [..., W] -> uint8 [..., W, 8]. A CPU's and a GPU's bytes are little-endian."""
+    octets = tensor.contiguous().view(torch().uint8).view(*tensor.shape, 4)
+    return torch().stack([octets & 15, octets >> 4], -1).view(*tensor.shape, 8)
+
+
+assert np.little_endian  # of every machine that torch's CUDA builds are for

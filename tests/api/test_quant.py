@@ -1,0 +1,380 @@
+"""`gemmgen.quant`: tensors as AWQ, GPTQ and gpt-oss store them become the numbers that their definitions say, code by code."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gemmgen import quant  # noqa: E402
+from gemmgen.errors import ArgumentError  # noqa: E402
+from gemmgen.formats import E2M1_VALUES, MXFP4, NVFP4, int4  # noqa: E402
+
+K, N = 128, 24
+AWQ_OUTPUTS = (0, 2, 4, 6, 1, 3, 5, 7)  # of a word's codes, low bits first
+NAME = "model.layers.0.mlp.down_proj"
+
+
+def signed(word: int) -> int:
+    return word - (1 << 32) if word >> 31 else word
+
+
+def word(codes) -> int:
+    return signed(sum(int(c) << 4 * i for i, c in enumerate(codes)))
+
+
+def drawn(group=32, k=K, n=N, seed=0, zeros=16):
+    """Codes [K, N], zeros [K / g, N] and scales."""
+    rng = np.random.default_rng(seed)
+    codes, zero = rng.integers(0, 16, (k, n)), rng.integers(1, zeros, (k // group, n))
+    return codes, zero, rng.uniform(0.01, 1, (k // group, n)).astype(np.float16)
+
+
+def awq(codes, zeros, scales, name=NAME):
+    def columns(x):
+        rows = [[word(x[k, 8 * j + i] for i in AWQ_OUTPUTS) for j in range(x.shape[1] // 8)]
+                for k in range(len(x))]  # fmt: skip
+        return torch.tensor(rows, dtype=torch.int32)
+
+    held = {"qweight": columns(codes), "qzeros": columns(zeros), "scales": torch.from_numpy(scales)}
+    return {f"{name}.{x}": t for x, t in held.items()}
+
+
+def gptq(codes, zeros, scales, name=NAME, less=1):
+    k, n = codes.shape
+    weight = [[word(codes[8 * j : 8 * j + 8, i]) for i in range(n)] for j in range(k // 8)]
+    stored = [[word(z[8 * j : 8 * j + 8] - less) for j in range(n // 8)] for z in zeros]
+    return {
+        f"{name}.qweight": torch.tensor(weight, dtype=torch.int32),
+        f"{name}.qzeros": torch.tensor(stored, dtype=torch.int32),
+        f"{name}.scales": torch.from_numpy(scales),
+        f"{name}.g_idx": torch.arange(k, dtype=torch.int32) // (k // len(zeros)),
+    }
+
+
+def exact(codes, zeros, scales):
+    """[N, K]"""
+    group = len(codes) // len(scales)
+    steps = codes - np.repeat(zeros, group, 0)
+    return (steps * np.repeat(scales.astype(np.float64), group, 0)).T
+
+
+READERS = {
+    "awq": (awq, quant.awq),
+    "gptq": (gptq, quant.gptq),
+    "gptq_v2": (
+        lambda *x: gptq(*x, less=0),
+        lambda t, n: quant.gptq(t, n, checkpoint_format="gptq_v2"),
+    ),
+}
+
+
+@pytest.mark.parametrize("group", [32, 64, 128])
+@pytest.mark.parametrize("method", READERS)
+def test_integers_with_groups_and_zeros(method, group):
+    stored, read = READERS[method]
+    given = drawn(group)
+    got = read(stored(*given), NAME)
+    assert got.format == int4(group if group < K else 0, "f16", zeros=True)
+    assert got.shape == (N, K) and got.codes.is_contiguous() and got.scales.is_contiguous()
+    assert np.array_equal(got.dequantise().numpy(), exact(*given))
+    assert torch.equal(got.dequantise(torch.bfloat16), got.dequantise().to(torch.bfloat16))
+
+
+def test_gptq_without_zeros_of_its_own_is_symmetric():
+    codes, zeros, scales = drawn()
+    got = quant.gptq(gptq(codes, np.full_like(zeros, 8), scales), NAME)
+    assert got.format == int4(32, "f16") and got.zeros is None
+    assert np.array_equal(got.dequantise().numpy(), exact(codes, 8 + 0 * zeros, scales))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_scales_keep_their_dtype(dtype):
+    given = drawn()
+    tensors = awq(*given)
+    tensors[f"{NAME}.scales"] = tensors[f"{NAME}.scales"].to(dtype)
+    got = quant.awq(tensors, NAME)
+    scales = tensors[f"{NAME}.scales"].double().numpy()
+    assert got.scales.dtype == dtype
+    assert np.array_equal(got.dequantise().numpy(), exact(given[0], given[1], scales))
+
+
+def experts(seed=0, rows=6, groups=3):
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(0, 256, (2, rows, groups, 16), np.uint8)
+    scales = rng.integers(0, 255, (2, rows, groups), np.uint8)
+    name = "model.layers.0.mlp.experts.gate_up_proj"
+    return name, {
+        f"{name}_blocks": torch.from_numpy(blocks),
+        f"{name}_scales": torch.from_numpy(scales),
+    }
+
+
+def test_mxfp4_as_gpt_oss_has_it():
+    name, tensors = experts()
+    got = quant.mxfp4(tensors, name)
+    blocks, scales = tensors.values()
+    assert got.format == MXFP4 and got.shape == (2, 6, 96)
+    assert got.codes.data_ptr() == blocks.data_ptr() and torch.equal(got.scales, scales)
+    values = got.dequantise()
+    for e, n, k in np.ndindex(2, 6, 96):
+        byte = int(blocks[e, n, k // 32, k % 32 // 2])
+        code = byte >> 4 if k % 2 else byte & 15
+        size = E2M1_VALUES[code & 7] * 2.0 ** (int(scales[e, n, k // 32]) - 127)
+        assert values[e, n, k] == (-size if code & 8 else size)
+
+
+FORMATS = [MXFP4, NVFP4, *(int4(g, s, zeros=z) for g in (32, 0) for s in ("f16", "bf16", "f32") for z in (False, True))]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda f: f.name)
+def test_a_weight_is_quantised(form):
+    weight = torch.randn(4, 8, 64, dtype=torch.bfloat16)
+    got = quant.of(weight, form)
+    assert got.format == form and got.shape == (4, 8, 64)
+    error = (got.dequantise() - weight.double()).abs().max() / weight.double().abs().max()
+    assert 0 < error < 0.25
+    assert got.dequantise(torch.float32).dtype == torch.float32
+
+
+# ---- what is not taken ------------------------------------------------------------------------
+
+
+def changed(tensors, end, change):
+    name = next(n for n in tensors if n.endswith(end))
+    return {n: change(t) if n == name else t for n, t in tensors.items()}
+
+
+def without(tensors, end):
+    return {n: t for n, t in tensors.items() if not n.endswith(end)}
+
+
+def turned(t):
+    return t.t()
+
+
+WRONG = {
+    "no qweight": ("awq", ".qweight", lambda t: without(t, ".qweight")),
+    "no scales": ("gptq", ".scales", lambda t: without(t, ".scales")),
+    "no zeros": ("gptq", ".qzeros", lambda t: without(t, ".qzeros")),
+    "a list": ("awq", ".qweight", lambda t: changed(t, ".qweight", lambda x: x.tolist())),
+    "bytes": ("awq", ".qweight dtype", lambda t: changed(t, ".qweight", lambda x: x.to(torch.int8))),
+    "three sides": ("awq", ".qweight shape", lambda t: changed(t, ".qweight", lambda x: x[None])),
+    "no inputs": ("gptq", ".qweight shape", lambda t: changed(t, ".qweight", lambda x: x[:0])),
+    "version gemv": ("awq", ".qweight shape", lambda t: changed(t, ".qweight", turned)),
+    "8 bits": ("gptq", ".qzeros shape", lambda t: changed(t, ".qzeros", lambda x: x.repeat(1, 2))),
+    "zeros of fewer groups": ("awq", ".qzeros shape", lambda t: changed(t, ".qzeros", lambda x: x[:2])),
+    "scales of others": ("gptq", ".scales shape", lambda t: changed(t, ".scales", lambda x: x[:, 8:])),
+    "scales of FP8": ("awq", ".scales dtype", lambda t: changed(t, ".scales", lambda x: x.to(torch.float8_e4m3fn))),
+    "infinite scales": ("awq", ".scales", lambda t: changed(t, ".scales", lambda x: x * 1e6)),
+    "NaN": ("gptq", ".scales", lambda t: changed(t, ".scales", lambda x: x * np.nan)),
+    "act-order": ("gptq", ".g_idx", lambda t: changed(t, ".g_idx", lambda x: x.flip(0))),
+    "groups of too few": ("gptq", ".g_idx shape", lambda t: changed(t, ".g_idx", lambda x: x[1:])),
+    "groups of no integers": ("gptq", ".g_idx dtype", lambda t: changed(t, ".g_idx", lambda x: x.float())),
+    "zeros of gptq_v2": ("gptq", ".qzeros", lambda t: changed(t, ".qzeros", lambda x: x | 15)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("says", WRONG)
+def test_what_is_not_taken_is_named(says):
+    method, argument, change = WRONG[says]
+    stored, read = READERS[method]
+    tensors = stored(*drawn(zeros=15))
+    read(tensors, NAME)
+    with pytest.raises(ArgumentError) as e:
+        read(change(tensors), NAME)
+    assert e.value.argument == NAME + argument
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq"])
+def test_groups_of_another_size_are_named(method):
+    stored, read = READERS[method]
+    with pytest.raises(ArgumentError, match="groups of 32, 64, 128") as e:
+        read(stored(*drawn(16)), NAME)
+    assert e.value.argument == f"{NAME}.scales shape"
+
+
+def test_act_order_is_named():
+    tensors = changed(gptq(*drawn()), ".g_idx", lambda x: x.flip(0))
+    with pytest.raises(ArgumentError, match="act-order"):
+        quant.gptq(tensors, NAME)
+
+
+MICROSCALED = {
+    "no scales": ("_scales", lambda t: without(t, "_scales")),
+    "no blocks": ("_blocks", lambda t: without(t, "_blocks")),
+    "blocks of one": ("_blocks shape", lambda t: changed(t, "_blocks", lambda x: x[0, 0])),
+    "blocks of 16": ("_blocks shape", lambda t: changed(t, "_blocks", lambda x: x[..., :8])),
+    "signed": ("_blocks dtype", lambda t: changed(t, "_blocks", lambda x: x.view(torch.int8))),
+    "scales of fewer rows": ("_scales shape", lambda t: changed(t, "_scales", lambda x: x[:, 1:])),
+    "scales as numbers": ("_scales dtype", lambda t: changed(t, "_scales", lambda x: x.float())),
+    "NaN": ("_scales", lambda t: changed(t, "_scales", lambda x: x | 255)),
+}
+
+
+@pytest.mark.parametrize("says", MICROSCALED)
+def test_what_is_not_taken_of_mxfp4_is_named(says):
+    argument, change = MICROSCALED[says]
+    name, tensors = experts()
+    with pytest.raises(ArgumentError) as e:
+        quant.mxfp4(change(tensors), name)
+    assert e.value.argument == name + argument
+
+
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("checkpoint_format", lambda: quant.gptq({}, "x", checkpoint_format="marlin")),
+        ("method", lambda: quant.load({}, "gguf")),
+        ("method", lambda: quant.load({}, ["awq"])),
+        ("progress", lambda: quant.load({}, "awq", progress=1)),
+        ("source", lambda: quant.load({"a.weight": 1}, "awq")),
+        ("paths", lambda: quant.load(5, "awq")),
+        ("paths", lambda: quant.load(["a", 5], "awq")),
+        ("weight", lambda: quant.of([1.0], MXFP4)),
+        ("weight dtype", lambda: quant.of(torch.ones(4, 32, dtype=torch.int8), MXFP4)),
+        ("weight shape", lambda: quant.of(torch.ones(32), MXFP4)),
+        ("weight", lambda: quant.of(torch.full((4, 32), float("nan")), MXFP4)),
+        ("K", lambda: quant.of(torch.ones(4, 33), MXFP4)),
+        ("form", lambda: quant.of(torch.ones(4, 32), "mxfp4")),
+        ("dtype", lambda: quant.of(torch.ones(4, 32), MXFP4).dequantise(torch.int8)),
+        ("dtype", lambda: quant.of(torch.ones(4, 32), MXFP4).dequantise("float32")),
+    ],
+)
+def test_wrong_arguments_are_named(argument, call):
+    with pytest.raises(ArgumentError) as e:
+        call()
+    assert e.value.argument == argument
+
+
+def test_tensors_that_are_no_weights_of_the_format_are_named():
+    right = quant.of(torch.ones(4, 32), MXFP4)
+    wrong = quant.Quantised(format=MXFP4, codes=right.codes, scales=right.scales.to(torch.float16))
+    with pytest.raises(ArgumentError, match="scales dtype"):
+        wrong.dequantise()
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+NAMES = {
+    torch.int32: "I32",
+    torch.float16: "F16",
+    torch.uint8: "U8",
+    torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.int64: "I64",
+    torch.bool: "BOOL",
+}
+
+
+def write(path, tensors, **more):
+    """A file of the format, as its description says."""
+    told, data = dict(more), b""
+    for name, t in tensors.items():
+        octets = t.contiguous().view(-1).view(torch.uint8).numpy().tobytes() if t.numel() else b""
+        place = [len(data), len(data) + len(octets)]
+        told[name] = {"dtype": NAMES[t.dtype], "shape": [*t.shape], "data_offsets": place}
+        data += octets
+    head = json.dumps(told).encode()
+    path.write_bytes(len(head).to_bytes(8, "little") + head + data)
+    return path
+
+
+def test_files_hold_what_was_written(tmp_path):
+    tensors = {
+        "a": torch.randn(3, 4).half(),
+        "b": torch.randn(2, 1, 3).bfloat16(),
+        "c": torch.arange(5),
+        "d": torch.randn(8).to(torch.float8_e4m3fn),
+        "e": torch.tensor(True),
+        "f": torch.empty(0, 4, dtype=torch.int32),
+    }
+    file = write(tmp_path / "x.safetensors", tensors, __metadata__={"format": "pt"})
+    found = quant.Checkpoint(file)
+    assert [*found] == [*tensors] and len(found) == 6
+    for name, t in tensors.items():
+        assert found[name].dtype == t.dtype and found[name].shape == t.shape
+        assert torch.equal(found[name].view(torch.uint8) if t.dim() else found[name], t.view(torch.uint8) if t.dim() else t)  # fmt: skip
+    with pytest.raises(KeyError):
+        found["g"]
+
+
+@pytest.mark.parametrize("method", READERS)
+def test_a_folder_of_files_is_loaded_layer_by_layer(tmp_path, method):
+    stored, _ = READERS[method]
+    first, second = drawn(seed=1), drawn(64, seed=2)
+    one = stored(*first)
+    write(tmp_path / "model-1.safetensors", {**one, "model.norm.weight": torch.ones(4).half()})
+    write(tmp_path / "model-2.safetensors", {n.replace("0", "1"): t for n, t in stored(*second).items()})  # fmt: skip
+    (tmp_path / "config.json").write_text("{}")
+    seen = []
+    got = quant.load(tmp_path, method, progress=lambda *x: seen.append(x))
+    names = [NAME, NAME.replace("0", "1")]
+    assert [*got] == names and seen == [(0, 2, ""), (1, 2, names[0]), (2, 2, names[1])]
+    for name, given in zip(names, (first, second), strict=True):
+        assert np.array_equal(got[name].dequantise().numpy(), exact(*given))
+
+
+def test_experts_are_loaded_from_tensors():
+    name, tensors = experts()
+    assert [*quant.load(tensors, "mxfp4")] == [name]
+
+
+def header(text: bytes, data=b"") -> bytes:
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def entry(**changes) -> bytes:
+    of = {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]} | changes
+    return header(json.dumps({"a": of}).encode(), b"ab")
+
+
+BAD = {
+    "nothing": b"",
+    "a short length": b"\x01\x00",
+    "a length of too much": (1 << 40).to_bytes(8, "little") + b"{}",
+    "less than it says": (50).to_bytes(8, "little") + b"{}",
+    "no text": header(b"\xff\xfe{}"),
+    "no JSON": header(b"{a}"),
+    "a list": header(b"[1, 2]"),
+    "one name twice": header(b'{"a": 1, "a": 2}'),
+    "no place": header(b'{"a": {"dtype": "U8", "shape": [1]}}'),
+    "a number": header(b'{"a": 5}'),
+    "a shape of text": entry(shape="2"),
+    "a shape of true": entry(shape=[True, 2]),
+    "a place before the file": entry(data_offsets=[-1, 1]),
+    "a place that ends first": entry(data_offsets=[2, 0]),
+    "three offsets": entry(data_offsets=[0, 1, 2]),
+    "a dtype that there is not": entry(dtype="F4"),
+    "a dtype that is no name": entry(dtype=["U8"]),
+    "more numbers than bytes": entry(shape=[3]),
+    "a place behind the file": entry(shape=[4], data_offsets=[0, 4]),
+}
+
+
+@pytest.mark.parametrize("says", BAD)
+def test_files_that_are_none_are_refused(tmp_path, says):
+    file = tmp_path / "x.safetensors"
+    file.write_bytes(BAD[says])
+    with pytest.raises(ArgumentError):
+        dict(quant.Checkpoint(file))
+
+
+def test_places_that_are_no_files_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "none", tmp_path / "pipe", tmp_path / "empty", "a\0b"):
+        with pytest.raises(ArgumentError) as e:
+            quant.Checkpoint(path)
+        assert e.value.argument == "paths"
+
+
+def test_a_tensor_in_two_files_is_refused(tmp_path):
+    files = [write(tmp_path / f"{i}.safetensors", {"a": torch.ones(2).half()}) for i in (1, 2)]
+    with pytest.raises(ArgumentError, match="too") as e:
+        quant.Checkpoint(files)
+    assert e.value.argument == "a"
