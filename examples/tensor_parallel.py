@@ -5,8 +5,8 @@
 Attention and MLP have their columns, and what follows its rows, on different ranks; between them each rank has a part of the tokens (sequence
 parallelism). torch gathers tokens before each GEMM and scatters sums after it. gemmgen.nn.Linear with the styles of gemmgen.nn.parallel hands both to one
 operator, which is one launch of each rank where that pays. Prints the losses of 50 steps of both, which are equal within rounding, how the
-operators are computed and why, and on GPUs the times of a training step and of a decode step. Without GPUs ranks are processes on the CPU; without
-torchrun there is one.
+operators are computed and why, and on GPUs the times of a training step, as it is and compiled, and of a decode step, as it is and in a CUDA graph; beside
+them the compiled training step of torch with its GEMMs and collectives overlapped ("async TP"). Without GPUs ranks are processes on the CPU; without torchrun there is one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch._inductor.config as inductor
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
@@ -199,9 +200,39 @@ def run(s: Sizes, mesh: DeviceMesh) -> bool:
     say("the MLP's last GEMM is", told(ways["gemmgen"], s, mesh))
     if mesh.device_type == "cuda":
         for name, layer in ways.items():
-            train, decode = milliseconds(trained[name].step), milliseconds(decoder(layer, s, mesh))
-            say(f"  {name:<8} training step {train:.2f} ms, decode step {decode:.3f} ms")
+            steps = trained[name].step, compiled(layer, s, mesh)
+            train = " {:.2f}, compiled {:.2f} ms".format(*map(milliseconds, steps))
+            decode = decoder(layer, s, mesh)
+            alone, graph = milliseconds(decode), milliseconds(replayed(decode))
+            say(f"  {name:<8} training step{train}; decode step {alone:.3f}, graph {graph:.3f} ms")
+        say(f"  async TP training step, compiled {milliseconds(overlapped(s, mesh)):.2f} ms")
     return off < 0.01 and apart < 0.05
+
+
+def compiled(layer: Layer, s: Sizes, mesh: DeviceMesh) -> Callable[[], torch.Tensor]:
+    """A training step by torch's compiler."""
+    return Trained(torch.compile(layer), s, mesh).step
+
+
+def replayed(step: Callable[[], torch.Tensor]) -> Callable[[], None]:
+    """The step from a CUDA graph, once it has run for whatever is made at first."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.synchronize()
+    dist.barrier()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    replay: Callable[[], None] = graph.replay
+    return replay
+
+
+def overlapped(s: Sizes, mesh: DeviceMesh) -> Callable[[], torch.Tensor]:
+    """A training step of torch's tensor parallelism, whose compiler overlaps GEMMs and collectives."""
+    torch._dynamo.reset()  # what was compiled without
+    inductor._micro_pipeline_tp = True
+    return compiled(divided(torch_styles, plain_linear, s, mesh), s, mesh)
 
 
 def _silent(*text: object) -> None:
