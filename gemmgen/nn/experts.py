@@ -21,6 +21,8 @@ CALLS = Calls(
     plain=gemmgen.grouped_gemm,
     blocks=gemmgen.fp8_block_grouped_gemm,
     quantised=gemmgen.fp8_block_grouped_gemm.quantised,
+    by_row=gemmgen.fp8_grouped_gemm,
+    integers=gemmgen.int8_grouped_gemm,
 )
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")  # as checkpoints call them
 

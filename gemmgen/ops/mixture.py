@@ -12,10 +12,11 @@ from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import BF16, E4M3, F32
 from ..routing import MOST_EXPERTS
 from ..runtime.torch_tensors import dtype_of
-from . import routing
+from . import mixture_by_row, routing
 from .calls import SCALE_BLOCK
 from .combining import combine
 from .grouped import fp8_block_grouped_gemm, grouped_gemm
+from .grouped_scaled import fp8_grouped_gemm, int8_grouped_gemm
 from .quantise import quantise_rows
 from .routing import route
 from .spreading import spread
@@ -31,7 +32,8 @@ GATED = "gated"  # what the second of two GEMMs applies, for "swiglu" of halves
 @dataclass(frozen=True, kw_only=True)
 class Calls:
     """What a layer launches, in this order: functions of `gemmgen.ops`, or torch's operators of them. plain: of 16
-    bits. blocks, quantised: of FP8, with a wide result and with one in FP8."""
+    bits. blocks, quantised: of FP8, with a wide result and with one in FP8. by_row, integers: of FP8 and of INT8, with a scale per row
+    and per column."""
 
     route: Callable[..., Any]
     quantise_rows: Callable[..., Any]
@@ -39,6 +41,8 @@ class Calls:
     plain: Callable[..., Any]
     blocks: Callable[..., Any]
     quantised: Callable[..., Any]
+    by_row: Callable[..., Any]
+    integers: Callable[..., Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,11 @@ class Experts:
     @property
     def scaled(self) -> bool:
         return self.scale_w1 is not None
+
+    @property
+    def by_row(self) -> bool:
+        """Whether rows of weights have one scale each, not their blocks."""
+        return self.scaled and len(self.scale_w1.shape) == 2
 
     def first(self, start: int = 0, rows: int | None = None) -> tuple[Any, ...]:
         """w1, or so many of its rows, with their scales if it has any."""
@@ -89,16 +98,18 @@ def moe(
 
     An expert e of x is (silu(x @ gate^T) * (x @ up^T)) @ w2[e]^T, gate and up the rows of w1[e].
     x: bfloat16 [T, H]. w1: [E, 2 * I, H]; w2: [E, H, I]; both bfloat16, or float8_e4m3fn with scale_w1: float32 [E,
-    ceil(2 * I/128), ceil(H/128)], and scale_w2: [E, ceil(H/128), ceil(I/128)]. With FP8, x and what `epilogue` gives are quantised per
-    row and 128 columns. Weights are contiguous along their last side, other strides multiples of 16 bytes.
+    ceil(2 * I/128), ceil(H/128)], and scale_w2: [E, ceil(H/128), ceil(I/128)]: then x and what `epilogue` gives are quantised per
+    row and 128 columns. Or both float8_e4m3fn or int8 with a scale for each row, scale_w1: float32 [E, 2 * I], and scale_w2: [E, H], both contiguous: then x and
+    what `epilogue` gives, which is rounded to bfloat16 before, are quantised per row; INT8 has H and I of at most 131071. Weights are contiguous along their last side, other strides multiples of 16 bytes.
     order: of w1's rows: "alternating" between gate and up, one GEMM with an epilogue that pairs columns; or "halves", gate's, then up's, as checkpoints
-    have them: a GEMM each, the second of which reads the first's result, rounded to bfloat16. Those need I to be a multiple of 128 in FP8.
+    have them: a GEMM each, the second of which reads the first's result, rounded to bfloat16. Those need I to be a multiple of 128 where blocks have scales.
     epilogue: "swiglu"; of alternating rows also "geglu" and "reglu".
     chosen: int32 or int64 [T, top], ids of `experts` (None: of first + E), of which w1 and w2 have E, at most 512, from `first` on. A choice of others, and an id that
     is none, adds nothing. weights: float32, bfloat16 or float16 [T, top]. add: bfloat16 [T, H].
 
     The sum is in FP32 in the order of j (`combine`), so a result depends neither on timing nor on the order of tokens, but for the choice of configs, which follows T
-    (`gemmgen.ops.set_invariant`). Launches on torch's current stream: `route`, `quantise_rows` in FP8, `spread`, two or three grouped GEMMs, `combine`: seven at most. Shapes do not depend on what was
+    (`gemmgen.ops.set_invariant`). Launches on torch's current stream: `route`, `quantise_rows` if there are scales, `spread`, two or three grouped GEMMs, `combine`: seven at most. With scales of rows `quantise_rows`
+    once more, and halves have a copy of scale_w1: nine. Shapes do not depend on what was
     chosen, the host never waits, and a CUDA graph may hold it; a compiler of torch takes `torch.ops.gemmgen.moe` instead. Raises as these, and ArgumentError where a gradient is asked for.
     """
     w = Experts(w1=w1, w2=w2, scale_w1=scale_w1, scale_w2=scale_w2, order=order, epilogue=epilogue)
@@ -117,10 +128,16 @@ def results(
     slots, copies, ends = calls.route(
         chosen, experts, alignment=ALIGNMENT, first=first, local=w.w1.shape[0]
     )
-    rows, scale = calls.quantise_rows(x) if w.scaled else (x, None)
+    rows, scale = _quantised_tokens(calls, w, x)
     rows, scale = calls.spread(rows, scale, slots, copies.shape[0])
     expected = expected_of(chosen.numel(), experts, w.w1.shape[0])
     return multiplied(calls, w, rows, scale, ends, *expected), slots
+
+
+def _quantised_tokens(calls: Calls, w: Experts, x: Any) -> tuple[Any, Any]:
+    if w.by_row:
+        return mixture_by_row.quantised(calls, w, x)
+    return calls.quantise_rows(x) if w.scaled else (x, None)
 
 
 def expected_of(copies: int, experts: int, held: int) -> tuple[int, int]:
@@ -148,6 +165,8 @@ def multiplied(
     if not w.scaled:
         h = _hidden(calls.plain, calls.plain, w, (rows,), said)
         return calls.plain(h, *w.second(), **said)
+    if w.by_row:
+        return mixture_by_row.multiplied(calls, w, rows, scale, said)
     said |= {"scale_a_layout": "mn"}
     h = _hidden(calls.blocks, calls.quantised, w, (rows, scale), said)
     return calls.blocks(*h, *w.second(), **said)
@@ -195,7 +214,8 @@ def _check_weights(w: Experts, x: Any) -> None:
         raise ArgumentError("epilogue", w.epilogue, allowed)
     dtype_of("x", x, (BF16,))
     check_matrix("x", x, "T, H")
-    dtype = dtype_of("w1", w.w1, (E4M3,) if w.scaled else (BF16,))
+    scaled = mixture_by_row.DTYPES if w.by_row else (E4M3,)
+    dtype = dtype_of("w1", w.w1, scaled if w.scaled else (BF16,))
     dtype_of("w2", w.w2, (dtype,))
     hidden = x.shape[1]
     if not hidden or hidden * dtype.bytes % COPIED:
@@ -207,13 +227,16 @@ def _check_weights(w: Experts, x: Any) -> None:
     count, inner = shape[0], shape[1] // 2
     if not 1 <= count <= MOST_EXPERTS:
         raise ArgumentError("w1 shape", shape, f"must be of 1 to {MOST_EXPERTS} experts")
-    if w.scaled and w.order == "halves" and inner % SCALE_BLOCK:
+    if w.scaled and not w.by_row and w.order == "halves" and inner % SCALE_BLOCK:
         allowed = f"must be [E, 2 * I, H], I a multiple of {SCALE_BLOCK}: gate and up share no block of scales"
         raise ArgumentError("w1 shape", shape, allowed)
     check_shape("w2", w.w2, (count, hidden, inner))
     if (w.scale_w2 is None) is w.scaled:
         name = "scale_w2" if w.scale_w2 is None else "scale_w1"
-        raise ArgumentError(name, None, "must be given: FP8 weights have both scales")
+        raise ArgumentError(name, None, "must be given: both weights have scales, or none")
+    if w.by_row:
+        mixture_by_row.check(w, dtype)
+        return
     for name, scale, of in (("w1", w.scale_w1, w.w1), ("w2", w.scale_w2, w.w2)):
         if scale is not None:
             dtype_of(f"scale_{name}", scale, (F32,))
@@ -222,7 +245,9 @@ def _check_weights(w: Experts, x: Any) -> None:
 
 
 def check_places(w: Experts) -> None:
-    """Raise ArgumentError where the copy engine cannot read weights."""
+    """Raise ArgumentError where the copy engine cannot read weights, or an epilogue scales."""
+    if w.by_row:
+        mixture_by_row.check_places(w)
     for name, x in (("w1", w.w1), ("w2", w.w2)):
         if x.stride(2) != 1:
             raise ArgumentError(f"{name} last stride", x.stride(2), "must be 1")
@@ -252,4 +277,6 @@ CALLS = Calls(
     plain=grouped_gemm,
     blocks=fp8_block_grouped_gemm,
     quantised=_quantised,
+    by_row=fp8_grouped_gemm,
+    integers=int8_grouped_gemm,
 )

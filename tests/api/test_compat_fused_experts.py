@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from mixtures import BF16, F32, choices, distance, drawn, layer, weights_of  # noqa: E402
+from mixtures import BF16, BY_ROW, F32, choices, distance, drawn, layer, weights_of  # noqa: E402
 from torch_reference import on_cpu  # noqa: E402, F401
 
 from gemmgen import ops  # noqa: E402
@@ -18,8 +18,8 @@ from gemmgen.nn.experts import CALLS  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
 
 EXPERTS, HIDDEN, INNER, TOKENS = 6, 256, 128, 30
-KINDS = ("fp8", "bf16")
-BOUND = {"fp8": 0.08, "bf16": 0.01}
+KINDS = ("fp8", "bf16", "fp8 rows", "int8")
+BOUND = {"fp8": 0.08, "bf16": 0.01, "fp8 rows": 0.08, "int8": 0.03}
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,11 @@ def asked(of):
     names = {"x": "hidden_states", "chosen": "topk_ids", "weights": "topk_weights"}
     names |= {"scale_w1": "w1_scale", "scale_w2": "w2_scale", "w1": "w1", "w2": "w2"}
     found = {names[n]: x for n, x in of.items() if n in names}
-    return found | ({"use_fp8_w8a8": True, "block_shape": [128, 128]} if "scale_w1" in of else {})
+    if "scale_w1" not in of:
+        return found
+    by_row = of["scale_w1"].dim() == 2
+    found |= {"per_channel_quant": True} if by_row else {"block_shape": [128, 128]}
+    return found | {"use_int8_w8a8" if of["w1"].dtype == torch.int8 else "use_fp8_w8a8": True}
 
 
 def test_keywords():
@@ -89,6 +93,48 @@ def test_experts_of_a_rank(ids):
     assert distance(found, exact) < BOUND["bf16"]
 
 
+@pytest.mark.parametrize("kind", BY_ROW)
+def test_scales_of_channels_may_have_a_side_more(kind):
+    of = asked(right(kind))
+    sides = {n: of[n].unsqueeze(-1) for n in ("w1_scale", "w2_scale")}
+    assert torch.equal(fused_experts(**of | sides), fused_experts(**of))
+
+
+OF_CHANNELS = (
+    ("use_int8_w8a8", {"use_int8_w8a8": True, "use_fp8_w8a8": True}),
+    ("per_channel_quant", {"per_channel_quant": 1}),
+    ("block_shape", {"block_shape": [128, 128]}),
+    ("w1_scale", {"w1_scale": None}),
+    ("w2_scale", {"w2_scale": None}),
+    ("w1_scale shape", {"w1_scale": torch.ones(EXPERTS, 2, 2)}),
+    ("w1_scale shape", {"w1_scale": torch.ones(EXPERTS, 2, 1)}),
+    ("w2_scale shape", {"w2_scale": torch.ones(EXPERTS)}),
+    ("w2_scale dtype", {"w2_scale": torch.ones(EXPERTS, HIDDEN).double()}),
+    ("w1 dtype", {"w1": drawn(EXPERTS, 2 * INNER, HIDDEN)}),
+)
+
+
+@pytest.mark.parametrize(("named", "change"), OF_CHANNELS, ids=[x for x, _ in OF_CHANNELS])
+@pytest.mark.parametrize("kind", BY_ROW)
+def test_errors_of_channels(kind, named, change):
+    with pytest.raises(ArgumentError) as e:
+        fused_experts(**asked(right(kind)) | change)
+    assert e.value.argument == named
+
+
+def test_channels_and_blocks_are_told_apart():
+    """By what is asked for, not by what scales there are."""
+    rows, integers = asked(right("fp8 rows")), asked(right("int8"))
+    for named, of in (
+        ("w1_scale shape", rows | {"per_channel_quant": False, "block_shape": [128, 128]}),
+        ("per_channel_quant", integers | {"per_channel_quant": False}),
+        ("per_channel_quant", asked(right("bf16")) | {"per_channel_quant": True}),
+    ):
+        with pytest.raises(ArgumentError) as e:
+            fused_experts(**of)
+        assert e.value.argument == named
+
+
 def test_permissions_change_nothing():
     of = asked(right())
     y = fused_experts(**of)
@@ -101,8 +147,9 @@ def test_permissions_change_nothing():
 def refusals():
     for name in ("use_int8_w8a8", "use_int8_w8a16", "use_int4_w4a16", "use_mxfp4_w4a4"):
         yield name, {name: True}
-    for name in ("apply_router_weight_on_input", "per_channel_quant"):
-        yield name, {name: True}
+    yield "apply_router_weight_on_input", {"apply_router_weight_on_input": True}
+    yield "block_shape", {"per_channel_quant": True}
+    for name in ("apply_router_weight_on_input", "per_channel_quant", "use_int8_w8a8"):
         yield name, {name: 0}
     for name in ("w1_zp", "w2_zp", "a1_scale", "a2_scale"):
         yield name, {name: torch.ones(1)}

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from mixtures import (  # noqa: E402
     BF16,
+    BY_ROW,
     F32,
     FP8,
     choices,
@@ -27,8 +28,8 @@ from gemmgen.nn.experts import CALLS  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
 
 EXPERTS, HIDDEN, INNER = 6, 256, 128
-KINDS = ("fp8", "bf16")
-BOUND = {"fp8": 0.08, "bf16": 0.01}
+KINDS = ("fp8", "bf16", "fp8 rows", "int8")
+BOUND = {"fp8": 0.08, "bf16": 0.01, "fp8 rows": 0.08, "int8": 0.03}
 ORDERS = ("alternating", "halves")
 
 
@@ -44,7 +45,16 @@ def called(on_cpu, monkeypatch):  # noqa: F811
 
         return call
 
-    names = ("route", "quantise_rows", "spread", "plain", "blocks", "quantised")
+    names = (
+        "route",
+        "quantise_rows",
+        "spread",
+        "plain",
+        "blocks",
+        "quantised",
+        "by_row",
+        "integers",
+    )
     calls = {name: noted(name, getattr(CALLS, name)) for name in names}
     monkeypatch.setattr(mixture, "CALLS", replace(CALLS, **calls))
     monkeypatch.setattr(mixture, "combine", noted("combine", ops.combine))
@@ -90,6 +100,18 @@ def test_ids_of_other_experts_add_nothing(kind):
     assert distance(ops.moe(**part), layer(**part)) < BOUND[kind]
 
 
+@pytest.mark.parametrize("kind", BY_ROW)
+def test_each_row_has_its_own_scale(kind):
+    """Tokens and channels of any size are as exact as others."""
+    of = given(kind=kind)
+    for name, size, side in (("x", 40, 1), ("scale_w2", HIDDEN, 0)):
+        many = torch.logspace(-2, 2, size).to(of[name].dtype)
+        loud = of | {name: of[name] * (many.unsqueeze(-1) if side else many)}
+        y, exact = ops.moe(**loud).double(), layer(**loud)
+        apart = (y - exact).norm(dim=side) / exact.norm(dim=side)
+        assert apart.shape == (size,) and apart.max() < 1.5 * BOUND[kind], name
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_bits_do_not_depend_on_the_order_of_tokens(kind):
     of, order = given(kind=kind), torch.randperm(40)
@@ -121,6 +143,13 @@ LAUNCHES = {
     ("fp8", "halves"): "route quantise_rows spread blocks quantised blocks combine",
     ("bf16", "alternating"): "route spread plain plain combine",
     ("bf16", "halves"): "route spread plain plain plain combine",
+    ("fp8 rows", "alternating"): "route quantise_rows spread by_row quantise_rows by_row combine",
+    ("fp8 rows", "halves"): "route quantise_rows spread by_row by_row quantise_rows by_row combine",
+    ("int8", "alternating"): "route quantise_rows spread integers quantise_rows integers combine",
+    (
+        "int8",
+        "halves",
+    ): "route quantise_rows spread integers integers quantise_rows integers combine",
 }
 
 
@@ -154,9 +183,10 @@ def expected(called):
     return {(x["expected_rows"], x["expected_groups"]) for _, x in called if "expected_rows" in x}
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("epilogue", ("geglu", "reglu"))
-def test_other_gates(epilogue, called):
-    ops.moe(**given(), epilogue=epilogue)
+def test_other_gates(epilogue, kind, called):
+    ops.moe(**given(kind=kind), epilogue=epilogue)
     assert [of["epilogue"] for _, of in called if "epilogue" in of] == [epilogue]
 
 
@@ -208,6 +238,41 @@ REFUSED = (
 )
 
 
+OF_ROWS = (
+    ("w1 dtype", lambda of: {"w1": of["w1"].to(BF16)}),
+    ("w1 shape", lambda of: {"w1": of["w1"][:, 1:]}),
+    ("w2 dtype", lambda of: {"w2": of["w2"].to(BF16)}),
+    ("scale_w1 dtype", lambda of: {"scale_w1": of["scale_w1"].double()}),
+    ("scale_w1 shape", lambda of: {"scale_w1": of["scale_w1"][:, 1:]}),
+    ("scale_w1 strides", lambda of: {"scale_w1": of["scale_w1"].mT.contiguous().mT}),
+    ("scale_w2", lambda of: {"scale_w2": None}),
+    ("scale_w2 shape", lambda of: {"scale_w2": torch.ones(EXPERTS, 2, 1)}),
+    ("scale_w2 strides", lambda of: {"scale_w2": of["scale_w2"].mT.contiguous().mT}),
+)
+
+
+@pytest.mark.parametrize(("named", "change"), OF_ROWS, ids=[x for x, _ in OF_ROWS])
+@pytest.mark.parametrize("kind", BY_ROW)
+def test_errors_of_scales_of_rows(kind, named, change, called):
+    of = given(kind=kind)
+    with pytest.raises(ArgumentError) as e:
+        ops.moe(**of | change(of))
+    assert e.value.argument == named and not called
+
+
+def test_integers_have_scales_of_rows_and_sums_that_fit(called):
+    of = given(kind="int8")
+    blocks = {f"scale_{n}": given()[f"scale_{n}"] for n in ("w1", "w2")}
+    mixed = {"w1": of["w1"], "w2": given(kind="fp8 rows")["w2"]}
+    k = 131088
+    long = {"x": drawn(2, k), "w1": torch.zeros(1, 2, k).char(), "w2": torch.zeros(1, k, 1).char()}
+    long |= {"scale_w1": torch.ones(1, 2), "scale_w2": torch.ones(1, k), **choices(2, 1, 1)}
+    for named, changes in (("w1 dtype", blocks), ("w2 dtype", mixed), ("w1 shape", long)):
+        with pytest.raises(ArgumentError) as e:
+            ops.moe(**of | changes)
+        assert e.value.argument == named and not called
+
+
 def shifted(w):
     """8 bytes beyond a multiple of 16."""
     flat = torch.zeros(w.numel() + 16, dtype=torch.uint8).view(FP8)
@@ -226,16 +291,18 @@ def test_errors(named, change, called):
 # ---- the operator ------------------------------------------------------------------------
 
 
-def test_the_operator():
-    of = given()
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_operator(kind):
+    of = given(kind=kind)
     run, y = torch.ops.gemmgen.moe, ops.moe(**of)
     assert torch.equal(run(**of), y)
     compiled = torch.compile(lambda **of: run(**of) + 1, backend="aot_eager", fullgraph=True)
     assert torch.equal(compiled(**of), y + 1)
 
 
-def test_the_fake():
-    of = given()
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_fake(kind):
+    of = given(kind=kind)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         of = {n: mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for n, x in of.items()}
         y = torch.ops.gemmgen.moe(**of)

@@ -15,12 +15,16 @@ from gemmgen.ops import front  # noqa: E402
 from gemmgen.runtime import torch_tensors  # noqa: E402
 
 EXPERTS, HIDDEN, INNER = 4, 256, 128
-BOUND = {"fp8": 0.06, "bf16": 0.006}
+BOUND = {"fp8": 0.06, "bf16": 0.006, "fp8 rows": 0.06, "int8": 0.02}
 LAUNCHES = {
     ("fp8", "alternating"): 6,
     ("fp8", "halves"): 7,
     ("bf16", "alternating"): 5,
     ("bf16", "halves"): 6,
+    ("fp8 rows", "alternating"): 7,
+    ("fp8 rows", "halves"): 8,  # and a copy of scales by torch
+    ("int8", "alternating"): 7,
+    ("int8", "halves"): 8,
 }
 
 

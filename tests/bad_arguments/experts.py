@@ -5,7 +5,7 @@ from __future__ import annotations
 from fake_torch import Placed
 
 from gemmgen import ops
-from gemmgen.compat.fused_experts import ONLY, fused_experts
+from gemmgen.compat.fused_experts import FLAGS, ONLY, fused_experts
 
 from .gemms import K, M
 from .model import Function, Given, wrong
@@ -128,6 +128,11 @@ MOE = (
     wrong("scales of 16 bits", "scale_w1 dtype", scale_w1=Placed(8, 4, K // 128, dtype="bfloat16")),
     wrong("a scale for each row", "scale_w1 shape", scale_w1=Placed(8, 512, K // 128)),
     wrong("scales of fewer blocks", "scale_w2 shape", scale_w2=Placed(8, K // 128, 1)),
+    wrong("scales of w1's rows and of w2's blocks", "scale_w2 shape", scale_w1=Placed(8, 512)),
+    wrong("scales of fewer rows", "scale_w1 shape", scale_w1=Placed(8, 511), scale_w2=Placed(8, K)),
+    wrong("scales of w2's rows and of w1's blocks", "scale_w2 shape", scale_w2=Placed(8, K)),
+    wrong("rows' scales apart", "scale_w1 strides", scale_w1=Placed(8, 512, stride=(1024, 2)), scale_w2=Placed(8, K)),
+    wrong("INT8 for the second GEMM", "w2 dtype", w2=Placed(8, K, 256, dtype="int8"), scale_w1=Placed(8, 512), scale_w2=Placed(8, K)),
     wrong("ids of 16 bits", "chosen dtype", chosen=Placed(16, 4, dtype="bfloat16")),
     wrong("choices of fewer tokens", "chosen shape", chosen=Placed(15, 4, dtype="int32")),
     wrong("choices in a row", "chosen shape", chosen=Placed(64, dtype="int32")),
@@ -158,9 +163,14 @@ def _fused() -> Given:
 FUSED = (
     *(wrong(f"{x} of no tensor", x, **{x: [[1.0]]}) for x in ("hidden_states", "w1", "w2", "topk_weights", "topk_ids", "w1_scale")),
     *(wrong(f"{x!r} for {n}", n, **{n: x}) for n in ONLY for x in (1, "1", 0.0, [1])),
-    *(wrong(f"{n} that is {x!r}", n, **{n: x}) for n in ("inplace", "use_fp8_w8a8") for x in (1, None, "1")),
+    *(wrong(f"{n} that is {x!r}", n, **{n: x}) for n in FLAGS for x in (1, None, "1")),
     *(wrong(f"blocks of {x!r}", "block_shape", block_shape=x) for x in (None, [64, 128], (128,), 128, "128")),
     *(wrong(f"{x!r} experts of all", "global_num_experts", global_num_experts=x) for x in (0, -2, 7, 8.0, "8", None, True)),
+    wrong("FP8 and INT8", "use_int8_w8a8", use_int8_w8a8=True),
+    wrong("channels and blocks", "block_shape", per_channel_quant=True),
+    wrong("scales of blocks for channels", "w1_scale shape", per_channel_quant=True, block_shape=None),
+    wrong("INT8 without channels", "per_channel_quant", use_fp8_w8a8=False, use_int8_w8a8=True, block_shape=None),
+    wrong("a scale for each channel of blocks", "w1_scale shape", w1_scale=Placed(8, 512)),
     wrong("16 bits", "w1 dtype", w1=Placed(8, 512, K, dtype="bfloat16")),
     wrong("blocks of gate and up", "w1 shape", w1=_weights(8, 384, K)),
     wrong("no scales of w1", "w1_scale", w1_scale=None),

@@ -6,8 +6,8 @@ import pytest
 
 pytestmark = pytest.mark.gpu
 
-KINDS = ("fp8", "bf16")
-BOUND = {"fp8": 0.09, "bf16": 0.015}
+KINDS = ("fp8", "bf16", "fp8 rows", "int8")
+BOUND = {"fp8": 0.09, "bf16": 0.015, "fp8 rows": 0.09, "int8": 0.04}
 ORDERS = ("alternating", "halves")
 
 
@@ -108,6 +108,8 @@ def test_in_a_cuda_graph(kind, order):
 @pytest.mark.parametrize(("kind", "order", "most"), (
     *(("fp8", "alternating", 6), ("fp8", "halves", 7)),
     *(("bf16", "alternating", 5), ("bf16", "halves", 6)),
+    *(("fp8 rows", "alternating", 7), ("fp8 rows", "halves", 9)),  # of which a copy of scales
+    *(("int8", "alternating", 7), ("int8", "halves", 9)),
 ))  # fmt: skip
 def test_launches(kind, order, most):
     """As many as are said, and no copy."""
@@ -128,14 +130,15 @@ def test_launches(kind, order, most):
     assert len(on_gpu) == most, on_gpu
 
 
-def test_the_operator_compiled():
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_operator_compiled(kind):
     import torch
 
     from gemmgen import ops
     from gemmgen.torch_ops import register
 
     register()
-    run, of = torch.ops.gemmgen.moe, given(33, 4)
+    run, of = torch.ops.gemmgen.moe, given(33, 4, kind=kind)
     compiled = torch.compile(lambda **of: run(**of) + 1, backend="aot_eager", fullgraph=True)
     assert torch.equal(compiled(**of), ops.moe(**of) + 1)
 
@@ -166,9 +169,10 @@ def test_what_vllm_calls(kind):
         "topk_weights": of["weights"],
         "topk_ids": of["chosen"],
     }
-    if kind == "fp8":
+    if kind != "bf16":
         said |= {f"{n}_scale": of[f"scale_{n}"] for n in ("w1", "w2")}
-        said |= {"use_fp8_w8a8": True, "block_shape": [128, 128]}
+        said |= {"use_int8_w8a8" if kind == "int8" else "use_fp8_w8a8": True}
+        said |= {"block_shape": [128, 128]} if kind == "fp8" else {"per_channel_quant": True}
     y, x = ops.moe(**of), of["x"].clone()
     assert fused_experts(x, **said, inplace=True) is x and torch.equal(x, y)
     weights = [n for n in said if n.startswith(("w1", "w2"))]

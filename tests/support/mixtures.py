@@ -7,6 +7,7 @@ import torch
 from gemmgen import ops
 
 BF16, F32, FP8 = torch.bfloat16, torch.float32, torch.float8_e4m3fn
+BY_ROW = {"fp8 rows": "e4m3", "int8": "s8"}  # kinds of weights whose rows have one scale each
 
 
 def drawn(*shape, device="cpu"):
@@ -14,14 +15,18 @@ def drawn(*shape, device="cpu"):
 
 
 def weights_of(experts, hidden, inner, device="cpu", kind="fp8", order="alternating"):
-    """w1 and w2 of `ops.moe`, with their scales in FP8."""
+    """w1 and w2 of `ops.moe`, with their scales if not of 16 bits: of blocks in "fp8", else of rows."""
     gate, up = (drawn(experts, inner, hidden, device=device) * hidden**-0.5 for _ in range(2))
     pair = (gate, up)
     both = torch.stack(pair, 2).flatten(1, 2) if order == "alternating" else torch.cat(pair, 1)
     down = drawn(experts, hidden, inner, device=device) * inner**-0.5
     if kind == "bf16":
         return {"w1": both, "w2": down}
-    (w1, scale_w1), (w2, scale_w2) = map(ops.quantise_blocks, (both, down))
+    if kind in BY_ROW:
+        pairs = (ops.quantise_rows(x, None, dtype=BY_ROW[kind]) for x in (both, down))
+    else:
+        pairs = map(ops.quantise_blocks, (both, down))
+    (w1, scale_w1), (w2, scale_w2) = pairs
     return {"w1": w1, "w2": w2, "scale_w1": scale_w1, "scale_w2": scale_w2}
 
 
@@ -34,9 +39,11 @@ def choices(tokens, top, experts, device="cpu"):
 
 
 def wide(w, scale):
-    """FP8 codes times their scales, or 16 bits, in float64."""
+    """Codes times their scales, or 16 bits, in float64."""
     if scale is None:
         return w.double()
+    if scale.dim() == 2:
+        return w.double() * scale.double().unsqueeze(-1)
     rows, columns = w.shape[-2:]
     by = scale.double().repeat_interleave(128, -2).repeat_interleave(128, -1)
     return w.double() * by[..., :rows, :columns]

@@ -134,7 +134,7 @@ def scale_of_sum(op, given, name, side, acc):
     scale = given[name].double()
     if name == "scale_b" and scale.dim() == 2:
         return per_column(op, given, scale, acc)
-    return scale.unsqueeze(side) if scale.numel() > 1 else scale
+    return scale.unsqueeze(side) if scale.numel() != 1 else scale
 
 
 def per_column(op, given, x, acc):

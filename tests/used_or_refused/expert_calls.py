@@ -82,6 +82,28 @@ def _of(*shape: int, dtype: str = "bfloat16") -> st.SearchStrategy[Any]:
     return mostly(st.builds(lambda: Placed(*shape, dtype=dtype)), odd=12)
 
 
+def _layer(dtype: str, *scales: tuple[int, ...]) -> Function:
+    scale_w1, scale_w2 = (_of(*sides, dtype="float32") for sides in scales)
+    return function(
+        ops.moe,
+        _moe,
+        {
+            "add": _of(64, 256),
+            "order": mostly(st.sampled_from(["alternating", "halves"])),
+            "epilogue": mostly(st.sampled_from(["swiglu", "geglu"])),
+            "experts": mostly(st.sampled_from([8, 64])),
+            "first": mostly(st.sampled_from([0, 3])),
+        },
+        x=_of(64, 256),
+        w1=_of(8, 512, 256, dtype=dtype),
+        scale_w1=scale_w1,
+        w2=_of(8, 256, 256, dtype=dtype),
+        scale_w2=scale_w2,
+        chosen=_of(64, 4, dtype="int32"),
+        weights=_of(64, 4, dtype="float32"),
+    )
+
+
 X = mostly(st.builds(lambda: Placed(64, 256, dtype="bfloat16")))
 FUNCTIONS: dict[str, Function] = {
     "route": function(
@@ -126,22 +148,7 @@ FUNCTIONS: dict[str, Function] = {
         slots=mostly(st.builds(lambda: Placed(8, 4, dtype="int32"))),
         rows=mostly(st.sampled_from([0, 1, 640])),
     ),
-    "moe": function(
-        ops.moe,
-        _moe,
-        {
-            "add": _of(64, 256),
-            "order": mostly(st.sampled_from(["alternating", "halves"])),
-            "epilogue": mostly(st.sampled_from(["swiglu", "geglu"])),
-            "experts": mostly(st.sampled_from([8, 64])),
-            "first": mostly(st.sampled_from([0, 3])),
-        },
-        x=_of(64, 256),
-        w1=_of(8, 512, 256, dtype="float8_e4m3fn"),
-        scale_w1=_of(8, 4, 2, dtype="float32"),
-        w2=_of(8, 256, 256, dtype="float8_e4m3fn"),
-        scale_w2=_of(8, 2, 2, dtype="float32"),
-        chosen=_of(64, 4, dtype="int32"),
-        weights=_of(64, 4, dtype="float32"),
-    ),
+    "moe": _layer("float8_e4m3fn", (8, 4, 2), (8, 2, 2)),
+    "moe of rows": _layer("float8_e4m3fn", (8, 512), (8, 256)),
+    "moe of integers": _layer("int8", (8, 512), (8, 256)),
 }  # fmt: skip

@@ -1,0 +1,61 @@
+"""A layer of experts whose rows have one scale each, of tokens and of weights: FP8, or INT8.
+
+The scales multiply sums, in the epilogues. So a row of what lies between the GEMMs has its scale only once it is whole:
+the first GEMM gives it in 16 bits, and a launch of its own quantises it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ArgumentError
+from ..ir.dtypes import E4M3, F32, S8, DType
+from ..problem import INT8_K
+from ..runtime.torch_tensors import dtype_of
+from .tensors import check_shape
+
+if TYPE_CHECKING:
+    from .mixture import Calls, Experts
+
+DTYPES = (E4M3, S8)
+
+
+def quantised(calls: Calls, w: Experts, x: Any) -> tuple[Any, Any]:
+    """x [M, K] in the dtype of the weights, and float32 [M, 1]."""
+    codes, scale = calls.quantise_rows(x, None, dtype=dtype_of("w1", w.w1, DTYPES).name)
+    return codes, scale.unsqueeze(-1)
+
+
+def multiplied(calls: Calls, w: Experts, rows: Any, scale: Any, said: dict[str, Any]) -> Any:
+    """bfloat16 [M, H]. scale: float32 [M, 1]. said: of every GEMM."""
+    gemm = calls.integers if dtype_of("w1", w.w1, DTYPES) == S8 else calls.by_row
+    said = {"out_dtype": "bf16", **said}
+    of_rows = {"scale_a": scale.squeeze(-1), **said}
+    if w.order == "alternating":
+        h = gemm(rows, w.w1, scale_b=w.scale_w1, epilogue=w.epilogue, **of_rows)
+    else:
+        half = w.w1.shape[1] // 2
+        gate, up = (w.w1.narrow(1, start, half) for start in (0, half))
+        # The epilogue reads scales of all experts one after the other.
+        of_gate, of_up = w.scale_w1.unflatten(1, (2, half)).transpose(0, 1).contiguous()
+        c = gemm(rows, gate, scale_b=of_gate, **of_rows)
+        h = gemm(rows, up, scale_b=of_up, epilogue="gated", c=c, **of_rows)
+    codes, scale = quantised(calls, w, h)
+    return gemm(codes, w.w2, scale_a=scale.squeeze(-1), scale_b=w.scale_w2, **said)
+
+
+def check(w: Experts, dtype: DType) -> None:
+    """Raise ArgumentError unless both scales are of rows, and sums of INT8 are exact."""
+    for name, of, scale in (("w1", w.w1, w.scale_w1), ("w2", w.w2, w.scale_w2)):
+        dtype_of(f"scale_{name}", scale, (F32,))
+        check_shape(f"scale_{name}", scale, tuple(of.shape[:2]))
+        if dtype == S8 and of.shape[2] > INT8_K:
+            allowed = f"must have at most {INT8_K} columns: INT32 may overflow"
+            raise ArgumentError(f"{name} shape", tuple(of.shape), allowed)
+
+
+def check_places(w: Experts) -> None:
+    """Raise ArgumentError where an epilogue cannot read scales."""
+    for name, scale in (("scale_w1", w.scale_w1), ("scale_w2", w.scale_w2)):
+        if not scale.is_contiguous():
+            raise ArgumentError(f"{name} strides", tuple(scale.stride()), "must be contiguous")
