@@ -115,7 +115,7 @@ def moe(
     w = Experts(w1=w1, w2=w2, scale_w1=scale_w1, scale_w2=scale_w2, order=order, epilogue=epilogue)
     experts = check(w, x, chosen, weights, add, experts, first)
     given = {"x": x, "w1": w1, "w2": w2, "weights": weights, "add": add}
-    check_no_gradient(given, "must not: experts have none")
+    check_no_gradient(given, "must not: gemmgen.torch_ops.moe_train has gradients")
     check_places(w)
     y, slots = results(CALLS, w, x, chosen, experts=experts, first=first)
     return combine(y, slots, weights, add=add)

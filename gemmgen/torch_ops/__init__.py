@@ -11,7 +11,7 @@
 - `route` returns (slots, copies, ends): rows are those of copies.
 
 Rows that a launch leaves untouched hold in a new tensor whatever was in memory. The operators have no gradients, and
-torch warns where one is asked of them; `linear` and `fp8_linear` have.
+torch warns where one is asked of them; the functions `linear`, `fp8_linear` and, of a layer of experts, `moe_train` have.
 
 Besides there are operators that the ranks of a process group compute together, `gemm_reduce_scatter` and others: see `collectives` and `all_reduces`. They are here as functions,
 too, and `explain` says how they are computed.
@@ -36,6 +36,7 @@ from .fusing import explain, wait
 from .group_registration import register_collectives
 from .linear import fp8_linear, linear
 from .mixture import register_moe
+from .moe_train import moe_train
 from .operators import OPERATORS, Operator
 from .registration import register
 from .routing import register_route
@@ -60,6 +61,7 @@ __all__ = [
     "gemm_all_reduce",
     "gemm_reduce_scatter",
     "linear",
+    "moe_train",
     "register",
     "wait",
 ]

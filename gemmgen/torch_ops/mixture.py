@@ -1,4 +1,4 @@
-"""`gemmgen.ops.moe` in torch's dispatcher."""
+"""`gemmgen.ops.moe` in torch's dispatcher, without gradients: `moe_train` has them."""
 
 from __future__ import annotations
 

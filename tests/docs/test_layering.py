@@ -232,7 +232,10 @@ def at_run_time(tree: ast.Module) -> ast.Module:
     return Without().visit(tree)
 
 
-OF_MODULES = {"nn/convert.py": "fp8"}  # what torch's layers are converted to: a width, no family
+OF_MODULES = {  # what torch's layers are converted to, and experts multiply in: a width, no family
+    "nn/convert.py": "fp8",
+    "torch_ops/moe_checks.py": "fp8",
+}
 
 
 def test_nothing_but_families_asks_which_family_it_is():

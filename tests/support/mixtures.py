@@ -49,6 +49,41 @@ def wide(w, scale):
     return w.double() * by[..., :rows, :columns]
 
 
+GATES = {
+    "swiglu": torch.nn.functional.silu,
+    "geglu": torch.nn.functional.gelu,
+    "reglu": torch.relu,
+}
+LEAVES = ("x", "w1", "w2", "weights", "add")  # of those that are given
+
+
+def trained(run, of, dy):
+    """What `run` gives, and by name the gradients of leaves, dy [T, H] that of the result."""
+    leaves = {n: of[n].detach().clone().requires_grad_() for n in LEAVES if n in of}
+    y = run(**of | leaves)
+    found = torch.autograd.grad(y, [*leaves.values()], dy.to(y.dtype))
+    return {"y": y.detach()} | dict(zip(leaves, found, strict=True))
+
+
+def wide_layer(x, w1, w2, chosen, weights, add=None, **said):
+    """[T, H] in float64, one expert after the other, by operators that torch has gradients of."""
+    x, w1, w2, weights = (t.double() for t in (x, w1, w2, weights))
+    y = torch.zeros_like(x) if add is None else add.double()
+    act, first = GATES[said.get("epilogue", "swiglu")], said.get("first", 0)
+    for e in range(len(w1)):
+        both = x @ w1[e].mT
+        halves = said.get("order") == "halves"
+        gate, up = both.chunk(2, -1) if halves else (both[:, ::2], both[:, 1::2])
+        mine = ((chosen == e + first) * weights).sum(-1, keepdim=True)
+        y = y + mine * ((act(gate) * up) @ w2[e].mT)
+    return y
+
+
+def distances(found, exact):
+    """By name."""
+    return {name: distance(x, exact[name]) for name, x in found.items()}
+
+
 def layer(x, w1, w2, chosen, weights, scale_w1=None, scale_w2=None, add=None, **said):
     """[T, H] in float64, one copy after the other."""
     first, halves = said.get("first", 0), said.get("order") == "halves"

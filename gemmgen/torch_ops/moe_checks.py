@@ -1,0 +1,97 @@
+"""What `moe_train` refuses, with torch's dtypes, which a compiler can follow."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..errors import ArgumentError
+from ..ops import SCALE_BLOCK
+from ..ops.mixture import EPILOGUES
+from .linear import ROW, torch_
+
+FP8 = "fp8"
+KINDS = {"bf16": 2, FP8: 1}  # bytes of what the GEMMs read
+MOST_EXPERTS = 512  # that `route` has rows for
+BF16 = torch_.bfloat16
+WEIGHTS = (torch_.float32, BF16, torch_.float16)
+IDS = (torch_.int32, torch_.int64)
+
+
+class Said(NamedTuple):
+    """The arguments of `moe_train` that are no tensors; experts: a number, once it is checked."""
+
+    kind: str
+    order: str
+    epilogue: str
+    experts: Any
+    first: int
+    recompute: bool
+
+    @property
+    def fp8(self) -> bool:
+        return self.kind == FP8
+
+
+def checked(said: Said, x: Any, w1: Any, w2: Any, chosen: Any, weights: Any, add: Any) -> Said:
+    """`said` with a number of experts. Raises ArgumentError."""
+    _check_said(said)
+    _check_weights(x, w1, w2, said)
+    _check_choices(x, chosen, weights, add)
+    whole = said.first + w1.shape[0] if said.experts is None else said.experts
+    _check_number("experts", whole)
+    if whole < said.first + w1.shape[0]:
+        raise ArgumentError("experts", whole, f"must be at least {said.first + w1.shape[0]}")
+    return said._replace(experts=whole)
+
+
+def _check_said(said: Said) -> None:
+    for name, one, known in (("kind", said.kind, KINDS), ("order", said.order, EPILOGUES)):
+        if not isinstance(one, str) or one not in known:
+            raise ArgumentError(name, one, f"must be one of {', '.join(known)}")
+    if said.epilogue not in EPILOGUES[said.order]:
+        allowed = f"must be one of {', '.join(EPILOGUES[said.order])} for order {said.order!r}"
+        raise ArgumentError("epilogue", said.epilogue, allowed)
+    _check_number("first", said.first)
+    if not isinstance(said.recompute, bool):
+        raise ArgumentError("recompute", said.recompute, "must be True or False")
+
+
+def _check_number(name: str, number: Any) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ArgumentError(name, number, "must be a whole number, at least 0")
+
+
+def _check_weights(x: Any, w1: Any, w2: Any, said: Said) -> None:
+    for name, t in (("x", x), ("w1", w1), ("w2", w2)):
+        if t.dtype != BF16:
+            raise ArgumentError(f"{name} dtype", t.dtype, f"must be {BF16}")
+    step = ROW // KINDS[said.kind]
+    if x.dim() != 2 or not x.shape[1] or x.shape[1] % step:
+        raise ArgumentError("x shape", tuple(x.shape), f"must be [T, a multiple of {step}]")
+    shape, hidden = tuple(w1.shape), x.shape[1]
+    blocks = said.fp8 and said.order == "halves" and said.recompute
+    inner = SCALE_BLOCK if blocks else step  # gate and up share no block of scales that `moe` reads
+    if len(shape) != 3 or shape[2] != hidden or not shape[1] or shape[1] % (2 * inner):
+        allowed = f"must be [E, 2 * a multiple of {inner}, {hidden}]"
+        raise ArgumentError("w1 shape", shape, allowed)
+    if not 1 <= shape[0] <= MOST_EXPERTS:
+        raise ArgumentError("w1 shape", shape, f"must be of 1 to {MOST_EXPERTS} experts")
+    wanted = (shape[0], hidden, shape[1] // 2)
+    if tuple(w2.shape) != wanted:
+        raise ArgumentError("w2 shape", tuple(w2.shape), f"must be {wanted}")
+
+
+def _check_choices(x: Any, chosen: Any, weights: Any, add: Any) -> None:
+    if chosen.dtype not in IDS:
+        raise ArgumentError("chosen dtype", chosen.dtype, f"must be {' or '.join(map(str, IDS))}")
+    if chosen.dim() != 2 or chosen.shape[0] != x.shape[0]:
+        raise ArgumentError("chosen shape", tuple(chosen.shape), f"must be [{x.shape[0]}, top]")
+    if weights.dtype not in WEIGHTS:
+        allowed = f"must be {' or '.join(map(str, WEIGHTS))}"
+        raise ArgumentError("weights dtype", weights.dtype, allowed)
+    if weights.shape != chosen.shape:
+        raise ArgumentError("weights shape", tuple(weights.shape), f"must be {tuple(chosen.shape)}")
+    if add is not None and add.dtype != BF16:
+        raise ArgumentError("add dtype", add.dtype, f"must be {BF16}")
+    if add is not None and add.shape != x.shape:
+        raise ArgumentError("add shape", tuple(add.shape), f"must be {tuple(x.shape)}")
