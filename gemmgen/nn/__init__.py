@@ -1,6 +1,6 @@
 """Modules of torch on gemmgen's kernels. Importing this package imports torch and registers `gemmgen.torch_ops`.
 
-`Linear` and `Fp8Linear` take the place of `torch.nn.Linear`, `GroupedExperts` of the experts of a mixture.
+`Linear` and `Fp8Linear` take the place of `torch.nn.Linear`, `GroupedExperts` of the experts of a mixture; `MoE` and its `Experts` train.
 `convert_` replaces the linear layers of a model. All of them load an ordinary `state_dict`, and quantise what they load.
 `gemmgen.nn.parallel` has styles that divide them among ranks.
 """
@@ -10,5 +10,6 @@ from __future__ import annotations
 from .convert import Conversion, convert_
 from .experts import GroupedExperts
 from .linear import Fp8Linear, Linear
+from .mixture import Experts, MoE
 
-__all__ = ["Conversion", "Fp8Linear", "GroupedExperts", "Linear", "convert_"]
+__all__ = ["Conversion", "Experts", "Fp8Linear", "GroupedExperts", "Linear", "MoE", "convert_"]
