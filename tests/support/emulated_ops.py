@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemmgen import casts, combining, routing, spreading
 from gemmgen.emulator import GlobalMemory, launch, load
-from gemmgen.ops import building, calls, casting, compute, epilogue, front, quantise
+from gemmgen.ops import building, calls, casting, compute, depths, epilogue, front, quantise
 from gemmgen.ops import combining as ops_combining
 from gemmgen.ops import routing as ops_routing
 from gemmgen.ops import spreading as ops_spreading
@@ -24,6 +24,8 @@ from gemmgen.runtime.torch_tensors import dtype_of
 from gemmgen.target import H200
 
 PLAIN = {ops_combining: combining, ops_routing: routing, ops_spreading: spreading, casting: casts}
+
+MAPS, ALIGNED = 1 << 17, 512  # bytes, more than launches of a test derive
 
 
 class Memory(TorchDispatchMode):
@@ -110,13 +112,21 @@ class Gemm:
                 grid=self.grid(shape, groups),
                 block=kernel.threads,
                 shared_bytes=kernel.smem_bytes or 0,
-                params=params(kernel, bound, 0),
+                params=params(kernel, bound, 0, self.maps(values)),
                 overlaps=kernel.pdl,
                 ready=[],
             )
             return (0,)
 
         return SimpleNamespace(start=start, stream=stream)
+
+    def maps(self, values):
+        """Where it derives tensor maps: at a multiple of what a GPU's allocator begins at, and a CPU's does not."""
+        if "group_maps" not in values:
+            return 0
+        room = torch.empty(MAPS + ALIGNED, dtype=torch.uint8)
+        self.memory.keep(room)
+        return -(-room.data_ptr() // ALIGNED) * ALIGNED
 
     def launch(self, plan):
         plan.start()
@@ -139,7 +149,7 @@ def emulated(patch, memory):
         patch.setattr(module, "current_stream", lambda device: 0)
     for module in (quantise, ops_combining, ops_routing, ops_spreading):
         patch.setattr(module, "generated", lambda x: True)
-    for module in (calls, compute, epilogue):
+    for module in (calls, compute, depths, epilogue):
         patch.setattr(module, "check_tensor", checked)
     patch.setattr(calls, "reader_of", lambda device: lambda index: 0)
     patch.setattr(building, "loaded", type("Loaded", (Gemm,), {"memory": memory}))
