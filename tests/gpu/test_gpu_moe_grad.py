@@ -323,3 +323,16 @@ def test_a_trained_layer_is_quantised_for_inference():
     weights = torch.rand(100, 2, device="cuda")
     with torch.no_grad():
         assert torch.equal(trained.experts(x, chosen, weights), frozen(x, chosen, weights))
+
+
+def test_the_example():
+    import os
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    path = Path(__file__).parents[2] / "examples" / "moe_training.py"
+    env = {**os.environ, "PYTHONPATH": str(path.parent.parent)}
+    run = subprocess.run([sys.executable, path], env=env, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "gemmgen, FP8" in run.stdout and "us a step" in run.stdout

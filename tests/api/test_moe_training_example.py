@@ -1,0 +1,50 @@
+"""examples/moe_training.py: on the CPU with float64 in the kernels' place, and what it says without a GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from conftest import missing_for_gpu  # noqa: E402
+from torch_reference import on_cpu  # noqa: E402, F401
+
+PATH = Path(__file__).parents[2] / "examples" / "moe_training.py"
+
+
+@pytest.fixture(name="example")
+def example_fixture(monkeypatch):
+    spec = spec_from_file_location("moe_training", PATH)
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "moe_training", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_losses_are_those_of_torch(example, on_cpu, capsys):  # noqa: F811
+    s = example.Sizes(tokens=24, hidden=64, intermediate=32, experts=4, top=2, shared=32)
+    found = example.show(s, "cpu", 12, True)
+    plain, near, quantised = (found[n] for n in ("torch, BF16", "gemmgen, BF16", "gemmgen, FP8"))
+    assert plain[-1] < 0.9 * plain[0]
+    assert all(abs(a - b) < 0.02 * b for a, b in zip(near, plain, strict=True))
+    assert all(abs(a - b) < 0.08 * b for a, b in zip(quantised, plain, strict=True))
+    assert near != plain != quantised
+    assert "in 12 steps" in capsys.readouterr().out
+
+
+def test_without_a_gpu_it_says_so():
+    if not missing_for_gpu():
+        pytest.skip("there is a GPU")
+    run = subprocess.run(
+        [sys.executable, PATH],
+        env={"PYTHONPATH": str(PATH.parent.parent), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 3 and "Hopper" in run.stderr and "Traceback" not in run.stderr
+    assert "torch, BF16" in run.stdout and "gemmgen, FP8" not in run.stdout
