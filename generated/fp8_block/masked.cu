@@ -94,7 +94,7 @@ struct Tile { int a_row, b_row, d_row, d_col, k_blocks, group, d_end; };
 // They come in panels of PANEL along M: within a panel M varies first, so that CTAs that run
 // together share operands in L2. Every other panel runs backwards along N.
 struct Scheduler {
-    static constexpr int PANEL = 8;
+    static constexpr int PANEL = 8, AHEAD = 16;
     int tiles_n, k_blocks, groups, rows, index, rank, stride;
     int group = 0, first = 0;  // where the walk is: the group and its first tile
     const int* group_rows;
@@ -109,15 +109,16 @@ struct Scheduler {
           stride(gridDim.x / (CLUSTER_M * CLUSTER_N)),
           group_rows(group_rows) {}
 
-    // How many groups behind this one have no rows, up to the next that has. 32 are read at once: one wait for memory.
+    // How many groups behind this one have no rows, up to the next that has. AHEAD are read at once: one wait for memory. Where there
+    // are fewer behind it, the last ones; where there are fewer at all, none.
     __device__ int without_rows() const {
+        const int from = min(group + 1, groups - AHEAD);
+        if (from < 0) return 0;
         uint32_t filled = 0;
         #pragma unroll
-        for (int i = 0; i < 32; ++i) {
-            const int at = min(group + 1 + i, groups - 1);
-            filled |= uint32_t(__ldg(group_rows + at) > 0) << i;
-        }
-        return filled ? __ffs(filled) - 1 : 32;
+        for (int i = 0; i < AHEAD; ++i) filled |= uint32_t(__ldg(group_rows + from + i) > 0) << i;
+        filled >>= group + 1 - from;
+        return filled ? __ffs(filled) - 1 : AHEAD;
     }
 
     __device__ bool next(Tile& tile) {

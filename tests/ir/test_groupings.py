@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from random import Random
 
@@ -94,7 +95,7 @@ def drawn(p, random):
     return shape, layout(p, shape, sizes)
 
 
-EMPTY = (0, 1, 31, 32, 33, 34, 65, 66, 67)  # about as many as a walk looks at once, and twice
+EMPTY = (0, 1, 15, 16, 17, 18, 33, 34, 35)  # about as many as a walk looks at once, and twice
 
 
 def sparse(p, random):
@@ -236,6 +237,25 @@ def test_emulated(name, grouping):
     if p.family == "fp8_1d1d" or (p.family == "fp8_block" and block_m == 64):
         config = replace(config, block_n=64)
     emulated(p, config, shape, layout(p, shape, sizes), pad=number % 2)
+
+
+MANY = ((200, 40, 200), (0,) * 3 + (60,) + (0,) * 18 + (1,) + (0,) * 8)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("broken", (None, (r"groups - AHEAD\)", "groups - AHEAD + 1)")))
+@pytest.mark.parametrize("grouping", ("masked", "ends"))
+def test_many_groups_of_which_few_have_rows(grouping, broken):
+    """And nothing behind the table is read."""
+    p, (shape, sizes) = replace(FP8, grouping=grouping), MANY
+    config = Config(block_m=64, consumers=1, block_n=64, stages=2)
+    shape = (64, *shape[1:]) if grouping == "masked" else shape
+    of = partial(emulated, p, config, shape, layout(p, shape, sizes))
+    if broken is None:
+        of()
+        return
+    with pytest.raises(GemmgenError):
+        of(broken=swap(*broken))
 
 
 PAST_THE_END = (
