@@ -63,7 +63,7 @@ def measure(asked: Asked, counts: Iterable[int], log: Log) -> list[Row]:
     if beside and not grouped_torch.available():
         raise RuntimeUnavailable(f"provider {THEIRS}: this torch has no _grouped_mm")
     _check_memory(asked.sizes, beside)
-    weights = moe_layer.drawn(asked.sizes, asked.seed, beside, asked.device)
+    weights = moe_layer.drawn(asked.sizes, asked.seed, beside, asked.device, asked.kind)
     return [_row(asked, weights, count, log) for count in counts]
 
 
@@ -80,7 +80,7 @@ def _check_memory(s: Sizes, beside: bool) -> None:
 def _row(asked: Asked, w: Weights, count: int, log: Log) -> Row:
     t = moe_layer.tokens(asked.sizes, count, asked.router, asked.seed, asked.device)
     ours = partial(w.layer, t)
-    verify(ours, t, w.quantised, moe_layer.as_fp8)
+    verify(ours, t, w.quantised, w.rounded)
     graphs, left_out = {OURS: captured(ours, 1)}, ""
     if THEIRS in asked.providers:
         try:

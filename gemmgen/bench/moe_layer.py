@@ -9,24 +9,27 @@ from typing import Any
 from .. import ops
 from ..ops import quantise
 from ..recipes import SCALE_BLOCK
-from ..runtime.torch_tensors import torch
-from .moe_sizes import Sizes
+from ..runtime.torch_tensors import torch, torch_dtype
+from .moe_sizes import BLOCKS, FP8_ROWS, INT8_ROWS, Sizes
 
 SPREAD = 0.02  # standard deviation of weights, as models are initialised with
+
+CODES = {FP8_ROWS: "e4m3", INT8_ROWS: "s8"}  # of kinds whose rows have one scale each
 
 Matrices = Callable[[int], tuple[Any, Any, Any]]  # of an expert its gate, up and down, in float64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """w1, scale_w1, w2, scale_w2: as `ops.moe` takes them, FP8, w1's rows alternating. wide: those of torch, BF16, gate's
-    rows before up's, the same numbers before they were quantised; None without it."""
+    """w1, scale_w1, w2, scale_w2: as `ops.moe` takes them, w1's rows alternating. wide: those of torch, BF16, gate's
+    rows before up's, the same numbers before they were quantised; None without it. kind: of `moe_sizes.KINDS`."""
 
     w1: Any
     scale_w1: Any
     w2: Any
     scale_w2: Any
     wide: tuple[Any, Any] | None
+    kind: str = BLOCKS
 
     def layer(self, t: Tokens) -> Any:
         """By gemmgen."""
@@ -39,9 +42,13 @@ class Weights:
         return tuple((x, experts * x[0].numel() * x.element_size()) for x in each)
 
     def quantised(self, expert: int) -> tuple[Any, Any, Any]:
-        """What the FP8 codes of an expert stand for, float64."""
+        """What the codes of an expert stand for, float64."""
         both = _dequantised(self.w1[expert], self.scale_w1[expert])
         return both[::2], both[1::2], _dequantised(self.w2[expert], self.scale_w2[expert])
+
+    def rounded(self, rows: Any) -> Any:
+        """float64 rows, after they were quantised as gemmgen quantises them for these weights."""
+        return as_fp8(rows) if self.kind == BLOCKS else _by_row(rows, CODES[self.kind])
 
     def plain(self, expert: int) -> tuple[Any, Any, Any]:
         """Of the BF16 ones."""
@@ -51,13 +58,13 @@ class Weights:
         return gate, up, down
 
 
-def drawn(s: Sizes, seed: int, wide: bool, device: str = "cuda") -> Weights:
+def drawn(s: Sizes, seed: int, wide: bool, device: str = "cuda", kind: str = BLOCKS) -> Weights:
     """Expert by expert, so that there is never more of them in memory than is kept."""
     g = torch().Generator(device=device).manual_seed(seed)
     bf16 = torch().bfloat16
     first, second = (2 * s.intermediate, s.hidden), (s.hidden, s.intermediate)
     (w1, scale_w1), (w2, scale_w2) = (
-        _empty(s.experts, *sides, device) for sides in (first, second)
+        _empty(s.experts, *sides, device, kind) for sides in (first, second)
     )
     kept = [
         torch().empty(s.experts, *x, dtype=bf16, device=device) for x in (first, second) if wide
@@ -71,17 +78,25 @@ def drawn(s: Sizes, seed: int, wide: bool, device: str = "cuda") -> Weights:
             to[e].copy_(x)
         alternating = both.view(2, s.intermediate, s.hidden).transpose(0, 1).reshape(first)
         for q, scale, x in ((w1, scale_w1, alternating), (w2, scale_w2, down)):
-            codes, factors = ops.quantise_blocks(x)
+            codes, factors = _quantised(x, kind)
             q[e].copy_(codes)
             scale[e].copy_(factors)
     pair = (kept[0], kept[1]) if wide else None
-    return Weights(w1=w1, scale_w1=scale_w1, w2=w2, scale_w2=scale_w2, wide=pair)
+    return Weights(w1=w1, scale_w1=scale_w1, w2=w2, scale_w2=scale_w2, wide=pair, kind=kind)
 
 
-def _empty(experts: int, rows: int, columns: int, device: str) -> tuple[Any, Any]:
+def _quantised(x: Any, kind: str) -> tuple[Any, Any]:
     """Codes and their scales."""
-    codes = torch().empty(experts, rows, columns, dtype=torch().float8_e4m3fn, device=device)
-    blocks = -(-rows // SCALE_BLOCK), -(-columns // SCALE_BLOCK)
+    if kind == BLOCKS:
+        return ops.quantise_blocks(x)
+    return ops.quantise_rows(x, None, dtype=CODES[kind])
+
+
+def _empty(experts: int, rows: int, columns: int, device: str, kind: str) -> tuple[Any, Any]:
+    """For what `_quantised` gives of each expert."""
+    dtype = torch_dtype(quantise.KINDS[CODES.get(kind, "e4m3")])
+    codes = torch().empty(experts, rows, columns, dtype=dtype, device=device)
+    blocks = (-(-rows // SCALE_BLOCK), -(-columns // SCALE_BLOCK)) if kind == BLOCKS else (rows,)
     return codes, torch().empty(experts, *blocks, dtype=torch().float32, device=device)
 
 
@@ -145,11 +160,19 @@ def as_fp8(x: Any) -> Any:
     return q.double() * scale.double().repeat_interleave(SCALE_BLOCK, -1)[..., : x.shape[-1]]
 
 
+def _by_row(x: Any, dtype: str) -> Any:
+    """float64, after it was rounded to BF16 and quantised per row."""
+    q, scale = quantise.by_torch(x.bfloat16(), "row", dtype, False)
+    return q.double() * scale.double().unsqueeze(-1)
+
+
 def as_it_is(x: Any) -> Any:
     """Of BF16, whose rounding is within the bounds."""
     return x
 
 
 def _dequantised(q: Any, scale: Any) -> Any:
+    if scale.dim() == 1:
+        return q.double() * scale.double().unsqueeze(-1)
     wide = scale.double().repeat_interleave(SCALE_BLOCK, 0).repeat_interleave(SCALE_BLOCK, 1)
     return q.double() * wide[: q.shape[0], : q.shape[1]]

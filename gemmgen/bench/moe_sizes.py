@@ -14,6 +14,13 @@ MATRICES = 3  # of an expert: gate, up and down
 WIDE_BYTES = 2  # of a weight for torch
 MOST_TOKENS = (INT_LIMIT - 1) // MOST_EXPERTS  # whose copies have numbers of 32 bits
 ROUTERS = ("even", "zipf")
+# Of weights, by the name of the dtype of their codes and what shares a scale, and what that is called.
+KINDS = {
+    "fp8-blocks": "FP8 with block scales",
+    "fp8-rows": "FP8 with a scale per token and channel",
+    "int8-rows": "INT8 with a scale per token and channel",
+}
+BLOCKS, FP8_ROWS, INT8_ROWS = KINDS
 OURS, THEIRS = "gemmgen", "torch"
 REPEATS = 15
 PROVIDERS = (OURS, THEIRS, FLOOR)
@@ -64,11 +71,12 @@ MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """providers: of PROVIDERS. router: of `ROUTERS`. repeats: rounds of each number of tokens."""
+    """providers: of PROVIDERS. router: of `ROUTERS`. kind: of `KINDS`. repeats: rounds of each number of tokens."""
 
     sizes: Sizes
     providers: tuple[str, ...] = PROVIDERS
     router: str = ROUTERS[0]
+    kind: str = BLOCKS
     repeats: int = REPEATS
     seed: int = 0
     device: str = field(default="cuda", repr=False)  # another, for tests

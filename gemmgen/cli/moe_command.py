@@ -11,7 +11,17 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..bench.clocks import watch
-from ..bench.moe_sizes import MODELS, MOST_TOKENS, PROVIDERS, REPEATS, ROUTERS, Asked, Sizes
+from ..bench.moe_sizes import (
+    BLOCKS,
+    KINDS,
+    MODELS,
+    MOST_TOKENS,
+    PROVIDERS,
+    REPEATS,
+    ROUTERS,
+    Asked,
+    Sizes,
+)
 from ..errors import ArgumentError
 from ..runtime import driver
 from ..untrusted import whole
@@ -50,6 +60,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="experts as likely as each other, or expert n as likely as 1 / n (default even)",
     )
     parser.add_argument(
+        "--kind",
+        default=BLOCKS,
+        choices=KINDS,
+        help=f"of gemmgen's weights, with rows to match: scales of blocks, or of tokens and channels (default {BLOCKS})",
+    )
+    parser.add_argument(
         "--providers",
         default=",".join(PROVIDERS),
         metavar="A,B,...",
@@ -79,6 +95,7 @@ def main(args: argparse.Namespace) -> int:
         sizes=sizes,
         providers=tuple(args.providers.split(",")),
         router=args.router,
+        kind=args.kind,
         repeats=args.repeats,
         seed=args.seed,
     )
@@ -89,6 +106,7 @@ def main(args: argparse.Namespace) -> int:
     with watch(driver.pci_bus_id(0)) as log:
         rows = moe.measure(asked, counted("timing", counts), log)
     summary = {"gpu": gpu, "model": name, **asdict(sizes), "router": asked.router}
+    summary["kind"] = asked.kind
     summary |= {"seed": asked.seed, "repeats": asked.repeats, "clocks": log.source}
     report = {**summary, "rows": [asdict(r) | {"gemms": r.gemms, **r.ratios} for r in rows]}
     if args.o:
@@ -132,7 +150,7 @@ def table(rows: Sequence[Row], summary: dict[str, Any]) -> str:
     return "\n".join(
         [
             f"{summary['gpu']}: {summary['model'] or 'a layer'}: {sizes}; router {summary['router']}",
-            "FP8 with block scales, microseconds, cold L2, medians; graph, torch: replays between events; others: device time",
+            f"{KINDS[summary['kind']]}, microseconds, cold L2, medians; graph, torch: replays between events; others: device time",
             *("  ".join(x.rjust(w) for x, w in zip(line, wide, strict=True)) for line in lines),
             *(f"{r.tokens:>{wide[0]}}  torch not timed: {r.left_out}" for r in rows if r.left_out),
             f"clocks: {summary['clocks']}",

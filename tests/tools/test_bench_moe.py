@@ -14,7 +14,7 @@ from torch_reference import on_cpu  # noqa: E402, F401
 from gemmgen.bench import chain, moe, moe_layer, read  # noqa: E402
 from gemmgen.bench.agree import SUMMED, check_near  # noqa: E402
 from gemmgen.bench.clocks import Log  # noqa: E402
-from gemmgen.bench.moe_sizes import MODELS, PROVIDERS, ROUTERS, Asked, Sizes  # noqa: E402
+from gemmgen.bench.moe_sizes import KINDS, MODELS, PROVIDERS, ROUTERS, Asked, Sizes  # noqa: E402
 from gemmgen.bench.timing import Samples, Timed  # noqa: E402
 from gemmgen.errors import (  # noqa: E402
     GemmgenError,
@@ -95,10 +95,15 @@ def test_a_row_per_number_of_tokens(cpu, router):
     assert cpu.spans == [[r.touched * x for x in each] for r in rows]
 
 
-def test_both_ways_compute_the_same_layer(cpu):
-    measured(40)
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_ways_compute_the_same_layer(kind, cpu):
+    measured(40, kind=kind)
     ours, theirs = (x.double() for x in cpu.captured)
-    assert 0.01 < (ours - theirs).norm() / theirs.norm() < 0.09  # FP8, and BF16
+    least, most = (0.004, 0.03) if kind.startswith("int8") else (0.01, 0.09)  # BF16 beside it
+    assert least < (ours - theirs).norm() / theirs.norm() < most
+    both, down = 2 * SIZES.intermediate, SIZES.hidden  # rows
+    scales = {"fp8-blocks": (3 * 3, 3 * 2)}.get(kind, (both, down))
+    assert [x * 4 for x in scales] == [x // SIZES.experts for x in cpu.spans[0][1::2]]
 
 
 def test_only_who_is_asked_for(cpu):
@@ -107,8 +112,9 @@ def test_only_who_is_asked_for(cpu):
     assert len(cpu.captured) == 1 and not cpu.spans
 
 
-def test_what_is_drawn_is_the_same_again():
-    one, other = (moe_layer.drawn(SIZES, seed, True, "cpu") for seed in (3, 3))
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_drawn_is_the_same_again(kind):
+    one, other = (moe_layer.drawn(SIZES, seed, True, "cpu", kind) for seed in (3, 3))
     assert all(map(torch.equal, one.wide, other.wide)) and torch.equal(one.scale_w1, other.scale_w1)
     assert torch.equal(one.w2.view(torch.uint8), other.w2.view(torch.uint8))
     for e in range(SIZES.experts):  # an expert's codes are its own numbers
@@ -126,11 +132,12 @@ def test_zipf_prefers_the_first():
         assert chosen.dtype == torch.int32 and (chosen[:, 0] != chosen[:, 1]).all()
 
 
-def test_a_wrong_layer_is_not_timed(cpu, monkeypatch):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wrong_layer_is_not_timed(kind, cpu, monkeypatch):
     layer = moe_layer.Weights.layer
     monkeypatch.setattr(moe_layer.Weights, "layer", lambda w, t: layer(w, t) * 1.05)
     with pytest.raises(VerificationError, match="differs"):
-        measured(5)
+        measured(5, kind=kind)
 
 
 @pytest.mark.parametrize(

@@ -71,12 +71,16 @@ def test_what_was_not_timed_has_no_number(asked, capsys, monkeypatch):
 
 def test_options(asked, capsys):
     options = ["--tokens", "3", "--router", "zipf", "--providers", "gemmgen,read"]
+    options += ["--kind", "int8-rows"]
     assert main(["moe", *OWN, *options, "--repeats", "2", "--seed", "7"]) == 0
     (got, counts) = asked[0]
     assert counts == [3] and got.sizes.weights == 3 * 1024 * 512
     assert (got.router, got.providers, got.repeats, got.seed) == ("zipf", ("gemmgen", "read"), 2, 7)
-    assert "a layer: experts 16, top 2" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert got.kind == "int8-rows" and "a layer: experts 16, top 2" in printed
+    assert "INT8 with a scale per token and channel, microseconds" in printed
     assert main(["moe"]) == 0
+    assert "FP8 with block scales, microseconds" in capsys.readouterr().out
     assert asked[1][0].sizes == MODELS["v3"] and len(asked[1][1]) > 3
 
 
@@ -111,6 +115,7 @@ def test_json_and_files(asked, capsys, tmp_path):
         *((("--tokens", x), "--tokens") for x in ("", "0", "1,", "-1", "1.5", "9999999999", "²")),
         *((("--providers", x), "--providers") for x in ("", "torch", "gemmgen,zz", "all")),
         (("--router", "zz"), "--router"),
+        (("--kind", "fp8"), "--kind"),
         (("--repeats", "1"), "--repeats"),
         (("--seed", "-1"), "--seed"),
         (("--seed", str(1 << 63)), "--seed"),
