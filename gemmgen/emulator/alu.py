@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import floats
+from . import floats, pairs
 from .errors import UnsupportedInstruction
 from .group import Group
 from .parse import size_of
@@ -49,6 +49,8 @@ def _binary(function: np.ufunc) -> Handler:
 
     def decode(i: Instruction, s: Scope) -> Op:
         kind = kind_of(i)
+        if kind in pairs.KINDS:
+            return pairs.arithmetic(i, s)
         if kind[0] == "f" or kind.startswith("bf"):
             return floats.binary(i, s)
         if kind == "u16x2":
@@ -90,6 +92,8 @@ def truncating(x: Any, y: Any, quotient: bool) -> Any:
 
 def _mul(i: Instruction, s: Scope) -> Op:
     kind = kind_of(i)
+    if kind in pairs.KINDS:
+        return pairs.arithmetic(i, s)
     if kind[0] in "fb":
         return floats.binary(i, s)
     part = i.parts[1]
@@ -125,6 +129,10 @@ def high_half(x: Any, y: Any, kind: str) -> Any:
     product = x.astype(object) * y.astype(object)
     mask = (1 << 64) - 1
     return np.array([int(p) >> 64 & mask for p in product], np.uint64).view(x.dtype)
+
+
+def _fma(i: Instruction, s: Scope) -> Op:
+    return (pairs.arithmetic if kind_of(i) in pairs.KINDS else floats.fma)(i, s)
 
 
 def _mad(i: Instruction, s: Scope) -> Op:
@@ -248,7 +256,7 @@ HANDLERS: Mapping[str, Handler] = {
     "max": _binary(np.maximum),
     "mul": _mul,
     "mad": _mad,
-    "fma": floats.fma,
+    "fma": _fma,
     "div": _divide,
     "rem": _divide,
     "neg": unary(lambda x: -x),
