@@ -31,9 +31,10 @@ STATEMENTS = (
 )
 # Memory and synchronisation; what works on registers; conversions and what CTAs write to each other, the same for every kernel.
 MEMORY, VALUES, CLUSTER = "ptx.j2", ("ptx_values.j2",), ("ptx_cluster.j2",)
+PAIRS = ("ptx_pairs.j2",)  # arithmetic of two numbers in a register
 PTX = (
     *(MEMORY, "ptx_registers.j2", "ptx_fragments.j2", "ptx_copies.j2", "ptx_wire.j2"),
-    *(*VALUES, *CLUSTER),
+    *(*VALUES, *CLUSTER, *PAIRS),
 )
 COMMENT = 116  # characters of a line
 LINES_SAVED = 6  # by a function, at least

@@ -5,6 +5,7 @@
 
 from .format import GROUPS, MXFP4, NVFP4, Format, int4
 from .numbers import E2M1_VALUES, e2m1, e2m1_values, e8m0_values
+from .packing import Packed, multiplied, pack, rescaled, unpack
 from .quantise import quantise
 from .weights import Weights, dequantise, nibbles, paired
 
@@ -14,13 +15,18 @@ __all__ = [
     "MXFP4",
     "NVFP4",
     "Format",
+    "Packed",
     "Weights",
     "dequantise",
     "e2m1",
     "e2m1_values",
     "e8m0_values",
     "int4",
+    "multiplied",
     "nibbles",
+    "pack",
     "paired",
     "quantise",
+    "rescaled",
+    "unpack",
 ]

@@ -61,6 +61,7 @@ HOLES = {
     "smem[s.smem].dtype.cuda": tuple({d.cuda for d in OUTPUTS}),
     "store_element_ smem[s.smem].dtype.ptx": tuple(d.ptx for d in OUTPUTS),
     "f.rows": ("bf16", "f16"),
+    "kernel.to": ("bf16", "f16"),
     **dict.fromkeys(
         ("low_ f.rows", "low_ f.columns", "high_ f.rows", "high_ f.columns"), ("e4m3", "e5m2")
     ),

@@ -1,0 +1,141 @@
+"""Kernels that write out what packed weights of 4 bits stand for: what they are, and their CUDA source.
+
+A kernel decodes blocks (`gemmgen.ir.packed`) in the registers of a warpgroup as a product takes them from there, and stores the numbers. Like a
+cast (`gemmgen.casts`) it is no `Kernel`: there is nothing to lower.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .emit import PAIRS as PTX_PAIRS
+from .emit import plain
+from .errors import IRError
+from .ir.dtypes import BF16, F16, DType
+from .ir.packed import (
+    CODES_BYTES,
+    COLUMNS,
+    PAIRS,
+    ROWS,
+    STEP,
+    THREADS,
+    Coding,
+    coding,
+    record_bytes,
+)
+from .ir.resources import Param
+
+GROUPS = (32, 64, 128)
+SM_CTAS = 8
+E8M0 = "e8m0"
+SCALE_BYTES = {E8M0: 1, BF16.name: 2, F16.name: 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unpacking:
+    """Blocks of `element` with a scale for each `group` columns -> numbers of `to` [rows, columns], (code - zero) * scale, rounded once.
+
+    element: "int4", with scales of `to`, or "e2m1", with E8M0. zeros: whether records hold those of INT4; else 8 is zero.
+    Raises IRError.
+    """
+
+    element: str
+    to: DType
+    group: int
+    zeros: bool = False
+
+    def __post_init__(self) -> None:
+        coding(self.element, self.to)
+        if self.group not in GROUPS or (self.zeros and not self.coding.magic):
+            raise IRError(f"{self.element} with group={self.group}, zeros={self.zeros} is none")
+
+    @property
+    def coding(self) -> Coding:
+        return coding(self.element, self.to)
+
+    @property
+    def name(self) -> str:
+        """The kernel's, of all fields."""
+        return f"unpack_{self.element}_{self.group}{'_zeros' * self.zeros}_to_{self.to}"
+
+    @property
+    def scale(self) -> str:
+        return self.to.name if self.coding.magic else E8M0
+
+    @property
+    def groups(self) -> int:
+        """Of a block's columns."""
+        return COLUMNS // self.group
+
+    @property
+    def group_steps(self) -> int:
+        """Steps of K that share a scale."""
+        return self.group // STEP
+
+    @property
+    def record_bytes(self) -> int:
+        return record_bytes(SCALE_BYTES[self.scale], zeros=self.zeros)
+
+    @property
+    def block_bytes(self) -> int:
+        return CODES_BYTES + PAIRS * 2 * self.groups * self.record_bytes
+
+    @property
+    def record(self) -> str:
+        """Which of templates/unpacking reads a record."""
+        return "zeros" if self.zeros else "exponent" if self.scale == E8M0 else "scale"
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """What each register of a step is before it is scaled, in C, of a `word`."""
+        return tuple(_of(self.coding, i) for i in range(4))
+
+    @property
+    def eight(self) -> str:
+        """The code of zero in both halves where no other is stored."""
+        return _twice(self.coding.magic + 8)
+
+    @property
+    def threads(self) -> int:
+        """Of a CTA."""
+        return THREADS
+
+    @property
+    def ctas_per_sm(self) -> int:
+        """That run at once at least."""
+        return SM_CTAS
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """In the order of the kernel's."""
+        pointers = (
+            Param(name="blocks", ctype="const uint8_t* __restrict__"),
+            Param(name="numbers", ctype="uint16_t* __restrict__"),
+        )
+        return (*pointers, *(Param(name=x, ctype="int") for x in ("rows", "columns")))
+
+    def tiles(self, rows: int, columns: int) -> int:
+        """Blocks of a matrix: CTAs that have something to do."""
+        return -(-rows // ROWS) * -(-columns // COLUMNS)
+
+
+def _of(code: Coding, register: int) -> str:
+    terms = [f"{_shifted(shift)} & {_hex(mask)}" for shift, mask in code.terms(register)]
+    return " | ".join([*(f"({x})" for x in terms), *[_twice(code.magic)] * bool(code.magic)])
+
+
+def _shifted(shift: int) -> str:
+    return "word" if not shift else f"(word {'>>' if shift > 0 else '<<'} {abs(shift)})"
+
+
+def _twice(half: int) -> str:
+    return _hex(half * 0x10001)
+
+
+def _hex(x: int) -> str:
+    return f"0x{x:08X}"
+
+
+def source(unpacking: Unpacking) -> str:
+    """The kernel's self-contained CUDA source: it includes nothing under NVRTC. Same kernel, same bytes."""
+    return plain("unpacking/unpack.cu.j2", PTX_PAIRS, kernel=unpacking)

@@ -1,0 +1,193 @@
+"""Weights as a warpgroup reads them: every code lies where the tensor core wants it, decodes to the bit, and comes back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmgen import emulator
+from gemmgen.emulator.products import words_of_a
+from gemmgen.errors import ArgumentError, IRError
+from gemmgen.formats import MXFP4, NVFP4, Weights, dequantise, int4, nibbles, paired, quantise
+from gemmgen.formats.packing import multiplied, pack, places, rescaled, unpack
+from gemmgen.ir.dtypes import BF16, E4M3, F16
+from gemmgen.ir.packed import CODINGS
+from gemmgen.unpacking import Unpacking, source
+from gemmgen.verification.codes import decode, encode
+
+GROUPS = (32, 64, 128)
+KINDS = [(MXFP4, BF16), *((int4(g, t.name, zeros=z), t) for g in GROUPS for t in (BF16, F16) for z in (False, True))]  # fmt: skip
+NAMES = [f"{form.name}-{to}" for form, to in KINDS]
+kinds = pytest.mark.parametrize(("form", "to"), KINDS, ids=NAMES)
+
+
+def drawn(form, rows, columns, seed=0, lead=()):
+    """Any codes and zeros, and scales of few sizes, so that some products are subnormal and none overflows."""
+    rng = np.random.default_rng(seed)
+    shape = (*lead, rows, columns // form.group)
+    scales = rng.integers(0, 129, shape, np.uint8)
+    if form.scale_dtype:
+        scales = encode(
+            rng.standard_normal(shape) * np.exp2(rng.integers(-12, 8, shape)), form.scale_dtype
+        )
+    return Weights(
+        format=form,
+        codes=rng.integers(0, 256, (*lead, rows, columns // 2), np.uint8),
+        scales=scales,
+        zeros=rng.integers(0, 16, shape, np.uint8) if form.zeros else None,
+    )
+
+
+@pytest.mark.parametrize("coding", CODINGS, ids=lambda c: f"{c.element}-{c.to}")
+def test_codes_lie_where_a_fragment_has_them(coding):
+    """Where the emulator's tensor core, which knows nothing of packing, reads A's registers."""
+    row, column, bits = places(coding)
+    of_a, word_of_k = words_of_a()
+    for part, thread, step, j in np.ndindex(2, 128, 4, 8):
+        register, half = j % 4, j // 4
+        word = (part * 128 + thread) * 4 + step
+        assert row[word, j] == of_a[register, thread]
+        assert column[word, j] == 16 * (4 * part + step) + 2 * word_of_k[register, thread] + half
+        assert (bits[word, j] // 16 == half).all()
+    seen = np.zeros((64, 128), int)
+    np.add.at(seen, (row, column), 1)
+    assert (seen == 1).all()
+    assert all(sorted(x.ravel().tolist()) == list(range(32)) for x in bits)
+
+
+@kinds
+def test_what_is_packed_comes_back(form, to):
+    for rows, columns, lead in (
+        (64, 128, ()),
+        (200, 384, (3,)),
+        (72, 32 * 5 if form.group == 32 else 256, ()),
+    ):
+        given = drawn(form, rows, columns, lead=lead)
+        packed = pack(given, to)
+        got = unpack(packed)
+        assert packed.blocks.shape[:-1] == (*lead, -(-rows // 64), -(-columns // 128))
+        assert np.array_equal(got.codes, given.codes) and np.array_equal(got.scales, given.scales)
+        assert (got.zeros is None and given.zeros is None) or np.array_equal(got.zeros, given.zeros)
+
+
+@pytest.fixture
+def compiler():
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+
+
+def emulated(packed):
+    """What the kernel for it writes: uint16 codes of numbers [rows, columns]."""
+    from gemmgen.runtime.nvrtc import compile_ptx
+
+    form = packed.format
+    kernel = Unpacking(element=form.element, to=packed.to, group=form.group, zeros=form.zeros)
+    assert packed.blocks.shape[-1] == kernel.block_bytes
+    memory = emulator.GlobalMemory()
+    blocks = memory.allocate(np.ascontiguousarray(packed.blocks).reshape(-1))
+    size = 2 * packed.rows * packed.columns
+    out = memory.allocate(np.full(size, 0xCD, np.uint8))
+    emulator.launch(
+        emulator.load(compile_ptx(source(kernel), kernel.name)).entries[kernel.name],
+        grid=min(5, kernel.tiles(packed.rows, packed.columns)),
+        block=kernel.threads,
+        cluster=1,
+        shared_bytes=0,
+        params=(blocks, out, packed.rows, packed.columns),
+        memory=memory,
+    )
+    return memory.read(out, size).view(np.uint16).reshape(packed.rows, packed.columns)
+
+
+@pytest.mark.nvrtc
+@kinds
+def test_a_kernel_decodes_what_was_packed(compiler, form, to):
+    """Rows and columns that end inside of a block."""
+    given = drawn(form, 72, 160 if form.group == 32 else 384, seed=1)
+    assert np.array_equal(emulated(pack(given, to)), encode(dequantise(given), to))
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize(("form", "to"), [x for x in KINDS if x[0].group == 32], ids=[n for n, x in zip(NAMES, KINDS, strict=True) if x[0].group == 32])  # fmt: skip
+def test_every_code_with_every_scale(compiler, form, to):
+    """With zeros every sixteenth scale, as many rows as scales, all sixteen codes and zeros in turn."""
+    bits = np.arange(129 if form.scale == "e8m0" else 1 << 16)
+    if form.scale_dtype:
+        bits = bits[np.isfinite(decode(bits.astype(np.uint16), form.scale_dtype))]
+    bits = bits[:: 16 if form.zeros else 1]
+    if form.zeros:
+        bits = np.repeat(bits, 16)
+    columns = 32 * 64
+    rows = -(-len(bits) * 32 // columns)
+    scales = np.resize(bits, rows * 64).reshape(rows, 64)
+    given = Weights(
+        format=form,
+        codes=np.tile(paired(np.arange(16, dtype=np.uint8)), (rows, columns // 16)),
+        scales=scales.astype(np.uint8 if form.scale == "e8m0" else np.uint16),
+        zeros=np.resize(np.arange(16, dtype=np.uint8), scales.shape) if form.zeros else None,
+    )
+    with np.errstate(over="ignore"):
+        wanted = encode(dequantise(given), to)
+    assert np.array_equal(emulated(pack(given, to)), wanted)
+
+
+def test_mxfp4_is_multiplied_exactly():
+    given = drawn(MXFP4, 64, 128)
+    assert np.array_equal(multiplied(given), dequantise(given))
+
+
+def test_integers_are_multiplied_rounded_once():
+    given = drawn(int4(128, "bf16"), 64, 128)
+    assert np.array_equal(multiplied(given), decode(encode(dequantise(given), BF16), BF16))
+    assert not np.array_equal(multiplied(given), dequantise(given))
+
+
+def test_scales_are_rounded_to_another_dtype():
+    given = quantise(np.random.default_rng(0).standard_normal((64, 128)), int4(128, "f16"))
+    got = rescaled(given, "bf16")
+    assert got.format == int4(128, "bf16") and np.array_equal(got.codes, given.codes)
+    assert np.array_equal(decode(got.scales, BF16), decode(encode(decode(given.scales, F16), BF16), BF16))  # fmt: skip
+    assert np.array_equal(rescaled(given, "f32").scales.view(np.float32), decode(given.scales, F16))
+
+
+def test_what_is_past_the_end_is_zero():
+    """Of codes: scales there may be anything."""
+    form = int4(32, "bf16")
+    blocks = pack(drawn(form, 8, 32), BF16)
+    whole = unpack(type(blocks)(format=form, to=BF16, blocks=blocks.blocks, rows=64, columns=128))
+    assert (nibbles(whole.codes)[8:] == 8).all() and (nibbles(whole.codes)[:, 32:] == 8).all()
+
+
+@pytest.mark.parametrize(
+    ("argument", "weights", "to"),
+    [
+        ("to", drawn(MXFP4, 64, 128), F16),
+        ("to", drawn(int4(128, "bf16"), 64, 128), E4M3),
+        ("to", quantise(np.ones((64, 128)), NVFP4), BF16),
+        ("scales", drawn(int4(128, "f16"), 64, 128), BF16),
+        ("group", quantise(np.ones((64, 128)), int4(0, "bf16")), BF16),
+        ("scales", quantise(np.full((64, 128), 40.0), MXFP4), BF16),
+    ],
+)
+def test_what_no_kernel_takes_is_refused(argument, weights, to):
+    with pytest.raises(ArgumentError) as e:
+        pack(weights, to)
+    assert e.value.argument == argument
+
+
+def test_scales_of_others_are_not_rounded():
+    with pytest.raises(ArgumentError):
+        rescaled(drawn(MXFP4, 64, 128), "bf16")
+    with pytest.raises(ArgumentError):
+        rescaled(Weights(format=int4(128, "f32"), codes=np.zeros((1, 64), np.uint8), scales=np.full((1, 1), 1e9, np.float32).view(np.uint32)), "f16")  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{"group": 16}, {"to": E4M3}, {"element": "e2m1", "zeros": True}, {"element": "int8"}])  # fmt: skip
+def test_kernels_that_are_none_are_refused(changes):
+    with pytest.raises(IRError):
+        Unpacking(**{"element": "int4", "to": BF16, "group": 128} | changes)
+
+
+def test_a_kernel_has_its_fields_in_its_name():
+    kernel = Unpacking(element="int4", to=F16, group=64, zeros=True)
+    assert kernel.name == "unpack_int4_64_zeros_to_f16"
+    assert source(kernel) == source(Unpacking(element="int4", to=F16, group=64, zeros=True))
