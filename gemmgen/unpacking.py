@@ -6,15 +6,19 @@ cast (`gemmgen.casts`) it is no `Kernel`: there is nothing to lower.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .emit import PAIRS as PTX_PAIRS
 from .emit import plain
 from .errors import IRError
-from .ir.dtypes import BF16, F16, DType
+from .ir.dtypes import BF16, E4M3, F16, DType
 from .ir.packed import (
     CODES_BYTES,
     COLUMNS,
+    LEAST_SHIFT,
+    LOOKUP,
+    MOST_SHIFT,
     PAIRS,
     ROWS,
     STEP,
@@ -27,6 +31,7 @@ from .ir.resources import Param
 
 GROUPS = (32, 64, 128)
 SM_CTAS = 8
+E2M1_SIZES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # by the last three bits
 E8M0 = "e8m0"
 SCALE_BYTES = {E8M0: 1, BF16.name: 2, F16.name: 2}
 
@@ -35,7 +40,7 @@ SCALE_BYTES = {E8M0: 1, BF16.name: 2, F16.name: 2}
 class Unpacking:
     """Blocks of `element` with a scale for each `group` columns -> numbers of `to` [rows, columns], (code - zero) * scale, rounded once.
 
-    element: "int4", with scales of `to`, or "e2m1", with E8M0. zeros: whether records hold those of INT4; else 8 is zero.
+    element: "int4", with scales of `to`, or "e2m1", with E8M0, of which E4M3 takes what a row's exponents differ by. zeros: whether records hold those of INT4; else 8 is zero.
     Raises IRError.
     """
 
@@ -45,13 +50,23 @@ class Unpacking:
     zeros: bool = False
 
     def __post_init__(self) -> None:
-        coding(self.element, self.to)
-        if self.group not in GROUPS or (self.zeros and not self.coding.magic):
+        found = coding(self.element, self.to)
+        integers = isinstance(found, Coding) and found.magic
+        groups = GROUPS if integers else GROUPS[:1]
+        if self.group not in groups or (self.zeros and not integers):
             raise IRError(f"{self.element} with group={self.group}, zeros={self.zeros} is none")
 
     @property
     def coding(self) -> Coding:
-        return coding(self.element, self.to)
+        """Of numbers of 16 bits."""
+        found = coding(self.element, self.to)
+        assert isinstance(found, Coding)
+        return found
+
+    @property
+    def layout(self) -> str:
+        """Which of templates/unpacking goes through a block."""
+        return "bytes" if self.to == E4M3 else "halves"
 
     @property
     def name(self) -> str:
@@ -60,7 +75,7 @@ class Unpacking:
 
     @property
     def scale(self) -> str:
-        return self.to.name if self.coding.magic else E8M0
+        return E8M0 if self.element == LOOKUP.element else self.to.name
 
     @property
     def groups(self) -> int:
@@ -83,7 +98,16 @@ class Unpacking:
     @property
     def record(self) -> str:
         """Which of templates/unpacking reads a record."""
+        if self.to == E4M3:
+            return "table"
         return "zeros" if self.zeros else "exponent" if self.scale == E8M0 else "scale"
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """By a group's exponent less its row's, the eight sizes of E2M1 as E4M3: two words of C."""
+        shifts = range(LEAST_SHIFT, MOST_SHIFT + 1)
+        sizes = [[_e4m3(x * 2.0**shift) for x in E2M1_SIZES] for shift in shifts]
+        return tuple(f"{{{_word(x[:4])}, {_word(x[4:])}}}" for x in sizes)
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -110,13 +134,24 @@ class Unpacking:
         """In the order of the kernel's."""
         pointers = (
             Param(name="blocks", ctype="const uint8_t* __restrict__"),
-            Param(name="numbers", ctype="uint16_t* __restrict__"),
+            Param(name="numbers", ctype=f"uint{self.to.bits}_t* __restrict__"),
         )
         return (*pointers, *(Param(name=x, ctype="int") for x in ("rows", "columns")))
 
     def tiles(self, rows: int, columns: int) -> int:
         """Blocks of a matrix: CTAs that have something to do."""
         return -(-rows // ROWS) * -(-columns // COLUMNS)
+
+
+def _e4m3(x: float) -> int:
+    """The code of a number that E4M3 has, from 0 on."""
+    exponent = max(math.frexp(x)[1] - 1, E4M3.min_exponent) if x else E4M3.min_exponent
+    steps = int(math.ldexp(x, E4M3.significand - 1 - exponent))
+    return ((exponent - E4M3.min_exponent) << (E4M3.significand - 1)) + steps
+
+
+def _word(octets: list[int]) -> str:
+    return _hex(int.from_bytes(bytes(octets), "little"))
 
 
 def _of(code: Coding, register: int) -> str:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ArgumentError
-from ..ir.dtypes import BF16, DTYPES, DType
+from ..ir.dtypes import BF16, DTYPES, E4M3, DType
 from ..ir.packed import (
     CODES_BYTES,
     CODINGS,
     COLUMNS,
+    LEAST_SHIFT,
+    LOOKUP,
+    MOST_SHIFT,
     PAIRS,
-    READ_STEPS,
-    REGISTERS,
     ROWS,
-    STEP,
-    THREADS,
     Coding,
+    Lookup,
     coding,
 )
 from ..verification.codes import encode
@@ -28,28 +30,31 @@ from .numbers import Bytes, Floats
 from .weights import Weights, dequantise, nibbles, paired, scale_type, scale_values
 
 MOST_E8M0 = 128  # a scale's exponent is stored in a factor of BF16, up to 2^127
-STEPS = COLUMNS // STEP
+CODES = 8  # of a word
+BIAS = 127  # of E8M0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Packed:
     """Weights [..., rows, columns] of `format` for products with `to`: uint8 blocks [..., ceil(rows / 64), ceil(columns / 128), bytes of a
-    block]; what is past the last row or column is 0."""
+    block]; what is past the last row or column is 0. bases: int16 [..., rows], where numbers of `to` are to be multiplied by 2^base of their
+    row: of MXFP4 for E4M3, whose exponents are folded into the numbers as far as they differ in a row."""
 
     format: Format
     to: DType
     blocks: Bytes
     rows: int
     columns: int
+    bases: npt.NDArray[np.int16] | None = None
 
 
 def pack(weights: Weights, to: DType = BF16) -> Packed:
-    """`weights` for products with `to`, bf16 or f16. Raises ArgumentError for a format that no kernel takes with it: E2M1 with f16, NVFP4, a
-    scale for a whole row, INT4 whose scales are not of `to` (`rescaled`), MXFP4 with an exponent above 128."""
+    """`weights` for products with `to`: bf16, f16 (INT4) or e4m3 (MXFP4). Raises ArgumentError for a format that is not multiplied with it: E2M1 with
+    f16, INT4 with e4m3, NVFP4, a scale for a whole row, INT4 whose scales are not of `to` (`rescaled`), MXFP4 for bf16 with an exponent above 128, for e4m3
+    with a row whose exponents span more than 14, groups of zeros apart."""
     form = weights.format
     code = _coding(form, to)
-    if form.scale == E8M0 and int(weights.scales.max(initial=0)) > MOST_E8M0:
-        raise ArgumentError("scales", int(weights.scales.max()), f"must be at most {MOST_E8M0}")
+    scales, bases = _folded(weights) if code is LOOKUP else (_records(weights, code), None)
     *lead, n, k = weights.shape
     down, across = -n % ROWS, -k % COLUMNS
     zero = ZERO if form.element == INT4 else 0
@@ -57,18 +62,16 @@ def pack(weights: Weights, to: DType = BF16) -> Packed:
     rows, columns = codes.shape[-2:]
     tiles = codes.reshape(*lead, rows // ROWS, ROWS, columns // COLUMNS, COLUMNS).swapaxes(-3, -2)
     groups = COLUMNS // form.group
-    records = _padded(
-        _records(weights, code), down, columns // form.group - weights.scales.shape[-1]
-    )
-    scales = records.reshape(*lead, rows // ROWS, ROWS, columns // COLUMNS, groups).swapaxes(-3, -2)
-    of_pairs = np.ascontiguousarray(scales[..., _pairs(), :])  # [..., pair, row of it, group]
+    records = _padded(scales, down, columns // form.group - scales.shape[-1])
+    tiled = records.reshape(*lead, rows // ROWS, ROWS, columns // COLUMNS, groups).swapaxes(-3, -2)
+    of_pairs = np.ascontiguousarray(tiled[..., _pairs(), :])  # [..., pair, row of it, group]
     octets = of_pairs.view(np.uint8).reshape(*of_pairs.shape[:-3], -1)
     blocks = np.concatenate([_words(tiles, code), octets], -1)
-    return Packed(format=form, to=to, blocks=blocks, rows=n, columns=k)
+    return Packed(format=form, to=to, blocks=blocks, rows=n, columns=k, bases=bases)
 
 
 def unpack(packed: Packed) -> Weights:
-    """What was packed."""
+    """What was packed; of groups of zeros for E4M3 the scale may be another."""
     form, code = packed.format, _coding(packed.format, packed.to)
     blocks = packed.blocks
     row, column, bits = places(code)
@@ -88,16 +91,21 @@ def unpack(packed: Packed) -> Weights:
     whole = scales.swapaxes(-3, -2).reshape(*lead, down * ROWS, across * groups)
     records = whole[..., : packed.rows, : packed.columns // form.group]
     kept = np.ascontiguousarray(records)
+    if packed.bases is not None:
+        kept = (kept + (packed.bases[..., None] + LEAST_SHIFT + BIAS)).astype(np.uint8)
     return Weights(
         format=form,
         codes=paired(codes[..., : packed.rows, : packed.columns]),
         scales=(kept & 0xFFFF).astype(scale_type(form)) if form.zeros else kept,
-        zeros=((kept >> 16) - code.magic).astype(np.uint8) if form.zeros else None,
+        zeros=((kept >> 16) - _magic(code)).astype(np.uint8) if form.zeros else None,
     )
 
 
 def multiplied(weights: Weights, to: DType = BF16) -> Floats:
-    """What a kernel multiplies by where scales go into the weights: `dequantise`, each rounded to `to` once."""
+    """What a kernel multiplies by where scales go into the weights: `dequantise`, each rounded to `to` once, of 16 bits; exactly it for
+    e4m3."""
+    if to == E4M3:
+        return dequantise(weights)
     codes = encode(dequantise(weights), to)
     return scale_values(Format(element=INT4, group=0, scale=to.name), codes)
 
@@ -113,20 +121,16 @@ def rescaled(weights: Weights, scale: str) -> Weights:
     return Weights(format=form, codes=weights.codes, scales=bits, zeros=weights.zeros)
 
 
-def places(code: Coding) -> tuple[Any, Any, Any]:
+@cache
+def places(code: Coding | Lookup) -> tuple[Any, Any, Any]:
     """Of each of a block's 1024 words and its eight codes, int [1024, 8]: row and column, and where in the word its bits are,
     [1024, 8, 4], the highest first."""
-    word, j = np.arange(CODES_BYTES // 4)[:, None], np.arange(2 * REGISTERS)[None, :]
-    half, register = j // REGISTERS, j % REGISTERS
-    thread = word // READ_STEPS % THREADS
-    step = word // (READ_STEPS * THREADS) * READ_STEPS + word % READ_STEPS
-    row = 16 * (thread // 32) + thread % 32 // 4 + 8 * (register % 2)
-    column = STEP * step + 2 * (thread % 4) + 8 * (register // 2) + half
-    bits = np.array(code.places)[register] + 16 * half[..., None]
-    return row, column, np.broadcast_to(bits, (*row.shape, 4))
+    found = [code.place(word, j) for word in range(CODES_BYTES // 4) for j in range(CODES)]
+    row, column, bits = (np.array(x) for x in zip(*found, strict=True))
+    return row.reshape(-1, CODES), column.reshape(-1, CODES), bits.reshape(-1, CODES, 4)
 
 
-def _words(tiles: Bytes, code: Coding) -> Bytes:
+def _words(tiles: Bytes, code: Coding | Lookup) -> Bytes:
     """[..., 64, 128] -> the bytes of a block's codes."""
     row, column, bits = places(code)
     codes = tiles[..., row, column].astype(np.uint32)
@@ -144,10 +148,36 @@ def _pairs() -> Any:
     return 16 * (pair // 8) + pair % 8 + 8 * np.arange(2)
 
 
-def _records(weights: Weights, code: Coding) -> Any:
+def _records(weights: Weights, code: Coding | Lookup) -> Any:
+    """Of each row and group."""
+    if weights.format.scale == E8M0 and int(weights.scales.max(initial=0)) > MOST_E8M0:
+        raise ArgumentError("scales", int(weights.scales.max()), f"must be at most {MOST_E8M0}")
     if weights.zeros is None:
         return weights.scales
-    return weights.scales.astype(np.uint32) | (weights.zeros.astype(np.uint32) + code.magic) << 16
+    zeros = weights.zeros.astype(np.uint32) + _magic(code)
+    return weights.scales.astype(np.uint32) | zeros << 16
+
+
+def _folded(weights: Weights) -> tuple[Any, Any]:
+    """Of each row and group its exponent less its row's, from LEAST_SHIFT on, uint8; of each row what it is less by, int16."""
+    group = weights.format.group
+    codes = nibbles(weights.codes)
+    some = (codes.reshape(*codes.shape[:-1], -1, group) & 7).any(-1)
+    exponents = weights.scales.astype(np.int64) - BIAS
+    most = np.where(some, exponents, -BIAS).max(-1, initial=-BIAS)
+    bases = most - MOST_SHIFT
+    shifts = exponents - bases[..., None]
+    worst = int(np.where(some, shifts, MOST_SHIFT).min(initial=MOST_SHIFT))
+    if worst < LEAST_SHIFT:
+        span = MOST_SHIFT - worst
+        allowed = f"a row's exponents must span at most {MOST_SHIFT - LEAST_SHIFT} for e4m3"
+        raise ArgumentError("scales", span, allowed)
+    kept = np.clip(shifts, LEAST_SHIFT, MOST_SHIFT) - LEAST_SHIFT
+    return kept.astype(np.uint8), bases.astype(np.int16)
+
+
+def _magic(code: Coding | Lookup) -> int:
+    return code.magic if isinstance(code, Coding) else 0
 
 
 def _record_type(form: Format) -> Any:
@@ -160,9 +190,10 @@ def _padded(x: Any, down: int, across: int, value: int = 0) -> Any:
     return np.pad(x, widths, constant_values=value)
 
 
-def _coding(form: Format, to: DType) -> Coding:
-    if not any((x.element, x.to) == (form.element, to) for x in CODINGS) or form.tensor_scaled:
-        raise ArgumentError("to", to, f"no kernel multiplies {form.name} with it")
+def _coding(form: Format, to: DType) -> Coding | Lookup:
+    known = any((x.element, x.to) == (form.element, to) for x in (*CODINGS, LOOKUP))
+    if not known or form.tensor_scaled:
+        raise ArgumentError("to", to, f"{form.name} is not multiplied with it")
     if form.element == INT4 and form.scale != to.name:
         raise ArgumentError(
             "scales", form.scale, f"must be {to}, as what they are multiplied with: see rescaled"

@@ -1,11 +1,13 @@
 """Weights of 4 bits as a warpgroup reads them: where a code lies, and how registers of `wgmma`'s A are made of a word.
 
-A block is 64 rows by 128 columns: the codes, then a record for each row and group of columns. 16 bytes of a thread are its codes for four
-steps of 16 of K, a word each; the 16 bytes of thread t follow those of thread t - 1, so that eight threads read 128 bytes, each bank once.
+A block is 64 rows by 128 columns: the codes, then a record for each row and group of columns. 16 bytes of a thread are its codes for 64 of K, four
+words; the 16 bytes of thread t follow those of thread t - 1, so that eight threads read 128 bytes, each bank once.
 
-Thread t of a warpgroup holds, of a step, rows 16 w + g and 16 w + g + 8, columns 2 c, 2 c + 1, 2 c + 8, 2 c + 9 (w = t / 32, g = t % 32 / 4, c = t % 4): register
-i has row g + 8 (i % 2) and columns from 2 c + 8 (i / 2) on (PTX ISA, "Register Fragments", matrix A). A word's halves are the two columns of a register,
-and each half has the four registers' codes.
+Thread t of a warpgroup holds four registers of each step of 32 bytes of K: register i has row 16 w + g + 8 (i % 2) and the four bytes from 4 c + 16 (i / 2)
+on (w = t / 32, g = t % 32 / 4, c = t % 4; PTX ISA, "Register Fragments", matrix A).
+
+- Of 16 bits, a word is a step: its halves are the two columns of a register, and each half has the four registers' codes.
+- Of 8 bits, two words are a step: one has registers 0 and 2, of row g, the other 1 and 3, of row g + 8. A register's four bytes are looked up in eight.
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import IRError
-from .dtypes import BF16, F16, DType
+from .dtypes import BF16, E4M3, F16, DType
 
 ROWS, COLUMNS = 64, 128
 STEP = 16  # of K, of 16-bit operands
 REGISTERS = 4
-READ_STEPS = 4  # that 16 bytes of a thread are for
+READ_WORDS = 4  # of a thread, 16 bytes
 THREADS = 128
 CODES_BYTES = ROWS * COLUMNS // 2
 PAIRS = 32  # of rows: 16 w + g and 16 w + g + 8, at 8 w + g
@@ -45,6 +47,14 @@ class Coding:
     magic: int = 0
     factor: int = 0
 
+    def place(self, word: int, code: int) -> tuple[int, int, Bits]:
+        """Of a block's word and one of its eight codes: row, column, and which bits of the word."""
+        step, row, c = _thread(word)
+        half, register = divmod(code, REGISTERS)
+        bits = self.places[register]
+        at = (bits[0] + 16 * half, bits[1] + 16 * half, bits[2] + 16 * half, bits[3] + 16 * half)
+        return row + 8 * (register % 2), STEP * step + 2 * c + 8 * (register // 2) + half, at
+
     def terms(self, register: int) -> tuple[tuple[int, int], ...]:
         """Right shifts of a word (left, if negative), and masks, whose results are or-ed: a code's bits at their places."""
         by_shift: dict[int, int] = {}
@@ -69,9 +79,45 @@ CODINGS = (
 )  # fmt: skip
 
 
-def coding(element: str, to: DType) -> Coding:
+@dataclass(frozen=True, kw_only=True)
+class Lookup:
+    """How codes of E2M1 are made E4M3, exponents and all: by a table of eight bytes for each row and group, since a group is as many
+    columns as a step has.
+
+    A code's last three bits are the index, in a nibble of their own as `prmt` takes them; signs lie so that one mask, and one shift for every
+    other register, puts them into bytes.
+    """
+
+    element: str
+    to: DType
+
+    def place(self, word: int, code: int) -> tuple[int, int, Bits]:
+        """As `Coding.place`."""
+        read, row, c = _thread(word)
+        part, i = divmod(read, READ_WORDS)
+        step, second = 2 * part + i // 2, i % 2
+        register, byte = divmod(code, 4)
+        sign = 8 * byte + (3 if register else 7)
+        index = 4 * code
+        bits = (sign, index + 2, index + 1, index)
+        return row + 8 * second, 2 * STEP * step + 4 * c + 16 * register + byte, bits
+
+
+LOOKUP = Lookup(element="e2m1", to=E4M3)
+# A group's exponent less its row's: E4M3 has 0.5 * 2^-8, subnormal, and 6 * 2^6 exactly.
+LEAST_SHIFT, MOST_SHIFT = -8, 6
+
+
+def _thread(word: int) -> tuple[int, int, int]:
+    """Of a block's word: which of its thread's it is, the thread's first row, and c."""
+    part, rest = divmod(word, READ_WORDS * THREADS)
+    thread, i = divmod(rest, READ_WORDS)
+    return part * READ_WORDS + i, 16 * (thread // 32) + thread % 32 // 4, thread % 4
+
+
+def coding(element: str, to: DType) -> Coding | Lookup:
     """Raises IRError where there is none."""
-    for x in CODINGS:
+    for x in (*CODINGS, LOOKUP):
         if (x.element, x.to) == (element, to):
             return x
     raise IRError(f"no coding of {element} as {to}")

@@ -4,38 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from packed_weights import KINDS, NAMES, drawn, every_scale, wanted
 
 from gemmgen import emulator
 from gemmgen.emulator.products import words_of_a
 from gemmgen.errors import ArgumentError, IRError
-from gemmgen.formats import MXFP4, NVFP4, Weights, dequantise, int4, nibbles, paired, quantise
+from gemmgen.formats import MXFP4, NVFP4, Weights, dequantise, int4, nibbles, quantise
 from gemmgen.formats.packing import multiplied, pack, places, rescaled, unpack
 from gemmgen.ir.dtypes import BF16, E4M3, F16
-from gemmgen.ir.packed import CODINGS
+from gemmgen.ir.packed import CODINGS, LOOKUP
 from gemmgen.unpacking import Unpacking, source
-from gemmgen.verification.codes import decode, encode
+from gemmgen.verification.codes import code_type, decode, encode
 
-GROUPS = (32, 64, 128)
-KINDS = [(MXFP4, BF16), *((int4(g, t.name, zeros=z), t) for g in GROUPS for t in (BF16, F16) for z in (False, True))]  # fmt: skip
-NAMES = [f"{form.name}-{to}" for form, to in KINDS]
 kinds = pytest.mark.parametrize(("form", "to"), KINDS, ids=NAMES)
 
 
-def drawn(form, rows, columns, seed=0, lead=()):
-    """Any codes and zeros, and scales of few sizes, so that some products are subnormal and none overflows."""
-    rng = np.random.default_rng(seed)
-    shape = (*lead, rows, columns // form.group)
-    scales = rng.integers(0, 129, shape, np.uint8)
-    if form.scale_dtype:
-        scales = encode(
-            rng.standard_normal(shape) * np.exp2(rng.integers(-12, 8, shape)), form.scale_dtype
-        )
-    return Weights(
-        format=form,
-        codes=rng.integers(0, 256, (*lead, rows, columns // 2), np.uint8),
-        scales=scales,
-        zeros=rng.integers(0, 16, shape, np.uint8) if form.zeros else None,
-    )
+def wide(span, codes=0x11):
+    """A row whose exponents span so much, in a group of `codes`."""
+    held = np.full((1, 64), 0x77, np.uint8)
+    held[:, 16:32] = codes
+    return Weights(format=MXFP4, codes=held, scales=np.array([[100, 100 - span, 99, 98]], np.uint8))
 
 
 @pytest.mark.parametrize("coding", CODINGS, ids=lambda c: f"{c.element}-{c.to}")
@@ -55,6 +43,20 @@ def test_codes_lie_where_a_fragment_has_them(coding):
     assert all(sorted(x.ravel().tolist()) == list(range(32)) for x in bits)
 
 
+def test_codes_for_bytes_lie_where_a_fragment_has_them():
+    """A register's four bytes from one word, by `prmt`; a step of 32 of K from two."""
+    row, column, bits = places(LOOKUP)
+    of_a, word_of_k = words_of_a()
+    for part, thread, i, j in np.ndindex(2, 128, 4, 8):
+        word, register = (part * 128 + thread) * 4 + i, i % 2 + 2 * (j // 4)
+        assert row[word, j] == of_a[register, thread]
+        assert column[word, j] == 32 * (2 * part + i // 2) + 4 * word_of_k[register, thread] + j % 4
+    seen = np.zeros((64, 128), int)
+    np.add.at(seen, (row, column), 1)
+    assert (seen == 1).all()
+    assert all(sorted(x.ravel().tolist()) == list(range(32)) for x in bits)
+
+
 @kinds
 def test_what_is_packed_comes_back(form, to):
     for rows, columns, lead in (
@@ -66,7 +68,9 @@ def test_what_is_packed_comes_back(form, to):
         packed = pack(given, to)
         got = unpack(packed)
         assert packed.blocks.shape[:-1] == (*lead, -(-rows // 64), -(-columns // 128))
-        assert np.array_equal(got.codes, given.codes) and np.array_equal(got.scales, given.scales)
+        assert np.array_equal(got.codes, given.codes)
+        assert np.array_equal(dequantise(got), dequantise(given))
+        assert to == E4M3 or np.array_equal(got.scales, given.scales)
         assert (got.zeros is None and given.zeros is None) or np.array_equal(got.zeros, given.zeros)
 
 
@@ -76,7 +80,7 @@ def compiler():
 
 
 def emulated(packed):
-    """What the kernel for it writes: uint16 codes of numbers [rows, columns]."""
+    """What the kernel for it writes: codes of numbers [rows, columns]."""
     from gemmgen.runtime.nvrtc import compile_ptx
 
     form = packed.format
@@ -84,7 +88,7 @@ def emulated(packed):
     assert packed.blocks.shape[-1] == kernel.block_bytes
     memory = emulator.GlobalMemory()
     blocks = memory.allocate(np.ascontiguousarray(packed.blocks).reshape(-1))
-    size = 2 * packed.rows * packed.columns
+    size = packed.to.bytes * packed.rows * packed.columns
     out = memory.allocate(np.full(size, 0xCD, np.uint8))
     emulator.launch(
         emulator.load(compile_ptx(source(kernel), kernel.name)).entries[kernel.name],
@@ -95,7 +99,7 @@ def emulated(packed):
         params=(blocks, out, packed.rows, packed.columns),
         memory=memory,
     )
-    return memory.read(out, size).view(np.uint16).reshape(packed.rows, packed.columns)
+    return memory.read(out, size).view(code_type(packed.to)).reshape(packed.rows, packed.columns)
 
 
 @pytest.mark.nvrtc
@@ -103,36 +107,31 @@ def emulated(packed):
 def test_a_kernel_decodes_what_was_packed(compiler, form, to):
     """Rows and columns that end inside of a block."""
     given = drawn(form, 72, 160 if form.group == 32 else 384, seed=1)
-    assert np.array_equal(emulated(pack(given, to)), encode(dequantise(given), to))
+    packed = pack(given, to)
+    assert np.array_equal(emulated(packed), wanted(given, packed))
 
 
 @pytest.mark.nvrtc
 @pytest.mark.parametrize(("form", "to"), [x for x in KINDS if x[0].group == 32], ids=[n for n, x in zip(NAMES, KINDS, strict=True) if x[0].group == 32])  # fmt: skip
 def test_every_code_with_every_scale(compiler, form, to):
-    """With zeros every sixteenth scale, as many rows as scales, all sixteen codes and zeros in turn."""
-    bits = np.arange(129 if form.scale == "e8m0" else 1 << 16)
-    if form.scale_dtype:
-        bits = bits[np.isfinite(decode(bits.astype(np.uint16), form.scale_dtype))]
-    bits = bits[:: 16 if form.zeros else 1]
-    if form.zeros:
-        bits = np.repeat(bits, 16)
-    columns = 32 * 64
-    rows = -(-len(bits) * 32 // columns)
-    scales = np.resize(bits, rows * 64).reshape(rows, 64)
-    given = Weights(
-        format=form,
-        codes=np.tile(paired(np.arange(16, dtype=np.uint8)), (rows, columns // 16)),
-        scales=scales.astype(np.uint8 if form.scale == "e8m0" else np.uint16),
-        zeros=np.resize(np.arange(16, dtype=np.uint8), scales.shape) if form.zeros else None,
-    )
-    with np.errstate(over="ignore"):
-        wanted = encode(dequantise(given), to)
-    assert np.array_equal(emulated(pack(given, to)), wanted)
+    given = every_scale(form, to)
+    packed = pack(given, to)
+    assert np.array_equal(emulated(packed), wanted(given, packed))
 
 
-def test_mxfp4_is_multiplied_exactly():
+@pytest.mark.parametrize("to", [BF16, E4M3])
+def test_mxfp4_is_multiplied_exactly(to):
     given = drawn(MXFP4, 64, 128)
-    assert np.array_equal(multiplied(given), dequantise(given))
+    assert np.array_equal(multiplied(given, to), dequantise(given))
+
+
+def test_a_row_may_span_what_e4m3_does():
+    packed = pack(wide(14), E4M3)
+    assert packed.bases.tolist() == [100 - 127 - 6]
+    assert np.array_equal(dequantise(unpack(packed)), dequantise(wide(14)))
+    assert np.array_equal(
+        dequantise(unpack(pack(wide(90, 0x80), E4M3))), dequantise(wide(90, 0x80))
+    )
 
 
 def test_integers_are_multiplied_rounded_once():
@@ -162,6 +161,7 @@ def test_what_is_past_the_end_is_zero():
     [
         ("to", drawn(MXFP4, 64, 128), F16),
         ("to", drawn(int4(128, "bf16"), 64, 128), E4M3),
+        ("scales", wide(15), E4M3),
         ("to", quantise(np.ones((64, 128)), NVFP4), BF16),
         ("scales", drawn(int4(128, "f16"), 64, 128), BF16),
         ("group", quantise(np.ones((64, 128)), int4(0, "bf16")), BF16),
@@ -181,7 +181,7 @@ def test_scales_of_others_are_not_rounded():
         rescaled(Weights(format=int4(128, "f32"), codes=np.zeros((1, 64), np.uint8), scales=np.full((1, 1), 1e9, np.float32).view(np.uint32)), "f16")  # fmt: skip
 
 
-@pytest.mark.parametrize("changes", [{"group": 16}, {"to": E4M3}, {"element": "e2m1", "zeros": True}, {"element": "int8"}])  # fmt: skip
+@pytest.mark.parametrize("changes", [{"group": 16}, {"to": E4M3}, {"element": "e2m1", "group": 128}, {"element": "e2m1", "zeros": True}, {"element": "int8"}])  # fmt: skip
 def test_kernels_that_are_none_are_refused(changes):
     with pytest.raises(IRError):
         Unpacking(**{"element": "int4", "to": BF16, "group": 128} | changes)

@@ -1,0 +1,63 @@
+"""Weights of 4 bits to pack, and the numbers that must come of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmgen.formats import MXFP4, Weights, dequantise, int4, paired
+from gemmgen.ir.dtypes import BF16, E4M3, F16
+from gemmgen.verification.codes import decode, encode
+
+GROUPS = (32, 64, 128)
+KINDS = [(MXFP4, BF16), (MXFP4, E4M3), *((int4(g, t.name, zeros=z), t) for g in GROUPS for t in (BF16, F16) for z in (False, True))]  # fmt: skip
+NAMES = [f"{form.name}-{to}" for form, to in KINDS]
+
+
+def drawn(form, rows, columns, seed=0, lead=()):
+    """Any codes and zeros, and scales of few sizes, so that some products are subnormal and none overflows."""
+    rng = np.random.default_rng(seed)
+    shape = (*lead, rows, columns // form.group)
+    scales = rng.integers(0, 129, (*lead, rows, 1), np.uint8) // 9 * 8 + rng.integers(
+        0, 15, shape, np.uint8
+    )
+    if form.scale_dtype:
+        scales = encode(
+            rng.standard_normal(shape) * np.exp2(rng.integers(-12, 8, shape)), form.scale_dtype
+        )
+    return Weights(
+        format=form,
+        codes=rng.integers(0, 256, (*lead, rows, columns // 2), np.uint8),
+        scales=scales,
+        zeros=rng.integers(0, 16, shape, np.uint8) if form.zeros else None,
+    )
+
+
+def every_scale(form, to):
+    """All codes with every finite scale of groups of 32; with zeros with every sixteenth scale, as many rows as scales, all sixteen codes and zeros in turn."""
+    bits = np.arange({BF16: 129, E4M3: 15}[to] if form.scale == "e8m0" else 1 << 16)
+    if form.scale_dtype:
+        bits = bits[np.isfinite(decode(bits.astype(np.uint16), form.scale_dtype))]
+    bits = bits[:: 16 if form.zeros else 1]
+    if form.zeros:
+        bits = np.repeat(bits, 16)
+    columns = 32 * 64
+    rows = -(-len(bits) * 32 // columns)
+    scales = np.resize(bits, rows * 64).reshape(rows, 64)
+    if to == E4M3:  # all that a row may have, at every exponent
+        rows, scales = 240, np.minimum(scales + np.arange(240)[:, None], 254)
+    given = Weights(
+        format=form,
+        codes=np.tile(paired(np.arange(16, dtype=np.uint8)), (rows, columns // 16)),
+        scales=scales.astype(np.uint8 if form.scale == "e8m0" else np.uint16),
+        zeros=np.resize(np.arange(16, dtype=np.uint8), scales.shape) if form.zeros else None,
+    )
+    return given
+
+
+def wanted(given, packed):
+    """Codes of the numbers that a kernel has to make: rounded once, for E4M3 exactly the given over 2^base."""
+    values = dequantise(given)
+    if packed.bases is not None:
+        values = np.ldexp(values, -packed.bases[..., None].astype(np.int64))
+        assert np.array_equal(decode(encode(values, packed.to), packed.to), values)
+    return encode(values, packed.to)
