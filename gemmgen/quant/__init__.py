@@ -1,6 +1,6 @@
 """Weights of 4 bits from checkpoints: AWQ, GPTQ and MXFP4 tensors, as Hugging Face names them, in one form.
 
-`load` reads all layers of a checkpoint, the others one. What cannot be taken is an ArgumentError that names the tensor.
+`load` reads all layers of a checkpoint, `awq`, `gptq` and `mxfp4` one; `pack` lays them out for kernels. What cannot be taken is an ArgumentError that names the tensor.
 """
 
 from __future__ import annotations
@@ -10,6 +10,18 @@ from .checkpoint import Checkpoint
 from .gptq import gptq
 from .loading import METHODS, load
 from .microscaled import mxfp4
+from .packing import Packed, pack
 from .quantised import Quantised, of
 
-__all__ = ["METHODS", "Checkpoint", "Quantised", "awq", "gptq", "load", "mxfp4", "of"]
+__all__ = [
+    "METHODS",
+    "Checkpoint",
+    "Packed",
+    "Quantised",
+    "awq",
+    "gptq",
+    "load",
+    "mxfp4",
+    "of",
+    "pack",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from .. import formats
 from ..errors import ArgumentError
 from ..formats import Format, Weights
+from ..formats.format import INT4, INT4_SCALES
 from ..formats.weights import scale_type
 from ..runtime.torch_tensors import torch
 
@@ -55,6 +56,19 @@ class Quantised:
             zeros=zeros,
             tensor_scale=self.tensor_scale,
         )
+
+    def rescaled(self, dtype: Any) -> Quantised:
+        """INT4 whose scales are rounded to `dtype`, torch.float16, bfloat16 or float32. Raises ArgumentError for other weights and dtypes, and
+        where a scale overflows."""
+        names = {getattr(torch(), SCALES[x]): x for x in INT4_SCALES}
+        if self.format.element != INT4:
+            raise ArgumentError("format", self.format.name, "must be INT4: others have one dtype")
+        if dtype not in names:
+            raise ArgumentError("dtype", dtype, f"must be {' or '.join(map(str, names))}")
+        scales = self.scales.to(dtype)
+        if not bool(scales.isfinite().all()):
+            raise ArgumentError("dtype", dtype, "a scale overflows it")
+        return replace(self, format=replace(self.format, scale=names[dtype]), scales=scales)
 
     def dequantise(self, dtype: Any = None) -> Any:
         """The weights as numbers, [..., N, K] on the device of `codes`: exact in float64, the default, and rounded once to another

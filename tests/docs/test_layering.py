@@ -109,7 +109,7 @@ TOP = {
         "cost_link",  # whether one launch pays
     },
     # Weights of 4 bits from checkpoints, as torch tensors.
-    "quant": {"errors", "untrusted", "formats", "runtime"},
+    "quant": {"ir", "errors", "untrusted", "verification", "formats", "unpacking", "runtime"},
     # Modules of torch: what `torch_ops` is to functions.
     "nn": {"errors", "runtime", "ops", "torch_ops"},
     "compat": {

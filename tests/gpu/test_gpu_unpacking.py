@@ -46,3 +46,18 @@ def test_every_code_with_every_scale(name, form, to):
     given = every_scale(form, to)
     packed = pack(given, to)
     assert np.array_equal(unpacked(packed), wanted(given, packed))
+
+
+def test_a_gpu_and_a_cpu_make_the_same_numbers():
+    """Of several experts, whose last block of columns is half empty."""
+    import torch
+
+    from gemmgen import quant
+    from gemmgen.formats import MXFP4
+
+    weights = quant.of(torch.randn(3, 200, 2880).bfloat16(), MXFP4)
+    for dtype in (torch.bfloat16, torch.float8_e4m3fn):
+        packed = quant.pack(weights, dtype)
+        there = packed.to("cuda").numbers()
+        assert there.is_cuda and there.shape == (3, 200, 2880) and there.dtype == dtype
+        assert torch.equal(there.cpu().view(torch.uint8), packed.numbers().view(torch.uint8))

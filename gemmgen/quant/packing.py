@@ -1,0 +1,131 @@
+"""Quantised weights in the order in which kernels read them, as torch tensors, and the numbers that kernels make of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .. import formats
+from ..errors import ArgumentError
+from ..formats import Format, Weights
+from ..ir.dtypes import BF16, E4M3, F16, DType
+from ..ir.packed import ROWS
+from ..runtime import loaded_cast
+from ..runtime.torch_tensors import current_stream, torch, torch_dtype
+from ..unpacking import Unpacking, source
+from ..verification.codes import encode
+from .quantised import Quantised
+
+CHUNK = 64 * ROWS  # rows that are packed at once: what is between takes 40 bytes for each weight
+TAKEN = (BF16, F16, E4M3)
+loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Packed:
+    """Weights [..., N, K] of `format` for products with `dtype`: blocks, uint8 [..., ceil(N / 64), ceil(K / 128), bytes of a
+    block] (`gemmgen.ir.packed`). factors: float32 [..., N], 2^base of each row, which what is multiplied lacks; of MXFP4 for E4M3, else None."""
+
+    format: Format
+    dtype: DType
+    blocks: Any
+    shape: tuple[int, ...]
+    factors: Any = None
+
+    def to(self, device: Any) -> Packed:
+        """The same on that device."""
+        factors = None if self.factors is None else self.factors.to(device)
+        return replace(self, blocks=self.blocks.to(device), factors=factors)
+
+    def numbers(self) -> Any:
+        """What a kernel multiplies by, [..., N, K] of `dtype`, contiguous, on the device of the blocks: (code - zero) * scale rounded once, for
+        E4M3 exactly the weight over its row's factor.
+
+        On a CUDA device one launch of a generated kernel for each [N, K], on torch's current stream; elsewhere NumPy, with the same bits. Raises RuntimeUnavailable
+        on a GPU without NVRTC or that is not Hopper.
+        """
+        out = torch().empty(self.shape, dtype=torch_dtype(self.dtype), device=self.blocks.device)
+        rows, columns = self.shape[-2:]
+        blocks = self.blocks.reshape(-1, *self.blocks.shape[-3:])
+        for i, each in enumerate(out.view(-1, rows, columns)):
+            if out.is_cuda:
+                self._launch(blocks[i], each)
+            else:
+                each.view(torch().uint8).copy_(self._reference(blocks[i], i))
+        return out
+
+    def _launch(self, blocks: Any, out: Any) -> None:
+        form, (rows, columns) = self.format, out.shape
+        kernel = Unpacking(element=form.element, to=self.dtype, group=form.group, zeros=form.zeros)
+        values = {"blocks": blocks.data_ptr(), "numbers": out.data_ptr()}
+        values |= {"rows": rows, "columns": columns}
+        tiles, stream = kernel.tiles(rows, columns), current_stream(out.device)
+        loaded(kernel, out.device.index).launch(values, tiles, stream)
+
+    def _reference(self, blocks: Any, i: int) -> Any:
+        bases = None
+        if self.factors is not None:
+            bases = _bases(self.factors.reshape(-1, self.shape[-2])[i])
+        rows, columns = self.shape[-2:]
+        held = formats.Packed(format=self.format, to=self.dtype, blocks=blocks.numpy(), rows=rows, columns=columns, bases=bases)  # fmt: skip
+        values = formats.dequantise(formats.unpack(held))
+        if bases is not None:
+            values = np.ldexp(values, -bases[:, None].astype(np.int64))
+        return torch().from_numpy(encode(values, self.dtype).view(np.uint8))
+
+
+def pack(
+    weights: Quantised,
+    dtype: Any = None,
+    *,
+    progress: Callable[[int, int], object] | None = None,
+) -> Packed:
+    """`weights` for products with `dtype`: torch.bfloat16 (None), of INT4 torch.float16, of MXFP4 torch.float8_e4m3fn. Packed on the CPU, once; the
+    result is on the device of `weights`. progress: called with (rows packed, rows), at first with 0.
+
+    Raises ArgumentError for what is not multiplied with `dtype`: INT4 whose scales are of another dtype (`Quantised.rescaled`), a scale for a
+    whole row, NVFP4, and MXFP4 for E4M3 with a row whose exponents span more than 14.
+    """
+    if not isinstance(weights, Quantised):
+        raise ArgumentError("weights", type(weights).__name__, "must be a gemmgen.quant.Quantised")
+    if progress is not None and not callable(progress):
+        raise ArgumentError("progress", progress, "must be a function of two arguments")
+    wanted = torch().bfloat16 if dtype is None else dtype
+    to = next((t for t in TAKEN if torch_dtype(t) == wanted), None)
+    if to is None:
+        allowed = " or ".join(str(torch_dtype(t)) for t in TAKEN)
+        raise ArgumentError("dtype", dtype, f"must be {allowed}")
+    held, rows = weights.numpy(), weights.shape[-2]
+    said = progress or (lambda done, of: None)
+    said(0, rows)
+    parts = []
+    for first in range(0, rows, CHUNK):
+        parts.append(formats.pack(_rows(held, slice(first, first + CHUNK)), to))
+        said(min(first + CHUNK, rows), rows)
+    blocks = torch().from_numpy(np.concatenate([x.blocks for x in parts], -3))
+    return Packed(
+        format=weights.format, dtype=to, blocks=blocks, shape=weights.shape, factors=_factors(parts)
+    ).to(weights.codes.device)
+
+
+def _rows(x: Weights, rows: slice) -> Weights:
+    zeros = None if x.zeros is None else x.zeros[..., rows, :]
+    return replace(x, codes=x.codes[..., rows, :], scales=x.scales[..., rows, :], zeros=zeros)
+
+
+def _factors(parts: list[formats.Packed]) -> Any:
+    bases = [x.bases for x in parts if x.bases is not None]
+    if not bases:
+        return None
+    return torch().from_numpy(np.ldexp(np.float32(1), np.concatenate(bases, -1)))
+
+
+def _bases(factors: Any) -> Any:
+    """Exponents of powers of two."""
+    found = [math.frexp(x)[1] - 1 for x in factors.tolist()]
+    return np.array(found, np.int16)
