@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from .epilogues import check_arguments, from_json, named, to_json
 from .errors import ArgumentError
-from .ir.collectives import COLLECTIVES, WIRES, check_ranks
+from .ir.collectives import COLLECTIVES, check_ranks
 from .ir.counts import INT_LIMIT, MOST_SIDE
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
 from .ir.groupings import GROUPINGS, Grouping
 from .notebook import table
-from .recipes import Recipe, recipe
+from .problem_checks import check_collective, check_operands, check_promise, check_wire
+from .recipes import recipe
 
 OUTPUTS = (BF16, F16, F32, S32, E4M3)
 ALIGNMENTS = (128, 64)
@@ -92,7 +93,7 @@ class Problem:
         for name in ("a", "b", "d"):
             if not isinstance(getattr(self, name), DType):
                 raise ArgumentError(name, getattr(self, name), f"must be one of {_names(DTYPES)}")
-        _check_operands(self, sums)
+        check_operands(self, sums)
         if self.d not in OUTPUTS:
             raise ArgumentError(
                 "d", self.d.name, f"must be one of {_names(t.name for t in OUTPUTS)}"
@@ -118,9 +119,9 @@ class Problem:
         if self.accumulate and fold(self.epilogue) > 1:
             allowed = "needs an epilogue that does not pair columns"
             raise ArgumentError("accumulate", self.accumulate, allowed)
-        _check_promise(self)
-        _check_collective(self)
-        _check_wire(self, sums)
+        check_promise(self)
+        check_collective(self)
+        check_wire(self, sums)
 
     @property
     def value(self) -> Expr:
@@ -197,48 +198,6 @@ class Problem:
         if "epilogue" in values:
             values["epilogue"] = from_json(values["epilogue"])
         return cls(**values)
-
-
-def _check_operands(p: Problem, sums: Recipe) -> None:
-    """Raise ArgumentError naming A, or if only B is wrong for it B, unless the family multiplies them."""
-    if (p.a, p.b) in sums.operands:
-        return
-    name = "b" if any(a == p.a for a, _ in sums.operands) else "a"
-    pairs = " or ".join(f"{a} x {b}" for a, b in sums.operands)
-    raise ArgumentError(name, getattr(p, name).name, f"{p.family} multiplies {pairs}")
-
-
-def _check_promise(p: Problem) -> None:
-    """Raise ArgumentError for a promise that is none, or of what is no weight."""
-    if not isinstance(p.weights_ready, bool):
-        raise ArgumentError("weights_ready", p.weights_ready, "must be true or false")
-    if p.weights_ready and GROUPINGS[p.grouping].depths:
-        allowed = f"must be false for grouping={p.grouping}: where groups split K, B is no weight"
-        raise ArgumentError("weights_ready", p.weights_ready, allowed)
-
-
-def _check_collective(p: Problem) -> None:
-    """Raise ArgumentError for one that there is not, or that groups take no part in."""
-    if not isinstance(p.collective, str) or p.collective not in COLLECTIVES:
-        allowed = f"must be one of {_names(COLLECTIVES)}"
-        raise ArgumentError("collective", p.collective, allowed)
-    if p.together and p.grouping != "none":
-        allowed = f"must be none for grouping={p.grouping}: ranks compute one GEMM"
-        raise ArgumentError("collective", p.collective, allowed)
-
-
-def _check_wire(p: Problem, sums: Recipe) -> None:
-    """Raise ArgumentError for a dtype that sums are not rounded to, or where no FP32 sums travel."""
-    if p.wire is None:
-        return
-    if p.wire not in WIRES:
-        allowed = f"must be None, or one of {_names(t.name for t in WIRES)}"
-        raise ArgumentError("wire", getattr(p.wire, "name", p.wire), allowed)
-    if not COLLECTIVES[p.collective].sums:
-        allowed = f"must be None for collective={p.collective}: no sums travel"
-        raise ArgumentError("wire", p.wire.name, allowed)
-    if p.a.integer and not sums.promotes:
-        raise ArgumentError("wire", p.wire.name, "must be None for sums in INT32, which are exact")
 
 
 def _plain(value: object) -> object:

@@ -29,7 +29,8 @@ COMPILER = {
     "config": {"errors", "notebook", "levers"},
     "epilogues": {"ir", "errors"},
     "recipes": {"errors", "ir"},  # what the sums of a family are
-    "problem": {"ir", "errors", "epilogues", "notebook", "recipes"},
+    "problem_checks": {"ir", "errors", "recipes"},  # what fields may be beside others
+    "problem": {"ir", "errors", "epilogues", "notebook", "recipes", "problem_checks"},
     "schedulers": {"ir"},
     # In which order an element is added up, of any config: a fact about levers, asked by the choice and by tests.
     "summation": {"ir", "config", "levers", "problem", "recipes", "target"},

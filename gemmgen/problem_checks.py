@@ -1,0 +1,54 @@
+"""What a problem's fields may be beside each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .errors import ArgumentError
+from .ir.collectives import COLLECTIVES, WIRES
+from .ir.groupings import GROUPINGS
+from .recipes import Recipe
+
+P = Any  # a `Problem`
+
+
+def check_operands(p: P, sums: Recipe) -> None:
+    """Raise ArgumentError naming A, or if only B is wrong for it B, unless the family multiplies them."""
+    if (p.a, p.b) in sums.operands:
+        return
+    name = "b" if any(a == p.a for a, _ in sums.operands) else "a"
+    pairs = " or ".join(f"{a} x {b}" for a, b in sums.operands)
+    raise ArgumentError(name, getattr(p, name).name, f"{p.family} multiplies {pairs}")
+
+
+def check_promise(p: P) -> None:
+    """Raise ArgumentError for a promise that is none, or of what is no weight."""
+    if not isinstance(p.weights_ready, bool):
+        raise ArgumentError("weights_ready", p.weights_ready, "must be true or false")
+    if p.weights_ready and GROUPINGS[p.grouping].depths:
+        allowed = f"must be false for grouping={p.grouping}: where groups split K, B is no weight"
+        raise ArgumentError("weights_ready", p.weights_ready, allowed)
+
+
+def check_collective(p: P) -> None:
+    """Raise ArgumentError for one that there is not, or that groups take no part in."""
+    if not isinstance(p.collective, str) or p.collective not in COLLECTIVES:
+        allowed = f"must be one of {', '.join(sorted(COLLECTIVES))}"
+        raise ArgumentError("collective", p.collective, allowed)
+    if p.together and p.grouping != "none":
+        allowed = f"must be none for grouping={p.grouping}: ranks compute one GEMM"
+        raise ArgumentError("collective", p.collective, allowed)
+
+
+def check_wire(p: P, sums: Recipe) -> None:
+    """Raise ArgumentError for a dtype that sums are not rounded to, or where no FP32 sums travel."""
+    if p.wire is None:
+        return
+    if p.wire not in WIRES:
+        allowed = f"must be None, or one of {', '.join(sorted(t.name for t in WIRES))}"
+        raise ArgumentError("wire", getattr(p.wire, "name", p.wire), allowed)
+    if not COLLECTIVES[p.collective].sums:
+        allowed = f"must be None for collective={p.collective}: no sums travel"
+        raise ArgumentError("wire", p.wire.name, allowed)
+    if p.a.integer and not sums.promotes:
+        raise ArgumentError("wire", p.wire.name, "must be None for sums in INT32, which are exact")
