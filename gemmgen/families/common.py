@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from ..config import Config
 from ..ir.collectives import COLLECTIVES
 from ..ir.dtypes import F32, S32, DType
@@ -11,7 +9,6 @@ from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Arrive,
-    Axis,
     Barrier,
     Block,
     Cluster,
@@ -24,7 +21,6 @@ from ..ir.nodes import (
     If,
     InitBarrier,
     Kernel,
-    Major,
     Mma,
     Param,
     Peers,
@@ -38,7 +34,6 @@ from ..ir.nodes import (
     StoreWait,
     Sync,
     TileBody,
-    TmaLoad,
     TmaMap,
     Wait,
     Wgmma,
@@ -48,6 +43,7 @@ from ..ir.nodes import (
 from ..problem import Problem
 from ..schedulers import RUNS, panels
 from .naming import kernel_name
+from .operands import majors, operand, operand_load, operand_map
 from .output import epilogue_params, output_locals, output_map, output_params, output_tile
 
 SHAPE = (
@@ -55,13 +51,6 @@ SHAPE = (
     Param(name="shape_n", ctype="int"),
     Param(name="shape_k", ctype="int"),
 )
-LINE = 32  # FP32 scales in 128 bytes
-T = TypeVar("T")
-
-
-def whole(scales: int) -> int:
-    """As many as fill whole lines of 128 bytes: where TMA may put the next stage's."""
-    return -(-scales // LINE) * LINE
 
 
 def block(p: Problem, c: Config) -> Block:
@@ -73,12 +62,6 @@ def wgmma(p: Problem, c: Config) -> Wgmma:
     a, b = majors(p)
     d = S32 if p.a.integer else F32
     return Wgmma(n=c.wgmma_n // c.parts, a=p.a, b=p.b, d=d, a_major=a, b_major=b)
-
-
-def majors(p: Problem) -> tuple[Major, Major]:
-    """The contiguous side of A and of B."""
-    a, b = ("mn" if x else "k" for x in p.mn_major)
-    return a, b  # type: ignore[return-value]
 
 
 def accumulators(p: Problem, c: Config, dtype: DType | None = None) -> tuple[Registers, ...]:
@@ -133,52 +116,6 @@ def promoted(
         release=(Arrive(barrier="empty"),) * last,
         promote=(by,),
     )
-
-
-def operand(name: str, dtype: DType, side: int, major: Major, c: Config) -> Smem:
-    """`side` of M or N times a K block; the columns are the contiguous side."""
-    k = c.block_k_bytes // dtype.bytes
-    rows, cols = (side, k) if major == "k" else (k, side)
-    return Smem(
-        name=name,
-        dtype=dtype,
-        rows=rows,
-        cols=cols,
-        stages=c.stages,
-        use="operand",
-        swizzle=c.swizzle_ab,
-    )
-
-
-def load(tensor: str, inner: Coord, outer: Coord, *, grouped: bool) -> TmaLoad:
-    return TmaLoad(
-        tensor_map=f"map_{tensor}",
-        smem=f"smem_{tensor}",
-        barrier="full",
-        coords=(inner, outer, *(Coord(base="tile.group"),) * grouped),
-    )
-
-
-def operand_map(tensor: str, side: Axis, major: Major, *, grouped: bool) -> TmaMap:
-    inner, outer = contiguous_first(major, "k", side)
-    return TmaMap(
-        name=f"map_{tensor}",
-        tensor=tensor,
-        inner=inner,
-        outer=outer,
-        smem=f"smem_{tensor}",
-        grouped=grouped,
-    )
-
-
-def operand_load(tensor: str, major: Major, k: Coord, *, grouped: bool) -> TmaLoad:
-    row = Coord(base=f"tile.{tensor}_row")  # type: ignore[arg-type]
-    return load(tensor, *contiguous_first(major, k, row), grouped=grouped)
-
-
-def contiguous_first(major: Major, k: T, mn: T) -> tuple[T, T]:
-    """What belongs to an operand's sides, as tensor maps want it: (inner, outer)."""
-    return (k, mn) if major == "k" else (mn, k)
 
 
 def prologue(maps: tuple[TmaMap, ...], barriers: tuple[Barrier, ...]) -> tuple[Stmt, ...]:

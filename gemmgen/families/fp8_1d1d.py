@@ -24,7 +24,8 @@ from ..ir.nodes import (
     Zero,
 )
 from ..problem import Problem
-from .common import accumulators, assemble, load, partial, pieces, promoted, whole
+from .common import accumulators, assemble, partial, pieces, promoted
+from .operands import load, whole
 from .output import epilogue
 
 

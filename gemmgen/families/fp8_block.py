@@ -30,7 +30,8 @@ from ..ir.nodes import (
 )
 from ..ir.promotion import LANES
 from ..problem import Problem
-from .common import accumulators, assemble, load, partial, pieces, promoted, whole
+from .common import accumulators, assemble, partial, pieces, promoted
+from .operands import load, whole
 from .output import epilogue, group_stride
 
 
