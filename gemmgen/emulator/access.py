@@ -98,7 +98,7 @@ def _st(i: Instruction, s: Scope) -> Op:
 
 def load(g: Group, space: str, addresses: Any, size: int, lanes: Any, weak: bool = True) -> Any:
     """uint8 [lanes, size] from the state space `space`. weak: of global memory, not beside a write."""
-    _check_alignment(g, addresses, size, lanes)
+    check_alignment(g, addresses, size, lanes)
     if space == "generic":
         space, addresses = _one_space(g, addresses)
     if space in SHARED:
@@ -117,7 +117,7 @@ def load(g: Group, space: str, addresses: Any, size: int, lanes: Any, weak: bool
 
 
 def store(g: Group, space: str, addresses: Any, data: Any, lanes: Any) -> None:
-    _check_alignment(g, addresses, data.shape[1], lanes)
+    check_alignment(g, addresses, data.shape[1], lanes)
     g.cta.launch.moved()
     if space == "generic":
         space, addresses = _one_space(g, addresses)
@@ -164,7 +164,7 @@ def _views(g: Group, lanes: Any) -> list[tuple[int, Any]]:
     return found
 
 
-def _check_alignment(g: Group, addresses: Any, size: int, lanes: Any) -> None:
+def check_alignment(g: Group, addresses: Any, size: int, lanes: Any) -> None:
     bad = addresses % size if size & size - 1 == 0 else addresses % 4
     if bad.any():
         k = int(np.flatnonzero(bad)[0])

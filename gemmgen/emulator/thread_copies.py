@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .access import load, words_of
+from .access import check_alignment, load, words_of
 from .errors import IllegalAccess, ProtocolError, UnsupportedInstruction
 from .fiber import WARP, Wait
 from .group import Group
@@ -76,13 +76,19 @@ def copy(i: Instruction, s: Scope) -> Op:
 
 
 def _read(g: Group, addresses: Any, sizes: Any, size: int, lanes: Any) -> Any:
-    """uint8 [lanes, size]; nothing is read of what is zero. Sizes between nothing and all are not modelled."""
-    if not np.isin(sizes, (0, size)).all():
-        raise UnsupportedInstruction(f"{who(g)}: {sorted(set(sizes.tolist()))} of {size} bytes")
+    """uint8 [lanes, size]; nothing is read of what is zero. Raises IllegalAccess for more than all."""
+    if (sizes > size).any():
+        raise IllegalAccess(f"{who(g)}: {int(sizes.max())} of {size} bytes")
     data = np.zeros((lanes.size, size), np.uint8)
-    reading = np.flatnonzero(sizes)
-    if reading.size:
-        data[reading] = load(g, "global", addresses[reading], size, lanes[reading])
+    for n in map(int, np.unique(sizes[sizes > 0])):
+        reading = np.flatnonzero(sizes == n)
+        at, mine = addresses[reading], lanes[reading]
+        if n == size:
+            data[reading] = load(g, "global", at, size, mine)
+            continue
+        check_alignment(g, at, size, mine)
+        each = (at[:, None] + np.arange(n)).reshape(-1)
+        data[reading, :n] = load(g, "global", each, 1, mine.repeat(n)).reshape(-1, n)
     return data
 
 
