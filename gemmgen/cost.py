@@ -20,6 +20,7 @@ from .cost_ranks import with_ranks
 from .cost_rates import LINE, hbm_rate, l2_rate, seconds_of_adding
 from .cost_terms import Cost as Cost
 from .cost_terms import Terms, Wave, Work
+from .ir.indices import SPAN
 from .ir.nodes import Cluster
 from .levers import LEVERS, Price
 from .levers.split_k import EXCHANGE, EXCHANGE_RATE
@@ -142,7 +143,7 @@ def _streamed(of: Workload, c: Config, price: Price, tiles: int) -> Terms:
 def _price(of: Workload, c: Config) -> Price:
     """A plain config's, but for what levers change."""
     price: dict[str, Any] = {
-        "step": 0,
+        "step": _copying(of, c),
         "drain": FIT.drain,
         "dearer": _dearer(of, c),
         "loads": 1,
@@ -160,6 +161,11 @@ def _price(of: Workload, c: Config) -> Price:
         if lever.price and not lever.plain(c):
             price |= lever.price(price, of, c)
     return Price(**price)
+
+
+def _copying(of: Workload, c: Config) -> float:
+    """Cycles per K block in which threads write A's rows, where those come by index."""
+    return of.problem.indexed * FIT.copied_row * c.block_m * c.block_k_bytes / SPAN
 
 
 def _dearer(of: Workload, c: Config) -> float:

@@ -17,6 +17,7 @@ from .problem import Problem, Shape, check_groups, check_shape
 from .recipes import SCALE_BLOCK, Recipe, recipe
 from .target import Target
 
+TAKEN = 4  # rows of the product that one of A stands for, where they come by index: nobody tells
 ROWS_OF_GROUPS = (0.7, 0.82, 0.94, 1.06, 1.18, 1.3)  # of the mean: what ragged ones are costed with
 
 
@@ -155,7 +156,8 @@ def operand_bytes(p: Problem, shape: Shape, groups: int = 1) -> dict[str, float]
     (m, n, k), weights, groups = shape, 1 if p.together else groups, grids(p, groups)
     scales = scale_bytes(p, groups * m, k) + scale_bytes(p, weights * ceil(n, SCALE_BLOCK), k)
     written = groups * m * n * (d_bytes(p) * (1 + p.accumulate) + read_bytes(p))
-    read = {"a": groups * m * k * p.a.bytes, "b": weights * n * k * p.b.bytes}
+    rows = groups * m / (TAKEN if p.indexed else 1)
+    read = {"a": rows * k * p.a.bytes, "b": weights * n * k * p.b.bytes}
     return {**read, "d": written, "scales": scales}
 
 

@@ -13,13 +13,19 @@ from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
 from .ir.groupings import GROUPINGS, Grouping
 from .notebook import table
-from .problem_checks import check_collective, check_operands, check_promise, check_wire
+from .problem_checks import (
+    check_collective,
+    check_indexed,
+    check_operands,
+    check_promise,
+    check_wire,
+)
 from .recipes import recipe
 
 OUTPUTS = (BF16, F16, F32, S32, E4M3)
 ALIGNMENTS = (128, 64)
 # Left out of the JSON where they have their defaults.
-OPTIONAL = ("grouping", "alignment", "accumulate", "weights_ready", "collective", "wire")
+OPTIONAL = ("grouping", "alignment", "accumulate", "weights_ready", "indexed", "collective", "wire")
 Shape = tuple[int, int, int]  # M, N, K
 MOST_GROUPS = 1 << 20
 LAYOUTS = ("nt", "nn", "tn", "tt")
@@ -40,6 +46,9 @@ class Problem:
     accumulate: add the result to what D holds, an FP32 D.
     weights_ready: a promise of the caller: no launch on the stream that may still run when this one begins writes B, or its
     scales. Not of groups along K, whose B is no weight (docs/adr/0048-weights-ahead.md).
+    indexed: A is [T, K], and its rows come by index: row r of the product is of A's row `rows[r] / top`, rows an array on the device. Of
+    groups that end where the device says ("ends"), and of an A contiguous along K; A's scales are of the product's rows
+    (docs/adr/0063-rows-by-index.md).
     collective: one of `gemmgen.ir.collectives.COLLECTIVES`: what several GPUs make together of their products. "reduce_scatter":
     A [ranks * M, K], B [N, K] of each rank's own K; each stores its M rows of the sum of all (docs/adr/0049-reduce-scatter.md).
     "all_gather": A [M, K] of its own rows, which travel to all others, B [N, K] of its own columns; each stores all rows of those,
@@ -61,6 +70,7 @@ class Problem:
     alignment: int = 128
     accumulate: bool = False
     weights_ready: bool = False
+    indexed: bool = False
     collective: str = "none"
     wire: DType | None = None
 
@@ -79,6 +89,7 @@ class Problem:
             alignment: int = ...,
             accumulate: bool = ...,
             weights_ready: bool = ...,
+            indexed: bool = ...,
             collective: str = ...,
             wire: DType | str | None = ...,
         ) -> None: ...
@@ -120,6 +131,7 @@ class Problem:
             allowed = "needs an epilogue that does not pair columns"
             raise ArgumentError("accumulate", self.accumulate, allowed)
         check_promise(self)
+        check_indexed(self)
         check_collective(self)
         check_wire(self, sums)
 
@@ -158,7 +170,8 @@ class Problem:
     def stored(self) -> tuple[str, str]:
         """The sides of A and of B in memory, the contiguous one last."""
         a_mn, b_mn = self.mn_major
-        return "[K, M]" if a_mn else "[M, K]", "[K, N]" if b_mn else "[N, K]"
+        rows = "T" if self.indexed else "M"
+        return f"[K, {rows}]" if a_mn else f"[{rows}, K]", "[K, N]" if b_mn else "[N, K]"
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; the epilogue by its name in `gemmgen.epilogues`, or as nested lists."""

@@ -30,6 +30,21 @@ def check_promise(p: P) -> None:
         raise ArgumentError("weights_ready", p.weights_ready, allowed)
 
 
+INDEXED = "ends"  # the grouping whose rows may come by index
+
+
+def check_indexed(p: P) -> None:
+    """Raise ArgumentError for what is no flag, and for rows by index where none can come so."""
+    if not isinstance(p.indexed, bool):
+        raise ArgumentError("indexed", p.indexed, "must be true or false")
+    if p.indexed and p.grouping != INDEXED:
+        allowed = f"must be false for grouping={p.grouping}: rows come by index for {INDEXED} only"
+        raise ArgumentError("indexed", p.indexed, allowed)
+    if p.indexed and p.mn_major[0]:
+        allowed = f"must be false for layout={p.layout}: A's rows are not contiguous"
+        raise ArgumentError("indexed", p.indexed, allowed)
+
+
 def check_collective(p: P) -> None:
     """Raise ArgumentError for one that there is not, or that groups take no part in."""
     if not isinstance(p.collective, str) or p.collective not in COLLECTIVES:

@@ -37,7 +37,7 @@ def _arrive(w: Walk, s: ir.Arrive) -> None:
     """Lanes of one warp arrive at once, so no agent can see one arrival and not know of the other. A single thread is
     lane 0, which does not arrive at the others."""
     match s.to:
-        case "own":
+        case "own" | "copied":
             bars = [w.bar(s.barrier, s.lag)]
         case "cluster":
             peers = w.peers[: 1 if w.single else None]

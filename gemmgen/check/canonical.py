@@ -201,13 +201,13 @@ def _load(r: Run, agent: int, op: ops.Load) -> bool:
     return True
 
 
-def _access(*, writes: bool, generic: bool) -> Callable[[Run, int, Any], bool]:
+def _access(*, writes: bool, generic: bool, begun: bool = False) -> Callable[[Run, int, Any], bool]:
     """An operation that touches `cells` at once (or until its group is waited for)."""
 
     def touch(r: Run, agent: int, op: Any) -> bool:
         at = r.done[agent]
         r.accesses.append(
-            Access(agent=agent, at=at, cells=op.cells, writes=writes, generic=generic)
+            Access(agent=agent, at=at, cells=op.cells, writes=writes, generic=generic, begun=begun)
         )
         mine = op.tile, op.k
         for cell in op.cells:
@@ -232,6 +232,7 @@ MEANING: dict[type[ops.Op], Callable[[Run, int, Any], bool]] = {
     ops.Rows: _access(writes=False, generic=True),
     ops.Tail: _access(writes=False, generic=True),
     ops.Write: _access(writes=True, generic=True),
+    ops.Begin: _access(writes=True, generic=True, begun=True),
     ops.Multiply: _access(writes=False, generic=False),
     ops.Store: _access(writes=False, generic=False),
 }

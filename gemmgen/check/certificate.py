@@ -30,23 +30,25 @@ class Certificate:
     waits: int
 
 
-def k_recurs(clocks: Clocks, stages: int, rounds: int = 4) -> tuple[int, list[Finding]]:
-    """In an instance of rounds * stages + 1 K blocks: the last period against the one before."""
+def k_recurs(
+    clocks: Clocks, stages: int, rounds: int = 4, ending: bool = False
+) -> tuple[int, list[Finding]]:
+    """In an instance of rounds * stages + 1 K blocks: the last period against the one before. ending: but for the last round,
+    of which others learn in another way."""
     starts = _starts(clocks.run.program)
-    period = 2 * stages
-    pairs: list[tuple[Loop, Loop]] = [
-        ((0, k - period), (0, k)) for k in range((rounds - 1) * stages, rounds * stages)
-    ]
+    period, end = 2 * stages, (rounds - ending) * stages
+    pairs: list[tuple[Loop, Loop]] = [((0, k - period), (0, k)) for k in range(end - stages, end)]
     return _compare(clocks, starts, pairs)
 
 
-def tiles_recur(clocks: Clocks, turns: int = 1) -> tuple[int, list[Finding]]:
-    """Each warpgroup's last tile against the one before: the last, where `turns` take them in turns the last ones."""
+def tiles_recur(clocks: Clocks, turns: int = 1, ending: bool = False) -> tuple[int, list[Finding]]:
+    """Each warpgroup's last tile against the one before: the last, where `turns` take them in turns the last ones. ending: the
+    last but one."""
     program = clocks.run.program
     starts = _starts(program)
     for mine, ops in zip(starts, program.ops, strict=True):
         _pass_over(mine, ops, program.instance.tiles)
-    end = program.instance.tiles
+    end = program.instance.tiles - ending * turns
     pairs: list[tuple[Loop, Loop]] = [
         ((tile - turns, None), (tile, None)) for tile in range(end - turns, end)
     ]

@@ -9,6 +9,7 @@ from ..errors import IRError
 from ..ir.nodes import (
     AddPartials,
     BulkRowStore,
+    CopyRows,
     Kernel,
     LoadColumnScales,
     LoadRowScales,
@@ -30,6 +31,7 @@ Span = tuple[int, int]
 Spans = tuple[Span, ...]
 Access = (
     TmaLoad
+    | CopyRows
     | Mma
     | LoadRowScales
     | LoadColumnScales
@@ -46,6 +48,7 @@ ACCESSES = Access.__args__
 MMA_ROWS = 64  # M of a wgmma
 MMA_K_BYTES = 32  # K of a wgmma
 WARP_ROWS = 16  # rows of a wgmma's result that one warp holds
+WARPS = 4  # of a warpgroup
 WARP, VECTOR = 32, 16  # threads; bytes that a thread sends at once
 WORKSPACE = 1 << 32  # where a CTA's slot in global memory lies, behind all shared memory
 CHUNK, LINE = 16, 128  # bytes that a swizzle moves as one, and after which it moves them elsewhere
@@ -72,6 +75,9 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
             return
         case TmaLoad():
             yield _box(kernel, stmt, stage)
+            return
+        case CopyRows():
+            yield from _copied(kernel.buffer(stmt.smem), agent, stage)
             return
     if isinstance(stmt, SendPartials | AddPartials) and stmt.through != "cluster":
         yield from _of_warps(kernel, stmt, agent, WORKSPACE)
@@ -199,6 +205,14 @@ def _box(kernel: Kernel, load: TmaLoad, stage: int) -> Span:
     s = kernel.buffer(load.smem)
     at = start(s) + stage * s.stage_bytes + load.offset
     return at, at + box_bytes(kernel, load.tensor_map, s)
+
+
+def _copied(s: Smem, agent: Agent, stage: int) -> Iterator[Span]:
+    """Threads have 16 bytes each, in order of their numbers, and then again behind those of all; a swizzle keeps them in their line."""
+    at = start(s) + stage * s.stage_bytes
+    for warp in agent.warps:
+        for first in range(WARP * CHUNK * warp, s.stage_bytes, WARPS * WARP * CHUNK):
+            yield at + first, at + first + WARP * CHUNK
 
 
 def slice_spans(kernel: Kernel, load: TmaLoad, agent: Agent, stage: int) -> Spans:

@@ -52,7 +52,7 @@ def local(program: Program) -> Local:
 
 
 def _agent(program: Program, agent: int, ends: dict[int, int]) -> Iterator[Finding]:
-    multiplies, stores = AsyncGroups(ends=ends), AsyncGroups(ends=ends)
+    multiplies, stores, copies = (AsyncGroups(ends=ends) for _ in range(3))
     registers = _Registers(agent=agent)
     for at, op in enumerate(program.ops[agent]):
         match op:
@@ -77,8 +77,14 @@ def _agent(program: Program, agent: int, ends: dict[int, int]) -> Iterator[Findi
                 stores.commit()
             case ops.StoreWait():
                 stores.wait(op.pending, at)
+            case ops.Begin():
+                copies.open.append(at)
+                copies.commit()
+            case ops.Come():
+                copies.wait(op.pending, at)
     yield from _left(program, agent, multiplies, "a wgmma")
     yield from _left(program, agent, stores, "a bulk store that reads shared memory")
+    yield from _left(program, agent, copies, "a copy into shared memory")
 
 
 def _left(program: Program, agent: int, groups: AsyncGroups, what: str) -> Iterator[Finding]:

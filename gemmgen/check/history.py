@@ -57,7 +57,8 @@ class Counter:
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Agent's operation touches cells; an asynchronous copy does until its phase completes."""
+    """Agent's operation touches cells; an asynchronous copy does until its phase completes, one that its thread waits for (`begun`) until
+    that has."""
 
     agent: int
     at: int
@@ -65,6 +66,7 @@ class Access:
     writes: bool
     generic: bool
     copy: tuple[int, int] | None = None  # counter and phase on which its bytes land
+    begun: bool = False
 
 
 @dataclass(kw_only=True)

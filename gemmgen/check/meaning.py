@@ -18,6 +18,7 @@ from ..ir.verify import REGISTER_FIELDS
 from . import ops
 from .arrivals_meaning import await_signals, awaited
 from .barrier_meaning import BARRIERS
+from .copy_meaning import COPIES
 from .exchange_meaning import EXCHANGE
 from .instance import Post
 from .load_meaning import load
@@ -27,6 +28,7 @@ from .noted import Noted
 from .ops import OUTSIDE, Agent, Bar, Instance, Op
 from .peek_meaning import PEEKS, Seen
 from .store_meaning import STORES, whole
+from .sync_meaning import SYNCS
 from .taken import take, tiles
 
 
@@ -57,6 +59,7 @@ class Walk:
     arrived: int = 0  # flags of such rows that it has seen: one more than the last's number
     share_end: int = 0  # the K block before which the running of a CTA's shares ends
     ahead: int = 0  # K blocks of the tile, announced and partly loaded before it was taken
+    begun: int = 0  # groups of copies
     turn: int = 0  # tiles whose partial sums were exchanged, or that it took in turns
     met: bool = False  # it has awaited the CTAs of its cluster
     single: bool = False  # inside a leader's block: one thread, not whole warps
@@ -168,44 +171,6 @@ def _init(w: Walk, s: ir.InitBarrier) -> None:
         w.add(ops.Init, s, bar=bar, count=s.arrivals)
 
 
-def _sync(w: Walk, s: ir.Sync) -> None:
-    if s.of == "warp":
-        w.add(ops.WarpSync, s)
-    elif s.of == "warpgroup":
-        _named(w, s)
-    elif s.of == "cta":
-        w.add(ops.Sync, s, name=(s.of, w.agent.cta, 0), threads=w.threads, total=None)
-    else:
-        _of_cluster(w, s)
-
-
-def _of_cluster(w: Walk, s: ir.Sync) -> None:
-    name = "cluster", w.peers[0], 0
-    if s.of == "cluster":
-        w.add(ops.Sync, s, name=name, threads=w.threads, total=None)
-    elif s.of == "cluster_arrive":
-        w.add(ops.Enter, s, name=name, threads=w.threads)
-    elif not w.met:
-        w.add(ops.Meet, s, name=name)
-        w.met = True
-
-
-def _named(w: Walk, s: ir.Sync) -> None:
-    if w.agent.warpgroup < s.warpgroups:
-        name = ("named barrier", w.agent.cta, s.first_id + w.agent.warpgroup)
-        w.add(ops.Sync, s, name=name, threads=w.threads, total=128)
-
-
-def _fence(w: Walk, s: ir.Fence) -> None:
-    """A fence for the async proxy orders the writes of the thread that executes it: one thread's fences no warp's."""
-    if s.of == "arrivals":
-        w.add(ops.ArrivalFence, s)
-    elif s.of != "async":
-        w.add(ops.InitFence if s.of == "barriers" else ops.RegisterFence, s)
-    elif not w.single:
-        w.add(ops.ProxyFence, s)
-
-
 def _mma(w: Walk, s: ir.Mma) -> None:
     w.add(ops.Multiply, s, cells=w.cells(s), dst=s.dst)
 
@@ -261,6 +226,7 @@ CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
     "ours": _when(lambda w: w.post is None or w.post.place < 0),
     "awaited": _when(awaited),
     "owes": _when(lambda w: w.owed is not None),
+    "begun": lambda w, s: walk(w, s.body) if w.begun > s.more else None,
 }
 MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,
@@ -269,10 +235,10 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.PerSplit: lambda w, s: walk(w, s.body),  # one of the copies
     ir.If: lambda w, s: CONDITIONS[s.when](w, s),
     ir.InitBarrier: _init,
-    ir.Fence: _fence,
-    ir.Sync: _sync,
+    **SYNCS,
     **BARRIERS,
     ir.TmaLoad: load,
+    **COPIES,
     **MAPS,
     **EXCHANGE,
     ir.AwaitSignals: await_signals,
@@ -285,7 +251,7 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     **dict.fromkeys((ir.Copy, ir.LoadBlockScales, ir.ShareScales), Walk.touch),
     **dict.fromkeys((ir.Accumulate, ir.Promote), Walk.touch),
     # Global memory that no launch writes, and registers of the thread.
-    **dict.fromkeys((ir.LoadFragments, ir.MultiplyFragments), _none),
+    **dict.fromkeys((ir.LoadFragments, ir.MultiplyFragments, ir.LoadIndices), _none),
     **dict.fromkeys((ir.Evaluate, ir.RowAmax, ir.Normalise), Walk.touch),
     ir.StageTile: _stage_tile,
     **STORES,

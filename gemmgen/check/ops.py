@@ -143,6 +143,20 @@ class Write(Op):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Begin(Op):
+    """A group of generic writes by asynchronous copies, which are over with the Come that waits for it."""
+
+    cells: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Come(Op):
+    """Wait until at most `pending` groups of Begins are on their way."""
+
+    pending: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tail(Read):
     """A generic read whose `threads` copy their share of what bulk stores leave of `rect`."""
 

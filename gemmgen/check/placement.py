@@ -13,14 +13,17 @@ from collections.abc import Iterator
 from ..ir.nodes import (
     Axis,
     Coord,
+    CopyRows,
     Kernel,
     LoadBlockScales,
     LoadColumnScales,
     LoadFragments,
+    LoadIndices,
     LoadRowScales,
     Major,
     Mma,
     MultiplyFragments,
+    Pointed,
     Promote,
     Smem,
     TmaLoad,
@@ -30,6 +33,7 @@ from ..ir.promotion import OF_A, SCALE_BLOCK
 from ..ir.rewrite import statements
 from .finding import Finding
 from .footprint import MMA_K_BYTES, MMA_ROWS, start
+from .indexed import copied, room
 from .properties import CARRY_OVER
 
 TMA_LINE = 128  # bytes: what a box may begin at in shared memory (CUDA driver API)
@@ -52,6 +56,10 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
         match s:
             case TmaLoad():
                 texts = _load(kernel, s, kernel.buffer(s.smem))
+            case CopyRows():
+                texts = copied(kernel, s, _start(kernel, _pointed(kernel, s), "k", False))
+            case LoadIndices():
+                texts = room(kernel, s)
             case Mma():
                 texts = _mma(kernel, s)
             case LoadRowScales() | LoadColumnScales() | LoadBlockScales():
@@ -88,7 +96,11 @@ def _load(kernel: Kernel, s: TmaLoad, to: Smem) -> Iterator[str]:
     yield from _rank(s, to, (inner, outer))
 
 
-def _start(kernel: Kernel, m: TmaMap, axis: str, scales: bool) -> str:
+def _pointed(kernel: Kernel, s: CopyRows) -> Pointed:
+    return next(x for x in kernel.pointed if x.tensor == s.tensor)
+
+
+def _start(kernel: Kernel, m: TmaMap | Pointed, axis: str, scales: bool) -> str:
     """Where groups split K, the coordinate along it counts from the group's first, unless the group has
     a matrix of its own. Where CTAs do, from this CTA's first."""
     splits = kernel.groups.depths or kernel.cluster.k > 1 or kernel.scheduler.streams
@@ -120,7 +132,9 @@ def _rank(s: TmaLoad, to: Smem, coords: tuple[Coord, Coord]) -> Iterator[str]:
 
 def _mma(kernel: Kernel, s: Mma) -> Iterator[str]:
     a, b = kernel.buffer(s.a), kernel.buffer(s.b)
-    sides = {m.smem: (m.inner, m.outer) for m in kernel.maps}
+    sides: dict[str, tuple[Axis, Axis]] = {m.smem: (m.inner, m.outer) for m in kernel.maps}
+    copies = (x for x in statements(kernel) if isinstance(x, CopyRows))
+    sides |= {x.smem: ("k", _pointed(kernel, x).outer) for x in copies}
     (shared, _), (other, width) = _sides(kernel)
     for side, smem, major in ((shared, a, s.instr.a_major), (other, b, s.instr.b_major)):
         wanted = ("k", side) if major == "k" else (side, "k")

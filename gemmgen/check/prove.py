@@ -12,7 +12,7 @@ from itertools import chain, product
 from time import perf_counter
 
 from ..ir.blocks import is_if
-from ..ir.nodes import Kernel
+from ..ir.nodes import CopyRows, Kernel
 from ..ir.rewrite import statements
 from .after import after
 from .audit import agreement
@@ -39,10 +39,12 @@ from .values import values
 
 @dataclass(frozen=True, kw_only=True)
 class Until:
-    """How long instances must be until all recurs: rounds of the ring in one tile, and tiles."""
+    """How long instances must be until all recurs: rounds of the ring in one tile, and tiles. ending: of which the last is not like
+    those before it."""
 
     rounds: int
     tiles: int
+    ending: bool = False
 
 
 MANY = 4  # ranks: of more, warps walk together that do the same
@@ -214,10 +216,10 @@ def _recurs(known: Clocks, until: Until) -> int:
     if len(instance.cut) in (0, instance.tiles):  # its tiles are alike
         instance = replace(instance, cut=())
     if instance == Instance(k_blocks=ranks * (until.rounds * stages + 1), tiles=1):
-        waits, found = k_recurs(known, stages, until.rounds)
+        waits, found = k_recurs(known, stages, until.rounds, until.ending)
         _raise_first(found)
     elif instance == Instance(k_blocks=ranks * (stages + 1), tiles=until.tiles):
-        waits, found = tiles_recur(known, kernel.consumer.turns)
+        waits, found = tiles_recur(known, kernel.consumer.turns, until.ending)
         _raise_first(found)
     return waits
 
@@ -226,10 +228,13 @@ def _until(kernel: Kernel) -> Until:
     """From the ring's second round on all are alike, and from the second tile on. Where CTAs divide K, a sender's consumers
     learn what rank 0 knew in the tile before, and its producer learns of that another tile on: so from the fourth. Where
     warpgroups take tiles in turns, alike are those of one warpgroup, from its second on. Where the first round of the first
-    tile is loaded ahead, peers that learn of it in the second count otherwise: so from the next on."""
+    tile is loaded ahead, peers that learn of it in the second count otherwise: so from the next on. Where copies are announced
+    with those of later K blocks, the last ones are announced by themselves: so up to the last tile and round."""
     ahead = any(is_if(s, "behind") for s in statements(kernel))
-    tiles = (SOON.tiles if kernel.cluster.k == 1 else 5) + ahead
-    return Until(rounds=SOON.rounds + ahead, tiles=tiles * kernel.consumer.turns)
+    ending = any(isinstance(s, CopyRows) for s in statements(kernel))
+    tiles = (SOON.tiles if kernel.cluster.k == 1 else 5) + ahead + ending
+    rounds = SOON.rounds + ahead + ending
+    return Until(rounds=rounds, tiles=tiles * kernel.consumer.turns, ending=ending)
 
 
 def _spans(ids: tuple[str, ...]) -> str:

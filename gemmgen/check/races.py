@@ -40,10 +40,14 @@ class Order:
             phases = self.run.counters[counter].phases
             landed = self.after.of(phases[n] if n < len(phases) else None)
             return self.lanes[y.agent].known(y.at) >= landed[y.agent]
-        end = x.at if x.generic else self.local.ends[x.agent].get(x.at)
+        end = self._end(x)
         if x.generic and not x.writes and self._apart(x, y):
             end = self.loaded[x.agent].get(x.at)
         return end is not None and self._ordered((x.agent, end), y)
+
+    def _end(self, x: Access) -> int | None:
+        """The operation by which its agent knows that x is over; None if it never does."""
+        return x.at if x.generic and not x.begun else self.local.ends[x.agent].get(x.at)
 
     def _apart(self, x: Access, y: Access) -> bool:
         """In two CTAs of one cluster: what tells y of x is an arrival there, which may overtake a load (docs/adr/0003-release-scope.md)."""
@@ -52,8 +56,8 @@ class Order:
 
     def fenced(self, x: Access, y: Access) -> bool:
         """The writer of x fences it before y, in every schedule."""
-        fences = self.fences[x.agent]
-        i = bisect_left(fences, x.at)
+        fences, end = self.fences[x.agent], self._end(x)
+        i = len(fences) if end is None else bisect_left(fences, end)
         return i < len(fences) and self._ordered((x.agent, fences[i]), y)
 
     def arrived(self, x: Access, y: Access) -> bool:

@@ -20,6 +20,7 @@ from ..ir.rewrite import statements
 from ..ir.stores import OfD, slot
 from .finding import Finding
 from .fragment_values import load_fragments, multiply_fragments
+from .indexed import of_indices
 from .instance import Post
 from .ranked_values import mine, ranked, senders
 from .reader import Held, Reader, Sent, of_kernel, place
@@ -182,6 +183,8 @@ def _step(r: Reader, s: Any) -> None:
             r.registers[s.dst] = r.registers.get(s.src, Held(what="rubbish", tile=r.tile))
         case ir.Mma():
             _multiply(r, s)
+        case ir.LoadIndices() | ir.CopyRows():
+            of_indices(r, s)
         case ir.LoadFragments():
             load_fragments(r, s)
         case ir.MultiplyFragments():

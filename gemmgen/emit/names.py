@@ -25,6 +25,7 @@ from ..ir.rewrite import statements
 from ..ir.spelling import READS, epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
 from .fragments import fragments, products, rows_of_a
+from .indices import filled, minus, pieces, together
 from .k_blocks import counting
 from .mailboxes import mailboxes
 from .numbers import Number, each
@@ -58,8 +59,8 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "coords": lambda coords: ", ".join(map(coordinate, coords)),
         "more": lambda coords: "".join(f", {coordinate(c)}" for c in coords[2:]),
         "rank": lambda s: RANKS[len(s.coords)],
-        **{f.__name__: f for f in (phase, parity, turn_parity, stage, scale_d)},
-        **{f.__name__: f for f in (wait_kind, slot, plus, total, each, numbered)},
+        **{f.__name__: f for f in (phase, parity, turn_parity, stage, scale_d, minus)},
+        **{f.__name__: f for f in (wait_kind, slot, plus, total, each, numbered, together)},
         "stage_bytes": stage_bytes,
         "place_of": lambda x: f"Shared::{part(x.name)}",
         "landing": lambda s: landing(kernel, s),
@@ -88,7 +89,10 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "verb": lambda s: VERBS[s.add],
         "assign": lambda s: ASSIGNS[s.add],
         **counting(kernel),
-        **{f.__name__: partial(f, kernel) for f in (fragments, products, piece, wire)},
+        **{
+            f.__name__: partial(f, kernel)
+            for f in (fragments, products, piece, wire, pieces, filled)
+        },
         **mailboxes(kernel),
         "reset": lambda s: f" {s.ahead}[0] = 0" * bool(s.ahead),
         "numbers": lambda s: NUMBERS[s.place],
@@ -163,6 +167,7 @@ CONDITIONS = {
     "ours": "tile.place < 0",
     "awaited": "tile.flag >= {ahead}[0]",
     "owes": "{ahead}[0] != 0",
+    "begun": "{ahead}[0] > {more}",
     "whole": "{end} <= {rows}",
     "cut": "{end} > {rows}",
 }
@@ -170,7 +175,7 @@ CONDITIONS = {
 
 def condition(kernel: Kernel, s: If) -> str:
     rows = end_of_rows(kernel)
-    return CONDITIONS[s.when].format(end=end(kernel, s), rows=rows, ahead=s.ahead)
+    return CONDITIONS[s.when].format(end=end(kernel, s), rows=rows, ahead=s.ahead, more=s.more)
 
 
 def end_of_rows(kernel: Kernel) -> str:

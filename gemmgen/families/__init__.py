@@ -47,6 +47,7 @@ def build(p: Problem, c: Config) -> Kernel:
 def computes(p: Problem) -> str:
     """What a kernel for `p` computes, in words."""
     a, b = p.stored
-    product = f"where acc is the sum over K of A {a} {p.a} times B {b} {p.b}"
+    which = " (rows that an array on the device says)" * p.indexed
+    product = f"where acc is the sum over K of A {a} {p.a}{which} times B {b} {p.b}"
     each = f"Computes D [M, N] {p.d}, of elements {expression(p.value)}, {product}"
     return f"{each}. {p.family}: {FAMILIES[p.family].says}; {GROUPINGS[p.grouping].says}."

@@ -7,6 +7,8 @@ from ..ir.collectives import COLLECTIVES
 from ..ir.dtypes import F32, S32, DType
 from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
+from ..ir.indices import PARAMS as INDICES
+from ..ir.indices import ROWS
 from ..ir.nodes import (
     Arrive,
     Barrier,
@@ -160,6 +162,7 @@ def walk(p: Problem, c: Config, rows: int) -> Scheduler:
 def parameters(p: Problem, params: tuple[Param, ...]) -> tuple[Param, ...]:
     """All of a kernel's. params: its family's."""
     walked = (*GROUPINGS[p.grouping].params, *COLLECTIVES[p.collective].params)
+    walked += INDICES * p.indexed
     return (*SHAPE, *walked, *output_params(p), *params, *epilogue_params(p))
 
 
@@ -195,7 +198,7 @@ def assemble(
     k = Coord(base="k", scale=b.k)
     a_major, b_major = majors(p)
     maps = (
-        operand_map("a", "m", a_major, grouped=g.rows),
+        operand_map("a", "m", a_major, grouped=g.rows, indices=ROWS * p.indexed),
         operand_map("b", "n", b_major, grouped=g.columns),
         *maps,
         output_map(p),

@@ -24,6 +24,7 @@ def kernel_name(p: Problem, c: Config) -> str:
     of_problem = [
         f"al{p.alignment}" * (p.alignment != Problem.alignment),
         "add" * p.accumulate,
+        "indexed" * p.indexed,
         p.collective * (p.collective != Problem.collective),
         f"wire_{p.wire}" * (p.wire is not None),
     ]

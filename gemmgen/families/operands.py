@@ -48,7 +48,9 @@ def load(tensor: str, inner: Coord, outer: Coord, *, grouped: bool) -> TmaLoad:
     )
 
 
-def operand_map(tensor: str, side: Axis, major: Major, *, grouped: bool) -> TmaMap:
+def operand_map(
+    tensor: str, side: Axis, major: Major, *, grouped: bool, indices: str = ""
+) -> TmaMap:
     inner, outer = contiguous_first(major, "k", side)
     return TmaMap(
         name=f"map_{tensor}",
@@ -57,6 +59,7 @@ def operand_map(tensor: str, side: Axis, major: Major, *, grouped: bool) -> TmaM
         outer=outer,
         smem=f"smem_{tensor}",
         grouped=grouped,
+        indices=indices,
     )
 
 

@@ -45,6 +45,12 @@ GROUPED: tuple[Exhibit, ...] = (
         shows="experts in one A, the end of each on the device; tiles of 256 rows all the same",
     ),
     Exhibit(
+        name="indexed_rows",
+        problem=replace(FP8, grouping="ends", indexed=True, d=E4M3, epilogue=EPILOGUES["swiglu"]),
+        config=Config(block_n=256, stages=4, parts=2, unroll=4, multicast="b"),
+        shows="experts' first GEMM on tokens where they are: threads copy rows of A by index, each K block announced when it has come",
+    ),
+    Exhibit(
         name="masked_swiglu_fp8",
         problem=replace(FP8, grouping="masked", d=E4M3, epilogue=EPILOGUES["swiglu"]),
         config=Config(block_n=256, stages=4, parts=2, unroll=4),

@@ -11,7 +11,7 @@ from ..cost import Cost, cost, priced
 from ..cost_launch import Workload, launch
 from ..errors import ArgumentError, IllegalConfig, UnsupportedProblem
 from ..levers import LEVERS
-from ..passes import layout_smem, plan_multicast, split_registers
+from ..passes import index_rows, layout_smem, plan_multicast, split_registers
 from ..passes.layout_smem import most_stages
 from ..pipeline import lower
 from ..problem import Problem, Shape
@@ -33,7 +33,7 @@ ROOM = (
     split_registers.LAUNCH_REGISTERS,
     *layout_smem.RULES,
 )
-ONLY_SHARED = plan_multicast.RULES
+ONLY_SHARED = (*plan_multicast.RULES, index_rows.INDEXED_SHARED)
 ALL_BUILT: Mapping[Config, str] = {}
 Tile = tuple[int, ...]  # values of the levers that make a tile; whether D is whole
 

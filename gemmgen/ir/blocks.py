@@ -70,6 +70,7 @@ class PerSplit(Stmt):
 # awaited: where the flag of the tile's last rows, which come from another rank, is not among those that the register `ahead` counts
 # (gather_rows).
 # owes: where the register `ahead` notes a flag that is not raised yet (scatter_rows).
+# begun: where more than `more` groups of copies were begun, which the register `ahead` counts (index_rows).
 # whole: unless D's rows (a ragged group's) end before this warpgroup's piece of `wave` does; cut: where they do.
 Condition = Literal[
     "cta_leader",  # one fixed thread of the CTA
@@ -90,17 +91,19 @@ Condition = Literal[
     "ours",
     "awaited",
     "owes",
+    "begun",
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class If(Stmt):
     """Its body where `when` holds; wave: of the piece that whole and cut ask about; ahead: the register that behind,
-    new_share, awaited and owes ask."""
+    new_share, awaited, owes and begun ask; more: than how many groups begun asks."""
 
     when: Condition
     wave: int = field(default=0, metadata=UNUSUAL)
     ahead: str = field(default="", metadata=UNUSUAL)
+    more: int = field(default=0, metadata=UNUSUAL)
     body: tuple[Stmt, ...]
 
 

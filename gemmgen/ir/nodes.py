@@ -22,6 +22,7 @@ from .exchange import (
     TakeShare,
 )
 from .fragments import LoadFragments, MultiplyFragments
+from .indices import CopyRows, LoadIndices, WaitCopies
 from .kernel import Kernel, Role
 from .promotion import (
     Accumulate,
@@ -106,6 +107,7 @@ __all__ = [
     "Coord",
     "Copy",
     "CopyMap",
+    "CopyRows",
     "Drain",
     "Epoch",
     "Evaluate",
@@ -122,6 +124,7 @@ __all__ = [
     "LoadBlockScales",
     "LoadColumnScales",
     "LoadFragments",
+    "LoadIndices",
     "LoadRowScales",
     "Major",
     "Mma",
@@ -167,6 +170,7 @@ __all__ = [
     "TmaMap",
     "TmaStore",
     "Wait",
+    "WaitCopies",
     "WaitForGrids",
     "Watch",
     "Wgmma",

@@ -10,9 +10,11 @@ REASONS = {
     "role": {
         "consumer": "consumers: they multiply what was loaded, and store D",
         "producer": "producer: one thread loads stage after stage",
+        "producer that copies": "producer: one thread loads B's stages, and all copy A's rows into them",
     },
     "init": {
         "full": "one arrival, the producer's, and the bytes that it expects",
+        "full with copies": "one arrival of the leader, for the bytes that it expects, and one of each producer warp, whose copies have come",
         "empty": "an arrival of each consumer warp that reads the stage",
         "turns": "an arrival of each warp of the warpgroup before",
         "partials_full": "one arrival, the finisher's, and the bytes that the others send",

@@ -52,6 +52,8 @@ class TmaMap:
 
     TMA zero-fills loads to the element, but clips stores to 16 bytes only: a map that is stored
     through ends at the last whole 16-byte piece of a row (`clip`), and StoreTail writes the rest.
+
+    indices: the parameter that says of each row which of the tensor's it is; "" where it is the same.
     """
 
     name: str
@@ -63,16 +65,19 @@ class TmaMap:
     clip: int = 1  # the inner extent is rounded down to whole pieces of `clip` elements
     grouped: bool = field(default=False, metadata=UNUSUAL)
     derived: bool = field(default=False, metadata=UNUSUAL)  # per group, on the device; derive_maps
+    indices: str = field(default="", metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pointed:
-    """A K-major operand that threads read by its address, PIECE bytes of a row at once: rows begin at multiples of them, and K is one."""
+    """A K-major operand that threads read by its address, PIECE bytes of a row at once: rows begin at multiples of them, and K is one.
+    clipped: K is any, for of a last piece only what is there is read."""
 
     tensor: str
     dtype: DType
     outer: Axis
     grouped: bool = field(default=False, metadata=UNUSUAL)
+    clipped: bool = field(default=False, metadata=UNUSUAL)  # index_rows
 
     @property
     def inner(self) -> Axis:
@@ -80,8 +85,8 @@ class Pointed:
 
     @property
     def step(self) -> int:
-        """Elements of K that are read at once."""
-        return PIECE // self.dtype.bytes
+        """What K is a multiple of."""
+        return 1 if self.clipped else PIECE // self.dtype.bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +253,7 @@ class Groups:
     # Rows: at any multiple a group may begin, or begin again; 0 where each has one place.
     step: int = field(default=0, metadata=UNUSUAL)
 
-    def own(self, m: TmaMap) -> bool:
+    def own(self, m: TmaMap | Pointed) -> bool:
         """Whether each group's matrix in `m` has a place and a row stride of its own."""
         return self.depths == "flat" and m.inner == "k"
 

@@ -74,13 +74,15 @@ class Arrive(Stmt):
     """One lane per warp, and per CTA that it tells, arrives on `barrier`.
 
     to: own: of the stage `lag` steps back. cluster: of that stage in every CTA. next: of the next warpgroup, whose turn
-    it is. others: of every rank but 0, whose slot was read."""
+    it is. others: of every rank but 0, whose slot was read. copied: of the stage `lag` steps back, where what the warp has copied has come."""
 
     spelled_by: ClassVar[str] = "to"
 
     barrier: str
-    to: Literal["own", "cluster", "next", "others"] = field(default="own", metadata=UNUSUAL)
-    lag: Literal[0, 1] = 0
+    to: Literal["own", "cluster", "next", "others", "copied"] = field(
+        default="own", metadata=UNUSUAL
+    )
+    lag: int = 0
 
 
 def releases(s: Stmt) -> TypeGuard[Arrive]:

@@ -14,6 +14,7 @@ from .nodes import (
     AddPartials,
     Arrive,
     AwaitSignals,
+    CopyRows,
     ExpectTx,
     ForChunks,
     ForK,
@@ -22,6 +23,7 @@ from .nodes import (
     Kernel,
     LoadBlockScales,
     LoadFragments,
+    LoadIndices,
     MultiplyFragments,
     NextTurn,
     Peek,
@@ -42,7 +44,7 @@ from .verify_exchange import RANKS, awaited, kept, noted, numbered, signalled, t
 
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
-    *("dst", "src", "row_scales", "block_scales", "column_scales"),
+    *("dst", "src", "row_scales", "block_scales", "column_scales", "indices", "begun"),
     *("amax", "turn", "seen", "met", "ahead", "owed", "row_fragments", "column_fragments"),
 )
 # Fields of statements that name something, and the table that has it.
@@ -62,6 +64,8 @@ OUTER: dict[type, type] = {
     TakeShare: ForTiles,
     NextTurn: ForTiles,
     AwaitSignals: ForTiles,
+    LoadIndices: ForTiles,
+    CopyRows: ForK,
     Peek: ForK,
     MultiplyFragments: ForK,
 }
@@ -70,14 +74,12 @@ OUTER_OF_IF: dict[str, type] = {
     **dict.fromkeys(("new_group", "has_blocks", "finishes"), ForTiles),
     **dict.fromkeys(("inside", "head", "theirs", "ours", "awaited"), ForTiles),
 }
-ASKING = ("behind", "new_share", "awaited", "owes")  # conditions of a register
+ASKING = ("behind", "new_share", "awaited", "owes", "begun")  # conditions of a register
 LOOPS, BOXES = (ForTiles, ForChunks, ForK), (TmaLoad, TmaStore)
 OF_CHUNKS = (ForK, ShareScales, LoadBlockScales)  # some or all of them stand in a chunk
-# A wait leaves no fewer than no groups; the ring is looked back into by at most one stage.
-COUNTS: dict[str, tuple[float, float]] = {
-    **dict.fromkeys(("pending", "distance"), (0, inf)),
-    **dict.fromkeys(("lag", "flip"), (0, 1)),
-}
+# A wait leaves no fewer than no groups.
+AT_LEAST_0 = dict.fromkeys(("pending", "distance", "lag", "more"), (0, inf))
+COUNTS: dict[str, tuple[float, float]] = {**AT_LEAST_0, "flip": (0, 1)}
 
 # Of resources, by name; "peers": the cluster, if it is of several CTAs; "wire": to what sums are rounded, by `through`.
 Tables = dict[str, dict[str, Any]]
@@ -213,6 +215,8 @@ def _wait(stmt: Wait, tables: Tables) -> type | None:
 
 def _arrive(stmt: Arrive, tables: Tables) -> type | None:
     """The block that it stands in. Other CTAs are told only where there are some."""
+    if stmt.lag > 1 and stmt.to != "copied":
+        raise IRError("Arrive.lag is not from 0 to 1: the ring is looked back into by one stage")
     if stmt.to == "cluster" and not tables["peers"]:
         raise IRError("Arrive to cluster: the kernel's clusters are of one CTA")
     return ForTiles if stmt.to == "next" else None

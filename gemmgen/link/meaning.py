@@ -12,11 +12,14 @@ from ..ir import nodes as ir
 from .meaning_epilogue import EPILOGUE
 from .meaning_exchange import EXCHANGE
 from .meaning_fragments import FRAGMENTS
+from .meaning_indices import INDEXED
 from .meaning_loads import LOADS
 from .meaning_promotion import PROMOTIONS
 from .meaning_waits import WAITS, Meaning
 
-MEANING: dict[type[ir.Stmt], Meaning] = WAITS | LOADS | EXCHANGE | PROMOTIONS | EPILOGUE | FRAGMENTS
+MEANING: dict[type[ir.Stmt], Meaning] = (
+    WAITS | LOADS | INDEXED | EXCHANGE | PROMOTIONS | EPILOGUE | FRAGMENTS
+)
 
 
 def meaning(kernel: ir.Kernel, s: ir.Stmt) -> str:

@@ -78,7 +78,7 @@ def per_split(k: ir.Kernel, s: ir.PerSplit) -> str:
 
 def if_(k: ir.Kernel, s: ir.If) -> str:
     ends = f"{end(k, s)} {{}} {end_of_rows(k)}"
-    asks = ASKS[s.when].format(s.ahead) if s.ahead else ""
+    asks = ASKS[s.when].format(s.ahead, more=s.more) if s.ahead else ""
     return f"if ({asks or CONDITIONS.get(s.when) or ends.format(THAN[s.when])}) {{ BODY; }}"
 
 
@@ -102,6 +102,7 @@ ASKS = {
     "new_share": "k == {}[0]",
     "awaited": "tile.flag >= {}[0]",
     "owes": "{}[0] != 0",
+    "begun": "{}[0] > {more}",
 }
 THAN = {"whole": "<=", "cut": ">"}
 
@@ -186,6 +187,8 @@ def arrive(k: ir.Kernel, s: ir.Arrive) -> str:
         return f"if (lane < {k.cluster.size}) {remote(f'{s.barrier} + 8 * {stage(s)}', 'lane')}"
     if s.to == "others":
         return f"if (lane > 0 && lane < CLUSTER_K) {remote(s.barrier, 'lane')}"
+    if s.to == "copied":
+        return f'if (lane == 0) "{ARRIVE}"(_, [{s.barrier} + 8 * ((ring.stage + STAGES - {s.lag}) % STAGES)]);'
     at = f"({f'(worker + 1) % {k.consumer.turns}'})" if s.to == "next" else stage(s)
     return f'if (lane == 0) "{ARRIVE}"(_, [{s.barrier} + 8 * {at}]);'
 

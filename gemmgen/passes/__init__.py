@@ -18,6 +18,7 @@ from . import (
     check_ring,
     check_tile,
     gather_rows,
+    index_rows,
     layout_smem,
     load_ahead,
     overlap_promotion,
@@ -96,6 +97,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(scatter_rows.scatter_rows, "outbox"),
     Step(reduce_all.reduce_all),  # the same
     Step(gather_rows.gather_rows),  # the scales that lanes read are known, K is whole
+    Step(index_rows.index_rows),  # needs swizzles; what is copied has no boxes
     Step(split_boxes.split_boxes),  # needs slabs (swizzle) and slices (multicast)
     Step(plan_descriptors),  # needs slabs
     Step(overlap_promotion.overlap_promotion),  # needs every load before a wgmma; adds registers
@@ -131,6 +133,7 @@ RULES: tuple[Rule, ...] = (
     *split_output.RULES,
     *scatter_rows.RULES,
     *gather_rows.RULES,
+    *index_rows.RULES,
     *split_boxes.RULES,
     *overlap_promotion.RULES,
     *peek_ahead.RULES,

@@ -105,7 +105,8 @@ def beside(kernel: Kernel, role: Role) -> int:
     copied = any(isinstance(x, PerSplit) for x in walk(role.body))
     copies = (COPYING + _own_columns(role)) * (kernel.instr.d.integer and copied)
     divides = kernel.cluster.k > 1 or kernel.scheduler.streams or kernel.peers.slot > 0
-    divided = dividing * (divides and kernel.ring and bool(role.locals))
+    sums = any(isinstance(s, Mma) for s in walk(role.body))
+    divided = dividing * (divides and kernel.ring and sums)
     more = _of_copies(kernel, role) + _of_held(role)
     return _epilogue(kernel, role) + copies + divided + _of_pieces(kernel, role) + more
 

@@ -18,7 +18,7 @@ from ..ir.nodes import (
     TmaLoad,
 )
 from ..ir.rewrite import map_stmts, walk
-from ..ir.stmts import multicasts, releases
+from ..ir.stmts import multicasts
 from ..target import Target
 from .split_boxes import box_bytes
 
@@ -68,7 +68,7 @@ def _once_per_phase(role: Role) -> list[Stmt]:
 def _per_tile(s: Stmt) -> bool:
     match s:
         case Arrive():
-            return not releases(s)
+            return s.to in ("next", "others")
         case ExpectTx():
             return s.per == "tile"
     return isinstance(s, SendPartials) and s.through == "cluster"

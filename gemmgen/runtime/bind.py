@@ -12,6 +12,8 @@ import numpy.typing as npt
 from ..ir.argument_names import group_stride, parameter, row_stride
 from ..ir.expr import BEFORE
 from ..ir.groupings import GROUPINGS, in_turn
+from ..ir.indices import ROWS, TOP
+from ..verification.indexed import stored_a
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches, scale_blocks
 from .tensor_map import Matrix, lying
@@ -62,7 +64,7 @@ def bind(
     pitch = {"a": pitches.a, "b": pitches.b}
     stored = (
         x.swapaxes(-1, -2) if turned else x
-        for x, turned in zip((operands.a, operands.b), operands.mn_major, strict=True)
+        for x, turned in zip((stored_a(operands), operands.b), operands.mn_major, strict=True)
     )
     matrices = {
         name: whole.get(name) or embed(x, pitch[name]) for name, x in zip("ab", stored, strict=True)
@@ -73,6 +75,8 @@ def bind(
     if layout.table:
         table = place(np.array([layout.table], np.int32).view(np.uint8))
         values |= dict.fromkeys(TABLES, table)
+    if operands.indices is not None:
+        values |= {ROWS: place(operands.indices.reshape(1, -1).view(np.uint8)), TOP: operands.top}
     output = _output(operands, pitches, out, scale_d)
     scales = _scales(operands, pitches, embed)
     return Bound(

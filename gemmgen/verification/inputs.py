@@ -28,8 +28,8 @@ from ..problem import Problem, depth_step
 from ..recipes import SCALE_BLOCK, recipe
 from .codes import Codes, code_type, encode
 from .groups import owned, some
+from .indexed import NAN_BYTE, Indices, by_index
 
-NAN_BYTE = 0xFF  # NaN in FP8, BF16 and FP16
 DRAWS = 1 << 16  # one uniform 16-bit draw per element, looked up in a table of codes
 
 Values = npt.NDArray[np.float32]
@@ -47,7 +47,8 @@ class Operands:
     stored the other way round, [K, M] or [K, N]. scale_a float32 [M, ceil(K/128)] and
     scale_b float32 [ceil(N / rows_per_scale), ceil(K/128)], or None. arguments: the epilogue's, by name, a
     float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow,
-    codes [M, N] for a PerElement.
+    codes [M, N] for a PerElement. indices: int32 [M], where A's rows come by index: row r of a is row indices[r] // top of what a
+    launch finds stored; -1 in rows that it does not.
     """
 
     a: Codes
@@ -60,6 +61,8 @@ class Operands:
     rows_per_scale: int = SCALE_BLOCK  # rows of B that share one of scale_b
     fold: int = 1  # columns of the product per column of D
     packing: str = ""  # how groups lie that split K: Grouping.depths
+    indices: Indices | None = None
+    top: int = 1
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -145,7 +148,7 @@ def grouped(
     whole.a.view(np.uint8).reshape(*whole.a.shape[:-1], -1)[lost] = NAN_BYTE
     if whole.scale_a is not None:
         whole.scale_a[lost] = np.nan
-    return whole
+    return by_index(whole, lost, seed) if problem.indexed else whole
 
 
 def _deep(

@@ -24,7 +24,7 @@ class Part:
 
 def parts(problem: Problem, x: Operands, gap: int) -> Iterator[Part]:
     """The GEMMs that `x` stands for, those of no rows left out, where D has `gap` rows between two groups."""
-    single, pitch = replace(problem, grouping="none"), x.shape[0] + gap
+    single, pitch = replace(problem, grouping="none", indexed=False), x.shape[0] + gap
     summed = depths(problem.grouping, x.shape[2], x.layout)
     for s in segments(problem.grouping, x.shape[0], x.layout, problem.alignment):
         at = s.group * pitch * GROUPINGS[problem.grouping].outputs

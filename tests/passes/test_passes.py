@@ -43,6 +43,7 @@ DIRECT = {"direct": True, **SWAP, "block_n": 64, "consumers": 1, "unroll": 2}
 RANKS = replace(DENSE, collective="reduce_scatter")
 REDUCE = replace(DENSE, collective="all_reduce")
 GATHER = replace(DENSE, collective="all_gather")
+INDEXED = replace(FP8, grouping="ends", indexed=True)
 BIAS_SILU = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
 GELU = replace(FP8, epilogue=EPILOGUES["gelu"])
 INT8_GELU = replace(DENSE, a=S8, b=S8, epilogue=EPILOGUES["gelu"])
@@ -114,6 +115,9 @@ CHANGES = {
     "guard_waits-ranks": (RANKS, {"watchdog": True}),
     "gather_rows": (GATHER, {}),
     "gather_rows-scales": (replace(FP8, collective="all_gather"), {"multicast": "b"}),
+    "index_rows": (INDEXED, {"stages": 4, "multicast": "b"}),
+    "index_rows-split": (replace(DENSE, grouping="ends", indexed=True), {"split_k": 2}),
+    "size_barriers-indexed": (INDEXED, {}),
     "guard_waits-gather": (GATHER, {"watchdog": True}),
     "allow_empty-split": (DENSE, {"split_k": 2, "in_flight": 1}),
     "size_barriers-split": (FP8, {"split_k": 2, "block_m": 256}),
@@ -209,6 +213,7 @@ def test_change(case, golden):
         ("assign_swizzle", FP8, {**DIRECT, "lane_scales": True, "swizzle_d": 128}),
         ("scatter_rows", GATHER, {}),
         ("gather_rows", FP8, {}),
+        ("index_rows", replace(FP8, grouping="ends"), {}),
         ("gather_rows", RANKS, {}),
         ("split_k", FP8, {"stream": True}),
         ("allow_empty", DENSE, {"stream": True, "in_flight": 1}),
@@ -353,6 +358,14 @@ ILLEGAL = {
     "ranks-alone": (RANKS, {"split_k": 2}, {}, {"split_k": 2}),
     "ranks-overlap": (RANKS, {"pdl": True}, {}, {"pdl": True}),
     "outbox-sums": (DENSE, {"outbox": True}, {}, {"outbox": True, "scheduler": "panels"}),
+    "indexed-producer": (
+        INDEXED,
+        {**DIRECT, "lane_scales": True, "stages": 2},
+        {},
+        {"direct": True},
+    ),
+    "indexed-shared": (INDEXED, {"multicast": "a"}, {}, {"multicast": "a"}),
+    "indexed-span": (INDEXED, {"swizzle_ab": 64}, {}, {"swizzle": 64, "row_bytes": 128}),
     "gather-alone": (GATHER, {"split_k": 2}, {}, {"split_k": 2}),
     "gather-producer": (
         replace(FP8, collective="all_gather"),
