@@ -19,6 +19,7 @@ from . import depths, invariance
 from .calls import block_scales, operand_shape, run, vector_scales
 from .epilogue import Shape, Values
 from .front import front
+from .indexed import Taken, of_product
 from .told import ALONE, ToldGroups
 
 
@@ -99,20 +100,23 @@ def compute(
     invariant: bool | None = None,
     weights_ready: bool = False,
     whole_k: bool = False,
+    by_index: Taken | None = None,
 ) -> Any:
     """Check all that `p` reads, and plan its launch. scales: None for a recipe without. table: as of `multiply`.
     given: what the epilogue reads, by name. whole_k: products are added up in the order of K, whatever the shape, as by
-    one CTA. weights_ready: as of `fp8_block_gemm`. Raises ArgumentError."""
+    one CTA. weights_ready: as of `fp8_block_gemm`. by_index: of a problem whose rows come so. Raises ArgumentError."""
     if weights_ready is not Problem.weights_ready:
         p = replace(p, weights_ready=weights_ready)
     g = GROUPINGS[p.grouping]
     shape = depths.sides(p, a, b) if g.depths else operand_shape(p, a, b)
+    of_rows, shape, told = of_product(by_index, a, shape)
     split_k = 1 if whole_k else invariance.split_of(p, *shape[1:], invariant)
     expected = {"expected_rows": expected_rows, "expected_groups": expected_groups}
     groups = replace(_groups(p, a, b, shape, table, expected), split_k=split_k)
     if 0 in shape[2:]:
         return depths.of_nothing(p, out, given.get("c"), (groups.count, *shape[:2]), a.device)
-    tensors, values = scales_of(p, a, b, scales)
+    tensors, values = scales_of(p, of_rows, b, scales)
+    values |= told
     if g.depths == "flat":
         values |= {"a": a.data_ptr(), "b": b.data_ptr()}
     return run(

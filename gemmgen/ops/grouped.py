@@ -24,6 +24,7 @@ from .calls import output_dtype
 from .compute import compute, of_blocks
 from .front import front
 from .groups import segments
+from .indexed import taken
 
 
 @front
@@ -95,6 +96,8 @@ def grouped_gemm(
     row_groups: Any = None,
     group_ends: Any = None,
     alignment: int = 128,
+    rows: Any = None,
+    top: int = 1,
     expected_rows: int | None = None,
     expected_groups: int | None = None,
     layout: str = Problem.layout,
@@ -116,13 +119,17 @@ def grouped_gemm(
     `alignment` from the end of the one before. Rows between two groups stay untouched.
     alignment: 128 or 64. With group_ends, expected_rows and expected_groups: what the cost model takes for the rows of a group that has
     any (None: M divided by so many groups), and for how many have (None: G). Both choose the config, and bound nothing.
+    rows: with group_ends, int32 [M], contiguous: a is [T, K], and in the place of a[i] stands a[rows[i] // top], as of `copies` that
+    `gemmgen.ops.route` returns; copies of tokens are never made. top: at least 1. Where there is no such row of a, as of -1, a row of zeros is multiplied.
+    Such an a is read by the address, and layout "nt" or "nn".
     """
     p = dense_problem(a, "none", layout, out_dtype, epilogue)
     p, table = segments(p, row_groups, group_ends, alignment)
+    p, by_index = taken(p, rows, top)
     return compute(
         p, config, a, b, out, arguments,
         table=table, expected_rows=expected_rows, expected_groups=expected_groups,
-        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready, by_index=by_index,
     )  # fmt: skip
 
 
@@ -198,6 +205,8 @@ def fp8_block_grouped_gemm(
     row_groups: Any = None,
     group_ends: Any = None,
     alignment: int = 128,
+    rows: Any = None,
+    top: int = 1,
     expected_rows: int | None = None,
     expected_groups: int | None = None,
     out_dtype: str = "bf16",
@@ -209,14 +218,16 @@ def fp8_block_grouped_gemm(
     **arguments: Any,
 ) -> Any:
     """`grouped_gemm` of FP8 operands: a float8_e4m3fn [M, K], scale_a float32 [M, ceil(K/128)], b
-    float8_e4m3fn [G, N, K], scale_b float32 [G, ceil(N/128), ceil(K/128)]."""
+    float8_e4m3fn [G, N, K], scale_b float32 [G, ceil(N/128), ceil(K/128)]. With rows a is
+    [T, K], and scale_a is of the product's rows all the same, [M, ceil(K/128)], as `gemmgen.ops.spread` gives them."""
     p = fp8_block_problem("none", out_dtype, epilogue)
     p, table = segments(p, row_groups, group_ends, alignment)
+    p, by_index = taken(p, rows, top)
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(
         p, config, a, b, out, arguments, scales,
         table=table, expected_rows=expected_rows, expected_groups=expected_groups,
-        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready,
+        scale_out=scale_out, invariant=invariant, weights_ready=weights_ready, by_index=by_index,
     )  # fmt: skip
 
 

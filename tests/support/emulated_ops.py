@@ -11,7 +11,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemmgen import casts, combining, routing, spreading
 from gemmgen.emulator import GlobalMemory, launch, load
-from gemmgen.ops import building, calls, casting, compute, depths, epilogue, front, quantise
+from gemmgen.ops import (
+    building,
+    calls,
+    casting,
+    compute,
+    depths,
+    epilogue,
+    front,
+    indexed,
+    quantise,
+)
 from gemmgen.ops import combining as ops_combining
 from gemmgen.ops import routing as ops_routing
 from gemmgen.ops import spreading as ops_spreading
@@ -149,7 +159,7 @@ def emulated(patch, memory):
         patch.setattr(module, "current_stream", lambda device: 0)
     for module in (quantise, ops_combining, ops_routing, ops_spreading):
         patch.setattr(module, "generated", lambda x: True)
-    for module in (calls, compute, depths, epilogue):
+    for module in (calls, compute, depths, epilogue, indexed):
         patch.setattr(module, "check_tensor", checked)
     patch.setattr(calls, "reader_of", lambda device: lambda index: 0)
     patch.setattr(building, "loaded", type("Loaded", (Gemm,), {"memory": memory}))
