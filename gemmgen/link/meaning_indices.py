@@ -29,11 +29,12 @@ def copy_rows(k: ir.Kernel, s: ir.CopyRows) -> str:
     at = f"({coord(s.k)} + {MY_PIECE} * {PIECE_BYTES // smem.dtype.bytes})"
     place = f"({MY_ROW}) * {ROW_BYTES} + ({MY_PIECE} ^ {MY_ROW} % {PIECES}) * {PIECE_BYTES}"
     to = f"{s.smem} + ring.stage * {smem.stage_bytes} + {place} + {AT_ONCE * ROW_BYTES} * i"
-    row = f"{s.indices}[i]"
+    row = "source"
     source = f"{s.tensor} + (long long){row} * {s.tensor}_stride_m + {at}"
     size = f"{row} >= 0 ? min(max(shape_k - {at}, 0) * {smem.dtype.bytes}, {PIECE_BYTES}) : 0"
     there = f"if ({MY_ROW} + {AT_ONCE} * i < {smem.rows}) " * (smem.rows % AT_ONCE > 0)
-    copy = f'{there}"{COPY}"([{to}], [{source}], {PIECE_BYTES}, {size});'
+    mine = f"const int {row} = $opaque({s.indices}[i]);"
+    copy = f'{mine} {there}"{COPY}"([{to}], [{source}], {PIECE_BYTES}, {size});'
     each = f"{UNROLL}for (int i = 0; i < {count(k, s.indices)}; ++i) {{ {copy} }}"
     begun = f"{s.begun}[0] = min({s.begun}[0] + 1, {s.most});"
     return f'{each} "cp.async.commit_group"(); {begun}'

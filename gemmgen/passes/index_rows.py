@@ -35,7 +35,7 @@ from ..ir.nodes import (
     Zero,
 )
 from ..ir.rewrite import map_body, map_role, map_stmts, statements
-from ..ir.stmts import multicasts
+from ..ir.stmts import multicasts, releases
 from ..target import Target
 
 INDEXED_PRODUCER = Rule(
@@ -107,8 +107,9 @@ def _params(x: Pointed) -> tuple[Param, ...]:
 
 
 def _lag(kernel: Kernel) -> int:
-    """A stage must be announced before its next turn is waited for."""
-    return min(ON_THEIR_WAY, kernel.stages - 1)
+    """A stage must be announced before its next turn is waited for, and so the one after it where that releases it."""
+    late = max(s.lag for s in statements(kernel) if releases(s))
+    return min(ON_THEIR_WAY, kernel.stages - 1 - late)
 
 
 @dataclass(frozen=True, kw_only=True)

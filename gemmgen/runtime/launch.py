@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import ArgumentError, LaunchError
 from ..ir.counts import INT_LIMIT, check_maps, check_side, check_tiles
+from ..ir.indices import SOURCES
 from ..ir.launchable import Launchable
 from ..ir.nodes import Kernel
 from ..ir.stamps import ring_bytes
@@ -76,7 +77,7 @@ class LoadedKernel(Compiled):
         check_launch(self.kernel, shape, groups)
         check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
         if self.kernel.pointed:
-            values = {**values, **lying(matrices)}
+            values = {**values, **lying(matrices), SOURCES: matrices["a"].outer}
         for x in self.kernel.pointed:
             check(x.tensor, matrices[x.tensor], x.dtype.bytes)
         if self._report:

@@ -88,6 +88,7 @@ __device__ __forceinline__ uint32_t descriptor_low(uint32_t address, uint32_t le
 __device__ __forceinline__ uint64_t descriptor(uint32_t low, uint32_t high);
 __device__ __forceinline__ void mma(float (&d)[64], uint64_t a, uint64_t b, int accumulate);
 __device__ __forceinline__ void copy_row_piece(uint32_t to, const void* from, int bytes);
+__device__ __forceinline__ int renewed(int x);
 __device__ __forceinline__ void commit_copies();
 template <int kPending> __device__ __forceinline__ void wait_for_copies();
 }  // namespace ptx
@@ -474,8 +475,11 @@ gemmgen_fp8_block_ends_gemm_e4m3_e4m3_e4m3_128x256x128_s4c2_mcb_u4_indexed_p2_sw
                     const int bytes = min(max(shape_k - at, 0) * 1, 16);  // that are before K's end
                     const uint32_t to = smem_a + ring.stage * Shared::A_STAGE_BYTES + row * 128 + (piece ^ row % 8) * 16;
                     #pragma unroll
-                    for (int i = 0; i < 8; ++i)
-                        ptx::copy_row_piece(to + 2048 * i, a + (long long)indices[i] * a_stride_m + at, indices[i] >= 0 ? bytes : 0);
+                    for (int i = 0; i < 8; ++i) {
+                        // Anew in every K block: 64 bits of each row's address would take the registers that a producer has.
+                        const int source = ptx::renewed(indices[i]);
+                        ptx::copy_row_piece(to + 2048 * i, a + (long long)source * a_stride_m + at, source >= 0 ? bytes : 0);
+                    }
                     ptx::commit_copies();
                     begun[0] = min(begun[0] + 1, 3);
                 }
@@ -694,6 +698,12 @@ __device__ __forceinline__ void mma(float (&d)[64], uint64_t a, uint64_t b, int 
 // The same of what other CTAs read too, a line of 128 bytes by eight threads: past the L1.
 __device__ __forceinline__ void copy_row_piece(uint32_t to, const void* from, int bytes) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+// x, of which the compiler knows nothing: what is computed from it is computed here, and kept nowhere.
+__device__ __forceinline__ int renewed(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
 }
 
 // Close the group of this thread's copies since the last.

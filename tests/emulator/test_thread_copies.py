@@ -106,12 +106,23 @@ def test_zeros_come_in_place_of_bytes_that_are_not_read(schedule):
     assert (out == want).all()
 
 
-def test_other_sizes_are_not_modelled():
-    def change(body):
-        return body.replace("[%d4+4], 4;", "[%d4+4], 4, 2;")
+def sized(body, read):
+    """With the lone word's copy reading so many bytes."""
+    return body.replace("[%d4+4], 4;", f"[%d4+4], 4, {read};")
 
-    with pytest.raises(emulator.EmulatorError, match=r"\[2\] of 4 bytes"):
-        copied(change)
+
+@pytest.mark.parametrize("read", range(5))
+def test_bytes_that_are_not_read_are_zeros(read, monkeypatch):
+    words = WORDS * np.uint32(0x01010101)
+    monkeypatch.setitem(globals(), "WORDS", words)
+    want = words[np.arange(64) ^ 33]
+    want[:, 1] &= np.uint32((1 << 8 * read) - 1)
+    assert (copied(lambda body: sized(body, read)) == want).all()
+
+
+def test_no_more_is_read_than_written():
+    with pytest.raises(emulator.EmulatorError, match="5 of 4 bytes"):
+        copied(lambda body: sized(body, 5))
 
 
 FAULTS = {

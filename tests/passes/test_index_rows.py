@@ -175,6 +175,18 @@ def test_rules(rule, changes):
     assert e.value.rule.id == rule
 
 
+@pytest.mark.parametrize("stages", (2, 3, 4))
+def test_stages_that_are_released_late(stages):
+    """With the next one: that must be announced before the first is waited for again."""
+    c = config(block_m=128, block_n=64, consumers=2, stages=stages, in_flight=1, multicast="b")
+    kernel = lower(indexed("bf16"), c)
+    check(kernel)
+    assert {s.pending for s in statements(kernel) if isinstance(s, ir.WaitCopies)} <= {
+        0,
+        stages - 2,
+    }
+
+
 def test_a_narrow_k_block():
     with pytest.raises(IllegalConfig) as e:
         lower(indexed("bf16"), config(block_k_bytes=64))
