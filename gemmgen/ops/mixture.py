@@ -20,6 +20,7 @@ from .grouped_scaled import fp8_grouped_gemm, int8_grouped_gemm
 from .quantise import quantise_rows
 from .routing import route
 from .spreading import spread
+from .taking import layer, pays
 from .tensors import check_matrix, check_no_gradient, check_number, check_shape, check_together
 
 ALIGNMENT = 128  # of the rows where an expert's begin
@@ -33,7 +34,7 @@ GATED = "gated"  # what the second of two GEMMs applies, for "swiglu" of halves
 class Calls:
     """What a layer launches, in this order: functions of `gemmgen.ops`, or torch's operators of them. plain: of 16
     bits. blocks, quantised: of FP8, with a wide result and with one in FP8. by_row, integers: of FP8 and of INT8, with a scale per row
-    and per column."""
+    and per column. by_index: whether plain, blocks and quantised take rows by index."""
 
     route: Callable[..., Any]
     quantise_rows: Callable[..., Any]
@@ -43,6 +44,7 @@ class Calls:
     quantised: Callable[..., Any]
     by_row: Callable[..., Any]
     integers: Callable[..., Any]
+    by_index: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +110,8 @@ def moe(
     is none, adds nothing. weights: float32, bfloat16 or float16 [T, top]. add: bfloat16 [T, H].
 
     The sum is in FP32 in the order of j (`combine`), so a result depends neither on timing nor on the order of tokens, but for the choice of configs, which follows T
-    (`gemmgen.ops.set_invariant`). Launches on torch's current stream: `route`, `quantise_rows` if there are scales, `spread`, two or three grouped GEMMs, `combine`: seven at most. With scales of rows `quantise_rows`
+    (`gemmgen.ops.set_invariant`). Launches on torch's current stream: `route`, `quantise_rows` if there are scales, `spread`, two or three grouped GEMMs, `combine`: seven at most. Where the cost model
+    says that it pays, the first GEMM reads tokens by index, and `spread` copies scales alone, or is left out in bfloat16. With scales of rows `quantise_rows`
     once more, and halves have a copy of scale_w1: nine. Shapes do not depend on what was
     chosen, the host never waits, and a CUDA graph may hold it; a compiler of torch takes `torch.ops.gemmgen.moe` instead. Raises as these, and ArgumentError where a gradient is asked for.
     """
@@ -129,9 +132,16 @@ def results(
         chosen, experts, alignment=ALIGNMENT, first=first, local=w.w1.shape[0]
     )
     rows, scale = _quantised_tokens(calls, w, x)
-    rows, scale = calls.spread(rows, scale, slots, copies.shape[0])
     expected = expected_of(chosen.numel(), experts, w.w1.shape[0])
-    return multiplied(calls, w, rows, scale, ends, *expected), slots
+    taken: dict[str, Any] = {}
+    known = calls.by_index and not w.by_row and 0 not in chosen.shape
+    if known and pays(layer(w, chosen, *expected), x.device.index):
+        taken = {"rows": copies, "top": chosen.shape[1]}
+    if not taken:
+        rows, scale = calls.spread(rows, scale, slots, copies.shape[0])
+    elif scale is not None:
+        _, scale = calls.spread(rows.narrow(1, 0, 0), scale, slots, copies.shape[0])
+    return multiplied(calls, w, rows, scale, ends, *expected, taken), slots
 
 
 def _quantised_tokens(calls: Calls, w: Experts, x: Any) -> tuple[Any, Any]:
@@ -155,20 +165,22 @@ def multiplied(
     ends: Any,
     expected_rows: int | None,
     expected_groups: int | None = None,
+    taken: dict[str, Any] | None = None,
 ) -> Any:
     """bfloat16 [M, H] of rows sorted by expert, of which those of an expert end at `ends`; others are not written.
 
-    scale: theirs, contiguous along them, None if they have none. expected_rows, expected_groups: of experts, for the choice of configs.
+    scale: theirs, contiguous along them, None if they have none. expected_rows, expected_groups: of experts, for the choice of configs. taken: which
+    of `rows` they are, if those are not sorted.
     """
-    said = {"group_ends": ends, "alignment": ALIGNMENT}
+    said: dict[str, Any] = {"group_ends": ends, "alignment": ALIGNMENT}
     said |= {"expected_rows": expected_rows, "expected_groups": expected_groups}
     if not w.scaled:
-        h = _hidden(calls.plain, calls.plain, w, (rows,), said)
+        h = _hidden(calls.plain, calls.plain, w, (rows,), said | (taken or {}))
         return calls.plain(h, *w.second(), **said)
     if w.by_row:
         return mixture_by_row.multiplied(calls, w, rows, scale, said)
     said |= {"scale_a_layout": "mn"}
-    h = _hidden(calls.blocks, calls.quantised, w, (rows, scale), said)
+    h = _hidden(calls.blocks, calls.quantised, w, (rows, scale), said | (taken or {}))
     return calls.blocks(*h, *w.second(), **said)
 
 
@@ -279,4 +291,5 @@ CALLS = Calls(
     quantised=_quantised,
     by_row=fp8_grouped_gemm,
     integers=int8_grouped_gemm,
+    by_index=True,
 )

@@ -11,7 +11,7 @@ from emulated_ops import Memory, emulated  # noqa: E402
 from mixtures import choices, distance, drawn, layer, weights_of  # noqa: E402
 
 from gemmgen import ops  # noqa: E402
-from gemmgen.ops import front  # noqa: E402
+from gemmgen.ops import front, mixture  # noqa: E402
 from gemmgen.runtime import torch_tensors  # noqa: E402
 
 EXPERTS, HIDDEN, INNER = 4, 256, 128
@@ -39,8 +39,11 @@ def real_torch():
 
 @pytest.mark.parametrize(("kind", "order"), LAUNCHES, ids=str)
 @pytest.mark.parametrize(("tokens", "top"), ((5, 2), (70, 3)))
-def test_a_layer(tokens, top, kind, order, monkeypatch):
-    """With ids of nobody, an expert without a token, something to add to."""
+@pytest.mark.parametrize("taken", (False, True))
+def test_a_layer(taken, tokens, top, kind, order, monkeypatch):
+    """With ids of nobody, an expert without a token, something to add to; of copies, and of rows that are taken by index."""
+    asked = []
+    monkeypatch.setattr(mixture, "pays", lambda *of: asked.append(of) or taken)
     of = {"x": drawn(tokens, HIDDEN), "order": order, "add": drawn(tokens, HIDDEN)}
     of |= weights_of(EXPERTS, HIDDEN, INNER, "cpu", kind, order)
     of |= choices(tokens, top, EXPERTS)
@@ -50,5 +53,9 @@ def test_a_layer(tokens, top, kind, order, monkeypatch):
     emulated(monkeypatch, memory)
     with memory:
         y = ops.moe(**of)
-    assert len(memory.launched) == LAUNCHES[kind, order], memory.launched
+    launches = LAUNCHES[kind, order] - (taken and kind == "bf16")
+    assert len(memory.launched) == launches, memory.launched
+    assert sum("indexed" in name for name in memory.launched) == taken * (1 + (order == "halves"))
+    (weighed,) = asked
+    assert weighed[0].shape == (-(-tokens * top // EXPERTS), 2 * INNER, HIDDEN)
     assert not y.isnan().any() and distance(y, exact) < BOUND[kind]
