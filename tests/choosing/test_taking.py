@@ -1,4 +1,4 @@
-"""Whether a layer's first GEMM takes rows by index: what the model says, beside what was measured of a prototype."""
+"""Whether a layer's first GEMM takes rows by index: what the model says, beside what was measured."""
 
 from __future__ import annotations
 
@@ -10,21 +10,27 @@ from gemmgen.problem import Problem
 from gemmgen.target import H100
 
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3, d=E4M3, epilogue="swiglu", grouping="ends")
-SIZES = {"v3": (32, 8, 7168, 4096), "qwen3": (128, 8, 4096, 3072), "gpt-oss": (128, 4, 2880, 5760)}
+SIZES = {
+    "v3": (256, 8, 7168, 4096),
+    "v3 of 32": (32, 8, 7168, 4096),
+    "qwen3": (128, 8, 4096, 3072),
+    "gpt-oss": (128, 4, 2880, 5760),
+}
 # Over copies and the GEMM after them, an H100 (docs/adr/0063-rows-by-index.md).
 MEASURED = {
-    ("v3", 64): 0.975,
-    ("v3", 1024): 0.920,
-    ("v3", 4096): 1.045,
-    ("v3", 16384): 1.005,
-    ("qwen3", 64): 0.956,
-    ("qwen3", 1024): 0.950,
-    ("qwen3", 4096): 0.912,
-    ("qwen3", 16384): 1.027,
-    ("gpt-oss", 64): 0.976,
-    ("gpt-oss", 1024): 0.990,
-    ("gpt-oss", 4096): 0.955,
-    ("gpt-oss", 16384): 0.910,
+    ("v3", 256): 0.948,
+    ("v3", 1024): 0.966,
+    ("v3", 4096): 1.204,
+    ("v3", 16384): 1.044,
+    ("v3 of 32", 64): 0.976,
+    ("v3 of 32", 4096): 1.054,
+    ("v3 of 32", 16384): 1.159,
+    ("qwen3", 64): 0.962,
+    ("qwen3", 4096): 0.908,
+    ("qwen3", 16384): 1.096,
+    ("gpt-oss", 64): 0.979,
+    ("gpt-oss", 4096): 0.888,
+    ("gpt-oss", 16384): 1.035,
 }
 
 
@@ -48,9 +54,11 @@ def an_h100(monkeypatch):
 
 
 def test_what_was_measured():
-    """Of twelve at most three differ, none by which more than 3 % are lost that copies would not lose."""
-    wrong = {at: x for at, x in MEASURED.items() if taking.pays(layer(*at), 0) != (x < 1)}
-    assert len(wrong) <= 3 and all(x < 1.03 for x in wrong.values()), wrong
+    """Nothing is lost that copies would not lose; two gains are left out, of more rows than the model tells gains from losses of."""
+    taken = {at: taking.pays(layer(*at), 0) for at in MEASURED}
+    assert not {at: MEASURED[at] for at, pays in taken.items() if pays and MEASURED[at] > 1}
+    left = {at for at, pays in taken.items() if not pays and MEASURED[at] < 1}
+    assert left <= {("qwen3", 4096), ("gpt-oss", 4096), ("gpt-oss", 64)}, left
 
 
 def test_16_bits_copy_no_scales():
