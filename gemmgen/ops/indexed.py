@@ -48,6 +48,9 @@ def of_product(t: Taken | None, a: Any, shape: Shape) -> tuple[Any, Shape, Value
     if t is None:
         return a, shape, {}
     (m,) = check_tensor(ROWS, t.rows, S32, (None,), a.device, contiguous=True)
-    _, n, k = shape
+    sources, n, k = shape
+    if sources * t.top >= INT_LIMIT:  # -1 over top, unsigned, is then no longer behind them
+        allowed = f"must be less than {-(-INT_LIMIT // sources)}: {sources} rows of a times top are counted in int32"
+        raise ArgumentError("top", t.top, allowed)
     values = {ROWS: t.rows.data_ptr(), TOP: t.top}
     return Product(shape=(m, k), device=a.device), (m, n, k), values

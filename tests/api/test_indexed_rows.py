@@ -102,3 +102,13 @@ def test_what_is_refused(argument, changes):
     with pytest.raises(ArgumentError) as e:
         ops.grouped_gemm(a, b, **given)
     assert e.value.argument == argument
+
+
+def test_more_copies_than_int32_counts(monkeypatch):
+    a, b = torch.randn(4, HIDDEN).bfloat16(), torch.randn(1, 64, HIDDEN).bfloat16()
+    rows, ends = torch.zeros(8, dtype=torch.int32), torch.tensor([8], dtype=torch.int32)
+    memory = Memory(a, b, rows, ends)
+    emulated(monkeypatch, memory)
+    with memory, pytest.raises(ArgumentError) as e:
+        ops.grouped_gemm(a, b, group_ends=ends, rows=rows, top=1 << 29)
+    assert e.value.argument == "top" and "less than 536870912" in str(e.value)
