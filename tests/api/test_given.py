@@ -110,7 +110,7 @@ ROWS = {
     },
     "moe": {
         **OUT,
-        **{f"--{x}": ((f"--{x}", "zz"), f"--{x}") for x in ("model", "tokens", "router", "providers")},
+        **{f"--{x}": ((f"--{x}", "zz"), f"--{x}") for x in ("model", "kind", "tokens", "router", "providers")},
         **{f"--{x}": ((*LAYER, f"--{x}", "0"), f"--{x}") for x in ("experts", "top", "hidden", "intermediate")},
         "--repeats": (("--repeats", "1"), "--repeats"),
         "--seed": (("--seed", "-1"), "--seed"),
