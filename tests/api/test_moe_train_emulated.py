@@ -24,7 +24,8 @@ BOUND = {"bf16": 0.008, "fp8": 0.085}
 PLAIN = ["grouped_gemm", "k_grouped_gemm", "quantise_rows", "quantise_blocks", "combine", "spread"]
 SCALED = ["fp8_block_grouped_gemm", "fp8_k_grouped_gemm"]
 # Of route, spread, casts, GEMMs and combine.
-LAUNCHES = {("bf16", False): 12, ("bf16", True): 15, ("fp8", False): 25, ("fp8", True): 28}
+# Of both passes; in BF16 the first GEMM of `moe` takes tokens by index, and nothing is spread for it.
+LAUNCHES = {("bf16", False): 12, ("bf16", True): 14, ("fp8", False): 25, ("fp8", True): 28}
 
 
 @pytest.fixture(autouse=True)
