@@ -41,6 +41,7 @@ inline int __ldg(const int*) { return table_entry; }
 template <class T> T __shfl_sync(unsigned, T x, int) { return x; }
 template <class T> T __shfl_xor_sync(unsigned, T x, int) { return x; }
 inline void __syncthreads() {}
+inline int __ffs(unsigned x) { return __builtin_ffs(x); }
 inline unsigned long __cvta_generic_to_shared(const void*) { return 1024; }
 inline float __expf(float x) { return x; }
 inline float __fdividef(float x, float) { return x; }

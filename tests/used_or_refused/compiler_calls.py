@@ -47,6 +47,7 @@ PROBLEM = {
     "alignment": mostly(st.sampled_from([64, 128])),
     "accumulate": mostly(st.booleans()),
     "weights_ready": mostly(st.booleans()),
+    "indexed": mostly(st.booleans()),
     "collective": mostly(st.sampled_from([*COLLECTIVES])),
     "wire": mostly(st.sampled_from([None, "bf16", DTYPES["f16"], DTYPES["bf16"]])),
 }

@@ -58,6 +58,8 @@ KEYWORDS: dict[str, st.SearchStrategy[Any]] = {
     "scale_b": mostly(st.just(0.5)),
     "row_groups": mostly(st.none()),
     "group_ends": mostly(st.none()),
+    "rows": mostly(st.none()),
+    "top": mostly(st.sampled_from([1, 2])),  # without rows one is all there can be
     "table": mostly(st.none()),
     "out": st.none(),
     "nobody": JUNK,
@@ -127,6 +129,8 @@ def ignored(call: Call) -> list[str]:
         "packing": lambda v: p.grouping == f"k_{v}",
         "invariant": lambda v: _is_as_asked(launch, v),
         "scale_out": lambda v: v is None or v.data_ptr() in values,
+        "rows": lambda v: v is None,
+        "top": lambda v: v == 1,
         "c": lambda v: v is None or p.accumulate or v.data_ptr() in values,
         "scale_a": lambda v: v is None or _kept(v) in values,
         "scale_b": lambda v: v is None or _kept(v) in values,
