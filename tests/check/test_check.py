@@ -43,7 +43,9 @@ def test_every_kernel_is_proved(name):
     assert proof.properties == tuple(p.id for p in PROPERTIES if special.get(p.id, True))
     least = 20 if kernel.ring else 4  # without a ring only D is waited for
     assert proof.certificate.waits > least, "the certificate compared something"
-    assert proof.operations < 100_000, "a proof takes seconds"
+    assert proof.operations < 150_000, (
+        "a proof takes seconds"
+    )  # most where threads copy rows by index
 
 
 @pytest.mark.parametrize("name", ("fp8_block/two_wave_multicast_a", "dense/two_wave_in_flight"))
