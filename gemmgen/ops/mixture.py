@@ -10,31 +10,33 @@ from ..combining import FLOATS
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import BF16, E4M3, F32
-from ..routing import MOST_EXPERTS
+from ..routing import MOST_EXPERTS as MOST_EXPERTS
 from ..runtime.torch_tensors import dtype_of
 from . import mixture_by_row, routing
 from .calls import SCALE_BLOCK
 from .combining import combine
 from .grouped import fp8_block_grouped_gemm, grouped_gemm
 from .grouped_scaled import fp8_grouped_gemm, int8_grouped_gemm
+from .mixture_by_row import GATED
 from .quantise import quantise_rows
 from .routing import route
 from .spreading import spread
-from .taking import layer, pays
 from .tensors import check_matrix, check_no_gradient, check_number, check_shape, check_together
 
 ALIGNMENT = 128  # of the rows where an expert's begin
 COPIED = 16  # bytes: what the copy engine wants addresses and strides to be multiples of
 # By the order of w1's rows: the epilogues that there are.
 EPILOGUES = {"alternating": ("swiglu", "geglu", "reglu"), "halves": ("swiglu",)}
-GATED = "gated"  # what the second of two GEMMs applies, for "swiglu" of halves
+# Rows of an expert in the mean, up to which the first GEMM takes tokens by index. Measured, it took 0.95 to 1.00 of the time with
+# copies up to here, and 0.89 to 1.20 of it of more rows (docs/adr/0063-rows-by-index.md).
+MOST_TAKEN = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calls:
     """What a layer launches, in this order: functions of `gemmgen.ops`, or torch's operators of them. plain: of 16
     bits. blocks, quantised: of FP8, with a wide result and with one in FP8. by_row, integers: of FP8 and of INT8, with a scale per row
-    and per column. by_index: whether plain, blocks and quantised take rows by index."""
+    and per column. by_index: whether blocks and quantised take rows by index."""
 
     route: Callable[..., Any]
     quantise_rows: Callable[..., Any]
@@ -110,8 +112,8 @@ def moe(
     is none, adds nothing. weights: float32, bfloat16 or float16 [T, top]. add: bfloat16 [T, H].
 
     The sum is in FP32 in the order of j (`combine`), so a result depends neither on timing nor on the order of tokens, but for the choice of configs, which follows T
-    (`gemmgen.ops.set_invariant`). Launches on torch's current stream: `route`, `quantise_rows` if there are scales, `spread`, two or three grouped GEMMs, `combine`: seven at most. Where the cost model
-    says that it pays, the first GEMM reads tokens by index, and `spread` copies scales alone, or is left out in bfloat16. With scales of rows `quantise_rows`
+    (`gemmgen.ops.set_invariant`). Launches on torch's current stream: `route`, `quantise_rows` if there are scales, `spread`, two or three grouped GEMMs, `combine`: seven at most. Where experts have
+    few rows, the first GEMM reads tokens by index if blocks have scales, and `spread` copies scales alone. With scales of rows `quantise_rows`
     once more, and halves have a copy of scale_w1: nine. Shapes do not depend on what was
     chosen, the host never waits, and a CUDA graph may hold it; a compiler of torch takes `torch.ops.gemmgen.moe` instead. Raises as these, and ArgumentError where a gradient is asked for.
     """
@@ -134,13 +136,12 @@ def results(
     rows, scale = _quantised_tokens(calls, w, x)
     expected = expected_of(chosen.numel(), experts, w.w1.shape[0])
     taken: dict[str, Any] = {}
-    known = calls.by_index and not w.by_row and 0 not in chosen.shape
-    if known and pays(layer(w, chosen, *expected), x.device.index):
+    blocks = w.scaled and not w.by_row
+    if calls.by_index and blocks and 0 not in chosen.shape and expected[0] <= MOST_TAKEN:
         taken = {"rows": copies, "top": chosen.shape[1]}
-    if not taken:
-        rows, scale = calls.spread(rows, scale, slots, copies.shape[0])
-    elif scale is not None:
         _, scale = calls.spread(rows.narrow(1, 0, 0), scale, slots, copies.shape[0])
+    else:
+        rows, scale = calls.spread(rows, scale, slots, copies.shape[0])
     return multiplied(calls, w, rows, scale, ends, *expected, taken), slots
 
 
@@ -175,7 +176,7 @@ def multiplied(
     said: dict[str, Any] = {"group_ends": ends, "alignment": ALIGNMENT}
     said |= {"expected_rows": expected_rows, "expected_groups": expected_groups}
     if not w.scaled:
-        h = _hidden(calls.plain, calls.plain, w, (rows,), said | (taken or {}))
+        h = _hidden(calls.plain, calls.plain, w, (rows,), said)
         return calls.plain(h, *w.second(), **said)
     if w.by_row:
         return mixture_by_row.multiplied(calls, w, rows, scale, said)
@@ -219,11 +220,7 @@ def check(
 
 
 def _check_weights(w: Experts, x: Any) -> None:
-    if not isinstance(w.order, str) or w.order not in EPILOGUES:
-        raise ArgumentError("order", w.order, f"must be one of {', '.join(EPILOGUES)}")
-    if w.epilogue not in EPILOGUES[w.order]:
-        allowed = f"must be one of {', '.join(EPILOGUES[w.order])} for order {w.order!r}"
-        raise ArgumentError("epilogue", w.epilogue, allowed)
+    check_order(w.order, w.epilogue)
     dtype_of("x", x, (BF16,))
     check_matrix("x", x, "T, H")
     scaled = mixture_by_row.DTYPES if w.by_row else (E4M3,)
@@ -254,6 +251,14 @@ def _check_weights(w: Experts, x: Any) -> None:
             dtype_of(f"scale_{name}", scale, (F32,))
             blocks = (-(-n // SCALE_BLOCK) for n in of.shape[1:])
             check_shape(f"scale_{name}", scale, (count, *blocks))
+
+
+def check_order(order: Any, epilogue: Any) -> None:
+    if not isinstance(order, str) or order not in EPILOGUES:
+        raise ArgumentError("order", order, f"must be one of {', '.join(EPILOGUES)}")
+    if epilogue not in EPILOGUES[order]:
+        allowed = f"must be one of {', '.join(EPILOGUES[order])} for order {order!r}"
+        raise ArgumentError("epilogue", epilogue, allowed)
 
 
 def check_places(w: Experts) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .mixture import Calls, Experts
 
 DTYPES = (E4M3, S8)
+GATED = "gated"  # what the second of two GEMMs applies, for "swiglu" of halves
 
 
 def quantised(calls: Calls, w: Experts, x: Any) -> tuple[Any, Any]:
@@ -39,7 +40,7 @@ def multiplied(calls: Calls, w: Experts, rows: Any, scale: Any, said: dict[str, 
         # The epilogue reads scales of all experts one after the other.
         of_gate, of_up = w.scale_w1.unflatten(1, (2, half)).transpose(0, 1).contiguous()
         c = gemm(rows, gate, scale_b=of_gate, **of_rows)
-        h = gemm(rows, up, scale_b=of_up, epilogue="gated", c=c, **of_rows)
+        h = gemm(rows, up, scale_b=of_up, epilogue=GATED, c=c, **of_rows)
     codes, scale = quantised(calls, w, h)
     return gemm(codes, w.w2, scale_a=scale.squeeze(-1), scale_b=w.scale_w2, **said)
 

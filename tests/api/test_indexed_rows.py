@@ -7,23 +7,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
 
-from emulated_ops import Memory, emulated  # noqa: E402
+from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
 
 from gemmgen import ops  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
-from gemmgen.ops import front  # noqa: E402
-from gemmgen.runtime import torch_tensors  # noqa: E402
 
 EXPERTS, HIDDEN, WIDE = 4, 256, 256
-
-
-@pytest.fixture(autouse=True)
-def real_torch():
-    for cached in (torch_tensors.torch, torch_tensors.torch_dtype):
-        cached.cache_clear()
-    torch.manual_seed(0)
-    yield
-    front.KEPT.clear()
 
 
 def routed(tokens, top):

@@ -6,6 +6,7 @@ import ctypes
 from functools import cache
 from types import SimpleNamespace
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -27,6 +28,7 @@ from gemmgen.ops import combining as ops_combining
 from gemmgen.ops import routing as ops_routing
 from gemmgen.ops import spreading as ops_spreading
 from gemmgen.pipeline import compile_to_source
+from gemmgen.runtime import torch_tensors
 from gemmgen.runtime.bind import Bound
 from gemmgen.runtime.emulated import SMS, params
 from gemmgen.runtime.launch import check_launch, grid, lying
@@ -37,6 +39,16 @@ from gemmgen.target import H200
 PLAIN = {ops_combining: combining, ops_routing: routing, ops_spreading: spreading, casting: casts}
 
 MAPS, ALIGNED = 1 << 17, 512  # bytes, more than launches of a test derive
+
+
+@pytest.fixture(autouse=True)
+def real_torch():
+    """For a test file that imports it: no test before left another torch, and none after gets what is kept of these."""
+    for cached in (torch_tensors.torch, torch_tensors.torch_dtype):
+        cached.cache_clear()
+    torch.manual_seed(0)
+    yield
+    front.KEPT.clear()
 
 
 class Memory(TorchDispatchMode):
