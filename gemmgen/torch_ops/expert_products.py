@@ -16,7 +16,7 @@ Operand = tuple[Any, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Where copies of tokens are. slots, copies, ends: as `route` has them, of `ALIGNMENT`. gaps: `gaps_of` these. mean: rows of an expert, for the choice of configs.
+    """Where copies of tokens are. slots, copies, ends: as `route` has them, of `ALIGNMENT`. gaps: `gaps_of` these. expected: `ops.mixture.expected_of` copies, for the choice of configs.
 
     Tensors of rows have `ALIGNMENT` more than `copies`, which are nobody's: what has no other place is written there.
     """
@@ -25,7 +25,7 @@ class Rows:
     copies: Any
     ends: Any
     gaps: Any
-    mean: Any
+    expected: tuple[Any, Any]
 
     @property
     def number(self) -> Any:
@@ -111,7 +111,8 @@ def times_turned(a: Operand, w: Operand, rows: Rows) -> Any:
 
 
 def _product(a: Operand, w: Operand, rows: Rows, layout: str) -> Any:
-    said = {"group_ends": rows.ends, "alignment": ALIGNMENT, "expected_rows": rows.mean}
+    said = {"group_ends": rows.ends, "alignment": ALIGNMENT}
+    said |= dict(zip(("expected_rows", "expected_groups"), rows.expected, strict=True))
     if len(w) == 1:
         return gemmgen.grouped_gemm(*a, *w, layout=layout, **said)
     return gemmgen.fp8_block_grouped_gemm(*a, *w, scale_a_layout="mn", **said)

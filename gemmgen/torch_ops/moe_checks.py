@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..errors import ArgumentError
+from ..ir.counts import INT_LIMIT
 from ..ops import SCALE_BLOCK
-from ..ops.mixture import EPILOGUES
+from ..ops.mixture import MOST_EXPERTS, check_order
+from ..ops.tensors import check_number, check_shape
 from .linear import ROW, torch_
 
 FP8 = "fp8"
 KINDS = {"bf16": 2, FP8: 1}  # bytes of what the GEMMs read
-MOST_EXPERTS = 512  # that `route` has rows for
 BF16 = torch_.bfloat16
 WEIGHTS = (torch_.float32, BF16, torch_.float16)
 IDS = (torch_.int32, torch_.int64)
@@ -37,28 +38,19 @@ def checked(said: Said, x: Any, w1: Any, w2: Any, chosen: Any, weights: Any, add
     _check_said(said)
     _check_weights(x, w1, w2, said)
     _check_choices(x, chosen, weights, add)
-    whole = said.first + w1.shape[0] if said.experts is None else said.experts
-    _check_number("experts", whole)
-    if whole < said.first + w1.shape[0]:
-        raise ArgumentError("experts", whole, f"must be at least {said.first + w1.shape[0]}")
+    least = said.first + int(w1.shape[0])
+    whole = least if said.experts is None else said.experts
+    check_number("experts", whole, least, INT_LIMIT - 1)
     return said._replace(experts=whole)
 
 
 def _check_said(said: Said) -> None:
-    for name, one, known in (("kind", said.kind, KINDS), ("order", said.order, EPILOGUES)):
-        if not isinstance(one, str) or one not in known:
-            raise ArgumentError(name, one, f"must be one of {', '.join(known)}")
-    if said.epilogue not in EPILOGUES[said.order]:
-        allowed = f"must be one of {', '.join(EPILOGUES[said.order])} for order {said.order!r}"
-        raise ArgumentError("epilogue", said.epilogue, allowed)
-    _check_number("first", said.first)
+    if not isinstance(said.kind, str) or said.kind not in KINDS:
+        raise ArgumentError("kind", said.kind, f"must be one of {', '.join(KINDS)}")
+    check_order(said.order, said.epilogue)
+    check_number("first", said.first, 0, INT_LIMIT - 1)
     if not isinstance(said.recompute, bool):
         raise ArgumentError("recompute", said.recompute, "must be True or False")
-
-
-def _check_number(name: str, number: Any) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise ArgumentError(name, number, "must be a whole number, at least 0")
 
 
 def _check_weights(x: Any, w1: Any, w2: Any, said: Said) -> None:
@@ -76,9 +68,7 @@ def _check_weights(x: Any, w1: Any, w2: Any, said: Said) -> None:
         raise ArgumentError("w1 shape", shape, allowed)
     if not 1 <= shape[0] <= MOST_EXPERTS:
         raise ArgumentError("w1 shape", shape, f"must be of 1 to {MOST_EXPERTS} experts")
-    wanted = (shape[0], hidden, shape[1] // 2)
-    if tuple(w2.shape) != wanted:
-        raise ArgumentError("w2 shape", tuple(w2.shape), f"must be {wanted}")
+    check_shape("w2", w2, (shape[0], hidden, shape[1] // 2))
 
 
 def _check_choices(x: Any, chosen: Any, weights: Any, add: Any) -> None:
@@ -89,9 +79,8 @@ def _check_choices(x: Any, chosen: Any, weights: Any, add: Any) -> None:
     if weights.dtype not in WEIGHTS:
         allowed = f"must be {' or '.join(map(str, WEIGHTS))}"
         raise ArgumentError("weights dtype", weights.dtype, allowed)
-    if weights.shape != chosen.shape:
-        raise ArgumentError("weights shape", tuple(weights.shape), f"must be {tuple(chosen.shape)}")
+    check_shape("weights", weights, tuple(chosen.shape))
     if add is not None and add.dtype != BF16:
         raise ArgumentError("add dtype", add.dtype, f"must be {BF16}")
-    if add is not None and add.shape != x.shape:
-        raise ArgumentError("add shape", tuple(add.shape), f"must be {tuple(x.shape)}")
+    if add is not None:
+        check_shape("add", add, tuple(x.shape))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ops.mixture import ALIGNMENT
+from ..ops.mixture import ALIGNMENT, expected_of
 from .expert_products import (
     Operand,
     Rows,
@@ -113,9 +113,9 @@ def _routed(chosen: Any, held: int, how: Said) -> Rows:
 
 
 def _rows(slots: Any, copies: Any, ends: Any, how: Said) -> Rows:
-    mean = max(1, -(-slots.numel() // how.experts))
+    expected = expected_of(slots.numel(), how.experts, ends.shape[0])
     gaps = gaps_of(ends, copies.shape[0])
-    return Rows(slots=slots, copies=copies, ends=ends, gaps=gaps, mean=mean)
+    return Rows(slots=slots, copies=copies, ends=ends, gaps=gaps, expected=expected)
 
 
 def _first(x: Any, w1: Operand, rows: Rows, how: Said) -> Any:
@@ -142,8 +142,8 @@ def _gradients(
         both, *tables = kept
         slots, copies, ends = tables
         rows = _rows(slots, copies, ends, how)
-    dy = copied(dout, rows) if of_w2 or not how.fp8 else None
-    by_row = spread(dout, rows, True) if how.fp8 else (dy,)
+    dy = copied(dout, rows) if of_w2 else None
+    by_row = spread(dout, rows, how.fp8) if how.fp8 or dy is None else (dy,)
     dh = blank(times_turned(by_row, weights_of(w2, how.fp8), rows), rows)
     weigh = rows.of_copies(weights)
     dboth, h, per_row = derivative(both, dh, weigh, how.order, how.epilogue)
