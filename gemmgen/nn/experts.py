@@ -24,12 +24,13 @@ CALLS = Calls(
     by_row=gemmgen.fp8_grouped_gemm,
     integers=gemmgen.int8_grouped_gemm,
 )
+NARROW = (torch_.uint8, torch_.int8, torch_.int16)  # integers that no router has
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")  # as checkpoints call them
 
 
 def as_ids(chosen: Any) -> Any:
-    """Integers of a width that a router's ids may have."""
-    return chosen if chosen.dtype == torch_.int32 else chosen.long()
+    """Integers in a width that a router's ids may have; what are none as they are, which is refused."""
+    return chosen.long() if chosen.dtype in NARROW else chosen
 
 
 class GroupedExperts(Frozen):

@@ -6,10 +6,11 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ops import select
+from ..ops.mixture import MOST_EXPERTS
 from ..torch_ops import moe_train
 from ..torch_ops.linear import ROW
-from ..torch_ops.moe_checks import FP8, KINDS, MOST_EXPERTS
-from .experts import alternating, as_ids, check_choices
+from ..torch_ops.moe_checks import FP8, KINDS
+from .experts import alternating, as_ids
 from .frozen import torch_
 from .linear import BF16, Fp8Linear, Linear, check_features
 
@@ -67,7 +68,6 @@ class Experts(torch_.nn.Module):  # type: ignore[misc]
         x: bfloat16 [tokens, hidden]. chosen: integers [tokens, top]; one that is no expert, as -1, adds nothing. weights: float32, bfloat16 or float16 [tokens, top]. add: bfloat16 [tokens, hidden]. All but
         chosen get gradients. The host waits for nothing. Raises ArgumentError.
         """
-        check_choices(x, chosen, weights)
         how: dict[str, Any] = {"kind": self.kind, "recompute": self.recompute}
         return moe_train(x, self.gate_up, self.down, as_ids(chosen), weights, add, **how)
 

@@ -17,6 +17,7 @@ from gemmgen.nn.experts import CALLS  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
 
 HIDDEN, INNER, EXPERTS, TOP, SHARED = 128, 64, 6, 2, 96
+# As of tests/api/test_moe_train.py, and a router and a shared expert beside; half as much again for gradients, of which a softmax takes differences.
 BOUND = {"bf16": 0.012, "fp8": 0.09}
 F32 = torch.float32
 
@@ -134,12 +135,19 @@ def test_what_it_says_of_itself():
     assert "top=2, score=softmax" in said and "kind=fp8, recompute=True" in said
 
 
+def chosen_of_floats():
+    experts = nn.Experts(EXPERTS, HIDDEN, INNER)
+    chosen = torch.full((3, TOP), 1.7)
+    return experts(torch.zeros(3, HIDDEN).bfloat16(), chosen, torch.ones(3, TOP))
+
+
 REFUSED = (
     ("kind", lambda: made("int8")),
     ("top", lambda: nn.MoE(HIDDEN, INNER, EXPERTS, EXPERTS + 1)),
     ("top", lambda: nn.MoE(HIDDEN, INNER, EXPERTS, 0)),
     ("experts", lambda: nn.MoE(HIDDEN, INNER, 0, 1)),
     ("experts", lambda: nn.MoE(HIDDEN, INNER, 513, 1)),
+    ("chosen dtype", lambda: chosen_of_floats()),
     ("in_features", lambda: nn.MoE(HIDDEN + 4, INNER, EXPERTS, TOP)),
     ("out_features", lambda: nn.MoE(HIDDEN, INNER + 8, EXPERTS, TOP, kind="fp8")),
     ("out_features", lambda: made(shared=4)),
