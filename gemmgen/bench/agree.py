@@ -21,7 +21,8 @@ class Bound:
 
 # FP32 sums, or FP8 promoted every 128 of K, and rounded: a lost K block at K = 2^17 is 2^-5.
 SUMMED = Bound(mean=2.0**-6, most=2.0**-3)
-# The same, and then a few results added up in BF16, each sum rounded.
+# The same, and then at most 8 results added up in BF16: each sum is rounded by 2^-9 of itself at most, which is less than 6 times the
+# root mean square but for one in 10^8, so less than 2^-3 more.
 ADDED = Bound(mean=2.0**-6, most=2.0**-2)
 # FP8 summed in the tensor core's 14 bits: a lost K block at K = 2^14 is 2^-3.5.
 FAST = Bound(mean=2.0**-4, most=2.0**-1)
