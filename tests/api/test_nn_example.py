@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from conftest import missing_for_gpu  # noqa: E402
+from example_runs import without_a_gpu  # noqa: E402
 from torch_reference import on_cpu  # noqa: E402, F401
 
 PATH = Path(__file__).parents[2] / "examples" / "mlp_moe.py"
@@ -37,12 +35,4 @@ def test_the_layers_are_as_near_as_their_dtypes(example, capsys):
 
 
 def test_without_a_gpu_it_says_so():
-    if not missing_for_gpu():
-        pytest.skip("there is a GPU")
-    run = subprocess.run(
-        [sys.executable, PATH],
-        env={"PYTHONPATH": str(PATH.parent.parent), "PATH": ""},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 3 and "Hopper" in run.stderr and "Traceback" not in run.stderr
+    without_a_gpu(PATH.name)

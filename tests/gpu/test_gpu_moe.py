@@ -210,13 +210,7 @@ def test_the_command(capsys):
 
 
 def test_the_example():
-    import os
-    import subprocess
-    import sys
-    from pathlib import Path
+    from example_runs import on_a_gpu
 
-    path = Path(__file__).parents[2] / "examples" / "moe_layer.py"
-    env = {**os.environ, "PYTHONPATH": str(path.parent.parent)}
-    run = subprocess.run([sys.executable, path], env=env, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert "gemmgen, FP8" in run.stdout and "same bits: True" in run.stdout
+    out = on_a_gpu("moe_layer.py")
+    assert "gemmgen, FP8" in out and "same bits: True" in out

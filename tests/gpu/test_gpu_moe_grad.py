@@ -327,13 +327,7 @@ def test_a_trained_layer_is_quantised_for_inference():
 
 
 def test_the_example():
-    import os
-    import subprocess
-    import sys
-    from pathlib import Path
+    from example_runs import on_a_gpu
 
-    path = Path(__file__).parents[2] / "examples" / "moe_training.py"
-    env = {**os.environ, "PYTHONPATH": str(path.parent.parent)}
-    run = subprocess.run([sys.executable, path], env=env, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert "gemmgen, FP8" in run.stdout and "us a step" in run.stdout
+    out = on_a_gpu("moe_training.py")
+    assert "gemmgen, FP8" in out and "us a step" in out
