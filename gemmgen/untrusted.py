@@ -11,6 +11,7 @@ import json
 import os
 import re
 import stat
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,42 @@ READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # never wait for the other en
 def read_text(argument: str, path: str | Path) -> str:
     """The UTF-8 text of a regular file of at most 64 MiB. Raises ArgumentError naming `argument` and the path."""
     try:
-        return _contents(path).decode()
-    except (OSError, ValueError) as e:  # ValueError: a path with a NUL, text that is not UTF-8
+        return read_bytes(argument, path).decode()
+    except UnicodeDecodeError as e:
+        raise ArgumentError(argument, str(path), f"cannot be read: {e}") from e
+
+
+def read_bytes(
+    argument: str, path: str | Path, start: int = 0, size: int | None = None
+) -> bytes | bytearray:
+    """A regular file: `size` bytes from `start` on, a bytearray; or all of them, at most 64 MiB. Raises ArgumentError naming `argument`
+    and the path, before it takes memory for what the file does not have."""
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file")
+            return _all_of(file) if size is None else _part_of(file, found.st_size, start, size)
+    except (OSError, ValueError) as e:  # ValueError: a path with a NUL
         why = getattr(e, "strerror", None) or e
         raise ArgumentError(argument, str(path), f"cannot be read: {why}") from e
 
 
-def _contents(path: str | Path) -> bytes:
-    handle = os.open(path, READ)
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
-        data = file.read(MOST_BYTES + 1)
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, READ)
+
+
+def _part_of(file: BufferedReader, length: int, start: int, size: int) -> bytearray:
+    if start + size <= length:
+        file.seek(start)
+        data = bytearray(size)
+        if file.readinto(data) == size:
+            return data
+    raise OSError(errno.EINVAL, f"it ends before byte {start + size}")
+
+
+def _all_of(file: BufferedReader) -> bytes:
+    data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES} bytes")
     return data

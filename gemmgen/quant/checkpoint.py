@@ -6,10 +6,7 @@ the tensors (github.com/huggingface/safetensors, README, "Format").
 
 from __future__ import annotations
 
-import errno
 import math
-import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +14,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..runtime.torch_tensors import torch
-from ..untrusted import READ, parse_json
+from ..untrusted import parse_json, read_bytes
 
 SUFFIX = ".safetensors"
 LENGTH = 8
@@ -67,7 +64,7 @@ class Checkpoint(Mapping[str, Any]):
             )
         if not at.size:
             return torch().empty(at.shape, dtype=dtype)
-        data = bytearray(_read(at.path, at.start, at.size))
+        data = read_bytes("paths", at.path, at.start, at.size)
         return torch().frombuffer(data, dtype=torch().uint8).view(dtype).view(at.shape)
 
     def __iter__(self) -> Iterator[str]:
@@ -89,29 +86,12 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _read(path: Path, start: int, size: int) -> bytes:
-    """So many bytes of a regular file. Raises ArgumentError."""
-    try:
-        handle = os.open(path, READ)
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise OSError(errno.EINVAL, "it is no regular file")
-            file.seek(start)
-            data = file.read(size)
-    except (OSError, ValueError) as e:  # ValueError: a path with a NUL
-        why = getattr(e, "strerror", None) or e
-        raise ArgumentError("paths", str(path), f"cannot be read: {why}") from e
-    if len(data) != size:
-        raise ArgumentError("paths", str(path), f"ends before byte {start + size}")
-    return data
-
-
 def _header(path: Path) -> list[tuple[str, _Place]]:
-    size = int.from_bytes(_read(path, 0, LENGTH), "little")
+    size = int.from_bytes(read_bytes("paths", path, 0, LENGTH), "little")
     if not 2 <= size <= MOST_HEADER:
         raise ArgumentError("paths", str(path), f"is no safetensors file: a header of {size} bytes")
     try:
-        text = _read(path, LENGTH, size).decode()
+        text = read_bytes("paths", path, LENGTH, size).decode()
     except UnicodeDecodeError as e:
         raise ArgumentError("paths", str(path), "is no safetensors file: no UTF-8") from e
     told = parse_json(str(path), text)

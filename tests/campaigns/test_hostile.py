@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from gemmgen.errors import ArgumentError, CacheError
 from gemmgen.heuristics import database
 from gemmgen.ir.expr import ACC, MOST_DEPTH, MOST_NODES
 from gemmgen.runtime.cache_entry import decode_for
+from gemmgen.untrusted import read_bytes, read_text
 
 DOCS = Path(__file__).parents[2] / "docs/reliability.md"
 
@@ -135,6 +137,26 @@ def test_a_folder_is_not_made_for_a_file_that_cannot_be(tmp_path):
         with pytest.raises(ArgumentError):
             write(tmp_path / "out" / "deeper", name, b"gemmgen")
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("says", files.PLACES)
+def test_a_file_that_is_refused_is_closed(says, tmp_path):
+    files.PLACES[says](tmp_path / "x")
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208
+    for read in (read_text, lambda *x: read_bytes(*x, 8, 1 << 61)):
+        with pytest.raises(ArgumentError):
+            read("x", tmp_path / "x")
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
+
+
+def test_a_part_of_a_file_is_read(tmp_path):
+    (tmp_path / "x").write_bytes(b"0123456789")
+    assert read_bytes("x", tmp_path / "x") == b"0123456789"
+    assert read_bytes("x", tmp_path / "x", 4, 6) == b"456789"
+    assert read_bytes("x", tmp_path / "x", 10, 0) == b""
+    for start, size in ((4, 7), (11, 0), (1 << 62, 1 << 62)):
+        with pytest.raises(ArgumentError, match=f"ends before byte {start + size}$"):
+            read_bytes("x", tmp_path / "x", start, size)
 
 
 def test_a_value_of_any_size_is_shown_short():
