@@ -67,6 +67,10 @@ class Checkpoint(Mapping[str, Any]):
         data = read_bytes("paths", at.path, at.start, at.size)
         return torch().frombuffer(data, dtype=torch().uint8).view(dtype).view(at.shape)
 
+    def __contains__(self, name: object) -> bool:
+        """Reads nothing."""
+        return name in self._places
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 

@@ -22,8 +22,7 @@ def mxfp4(tensors: Tensors, name: str) -> Quantised:
     dtype or shape, and an exponent of 255, which is NaN.
     """
     at, of = f"{name}_blocks", f"{name}_scales"
-    dims = tensors[at].dim() if at in tensors and hasattr(tensors[at], "dim") else 0
-    blocks = tensor(tensors, at, ("uint8",), max(dims, 3))
+    blocks = tensor(tensors, at, ("uint8",), 3, more=True)
     scales = tensor(tensors, of, ("uint8",), blocks.dim() - 1)
     shaped(at, blocks, (*blocks.shape[:-1], BYTES), "32 codes to a block")
     shaped(of, scales, tuple(blocks.shape[:-1]), "an exponent for each block")

@@ -13,8 +13,10 @@ Tensors = Mapping[str, Any]
 FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
 
 
-def tensor(tensors: Tensors, name: str, dtypes: tuple[str, ...], dims: int) -> Any:
-    """The one called `name`, of so many dimensions, of a dtype that is called so. Raises ArgumentError."""
+def tensor(
+    tensors: Tensors, name: str, dtypes: tuple[str, ...], dims: int, *, more: bool = False
+) -> Any:
+    """The one called `name`, of so many dimensions, or of `more`, of a dtype that is called so. Raises ArgumentError."""
     if name not in tensors:
         raise ArgumentError(name, None, "must be among the tensors")
     found = tensors[name]
@@ -22,10 +24,9 @@ def tensor(tensors: Tensors, name: str, dtypes: tuple[str, ...], dims: int) -> A
         raise ArgumentError(name, type(found).__name__, "must be a torch tensor")
     if str(found.dtype).removeprefix("torch.") not in dtypes:
         raise ArgumentError(f"{name} dtype", found.dtype, f"must be {' or '.join(dtypes)}")
-    if found.dim() != dims or 0 in found.shape:
-        raise ArgumentError(
-            f"{name} shape", tuple(found.shape), f"must be {dims} sides, none of them 0"
-        )
+    if found.dim() < dims or (found.dim() > dims and not more) or 0 in found.shape:
+        allowed = f"must be {dims} sides{' or more' * more}, none of them 0"
+        raise ArgumentError(f"{name} shape", tuple(found.shape), allowed)
     return found
 
 

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from gemmgen import quant  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.formats import E2M1_VALUES, MXFP4, NVFP4, int4  # noqa: E402
+from gemmgen.quant import Checkpoint  # noqa: E402
 
 K, N = 128, 24
 AWQ_OUTPUTS = (0, 2, 4, 6, 1, 3, 5, 7)  # of a word's codes, low bits first
@@ -294,7 +295,7 @@ def test_files_hold_what_was_written(tmp_path):
         "f": torch.empty(0, 4, dtype=torch.int32),
     }
     file = write(tmp_path / "x.safetensors", tensors, __metadata__={"format": "pt"})
-    found = quant.Checkpoint(file)
+    found = Checkpoint(file)
     assert [*found] == [*tensors] and len(found) == 6
     for name, t in tensors.items():
         assert found[name].dtype == t.dtype and found[name].shape == t.shape
@@ -317,6 +318,27 @@ def test_a_folder_of_files_is_loaded_layer_by_layer(tmp_path, method):
     assert [*got] == names and seen == [(0, 2, ""), (1, 2, names[0]), (2, 2, names[1])]
     for name, given in zip(names, (first, second), strict=True):
         assert np.array_equal(got[name].dequantise().numpy(), exact(*given))
+
+
+def test_a_tensor_is_read_once(tmp_path, monkeypatch):
+    seen = []
+    real = Checkpoint.__getitem__
+    monkeypatch.setattr(Checkpoint, "__getitem__", lambda self, n: seen.append(n) or real(self, n))
+    name, tensors = experts()
+    got = quant.load(write(tmp_path / "x.safetensors", tensors), "mxfp4")
+    assert torch.equal(got[name].dequantise(), quant.mxfp4(tensors, name).dequantise())
+    assert sorted(seen) == sorted(tensors)
+    quant.load(write(tmp_path / "y.safetensors", gptq(*drawn())), "gptq")
+    assert len(set(seen)) == len(seen) == 6
+
+
+def test_a_name_is_known_without_its_tensor(tmp_path):
+    file = write(tmp_path / "x.safetensors", {"a": torch.ones(2).half()})
+    found = Checkpoint(file)
+    file.unlink()
+    assert "a" in found and "b" not in found and 1 not in found
+    with pytest.raises(ArgumentError, match="cannot be read"):
+        found["a"]
 
 
 def test_experts_are_loaded_from_tensors():
@@ -361,7 +383,7 @@ def test_files_that_are_none_are_refused(tmp_path, says):
     file = tmp_path / "x.safetensors"
     file.write_bytes(BAD[says])
     with pytest.raises(ArgumentError):
-        dict(quant.Checkpoint(file))
+        dict(Checkpoint(file))
 
 
 def test_places_that_are_no_files_are_refused(tmp_path):
@@ -369,12 +391,12 @@ def test_places_that_are_no_files_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "none", tmp_path / "pipe", tmp_path / "empty", "a\0b"):
         with pytest.raises(ArgumentError) as e:
-            quant.Checkpoint(path)
+            Checkpoint(path)
         assert e.value.argument == "paths"
 
 
 def test_a_tensor_in_two_files_is_refused(tmp_path):
     files = [write(tmp_path / f"{i}.safetensors", {"a": torch.ones(2).half()}) for i in (1, 2)]
     with pytest.raises(ArgumentError, match="too") as e:
-        quant.Checkpoint(files)
+        Checkpoint(files)
     assert e.value.argument == "a"
