@@ -19,10 +19,12 @@ from ..untrusted import parse_json, read_bytes
 SUFFIX = ".safetensors"
 LENGTH = 8
 MOST_HEADER = 100_000_000  # bytes, as the format's own readers allow
-FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
-FP8 = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
-INTEGERS = {"U8": "uint8", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64"}
-DTYPES = {**FLOATS, **FP8, **INTEGERS, "BOOL": "bool"}
+MOST_ELEMENTS = 1 << 63  # what torch's strides count to
+# By the format's name: torch's, and the bytes of an element.
+FLOATS = {"F16": ("float16", 2), "BF16": ("bfloat16", 2), "F32": ("float32", 4), "F64": ("float64", 8)}  # fmt: skip
+FP8 = {"F8_E4M3": ("float8_e4m3fn", 1), "F8_E5M2": ("float8_e5m2", 1)}
+INTEGERS = {"U8": ("uint8", 1), "I8": ("int8", 1), "I16": ("int16", 2), "I32": ("int32", 4), "I64": ("int64", 8)}  # fmt: skip
+DTYPES = {**FLOATS, **FP8, **INTEGERS, "BOOL": ("bool", 1)}
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,12 @@ class Checkpoint(Mapping[str, Any]):
         at = self._places[name]
         if at.dtype not in DTYPES:
             raise ArgumentError(f"{name} dtype", at.dtype, f"must be {', '.join(DTYPES)}")
-        dtype = getattr(torch(), DTYPES[at.dtype])
-        if at.size != math.prod(at.shape) * dtype.itemsize:
+        called, each = DTYPES[at.dtype]
+        if at.size != math.prod(at.shape) * each:
             raise ArgumentError(
                 f"{name} data_offsets", at.size, f"must hold {list(at.shape)} of {at.dtype}"
             )
+        dtype = getattr(torch(), called)
         if not at.size:
             return torch().empty(at.shape, dtype=dtype)
         data = read_bytes("paths", at.path, at.start, at.size)
@@ -84,7 +87,8 @@ def _files(path: Path) -> list[Path]:
             return [path]
         found = sorted(path.glob(f"*{SUFFIX}"))
     except (OSError, ValueError) as e:
-        raise ArgumentError("paths", str(path), f"cannot be read: {e}") from e
+        why = getattr(e, "strerror", None) or e
+        raise ArgumentError("paths", str(path), f"cannot be read: {why}") from e
     if not found:
         raise ArgumentError("paths", str(path), f"must hold files that end in {SUFFIX}")
     return found
@@ -98,11 +102,18 @@ def _header(path: Path) -> list[tuple[str, _Place]]:
         text = read_bytes("paths", path, LENGTH, size).decode()
     except UnicodeDecodeError as e:
         raise ArgumentError("paths", str(path), "is no safetensors file: no UTF-8") from e
-    told = parse_json(str(path), text)
+    try:
+        told = parse_json("paths", text)
+    except ArgumentError as e:
+        allowed = f"is no safetensors file: its header {e.allowed}"
+        raise ArgumentError("paths", str(path), allowed) from e
     if not isinstance(told, dict):
         raise ArgumentError("paths", str(path), "is no safetensors file: no JSON object")
     of = [(n, x) for n, x in told.items() if n != "__metadata__"]
-    return [(name, _place(path, name, x, LENGTH + size)) for name, x in of]
+    places = [(name, _place(path, name, x, LENGTH + size)) for name, x in of]
+    ends = [at.start + at.size for _, at in places]
+    read_bytes("paths", path, max(ends, default=LENGTH + size), 0)  # so far it must reach
+    return places
 
 
 def _place(path: Path, name: str, told: Any, behind: int) -> _Place:
@@ -111,8 +122,21 @@ def _place(path: Path, name: str, told: Any, behind: int) -> _Place:
         sides = (first, last, *shape)
     except (KeyError, TypeError, ValueError) as e:
         raise ArgumentError(name, told, "must have dtype, shape and data_offsets") from e
-    if not isinstance(dtype, str) or not all(type(x) is int and 0 <= x < 1 << 62 for x in sides):
+    kinds = isinstance(dtype, str) and isinstance(shape, list)
+    if not kinds or not all(type(x) is int and 0 <= x < 1 << 62 for x in sides):
         raise ArgumentError(name, told, "must be a dtype's name and numbers from 0 on")
     if last < first:
         raise ArgumentError(f"{name} data_offsets", [first, last], "must not end before they begin")
+    if _many(shape):
+        raise ArgumentError(f"{name} shape", shape, "must have a product below 2^63, zeros apart")
     return _Place(path, dtype, tuple(shape), behind + first, last - first)
+
+
+def _many(shape: list[int]) -> bool:
+    """Whether sides are more than strides can be of; a 0 among them makes no difference."""
+    product = 1
+    for side in shape:
+        product *= side or 1
+        if product >= MOST_ELEMENTS:
+            return True
+    return False

@@ -10,6 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from hostile.checkpoints import BAD, entry  # noqa: E402
+
 from gemmgen import quant  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.formats import E2M1_VALUES, MXFP4, NVFP4, int4  # noqa: E402
@@ -346,44 +348,20 @@ def test_experts_are_loaded_from_tensors():
     assert [*quant.load(tensors, "mxfp4")] == [name]
 
 
-def header(text: bytes, data=b"") -> bytes:
-    return len(text).to_bytes(8, "little") + text + data
-
-
-def entry(**changes) -> bytes:
-    of = {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]} | changes
-    return header(json.dumps({"a": of}).encode(), b"ab")
-
-
-BAD = {
-    "nothing": b"",
-    "a short length": b"\x01\x00",
-    "a length of too much": (1 << 40).to_bytes(8, "little") + b"{}",
-    "less than it says": (50).to_bytes(8, "little") + b"{}",
-    "no text": header(b"\xff\xfe{}"),
-    "no JSON": header(b"{a}"),
-    "a list": header(b"[1, 2]"),
-    "one name twice": header(b'{"a": 1, "a": 2}'),
-    "no place": header(b'{"a": {"dtype": "U8", "shape": [1]}}'),
-    "a number": header(b'{"a": 5}'),
-    "a shape of text": entry(shape="2"),
-    "a shape of true": entry(shape=[True, 2]),
-    "a place before the file": entry(data_offsets=[-1, 1]),
-    "a place that ends first": entry(data_offsets=[2, 0]),
-    "three offsets": entry(data_offsets=[0, 1, 2]),
-    "a dtype that there is not": entry(dtype="F4"),
-    "a dtype that is no name": entry(dtype=["U8"]),
-    "more numbers than bytes": entry(shape=[3]),
-    "a place behind the file": entry(shape=[4], data_offsets=[0, 4]),
-}
-
-
 @pytest.mark.parametrize("says", BAD)
 def test_files_that_are_none_are_refused(tmp_path, says):
+    argument, allowed, data = BAD[says]
     file = tmp_path / "x.safetensors"
-    file.write_bytes(BAD[says])
-    with pytest.raises(ArgumentError):
+    file.write_bytes(data)
+    with pytest.raises(ArgumentError) as e:
         dict(Checkpoint(file))
+    assert e.value.argument == argument and allowed in e.value.allowed
+    assert argument != "paths" or e.value.value == str(file)
+
+
+def test_what_those_files_are_made_of_is_read(tmp_path):
+    (tmp_path / "x").write_bytes(entry())
+    assert dict(Checkpoint(tmp_path / "x"))["a"].tolist() == [*b"ab"]
 
 
 def test_places_that_are_no_files_are_refused(tmp_path):

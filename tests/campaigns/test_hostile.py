@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hostile import caches, files
+from hostile import caches, checkpoints, files
 from hostile.campaign import CASES, campaign, table
 from hostile.model import Case, Refused, call, command, tried
 
@@ -16,6 +16,7 @@ from gemmgen.cli.files import write
 from gemmgen.errors import ArgumentError, CacheError
 from gemmgen.heuristics import database
 from gemmgen.ir.expr import ACC, MOST_DEPTH, MOST_NODES
+from gemmgen.quant import Checkpoint
 from gemmgen.runtime.cache_entry import decode_for
 from gemmgen.untrusted import read_bytes, read_text
 
@@ -40,6 +41,8 @@ def test_inputs_that_mean_no_harm_are_accepted(tmp_path):
     (tmp_path / "shapes").write_text("1x2x3\n4,5,6\n")
     assert shapes.parse(f"@{tmp_path / 'shapes'}", files.DENSE) == ((1, 2, 3), (4, 5, 6))
     assert write(tmp_path / "out", "x.cu", b"gemmgen").read_bytes() == b"gemmgen"
+    (tmp_path / "tensors").write_bytes(checkpoints.entry())
+    assert [*Checkpoint(tmp_path / "tensors")] == ["a"]
     assert decode_for(caches.ENTRY, caches.RECIPE) == caches.compiled(caches.RECIPE)
     look = caches._entry(lambda p: p.write_bytes(caches.ENTRY) and p.chmod(0o600))(tmp_path)
     assert look() == caches.ENTRY

@@ -8,10 +8,10 @@ import tempfile
 from pathlib import Path
 from unittest import mock
 
-from . import caches, commands, files, texts
+from . import caches, checkpoints, commands, files, texts
 from .model import Case, Outcome, tried
 
-CASES = (*texts.CASES, *files.CASES, *caches.CASES, *commands.CASES)
+CASES = (*texts.CASES, *files.CASES, *checkpoints.CASES, *caches.CASES, *commands.CASES)
 VARIABLES = ("GEMMGEN_CACHE", "GEMMGEN_CACHE_PATH", "GEMMGEN_CACHE_BYTES", "GEMMGEN_TUNED")
 
 
