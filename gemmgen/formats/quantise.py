@@ -30,8 +30,8 @@ def quantise(x: npt.NDArray[np.floating], form: Format) -> Weights:
     if not isinstance(x, np.ndarray) or x.dtype.kind != "f":
         kind = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
         raise ArgumentError("x dtype", str(kind), "must be a NumPy array of floats")
-    if x.ndim < 2:
-        raise ArgumentError("x shape", x.shape, "must be [..., N, K]")
+    if x.ndim < 2 or 0 in x.shape:
+        raise ArgumentError("x shape", x.shape, "must be [..., N, K], none of them 0")
     if not np.isfinite(x).all():
         raise ArgumentError("x", float(x[~np.isfinite(x)][0]), "must be finite")
     group = form.group_of(x.shape[-1])

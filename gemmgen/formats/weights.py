@@ -24,7 +24,7 @@ class Weights:
     uint8 for E8M0 and E4M3, uint16 for f16 and bf16, uint32 for f32. zeros: uint8 [..., N, K / g], 0 to 15, where the format has them.
     tensor_scale: a float32 by which all is multiplied, of NVFP4.
 
-    Raises ArgumentError for an array of another shape or dtype, a zero above 15, a scale that is no finite number.
+    Raises ArgumentError for an array of another shape or dtype, a side of 0, a zero above 15, a scale that is no finite number.
     """
 
     format: Format
@@ -35,8 +35,9 @@ class Weights:
 
     def __post_init__(self) -> None:
         _check("codes", self.codes, np.dtype(np.uint8))
-        if self.codes.ndim < 2:
-            raise ArgumentError("codes shape", self.codes.shape, "must be [..., N, K / 2]")
+        if self.codes.ndim < 2 or 0 in self.codes.shape:
+            allowed = "must be [..., N, K / 2], none of them 0"
+            raise ArgumentError("codes shape", self.codes.shape, allowed)
         *lead, half = self.codes.shape
         shape = (*lead, 2 * half // self.format.group_of(2 * half))
         _check("scales", self.scales, scale_type(self.format), shape)

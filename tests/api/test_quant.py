@@ -241,6 +241,7 @@ def test_what_is_not_taken_of_mxfp4_is_named(says):
         ("weight", lambda: quant.of([1.0], MXFP4)),
         ("weight dtype", lambda: quant.of(torch.ones(4, 32, dtype=torch.int8), MXFP4)),
         ("weight shape", lambda: quant.of(torch.ones(32), MXFP4)),
+        ("weight shape", lambda: quant.of(torch.ones(0, 4, 32), MXFP4)),
         ("weight", lambda: quant.of(torch.full((4, 32), float("nan")), MXFP4)),
         ("K", lambda: quant.of(torch.ones(4, 33), MXFP4)),
         ("form", lambda: quant.of(torch.ones(4, 32), "mxfp4")),

@@ -185,6 +185,11 @@ def held(**changes):
         ("codes", {"codes": [[0]]}),
         ("codes dtype", {"codes": np.zeros((4, 32), np.int8)}),
         ("codes shape", {"codes": np.zeros(32, np.uint8)}),
+        (
+            "codes shape",
+            {"codes": np.zeros((0, 32), np.uint8), "scales": np.ones((0, 2), np.uint16)},
+        ),
+        ("codes shape", {"codes": np.zeros((4, 0), np.uint8)}),
         ("K", {"codes": np.zeros((4, 24), np.uint8)}),
         ("scales dtype", {"scales": np.ones((4, 2), np.float16)}),
         ("scales shape", {"scales": np.ones((4, 3), np.uint16)}),
@@ -216,7 +221,9 @@ def test_arrays_that_are_no_weights_are_refused(argument, changes):
         ("x", np.full((4, 32), 1e300), NVFP4),
         ("K", np.zeros((4, 48)), MXFP4),
         ("K", np.zeros((4, 33)), int4(0)),
-        ("K", np.zeros((4, 0)), int4(0)),
+        ("x shape", np.zeros((4, 0)), int4(0)),
+        ("x shape", np.zeros((0, 32)), MXFP4),
+        ("x shape", np.zeros((0, 4, 32)), int4(32)),
     ],
 )
 def test_numbers_that_no_codes_are_nearest_to_are_refused(argument, x, form):
