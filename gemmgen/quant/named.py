@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..formats import GROUPS, Format, int4
+from ..formats.format import COLUMN
 from ..runtime.torch_tensors import torch
 
 Tensors = Mapping[str, Any]
@@ -41,8 +42,7 @@ def int4_of(name: str, k: int, scales: Any, *, zeros: bool) -> Format:
     the groups are none that are taken."""
     groups = scales.shape[0]
     size = k // groups
-    column = GROUPS[-1]
-    group = column if groups == 1 else size
+    group = COLUMN if groups == 1 and size not in GROUPS else size
     if k % 2 or k % groups or group not in GROUPS:
         allowed = ", ".join(map(str, GROUPS[:-1]))
         raise ArgumentError(
