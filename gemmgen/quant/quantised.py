@@ -12,10 +12,13 @@ from ..errors import ArgumentError
 from ..formats import Format, Weights
 from ..formats.format import INT4, INT4_SCALES
 from ..formats.weights import scale_type
-from ..runtime.torch_tensors import torch
+from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32
+from ..runtime.torch_tensors import torch, torch_dtype
+from ..verification.codes import encode
 
 # The torch dtype of a scale, by the format's name for it.
 SCALES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "e8m0": "uint8", "e4m3": "float8_e4m3fn"}  # fmt: skip
+FLOATS = (F32, BF16, F16, E4M3, E5M2)  # to which weights are rounded
 BITS = {1: "uint8", 2: "int16", 4: "int32"}  # integers that a NumPy array can be made of
 
 
@@ -71,13 +74,18 @@ class Quantised:
         return replace(self, format=replace(self.format, scale=names[dtype]), scales=scales)
 
     def dequantise(self, dtype: Any = None) -> Any:
-        """The weights as numbers, [..., N, K] on the device of `codes`: exact in float64, the default, and rounded once to another
-        floating-point dtype. Raises ArgumentError as `numpy` does, and for a dtype of no such numbers."""
-        to = torch().float64 if dtype is None else dtype
-        if not isinstance(to, torch().dtype) or not to.is_floating_point:
-            raise ArgumentError("dtype", dtype, "must be a floating-point dtype of torch")
-        exact = torch().from_numpy(formats.dequantise(self.numpy()))
-        return exact.to(to).to(self.codes.device)
+        """The weights as numbers, [..., N, K] on the device of `codes`: exact in float64, the default, and rounded once to float32, bfloat16,
+        float16, float8_e4m3fn (448 beyond it) or float8_e5m2. Raises ArgumentError as `numpy` does, and for another dtype."""
+        exact = torch().float64
+        rounded = {torch_dtype(x): x for x in FLOATS}
+        if dtype is not None and dtype != exact and dtype not in rounded:
+            allowed = f"must be {' or '.join(map(str, (exact, *rounded)))}"
+            raise ArgumentError("dtype", dtype, allowed)
+        values, to = formats.dequantise(self.numpy()), rounded.get(dtype)
+        if to is not None:
+            # torch rounds float64 to float32 before it rounds to fewer bits.
+            values = encode(values, to).view(f"i{to.bytes}")
+        return torch().from_numpy(values).view(dtype or exact).to(self.codes.device)
 
 
 def of(weight: Any, form: Format) -> Quantised:

@@ -153,6 +153,32 @@ def test_a_weight_is_quantised(form):
     assert got.dequantise(torch.float32).dtype == torch.float32
 
 
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.bfloat16, 8), (torch.float16, 11)])
+def test_weights_are_rounded_once(dtype, bits):
+    """1 + 2^-bits + 2^-25 is above the middle of 1 and the next number, and in float32 just there, from where ties go to 1."""
+    scale = ((1 << 26) + (1 << 26 - bits) + 2) // 7 * 2.0**-26  # 7 divides it
+    held = quant.Quantised(
+        format=int4(32, "f32"),
+        codes=torch.full((1, 16), 0x1F, dtype=torch.uint8),  # 15, then 1: 7 and -7
+        scales=torch.full((1, 1), scale),
+    )
+    exact = 1 + 2.0**-bits + 2.0**-25
+    assert held.dequantise().tolist() == [[exact, -exact] * 16]
+    assert held.dequantise(torch.float32).tolist() == [[1 + 2.0**-bits, -1 - 2.0**-bits] * 16]
+    up = 1 + 2.0 ** (1 - bits)
+    got = held.dequantise(dtype)
+    assert got.dtype == dtype and got.tolist() == [[up, -up] * 16]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wanted"), [(torch.float8_e4m3fn, 448.0), (torch.float8_e5m2, float("inf"))]
+)
+def test_weights_beyond_a_dtype_become_its_extreme(dtype, wanted):
+    held = quant.of(torch.full((1, 32), 1e6), MXFP4)
+    got = held.dequantise(dtype)
+    assert got.dtype == dtype and got.shape == (1, 32) and (got.double() == wanted).all()
+
+
 # ---- what is not taken ------------------------------------------------------------------------
 
 
@@ -256,6 +282,7 @@ def test_what_is_not_taken_of_mxfp4_is_named(says):
         ("form", lambda: quant.of(torch.ones(4, 32), "mxfp4")),
         ("dtype", lambda: quant.of(torch.ones(4, 32), MXFP4).dequantise(torch.int8)),
         ("dtype", lambda: quant.of(torch.ones(4, 32), MXFP4).dequantise("float32")),
+        ("dtype", lambda: quant.of(torch.ones(4, 32), MXFP4).dequantise(torch.float8_e5m2fnuz)),
     ],
 )
 def test_wrong_arguments_are_named(argument, call):
