@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..ir.packed import (
     Lookup,
     coding,
 )
-from ..verification.codes import encode
+from ..verification.codes import decode, encode
 from .format import E8M0, INT4, ZERO, Format
 from .numbers import Bytes, Floats
 from .weights import Weights, dequantise, nibbles, paired, scale_type, scale_values
@@ -106,19 +106,21 @@ def multiplied(weights: Weights, to: DType = BF16) -> Floats:
     e4m3."""
     if to == E4M3:
         return dequantise(weights)
-    codes = encode(dequantise(weights), to)
-    return scale_values(Format(element=INT4, group=0, scale=to.name), codes)
+    return decode(encode(dequantise(weights), to), to)
 
 
 def rescaled(weights: Weights, scale: str) -> Weights:
-    """INT4 whose scales are rounded to the dtype `scale`, f16, bf16 or f32. Raises ArgumentError for other weights, and where one overflows."""
+    """INT4 whose scales are rounded to the dtype `scale`, f16, bf16 or f32. Raises ArgumentError naming the format of other weights, or the scale
+    of which there is none or that one overflows."""
     if weights.format.element != INT4:
         raise ArgumentError(
             "format", weights.format.name, "must be INT4: others have one dtype of scales"
         )
-    form = Format(element=INT4, group=weights.format.group, scale=scale, zeros=weights.format.zeros)
+    form = replace(weights.format, scale=scale)
     bits = encode(scale_values(weights.format, weights.scales), DTYPES[scale])
-    return Weights(format=form, codes=weights.codes, scales=bits, zeros=weights.zeros)
+    if not np.isfinite(scale_values(form, bits)).all():
+        raise ArgumentError("scale", scale, "a scale overflows it")
+    return replace(weights, format=form, scales=bits)
 
 
 @cache

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .named import FLOATS, Tensors, finite, int4_of, shaped, tensor
+from ..runtime.torch_tensors import torch
+from .named import Tensors, finite, floats, int4_of, shaped, tensor
 from .quantised import Quantised, packed_rows, words
 
 # Where in a word the code of output 8 j + i is: outputs 0, 2, 4, 6, 1, 3, 5, 7 from the low bits up
@@ -20,9 +21,9 @@ def awq(tensors: Tensors, name: str) -> Quantised:
     Returns weights [N, K] with zeros, on the device of the tensors. Raises ArgumentError naming the tensor: one that is missing, of another dtype or shape
     (as of the versions "gemv" and "gemv_fast", or of another number of bits), or a scale that is no finite number.
     """
-    weight = tensor(tensors, f"{name}.qweight", ("int32",), 2)
-    scales = tensor(tensors, f"{name}.scales", tuple(FLOATS), 2)
-    zeros = tensor(tensors, f"{name}.qzeros", ("int32",), 2)
+    weight = tensor(tensors, f"{name}.qweight", (torch().int32,), 2)
+    scales = tensor(tensors, f"{name}.scales", floats(), 2)
+    zeros = tensor(tensors, f"{name}.qzeros", (torch().int32,), 2)
     k, n = weight.shape[0], scales.shape[1]
     as_gemm = "eight outputs of 4 bits to a word, of version gemm"
     shaped(f"{name}.qweight", weight, (k, n // WORD), as_gemm)

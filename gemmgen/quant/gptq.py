@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..runtime.torch_tensors import torch
-from .named import FLOATS, Tensors, finite, int4_of, shaped, tensor
+from .named import Tensors, finite, floats, int4_of, shaped, tensor
 from .quantised import Quantised, packed_rows, words
 
 WORD = 8
@@ -29,9 +29,9 @@ def gptq(tensors: Tensors, name: str, *, checkpoint_format: str = "gptq") -> Qua
         raise ArgumentError(
             "checkpoint_format", checkpoint_format, f"must be {' or '.join(FORMATS)}"
         )
-    weight = tensor(tensors, f"{name}.qweight", ("int32",), 2)
-    scales = tensor(tensors, f"{name}.scales", tuple(FLOATS), 2)
-    stored = tensor(tensors, f"{name}.qzeros", ("int32",), 2)
+    weight = tensor(tensors, f"{name}.qweight", (torch().int32,), 2)
+    scales = tensor(tensors, f"{name}.scales", floats(), 2)
+    stored = tensor(tensors, f"{name}.qzeros", (torch().int32,), 2)
     k, n = weight.shape[0] * WORD, weight.shape[1]
     because = "of 4 bits, eight to a word"
     shaped(f"{name}.scales", scales, (stored.shape[0], n), because)
@@ -62,7 +62,7 @@ def _zeros(name: str, stored: Any, checkpoint_format: str) -> Any:
 def _in_order(tensors: Tensors, name: str, k: int, group: int) -> None:
     if name not in tensors:
         return
-    of = tensor(tensors, name, ("int32", "int64"), 1)
+    of = tensor(tensors, name, (torch().int32, torch().int64), 1)
     shaped(name, of, (k,), "the group of each input")
     straight = torch().arange(k, device=of.device) // group
     if not bool((of == straight).all()):

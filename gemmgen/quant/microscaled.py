@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..errors import ArgumentError
 from ..formats import MXFP4
 from ..formats.numbers import E8M0_NAN
+from ..runtime.torch_tensors import torch
 from .named import Tensors, shaped, tensor
 from .quantised import Quantised
 
@@ -22,8 +23,8 @@ def mxfp4(tensors: Tensors, name: str) -> Quantised:
     dtype or shape, and an exponent of 255, which is NaN.
     """
     at, of = f"{name}_blocks", f"{name}_scales"
-    blocks = tensor(tensors, at, ("uint8",), 3, more=True)
-    scales = tensor(tensors, of, ("uint8",), blocks.dim() - 1)
+    blocks = tensor(tensors, at, (torch().uint8,), 3, more=True)
+    scales = tensor(tensors, of, (torch().uint8,), blocks.dim() - 1)
     shaped(at, blocks, (*blocks.shape[:-1], BYTES), "32 codes to a block")
     shaped(of, scales, tuple(blocks.shape[:-1]), "an exponent for each block")
     if bool((scales == E8M0_NAN).any()):

@@ -7,24 +7,26 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..formats import GROUPS, Format, int4
-from ..formats.format import COLUMN
-from ..runtime.torch_tensors import torch
+from ..formats.format import COLUMN, INT4_SCALES
+from ..ir.dtypes import DTYPES
+from ..runtime.torch_tensors import dtype_of, torch, torch_dtype
 
 Tensors = Mapping[str, Any]
-FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
+FLOATS = tuple(DTYPES[x] for x in INT4_SCALES)
 
 
 def tensor(
-    tensors: Tensors, name: str, dtypes: tuple[str, ...], dims: int, *, more: bool = False
+    tensors: Tensors, name: str, dtypes: tuple[Any, ...], dims: int, *, more: bool = False
 ) -> Any:
-    """The one called `name`, of so many dimensions, or of `more`, of a dtype that is called so. Raises ArgumentError."""
+    """The one called `name`, of so many dimensions, or of `more`, of one of torch's `dtypes`. Raises ArgumentError."""
     if name not in tensors:
         raise ArgumentError(name, None, "must be among the tensors")
     found = tensors[name]
     if not isinstance(found, torch().Tensor):
         raise ArgumentError(name, type(found).__name__, "must be a torch tensor")
-    if str(found.dtype).removeprefix("torch.") not in dtypes:
-        raise ArgumentError(f"{name} dtype", found.dtype, f"must be {' or '.join(dtypes)}")
+    if found.dtype not in dtypes:
+        allowed = f"must be {' or '.join(map(str, dtypes))}"
+        raise ArgumentError(f"{name} dtype", found.dtype, allowed)
     if found.dim() < dims or (found.dim() > dims and not more) or 0 in found.shape:
         allowed = f"must be {dims} sides{' or more' * more}, none of them 0"
         raise ArgumentError(f"{name} shape", tuple(found.shape), allowed)
@@ -50,8 +52,12 @@ def int4_of(name: str, k: int, scales: Any, *, zeros: bool) -> Format:
             tuple(scales.shape),
             f"{k} columns must be groups of {allowed}, or one of an even number",
         )
-    dtype = str(scales.dtype).removeprefix("torch.")
-    return int4(group, FLOATS[dtype], zeros=zeros)
+    return int4(group, dtype_of(name, scales, FLOATS).name, zeros=zeros)
+
+
+def floats() -> tuple[Any, ...]:
+    """torch's dtypes of INT4's scales."""
+    return tuple(map(torch_dtype, FLOATS))
 
 
 def finite(name: str, scales: Any) -> None:

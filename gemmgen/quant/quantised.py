@@ -10,14 +10,12 @@ import numpy as np
 from .. import formats
 from ..errors import ArgumentError
 from ..formats import Format, Weights
-from ..formats.format import INT4, INT4_SCALES
+from ..formats.format import INT4_SCALES
 from ..formats.weights import scale_type
-from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32
+from ..ir.dtypes import BF16, DTYPES, E4M3, E5M2, F16, F32
 from ..runtime.torch_tensors import torch, torch_dtype
 from ..verification.codes import encode
 
-# The torch dtype of a scale, by the format's name for it.
-SCALES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "e8m0": "uint8", "e4m3": "float8_e4m3fn"}  # fmt: skip
 FLOATS = (F32, BF16, F16, E4M3, E5M2)  # to which weights are rounded
 BITS = {1: "uint8", 2: "int16", 4: "int32"}  # integers that a NumPy array can be made of
 
@@ -47,7 +45,7 @@ class Quantised:
         """The same in NumPy, checked; of CPU tensors over their memory. Raises ArgumentError for tensors that are no
         weights in `format`."""
         bits = getattr(torch(), BITS[scale_type(self.format).itemsize])
-        wanted = getattr(torch(), SCALES[self.format.scale])
+        wanted = scale_dtype(self.format)
         if self.scales.dtype != wanted:
             raise ArgumentError("scales dtype", self.scales.dtype, f"must be {wanted}")
         scales = self.scales.view(bits).cpu().numpy().view(scale_type(self.format))
@@ -63,15 +61,16 @@ class Quantised:
     def rescaled(self, dtype: Any) -> Quantised:
         """INT4 whose scales are rounded to `dtype`, torch.float16, bfloat16 or float32. Raises ArgumentError for other weights and dtypes, and
         where a scale overflows."""
-        names = {getattr(torch(), SCALES[x]): x for x in INT4_SCALES}
-        if self.format.element != INT4:
-            raise ArgumentError("format", self.format.name, "must be INT4: others have one dtype")
+        names = {torch_dtype(DTYPES[x]): x for x in INT4_SCALES}
         if dtype not in names:
             raise ArgumentError("dtype", dtype, f"must be {' or '.join(map(str, names))}")
-        scales = self.scales.to(dtype)
-        if not bool(scales.isfinite().all()):
-            raise ArgumentError("dtype", dtype, "a scale overflows it")
-        return replace(self, format=replace(self.format, scale=names[dtype]), scales=scales)
+        try:
+            made = formats.rescaled(self.numpy(), names[dtype])
+        except ArgumentError as e:
+            argument, value = ("dtype", dtype) if e.argument == "scale" else (e.argument, e.value)
+            raise ArgumentError(argument, value, e.allowed) from e
+        scales = _scales(made).to(self.scales.device)
+        return replace(self, format=made.format, scales=scales)
 
     def dequantise(self, dtype: Any = None) -> Any:
         """The weights as numbers, [..., N, K] on the device of `codes`: exact in float64, the default, and rounded once to float32, bfloat16,
@@ -104,15 +103,24 @@ def of(weight: Any, form: Format) -> Quantised:
     return _tensors(made, weight.device)
 
 
+def scale_dtype(form: Format) -> Any:
+    """torch's, of a scale: of E8M0 the exponents."""
+    return torch_dtype(form.scale_dtype) if form.scale_dtype else torch().uint8
+
+
 def _tensors(made: Weights, device: Any) -> Quantised:
-    scales = torch().from_numpy(made.scales.view(f"i{made.scales.itemsize}"))
     return Quantised(
         format=made.format,
         codes=torch().from_numpy(made.codes).to(device),
-        scales=scales.view(getattr(torch(), SCALES[made.format.scale])).to(device),
+        scales=_scales(made).to(device),
         zeros=None if made.zeros is None else torch().from_numpy(made.zeros).to(device),
         tensor_scale=made.tensor_scale,
     )
+
+
+def _scales(made: Weights) -> Any:
+    bits = torch().from_numpy(made.scales.view(f"i{made.scales.itemsize}"))
+    return bits.view(scale_dtype(made.format))
 
 
 def packed_rows(codes: Any) -> Any:
