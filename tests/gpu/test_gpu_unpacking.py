@@ -1,4 +1,4 @@
-"""On a Hopper GPU: packed weights of 4 bits become the numbers that they stand for, every code with every scale, to the bit."""
+"""On a Hopper GPU: packed weights of 4 bits become the numbers that they stand for, to the bit: every code with every scale, of INT4 with zeros every 17th."""
 
 from __future__ import annotations
 
