@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from .emit import PAIRS as PTX_PAIRS
 from .emit import plain
 from .errors import IRError
-from .ir.dtypes import BF16, E4M3, F16, DType
+from .ir.dtypes import E4M3, DType
 from .ir.packed import (
     CODES_BYTES,
     COLUMNS,
+    E2M1_VALUES,
+    E8M0,
+    GROUPS,
     LEAST_SHIFT,
     LOOKUP,
     MOST_SHIFT,
@@ -23,17 +26,14 @@ from .ir.packed import (
     ROWS,
     STEP,
     THREADS,
+    ZERO,
     Coding,
     coding,
     record_bytes,
 )
 from .ir.resources import Param
 
-GROUPS = (32, 64, 128)
 SM_CTAS = 8
-E2M1_SIZES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # by the last three bits
-E8M0 = "e8m0"
-SCALE_BYTES = {E8M0: 1, BF16.name: 2, F16.name: 2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,8 @@ class Unpacking:
 
     @property
     def record_bytes(self) -> int:
-        return record_bytes(SCALE_BYTES[self.scale], zeros=self.zeros)
+        scale = 1 if self.scale == E8M0 else self.to.bytes
+        return record_bytes(scale, zeros=self.zeros)
 
     @property
     def block_bytes(self) -> int:
@@ -106,7 +107,7 @@ class Unpacking:
     def tables(self) -> tuple[str, ...]:
         """By a group's exponent less its row's, the eight sizes of E2M1 as E4M3: two words of C."""
         shifts = range(LEAST_SHIFT, MOST_SHIFT + 1)
-        sizes = [[_e4m3(x * 2.0**shift) for x in E2M1_SIZES] for shift in shifts]
+        sizes = [[_e4m3(x * 2.0**shift) for x in E2M1_VALUES] for shift in shifts]
         return tuple(f"{{{_word(x[:4])}, {_word(x[4:])}}}" for x in sizes)
 
     @property
@@ -117,7 +118,17 @@ class Unpacking:
     @property
     def eight(self) -> str:
         """The code of zero in both halves where no other is stored."""
-        return _twice(self.coding.magic + 8)
+        return _twice(self.coding.magic + ZERO)
+
+    @property
+    def exponent_step(self) -> str:
+        """1 in the exponent's field, in both halves."""
+        return _twice(1 << self.to.significand - 1)
+
+    @property
+    def exponent_least(self) -> str:
+        """What an exponent of E8M0, whose bias is BF16's, is greater by in that field: a number lacks 2^`coding.factor`."""
+        return _twice(self.coding.factor << self.to.significand - 1)
 
     @property
     def threads(self) -> int:
@@ -173,4 +184,5 @@ def _hex(x: int) -> str:
 
 def source(unpacking: Unpacking) -> str:
     """The kernel's self-contained CUDA source: it includes nothing under NVRTC. Same kernel, same bytes."""
-    return plain("unpacking/unpack.cu.j2", PTX_PAIRS, kernel=unpacking)
+    sizes = {"rows": ROWS, "columns": COLUMNS, "step": STEP, "codes_bytes": CODES_BYTES}
+    return plain("unpacking/unpack.cu.j2", PTX_PAIRS, kernel=unpacking, **sizes)

@@ -3,8 +3,9 @@
 `gemmgen.quant` reads them from checkpoints; what a kernel makes of them is judged by `dequantise`.
 """
 
+from ..ir.packed import E2M1_VALUES
 from .format import GROUPS, MXFP4, NVFP4, Format, int4
-from .numbers import E2M1_VALUES, e2m1, e2m1_values, e8m0_values
+from .numbers import e2m1, e2m1_values, e8m0_values
 from .packing import Packed, multiplied, pack, rescaled, unpack
 from .quantise import quantise
 from .weights import Weights, dequantise, nibbles, paired

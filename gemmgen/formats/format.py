@@ -6,14 +6,12 @@ from dataclasses import dataclass
 
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, DTYPES, E4M3, F16, F32, DType
+from ..ir.packed import E2M1, E8M0, INT4
+from ..ir.packed import GROUPS as OF_BLOCKS
 
-INT4 = "int4"
-E2M1 = "e2m1"
-E8M0 = "e8m0"
 COLUMN = 0  # all of a row's columns share a scale
-GROUPS = (32, 64, 128, COLUMN)  # of INT4
+GROUPS = (*OF_BLOCKS, COLUMN)  # of INT4
 INT4_SCALES = (F16.name, BF16.name, F32.name)
-ZERO = 8  # the code of 0 where no zero points are stored
 MICROSCALED = {E8M0: 32, E4M3.name: 16}  # of E2M1: the group by the scale (OCP MX 1.0; NVFP4)
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ..ir.packed import E2M1_VALUES, E8M0_BIAS
+
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
 
-# By the three bits of an exponent and a fraction (OCP Microscaling Formats 1.0, section 5.3.3); the fourth is the sign.
-E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 E2M1_MAX = E2M1_VALUES[-1]
 E2M1_TOP = 2  # the exponent of the greatest
 SIGN = 8
-E8M0_BIAS = 127
 E8M0_NAN = 255
 E8M0_LEAST, E8M0_MOST = -127, 127  # exponents
 

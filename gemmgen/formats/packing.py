@@ -15,23 +15,26 @@ from ..ir.packed import (
     CODES_BYTES,
     CODINGS,
     COLUMNS,
+    E8M0,
+    E8M0_BIAS,
+    INT4,
     LEAST_SHIFT,
     LOOKUP,
     MOST_SHIFT,
     PAIRS,
     ROWS,
+    ZERO,
     Coding,
     Lookup,
     coding,
 )
 from ..verification.codes import decode, encode
-from .format import E8M0, INT4, ZERO, Format
+from .format import Format
 from .numbers import Bytes, Floats
 from .weights import Weights, dequantise, nibbles, paired, scale_type, scale_values
 
 MOST_E8M0 = 128  # a scale's exponent is stored in a factor of BF16, up to 2^127
 CODES = 8  # of a word
-BIAS = 127  # of E8M0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,7 +95,7 @@ def unpack(packed: Packed) -> Weights:
     records = whole[..., : packed.rows, : packed.columns // form.group]
     kept = np.ascontiguousarray(records)
     if packed.bases is not None:
-        kept = (kept + (packed.bases[..., None] + LEAST_SHIFT + BIAS)).astype(np.uint8)
+        kept = (kept + (packed.bases[..., None] + LEAST_SHIFT + E8M0_BIAS)).astype(np.uint8)
     return Weights(
         format=form,
         codes=paired(codes[..., : packed.rows, : packed.columns]),
@@ -165,8 +168,8 @@ def _folded(weights: Weights) -> tuple[Any, Any]:
     group = weights.format.group
     codes = nibbles(weights.codes)
     some = (codes.reshape(*codes.shape[:-1], -1, group) & 7).any(-1)
-    exponents = weights.scales.astype(np.int64) - BIAS
-    most = np.where(some, exponents, -BIAS).max(-1, initial=-BIAS)
+    exponents = weights.scales.astype(np.int64) - E8M0_BIAS
+    most = np.where(some, exponents, -E8M0_BIAS).max(-1, initial=-E8M0_BIAS)
     bases = most - MOST_SHIFT
     shifts = exponents - bases[..., None]
     worst = int(np.where(some, shifts, MOST_SHIFT).min(initial=MOST_SHIFT))

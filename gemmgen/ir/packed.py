@@ -17,6 +17,14 @@ from dataclasses import dataclass
 from ..errors import IRError
 from .dtypes import BF16, E4M3, F16, DType
 
+INT4, E2M1 = "int4", "e2m1"  # elements
+E8M0 = "e8m0"  # a scale that is an exponent
+E8M0_BIAS = 127
+GROUPS = (32, 64, 128)  # columns that share a scale, where weights are packed
+ZERO = 8  # the code of INT4 that is 0 where no others are stored
+# Of E2M1, by the three bits of an exponent and a fraction (OCP Microscaling Formats 1.0, section 5.3.3); the fourth is the sign.
+E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
 ROWS, COLUMNS = 64, 128
 STEP = 16  # of K, of 16-bit operands
 REGISTERS = 4
@@ -67,10 +75,10 @@ class Coding:
 # E2M1's exponent and fraction are the last of BF16's exponent and the first of its fraction: as numbers they are 2^-126 of
 # their values, subnormals too. Of four codes three take one mask each, the last the bits that are left.
 CODINGS = (
-    Coding(element="int4", to=BF16, places=tuple(map(_nibble, range(4))), lands=_nibble(0), magic=0x4300),
-    Coding(element="int4", to=F16, places=tuple(map(_nibble, range(4))), lands=_nibble(0), magic=0x6400),
+    Coding(element=INT4, to=BF16, places=tuple(map(_nibble, range(4))), lands=_nibble(0), magic=0x4300),
+    Coding(element=INT4, to=F16, places=tuple(map(_nibble, range(4))), lands=_nibble(0), magic=0x6400),
     Coding(
-        element="e2m1",
+        element=E2M1,
         to=BF16,
         places=((15, 8, 7, 6), (12, 5, 4, 3), (9, 2, 1, 0), (14, 13, 11, 10)),
         lands=(15, 8, 7, 6),
@@ -103,7 +111,7 @@ class Lookup:
         return row + 8 * second, 2 * STEP * step + 4 * c + 16 * register + byte, bits
 
 
-LOOKUP = Lookup(element="e2m1", to=E4M3)
+LOOKUP = Lookup(element=E2M1, to=E4M3)
 # A group's exponent less its row's: E4M3 has 0.5 * 2^-8, subnormal, and 6 * 2^6 exactly.
 LEAST_SHIFT, MOST_SHIFT = -8, 6
 
