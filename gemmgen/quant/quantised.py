@@ -62,7 +62,7 @@ class Quantised:
         """INT4 whose scales are rounded to `dtype`, torch.float16, bfloat16 or float32. Raises ArgumentError for other weights and dtypes, and
         where a scale overflows."""
         names = {torch_dtype(DTYPES[x]): x for x in INT4_SCALES}
-        if dtype not in names:
+        if dtype not in (*names,):
             raise ArgumentError("dtype", dtype, f"must be {' or '.join(map(str, names))}")
         try:
             made = formats.rescaled(self.numpy(), names[dtype])
@@ -77,7 +77,7 @@ class Quantised:
         float16, float8_e4m3fn (448 beyond it) or float8_e5m2. Raises ArgumentError as `numpy` does, and for another dtype."""
         exact = torch().float64
         rounded = {torch_dtype(x): x for x in FLOATS}
-        if dtype is not None and dtype != exact and dtype not in rounded:
+        if dtype is not None and dtype not in (exact, *rounded):
             allowed = f"must be {' or '.join(map(str, (exact, *rounded)))}"
             raise ArgumentError("dtype", dtype, allowed)
         values, to = formats.dequantise(self.numpy()), rounded.get(dtype)

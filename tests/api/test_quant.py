@@ -283,6 +283,8 @@ def test_what_is_not_taken_of_mxfp4_is_named(says):
         ("form", lambda: quant.of(torch.ones(4, 32), "mxfp4")),
         ("dtype", lambda: quant.of(torch.ones(4, 32), MXFP4).dequantise(torch.int8)),
         ("dtype", lambda: quant.of(torch.ones(4, 32), MXFP4).dequantise("float32")),
+        ("dtype", lambda: quant.of(torch.ones(4, 32), MXFP4).dequantise([])),
+        ("dtype", lambda: quant.of(torch.ones(4, 32), int4(32)).rescaled([])),
         ("dtype", lambda: quant.of(torch.ones(4, 32), MXFP4).dequantise(torch.float8_e5m2fnuz)),
     ],
 )
