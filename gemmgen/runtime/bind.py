@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..ir.argument_names import group_stride, parameter, row_stride
 from ..ir.expr import BEFORE
 from ..ir.groupings import GROUPINGS, in_turn
-from ..ir.indices import ROWS, SOURCES, TOP
+from ..ir.indices import ROWS, TOP
 from ..verification.indexed import stored_a
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches, scale_blocks
@@ -77,7 +77,7 @@ def bind(
         values |= dict.fromkeys(TABLES, table)
     if operands.indices is not None:
         indices = place(operands.indices.reshape(1, -1).view(np.uint8))
-        values |= {ROWS: indices, TOP: operands.top, SOURCES: matrices["a"].outer}
+        values |= {ROWS: indices, TOP: operands.top}
     output = _output(operands, pitches, out, scale_d)
     scales = _scales(operands, pitches, embed)
     return Bound(

@@ -10,7 +10,6 @@ from typing import Any
 
 from ..errors import ArgumentError, LaunchError
 from ..ir.counts import INT_LIMIT, check_maps, check_side, check_tiles
-from ..ir.indices import SOURCES
 from ..ir.launchable import Launchable
 from ..ir.nodes import Kernel
 from ..ir.stamps import ring_bytes
@@ -77,7 +76,7 @@ class LoadedKernel(Compiled):
         check_launch(self.kernel, shape, groups)
         check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
         if self.kernel.pointed:
-            values = {**values, **lying(matrices), SOURCES: matrices["a"].outer}
+            values = {**values, **lying(matrices)}
         for x in self.kernel.pointed:
             check(x.tensor, matrices[x.tensor], x.dtype.bytes)
         if self._report:

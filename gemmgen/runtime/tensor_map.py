@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import ArgumentError, LaunchError, TensorMapError
 from ..ir.dtypes import DType
+from ..ir.indices import SOURCES
 from ..ir.launchable import Launchable
 from ..ir.nodes import TmaMap
 from .driver import call, driver
@@ -57,12 +58,13 @@ def check(argument: str, matrix: Matrix, itemsize: int) -> None:
 
 
 def lying(matrices: Mapping[str, Matrix]) -> dict[str, int]:
-    """Where A and B lie, and their strides in elements, as parameters of a kernel that reads them by address."""
+    """Where A and B lie, their strides in elements, and how many rows A has, as parameters of a kernel that reads them by address."""
     rows = {"a": "a_stride_m", "b": "b_stride_n"}
     return {
         **{name: matrices[name].pointer for name in rows},
         **{of: matrices[name].stride for name, of in rows.items()},
         **{f"{name}_stride_g": matrices[name].group_stride for name in rows},
+        SOURCES: matrices["a"].outer,
     }
 
 

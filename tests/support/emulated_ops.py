@@ -12,7 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemmgen import casts, combining, routing, spreading
 from gemmgen.emulator import GlobalMemory, launch, load
-from gemmgen.ir.indices import SOURCES
 from gemmgen.ops import (
     building,
     calls,
@@ -125,9 +124,7 @@ class Gemm:
     def plan(self, shape, matrices, values, stream):
         kernel, groups = self.kernel, int(values["groups"])
         check_launch(kernel, shape, groups)
-        bound = Bound(
-            matrices=matrices, values={**values, **lying(matrices), SOURCES: matrices["a"].outer}
-        )
+        bound = Bound(matrices=matrices, values={**values, **lying(matrices)})
         assert not kernel.workspace.words
 
         def start():

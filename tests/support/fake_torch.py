@@ -15,7 +15,7 @@ import pytest
 from gemmgen.ops import building, front
 from gemmgen.pipeline import lower
 from gemmgen.runtime import torch_tensors
-from gemmgen.runtime.tensor_map import check, describe
+from gemmgen.runtime.tensor_map import check, describe, lying
 
 DTYPES = (
     "bfloat16",
@@ -255,6 +255,8 @@ def recorded(patch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
             check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
             for m in self.kernel.maps:
                 describe(self.kernel, m, matrices[m.tensor])
+            if self.kernel.pointed:
+                values = {**values, **lying(matrices)}
             assert {x.name for x in self.kernel.params} <= {*values}
             given = {"shape": shape, "matrices": matrices, "values": values, "stream": stream}
             return self.startable(**self.asked, **given, moved={})
