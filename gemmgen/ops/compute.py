@@ -19,7 +19,7 @@ from . import depths, invariance
 from .calls import block_scales, operand_shape, run, vector_scales
 from .epilogue import Shape, Values
 from .front import front
-from .indexed import Taken, of_product
+from .indexed import Taken, asked, of_product
 from .told import ALONE, ToldGroups
 
 
@@ -53,6 +53,8 @@ def multiply(
     scale_layout: str | None = None,
     scale_out: Any = None,
     table: Any = None,
+    rows: Any = None,
+    top: int = 1,
     expected_rows: int | None = None,
     expected_groups: int | None = None,
     config: Config | None = None,
@@ -67,6 +69,7 @@ def multiply(
     or [N, ceil(K/128)]; else what the epilogue reads by these names. scale_layout, where operands have scales:
     "mn", A's (and B's, if it has one per row) contiguous along M (N), or "row", any strides.
     table: int32 on the device, of a grouping that reads one: group_rows, row_groups, group_ends or group_depths.
+    rows, top: of a problem with indexed=True, which needs rows; as of `grouped_gemm`.
     expected_rows, expected_groups: as of `masked_gemm` and `grouped_gemm`.
     out: as of the others; allocated if None, but if the problem accumulates, which adds to it. scale_out, config,
     invariant, arguments, the result, errors: as of `fp8_block_gemm`.
@@ -80,7 +83,7 @@ def multiply(
     return compute(
         problem, config, a, b, out, arguments | read_by_epilogue(problem, scales), scales,
         table=table, expected_rows=expected_rows, expected_groups=expected_groups,
-        scale_out=scale_out, invariant=invariant,
+        scale_out=scale_out, invariant=invariant, by_index=asked(problem, rows, top),
     )  # fmt: skip
 
 

@@ -33,14 +33,25 @@ class Product:
 
 def taken(p: Problem, rows: Any, top: int) -> tuple[Problem, Taken | None]:
     """`p` with rows by index, and which, if any are given. Raises ArgumentError."""
-    if rows is None:
-        if top != 1:
-            raise ArgumentError("top", top, "is of rows, which are not given")
-        return p, None
-    if p.grouping != "ends":
-        raise ArgumentError("rows", type(rows).__name__, "needs group_ends, not row_groups")
-    check_number("top", top, 1, INT_LIMIT - 1)
-    return replace(p, indexed=True), Taken(rows=rows, top=top)
+    if rows is not None:
+        if p.grouping != "ends":
+            raise ArgumentError("rows", type(rows).__name__, "needs group_ends, not row_groups")
+        p = replace(p, indexed=True)
+    return p, asked(p, rows, top)
+
+
+def asked(p: Problem, rows: Any, top: int) -> Taken | None:
+    """The rows that a problem by index is given; None of another, which takes none. Raises ArgumentError."""
+    if p.indexed and rows is None:
+        raise ArgumentError("rows", None, "must be given: problem.indexed has rows of a by index")
+    if p.indexed:
+        check_number("top", top, 1, INT_LIMIT - 1)
+        return Taken(rows=rows, top=top)
+    if rows is not None:
+        raise ArgumentError("rows", type(rows).__name__, "is of a problem with indexed=True")
+    if top != 1:
+        raise ArgumentError("top", top, "is of rows, which are not given")
+    return None
 
 
 def of_product(t: Taken | None, a: Any, shape: Shape) -> tuple[Any, Shape, Values]:

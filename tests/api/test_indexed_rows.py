@@ -11,6 +11,8 @@ from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
 
 from gemmgen import ops  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
+from gemmgen.ir.dtypes import BF16  # noqa: E402
+from gemmgen.problem import Problem  # noqa: E402
 
 EXPERTS, HIDDEN, WIDE = 4, 256, 256
 
@@ -60,6 +62,22 @@ def test_fp8(layout, monkeypatch):
     for mine, theirs in zip(got, want, strict=True):
         mine, theirs = (x.view(torch.uint8) if x.dtype.itemsize == 1 else x for x in (mine, theirs))
         assert torch.equal(mine[there], theirs[there])
+
+
+def test_any_problem(monkeypatch):
+    """`multiply` of a problem by index: the bits of the function."""
+    tokens, top = 20, 2
+    r = routed(tokens, top)
+    x = torch.randn(tokens, HIDDEN).bfloat16()
+    w = torch.randn(EXPERTS, WIDE, HIDDEN).bfloat16()
+    p = Problem(family="dense", a=BF16, b=BF16, grouping="ends", indexed=True)
+    memory = Memory(x, w, r.copies, r.ends)
+    emulated(monkeypatch, memory)
+    with memory:
+        want = ops.grouped_gemm(x, w, rows=r.copies, top=top, group_ends=r.ends)
+        got = ops.multiply(p, x, w, table=r.ends, rows=r.copies, top=top)
+    there = r.copies >= 0
+    assert got.shape == want.shape and torch.equal(got[there], want[there])
 
 
 def test_rows_that_a_has_not_are_zeros(monkeypatch):

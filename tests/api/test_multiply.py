@@ -102,6 +102,21 @@ CASES = {
         replace(DENSE, grouping="ends"),
         COUNTS,
     ),
+    "ends, rows by index": (
+        ops.grouped_gemm,
+        {"a": x(9, K), "b": x(G, N, K), "out": x(M, N), "rows": OF_ROWS, "top": 3},
+        {"group_ends": COUNTS},
+        replace(DENSE, grouping="ends", indexed=True),
+        COUNTS,
+    ),
+    "fp8 blocks, rows by index": (
+        ops.fp8_block_grouped_gemm,
+        {"a": x(9, K, dtype=E4M3), "b": x(G, N, K, dtype=E4M3), "out": x(M, N), "rows": OF_ROWS}
+        | {"scale_a": BLOCKS["scale_a"], "scale_b": Placed(G, 1, 2)},
+        {"group_ends": COUNTS, "scale_a_layout": "mn"},
+        replace(FP8, grouping="ends", indexed=True),
+        COUNTS,
+    ),
     "along K": (
         ops.k_grouped_gemm,
         {"a": x(K, M), "b": x(K, N), "out": x(G, M, N, dtype="float32")},
@@ -158,6 +173,8 @@ def test_without_any_k_an_epilogue_would_not_be_applied(launches):
         ("expected_groups", {"expected_groups": 1}),
         ("scale_a", {"scale_a": Placed(M)}),
         ("scale_layout", {"scale_layout": "mn"}),
+        ("rows", {"rows": OF_ROWS}),
+        ("top", {"top": 2}),
     ),
 )
 def test_what_a_problem_does_not_read_is_refused(argument, changes, launches):
@@ -171,6 +188,13 @@ def test_a_table_that_is_missing_is_named_as_its_grouping_names_it(launches):
     with pytest.raises(ArgumentError) as e:
         ops.multiply(p, x(G, M, K), x(G, N, K), config=CONFIG)
     assert e.value.argument == "group_rows" and not launches
+
+
+def test_rows_of_a_problem_by_index_are_needed(launches):
+    p = replace(DENSE, grouping="ends", indexed=True)
+    with pytest.raises(ArgumentError) as e:
+        ops.multiply(p, x(9, K), x(G, N, K), table=COUNTS, config=CONFIG)
+    assert e.value.argument == "rows" and not launches
 
 
 def test_an_epilogue_may_be_given_by_its_name(launches):
