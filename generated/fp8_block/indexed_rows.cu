@@ -75,6 +75,7 @@ __device__ __forceinline__ void store_commit();
 template <int kPending> __device__ __forceinline__ void store_wait_read();
 template <int kPending> __device__ __forceinline__ void store_wait_all();
 __device__ __forceinline__ void fence_proxy_async();
+__device__ __forceinline__ int opaque_int(int x);
 template <int kStep> __device__ __forceinline__ float paced(float x, int i);
 __device__ __forceinline__ float load_shared_float(uint32_t address);
 __device__ __forceinline__ uint8_t load_shared_uint8_t(uint32_t address);
@@ -88,7 +89,6 @@ __device__ __forceinline__ uint32_t descriptor_low(uint32_t address, uint32_t le
 __device__ __forceinline__ uint64_t descriptor(uint32_t low, uint32_t high);
 __device__ __forceinline__ void mma(float (&d)[64], uint64_t a, uint64_t b, int accumulate);
 __device__ __forceinline__ void copy_row_piece(uint32_t to, const void* from, int bytes);
-__device__ __forceinline__ int renewed(int x);
 __device__ __forceinline__ void commit_copies();
 template <int kPending> __device__ __forceinline__ void wait_for_copies();
 }  // namespace ptx
@@ -477,7 +477,7 @@ gemmgen_fp8_block_ends_gemm_e4m3_e4m3_e4m3_128x256x128_s4c2_mcb_u4_indexed_p2_sw
                     #pragma unroll
                     for (int i = 0; i < 8; ++i) {
                         // Anew in every K block: 64 bits of each row's address would take the registers that a producer has.
-                        const int source = ptx::renewed(indices[i]);
+                        const int source = ptx::opaque_int(indices[i]);
                         ptx::copy_row_piece(to + 2048 * i, a + (long long)source * a_stride_m + at, source >= 0 ? bytes : 0);
                     }
                     ptx::commit_copies();
@@ -627,6 +627,12 @@ __device__ __forceinline__ void store_wait_all() {
 // Order generic writes to shared memory before reads through the async proxy (TMA, wgmma).
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// The same number, of which the compiler knows nothing.
+__device__ __forceinline__ int opaque_int(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 // `x`. Every kStep elements a warp stops computing ahead: the registers would not suffice for all.
 template <int kStep>
 __device__ __forceinline__ float paced(float x, int i) {
@@ -698,12 +704,6 @@ __device__ __forceinline__ void mma(float (&d)[64], uint64_t a, uint64_t b, int 
 // The same of what other CTAs read too, a line of 128 bytes by eight threads: past the L1.
 __device__ __forceinline__ void copy_row_piece(uint32_t to, const void* from, int bytes) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-
-// x, of which the compiler knows nothing: what is computed from it is computed here, and kept nowhere.
-__device__ __forceinline__ int renewed(int x) {
-    asm volatile("" : "+r"(x));
-    return x;
 }
 
 // Close the group of this thread's copies since the last.
