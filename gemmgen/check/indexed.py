@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir import nodes as ir
+from ..ir.indices import PARAMS, ROWS
 from ..ir.rewrite import statements
 from .reader import Held, Reader
 
@@ -24,7 +25,7 @@ def of_indices(r: Reader, s: ir.LoadIndices | ir.CopyRows) -> None:
         r.want(s, s.indices, held)
 
 
-def copied(kernel: ir.Kernel, s: ir.CopyRows, begins: str) -> Iterator[str]:
+def copied(kernel: ir.Kernel, s: ir.CopyRows, of: ir.Pointed, begins: str) -> Iterator[str]:
     """All rows of a stage, a K block of each, as wgmma will read them. begins: along K, where it counts from."""
     to = kernel.buffer(s.smem)
     if (to.row_bytes, to.swizzle) != (LINE, LINE):
@@ -36,12 +37,18 @@ def copied(kernel: ir.Kernel, s: ir.CopyRows, begins: str) -> Iterator[str]:
     known = [x for x in statements(kernel) if isinstance(x, ir.LoadIndices) and x.dst == s.indices]
     if [x.count for x in known] != [to.rows]:
         yield f"{s.indices} are of {[x.count for x in known]} rows, {to.name} has {to.rows}"
-    if [x.dtype for x in kernel.pointed if x.tensor == s.tensor] != [to.dtype]:
-        yield f"{s.tensor} is no operand of {to.dtype} that is pointed to"
+    if of.dtype is not to.dtype:
+        yield f"{s.tensor} has elements of {of.dtype.name}, {to.name} of {to.dtype.name}"
 
 
 def room(kernel: ir.Kernel, s: ir.LoadIndices) -> Iterator[str]:
-    """As many registers as a thread has rows to know of."""
-    held = next(r.count for role in kernel.roles for r in role.locals if r.name == s.dst)
+    """As many registers as a thread has rows to know of; and the array of indices, and what they are of, are the launch's."""
+    given = {p.name: p.ctype for p in kernel.params}
+    if s.tensor != ROWS:
+        yield f"the indices of rows are in {ROWS}, not in {s.tensor}"
+    for p in PARAMS:
+        if given.get(p.name) != p.ctype:
+            yield f"the kernel is not given {p.ctype} {p.name}"
+    held = sum(r.count for role in kernel.roles for r in role.locals if r.name == s.dst)
     if held != -(-s.count * LINE // (THREADS * PIECE)):
         yield f"{s.dst} has {held} registers for {s.count} rows"

@@ -57,7 +57,7 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
             case TmaLoad():
                 texts = _load(kernel, s, kernel.buffer(s.smem))
             case CopyRows():
-                texts = copied(kernel, s, _start(kernel, _pointed(kernel, s), "k", False))
+                texts = _copies(kernel, s)
             case LoadIndices():
                 texts = room(kernel, s)
             case Mma():
@@ -96,8 +96,16 @@ def _load(kernel: Kernel, s: TmaLoad, to: Smem) -> Iterator[str]:
     yield from _rank(s, to, (inner, outer))
 
 
-def _pointed(kernel: Kernel, s: CopyRows) -> Pointed:
-    return next(x for x in kernel.pointed if x.tensor == s.tensor)
+def _copies(kernel: Kernel, s: CopyRows) -> Iterator[str]:
+    found = _pointed(kernel, s)
+    if len(found) != 1:
+        yield f"{s.tensor} is pointed to as {len(found)} operands"
+    for x in found:
+        yield from copied(kernel, s, x, _start(kernel, x, "k", False))
+
+
+def _pointed(kernel: Kernel, s: CopyRows) -> list[Pointed]:
+    return [x for x in kernel.pointed if x.tensor == s.tensor]
 
 
 def _start(kernel: Kernel, m: TmaMap | Pointed, axis: str, scales: bool) -> str:
@@ -134,7 +142,7 @@ def _mma(kernel: Kernel, s: Mma) -> Iterator[str]:
     a, b = kernel.buffer(s.a), kernel.buffer(s.b)
     sides: dict[str, tuple[Axis, Axis]] = {m.smem: (m.inner, m.outer) for m in kernel.maps}
     copies = (x for x in statements(kernel) if isinstance(x, CopyRows))
-    sides |= {x.smem: ("k", _pointed(kernel, x).outer) for x in copies}
+    sides |= {c.smem: ("k", x.outer) for c in copies for x in _pointed(kernel, c)}
     (shared, _), (other, width) = _sides(kernel)
     for side, smem, major in ((shared, a, s.instr.a_major), (other, b, s.instr.b_major)):
         wanted = ("k", side) if major == "k" else (side, "k")

@@ -12,11 +12,13 @@ from kernels import emitted
 
 from gemmgen import emulator
 from gemmgen.check import ProtocolViolation, check
+from gemmgen.check.placement import placed
 from gemmgen.config import Config
 from gemmgen.emulator import EmulatorError
 from gemmgen.errors import ArgumentError, IllegalConfig, VerificationError
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import is_if
+from gemmgen.ir.dtypes import BF16
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.ir.syncs import is_fence, is_sync
@@ -267,6 +269,7 @@ WRONG = {
         () if is_if(s, "begun") and isinstance(s.body[0], ir.Arrive) else s
     ),
     "indices of another tile": each(ir.LoadIndices, drop),
+    "indices of another array": each(ir.LoadIndices, lambda s: replace(s, tensor="group_ends")),
     "too few indices": each(ir.LoadIndices, lambda s: replace(s, count=s.count - 16)),
     "another K": each(ir.CopyRows, lambda s: replace(s, k=replace(s.k, scale=64))),
     "not copied": each(ir.CopyRows, drop),
@@ -283,6 +286,38 @@ def test_the_proof_finds(wrong, stages):
     check(kernel)
     with pytest.raises(ProtocolViolation):
         check(map_stmts(kernel, WRONG[wrong]))
+
+
+def without(name):
+    return lambda k: replace(k, params=tuple(p for p in k.params if p.name != name))
+
+
+def pointed(**changes):
+    return lambda k: replace(k, pointed=tuple(replace(x, **changes) for x in k.pointed))
+
+
+RESOURCES = {
+    "nothing that is pointed to": (
+        lambda k: replace(k, pointed=()),
+        "a is pointed to as 0 operands",
+    ),
+    "another operand": (pointed(tensor="b"), "a is pointed to as 0 operands"),
+    "the same twice": (lambda k: replace(k, pointed=k.pointed * 2), "as 2 operands"),
+    "along N": (pointed(outer="n"), "multiplies smem_a as M"),
+    "elements of another size": (pointed(dtype=BF16), "a has elements of bf16"),
+    "no indices": (without("rows"), "not given const int* rows"),
+    "no copies of each": (without("top"), "not given int top"),
+    "no end of A": (without("sources"), "not given int sources"),
+}
+
+
+@pytest.mark.parametrize("wrong", RESOURCES)
+def test_what_rows_by_index_need_is_found_missing(wrong):
+    change, found = RESOURCES[wrong]
+    kernel = change(lower(indexed(), config()))
+    assert any(found in x.message for x in placed(kernel))
+    with pytest.raises(ProtocolViolation, match="P10"):
+        check(kernel)
 
 
 @pytest.mark.parametrize("thorough", (False, True))
