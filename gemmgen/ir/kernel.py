@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..notebook import folded, table
 from .arrivals import NO_ARRIVALS, Arrivals
 from .blocks import Stmt
+from .pointed import Pointed
 from .resources import (
     ONE_GEMM,
     Barrier,
@@ -14,7 +15,6 @@ from .resources import (
     Cluster,
     Groups,
     Param,
-    Pointed,
     Registers,
     Smem,
     TmaMap,

@@ -7,7 +7,8 @@ from typing import Protocol
 
 from .arrivals import Arrivals
 from .dtypes import DType
-from .resources import Block, Cluster, Groups, Param, Pointed, TmaMap
+from .pointed import Pointed
+from .resources import Block, Cluster, Groups, Param, TmaMap
 from .walks import Peers, Workspace
 
 

@@ -24,6 +24,7 @@ from .exchange import (
 from .fragments import LoadFragments, MultiplyFragments
 from .indices import CopyRows, LoadIndices, WaitCopies
 from .kernel import Kernel, Role
+from .pointed import Pointed
 from .promotion import (
     Accumulate,
     Copy,
@@ -42,7 +43,6 @@ from .resources import (
     Groups,
     Major,
     Param,
-    Pointed,
     Registers,
     Smem,
     TmaMap,

@@ -6,10 +6,13 @@ A field that is `None` is filled by the pass named beside it; `passes/check_comp
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import IRError
 from .dtypes import DType
+
+if TYPE_CHECKING:
+    from .pointed import Pointed
 
 Axis = Literal["m", "n", "k"]
 PIECE = 16  # bytes that a thread loads at once
@@ -66,27 +69,6 @@ class TmaMap:
     grouped: bool = field(default=False, metadata=UNUSUAL)
     derived: bool = field(default=False, metadata=UNUSUAL)  # per group, on the device; derive_maps
     indices: str = field(default="", metadata=UNUSUAL)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pointed:
-    """A K-major operand that threads read by its address, PIECE bytes of a row at once: rows begin at multiples of them, and K is one.
-    clipped: K is any, for of a last piece only what is there is read."""
-
-    tensor: str
-    dtype: DType
-    outer: Axis
-    grouped: bool = field(default=False, metadata=UNUSUAL)
-    clipped: bool = field(default=False, metadata=UNUSUAL)  # index_rows
-
-    @property
-    def inner(self) -> Axis:
-        return "k"
-
-    @property
-    def step(self) -> int:
-        """What K is a multiple of."""
-        return 1 if self.clipped else PIECE // self.dtype.bytes
 
 
 @dataclass(frozen=True, kw_only=True)

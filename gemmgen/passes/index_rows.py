@@ -19,7 +19,6 @@ from ..ir.nodes import (
     If,
     Kernel,
     LoadIndices,
-    Param,
     Pointed,
     PrefetchMap,
     Registers,
@@ -78,7 +77,7 @@ def index_rows(kernel: Kernel, target: Target) -> Kernel:
     kernel = replace(
         kernel,
         maps=tuple(m for m in kernel.maps if m != indexed),
-        params=(*kernel.params, *_params(pointed)),
+        params=(*kernel.params, *pointed.params),
         pointed=(pointed,),
     )
     fetched = PrefetchMap(tensor_map=indexed.name)
@@ -96,14 +95,6 @@ def _check(smem: Smem, loads: list[TmaLoad]) -> None:
 
 def _is_of(s: Stmt, indexed: TmaMap) -> TypeGuard[TmaLoad]:
     return isinstance(s, TmaLoad) and s.tensor_map == indexed.name
-
-
-def _params(x: Pointed) -> tuple[Param, ...]:
-    """Of elements only the size counts."""
-    return (
-        Param(name=x.tensor, ctype=f"const uint{x.dtype.bits}_t*"),
-        Param(name=f"{x.tensor}_stride_{x.outer}", ctype="int"),
-    )
 
 
 def _lag(kernel: Kernel) -> int:

@@ -18,7 +18,6 @@ from ..ir.nodes import (
     LoadFragments,
     Mma,
     MultiplyFragments,
-    Param,
     Pointed,
     PrefetchMap,
     Registers,
@@ -99,7 +98,7 @@ def read_direct(kernel: Kernel, target: Target, direct: bool) -> Kernel:
         maps=tuple(m for m in kernel.maps if m.name not in gone),
         smem=tuple(s for s in kernel.smem if s.name not in gone),
         barriers=tuple(b for b in kernel.barriers if b.name not in gone),
-        params=(*kernel.params, *(p for x in pointed for p in _params(x))),
+        params=(*kernel.params, *(p for x in pointed for p in x.params)),
         pointed=pointed,
         roles=(kernel.consumer,),
     )
@@ -150,15 +149,6 @@ def _map(kernel: Kernel, smem: str) -> TmaMap:
 def _pointed(kernel: Kernel, m: TmaMap) -> Pointed:
     dtype = kernel.buffer(m.smem).dtype
     return Pointed(tensor=m.tensor, dtype=dtype, outer=m.outer, grouped=m.grouped)
-
-
-def _params(x: Pointed) -> tuple[Param, ...]:
-    """Of elements only the size counts."""
-    return (
-        Param(name=x.tensor, ctype=f"const uint{x.dtype.bits}_t*"),
-        Param(name=f"{x.tensor}_stride_{x.outer}", ctype="int"),
-        *(Param(name=f"{x.tensor}_stride_g", ctype="long long"),) * x.grouped,
-    )
 
 
 def _without(s: Stmt, gone: set[str]) -> Stmt | tuple[Stmt, ...]:

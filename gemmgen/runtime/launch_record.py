@@ -16,7 +16,8 @@ from ..ir.arrivals import Arrivals
 from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import DTYPES, DType
 from ..ir.nodes import Kernel
-from ..ir.resources import Block, Cluster, Groups, Param, Pointed, TmaMap
+from ..ir.pointed import Pointed
+from ..ir.resources import Block, Cluster, Groups, Param, TmaMap
 from ..ir.walks import Peers, Workspace
 
 
