@@ -348,8 +348,9 @@ def test_a_record_launches_as_its_kernel_does(exhibit):
         ctas = grid(record, shape, 132, 3)
         assert ctas == grid(built, shape, 132, 3)
         assert workspace_bytes(record, ctas, 3) == workspace_bytes(built, ctas, 3)
-    for name in "abd":
-        assert record.buffer(f"smem_{name}").dtype is built.buffer(f"smem_{name}").dtype
+    assert {b.name for b in record.buffers} == {"smem_d", *(m.smem for m in built.maps)}
+    assert all(b.dtype is built.buffer(b.name).dtype for b in record.buffers)
+    assert record.pointed == built.pointed
 
 
 def answer_of(built):
