@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 from ..errors import IllegalConfig, Rule
 from ..ir.dtypes import S32
-from ..ir.indices import ROWS, SPAN, held
+from ..ir.indices import SPAN, held
 from ..ir.nodes import (
     Arrive,
     Coord,
@@ -37,11 +37,6 @@ from ..ir.rewrite import map_body, map_role, map_stmts, statements
 from ..ir.stmts import multicasts, releases
 from ..target import Target
 
-INDEXED_PRODUCER = Rule(
-    id="indexed-producer",
-    says="rows by index need a producer that loads A: direct false",
-    because="Each lane of a direct kernel reads its rows itself, four lanes a row, and knows no index.",
-)
 INDEXED_SHARED = Rule(
     id="indexed-shared",
     says="rows by index are loaded by the CTA that multiplies them: multicast none or b",
@@ -52,7 +47,7 @@ INDEXED_SPAN = Rule(
     says="rows by index need a K block of 128 bytes, swizzled by 128",
     because="Eight threads copy a row, 16 bytes each, to where the swizzle of 128 bytes has them.",
 )
-RULES = (INDEXED_PRODUCER, INDEXED_SHARED, INDEXED_SPAN)
+RULES = (INDEXED_SHARED, INDEXED_SPAN)
 INDICES, BEGUN = "indices", "begun"
 ON_THEIR_WAY = (
     2  # K blocks behind the newest, if the ring has room: copies take longer than a K block
@@ -63,11 +58,9 @@ def index_rows(kernel: Kernel, target: Target) -> Kernel:
     """Of an operand whose rows come by index no box is loaded: all threads of the producer walk tiles and K blocks, know which rows their share
     of a tile's are, and copy those; when a K block's copies have come, each warp says so. The leader does the rest. Drops the tensor map,
     its loads and its prefetch; adds what points to the operand, LoadIndices, CopyRows, WaitCopies, arrivals and their registers."""
-    if all(p.name != ROWS for p in kernel.params):
-        return kernel
     found = [m for m in kernel.maps if m.indices]
     if not found:
-        raise IllegalConfig(INDEXED_PRODUCER, {"direct": True}, "Use direct=false.")
+        return kernel
     (indexed,) = found
     smem = kernel.buffer(indexed.smem)
     loads = [s for s in statements(kernel) if _is_of(s, indexed)]

@@ -64,7 +64,15 @@ DIRECT_UNROLL = Rule(
     because="A K block's fragments become those of the one before. In so many copies of the loop's body that is another name for the same "
     "registers; else it is a move, which waits until they are loaded.",
 )
-RULES = (DIRECT_TILE, DIRECT_OPERANDS, DIRECT_ALONE, DIRECT_SCALES, DIRECT_UNROLL)
+INDEXED_PRODUCER = Rule(
+    id="indexed-producer",
+    says="rows by index need a producer that loads A: direct false",
+    because="Each lane of a direct kernel reads its rows itself, four lanes a row, and knows no index.",
+)
+RULES = (
+    *(DIRECT_TILE, DIRECT_OPERANDS, DIRECT_ALONE, DIRECT_SCALES, DIRECT_UNROLL),
+    INDEXED_PRODUCER,
+)
 
 
 def read_direct(kernel: Kernel, target: Target, direct: bool) -> Kernel:
@@ -109,6 +117,8 @@ def read_direct(kernel: Kernel, target: Target, direct: bool) -> Kernel:
 
 
 def _check(kernel: Kernel) -> None:
+    if any(m.indices for m in kernel.maps):
+        raise IllegalConfig(INDEXED_PRODUCER, {"direct": True}, "Use direct=false.")
     role, instr = kernel.consumer, kernel.instr
     waves = len({s.wave for s in statements(kernel) if isinstance(s, Mma)})
     if kernel.buffer("smem_d").along != "n" or role.count * waves > 1:

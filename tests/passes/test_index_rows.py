@@ -164,6 +164,7 @@ def test_the_text_says_so_of_indices():
         ("indexed-shared", {"consumers": 2, "block_m": 128, "multicast": "a"}),
         ("indexed-span", {"swizzle_ab": 64}),
         ("register-budget", {"consumers": 2, "block_m": 256}),
+        ("indexed-producer", {"direct": True}),
         (
             "indexed-producer",
             {"direct": True, "swap_ab": True, "block_m": 8, "block_n": 64, "unroll": 2}
