@@ -16,14 +16,17 @@ from gemmgen.check.placement import placed
 from gemmgen.config import Config
 from gemmgen.emulator import EmulatorError
 from gemmgen.errors import ArgumentError, IllegalConfig, VerificationError
+from gemmgen.heuristics import candidates
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import is_if
 from gemmgen.ir.dtypes import BF16
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.ir.syncs import is_fence, is_sync
+from gemmgen.passes import index_rows, read_direct
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
+from gemmgen.target import H200
 from gemmgen.verification import random_normal
 from gemmgen.verification.indexed import stored_a
 
@@ -176,6 +179,21 @@ def test_rules(rule, changes):
     with pytest.raises(IllegalConfig) as e:
         lower(indexed(), config(**changes))
     assert e.value.rule.id == rule
+
+
+@pytest.mark.parametrize("name", ("bf16", "fp8_block"))
+def test_the_pass_takes_what_a_choice_considers(name):
+    """Clusters share B, and no candidate is one that these rules refuse."""
+    shared = set()
+    for rows in (16, 64, 512):
+        found = [*candidates(indexed(name), (rows, 4096, 4096), H200, groups=32)]
+        shared |= {c.multicast for c in found}
+        for c in found[::4]:
+            try:
+                lower(indexed(name), c)
+            except IllegalConfig as e:
+                assert e.rule not in (*index_rows.RULES, read_direct.INDEXED_PRODUCER), c
+    assert shared == {"none", "b"}
 
 
 @pytest.mark.parametrize("stages", (2, 3, 4))
