@@ -147,7 +147,7 @@ def promotes(p: Problem) -> bool:
 
 
 def dram_bytes(p: Problem, shape: Shape, groups: int = 1) -> float:
-    """Operands, scales and D of all groups, each once; D twice where it is added to."""
+    """Operands, scales and D of all groups, each once; D twice where it is added to. Of rows by index A is what TAKEN says."""
     return sum(operand_bytes(p, shape, groups).values())
 
 
@@ -180,7 +180,7 @@ def read_bytes(p: Problem) -> float:
 
 def floors(p: Problem, shape: Shape, target: Target, groups: int = 1) -> tuple[float, float]:
     """Seconds that no kernel beats: of the products at the tensor cores' peak and `Target.clock_hz`, of
-    `dram_bytes` at HBM's peak."""
+    `dram_bytes` at HBM's peak. Of rows by index the second is an estimate: that each row of A stands for TAKEN of the product."""
     peak = target.sms * target.flops_per_clock(p.a.bytes) * target.clock_hz
     return flops(shape, grids(p, groups)) / peak, dram_bytes(
         p, shape, groups
