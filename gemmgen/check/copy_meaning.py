@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def _copy(w: Walk, s: ir.CopyRows) -> None:
     """A group of its own."""
-    w.add(ops.Begin, s, cells=w.cells(s))
+    w.add(ops.Begin, s, cells=w.cells(s), stage=w.round % w.kernel.stages)
     w.begun = min(w.begun + 1, s.most)
 
 

@@ -144,9 +144,10 @@ class Write(Op):
 
 @dataclass(frozen=True, kw_only=True)
 class Begin(Op):
-    """A group of generic writes by asynchronous copies, which are over with the Come that waits for it."""
+    """A group of generic writes of `stage` by asynchronous copies, which are over with the Come that waits for it."""
 
     cells: tuple[int, ...]
+    stage: int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from ..ir.nodes import (
     AddPartials,
     AwaitSignals,
     CloseStamps,
+    CopyRows,
     Drain,
     ForK,
     ForTiles,
@@ -31,6 +32,7 @@ from ..ir.nodes import (
     StoreWait,
     TmaLoad,
     Wait,
+    WaitCopies,
     WaitForGrids,
     WgmmaCommit,
     WgmmaWait,
@@ -41,8 +43,17 @@ from ..ir.syncs import is_sync
 from ..target import Target
 
 LOADS = TmaLoad  # of those that follow each other, the last is stamped
-WAITS = Wait | Drain | WgmmaWait | StoreWait | AwaitSignals
-WORKS = WgmmaCommit | PROMOTION | SendPartials | AddPartials | StageTile | StoreRows | StoreCommit
+WAITS = Wait | Drain | WgmmaWait | WaitCopies | StoreWait | AwaitSignals
+WORKS = (
+    CopyRows
+    | WgmmaCommit
+    | PROMOTION
+    | SendPartials
+    | AddPartials
+    | StageTile
+    | StoreRows
+    | StoreCommit
+)
 
 
 def instrument(kernel: Kernel, target: Target, stamps: int) -> Kernel:

@@ -28,7 +28,7 @@ class Latency:
     promote: one promotion, and its loads of scales. stage: one wave of D, or a piece of it, into shared memory.
     load: what one CTA loads for a K block, `load_bytes` into shared memory, one box after the other.
     store: a CTA's tile of D, `d_elements`. Both go through one port per SM, first come, first served.
-    flight: from a load's last byte at the port until it counts on its barrier, and from a store's until it
+    flight: from a load's last byte at the port until it counts on its barrier, or is there for threads that copy it, and from a store's until it
     is written. remote: until an arrival reaches another CTA's barrier.
     exchange: the same for the partial sums of CTAs that divide K, of which rank 0 takes `exchange_rate` bytes
     per cycle.
@@ -110,6 +110,9 @@ def _stages(kernel: ir.Kernel) -> int:
 
 
 def _box_bytes(kernel: ir.Kernel, s: ir.Stmt) -> int:
+    """What it loads for a K block; so do threads that copy rows."""
+    if isinstance(s, ir.CopyRows):
+        return kernel.buffer(s.smem).stage_bytes
     if not isinstance(s, ir.TmaLoad):
         return 0
     rows, columns = kernel.map(s.tensor_map).box or (0, 0)

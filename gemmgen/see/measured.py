@@ -18,7 +18,7 @@ from ..ir import nodes as ir
 from ..ir.syncs import is_sync
 from .latency import Latency
 from .rings import Ring
-from .timeline import Flight, Step, Timeline
+from .timeline import Carried, Flight, Step, Timeline
 
 Key = tuple[ops.Bar, int, int]
 
@@ -49,7 +49,9 @@ def measured(program: Program, latency: Latency, rings: Sequence[Ring]) -> Measu
     )
     t = Timeline(program=program, latency=latency, steps=steps, flights=(), phases=())
     begun = {id(op) for op in _begun(program, own)}
-    flights = tuple(f for f in (*_landings(t), *_products(t)) if id(f.op) in begun)
+    products = _groups(t, "product", ops.Commit, ops.Retire)
+    copies = _groups(t, "copy", ops.Begin, ops.Come)
+    flights = tuple(f for f in (*_landings(t), *copies, *products) if id(f.op) in begun)
     return Measured(
         timeline=replace(t, flights=flights),
         lost=tuple(r.lost for r in own),
@@ -144,21 +146,24 @@ def _filled(op: ops.Op) -> tuple[ops.Bar, ...]:
     return tuple(dict.fromkeys(c.bar for c in op.copies))
 
 
-def _products(t: Timeline) -> Iterator[Flight]:
-    """From the commit of a group of wgmma until its warpgroup knew that it was done."""
+def _groups(
+    t: Timeline, carried: Carried, begun: type[ops.Op], over: type[ops.Retire | ops.Come]
+) -> Iterator[Flight]:
+    """From where a group was issued until its warpgroup knew that it was done."""
     for agent, own in enumerate(t.steps):
         running: deque[Step] = deque()
         for s in own:
-            if isinstance(s.op, ops.Commit):
+            if isinstance(s.op, begun):
                 running.append(s)
-            elif isinstance(s.op, ops.Retire):
+            elif isinstance(s.op, over):
                 while len(running) > s.op.pending:
                     issued = running.popleft()
                     yield Flight(
-                        carried="product",
+                        carried=carried,
                         agent=agent,
                         op=issued.op,
                         cta=t.agents[agent].cta,
                         start=issued.end,
                         end=max(issued.end, s.end),
+                        stage=getattr(issued.op, "stage", 0),
                     )

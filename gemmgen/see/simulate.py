@@ -147,6 +147,24 @@ def _through_port(
         yield copies, s.occupy("port", s.program.agents[agent].cta, now, cycles) + lat.flight
 
 
+def _begin(s: Simulation, agent: int, op: ops.Begin, now: int) -> int:
+    """What threads copy passes through the port as a box does."""
+    assert isinstance(op.stmt, ir.CopyRows)
+    cta, smem = s.program.agents[agent].cta, s.program.kernel.buffer(op.stmt.smem)
+    cycles = s.latency.load * smem.stage_bytes // s.latency.load_bytes
+    end = s.occupy("port", cta, now, cycles) + s.latency.flight
+    s.workers[agent].copies.append(end)
+    s.flights.append(
+        Flight(carried="copy", agent=agent, op=op, cta=cta, start=now, end=end, stage=op.stage)
+    )
+    return now
+
+
+def _come(s: Simulation, agent: int, op: ops.Come, now: int) -> int:
+    groups = s.workers[agent].copies
+    return max([now, *groups[: len(groups) - op.pending]])
+
+
 def _multiply(s: Simulation, agent: int, op: ops.Multiply, now: int) -> int:
     cta, cycles = s.program.agents[agent].cta, s.latency.multiply
     end = s.occupy("tensor", cta, now, cycles)
@@ -217,6 +235,8 @@ MEANING: Meaning = {
     ops.Enter: _enter,
     ops.Meet: _meet,
     ops.Load: _load,
+    ops.Begin: _begin,
+    ops.Come: _come,
     ops.Multiply: _multiply,
     ops.Commit: _commit,
     ops.Retire: _retire,

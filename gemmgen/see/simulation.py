@@ -38,6 +38,7 @@ class Worker:
     product: int = 0  # end of the last Multiply
     stores: list[Group] = field(default_factory=list)
     store: Group = (0, 0)  # of the last Store
+    copies: list[int] = field(default_factory=list)  # when groups of copies have come
     meets: bool = False  # stands in a rendezvous
 
 

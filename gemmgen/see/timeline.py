@@ -15,7 +15,7 @@ from ..ir import nodes as ir
 from ..ir.promotion import PROMOTION
 from .latency import Latency
 
-Carried = Literal["load", "multiply", "store", "send", "landing", "product"]
+Carried = Literal["load", "copy", "multiply", "store", "send", "landing", "product"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,8 @@ class Step:
 
     @property
     def waits(self) -> bool:
-        return isinstance(self.op, ops.Wait | ops.Retire | ops.StoreWait | ops.Sync | ops.Meet)
+        waits = ops.Wait | ops.Retire | ops.Come | ops.StoreWait | ops.Sync | ops.Meet
+        return isinstance(self.op, waits)
 
     @property
     def doing(self) -> str:
@@ -44,6 +45,8 @@ class Step:
                 return {"named barrier": "warpgroup", "cta": "CTA"}.get(kind, kind)
             case ops.Retire():
                 return "wgmma"
+            case ops.Come():
+                return "copies"
             case ops.StoreWait():
                 return "stores"
             case ops.Touch(stmt=stmt) if isinstance(stmt, PROMOTION):
@@ -59,7 +62,8 @@ class Step:
 class Flight:
     """What `agent`'s operation `op` left under way. cta: whose shared memory it fills, reads or empties.
 
-    load, send: from the issue until the last byte counts on its barrier; `stage` is the ring's. multiply: as
+    load, send: from the issue until the last byte counts on its barrier; `stage` is the ring's. copy: rows that
+    threads copy, from the issue until they have come; of stamps, until their threads have waited for them. multiply: as
     long as it keeps the tensor core. store: while it reads shared memory. Of stamps, which show less: landing, a load from its
     issue until the first warpgroup has seen it; product, wgmma from commit until it is known to be done.
     """

@@ -15,17 +15,19 @@ NUMBERED = "0-9"  # in place of a letter, the last digit of the K block
 WORK = {"promote": ("P", 0), "stage D": ("S", 2), "copy rows": ("C", 2), "issue": ("I", 7)}
 FLIGHTS = {
     "load": (6, "TMA load under way"),
+    "copy": (6, "copies of rows under way"),
     "landing": (6, "TMA load, until a warpgroup saw it"),
     "multiply": (4, "the tensor core multiplies"),
     "product": (4, "wgmma, from commit until retired"),
     "store": (2, "D leaves shared memory"),
     "send": (3, "partial sums under way to rank 0"),
 }
-LOADS, PRODUCTS = ("load", "landing"), ("multiply", "product")
+LOADS, PRODUCTS = ("load", "copy", "landing"), ("multiply", "product")
 WAITS = {
     "empty": ("e", 7),
     "turns": ("t", 7),
     "wgmma": ("w", 5),
+    "copies": ("c", 1),
     "stores": ("s", 3),
     "partials_full": ("a", 1),
     "partials_empty": ("r", 1),
@@ -132,6 +134,8 @@ def describe(i: Step | Flight) -> str:
     match i:
         case Flight(carried="load" | "landing"):
             return f"TMA load into stage {i.stage}"
+        case Flight(carried="copy"):
+            return f"copies of rows into stage {i.stage}"
         case Flight(carried="multiply" | "product"):
             return "wgmma"
         case Flight():

@@ -134,6 +134,8 @@ def _waits(t: Timeline) -> Table:
     )
     columns = ("warpgroup", "for", "cycles", "share")
     note = "wgmma: products under way, a queue for the tensor core included; stores: D's way out of shared memory"
+    if any("copies" in t.waiting(i) for i in range(len(called))):
+        note += "; copies: rows of A on their way"
     in_turns = t.program.kernel.consumer.turns > 1
     note += "; turns: another warpgroup's K loop." if in_turns else "."
     return Table(title="Who waits for what", columns=columns, rows=rows, note=note)

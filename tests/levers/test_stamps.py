@@ -30,6 +30,7 @@ from gemmgen.see.simulate import WHOLE
 from gemmgen.target import H200
 
 SAME = ("fp8", "dense-waves", "fp8-masked-multicast", "fp8-1d1d-k_flat", "dense-split-in-flight")
+INDEXED = "fp8_block/indexed_rows"
 WATCHED = (DENSE, Config(watchdog=True))
 # Lines that a stamped kernel has and others have not, in a kernel's body.
 OPENS = ("Stamps stamps(stamp_rings, warpgroup);", "Stamps stamps(stamp_rings, worker);")
@@ -37,7 +38,8 @@ LINES = (*OPENS, "++stamps.tile;", "stamps.close();")
 
 
 def both(name):
-    problem, config = VARIETY[name]
+    e = exhibit(name) if "/" in name else None
+    problem, config = (e.problem, e.config) if e else VARIETY[name]
     return lower(problem, config), lower(problem, config, stamps=64)
 
 
@@ -167,7 +169,7 @@ def test_bytes_of_rings():
 # ---- the proof and the simulation ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("name", (*SAME, INDEXED))
 def test_the_proof_is_that_of_the_plain_kernel(name):
     plain, stamped = map(check, both(name))
     assert replace(plain, seconds=0) == replace(stamped, seconds=0)
@@ -205,7 +207,7 @@ def is_step(op: ops.Op) -> bool:
             return isinstance(op.stmt, PROMOTION)
         case ops.Read():
             return isinstance(op.stmt, ir.AddPartials | ir.StoreRows)
-    timed = ops.Wait | ops.Load | ops.Commit | ops.Retire | ops.Write
+    timed = ops.Wait | ops.Load | ops.Commit | ops.Retire | ops.Write | ops.Begin | ops.Come
     return isinstance(op, timed | ops.StoreCommit | ops.StoreWait)
 
 
@@ -223,7 +225,7 @@ def stamped_statements(role: ir.Role) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", [n for n, (_, c) in VARIETY.items() if not c.direct])
+@pytest.mark.parametrize("name", [*(n for n, (_, c) in VARIETY.items() if not c.direct), INDEXED])
 def test_stamps_are_the_steps_of_the_simulation(name):
     """In order, of each agent: nothing that takes time lacks a stamp, in the program of the kernel without."""
     stamped = program(name, 64)
@@ -245,7 +247,7 @@ def test_operations_are_those_of_the_plain_kernel(name):
 
 # ---- what is compiled ---------------------------------------------------------------------
 
-COMMON = ("fp8_block/base", "dense/n256", "fp8_block/two_wave_multicast_a")
+COMMON = ("fp8_block/base", "dense/n256", "fp8_block/two_wave_multicast_a", INDEXED)
 
 
 @pytest.fixture

@@ -70,6 +70,13 @@ CASES = {
     "ragged": of("fp8-masked-multicast", (200, 128, 256), sms=2, sizes=(200, 0, 65)),
     "depths": of("fp8-1d1d-k_flat", (128, 256, 640), sms=2, sizes=(384, 0, 256)),
     "turns": of("dense-ping-pong", (384, 128, 320), sms=1),
+    "rows by index": Case(
+        problem=replace(DENSE, grouping="ends", indexed=True),
+        config=Config(block_m=64, block_n=64, consumers=1, stages=3),
+        shape=(200, 64, 320),
+        sms=2,
+        sizes=(130, 0, 40),
+    ),
     "swapped": of("fp8-swap-waves", (48, 256, 256), sms=1),
 }
 
@@ -170,7 +177,9 @@ def test_every_operation_is_measured_once(name):
         assert all(x.cycles >= 0 for x in own)
     kinds = Counter(f.carried for f in m.timeline.flights)
     commits = sum(isinstance(op, ops.Commit) for own in m.timeline.program.ops for op in own)
-    assert kinds["product"] == commits and kinds["landing"] and len(kinds) == 2
+    begun = sum(isinstance(op, ops.Begin) for own in m.timeline.program.ops for op in own)
+    assert kinds["product"] == commits and kinds["landing"] and kinds["copy"] == begun
+    assert {*kinds} == {"product", "landing", *["copy"] * (name == "rows by index")}
 
 
 @pytest.mark.nvrtc

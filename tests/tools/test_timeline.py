@@ -164,6 +164,26 @@ def test_rows_of_a_ragged_tile_are_copied():
     assert {f.op.tile for f in carried(t, "store")} == {0}
 
 
+def test_copies_of_rows_by_hand():
+    """Beside B's boxes A's stage of 8192 bytes passes the port in a quarter of 40 cycles, and is there 1000 later; what comes two K blocks
+    later is announced then."""
+    p = replace(DENSE, grouping="ends", indexed=True)
+    kernel = lower(p, Config(block_m=64, block_n=64, consumers=1, stages=4))
+    t = simulate(unroller(kernel, WHOLE).program(Instance(k_blocks=4, tiles=1)), ROUND)
+    loads, copies = carried(t, "load"), carried(t, "copy")
+    assert [(f.start, f.end) for f in loads[:3]] == [(0, 1010), (0, 1030), (0, 1050)]
+    assert [(f.start, f.end) for f in copies[:3]] == [(0, 1020), (0, 1040), (0, 1060)]
+    assert [(f.op.k, f.stage) for f in copies] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    waits = [s for own in t.steps for s in own if isinstance(s.op, ops.Come)]
+    # After the third K block all but two have come, after the fourth and the last tile the rest.
+    assert [s.end for s in waits][:2] == [1020, copies[1].end]
+    assert waits[-1].end == copies[-1].end
+    first = min(f.start for f in carried(t, "multiply"))
+    assert first == 1020 and t.waiting(1)["copies"] == sum(s.cycles for s in waits)
+    drawn = text.render(page(t, Selection(), ()))
+    assert "c waits for copies" in drawn and "copies: rows of A on their way" in drawn
+
+
 def test_an_agent_that_never_ends_is_an_error():
     kernel = lower(DENSE, Config())
     mute = map_stmts(kernel, lambda s: () if isinstance(s, ir.Arrive) else s)
@@ -179,6 +199,7 @@ PROTOCOL = (
     *("fp8_block/split_k", "fp8_block/swap_ab", "fp8_block/n144"),
     *("dense/two_wave_in_flight", "dense/swiglu_fp8", "fp8_1d1d/k_grouped", "fp8_block/masked"),
     *("dense-ping-pong", "dense-ping-pong-three", "fp8-1d1d-ping-pong-k_flat"),
+    "fp8_block/indexed_rows",
 )
 
 
@@ -236,6 +257,14 @@ def test_no_more_loads_are_under_way_than_there_are_stages(t):
             rounds[f.op.tile, f.op.k].append((f.start, f.end))
         spans = [(min(s for s, _ in r), max(e for _, e in r)) for r in rounds.values()]
         assert all(sum(s <= now < e for s, e in spans) <= stages for now, _ in spans)
+
+
+def test_products_follow_the_copies_of_their_rows():
+    t = simulated("fp8_block/indexed_rows", 9, 3)
+    for cta in {a.cta for a in t.agents}:
+        come = {(f.op.tile, f.op.k): f.end for f in carried(t, "copy", cta)}
+        products = carried(t, "multiply", cta)
+        assert products and all(f.start >= come[f.op.tile, f.op.k] for f in products)
 
 
 def test_products_follow_their_loads_and_loads_the_products_before(t):
