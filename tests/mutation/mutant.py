@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from exhibits import exhibit
-from kernels import DENSE, VARIETY
+from kernels import DENSE, FP8, VARIETY
 
 from gemmgen import passes
 from gemmgen.config import Config
@@ -82,9 +82,17 @@ OF_RANKS = {
 }
 
 
+BY_INDEX = {
+    "fp8-indexed": (
+        replace(FP8, grouping="ends", indexed=True),
+        Config(block_m=64, block_n=32, consumers=1, stages=4),
+    ),
+}
+
+
 def asked(name: str) -> tuple[Problem, Config]:
     e = exhibit(name)
-    return (e.problem, e.config) if e else (OF_RANKS | VARIETY)[name]
+    return (e.problem, e.config) if e else (OF_RANKS | BY_INDEX | VARIETY)[name]
 
 
 def mutated_kernel(m: Mutant) -> Kernel:

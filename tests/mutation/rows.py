@@ -9,6 +9,7 @@ from . import (
     rows_columns,
     rows_depths,
     rows_direct,
+    rows_indexed,
     rows_lanes,
     rows_numerics,
     rows_outbox,
@@ -28,7 +29,7 @@ from .mutant import Mutant
 PARTS = (
     *(rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split),
     *(rows_overlap, rows_pieces, rows_columns, rows_turns, rows_peek),
-    *(rows_trust, rows_ahead, rows_lanes, rows_direct, rows_shares, rows_outbox),
+    *(rows_trust, rows_ahead, rows_lanes, rows_direct, rows_shares, rows_outbox, rows_indexed),
 )
 ROWS: tuple[Mutant, ...] = tuple(
     Mutant(**{**vars(m), "id": f"row {m.id}"}) for part in PARTS for m in part.ROWS
