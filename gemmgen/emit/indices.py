@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..ir.indices import AT_ONCE
-from ..ir.nodes import CopyRows, InitBarrier, Kernel, Role
+from ..ir.nodes import CopyRows, InitBarrier, Kernel, Role, Wait
 from ..ir.places import plus
 from ..ir.resources import PIECE
 from ..ir.rewrite import statements, walk
@@ -42,7 +42,7 @@ def together(role: Role) -> str:
     return f"{role.name} that copies" if copies else role.name
 
 
-def filled(kernel: Kernel, s: InitBarrier) -> str:
+def filled(kernel: Kernel, s: InitBarrier | Wait) -> str:
     """What a barrier is called by who arrives at it."""
     copied = any(isinstance(x, CopyRows) for x in statements(kernel))
     return f"{s.barrier} with copies" if copied and s.barrier == "full" else s.barrier

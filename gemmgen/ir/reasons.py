@@ -10,7 +10,7 @@ REASONS = {
     "role": {
         "consumer": "consumers: they multiply what was loaded, and store D",
         "producer": "producer: one thread loads stage after stage",
-        "producer that copies": "producer: one thread loads B's stages, and all copy A's rows into them",
+        "producer that copies": "producer: all threads copy A's rows into stages, and one has TMA load the rest; consumers read both",
     },
     "init": {
         "full": "one arrival, the producer's, and the bytes that it expects",
@@ -22,6 +22,7 @@ REASONS = {
     },
     "wait": {
         "full": "Until TMA has filled the stage.",
+        "full with copies": "Until what TMA loads is in the stage, and each producer warp has said that A's rows, which it copied, have come.",
         "empty": "Until consumers have released the stage; phase ^ 1: in the ring's first round it is free.",
         "partials_full": "Until the sums of all others have landed.",
         "partials_empty": "Until the finisher has added the last that was sent; ^ 1: at first its buffer is free.",

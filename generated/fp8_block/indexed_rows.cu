@@ -258,7 +258,7 @@ gemmgen_fp8_block_ends_gemm_e4m3_e4m3_e4m3_128x256x128_s4c2_mcb_u4_indexed_p2_sw
                 #pragma unroll 4
                 for (int k = chunk; k < chunk_end; ++k, ring.advance()) {
                     ptx::k_block<__LINE__>();
-                    // Until TMA has filled the stage.
+                    // Until what TMA loads is in the stage, and each producer warp has said that A's rows, which it copied, have come.
                     ptx::mbarrier_wait(full + 8 * ring.stage, ring.phase);
                     // Lane i has loaded those of the chunk's K block i.
                     #pragma unroll
@@ -438,7 +438,7 @@ gemmgen_fp8_block_ends_gemm_e4m3_e4m3_e4m3_128x256x128_s4c2_mcb_u4_indexed_p2_sw
             // Until all of D is written: shared memory must outlive its stores.
             ptx::store_wait_all<0>();
         }
-    } else if (warpgroup < 3) {  // producer: one thread loads B's stages, and all copy A's rows into them
+    } else if (warpgroup < 3) {  // producer: all threads copy A's rows into stages, and one has TMA load the rest; consumers read both
         int indices[8];
         int begun[1];
         // The producer needs few registers, and gives the rest to the CTA's pool.
