@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..codes import decode, encode
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, DTYPES, E4M3, DType
 from ..ir.packed import (
@@ -28,7 +29,6 @@ from ..ir.packed import (
     Lookup,
     coding,
 )
-from ..verification.codes import decode, encode
 from .format import Format
 from .numbers import Bytes, Floats
 from .weights import Weights, dequantise, nibbles, paired, scale_type, scale_values

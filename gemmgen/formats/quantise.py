@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ..codes import decode, encode
 from ..errors import ArgumentError
 from ..ir.dtypes import E4M3, F32
 from ..ir.packed import E8M0_BIAS, INT4, ZERO
 from ..ir.stores import E4M3_MAX
-from ..verification.codes import decode, encode
 from .format import Format
 from .numbers import E2M1_MAX, E2M1_TOP, E8M0_LEAST, E8M0_MOST, Bytes, Floats, e2m1
 from .weights import Weights, paired, scale_values

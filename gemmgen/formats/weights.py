@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..codes import code_type, decode
 from ..errors import ArgumentError
 from ..ir.packed import INT4, ZERO
-from ..verification.codes import code_type, decode
 from .format import Format
 from .numbers import Bytes, Floats, e2m1_values, e8m0_values
 

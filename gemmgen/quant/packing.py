@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import formats
+from ..codes import encode
 from ..errors import ArgumentError
 from ..formats import Format, Weights
 from ..ir.dtypes import BF16, E4M3, F16, DType
@@ -18,7 +19,6 @@ from ..ir.packed import ROWS
 from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, torch, torch_dtype
 from ..unpacking import Unpacking, source
-from ..verification.codes import encode
 from .quantised import Quantised
 
 # Rows of a matrix that are packed at once: measured, 17 to 18 bytes for each weight of them.

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from .. import formats
+from ..codes import encode
 from ..errors import ArgumentError
 from ..formats import Format, Weights
 from ..formats.format import INT4_SCALES
 from ..formats.weights import scale_type
 from ..ir.dtypes import BF16, DTYPES, E4M3, E5M2, F16, F32
 from ..runtime.torch_tensors import torch, torch_dtype
-from ..verification.codes import encode
 
 FLOATS = (F32, BF16, F16, E4M3, E5M2)  # to which weights are rounded
 BITS = {1: "uint8", 2: "int16", 4: "int32"}  # integers that a NumPy array can be made of

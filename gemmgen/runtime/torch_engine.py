@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..codes import table
 from ..ir.dtypes import BF16, E4M3, F16, F32, DType
-from ..verification.codes import table
 from .torch_tensors import torch, torch_dtype
 
 SIGNED = {np.uint8: np.uint8, np.uint16: np.int16, np.uint32: np.int32}

@@ -1,7 +1,7 @@
 """Verification that cannot be fooled: inputs, references, rigorous bounds, checks and guard bands."""
 
+from ..codes import decode, encode, table
 from .check import BoundReport, check_bound, check_exact, check_repeat
-from .codes import decode, encode, table
 from .engines import Array, Engine, NumpyEngine
 from .guarded import POISONS, Guarded
 from .inputs import Operands, exact_integers, random_normal

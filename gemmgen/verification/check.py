@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..codes import Floats, decode
 from ..errors import ArgumentError, UnsupportedProblem, VerificationError
 from ..ir.dtypes import DType
 from ..problem import Problem
-from .codes import Floats, decode
 from .diagnosis import TILE, describe, first_of
 from .engines import Array, Engine
 from .epilogue import transcendental

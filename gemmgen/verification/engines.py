@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from .. import codes as formats
+from ..codes import Floats
 from ..ir.dtypes import DType
-from . import codes as formats
-from .codes import Floats
 
 ERF = np.vectorize(math.erf, otypes=[np.float64])
 

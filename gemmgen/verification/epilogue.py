@@ -9,6 +9,7 @@ from functools import partial, reduce
 
 import numpy as np
 
+from ..codes import code_type
 from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import F32
 from ..ir.expr import (
@@ -28,7 +29,6 @@ from ..ir.expr import (
     arguments,
     functions,
 )
-from .codes import code_type
 from .engines import Array, Engine
 from .inputs import Operands
 

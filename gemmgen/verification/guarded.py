@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..codes import Codes, code_type
 from ..errors import ArgumentError, VerificationError
 from ..ir.dtypes import DType
-from .codes import Codes, code_type
 
 Buffer = npt.NDArray[np.uint8]
 

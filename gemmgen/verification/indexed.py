@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .codes import Codes
+from ..codes import Codes
 
 X = Any  # an `Operands`
 Indices = npt.NDArray[np.int32]

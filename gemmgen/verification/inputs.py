@@ -11,6 +11,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from ..codes import Codes, code_type, encode
 from ..errors import ArgumentError
 from ..ir.dtypes import DType
 from ..ir.expr import (
@@ -26,7 +27,6 @@ from ..ir.expr import (
 from ..ir.groupings import ALONE, GROUPINGS, Depth, Layout, check_layout, depths
 from ..problem import Problem, depth_step
 from ..recipes import SCALE_BLOCK, recipe
-from .codes import Codes, code_type, encode
 from .groups import owned, some
 from .indexed import NAN_BYTE, Indices, by_index
 

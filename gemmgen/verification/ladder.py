@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..codes import Codes, encode
 from ..ir.dtypes import DType
 from ..ir.expr import DeviceScalar, Scalar, arguments, fold
 from ..ir.groupings import Depth, Layout
 from ..problem import Problem
 from ..recipes import SCALE_BLOCK, recipe
-from .codes import Codes, encode
 from .engines import NumpyEngine
 from .epilogue import evaluate, lift_arguments
 from .inputs import (

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..codes import Codes, decode, encode
 from ..errors import ArgumentError, UnsupportedProblem, VerificationError
 from ..ir.dtypes import E4M3, F32
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, OUTPUT_SCALE_BLOCK
 from ..problem import Problem
 from . import check
 from .check import BoundReport, Shown, fail
-from .codes import Codes, decode, encode
 from .engines import Array, Engine
 from .epilogue import transcendental
 from .inputs import Operands

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..codes import table
 from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import FP8
 from ..problem import Problem
 from ..recipes import SCALE_BLOCK, recipe
-from .codes import table
 from .engines import Array, Engine
 from .epilogue import ULP, Interval, enclose, evaluate, lift_arguments
 from .inputs import Operands

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..codes import Codes, exponents, grains, table
 from ..ir.dtypes import BF16, E4M3, E5M2, F16, S8, DType
-from .codes import Codes, exponents, grains, table
 from .engines import Array, Engine
 
 # Covers float64's own rounding: at most 17 * 65 units of 2^-53 of the step's largest term, which is

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..codes import Codes
 from ..errors import VerificationError
 from ..ir.dtypes import F32, DType
 from ..ir.expr import BEFORE
@@ -18,7 +19,6 @@ from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..problem import Problem
 from . import quantised
 from .check import BoundReport, check_bound, check_exact, check_repeat, check_rest, merge
-from .codes import Codes
 from .engines import Engine
 from .epilogue import transcendental
 from .groups import cleared, owned

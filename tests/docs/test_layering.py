@@ -84,13 +84,17 @@ CHECKS = {
     "check": {"ir", "errors", "schedulers"},
     "link": {"ir", "errors"},  # reads text; never what emits it
     "emulator": {"errors"},  # knows PTX, and nothing of gemmgen
-    "verification": {"ir", "errors", "config", "problem", "recipes", "epilogues"},
-    "formats": {"ir", "errors", "verification"},  # what weights of 4 bits stand for, exactly
+    "codes": {"ir"},  # bit patterns and the numbers they stand for
+    "formats": {"ir", "errors", "codes"},  # what weights of 4 bits stand for, exactly
+    "verification": {
+        *["ir", "errors", "config", "problem", "recipes", "epilogues", "codes", "formats"],
+    },
 }
 # runtime/gpu.py and emulated.py are machines that verification puts kernels on trial on; it knows neither.
 RUNTIME = {
     "runtime": {
-        *["ir", "errors", "target", "casts", "verification", "emulator", "notebook", "environment"]
+        *["ir", "errors", "target", "casts", "verification", "emulator", "notebook", "environment"],
+        "codes",
     }
 }
 # Shows what the compiler decided. Where a swizzle puts a byte it asks the emulator, as the tests do; what each
@@ -110,7 +114,7 @@ TOP = {
         "cost_link",  # whether one launch pays
     },
     # Weights of 4 bits from checkpoints, as torch tensors.
-    "quant": {"ir", "errors", "untrusted", "verification", "formats", "unpacking", "runtime"},
+    "quant": {"ir", "errors", "untrusted", "codes", "formats", "unpacking", "runtime"},
     # Modules of torch: what `torch_ops` is to functions.
     "nn": {"errors", "runtime", "ops", "torch_ops"},
     "compat": {

@@ -11,12 +11,12 @@ from kernels import DENSE, DENSE_F32, DIRECT, FP8, VECTOR
 from reducing import calls_of, judge, launched, reduced, shape_of
 from scattering import KINDS, PLAIN, SWAPPED, Slow, node, plain_sums
 
+from gemmgen.codes import decode, encode
 from gemmgen.emulator import Deadlock, Eager, IllegalAccess, Race, Random, RoundRobin
 from gemmgen.errors import VerificationError
 from gemmgen.ir.collectives import WIRES
 from gemmgen.ir.dtypes import BF16, F16, F32
 from gemmgen.verification import random_normal, ranked
-from gemmgen.verification.codes import decode, encode
 
 pytestmark = pytest.mark.nvrtc
 

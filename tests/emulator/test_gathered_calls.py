@@ -15,6 +15,7 @@ from fake_torch import Device, Placed, fake_torch_fixture  # noqa: F401
 from gathered_operands import rest, rows
 from kernels import DENSE, DENSE_TN, DENSE_TT, FP8, QUANTISED, VECTOR
 
+from gemmgen.codes import code_type
 from gemmgen.emulator import Deadlock, GlobalMemory, Race, launch_ranks
 from gemmgen.errors import VerificationError
 from gemmgen.ir.dtypes import F32
@@ -22,7 +23,6 @@ from gemmgen.ir.expr import BEFORE, fold
 from gemmgen.ops.gathered import AllGather, Inbox, InProcess, inbox_bytes
 from gemmgen.runtime.torch_tensors import torch_dtype
 from gemmgen.verification import exact_integers, gathered
-from gemmgen.verification.codes import code_type
 from gemmgen.verification.engines import NumpyEngine
 from gemmgen.verification.quantised import Result
 

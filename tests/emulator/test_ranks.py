@@ -29,13 +29,13 @@ from scattering import (
     shape_of,
 )
 
+from gemmgen.codes import encode
 from gemmgen.emulator import Deadlock, Eager, IllegalAccess, Race, Random, RoundRobin
 from gemmgen.errors import ArgumentError, VerificationError
 from gemmgen.ir.dtypes import F32
 from gemmgen.ops.collective import rows_begin
 from gemmgen.runtime.peers import mailbox, row_step
 from gemmgen.verification import random_normal, ranked
-from gemmgen.verification.codes import encode
 
 pytestmark = pytest.mark.nvrtc
 

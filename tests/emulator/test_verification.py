@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from gemmgen.codes import code_type, exponents
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES, clamp, divide, gelu, gelu_tanh, silu
 from gemmgen.errors import ArgumentError, UnsupportedProblem, VerificationError
@@ -34,7 +35,6 @@ from gemmgen.verification import (
     random_normal,
     table,
 )
-from gemmgen.verification.codes import code_type, exponents
 from gemmgen.verification.epilogue import (
     Interval,
     enclose,

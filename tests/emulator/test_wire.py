@@ -22,13 +22,13 @@ from scattering import (
     shape_of,
 )
 
+from gemmgen.codes import decode, encode
 from gemmgen.emulator import Eager, Race
 from gemmgen.errors import ArgumentError, VerificationError
 from gemmgen.ir.dtypes import BF16, F16, F32
 from gemmgen.runtime.launch_record import from_json, record_of, to_json
 from gemmgen.runtime.peers import Mailbox, mailbox, mailbox_bytes
 from gemmgen.verification import random_normal, ranked
-from gemmgen.verification.codes import decode, encode
 from gemmgen.verification.inputs import exact_integers
 
 pytestmark = pytest.mark.nvrtc

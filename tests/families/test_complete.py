@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gemmgen.codes import code_type, decode, encode
 from gemmgen.families import FAMILIES
 from gemmgen.gallery import GALLERY
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.problem import OUTPUTS
 from gemmgen.recipes import RECIPES
-from gemmgen.verification.codes import code_type, decode, encode
 from gemmgen.verification.tensor_core import TENSOR_CORES
 
 OPERANDS = sorted({t.name for r in RECIPES.values() for pair in r.operands for t in pair})

@@ -10,6 +10,7 @@ from grouped import layout
 from kernels import DENSE, FP8, GROUPED, INT8_BLOCK, PAIRED, QUANTISED, VECTOR, emitted, fitting
 
 from gemmgen.check import ProtocolViolation, check
+from gemmgen.codes import encode
 from gemmgen.config import Config
 from gemmgen.epilogues import (
     EPILOGUES,
@@ -31,7 +32,6 @@ from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.verification import NumpyEngine, exact_integers, quantised
-from gemmgen.verification.codes import encode
 from gemmgen.verification.reference import product
 
 # ---- expressions ----------------------------------------------------------------------------

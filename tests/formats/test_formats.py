@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gemmgen import formats
+from gemmgen.codes import decode
 from gemmgen.errors import ArgumentError
 from gemmgen.formats import (
     MXFP4,
@@ -22,7 +23,6 @@ from gemmgen.formats import (
     quantise,
 )
 from gemmgen.ir.dtypes import E4M3
-from gemmgen.verification.codes import decode
 
 # OCP Microscaling Formats 1.0, table 5: by sign, exponent and fraction.
 E2M1 = [(-1) ** s * (Fraction(m, 2) if e == 0 else 2 ** (e - 1) * (1 + Fraction(m, 2)))

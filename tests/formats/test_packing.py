@@ -7,6 +7,7 @@ import pytest
 from packed_weights import KINDS, NAMES, drawn, every_scale, wanted
 
 from gemmgen import emulator
+from gemmgen.codes import code_type, decode, encode
 from gemmgen.emulator.products import words_of_a
 from gemmgen.errors import ArgumentError, IRError
 from gemmgen.formats import MXFP4, NVFP4, Weights, dequantise, int4, nibbles, quantise
@@ -14,7 +15,6 @@ from gemmgen.formats.packing import multiplied, pack, places, rescaled, unpack
 from gemmgen.ir.dtypes import BF16, E4M3, F16
 from gemmgen.ir.packed import CODINGS, LOOKUP
 from gemmgen.unpacking import Unpacking, source
-from gemmgen.verification.codes import code_type, decode, encode
 
 kinds = pytest.mark.parametrize(("form", "to"), KINDS, ids=NAMES)
 

@@ -29,12 +29,12 @@ from two_gpus import (
     tensor,
 )
 
+from gemmgen.codes import code_type
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig
 from gemmgen.ir.dtypes import F16, S8, S32
 from gemmgen.problem import Problem
 from gemmgen.verification import exact_integers, gathered, random_normal
-from gemmgen.verification.codes import code_type
 
 pytestmark = pytest.mark.gpu
 BASE = CONFIGS["base"]

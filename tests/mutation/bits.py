@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmgen.codes import code_type, decode, encode
 from gemmgen.emulator import approximate
 from gemmgen.emulator.floats import fma32
 from gemmgen.emulator.tensor_core import mma_block
@@ -28,7 +29,6 @@ from gemmgen.ir.expr import (
 )
 from gemmgen.problem import Problem
 from gemmgen.recipes import SCALE_BLOCK, recipe
-from gemmgen.verification.codes import code_type, decode, encode
 from gemmgen.verification.inputs import Operands
 from gemmgen.verification.quantised import Result
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from gemmgen.codes import code_type
 from gemmgen.emulator import GlobalMemory, launch
 from gemmgen.errors import VerificationError
 from gemmgen.runtime import emulated
 from gemmgen.runtime.bind import bind
 from gemmgen.runtime.launch import grid
-from gemmgen.verification.codes import code_type
 from gemmgen.verification.engines import NumpyEngine
 from gemmgen.verification.epilogue import transcendental
 from gemmgen.verification.inputs import exact_integers

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from gemmgen.casts import source
+from gemmgen.codes import decode, encode
 from gemmgen.emulator import GlobalMemory, launch, load
 from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8
 from gemmgen.runtime.nvrtc import compile_ptx
-from gemmgen.verification.codes import decode, encode
 
 LIMITS = {E4M3: np.float32(448), S8: np.float32(127)}
 LEAST = np.float32(1e-4)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gemmgen.codes import decode, encode
 from gemmgen.formats import MXFP4, Weights, dequantise, int4, paired
 from gemmgen.ir.dtypes import BF16, E4M3, F16
-from gemmgen.verification.codes import decode, encode
 
 GROUPS = (32, 64, 128)
 KINDS = [(MXFP4, BF16), (MXFP4, E4M3), *((int4(g, t.name, zeros=z), t) for g in GROUPS for t in (BF16, F16) for z in (False, True))]  # fmt: skip

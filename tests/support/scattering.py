@@ -16,10 +16,10 @@ from kernels import (
     QUANTISED,
 )
 
+from gemmgen.codes import decode
 from gemmgen.emulator import RoundRobin
 from gemmgen.ir.dtypes import F32
 from gemmgen.verification import exact_integers, ranked, trial
-from gemmgen.verification.codes import decode
 
 
 def scattered(problem, wire=None):

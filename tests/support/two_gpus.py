@@ -8,8 +8,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from gemmgen.codes import code_type
 from gemmgen.config import Config
-from gemmgen.verification.codes import code_type
 from gemmgen.verification.engines import NumpyEngine
 from gemmgen.verification.quantised import Result
 

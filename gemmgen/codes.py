@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.dtypes import E4M3, DType
+from .ir.dtypes import E4M3, DType
 
 Codes = npt.NDArray[np.unsignedinteger]
 Floats = npt.NDArray[np.float64]
