@@ -30,16 +30,11 @@ from .problem import Problem, Shape
 from .recipes import recipe
 from .target import Target
 
-CYCLES = (
-    "tensor",
-    "shared",
-    "promotion",
-    "scales",
-    "chain",
-    "cluster",
-)  # of `Work`, by steps
+# Of `Work`, by steps.
+CYCLES = (*("tensor", "shared", "promotion", "scales"), "chain", "cluster")
 ALONE = Cluster()
 WARPS = 4  # of a warpgroup
+DECODED_BYTES = 256  # of K, of a block of weights of 4 bits: 128 numbers
 
 
 def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -> Cost:
@@ -191,13 +186,13 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
     flops = 2 * target.wgmma_m * c.wgmma_n * c.block_k_bytes / a_bytes  # of 64 rows, per step
     mma = flops / target.flops_per_clock(a_bytes) / FIT.wgmma_rate
     # Both operands come from shared memory, the second again for every 64 rows (the SS form of wgmma).
-    reads = (target.wgmma_m + c.wgmma_n) * line
-    writes = (c.block_m + c.block_n) * line * price.writes
+    reads = (target.wgmma_m * of.packed + c.wgmma_n) * line
+    writes = (c.block_m + c.block_n * of.packed) * line * price.writes
     blocks = c.wgmma_m // target.wgmma_m
     promotion, scales = waves * _promotion(of, c, price), _column_scales(of, c, price)
     # What a tile reaches beyond the matrix is zero-filled by TMA and costs no L2 traffic.
     rows, cols = min(c.block_m, m), min(c.block_n, n)
-    dear = cols * _narrow(of, c)
+    dear = cols * _narrow(of, c) * of.packed
     loads = of.k_bytes * (rows / cluster.n + dear / cluster.m) / c.split_k
     d_bytes = rows * cols * of.d_bytes / c.split_k
     return Work(
@@ -206,12 +201,18 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
         shared=steps * (blocks * reads + writes + scales),
         promotion=steps * promotion,
         scales=steps * scales,
-        chain=steps * (waves * max(mma, reads) + promotion + scales),
+        chain=steps * (waves * (max(mma, reads) + _decoding(of, c)) + promotion + scales),
         cluster=steps * (_lockstep(of) * bool(cluster.shared) + price.step),
         epilogue=price.epilogue + _staging(of, c, price),
         l2_bytes=loads + d_bytes + (4 * rows * steps if of.promotes else 0),
         d_bytes=d_bytes,
     )
+
+
+def _decoding(of: Workload, c: Config) -> float:
+    """Cycles per wave and K block in which a warpgroup makes numbers of codes, while others take of the same issue slots."""
+    others = FIT.decoding_beside * (c.sharing - 1)
+    return of.recipe.coded * FIT.decoding * (1 + others) * c.block_k_bytes / DECODED_BYTES
 
 
 def _narrow(of: Workload, c: Config) -> float:

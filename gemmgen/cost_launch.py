@@ -11,6 +11,7 @@ from .ir.collectives import COLLECTIVES
 from .ir.expr import PerElement, arguments, fold
 from .ir.groupings import GROUPINGS
 from .ir.nodes import Cluster
+from .ir.packed import COLUMNS, ROWS
 from .levers.split_k import ANY
 from .passes.split_scales import copied
 from .problem import Problem, Shape, check_groups, check_shape
@@ -46,6 +47,11 @@ class Workload:
     b_bytes: float
     split_k: int = ANY
     pointers: bool = True
+
+    @property
+    def packed(self) -> float:
+        """Bytes of B in memory over those of the numbers that are multiplied."""
+        return stored_bytes(self.problem) / self.problem.b.bytes
 
     @property
     def ranks(self) -> int:
@@ -157,8 +163,13 @@ def operand_bytes(p: Problem, shape: Shape, groups: int = 1) -> dict[str, float]
     scales = scale_bytes(p, groups * m, k) + scale_bytes(p, weights * ceil(n, SCALE_BLOCK), k)
     written = groups * m * n * (d_bytes(p) * (1 + p.accumulate) + read_bytes(p))
     rows = groups * m / (TAKEN if p.indexed else 1)
-    read = {"a": rows * k * p.a.bytes, "b": weights * n * k * p.b.bytes}
+    read = {"a": rows * k * p.a.bytes, "b": weights * n * k * stored_bytes(p)}
     return {**read, "d": written, "scales": scales}
+
+
+def stored_bytes(p: Problem) -> float:
+    """Of a number of B in memory, with its part of what groups of weights are scaled by."""
+    return p.form.block_bytes / (ROWS * COLUMNS) if p.form else p.b.bytes
 
 
 def scale_bytes(p: Problem, rows: int, k: int) -> int:

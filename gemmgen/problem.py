@@ -12,12 +12,14 @@ from .ir.counts import INT_LIMIT, MOST_SIDE
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
 from .ir.groupings import GROUPINGS, Grouping
+from .ir.packed import FORMS, Form
 from .notebook import table
 from .problem_checks import (
     check_collective,
     check_indexed,
     check_operands,
     check_promise,
+    check_weights,
     check_wire,
 )
 from .recipes import recipe
@@ -25,7 +27,16 @@ from .recipes import recipe
 OUTPUTS = (BF16, F16, F32, S32, E4M3)
 ALIGNMENTS = (128, 64)
 # Left out of the JSON where they have their defaults.
-OPTIONAL = ("grouping", "alignment", "accumulate", "weights_ready", "indexed", "collective", "wire")
+OPTIONAL = (
+    "grouping",
+    "alignment",
+    "accumulate",
+    "weights",
+    "weights_ready",
+    "indexed",
+    "collective",
+    "wire",
+)
 Shape = tuple[int, int, int]  # M, N, K
 MOST_GROUPS = 1 << 20
 LAYOUTS = ("nt", "nn", "tn", "tt")
@@ -42,6 +53,8 @@ class Problem:
     "t" [N, K]. So "nt" is both contiguous along K, the only one for 8-bit operands.
     grouping: one of `gemmgen.ir.groupings.GROUPINGS`: which GEMMs one launch computes. alignment: of the
     rows where groups begin, 128 or 64; used where they share A's rows.
+    weights: of a family that multiplies by weights of 4 bits, what they are packed from, a `gemmgen.formats.Format.name` with scales as `b`, such as
+    "int4_128_bf16_zeros" or "e2m1_32_e8m0"; b is then what codes become. Else "" (docs/adr/0065-weights-of-4-bits.md).
     epilogue: an expression of `gemmgen.epilogues`, or the name of one there, applied to every FP32 element before rounding.
     accumulate: add the result to what D holds, an FP32 D.
     weights_ready: a promise of the caller: no launch on the stream that may still run when this one begins writes B, or its
@@ -69,6 +82,7 @@ class Problem:
     grouping: str = "none"
     alignment: int = 128
     accumulate: bool = False
+    weights: str = ""
     weights_ready: bool = False
     indexed: bool = False
     collective: str = "none"
@@ -88,6 +102,7 @@ class Problem:
             grouping: str = ...,
             alignment: int = ...,
             accumulate: bool = ...,
+            weights: str = ...,
             weights_ready: bool = ...,
             indexed: bool = ...,
             collective: str = ...,
@@ -130,6 +145,7 @@ class Problem:
         if self.accumulate and fold(self.epilogue) > 1:
             allowed = "needs an epilogue that does not pair columns"
             raise ArgumentError("accumulate", self.accumulate, allowed)
+        check_weights(self, sums)
         check_promise(self)
         check_indexed(self)
         check_collective(self)
@@ -144,6 +160,11 @@ class Problem:
     def quantised(self) -> bool:
         """Whether D is FP8, with FP32 scales written beside it."""
         return self.d == E4M3
+
+    @property
+    def form(self) -> Form | None:
+        """How B is packed, if it is of 4 bits."""
+        return FORMS[self.b][self.weights] if self.weights else None
 
     @property
     def together(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 from .errors import ArgumentError
 from .ir.collectives import COLLECTIVES, WIRES
 from .ir.groupings import GROUPINGS
+from .ir.packed import FORMS
 from .recipes import Recipe
 
 P = Any  # a `Problem`
@@ -19,6 +20,22 @@ def check_operands(p: P, sums: Recipe) -> None:
     name = "b" if any(a == p.a for a, _ in sums.operands) else "a"
     pairs = " or ".join(f"{a} x {b}" for a, b in sums.operands)
     raise ArgumentError(name, getattr(p, name).name, f"{p.family} multiplies {pairs}")
+
+
+def check_weights(p: P, sums: Recipe) -> None:
+    """Raise ArgumentError for weights that are none, of a layout of their own, or of groups that split their K; for a family that has none, for any."""
+    known = FORMS[p.b] if sums.coded else ("",)
+    if not isinstance(p.weights, str) or p.weights not in known:
+        allowed = (
+            f"must be one of {', '.join(known)}" if sums.coded else f"must be '' in {p.family}"
+        )
+        raise ArgumentError("weights", p.weights, allowed)
+    if sums.coded and p.layout != "nt":
+        allowed = f"must be nt for weights={p.weights}: blocks of them have one order"
+        raise ArgumentError("layout", p.layout, allowed)
+    if sums.coded and GROUPINGS[p.grouping].depths:
+        allowed = f"must be none that splits K for weights={p.weights}: blocks have 128 of it"
+        raise ArgumentError("grouping", p.grouping, allowed)
 
 
 def check_promise(p: P) -> None:

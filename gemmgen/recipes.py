@@ -11,7 +11,7 @@ from .ir.promotion import SCALE_BLOCK as SCALE_BLOCK
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Facts about a family. All are asked of each: none has a default.
+    """Facts about a family. All but the last are asked of each.
 
     operands: the (a, b) it multiplies; the first is what the command line takes where none is given.
     promotes: whether CUDA cores add each K block's sums in FP32, so that the tensor core drains every time; else
@@ -20,6 +20,7 @@ class Recipe:
     scale_depth: K that shares a scale; 0 likewise.
     unroll: K blocks per trip of the consumers' loop that the choice takes: worth 3 % to 10 % where they are promoted
     (docs/findings.md).
+    coded: whether B is weights of 4 bits, packed, which become numbers in registers.
     """
 
     operands: tuple[tuple[DType, DType], ...]
@@ -27,6 +28,7 @@ class Recipe:
     scale_rows: int
     scale_depth: int
     unroll: int
+    coded: bool = False
 
     def __post_init__(self) -> None:
         if not self.operands:
@@ -59,6 +61,7 @@ class Recipe:
 
 # How the families are called: what is made for one of them says so by these, and asks recipes for the rest.
 FP8_BLOCK, FP8_1D1D, FP8, DENSE = "fp8_block", "fp8_1d1d", "fp8", "dense"
+W4A16 = "w4a16"
 FP8_PAIRS = tuple((a, b) for a in (E4M3, E5M2) for b in (E4M3, E5M2))
 
 RECIPES = {
@@ -80,6 +83,14 @@ RECIPES = {
         scale_rows=0,
         scale_depth=0,
         unroll=1,
+    ),
+    W4A16: Recipe(
+        operands=((BF16, BF16), (F16, F16)),
+        promotes=False,
+        scale_rows=0,
+        scale_depth=0,
+        unroll=1,
+        coded=True,
     ),
 }
 

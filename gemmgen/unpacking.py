@@ -11,25 +11,18 @@ from dataclasses import dataclass
 
 from .emit import PAIRS as PTX_PAIRS
 from .emit import plain
-from .errors import IRError
-from .ir.dtypes import E4M3, DType
+from .emit.decoding import eight, exponent_least, exponent_step, hexadecimal, numbers
+from .ir.dtypes import E4M3
 from .ir.packed import (
     CODES_BYTES,
     COLUMNS,
     E2M1_VALUES,
-    E8M0,
-    GROUPS,
     LEAST_SHIFT,
-    LOOKUP,
     MOST_SHIFT,
-    PAIRS,
     ROWS,
     STEP,
     THREADS,
-    ZERO,
-    Coding,
-    coding,
-    record_bytes,
+    Form,
 )
 from .ir.resources import Param
 
@@ -37,31 +30,8 @@ SM_CTAS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unpacking:
-    """Blocks of `element` with a scale for each `group` columns -> numbers of `to` [rows, columns], (code - zero) * scale, rounded once.
-
-    element: "int4", with scales of `to`, or "e2m1", with E8M0, of which E4M3 takes what a row's exponents differ by. zeros: whether records hold those of INT4; else 8 is zero.
-    Raises IRError.
-    """
-
-    element: str
-    to: DType
-    group: int
-    zeros: bool = False
-
-    def __post_init__(self) -> None:
-        found = coding(self.element, self.to)
-        integers = isinstance(found, Coding) and found.magic
-        groups = GROUPS if integers else GROUPS[:1]
-        if self.group not in groups or (self.zeros and not integers):
-            raise IRError(f"{self.element} with group={self.group}, zeros={self.zeros} is none")
-
-    @property
-    def coding(self) -> Coding:
-        """Of numbers of 16 bits."""
-        found = coding(self.element, self.to)
-        assert isinstance(found, Coding)
-        return found
+class Unpacking(Form):
+    """Blocks -> numbers of `to` [rows, columns], (code - zero) * scale, rounded once. Raises IRError."""
 
     @property
     def layout(self) -> str:
@@ -74,34 +44,9 @@ class Unpacking:
         return f"unpack_{self.element}_{self.group}{'_zeros' * self.zeros}_to_{self.to}"
 
     @property
-    def scale(self) -> str:
-        return E8M0 if self.element == LOOKUP.element else self.to.name
-
-    @property
-    def groups(self) -> int:
-        """Of a block's columns."""
-        return COLUMNS // self.group
-
-    @property
-    def group_steps(self) -> int:
-        """Steps of K that share a scale."""
-        return self.group // STEP
-
-    @property
-    def record_bytes(self) -> int:
-        scale = 1 if self.scale == E8M0 else self.to.bytes
-        return record_bytes(scale, zeros=self.zeros)
-
-    @property
-    def block_bytes(self) -> int:
-        return CODES_BYTES + PAIRS * 2 * self.groups * self.record_bytes
-
-    @property
-    def record(self) -> str:
+    def reader(self) -> str:
         """Which of templates/unpacking reads a record."""
-        if self.to == E4M3:
-            return "table"
-        return "zeros" if self.zeros else "exponent" if self.scale == E8M0 else "scale"
+        return "table" if self.to == E4M3 else self.record
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -113,22 +58,22 @@ class Unpacking:
     @property
     def numbers(self) -> tuple[str, ...]:
         """What each register of a step is before it is scaled, in C, of a `word`."""
-        return tuple(_of(self.coding, i) for i in range(4))
+        return numbers(self.coding)
 
     @property
     def eight(self) -> str:
         """The code of zero in both halves where no other is stored."""
-        return _twice(self.coding.magic + ZERO)
+        return eight(self.coding)
 
     @property
     def exponent_step(self) -> str:
         """1 in the exponent's field, in both halves."""
-        return _twice(1 << self.to.significand - 1)
+        return exponent_step(self.to)
 
     @property
     def exponent_least(self) -> str:
         """What an exponent of E8M0, whose bias is BF16's, is greater by in that field: a number lacks 2^`coding.factor`."""
-        return _twice(self.coding.factor << self.to.significand - 1)
+        return exponent_least(self.coding)
 
     @property
     def threads(self) -> int:
@@ -162,24 +107,7 @@ def _e4m3(x: float) -> int:
 
 
 def _word(octets: list[int]) -> str:
-    return _hex(int.from_bytes(bytes(octets), "little"))
-
-
-def _of(code: Coding, register: int) -> str:
-    terms = [f"{_shifted(shift)} & {_hex(mask)}" for shift, mask in code.terms(register)]
-    return " | ".join([*(f"({x})" for x in terms), *[_twice(code.magic)] * bool(code.magic)])
-
-
-def _shifted(shift: int) -> str:
-    return "word" if not shift else f"(word {'>>' if shift > 0 else '<<'} {abs(shift)})"
-
-
-def _twice(half: int) -> str:
-    return _hex(half * 0x10001)
-
-
-def _hex(x: int) -> str:
-    return f"0x{x:08X}"
+    return hexadecimal(int.from_bytes(bytes(octets), "little"))
 
 
 def source(unpacking: Unpacking) -> str:

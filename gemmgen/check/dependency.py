@@ -63,7 +63,9 @@ def _before(kernel: ir.Kernel, body: tuple[ir.Stmt, ...]) -> Iterator[Finding]:
 
 
 def _ready(kernel: ir.Kernel, s: ir.Stmt) -> bool:
-    """Whether `s` reads what is ready, by a tensor map that is a parameter, and writes nothing that others see."""
+    """Whether `s` reads what is ready, by a tensor map that is a parameter or by an address, and writes nothing that others see."""
+    if isinstance(s, ir.LoadBlocks):
+        return s.tensor in kernel.ready
     if not isinstance(s, ir.TmaLoad):
         return False
     m = kernel.map(s.tensor_map)
@@ -71,8 +73,10 @@ def _ready(kernel: ir.Kernel, s: ir.Stmt) -> bool:
 
 
 def _named(kernel: ir.Kernel, s: ir.Stmt) -> str:
-    of = f" of {kernel.map(s.tensor_map).tensor}" if isinstance(s, ir.TmaLoad) else ""
-    return f"{type(s).__name__}{of}"
+    tensor = (
+        kernel.map(s.tensor_map).tensor if isinstance(s, ir.TmaLoad) else getattr(s, "tensor", "")
+    )
+    return f"{type(s).__name__}{f' of {tensor}' * bool(tensor)}"
 
 
 def _wrong(text: str) -> Finding:

@@ -46,6 +46,7 @@ SINGLE = (  # what one thread may do alone; everything else is done by whole war
     ir.TakeShare,
     ir.Drain,
     ir.TmaLoad,
+    ir.LoadBlocks,
     ir.TmaStore,
     ir.StoreCommit,
     ir.StoreWait,

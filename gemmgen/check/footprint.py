@@ -11,9 +11,12 @@ from ..ir.nodes import (
     BulkRowStore,
     CopyRows,
     Kernel,
+    LoadBlocks,
     LoadColumnScales,
     LoadRowScales,
     Mma,
+    MmaDecoded,
+    ReadCodes,
     SendPartials,
     Smem,
     StageTile,
@@ -23,6 +26,7 @@ from ..ir.nodes import (
     TmaStore,
 )
 from ..ir.stores import TRANSPOSED, OfD, slot
+from .decoding import codes
 from .errors import ProtocolViolation, Trace
 from .ops import Agent
 from .properties import RACE
@@ -32,6 +36,8 @@ Spans = tuple[Span, ...]
 Access = (
     TmaLoad
     | CopyRows
+    | LoadBlocks
+    | ReadCodes
     | Mma
     | LoadRowScales
     | LoadColumnScales
@@ -70,11 +76,19 @@ def spans(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Spans:
 def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Span]:
     match stmt:
         case Mma():
-            yield from _operand_a(kernel.buffer(stmt.a), stmt, agent, stage)
+            if not isinstance(stmt, MmaDecoded):
+                yield from _operand_a(kernel.buffer(stmt.a), stmt, agent, stage)
             yield from _operand_b(kernel.buffer(stmt.b), stmt, stage)
             return
         case TmaLoad():
             yield _box(kernel, stmt, stage)
+            return
+        case LoadBlocks():
+            s = kernel.buffer(stmt.smem)
+            yield start(s) + stage * s.stage_bytes, start(s) + (stage + 1) * s.stage_bytes
+            return
+        case ReadCodes():
+            yield from codes(stmt, start(kernel.buffer(stmt.smem)), kernel, agent, stage)
             return
         case CopyRows():
             yield from _copied(kernel.buffer(stmt.smem), agent, stage)

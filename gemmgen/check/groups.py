@@ -105,10 +105,11 @@ class _Registers:
     fenced_once: bool = False
 
     def multiply(self, op: ops.Multiply, at: int) -> Iterator[Finding]:
-        if op.dst in self.unfenced or not self.fenced_once:
-            text = f"no wgmma.fence orders the accesses to {op.dst} before the wgmma that uses it"
-            yield Finding(property=RACE, message=text, places=((self.agent, at),))
-        self.owner[op.dst] = at
+        for register in (op.dst, *op.sources):
+            if register in self.unfenced or not self.fenced_once:
+                text = f"no wgmma.fence orders the accesses to {register} before the wgmma that uses it"
+                yield Finding(property=RACE, message=text, places=((self.agent, at),))
+            self.owner[register] = at
 
     def touch(self, op: ops.Touch, at: int) -> Iterator[Finding]:
         for register in op.registers:

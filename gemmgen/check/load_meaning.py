@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load(w: Walk, s: ir.TmaLoad) -> None:
-    """Loads that follow each other are one operation: nobody can tell the moments between them."""
+    """A box, in each CTA that it goes to."""
     box = w.kernel.map(s.tensor_map).box or (0, 0)
     size = box[0] * box[1] * w.kernel.buffer(s.smem).dtype.bytes * w.threads
     peers = [w.agent.cta]
@@ -26,7 +26,20 @@ def load(w: Walk, s: ir.TmaLoad) -> None:
         ops.Copy(bar=w.bar(s.barrier, 0, c), cells=w.cells(s, c), size=size, stmt=s, slot=slot)
         for c in peers
     )
-    read = source(w, s.tensor_map)
+    _issue(w, s, copies, source(w, s.tensor_map))
+
+
+def load_blocks(w: Walk, s: ir.LoadBlocks) -> None:
+    """All copies of a stage as one."""
+    size = w.kernel.buffer(s.smem).stage_bytes * w.threads
+    copy = ops.Copy(bar=w.bar(s.barrier, 0), cells=w.cells(s), size=size, stmt=s)
+    _issue(w, s, (copy,), None)
+
+
+def _issue(
+    w: Walk, s: ir.TmaLoad | ir.LoadBlocks, copies: tuple[ops.Copy, ...], read: ops.Source | None
+) -> None:
+    """Loads that follow each other are one operation: nobody can tell the moments between them."""
     last = w.ops[-1] if w.ops else None
     if isinstance(last, ops.Load) and (last.tile, last.k) == (w.tile, w.k):
         w.ops.pop()

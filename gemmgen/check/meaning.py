@@ -21,7 +21,7 @@ from .barrier_meaning import BARRIERS
 from .copy_meaning import COPIES
 from .exchange_meaning import EXCHANGE
 from .instance import Post
-from .load_meaning import load
+from .load_meaning import load, load_blocks
 from .map_meaning import MAPS
 from .memory import Memory
 from .noted import Noted
@@ -172,10 +172,11 @@ def _init(w: Walk, s: ir.InitBarrier) -> None:
 
 
 def _mma(w: Walk, s: ir.Mma) -> None:
-    w.add(ops.Multiply, s, cells=w.cells(s), dst=s.dst)
+    sources = (s.decoded,) if isinstance(s, ir.MmaDecoded) else ()
+    w.add(ops.Multiply, s, cells=w.cells(s), dst=s.dst, sources=sources)
 
 
-def _scales(w: Walk, s: ir.LoadRowScales | ir.LoadColumnScales) -> None:
+def _scales(w: Walk, s: ir.LoadRowScales | ir.LoadColumnScales | ir.ReadCodes) -> None:
     w.add(ops.Read, s, cells=w.cells(s))
     w.touch(s)
 
@@ -243,7 +244,11 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     **EXCHANGE,
     ir.AwaitSignals: await_signals,
     **PEEKS,
+    ir.LoadBlocks: load_blocks,
     ir.Mma: _mma,
+    ir.MmaDecoded: _mma,
+    ir.ReadCodes: _scales,
+    ir.Decode: Walk.touch,
     ir.WgmmaCommit: _simple(ops.Commit),
     ir.WgmmaWait: _pending(ops.Retire),
     ir.LoadRowScales: _scales,

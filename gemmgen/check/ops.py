@@ -183,10 +183,11 @@ class Scales(Op):
 
 @dataclass(frozen=True, kw_only=True)
 class Multiply(Op):
-    """wgmma: reads `cells`, and owns the registers `dst` until a Retire of its group."""
+    """wgmma: reads `cells` and the registers `sources`, and owns these and `dst` until a Retire of its group."""
 
     cells: tuple[int, ...]
     dst: str
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,9 @@ from ..ir.nodes import (
     Axis,
     Coord,
     CopyRows,
+    Decode,
     Kernel,
+    LoadBlocks,
     LoadBlockScales,
     LoadColumnScales,
     LoadFragments,
@@ -22,15 +24,18 @@ from ..ir.nodes import (
     LoadRowScales,
     Major,
     Mma,
+    MmaDecoded,
     MultiplyFragments,
     Pointed,
     Promote,
+    ReadCodes,
     Smem,
     TmaLoad,
     TmaMap,
 )
 from ..ir.promotion import OF_A, SCALE_BLOCK
 from ..ir.rewrite import statements
+from .decoding import decoded, loaded, multiplied, read
 from .finding import Finding
 from .footprint import MMA_K_BYTES, MMA_ROWS, start
 from .indexed import copied, room
@@ -56,10 +61,14 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
         match s:
             case TmaLoad():
                 texts = _load(kernel, s, kernel.buffer(s.smem))
-            case CopyRows():
+            case CopyRows() | LoadBlocks():
                 texts = _copies(kernel, s)
             case LoadIndices():
                 texts = room(kernel, s)
+            case ReadCodes():
+                texts = read(kernel, s)
+            case Decode():
+                texts = decoded(kernel, s)
             case Mma():
                 texts = _mma(kernel, s)
             case LoadRowScales() | LoadColumnScales() | LoadBlockScales():
@@ -96,15 +105,18 @@ def _load(kernel: Kernel, s: TmaLoad, to: Smem) -> Iterator[str]:
     yield from _rank(s, to, (inner, outer))
 
 
-def _copies(kernel: Kernel, s: CopyRows) -> Iterator[str]:
+def _copies(kernel: Kernel, s: CopyRows | LoadBlocks) -> Iterator[str]:
     found = _pointed(kernel, s)
     if len(found) != 1:
         yield f"{s.tensor} is pointed to as {len(found)} operands"
     for x in found:
-        yield from copied(kernel, s, x, _start(kernel, x, "k", False))
+        if isinstance(s, LoadBlocks):
+            yield from loaded(kernel, s, _start(kernel, x, "k", True))
+        else:
+            yield from copied(kernel, s, x, _start(kernel, x, "k", False))
 
 
-def _pointed(kernel: Kernel, s: CopyRows) -> list[Pointed]:
+def _pointed(kernel: Kernel, s: CopyRows | LoadBlocks) -> list[Pointed]:
     return [x for x in kernel.pointed if x.tensor == s.tensor]
 
 
@@ -141,7 +153,7 @@ def _rank(s: TmaLoad, to: Smem, coords: tuple[Coord, Coord]) -> Iterator[str]:
 def _mma(kernel: Kernel, s: Mma) -> Iterator[str]:
     a, b = kernel.buffer(s.a), kernel.buffer(s.b)
     sides: dict[str, tuple[Axis, Axis]] = {m.smem: (m.inner, m.outer) for m in kernel.maps}
-    copies = (x for x in statements(kernel) if isinstance(x, CopyRows))
+    copies = (x for x in statements(kernel) if isinstance(x, CopyRows | LoadBlocks))
     sides |= {c.smem: ("k", x.outer) for c in copies for x in _pointed(kernel, c)}
     (shared, _), (other, width) = _sides(kernel)
     for side, smem, major in ((shared, a, s.instr.a_major), (other, b, s.instr.b_major)):
@@ -150,17 +162,25 @@ def _mma(kernel: Kernel, s: Mma) -> Iterator[str]:
             yield f"multiplies {smem.name} as {side.upper()}, which holds {sides.get(smem.name)}"
     if s.instr != kernel.instr:
         yield f"is {s.instr}, the kernel's wgmma is {kernel.instr}"
-    rows = _rows(a, MMA_ROWS, s.instr.a_major)
-    if (s.wave_bytes, s.warpgroup_bytes) != (s.wave * kernel.consumers * rows, rows):
-        yield f"wave {s.wave}'s rows of {a.name} do not start {s.wave_bytes} bytes into it"
-    if s.steps != _steps(kernel, s, a, b):
-        yield f"the steps {s.steps} do not walk along all of K"
+    yield from _walked(kernel, s, a, b)
     held = b.rows if s.instr.b_major == "k" else b.cols
     if width % s.instr.n or held != width:
         yield f"N is {s.instr.n}, {b.name} has {held} rows, the block {width} along {other.upper()}"
     first = s.part * s.instr.n
     if not 0 <= first < width or s.part_bytes != _rows(b, first, s.instr.b_major):
         yield f"part {s.part}'s rows of {b.name} do not start {s.part_bytes} bytes into it"
+
+
+def _walked(kernel: Kernel, s: Mma, a: Smem, b: Smem) -> Iterator[str]:
+    """From its wave's rows on, and along K."""
+    if isinstance(s, MmaDecoded):
+        yield from multiplied(s, _steps(kernel, s, b, b))
+        return
+    rows = _rows(a, MMA_ROWS, s.instr.a_major)
+    if (s.wave_bytes, s.warpgroup_bytes) != (s.wave * kernel.consumers * rows, rows):
+        yield f"wave {s.wave}'s rows of {a.name} do not start {s.wave_bytes} bytes into it"
+    if s.steps != _steps(kernel, s, a, b):
+        yield f"the steps {s.steps} do not walk along all of K"
 
 
 def _sides(kernel: Kernel) -> tuple[tuple[Axis, int], tuple[Axis, int]]:

@@ -119,7 +119,9 @@ def unroller(kernel: ir.Kernel, split: Split = WARPS) -> Unroller:
         for w in range(*role.warpgroups)
         for warps in split
     )
-    accumulators = frozenset(s.dst for s in statements(kernel) if isinstance(s, ir.Mma))
+    multiplied = [s for s in statements(kernel) if isinstance(s, ir.Mma)]
+    accumulators = frozenset(s.dst for s in multiplied)
+    accumulators |= {s.decoded for s in multiplied if isinstance(s, ir.MmaDecoded)}
     memory = plan_memory(kernel, agents)
     return Unroller(kernel=kernel, agents=agents, memory=memory, accumulators=accumulators)
 

@@ -8,7 +8,6 @@ and placement.py to say; here a missing, doubled or misplaced statement shows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,26 +17,15 @@ from ..ir.dealing import Part, parts, share
 from ..ir.promotion import HELD_BLOCKS, LANES, OF_A, READS, promotes
 from ..ir.rewrite import statements
 from ..ir.stores import OfD, slot
+from .decoding import multiply_decoded, of_codes
 from .finding import Finding
 from .fragment_values import load_fragments, multiply_fragments
 from .indexed import of_indices
 from .instance import Post
+from .lane_values import OF_LANES, share_scales
 from .ranked_values import mine, ranked, senders
 from .reader import Held, Reader, Sent, of_kernel, place
 from .share_values import begins, of_shares
-
-OF_LANES = {
-    "columns": "block scales of a chunk, one K block's per lane",
-    "waves": "block scales of a chunk, one K block's per lane",
-    "rows": "row scales of a chunk, a lane's of a row and a K block",
-    "all_rows": "column scales of a chunk, a lane's of a column and a K block",
-}
-# By which lanes' scales are shared: whose they may be, and what they are then.
-SHARED = {
-    "block": ((OF_LANES["columns"], OF_LANES["waves"]), "block scales"),
-    "rows": ((OF_LANES["rows"],), "row scales"),
-    "columns": ((OF_LANES["all_rows"],), "column scales"),
-}
 
 
 def values(kernel: ir.Kernel) -> Iterator[Finding]:
@@ -178,9 +166,13 @@ def _step(r: Reader, s: Any) -> None:
             ks = tuple(range(k, k + has))
             r.registers[s.dst] = Held(what=OF_LANES[s.of], tile=r.tile, wave=wave, ks=ks)
         case ir.ShareScales():
-            _share(r, s)
+            share_scales(r, s)
         case ir.Copy():
             r.registers[s.dst] = r.registers.get(s.src, Held(what="rubbish", tile=r.tile))
+        case ir.ReadCodes() | ir.Decode():
+            of_codes(r, s)
+        case ir.MmaDecoded():
+            multiply_decoded(r, s)
         case ir.Mma():
             _multiply(r, s)
         case ir.LoadIndices() | ir.CopyRows():
@@ -224,16 +216,6 @@ def _slot(s: OfD) -> str:
 
 def _piece(r: Reader, s: OfD) -> Held:
     return r.whole(f"columns {s.column} on", s.wave)
-
-
-def _share(r: Reader, s: ir.ShareScales) -> None:
-    """A lane beyond the last that has a K block of its own is the one that many after the first."""
-    held, lane = r.registers.get(s.src), r.k - r.chunk.start
-    found = Held(what="rubbish", tile=r.tile)
-    whose, shared = SHARED[s.of]
-    if held and held.what in whose:
-        found = replace(held, what=shared, ks=(held.ks[lane % len(held.ks)],))
-    r.registers[s.dst] = found
 
 
 def _multiply(r: Reader, s: ir.Mma) -> None:

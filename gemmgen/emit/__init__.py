@@ -17,7 +17,8 @@ from ..errors import IRError
 from ..ir.nodes import Kernel, Role, Stmt
 from ..ir.rewrite import unstamped
 from ..ir.text import dump
-from .names import ADDRESS, ALONE, descriptor_words, shared, vocabulary
+from .descriptors import descriptor_words
+from .names import ADDRESS, ALONE, shared, vocabulary
 from .repeats import Repeat, repeats, with_stems
 
 # The templates with a macro per statement.
@@ -28,6 +29,7 @@ STATEMENTS = (
     "stmts_parcels.j2",
     *("stmts_arrivals.j2", "stmts_fragments.j2", "stmts_slots.j2", "stmts_epoch.j2"),
     *("stmts_every_rank.j2", "stmts_shares.j2", "stmts_indices.j2"),
+    *("stmts_decoding.j2", "stmts_decode.j2"),
 )
 # Memory and synchronisation; what works on registers; conversions and what CTAs write to each other, the same for every kernel.
 MEMORY, VALUES, CLUSTER = "ptx.j2", ("ptx_values.j2",), ("ptx_cluster.j2",)

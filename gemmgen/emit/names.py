@@ -21,9 +21,10 @@ from ..ir.nodes import (
 )
 from ..ir.places import end, first, flag, held, numbered, piece, plus, shift, total
 from ..ir.reasons import REASONS
-from ..ir.rewrite import statements
 from ..ir.spelling import READS, epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
+from .decoding import decoding, four
+from .descriptors import HIGH, LOW, descriptors, part, word
 from .fragments import fragments, products, rows_of_a
 from .indices import filled, minus, pieces, together
 from .k_blocks import counting
@@ -59,9 +60,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "coords": lambda coords: ", ".join(map(coordinate, coords)),
         "more": lambda coords: "".join(f", {coordinate(c)}" for c in coords[2:]),
         "rank": lambda s: RANKS[len(s.coords)],
-        **{f.__name__: f for f in (phase, parity, turn_parity, stage, scale_d, minus)},
-        **{f.__name__: f for f in (wait_kind, slot, plus, total, each, numbered, together)},
-        "stage_bytes": stage_bytes,
+        **{f.__name__: f for f in PLAIN},
         "place_of": lambda x: f"Shared::{part(x.name)}",
         "landing": lambda s: landing(kernel, s),
         "first": lambda s: first(kernel, s),
@@ -210,11 +209,6 @@ def of_columns(b: Smem, i: Number) -> str:
 # ---- named numbers ---------------------------------------------------------------------------------
 
 
-def part(name: str) -> str:
-    """smem_a -> A: what a buffer or a barrier is called in the struct Shared."""
-    return name.removeprefix("smem_").upper()
-
-
 def stage_bytes(smem: str) -> str:
     return f"Shared::{part(smem)}_STAGE_BYTES"
 
@@ -228,38 +222,6 @@ def landing(kernel: Kernel, s: ExpectTx) -> str:
     """The bytes that `s` announces, by the name that their number has if it is its barrier's."""
     (barrier,) = (b for b in kernel.barriers if b.name == s.barrier)
     return f"Shared::{tx_name(barrier)}" if s.tx_bytes == barrier.tx_bytes else f"{s.tx_bytes}"
-
-
-LOW, HIGH = "LOW", "HIGH"  # words of a matrix descriptor
-
-
-def descriptors(kernel: Kernel) -> dict[str, int]:
-    """By operand, what its first matrix descriptor says besides the address."""
-    found: dict[str, int] = {}
-    for s in statements(kernel):
-        if isinstance(s, Mma):
-            found |= {s.a: found.get(s.a, s.a_bits or 0), s.b: found.get(s.b, s.b_bits or 0)}
-    return found
-
-
-def word(known: dict[str, int], operand: str, bits: int, which: str) -> str:
-    """A word of `bits`, by the name that the operand's has if it is that."""
-    if bits == known[operand]:
-        return f"{part(operand)}_DESCRIPTOR_{which}"
-    return str(bits & 0xFFFFFFFF) if which == LOW else hex(bits >> 32)
-
-
-def descriptor_words(kernel: Kernel) -> list[str]:
-    """`NAME = value` for each word."""
-    lines = []
-    for operand, bits in descriptors(kernel).items():
-        leading, stride, swizzle = bits >> 16 & 0x3FFF, bits >> 32 & 0x3FFF, bits >> 62
-        name = f"{part(operand)}_DESCRIPTOR"
-        mode = f" | {swizzle}u << 30" if swizzle else ""
-        lines.append(
-            f"{name}_LOW = {16 * leading} / 16 << 16, {name}_HIGH = {16 * stride} / 16{mode}"
-        )
-    return lines
 
 
 def shared(kernel: Kernel) -> list[str]:
@@ -296,3 +258,10 @@ def taken(x: Smem | Barrier) -> str:
 
 def size(x: Smem | Barrier) -> int:
     return 8 * x.stages if isinstance(x, Barrier) else x.bytes
+
+
+# Functions that templates call by their names.
+PLAIN = (
+    *(phase, parity, turn_parity, stage, scale_d, minus, decoding, four, stage_bytes),
+    *(wait_kind, slot, plus, total, each, numbered, together),
+)

@@ -12,7 +12,7 @@ from ..ir.nodes import Kernel
 from ..ir.text import expression
 from ..problem import Problem
 from ..recipes import RECIPES, Recipe
-from . import dense, fp8, fp8_1d1d, fp8_block
+from . import dense, fp8, fp8_1d1d, fp8_block, w4a16
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ FAMILIES = {
         dense.build,
         "BF16, FP16 or INT8; FP8 with the tensor core's own sum (fast accumulation)",
     ),
+    "w4a16": Family(w4a16.build, "BF16 or FP16, B of 4 bits with a scale for each group along K"),
 }
 
 

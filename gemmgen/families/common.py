@@ -8,7 +8,6 @@ from ..ir.dtypes import F32, S32, DType
 from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
 from ..ir.indices import PARAMS as INDICES
-from ..ir.indices import ROWS
 from ..ir.nodes import (
     Arrive,
     Barrier,
@@ -45,7 +44,7 @@ from ..ir.nodes import (
 from ..problem import Problem
 from ..schedulers import RUNS, panels
 from .naming import kernel_name
-from .operands import majors, operand, operand_load, operand_map
+from .operands import Operand, boxes_of_a, boxes_of_b, majors
 from .output import epilogue_params, output_locals, output_map, output_params, output_tile
 
 SHAPE = (
@@ -177,9 +176,9 @@ def groups(p: Problem, *, ragged: bool) -> Groups:
     )
 
 
-def ready(p: Problem, maps: tuple[TmaMap, ...]) -> tuple[str, ...]:
-    """Of what is loaded by tensor map, what no launch that may still run writes."""
-    return tuple(m.tensor for m in maps if m.tensor in ("b", "scale_b") and p.weights_ready)
+def ready(p: Problem, tensors: tuple[str, ...]) -> tuple[str, ...]:
+    """Of tensors that the producer loads, what no launch that may still run writes."""
+    return tuple(x for x in tensors if x in ("b", "scale_b") and p.weights_ready)
 
 
 def assemble(
@@ -192,48 +191,32 @@ def assemble(
     smem: tuple[Smem, ...] = (),
     loads: tuple[Stmt, ...] = (),
     params: tuple[Param, ...] = (),
+    b: Operand | None = None,
 ) -> Kernel:
-    """Frame a family's tile body, and what it adds to A and B, into a persistent warp-specialised kernel."""
-    b, g = block(p, c), p.grouped
-    k = Coord(base="k", scale=b.k)
-    a_major, b_major = majors(p)
-    maps = (
-        operand_map("a", "m", a_major, grouped=g.rows, indices=ROWS * p.indexed),
-        operand_map("b", "n", b_major, grouped=g.columns),
-        *maps,
-        output_map(p),
-    )
+    """Frame a family's tile body, and what it adds to A and B, into a persistent warp-specialised kernel. b: how B comes, if not in boxes."""
+    tile_block, sharing = block(p, c), multicasting(c)
+    k = Coord(base="k", scale=tile_block.k)
+    of_a, of_b = boxes_of_a(p, c, k), b or boxes_of_b(p, c, k)
+    maps = (*of_a.maps, *of_b.maps, *maps, output_map(p))
     barriers = (Barrier(name="full", stages=c.stages), Barrier(name="empty", stages=c.stages))
-    cluster = multicasting(c)
-    scheduler = walk(p, c, b.m * cluster.m)
+    scheduler = walk(p, c, tile_block.m * sharing.m)
     return Kernel(
         name=kernel_name(p, c),
-        block=b,
-        cluster=cluster,
+        block=tile_block,
+        cluster=sharing,
         scheduler=scheduler,
         groups=groups(p, ragged=scheduler.name == RUNS),
-        ready=ready(p, maps),
+        ready=ready(p, (*(m.tensor for m in maps), *(x.tensor for x in of_b.pointed))),
         peers=Peers(wire=p.wire),
         maps=maps,
-        params=parameters(p, params),
-        smem=(
-            operand("smem_a", p.a, b.m, a_major, c),
-            operand("smem_b", p.b, b.n, b_major, c),
-            *smem,
-            output_tile(p, c),
-        ),
+        params=parameters(p, (*of_b.params, *params)),
+        smem=(of_a.smem, of_b.smem, *smem, output_tile(p, c)),
         barriers=barriers,
         instr=wgmma(p, c),
         prologue=prologue(maps, barriers),
         roles=(
             consumer(c, (*locals, *output_locals(p, c)), tile),
-            producer(
-                c,
-                (
-                    operand_load("a", a_major, k, grouped=g.rows),
-                    *loads,
-                    operand_load("b", b_major, k, grouped=g.columns),
-                ),
-            ),
+            producer(c, (of_a.load, *loads, of_b.load)),
         ),
+        pointed=of_b.pointed,
     )

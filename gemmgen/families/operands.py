@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeVar
 
 from ..config import Config
-from ..ir.dtypes import DType
-from ..ir.nodes import Axis, Coord, Major, Smem, TmaLoad, TmaMap
+from ..ir.dtypes import S8, DType
+from ..ir.indices import ROWS
+from ..ir.nodes import (
+    Axis,
+    Coord,
+    LoadBlocks,
+    Major,
+    Param,
+    Pointed,
+    Smem,
+    Stmt,
+    TmaLoad,
+    TmaMap,
+)
+from ..ir.packed import ROWS as BLOCK_ROWS
+from ..ir.packed import Form
 from ..problem import Problem
 
 LINE = 32  # FP32 scales in 128 bytes
@@ -71,3 +86,51 @@ def operand_load(tensor: str, major: Major, k: Coord, *, grouped: bool) -> TmaLo
 def contiguous_first(major: Major, k: T, mn: T) -> tuple[T, T]:
     """What belongs to an operand's sides, as tensor maps want it: (inner, outer)."""
     return (k, mn) if major == "k" else (mn, k)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operand:
+    """How one of a kernel's operands comes: by a tensor map, or from where threads point to, into a buffer of the ring, stage by stage."""
+
+    smem: Smem
+    load: Stmt
+    maps: tuple[TmaMap, ...] = ()
+    params: tuple[Param, ...] = ()
+    pointed: tuple[Pointed, ...] = ()
+
+
+def boxes_of_a(p: Problem, c: Config, k: Coord) -> Operand:
+    major, grouped = majors(p)[0], p.grouped.rows
+    return Operand(
+        smem=operand("smem_a", p.a, c.block_m, major, c),
+        load=operand_load("a", major, k, grouped=grouped),
+        maps=(operand_map("a", "m", major, grouped=grouped, indices=ROWS * p.indexed),),
+    )
+
+
+def boxes_of_b(p: Problem, c: Config, k: Coord) -> Operand:
+    major, grouped = majors(p)[1], p.grouped.columns
+    return Operand(
+        smem=operand("smem_b", p.b, c.block_n, major, c),
+        load=operand_load("b", major, k, grouped=grouped),
+        maps=(operand_map("b", "n", major, grouped=grouped),),
+    )
+
+
+def blocks_of_b(p: Problem, c: Config, form: Form) -> Operand:
+    """Weights of 4 bits: a block for each 64 rows of the tile."""
+    grouped = p.grouped.columns
+    params = (Param(name="b", ctype="const uint8_t*"),)
+    return Operand(
+        smem=Smem(
+            name="smem_b",
+            dtype=S8,
+            rows=c.block_n // BLOCK_ROWS,
+            cols=form.block_bytes,
+            stages=c.stages,
+            use="blocks",
+        ),
+        load=LoadBlocks(tensor="b", smem="smem_b", barrier="full", k=Coord(base="k")),
+        params=(*params, *(Param(name="b_stride_g", ctype="long long"),) * grouped),
+        pointed=(Pointed(tensor="b", dtype=S8, outer="n", grouped=grouped, clipped=True),),
+    )

@@ -12,6 +12,7 @@ from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8
 from ..pipeline import Artifact, compile_to_source
 from ..problem import Problem
 from ..target import H200, Target
+from .coded import CODED
 from .exhibit import B16, B16_TN, FP8, Exhibit
 from .grouped import GROUPED
 
@@ -166,6 +167,7 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="A stored [K, M] and B [K, N]: a cluster shares A in slices of K",
     ),
     *GROUPED,
+    *CODED,
 )
 
 

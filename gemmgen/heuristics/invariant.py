@@ -28,7 +28,11 @@ def split_of(p: Problem, n: int, k: int) -> int:
     ANY where the order of adding does not matter. A function of the operands' dtypes, the family, N and K."""
     if is_exact(p):
         return ANY
-    return _split(Problem(family=p.family, a=p.a, b=p.b, d=BF16), n, k) if splits(p) else 1
+    return (
+        _split(Problem(family=p.family, a=p.a, b=p.b, d=BF16, weights=p.weights), n, k)
+        if splits(p)
+        else 1
+    )
 
 
 @lru_cache(maxsize=4096)

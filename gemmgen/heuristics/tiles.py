@@ -22,6 +22,8 @@ PROMOTED_ROWS = ((64, 1), (128, 2), (192, 3), (256, 2))
 THREE = 3  # a promotion by selects leaves them no issue slots: 192x120 takes 1.2 of 192x128
 # The same with A and B exchanged, of block_n; worth costing for so many rows.
 COLUMNS, FEW_ROWS = ((64, 1), (128, 2), (256, 2)), 64
+# Rows of tiles whose weights are decoded, and bytes of K that a block of them has. 256 x 128 took 1.2 of 128 x 256 (docs/findings.md).
+CODED_ROWS, CODED_K_BYTES = (8, 16, 24, 32, 48, 64, 96, 128, 192), 256
 SWIZZLE_SPAN = 128  # bytes
 MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wide, and few boxes
 
@@ -31,7 +33,8 @@ def bare(of: Workload, rows: int) -> Iterator[Config]:
     `heuristics.candidates`."""
     offering = [x for x in reversed(LEVERS) if x.offers]
     limiting = [x for x in LEVERS if x.beside is not None]
-    for tile in (*_tiles(of, rows), *_swapped_tiles(of)):
+    sides = _coded_tiles(of) if of.recipe.coded else (*_tiles(of, rows), *_swapped_tiles(of))
+    for tile in sides:
         found = [Config(stages=PROBE, **tile)]
         for lever in offering:
             found = [
@@ -84,6 +87,16 @@ def _swapped_tiles(of: Workload) -> Iterator[Changes]:
         for block_n, consumers in _up_to(COLUMNS, shape[1]):
             tile = {"block_m": block_m, "block_n": block_n, "consumers": consumers}
             yield {**tile, "swap_ab": True}
+
+
+def _coded_tiles(of: Workload) -> Iterator[Changes]:
+    """Of weights of 4 bits: swapped, of K blocks as they are packed, for any number of rows."""
+    for block_m in CODED_ROWS:
+        for block_n, consumers in _up_to(COLUMNS, of.shape[1]):
+            tile = {"block_m": block_m, "block_n": block_n, "consumers": consumers}
+            yield {**tile, "swap_ab": True, "block_k_bytes": CODED_K_BYTES}
+        if block_m >= max(of.rows):
+            return
 
 
 def _up_to(rows: tuple[tuple[int, int], ...], m: int) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,7 @@ from .blocks import (
     Stmt,
     TileBody,
 )
+from .decoding import Decode, LoadBlocks, MmaDecoded, ReadCodes
 from .exchange import (
     AddPartials,
     AwaitSignals,
@@ -93,6 +94,10 @@ from .tensor_maps import (
 from .walks import Peers, Scheduler, Workspace
 
 __all__ = [
+    "ReadCodes",
+    "MmaDecoded",
+    "LoadBlocks",
+    "Decode",
     "Accumulate",
     "AcquireMap",
     "AddPartials",

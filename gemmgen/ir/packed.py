@@ -13,6 +13,7 @@ on (w = t / 32, g = t % 32 / 4, c = t % 4; PTX ISA, "Register Fragments", matrix
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ..errors import IRError
 from .dtypes import BF16, E4M3, F16, DType
@@ -29,6 +30,7 @@ ROWS, COLUMNS = 64, 128
 STEP = 16  # of K, of 16-bit operands
 REGISTERS = 4
 READ_WORDS = 4  # of a thread, 16 bytes
+WORDS = COLUMNS // STEP  # of a thread, of numbers of 16 bits a word for each step
 THREADS = 128
 CODES_BYTES = ROWS * COLUMNS // 2
 PAIRS = 32  # of rows: 16 w + g and 16 w + g + 8, at 8 w + g
@@ -134,3 +136,87 @@ def coding(element: str, to: DType) -> Coding | Lookup:
 def record_bytes(scale_bytes: int, *, zeros: bool) -> int:
     """Of a row and a group: the scale, and with zeros the code of `magic` + zero."""
     return 2 * scale_bytes if zeros else scale_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How blocks are packed: codes of `element` for products with `to`, and a scale for each `group` columns.
+
+    element: "int4", with scales of `to`, or "e2m1", with E8M0, of which E4M3 takes what a row's exponents differ by. zeros: whether records hold
+    those of INT4; else 8 is zero. Raises IRError for what there is none of.
+    """
+
+    element: str
+    to: DType
+    group: int
+    zeros: bool = False
+
+    def __post_init__(self) -> None:
+        found = coding(self.element, self.to)
+        integers = isinstance(found, Coding) and found.magic
+        groups = GROUPS if integers else GROUPS[:1]
+        if self.group not in groups or (self.zeros and not integers):
+            raise IRError(f"{self.element} with group={self.group}, zeros={self.zeros} is none")
+
+    @property
+    def format(self) -> str:
+        """The name of what is packed so: `gemmgen.formats.Format.name`."""
+        return f"{self.element}_{self.group}_{self.scale}{'_zeros' * self.zeros}"
+
+    @property
+    def coding(self) -> Coding:
+        """Of numbers of 16 bits."""
+        found = coding(self.element, self.to)
+        assert isinstance(found, Coding)
+        return found
+
+    @property
+    def scale(self) -> str:
+        return E8M0 if self.element == LOOKUP.element else self.to.name
+
+    @property
+    def record(self) -> Literal["scale", "zeros", "exponent"]:
+        """What numbers of 16 bits are scaled by."""
+        return "zeros" if self.zeros else "exponent" if self.scale == E8M0 else "scale"
+
+    @property
+    def groups(self) -> int:
+        """Of a block's columns."""
+        return COLUMNS // self.group
+
+    @property
+    def group_steps(self) -> int:
+        """Steps of K that share a scale."""
+        return self.group // STEP
+
+    @property
+    def record_bytes(self) -> int:
+        scale = 1 if self.scale == E8M0 else self.to.bytes
+        return record_bytes(scale, zeros=self.zeros)
+
+    @property
+    def pair_bytes(self) -> int:
+        """The records of a thread's two rows."""
+        return 2 * self.groups * self.record_bytes
+
+    @property
+    def block_bytes(self) -> int:
+        return CODES_BYTES + PAIRS * self.pair_bytes
+
+
+# By format, what products with numbers of 16 bits take.
+FORMS = {
+    to: {
+        x.format: x
+        for x in (
+            *(Form(element=INT4, to=to, group=g, zeros=z) for g in GROUPS for z in (False, True)),
+            *(Form(element=c.element, to=to, group=GROUPS[0]) for c in CODINGS if (c.element, c.to) == (E2M1, to)),
+        )
+    }
+    for to in (BF16, F16)
+}  # fmt: skip
+
+
+def plain_weights(to: DType) -> str:
+    """The format that is taken where none is said: INT4, a scale for each 128 columns, no zeros."""
+    return Form(element=INT4, to=to, group=GROUPS[-1]).format

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ..errors import IRError
 from .dtypes import DType
+from .instructions import Major as Major
+from .instructions import Wgmma as Wgmma
 
 if TYPE_CHECKING:
     from .pointed import Pointed
@@ -19,7 +20,6 @@ PIECE = 16  # bytes that a thread loads at once
 UNUSUAL = {
     "unusual": True
 }  # a field that the text form shows only where it differs from its default
-Major = Literal["k", "mn"]  # the contiguous side of an operand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class Smem:
 
     Columns are contiguous: K of a K-major operand, whose rows are M or N; of an MN-major one M or N,
     and its rows are K. The stages of an output are pieces of one tile of D, below each other or, `along`
-    n, side by side; each belongs to one wave of one warpgroup. Where warpgroups take tiles in turns, each has
+    n, side by side; each belongs to one wave of one warpgroup. Of packed weights each row is a block of 64 rows. Where warpgroups take tiles in turns, each has
     a copy of its own.
     """
 
@@ -86,7 +86,7 @@ class Smem:
     rows: int
     cols: int
     stages: int
-    use: Literal["operand", "scales", "output", "map", "partials", "slots"]
+    use: Literal["operand", "blocks", "scales", "output", "map", "partials", "slots"]
     swizzle: int | None = None  # bytes, 0 = none; assign_swizzle
     pad: int | None = None  # elements per row; pad_epilogue
     offset: int | None = None  # bytes; layout_smem
@@ -105,7 +105,7 @@ class Smem:
     @property
     def ring(self) -> bool:
         """Whether its stages are the ring's."""
-        return self.use in ("operand", "scales")
+        return self.use in ("operand", "blocks", "scales")
 
     @property
     def row_bytes(self) -> int:
@@ -179,49 +179,6 @@ class Registers:
     dtype: DType
     count: int
     transient: bool = False  # takes another's place: the accumulator's that an epilogue is computed from, or a multiplied fragment's
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wgmma:
-    """One wgmma.mma_async shape; M is always 64 and K always 32 bytes. MN-major is for 16-bit types."""
-
-    n: int
-    a: DType
-    b: DType
-    d: DType
-    a_major: Major = "k"
-    b_major: Major = "k"
-
-    def __post_init__(self) -> None:
-        if self.a.bits != self.b.bits:
-            raise IRError(f"wgmma operands differ in width: {self.a.name}, {self.b.name}")
-        if self.majors and not self.a.transposes:
-            raise IRError(f"wgmma reads {self.a.name} K-major only, not {self.majors}")
-
-    @property
-    def k(self) -> int:
-        return 32 // self.a.bytes
-
-    @property
-    def num_regs(self) -> int:
-        return self.n // 2
-
-    @property
-    def majors(self) -> dict[str, Major]:
-        """The operands that are not K-major, by field name."""
-        both: dict[str, Major] = {"a_major": self.a_major, "b_major": self.b_major}
-        return {name: major for name, major in both.items() if major != "k"}
-
-    @property
-    def immediates(self) -> str:
-        """What follows scale-d: scale-a and scale-b and, for 16-bit types, the transposes."""
-        transposes = ", ".join(str(int(m == "mn")) for m in (self.a_major, self.b_major))
-        return self.a.wgmma_immediates + f", {transposes}" * self.a.transposes
-
-    @property
-    def mnemonic(self) -> str:
-        shape = f"m64n{self.n}k{self.k}"
-        return f"wgmma.mma_async.sync.aligned.{shape}.{self.d.ptx}.{self.a.ptx}.{self.b.ptx}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from .expr import (
     Scalar,
 )
 from .orders import PANELS
+from .packed import Form
 from .resources import ONE_GEMM, Coord, Registers, Wgmma
 from .walks import NO_PEERS, NO_WORKSPACE
 
@@ -123,6 +124,8 @@ def _value(v: object) -> str:
             return _coord(v)
         case DType():
             return v.name
+        case Form():
+            return f"{v.format}:{v.to}"
         case Wgmma():
             return f"m64n{v.n}k{v.k}{_majors(v)}"
         case Expr():

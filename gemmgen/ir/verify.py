@@ -15,12 +15,14 @@ from .nodes import (
     Arrive,
     AwaitSignals,
     CopyRows,
+    Decode,
     ExpectTx,
     ForChunks,
     ForK,
     ForTiles,
     If,
     Kernel,
+    LoadBlocks,
     LoadBlockScales,
     LoadFragments,
     LoadIndices,
@@ -29,6 +31,7 @@ from .nodes import (
     Peek,
     PerSplit,
     Promote,
+    ReadCodes,
     SendPartials,
     ShareScales,
     Signal,
@@ -39,13 +42,14 @@ from .nodes import (
     TmaStore,
     Wait,
 )
-from .promotion import READS
 from .verify_exchange import RANKS, awaited, kept, noted, numbered, signalled, through
+from .verify_fields import fragments, met, promoted_by
 
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
     *("dst", "src", "row_scales", "block_scales", "column_scales", "indices", "begun"),
     *("amax", "turn", "seen", "met", "ahead", "owed", "row_fragments", "column_fragments"),
+    *("codes", "records", "decoded"),
 )
 # Fields of statements that name something, and the table that has it.
 NAMES = {
@@ -68,6 +72,9 @@ OUTER: dict[type, type] = {
     CopyRows: ForK,
     Peek: ForK,
     MultiplyFragments: ForK,
+    LoadBlocks: ForK,
+    ReadCodes: ForK,
+    Decode: ForK,
 }
 OUTER_OF_IF: dict[str, type] = {
     **dict.fromkeys(("after_first", "behind", "new_share"), ForK),
@@ -141,11 +148,11 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
         elif isinstance(stmt, LoadBlockScales):
             _loaded(stmt, tables)
         elif isinstance(stmt, LoadFragments):
-            outer = _fragments(stmt)
+            outer = fragments(stmt)
         elif isinstance(stmt, Promote):
-            _scales(stmt)
+            promoted_by(stmt)
         elif isinstance(stmt, Sync):
-            _sync(stmt, tables)
+            met(stmt, tables)
         elif isinstance(stmt, Signal):
             outer = signalled(stmt)
         elif isinstance(stmt, AwaitSignals):
@@ -234,35 +241,6 @@ def _loaded(stmt: LoadBlockScales, tables: Tables) -> None:
     room = tables["locals"][stmt.dst].count
     if stmt.count != room:
         raise IRError(f"LoadBlockScales of {stmt.count}: {stmt.dst} has {room} registers")
-
-
-def _fragments(stmt: LoadFragments) -> type:
-    """The block that it stands in. What is copied has a place and no registers, what is read has both."""
-    if (bool(stmt.dst), bool(stmt.smem)) != (stmt.by != "copy", stmt.by != "load"):
-        at = f"dst is {stmt.dst!r}, smem is {stmt.smem!r}"
-        raise IRError(f"LoadFragments by {stmt.by}: {at}")
-    return ForK if stmt.block == "next" else ForTiles
-
-
-def _scales(stmt: Promote) -> None:
-    """It names the scales that it promotes by, and no others."""
-    for name in ("row_scales", "column_scales", "block_scales"):
-        if bool(getattr(stmt, name)) != (name in READS[stmt.by]):
-            raise IRError(
-                f"Promote.{name} is {getattr(stmt, name)!r}, and by {stmt.by} it reads {READS[stmt.by]}"
-            )
-
-
-def _sync(stmt: Sync, tables: Tables) -> None:
-    """Named barriers are for warpgroups. Who awaits a cluster notes that; there is one."""
-    if bool(stmt.met) != (stmt.of == "cluster_await"):
-        raise IRError(f"Sync of {stmt.of} notes it in {stmt.met!r}")
-    if stmt.of.startswith("cluster") and not tables["peers"]:
-        raise IRError(f"Sync of {stmt.of}: the kernel's clusters are of one CTA")
-    named = stmt.of == "warpgroup"
-    if bool(stmt.warpgroups) != named or (stmt.first_id and not named):
-        at = f"first_id is {stmt.first_id}, warpgroups is {stmt.warpgroups}"
-        raise IRError(f"Sync of {stmt.of}: {at}")
 
 
 def _box(stmt: TmaLoad | TmaStore, tables: Tables) -> None:

@@ -65,7 +65,13 @@ def _offers(of: L, c: C) -> tuple[Changes, ...]:
     scaled = p.a == E4M3 and of.recipe.scales_blocks
     right = p.a == p.b and (p.a in (BF16, F16) or scaled)
     right &= not any(p.mn_major) and p.grouping == "none"
-    right &= p.collective == "none" and of.split_k == 0 and of.k_bytes % LINE == 0 and of.pointers
+    right &= (
+        p.collective == "none"
+        and not of.recipe.coded
+        and of.split_k == 0
+        and of.k_bytes % LINE == 0
+        and of.pointers
+    )
     return AS_IT_IS if not (tile and right) else ({}, _instead(c) | {"lane_scales": scaled})
 
 

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from .lever import flag
+from .lever import AS_IT_IS, C, Changes, L, flag
+
+COUNTED = ("none", "batched")  # groupings whose tiles the host can count
+ROWS = 64  # of a tile
+
+
+def _offers(of: L, c: C) -> tuple[Changes, ...]:
+    """Also it, where weights are decoded and tiles are fewer than SMs: of 64 rows and more, where it was measured to pay (docs/findings.md)."""
+    counted = of.problem.grouping in COUNTED and of.problem.collective == "none"
+    few = of.tiles(c) < of.target.sms and c.block_m >= ROWS
+    if not (of.recipe.coded and counted and few) or of.split_k or c.split_k > 1:
+        return AS_IT_IS
+    return {}, {"stream": True}
+
 
 STREAM = flag(
     "stream",
@@ -11,4 +24,6 @@ STREAM = flag(
     reads="CTAs take equal stretches of all tiles' K blocks",
     others=lambda c: ({"stream": True, "split_k": 1},) * (c.swap_ab and not c.stream),
     matters=30,
+    offers=_offers,
+    beside=("in_flight",),
 )

@@ -7,12 +7,15 @@ from .lever import C, Changes, L, flag
 # How much longer promotion takes with a scale per column and one per 64 rows: a multiplication more for every multiply-add
 # (two rows: not measured).
 PER_PAIR = 1.5
+MOST_ALONG_M = 2
 
 
 def _price(price: Changes, of: L, c: C) -> Changes:
-    """Second reads of its tiles come from L2."""
+    """Second reads of its tiles come from L2; of more than two along M, as weights of 4 bits have, all draw."""
+    few = price["high"] <= MOST_ALONG_M * len(of.rows)
     dearer = PER_PAIR if of.recipe.scales_blocks else 1.0
-    return {"high": len(of.rows), "dearer": price["dearer"] if of.recipe.scales_columns else dearer}
+    high = len(of.rows) if few else price["high"]
+    return {"high": high, "dearer": price["dearer"] if of.recipe.scales_columns else dearer}
 
 
 SWAP_AB = flag(

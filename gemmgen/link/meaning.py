@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..errors import IRError
 from ..ir import nodes as ir
+from .meaning_decoding import DECODING
 from .meaning_epilogue import EPILOGUE
 from .meaning_exchange import EXCHANGE
 from .meaning_fragments import FRAGMENTS
@@ -18,7 +19,7 @@ from .meaning_promotion import PROMOTIONS
 from .meaning_waits import WAITS, Meaning
 
 MEANING: dict[type[ir.Stmt], Meaning] = (
-    WAITS | LOADS | INDEXED | EXCHANGE | PROMOTIONS | EPILOGUE | FRAGMENTS
+    WAITS | LOADS | INDEXED | DECODING | EXCHANGE | PROMOTIONS | EPILOGUE | FRAGMENTS
 )
 
 

@@ -26,7 +26,7 @@ def assign_swizzle(kernel: Kernel, target: Target) -> Kernel:
 
 
 def _swizzle(s: Smem) -> int:
-    if s.use in ("scales", "map"):
+    if s.use in ("blocks", "scales", "map"):
         return 0
     row = s.cols * s.dtype.bytes
     fits = [mode for mode in MODES if row % mode == 0]

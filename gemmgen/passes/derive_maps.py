@@ -12,6 +12,7 @@ from ..ir.nodes import (
     Drain,
     If,
     Kernel,
+    LoadBlocks,
     LoadBlockScales,
     Param,
     PrefetchMap,
@@ -67,6 +68,8 @@ def from_k_first(kernel: Kernel) -> Kernel:
         match s:
             case TmaLoad():
                 return replace(s, coords=_started(kernel, s))
+            case LoadBlocks():
+                return replace(s, k=replace(s.k, start="tile.k_first / 128"))
             case LoadBlockScales():
                 return replace(s, block=BLOCKS_OF_GROUP[s.block])  # type: ignore[arg-type]
         return s

@@ -12,6 +12,7 @@ from ..ir.nodes import (
     ForTiles,
     If,
     Kernel,
+    LoadBlocks,
     Registers,
     Role,
     SetRegisters,
@@ -80,8 +81,8 @@ def _check(kernel: Kernel) -> None:
 
 
 def _ready(kernel: Kernel) -> frozenset[str]:
-    """The maps of tensors that are ready."""
-    return frozenset(m.name for m in kernel.maps if m.tensor in kernel.ready)
+    """The maps of tensors that are ready, and those that no map is of."""
+    return frozenset((*kernel.ready, *(m.name for m in kernel.maps if m.tensor in kernel.ready)))
 
 
 def _waiting(role: Role, *before: Stmt) -> Role:
@@ -117,4 +118,6 @@ def _loading(role: Role, ready: frozenset[str]) -> Role:
 
 
 def _is_early(s: Stmt, ready: frozenset[str]) -> bool:
+    if isinstance(s, LoadBlocks):
+        return s.tensor in ready
     return isinstance(s, ExpectTx) or (isinstance(s, TmaLoad) and s.tensor_map in ready)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir.nodes import Kernel, Major, Mma, Smem, Stmt
+from ..ir.decoding import HALVES
+from ..ir.nodes import Kernel, Major, Mma, MmaDecoded, ReadCodes, Smem, Stmt
 from ..ir.rewrite import map_stmts
 from ..target import Target
 
@@ -14,10 +15,17 @@ CORE_BYTES = 16  # bytes per row of a core matrix
 
 
 def plan_descriptors(kernel: Kernel, target: Target) -> Kernel:
-    """Sets Mma.a_bits, b_bits, steps, wave_bytes, warpgroup_bytes and part_bytes."""
+    """Sets Mma.a_bits, b_bits, steps, wave_bytes, warpgroup_bytes and part_bytes, and ReadCodes.wave_bytes and warpgroup_bytes."""
     k_steps = range(kernel.block.k * kernel.instr.a.bytes // target.wgmma_k_bytes)
 
     def visit(stmt: Stmt) -> Stmt:
+        match stmt:
+            case ReadCodes():
+                block = kernel.buffer(stmt.smem).row_bytes
+                ahead = stmt.wave * kernel.consumers * block
+                return replace(stmt, wave_bytes=ahead, warpgroup_bytes=block)
+            case MmaDecoded():
+                return _of_registers(kernel, stmt, target)
         if not isinstance(stmt, Mma):
             return stmt
         a, b = kernel.buffer(stmt.a), kernel.buffer(stmt.b)
@@ -35,6 +43,21 @@ def plan_descriptors(kernel: Kernel, target: Target) -> Kernel:
         )
 
     return map_stmts(kernel, visit)
+
+
+def _of_registers(kernel: Kernel, stmt: MmaDecoded, target: Target) -> Stmt:
+    """Half of the K block's steps; of A there is nothing to describe."""
+    b, major = kernel.buffer(stmt.b), stmt.instr.b_major
+    count = kernel.block.k * kernel.instr.b.bytes // target.wgmma_k_bytes // HALVES
+    steps = range(stmt.half * count, (stmt.half + 1) * count)
+    return replace(
+        stmt,
+        a_bits=0,
+        b_bits=descriptor_bits(b, major),
+        steps=tuple((0, K_OFFSET[major](b, i, target)) for i in steps),
+        wave_bytes=0,
+        warpgroup_bytes=0,
+    )
 
 
 def descriptor_bits(s: Smem, major: Major) -> int:

@@ -17,6 +17,7 @@ from ..ir.nodes import (
     Kernel,
     LoadFragments,
     Mma,
+    MmaDecoded,
     MultiplyFragments,
     Pointed,
     PrefetchMap,
@@ -43,7 +44,7 @@ DIRECT_TILE = Rule(
 )
 DIRECT_OPERANDS = Rule(
     id="direct-operands",
-    says="direct reads K-major operands of BF16, FP16 or FP8, and K blocks of at least 64 bytes",
+    says="direct reads K-major operands of BF16, FP16 or FP8, no weights of 4 bits, and K blocks of at least 64 bytes",
     because="Four lanes load 64 bytes of a row. What is MN-major would have to be transposed between lanes, and INT8 has no path yet.",
 )
 DIRECT_ALONE = Rule(
@@ -125,8 +126,10 @@ def _check(kernel: Kernel) -> None:
         values = {"block_n": kernel.block.n, "consumers": role.count, "waves": waves}
         raise IllegalConfig(DIRECT_TILE, values, "Use swap_ab=true, consumers=1 and block_n=64.")
     k_bytes = kernel.block.k * instr.a.bytes
-    if instr.majors or instr.d.integer or not pieces(k_bytes):
+    decoded = any(isinstance(s, MmaDecoded) for s in statements(kernel))
+    if instr.majors or instr.d.integer or decoded or not pieces(k_bytes):
         of = {"a": instr.a.name, "b": instr.b.name, **instr.majors, "block_k_bytes": k_bytes}
+        of |= {"decoded": True} if decoded else {}
         raise IllegalConfig(DIRECT_OPERANDS, of, "Use direct=false.")
     pending = max(s.pending for s in walk(role.body) if isinstance(s, WgmmaWait))
     swizzles = {s.swizzle for s in kernel.smem if s.use == "operand"}

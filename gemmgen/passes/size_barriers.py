@@ -12,6 +12,7 @@ from ..ir.nodes import (
     ForK,
     InitBarrier,
     Kernel,
+    LoadBlocks,
     Role,
     SendPartials,
     Stmt,
@@ -91,6 +92,8 @@ def _count(
         case TmaLoad():
             ctas = kernel.cluster.size if multicasts(stmt) else 1
             tx_bytes[stmt.barrier] += box_bytes(kernel, stmt) * ctas
+        case LoadBlocks():
+            tx_bytes[stmt.barrier] += kernel.buffer(stmt.smem).stage_bytes
         case SendPartials():
             (acc,) = (r for r in role.locals if r.name == stmt.src)
             sent = acc.count * acc.dtype.bytes * role.count * target.warpgroup

@@ -13,6 +13,7 @@ from ..ir.nodes import (
     LoadColumnScales,
     LoadRowScales,
     Mma,
+    MmaDecoded,
     Promote,
     Registers,
     Role,
@@ -21,13 +22,14 @@ from ..ir.nodes import (
     Stmt,
     Wgmma,
 )
+from ..ir.packed import COLUMNS
 from ..ir.promotion import BLOCK_SCALES, OF_BLOCKS, promotes
 from ..ir.rewrite import map_role, map_stmts, statements, walk
 from ..target import Target
 
 SWAPPED_ROWS = Rule(
     id="swapped-rows",
-    says="with swap_ab a tile has at most 64 rows",
+    says="with swap_ab a tile has at most 64 rows, of weights of 4 bits 256",
     because="From 64 rows on, swapping A and B saves nothing; and with a scale per column in registers, tiles "
     "of 128 rows spilled.",
 )
@@ -41,7 +43,17 @@ SWAPPED_PARTS = Rule(
     says="with swap_ab a tile is multiplied in one part",
     because="The columns of wgmma are then at most 64 rows of D: their partial sum is small as it is.",
 )
-RULES = (SWAPPED_ROWS, SWAPPED_OUTPUT, SWAPPED_PARTS)
+DECODED_SWAPPED = Rule(
+    id="decoded-swapped",
+    says="weights of 4 bits need swap_ab",
+    because="They become numbers in registers, and of wgmma's operands only A comes from there: with swap_ab that is B.",
+)
+DECODED_SPAN = Rule(
+    id="decoded-span",
+    says="weights of 4 bits need K blocks of 128 columns, and multicast none or a",
+    because="They are packed in blocks of 64 rows and 128 columns, each of which is copied as it lies, by the CTA that multiplies by it.",
+)
+RULES = (DECODED_SWAPPED, DECODED_SPAN, SWAPPED_ROWS, SWAPPED_OUTPUT, SWAPPED_PARTS)
 
 PAIR = 4  # a thread holds two of every eight columns: one in so many
 COLUMN_SCALES = "column_scales"
@@ -52,10 +64,14 @@ def swap_operands(kernel: Kernel, target: Target, swap_ab: bool) -> Kernel:
     of rows and columns, and how D's pieces lie. Then the accumulator's rows are columns of D, its
     columns rows of D; later passes read that off Smem.along of D. Sets Mma.a, b and instr,
     Kernel.instr, Smem.rows, cols and along of D, and LoadBlockScales.of, and promotes by wave."""
+    decoded = any(isinstance(s, MmaDecoded) for s in statements(kernel))
+    if decoded:
+        _check_decoded(kernel, swap_ab)
     if not swap_ab:
         return kernel
-    if kernel.block.m > target.wgmma_m:
-        values = {"block_m": kernel.block.m, "most": target.wgmma_m}
+    most = target.wgmma_n if decoded else target.wgmma_m
+    if kernel.block.m > most:
+        values = {"block_m": kernel.block.m, "most": most}
         raise IllegalConfig(SWAPPED_ROWS, values, "Use swap_ab=false.")
     if kernel.block.fold > 1 or any(isinstance(s, Evaluate) for s in statements(kernel)):
         output = {"fold": kernel.block.fold, "d": kernel.buffer("smem_d").dtype.name}
@@ -67,6 +83,14 @@ def swap_operands(kernel: Kernel, target: Target, swap_ab: bool) -> Kernel:
     kernel = _line_scales(_block_scales(kernel))
     smem = tuple(_beside(kernel, s, target) if s.use == "output" else s for s in kernel.smem)
     return replace(kernel, smem=smem, instr=_turned(kernel.instr))
+
+
+def _check_decoded(kernel: Kernel, swap_ab: bool) -> None:
+    if not swap_ab:
+        raise IllegalConfig(DECODED_SWAPPED, {"swap_ab": False}, "Use swap_ab=true.")
+    if kernel.block.k != COLUMNS or kernel.cluster.shared == "b":
+        values = {"k": kernel.block.k, "multicast": kernel.cluster.shared or "none"}
+        raise IllegalConfig(DECODED_SPAN, values, "Use block_k_bytes=256 and multicast=none or a.")
 
 
 def _exchanged(s: Mma) -> Mma:

@@ -69,6 +69,8 @@ def bind(
     matrices = {
         name: whole.get(name) or embed(x, pitch[name]) for name, x in zip("ab", stored, strict=True)
     }
+    if operands.blocks is not None:
+        matrices["b"] = _blocks(operands.blocks, embed)
     layout = operands.layout
     values: Values = {"shape_m": m, "shape_n": n, "shape_k": k, "groups": layout.groups}
     values |= lying(matrices)
@@ -84,6 +86,12 @@ def bind(
         matrices=matrices | output.matrices | scales.matrices,
         values=values | output.values | scales.values | _arguments(operands, embed),
     )
+
+
+def _blocks(blocks: Bytes, embed: Embed) -> Matrix:
+    """Packed weights: a row of blocks, as bytes, for each 64 rows."""
+    rows = blocks.reshape(*blocks.shape[:-2], -1)
+    return embed(rows, rows.shape[-1])
 
 
 def _output(operands: Operands, pitches: Pitches, out: int, scale_d: int) -> Bound:

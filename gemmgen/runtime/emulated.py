@@ -17,7 +17,7 @@ from ..verification.trial import Pitches
 from .bind import Bound, bind
 from .launch import check_launch, grid, partials_bytes, stamp_bytes, workspace_bytes
 from .nvrtc import compile_ptx
-from .tensor_map import Description, describe
+from .tensor_map import Description, Matrix, describe
 
 WATCHDOG_BYTES = 1 << 16
 NAN_BITS = 0xFFFFFFFF
@@ -145,7 +145,13 @@ def ready(kernel: Kernel, bound: Bound) -> list[tuple[int, int]]:
         for m in kernel.maps
         if m.tensor in kernel.ready
     ]
-    return [(d.address, _bytes(d)) for d in of]
+    pointed = [bound.matrices[x.tensor] for x in kernel.pointed if x.tensor in kernel.ready]
+    return [(d.address, _bytes(d)) for d in of] + [(m.pointer, _bytes_of(m)) for m in pointed]
+
+
+def _bytes_of(m: Matrix) -> int:
+    """Of a matrix of bytes, from its first to its last."""
+    return (m.groups - 1) * m.group_stride + (m.outer - 1) * m.stride + m.inner
 
 
 def _bytes(d: Description) -> int:

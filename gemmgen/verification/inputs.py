@@ -27,6 +27,7 @@ from ..ir.expr import (
 from ..ir.groupings import ALONE, GROUPINGS, Depth, Layout, check_layout, depths
 from ..problem import Problem, depth_step
 from ..recipes import SCALE_BLOCK, recipe
+from .coded import exactly, randomly
 from .groups import owned, some
 from .indexed import NAN_BYTE, Indices, by_index
 
@@ -48,7 +49,8 @@ class Operands:
     scale_b float32 [ceil(N / rows_per_scale), ceil(K/128)], or None. arguments: the epilogue's, by name, a
     float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow,
     codes [M, N] for a PerElement. indices: int32 [M], where A's rows come by index: row r of a is row indices[r] // top of what a
-    launch finds stored; -1 in rows that it does not.
+    launch finds stored; -1 in rows that it does not. blocks: uint8 [ceil(N/64), ceil(K/128), bytes], where B is packed weights of 4 bits: a launch
+    finds them stored, and b is the numbers that they stand for.
     """
 
     a: Codes
@@ -63,6 +65,7 @@ class Operands:
     packing: str = ""  # how groups lie that split K: Grouping.depths
     indices: Indices | None = None
     top: int = 1
+    blocks: npt.NDArray[np.uint8] | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -136,6 +139,7 @@ def grouped(
     whole = Operands(
         a=np.stack([x.a for x in drawn]) if g.rows else first.a.copy(),
         b=np.stack([x.b for x in drawn]),
+        blocks=None if first.blocks is None else np.stack([np.asarray(x.blocks) for x in drawn]),
         scale_a=_stack([x.scale_a for x in drawn] if g.rows else [first.scale_a], g.rows),
         scale_b=_stack([x.scale_b for x in drawn], True),
         arguments={x.name: _stacked(problem, x, drawn) for x in arguments(problem.value)},
@@ -205,7 +209,7 @@ def _draw(
     rng = np.random.Generator(np.random.PCG64(seed))
     blocks = -(-k // SCALE_BLOCK)
     scaled = recipe(problem.family).scale_rows
-    return Operands(
+    drawn = Operands(
         a=_sample(rng, tables[0], (m, k)),
         b=_sample(rng, tables[1], (n, k)),
         scale_a=powers(rng, (m, blocks), exact) if scaled else None,
@@ -215,6 +219,10 @@ def _draw(
         rows_per_scale=scaled or SCALE_BLOCK,
         fold=fold(problem.epilogue),
     )
+    if problem.form is None:
+        return drawn
+    packed: Operands = (exactly if exact else randomly)(drawn, problem.form, seed)
+    return packed
 
 
 def _sample(rng: np.random.Generator, codes: Codes, shape: tuple[int, int]) -> Codes:

@@ -29,6 +29,7 @@ from ..ir.expr import DeviceScalar, Scalar, arguments, fold
 from ..ir.groupings import Depth, Layout
 from ..problem import Problem
 from ..recipes import SCALE_BLOCK, recipe
+from .coded import exactly
 from .engines import NumpyEngine
 from .epilogue import evaluate, lift_arguments
 from .inputs import (
@@ -82,7 +83,7 @@ def _draw(
         ks = slice(s.first, s.end)
         _climb(rng, a[:, ks], b[:, ks], stride(problem, s.end - s.first))
     scale_a, scale_b = _scales(problem, rng, a, b)
-    return Operands(
+    drawn = Operands(
         a=np.take(_table(problem.a), a),
         b=np.take(_table(problem.b), b),
         scale_a=scale_a,
@@ -92,6 +93,7 @@ def _draw(
         rows_per_scale=recipe(problem.family).scale_rows or SCALE_BLOCK,
         fold=fold(problem.epilogue),
     )
+    return drawn if problem.form is None else exactly(drawn, problem.form, seed)
 
 
 def _scales(

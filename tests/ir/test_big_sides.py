@@ -71,6 +71,9 @@ def last_tile(program, kernel, grouping, shape, groups, integers):
     return {name: (int(least), int(most)) for name, least, most in lines}
 
 
+LOADS = ("tma_load", "bulk_load from")  # coordinates; bytes of packed weights from their first
+
+
 def walked(p, kernel, where):
     """(shape, groups, what was given to PTX), of each of the shapes."""
     if not shutil.which("g++"):
@@ -80,7 +83,7 @@ def walked(p, kernel, where):
     for shape in shapes():
         check_launch(kernel, shape, groups)
         found = last_tile(program, kernel, p.grouping, shape, groups, integers)
-        loads = [places for name, places in found.items() if name.startswith("tma_load")]
+        loads = [places for name, places in found.items() if name.startswith(LOADS)]
         assert min(least for least, _ in loads) >= 0, (shape, found)
         assert max(most for _, most in loads) >= MOST_SIDE - REACH, (shape, found)
         yield shape, groups, found

@@ -17,6 +17,7 @@ from kernels import (
     PAIRED,
     QUANTISED,
     VECTOR,
+    W4A16,
 )
 
 from gemmgen.check import ProtocolViolation, check
@@ -35,6 +36,7 @@ MOE = replace(FP8, d=E4M3, epilogue=EPILOGUES["swiglu"])
 SWAP = {"swap_ab": True, "block_m": 16, "block_n": 128}
 BATCHED = replace(DENSE, grouping="batched")
 MASKED = replace(DENSE, grouping="masked")
+CODED = {"swap_ab": True, "block_m": 16, "block_k_bytes": 256, "in_flight": 1}
 READY = replace(FP8, weights_ready=True)
 AHEAD = {"pdl": True, "weights_ahead": True}
 TURNED = replace(DENSE_TN, grouping="k_columns")
@@ -253,6 +255,13 @@ ILLEGAL = {
         {"swap_ab": True, "block_m": 16},
         {},
         {"fold": 2, "d": "bf16"},
+    ),
+    "decoded-swapped": (W4A16, {"block_k_bytes": 256}, {}, {"swap_ab": False}),
+    "decoded-span": (
+        W4A16,
+        {"swap_ab": True, "block_m": 16},
+        {},
+        {"k": 64, "multicast": "none"},
     ),
     "swapped-parts": (FP8, {"swap_ab": True, "block_m": 16, "parts": 2}, {}, {"parts": 2}),
     "parts-promoted": (DENSE, {"parts": 2}, {}, {"parts": 2}),
@@ -482,6 +491,11 @@ def test_rules_are_documented_and_unique():
         ("output-scales", MOE, {"parts": 2}),
         ("parts-promoted", replace(DENSE, a=E4M3, b=E4M3), {"parts": 2, "in_flight": 1}),
         ("swapped-parts", DENSE, SWAP | {"parts": 2}),
+        ("decoded-span", W4A16, CODED | {"multicast": "b"}),
+        ("decoded-span", W4A16, CODED | {"block_k_bytes": 128}),
+        ("direct-operands", W4A16, CODED | {"direct": True, "block_n": 64, "consumers": 1}),
+        ("swapped-parts", W4A16, CODED | {"parts": 2}),
+        ("ring-depth", W4A16, CODED | {"stages": 1}),
         ("swapped-output", MOE, SWAP | {"parts": 2}),
         ("wgmma-n", FP8, {"block_n": 8, "parts": 2}),
         ("wgmma-n", FP8, {"block_n": 136, "parts": 2}),

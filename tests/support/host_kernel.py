@@ -126,6 +126,7 @@ def _noting(chunk: str) -> str:
         f'seen("{name} {x}", {x});' for kind, x in kinds if kind in INTEGERS and x.isidentifier()
     ]
     notes += [f'seen("{name} {x}", {x} - BASE);' for kind, x in kinds if kind == "const float*"]
+    notes += [f'seen("{name} {x}", (const char*){x} - (const char*)BASE);' for kind, x in kinds if (name, kind) == ("bulk_load", "const void*")]  # fmt: skip
     if result != "void":
         same = [x for kind, x in kinds if kind == result]
         notes.append(f"return {RESULTS.get(name, same[0] if same else '{}')};")

@@ -23,6 +23,9 @@ DENSE_NN, DENSE_TN, DENSE_TT = (
 )
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
 
+W4A16 = Problem(family="w4a16", a=BF16, b=BF16, weights="int4_128_bf16")
+DECODED = Config(swap_ab=True, block_m=16, block_k_bytes=256, in_flight=1)
+
 GROUPED = tuple(g for g in GROUPINGS if g != "none")
 
 DIRECT = Config(direct=True, swap_ab=True, block_m=8, block_n=64, consumers=1, stages=2, unroll=2)
@@ -156,6 +159,22 @@ VARIETY = {
         replace(FP8, grouping="masked"),
         Config(pdl=True, multicast="a", stages=3),
     ),
+    "w4a16": (W4A16, DECODED),
+    "w4a16-zeros-waves": (
+        replace(W4A16, a=F16, b=F16, weights="int4_32_f16_zeros"),
+        replace(DECODED, consumers=1, in_flight=0, stages=3),
+    ),
+    "w4a16-exponents-masked": (
+        replace(W4A16, weights="e2m1_32_e8m0", grouping="masked"),
+        replace(DECODED, block_m=64, multicast="a", peek=True),
+    ),
+    "w4a16-streamed": (W4A16, replace(DECODED, stream=True)),
+    "w4a16-ahead-split": (
+        replace(W4A16, weights_ready=True, weights="int4_64_bf16"),
+        replace(DECODED, pdl=True, weights_ahead=True, split_k=2, stages=3),
+    ),
+    "w4a16-shares-ends": (replace(W4A16, grouping="ends"), replace(DECODED, shares=2)),
+    "w4a16-ping-pong": (W4A16, replace(DECODED, ping_pong=True)),
     "fp8-ahead": (
         replace(FP8, weights_ready=True),
         Config(pdl=True, weights_ahead=True, multicast="b", stages=3),

@@ -1,0 +1,112 @@
+"""Weights of 4 bits: which bytes a warp reads of a block, what registers hold of them, and whether all of it is multiplied. See footprint.py, values.py
+and placement.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..ir import nodes as ir
+from ..ir.rewrite import statements
+from .agent import Agent
+from .reader import Held, Reader
+
+# A block: 64 rows and 128 columns of codes, then 32 records, of two rows each.
+BLOCK_ROWS, BLOCK_COLUMNS, CODES, PAIRS = 64, 128, 4096, 32
+PIECE, WARP, WARPS = 16, 32, 4  # bytes; threads; warps of a warpgroup
+STEPS, HALVES, A_REGISTERS = 8, 2, 4  # of wgmma's in a block; of a block; of a step
+K_BYTES = 32  # of a step
+HALF, CODED = "half {} of the numbers", "codes"
+
+
+def codes(
+    s: ir.ReadCodes, start: int, kernel: ir.Kernel, agent: Agent, stage: int
+) -> Iterator[tuple[int, int]]:
+    """16 bytes of each thread, those of all 128 side by side, twice; and of each quad of lanes its two rows' record."""
+    buffer = kernel.buffer(s.smem)
+    block = start + stage * buffer.stage_bytes + (s.wave_bytes or 0)
+    block += agent.share * (s.warpgroup_bytes or 0)
+    record = (buffer.row_bytes - CODES) // WARPS
+    for warp in agent.warps:
+        for first in range(PIECE * WARP * warp, CODES, PIECE * WARP * WARPS):
+            yield block + first, block + first + PIECE * WARP
+        yield block + CODES + record * warp, block + CODES + record * (warp + 1)
+
+
+def of_codes(r: Reader, s: ir.ReadCodes | ir.Decode) -> None:
+    """Numbers are of the codes, and the records, of this K block; they keep the wave that was read."""
+    if isinstance(s, ir.ReadCodes):
+        for name in (s.dst, s.records):
+            r.registers[name] = r.now(CODED, s.wave)
+        return
+    held = r.registers.get(s.codes)
+    wave = held.wave if held else None
+    for name in (s.codes, s.records):
+        r.want(s, name, r.now(CODED, wave))
+    r.registers[s.dst] = r.now(HALF.format(s.half), wave)
+
+
+def multiply_decoded(r: Reader, s: ir.MmaDecoded) -> None:
+    """The first half of a K block, then the second: only with that the block is in the sum."""
+    r.want(s, s.decoded, r.now(HALF.format(s.half), s.wave))
+    begun, half = f"{s.dst}, of half a K block", r.now("first half of products", s.wave)
+    if s.half:
+        r.want(s, begun, half)
+        r.registers.pop(begun, None)
+        r.add(s, s.dst, s.wave)
+        return
+    if begun in r.registers:
+        r.fail(s, begun, Held(what="sum of whole K blocks", tile=r.tile, wave=s.wave))
+    if r.k == r.mine.start and s.fresh == "tile":
+        r.registers[s.dst] = Held(what="sum", tile=r.tile, wave=s.wave)
+    r.registers[begun] = half
+
+
+def loaded(kernel: ir.Kernel, s: ir.LoadBlocks, begins: str) -> Iterator[str]:
+    """A stage has a block for each 64 rows of the tile. begins: along K, where it counts from."""
+    to = kernel.buffer(s.smem)
+    if (to.rows, kernel.block.k) != (kernel.block.n // BLOCK_ROWS, BLOCK_COLUMNS):
+        yield f"{to.name} has {to.rows} blocks for a tile of {kernel.block.n} x {kernel.block.k}"
+    if (s.k.base, s.k.scale, s.k.offset, s.k.rank_step) != ("k", 1, 0, 0):
+        yield f"{s.tensor} is read along K at {s.k}"
+    if s.k.start != begins:
+        yield f"{s.tensor} starts along K at {s.k.start or 0}"
+    if (to.offset or 0) % PIECE or to.row_bytes % PIECE:
+        yield f"a block lands in {to.name} at no multiple of {PIECE} bytes"
+
+
+def read(kernel: ir.Kernel, s: ir.ReadCodes) -> Iterator[str]:
+    """Each wave of each warpgroup has the block of its own 64 rows, packed as it is read, and room for it."""
+    of = kernel.buffer(s.smem)
+    if s.form.to != kernel.instr.a or of.row_bytes != s.form.block_bytes:
+        yield f"{of.name} has blocks of {of.row_bytes} bytes, {s.form.format} has {s.form.block_bytes}"
+    block = of.row_bytes
+    if (s.wave_bytes, s.warpgroup_bytes) != (s.wave * kernel.consumers * block, block):
+        yield f"wave {s.wave}'s block of {of.name} does not start {s.wave_bytes} bytes into it"
+    yield from _room(kernel, {s.dst: STEPS, s.records: (block - CODES) // PAIRS // 4})
+
+
+def decoded(kernel: ir.Kernel, s: ir.Decode) -> Iterator[str]:
+    """By what was read there, into registers for half a block's steps."""
+    forms = {x.form for x in statements(kernel) if isinstance(x, ir.ReadCodes) and x.dst == s.codes}
+    if forms != {s.form} or s.by != s.form.record:
+        yield f"decodes {s.form.format} by {s.by}, {sorted(x.format for x in forms)} is read"
+    if not 0 <= s.half < HALVES:
+        yield f"decodes half {s.half} of two"
+    yield from _room(kernel, {s.dst: STEPS // HALVES * A_REGISTERS})
+
+
+def multiplied(s: ir.MmaDecoded, steps: tuple[tuple[int, int], ...]) -> Iterator[str]:
+    """steps: those of a whole K block."""
+    count = len(steps) // HALVES
+    mine = steps[s.half * count : (s.half + 1) * count]
+    if s.steps != tuple((0, b) for _, b in mine):
+        yield f"the steps {s.steps} do not walk along half {s.half} of K"
+    if s.fresh != "never" and s.half:
+        yield f"half {s.half} overwrites the sum, {s.fresh}"
+
+
+def _room(kernel: ir.Kernel, wanted: dict[str, int]) -> Iterator[str]:
+    held = {r.name: r.count for role in kernel.roles for r in role.locals}
+    for name, count in wanted.items():
+        if held.get(name) != count:
+            yield f"{name} has {held.get(name)} registers for {count}"

@@ -1,0 +1,81 @@
+"""D = epilogue(A @ B^T), B weights of 4 bits, which become wgmma's A in registers: D^T = B A^T, FP32 accumulation over the whole of K."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from ..config import Config
+from ..ir.decoding import HALVES
+from ..ir.dtypes import S32
+from ..ir.nodes import (
+    Decode,
+    Fence,
+    ForK,
+    Kernel,
+    MmaDecoded,
+    Piece,
+    ReadCodes,
+    Registers,
+    Stmt,
+    TileBody,
+    Wait,
+    WgmmaCommit,
+    WgmmaWait,
+)
+from ..ir.packed import REGISTERS, WORDS, Form
+from ..problem import Problem
+from .common import accumulators, assemble, wgmma
+from .dense import RELEASES
+from .operands import blocks_of_b
+from .output import epilogue
+
+CODES, RECORDS = "codes", "records"
+NUMBERS = ("first_half", "second_half")  # of a K block
+
+
+def build(p: Problem, c: Config) -> Kernel:
+    """Each half of a wave's K block is decoded while the one before it is multiplied, a commit group each."""
+    form = p.form
+    assert form is not None
+    release, drain = RELEASES[c.in_flight]
+    pieces = [_piece(p, c, form, w, half) for w in range(c.waves) for half in range(HALVES)]
+    # The group that is left in flight is the last of the stage before, until a first piece has waited.
+    at = 0 if c.in_flight else len(pieces) - 1
+    pieces[at] = replace(pieces[at], release=(release,))
+    tile = TileBody(
+        main=(ForK(body=(Wait(barrier="full"), *pieces), unroll=c.unroll),),
+        drain=drain,
+        epilogue=epilogue(p, c),
+    )
+    count = REGISTERS * WORDS // HALVES
+    held = (
+        Registers(name=CODES, dtype=S32, count=WORDS),
+        Registers(name=RECORDS, dtype=S32, count=form.pair_bytes // 4),
+        *(Registers(name=name, dtype=S32, count=count) for name in NUMBERS),
+    )
+    locals = (*accumulators(p, c), *held)
+    return assemble(p, c, locals=locals, tile=tile, b=blocks_of_b(p, c, form))
+
+
+def _piece(p: Problem, c: Config, form: Form, wave: int, half: int) -> Piece:
+    """Codes are read with the first half of their K block, which is the first to add to the tile's sum."""
+    read = ReadCodes(dst=CODES, records=RECORDS, smem="smem_b", wave=wave, form=form)
+    by: Literal["scale", "zeros", "exponent"] = form.record
+    decode = Decode(dst=NUMBERS[half], codes=CODES, records=RECORDS, half=half, form=form, by=by)
+    product = MmaDecoded(
+        dst=f"acc{wave}",
+        a="smem_a",
+        b="smem_b",
+        instr=wgmma(p, c),
+        wave=wave,
+        fresh="never" if half else "tile",
+        decoded=NUMBERS[half],
+        half=half,
+    )
+    loads: tuple[Stmt, ...] = (decode,) if half else (read, decode)
+    return Piece(
+        loads=loads,
+        products=(Fence(of="wgmma"), product, WgmmaCommit()),
+        wait=(WgmmaWait(pending=c.in_flight),),
+    )

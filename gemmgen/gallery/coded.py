@@ -1,0 +1,36 @@
+"""Exhibits of weights of 4 bits."""
+
+from __future__ import annotations
+
+from .. import recipes
+from ..config import Config
+from ..ir.dtypes import BF16, F16
+from ..problem import Problem
+from .exhibit import Exhibit
+
+INT4 = Problem(family=recipes.W4A16, a=BF16, b=BF16, weights="int4_128_bf16")
+ZEROS = Problem(family=recipes.W4A16, a=F16, b=F16, d=F16, weights="int4_64_f16_zeros")
+MXFP4 = Problem(family=recipes.W4A16, a=BF16, b=BF16, weights="e2m1_32_e8m0", grouping="ends")
+
+CODED: tuple[Exhibit, ...] = (
+    Exhibit(
+        name="int4",
+        problem=INT4,
+        config=Config(swap_ab=True, block_m=16, block_k_bytes=256, stages=12, in_flight=1),
+        shows="INT4 weights, a scale per 128: codes become wgmma's A in registers, one half of a K block while the other is multiplied",
+    ),
+    Exhibit(
+        name="zeros_split_k",
+        problem=ZEROS,
+        config=Config(
+            swap_ab=True, block_m=64, block_k_bytes=256, stages=6, in_flight=1, split_k=2
+        ),
+        shows="FP16 and INT4 with zeros; two CTAs divide K",
+    ),
+    Exhibit(
+        name="mxfp4_grouped",
+        problem=MXFP4,
+        config=Config(swap_ab=True, block_m=128, block_k_bytes=256, stages=4, in_flight=1),
+        shows="experts' weights in MXFP4, an exponent per 32: exact in BF16",
+    ),
+)

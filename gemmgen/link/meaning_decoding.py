@@ -1,0 +1,109 @@
+"""What weights of 4 bits mean that are decoded into registers: see meaning."""
+
+from __future__ import annotations
+
+from ..ir import nodes as ir
+from ..ir.packed import Coding, Form
+from ..ir.spelling import of_group
+from .meaning_loads import low
+from .meaning_waits import Meaning
+from .parts import UNROLL, coord
+
+BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+ROWS, COLUMNS, CODES, THREADS, STEPS = 64, 128, 4096, 128, 8  # of a block; a step: 16 columns
+REGISTERS = 4  # of a step
+
+
+def load_blocks(k: ir.Kernel, s: ir.LoadBlocks) -> str:
+    """Block (r, c) lies behind all of the rows of blocks before, and those before it in its own."""
+    smem = k.buffer(s.smem)
+    row = f"min(tile.b_row / {ROWS} + i, (shape_n + {ROWS - 1}) / {ROWS} - 1)"
+    number = f"((long long){row} * ((shape_k + {COLUMNS - 1}) / {COLUMNS}) + ({coord(s.k)}))"
+    to = f"{s.smem} + ring.stage * {smem.stage_bytes} + {smem.row_bytes} * i"
+    source = f"{of_group(k, s.tensor)} + {number} * {smem.row_bytes}"
+    copy = f'"{BULK}"([{to}], [{source}], {smem.row_bytes}, [{s.barrier} + 8 * ring.stage]);'
+    return f"{UNROLL}for (int i = 0; i < {smem.rows}; ++i) {{ {copy} }}"
+
+
+def read_codes(k: ir.Kernel, s: ir.ReadCodes) -> str:
+    block = f"{s.smem} + ring.stage * {k.buffer(s.smem).stage_bytes} + {s.wave_bytes} + warpgroup * {s.warpgroup_bytes}"
+    piece = f"{block} + threadIdx.x % {THREADS} * 16 + i * {THREADS * 16 // REGISTERS}"
+    record = f"{block} + {CODES} + (warp * 8 + lane / 4) * {s.form.pair_bytes}"
+    words = s.form.pair_bytes // 4
+    fours = words // REGISTERS * REGISTERS
+    out = [_fours(s.dst, STEPS, piece), _fours(s.records, fours, f"{record} + 4 * i")]
+    each = f'{s.records}[i] = int("ld.shared.s32"($r, [{record} + 4 * i]));'
+    out += [f"{UNROLL}for (int i = {fours}; i < {words}; ++i) {{ {each} }}"] * (words > fours)
+    return " ".join(out)
+
+
+def _fours(name: str, words: int, at: str) -> str:
+    sets = " ".join(f"{name}[i + {w}] = $nth(x, {w});" for w in range(REGISTERS))
+    each = f'const auto x = "ld.shared.v4.s32"({{$r, $r, $r, $r}}, [{at}]); {sets}'
+    return f"{UNROLL}for (int i = 0; i < {words}; i += 4) {{ {each} }}" * (words > 0)
+
+
+def decode(k: ir.Kernel, s: ir.Decode) -> str:
+    """Register r of a step is of the thread's first row if r is even, of its second if it is odd."""
+    form, half = s.form, STEPS // 2
+    group = f"((i + {s.half * half}) / {form.group // 16})"
+    of_row = [group, f"({group} + {COLUMNS // form.group})"]
+    word = f"uint32_t({s.codes}[i + {s.half * half}])"
+    out = []
+    for r in range(REGISTERS):
+        scale, zero = _record(s, of_row[r % 2])
+        number = _number(form.coding, word, r)
+        if zero:
+            number = f'"sub.rn.{form.to.ptx}x2"($r, {number}, {zero})'
+        out.append(f'{s.dst}[4 * i + {r}] = "mul.rn.{form.to.ptx}x2"($r, {number}, {scale});')
+    return f"{UNROLL}for (int i = 0; i < {half}; ++i) {{ {' '.join(out)} }}"
+
+
+def _record(s: ir.Decode, group: str) -> tuple[str, str]:
+    """Scale and zero of a group, each in both halves."""
+    form: Form = s.form
+    if s.by == "zeros":
+        both = [f'"prmt.b32"($r, {s.records}[{group}], 0, {x})' for x in (0x1010, 0x3232)]
+        return both[0], both[1]
+    if s.by == "scale":
+        half = f"{0x1010} + {group} % 2 * {0x2222}"
+        scale = f'"prmt.b32"($r, {s.records}[{group} / 2], 0, {half})'
+        return scale, f"{(form.coding.magic + 8) * 0x10001}u"
+    one = 1 << form.to.significand - 1
+    exponent = f"(uint32_t({s.records}[{group} / 4]) >> {group} % 4 * 8 & 0xFF)"
+    return f"({exponent} * {one * 0x10001}u + {form.coding.factor * one * 0x10001}u)", ""
+
+
+def _number(code: Coding, word: str, register: int) -> str:
+    """Of a code in each half its bits, where they are in a number, in the order of how far they are moved."""
+    masks: dict[int, int] = {}
+    for at, to in zip(code.places[register], code.lands, strict=True):
+        masks[at - to] = masks.get(at - to, 0) | 0x10001 << to
+    parts = [f"({_moved(word, far)} & {mask}u)" for far, mask in sorted(masks.items())]
+    return f"({' | '.join([*parts, *[f'{code.magic * 0x10001}u'] * bool(code.magic)])})"
+
+
+def _moved(word: str, far: int) -> str:
+    return word if not far else f"({word} >> {far})" if far > 0 else f"({word} << {-far})"
+
+
+def mma_decoded(k: ir.Kernel, s: ir.MmaDecoded) -> str:
+    b = low(s.b, k.buffer(s.b).stage_bytes, str(s.part_bytes), s.b_bits or 0)
+    first = {"block": "0", "tile": "k != 0", "never": "1"}[s.fresh]
+    out = [f"const uint32_t b_low = {b};"]
+    for i, (_, y) in enumerate(s.steps or ()):
+        of_a = ", ".join(f"{s.decoded}[{REGISTERS * i + r}]" for r in range(REGISTERS))
+        of_b = f'"mov.b64"($l, {{b_low + {y // 16}, {(s.b_bits or 0) >> 32}}})'
+        adds = f'"setp.ne.b32"($pred, {1 if i else first}, 0)'
+        to = f"$all({s.dst}, {s.instr.num_regs})"
+        immediates = s.instr.register_immediates
+        out.append(f'"{s.instr.mnemonic}"({to}, {{{of_a}}}, {of_b}, {adds}{immediates});')
+    return " ".join(out)
+
+
+DECODING: dict[type[ir.Stmt], Meaning] = {
+    ir.LoadBlocks: load_blocks,
+    ir.ReadCodes: read_codes,
+    ir.Decode: decode,
+    ir.MmaDecoded: mma_decoded,
+}

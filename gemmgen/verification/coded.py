@@ -1,0 +1,69 @@
+"""Operands whose B is weights of 4 bits: what they are packed from, and the numbers that a kernel multiplies by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..codes import Codes, decode, encode
+from ..formats import Format, Weights, e2m1, multiplied, pack, paired
+from ..ir.packed import COLUMNS, E8M0, E8M0_BIAS, INT4, ZERO, Form
+
+X = Any  # an `Operands`
+CODES = 16  # of 4 bits
+MOST = 4  # of an exact number by its scale, either sign
+HALVED = 2  # of exact numbers scales are 1, or half of it
+LEAST, MOST_EXPONENT = -2, 1  # of drawn scales
+
+
+def exactly(x: X, form: Form, seed: int) -> X:
+    """`x`, whose b [N, K] has only 0, 1 and 2, of either sign, packed: half of the scales are 1/2, which codes make up for, and zeros are drawn."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    k = x.b.shape[1]
+    values = np.pad(decode(x.b, form.to), ((0, 0), (0, -k % COLUMNS)))
+    n, columns = values.shape
+    halved = rng.integers(0, HALVED, (n, columns // form.group))
+    scaled = values * np.repeat(1 << halved, form.group, 1)
+    scales = _scales(form, -halved.astype(np.float64))
+    if form.element != INT4:
+        return _packed(x, form, e2m1(scaled), scales, None)
+    zeros = rng.integers(MOST, CODES - MOST, halved.shape) if form.zeros else None
+    zero = ZERO if zeros is None else np.repeat(zeros, form.group, 1)
+    return _packed(x, form, scaled.astype(np.int64) + zero, scales, zeros)
+
+
+def randomly(x: X, form: Form, seed: int) -> X:
+    """`x` with any codes, zeros, and scales from 1/4 to 2, as b."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    n, k = x.b.shape
+    codes = rng.integers(0, CODES, (n, k + -k % COLUMNS))
+    of_groups = (n, codes.shape[1] // form.group)
+    whole = form.scale == E8M0
+    exponents = (
+        rng.integers(LEAST, MOST_EXPONENT + 1, of_groups)
+        if whole
+        else rng.uniform(LEAST, MOST_EXPONENT, of_groups)
+    )
+    zeros = rng.integers(0, CODES, of_groups) if form.zeros else None
+    return _packed(x, form, codes, _scales(form, exponents.astype(np.float64)), zeros)
+
+
+def _scales(form: Form, exponents: Any) -> Codes:
+    """2^`exponents`, as they are stored."""
+    if form.scale == E8M0:
+        codes: Codes = (exponents + E8M0_BIAS).astype(np.uint8)
+        return codes
+    return encode(np.exp2(exponents), form.to)
+
+
+def _packed(x: X, form: Form, codes: Any, scales: Codes, zeros: Any) -> X:
+    weights = Weights(
+        format=Format(element=form.element, group=form.group, scale=form.scale, zeros=form.zeros),
+        codes=paired(codes.astype(np.uint8)),
+        scales=scales,
+        zeros=None if zeros is None else zeros.astype(np.uint8),
+    )
+    b = encode(multiplied(weights, form.to)[:, : x.b.shape[1]], form.to)
+    return replace(x, b=b, blocks=pack(weights, form.to).blocks)

@@ -1,0 +1,75 @@
+"""Operands whose B is packed weights: what lies in the blocks are the numbers that a reference multiplies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmgen.codes import decode
+from gemmgen.formats import Format, Packed, dequantise, multiplied, unpack
+from gemmgen.ir.packed import FORMS
+from gemmgen.problem import Problem
+from gemmgen.verification import exact_integers, ladder, random_normal
+
+CASES = [(to, name) for to in FORMS for name in FORMS[to]]
+SHAPE = (3, 70, 200)  # of the last blocks some rows and columns are past B's
+
+
+def drawn(draw, to, name, grouping="none"):
+    p = Problem(family="w4a16", a=to, b=to, weights=name, grouping=grouping)
+    return p, draw(p, *SHAPE, seed=3)
+
+
+def weights_of(p, x, group=...):
+    """What is in the blocks, all of it."""
+    form = p.form
+    made = Format(element=form.element, group=form.group, scale=form.scale, zeros=form.zeros)
+    blocks = x.blocks[group]
+    rows, columns = 64 * blocks.shape[-3], 128 * blocks.shape[-2]
+    return unpack(Packed(format=made, to=form.to, blocks=blocks, rows=rows, columns=columns))
+
+
+@pytest.mark.parametrize("draw", (exact_integers, ladder, random_normal))
+@pytest.mark.parametrize(("to", "name"), CASES, ids=lambda x: str(x))
+def test_b_is_what_the_blocks_stand_for(draw, to, name):
+    p, x = drawn(draw, to, name)
+    n, k = SHAPE[1:]
+    assert x.b.shape == (n, k) and x.blocks.shape == (2, 2, p.form.block_bytes)
+    held = multiplied(weights_of(p, x), to)[:n, :k]
+    assert np.array_equal(decode(x.b, to), held)
+
+
+@pytest.mark.parametrize("draw", (exact_integers, ladder))
+@pytest.mark.parametrize(("to", "name"), CASES, ids=lambda x: str(x))
+def test_exact_operands_are_those_of_a_dense_b_with_scales_that_differ(draw, to, name):
+    """The numbers stay the drawn ones, of which sums are exact; the codes make up for the scales."""
+    p, x = drawn(draw, to, name)
+    dense = draw(Problem(family="dense", a=to, b=to), *SHAPE, seed=3)
+    assert np.array_equal(x.a, dense.a)
+    assert np.array_equal(decode(x.b, to), decode(dense.b, to))
+    held = weights_of(p, x)
+    assert np.array_equal(dequantise(held), multiplied(held, to))
+    assert len(np.unique(held.scales)) > 1
+    assert held.zeros is None or len(np.unique(held.zeros)) > 1
+
+
+@pytest.mark.parametrize(("to", "name"), CASES, ids=lambda x: str(x))
+def test_random_operands_have_every_code(to, name):
+    from gemmgen.formats import nibbles
+
+    p, x = drawn(random_normal, to, name)
+    assert len(np.unique(nibbles(weights_of(p, x).codes))) == 16
+
+
+def test_each_group_has_its_own():
+    p, x = drawn(random_normal, *CASES[0], grouping="masked")
+    assert len(x.blocks) == len(x.b) > 1
+    assert not np.array_equal(x.blocks[0], x.blocks[1])
+    held = multiplied(weights_of(p, x, 1), p.b)
+    assert np.array_equal(decode(x.b[1], p.b), held[: SHAPE[1], : SHAPE[2]])
+
+
+def test_other_families_have_no_blocks():
+    assert (
+        exact_integers(Problem(family="dense", a="bf16", b="bf16"), *SHAPE, seed=0).blocks is None
+    )

@@ -1,0 +1,60 @@
+"""Row 112: weights of 4 bits that are decoded into the registers of wgmma's A."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gemmgen.ir import nodes as ir
+
+from .mutant import edit
+from .rows_protocol import drop, row, visit
+
+DECODED, ZEROS, EXPONENTS = "w4a16", "w4a16-zeros-waves", "w4a16-exponents-masked"
+SPLIT = "w4a16-ahead-split"
+LAST = "min(tile.b_row / 64 + i, last)"
+
+
+def other_half(s: ir.Decode) -> ir.Decode:
+    return replace(s, half=1 - s.half)
+
+
+def exchanged(s: ir.MmaDecoded) -> ir.MmaDecoded:
+    other = {"first_half": "second_half", "second_half": "first_half"}
+    return replace(s, decoded=other[s.decoded])
+
+
+ROWS = (
+    row("112", DECODED, "a half is decoded while it is multiplied", "P", ir=visit(ir.WgmmaWait, drop, pending=1)),
+    row("112b", DECODED, "the same, in the text", "E", text=edit(("wgmma_wait<1>", "wgmma_wait<2>"), count=0)),
+    row("112c", DECODED, "the other half of the codes", "P", ir=visit(ir.Decode, other_half)),
+    row("112d", DECODED, "the other half's numbers", "P", ir=visit(ir.MmaDecoded, exchanged)),
+    row("112e", DECODED, "no fence orders what was decoded before wgmma", "P", ir=visit(ir.Fence, drop, of="wgmma")),
+    row("112f", DECODED, "the stage is released while it is read", "P",
+        ir=visit(ir.Arrive, lambda s: replace(s, lag=0), barrier="empty")),
+    row("112g", DECODED, "codes of the K block before", "P", ir=visit(ir.ReadCodes, drop)),
+    row("112h", DECODED, "half of a K block is not multiplied", "P", ir=visit(ir.MmaDecoded, drop, half=1)),
+    row("112i", DECODED, "the first half is multiplied twice", "P", ir=visit(ir.MmaDecoded, lambda s: (s, s), half=0)),
+    row("112j", DECODED, "all warpgroups have the first one's weights", "P",
+        ir=visit(ir.ReadCodes, lambda s: replace(s, warpgroup_bytes=0))),
+    row("112k", ZEROS, "both waves have the first one's weights", "P",
+        ir=visit(ir.ReadCodes, lambda s: replace(s, wave_bytes=0))),
+    row("112l", DECODED, "the next K block's weights", "P",
+        ir=visit(ir.LoadBlocks, lambda s: replace(s, k=replace(s.k, offset=1)))),
+    row("112m", SPLIT, "every CTA has the first one's weights", "P",
+        ir=visit(ir.LoadBlocks, lambda s: replace(s, k=replace(s.k, start="")))),
+    row("112n", DECODED, "zeros where there are none", "P", ir=visit(ir.Decode, lambda s: replace(s, by="zeros"))),
+    row("112o", ZEROS, "scales are read as if there were no zeros", "P", ir=visit(ir.Decode, lambda s: replace(s, by="scale"))),
+    row("112p", DECODED, "blocks past B's last rows are read", "E", text=edit((LAST, "(tile.b_row / 64 + i)"), count=0)),
+    row("112q", EXPONENTS, "every expert has the first one's weights", "E",
+        text=edit(("(b + tile.group * b_stride_g)", "b"), count=0)),
+    row("112r", ZEROS, "the next group's scale and zero", "E", text=edit(("(i + 4) / 2", "(i + 5) / 2"), count=0)),
+    row("112s", DECODED, "two rows' scales exchanged", "E", text=edit(("0x43084308), scale_8)", "0x43084308), scale)"), count=0)),
+    row("112t", ZEROS, "two rows' zeros exchanged", "E", text=edit(("zero_8), scale_8)", "zero), scale_8)"), count=0)),
+    row("112u", DECODED, "a code one bit further", "E", text=edit(("(word >> 8) & ", "(word >> 9) & "), count=0)),
+    row("112v", DECODED, "7 for 8", "E", text=edit(("0x43084308", "0x43074307"), count=0)),
+    row("112w", EXPONENTS, "half of the scale", "E", text=edit((" * 0x00800080 + 0x3F003F00", " * 0x00800080 + 0x3E803E80"), count=0)),
+    row("112x", EXPONENTS, "numbers without their signs", "E", text=edit(("0x81C081C0", "0x01C001C0"), count=0)),
+    row("112y", DECODED, "records of the pair before", "E", text=edit(("(warp * 8 + lane / 4)", "(warp * 8 + (lane / 4 ^ 1))"), count=0)),
+    row("112z", DECODED, "a step's registers in another order", "E",
+        text=edit(("first_half[4 * i + 1] =", "first_half[4 * i + 2] ="), ("first_half[4 * i + 2] = ptx::times_bf16(ptx::minus_bf16(((word >> 8)", "first_half[4 * i + 1] = ptx::times_bf16(ptx::minus_bf16(((word >> 8)"))),
+)  # fmt: skip
