@@ -18,7 +18,7 @@ from ..target import H200
 from ..untrusted import whole
 from ..verification.power import line, power
 from ..verification.trial import judge, share_of
-from . import options, progress
+from . import group_options, options, progress
 
 MOST_ELEMENTS = 1 << 26  # of the operands and the output: hours
 SCHEDULES: dict[str, Callable[[], Schedule]] = {
@@ -31,7 +31,7 @@ SCHEDULES: dict[str, Callable[[], Schedule]] = {
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser)
     options.add_shape(parser)
-    options.add_rows(parser)
+    group_options.add_rows(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the inputs (default 0)")
     options.add_watchdog(parser)
     parser.add_argument("--pad", type=int, default=0, help="row padding in pieces of 16 bytes")
@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> int:
     shape = options.small_shape(args)
     check(args, shape)
     problem, config = options.problem_and_config(args, shape)
-    layout, order = options.layout(args, problem, shape), schedule(args.schedule)
+    layout, order = group_options.layout(args, problem, shape), schedule(args.schedule)
     a = compile_to_source(problem, config)
     with progress.Bar() as bar:
         told = partial(bar.update, "emulating")

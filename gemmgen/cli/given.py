@@ -11,7 +11,7 @@ from ..errors import ArgumentError
 KERNEL = ("kernel",)
 PROBLEM = (
     *("ab", "layout", "d", "grouping", "alignment", "accumulate", "epilogue"),
-    "weights_ready",
+    *("weights", "weights_ready"),
 )
 COLLECTIVE = ("collective", "wire")  # of a problem, where a command takes ranks
 CONFIG = ("config", "set")

@@ -11,12 +11,14 @@ from ..epilogues import EPILOGUES
 from ..errors import ArgumentError, CompileError
 from ..families import FAMILIES
 from ..gallery import GALLERY, exhibit, path_of
-from ..ir.counts import MOST_SIDE, check_side
-from ..ir.groupings import GROUPINGS, OF_SIZES, Grouping, Layout, split_side
+from ..ir.counts import check_side
+from ..ir.dtypes import BF16, DTYPES
+from ..ir.groupings import GROUPINGS
+from ..ir.packed import FORMS, plain_weights
 from ..problem import ALIGNMENTS, LAYOUTS, OUTPUTS, Problem
 from ..recipes import recipe
 from ..target import H200
-from ..untrusted import parse_json, read_text, whole
+from ..untrusted import parse_json, read_text
 from . import config_options, given
 from .fields import fields
 
@@ -70,6 +72,15 @@ def add_kernel(
         help=f"several GEMMs in one launch: {', '.join(GROUPINGS)}",
         offers=GROUPINGS,
     )
+    _add_operands(parser)
+    parser.add_argument(
+        "--epilogue", metavar="NAME", help=f"one of {', '.join(EPILOGUES)}", offers=EPILOGUES
+    )
+    config_options.add(parser)
+
+
+def _add_operands(parser: argparse.ArgumentParser) -> None:
+    """What else is said of A, B and D."""
     parser.add_argument(
         "--alignment",
         type=int,
@@ -90,9 +101,11 @@ def add_kernel(
         help="a promise: no launch still running when this one begins writes B or its scales; B is loaded ahead where possible",
     )
     parser.add_argument(
-        "--epilogue", metavar="NAME", help=f"one of {', '.join(EPILOGUES)}", offers=EPILOGUES
+        "--weights",
+        metavar="FORMAT",
+        help=f"of w4a16, what B is packed from: {', '.join(FORMS[BF16])}, or with f16 scales (default: {plain_weights(BF16)}, of B's dtype)",
+        offers=[name for to in FORMS for name in FORMS[to]],
     )
-    config_options.add(parser)
 
 
 def add_watchdog(parser: argparse.ArgumentParser) -> None:
@@ -112,53 +125,6 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
         ("k", "depth"),
     ):
         parser.add_argument(f"-{letter}", type=int, metavar=letter.upper(), help=what)
-
-
-def add_rows(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--rows",
-        metavar="R,R,...",
-        help="of each group of a grouped kernel (-m: of A, or of each group where A has groups); some if not given",
-    )
-    parser.add_argument(
-        "--depths",
-        metavar="K,K,...",
-        help="of each group of a kernel whose groups split K (-k: of all together); some if not given",
-    )
-
-
-def layout(args: argparse.Namespace, p: Problem, shape: Shape) -> Layout | None:
-    """What `--rows` or `--depths` says of the groups, or None. Raises ArgumentError."""
-    g, side = GROUPINGS[p.grouping], split_side(p.grouping, shape)
-    by_rows = p.grouping != "none" and not g.depths
-    found: Layout | None = None
-    for name, what, holds in (("rows", "rows", by_rows), ("depths", "K", bool(g.depths))):
-        sizes = getattr(args, name)
-        if sizes is None:
-            continue
-        numbers = [whole(s) for s in sizes.split(",")]
-        listed = [n for n in numbers if n is not None]
-        if not holds or len(listed) < len(numbers) or sum(listed) > MOST_SIDE:
-            allowed = f"must be the {what} of each group of such a grouped kernel, as in 256,0,128"
-            raise ArgumentError(f"--{name}", sizes, allowed)
-        aligned = p.alignment if g.aligned else 1
-        if not _fit(g, side, listed, aligned):
-            allowed = "must all be" if g.rows and not g.ragged else "must fit into"
-            of = f"K={side}" if g.depths else f"M={side}"
-            where = f", groups at multiples of {aligned}" if g.aligned else ""
-            raise ArgumentError(f"--{name}", sizes, f"{allowed} {of}{where}")
-        found = OF_SIZES[p.grouping](side, listed, aligned)
-    return found
-
-
-def _fit(g: Grouping, side: int, sizes: list[int], aligned: int) -> bool:
-    """Whether groups of `sizes` are there in whole."""
-    if g.rows:
-        return all(size == side or (g.ragged and size < side) for size in sizes)
-    end = 0
-    for size in sizes:
-        end = -(-end // aligned) * aligned + size
-    return end <= side
 
 
 def shape(args: argparse.Namespace, default: Shape = DEFAULT_SHAPE) -> Shape:
@@ -271,19 +237,24 @@ def problem(args: argparse.Namespace) -> Problem:
     else:
         a, b = (t.name for t in recipe(args.kernel).operands[0])
         data = {"family": args.kernel, "a": a, "b": b}
-    p = Problem.from_json(
-        data
-        | _operands(args)
-        | {
-            name: v
-            for name in (*given.PROBLEM, *given.COLLECTIVE)
-            if name != "ab" and (v := getattr(args, name, None)) is not None
-        }
-    )
+    said = {
+        name: v
+        for name in (*given.PROBLEM, *given.COLLECTIVE)
+        if name != "ab" and (v := getattr(args, name, None)) is not None
+    }
+    p = Problem.from_json(with_weights(data | _operands(args)) | said)
     if args.alignment is not None and not GROUPINGS[p.grouping].aligned:
         names = " and ".join(name for name, g in GROUPINGS.items() if g.aligned)
         raise ArgumentError("--alignment", args.alignment, f"is for groupings {names} only")
     return p
+
+
+def with_weights(data: dict[str, Any]) -> dict[str, Any]:
+    """A problem's JSON, with the plainest weights of 4 bits if its family has such and it says none of B's dtype."""
+    to = DTYPES.get(data["b"])
+    if to not in FORMS or not recipe(data["family"]).coded or data.get("weights") in FORMS[to]:
+        return data
+    return data | {"weights": plain_weights(to)}
 
 
 def _operands(args: argparse.Namespace) -> dict[str, str]:

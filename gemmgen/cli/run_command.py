@@ -21,14 +21,14 @@ from ..untrusted import whole
 from ..verification.inputs import Operands, random_normal
 from ..verification.power import line, power
 from ..verification.trial import Verdict, judge, pitches, share_of
-from . import emulate_command, given, options
+from . import emulate_command, given, group_options, options
 from .progress import Bar
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser)
     options.add_shape(parser)
-    options.add_rows(parser)
+    group_options.add_rows(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the inputs (default 0)")
     options.add_watchdog(parser)
     parser.add_argument("--pad", type=int, default=0, help="row padding in pieces of 16 bytes")
@@ -78,7 +78,7 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     (a, cubin), source = options.built(args, _built, shape)
     program = LoadedKernel(a.kernel, cubin, device, a.source)
     machine = Gpu(device=device)
-    layout = options.layout(args, a.problem, shape)
+    layout = group_options.layout(args, a.problem, shape)
     with Bar() as bar:
         verdict = judge(
             machine,

@@ -29,7 +29,7 @@ from ..see.timeline_lanes import lanes
 from ..see.timeline_page import Other, Selection, page, to_json
 from ..target import H200
 from ..untrusted import whole
-from . import emulate_command, files, given, options
+from . import emulate_command, files, given, group_options, options
 from .fields import fields, split
 from .offers import a_file, changes, either
 from .on_device import device, record
@@ -53,7 +53,7 @@ NOT_THE_CHOICE = "the best with a ring: the choice is direct, and times of loads
 def add(parser: argparse.ArgumentParser) -> None:
     options.add_kernel(parser)
     options.add_shape(parser)
-    options.add_rows(parser)
+    group_options.add_rows(parser)
     parser.add_argument(
         "--sms",
         type=int,
@@ -148,7 +148,7 @@ def _simulated(args: argparse.Namespace, chosen: Selection) -> Shown:
     config = choice
     if config.direct:
         config = options.choice(args, shape, pointers=False)[1]
-    kernel, layout = lower(problem, config), options.layout(args, problem, shape)
+    kernel, layout = lower(problem, config), group_options.layout(args, problem, shape)
     t, launch = simulated(problem, config, kernel, shape, args.sms or H200.sms, layout)
     if config != choice:
         launch = (*launch, ("config", NOT_THE_CHOICE))
@@ -183,7 +183,7 @@ def _other(
             name=name, short=found.source, end=found.end, lanes=partial(traced.lanes, found)
         )
     changed = Config.from_json({**config.to_json(), **fields("--beside", split(args.beside))})
-    layout = options.layout(args, problem, shape)
+    layout = group_options.layout(args, problem, shape)
     sms = args.sms or H200.sms
     t, _ = simulated(problem, changed, lower(problem, changed), shape, sms, layout)
     return Other(name=spelled(changed), short="other", end=t.end, lanes=partial(lanes, t))
@@ -199,7 +199,7 @@ def _measured(args: argparse.Namespace, chosen: Selection) -> Shown:
     if on.number is None:
         emulate_command.check(argparse.Namespace(**vars(args) | {"sms": on.sms}), shape)
     problem, config = options.problem_and_config(args, shape)
-    layout = options.layout(args, problem, shape) or alone(problem, shape)
+    layout = group_options.layout(args, problem, shape) or alone(problem, shape)
     a = compile_to_source(problem, config, stamps=stamps)
     s, launch = simulated(
         problem, config, a.kernel, shape, max(on.sms, a.kernel.cluster.size), layout

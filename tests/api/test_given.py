@@ -26,6 +26,7 @@ KERNEL = {  # options that describe a kernel: what is wrong of it, and how the e
     "--grouping": (("--grouping", "zz"), "grouping="),
     "--alignment": (("--alignment", "64"), "--alignment"),  # of a kernel without groups
     "--accumulate": (("--accumulate", "--d", "f16"), "accumulate="),
+    "--weights": (("--weights", "int4_128_bf16"), "weights="),  # of a family without
     "--weights-ready": (("--weights-ready", "--grouping", "k_columns"), "weights_ready="),
     "--epilogue": (("--epilogue", "zz"), "epilogue="),
     "--config": (("--config", "{"), "--config"),
