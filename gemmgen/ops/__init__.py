@@ -34,6 +34,7 @@ from .routing import Routes, route
 from .selecting import select
 from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
 from .spreading import spread
+from .w4a16 import w4a16_batched_gemm, w4a16_gemm, w4a16_grouped_gemm, w4a16_masked_gemm
 
 __all__ = [
     "SCALE_BLOCK",
@@ -79,4 +80,8 @@ __all__ = [
     "set_invariant",
     "sm_limit",
     "spread",
+    "w4a16_batched_gemm",
+    "w4a16_gemm",
+    "w4a16_grouped_gemm",
+    "w4a16_masked_gemm",
 ]

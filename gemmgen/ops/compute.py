@@ -15,7 +15,7 @@ from ..ir.groupings import GROUPINGS
 from ..problem import Problem
 from ..recipes import recipe
 from ..runtime.torch_tensors import check_tensor
-from . import depths, invariance
+from . import coded, depths, invariance
 from .calls import block_scales, operand_shape, run, vector_scales
 from .epilogue import Shape, Values
 from .front import front
@@ -57,6 +57,7 @@ def multiply(
     top: int = 1,
     expected_rows: int | None = None,
     expected_groups: int | None = None,
+    columns: int | None = None,
     config: Config | None = None,
     invariant: bool | None = None,
     **arguments: Any,
@@ -70,7 +71,7 @@ def multiply(
     "mn", A's (and B's, if it has one per row) contiguous along M (N), or "row", any strides.
     table: int32 on the device, of a grouping that reads one: group_rows, row_groups, group_ends or group_depths.
     rows, top: of a problem with indexed=True, which needs rows; as of `grouped_gemm`.
-    expected_rows, expected_groups: as of `masked_gemm` and `grouped_gemm`.
+    expected_rows, expected_groups: as of `masked_gemm` and `grouped_gemm`. columns: as of `w4a16_gemm`, whose b is packed.
     out: as of the others; allocated if None, but if the problem accumulates, which adds to it. scale_out, config,
     invariant, arguments, the result, errors: as of `fp8_block_gemm`.
     """
@@ -83,7 +84,7 @@ def multiply(
     return compute(
         problem, config, a, b, out, arguments | read_by_epilogue(problem, scales), scales,
         table=table, expected_rows=expected_rows, expected_groups=expected_groups,
-        scale_out=scale_out, invariant=invariant, by_index=asked(problem, rows, top),
+        scale_out=scale_out, invariant=invariant, by_index=asked(problem, rows, top), columns=columns,
     )  # fmt: skip
 
 
@@ -104,14 +105,19 @@ def compute(
     weights_ready: bool = False,
     whole_k: bool = False,
     by_index: Taken | None = None,
+    columns: int | None = None,
 ) -> Any:
     """Check all that `p` reads, and plan its launch. scales: None for a recipe without. table: as of `multiply`.
     given: what the epilogue reads, by name. whole_k: products are added up in the order of K, whatever the shape, as by
-    one CTA. weights_ready: as of `fp8_block_gemm`. by_index: of a problem whose rows come so. Raises ArgumentError."""
+    one CTA. weights_ready: as of `fp8_block_gemm`. by_index: of a problem whose rows come so.
+    columns: N, of packed weights. Raises ArgumentError."""
     if weights_ready is not Problem.weights_ready:
         p = replace(p, weights_ready=weights_ready)
     g = GROUPINGS[p.grouping]
-    shape = depths.sides(p, a, b) if g.depths else operand_shape(p, a, b)
+    if p.form:
+        shape, b = coded.sides(p, a, b, columns), coded.rows_of(b)
+    else:
+        shape = depths.sides(p, a, b) if g.depths else operand_shape(p, a, b)
     of_rows, shape, told = of_product(by_index, a, shape)
     split_k = 1 if whole_k else invariance.split_of(p, *shape[1:], invariant)
     expected = {"expected_rows": expected_rows, "expected_groups": expected_groups}

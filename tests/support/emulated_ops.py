@@ -12,10 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gemmgen import casts, combining, routing, spreading
 from gemmgen.emulator import GlobalMemory, launch, load
+from gemmgen.ir.exchange import PARTIALS
 from gemmgen.ops import (
     building,
     calls,
     casting,
+    coded,
     compute,
     depths,
     epilogue,
@@ -125,7 +127,6 @@ class Gemm:
         kernel, groups = self.kernel, int(values["groups"])
         check_launch(kernel, shape, groups)
         bound = Bound(matrices=matrices, values={**values, **lying(matrices)})
-        assert not kernel.workspace.words
 
         def start():
             self.memory.run(
@@ -134,7 +135,7 @@ class Gemm:
                 grid=self.grid(shape, groups),
                 block=kernel.threads,
                 shared_bytes=kernel.smem_bytes or 0,
-                params=params(kernel, bound, 0, self.maps(values)),
+                params=params(kernel, bound, 0, self.maps(values), sums=values.get(PARTIALS, 0)),
                 overlaps=kernel.pdl,
                 ready=[],
             )
@@ -171,7 +172,7 @@ def emulated(patch, memory):
         patch.setattr(module, "current_stream", lambda device: 0)
     for module in (quantise, ops_combining, ops_routing, ops_spreading):
         patch.setattr(module, "generated", lambda x: True)
-    for module in (calls, compute, depths, epilogue, indexed):
+    for module in (calls, coded, compute, depths, epilogue, indexed):
         patch.setattr(module, "check_tensor", checked)
     patch.setattr(calls, "reader_of", lambda device: lambda index: 0)
     patch.setattr(building, "loaded", type("Loaded", (Gemm,), {"memory": memory}))

@@ -1,0 +1,136 @@
+"""GEMMs of weights of 4 bits: from a checkpoint's form to D, emulated, against the dequantised weights; and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+
+from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
+
+from gemmgen import formats, ops, quant  # noqa: E402
+from gemmgen.errors import ArgumentError, IllegalConfig  # noqa: E402
+
+FORMS = {
+    "int4": (formats.int4(128, "bf16"), torch.bfloat16),
+    "zeros": (formats.int4(32, "f16", zeros=True), torch.float16),
+    "mxfp4": (formats.MXFP4, torch.bfloat16),
+}
+ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+
+
+def packed(form, dtype, *shape):
+    return quant.pack(quant.of(torch.randn(*shape), form), dtype)
+
+
+def multiplied(a, weights):
+    return a.double() @ weights.numbers().double().mT
+
+
+def check(got, want, dtype):
+    """Rounded once from sums that are off by some units of FP32."""
+    off = (got.double() - want).abs()
+    assert bool((off <= ROUNDING[dtype] * want.abs() + 1e-3).all())
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(("m", "n", "k"), ((1, 64, 128), (17, 200, 384)))
+def test_one(name, m, n, k, monkeypatch):
+    form, dtype = FORMS[name]
+    b, a = packed(form, dtype, n, k), torch.randn(m, k).to(dtype)
+    memory = Memory(a, b.blocks)
+    emulated(monkeypatch, memory)
+    with memory:
+        got = ops.w4a16_gemm(a, b.blocks, weights=b.format.name, columns=n)
+    check(got, multiplied(a, b), dtype)
+
+
+def test_an_epilogue_and_fp32(monkeypatch):
+    form, dtype = FORMS["int4"]
+    b, a, bias = packed(form, dtype, 128, 256), torch.randn(5, 256).to(dtype), torch.randn(128)
+    memory = Memory(a, b.blocks, bias)
+    emulated(monkeypatch, memory)
+    with memory:
+        got = ops.w4a16_gemm(
+            a, b.blocks, weights=b.format.name, out_dtype="f32", epilogue="bias_relu", bias=bias
+        )
+    want = (multiplied(a, b) + bias.double()).relu()
+    assert torch.allclose(got.double(), want, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("grouping", ("batched", "masked", "row_groups", "group_ends"))
+def test_experts(grouping, monkeypatch):
+    form, dtype = FORMS["mxfp4"]
+    experts, n, k = 3, 128, 256
+    b = packed(form, dtype, experts, n, k)
+    said = {"weights": b.format.name, "columns": n}
+    rows = torch.tensor([40, 0, 25], dtype=torch.int32)
+    alone = grouping in ("batched", "masked")
+    a = torch.randn(*((experts, 64, k) if alone else (384, k))).to(dtype)
+    ids = torch.full((384,), -1, dtype=torch.int32)
+    ids[:40], ids[256:281] = 0, 2
+    ends = torch.tensor([40, 128, 281 - 128], dtype=torch.int32)
+    memory = Memory(a, b.blocks, rows, ids, ends)
+    emulated(monkeypatch, memory)
+    with memory:
+        if grouping == "batched":
+            got = ops.w4a16_batched_gemm(a, b.blocks, **said)
+            return check(got, multiplied(a, b), dtype)
+        if grouping == "masked":
+            got = ops.w4a16_masked_gemm(a, b.blocks, rows, expected_rows=25, **said)
+            for g, count in enumerate(rows):
+                check(got[g, :count], multiplied(a, b)[g, :count], dtype)
+            return None
+        table = {"row_groups": ids} if grouping == "row_groups" else {"group_ends": ends}
+        got = ops.w4a16_grouped_gemm(a, b.blocks, **table, **said)
+    whole = a.double() @ b.numbers().double().mT  # of each expert
+    first, third = (slice(0, 40), slice(256, 281)) if grouping == "row_groups" else (slice(0, 40), slice(128, 153))  # fmt: skip
+    check(got[first], whole[0, first], dtype)
+    check(got[third], whole[2, third], dtype)
+
+
+def test_multiply_takes_the_same(monkeypatch):
+    from gemmgen import Problem
+
+    form, dtype = FORMS["int4"]
+    b, a = packed(form, dtype, 70, 128), torch.randn(3, 128).to(dtype)
+    p = Problem(family="w4a16", a="bf16", b="bf16", weights=b.format.name)
+    memory = Memory(a, b.blocks)
+    emulated(monkeypatch, memory)
+    with memory:
+        got = ops.multiply(p, a, b.blocks, columns=70)
+        assert torch.equal(got, ops.w4a16_gemm(a, b.blocks, weights=b.format.name, columns=70))
+
+
+BLOCKS = torch.zeros(2, 1, 4224, dtype=torch.uint8)  # 128 x 128, a scale for each row
+GIVEN = {"a": torch.zeros(3, 128).bfloat16(), "b": BLOCKS, "weights": "int4_128_bf16"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    (
+        ({"weights": "int4"}, "weights='int4': must be one of int4_32_bf16"),
+        ({"weights": "int4_128_f16"}, "weights='int4_128_f16': must be one of int4_32_bf16"),
+        ({"weights": None}, "weights=None: must be one of"),
+        ({"columns": 64}, "columns=64: must be 65 to 128, or None"),
+        ({"columns": 129}, "columns=129: must be 65 to 128, or None"),
+        ({"columns": True}, "columns=True: must be 65 to 128, or None"),
+        ({"b": BLOCKS.float()}, "b dtype=torch.float32: must be torch.uint8"),
+        ({"b": [1]}, "b='list': must be a torch tensor"),
+        ({"a": torch.zeros(3, 128)}, "a dtype"),
+        ({"out_dtype": "e4m3"}, "out_dtype='e4m3': must be one of bf16, f16, f32"),
+    ),
+)
+def test_what_is_refused(changes, message, monkeypatch):
+    memory = Memory(*(x for x in {**GIVEN, **changes}.values() if isinstance(x, torch.Tensor)))
+    emulated(monkeypatch, memory)
+    with memory, pytest.raises(ArgumentError, match="^" + message.replace("(", r"\(")):
+        ops.w4a16_gemm(**{**GIVEN, **changes})
+
+
+def test_pairs_of_columns_are_refused(monkeypatch):
+    memory = Memory(GIVEN["a"], BLOCKS)
+    emulated(monkeypatch, memory)
+    with memory, pytest.raises(IllegalConfig, match="swapped-output"):
+        ops.w4a16_gemm(**GIVEN, epilogue="swiglu")
