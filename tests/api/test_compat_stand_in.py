@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -37,6 +38,7 @@ def alone(monkeypatch):
     """No module of that name before the test, nor what the test brought after it."""
     held = {name: sys.modules.pop(name) for name in stand_in._loaded()}
     yield
+    deep_gemm.uninstall()
     for name in stand_in._loaded():
         del sys.modules[name]
     sys.modules.update(held)
@@ -106,13 +108,67 @@ def test_names_of_what_is_refused_can_be_imported_from_where_deep_gemm_has_them(
         space["f"](None)
 
 
+def test_nothing_is_imported_before_a_program_asks():
+    deep_gemm.install()
+    assert stand_in._loaded() == [] and deep_gemm.is_installed()
+    assert importlib.util.find_spec("deep_gemm").name == "deep_gemm"
+    assert stand_in._loaded() == []
+    importlib.import_module("deep_gemm")
+    assert {*stand_in._loaded()} == {*MODULES}
+    assert sys.modules["deep_gemm"] is deep_gemm
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_keep_what_they_are(module):
+    """The import system describes in a module what it was found as."""
+    own = "gemmgen.compat." + module
+    deep_gemm.install()
+    found = importlib.import_module(module)
+    assert found is sys.modules[own]
+    assert found.__name__ == found.__spec__.name == own
+    assert found.__package__ == found.__spec__.parent
+    assert importlib.util.find_spec(module) is found.__spec__
+
+
 def test_a_second_install_changes_nothing():
     deep_gemm.install()
+    importlib.import_module("deep_gemm.utils")
     before = {name: sys.modules[name] for name in stand_in._loaded()}
+    finders = [*sys.meta_path]
     deep_gemm.install()
     assert before == {name: sys.modules[name] for name in stand_in._loaded()}
-    assert sys.modules["deep_gemm"] is deep_gemm
-    assert {*before} == {*MODULES}
+    assert finders == sys.meta_path
+
+
+def test_uninstalled_it_finds_what_it_found_before(tmp_path, monkeypatch):
+    (tmp_path / "deep_gemm").mkdir()
+    (tmp_path / "deep_gemm/__init__.py").write_text("mine = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    finders = [*sys.meta_path]
+    deep_gemm.install()
+    assert importlib.import_module("deep_gemm") is deep_gemm  # though another is installed
+    deep_gemm.uninstall()
+    assert stand_in._loaded() == [] and finders == sys.meta_path
+    assert importlib.import_module("deep_gemm").mine
+    deep_gemm.uninstall()  # of nothing
+    assert sys.modules["deep_gemm"].mine and not deep_gemm.is_installed()
+
+
+def test_uninstalled_modules_that_were_replaced_are_back():
+    before = {name: foreign(name) for name in ("deep_gemm", "deep_gemm.jit")}
+    deep_gemm.install(replace=True)
+    assert importlib.import_module("deep_gemm") is deep_gemm
+    deep_gemm.uninstall()
+    assert {name: sys.modules[name] for name in stand_in._loaded()} == before
+
+
+@pytest.mark.parametrize("name", ("dense", "operands", "stand_in", "jit", "utils.nothing"))
+def test_files_of_this_package_are_no_modules_of_deep_gemm(name):
+    """Python would find them beside those that are, and make copies."""
+    deep_gemm.install()
+    with pytest.raises(ModuleNotFoundError, match=f"deep_gemm.{name}"):
+        importlib.import_module(f"deep_gemm.{name}")
+    assert importlib.import_module("deep_gemm") is deep_gemm
 
 
 def test_installed_over_what_a_program_put_there():
@@ -136,8 +192,9 @@ def test_another_deep_gemm_is_replaced_as_a_whole():
     for name in ("deep_gemm", "deep_gemm.utils", "deep_gemm.jit"):
         foreign(name)
     deep_gemm.install(replace=True)
+    assert stand_in._loaded() == []
+    assert importlib.import_module("deep_gemm.utils") is utils
     assert {*stand_in._loaded()} == {*MODULES}
-    assert sys.modules["deep_gemm.utils"] is utils
     deep_gemm.install()
 
 

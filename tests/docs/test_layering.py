@@ -124,6 +124,7 @@ TOP = {
         "problem",
         "runtime",
         "ops",
+        "environment",  # whether a process is told to serve another library's name
     },  # other libraries' names for ops
     "bench": {*COMPILER, *RUNTIME, *CHECKS, "ops"},
     "cli": {*COMPILER, *RUNTIME, *CHECKS, *SEE, *PACK, "ops", "bench"},

@@ -52,7 +52,7 @@ def test_a_misspelt_name_is_said_with_the_nearest(monkeypatch, use, name, neares
 
 def test_names_that_are_read_are_not_spoken_of(monkeypatch, tmp_path):
     for name, value in zip(
-        environment.KNOWN, (tmp_path, tmp_path, "5", "none", "none", "0", "never"), strict=True
+        environment.KNOWN, (tmp_path, tmp_path, "5", "none", "none", "0", "never", "0"), strict=True
     ):
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("XGEMMGEN_TUNE", "x")

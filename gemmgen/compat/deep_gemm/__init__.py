@@ -57,6 +57,8 @@ from .settings import (
     set_tc_util,
 )
 from .stand_in import install as install
+from .stand_in import is_installed as is_installed
+from .stand_in import uninstall as uninstall
 
 __version__ = "2.6.1"
 
