@@ -8,6 +8,7 @@ from .building import chosen, compiled, loaded
 from .calls import SCALE_BLOCK
 from .combining import combine
 from .compute import multiply
+from .dependent import is_pdl, set_pdl
 from .grouped import (
     batched_gemm,
     fp8_block_batched_gemm,
@@ -66,6 +67,7 @@ __all__ = [
     "int8_grouped_gemm",
     "int8_masked_gemm",
     "is_invariant",
+    "is_pdl",
     "k_grouped_gemm",
     "limit_sms",
     "loaded",
@@ -78,6 +80,7 @@ __all__ = [
     "route",
     "select",
     "set_invariant",
+    "set_pdl",
     "sm_limit",
     "spread",
     "w4a16_batched_gemm",

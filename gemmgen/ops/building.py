@@ -21,7 +21,7 @@ from ..runtime.launch import LoadedKernel
 from ..runtime.nvrtc import compile_cubin
 from ..runtime.sms import limited
 from ..target import H200, Target
-from . import invariance, refused
+from . import dependent, invariance, refused
 
 
 @lru_cache(maxsize=256)
@@ -67,11 +67,12 @@ def chosen(
     p: Problem, shape: Shape, groups: int = 1, device: int = 0, split_k: int | None = None
 ) -> Config:
     """The measured config for `groups` GEMMs of shape (M, N, K) on CUDA device `device`, or else what the cost
-    model chooses (`gemmgen.heuristics.tuned`), kept for next time. Not one that the build is known to refuse.
+    model chooses (`gemmgen.heuristics.tuned`), kept for next time; with `pdl` if the process is told (`set_pdl`). Not one that the build is known to refuse.
     split_k: CTAs that divide K, 0 for as many as pay; None: as the process is told (`set_invariant`)."""
     if split_k is None:
         split_k = invariance.split_of(p, *shape[1:])
-    return kept_choice(p, shape, groups, device, len(refused.known(p)), split_k)
+    c = kept_choice(p, shape, groups, device, len(refused.known(p)), split_k)
+    return dependent.as_asked(p, c)
 
 
 @lru_cache(maxsize=4096)
@@ -99,7 +100,8 @@ def priced_for(device: int) -> tuple[str, Target]:
 def chosen_by(device: int) -> str:
     """A digest of what decides, besides a launch, which config is chosen for it on CUDA device `device`, and whether the build takes it: figures, databases,
     the compiler, whether bits may depend on the batch. Processes for which it differs may choose differently. Raises RuntimeUnavailable."""
-    figures = (repr(priced_for(device)), repr(invariance.is_invariant()), nvrtc.build())
+    settings = (invariance.is_invariant(), dependent.asked)
+    figures = (repr(priced_for(device)), repr(settings), nvrtc.build())
     digest = hashlib.sha256("\n".join(figures).encode())
     for path in databases():
         digest.update(path.read_bytes() if path.is_file() else b"")
@@ -127,7 +129,8 @@ def config_for(
 ) -> Config:
     """As `chosen`, for a device by name, which need not be here. split_k: as of `kept_choice`; None: as the process is told
     (`set_invariant`). pointers: as of `heuristics.choose`. Compiles nothing."""
-    return picked_for(p, shape, groups, device_name, split_k=split_k, pointers=pointers).config
+    picked = picked_for(p, shape, groups, device_name, split_k=split_k, pointers=pointers)
+    return dependent.as_asked(p, picked.config)
 
 
 def target_named(device_name: str) -> Target:

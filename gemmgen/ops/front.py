@@ -17,7 +17,7 @@ from typing import Any, ParamSpec
 from ..runtime import sms
 from ..runtime.arrays import Array
 from ..runtime.launch import LoadedKernel, Plan
-from . import invariance
+from . import dependent, invariance
 from .kept import READ, TENSORS, Kept, Unreadable
 
 CALLS = 1024  # kept of all functions together
@@ -141,8 +141,8 @@ def front(function: Callable[P, Any], names: tuple[str, ...] | None = None) -> C
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
         values: tuple[Any, ...] = (*args, *kwargs.values()) if kwargs else args
-        limit, same = sms.most, invariance.asked
-        facts: list[Any] = [function, limit, same, len(args), *kwargs]
+        limit, same, early = sms.most, invariance.asked, dependent.asked
+        facts: list[Any] = [function, limit, same, early, len(args), *kwargs]
         try:
             for x in values:
                 # `kept.facts`, written out: calls of it would be a tenth of the whole
@@ -160,7 +160,7 @@ def front(function: Callable[P, Any], names: tuple[str, ...] | None = None) -> C
             return elsewhere(args, kwargs)
         made = function(*args, **kwargs)
         result = launched(made)
-        if isinstance(made, Call) and made.lasting and _settings() == (limit, same):
+        if isinstance(made, Call) and made.lasting and _settings() == (limit, same, early):
             KEPT.put(key, Repeat(made, (*names[: len(args)], *kwargs.keys())))
         return result
 
@@ -170,7 +170,7 @@ def front(function: Callable[P, Any], names: tuple[str, ...] | None = None) -> C
 
 def _settings() -> tuple[Any, ...]:
     """Of the process, which a call is planned by."""
-    return sms.most, invariance.asked
+    return sms.most, invariance.asked, dependent.asked
 
 
 def launched(made: Any) -> Any:

@@ -73,6 +73,13 @@ SIGNATURES = {
     "per_token_cast_to_fp8": "x use_ue8m0 gran_k=128 use_packed_ue8m0=False",
     "per_channel_cast_to_fp8": "x use_ue8m0 gran_k=128",
     "per_block_cast_to_fp8": "x use_ue8m0 gran_k=128",
+    "per_custom_dims_cast_to_fp8": "x dims use_ue8m0",
+    "ceil_to_ue8m0": "x",
+    "pack_ue8m0_to_int": "x",
+    "unpack_ue8m0_from_int": "packed_sf",
+    "get_mn_major_tma_aligned_packed_ue8m0_tensor": "sf psum_layout=None",
+    "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor": "sf grouped_layout ks_cpu gran_k k_alignment "
+    "use_psum_layout=False",
     "ceil_div": "x y",
     "align": "x y",
 }
@@ -90,7 +97,6 @@ ALIASES = {
     "get_k_alignment_for_contiguous_layout": "get_mk_alignment_for_contiguous_layout",
 }
 REFUSED = (
-    "per_custom_dims_cast_to_fp8",
     "fp8_gemm_nt_skip_head_mid",
     "tf32_hc_prenorm_gemm",
     "fp8_mqa_logits",
@@ -107,11 +113,6 @@ REFUSED = (
     "cublaslt_gemm_nn",
     "cublaslt_gemm_tn",
     "cublaslt_gemm_tt",
-    "get_mn_major_tma_aligned_packed_ue8m0_tensor",
-    "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
-    "ceil_to_ue8m0",
-    "pack_ue8m0_to_int",
-    "unpack_ue8m0_from_int",
     "per_token_cast_to_fp4",
     "transpose_packed_fp4",
     "cast_back_from_fp4",
@@ -416,6 +417,23 @@ def test_contiguous_groups(kind, psum, alignment, launches):
     assert p.family == ("fp8_block" if kind == "fp8" else "dense")
     assert found.values["group_ends" if psum else "row_groups"] == given["grouped_layout"].address
     assert found.shape == (M, N, K) and found.values["groups"] == GROUPS
+
+
+@pytest.mark.parametrize("kind", ("fp8", "bf16"))
+@pytest.mark.parametrize("layout", ("nt", "nn"))
+def test_groups_by_the_name_that_engines_still_say(kind, layout, launches):
+    given = contiguous(kind)
+    if layout == "nn":
+        b = given["b"]
+        given["b"] = tuple(t.mT for t in b) if kind == "fp8" else b.mT
+    table = given.pop("grouped_layout")
+    function = getattr(deep_gemm, f"m_grouped_{kind}_gemm_{layout}_contiguous")
+    function(**given, m_indices=table)
+    assert launches[-1].values["row_groups"] == table.address
+    with pytest.raises(TypeError, match="'m_indices' and 'grouped_layout'"):
+        function(**given, m_indices=table, grouped_layout=table)
+    with pytest.raises(TypeError, match="multiple values for argument 'grouped_layout'"):
+        function(*given.values(), table, m_indices=table)
 
 
 @pytest.mark.parametrize("kind, rows", (("fp8", 5), ("bf16", 6)))
@@ -821,10 +839,30 @@ def test_settings_and_what_they_were():
     assert deep_gemm.get_tc_util() == 80
     deep_gemm.set_tc_util(0)
     assert deep_gemm.get_tc_util() == 100
-    deep_gemm.set_pdl(False)
     assert deep_gemm.get_pdl() is False
     deep_gemm.set_ignore_compile_dims(True)
     deep_gemm.set_block_size_multiple_of((1, 1))
+    deep_gemm.set_block_size_multiple_of((64, 32))
+    deep_gemm.set_block_size_multiple_of(16)
+
+
+@pytest.mark.parametrize(
+    ("said", "aligned"), ((64, 64), (128, 128), (192, 64), (256, 128), (640, 128))
+)
+def test_groups_that_begin_at_larger_multiples(said, aligned, launches):
+    """They begin at multiples of what a kernel is compiled for, too."""
+    deep_gemm.set_mk_alignment_for_contiguous_layout(said)
+    assert deep_gemm.get_mk_alignment_for_contiguous_layout() == said
+    deep_gemm.m_grouped_bf16_gemm_nt_contiguous(**contiguous("bf16"))
+    assert launches[-1].problem.alignment == aligned
+
+
+@pytest.mark.parametrize("on", (True, False))
+def test_launches_that_begin_early(on):
+    deep_gemm.set_pdl(on)
+    found = deep_gemm.get_pdl(), ops.is_pdl()
+    ops.set_pdl(False)
+    assert found == (on, on)
 
 
 @pytest.mark.parametrize(
@@ -832,16 +870,20 @@ def test_settings_and_what_they_were():
     (
         ("set_mk_alignment_for_contiguous_layout", "new_value", 32),
         ("set_tc_util", "new_tc_util", 101),
-        ("set_pdl", "new_enable_pdl", True),
+        ("set_mk_alignment_for_contiguous_layout", "new_value", 224),
+        ("set_mk_alignment_for_contiguous_layout", "new_value", 0),
+        ("set_mk_alignment_for_contiguous_layout", "new_value", 128.0),
+        ("set_pdl", "new_enable_pdl", 1),
         ("set_ignore_compile_dims", "new_value", "n"),
-        ("set_block_size_multiple_of", "new_value", 32),
-        ("set_block_size_multiple_of", "new_value", (1, 64)),
+        ("set_block_size_multiple_of", "new_value", 0),
+        ("set_block_size_multiple_of", "new_value", (1, 64, 1)),
+        ("set_block_size_multiple_of", "new_value", (1, -64)),
         ("set_num_sms", "new_num_sms", 133),
         ("set_num_sms", "new_num_sms", -2),
         ("set_num_sms", "new_num_sms", 4),
     ),
 )
-def test_settings_that_would_be_ignored(name, argument, value, gpu):
+def test_settings_that_nothing_can_have(name, argument, value, gpu):
     with pytest.raises(ArgumentError) as e:
         getattr(deep_gemm, name)(value)
     assert e.value.argument == argument and e.value.value == value

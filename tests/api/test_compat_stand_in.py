@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gemmgen.compat import deep_gemm
-from gemmgen.compat.deep_gemm import stand_in, testing, utils
+from gemmgen.compat.deep_gemm import mega, stand_in, testing, utils
 from gemmgen.compat.deep_gemm.testing import numeric
 from gemmgen.errors import ArgumentError, UnsupportedProblem
 
@@ -20,10 +20,12 @@ MODULES = {
     "deep_gemm.utils": "math layout dist ceil_div align per_token_cast_to_fp8 per_token_cast_to_fp4 "
     "get_tma_aligned_size get_mk_alignment_for_contiguous_layout init_dist",
     "deep_gemm.utils.math": "ceil_div align per_token_cast_to_fp8 per_channel_cast_to_fp8 "
-    "per_block_cast_to_fp8 per_custom_dims_cast_to_fp8 ceil_to_ue8m0",
+    "per_block_cast_to_fp8 per_custom_dims_cast_to_fp8 ceil_to_ue8m0 pack_ue8m0_to_int unpack_ue8m0_from_int "
+    "transpose_packed_fp4 cast_back_from_fp4",
     "deep_gemm.utils.layout": "get_tma_aligned_size get_mn_major_tma_aligned_tensor "
-    "get_mn_major_tma_aligned_packed_ue8m0_tensor set_mk_alignment_for_contiguous_layout "
+    "get_mn_major_tma_aligned_packed_ue8m0_tensor get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor set_mk_alignment_for_contiguous_layout "
     "get_theoretical_mk_alignment_for_contiguous_layout get_m_alignment_for_contiguous_layout",
+    "deep_gemm.mega": "SymmBuffer get_symm_buffer_for_mega_moe transform_weights_for_mega_moe fp8_fp4_mega_moe bf16_mega_moe",
     "deep_gemm.utils.dist": "init_dist uneven_all_gather dist_print",
     "deep_gemm.testing": "bench bench_kineto calc_diff count_bytes assert_bitwise_equal get_arch_major "
     "test_filter ignore_env numeric utils",
@@ -42,7 +44,7 @@ def alone(monkeypatch):
     for name in stand_in._loaded():
         del sys.modules[name]
     sys.modules.update(held)
-    deep_gemm.utils, deep_gemm.testing = utils, testing
+    deep_gemm.utils, deep_gemm.testing, deep_gemm.mega = utils, testing, mega
 
 
 def installed():

@@ -35,7 +35,7 @@ from gemmgen.torch_ops import OPERATORS, registration  # noqa: E402
 REGISTERED = torch.ops.gemmgen
 NO_GEMM = {"Launch", "Prepared", "SCALE_BLOCK", "bind", "chosen", "every_m", "limit_sms"}
 NO_GEMM |= {"as_tensor", "compiled", "loaded", "prepare", "sm_limit"}
-NO_GEMM |= {"is_invariant", "set_invariant"}
+NO_GEMM |= {"is_invariant", "set_invariant", "is_pdl", "set_pdl"}
 NO_GEMM |= {"multiply"}  # of a Problem, which no schema takes
 NO_GEMM |= {"route", "Routes"}  # registered by itself: test_route.py
 NO_GEMM |= {"select"}  # torch's operators alone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from fake_torch import Placed
@@ -197,6 +198,16 @@ def _x() -> Given:
     return {"x": bf16(M, K), "use_ue8m0": False}
 
 
+def _scales_along_k() -> Given:
+    given = {"sf": Placed(8, M), "grouped_layout": Placed(G, dtype="int32")}
+    return given | {"ks_cpu": [512, *[0] * (G - 2), 512], "gran_k": 128, "k_alignment": 128}
+
+
+def _made_of(name: str, right, cases: tuple[Wrong, ...]) -> Function:
+    """Of torch code, which stand-ins do not run."""
+    return replace(_made(name, right, cases), runs=False)
+
+
 CAST = (
     *tensor("x", "none dtype"),
     wrong("one dimension", "x shape", x=bf16(K)),
@@ -212,18 +223,42 @@ HOST = (
     _made("get_tma_aligned_size", lambda: {"x": 5, "element_size": 4}, tuple(
         wrong(f"elements of {x!r} bytes", "element_size", element_size=x) for x in (0, 3, 32, "4", None))),
     _made("set_mk_alignment_for_contiguous_layout", lambda: {"new_value": 128}, tuple(
-        wrong(f"{x!r}", "new_value", new_value=x) for x in (32, 0, "64", None))),
+        wrong(f"{x!r}", "new_value", new_value=x) for x in (32, 96, 0, -64, "64", None, True))),
     _made("set_tc_util", lambda: {"new_tc_util": 100}, tuple(
         wrong(f"{x!r}", "new_tc_util", new_tc_util=x) for x in (101, -1, "80", None))),
-    _made("set_pdl", lambda: {"new_enable_pdl": False}, (wrong("for all", "new_enable_pdl", new_enable_pdl=True),)),
+    _made("set_pdl", lambda: {"new_enable_pdl": False}, tuple(
+        wrong(f"{x!r}", "new_enable_pdl", new_enable_pdl=x) for x in (1, 0, "True", None))),
     _made("set_ignore_compile_dims", lambda: {"new_value": True}, (wrong("text", "new_value", new_value="n"),)),
     _made("set_block_size_multiple_of", lambda: {"new_value": 1}, tuple(
-        wrong(f"{x!r}", "new_value", new_value=x) for x in (32, (1, 64), "1", None))),
+        wrong(f"{x!r}", "new_value", new_value=x) for x in (0, -16, (1, 64, 1), (1, 0), [1, 1], 1.5, "1", None, True))),
     *(Function(name=f"deep_gemm.{name}", call=getattr(deep_gemm, name), right=_x, runs=False, wrong=(*CAST, *more))
       for name, more in (
-          ("per_token_cast_to_fp8", (wrong("packed scales", "use_packed_ue8m0", use_packed_ue8m0=True),)),
+          ("per_token_cast_to_fp8", (wrong("packed scales", "use_packed_ue8m0", use_packed_ue8m0=True),
+                                     wrong("a part of a word", "x shape", use_ue8m0=True, use_packed_ue8m0=True))),
           ("per_channel_cast_to_fp8", (wrong("rows that no scale ends at", "x rows", x=bf16(M + 1, K)),)),
           ("per_block_cast_to_fp8", ()))),
+    _made_of("per_custom_dims_cast_to_fp8", lambda: {"x": bf16(M, K), "dims": (0,), "use_ue8m0": False}, (
+        *CAST[:-2], *(wrong(f"dimensions {x!r}", "dims", dims=x) for x in ((0, 1), (2,), (-1,), 0, "0", (0.0,), None)))),
+    _made_of("ceil_to_ue8m0", lambda: {"x": bf16(M, K)}, tensor("x", "none dtype")),
+    _made_of("pack_ue8m0_to_int", lambda: {"x": Placed(M, 8)}, (
+        *tensor("x", "none dtype"), wrong("a part of a word", "x shape", x=Placed(M, 6)), wrong("a number", "x shape", x=Placed()))),
+    _made_of("unpack_ue8m0_from_int", lambda: {"packed_sf": Placed(M, 2, dtype="int32")}, (
+        *tensor("packed_sf", "none dtype"), wrong("a number", "packed_sf shape", packed_sf=Placed(dtype="int32")))),
+    _made_of("get_mn_major_tma_aligned_packed_ue8m0_tensor", lambda: {"sf": Placed(M, 8)}, (
+        *tensor("sf", "none dtype"), wrong("one dimension", "sf shape", sf=Placed(M)),
+        wrong("groups beside ends", "sf shape", sf=Placed(G, M, 8), psum_layout=Placed(G, dtype="int32")),
+        wrong("ends in float32", "psum_layout dtype", psum_layout=Placed(G)),
+        wrong("ends of two dimensions", "psum_layout shape", psum_layout=Placed(G, 1, dtype="int32")))),
+    _made_of("get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor", _scales_along_k, (
+        *tensor("sf", "none dtype"), wrong("blocks of others", "sf shape", sf=Placed(9, M)),
+        wrong("one dimension", "sf shape", sf=Placed(8)),
+        wrong("a table in float32", "grouped_layout dtype", grouped_layout=Placed(G)),
+        wrong("a table of others", "grouped_layout shape", grouped_layout=Placed(G + 1, dtype="int32")),
+        *(wrong(f"depths {x!r}", "ks_cpu", ks_cpu=x) for x in (None, 5, "abc", [-128, 256], [128.0])),
+        wrong("too many groups", "groups", ks_cpu=[0] * 129),
+        *(wrong(f"scales of {x!r}", "gran_k", gran_k=x) for x in (64, 0, "128", None)),
+        *(wrong(f"depths aligned to {x!r}", "k_alignment", k_alignment=x) for x in (0, 100, "128", None)),
+        wrong("gaps between groups", "use_psum_layout", use_psum_layout=True))),
 )  # fmt: skip
 REFUSED = tuple(
     Function(name="deep_gemm, what it has beyond", call=getattr(deep_gemm, name), right=dict, runs=False,

@@ -239,6 +239,8 @@ HOST = (
         wrong(f"{x!r}", "count", count=x) for x in (0, 7, -1, 8.5, "8", False))),
     Function(name="ops.set_invariant", call=ops.set_invariant, right=lambda: {"on": False}, wrong=tuple(
         wrong(f"{x!r}", "on", on=x) for x in (0, 1, None, "1", "", 2.0))),
+    Function(name="ops.set_pdl", call=ops.set_pdl, right=lambda: {"on": False}, wrong=tuple(
+        wrong(f"{x!r}", "on", on=x) for x in (0, 1, None, "1", "", 2.0))),
     Function(name="ops.is_invariant", call=_is_invariant, right=lambda: {"said": ""}, wrong=tuple(
         wrong(f"a variable that says {x!r}", invariance.VARIABLE, said=x) for x in ("2", "true", " 1", "-0"))),
     Function(name="ops.quantise_rows", call=ops.quantise_rows, right=_x, runs=False, wrong=(

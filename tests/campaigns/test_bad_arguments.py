@@ -18,7 +18,7 @@ from gemmgen.errors import ArgumentError, CacheError
 DOCS = Path(__file__).parents[2] / "docs/reliability.md"
 # What takes nothing, or plain numbers that it computes with; what prepares a kernel from checked arguments.
 WITHOUT = {
-    *("align", "ceil_div", "get_num_sms", "get_pdl", "get_tc_util", "sm_limit"),
+    *("align", "ceil_div", "get_num_sms", "get_pdl", "get_tc_util", "sm_limit", "is_pdl"),
     *(f"get_{x}_alignment_for_contiguous_layout" for x in ("m", "k", "mk")),
     "get_theoretical_mk_alignment_for_contiguous_layout",
     *("chosen", "loaded", "SCALE_BLOCK", "Launch", "Prepared", "Routes"),

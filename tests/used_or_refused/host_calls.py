@@ -118,8 +118,17 @@ def _set_invariant(given: dict[str, Any]) -> list[str]:
     return ["on"] * (found is not given["on"])
 
 
+def _set_pdl(given: dict[str, Any]) -> list[str]:
+    before = ops.is_pdl()
+    ops.set_pdl(**given)
+    found = ops.is_pdl()
+    ops.set_pdl(before)
+    return ["on"] * (found is not given["on"])
+
+
 def _nothing(given: dict[str, Any]) -> list[str]:
     ops.is_invariant()
+    ops.is_pdl()
     ops.sm_limit()
     return []
 
@@ -188,7 +197,9 @@ FUNCTIONS: dict[str, Function] = {
     "every_m": function(ops.every_m, _every_m, {}, most=mostly(st.sampled_from([1, 7, 64, 1000]))),
     "limit_sms": function(ops.limit_sms, _limit_sms, {}, count=mostly(st.sampled_from([8, 100]))),
     "set_invariant": function(ops.set_invariant, _set_invariant, {}, on=mostly(st.booleans())),
+    "set_pdl": function(ops.set_pdl, _set_pdl, {}, on=mostly(st.booleans())),
     "is_invariant": function(ops.is_invariant, _nothing, {}),
+    "is_pdl": function(ops.is_pdl, _nothing, {}),
     "sm_limit": function(ops.sm_limit, _nothing, {}),
     "as_tensor": function(
         ops.as_tensor,

@@ -8,9 +8,15 @@ called. docs/coming-from-deep-gemm.md says name by name what differs. After `ins
 
 from __future__ import annotations
 
+from . import mega as mega
 from . import testing as testing
 from . import utils as utils
-from .casts import per_block_cast_to_fp8, per_channel_cast_to_fp8, per_token_cast_to_fp8
+from .casts import (
+    per_block_cast_to_fp8,
+    per_channel_cast_to_fp8,
+    per_custom_dims_cast_to_fp8,
+    per_token_cast_to_fp8,
+)
 from .dense import (
     bf16_gemm_nn,
     bf16_gemm_nt,
@@ -59,6 +65,13 @@ from .settings import (
 from .stand_in import install as install
 from .stand_in import is_installed as is_installed
 from .stand_in import uninstall as uninstall
+from .ue8m0 import (
+    ceil_to_ue8m0,
+    get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor,
+    get_mn_major_tma_aligned_packed_ue8m0_tensor,
+    pack_ue8m0_to_int,
+    unpack_ue8m0_from_int,
+)
 
 __version__ = "2.6.1"
 
@@ -82,6 +95,7 @@ __all__ = [
     "bf16_gemm_tt",
     "bf16_m_grouped_gemm_nt_masked",
     "ceil_div",
+    "ceil_to_ue8m0",
     "einsum",
     "fp8_einsum",
     "fp8_fp4_gemm_nn",
@@ -94,8 +108,10 @@ __all__ = [
     "fp8_gemm_tt",
     "fp8_m_grouped_gemm_nt_masked",
     "get_k_alignment_for_contiguous_layout",
+    "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_m_alignment_for_contiguous_layout",
     "get_mk_alignment_for_contiguous_layout",
+    "get_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_mn_major_tma_aligned_tensor",
     "get_num_sms",
     "get_pdl",
@@ -114,8 +130,10 @@ __all__ = [
     "m_grouped_fp8_gemm_nn_contiguous",
     "m_grouped_fp8_gemm_nt_contiguous",
     "m_grouped_fp8_gemm_nt_masked",
+    "pack_ue8m0_to_int",
     "per_block_cast_to_fp8",
     "per_channel_cast_to_fp8",
+    "per_custom_dims_cast_to_fp8",
     "per_token_cast_to_fp8",
     "set_block_size_multiple_of",
     "set_ignore_compile_dims",
@@ -124,6 +142,7 @@ __all__ = [
     "set_pdl",
     "set_tc_util",
     "transform_sf_into_required_layout",
+    "unpack_ue8m0_from_int",
 ]
 __getattr__ = refusals(__name__)
 

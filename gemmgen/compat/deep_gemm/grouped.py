@@ -25,12 +25,14 @@ from .operands import (
     turned,
     turned_pair,
 )
-from .settings import get_mk_alignment_for_contiguous_layout
+from .renamed import renamed
+from .settings import alignment
 
 # DeepGEMM's FP8 benchmark says so many times the rows of a group in the mean; of its shapes, who says the mean gets the same configs.
 ABOVE_MEAN = 1.2
 
 
+@renamed(m_indices="grouped_layout")
 def m_grouped_fp8_gemm_nt_contiguous(
     a: Pair,
     b: Pair,
@@ -67,6 +69,7 @@ def m_grouped_fp8_gemm_nt_contiguous(
         ops.fp8_block_grouped_gemm(x, sa, y, sb, d, scale_a_layout=layout, out_dtype=dtype, **rows)
 
 
+@renamed(m_indices="grouped_layout")
 def m_grouped_fp8_gemm_nn_contiguous(
     a: Pair,
     b: Pair,
@@ -132,6 +135,7 @@ def m_grouped_fp8_gemm_nt_masked(
         )
 
 
+@renamed(m_indices="grouped_layout")
 def m_grouped_bf16_gemm_nt_contiguous(
     a: Any,
     b: Any,
@@ -156,6 +160,7 @@ def m_grouped_bf16_gemm_nt_contiguous(
         ops.grouped_gemm(x, y, d, layout=layout, out_dtype=output(d).name, **rows)
 
 
+@renamed(m_indices="grouped_layout")
 def m_grouped_bf16_gemm_nn_contiguous(
     a: Any,
     b: Any,
@@ -205,7 +210,7 @@ def _rows(
         allowed = "goes with use_psum_layout"
         raise ArgumentError("expected_m_for_psum_layout", expected_m, allowed)
     table = "group_ends" if psum else "row_groups"
-    told = {table: grouped_layout, "alignment": get_mk_alignment_for_contiguous_layout()}
+    told = {table: grouped_layout, "alignment": alignment()}
     if expected_m is None:
         return told
     return told | {"expected_rows": _expected("expected_m_for_psum_layout", expected_m, above)}

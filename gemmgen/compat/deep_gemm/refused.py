@@ -11,13 +11,11 @@ from ...errors import UnsupportedProblem
 ATTENTION = "attention logits are no GEMM: gemmgen generates GEMMs only"
 MEGA = "a kernel of Blackwell GPUs (SM100) over symmetric memory; gemmgen generates for Hopper"
 FP4 = "FP4 operands need Blackwell (SM100); Hopper's wgmma has FP8 and INT8"
-UE8M0 = "packed UE8M0 scales are read by Blackwell's kernels only; Hopper's scales are float32"
 LIBRARY = "gemmgen calls no library; torch.mm and torch.addmm are cuBLAS"
 DISTRIBUTED = "set up torch.distributed yourself: gemmgen starts no processes"
 
 REASONS = {
     "fp8_gemm_nt_skip_head_mid": "no store here leaves out columns of D; multiply, then copy the heads",
-    "per_custom_dims_cast_to_fp8": "no function here reads scales that are shared like that",
     "tf32_hc_prenorm_gemm": "operands of two dtypes, BF16 times TF32: no family computes that",
     **dict.fromkeys(
         (
@@ -40,16 +38,6 @@ REASONS = {
         MEGA,
     ),
     **dict.fromkeys((f"cublaslt_gemm_{x}" for x in ("nt", "nn", "tn", "tt")), LIBRARY),
-    **dict.fromkeys(
-        (
-            "get_mn_major_tma_aligned_packed_ue8m0_tensor",
-            "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
-            "ceil_to_ue8m0",
-            "pack_ue8m0_to_int",
-            "unpack_ue8m0_from_int",
-        ),
-        UE8M0,
-    ),
     **dict.fromkeys(("per_token_cast_to_fp4", "transpose_packed_fp4", "cast_back_from_fp4"), FP4),
     **dict.fromkeys(("init_dist", "uneven_all_gather", "dist_print"), DISTRIBUTED),
 }

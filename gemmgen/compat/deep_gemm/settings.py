@@ -16,10 +16,12 @@ HOPPER_ALIGNMENT = 128
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """alignment: of the rows where groups begin. tc_util: percent, of no effect on Hopper."""
+    """alignment: of the rows where groups begin. tc_util: percent, block_multiples: of tiles' rows and columns; both of no
+    effect here."""
 
     alignment: int = HOPPER_ALIGNMENT
     tc_util: int = 100
+    block_multiples: tuple[int, int] = (1, 1)
 
 
 _settings = Settings()
@@ -41,11 +43,18 @@ def get_num_sms() -> int:
 
 
 def set_mk_alignment_for_contiguous_layout(new_value: int) -> None:
-    """The rows to whose multiples groups are aligned: 128 or 64. Raises ArgumentError."""
+    """The rows to whose multiples groups are aligned: a multiple of 64, which is what a tile of Hopper's has. Raises
+    ArgumentError."""
     global _settings
-    if new_value not in ALIGNMENTS:
-        raise ArgumentError("new_value", new_value, f"must be one of {ALIGNMENTS}")
+    if not _is_positive(new_value) or new_value % min(ALIGNMENTS):
+        raise ArgumentError("new_value", new_value, f"must be a multiple of {min(ALIGNMENTS)}")
     _settings = replace(_settings, alignment=new_value)
+
+
+def alignment() -> int:
+    """As `gemmgen.ops` takes it: the largest that divides what was set, so that groups which begin at multiples of that
+    begin at multiples of this."""
+    return next(x for x in ALIGNMENTS if _settings.alignment % x == 0)
 
 
 def get_mk_alignment_for_contiguous_layout() -> int:
@@ -72,15 +81,14 @@ def get_tc_util() -> int:
 
 
 def set_pdl(new_enable_pdl: bool) -> None:
-    """Programmatic dependent launch: off. Raises ArgumentError for True."""
-    if new_enable_pdl:
-        allowed = "must be False: gemmgen.ops takes Config(pdl=True) for a call, there is no switch for all"
-        raise ArgumentError("new_enable_pdl", new_enable_pdl, allowed)
+    """Whether launches begin while the ones before them end, of all of gemmgen: `gemmgen.ops.set_pdl`. Raises ArgumentError."""
+    with ArgumentNames(names={"on": "new_enable_pdl"}):
+        ops.set_pdl(new_enable_pdl)
 
 
 def get_pdl() -> bool:
-    """False."""
-    return False
+    """What was set, at first False: `gemmgen.ops.is_pdl`."""
+    return ops.is_pdl()
 
 
 def set_ignore_compile_dims(new_value: bool) -> None:
@@ -90,6 +98,14 @@ def set_ignore_compile_dims(new_value: bool) -> None:
 
 
 def set_block_size_multiple_of(new_value: int | tuple[int, int]) -> None:
-    """Restricts tiles in DeepGEMM; here 1 or (1, 1) only. Raises ArgumentError for others."""
-    if new_value not in (1, (1, 1)):
-        raise ArgumentError("new_value", new_value, "must be 1 or (1, 1): tiles are chosen freely")
+    """What tiles' rows and columns are multiples of, one number or two: kept, of no effect. It limits which kernels DeepGEMM
+    takes; no result, and nothing that a caller may read, depends on tiles here. Raises ArgumentError."""
+    global _settings
+    pair = (new_value, new_value) if isinstance(new_value, int) else new_value
+    if not isinstance(pair, tuple) or len(pair) != 2 or not all(map(_is_positive, pair)):
+        raise ArgumentError("new_value", new_value, "must be a positive integer or two in a tuple")
+    _settings = replace(_settings, block_multiples=pair)
+
+
+def _is_positive(x: object) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool) and x > 0

@@ -22,9 +22,11 @@ from ...errors import ArgumentError
 NAME = "deep_gemm"
 PACKAGE = __name__.rpartition(".")[0]
 HERE = Path(__file__).parent
-PARTS = ("testing", "utils")
+PARTS = ("mega", "testing", "utils")
+PACKAGES = ("", ".testing", ".utils")
 SERVED = (
     "",
+    ".mega",
     ".testing",
     ".testing.bench",
     ".testing.numeric",
@@ -65,8 +67,8 @@ class Finder(MetaPathFinder):
         if tail not in SERVED:
             why = f"No module named {fullname!r}: {PACKAGE} stands in for {NAME}, and has none"
             raise ModuleNotFoundError(why, name=fullname)
-        package = tail.removeprefix(".") in ("", *PARTS)
-        return spec_from_loader(fullname, Served(tail), origin=str(HERE), is_package=package)
+        whole = tail in PACKAGES
+        return spec_from_loader(fullname, Served(tail), origin=str(HERE), is_package=whole)
 
 
 _finder = Finder()
