@@ -1,0 +1,103 @@
+"""Every call of vLLM's and SGLang's DeepGEMM wrappers, with what it passes: launched, or refused by name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from engine_calls import CALLS, REFUSED, SERVED, G, K, M, N, T
+from fake_torch import fake_torch_fixture, launches_fixture  # noqa: F401
+
+from gemmgen import ops
+from gemmgen.compat import deep_gemm
+from gemmgen.compat.deep_gemm import settings
+from gemmgen.config import Config
+from gemmgen.errors import ArgumentError, UnsupportedProblem
+from gemmgen.target import H200
+
+PAGE = Path(__file__).parents[2] / "docs/deep-gemm-in-engines.md"
+CONFIG = Config(block_m=64, block_n=64, consumers=1, stages=2)
+RETURNS = {"transform_sf_into_required_layout", "get_mn_major_tma_aligned_tensor"}
+SHAPES = {"contiguous": (M, N, K), "masked": (T, N, K), "nt": (M, N, K)}
+LAUNCHING = [c for c in CALLS if c.answer == SERVED and re.search("gemm_nt|einsum", c.name)]
+
+
+def named(call) -> str:
+    return f"{call.engine}, {call.site}"
+
+
+@pytest.fixture(autouse=True)
+def chosen(monkeypatch):
+    monkeypatch.setattr(ops.building, "chosen", lambda *asked: CONFIG)
+    monkeypatch.setattr(ops.building.driver, "require_hopper", lambda device: H200.device_name)
+    monkeypatch.setattr(settings, "_settings", settings.Settings())
+    yield
+    ops.set_pdl(False)
+
+
+@pytest.mark.parametrize("call", LAUNCHING, ids=named)
+def test_what_is_launched(call, launches):
+    args, kwargs = call.given()
+    assert getattr(deep_gemm, call.name)(*args, **kwargs) is None
+    (found,) = launches
+    if "einsum" in call.name:
+        assert found.problem.grouping == "batched" and found.shape == (M, 128, 512)
+    else:
+        assert found.shape == SHAPES[call.name.rpartition("_")[2]]
+    groups = G if re.search("group", call.name) else 8 if "einsum" in call.name else 1
+    assert found.values.get("groups", 1) == groups
+
+
+@pytest.mark.parametrize("call", [c for c in CALLS if c.answer == REFUSED], ids=named)
+def test_what_is_refused_says_what(call, launches):
+    args, kwargs = call.given()
+    with pytest.raises(ArgumentError if call.argument else UnsupportedProblem) as e:
+        getattr(deep_gemm, call.name)(*args, **kwargs)
+    if call.argument:
+        assert e.value.argument == call.argument
+    else:
+        assert str(e.value).find(call.name) >= 0
+    assert not launches
+
+
+@pytest.mark.parametrize(
+    "call", [c for c in CALLS if c.answer == SERVED and c not in LAUNCHING], ids=named
+)
+def test_what_answers_at_once(call, launches):
+    args, kwargs = call.given()
+    found = getattr(deep_gemm, call.name)(*args, **kwargs)
+    if call.name in RETURNS:
+        assert found is (args[0] if args else kwargs["sf"])  # it lies right
+    elif call.name.startswith("get_"):
+        assert found == 128
+    else:
+        assert found is None
+    assert not launches
+
+
+def test_how_engines_ask_what_there_is():
+    """By these, before they call anything."""
+    for name in ("get_compile_mode", "set_compile_mode", "mega_mhc"):  # of other releases
+        assert not hasattr(deep_gemm, name) and getattr(deep_gemm, name, None) is None
+    for call in CALLS:
+        assert callable(getattr(deep_gemm, call.name, None))
+
+
+@pytest.mark.parametrize("name", ("enable_overlap", "max_block_n", "signal"))
+def test_overlap_of_sglangs_own_build_is_no_argument(name):
+    call = next(c for c in CALLS if named(c) == "SGLang, masked experts")
+    args, _ = call.given()
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+        deep_gemm.fp8_m_grouped_gemm_nt_masked(*args, **{name: 1})
+
+
+def test_the_page_lists_them():
+    rows = re.findall(
+        r"^\| (vLLM|SGLang) \| ([^|]+) \| `(\w+)` \|.*\| ([^|]+) \|$", PAGE.read_text(), re.M
+    )
+    said = {
+        (engine, site, name, here.partition(" ")[0].rstrip(":,"))
+        for engine, site, name, here in rows
+    }
+    assert said == {(c.engine, c.site, c.name, c.answer) for c in CALLS} and len(rows) == len(CALLS)

@@ -1,0 +1,154 @@
+"""What vLLM and SGLang pass to DeepGEMM, site by site: docs/deep-gemm-in-engines.md lists the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fake_torch import Placed
+
+G, M, T, N, K = 4, 512, 128, 256, 640  # groups, rows, rows of a group, columns
+BLOCKS_N, BLOCKS_K = 2, 5
+HEADS, RANK, DIM = 8, 512, 128
+VLLM, SGLANG = "vLLM", "SGLang"
+SERVED, REFUSED = "served", "refused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One site. name: of DeepGEMM's function. given: makes its arguments, by position and by keyword. answer: what it gets here.
+    argument: of an ArgumentError; "" of an UnsupportedProblem."""
+
+    engine: str
+    site: str
+    name: str
+    given: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
+    answer: str = SERVED
+    argument: str = ""
+
+
+def codes(*shape: int) -> Placed:
+    return Placed(*shape, dtype="float8_e4m3fn")
+
+
+def bf16(*shape: int) -> Placed:
+    return Placed(*shape, dtype="bfloat16")
+
+
+def int32(*shape: int) -> Placed:
+    return Placed(*shape, dtype="int32")
+
+
+def by_column(rows: int, blocks: int, *lead: int) -> Placed:
+    """As both engines' casts write scales with `column_major_scales`: no padding of columns."""
+    strides = (*(rows * blocks,) * len(lead), 1, rows)
+    return Placed(*lead, rows, blocks, stride=strides)
+
+
+def aligned(rows: int, blocks: int, *lead: int) -> Placed:
+    """As `get_mn_major_tma_aligned_tensor` returns them."""
+    pitch = -(-rows // 4) * 4
+    strides = (*(pitch * blocks,) * len(lead), 1, pitch)
+    return Placed(*lead, rows, blocks, stride=strides)
+
+
+def weights(*lead: int) -> tuple[Placed, Placed]:
+    return codes(*lead, N, K), Placed(*lead, BLOCKS_N, BLOCKS_K)
+
+
+NO_CAST = {"disable_ue8m0_cast": True}
+
+
+def _linear(scales: Placed, **more: Any):
+    return ((codes(M, K), scales), weights(), bf16(M, N)), more
+
+
+def _contiguous(scales: Placed, **more: Any):
+    return ((codes(M, K), scales), weights(G), bf16(M, N), int32(M)), more
+
+
+def _masked(scales: Placed, **more: Any):
+    return ((codes(G, T, K), scales), weights(G), bf16(G, T, N), int32(G), 64), more
+
+
+def _heads(recipe: tuple[int, int, int]):
+    o = codes(M, HEADS, RANK), Placed(M, HEADS, RANK // 128)
+    w = codes(HEADS, DIM, RANK), Placed(HEADS, DIM // 128, RANK // 128)
+    return ("bhr,hdr->bhd", o, w, bf16(M, HEADS, DIM)), {"recipe": recipe}
+
+
+def _logits(q: Any, **more: Any):
+    k = codes(1024, 128), Placed(1024)
+    return (q, k, Placed(M, 32), int32(M), int32(M)), more
+
+
+def _paged(q: Any, *clean: bool, **more: Any):
+    cache = Placed(16, 64, 1, 132, dtype="uint8")
+    return (q, cache, Placed(G, 32), int32(G, 1), int32(G, 8), int32(133, 2), 512, *clean), more
+
+
+def _prenorm(*splits: int, **more: Any):
+    return (bf16(M, K), Placed(24, K), Placed(M, 24), Placed(M), *splits), more
+
+
+Q = codes(M, 32, 128)
+PAGED_Q = codes(G, 1, 32, 128)
+TO_LAYOUT = {"mn": N, "k": K, "recipe": (1, 128, 128), "num_groups": None, "is_sfa": False}
+FP4 = {"recipe_a": (1, 128), "recipe_b": (1, 32)}
+
+
+def _vllm(site: str, name: str, given: Callable[[], Any], *rest: str) -> Call:
+    return Call(engine=VLLM, site=site, name=name, given=given, **_answer(*rest))
+
+
+def _sglang(site: str, name: str, given: Callable[[], Any], *rest: str) -> Call:
+    return Call(engine=SGLANG, site=site, name=name, given=given, **_answer(*rest))
+
+
+def _answer(answer: str = SERVED, argument: str = "") -> dict[str, str]:
+    return {"answer": answer, "argument": argument}
+
+
+CALLS = (
+    _vllm("block FP8 linear", "fp8_gemm_nt", lambda: _linear(by_column(M, BLOCKS_K), **NO_CAST)),
+    _vllm("warm-up of linear", "fp8_gemm_nt", lambda: _linear(Placed(M, BLOCKS_K), **NO_CAST)),
+    _vllm("contiguous experts, gate and up", "m_grouped_fp8_gemm_nt_contiguous", lambda: _contiguous(Placed(M, BLOCKS_K), **NO_CAST)),
+    _vllm("contiguous experts, down", "m_grouped_fp8_gemm_nt_contiguous", lambda: _contiguous(by_column(M, BLOCKS_K), **NO_CAST)),
+    _vllm("masked experts", "fp8_m_grouped_gemm_nt_masked", lambda: _masked(by_column(T, BLOCKS_K, G), **NO_CAST)),
+    _vllm("contiguous experts in BF16", "m_grouped_bf16_gemm_nt_contiguous", lambda: ((bf16(M, K), bf16(G, N, K), bf16(M, N), int32(M)), {})),
+    _vllm("experts with FP4 weights", "m_grouped_fp8_fp4_gemm_nt_contiguous", lambda: _contiguous(Placed(M, BLOCKS_K), **FP4, **NO_CAST), REFUSED, "recipe_a, recipe_b"),
+    _vllm("output projection by head", "fp8_einsum", lambda: _heads((1, 128, 128))),
+    _vllm("scales of loaded weights", "transform_sf_into_required_layout", lambda: ((), {"sf": Placed(BLOCKS_N, BLOCKS_K), **TO_LAYOUT, **NO_CAST})),
+    _vllm("scales of activations", "get_mn_major_tma_aligned_tensor", lambda: ((aligned(M, BLOCKS_K),), {})),
+    _vllm("alignment of experts", "get_mk_alignment_for_contiguous_layout", lambda: ((), {})),
+    _vllm("alignment of experts, for some rows", "get_theoretical_mk_alignment_for_contiguous_layout", lambda: ((64,), {})),
+    _vllm("alignment in a scope", "set_mk_alignment_for_contiguous_layout", lambda: ((128,), {})),
+    _vllm("overlapping launches", "set_pdl", lambda: ((True,), {})),
+    _vllm("logits of the indexer", "fp8_fp4_mqa_logits", lambda: _logits((Q, None), clean_logits=False), REFUSED),
+    _vllm("logits of the indexer, older", "fp8_mqa_logits", lambda: _logits(Q), REFUSED),
+    _vllm("paged logits", "fp8_fp4_paged_mqa_logits", lambda: _paged((PAGED_Q, None), clean_logits=False), REFUSED),
+    _vllm("paged logits, older", "fp8_paged_mqa_logits", lambda: _paged(PAGED_Q, clean_logits=True), REFUSED),
+    _vllm("schedule of paged logits", "get_paged_mqa_logits_metadata", lambda: ((int32(G), 64, 132), {}), REFUSED),
+    _vllm("hyper-connections", "tf32_hc_prenorm_gemm", lambda: _prenorm(16), REFUSED),
+    _vllm("router in BF16", "cublaslt_gemm_nt", lambda: ((bf16(M, K), bf16(N, K), Placed(M, N)), {}), REFUSED),
+    _sglang("block FP8 linear", "fp8_gemm_nt", lambda: _linear(aligned(M, BLOCKS_K))),
+    _sglang("warm-up of linear", "fp8_gemm_nt", lambda: _linear(Placed(M, BLOCKS_K))),
+    _sglang("BF16 linear in FP32", "bf16_gemm_nt", lambda: ((bf16(M, K), bf16(N, K), Placed(M, N)), {})),
+    _sglang("contiguous experts", "m_grouped_fp8_gemm_nt_contiguous", lambda: _contiguous(aligned(M, BLOCKS_K))),
+    _sglang("contiguous experts in BF16", "m_grouped_bf16_gemm_nt_contiguous", lambda: ((bf16(M, K), bf16(G, N, K), bf16(M, N), int32(M)), {})),
+    _sglang("warm-up of contiguous experts in BF16", "m_grouped_bf16_gemm_nt_contiguous", lambda: ((bf16(M, K), bf16(G, N, K), bf16(M, N)), {"m_indices": int32(M)})),
+    _sglang("masked experts", "fp8_m_grouped_gemm_nt_masked", lambda: _masked(aligned(T, BLOCKS_K, G))),
+    _sglang("warm-up of masked experts", "fp8_m_grouped_gemm_nt_masked", lambda: (
+        ((codes(G, T, K), Placed(G, T, BLOCKS_K)), weights(G), bf16(G, T, N)), {"masked_m": int32(G), "expected_m": 7})),
+    _sglang("masked experts in BF16", "m_grouped_bf16_gemm_nt_masked", lambda: ((bf16(G, T, K), bf16(G, N, K), bf16(G, T, N), int32(G), 64), {})),
+    _sglang("experts with FP4 weights", "m_grouped_fp8_gemm_nt_contiguous", lambda: _contiguous(aligned(M, BLOCKS_K), **FP4), REFUSED, "recipe_a, recipe_b"),
+    _sglang("output projection by head", "fp8_einsum", lambda: _heads((1, 1, 128)), REFUSED, "recipe"),
+    _sglang("scales of activations", "get_mn_major_tma_aligned_tensor", lambda: ((aligned(T, BLOCKS_K, G),), {})),
+    _sglang("alignment of experts", "get_mk_alignment_for_contiguous_layout", lambda: ((), {})),
+    _sglang("overlapping launches", "set_pdl", lambda: ((True,), {})),
+    _sglang("logits of the indexer", "fp8_mqa_logits", lambda: _logits(Q, clean_logits=False), REFUSED),
+    _sglang("paged logits", "fp8_paged_mqa_logits", lambda: _paged(PAGED_Q, False), REFUSED),
+    _sglang("schedule of paged logits", "get_paged_mqa_logits_metadata", lambda: ((int32(G, 1), 64, 132), {}), REFUSED),
+    _sglang("hyper-connections", "tf32_hc_prenorm_gemm", lambda: _prenorm(num_splits=16), REFUSED),
+)  # fmt: skip
