@@ -18,6 +18,8 @@ too, and `explain` says how they are computed.
 
 `combine`, which adds up what experts made of a token, has gradients, and its `add` may stand by position. It, `route`, `spread` and `moe`, a layer of experts, take no DTensors.
 
+Tensors of the CPU are refused, until `compute_on_cpu` says otherwise.
+
 All other overloads but `out` take DTensors, if torch has these (docs/adr/0052-sharding-rules.md). Scales in layout "mn" must be so on every rank,
 which they are not where torch has moved them: say "row". `weights_ready` is then taken for False.
 """
@@ -32,6 +34,7 @@ from .collectives import (
     gemm_reduce_scatter,
 )
 from .copies import register_copies
+from .cpu import compute_on_cpu, computes_on_cpu
 from .fusing import explain, wait
 from .group_registration import register_collectives
 from .linear import fp8_linear, linear
@@ -53,6 +56,8 @@ __all__ = [
     "OPERATORS",
     "Operator",
     "all_gather_gemm",
+    "compute_on_cpu",
+    "computes_on_cpu",
     "explain",
     "fp8_block_all_gather_gemm",
     "fp8_block_gemm_all_reduce",

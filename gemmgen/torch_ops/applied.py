@@ -27,7 +27,7 @@ FUNCTIONS = {"max": "maximum", "min": "minimum", "divide": "div"}
 def applied(epilogue: Expr, sums: Any, given: Mapping[str, Any]) -> Any:
     """`epilogue` of every element of `sums`, float32 [M, N], in FP32. given: what it reads, by name."""
     read = {x.name: _read(x, given[x.name]) for x in arguments(epilogue)}
-    return _value(epilogue, sums, read)
+    return value_of(epilogue, sums, read)
 
 
 def _read(x: Argument, value: Any) -> Any:
@@ -41,7 +41,8 @@ def _read(x: Argument, value: Any) -> Any:
     return value.float()
 
 
-def _value(e: Expr, acc: Any, read: Mapping[str, Any]) -> Any:
+def value_of(e: Expr, acc: Any, read: Mapping[str, Any]) -> Any:
+    """`e` of accumulators in FP32, each operation rounded. read: what it reads, by name, as it stands beside them."""
     match e:
         case Acc():
             return acc
@@ -52,11 +53,11 @@ def _value(e: Expr, acc: Any, read: Mapping[str, Any]) -> Any:
         case Call(function, args):
             return _called(FUNCTIONS.get(function, function), acc, read, args)
         case OfPair(value, which):
-            return _value(value, acc, read)[..., which::2]
+            return value_of(value, acc, read)[..., which::2]
         case Argument(name):
             return read[name]
     raise ArgumentError("epilogue", e, "must be of no groups: ranks share out the rows of one GEMM")
 
 
 def _called(function: str, acc: Any, read: Mapping[str, Any], args: tuple[Expr, ...]) -> Any:
-    return getattr(torch(), function)(*(_value(x, acc, read) for x in args))
+    return getattr(torch(), function)(*(value_of(x, acc, read) for x in args))

@@ -61,7 +61,7 @@ def _result(op: Operator, overload: Overload, given: Given) -> Any:
         return None
     out = empty(d_shape, p.d, given["a"].device)
     if overload == "quantised":
-        return out, _columns(scales, given["a"].device)
+        return out, column_scales(scales, given["a"].device)
     if overload == "gathered":
         return out, _gathered(p, m, given["a"])
     return out
@@ -85,7 +85,7 @@ def _quantised(op: Operator, given: Given) -> Any:
     q = torch().empty(x.shape, dtype=torch_dtype(KINDS[dtype]), device=x.device)
     blocks = _ceil(columns, SCALE_BLOCK)
     if by_row and block is not None:
-        return q, _columns((*lead, rows, blocks), x.device)
+        return q, column_scales((*lead, rows, blocks), x.device)
     sides = (rows,) if by_row else (_ceil(rows, SCALE_BLOCK), blocks)
     return q, torch().empty((*lead, *sides), dtype=torch().float32, device=x.device)
 
@@ -248,7 +248,7 @@ def empty(shape: Sides, dtype: DType, device: Any) -> Any:
     return torch().empty_strided(shape, padded.stride(), dtype=torch_dtype(dtype), device=device)
 
 
-def _columns(shape: Sides, device: Any) -> Any:
+def column_scales(shape: Sides, device: Any) -> Any:
     """Scales [..., M, blocks] of a new D, contiguous along M."""
     *lead, m, blocks = shape
     return empty((*lead, blocks, m), F32, device).mT
