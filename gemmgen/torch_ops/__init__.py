@@ -27,6 +27,8 @@ which they are not where torch has moved them: say "row". `weights_ready` is the
 from __future__ import annotations
 
 from .all_reduces import COLLECTIVES, fp8_block_gemm_all_reduce, gemm_all_reduce
+from .autocast import register_autocast
+from .batching import register_batching
 from .collectives import (
     all_gather_gemm,
     fp8_block_all_gather_gemm,
@@ -35,6 +37,7 @@ from .collectives import (
 )
 from .copies import register_copies
 from .cpu import compute_on_cpu, computes_on_cpu
+from .flops import register_flops
 from .fusing import explain, wait
 from .group_registration import register_collectives
 from .linear import fp8_linear, linear
@@ -49,6 +52,9 @@ register_collectives(LIBRARY)
 register_route(LIBRARY)
 register_copies(LIBRARY)
 register_moe(LIBRARY)
+register_autocast(LIBRARY)
+register_batching(LIBRARY)
+register_flops(LIBRARY.ns)
 
 __all__ = [
     "COLLECTIVES",

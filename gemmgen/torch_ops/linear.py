@@ -22,12 +22,14 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     """`y = x @ weight^T + bias`, and its gradients.
 
     x: bfloat16 or float16 [..., K]; weight: the same dtype [N, K]; N and K multiples of 8; bias: None, or [N] of
-    that dtype or float32. y: [..., N] of x's dtype.
+    that dtype or float32. y: [..., N] of x's dtype. Inside `torch.autocast` x and weight, which may be float32 too, are first cast
+    to its dtype; so are those of `fp8_linear`, to bfloat16.
     Numerics: forward, dgrad (`dy @ weight`) and wgrad (`dy^T @ x`) each are one GEMM with FP32 accumulation, rounded
     once to the dtype of what they are the gradient of; the bias is added in FP32 before y is rounded, its gradient
     summed in FP32. Saved for backward are x and weight; what is not contiguous is copied. There is
     no second derivative. Raises ArgumentError.
     """
+    x, weight = as_asked(x, weight)
     check(x, weight, bias, HALVES, element=2)
     y = _Linear.apply(_rows(x), weight, bias)
     return y.view(*x.shape[:-1], weight.shape[0])
@@ -46,9 +48,22 @@ def fp8_linear(x: Any, weight: Any, bias: Any = None) -> Any:
     the FP8 weight with its scales. Where an infinity or a NaN shares a scale, results are NaN. There is no second
     derivative. Raises ArgumentError.
     """
+    x, weight = as_asked(x, weight, HALVES[0])
     check(x, weight, bias, HALVES[:1], element=1)
     y = _Fp8Linear.apply(_rows(x), weight, bias)
     return y.view(*x.shape[:-1], weight.shape[0])
+
+
+def as_asked(x: Any, weight: Any, dtype: Any = None) -> tuple[Any, Any]:
+    """Inside `torch.autocast` both in `dtype`, None for that of autocast; else as they are."""
+    if not torch_.is_autocast_enabled(x.device.type):
+        return x, weight
+    dtype = dtype or torch_.get_autocast_dtype(x.device.type)
+    return _narrow(x, dtype), _narrow(weight, dtype)
+
+
+def _narrow(x: Any, dtype: Any) -> Any:
+    return x.to(dtype) if x.dtype in (*HALVES, torch_.float32) else x
 
 
 class _Linear(torch_.autograd.Function):  # type: ignore[misc, name-defined]
