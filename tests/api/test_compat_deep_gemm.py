@@ -419,6 +419,26 @@ def test_contiguous_groups(kind, psum, alignment, launches):
     assert found.shape == (M, N, K) and found.values["groups"] == GROUPS
 
 
+@pytest.mark.parametrize("layout", ("nt", "nn"))
+def test_legacy_names(layout, launches):
+    given = contiguous("bf16")
+    given["b"] = given["b"] if layout == "nt" else given["b"].mT
+    function = getattr(deep_gemm.legacy, f"m_grouped_bf16_gemm_{layout}_contiguous_tl")
+    assert " ".join(inspect.signature(function).parameters) == "a b d m_indices"
+    assert function(*given.values()) is None
+    (found,) = launches
+    assert found.problem.grouping == "rows" and found.shape == (M, N, K)
+    assert found.values["row_groups"] == given["grouped_layout"].address
+
+
+@pytest.mark.parametrize("name", refused.LEGACY)
+def test_legacy_names_that_gather(name, launches):
+    tables = (Placed(M, dtype="int32"),) * 2
+    with pytest.raises(UnsupportedProblem, match=f"{name}: .*(grouped_gemm|k_grouped)"):
+        getattr(deep_gemm.legacy, name)(bf16(M, K), bf16(GROUPS, N, K), Output(M, N), tables)
+    assert not launches and not hasattr(deep_gemm, name)
+
+
 @pytest.mark.parametrize("kind", ("fp8", "bf16"))
 @pytest.mark.parametrize("layout", ("nt", "nn"))
 def test_groups_by_the_name_that_engines_still_say(kind, layout, launches):
@@ -981,6 +1001,8 @@ def test_every_name_is_documented():
     """In the table of what is offered, or in that of what is refused."""
     text = (Path(__file__).parents[2] / "docs/coming-from-deep-gemm.md").read_text()
     offered, _, rest = text.partition("\n## Refused\n")
-    for part, names in ((offered, deep_gemm.__all__), (rest, REFUSED)):
+    legacy = [x for x in deep_gemm.legacy.__all__ if x not in refused.LEGACY]
+    named = ([*deep_gemm.__all__, *legacy], [*REFUSED, *refused.LEGACY])
+    for part, names in zip((offered, rest), named, strict=True):
         rows = "\n".join(line for line in part.splitlines() if line.startswith("|"))
         assert not [name for name in names if f"`{name}`" not in rows]

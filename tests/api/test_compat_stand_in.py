@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gemmgen.compat import deep_gemm
-from gemmgen.compat.deep_gemm import mega, stand_in, testing, utils
+from gemmgen.compat.deep_gemm import legacy, mega, stand_in, testing, utils
 from gemmgen.compat.deep_gemm.testing import numeric
 from gemmgen.errors import ArgumentError, UnsupportedProblem
 
@@ -25,6 +25,9 @@ MODULES = {
     "deep_gemm.utils.layout": "get_tma_aligned_size get_mn_major_tma_aligned_tensor "
     "get_mn_major_tma_aligned_packed_ue8m0_tensor get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor set_mk_alignment_for_contiguous_layout "
     "get_theoretical_mk_alignment_for_contiguous_layout get_m_alignment_for_contiguous_layout",
+    "deep_gemm.legacy": "m_grouped_bf16_gemm_nt_contiguous_tl m_grouped_bf16_gemm_nn_contiguous_tl "
+    "a_fused_m_grouped_bf16_gemm_nt_contiguous_tl a_fused_m_grouped_bf16_gemm_nn_contiguous_tl "
+    "a_fused_k_grouped_bf16_gemm_tn_contiguous_tl b_fused_k_grouped_bf16_gemm_tn_contiguous_tl",
     "deep_gemm.mega": "SymmBuffer get_symm_buffer_for_mega_moe transform_weights_for_mega_moe fp8_fp4_mega_moe bf16_mega_moe",
     "deep_gemm.utils.dist": "init_dist uneven_all_gather dist_print",
     "deep_gemm.testing": "bench bench_kineto calc_diff count_bytes assert_bitwise_equal get_arch_major "
@@ -45,6 +48,7 @@ def alone(monkeypatch):
         del sys.modules[name]
     sys.modules.update(held)
     deep_gemm.utils, deep_gemm.testing, deep_gemm.mega = utils, testing, mega
+    deep_gemm.legacy = legacy
 
 
 def installed():
@@ -93,7 +97,7 @@ def test_its_functions_are_those_of_the_package(way):
     assert space["per_token_cast_to_fp8"] is deep_gemm.per_token_cast_to_fp8
 
 
-@pytest.mark.parametrize("name", ("_C", "legacy", "fp8_gemm_xx"))
+@pytest.mark.parametrize("name", ("_C", "jit", "fp8_gemm_xx"))
 def test_what_it_does_not_serve(name):
     deep_gemm.install()
     with pytest.raises(ModuleNotFoundError, match=name):

@@ -8,6 +8,7 @@ called. docs/coming-from-deep-gemm.md says name by name what differs. After `ins
 
 from __future__ import annotations
 
+from . import legacy as legacy
 from . import mega as mega
 from . import testing as testing
 from . import utils as utils

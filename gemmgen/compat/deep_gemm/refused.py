@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import cache
 from typing import Any, NoReturn
 
@@ -42,11 +42,21 @@ REASONS = {
     **dict.fromkeys(("init_dist", "uneven_all_gather", "dist_print"), DISTRIBUTED),
 }
 
+OF_ROWS = (
+    "the table tells each row's group, and gathering asks where groups end, in their order: "
+    "gemmgen.ops.grouped_gemm(rows=, group_ends=)"
+)
+ALONG_K = "no kernel gathers along K: select the rows, then call k_grouped_bf16_gemm_tn_contiguous"
+LEGACY = {
+    **{f"a_fused_m_grouped_bf16_gemm_{x}_contiguous_tl": OF_ROWS for x in ("nt", "nn")},
+    **{f"{x}_fused_k_grouped_bf16_gemm_tn_contiguous_tl": ALONG_K for x in ("a", "b")},
+}
+
 
 @cache
 def refusal(name: str) -> Callable[..., NoReturn]:
-    """What stands for `name`, one of REASONS: it can be imported, so that programs which never call it run."""
-    why = f"{name}: {REASONS[name]}"
+    """What stands for `name`, one of REASONS or LEGACY: it can be imported, so that programs which never call it run."""
+    why = f"{name}: {(REASONS | LEGACY)[name]}"
 
     def refuse(*args: object, **kwargs: object) -> NoReturn:
         raise UnsupportedProblem(why)
@@ -56,11 +66,11 @@ def refusal(name: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-def refusals(module: str) -> Callable[[str], Any]:
-    """A module's `__getattr__`: the refusal of a name that DeepGEMM has, AttributeError for others."""
+def refusals(module: str, names: Container[str] = REASONS) -> Callable[[str], Any]:
+    """A module's `__getattr__`: the refusal of a name that DeepGEMM has there, AttributeError for others."""
 
     def found(name: str) -> Any:
-        if name in REASONS:
+        if name in names:
             return refusal(name)
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 

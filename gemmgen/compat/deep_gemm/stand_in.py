@@ -22,10 +22,11 @@ from ...errors import ArgumentError
 NAME = "deep_gemm"
 PACKAGE = __name__.rpartition(".")[0]
 HERE = Path(__file__).parent
-PARTS = ("mega", "testing", "utils")
+PARTS = ("legacy", "mega", "testing", "utils")
 PACKAGES = ("", ".testing", ".utils")
 SERVED = (
     "",
+    ".legacy",
     ".mega",
     ".testing",
     ".testing.bench",
