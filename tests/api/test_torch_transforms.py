@@ -191,6 +191,24 @@ def test_layers_are_cast_and_learn(name):
     assert torch.equal(y, layer(x.detach().bfloat16(), w.detach().bfloat16()))
 
 
+def test_compiled():
+    """Inside a region and around one."""
+    x, w = torch.randn(M, K), torch.randn(N, K)
+
+    def run(x, w):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return REGISTERED.gemm(x, w) + torch_ops.linear(x, w)
+
+    def rows(x):
+        return torch.vmap(lambda y: REGISTERED.gemm(y, w.bfloat16()))(x.bfloat16())
+
+    torch._dynamo.reset()
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(x, w), run(x, w))
+    batch = torch.randn(B, M, K)
+    assert torch.equal(torch.compile(rows, backend="aot_eager")(batch), rows(batch))
+
+
 # ---- operations ---------------------------------------------------------------------------
 
 
