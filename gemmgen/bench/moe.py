@@ -1,21 +1,21 @@
-"""A layer of experts, timed from hidden states to hidden states: each launch, and the whole in a CUDA graph beside torch's way."""
+"""A layer of experts, timed from hidden states to hidden states: each launch, and the whole, in a CUDA graph and eager, beside others' ways."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from ..errors import GemmgenError, RuntimeUnavailable
 from ..runtime.torch_tensors import torch
-from . import chain, grouped_torch, moe_layer, read
+from . import chain, grouped_torch, moe_deep_gemm, moe_layer, read
 from .agree import ADDED, SUMMED, Bound, check_near
 from .clocks import UNKNOWN, Log
 from .contest import reason
 from .modes import CHAIN, Method, captured
 from .moe_layer import Matrices, Tokens, Weights
-from .moe_sizes import OURS, THEIRS, Asked, Sizes
+from .moe_sizes import DEEP_GEMM, OURS, THEIRS, Asked, Sizes
 from .select import FLOOR
 from .timing import Run, Samples, launches, recorded, samples
 
@@ -28,7 +28,8 @@ GEMM, GEMMS = "gemmgen_", "GEMM"
 class Row:
     """One number of tokens, which go to `touched` experts. Microseconds, medians. launches: of each launch of gemmgen's layer its
     device time; kernels: of all of them, with their interquartile range over it; read: of a kernel that only reads the
-    weights of as many experts. graph and torch: replays between events. None: not timed; left_out says why."""
+    weights of as many experts. graph, torch and chains, DeepGEMM's by name: replays between events. None, or not there: not timed;
+    left_out says why, by name. eager: by name, calls between events, the host's time in them where that is longer."""
 
     tokens: int
     touched: int
@@ -39,7 +40,9 @@ class Row:
     graph_spread: float
     torch: float | None = None
     read: float | None = None
-    left_out: str = ""
+    chains: Mapping[str, float] = field(default_factory=dict)
+    eager: Mapping[str, float] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     sm_mhz: float | None = None
 
     @property
@@ -48,52 +51,74 @@ class Row:
 
     @property
     def ratios(self) -> dict[str, float | None]:
-        """Device time over the GEMMs' and over the read's; the graph's over torch's."""
+        """Device time over the GEMMs' and over the read's; the graph's over torch's, and over each chain's."""
         return {
             "over_gemms": self.kernels / self.gemms,
             "over_read": self.kernels / self.read if self.read else None,
             "over_torch": self.graph / self.torch if self.torch else None,
+            **{
+                f"over_{name.replace(' ', '_')}": self.graph / us
+                for name, us in self.chains.items()
+            },
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How another computes the layer, and the matrices, roundings and activation of the layer in float64 that this is."""
+
+    call: Callable[[], Any]
+    matrices: Matrices
+    rounded: Callable[[Any], Any] = moe_layer.as_it_is
+    gated: Callable[[Any, Any], Any] = moe_layer.swiglu
+    bound: Bound = SUMMED
 
 
 def measure(asked: Asked, counts: Iterable[int], log: Log) -> list[Row]:
     """A row per number of tokens. Each way is compared with the layer in float64 first. Needs a GPU; raises VerificationError if
-    gemmgen's result is wrong; RuntimeUnavailable where weights do not fit, or for a torch without `_grouped_mm`."""
-    beside = THEIRS in asked.providers
+    gemmgen's result is wrong; RuntimeUnavailable where weights do not fit, for a torch without `_grouped_mm`, or without the
+    DeepGEMM that is asked for."""
+    beside, deep = (name in asked.providers for name in (THEIRS, DEEP_GEMM))
     if beside and not grouped_torch.available():
         raise RuntimeUnavailable(f"provider {THEIRS}: this torch has no _grouped_mm")
-    _check_memory(asked.sizes, beside)
-    weights = moe_layer.drawn(asked.sizes, asked.seed, beside, asked.device, asked.kind)
+    if deep:
+        moe_deep_gemm.check()
+    _check_memory(asked.sizes, beside, deep)
+    weights = moe_layer.drawn(asked.sizes, asked.seed, beside, asked.device, asked.kind, deep)
     return [_row(asked, weights, count, log) for count in counts]
 
 
-def _check_memory(s: Sizes, beside: bool) -> None:
+def _check_memory(s: Sizes, beside: bool, deep: bool) -> None:
     free, _ = torch().cuda.mem_get_info()
-    if s.bytes(beside) > free:
+    if s.bytes(beside, deep) > free:
         gib = 2.0**-30
-        hint = f"; without provider {THEIRS} {s.bytes(False) * gib:.1f}" if beside else ""
+        hint = f"; without provider {THEIRS} {s.bytes(False, deep) * gib:.1f}" if beside else ""
         raise RuntimeUnavailable(
-            f"the experts' weights take {s.bytes(beside) * gib:.1f} GiB, of which the GPU has {free * gib:.1f} free{hint}"
+            f"the experts' weights take {s.bytes(beside, deep) * gib:.1f} GiB, of which the GPU has {free * gib:.1f} free{hint}"
         )
 
 
 def _row(asked: Asked, w: Weights, count: int, log: Log) -> Row:
     t = moe_layer.tokens(asked.sizes, count, asked.router, asked.seed, asked.device)
-    ours = partial(w.layer, t)
-    verify(ours, t, w.quantised, w.rounded)
-    graphs, left_out = {OURS: captured(ours, 1)}, ""
-    if THEIRS in asked.providers:
+    ours: Callable[[], Any] = partial(w.layer, t)
+    verify(Way(call=ours, matrices=w.quantised, rounded=w.rounded), t)
+    calls, graphs, left_out = {OURS: ours}, {OURS: captured(ours, 1)}, {}
+    for name, way in _others(asked, w, t).items():
         try:
-            graphs[THEIRS] = _theirs(w, t)
-        except Exception as e:  # whatever torch raises
-            left_out = reason(e)
+            verify(way, t)
+            calls[name] = way.call  # eager, if it cannot be captured
+            graphs[name] = captured(way.call, 1)
+        except Exception as e:  # whatever torch or a foreign library raises
+            left_out[name] = reason(e)
     floor = {}
     if FLOOR in asked.providers:
         floor[FLOOR] = read.over(w.spans(t.touched))
         floor[FLOOR].check()
     found = recorded({OURS: ours, **floor}, asked.repeats)
     device = {name: samples(name, runs) for name, runs in found.items()}
-    replayed = chain.measure(Method(mode=CHAIN, repeats=asked.repeats), graphs, log)
+    method = Method(mode=CHAIN, repeats=asked.repeats)
+    replayed = chain.measure(method, graphs, log)
+    eager = chain.measure(method, calls, log)
     mine, graph = device[OURS], replayed[OURS]
     return Row(
         tokens=count,
@@ -105,27 +130,34 @@ def _row(asked: Asked, w: Weights, count: int, log: Log) -> Row:
         graph_spread=graph.spread,
         torch=_microseconds(replayed, THEIRS),
         read=_microseconds(device, FLOOR),
+        chains={name: replayed[name].median * 1e6 for name in moe_deep_gemm.CAST if name in graphs},
+        eager={name: x.median * 1e6 for name, x in eager.items()},
         left_out=left_out,
         sm_mhz=(graph.clocks or UNKNOWN).sm_mhz,
     )
 
 
-def _theirs(w: Weights, t: Tokens) -> Callable[[], Any]:
-    """A replay of torch's layer, verified. Raises VerificationError, and whatever torch does."""
-    call = partial(moe_layer.by_torch, w, t)
-    verify(call, t, w.plain, moe_layer.as_it_is, ADDED)
-    return captured(call, 1)
+def _others(asked: Asked, w: Weights, t: Tokens) -> dict[str, Way]:
+    """By name, of those that are asked for."""
+    found: dict[str, Way] = {}
+    if THEIRS in asked.providers:
+        theirs = partial(moe_layer.by_torch, w, t)
+        found[THEIRS] = Way(call=theirs, matrices=w.plain, bound=ADDED)
+    if DEEP_GEMM in asked.providers:
+        for name, call in moe_deep_gemm.ways(w, t).items():
+            found[name] = Way(
+                call=call,
+                matrices=w.quantised_halves,
+                rounded=w.rounded,
+                gated=moe_deep_gemm.gated,
+            )
+    return found
 
 
-def verify(
-    call: Callable[[], Any],
-    t: Tokens,
-    matrices: Matrices,
-    rounded: Callable[[Any], Any],
-    bound: Bound = SUMMED,
-) -> None:
-    """Raise VerificationError unless `call` gives what `moe_layer.exact` does, within `bound`."""
-    check_near(call().double(), moe_layer.exact(t, matrices, rounded), bound)
+def verify(way: Way, t: Tokens) -> None:
+    """Raise VerificationError unless its call gives what `moe_layer.exact` does, within its bound."""
+    want = moe_layer.exact(t, way.matrices, way.rounded, way.gated)
+    check_near(way.call().double(), want, way.bound)
 
 
 def named(run: Run) -> dict[str, float]:

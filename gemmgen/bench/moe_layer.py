@@ -22,13 +22,15 @@ Matrices = Callable[[int], tuple[Any, Any, Any]]  # of an expert its gate, up an
 @dataclass(frozen=True, kw_only=True)
 class Weights:
     """w1, scale_w1, w2, scale_w2: as `ops.moe` takes them, w1's rows alternating. wide: those of torch, BF16, gate's
-    rows before up's, the same numbers before they were quantised; None without it. kind: of `moe_sizes.KINDS`."""
+    rows before up's, the same numbers before they were quantised; None without it. halves: w1 and scale_w1 of blocks with gate's rows
+    before up's, which are other codes; None without them. kind: of `moe_sizes.KINDS`."""
 
     w1: Any
     scale_w1: Any
     w2: Any
     scale_w2: Any
     wide: tuple[Any, Any] | None
+    halves: tuple[Any, Any] | None = None
     kind: str = BLOCKS
 
     def layer(self, t: Tokens) -> Any:
@@ -46,6 +48,12 @@ class Weights:
         both = _dequantised(self.w1[expert], self.scale_w1[expert])
         return both[::2], both[1::2], _dequantised(self.w2[expert], self.scale_w2[expert])
 
+    def quantised_halves(self, expert: int) -> tuple[Any, Any, Any]:
+        """The same of those with gate's rows before up's."""
+        assert self.halves is not None
+        gate, up = _dequantised(*(x[expert] for x in self.halves)).chunk(2)
+        return gate, up, _dequantised(self.w2[expert], self.scale_w2[expert])
+
     def rounded(self, rows: Any) -> Any:
         """float64 rows, after they were quantised as gemmgen quantises them for these weights."""
         return as_fp8(rows) if self.kind == BLOCKS else _by_row(rows, CODES[self.kind])
@@ -58,8 +66,15 @@ class Weights:
         return gate, up, down
 
 
-def drawn(s: Sizes, seed: int, wide: bool, device: str = "cuda", kind: str = BLOCKS) -> Weights:
-    """Expert by expert, so that there is never more of them in memory than is kept."""
+def drawn(
+    s: Sizes,
+    seed: int,
+    wide: bool,
+    device: str = "cuda",
+    kind: str = BLOCKS,
+    halves: bool = False,
+) -> Weights:
+    """Expert by expert, so that there is never more of them in memory than is kept: with `wide` and `halves` those of `Weights`."""
     g = torch().Generator(device=device).manual_seed(seed)
     bf16 = torch().bfloat16
     first, second = (2 * s.intermediate, s.hidden), (s.hidden, s.intermediate)
@@ -69,6 +84,7 @@ def drawn(s: Sizes, seed: int, wide: bool, device: str = "cuda", kind: str = BLO
     kept = [
         torch().empty(s.experts, *x, dtype=bf16, device=device) for x in (first, second) if wide
     ]
+    apart = _empty(s.experts, *first, device, BLOCKS) if halves else None
     for e in range(s.experts):
         both, down = (
             torch().randn(x, generator=g, dtype=bf16, device=device) * SPREAD
@@ -78,11 +94,17 @@ def drawn(s: Sizes, seed: int, wide: bool, device: str = "cuda", kind: str = BLO
             to[e].copy_(x)
         alternating = both.view(2, s.intermediate, s.hidden).transpose(0, 1).reshape(first)
         for q, scale, x in ((w1, scale_w1, alternating), (w2, scale_w2, down)):
-            codes, factors = _quantised(x, kind)
-            q[e].copy_(codes)
-            scale[e].copy_(factors)
+            _keep(e, q, scale, _quantised(x, kind))
+        if apart is not None:
+            _keep(e, *apart, _quantised(both, BLOCKS))
+    given = {"w1": w1, "scale_w1": scale_w1, "w2": w2, "scale_w2": scale_w2}
     pair = (kept[0], kept[1]) if wide else None
-    return Weights(w1=w1, scale_w1=scale_w1, w2=w2, scale_w2=scale_w2, wide=pair, kind=kind)
+    return Weights(**given, wide=pair, halves=apart, kind=kind)
+
+
+def _keep(expert: int, q: Any, scale: Any, found: tuple[Any, Any]) -> None:
+    for to, x in zip((q, scale), found, strict=True):
+        to[expert].copy_(x)
 
 
 def _quantised(x: Any, kind: str) -> tuple[Any, Any]:
@@ -142,14 +164,24 @@ def by_torch(w: Weights, t: Tokens) -> Any:
     return torch().zeros_like(t.x).index_add_(0, order // top, y)
 
 
-def exact(t: Tokens, matrices: Matrices, rounded: Callable[[Any], Any]) -> Any:
-    """float64 [tokens, hidden], one expert after the other. rounded: what x and each hidden row go through."""
+def swiglu(gate: Any, up: Any) -> Any:
+    return torch().nn.functional.silu(gate) * up
+
+
+def exact(
+    t: Tokens,
+    matrices: Matrices,
+    rounded: Callable[[Any], Any],
+    gated: Callable[[Any, Any], Any] = swiglu,
+) -> Any:
+    """float64 [tokens, hidden], one expert after the other. rounded: what x and each hidden row go through. gated: what hidden rows are
+    of the first products."""
     rows = rounded(t.x.double())
     y = torch().zeros_like(rows)
     for e in t.chosen.unique().tolist():
         token, nth = (t.chosen == e).nonzero(as_tuple=True)
         gate, up, down = matrices(e)
-        h = torch().nn.functional.silu(rows[token] @ gate.mT) * (rows[token] @ up.mT)
+        h = gated(rows[token] @ gate.mT, rows[token] @ up.mT)
         y.index_add_(0, token, rounded(h) @ down.mT * t.weights[token, nth, None].double())
     return y
 

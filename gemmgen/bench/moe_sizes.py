@@ -21,9 +21,10 @@ KINDS = {
     "int8-rows": "INT8 with a scale per token and channel",
 }
 BLOCKS, FP8_ROWS, INT8_ROWS = KINDS
-OURS, THEIRS = "gemmgen", "torch"
+OURS, THEIRS, DEEP_GEMM = "gemmgen", "torch", "deep_gemm"
 REPEATS = 15
-PROVIDERS = (OURS, THEIRS, FLOOR)
+DEFAULT = (OURS, THEIRS, FLOOR)
+PROVIDERS = (*DEFAULT, DEEP_GEMM)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +50,11 @@ class Sizes:
         """Of an expert."""
         return MATRICES * self.hidden * self.intermediate
 
-    def bytes(self, wide: bool) -> int:
-        """Of all experts in FP8, with BF16 ones beside them if `wide`; without scales."""
-        return self.experts * self.weights * (1 + WIDE_BYTES * wide)
+    def bytes(self, wide: bool, halves: bool = False) -> int:
+        """Of all experts in FP8, with BF16 ones beside them if `wide`, and with another gate and up in FP8 if `halves`; without
+        scales."""
+        again = 2 * self.hidden * self.intermediate * halves
+        return self.experts * (self.weights * (1 + WIDE_BYTES * wide) + again)
 
 
 def _check(name: str, value: int, most: int) -> None:
@@ -74,7 +77,7 @@ class Asked:
     """providers: of PROVIDERS. router: of `ROUTERS`. kind: of `KINDS`. repeats: rounds of each number of tokens."""
 
     sizes: Sizes
-    providers: tuple[str, ...] = PROVIDERS
+    providers: tuple[str, ...] = DEFAULT
     router: str = ROUTERS[0]
     kind: str = BLOCKS
     repeats: int = REPEATS
@@ -86,3 +89,6 @@ class Asked:
         if not {OURS} <= {*self.providers} <= {*PROVIDERS}:
             allowed = f"must be of {', '.join(PROVIDERS)}, and {OURS} among them"
             raise ArgumentError("--providers", given, allowed)
+        if DEEP_GEMM in self.providers and self.kind != BLOCKS:
+            allowed = f"must be {BLOCKS} for provider {DEEP_GEMM}"
+            raise ArgumentError("--kind", self.kind, allowed)

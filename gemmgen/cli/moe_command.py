@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..bench.clocks import watch
 from ..bench.moe_sizes import (
     BLOCKS,
+    DEFAULT,
     KINDS,
     MODELS,
     MOST_TOKENS,
@@ -36,6 +37,8 @@ TOKENS = "1,8,64,1024,4096"
 MOST_SEED = (1 << 63) - 1  # torch's generators take no more
 SIZES = ("experts", "top", "hidden", "intermediate")
 AFTER = ("sum", "over GEMMs", "graph", "torch", "over torch", "read", "over read")
+OVER, EAGER, LEFT_OUT = "over", "eager", "left_out"
+MAPPED = ("launches", "chains", "eager", LEFT_OUT)  # of a row, by name
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -67,10 +70,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--providers",
-        default=",".join(PROVIDERS),
+        default=",".join(DEFAULT),
         metavar="A,B,...",
         help=f"of {', '.join(PROVIDERS)}, gemmgen among them: torch computes in BF16; read only reads the weights of as many "
-        "experts (default all)",
+        "experts; deep_gemm, where it is installed, is a chain of DeepGEMM's kernels with torch between them, and one with gemmgen's "
+        f"casts (default {','.join(DEFAULT)})",
         offers=some(PROVIDERS),
     )
     parser.add_argument(
@@ -142,17 +146,26 @@ def _count(text: str, given: str) -> int:
 
 def table(rows: Sequence[Row], summary: dict[str, Any]) -> str:
     """A line per number of tokens."""
-    launched = list(dict.fromkeys(name for r in rows for name in r.launches))
-    head = ("tokens", "experts", *launched, *AFTER)
-    lines = [head, *((str(r.tokens), str(r.touched), *_cells(r, launched)) for r in rows)]
+    launched, chains, eager = (
+        list(dict.fromkeys(name for x in found for name in x))
+        for found in zip(*((r.launches, r.chains, r.eager) for r in rows), strict=True)
+    )
+    beside = [x for name in chains for x in (name, f"{OVER} {name}")]
+    head = ("tokens", "experts", *launched, *AFTER, *beside, *(f"{x} {EAGER}" for x in eager))
+    cells = ((*_cells(r, launched), *_beside(r, chains, eager)) for r in rows)
+    lines = [
+        head,
+        *((str(r.tokens), str(r.touched), *x) for r, x in zip(rows, cells, strict=True)),
+    ]
     wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
     sizes = ", ".join(f"{name} {summary[name]}" for name in SIZES)
     return "\n".join(
         [
             f"{summary['gpu']}: {summary['model'] or 'a layer'}: {sizes}; router {summary['router']}",
-            f"{KINDS[summary['kind']]}, microseconds, cold L2, medians; graph, torch: replays between events; others: device time",
+            f"{KINDS[summary['kind']]}, microseconds, cold L2, medians; graph and other ways: replays between events; {EAGER}: calls between "
+            "events; others: device time",
             *("  ".join(x.rjust(w) for x, w in zip(line, wide, strict=True)) for line in lines),
-            *(f"{r.tokens:>{wide[0]}}  torch not timed: {r.left_out}" for r in rows if r.left_out),
+            *(f"{r.tokens:>{wide[0]}}  {x}" for r in rows for x in _left_out(r)),
             f"clocks: {summary['clocks']}",
         ]
     )
@@ -168,15 +181,30 @@ def _cells(r: Row, launched: Sequence[str]) -> tuple[str, ...]:
     )
 
 
+def _beside(r: Row, chains: Sequence[str], eager: Sequence[str]) -> tuple[str, ...]:
+    """Of chains their time and what the graph is over it, and all that was timed without a graph."""
+    pairs = ((us, r.graph / us if us else None) for us in map(r.chains.get, chains))
+    over = (x for us, ratio in pairs for x in (_us(us), "-" if ratio is None else f"{ratio:.3f}"))
+    return *over, *(_us(r.eager.get(name)) for name in eager)
+
+
+def _left_out(r: Row) -> list[str]:
+    """Who was not timed, or not in a graph, and why."""
+    how = {name: "not captured" if name in r.eager else "not timed" for name in r.left_out}
+    return [f"{name} {how[name]}: {why}" for name, why in r.left_out.items()]
+
+
 def _us(x: float | None) -> str:
     return "-" if x is None else f"{x:.1f}"
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """A column for each launch."""
+    """A column for each launch, each chain and each way without a graph."""
     flat = [
-        {name: x for name, x in asdict(r).items() if name != "launches"}
-        | {"gemms": r.gemms, **r.ratios, **r.launches}
+        {name: x for name, x in asdict(r).items() if name not in MAPPED}
+        | {"gemms": r.gemms, **r.ratios, **r.launches, **r.chains}
+        | {f"{name} {EAGER}": us for name, us in r.eager.items()}
+        | {LEFT_OUT: "; ".join(_left_out(r))}
         for r in rows
     ]
     text = io.StringIO()

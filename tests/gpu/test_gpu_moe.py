@@ -207,6 +207,28 @@ def test_the_command(capsys):
             stages = ["route", "cast", "spread", "GEMM 1", "GEMM 2", "combine"]
             assert [*r["launches"]] == stages and not r["left_out"]
             assert r["over_gemms"] > 1 and r["over_read"] > 0.5 and r["over_torch"] > 0
+            assert r["eager"]["gemmgen"] > 0 and r["eager"]["torch"] > 0
+
+
+def test_the_command_beside_a_chain_of_deep_gemm(capsys, monkeypatch):
+    """`gemmgen.compat.deep_gemm` stands in where DeepGEMM is not installed: both chains verified, eager and in graphs."""
+    import json
+    import sys
+    from importlib.util import find_spec
+
+    from gemmgen.cli import main
+    from gemmgen.compat import deep_gemm
+
+    if find_spec("deep_gemm") is None:
+        monkeypatch.setitem(sys.modules, "deep_gemm", deep_gemm)
+    sizes = ("--experts", "16", "--top", "4", "--hidden", "1024", "--intermediate", "512")
+    options = ["--tokens", "1,300", "--providers", "gemmgen,deep_gemm", "--repeats", "3", "--json"]
+    assert main(["moe", *sizes, *options]) == 0
+    for r in json.loads(capsys.readouterr().out)["rows"]:
+        assert r["left_out"] == {} and r["torch"] is None
+        assert [*r["chains"]] == ["deep_gemm", "deep_gemm casts"]
+        assert [*r["eager"]] == ["gemmgen", *r["chains"]] and all(r["eager"].values())
+        assert r["over_deep_gemm"] > 0 and r["over_deep_gemm_casts"] > 0
 
 
 def test_the_example():

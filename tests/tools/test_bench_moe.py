@@ -3,90 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch_reference import on_cpu  # noqa: E402, F401
+from moe_on_cpu import KERNELS, SIZES, US, cpu, measured, on_cpu  # noqa: E402, F401
 
-from gemmgen.bench import chain, moe, moe_layer, read  # noqa: E402
+from gemmgen.bench import moe, moe_layer  # noqa: E402
 from gemmgen.bench.agree import SUMMED, check_near  # noqa: E402
-from gemmgen.bench.clocks import Log  # noqa: E402
-from gemmgen.bench.moe_sizes import KINDS, MODELS, PROVIDERS, ROUTERS, Asked, Sizes  # noqa: E402
-from gemmgen.bench.timing import Samples, Timed  # noqa: E402
+from gemmgen.bench.moe_sizes import KINDS, MODELS, PROVIDERS, ROUTERS  # noqa: E402
+from gemmgen.bench.timing import Timed  # noqa: E402
 from gemmgen.errors import (  # noqa: E402
     GemmgenError,
     RuntimeUnavailable,
     VerificationError,
 )
-from gemmgen.nn.experts import CALLS  # noqa: E402
-from gemmgen.ops import mixture  # noqa: E402
-
-SIZES = Sizes(experts=6, top=2, hidden=272, intermediate=144)
-US = 1e-6
-KERNELS = (
-    ("route_s32", 5),
-    ("cast_bf16_e4m3_per_columns", 2),
-    ("spread_16_bytes", 3),
-    ("gemmgen_fp8_block_128x64", 60),
-    ("gemmgen_fp8_block_128x128", 40),
-    ("combine_bf16_by_f32_8", 4),
-)
-
-
-@pytest.fixture
-def cpu(on_cpu, monkeypatch):  # noqa: F811
-    """Everything runs once on the CPU; clocks say KERNELS of gemmgen's layer, 95 us of the read and 120 and 240 of replays.
-    What is read, in bytes."""
-    monkeypatch.setattr(mixture, "CALLS", CALLS)
-    found = SimpleNamespace(spans=[], checked=0, captured=[])
-
-    def over(spans):
-        found.spans.append([size for _, size in spans])
-        return SimpleNamespace(check=lambda: setattr(found, "checked", found.checked + 1))
-
-    def recorded(calls, repeats):
-        calls["gemmgen"]()
-        ours = tuple(Timed(kernel=name, seconds=us * US) for name, us in KERNELS)
-        theirs = (Timed(kernel="read_4_by_1x512x8", seconds=95 * US),)
-        return {name: [ours if name == "gemmgen" else theirs] * repeats for name in calls}
-
-    def measure(method, replays, log):
-        assert method.cold == "flush"
-        seconds = {"gemmgen": 120 * US, "torch": 240 * US}
-        return {n: Samples(seconds=(seconds[n],) * method.repeats, kernels=()) for n in replays}
-
-    def captured(call, times):
-        found.captured.append(call())
-        return call
-
-    monkeypatch.setattr(read, "over", over)
-    monkeypatch.setattr(moe, "recorded", recorded)
-    monkeypatch.setattr(moe, "captured", captured)
-    monkeypatch.setattr(chain, "measure", measure)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 34, 1 << 34))
-    return found
-
-
-def asked(**changes):
-    return Asked(**{"sizes": SIZES, "repeats": 3, "device": "cpu", **changes})
-
-
-def measured(*counts, **changes):
-    return moe.measure(asked(**changes), counts, Log(source="none"))
 
 
 @pytest.mark.parametrize("router", ROUTERS)
-def test_a_row_per_number_of_tokens(cpu, router):
+def test_a_row_per_number_of_tokens(cpu, router):  # noqa: F811
     rows = measured(1, 40, router=router)
     assert [r.tokens for r in rows] == [1, 40] and rows[0].touched == 2
     for r in rows:
         assert [*r.launches] == ["route", "cast", "spread", "GEMM 1", "GEMM 2", "combine"]
         assert [*r.launches.values()] == pytest.approx([us for _, us in KERNELS])
         assert (r.kernels, r.gemms, r.graph) == pytest.approx((114, 100, 120))
-        assert (r.torch, r.read, r.left_out) == (pytest.approx(240), pytest.approx(95), "")
+        assert (r.torch, r.read, r.left_out) == (pytest.approx(240), pytest.approx(95), {})
+        assert r.eager == pytest.approx({"gemmgen": 180, "torch": 360}) and not r.chains
         ratios = {"over_gemms": 1.14, "over_read": 1.2, "over_torch": 0.5}
         assert r.ratios == pytest.approx(ratios)
     assert cpu.checked == 2 and len(cpu.captured) == 4
@@ -96,7 +40,7 @@ def test_a_row_per_number_of_tokens(cpu, router):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_both_ways_compute_the_same_layer(kind, cpu):
+def test_both_ways_compute_the_same_layer(kind, cpu):  # noqa: F811
     measured(40, kind=kind)
     ours, theirs = (x.double() for x in cpu.captured)
     least, most = (0.004, 0.03) if kind.startswith("int8") else (0.01, 0.09)  # BF16 beside it
@@ -106,7 +50,7 @@ def test_both_ways_compute_the_same_layer(kind, cpu):
     assert [x * 4 for x in scales] == [x // SIZES.experts for x in cpu.spans[0][1::2]]
 
 
-def test_only_who_is_asked_for(cpu):
+def test_only_who_is_asked_for(cpu):  # noqa: F811
     (r,) = measured(5, providers=("gemmgen",))
     assert r.torch is r.read is r.ratios["over_read"] is r.ratios["over_torch"] is None
     assert len(cpu.captured) == 1 and not cpu.spans
@@ -133,7 +77,7 @@ def test_zipf_prefers_the_first():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_wrong_layer_is_not_timed(kind, cpu, monkeypatch):
+def test_a_wrong_layer_is_not_timed(kind, cpu, monkeypatch):  # noqa: F811
     layer = moe_layer.Weights.layer
     monkeypatch.setattr(moe_layer.Weights, "layer", lambda w, t: layer(w, t) * 1.05)
     with pytest.raises(VerificationError, match="differs"):
@@ -144,11 +88,12 @@ def test_a_wrong_layer_is_not_timed(kind, cpu, monkeypatch):
     ("spoilt", "why"),
     ((lambda y: y * 1.05, "wrong result: "), (lambda y: y.no, "fails: AttributeError")),
 )
-def test_torch_that_fails_is_left_out(cpu, monkeypatch, spoilt, why):
+def test_torch_that_fails_is_left_out(cpu, monkeypatch, spoilt, why):  # noqa: F811
     layer = moe_layer.by_torch
     monkeypatch.setattr(moe_layer, "by_torch", lambda w, t: spoilt(layer(w, t)))
     (r,) = measured(5)
-    assert r.torch is None and r.left_out.startswith(why) and r.read
+    assert r.torch is None and r.left_out["torch"].startswith(why) and r.read
+    assert [*r.eager] == ["gemmgen"]
 
 
 def test_an_order_that_is_lost_is_found():
@@ -168,7 +113,7 @@ def test_an_order_that_is_lost_is_found():
             check_near(moe_layer.by_torch(w, wrong).double(), want, SUMMED)
 
 
-def test_weights_that_do_not_fit(cpu, monkeypatch):
+def test_weights_that_do_not_fit(cpu, monkeypatch):  # noqa: F811
     free = SIZES.bytes(False) + 1
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, free))
     with pytest.raises(RuntimeUnavailable, match="without provider torch"):
@@ -179,7 +124,7 @@ def test_weights_that_do_not_fit(cpu, monkeypatch):
         measured(5, providers=("gemmgen",))
 
 
-def test_a_torch_without_groups(cpu, monkeypatch):
+def test_a_torch_without_groups(cpu, monkeypatch):  # noqa: F811
     monkeypatch.setattr(moe.grouped_torch, "available", lambda: False)
     with pytest.raises(RuntimeUnavailable, match="_grouped_mm"):
         measured(5)

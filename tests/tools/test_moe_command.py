@@ -39,6 +39,7 @@ def row(**changes):
     launches = dict(zip(names, (5.0, 2.0, 3.0, 60.0, 40.0, 4.0), strict=True))
     given = {"tokens": 8, "touched": 60, "launches": launches, "kernels": 114.0, "spread": 0.01}
     given |= {"graph": 120.0, "graph_spread": 0.02, "torch": 240.0, "read": 95.0}
+    given |= {"eager": {"gemmgen": 150.0, "torch": 300.0}}
     return moe.Row(**given | changes)
 
 
@@ -50,7 +51,8 @@ def test_what_is_printed(asked, capsys):
     )
     assert "cold L2" in how and clocks == "clocks: NVML"
     assert head.split()[:6] == ["tokens", "experts", "route", "cast", "spread", "GEMM"]
-    values = "60 5.0 2.0 3.0 60.0 40.0 4.0 114.0 1.140 120.0 240.0 0.500 95.0 1.200"
+    assert head.endswith("over read  gemmgen eager  torch eager") and "deep_gemm" not in head
+    values = "60 5.0 2.0 3.0 60.0 40.0 4.0 114.0 1.140 120.0 240.0 0.500 95.0 1.200 150.0 300.0"
     assert one.split() == ["1", *values.split()] and other.split() == ["64", *values.split()]
     assert asked[0][0].sizes == MODELS["qwen3"] and asked[0][1] == [1, 64]
 
@@ -58,15 +60,43 @@ def test_what_is_printed(asked, capsys):
 def test_what_was_not_timed_has_no_number(asked, capsys, monkeypatch):
     kept = {n: us for n, us in row().launches.items() if n != "cast"} | {"cast_other": 1.0}
     rows = [
-        row(torch=None, left_out="fails: RuntimeError: no"),
-        row(read=None, torch=None, launches=kept),
+        row(torch=None, left_out={"torch": "fails: RuntimeError: no"}, eager={"gemmgen": 1.0}),
+        row(read=None, torch=None, launches=kept, left_out={"torch": "fails: no"}),
     ]
     monkeypatch.setattr(moe, "measure", lambda *_: rows)
     assert main(["moe"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "cast_other" in lines[2]
-    assert lines[3].split().count("-") == 3 and lines[4].split().count("-") == 5
+    assert lines[3].split().count("-") == 4 and lines[4].split().count("-") == 5
     assert lines[5].split(maxsplit=1) == ["8", "torch not timed: fails: RuntimeError: no"]
+    assert lines[6].split(maxsplit=1) == ["8", "torch not captured: fails: no"]
+
+
+def test_chains_have_columns(asked, capsys, monkeypatch, tmp_path):
+    chains = {"deep_gemm": 200.0, "deep_gemm casts": 160.0}
+    eager = {"gemmgen": 150.0, **dict.fromkeys(chains, 300.0)}
+    why = {"deep_gemm casts": "fails: no"}
+    rows = [
+        row(chains=chains, eager=eager, torch=None),
+        row(chains={"deep_gemm": 180.0}, eager=eager, left_out=why, torch=None),
+    ]
+    monkeypatch.setattr(moe, "measure", lambda *found: asked.append(found) or rows)
+    assert main(["moe", "--providers", "gemmgen,deep_gemm", "-o", str(tmp_path)]) == 0
+    assert asked[0][0].providers == ("gemmgen", "deep_gemm")
+    _, _, head, one, other, left_out, _ = capsys.readouterr().out.splitlines()
+    after = "deep_gemm  over deep_gemm  deep_gemm casts  over deep_gemm casts  gemmgen eager"
+    assert after in head
+    timed = ["150.0", "300.0", "300.0"]
+    assert one.split()[-7:] == ["200.0", "0.600", "160.0", "0.750", *timed]
+    assert other.split()[-7:] == ["180.0", "0.667", "-", "-", *timed]
+    assert left_out.split(maxsplit=1) == ["8", "deep_gemm casts not captured: fails: no"]
+    found = json.loads((tmp_path / "moe.json").read_text())["rows"]
+    assert found[0]["chains"] == chains and found[0]["over_deep_gemm_casts"] == 0.75
+    assert found[1]["left_out"] == why
+    lines = [*csv.DictReader((tmp_path / "moe.csv").read_text().splitlines()[1:])]
+    assert [x["deep_gemm casts"] for x in lines] == ["160.0", ""]
+    assert [x["left_out"] for x in lines] == ["", "deep_gemm casts not captured: fails: no"]
+    assert lines[0]["deep_gemm eager"] == "300.0" and "chains" not in lines[0]
 
 
 def test_options(asked, capsys):
@@ -116,6 +146,7 @@ def test_json_and_files(asked, capsys, tmp_path):
         *((("--providers", x), "--providers") for x in ("", "torch", "gemmgen,zz", "all")),
         (("--router", "zz"), "--router"),
         (("--kind", "fp8"), "--kind"),
+        (("--kind", "int8-rows", "--providers", "gemmgen,deep_gemm"), "--kind"),
         (("--repeats", "1"), "--repeats"),
         (("--seed", "-1"), "--seed"),
         (("--seed", str(1 << 63)), "--seed"),

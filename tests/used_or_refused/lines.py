@@ -177,7 +177,9 @@ OF: dict[tuple[str, str], st.SearchStrategy[str]] = {  # where a name means some
     ("casts", "--shapes"): of("64x128"),
     ("moe", "--model"): of("v3", "v3-local", "mixtral"),
     ("moe", "--tokens"): LIST | of("1", "8,64"),
-    ("moe", "--providers"): of("gemmgen", "gemmgen,torch", "gemmgen,torch,read"),
+    ("moe", "--providers"): of(
+        "gemmgen", "gemmgen,torch", "gemmgen,torch,read", "gemmgen,deep_gemm"
+    ),
     ("moe", "--hidden"): SIDE,
     ("moe", "--intermediate"): SIDE,
     ("run", "--device"): RAN,
