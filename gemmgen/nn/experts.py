@@ -128,7 +128,7 @@ class GroupedExperts(Frozen):
         """
         with torch_.no_grad():
             w = self._weights(q)
-            return multiplied(CALLS, w, q, scale, ends, expected_rows, expected_groups)
+            return multiplied(CALLS, w, [q, scale], ends, expected_rows, expected_groups)
 
     def _weights(self, x: Any) -> Experts:
         (w1, scale_w1), (w2, scale_w2) = (self._weight(n, x) for n in ("gate_up", "down"))

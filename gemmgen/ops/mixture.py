@@ -18,6 +18,7 @@ from .combining import combine
 from .grouped import fp8_block_grouped_gemm, grouped_gemm
 from .grouped_scaled import fp8_grouped_gemm, int8_grouped_gemm
 from .mixture_by_row import GATED
+from .mixture_calls import Calls as Calls
 from .quantise import quantise_rows
 from .routing import route
 from .spreading import spread
@@ -30,23 +31,6 @@ EPILOGUES = {"alternating": ("swiglu", "geglu", "reglu"), "halves": ("swiglu",)}
 # Rows of an expert in the mean, up to which the first GEMM takes tokens by index. Measured, it took 0.95 to 1.00 of the time with
 # copies up to here, and 0.89 to 1.20 of it of more rows (docs/adr/0063-rows-by-index.md).
 MOST_TAKEN = 64
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calls:
-    """What a layer launches, in this order: functions of `gemmgen.ops`, or torch's operators of them. plain: of 16
-    bits. blocks, quantised: of FP8, with a wide result and with one in FP8. by_row, integers: of FP8 and of INT8, with a scale per row
-    and per column. by_index: whether blocks and quantised take rows by index."""
-
-    route: Callable[..., Any]
-    quantise_rows: Callable[..., Any]
-    spread: Callable[..., Any]
-    plain: Callable[..., Any]
-    blocks: Callable[..., Any]
-    quantised: Callable[..., Any]
-    by_row: Callable[..., Any]
-    integers: Callable[..., Any]
-    by_index: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,16 +117,17 @@ def results(
     slots, copies, ends = calls.route(
         chosen, experts, alignment=ALIGNMENT, first=first, local=w.w1.shape[0]
     )
-    rows, scale = _quantised_tokens(calls, w, x)
+    codes, scale = _quantised_tokens(calls, w, x)
     expected = expected_of(chosen.numel(), experts, w.w1.shape[0])
     taken: dict[str, Any] = {}
     blocks = w.scaled and not w.by_row
     if calls.by_index and blocks and 0 not in chosen.shape and expected[0] <= MOST_TAKEN:
         taken = {"rows": copies, "top": chosen.shape[1]}
-        _, scale = calls.spread(rows.narrow(1, 0, 0), scale, slots, copies.shape[0])
+        a = [codes, calls.spread(codes.narrow(1, 0, 0), scale, slots, copies.shape[0])[1]]
     else:
-        rows, scale = calls.spread(rows, scale, slots, copies.shape[0])
-    return multiplied(calls, w, rows, scale, ends, *expected, taken), slots
+        a = [*calls.spread(codes, scale, slots, copies.shape[0])]
+    del codes, scale  # of which nothing is read any more, but by way of a
+    return multiplied(calls, w, a, ends, *expected, taken), slots
 
 
 def _quantised_tokens(calls: Calls, w: Experts, x: Any) -> tuple[Any, Any]:
@@ -161,8 +146,7 @@ def expected_of(copies: int, experts: int, held: int) -> tuple[int, int]:
 def multiplied(
     calls: Calls,
     w: Experts,
-    rows: Any,
-    scale: Any,
+    a: list[Any],
     ends: Any,
     expected_rows: int | None,
     expected_groups: int | None = None,
@@ -170,30 +154,34 @@ def multiplied(
 ) -> Any:
     """bfloat16 [M, H] of rows sorted by expert, of which those of an expert end at `ends`; others are not written.
 
-    scale: theirs, contiguous along them, None if they have none. expected_rows, expected_groups: of experts, for the choice of configs. taken: which
-    of `rows` they are, if those are not sorted.
+    a: the rows, and their scales, contiguous along them, if they have any. Emptied, so that what nobody else holds is free before the second GEMM.
+    expected_rows, expected_groups: of experts, for the choice of configs. taken: which of the rows they are, if those are not sorted.
     """
     said: dict[str, Any] = {"group_ends": ends, "alignment": ALIGNMENT}
     said |= {"expected_rows": expected_rows, "expected_groups": expected_groups}
     if not w.scaled:
-        h = _hidden(calls.plain, calls.plain, w, (rows,), said)
+        del a[1:]
+        h = _hidden(calls.plain, calls.plain, w, a, said)
         return calls.plain(h, *w.second(), **said)
     if w.by_row:
-        return mixture_by_row.multiplied(calls, w, rows, scale, said)
+        return mixture_by_row.multiplied(calls, w, a, said)
     said |= {"scale_a_layout": "mn"}
-    h = _hidden(calls.blocks, calls.quantised, w, (rows, scale), said | (taken or {}))
+    h = _hidden(calls.blocks, calls.quantised, w, a, said | (taken or {}))
     return calls.blocks(*h, *w.second(), **said)
 
 
 def _hidden(
-    gate: Callable[..., Any], last: Callable[..., Any], w: Experts, a: Any, said: dict[str, Any]
+    gate: Callable[..., Any], last: Callable[..., Any], w: Experts, a: list[Any], said: Any
 ) -> Any:
-    """What the second GEMM multiplies: `last` gives it, of halves from what `gate` does."""
-    if w.order == "alternating":
-        return last(*a, *w.first(), epilogue=w.epilogue, **said)
-    half = w.w1.shape[1] // 2
-    c = gate(*a, *w.first(0, half), **said)
-    return last(*a, *w.first(half, half), epilogue=GATED, c=c, **said)
+    """What the second GEMM multiplies: `last` gives it, of halves from what `gate` does. Empties a."""
+    part: tuple[int, ...] = ()
+    given: dict[str, Any] = {"epilogue": w.epilogue}
+    if w.order == "halves":
+        half = w.w1.shape[1] // 2
+        part, given = (half, half), {"epilogue": GATED, "c": gate(*a, *w.first(0, half), **said)}
+    h = last(*a, *w.first(*part), **given, **said)
+    a.clear()
+    return h
 
 
 def check(

@@ -6,6 +6,7 @@ the first GEMM gives it in 16 bits, and a launch of its own quantises it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
@@ -15,7 +16,8 @@ from ..runtime.torch_tensors import dtype_of
 from .tensors import check_shape
 
 if TYPE_CHECKING:
-    from .mixture import Calls, Experts
+    from .mixture import Experts
+    from .mixture_calls import Calls
 
 DTYPES = (E4M3, S8)
 GATED = "gated"  # what the second of two GEMMs applies, for "swiglu" of halves
@@ -27,22 +29,29 @@ def quantised(calls: Calls, w: Experts, x: Any) -> tuple[Any, Any]:
     return codes, scale.unsqueeze(-1)
 
 
-def multiplied(calls: Calls, w: Experts, rows: Any, scale: Any, said: dict[str, Any]) -> Any:
-    """bfloat16 [M, H]. scale: float32 [M, 1]. said: of every GEMM."""
+def multiplied(calls: Calls, w: Experts, a: list[Any], said: dict[str, Any]) -> Any:
+    """bfloat16 [M, H]. a: rows, and their scales, float32 [M, 1]; emptied. said: of every GEMM."""
     gemm = calls.integers if dtype_of("w1", w.w1, DTYPES) == S8 else calls.by_row
     said = {"out_dtype": "bf16", **said}
+    h = _hidden(gemm, w, a, said)
+    codes, scale = quantised(calls, w, h)
+    del h  # which nothing reads any more
+    return gemm(codes, w.w2, scale_a=scale.squeeze(-1), scale_b=w.scale_w2, **said)
+
+
+def _hidden(gemm: Callable[..., Any], w: Experts, a: list[Any], said: dict[str, Any]) -> Any:
+    """bfloat16 [M, I]. Empties a."""
+    rows, scale = a
+    a.clear()
     of_rows = {"scale_a": scale.squeeze(-1), **said}
     if w.order == "alternating":
-        h = gemm(rows, w.w1, scale_b=w.scale_w1, epilogue=w.epilogue, **of_rows)
-    else:
-        half = w.w1.shape[1] // 2
-        gate, up = (w.w1.narrow(1, start, half) for start in (0, half))
-        # The epilogue reads scales of all experts one after the other.
-        of_gate, of_up = w.scale_w1.unflatten(1, (2, half)).transpose(0, 1).contiguous()
-        c = gemm(rows, gate, scale_b=of_gate, **of_rows)
-        h = gemm(rows, up, scale_b=of_up, epilogue=GATED, c=c, **of_rows)
-    codes, scale = quantised(calls, w, h)
-    return gemm(codes, w.w2, scale_a=scale.squeeze(-1), scale_b=w.scale_w2, **said)
+        return gemm(rows, w.w1, scale_b=w.scale_w1, epilogue=w.epilogue, **of_rows)
+    half = w.w1.shape[1] // 2
+    gate, up = (w.w1.narrow(1, start, half) for start in (0, half))
+    # The epilogue reads scales of all experts one after the other.
+    of_gate, of_up = w.scale_w1.unflatten(1, (2, half)).transpose(0, 1).contiguous()
+    c = gemm(rows, gate, scale_b=of_gate, **of_rows)
+    return gemm(rows, up, scale_b=of_up, epilogue=GATED, c=c, **of_rows)
 
 
 def check(w: Experts, dtype: DType) -> None:

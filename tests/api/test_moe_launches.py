@@ -45,7 +45,7 @@ def placed(kind, order):
 @pytest.mark.parametrize("kind", ("fp8", "bf16"))
 def test_gemms(kind, order, launches, asked):
     w, rows, scale, ends = placed(kind, order)
-    y = multiplied(CALLS, w, rows, scale, ends, MEAN)
+    y = multiplied(CALLS, w, [rows, scale], ends, MEAN)
     assert (y.shape, y.dtype) == ((ROWS, HIDDEN), "bfloat16")
     hidden, last = E4M3 if kind == "fp8" else BF16, launches[-1]
     assert asked == [MEAN] * len(launches)

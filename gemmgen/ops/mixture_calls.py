@@ -1,0 +1,24 @@
+"""What a layer of experts launches: functions, or torch's operators of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calls:
+    """What a layer launches, in this order: functions of `gemmgen.ops`, or torch's operators of them. plain: of 16
+    bits. blocks, quantised: of FP8, with a wide result and with one in FP8. by_row, integers: of FP8 and of INT8, with a scale per row
+    and per column. by_index: whether blocks and quantised take rows by index."""
+
+    route: Callable[..., Any]
+    quantise_rows: Callable[..., Any]
+    spread: Callable[..., Any]
+    plain: Callable[..., Any]
+    blocks: Callable[..., Any]
+    quantised: Callable[..., Any]
+    by_row: Callable[..., Any]
+    integers: Callable[..., Any]
+    by_index: bool = False
