@@ -26,7 +26,7 @@ from ..bench.moe_sizes import (
 from ..errors import ArgumentError
 from ..runtime import driver
 from ..untrusted import whole
-from . import files, given
+from . import files, given, moe_explain
 from .offers import some
 from .progress import counted
 
@@ -87,9 +87,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", metavar="FOLDER", type=given.path, help="write moe.csv and moe.json here"
     )
+    moe_explain.add(parser)
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.explain:
+        asked_of = [_count(x, args.tokens) for x in args.tokens.split(",")]
+        return moe_explain.main(args, *_sizes(args), asked_of)
+    moe_explain.refuse(args)
     if args.repeats < 2:
         raise ArgumentError("--repeats", args.repeats, "must be at least 2")
     if not 0 <= args.seed <= MOST_SEED:

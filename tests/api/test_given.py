@@ -115,6 +115,8 @@ ROWS = {
         **{f"--{x}": ((*LAYER, f"--{x}", "0"), f"--{x}") for x in ("experts", "top", "hidden", "intermediate")},
         "--repeats": (("--repeats", "1"), "--repeats"),
         "--seed": (("--seed", "-1"), "--seed"),
+        "--explain": (("--explain", "-o", "out"), "-o"),
+        **{x: ((x, "x"), x) for x in ("--device", "--html", "--svg")},
     },
     "host": {"what": (("zz",), "what"), "--repeats": (("--repeats", "1"), "--repeats")},
     "tune": {

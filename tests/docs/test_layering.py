@@ -52,6 +52,7 @@ COMPILER = {
     "cost_terms": set(),
     "cost_launch": {"ir", "errors", "target", "levers", "config", "problem", "recipes", "passes"},
     "cost_fit": set(),
+    "cost_stream": {"target"},  # of launches that multiply nothing
     "cost_direct": {"config", "levers", "cost_terms", "cost_launch", "cost_fit"},
     "cost_edge": {"ir", "config", "cost_terms", "cost_launch", "cost_fit"},
     "cost_rates": {"target", "problem", "cost_fit"},

@@ -231,6 +231,40 @@ def test_the_command_beside_a_chain_of_deep_gemm(capsys, monkeypatch):
         assert r["over_deep_gemm"] > 0 and r["over_deep_gemm_casts"] > 0
 
 
+@pytest.mark.parametrize("tokens", (1, 64, 700))
+def test_the_explanation_is_of_what_runs(tokens):
+    """Kernels by the profiler's names, and the memory that is said, within torch's rounding."""
+    import torch
+
+    from gemmgen import ops
+    from gemmgen.bench import moe_layer
+    from gemmgen.bench.moe_sizes import Sizes
+    from gemmgen.cli.moe_launches import layer
+    from gemmgen.runtime.devices import by_name
+
+    s = Sizes(experts=16, top=4, hidden=1024, intermediate=512)
+    w, t = moe_layer.drawn(s, 0, False), moe_layer.tokens(s, tokens, "even", 0)
+    said = layer("", s, tokens, by_name(torch.cuda.get_device_name()))
+    w.layer(t)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
+        y = ops.moe(t.x, w.w1, w.w2, t.chosen, t.weights, scale_w1=w.scale_w1, scale_w2=w.scale_w2)
+        torch.cuda.synchronize()
+    most = torch.cuda.max_memory_allocated() - before
+    assert y.numel() * 2 == said.output
+    rounding = 512 * (len(said.held) + 1)
+    assert 0.95 * said.peak <= most <= 1.1 * (said.peak + said.output) + rounding
+    cuda = torch.autograd.DeviceType.CUDA
+    events = [e for e in profile.events() if e.device_type == cuda and "Sync" not in e.name]
+    names = [e.name for e in sorted(events, key=lambda e: e.time_range.start)]
+    assert len(names) == 6
+    for name, launch in zip(names, said.launches, strict=True):
+        assert launch.kernel.split("(")[0] in name
+
+
 def test_the_example():
     from example_runs import on_a_gpu
 
