@@ -18,10 +18,12 @@ from ..ir.nodes import (
     MmaDecoded,
     ReadCodes,
     SendPartials,
+    ShareAmax,
     Smem,
     StageTile,
     StoreRows,
     StoreTail,
+    TakeAmax,
     TmaLoad,
     TmaStore,
 )
@@ -48,6 +50,8 @@ Access = (
     | BulkRowStore
     | SendPartials
     | AddPartials
+    | ShareAmax
+    | TakeAmax
 )
 ACCESSES = Access.__args__
 
@@ -101,6 +105,10 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
         first = start(s) + stage * s.stage_bytes + 4 * stmt.part * kernel.instr.n
         yield first, first + 4 * kernel.instr.n
         return
+    if isinstance(stmt, ShareAmax | TakeAmax):  # a row of each warp
+        for warp in agent.warps if isinstance(stmt, ShareAmax) else range(s.rows):
+            yield from _rows(s, start(s), warp, 1)
+        return
     own = slot(stmt) if isinstance(stmt, OfD) else stmt.wave
     block = own * kernel.consumers + agent.share
     at = start(s) + agent.copy(s) * s.copy_bytes + block * s.stage_bytes
@@ -111,7 +119,8 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
                 yield row + 4 * WARP_ROWS * warp, row + 4 * WARP_ROWS * (warp + 1)
         case StageTile() if stmt.by in TRANSPOSED:
             for warp in agent.warps:
-                yield from _columns(s, at, WARP_ROWS * warp, WARP_ROWS)
+                columns = WARP_ROWS // kernel.block.fold
+                yield from _columns(s, at, columns * warp, columns)
         case SendPartials() | AddPartials():
             yield from _slots(kernel, s, stmt, agent)
         case StageTile():
@@ -206,12 +215,13 @@ def _rows(s: Smem, at: int, first: int, count: int) -> Iterator[Span]:
 def _columns(s: Smem, at: int, first: int, count: int) -> Iterator[Span]:
     """`count` columns of all rows of a tile that starts at address `at`, chunk by swizzled chunk."""
     span = (s.swizzle or CHUNK) // CHUNK  # the chunks of a row that its number mixes
-    for byte in range(first * s.dtype.bytes, (first + count) * s.dtype.bytes, CHUNK):
+    size = min(CHUNK, count * s.dtype.bytes)  # half a chunk has no columns of another warp's
+    for byte in range(first * s.dtype.bytes, (first + count) * s.dtype.bytes, size):
         slab, within = divmod(byte, s.slab_bytes)
         for row in range(s.rows):
             mixed = (row * s.slab_bytes // LINE % span) * CHUNK
             chunk = at + slab * s.slab_stride + row * s.slab_bytes + (within ^ mixed)
-            yield chunk, chunk + CHUNK
+            yield chunk, chunk + size
 
 
 def _box(kernel: Kernel, load: TmaLoad, stage: int) -> Span:

@@ -181,9 +181,13 @@ def _scales(w: Walk, s: ir.LoadRowScales | ir.LoadColumnScales | ir.ReadCodes) -
     w.touch(s)
 
 
-def _stage_tile(w: Walk, s: ir.StageTile) -> None:
+def _stage_tile(w: Walk, s: ir.StageTile | ir.ShareAmax) -> None:
     w.touch(s)
     w.add(ops.Write, s, cells=w.cells(s))
+
+
+def _take_amax(w: Walk, s: ir.TakeAmax) -> None:
+    w.add(ops.Read, s, cells=w.cells(s))
 
 
 def _stamp(w: Walk, s: ir.Stamp) -> None:
@@ -259,6 +263,8 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     **dict.fromkeys((ir.LoadFragments, ir.MultiplyFragments, ir.LoadIndices), _none),
     **dict.fromkeys((ir.Evaluate, ir.RowAmax, ir.Normalise), Walk.touch),
     ir.StageTile: _stage_tile,
+    ir.ShareAmax: _stage_tile,
+    ir.TakeAmax: _take_amax,
     **STORES,
     ir.StoreCommit: _simple(ops.StoreCommit),
     ir.StoreWait: _pending(ops.StoreWait),

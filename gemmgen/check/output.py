@@ -177,7 +177,8 @@ def _accumulator(kernel: Kernel, stmt: StageTile) -> Iterator[Finding]:
     registers = next((r for role in kernel.roles for r in role.locals if r.name == stmt.src), None)
     s = kernel.buffer(stmt.smem)
     transposes = stmt.by in TRANSPOSED
-    if transposes != (s.along == "n") or s.step != MMA_ROWS:
+    fold = kernel.block.fold if transposes else 1  # rows of the accumulator to a column of D
+    if transposes != (s.along == "n") or s.step * fold != MMA_ROWS:
         text = f"StageTile by {stmt.by} stages pieces of {s.name} {s.step} apart along {s.along}"
         yield Finding(property=OUTPUT, message=text)
     what, side, whole = ("columns", s.cols, kernel.block.d_n)
@@ -186,7 +187,7 @@ def _accumulator(kernel: Kernel, stmt: StageTile) -> Iterator[Finding]:
     if turns(stmt):
         yield from _cut(stmt, s, whole)
         side = whole
-    if registers is None or registers.count * 2 != side or side != whole:
-        held = registers.count if registers else 0
+    if registers is None or registers.count * 2 * fold != side or side != whole:
+        held = registers.count * fold if registers else 0
         text = f"{stmt.src} holds {2 * held} {what}, {s.name} {side}, the block {whole}"
         yield Finding(property=OUTPUT, message=text)

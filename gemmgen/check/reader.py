@@ -60,6 +60,8 @@ class Reader:
     tile: int = 0
     k: int = 0
     stages: int = 1  # places in which K blocks take turns
+    waves: int = 1  # of a tile
+    maxima: frozenset[str] = frozenset()  # registers that hold them
     groups: int = 0  # of copies that were begun
     came: dict[str, int] = field(default_factory=dict)  # the group that a place was last filled by
     registers: dict[str, Held] = field(default_factory=dict)  # by name; of sums by `place`
@@ -121,6 +123,8 @@ def of_kernel(kernel: ir.Kernel) -> dict[str, Any]:
         "ahead": _ahead(kernel),
         "partial": partial,
         "shares": kernel.shares,
+        "waves": len({s.wave for s in statements(kernel) if isinstance(s, ir.StageTile)}),
+        "maxima": frozenset(s.dst for s in statements(kernel) if isinstance(s, ir.RowAmax)),
         "stages": next((s.stages for s in kernel.smem if s.use == "slots"), 1),
     }
 

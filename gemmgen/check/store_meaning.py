@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import IRError
@@ -43,7 +44,11 @@ def _store_tail(w: Walk, s: ir.StoreTail) -> None:
 
 
 def _store_scales(w: Walk, s: ir.StoreScales) -> None:
-    w.add(ops.Scales, s, rect=_piece(w, s), threads=w.threads)
+    """Of all pieces at once, where the accumulator's rows are columns that share a scale."""
+    d = w.kernel.buffer("smem_d")
+    for wave in range(d.stages) if s.of == "columns" else (s.wave,):
+        rect = _piece(w, replace(s, wave=wave))
+        w.add(ops.Scales, s, rect=rect, threads=w.threads)
 
 
 def whole(w: Walk, s: ir.If) -> bool:

@@ -23,6 +23,7 @@ from .fragment_values import load_fragments, multiply_fragments
 from .indexed import of_indices
 from .instance import Post
 from .lane_values import OF_LANES, share_scales
+from .quantised_values import clear, quantise
 from .ranked_values import mine, ranked, senders
 from .reader import Held, Reader, Sent, of_kernel, place
 from .share_values import begins, of_shares
@@ -152,7 +153,7 @@ def _step(r: Reader, s: Any) -> None:
         case ir.Zero(of="total") | ir.TakeShare(of="first" | "next") | ir.Copy(by="adding"):
             of_shares(r, s)
         case ir.Zero():
-            r.zero(s.dst)
+            (clear if s.dst in r.maxima else Reader.zero)(r, s.dst)
         case ir.LoadRowScales():
             r.registers[s.dst] = r.now("row scales", s.wave)
         case ir.LoadColumnScales():
@@ -186,8 +187,8 @@ def _step(r: Reader, s: Any) -> None:
         case ir.Evaluate():
             r.want_sum(s, s.src, s.wave)
             r.registers[s.dst] = r.whole("values", s.wave)
-        case ir.RowAmax() | ir.Normalise() | ir.StoreScales():
-            _quantise(r, s)
+        case ir.RowAmax() | ir.ShareAmax() | ir.TakeAmax() | ir.Normalise() | ir.StoreScales():
+            quantise(r, s)
         case ir.TakeShare():
             r.mine = share(r.counts[r.tile], r.rank, r.ranks)
             r.first = r.mine.start
@@ -262,20 +263,3 @@ def _promote(r: Reader, s: ir.Accumulate | ir.Promote) -> None:
     for name in reads:
         r.want(s, getattr(s, name), scales[name])
     r.add(s, s.dst, wave, s.part)
-
-
-def _quantise(r: Reader, s: ir.RowAmax | ir.Normalise | ir.StoreScales) -> None:
-    match s:
-        case ir.RowAmax():
-            held = r.registers.get(s.src)
-            wave = held.wave if held and held.wave is not None else 0
-            r.want(s, s.src, r.whole("values", wave))
-            r.registers[s.dst] = r.whole("maxima", wave)
-        case ir.StoreScales():
-            r.want(s, s.src, r.whole("maxima", s.wave))
-        case ir.Normalise():
-            held = r.registers.get(s.dst)
-            wave = held.wave if held and held.wave is not None else 0
-            r.want(s, s.dst, r.whole("values", wave))
-            r.want(s, s.amax, r.whole("maxima", wave))
-            r.registers[s.dst] = r.whole("quotients", wave)

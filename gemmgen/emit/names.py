@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ..ir import orders
+from ..ir import orders, places
 from ..ir.nodes import (
     Arrive,
     Barrier,
@@ -68,6 +68,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "of_group": lambda tensor: of_group(kernel, tensor),
         "e4m3_max": E4M3_MAX,
         "least_amax": LEAST_AMAX,
+        **places.of_values(kernel.block.fold),
         "d_columns": folded(kernel, "shape_n"),
         "d_col": folded(kernel, "col"),
         "shift": lambda s: shift(kernel, s),

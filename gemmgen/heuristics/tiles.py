@@ -8,6 +8,7 @@ from ..config import Config
 from ..cost import selects
 from ..cost_launch import Workload, ceil
 from ..ir.expr import fold
+from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..levers import LEVERS, MORE
 from ..levers.lever import AS_IT_IS, Changes, Lever
 from ..levers.split_k import ANY as ANY
@@ -73,9 +74,7 @@ def _swapped_tiles(of: Workload) -> Iterator[Changes]:
     """Of no more rows than cover M, or a larger group than the mean; of up to twice as many, such that two just cover."""
     problem, shape = of.problem, of.shape
     tiles = ceil(of.height, FEW_ROWS)
-    if tiles > (2 if len(of.rows) == 1 else 1) or fold(problem.epilogue) > 1:
-        return
-    if problem.d.bytes == 1:
+    if tiles > (2 if len(of.rows) == 1 else 1):
         return
     most = max(of.rows) if tiles == 1 else ceil(of.height, tiles)
     # An MN-major A is as wide as its widest swizzle; above 32 integers have N in steps of 16.
@@ -84,7 +83,7 @@ def _swapped_tiles(of: Workload) -> Iterator[Changes]:
     for block_m in range(step if tiles == 1 else largest, largest + 1, step):
         if block_m > check_tile.FINE_N and block_m % problem.a.wgmma_n_step:
             continue
-        for block_n, consumers in _up_to(COLUMNS, shape[1]):
+        for block_n, consumers in _swapped_columns(problem, shape):
             tile = {"block_m": block_m, "block_n": block_n, "consumers": consumers}
             yield {**tile, "swap_ab": True}
 
@@ -97,6 +96,13 @@ def _coded_tiles(of: Workload) -> Iterator[Changes]:
             yield {**tile, "swap_ab": True, "block_k_bytes": CODED_K_BYTES}
         if block_m >= max(of.rows):
             return
+
+
+def _swapped_columns(problem: Problem, shape: Shape) -> Iterable[tuple[int, int]]:
+    """Where D has scales, those of one block of 128 by one warpgroup: rule swapped-scales."""
+    if problem.quantised:
+        return ((OUTPUT_SCALE_BLOCK * fold(problem.epilogue), 1),)
+    return _up_to(COLUMNS, shape[1])
 
 
 def _up_to(rows: tuple[tuple[int, int], ...], m: int) -> Iterator[tuple[int, int]]:

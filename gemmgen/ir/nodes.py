@@ -73,6 +73,7 @@ from .stores import (
     Evaluate,
     Normalise,
     RowAmax,
+    ShareAmax,
     StageTile,
     StoreCommit,
     StoreRows,
@@ -80,6 +81,7 @@ from .stores import (
     StoreTail,
     StoreTile,
     StoreWait,
+    TakeAmax,
     TmaStore,
 )
 from .syncs import Fence, Sync
@@ -155,6 +157,7 @@ __all__ = [
     "Scheduler",
     "SendPartials",
     "SetRegisters",
+    "ShareAmax",
     "ShareScales",
     "Signal",
     "Smem",
@@ -169,6 +172,7 @@ __all__ = [
     "StoreTile",
     "StoreWait",
     "Sync",
+    "TakeAmax",
     "TakeShare",
     "TileBody",
     "TmaLoad",

@@ -44,6 +44,27 @@ def flag(kernel: Kernel, s: SendPartials | AddPartials, at: str) -> str:
     return f"{PARTIALS} + {at} * {w.words} + {w.slot + 4 * s.wave * kernel.consumers} + threadIdx.x / 32"
 
 
+# Of 16 rows of the accumulator, which lane / 4 are of a lane and which are 8 more: the even one of the pair that it has after
+# lanes 4 apart have exchanged rows.
+OF_PAIR = "lane / 8 * 2 + lane / 4 % 2 * 8"
+OF_FOLDED = "lane / 8 + lane / 4 % 2 * 4"  # and which column of D that is, of a warp's eight
+
+
+def of_values(fold: int) -> dict[str, str]:
+    """Where the accumulator's rows are D's columns: of the rows of D that a lane has the one, and of a sub-tile's columns the one, that value i of
+    the epilogue is of; and a lane's only column of a warp's eight, where columns are folded."""
+    if fold > 1:
+        return {
+            "row_of_value": "i",
+            "column_of_value": f"warp * 8 + {OF_FOLDED}",
+            "of_folded": OF_FOLDED,
+        }
+    return {
+        "row_of_value": "i / 4 * 2 + i % 2",
+        "column_of_value": "warp * 16 + i / 2 % 2 * 8 + lane / 4",
+    }
+
+
 class Place(NamedTuple):
     """Of an accumulator's `register`: the even column of its pair, which of the two it is, and its
     column."""
@@ -66,8 +87,13 @@ def place(kernel: Kernel, s: StageTile | Evaluate) -> Place:
         pair = f"{'tile.d_col' if kernel.block.fold == 1 else 'tile.b_row'} + {short}"
         register = f"i{plus(start // 2)}"
         return Place(f"tile.d_row + {long}", pair, "i % 2", f"{pair} + i % 2", register)
+    row = f"tile.d_row + {short} + i % 2"
+    if isinstance(s, Evaluate) and s.of == "pairs":  # register i begins the lane's pair i / 2
+        row = "tile.d_row + lane % 4 * 2 + i / 4 * 8 + i / 2 % 2"
+        column = f"tile.b_row + {numbered(block)} * 64 + warp * 16 + {OF_PAIR}"
+        return Place(row, column, "i % 2", column)
     column = f"tile.d_col + {long}"
-    return Place(f"tile.d_row + {short} + i % 2", f"({column}) / 2 * 2", "lane / 4 % 2", column)
+    return Place(row, f"({column}) / 2 * 2", "lane / 4 % 2", column)
 
 
 def held(kernel: Kernel, s: StageTile) -> int:

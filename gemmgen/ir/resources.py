@@ -86,7 +86,7 @@ class Smem:
     rows: int
     cols: int
     stages: int
-    use: Literal["operand", "blocks", "scales", "output", "map", "partials", "slots"]
+    use: Literal["operand", "blocks", "scales", "output", "map", "partials", "slots", "maxima"]
     swizzle: int | None = None  # bytes, 0 = none; assign_swizzle
     pad: int | None = None  # elements per row; pad_epilogue
     offset: int | None = None  # bytes; layout_smem

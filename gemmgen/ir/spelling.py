@@ -57,14 +57,21 @@ def folded(kernel: Kernel, columns: str) -> str:
     return columns if kernel.block.fold == 1 else f"{columns} / {kernel.block.fold}"
 
 
+PAIRS = (
+    "pairs"  # what lanes have after they exchanged rows: of one column of D two of the product's
+)
+
+
 def epilogue_value(kernel: Kernel, s: StageTile | Evaluate) -> str:
     """A lambda from an accumulator's register index (of a pair's first, if they are folded) to the
     FP32 value to store."""
     acc = next(r for role in kernel.roles for r in role.locals if r.name == s.src)
     to_float = acc.dtype.integer and not kernel.buffer("smem_d").dtype.integer
 
+    src = PAIRS if isinstance(s, Evaluate) and s.of == "pairs" else s.src
+
     def element(i: str) -> str:
-        return f"float({s.src}[{i}])" if to_float else f"{s.src}[{i}]"
+        return f"float({src}[{i}])" if to_float else f"{src}[{i}]"
 
     # Opaque copies of the pointers: what one wave loads is not kept in registers for the next.
     kinds = POINTERS[kernel.pdl]

@@ -19,51 +19,91 @@ OUTPUT_SCALE_BLOCK = 128  # columns of D per scale
 # counted per warpgroup, where several take turns (split_output); OWN: the wave's own.
 OWN = -1
 
+# What the accumulator's rows are: D's rows, or with swap_ab its columns.
+Lines = Literal["rows", "columns"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Stmt):
-    """dst = `value(src)` in FP32 for one wave: a register per column of D and row that a thread holds."""
+    """dst = `value(src)` in FP32 for one wave: a register per column of D and row that a thread holds. `of` pairs: of rows of the
+    accumulator, which lanes 4 apart hold: these exchange what they need not, and each has one of their two columns of D."""
+
+    spelled_by: ClassVar[str] = "of"
 
     dst: str
     src: str
     wave: int
     value: Expr = ACC
     pace: int = field(default=0, metadata=UNUSUAL)  # as of StageTile; choose_stores
+    of: Literal["rows", "pairs"] = field(default="rows", metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowAmax(Stmt):
     """dst = per row and 128 columns of D, the greatest |src| in D, at least LEAST_AMAX; the same in all
-    four lanes that share a row. Two rows per 128 columns: r, r + 8."""
+    four lanes that share a row. Two rows per 128 columns: r, r + 8. `of` columns: dst, per row of D that a thread has, is raised to the greatest
+    |src| in D that it holds of one wave."""
+
+    spelled_by: ClassVar[str] = "of"
 
     dst: str
     src: str
+    wave: int = field(default=0, metadata=UNUSUAL)
+    of: Lines = field(default="rows", metadata=UNUSUAL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareAmax(Stmt):
+    """The greatest src of each row of D in this warp, to the warp's own place in `smem`."""
+
+    src: str
+    smem: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeAmax(Stmt):
+    """dst = of each row of D that this thread has the greatest that its warpgroup's warps shared, at least LEAST_AMAX."""
+
+    dst: str
+    smem: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreScales(Stmt):
     """src / E4M3_MAX to `tensor` in global memory, for the rows and blocks that D has."""
 
+    spelled_by: ClassVar[str] = "of"
+
     src: str
     tensor: str
     wave: int
+    of: Lines = field(default="rows", metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Normalise(Stmt):
     """dst *= E4M3_MAX / amax, of its row and 128 columns: what E4M3 holds best."""
 
+    spelled_by: ClassVar[str] = "of"
+
     dst: str
     amax: str
+    of: Lines = field(default="rows", metadata=UNUSUAL)
 
 
 # How a thread's registers go to shared memory: by stmatrix (16-bit outputs), pairs of 8 bytes (FP32, INT32) or of 2 (FP8),
 # element by element where it holds every fourth column (folded outputs); by stmatrix.trans, or one by one, where D's
-# rows are the accumulator's columns.
+# rows are the accumulator's columns, of which a lane holds one of eight if they are folded.
 By = Literal[
-    "matrix", "pairs", "byte_pairs", "elements", "matrix_transposed", "elements_transposed"
+    "matrix",
+    "pairs",
+    "byte_pairs",
+    "elements",
+    "matrix_transposed",
+    "elements_transposed",
+    "folded_transposed",
 ]
-TRANSPOSED = ("matrix_transposed", "elements_transposed")
+TRANSPOSED = ("matrix_transposed", "elements_transposed", "folded_transposed")
 
 
 @dataclass(frozen=True, kw_only=True)

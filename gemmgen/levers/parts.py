@@ -7,7 +7,9 @@ from .lever import AS_IT_IS, C, Changes, L, Lever, choice
 
 
 def _offers(of: L, c: C) -> tuple[Changes, ...]:
-    """128 columns of D that share a scale are 256 of the product, more than one part promotes."""
+    """128 columns of D that share a scale are 256 of the product, more than one part promotes; swapped they are four M sub-tiles."""
+    if c.swap_ab:
+        return AS_IT_IS
     paired = of.problem.quantised and fold(of.problem.epilogue) > 1
     return ({"parts": 2},) if paired and of.promotes else AS_IT_IS
 

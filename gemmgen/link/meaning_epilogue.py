@@ -6,35 +6,29 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir import nodes as ir
-from ..ir.dtypes import BF16, E4M3, F16, F32, S32, DType
+from ..ir.dtypes import F32, S32
 from ..ir.places import held, piece, shift
 from ..ir.spelling import epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
+from .meaning_swapped import (
+    evaluate_pairs,
+    normalise_columns,
+    row_amax_columns,
+    share_amax,
+    store_elements_transposed,
+    store_folded_transposed,
+    store_matrix_transposed,
+    store_scales_columns,
+    take_amax,
+)
 from .parts import UNROLL, coord, count, end_of_rows
+from .staging import MATRIX, PAIR_OF_BYTES, base, mixed, one, pair
 
 TENSOR = {False: "cp.async.bulk.tensor.{}d.global.shared::cta.tile.bulk_group",
           True: "cp.reduce.async.bulk.tensor.{}d.global.shared::cta.add.tile.bulk_group"}  # fmt: skip
 BULK = {False: "cp.async.bulk.global.shared::cta.bulk_group",
         True: "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32"}  # fmt: skip
-MATRIX = "stmatrix.sync.aligned.m8n8.x{}{}.shared.b16"
-PAIR_OF_BYTES = '"cvt.rn.satfinite.e4m3x2.f32"($b16'
 STORE_TWO = {F32: ("st.shared.v2.f32", "float"), S32: ("st.shared.v2.s32", "int")}
-
-
-def mask(b: ir.Smem) -> int:
-    """Of a row's number, the bits that its chunks of 16 bytes are exchanged by."""
-    return max((b.swizzle or 0) // 16 - 1, 0)
-
-
-def mixed(b: ir.Smem, row: str) -> str:
-    return f"({row} * {b.slab_bytes} >> 7 & {mask(b)}) << 4"
-
-
-def base(k: ir.Kernel, b: ir.Smem, own: int, row: str) -> str:
-    """Where `row` of this warpgroup's piece number `own` begins."""
-    return (
-        f"{b.name} + ({own * k.consumers} + warpgroup) * {b.stage_bytes} + ({row}) * {b.slab_bytes}"
-    )
 
 
 def of_column(b: ir.Smem, element: str, chunk: str, size: int) -> str:
@@ -43,23 +37,7 @@ def of_column(b: ir.Smem, element: str, chunk: str, size: int) -> str:
     return f"{slab} + ({element} % {b.slab_cols}{f' * {size}' if size > 1 else ''} ^ {chunk})"
 
 
-def one(b: ir.Smem, x: str, at: str) -> str:
-    """A store of one element."""
-    match b.dtype:
-        case t if t in (BF16, F16):
-            return f'"st.shared.b16"([{at}], "cvt.rn.{t.ptx}.f32"($b16, float({x})));'
-        case t if t == E4M3:
-            return f'"st.shared.u8"([{at}], {PAIR_OF_BYTES}, "0f00000000", float({x})));'
-        case t:
-            return f'"st.shared.{t.ptx}"([{at}], {"int" if t == S32 else "float"}({x}));'
-
-
 # ---- from registers to shared memory ----------------------------------------------------------------
-
-
-def pair(t: DType, low: str, high: str) -> str:
-    """Two values in a register: frame.FUNCTIONS."""
-    return f"ptx::pair_{t.ptx}({low}, {high})"
 
 
 def store_matrix(k: ir.Kernel, s: ir.StageTile) -> str:
@@ -112,47 +90,24 @@ def store_elements(k: ir.Kernel, s: ir.StageTile) -> str:
     return f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; i += 2) {{ {stores} }}"
 
 
-def store_matrix_transposed(k: ir.Kernel, s: ir.StageTile) -> str:
-    """Lanes 8m to 8m + 7 give the rows of matrix m: of D's columns the first or second 8, and 8 rows on."""
-    b, n = k.buffer(s.smem), count(k, s.src)
-    row, column = "(lane / 16 * 8 + lane % 8)", "(warp * 16 + lane / 8 % 2 * 8)"
-    there = f"{column} / {b.slab_cols} * {b.slab_stride}"
-    inside = f"({column} % {b.slab_cols} * {b.dtype.bytes} ^ {mixed(b, row)})"
-    at = f"{base(k, b, s.wave, row)} + {there} + {inside} + 2 * i * {b.slab_bytes}"
-
-    def stores(first: int, end: int, matrices: int) -> str:
-        data = ", ".join(
-            pair(b.dtype, f"value(i + {2 * j})", f"value(i + {2 * j + 1})") for j in range(matrices)
-        )
-        loop = f"for (int i = {first}; i < {end}; i += {2 * matrices})"
-        return f'{UNROLL}{loop} "{MATRIX.format(matrices, ".trans")}"([{at}], {{{data}}});'
-
-    return epilogue_value(k, s) + stores(0, n // 8 * 8, 4) + stores(n // 8 * 8, n, 2)
-
-
-def store_elements_transposed(k: ir.Kernel, s: ir.StageTile) -> str:
-    b = k.buffer(s.smem)
-    row, column = "(lane % 4 * 2)", "(warp * 16 + half * 8 + lane / 4)"
-    there = f"{column} / {b.slab_cols} * {b.slab_stride}"
-    byte = f"{column} % {b.slab_cols} * {b.dtype.bytes}"
-    stores = ""
-    for j, of in enumerate((row, f"({row} + 1)")):
-        at = f"{base(k, b, s.wave, of)} + {there} + ({byte} ^ {mixed(b, of)}) + 2 * i * {b.slab_bytes}"
-        stores += one(b, f"value(i + 2 * half + {j})", at)
-    rows = f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; i += 4) {{ {stores} }}"
-    return f"{epilogue_value(k, s)}{UNROLL}for (int half = 0; half < 2; ++half) {{ {rows} }}"
-
-
 # ---- values in registers ----------------------------------------------------------------------------
 
 
 def evaluate(k: ir.Kernel, s: ir.Evaluate) -> str:
+    if s.of == "pairs":
+        return evaluate_pairs(k, s)
     fold = k.block.fold
     loop = f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; i += {fold})"
     return f"{epilogue_value(k, s)}{loop} {s.dst}[i / {fold}] = value(i);"
 
 
 def row_amax(k: ir.Kernel, s: ir.RowAmax) -> str:
+    if s.of == "columns":
+        return row_amax_columns(k, s)
+    return row_amax_rows(k, s)
+
+
+def row_amax_rows(k: ir.Kernel, s: ir.RowAmax) -> str:
     """Register i is of row r or r + 8; a lane has two columns (folded: one) of every eight (four)."""
     fold = k.block.fold
     mine, columns = f"lane % 4 * {2 // fold}", folded(k, "shape_n")
@@ -169,6 +124,8 @@ def row_amax(k: ir.Kernel, s: ir.RowAmax) -> str:
 
 
 def store_scales(k: ir.Kernel, s: ir.StoreScales) -> str:
+    if s.of == "columns":
+        return store_scales_columns(k, s)
     row = (
         f"tile.d_row + ({s.wave * k.consumers} + warpgroup) * 64 + warp * 16 + lane / 4 + i % 2 * 8"
     )
@@ -181,6 +138,8 @@ def store_scales(k: ir.Kernel, s: ir.StoreScales) -> str:
 
 def normalise(k: ir.Kernel, s: ir.Normalise) -> str:
     n = count(k, s.amax)
+    if s.of == "columns":
+        return normalise_columns(k, s)
     divided = f"inverse[i] = __fdiv_rn({E4M3_MAX}f, {s.amax}[i]);"
     times = f"{s.dst}[i] *= inverse[i / 64 * 2 + i / {2 // k.block.fold} % 2];"
     return (
@@ -279,10 +238,13 @@ STAGES: dict[str, Callable[[ir.Kernel, ir.StageTile], str]] = {
     "elements": store_elements,
     "matrix_transposed": store_matrix_transposed,
     "elements_transposed": store_elements_transposed,
+    "folded_transposed": store_folded_transposed,
 }
 EPILOGUE: dict[type[ir.Stmt], Callable[[ir.Kernel, Any], str]] = {
     ir.Evaluate: evaluate,
     ir.RowAmax: row_amax,
+    ir.ShareAmax: share_amax,
+    ir.TakeAmax: take_amax,
     ir.StoreScales: store_scales,
     ir.Normalise: normalise,
     ir.StageTile: lambda k, s: STAGES[s.by](k, s),

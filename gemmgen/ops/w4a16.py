@@ -40,7 +40,7 @@ def w4a16_gemm(
     A weight that is multiplied is (code - zero) * scale, or value * 2^exponent, rounded once to a's dtype (`Packed.numbers`).
     out: [M, N] of `out_dtype` ("bf16", "f16", "f32"; None: a's dtype), contiguous along N, row stride a multiple of 16 bytes; allocated if
     None. M = 0 returns at once.
-    config, invariant, weights_ready, epilogue, arguments: as in `gemmgen.ops.fp8_block_gemm`, but no epilogue that pairs columns.
+    config, invariant, weights_ready, epilogue, arguments: as in `gemmgen.ops.fp8_block_gemm`.
     Runs on torch's current stream. Raises as that.
     """
     p = _problem(a, weights, out_dtype, epilogue)

@@ -33,7 +33,9 @@ STAGES: dict[tuple[int, str], By] = {
     (4, "m"): "pairs",
     (2, "n"): "matrix_transposed",
     (4, "n"): "elements_transposed",
+    (1, "n"): "elements_transposed",
 }
+FOLDED: dict[str, By] = {"m": "elements", "n": "folded_transposed"}
 
 
 def choose_stores(kernel: Kernel, target: Target) -> Kernel:
@@ -43,7 +45,7 @@ def choose_stores(kernel: Kernel, target: Target) -> Kernel:
     Where a ragged group ends inside a piece, a box would write past it: StoreRows."""
     d = kernel.buffer("smem_d")
     by_rows, ragged = bool(d.pad), kernel.groups.ragged
-    by: By = STAGES[d.dtype.bytes, d.along] if kernel.block.fold == 1 else "elements"
+    by = STAGES[d.dtype.bytes, d.along] if kernel.block.fold == 1 else FOLDED[d.along]
 
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
         match stmt:

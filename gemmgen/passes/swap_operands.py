@@ -17,6 +17,7 @@ from ..ir.nodes import (
     Promote,
     Registers,
     Role,
+    RowAmax,
     Smem,
     StageTile,
     Stmt,
@@ -25,7 +26,9 @@ from ..ir.nodes import (
 from ..ir.packed import COLUMNS
 from ..ir.promotion import BLOCK_SCALES, OF_BLOCKS, promotes
 from ..ir.rewrite import map_role, map_stmts, statements, walk
+from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..target import Target
+from .swap_values import swapped_values
 
 SWAPPED_ROWS = Rule(
     id="swapped-rows",
@@ -33,10 +36,10 @@ SWAPPED_ROWS = Rule(
     because="From 64 rows on, swapping A and B saves nothing; and with a scale per column in registers, tiles "
     "of 128 rows spilled.",
 )
-SWAPPED_OUTPUT = Rule(
-    id="swapped-output",
-    says="an output whose columns are paired, or scaled by blocks, cannot be computed with swap_ab",
-    because="A pair of columns, and a block of 128 of them, then lie in several threads or warps.",
+SWAPPED_SCALES = Rule(
+    id="swapped-scales",
+    says="with swap_ab an FP8 output needs one consumer warpgroup, and 128 columns of D in a tile",
+    because="The greatest of the 128 is what the warps of one warpgroup find together.",
 )
 SWAPPED_PARTS = Rule(
     id="swapped-parts",
@@ -53,7 +56,7 @@ DECODED_SPAN = Rule(
     says="weights of 4 bits need K blocks of 128 columns, and multicast none or a",
     because="They are packed in blocks of 64 rows and 128 columns, each of which is copied as it lies, by the CTA that multiplies by it.",
 )
-RULES = (DECODED_SWAPPED, DECODED_SPAN, SWAPPED_ROWS, SWAPPED_OUTPUT, SWAPPED_PARTS)
+RULES = (DECODED_SWAPPED, DECODED_SPAN, SWAPPED_ROWS, SWAPPED_SCALES, SWAPPED_PARTS)
 
 PAIR = 4  # a thread holds two of every eight columns: one in so many
 COLUMN_SCALES = "column_scales"
@@ -73,14 +76,12 @@ def swap_operands(kernel: Kernel, target: Target, swap_ab: bool) -> Kernel:
     if kernel.block.m > most:
         values = {"block_m": kernel.block.m, "most": most}
         raise IllegalConfig(SWAPPED_ROWS, values, "Use swap_ab=false.")
-    if kernel.block.fold > 1 or any(isinstance(s, Evaluate) for s in statements(kernel)):
-        output = {"fold": kernel.block.fold, "d": kernel.buffer("smem_d").dtype.name}
-        raise IllegalConfig(SWAPPED_OUTPUT, output, "Use swap_ab=false.")
+    _check_scales(kernel)
     if kernel.instr.n != kernel.block.m:
         parts = {"parts": kernel.block.m // kernel.instr.n}
         raise IllegalConfig(SWAPPED_PARTS, parts, "Use parts=1 or swap_ab=false.")
     kernel = map_stmts(kernel, lambda s: _exchanged(s) if isinstance(s, Mma) else s)
-    kernel = _line_scales(_block_scales(kernel))
+    kernel = swapped_values(_line_scales(_block_scales(kernel)))
     smem = tuple(_beside(kernel, s, target) if s.use == "output" else s for s in kernel.smem)
     return replace(kernel, smem=smem, instr=_turned(kernel.instr))
 
@@ -93,6 +94,16 @@ def _check_decoded(kernel: Kernel, swap_ab: bool) -> None:
         raise IllegalConfig(DECODED_SPAN, values, "Use block_k_bytes=256 and multicast=none or a.")
 
 
+def _check_scales(kernel: Kernel) -> None:
+    if not any(isinstance(s, RowAmax) for s in statements(kernel)):
+        return
+    warpgroups, columns = kernel.consumer.count, kernel.block.d_n
+    if warpgroups > 1 or columns != OUTPUT_SCALE_BLOCK:
+        values = {"warpgroups": warpgroups, "columns": columns}
+        fix = f"Use consumers=1 and block_n={OUTPUT_SCALE_BLOCK * kernel.block.fold}, or swap_ab=false."
+        raise IllegalConfig(SWAPPED_SCALES, values, fix)
+
+
 def _exchanged(s: Mma) -> Mma:
     return replace(s, a=s.b, b=s.a, instr=_turned(s.instr))
 
@@ -102,14 +113,15 @@ def _turned(w: Wgmma) -> Wgmma:
 
 
 def _beside(kernel: Kernel, d: Smem, target: Target) -> Smem:
-    """D's tile in pieces of all its rows and the 64 columns that one wgmma computes."""
-    return replace(d, rows=kernel.block.m, cols=target.wgmma_m, along="n")
+    """D's tile in pieces of all its rows and the columns of D that one wgmma computes."""
+    return replace(d, rows=kernel.block.m, cols=target.wgmma_m // kernel.block.fold, along="n")
 
 
 def _block_scales(kernel: Kernel) -> Kernel:
     """Where 128 of B's rows share a scale: A's are of columns now, the same for every wave, and B's of
     whole waves, since 64 rows at a multiple of 64 lie in one block."""
-    wave = {s.src: s.wave for s in statements(kernel) if isinstance(s, StageTile)}
+    wave = {s.src: s.wave for s in statements(kernel) if isinstance(s, StageTile | Evaluate)}
+    waves = len(set(wave.values()))
     if not any(promotes(s, *OF_BLOCKS) for s in statements(kernel)):
         return kernel
 
@@ -119,7 +131,7 @@ def _block_scales(kernel: Kernel) -> Kernel:
                 first = LoadColumnScales(dst=COLUMN_SCALES, smem=s.smem)
                 return first if s.wave == 0 else ()
             case LoadBlockScales():
-                return replace(s, of="waves", count=len(wave))
+                return replace(s, of="waves", count=waves)
             case Promote():
                 by = replace(s, by="wave", row_scales="", column_scales=COLUMN_SCALES)
                 return replace(by, wave=wave[s.dst])
@@ -128,7 +140,7 @@ def _block_scales(kernel: Kernel) -> Kernel:
     columns = Registers(name=COLUMN_SCALES, dtype=F32, count=kernel.instr.n // PAIR)
     by_rows = {s.dst for s in statements(kernel) if isinstance(s, LoadRowScales)}
     widened = map_stmts(kernel, visit)
-    return map_role(widened, "consumer", lambda r: _arrays(r, by_rows, columns, len(wave)))
+    return map_role(widened, "consumer", lambda r: _arrays(r, by_rows, columns, waves))
 
 
 def _arrays(role: Role, dropped: set[str], columns: Registers, waves: int) -> Role:

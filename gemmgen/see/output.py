@@ -154,6 +154,11 @@ def _instructions(d: Smem, s: StageTile, warp: int, registers: int) -> Iterator[
                 row = warp * WARP_SIDE + lane // 4 + 8 * (i % 2)
                 column = lane % 4 + i // 2 * 4
                 yield f"st.shared {d.dtype.bytes} bytes", i, i + 1, row, column, d.dtype.bytes
+        case "folded_transposed":
+            column = warp * WARP_SIDE // 2 + lane // 8 + lane // 4 % 2 * 4
+            for i in range(registers):
+                at = (lane % 4 * 2 + i % 2 + i // 2 * 8, column, d.dtype.bytes)
+                yield f"st.shared {d.dtype.bytes} bytes", i, i + 1, *at
         case "elements_transposed":
             for half in (0, 1):
                 column = warp * WARP_SIDE + half * 8 + lane // 4

@@ -10,7 +10,7 @@ pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
 from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
 
 from gemmgen import formats, ops, quant  # noqa: E402
-from gemmgen.errors import ArgumentError, IllegalConfig  # noqa: E402
+from gemmgen.errors import ArgumentError  # noqa: E402
 
 FORMS = {
     "int4": (formats.int4(128, "bf16"), torch.bfloat16),
@@ -129,8 +129,13 @@ def test_what_is_refused(changes, message, monkeypatch):
         ops.w4a16_gemm(**{**GIVEN, **changes})
 
 
-def test_pairs_of_columns_are_refused(monkeypatch):
-    memory = Memory(GIVEN["a"], BLOCKS)
+def test_pairs_of_columns(monkeypatch):
+    form, dtype = FORMS["mxfp4"]
+    b, a = packed(form, dtype, 128, 256), torch.randn(5, 256).to(dtype)
+    memory = Memory(a, b.blocks)
     emulated(monkeypatch, memory)
-    with memory, pytest.raises(IllegalConfig, match="swapped-output"):
-        ops.w4a16_gemm(**GIVEN, epilogue="swiglu")
+    with memory:
+        got = ops.w4a16_gemm(a, b.blocks, weights=b.format.name, out_dtype="f32", epilogue="swiglu")
+    gate, up = multiplied(a, b).view(5, 64, 2).unbind(-1)
+    want = torch.nn.functional.silu(gate) * up
+    assert torch.allclose(got.double(), want, rtol=1e-4, atol=1e-3)

@@ -13,6 +13,7 @@ from on_gpu import judged, legal, same_bits
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.heuristics import choose, rank
+from gemmgen.ir.dtypes import E4M3
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.target import H200
 
@@ -125,3 +126,28 @@ def test_the_exchange_changes_no_bit(name):
     configs = Config(stages=2), tile(16, 128, 2, stages=2), tile(64, 64, 1, stages=2)
     for shape in ((50, 200, 700), (16, 7168, 2048), (64, 576, 7168)):
         assert same_bits(p, shape, configs, 4)
+
+
+EXPERTS = replace(problem("fp8_block", "ends"), d=E4M3, epilogue=EPILOGUES["swiglu"])
+PAIRED = replace(problem("bf16", "none"), epilogue=EPILOGUES["geglu"])
+
+
+@pytest.mark.parametrize("rows", (8, 16, 40, 64))
+def test_experts(rows):
+    """Pairs of columns and scales of D, in groups that end inside tiles, one without rows; the first by index, too."""
+    for p, split_k in itertools.product((EXPERTS, replace(EXPERTS, indexed=True)), (1, 2)):
+        shape = (640, 1056, 1024)
+        groups = layout(p, shape, (rows, 0, 3, 70))
+        judged(p, tile(rows, 256, 1, stages=4, split_k=split_k), shape, groups)
+
+
+@pytest.mark.parametrize("m", (1, 9, 64))
+def test_pairs(m):
+    for block_n, consumers in ((64, 1), (128, 2), (256, 2)):
+        judged(PAIRED, tile(16, block_n, consumers), (m, 1040, 520), pad=m % 3)
+
+
+def test_pairs_and_scales_have_the_bits_of_other_tiles():
+    p = replace(EXPERTS, grouping="none")
+    plain = Config(block_m=64, block_n=256, consumers=1, parts=2, stages=4)
+    assert same_bits(p, (40, 1056, 1024), (tile(24, 256, 1, stages=4), plain), 1)

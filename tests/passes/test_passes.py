@@ -80,6 +80,9 @@ CHANGES = {
     "swap_operands": (DENSE_TN, {**SWAP, "block_n": 128}),
     "swap_operands-block-scales": (FP8, {**SWAP, "block_n": 256}),
     "swap_operands-line-scales": (VECTOR, {**SWAP, "block_n": 256}),
+    "swap_operands-pairs": (PAIRED, SWAP | {"block_n": 128}),
+    "swap_operands-scales": (QUANTISED, SWAP | {"block_n": 128, "consumers": 1}),
+    "swap_operands-pairs-scales": (MOE, SWAP | {"block_n": 256, "consumers": 1}),
     "split_scales": (FP8, {"block_n": 144}),
     "read_lane_scales": (FP8, {"lane_scales": True}),
     "read_lane_scales-waves": (FP8, {"lane_scales": True, "block_m": 256}),
@@ -250,11 +253,11 @@ def test_every_pass_has_a_case():
 # rule id: (problem, config, what the target lacks, the values the error must hold). A rule no
 # shipped target can break is triggered by a lesser one.
 ILLEGAL = {
-    "swapped-output": (
-        PAIRED,
-        {"swap_ab": True, "block_m": 16},
+    "swapped-scales": (
+        QUANTISED,
+        {"swap_ab": True, "block_m": 16, "block_n": 128},
         {},
-        {"fold": 2, "d": "bf16"},
+        {"warpgroups": 2, "columns": 128},
     ),
     "decoded-swapped": (W4A16, {"block_k_bytes": 256}, {}, {"swap_ab": False}),
     "decoded-span": (
@@ -496,7 +499,11 @@ def test_rules_are_documented_and_unique():
         ("direct-operands", W4A16, CODED | {"direct": True, "block_n": 64, "consumers": 1}),
         ("swapped-parts", W4A16, CODED | {"parts": 2}),
         ("ring-depth", W4A16, CODED | {"stages": 1}),
-        ("swapped-output", MOE, SWAP | {"parts": 2}),
+        ("swapped-scales", MOE, SWAP | {"parts": 2}),
+        ("swapped-scales", MOE, SWAP | {"block_n": 256}),
+        ("swapped-scales", MOE, SWAP | {"consumers": 1}),
+        ("swapped-scales", QUANTISED, SWAP | {"consumers": 1, "block_n": 256}),
+        ("swapped-scales", QUANTISED, SWAP | {"consumers": 2, "ping_pong": True}),
         ("wgmma-n", FP8, {"block_n": 8, "parts": 2}),
         ("wgmma-n", FP8, {"block_n": 136, "parts": 2}),
         ("wgmma-n", INT8_BLOCK, {"block_n": 80, "parts": 2}),
@@ -511,7 +518,7 @@ def test_rules_are_documented_and_unique():
         ("swizzle-width", DENSE, {"block_k_bytes": 64, "swizzle_ab": 128}),
         ("tile-rows", DENSE, {"block_m": 64}),
         ("tile-rows", DENSE, {"block_m": 32}),
-        ("swapped-output", QUANTISED, SWAP),
+        ("swapped-scales", QUANTISED, SWAP),
         ("tile-rows", DENSE, SWAP | {"block_n": 64}),
         ("tile-rows", DENSE, SWAP | {"block_n": 96}),
         ("tile-rows", DENSE, SWAP | {"block_n": 200, "consumers": 1}),

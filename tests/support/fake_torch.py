@@ -12,7 +12,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from gemmgen.ir.indices import SOURCES
 from gemmgen.ops import building, front
 from gemmgen.pipeline import lower
 from gemmgen.runtime import torch_tensors

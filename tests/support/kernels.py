@@ -148,6 +148,15 @@ VARIETY = {
         replace(FP8, grouping="masked"),
         Config(swap_ab=True, block_m=16, block_n=64, consumers=1),
     ),
+    "dense-swap-paired": (PAIRED, Config(swap_ab=True, block_m=24, block_n=128)),
+    "dense-swap-quantised": (
+        QUANTISED,
+        Config(swap_ab=True, block_m=8, consumers=1, in_flight=1),
+    ),
+    "fp8-swap-experts": (
+        replace(FP8, grouping="ends", d=E4M3, epilogue=EPILOGUES["swiglu"]),
+        Config(swap_ab=True, block_m=16, block_n=256, consumers=1, stages=3),
+    ),
     "fp8-1d1d-swap": (VECTOR, Config(swap_ab=True, block_m=64, multicast="a", stages=3)),
     "dense-split-in-flight": (DENSE, Config(split_k=2, in_flight=1)),
     "dense-split-ends": (replace(DENSE, grouping="ends"), Config(split_k=2, block_n=64)),
