@@ -46,6 +46,13 @@ def sides(p: Problem, a: Any, b: Any, columns: int | None) -> Shape:
     return m, n, k
 
 
+def check_none(p: Problem, columns: int | None) -> None:
+    """Raise ArgumentError for columns of a b that has its own."""
+    if columns is not None:
+        allowed = f"is of packed weights, which {p.family} has not: N is a side of b"
+        raise ArgumentError("columns", columns, allowed)
+
+
 def rows_of(b: Any) -> Any:
     """Blocks as rows of bytes, [R, C * bytes], of each group."""
     return b.reshape(*b.shape[:-2], -1).view(torch().int8)

@@ -117,6 +117,7 @@ def compute(
     if p.form:
         shape, b = coded.sides(p, a, b, columns), coded.rows_of(b)
     else:
+        coded.check_none(p, columns)
         shape = depths.sides(p, a, b) if g.depths else operand_shape(p, a, b)
     of_rows, shape, told = of_product(by_index, a, shape)
     split_k = 1 if whole_k else invariance.split_of(p, *shape[1:], invariant)

@@ -14,10 +14,16 @@ from gemmgen import ops
 from gemmgen.compat.deep_gemm import settings
 from gemmgen.target import H200
 
-from . import compat, experts, gemms, others
+from . import coded, compat, experts, gemms, others
 from .model import Outcome, tried
 
-FUNCTIONS = (*others.FUNCTIONS, *experts.FUNCTIONS, *gemms.FUNCTIONS, *compat.FUNCTIONS)
+FUNCTIONS = (
+    *others.FUNCTIONS,
+    *experts.FUNCTIONS,
+    *gemms.FUNCTIONS,
+    *coded.FUNCTIONS,
+    *compat.FUNCTIONS,
+)
 
 
 def campaign() -> list[Outcome]:

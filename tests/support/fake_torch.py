@@ -89,6 +89,10 @@ class Placed(Tensor):
 
     def of(self, dtype: str):
         """The same bytes, of another dtype."""
+        seen = Placed(*self.shape, dtype=dtype, stride=self.strides)
+        if seen.element_size() == self.element_size():
+            seen.address, seen.device = self.address, self.device
+            return seen
         *lead, columns = self.shape
         found = Placed(*lead, columns * self.element_size(), dtype=dtype)
         assert found.shape[-1] % found.element_size() == 0 and self.is_contiguous()
@@ -101,8 +105,10 @@ class Placed(Tensor):
         assert last < self.numel()
         return self.seen(shape, stride)
 
-    def reshape(self, shape: tuple[int, ...]):
-        return self.seen(shape)
+    def reshape(self, *shape: Any):
+        shape = shape[0] if isinstance(shape[0], tuple) else shape
+        left = self.numel() // (math.prod(x for x in shape if x != -1) or 1)
+        return self.seen(tuple(left if x == -1 else x for x in shape))
 
     def transpose(self, one: int, other: int):
         def swapped(sides: tuple[int, ...]):
@@ -255,6 +261,8 @@ def recorded(patch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
             check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
             for m in self.kernel.maps:
                 describe(self.kernel, m, matrices[m.tensor])
+            for x in self.kernel.pointed:
+                check(x.tensor, matrices[x.tensor], x.dtype.bytes)
             if self.kernel.pointed:
                 values = {**values, **lying(matrices)}
             assert {x.name for x in self.kernel.params} <= {*values}
