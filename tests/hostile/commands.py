@@ -38,6 +38,7 @@ HUGE_NUMBER = "9" * 5000
 OPTIONS: tuple[tuple[str, ...], ...] = (
     *(("emit", x) for x in NAMES if x and x[0] != "-"),
     *(("emit", KERNEL, option, x) for option in ("--ab", "--d", "--epilogue", "--layout", "--grouping") for x in ("a b", "../x", "a\0b", "²", "x" * 10**5, 'a"b', "{}", "\udcff")),
+    *(("emit", kernel, "--weights", x) for kernel in (KERNEL, "w4a16") for x in (*NAMES, "int4", "int4_128_bf16 ", "../int4_128_bf16", "x" * 10**5) if x[:1] != "-" and (x or kernel != KERNEL)),
     *(("emit", KERNEL, "--alignment", x) for x in ("-1", "1", "64.0", "²", HUGE_NUMBER)),
     *(("emit", KERNEL, f"-{side}", x) for side in "mnk" for x in ("0", "-1", "2147483648", "1e3", "NaN", "²", HUGE_NUMBER)),
     *(("emit", KERNEL, "--split-k", x) for x in ("0", "3", "NaN", HUGE_NUMBER)),

@@ -144,14 +144,26 @@ def _problems() -> tuple[Case, ...]:
     texts = [(n, x) for n in names for x in (*NAMES[3:8], "a" * LONG, "\udcff")]
     values = [
         (n, x)
-        for n in ("family", *names, "alignment", "accumulate", "weights_ready")
+        for n in (
+            "family",
+            *names,
+            "alignment",
+            "accumulate",
+            "weights",
+            "weights_ready",
+            "indexed",
+        )
         for x in VALUES
     ]
     values = [(n, x) for n, x in values if not (n == "family" and x == "128")]
     values = [(n, x) for n, x in values if not (n == "epilogue" and x in (1.5, -1, 10**30))]
+    packed = {"family": "w4a16", "a": "bf16", "b": "bf16"}
     return tuple(
         call("fields of problems", f"{n}={x!r}"[:60], partial(Problem.from_json, right | {n: x}))
         for n, x in (*texts, *values)
+    ) + tuple(
+        call("fields of problems", f"packed from {x!r}"[:60], partial(Problem.from_json, packed | {"weights": x}))
+        for x in (*NAMES, *VALUES, None, "int4_128_bf16 ", "INT4_128_bf16", "int4_128_bf16\n", "int4_128_f16")
     ) + tuple(
         call("fields of problems", f"a field {x!r}"[:60], partial(Problem.from_json, right | {x: 1}))
         for x in NAMES
