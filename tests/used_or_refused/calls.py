@@ -20,7 +20,8 @@ FUNCTIONS: dict[str, Function] = (
     compiler_calls.FUNCTIONS | host_calls.FUNCTIONS | expert_calls.FUNCTIONS
 )
 # What errors name besides: what is missing, one of several.
-ABOUT = {"compile_to_source": ("config",), "prepare": ("shape",)}
+WEIGHTS = {"Problem": ("weights",), "Problem.from_json": ("weights",)}
+ABOUT = WEIGHTS | {"compile_to_source": ("config",), "prepare": ("shape",)}
 
 
 def judge(call: Call, tally: Tally) -> None:

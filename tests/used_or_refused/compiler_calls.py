@@ -23,6 +23,7 @@ from gemmgen.ir.collectives import COLLECTIVES
 from gemmgen.ir.dtypes import DTYPES, DType
 from gemmgen.ir.expr import ACC, Expr, PerColumn
 from gemmgen.ir.groupings import GROUPINGS
+from gemmgen.ir.packed import FORMS
 from gemmgen.ops import building, invariance
 from gemmgen.problem import LAYOUTS, Problem
 from gemmgen.recipes import recipe
@@ -46,6 +47,7 @@ PROBLEM = {
     "grouping": mostly(st.sampled_from([*GROUPINGS])),
     "alignment": mostly(st.sampled_from([64, 128])),
     "accumulate": mostly(st.booleans()),
+    "weights": mostly(st.sampled_from(["", *FORMS[DTYPES["bf16"]]])),
     "weights_ready": mostly(st.booleans()),
     "indexed": mostly(st.booleans()),
     "collective": mostly(st.sampled_from([*COLLECTIVES])),
@@ -60,10 +62,32 @@ def problem_fields() -> st.SearchStrategy[dict[str, Any]]:
         wrong = st.tuples(DTYPE, DTYPE)
         both = st.integers(0, 9).flatmap(lambda n: pair if n else wrong)
         return both.flatmap(
-            lambda x: some(PROBLEM, family=st.just(family), a=st.just(x[0]), b=st.just(x[1]))
-        )
+            lambda x: some(
+                PROBLEM | {"weights": _weights(family, x[1])},
+                family=st.just(family),
+                a=st.just(x[0]),
+                b=st.just(x[1]),
+            )
+        ).flatmap(_packed)
 
     return mostly(st.sampled_from([*FAMILIES]), 20).filter(_hashable).flatmap(operands)
+
+
+def _weights(family: Any, b: Any) -> st.SearchStrategy[Any]:
+    """What a family's B is packed from, or what other families refuse."""
+    coded = family in FAMILIES and recipe(family).coded
+    return mostly(st.sampled_from([*FORMS.get(b, ("",))])) if coded else PROBLEM["weights"]
+
+
+def _packed(fields: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Where a family needs weights they are left out seldom, and given to others as seldom."""
+    family, b = fields["family"], fields["b"]
+    coded = family in FAMILIES and recipe(family).coded
+    if coded == ("weights" in fields):
+        return st.just(fields)
+    rest = {k: v for k, v in fields.items() if k != "weights"}
+    other = _weights(family, b).map(lambda x: rest | {"weights": x}) if coded else st.just(rest)
+    return st.integers(0, 5).flatmap(lambda n: other if n else st.just(fields))
 
 
 def _hashable(x: Any) -> bool:

@@ -5,22 +5,27 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import fake_torch
 import pytest
-from bad_arguments import gemms
+from bad_arguments import coded, gemms
 from fake_torch import Placed
 from hypothesis import strategies as st
 
 from gemmgen import ops
+from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES, named
 from gemmgen.heuristics import ANY
 from gemmgen.heuristics.tuned import adds_up
+from gemmgen.ir.dtypes import BF16, F16
 from gemmgen.ir.expr import ACC, Expr, PerColumn, PerElement, PerRow, Scalar, arguments
+from gemmgen.ir.indices import TOP
+from gemmgen.ir.packed import FORMS
 from gemmgen.ops import invariance, scaled
-from gemmgen.problem import LAYOUTS
+from gemmgen.problem import LAYOUTS, Problem
 from gemmgen.recipes import recipe
 
 from . import host_calls
@@ -28,7 +33,10 @@ from .values import CONFIG, JUNK, Call, mostly, some
 
 # Of functions that are given one table or another, each.
 TABLES = ("row_groups", "group_ends")
-TAKEN = {" by ".join((f.name, *(t for t in TABLES if t in f.right()))): f for f in gemms.FUNCTIONS}
+TAKEN = {
+    " by ".join((f.name, *(t for t in TABLES if t in f.right()))): f
+    for f in (*gemms.FUNCTIONS, *coded.FUNCTIONS)
+}
 READS = {
     PerColumn: lambda p: Placed(*p[0], p[2]),
     PerRow: lambda p: Placed(*p[0], p[1]),
@@ -44,7 +52,9 @@ KEYWORDS: dict[str, st.SearchStrategy[Any]] = {
     "alignment": mostly(st.sampled_from([64, 128])),
     "expected_rows": mostly(st.sampled_from([1, 7, 256])),
     "expected_groups": mostly(st.sampled_from([1, 2])),
-    "config": mostly(CONFIG | st.none()),
+    "config": mostly(
+        CONFIG | st.none() | st.sampled_from([coded.CONFIG, replace(coded.CONFIG, in_flight=0)])
+    ),
     "epilogue": mostly(
         st.sampled_from(["relu", "silu", "gelu", ACC * 3.0, "bias", "residual", "alpha"])
     ),
@@ -58,8 +68,10 @@ KEYWORDS: dict[str, st.SearchStrategy[Any]] = {
     "scale_b": mostly(st.just(0.5)),
     "row_groups": mostly(st.none()),
     "group_ends": mostly(st.none()),
-    "rows": mostly(st.none()),
-    "top": mostly(st.sampled_from([1, 2])),  # without rows one is all there can be
+    "rows": mostly(st.none()),  # rows of the product are made to fit
+    "top": mostly(st.sampled_from([1, 2, 3])),  # without rows one is all there can be
+    "weights": mostly(st.sampled_from([*FORMS[BF16], *FORMS[F16]])),
+    "columns": mostly(st.sampled_from([None, 65, 72, 128])),
     "table": mostly(st.none()),
     "out": st.none(),
     "nobody": JUNK,
@@ -80,8 +92,8 @@ def gemm_calls(draw: Callable[..., Any]) -> Call:
     given = draw(_fitting(given, f))
     e = given.get("epilogue")
     if isinstance(e, Expr) or (isinstance(e, str) and e in EPILOGUES):
-        lead, (m, n) = right["a"].shape[:-2], (right["a"].shape[-2], right["b"].shape[-2])
-        groups = right["b"].shape[:-2]
+        lead, (m, n) = right["a"].shape[:-2], right["out"].shape[-2:]
+        groups = right["b"].shape[: -3 if right["b"].dtype == "uint8" else -2]
         for x in arguments(named(e)):
             of_columns = isinstance(x, PerColumn)
             given[x.name] = READS[type(x)]((groups if of_columns else lead, m, n))
@@ -98,6 +110,12 @@ def _fitting(draw: Callable[..., Any], given: dict[str, Any], f: Any) -> dict[st
     if "c" in given and draw(st.booleans()):
         lead = f.right()["out"].shape[:-2]
         given = given | {"c": Placed(*lead, m, n), "out_dtype": "f32"}
+    if "rows" in given and draw(st.booleans()):
+        given = given | {"rows": Placed(m, dtype="int32")}
+    weights = given.get("weights")
+    if isinstance(weights, str) and weights in FORMS[BF16] and draw(st.booleans()):
+        sides = (*f.right()["b"].shape[:-1], FORMS[BF16][weights].block_bytes)
+        given = given | {"b": Placed(*sides, dtype="uint8")}
     return given
 
 
@@ -122,20 +140,27 @@ def ignored(call: Call) -> list[str]:
         "alignment": lambda v: p.alignment == v,
         "expected_rows": lambda v: v is None or not CHOSEN or CHOSEN[-1][1][0] == v,
         "expected_groups": lambda v: v is None or not CHOSEN or CHOSEN[-1][2] == v,
-        "config": lambda v: launch.config == (v or gemms.CONFIG),
+        "config": lambda v: launch.config == (v or _chosen(p)),
         "epilogue": lambda v: p.epilogue in (named(v), _of_scaled(given, v)),
         "scale_a_layout": lambda v: (v == "mn") is _in_place(launch, made["scale_a"]),
         "scale_layout": lambda v: (v == "mn") is _in_place(launch, made["scale_a"]),
         "packing": lambda v: p.grouping == f"k_{v}",
         "invariant": lambda v: _is_as_asked(launch, v),
         "scale_out": lambda v: v is None or v.data_ptr() in values,
-        "rows": lambda v: v is None,
-        "top": lambda v: v == 1,
+        "rows": lambda v: v is None or v.data_ptr() in values,
+        "top": lambda v: v == launch.values.get(TOP, 1),
+        "weights": lambda v: p.weights == v,
+        "columns": lambda v: v is None or launch.shape[1] == v,
         "c": lambda v: v is None or p.accumulate or v.data_ptr() in values,
         "scale_a": lambda v: v is None or _kept(v) in values,
         "scale_b": lambda v: v is None or _kept(v) in values,
     }
     return [k for k, v in given.items() if k in told and not told[k](v)]
+
+
+def _chosen(p: Problem) -> Config:
+    """In the place of what the cost model finds."""
+    return coded.CONFIG if p.weights else gemms.CONFIG
 
 
 def _kept(scale: Any) -> Any:
@@ -171,6 +196,8 @@ def without_gpu(stack: ExitStack) -> None:
     global LAUNCHES
     patch = stack.enter_context(pytest.MonkeyPatch.context())
     stack.enter_context(fake_torch.faked(patch))
-    patch.setattr(ops.building, "chosen", lambda *asked: CHOSEN.append(asked) or gemms.CONFIG)
+    patch.setattr(
+        ops.building, "chosen", lambda p, *asked: CHOSEN.append((p, *asked)) or _chosen(p)
+    )
     host_calls.without_gpu(patch)
     LAUNCHES = fake_torch.recorded(patch)

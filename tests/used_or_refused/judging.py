@@ -22,6 +22,7 @@ OPTIONAL |= {"collective": Problem.collective}
 # What describes a kernel: a request shows it, also where nothing is printed.
 PROBLEM = (
     *("--ab", "--layout", "--d", "--grouping", "--alignment", "--accumulate", "--weights-ready"),
+    "--weights",
     "--epilogue",
     *("--collective", "--wire"),
 )
