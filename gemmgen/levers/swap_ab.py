@@ -12,7 +12,7 @@ MOST_ALONG_M = 2
 
 def _price(price: Changes, of: L, c: C) -> Changes:
     """Second reads of its tiles come from L2; of more than two along M, as weights of 4 bits have, all draw."""
-    few = price["high"] <= MOST_ALONG_M * len(of.rows)
+    few = not of.recipe.coded or price["high"] <= MOST_ALONG_M * len(of.rows)
     dearer = PER_PAIR if of.recipe.scales_blocks else 1.0
     high = len(of.rows) if few else price["high"]
     return {"high": high, "dearer": price["dearer"] if of.recipe.scales_columns else dearer}

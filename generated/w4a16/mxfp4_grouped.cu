@@ -230,8 +230,9 @@ gemmgen_w4a16_ends_gemm_bf16_bf16_bf16_128x128x128_s4c2_w1_swap(
                 for (int i = 0; i < 4; ++i) {
                     const int group = i / 2, other = group + 4;
                     const uint32_t word = codes[i];
-                    const uint32_t scale = (static_cast<uint32_t>(records[group / 4]) >> group % 4 * 8 & 0xFF) * 0x00800080 + 0x3F003F00;
-                    const uint32_t scale_8 = (static_cast<uint32_t>(records[other / 4]) >> other % 4 * 8 & 0xFF) * 0x00800080 + 0x3F003F00;
+                    const uint32_t four = records[group / 4], four_8 = records[other / 4];
+                    const uint32_t scale = (four >> group % 4 * 8 & 0xFF) * 0x00800080 + 0x3F003F00;
+                    const uint32_t scale_8 = (four_8 >> other % 4 * 8 & 0xFF) * 0x00800080 + 0x3F003F00;
                     first_half[4 * i] = ptx::times_bf16((word & 0x81C081C0), scale);
                     first_half[4 * i + 1] = ptx::times_bf16(((word << 3) & 0x81C081C0), scale_8);
                     first_half[4 * i + 2] = ptx::times_bf16(((word << 6) & 0x81C081C0), scale);
@@ -261,8 +262,9 @@ gemmgen_w4a16_ends_gemm_bf16_bf16_bf16_128x128x128_s4c2_w1_swap(
                 for (int i = 0; i < 4; ++i) {
                     const int group = (i + 4) / 2, other = group + 4;
                     const uint32_t word = codes[i + 4];
-                    const uint32_t scale = (static_cast<uint32_t>(records[group / 4]) >> group % 4 * 8 & 0xFF) * 0x00800080 + 0x3F003F00;
-                    const uint32_t scale_8 = (static_cast<uint32_t>(records[other / 4]) >> other % 4 * 8 & 0xFF) * 0x00800080 + 0x3F003F00;
+                    const uint32_t four = records[group / 4], four_8 = records[other / 4];
+                    const uint32_t scale = (four >> group % 4 * 8 & 0xFF) * 0x00800080 + 0x3F003F00;
+                    const uint32_t scale_8 = (four_8 >> other % 4 * 8 & 0xFF) * 0x00800080 + 0x3F003F00;
                     second_half[4 * i] = ptx::times_bf16((word & 0x81C081C0), scale);
                     second_half[4 * i + 1] = ptx::times_bf16(((word << 3) & 0x81C081C0), scale_8);
                     second_half[4 * i + 2] = ptx::times_bf16(((word << 6) & 0x81C081C0), scale);

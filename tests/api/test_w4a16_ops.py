@@ -9,7 +9,7 @@ pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
 
 from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
 
-from gemmgen import formats, ops, quant  # noqa: E402
+from gemmgen import Config, formats, ops, quant  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 
 FORMS = {
@@ -43,6 +43,19 @@ def test_one(name, m, n, k, monkeypatch):
     emulated(monkeypatch, memory)
     with memory:
         got = ops.w4a16_gemm(a, b.blocks, weights=b.format.name, columns=n)
+    check(got, multiplied(a, b), dtype)
+
+
+@pytest.mark.parametrize("how", ({"stream": True}, {"split_k": 2}, {"ping_pong": True}), ids=str)
+def test_a_config_that_is_given(how, monkeypatch):
+    """Three tiles of K blocks that do not divide evenly."""
+    form, dtype = FORMS["zeros"]
+    b, a = packed(form, dtype, 300, 640), torch.randn(40, 640).to(dtype)
+    config = Config(swap_ab=True, block_m=40, block_k_bytes=256, stages=3, in_flight=1, **how)
+    memory = Memory(a, b.blocks)
+    emulated(monkeypatch, memory)
+    with memory:
+        got = ops.w4a16_gemm(a, b.blocks, weights=b.format.name, columns=300, config=config)
     check(got, multiplied(a, b), dtype)
 
 

@@ -580,10 +580,12 @@ def test_expected_bytes_equal_the_bytes_that_land(protocol):
             if c.name == "mbarrier_arrive_expect_tx":
                 announced += 1
                 expected[rank].append((protocol.named(c.args[0]), c.args[1]))
+            # The rest of what was announced before the wait, before anything is announced after it.
+            rest = waited and announced == protocol.ahead
+            block = c.k if rest else announced - 1
+            if c.name == "bulk_load":
+                landed[rank][block, protocol.named(c.args[3])] += c.args[2]
             if c.name.startswith("tma_load"):
-                # The rest of what was announced before the wait, before anything is announced after it.
-                rest = waited and announced == protocol.ahead
-                block = c.k if rest else announced - 1
                 barrier, (inner, outer) = protocol.named(c.args[2]), protocol.map(c.args[1]).box
                 size = inner * outer * kernel.buffer(protocol.map(c.args[1]).smem).dtype.bytes
                 mask = c.args[-1] if c.name.startswith("tma_load_multicast") else 1 << rank

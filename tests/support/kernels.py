@@ -177,7 +177,6 @@ VARIETY = {
         replace(W4A16, weights="e2m1_32_e8m0", grouping="masked"),
         replace(DECODED, block_m=64, multicast="a", peek=True),
     ),
-    "w4a16-streamed": (W4A16, replace(DECODED, stream=True)),
     "w4a16-ahead-split": (
         replace(W4A16, weights_ready=True, weights="int4_64_bf16"),
         replace(DECODED, pdl=True, weights_ahead=True, split_k=2, stages=3),
