@@ -4,7 +4,7 @@
 """
 
 from ..ir.packed import E2M1_VALUES
-from .format import GROUPS, MXFP4, NVFP4, Format, int4
+from .format import GROUPS, MXFP4, NVFP4, Format, int4, named
 from .numbers import e2m1, e2m1_values, e8m0_values
 from .packing import Packed, multiplied, pack, rescaled, unpack
 from .quantise import quantise
@@ -24,6 +24,7 @@ __all__ = [
     "e8m0_values",
     "int4",
     "multiplied",
+    "named",
     "nibbles",
     "pack",
     "paired",

@@ -79,3 +79,24 @@ def int4(group: int = 128, scale: str = F16.name, *, zeros: bool = False) -> For
 
 MXFP4 = Format(element=E2M1, group=32, scale=E8M0)
 NVFP4 = Format(element=E2M1, group=16, scale=E4M3.name)
+
+KNOWN = {
+    x.name: x
+    for x in (
+        *(
+            int4(group, scale, zeros=zeros)
+            for group in GROUPS
+            for scale in INT4_SCALES
+            for zeros in (False, True)
+        ),
+        MXFP4,
+        NVFP4,
+    )
+}
+
+
+def named(name: str) -> Format:
+    """The format whose `Format.name` is `name`. Raises ArgumentError."""
+    if not isinstance(name, str) or name not in KNOWN:
+        raise ArgumentError("name", name, f"must be one of {', '.join(KNOWN)}")
+    return KNOWN[name]

@@ -164,6 +164,17 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("form", ALL, ids=lambda x: x.name)
+def test_a_name_says_the_format(form):
+    assert formats.named(form.name) == form
+
+
+@pytest.mark.parametrize("name", ("int4", "int4_16_f16", "e2m1_32_e8m0_zeros", None))
+def test_names_of_no_format_are_refused(name):
+    with pytest.raises(ArgumentError, match="name="):
+        formats.named(name)
+
+
 @pytest.mark.parametrize("argument", WRONG)
 def test_formats_that_are_none_are_refused(argument):
     with pytest.raises(ArgumentError) as e:
