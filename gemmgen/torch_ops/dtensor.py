@@ -54,8 +54,9 @@ def register_twins(operators: Any) -> Any:
     for op in OPERATORS:
         for overload in op.overloads:
             name = f"{operators.ns}::{op.qualified(overload)}"
-            if overload == "out":
-                rule(name, DISTRIBUTED.DTensor, _refuse, lib=operators)
+            if overload == "out" or op.coded:
+                refuse = _refuse_parts if op.coded else _refuse
+                rule(name, DISTRIBUTED.DTensor, refuse, lib=operators)
                 continue
             _add(twins, op, overload)
             rule(name, DISTRIBUTED.DTensor, _hand_on(op, overload), lib=operators)

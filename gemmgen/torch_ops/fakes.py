@@ -14,6 +14,7 @@ from ..errors import ArgumentError
 from ..ir.dtypes import BF16, DTYPES, F16, F32, FP8, S32, DType
 from ..ir.expr import PerColumn, PerElement, PerRow, Scalar, arguments, fold
 from ..ir.groupings import GROUPINGS
+from ..ir.packed import COLUMNS, ROWS
 from ..ops import SCALE_BLOCK, quantise_rows
 from ..ops.quantise import KINDS
 from ..problem import Problem
@@ -96,13 +97,14 @@ def _problem(op: Operator, overload: Overload, given: Given) -> Problem:
     return Problem(
         family=op.family,
         a=a,
-        b=dtype_of("b", given["b"], FP8 if op.operands == FP8 else (a,)),
+        b=a if op.coded else dtype_of("b", given["b"], FP8 if op.operands == FP8 else (a,)),
         d=_output(op, overload, given, a),
         layout=given.get("layout", Problem.layout),
         epilogue=op.epilogue(given.get("epilogue", "none")),
         grouping=op.grouping,
         alignment=given.get("alignment", Problem.alignment),
         accumulate=given.get("accumulate", Problem.accumulate),
+        weights=given.get("weights", Problem.weights),
     )
 
 
@@ -123,6 +125,8 @@ def _shape(op: Operator, p: Problem, given: Given) -> Shape:
     a, b, grouping = given["a"], given["b"], GROUPINGS[p.grouping]
     if given.get("packing", "columns") != "columns":
         return _flat_shape(given)
+    if op.coded:
+        return _coded_shape(p, given)
     _check_dims("a", a, 2 + grouping.rows)
     _check_dims("b", b, 2 + grouping.columns)
     a_turned, b_turned = p.mn_major
@@ -151,6 +155,26 @@ def _flat_shape(given: Given) -> Shape:
     _equal("elements of a", given["a"].shape[0], m * k)
     _equal("elements of b", given["b"].shape[0], n * k)
     return given["group_depths"].shape[0], m, n, k
+
+
+def _coded_shape(p: Problem, given: Given) -> Shape:
+    """Of packed weights, whose blocks say how far B reaches, and columns where in the last of them it ends."""
+    a, b, grouping, form = given["a"], given["b"], GROUPINGS[p.grouping], p.form
+    assert form is not None
+    _check_dims("a", a, 2 + grouping.rows)
+    _check_dims("b", b, 3 + grouping.columns)
+    require(b.dtype == torch().uint8, "b dtype", b.dtype, f"must be {torch().uint8}")
+    (m, k), (down, across, size) = a.shape[-2:], b.shape[-3:]
+    _equal("blocks of b along K", across, _ceil(k, COLUMNS))
+    _equal("bytes of a block of b", size, form.block_bytes)
+    groups = b.shape[0] if grouping.columns else 1
+    if grouping.rows:
+        _equal("groups of b", groups, a.shape[0])
+    rows = ROWS * down
+    n = rows if given["columns"] is None else given["columns"]
+    for holds in (n > rows - ROWS, n <= rows):
+        require(holds, "columns", n, f"must be {rows - ROWS + 1} to {rows}, or None")
+    return groups, m, n, k
 
 
 def _check_devices(given: Given) -> None:

@@ -19,7 +19,7 @@ from .. import ops, recipes
 from ..epilogues import EPILOGUES
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F16, FP8, S8, DType
-from ..ir.expr import Argument, Expr, Scalar, arguments
+from ..ir.expr import Argument, Expr, Scalar, arguments, fold
 from ..problem import Problem
 
 Overload = Literal["", "quantised", "out", "gathered"]
@@ -56,7 +56,7 @@ LEFT_OUT: dict[Overload, tuple[str, ...]] = {
 class Operator:
     """One function of `ops` as an operator.
 
-    operands: the dtypes that a may have; b has the same one, or of two FP8 dtypes either. None: a function
+    operands: the dtypes that a may have; b has the same one, or of two FP8 dtypes either, unless it is packed. None: a function
     that quantises, with two results. family, grouping: as of a `Problem`; of groups that share A's rows,
     "ends" stands for both tables. outputs: D's dtypes by name, without the FP8 of the overload `quantised`.
     """
@@ -93,15 +93,21 @@ class Operator:
 
     @cached_property
     def epilogues(self) -> dict[str, Expr]:
-        """By name, those that read nothing that is a parameter of the function."""
+        """By name, those that read nothing that is a parameter of the function, and pair no columns where D is computed turned."""
         own = self.epilogue_arguments
-        return {n: e for n, e in EPILOGUES.items() if all(x.name in own for x in arguments(e))}
+        found = {n: e for n, e in EPILOGUES.items() if all(x.name in own for x in arguments(e))}
+        return {n: e for n, e in found.items() if not (self.coded and fold(e) > 1)}
 
     def epilogue(self, name: str) -> Expr:
         """The epilogue called `name`. Raises ArgumentError."""
         if name not in self.epilogues:
             raise ArgumentError("epilogue", name, f"must be one of {', '.join(self.epilogues)}")
         return self.epilogues[name]
+
+    @property
+    def coded(self) -> bool:
+        """Whether b is packed weights of 4 bits, uint8, whatever a is."""
+        return "weights" in self.parameters
 
     @property
     def scaling(self) -> Literal["none", "block", "vector", "whole"]:
@@ -215,6 +221,16 @@ OPERATORS = (
     Operator(function=ops.int8_batched_gemm, operands=(S8,), grouping="batched", outputs=INTEGERS),
     Operator(function=ops.int8_masked_gemm, operands=(S8,), grouping="masked", outputs=INTEGERS),
     Operator(function=ops.int8_grouped_gemm, operands=(S8,), grouping="ends", outputs=INTEGERS),
+    Operator(function=ops.w4a16_gemm, family=recipes.W4A16, operands=HALVES),
+    Operator(
+        function=ops.w4a16_batched_gemm, family=recipes.W4A16, operands=HALVES, grouping="batched"
+    ),
+    Operator(
+        function=ops.w4a16_masked_gemm, family=recipes.W4A16, operands=HALVES, grouping="masked"
+    ),
+    Operator(
+        function=ops.w4a16_grouped_gemm, family=recipes.W4A16, operands=HALVES, grouping="ends"
+    ),
     Operator(function=ops.quantise_rows),
     Operator(function=ops.quantise_blocks),
 )

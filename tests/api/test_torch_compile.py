@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import torch._dynamo.testing as testing  # noqa: E402
 from torch_reference import (  # noqa: E402
     BY_NAME,
     GEMMS,
@@ -72,8 +73,24 @@ def test_compile(backend):
     assert torch.equal(compiled(*args), layer(*args))
 
 
+@pytest.mark.parametrize("name", ("w4a16_gemm", "w4a16_grouped_gemm"))
+def test_compile_weights_of_4_bits(name):
+    """Of any number of rows."""
+    op = BY_NAME[name]
+    counter = testing.CompileCounterWithBackend("aot_eager")
+
+    def run(a, b, given):
+        return overload(op, "")(a, b, **given) * 2
+
+    compiled = torch.compile(run, backend=counter, fullgraph=True, dynamic=True)
+    for rows in (384, 512):
+        (a, b), given = arguments_of(op, shape=(rows, 48, 256))
+        assert torch.equal(compiled(a, b, given), run(a, b, given))
+    assert counter.frame_count == 1
+
+
 def test_compile_once_for_every_number_of_rows():
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    counter = testing.CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(layer, backend=counter, fullgraph=True, dynamic=True)
     for m in (10, 33, 128, 129):
         args = layer_arguments(m)

@@ -108,6 +108,16 @@ REFUSED = (
     ("grouped_gemm", {"alignment": 7}, "alignment"),
     ("masked_gemm", {"group_rows": torch.zeros(3)}, "group_rows dtype"),
     ("fp8_k_grouped_gemm", {"packing": "loose"}, "packing"),
+    ("w4a16_gemm", {"weights": "int4"}, "weights"),
+    ("w4a16_gemm", {"weights": "int4_128_f16"}, "weights"),
+    ("w4a16_gemm", {"b": torch.zeros(1, 2, 4224).bfloat16()}, "b dtype"),
+    ("w4a16_gemm", {"b": torch.zeros(1, 2, 4225).byte()}, "bytes of a block of b"),
+    ("w4a16_gemm", {"b": torch.zeros(1, 3, 4224).byte()}, "blocks of b along K"),
+    ("w4a16_gemm", {"b": torch.zeros(2, 4224).byte()}, "b shape"),
+    ("w4a16_gemm", {"columns": 65}, "columns"),
+    ("w4a16_gemm", {"b": torch.zeros(2, 2, 4224).byte()}, "columns"),
+    ("w4a16_gemm", {"epilogue": "swiglu"}, "epilogue"),
+    ("w4a16_batched_gemm", {"b": torch.zeros(2, 1, 2, 4224).byte()}, "groups of b"),
 )
 
 

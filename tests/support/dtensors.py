@@ -191,6 +191,7 @@ def errors():
         lambda: copies.combine(x, slots, torch.ones(64, 2)),
         lambda: copies.spread(x, None, slots, 256),
         lambda: copies.moe(x, x, x, slots, slots),
+        lambda: copies.w4a16_gemm(x, w, weights="int4_128_bf16"),
     ):
         try:
             refused()

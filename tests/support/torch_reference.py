@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from gemmgen import ops
+from gemmgen import formats, ops, quant
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.expr import (
@@ -29,6 +29,7 @@ from gemmgen.runtime.torch_tensors import empty, torch_dtype
 torch = pytest.importorskip("torch")
 
 from torch._subclasses import FakeTensorMode  # noqa: E402
+from torch_operands import operands  # noqa: E402
 
 from gemmgen.torch_ops import OPERATORS  # noqa: E402
 
@@ -82,6 +83,7 @@ def check_places(given):
         assert all(side == 1 or step * x.itemsize % 16 == 0 for side, step in sides)
         assert x.data_ptr() % 16 == 0
     k = -2 if given.get("layout", "nt")[0] == "t" else -1
+    assert given["b"].dtype != torch.uint8 or given["b"].is_contiguous()
     assert given["a"].shape[k] > 0 and given["b"].numel()
     by_row = {"scale_a": given.get("scale_a_layout", given.get("scale_layout"))}
     by_row["scale_b"] = given.get("scale_layout")
@@ -144,28 +146,6 @@ def per_column(op, given, x, acc):
     return x.view(*acc.shape[:-2], 1, -1)
 
 
-def operands(op, given):
-    """a [..., M, K] and b [..., N, K], dequantised."""
-    a, b = (given[x].double() for x in "ab")
-    if given.get("packing") == "flat":
-        depths = given["group_depths"].tolist()
-        a, b = (flat(x, given[f"scale_{n}"].shape[0], depths) for n, x in (("a", a), ("b", b)))
-    layout = given.get("layout", "nt")
-    a, b = a.mT if layout[0] == "t" else a, b.mT if layout[1] == "n" else b
-    if op.scaling in ("block", "vector"):
-        a = a * given["scale_a"].repeat_interleave(128, -1)[..., : a.shape[-1]]
-        scale = given["scale_b"].repeat_interleave(128, -1)[..., : b.shape[-1]]
-        if op.scaling == "block":
-            scale = scale.repeat_interleave(128, -2)[..., : b.shape[-2], :]
-        b = b * scale
-    return a, b
-
-
-def flat(x, rows, depths):
-    parts = torch.split(x, [rows * k for k in depths])
-    return torch.cat([part.view(rows, -1) for part in parts if part.numel()], 1)
-
-
 def row_groups(a, given):
     if given["row_groups"] is not None:
         return given["row_groups"].long()
@@ -221,6 +201,9 @@ def arguments_of(op, epilogue="none", device="cpu", shape=None):
     tables = {"group_rows": [0, m, m // 2], "group_depths": [128, 0, k - 128]}
     tables["row_groups"] = [0] * 128 + [-1] * 128 + [2] * 128 + [1] * (m - 384)
     given = {"a": draw(dtype, *rows, m, k), "b": draw(dtype, *columns, n, k)}
+    if op.coded:
+        packed = quant.pack(quant.of(torch.randn(*columns, n, k), formats.int4(128, "bf16")))
+        given |= {"b": packed.blocks, "weights": packed.format.name, "columns": n}
     given |= {x: torch.tensor(t).int() for x, t in tables.items() if x in op.parameters}
     given |= scales_of(op, shape, rows, columns)
     given |= {"layout": "nt"} if "layout" in op.parameters else {}
