@@ -20,9 +20,26 @@ FP8 = torch_.float8_e4m3fn
 WIDE = (torch_.bfloat16, torch_.float16, torch_.float32)
 
 
-class Frozen(torch_.nn.Module):  # type: ignore[misc, name-defined]
-    """A module with FP8 buffers, each with its scales behind it. `model.half()` and `model.to(dtype)` would round
-    both as they do weights; here they are only moved."""
+class Kept(torch_.nn.Module):  # type: ignore[misc, name-defined]
+    """A module with buffers that `model.half()` and `model.to(dtype)` would round as they do weights; here they are only moved."""
+
+    @property
+    def kept(self) -> tuple[Any, ...]:
+        """The buffers that no change of dtype may touch."""
+        raise NotImplementedError
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
+        kept = {id(x) for x in self.kept}
+
+        def moved(x: Any) -> Any:
+            """As bytes, which `fn` has no reason to round."""
+            return fn(x.view(torch_.uint8)).view(x.dtype) if id(x) in kept else fn(x)
+
+        return super()._apply(moved, recurse)
+
+
+class Frozen(Kept):
+    """A module with FP8 buffers, each with its scales behind it."""
 
     def freeze(self, name: str, *shape: int, device: Any) -> None:
         """Make the buffers `name`, float8_e4m3fn [..., N, K], and `name`_scale, float32 [..., ceil(N/128),
@@ -46,14 +63,9 @@ class Frozen(torch_.nn.Module):  # type: ignore[misc, name-defined]
     def frozen_weight(self, name: str) -> tuple[Any, Any]:
         return getattr(self, name), getattr(self, name + SCALE)
 
-    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
-        kept = {id(x) for name in self.frozen for x in self.frozen_weight(name)}
-
-        def moved(x: Any) -> Any:
-            """As bytes, which `fn` has no reason to round."""
-            return fn(x.view(torch_.uint8)).view(x.dtype) if id(x) in kept else fn(x)
-
-        return super()._apply(moved, recurse)
+    @property
+    def kept(self) -> tuple[Any, ...]:
+        return tuple(x for name in self.frozen for x in self.frozen_weight(name))
 
     def _load_from_state_dict(
         self,

@@ -10,6 +10,7 @@ from ..runtime.torch_tensors import torch
 
 torch_ = torch()  # a constant to a compiler, which would trace the function's imports
 aten = torch_.ops.aten
+ALPHA, LIMIT = 1.702, 7.0  # of gpt-oss: `alpha` of its experts, `swiglu_limit` of its config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +33,16 @@ GATES = {  # by the epilogues that compute them, once their sums are known
 
 
 def gated(both: Any, order: str, epilogue: str) -> Any:
-    """f(gate) * up, rounded once: [R, I] of both [R, 2 * I], its dtype; gate and up in `order`."""
+    """f(gate) * up, rounded once: [..., I] of both [..., 2 * I], its dtype; gate and up in `order`."""
     gate, up = _parts(both, order)
     return (GATES[epilogue].f(gate.float()) * up).to(both.dtype)
+
+
+def clamped(both: Any, order: str, alpha: float = ALPHA, limit: float = LIMIT) -> Any:
+    """g * sigmoid(alpha * g) * (u + 1) in FP32, rounded once, g = gate where it is below limit, u = up within +-limit: `gemmgen.epilogues.swiglu_clamped` of both [..., 2 * I]."""
+    gate, up = _parts(both, order)
+    g, u = gate.float().clamp(max=limit), up.float().clamp(-limit, limit)
+    return (g * torch_.sigmoid(alpha * g) * (u + 1)).to(both.dtype)
 
 
 def derivative(both: Any, dh: Any, weights: Any, order: str, epilogue: str) -> tuple[Any, Any, Any]:
@@ -56,7 +64,7 @@ def derivative(both: Any, dh: Any, weights: Any, order: str, epilogue: str) -> t
 
 def _parts(both: Any, order: str) -> tuple[Any, Any]:
     if order == "alternating":
-        return both[:, ::2], both[:, 1::2]
+        return both[..., ::2], both[..., 1::2]
     gate, up = both.chunk(2, -1)
     return gate, up
 

@@ -117,7 +117,7 @@ TOP = {
     # Weights of 4 bits from checkpoints, as torch tensors.
     "quant": {"ir", "errors", "untrusted", "codes", "formats", "unpacking", "runtime"},
     # Modules of torch: what `torch_ops` is to functions.
-    "nn": {"errors", "runtime", "ops", "torch_ops"},
+    "nn": {"errors", "ir", "runtime", "ops", "torch_ops", "formats", "quant"},
     "compat": {
         "ir",
         "errors",

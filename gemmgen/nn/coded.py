@@ -1,0 +1,155 @@
+"""What modules keep in 4 bits: packed blocks, what they are blocks of, and biases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import formats, quant
+from ..errors import ArgumentError
+from ..ir.dtypes import DType
+from ..ir.packed import COLUMNS, FORMS, ROWS, Form
+from ..runtime.torch_tensors import torch_dtype
+from .frozen import WIDE, Kept, torch_
+
+EXTRA = "_extra_state"  # what torch calls it in a state_dict
+TAKEN: dict[str, tuple[DType, Form]] = {n: (t, x) for t, of in FORMS.items() for n, x in of.items()}
+
+
+class Coded(Kept):
+    """A module with buffers of packed weights, uint8, and of biases, float32, which no change of a model's dtype touches. No gradients.
+
+    weights: the format's name, which says the dtype of activations too. A `state_dict` holds `facts` of the blocks, and a layer takes none of other blocks.
+    """
+
+    def __init__(self, weights: str) -> None:
+        if not isinstance(weights, str) or weights not in TAKEN:
+            raise ArgumentError("weights", weights, f"must be one of {', '.join(TAKEN)}")
+        super().__init__()
+        self.weights = weights
+        self.dtype = torch_dtype(TAKEN[weights][0])
+
+    @property
+    def form(self) -> Form:
+        return TAKEN[self.weights][1]
+
+    @property
+    def facts(self) -> str:
+        """What blocks are of that have the same shape."""
+        raise NotImplementedError
+
+    @property
+    def kept(self) -> tuple[Any, ...]:
+        return tuple(x for x in self._buffers.values() if x is not None)
+
+    def hold(self, name: str, *sides: int, bias: str, biased: bool, device: Any) -> None:
+        """Make the buffer `name` of weights [..., N, K], which are 0, and `bias` [..., N], None unless biased."""
+        *lead, n, k = sides
+        shape = (*lead, -(-n // ROWS), -(-k // COLUMNS), self.form.block_bytes)
+        self.register_buffer(name, torch_.zeros(shape, dtype=torch_.uint8, device=device))
+        zeros = torch_.zeros((*lead, n), dtype=torch_.float32, device=device) if biased else None
+        self.register_buffer(bias, zeros)
+
+    def take(self, name: str, packed: quant.Packed, bias_name: str, bias: Any) -> None:
+        """Put them in the place of the buffers, which need no memory then. Raises ArgumentError."""
+        setattr(self, name, packed.blocks)
+        if bias is not None:
+            wanted = tuple(getattr(self, bias_name).shape)
+            setattr(self, bias_name, _wide_bias(bias_name, bias, wanted, packed.blocks.device))
+
+    def get_extra_state(self) -> Any:
+        return torch_.tensor([*self.facts.encode()], dtype=torch_.uint8, device="cpu")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Was looked at before anything was loaded."""
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        state = dict(state_dict)  # the caller's stays as it is; other modules read it too
+        wrong = self._prepared(prefix, state)
+        if wrong:
+            error_msgs += wrong  # and nothing of it is taken
+            return
+        super()._load_from_state_dict(
+            state, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
+    def _prepared(self, prefix: str, state: dict[str, Any]) -> list[str]:
+        """`state` with biases in float32, or what is wrong with it."""
+        said = state.get(prefix + EXTRA)
+        if said is not None and _text(said) != self.facts:
+            return [f"{prefix}{EXTRA}: blocks are of {_text(said)}, must be of {self.facts}"]
+        for name, buffer in self._buffers.items():
+            given = state.get(prefix + name)
+            if given is None or buffer is None:
+                continue
+            if buffer.dtype == torch_.uint8 and given.dtype != torch_.uint8:
+                return [f"{prefix}{name}: dtype is {given.dtype}, must be {torch_.uint8}"]
+            if given.dtype in WIDE:
+                state[prefix + name] = given.float()
+        return []
+
+    def check_rows(self, x: Any, features: int, sides: int | None = None) -> None:
+        """Raise ArgumentError unless x is [..., features] of the layer's dtype, of so many sides, and asks for no gradient."""
+        if x.dtype != self.dtype:
+            allowed = f"must be {self.dtype}: weights are {self.weights}"
+            raise ArgumentError("x dtype", x.dtype, allowed)
+        lead = {None: "...", 2: "rows", 3: "experts, rows"}[sides]
+        if not x.dim() or x.dim() != (sides or x.dim()) or x.shape[-1] != features:
+            raise ArgumentError("x shape", tuple(x.shape), f"must be [{lead}, {features}]")
+        if x.requires_grad and torch_.is_grad_enabled():
+            allowed = "must not: weights of 4 bits have no gradients; say torch.no_grad()"
+            raise ArgumentError("x", "requires a gradient", allowed)
+
+
+def check_packed(name: str, packed: Any, sides: int) -> None:
+    """Raise ArgumentError unless it is `gemmgen.quant.Packed` for products with 16 bits, of so many sides."""
+    if not isinstance(packed, quant.Packed):
+        allowed = "must be a gemmgen.quant.Packed"
+        raise ArgumentError(name, type(packed).__name__, allowed)
+    if packed.dtype not in FORMS:
+        allowed = f"must be {' or '.join(str(torch_dtype(t)) for t in FORMS)}, as activations are"
+        raise ArgumentError(f"{name} dtype", str(torch_dtype(packed.dtype)), allowed)
+    if len(packed.shape) != sides:
+        allowed = f"must be [{'experts, ' * (sides - 2)}N, K]"
+        raise ArgumentError(f"{name} shape", packed.shape, allowed)
+
+
+def packed_of(name: str, weights: Any) -> quant.Packed:
+    """`weights`, packed for activations in the dtype of INT4's scales, or bfloat16. Raises ArgumentError."""
+    if not isinstance(weights, quant.Quantised):
+        allowed = "must be a gemmgen.quant.Quantised"
+        raise ArgumentError(name, type(weights).__name__, allowed)
+    half = weights.format.scale == "f16"
+    return quant.pack(weights, torch_.float16 if half else torch_.bfloat16)
+
+
+def quantised(weight: Any, weights: str) -> quant.Packed:
+    """A wide weight [..., N, K] in the format of that name."""
+    return packed_of("weight", quant.of(weight, formats.named(weights)))
+
+
+def _wide_bias(name: str, bias: Any, shape: tuple[int, ...], device: Any) -> Any:
+    """As epilogues read it."""
+    if not isinstance(bias, torch_.Tensor):
+        raise ArgumentError(name, type(bias).__name__, "must be a torch tensor or None")
+    if bias.dtype not in WIDE:
+        allowed = f"must be {' or '.join(map(str, WIDE))}"
+        raise ArgumentError(f"{name} dtype", bias.dtype, allowed)
+    if tuple(bias.shape) != shape:
+        raise ArgumentError(f"{name} shape", tuple(bias.shape), f"must be {list(shape)}")
+    return bias.detach().to(device, torch_.float32).contiguous()
+
+
+def _text(said: Any) -> str:
+    """Of what may be anything."""
+    if not isinstance(said, torch_.Tensor) or said.dtype != torch_.uint8:
+        return f"no known format ({type(said).__name__})"
+    return bytes(said.flatten().tolist()).decode(errors="replace")

@@ -1,0 +1,182 @@
+"""The experts of a mixture whose weights have 4 bits: two grouped GEMMs, and between them an activation in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from .. import quant
+from ..errors import ArgumentError
+from ..ops.mixture import ALIGNMENT, MOST_EXPERTS, expected_of
+from ..torch_ops.dtensor import is_dtensor
+from ..torch_ops.gates import clamped, gated
+from .coded import Coded, check_packed, packed_of
+from .experts import as_ids, check_choices
+from .frozen import gemmgen, torch_
+
+ORDERS = ("alternating", "halves")
+ACTIVATIONS: dict[str, Callable[[Any, str], Any]] = {
+    **{name: partial(gated, epilogue=name) for name in ("swiglu", "geglu", "reglu")},
+    "swiglu_clamped": clamped,
+}
+
+
+class Experts4bit(Coded):
+    """`experts` gated MLPs of INT4 or MXFP4: down(activation(gate(x), up(x))) of each token's experts, and the sum of these times their weights.
+
+    hidden, intermediate: features, multiples of the columns that share a scale. weights: the format's name, as of `Linear4bit`. order: of the rows of gate_up: "alternating" between gate and up, as gpt-oss has
+    them, or "halves", gate's before up's. activation: "swiglu", "geglu", "reglu", or "swiglu_clamped", gpt-oss's (`gemmgen.epilogues.swiglu_clamped`, limit 7, alpha 1.702). bias: whether both projections add one,
+    in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
+    [experts, hidden]. For inference, as `Linear4bit`, whose words on dtypes and a `state_dict` of its own hold here. Raises ArgumentError.
+
+    The GEMMs compute D turned, and fuse no epilogue that pairs columns: what gate and up give is rounded to the dtype, and the activation is torch's, in FP32, rounded once: a few launches, or one where torch compiles.
+    """
+
+    def __init__(
+        self,
+        experts: int,
+        hidden: int,
+        intermediate: int,
+        device: Any = None,
+        *,
+        weights: str = "e2m1_32_e8m0",
+        order: str = "alternating",
+        activation: str = "swiglu",
+        bias: bool = False,
+    ) -> None:
+        super().__init__(weights)
+        if not 1 <= experts <= MOST_EXPERTS:
+            raise ArgumentError("experts", experts, f"must be from 1 to {MOST_EXPERTS}")
+        for name, side in (("hidden", hidden), ("intermediate", intermediate)):
+            if side < 1 or side % self.form.group:
+                allowed = f"must be a positive multiple of {self.form.group}, for {weights}"
+                raise ArgumentError(name, side, allowed)
+        for name, said, known in (
+            ("order", order, ORDERS),
+            ("activation", activation, [*ACTIVATIONS]),
+        ):
+            if said not in known:
+                raise ArgumentError(name, said, f"must be one of {', '.join(known)}")
+        self.experts, self.hidden, self.intermediate = experts, hidden, intermediate
+        self.order, self.activation = order, activation
+        for name, *sides in (("gate_up", 2 * intermediate, hidden), ("down", hidden, intermediate)):
+            self.hold(name, experts, *sides, bias=f"{name}_bias", biased=bias, device=device)
+
+    @classmethod
+    def from_packed(
+        cls,
+        gate_up: quant.Packed,
+        down: quant.Packed,
+        *,
+        gate_up_bias: Any = None,
+        down_bias: Any = None,
+        order: str = "alternating",
+        activation: str = "swiglu",
+    ) -> Experts4bit:
+        """One over the memory of gate_up [experts, 2 * intermediate, hidden] and down [experts, hidden, intermediate], of one format. Biases: both or none,
+        bfloat16, float16 or float32 [experts, 2 * intermediate] and [experts, hidden]. Raises ArgumentError."""
+        check_packed("gate_up", gate_up, 3)
+        check_packed("down", down, 3)
+        experts, both, hidden = gate_up.shape
+        if both % 2:
+            allowed = "must be [experts, 2 * intermediate, hidden]"
+            raise ArgumentError("gate_up shape", gate_up.shape, allowed)
+        if down.shape != (experts, hidden, both // 2):
+            allowed = f"must be {[experts, hidden, both // 2]}, as gate_up's"
+            raise ArgumentError("down shape", down.shape, allowed)
+        if down.format != gate_up.format:
+            allowed = f"must be {gate_up.format.name}, as gate_up's"
+            raise ArgumentError("down format", down.format.name, allowed)
+        if (gate_up_bias is None) is not (down_bias is None):
+            name = "gate_up_bias" if gate_up_bias is None else "down_bias"
+            raise ArgumentError(name, None, "must be given: both projections have a bias, or none")
+        said: dict[str, Any] = {"order": order, "activation": activation}
+        said |= {"bias": down_bias is not None}
+        made = cls(experts, hidden, both // 2, "meta", weights=gate_up.format.name, **said)
+        made.take("gate_up", gate_up, "gate_up_bias", gate_up_bias)
+        made.take("down", down, "down_bias", down_bias)
+        return made
+
+    @classmethod
+    def from_quantised(
+        cls, gate_up: quant.Quantised, down: quant.Quantised, **given: Any
+    ) -> Experts4bit:
+        """`from_packed` of weights as `gemmgen.quant` reads them, packed on the CPU. given: what else that takes. Raises ArgumentError."""
+        packed = packed_of("gate_up", gate_up), packed_of("down", down)
+        return cls.from_packed(*packed, **given)
+
+    def forward(self, x: Any, chosen: Any, weights: Any) -> Any:
+        """x's dtype, [tokens, hidden]: of each token, the sum of its experts' results times their weights, in FP32.
+
+        x: [tokens, hidden]. chosen: integers [tokens, top], experts; one that is none, as -1, adds nothing. weights: float32, bfloat16 or float16 [tokens, top]. The host waits for nothing, and
+        a CUDA graph may hold it; the sum is in the order of `chosen`, product and sum each rounded (`gemmgen.ops.combine`). Raises ArgumentError.
+        """
+        for name, t in (("x", x), ("chosen", chosen), ("weights", weights)):
+            if is_dtensor(t):
+                allowed = f"must be of this rank's own tokens: {name}.to_local()"
+                raise ArgumentError(name, "a DTensor", allowed)
+        self.check_rows(x, self.hidden, 2)
+        check_choices(x, chosen, weights)
+        with torch_.no_grad():
+            slots, copies, ends = gemmgen.route(as_ids(chosen), self.experts, alignment=ALIGNMENT)
+            rows, _ = gemmgen.spread(x, None, slots, copies.shape[0])
+            expected = expected_of(chosen.numel(), self.experts, self.experts)
+            y = self.contiguous(rows, ends, *expected)
+        return gemmgen.combine(y, slots, weights)
+
+    def contiguous(
+        self,
+        x: Any,
+        ends: Any,
+        expected_rows: int | None = None,
+        expected_groups: int | None = None,
+    ) -> Any:
+        """x's dtype, [M, hidden], of rows that are sorted already; those of no expert hold anything.
+
+        x: [M, hidden]. ends: int32 [experts], the row after each expert's last; each expert's rows begin at the first multiple of 128 from the end of the one before. expected_rows: of an expert that has any,
+        expected_groups: how many have any, for the choice of a config.
+        """
+        self.check_rows(x, self.hidden, 2)
+        said = {"group_ends": ends, "alignment": ALIGNMENT}
+        said |= {"expected_rows": expected_rows, "expected_groups": expected_groups}
+        return self._multiplied(partial(gemmgen.w4a16_grouped_gemm, **said), x)
+
+    def masked(
+        self,
+        x: Any,
+        counts: Any,
+        expected_rows: int | None = None,
+        expected_groups: int | None = None,
+    ) -> Any:
+        """x's dtype, [experts, most, hidden], of each expert's first `counts` rows; the others hold anything.
+
+        x: [experts, most, hidden]. counts: int32 [experts]. expected_rows, expected_groups: as of `contiguous`.
+        """
+        self.check_rows(x, self.hidden, 3)
+        said = {"expected_rows": expected_rows, "expected_groups": expected_groups}
+
+        def product(a: Any, b: Any, **given: Any) -> Any:
+            return gemmgen.w4a16_masked_gemm(a, b, counts, **said, **given)
+
+        return self._multiplied(product, x)
+
+    def _multiplied(self, product: Callable[..., Any], x: Any) -> Any:
+        with torch_.no_grad():
+            both = product(x, self.gate_up, **self._said("gate_up", 2 * self.intermediate))
+            h = ACTIVATIONS[self.activation](both, self.order)
+            return product(h, self.down, **self._said("down", self.hidden))
+
+    def _said(self, name: str, columns: int) -> dict[str, Any]:
+        said, bias = {"weights": self.weights, "columns": columns}, getattr(self, f"{name}_bias")
+        return said if bias is None else {**said, "epilogue": "bias", "bias": bias}
+
+    @property
+    def facts(self) -> str:
+        sides = f"{self.experts}x{self.hidden}x{self.intermediate}"
+        return f"{self.weights} {sides} {self.order} {self.activation}"
+
+    def extra_repr(self) -> str:
+        sides = f"hidden={self.hidden}, intermediate={self.intermediate}"
+        how = f"order={self.order}, activation={self.activation}, bias={self.down_bias is not None}"
+        return f"experts={self.experts}, {sides}, {how}, weight={self.weights}, x={self.dtype}"

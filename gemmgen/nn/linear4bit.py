@@ -1,0 +1,102 @@
+"""A linear layer whose weight has 4 bits: y = x @ weight^T + bias."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import quant
+from ..errors import ArgumentError
+from ..formats import Format
+from ..torch_ops.dtensor import is_dtensor
+from .coded import EXTRA, Coded, check_packed, packed_of, quantised
+from .frozen import WIDE, gemmgen, torch_
+
+WEIGHT = "weight"  # of an ordinary state_dict
+
+
+class Linear4bit(Coded):
+    """A linear layer of INT4 or MXFP4, in one launch: `gemmgen.ops.w4a16_gemm`, the bias in its epilogue.
+
+    weights: the format's name, as `gemmgen.quant.Packed.format.name`: "int4_128_bf16", "int4_64_f16_zeros", "e2m1_32_e8m0" and others; of INT4 the dtype of scales is that of activations, MXFP4 has
+    bfloat16. in_features: a multiple of the columns that share a scale; out_features: any. x: that dtype, [..., in_features], any number of rows; y: the same dtype, [..., out_features].
+    Buffers: `blocks`, uint8, as `gemmgen.quant.pack` lays them out, and `bias`, float32 [out_features] or None. `model.half()` and `model.to(dtype)` move them and change neither: a layer for bfloat16
+    stays one, and refuses other x; for float16 weights are packed again (`gemmgen.quant.Quantised.rescaled`). For inference: an x that asks for a gradient is an error. Raises ArgumentError.
+
+    Made `from_packed`, `from_quantised`, `from_linear`, or empty, for a `state_dict`: one of its own, whose facts (format and sides) must be the same, or one with `weight` in
+    bfloat16, float16 or float32, which is quantised on the CPU.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        *,
+        weights: str = "int4_128_bf16",
+    ) -> None:
+        super().__init__(weights)
+        if in_features < 1 or in_features % self.form.group:
+            allowed = f"must be a positive multiple of {self.form.group}, for {weights}"
+            raise ArgumentError("in_features", in_features, allowed)
+        if out_features < 1:
+            raise ArgumentError("out_features", out_features, "must be at least 1")
+        self.in_features, self.out_features = in_features, out_features
+        self.hold("blocks", out_features, in_features, bias="bias", biased=bias, device=device)
+
+    @classmethod
+    def from_packed(cls, packed: quant.Packed, bias: Any = None) -> Linear4bit:
+        """One over the memory of `packed` [out_features, in_features]. bias: bfloat16, float16 or float32 [out_features]. Raises ArgumentError."""
+        check_packed("packed", packed, 2)
+        n, k = packed.shape
+        made = cls(k, n, bias is not None, "meta", weights=packed.format.name)
+        made.take("blocks", packed, "bias", bias)
+        return made
+
+    @classmethod
+    def from_quantised(cls, weights: quant.Quantised, bias: Any = None) -> Linear4bit:
+        """One of `weights` [out_features, in_features], as `gemmgen.quant` reads them; packed on the CPU, on the device of `weights`. Raises ArgumentError."""
+        return cls.from_packed(packed_of("weights", weights), bias)
+
+    @classmethod
+    def from_linear(cls, layer: Any, form: Format) -> Linear4bit:
+        """One with the weight of `layer`, a torch.nn.Linear, quantised to the nearest in `form`, and its bias. x has the dtype of `form`'s scales, bfloat16 of MXFP4,
+        whatever the layer's is. Raises ArgumentError."""
+        if not isinstance(layer, torch_.nn.Linear):
+            raise ArgumentError("layer", type(layer).__name__, "must be a torch.nn.Linear")
+        made = cls.from_quantised(quant.of(layer.weight, form), layer.bias)
+        made.train(layer.training)
+        return made
+
+    def forward(self, x: Any) -> Any:
+        if is_dtensor(x):
+            raise ArgumentError("x", "a DTensor", "must be this rank's own: x.to_local()")
+        self.check_rows(x, self.in_features)
+        rows = x.reshape(-1, self.in_features).contiguous()
+        given = {} if self.bias is None else {"epilogue": "bias", "bias": self.bias}
+        given |= {"weights": self.weights, "columns": self.out_features}
+        with torch_.no_grad():
+            y = gemmgen.w4a16_gemm(rows, self.blocks, **given)
+        return y.view(*x.shape[:-1], self.out_features)
+
+    @property
+    def facts(self) -> str:
+        return f"{self.weights} {self.out_features}x{self.in_features}"
+
+    def extra_repr(self) -> str:
+        sides = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sides}, bias={self.bias is not None}, weight={self.weights}, x={self.dtype}"
+
+    def _prepared(self, prefix: str, state: dict[str, Any]) -> list[str]:
+        key, own = prefix + WEIGHT, prefix + "blocks"
+        weight = state.get(key)
+        if weight is None or own in state:
+            return super()._prepared(prefix, state)
+        wanted = (self.out_features, self.in_features)
+        if weight.dtype not in WIDE or tuple(weight.shape) != wanted:
+            allowed = f"must be {list(wanted)} of {' or '.join(map(str, WIDE))}"
+            return [f"{key}: is {list(weight.shape)} of {weight.dtype}, {allowed}"]
+        del state[key]
+        state[own] = quantised(weight, self.weights).blocks
+        state[prefix + EXTRA] = self.get_extra_state()
+        return super()._prepared(prefix, state)

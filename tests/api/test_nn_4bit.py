@@ -1,0 +1,361 @@
+"""Layers of `gemmgen.nn` whose weights have 4 bits, on the CPU with float64 in the kernels' place, against the dequantised weights."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_reference import on_cpu  # noqa: E402, F401
+
+from gemmgen import formats, nn, quant  # noqa: E402
+from gemmgen.errors import ArgumentError  # noqa: E402
+from gemmgen.nn.experts4bit import ACTIVATIONS  # noqa: E402
+
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+N, K = 70, 256
+EXPERTS, HIDDEN, INNER, TOKENS, TOP = 4, 192, 160, 9, 2
+FORMS = {
+    "int4": (formats.int4(128, "bf16"), BF16),
+    "zeros": (formats.int4(64, "f16", zeros=True), F16),
+    "mxfp4": (formats.MXFP4, BF16),
+}
+ROUNDING = {BF16: 2.0**-8, F16: 2.0**-11}
+
+
+def quantised(*shape, form="int4"):
+    return quant.of(torch.randn(*shape), FORMS[form][0])
+
+
+def numbers(packed):
+    return packed.numbers().double()
+
+
+def near(found, exact, steps=1.0):
+    """Within so many roundings of a value."""
+    bound = steps * ROUNDING[found.dtype] * exact.abs().max()
+    return bool(((found.double() - exact).abs() <= bound).all())
+
+
+def states(module):
+    return {n: x.clone() for n, x in module.state_dict().items()}
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    assert all(torch.equal(x, other[n]) and x.dtype == other[n].dtype for n, x in one.items())
+
+
+# ---- a linear layer -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("lead", ((), (5,), (2, 3), (0,)), ids=str)
+@pytest.mark.parametrize("biased", (False, True))
+def test_it_multiplies_by_what_was_packed(form, lead, biased):
+    dtype = FORMS[form][1]
+    packed = quant.pack(quantised(N, K, form=form), dtype)
+    bias = torch.randn(N).to(dtype) if biased else None
+    layer, x = nn.Linear4bit.from_packed(packed, bias), torch.randn(*lead, K).to(dtype)
+    y = layer(x)
+    exact = x.double() @ numbers(packed).mT + (bias.double() if biased else 0.0)
+    assert y.shape == (*lead, N) and y.dtype == dtype
+    assert not x.numel() or near(y, exact)
+    assert layer.blocks.data_ptr() == packed.blocks.data_ptr() and not [*layer.parameters()]
+
+
+def test_it_is_made_of_what_was_quantised_and_of_a_linear_layer():
+    plain = torch.nn.Linear(K, N)
+    weights = quant.of(plain.weight, FORMS["zeros"][0])
+    one = nn.Linear4bit.from_quantised(weights, plain.bias)
+    other = nn.Linear4bit.from_linear(plain.eval(), FORMS["zeros"][0])
+    same(states(one), states(other))
+    assert one.dtype == F16 and one.training and not other.training
+    x = torch.randn(3, K).half()
+    exact = x.double() @ weights.dequantise().mT + plain.bias.double()
+    assert near(one(x), exact, 2)
+
+
+def test_rows_that_are_not_contiguous():
+    layer, x = nn.Linear4bit.from_quantised(quantised(N, K)), torch.randn(K, 6).to(BF16)
+    assert torch.equal(layer(x.mT), layer(x.mT.contiguous()))
+
+
+@pytest.mark.parametrize("change", ("half", "double", "float", "to", "cpu"))
+def test_no_change_of_dtype_touches_it(change):
+    layer = nn.Linear4bit.from_quantised(quantised(N, K), torch.randn(N))
+    before = states(layer)
+    getattr(layer, change)(*((F16,) if change == "to" else ()))
+    same(before, states(layer))
+    with pytest.raises(ArgumentError, match=r"must be torch.bfloat16: weights are int4_128_bf16"):
+        layer(torch.randn(2, K).half())
+
+
+def test_copies_pickles_and_moves(tmp_path):
+    layer, x = nn.Linear4bit.from_quantised(quantised(N, K)), torch.randn(3, K).to(BF16)
+    torch.save(layer, tmp_path / "layer.pt")
+    for other in (copy.deepcopy(layer), torch.load(tmp_path / "layer.pt", weights_only=False)):
+        assert torch.equal(other(x), layer(x))
+    assert layer.to("meta").blocks.is_meta
+
+
+def test_compiled_and_in_inference_mode():
+    layer = nn.Linear4bit.from_quantised(quantised(N, K), torch.randn(N))
+    x = torch.randn(4, K).to(BF16)
+    assert torch.equal(torch.compile(layer, backend="aot_eager", fullgraph=True)(x), layer(x))
+    with torch.inference_mode():
+        layer(x)
+
+
+def test_a_gradient_is_refused():
+    layer, x = nn.Linear4bit.from_quantised(quantised(N, K)), torch.zeros(2, K).to(BF16)
+    with pytest.raises(ArgumentError, match="no gradients"):
+        layer(x.requires_grad_())
+    with torch.no_grad():
+        layer(x)
+
+
+PLAIN = {"in_features": K, "out_features": N}
+PACKED = quant.pack(quant.of(torch.randn(N, K), formats.int4(128, "bf16")))
+
+
+@pytest.mark.parametrize(
+    ("make", "argument"),
+    (
+        (lambda: nn.Linear4bit(**PLAIN, weights="int4"), "weights"),
+        (lambda: nn.Linear4bit(**PLAIN, weights="int4_128_f32"), "weights"),
+        (lambda: nn.Linear4bit(K + 32, N), "in_features"),
+        (lambda: nn.Linear4bit(K, 0), "out_features"),
+        (lambda: nn.Linear4bit.from_packed(quantised(N, K)), "packed"),
+        (lambda: nn.Linear4bit.from_packed(quant.pack(quantised(2, N, K))), "packed shape"),
+        (lambda: nn.Linear4bit.from_packed(quant.pack(quantised(N, K, form="mxfp4"), torch.float8_e4m3fn)), "packed dtype"),
+        (lambda: nn.Linear4bit.from_packed(PACKED, 1.0), "bias"),
+        (lambda: nn.Linear4bit.from_packed(PACKED, torch.zeros(N + 1)), "bias shape"),
+        (lambda: nn.Linear4bit.from_packed(PACKED, torch.zeros(N).int()), "bias dtype"),
+        (lambda: nn.Linear4bit.from_quantised(PACKED), "weights"),
+        (lambda: nn.Linear4bit.from_linear(PACKED, formats.MXFP4), "layer"),
+        (lambda: nn.Linear4bit.from_linear(torch.nn.Linear(K, N), "int4"), "form"),
+        (lambda: nn.Linear4bit.from_packed(PACKED)(torch.zeros(2, K)), "x dtype"),
+        (lambda: nn.Linear4bit.from_packed(PACKED)(torch.zeros(2, N).to(BF16)), "x shape"),
+        (lambda: nn.Linear4bit.from_packed(PACKED)(torch.zeros(()).to(BF16)), "x shape"),
+    ),
+)  # fmt: skip
+def test_what_is_refused(make, argument):
+    with pytest.raises(ArgumentError) as e:
+        make()
+    assert e.value.argument == argument
+
+
+def test_what_they_say_of_themselves():
+    assert "weight=int4_128_bf16, x=torch.bfloat16" in repr(nn.Linear4bit(K, N))
+    assert "order=halves, activation=geglu, bias=False" in repr(
+        nn.Experts4bit(2, 64, 32, order="halves", activation="geglu")
+    )
+
+
+# ---- state dicts ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("assign", (False, True))
+def test_its_own_state_dict_comes_back(assign, tmp_path):
+    layer = nn.Linear4bit.from_quantised(quantised(N, K), torch.randn(N))
+    model = torch.nn.ModuleDict({"one": layer})
+    torch.save(model.state_dict(), tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert {type(x) for x in state.values()} == {torch.Tensor}  # as files of tensors ask
+    with torch.device("meta" if assign else "cpu"):
+        other = torch.nn.ModuleDict({"one": nn.Linear4bit(K, N)})
+    other.load_state_dict(state, assign=assign)
+    same(states(model), states(other))
+    x = torch.randn(3, K).to(BF16)
+    assert torch.equal(layer(x), other["one"](x))
+
+
+@pytest.mark.parametrize("dtype", (F32, BF16))
+@pytest.mark.parametrize("assign", (False, True))
+def test_an_ordinary_state_dict_is_quantised(dtype, assign):
+    plain = torch.nn.Linear(K, N, dtype=dtype)
+    layer, state = nn.Linear4bit(K, N, weights="e2m1_32_e8m0"), plain.state_dict()
+    before = {n: x.clone() for n, x in state.items()}
+    layer.load_state_dict(state, assign=assign)
+    same(states(layer), states(nn.Linear4bit.from_linear(plain, formats.MXFP4)))
+    same(state, before)
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    (
+        (lambda: nn.Linear4bit(K, N, weights="int4_128_f16"), "blocks are of int4_128_f16 70x256, must be of int4_128_bf16 70x256"),
+        (lambda: nn.Linear4bit(K, N + 1), "blocks are of int4_128_bf16 71x256"),
+        (lambda: {"blocks": nn.Linear4bit(K, N).blocks, "bias": torch.zeros(N)}, "_extra_state"),
+        (lambda: {**states(nn.Linear4bit(K, N)), "_extra_state": {}}, "no known format"),
+        (lambda: {**states(nn.Linear4bit(K, N)), "blocks": torch.zeros(2, 2, 4224)}, "dtype is torch.float32"),
+        (lambda: torch.nn.Linear(K, N + 1), r"weight: is \[71, 256\] of torch.float32"),
+        (lambda: {"weight": torch.zeros(N, K).int()}, "of torch.int32"),
+        (lambda: nn.Linear4bit(K, N, bias=False), "bias"),
+    ),
+)  # fmt: skip
+def test_state_dicts_that_are_refused(state, says):
+    given, layer = state(), nn.Linear4bit.from_packed(PACKED, torch.randn(N))
+    given = given.state_dict() if isinstance(given, torch.nn.Module) else given
+    before = states(layer)
+    with pytest.raises(RuntimeError, match=says):
+        layer.load_state_dict(given)
+    if says not in ("bias", "_extra_state"):  # keys that torch misses when the others are loaded
+        same(before, states(layer))
+
+
+# ---- experts --------------------------------------------------------------------------------
+
+
+OF_EXPERTS = {
+    "int4": (formats.int4(32, "bf16"), BF16),
+    "zeros": (formats.int4(32, "f16", zeros=True), F16),
+    "mxfp4": FORMS["mxfp4"],
+}
+
+
+def sides(experts=EXPERTS):
+    return (experts, 2 * INNER, HIDDEN), (experts, HIDDEN, INNER)
+
+
+def drawn(form="mxfp4"):
+    """Weights that leave activations of size 1."""
+    shapes = sides()
+    return [quant.of(torch.randn(*s) * s[-1] ** -0.5, OF_EXPERTS[form][0]) for s in shapes]
+
+
+def activated(both, order, activation):
+    gate, up = (both[..., ::2], both[..., 1::2]) if order == "alternating" else both.chunk(2, -1)
+    if activation == "swiglu_clamped":
+        gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+        return gate / (1 + (-1.702 * gate).exp()) * (up + 1)
+    f = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}[activation]
+    return getattr(torch.nn.functional, f)(gate) * up
+
+
+def exactly(x, chosen, weights, packed, biases, order, activation):
+    """In float64, of the numbers that were packed."""
+    w1, w2 = map(numbers, packed)
+    y = torch.zeros(x.shape, dtype=torch.float64)
+    for t in range(len(x)):
+        for e, share in zip(chosen[t].tolist(), weights[t].double(), strict=True):
+            if 0 <= e < len(w1):
+                both = x[t].double() @ w1[e].mT + biases[0][e].double()
+                h = activated(both, order, activation)
+                y[t] += share * (h @ w2[e].mT + biases[1][e].double())
+    return y
+
+
+def experts(form="mxfp4", biased=True, **how):
+    """The layer, what it was packed of, and its biases."""
+    packed = [quant.pack(x, OF_EXPERTS[form][1]) for x in drawn(form)]
+    shapes = [s[:2] for s in sides()]
+    biases = [torch.randn(s) if biased else torch.zeros(s) for s in shapes]
+    given = dict(zip(("gate_up_bias", "down_bias"), biases, strict=True)) if biased else {}
+    return nn.Experts4bit.from_packed(*packed, **given, **how), packed, biases
+
+
+def tokens(dtype=BF16):
+    weights, chosen = torch.rand(TOKENS, EXPERTS).softmax(-1).topk(TOP)
+    chosen[0, 0], chosen[1, 1], chosen[2:] = -1, 77, chosen[2:] % 3  # and one without a token
+    return torch.randn(TOKENS, HIDDEN).to(dtype), chosen, weights
+
+
+@pytest.mark.parametrize(
+    ("form", "order", "activation"),
+    (
+        *((form, "alternating", "swiglu") for form in OF_EXPERTS),
+        *(("mxfp4", "halves", x) for x in ACTIVATIONS),
+        ("mxfp4", "alternating", "swiglu_clamped"),
+    ),
+)
+def test_tokens_get_their_experts(form, order, activation):
+    dtype, how = OF_EXPERTS[form][1], {"order": order, "activation": activation}
+    layer, packed, biases = experts(form, activation == "swiglu_clamped", **how)
+    x, chosen, weights = tokens(dtype)
+    y = layer(x, chosen, weights)
+    exact = exactly(x, chosen, weights, packed, biases, **how)
+    assert y.dtype == dtype and near(y, exact, 4)
+
+
+def test_what_is_clamped_is():
+    layer, packed, biases = experts(activation="swiglu_clamped")
+    x, chosen, weights = tokens()
+    x *= 30
+    y = layer(x, chosen, weights)
+    how = {"order": "alternating", "activation": "swiglu_clamped"}
+    exact = exactly(x, chosen, weights, packed, biases, **how)
+    assert near(y, exact, 4)
+    both = x[2].double() @ numbers(packed[0])[chosen[2, 0]].mT
+    assert bool((both > 7).any() and (both < -7).any())
+
+
+def test_masked_rows_are_those_of_tokens():
+    layer, packed, biases = experts()
+    x, counts = torch.randn(EXPERTS, 6, HIDDEN).to(BF16), torch.tensor([6, 0, 2, 1]).int()
+    y = layer.masked(x, counts, expected_rows=3)
+    ids = torch.arange(EXPERTS)[:, None].expand(EXPERTS, 6).reshape(-1, 1)
+    exact = exactly(
+        x.flatten(0, 1), ids, torch.ones(ids.shape), packed, biases, "alternating", "swiglu"
+    ).view(EXPERTS, 6, HIDDEN)
+    for e, count in enumerate(counts.tolist()):
+        assert not count or near(y[e, :count], exact[e, :count], 4)
+
+
+def test_no_tokens():
+    x, chosen, weights = (t[:0] for t in tokens())
+    assert experts()[0](x, chosen, weights).shape == (0, HIDDEN)
+
+
+def test_experts_compiled():
+    layer, (x, chosen, weights) = experts(activation="swiglu_clamped")[0], tokens()
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(x, chosen, weights), layer(x, chosen, weights))
+
+
+def test_experts_state_dict():
+    layer = experts(order="halves")[0]
+    other = nn.Experts4bit(EXPERTS, HIDDEN, INNER, order="halves", bias=True)
+    other.load_state_dict(states(layer))
+    same(states(layer), states(other))
+    same(states(layer), states(layer.half()))
+    with pytest.raises(RuntimeError, match="alternating swiglu"):
+        nn.Experts4bit(EXPERTS, HIDDEN, INNER, bias=True).load_state_dict(states(layer))
+
+
+def test_experts_of_what_was_quantised():
+    weights = drawn()
+    one = nn.Experts4bit.from_quantised(*weights, activation="reglu")
+    same(
+        states(one),
+        states(nn.Experts4bit.from_packed(*map(quant.pack, weights), activation="reglu")),
+    )
+
+
+EXPERTS_REFUSED = (
+    (lambda: nn.Experts4bit(0, 64, 64), "experts"),
+    (lambda: nn.Experts4bit(513, 64, 64), "experts"),
+    (lambda: nn.Experts4bit(1, 48, 64), "hidden"),
+    (lambda: nn.Experts4bit(1, 64, 0), "intermediate"),
+    (lambda: nn.Experts4bit(1, 64, 64, order="rows"), "order"),
+    (lambda: nn.Experts4bit(1, 64, 64, activation="silu"), "activation"),
+    (lambda: nn.Experts4bit.from_packed(PACKED, PACKED), "gate_up shape"),
+    (lambda: nn.Experts4bit.from_quantised(PACKED, PACKED), "gate_up"),
+    (lambda: nn.Experts4bit.from_quantised(quantised(1, 64, 128), quantised(1, 128, 128)), "down shape"),
+    (lambda: nn.Experts4bit.from_quantised(quantised(1, 63, 128), quantised(1, 128, 128)), "gate_up shape"),
+    (lambda: nn.Experts4bit.from_quantised(quantised(1, 256, 128), quantised(1, 128, 128, form="mxfp4")), "down format"),
+    (lambda: nn.Experts4bit.from_quantised(quantised(1, 256, 128), quantised(1, 128, 128), down_bias=torch.zeros(1, 128)), "gate_up_bias"),
+    (lambda: experts()[0](*(t[..., :1] for t in tokens())), "x shape"),
+    (lambda: experts()[0](tokens()[0].half(), *tokens()[1:]), "x dtype"),
+    (lambda: experts()[0](tokens()[0], tokens()[1][1:], tokens()[2]), "chosen shape"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "argument"), EXPERTS_REFUSED)
+def test_experts_that_are_refused(make, argument):
+    with pytest.raises(ArgumentError) as e:
+        make()
+    assert e.value.argument == argument
