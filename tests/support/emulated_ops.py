@@ -174,6 +174,7 @@ def emulated(patch, memory):
         patch.setattr(module, "generated", lambda x: True)
     for module in (calls, coded, compute, depths, epilogue, indexed):
         patch.setattr(module, "check_tensor", checked)
+    patch.setattr(calls, "WORKSPACES", SimpleNamespace(of=calls.zeroed))
     patch.setattr(calls, "reader_of", lambda device: lambda index: 0)
     patch.setattr(building, "loaded", type("Loaded", (Gemm,), {"memory": memory}))
     patch.setattr(building, "priced_for", lambda device: (H200.device_name, H200))
