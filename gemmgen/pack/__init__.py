@@ -14,7 +14,7 @@ from ..errors import ArgumentError, CompileError, UnsupportedProblem
 from ..pipeline import compile_to_source
 from ..problem import Problem, Shape
 from ..runtime.cache import cached_cubin
-from .fields import Interface, interface
+from .fields import Interface, check_mapped, interface
 from .groups import Sides, place
 from .manifest import manifest
 from .model import FORMAT, Pack, PackedKernel, Range, distinct, ranges, switched
@@ -59,7 +59,7 @@ def pack(
     prefix: what all C names begin with, a C identifier in lower case. device: the name for which configs
     were chosen; it is only noted. progress: called with how many kernels are compiled and of how many. compiled: those that are
     (`compile_all`), by config.
-    Raises ArgumentError for `prefix` or a shape; UnsupportedProblem for watched kernels;
+    Raises ArgumentError for `prefix` or a shape; UnsupportedProblem for watched kernels and packed weights;
     IllegalConfig; CompileError; RuntimeUnavailable without NVRTC.
     """
     check_prefix(prefix)
@@ -107,6 +107,7 @@ def compile_all(
     p: Problem, configs: Iterable[Config], threads: int, progress: Progress
 ) -> dict[Config, PackedKernel | CompileError]:
     """The kernels of `p`, `threads` at a time, or why the build refuses one. Raises as `pack`."""
+    check_mapped(p)
     with ThreadPoolExecutor(threads) as pool:  # NVRTC releases the GIL
         running = {c: pool.submit(_compiled, p, c) for c in configs}
         try:

@@ -45,7 +45,7 @@ from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError, UnsupportedProblem
 from gemmgen.ir.counts import MOST_SIDE
-from gemmgen.ir.dtypes import E4M3, F32, S8, S32
+from gemmgen.ir.dtypes import BF16, E4M3, F32, S8, S32
 from gemmgen.ir.expr import ACC, DeviceScalar
 from gemmgen.ops.building import config_for
 from gemmgen.pack import files, pack
@@ -455,6 +455,17 @@ def test_the_same_pack_gives_the_same_bytes(compiles_nothing):
 def test_a_prefix_is_an_identifier(compiles_nothing, prefix):
     with pytest.raises(ArgumentError, match="prefix"):
         made(prefix=prefix)
+
+
+def test_packed_weights_are_refused_by_name(capsys, tmp_path):
+    """Before anything is compiled: C code passes matrices as tensor maps, and these are read by address."""
+    p = Problem(family="w4a16", a=BF16, b=BF16, weights="int4_128_bf16")
+    c = Config(swap_ab=True, block_m=16, block_k_bytes=256, in_flight=1)
+    with pytest.raises(UnsupportedProblem, match="weights=int4_128_bf16: B is blocks"):
+        made(p, {SHAPES[0]: c})
+    given = ["--shapes", "16x128x256", "-o", str(tmp_path / "out")]
+    assert main(["pack", "w4a16", *given]) != 0
+    assert "weights=int4_128_bf16" in capsys.readouterr().err and not [*tmp_path.iterdir()]
 
 
 def test_watched_kernels_are_refused(compiles_nothing):
