@@ -22,6 +22,7 @@ from gemmgen.ir.expr import (
     fold,
 )
 from gemmgen.ir.groupings import GROUPINGS
+from gemmgen.ir.packed import FORMS
 from gemmgen.problem import ALIGNMENTS, LAYOUTS, OUTPUTS, Problem, Shape, depth_step
 from gemmgen.recipes import recipe
 
@@ -91,6 +92,7 @@ def problem(rng: Random) -> Problem:
                 alignment=rng.choice(ALIGNMENTS),
                 epilogue=epilogue(rng),
                 accumulate=rng.random() < 0.2,
+                weights=rng.choice((*FORMS[b],)) if recipe(family).coded else "",
             )
         except ArgumentError:
             continue

@@ -12,6 +12,7 @@ from gemmgen.errors import ArgumentError, IllegalConfig, UnsupportedProblem
 from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.nodes import Kernel
+from gemmgen.ir.packed import FORMS
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 
@@ -20,6 +21,7 @@ FAMILIES = {
     "fp8": ((E4M3, E4M3), (E5M2, E4M3)),
     "fp8_block": ((E4M3, E4M3), (S8, S8)),
     "fp8_1d1d": ((E4M3, E4M3),),
+    "w4a16": ((BF16, BF16), (F16, F16)),
 }
 
 
@@ -34,7 +36,8 @@ def problem(random: Random) -> Problem:
         grouping=random.choice(("none", "none", *GROUPINGS)),
         epilogue=random.choice((*[EPILOGUES["none"]] * 8, *EPILOGUES.values())),
         accumulate=random.random() < 0.2,
-        layout=random.choice(("nt", "nt", "nt", "nn", "tn", "tt")),
+        layout=random.choice(("nt", "nt", "nt", "nn", "tn", "tt")) if family != "w4a16" else "nt",
+        weights=random.choice(list(FORMS[b])) if family == "w4a16" else "",
     )
 
 
@@ -83,12 +86,33 @@ def direct(random: Random, c: Config) -> Config:
     return replace(c, direct=True, **alone)
 
 
+def decoding(random: Random, c: Config) -> Config:
+    """The same, of a B of weights of 4 bits."""
+    consumers = c.consumers if c.ping_pong else random.choice((1, 2))
+    return replace(
+        c,
+        swap_ab=True,
+        direct=False,
+        block_m=8 * random.randint(1, 16),
+        block_n=64 if c.ping_pong else 64 * consumers,
+        consumers=consumers,
+        block_k_bytes=256,
+        stages=random.randint(2, 5),
+        multicast=random.choice(("none", "none", "a")),
+        swizzle_ab=None,
+        parts=1,
+        lane_scales=False,
+        stream=random.random() < 0.2 and c.split_k == 1,
+    )
+
+
 def kernels(count: int, seed: int) -> Iterator[tuple[Problem, Config, Kernel]]:
     """Lowered ones, all different; one in four has stamps."""
     random, seen = Random(f"link {seed}"), set()
     while len(seen) < count:
         try:
             p, c = problem(random), config(random)
+            c = decoding(random, c) if p.weights else c
             stamps = random.choice((0, 0, 0, 64))
             if (key := (repr(p), repr(c), stamps)) in seen:
                 continue
