@@ -30,8 +30,8 @@ from gpu_fuzz.worker import Worker, case_seed  # noqa: E402
 
 TESTS = Path(__file__).parents[1]
 PATHS = f"{TESTS / 'support'}:{TESTS}:{TESTS.parent}"  # of the processes that a run starts
-FEW = {"F0": (2, 9), "F5": tuple(range(0, 157, 7)), "F3": (0, 10, 24, 30, 40, 45, 58), "F6": (2, 45),
-       "F7": (0, 1, 2, 3, 4, 46, 56, 61), "F4": (3, 75, 130, 277, 350), "F1": (0, 14, 33, 45, 61), "F12": (1,),
+FEW = {"F0": (3, 10), "F5": tuple(range(0, 157, 7)), "F3": (0, 10, 24, 30, 40, 45, 58), "F6": (2, 45),
+       "F7": (0, 1, 2, 3, 4, 46, 56, 61), "F4": (3, 90, 143, 277, 410), "F1": (0, 14, 33, 45, 61), "F12": (1,),
        "F12 steady": (7,)}  # fmt: skip
 
 
@@ -66,10 +66,15 @@ def test_every_kind_is_called_as_it_wants_to_be(machine, name):
 @pytest.mark.parametrize("name", SAME_BITS)
 def test_the_configs_that_agree_are_legal(name):
     kind, configs = SAME_BITS[name]
-    family, dtype = {"bf16": ("dense", BF16), "block": ("fp8_block", E4M3)}[name]
+    family, dtype = {
+        "bf16": ("dense", BF16),
+        "block": ("fp8_block", E4M3),
+        "int4": ("w4a16", BF16),
+    }[name]
+    p = Problem(family=family, a=dtype, b=dtype, d=F32, weights=kind.weights)
     assert len({*configs}) == len(configs) > 20 and kind.out == "float32"
     for config in configs:
-        fuzz_cpu.lowered(Problem(family=family, a=dtype, b=dtype, d=F32), config)
+        fuzz_cpu.lowered(p, config)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +87,7 @@ def test_the_configs_that_agree_are_legal(name):
         ("Forgetful", "F12", (1,)),
         ("Forgetful", "F7", (0, 2, 3)),
         ("Forgetful", "F6", (2,)),
-        ("Forgetful", "F4", (75,) * 3),
+        ("Forgetful", "F4", (90,) * 3),
         ("Stale", "F7", (1,)),
         ("OneElement", "F7", (1,)),
         ("Unchecked", "F3", (0,)),
@@ -212,7 +217,15 @@ def test_layouts_keep_to_16_bytes_and_leave_guards():
 
 
 def test_another_turn_has_other_data_in_the_same_places(machine):
-    for name in ("bf16", "bf16 masked", "block ends", "fp8 along k, flat", "int8 rows"):
+    for name in (
+        "bf16",
+        "bf16 masked",
+        "block ends",
+        "fp8 along k, flat",
+        "int8 rows",
+        "mxfp4",
+        "int4 ends, zeros",
+    ):
         case = tiers.middle(name, 4)
         one, other = build(case, "cpu"), build(replace(case, turn=1), "cpu")
         assert [x.shape for x in one.held] == [x.shape for x in other.held]

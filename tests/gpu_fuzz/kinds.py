@@ -13,7 +13,7 @@ class Kind:
 
     a, b, out: names of torch's dtypes. scales: "" (none), "number", "tensor" or "vector" (of the whole sum),
     "block" (of 1 x 128 of A, 128 x 128 of B) or "rows" (of 1 x 128 of both). packing: of groups along K.
-    given: further arguments.
+    weights: what B is packed from, weights of 4 bits. given: further arguments.
     """
 
     function: str
@@ -26,6 +26,7 @@ class Kind:
     scales: str = ""
     accumulate: bool = False
     packing: str = ""
+    weights: str = ""
     given: tuple[tuple[str, object], ...] = ()
 
     @property
@@ -157,7 +158,45 @@ GROUPED = {
     "fp8 along k, flat, cluster": replace(K_FP8, config=SHARED_A),
     "fp8 along k, columns": replace(K_FP8, packing="columns", accumulate=True, config=SHARED_B),
 }
-KINDS = {**SINGLE, **GROUPED}
+
+DECODED = Config(swap_ab=True, block_m=16, block_k_bytes=256, stages=4, in_flight=1)
+INT4 = Kind(function="w4a16_gemm", config=DECODED, weights="int4_128_bf16")
+MXFP4 = replace(INT4, weights="e2m1_32_e8m0", config=replace(DECODED, block_m=128, stages=3))
+ZEROS = replace(INT4, a=F16, out=F16, weights="int4_32_f16_zeros")
+CODED = {
+    "int4": INT4,
+    "int4 of fp16, zeros": replace(ZEROS, config=replace(DECODED, consumers=1, in_flight=0)),
+    "int4 split 2": replace(INT4, weights="int4_64_bf16", config=replace(DECODED, split_k=2)),
+    "int4 streamed": replace(INT4, out=F32, config=replace(DECODED, block_m=64, stream=True)),
+    "int4 shares": replace(INT4, config=replace(DECODED, shares=2)),
+    "int4 in turns": replace(
+        INT4, weights="int4_64_bf16_zeros", config=replace(DECODED, ping_pong=True)
+    ),
+    "int4 early": replace(INT4, out=F32, config=replace(DECODED, block_m=8, stages=6, pdl=True)),
+    "mxfp4": MXFP4,
+    "mxfp4 cluster": replace(
+        MXFP4, config=replace(DECODED, block_m=64, multicast="a", peek=True, in_flight=0)
+    ),
+    "mxfp4 wide": replace(MXFP4, config=replace(DECODED, block_m=192, stages=2)),
+}
+CODED_GROUPED = {
+    "int4 batched": replace(INT4, function="w4a16_batched_gemm", grouping="batched"),
+    "mxfp4 masked": replace(
+        MXFP4,
+        function="w4a16_masked_gemm",
+        grouping="masked",
+        config=replace(DECODED, block_m=64, multicast="a", peek=True),
+    ),
+    "int4 rows": replace(INT4, function="w4a16_grouped_gemm", grouping="rows", out=F32),
+    "mxfp4 ends": replace(MXFP4, function="w4a16_grouped_gemm", grouping="ends"),
+    "int4 ends, zeros": replace(
+        ZEROS,
+        function="w4a16_grouped_gemm",
+        grouping="ends",
+        config=replace(DECODED, shares=2, in_flight=0),
+    ),
+}
+KINDS = {**SINGLE, **GROUPED, **CODED, **CODED_GROUPED}
 
 _TILES = tuple(
     Config(block_m=m, block_n=n, consumers=c, stages=s, multicast=shared)
@@ -166,6 +205,12 @@ _TILES = tuple(
     for shared in ("none", "a")
 )
 _MORE = (SWAPPED, Config(swap_ab=True, block_m=64, stages=2), Config(block_n=112), EARLY)
+_DECODED = tuple(
+    replace(DECODED, block_m=m, block_n=64 * consumers, consumers=consumers, in_flight=x, multicast=shared)
+    for m in (16, 32, 64, 128)
+    for consumers in (1, 2)
+    for x, shared in ((0, "none"), (1, "none"), (1, "a"))
+)  # fmt: skip
 # One problem each, with configs that all add the same products in the same order.
 SAME_BITS = {
     "bf16": (replace(DENSE, out=F32), (*_TILES, *_MORE, Config(in_flight=1), IN_TURNS)),
@@ -173,6 +218,7 @@ SAME_BITS = {
         replace(BLOCK, out=F32),
         (*_TILES, *_MORE, Config(unroll=4), replace(WAVES, peek=True)),
     ),
+    "int4": (replace(INT4, out=F32), _DECODED),
 }
 
 

@@ -12,6 +12,7 @@ import torch
 from gemmgen.config import Config
 
 from .cases import Case
+from .coded import packed
 from .images import Output, embed, lose, output
 from .kinds import KINDS, Kind, dtype_name
 
@@ -104,7 +105,11 @@ def build(
     a = change("a", d.operand((*rows, case.m, case.k), kind.a, wide))
     b = change("b", d.operand((*columns, case.n, case.k), kind.b_dtype, wide))
     scales, named = _scales(d, kind, a, b)
-    operands = _placed(d, kind, case, (a, b))
+    stored = b
+    if kind.weights:
+        b, stored = packed(kind, b, case.seed * 16 + case.turn, normal=normal)
+        named |= {"weights": kind.weights, "columns": case.n}
+    operands = _placed(d, kind, case, (a, stored))
     positional = _positional(kind, operands, scales)
     positional, tables = _tables(d, kind, case, positional)
     named |= tables | dict(kind.given) | {"config": config or kind.config}
@@ -155,6 +160,9 @@ def _placed(d: Drawn, kind: Kind, case: Case, both: tuple[Any, Any]) -> tuple[An
             parts = [x[:, i:j].reshape(-1) for i, j in zip([0, *ends], ends, strict=False)]
             rest = x[:, ends[-1] :].reshape(-1) * float("nan")
             found.append(d.dense(torch.cat([*parts, rest]), dtype))
+            continue
+        if x.dtype == torch.uint8:
+            found.append(d.dense(x, torch.uint8))
             continue
         view = d.embed(x, dtype, turned)
         found.append(view)

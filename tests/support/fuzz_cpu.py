@@ -19,16 +19,17 @@ from unittest import mock
 import torch
 
 from gemmgen import ops
+from gemmgen.formats import Format, Packed, multiplied, unpack
 from gemmgen.ir.argument_names import parameter
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.expr import DeviceScalar, PerColumn, PerRow, Scalar, arguments
 from gemmgen.ir.groupings import GROUPINGS, Layout, depths, segments
-from gemmgen.ops import building, calls, epilogue
+from gemmgen.ops import building, calls, coded, epilogue
 from gemmgen.ops import compute as ops_compute
 from gemmgen.ops import depths as ops_depths
 from gemmgen.pipeline import lower
 from gemmgen.runtime import tensor_map, torch_tensors
-from gemmgen.runtime.tensor_map import check, describe
+from gemmgen.runtime.tensor_map import check, describe, lying
 from gemmgen.runtime.torch_tensors import check_tensor, torch_dtype
 
 lowered = lru_cache(maxsize=None)(lower)
@@ -59,6 +60,10 @@ class Loaded:
         check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
         for m in self.kernel.maps:
             describe(self.kernel, m, matrices[m.tensor])
+        for x in self.kernel.pointed:
+            check(x.tensor, matrices[x.tensor], x.dtype.bytes)
+        if self.kernel.pointed:
+            values = {**values, **lying(matrices)}
         assert {x.name for x in self.kernel.params} <= {*values}
         return self._startable(shape, matrices, dict(values), stream)
 
@@ -84,6 +89,8 @@ def execute(p, plan):
     m, n, k = plan.shape
     count = values["groups"]
     views = {name: view(p, name, x) for name, x in plan.matrices.items()}
+    if p.form:
+        views["b"] = numbers(p, views["b"], n, k)
     a, b = (views[s].mT if turned else views[s] for s, turned in zip("ab", p.mn_major, strict=True))
     d = view(p, "d", plan.matrices["d"])
     layout = Layout(groups=count, table=table(p, m, count, values))
@@ -99,6 +106,14 @@ def execute(p, plan):
         acc = acc + (out.double() if p.accumulate else 0.0)
         acc = acc if d.dtype == torch.int32 else acc.float()
         out.copy_(acc.to(d.dtype))
+
+
+def numbers(p, rows, n, k):
+    """Of packed weights [groups, rows of blocks, bytes]."""
+    blocks = rows.reshape(*rows.shape[:-1], -1, p.form.block_bytes)
+    form = Format(element=p.form.element, group=p.form.group, scale=p.form.scale, zeros=p.form.zeros)  # fmt: skip
+    found = Packed(format=form, to=p.b, blocks=blocks.numpy(), rows=64 * blocks.shape[-3], columns=128 * blocks.shape[-2])  # fmt: skip
+    return torch.from_numpy(multiplied(unpack(found), p.b)[..., :n, :k])
 
 
 def whose(p, m, k, layout):
@@ -119,7 +134,8 @@ def part(p, x, matrix, group, ks):
 
 def view(p, name, x):
     dtypes = {"a": p.a, "b": p.b, "d": p.d}
-    dtype = torch_dtype(dtypes.get(name, DTYPES["f32"]))
+    packed = p.form and name == "b"
+    dtype = torch.uint8 if packed else torch_dtype(dtypes.get(name, DTYPES["f32"]))
     shape, strides = (x.groups, x.outer, x.inner), (x.group_stride, x.stride, 1)
     return memory(x.pointer, dtype, shape, strides)
 
@@ -207,10 +223,11 @@ class Cpu:
         self.recorded = None
         Loaded.machine = self
         self.patches = [
-            *(mock.patch.object(m, "check_tensor", relaxed) for m in (calls, ops_compute, ops_depths, epilogue)),
+            *(mock.patch.object(m, "check_tensor", relaxed) for m in (calls, coded, ops_compute, ops_depths, epilogue)),
             mock.patch.object(building, "loaded", lru_cache(Loaded)),
             mock.patch.object(building, "given", lru_cache(Loaded)),
             mock.patch.object(calls, "current_stream", lambda device: 0),
+            mock.patch.object(calls, "WORKSPACES", SimpleNamespace(of=calls.zeroed)),
             mock.patch.object(calls, "reader_of", lambda device: lambda index: 0),
         ]  # fmt: skip
         for patch in self.patches:

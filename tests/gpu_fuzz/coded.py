@@ -1,0 +1,48 @@
+"""B of weights of 4 bits: packed so that they stand for given numbers, or of any codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from gemmgen.codes import decode, encode
+from gemmgen.ir.dtypes import BF16, F16
+from gemmgen.ir.packed import FORMS
+from gemmgen.verification.coded import exactly, randomly
+
+from .kinds import Kind
+
+TO = {"bfloat16": BF16, "float16": F16}
+APART = 1_000_003  # between the seeds of two groups
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """Numbers [N, K] as codes, and as packed blocks."""
+
+    b: Any
+    blocks: Any = None
+
+
+def packed(kind: Kind, values: Any, seed: int, *, normal: bool) -> tuple[Any, Any]:
+    """float32 [.., N, K] and uint8 [.., ceil(N/64), ceil(K/128), bytes]: `values` themselves, which are 0, 1 and 2 of either sign, or,
+    if `normal`, other numbers, of any codes; and what stands for them."""
+    to = TO[kind.a]
+    form, *lead = FORMS[to][kind.weights], *values.shape[:-2]
+    matrices = values.reshape(-1, *values.shape[-2:]).to("cpu", torch.float32).numpy()
+    drawn = [
+        (randomly if normal else exactly)(_Operand(encode(x, to)), form, seed + APART * i)
+        for i, x in enumerate(matrices)
+    ]
+    numbers = [decode(x.b, to).astype(np.float32) for x in drawn]
+    n, k = values.shape[-2:]
+    blocks = (-(-n // 64), -(-k // 128), form.block_bytes)
+    found = np.stack([x.blocks for x in drawn]) if drawn else np.empty((0, *blocks), np.uint8)
+    whole = np.stack(numbers) if numbers else np.empty((0, n, k), np.float32)
+    return (
+        torch.from_numpy(whole).reshape(values.shape).to(values.device),
+        torch.from_numpy(found).reshape(*lead, *blocks).to(values.device),
+    )
