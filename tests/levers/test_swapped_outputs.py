@@ -127,7 +127,7 @@ def test_the_proof_refuses(fault):
 # ---- faults in the text that the emulator must find -------------------------------------------------
 
 TEXT_FAULTS = {
-    "lanes of one row exchange": ("low : high, 4)", "low : high, 1)"),
+    "lanes of one row exchange": ("given, 4)", "given, 1)"),
     "what is kept is given": ("odd ? low : high", "odd ? high : low"),
     "gate and up exchanged": ("pairs[i] = odd ? other : low;", "pairs[i] = odd ? low : other;"),
     "a column of D in another lane": ("col = warp * 8 + lane / 8 + lane / 4 % 2 * 4", "col = warp * 8 + lane / 4"),
