@@ -11,7 +11,7 @@ from .ir.promotion import SCALE_BLOCK as SCALE_BLOCK
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Facts about a family. All but the last are asked of each.
+    """Facts about a family. All are asked of each: none has a default.
 
     operands: the (a, b) it multiplies; the first is what the command line takes where none is given.
     promotes: whether CUDA cores add each K block's sums in FP32, so that the tensor core drains every time; else
@@ -28,7 +28,7 @@ class Recipe:
     scale_rows: int
     scale_depth: int
     unroll: int
-    coded: bool = False
+    coded: bool
 
     def __post_init__(self) -> None:
         if not self.operands:
@@ -71,18 +71,27 @@ RECIPES = {
         scale_rows=SCALE_BLOCK,
         scale_depth=SCALE_BLOCK,
         unroll=4,
+        coded=False,
     ),
     # A register per four columns: with the loop unrolled ptxas spills the largest tiles.
     FP8_1D1D: Recipe(
-        operands=((E4M3, E4M3),), promotes=True, scale_rows=1, scale_depth=SCALE_BLOCK, unroll=1
+        operands=((E4M3, E4M3),),
+        promotes=True,
+        scale_rows=1,
+        scale_depth=SCALE_BLOCK,
+        unroll=1,
+        coded=False,
     ),
-    FP8: Recipe(operands=FP8_PAIRS, promotes=True, scale_rows=0, scale_depth=0, unroll=4),
+    FP8: Recipe(
+        operands=FP8_PAIRS, promotes=True, scale_rows=0, scale_depth=0, unroll=4, coded=False
+    ),
     DENSE: Recipe(
         operands=((BF16, BF16), (F16, F16), *FP8_PAIRS, (S8, S8)),
         promotes=False,
         scale_rows=0,
         scale_depth=0,
         unroll=1,
+        coded=False,
     ),
     W4A16: Recipe(
         operands=((BF16, BF16), (F16, F16)),

@@ -69,13 +69,15 @@ def test_a_name_is_added_once():
 def test_no_fact_has_a_default():
     assert all(f.default is MISSING for f in fields(Recipe))
     with pytest.raises(TypeError, match="scale_depth"):
-        Recipe(operands=PAIR, promotes=True, scale_rows=1, unroll=1)
+        Recipe(operands=PAIR, promotes=True, scale_rows=1, unroll=1, coded=False)
 
 
 @pytest.mark.parametrize("rows, depth", [(0, 128), (128, 0), (64, 128), (-1, 128)])
 def test_facts_that_fit_nothing_are_refused(rows, depth):
     with pytest.raises(GemmgenError, match=f"scale_rows={rows}, scale_depth={depth}"):
-        Recipe(operands=PAIR, promotes=True, scale_rows=rows, scale_depth=depth, unroll=1)
+        Recipe(
+            operands=PAIR, promotes=True, scale_rows=rows, scale_depth=depth, unroll=1, coded=False
+        )
 
 
 def test_a_family_multiplies_something():
