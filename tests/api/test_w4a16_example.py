@@ -1,0 +1,48 @@
+"""examples/w4a16.py: on the CPU with float64 in the kernels' place, and what it says without a GPU."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from example_runs import without_a_gpu  # noqa: E402
+from torch_reference import on_cpu  # noqa: E402, F401
+
+PATH = Path(__file__).parents[2] / "examples" / "w4a16.py"
+
+
+@pytest.fixture(name="example")
+def example_fixture(monkeypatch):
+    spec = spec_from_file_location("w4a16", PATH)
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "w4a16", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("block", "dtype", "bound"),
+    (("mlps", torch.float16, 0.001), ("mixtures", torch.bfloat16, 0.008)),
+)
+def test_the_layers_are_as_near_as_their_dtypes(example, block, dtype, bound, capsys):
+    found = example.show(example.SMALL, getattr(example, block), "cpu", True, dtype)
+    plain, mine = found.values()
+    assert 0 < mine < 1.2 * plain < bound
+    out = capsys.readouterr().out
+    assert ("int4_128_f16_zeros" if block == "mlps" else "e2m1_32_e8m0") in out
+
+
+def test_words_are_those_of_awq(example):
+    """Of outputs 0 to 7, as AutoAWQ's own packing has them: 0x75316420 from the low bits up 0, 2, 4, 6, 1, 3, 5, 7."""
+    words = example.awq_words(torch.arange(8).view(1, 8))
+    assert words.tolist() == [[0x75316420]]
+
+
+def test_without_a_gpu_it_says_so():
+    out = without_a_gpu(PATH.name)
+    assert "torch, bfloat16" in out and "gemmgen, 4 bits" not in out

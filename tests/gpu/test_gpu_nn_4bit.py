@@ -1,0 +1,120 @@
+"""On a Hopper GPU: layers of 4 bits against their dequantised weights in float64, compiled, in a CUDA graph, and the example."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from example_runs import on_a_gpu  # noqa: E402
+
+from gemmgen import formats, nn, quant  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+BF16, F16 = torch.bfloat16, torch.float16
+N, K = 200, 512
+EXPERTS, HIDDEN, INNER = 6, 512, 384
+FORMS = {
+    "int4": (formats.int4(128, "bf16"), BF16),
+    "zeros": (formats.int4(64, "f16", zeros=True), F16),
+    "mxfp4": (formats.MXFP4, BF16),
+}
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+
+
+def packed(form, *shape):
+    weight = torch.randn(*shape) * shape[-1] ** -0.5
+    return quant.pack(quant.of(weight, FORMS[form][0]), FORMS[form][1]).to("cuda")
+
+
+def drawn(form, *shape):
+    return torch.randn(*shape, device="cuda").to(FORMS[form][1])
+
+
+def distance(found, exact):
+    return ((found.double() - exact).norm() / exact.norm()).item()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rows", (1, 16, 300))
+@pytest.mark.parametrize("biased", (False, True))
+def test_a_linear_layer(form, rows, biased):
+    weights, x = packed(form, N, K), drawn(form, rows, K)
+    bias = torch.randn(N, device="cuda") if biased else None
+    layer = nn.Linear4bit.from_packed(weights, bias)
+    y = layer(x)
+    exact = x.double() @ weights.numbers().double().mT + (bias.double() if biased else 0.0)
+    assert distance(y, exact) < 0.004
+    assert torch.equal(torch.compile(layer, fullgraph=True)(x), y)
+
+
+def experts(form, activation="swiglu"):
+    weights = packed(form, EXPERTS, 2 * INNER, HIDDEN), packed(form, EXPERTS, HIDDEN, INNER)
+    biases = [torch.randn(x.shape[:2], device="cuda") / 8 for x in weights]
+    given = dict(zip(("gate_up_bias", "down_bias"), biases, strict=True))
+    made = nn.Experts4bit.from_packed(*weights, **given, activation=activation)
+    return made, [x.numbers().double() for x in weights], [b.double() for b in biases]
+
+
+def exactly(x, weights, biases, expert, activation):
+    both = x @ weights[0][expert].mT + biases[0][expert]
+    gate, up = both[:, ::2], both[:, 1::2]
+    if activation == "swiglu_clamped":
+        gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0) + 1
+        gate = gate * torch.sigmoid(1.702 * gate)
+    else:
+        gate = torch.nn.functional.silu(gate)
+    return (gate * up) @ weights[1][expert].mT + biases[1][expert]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("tokens", (1, 77, 600))
+@pytest.mark.parametrize("activation", ("swiglu", "swiglu_clamped"))
+def test_tokens_get_their_experts(form, tokens, activation):
+    made, weights, biases = experts(form, activation)
+    x = drawn(form, tokens, HIDDEN)
+    shares, chosen = torch.rand(tokens, EXPERTS, device="cuda").topk(3)
+    exact = torch.zeros(tokens, HIDDEN, dtype=torch.float64, device="cuda")
+    for e in range(EXPERTS):
+        token, nth = (chosen == e).nonzero(as_tuple=True)
+        found = exactly(x[token].double(), weights, biases, e, activation)
+        exact[token] += shares[token, nth, None].double() * found
+    y = made(x, chosen, shares)
+    assert distance(y, exact) < 0.01
+    assert torch.equal(y, made(x, chosen, shares))
+
+
+def test_masked_rows():
+    made, weights, biases = experts("mxfp4")
+    x, counts = drawn("mxfp4", EXPERTS, 40, HIDDEN), torch.tensor([5, 0, 40, 1, 33, 2]).int()
+    y = made.masked(x, counts.cuda(), expected_rows=10)
+    for e, count in enumerate(counts.tolist()):
+        exact = exactly(x[e, :count].double(), weights, biases, e, "swiglu")
+        assert not count or distance(y[e, :count], exact) < 0.01
+
+
+def test_tokens_in_a_cuda_graph():
+    """Other choices, the same graph."""
+    made, *_ = experts("mxfp4", "swiglu_clamped")
+    x, shares = drawn("mxfp4", 20, HIDDEN), torch.rand(20, 3, device="cuda")
+    chosen = torch.rand(20, EXPERTS, device="cuda").topk(3).indices
+    made(x, chosen, shares)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = made(x, chosen, shares)
+    for _ in range(3):
+        chosen.copy_(torch.randint(EXPERTS, chosen.shape, device="cuda"))
+        x.normal_()
+        graph.replay()
+        assert torch.equal(y, made(x, chosen, shares))
+
+
+def test_the_example():
+    assert on_a_gpu("w4a16.py").count("gemmgen, 4 bits") == 2
