@@ -18,12 +18,16 @@ K_BYTES = 32  # of a step
 HALF, CODED = "half {} of the numbers", "codes"
 
 
-def codes(
-    s: ir.ReadCodes, start: int, kernel: ir.Kernel, agent: Agent, stage: int
+def of_blocks(
+    kernel: ir.Kernel, s: ir.LoadBlocks | ir.ReadCodes, start: int, agent: Agent, stage: int
 ) -> Iterator[tuple[int, int]]:
-    """16 bytes of each thread, those of all 128 side by side, twice; and of each quad of lanes its two rows' record."""
+    """All of a stage; or 16 bytes of each thread, those of all 128 side by side, twice, and of each quad of lanes its two rows' record."""
     buffer = kernel.buffer(s.smem)
-    block = start + stage * buffer.stage_bytes + (s.wave_bytes or 0)
+    block = start + stage * buffer.stage_bytes
+    if isinstance(s, ir.LoadBlocks):
+        yield block, block + buffer.stage_bytes
+        return
+    block += s.wave_bytes or 0
     block += agent.share * (s.warpgroup_bytes or 0)
     record = (buffer.row_bytes - CODES) // WARPS
     for warp in agent.warps:

@@ -28,7 +28,7 @@ from ..ir.nodes import (
     TmaStore,
 )
 from ..ir.stores import TRANSPOSED, OfD, slot
-from .decoding import codes
+from .decoding import of_blocks
 from .errors import ProtocolViolation, Trace
 from .ops import Agent
 from .properties import RACE
@@ -87,12 +87,8 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
         case TmaLoad():
             yield _box(kernel, stmt, stage)
             return
-        case LoadBlocks():
-            s = kernel.buffer(stmt.smem)
-            yield start(s) + stage * s.stage_bytes, start(s) + (stage + 1) * s.stage_bytes
-            return
-        case ReadCodes():
-            yield from codes(stmt, start(kernel.buffer(stmt.smem)), kernel, agent, stage)
+        case LoadBlocks() | ReadCodes():
+            yield from of_blocks(kernel, stmt, start(kernel.buffer(stmt.smem)), agent, stage)
             return
         case CopyRows():
             yield from _copied(kernel.buffer(stmt.smem), agent, stage)
