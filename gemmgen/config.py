@@ -57,6 +57,8 @@ class Config:
     CTAs that divide K, and without a cluster (docs/adr/0056-shares-in-turn.md).
     outbox: of a reduce-scatter, sums for other GPUs are stored in this one's memory, and its copy engine sends them, parcels of several tiles
     (docs/adr/0058-outbox.md).
+    slice_k: the consumer warpgroups share one tile and divide its K blocks, for few rows: each multiplies every second, third or fourth, and
+    the first adds up what all have (sliced-K; docs/adr/0070-slices-of-k.md).
     watchdog: a wait that takes seconds reports where it stands and stops the kernel.
     more: values of levers that the program has added (`gemmgen.levers.add`), by name; each is an attribute too.
     """
@@ -90,6 +92,7 @@ class Config:
     slots: bool = False
     shares: int = 1
     outbox: bool = False
+    slice_k: bool = False
     more: Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
@@ -142,9 +145,14 @@ class Config:
         return self.consumers if self.ping_pong else 1
 
     @property
+    def slices(self) -> int:
+        """The consumer warpgroups that divide a tile's K blocks (sliced-K)."""
+        return self.consumers if self.slice_k else 1
+
+    @property
     def sharing(self) -> int:
-        """The consumer warpgroups that share a tile."""
-        return self.consumers // self.turns
+        """The consumer warpgroups that share out a tile's rows."""
+        return 1 if self.ping_pong or self.slice_k else self.consumers
 
     @property
     def waves(self) -> int:

@@ -201,7 +201,8 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
         shared=steps * (blocks * reads + writes + scales),
         promotion=steps * promotion,
         scales=steps * scales,
-        chain=steps * (waves * (max(mma, reads) + _decoding(of, c)) + promotion + scales),
+        chain=ceil(steps, c.slices)
+        * (waves * (max(mma, reads) + _decoding(of, c)) + promotion + scales),
         cluster=steps * (_lockstep(of) * bool(cluster.shared) + price.step),
         epilogue=price.epilogue + _staging(of, c, price),
         l2_bytes=loads + d_bytes + (4 * rows * steps if of.promotes else 0),
@@ -251,7 +252,8 @@ def _staging(of: Workload, c: Config, price: Price) -> float:
 def _wave(w: Work, c: Config, price: Price, busy: int, target: Target) -> Wave:
     """One wave of `busy` SMs. Several consumers promote under each other's MMAs, one cannot."""
     l2 = w.l2_bytes / l2_rate(busy, target)
-    exposed = (0, *FIT.promotion_exposed)[c.sharing - 1]
+    shown = (0, *FIT.promotion_exposed)
+    exposed = shown[min(c.sharing, len(shown)) - 1]
     each = (w.tensor, w.shared, l2)
     # Promotion keeps them apart: fitted without.
     norm = 0.0 if w.promotion else sum(x**FIT.resources for x in each) ** (1 / FIT.resources)

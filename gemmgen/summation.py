@@ -11,6 +11,7 @@ from .ir.dealing import share
 from .ir.groupings import GROUPINGS
 from .levers import LEVERS
 from .levers.shares import SHARES
+from .levers.slice_k import SLICE_K
 from .levers.split_k import SPLIT_K
 from .levers.stream import STREAM
 from .levers.tile import BLOCK_K_BYTES
@@ -18,7 +19,12 @@ from .problem import Problem
 from .recipes import recipe
 from .target import H200
 
-READ = (SPLIT_K.name, SHARES.name, BLOCK_K_BYTES.name)  # levers that the other fields say all of
+READ = (
+    SPLIT_K.name,
+    SHARES.name,
+    SLICE_K.name,
+    BLOCK_K_BYTES.name,
+)  # levers that the other fields say all of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +37,8 @@ class Summation:
     promoted: products after which that sum, by then from zero, is multiplied by its scales and added to another in
     FP32; 0 where it stays in the tensor core to the end.
     shares: of K, from and to: each added up so by itself, from zero, then all in this order in FP32.
+    slices: (how many, products of a K block) where warpgroups divide K blocks: each adds up every so-many-th, from its own on, by itself,
+    from zero, then all in this order in FP32; () where none do.
     others: levers that may change the order and have not their defaults, with their values.
     launch: None where nothing but the above decides; where M, N and the grid do as well, an object of its own, so that
     the description equals no other, not even one of the same config, which another launch may add up otherwise.
@@ -40,6 +48,7 @@ class Summation:
     chain: int = 0
     promoted: int = 0
     shares: tuple[tuple[int, int], ...] = ()
+    slices: tuple[int, ...] = ()
     others: tuple[tuple[str, Any], ...] = ()
     launch: object = None
 
@@ -60,6 +69,7 @@ def summation(p: Problem, c: Config, k: int) -> Summation:
         chain=H200.wgmma_k_bytes // p.a.bytes,
         promoted=block if recipe(p.family).promotes else 0,
         shares=tuple((min(k, s.start * block), min(k, s.stop * block)) for s in shares),
+        slices=(c.slices, block) if c.slices > 1 else (),
         others=tuple((x.name, getattr(c, x.name)) for x in LEVERS if _matters(x, c)),
         # Stretches end where the grid says (`ir.dealing`).
         launch=None if STREAM.plain(c) else object(),

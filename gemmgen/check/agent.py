@@ -10,13 +10,14 @@ from ..ir.nodes import Smem
 @dataclass(frozen=True, kw_only=True)
 class Agent:
     """Warps of one warpgroup that walk together. Warp 0 holds the warpgroup's leader. turns: the role's warpgroups
-    that take tiles in turns."""
+    that take tiles in turns; slices: those that divide a tile's K blocks."""
 
     cta: int
     role: str
     warpgroup: int
     warps: tuple[int, ...]
     turns: int = 1
+    slices: int = 1
     of_cluster: bool = False
     rank: int = 0  # of several GPUs'
     launch: int = 0  # there
@@ -32,8 +33,13 @@ class Agent:
 
     @property
     def share(self) -> int:
-        """Its warpgroup among those that share a tile."""
-        return 0 if self.turns > 1 else self.warpgroup
+        """Its warpgroup among those that share out a tile's rows."""
+        return 0 if max(self.turns, self.slices) > 1 else self.warpgroup
+
+    @property
+    def first(self) -> int:
+        """The K block that it begins a tile with."""
+        return self.warpgroup if self.slices > 1 else 0
 
     def copy(self, s: Smem) -> int:
         """Which of the buffer's copies is its own."""

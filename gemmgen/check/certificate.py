@@ -33,9 +33,15 @@ class Certificate:
 def k_recurs(
     clocks: Clocks, stages: int, rounds: int = 4, ending: bool = False
 ) -> tuple[int, list[Finding]]:
-    """In an instance of rounds * stages + 1 K blocks: the last period against the one before. ending: but for the last round,
+    """In an instance of rounds * stages + 1 K blocks: the last period against the one before; where warpgroups divide K blocks, of each
+    those that it multiplies. ending: but for the last round,
     of which others learn in another way."""
     starts = _starts(clocks.run.program)
+    for mine, ops, agent in zip(
+        starts, clocks.run.program.ops, clocks.run.program.agents, strict=True
+    ):
+        if agent.slices > 1:
+            _pass_blocks(mine, ops, rounds * stages + 1)
     period, end = 2 * stages, (rounds - ending) * stages
     pairs: list[tuple[Loop, Loop]] = [((0, k - period), (0, k)) for k in range(end - stages, end)]
     return _compare(clocks, starts, pairs)
@@ -61,6 +67,15 @@ def _pass_over(starts: dict[Loop, int], ops: tuple[Op, ...], tiles: int) -> None
         before = [i for i, op in enumerate(ops) if 0 <= op.tile < tile]
         if before:
             starts.setdefault((tile, None), before[-1] + 1)
+
+
+def _pass_blocks(starts: dict[Loop, int], ops: tuple[Op, ...], blocks: int) -> None:
+    """K blocks that another warpgroup multiplies begin and end for an agent where its last one before is over."""
+    last: dict[int, int] = {op.k: at for at, op in enumerate(ops) if op.tile == 0 and op.k >= 0}
+    for k in range(blocks):
+        before = [at for of, at in last.items() if of < k]
+        if before:
+            starts.setdefault((0, k), max(before) + 1)
 
 
 def _compare(

@@ -34,6 +34,9 @@ def _send(w: Walk, s: ir.SendPartials) -> None:
     if s.through in ("ranks", "every_rank"):
         ranks_meaning.send(w, s)
         return
+    if s.through == "cta":
+        w.add(ops.Write, s, cells=w.cells(s))
+        return
     if s.through == "memory":
         w.add(ops.Write, s, cells=w.cells(s))
         w.add(ops.WarpSync, s)

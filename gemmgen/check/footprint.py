@@ -61,6 +61,7 @@ WARP_ROWS = 16  # rows of a wgmma's result that one warp holds
 WARPS = 4  # of a warpgroup
 WARP, VECTOR = 32, 16  # threads; bytes that a thread sends at once
 WORKSPACE = 1 << 32  # where a CTA's slot in global memory lies, behind all shared memory
+SHARED = ("cluster", "cta")  # through what of it sums go
 CHUNK, LINE = 16, 128  # bytes that a swizzle moves as one, and after which it moves them elsewhere
 
 
@@ -69,7 +70,7 @@ def spans(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Spans:
     named = (stmt.a, stmt.b) if isinstance(stmt, Mma) else (stmt.smem,)
     found = merged(_raw(kernel, stmt, agent, stage))
     through = getattr(stmt, "through", "cluster")
-    if through != "cluster":
+    if through not in SHARED:
         words = kernel.workspace.slot if through == "memory" else kernel.peers.slot
         _within("its slot", stmt, ((WORKSPACE, WORKSPACE + 4 * words),), found)
         return found
@@ -93,7 +94,7 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
         case CopyRows():
             yield from _copied(kernel.buffer(stmt.smem), agent, stage)
             return
-    if isinstance(stmt, SendPartials | AddPartials) and stmt.through != "cluster":
+    if isinstance(stmt, SendPartials | AddPartials) and stmt.through not in SHARED:
         yield from _of_warps(kernel, stmt, agent, WORKSPACE)
         return
     s = kernel.buffer(stmt.smem)
@@ -134,9 +135,11 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
 def _slots(
     kernel: Kernel, s: Smem, stmt: SendPartials | AddPartials, agent: Agent
 ) -> Iterator[Span]:
-    """A sender's slot (rank 0 has none), or all."""
+    """A sender's slot (rank 0, or the first warpgroup, has none), or all."""
     sends = isinstance(stmt, SendPartials)
-    ranks = range(max(agent.cta, 1), agent.cta + 1) if sends else range(1, kernel.cluster.k)
+    of = {"cluster": (agent.cta, kernel.cluster.k), "cta": (agent.warpgroup, agent.slices)}
+    own, senders = of[stmt.through]
+    ranks = range(max(own, 1), own + 1) if sends else range(1, senders)
     for rank in ranks:
         yield from _of_warps(kernel, stmt, agent, start(s) + (rank - 1) * s.stage_bytes)
 

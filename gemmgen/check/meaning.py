@@ -148,6 +148,9 @@ def _for_chunks(w: Walk, s: ir.ForChunks) -> None:
 
 
 def _for_k(w: Walk, s: ir.ForK) -> None:
+    if s.of == "slice":
+        _for_slice(w, s)
+        return
     spans = {"tile": range(w.blocks), "chunk": w.chunk, "ahead": range(w.blocks)[: w.kernel.stages]}
     for k in spans[s.of]:
         w.k = k
@@ -155,6 +158,20 @@ def _for_k(w: Walk, s: ir.ForK) -> None:
         w.ahead += bool(s.ahead)
         w.round += 1
     w.k = OUTSIDE
+
+
+def _for_slice(w: Walk, s: ir.ForK) -> None:
+    """The others' K blocks go by in the ring."""
+    w.round += w.agent.first
+    for k in range(w.agent.first, w.blocks, w.agent.slices):
+        w.k = k
+        walk(w, s.body)
+        w.round += w.agent.slices
+    w.k = OUTSIDE
+
+
+def _rejoin(w: Walk, s: ir.RejoinRing) -> None:
+    w.round -= (w.agent.first - w.blocks) % w.agent.slices
 
 
 def _leader(w: Walk, s: ir.If) -> None:
@@ -216,11 +233,14 @@ CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
     "cta_leader": _leader,
     "leader": _leader,
     "first_warp": _when(lambda w: w.agent.leads),
-    "after_first": _when(lambda w: w.k != 0),
+    "after_first": _when(lambda w: w.k != w.agent.first),
     "behind": _when(lambda w: w.k >= w.ahead),
     "new_share": _when(lambda w: w.k == w.share_end),
     "new_group": _when(lambda w: w.instance.opens(w.tile)),
-    "has_blocks": _when(lambda w: w.blocks > 0),
+    "has_blocks": _when(lambda w: w.blocks > w.agent.first),
+    "idle": _when(lambda w: w.blocks <= w.agent.first),
+    "first_slice": _when(lambda w: w.agent.warpgroup == 0),
+    "other_slice": _when(lambda w: w.agent.warpgroup > 0),
     "whole": lambda w, s: walk(w, s.body) if whole(w, s) else None,
     "cut": lambda w, s: None if whole(w, s) else walk(w, s.body),
     "sends": _when(lambda w: w.agent.cta > 0),
@@ -237,6 +257,7 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.ForTiles: _for_tiles,
     ir.ForChunks: _for_chunks,
     ir.ForK: _for_k,
+    ir.RejoinRing: _rejoin,
     ir.PerSplit: lambda w, s: walk(w, s.body),  # one of the copies
     ir.If: lambda w, s: CONDITIONS[s.when](w, s),
     ir.InitBarrier: _init,

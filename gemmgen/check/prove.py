@@ -97,6 +97,8 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
         chosen += ranked(kernel.stages, thorough=thorough)
     if kernel.arrivals.chunks:
         chosen += gathered(kernel.stages, thorough=thorough)
+    if kernel.slices > 1:
+        chosen += idle(kernel.stages, kernel.slices)
     if kernel.groups.depths:
         chosen += uneven(kernel.stages, thorough=thorough)
     if any(is_if(s, "cut", "whole") for s in statements(kernel)):
@@ -192,6 +194,12 @@ def dealt(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
     return tuple(Instance(k_blocks=k, tiles=t, ctas=c) for k, t, c in dict.fromkeys(chosen))
 
 
+def idle(stages: int, slices: int) -> tuple[Instance, ...]:
+    """Tiles of which some warpgroups have no K block, so many that the ring goes round twice."""
+    counts = dict.fromkeys((1, slices - 1))
+    return tuple(Instance(k_blocks=k, tiles=2 * stages // k + 2) for k in counts)
+
+
 def uneven(stages: int, *, thorough: bool = False) -> tuple[Instance, ...]:
     """Tiles with K blocks of their own, none among them: before, between and after others."""
     s = stages
@@ -229,11 +237,12 @@ def _until(kernel: Kernel) -> Until:
     learn what rank 0 knew in the tile before, and its producer learns of that another tile on: so from the fourth. Where
     warpgroups take tiles in turns, alike are those of one warpgroup, from its second on. Where the first round of the first
     tile is loaded ahead, peers that learn of it in the second count otherwise: so from the next on. Where copies are announced
-    with those of later K blocks, the last ones are announced by themselves: so up to the last tile and round."""
+    with those of later K blocks, the last ones are announced by themselves: so up to the last tile and round. Where
+    warpgroups divide K blocks, each learns of another's first ones in the ring's third round: so from that on."""
     ahead = any(is_if(s, "behind") for s in statements(kernel))
     ending = any(isinstance(s, CopyRows) for s in statements(kernel))
     tiles = (SOON.tiles if kernel.cluster.k == 1 else 5) + ahead + ending
-    rounds = SOON.rounds + ahead + ending
+    rounds = SOON.rounds + ahead + ending + (kernel.consumer.slices > 1)
     return Until(rounds=rounds, tiles=tiles * kernel.consumer.turns, ending=ending)
 
 

@@ -43,6 +43,8 @@ class Reader:
     parts: int  # of the columns, in each sum
     rank: int = 0
     ranks: int = 1  # CTAs that divide a tile's K
+    worker: int = 0  # of warpgroups that divide its K blocks, which
+    slices: int = 1  # those
     dealt: tuple[Part, ...] = ()  # where CTAs take stretches of K blocks, this one's
     part: Part | None = None  # of those, the running one
     posts: tuple[Post, ...] = ()  # where ranks add their sums up, this one's tiles
@@ -80,14 +82,24 @@ class Reader:
 
     def want_sum(self, s: ir.Stmt, name: str, wave: int, ks: range | None = None) -> None:
         """All parts of it, over all K blocks or those that are given. Over none it is zero, of whichever wave."""
-        ks = range(self.counts[self.tile]) if ks is None else ks
+        over = self.order() if ks is None else tuple(ks)
         for part in range(self.parts):
-            wanted = Held(what="sum", tile=self.tile, ks=tuple(ks), part=part)
-            self.want(s, place(name, part), replace(wanted, wave=wave if ks else None))
+            wanted = Held(what="sum", tile=self.tile, ks=over, part=part)
+            self.want(s, place(name, part), replace(wanted, wave=wave if over else None))
 
     def whole(self, what: str, wave: int) -> Held:
-        ks = range(self.counts[self.tile])
-        return Held(what=what, tile=self.tile, wave=wave, ks=tuple(ks))
+        return Held(what=what, tile=self.tile, wave=wave, ks=self.order())
+
+    def holds(self, when: str) -> bool:
+        """A condition of a warpgroup that may have no K blocks, or that divides them with others."""
+        if when in ("has_blocks", "idle"):
+            return (when == "has_blocks") == bool(self.mine)
+        return (when == "first_slice") == (self.worker == 0)
+
+    def order(self) -> tuple[int, ...]:
+        """In which a whole sum's K blocks are added up: one slice's after the other's."""
+        slices = (range(i, self.counts[self.tile], self.slices) for i in range(self.slices))
+        return tuple(k for of in slices for k in of)
 
     def now(self, what: str, wave: int | None = None, part: int = 0) -> Held:
         return Held(what=what, tile=self.tile, wave=wave, ks=(self.k,), part=part)
@@ -100,7 +112,7 @@ class Reader:
         """One more K block in a part of the sum `name`; a zeroed sum takes its first wave."""
         name = place(name, part)
         held = self.registers.get(name)
-        ks = tuple(range(self.first, self.k))
+        ks = tuple(range(self.first, self.k, self.slices))
         before = Held(what="sum", tile=self.tile, wave=wave, ks=ks, part=part)
         if held == replace(before, wave=None, ks=()):
             held = replace(held, wave=wave)

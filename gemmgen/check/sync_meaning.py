@@ -17,6 +17,9 @@ def _sync(w: Walk, s: ir.Sync) -> None:
         w.add(ops.WarpSync, s)
     elif s.of == "warpgroup":
         _named(w, s)
+    elif s.of == "consumers":
+        name = ("named barrier", w.agent.cta, s.first_id)
+        w.add(ops.Sync, s, name=name, threads=w.threads, total=128 * s.warpgroups)
     elif s.of == "cta":
         w.add(ops.Sync, s, name=(s.of, w.agent.cta, 0), threads=w.threads, total=None)
     else:

@@ -112,6 +112,7 @@ def unroller(kernel: ir.Kernel, split: Split = WARPS) -> Unroller:
             warpgroup=w,
             warps=warps,
             turns=role.turns,
+            slices=role.slices,
             of_cluster=ctas > 1 or kernel.scheduler.streams,
         )
         for cta in range(ctas)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import product
 from typing import Any
 
 from ..ir import nodes as ir
@@ -32,7 +33,7 @@ from .share_values import begins, of_shares
 def values(kernel: ir.Kernel) -> Iterator[Finding]:
     """Every role, over two tiles of one and of three K blocks; if some may have none, with such; if lanes hold
     the scales of some, with more than twice as many; so if K blocks take turns in places. Where CTAs divide K, with as many and one more for each, and
-    rank 0 last, for it reads what others sent."""
+    rank 0 last, for it reads what others sent; so where warpgroups divide K blocks, the first of them last."""
     ranks = kernel.cluster.k
     uneven = ((0, 3), (3, 0)) * bool(kernel.groups.depths)
     uneven += ((2 * ranks, 2 * ranks + 1),) * (ranks > 1)
@@ -43,6 +44,8 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
     slots = (s.stages for s in kernel.smem if s.use == "slots")
     uneven += tuple((ranks * (2 * n + 1), ranks * n) for n in slots)
     for role in kernel.roles:
+        many = role.slices
+        uneven += ((many, 2 * many + 1), (2 * many - 1, many - 1)) * (many > 1)
         if kernel.peers.slot:
             blank = Reader(counts=(), **of_kernel(kernel))
             long = ((1, 2, 2 * LANES + 1),) * shares
@@ -53,12 +56,14 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
             continue
         for counts in ((1, 1), (3, 3), *uneven):
             sent: Sent = {}
-            for rank in reversed(range(ranks)):
+            for rank, worker in product(reversed(range(ranks)), reversed(range(role.slices))):
                 reader = Reader(
                     counts=counts,
                     **of_kernel(kernel),
                     rank=rank,
                     ranks=ranks,
+                    worker=worker,
+                    slices=role.slices,
                     sent=sent,
                 )
                 _run(reader, role.body)
@@ -113,7 +118,7 @@ def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
                     r.chunk = r.mine[at : at + s.blocks]
                     _run(r, s.body)
             case ir.ForK():
-                for k in r.chunk if s.of == "chunk" else r.mine:
+                for k in _blocks(r, s):
                     r.k = k
                     _run(r, s.body)
             case ir.If(when="after_first"):
@@ -122,8 +127,8 @@ def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
             case ir.If(when="new_share"):
                 if begins(r):
                     _run(r, s.body)
-            case ir.If(when="has_blocks"):
-                if r.mine:
+            case ir.If(when="has_blocks" | "idle" | "first_slice" | "other_slice"):
+                if r.holds(s.when):
                     _run(r, s.body)
             case ir.If(when="sends" | "finishes"):
                 if is_if(s, "sends") == (r.rank > 0):
@@ -145,7 +150,14 @@ def _tiles(r: Reader) -> Iterator[tuple[int, range, Part | None, Post | None]]:
             yield part.tile, range(part.first, part.end), part, None
     else:
         for tile, blocks in enumerate(r.counts):
-            yield tile, range(blocks), None, None
+            yield tile, range(r.worker, blocks, r.slices), None, None
+
+
+def _blocks(r: Reader, s: ir.ForK) -> Iterable[int]:
+    """Where warpgroups divide K blocks, a loop over all of them is another."""
+    if s.of == "chunk":
+        return r.chunk
+    return range(r.counts[r.tile]) if r.slices > 1 and s.of == "tile" else r.mine
 
 
 def _step(r: Reader, s: Any) -> None:
@@ -195,7 +207,9 @@ def _step(r: Reader, s: Any) -> None:
         case ir.SendPartials():
             r.want_sum(s, s.src, s.wave, r.mine)
             for part in range(r.parts):
-                r.sent[r.tile, r.rank, s.wave, part] = r.registers.get(place(s.src, part))
+                r.sent[r.tile, r.rank or r.worker, s.wave, part] = r.registers.get(
+                    place(s.src, part)
+                )
         case ir.AddPartials():
             r.want_sum(s, s.dst, s.wave, range(0) if s.through == "every_rank" else r.mine)
             for part in range(r.parts):
@@ -229,9 +243,9 @@ def _multiply(r: Reader, s: ir.Mma) -> None:
 
 
 def _add(r: Reader, s: ir.AddPartials, part: int) -> None:
-    """In order of rank, which here is that of the K blocks."""
+    """In order of rank, or of warpgroup, which here is that of the K blocks."""
     name = place(s.dst, part)
-    others: Iterable[int] = range(1, r.ranks)
+    others: Iterable[int] = range(1, max(r.ranks, r.slices))
     if r.part:
         others = range(r.rank + 1, r.rank + 1 + r.part.others)
     if s.through == "every_rank":

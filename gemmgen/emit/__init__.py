@@ -29,7 +29,7 @@ STATEMENTS = (
     "stmts_parcels.j2",
     *("stmts_arrivals.j2", "stmts_fragments.j2", "stmts_slots.j2", "stmts_epoch.j2"),
     *("stmts_every_rank.j2", "stmts_shares.j2", "stmts_indices.j2"),
-    *("stmts_decoding.j2", "stmts_decode.j2"),
+    *("stmts_decoding.j2", "stmts_decode.j2", "stmts_slices.j2"),
 )
 # Memory and synchronisation; what works on registers; conversions and what CTAs write to each other, the same for every kernel.
 MEMORY, VALUES, CLUSTER = "ptx.j2", ("ptx_values.j2",), ("ptx_cluster.j2",)
@@ -38,6 +38,7 @@ PTX = (
     *(MEMORY, "ptx_registers.j2", "ptx_fragments.j2", "ptx_copies.j2", "ptx_wire.j2"),
     *(*VALUES, *CLUSTER, *PAIRS),
 )
+RINGS = {False: "ring.j2", True: "sliced_ring.j2"}
 COMMENT = 116  # characters of a line
 LINES_SAVED = 6  # by a function, at least
 
@@ -76,11 +77,12 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
         "prologue": body(kernel.prologue),
         "roles": [_role(env, kernel, r, body(r.body)) for r in kernel.roles],
         "shared": [s for s in kernel.smem if s.copies == 1],
-        "alone": [ALONE] * (kernel.consumer.turns > 1),
+        "alone": [ALONE[x] for x in ALONE if getattr(kernel.consumer, x) > 1],
         "address": ADDRESS[kernel.keeps_address],
         "signature": signature(kernel),
         "registers": ", ".join(f"{r.name} {r.registers}" for r in kernel.roles),
         "ring": ["ring"] * kernel.ring,
+        "ring_of": RINGS[kernel.consumer.slices > 1],
         "contents": "\n".join(f"// {x}" for x in contents(kernel)),
         "layout": shared(kernel),
         "words": descriptor_words(kernel),

@@ -13,6 +13,7 @@ SPANS = {
     "tile": {"first": "0", "end": "tile.k_blocks"},
     "chunk": {"first": "chunk", "end": "chunk_end"},
     "ahead": {"first": "0", "end": "min(STAGES, tile.k_blocks)"},
+    "slice": {"first": "worker", "end": "tile.k_blocks"},
 }
 
 # Of 128 of K, a lane's. A group without any, after all others, has none of its own to read.
@@ -29,6 +30,7 @@ def counting(kernel: Kernel) -> dict[str, Any]:
     return {
         "span": lambda s: SPANS[s.of],
         "steps": lambda s: ", ".join(steps(kernel, s)),
+        "enter": enter,
         "k_block": lambda s: k_block(kernel, s),
         "each_share": each_share(kernel),
         "nothing": lambda s: nothing(kernel, s),
@@ -45,7 +47,21 @@ def k_block(kernel: Kernel, s: LoadBlockScales) -> str:
 
 def steps(kernel: Kernel, s: ForK) -> tuple[str, ...]:
     """From a K block to the next."""
+    if s.of == "slice":
+        each = kernel.consumer.slices
+        return f"k += {each}", f"ring.skip({each})"
     return ("++k", *[f"++{s.ahead}[0]"] * bool(s.ahead), *["ring.advance()"] * kernel.ring)
+
+
+def enter(s: ForK) -> str:
+    """What stands before the loop: the ring at the first K block."""
+    own = "// This warpgroup's K blocks: the others' go by in the ring.\nring.skip(worker);\n"
+    return own * (s.of == "slice")
+
+
+def first_block(kernel: Kernel) -> str:
+    """The K block that a consumer warpgroup begins a tile with."""
+    return "worker" if kernel.consumer.slices > 1 else "0"
 
 
 def each_share(kernel: Kernel) -> str:

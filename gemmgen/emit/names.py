@@ -27,7 +27,7 @@ from .decoding import decoding, four
 from .descriptors import HIGH, LOW, descriptors, part, word
 from .fragments import fragments, products, rows_of_a
 from .indices import filled, minus, pieces, together
-from .k_blocks import counting
+from .k_blocks import counting, first_block
 from .mailboxes import mailboxes
 from .numbers import Number, each
 from .wire import wire
@@ -36,9 +36,12 @@ RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number o
 
 VERBS, ASSIGNS = {False: "store", True: "add"}, {False: "=", True: "+="}
 
-# What a warpgroup is called by its number in the CTA: where each has a tile of its own, it shares it with none.
+# What a warpgroup is called by its number in the CTA: where each has a tile of its own, or all its rows, it shares those with none.
 INDEX = {False: "warpgroup", True: "worker"}
-ALONE = "constexpr int warpgroup = 0;  // of those that share a tile: each worker has its own"
+ALONE = {
+    "turns": "constexpr int warpgroup = 0;  // of those that share a tile: each worker has its own",
+    "slices": "constexpr int warpgroup = 0;  // of those that share out a tile's rows: each worker has all of them",
+}
 
 # How shared memory's address is had.
 ADDRESS = {False: "shared_address", True: "kept_shared_address"}
@@ -89,10 +92,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "verb": lambda s: VERBS[s.add],
         "assign": lambda s: ASSIGNS[s.add],
         **counting(kernel),
-        **{
-            f.__name__: partial(f, kernel)
-            for f in (fragments, products, piece, wire, pieces, filled)
-        },
+        **{f.__name__: partial(f, kernel) for f in OF_KERNEL},
         **mailboxes(kernel),
         "reset": lambda s: f" {s.ahead}[0] = 0" * bool(s.ahead),
         "numbers": lambda s: NUMBERS[s.place],
@@ -103,8 +103,9 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "watching": lambda s, plain, watched: watched if s.watch else plain,
         "order": orders.comment(kernel.scheduler),
         "placed": lambda index: orders.device(kernel.scheduler, index),
-        "index": INDEX[kernel.consumer.turns > 1],
+        "index": INDEX[kernel.consumer.numbered],
         "turns": kernel.consumer.turns,
+        "slices": kernel.consumer.slices,
     }
 
 
@@ -140,21 +141,24 @@ def stages(kernel: Kernel, s: InitBarrier) -> str:
     return "STAGES" if barrier.per == "stage" else str(mbarriers(kernel, s))
 
 
-def stage(s: Arrive) -> str:
-    return ("ring.stage", "ring.previous()")[s.lag]
+def stage(kernel: Kernel, s: Arrive) -> str:
+    before = {0: "ring.stage", 1: "ring.previous()"}
+    return before.get(s.lag, f"ring.before({s.lag})")
 
 
-def scale_d(s: Mma, step: int) -> str:
+def scale_d(kernel: Kernel, s: Mma, step: int) -> str:
     """The scale-d operand of step `step`: 0 overwrites the accumulator."""
-    first = {"block": "0", "tile": "k != 0", "never": "1"}[s.fresh]
+    first = {"block": "0", "tile": f"k != {first_block(kernel)}", "never": "1"}[s.fresh]
     return "1" if step else first
 
+
+OF_KERNEL = (fragments, products, piece, wire, pieces, filled, stage, scale_d)
 
 CONDITIONS = {
     "cta_leader": "threadIdx.x == 0",
     "leader": "threadIdx.x % 128 == 0",
     "first_warp": "warp == 0",
-    "after_first": "k != 0",
+    "after_first": "k != {first}",
     "behind": "k >= {ahead}[0]",
     "new_share": "k == {ahead}[0]",
     "new_group": "tile.opens_group",
@@ -168,14 +172,24 @@ CONDITIONS = {
     "awaited": "tile.flag >= {ahead}[0]",
     "owes": "{ahead}[0] != 0",
     "begun": "{ahead}[0] > {more}",
+    "first_slice": "worker == 0",
+    "other_slice": "worker != 0",
+    "idle": "worker >= tile.k_blocks",
     "whole": "{end} <= {rows}",
     "cut": "{end} > {rows}",
 }
 
 
+# The same of a warpgroup's own K blocks.
+OF_SLICES = {"has_blocks": "worker < tile.k_blocks"}
+
+
 def condition(kernel: Kernel, s: If) -> str:
-    rows = end_of_rows(kernel)
-    return CONDITIONS[s.when].format(end=end(kernel, s), rows=rows, ahead=s.ahead, more=s.more)
+    rows, of_block = end_of_rows(kernel), first_block(kernel)
+    asks = {**CONDITIONS, **OF_SLICES} if kernel.consumer.slices > 1 else CONDITIONS
+    return asks[s.when].format(
+        end=end(kernel, s), rows=rows, ahead=s.ahead, more=s.more, first=of_block
+    )
 
 
 def end_of_rows(kernel: Kernel) -> str:
@@ -263,6 +277,6 @@ def size(x: Smem | Barrier) -> int:
 
 # Functions that templates call by their names.
 PLAIN = (
-    *(phase, parity, turn_parity, stage, scale_d, minus, decoding, four, stage_bytes),
+    *(phase, parity, turn_parity, minus, decoding, four, stage_bytes),
     *(wait_kind, slot, plus, total, each, numbered, together),
 )

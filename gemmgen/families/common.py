@@ -144,6 +144,7 @@ def consumer(c: Config, locals: tuple[Registers, ...], tile: TileBody) -> Role:
         body=(ForTiles(body=(tile,)), If(when="leader", body=(StoreWait(pending=0, reads=False),))),
         registers=c.registers[1] if c.registers else None,
         turns=c.turns,
+        slices=c.slices,
     )
 
 

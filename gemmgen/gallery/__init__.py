@@ -143,6 +143,20 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="D without a swizzle: padded rows, stored one bulk copy per row",
     ),
     Exhibit(
+        name="slice_k",
+        problem=B16,
+        config=Config(
+            slice_k=True,
+            swap_ab=True,
+            block_m=16,
+            block_n=64,
+            consumers=4,
+            stages=16,
+            in_flight=1,
+        ),
+        shows="few rows: four warpgroups divide the K blocks of one tile, and the first adds up their sums",
+    ),
+    Exhibit(
         name="ping_pong",
         problem=B16,
         config=Config(stages=6, multicast="b", in_flight=1, d_columns=64, ping_pong=True),

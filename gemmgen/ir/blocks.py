@@ -42,11 +42,12 @@ class ForChunks(Stmt):
 class ForK(Stmt):
     """Every K block of the tile, or of the chunk, `unroll` of them per trip of the emitted loop; advances the
     ring, whose position carries across tiles. `of` those to be ahead: as many of the tile's first as the ring has
-    stages, which the register `ahead` counts."""
+    stages, which the register `ahead` counts; of a slice, every so-many-th of the tile's, as many as the role has warpgroups, from
+    this warpgroup's on: the others' go by in the ring, which stands behind the last of them (slice_k)."""
 
     body: tuple[Stmt, ...]
     unroll: int = 1
-    of: Literal["tile", "chunk", "ahead"] = field(default="tile", metadata=UNUSUAL)
+    of: Literal["tile", "chunk", "ahead", "slice"] = field(default="tile", metadata=UNUSUAL)
     ahead: str = field(default="", metadata=UNUSUAL)  # load_ahead
 
 
@@ -71,6 +72,8 @@ class PerSplit(Stmt):
 # (gather_rows).
 # owes: where the register `ahead` notes a flag that is not raised yet (scatter_rows).
 # begun: where more than `more` groups of copies were begun, which the register `ahead` counts (index_rows).
+# first_slice: the first of the warpgroups that divide a tile's K blocks, which stores it; other_slice: every other; idle: who has no K blocks of the tile (slice_k). Of such
+# after_first and has_blocks ask about the warpgroup's own K blocks.
 # whole: unless D's rows (a ragged group's) end before this warpgroup's piece of `wave` does; cut: where they do.
 Condition = Literal[
     "cta_leader",  # one fixed thread of the CTA
@@ -92,6 +95,9 @@ Condition = Literal[
     "awaited",
     "owes",
     "begun",
+    "first_slice",
+    "other_slice",
+    "idle",
 ]
 
 

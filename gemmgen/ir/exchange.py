@@ -1,5 +1,5 @@
 """Kernel IR statements of a tile whose sum several CTAs have parts of; split_k, stream_k, scatter_rows and reduce_all insert them;
-or one CTA, part by part (add_shares).
+or one CTA, part by part (add_shares), or several of its warpgroups (slice_k).
 
 Of `partials`, a buffer of rank 0, a workspace in global memory, or memory of the GPU that stores the tile, each sender owns
 a slot: its accumulators register by register, so the same register of the same thread is the same element of the tile in every
@@ -15,8 +15,8 @@ from .blocks import Stmt
 from .resources import UNUSUAL, Watch
 
 # By what sums go to another CTA: shared memory of the cluster (split_k), global memory (stream_k), another GPU's
-# (scatter_rows), or each GPU's (reduce_all).
-Through = Literal["cluster", "memory", "ranks", "every_rank"]
+# (scatter_rows), or each GPU's (reduce_all); or to another warpgroup: the CTA's own shared memory (slice_k).
+Through = Literal["cluster", "memory", "ranks", "every_rank", "cta"]
 PARTIALS = (
     "partials"  # the kernel's parameter that points to its workspace, or to a table of all ranks'
 )
@@ -39,7 +39,8 @@ class TakeShare(Stmt):
 class SendPartials(Stmt):
     """The accumulator `src` of `wave` into this CTA's slot. cluster: of rank 0, where its bytes complete on `barrier`.
     memory: of the workspace; then each warp raises its flag of this wave. ranks: of the rank that has the tile's rows, in
-    the buffer of its memory that belongs to this epoch. every_rank: of each rank, this one too."""
+    the buffer of its memory that belongs to this epoch. every_rank: of each rank, this one too. cta: of this warpgroup, of which all but the
+    first have one."""
 
     spelled_by: ClassVar[str] = "through"
 
@@ -55,7 +56,7 @@ class AddPartials(Stmt):
     """dst += the others' accumulators of `wave`, in order of their K blocks. cluster: of the other ranks. memory: of the
     CTAs that have the rest of the tile, those of `unroll` at a time; before that each warp waits for their flags, and takes
     them down. ranks: of the other ranks, from the one after this on, where an AwaitSignals has seen that they are there. every_rank: of all ranks, from rank 0 on, this one's as it
-    sent them."""
+    sent them. cta: of the other warpgroups, from the second on."""
 
     spelled_by: ClassVar[str] = "through"
 

@@ -34,6 +34,7 @@ class Role:
     body: tuple[Stmt, ...]
     registers: int | None = None  # split_registers
     turns: int = 1  # warpgroups that take tiles in turns
+    slices: int = 1  # warpgroups that divide a tile's K blocks
 
     @property
     def count(self) -> int:
@@ -41,8 +42,13 @@ class Role:
 
     @property
     def sharing(self) -> int:
-        """Warpgroups that share a tile."""
-        return self.count // self.turns
+        """Warpgroups that share out a tile's rows."""
+        return 1 if max(self.turns, self.slices) > 1 else self.count
+
+    @property
+    def numbered(self) -> bool:
+        """Whether its warpgroups have a number of their own, in the CTA, beside the one among those that share a tile's rows."""
+        return self.turns > 1 or self.slices > 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +93,13 @@ class Kernel:
 
     @property
     def consumers(self) -> int:
-        """The consumer warpgroups that share a tile."""
+        """The consumer warpgroups that share out a tile's rows."""
         return self.consumer.sharing
+
+    @property
+    def slices(self) -> int:
+        """The consumer warpgroups that divide a tile's K blocks."""
+        return self.consumer.slices
 
     @property
     def ring(self) -> bool:

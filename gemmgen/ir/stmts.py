@@ -111,6 +111,11 @@ class Drain(Stmt):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RejoinRing(Stmt):
+    """The ring goes on behind the tile's last K block, wherever this warpgroup's own last one stood; slice_k."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TmaLoad(Stmt):
     """One box of `tensor_map` into `smem[stage]`; its bytes complete on `barrier[stage]`. To the cluster: this CTA's
     slice of a box, into the same place of every CTA of `mask`, and on their barriers."""

@@ -9,14 +9,17 @@ from .blocks import Stmt
 from .resources import UNUSUAL
 
 # cluster_arrive, cluster_await: the halves of cluster's.
-Meeting = Literal["warp", "warpgroup", "cta", "cluster", "cluster_arrive", "cluster_await"]
+Meeting = Literal[
+    "warp", "warpgroup", "consumers", "cta", "cluster", "cluster_arrive", "cluster_await"
+]
 Order = Literal["barriers", "wgmma", "async", "arrivals"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sync(Stmt):
     """The threads `of` this wait for each other, and what each did in shared memory before is done for all. A warpgroup
-    of consumers, of so many `warpgroups`, meets at the named barrier `first_id` + its index. In two halves, a cluster's
+    of consumers, of so many `warpgroups`, meets at the named barrier `first_id` + its index; so many consumers all together at the
+    one `first_id`. In two halves, a cluster's
     threads arrive and go on, and await each other later, once: where the register `met` is 0, which is 1 then. Between the two no
     thread touches another CTA's shared memory, and of what was done before only what a Fence of barriers covers is seen."""
 

@@ -68,7 +68,7 @@ def dump(kernel: Kernel) -> str:
     for r in kernel.roles:
         first, end = r.warpgroups
         lines.append(
-            f"role {r.name}: warpgroups {first}..{end - 1}{' in turns' * (r.turns > 1)}, registers {_value(r.registers)}"
+            f"role {r.name}: warpgroups {first}..{end - 1}{' in turns' * (r.turns > 1)}{' in slices of K' * (r.slices > 1)}, registers {_value(r.registers)}"
         )
         lines += [f"  local {x.name}: {x.dtype}[{x.count}]{_transient(x)}" for x in r.locals]
         lines += _body(r.body, 1)

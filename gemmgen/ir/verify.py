@@ -32,6 +32,7 @@ from .nodes import (
     PerSplit,
     Promote,
     ReadCodes,
+    RejoinRing,
     SendPartials,
     ShareScales,
     Signal,
@@ -74,6 +75,7 @@ OUTER: dict[type, type] = {
     MultiplyFragments: ForK,
     LoadBlocks: ForK,
     ReadCodes: ForK,
+    RejoinRing: ForTiles,
     Decode: ForK,
 }
 OUTER_OF_IF: dict[str, type] = {
@@ -89,7 +91,7 @@ AT_LEAST_0 = dict.fromkeys(("pending", "distance", "lag", "more"), (0, inf))
 COUNTS: dict[str, tuple[float, float]] = {**AT_LEAST_0, "flip": (0, 1)}
 
 # Of resources, by name; "peers": the cluster, if it is of several CTAs; "wire": to what sums are rounded, by `through`.
-Tables = dict[str, dict[str, Any]]
+Tables = dict[str, dict[Any, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +117,10 @@ def verify(kernel: Kernel) -> Kernel:
     for m in kernel.maps:
         _known("smem", m.smem, tables["smem"], m)
     numbered(kernel)
-    _body(kernel.prologue, {**tables, "locals": {}}, ())
+    _body(kernel.prologue, {**tables, "locals": {}, "back": {}}, ())
     for role in kernel.roles:
-        _body(role.body, {**tables, "locals": {r.name: r for r in role.locals}}, ())
+        back = dict.fromkeys(range(role.slices + 1))
+        _body(role.body, {**tables, "locals": {r.name: r for r in role.locals}, "back": back}, ())
     _warpgroups(kernel)
     return kernel
 
@@ -221,9 +224,12 @@ def _wait(stmt: Wait, tables: Tables) -> type | None:
 
 
 def _arrive(stmt: Arrive, tables: Tables) -> type | None:
-    """The block that it stands in. Other CTAs are told only where there are some."""
-    if stmt.lag > 1 and stmt.to != "copied":
-        raise IRError("Arrive.lag is not from 0 to 1: the ring is looked back into by one stage")
+    """The block that it stands in. Other CTAs are told only where there are some. Where warpgroups divide K blocks, the one before is so many back."""
+    if stmt.lag not in tables["back"] and stmt.to != "copied":
+        most = max(tables["back"])
+        raise IRError(
+            f"Arrive.lag is not from 0 to {most}: the ring is looked back into by {'one stage' if most == 1 else f'{most} stages'}"
+        )
     if stmt.to == "cluster" and not tables["peers"]:
         raise IRError("Arrive to cluster: the kernel's clusters are of one CTA")
     return ForTiles if stmt.to == "next" else None

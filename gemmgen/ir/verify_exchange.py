@@ -25,12 +25,14 @@ RANKS = ("ranks", "every_rank")  # through which sums go to other GPUs
 
 
 def through(stmt: SendPartials | AddPartials, tables: dict[str, dict[str, Any]]) -> None:
-    """By the cluster's shared memory, or by global memory, of this GPU or another."""
-    barrier = getattr(stmt, "barrier", stmt.smem)
-    if bool(stmt.smem) != (stmt.through == "cluster") or bool(barrier) != bool(stmt.smem):
+    """By shared memory, the cluster's or the CTA's own, or by global memory, of this GPU or another."""
+    barrier = getattr(stmt, "barrier", "")
+    shared = stmt.through in ("cluster", "cta")
+    arrives = stmt.through == "cluster" and isinstance(stmt, SendPartials)
+    if (bool(stmt.smem), bool(barrier)) != (shared, arrives):
         at = f"smem is {stmt.smem!r}, barrier is {barrier!r}"
         raise IRError(f"{type(stmt).__name__} through {stmt.through}: {at}")
-    if stmt.through != "cluster" and PARTIALS not in tables["params"]:
+    if not shared and PARTIALS not in tables["params"]:
         raise IRError(f"{type(stmt).__name__} through {stmt.through}: the kernel has no workspace")
     acc = tables["locals"][stmt.src if isinstance(stmt, SendPartials) else stmt.dst]
     if stmt.through in tables["wire"] and (acc.dtype != F32 or acc.count % 4):

@@ -34,7 +34,7 @@ def met(stmt: Sync, tables: Tables) -> None:
         raise IRError(f"Sync of {stmt.of} notes it in {stmt.met!r}")
     if stmt.of.startswith("cluster") and not tables["peers"]:
         raise IRError(f"Sync of {stmt.of}: the kernel's clusters are of one CTA")
-    named = stmt.of == "warpgroup"
+    named = stmt.of in ("warpgroup", "consumers")
     if bool(stmt.warpgroups) != named or (stmt.first_id and not named):
         at = f"first_id is {stmt.first_id}, warpgroups is {stmt.warpgroups}"
         raise IRError(f"Sync of {stmt.of}: {at}")

@@ -23,6 +23,7 @@ from .ping_pong import PING_PONG
 from .price import Price as Price
 from .registers import REGISTERS
 from .shares import SHARES
+from .slice_k import SLICE_K
 from .slots import SLOTS
 from .split_k import SPLIT_K
 from .stream import STREAM
@@ -54,6 +55,7 @@ LEVERS: list[Lever] = [
         SLOTS,
         SHARES,
         OUTBOX,
+        SLICE_K,
     ),
 ]
 FIELDS: dict[str, Values] = {x.name: x.values for x in LEVERS}  # which values each takes
@@ -65,6 +67,7 @@ TAKEN = (
     "wgmma_m",
     "wgmma_n",
     "turns",
+    "slices",
     "sharing",
     "waves",
     "having",

@@ -29,5 +29,5 @@ STAGES = Lever(
     name="stages", values=integer(1, 16), default=4, others=_fewer, matters=80, sums=False
 )
 CONSUMERS = Lever(
-    name="consumers", values=choice(1, 2, 3), default=2, sums=False, tile=True, price=_price
+    name="consumers", values=choice(1, 2, 3, 4), default=2, sums=False, tile=True, price=_price
 )

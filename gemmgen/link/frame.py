@@ -35,6 +35,17 @@ struct Ring {
 };
 """
 
+SLICED_RING = """
+struct Ring {
+    int stage = 0;
+    uint32_t phase = 0;
+    __device__ void advance() { if (++stage == STAGES) stage = 0, phase ^= 1; }
+    __device__ void skip(int blocks) { stage += blocks; if (stage >= STAGES) stage -= STAGES, phase ^= 1; }
+    __device__ void back(int blocks) { stage -= blocks; if (stage < 0) stage += STAGES, phase ^= 1; }
+    __device__ int before(int blocks) const { return stage < blocks ? stage + STAGES - blocks : stage - blocks; }
+};
+"""
+
 # What epilogues call (gemmgen/ir/spelling.py), and the rounding of two values, the first computed first.
 FUNCTIONS = """
 __device__ __forceinline__ uint32_t pair_bf16(float low, float high) { return "cvt.rn.bf16x2.f32"($r, high, low); }
@@ -161,7 +172,7 @@ def text(k: ir.Kernel) -> str:
             f"namespace ptx {{ {FUNCTIONS} }}",
             *(DEVICE_CODE[name](k) for name in k.device_code),
             TILES,
-            *[RING] * k.ring,
+            *[SLICED_RING if k.consumer.slices > 1 else RING] * k.ring,
             head(k),
             f"{{ {shared(k)} PROLOGUE; {start(k)} {roles(k)} }}",
         )
@@ -186,7 +197,7 @@ def shared(k: ir.Kernel) -> str:
         f"const uint32_t smem_base = {f'$opaque({base})' if k.keeps_address else base}",
         *(f"const uint32_t {name} = smem_base + {at}" for name, at in places.items()),
         f"const int {index(k)} = {number}",
-        *["constexpr int warpgroup = 0"] * (k.consumer.turns > 1),
+        *["constexpr int warpgroup = 0"] * k.consumer.numbered,
         "const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32",
         'const int cta_rank = "mov.u32"($r, "%cluster_ctarank")',
     ]

@@ -7,7 +7,7 @@ from ..ir.packed import Coding, Form
 from ..ir.spelling import of_group
 from .meaning_loads import low
 from .meaning_waits import Meaning
-from .parts import UNROLL, coord
+from .parts import UNROLL, coord, first_block
 
 BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 ROWS, COLUMNS, CODES, THREADS, STEPS = 64, 128, 4096, 128, 8  # of a block; a step: 16 columns
@@ -89,7 +89,7 @@ def _moved(word: str, far: int) -> str:
 
 def mma_decoded(k: ir.Kernel, s: ir.MmaDecoded) -> str:
     b = low(s.b, k.buffer(s.b).stage_bytes, str(s.part_bytes), s.b_bits or 0)
-    first = {"block": "0", "tile": "k != 0", "never": "1"}[s.fresh]
+    first = {"block": "0", "tile": f"k != {first_block(k)}", "never": "1"}[s.fresh]
     out = [f"const uint32_t b_low = {b};"]
     for i, (_, y) in enumerate(s.steps or ()):
         of_a = ", ".join(f"{s.decoded}[{REGISTERS * i + r}]" for r in range(REGISTERS))

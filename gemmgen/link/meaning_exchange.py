@@ -116,13 +116,41 @@ def add_of_memory(k: ir.Kernel, s: ir.AddPartials) -> str:
     )
 
 
+def of_worker(k: ir.Kernel, s: ir.SendPartials | ir.AddPartials, acc: str, at: str) -> str:
+    """This thread's 16 bytes of registers i on in the `at`-th slot."""
+    n, size = count(k, acc), k.buffer(s.smem).stage_bytes
+    return f"{s.smem} + ({at}) * {size} + {512 * n * s.wave} + threadIdx.x % 128 * 16 + 512 * i"
+
+
+def send_to_worker(k: ir.Kernel, s: ir.SendPartials) -> str:
+    (acc,) = (r for role in k.roles for r in role.locals if r.name == s.src)
+    sent = ", ".join(f"{s.src}[i + {j}]" for j in range(4))
+    place = of_worker(k, s, s.src, "worker - 1")
+    store = f'"st.shared.v4.{acc.dtype.ptx}"([{place}], {{{sent}}});'
+    return f"{UNROLL}for (int i = 0; i < {acc.count}; i += 4) {store}"
+
+
+def add_of_workers(k: ir.Kernel, s: ir.AddPartials) -> str:
+    (acc,) = (r for role in k.roles for r in role.locals if r.name == s.dst)
+    out, kind = ("$r", "int") if acc.dtype.ptx == "s32" else ("$f", "float")
+    adds = " ".join(f"{s.dst}[i + {j}] += {kind}($nth(x, {j}));" for j in range(4))
+    place, outs = of_worker(k, s, s.dst, "other"), ", ".join([out] * 4)
+    read = f'const auto x = "ld.shared.v4.{acc.dtype.ptx}"({{{outs}}}, [{place}]);'
+    return (
+        f"\n#pragma unroll 1\nfor (int other = 0; other < {k.consumer.slices - 1}; ++other) {{"
+        f"{UNROLL}for (int i = 0; i < {acc.count}; i += 4) {{ {read} {adds} }} }}"
+    )
+
+
 SENDS: dict[str, Meaning] = {
+    "cta": send_to_worker,
     "cluster": send_to_cluster,
     "memory": send_to_memory,
     "ranks": send_to_rank,
     "every_rank": send_to_all,
 }
 ADDS: dict[str, Meaning] = {
+    "cta": add_of_workers,
     "cluster": add_of_cluster,
     "memory": add_of_memory,
     "ranks": add_of_ranks,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir import nodes as ir
 from .meaning_waits import Meaning, just
-from .parts import UNROLL, coord, each_share
+from .parts import UNROLL, coord, each_share, first_block
 
 LOAD = "cp.async.bulk.tensor.{}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 REPLACE = "tensormap.replace.tile.global_{}.shared::cta.b1024.b{}"
@@ -38,7 +38,7 @@ def mma(k: ir.Kernel, s: ir.Mma) -> str:
     way = f"{s.wave_bytes} + warpgroup * {s.warpgroup_bytes}"
     a = low(s.a, k.buffer(s.a).stage_bytes, way, s.a_bits or 0)
     b = low(s.b, k.buffer(s.b).stage_bytes, str(s.part_bytes), s.b_bits or 0)
-    first = {"block": "0", "tile": "k != 0", "never": "1"}[s.fresh]
+    first = {"block": "0", "tile": f"k != {first_block(k)}", "never": "1"}[s.fresh]
     out = [f"const uint32_t a_low = {a}, b_low = {b};"]
     for i, (x, y) in enumerate(s.steps or ()):
         of_a = f'"mov.b64"($l, {{a_low + {x // 16}, {(s.a_bits or 0) >> 32}}})'

@@ -61,6 +61,10 @@ def for_chunks(k: ir.Kernel, s: ir.ForChunks) -> str:
 
 def for_k(k: ir.Kernel, s: ir.ForK) -> str:
     """With the mark by which a build finds the body's copies in PTX (runtime/trips.py)."""
+    if s.of == "slice":
+        each = k.consumer.slices
+        head = f"for (int k = worker; k < tile.k_blocks; k += {each}, ring.skip({each}))"
+        return f"ring.skip(worker);\n#pragma unroll {s.unroll}\n{head} {{ {MARK} BODY; }}"
     first, last = {
         "tile": ("0", "tile.k_blocks"),
         "chunk": ("chunk", "chunk_end"),
@@ -79,6 +83,8 @@ def per_split(k: ir.Kernel, s: ir.PerSplit) -> str:
 def if_(k: ir.Kernel, s: ir.If) -> str:
     ends = f"{end(k, s)} {{}} {end_of_rows(k)}"
     asks = ASKS[s.when].format(s.ahead, more=s.more) if s.ahead else ""
+    if k.consumer.slices > 1:
+        asks = OF_SLICES.get(s.when, asks)
     return f"if ({asks or CONDITIONS.get(s.when) or ends.format(THAN[s.when])}) {{ BODY; }}"
 
 
@@ -95,6 +101,14 @@ CONDITIONS = {
     "head": "tile.k_first == 0",
     "theirs": "tile.place >= 0",
     "ours": "tile.place < 0",
+}
+# Where warpgroups divide K blocks.
+OF_SLICES = {
+    "after_first": "k != worker",
+    "has_blocks": "worker < tile.k_blocks",
+    "first_slice": "worker == 0",
+    "other_slice": "worker != 0",
+    "idle": "worker >= tile.k_blocks",
 }
 # Of a register.
 ASKS = {
@@ -174,7 +188,8 @@ def peek(k: ir.Kernel, s: ir.Peek) -> str:
 
 
 def stage(s: ir.Arrive) -> str:
-    return "ring.previous()" if s.lag else "ring.stage"
+    before = {0: "ring.stage", 1: "ring.previous()"}
+    return before.get(s.lag, f"ring.before({s.lag})")
 
 
 def remote(barrier: str, cta: str) -> str:
@@ -205,6 +220,16 @@ def sync_warpgroup(k: ir.Kernel, s: ir.Sync) -> str:
     return " ".join(each)
 
 
+def sync_consumers(k: ir.Kernel, s: ir.Sync) -> str:
+    return f'"bar.sync"({s.first_id}, {128 * s.warpgroups});'
+
+
+def rejoin(k: ir.Kernel, s: ir.RejoinRing) -> str:
+    """From the K block that would have been this warpgroup's next to that behind the tile's last: the remainder of worker - k_blocks."""
+    n = k.consumer.slices
+    return f"ring.back((worker + {n - 1} * tile.k_blocks) % {n});"
+
+
 FOR_TILES_OF = {
     "cta": for_tiles,
     "turn": for_turns,
@@ -222,6 +247,7 @@ CLUSTER_WAITS = "barrier.cluster.wait.acquire.aligned"
 SYNC_OF: dict[str, Meaning] = {
     "warp": lambda k, s: '"bar.warp.sync"(0xFFFFFFFF);',
     "warpgroup": sync_warpgroup,
+    "consumers": sync_consumers,
     "cta": lambda k, s: "__syncthreads();",
     "cluster": lambda k, s: f'"{CLUSTER_ARRIVES}"(); "{CLUSTER_WAITS}"();',
     "cluster_arrive": just(CLUSTER_ARRIVES),
@@ -242,6 +268,7 @@ WAITS: dict[type[ir.Stmt], Meaning] = {
     ir.Wait: lambda k, s: WAIT_PER[s.per](k, s),
     ir.Peek: peek,
     ir.Drain: drain,
+    ir.RejoinRing: rejoin,
     ir.NextTurn: lambda k, s: f"{s.turn}[0] ^= 1;",
     ir.Arrive: arrive,
     ir.ExpectTx: expect,

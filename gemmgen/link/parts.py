@@ -32,6 +32,11 @@ def each_share(k: ir.Kernel) -> str:
     return f"(tile.k_blocks + {k.shares} - 1) / {k.shares}"
 
 
+def first_block(k: ir.Kernel) -> str:
+    """The K block that a consumer warpgroup begins a tile with."""
+    return "worker" if k.consumer.slices > 1 else "0"
+
+
 def index(k: ir.Kernel) -> str:
     """What a warpgroup's number in the CTA is called."""
-    return "worker" if k.consumer.turns > 1 else "warpgroup"
+    return "worker" if k.consumer.numbered else "warpgroup"

@@ -29,6 +29,7 @@ from . import (
     reduce_all,
     scatter_rows,
     size_barriers,
+    slice_k,
     split_boxes,
     split_k,
     split_output,
@@ -85,6 +86,8 @@ PIPELINE: tuple[Step, ...] = (
     Step(read_direct.read_direct, "direct"),
     Step(take_slots.take_slots, "slots"),  # it is known what is loaded, and when
     Step(add_shares.add_shares, "shares"),  # who sums which K blocks is known, and what holds sums
+    # The same; sums are of all rows of the tile, and D is not yet in pieces.
+    Step(slice_k.slice_k, "slice_k"),
     Step(plan_multicast.plan_multicast),  # decides slices, so before boxes are cut
     Step(allow_empty),  # every release is spelled, every K is divided
     Step(derive_maps),  # every load is, and the producer's Drain is in place
@@ -128,6 +131,7 @@ RULES: tuple[Rule, ...] = (
     *read_direct.RULES,
     *take_slots.RULES,
     *add_shares.RULES,
+    *slice_k.RULES,
     *plan_multicast.RULES,
     *assign_swizzle.RULES,
     *split_output.RULES,

@@ -106,4 +106,4 @@ def _body(
 
 def _takes_time(stmt: Stmt, after: Stmt | None) -> bool:
     last = isinstance(stmt, LOADS) and not isinstance(after, LOADS)
-    return last or isinstance(stmt, WAITS | WORKS) or is_sync(stmt, "warpgroup")
+    return last or isinstance(stmt, WAITS | WORKS) or is_sync(stmt, "warpgroup", "consumers")

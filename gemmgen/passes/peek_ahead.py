@@ -23,8 +23,8 @@ from .read_direct import DIRECT_ALONE
 
 PEEK = Rule(
     id="peek",
-    says="peek needs cooperative consumers (no ping_pong) and a K loop that is not unrolled",
-    because="In a ping-pong kernel the ring's next stage is often the other warpgroup's. In an unrolled loop "
+    says="peek needs cooperative consumers (no ping_pong, no slice_k) and a K loop that is not unrolled",
+    because="In a ping-pong kernel the ring's next stage is often the other warpgroup's, and where warpgroups divide K blocks it always is. In an unrolled loop "
     "ptxas hoists the next wait by itself; with peek as well, many kernels spill.",
 )
 RULES = (PEEK,)
@@ -42,9 +42,14 @@ def peek_ahead(kernel: Kernel, target: Target, peek: bool) -> Kernel:
         raise IllegalConfig(DIRECT_ALONE, {"peek": True}, "Use peek=false.")
     role = kernel.consumer
     unroll = max(s.unroll for s in walk(role.body) if isinstance(s, ForK))
-    if role.turns > 1 or unroll > 1:
-        values = {"peek": True, "ping_pong": role.turns > 1, "unroll": unroll}
-        fix = "Use peek=false." if role.turns > 1 else "Use unroll=1."
+    if role.numbered or unroll > 1:
+        values = {
+            "peek": True,
+            "ping_pong": role.turns > 1,
+            "slice_k": role.slices > 1,
+            "unroll": unroll,
+        }
+        fix = "Use peek=false." if role.numbered else "Use unroll=1."
         raise IllegalConfig(PEEK, values, fix)
     return map_role(kernel, "consumer", _peeking)
 

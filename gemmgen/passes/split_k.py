@@ -77,7 +77,7 @@ def split_k(kernel: Kernel, target: Target, split_k: int) -> Kernel:
         map_stmts(from_k_first(kernel), visit),
         cluster=Cluster(size=split_k),
         scheduler=replace(kernel.scheduler, shares=True),
-        smem=(*kernel.smem, _buffer(kernel, sums, split_k - 1)),
+        smem=(*kernel.smem, buffer(kernel, sums, split_k - 1)),
         barriers=(
             *kernel.barriers,
             *(Barrier(name=n, stages=1, per="tile") for n in (FULL, EMPTY)),
@@ -105,7 +105,7 @@ def waves(kernel: Kernel) -> dict[str, int]:
     return {s.src: s.wave for s in staged if s.src in names}
 
 
-def _buffer(kernel: Kernel, waves: dict[str, int], senders: int) -> Smem:
+def buffer(kernel: Kernel, waves: dict[str, int], senders: int) -> Smem:
     """A slot per sender: for every four registers a row of all the threads of a warpgroup."""
     (acc, *_) = [r for role in kernel.roles for r in role.locals if r.name in waves]
     return Smem(

@@ -39,6 +39,7 @@ class LaunchRecord:
     block: Block
     cluster: Cluster
     shares: int
+    slices: int
     groups: Groups
     maps: tuple[TmaMap, ...]
     params: tuple[Param, ...]
@@ -54,7 +55,7 @@ class LaunchRecord:
 
     def __post_init__(self) -> None:
         sides = (self.block.m, self.block.n, self.block.k, self.block.fold, self.cluster.size)
-        for value in (*sides, self.threads, self.smem_bytes, self.per_sm, self.shares):
+        for value in (*sides, self.threads, self.smem_bytes, self.per_sm, self.shares, self.slices):
             if not 0 < value < INT_LIMIT:
                 raise CacheError(f"{value} is no size of a launch")
         known = {b.name for b in self.buffers}
@@ -90,6 +91,7 @@ def record_of(kernel: Kernel) -> LaunchRecord:
         block=kernel.block,
         cluster=kernel.cluster,
         shares=kernel.shares,
+        slices=kernel.slices,
         groups=kernel.groups,
         maps=kernel.maps,
         params=kernel.params,

@@ -14,7 +14,7 @@ from .sharing import sharing
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fragment:
     """One array of one warpgroup: `count` registers per thread. row, column: int [count, 128], of the
-    product's tile, by register and thread; parts follow each other. warpgroup: None if each has a tile of its own."""
+    product's tile, by register and thread; parts follow each other. warpgroup: None if each has a tile, or all of its rows, of its own."""
 
     array: str
     wave: int

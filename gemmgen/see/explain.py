@@ -177,7 +177,7 @@ def _check(top: object, why_not: object) -> None:
 
 
 def _tile(c: Config) -> tuple[object, ...]:
-    shared = (c.multicast, c.split_k, c.ping_pong)
+    shared = (c.multicast, c.split_k, c.ping_pong, c.slice_k)
     return (c.swap_ab, c.block_m, c.block_n, c.consumers, c.parts, c.block_k_bytes, *shared)
 
 

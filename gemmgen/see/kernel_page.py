@@ -62,10 +62,16 @@ def config(c: Config, k: Kernel) -> Facts:
     return Facts(title="Config", items=tuple(items))
 
 
+ORDINALS = {2: "second", 3: "third", 4: "fourth"}
+
+
 def _warpgroups(c: Config) -> str:
     side = "columns of D" if c.swap_ab else "rows of D"
     if c.turns > 1:
         return f"1 loads; {c.consumers} ping-pong, each with a tile of its own: {64 * c.waves} {side}{_sub_tiles(c)}"
+    if c.slices > 1:
+        of = f"each every {ORDINALS[c.slices]}, of all {64 * c.waves} {side}{_sub_tiles(c)}"
+        return f"1 loads; {c.slices} divide a tile's K blocks, {of}"
     multiply = f"{c.consumers} multiply" if c.consumers > 1 else "1 multiplies"
     each = " each" * (c.consumers > 1)
     return f"1 loads; {multiply} {64 * c.waves} {side}{each}{_sub_tiles(c)}"

@@ -17,6 +17,7 @@ from .engines import Array, Engine
 from .epilogue import transcendental
 from .inputs import Operands
 from .reference import Enclosure, enclosure, product
+from .tensor_core import Share
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,7 +58,7 @@ def judge_exact(dtype: DType, values: Array, result: Array, engine: Engine) -> N
 
 
 def check_bound(
-    problem: Problem, operands: Operands, result: Array, engine: Engine, share: int = 0
+    problem: Problem, operands: Operands, result: Array, engine: Engine, share: Share = 0
 ) -> BoundReport:
     """Every element of `result` (codes [M, N] on the engine) is one a correct kernel could give.
 

@@ -21,6 +21,7 @@ from .groups import some
 from .inputs import Operands, exact_integers, random_normal
 from .ladder import ladder
 from .reference import enclosure, product
+from .tensor_core import Share
 
 STEP_BYTES = 32  # of K per wgmma
 ROWS = COLUMNS = 8  # of the D that faults are planted in
@@ -69,7 +70,7 @@ def power(
     shape: tuple[int, int, int],
     seed: int = 0,
     layout: Layout | None = None,
-    share: int = 0,
+    share: Share = 0,
 ) -> list[Power]:
     """Of each fault, in single elements of a small D and at random places of K: how many are found.
 
@@ -131,7 +132,7 @@ def _elements(place: int) -> list[tuple[int, int]]:
     return [(row, (row + place) % COLUMNS) for row in range(ROWS)]
 
 
-def _trial(problem: Problem, x: Operands, share: int, engine: Engine) -> _Trial:
+def _trial(problem: Problem, x: Operands, share: Share, engine: Engine) -> _Trial:
     """By its bounds: where a trial compares bits, it finds no less."""
     whole = enclosure(problem, x, engine, share)
 

@@ -24,6 +24,7 @@ from .engines import Array, Engine
 from .epilogue import transcendental
 from .inputs import Operands
 from .reference import Enclosure, enclosure, product
+from .tensor_core import Share
 
 LEAST = float(np.float32(LEAST_AMAX))
 RELATIVE = 2.0**-21  # of 448 / amax, a product and amax / 448: three roundings of 2^-24, with room
@@ -83,7 +84,7 @@ def judge_exact(values: Array, result: Result, engine: Engine) -> None:
 
 
 def check_bound(
-    problem: Problem, operands: Operands, result: Result, engine: Engine, share: int = 0
+    problem: Problem, operands: Operands, result: Result, engine: Engine, share: Share = 0
 ) -> BoundReport:
     """Each scale is one that some values within their bounds have, and each element one that such a
     value has with the scale that was stored."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from ..recipes import SCALE_BLOCK, recipe
 from .engines import Array, Engine
 from .epilogue import ULP, Interval, enclose, evaluate, lift_arguments
 from .inputs import Operands
-from .tensor_core import TENSOR_CORES, Approximate, Operand, chain, operand
+from .tensor_core import TENSOR_CORES, Approximate, Operand, Share, Slices, chain, operand
 
 FP32_FLOOR = 2.0**-148  # absolute error of an FP32 operation whose result is subnormal
 FP32_INTEGERS = 2.0**24  # up to which FP32 has all of them
@@ -51,11 +52,11 @@ def product(problem: Problem, operands: Operands, engine: Engine) -> Array:
     return finish(problem, operands, acc + 0.0, engine)
 
 
-def enclosure(problem: Problem, operands: Operands, engine: Engine, share: int = 0) -> Enclosure:
+def enclosure(problem: Problem, operands: Operands, engine: Engine, share: Share = 0) -> Enclosure:
     """The wanted values with rigorous bounds for them, from K, the dtypes and the data.
 
     Assumes what both families emit: one wgmma chain over K (dense) or over each 128 of K, promoted
-    by one FP32 multiply-add per block (fp8_block); where CTAs divide K, so over each `share` of it, and
+    by one FP32 multiply-add per block (fp8_block); where CTAs or warpgroups divide K, so over each `share` of it, and
     the sums added in order. Raises UnsupportedProblem where the epilogue cannot be bounded.
     """
     _check(problem, operands)
@@ -100,15 +101,10 @@ def _scaled(operands: Operands, a: Array, b: Array, engine: Engine) -> Array:
 
 
 def _shared(
-    problem: Problem, operands: Operands, a: Operand, b: Operand, engine: Engine, share: int
+    problem: Problem, operands: Operands, a: Operand, b: Operand, engine: Engine, share: Share
 ) -> Approximate:
     """The sum over all of K: of each `share` of it by itself (0: of all at once), then of those in FP32."""
-    k = operands.shape[2]
-    whole = max(k, 1)  # a group may have none of it: one sum, of nothing
-    sums = [
-        _promoted(problem, operands, a, b, engine, range(start, min(start + (share or k), k)))
-        for start in range(0, whole, share or whole)
-    ]
+    sums = [_promoted(problem, operands, x, y, engine, ks) for x, y, ks in _apart(a, b, share)]
     acc, *others = sums
     for other in others:
         value, error = acc.value + other.value, acc.error + other.error
@@ -116,6 +112,18 @@ def _shared(
         rounded = error + rounding * (abs(value) + error)
         acc = _settled(acc, other, Approximate(value=value, error=rounded), engine)
     return acc
+
+
+def _apart(a: Operand, b: Operand, share: Share) -> Iterator[tuple[Operand, Operand, range]]:
+    """What is summed by itself, one after the other: operands, and which of their K."""
+    k = a.values.shape[1]
+    if isinstance(share, Slices):
+        for ks in share.of(k):
+            yield a.columns(ks), b.columns(ks), range(len(ks))
+        return
+    whole = max(k, 1)  # a group may have none of it: one sum, of nothing
+    for start in range(0, whole, share or whole):
+        yield a, b, range(start, min(start + (share or k), k))
 
 
 def _settled(x: Approximate, y: Approximate, total: Approximate, engine: Engine) -> Approximate:

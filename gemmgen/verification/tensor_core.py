@@ -11,6 +11,7 @@ positive ones: with v the whole sum and s that of the absolute values, within (s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +67,28 @@ class Operand:
     def grain(self, ks: slice, e: Engine) -> Array:
         """[rows]: the least power of two that makes integers of a row's elements; 0 if all are 0."""
         return e.amax(e.lookup(grains(self.dtype), self.codes[:, ks]), 1)
+
+    def columns(self, ks: list[int]) -> Operand:
+        """Those of K, in this order."""
+        values, powers, codes = self.values[:, ks], self.powers[:, ks], self.codes[:, ks]
+        return Operand(values=values, powers=powers, codes=codes, dtype=self.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slices:
+    """Of K, where so many warpgroups sum every so-many-th block of so many each (unscaled operands)."""
+
+    count: int
+    block: int
+
+    def of(self, k: int) -> Iterator[list[int]]:
+        """Each one's, in order."""
+        blocks = [range(start, min(start + self.block, k)) for start in range(0, k, self.block)]
+        for first in range(self.count):
+            yield [x for ks in blocks[first :: self.count] for x in ks]
+
+
+Share = int | Slices  # of K, summed by itself: so much at a time, 0 for all of it; or slices
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -27,6 +27,7 @@ from .inputs import Operands, exact_integers, random_normal
 from .ladder import ladder
 from .parts import Part, parts
 from .quantised import Result
+from .tensor_core import Share, Slices
 
 TMA_ALIGNMENT = 16  # bytes: every row stride a tensor map describes
 
@@ -99,8 +100,11 @@ def _stored(kernel: Launchable, tensor: str, sides: dict[str, int]) -> tuple[DTy
     return kernel.buffer(m.smem).dtype, sides[m.inner]
 
 
-def share_of(kernel: Launchable, k: int) -> int:
-    """How much of K is summed by itself where CTAs of a cluster divide it, or one does in shares; 0 where none does."""
+def share_of(kernel: Launchable, k: int) -> Share:
+    """How much of K is summed by itself where CTAs of a cluster divide it, or one does in shares; 0 where none does. Or what slices of it, where
+    warpgroups do."""
+    if kernel.slices > 1:
+        return Slices(count=kernel.slices, block=kernel.block.k)
     parts, blocks = max(kernel.cluster.k, kernel.shares), -(-k // kernel.block.k)
     return -(-blocks // parts) * kernel.block.k if parts > 1 else 0
 
@@ -173,7 +177,7 @@ def check_launch(
         check_known(part, got.rows(part.rows), machine.engine, share)
 
 
-def check_known(part: Part, got: Result, engine: Engine, share: int) -> None:
+def check_known(part: Part, got: Result, engine: Engine, share: Share) -> None:
     """Of operands whose sums are exact: to the bit, or within what the epilogue's functions are off."""
     if transcendental(part.problem.value):
         check_bounded(part, got, engine, share)
@@ -183,7 +187,7 @@ def check_known(part: Part, got: Result, engine: Engine, share: int) -> None:
         check_exact(part.problem, part.operands, got.codes, engine)
 
 
-def check_bounded(part: Part, got: Result, engine: Engine, share: int) -> BoundReport:
+def check_bounded(part: Part, got: Result, engine: Engine, share: Share) -> BoundReport:
     if part.problem.quantised:
         return quantised.check_bound(part.problem, part.operands, got, engine, share)
     return check_bound(part.problem, part.operands, got.codes, engine, share)

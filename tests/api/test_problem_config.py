@@ -62,6 +62,7 @@ def test_headers_of_kernels_that_exchange_nothing_stay_as_they_are():
         "slots",
         "shares",
         "outbox",
+        "slice_k",
     } & set(Config().to_json())
     assert Config(swap_ab=True).to_json()["swap_ab"] is True
 
@@ -95,6 +96,7 @@ BAD_CONFIG = {
     "slots": (1, 0, "true", None),
     "shares": (0, 3, 16, 2.0, "2", None, True),
     "outbox": (1, 0, "true", None),
+    "slice_k": (1, 0, "true", None),
     "order": ("hilbert", "", None, 1, True, ["panels"]),
     "registers": (232, "40,232", (40,), (40, 232, 0), (40.0, 232), ("40", "232"), (None, 232)),
 }
@@ -146,6 +148,7 @@ def test_config_takes_its_defaults_and_limits(name):
         "slots": (False, True),
         "shares": (1, 8),
         "outbox": (False, True),
+        "slice_k": (False, True),
         "order": ("panels",),
         "registers": (None, (40, 232)),
     }[name]

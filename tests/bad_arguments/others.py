@@ -63,6 +63,7 @@ OUT_OF_RANGE = {
     "slots": (1, None, "yes"),
     "shares": (0, 3, 16, "two"),
     "outbox": (1, None, "yes"),
+    "slice_k": (1, None, "yes"),
 }
 assert OUT_OF_RANGE.keys() == FIELDS.keys()
 

@@ -85,6 +85,7 @@ def test_a_lever_that_does_not_say_so_may_change_it(monkeypatch):
         "stream",
         "direct",
         "shares",
+        "slice_k",
     ]
     added = Lever(name="twist", values=choice(0, 1), default=0, added=True, tag="t{}")
     monkeypatch.setitem(levers.MORE, "twist", added)

@@ -74,7 +74,18 @@ def config(random: Random) -> Config:
         watchdog=sometimes(True),
         shares=sometimes(random.choice((2, 4, 8)), 1),
     )
-    return direct(random, drawn) if swap and random.random() < 0.4 else drawn
+    if swap and random.random() < 0.4:
+        return direct(random, drawn)
+    return sliced(random, drawn) if random.random() < 0.1 else drawn
+
+
+def sliced(random: Random, c: Config) -> Config:
+    """The same with warpgroups that divide K blocks: of one wave each, or two."""
+    consumers = random.choice((2, 3, 4))
+    side = "block_n" if c.swap_ab else "block_m"
+    alone = {"split_k": 1, "shares": 1, "ping_pong": False, "peek": False, "d_columns": None}
+    alone |= {"consumers": consumers, "stages": 2 * consumers, side: random.choice((64, 64, 128))}
+    return replace(c, slice_k=True, **alone)
 
 
 def direct(random: Random, c: Config) -> Config:

@@ -42,6 +42,7 @@ AHEAD = {"pdl": True, "weights_ahead": True}
 TURNED = replace(DENSE_TN, grouping="k_columns")
 K_COLUMNS = replace(DENSE, grouping="k_columns")
 DIRECT = {"direct": True, **SWAP, "block_n": 64, "consumers": 1, "unroll": 2}
+SLICED = {"slice_k": True, **SWAP, "block_n": 64, "consumers": 3, "stages": 6}
 RANKS = replace(DENSE, collective="reduce_scatter")
 REDUCE = replace(DENSE, collective="all_reduce")
 GATHER = replace(DENSE, collective="all_gather")
@@ -107,6 +108,10 @@ CHANGES = {
     "take_slots": (FP8, {**DIRECT, "lane_scales": True, "slots": True}),
     "add_shares": (FP8, {"shares": 2}),
     "add_shares-in-flight": (DENSE, {"shares": 4, "in_flight": 1, "block_m": 256, "block_n": 64}),
+    "slice_k": (DENSE, SLICED),
+    "slice_k-in-flight": (DENSE, {**SLICED, "consumers": 4, "stages": 8, "in_flight": 1}),
+    "slice_k-two-waves": (DENSE, {"slice_k": True, "block_m": 128}),
+    "split_registers-slices": (DENSE, {**SLICED, "consumers": 4, "stages": 4}),
     "split_registers-direct": (DENSE, DIRECT),
     "scatter_rows": (RANKS, {}),
     "scatter_rows-two-waves": (RANKS, {"block_m": 256, "block_n": 64, "d_columns": 64}),
@@ -214,6 +219,7 @@ def test_change(case, golden):
         ("read_direct", FP8, {}),
         ("take_slots", FP8, {**DIRECT, "lane_scales": True}),
         ("add_shares", FP8, {"split_k": 2}),
+        ("slice_k", DENSE, {}),
         ("allow_empty", DENSE, {"shares": 2, "in_flight": 1}),
         ("assign_swizzle", FP8, {**DIRECT, "lane_scales": True, "swizzle_d": 128}),
         ("scatter_rows", GATHER, {}),
@@ -365,6 +371,32 @@ ILLEGAL = {
         {"shares": 4, "split_k": 2},
         {},
         {"shares": 4, "split_k": 2, "stream": False, "direct": False, "scheduler": "panels"},
+    ),
+    "slice-consumers": (
+        DENSE,
+        {**SLICED, "consumers": 1},
+        {},
+        {"slice_k": True, "consumers": 1},
+    ),
+    "slice-alone": (
+        DENSE,
+        {**SLICED, "split_k": 2},
+        {},
+        {
+            "ping_pong": False,
+            "split_k": 2,
+            "stream": False,
+            "direct": False,
+            "shares": 1,
+            "scheduler": "panels",
+        },
+    ),
+    "slice-sums": (FP8, SLICED, {}, {"slice_k": True, "promotes": True}),
+    "slice-ring": (
+        DENSE,
+        {**SLICED, "stages": 4},
+        {},
+        {"stages": 4, "consumers": 3, "in_flight": 0},
     ),
     "slots-direct": (DENSE, {"slots": True}, {}, {"slots": True, "direct": False}),
     "ranks-alone": (RANKS, {"split_k": 2}, {}, {"split_k": 2}),

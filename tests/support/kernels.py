@@ -62,6 +62,8 @@ def fitting(problem, shape):
 
 
 # One of each kind of code the families and passes can produce.
+SLICED = Config(slice_k=True, swap_ab=True, block_m=16, block_n=64, consumers=3, stages=6)
+
 VARIETY = {
     "dense": (DENSE, Config()),
     **{f"dense-{g}": (replace(DENSE, grouping=g), Config()) for g in GROUPED},
@@ -286,4 +288,14 @@ VARIETY = {
     "fp8-1d1d-shares-waves": (VECTOR, Config(shares=8, block_m=256, block_n=32, stages=3)),
     "s8-shares": (replace(DENSE, a=S8, b=S8), Config(shares=2, block_n=64)),
     "s8-block-swap": (INT8_BLOCK, Config(swap_ab=True, block_m=48)),
+    "dense-slices": (DENSE, replace(SLICED, in_flight=1)),
+    "dense-slices-waves": (
+        replace(DENSE_F32, grouping="batched"),
+        Config(slice_k=True, block_n=32, stages=4, multicast="a"),
+    ),
+    "s8-slices": (replace(DENSE, a=S8, b=S8), replace(SLICED, consumers=4, stages=4, block_m=24)),
+    "w4a16-slices-ends": (
+        replace(W4A16, grouping="ends"),
+        replace(SLICED, consumers=4, stages=4, block_k_bytes=256),
+    ),
 }
