@@ -29,7 +29,7 @@ OUT_OF_RANGE = {
     "block_n": (0, 4, 257, None),
     "block_k_bytes": (0, 16, 96, "64"),
     "stages": (0, 17, 2.5, True, "4"),
-    "consumers": (0, 4, None),
+    "consumers": (0, 5, None),
     "multicast": ("c", None, True, ["a"]),
     "raster": ("k", 0, {}),
     "panel": (0, 65),

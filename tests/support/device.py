@@ -53,7 +53,17 @@ class Ring:
             self.stage, self.phase = 0, self.phase ^ 1
 
     def previous(self):
-        return (self.stage - 1) % self.stages
+        return self.before(1)
+
+    def before(self, blocks):
+        return (self.stage - blocks) % self.stages
+
+    def skip(self, blocks):
+        self.phase ^= (self.stage + blocks) // self.stages & 1
+        self.stage = (self.stage + blocks) % self.stages
+
+    def back(self, blocks):
+        self.skip(-blocks)
 
 
 @dataclass
