@@ -537,9 +537,13 @@ class Protocol:
                 yield "full", k % self.stages, k // self.stages % 2
 
 
-# CTAs that divide K have unequal shares of it, and an exchange: the emulator runs them (test_split_k.py).
+# CTAs, and warpgroups, that divide K have unequal shares of it, and an exchange: the emulator runs them (test_split_k.py,
+# test_slices.py).
 @pytest.fixture(
-    scope="module", params=[n for n, (_, c) in VARIETY.items() if c.split_k == 1 and not c.direct]
+    scope="module",
+    params=[
+        n for n, (_, c) in VARIETY.items() if c.split_k == 1 and not (c.direct or c.slice_k)
+    ],
 )
 def protocol(request):
     return Protocol(request.param)
