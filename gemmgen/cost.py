@@ -212,7 +212,7 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
 
 def _decoding(of: Workload, c: Config) -> float:
     """Cycles per wave and K block in which a warpgroup makes numbers of codes, while others take of the same issue slots."""
-    others = FIT.decoding_beside * (c.sharing - 1)
+    others = FIT.decoding_beside * (c.sharing * c.slices - 1)
     return of.recipe.coded * FIT.decoding * (1 + others) * c.block_k_bytes / DECODED_BYTES
 
 

@@ -25,6 +25,9 @@ THREE = 3  # a promotion by selects leaves them no issue slots: 192x120 takes 1.
 COLUMNS, FEW_ROWS = ((64, 1), (128, 2), (256, 2)), 64
 # Rows of tiles whose weights are decoded, and bytes of K that a block of them has. 256 x 128 took 1.2 of 128 x 256 (docs/findings.md).
 CODED_ROWS, CODED_K_BYTES = (8, 16, 24, 32, 48, 64, 96, 128, 192), 256
+# Up to how many rows of them warpgroups of a CTA divide K, and how many: 8192 x 8192 and 28672 x 4096, where two and four were alike.
+# With 64 tiles, 4096 x 7168, that takes 1.2 of two CTAs that divide K.
+SLICED_ROWS, SLICES, SLICED_SMS = 32, 3, 0.75
 SWIZZLE_SPAN = 128  # bytes
 MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wide, and few boxes
 
@@ -36,7 +39,8 @@ def bare(of: Workload, rows: int) -> Iterator[Config]:
     limiting = [x for x in LEVERS if x.beside is not None]
     sides = _coded_tiles(of) if of.recipe.coded else (*_tiles(of, rows), *_swapped_tiles(of))
     for tile in sides:
-        found = [Config(stages=PROBE, **tile)]
+        probed: Changes = {"stages": PROBE, **tile}
+        found = [Config(**probed)]
         for lever in offering:
             found = [
                 _with(c, changes) for c in found for changes in _offers(of, c, lever, limiting)
@@ -94,6 +98,12 @@ def _coded_tiles(of: Workload) -> Iterator[Changes]:
         for block_n, consumers in _up_to(COLUMNS, of.shape[1]):
             tile = {"block_m": block_m, "block_n": block_n, "consumers": consumers}
             yield {**tile, "swap_ab": True, "block_k_bytes": CODED_K_BYTES}
+        wide, consumers = COLUMNS[0]
+        everywhere = of.grids * ceil(of.shape[1], wide) >= SLICED_SMS * of.target.sms
+        if block_m <= SLICED_ROWS and everywhere:
+            tile = {"block_m": block_m, "block_n": wide, "consumers": SLICES * consumers}
+            sliced = {"slice_k": True, "stages": PROBE * SLICES}
+            yield {**tile, **sliced, "swap_ab": True, "block_k_bytes": CODED_K_BYTES}
         if block_m >= max(of.rows):
             return
 

@@ -40,5 +40,6 @@ SLICE_K = flag(
     others=_others,
     tile=True,
     matters=25,
+    beside=("in_flight",),
     price=_price,
 )

@@ -541,9 +541,7 @@ class Protocol:
 # test_slices.py).
 @pytest.fixture(
     scope="module",
-    params=[
-        n for n, (_, c) in VARIETY.items() if c.split_k == 1 and not (c.direct or c.slice_k)
-    ],
+    params=[n for n, (_, c) in VARIETY.items() if c.split_k == 1 and not (c.direct or c.slice_k)],
 )
 def protocol(request):
     return Protocol(request.param)
