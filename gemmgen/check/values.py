@@ -205,11 +205,7 @@ def _step(r: Reader, s: Any) -> None:
             r.mine = share(r.counts[r.tile], r.rank, r.ranks)
             r.first = r.mine.start
         case ir.SendPartials():
-            r.want_sum(s, s.src, s.wave, r.mine)
-            for part in range(r.parts):
-                r.sent[r.tile, r.rank or r.worker, s.wave, part] = r.registers.get(
-                    place(s.src, part)
-                )
+            _send(r, s)
         case ir.AddPartials():
             r.want_sum(s, s.dst, s.wave, range(0) if s.through == "every_rank" else r.mine)
             for part in range(r.parts):
@@ -240,6 +236,12 @@ def _multiply(r: Reader, s: ir.Mma) -> None:
     if r.k == r.mine.start and s.fresh == "tile":
         r.registers[s.dst] = Held(what="sum", tile=r.tile, wave=s.wave)
     r.add(s, s.dst, s.wave)
+
+
+def _send(r: Reader, s: ir.SendPartials) -> None:
+    r.want_sum(s, s.src, s.wave, r.mine)
+    for part in range(r.parts):
+        r.sent[r.tile, r.rank or r.worker, s.wave, part] = r.registers.get(place(s.src, part))
 
 
 def _add(r: Reader, s: ir.AddPartials, part: int) -> None:
