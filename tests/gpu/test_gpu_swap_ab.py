@@ -138,7 +138,7 @@ def test_experts(rows):
     for p, split_k in itertools.product((EXPERTS, replace(EXPERTS, indexed=True)), (1, 2)):
         shape = (640, 1056, 1024)
         groups = layout(p, shape, (rows, 0, 3, 70))
-        judged(p, tile(rows, 256, 1, stages=4, split_k=split_k), shape, groups)
+        judged(p, tile(rows, 256, 1, stages=3, split_k=split_k), shape, groups)
 
 
 @pytest.mark.parametrize("m", (1, 9, 64))
