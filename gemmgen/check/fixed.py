@@ -10,7 +10,7 @@ from ..ir.blocks import BLOCKS, is_if
 from ..ir.rewrite import walk
 from ..ir.stmts import releases
 from .finding import Finding
-from .footprint import overlaps
+from .overlaps import overlaps
 from .properties import NAMED_BARRIER, RACE, REGISTERS
 
 

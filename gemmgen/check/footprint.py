@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from ..errors import IRError
 from ..ir.nodes import (
@@ -287,15 +286,3 @@ def _within(name: str, stmt: Access, extents: Spans, found: Spans) -> None:
         if not any(first <= lo and hi <= end for first, end in extents):
             text = f"{type(stmt).__name__} touches bytes {lo}..{hi}, outside {name}"
             raise ProtocolViolation(RACE, text, Trace())
-
-
-def overlaps(kernel: Kernel) -> Iterator[str]:
-    """Buffers and barriers that share bytes, or leave the kernel's shared memory."""
-    taken = [(start(s), start(s) + s.bytes, s.name) for s in kernel.smem]
-    taken += [(b.offset or 0, (b.offset or 0) + 8 * b.stages, b.name) for b in kernel.barriers]
-    taken.sort()
-    for (_, end, name), (lo, _, other) in pairwise(taken):
-        if lo < end:
-            yield f"{name} ends at byte {end}, {other} starts at {lo}"
-    if taken and taken[-1][1] > (kernel.smem_bytes or 0):
-        yield f"{taken[-1][2]} ends at byte {taken[-1][1]} of {kernel.smem_bytes}"
