@@ -11,7 +11,7 @@ pytest.importorskip("torch.distributed.tensor.experimental", exc_type=ImportErro
 import dtensors  # noqa: E402
 from dtensors import case  # noqa: E402
 from ranks import ranks  # noqa: E402, F401
-from torch_reference import BY_NAME, by_name, every, register_on_cpu  # noqa: E402
+from torch_reference import BY_NAME, by_name, every, referring_on_cpu  # noqa: E402
 
 from gemmgen.ir.linearity import homogeneous  # noqa: E402
 from gemmgen.torch_ops import OPERATORS  # noqa: E402
@@ -194,7 +194,7 @@ def test_bits_that_are_promised_are_not_added_up_by_ranks():
 
 
 def test_without_dtensors_nothing_is_asked(monkeypatch):
-    register_on_cpu()
     monkeypatch.setattr(Sharding, "divisible", lambda *a: pytest.fail("asked"))
     a = torch.ones(8, 16).bfloat16()
-    assert torch.equal(torch.ops.gemmgen.gemm(a, a), torch.full((8, 8), 16.0).bfloat16())
+    with referring_on_cpu():
+        assert torch.equal(torch.ops.gemmgen.gemm(a, a), torch.full((8, 8), 16.0).bfloat16())

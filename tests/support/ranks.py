@@ -75,7 +75,7 @@ def ranks():
 def serve(rank, store, pipe):
     """Of one rank: do what comes through the pipe."""
     import torch
-    from torch_reference import register_on_cpu
+    from torch_reference import referring_on_cpu
 
     logging.getLogger("torch.distributed").setLevel(logging.ERROR)
     torch.set_num_threads(1)
@@ -86,15 +86,15 @@ def serve(rank, store, pipe):
         world_size=RANKS,
         timeout=timedelta(seconds=PATIENCE // 2),
     )
-    register_on_cpu()
     move_fp8()
-    while True:
-        function, args = pipe.recv()
-        torch.manual_seed(0)
-        try:
-            pipe.send((True, function(*args)))
-        except Exception:
-            pipe.send((False, traceback.format_exc()))
+    with referring_on_cpu():
+        while True:
+            function, args = pipe.recv()
+            torch.manual_seed(0)
+            try:
+                pipe.send((True, function(*args)))
+            except Exception:
+                pipe.send((False, traceback.format_exc()))
 
 
 def move_fp8():

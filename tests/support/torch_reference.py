@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from contextlib import contextmanager
 
 import pytest
 
@@ -46,14 +46,17 @@ FUNCTIONS = {
 }
 
 
-@cache
-def register_on_cpu():
-    """The library that holds the reference for every operator, under the dispatcher's key CPU."""
+@contextmanager
+def referring_on_cpu():
+    """Inside, the reference for every operator is under the dispatcher's key CPU; after it nothing is, for other tests."""
     library = torch.library.Library("gemmgen", "IMPL")
-    for op in GEMMS:
-        for overload in op.overloads:
-            library.impl(op.qualified(overload), reference(op, overload), "CPU")
-    return library
+    try:
+        for op in GEMMS:
+            for overload in op.overloads:
+                library.impl(op.qualified(overload), reference(op, overload), "CPU")
+        yield
+    finally:
+        library._destroy()
 
 
 def reference(op, overload):
@@ -278,6 +281,7 @@ def on_cpu():
     """The operators run on the CPU, on the real torch, from one seed."""
     for cached in (torch_tensors.torch, torch_tensors.torch_dtype):
         cached.cache_clear()
-    register_on_cpu()
     torch.manual_seed(0)
     torch._dynamo.reset()
+    with referring_on_cpu():
+        yield

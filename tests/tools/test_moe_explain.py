@@ -56,12 +56,11 @@ def test_what_is_held_is_what_is_allocated():
     """Of copies that are written: on the CPU, where nothing is taken by index."""
     torch = pytest.importorskip("torch")
     from mixtures import choices, drawn, weights_of
-    from torch_reference import register_on_cpu
+    from torch_reference import referring_on_cpu
 
     from gemmgen.nn import experts
     from gemmgen.ops import mixture
 
-    register_on_cpu()
     made = []
 
     def noting(call):
@@ -76,7 +75,9 @@ def test_what_is_held_is_what_is_allocated():
     calls = replace(experts.CALLS, **{n: noting(getattr(experts.CALLS, n)) for n in names})
     s = Sizes(experts=2, top=2, hidden=384, intermediate=256)
     w = mixture.Experts(**weights_of(2, 384, 256))
-    y, _ = mixture.results(calls, w, drawn(70, 384), choices(70, 2, 4)["chosen"] % 2, experts=2)
+    chosen = choices(70, 2, 4)["chosen"] % 2
+    with referring_on_cpu():
+        y, _ = mixture.results(calls, w, drawn(70, 384), chosen, experts=2)
     x = layer("", s, 70, H200)
     allocated = [t.numel() * t.element_size() for results in made for t in results]
     assert [h.bytes for h in x.held] == allocated and y.shape[0] == x.rows
