@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from .. import formats, quant
 from ..errors import ArgumentError
 from ..ir.dtypes import S32
 from ..ir.expr import Argument, PerColumn, PerElement, PerRow, arguments, fold
@@ -162,6 +163,8 @@ class Product:
 
     def _operands(self) -> tuple[Any, Any]:
         """a [..., M, K] and b [..., N, K], wide, times what scales their blocks."""
+        if self.op.coded:
+            return self.given["a"].double(), self._unpacked().double()
         a_turned, b_turned = self.p.mn_major
         a, b = (self.given[name].double() for name in "ab")
         a, b = a.mT if a_turned else a, b.mT if b_turned else b
@@ -174,6 +177,17 @@ class Product:
                 scale = rows[..., : b.shape[-2], :]
             b = b * _wide(scale, k)
         return a, b
+
+    def _unpacked(self) -> Any:
+        """What a kernel multiplies by of packed weights, [..., N, K] of a's dtype."""
+        form, blocks = formats.named(self.p.weights), self.given["b"]
+        *_, n, k = self.shape
+        whole = -(-k // form.group) * form.group  # a launch takes an a that ends inside a group
+        shape = *blocks.shape[:-3], n, whole
+        if not blocks.numel():
+            return torch().zeros(shape)
+        packed = quant.Packed(format=form, dtype=self.p.b, blocks=blocks, shape=shape)
+        return packed.numbers()[..., :k]
 
 
 def _wide(scale: Any, k: int) -> Any:

@@ -19,9 +19,10 @@ from torch_reference import (  # noqa: E402
     reference,
 )
 
-from gemmgen import ops, torch_ops  # noqa: E402
+from gemmgen import formats, ops, quant, torch_ops  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.ir.dtypes import DTYPES  # noqa: E402
+from gemmgen.ir.packed import FORMS  # noqa: E402
 from gemmgen.runtime.torch_tensors import torch_dtype  # noqa: E402
 from gemmgen.torch_ops import compute_on_cpu, computes_on_cpu  # noqa: E402
 
@@ -212,6 +213,52 @@ def test_scales_of_one_number(scales):
     near(found, (1.5 * a.double() @ b.double().T).float())
 
 
+PACKED = [(name, dtype) for dtype, forms in FORMS.items() for name in forms]
+
+
+@pytest.mark.parametrize(("name", "dtype"), PACKED, ids=str)
+@pytest.mark.parametrize(("n", "columns"), ((70, 70), (128, None)))
+def test_weights_of_4_bits(name, dtype, n, columns):
+    """By what they stand for, each rounded once to a's dtype: nothing of it was packed."""
+    to, form = torch_dtype(dtype), formats.named(name)
+    weights = quant.of(torch.randn(n, 192 if form.group < 128 else 256), form)
+    a = torch.randn(9, weights.shape[-1]).to(to)
+    blocks, said = quant.pack(weights, to).blocks, {"weights": name, "columns": columns}
+    found = torch.ops.gemmgen.w4a16_gemm(a, blocks, **said, out_dtype="f32")
+    wanted = a.double() @ weights.dequantise(to).double().mT
+    near(found, wanted.float())
+    some = torch.ops.gemmgen.w4a16_gemm(a[:, :72].contiguous(), blocks[:, :1], **said)
+    near(some, (a[:, :72].double() @ weights.dequantise(to)[:, :72].double().mT).to(to))
+
+
+@pytest.mark.parametrize("experts", (0, 2))
+def test_packed_weights_of_no_numbers(experts):
+    blocks = torch.zeros(experts, 1, 0, 4224, dtype=torch.uint8)
+    a = torch.zeros(experts, 5, 0).bfloat16()
+    found = torch.ops.gemmgen.w4a16_batched_gemm(a, blocks, weights="int4_128_bf16")
+    assert torch.equal(found, torch.zeros(experts, 5, 64).bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("argument", "changes"),
+    (
+        ("weights", {"weights": "int4_128_f16"}),
+        ("weights", {"weights": "int4_column_bf16"}),
+        ("columns", {"columns": 64}),
+        ("b dtype", {"b": torch.zeros(2, 1, 4224, dtype=torch.int8)}),
+        ("blocks of b along K", {"a": torch.zeros(3, 136).bfloat16()}),
+        ("bytes of a block of b", {"weights": "int4_64_bf16"}),
+        ("epilogue", {"epilogue": "swiglu"}),
+    ),
+)
+def test_packed_weights_that_are_refused(argument, changes):
+    given = {"a": torch.zeros(3, 128).bfloat16(), "b": torch.zeros(2, 1, 4224, dtype=torch.uint8)}
+    given |= {"weights": "int4_128_bf16", "columns": 100} | changes
+    with pytest.raises(ArgumentError) as e:
+        torch.ops.gemmgen.w4a16_gemm(**given)
+    assert e.value.argument == argument
+
+
 # ---- what kernels write --------------------------------------------------------------------
 
 
@@ -220,6 +267,10 @@ def of_kernels(name):
     x, w = torch.randn(24, 256).bfloat16(), torch.randn(32, 256).bfloat16()
     if name == "gemm":
         return (x, w), {"epilogue": "bias_gelu", "bias": torch.randn(32)}
+    if name == "w4a16_gemm":
+        packed = quant.pack(quant.of(w, formats.int4(64, "bf16", zeros=True)))
+        said = {"weights": packed.format.name, "columns": 32}
+        return (x, packed.blocks), said | {"epilogue": "bias_gelu", "bias": torch.randn(32)}
     (a, sa), (b, sb) = (
         ops.quantise.by_torch(x, "columns", "e4m3", False),
         ops.quantise.by_torch(w, "block", "e4m3", False),
@@ -234,7 +285,7 @@ def sum_of_sizes(a, scale_a, b, scale_b):
     return x @ y.T
 
 
-@pytest.mark.parametrize("name", ("gemm", "fp8_block_gemm"))
+@pytest.mark.parametrize("name", ("gemm", "fp8_block_gemm", "w4a16_gemm"))
 def test_against_a_kernel(name, monkeypatch):
     """As the emulator runs it: within the rounding of D, and of sums in FP32."""
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)

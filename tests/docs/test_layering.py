@@ -113,6 +113,7 @@ TOP = {
     "torch_ops": {
         *["ir", "errors", "config", "epilogues", "problem", "recipes", "runtime", "ops"],
         "cost_link",  # whether one launch pays
+        *["formats", "quant"],  # the CPU multiplies by the numbers of packed weights
     },
     # Weights of 4 bits from checkpoints, as torch tensors.
     "quant": {"ir", "errors", "untrusted", "codes", "formats", "unpacking", "runtime"},
