@@ -1,6 +1,8 @@
 """What operators do inside `torch.autocast`: those of 16 bits take operands in its dtype, as torch's own matrix products do.
 
 Scales, vectors, and operands of FP8 and INT8 stay what they are: they are contracts about bits. `out` says its own dtype.
+Of packed weights of 4 bits only a is cast, and to the dtype that their format is packed for, whichever autocast's is: their
+numbers were rounded to it. Where `weights` names no such format a stays as it is, and the operator raises.
 """
 
 from __future__ import annotations
@@ -8,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..runtime.torch_tensors import torch
+from ..ir.packed import FORMS
+from ..runtime.torch_tensors import torch, torch_dtype
 from .operators import HALVES, OPERATORS, Operator, Overload
 
 DEVICES = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
+PACKED_FOR = {name: dtype for dtype, forms in FORMS.items() for name in forms}
 
 
 def register_autocast(library: Any) -> None:
@@ -32,12 +36,24 @@ def _cast(library: Any, op: Operator, overload: Overload, device: str) -> Callab
         with torch()._C._ExcludeDispatchKeyGuard(keys):
             return run(as_asked(a, device), as_asked(b, device), *args, **kwargs)
 
-    return cast
+    def cast_a(a: Any, b: Any, *args: Any, weights: str, **kwargs: Any) -> Any:
+        with torch()._C._ExcludeDispatchKeyGuard(keys):
+            return run(as_packed(a, weights, device), b, *args, weights=weights, **kwargs)
+
+    return cast_a if op.coded else cast
 
 
 def as_asked(x: Any, device: str) -> Any:
     """`x` in the dtype that autocast has on `device`, if x is there and of 16 or 32 bits; else as it is."""
+    return x.to(torch().get_autocast_dtype(device)) if _is_cast(x, device) else x
+
+
+def as_packed(a: Any, weights: str, device: str) -> Any:
+    """`a` in the dtype that the format `weights` is packed for, if there is one and a is such as `as_asked` casts; else as it is."""
+    dtype = PACKED_FOR.get(weights)
+    return a if dtype is None or not _is_cast(a, device) else a.to(torch_dtype(dtype))
+
+
+def _is_cast(x: Any, device: str) -> bool:
     narrow = (torch().float32, torch().float16, torch().bfloat16)
-    if x.device.type != device or x.dtype not in narrow:
-        return x
-    return x.to(torch().get_autocast_dtype(device))
+    return x.device.type == device and x.dtype in narrow

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..ir.collectives import ALL_GATHER
 from ..ir.groupings import GROUPINGS
+from ..ir.packed import ROWS
 from ..ops import SCALE_BLOCK
 from ..problem import Problem
 from ..runtime.torch_tensors import torch
@@ -63,10 +64,13 @@ def _of_gathered(op: Operator) -> Callable[..., int]:
 
 
 def _sides(given: dict[str, Any]) -> tuple[int, int, int]:
-    """M, N and K of one GEMM."""
+    """M, N and K of one GEMM; of packed weights N is `columns`, or all rows of their blocks."""
     layout = given.get("layout", Problem.layout)
     rows, columns = given["a"][-2:], given["b"][-2:]
     m, k = rows[::-1] if layout[0] == "t" else rows
+    if "weights" in given:
+        whole = ROWS * given["b"][-3]
+        return m, whole if given["columns"] is None else given["columns"], k
     return m, columns[1] if layout[1] == "n" else columns[0], k
 
 

@@ -11,13 +11,19 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode, flop_registry  # noqa: E402
 from torch_reference import BY_NAME, GEMMS, arguments_of, by_name, overload  # noqa: E402
 
-from gemmgen import torch_ops  # noqa: E402
+from gemmgen import formats, quant, torch_ops  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.ir.groupings import GROUPINGS  # noqa: E402
 from gemmgen.ops import quantise_blocks, quantise_rows  # noqa: E402
 
 REGISTERED = torch.ops.gemmgen
 B, M, N, K = 3, 8, 16, 32
+PACKED_FOR = {
+    "int4_128_bf16": torch.bfloat16,
+    "int4_32_bf16": torch.bfloat16,
+    "int4_32_f16_zeros": torch.float16,
+    "e2m1_32_e8m0": torch.bfloat16,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +48,12 @@ class Seen(TorchDispatchMode):
 
 def halves(*shape):
     return torch.randn(*shape).bfloat16()
+
+
+def packed(name, *shape):
+    """Blocks of drawn weights, in that format."""
+    weights = quant.of(torch.randn(*shape), formats.named(name))
+    return quant.pack(weights, PACKED_FOR[name]).blocks
 
 
 def seen(run, *args):
@@ -69,6 +81,7 @@ BOTH = {
     "gemm": (lambda: (halves(B, M, K), halves(B, N, K)), {}),
     "int8_gemm": (lambda: (torch.randint(-9, 9, (B, M, K)).char(), torch.randint(-9, 9, (B, N, K)).char()), {"out_dtype": "s32"}),
     "fp8_gemm": (lambda: (halves(B, M, K).to(torch.float8_e4m3fn), halves(B, N, K).to(torch.float8_e4m3fn)), {}),
+    "w4a16_gemm": (lambda: (halves(B, M, K), packed("int4_32_bf16", B, N, K)), {"weights": "int4_32_bf16", "columns": N}),
 }  # fmt: skip
 
 
@@ -79,7 +92,7 @@ def test_batches_of_both_are_a_batched_gemm(name, dims):
     operands = [x if d == 0 else x[0] for x, d in zip(make(), dims, strict=True)]
     one = getattr(REGISTERED, name)
     found, names = seen(torch.vmap(lambda x, y: one(x, y, **more), in_dims=dims), *operands)
-    alone = name == "gemm" and dims == (0, None)
+    alone = name in ("gemm", "w4a16_gemm") and dims == (0, None)
     assert names == [name if alone else name.replace("gemm", "batched_gemm")]
     of = [[x[i] if d == 0 else x for x, d in zip(operands, dims, strict=True)] for i in range(B)]
     assert torch.equal(found, torch.stack([one(*x, **more) for x in of]))
@@ -148,9 +161,8 @@ def test_batches_of_batches():
 
 # ---- autocast -----------------------------------------------------------------------------
 
-HALF = [
-    op for op in GEMMS if op.scaling == "none" and "bf16" in op.outputs and "s32" not in op.outputs
-]
+HALF = [op for op in GEMMS if op.scaling == "none" and "s32" not in op.outputs and not op.coded]
+CODED = [op for op in GEMMS if op.coded]
 
 
 @pytest.mark.parametrize("op", HALF, ids=by_name)
@@ -164,6 +176,35 @@ def test_operands_are_cast(op, dtype):
         with torch.autocast("cpu", enabled=False), pytest.raises(ArgumentError, match="a dtype"):
             overload(op, "")(a.float(), b.float(), *rest, **given)
     assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("op", CODED, ids=by_name)
+@pytest.mark.parametrize("name", PACKED_FOR)
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
+def test_operands_of_packed_weights_are_cast_to_what_these_are_packed_for(op, name, dtype):
+    (a, b, *rest), given = arguments_of(op)
+    b, given["weights"], to = packed(name, *b.shape[:-3], 48, 256), name, PACKED_FOR[name]
+    a = torch.randn(a.shape)
+    bits, run = b.clone(), overload(op, "")
+    wanted = run(a.to(to), b, *rest, **given)
+    with torch.autocast("cpu", dtype=dtype):
+        assert torch.equal(run(a, b, *rest, **given), wanted)
+        other = a.half() if to == torch.bfloat16 else a.bfloat16()
+        assert torch.equal(run(other, b, *rest, **given), run(other.to(to), b, *rest, **given))
+        with torch.autocast("cpu", enabled=False), pytest.raises(ArgumentError, match="a dtype"):
+            run(a, b, *rest, **given)
+    assert wanted.dtype == to and torch.equal(b, bits)
+
+
+@pytest.mark.parametrize("name", ("int4", "int4_column_bf16", "int4_128_f32"))
+def test_names_of_no_packed_weights_cast_nothing(name):
+    given = {"weights": name, "columns": N}
+    b = packed("int4_32_bf16", N, K)
+    with torch.autocast("cpu", dtype=torch.float16):
+        with pytest.raises(ArgumentError, match="a dtype=torch"):
+            REGISTERED.w4a16_gemm(torch.randn(M, K), b, **given)
+        with pytest.raises(ArgumentError, match="weights="):
+            REGISTERED.w4a16_gemm(halves(M, K), b, **given)
 
 
 def test_numbers_that_are_no_operands_stay():
@@ -237,6 +278,13 @@ def test_operations_follow_the_layout(layout):
         b.mT.contiguous() if layout[1] == "n" else b,
     )
     assert counted(REGISTERED.gemm, a, b, layout=layout) == 2 * M * N * K
+
+
+@pytest.mark.parametrize(("columns", "n"), ((None, 64), (N, N)))
+def test_operations_of_packed_weights(columns, n):
+    a, b = halves(M, K), packed("int4_32_bf16", N, K)
+    said = {"weights": "int4_32_bf16", "columns": columns}
+    assert counted(REGISTERED.w4a16_gemm, a, b, **said) == 2 * M * n * K
 
 
 def test_operations_of_flat_groups():
