@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from numbers import Number
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from ..errors import ArgumentError
 from .dtypes import BF16, F16, F32, DType
+from .fp32 import number
 
 Op = Literal["+", "-", "*", "/"]
 Function = Literal["exp", "tanh", "erf", "divide", "max", "min"]
@@ -22,7 +20,6 @@ APPROXIMATE = {
     "divide",
 }  # functions that FP32 hardware does not round correctly
 MOST_NODES, MOST_DEPTH = 1024, 64  # of an expression: passes and C compilers walk it recursively
-FP32_RANGE = "from 2**-149 (1.4e-45) to 3.4028235e38 in magnitude, as FP32 holds it"
 ELEMENTS = (BF16, F16, F32)  # dtypes of a PerElement
 
 
@@ -81,7 +78,7 @@ class Const(Expr):
     value: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", _number("Const", self.value, "must be a finite number"))
+        object.__setattr__(self, "value", number("Const", self.value, "must be a finite number"))
 
 
 @dataclass(frozen=True)
@@ -198,33 +195,7 @@ def _measure(e: Expr) -> None:
 def lift(value: Expr | float) -> Expr:
     if isinstance(value, Expr):
         return value
-    return Const(_number("epilogue", value, "must be an expression or a finite number"))
-
-
-def _number(argument: str, value: Any, allowed: str) -> float:
-    """`value` as a float. Raises ArgumentError for what is none, and for what FP32 does not hold: true and
-    false are no numbers, and what rounds to 0 or to infinity is another number."""
-    meant = isinstance(value, Number) and not isinstance(value, bool)
-    try:
-        number = float(value) if meant else math.nan
-        as_fp32 = fp32(number)
-    except (
-        TypeError,
-        ValueError,
-        OverflowError,
-    ):  # complex; a Decimal's NaN; too large for a float
-        as_fp32 = math.nan
-    if not math.isfinite(as_fp32) or (number and not as_fp32):
-        raise ArgumentError(argument, value, f"{allowed}: 0, or {FP32_RANGE}")
-    return number
-
-
-def fp32(number: float) -> float:
-    """The nearest FP32, ties to even; infinite beyond the largest."""
-    try:
-        return float(struct.unpack("<f", struct.pack("<f", number))[0])
-    except OverflowError:
-        return math.copysign(math.inf, number)
+    return Const(number("epilogue", value, "must be an expression or a finite number"))
 
 
 def parts(e: Expr) -> tuple[Expr, ...]:

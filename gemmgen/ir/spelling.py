@@ -23,9 +23,9 @@ from .expr import (
     PerRow,
     Scalar,
     arguments,
-    fp32,
     walk,
 )
+from .fp32 import fp32
 from .nodes import Evaluate, Kernel, StageTile
 from .places import Place, of_pair, place
 
