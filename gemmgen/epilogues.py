@@ -23,16 +23,20 @@ from .ir.expr import (
     Const,
     DeviceScalar,
     Expr,
+    InWindow,
     OfPair,
+    OfRows,
     PerColumn,
     PerElement,
     PerRow,
+    RowBound,
     Scalar,
     arguments,
     fold,
     lift,
     parts,
 )
+from .ir.row_sums import check_rows
 
 __all__ = [  # what an expression is written with
     "Call",
@@ -50,6 +54,7 @@ __all__ = [  # what an expression is written with
     "gelu",
     "gelu_tanh",
     "lift",
+    "mqa_logits",
     "relu",
     "residual",
     "silu",
@@ -120,6 +125,13 @@ def swiglu_clamped(x: Expr, alpha: float = 1.702, limit: float = 7.0) -> Expr:
     return divide(g, 1.0 + Call("exp", (g * -alpha,))) * (u + 1.0)
 
 
+def mqa_logits(heads: int) -> Expr:
+    """The scores of an indexer: column_scale times the sum over each `heads` neighbouring rows of weights * relu(acc), in the window
+    of each row of D, which has one for so many of the product's."""
+    scores = OfRows(relu(acc) * PerRow("weights"), heads) * PerColumn("column_scale")
+    return InWindow(scores, RowBound("window_first", "first"), RowBound("window_end", "end"))
+
+
 EPILOGUES: dict[str, Expr] = {
     "none": acc,
     "alpha": acc * Scalar("alpha"),
@@ -163,8 +175,9 @@ def label_of(e: Expr) -> str:
 def check_arguments(e: Expr) -> None:
     """Raise ArgumentError unless every argument `e` reads has a C identifier for a name, each name
     one kind and dtype; and unless, where columns are paired, whatever differs between columns is in
-    a pair."""
+    a pair; and unless rows are summed once, in windows, and whatever differs between rows is in that sum."""
     _check_pairs(e, paired=fold(e) > 1, inside=False)
+    check_rows(e)
     known: dict[str, Argument] = {}
     for x in arguments(e):
         if not isinstance(x.name, str) or not NAME.fullmatch(x.name):
@@ -224,6 +237,10 @@ def _to_lists(e: Expr) -> Any:
             return [function, *map(_to_lists, args)]
         case OfPair(value, which):
             return [PAIR[which], _to_lists(value)]
+        case OfRows(value, rows):
+            return ["sum_rows", rows, _to_lists(value)]
+        case InWindow(value, first, end):
+            return ["window", _to_lists(value), first.name, end.name]
         case PerElement(name, dtype):
             return ["per_element", name, dtype.name]
         case Argument(name):
@@ -249,6 +266,11 @@ def _from_lists(data: Any, room: int) -> Expr:
             return PerElement(name, _element_dtype(name, dtype))
         case [str(column), value] if column in PAIR:
             return OfPair(_from_lists(value, room - 1), PAIR.index(column))  # type: ignore[arg-type]
+        case ["sum_rows", int(rows), value]:
+            return OfRows(_from_lists(value, room - 1), rows)
+        case ["window", value, str(first), str(end)]:
+            bounds = RowBound(first, "first"), RowBound(end, "end")
+            return InWindow(_from_lists(value, room - 1), *bounds)
         case [str(op), lhs, rhs] if op in OPERATORS:
             return BinOp(op, _from_lists(lhs, room - 1), _from_lists(rhs, room - 1))  # type: ignore[arg-type]
         case [str(function), *args] if function in FUNCTIONS:

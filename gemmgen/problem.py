@@ -19,6 +19,7 @@ from .problem_checks import (
     check_indexed,
     check_operands,
     check_promise,
+    check_rows,
     check_weights,
     check_wire,
 )
@@ -150,6 +151,7 @@ class Problem:
         check_indexed(self)
         check_collective(self)
         check_wire(self, sums)
+        check_rows(self)
 
     @property
     def value(self) -> Expr:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from .errors import ArgumentError
 from .ir.collectives import COLLECTIVES, WIRES
 from .ir.groupings import GROUPINGS
 from .ir.packed import FORMS
+from .ir.row_sums import fold_rows
 from .recipes import Recipe
 
 P = Any  # a `Problem`
@@ -60,6 +62,23 @@ def check_indexed(p: P) -> None:
     if p.indexed and p.mn_major[0]:
         allowed = f"must be false for layout={p.layout}: A's rows are not contiguous"
         raise ArgumentError("indexed", p.indexed, allowed)
+
+
+def check_rows(p: P) -> None:
+    """Raise ArgumentError for a sum of rows, or a window, of what has other rows: it is of one GEMM, of one GPU, into a D that it
+    writes whole and without scales."""
+    if fold_rows(p.epilogue) == 1:
+        return
+    for name, value, plain in (
+        ("grouping", p.grouping, "none"),
+        ("collective", p.collective, "none"),
+        ("accumulate", p.accumulate, False),
+    ):
+        if value != plain:
+            allowed = f"must be {json.dumps(plain).strip(chr(34))} with an epilogue that sums rows"
+            raise ArgumentError(name, value, allowed)
+    if p.quantised:
+        raise ArgumentError("d", p.d.name, "must have no scales with an epilogue that sums rows")
 
 
 def check_collective(p: P) -> None:

@@ -24,6 +24,7 @@ from .ir.dealing import of_cta, parts
 from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment, in_turn
 from .ir.nodes import Block, Cluster, Scheduler
 from .ir.orders import PANELS, place
+from .ir.walks import WINDOWS
 
 RANKS = COLLECTIVES[REDUCE_SCATTER].scheduler
 GATHERED = COLLECTIVES[ALL_GATHER].scheduler
@@ -67,20 +68,22 @@ def panels(
     order: str = PANELS,
     rows: int = 1,
     together: Collective = COLLECTIVES["none"],
+    bounds: tuple[str, ...] = (),
 ) -> Scheduler:
     """Panels of `panel` tiles along the raster axis, walked to and fro (snake) along the other: of D,
     or of each group's part of it; or another order of tiles. `alignment`: of the rows where groups begin, if they
     share A's. `rows`: of a cluster's tiles: where each row says its group, they are walked run by run unless they divide
-    the alignment. together: what ranks make of it: each other's rows then come before their own."""
+    the alignment. together: what ranks make of it: each other's rows then come before their own. bounds: of each row's window,
+    the parameters; one GEMM's."""
     fast, slow = ("m", "n") if raster == "m" else ("n", "m")
     return Scheduler(
         name=RUNS
         if grouping.again and alignment % rows
-        else together.scheduler or grouping.scheduler,
+        else together.scheduler or (WINDOWS if bounds else grouping.scheduler),
         fast=fast,  # type: ignore[arg-type]
         slow=slow,  # type: ignore[arg-type]
         panel=panel,
-        params=(*(p.name for p in grouping.params), *together.walked),
+        params=(*(p.name for p in grouping.params), *together.walked, *bounds),
         alignment=alignment * grouping.aligned,
         order=order,
     )
@@ -123,6 +126,8 @@ def order(
         yield from _streamed(tiles, block.k, shape[2], ctas, cta)
         return
     walk = _tiles(s, block, cluster, shape, ctas, cta, layout)
+    if s.windowed:
+        walk = _windowed(walk, block, cluster, shape, layout)
     yield from _deepened(walk, block.k, shape[2], cta, layout) if s.name == "depths" else walk
 
 
@@ -147,10 +152,11 @@ def _tiles(
             first_row = part.first + at["m"] * cluster.m * block.m
             row = first_row + rank % cluster.m * block.m
             col = (at["n"] * cluster.n + rank % cluster.n) * block.n
-            end = 0 if s.name == "panels" else part.end
+            end = 0 if s.name in ("panels", WINDOWS) else part.end
             # A cluster's first row says which group all of it is in.
             group = max(layout.table[first_row], 0) if s.name == "rows" else part.group
-            yield Tile(row, col, row, col // block.fold, _ceil(k, block.k), group, end)
+            d_row, d_col = row // block.fold_rows, col // block.fold
+            yield Tile(row, col, d_row, d_col, _ceil(k, block.k), group, end)
             index += stride
         first += tiles["m"] * tiles["n"]
 
@@ -232,6 +238,26 @@ def _deepened(
         last = t.group
 
 
+def _windowed(
+    walk: Iterator[Tile],
+    block: Block,
+    cluster: Cluster,
+    shape: tuple[int, int, int],
+    layout: Layout,
+) -> Iterator[Tile]:
+    """Without K blocks where no window of its cluster's rows reaches a column of the cluster's. layout.table: where each row's begins, then where each
+    ends."""
+    rows = shape[0] // block.fold_rows
+    for t in walk:
+        high, wide = block.d_m * cluster.m, block.d_n * cluster.n
+        row, col = t.d_row // high * high, t.d_col // wide * wide
+        of_rows = range(row, min(row + high, rows))
+        first = min(layout.table[i] for i in of_rows)
+        end = max(layout.table[rows + i] for i in of_rows)
+        reached = first < col + wide and end > col
+        yield t if reached else replace(t, k_blocks=0)
+
+
 def _one_grid(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
     """All rows together, whatever group each is in."""
     yield Segment(group=0, first=0, end=rows)
@@ -248,7 +274,12 @@ def runs(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
 
 # By scheduler: the parts of D that are walked one after the other.
 GRIDS = {g.scheduler: SEGMENTS[name] for name, g in GROUPINGS.items()}
-GRIDS |= {"rows": _one_grid, RUNS: runs, **dict.fromkeys((RANKS, GATHERED), SEGMENTS["batched"])}
+GRIDS |= {
+    "rows": _one_grid,
+    WINDOWS: _one_grid,
+    RUNS: runs,
+    **dict.fromkeys((RANKS, GATHERED), SEGMENTS["batched"]),
+}
 GRIDS[ALIKE] = _one_grid
 
 

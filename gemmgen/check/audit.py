@@ -20,9 +20,11 @@ from ..ir.groupings import (
 from ..ir.nodes import Block, Cluster, Kernel, Scheduler
 from ..ir.rewrite import statements
 from ..ir.stmts import multicasts
+from ..ir.walks import WINDOWS
 from ..schedulers import ALIKE, GATHERED, RANKS, RUNS, Tile, order
 from .audit_ranks import audit_alike, audit_gathered, audit_ranks, own
 from .audit_streams import stretches, whole
+from .audit_windows import full, samples, windowed
 from .finding import Finding
 from .properties import CLUSTER
 
@@ -57,6 +59,10 @@ def audit(
         for text in stretches(walks, block.k, k_blocks):
             yield Finding(property=CLUSTER, message=f"{where}: {text}")
         walks = whole(walks, k_blocks)
+    if scheduler.windowed:
+        texts = [*windowed(walks, block, shape, layout), *_agreement(walks, cluster)]
+        yield from (Finding(property=CLUSTER, message=f"{where}: {text}") for text in texts)
+        walks = full(walks, -(-shape[2] // block.k))
     for text in examine(walks, block, cluster, shape, parts, summed):
         yield Finding(property=CLUSTER, message=f"{where}: {text}")
 
@@ -131,7 +137,7 @@ PARTS = {"rows": _by_tile, RUNS: _runs}
 def _grouping(s: Scheduler) -> str:
     name = {
         RUNS: "rows",
-        **dict.fromkeys((RANKS, GATHERED, ALIKE), GROUPINGS["none"].scheduler),
+        **dict.fromkeys((RANKS, GATHERED, ALIKE, WINDOWS), GROUPINGS["none"].scheduler),
     }.get(s.name, s.name)
     return next(x for x, g in GROUPINGS.items() if g.scheduler == name)
 
@@ -160,7 +166,7 @@ def _coverage(
 ) -> Iterator[str]:
     m, n, _ = shape
     wanted = {
-        (p.group, row, col // block.fold)
+        (p.group, row // block.fold_rows, col // block.fold)
         for p in parts or [Segment(group=0, first=0, end=m)]
         for row in range(p.first, p.end, block.m)
         for col in range(0, n, block.n)
@@ -239,6 +245,9 @@ def sample(kernel: Kernel) -> Iterator[tuple[Shape, int, Layout]]:
     """Shapes, grids and groups on which a scheduler shows what it does at tails and panel edges, and where CTAs take stretches
     of K blocks, where those begin and end."""
     b, size, s = kernel.block, kernel.cluster.size, kernel.scheduler
+    if s.windowed:
+        yield from samples(b, kernel.cluster)
+        return
     if s.streams:
         for k in (1, 2, 5, 9):
             for ctas in (2, 3, 5, 7):

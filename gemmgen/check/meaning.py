@@ -238,6 +238,7 @@ CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
     "new_share": _when(lambda w: w.k == w.share_end),
     "new_group": _when(lambda w: w.instance.opens(w.tile)),
     "has_blocks": _when(lambda w: w.blocks > w.agent.first),
+    "no_blocks": _when(lambda w: w.blocks == 0),
     "idle": _when(lambda w: w.blocks <= w.agent.first),
     "first_slice": _when(lambda w: w.agent.warpgroup == 0),
     "other_slice": _when(lambda w: w.agent.warpgroup > 0),

@@ -56,7 +56,7 @@ def stored(program: Program) -> Iterator[Finding]:
         mine = tuple(sorted(pieces.get(key, [])))
         shape = tuple(rect for rect, _ in mine)
         if shape not in known:
-            known[shape] = list(_once(mine, (0, block.m, 0, block.d_n), key))
+            known[shape] = list(_once(mine, (0, block.d_m, 0, block.d_n), key))
         yield from known[shape]
         yield from _shared_out(program.kernel, tails.get(key, {}), key, TAIL)
         if program.kernel.buffer("smem_d").dtype.bytes == 1:
@@ -116,7 +116,7 @@ def _shared_out(
 ) -> Iterator[Finding]:
     """A tail, or scales, are shared out over the threads of a warpgroup: all must come, and once."""
     d, block = kernel.buffer("smem_d"), kernel.block
-    for row, col in product(range(0, block.m, d.rows), range(0, block.d_n, d.cols)):
+    for row, col in product(range(0, block.d_m, d.rows), range(0, block.d_n, d.cols)):
         rect = (row, row + d.rows, col, col + d.cols)
         if threads.get(rect, 0) != WARPGROUP:
             text = (
@@ -183,11 +183,13 @@ def _accumulator(kernel: Kernel, stmt: StageTile) -> Iterator[Finding]:
         yield Finding(property=OUTPUT, message=text)
     what, side, whole = ("columns", s.cols, kernel.block.d_n)
     if transposes:
-        what, side, whole = ("rows", s.rows, kernel.block.m)
+        what, side, whole = ("rows", s.rows, kernel.block.d_m)
     if turns(stmt):
         yield from _cut(stmt, s, whole)
         side = whole
-    if registers is None or registers.count * 2 * fold != side or side != whole:
-        held = registers.count * fold if registers else 0
-        text = f"{stmt.src} holds {2 * held} {what}, {s.name} {side}, the block {whole}"
+    # Of a sum of rows a thread has two columns, not one of four lanes'.
+    lanes = 0.5 if stmt.by == "sums_transposed" else 2 * fold
+    if registers is None or registers.count * lanes != side or side != whole:
+        held = registers.count if registers else 0
+        text = f"{stmt.src} holds {held * lanes:g} {what}, {s.name} {side}, the block {whole}"
         yield Finding(property=OUTPUT, message=text)

@@ -99,7 +99,7 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
         chosen += gathered(kernel.stages, thorough=thorough)
     if kernel.slices > 1:
         chosen += idle(kernel.stages, kernel.slices)
-    if kernel.groups.depths:
+    if kernel.groups.depths or kernel.scheduler.windowed:
         chosen += uneven(kernel.stages, thorough=thorough)
     if any(is_if(s, "cut", "whole") for s in statements(kernel)):
         chosen += tuple(i for whole in chosen for i in cut(whole))

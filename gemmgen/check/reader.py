@@ -92,7 +92,7 @@ class Reader:
 
     def holds(self, when: str) -> bool:
         """A condition of a warpgroup that may have no K blocks, or that divides them with others."""
-        if when in ("has_blocks", "idle"):
+        if when in ("has_blocks", "no_blocks", "idle"):
             return (when == "has_blocks") == bool(self.mine)
         return (when == "first_slice") == (self.worker == 0)
 
@@ -144,7 +144,7 @@ def of_kernel(kernel: ir.Kernel) -> dict[str, Any]:
 def _staged(kernel: ir.Kernel) -> str:
     if kernel.buffer("smem_d").dtype.bytes == 1:
         return "quotients"
-    return "sum" if kernel.block.fold == 1 else "values"
+    return "sum" if kernel.block.fold * kernel.block.fold_rows == 1 else "values"
 
 
 def _parts(kernel: ir.Kernel) -> int:

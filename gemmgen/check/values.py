@@ -35,7 +35,7 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
     the scales of some, with more than twice as many; so if K blocks take turns in places. Where CTAs divide K, with as many and one more for each, and
     rank 0 last, for it reads what others sent; so where warpgroups divide K blocks, the first of them last."""
     ranks = kernel.cluster.k
-    uneven = ((0, 3), (3, 0)) * bool(kernel.groups.depths)
+    uneven = ((0, 3), (3, 0)) * (bool(kernel.groups.depths) or kernel.scheduler.windowed)
     uneven += ((2 * ranks, 2 * ranks + 1),) * (ranks > 1)
     shares = any(isinstance(s, ir.ShareScales) for s in statements(kernel))
     uneven += ((ranks * 2 * LANES + 1, 3),) * shares
@@ -127,7 +127,7 @@ def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
             case ir.If(when="new_share"):
                 if begins(r):
                     _run(r, s.body)
-            case ir.If(when="has_blocks" | "idle" | "first_slice" | "other_slice"):
+            case ir.If(when="has_blocks" | "no_blocks" | "idle" | "first_slice" | "other_slice"):
                 if r.holds(s.when):
                     _run(r, s.body)
             case ir.If(when="sends" | "finishes"):

@@ -21,7 +21,7 @@ from ..ir.nodes import (
 )
 from ..ir.places import end, first, flag, held, numbered, piece, plus, shift, total
 from ..ir.reasons import REASONS
-from ..ir.spelling import READS, epilogue_value, folded, of_group
+from ..ir.spelling import READS, epilogue_value, folded, of_group, rows_of_d
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
 from .decoding import decoding, four
 from .descriptors import HIGH, LOW, descriptors, part, word
@@ -163,6 +163,7 @@ CONDITIONS = {
     "new_share": "k == {ahead}[0]",
     "new_group": "tile.opens_group",
     "has_blocks": "tile.k_blocks != 0",
+    "no_blocks": "tile.k_blocks == 0",
     "sends": "cta_rank != 0",
     "finishes": "cta_rank == 0",
     "inside": "tile.k_first != 0",
@@ -194,7 +195,7 @@ def condition(kernel: Kernel, s: If) -> str:
 
 def end_of_rows(kernel: Kernel) -> str:
     """The row of D where the tile's group ends."""
-    return "tile.d_end" if kernel.groups.ragged else "shape_m"
+    return "tile.d_end" if kernel.groups.ragged else rows_of_d(kernel)
 
 
 def map_at(kernel: Kernel, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..config import Config
+from ..ir.argument_names import parameter
 from ..ir.collectives import COLLECTIVES
 from ..ir.dtypes import F32, S32, DType
 from ..ir.expr import fold
@@ -41,6 +42,7 @@ from ..ir.nodes import (
     WgmmaCommit,
     WgmmaWait,
 )
+from ..ir.row_sums import fold_rows, windows
 from ..problem import Problem
 from ..schedulers import RUNS, panels
 from .naming import kernel_name
@@ -56,7 +58,8 @@ SHAPE = (
 
 def block(p: Problem, c: Config) -> Block:
     k = c.block_k_bytes // p.a.bytes
-    return Block(m=c.block_m, n=c.block_n, k=k, fold=fold(p.epilogue))
+    folds = {"fold": fold(p.epilogue), "fold_rows": fold_rows(p.epilogue)}
+    return Block(m=c.block_m, n=c.block_n, k=k, **folds)
 
 
 def wgmma(p: Problem, c: Config) -> Wgmma:
@@ -156,7 +159,8 @@ def multicasting(c: Config) -> Cluster:
 def walk(p: Problem, c: Config, rows: int) -> Scheduler:
     """rows: of a cluster's tiles."""
     g, together = GROUPINGS[p.grouping], COLLECTIVES[p.collective]
-    return panels(c.raster, c.panel, g, p.alignment, c.order, rows, together)
+    bounds = tuple(parameter(x.name) for x in windows(p.epilogue))
+    return panels(c.raster, c.panel, g, p.alignment, c.order, rows, together, bounds)
 
 
 def parameters(p: Problem, params: tuple[Param, ...]) -> tuple[Param, ...]:

@@ -6,7 +6,7 @@ from ..config import Config
 from ..ir import argument_names
 from ..ir.argument_names import parameter, row_stride
 from ..ir.dtypes import F32
-from ..ir.expr import Argument, PerElement, Scalar, arguments, fold
+from ..ir.expr import Argument, PerElement, RowBound, Scalar, arguments, fold
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Evaluate,
@@ -28,6 +28,7 @@ from ..ir.nodes import (
     TmaMap,
     Zero,
 )
+from ..ir.row_sums import fold_rows, split_rows
 from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..problem import Problem
 
@@ -82,7 +83,9 @@ def output_locals(p: Problem, c: Config) -> tuple[Registers, ...]:
     columns = c.block_n // fold(p.epilogue)
     values = Registers(name="values", dtype=F32, count=columns // 2, transient=True)
     amax = Registers(name="amax", dtype=F32, count=2 * columns // OUTPUT_SCALE_BLOCK)
-    return (values,) * _evaluated(p) + (amax,) * p.quantised
+    rows = fold_rows(p.epilogue)
+    sums = Registers(name="sums", dtype=F32, count=2 * max(1, c.block_m // rows), transient=True)
+    return (values,) * _evaluated(p) + (amax,) * p.quantised + (sums,) * (rows > 1)
 
 
 def _evaluated(p: Problem) -> bool:
@@ -111,6 +114,10 @@ def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
 def _staged(p: Problem, w: int) -> tuple[Stmt, ...]:
     """From the accumulator of wave `w` to its tile."""
     value = GROUPINGS[p.grouping].value(p.epilogue)
+    if fold_rows(value) > 1:
+        inner, outer = split_rows(value)
+        sums = Evaluate(dst="sums", src=f"acc{w}", wave=w, value=inner, of="sums")
+        return sums, StageTile(src="sums", smem="smem_d", wave=w, value=outer)
     if not _evaluated(p):
         return (StageTile(src=f"acc{w}", smem="smem_d", wave=w, value=value),)
     evaluate = Evaluate(dst="values", src=f"acc{w}", wave=w, value=value)
@@ -135,6 +142,8 @@ def _argument_params(argument: Argument, *, grouped: bool) -> tuple[Param, ...]:
     match argument:
         case Scalar():
             return (Param(name=name, ctype="float"),)
+        case RowBound():
+            return (Param(name=name, ctype="const int*"),)
         case PerElement(_, dtype):
             stride = Param(name=row_stride(argument.name), ctype="int")
             pointer = Param(name=name, ctype=f"const {dtype.cuda}*")

@@ -7,7 +7,7 @@ from functools import cache
 
 from .. import recipes
 from ..config import Config
-from ..epilogues import EPILOGUES
+from ..epilogues import EPILOGUES, mqa_logits
 from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8
 from ..pipeline import Artifact, compile_to_source
 from ..problem import Problem
@@ -105,6 +105,12 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=Problem(family=recipes.DENSE, a=E4M3, b=E4M3, epilogue=EPILOGUES["tensor_scaled"]),
         config=Config(block_m=256, stages=3, multicast="a", in_flight=1),
         shows="FP8 with one scale per tensor, read on the device; fast accumulation, never promoted",
+    ),
+    Exhibit(
+        name="mqa_logits",
+        problem=Problem(family=recipes.DENSE, a=E4M3, b=E4M3, d=F32, epilogue=mqa_logits(64)),
+        config=Config(swap_ab=True, block_m=128, block_n=256, stages=4),
+        shows="an indexer's scores: 64 rows of A, its heads, are one of D, in a window of each; where no window is, nothing is multiplied",
     ),
     Exhibit(
         name="s8_scaled",

@@ -64,7 +64,7 @@ class PerSplit(Stmt):
 # but as many first ones as the register `ahead` says (load_ahead); new_share: the one that the register `ahead` says, with which another
 # share of K begins than the tile's first (add_shares). Inside ForTiles,
 # new_group: this CTA's first tile of a group that has K blocks (derive_maps); has_blocks: unless the tile has none
-# (allow_empty); where CTAs divide K (split_k), sends: every rank but 0, whose partial sums go to another; finishes: rank 0,
+# (allow_empty); no_blocks: where it has none; where CTAs divide K (split_k), sends: every rank but 0, whose partial sums go to another; finishes: rank 0,
 # which has the whole sum and stores the tile; where each has an equal stretch of all tiles' K blocks (stream_k), inside: of a
 # tile that begins before its stretch does, whose partial sums go to another; head: of one that begins in it, which it stores;
 # where ranks add their sums up (scatter_rows), theirs: of a tile in another rank's rows; ours: in this one's, which it stores.
@@ -84,6 +84,7 @@ Condition = Literal[
     "new_share",
     "new_group",
     "has_blocks",
+    "no_blocks",
     "whole",
     "cut",
     "sends",

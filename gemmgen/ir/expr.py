@@ -20,6 +20,7 @@ APPROXIMATE = {
     "divide",
 }  # functions that FP32 hardware does not round correctly
 MOST_NODES, MOST_DEPTH = 1024, 64  # of an expression: passes and C compilers walk it recursively
+ROW_SUMS = (8, 16, 32, 64, 128)  # rows of an OfRows
 ELEMENTS = (BF16, F16, F32)  # dtypes of a PerElement
 
 
@@ -145,6 +146,42 @@ class PerElement(Argument):
             raise ArgumentError(f"dtype of {self.name}", str(self.dtype), allowed)
 
 
+@dataclass(frozen=True)
+class RowBound(Argument):
+    """Indexed by the row of D: `const int*`, the column where the row's window begins, or the one after its last."""
+
+    which: Literal["first", "end"]
+
+
+@dataclass(frozen=True)
+class OfRows(Expr):
+    """The sum of `value` over each `rows` neighbouring rows of the product: D then has one row for so many.
+    Arguments inside are indexed by the product's rows."""
+
+    value: Expr
+    rows: int
+
+    def __post_init__(self) -> None:
+        if type(self.rows) is not int or self.rows not in ROW_SUMS:
+            raise ArgumentError("rows of OfRows", self.rows, f"must be one of {ROW_SUMS}")
+        _measure(self)
+
+
+@dataclass(frozen=True)
+class InWindow(Expr):
+    """`value` where first[row] <= column < end[row], both of D, else minus infinity."""
+
+    value: Expr
+    first: RowBound
+    end: RowBound
+
+    def __post_init__(self) -> None:
+        for bound, which in ((self.first, "first"), (self.end, "end")):
+            if not isinstance(bound, RowBound) or bound.which != which:
+                raise ArgumentError(f"{which} of InWindow", bound, f"must be a RowBound {which}")
+        _measure(self)
+
+
 # What D held before a launch that adds to it; no C identifier, so that no epilogue reads it.
 BEFORE = PerElement("D before", F32)
 
@@ -203,8 +240,10 @@ def parts(e: Expr) -> tuple[Expr, ...]:
     match e:
         case BinOp(_, lhs, rhs):
             return lhs, rhs
-        case InGroup(value, _) | OfPair(value, _):
+        case InGroup(value, _) | OfPair(value, _) | OfRows(value, _):
             return (value,)
+        case InWindow(value, first, end):
+            return value, first, end
         case Call(_, args):
             return args
     return ()
@@ -228,6 +267,10 @@ def of(e: Expr, acc: Expr) -> Expr:
             return OfPair(of(value, acc), which)
         case InGroup(value, groups):
             return InGroup(of(value, acc), groups)
+        case OfRows(value, rows):
+            return OfRows(of(value, acc), rows)
+        case InWindow(value, first, end):
+            return InWindow(of(value, acc), first, end)
         case Call(function, args):
             return Call(function, tuple(of(x, acc) for x in args))
     return e

@@ -11,8 +11,6 @@ from .pointed import Pointed
 from .resources import (
     ONE_GEMM,
     Barrier,
-    Block,
-    Cluster,
     Groups,
     Param,
     Registers,
@@ -21,6 +19,7 @@ from .resources import (
     Wgmma,
 )
 from .text import dump
+from .tiles import Block, Cluster
 from .walks import NO_PEERS, NO_WORKSPACE, Peers, Scheduler, Workspace
 
 

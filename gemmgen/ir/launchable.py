@@ -8,7 +8,8 @@ from typing import Protocol
 from .arrivals import Arrivals
 from .dtypes import DType
 from .pointed import Pointed
-from .resources import Block, Cluster, Groups, Param, TmaMap
+from .resources import Groups, Param, TmaMap
+from .tiles import Block, Cluster
 from .walks import Peers, Workspace
 
 

@@ -38,8 +38,6 @@ from .promotion import (
 from .resources import (
     Axis,
     Barrier,
-    Block,
-    Cluster,
     Coord,
     Groups,
     Major,
@@ -94,6 +92,7 @@ from .tensor_maps import (
     ReplaceExtent,
     ReplaceStride,
 )
+from .tiles import Block, Cluster
 from .walks import Peers, Scheduler, Workspace
 
 __all__ = [

@@ -65,20 +65,29 @@ def of_values(fold: int) -> dict[str, str]:
     }
 
 
+def rows_of_d(kernel: Kernel) -> str:
+    """How many D has, or each group of it."""
+    fold = kernel.block.fold_rows
+    return "shape_m" if fold == 1 else f"(shape_m / {fold})"
+
+
 class Place(NamedTuple):
     """Of an accumulator's `register`: the even column of its pair, which of the two it is, and its
-    column."""
+    column. inside: the row is one that there is, whatever the tile reaches past."""
 
     row: str
     pair: str
     which: str
     column: str
     register: str = "i"
+    inside: bool = False
 
 
 def place(kernel: Kernel, s: StageTile | Evaluate) -> Place:
     """wgmma's fragment (PTX ISA), whose rows are rows of D, or columns where pieces lie side by side. Register i
-    is counted from the first that `s` stages."""
+    is counted from the first that `s` stages. Of sums of rows: i / 2 is the row of D, i % 2 the half of the 16 columns."""
+    if kernel.block.fold_rows > 1:
+        return _of_sums(kernel, s)
     block = s.wave * kernel.consumers
     start = s.column if isinstance(s, StageTile) else 0
     long = f"{numbered(block)} * 64 + warp * 16 + lane / 4 + i / 2 % 2 * 8"
@@ -94,6 +103,17 @@ def place(kernel: Kernel, s: StageTile | Evaluate) -> Place:
         return Place(row, column, "i % 2", column)
     column = f"tile.d_col + {long}"
     return Place(row, f"({column}) / 2 * 2", "lane / 4 % 2", column)
+
+
+def _of_sums(kernel: Kernel, s: StageTile | Evaluate) -> Place:
+    """Of a sum, or of what it is the sum of: rows of the product, which a tile has all or none of for each row of D."""
+    fold, sums = kernel.block.fold_rows, isinstance(s, Evaluate)
+    of_d = f"min(tile.d_row + i / {fold // 2 if sums else 2}, {rows_of_d(kernel)} - 1)"
+    row = f"{of_d} * {fold} + (lane % 4 * 2 + i / 4 * 8 % {fold} + i % 2)" if sums else of_d
+    half = "i / 2 % 2" if sums else "i % 2"
+    block = numbered(s.wave * kernel.consumers)
+    column = f"tile.d_col + {block} * 64 + warp * 16 + lane / 4 + {half} * 8"
+    return Place(row, f"({column}) / 2 * 2", "lane / 4 % 2", column, inside=True)
 
 
 def held(kernel: Kernel, s: StageTile) -> int:

@@ -17,10 +17,12 @@ from .expr import (
     DeviceScalar,
     Expr,
     InGroup,
+    InWindow,
     OfPair,
     PerColumn,
     PerElement,
     PerRow,
+    RowBound,
     Scalar,
     arguments,
     walk,
@@ -28,6 +30,7 @@ from .expr import (
 from .fp32 import fp32
 from .nodes import Evaluate, Kernel, StageTile
 from .places import Place, of_pair, place
+from .places import rows_of_d as rows_of_d
 
 C_FUNCTIONS = {
     "exp": "__expf",
@@ -49,6 +52,7 @@ READS_ONCE = {
     False: READS[False],
     True: {"float": "ptx::load_once_float", "int": "ptx::load_once_int"},
 }
+MINUS_INFINITY = "__uint_as_float(0xff800000)"
 LOADS = {BF16: "ptx::element_bf16", F16: "ptx::element_f16", F32: "ptx::element_f32"}
 
 
@@ -86,7 +90,7 @@ def epilogue_value(kernel: Kernel, s: StageTile | Evaluate) -> str:
 
 
 # Arguments that are read through a copy of their pointer, by `Kernel.pdl`.
-IN_VECTORS = (PerColumn, PerRow, PerElement)
+IN_VECTORS = (PerColumn, PerRow, PerElement, RowBound)
 POINTERS = {False: IN_VECTORS, True: (*IN_VECTORS, DeviceScalar)}
 
 
@@ -108,7 +112,7 @@ def _of_group(kernel: Kernel, tensor: str, stride: str) -> str:
 def _pointer(kernel: Kernel, x: Argument) -> str:
     """Where the tile's group of an argument begins: vectors lie one behind the other."""
     name = parameter(x.name)
-    if isinstance(x, DeviceScalar):
+    if isinstance(x, DeviceScalar | RowBound):
         return name
     if isinstance(x, PerElement):
         return _of_group(kernel, name, group_stride(x.name))
@@ -152,7 +156,12 @@ def c_expr(e: Expr, acc: Callable[[str], str], at: Place, pdl: bool) -> str:
         case PerColumn(name):
             return f"{read['float']}({local(name)} + min({at.column}, shape_n - 1))"
         case PerRow(name):
-            return f"{read['float']}({local(name)} + min({at.row}, shape_m - 1))"
+            return f"{read['float']}({local(name)} + {at.row if at.inside else f'min({at.row}, shape_m - 1)'})"
+        case RowBound(name):
+            return f"{read['int']}({local(name)} + {at.row})"
+        case InWindow(value, first, end):
+            inside = f"{at.column} >= {c(first)} && {at.column} < {c(end)}"
+            return f"({inside} ? {c(value)} : {MINUS_INFINITY})"
         case PerElement(name, dtype):
             row = f"{local(name)} + (long long)min({at.row}, shape_m - 1) * {row_stride(name)}"
             return f"{LOADS[dtype]}({row} + min({at.pair}, (shape_n - 1) / 2 * 2), {at.which})"

@@ -25,8 +25,14 @@ Lines = Literal["rows", "columns"]
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Stmt):
-    """dst = `value(src)` in FP32 for one wave: a register per column of D and row that a thread holds. `of` pairs: of rows of the
-    accumulator, which lanes 4 apart hold: these exchange what they need not, and each has one of their two columns of D."""
+    """dst = what `value(src)` makes of one wave, in FP32. of rows: a register per column of D and row that a thread holds.
+
+    of pairs: of rows of the accumulator, which lanes 4 apart hold: these exchange what they need not, and each has one of their two columns
+    of D.
+
+    of sums: each row of D is the sum of so many of the product (Block.fold_rows), which are the accumulator's columns. Of each two
+    registers, of the columns c and c + 8 of D, the same in all four lanes that share those. A lane adds its own in order of their
+    rows, then the quad's lanes theirs: 0 + 1 and 2 + 3 first."""
 
     spelled_by: ClassVar[str] = "of"
 
@@ -35,7 +41,7 @@ class Evaluate(Stmt):
     wave: int
     value: Expr = ACC
     pace: int = field(default=0, metadata=UNUSUAL)  # as of StageTile; choose_stores
-    of: Literal["rows", "pairs"] = field(default="rows", metadata=UNUSUAL)
+    of: Literal["rows", "pairs", "sums"] = field(default="rows", metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +99,8 @@ class Normalise(Stmt):
 
 # How a thread's registers go to shared memory: by stmatrix (16-bit outputs), pairs of 8 bytes (FP32, INT32) or of 2 (FP8),
 # element by element where it holds every fourth column (folded outputs); by stmatrix.trans, or one by one, where D's
-# rows are the accumulator's columns, of which a lane holds one of eight if they are folded.
+# rows are the accumulator's columns, of which a lane holds one of eight if they are folded; where they are sums of those, which
+# four lanes have, one by each lane.
 By = Literal[
     "matrix",
     "pairs",
@@ -102,8 +109,9 @@ By = Literal[
     "matrix_transposed",
     "elements_transposed",
     "folded_transposed",
+    "sums_transposed",
 ]
-TRANSPOSED = ("matrix_transposed", "elements_transposed", "folded_transposed")
+TRANSPOSED = ("matrix_transposed", "elements_transposed", "folded_transposed", "sums_transposed")
 
 
 @dataclass(frozen=True, kw_only=True)

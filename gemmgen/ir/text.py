@@ -17,10 +17,13 @@ from .expr import (
     DeviceScalar,
     Expr,
     InGroup,
+    InWindow,
     OfPair,
+    OfRows,
     PerColumn,
     PerElement,
     PerRow,
+    RowBound,
     Scalar,
 )
 from .orders import PANELS
@@ -37,7 +40,7 @@ def dump(kernel: Kernel) -> str:
     b, c, s = kernel.block, kernel.cluster, kernel.scheduler
     lines = [
         f"kernel {kernel.name}",
-        f"  block m={b.m} n={b.n} k={b.k}{f' fold={b.fold}' * (b.fold > 1)}  threads {kernel.threads}  smem {_value(kernel.smem_bytes)} B",
+        f"  block m={b.m} n={b.n} k={b.k}{f' fold={b.fold}' * (b.fold > 1)}{f' fold_rows={b.fold_rows}' * (b.fold_rows > 1)}  threads {kernel.threads}  smem {_value(kernel.smem_bytes)} B",
         f"  cluster {c.size}"
         + (f" sharing {c.shared}" if c.shared else " splitting K" * (c.k > 1)),
         f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}"
@@ -172,6 +175,12 @@ def expression(e: Expr) -> str:
             return f"in_group({expression(value)}, {groups}[row])"
         case OfPair(value, which):
             return f"{('even', 'odd')[which]}({expression(value)})"
+        case RowBound(name):
+            return f"{name}[row]"
+        case OfRows(value, rows):
+            return f"sum_of_{rows}_rows({expression(value)})"
+        case InWindow(value, first, end):
+            return f"in_window({expression(value)}, {expression(first)}, {expression(end)})"
         case Call(function, args):
             return f"{function}({', '.join(map(expression, args))})"
     return repr(e)

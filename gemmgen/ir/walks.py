@@ -26,6 +26,11 @@ class Scheduler:
     streams: bool = False  # CTAs take equal stretches of all tiles' K blocks; stream_k
 
     @property
+    def windowed(self) -> bool:
+        """Whether tiles that no row's window reaches have no K blocks."""
+        return self.name == WINDOWS
+
+    @property
     def walk(self) -> str:
         """The template of the struct that walks."""
         return "stream_" * self.streams + self.name
@@ -37,9 +42,10 @@ class Scheduler:
         return of + TILES.get(self.name, "grouped_tile")
 
 
+WINDOWS = "windows"
 # By scheduler; the others fill in groups' rows.
 TILES = {
-    "panels": "tile",
+    **dict.fromkeys(("panels", WINDOWS), "tile"),
     "depths": "depth_tile",
     "ranks": "ranked_tile",
     "alike": "ranked_tile",

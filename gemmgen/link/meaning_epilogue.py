@@ -9,18 +9,14 @@ from ..ir import nodes as ir
 from ..ir.dtypes import F32, S32
 from ..ir.places import held, piece, shift
 from ..ir.spelling import epilogue_value, folded, of_group
-from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
+from ..ir.stores import slot
 from .meaning_swapped import (
-    evaluate_pairs,
-    normalise_columns,
-    row_amax_columns,
-    share_amax,
     store_elements_transposed,
     store_folded_transposed,
     store_matrix_transposed,
-    store_scales_columns,
-    take_amax,
+    store_sums_transposed,
 )
+from .meaning_values import VALUES
 from .parts import UNROLL, coord, count, end_of_rows
 from .staging import MATRIX, PAIR_OF_BYTES, base, mixed, one, pair
 
@@ -88,64 +84,6 @@ def store_elements(k: ir.Kernel, s: ir.StageTile) -> str:
         one(b, f"{s.src}[i + {j}]", f"{at} + {8 * b.slab_bytes * j}") for j in range(2)
     )
     return f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; i += 2) {{ {stores} }}"
-
-
-# ---- values in registers ----------------------------------------------------------------------------
-
-
-def evaluate(k: ir.Kernel, s: ir.Evaluate) -> str:
-    if s.of == "pairs":
-        return evaluate_pairs(k, s)
-    fold = k.block.fold
-    loop = f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; i += {fold})"
-    return f"{epilogue_value(k, s)}{loop} {s.dst}[i / {fold}] = value(i);"
-
-
-def row_amax(k: ir.Kernel, s: ir.RowAmax) -> str:
-    if s.of == "columns":
-        return row_amax_columns(k, s)
-    return row_amax_rows(k, s)
-
-
-def row_amax_rows(k: ir.Kernel, s: ir.RowAmax) -> str:
-    """Register i is of row r or r + 8; a lane has two columns (folded: one) of every eight (four)."""
-    fold = k.block.fold
-    mine, columns = f"lane % 4 * {2 // fold}", folded(k, "shape_n")
-    column = f"i / {4 // fold} * {8 // fold} + i % {2 // fold}"
-    x = f"float({column} < {columns} - tile.d_col - {mine} ? {s.src}[i] : 0.0f)"
-    to = f"{s.dst}[i / 64 * 2 + i / {2 // fold} % 2]"
-    two = f"fmaxf({s.dst}[i], __shfl_xor_sync(0xffffffff, {s.dst}[i], 1))"
-    four = f"fmaxf({two}, __shfl_xor_sync(0xffffffff, {two}, 2))"
-    return (
-        f"for (auto& x : {s.dst}) x = 0;"
-        f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; ++i) {to} = fmaxf({to}, fabsf({x}));"
-        f"{UNROLL}for (int i = 0; i < {count(k, s.dst)}; ++i) {s.dst}[i] = fmaxf({four}, {LEAST_AMAX}f);"
-    )
-
-
-def store_scales(k: ir.Kernel, s: ir.StoreScales) -> str:
-    if s.of == "columns":
-        return store_scales_columns(k, s)
-    row = (
-        f"tile.d_row + ({s.wave * k.consumers} + warpgroup) * 64 + warp * 16 + lane / 4 + i % 2 * 8"
-    )
-    block = "(tile.d_col / 128 + i / 2)"
-    there = f"lane % 4 == 0 && {row} < {end_of_rows(k)} && {block} * 128 < {folded(k, 'shape_n')}"
-    at = f"{of_group(k, s.tensor)}[(long long){block} * {s.tensor}_stride + {row}]"
-    store = f"if ({there}) {at} = __fdiv_rn({s.src}[i], {E4M3_MAX}f);"
-    return f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; ++i) {{ {store} }}"
-
-
-def normalise(k: ir.Kernel, s: ir.Normalise) -> str:
-    n = count(k, s.amax)
-    if s.of == "columns":
-        return normalise_columns(k, s)
-    divided = f"inverse[i] = __fdiv_rn({E4M3_MAX}f, {s.amax}[i]);"
-    times = f"{s.dst}[i] *= inverse[i / 64 * 2 + i / {2 // k.block.fold} % 2];"
-    return (
-        f"float inverse[{n}];{UNROLL}for (int i = 0; i < {n}; ++i) {divided}"
-        f"{UNROLL}for (int i = 0; i < {count(k, s.dst)}; ++i) {times}"
-    )
 
 
 # ---- from shared memory to D ------------------------------------------------------------------------
@@ -239,14 +177,10 @@ STAGES: dict[str, Callable[[ir.Kernel, ir.StageTile], str]] = {
     "matrix_transposed": store_matrix_transposed,
     "elements_transposed": store_elements_transposed,
     "folded_transposed": store_folded_transposed,
+    "sums_transposed": store_sums_transposed,
 }
 EPILOGUE: dict[type[ir.Stmt], Callable[[ir.Kernel, Any], str]] = {
-    ir.Evaluate: evaluate,
-    ir.RowAmax: row_amax,
-    ir.ShareAmax: share_amax,
-    ir.TakeAmax: take_amax,
-    ir.StoreScales: store_scales,
-    ir.Normalise: normalise,
+    **VALUES,
     ir.StageTile: lambda k, s: STAGES[s.by](k, s),
     ir.TmaStore: tma_store,
     ir.StoreRows: store_rows,

@@ -56,6 +56,18 @@ def store_folded_transposed(k: ir.Kernel, s: ir.StageTile) -> str:
     return f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; i += 2) {{ {stores} }}"
 
 
+def store_sums_transposed(k: ir.Kernel, s: ir.StageTile) -> str:
+    """Register i is of row i / 2, column c or c + 8: lane i % 4 of a quad writes it."""
+    b, row, column = k.buffer(s.smem), "(i / 2)", "(warp * 16 + i % 2 * 8 + lane / 4)"
+    there = f"{column} / {b.slab_cols} * {b.slab_stride}"
+    inside = f"({column} % {b.slab_cols} * {b.dtype.bytes} ^ {mixed(b, row)})"
+    at = f"{base(k, b, s.wave, row)} + {there} + {inside}"
+    store = f"const float x = value(i); if (lane % 4 == i % 4) {{ {one(b, 'x', at)} }}"
+    return (
+        f"{epilogue_value(k, s)}{UNROLL}for (int i = 0; i < {count(k, s.src)}; ++i) {{ {store} }}"
+    )
+
+
 def evaluate_pairs(k: ir.Kernel, s: ir.Evaluate) -> str:
     """Of every four registers two are of a row, two of the row 8 below. A lane of an odd row gives the first to the lane 4 before it,
     whose second it takes."""

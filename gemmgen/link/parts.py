@@ -19,7 +19,8 @@ def coord(c: ir.Coord) -> str:
 
 def end_of_rows(k: ir.Kernel) -> str:
     """The row of D where the tile's group ends."""
-    return "tile.d_end" if k.groups.ragged else "shape_m"
+    rows = "shape_m" if k.block.fold_rows == 1 else f"(shape_m / {k.block.fold_rows})"
+    return "tile.d_end" if k.groups.ragged else rows
 
 
 def rows_of_a(k: ir.Kernel) -> str:

@@ -28,7 +28,7 @@ from .split_k import waves
 SHARES_ALONE = Rule(
     id="shares-alone",
     says="shares needs CTAs that sum all of a tile's K, from a ring: split_k 1, stream false, direct false, no groups that split K, no "
-    "collective",
+    "windows, no collective",
     because="Shares are parts of the K that one CTA sums, of the same number of K blocks in every tile, as if CTAs divided it.",
 )
 RULES = (SHARES_ALONE,)
@@ -57,6 +57,7 @@ def _check(kernel: Kernel, shares: int) -> None:
         or s.streams
         or not kernel.ring
         or kernel.groups.depths
+        or s.windowed
         or s.name in RANKS
     ):
         values = {

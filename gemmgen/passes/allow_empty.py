@@ -1,4 +1,4 @@
-"""Where groups or CTAs split K, make a tile without K blocks come out as the epilogue of 0."""
+"""Where groups or CTAs split K, or no window reaches a tile, make one without K blocks come out as the epilogue of 0."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from ..target import Target
 
 def allow_empty(kernel: Kernel, target: Target) -> Kernel:
     """Zero an accumulator that the tile's first K block would overwrite, and release no stage after a
-    K loop that filled none. Sets Mma.fresh; inserts Zero, and If has_blocks."""
+    K loop that filled none. Sets Mma.fresh; inserts Zero, and If has_blocks. Of windows, only where there are no K blocks: an If
+    no_blocks, which the others skip."""
+    if kernel.scheduler.windowed:
+        return map_stmts(kernel, lambda s: _skipping(s) if isinstance(s, TileBody) else s)
     if not kernel.groups.depths and kernel.cluster.k == 1:
         return kernel
     kernel = map_stmts(kernel, lambda s: _allowing(s) if isinstance(s, TileBody) else s)
@@ -33,6 +36,13 @@ def _allowing(tile: TileBody) -> TileBody:
         setup=(*tile.setup, *(Zero(dst=name) for name in dict.fromkeys(sums))),
         drain=tuple(If(when="has_blocks", body=(s,)) if releases(s) else s for s in tile.drain),
     )
+
+
+def _skipping(tile: TileBody) -> TileBody:
+    zeroed = _allowing(tile)
+    zeros = zeroed.setup[len(tile.setup) :]
+    skipped = (If(when="no_blocks", body=zeros),) * bool(zeros)
+    return replace(zeroed, setup=(*tile.setup, *skipped))
 
 
 def _never(s: Stmt) -> Stmt:

@@ -26,11 +26,19 @@ PROMOTED_PAIRS = Rule(
     because="128 columns of D are then 256 of the product: their accumulator and a partial sum of all of them "
     "are 256 registers, more than a thread has.",
 )
-RULES = (OUTPUT_PIECES, OUTPUT_SCALES, PROMOTED_PAIRS)
+ROW_SUMS = Rule(
+    id="row-sums",
+    says="an output that sums rows needs swap_ab, and block_m a multiple of the rows that make one",
+    because="The rows are then the accumulator's columns, which a thread and its quad hold; sums of what two tiles have would meet "
+    "in no thread.",
+)
+RULES = (OUTPUT_PIECES, OUTPUT_SCALES, PROMOTED_PAIRS, ROW_SUMS)
 
 
 def check_output(kernel: Kernel, target: Target) -> Kernel:
     """Check the width of D's tile. Changes nothing."""
+    if kernel.block.fold_rows > 1:
+        _check_sums(kernel)
     if any(isinstance(s, RowAmax) for s in statements(kernel)):
         _check_scales(kernel)
     row = kernel.block.d_n * kernel.buffer("smem_d").dtype.bytes
@@ -39,6 +47,14 @@ def check_output(kernel: Kernel, target: Target) -> Kernel:
         step = target.tma_alignment * kernel.block.n // row
         raise IllegalConfig(OUTPUT_PIECES, values, f"Use a block_n that is a multiple of {step}.")
     return kernel
+
+
+def _check_sums(kernel: Kernel) -> None:
+    b, swapped = kernel.block, kernel.buffer("smem_d").along == "n"
+    if not swapped or b.m % b.fold_rows:
+        values = {"swap_ab": swapped, "block_m": b.m, "rows": b.fold_rows}
+        fix = " or ".join(str(m) for m in range(b.fold_rows, 257, b.fold_rows))
+        raise IllegalConfig(ROW_SUMS, values, f"Use swap_ab=true and block_m={fix}.")
 
 
 def _check_scales(kernel: Kernel) -> None:

@@ -45,7 +45,9 @@ def choose_stores(kernel: Kernel, target: Target) -> Kernel:
     Where a ragged group ends inside a piece, a box would write past it: StoreRows."""
     d = kernel.buffer("smem_d")
     by_rows, ragged = bool(d.pad), kernel.groups.ragged
-    by = STAGES[d.dtype.bytes, d.along] if kernel.block.fold == 1 else FOLDED[d.along]
+    by: By = STAGES[d.dtype.bytes, d.along] if kernel.block.fold == 1 else FOLDED[d.along]
+    if kernel.block.fold_rows > 1:
+        by = "sums_transposed"
 
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
         match stmt:

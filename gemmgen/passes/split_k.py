@@ -42,8 +42,8 @@ SPLIT_MULTICAST = Rule(
 )
 SPLIT_DEPTHS = Rule(
     id="split-depths",
-    says="groups that split K cannot be combined with split_k",
-    because="A tile has one offset at which its K begins: that of its group, whose K may be 0.",
+    says="groups that split K, and windows, cannot be combined with split_k",
+    because="A tile has one offset at which its K begins: that of its group, whose K may be 0; and one that no window reaches has no K.",
 )
 RULES = (SPLIT_MULTICAST, SPLIT_DEPTHS)
 
@@ -92,7 +92,7 @@ def _check(kernel: Kernel, split_k: int) -> None:
     if kernel.cluster.size > 1:
         values = {"split_k": split_k, "multicast": kernel.cluster.shared}
         raise IllegalConfig(SPLIT_MULTICAST, values, "Use multicast=none, or split_k=1.")
-    if kernel.groups.depths:
+    if kernel.groups.depths or kernel.scheduler.windowed:
         groups = {"split_k": split_k, "scheduler": kernel.scheduler.name}
         raise IllegalConfig(SPLIT_DEPTHS, groups, "Use split_k=1.")
 

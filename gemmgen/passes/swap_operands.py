@@ -32,7 +32,7 @@ from .swap_values import swapped_values
 
 SWAPPED_ROWS = Rule(
     id="swapped-rows",
-    says="with swap_ab a tile has at most 64 rows, of weights of 4 bits 256",
+    says="with swap_ab a tile has at most 64 rows, of weights of 4 bits 256, unless an epilogue sums rows",
     because="From 64 rows on, swapping A and B saves nothing; and with a scale per column in registers, tiles "
     "of 128 rows spilled.",
 )
@@ -73,7 +73,7 @@ def swap_operands(kernel: Kernel, target: Target, swap_ab: bool) -> Kernel:
     if not swap_ab:
         return kernel
     most = target.wgmma_n if decoded else target.wgmma_m
-    if kernel.block.m > most:
+    if kernel.block.m > most and kernel.block.fold_rows == 1:
         values = {"block_m": kernel.block.m, "most": most}
         raise IllegalConfig(SWAPPED_ROWS, values, "Use swap_ab=false.")
     _check_scales(kernel)
@@ -113,8 +113,11 @@ def _turned(w: Wgmma) -> Wgmma:
 
 
 def _beside(kernel: Kernel, d: Smem, target: Target) -> Smem:
-    """D's tile in pieces of all its rows and the columns of D that one wgmma computes."""
-    return replace(d, rows=kernel.block.m, cols=target.wgmma_m // kernel.block.fold, along="n")
+    """D's tile in pieces of all its rows and the columns of D that one wgmma computes. Of sums of rows there are too few for a
+    swizzle, whose pattern is of eight."""
+    columns = target.wgmma_m // kernel.block.fold
+    piece = replace(d, rows=kernel.block.d_m, cols=columns, along="n")
+    return replace(piece, swizzle=0) if kernel.block.fold_rows > 1 else piece
 
 
 def _block_scales(kernel: Kernel) -> Kernel:

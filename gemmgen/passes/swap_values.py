@@ -30,8 +30,8 @@ WARPS = 4  # of a warpgroup
 
 def swapped_values(kernel: Kernel) -> Kernel:
     """A kernel whose accumulators' rows are columns of D. Sets Evaluate.of, and its dst's count; where D has scales, evaluates all waves
-    before it scales them: each has an array, and warps share their maxima."""
-    found = [s for s in statements(kernel) if isinstance(s, Evaluate)]
+    before it scales them: each has an array, and warps share their maxima. Sums of rows are as their family has them."""
+    found = [s for s in statements(kernel) if isinstance(s, Evaluate) and s.of != "sums"]
     if not found:
         return kernel
     held = next(r.count for role in kernel.roles for r in role.locals if r.name == found[0].src)

@@ -95,13 +95,12 @@ def _blocks(blocks: Bytes, embed: Embed) -> Matrix:
 
 
 def _output(operands: Operands, pitches: Pitches, out: int, scale_d: int) -> Bound:
-    m, n, _ = operands.shape
-    groups = operands.d_groups
-    high = m + pitches.gap * len(groups)
+    n, groups = operands.shape[1], operands.d_groups
+    high = operands.d_m + pitches.gap * len(groups)
     blocks = scale_blocks(operands) + pitches.gap * len(groups)
     d = Matrix(
         pointer=out,
-        outer=m,
+        outer=operands.d_m,
         inner=n // operands.fold,
         stride=pitches.d,
         groups=groups[0] if groups else 1,

@@ -238,6 +238,9 @@ def check_launch(kernel: Launchable, shape: tuple[int, int, int], groups: int = 
         check_side(name, side)
     if shape[1] % kernel.block.fold:
         raise ArgumentError("n", shape[1], "must be even: the epilogue pairs columns")
+    if shape[0] % kernel.block.fold_rows:
+        allowed = f"must be a multiple of {kernel.block.fold_rows}: the epilogue sums as many rows"
+        raise ArgumentError("m", shape[0], allowed)
     for x in kernel.pointed:
         if shape[2] % x.step:
             allowed = (

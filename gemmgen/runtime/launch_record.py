@@ -17,7 +17,8 @@ from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import DTYPES, DType
 from ..ir.nodes import Kernel
 from ..ir.pointed import Pointed
-from ..ir.resources import Block, Cluster, Groups, Param, TmaMap
+from ..ir.resources import Groups, Param, TmaMap
+from ..ir.tiles import Block, Cluster
 from ..ir.walks import Peers, Workspace
 
 
@@ -54,7 +55,8 @@ class LaunchRecord:
     per_sm: int
 
     def __post_init__(self) -> None:
-        sides = (self.block.m, self.block.n, self.block.k, self.block.fold, self.cluster.size)
+        b = self.block
+        sides = (b.m, b.n, b.k, b.fold, b.fold_rows, self.cluster.size)
         for value in (*sides, self.threads, self.smem_bytes, self.per_sm, self.shares, self.slices):
             if not 0 < value < INT_LIMIT:
                 raise CacheError(f"{value} is no size of a launch")

@@ -134,8 +134,8 @@ class Shown:
 
 
 def _check_shape(operands: Operands, result: Array) -> None:
-    m, n, _ = operands.shape
-    wanted = m, n // operands.fold
+    n = operands.shape[1]
+    wanted = operands.d_m, n // operands.fold
     if tuple(result.shape) != wanted:
         raise ArgumentError("result", tuple(result.shape), f"must have the shape {wanted}")
 

@@ -21,16 +21,20 @@ from ..ir.expr import (
     Const,
     DeviceScalar,
     Expr,
+    InWindow,
     OfPair,
+    OfRows,
     PerColumn,
     PerElement,
     PerRow,
+    RowBound,
     Scalar,
     arguments,
     functions,
 )
 from .engines import Array, Engine
 from .inputs import Operands
+from .windows import by_row_of_d, windowed
 
 ULP = 2.0**-23  # one FP32 unit in the last place, relative to the value
 FP32_MAX = 2.0**128 - 2.0**104
@@ -62,9 +66,10 @@ class Interval:
 
 def lift_arguments(e: Expr, operands: Operands, engine: Engine) -> Arguments:
     """The arguments `e` reads, float64: scalars [1, 1], per column [1, N], per row [M, 1], per element
-    [M, N]."""
+    [M, N], windows' bounds per row of D."""
     m, n, _ = operands.shape
-    shapes = {Scalar: (1, 1), DeviceScalar: (1, 1), PerColumn: (1, n), PerRow: (m, 1)}
+    shapes: dict[type[Argument], tuple[int, int]] = {Scalar: (1, 1), DeviceScalar: (1, 1)}
+    shapes |= {PerColumn: (1, n), PerRow: (m, 1), RowBound: (operands.d_m, 1)}
 
     def lifted(x: Argument) -> Array:
         if x.name not in operands.arguments:
@@ -96,7 +101,7 @@ def transcendental(e: Expr) -> bool:
 
 
 def evaluate(e: Expr, acc: Array, args: Arguments, engine: Engine) -> Array:
-    """`e` in float64 for the accumulators `acc` [M, N]: [M, N / fold(e)]."""
+    """`e` in float64 for the accumulators `acc` [M, N]: [M / fold_rows(e), N / fold(e)]."""
 
     def value(x: Expr) -> Array:
         return evaluate(x, acc, args, engine)
@@ -110,6 +115,10 @@ def evaluate(e: Expr, acc: Array, args: Arguments, engine: Engine) -> Array:
             return args[name]
         case OfPair(x, which):
             return _column_of_pair(value(x), which)
+        case OfRows(x, rows):
+            return by_row_of_d(value(x), rows).sum(1)
+        case InWindow(x, first, end):
+            return windowed(value(x), args[first.name], args[end.name], engine)
         case BinOp(op, lhs, rhs):
             return OPERATORS[op](value(lhs), value(rhs))
         case Call("max", xs):
@@ -147,6 +156,12 @@ def enclose(e: Expr, acc: Interval, args: Arguments, engine: Engine) -> Interval
             pair = inner(x)
             low, high = (_column_of_pair(end, which) for end in (pair.low, pair.high))
             return Interval(low=low, high=high)
+        case OfRows(x, rows):
+            return _sum_of_rows(inner(x), rows, engine)
+        case InWindow(x, first, end):
+            held, bounds = inner(x), (args[first.name], args[end.name])
+            low, high = (windowed(side, *bounds, engine) for side in (held.low, held.high))
+            return Interval(low=low, high=high)
         case BinOp(op, lhs, rhs):
             exact = INTERVALS[op](inner(lhs), inner(rhs), engine)
             return _widen(exact, ROUNDING[op], FP32_TINY, engine)
@@ -168,6 +183,17 @@ def enclose(e: Expr, acc: Interval, args: Arguments, engine: Engine) -> Interval
 def _column_of_pair(x: Array, which: int) -> Array:
     """Every other column, if they differ."""
     return x if x.shape[1] == 1 else x[:, which::2]
+
+
+def _sum_of_rows(x: Interval, rows: int, engine: Engine) -> Interval:
+    """Of n numbers, added in any order by n - 1 operations and 0 first, each of half a unit: n u / (1 - n u) of the sum of their sizes
+    (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). A product that is fused with its addition is within its own error."""
+    low, high = (by_row_of_d(side, rows) for side in (x.low, x.high))
+    sizes = engine.maximum(abs(low), abs(high)).sum(1)
+    share = rows * ULP / 2
+    off = sizes * (share / (1 - share)) + rows * FP32_TINY
+    exact = Interval(low=low.sum(1) - off, high=high.sum(1) + off)
+    return _widen(exact, ULP, FP32_TINY, engine)
 
 
 def _constant(number: float, engine: Engine) -> Array:

@@ -5,33 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
-from statistics import NormalDist
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..codes import Codes, code_type, encode
+from ..codes import Codes, encode
 from ..errors import ArgumentError
-from ..ir.dtypes import DType
 from ..ir.expr import (
     Argument,
     DeviceScalar,
     PerColumn,
     PerElement,
     PerRow,
+    RowBound,
     Scalar,
     arguments,
     fold,
 )
 from ..ir.groupings import ALONE, GROUPINGS, Depth, Layout, check_layout, depths
+from ..ir.row_sums import fold_rows
 from ..problem import Problem, depth_step
 from ..recipes import SCALE_BLOCK, recipe
 from .coded import exactly, randomly
+from .drawn_codes import normal, signs
 from .groups import owned, some
 from .indexed import NAN_BYTE, Indices, by_index
-
-DRAWS = 1 << 16  # one uniform 16-bit draw per element, looked up in a table of codes
+from .windows import drawn_bound
 
 Values = npt.NDArray[np.float32]
 Numbers = Callable[[tuple[int, ...]], Values]  # arguments of a shape
@@ -47,7 +48,7 @@ class Operands:
     a [M, K], b [N, K]: codes of the problem's dtypes; mn_major says which of them a launch finds
     stored the other way round, [K, M] or [K, N]. scale_a float32 [M, ceil(K/128)] and
     scale_b float32 [ceil(N / rows_per_scale), ceil(K/128)], or None. arguments: the epilogue's, by name, a
-    float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow,
+    float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow, int32 [rows of D] for a RowBound,
     codes [M, N] for a PerElement. indices: int32 [M], where A's rows come by index: row r of a is row indices[r] // top of what a
     launch finds stored; -1 in rows that it does not. blocks: uint8 [ceil(N/64), ceil(K/128), bytes], where B is packed weights of 4 bits: a launch
     finds them stored, and b is the numbers that they stand for.
@@ -62,6 +63,7 @@ class Operands:
     mn_major: tuple[bool, bool] = (False, False)
     rows_per_scale: int = SCALE_BLOCK  # rows of B that share one of scale_b
     fold: int = 1  # columns of the product per column of D
+    fold_rows: int = 1  # rows of the product per row of D
     packing: str = ""  # how groups lie that split K: Grouping.depths
     indices: Indices | None = None
     top: int = 1
@@ -72,10 +74,15 @@ class Operands:
         """M (of A, or of each group's), N, K."""
         return self.a.shape[-2], self.b.shape[-2], self.a.shape[-1]
 
+    @property
+    def d_m(self) -> int:
+        """Rows of D, or of each group's."""
+        return int(self.a.shape[-2]) // self.fold_rows
+
     def d_rows(self, gap: int) -> int:
         """Rows of D in memory, with `gap` of them after each group that has rows of its own."""
         groups = self.d_groups
-        return math.prod((*groups, self.a.shape[-2] + gap * len(groups)))
+        return math.prod((*groups, self.d_m + gap * len(groups)))
 
     @property
     def d_groups(self) -> tuple[int, ...]:
@@ -103,7 +110,7 @@ def exact_integers(
     bf16 result at any K. Sums are exact up to K = 2^20: |D| <= 4 K in steps of 1/4.
     """
     density = min(1.0, math.sqrt(24 / k)) if k > 0 else 1.0
-    tables = (_signs(problem.a, density), _signs(problem.b, density))
+    tables = (signs(problem.a, density), signs(problem.b, density))
     return grouped(problem, (m, n, k), seed, layout, partial(_draw, tables=tables, exact=True))
 
 
@@ -111,7 +118,7 @@ def random_normal(
     problem: Problem, m: int, n: int, k: int, seed: int, layout: Layout | None = None
 ) -> Operands:
     """N(0, 1) operands rounded to their dtypes, integers uniform over all codes; scales and |arguments| log-uniform in [0.5, 2]."""
-    tables = (_normal(problem.a), _normal(problem.b))
+    tables = (normal(problem.a), normal(problem.b))
     return grouped(problem, (m, n, k), seed, layout, partial(_draw, tables=tables, exact=False))
 
 
@@ -218,6 +225,7 @@ def _draw(
         mn_major=problem.mn_major,
         rows_per_scale=scaled or SCALE_BLOCK,
         fold=fold(problem.epilogue),
+        fold_rows=fold_rows(problem.epilogue),
     )
     if problem.form is None:
         return drawn
@@ -239,7 +247,13 @@ def powers(rng: np.random.Generator, shape: tuple[int, ...], exact: bool) -> Val
 def drawn_arguments(
     problem: Problem, shape: tuple[int, int, int], numbers: Numbers
 ) -> dict[str, float | Values | Codes]:
-    return {x.name: _argument(x, shape, numbers) for x in arguments(problem.value)}
+    rows = shape[0] // fold_rows(problem.epilogue)
+    found = arguments(problem.value)
+    bounds: dict[str, Any] = {
+        x.name: drawn_bound(x, rows, shape[1], numbers) for x in found if isinstance(x, RowBound)
+    }
+    others = {x.name: _argument(x, shape, numbers) for x in found if x.name not in bounds}
+    return {x.name: (bounds | others)[x.name] for x in found}
 
 
 def _argument(x: Argument, shape: tuple[int, int, int], numbers: Numbers) -> float | Values | Codes:
@@ -259,27 +273,6 @@ def _signed(rng: np.random.Generator, shape: tuple[int, ...], *, exact: bool) ->
     return values
 
 
-def _signs(dtype: DType, density: float) -> Codes:
-    """The codes of -1, 0 and 1, as often as `density` says."""
-    half = round(DRAWS * density / 2)
-    values = np.zeros(DRAWS)
-    values[:half], values[DRAWS - half :] = -1.0, 1.0
-    return encode(values, dtype)
-
-
-@cache
-def _normal(dtype: DType) -> Codes:
-    """The codes of the normal distribution's 65,536 equally likely values."""
-    if dtype.integer:
-        return np.arange(DRAWS).astype(code_type(dtype))
-    quantile = NormalDist().inv_cdf
-    upper = np.array([quantile((i + 0.5) / DRAWS) for i in range(DRAWS // 2, DRAWS)])
-    codes = encode(np.concatenate([-upper[::-1], upper]), dtype)
-    assert codes.dtype == code_type(dtype)
-    codes.flags.writeable = False
-    return codes
-
-
 def check_sides(problem: Problem, shape: tuple[int, int, int]) -> None:
     recipe(problem.family)
     for name, value, least in zip("mnk", shape, (0, 0, 1), strict=True):
@@ -287,6 +280,11 @@ def check_sides(problem: Problem, shape: tuple[int, int, int]) -> None:
             raise ArgumentError(name, value, f"must be at least {least}")
     if shape[1] % fold(problem.epilogue):
         raise ArgumentError("n", shape[1], "must be even: the epilogue pairs columns")
+    if shape[0] % fold_rows(problem.epilogue):
+        allowed = (
+            f"must be a multiple of {fold_rows(problem.epilogue)}: the epilogue sums as many rows"
+        )
+        raise ArgumentError("m", shape[0], allowed)
 
 
 def _expect(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:

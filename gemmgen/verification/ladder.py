@@ -27,6 +27,7 @@ from ..codes import Codes, encode
 from ..ir.dtypes import DType
 from ..ir.expr import DeviceScalar, Scalar, arguments, fold
 from ..ir.groupings import Depth, Layout
+from ..ir.row_sums import fold_rows
 from ..problem import Problem
 from ..recipes import SCALE_BLOCK, recipe
 from .coded import exactly
@@ -92,6 +93,7 @@ def _draw(
         mn_major=problem.mn_major,
         rows_per_scale=recipe(problem.family).scale_rows or SCALE_BLOCK,
         fold=fold(problem.epilogue),
+        fold_rows=fold_rows(problem.epilogue),
     )
     return drawn if problem.form is None else exactly(drawn, problem.form, seed)
 

@@ -28,7 +28,7 @@ def parts(problem: Problem, x: Operands, gap: int) -> Iterator[Part]:
     summed = depths(problem.grouping, x.shape[2], x.layout)
     for s in segments(problem.grouping, x.shape[0], x.layout, problem.alignment):
         at = s.group * pitch * GROUPINGS[problem.grouping].outputs
-        rows = slice(at + s.first, at + s.end)
+        rows = slice((at + s.first) // x.fold_rows, (at + s.end) // x.fold_rows)
         if s.end > s.first:
             operands = one(problem, x, s, summed[s.group])
             yield Part(problem=single, operands=operands, rows=rows)
@@ -61,5 +61,6 @@ def one(problem: Problem, x: Operands, s: Segment, d: Depth) -> Operands:
         scale_b=None if x.scale_b is None else of_columns(x.scale_b, g.columns)[:, blocks],
         rows_per_scale=x.rows_per_scale,
         fold=x.fold,
+        fold_rows=x.fold_rows,
         arguments={name: kinds[name](value) for name, value in x.arguments.items()},
     )

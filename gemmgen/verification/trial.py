@@ -195,7 +195,7 @@ def check_bounded(part: Part, got: Result, engine: Engine, share: Share) -> Boun
 
 def output(problem: Problem, operands: Operands, strides: Pitches) -> Guarded:
     """D of a launch, all groups' rows counted through, and beside it its scales if it is FP8."""
-    m, n = operands.shape[0], operands.shape[1] // operands.fold
+    m, n = operands.d_m, operands.shape[1] // operands.fold
     start = None
     if problem.accumulate:
         before = np.asarray(operands.arguments[BEFORE.name])
@@ -251,7 +251,7 @@ def collected(
     """D in `after`, the bytes of `guarded` that a launch has left, as `run` returns it."""
     guarded.check(after, fill)
     codes = guarded.extract(after)
-    where = (problem, operands.shape[0], operands.layout, strides.gap)
+    where = (problem, operands.d_m, operands.layout, strides.gap)
     mine = owned(*where)
     check_rest(codes, mine, cleared(*where), fill)
     codes[~mine] = 0

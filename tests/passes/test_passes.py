@@ -14,6 +14,7 @@ from kernels import (
     DENSE_TT,
     FP8,
     INT8_BLOCK,
+    LOGITS,
     PAIRED,
     QUANTISED,
     VECTOR,
@@ -311,6 +312,12 @@ ILLEGAL = {
     "scale-block-k": (FP8, {"block_k_bytes": 64}, {}, {"block_k": 64}),
     "split-unroll": (INT8_BLOCK, {"block_n": 192, "unroll": 4}, {}, {"unroll": 4, "copies": 2}),
     "scale-blocks": (FP8, {"block_n": 152}, {}, {"block_n": 152, "blocks": 3}),
+    "row-sums": (
+        LOGITS,
+        {"swap_ab": True, "block_m": 48},
+        {},
+        {"swap_ab": True, "block_m": 48, "rows": 32},
+    ),
     "promotion-overlaps": (FP8, {"in_flight": 1}, {}, {"in_flight": 1, "pieces": 1}),
     "overlap-unroll": (
         FP8_PLAIN,

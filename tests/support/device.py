@@ -7,6 +7,7 @@ here shares code with gemmgen: addresses, descriptors, parities and counts come 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -153,6 +154,8 @@ class Ptx:
     def quad_max(self, x):
         return x
 
+    quad_sum = quad_max
+
     def pack_bf16(self, low, high):
         return low, high
 
@@ -207,6 +210,7 @@ class Kernel:
             "__shfl_xor_sync": lambda mask, value, lanes: value,
             "__syncthreads": lambda: ptx.cta_sync(),
             "__ldg": lambda address: 1,
+            "__uint_as_float": lambda bits: struct.unpack("<f", struct.pack("<I", bits))[0],
             **arguments,
         }
         exec(self.code, scope)
@@ -347,4 +351,5 @@ def _expression(text: str) -> str:
     text = re.sub(r"(\d)f\b", r"\1", text) if "0x" not in text else text
     text = re.sub(r"\(([^()?]+) \? ([^():]+) : ([^()]+)\)", r"(\2 if \1 else \3)", text)
     text = re.sub(r"\((__ldg\([^?]+) < 0 \? 0 : (.+)\)", r"(0 if \1 < 0 else \2)", text)
+    text = re.sub(r"\((\S.*) \? (.+) : (__uint_as_float\(\w+\))\)", r"(\2 if \1 else \3)", text)
     return re.sub(r"= ([^=?]+) \? ([^:]+) : (.+)", r"= \2 if \1 else \3", text)

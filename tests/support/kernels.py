@@ -7,11 +7,12 @@ from functools import cache
 
 from gemmgen.config import Config
 from gemmgen.emit import emit
-from gemmgen.epilogues import EPILOGUES
+from gemmgen.epilogues import EPILOGUES, mqa_logits
 from gemmgen.ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8, S32
 from gemmgen.ir.expr import fold
 from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.ir.nodes import Kernel
+from gemmgen.ir.row_sums import fold_rows
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 
@@ -32,6 +33,8 @@ DIRECT = Config(direct=True, swap_ab=True, block_m=8, block_n=64, consumers=1, s
 VECTOR = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32)
 INT8_BLOCK = Problem(family="fp8_block", a=S8, b=S8)
 PAIRED = replace(DENSE, epilogue=EPILOGUES["reglu"])
+
+LOGITS = Problem(family="dense", a=E4M3, b=E4M3, d=F32, epilogue=mqa_logits(32))
 
 QUANTISED = replace(DENSE, d=E4M3, epilogue=EPILOGUES["bias"])
 
@@ -56,9 +59,10 @@ def emitted(problem, config):
 
 
 def fitting(problem, shape):
-    """`shape` with N rounded up to what the epilogue takes."""
+    """`shape` with M and N rounded up to what the epilogue takes."""
     m, n, k = shape
-    return m, -(-n // fold(problem.epilogue)) * fold(problem.epilogue), k
+    rows, columns = fold_rows(problem.epilogue), fold(problem.epilogue)
+    return -(-m // rows) * rows, -(-n // columns) * columns, k
 
 
 # One of each kind of code the families and passes can produce.
@@ -160,6 +164,18 @@ VARIETY = {
         Config(swap_ab=True, block_m=16, block_n=256, consumers=1, stages=3),
     ),
     "fp8-1d1d-swap": (VECTOR, Config(swap_ab=True, block_m=64, multicast="a", stages=3)),
+    "fp8-rows": (
+        LOGITS,
+        Config(swap_ab=True, block_m=64, block_n=256, stages=2, in_flight=1),
+    ),
+    "fp8-rows-bf16": (
+        replace(LOGITS, d=BF16),
+        Config(swap_ab=True, block_m=32, block_n=64, consumers=1, stages=3, pdl=True),
+    ),
+    "fp8-rows-ping-pong": (
+        replace(LOGITS, epilogue=mqa_logits(64)),
+        Config(swap_ab=True, block_m=128, block_n=64, stages=4, ping_pong=True, multicast="a"),
+    ),
     "dense-split-in-flight": (DENSE, Config(split_k=2, in_flight=1)),
     "dense-split-ends": (replace(DENSE, grouping="ends"), Config(split_k=2, block_n=64)),
     "dense-split-s32": (

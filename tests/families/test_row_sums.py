@@ -1,0 +1,328 @@
+"""Sums of rows in windows: an indexer's scores, through every layer that has no GPU."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from kernels import LOGITS, emitted
+
+from gemmgen.check import ProtocolViolation, check
+from gemmgen.check.audit import audit
+from gemmgen.check.audit_windows import samples
+from gemmgen.config import Config
+from gemmgen.epilogues import EPILOGUES, acc, from_json, gate, mqa_logits, relu, to_json
+from gemmgen.errors import ArgumentError, IllegalConfig
+from gemmgen.ir import nodes as ir
+from gemmgen.ir.blocks import is_if
+from gemmgen.ir.dtypes import BF16, E4M3, F32, S8
+from gemmgen.ir.expr import InWindow, OfRows, PerColumn, PerElement, PerRow, RowBound, Scalar
+from gemmgen.ir.groupings import Layout
+from gemmgen.ir.rewrite import map_stmts
+from gemmgen.ir.row_sums import fold_rows, split_rows, windows
+from gemmgen.pipeline import lower
+from gemmgen.problem import Problem
+from gemmgen.schedulers import order
+from gemmgen.verification import (
+    NumpyEngine,
+    check_bound,
+    check_exact,
+    exact_integers,
+    random_normal,
+)
+from gemmgen.verification.guarded import Guarded
+from gemmgen.verification.trial import judge, pitches
+
+SMALL = Config(swap_ab=True, block_m=64, block_n=128, stages=2)
+BOUNDS = RowBound("first", "first"), RowBound("end", "end")
+SCORES = OfRows(relu(acc) * PerRow("w"), 32)
+
+# ---- expressions --------------------------------------------------------------------------
+
+
+def test_an_epilogue_is_split_at_its_sum():
+    e = mqa_logits(64)
+    inner, outer = split_rows(e)
+    assert inner == relu(acc) * PerRow("weights") and fold_rows(e) == 64
+    assert outer == InWindow(acc * PerColumn("column_scale"), *windows(e))
+    assert [x.name for x in windows(e)] == ["window_first", "window_end"]
+    assert fold_rows(acc) == 1 and windows(acc) == ()
+
+
+@pytest.mark.parametrize("heads", [8, 32, 64, 128])
+def test_json_and_back(heads):
+    assert from_json(to_json(mqa_logits(heads))) == mqa_logits(heads)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        SCORES,
+        InWindow(acc, *BOUNDS),
+        InWindow(SCORES + SCORES, *BOUNDS),
+        InWindow(SCORES * acc, *BOUNDS),
+        InWindow(SCORES * PerRow("r"), *BOUNDS),
+        InWindow(SCORES * PerElement("c"), *BOUNDS),
+        InWindow(OfRows(PerRow("w") * 2.0, 32), *BOUNDS),
+        InWindow(OfRows(gate(acc), 32), *BOUNDS),
+        InWindow(OfRows(SCORES, 32), *BOUNDS),
+        InWindow(InWindow(SCORES, *BOUNDS), *BOUNDS) * 2.0,
+        acc + BOUNDS[0],
+    ],
+    ids=repr,
+)
+def test_what_is_no_window_of_one_sum_is_refused(wrong):
+    with pytest.raises(ArgumentError, match="epilogue"):
+        replace(LOGITS, epilogue=wrong)
+
+
+@pytest.mark.parametrize("rows", [0, 7, 24, 256, True, "32"])
+def test_rows_that_no_quad_sums(rows):
+    with pytest.raises(ArgumentError, match="rows of OfRows"):
+        OfRows(acc, rows)
+
+
+def test_bounds_in_the_wrong_places():
+    with pytest.raises(ArgumentError, match="first of InWindow"):
+        InWindow(SCORES, *BOUNDS[::-1])
+
+
+@pytest.mark.parametrize(
+    ("argument", "change"),
+    [
+        ("grouping", {"grouping": "batched"}),
+        ("collective", {"collective": "all_reduce"}),
+        ("accumulate", {"accumulate": True}),
+        ("d", {"d": E4M3}),
+    ],
+)
+def test_problems_that_sum_no_rows(argument, change):
+    with pytest.raises(ArgumentError, match=f"^{argument}="):
+        replace(LOGITS, **change)
+
+
+@pytest.mark.parametrize("change", [{"split_k": 2}, {"shares": 2}, {"stream": True}], ids=str)
+def test_a_tile_without_k_is_not_divided(change):
+    with pytest.raises(IllegalConfig):
+        lower(LOGITS, replace(SMALL, **change))
+
+
+# ---- the scheduler and the proof ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("multicast", ["none", "a", "b"])
+def test_the_audit_finds_a_window_that_no_tile_reaches(multicast, monkeypatch):
+    kernel = lower(LOGITS, replace(SMALL, multicast=multicast))
+    s, block, cluster = kernel.scheduler, kernel.block, kernel.cluster
+
+    def findings():
+        for shape, ctas, layout in samples(block, cluster):
+            yield from audit(s, block, cluster, shape, ctas, layout)
+
+    assert not list(findings())
+    from gemmgen import schedulers
+
+    real = schedulers._windowed
+
+    def late(walk, block, cluster, shape, layout):
+        rows = shape[0] // block.fold_rows
+        later = (*(x + 1 for x in layout.table[:rows]), *layout.table[rows:])
+        return real(walk, block, cluster, shape, Layout(table=later))
+
+    monkeypatch.setattr(schedulers, "_windowed", late)
+    assert "K blocks, and a window reaches it" in next(findings()).message
+
+
+@pytest.mark.parametrize(
+    "config",
+    [SMALL, replace(SMALL, in_flight=1), replace(SMALL, ping_pong=True, block_n=64)],
+    ids=str,
+)
+def test_the_proof_needs_what_a_tile_without_k_blocks_needs(config):
+    kernel = lower(LOGITS, config)
+    assert check(kernel).certificate
+    with pytest.raises(ProtocolViolation, match="sum"):
+        check(map_stmts(kernel, lambda s: () if is_if(s, "no_blocks") else s))
+
+
+def without_sums(s):
+    return () if isinstance(s, ir.Evaluate) else s
+
+
+def moved(s):
+    return replace(s, wave=1 - s.wave) if isinstance(s, ir.Evaluate) else s
+
+
+def whole(s):
+    return replace(s, src="acc0") if isinstance(s, ir.StageTile) else s
+
+
+@pytest.mark.parametrize("change", [without_sums, moved, whole])
+def test_the_proof_finds_sums_that_are_not_the_tiles(change):
+    kernel = lower(LOGITS, replace(SMALL, block_n=256))
+    with pytest.raises(ProtocolViolation):
+        check(map_stmts(kernel, change))
+
+
+def device_code(source):
+    constants = re.findall(r"^constexpr int .*;$", source, re.M)
+    structs = [
+        re.search(rf"^struct {name} \{{(?:[^\n]*\}};|.*?\n\}};)$", source, re.M | re.S)[0]
+        for name in ("Tile", "Scheduler")
+    ]
+    return "\n".join([*constants, *structs])
+
+
+MAIN = """
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#define __device__
+using std::min;
+using std::max;
+struct Dim { int x; } threadIdx, blockIdx, gridDim;
+template <class T> T __ldg(const T* p) { return *p; }
+CODE
+int main() {
+    int m, n, k, rows, table[4096];
+    while (std::scanf("%d %d %d %d %d", &m, &n, &k, &gridDim.x, &rows) == 5) {
+        for (int i = 0; i < 2 * rows; ++i) std::scanf("%d", table + i);
+        for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) {
+            Scheduler scheduler(m, n, k, table, table + rows);
+            for (Tile t; scheduler.next(t);) std::printf("%d %d %d %d %d ", t.a_row, t.b_row, t.d_row, t.d_col, t.k_blocks);
+        }
+        std::printf("\\n");
+    }
+}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="no g++")
+@pytest.mark.parametrize("multicast", ["none", "a", "b"])
+def test_the_device_walks_windows_as_python_does(multicast, tmp_path):
+    a = emitted(LOGITS, replace(SMALL, multicast=multicast))
+    program = tmp_path / "walk.cpp"
+    program.write_text(MAIN.replace("CODE", device_code(a.source)))
+    run = partial(subprocess.run, check=True, text=True)
+    run(["g++", "-std=c++17", "-Wall", "-Wno-unused-result", "-o", tmp_path / "walk", program])
+    cases = [*samples(a.kernel.block, a.kernel.cluster)]
+    lines = [" ".join(map(str, (*s, ctas, len(x.table) // 2, *x.table))) for s, ctas, x in cases]
+    got = run([tmp_path / "walk"], input="\n".join(lines), capture_output=True).stdout.split("\n")
+    for (shape, ctas, layout), line in zip(cases, got, strict=False):
+        tiles = [
+            (t.a_row, t.b_row, t.d_row, t.d_col, t.k_blocks)
+            for cta in range(ctas)
+            for t in order(
+                a.kernel.scheduler, a.kernel.block, a.kernel.cluster, shape, ctas, cta, layout
+            )
+        ]
+        assert [int(x) for x in line.split()] == [x for t in tiles for x in t]
+
+
+# ---- on the emulator ----------------------------------------------------------------------
+
+CASES = {
+    "f32": (LOGITS, SMALL),
+    "64 heads, 64 of K, two waves": (
+        replace(LOGITS, epilogue=mqa_logits(64)),
+        replace(SMALL, block_m=128, block_n=256, block_k_bytes=64),
+    ),
+    "bf16, 32 of K, one consumer": (
+        replace(LOGITS, d=BF16),
+        replace(SMALL, block_m=32, block_n=64, block_k_bytes=32, consumers=1, pdl=True),
+    ),
+    "ping-pong, a shared": (LOGITS, replace(SMALL, ping_pong=True, block_n=64, multicast="a")),
+    "b shared, in flight": (LOGITS, replace(SMALL, in_flight=1, multicast="b", raster="n")),
+    "promoted": (replace(LOGITS, family="fp8"), SMALL),
+    "scales of rows": (replace(LOGITS, family="fp8_1d1d"), SMALL),
+    "scales of blocks": (replace(LOGITS, family="fp8_block"), SMALL),
+    "int8": (replace(LOGITS, a=S8, b=S8), SMALL),
+    "bf16 operands": (replace(LOGITS, a=BF16, b=BF16), SMALL),
+    "direct": (
+        LOGITS,
+        replace(SMALL, direct=True, block_m=32, block_n=64, consumers=1, unroll=2),
+    ),
+}
+
+
+def emulated(problem, config):
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    from gemmgen.runtime.emulated import EmulatedGpu, prepare
+
+    a = emitted(problem, config)
+    return EmulatedGpu(), prepare(a.kernel, a.source), a.kernel
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_on_trial(name):
+    problem, config = CASES[name]
+    machine, program, kernel = emulated(problem, config)
+    rows = fold_rows(problem.epilogue)
+    for shape in ((5 * rows, 201, 128), (rows, 1, 32), (3 * rows, 300, 272)):
+        assert judge(machine, program, kernel, problem, shape).exact
+
+
+def result_of(problem, config, operands):
+    machine, program, kernel = emulated(problem, config)
+    strides = pitches(kernel, operands.shape, 1)
+    output = Guarded(dtype=problem.d, rows=operands.d_m, cols=operands.shape[1], pitch=strides.d)
+    runs = [
+        output.extract(machine.execute(program, operands, strides, output, fill))
+        for fill in (0xFF, 0x55)
+    ]
+    assert (runs[0] == runs[1]).all(), "bitwise repeatable, and nothing unwritten"
+    return runs[0]
+
+
+WINDOWS = {
+    "all empty": [(0, 0), (130, 130), (300, 300), (9, 3), (0, 0)],
+    "one column each": [(0, 1), (127, 128), (128, 129), (255, 256), (299, 300)],
+    "across tiles": [(100, 140), (127, 257), (0, 300), (255, 257), (1, 299)],
+    "one row of a tile only": [(0, 0), (130, 135), (0, 0), (0, 0), (256, 300)],
+    "causal": [(0, 60), (0, 120), (0, 180), (0, 240), (0, 300)],
+    "past D": [(0, 2**31 - 1), (299, 1000), (300, 301), (2**31 - 1, 2**31 - 1), (0, 1)],
+}
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("config", [SMALL, replace(SMALL, multicast="b")], ids=["alone", "pair"])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows(name, config):
+    first, end = np.array(WINDOWS[name], np.int32).T
+    for draw, judged in ((exact_integers, check_exact), (random_normal, check_bound)):
+        operands = draw(LOGITS, 160, 300, 128, 3)
+        given = {**operands.arguments, "window_first": first, "window_end": end}
+        operands = replace(operands, arguments=given)
+        got = result_of(LOGITS, config, operands)
+        judged(LOGITS, operands, got, NumpyEngine())
+        columns = np.arange(300)
+        inside = (columns >= first[:, None]) & (columns < end[:, None])
+        assert (np.isneginf(got.view(np.float32)) == ~inside).all()
+
+
+@pytest.mark.nvrtc
+def test_the_bound_finds_a_lost_head():
+    """One weight of one row is another: the sums of that row are others, by more than the bound allows."""
+    operands = random_normal(LOGITS, 64, 40, 128, 2)
+    ends = {"window_first": np.zeros(2, np.int32), "window_end": np.full(2, 40, np.int32)}
+    operands = replace(operands, arguments={**operands.arguments, **ends})
+    weights = operands.arguments["weights"].copy()
+    weights[37] = 0
+    lost = replace(operands, arguments={**operands.arguments, "weights": weights})
+    got = result_of(LOGITS, SMALL, lost)
+    from gemmgen.errors import VerificationError
+
+    with pytest.raises(VerificationError, match=r"first at \(1, "):
+        check_bound(LOGITS, operands, got, NumpyEngine())
+
+
+def test_named_epilogues_sum_no_rows():
+    assert all(fold_rows(e) == 1 for e in EPILOGUES.values())
+    assert Problem(family="dense", a=E4M3, b=E4M3, d=F32, epilogue=mqa_logits(8)).d == F32
+    assert split_rows(SCORES * Scalar("s"))[1] == acc * Scalar("s")
