@@ -12,6 +12,7 @@ from .ir.expr import PerElement, arguments, fold
 from .ir.groupings import GROUPINGS
 from .ir.nodes import Cluster
 from .ir.packed import COLUMNS, ROWS
+from .ir.row_sums import fold_rows
 from .levers.split_k import ANY
 from .passes.split_scales import copied
 from .problem import Problem, Shape, check_groups, check_shape
@@ -180,7 +181,7 @@ def scale_bytes(p: Problem, rows: int, k: int) -> int:
 def d_bytes(p: Problem) -> float:
     """Of D, per element of the product."""
     scales = 4 / SCALE_BLOCK if p.quantised else 0
-    return (p.d.bytes + scales) / fold(p.epilogue)
+    return (p.d.bytes + scales) / (fold(p.epilogue) * fold_rows(p.epilogue))
 
 
 def read_bytes(p: Problem) -> float:

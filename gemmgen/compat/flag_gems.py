@@ -8,8 +8,8 @@ from typing import Any
 from .. import ops
 from ..errors import ArgumentError, UnsupportedProblem
 from ..ir.dtypes import BF16, E4M3, F16, F32, DType
+from ..ops.names import ArgumentNames
 from ..runtime.torch_tensors import check_tensor, empty, torch_dtype
-from .names import ArgumentNames
 from .scales import scale_layout
 
 BLOCK = (128, 128)

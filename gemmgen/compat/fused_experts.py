@@ -9,8 +9,8 @@ from typing import Any
 from .. import ops
 from ..errors import ArgumentError
 from ..ir.dtypes import E4M3, S8, S32
+from ..ops.names import ArgumentNames
 from ..runtime.torch_tensors import dtype_of, torch
-from .names import ArgumentNames
 
 BLOCK = (128, 128)
 MOE = {"w1_scale": "scale_w1", "w2_scale": "scale_w2"}

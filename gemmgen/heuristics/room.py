@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..config import Config
 from ..cost_launch import ceil
 from ..errors import IllegalConfig
+from ..ir.row_sums import fold_rows
 from ..levers import LEVERS
 from ..passes.add_shares import add_shares
 from ..passes.layout_smem import stages_at_most
@@ -12,15 +13,17 @@ from ..passes.split_registers import fit_at_most
 from ..passes.swap_operands import swap_operands
 from ..pipeline import build
 from ..problem import Problem, Shape
-from ..target import Target
+from ..target import H200, Target
 
 PROBE = 2  # stages a tile is probed with: one is filled while the other is read
 LARGE_TILE = 128 * 192  # elements; from here on 3 stages cover the latency, below 4 are needed
 
 
 def useful_stages(problem: Problem, c: Config, shape: Shape) -> int:
-    """As many as K has blocks for."""
+    """As many as K has blocks for; where an epilogue sums rows, whose K is short, as a CTA's tiles have."""
     blocks = ceil(shape[2] * problem.a.bytes, c.block_k_bytes)
+    if fold_rows(problem.epilogue) > 1:
+        blocks *= ceil(ceil(shape[0], c.block_m) * ceil(shape[1], c.block_n), H200.sms)
     return max(PROBE, ceil(blocks, c.split_k))
 
 

@@ -8,6 +8,7 @@ from ..config import Config
 from ..cost import selects
 from ..cost_launch import Workload, ceil
 from ..ir.expr import fold
+from ..ir.row_sums import fold_rows
 from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..levers import LEVERS, MORE
 from ..levers.lever import AS_IT_IS, Changes, Lever
@@ -28,6 +29,7 @@ CODED_ROWS, CODED_K_BYTES = (8, 16, 24, 32, 48, 64, 96, 128, 192), 256
 # Up to how many rows of them warpgroups of a CTA divide K, and how many: 8192 x 8192 and 28672 x 4096, where two and four were alike.
 # With 64 tiles, 4096 x 7168, that takes 1.2 of two CTAs that divide K.
 SLICED_ROWS, SLICES, SLICED_SMS = 32, 3, 0.75
+SUMMED = 128  # rows of the product in a tile whose epilogue sums some
 SWIZZLE_SPAN = 128  # bytes
 MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wide, and few boxes
 
@@ -37,6 +39,9 @@ def bare(of: Workload, rows: int) -> Iterator[Config]:
     `heuristics.candidates`."""
     offering = [x for x in reversed(LEVERS) if x.offers]
     limiting = [x for x in LEVERS if x.beside is not None]
+    if fold_rows(of.problem.epilogue) > 1:
+        yield _row_sums(of)
+        return
     sides = _coded_tiles(of) if of.recipe.coded else (*_tiles(of, rows), *_swapped_tiles(of))
     for tile in sides:
         probed: Changes = {"stages": PROBE, **tile}
@@ -113,6 +118,26 @@ def _swapped_columns(problem: Problem, shape: Shape) -> Iterable[tuple[int, int]
     if problem.quantised:
         return ((OUTPUT_SCALE_BLOCK * fold(problem.epilogue), 1),)
     return _up_to(COLUMNS, shape[1])
+
+
+def _row_sums(of: Workload) -> Config:
+    """The one config of an epilogue that sums rows, of which none was timed yet, nor priced: wgmma's columns are 128 rows or one
+    sum, D's columns as many as there are, up to 256; a cluster shares B, which it would else read for every 128 rows, where there are
+    two tiles of rows and as many tiles as SMs."""
+    rows, (m, n, k) = fold_rows(of.problem.epilogue), of.shape
+    block_m = max(rows, SUMMED)
+    *_, (block_n, consumers) = _up_to(COLUMNS, n)
+    shares = m > block_m and ceil(m, block_m) * ceil(n, block_n) >= 2 * of.target.sms
+    k_bytes = k * of.problem.a.bytes
+    return Config(
+        swap_ab=True,
+        block_m=block_m,
+        block_n=block_n,
+        block_k_bytes=min((x for x in (32, 64) if x >= k_bytes), default=Config.block_k_bytes),
+        consumers=consumers,
+        multicast="b" if shares else "none",
+        stages=PROBE,
+    )
 
 
 def _up_to(rows: tuple[tuple[int, int], ...], m: int) -> Iterator[tuple[int, int]]:

@@ -28,6 +28,7 @@ from .grouped_scaled import (
 from .invariance import is_invariant, set_invariant
 from .k_grouped import fp8_k_grouped_gemm, k_grouped_gemm
 from .limits import limit_sms, sm_limit
+from .logits import fp8_mqa_logits
 from .mixture import moe
 from .preparing import Prepared, every_m, prepare
 from .quantise import quantise_blocks, quantise_rows
@@ -58,6 +59,7 @@ __all__ = [
     "fp8_grouped_gemm",
     "fp8_k_grouped_gemm",
     "fp8_masked_gemm",
+    "fp8_mqa_logits",
     "fp8_wgrad_gemm",
     "gemm",
     "grouped_gemm",

@@ -13,6 +13,7 @@ from ..ir.dtypes import DTYPES, F32, DType
 from ..ir.exchange import PARTIALS
 from ..ir.expr import ACC, PerElement, fold
 from ..ir.groupings import GROUPINGS
+from ..ir.row_sums import fold_rows
 from ..problem import INT8_K, Problem
 from ..recipes import SCALE_BLOCK as SCALE_BLOCK
 from ..recipes import recipe
@@ -63,7 +64,8 @@ def run(
     (m, n, k), count = shape, groups.count
     if not isinstance(config, Config | None):
         raise ArgumentError("config", config, "must be a gemmgen.Config or None")
-    d_shape = (*(count,) * GROUPINGS[p.grouping].outputs, m, n // fold(p.epilogue))
+    rows, columns = fold_rows(p.epilogue), fold(p.epilogue)
+    d_shape = (*(count,) * GROUPINGS[p.grouping].outputs, m // rows, n // columns)
     made = outputs_of(p, d_shape, a, b, out, scale_out)
     result = {name: tensor_of(x) for name, x in made.items()}
     out = result["out"]
@@ -220,6 +222,9 @@ def operand_shape(p: Problem, a: Any, b: Any) -> Shape:
     if n % fold(p.epilogue):
         allowed = "must be even: the epilogue pairs columns of the product"
         raise ArgumentError(f"b {SIDES[b_turned]}", n, allowed)
+    if m % fold_rows(p.epilogue):
+        allowed = f"must be a multiple of {fold_rows(p.epilogue)}: the epilogue sums as many rows"
+        raise ArgumentError(f"a {SIDES[a_turned]}", m, allowed)
     if p.a.integer and not recipe(p.family).promotes and k > INT8_K:
         raise ArgumentError("a columns", k, f"must be at most {INT8_K}: INT32 may overflow")
     return m, n, k

@@ -7,9 +7,10 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.argument_names import group_stride, parameter, row_stride
-from ..ir.dtypes import F32, DType
-from ..ir.expr import PerColumn, PerElement, PerRow, Scalar, arguments
+from ..ir.dtypes import F32, S32, DType
+from ..ir.expr import PerColumn, PerElement, PerRow, RowBound, Scalar, arguments
 from ..ir.groupings import GROUPINGS
+from ..ir.row_sums import fold_rows
 from ..problem import Problem
 from ..runtime.torch_tensors import check_tensor, dtype_of
 
@@ -44,6 +45,9 @@ def epilogue_values(
             case PerElement(_, dtype):
                 lead, side = sides[PerRow]
                 values |= _per_element(name, given[name], dtype, (*lead, side, shape[1]), device)
+            case RowBound():
+                rows = shape[0] // fold_rows(p.epilogue)
+                values[parameter(name)] = _vector(name, given[name], (rows,), device, S32)
             case _:
                 lead, side = sides.get(type(x), ((), 1))
                 values[parameter(name)] = _vector(name, given[name], (*lead, side), device)
@@ -60,11 +64,11 @@ def _number(name: str, value: Any) -> float:
     raise ArgumentError(name, value, "must be a number")
 
 
-def _vector(name: str, t: Any, shape: tuple[int, ...], device: Any) -> int:
-    """The address of float32 `shape`, dense. One element may have no dimension, and one row two."""
-    dtype_of(name, t, (F32,))
+def _vector(name: str, t: Any, shape: tuple[int, ...], device: Any, dtype: DType = F32) -> int:
+    """The address of `shape` of `dtype`, dense. One element may have no dimension, and one row two."""
+    dtype_of(name, t, (dtype,))
     t = t.reshape(shape) if t.numel() == math.prod(shape) and t.is_contiguous() else t
-    check_tensor(name, t, F32, shape, device)
+    check_tensor(name, t, dtype, shape, device)
     if not t.is_contiguous():
         raise ArgumentError(f"{name} strides", tuple(t.stride()), "must be contiguous")
     return int(t.data_ptr())

@@ -44,6 +44,7 @@ from .flops import register_flops
 from .fusing import explain, wait
 from .group_registration import register_collectives
 from .linear import fp8_linear, linear
+from .logits import register_logits
 from .mixture import register_moe
 from .moe_train import moe_train
 from .operators import OPERATORS, Operator
@@ -53,6 +54,7 @@ from .routing import register_route
 LIBRARY = register()
 register_collectives(LIBRARY)
 register_route(LIBRARY)
+register_logits(LIBRARY)
 register_copies(LIBRARY)
 register_moe(LIBRARY)
 register_autocast(LIBRARY)

@@ -80,6 +80,8 @@ SIGNATURES = {
     "get_mn_major_tma_aligned_packed_ue8m0_tensor": "sf psum_layout=None",
     "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor": "sf grouped_layout ks_cpu gran_k k_alignment "
     "use_psum_layout=False",
+    "fp8_mqa_logits": "q kv weights cu_seq_len_k_start cu_seq_len_k_end clean_logits=True max_seqlen_k=0",
+    "fp8_fp4_mqa_logits": "q kv weights cu_seq_len_k_start cu_seq_len_k_end clean_logits=True max_seqlen_k=0 logits_dtype=None",
     "ceil_div": "x y",
     "align": "x y",
 }
@@ -99,8 +101,6 @@ ALIASES = {
 REFUSED = (
     "fp8_gemm_nt_skip_head_mid",
     "tf32_hc_prenorm_gemm",
-    "fp8_mqa_logits",
-    "fp8_fp4_mqa_logits",
     "fp8_paged_mqa_logits",
     "fp8_fp4_paged_mqa_logits",
     "get_paged_mqa_logits_metadata",

@@ -12,9 +12,12 @@ import pytest
 
 from gemmgen import ops
 from gemmgen.compat.deep_gemm import settings
+from gemmgen.config import Config
+from gemmgen.ir.row_sums import fold_rows
+from gemmgen.problem import Problem
 from gemmgen.target import H200
 
-from . import coded, compat, experts, gemms, others
+from . import coded, compat, experts, gemms, logits, others
 from .model import Outcome, tried
 
 FUNCTIONS = (
@@ -22,6 +25,7 @@ FUNCTIONS = (
     *experts.FUNCTIONS,
     *gemms.FUNCTIONS,
     *coded.FUNCTIONS,
+    *logits.FUNCTIONS,
     *compat.FUNCTIONS,
 )
 
@@ -34,7 +38,7 @@ def campaign() -> list[Outcome]:
         tempfile.TemporaryDirectory() as folder,
     ):
         patch.setitem(os.environ, "GEMMGEN_CACHE", folder)  # no case gets as far as writing there
-        patch.setattr(ops.building, "chosen", lambda *asked: gemms.CONFIG)
+        patch.setattr(ops.building, "chosen", _chosen)
         patch.setattr(ops.building, "priced_for", lambda device: (H200.device_name, H200))
         patch.setattr(sys.modules["torch"], "cuda", SimpleNamespace(current_device=int), False)
         patch.setattr(settings.driver, "sm_count", lambda device: 132)
@@ -42,6 +46,10 @@ def campaign() -> list[Outcome]:
         found = [outcome for f in FUNCTIONS for outcome in tried(f, launches)]
         found += [Outcome(function="ops.prepare", says="wrote", problem=x) for x in os.listdir(folder)]  # noqa: PTH208 # fmt: skip
     return found
+
+
+def _chosen(p: Problem, *asked: object) -> Config:
+    return gemms.CONFIG if fold_rows(p.epilogue) == 1 else logits.CONFIG
 
 
 def table(outcomes: list[Outcome]) -> str:

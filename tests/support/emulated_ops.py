@@ -23,6 +23,7 @@ from gemmgen.ops import (
     epilogue,
     front,
     indexed,
+    logits,
     quantise,
 )
 from gemmgen.ops import combining as ops_combining
@@ -172,7 +173,7 @@ def emulated(patch, memory):
         patch.setattr(module, "current_stream", lambda device: 0)
     for module in (quantise, ops_combining, ops_routing, ops_spreading):
         patch.setattr(module, "generated", lambda x: True)
-    for module in (calls, coded, compute, depths, epilogue, indexed):
+    for module in (calls, coded, compute, depths, epilogue, indexed, logits):
         patch.setattr(module, "check_tensor", checked)
     patch.setattr(calls, "WORKSPACES", SimpleNamespace(of=calls.zeroed))
     patch.setattr(calls, "reader_of", lambda device: lambda index: 0)

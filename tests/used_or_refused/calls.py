@@ -12,12 +12,15 @@ import gemmgen
 import gemmgen.ops
 from gemmgen.errors import GemmgenError, RuntimeUnavailable
 
-from . import compiler_calls, expert_calls, gemm_calls, host_calls
+from . import compiler_calls, expert_calls, gemm_calls, host_calls, logits_calls
 from .model import REFUSALS, Ignored, Tally, named
 from .values import Call, Function
 
 FUNCTIONS: dict[str, Function] = (
-    compiler_calls.FUNCTIONS | host_calls.FUNCTIONS | expert_calls.FUNCTIONS
+    compiler_calls.FUNCTIONS
+    | host_calls.FUNCTIONS
+    | expert_calls.FUNCTIONS
+    | logits_calls.FUNCTIONS
 )
 # What errors name besides: what is missing, one of several.
 WEIGHTS = {"Problem": ("weights",), "Problem.from_json": ("weights",)}

@@ -49,6 +49,7 @@ from .layout import (
     get_tma_aligned_size,
     transform_sf_into_required_layout,
 )
+from .logits import fp8_fp4_mqa_logits, fp8_mqa_logits
 from .refused import REASONS, refusals
 from .settings import (
     get_mk_alignment_for_contiguous_layout,
@@ -103,11 +104,13 @@ __all__ = [
     "fp8_fp4_gemm_nt",
     "fp8_fp4_gemm_tn",
     "fp8_fp4_gemm_tt",
+    "fp8_fp4_mqa_logits",
     "fp8_gemm_nn",
     "fp8_gemm_nt",
     "fp8_gemm_tn",
     "fp8_gemm_tt",
     "fp8_m_grouped_gemm_nt_masked",
+    "fp8_mqa_logits",
     "get_k_alignment_for_contiguous_layout",
     "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_m_alignment_for_contiguous_layout",

@@ -8,6 +8,7 @@ from typing import Any
 from ...errors import ArgumentError
 from ...ir.dtypes import BF16, F32, DType
 from ...ir.expr import ACC, PerElement
+from ...ops.names import ArgumentNames
 from ...runtime.torch_tensors import (
     check_apart,
     check_tensor,
@@ -16,7 +17,6 @@ from ...runtime.torch_tensors import (
     torch,
     torch_dtype,
 )
-from ..names import ArgumentNames
 
 Pair = tuple[Any, Any]  # tensor, scales
 Recipe = tuple[int, int, int] | None  # rows of A and of B, and K, that share a scale

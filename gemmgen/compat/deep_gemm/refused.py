@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from ...errors import UnsupportedProblem
 
-ATTENTION = "attention logits are no GEMM: gemmgen generates GEMMs only"
+PAGED = "no kernel here reads keys through a table of pages yet"
 MEGA = "a kernel of Blackwell GPUs (SM100) over symmetric memory; gemmgen generates for Hopper"
 FP4 = "FP4 operands need Blackwell (SM100); Hopper's wgmma has FP8 and INT8"
 LIBRARY = "gemmgen calls no library; torch.mm and torch.addmm are cuBLAS"
@@ -19,13 +19,11 @@ REASONS = {
     "tf32_hc_prenorm_gemm": "operands of two dtypes, BF16 times TF32: no family computes that",
     **dict.fromkeys(
         (
-            "fp8_mqa_logits",
-            "fp8_fp4_mqa_logits",
             "fp8_paged_mqa_logits",
             "fp8_fp4_paged_mqa_logits",
             "get_paged_mqa_logits_metadata",
         ),
-        ATTENTION,
+        PAGED,
     ),
     **dict.fromkeys(
         (

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from ... import ops
 from ...errors import ArgumentError
+from ...ops.names import ArgumentNames
 from ...problem import ALIGNMENTS
 from ...runtime import driver, sms
 from ...runtime.torch_tensors import torch
-from ..names import ArgumentNames
 
 HOPPER_ALIGNMENT = 128
 

@@ -1,0 +1,93 @@
+"""The lightning indexer's scores, over all keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import ops
+from ...errors import ArgumentError, UnsupportedProblem
+from ...ir.dtypes import BF16, DTYPES, F32
+from ...ops.names import ArgumentNames
+from ...runtime.torch_tensors import require_tensor, torch, torch_dtype
+from .operands import Pair, pair
+
+NAMES = {
+    "kv": "kv[0]",
+    "kv_scale": "kv[1]",
+    "window_first": "cu_seq_len_k_start",
+    "window_end": "cu_seq_len_k_end",
+}
+IN_LOGITS = ArgumentNames(names=NAMES)
+OUTPUTS = (F32, BF16)
+BEYOND, ROW_BYTES = (
+    256,
+    1024,
+)  # columns that the peer's rows have room for, and what their size is a multiple of
+
+
+def fp8_mqa_logits(
+    q: Any,
+    kv: Pair,
+    weights: Any,
+    cu_seq_len_k_start: Any,
+    cu_seq_len_k_end: Any,
+    clean_logits: bool = True,
+    max_seqlen_k: int = 0,
+) -> Any:
+    """float32 [S, N]: `kv[1][j] * sum over h of weights[i, h] * max(0, q[i, h] . kv[0][j])` for cu_seq_len_k_start[i] <= j <
+    cu_seq_len_k_end[i], minus infinity for other j.
+
+    q: float8_e4m3fn [S, H, D]; kv: float8_e4m3fn [N, D] and float32 scales [N]; weights: float32 [S, H], copied unless it is dense;
+    bounds: int32 [S], dense. As `gemmgen.ops.fp8_mqa_logits` for what is allowed; the result's rows are multiples of 1024 bytes.
+    clean_logits: True or False: other columns are minus infinity in both cases, written by the same kernel. max_seqlen_k: 0; of
+    others, which ask for rows that begin at their window, UnsupportedProblem. Raises as `gemmgen.ops`.
+    """
+    return _logits(
+        q, kv, weights, (cu_seq_len_k_start, cu_seq_len_k_end), clean_logits, max_seqlen_k, "f32"
+    )
+
+
+def fp8_fp4_mqa_logits(
+    q: tuple[Any, Any],
+    kv: Pair,
+    weights: Any,
+    cu_seq_len_k_start: Any,
+    cu_seq_len_k_end: Any,
+    clean_logits: bool = True,
+    max_seqlen_k: int = 0,
+    logits_dtype: Any = None,
+) -> Any:
+    """`fp8_mqa_logits` of q[0], into `logits_dtype`, torch.float32 (also None) or torch.bfloat16. q: (tensor, None): scales of q are
+    of FP4 and of Blackwell's kernels, for which it raises UnsupportedProblem."""
+    if not isinstance(q, tuple | list) or len(q) != 2:
+        raise ArgumentError("q", type(q).__name__, "must be a pair (tensor, None)")
+    if q[1] is not None:
+        raise UnsupportedProblem("fp8_fp4_mqa_logits: scales of q are read by Blackwell's kernels")
+    names = {torch_dtype(t): t.name for t in OUTPUTS} | {None: F32.name}
+    if logits_dtype not in names:
+        allowed = "must be torch.float32 or torch.bfloat16"
+        raise ArgumentError("logits_dtype", logits_dtype, allowed)
+    bounds = cu_seq_len_k_start, cu_seq_len_k_end
+    return _logits(q[0], kv, weights, bounds, clean_logits, max_seqlen_k, names[logits_dtype])
+
+
+def _logits(
+    q: Any, kv: Pair, weights: Any, bounds: Pair, clean: bool, longest: int, dtype: str
+) -> Any:
+    if not isinstance(clean, bool):
+        raise ArgumentError("clean_logits", clean, "must be True or False")
+    if isinstance(longest, bool) or not isinstance(longest, int) or longest < 0:
+        raise ArgumentError("max_seqlen_k", longest, "must be an integer from 0 on")
+    if longest:
+        raise UnsupportedProblem("max_seqlen_k: no store here begins a row at its window")
+    (keys, scales), dtypes = pair("kv", kv), DTYPES[dtype]
+    for name, t in (("q", q), ("weights", weights)):
+        require_tensor(name, t)
+    with IN_LOGITS:
+        sides = (q.shape[0] if q.dim() else 0, keys.shape[0] if keys.dim() else 0)
+        step = ROW_BYTES // dtypes.bytes
+        pitch = -(-(sides[1] + BEYOND) // step) * step
+        wide = torch().empty(sides[0], pitch, dtype=torch_dtype(dtypes), device=q.device)
+        out = wide[:, : sides[1]]
+        given = (q, keys, scales, weights.contiguous(), *bounds)
+        return ops.fp8_mqa_logits(*given, out, out_dtype=dtype)
