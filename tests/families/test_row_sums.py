@@ -16,8 +16,9 @@ from gemmgen.check import ProtocolViolation, check
 from gemmgen.check.audit import audit
 from gemmgen.check.audit_windows import samples
 from gemmgen.config import Config
+from gemmgen.emulator import EmulatorError
 from gemmgen.epilogues import EPILOGUES, acc, from_json, gate, mqa_logits, relu, to_json
-from gemmgen.errors import ArgumentError, IllegalConfig
+from gemmgen.errors import ArgumentError, IllegalConfig, VerificationError
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import is_if
 from gemmgen.ir.dtypes import BF16, E4M3, F32, S8
@@ -25,6 +26,7 @@ from gemmgen.ir.expr import InWindow, OfRows, PerColumn, PerElement, PerRow, Row
 from gemmgen.ir.groupings import Layout
 from gemmgen.ir.rewrite import map_stmts
 from gemmgen.ir.row_sums import fold_rows, split_rows, windows
+from gemmgen.link import TextDiffers, link
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.schedulers import order
@@ -316,8 +318,6 @@ def test_the_bound_finds_a_lost_head():
     weights[37] = 0
     lost = replace(operands, arguments={**operands.arguments, "weights": weights})
     got = result_of(LOGITS, SMALL, lost)
-    from gemmgen.errors import VerificationError
-
     with pytest.raises(VerificationError, match=r"first at \(1, "):
         check_bound(LOGITS, operands, got, NumpyEngine())
 
@@ -326,3 +326,66 @@ def test_named_epilogues_sum_no_rows():
     assert all(fold_rows(e) == 1 for e in EPILOGUES.values())
     assert Problem(family="dense", a=E4M3, b=E4M3, d=F32, epilogue=mqa_logits(8)).d == F32
     assert split_rows(SCORES * Scalar("s"))[1] == acc * Scalar("s")
+
+
+# ---- faults that must be found ------------------------------------------------------------
+
+IN_TEXT = {
+    "a sum is the last of what it adds": ("% 2] += value(i);", "% 2] = value(i);"),
+    "rows of two sums are mixed": ("sums[i / 16 * 2 +", "sums[i / 32 * 2 +"),
+    "the quad adds two lanes twice": ("__shfl_xor_sync(0xffffffff, x, 2);\n}\n", "__shfl_xor_sync(0xffffffff, x, 1);\n}\n"),
+    "one lane writes what four have": ("if (lane % 4 == i % 4)", "if (lane % 4 == i % 2)"),
+    "columns 8 to 15 lie where 0 to 7 do": ("warp * 16 + i % 2 * 8 + lane / 4;", "warp * 16 + lane / 4;"),
+    "outside is infinity": ("__uint_as_float(0xff800000)", "__uint_as_float(0x7f800000)"),
+    "a window begins late": (">= __ldg(at_window_first", "> __ldg(at_window_first"),
+    "weights of the next row": ("(lane % 4 * 2 + i / 4 * 8 % 32 + i % 2)", "(lane % 4 * 2 + i / 4 * 8 % 32 + 1)"),
+    "tiles with K blocks are cleared": ("if (tile.k_blocks == 0)", "if (tile.k_blocks != 0)"),
+    "rows past D's last are stored": ("if (to < (shape_m / 32))", "if (to < shape_m)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_TEXT)
+def test_the_link_finds_a_changed_text(name):
+    a = emitted(LOGITS, SMALL)
+    link(a.kernel, a.source)
+    old, new = IN_TEXT[name]
+    assert old in a.source
+    with pytest.raises(TextDiffers):
+        link(a.kernel, a.source.replace(old, new))
+
+
+IN_SCHEDULER = {  # of which the link knows nothing
+    "only the last row's window counts": ("first = min(first, __ldg(firsts + at))", "first = __ldg(firsts + at)"),
+    "ends are not joined": ("end = max(end, __ldg(ends + at))", "end = __ldg(ends + at)"),
+    "the first rows' windows are all rows'": ("if (m * ROWS != known)", "if (known < 0)"),
+    "a tile that begins at a window's last column is skipped": ("end > n * COLUMNS", "end > n * COLUMNS + 1"),
+    "a window's first tile is skipped": ("first < (n + 1) * COLUMNS", "first < n * COLUMNS"),
+    "rows are counted as the product's": ("row / 32, col", "row, col"),
+}  # fmt: skip
+FOUR = [(0, 1), (130, 131), (10, 250), (140, 141), (0, 300), (128, 256), (256, 257), (5, 5)]
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("name", IN_SCHEDULER)
+def test_the_emulator_finds_a_changed_scheduler(name):
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    from gemmgen.runtime.emulated import EmulatedGpu, prepare
+
+    a = emitted(LOGITS, SMALL)
+    old, new = IN_SCHEDULER[name]
+    assert old in a.source
+    operands = exact_integers(LOGITS, 256, 300, 64, 3)
+    first, end = np.array(FOUR, np.int32).T
+    given = {**operands.arguments, "window_first": first, "window_end": end}
+    operands, strides = replace(operands, arguments=given), pitches(a.kernel, operands.shape)
+    output = Guarded(dtype=F32, rows=8, cols=300, pitch=strides.d)
+
+    def judged(source):
+        program = prepare(a.kernel, source)
+        after = EmulatedGpu(sms=3).execute(program, operands, strides, output, 0xFF)
+        output.check(after, 0xFF)
+        check_exact(LOGITS, operands, output.extract(after), NumpyEngine())
+
+    judged(a.source)
+    with pytest.raises((VerificationError, EmulatorError)):
+        judged(a.source.replace(old, new))
