@@ -247,6 +247,9 @@ def _windowed(
 ) -> Iterator[Tile]:
     """Without K blocks where no window of its cluster's rows reaches a column of the cluster's. layout.table: where each row's begins, then where each
     ends."""
+    if not layout.table:  # every row's window has all columns
+        yield from walk
+        return
     rows = shape[0] // block.fold_rows
     for t in walk:
         high, wide = block.d_m * cluster.m, block.d_n * cluster.n

@@ -17,6 +17,7 @@ from gemmgen.errors import UnsupportedProblem, VerificationError
 from gemmgen.ir.argument_names import parameter, row_stride
 from gemmgen.ir.dtypes import F32
 from gemmgen.ir.expr import BEFORE, fold
+from gemmgen.ir.row_sums import fold_rows
 from gemmgen.verification import (
     NumpyEngine,
     check_bound,
@@ -32,11 +33,13 @@ NAN_BYTE = 0xFF
 SMS = 4  # so that CTAs take several tiles
 # Tails everywhere, one K block, fewer K blocks than stages, several tiles per CTA.
 SHAPES = ((128, 128, 256), (200, 136, 400), (1, 8, 16), (129, 72, 1040))
-# Groups, pairs of columns and scales of D: tests/ir/test_groupings.py, tests/families/test_outputs.py.
+# Groups, pairs of columns, scales of D and sums of rows: tests/ir/test_groupings.py, tests/families/test_outputs.py, test_row_sums.py.
 NAMES = tuple(
     name
     for name, e in EXHIBITS.items()
-    if e.problem.grouping == "none" and fold(e.problem.epilogue) == 1 and not e.problem.quantised
+    if e.problem.grouping == "none"
+    and fold(e.problem.epilogue) == fold_rows(e.problem.epilogue) == 1
+    and not e.problem.quantised
 )
 
 

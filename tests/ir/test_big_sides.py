@@ -80,7 +80,9 @@ def walked(p, kernel, where):
         pytest.skip("no g++")
     program, groups = where / "kernel", GROUPS if GROUPINGS[p.grouping].rows else 1
     integers = compiled(emit(kernel), kernel.threads, program, SANITISED)
-    for shape in shapes():
+    for m, n, k in shapes():
+        rows = kernel.block.fold_rows
+        shape = max(rows, m // rows * rows), n, k
         check_launch(kernel, shape, groups)
         found = last_tile(program, kernel, p.grouping, shape, groups, integers)
         loads = [places for name, places in found.items() if name.startswith(LOADS)]
