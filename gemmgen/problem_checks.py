@@ -77,6 +77,9 @@ def check_rows(p: P) -> None:
         if value != plain:
             allowed = f"must be {json.dumps(plain).strip(chr(34))} with an epilogue that sums rows"
             raise ArgumentError(name, value, allowed)
+    if p.weights:
+        allowed = "must multiply by weights that are not packed, with an epilogue that sums rows"
+        raise ArgumentError("family", p.family, allowed)
     if p.quantised:
         raise ArgumentError("d", p.d.name, "must have no scales with an epilogue that sums rows")
 

@@ -30,6 +30,7 @@ from gemmgen.link import TextDiffers, link
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.schedulers import order
+from gemmgen.see.output import output
 from gemmgen.verification import (
     NumpyEngine,
     check_bound,
@@ -106,6 +107,24 @@ def test_bounds_in_the_wrong_places():
 def test_problems_that_sum_no_rows(argument, change):
     with pytest.raises(ArgumentError, match=f"^{argument}="):
         replace(LOGITS, **change)
+
+
+def test_a_picture_has_each_element_of_the_tile_stored_once():
+    kernel = lower(LOGITS, SMALL)
+    shown = output(kernel)
+    stored = [
+        at for s in shown.stores for at in zip(s.row.tolist(), s.column.tolist(), strict=True)
+    ]
+    block = kernel.block
+    assert sorted(stored) == [(r, c) for r in range(block.d_m) for c in range(block.d_n)]
+    assert all((shown.where[s.row, s.column] == s.where).all() for s in shown.stores)
+
+
+def test_packed_weights_sum_no_rows():
+    coded = {"family": "w4a16", "a": BF16, "b": BF16, "weights": "int4_128_bf16"}
+    Problem(d=F32, **coded)
+    with pytest.raises(ArgumentError, match=r"^family=.*packed"):
+        Problem(d=F32, epilogue=LOGITS.epilogue, **coded)
 
 
 @pytest.mark.parametrize("change", [{"split_k": 2}, {"shares": 2}, {"stream": True}], ids=str)
