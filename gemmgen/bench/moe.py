@@ -148,7 +148,7 @@ def _others(asked: Asked, w: Weights, t: Tokens) -> dict[str, Way]:
             found[name] = Way(
                 call=call,
                 matrices=w.quantised_halves,
-                rounded=w.rounded,
+                rounded=partial(moe_deep_gemm.rounded, name, w),
                 gated=moe_deep_gemm.gated,
             )
     return found

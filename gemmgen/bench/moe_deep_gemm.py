@@ -108,6 +108,16 @@ def by_torch(x: Any) -> tuple[Any, Any]:
     return codes[:, :k].contiguous(), (amax / LARGEST).squeeze(2)
 
 
+def rounded(name: str, w: Weights, rows: Any) -> Any:
+    """float64 rows of BF16 numbers, after the chain of that name quantised them. torch's casts multiply by a scale's inverse and gemmgen's
+    divide: they differ where a quotient lies halfway between two codes, which one of BF16 numbers may."""
+    if name == CASTS:
+        return w.rounded(rows)
+    codes, scale = by_torch(rows.bfloat16())
+    wide = scale.double().repeat_interleave(SCALE_BLOCK, -1)
+    return codes.double() * wide[:, : rows.shape[1]]
+
+
 def _of_bytes(codes: Any) -> Any:
     """As integers: torch selects no rows of FP8."""
     return codes.view(torch().uint8)
