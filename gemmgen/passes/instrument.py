@@ -18,11 +18,13 @@ from ..ir.nodes import (
     ForTiles,
     If,
     Kernel,
+    LoadBlocks,
     OpenStamps,
     Param,
     Role,
     SendPartials,
     SetRegisters,
+    ShareAmax,
     StageTile,
     Stamp,
     StampTile,
@@ -42,7 +44,7 @@ from ..ir.stamps import Place
 from ..ir.syncs import is_sync
 from ..target import Target
 
-LOADS = TmaLoad  # of those that follow each other, the last is stamped
+LOADS = TmaLoad | LoadBlocks  # of those that follow each other, the last is stamped
 WAITS = Wait | Drain | WgmmaWait | WaitCopies | StoreWait | AwaitSignals
 WORKS = (
     CopyRows
@@ -50,6 +52,7 @@ WORKS = (
     | PROMOTION
     | SendPartials
     | AddPartials
+    | ShareAmax
     | StageTile
     | StoreRows
     | StoreCommit

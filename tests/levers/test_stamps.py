@@ -90,7 +90,8 @@ def test_sources_differ_in_lines_of_stamps_only(name, monkeypatch):
     plain, stamped = both(name)
     text = emit(stamped)
     assert sum(map(is_stamp, text.splitlines())) > 10
-    opened = OPENS[stamped.consumer.turns > 1]  # a ring for each warpgroup of the CTA
+    alike = stamped.consumer.turns > 1 or stamped.consumer.slices > 1
+    opened = OPENS[alike]  # a ring for each warpgroup of the CTA
     assert text.count(opened) == len(stamped.roles)
     assert without_stamps(text, stamped) == emit(plain)
 
@@ -195,7 +196,7 @@ def ahead(kernel: ir.Kernel, own: tuple[ops.Op, ...]) -> int:
     """How many loads a producer issues before it waits for the launches before: no stamp is written until then."""
     if not any(isinstance(s, ir.ForTiles) and s.of == "first" for s in statements(kernel)):
         return 0
-    loads = any(isinstance(op.stmt, ir.TmaLoad) for op in own)
+    loads = any(isinstance(op.stmt, ir.TmaLoad | ir.LoadBlocks) for op in own)
     return loads * min(kernel.stages, max(op.k for op in own) + 1)
 
 
