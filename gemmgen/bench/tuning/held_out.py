@@ -48,14 +48,16 @@ def problems(
     asked = ((f, g) for f in families or FAMILIES for g in groupings or GROUPINGS)
     found = tuple(_problem(f, g) for f, g in asked if _launches(f, g))
     if not found:
-        allowed = "must be of the families: weight gradients have no groups of rows, scaled sums none of K"
+        allowed = "must be of the families: weight gradients have no groups of rows, scaled sums none of K, and packed weights are not drawn"
         raise ArgumentError("--groupings", ", ".join(groupings or ()), allowed)
     return found
 
 
 def _launches(family: str, grouping: str) -> bool:
-    """Whether gemmgen has a function for it."""
+    """Whether gemmgen has a function for it, of numbers that a sweep draws: packed weights it does not."""
     r, split = recipe(family), bool(GROUPINGS[grouping].depths)
+    if r.coded:
+        return False
     if r.scales_columns:
         return split or grouping == "none"
     return not (split and r.promotes)

@@ -15,6 +15,7 @@ import numpy as np
 from ... import ops
 from ...config import Config
 from ...ir.dtypes import DType
+from ...ir.indices import SOURCES
 from ...ir.launchable import Launchable
 from ...pipeline import lower
 from ...problem import Problem
@@ -228,12 +229,12 @@ def by_turns(
 
 
 def first_rows(on: Uploaded, m: int, p: Problem) -> Uploaded:
-    """The first `m` rows of one GEMM's A and D, and A's scales of them; the rest is shared."""
-    found = dict(on.bound.matrices)
-    sides = {"a": p.mn_major[0], "d": False, "scale_a": True}  # whether M is the contiguous one
+    """The first `m` rows of one GEMM's A and D, and A's scales of them; the rest is shared. sides: whether M is the contiguous one."""
+    found, sides = dict(on.bound.matrices), {"a": p.mn_major[0], "d": False, "scale_a": True}
     for name in found.keys() & sides.keys():
         found[name] = replace(found[name], **{"inner" if sides[name] else "outer": m})
-    bound = replace(on.bound, matrices=found, values={**on.bound.values, "shape_m": m})
+    values = {**on.bound.values, "shape_m": m, SOURCES: found["a"].outer}
+    bound = replace(on.bound, matrices=found, values=values)
     return replace(on, bound=bound, shape=(m, *on.shape[1:]))
 
 
