@@ -13,6 +13,7 @@ from gemmgen import ops
 from gemmgen.compat import deep_gemm
 from gemmgen.compat.deep_gemm import settings
 from gemmgen.config import Config
+from gemmgen.epilogues import mqa_logits
 from gemmgen.errors import ArgumentError, UnsupportedProblem
 from gemmgen.target import H200
 
@@ -20,7 +21,9 @@ PAGE = Path(__file__).parents[2] / "docs/deep-gemm-in-engines.md"
 CONFIG = Config(block_m=64, block_n=64, consumers=1, stages=2)
 RETURNS = {"transform_sf_into_required_layout", "get_mn_major_tma_aligned_tensor"}
 SHAPES = {"contiguous": (M, N, K), "masked": (T, N, K), "nt": (M, N, K)}
+SCORES = Config(swap_ab=True, block_m=64, block_n=64, consumers=1, stages=2)
 LAUNCHING = [c for c in CALLS if c.answer == SERVED and re.search("gemm_nt|einsum", c.name)]
+SCORING = [c for c in CALLS if c.answer == SERVED and c.name.endswith("_mqa_logits")]
 
 
 def named(call) -> str:
@@ -49,6 +52,15 @@ def test_what_is_launched(call, launches):
     assert found.values.get("groups", 1) == groups
 
 
+@pytest.mark.parametrize("call", SCORING, ids=named)
+def test_scores_are_launched(call, launches, monkeypatch):
+    monkeypatch.setattr(ops.building, "chosen", lambda *asked: SCORES)
+    args, kwargs = call.given()
+    assert getattr(deep_gemm, call.name)(*args, **kwargs) is not None
+    (found,) = launches
+    assert found.problem.epilogue == mqa_logits(32) and found.shape == (M * 32, 1024, 128)
+
+
 @pytest.mark.parametrize("call", [c for c in CALLS if c.answer == REFUSED], ids=named)
 def test_what_is_refused_says_what(call, launches):
     args, kwargs = call.given()
@@ -62,7 +74,7 @@ def test_what_is_refused_says_what(call, launches):
 
 
 @pytest.mark.parametrize(
-    "call", [c for c in CALLS if c.answer == SERVED and c not in LAUNCHING], ids=named
+    "call", [c for c in CALLS if c.answer == SERVED and c not in (*LAUNCHING, *SCORING)], ids=named
 )
 def test_what_answers_at_once(call, launches):
     args, kwargs = call.given()
