@@ -121,7 +121,7 @@ def _swapped_columns(problem: Problem, shape: Shape) -> Iterable[tuple[int, int]
 
 
 def _row_sums(of: Workload) -> Config:
-    """The one config of an epilogue that sums rows, of which none was timed yet, nor priced: wgmma's columns are 128 rows or one
+    """The one config of an epilogue that sums rows, which the model does not price: wgmma's columns are 128 rows or one
     sum, D's columns as many as there are, up to 256; a cluster shares B, which it would else read for every 128 rows, where there are
     two tiles of rows and as many tiles as SMs."""
     rows, (m, n, k) = fold_rows(of.problem.epilogue), of.shape
