@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from bad_arguments import gemms
+from bad_arguments import coded, gemms
 from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F401
 
 from gemmgen import ops
@@ -21,7 +21,7 @@ def takes(function):
 
 PUBLIC = [(m, name) for m in (ops, deep_gemm, flag_gems) for name in getattr(m, "__all__", ())]
 TAKING = sorted(name for m, name in PUBLIC if takes(getattr(m, name)))
-RIGHT = {f.name.removeprefix("ops."): f for f in gemms.FUNCTIONS}
+RIGHT = {f.name.removeprefix("ops."): f for f in (*gemms.FUNCTIONS, *coded.FUNCTIONS)}
 INT32 = [
     x for x in TAKING if x.startswith("int8") and "block" not in x
 ]  # whose default output takes none
@@ -45,6 +45,6 @@ def test_a_name_launches_what_its_expression_does(launches, name, epilogue):
 
 
 def _vector(given):
-    rows = given["b"].shape[-2]
-    lead = given["b"].shape[:-2]
+    rows = given["columns"] if "columns" in given else given["b"].shape[-2]
+    lead = given["b"].shape[: -3 if "columns" in given else -2]  # packed weights are blocks
     return Placed(*lead, rows)

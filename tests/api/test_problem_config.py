@@ -20,6 +20,7 @@ from gemmgen.families import FAMILIES, build
 from gemmgen.ir.collectives import WIRES
 from gemmgen.ir.dtypes import BF16, DTYPES, E4M3, E5M2, F16, F32, S8, S32
 from gemmgen.ir.expr import ACC, Call, Const, PerColumn, PerElement, PerRow, Scalar
+from gemmgen.ir.packed import plain_weights
 from gemmgen.ir.resources import Wgmma
 from gemmgen.problem import LAYOUTS, OUTPUTS, Problem
 from gemmgen.recipes import recipe
@@ -382,12 +383,16 @@ def test_unknown_family(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_takes_exactly_its_operands(family):
-    pairs = recipe(family).operands
+    pairs, coded = recipe(family).operands, recipe(family).coded
+    config = Config(block_k_bytes=128)
+    if coded:
+        config = replace(config, block_k_bytes=256, swap_ab=True)
     for a in DTYPES.values():
         for b in DTYPES.values():
             if (a, b) in pairs:
-                problem = Problem(family=family, a=a, b=b)
-                assert build(problem, Config(block_k_bytes=128)).instr.a is a
+                weights = plain_weights(b) if coded else ""
+                problem = Problem(family=family, a=a, b=b, weights=weights)
+                assert build(problem, config).instr.a is a
                 continue
             with pytest.raises(ArgumentError, match=f"{pairs[0][0]} x {pairs[0][1]}") as e:
                 Problem(family=family, a=a, b=b)

@@ -481,13 +481,15 @@ def test_rows_that_a_wave_reads(raster, panel, rows):
 
 
 @pytest.mark.parametrize("grouping", ("none", "masked", "ends", "batched"))
-def test_int8_experts_of_few_rows_take_two_consumers(grouping):
+def test_int8_experts_take_two_consumers_from_more_rows_than_are_swapped(grouping):
     """A tile that one consumer has no registers for says nothing of a larger one that two share."""
     p = Problem(family="fp8_block", a=S8, b=S8, d=E4M3, grouping=grouping)
-    for m in (1, 64, 100):
-        q = replace(p, epilogue=EPILOGUES["swiglu"])
-        c = choose(q, (m, 4096, 7168), H200, 1 if grouping == "none" else 4)
-        assert (tile(c), c.consumers, c.parts) == ("128x256", 2, 2)
+    q = replace(p, epilogue=EPILOGUES["swiglu"])
+    groups = 1 if grouping == "none" else 4
+    c = choose(q, (100, 4096, 7168), H200, groups)
+    assert (tile(c), c.consumers, c.parts) == ("128x256", 2, 2)
+    few = choose(q, (1, 4096, 7168), H200, groups)
+    assert few.swap_ab and few.consumers == 1
 
 
 # ---- consumers that take turns ----------------------------------------------------------------

@@ -175,8 +175,11 @@ SCALES = ir.LoadBlockScales(dst="next_scales", tensor="scale_b", count=1, block=
 REFUSED = {
     "A": (loaded_ahead("a"), "TmaLoad of a stands before"),
     "A's scales": (loaded_ahead("scale_a"), "TmaLoad of scale_a stands before"),
-    "a store": (before_the_wait("consumer", STORE), "StoreTail stands before"),
-    "a plain load": (before_the_wait("consumer", SCALES), "LoadBlockScales stands before"),
+    "a store": (before_the_wait("consumer", STORE), "StoreTail of d stands before"),
+    "a plain load": (
+        before_the_wait("consumer", SCALES),
+        "LoadBlockScales of scale_b stands before",
+    ),
     "a table": (reads_a_table, "the scheduler reads group_rows before"),
     "in a tile": (waits_late, "neither the prologue nor the consumer waits"),
     "one thread": (one_waits, "neither the prologue nor the consumer waits"),

@@ -26,6 +26,8 @@ MORE = (
     *(("layout", SCALED, view, "--html", "page.html") for view in VIEWS),
     ("timeline", "fp8_block/split_k", *SHAPE, "--html", "page.html"),
     ("show", "fp8_block/masked", "--level", "trace", "--html", "page.html"),
+    ("moe", "--explain", "--model", "v3-local", "--tokens", "64", "--svg", "layer.svg"),
+    ("moe", "--explain", "--model", "v3-local", "--tokens", "64", "--html", "layer.html"),
     ("report", "fp8_block/base", *SHAPE, "--bench", "bench.json", "-o", "page.html"),
     ("report", "--bench", "bench.json", "-o", "page.html"),
 )
