@@ -295,7 +295,6 @@ def _launching(program: LoadedKernel, plan: Any) -> Callable[[], Any]:
 
 
 def _cubin(kernel: Launchable, path: Path) -> Cubin:
-    image = path.read_bytes()
     return Cubin(
-        name=kernel.name, image=image, registers=0, spill_bytes=0, stack_bytes=0, barriers=0, seconds=0.0, log=""
+        name=kernel.name, image=path.read_bytes(), registers=0, spill_bytes=0, stack_bytes=0, barriers=0, seconds=0.0, log=""
     )  # fmt: skip
