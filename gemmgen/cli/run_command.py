@@ -75,7 +75,8 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     from ..runtime.gpu import Gpu
 
     shape = options.shape(args)
-    (a, cubin), source = options.built(args, _built, shape)
+    name = driver.require_hopper(device)
+    (a, cubin), source = options.built(args, _built, shape, name)
     program = LoadedKernel(a.kernel, cubin, device, a.source)
     machine = Gpu(device=device)
     layout = group_options.layout(args, a.problem, shape)
@@ -99,7 +100,7 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
         "kernel": a.name,
         "config": a.config.to_json(),
         "config_from": source,
-        "gpu": driver.require_hopper(device),
+        "gpu": name,
         "shape": shape,
         "exact": verdict.exact,
         "worst_error_over_bound": verdict.bound.worst,

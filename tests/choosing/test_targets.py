@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from kernels import DENSE, FP8
 
-from gemmgen.cli import main
+from gemmgen.cli import _parser, main, options
 from gemmgen.cost import cost
 from gemmgen.heuristics import choose, tuned
 from gemmgen.ops import building, limits
@@ -245,3 +245,19 @@ def test_what_processes_choose_by_is_told_apart(gpu, monkeypatch, tmp_path):
     devices.target_of.cache_clear()
     found.add(building.chosen_by(0))
     assert len(found) == 6
+
+
+def test_what_a_command_builds_is_chosen_for_its_gpu(monkeypatch):
+    argv = ["run", "dense", "-m", "512", "-n", "1024", "-k", "1024"]
+    real, asked = building.picked_for, []
+
+    def picked(*given):
+        asked.append(given[3])
+        return real(*given)
+
+    monkeypatch.setattr(building, "picked_for", picked)
+    args = _parser(argv[:1]).parse_args(argv)
+    config, source = options.built(args, lambda p, c: c, (512, 1024, 1024), PCIE.device_name)
+    assert asked == [PCIE.device_name] and source == "cost model"
+    options.built(args, lambda p, c: config, (512, 1024, 1024))
+    assert asked[1:] == [H200.device_name]
