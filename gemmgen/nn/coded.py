@@ -62,26 +62,7 @@ class Coded(Kept):
     def set_extra_state(self, state: Any) -> None:
         """Was looked at before anything was loaded."""
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        state = dict(state_dict)  # the caller's stays as it is; other modules read it too
-        wrong = self._prepared(prefix, state)
-        if wrong:
-            error_msgs += wrong  # and nothing of it is taken
-            return
-        super()._load_from_state_dict(
-            state, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
-
-    def _prepared(self, prefix: str, state: dict[str, Any]) -> list[str]:
+    def prepared(self, prefix: str, state: dict[str, Any]) -> list[str]:
         """`state` with biases in float32, or what is wrong with it."""
         said = state.get(prefix + EXTRA)
         if said is not None and _text(said) != self.facts:

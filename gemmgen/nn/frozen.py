@@ -37,6 +37,29 @@ class Kept(torch_.nn.Module):  # type: ignore[misc, name-defined]
 
         return super()._apply(moved, recurse)
 
+    def prepared(self, prefix: str, state: dict[str, Any]) -> list[str]:
+        """`state` as the buffers take it, in place, or what is wrong with it."""
+        raise NotImplementedError
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        state = dict(state_dict)  # the caller's stays as it is; other modules read it too
+        wrong = self.prepared(prefix, state)
+        if wrong:
+            error_msgs += wrong  # and nothing of it is taken
+            return
+        super()._load_from_state_dict(
+            state, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
 
 class Frozen(Kept):
     """A module with FP8 buffers, each with its scales behind it."""
@@ -67,28 +90,8 @@ class Frozen(Kept):
     def kept(self) -> tuple[Any, ...]:
         return tuple(x for name in self.frozen for x in self.frozen_weight(name))
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        state_dict = dict(state_dict)  # the caller's stays as it is; other modules read it too
-        for name in self.frozen:
-            error_msgs += self._prepared(name, prefix + name, state_dict)
-        super()._load_from_state_dict(
-            state_dict,
-            prefix,
-            local_metadata,
-            strict,
-            missing_keys,
-            unexpected_keys,
-            error_msgs,
-        )
+    def prepared(self, prefix: str, state: dict[str, Any]) -> list[str]:
+        return [x for n in self.frozen for x in self._prepared(n, prefix + n, state)]
 
     def _prepared(self, name: str, key: str, state: dict[str, Any]) -> list[str]:
         """`state` with the weight `key` in FP8 and with its scales, or what is wrong with it."""
@@ -107,7 +110,6 @@ class Frozen(Kept):
             state[key], state[key + SCALE] = gemmgen.quantise_blocks(weight.detach())
         elif weight.dtype != FP8:
             allowed = " or ".join(map(str, (*WIDE, FP8)))
-            del state[key]
             return [f"{key}: dtype is {weight.dtype}, must be {allowed}"]
         return []
 

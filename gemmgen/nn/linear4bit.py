@@ -87,11 +87,11 @@ class Linear4bit(Coded):
         sides = f"in_features={self.in_features}, out_features={self.out_features}"
         return f"{sides}, bias={self.bias is not None}, weight={self.weights}, x={self.dtype}"
 
-    def _prepared(self, prefix: str, state: dict[str, Any]) -> list[str]:
+    def prepared(self, prefix: str, state: dict[str, Any]) -> list[str]:
         key, own = prefix + WEIGHT, prefix + "blocks"
         weight = state.get(key)
         if weight is None or own in state:
-            return super()._prepared(prefix, state)
+            return super().prepared(prefix, state)
         wanted = (self.out_features, self.in_features)
         if weight.dtype not in WIDE or tuple(weight.shape) != wanted:
             allowed = f"must be {list(wanted)} of {' or '.join(map(str, WIDE))}"
@@ -99,4 +99,4 @@ class Linear4bit(Coded):
         del state[key]
         state[own] = quantised(weight, self.weights).blocks
         state[prefix + EXTRA] = self.get_extra_state()
-        return super()._prepared(prefix, state)
+        return super().prepared(prefix, state)
