@@ -71,7 +71,7 @@ def index_rows(kernel: Kernel, target: Target) -> Kernel:
         kernel,
         maps=tuple(m for m in kernel.maps if m != indexed),
         params=(*kernel.params, *pointed.params),
-        pointed=(pointed,),
+        pointed=(*kernel.pointed, pointed),
     )
     fetched = PrefetchMap(tensor_map=indexed.name)
     kernel = map_stmts(kernel, lambda s: () if s == fetched else s)

@@ -136,6 +136,7 @@ COMPILER = (
         wrong("exponents for FP16", "weights", family="w4a16", weights="e2m1_32_e8m0", a=F16, b=F16),
         wrong("FP8 by weights of 4 bits", "a", family="w4a16", weights="int4_128_bf16", a=E4M3, b=E4M3),
         *(wrong(f"packed weights in layout {x}", "layout", family="w4a16", weights="int4_128_bf16", layout=x) for x in ("nn", "tn", "tt")),
+        wrong("packed weights by rows of an index", "indexed", family="w4a16", weights="int4_128_bf16", grouping="ends", indexed=True),
         *(wrong(f"packed weights by {x}", "grouping", family="w4a16", weights="int4_128_bf16", grouping=x) for x in ("k_columns", "k_flat")))),
     Function(name="Problem.from_json", call=Problem.from_json, right=_json, wrong=(
         *(wrong(f"{x!r}", "problem", data=x) for x in (None, [], "dense", 1.5)),
