@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from .errors import ArgumentError
@@ -62,6 +61,9 @@ def check_indexed(p: P) -> None:
     if p.indexed and p.mn_major[0]:
         allowed = f"must be false for layout={p.layout}: A's rows are not contiguous"
         raise ArgumentError("indexed", p.indexed, allowed)
+    if p.indexed and p.weights:
+        allowed = f"must be false for weights={p.weights}: K blocks of both have other lengths"
+        raise ArgumentError("indexed", p.indexed, allowed)
 
 
 def check_rows(p: P) -> None:
@@ -69,13 +71,13 @@ def check_rows(p: P) -> None:
     writes whole and without scales."""
     if fold_rows(p.epilogue) == 1:
         return
-    for name, value, plain in (
-        ("grouping", p.grouping, "none"),
-        ("collective", p.collective, "none"),
-        ("accumulate", p.accumulate, False),
+    for name, value, plain, said in (
+        ("grouping", p.grouping, "none", "none"),
+        ("collective", p.collective, "none", "none"),
+        ("accumulate", p.accumulate, False, "false"),
     ):
         if value != plain:
-            allowed = f"must be {json.dumps(plain).strip(chr(34))} with an epilogue that sums rows"
+            allowed = f"must be {said} with an epilogue that sums rows"
             raise ArgumentError(name, value, allowed)
     if p.weights:
         allowed = "must multiply by weights that are not packed, with an epilogue that sums rows"
