@@ -28,7 +28,7 @@ from ..ir.promotion import BLOCK_SCALES, OF_BLOCKS, promotes
 from ..ir.rewrite import map_role, map_stmts, statements, walk
 from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..target import Target
-from .swap_values import swapped_values
+from .swap_values import PAIR, swapped_values
 
 SWAPPED_ROWS = Rule(
     id="swapped-rows",
@@ -46,6 +46,11 @@ SWAPPED_PARTS = Rule(
     says="with swap_ab a tile is multiplied in one part",
     because="The columns of wgmma are then at most 64 rows of D: their partial sum is small as it is.",
 )
+SWAPPED_SUMS = Rule(
+    id="swapped-sums",
+    says="an output that sums rows is not swizzled",
+    because="A swizzle's pattern is of eight rows, and a tile has fewer sums.",
+)
 DECODED_SWAPPED = Rule(
     id="decoded-swapped",
     says="weights of 4 bits need swap_ab",
@@ -56,9 +61,8 @@ DECODED_SPAN = Rule(
     says="weights of 4 bits need K blocks of 128 columns, and multicast none or a",
     because="They are packed in blocks of 64 rows and 128 columns, each of which is copied as it lies, by the CTA that multiplies by it.",
 )
-RULES = (DECODED_SWAPPED, DECODED_SPAN, SWAPPED_ROWS, SWAPPED_SCALES, SWAPPED_PARTS)
+RULES = (DECODED_SWAPPED, DECODED_SPAN, SWAPPED_ROWS, SWAPPED_SCALES, SWAPPED_PARTS, SWAPPED_SUMS)
 
-PAIR = 4  # a thread holds two of every eight columns: one in so many
 COLUMN_SCALES = "column_scales"
 
 
@@ -66,7 +70,7 @@ def swap_operands(kernel: Kernel, target: Target, swap_ab: bool) -> Kernel:
     """With `swap_ab`, exchange what families call A and B: Mma's and its instruction's operands, the scales
     of rows and columns, and how D's pieces lie. Then the accumulator's rows are columns of D, its
     columns rows of D; later passes read that off Smem.along of D. Sets Mma.a, b and instr,
-    Kernel.instr, Smem.rows, cols and along of D, and LoadBlockScales.of, and promotes by wave."""
+    Kernel.instr, Smem.rows, cols and along of D, of sums of rows its swizzle too, and LoadBlockScales.of, and promotes by wave."""
     decoded = any(isinstance(s, MmaDecoded) for s in statements(kernel))
     if decoded:
         _check_decoded(kernel, swap_ab)
@@ -81,7 +85,7 @@ def swap_operands(kernel: Kernel, target: Target, swap_ab: bool) -> Kernel:
         parts = {"parts": kernel.block.m // kernel.instr.n}
         raise IllegalConfig(SWAPPED_PARTS, parts, "Use parts=1 or swap_ab=false.")
     kernel = map_stmts(kernel, lambda s: _exchanged(s) if isinstance(s, Mma) else s)
-    kernel = swapped_values(_line_scales(_block_scales(kernel)))
+    kernel = swapped_values(_line_scales(_block_scales(kernel)), target)
     smem = tuple(_beside(kernel, s, target) if s.use == "output" else s for s in kernel.smem)
     return replace(kernel, smem=smem, instr=_turned(kernel.instr))
 
@@ -91,7 +95,8 @@ def _check_decoded(kernel: Kernel, swap_ab: bool) -> None:
         raise IllegalConfig(DECODED_SWAPPED, {"swap_ab": False}, "Use swap_ab=true.")
     if kernel.block.k != COLUMNS or kernel.cluster.shared == "b":
         values = {"k": kernel.block.k, "multicast": kernel.cluster.shared or "none"}
-        raise IllegalConfig(DECODED_SPAN, values, "Use block_k_bytes=256 and multicast=none or a.")
+        fix = f"Use block_k_bytes={COLUMNS * kernel.instr.a.bytes} and multicast=none or a."
+        raise IllegalConfig(DECODED_SPAN, values, fix)
 
 
 def _check_scales(kernel: Kernel) -> None:
@@ -117,7 +122,11 @@ def _beside(kernel: Kernel, d: Smem, target: Target) -> Smem:
     swizzle, whose pattern is of eight."""
     columns = target.wgmma_m // kernel.block.fold
     piece = replace(d, rows=kernel.block.d_m, cols=columns, along="n")
-    return replace(piece, swizzle=0) if kernel.block.fold_rows > 1 else piece
+    if kernel.block.fold_rows == 1:
+        return piece
+    if piece.swizzle:
+        raise IllegalConfig(SWAPPED_SUMS, {"swizzle_d": piece.swizzle}, "Use swizzle_d=null.")
+    return replace(piece, swizzle=0)
 
 
 def _block_scales(kernel: Kernel) -> Kernel:

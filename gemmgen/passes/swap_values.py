@@ -23,12 +23,13 @@ from ..ir.nodes import (
     Zero,
 )
 from ..ir.rewrite import map_role, map_stmts, statements
+from ..target import Target
 
 MAXIMA, VALUES = "smem_amax", "values"
-WARPS = 4  # of a warpgroup
+PAIR = 4  # a thread holds two of every eight columns: one in so many
 
 
-def swapped_values(kernel: Kernel) -> Kernel:
+def swapped_values(kernel: Kernel, target: Target) -> Kernel:
     """A kernel whose accumulators' rows are columns of D. Sets Evaluate.of, and its dst's count; where D has scales, evaluates all waves
     before it scales them: each has an array, and warps share their maxima. Sums of rows are as their family has them."""
     found = [s for s in statements(kernel) if isinstance(s, Evaluate) and s.of != "sums"]
@@ -40,10 +41,9 @@ def swapped_values(kernel: Kernel) -> Kernel:
     if not any(isinstance(s, RowAmax) for s in statements(kernel)):
         return _with(kernel, (values,))
     arrays = tuple(replace(values, name=f"{VALUES}{s.wave}") for s in found)
-    amax = Registers(name="amax", dtype=F32, count=kernel.block.m // WARPS)
-    smem = Smem(
-        name=MAXIMA, dtype=F32, rows=WARPS, cols=kernel.block.m, stages=1, use="maxima", swizzle=0
-    )
+    amax = Registers(name="amax", dtype=F32, count=kernel.block.m // PAIR)
+    warps, rows = target.warpgroup // target.warp, kernel.block.m
+    smem = Smem(name=MAXIMA, dtype=F32, rows=warps, cols=rows, stages=1, use="maxima", swizzle=0)
     kernel = replace(map_stmts(kernel, _together), smem=(*kernel.smem, smem))
     return _with(kernel, (*arrays, amax))
 

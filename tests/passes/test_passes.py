@@ -273,6 +273,12 @@ ILLEGAL = {
         {},
         {"k": 64, "multicast": "none"},
     ),
+    "swapped-sums": (
+        LOGITS,
+        {"swap_ab": True, "block_m": 128, "block_n": 128, "swizzle_d": 128},
+        {},
+        {"swizzle_d": 128},
+    ),
     "swapped-parts": (FP8, {"swap_ab": True, "block_m": 16, "parts": 2}, {}, {"parts": 2}),
     "parts-promoted": (DENSE, {"parts": 2}, {}, {"parts": 2}),
     "column-pieces": (
