@@ -21,6 +21,10 @@ def allow_empty(kernel: Kernel, target: Target) -> Kernel:
     """Zero an accumulator that the tile's first K block would overwrite, and release no stage after a
     K loop that filled none. Sets Mma.fresh; inserts Zero, and If has_blocks. Of windows, only where there are no K blocks: an If
     no_blocks, which the others skip."""
+    if (
+        kernel.slices > 1
+    ):  # slice_k clears the sums of who has no K blocks, and releases none of their stages
+        return kernel
     if kernel.scheduler.windowed:
         return map_stmts(kernel, lambda s: _skipping(s) if isinstance(s, TileBody) else s)
     if not kernel.groups.depths and kernel.cluster.k == 1:
