@@ -34,7 +34,6 @@ from .target import Target
 CYCLES = (*("tensor", "shared", "promotion", "scales"), "chain", "cluster")
 ALONE = Cluster()
 WARPS = 4  # of a warpgroup
-DECODED_BYTES = 256  # of K, of a block of weights of 4 bits: 128 numbers
 
 
 def cost(p: Problem, c: Config, shape: Shape, target: Target, groups: int = 1) -> Cost:
@@ -213,7 +212,7 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
 def _decoding(of: Workload, c: Config) -> float:
     """Cycles per wave and K block in which a warpgroup makes numbers of codes, while others take of the same issue slots."""
     others = FIT.decoding_beside * (c.sharing * c.slices - 1)
-    return of.recipe.coded * FIT.decoding * (1 + others) * c.block_k_bytes / DECODED_BYTES
+    return of.recipe.coded * FIT.decoding * (1 + others)
 
 
 def _narrow(of: Workload, c: Config) -> float:

@@ -263,10 +263,10 @@ def _staged(problem: Problem, config: Config, shape: Shape, target: Target) -> C
     if not kernel.ring:
         return config
     fit = most_stages(kernel, target)
-    stages = min(fit, room.useful_stages(problem, config, shape), MOST_STAGES)
+    stages = min(fit, room.useful_stages(problem, config, shape, target), MOST_STAGES)
     if config.slice_k:  # of whole rounds of its warpgroups
         stages = max(config.stages, stages // config.slices * config.slices)
-    enough = stages >= room.needed_stages(problem, config, shape)
+    enough = stages >= room.needed_stages(problem, config, shape, target)
     return replace(config, stages=stages) if enough else None
 
 

@@ -8,6 +8,7 @@ from ..config import Config
 from ..cost import selects
 from ..cost_launch import Workload, ceil
 from ..ir.expr import fold
+from ..ir.packed import COLUMNS as CODED_K
 from ..ir.row_sums import fold_rows
 from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..levers import LEVERS, MORE
@@ -24,8 +25,8 @@ PROMOTED_ROWS = ((64, 1), (128, 2), (192, 3), (256, 2))
 THREE = 3  # a promotion by selects leaves them no issue slots: 192x120 takes 1.2 of 192x128
 # The same with A and B exchanged, of block_n; worth costing for so many rows.
 COLUMNS, FEW_ROWS = ((64, 1), (128, 2), (256, 2)), 64
-# Rows of tiles whose weights are decoded, and bytes of K that a block of them has. 256 x 128 took 1.2 of 128 x 256 (docs/findings.md).
-CODED_ROWS, CODED_K_BYTES = (8, 16, 24, 32, 48, 64, 96, 128, 192), 256
+# Rows of tiles whose weights are decoded. 256 x 128 took 1.2 of 128 x 256 (docs/findings.md).
+CODED_ROWS = (8, 16, 24, 32, 48, 64, 96, 128, 192)
 # Up to how many rows of them warpgroups of a CTA divide K, and how many: 8192 x 8192 and 28672 x 4096, where two and four were alike.
 # With 64 tiles, 4096 x 7168, that takes 1.2 of two CTAs that divide K.
 SLICED_ROWS, SLICES, SLICED_SMS = 32, 3, 0.75
@@ -99,16 +100,17 @@ def _swapped_tiles(of: Workload) -> Iterator[Changes]:
 
 def _coded_tiles(of: Workload) -> Iterator[Changes]:
     """Of weights of 4 bits: swapped, of K blocks as they are packed, for any number of rows."""
+    packed: Changes = {"swap_ab": True, "block_k_bytes": CODED_K * of.problem.a.bytes}
     for block_m in CODED_ROWS:
         for block_n, consumers in _up_to(COLUMNS, of.shape[1]):
             tile = {"block_m": block_m, "block_n": block_n, "consumers": consumers}
-            yield {**tile, "swap_ab": True, "block_k_bytes": CODED_K_BYTES}
+            yield {**tile, **packed}
         wide, consumers = COLUMNS[0]
         everywhere = of.grids * ceil(of.shape[1], wide) >= SLICED_SMS * of.target.sms
         if block_m <= SLICED_ROWS and everywhere:
             tile = {"block_m": block_m, "block_n": wide, "consumers": SLICES * consumers}
             sliced = {"slice_k": True, "stages": PROBE * SLICES}
-            yield {**tile, **sliced, "swap_ab": True, "block_k_bytes": CODED_K_BYTES}
+            yield {**tile, **sliced, **packed}
         if block_m >= max(of.rows):
             return
 
@@ -123,7 +125,7 @@ def _swapped_columns(problem: Problem, shape: Shape) -> Iterable[tuple[int, int]
 def _row_sums(of: Workload) -> Config:
     """The one config of an epilogue that sums rows, which the model does not price: wgmma's columns are 128 rows or one
     sum, D's columns as many as there are, up to 256; a cluster shares B, which it would else read for every 128 rows, where there are
-    two tiles of rows and as many tiles as SMs."""
+    two tiles of rows and twice as many tiles as SMs."""
     rows, (m, n, k) = fold_rows(of.problem.epilogue), of.shape
     block_m = max(rows, SUMMED)
     *_, (block_n, consumers) = _up_to(COLUMNS, n)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from .lever import C, Changes, L, flag
 
 WIDE = 64  # columns of a swapped tile that is tried instead: those of one wgmma
-# Cycles, none of which was measured: until warpgroups have met, twice; and bytes of sums that shared memory takes, or gives, per cycle.
-MEETING, RATE = 60.0, 128.0
+MEETING = 60.0  # cycles until warpgroups have met: not measured
 
 
-def adding_cycles(c: C) -> float:
-    """SM cycles per tile until the sums of the warpgroups are together in one."""
+def adding_cycles(of: L, c: C) -> float:
+    """SM cycles per tile until the sums of the warpgroups are together in one: they meet twice, and what is sent is written and read."""
     sent: int = 4 * c.block_m * c.block_n * (c.slices - 1)
-    return 2 * MEETING + 2 * sent / RATE
+    rate: int = of.target.smem_bytes_per_clock
+    return 2 * MEETING + 2 * sent / rate
 
 
 def _others(c: C) -> tuple[Changes, ...]:
@@ -28,7 +28,7 @@ def _price(price: Changes, of: L, c: C) -> Changes:
     """A warpgroup waits for every so-many-th K block only: what others multiply meanwhile hides what lies between two of its own."""
     return {
         "drain": price["drain"] / c.slices,
-        "exchange": price["exchange"] + adding_cycles(c),
+        "exchange": price["exchange"] + adding_cycles(of, c),
     }
 
 

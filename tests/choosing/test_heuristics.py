@@ -528,9 +528,9 @@ def test_turns_hide_long_epilogues():
 
 def test_a_tile_that_one_warpgroup_multiplies_needs_a_stage_more():
     shared = Config(block_n=128)
-    assert room.needed_stages(DENSE, shared, (4096, 4096, 4096)) == 4
-    assert room.needed_stages(DENSE, replace(shared, ping_pong=True), (4096, 4096, 4096)) == 5
-    assert room.needed_stages(DENSE, replace(shared, ping_pong=True), (4096, 4096, 128)) == 2
+    assert room.needed_stages(DENSE, shared, (4096, 4096, 4096), H200) == 4
+    assert room.needed_stages(DENSE, replace(shared, ping_pong=True), (4096, 4096, 4096), H200) == 5
+    assert room.needed_stages(DENSE, replace(shared, ping_pong=True), (4096, 4096, 128), H200) == 2
 
 
 @pytest.mark.parametrize("stages", (1, 2, 3, 4))
