@@ -19,9 +19,9 @@ from ..ir.nodes import (
     StoreWait,
     Wait,
 )
-from ..ir.places import end, first, flag, held, numbered, piece, plus, shift, total
+from ..ir.places import end, first, flag, held, numbered, piece, plus, rows_of_d, shift, total
 from ..ir.reasons import REASONS
-from ..ir.spelling import READS, epilogue_value, folded, of_group, rows_of_d
+from ..ir.spelling import READS, epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
 from .decoding import decoding, four
 from .descriptors import HIGH, LOW, descriptors, part, word

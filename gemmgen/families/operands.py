@@ -23,6 +23,7 @@ from ..ir.nodes import (
 from ..ir.packed import ROWS as BLOCK_ROWS
 from ..ir.packed import Form
 from ..problem import Problem
+from .output import group_stride
 
 LINE = 32  # FP32 scales in 128 bytes
 T = TypeVar("T")
@@ -120,7 +121,7 @@ def boxes_of_b(p: Problem, c: Config, k: Coord) -> Operand:
 def blocks_of_b(p: Problem, c: Config, form: Form) -> Operand:
     """Weights of 4 bits: a block for each 64 rows of the tile."""
     grouped = p.grouped.columns
-    params = (Param(name="b", ctype="const uint8_t*"),)
+    b = Param(name="b", ctype="const uint8_t*")
     return Operand(
         smem=Smem(
             name="smem_b",
@@ -131,6 +132,6 @@ def blocks_of_b(p: Problem, c: Config, form: Form) -> Operand:
             use="blocks",
         ),
         load=LoadBlocks(tensor="b", smem="smem_b", barrier="full", k=Coord(base="k")),
-        params=(*params, *(Param(name="b_stride_g", ctype="long long"),) * grouped),
+        params=(b, *group_stride("b", grouped=grouped)),
         pointed=(Pointed(tensor="b", dtype=S8, outer="n", grouped=grouped, clipped=True),),
     )

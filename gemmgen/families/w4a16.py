@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 from ..config import Config
 from ..ir.decoding import HALVES
@@ -61,8 +60,8 @@ def build(p: Problem, c: Config) -> Kernel:
 def _piece(p: Problem, c: Config, form: Form, wave: int, half: int) -> Piece:
     """Codes are read with the first half of their K block, which is the first to add to the tile's sum."""
     read = ReadCodes(dst=CODES, records=RECORDS, smem="smem_b", wave=wave, form=form)
-    by: Literal["scale", "zeros", "exponent"] = form.record
-    decode = Decode(dst=NUMBERS[half], codes=CODES, records=RECORDS, half=half, form=form, by=by)
+    to, by = NUMBERS[half], form.record
+    decode = Decode(dst=to, codes=CODES, records=RECORDS, half=half, form=form, by=by)
     product = MmaDecoded(
         dst=f"acc{wave}",
         a="smem_a",

@@ -79,7 +79,7 @@ class Kernel:
         str, ...
     ] = ()  # templates a statement needs besides the PTX layer; guard_waits, instrument
     smem_bytes: int | None = None  # layout_smem
-    pointed: tuple[Pointed, ...] = ()  # operands that no tensor map loads; read_direct
+    pointed: tuple[Pointed, ...] = ()  # operands that no tensor map loads; read_direct, index_rows
     per_sm: int = 1  # CTAs that share an SM; split_registers
 
     @property

@@ -10,8 +10,8 @@ from .resources import PIECE, UNUSUAL, Axis, Param
 
 @dataclass(frozen=True, kw_only=True)
 class Pointed:
-    """A K-major operand that threads read by its address, PIECE bytes of a row at once: rows begin at multiples of them, and K is one.
-    clipped: K is any, for of a last piece only what is there is read."""
+    """A K-major operand that a kernel reads by its address: threads PIECE bytes of a row at once, so that rows begin at multiples of them, and K is one;
+    of packed weights bulk copies a block. clipped: K is any, for of a last piece only what is there is read."""
 
     tensor: str
     dtype: DType

@@ -30,7 +30,6 @@ from .expr import (
 from .fp32 import fp32
 from .nodes import Evaluate, Kernel, StageTile
 from .places import Place, of_pair, place
-from .places import rows_of_d as rows_of_d
 
 C_FUNCTIONS = {
     "exp": "__expf",

@@ -13,7 +13,7 @@ class Price:
     long promotion takes as with a scale per row. loads: how often a warp loads its column scales in a K block.
     writes: share of TMA's writes into shared memory that competes with wgmma's reads. main: share of the main loop that comes
     on top of it. epilogue: of a tile, whatever its sides. pieces: in which a tile's D is staged; piece: of each. row:
-    columns of D that a box stores. exchange: until the sums of CTAs that divide a tile's K have met. turn: until the next
+    columns of D that a box stores. exchange: until the sums of CTAs or warpgroups that divide a tile's K have met. turn: until the next
     warpgroup multiplies, of those that take tiles in turns. high: tiles along M that draw from HBM, of all groups' rows.
     """
 

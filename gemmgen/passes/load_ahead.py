@@ -81,7 +81,7 @@ def _check(kernel: Kernel) -> None:
 
 
 def _ready(kernel: Kernel) -> frozenset[str]:
-    """The maps of tensors that are ready, and those that no map is of."""
+    """Tensors that are ready, by which blocks are loaded, and the maps of them."""
     return frozenset((*kernel.ready, *(m.name for m in kernel.maps if m.tensor in kernel.ready)))
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
 from ..ir.exchange import PARTIALS
+from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     AddPartials,
     If,
@@ -18,6 +19,7 @@ from ..ir.nodes import (
     Workspace,
 )
 from ..ir.rewrite import map_body, map_role
+from ..levers.stream import COUNTED as GROUPED
 from ..target import Target
 from .derive_maps import from_k_first
 from .split_k import waves
@@ -35,7 +37,7 @@ STREAM_GROUPS = Rule(
     "other GPUs', its parts would first have to meet.",
 )
 RULES = (STREAM_ALONE, STREAM_GROUPS)
-COUNTED = ("panels", "batched")  # schedulers
+COUNTED = tuple(GROUPINGS[x].scheduler for x in GROUPED)  # schedulers
 # Registers that others' sums arrive in at once: with 256 128x128 tiles spilled 124 bytes.
 IN_FLIGHT = 32
 
