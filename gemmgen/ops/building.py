@@ -156,7 +156,10 @@ def picked_for(
         if error := kept_refusal(asked(p, c)):
             raise error
 
-    choose = partial(
-        pick, p, shape, target, groups, device_name, split_k=split_k, pointers=pointers
-    )
+    def choose(unbuilt: Mapping[Config, str]) -> Pick:
+        known = dependent.before(unbuilt)
+        return pick(
+            p, shape, target, groups, device_name, known, split_k=split_k, pointers=pointers
+        )
+
     return refused.first_built(p, choose, build)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..config import Config
@@ -33,4 +34,9 @@ def is_pdl() -> bool:
 
 def as_asked(p: Problem, c: Config) -> Config:
     """`c`, which was chosen for `p`, with `pdl` if the process asks for that and it can be."""
-    return replace(c, pdl=True) if asked and p.collective == Problem.collective else c
+    return replace(c, pdl=True) if asked and not p.together else c
+
+
+def before(unbuilt: Mapping[Config, str]) -> Mapping[Config, str]:
+    """What the build refused, and why, also as it was chosen: before `as_asked`."""
+    return {replace(c, pdl=False): why for c, why in unbuilt.items()} | dict(unbuilt)

@@ -9,8 +9,8 @@ from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F40
 
 from gemmgen import ops
 from gemmgen.config import Config
-from gemmgen.errors import ArgumentError
-from gemmgen.ops import building, dependent, front
+from gemmgen.errors import ArgumentError, CompileError
+from gemmgen.ops import building, dependent, front, refused
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.target import H200
@@ -75,6 +75,25 @@ def test_choices_may_have_it(kind, rows):
     ops.set_pdl(True)
     after = building.config_for(*asked, H200.device_name)
     assert after == replace(before, pdl=True) and lower(KINDS[kind], after, H200).pdl
+
+
+def test_where_the_build_refuses_a_choice_the_next_is_taken(monkeypatch):
+    """What is refused has `pdl`, what is chosen from has not."""
+    p, built = KINDS["dense"], []
+
+    def loaded(p, c, device):
+        built.append(c)
+        if len(built) == 1:
+            raise CompileError("refused")
+        return c
+
+    monkeypatch.setattr(building, "loaded", loaded)
+    monkeypatch.setattr(building, "priced_for", lambda device: (H200.device_name, H200))
+    refused.forget()
+    ops.set_pdl(True)
+    found = building.loaded_choice(p, (64, 512, 1024), 1, 0)
+    refused.forget()
+    assert built == [built[0], found] and found.pdl and found != built[0]
 
 
 def test_launches_that_gpus_share_wait_for_what_was_before():
