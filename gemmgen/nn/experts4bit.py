@@ -30,7 +30,7 @@ class Experts4bit(Coded):
     in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
     [experts, hidden]. For inference, as `Linear4bit`, whose words on dtypes and a `state_dict` of its own hold here. Raises ArgumentError.
 
-    The GEMMs compute D turned, and fuse no epilogue that pairs columns: what gate and up give is rounded to the dtype, and the activation is torch's, in FP32, rounded once: a few launches, or one where torch compiles.
+    The GEMMs fuse no epilogue that pairs columns, so that both orders take one way: what gate and up give is rounded to the dtype, and the activation is torch's, in FP32, rounded once: a few launches, or one where torch compiles.
     """
 
     def __init__(

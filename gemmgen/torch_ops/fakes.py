@@ -138,9 +138,13 @@ def _shape(op: Operator, p: Problem, given: Given) -> Shape:
         _equal("groups of b", groups, a.shape[0])
     if grouping.depths:
         groups = given["group_depths"].shape[0]
+    _check_pairs(p, n)
+    return groups, m, n, k
+
+
+def _check_pairs(p: Problem, n: int) -> None:
     if fold(p.epilogue) > 1:
         require(n % 2 == 0, "columns of the product", n, "must be even: the epilogue pairs them")
-    return groups, m, n, k
 
 
 def _flat_shape(given: Given) -> Shape:
@@ -174,6 +178,7 @@ def _coded_shape(p: Problem, given: Given) -> Shape:
     n = rows if given["columns"] is None else given["columns"]
     for holds in (n > rows - ROWS, n <= rows):
         require(holds, "columns", n, f"must be {rows - ROWS + 1} to {rows}, or None")
+    _check_pairs(p, n)
     return groups, m, n, k
 
 

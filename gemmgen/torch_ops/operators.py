@@ -19,7 +19,7 @@ from .. import ops, recipes
 from ..epilogues import EPILOGUES
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, E4M3, F16, FP8, S8, DType
-from ..ir.expr import Argument, Expr, Scalar, arguments, fold
+from ..ir.expr import Argument, Expr, Scalar, arguments
 from ..problem import Problem
 
 Overload = Literal["", "quantised", "out", "gathered"]
@@ -93,10 +93,9 @@ class Operator:
 
     @cached_property
     def epilogues(self) -> dict[str, Expr]:
-        """By name, those that read nothing that is a parameter of the function, and pair no columns where D is computed turned."""
+        """By name, those that read nothing that is a parameter of the function."""
         own = self.epilogue_arguments
-        found = {n: e for n, e in EPILOGUES.items() if all(x.name in own for x in arguments(e))}
-        return {n: e for n, e in found.items() if not (self.coded and fold(e) > 1)}
+        return {n: e for n, e in EPILOGUES.items() if all(x.name in own for x in arguments(e))}
 
     def epilogue(self, name: str) -> Expr:
         """The epilogue called `name`. Raises ArgumentError."""

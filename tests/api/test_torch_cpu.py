@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -239,6 +241,18 @@ def test_packed_weights_of_no_numbers(experts):
     assert torch.equal(found, torch.zeros(experts, 5, 64).bfloat16())
 
 
+def test_packed_weights_whose_columns_pair():
+    """One step of BF16: both are rounded once, of sums in FP32."""
+    x, w = torch.randn(24, 256).bfloat16(), torch.randn(32, 256).bfloat16()
+    packed = quant.pack(quant.of(w, formats.int4(64, "bf16", zeros=True)))
+    gemm = partial(torch.ops.gemmgen.w4a16_gemm, x, packed.blocks, columns=32)
+    both = gemm(weights=packed.format.name, out_dtype="f32")
+    want = torch.nn.functional.silu(both[:, ::2]) * both[:, 1::2]
+    found = gemm(weights=packed.format.name, epilogue="swiglu")
+    assert found.shape == (24, 16)
+    torch.testing.assert_close(found.float(), want, rtol=2.0**-8, atol=0)
+
+
 @pytest.mark.parametrize(
     ("argument", "changes"),
     (
@@ -248,7 +262,8 @@ def test_packed_weights_of_no_numbers(experts):
         ("b dtype", {"b": torch.zeros(2, 1, 4224, dtype=torch.int8)}),
         ("blocks of b along K", {"a": torch.zeros(3, 136).bfloat16()}),
         ("bytes of a block of b", {"weights": "int4_64_bf16"}),
-        ("epilogue", {"epilogue": "swiglu"}),
+        ("columns of the product", {"columns": 99, "epilogue": "swiglu"}),
+        ("epilogue", {"epilogue": "swish"}),
     ),
 )
 def test_packed_weights_that_are_refused(argument, changes):

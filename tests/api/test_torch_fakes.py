@@ -116,7 +116,7 @@ REFUSED = (
     ("w4a16_gemm", {"b": torch.zeros(2, 4224).byte()}, "b shape"),
     ("w4a16_gemm", {"columns": 65}, "columns"),
     ("w4a16_gemm", {"b": torch.zeros(2, 2, 4224).byte()}, "columns"),
-    ("w4a16_gemm", {"epilogue": "swiglu"}, "epilogue"),
+    ("w4a16_gemm", {"epilogue": "swiglu", "columns": 63}, "columns of the product"),
     ("w4a16_batched_gemm", {"b": torch.zeros(2, 1, 2, 4224).byte()}, "groups of b"),
 )
 
