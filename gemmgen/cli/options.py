@@ -205,17 +205,18 @@ def built(
     build: Callable[[Problem, Config], T],
     at: Shape | None = None,
     device: str = "",
+    groups: int = 1,
 ) -> tuple[T, str]:
-    """What `build` makes of the `choice` for the shape `at` and the device of that name, and where its config comes from: where the build refuses a config that was
+    """What `build` makes of the `choice` for so many groups of the shape `at` and the device of that name, and where its config comes from: where the build refuses a config that was
     chosen, of the next."""
     from ..ops.refused import MOST, as_given, learn, say
 
     if args.set or is_fixed(args):
-        p, config, source = choice(args, at, device=device)
+        p, config, source = choice(args, at, groups, device)
         return as_given(p, config, lambda: build(p, config)), source
     refused: list[CompileError] = []
     while True:
-        p, config, source = choice(args, at, device=device)
+        p, config, source = choice(args, at, groups, device)
         try:
             made = build(p, config)
         except CompileError as e:

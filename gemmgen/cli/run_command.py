@@ -17,7 +17,9 @@ from ..runtime import driver, emulated
 from ..runtime.cache import cached_cubin
 from ..runtime.launch import LoadedKernel
 from ..runtime.nvrtc import Cubin
+from ..see.instance import mean_shape
 from ..untrusted import whole
+from ..verification.groups import some
 from ..verification.inputs import Operands, random_normal
 from ..verification.power import line, power
 from ..verification.trial import Verdict, judge, pitches, share_of
@@ -75,11 +77,13 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
     from ..runtime.gpu import Gpu
 
     shape = options.shape(args)
-    name = driver.require_hopper(device)
-    (a, cubin), source = options.built(args, _built, shape, name)
+    name, p = driver.require_hopper(device), options.problem(args)
+    layout = group_options.layout(args, p, shape)
+    of = layout or some(p, shape)
+    mean = mean_shape(p, shape, of)
+    (a, cubin), source = options.built(args, _built, mean, name, of.groups)
     program = LoadedKernel(a.kernel, cubin, device, a.source)
     machine = Gpu(device=device)
-    layout = group_options.layout(args, a.problem, shape)
     with Bar() as bar:
         verdict = judge(
             machine,

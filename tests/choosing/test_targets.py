@@ -248,16 +248,16 @@ def test_what_processes_choose_by_is_told_apart(gpu, monkeypatch, tmp_path):
 
 
 def test_what_a_command_builds_is_chosen_for_its_gpu(monkeypatch):
-    argv = ["run", "dense", "-m", "512", "-n", "1024", "-k", "1024"]
+    argv = ["run", "dense", "--grouping", "masked", "-m", "512", "-n", "1024", "-k", "1024"]
     real, asked = building.picked_for, []
 
     def picked(*given):
-        asked.append(given[3])
+        asked.append(given[1:4])
         return real(*given)
 
     monkeypatch.setattr(building, "picked_for", picked)
     args = _parser(argv[:1]).parse_args(argv)
-    config, source = options.built(args, lambda p, c: c, (512, 1024, 1024), PCIE.device_name)
-    assert asked == [PCIE.device_name] and source == "cost model"
+    config, source = options.built(args, lambda p, c: c, (512, 1024, 1024), PCIE.device_name, 3)
+    assert asked == [((512, 1024, 1024), 3, PCIE.device_name)] and source == "cost model"
     options.built(args, lambda p, c: config, (512, 1024, 1024))
-    assert asked[1:] == [H200.device_name]
+    assert asked[1:] == [((512, 1024, 1024), 1, H200.device_name)]
