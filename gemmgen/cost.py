@@ -112,7 +112,7 @@ def _streamed(of: Workload, c: Config, price: Price, tiles: int) -> Terms:
     target, whole = of.target, _work(of, c, price, ALONE)
     busy = min(tiles * whole.steps, target.sms)
     steps = ceil(tiles * whole.steps, busy)
-    names = (*CYCLES, "l2_bytes", "d_bytes")
+    names = (*CYCLES, "decoding", "l2_bytes", "d_bytes")
     run = {name: getattr(whole, name) * steps / whole.steps for name in names}
     handed = EXCHANGE + 4 * c.block_m * c.block_n * ceil(busy, tiles) / EXCHANGE_RATE
     epilogue = whole.epilogue * ceil(tiles, busy) + handed * (tiles % busy > 0)
@@ -194,18 +194,21 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
     dear = cols * _narrow(of, c) * of.packed
     loads = of.k_bytes * (rows / cluster.n + dear / cluster.m) / c.split_k
     d_bytes = rows * cols * of.d_bytes / c.split_k
+    own = ceil(steps, c.slices)  # K blocks of a warpgroup
+    decoding = own * waves * _decoding(of, c)
     return Work(
         steps=steps,
         tensor=steps * blocks * mma,
         shared=steps * (blocks * reads + writes + scales),
         promotion=steps * promotion,
         scales=steps * scales,
-        chain=ceil(steps, c.slices)
-        * (waves * (max(mma, reads) + _decoding(of, c)) + promotion + scales),
+        chain=own * (waves * max(mma, reads) + promotion + scales) + decoding,
         cluster=steps * (_lockstep(of) * bool(cluster.shared) + price.step),
         epilogue=price.epilogue + _staging(of, c, price),
         l2_bytes=loads + d_bytes + (4 * rows * steps if of.promotes else 0),
         d_bytes=d_bytes,
+        decoding=decoding,
+        exchange=price.exchange,
     )
 
 

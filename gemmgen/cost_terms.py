@@ -42,7 +42,8 @@ class Cost:
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """One tile of `steps` K blocks, in SM cycles per resource; `chain` is what one warpgroup does in
-    sequence. scales: what `shared` and `chain` both have of loads of column scales."""
+    sequence. scales: what `shared` and `chain` both have of loads of column scales. decoding: what `chain` has
+    of codes that become numbers. exchange: what `epilogue` has of sums that meet."""
 
     steps: int
     tensor: float
@@ -54,6 +55,8 @@ class Work:
     epilogue: float
     l2_bytes: float
     d_bytes: float
+    decoding: float = 0.0
+    exchange: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

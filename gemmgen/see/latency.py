@@ -14,7 +14,7 @@ from ..errors import ArgumentError
 from ..ir import nodes as ir
 from ..ir.promotion import PROMOTION
 from ..ir.rewrite import statements, walk
-from ..levers.split_k import EXCHANGE, EXCHANGE_RATE, exchange_cycles
+from ..levers.split_k import EXCHANGE, EXCHANGE_RATE
 from ..problem import Problem, Shape
 from ..target import Target
 
@@ -25,13 +25,14 @@ class Latency:
 
     tensor, multiply: of one Mma, at the tensor core's rate, and as long as it keeps the tensor core: shared
     memory may feed it slower. drain: from a group's end until its warpgroup goes on, within a K block.
-    promote: one promotion, and its loads of scales. stage: one wave of D, or a piece of it, into shared memory.
+    promote: one promotion, and its loads of scales. decode: one statement that makes numbers of codes.
+    stage: one wave of D, or a piece of it, into shared memory.
     load: what one CTA loads for a K block, `load_bytes` into shared memory, one box after the other.
     store: a CTA's tile of D, `d_elements`. Both go through one port per SM, first come, first served.
     flight: from a load's last byte at the port until it counts on its barrier, or is there for threads that copy it, and from a store's until it
     is written. remote: until an arrival reaches another CTA's barrier.
-    exchange: the same for the partial sums of CTAs that divide K, of which rank 0 takes `exchange_rate` bytes
-    per cycle.
+    adding: until the sums of warpgroups that divide K are one. exchange: the same for the partial sums of CTAs
+    that divide K, of which rank 0 takes `exchange_rate` bytes per cycle.
     """
 
     tensor: int
@@ -48,6 +49,8 @@ class Latency:
     remote: int = 200
     exchange: int = 0
     exchange_rate: float = 1.0
+    decode: int = 0
+    adding: int = 0
 
 
 def latency(
@@ -68,17 +71,20 @@ def latency(
     scales = w.scales / w.steps
     between = w.promotion / w.steps + scales  # of one warpgroup, per K block
     drains = min(between, c.waves * FIT.drain)
+    own = max(1, w.steps // c.slices)  # K blocks of a warpgroup
     load, store = _memory(p, c, shape, t)
     return Latency(
         tensor=round(w.tensor / w.steps / multiplies),
         multiply=round(max(w.tensor, w.shared - w.scales) / w.steps / multiplies),
         drain=round(drains / waits),
         promote=round((between - drains) / max(1, promotes)),
-        stage=round((w.epilogue - exchange_cycles(c)) / _stages(kernel)),
+        stage=round((w.epilogue - w.exchange) / _stages(kernel)),
         load=round(load),
         load_bytes=sum(_box_bytes(kernel, s) for s in statements(kernel)),
         store=round(store),
-        d_elements=kernel.block.m * kernel.block.n // kernel.block.fold,
+        d_elements=kernel.block.d_m * kernel.block.d_n,
+        decode=round(w.decoding / own / max(1, _count(kernel, ir.Decode))),
+        adding=round(w.exchange) * (c.slices > 1),
         exchange=round(EXCHANGE),
         exchange_rate=EXCHANGE_RATE,
     )
@@ -110,8 +116,8 @@ def _stages(kernel: ir.Kernel) -> int:
 
 
 def _box_bytes(kernel: ir.Kernel, s: ir.Stmt) -> int:
-    """What it loads for a K block; so do threads that copy rows."""
-    if isinstance(s, ir.CopyRows):
+    """What it loads for a K block; so do threads that copy rows, and bulk copies of blocks."""
+    if isinstance(s, ir.CopyRows | ir.LoadBlocks):
         return kernel.buffer(s.smem).stage_bytes
     if not isinstance(s, ir.TmaLoad):
         return 0

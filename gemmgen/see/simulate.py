@@ -188,10 +188,17 @@ def _retire(s: Simulation, agent: int, op: ops.Retire, now: int) -> int:
 
 
 def _touch(s: Simulation, agent: int, op: ops.Touch, now: int) -> int:
+    if isinstance(op.stmt, ir.Decode):
+        return now + s.latency.decode
     return now + (s.latency.promote if isinstance(op.stmt, PROMOTION) else 0)
 
 
 def _stage(s: Simulation, agent: int, op: ops.Write, now: int) -> int:
+    match op.stmt:
+        case ir.ShareAmax():  # four numbers of a row
+            return now
+        case ir.SendPartials(through="cta"):
+            return now + s.latency.adding
     return now + s.latency.stage
 
 

@@ -51,6 +51,8 @@ class Step:
                 return "stores"
             case ops.Touch(stmt=stmt) if isinstance(stmt, PROMOTION):
                 return "promote"
+            case ops.Touch(stmt=ir.Decode()):
+                return "decode"
             case ops.Write():
                 return "stage D"
             case ops.Rows():

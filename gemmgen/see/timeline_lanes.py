@@ -12,7 +12,13 @@ from .timeline import Flight, Step, Timeline, names
 
 NUMBERED = "0-9"  # in place of a letter, the last digit of the K block
 # Letter and colour; who waits has a small letter.
-WORK = {"promote": ("P", 0), "stage D": ("S", 2), "copy rows": ("C", 2), "issue": ("I", 7)}
+WORK = {
+    "promote": ("P", 0),
+    "stage D": ("S", 2),
+    "copy rows": ("C", 2),
+    "decode": ("D", 0),
+    "issue": ("I", 7),
+}
 FLIGHTS = {
     "load": (6, "TMA load under way"),
     "copy": (6, "copies of rows under way"),

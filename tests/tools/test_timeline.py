@@ -384,6 +384,31 @@ def test_the_exchange_is_not_staged_as_well():
     assert lat.exchange + sent == exchange_cycles(config)
 
 
+@pytest.mark.parametrize(
+    "name", ("w4a16/int4", "w4a16/mxfp4_grouped", "dense/slice_k", "dense/mqa_logits")
+)
+def test_a_stage_is_loaded_whole_and_a_tile_of_d_stored_whole(name):
+    problem, config = described(name)
+    kernel = lower(problem, config)
+    lat = latency(kernel, problem, config, SHAPE, H200)
+    assert lat.load_bytes == sum(kernel.buffer(f"smem_{x}").stage_bytes for x in "ab")
+    assert lat.d_elements == kernel.block.d_m * kernel.block.d_n
+
+
+def test_codes_are_decoded_for_as_long_as_the_model_says():
+    problem, config = described("w4a16/int4")
+    w = terms(problem, config, SHAPE, H200).work
+    lat = latency(lower(problem, config), problem, config, SHAPE, H200)
+    assert 2 * lat.decode == pytest.approx(w.decoding / w.steps, abs=1) and lat.decode > 100
+
+
+def test_what_slices_send_is_not_staged_as_well():
+    problem, config = described("dense/slice_k")
+    w = terms(problem, config, SHAPE, H200).work
+    lat = latency(lower(problem, config), problem, config, SHAPE, H200)
+    assert lat.stage == round(w.epilogue - w.exchange) and lat.adding == round(w.exchange) > 0
+
+
 # ---- the instance -------------------------------------------------------------------------
 
 
