@@ -10,6 +10,7 @@ from .accumulator import Fragment, fragments
 from .banks import bank, total
 from .operand_page import operand_page
 from .output_page import output_page
+from .packed_page import form, packed_page
 from .page import Block, Cell, Facts, Grid, Page, Table
 from .pictures import PIECES, ROWS, buffer, conflicts
 from .scales import ScaleRead, scale_reads
@@ -104,6 +105,11 @@ def _lanes(kernel: Kernel, r: ScaleRead) -> Grid:
     )
 
 
+def _b(kernel: Kernel) -> Page:
+    packed = form(kernel)
+    return packed_page(kernel, packed) if packed else operand_page(kernel, "b")
+
+
 def views(kernel: Kernel) -> tuple[str, ...]:
     """Those of VIEWS that there are of `kernel`."""
     has = {"A": kernel.ring, "B": kernel.ring, "scales": bool(scale_reads(kernel))}
@@ -112,7 +118,7 @@ def views(kernel: Kernel) -> tuple[str, ...]:
 
 VIEWS: dict[str, Callable[[Kernel], Page]] = {
     "A": lambda kernel: operand_page(kernel, "a"),
-    "B": lambda kernel: operand_page(kernel, "b"),
+    "B": _b,
     "acc": _accumulator,
     "D": output_page,
     "scales": _scales,

@@ -1,6 +1,6 @@
 """Where an operand's tile lies in a stage of shared memory, and in which order wgmma reads it.
 
-Two owners of addresses are asked: the loads (boxes, swizzled by the copy engine's rule), and the descriptors
+Two owners of addresses are asked: the loads (boxes and copied rows, swizzled by the copy engine's rule), and the descriptors
 of `Mma` (decoded and walked by wgmma's rule). Addresses are those of ring stage 0.
 """
 
@@ -15,7 +15,7 @@ from ..emulator import descriptor
 from ..emulator.descriptor import Descriptor, decode_descriptor
 from ..emulator.tensor_map import chunks
 from ..errors import ArgumentError
-from ..ir.nodes import Kernel, Major, Mma, Smem, TmaLoad
+from ..ir.nodes import CopyRows, Kernel, LoadBlocks, Major, Mma, Smem, TmaLoad
 from ..ir.rewrite import statements
 from ..ir.stmts import multicasts
 from .banks import Addresses, Banks, count
@@ -28,10 +28,11 @@ ROWS = 64  # of wgmma's first operand
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Box:
-    """One TMA box. row, byte: of the tile, where it begins. rank: of the CTA that loads it for the cluster,
-    None if each loads its own. where: int64 [rows, 16-byte pieces], the address of each piece."""
+    """One TMA box, or the rows that threads copy. source: the tensor map, or the tensor. row, byte: of the tile, where
+    it begins. rank: of the CTA that loads it for the cluster, None if each loads its own. where: int64 [rows, 16-byte
+    pieces], the address of each piece."""
 
-    tensor_map: str
+    source: str
     rank: int | None
     row: int
     byte: int
@@ -75,14 +76,17 @@ class Operand:
 
 
 def operand(kernel: Kernel, name: str) -> Operand:
-    """name: "a" or "b". `kernel` is lowered. Raises ArgumentError for another name, and for a kernel
-    whose operands go straight into registers."""
+    """name: "a" or "b". `kernel` is lowered. Raises ArgumentError for another name, for a kernel
+    whose operands go straight into registers, and for packed weights."""
     if name not in ("a", "b"):
         raise ArgumentError("operand", name, "must be a or b")
     if not kernel.ring:
         says = f"must be a kernel with {name.upper()} in shared memory, not in registers alone"
         raise ArgumentError("operand", kernel.name, says)
     smem = kernel.buffer(f"smem_{name}")
+    if any(isinstance(s, LoadBlocks) and s.smem == smem.name for s in statements(kernel)):
+        says = f"must be a kernel whose {name.upper()} is not packed"
+        raise ArgumentError("operand", kernel.name, says)
     boxes, reads = tuple(_boxes(kernel, smem)), tuple(_reads(kernel, smem))
     return Operand(
         smem=smem,
@@ -101,6 +105,8 @@ def _major(kernel: Kernel, s: Smem) -> Major:
 
 def _boxes(kernel: Kernel, s: Smem) -> Iterator[Box]:
     for load in statements(kernel):
+        if isinstance(load, CopyRows) and load.smem == s.name:
+            yield _copied(load, s)
         if isinstance(load, TmaLoad) and load.smem == s.name:
             ranks = range(kernel.cluster.size) if multicasts(load) else (None,)
             for rank in ranks:
@@ -115,12 +121,20 @@ def _box(kernel: Kernel, s: Smem, load: TmaLoad, rank: int | None) -> Box:
     size = box[0] * box[1] * s.dtype.bytes
     where = chunks(s.offset + offset, size, s.swizzle) * CHUNK
     return Box(
-        tensor_map=load.tensor_map,
+        source=load.tensor_map,
         rank=rank,
         row=outer.offset + (rank or 0) * outer.rank_step,
         byte=(inner.offset + (rank or 0) * inner.rank_step) * s.dtype.bytes,
         offset=offset,
         where=where.reshape(box[1], -1),
+    )
+
+
+def _copied(load: CopyRows, s: Smem) -> Box:
+    assert s.offset is not None and s.swizzle is not None
+    where = chunks(s.offset, s.stage_bytes, s.swizzle) * CHUNK
+    return Box(
+        source=load.tensor, rank=None, row=0, byte=0, offset=0, where=where.reshape(s.rows, -1)
     )
 
 

@@ -12,8 +12,8 @@ from .pictures import PIECES, ROWS, buffer, conflicts, memory
 def operand_page(kernel: Kernel, name: str) -> Page:
     """name: "a" or "b"."""
     o = operand(kernel, name)
-    tensor = next(m for m in kernel.maps if m.smem == o.smem.name)
-    names = (str(tensor.outer), str(tensor.inner))
+    maps = [m for m in kernel.maps if m.smem == o.smem.name]
+    names = (str(maps[0].outer), str(maps[0].inner)) if maps else (o.smem.along, "k")
     read = "wgmma reads it MN-major" if o.major == "mn" else "wgmma reads it K-major"
     facts = Facts(title="Buffer", items=(*buffer(o.smem), ("read", read)))
     note = (
@@ -23,7 +23,7 @@ def operand_page(kernel: Kernel, name: str) -> Page:
     banks = conflicts("Bank conflicts", [("core matrices that wgmma reads", o.banks)], note)
     blocks = (
         facts,
-        _boxes(o),
+        _boxes(o, "TMA boxes" if maps else "Rows that threads copy"),
         _memory(o, names),
         _rows(o, names),
         _order(o, names),
@@ -33,10 +33,10 @@ def operand_page(kernel: Kernel, name: str) -> Page:
     return Page(title=f"{name.upper()} of {kernel.name}", blocks=blocks)
 
 
-def _boxes(o: Operand) -> Table:
+def _boxes(o: Operand, what: str) -> Table:
     rows = tuple(
         (
-            b.tensor_map,
+            b.source,
             "all" if b.rank is None else str(b.rank),
             f"{b.where.shape[1] * CHUNK} x {b.where.shape[0]}",
             str(b.row),
@@ -45,8 +45,8 @@ def _boxes(o: Operand) -> Table:
         )
         for b in o.boxes
     )
-    columns = ("map", "rank", "bytes x rows", "first row", "first column", "bytes into the stage")
-    return Table(title="TMA boxes of one K block", columns=columns, rows=rows)
+    columns = ("from", "rank", "bytes x rows", "first row", "first column", "bytes into the stage")
+    return Table(title=f"{what}, of one K block", columns=columns, rows=rows)
 
 
 def _steps(o: Operand) -> dict[int, int]:
