@@ -100,9 +100,11 @@ def pick(
 
 
 def _ahead(p: Problem, c: Config) -> Config:
-    """`c`, with what the promise of `p` allows: nothing where a table on the device says whose weights come first."""
-    known = not GROUPINGS[p.grouping].table
-    return c.having(**{x.name: x.ready for x in LEVERS if x.ready is not None and known})
+    """`c`, with what the promise of `p` allows: nothing where a table on the device says whose weights come first, nor where
+    ranks work together, whose launches follow each other."""
+    if GROUPINGS[p.grouping].table or p.together:
+        return c
+    return c.having(**{x.name: x.ready for x in LEVERS if x.ready is not None})
 
 
 def _before(p: Problem, c: Config) -> Iterator[Config]:

@@ -226,6 +226,17 @@ def test_where_a_table_says_whose_weights_come_first_nothing_is_ahead(database, 
     assert pick(ready, shape, groups=4).config == pick(plain, shape, groups=4).config
 
 
+@pytest.mark.parametrize("collective", ("all_gather", "reduce_scatter", "all_reduce"))
+def test_where_ranks_work_together_nothing_is_ahead(database, collective):
+    """Their launches follow each other."""
+    database()
+    plain, shape = replace(DENSE, collective=collective), (4096, 4096, 512)
+    ready = replace(plain, weights_ready=True)
+    config = pick(ready, shape, groups=2).config
+    assert config == pick(plain, shape, groups=2).config
+    lower(ready, config)
+
+
 def test_a_measured_config_that_divides_k_is_not_for_who_wants_it_whole(database):
     """Then the cost model chooses, among those that do not."""
     shape = (64, 512, 8192)
