@@ -12,7 +12,7 @@ from ..ir.groupings import OF_SIZES, Layout, split_side
 from ..ir.nodes import Kernel
 from ..problem import Problem
 from ..runtime.launch import grid
-from ..see.instance import instance, mean_shape
+from ..see.instance import instance, mean_shape, mean_size
 from ..see.latency import latency
 from ..see.page import microseconds
 from ..see.simulate import WHOLE, simulate
@@ -47,7 +47,8 @@ def simulated(
         ("grid", f"{ctas} CTAs on {sms} SMs, clusters of {kernel.cluster.size}"),
     ]
     if problem.grouping != "none":
-        launch.append(("groups", f"{layout.groups}, on average M={mean[0]} K={mean[2]}"))
+        m, _, k = mean_size(problem, shape, layout)
+        launch.append(("groups", f"{layout.groups}, on average M={m} K={k}"))
     t = simulate(program, lat)
     priced = terms(problem, config, mean, target, layout.groups)
     launch.append(

@@ -40,10 +40,16 @@ def instance(kernel: Kernel, shape: Shape, ctas: int, layout: Layout = ALONE) ->
     )
 
 
-def mean_shape(p: Problem, shape: Shape, layout: Layout) -> Shape:
-    """What one of the groups multiplies on average: (M, N, K), each 1 at least."""
+def mean_size(p: Problem, shape: Shape, layout: Layout) -> Shape:
+    """What one of the groups has on average: (M, N, K)."""
     m, n, k = shape
     rows = [s.end - s.first for s in segments(p.grouping, m, layout, p.alignment)]
     deep = [d.end - d.first for d in depths(p.grouping, k, layout)]
     groups = layout.groups
-    return max(1, round(sum(rows) / groups)), n, max(1, round(sum(deep) / groups))
+    return round(sum(rows) / groups), n, round(sum(deep) / groups)
+
+
+def mean_shape(p: Problem, shape: Shape, layout: Layout) -> Shape:
+    """`mean_size` as the cost model prices it, each 1 at least."""
+    m, n, k = mean_size(p, shape, layout)
+    return max(1, m), n, max(1, k)

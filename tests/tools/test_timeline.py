@@ -35,7 +35,7 @@ from gemmgen.levers.split_k import exchange_cycles
 from gemmgen.pipeline import lower
 from gemmgen.see import html, svg, text
 from gemmgen.see.chrome_trace import chrome_trace
-from gemmgen.see.instance import instance, mean_shape
+from gemmgen.see.instance import instance, mean_shape, mean_size
 from gemmgen.see.latency import Latency, latency
 from gemmgen.see.page import Bar, Lane, Lanes
 from gemmgen.see.simulate import WHOLE, simulate
@@ -433,6 +433,13 @@ def test_instances_of_groups():
     ends = instance(kernel, (512, 128, 512), kernel.cluster.size, layout).rows
     assert any(rows < masked.config.block_m for own in ends for rows in own)
     assert mean_shape(masked.problem, (512, 128, 512), layout) == (406, 128, 512)
+
+
+def test_groups_without_rows_have_none_and_are_priced_as_one():
+    p = described("fp8_block/masked")[0]
+    layout = OF_SIZES[p.grouping](512, [0, 0], 1)
+    assert mean_size(p, (512, 128, 512), layout) == (0, 128, 512)
+    assert mean_shape(p, (512, 128, 512), layout) == (1, 128, 512)
 
 
 def test_rows_end_in_one_warpgroups_piece_and_not_in_the_others():
