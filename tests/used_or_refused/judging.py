@@ -149,7 +149,7 @@ def _told(line: Line, item: Item, found: Outcome) -> bool:
         return values[0] == "auto" or (values[0] == "never" and plain) or nothing
     if option == "--only" and values == ["gemmgen"]:
         return [item[0] for item in line.items].count("--only") > 1  # it is there beside others
-    if option == "--top":
+    if option == "--top" and line.fixed[0] == "explain":
         shown = len(run(*line.as_json()).said["runners_up"])
         return shown == int(values[0]) or shown < int(_default(line.fixed[0], option))  # of all
     if option == "--why-not":  # what the config has already shows nothing besides
