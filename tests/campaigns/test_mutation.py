@@ -40,6 +40,7 @@ SUBSET = [
     m for m in ROWS if m.id not in EQUIVALENT | SLOW and (m.expected != "E" or number(m) % 4 == 1)
 ]
 PLAIN = "fp8_block/base"
+DOC = Path(__file__).parents[2] / "docs/verification.md"
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +61,14 @@ def test_every_row_of_the_plan_is_here():
     absent = {int(n.split()[0]) for n in NOT_APPLICABLE}
     assert {*map(number, ROWS), *absent} >= set(range(1, 71))
     assert len({m.id for m in ROWS}) == len(ROWS)
+
+
+def test_the_documentation_lists_every_row():
+    lines = DOC.read_text().splitlines()
+    for m in ROWS:
+        start = f"| {m.id.removeprefix('row ')} | {m.says} | {m.layer} | "
+        by = [line.removeprefix(start) for line in lines if line.startswith(start)]
+        assert len(by) == 1 and (by[0][0] in m.expected or by[0] == "equivalent |"), m.id
 
 
 @pytest.mark.parametrize("m", SUBSET, ids=lambda m: m.id)
