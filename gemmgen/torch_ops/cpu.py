@@ -9,7 +9,7 @@ from ..errors import ArgumentError
 from ..ops import combining
 from ..ops.mixture import Calls, Experts, check, results
 from ..runtime.torch_tensors import torch
-from . import on_cpu
+from . import logits, on_cpu
 from .operators import OPERATORS
 from .registration import NAMESPACE, register
 
@@ -49,6 +49,7 @@ def _registered() -> Any:
             run = on_cpu.implementation(op, overload)
             library.impl(op.qualified(overload), run, KEY)
     library.impl("moe", _moe, KEY)
+    library.impl("fp8_mqa_logits", logits.on_cpu, KEY)
     return library
 
 

@@ -1,6 +1,7 @@
 """How many floating-point operations torch's counter (`torch.utils.flop_counter`) counts of an operator: 2 for each product of a sum.
 
-Of groups whose rows the device counts, rows are as many as there is room for: the host does not know better.
+Of groups whose rows the device counts, rows are as many as there is room for, and windows have all keys: the host does not
+know better.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..ir.packed import ROWS
 from ..ops import SCALE_BLOCK
 from ..problem import Problem
 from ..runtime.torch_tensors import torch
+from . import logits
 from .all_reduces import COLLECTIVES
 from .operators import OPERATORS, Operator
 
@@ -35,6 +37,7 @@ def register_flops(namespace: str) -> None:
         count = _of_gathered if collective.collective == ALL_GATHER else _of_gemm
         formula(getattr(operators, collective.name))(count(collective))
     formula(operators.moe)(of_moe)
+    formula(operators.fp8_mqa_logits)(logits.operations)
 
 
 def _of_gemm(op: Operator) -> Callable[..., int]:

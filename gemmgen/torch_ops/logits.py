@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.dtypes import DTYPES, E4M3, F32, S32
 from ..ir.expr import ROW_SUMS
 from ..ops import logits
-from ..runtime.torch_tensors import dtype_of
+from ..runtime.torch_tensors import dtype_of, torch
 from . import of_experts
 from .fakes import empty
 from .registration import config_of
@@ -18,6 +19,7 @@ SCHEMA = (
     "fp8_mqa_logits(Tensor q, Tensor kv, Tensor kv_scale, Tensor weights, Tensor window_first, Tensor window_end, *, "
     'str out_dtype="f32", str config="") -> Tensor'
 )
+Shape = tuple[int, ...]
 TENSORS = ("q", "kv", "kv_scale", "weights", "window_first", "window_end")
 
 
@@ -29,6 +31,23 @@ def register_logits(library: Any) -> None:
 
 def _implementation(*tensors: Any, out_dtype: str = "f32", config: str = "") -> Any:
     return logits.fp8_mqa_logits(*tensors, out_dtype=out_dtype, config=config_of(config))
+
+
+def on_cpu(*tensors: Any, out_dtype: str = "f32", config: str = "") -> Any:
+    """The scores of tensors of the CPU, by torch: sums over D and over heads in float64, rounded once."""
+    scores = _fake(*tensors, out_dtype=out_dtype, config=config)
+    q, kv, scale, weights, first, end = tensors
+    keys, wide = kv.double().T, weights.double()
+    total = sum((q[:, h].double() @ keys).relu() * wide[:, h, None] for h in range(q.shape[1]))
+    columns = torch().arange(kv.shape[0])
+    outside = (columns < first[:, None]) | (columns >= end[:, None])
+    scores.copy_((total * scale.double()).masked_fill(outside, -torch().inf))
+    return scores
+
+
+def operations(q: Shape, kv: Shape, *rest: Any, **kwargs: Any) -> int:
+    """As if every window had all keys: the host does not know better."""
+    return int(2 * prod(q) * kv[0])
 
 
 def _fake(*tensors: Any, out_dtype: str = "f32", config: str = "") -> Any:

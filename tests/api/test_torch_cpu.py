@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import pytest
 
@@ -27,6 +28,7 @@ from gemmgen.ir.dtypes import DTYPES  # noqa: E402
 from gemmgen.ir.packed import FORMS  # noqa: E402
 from gemmgen.runtime.torch_tensors import torch_dtype  # noqa: E402
 from gemmgen.torch_ops import compute_on_cpu, computes_on_cpu  # noqa: E402
+from gemmgen.torch_ops.logits import _fake as faked_scores  # noqa: E402
 
 STEPS = {
     torch.bfloat16: 2.0**-8,
@@ -352,6 +354,26 @@ def test_a_layer_of_experts(kind):
     assert torch.nn.functional.cosine_similarity(found.double(), wanted).min() > (
         0.9999 if kind == "bf16" else 0.995
     )
+
+
+@pytest.mark.parametrize("dtype", ("f32", "bf16", "f16"))
+def test_an_indexers_scores(dtype):
+    """Of windows that are empty, of one key, of all, past the last one."""
+    q, kv = (torch.randn(*x).to(torch.float8_e4m3fn) for x in ((4, 8, 32), (70, 32)))
+    scale, weights = torch.rand(70) + 0.5, torch.randn(4, 8)
+    first, end = torch.tensor([5, 69, 0, 9]).int(), torch.tensor([5, 70, 70, 99]).int()
+    found = torch.ops.gemmgen.fp8_mqa_logits(q, kv, scale, weights, first, end, out_dtype=dtype)
+    for i, j in product(range(4), range(70)):
+        inside = first[i] <= j < end[i]
+        terms = (
+            weights[i, h].double() * max(0, q[i, h].double() @ kv[j].double()) for h in range(8)
+        )
+        wanted = scale[j].double() * sum(terms) if inside else torch.tensor(-torch.inf)
+        assert found[i, j] == wanted.to(found.dtype)
+    fake = faked_scores(q, kv, scale, weights, first, end, out_dtype=dtype)
+    assert (found.dtype, found.stride()) == (fake.dtype, fake.stride())
+    with pytest.raises(ArgumentError, match="kv shape"):
+        torch.ops.gemmgen.fp8_mqa_logits(q, kv[:, :16], scale, weights, first, end)
 
 
 def test_layers_train():

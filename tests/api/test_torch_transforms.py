@@ -307,6 +307,13 @@ def test_operations_of_experts():
     assert count(*shapes, chosen, chosen, out_val=shapes[0]) == 2 * 20 * (96 * 64 + 64 * 48)
 
 
+def test_operations_of_an_indexers_scores():
+    q, kv = torch.randn(10, 8, 32, device="meta"), torch.randn(70, 32, device="meta")
+    out = torch.randn(10, 70, device="meta")
+    found = flop_registry[REGISTERED.fp8_mqa_logits](q, kv, out, out, out, out, out_val=out)
+    assert found == 2 * 10 * 8 * 32 * 70
+
+
 @pytest.mark.parametrize(
     ("name", "rows"),
     (("gemm_reduce_scatter", M), ("gemm_all_reduce", M), ("all_gather_gemm", 2 * M)),
