@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import gemmgen
 import gemmgen.ops
 from gemmgen.errors import GemmgenError, RuntimeUnavailable
+from gemmgen.ir.groupings import GROUPINGS
 
 from . import compiler_calls, expert_calls, gemm_calls, host_calls, logits_calls
 from .model import REFUSALS, Ignored, Tally, named
@@ -24,7 +25,12 @@ FUNCTIONS: dict[str, Function] = (
 )
 # What errors name besides: what is missing, one of several.
 WEIGHTS = {"Problem": ("weights",), "Problem.from_json": ("weights",)}
-ABOUT = WEIGHTS | {"compile_to_source": ("config",), "prepare": ("shape",)}
+ABOUT = WEIGHTS | {
+    "compile_to_source": ("config",),
+    "prepare": ("shape",),
+    # A table is called as its grouping calls it.
+    "ops.multiply, rows by index": (GROUPINGS["ends"].table,),
+}
 
 
 def judge(call: Call, tally: Tally) -> None:

@@ -76,7 +76,8 @@ def problem_fields() -> st.SearchStrategy[dict[str, Any]]:
 def _weights(family: Any, b: Any) -> st.SearchStrategy[Any]:
     """What a family's B is packed from, or what other families refuse."""
     coded = family in FAMILIES and recipe(family).coded
-    return mostly(st.sampled_from([*FORMS.get(b, ("",))])) if coded else PROBLEM["weights"]
+    known = FORMS[b] if isinstance(b, DType) and b in FORMS else ("",)
+    return mostly(st.sampled_from([*known])) if coded else PROBLEM["weights"]
 
 
 def _packed(fields: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
