@@ -221,8 +221,7 @@ def _decoding(of: Workload, c: Config) -> float:
 def _narrow(of: Workload, c: Config) -> float:
     """How much longer columns of B take to load than whole lines of K."""
     p = of.problem
-    line = p.mn_major[1] and c.block_n * p.b.bytes % LINE
-    return FIT.narrow if line else 1
+    return FIT.narrow if p.mn_major[1] and c.block_n * p.b.bytes % LINE else 1
 
 
 def _promotion(of: Workload, c: Config, price: Price) -> float:
