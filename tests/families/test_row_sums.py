@@ -127,10 +127,18 @@ def test_packed_weights_sum_no_rows():
         Problem(d=F32, epilogue=LOGITS.epilogue, **coded)
 
 
-@pytest.mark.parametrize("change", [{"split_k": 2}, {"shares": 2}, {"stream": True}], ids=str)
-def test_a_tile_without_k_is_not_divided(change):
-    with pytest.raises(IllegalConfig):
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        ("split-depths", {"split_k": 2}),
+        ("shares-alone", {"shares": 2}),
+        ("stream-groups", {"stream": True}),
+    ],
+)
+def test_a_tile_without_k_is_not_divided(rule, change):
+    with pytest.raises(IllegalConfig) as e:
         lower(LOGITS, replace(SMALL, **change))
+    assert e.value.rule.id == rule
 
 
 # ---- the scheduler and the proof ----------------------------------------------------------
