@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -10,7 +9,9 @@ from functools import partial
 
 import numpy as np
 import pytest
+from emulated import machine, prepared
 from kernels import LOGITS, emitted
+from test_scheduler import SHIM, device_code
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.check.audit import audit
@@ -30,7 +31,7 @@ from gemmgen.link import TextDiffers, link
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.schedulers import order
-from gemmgen.see.output import output
+from gemmgen.see.output import output as picture
 from gemmgen.verification import (
     NumpyEngine,
     check_bound,
@@ -38,8 +39,7 @@ from gemmgen.verification import (
     exact_integers,
     random_normal,
 )
-from gemmgen.verification.guarded import Guarded
-from gemmgen.verification.trial import judge, pitches
+from gemmgen.verification.trial import judge, output, pitches
 
 SMALL = Config(swap_ab=True, block_m=64, block_n=128, stages=2)
 BOUNDS = RowBound("first", "first"), RowBound("end", "end")
@@ -111,7 +111,7 @@ def test_problems_that_sum_no_rows(argument, change):
 
 def test_a_picture_has_each_element_of_the_tile_stored_once():
     kernel = lower(LOGITS, SMALL)
-    shown = output(kernel)
+    shown = picture(kernel)
     stored = [
         at for s in shown.stores for at in zip(s.row.tolist(), s.column.tolist(), strict=True)
     ]
@@ -198,25 +198,11 @@ def test_the_proof_finds_sums_that_are_not_the_tiles(change):
         check(map_stmts(kernel, change))
 
 
-def device_code(source):
-    constants = re.findall(r"^constexpr int .*;$", source, re.M)
-    structs = [
-        re.search(rf"^struct {name} \{{(?:[^\n]*\}};|.*?\n\}};)$", source, re.M | re.S)[0]
-        for name in ("Tile", "Scheduler")
-    ]
-    return "\n".join([*constants, *structs])
-
-
-MAIN = """
-#include <algorithm>
-#include <cstdint>
-#include <cstdio>
-#define __device__
-using std::min;
+READS = """
 using std::max;
-struct Dim { int x; } threadIdx, blockIdx, gridDim;
 template <class T> T __ldg(const T* p) { return *p; }
-CODE
+"""
+MAIN = """
 int main() {
     int m, n, k, rows, table[4096];
     while (std::scanf("%d %d %d %d %d", &m, &n, &k, &gridDim.x, &rows) == 5) {
@@ -236,13 +222,14 @@ int main() {
 def test_the_device_walks_windows_as_python_does(multicast, tmp_path):
     a = emitted(LOGITS, replace(SMALL, multicast=multicast))
     program = tmp_path / "walk.cpp"
-    program.write_text(MAIN.replace("CODE", device_code(a.source)))
+    program.write_text(SHIM + READS + device_code(a.source) + MAIN)
     run = partial(subprocess.run, check=True, text=True)
-    run(["g++", "-std=c++17", "-Wall", "-Wno-unused-result", "-o", tmp_path / "walk", program])
+    flags = ["-std=c++17", "-Wall", "-Werror", "-Wno-unused-result", "-Wno-unknown-pragmas"]
+    run(["g++", *flags, "-o", tmp_path / "walk", program])
     cases = [*samples(a.kernel.block, a.kernel.cluster)]
     lines = [" ".join(map(str, (*s, ctas, len(x.table) // 2, *x.table))) for s, ctas, x in cases]
-    got = run([tmp_path / "walk"], input="\n".join(lines), capture_output=True).stdout.split("\n")
-    for (shape, ctas, layout), line in zip(cases, got, strict=False):
+    got = run([tmp_path / "walk"], input="\n".join(lines), capture_output=True).stdout.splitlines()
+    for (shape, ctas, layout), line in zip(cases, got, strict=True):
         tiles = [
             (t.a_row, t.b_row, t.d_row, t.d_col, t.k_blocks)
             for cta in range(ctas)
@@ -279,31 +266,22 @@ CASES = {
 }
 
 
-def emulated(problem, config):
-    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
-    from gemmgen.runtime.emulated import EmulatedGpu, prepare
-
-    a = emitted(problem, config)
-    return EmulatedGpu(), prepare(a.kernel, a.source), a.kernel
-
-
 @pytest.mark.nvrtc
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_on_trial(name):
     problem, config = CASES[name]
-    machine, program, kernel = emulated(problem, config)
+    kernel, program = prepared(problem, config)
     rows = fold_rows(problem.epilogue)
     for shape in ((5 * rows, 201, 128), (rows, 1, 32), (3 * rows, 300, 272)):
-        assert judge(machine, program, kernel, problem, shape).exact
+        assert judge(machine(), program, kernel, problem, shape).exact
 
 
 def result_of(problem, config, operands):
-    machine, program, kernel = emulated(problem, config)
+    kernel, program = prepared(problem, config)
     strides = pitches(kernel, operands.shape, 1)
-    output = Guarded(dtype=problem.d, rows=operands.d_m, cols=operands.shape[1], pitch=strides.d)
+    d = output(problem, operands, strides)
     runs = [
-        output.extract(machine.execute(program, operands, strides, output, fill))
-        for fill in (0xFF, 0x55)
+        d.extract(machine().execute(program, operands, strides, d, fill)) for fill in (0xFF, 0x55)
     ]
     assert (runs[0] == runs[1]).all(), "bitwise repeatable, and nothing unwritten"
     return runs[0]
@@ -395,24 +373,19 @@ FOUR = [(0, 1), (130, 131), (10, 250), (140, 141), (0, 300), (128, 256), (256, 2
 @pytest.mark.nvrtc
 @pytest.mark.parametrize("name", IN_SCHEDULER)
 def test_the_emulator_finds_a_changed_scheduler(name):
-    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
-    from gemmgen.runtime.emulated import EmulatedGpu, prepare
-
-    a = emitted(LOGITS, SMALL)
-    old, new = IN_SCHEDULER[name]
-    assert old in a.source
     operands = exact_integers(LOGITS, 256, 300, 64, 3)
     first, end = np.array(FOUR, np.int32).T
     given = {**operands.arguments, "window_first": first, "window_end": end}
-    operands, strides = replace(operands, arguments=given), pitches(a.kernel, operands.shape)
-    output = Guarded(dtype=F32, rows=8, cols=300, pitch=strides.d)
+    operands = replace(operands, arguments=given)
 
-    def judged(source):
-        program = prepare(a.kernel, source)
-        after = EmulatedGpu(sms=3).execute(program, operands, strides, output, 0xFF)
-        output.check(after, 0xFF)
-        check_exact(LOGITS, operands, output.extract(after), NumpyEngine())
+    def run(*edits):
+        kernel, program = prepared(LOGITS, SMALL, edits)
+        strides = pitches(kernel, operands.shape)
+        d = output(LOGITS, operands, strides)
+        after = machine(sms=3).execute(program, operands, strides, d, 0xFF)
+        d.check(after, 0xFF)
+        check_exact(LOGITS, operands, d.extract(after), NumpyEngine())
 
-    judged(a.source)
+    run()
     with pytest.raises((VerificationError, EmulatorError)):
-        judged(a.source.replace(old, new))
+        run(IN_SCHEDULER[name])
