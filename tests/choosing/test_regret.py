@@ -47,7 +47,7 @@ def model_only(monkeypatch):
 # ---- what is drawn --------------------------------------------------------------------------
 
 
-def test_every_family_and_grouping_has_a_problem():
+def test_all_groupings_and_families_without_packed_weights_are_drawn():
     found = held_out.problems()
     assert {p.family for p in found} == {x for x, r in RECIPES.items() if not r.coded} and {
         p.grouping for p in found
