@@ -65,9 +65,9 @@ def fitting(problem, shape):
     return -(-m // rows) * rows, -(-n // columns) * columns, k
 
 
-# One of each kind of code the families and passes can produce.
 SLICED = Config(slice_k=True, swap_ab=True, block_m=16, block_n=64, consumers=3, stages=6)
 
+# One of each kind of code the families and passes can produce.
 VARIETY = {
     "dense": (DENSE, Config()),
     **{f"dense-{g}": (replace(DENSE, grouping=g), Config()) for g in GROUPED},
