@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..codes import Codes, decode, encode
-from ..formats import Format, Weights, e2m1, multiplied, pack, paired
+from ..formats import Weights, e2m1, multiplied, named, pack, paired
 from ..ir.packed import COLUMNS, E8M0, E8M0_BIAS, INT4, ZERO, Form
 
 X = Any  # an `Operands`
@@ -60,7 +60,7 @@ def _scales(form: Form, exponents: Any) -> Codes:
 
 def _packed(x: X, form: Form, codes: Any, scales: Codes, zeros: Any) -> X:
     weights = Weights(
-        format=Format(element=form.element, group=form.group, scale=form.scale, zeros=form.zeros),
+        format=named(form.format),
         codes=paired(codes.astype(np.uint8)),
         scales=scales,
         zeros=None if zeros is None else zeros.astype(np.uint8),

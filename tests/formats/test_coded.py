@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gemmgen.codes import decode
-from gemmgen.formats import Format, Packed, dequantise, multiplied, unpack
+from gemmgen.formats import Packed, dequantise, multiplied, named, nibbles, unpack
 from gemmgen.ir.packed import FORMS
 from gemmgen.problem import Problem
 from gemmgen.verification import exact_integers, ladder, random_normal
@@ -23,10 +23,10 @@ def drawn(draw, to, name, grouping="none"):
 def weights_of(p, x, group=...):
     """What is in the blocks, all of it."""
     form = p.form
-    made = Format(element=form.element, group=form.group, scale=form.scale, zeros=form.zeros)
     blocks = x.blocks[group]
     rows, columns = 64 * blocks.shape[-3], 128 * blocks.shape[-2]
-    return unpack(Packed(format=made, to=form.to, blocks=blocks, rows=rows, columns=columns))
+    held = Packed(format=named(form.format), to=form.to, blocks=blocks, rows=rows, columns=columns)
+    return unpack(held)
 
 
 @pytest.mark.parametrize("draw", (exact_integers, ladder, random_normal))
@@ -55,8 +55,6 @@ def test_exact_operands_are_those_of_a_dense_b_with_scales_that_differ(draw, to,
 
 @pytest.mark.parametrize(("to", "name"), CASES, ids=lambda x: str(x))
 def test_random_operands_have_every_code(to, name):
-    from gemmgen.formats import nibbles
-
     p, x = drawn(random_normal, to, name)
     assert len(np.unique(nibbles(weights_of(p, x).codes))) == 16
 

@@ -19,7 +19,7 @@ from unittest import mock
 import torch
 
 from gemmgen import ops
-from gemmgen.formats import Format, Packed, multiplied, unpack
+from gemmgen.formats import Packed, multiplied, named, unpack
 from gemmgen.ir.argument_names import parameter
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.expr import DeviceScalar, PerColumn, PerRow, Scalar, arguments
@@ -111,8 +111,7 @@ def execute(p, plan):
 def numbers(p, rows, n, k):
     """Of packed weights [groups, rows of blocks, bytes]."""
     blocks = rows.reshape(*rows.shape[:-1], -1, p.form.block_bytes)
-    form = Format(element=p.form.element, group=p.form.group, scale=p.form.scale, zeros=p.form.zeros)  # fmt: skip
-    found = Packed(format=form, to=p.b, blocks=blocks.numpy(), rows=64 * blocks.shape[-3], columns=128 * blocks.shape[-2])  # fmt: skip
+    found = Packed(format=named(p.form.format), to=p.b, blocks=blocks.numpy(), rows=64 * blocks.shape[-3], columns=128 * blocks.shape[-2])  # fmt: skip
     return torch.from_numpy(multiplied(unpack(found), p.b)[..., :n, :k])
 
 
