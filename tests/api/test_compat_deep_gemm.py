@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F401
+from fake_torch import Placed, bf16, codes, fake_torch_fixture, launches_fixture  # noqa: F401
 
 from gemmgen import ops
 from gemmgen.compat import deep_gemm
@@ -186,14 +186,6 @@ def chosen(monkeypatch):
     monkeypatch.setattr(ops.building, "chosen", lambda *asked: CONFIG)
     monkeypatch.setattr(ops.building.driver, "require_hopper", lambda device: H200.device_name)
     monkeypatch.setattr(settings, "_settings", settings.Settings())
-
-
-def codes(*shape: int) -> Placed:
-    return Placed(*shape, dtype="float8_e4m3fn")
-
-
-def bf16(*shape: int) -> Placed:
-    return Placed(*shape, dtype="bfloat16")
 
 
 def by_column(*shape: int) -> Placed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F401
+from fake_torch import Placed, codes, fake_torch_fixture, launches_fixture  # noqa: F401
 
 from gemmgen import ops
 from gemmgen.compat import flag_gems
@@ -24,10 +24,6 @@ def chosen(monkeypatch):
     config = Config(block_n=64, stages=2)
     monkeypatch.setattr(ops.building, "chosen", lambda *asked: config)
     monkeypatch.setattr(ops.building.driver, "require_hopper", lambda device: H200.device_name)
-
-
-def codes(*shape: int, stride=None) -> Placed:
-    return Placed(*shape, dtype="float8_e4m3fn", stride=stride)
 
 
 def given(**changes):

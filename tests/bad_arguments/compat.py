@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from fake_torch import Placed
+from fake_torch import Placed, bf16, codes
 
 from gemmgen.compat import deep_gemm, flag_gems
 from gemmgen.errors import UnsupportedProblem
@@ -18,14 +18,6 @@ G = 3
 OPERAND = "none dtype device rank last pitch address"
 OUT = "none dtype device rank side rows last pitch address"
 COPIED = "none dtype device rank side"  # scales that are copied if they lie otherwise
-
-
-def codes(*shape: int) -> Placed:
-    return Placed(*shape, dtype=FP8)
-
-
-def bf16(*shape: int) -> Placed:
-    return Placed(*shape, dtype=BF16)
 
 
 def by_column(*shape: int) -> Placed:

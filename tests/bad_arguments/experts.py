@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fake_torch import Placed
+from fake_torch import Placed, codes
 
 from gemmgen import ops
 from gemmgen.compat.fused_experts import FLAGS, ONLY, fused_experts
@@ -101,10 +101,6 @@ def _layer() -> Given:
     return given | {"chosen": Placed(16, 4, dtype="int32"), "weights": Placed(16, 4)}
 
 
-def _weights(*shape: int, **more: object) -> Placed:
-    return Placed(*shape, dtype="float8_e4m3fn", **more)
-
-
 MOE = (
     *(wrong(f"{x} of no tensor", x, **{x: [[1.0]]}) for x in ("x", "w1", "w2", "chosen", "weights", "scale_w1", "scale_w2", "add")),
     wrong("floats", "x dtype", x=Placed(16, K)),
@@ -113,17 +109,17 @@ MOE = (
     wrong("integers", "w1 dtype", w1=Placed(8, 512, K, dtype="int8")),
     wrong("16 bits and scales", "w1 dtype", w1=Placed(8, 512, K, dtype="bfloat16")),
     wrong("another dtype for the second GEMM", "w2 dtype", w2=Placed(8, K, 256, dtype="bfloat16")),
-    wrong("one expert without its side", "w1 shape", w1=_weights(512, K)),
-    wrong("an odd number of rows", "w1 shape", w1=_weights(8, 511, K)),
-    wrong("other features", "w1 shape", w1=_weights(8, 512, K + 128)),
-    wrong("no experts", "w1 shape", w1=_weights(0, 512, K)),
-    wrong("more experts than are routed", "w1 shape", w1=_weights(513, 512, K)),
-    wrong("halves in one block of scales", "w1 shape", order="halves", w1=_weights(8, 384, K)),
-    wrong("fewer experts", "w2 shape", w2=_weights(7, K, 256)),
-    wrong("another number of features inside", "w2 shape", w2=_weights(8, K, 384)),
-    wrong("K apart", "w1 last stride", w1=_weights(8, 512, K, stride=(512 * K, 1, 512))),
-    wrong("rows at odd places", "w1", w1=_weights(8, 512, K, stride=(513 * (K + 8), K + 8, 1))),
-    wrong("rows of w2 at odd places", "w2", w2=_weights(8, K, 256, stride=(K * 264, 264, 1))),
+    wrong("one expert without its side", "w1 shape", w1=codes(512, K)),
+    wrong("an odd number of rows", "w1 shape", w1=codes(8, 511, K)),
+    wrong("other features", "w1 shape", w1=codes(8, 512, K + 128)),
+    wrong("no experts", "w1 shape", w1=codes(0, 512, K)),
+    wrong("more experts than are routed", "w1 shape", w1=codes(513, 512, K)),
+    wrong("halves in one block of scales", "w1 shape", order="halves", w1=codes(8, 384, K)),
+    wrong("fewer experts", "w2 shape", w2=codes(7, K, 256)),
+    wrong("another number of features inside", "w2 shape", w2=codes(8, K, 384)),
+    wrong("K apart", "w1 last stride", w1=codes(8, 512, K, stride=(512 * K, 1, 512))),
+    wrong("rows at odd places", "w1", w1=codes(8, 512, K, stride=(513 * (K + 8), K + 8, 1))),
+    wrong("rows of w2 at odd places", "w2", w2=codes(8, K, 256, stride=(K * 264, 264, 1))),
     wrong("no scales of w2", "scale_w2", scale_w2=None),
     wrong("scales of 16 bits", "scale_w1 dtype", scale_w1=Placed(8, 4, K // 128, dtype="bfloat16")),
     wrong("a scale for each row", "scale_w1 shape", scale_w1=Placed(8, 512, K // 128)),
@@ -172,7 +168,7 @@ FUSED = (
     wrong("INT8 without channels", "per_channel_quant", use_fp8_w8a8=False, use_int8_w8a8=True, block_shape=None),
     wrong("a scale for each channel of blocks", "w1_scale shape", w1_scale=Placed(8, 512)),
     wrong("16 bits", "w1 dtype", w1=Placed(8, 512, K, dtype="bfloat16")),
-    wrong("blocks of gate and up", "w1 shape", w1=_weights(8, 384, K)),
+    wrong("blocks of gate and up", "w1 shape", w1=codes(8, 384, K)),
     wrong("no scales of w1", "w1_scale", w1_scale=None),
     wrong("no scales of w2", "w2_scale", w2_scale=None),
     wrong("scales without FP8", "w2_scale", use_fp8_w8a8=False, w1_scale=None, block_shape=None),

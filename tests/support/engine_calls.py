@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fake_torch import Placed
+from fake_torch import Placed, bf16, codes
 
 G, M, T, N, K = 4, 512, 128, 256, 640  # groups, rows, rows of a group, columns
 BLOCKS_N, BLOCKS_K = 2, 5
@@ -26,14 +26,6 @@ class Call:
     given: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
     answer: str = SERVED
     argument: str = ""
-
-
-def codes(*shape: int) -> Placed:
-    return Placed(*shape, dtype="float8_e4m3fn")
-
-
-def bf16(*shape: int) -> Placed:
-    return Placed(*shape, dtype="bfloat16")
 
 
 def int32(*shape: int) -> Placed:

@@ -167,6 +167,14 @@ class Placed(Tensor):
         return Placed(*self.shape, dtype=dtype)
 
 
+def codes(*shape: int, stride: tuple[int, ...] | None = None) -> Placed:
+    return Placed(*shape, dtype="float8_e4m3fn", stride=stride)
+
+
+def bf16(*shape: int) -> Placed:
+    return Placed(*shape, dtype="bfloat16")
+
+
 def of_each_rank(size: int, rank: int, ranks: int) -> tuple[Placed, ...]:
     """Bytes of each rank's GPU, of which this rank's is the first."""
     found = tuple(Placed(size, dtype="uint8") for _ in range(ranks))
