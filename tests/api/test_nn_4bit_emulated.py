@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
 
 from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
+from mixtures import distance  # noqa: E402
 
 from gemmgen import formats, nn, ops, quant  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
@@ -30,10 +31,6 @@ def functions(monkeypatch):
 
 def drawn(form, *shape):
     return quant.of(torch.randn(*shape) * shape[-1] ** -0.5, form)
-
-
-def distance(found, exact):
-    return ((found.double() - exact).norm() / exact.norm()).item()
 
 
 def test_a_linear_layer(monkeypatch):

@@ -12,6 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from mixtures import distance  # noqa: E402
+
 from gemmgen import nn, ops  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -29,10 +31,6 @@ def seeded():
 
 def drawn(*shape):
     return torch.randn(*shape, device="cuda").to(BF16)
-
-
-def distance(found, exact):
-    return ((found.double() - exact).norm() / exact.norm()).item()
 
 
 def layer(bias=True):

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from example_runs import on_a_gpu  # noqa: E402
+from mixtures import distance  # noqa: E402
 
 from gemmgen import formats, nn, quant  # noqa: E402
 
@@ -35,10 +36,6 @@ def packed(form, *shape):
 
 def drawn(form, *shape):
     return torch.randn(*shape, device="cuda").to(FORMS[form][1])
-
-
-def distance(found, exact):
-    return ((found.double() - exact).norm() / exact.norm()).item()
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -100,4 +100,5 @@ def layer(x, w1, w2, chosen, weights, scale_w1=None, scale_w2=None, add=None, **
 
 
 def distance(found, exact):
+    """Length of the difference, of the length of the exact."""
     return ((found.double() - exact).norm() / exact.norm().clamp(min=1e-30)).item()
