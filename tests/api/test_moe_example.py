@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from example_runs import without_a_gpu  # noqa: E402
+from example_runs import example_fixture, without_a_gpu  # noqa: E402, F401
 from torch_reference import on_cpu  # noqa: E402, F401
 
 from gemmgen.nn.experts import CALLS  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
 
-PATH = Path(__file__).parents[2] / "examples" / "moe_layer.py"
+NAME = "moe_layer.py"
 NAMES = {"torch, bfloat16", "gemmgen, FP8"}
-
-
-@pytest.fixture(name="example")
-def example_fixture(monkeypatch):
-    spec = spec_from_file_location("moe_layer", PATH)
-    module = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "moe_layer", module)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_blocks_are_as_near_as_their_dtypes(example, on_cpu, monkeypatch, capsys):  # noqa: F811
@@ -61,5 +48,5 @@ def test_a_bias_changes_the_choice_alone(example):
 
 
 def test_without_a_gpu_it_says_so():
-    out = without_a_gpu(PATH.name)
+    out = without_a_gpu(NAME)
     assert "torch, bfloat16" in out and "gemmgen, FP8" not in out

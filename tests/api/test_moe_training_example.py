@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from example_runs import without_a_gpu  # noqa: E402
+from example_runs import example_fixture, without_a_gpu  # noqa: E402, F401
 from torch_reference import on_cpu  # noqa: E402, F401
 
-PATH = Path(__file__).parents[2] / "examples" / "moe_training.py"
-
-
-@pytest.fixture(name="example")
-def example_fixture(monkeypatch):
-    spec = spec_from_file_location("moe_training", PATH)
-    module = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "moe_training", module)
-    spec.loader.exec_module(module)
-    return module
+NAME = "moe_training.py"
 
 
 def test_losses_are_those_of_torch(example, on_cpu, capsys):  # noqa: F811
@@ -37,5 +24,5 @@ def test_losses_are_those_of_torch(example, on_cpu, capsys):  # noqa: F811
 
 
 def test_without_a_gpu_it_says_so():
-    out = without_a_gpu(PATH.name)
+    out = without_a_gpu(NAME)
     assert "torch, BF16" in out and "gemmgen, FP8" not in out

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from example_runs import without_a_gpu  # noqa: E402
+from example_runs import example_fixture, without_a_gpu  # noqa: E402, F401
 from torch_reference import on_cpu  # noqa: E402, F401
 
-PATH = Path(__file__).parents[2] / "examples" / "mlp_moe.py"
+NAME = "mlp_moe.py"
 SIZES = {"tokens": 50, "hidden": 160, "intermediate": 96, "experts": 6, "top": 2}
-
-
-@pytest.fixture(name="example")
-def example_fixture():
-    spec = spec_from_file_location("mlp_moe", PATH)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_layers_are_as_near_as_their_dtypes(example, capsys):
@@ -35,4 +24,4 @@ def test_the_layers_are_as_near_as_their_dtypes(example, capsys):
 
 
 def test_without_a_gpu_it_says_so():
-    without_a_gpu(PATH.name)
+    without_a_gpu(NAME)

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from example_runs import without_a_gpu  # noqa: E402
+from example_runs import example_fixture, without_a_gpu  # noqa: E402, F401
 from torch_reference import on_cpu  # noqa: E402, F401
 
-PATH = Path(__file__).parents[2] / "examples" / "w4a16.py"
-
-
-@pytest.fixture(name="example")
-def example_fixture(monkeypatch):
-    spec = spec_from_file_location("w4a16", PATH)
-    module = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "w4a16", module)
-    spec.loader.exec_module(module)
-    return module
+NAME = "w4a16.py"
 
 
 @pytest.mark.parametrize(
@@ -44,5 +31,5 @@ def test_words_are_those_of_awq(example):
 
 
 def test_without_a_gpu_it_says_so():
-    out = without_a_gpu(PATH.name)
+    out = without_a_gpu(NAME)
     assert "torch, bfloat16" in out and "gemmgen, 4 bits" not in out

@@ -5,12 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 from conftest import missing_for_gpu
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(name="example")
+def example_fixture(request, monkeypatch):
+    """examples/`NAME` as a module; NAME is of the module of the test."""
+    path = ROOT / "examples" / request.module.NAME
+    spec = spec_from_file_location(path.stem, path)
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, path.stem, module)
+    spec.loader.exec_module(module)
+    return module
 
 
 def run(name, **environment):
