@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
+from emulated_ops import Memory, computed_on_cpu, emulated, real_torch  # noqa: E402, F401
 from torch_reference import (  # noqa: E402
     BY_NAME,
     GEMMS,
@@ -36,13 +36,6 @@ STEPS = {
     torch.float32: 2.0**-22,
     torch.int32: 0.0,
 }
-
-
-@pytest.fixture(autouse=True)
-def on_cpu(real_torch):  # noqa: F811
-    compute_on_cpu()
-    yield
-    compute_on_cpu(False)
 
 
 def near(found, wanted, sums=1.0):

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from emulated_ops import real_torch  # noqa: E402, F401
+from emulated_ops import computed_on_cpu, real_torch  # noqa: E402, F401
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode, flop_registry  # noqa: E402
 from torch_reference import BY_NAME, GEMMS, arguments_of, by_name, overload  # noqa: E402
@@ -24,13 +24,6 @@ PACKED_FOR = {
     "int4_32_f16_zeros": torch.float16,
     "e2m1_32_e8m0": torch.bfloat16,
 }
-
-
-@pytest.fixture(autouse=True)
-def on_cpu(real_torch):  # noqa: F811
-    torch_ops.compute_on_cpu()
-    yield
-    torch_ops.compute_on_cpu(False)
 
 
 class Seen(TorchDispatchMode):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import contextmanager
 from functools import cache
 from types import SimpleNamespace
 
@@ -37,6 +38,7 @@ from gemmgen.runtime.launch import check_launch, grid, lying
 from gemmgen.runtime.nvrtc import compile_ptx
 from gemmgen.runtime.torch_tensors import dtype_of
 from gemmgen.target import H200
+from gemmgen.torch_ops import compute_on_cpu
 
 PLAIN = {ops_combining: combining, ops_routing: routing, ops_spreading: spreading, casting: casts}
 
@@ -51,6 +53,23 @@ def real_torch():
     torch.manual_seed(0)
     yield
     front.KEPT.clear()
+
+
+@contextmanager
+def computing_on_cpu():
+    """Inside, operators over tensors of the CPU compute there."""
+    compute_on_cpu()
+    try:
+        yield
+    finally:
+        compute_on_cpu(False)
+
+
+@pytest.fixture(autouse=True)
+def computed_on_cpu(real_torch):
+    """For a test file that imports it and `real_torch`."""
+    with computing_on_cpu():
+        yield
 
 
 class Memory(TorchDispatchMode):

@@ -85,7 +85,7 @@ class OnCpu:
 
 
 @pytest.fixture
-def on_cpu(monkeypatch):
+def casts_on_cpu(monkeypatch):
     """Casts by the torch code, and a clock that says 2 us for a copy and 4 us for a cast."""
     torch = pytest.importorskip("torch")
     for cached in (torch_tensors.torch, torch_tensors.torch_dtype):
@@ -105,7 +105,7 @@ def on_cpu(monkeypatch):
     return SimpleNamespace(torch=torch)
 
 
-def test_every_cast_is_timed_against_its_bytes(on_cpu):
+def test_every_cast_is_timed_against_its_bytes(casts_on_cpu):
     rows = casts.measure([(8, 256)], BF16, "e4m3", False, 3)
     assert [r.per for r in rows] == ["columns", "row", "block"]
     x_and_q = 8 * 256 * (BF16.bytes + E4M3.bytes)
@@ -116,7 +116,7 @@ def test_every_cast_is_timed_against_its_bytes(on_cpu):
         assert r.share == pytest.approx(0.5)
 
 
-def test_a_wrong_cast_is_not_timed(on_cpu, monkeypatch):
+def test_a_wrong_cast_is_not_timed(casts_on_cpu, monkeypatch):
     def wrong(*args):
         q, scale = quantise.by_torch(*args)
         return q, scale * 2
