@@ -8,6 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import four_bits  # noqa: E402
+from four_bits import FORMS  # noqa: E402
+from roundings import UNIT  # noqa: E402
 from torch_reference import on_cpu  # noqa: E402, F401
 
 from gemmgen import formats, nn, quant  # noqa: E402
@@ -17,16 +20,10 @@ from gemmgen.nn.experts4bit import ACTIVATIONS  # noqa: E402
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 N, K = 70, 256
 EXPERTS, HIDDEN, INNER, TOKENS, TOP = 4, 192, 160, 9, 2
-FORMS = {
-    "int4": (formats.int4(128, "bf16"), BF16),
-    "zeros": (formats.int4(64, "f16", zeros=True), F16),
-    "mxfp4": (formats.MXFP4, BF16),
-}
-ROUNDING = {BF16: 2.0**-8, F16: 2.0**-11}
 
 
 def quantised(*shape, form="int4"):
-    return quant.of(torch.randn(*shape), FORMS[form][0])
+    return four_bits.drawn(FORMS[form][0], *shape)
 
 
 def numbers(packed):
@@ -35,7 +32,7 @@ def numbers(packed):
 
 def near(found, exact, steps=1.0):
     """Within so many roundings of a value."""
-    bound = steps * ROUNDING[found.dtype] * exact.abs().max()
+    bound = steps * UNIT[found.dtype] * exact.abs().max()
     return bool(((found.double() - exact).abs() <= bound).all())
 
 
@@ -222,9 +219,7 @@ def sides(experts=EXPERTS):
 
 
 def drawn(form="mxfp4"):
-    """Weights that leave activations of size 1."""
-    shapes = sides()
-    return [quant.of(torch.randn(*s) * s[-1] ** -0.5, OF_EXPERTS[form][0]) for s in shapes]
+    return [four_bits.drawn(OF_EXPERTS[form][0], *s) for s in sides()]
 
 
 def activated(both, order, activation):

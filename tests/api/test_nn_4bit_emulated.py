@@ -11,9 +11,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
 
 from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
+from four_bits import drawn  # noqa: E402
 from mixtures import distance  # noqa: E402
 
-from gemmgen import formats, nn, ops, quant  # noqa: E402
+from gemmgen import formats, nn, ops  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
 
 EXPERTS, HIDDEN, INNER, TOKENS, TOP = 3, 128, 64, 7, 2
@@ -27,10 +28,6 @@ def functions(monkeypatch):
     for module in ("linear4bit", "experts4bit"):
         at = sys.modules[f"gemmgen.nn.{module}"]
         monkeypatch.setattr(at, "gemmgen", SimpleNamespace(**found))
-
-
-def drawn(form, *shape):
-    return quant.of(torch.randn(*shape) * shape[-1] ** -0.5, form)
 
 
 def test_a_linear_layer(monkeypatch):

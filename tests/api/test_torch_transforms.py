@@ -7,11 +7,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from emulated_ops import computed_on_cpu, real_torch  # noqa: E402, F401
+from four_bits import packed  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode, flop_registry  # noqa: E402
 from torch_reference import BY_NAME, GEMMS, arguments_of, by_name, overload  # noqa: E402
 
-from gemmgen import formats, quant, torch_ops  # noqa: E402
+from gemmgen import formats, torch_ops  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.ir.groupings import GROUPINGS  # noqa: E402
 from gemmgen.ops import quantise_blocks, quantise_rows  # noqa: E402
@@ -43,10 +44,8 @@ def halves(*shape):
     return torch.randn(*shape).bfloat16()
 
 
-def packed(name, *shape):
-    """Blocks of drawn weights, in that format."""
-    weights = quant.of(torch.randn(*shape), formats.named(name))
-    return quant.pack(weights, PACKED_FOR[name]).blocks
+def blocks(name, *shape):
+    return packed(formats.named(name), PACKED_FOR[name], *shape).blocks
 
 
 def seen(run, *args):
@@ -74,7 +73,7 @@ BOTH = {
     "gemm": (lambda: (halves(B, M, K), halves(B, N, K)), {}),
     "int8_gemm": (lambda: (torch.randint(-9, 9, (B, M, K)).char(), torch.randint(-9, 9, (B, N, K)).char()), {"out_dtype": "s32"}),
     "fp8_gemm": (lambda: (halves(B, M, K).to(torch.float8_e4m3fn), halves(B, N, K).to(torch.float8_e4m3fn)), {}),
-    "w4a16_gemm": (lambda: (halves(B, M, K), packed("int4_32_bf16", B, N, K)), {"weights": "int4_32_bf16", "columns": N}),
+    "w4a16_gemm": (lambda: (halves(B, M, K), blocks("int4_32_bf16", B, N, K)), {"weights": "int4_32_bf16", "columns": N}),
 }  # fmt: skip
 
 
@@ -176,7 +175,7 @@ def test_operands_are_cast(op, dtype):
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16))
 def test_operands_of_packed_weights_are_cast_to_what_these_are_packed_for(op, name, dtype):
     (a, b, *rest), given = arguments_of(op)
-    b, given["weights"], to = packed(name, *b.shape[:-3], 48, 256), name, PACKED_FOR[name]
+    b, given["weights"], to = blocks(name, *b.shape[:-3], 48, 256), name, PACKED_FOR[name]
     a = torch.randn(a.shape)
     bits, run = b.clone(), overload(op, "")
     wanted = run(a.to(to), b, *rest, **given)
@@ -192,7 +191,7 @@ def test_operands_of_packed_weights_are_cast_to_what_these_are_packed_for(op, na
 @pytest.mark.parametrize("name", ("int4", "int4_column_bf16", "int4_128_f32"))
 def test_names_of_no_packed_weights_cast_nothing(name):
     given = {"weights": name, "columns": N}
-    b = packed("int4_32_bf16", N, K)
+    b = blocks("int4_32_bf16", N, K)
     with torch.autocast("cpu", dtype=torch.float16):
         with pytest.raises(ArgumentError, match="a dtype=torch"):
             REGISTERED.w4a16_gemm(torch.randn(M, K), b, **given)
@@ -275,7 +274,7 @@ def test_operations_follow_the_layout(layout):
 
 @pytest.mark.parametrize(("columns", "n"), ((None, 64), (N, N)))
 def test_operations_of_packed_weights(columns, n):
-    a, b = halves(M, K), packed("int4_32_bf16", N, K)
+    a, b = halves(M, K), blocks("int4_32_bf16", N, K)
     said = {"weights": "int4_32_bf16", "columns": columns}
     assert counted(REGISTERED.w4a16_gemm, a, b, **said) == 2 * M * n * K
 

@@ -6,21 +6,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import four_bits  # noqa: E402
 from example_runs import on_a_gpu  # noqa: E402
+from four_bits import FORMS  # noqa: E402
 from mixtures import distance  # noqa: E402
 
-from gemmgen import formats, nn, quant  # noqa: E402
+from gemmgen import nn  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
-BF16, F16 = torch.bfloat16, torch.float16
 N, K = 200, 512
 EXPERTS, HIDDEN, INNER = 6, 512, 384
-FORMS = {
-    "int4": (formats.int4(128, "bf16"), BF16),
-    "zeros": (formats.int4(64, "f16", zeros=True), F16),
-    "mxfp4": (formats.MXFP4, BF16),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +25,8 @@ def seeded():
     torch._dynamo.reset()
 
 
-def packed(form, *shape):
-    weight = torch.randn(*shape) * shape[-1] ** -0.5
-    return quant.pack(quant.of(weight, FORMS[form][0]), FORMS[form][1]).to("cuda")
+def on_device(form, *shape):
+    return four_bits.packed(*FORMS[form], *shape).to("cuda")
 
 
 def drawn(form, *shape):
@@ -42,7 +37,7 @@ def drawn(form, *shape):
 @pytest.mark.parametrize("rows", (1, 16, 300))
 @pytest.mark.parametrize("biased", (False, True))
 def test_a_linear_layer(form, rows, biased):
-    weights, x = packed(form, N, K), drawn(form, rows, K)
+    weights, x = on_device(form, N, K), drawn(form, rows, K)
     bias = torch.randn(N, device="cuda") if biased else None
     layer = nn.Linear4bit.from_packed(weights, bias)
     y = layer(x)
@@ -52,7 +47,7 @@ def test_a_linear_layer(form, rows, biased):
 
 
 def experts(form, activation="swiglu"):
-    weights = packed(form, EXPERTS, 2 * INNER, HIDDEN), packed(form, EXPERTS, HIDDEN, INNER)
+    weights = on_device(form, EXPERTS, 2 * INNER, HIDDEN), on_device(form, EXPERTS, HIDDEN, INNER)
     biases = [torch.randn(x.shape[:2], device="cuda") / 8 for x in weights]
     given = dict(zip(("gate_up_bias", "down_bias"), biases, strict=True))
     made = nn.Experts4bit.from_packed(*weights, **given, activation=activation)

@@ -1,0 +1,24 @@
+"""Weights of 4 bits as torch tensors: formats of each kind, drawn and packed."""
+
+from __future__ import annotations
+
+import torch
+
+from gemmgen import formats, quant
+
+BF16, F16 = torch.bfloat16, torch.float16
+# By name, with the dtype of what is multiplied by them.
+FORMS = {
+    "int4": (formats.int4(128, "bf16"), BF16),
+    "zeros": (formats.int4(64, "f16", zeros=True), F16),
+    "mxfp4": (formats.MXFP4, BF16),
+}
+
+
+def drawn(form, *shape):
+    """Of size 1 / sqrt(K): products with numbers of size 1 have size 1."""
+    return quant.of(torch.randn(*shape) * shape[-1] ** -0.5, form)
+
+
+def packed(form, dtype, *shape):
+    return quant.pack(drawn(form, *shape), dtype)
