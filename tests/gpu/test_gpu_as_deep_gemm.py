@@ -16,10 +16,13 @@ M, N, K = 200, 256, 512
 def served():
     from gemmgen.compat import deep_gemm
 
+    before = deep_gemm.get_pdl()
     deep_gemm.install()
-    yield importlib.import_module("deep_gemm")
-    deep_gemm.set_pdl(False)
-    deep_gemm.uninstall()
+    try:
+        yield importlib.import_module("deep_gemm")
+    finally:
+        deep_gemm.set_pdl(before)
+        deep_gemm.uninstall()
 
 
 def halves(*shape):
@@ -100,15 +103,13 @@ def test_legacy_groups(served):
 def test_operators_of_the_gpu_pay_no_heed_to_the_cpu():
     """The same launches, whether or not tensors of the CPU are computed there."""
     import torch
-
-    from gemmgen.torch_ops import compute_on_cpu
+    from emulated_ops import computing_on_cpu
 
     a, b = halves(M, K), halves(N, K)
     wanted = torch.ops.gemmgen.gemm(a, b)
-    compute_on_cpu()
-    assert torch.equal(torch.ops.gemmgen.gemm(a, b), wanted)
-    near = torch.ops.gemmgen.gemm(a.cpu(), b.cpu()).float()
-    compute_on_cpu(False)
+    with computing_on_cpu():
+        assert torch.equal(torch.ops.gemmgen.gemm(a, b), wanted)
+        near = torch.ops.gemmgen.gemm(a.cpu(), b.cpu()).float()
     assert ((near - wanted.cpu().float()).abs() <= 2.0**-7 * near.abs() + 1e-2).all()
 
 
