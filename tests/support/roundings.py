@@ -5,7 +5,12 @@ from __future__ import annotations
 import torch
 
 # Half a step, of the least number with such a step: an element is off by no more of itself.
-UNIT = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-24}
+UNIT = {
+    torch.float8_e4m3fn: 2.0**-4,
+    torch.bfloat16: 2.0**-8,
+    torch.float16: 2.0**-11,
+    torch.float32: 2.0**-24,
+}
 
 
 def of_length(dtype, times=1):
