@@ -13,7 +13,7 @@ from .reader import Held, Reader
 # A block: 64 rows and 128 columns of codes, then 32 records, of two rows each.
 BLOCK_ROWS, BLOCK_COLUMNS, CODES, PAIRS = 64, 128, 4096, 32
 PIECE, WARP, WARPS = 16, 32, 4  # bytes; threads; warps of a warpgroup
-STEPS, HALVES, A_REGISTERS = 8, 2, 4  # of wgmma's in a block; of a block; of a step
+WORDS, HALVES, A_REGISTERS = 8, 2, 4  # of a thread in a block; of a block; of a step
 K_BYTES = 32  # of a step
 HALF, CODED = "half {} of the numbers", "codes"
 
@@ -86,7 +86,7 @@ def read(kernel: ir.Kernel, s: ir.ReadCodes) -> Iterator[str]:
     block = of.row_bytes
     if (s.wave_bytes, s.warpgroup_bytes) != (s.wave * kernel.consumers * block, block):
         yield f"wave {s.wave}'s block of {of.name} does not start {s.wave_bytes} bytes into it"
-    yield from _room(kernel, {s.dst: STEPS, s.records: (block - CODES) // PAIRS // 4})
+    yield from _room(kernel, {s.dst: WORDS, s.records: (block - CODES) // PAIRS // 4})
 
 
 def decoded(kernel: ir.Kernel, s: ir.Decode) -> Iterator[str]:
@@ -96,7 +96,8 @@ def decoded(kernel: ir.Kernel, s: ir.Decode) -> Iterator[str]:
         yield f"decodes {s.form.format} by {s.by}, {sorted(x.format for x in forms)} is read"
     if not 0 <= s.half < HALVES:
         yield f"decodes half {s.half} of two"
-    yield from _room(kernel, {s.dst: STEPS // HALVES * A_REGISTERS})
+    steps = BLOCK_COLUMNS * s.form.to.bytes // K_BYTES
+    yield from _room(kernel, {s.dst: steps // HALVES * A_REGISTERS})
 
 
 def multiplied(s: ir.MmaDecoded, steps: tuple[tuple[int, int], ...]) -> Iterator[str]:

@@ -5,29 +5,58 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..ir.decoding import HALVES
-from ..ir.dtypes import DType
 from ..ir.nodes import Decode, ReadCodes
-from ..ir.packed import CODES_BYTES, WORDS, ZERO, Coding
+from ..ir.packed import CODES_BYTES, REGISTERS, ZERO, Coding, Form, Lookup
 
 
-def numbers(code: Coding) -> tuple[str, ...]:
+def unscaled(form: Form) -> tuple[str, ...]:
     """What each register of a step is before it is scaled, of a `word`."""
-    return tuple(_of(code, i) for i in range(4))
+    return tuple(_of(_halves(form), i) for i in range(REGISTERS))
 
 
-def eight(code: Coding) -> str:
+def eight(form: Form) -> str:
     """The code of zero in both halves where no other is stored."""
-    return twice(code.magic + ZERO)
+    return twice(_halves(form).magic + ZERO)
 
 
-def exponent_step(to: DType) -> str:
+def exponent_step(form: Form) -> str:
     """1 in the exponent's field, in both halves."""
-    return twice(1 << to.significand - 1)
+    return twice(_exponent(form))
 
 
-def exponent_least(code: Coding) -> str:
-    """What an exponent of E8M0, whose bias is BF16's, is greater by in that field: a number lacks 2^`coding.factor`."""
-    return twice(code.factor << code.to.significand - 1)
+def exponent_least(form: Form) -> str:
+    """What an exponent of E8M0, whose bias is BF16's, is greater by in that field: a number lacks 2^`Coding.factor`."""
+    return twice(_halves(form).factor * _exponent(form))
+
+
+def sizes(form: Form) -> tuple[str, str]:
+    """Of the least shift, the eight sizes of E2M1 in bytes, in two words."""
+    return _two_words(_eights(form).sizes)
+
+
+def size_steps(form: Form) -> tuple[str, str]:
+    """1 in the exponent of each that has one."""
+    eights = _eights(form)
+    return _two_words(tuple(eights.exponent * (x > 0) for x in eights.sizes))
+
+
+def _two_words(octets: tuple[int, ...]) -> tuple[str, str]:
+    first, second = (int.from_bytes(bytes(octets[i : i + 4]), "little") for i in (0, 4))
+    return hexadecimal(first), hexadecimal(second)
+
+
+def _eights(form: Form) -> Lookup:
+    assert isinstance(form.coding, Lookup)
+    return form.coding
+
+
+def _halves(form: Form) -> Coding:
+    assert isinstance(form.coding, Coding)
+    return form.coding
+
+
+def _exponent(form: Form) -> int:
+    return 1 << form.to.significand - 1
 
 
 def twice(half: int) -> str:
@@ -49,36 +78,33 @@ def _shifted(shift: int) -> str:
 
 class Decoding(NamedTuple):
     """codes_bytes: of a block. words: registers of records, of which `fours` are read four at once. steps: of wgmma in half a K block, and first,
-    which it begins with. numbers: what a step's registers are before they are scaled, in C, of a `word`; eight, exponent_step, exponent_least: see the
-    functions."""
+    which it begins with."""
 
     codes_bytes: int
     words: int
     fours: int
     steps: int
     first: int
-    numbers: tuple[str, ...]
-    eight: str
-    exponent_step: str
-    exponent_least: str
 
 
 def decoding(s: ReadCodes | Decode) -> Decoding:
-    form = s.form
-    code, words, steps = form.coding, form.pair_bytes // 4, WORDS // HALVES
+    words, steps = s.form.pair_bytes // 4, s.form.steps // HALVES
     return Decoding(
         codes_bytes=CODES_BYTES,
         words=words,
         fours=words // 4 * 4,
         steps=steps,
         first=steps * getattr(s, "half", 0),
-        numbers=numbers(code),
-        eight=eight(code),
-        exponent_step=exponent_step(form.to),
-        exponent_least=exponent_least(code),
     )
 
 
 def four(registers: str, step: int) -> str:
     """Those of a step."""
-    return ", ".join(f"{registers}[{4 * step + i}]" for i in range(4))
+    return ", ".join(f"{registers}[{4 * step + i}]" for i in range(REGISTERS))
+
+
+# What templates call.
+SPELLED = (
+    *(decoding, four, unscaled, eight),
+    *(exponent_step, exponent_least, sizes, size_steps),
+)

@@ -23,7 +23,7 @@ from ..ir.places import end, first, flag, held, numbered, piece, plus, rows_of_d
 from ..ir.reasons import REASONS
 from ..ir.spelling import READS, epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
-from .decoding import decoding, four
+from .decoding import SPELLED as DECODED
 from .descriptors import HIGH, LOW, descriptors, part, word
 from .fragments import fragments, products, rows_of_a
 from .indices import filled, minus, pieces, together
@@ -278,6 +278,7 @@ def size(x: Smem | Barrier) -> int:
 
 # Functions that templates call by their names.
 PLAIN = (
-    *(phase, parity, turn_parity, minus, decoding, four, stage_bytes),
+    *DECODED,
+    *(phase, parity, turn_parity, minus, stage_bytes),
     *(wait_kind, slot, plus, total, each, numbered, together),
 )

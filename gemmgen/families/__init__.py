@@ -12,7 +12,7 @@ from ..ir.nodes import Kernel
 from ..ir.text import expression
 from ..problem import Problem
 from ..recipes import RECIPES, Recipe
-from . import dense, fp8, fp8_1d1d, fp8_block, w4a16
+from . import dense, fp8, fp8_1d1d, fp8_block, w4a8, w4a16
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,10 @@ FAMILIES = {
         "BF16, FP16 or INT8; FP8 with the tensor core's own sum (fast accumulation)",
     ),
     "w4a16": Family(w4a16.build, "BF16 or FP16, B of 4 bits with a scale for each group along K"),
+    "w4a8": Family(
+        w4a8.build,
+        "FP8, B of 4 bits with an exponent for each 32 along K, less its row's; with the tensor core's own sum",
+    ),
 }
 
 

@@ -47,7 +47,7 @@ def build(p: Problem, c: Config) -> Kernel:
         drain=drain,
         epilogue=epilogue(p, c),
     )
-    count = REGISTERS * WORDS // HALVES
+    count = REGISTERS * form.steps // HALVES
     held = (
         Registers(name=CODES, dtype=S32, count=WORDS),
         Registers(name=RECORDS, dtype=S32, count=form.pair_bytes // 4),

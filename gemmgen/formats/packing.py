@@ -41,7 +41,7 @@ CODES = 8  # of a word
 class Packed:
     """Weights [..., rows, columns] of `format` for products with `to`: uint8 blocks [..., ceil(rows / 64), ceil(columns / 128), bytes of a
     block]; what is past the last row or column is 0. bases: int16 [..., rows], where numbers of `to` are to be multiplied by 2^base of their
-    row: of MXFP4 for E4M3, whose exponents are folded into the numbers as far as they differ in a row."""
+    row: of MXFP4 for E4M3, whose exponents are folded into the numbers as far as they differ in a row; None: 0."""
 
     format: Format
     to: DType
@@ -54,7 +54,7 @@ class Packed:
 def pack(weights: Weights, to: DType = BF16) -> Packed:
     """`weights` for products with `to`: bf16, f16 (INT4) or e4m3 (MXFP4). Raises ArgumentError for a format that is not multiplied with it: E2M1 with
     f16, INT4 with e4m3, NVFP4, a scale for a whole row, INT4 whose scales are not of `to` (`rescaled`), MXFP4 for bf16 with an exponent above 128, for e4m3
-    with a row whose exponents span more than 14, groups of zeros apart."""
+    with a row whose exponents span more than 11, groups of zeros apart."""
     form = weights.format
     code = _coding(form, to)
     scales, bases = _folded(weights) if code is LOOKUP else (_records(weights, code), None)
@@ -94,8 +94,9 @@ def unpack(packed: Packed) -> Weights:
     whole = scales.swapaxes(-3, -2).reshape(*lead, down * ROWS, across * groups)
     records = whole[..., : packed.rows, : packed.columns // form.group]
     kept = np.ascontiguousarray(records)
-    if packed.bases is not None:
-        kept = (kept + (packed.bases[..., None] + LEAST_SHIFT + E8M0_BIAS)).astype(np.uint8)
+    if code is LOOKUP:
+        bases = 0 if packed.bases is None else packed.bases[..., None]
+        kept = (kept + (bases + LEAST_SHIFT + E8M0_BIAS)).astype(np.uint8)
     return Weights(
         format=form,
         codes=paired(codes[..., : packed.rows, : packed.columns]),

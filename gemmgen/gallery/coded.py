@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from .. import recipes
 from ..config import Config
-from ..ir.dtypes import BF16, F16
+from ..ir.dtypes import BF16, E4M3, F16
 from ..problem import Problem
 from .exhibit import Exhibit
 
 INT4 = Problem(family=recipes.W4A16, a=BF16, b=BF16, weights="int4_128_bf16")
 ZEROS = Problem(family=recipes.W4A16, a=F16, b=F16, d=F16, weights="int4_64_f16_zeros")
 MXFP4 = Problem(family=recipes.W4A16, a=BF16, b=BF16, weights="e2m1_32_e8m0", grouping="ends")
+
+FP8 = Problem(family=recipes.W4A8, a=E4M3, b=E4M3, weights="e2m1_32_e8m0")
 
 CODED: tuple[Exhibit, ...] = (
     Exhibit(
@@ -32,5 +34,11 @@ CODED: tuple[Exhibit, ...] = (
         problem=MXFP4,
         config=Config(swap_ab=True, block_m=128, block_k_bytes=256, stages=4, in_flight=1),
         shows="experts' weights in MXFP4, an exponent per 32: exact in BF16",
+    ),
+    Exhibit(
+        name="mxfp4",
+        problem=FP8,
+        config=Config(swap_ab=True, block_m=16, stages=14, in_flight=1),
+        shows="FP8 by MXFP4: eight sizes of each row and 32 of K, E4M3's exponents and all, of which a code picks one",
     ),
 )

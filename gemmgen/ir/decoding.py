@@ -26,8 +26,9 @@ class LoadBlocks(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadCodes(Stmt):
-    """Of the warpgroup's block of `wave` in `smem[stage]`: dst = this thread's codes of the K block, eight to a word, a step of wgmma each;
-    records = what its two rows' groups are scaled by, the first row's before the second's."""
+    """Of the warpgroup's block of `wave` in `smem[stage]`: dst = this thread's codes of the K block, eight to a word: of 16-bit numbers a step of
+    wgmma's, of 8-bit numbers one of its two rows' of a step. records = what its two rows' groups are scaled by, the first row's before the
+    second's."""
 
     dst: str
     records: str
@@ -42,7 +43,8 @@ class ReadCodes(Stmt):
 class Decode(Stmt):
     """dst = the numbers that half of a K block's codes stand for, of each step the four registers of wgmma's A.
 
-    by scale: (code - 8) * scale; zeros: (code - zero) * scale; exponent: value * 2^exponent. Each is rounded once."""
+    by scale: (code - 8) * scale; zeros: (code - zero) * scale; exponent: value * 2^exponent; shift: value * 2^(shift + LEAST_SHIFT). Each is
+    rounded once."""
 
     spelled_by: ClassVar[str] = "by"
 
@@ -51,7 +53,7 @@ class Decode(Stmt):
     records: str
     half: int
     form: Form
-    by: Literal["scale", "zeros", "exponent"]
+    by: Literal["scale", "zeros", "exponent", "shift"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ on (w = t / 32, g = t % 32 / 4, c = t % 4; PTX ISA, "Register Fragments", matrix
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +29,7 @@ E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 ROWS, COLUMNS = 64, 128
 STEP = 16  # of K, of 16-bit operands
+STEP_BYTES = 32  # of wgmma's K
 REGISTERS = 4
 READ_WORDS = 4  # of a thread, 16 bytes
 WORDS = COLUMNS // STEP  # of a thread, of numbers of 16 bits a word for each step
@@ -91,8 +93,8 @@ CODINGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """How codes of E2M1 are made E4M3, exponents and all: by a table of eight bytes for each row and group, since a group is as many
-    columns as a step has.
+    """How codes of E2M1 are made E4M3, exponents and all: by the eight sizes of each row and group, since a group is as many columns as a
+    step has. Seven of them are normal numbers, whose exponents are added to.
 
     A code's last three bits are the index, in a nibble of their own as `prmt` takes them; signs lie so that one mask, and one shift for every
     other register, puts them into bytes.
@@ -112,10 +114,27 @@ class Lookup:
         bits = (sign, index + 2, index + 1, index)
         return row + 8 * second, 2 * STEP * step + 4 * c + 16 * register + byte, bits
 
+    @property
+    def exponent(self) -> int:
+        """1 in a number's exponent."""
+        return 1 << self.to.significand - 1
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of the least shift, each of E2M1's as a number: 0, then normal ones."""
+        return tuple(self._size(x) for x in E2M1_VALUES)
+
+    def _size(self, x: float) -> int:
+        if not x:
+            return 0
+        fraction, exponent = math.frexp(x)
+        above = exponent - 1 + LEAST_SHIFT - self.to.min_exponent
+        return int((2 * fraction - 1) * self.exponent) + (above + 1) * self.exponent
+
 
 LOOKUP = Lookup(element=E2M1, to=E4M3)
-# A group's exponent less its row's: E4M3 has 0.5 * 2^-8, subnormal, and 6 * 2^6 exactly.
-LEAST_SHIFT, MOST_SHIFT = -8, 6
+# A group's exponent less its row's: as E4M3 0.5 * 2^-5 is the least normal number, and 6 * 2^6 the most of this size.
+LEAST_SHIFT, MOST_SHIFT = -5, 6
 
 
 def _thread(word: int) -> tuple[int, int, int]:
@@ -164,20 +183,24 @@ class Form:
         return f"{self.element}_{self.group}_{self.scale}{'_zeros' * self.zeros}"
 
     @property
-    def coding(self) -> Coding:
-        """Of numbers of 16 bits."""
-        found = coding(self.element, self.to)
-        assert isinstance(found, Coding)
-        return found
+    def coding(self) -> Coding | Lookup:
+        return coding(self.element, self.to)
 
     @property
     def scale(self) -> str:
         return E8M0 if self.element == LOOKUP.element else self.to.name
 
     @property
-    def record(self) -> Literal["scale", "zeros", "exponent"]:
-        """What numbers of 16 bits are scaled by."""
+    def record(self) -> Literal["scale", "zeros", "exponent", "shift"]:
+        """What numbers are scaled by."""
+        if self.to == LOOKUP.to:
+            return "shift"
         return "zeros" if self.zeros else "exponent" if self.scale == E8M0 else "scale"
+
+    @property
+    def steps(self) -> int:
+        """Of wgmma, in a block's columns."""
+        return COLUMNS * self.to.bytes // STEP_BYTES
 
     @property
     def groups(self) -> int:
@@ -187,7 +210,7 @@ class Form:
     @property
     def group_steps(self) -> int:
         """Steps of K that share a scale."""
-        return self.group // STEP
+        return self.group * self.to.bytes // STEP_BYTES
 
     @property
     def record_bytes(self) -> int:
@@ -204,19 +227,24 @@ class Form:
         return CODES_BYTES + PAIRS * self.pair_bytes
 
 
-# By format, what products with numbers of 16 bits take.
+OF_16_BITS = (BF16, F16)
+# By format, what products take.
 FORMS = {
     to: {
         x.format: x
         for x in (
-            *(Form(element=INT4, to=to, group=g, zeros=z) for g in GROUPS for z in (False, True)),
-            *(Form(element=c.element, to=to, group=GROUPS[0]) for c in CODINGS if (c.element, c.to) == (E2M1, to)),
+            *(Form(element=INT4, to=to, group=g, zeros=z) for g in GROUPS for z in (False, True) if to in OF_16_BITS),
+            *(Form(element=c.element, to=to, group=GROUPS[0]) for c in (*CODINGS, LOOKUP) if (c.element, c.to) == (E2M1, to)),
         )
     }
-    for to in (BF16, F16)
+    for to in (*OF_16_BITS, E4M3)
 }  # fmt: skip
+# Of products with 16 bits, where a format's name says of which.
+NAMED = {name: form for to in OF_16_BITS for name, form in FORMS[to].items()}
 
 
 def plain_weights(to: DType) -> str:
-    """The format that is taken where none is said: INT4, a scale for each 128 columns, no zeros."""
+    """The format that is taken where none is said: INT4, a scale for each 128 columns, no zeros; of E4M3 what there is."""
+    if to not in OF_16_BITS:
+        return next(iter(FORMS[to]))
     return Form(element=INT4, to=to, group=GROUPS[-1]).format

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from ..ir import nodes as ir
-from ..ir.packed import Coding, Form
+from ..ir.packed import E2M1_VALUES, LEAST_SHIFT, Coding, Form
 from ..ir.spelling import of_group
 from .meaning_loads import low
 from .meaning_waits import Meaning
@@ -45,7 +47,10 @@ def _fours(name: str, words: int, at: str) -> str:
 
 def decode(k: ir.Kernel, s: ir.Decode) -> str:
     """Register r of a step is of the thread's first row if r is even, of its second if it is odd."""
+    if s.by == "shift":
+        return _shifted(s)
     form, half = s.form, STEPS // 2
+    assert isinstance(form.coding, Coding)
     group = f"((i + {s.half * half}) / {form.group // 16})"
     of_row = [group, f"({group} + {COLUMNS // form.group})"]
     word = f"uint32_t({s.codes}[i + {s.half * half}])"
@@ -59,9 +64,43 @@ def decode(k: ir.Kernel, s: ir.Decode) -> str:
     return f"{UNROLL}for (int i = 0; i < {half}; ++i) {{ {' '.join(out)} }}"
 
 
+def _shifted(s: ir.Decode) -> str:
+    """A word is of a row and a step, which is a group: register r has its bytes' low nibbles if r < 2, else its high halves'. Of each the size is one
+    of eight, the sign its highest bit."""
+    steps = s.form.steps // 2
+    sizes = [0 if not x else _normal(x) for x in E2M1_VALUES]
+    grow = [0 if not x else 1 << s.form.to.significand - 1 for x in E2M1_VALUES]
+    at = f"(i + {s.half * steps})"
+    out = []
+    for row in range(2):
+        shift = f"(uint32_t({s.records}[{row}]) >> 8 * {at} & 0xFF)"
+        eight = ", ".join(
+            f"{_octets(sizes[x : x + 4])}u + {shift} * {_octets(grow[x : x + 4])}u" for x in (0, 4)
+        )
+        word = f"uint32_t({s.codes}[2 * {at} + {row}])"
+        places = f"({word} & {0x77777777}u)"
+        for r, (place, sign) in enumerate(
+            ((places, word), (f"({places} >> 16)", f"({word} << 4)"))
+        ):
+            picked = f'"prmt.b32"($r, {eight}, {place})'
+            out.append(f"{s.dst}[4 * i + {row + 2 * r}] = {picked} | {sign} & {0x80808080}u;")
+    return f"{UNROLL}for (int i = 0; i < {steps}; ++i) {{ {' '.join(out)} }}"
+
+
+def _normal(x: float) -> int:
+    """E4M3's byte of `x` times 2^LEAST_SHIFT: three bits of fraction, an exponent from 1 on for 2^-6."""
+    fraction, exponent = math.frexp(x)
+    return int((2 * fraction - 1) * 8) | exponent - 1 + LEAST_SHIFT + 7 << 3
+
+
+def _octets(four: list[int]) -> int:
+    return int.from_bytes(bytes(four), "little")
+
+
 def _record(s: ir.Decode, group: str) -> tuple[str, str]:
     """Scale and zero of a group, each in both halves."""
     form: Form = s.form
+    assert isinstance(form.coding, Coding)
     if s.by == "zeros":
         both = [f'"prmt.b32"($r, {s.records}[{group}], 0, {x})' for x in (0x1010, 0x3232)]
         return both[0], both[1]

@@ -6,13 +6,11 @@ from typing import Any
 
 from .. import formats, quant
 from ..errors import ArgumentError
-from ..ir.dtypes import DType
-from ..ir.packed import COLUMNS, FORMS, ROWS, Form
+from ..ir.packed import COLUMNS, NAMED, OF_16_BITS, ROWS, Form
 from ..runtime.torch_tensors import torch_dtype
 from .frozen import WIDE, Kept, torch_
 
 EXTRA = "_extra_state"  # what torch calls it in a state_dict
-TAKEN: dict[str, tuple[DType, Form]] = {n: (t, x) for t, of in FORMS.items() for n, x in of.items()}
 
 
 class Coded(Kept):
@@ -22,15 +20,15 @@ class Coded(Kept):
     """
 
     def __init__(self, weights: str) -> None:
-        if not isinstance(weights, str) or weights not in TAKEN:
-            raise ArgumentError("weights", weights, f"must be one of {', '.join(TAKEN)}")
+        if not isinstance(weights, str) or weights not in NAMED:
+            raise ArgumentError("weights", weights, f"must be one of {', '.join(NAMED)}")
         super().__init__()
         self.weights = weights
-        self.dtype = torch_dtype(TAKEN[weights][0])
+        self.dtype = torch_dtype(NAMED[weights].to)
 
     @property
     def form(self) -> Form:
-        return TAKEN[self.weights][1]
+        return NAMED[self.weights]
 
     @property
     def facts(self) -> str:
@@ -95,8 +93,10 @@ def check_packed(name: str, packed: Any, sides: int) -> None:
     if not isinstance(packed, quant.Packed):
         allowed = "must be a gemmgen.quant.Packed"
         raise ArgumentError(name, type(packed).__name__, allowed)
-    if packed.dtype not in FORMS:
-        allowed = f"must be {' or '.join(str(torch_dtype(t)) for t in FORMS)}, as activations are"
+    if packed.dtype not in OF_16_BITS:
+        allowed = (
+            f"must be {' or '.join(str(torch_dtype(t)) for t in OF_16_BITS)}, as activations are"
+        )
         raise ArgumentError(f"{name} dtype", str(torch_dtype(packed.dtype)), allowed)
     if len(packed.shape) != sides:
         allowed = f"must be [{'experts, ' * (sides - 2)}N, K]"

@@ -30,7 +30,7 @@ loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Packed:
     """Weights [..., N, K] of `format` for products with `dtype`: blocks, uint8 [..., ceil(N / 64), ceil(K / 128), bytes of a
-    block] (`gemmgen.ir.packed`). factors: float32 [..., N], 2^base of each row, which what is multiplied lacks; of MXFP4 for E4M3, else None."""
+    block] (`gemmgen.ir.packed`). factors: float32 [..., N], 2^base of each row, which what is multiplied lacks; of MXFP4 for E4M3, else None, which is 1."""
 
     format: Format
     dtype: DType
@@ -90,7 +90,7 @@ def pack(
     result is on the device of `weights`. progress: called with (rows packed, rows of all matrices), at first with 0.
 
     Raises ArgumentError for what is not multiplied with `dtype`: INT4 whose scales are of another dtype (`Quantised.rescaled`), a scale for a
-    whole row, NVFP4, and MXFP4 for E4M3 with a row whose exponents span more than 14.
+    whole row, NVFP4, and MXFP4 for E4M3 with a row whose exponents span more than 11.
     """
     if not isinstance(weights, Quantised):
         raise ArgumentError("weights", type(weights).__name__, "must be a gemmgen.quant.Quantised")

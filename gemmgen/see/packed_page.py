@@ -10,9 +10,7 @@ from ..ir.packed import (
     COLUMNS,
     PAIRS,
     READ_WORDS,
-    REGISTERS,
     ROWS,
-    STEP,
     THREADS,
     WORDS,
     Form,
@@ -23,6 +21,12 @@ from .page import Cell, Facts, Grid, Page, Table, count
 from .pictures import BANKS, CHUNK, LINE, LINES, conflicts
 
 CODES = 8  # of a word
+RECORDS = {
+    "scale": "scales",
+    "zeros": "scales and zeros",
+    "exponent": "exponents",
+    "shift": "exponents less their rows'",
+}
 READS = WORDS // READ_WORDS  # of a thread, 16 bytes each
 
 
@@ -63,7 +67,7 @@ def _parts(of: Form) -> Table:
         for i in range(READS)
     )
     whose = "the first row's before the second's"
-    record = {"scale": "scales", "zeros": "scales and zeros", "exponent": "exponents"}[of.record]
+    record = RECORDS[of.record]
     says = f"{PAIRS} pairs of rows r and r + 8, {of.pair_bytes} bytes each: {record}, {whose}"
     return Table(
         title="A block", columns=("byte", "holds"), rows=(*codes, (str(CODES_BYTES), says))
@@ -99,12 +103,23 @@ def _word(of: Form) -> Table:
     rows = []
     for code in range(CODES):
         row, column, bits = of.coding.place(0, code)
-        rows.append(
-            (str(code), str(row), str(column), str(code % REGISTERS), " ".join(map(str, bits)))
-        )
+        places = (code, row, column, _register(of, row, column))
+        rows.append((*map(str, places), " ".join(map(str, bits))))
     return Table(
         title="The first word of thread 0: where its codes lie",
         columns=("code", "row", "column", "register of wgmma's A", "bits, the highest first"),
         rows=tuple(rows),
-        note=f"A word is {STEP} columns of K, one wgmma; the thread's next has the next {STEP}.",
+        note=_next(of),
     )
+
+
+def _register(of: Form, row: int, column: int) -> int:
+    """Of a step, what thread 0 has that row and column in: of the upper half of rows every second, of the second half of columns the later."""
+    return (row > 0) + 2 * (column >= COLUMNS // of.steps // 2)
+
+
+def _next(of: Form) -> str:
+    step = COLUMNS // of.steps
+    if of.steps == WORDS:
+        return f"A word is {step} columns of K, one wgmma; the thread's next has the next {step}."
+    return f"A word is {step} columns of K, one wgmma, of one row; the thread's next is of its other row."

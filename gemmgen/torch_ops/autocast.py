@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..ir.packed import FORMS
+from ..ir.packed import NAMED
 from ..runtime.torch_tensors import torch, torch_dtype
 from .operators import HALVES, OPERATORS, Operator, Overload
 
 DEVICES = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}
-PACKED_FOR = {name: dtype for dtype, forms in FORMS.items() for name in forms}
 
 
 def register_autocast(library: Any) -> None:
@@ -50,8 +49,8 @@ def as_asked(x: Any, device: str) -> Any:
 
 def as_packed(a: Any, weights: str, device: str) -> Any:
     """`a` in the dtype that the format `weights` is packed for, if there is one and a is such as `as_asked` casts; else as it is."""
-    dtype = PACKED_FOR.get(weights)
-    return a if dtype is None or not _is_cast(a, device) else a.to(torch_dtype(dtype))
+    form = NAMED.get(weights)
+    return a if form is None or not _is_cast(a, device) else a.to(torch_dtype(form.to))
 
 
 def _is_cast(x: Any, device: str) -> bool:

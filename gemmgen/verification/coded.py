@@ -65,5 +65,8 @@ def _packed(x: X, form: Form, codes: Any, scales: Codes, zeros: Any) -> X:
         scales=scales,
         zeros=None if zeros is None else zeros.astype(np.uint8),
     )
-    b = encode(multiplied(weights, form.to)[:, : x.b.shape[1]], form.to)
-    return replace(x, b=b, blocks=pack(weights, form.to).blocks)
+    packed = pack(weights, form.to)
+    numbers = multiplied(weights, form.to)[:, : x.b.shape[1]]
+    if packed.bases is not None:  # a row's own exponent is no kernel's: an epilogue's
+        numbers = np.ldexp(numbers, -packed.bases[:, None].astype(int))
+    return replace(x, b=encode(numbers, form.to), blocks=packed.blocks)

@@ -7,6 +7,7 @@ import pytest
 
 from gemmgen.codes import decode
 from gemmgen.formats import Packed, dequantise, multiplied, named, nibbles, unpack
+from gemmgen.ir.dtypes import E4M3
 from gemmgen.ir.packed import FORMS
 from gemmgen.problem import Problem
 from gemmgen.verification import exact_integers, ladder, random_normal
@@ -16,12 +17,13 @@ SHAPE = (3, 70, 200)  # of the last blocks some rows and columns are past B's
 
 
 def drawn(draw, to, name, grouping="none"):
-    p = Problem(family="w4a16", a=to, b=to, weights=name, grouping=grouping)
+    family = "w4a8" if to == E4M3 else "w4a16"
+    p = Problem(family=family, a=to, b=to, weights=name, grouping=grouping)
     return p, draw(p, *SHAPE, seed=3)
 
 
 def weights_of(p, x, group=...):
-    """What is in the blocks, all of it."""
+    """What is in the blocks, all of it; of E4M3 over its row's factor."""
     form = p.form
     blocks = x.blocks[group]
     rows, columns = 64 * blocks.shape[-3], 128 * blocks.shape[-2]
@@ -42,11 +44,16 @@ def test_b_is_what_the_blocks_stand_for(draw, to, name):
 @pytest.mark.parametrize("draw", (exact_integers, ladder))
 @pytest.mark.parametrize(("to", "name"), CASES, ids=lambda x: str(x))
 def test_exact_operands_are_those_of_a_dense_b_with_scales_that_differ(draw, to, name):
-    """The numbers stay the drawn ones, of which sums are exact; the codes make up for the scales."""
+    """The numbers stay the drawn ones, of which sums are exact, of E4M3 times a power of two in each row; the codes make up for the scales."""
     p, x = drawn(draw, to, name)
     dense = draw(Problem(family="dense", a=to, b=to), *SHAPE, seed=3)
     assert np.array_equal(x.a, dense.a)
-    assert np.array_equal(decode(x.b, to), decode(dense.b, to))
+    found, wanted = decode(x.b, to), decode(dense.b, to)
+    if to == E4M3:
+        factors = np.abs(found).max(1, keepdims=True) / np.abs(wanted).max(1, keepdims=True)
+        assert {*np.frexp(factors)[0].flat} == {0.5}
+        wanted = wanted * factors
+    assert np.array_equal(found, wanted)
     held = weights_of(p, x)
     assert np.array_equal(dequantise(held), multiplied(held, to))
     assert len(np.unique(held.scales)) > 1

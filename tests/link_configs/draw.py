@@ -15,6 +15,7 @@ from gemmgen.ir.nodes import Kernel
 from gemmgen.ir.packed import FORMS
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
+from gemmgen.recipes import recipe
 
 FAMILIES = {
     "dense": ((BF16, BF16), (F16, F16), (E4M3, E4M3), (E4M3, E5M2), (S8, S8)),
@@ -22,12 +23,13 @@ FAMILIES = {
     "fp8_block": ((E4M3, E4M3), (S8, S8)),
     "fp8_1d1d": ((E4M3, E4M3),),
     "w4a16": ((BF16, BF16), (F16, F16)),
+    "w4a8": ((E4M3, E4M3),),
 }
 
 
 def problem(random: Random) -> Problem:
     family = random.choice(list(FAMILIES))
-    a, b = random.choice(FAMILIES[family])
+    (a, b), coded = random.choice(FAMILIES[family]), recipe(family).coded
     return Problem(
         family=family,
         a=a,
@@ -36,8 +38,8 @@ def problem(random: Random) -> Problem:
         grouping=random.choice(("none", "none", *GROUPINGS)),
         epilogue=random.choice((*[EPILOGUES["none"]] * 8, *EPILOGUES.values())),
         accumulate=random.random() < 0.2,
-        layout=random.choice(("nt", "nt", "nt", "nn", "tn", "tt")) if family != "w4a16" else "nt",
-        weights=random.choice(list(FORMS[b])) if family == "w4a16" else "",
+        layout=random.choice(("nt", "nt", "nt", "nn", "tn", "tt")) if not coded else "nt",
+        weights=random.choice(list(FORMS[b])) if coded else "",
     )
 
 

@@ -1,4 +1,4 @@
-"""Row 112: weights of 4 bits that are decoded into the registers of wgmma's A."""
+"""Rows 112 and 114: weights of 4 bits that are decoded into the registers of wgmma's A."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .mutant import edit
 from .rows_protocol import drop, row, visit
 
 DECODED, ZEROS, EXPONENTS = "w4a16", "w4a16-zeros-waves", "w4a16-exponents-masked"
-SPLIT = "w4a16-ahead-split"
+SPLIT, SHIFTED = "w4a16-ahead-split", "w4a8"
 LAST = "min(tile.b_row / 64 + i, last)"
 
 
@@ -57,4 +57,14 @@ ROWS = (
     row("112y", DECODED, "records of the pair before", "E", text=edit(("(warp * 8 + lane / 4)", "(warp * 8 + (lane / 4 ^ 1))"), count=0)),
     row("112z", DECODED, "a step's registers in another order", "E",
         text=edit(("first_half[4 * i + 1] =", "first_half[4 * i + 2] ="), ("first_half[4 * i + 2] = ptx::times_bf16(ptx::minus_bf16(((word >> 8)", "first_half[4 * i + 1] = ptx::times_bf16(ptx::minus_bf16(((word >> 8)"))),
+    row("114", SHIFTED, "exponents are decoded where E4M3 has sizes", "P", ir=visit(ir.Decode, lambda s: replace(s, by="exponent"))),
+    row("114b", SHIFTED, "the other half's numbers", "P", ir=visit(ir.MmaDecoded, exchanged)),
+    row("114c", SHIFTED, "two rows' exponents exchanged", "E", text=edit(("four0 = records[0]", "four0 = records[1]"), ("four1 = records[1]", "four1 = records[0]"), count=0)),
+    row("114d", SHIFTED, "the exponents of the step beside", "E", text=edit((" >> 8 * i & 0xFF", " >> 8 * (i ^ 1) & 0xFF"), count=0)),
+    row("114e", SHIFTED, "0 grows with the others", "E", text=edit(("0x08080800", "0x08080808"), count=0)),
+    row("114f", SHIFTED, "twice the sizes", "E", text=edit(("0x14100800", "0x1C181000"), ("0x24201C18", "0x2C282420"), count=0)),
+    row("114g", SHIFTED, "numbers without their signs", "E", text=edit(("0x80808080", "0x00000000"), count=0)),
+    row("114h", SHIFTED, "the upper columns have the lower ones' signs", "E", text=edit(("(word0 << 4)", "word0"), ("(word1 << 4)", "word1"), count=0)),
+    row("114i", SHIFTED, "the upper columns have the lower ones' codes", "E", text=edit((" & 0x77777777) >> 16)", " & 0x77777777))"), count=0)),
+    row("114j", SHIFTED, "two rows' words exchanged", "E", text=edit(("word0 = codes[2 * i]", "word0 = codes[2 * i + 1]"), ("word1 = codes[2 * i + 1]", "word1 = codes[2 * i]"), count=0)),
 )  # fmt: skip

@@ -25,7 +25,9 @@ DENSE_NN, DENSE_TN, DENSE_TT = (
 FP8 = Problem(family="fp8_block", a=E4M3, b=E4M3)
 
 W4A16 = Problem(family="w4a16", a=BF16, b=BF16, weights="int4_128_bf16")
+W4A8 = Problem(family="w4a8", a=E4M3, b=E4M3, weights="e2m1_32_e8m0")
 DECODED = Config(swap_ab=True, block_m=16, block_k_bytes=256, in_flight=1)
+DECODED_FP8 = replace(DECODED, block_k_bytes=128)
 
 GROUPED = tuple(g for g in GROUPINGS if g != "none")
 
@@ -201,6 +203,11 @@ VARIETY = {
     ),
     "w4a16-shares-ends": (replace(W4A16, grouping="ends"), replace(DECODED, shares=2)),
     "w4a16-ping-pong": (W4A16, replace(DECODED, ping_pong=True)),
+    "w4a8": (W4A8, DECODED_FP8),
+    "w4a8-waves-masked": (
+        replace(W4A8, grouping="masked", d=F32),
+        replace(DECODED_FP8, consumers=1, in_flight=0, stages=3, block_m=64),
+    ),
     "fp8-ahead": (
         replace(FP8, weights_ready=True),
         Config(pdl=True, weights_ahead=True, multicast="b", stages=3),
@@ -313,5 +320,9 @@ VARIETY = {
     "w4a16-slices-ends": (
         replace(W4A16, grouping="ends"),
         replace(SLICED, consumers=4, stages=4, block_k_bytes=256),
+    ),
+    "w4a8-slices-ends": (
+        replace(W4A8, grouping="ends"),
+        replace(SLICED, consumers=4, stages=4, in_flight=0),
     ),
 }

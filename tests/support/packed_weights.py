@@ -7,8 +7,10 @@ import numpy as np
 from gemmgen.codes import decode, encode
 from gemmgen.formats import MXFP4, Weights, dequantise, int4, paired
 from gemmgen.ir.dtypes import BF16, E4M3, F16
+from gemmgen.ir.packed import LEAST_SHIFT, MOST_SHIFT
 
 GROUPS = (32, 64, 128)
+SPANS = MOST_SHIFT - LEAST_SHIFT + 1  # exponents that a row of E4M3 may have
 KINDS = [(MXFP4, BF16), (MXFP4, E4M3), *((int4(g, t.name, zeros=z), t) for g in GROUPS for t in (BF16, F16) for z in (False, True))]  # fmt: skip
 NAMES = [f"{form.name}-{to}" for form, to in KINDS]
 
@@ -18,7 +20,7 @@ def drawn(form, rows, columns, seed=0, lead=()):
     rng = np.random.default_rng(seed)
     shape = (*lead, rows, columns // form.group)
     scales = rng.integers(0, 129, (*lead, rows, 1), np.uint8) // 9 * 8 + rng.integers(
-        0, 15, shape, np.uint8
+        0, SPANS, shape, np.uint8
     )
     if form.scale_dtype:
         scales = encode(
@@ -35,7 +37,7 @@ def drawn(form, rows, columns, seed=0, lead=()):
 def every_scale(form, to):
     """All codes with every finite scale of groups of 32; with zeros with every 17th scale, and each of those with every zero. Of INT4 some of what comes of
     them is rounded."""
-    bits = np.arange({BF16: 129, E4M3: 15}[to] if form.scale == "e8m0" else 1 << 16)
+    bits = np.arange({BF16: 129, E4M3: SPANS}[to] if form.scale == "e8m0" else 1 << 16)
     if form.scale_dtype:
         bits = bits[np.isfinite(decode(bits.astype(np.uint16), form.scale_dtype))]
     bits = bits[:: 17 if form.zeros else 1]  # odd: all ends of a fraction are among them
