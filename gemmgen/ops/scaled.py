@@ -6,11 +6,12 @@ from typing import Any
 
 from .. import recipes
 from ..epilogues import named
-from ..ir.dtypes import F32, FP8, S8
+from ..ir.dtypes import E4M3, F32, FP8, S8
 from ..ir.expr import ACC, Argument, DeviceScalar, Expr, PerColumn, PerRow, Scalar, of
 from ..problem import Problem, check_sums
 from ..runtime.torch_tensors import dtype_of
 from .calls import output_dtype
+from .coded import coded_problem
 
 Scales = tuple[Any, Any]  # scale_a, scale_b
 
@@ -50,6 +51,23 @@ def int8_problem(
     d = output_dtype(out_dtype, ("s32", "bf16", "f16", "f32", "e4m3"))
     check_sums("out_dtype", S8, d, expression, "scale_a, scale_b and an epilogue")
     p = Problem(family=recipes.DENSE, a=S8, b=S8, d=d, epilogue=expression, grouping=grouping)
+    return p, given
+
+
+def w4a8_problem(
+    a: Any,
+    scales: Scales,
+    weights: str,
+    out_dtype: str,
+    epilogue: Expr | str,
+    arguments: dict[str, Any],
+    grouping: str = Problem.grouping,
+) -> tuple[Problem, dict[str, Any]]:
+    """What a function of packed weights and FP8 computes, and what its epilogue reads. Raises ArgumentError."""
+    expression, given = _scaled(scales, epilogue, arguments)
+    dtype = dtype_of("a", a, (E4M3,))
+    d = output_dtype(out_dtype, ("bf16", "f16", "f32"))
+    p = coded_problem(dtype, weights, d=d, grouping=grouping, epilogue=expression)
     return p, given
 
 

@@ -179,7 +179,7 @@ class Product:
         return a, b
 
     def _unpacked(self) -> Any:
-        """What a kernel multiplies by of packed weights, [..., N, K] of a's dtype."""
+        """What a kernel multiplies by of packed weights, [..., N, K] of a's dtype; a row's factor is the epilogue's."""
         form, blocks = formats.named(self.p.weights), self.given["b"]
         *_, n, k = self.shape
         whole = -(-k // form.group) * form.group  # a launch takes an a that ends inside a group

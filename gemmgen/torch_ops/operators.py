@@ -230,6 +230,16 @@ OPERATORS = (
     Operator(
         function=ops.w4a16_grouped_gemm, family=recipes.W4A16, operands=HALVES, grouping="ends"
     ),
+    Operator(function=ops.w4a8_gemm, family=recipes.W4A8, operands=(E4M3,)),
+    Operator(
+        function=ops.w4a8_batched_gemm, family=recipes.W4A8, operands=(E4M3,), grouping="batched"
+    ),
+    Operator(
+        function=ops.w4a8_masked_gemm, family=recipes.W4A8, operands=(E4M3,), grouping="masked"
+    ),
+    Operator(
+        function=ops.w4a8_grouped_gemm, family=recipes.W4A8, operands=(E4M3,), grouping="ends"
+    ),
     Operator(function=ops.quantise_rows),
     Operator(function=ops.quantise_blocks),
 )

@@ -27,7 +27,7 @@ from torch_reference import (  # noqa: E402
 from gemmgen import formats, ops, quant, torch_ops  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.ir.dtypes import DTYPES  # noqa: E402
-from gemmgen.ir.packed import FORMS  # noqa: E402
+from gemmgen.ir.packed import NAMED  # noqa: E402
 from gemmgen.runtime.torch_tensors import torch_dtype  # noqa: E402
 from gemmgen.torch_ops import compute_on_cpu, computes_on_cpu  # noqa: E402
 from gemmgen.torch_ops.logits import _fake as faked_scores  # noqa: E402
@@ -222,7 +222,7 @@ def test_scales_of_one_number(scales):
     near(found, (1.5 * a.double() @ b.double().T).float())
 
 
-PACKED = [(name, dtype) for dtype, forms in FORMS.items() for name in forms]
+PACKED = [(name, form.to) for name, form in NAMED.items()]
 
 
 @pytest.mark.parametrize(("name", "dtype"), PACKED, ids=str)
@@ -238,6 +238,17 @@ def test_weights_of_4_bits(name, dtype, n, columns):
     near(found, wanted.float())
     some = torch.ops.gemmgen.w4a16_gemm(a[:, :72].contiguous(), blocks[:, :1], **said)
     near(some, (a[:, :72].double() @ weights.dequantise(to)[:, :72].double().mT).to(to))
+
+
+def test_weights_of_4_bits_for_fp8():
+    """Their rows' factors are given."""
+    weights = quant.of(torch.randn(70, 192), formats.MXFP4)
+    packed = quant.pack(weights, torch.float8_e4m3fn)
+    a, scale = torch.randn(9, 192).to(torch.float8_e4m3fn), torch.rand(9) + 0.5
+    given = {"scale_a": scale, "scale_b": packed.factors, "columns": 70, "out_dtype": "f32"}
+    found = torch.ops.gemmgen.w4a8_gemm(a, packed.blocks, **given)
+    wanted = scale.double()[:, None] * (a.double() @ weights.dequantise().double().mT)
+    near(found, wanted.float())
 
 
 @pytest.mark.parametrize("experts", (0, 2))

@@ -17,7 +17,7 @@ from gemmgen.ir.row_sums import fold_rows
 from gemmgen.problem import Problem
 from gemmgen.target import H200
 
-from . import coded, compat, experts, gemms, logits, others
+from . import coded, coded_fp8, compat, experts, gemms, logits, others
 from .model import Outcome, tried
 
 FUNCTIONS = (
@@ -25,6 +25,7 @@ FUNCTIONS = (
     *experts.FUNCTIONS,
     *gemms.FUNCTIONS,
     *coded.FUNCTIONS,
+    *coded_fp8.FUNCTIONS,
     *logits.FUNCTIONS,
     *compat.FUNCTIONS,
 )

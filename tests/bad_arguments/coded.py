@@ -32,7 +32,7 @@ def _blocks(*lead: int, dtype: str = "uint8", stride: tuple[int, ...] | None = N
     return Placed(*lead, ACROSS, BYTES, dtype=dtype, stride=stride)
 
 
-def _right(grouping: str = "none") -> Given:
+def right_of(grouping: str = "none") -> Given:
     lead = (G,) * (grouping in ("batched", "masked"))
     groups = (G,) * (grouping != "none")
     tables = {"masked": {"group_rows": (G,)}, "rows": {"row_groups": (M,)}, "ends": {"group_ends": (G,)}}  # fmt: skip
@@ -58,7 +58,7 @@ def _apart(at: int) -> Wrong:
     return Wrong(says=f"b: gaps in side {at}", change=change, argument="b")
 
 
-def _of_blocks(says: str, argument: str, *sides: int, **changes: object) -> Wrong:
+def of_blocks(says: str, argument: str, *sides: int, **changes: object) -> Wrong:
     """b's last sides, whatever its groups."""
     return Wrong(
         says=says,
@@ -73,10 +73,10 @@ BLOCKS = (
     _apart(-3),
     wrong("numbers for b", "b dtype", b=Placed(N, K, dtype="bfloat16")),
     wrong("signed bytes for b", "b dtype", b=_blocks(ROWS, dtype="int8")),
-    _of_blocks("blocks with scales of 64", "b shape", ROWS, ACROSS, BYTES + 128),
-    _of_blocks("blocks of twice the K", "b shape", ROWS, 2 * ACROSS, BYTES),
-    _of_blocks("no blocks", "columns", 0, ACROSS, BYTES, columns=None),
-    _of_blocks("blocks of more columns", "columns", ROWS + 1, ACROSS, BYTES),
+    of_blocks("blocks with scales of 64", "b shape", ROWS, ACROSS, BYTES + 128),
+    of_blocks("blocks of twice the K", "b shape", ROWS, 2 * ACROSS, BYTES),
+    of_blocks("no blocks", "columns", 0, ACROSS, BYTES, columns=None),
+    of_blocks("blocks of more columns", "columns", ROWS + 1, ACROSS, BYTES),
 )
 COLUMNS = (
     *(wrong(f"columns {x!r} of 65 to 128", "columns", columns=x) for x in (0, -1, 64, 129, 2**31, 72.0, "72", True, [72])),
@@ -144,7 +144,7 @@ def _of_groups(grouping: str, name: str, more: tuple[Wrong, ...]) -> Function:
     return Function(
         name=f"ops.{name}",
         call=getattr(ops, name),
-        right=lambda: _right(grouping),
+        right=lambda: right_of(grouping),
         wrong=(*PAIR, *more),
     )
 
@@ -153,7 +153,7 @@ def _of_groups(grouping: str, name: str, more: tuple[Wrong, ...]) -> Function:
 
 
 def _any() -> Given:
-    given = _right() | {"problem": PROBLEM}
+    given = right_of() | {"problem": PROBLEM}
     del given["weights"]
     return given
 
@@ -207,7 +207,7 @@ MULTIPLY = (
     ),
 )  # fmt: skip
 FUNCTIONS = (
-    Function(name="ops.w4a16_gemm", call=ops.w4a16_gemm, right=_right, wrong=(*PAIR, *ALONE)),
+    Function(name="ops.w4a16_gemm", call=ops.w4a16_gemm, right=right_of, wrong=(*PAIR, *ALONE)),
     *(_of_groups(grouping, *x) for grouping, x in GROUPED.items()),
     *MULTIPLY,
 )

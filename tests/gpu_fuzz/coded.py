@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from gemmgen.codes import decode, encode
-from gemmgen.ir.dtypes import BF16, F16
+from gemmgen.ir.dtypes import BF16, E4M3, F16
 from gemmgen.ir.packed import FORMS
 from gemmgen.verification.coded import exactly, randomly
 
 from .kinds import Kind
 
-TO = {"bfloat16": BF16, "float16": F16}
+TO = {"bfloat16": BF16, "float16": F16, "float8_e4m3fn": E4M3}
 APART = 1_000_003  # between the seeds of two groups
 
 
@@ -28,8 +28,8 @@ class _Operand:
 
 
 def packed(kind: Kind, values: Any, seed: int, *, normal: bool) -> tuple[Any, Any]:
-    """float32 [.., N, K] and uint8 [.., ceil(N/64), ceil(K/128), bytes]: `values` themselves, which are 0, 1 and 2 of either sign, or,
-    if `normal`, other numbers, of any codes; and what stands for them."""
+    """float32 [.., N, K] and uint8 [.., ceil(N/64), ceil(K/128), bytes]: `values` themselves, which are 0, 1 and 2 of either sign, of FP8 times a
+    power of two in each row, or, if `normal`, other numbers, of any codes; and what stands for them."""
     to = TO[kind.a]
     form, *lead = FORMS[to][kind.weights], *values.shape[:-2]
     matrices = values.reshape(-1, *values.shape[-2:]).to("cpu", torch.float32).numpy()

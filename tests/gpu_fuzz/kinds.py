@@ -179,7 +179,20 @@ CODED = {
     ),
     "mxfp4 wide": replace(MXFP4, config=replace(DECODED, block_m=192, stages=2)),
 }
+OF_FP8 = replace(
+    INT4,
+    function="w4a8_gemm",
+    a=E4M3,
+    weights="e2m1_32_e8m0",
+    config=replace(DECODED, block_k_bytes=128),
+)
+CODED |= {
+    "mxfp4 by fp8": OF_FP8,
+    "mxfp4 by fp8, split 2": replace(OF_FP8, out=F32, config=replace(OF_FP8.config, split_k=2)),
+    "mxfp4 by fp8, wide": replace(OF_FP8, config=replace(OF_FP8.config, block_m=192, in_flight=0)),
+}
 CODED_GROUPED = {
+    "mxfp4 by fp8, ends": replace(OF_FP8, function="w4a8_grouped_gemm", grouping="ends"),
     "int4 batched": replace(INT4, function="w4a16_batched_gemm", grouping="batched"),
     "mxfp4 masked": replace(
         MXFP4,

@@ -205,7 +205,8 @@ def arguments_of(op, epilogue="none", device="cpu", shape=None):
     tables["row_groups"] = [0] * 128 + [-1] * 128 + [2] * 128 + [1] * (m - 384)
     given = {"a": draw(dtype, *rows, m, k), "b": draw(dtype, *columns, n, k)}
     if op.coded:
-        packed = quant.pack(quant.of(torch.randn(*columns, n, k), formats.int4(128, "bf16")))
+        form = formats.MXFP4 if dtype == torch.float8_e4m3fn else formats.int4(128, "bf16")
+        packed = quant.pack(quant.of(torch.randn(*columns, n, k), form), dtype)
         given |= {"b": packed.blocks, "weights": packed.format.name, "columns": n}
     given |= {x: torch.tensor(t).int() for x, t in tables.items() if x in op.parameters}
     given |= scales_of(op, shape, rows, columns)

@@ -11,7 +11,7 @@ from typing import Any
 
 import fake_torch
 import pytest
-from bad_arguments import coded, gemms
+from bad_arguments import coded, coded_fp8, gemms
 from fake_torch import Placed
 from hypothesis import strategies as st
 
@@ -35,7 +35,7 @@ from .values import CONFIG, JUNK, Call, mostly, some
 TABLES = ("row_groups", "group_ends")
 TAKEN = {
     " by ".join((f.name, *(t for t in TABLES if t in f.right()))): f
-    for f in (*gemms.FUNCTIONS, *coded.FUNCTIONS)
+    for f in (*gemms.FUNCTIONS, *coded.FUNCTIONS, *coded_fp8.FUNCTIONS)
 }
 READS = {
     PerColumn: lambda p: Placed(*p[0], p[2]),
@@ -53,7 +53,9 @@ KEYWORDS: dict[str, st.SearchStrategy[Any]] = {
     "expected_rows": mostly(st.sampled_from([1, 7, 256])),
     "expected_groups": mostly(st.sampled_from([1, 2])),
     "config": mostly(
-        CONFIG | st.none() | st.sampled_from([coded.CONFIG, replace(coded.CONFIG, in_flight=0)])
+        CONFIG
+        | st.none()
+        | st.sampled_from([coded.CONFIG, coded_fp8.CONFIG, replace(coded.CONFIG, in_flight=0)])
     ),
     "epilogue": mostly(
         st.sampled_from(["relu", "silu", "gelu", ACC * 3.0, "bias", "residual", "alpha"])
@@ -160,7 +162,9 @@ def ignored(call: Call) -> list[str]:
 
 def _chosen(p: Problem) -> Config:
     """In the place of what the cost model finds."""
-    return coded.CONFIG if p.weights else gemms.CONFIG
+    if p.weights:
+        return coded.CONFIG if p.a.bytes == 2 else coded_fp8.CONFIG
+    return gemms.CONFIG
 
 
 def _kept(scale: Any) -> Any:
