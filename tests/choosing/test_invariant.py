@@ -192,7 +192,7 @@ def test_other_sums_have_other_bits(p, one, other):
     pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
     from invariance.bits import bits, plain
 
-    base = plain(1, in_flight=int(p is DENSE))
+    base = plain(p, 1)
     p = replace(p, d=DENSE_F32.d)
     found = [bits(p, replace(base, **x), 8, 72, 640) for x in (one, other)]
     assert (found[0] != found[1]).mean() > 0.05

@@ -29,6 +29,9 @@ PROBLEMS = (
     Problem(family="dense", a=E4M3, b=E4M3),
     Problem(family="dense", a=BF16, b=BF16),
     Problem(family="dense", a=F16, b=F16, d=F16, layout="nn"),
+    Problem(family="w4a16", a=BF16, b=BF16, weights="int4_128_bf16"),
+    Problem(family="w4a16", a=F16, b=F16, d=F16, weights="int4_32_f16_zeros"),
+    Problem(family="w4a8", a=E4M3, b=E4M3, weights="e2m1_32_e8m0"),
 )
 SIDES = (
     (576, 7168),
@@ -73,7 +76,7 @@ def _chosen(
 
 
 def described_alike(p: Problem, shape: tuple[int, int, int], c: Config, split: int) -> bool:
-    return summation(p, c, shape[2]) == summation(p, Config(split_k=split), shape[2])
+    return summation(p, c, shape[2]) == summation(p, bits.plain(p, split), shape[2])
 
 
 def same_bits(p: Problem, c: Config) -> bool:
@@ -91,8 +94,7 @@ _KNOWN: dict[object, np.ndarray] = {}
 def _plain(p: Problem, n: int, k: int, split: int) -> np.ndarray:
     key = p, n, k, split
     if key not in _KNOWN:
-        in_flight = int(not recipe(p.family).promotes)
-        _KNOWN[key] = bits.bits(p, bits.plain(split, in_flight), bits.ROWS, n, k)
+        _KNOWN[key] = bits.bits(p, bits.plain(p, split), bits.ROWS, n, k)
     return _KNOWN[key]
 
 
