@@ -18,7 +18,7 @@ from .model import REFUSALS, Ignored, Tally, named
 from .running import Outcome, run
 
 OPTIONAL = {"grouping": "none", "alignment": Problem.alignment, "accumulate": False}
-OPTIONAL |= {"collective": Problem.collective}
+OPTIONAL |= {"collective": Problem.collective, "weights": Problem.weights}
 # What describes a kernel: a request shows it, also where nothing is printed.
 PROBLEM = (
     *("--ab", "--layout", "--d", "--grouping", "--alignment", "--accumulate", "--weights-ready"),
