@@ -102,12 +102,12 @@ def _coded_tiles(of: Workload) -> Iterator[Changes]:
     """Of weights of 4 bits: swapped, of K blocks as they are packed, for any number of rows."""
     packed: Changes = {"swap_ab": True, "block_k_bytes": CODED_K * of.problem.a.bytes}
     for block_m in CODED_ROWS:
-        for block_n, consumers in _up_to(COLUMNS, of.shape[1]):
+        for block_n, consumers in _swapped_columns(of.problem, of.shape):
             tile = {"block_m": block_m, "block_n": block_n, "consumers": consumers}
             yield {**tile, **packed}
         wide, consumers = COLUMNS[0]
         everywhere = of.grids * ceil(of.shape[1], wide) >= SLICED_SMS * of.target.sms
-        if block_m <= SLICED_ROWS and everywhere:
+        if block_m <= SLICED_ROWS and everywhere and not of.problem.quantised:
             tile = {"block_m": block_m, "block_n": wide, "consumers": SLICES * consumers}
             sliced = {"slice_k": True, "stages": PROBE * SLICES}
             yield {**tile, **sliced, **packed}

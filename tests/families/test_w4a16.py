@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kernels import DECODED, W4A16
+from emulated import judged
+from grouped import layout
+from kernels import DECODED, VARIETY, W4A8, W4A16
 
 from gemmgen import heuristics
 from gemmgen.config import Config
 from gemmgen.cost import cost
+from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import ArgumentError
 from gemmgen.ir import nodes as ir
-from gemmgen.ir.dtypes import BF16, F16
+from gemmgen.ir.dtypes import BF16, E4M3, F16
 from gemmgen.ir.packed import FORMS, OF_16_BITS, plain_weights
 from gemmgen.ir.rewrite import statements
 from gemmgen.pipeline import lower
@@ -57,6 +60,26 @@ def test_a_config_is_chosen_for_any_number_of_rows(weights, grouping):
         c = heuristics.choose(p, shape, H200, 1 if grouping == "none" else 8)
         assert c.swap_ab and c.block_k_bytes == 256
         assert lower(p, c).smem_bytes <= H200.smem_bytes
+
+
+@pytest.mark.parametrize("family", (W4A16, W4A8), ids=lambda p: p.family)
+@pytest.mark.parametrize("epilogue", ("none", "swiglu"))
+def test_an_fp8_output_has_tiles_whose_columns_share_a_scale(family, epilogue):
+    p = replace(family, d=E4M3, epilogue=EPILOGUES[epilogue])
+    for shape in SHAPES:
+        c = heuristics.choose(p, shape, H200)
+        assert c.consumers == 1 and not c.slice_k
+        lower(p, c)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("name", [n for n, (p, _) in VARIETY.items() if p.weights])
+def test_sums_are_exact(name):
+    """Rows, columns and K that end inside of a tile, of a block and of a group."""
+    p, c = VARIETY[name]
+    shape = (300, 130, 272)
+    groups = None if p.grouping == "none" else layout(p, shape, (130, 0, 41))
+    assert judged(p, c, shape, groups, pad=1).exact
 
 
 def test_few_rows_divide_k_and_many_have_large_tiles():
