@@ -33,13 +33,14 @@ NAN_BYTE = 0xFF
 SMS = 4  # so that CTAs take several tiles
 # Tails everywhere, one K block, fewer K blocks than stages, several tiles per CTA.
 SHAPES = ((128, 128, 256), (200, 136, 400), (1, 8, 16), (129, 72, 1040))
-# Groups, pairs of columns, scales of D and sums of rows: tests/ir/test_groupings.py, tests/families/test_outputs.py, test_row_sums.py.
+# Groups, pairs of columns, scales of D, sums of rows: tests/ir/test_groupings.py, tests/families/test_outputs.py, test_row_sums.py. Packed
+# weights: tests/formats, tests/emit.
 NAMES = tuple(
     name
     for name, e in EXHIBITS.items()
     if e.problem.grouping == "none"
     and fold(e.problem.epilogue) == fold_rows(e.problem.epilogue) == 1
-    and not e.problem.quantised
+    and not (e.problem.quantised or e.problem.weights)
 )
 
 
