@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..ir.decoding import HALVES
 from ..ir.nodes import Decode, ReadCodes
-from ..ir.packed import CODES_BYTES, REGISTERS, ZERO, Coding, Form, Lookup
+from ..ir.packed import CODES_BYTES, E8M0_BIAS, REGISTERS, ZERO, Coding, Form, Lookup
 
 
 def unscaled(form: Form) -> tuple[str, ...]:
@@ -20,13 +20,14 @@ def eight(form: Form) -> str:
 
 
 def exponent_step(form: Form) -> str:
-    """1 in the exponent's field, in both halves."""
-    return twice(_exponent(form))
+    """1 of a record where it belongs in a number, in both halves."""
+    return twice(_exponent(form) >> form.record_bits)
 
 
 def exponent_least(form: Form) -> str:
-    """What an exponent of E8M0, whose bias is BF16's, is greater by in that field: a number lacks 2^`Coding.factor`."""
-    return twice(_halves(form).factor * _exponent(form))
+    """What an exponent's field is greater by than its record: a number lacks 2^`Coding.factor`, and is left at less by 2^`Form.left`."""
+    bias = E8M0_BIAS - form.record_bias  # E8M0's is BF16's
+    return twice((_halves(form).factor - form.left + bias) * _exponent(form))
 
 
 def sizes(form: Form) -> tuple[str, str]:

@@ -6,7 +6,7 @@
 from ..ir.packed import E2M1_VALUES
 from .format import GROUPS, MXFP4, NVFP4, Format, int4, named
 from .numbers import e2m1, e2m1_values, e8m0_values
-from .packing import Packed, multiplied, pack, rescaled, unpack
+from .packing import Packed, multiplied, numbers, pack, rescaled, unpack
 from .quantise import quantise
 from .weights import Weights, dequantise, nibbles, paired
 
@@ -26,6 +26,7 @@ __all__ = [
     "multiplied",
     "named",
     "nibbles",
+    "numbers",
     "pack",
     "paired",
     "quantise",

@@ -20,10 +20,12 @@ from ..ir.packed import (
     E8M0_BIAS,
     INT4,
     LEAST_SHIFT,
+    LEFT,
     LOOKUP,
     MOST_SHIFT,
     PAIRS,
     ROWS,
+    SCALE_BIAS,
     ZERO,
     Coding,
     Lookup,
@@ -33,6 +35,9 @@ from .format import Format
 from .numbers import Bytes, Floats
 from .weights import Weights, dequantise, nibbles, paired, scale_type, scale_values
 
+E2M1_SIGN = np.uint8(8)
+FRACTION_BITS = E4M3.significand - 1
+FRACTION = (1 << FRACTION_BITS) - 1
 MOST_E8M0 = 128  # a scale's exponent is stored in a factor of BF16, up to 2^127
 CODES = 8  # of a word
 
@@ -41,7 +46,8 @@ CODES = 8  # of a word
 class Packed:
     """Weights [..., rows, columns] of `format` for products with `to`: uint8 blocks [..., ceil(rows / 64), ceil(columns / 128), bytes of a
     block]; what is past the last row or column is 0. bases: int16 [..., rows], where numbers of `to` are to be multiplied by 2^base of their
-    row: of MXFP4 for E4M3, whose exponents are folded into the numbers as far as they differ in a row; None: 0."""
+    row: of MXFP4 for E4M3, whose exponents are folded into the numbers as far as they differ in a row; None: 0. factor: what all numbers are to be
+    multiplied by, a float32: of NVFP4 its tensor's scale times 2^7."""
 
     format: Format
     to: DType
@@ -49,19 +55,21 @@ class Packed:
     rows: int
     columns: int
     bases: npt.NDArray[np.int16] | None = None
+    factor: float = 1.0
 
 
 def pack(weights: Weights, to: DType = BF16) -> Packed:
     """`weights` for products with `to`: bf16, f16 (INT4) or e4m3 (MXFP4). Raises ArgumentError for a format that is not multiplied with it: E2M1 with
-    f16, INT4 with e4m3, NVFP4, a scale for a whole row, INT4 whose scales are not of `to` (`rescaled`), MXFP4 for bf16 with an exponent above 128, for e4m3
-    with a row whose exponents span more than 11, groups of zeros apart."""
+    f16, INT4 with e4m3, NVFP4 with another than bf16, a scale for a whole row, INT4 whose scales are not of `to` (`rescaled`), MXFP4 for bf16 with an exponent above 128, for e4m3
+    with a row whose exponents span more than 11, groups of zeros apart, NVFP4 with a scale below 0 or a tensor's scale of which 2^7 times is
+    none in float32."""
     form = weights.format
     code = _coding(form, to)
     scales, bases = _folded(weights) if code is LOOKUP else (_records(weights, code), None)
     *lead, n, k = weights.shape
     down, across = -n % ROWS, -k % COLUMNS
     zero = ZERO if form.element == INT4 else 0
-    codes = _padded(nibbles(weights.codes), down, across, zero)
+    codes = _padded(_kept(weights), down, across, zero)
     rows, columns = codes.shape[-2:]
     tiles = codes.reshape(*lead, rows // ROWS, ROWS, columns // COLUMNS, COLUMNS).swapaxes(-3, -2)
     groups = COLUMNS // form.group
@@ -70,7 +78,8 @@ def pack(weights: Weights, to: DType = BF16) -> Packed:
     of_pairs = np.ascontiguousarray(tiled[..., _pairs(), :])  # [..., pair, row of it, group]
     octets = of_pairs.view(np.uint8).reshape(*of_pairs.shape[:-3], -1)
     blocks = np.concatenate([_words(tiles, code), octets], -1)
-    return Packed(format=form, to=to, blocks=blocks, rows=n, columns=k, bases=bases)
+    factor = _factor(weights)
+    return Packed(format=form, to=to, blocks=blocks, rows=n, columns=k, bases=bases, factor=factor)
 
 
 def unpack(packed: Packed) -> Weights:
@@ -97,18 +106,32 @@ def unpack(packed: Packed) -> Weights:
     if code is LOOKUP:
         bases = 0 if packed.bases is None else packed.bases[..., None]
         kept = (kept + (bases + LEAST_SHIFT + E8M0_BIAS)).astype(np.uint8)
+    if form.tensor_scaled:
+        kept = encode(_lowered(kept), E4M3)
     return Weights(
         format=form,
         codes=paired(codes[..., : packed.rows, : packed.columns]),
         scales=(kept & 0xFFFF).astype(scale_type(form)) if form.zeros else kept,
         zeros=((kept >> 16) - _magic(code)).astype(np.uint8) if form.zeros else None,
+        tensor_scale=packed.factor / 2**LEFT if form.tensor_scaled else 1.0,
+    )
+
+
+def numbers(packed: Packed) -> Floats:
+    """What a kernel multiplies by, [..., rows, columns]: what they stand for over the row's and the tensor's factor, rounded once to 16 bits."""
+    scale = 2.0**-LEFT if packed.format.tensor_scaled else 1.0
+    values = dequantise(unpack(replace(packed, bases=None, factor=2.0**LEFT)))
+    return (
+        values * scale
+        if packed.to == E4M3
+        else decode(encode(values * scale, packed.to), packed.to)
     )
 
 
 def multiplied(weights: Weights, to: DType = BF16) -> Floats:
-    """What a kernel multiplies by where scales go into the weights: `dequantise`, each rounded to `to` once, of 16 bits; exactly it for
-    e4m3."""
-    if to == E4M3:
+    """What a kernel multiplies by where scales go into the weights, but for factors of a row or tensor: `dequantise`, each rounded to `to` once,
+    of 16 bits; exactly it for e4m3 and NVFP4."""
+    if to == E4M3 or weights.format.tensor_scaled:
         return dequantise(weights)
     return decode(encode(dequantise(weights), to), to)
 
@@ -158,10 +181,49 @@ def _records(weights: Weights, code: Coding | Lookup) -> Any:
     """Of each row and group."""
     if weights.format.scale == E8M0 and int(weights.scales.max(initial=0)) > MOST_E8M0:
         raise ArgumentError("scales", int(weights.scales.max()), f"must be at most {MOST_E8M0}")
+    if weights.format.tensor_scaled:
+        return _lifted(weights)
     if weights.zeros is None:
         return weights.scales
     zeros = weights.zeros.astype(np.uint32) + _magic(code)
     return weights.scales.astype(np.uint32) | zeros << 16
+
+
+def _lifted(weights: Weights) -> Any:
+    """Scales of E4M3 as kernels add to exponents: subnormal ones as if they were none, and 0, whose codes are not kept, as the least."""
+    values = scale_values(weights.format, weights.scales)
+    if (values < 0).any():
+        raise ArgumentError("scales", float(values.min()), "must not be below 0")
+    fraction, exponent = np.frexp(values)
+    lifted = (exponent - 1 + SCALE_BIAS << FRACTION_BITS) + (2 * fraction - 1) * (FRACTION + 1)
+    return np.where(values > 0, lifted, 0).astype(np.uint8)
+
+
+def _lowered(records: Any) -> Floats:
+    """The scales that `_lifted` made so."""
+    exponents = (records >> FRACTION_BITS).astype(np.int64) - SCALE_BIAS
+    found: Floats = np.ldexp(1 + (records & FRACTION) / (FRACTION + 1), exponents)
+    return found
+
+
+def _kept(weights: Weights) -> Bytes:
+    """Codes, of which signs are left where a scale of E4M3 is 0."""
+    codes, form = nibbles(weights.codes), weights.format
+    if not form.tensor_scaled:
+        return codes
+    some = scale_values(form, weights.scales) > 0
+    kept: Bytes = np.where(np.repeat(some, form.group, -1), codes, codes & E2M1_SIGN)
+    return kept
+
+
+def _factor(weights: Weights) -> float:
+    if not weights.format.tensor_scaled:
+        return 1.0
+    factor = weights.tensor_scale * 2.0**LEFT
+    if abs(factor) > float(np.finfo(np.float32).max):
+        allowed = f"times {2**LEFT} must be a float32"
+        raise ArgumentError("tensor_scale", weights.tensor_scale, allowed)
+    return factor
 
 
 def _folded(weights: Weights) -> tuple[Any, Any]:
@@ -198,7 +260,7 @@ def _padded(x: Any, down: int, across: int, value: int = 0) -> Any:
 
 def _coding(form: Format, to: DType) -> Coding | Lookup:
     known = any((x.element, x.to) == (form.element, to) for x in (*CODINGS, LOOKUP))
-    if not known or form.tensor_scaled:
+    if not known or (form.tensor_scaled and to == E4M3):
         raise ArgumentError("to", to, f"{form.name} is not multiplied with it")
     if form.element == INT4 and form.scale != to.name:
         raise ArgumentError(

@@ -23,6 +23,7 @@ INT4, E2M1 = "int4", "e2m1"  # elements
 E8M0 = "e8m0"  # a scale that is an exponent
 E8M0_BIAS = 127
 GROUPS = (32, 64, 128)  # columns that share a scale, where weights are packed
+E4M3_GROUP = 16  # and where E2M1 has scales of E4M3
 ZERO = 8  # the code of INT4 that is 0 where no others are stored
 # Of E2M1, by the three bits of an exponent and a fraction (OCP Microscaling Formats 1.0, section 5.3.3); the fourth is the sign.
 E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -133,6 +134,9 @@ class Lookup:
 
 
 LOOKUP = Lookup(element=E2M1, to=E4M3)
+# A scale of E4M3 is packed as 2^(x / 8 - SCALE_BIAS), x's last three bits its fraction: from 2^-9, subnormal, to 448. What numbers are then
+# less by, 2^LEFT, is what keeps 448 times their factor below 2^128.
+SCALE_BIAS, LEFT = 10, 7
 # A group's exponent less its row's: as E4M3 0.5 * 2^-5 is the least normal number, and 6 * 2^6 the most of this size.
 LEAST_SHIFT, MOST_SHIFT = -5, 6
 
@@ -161,8 +165,8 @@ def record_bytes(scale_bytes: int, *, zeros: bool) -> int:
 class Form:
     """How blocks are packed: codes of `element` for products with `to`, and a scale for each `group` columns.
 
-    element: "int4", with scales of `to`, or "e2m1", with E8M0, of which E4M3 takes what a row's exponents differ by. zeros: whether records hold
-    those of INT4; else 8 is zero. Raises IRError for what there is none of.
+    element: "int4", with scales of `to`, or "e2m1", with E8M0, of which E4M3 takes what a row's exponents differ by, or, of 16 columns, E4M3. zeros:
+    whether records hold those of INT4; else 8 is zero. Raises IRError for what there is none of.
     """
 
     element: str
@@ -173,7 +177,7 @@ class Form:
     def __post_init__(self) -> None:
         found = coding(self.element, self.to)
         integers = isinstance(found, Coding) and found.magic
-        groups = GROUPS if integers else GROUPS[:1]
+        groups = GROUPS if integers else (GROUPS[0], *[E4M3_GROUP] * isinstance(found, Coding))
         if self.group not in groups or (self.zeros and not integers):
             raise IRError(f"{self.element} with group={self.group}, zeros={self.zeros} is none")
 
@@ -188,14 +192,31 @@ class Form:
 
     @property
     def scale(self) -> str:
-        return E8M0 if self.element == LOOKUP.element else self.to.name
+        if self.element == INT4:
+            return self.to.name
+        return E4M3.name if self.group == E4M3_GROUP else E8M0
 
     @property
     def record(self) -> Literal["scale", "zeros", "exponent", "shift"]:
         """What numbers are scaled by."""
         if self.to == LOOKUP.to:
             return "shift"
-        return "zeros" if self.zeros else "exponent" if self.scale == E8M0 else "scale"
+        return "zeros" if self.zeros else "exponent" if self.element == E2M1 else "scale"
+
+    @property
+    def left(self) -> int:
+        """log2 of what numbers are less by than the weights, besides what belongs to a row or a tensor."""
+        return LEFT if self.scale == E4M3.name else 0
+
+    @property
+    def record_bits(self) -> int:
+        """Of an exponent's record, those of a fraction."""
+        return E4M3.significand - 1 if self.scale == E4M3.name else 0
+
+    @property
+    def record_bias(self) -> int:
+        """What an exponent is less by than its record."""
+        return SCALE_BIAS if self.scale == E4M3.name else E8M0_BIAS
 
     @property
     def steps(self) -> int:
@@ -214,7 +235,7 @@ class Form:
 
     @property
     def record_bytes(self) -> int:
-        scale = 1 if self.scale == E8M0 else self.to.bytes
+        scale = 1 if self.element == E2M1 else self.to.bytes
         return record_bytes(scale, zeros=self.zeros)
 
     @property
@@ -235,6 +256,7 @@ FORMS = {
         for x in (
             *(Form(element=INT4, to=to, group=g, zeros=z) for g in GROUPS for z in (False, True) if to in OF_16_BITS),
             *(Form(element=c.element, to=to, group=GROUPS[0]) for c in (*CODINGS, LOOKUP) if (c.element, c.to) == (E2M1, to)),
+            *(Form(element=c.element, to=to, group=E4M3_GROUP) for c in CODINGS if (c.element, c.to) == (E2M1, to)),
         )
     }
     for to in (*OF_16_BITS, E4M3)

@@ -109,8 +109,10 @@ def _record(s: ir.Decode, group: str) -> tuple[str, str]:
         scale = f'"prmt.b32"($r, {s.records}[{group} / 2], 0, {half})'
         return scale, f"{(form.coding.magic + 8) * 0x10001}u"
     one = 1 << form.to.significand - 1
-    exponent = f"(uint32_t({s.records}[{group} / 4]) >> {group} % 4 * 8 & 0xFF)"
-    return f"({exponent} * {one * 0x10001}u + {form.coding.factor * one * 0x10001}u)", ""
+    # The record of a scale of E4M3 has three bits of a fraction, an exponent of bias 10, and 2^7 to spare; that of E8M0 has BF16's bias.
+    step, least = (one >> 3, 127 - 10 - 7) if form.scale == "e4m3" else (one, 0)
+    record = f"(uint32_t({s.records}[{group} / 4]) >> {group} % 4 * 8 & 0xFF)"
+    return f"({record} * {step * 0x10001}u + {(form.coding.factor + least) * one * 0x10001}u)", ""
 
 
 def _number(code: Coding, word: str, register: int) -> str:

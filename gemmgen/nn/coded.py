@@ -1,4 +1,4 @@
-"""What modules keep in 4 bits: packed blocks, what they are blocks of, and biases."""
+"""What modules keep in 4 bits: packed blocks, what they are blocks of, their rows' factors, and biases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXTRA = "_extra_state"  # what torch calls it in a state_dict
 
 
 class Coded(Kept):
-    """A module with buffers of packed weights, uint8, and of biases, float32, which no change of a model's dtype touches. No gradients.
+    """A module with buffers of packed weights, uint8, and of factors and biases, float32, which no change of a model's dtype touches. No gradients.
 
     weights: the format's name, which says the dtype of activations too. A `state_dict` holds `facts` of the blocks, and a layer takes none of other blocks.
     """
@@ -39,17 +39,24 @@ class Coded(Kept):
     def kept(self) -> tuple[Any, ...]:
         return tuple(x for x in self._buffers.values() if x is not None)
 
-    def hold(self, name: str, *sides: int, bias: str, biased: bool, device: Any) -> None:
-        """Make the buffer `name` of weights [..., N, K], which are 0, and `bias` [..., N], None unless biased."""
+    def hold(
+        self, name: str, *sides: int, beside: tuple[str, str], biased: bool, device: Any
+    ) -> None:
+        """Make the buffer `name` of weights [..., N, K], which are 0, and those `beside` it: their factors [..., N], None unless they have some, and
+        biases [..., N], None unless biased."""
         *lead, n, k = sides
         shape = (*lead, -(-n // ROWS), -(-k // COLUMNS), self.form.block_bytes)
         self.register_buffer(name, torch_.zeros(shape, dtype=torch_.uint8, device=device))
-        zeros = torch_.zeros((*lead, n), dtype=torch_.float32, device=device) if biased else None
-        self.register_buffer(bias, zeros)
+        for named, there in zip(beside, (self.form.left > 0, biased), strict=True):
+            zeros = torch_.zeros((*lead, n), dtype=torch_.float32, device=device) if there else None
+            self.register_buffer(named, zeros)
 
-    def take(self, name: str, packed: quant.Packed, bias_name: str, bias: Any) -> None:
+    def take(
+        self, name: str, packed: quant.Packed, factors: str, bias_name: str, bias: Any
+    ) -> None:
         """Put them in the place of the buffers, which need no memory then. Raises ArgumentError."""
         setattr(self, name, packed.blocks)
+        setattr(self, factors, packed.factors)
         if bias is not None:
             wanted = tuple(getattr(self, bias_name).shape)
             setattr(self, bias_name, _wide_bias(bias_name, bias, wanted, packed.blocks.device))

@@ -23,11 +23,11 @@ ACTIVATIONS: dict[str, Callable[[Any, str], Any]] = {
 
 
 class Experts4bit(Coded):
-    """`experts` gated MLPs of INT4 or MXFP4: down(activation(gate(x), up(x))) of each token's experts, and the sum of these times their weights.
+    """`experts` gated MLPs of INT4, MXFP4 or NVFP4: down(activation(gate(x), up(x))) of each token's experts, and the sum of these times their weights.
 
     hidden, intermediate: features, multiples of the columns that share a scale. weights: the format's name, as of `Linear4bit`. order: of the rows of gate_up: "alternating" between gate and up, as gpt-oss has
     them, or "halves", gate's before up's. activation: "swiglu", "geglu", "reglu", or "swiglu_clamped", gpt-oss's (`gemmgen.epilogues.swiglu_clamped`, limit 7, alpha 1.702). bias: whether both projections add one,
-    in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
+    in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; of NVFP4 their rows' factors, float32 `gate_up_factors` and `down_factors`; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
     [experts, hidden]. For inference, as `Linear4bit`, whose words on dtypes and a `state_dict` of its own hold here. Raises ArgumentError.
 
     The GEMMs fuse no epilogue that pairs columns, so that both orders take one way: what gate and up give is rounded to the dtype, and the activation is torch's, in FP32, rounded once: a few launches, or one where torch compiles.
@@ -61,7 +61,8 @@ class Experts4bit(Coded):
         self.experts, self.hidden, self.intermediate = experts, hidden, intermediate
         self.order, self.activation = order, activation
         for name, *sides in (("gate_up", 2 * intermediate, hidden), ("down", hidden, intermediate)):
-            self.hold(name, experts, *sides, bias=f"{name}_bias", biased=bias, device=device)
+            beside = (f"{name}_factors", f"{name}_bias")
+            self.hold(name, experts, *sides, beside=beside, biased=bias, device=device)
 
     @classmethod
     def from_packed(
@@ -94,8 +95,8 @@ class Experts4bit(Coded):
         said: dict[str, Any] = {"order": order, "activation": activation}
         said |= {"bias": down_bias is not None}
         made = cls(experts, hidden, both // 2, "meta", weights=gate_up.format.name, **said)
-        made.take("gate_up", gate_up, "gate_up_bias", gate_up_bias)
-        made.take("down", down, "down_bias", down_bias)
+        made.take("gate_up", gate_up, "gate_up_factors", "gate_up_bias", gate_up_bias)
+        made.take("down", down, "down_factors", "down_bias", down_bias)
         return made
 
     @classmethod
@@ -169,6 +170,7 @@ class Experts4bit(Coded):
 
     def _said(self, name: str, columns: int) -> dict[str, Any]:
         said, bias = {"weights": self.weights, "columns": columns}, getattr(self, f"{name}_bias")
+        said |= {"scale_b": getattr(self, f"{name}_factors")}
         return said if bias is None else {**said, "epilogue": "bias", "bias": bias}
 
     @property

@@ -15,11 +15,11 @@ WEIGHT = "weight"  # of an ordinary state_dict
 
 
 class Linear4bit(Coded):
-    """A linear layer of INT4 or MXFP4, in one launch: `gemmgen.ops.w4a16_gemm`, the bias in its epilogue.
+    """A linear layer of INT4, MXFP4 or NVFP4, in one launch: `gemmgen.ops.w4a16_gemm`, the bias in its epilogue.
 
-    weights: the format's name, as `gemmgen.quant.Packed.format.name`: "int4_128_bf16", "int4_64_f16_zeros", "e2m1_32_e8m0" and others; of INT4 the dtype of scales is that of activations, MXFP4 has
-    bfloat16. in_features: a multiple of the columns that share a scale; out_features: any. x: that dtype, [..., in_features], any number of rows; y: the same dtype, [..., out_features].
-    Buffers: `blocks`, uint8, as `gemmgen.quant.pack` lays them out, and `bias`, float32 [out_features] or None. `model.half()` and `model.to(dtype)` move them and change neither: a layer for bfloat16
+    weights: the format's name, as `gemmgen.quant.Packed.format.name`: "int4_128_bf16", "int4_64_f16_zeros", "e2m1_32_e8m0", "e2m1_16_e4m3" and others; of INT4 the dtype of scales is that of
+    activations, the others have bfloat16. in_features: a multiple of the columns that share a scale; out_features: any. x: that dtype, [..., in_features], any number of rows; y: the same dtype, [..., out_features].
+    Buffers: `blocks`, uint8, as `gemmgen.quant.pack` lays them out, `factors`, float32 [out_features], of NVFP4, else None, and `bias`, float32 [out_features] or None. `model.half()` and `model.to(dtype)` move them and change neither: a layer for bfloat16
     stays one, and refuses other x; for float16 weights are packed again (`gemmgen.quant.Quantised.rescaled`). For inference: an x that asks for a gradient is an error. Raises ArgumentError.
 
     Made `from_packed`, `from_quantised`, `from_linear`, or empty, for a `state_dict`: one of its own, whose facts (format and sides) must be the same, or one with `weight` in
@@ -42,7 +42,8 @@ class Linear4bit(Coded):
         if out_features < 1:
             raise ArgumentError("out_features", out_features, "must be at least 1")
         self.in_features, self.out_features = in_features, out_features
-        self.hold("blocks", out_features, in_features, bias="bias", biased=bias, device=device)
+        beside = ("factors", "bias")
+        self.hold("blocks", out_features, in_features, beside=beside, biased=bias, device=device)
 
     @classmethod
     def from_packed(cls, packed: quant.Packed, bias: Any = None) -> Linear4bit:
@@ -50,7 +51,7 @@ class Linear4bit(Coded):
         check_packed("packed", packed, 2)
         n, k = packed.shape
         made = cls(k, n, bias is not None, "meta", weights=packed.format.name)
-        made.take("blocks", packed, "bias", bias)
+        made.take("blocks", packed, "factors", "bias", bias)
         return made
 
     @classmethod
@@ -60,8 +61,8 @@ class Linear4bit(Coded):
 
     @classmethod
     def from_linear(cls, layer: Any, form: Format) -> Linear4bit:
-        """One with the weight of `layer`, a torch.nn.Linear, quantised to the nearest in `form`, and its bias. x has the dtype of `form`'s scales, bfloat16 of MXFP4,
-        whatever the layer's is. Raises ArgumentError."""
+        """One with the weight of `layer`, a torch.nn.Linear, quantised to the nearest in `form`, and its bias. x has the dtype of `form`'s scales, bfloat16 of
+        MXFP4 and NVFP4, whatever the layer's is. Raises ArgumentError."""
         if not isinstance(layer, torch_.nn.Linear):
             raise ArgumentError("layer", type(layer).__name__, "must be a torch.nn.Linear")
         made = cls.from_quantised(quant.of(layer.weight, form), layer.bias)
@@ -74,7 +75,7 @@ class Linear4bit(Coded):
         self.check_rows(x, self.in_features)
         rows = x.reshape(-1, self.in_features).contiguous()
         given = {} if self.bias is None else {"epilogue": "bias", "bias": self.bias}
-        given |= {"weights": self.weights, "columns": self.out_features}
+        given |= {"weights": self.weights, "columns": self.out_features, "scale_b": self.factors}
         with torch_.no_grad():
             y = gemmgen.w4a16_gemm(rows, self.blocks, **given)
         return y.view(*x.shape[:-1], self.out_features)
@@ -97,6 +98,9 @@ class Linear4bit(Coded):
             allowed = f"must be {list(wanted)} of {' or '.join(map(str, WIDE))}"
             return [f"{key}: is {list(weight.shape)} of {weight.dtype}, {allowed}"]
         del state[key]
-        state[own] = quantised(weight, self.weights).blocks
+        made = quantised(weight, self.weights)
+        state[own] = made.blocks
+        if made.factors is not None:
+            state[prefix + "factors"] = made.factors
         state[prefix + EXTRA] = self.get_extra_state()
         return super().prepared(prefix, state)

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import recipes
 from ..errors import ArgumentError
 from ..ir.counts import check_side
-from ..ir.dtypes import FP8, S8, DType
+from ..ir.dtypes import S8
 from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
-from ..ir.packed import COLUMNS, FORMS, ROWS
+from ..ir.packed import COLUMNS, ROWS
 from ..problem import Problem
 from ..runtime.torch_tensors import check_tensor, torch
 from .epilogue import Shape
-
-
-def coded_problem(dtype: DType, weights: Any, **fields: Any) -> Problem:
-    """Of A's dtype. Raises ArgumentError."""
-    if not isinstance(weights, str) or weights not in FORMS[dtype]:
-        raise ArgumentError("weights", weights, f"must be one of {', '.join(FORMS[dtype])}")
-    family = recipes.W4A8 if dtype in FP8 else recipes.W4A16
-    return Problem(family=family, a=dtype, b=dtype, weights=weights, **fields)
 
 
 def sides(p: Problem, a: Any, b: Any, columns: int | None) -> Shape:

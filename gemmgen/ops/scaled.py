@@ -6,12 +6,13 @@ from typing import Any
 
 from .. import recipes
 from ..epilogues import named
-from ..ir.dtypes import E4M3, F32, FP8, S8
+from ..errors import ArgumentError
+from ..ir.dtypes import F32, FP8, S8, DType
 from ..ir.expr import ACC, Argument, DeviceScalar, Expr, PerColumn, PerRow, Scalar, of
+from ..ir.packed import FORMS
 from ..problem import Problem, check_sums
 from ..runtime.torch_tensors import dtype_of
 from .calls import output_dtype
-from .coded import coded_problem
 
 Scales = tuple[Any, Any]  # scale_a, scale_b
 
@@ -54,8 +55,8 @@ def int8_problem(
     return p, given
 
 
-def w4a8_problem(
-    a: Any,
+def coded_problem(
+    dtype: DType,
     scales: Scales,
     weights: str,
     out_dtype: str,
@@ -63,11 +64,19 @@ def w4a8_problem(
     arguments: dict[str, Any],
     grouping: str = Problem.grouping,
 ) -> tuple[Problem, dict[str, Any]]:
-    """What a function of packed weights and FP8 computes, and what its epilogue reads. Raises ArgumentError."""
+    """What a function of packed weights computes with an A of `dtype`, and what its epilogue reads. Raises ArgumentError."""
     expression, given = _scaled(scales, epilogue, arguments)
-    dtype = dtype_of("a", a, (E4M3,))
-    d = output_dtype(out_dtype, ("bf16", "f16", "f32"))
-    p = coded_problem(dtype, weights, d=d, grouping=grouping, epilogue=expression)
+    if not isinstance(weights, str) or weights not in FORMS[dtype]:
+        raise ArgumentError("weights", weights, f"must be one of {', '.join(FORMS[dtype])}")
+    p = Problem(
+        family=recipes.W4A8 if dtype in FP8 else recipes.W4A16,
+        a=dtype,
+        b=dtype,
+        d=output_dtype(out_dtype, ("bf16", "f16", "f32")),
+        weights=weights,
+        epilogue=expression,
+        grouping=grouping,
+    )
     return p, given
 
 

@@ -9,11 +9,10 @@ from ..ir.dtypes import BF16, F16, DType
 from ..ir.expr import Expr
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of
-from .calls import output_dtype
-from .coded import coded_problem
 from .compute import compute
 from .front import front
 from .groups import segments
+from .scaled import coded_problem
 
 
 @front
@@ -23,6 +22,7 @@ def w4a16_gemm(
     out: Any = None,
     *,
     weights: str,
+    scale_b: Any = None,
     columns: int | None = None,
     out_dtype: str | None = None,
     config: Config | None = None,
@@ -31,21 +31,25 @@ def w4a16_gemm(
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
-    """`out[M, N] = epilogue(a[M, K] @ B[N, K]^T)`, B weights of 4 bits, with FP32 accumulation.
+    """`out[M, N] = epilogue(scale_b * (a[M, K] @ B[N, K]^T))`, B weights of 4 bits, with FP32 accumulation.
 
     a: bfloat16 or float16 [M, K], contiguous along K, row stride a multiple of 16 bytes, 16-byte aligned.
     b: uint8 [ceil(N/64), ceil(K/128), bytes of a block], contiguous: `blocks` of what `gemmgen.quant.pack` made for a's dtype.
-    weights: what they are packed from, by name (`Packed.format.name`), such as "int4_128_bf16", "int4_64_f16_zeros" or "e2m1_32_e8m0".
+    weights: what they are packed from, by name (`Packed.format.name`), such as "int4_128_bf16", "int4_64_f16_zeros", "e2m1_32_e8m0" or
+    "e2m1_16_e4m3".
+    scale_b: None (1), a float, a float32 CUDA tensor of one element, or float32 [N]: of "e2m1_16_e4m3" `factors` of what was packed, which these
+    weights are multiplied by.
     columns: N; None: 64 for each row of blocks.
     A weight that is multiplied is (code - zero) * scale, or value * 2^exponent, rounded once to a's dtype (`Packed.numbers`).
     out: [M, N] of `out_dtype` ("bf16", "f16", "f32"; None: a's dtype), contiguous along N, row stride a multiple of 16 bytes; allocated if
     None. M = 0 returns at once.
-    config, invariant, weights_ready, epilogue, arguments: as in `gemmgen.ops.fp8_block_gemm`.
+    config, invariant, weights_ready (of scale_b too), epilogue, arguments: as in `gemmgen.ops.fp8_block_gemm`; the epilogue may read no
+    `scale_b` of its own.
     Runs on torch's current stream. Raises as that.
     """
-    p = _problem(a, weights, out_dtype, epilogue)
+    p, given = _problem(a, scale_b, weights, out_dtype, epilogue, arguments)
     return compute(
-        p, config, a, b, out, arguments,
+        p, config, a, b, out, given,
         invariant=invariant, weights_ready=weights_ready, columns=columns,
     )  # fmt: skip
 
@@ -57,6 +61,7 @@ def w4a16_batched_gemm(
     out: Any = None,
     *,
     weights: str,
+    scale_b: Any = None,
     columns: int | None = None,
     out_dtype: str | None = None,
     config: Config | None = None,
@@ -69,9 +74,9 @@ def w4a16_batched_gemm(
 
     a: bfloat16 or float16 [G, M, K]; b: uint8 [G, ceil(N/64), ceil(K/128), bytes]; out: [G, M, N].
     """
-    p = _problem(a, weights, out_dtype, epilogue, grouping="batched")
+    p, given = _problem(a, scale_b, weights, out_dtype, epilogue, arguments, "batched")
     return compute(
-        p, config, a, b, out, arguments,
+        p, config, a, b, out, given,
         invariant=invariant, weights_ready=weights_ready, columns=columns,
     )  # fmt: skip
 
@@ -84,6 +89,7 @@ def w4a16_masked_gemm(
     out: Any = None,
     *,
     weights: str,
+    scale_b: Any = None,
     columns: int | None = None,
     expected_rows: int | None = None,
     expected_groups: int | None = None,
@@ -95,9 +101,9 @@ def w4a16_masked_gemm(
     **arguments: Any,
 ) -> Any:
     """`out[g, :r] = epilogue(a[g, :r] @ B[g]^T)`, r = group_rows[g]: `masked_gemm` with weights as in `w4a16_batched_gemm`."""
-    p = _problem(a, weights, out_dtype, epilogue, grouping="masked")
+    p, given = _problem(a, scale_b, weights, out_dtype, epilogue, arguments, "masked")
     return compute(
-        p, config, a, b, out, arguments,
+        p, config, a, b, out, given,
         table=group_rows, expected_rows=expected_rows, expected_groups=expected_groups,
         invariant=invariant, weights_ready=weights_ready, columns=columns,
     )  # fmt: skip
@@ -110,6 +116,7 @@ def w4a16_grouped_gemm(
     out: Any = None,
     *,
     weights: str,
+    scale_b: Any = None,
     columns: int | None = None,
     row_groups: Any = None,
     group_ends: Any = None,
@@ -125,18 +132,24 @@ def w4a16_grouped_gemm(
 ) -> Any:
     """`out[i] = epilogue(a[i] @ B[g]^T)` for every row i, g the group that row i is in: `grouped_gemm` with weights as in
     `w4a16_batched_gemm`. a: bfloat16 or float16 [M, K]; row_groups, group_ends, alignment, expected_rows, expected_groups: as there."""
-    p = _problem(a, weights, out_dtype, epilogue)
+    p, given = _problem(a, scale_b, weights, out_dtype, epilogue, arguments)
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
-        p, config, a, b, out, arguments,
+        p, config, a, b, out, given,
         table=table, expected_rows=expected_rows, expected_groups=expected_groups,
         invariant=invariant, weights_ready=weights_ready, columns=columns,
     )  # fmt: skip
 
 
 def _problem(
-    a: Any, weights: str, out_dtype: str | None, epilogue: Expr | str, grouping: str = "none"
-) -> Problem:
+    a: Any,
+    scale_b: Any,
+    weights: str,
+    out_dtype: str | None,
+    epilogue: Expr | str,
+    arguments: dict[str, Any],
+    grouping: str = Problem.grouping,
+) -> tuple[Problem, dict[str, Any]]:
     dtype: DType = dtype_of("a", a, (BF16, F16))
-    d = dtype if out_dtype is None else output_dtype(out_dtype, ("bf16", "f16", "f32"))
-    return coded_problem(dtype, weights, d=d, grouping=grouping, epilogue=epilogue)
+    d = dtype.name if out_dtype is None else out_dtype
+    return coded_problem(dtype, (None, scale_b), weights, d, epilogue, arguments, grouping)

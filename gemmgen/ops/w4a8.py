@@ -9,10 +9,11 @@ from ..ir.dtypes import E4M3
 from ..ir.expr import Expr
 from ..ir.packed import plain_weights
 from ..problem import Problem
+from ..runtime.torch_tensors import dtype_of
 from .compute import compute
 from .front import front
 from .groups import segments
-from .scaled import w4a8_problem
+from .scaled import coded_problem
 
 MXFP4 = plain_weights(E4M3)  # all that there is
 
@@ -49,7 +50,8 @@ def w4a8_gemm(
     `gemmgen.ops.fp8_block_gemm`. Runs on torch's current stream. Raises as that.
     """
     scales = (scale_a, scale_b)
-    p, given = w4a8_problem(a, scales, weights, out_dtype, epilogue, arguments)
+    dtype = dtype_of("a", a, (E4M3,))
+    p, given = coded_problem(dtype, scales, weights, out_dtype, epilogue, arguments)
     return compute(
         p, config, a, b, out, given,
         invariant=invariant, weights_ready=weights_ready, columns=columns,
@@ -76,7 +78,8 @@ def w4a8_batched_gemm(
     """`w4a8_gemm` for every g: a float8_e4m3fn [G, M, K], b uint8 [G, ceil(N/64), ceil(K/128), bytes], scale_a per row [G, M],
     scale_b [G, N], out [G, M, N]."""
     scales = (scale_a, scale_b)
-    p, given = w4a8_problem(a, scales, weights, out_dtype, epilogue, arguments, "batched")
+    dtype = dtype_of("a", a, (E4M3,))
+    p, given = coded_problem(dtype, scales, weights, out_dtype, epilogue, arguments, "batched")
     return compute(
         p, config, a, b, out, given,
         invariant=invariant, weights_ready=weights_ready, columns=columns,
@@ -105,7 +108,8 @@ def w4a8_masked_gemm(
 ) -> Any:
     """`w4a8_batched_gemm` of each group's first group_rows[g] rows: group_rows, expected_rows, expected_groups as in `masked_gemm`."""
     scales = (scale_a, scale_b)
-    p, given = w4a8_problem(a, scales, weights, out_dtype, epilogue, arguments, "masked")
+    dtype = dtype_of("a", a, (E4M3,))
+    p, given = coded_problem(dtype, scales, weights, out_dtype, epilogue, arguments, "masked")
     return compute(
         p, config, a, b, out, given,
         table=group_rows, expected_rows=expected_rows, expected_groups=expected_groups,
@@ -138,7 +142,8 @@ def w4a8_grouped_gemm(
     """`grouped_gemm` with weights as in `w4a8_batched_gemm`: a float8_e4m3fn [M, K], scale_a per row [M], scale_b [G, N]; row_groups, group_ends,
     alignment, expected_rows, expected_groups as there."""
     scales = (scale_a, scale_b)
-    p, given = w4a8_problem(a, scales, weights, out_dtype, epilogue, arguments)
+    dtype = dtype_of("a", a, (E4M3,))
+    p, given = coded_problem(dtype, scales, weights, out_dtype, epilogue, arguments)
     p, table = segments(p, row_groups, group_ends, alignment)
     return compute(
         p, config, a, b, out, given,

@@ -1,6 +1,6 @@
-"""Weights of 4 bits from checkpoints: AWQ, GPTQ and MXFP4 tensors, as Hugging Face names them, in one form.
+"""Weights of 4 bits from checkpoints: AWQ, GPTQ, MXFP4 and NVFP4 tensors, as Hugging Face names them, in one form.
 
-`load` reads all layers of a checkpoint, `awq`, `gptq` and `mxfp4` one; `pack` lays them out for kernels. What cannot be taken is an ArgumentError that names the tensor.
+`load` reads all layers of a checkpoint, `awq`, `gptq`, `mxfp4`, `nvfp4` and `nvfp4_packed` one; `pack` lays them out for kernels. What cannot be taken is an ArgumentError that names the tensor.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from .checkpoint import Checkpoint
 from .gptq import gptq
 from .loading import METHODS, load
 from .microscaled import mxfp4
+from .nvfp4 import nvfp4, nvfp4_packed
 from .packing import Packed, pack
 from .quantised import Quantised, of
 
@@ -22,6 +23,8 @@ __all__ = [
     "gptq",
     "load",
     "mxfp4",
+    "nvfp4",
+    "nvfp4_packed",
     "of",
     "pack",
 ]

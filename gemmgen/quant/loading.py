@@ -13,6 +13,7 @@ from .checkpoint import Checkpoint
 from .gptq import gptq
 from .microscaled import mxfp4
 from .named import Tensors
+from .nvfp4 import nvfp4, nvfp4_packed
 from .quantised import Quantised
 
 # By method: what a layer's first tensor ends with, and what reads the layer.
@@ -21,6 +22,8 @@ METHODS: Mapping[str, tuple[str, Callable[[Tensors, str], Quantised]]] = {
     "gptq": (".qweight", gptq),
     "gptq_v2": (".qweight", partial(gptq, checkpoint_format="gptq_v2")),
     "mxfp4": ("_blocks", mxfp4),
+    "nvfp4": (".weight_scale_2", nvfp4),
+    "nvfp4_packed": (".weight_packed", nvfp4_packed),
 }
 Progress = Callable[[int, int, str], object]
 
@@ -34,10 +37,11 @@ def load(
     """Every layer of `source` that `method` has quantised, by its name in the checkpoint.
 
     source: tensors by name, or safetensors files and folders of them (`Checkpoint`). method: "awq" (version gemm), "gptq", "gptq_v2"
-    (GPTQ whose zeros are stored as they are) or "mxfp4", as `quant_method` and `checkpoint_format` of the checkpoint's quantization_config say. progress: called with
+    (GPTQ whose zeros are stored as they are) or "mxfp4", as `quant_method` and `checkpoint_format` of the checkpoint's quantization_config say,
+    "nvfp4" (ModelOpt's) or "nvfp4_packed" (compressed-tensors', of the format "nvfp4-pack-quantized"). progress: called with
     (layers read, layers, the name of the last one read), at first with 0. Tensors of a file are read when their layer's turn comes, and onto the CPU.
 
-    Raises ArgumentError, naming the argument or the tensor, for what `awq`, `gptq` and `mxfp4` do not take, and where there is no such layer.
+    Raises ArgumentError, naming the argument or the tensor, for what `awq`, `gptq`, `mxfp4`, `nvfp4` and `nvfp4_packed` do not take, and where there is no such layer.
     """
     if not isinstance(method, str) or method not in METHODS:
         raise ArgumentError("method", method, f"must be one of {', '.join(METHODS)}")

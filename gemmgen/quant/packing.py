@@ -30,7 +30,8 @@ loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Packed:
     """Weights [..., N, K] of `format` for products with `dtype`: blocks, uint8 [..., ceil(N / 64), ceil(K / 128), bytes of a
-    block] (`gemmgen.ir.packed`). factors: float32 [..., N], 2^base of each row, which what is multiplied lacks; of MXFP4 for E4M3, else None, which is 1."""
+    block] (`gemmgen.ir.packed`). factors: float32 [..., N], what is multiplied lacks: 2^base of each row, of MXFP4 for E4M3, and of NVFP4 the tensor's
+    scale times 2^7; None: 1."""
 
     format: Format
     dtype: DType
@@ -57,7 +58,7 @@ class Packed:
             if out.is_cuda:
                 self._launch(blocks[i], each)
             else:
-                each.view(torch().uint8).copy_(self._reference(blocks[i], i))
+                each.view(torch().uint8).copy_(self._reference(blocks[i]))
         return out
 
     def _launch(self, blocks: Any, out: Any) -> None:
@@ -68,15 +69,12 @@ class Packed:
         tiles, stream = kernel.tiles(rows, columns), current_stream(out.device)
         loaded(kernel, out.device.index).launch(values, tiles, stream)
 
-    def _reference(self, blocks: Any, i: int) -> Any:
-        bases = None
-        if self.factors is not None:
-            bases = _bases(self.factors.reshape(-1, self.shape[-2])[i])
+    def _reference(self, blocks: Any) -> Any:
         rows, columns = self.shape[-2:]
-        held = formats.Packed(format=self.format, to=self.dtype, blocks=blocks.numpy(), rows=rows, columns=columns, bases=bases)  # fmt: skip
-        values = formats.dequantise(formats.unpack(held))
-        if bases is not None:
-            values = np.ldexp(values, -bases[:, None].astype(np.int64))
+        held = formats.Packed(
+            format=self.format, to=self.dtype, blocks=blocks.numpy(), rows=rows, columns=columns
+        )
+        values = formats.numbers(held)
         return torch().from_numpy(encode(values, self.dtype).view(np.uint8))
 
 
@@ -90,7 +88,7 @@ def pack(
     result is on the device of `weights`. progress: called with (rows packed, rows of all matrices), at first with 0.
 
     Raises ArgumentError for what is not multiplied with `dtype`: INT4 whose scales are of another dtype (`Quantised.rescaled`), a scale for a
-    whole row, NVFP4, and MXFP4 for E4M3 with a row whose exponents span more than 11.
+    whole row, NVFP4 with what is not bfloat16, or a scale below 0, and MXFP4 for E4M3 with a row whose exponents span more than 11.
     """
     if not isinstance(weights, Quantised):
         raise ArgumentError("weights", type(weights).__name__, "must be a gemmgen.quant.Quantised")
@@ -131,12 +129,10 @@ def _chunks(x: Weights) -> Iterator[Weights]:
 
 
 def _factors(parts: list[formats.Packed], shape: tuple[int, ...]) -> Any:
+    """Of each row; None where all are 1."""
     bases = [x.bases for x in parts if x.bases is not None]
-    if not bases:
-        return None
-    return torch().from_numpy(np.ldexp(np.float32(1), np.concatenate(bases))).view(shape)
-
-
-def _bases(factors: Any) -> Any:
-    """Exponents of powers of two."""
-    return (np.frexp(factors.numpy())[1] - 1).astype(np.int16)
+    if bases:
+        found = np.ldexp(np.float32(1), np.concatenate(bases))
+        return torch().from_numpy(found).view(shape)
+    factor = parts[0].factor
+    return None if factor == 1 else torch().full(shape, factor)

@@ -67,7 +67,7 @@ def _rule(namespace: str, op: Operator, overload: Overload) -> Callable[..., Any
 def _more_rows(op: Operator, given: Given, at: Mapping[str, Any]) -> bool:
     """Whether the batch is of A alone, and nothing is read or made by row."""
     rows = any(isinstance(x, PerRow | PerElement) for x in _reads(op, given))
-    return {*at} == {"a"} and op.scaling == "none" and given.get("layout", "nt")[0] == "n" and not rows  # fmt: skip
+    return {*at} == {"a"} and "scale_a" not in op.parameters and given.get("layout", "nt")[0] == "n" and not rows  # fmt: skip
 
 
 def _at_once(op: Operator, given: Given, at: Mapping[str, Any], size: int) -> bool:

@@ -202,11 +202,12 @@ def _check_scales(op: Operator, p: Problem, shape: Shape, given: Given) -> None:
             _check("scale_a", given["scale_a"], F32, (m, blocks))
             _check("scale_b", given["scale_b"], F32, (n, blocks))
         case "whole":
-            for name in ("scale_a", "scale_b"):
-                if given[name] is not None and p.d is S32:
+            scales = {x: given.get(x) for x in ("scale_a", "scale_b")}
+            for name, scale in scales.items():
+                if scale is not None and p.d is S32:
                     raise ArgumentError(name, "a tensor", "must be None for out_dtype 's32'")
-                if given[name] is not None:
-                    dtype_of(name, given[name], (F32,))
+                if scale is not None:
+                    dtype_of(name, scale, (F32,))
 
 
 def _check_tables(op: Operator, shape: Shape, given: Given) -> None:

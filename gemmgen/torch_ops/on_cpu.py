@@ -86,7 +86,7 @@ class Product:
         """Of sums in FP32: times what scales them as a whole, then the epilogue."""
         if self.op.scaling == "whole":
             for name, kind in (("scale_a", PerRow), ("scale_b", PerColumn)):
-                scale = self.given[name]
+                scale = self.given.get(name)
                 if scale is not None:
                     x = kind(name) if scale.numel() != 1 else Argument(name)
                     sums = sums * self._read(x, part)

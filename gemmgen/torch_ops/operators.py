@@ -115,7 +115,7 @@ class Operator:
             return "block"
         if "scale_layout" in self.parameters:
             return "vector"
-        return "whole" if "scale_a" in self.parameters else "none"
+        return "whole" if "scale_b" in self.parameters else "none"
 
     def meant(self, p: Problem, given: dict[str, Any]) -> Problem:
         """What is computed by launches of `p`, with these arguments. Raises ArgumentError."""

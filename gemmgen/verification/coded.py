@@ -9,6 +9,7 @@ import numpy as np
 
 from ..codes import Codes, decode, encode
 from ..formats import Weights, e2m1, multiplied, named, pack, paired
+from ..ir.dtypes import DTYPES
 from ..ir.packed import COLUMNS, E8M0, E8M0_BIAS, INT4, ZERO, Form
 
 X = Any  # an `Operands`
@@ -55,7 +56,7 @@ def _scales(form: Form, exponents: Any) -> Codes:
     if form.scale == E8M0:
         codes: Codes = (exponents + E8M0_BIAS).astype(np.uint8)
         return codes
-    return encode(np.exp2(exponents), form.to)
+    return encode(np.exp2(exponents), DTYPES[form.scale])
 
 
 def _packed(x: X, form: Form, codes: Any, scales: Codes, zeros: Any) -> X:
@@ -67,6 +68,7 @@ def _packed(x: X, form: Form, codes: Any, scales: Codes, zeros: Any) -> X:
     )
     packed = pack(weights, form.to)
     numbers = multiplied(weights, form.to)[:, : x.b.shape[1]]
-    if packed.bases is not None:  # a row's own exponent is no kernel's: an epilogue's
+    # Factors of a row or tensor are no kernel's: an epilogue's.
+    if packed.bases is not None:
         numbers = np.ldexp(numbers, -packed.bases[:, None].astype(int))
-    return replace(x, b=encode(numbers, form.to), blocks=packed.blocks)
+    return replace(x, b=encode(numbers / packed.factor, form.to), blocks=packed.blocks)

@@ -83,10 +83,22 @@ COLUMNS = (
     wrong("columns that are not given and of which D has fewer", "out shape", columns=None),
 )  # fmt: skip
 NAMES = (
-    *(wrong(f"weights {x!r}", "weights", weights=x) for x in ("", "int4", "int3_128_bf16", "e2m1_16_e4m3", "int4_128_f16", None, 4, [WEIGHTS])),
+    *(wrong(f"weights {x!r}", "weights", weights=x) for x in ("", "int4", "int3_128_bf16", "e2m1_64_e8m0", "int4_128_f16", None, 4, [WEIGHTS])),
     wrong("weights whose scales are of another dtype than a", "weights", a=Placed(M, K, dtype="float16")),
     wrong("exponents for a of another dtype", "weights", a=Placed(M, K, dtype="float16"), weights="e2m1_32_e8m0"),
 )  # fmt: skip
+SCALES = (
+    wrong("scale_b of a dtype of its own", "scale_b dtype", scale_b=Placed(N, dtype="float64")),
+    wrong("one scale_b too many", "scale_b shape", scale_b=Placed(N + 1)),
+    wrong("scale_b as text", "scale_b", scale_b="2"),
+    wrong(
+        "an epilogue with a scale of its own",
+        "epilogue argument",
+        epilogue=ACC * PerColumn("scale_b") + PerColumn("bias"),
+        scale_b=2.0,
+        bias=Placed(N),
+    ),
+)
 OPTIONS = (
     *(wrong(f"out_dtype {x!r}", "out_dtype", out_dtype=x) for x in ("e4m3", "s32", "f64", ["bf16"], 16)),
     wrong("no config of gemmgen's", "config", config={"block_n": 64}),
@@ -113,7 +125,16 @@ OVER = tuple(
     )
     for x in "ab"
 )
-PAIR = (*tensor("a", OPERAND), *BLOCKS, *tensor("out", OUT), *OVER, *COLUMNS, *NAMES, *OPTIONS)
+PAIR = (
+    *tensor("a", OPERAND),
+    *BLOCKS,
+    *tensor("out", OUT),
+    *OVER,
+    *COLUMNS,
+    *NAMES,
+    *SCALES,
+    *OPTIONS,
+)
 
 
 def _at(out: Output, operand: Placed) -> Placed:

@@ -132,7 +132,7 @@ COMPILER = (
         wrong("a number for a promise", "weights_ready", weights_ready=1),
         wrong("a promise of no weights", "weights_ready", weights_ready=True, grouping="k_columns"),
         *(wrong(f"weights {x!r} of a family without", "weights", weights=x) for x in ("int4_128_bf16", None, 4)),
-        *(wrong(f"weights {x!r}", "weights", family="w4a16", weights=x) for x in ("", "int4", "int4_128_f16", "e2m1_16_e4m3", None, 4, ["int4_128_bf16"])),
+        *(wrong(f"weights {x!r}", "weights", family="w4a16", weights=x) for x in ("", "int4", "int4_128_f16", "e2m1_64_e8m0", None, 4, ["int4_128_bf16"])),
         wrong("exponents for FP16", "weights", family="w4a16", weights="e2m1_32_e8m0", a=F16, b=F16),
         wrong("FP8 by weights of 4 bits", "a", family="w4a16", weights="int4_128_bf16", a=E4M3, b=E4M3),
         *(wrong(f"packed weights in layout {x}", "layout", family="w4a16", weights="int4_128_bf16", layout=x) for x in ("nn", "tn", "tt")),

@@ -181,6 +181,8 @@ STATEMENTS = {
     "Decode-by_scale-second": ("w4a16-ahead-split", 1),
     "Decode-by_zeros": ("w4a16-zeros-waves", 1),
     "Decode-by_exponent": ("w4a16-exponents-masked", 0),
+    "ReadCodes-scales_of_16": ("w4a16-nvfp4", 0),
+    "Decode-by_exponent-scales_of_16": ("w4a16-nvfp4", 1),
     "Decode-by_shift": ("w4a8", 0),
     "Decode-by_shift-second": ("w4a8", 1),
     "MmaDecoded-fp8": ("w4a8", 0),

@@ -11,7 +11,7 @@ from gemmgen.codes import code_type, decode, encode
 from gemmgen.emulator.products import words_of_a
 from gemmgen.errors import ArgumentError, IRError
 from gemmgen.formats import MXFP4, NVFP4, Weights, dequantise, int4, nibbles, quantise
-from gemmgen.formats.packing import multiplied, pack, places, rescaled, unpack
+from gemmgen.formats.packing import multiplied, numbers, pack, places, rescaled, unpack
 from gemmgen.ir.dtypes import BF16, E4M3, F16
 from gemmgen.ir.packed import CODINGS, LOOKUP
 from gemmgen.unpacking import Unpacking, source
@@ -24,6 +24,14 @@ def wide(span, codes=0x11):
     held = np.full((1, 64), 0x77, np.uint8)
     held[:, 16:32] = codes
     return Weights(format=MXFP4, codes=held, scales=np.array([[100, 100 - span, 99, 98]], np.uint8))
+
+
+def nvfp4(scales, codes=0x25, tensor_scale=0.75):
+    """A row of as many groups as there are scales, in bits."""
+    held = np.full((1, 8 * len(scales)), codes, np.uint8)
+    return Weights(
+        format=NVFP4, codes=held, scales=np.array([scales], np.uint8), tensor_scale=tensor_scale
+    )
 
 
 @pytest.mark.parametrize("coding", CODINGS, ids=lambda c: f"{c.element}-{c.to}")
@@ -62,7 +70,7 @@ def test_what_is_packed_comes_back(form, to):
     for rows, columns, lead in (
         (64, 128, ()),
         (200, 384, (3,)),
-        (72, 32 * 5 if form.group == 32 else 256, ()),
+        (72, 32 * 5 if form.group <= 32 else 256, ()),
     ):
         given = drawn(form, rows, columns, lead=lead)
         packed = pack(given, to)
@@ -71,6 +79,7 @@ def test_what_is_packed_comes_back(form, to):
         assert np.array_equal(got.codes, given.codes)
         assert np.array_equal(dequantise(got), dequantise(given))
         assert to == E4M3 or np.array_equal(got.scales, given.scales)
+        assert got.tensor_scale == given.tensor_scale
         assert (got.zeros is None and given.zeros is None) or np.array_equal(got.zeros, given.zeros)
 
 
@@ -106,13 +115,13 @@ def emulated(packed):
 @kinds
 def test_a_kernel_decodes_what_was_packed(compiler, form, to):
     """Rows and columns that end inside of a block."""
-    given = drawn(form, 72, 160 if form.group == 32 else 384, seed=1)
+    given = drawn(form, 72, 160 if form.group <= 32 else 384, seed=1)
     packed = pack(given, to)
     assert np.array_equal(emulated(packed), wanted(given, packed))
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize(("form", "to"), [x for x in KINDS if x[0].group == 32], ids=[n for n, x in zip(NAMES, KINDS, strict=True) if x[0].group == 32])  # fmt: skip
+@pytest.mark.parametrize(("form", "to"), [x for x in KINDS if x[0].group <= 32], ids=[n for n, x in zip(NAMES, KINDS, strict=True) if x[0].group <= 32])  # fmt: skip
 def test_every_code_with_every_scale(compiler, form, to):
     given = every_scale(form, to)
     packed = pack(given, to)
@@ -132,6 +141,20 @@ def test_a_row_may_span_what_e4m3_does():
     assert np.array_equal(
         dequantise(unpack(pack(wide(90, 0x80), E4M3))), dequantise(wide(90, 0x80))
     )
+
+
+def test_every_scale_of_nvfp4_is_packed():
+    """0, of which codes are not kept, subnormal ones, and up to 448."""
+    given = nvfp4([*range(0x7F)])
+    packed = pack(given)
+    assert packed.factor == 0.75 * 2**7
+    values = numbers(packed)
+    assert np.array_equal(values * packed.factor, dequantise(given)[:, : values.shape[1]])
+    assert np.array_equal(decode(encode(values, BF16), BF16), values)
+    got = unpack(packed)
+    assert np.array_equal(got.scales, given.scales) and got.tensor_scale == given.tensor_scale
+    assert (nibbles(got.codes)[:, :16] == 0).all()
+    assert np.array_equal(nibbles(got.codes)[:, 16:], nibbles(given.codes)[:, 16:])
 
 
 def test_integers_are_multiplied_rounded_once():
@@ -162,7 +185,10 @@ def test_what_is_past_the_end_is_zero():
         ("to", drawn(MXFP4, 64, 128), F16),
         ("to", drawn(int4(128, "bf16"), 64, 128), E4M3),
         ("scales", wide(15), E4M3),
-        ("to", quantise(np.ones((64, 128)), NVFP4), BF16),
+        ("to", quantise(np.ones((64, 128)), NVFP4), E4M3),
+        ("to", quantise(np.ones((64, 128)), NVFP4), F16),
+        ("scales", nvfp4([0x30, 0xB0]), BF16),
+        ("tensor_scale", nvfp4([0x30], tensor_scale=2.0**127), BF16),
         ("scales", drawn(int4(128, "f16"), 64, 128), BF16),
         ("group", quantise(np.ones((64, 128)), int4(0, "bf16")), BF16),
         ("scales", quantise(np.full((64, 128), 40.0), MXFP4), BF16),

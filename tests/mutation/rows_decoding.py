@@ -1,4 +1,4 @@
-"""Rows 112 and 114: weights of 4 bits that are decoded into the registers of wgmma's A."""
+"""Rows 112, 114 and 115: weights of 4 bits that are decoded into the registers of wgmma's A."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .mutant import edit
 from .rows_protocol import drop, row, visit
 
 DECODED, ZEROS, EXPONENTS = "w4a16", "w4a16-zeros-waves", "w4a16-exponents-masked"
-SPLIT, SHIFTED = "w4a16-ahead-split", "w4a8"
+SPLIT, SHIFTED, SCALED = "w4a16-ahead-split", "w4a8", "w4a16-nvfp4"
 LAST = "min(tile.b_row / 64 + i, last)"
 
 
@@ -67,4 +67,8 @@ ROWS = (
     row("114h", SHIFTED, "the upper columns have the lower ones' signs", "E", text=edit(("(word0 << 4)", "word0"), ("(word1 << 4)", "word1"), count=0)),
     row("114i", SHIFTED, "the upper columns have the lower ones' codes", "E", text=edit((" & 0x77777777) >> 16)", " & 0x77777777))"), count=0)),
     row("114j", SHIFTED, "two rows' words exchanged", "E", text=edit(("word0 = codes[2 * i]", "word0 = codes[2 * i + 1]"), ("word1 = codes[2 * i + 1]", "word1 = codes[2 * i]"), count=0)),
+    row("115", SCALED, "half of a scale of E4M3", "E", text=edit((" * 0x00100010 + 0x76007600", " * 0x00100010 + 0x75807580"), count=0)),
+    row("115b", SCALED, "a scale's fraction twice", "E", text=edit((" * 0x00100010 + 0x76007600", " * 0x00200020 + 0x76007600"), count=0)),
+    row("115c", SCALED, "the next 16 columns' scale", "E", text=edit(("four >> group % 4 * 8", "four >> (group + 1) % 4 * 8"), count=0)),
+    row("115d", SCALED, "scales of 32 columns", "E", text=edit(("group = i,", "group = i / 2,"), count=0)),
 )  # fmt: skip

@@ -201,6 +201,10 @@ VARIETY = {
         replace(W4A16, weights_ready=True, weights="int4_64_bf16"),
         replace(DECODED, pdl=True, weights_ahead=True, split_k=2, stages=3),
     ),
+    "w4a16-nvfp4": (
+        replace(W4A16, weights="e2m1_16_e4m3"),
+        replace(DECODED, block_m=32, stages=3),
+    ),
     "w4a16-shares-ends": (replace(W4A16, grouping="ends"), replace(DECODED, shares=2)),
     "w4a16-ping-pong": (W4A16, replace(DECODED, ping_pong=True)),
     "w4a8": (W4A8, DECODED_FP8),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from gemmgen.codes import decode, encode
-from gemmgen.formats import MXFP4, Weights, dequantise, int4, paired
+from gemmgen.formats import MXFP4, NVFP4, Weights, dequantise, int4, paired
+from gemmgen.formats.weights import scale_type
 from gemmgen.ir.dtypes import BF16, E4M3, F16
-from gemmgen.ir.packed import LEAST_SHIFT, MOST_SHIFT
+from gemmgen.ir.packed import E2M1, LEAST_SHIFT, MOST_SHIFT
 
 GROUPS = (32, 64, 128)
 SPANS = MOST_SHIFT - LEAST_SHIFT + 1  # exponents that a row of E4M3 may have
-KINDS = [(MXFP4, BF16), (MXFP4, E4M3), *((int4(g, t.name, zeros=z), t) for g in GROUPS for t in (BF16, F16) for z in (False, True))]  # fmt: skip
+KINDS = [(MXFP4, BF16), (MXFP4, E4M3), (NVFP4, BF16), *((int4(g, t.name, zeros=z), t) for g in GROUPS for t in (BF16, F16) for z in (False, True))]  # fmt: skip
 NAMES = [f"{form.name}-{to}" for form, to in KINDS]
 
 
@@ -26,6 +27,8 @@ def drawn(form, rows, columns, seed=0, lead=()):
         scales = encode(
             rng.standard_normal(shape) * np.exp2(rng.integers(-12, 8, shape)), form.scale_dtype
         )
+    if form.tensor_scaled:
+        scales = np.maximum(scales & 0x7F, 1)  # no signs; of 0 codes are not kept
     return Weights(
         format=form,
         codes=rng.integers(0, 256, (*lead, rows, columns // 2), np.uint8),
@@ -37,24 +40,25 @@ def drawn(form, rows, columns, seed=0, lead=()):
 def every_scale(form, to):
     """All codes with every finite scale of groups of 32; with zeros with every 17th scale, and each of those with every zero. Of INT4 some of what comes of
     them is rounded."""
-    bits = np.arange({BF16: 129, E4M3: SPANS}[to] if form.scale == "e8m0" else 1 << 16)
+    count = {"e8m0": {BF16: 129, E4M3: SPANS}.get(to), "e4m3": 0x7F}.get(form.scale, 1 << 16)
+    bits, groups = np.arange(count), 2048 // form.group  # of a row
     if form.scale_dtype:
-        bits = bits[np.isfinite(decode(bits.astype(np.uint16), form.scale_dtype))]
+        bits = bits[np.isfinite(decode(bits.astype(scale_type(form)), form.scale_dtype))]
     bits = bits[:: 17 if form.zeros else 1]  # odd: all ends of a fraction are among them
     if form.zeros:
         bits = np.repeat(bits, 16)
-    columns = 32 * 64
-    rows = -(-len(bits) * 32 // columns)
-    scales = np.resize(bits, rows * 64).reshape(rows, 64)
+    columns = form.group * groups
+    rows = -(-len(bits) // groups)
+    scales = np.resize(bits, rows * groups).reshape(rows, groups)
     if to == E4M3:  # all that a row may have, at every exponent
         rows, scales = 240, np.minimum(scales + np.arange(240)[:, None], 254)
     given = Weights(
         format=form,
         codes=np.tile(paired(np.arange(16, dtype=np.uint8)), (rows, columns // 16)),
-        scales=scales.astype(np.uint8 if form.scale == "e8m0" else np.uint16),
+        scales=scales.astype(scale_type(form)),
         zeros=np.resize(np.arange(16, dtype=np.uint8), scales.shape) if form.zeros else None,
     )
-    assert rounded(given, to) or form.scale == "e8m0"
+    assert rounded(given, to) or form.element == E2M1
     return given
 
 
@@ -66,8 +70,8 @@ def rounded(given, to):
 
 
 def wanted(given, packed):
-    """Codes of the numbers that a kernel has to make: rounded once, for E4M3 exactly the given over 2^base."""
-    values = dequantise(given)
+    """Codes of the numbers that a kernel has to make: rounded once, for E4M3 exactly the given over 2^base, of NVFP4 over the factor."""
+    values = dequantise(given) / packed.factor
     if packed.bases is not None:
         values = np.ldexp(values, -packed.bases[..., None].astype(np.int64))
         assert np.array_equal(decode(encode(values, packed.to), packed.to), values)

@@ -126,7 +126,7 @@ def product(op, given):
     if op.grouping == "masked":
         inside = torch.arange(acc.shape[1]).unsqueeze(-1) < given["group_rows"].view(-1, 1, 1)
     for name, side in (("scale_a", -1), ("scale_b", -2)):
-        if op.scaling == "whole" and given[name] is not None:
+        if op.scaling == "whole" and given.get(name) is not None:
             acc = acc * scale_of_sum(op, given, name, side, acc)
     epilogue = op.epilogue(given.get("epilogue", "none"))
     d = value(epilogue, acc, values(epilogue, given, acc, op))
@@ -231,6 +231,7 @@ def scales_of(op, shape, rows, columns):
             sides = {"scale_a": (m, blocks), "scale_b": (n, blocks)}
         case "whole" if "s32" not in op.outputs:
             sides = {"scale_a": (*rows, m), "scale_b": (*columns, n)}
+            sides = {x: side for x, side in sides.items() if x in op.parameters}
     said = {"scale_a_layout": "row", "scale_layout": "row", "packing": "columns"}
     said = {x: text for x, text in said.items() if x in op.parameters}
     return {x: torch.rand(s) + 0.5 for x, s in sides.items()} | said
