@@ -396,7 +396,7 @@ FAULTS = {
     "rank 0 waits for the tile before": ({}, None, each(ir.Wait, lambda s: replace(s, flip=1), barrier="partials_full")),
     "senders leave at once": ({}, "P11", last_wait),
     "every rank stores": ({}, None, each(ir.If, lambda s: s.body, when="finishes")),
-    "every rank finishes what it has": ({}, "P9", each(ir.If, everywhere, when="finishes")),
+    "every rank finishes what it has": ({}, "P2", each(ir.If, everywhere, when="finishes")),
     "every rank sends": ({}, None, each(ir.If, lambda s: s.body, when="sends")),
     "nobody takes a share": ({}, None, each(ir.TakeShare, drop)),
     "the producer takes none": ({}, None, role("producer", each(ir.TakeShare, drop))),
