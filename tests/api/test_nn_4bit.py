@@ -26,10 +26,6 @@ def quantised(*shape, form="int4"):
     return four_bits.drawn(FORMS[form][0], *shape)
 
 
-def numbers(packed):
-    return packed.numbers().double()
-
-
 def near(found, exact, steps=1.0):
     """Within so many roundings of a value."""
     bound = steps * UNIT[found.dtype] * exact.abs().max()
@@ -57,7 +53,7 @@ def test_it_multiplies_by_what_was_packed(form, lead, biased):
     bias = torch.randn(N).to(dtype) if biased else None
     layer, x = nn.Linear4bit.from_packed(packed, bias), torch.randn(*lead, K).to(dtype)
     y = layer(x)
-    exact = x.double() @ numbers(packed).mT + (bias.double() if biased else 0.0)
+    exact = x.double() @ four_bits.exact(packed).mT + (bias.double() if biased else 0.0)
     assert y.shape == (*lead, N) and y.dtype == dtype
     assert not x.numel() or near(y, exact)
     assert layer.blocks.data_ptr() == packed.blocks.data_ptr() and not [*layer.parameters()]
@@ -233,7 +229,7 @@ def activated(both, order, activation):
 
 def exactly(x, chosen, weights, packed, biases, order, activation):
     """In float64, of the numbers that were packed."""
-    w1, w2 = map(numbers, packed)
+    w1, w2 = map(four_bits.exact, packed)
     y = torch.zeros(x.shape, dtype=torch.float64)
     for t in range(len(x)):
         for e, share in zip(chosen[t].tolist(), weights[t].double(), strict=True):
@@ -284,7 +280,7 @@ def test_what_is_clamped_is():
     how = {"order": "alternating", "activation": "swiglu_clamped"}
     exact = exactly(x, chosen, weights, packed, biases, **how)
     assert near(y, exact, 4)
-    both = x[2].double() @ numbers(packed[0])[chosen[2, 0]].mT
+    both = x[2].double() @ four_bits.exact(packed[0])[chosen[2, 0]].mT
     assert bool((both > 7).any() and (both < -7).any())
 
 

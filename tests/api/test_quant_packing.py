@@ -112,7 +112,7 @@ def test_scales_are_rounded_to_another_dtype():
         ("dtype", lambda: quant.pack(drawn(MXFP4, 64, 128), torch.float32)),
         ("dtype", lambda: quant.pack(drawn(MXFP4, 64, 128), "bf16")),
         ("to", lambda: quant.pack(drawn(MXFP4, 64, 128), torch.float16)),
-        ("to", lambda: quant.pack(drawn(NVFP4, 64, 128))),
+        ("to", lambda: quant.pack(drawn(NVFP4, 64, 128), torch.float16)),
         ("scales", lambda: quant.pack(drawn(int4(128, "f16"), 64, 128))),
         ("group", lambda: quant.pack(drawn(int4(0, "bf16"), 64, 128))),
         ("progress", lambda: quant.pack(drawn(MXFP4, 64, 128), progress=True)),

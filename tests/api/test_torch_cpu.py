@@ -228,16 +228,18 @@ PACKED = [(name, form.to) for name, form in NAMED.items()]
 @pytest.mark.parametrize(("name", "dtype"), PACKED, ids=str)
 @pytest.mark.parametrize(("n", "columns"), ((70, 70), (128, None)))
 def test_weights_of_4_bits(name, dtype, n, columns):
-    """By what they stand for, each rounded once to a's dtype: nothing of it was packed."""
+    """By what they stand for, each rounded once to a's dtype, of NVFP4 exactly: nothing of it was packed."""
     to, form = torch_dtype(dtype), formats.named(name)
     weights = quant.of(torch.randn(n, 192 if form.group < 128 else 256), form)
     a = torch.randn(9, weights.shape[-1]).to(to)
-    blocks, said = quant.pack(weights, to).blocks, {"weights": name, "columns": columns}
+    packed = quant.pack(weights, to)
+    blocks = packed.blocks
+    said = {"weights": name, "columns": columns, "scale_b": packed.factors}
+    values = weights.dequantise(None if form.tensor_scaled else to).double()
     found = torch.ops.gemmgen.w4a16_gemm(a, blocks, **said, out_dtype="f32")
-    wanted = a.double() @ weights.dequantise(to).double().mT
-    near(found, wanted.float())
+    near(found, (a.double() @ values.mT).float())
     some = torch.ops.gemmgen.w4a16_gemm(a[:, :72].contiguous(), blocks[:, :1], **said)
-    near(some, (a[:, :72].double() @ weights.dequantise(to)[:, :72].double().mT).to(to))
+    near(some, (a[:, :72].double() @ values[:, :72].mT).to(to))
 
 
 def test_weights_of_4_bits_for_fp8():

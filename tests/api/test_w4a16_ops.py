@@ -9,7 +9,7 @@ pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
 
 import four_bits  # noqa: E402
 from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
-from four_bits import packed  # noqa: E402
+from four_bits import exact, packed  # noqa: E402
 from roundings import UNIT  # noqa: E402
 
 from gemmgen import Config, formats, ops  # noqa: E402
@@ -23,7 +23,7 @@ GATED = {"atol": 2.0**-18, "rtol": 2.0**-18}
 
 
 def multiplied(a, weights):
-    return a.double() @ weights.numbers().double().mT
+    return a.double() @ exact(weights).mT
 
 
 def check(got, want, dtype):
@@ -37,10 +37,10 @@ def check(got, want, dtype):
 def test_one(name, m, n, k, monkeypatch):
     form, dtype = FORMS[name]
     b, a = packed(form, dtype, n, k), torch.randn(m, k).to(dtype)
-    memory = Memory(a, b.blocks)
+    memory = Memory(a, b.blocks, *[b.factors] * (b.factors is not None))
     emulated(monkeypatch, memory)
     with memory:
-        got = ops.w4a16_gemm(a, b.blocks, weights=b.format.name, columns=n)
+        got = ops.w4a16_gemm(a, b.blocks, weights=b.format.name, scale_b=b.factors, columns=n)
     check(got, multiplied(a, b), dtype)
 
 

@@ -45,7 +45,7 @@ def test_a_linear_layer(form, rows, biased):
     bias = torch.randn(N, device="cuda") if biased else None
     layer = nn.Linear4bit.from_packed(weights, bias)
     y = layer(x)
-    exact = x.double() @ weights.numbers().double().mT + (bias.double() if biased else 0.0)
+    exact = x.double() @ four_bits.exact(weights).mT + (bias.double() if biased else 0.0)
     assert distance(y, exact) < of_length(x.dtype, LINEAR)
     assert torch.equal(torch.compile(layer, fullgraph=True)(x), y)
 
@@ -55,7 +55,7 @@ def experts(form, activation="swiglu"):
     biases = [torch.randn(x.shape[:2], device="cuda") / 8 for x in weights]
     given = dict(zip(("gate_up_bias", "down_bias"), biases, strict=True))
     made = nn.Experts4bit.from_packed(*weights, **given, activation=activation)
-    return made, [x.numbers().double() for x in weights], [b.double() for b in biases]
+    return made, [*map(four_bits.exact, weights)], [b.double() for b in biases]
 
 
 def exactly(x, weights, biases, expert, activation):

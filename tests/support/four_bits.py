@@ -12,6 +12,7 @@ FORMS = {
     "int4": (formats.int4(128, "bf16"), BF16),
     "zeros": (formats.int4(64, "f16", zeros=True), F16),
     "mxfp4": (formats.MXFP4, BF16),
+    "nvfp4": (formats.NVFP4, BF16),
 }
 
 
@@ -22,3 +23,9 @@ def drawn(form, *shape):
 
 def packed(form, dtype, *shape):
     return quant.pack(drawn(form, *shape), dtype)
+
+
+def exact(weights):
+    """float64 [..., N, K]: what a kernel multiplies by, times what its rows lack."""
+    numbers = weights.numbers().double()
+    return numbers if weights.factors is None else numbers * weights.factors.double()[..., None]
