@@ -6,24 +6,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
-from ..ops.mixture import Calls, Experts, multiplied, results
+from ..ops.mixture import Experts, multiplied, results
 from ..torch_ops.dtensor import is_dtensor
+from ..torch_ops.of_experts import calls
 from .frozen import WIDE, Frozen, gemmgen, own, torch_
 from .linear import check_features
 
 if TYPE_CHECKING:
     from .expert_ranks import ExpertRanks
 
-CALLS = Calls(
-    route=gemmgen.route,
-    quantise_rows=gemmgen.quantise_rows,
-    spread=gemmgen.spread,
-    plain=gemmgen.grouped_gemm,
-    blocks=gemmgen.fp8_block_grouped_gemm,
-    quantised=gemmgen.fp8_block_grouped_gemm.quantised,
-    by_row=gemmgen.fp8_grouped_gemm,
-    integers=gemmgen.int8_grouped_gemm,
-)
+CALLS = calls()
 NARROW = (torch_.uint8, torch_.int8, torch_.int16)  # integers that no router has
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")  # as checkpoints call them
 

@@ -121,7 +121,7 @@ def results(
     expected = expected_of(chosen.numel(), experts, w.w1.shape[0])
     taken: dict[str, Any] = {}
     blocks = w.scaled and not w.by_row
-    if calls.by_index and blocks and 0 not in chosen.shape and expected[0] <= MOST_TAKEN:
+    if blocks and 0 not in chosen.shape and expected[0] <= MOST_TAKEN:
         taken = {"rows": copies, "top": chosen.shape[1]}
         a = [codes, calls.spread(codes.narrow(1, 0, 0), scale, slots, copies.shape[0])[1]]
     else:
@@ -284,5 +284,4 @@ CALLS = Calls(
     quantised=_quantised,
     by_row=fp8_grouped_gemm,
     integers=int8_grouped_gemm,
-    by_index=True,
 )

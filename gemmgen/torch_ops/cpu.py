@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from ..errors import ArgumentError
 from ..ops import combining
-from ..ops.mixture import Calls, Experts, check, results
+from ..ops.mixture import Experts, check, results
 from ..runtime.torch_tensors import torch
-from . import logits, on_cpu
+from . import logits, of_experts, on_cpu
 from .operators import OPERATORS
 from .registration import NAMESPACE, register
 
@@ -68,20 +67,5 @@ def _moe(
     """`gemmgen.ops.moe`, of operators."""
     w = Experts(w1=w1, w2=w2, **given)
     experts = check(w, x, chosen, weights, add, experts, first)
-    y, slots = results(_calls(), w, x, chosen, experts=experts, first=first)
+    y, slots = results(of_experts.calls(), w, x, chosen, experts=experts, first=first)
     return combining.combined(y, slots, weights, add)
-
-
-@cache
-def _calls() -> Calls:
-    ops = getattr(torch().ops, NAMESPACE)
-    return Calls(
-        route=ops.route,
-        quantise_rows=ops.quantise_rows,
-        spread=ops.spread,
-        plain=ops.grouped_gemm,
-        blocks=ops.fp8_block_grouped_gemm,
-        quantised=ops.fp8_block_grouped_gemm.quantised,
-        by_row=ops.fp8_grouped_gemm,
-        integers=ops.int8_grouped_gemm,
-    )

@@ -18,7 +18,7 @@ from ..errors import ArgumentError
 from ..ir.expr import Scalar
 from ..runtime.torch_tensors import torch
 from .fakes import fake
-from .operators import LEFT_OUT, OPERATORS, TYPES, Operator, Overload
+from .operators import BY_INDEX, LEFT_OUT, OPERATORS, TYPES, Operator, Overload
 from .sharding import Sharding, Sides
 
 TWINS = "gemmgen_sharded"
@@ -87,6 +87,10 @@ def _hand_on(op: Operator, overload: Overload) -> Callable[..., Any]:
 
     def hand_on(cls: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         given = op.bind(args, kwargs or {})
+        if given.get("rows") is not None:
+            raise ArgumentError(
+                "rows", "given", "must not be with DTensors: a's rows are this rank's"
+            )
         if given.get("invariant") is None:
             given["invariant"] = ops.is_invariant()
         given["weights_ready"] = False  # what torch moves is written by launches that may still run
@@ -103,7 +107,7 @@ def _hand_on(op: Operator, overload: Overload) -> Callable[..., Any]:
 
 def names_of(op: Operator, overload: Overload) -> tuple[str, ...]:
     """The arguments of an overload; those of its twin follow the number of ranks."""
-    own = (x for x in op.parameters if x not in LEFT_OUT[overload])
+    own = (x for x in op.parameters if x not in (*LEFT_OUT[overload], *BY_INDEX))
     return *own, *op.epilogue_arguments
 
 

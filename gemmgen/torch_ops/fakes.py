@@ -43,6 +43,7 @@ def checked(op: Operator, overload: Overload, given: Given) -> tuple[Problem, Sh
     p = op.meant(_problem(op, overload, given), given)
     shape = _shape(op, p, given)
     _check_devices(given)
+    shape = _taken(shape, given)
     _check_scales(op, p, shape, given)
     _check_tables(op, shape, given)
     groups, m, n, k = shape
@@ -202,12 +203,23 @@ def _check_scales(op: Operator, p: Problem, shape: Shape, given: Given) -> None:
             _check("scale_a", given["scale_a"], F32, (m, blocks))
             _check("scale_b", given["scale_b"], F32, (n, blocks))
         case "whole":
-            scales = {x: given.get(x) for x in ("scale_a", "scale_b")}
-            for name, scale in scales.items():
-                if scale is not None and p.d is S32:
-                    raise ArgumentError(name, "a tensor", "must be None for out_dtype 's32'")
-                if scale is not None:
+            for name in ("scale_a", "scale_b"):
+                if (scale := given.get(name)) is not None:
+                    require(p.d is not S32, name, "a tensor", "must be None for out_dtype 's32'")
                     dtype_of(name, scale, (F32,))
+
+
+def _taken(shape: Shape, given: Given) -> Shape:
+    """Of rows of a that come by index as many as there are indices."""
+    rows, top = given.get("rows"), given.get("top", 1)
+    if rows is None:
+        require(top == 1, "top", top, "is of rows, which are not given")
+        return shape
+    require(given["row_groups"] is None, "rows", "given", "needs group_ends, not row_groups")
+    dtype_of("rows", rows, (S32,))
+    _check_dims("rows", rows, 1)
+    require(top >= 1, "top", top, "must be at least 1")
+    return shape[0], rows.shape[0], shape[2], shape[3]
 
 
 def _check_tables(op: Operator, shape: Shape, given: Given) -> None:

@@ -49,6 +49,7 @@ def _of_gemm(op: Operator) -> Callable[..., int]:
             (m, blocks), (n, _) = given["scale_a"], given["scale_b"]
             return int(2 * m * n * blocks * SCALE_BLOCK)
         m, n, k = _sides(given)
+        m = m if given.get("rows") is None else given["rows"][0]
         groups = given["a"][0] if GROUPINGS[op.grouping].rows else 1
         return int(2 * groups * m * n * k)
 

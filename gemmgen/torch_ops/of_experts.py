@@ -1,14 +1,32 @@
-"""How operators around the GEMMs of experts are registered: routes, copies, layers."""
+"""Operators around the GEMMs of experts, routes, copies, layers: how they are registered, and all that a layer launches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from ..errors import ArgumentError
+from ..ops.mixture_calls import Calls
 from ..runtime.torch_tensors import torch
 from .dtensor import DISTRIBUTED
-from .registration import tags
+from .registration import NAMESPACE, tags
+
+
+@cache
+def calls() -> Calls:
+    """What a layer of experts launches, as operators. They must be registered."""
+    ops = getattr(torch().ops, NAMESPACE)
+    return Calls(
+        route=ops.route,
+        quantise_rows=ops.quantise_rows,
+        spread=ops.spread,
+        plain=ops.grouped_gemm,
+        blocks=ops.fp8_block_grouped_gemm,
+        quantised=ops.fp8_block_grouped_gemm.quantised,
+        by_row=ops.fp8_grouped_gemm,
+        integers=ops.int8_grouped_gemm,
+    )
 
 
 def register(

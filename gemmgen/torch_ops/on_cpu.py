@@ -124,6 +124,19 @@ class Product:
             for g, rows in enumerate(self._members(len(a), len(b))):
                 yield Part(place=(rows,), group=g, a=a[rows], b=b[g])
 
+    def _taken(self, a: Any) -> Any:
+        """Its rows by index, of which one that is not there is 0."""
+        rows = self.given.get("rows")
+        if rows is None:
+            return a
+        places = torch().div(rows.long(), self.given["top"], rounding_mode="floor")
+        there = (places >= 0) & (places < len(a))
+        return (
+            a[places.where(there, 0)] * there[:, None]
+            if len(a)
+            else a.new_zeros(len(rows), a.shape[1])
+        )
+
     def _members(self, rows: int, groups: int) -> Iterator[Any]:
         """The rows of each group."""
         if self.given.get("row_groups") is not None:
@@ -167,7 +180,7 @@ class Product:
             return self.given["a"].double(), self._unpacked().double()
         a_turned, b_turned = self.p.mn_major
         a, b = (self.given[name].double() for name in "ab")
-        a, b = a.mT if a_turned else a, b.mT if b_turned else b
+        a, b = self._taken(a.mT if a_turned else a), b.mT if b_turned else b
         k = a.shape[-1]
         if self.op.scaling in ("block", "vector"):
             a = a * _wide(self.given["scale_a"], k)

@@ -42,12 +42,12 @@ TYPES = {
 }
 # What a schema says instead of a default that is no number, text or None.
 DEFAULTS = {"Config | None": "", "Expr | str": "none"}
-BY_INDEX = ("rows", "top")  # of no gradient and no DTensor yet
+BY_INDEX = ("rows", "top")  # of no DTensor
 # Parameters that an overload does without.
 LEFT_OUT: dict[Overload, tuple[str, ...]] = {
-    "": ("out", "scale_out", "accumulate", *BY_INDEX),
-    "quantised": ("out", "scale_out", "accumulate", "out_dtype", *BY_INDEX),
-    "out": ("out_dtype", "out", "scale_out", *BY_INDEX),
+    "": ("out", "scale_out", "accumulate"),
+    "quantised": ("out", "scale_out", "accumulate", "out_dtype"),
+    "out": ("out_dtype", "out", "scale_out"),
     "gathered": (),
 }
 

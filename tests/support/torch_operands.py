@@ -21,6 +21,7 @@ def operands(op, given):
         a, b = (flat(x, given[f"scale_{n}"].shape[0], depths) for n, x in (("a", a), ("b", b)))
     layout = given.get("layout", "nt")
     a, b = a.mT if layout[0] == "t" else a, b.mT if layout[1] == "n" else b
+    a = taken(a, given)
     if op.scaling in ("block", "vector"):
         a = a * given["scale_a"].repeat_interleave(128, -1)[..., : a.shape[-1]]
         scale = given["scale_b"].repeat_interleave(128, -1)[..., : b.shape[-1]]
@@ -37,6 +38,15 @@ def numbers(given):
     form, dtype = formats.named(given["weights"]), dtype_of("a", given["a"], (BF16, F16, E4M3))
     packed = quant.Packed(format=form, dtype=dtype, blocks=b, shape=shape)
     return packed.numbers().double()
+
+
+def taken(a, given):
+    """a's rows, by index if there are indices; zeros where there is no such row."""
+    if given.get("rows") is None:
+        return a
+    found = torch.div(given["rows"].long(), given["top"], rounding_mode="floor")
+    there = (found >= 0) & (found < len(a))
+    return torch.cat([a, a.new_zeros(1, a.shape[1])])[found.where(there, len(a))]
 
 
 def flat(x, rows, depths):
