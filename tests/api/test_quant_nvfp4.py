@@ -139,3 +139,55 @@ def test_experts_have_their_rows_factors():
     assert torch.allclose(
         one[:6].double(), want, rtol=2.0**-7, atol=2.0**-6 * float(want.abs().max())
     )
+
+
+def test_experts_of_a_checkpoint_become_one():
+    """Gate, up and down of each expert have tensor scales of their own."""
+
+    def drawn(n, k, scale):
+        return quant.of(torch.randn(n, k) * scale, formats.NVFP4)
+
+    gates, ups, downs = (
+        [drawn(*sides, scale / 8) for scale in (1.0, 3.0)] for sides in ((64, 48), (64, 48), (48, 64))
+    )  # fmt: skip
+    both = quant.stacked(
+        [quant.joined([quant.pack(g), quant.pack(u)]) for g, u in zip(gates, ups, strict=True)]
+    )
+    down = quant.stacked([*map(quant.pack, downs)])
+    assert both.shape == (2, 128, 48) and both.factors.shape == (2, 128)
+    assert {len({*x.tolist()}) for x in both.factors} == {2}
+    exact = both.numbers().double() * both.factors.double()[..., None]
+    for i, (g, u) in enumerate(zip(gates, ups, strict=True)):
+        assert torch.equal(exact[i], torch.cat([g.dequantise(), u.dequantise()]))
+    with computing_on_cpu():
+        made = nn.Experts4bit.from_packed(both, down, order="halves")
+        assert made(torch.randn(3, 48).bfloat16(), torch.tensor([[0], [1], [1]]), torch.ones(3, 1)).shape == (3, 48)  # fmt: skip
+
+
+def test_factors_are_1_where_a_part_has_none():
+    parts = [quant.pack(quant.of(torch.randn(64, 64), formats.MXFP4)) for _ in range(2)]
+    assert quant.joined(parts).factors is None and quant.stacked(parts).factors is None
+    fp8 = [quant.pack(quant.of(torch.randn(64, 64), formats.MXFP4), torch.float8_e4m3fn) for _ in range(2)]  # fmt: skip
+    assert torch.equal(quant.stacked(fp8).factors, torch.stack([x.factors for x in fp8]))
+
+
+PACKED = quant.pack(quant.of(torch.ones(70, 64), formats.MXFP4))
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    (
+        (lambda: quant.joined([]), "parts"),
+        (lambda: quant.stacked(PACKED), "parts"),
+        (lambda: quant.stacked([PACKED, 1]), "parts[1]"),
+        (lambda: quant.joined([PACKED, PACKED]), "parts[0] shape"),
+        (lambda: quant.stacked([PACKED, quant.pack(quant.of(torch.ones(71, 64), formats.MXFP4))]), "parts[1] shape"),
+        (lambda: quant.joined([quant.pack(quant.of(torch.ones(64, x), formats.MXFP4)) for x in (64, 96)]), "parts[1] shape"),
+        (lambda: quant.stacked([PACKED, quant.pack(quant.of(torch.ones(70, 64), formats.NVFP4))]), "parts[1] format"),
+        (lambda: quant.stacked([PACKED, quant.pack(quant.of(torch.ones(70, 64), formats.MXFP4), torch.float8_e4m3fn)]), "parts[1] dtype"),
+    ),
+)  # fmt: skip
+def test_parts_that_are_not_alike_are_named(call, argument):
+    with pytest.raises(ArgumentError) as e:
+        call()
+    assert e.value.argument == argument
