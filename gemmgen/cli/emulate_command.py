@@ -52,8 +52,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     shape = options.small_shape(args)
     check(args, shape)
-    problem, config = options.problem_and_config(args, shape)
-    layout, order = group_options.layout(args, problem, shape), schedule(args.schedule)
+    layout, mean, groups = group_options.chosen_for(args, options.problem(args), shape)
+    problem, config, _ = options.choice(args, mean, groups)
+    order = schedule(args.schedule)
     a = compile_to_source(problem, config)
     with progress.Bar() as bar:
         told = partial(bar.update, "emulating")

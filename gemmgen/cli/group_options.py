@@ -8,8 +8,10 @@ from ..errors import ArgumentError
 from ..ir.counts import MOST_SIDE
 from ..ir.groupings import GROUPINGS, OF_SIZES, Grouping, Layout, split_side
 from ..problem import Problem
+from ..see.instance import mean_shape
 from ..untrusted import whole
 from .options import Shape
+from .simulated import alone
 
 
 def add_rows(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +49,15 @@ def layout(args: argparse.Namespace, p: Problem, shape: Shape) -> Layout | None:
             raise ArgumentError(f"--{name}", sizes, f"{allowed} {of}{where}")
         found = OF_SIZES[p.grouping](side, listed, aligned)
     return found
+
+
+def chosen_for(
+    args: argparse.Namespace, p: Problem, shape: Shape
+) -> tuple[Layout | None, Shape, int]:
+    """`layout`, and what a config is chosen for: the mean of the groups, and how many there are; one has all where nothing is said."""
+    found = layout(args, p, shape)
+    of = found or alone(p, shape)
+    return found, mean_shape(p, shape, of), of.groups
 
 
 def _fit(g: Grouping, side: int, sizes: list[int], aligned: int) -> bool:

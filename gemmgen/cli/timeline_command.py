@@ -144,11 +144,12 @@ def span(option: str, given: str | None) -> tuple[int, int] | None:
 
 def _simulated(args: argparse.Namespace, chosen: Selection) -> Shown:
     shape = options.shape(args)
-    problem, choice, _ = options.choice(args, shape)
+    layout, mean, groups = group_options.chosen_for(args, options.problem(args), shape)
+    problem, choice, _ = options.choice(args, mean, groups)
     config = choice
     if config.direct:
-        config = options.choice(args, shape, pointers=False)[1]
-    kernel, layout = lower(problem, config), group_options.layout(args, problem, shape)
+        config = options.choice(args, mean, groups, pointers=False)[1]
+    kernel = lower(problem, config)
     t, launch = simulated(problem, config, kernel, shape, args.sms or H200.sms, layout)
     if config != choice:
         launch = (*launch, ("config", NOT_THE_CHOICE))
@@ -198,8 +199,9 @@ def _measured(args: argparse.Namespace, chosen: Selection) -> Shown:
     shape = options.shape(args) if on.number is not None else options.small_shape(args)
     if on.number is None:
         emulate_command.check(argparse.Namespace(**vars(args) | {"sms": on.sms}), shape)
-    problem, config = options.problem_and_config(args, shape)
-    layout = group_options.layout(args, problem, shape) or alone(problem, shape)
+    given, mean, groups = group_options.chosen_for(args, options.problem(args), shape)
+    problem, config, _ = options.choice(args, mean, groups)
+    layout = given or alone(problem, shape)
     a = compile_to_source(problem, config, stamps=stamps)
     s, launch = simulated(
         problem, config, a.kernel, shape, max(on.sms, a.kernel.cluster.size), layout

@@ -28,11 +28,14 @@ from gemmgen.config import Config
 from gemmgen.cost import terms
 from gemmgen.errors import ArgumentError, IRError
 from gemmgen.gallery import GALLERY, path_of
+from gemmgen.heuristics import choose
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.dtypes import E4M3
 from gemmgen.ir.groupings import OF_SIZES
 from gemmgen.ir.rewrite import map_stmts
 from gemmgen.levers.split_k import exchange_cycles
 from gemmgen.pipeline import lower
+from gemmgen.problem import Problem
 from gemmgen.see import html, svg, text
 from gemmgen.see.chrome_trace import chrome_trace
 from gemmgen.see.instance import instance, mean_shape, mean_size
@@ -609,3 +612,17 @@ def test_the_same_in_every_process():
         for seed in ("1", "2")
     }
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("command", ("timeline", "emulate"))
+def test_a_config_is_chosen_for_the_groups_that_are_given(command, capsys):
+    """As `gemmgen run` chooses it."""
+    p = Problem(family="fp8_block", a=E4M3, b=E4M3, grouping="masked")
+    shape, sizes = (256, 256, 512), (8, 0, 4, 4)
+    of = OF_SIZES["masked"](256, list(sizes), 1)
+    wanted = choose(p, mean_shape(p, shape, of), H200, of.groups)
+    assert wanted != choose(p, shape, H200)
+    given = ["--grouping", "masked", "--rows", ",".join(map(str, sizes))]
+    sides = [x for pair in zip(("-m", "-n", "-k"), map(str, shape), strict=True) for x in pair]
+    assert main([command, "fp8_block", *given, *sides]) == 0
+    assert lower(p, wanted).name in capsys.readouterr().out
