@@ -56,6 +56,15 @@ def test_what_changes_it_and_what_does_not():
     assert summation(DENSE, other, 640) == summation(DENSE, Config(), 640)
 
 
+@pytest.mark.parametrize("p", PROBLEMS, ids=lambda p: f"{p.family}-{p.a}")
+def test_what_is_chosen_for_so_many_shares_adds_up_so(p):
+    for split in (1, 2, 4):
+        for k in (96, 7168):
+            c = choose(p, (8, 576, k), H200, split_k=split)
+            assert tuned.adds_up(p, c, k, split)
+            assert not tuned.adds_up(p, c, 7168, 8 // split)
+
+
 def test_shares_of_one_cta_are_those_of_a_cluster():
     for k in (320, 640, 7168):
         for n in (2, 4, 8):
