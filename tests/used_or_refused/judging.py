@@ -11,6 +11,7 @@ from gemmgen.config import Config
 from gemmgen.errors import GemmgenError
 from gemmgen.ops import invariance
 from gemmgen.problem import Problem
+from gemmgen.target import H200
 
 from . import inventory
 from .lines import Item, Line
@@ -32,6 +33,8 @@ CONFIGS = ("--config", "--set", "--swap-ab", "--split-k", "--watchdog", "--invar
 SIDES = ("-m", "-n", "-k")
 COUNTS = ("--groups", "--ranks")  # of what one launch is of
 SEEN = {*PROBLEM, *CONFIGS, *SIDES, *COUNTS}
+# What is meant where an option is not given, which must be told from one that is.
+MEANT = {("moe", "--device"): H200.device_name}
 # Where a GPU or NVRTC is missing, what was handed on shows these besides.
 HANDED_ON = {"prepare": {"--shapes", "--up-to"}, "pack": {"--shapes", "--up-to"}}
 OTHER_NAMES = {
@@ -234,5 +237,5 @@ def _read(text: str) -> Any:
 
 
 def _default(command: str, option: str) -> str | None:
-    default = inventory.options(command)[option].default
+    default = inventory.options(command)[option].default or MEANT.get((command, option))
     return None if default is None else str(default)
