@@ -8,7 +8,6 @@ from ..config import Config
 from ..cost import selects
 from ..cost_launch import Workload, ceil
 from ..ir.expr import fold
-from ..ir.packed import COLUMNS as CODED_K
 from ..ir.row_sums import fold_rows
 from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..levers import LEVERS, MORE
@@ -100,7 +99,8 @@ def _swapped_tiles(of: Workload) -> Iterator[Changes]:
 
 def _coded_tiles(of: Workload) -> Iterator[Changes]:
     """Of weights of 4 bits: swapped, of K blocks as they are packed, for any number of rows."""
-    packed: Changes = {"swap_ab": True, "block_k_bytes": CODED_K * of.problem.a.bytes}
+    assert of.problem.form is not None
+    packed: Changes = {"swap_ab": True, "block_k_bytes": of.problem.form.k_bytes}
     for block_m in CODED_ROWS:
         for block_n, consumers in _swapped_columns(of.problem, of.shape):
             tile = {"block_m": block_m, "block_n": block_n, "consumers": consumers}

@@ -31,11 +31,9 @@ from ..errors import ArgumentError, GemmgenError
 from ..ir.collectives import REDUCE_SCATTER
 from ..ir.expr import ACC, Expr, PerElement, arguments, fold, functions
 from ..ir.groupings import GROUPINGS, split_side
-from ..ir.packed import COLUMNS
 from ..levers import LEVERS
 from ..pipeline import lower
 from ..problem import Problem, Shape
-from ..recipes import recipe
 from ..summation import summation
 from ..target import H200, Target
 from . import ALL_BUILT, ANY, choose
@@ -163,8 +161,8 @@ def waits_alike(
 def adds_up(problem: Problem, config: Config, k: int, split_k: int) -> bool:
     """Whether `config` adds up as the configs do that are chosen for so many CTAs that divide K."""
     alike = Config(split_k=split_k)
-    if recipe(problem.family).coded:  # whose K blocks are as they are packed
-        alike = replace(alike, block_k_bytes=COLUMNS * problem.a.bytes)
+    if problem.form:  # whose K blocks are as they are packed
+        alike = replace(alike, block_k_bytes=problem.form.k_bytes)
     return summation(problem, config, k) == summation(problem, alike, k)
 
 

@@ -219,9 +219,14 @@ class Form:
         return SCALE_BIAS if self.scale == E4M3.name else E8M0_BIAS
 
     @property
+    def k_bytes(self) -> int:
+        """Of a K block of what is multiplied by a block: a config's `block_k_bytes`."""
+        return COLUMNS * self.to.bytes
+
+    @property
     def steps(self) -> int:
         """Of wgmma, in a block's columns."""
-        return COLUMNS * self.to.bytes // STEP_BYTES
+        return self.k_bytes // STEP_BYTES
 
     @property
     def groups(self) -> int:

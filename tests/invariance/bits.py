@@ -9,7 +9,6 @@ import numpy as np
 
 from gemmgen.config import Config
 from gemmgen.emit import emit
-from gemmgen.ir.packed import COLUMNS
 from gemmgen.pipeline import lower
 from gemmgen.recipes import recipe
 from gemmgen.verification import random_normal
@@ -61,6 +60,6 @@ def bits(p, c, m, n, k, first=0):
 def plain(p, split_k):
     """What every other config with these shares is held against."""
     r = recipe(p.family)
-    coded = {"swap_ab": True, "block_k_bytes": COLUMNS * p.a.bytes} if r.coded else {}
+    coded = {"swap_ab": True, "block_k_bytes": p.form.k_bytes} if p.form else {}
     tile = {"block_m": 64, "block_n": 64, "consumers": 1, "stages": 2}
     return Config(**tile, **coded, split_k=split_k, in_flight=int(not r.promotes))
