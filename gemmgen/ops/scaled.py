@@ -6,10 +6,8 @@ from typing import Any
 
 from .. import recipes
 from ..epilogues import named
-from ..errors import ArgumentError
 from ..ir.dtypes import F32, FP8, S8, DType
 from ..ir.expr import ACC, Argument, DeviceScalar, Expr, PerColumn, PerRow, Scalar, of
-from ..ir.packed import FORMS
 from ..problem import Problem, check_sums
 from ..runtime.torch_tensors import dtype_of
 from .calls import output_dtype
@@ -66,8 +64,6 @@ def coded_problem(
 ) -> tuple[Problem, dict[str, Any]]:
     """What a function of packed weights computes with an A of `dtype`, and what its epilogue reads. Raises ArgumentError."""
     expression, given = _scaled(scales, epilogue, arguments)
-    if not isinstance(weights, str) or weights not in FORMS[dtype]:
-        raise ArgumentError("weights", weights, f"must be one of {', '.join(FORMS[dtype])}")
     p = Problem(
         family=recipes.W4A8 if dtype in FP8 else recipes.W4A16,
         a=dtype,
