@@ -8,14 +8,14 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
 
 from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
+from four_bits import exact  # noqa: E402
+from mixtures import distance  # noqa: E402
+from roundings import of_fast_sums  # noqa: E402
 
 from gemmgen import Config, Problem, formats, ops, quant  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 
 FP8 = torch.float8_e4m3fn
-# The tensor core aligns products of FP8 to the largest and keeps 13 bits of them; a dtype of p bits rounds by 2^-p.
-KEPT = 2.0**-13
-ROUNDING = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11, torch.float32: 2.0**-24}
 
 
 def packed(*shape):
@@ -30,15 +30,12 @@ def activations(*shape):
 
 
 def exactly(a, scale, weights):
-    """In float64, and the sum of the sizes of what is added."""
-    b = weights.numbers().double() * weights.factors.double()[..., None]
-    rows = a.double() * scale.double()[..., None]
-    return rows @ b.mT, rows.abs() @ b.abs().mT
+    """In float64."""
+    return a.double() * scale.double()[..., None] @ exact(weights).mT
 
 
-def check(got, want, size):
-    off = (got.double() - want).abs()
-    assert bool((off <= ROUNDING[got.dtype] * want.abs() + KEPT * size + 1e-30).all())
+def check(got, want, k):
+    assert distance(got, want) < of_fast_sums(got.dtype, k)
 
 
 @pytest.mark.parametrize("dtype", ("bf16", "f16", "f32"))
@@ -51,15 +48,14 @@ def test_one(m, n, k, dtype, monkeypatch):
         got = ops.w4a8_gemm(
             a, b.blocks, scale_a=scale, scale_b=b.factors, columns=n, out_dtype=dtype
         )
-    check(got, *exactly(a, scale, b))
+    check(got, exactly(a, scale, b), k)
 
 
 def test_weights_are_those_of_a_product_with_16_bits():
     """The same numbers, where BF16 has them too."""
     weights = quant.of(torch.randn(64, 256), formats.MXFP4)
     of_fp8, of_bf16 = (quant.pack(weights, dtype) for dtype in (FP8, torch.bfloat16))
-    whole = of_fp8.numbers().double() * of_fp8.factors.double()[:, None]
-    assert torch.equal(whole, of_bf16.numbers().double())
+    assert torch.equal(exact(of_fp8), exact(of_bf16))
 
 
 def test_every_exponent_that_a_row_may_span(monkeypatch):
@@ -73,7 +69,7 @@ def test_every_exponent_that_a_row_may_span(monkeypatch):
     emulated(monkeypatch, memory)
     with memory:
         got = ops.w4a8_gemm(a, b.blocks, scale_b=b.factors, out_dtype="f32")
-    assert torch.equal(got.double(), (b.numbers().double() * b.factors.double()[:, None]).T)
+    assert torch.equal(got.double(), exact(b).T)
 
 
 @pytest.mark.parametrize("grouping", ("batched", "masked", "row_groups", "group_ends"))
@@ -98,14 +94,14 @@ def test_experts(grouping, monkeypatch):
             table = {"row_groups": ids} if grouping == "row_groups" else {"group_ends": ends}
             got = ops.w4a8_grouped_gemm(a, b.blocks, **table, **said)
     if alone:
-        want, size = exactly(a, scale, b)
+        want = exactly(a, scale, b)
         for g, count in enumerate(rows if grouping == "masked" else (64,) * experts):
-            check(got[g, :count], want[g, :count], size[g, :count])
+            check(got[g, :count], want[g, :count], k)
         return
     last = slice(256, 281) if grouping == "row_groups" else slice(128, 153)
-    want, size = exactly(a.expand(experts, 384, k), scale.expand(experts, 384), b)
+    want = exactly(a.expand(experts, 384, k), scale.expand(experts, 384), b)
     for g, some in ((0, slice(0, 40)), (2, last)):
-        check(got[some], want[g, some], size[g, some])
+        check(got[some], want[g, some], k)
 
 
 def test_an_epilogue_of_the_scaled_product_and_a_config(monkeypatch):
@@ -119,8 +115,7 @@ def test_an_epilogue_of_the_scaled_product_and_a_config(monkeypatch):
             a, b.blocks, scale_a=scale, scale_b=b.factors, columns=130, out_dtype="f32",
             config=config, epilogue="bias_relu", bias=bias,
         )  # fmt: skip
-    want, size = exactly(a, scale, b)
-    check(got, (want + bias.double()).relu(), size + bias.abs().double())
+    check(got, (exactly(a, scale, b) + bias.double()).relu(), 640)
 
 
 def test_multiply_takes_the_same(monkeypatch):
