@@ -237,5 +237,6 @@ def _read(text: str) -> Any:
 
 
 def _default(command: str, option: str) -> str | None:
-    default = inventory.options(command)[option].default or MEANT.get((command, option))
+    default = inventory.options(command)[option].default
+    default = MEANT.get((command, option)) if default is None else default
     return None if default is None else str(default)
