@@ -9,10 +9,9 @@ from typing import Any
 
 from ..errors import ArgumentError
 from .frozen import torch_
-from .linear import Fp8Linear, Linear
+from .kinds import IN_FP8, STEPS, Kind
+from .linear import Linear
 
-STEPS = {"fp8": 16, "bf16": 8}  # what both features must be multiples of
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 Where = Callable[[str, Any], bool]
 
 
@@ -31,7 +30,7 @@ class Conversion:
 
 def convert_(
     module: Any,
-    to: str = "fp8",
+    to: str = IN_FP8,
     *,
     where: Where = lambda name, layer: True,
     master: bool = False,
@@ -45,42 +44,32 @@ def convert_(
     """
     if to not in STEPS:
         raise ArgumentError("to", to, f"must be one of {', '.join(STEPS)}")
-    if master and to != "fp8":
-        raise ArgumentError("master", master, "is for to='fp8': others have one weight only")
+    if master and to != IN_FP8:
+        raise ArgumentError("master", master, f"is for to={IN_FP8!r}: others have one weight only")
     if isinstance(module, torch_.nn.Linear):
         allowed = "must hold linear layers; use Fp8Linear.of or Linear.of for one"
         raise ArgumentError("module", type(module).__name__, allowed)
+    kind = Kind(weights=to, master=bool(master))
     uses = Counter(id(p) for m in module.modules() for p in m.parameters(recurse=False))
     converted, skipped = [], {}
     for name, layer in [*module.named_modules()]:
         if not isinstance(layer, torch_.nn.Linear) or isinstance(layer, Linear):
             continue
-        why = _obstacle(name, layer, to, where, uses)
+        why = _obstacle(name, layer, kind, where, uses)
         if why:
             skipped[name] = why
             continue
-        _replace(
-            module, layer, Fp8Linear.of(layer, master=master) if to == "fp8" else Linear.of(layer)
-        )
+        _replace(module, layer, kind.of(layer))
         converted.append(name)
     return Conversion(converted=tuple(converted), skipped=skipped)
 
 
-def _obstacle(name: str, layer: Any, to: str, where: Where, uses: Counter[int]) -> str:
+def _obstacle(name: str, layer: Any, kind: Kind, where: Where, uses: Counter[int]) -> str:
     """Why `layer` stays; '' if it does not."""
-    if type(layer) is not torch_.nn.Linear:
-        return f"is a {type(layer).__name__}, whose forward may differ"
-    dtypes = (torch_.bfloat16,) if to == "fp8" else (torch_.bfloat16, torch_.float16)
-    if layer.weight.dtype not in dtypes:
-        return f"weight is {layer.weight.dtype}, must be {' or '.join(map(str, dtypes))}"
-    sides, step = (layer.in_features, layer.out_features), STEPS[to]
-    if any(side % step or not side for side in sides):
-        return f"features are {sides}, must be multiples of {step}"
-    if uses[id(layer.weight)] > 1:
+    why = kind.obstacle(layer)
+    if not why and uses[id(layer.weight)] > 1:
         return "shares its weight with another layer"
-    if any(getattr(layer, hooks, None) for hooks in HOOKS):
-        return "has hooks"
-    return "" if where(name, layer) else "left out by `where`"
+    return why or ("" if where(name, layer) else "left out by `where`")
 
 
 def _replace(module: Any, layer: Any, made: Any) -> None:

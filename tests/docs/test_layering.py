@@ -242,7 +242,7 @@ def at_run_time(tree: ast.Module) -> ast.Module:
 
 
 OF_MODULES = {  # what torch's layers are converted to, and experts multiply in: a width, no family
-    "nn/convert.py": "fp8",
+    "nn/kinds.py": "fp8",
     "torch_ops/moe_checks.py": "fp8",
 }
 

@@ -1,0 +1,112 @@
+"""Which of this package's linear layers takes the place of a `torch.nn.Linear`, by the name of its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .. import formats, quant
+from ..errors import ArgumentError
+from ..ir.packed import NAMED
+from ..runtime.torch_tensors import torch_dtype
+from .coded import quantised
+from .frozen import SCALE, gemmgen, torch_
+from .linear import Fp8Linear, Linear
+from .linear4bit import WEIGHT, Linear4bit
+
+IN_FP8, IN_BF16 = "fp8", "bf16"
+STEPS = {IN_FP8: 16, IN_BF16: 8}  # what both features must be multiples of
+KINDS = (*STEPS, *NAMED)
+BLOCKS = "blocks"
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of linear layer. weights: "fp8": `Fp8Linear`; "bf16": `Linear`; the name of a format of 4 bits: `Linear4bit`.
+    master: as of `Fp8Linear`. Raises ArgumentError."""
+
+    weights: str
+    master: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.weights, str) or self.weights not in KINDS:
+            raise ArgumentError("weights", self.weights, f"must be one of {', '.join(KINDS)}")
+        if not isinstance(self.master, bool):
+            raise ArgumentError("master", self.master, "must be true or false")
+        if self.master and self.weights != IN_FP8:
+            allowed = f"is for weights={IN_FP8!r}: others have one weight only"
+            raise ArgumentError("master", self.master, allowed)
+
+    @property
+    def coded(self) -> bool:
+        """Whether weights have 4 bits."""
+        return self.weights in NAMED
+
+    @property
+    def quantises(self) -> bool:
+        """Whether layers hold something else than the wide weight."""
+        return self.coded or (self.weights == IN_FP8 and not self.master)
+
+    @property
+    def dtypes(self) -> tuple[Any, ...]:
+        """Of activations, and of the layers whose place is taken."""
+        if self.coded:
+            return (torch_dtype(NAMED[self.weights].to),)
+        both = (torch_.bfloat16, torch_.float16)
+        return both[:1] if self.weights == IN_FP8 else both
+
+    @property
+    def held(self) -> str:
+        """The name of the weight in what takes a layer's place."""
+        return BLOCKS if self.coded else WEIGHT
+
+    def obstacle(self, layer: Any) -> str:
+        """Why `layer` cannot be replaced; '' if it can."""
+        if type(layer) is not torch_.nn.Linear:
+            return f"is a {type(layer).__name__}, whose forward may differ"
+        if layer.weight.dtype not in self.dtypes:
+            return f"weight is {layer.weight.dtype}, must be {' or '.join(map(str, self.dtypes))}"
+        sides = (layer.in_features, layer.out_features)
+        if self.coded:
+            group = NAMED[self.weights].group
+            if layer.in_features % group or not all(sides):
+                return f"in_features is {layer.in_features}, must be a multiple of {group}"
+        elif any(side % STEPS[self.weights] or not side for side in sides):
+            return f"features are {sides}, must be multiples of {STEPS[self.weights]}"
+        if any(getattr(layer, hooks, None) for hooks in HOOKS):
+            return "has hooks"
+        return ""
+
+    def of(self, layer: Any) -> Any:
+        """What takes the place of `layer`, with its weight, quantised where it is (4 bits: on the CPU)."""
+        if self.coded:
+            return Linear4bit.from_linear(layer, formats.named(self.weights))
+        return (
+            Fp8Linear.of(layer, master=self.master) if self.weights == IN_FP8 else Linear.of(layer)
+        )
+
+    def empty(self, layer: Any) -> Any:
+        """What takes the place of `layer`, on the device meta, for tensors of a checkpoint."""
+        sides = (layer.in_features, layer.out_features, layer.bias is not None, "meta")
+        made: Any
+        if self.coded:
+            made = Linear4bit(*sides, weights=self.weights)
+        elif self.weights == IN_FP8:
+            made = Fp8Linear(*sides, master=self.master)
+        else:
+            made = Linear(*sides, layer.weight.dtype)
+        return made
+
+    def quantised(self, weight: Any) -> dict[str, Any]:
+        """The tensors by name that a layer of this kind, one that `quantises`, holds of a wide weight, on its device."""
+        if not self.coded:
+            codes, scale = gemmgen.quantise_blocks(weight.detach())
+            return {WEIGHT: codes, WEIGHT + SCALE: scale}
+        return coded_tensors(quantised(weight, self.weights))
+
+
+def coded_tensors(packed: quant.Packed) -> dict[str, Any]:
+    """By name, what `Linear4bit` holds of them."""
+    factors = {} if packed.factors is None else {"factors": packed.factors}
+    return {BLOCKS: packed.blocks, **factors}
