@@ -65,7 +65,9 @@ class Coded(Kept):
         return torch_.tensor([*self.facts.encode()], dtype=torch_.uint8, device="cpu")
 
     def set_extra_state(self, state: Any) -> None:
-        """Was looked at before anything was loaded."""
+        """`load_state_dict` has looked at it before it loaded anything; others that hand tensors over are told here. Raises ArgumentError."""
+        if _text(state) != self.facts:
+            raise ArgumentError(EXTRA, _text(state), f"must be {self.facts}")
 
     def prepared(self, prefix: str, state: dict[str, Any]) -> list[str]:
         """`state` with biases in float32, or what is wrong with it."""

@@ -71,6 +71,14 @@ def test_it_is_made_of_what_was_quantised_and_of_a_linear_layer():
     assert near(one(x), exact, 2)
 
 
+def test_facts_of_other_blocks_are_refused_by_themselves():
+    layer = nn.Linear4bit.from_quantised(quantised(N, K))
+    layer.set_extra_state(layer.get_extra_state())
+    for other in (nn.Linear4bit(K, N, weights="int4_64_bf16").get_extra_state(), None):
+        with pytest.raises(ArgumentError, match=rf"must be int4_128_bf16 {N}x{K}"):
+            layer.set_extra_state(other)
+
+
 def test_rows_that_are_not_contiguous():
     layer, x = nn.Linear4bit.from_quantised(quantised(N, K)), torch.randn(K, 6).to(BF16)
     assert torch.equal(layer(x.mT), layer(x.mT.contiguous()))
