@@ -127,6 +127,7 @@ TOP = {
         "runtime",
         "ops",
         "environment",  # whether a process is told to serve another library's name
+        *["nn", "formats", "quant"],  # what other libraries' ways of changing a model put into it
     },  # other libraries' names for ops
     "bench": {*COMPILER, *RUNTIME, *CHECKS, "ops"},
     "cli": {*COMPILER, *RUNTIME, *CHECKS, *SEE, *PACK, "ops", "bench"},
