@@ -26,7 +26,10 @@ def test_what_is_not_there_is_named(name):
 
 @pytest.mark.parametrize(
     ("module", "library", "requirement"),
-    (("gemmgen.compat.torchao", "torchao", "torchao>=0.18"),),
+    (
+        ("gemmgen.compat.torchao", "torchao", "torchao>=0.18"),
+        ("gemmgen.compat.transformers.library", "transformers", "transformers>=5"),
+    ),
 )
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 def test_a_module_that_stands_on_one(monkeypatch, module, library, requirement):

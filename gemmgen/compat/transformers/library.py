@@ -1,0 +1,12 @@
+"""The modules of transformers that this package stands on."""
+
+from __future__ import annotations
+
+from ..needed import needed
+
+REQUIREMENT = "transformers>=5"  # whose loader hands tensors over one by one
+quantizers = needed("transformers.quantizers", REQUIREMENT)
+auto = needed("transformers.quantizers.auto", REQUIREMENT)
+names = needed("transformers.quantizers.quantizers_utils", REQUIREMENT)
+configs = needed("transformers.utils.quantization_config", REQUIREMENT)
+loading = needed("transformers.core_model_loading", REQUIREMENT)
