@@ -26,6 +26,7 @@ from ..recipes import SCALE_BLOCK, recipe
 from ..runtime.torch_engine import TorchEngine
 from ..runtime.torch_tensors import empty, torch, torch_dtype
 from ..verification.epilogue import evaluate
+from . import coded
 from .data import Data
 from .shapes import Shape
 
@@ -36,7 +37,7 @@ MOST_COPIES = 256  # fewer than the calls that gemmgen.ops keeps
 class Case:
     """What every provider reads.
 
-    a, b: as the problem's layout stores them. scale_a float32 [M, ceil(K/128)], contiguous along M;
+    a, b: as the problem's layout stores them; of packed weights b is blocks. wide: b in numbers, itself unless it is packed. scale_a float32 [M, ceil(K/128)], contiguous along M;
     scale_b float32 [ceil(N/128), ceil(K/128)], where columns have their own [N, ceil(K/128)], contiguous along N:
     drawn for every family, read by those with block scales. rows [M], columns [N]: scales of the others. given:
     what the problem's epilogue reads, by name, with `rows` and `columns` for scales of them.
@@ -46,6 +47,7 @@ class Case:
     shape: tuple[int, int, int]
     a: Any
     b: Any
+    wide: Any
     scale_a: Any
     scale_b: Any
     rows: Any
@@ -60,7 +62,7 @@ class Case:
     @property
     def right(self) -> Any:
         """B as a view [K, N]."""
-        return self.b if self.problem.mn_major[1] else self.b.mT
+        return self.wide if self.problem.mn_major[1] else self.wide.mT
 
     def out(self, dtype: DType | None = None) -> Any:
         """A new [M, N] of the problem's output dtype, or of `dtype`."""
@@ -73,7 +75,7 @@ def make(p: Problem, shape: Shape, data: Data) -> Case:
     m, n, k = shape
     scale_a, scale_b = _scales(p, (m, k), (n, k), data)
     rows, columns = data.scales(m), data.scales(n)
-    a, b = drawn(p, (m, n, k), data)
+    a, b, wide = drawn(p, (m, n, k), data)
     given = arguments(p, (m, n), 1, data)
     scales = {PerRow("scale_a"): rows, PerColumn("scale_b"): columns}
     given |= {x.name: scales[x] for x in read(p.epilogue) if x in scales}
@@ -82,6 +84,7 @@ def make(p: Problem, shape: Shape, data: Data) -> Case:
         shape=(m, n, k),
         a=a,
         b=b,
+        wide=wide,
         scale_a=scale_a,
         scale_b=scale_b,
         rows=rows,
@@ -92,13 +95,23 @@ def make(p: Problem, shape: Shape, data: Data) -> Case:
 
 def drawn(
     p: Problem, shape: tuple[int, int, int], data: Data, *lead: tuple[int, ...]
-) -> tuple[Any, Any]:
-    """A and B as the problem stores them. lead: their group dimensions."""
+) -> tuple[Any, Any, Any]:
+    """A and B as the problem stores them, and B in numbers. lead: their group dimensions."""
     (m, n, k), (a_lead, b_lead) = shape, lead or ((), ())
     a_turned, b_turned = p.mn_major
     a = (*a_lead, *((k, m) if a_turned else (m, k)))
     b = (*b_lead, *((k, n) if b_turned else (n, k)))
-    return data.operand(*a, dtype=p.a, depth=k), data.operand(*b, dtype=p.b, depth=k)
+    left = data.operand(*a, dtype=p.a, depth=k)
+    if p.form:
+        packed = coded.drawn(p.form, b, data)
+        return left, packed.blocks, packed.numbers()
+    right = data.operand(*b, dtype=p.b, depth=k)
+    return left, right, right
+
+
+def columns(p: Problem, n: int) -> dict[str, int]:
+    """What `ops.multiply` is told of B's sides beside B."""
+    return {"columns": n} if p.form else {}
 
 
 def arguments(p: Problem, sides: tuple[int, int], groups: int, data: Data) -> dict[str, Any]:

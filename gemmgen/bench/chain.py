@@ -73,7 +73,7 @@ def chains(
 def _case(p: Problem, shape: Shape, data: Data) -> cases.Case:
     """Whose product is about as large as its A, where the next may read it."""
     case = cases.make(p, shape, data)
-    if p.d == p.a and p.a in (BF16, F16):
+    if p.d == p.a and p.a in (BF16, F16) and not p.form:
         case.b.mul_(shape[-1] ** -0.5)
     return case
 

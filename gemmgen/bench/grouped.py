@@ -13,6 +13,7 @@ from ..problem import Problem
 from ..runtime.torch_tensors import torch, torch_dtype
 from . import grouped_deep_gemm, grouped_torch, read, select
 from .cases import arguments, block_scales, drawn, output
+from .cases import columns as told_columns
 from .data import NORMAL, Data
 from .providers import Call, out_dtype, quick
 from .select import FLOOR, Offer
@@ -26,11 +27,12 @@ THEIR_LEAST = 32  # of _int_mm, which takes no 16
 
 @dataclass(frozen=True, kw_only=True)
 class Tensors:
-    """What one launch reads and writes. given: the device table, scales and what the epilogue reads, by the name
+    """What one launch reads and writes. wide: b in numbers, itself unless it is packed. given: the device table, scales and what the epilogue reads, by the name
     that `ops.multiply` gives them; `fresh` as a quantiser leaves them. sizes: rows of each group, or its K."""
 
     a: Any
     b: Any
+    wide: Any
     out: Any
     given: dict[str, Any]
     sizes: tuple[int, ...]
@@ -106,9 +108,10 @@ def _tensors(p: Problem, shape: Shape, data: Data, fresh: bool) -> Tensors:
     )
     if g.table:
         given["table"] = torch().tensor(table, dtype=torch().int32, device=data.device)
-    a, b = drawn(p, (m, n, k), data, rows, columns)
+    a, b, wide = drawn(p, (m, n, k), data, rows, columns)
+    given |= told_columns(p, n)
     out = output(p, (*results, m), n, a.device)
-    return Tensors(a=a, b=b, out=out, given=given, sizes=sizes)
+    return Tensors(a=a, b=b, wide=wide, out=out, given=given, sizes=sizes)
 
 
 def _ours(p: Problem, t: Tensors, config: Config, fresh: bool) -> Call:
@@ -125,7 +128,7 @@ def _operands(p: Problem, t: Tensors) -> tuple[read.Span, ...]:
 
 
 def _theirs(p: Problem, t: Tensors, data: Data, fresh: bool) -> Call:
-    a, b = t.a.mT if p.mn_major[0] else t.a, t.b if p.mn_major[1] else t.b.mT
+    a, b = t.a.mT if p.mn_major[0] else t.a, t.wide if p.mn_major[1] else t.wide.mT
     if one_gemm(p) == "torch.bmm":
         batch = None if fresh else torch().empty(*t.out.shape, device="cuda", dtype=t.a.dtype)
         return lambda: torch().bmm(a, b, out=batch)

@@ -18,9 +18,10 @@ ALIGNED = 128  # rows: where its groups begin
 
 
 def takes(p: Problem) -> bool:
-    """FP8 with block scales, and BF16, of groups of rows."""
+    """FP8 with block scales, and BF16 weights, of groups of rows."""
     r, plain = recipe(p.family), p.epilogue == ACC and not p.accumulate
-    operands = (r.scales_blocks and p.a == p.b == E4M3) or (not r.promotes and p.a == BF16)
+    plain_bf16 = p.a == BF16 and not (r.promotes or p.form)
+    operands = (r.scales_blocks and p.a == p.b == E4M3) or plain_bf16
     groups = p.grouping in ("masked", "rows", "ends") and p.alignment == ALIGNED
     return operands and groups and plain and p.d == BF16 and p.layout == "nt"
 

@@ -41,4 +41,4 @@ def calls(p: Problem, t: Any, fresh: bool) -> dict[str, Any]:
     if not takes(p) or not available():
         return {}
     ends = torch().tensor(offsets(p, t.a.shape[0], t.sizes), dtype=torch().int32, device=t.a.device)
-    return {NAME: lambda: torch()._grouped_mm(t.a, t.b.mT, offs=ends)}
+    return {NAME: lambda: torch()._grouped_mm(t.a, t.wide.mT, offs=ends)}

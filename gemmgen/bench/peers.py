@@ -22,8 +22,9 @@ def _vectors(p: Problem) -> bool:
 
 
 def _half(p: Problem) -> bool:
-    """BF16 or FP16 that stays so, and is not added to anything."""
-    return not recipe(p.family).promotes and p.a in (BF16, F16) and p.d == p.a and not p.accumulate
+    """BF16 or FP16 that stays so, and is not added to anything; of weights that are not packed."""
+    plain = not (recipe(p.family).promotes or p.form or p.accumulate)
+    return plain and p.a in (BF16, F16) and p.d == p.a
 
 
 def _triton(c: Case, fresh: bool) -> Call:

@@ -13,7 +13,7 @@ from ..ir.dtypes import BF16, E4M3, F16, FP8, S32, DType
 from ..problem import Problem
 from ..recipes import recipe
 from ..runtime.torch_tensors import torch, torch_dtype
-from .cases import Case, laid, output, scaling
+from .cases import Case, columns, laid, output, scaling
 from .select import Offer
 
 Call = Callable[[], Any]
@@ -64,6 +64,7 @@ def ours(c: Case, config: Config, fresh: bool) -> Call:
         given |= laid(c.scale_a, c.scale_b, fresh)
     m, n, _ = c.shape
     given |= {} if fresh and not p.accumulate else {"out": output(p, (m,), n, c.a.device)}
+    given |= columns(p, n)
     return lambda: ops.multiply(p, c.a, c.b, config=config, **given)
 
 

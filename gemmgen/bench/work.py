@@ -16,6 +16,7 @@ from ..ir.expr import (
     of,
 )
 from ..ir.groupings import GROUPINGS
+from ..ir.packed import COLUMNS, ROWS
 from ..problem import Problem
 from ..recipes import recipe
 from .shapes import Shape, depths_of, rows_of
@@ -61,8 +62,15 @@ def work(p: Problem, shape: Shape) -> Work:
         inputs = k * (m * p.a.bytes + n * p.b.bytes)
         return Work(flops=2.0 * m * n * k, inputs=inputs, bytes=inputs + int(groups * m * n * d))
     rows = m if p.grouping == "none" else sum(rows_of(p, groups, m))
-    inputs = k * (rows * p.a.bytes + groups * n * p.b.bytes)
+    inputs = k * rows * p.a.bytes + groups * weights_bytes(p, n, k)
     return Work(flops=2.0 * rows * n * k, inputs=inputs, bytes=inputs + int(rows * n * d))
+
+
+def weights_bytes(p: Problem, n: int, k: int) -> int:
+    """Of B [N, K], as it lies in memory."""
+    if p.form:
+        return -(-n // ROWS) * -(-k // COLUMNS) * p.form.block_bytes
+    return n * k * p.b.bytes
 
 
 def verified(p: Problem, shape: Shape) -> tuple[int, int, int]:

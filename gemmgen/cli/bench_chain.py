@@ -15,6 +15,7 @@ from ..bench.modes import Method
 from ..bench.select import FLOOR
 from ..bench.work import work
 from ..errors import ArgumentError
+from ..ir.dtypes import F16
 from ..problem import Problem
 from ..runtime import driver
 from ..see.spelling import spelled
@@ -48,7 +49,10 @@ class Row:
 def run(
     args: argparse.Namespace, p: Problem, chain: Sequence[shapes.Shape], method: Method, data: Data
 ) -> int:
-    """Measure and print. Raises ArgumentError for groups."""
+    """Measure and print. Raises ArgumentError for groups, and for packed weights times FP16, of which a chain's products would overflow."""
+    if p.form and p.a == F16:
+        allowed = "is of products that stay in range: packed weights are multiplied with BF16 there"
+        raise ArgumentError("--mode", method.mode, allowed)
     if p.grouping != "none":
         raise ArgumentError("--mode", method.mode, f"is of GEMMs without groups, not {p.grouping}")
     gpu = driver.require_hopper(0)

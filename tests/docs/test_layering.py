@@ -129,7 +129,7 @@ TOP = {
         "environment",  # whether a process is told to serve another library's name
         *["nn", "formats", "quant"],  # what other libraries' ways of changing a model put into it
     },  # other libraries' names for ops
-    "bench": {*COMPILER, *RUNTIME, *CHECKS, "ops"},
+    "bench": {*COMPILER, *RUNTIME, *CHECKS, "ops", "quant"},
     "cli": {*COMPILER, *RUNTIME, *CHECKS, *SEE, *PACK, "ops", "bench"},
     "__main__": {"cli"},
     # What chooses a config as `ops` does, and compiles no more than the pipeline.

@@ -1,0 +1,61 @@
+"""Packed weights that are timed: any codes, scales as other operands have them, and the numbers that they stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import quant
+from ..formats import named
+from ..ir.packed import (
+    CODES_BYTES,
+    COLUMNS,
+    E8M0_BIAS,
+    LEAST_SHIFT,
+    PAIRS,
+    ROWS,
+    SCALE_BIAS,
+    ZERO,
+    Coding,
+    Form,
+)
+from ..runtime.torch_tensors import torch, torch_dtype
+from .data import EXACT, Data
+
+CODES = 2 * ZERO  # of 4 bits
+
+
+def drawn(form: Form, sides: tuple[int, ...], data: Data) -> quant.Packed:
+    """Weights [..., N, K], drawn as blocks: packing so many on the host takes longer than to time them. Exact data are any codes too, by scales
+    that are powers of two: with an A of few small integers sums of any order are exact. Raises ArgumentError for a K that is not of whole groups."""
+    *lead, n, k = sides
+    named(form.format).group_of(k)
+    blocks = (*lead, -(-n // ROWS), -(-k // COLUMNS))
+    codes = torch().randint(0, 256, (*blocks, CODES_BYTES), dtype=torch().uint8, device=data.device)
+    records = _records(form, (*blocks, PAIRS * 2 * form.groups), data)
+    return quant.Packed(
+        format=named(form.format),
+        dtype=form.to,
+        blocks=torch().cat([codes, records.view(torch().uint8)], -1),
+        shape=sides,
+    )
+
+
+def _records(form: Form, shape: tuple[int, ...], data: Data) -> Any:
+    """One of each row and group, scales of about 1."""
+
+    def integers(first: int, end: int) -> Any:
+        return torch().randint(first, end, shape, dtype=torch().int32, device=data.device)
+
+    if form.record == "shift":  # of numbers that are a row's factor less
+        return (integers(-1, 2) - LEAST_SHIFT).to(torch().uint8)
+    if form.record_bits:
+        fraction = integers(0, 1 if data.kind == EXACT else 1 << form.record_bits)
+        return ((integers(-1, 2) + SCALE_BIAS << form.record_bits) + fraction).to(torch().uint8)
+    if form.record == "exponent":
+        return (integers(-1, 2) + E8M0_BIAS).to(torch().uint8)
+    scales = data.scales(*shape).to(torch_dtype(form.to))
+    if not form.zeros:
+        return scales
+    assert isinstance(form.coding, Coding)
+    zeros = integers(0, CODES) + form.coding.magic << 16
+    return scales.view(torch().int16).int() & 0xFFFF | zeros

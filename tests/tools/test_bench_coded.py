@@ -1,0 +1,101 @@
+"""Packed weights as `gemmgen bench` draws them, and its calls of them, emulated."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+
+from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
+
+from gemmgen import formats  # noqa: E402
+from gemmgen.bench import cases, coded, grouped, providers, work  # noqa: E402
+from gemmgen.bench.agree import FAST, SUMMED, check_exact, check_near  # noqa: E402
+from gemmgen.bench.data import EXACT, Data  # noqa: E402
+from gemmgen.cli import bench_chain  # noqa: E402
+from gemmgen.config import Config  # noqa: E402
+from gemmgen.errors import ArgumentError  # noqa: E402
+from gemmgen.ir.dtypes import BF16, E4M3, F16, F32  # noqa: E402
+from gemmgen.ir.packed import FORMS  # noqa: E402
+from gemmgen.problem import Problem  # noqa: E402
+
+ALL = [(to, name) for to in FORMS for name in FORMS[to]]
+EACH = pytest.mark.parametrize(("to", "name"), ALL, ids=[f"{name}-{to}" for to, name in ALL])
+
+
+def problem(to, name, **more):
+    return Problem(family="w4a8" if to == E4M3 else "w4a16", a=to, b=to, weights=name, **more)
+
+
+def config(p, stages=2):
+    """Kernels of one config are kept, with the memory that they run in."""
+    return Config(
+        swap_ab=True, block_m=16, block_n=64, consumers=1, stages=stages, in_flight=1, block_k_bytes=p.form.k_bytes
+    )  # fmt: skip
+
+
+@EACH
+@pytest.mark.parametrize("kind", ["normal", EXACT])
+def test_drawn_blocks_stand_for_numbers_of_some_size(to, name, kind):
+    form = FORMS[to][name]
+    packed = coded.drawn(form, (3, 70, 256), Data(kind=kind, device="cpu"))
+    assert packed.blocks.shape == (3, 2, 2, form.block_bytes)
+    numbers = packed.numbers().float()
+    assert numbers.shape == (3, 70, 256) and numbers.isfinite().all()
+    assert 0.01 < numbers.abs().mean() < 20 and len(numbers.unique()) > 15
+    held = formats.Packed(
+        format=packed.format, to=to, blocks=packed.blocks[0].numpy(), rows=70, columns=256
+    )
+    scales = formats.unpack(held).scales
+    assert len(set(scales.reshape(-1).tolist())) > 1
+
+
+@EACH
+@pytest.mark.parametrize("kind", ["normal", EXACT])
+def test_calls_are_exact_where_data_are(to, name, kind, monkeypatch):
+    """A of -1, 0 and 1 by any codes; random ones nearly."""
+    p = work.launched(problem(to, name, d=F32))
+    c = cases.make(p, (5, 70, 256), Data(kind=kind, device="cpu"))
+    memory = Memory(c.a, c.b, *(x for x in c.given.values() if hasattr(x, "data_ptr")))
+    emulated(monkeypatch, memory)
+    with memory:
+        got = providers.ours(c, config(p, 3 if kind == EXACT else 4), True)()
+    want = cases.finished(c, cases.product(c, "plain"))
+    if kind == EXACT:
+        check_exact(got.double(), want, F32)
+    else:
+        check_near(got.double(), want, FAST if to == E4M3 else SUMMED)
+
+
+def test_groups_have_weights_of_their_own(monkeypatch):
+    p = problem(BF16, "int4_128_bf16", d=F32, grouping="masked")
+    t = grouped._tensors(p, (3, 20, 70, 128), Data(kind=EXACT, device="cpu"), True)
+    assert t.b.shape == (3, 2, 1, p.form.block_bytes) and t.wide.shape == (3, 70, 128)
+    memory = Memory(t.a, t.b, t.out, t.given["table"])
+    emulated(monkeypatch, memory)
+    with memory:
+        got = grouped._ours(p, t, config(p), True)()
+    for g, rows in enumerate(t.sizes):
+        check_exact(got[g, :rows].double(), t.a[g, :rows].double() @ t.wide[g].double().mT, F32)
+
+
+def test_bytes_are_those_of_blocks():
+    p = problem(BF16, "int4_128_bf16")
+    blocks = 2 * 2 * p.form.block_bytes
+    assert work.work(p, (5, 70, 200)).inputs == 5 * 200 * 2 + blocks
+    several = problem(BF16, "int4_128_bf16", grouping="batched")
+    assert work.work(several, (3, 5, 70, 200)).inputs == 3 * (5 * 200 * 2 + blocks)
+
+
+def test_k_is_of_whole_groups():
+    with pytest.raises(ArgumentError, match=r"^K=200"):
+        coded.drawn(FORMS[BF16]["int4_128_bf16"], (70, 200), Data(device="cpu"))
+
+
+def test_a_chain_of_fp16_overflows():
+    p = problem(F16, "int4_128_f16")
+    with pytest.raises(ArgumentError, match=r"^--mode='chain'.*BF16"):
+        bench_chain.run(None, p, [], SimpleNamespace(mode="chain"), None)
