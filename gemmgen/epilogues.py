@@ -125,11 +125,12 @@ def swiglu_clamped(x: Expr, alpha: float = 1.702, limit: float = 7.0) -> Expr:
     return divide(g, 1.0 + Call("exp", (g * -alpha,))) * (u + 1.0)
 
 
-def mqa_logits(heads: int) -> Expr:
+def mqa_logits(heads: int, *, from_first: bool = False) -> Expr:
     """The scores of an indexer: column_scale times the sum over each `heads` neighbouring rows of weights * relu(acc), in the window
-    of each row of D, which has one for so many of the product's."""
+    of each row of D, which has one for so many of the product's. from_first: windows begin at the first column."""
     scores = OfRows(relu(acc) * PerRow("weights"), heads) * PerColumn("column_scale")
-    return InWindow(scores, RowBound("window_first", "first"), RowBound("window_end", "end"))
+    first = None if from_first else RowBound("window_first", "first")
+    return InWindow(scores, first, RowBound("window_end", "end"))
 
 
 EPILOGUES: dict[str, Expr] = {
@@ -240,7 +241,7 @@ def _to_lists(e: Expr) -> Any:
         case OfRows(value, rows):
             return ["sum_rows", rows, _to_lists(value)]
         case InWindow(value, first, end):
-            return ["window", _to_lists(value), first.name, end.name]
+            return ["window", _to_lists(value), *(x.name for x in (first, end) if x)]
         case PerElement(name, dtype):
             return ["per_element", name, dtype.name]
         case Argument(name):
@@ -268,9 +269,9 @@ def _from_lists(data: Any, room: int) -> Expr:
             return OfPair(_from_lists(value, room - 1), PAIR.index(column))  # type: ignore[arg-type]
         case ["sum_rows", int(rows), value]:
             return OfRows(_from_lists(value, room - 1), rows)
-        case ["window", value, str(first), str(end)]:
-            bounds = RowBound(first, "first"), RowBound(end, "end")
-            return InWindow(_from_lists(value, room - 1), *bounds)
+        case ["window", value, *firsts, str(end)] if [type(x) for x in firsts] in ([], [str]):
+            first = RowBound(firsts[0], "first") if firsts else None
+            return InWindow(_from_lists(value, room - 1), first, RowBound(end, "end"))
         case [str(op), lhs, rhs] if op in OPERATORS:
             return BinOp(op, _from_lists(lhs, room - 1), _from_lists(rhs, room - 1))  # type: ignore[arg-type]
         case [str(function), *args] if function in FUNCTIONS:

@@ -9,6 +9,7 @@ from .ir.collectives import COLLECTIVES, WIRES
 from .ir.groupings import GROUPINGS
 from .ir.packed import FORMS
 from .ir.row_sums import fold_rows
+from .ir.walks import WINDOWS
 from .recipes import Recipe
 
 P = Any  # a `Problem`
@@ -67,12 +68,14 @@ def check_indexed(p: P) -> None:
 
 
 def check_rows(p: P) -> None:
-    """Raise ArgumentError for a sum of rows, or a window, of what has other rows: it is of one GEMM, of one GPU, into a D that it
-    writes whole and without scales."""
+    """Raise ArgumentError for a sum of rows, or a window, of what has other rows: it is of one GEMM or of several of one shape, of one
+    GPU, into a D that it writes whole and without scales."""
     if fold_rows(p.epilogue) == 1:
         return
+    if GROUPINGS[p.grouping].scheduler not in WINDOWS:
+        allowed = "must be none or batched with an epilogue that sums rows"
+        raise ArgumentError("grouping", p.grouping, allowed)
     for name, value, plain, said in (
-        ("grouping", p.grouping, "none", "none"),
         ("collective", p.collective, "none", "none"),
         ("accumulate", p.accumulate, False, "false"),
     ):

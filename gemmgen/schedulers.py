@@ -24,7 +24,7 @@ from .ir.dealing import of_cta, parts
 from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment, in_turn
 from .ir.nodes import Block, Cluster, Scheduler
 from .ir.orders import PANELS, place
-from .ir.walks import WINDOWS
+from .ir.walks import TILES, WINDOWS
 
 RANKS = COLLECTIVES[REDUCE_SCATTER].scheduler
 GATHERED = COLLECTIVES[ALL_GATHER].scheduler
@@ -74,12 +74,12 @@ def panels(
     or of each group's part of it; or another order of tiles. `alignment`: of the rows where groups begin, if they
     share A's. `rows`: of a cluster's tiles: where each row says its group, they are walked run by run unless they divide
     the alignment. together: what ranks make of it: each other's rows then come before their own. bounds: of each row's window,
-    the parameters; one GEMM's."""
+    the parameters."""
     fast, slow = ("m", "n") if raster == "m" else ("n", "m")
     return Scheduler(
         name=RUNS
         if grouping.again and alignment % rows
-        else together.scheduler or (WINDOWS if bounds else grouping.scheduler),
+        else together.scheduler or (WINDOWS[grouping.scheduler] if bounds else grouping.scheduler),
         fast=fast,  # type: ignore[arg-type]
         slow=slow,  # type: ignore[arg-type]
         panel=panel,
@@ -127,7 +127,7 @@ def order(
         return
     walk = _tiles(s, block, cluster, shape, ctas, cta, layout)
     if s.windowed:
-        walk = _windowed(walk, block, cluster, shape, layout)
+        walk = _windowed(walk, s, block, cluster, shape, layout)
     yield from _deepened(walk, block.k, shape[2], cta, layout) if s.name == "depths" else walk
 
 
@@ -152,7 +152,7 @@ def _tiles(
             first_row = part.first + at["m"] * cluster.m * block.m
             row = first_row + rank % cluster.m * block.m
             col = (at["n"] * cluster.n + rank % cluster.n) * block.n
-            end = 0 if s.name in ("panels", WINDOWS) else part.end
+            end = 0 if TILES.get(s.name) == "tile" else part.end
             # A cluster's first row says which group all of it is in.
             group = max(layout.table[first_row], 0) if s.name == "rows" else part.group
             d_row, d_col = row // block.fold_rows, col // block.fold
@@ -240,23 +240,25 @@ def _deepened(
 
 def _windowed(
     walk: Iterator[Tile],
+    s: Scheduler,
     block: Block,
     cluster: Cluster,
     shape: tuple[int, int, int],
     layout: Layout,
 ) -> Iterator[Tile]:
-    """Without K blocks where no window of its cluster's rows reaches a column of the cluster's. layout.table: where each row's begins, then where each
-    ends."""
+    """Without K blocks where no window of its cluster's rows reaches a column of the cluster's. layout.table: of all groups' rows where each
+    window begins, if not at 0, then where each ends."""
     if not layout.table:  # every row's window has all columns
         yield from walk
         return
-    rows = shape[0] // block.fold_rows
+    rows, ends = shape[0] // block.fold_rows, layout.table[-len(layout.table) // len(s.bounds) :]
+    firsts = layout.table[: len(ends)] if len(s.bounds) > 1 else (0,) * len(ends)
     for t in walk:
         high, wide = block.d_m * cluster.m, block.d_n * cluster.n
         row, col = t.d_row // high * high, t.d_col // wide * wide
-        of_rows = range(row, min(row + high, rows))
-        first = min(layout.table[i] for i in of_rows)
-        end = max(layout.table[rows + i] for i in of_rows)
+        of_rows = range(t.group * rows + row, t.group * rows + min(row + high, rows))
+        first = min(firsts[i] for i in of_rows)
+        end = max(ends[i] for i in of_rows)
         reached = first < col + wide and end > col
         yield t if reached else replace(t, k_blocks=0)
 
@@ -279,7 +281,10 @@ def runs(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
 GRIDS = {g.scheduler: SEGMENTS[name] for name, g in GROUPINGS.items()}
 GRIDS |= {
     "rows": _one_grid,
-    WINDOWS: _one_grid,
+    **{
+        of: SEGMENTS[name]
+        for name, of in (("none", WINDOWS["panels"]), ("batched", WINDOWS["batched"]))
+    },
     RUNS: runs,
     **dict.fromkeys((RANKS, GATHERED), SEGMENTS["batched"]),
 }

@@ -137,7 +137,8 @@ PARTS = {"rows": _by_tile, RUNS: _runs}
 def _grouping(s: Scheduler) -> str:
     name = {
         RUNS: "rows",
-        **dict.fromkeys((RANKS, GATHERED, ALIKE, WINDOWS), GROUPINGS["none"].scheduler),
+        **dict.fromkeys((RANKS, GATHERED, ALIKE), GROUPINGS["none"].scheduler),
+        **{of: plain for plain, of in WINDOWS.items()},
     }.get(s.name, s.name)
     return next(x for x, g in GROUPINGS.items() if g.scheduler == name)
 
@@ -246,7 +247,7 @@ def sample(kernel: Kernel) -> Iterator[tuple[Shape, int, Layout]]:
     of K blocks, where those begin and end."""
     b, size, s = kernel.block, kernel.cluster.size, kernel.scheduler
     if s.windowed:
-        yield from samples(b, kernel.cluster)
+        yield from samples(b, kernel.cluster, s)
         return
     if s.streams:
         for k in (1, 2, 5, 9):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..ir.groupings import Layout
 from ..ir.tiles import Block, Cluster
+from ..ir.walks import COUNT, Scheduler
 from ..schedulers import Tile
 
 Shape = tuple[int, int, int]
@@ -16,17 +17,20 @@ Sample = tuple[Shape, int, Layout]
 def windowed(
     walks: Sequence[Sequence[Tile]], block: Block, shape: Shape, layout: Layout
 ) -> Iterator[str]:
-    """layout.table: where each row's window begins, then where each ends."""
+    """layout.table: of all groups' rows where each window begins, if they do not all at 0, then where each ends."""
     rows, all_of_k = shape[0] // block.fold_rows, -(-shape[2] // block.k)
-    firsts, ends = layout.table[:rows], layout.table[rows:]
+    every = rows * layout.groups
+    ends = layout.table[-every:]
+    firsts = layout.table[:-every] or (0,) * every
     for t in (t for walk in walks for t in walk):
         columns = range(t.d_col, min(t.d_col + block.d_n, shape[1]))
-        mine = range(t.d_row, min(t.d_row + block.d_m, rows))
+        of_group = range(t.group * rows, (t.group + 1) * rows)
+        mine = of_group[t.d_row : t.d_row + block.d_m]
         reached = any(
             range(max(firsts[i], columns.start), min(ends[i], columns.stop)) for i in mine
         )
         if t.k_blocks not in (0, all_of_k) or (reached and not t.k_blocks):
-            yield f"the tile at {(t.d_row, t.d_col)} has {t.k_blocks} K blocks, and a window {'reaches' * reached or 'misses'} it"
+            yield f"the tile at {(t.d_row, t.d_col)} of group {t.group} has {t.k_blocks} K blocks, and a window {'reaches' * reached or 'misses'} it"
 
 
 def full(walks: Sequence[Sequence[Tile]], k_blocks: int) -> list[list[Tile]]:
@@ -34,7 +38,20 @@ def full(walks: Sequence[Sequence[Tile]], k_blocks: int) -> list[list[Tile]]:
     return [[replace(t, k_blocks=k_blocks) for t in walk] for walk in walks]
 
 
-def samples(block: Block, cluster: Cluster) -> Iterator[Sample]:
+def samples(block: Block, cluster: Cluster, scheduler: Scheduler) -> Iterator[Sample]:
+    """Windows of so many groups as the scheduler walks, and with the bounds that it has."""
+    grouped, bounds = COUNT in scheduler.params, len(scheduler.bounds)
+    for shape, ctas, layout in _windows(block, cluster):
+        half = len(layout.table) // 2
+        firsts, ends = layout.table[:half], layout.table[half:]
+        for groups in (1, 3) if grouped else (1,):
+            # Groups differ: one after the other has the windows of the first in turn.
+            moved = [at for g in range(groups) for at in (*range(g, half), *range(min(g, half)))]
+            table = (*[firsts[i] for i in moved] * (bounds > 1), *[ends[i] for i in moved])
+            yield shape, ctas, Layout(groups=groups, table=table)
+
+
+def _windows(block: Block, cluster: Cluster) -> Iterator[Sample]:
     """Windows that are empty, of one column, of all columns, that begin and end at tiles' edges and beside them, that end before
     they begin, and one after the other."""
     size, fold = cluster.size, block.fold_rows

@@ -169,14 +169,14 @@ class OfRows(Expr):
 
 @dataclass(frozen=True)
 class InWindow(Expr):
-    """`value` where first[row] <= column < end[row], both of D, else minus infinity."""
+    """`value` where first[row] <= column < end[row], both of D, else minus infinity. first: None: 0 in all rows."""
 
     value: Expr
-    first: RowBound
+    first: RowBound | None
     end: RowBound
 
     def __post_init__(self) -> None:
-        for bound, which in ((self.first, "first"), (self.end, "end")):
+        for bound, which in ((self.first, "first"), (self.end, "end"))[self.first is None :]:
             if not isinstance(bound, RowBound) or bound.which != which:
                 raise ArgumentError(f"{which} of InWindow", bound, f"must be a RowBound {which}")
         _measure(self)
@@ -243,7 +243,7 @@ def parts(e: Expr) -> tuple[Expr, ...]:
         case InGroup(value, _) | OfPair(value, _) | OfRows(value, _):
             return (value,)
         case InWindow(value, first, end):
-            return value, first, end
+            return (value, end) if first is None else (value, first, end)
         case Call(_, args):
             return args
     return ()

@@ -28,8 +28,8 @@ def fold_rows(e: Expr) -> int:
 
 
 def windows(e: Expr) -> tuple[RowBound, ...]:
-    """The bounds of the windows outside of which D is minus infinity, first and end; none if it has none."""
-    return (e.first, e.end) if isinstance(e, InWindow) else ()
+    """The bounds of the windows outside of which D is minus infinity: first, if they do not all begin at 0, and end; none if it has none."""
+    return tuple(x for x in (e.first, e.end) if x) if isinstance(e, InWindow) else ()
 
 
 def split_rows(e: Expr) -> tuple[Expr, Expr]:
@@ -56,7 +56,7 @@ def check_rows(e: Expr) -> None:
     sums, bounds = kinds.count(OfRows), kinds.count(InWindow)
     if not sums and not bounds and RowBound not in kinds:
         return
-    if (sums, bounds, kinds.count(RowBound)) != (1, 1, 2) or not isinstance(e, InWindow):
+    if (sums, bounds, kinds.count(RowBound)) != (1, 1, len(windows(e))):
         raise ArgumentError("epilogue", repr(e), ROW_SUM)
     inner, outer = split_rows(e)
     if {PerElement, OfPair, InGroup}.intersection(kinds) or Acc not in map(type, walk(inner)):

@@ -29,7 +29,7 @@ from .expr import (
 )
 from .fp32 import fp32
 from .nodes import Evaluate, Kernel, StageTile
-from .places import Place, of_pair, place
+from .places import Place, of_pair, place, rows_of_d
 
 C_FUNCTIONS = {
     "exp": "__expf",
@@ -111,13 +111,14 @@ def _of_group(kernel: Kernel, tensor: str, stride: str) -> str:
 def _pointer(kernel: Kernel, x: Argument) -> str:
     """Where the tile's group of an argument begins: vectors lie one behind the other."""
     name = parameter(x.name)
-    if isinstance(x, DeviceScalar | RowBound):
+    if isinstance(x, DeviceScalar):
         return name
     if isinstance(x, PerElement):
         return _of_group(kernel, name, group_stride(x.name))
     by_depth = bool(kernel.groups.depths)
     sides = {
         PerRow: ("shape_m", kernel.groups.rows or by_depth),
+        RowBound: (rows_of_d(kernel), kernel.groups.rows),
         PerColumn: ("shape_n", kernel.groups.columns or by_depth),
     }
     side, grouped = sides[type(x)]
@@ -159,7 +160,8 @@ def c_expr(e: Expr, acc: Callable[[str], str], at: Place, pdl: bool) -> str:
         case RowBound(name):
             return f"{read['int']}({local(name)} + {at.row})"
         case InWindow(value, first, end):
-            inside = f"{at.column} >= {c(first)} && {at.column} < {c(end)}"
+            begun = f"{at.column} >= {c(first)} && " if first else ""
+            inside = f"{begun}{at.column} < {c(end)}"
             return f"({inside} ? {c(value)} : {MINUS_INFINITY})"
         case PerElement(name, dtype):
             row = f"{local(name)} + (long long)min({at.row}, shape_m - 1) * {row_stride(name)}"

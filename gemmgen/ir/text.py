@@ -180,7 +180,8 @@ def expression(e: Expr) -> str:
         case OfRows(value, rows):
             return f"sum_of_{rows}_rows({expression(value)})"
         case InWindow(value, first, end):
-            return f"in_window({expression(value)}, {expression(first)}, {expression(end)})"
+            begins = expression(first) if first else "0"
+            return f"in_window({expression(value)}, {begins}, {expression(end)})"
         case Call(function, args):
             return f"{function}({', '.join(map(expression, args))})"
     return repr(e)

@@ -28,7 +28,17 @@ class Scheduler:
     @property
     def windowed(self) -> bool:
         """Whether tiles that no row's window reaches have no K blocks."""
-        return self.name == WINDOWS
+        return self.name in WINDOWS.values()
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """Of windows, the parameters: where each row's begins, if not at 0, then where each ends."""
+        return tuple(x for x in self.params if x != COUNT) if self.windowed else ()
+
+    @property
+    def reach(self) -> str:
+        """Of windows, the template of what asks where they begin and end."""
+        return {1: "until", 2: "between"}[len(self.bounds)]
 
     @property
     def walk(self) -> str:
@@ -42,10 +52,12 @@ class Scheduler:
         return of + TILES.get(self.name, "grouped_tile")
 
 
-WINDOWS = "windows"
+COUNT = "groups"
+# By the scheduler of what has no windows.
+WINDOWS = {"panels": "windows", "batched": "batched_windows"}
 # By scheduler; the others fill in groups' rows.
 TILES = {
-    **dict.fromkeys(("panels", WINDOWS), "tile"),
+    **dict.fromkeys(("panels", WINDOWS["panels"]), "tile"),
     "depths": "depth_tile",
     "ranks": "ranked_tile",
     "alike": "ranked_tile",

@@ -118,7 +118,7 @@ def evaluate(e: Expr, acc: Array, args: Arguments, engine: Engine) -> Array:
         case OfRows(x, rows):
             return by_row_of_d(value(x), rows).sum(1)
         case InWindow(x, first, end):
-            return windowed(value(x), args[first.name], args[end.name], engine)
+            return windowed(value(x), args[first.name] if first else 0, args[end.name], engine)
         case BinOp(op, lhs, rhs):
             return OPERATORS[op](value(lhs), value(rhs))
         case Call("max", xs):
@@ -159,7 +159,7 @@ def enclose(e: Expr, acc: Interval, args: Arguments, engine: Engine) -> Interval
         case OfRows(x, rows):
             return _sum_of_rows(inner(x), rows, engine)
         case InWindow(x, first, end):
-            held, bounds = inner(x), (args[first.name], args[end.name])
+            held, bounds = inner(x), (args[first.name] if first else 0, args[end.name])
             low, high = (windowed(side, *bounds, engine) for side in (held.low, held.high))
             return Interval(low=low, high=high)
         case BinOp(op, lhs, rhs):

@@ -154,6 +154,7 @@ def grouped(
         mn_major=problem.mn_major,
         rows_per_scale=first.rows_per_scale,
         fold=first.fold,
+        fold_rows=first.fold_rows,
     )
     lost = ~owned(problem, shape[0], layout).reshape(whole.a.shape[:-1])
     whole.a.view(np.uint8).reshape(*whole.a.shape[:-1], -1)[lost] = NAN_BYTE
@@ -196,7 +197,8 @@ def _stack(values: list[Values | None], grouped: bool) -> Values | None:
 
 def _stacked(problem: Problem, x: Argument, drawn: list[Operands]) -> float | Values | Codes:
     g = GROUPINGS[problem.grouping]
-    kinds = {PerRow: g.outputs, PerElement: g.outputs, PerColumn: g.vectors}
+    of_rows = dict.fromkeys((PerRow, PerElement, RowBound), g.outputs)
+    kinds: dict[type, bool] = {**of_rows, PerColumn: g.vectors}
     grouped = kinds.get(type(x), False)
     values = [d.arguments[x.name] for d in drawn]
     return np.stack([np.asarray(v) for v in values]) if grouped else values[0]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from ..ir.expr import PerColumn, PerElement, PerRow, arguments
+from ..ir.expr import PerColumn, PerElement, PerRow, RowBound, arguments
 from ..ir.groupings import GROUPINGS, Depth, Segment, depths, segments
 from ..problem import Problem
 from ..recipes import SCALE_BLOCK
@@ -50,6 +51,7 @@ def one(problem: Problem, x: Operands, s: Segment, d: Depth) -> Operands:
 
     cut: dict[type, Callable[[Any], Any]] = {
         PerRow: of_rows,
+        RowBound: partial(of_columns, grouped=g.outputs),  # of rows of D, of which a group has all
         PerElement: of_rows,
         PerColumn: of_columns,
     }

@@ -28,8 +28,8 @@ def by_row_of_d(x: Array, rows: int) -> Array:
     return x.reshape(x.shape[0] // rows, rows, x.shape[1])
 
 
-def windowed(x: Array, first: Array, end: Array, engine: Engine) -> Array:
-    """Minus infinity outside of [first, end); these are [M, 1]."""
+def windowed(x: Array, first: Array | int, end: Array, engine: Engine) -> Array:
+    """Minus infinity outside of [first, end); these are [M, 1], or first a number."""
     columns = engine.lift(np.arange(x.shape[1], dtype=np.float64)[None, :])
     inside = (columns >= first) & (columns < end)
     return engine.where(inside, x, -np.inf)

@@ -24,9 +24,9 @@ from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import is_if
 from gemmgen.ir.dtypes import BF16, E4M3, F32, S8
 from gemmgen.ir.expr import InWindow, OfRows, PerColumn, PerElement, PerRow, RowBound, Scalar
-from gemmgen.ir.groupings import Layout
 from gemmgen.ir.rewrite import map_stmts
 from gemmgen.ir.row_sums import fold_rows, split_rows, windows
+from gemmgen.ir.text import expression
 from gemmgen.link import TextDiffers, link
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
@@ -42,6 +42,13 @@ from gemmgen.verification import (
 from gemmgen.verification.trial import judge, output, pitches
 
 SMALL = Config(swap_ab=True, block_m=64, block_n=128, stages=2)
+BATCHED = replace(LOGITS, grouping="batched")
+WALKED = {
+    LOGITS: "one GEMM",
+    replace(LOGITS, epilogue=mqa_logits(32, from_first=True)): "from the first column",
+    BATCHED: "batched",
+    replace(BATCHED, epilogue=mqa_logits(32, from_first=True)): "batched, from the first column",
+}
 BOUNDS = RowBound("first", "first"), RowBound("end", "end")
 SCORES = OfRows(relu(acc) * PerRow("w"), 32)
 
@@ -57,9 +64,20 @@ def test_an_epilogue_is_split_at_its_sum():
     assert fold_rows(acc) == 1 and windows(acc) == ()
 
 
+@pytest.mark.parametrize("from_first", [False, True])
 @pytest.mark.parametrize("heads", [8, 32, 64, 128])
-def test_json_and_back(heads):
-    assert from_json(to_json(mqa_logits(heads))) == mqa_logits(heads)
+def test_json_and_back(heads, from_first):
+    e = mqa_logits(heads, from_first=from_first)
+    assert from_json(to_json(e)) == e
+
+
+def test_windows_that_begin_at_0_have_one_bound():
+    e = mqa_logits(32, from_first=True)
+    assert [x.name for x in windows(e)] == ["window_end"]
+    assert "in_window((sum" in expression(e) and ", 0, window_end[row])" in expression(e)
+    for firsts in (["first", "first"], [1], [None]):
+        with pytest.raises(ArgumentError, match="epilogue"):
+            from_json(["window", ["sum_rows", 32, "acc"], *firsts, "end"])
 
 
 @pytest.mark.parametrize(
@@ -98,7 +116,8 @@ def test_bounds_in_the_wrong_places():
 @pytest.mark.parametrize(
     ("argument", "change"),
     [
-        ("grouping", {"grouping": "batched"}),
+        ("grouping", {"grouping": "masked"}),
+        ("grouping", {"grouping": "k_flat"}),
         ("collective", {"collective": "all_reduce"}),
         ("accumulate", {"accumulate": True}),
         ("d", {"d": E4M3}),
@@ -144,13 +163,14 @@ def test_a_tile_without_k_is_not_divided(rule, change):
 # ---- the scheduler and the proof ----------------------------------------------------------
 
 
+@pytest.mark.parametrize("problem", WALKED, ids=WALKED.get)
 @pytest.mark.parametrize("multicast", ["none", "a", "b"])
-def test_the_audit_finds_a_window_that_no_tile_reaches(multicast, monkeypatch):
-    kernel = lower(LOGITS, replace(SMALL, multicast=multicast))
+def test_the_audit_finds_a_window_that_no_tile_reaches(problem, multicast, monkeypatch):
+    kernel = lower(problem, replace(SMALL, multicast=multicast))
     s, block, cluster = kernel.scheduler, kernel.block, kernel.cluster
 
     def findings():
-        for shape, ctas, layout in samples(block, cluster):
+        for shape, ctas, layout in samples(block, cluster, s):
             yield from audit(s, block, cluster, shape, ctas, layout)
 
     assert not list(findings())
@@ -158,12 +178,12 @@ def test_the_audit_finds_a_window_that_no_tile_reaches(multicast, monkeypatch):
 
     real = schedulers._windowed
 
-    def late(walk, block, cluster, shape, layout):
-        rows = shape[0] // block.fold_rows
-        later = (*(x + 1 for x in layout.table[:rows]), *layout.table[rows:])
-        return real(walk, block, cluster, shape, Layout(table=later))
+    def early(walk, s, block, cluster, shape, layout):
+        rows = shape[0] // block.fold_rows * layout.groups
+        table = (*layout.table[:-rows], *(x - 1 for x in layout.table[-rows:]))
+        return real(walk, s, block, cluster, shape, replace(layout, table=table))
 
-    monkeypatch.setattr(schedulers, "_windowed", late)
+    monkeypatch.setattr(schedulers, "_windowed", early)
     assert "K blocks, and a window reaches it" in next(findings()).message
 
 
@@ -204,12 +224,12 @@ template <class T> T __ldg(const T* p) { return *p; }
 """
 MAIN = """
 int main() {
-    int m, n, k, rows, table[4096];
-    while (std::scanf("%d %d %d %d %d", &m, &n, &k, &gridDim.x, &rows) == 5) {
-        for (int i = 0; i < 2 * rows; ++i) std::scanf("%d", table + i);
+    int m, n, k, groups, rows, table[4096];
+    while (std::scanf("%d %d %d %d %d %d", &m, &n, &k, &gridDim.x, &groups, &rows) == 6) {
+        for (int i = 0; i < BOUNDS * rows; ++i) std::scanf("%d", table + i);
         for (blockIdx.x = 0; blockIdx.x < gridDim.x; ++blockIdx.x) {
-            Scheduler scheduler(m, n, k, table, table + rows);
-            for (Tile t; scheduler.next(t);) std::printf("%d %d %d %d %d ", t.a_row, t.b_row, t.d_row, t.d_col, t.k_blocks);
+            Scheduler scheduler(m, n, k, MADE);
+            for (Tile t; scheduler.next(t);) std::printf("%d %d %d %d %d %d ", t.a_row, t.b_row, t.d_row, t.d_col, t.k_blocks, GROUP);
         }
         std::printf("\\n");
     }
@@ -218,20 +238,28 @@ int main() {
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="no g++")
+@pytest.mark.parametrize("problem", WALKED, ids=WALKED.get)
 @pytest.mark.parametrize("multicast", ["none", "a", "b"])
-def test_the_device_walks_windows_as_python_does(multicast, tmp_path):
-    a = emitted(LOGITS, replace(SMALL, multicast=multicast))
+def test_the_device_walks_windows_as_python_does(problem, multicast, tmp_path):
+    a = emitted(problem, replace(SMALL, multicast=multicast))
     program = tmp_path / "walk.cpp"
-    program.write_text(SHIM + READS + device_code(a.source) + MAIN)
+    grouped, bounds = problem.grouping == "batched", len(windows(problem.epilogue))
+    made = "groups, " * grouped + ("table, table + rows" if bounds > 1 else "table")
+    given = {"BOUNDS": bounds, "MADE": made, "GROUP": "t.group" if grouped else "0"}
+    macros = "\n" + "".join(f"#define {name} {value}\n" for name, value in given.items())
+    program.write_text(SHIM + READS + device_code(a.source) + macros + MAIN)
     run = partial(subprocess.run, check=True, text=True)
     flags = ["-std=c++17", "-Wall", "-Werror", "-Wno-unused-result", "-Wno-unknown-pragmas"]
     run(["g++", *flags, "-o", tmp_path / "walk", program])
-    cases = [*samples(a.kernel.block, a.kernel.cluster)]
-    lines = [" ".join(map(str, (*s, ctas, len(x.table) // 2, *x.table))) for s, ctas, x in cases]
+    cases = [*samples(a.kernel.block, a.kernel.cluster, a.kernel.scheduler)]
+    lines = [
+        " ".join(map(str, (*s, ctas, x.groups, len(x.table) // bounds, *x.table)))
+        for s, ctas, x in cases
+    ]
     got = run([tmp_path / "walk"], input="\n".join(lines), capture_output=True).stdout.splitlines()
     for (shape, ctas, layout), line in zip(cases, got, strict=True):
         tiles = [
-            (t.a_row, t.b_row, t.d_row, t.d_col, t.k_blocks)
+            (t.a_row, t.b_row, t.d_row, t.d_col, t.k_blocks, t.group)
             for cta in range(ctas)
             for t in order(
                 a.kernel.scheduler, a.kernel.block, a.kernel.cluster, shape, ctas, cta, layout
@@ -259,6 +287,12 @@ CASES = {
     "scales of blocks": (replace(LOGITS, family="fp8_block"), SMALL),
     "int8": (replace(LOGITS, a=S8, b=S8), SMALL),
     "bf16 operands": (replace(LOGITS, a=BF16, b=BF16), SMALL),
+    "batched": (BATCHED, replace(SMALL, block_m=64)),
+    "batched, from the first column, a shared": (
+        replace(BATCHED, epilogue=mqa_logits(32, from_first=True)),
+        replace(SMALL, multicast="a", block_m=32, pdl=True),
+    ),
+    "from the first column": (replace(LOGITS, epilogue=mqa_logits(32, from_first=True)), SMALL),
     "direct": (
         LOGITS,
         replace(SMALL, direct=True, block_m=32, block_n=64, consumers=1, unroll=2),
