@@ -18,6 +18,7 @@ from .problem_checks import (
     check_collective,
     check_indexed,
     check_operands,
+    check_paged,
     check_promise,
     check_rows,
     check_weights,
@@ -29,14 +30,8 @@ OUTPUTS = (BF16, F16, F32, S32, E4M3)
 ALIGNMENTS = (128, 64)
 # Left out of the JSON where they have their defaults.
 OPTIONAL = (
-    "grouping",
-    "alignment",
-    "accumulate",
-    "weights",
-    "weights_ready",
-    "indexed",
-    "collective",
-    "wire",
+    *("grouping", "alignment", "accumulate", "weights", "weights_ready", "indexed", "paged"),
+    *("collective", "wire"),
 )
 Shape = tuple[int, int, int]  # M, N, K
 MOST_GROUPS = 1 << 20
@@ -63,6 +58,9 @@ class Problem:
     indexed: A is [T, K], and its rows come by index: row r of the product is of A's row `rows[r] / top`, rows an array on the device. Of
     groups that end where the device says ("ends"), and of an A contiguous along K; A's scales are of the product's rows
     (docs/adr/0063-rows-by-index.md).
+    paged: B is [pages, 64, K], and a group's rows come by page: row n of group g is row n % 64 of page `pages[g, n / 64]`, pages an array
+    on the device; what the epilogue reads per column is [pages, 64] too. Of GEMMs of one shape ("batched"), and of a B contiguous
+    along K (docs/adr/0078-pages.md).
     collective: one of `gemmgen.ir.collectives.COLLECTIVES`: what several GPUs make together of their products. "reduce_scatter":
     A [ranks * M, K], B [N, K] of each rank's own K; each stores its M rows of the sum of all (docs/adr/0049-reduce-scatter.md).
     "all_gather": A [M, K] of its own rows, which travel to all others, B [N, K] of its own columns; each stores all rows of those,
@@ -86,6 +84,7 @@ class Problem:
     weights: str = ""
     weights_ready: bool = False
     indexed: bool = False
+    paged: bool = False
     collective: str = "none"
     wire: DType | None = None
 
@@ -106,6 +105,7 @@ class Problem:
             weights: str = ...,
             weights_ready: bool = ...,
             indexed: bool = ...,
+            paged: bool = ...,
             collective: str = ...,
             wire: DType | str | None = ...,
         ) -> None: ...
@@ -149,6 +149,7 @@ class Problem:
         check_weights(self, sums)
         check_promise(self)
         check_indexed(self)
+        check_paged(self)
         check_collective(self)
         check_wire(self, sums)
         check_rows(self)

@@ -10,7 +10,7 @@ from .ir.groupings import GROUPINGS
 from .ir.packed import FORMS
 from .ir.row_sums import fold_rows
 from .ir.walks import WINDOWS
-from .recipes import Recipe
+from .recipes import Recipe, recipe
 
 P = Any  # a `Problem`
 
@@ -65,6 +65,26 @@ def check_indexed(p: P) -> None:
     if p.indexed and p.weights:
         allowed = f"must be false for weights={p.weights}: K blocks of both have other lengths"
         raise ArgumentError("indexed", p.indexed, allowed)
+
+
+PAGED = "batched"  # the grouping whose rows of B may come by page
+
+
+def check_paged(p: P) -> None:
+    """Raise ArgumentError for what is no flag, and for rows by page where none can come so."""
+    if not isinstance(p.paged, bool):
+        raise ArgumentError("paged", p.paged, "must be true or false")
+    if not p.paged:
+        return
+    for name, value, wrong, said in (
+        ("grouping", p.grouping, p.grouping != PAGED, f"rows come by page for {PAGED} only"),
+        ("layout", p.layout, p.mn_major[1], "B's rows are not contiguous"),
+        ("weights", p.weights, bool(p.weights), "blocks of them are of rows that lie together"),
+        ("weights_ready", p.weights_ready, p.weights_ready, "pages are no weights"),
+        ("family", p.family, recipe(p.family).scale_rows, "B's scales lie in no pages"),
+    ):
+        if wrong:
+            raise ArgumentError("paged", p.paged, f"must be false for {name}={value}: {said}")
 
 
 def check_rows(p: P) -> None:

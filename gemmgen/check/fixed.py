@@ -47,6 +47,7 @@ SINGLE = (  # what one thread may do alone; everything else is done by whole war
     ir.Drain,
     ir.TmaLoad,
     ir.LoadBlocks,
+    ir.LoadPages,
     ir.TmaStore,
     ir.StoreCommit,
     ir.StoreWait,

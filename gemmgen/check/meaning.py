@@ -282,7 +282,8 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     **dict.fromkeys((ir.Copy, ir.LoadBlockScales, ir.ShareScales), Walk.touch),
     **dict.fromkeys((ir.Accumulate, ir.Promote), Walk.touch),
     # Global memory that no launch writes, and registers of the thread.
-    **dict.fromkeys((ir.LoadFragments, ir.MultiplyFragments, ir.LoadIndices), _none),
+    **dict.fromkeys((ir.LoadFragments, ir.MultiplyFragments), _none),
+    **dict.fromkeys((ir.LoadIndices, ir.LoadPages), _none),
     **dict.fromkeys((ir.Evaluate, ir.RowAmax, ir.Normalise), Walk.touch),
     ir.StageTile: _stage_tile,
     ir.ShareAmax: _stage_tile,

@@ -21,6 +21,7 @@ from ..ir.nodes import (
     LoadColumnScales,
     LoadFragments,
     LoadIndices,
+    LoadPages,
     LoadRowScales,
     Major,
     Mma,
@@ -39,6 +40,7 @@ from .decoding import decoded, loaded, multiplied, read
 from .finding import Finding
 from .footprint import MMA_K_BYTES, MMA_ROWS, start
 from .indexed import copied, room
+from .paged import page_of, whole
 from .properties import CARRY_OVER
 
 TMA_LINE = 128  # bytes: what a box may begin at in shared memory (CUDA driver API)
@@ -65,6 +67,8 @@ def placed(kernel: Kernel) -> Iterator[Finding]:
                 texts = _copies(kernel, s)
             case LoadIndices():
                 texts = room(kernel, s)
+            case LoadPages():
+                texts = whole(kernel, s)
             case ReadCodes():
                 texts = read(kernel, s)
             case Decode():
@@ -88,9 +92,10 @@ def _load(kernel: Kernel, s: TmaLoad, to: Smem) -> Iterator[str]:
     inner, outer = s.coords[:2]
     scales = to.use == "scales"
     slab, within = divmod(inner.offset, to.slab_cols)
-    if within or s.offset != slab * to.slab_stride or outer.offset:
+    rows, beside = divmod(s.offset - slab * to.slab_stride, to.slab_bytes)
+    if within or beside or (rows and not m.pages) or outer.offset:
         yield f"column {inner.offset} of {to.name} does not lie {s.offset} bytes into it"
-    for axis, coord in ((m.inner, inner), (m.outer, outer)):
+    for axis, coord in ((m.inner, inner), (m.outer, outer))[: 1 if m.pages else 2]:
         step = kernel.block.k if axis == "k" and not scales else 1
         if coord.start != _start(kernel, m, axis, scales):
             yield f"{m.name} starts along {axis} at {coord.start or 0}"
@@ -99,6 +104,9 @@ def _load(kernel: Kernel, s: TmaLoad, to: Smem) -> Iterator[str]:
     shift = s.rank_bytes or 0
     if any(x % TMA_LINE for x in (start(to) + s.offset, to.stage_bytes, shift)):
         yield f"a box lands in {to.name} at no multiple of {TMA_LINE} bytes in some stage"
+    if m.pages:
+        yield from page_of(kernel, s, rows)
+        return
     if m.box != _box(s, to):
         yield f"{m.name}'s box {m.box} does not fill {_box(s, to)} of {to.name}"
     yield from _group(m, s.coords[2:])

@@ -24,6 +24,7 @@ from .fragment_values import load_fragments, multiply_fragments
 from .indexed import of_indices
 from .instance import Post
 from .lane_values import OF_LANES, share_scales
+from .paged import of_pages
 from .quantised_values import clear, quantise
 from .ranked_values import mine, ranked, senders
 from .reader import Held, Reader, Sent, of_kernel, place
@@ -190,6 +191,8 @@ def _step(r: Reader, s: Any) -> None:
             _multiply(r, s)
         case ir.LoadIndices() | ir.CopyRows():
             of_indices(r, s)
+        case ir.LoadPages() | ir.TmaLoad():
+            of_pages(r, s)
         case ir.LoadFragments():
             load_fragments(r, s)
         case ir.MultiplyFragments():

@@ -19,6 +19,7 @@ from ..ir.nodes import (
     StoreWait,
     Wait,
 )
+from ..ir.pages import HELD
 from ..ir.places import end, first, flag, held, numbered, piece, plus, rows_of_d, shift, total
 from ..ir.reasons import REASONS
 from ..ir.spelling import READS, epilogue_value, folded, of_group
@@ -110,6 +111,8 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
 
 
 def coordinate(c: Coord) -> str:
+    if c.base == "page":
+        return f"{HELD}[{c.offset}]"
     text = c.base if c.scale == 1 else f"{c.base} * {c.scale}"
     text = f"{c.start} + {text}" if c.start else text
     text += f" + {c.offset}" if c.offset else ""

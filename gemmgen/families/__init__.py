@@ -53,6 +53,7 @@ def computes(p: Problem) -> str:
     """What a kernel for `p` computes, in words."""
     a, b = p.stored
     which = " (rows that an array on the device says)" * p.indexed
-    product = f"where acc is the sum over K of A {a} {p.a}{which} times B {b} {p.b}"
+    pages = " (in pages of 64 rows, which an array on the device says)" * p.paged
+    product = f"where acc is the sum over K of A {a} {p.a}{which} times B {b} {p.b}{pages}"
     each = f"Computes D [M, N] {p.d}, of elements {expression(p.value)}, {product}"
     return f"{each}. {p.family}: {FAMILIES[p.family].says}; {GROUPINGS[p.grouping].says}."

@@ -42,6 +42,7 @@ from ..ir.nodes import (
     WgmmaCommit,
     WgmmaWait,
 )
+from ..ir.pages import PARAMS as PAGE_PARAMS
 from ..ir.row_sums import fold_rows, windows
 from ..problem import Problem
 from ..schedulers import RUNS, panels
@@ -166,7 +167,7 @@ def walk(p: Problem, c: Config, rows: int) -> Scheduler:
 def parameters(p: Problem, params: tuple[Param, ...]) -> tuple[Param, ...]:
     """All of a kernel's. params: its family's."""
     walked = (*GROUPINGS[p.grouping].params, *COLLECTIVES[p.collective].params)
-    walked += INDICES * p.indexed
+    walked += INDICES * p.indexed + PAGE_PARAMS * p.paged
     return (*SHAPE, *walked, *output_params(p), *params, *epilogue_params(p))
 
 
@@ -178,6 +179,7 @@ def groups(p: Problem, *, ragged: bool) -> Groups:
         ragged=g.ragged or ragged,
         depths=g.depths,
         step=p.alignment * g.again,
+        pages=p.paged,
     )
 
 

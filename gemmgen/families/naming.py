@@ -25,6 +25,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         f"al{p.alignment}" * (p.alignment != Problem.alignment),
         "add" * p.accumulate,
         "indexed" * p.indexed,
+        "paged" * p.paged,
         p.collective * (p.collective != Problem.collective),
         f"wire_{p.wire}" * (p.wire is not None),
     ]

@@ -22,6 +22,7 @@ from ..ir.nodes import (
 )
 from ..ir.packed import ROWS as BLOCK_ROWS
 from ..ir.packed import Form
+from ..ir.pages import PAGES
 from ..problem import Problem
 from .output import group_stride
 
@@ -65,7 +66,7 @@ def load(tensor: str, inner: Coord, outer: Coord, *, grouped: bool) -> TmaLoad:
 
 
 def operand_map(
-    tensor: str, side: Axis, major: Major, *, grouped: bool, indices: str = ""
+    tensor: str, side: Axis, major: Major, *, grouped: bool, indices: str = "", pages: str = ""
 ) -> TmaMap:
     inner, outer = contiguous_first(major, "k", side)
     return TmaMap(
@@ -76,6 +77,7 @@ def operand_map(
         smem=f"smem_{tensor}",
         grouped=grouped,
         indices=indices,
+        pages=pages,
     )
 
 
@@ -114,7 +116,7 @@ def boxes_of_b(p: Problem, c: Config, k: Coord) -> Operand:
     return Operand(
         smem=operand("smem_b", p.b, c.block_n, major, c),
         load=operand_load("b", major, k, grouped=grouped),
-        maps=(operand_map("b", "n", major, grouped=grouped),),
+        maps=(operand_map("b", "n", major, grouped=grouped, pages=PAGES * p.paged),),
     )
 
 

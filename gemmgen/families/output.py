@@ -6,7 +6,7 @@ from ..config import Config
 from ..ir import argument_names
 from ..ir.argument_names import parameter, row_stride
 from ..ir.dtypes import F32
-from ..ir.expr import Argument, PerElement, RowBound, Scalar, arguments, fold
+from ..ir.expr import Argument, PerColumn, PerElement, RowBound, Scalar, arguments, fold
 from ..ir.groupings import GROUPINGS
 from ..ir.nodes import (
     Evaluate,
@@ -134,11 +134,13 @@ def _staged(p: Problem, w: int) -> tuple[Stmt, ...]:
 def epilogue_params(p: Problem) -> tuple[Param, ...]:
     grouped = p.grouped.outputs
     found = arguments(p.epilogue)
-    return tuple(param for x in found for param in _argument_params(x, grouped=grouped))
+    params = (_argument_params(x, grouped=grouped, paged=p.paged) for x in found)
+    return tuple(param for of_argument in params for param in of_argument)
 
 
-def _argument_params(argument: Argument, *, grouped: bool) -> tuple[Param, ...]:
+def _argument_params(argument: Argument, *, grouped: bool, paged: bool) -> tuple[Param, ...]:
     name = parameter(argument.name)
+    between = Param(name=argument_names.group_stride(argument.name), ctype="long long")
     match argument:
         case Scalar():
             return (Param(name=name, ctype="float"),)
@@ -147,6 +149,7 @@ def _argument_params(argument: Argument, *, grouped: bool) -> tuple[Param, ...]:
         case PerElement(_, dtype):
             stride = Param(name=row_stride(argument.name), ctype="int")
             pointer = Param(name=name, ctype=f"const {dtype.cuda}*")
-            group = Param(name=argument_names.group_stride(argument.name), ctype="long long")
-            return (pointer, stride, *(group,) * grouped)
+            return (pointer, stride, *(between,) * grouped)
+        case PerColumn() if paged:
+            return (Param(name=name, ctype="const float*"), between)
     return (Param(name=name, ctype="const float*"),)

@@ -25,6 +25,7 @@ from .exchange import (
 from .fragments import LoadFragments, MultiplyFragments
 from .indices import CopyRows, LoadIndices, WaitCopies
 from .kernel import Kernel, Role
+from .pages import LoadPages
 from .pointed import Pointed
 from .promotion import (
     Accumulate,
@@ -132,6 +133,7 @@ __all__ = [
     "LoadColumnScales",
     "LoadFragments",
     "LoadIndices",
+    "LoadPages",
     "LoadRowScales",
     "Major",
     "Mma",

@@ -27,10 +27,13 @@ class Coord:
     """One tensor-map coordinate: `base * scale + offset + cta_rank * rank_step`, in elements.
 
     `base` is a field of the scheduler's Tile, or `k`, the running K block; `start`, where the tile's
-    group (derive_maps) or this CTA's share (split_k) begins along K, is added to it.
+    group (derive_maps) or this CTA's share (split_k) begins along K, is added to it. "0": as it is; "page": the number of the
+    tile's offset-th page.
     """
 
-    base: Literal["tile.a_row", "tile.b_row", "tile.d_row", "tile.d_col", "tile.group", "k"]
+    base: Literal[
+        "tile.a_row", "tile.b_row", "tile.d_row", "tile.d_col", "tile.group", "k", "0", "page"
+    ]
     scale: int = 1
     offset: int = 0
     rank_step: int = 0
@@ -56,7 +59,8 @@ class TmaMap:
     TMA zero-fills loads to the element, but clips stores to 16 bytes only: a map that is stored
     through ends at the last whole 16-byte piece of a row (`clip`), and StoreTail writes the rest.
 
-    indices: the parameter that says of each row which of the tensor's it is; "" where it is the same.
+    indices: the parameter that says of each row which of the tensor's it is; "" where it is the same. pages: the one that says which of the
+    tensor's pages each of a group's is; "" where it has none.
     """
 
     name: str
@@ -69,6 +73,7 @@ class TmaMap:
     grouped: bool = field(default=False, metadata=UNUSUAL)
     derived: bool = field(default=False, metadata=UNUSUAL)  # per group, on the device; derive_maps
     indices: str = field(default="", metadata=UNUSUAL)
+    pages: str = field(default="", metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +188,8 @@ class Registers:
 
 @dataclass(frozen=True, kw_only=True)
 class Groups:
-    """How the tensors lie when one launch computes several GEMMs: see gemmgen.ir.groupings.Grouping."""
+    """How the tensors lie when one launch computes several GEMMs: see gemmgen.ir.groupings.Grouping. pages: a group's B, and what an
+    epilogue reads per column, lies in pages."""
 
     rows: bool = False
     columns: bool = False
@@ -191,6 +197,7 @@ class Groups:
     depths: Literal["", "columns", "flat"] = field(default="", metadata=UNUSUAL)
     # Rows: at any multiple a group may begin, or begin again; 0 where each has one place.
     step: int = field(default=0, metadata=UNUSUAL)
+    pages: bool = field(default=False, metadata=UNUSUAL)
 
     def own(self, m: TmaMap | Pointed) -> bool:
         """Whether each group's matrix in `m` has a place and a row stride of its own."""

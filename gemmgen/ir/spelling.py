@@ -29,6 +29,8 @@ from .expr import (
 )
 from .fp32 import fp32
 from .nodes import Evaluate, Kernel, StageTile
+from .pages import COUNT, PAGES, PITCH
+from .pages import ROWS as PAGE_ROWS
 from .places import Place, of_pair, place, rows_of_d
 
 C_FUNCTIONS = {
@@ -82,7 +84,9 @@ def epilogue_value(kernel: Kernel, s: StageTile | Evaluate) -> str:
     lines = [f"const auto {local(x.name)} = ptx::opaque({_pointer(kernel, x)});" for x in pointers]
     tables = sorted({x.groups for x in walk(s.value) if isinstance(x, InGroup)}) * kernel.pdl
     lines += [f"const auto {table(x, True)} = ptx::opaque({x});" for x in tables]
-    value = c_expr(s.value, element, place(kernel, s), kernel.pdl)
+    if kernel.groups.pages and any(isinstance(x, PerColumn) for x in pointers):
+        lines += _of_pages(kernel)
+    value = c_expr(s.value, element, place(kernel, s), kernel.pdl, kernel.groups.pages)
     value = f"ptx::paced<{s.pace}>({value}, i)" if s.pace else value
     lines.append(f"const auto value = [&](int i) {{ return {value}; }};")
     return "\n".join(lines)
@@ -119,7 +123,7 @@ def _pointer(kernel: Kernel, x: Argument) -> str:
     sides = {
         PerRow: ("shape_m", kernel.groups.rows or by_depth),
         RowBound: (rows_of_d(kernel), kernel.groups.rows),
-        PerColumn: ("shape_n", kernel.groups.columns or by_depth),
+        PerColumn: ("shape_n", (kernel.groups.columns and not kernel.groups.pages) or by_depth),
     }
     side, grouped = sides[type(x)]
     return f"{name} + (long long)tile.group * {side}" if grouped else name
@@ -133,13 +137,28 @@ def c_number(value: float) -> str:
     return f"{shown!r}f"
 
 
-def c_expr(e: Expr, acc: Callable[[str], str], at: Place, pdl: bool) -> str:
+def _of_pages(kernel: Kernel) -> tuple[str, ...]:
+    """A function of what lies in pages of 64 columns, `pitch` apart; 0 in one that is none."""
+    read = READS_ONCE[kernel.pdl]
+    return (
+        f"const auto numbers = ptx::opaque({PAGES}) + (long long)tile.group * {PITCH};",
+        "const auto of_page = [&](const float* x, long long pitch, int column) {",
+        f"    const int number = {read['int']}(numbers + column / {PAGE_ROWS});",
+        f"    const auto at = x + number * pitch + column % {PAGE_ROWS};",
+        f"    const bool there = uint32_t(number) < uint32_t({COUNT});",
+        f"    const float found = there ? {read['float']}(at) : 0.0f;",
+        "    return found;",
+        "};",
+    )
+
+
+def c_expr(e: Expr, acc: Callable[[str], str], at: Place, pdl: bool, in_pages: bool = False) -> str:
     """`e` in C at a register's place. Rows and columns are clamped, since a tile may reach past the
-    tensor's edge. pdl: `Kernel.pdl`."""
+    tensor's edge. pdl: `Kernel.pdl`. in_pages: what is per column lies in pages."""
     read = READS_ONCE[pdl]
 
     def c(x: Expr) -> str:
-        return c_expr(x, acc, at, pdl)
+        return c_expr(x, acc, at, pdl, in_pages)
 
     match e:
         case Acc():
@@ -153,6 +172,9 @@ def c_expr(e: Expr, acc: Callable[[str], str], at: Place, pdl: bool) -> str:
         case DeviceScalar(name):
             pointer = {False: parameter(name), True: local(name)}[pdl]
             return f"{read['float']}({pointer})"
+        case PerColumn(name) if in_pages:
+            between = group_stride(name)
+            return f"of_page({local(name)}, {between}, min({at.column}, shape_n - 1))"
         case PerColumn(name):
             return f"{read['float']}({local(name)} + min({at.column}, shape_n - 1))"
         case PerRow(name):

@@ -127,6 +127,8 @@ class TmaLoad(Stmt):
     barrier: str
     coords: tuple[Coord, ...]  # inner, outer and, if the map is grouped, the group
     offset: int = 0  # bytes within the stage; split_boxes
+    # The registers that its page's number is read from
+    pages: str = field(default="", metadata=UNUSUAL)
     to: Literal["own", "cluster"] = field(default="own", metadata=UNUSUAL)  # plan_multicast
     # Bytes between the slices of two ranks; split_boxes
     rank_bytes: int | None = field(default=0, metadata=UNUSUAL)

@@ -26,6 +26,7 @@ from .nodes import (
     LoadBlockScales,
     LoadFragments,
     LoadIndices,
+    LoadPages,
     MultiplyFragments,
     NextTurn,
     Peek,
@@ -50,7 +51,7 @@ RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
     *("dst", "src", "row_scales", "block_scales", "column_scales", "indices", "begun"),
     *("amax", "turn", "seen", "met", "ahead", "owed", "row_fragments", "column_fragments"),
-    *("codes", "records", "decoded"),
+    *("codes", "records", "decoded", "pages"),
 )
 # Fields of statements that name something, and the table that has it.
 NAMES = {
@@ -70,6 +71,7 @@ OUTER: dict[type, type] = {
     NextTurn: ForTiles,
     AwaitSignals: ForTiles,
     LoadIndices: ForTiles,
+    LoadPages: ForTiles,
     CopyRows: ForK,
     Peek: ForK,
     MultiplyFragments: ForK,
@@ -252,6 +254,8 @@ def _loaded(stmt: LoadBlockScales, tables: Tables) -> None:
 def _box(stmt: TmaLoad | TmaStore, tables: Tables) -> None:
     if tables["maps"][stmt.tensor_map].smem != stmt.smem:
         raise IRError(f"{stmt.tensor_map} describes boxes of another buffer than {stmt.smem}")
+    if isinstance(stmt, TmaLoad) and bool(stmt.pages) != any(c.base == "page" for c in stmt.coords):
+        raise IRError(f"TmaLoad of a page by {stmt.pages!r} is placed by {stmt.coords}")
     if isinstance(stmt, TmaLoad) and bool(stmt.mask and stmt.slice) != (stmt.to == "cluster"):
         raise IRError(f"TmaLoad to {stmt.to}: mask is {stmt.mask}, slice is {stmt.slice}")
 

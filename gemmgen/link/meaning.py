@@ -15,11 +15,12 @@ from .meaning_exchange import EXCHANGE
 from .meaning_fragments import FRAGMENTS
 from .meaning_indices import INDEXED
 from .meaning_loads import LOADS
+from .meaning_pages import PAGED
 from .meaning_promotion import PROMOTIONS
 from .meaning_waits import WAITS, Meaning
 
 MEANING: dict[type[ir.Stmt], Meaning] = (
-    WAITS | LOADS | INDEXED | DECODING | EXCHANGE | PROMOTIONS | EPILOGUE | FRAGMENTS
+    WAITS | LOADS | INDEXED | PAGED | DECODING | EXCHANGE | PROMOTIONS | EPILOGUE | FRAGMENTS
 )
 
 

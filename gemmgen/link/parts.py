@@ -13,6 +13,8 @@ def count(k: ir.Kernel, name: str) -> int:
 
 
 def coord(c: ir.Coord) -> str:
+    if c.base == "page":
+        return f"page[{c.offset}]"
     own = f" + cta_rank * {c.rank_step}" if c.rank_step else ""
     return f"{c.start or 0} + {c.base} * {c.scale} + {c.offset}{own}"
 

@@ -70,6 +70,9 @@ def interface(p: Problem, kernel: Kernel) -> Interface:
 
 def check_mapped(p: Problem) -> None:
     """Raise UnsupportedProblem unless tensor maps, which are all that a C caller's matrices become, say where B lies."""
+    if p.paged:
+        said = "a pack's C code knows of no table of pages"
+        raise UnsupportedProblem(f"a pack cannot hold kernels of rows by page: {said}")
     if p.form is not None:
         said = "B is blocks that kernels read by address, and a pack's C code passes matrices as tensor maps"
         raise UnsupportedProblem(f"a pack cannot hold kernels of weights={p.weights}: {said}")

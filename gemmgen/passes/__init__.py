@@ -21,6 +21,7 @@ from . import (
     index_rows,
     layout_smem,
     load_ahead,
+    load_pages,
     overlap_promotion,
     peek_ahead,
     plan_multicast,
@@ -101,6 +102,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(reduce_all.reduce_all),  # the same
     Step(gather_rows.gather_rows),  # the scales that lanes read are known, K is whole
     Step(index_rows.index_rows),  # needs swizzles; what is copied has no boxes
+    Step(load_pages.load_pages),  # needs slabs (swizzle); boxes are of pages
     Step(split_boxes.split_boxes),  # needs slabs (swizzle) and slices (multicast)
     Step(plan_descriptors),  # needs slabs
     Step(overlap_promotion.overlap_promotion),  # needs every load before a wgmma; adds registers
@@ -138,6 +140,7 @@ RULES: tuple[Rule, ...] = (
     *scatter_rows.RULES,
     *gather_rows.RULES,
     *index_rows.RULES,
+    *load_pages.RULES,
     *split_boxes.RULES,
     *overlap_promotion.RULES,
     *peek_ahead.RULES,

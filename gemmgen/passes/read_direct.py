@@ -70,9 +70,14 @@ INDEXED_PRODUCER = Rule(
     says="rows by index need a producer that loads A: direct false",
     because="Each lane of a direct kernel reads its rows itself, four lanes a row, and knows no index.",
 )
+PAGED_PRODUCER = Rule(
+    id="paged-producer",
+    says="rows by page need a producer that loads B: direct false",
+    because="Each lane of a direct kernel reads rows of B where B begins, and knows no page.",
+)
 RULES = (
     *(DIRECT_TILE, DIRECT_OPERANDS, DIRECT_ALONE, DIRECT_SCALES, DIRECT_UNROLL),
-    INDEXED_PRODUCER,
+    *(INDEXED_PRODUCER, PAGED_PRODUCER),
 )
 
 
@@ -120,6 +125,8 @@ def read_direct(kernel: Kernel, target: Target, direct: bool) -> Kernel:
 def _check(kernel: Kernel) -> None:
     if any(m.indices for m in kernel.maps):
         raise IllegalConfig(INDEXED_PRODUCER, {"direct": True}, "Use direct=false.")
+    if any(m.pages for m in kernel.maps):
+        raise IllegalConfig(PAGED_PRODUCER, {"direct": True}, "Use direct=false.")
     role, instr = kernel.consumer, kernel.instr
     waves = len({s.wave for s in statements(kernel) if isinstance(s, Mma)})
     if kernel.buffer("smem_d").along != "n" or role.count * waves > 1:

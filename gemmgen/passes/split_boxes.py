@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
 from ..ir.nodes import Kernel, Smem, Stmt, TmaLoad, TmaMap
+from ..ir.pages import ROWS as PAGE_ROWS
 from ..ir.rewrite import map_stmts, statements
 from ..ir.stmts import multicasts
 from ..target import Target
@@ -52,7 +53,8 @@ def split_boxes(kernel: Kernel, target: Target) -> Kernel:
 
 def _boxed(kernel: Kernel, m: TmaMap, slice: int | None, target: Target) -> TmaMap:
     smem = kernel.buffer(m.smem)
-    box = (slice or smem.cols, 1) if smem.use == "scales" else (smem.slab_cols, slice or smem.rows)
+    rows = PAGE_ROWS if m.pages else smem.rows
+    box = (slice or smem.cols, 1) if smem.use == "scales" else (smem.slab_cols, slice or rows)
     inner_bytes = box[0] * smem.dtype.bytes
     if max(box) > target.tma_box or inner_bytes % target.tma_alignment:
         values = {"map": m.name, "box": box, "inner_bytes": inner_bytes}
@@ -64,7 +66,8 @@ def _per_slab(smem: Smem, load: TmaLoad) -> tuple[Stmt, ...]:
     def at(slab: int) -> Stmt:
         inner, *others = load.coords
         inner = replace(inner, offset=inner.offset + slab * smem.slab_cols)
-        return replace(load, coords=(inner, *others), offset=slab * smem.slab_stride)
+        offset = load.offset + slab * smem.slab_stride
+        return replace(load, coords=(inner, *others), offset=offset)
 
     return tuple(at(slab) for slab in range(smem.slabs))
 

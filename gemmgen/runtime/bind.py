@@ -13,8 +13,11 @@ from ..ir.argument_names import group_stride, parameter, row_stride
 from ..ir.expr import BEFORE
 from ..ir.groupings import GROUPINGS, in_turn
 from ..ir.indices import ROWS, TOP
+from ..ir.pages import COUNT, PAGES, PITCH
+from ..ir.pages import ROWS as PAGE_ROWS
 from ..verification.indexed import stored_a
 from ..verification.inputs import Operands
+from ..verification.paged import in_pages, stored_b
 from ..verification.trial import Pitches, scale_blocks
 from .tensor_map import Matrix, lying
 
@@ -64,7 +67,9 @@ def bind(
     pitch = {"a": pitches.a, "b": pitches.b}
     stored = (
         x.swapaxes(-1, -2) if turned else x
-        for x, turned in zip((stored_a(operands), operands.b), operands.mn_major, strict=True)
+        for x, turned in zip(
+            (stored_a(operands), stored_b(operands)), operands.mn_major, strict=True
+        )
     )
     matrices = {
         name: whole.get(name) or embed(x, pitch[name]) for name, x in zip("ab", stored, strict=True)
@@ -80,6 +85,9 @@ def bind(
     if operands.indices is not None:
         indices = place(operands.indices.reshape(1, -1).view(np.uint8))
         values |= {ROWS: indices, TOP: operands.top}
+    if operands.pages is not None:
+        numbers = embed(operands.pages, operands.pages.shape[1] + 1)
+        values |= {PAGES: numbers.pointer, PITCH: numbers.stride, COUNT: matrices["b"].groups}
     output = _output(operands, pitches, out, scale_d)
     scales = _scales(operands, pitches, embed)
     return Bound(
@@ -139,6 +147,9 @@ def _arguments(operands: Operands, embed: Embed) -> Values:
             c = embed(value, n + n % 2 + 2)
             values |= {parameter(name): c.pointer, row_stride(name): c.stride}
             values[group_stride(name)] = c.group_stride
+        elif name in operands.in_pages:
+            x = embed(in_pages(operands, value), PAGE_ROWS + 1)
+            values |= {parameter(name): x.pointer, group_stride(name): x.stride}
         else:
             values[parameter(name)] = embed(value.reshape(1, -1), value.size).pointer
     return values

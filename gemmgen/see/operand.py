@@ -16,6 +16,7 @@ from ..emulator.descriptor import Descriptor, decode_descriptor
 from ..emulator.tensor_map import chunks
 from ..errors import ArgumentError
 from ..ir.nodes import CopyRows, Kernel, LoadBlocks, Major, Mma, Smem, TmaLoad
+from ..ir.pages import ROWS as PAGE_ROWS
 from ..ir.rewrite import statements
 from ..ir.stmts import multicasts
 from .banks import Addresses, Banks, count
@@ -123,11 +124,16 @@ def _box(kernel: Kernel, s: Smem, load: TmaLoad, rank: int | None) -> Box:
     return Box(
         source=load.tensor_map,
         rank=rank,
-        row=outer.offset + (rank or 0) * outer.rank_step,
+        row=_page(load) * PAGE_ROWS + outer.offset + (rank or 0) * outer.rank_step,
         byte=(inner.offset + (rank or 0) * inner.rank_step) * s.dtype.bytes,
         offset=offset,
         where=where.reshape(box[1], -1),
     )
+
+
+def _page(load: TmaLoad) -> int:
+    """The tile's, that a box is; the first where there are none."""
+    return next((c.offset for c in load.coords if c.base == "page"), 0)
 
 
 def _copied(load: CopyRows, s: Smem) -> Box:

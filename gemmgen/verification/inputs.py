@@ -32,6 +32,7 @@ from .coded import exactly, randomly
 from .drawn_codes import normal, signs
 from .groups import owned, some
 from .indexed import NAN_BYTE, Indices, by_index
+from .paged import by_page
 from .windows import drawn_bound
 
 Values = npt.NDArray[np.float32]
@@ -49,7 +50,8 @@ class Operands:
     stored the other way round, [K, M] or [K, N]. scale_a float32 [M, ceil(K/128)] and
     scale_b float32 [ceil(N / rows_per_scale), ceil(K/128)], or None. arguments: the epilogue's, by name, a
     float for a Scalar, float32 [1] for a DeviceScalar, [N] for a PerColumn and [M] for a PerRow, int32 [rows of D] for a RowBound,
-    codes [M, N] for a PerElement. indices: int32 [M], where A's rows come by index: row r of a is row indices[r] // top of what a
+    codes [M, N] for a PerElement. pages: int32 [G, ceil(N/64)], where B's rows come by page: which of those that a launch finds stored each 64
+    of a group's rows are. indices: int32 [M], where A's rows come by index: row r of a is row indices[r] // top of what a
     launch finds stored; -1 in rows that it does not. blocks: uint8 [ceil(N/64), ceil(K/128), bytes], where B is packed weights of 4 bits: a launch
     finds them stored, and b is the numbers that they stand for.
     """
@@ -68,6 +70,8 @@ class Operands:
     indices: Indices | None = None
     top: int = 1
     blocks: npt.NDArray[np.uint8] | None = None
+    pages: Indices | None = None
+    in_pages: tuple[str, ...] = ()  # arguments that lie in B's pages
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -160,6 +164,7 @@ def grouped(
     whole.a.view(np.uint8).reshape(*whole.a.shape[:-1], -1)[lost] = NAN_BYTE
     if whole.scale_a is not None:
         whole.scale_a[lost] = np.nan
+    whole = by_page(whole, problem.value, seed) if problem.paged else whole
     return by_index(whole, lost, seed) if problem.indexed else whole
 
 

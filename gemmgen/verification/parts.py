@@ -25,11 +25,12 @@ class Part:
 
 def parts(problem: Problem, x: Operands, gap: int) -> Iterator[Part]:
     """The GEMMs that `x` stands for, those of no rows left out, where D has `gap` rows between two groups."""
-    single, pitch = replace(problem, grouping="none", indexed=False), x.shape[0] + gap
+    single = replace(problem, grouping="none", indexed=False, paged=False)
+    pitch = x.d_m + gap
     summed = depths(problem.grouping, x.shape[2], x.layout)
     for s in segments(problem.grouping, x.shape[0], x.layout, problem.alignment):
         at = s.group * pitch * GROUPINGS[problem.grouping].outputs
-        rows = slice((at + s.first) // x.fold_rows, (at + s.end) // x.fold_rows)
+        rows = slice(at + s.first // x.fold_rows, at + s.end // x.fold_rows)
         if s.end > s.first:
             operands = one(problem, x, s, summed[s.group])
             yield Part(problem=single, operands=operands, rows=rows)

@@ -48,6 +48,7 @@ RANKS = replace(DENSE, collective="reduce_scatter")
 REDUCE = replace(DENSE, collective="all_reduce")
 GATHER = replace(DENSE, collective="all_gather")
 INDEXED = replace(FP8, grouping="ends", indexed=True)
+PAGED = replace(DENSE, grouping="batched", paged=True)
 BIAS_SILU = replace(DENSE, epilogue=EPILOGUES["bias_silu"])
 GELU = replace(FP8, epilogue=EPILOGUES["gelu"])
 INT8_GELU = replace(DENSE, a=S8, b=S8, epilogue=EPILOGUES["gelu"])
@@ -129,6 +130,8 @@ CHANGES = {
     "index_rows": (INDEXED, {"stages": 4, "multicast": "b"}),
     "index_rows-split": (replace(DENSE, grouping="ends", indexed=True), {"split_k": 2}),
     "size_barriers-indexed": (INDEXED, {}),
+    "load_pages": (PAGED, {"swizzle_ab": 64}),
+    "split_boxes-pages": (PAGED, {"swizzle_ab": 64}),
     "guard_waits-gather": (GATHER, {"watchdog": True}),
     "allow_empty-split": (DENSE, {"split_k": 2, "in_flight": 1}),
     "size_barriers-split": (FP8, {"split_k": 2, "block_m": 256}),
@@ -423,6 +426,9 @@ ILLEGAL = {
     ),
     "indexed-shared": (INDEXED, {"multicast": "a"}, {}, {"multicast": "a"}),
     "indexed-span": (INDEXED, {"swizzle_ab": 64}, {}, {"swizzle": 64, "row_bytes": 128}),
+    "paged-producer": (PAGED, DIRECT, {}, {"direct": True}),
+    "paged-shared": (PAGED, {"multicast": "b"}, {}, {"multicast": "b"}),
+    "paged-tile": (PAGED, {"block_n": 96}, {}, {"block_n": 96}),
     "gather-alone": (GATHER, {"split_k": 2}, {}, {"split_k": 2}),
     "gather-producer": (
         replace(FP8, collective="all_gather"),

@@ -210,6 +210,7 @@ class Kernel:
             "__shfl_xor_sync": lambda mask, value, lanes: value,
             "__syncthreads": lambda: ptx.cta_sync(),
             "__ldg": lambda address: 1,
+            "uint32_t": lambda x: x % 2**32,
             "__uint_as_float": lambda bits: struct.unpack("<f", struct.pack("<I", bits))[0],
             **arguments,
         }

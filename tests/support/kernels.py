@@ -178,6 +178,14 @@ VARIETY = {
         replace(LOGITS, epilogue=mqa_logits(64)),
         Config(swap_ab=True, block_m=128, block_n=64, stages=4, ping_pong=True, multicast="a"),
     ),
+    "logits-batched": (
+        replace(LOGITS, grouping="batched"),
+        Config(swap_ab=True, block_m=32, block_n=128, stages=2, multicast="a"),
+    ),
+    "logits-paged": (
+        replace(LOGITS, grouping="batched", paged=True, epilogue=mqa_logits(32, from_first=True)),
+        Config(swap_ab=True, block_m=64, block_n=128, stages=3),
+    ),
     "dense-split-in-flight": (DENSE, Config(split_k=2, in_flight=1)),
     "dense-split-ends": (replace(DENSE, grouping="ends"), Config(split_k=2, block_n=64)),
     "dense-split-s32": (

@@ -457,6 +457,13 @@ def test_a_prefix_is_an_identifier(compiles_nothing, prefix):
         made(prefix=prefix)
 
 
+def test_pages_are_refused_by_name():
+    """Before anything is compiled."""
+    p = Problem(family="dense", a=BF16, b=BF16, grouping="batched", paged=True)
+    with pytest.raises(UnsupportedProblem, match="rows by page"):
+        made(p, {(2, *SHAPES[0]): Config()})
+
+
 def test_packed_weights_are_refused_by_name(capsys, tmp_path):
     """Before anything is compiled: C code passes matrices as tensor maps, and these are read by address."""
     p = Problem(family="w4a16", a=BF16, b=BF16, weights="int4_128_bf16")

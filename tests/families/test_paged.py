@@ -1,0 +1,224 @@
+"""Rows of B that come by page: an indexer's scores of a paged cache, through every layer that has no GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from emulated import machine, prepared
+from kernels import LOGITS
+
+from gemmgen.check import ProtocolViolation, check
+from gemmgen.config import Config
+from gemmgen.epilogues import EPILOGUES, mqa_logits
+from gemmgen.errors import ArgumentError, IllegalConfig
+from gemmgen.ir import nodes as ir
+from gemmgen.ir.dtypes import BF16, E4M3, F32
+from gemmgen.ir.groupings import Layout
+from gemmgen.ir.rewrite import map_stmts, statements
+from gemmgen.link import TextDiffers, link
+from gemmgen.pipeline import compile_to_source, lower
+from gemmgen.problem import Problem
+from gemmgen.see.operand import operand
+from gemmgen.verification import (
+    NumpyEngine,
+    check_bound,
+    check_exact,
+    exact_integers,
+    random_normal,
+)
+from gemmgen.verification.parts import parts
+from gemmgen.verification.trial import judge, output, pitches
+
+SMALL = Config(swap_ab=True, block_m=64, block_n=128, stages=2)
+PAGED = replace(LOGITS, grouping="batched", paged=True, epilogue=mqa_logits(32, from_first=True))
+PLAIN = Problem(family="dense", a=BF16, b=BF16, d=F32, grouping="batched", paged=True)
+
+# ---- what is refused ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"grouping": "none"},
+        {"grouping": "masked"},
+        {"layout": "nn"},
+        {"weights_ready": True},
+        {"family": "fp8_block", "a": E4M3, "b": E4M3},
+        {"family": "w4a16", "weights": "int4_128_bf16"},
+        {"paged": 1},
+    ],
+    ids=str,
+)
+def test_problems_without_pages(change):
+    with pytest.raises(ArgumentError, match=r"^paged="):
+        replace(PLAIN, **change)
+    assert Problem.from_json(PLAIN.to_json()) == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem", "config"),
+    [
+        ("paged-tile", PLAIN, Config(block_n=96)),
+        ("paged-tile", PLAIN, Config(block_n=32)),
+        ("paged-shared", PLAIN, Config(multicast="b")),
+        (
+            "paged-producer",
+            PAGED,
+            replace(SMALL, direct=True, block_m=32, block_n=64, consumers=1, unroll=2),
+        ),
+    ],
+)
+def test_configs_that_load_no_pages(rule, problem, config):
+    with pytest.raises(IllegalConfig) as e:
+        lower(problem, config)
+    assert e.value.rule.id == rule
+
+
+# ---- the proof ----------------------------------------------------------------------------
+
+
+def _of_page(s):
+    return isinstance(s, ir.TmaLoad) and bool(s.pages)
+
+
+def other_page(s):
+    coords = (*s.coords[:2], replace(s.coords[2], offset=1 - s.coords[2].offset))
+    return replace(s, coords=coords)
+
+
+def other_row(s):
+    return replace(s, coords=(s.coords[0], replace(s.coords[1], offset=8), s.coords[2]))
+
+
+def other_place(s):
+    return replace(s, offset=(s.offset + 8192) % 16384)
+
+
+def by_group(s):
+    return replace(s, pages="", coords=(*s.coords[:2], ir.Coord(base="tile.group")))
+
+
+@pytest.mark.parametrize("change", [other_page, other_row, other_place, by_group])
+def test_the_proof_finds_a_box_of_another_page(change):
+    kernel = lower(PAGED, SMALL)
+    assert check(kernel).certificate
+    with pytest.raises(ProtocolViolation):
+        check(map_stmts(kernel, lambda s: change(s) if _of_page(s) else s))
+
+
+def late(s):
+    """Numbers of pages that are read when the tile's K blocks are loaded."""
+    if not isinstance(s, ir.ForTiles):
+        return s
+    return replace(s, body=tuple(sorted(s.body, key=lambda x: isinstance(x, ir.LoadPages))))
+
+
+def fewer(s):
+    return replace(s, count=1) if isinstance(s, ir.LoadPages) else s
+
+
+def none(s):
+    return () if isinstance(s, ir.LoadPages) else s
+
+
+@pytest.mark.parametrize("change", [late, fewer, none])
+def test_the_proof_finds_numbers_that_are_not_the_tiles(change):
+    with pytest.raises(ProtocolViolation):
+        check(map_stmts(lower(PAGED, SMALL), change))
+
+
+@pytest.mark.parametrize(
+    ("said", "else_"),
+    [
+        ("page[1]", "page[0]"),
+        ("tile.b_row / 64 + i", "tile.b_row / 64"),
+        ("* pages_stride + min", "+ min"),
+        ("(shape_n - 1) / 64", "shape_n / 64"),
+        ("number * pitch", "pitch"),
+        ("uint32_t(page_count)", "uint32_t(shape_n)"),
+    ],
+)
+def test_the_text_is_read_back(said, else_):
+    a = compile_to_source(PAGED, SMALL)
+    assert said in a.source
+    with pytest.raises(TextDiffers):
+        link(a.kernel, a.source.replace(said, else_))
+
+
+def test_a_picture_has_each_page_in_its_place():
+    boxes = operand(lower(PAGED, replace(SMALL, block_n=256)), "b").boxes
+    assert [(b.row, b.offset) for b in boxes] == [(64 * i, 8192 * i) for i in range(4)]
+
+
+# ---- on the emulator ----------------------------------------------------------------------
+
+CASES = {
+    "32 heads": (PAGED, SMALL),
+    "64 heads, pages of 64 bytes a row, two waves": (
+        replace(PAGED, epilogue=mqa_logits(64, from_first=True), d=BF16),
+        replace(SMALL, block_n=256, block_k_bytes=64),
+    ),
+    "two bounds, pdl, one page a tile": (
+        replace(PAGED, epilogue=mqa_logits(32)),
+        replace(SMALL, block_n=64, consumers=1, block_m=32, pdl=True),
+    ),
+    "ping-pong, a shared": (PAGED, replace(SMALL, ping_pong=True, block_n=64, multicast="a")),
+    "bf16, two slabs": (PLAIN, Config(block_n=128, stages=2, block_k_bytes=128, swizzle_ab=64)),
+    "bias": (replace(PLAIN, epilogue=EPILOGUES["bias"]), Config(stages=2, split_k=2)),
+    "promoted": (replace(PAGED, family="fp8"), SMALL),
+}
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_on_trial(name):
+    problem, config = CASES[name]
+    kernel, program = prepared(problem, config)
+    rows = kernel.block.fold_rows
+    for shape in ((2 * rows, 201, 128), (rows, 1, 32), (rows, 300, 272)):
+        assert judge(machine(), program, kernel, problem, shape).exact
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("junk", [-1, -(2**31), 2**31 - 1, 17, 10_000])
+def test_numbers_that_no_window_reaches_are_never_a_page(junk):
+    """Of keys that no query sees, a number may be anything, and others' bits stay what they are. There are 17 pages."""
+    kernel, program = prepared(PAGED, SMALL)
+    ends = np.array([[70, 64], [0, 0], [1, 130]], np.int32)
+    for draw, judged in ((exact_integers, check_exact), (random_normal, check_bound)):
+        operands = draw(PAGED, 64, 300, 128, 5, Layout(groups=3))
+        operands = replace(operands, arguments={**operands.arguments, "window_end": ends})
+        pages = operands.pages.copy()
+        for group, end in enumerate(ends.max(1)):
+            pages[group, -(-end // 64) :] = junk
+        found = []
+        for x in (operands, replace(operands, pages=pages)):
+            strides = pitches(kernel, operands.shape, 1)
+            d = output(PAGED, operands, strides)
+            found.append(d.extract(machine().execute(program, x, strides, d, 0xFF)))
+        for part in parts(PAGED, operands, 1):
+            judged(part.problem, part.operands, found[0][part.rows], NumpyEngine())
+        assert (found[0] == found[1]).all()
+
+
+def test_a_number_of_no_page_reads_as_zeros():
+    kernel, program = prepared(PLAIN, Config(block_n=128, stages=2))
+    operands = exact_integers(PLAIN, 5, 200, 64, 3, Layout(groups=2))
+    pages = operands.pages.copy()
+    pages[1, 1] = -1
+    strides = pitches(kernel, operands.shape, 1)
+    d = output(PLAIN, operands, strides)
+    whole, lost = (
+        d.extract(machine().execute(program, x, strides, d, 0xFF))
+        for x in (operands, replace(operands, pages=pages))
+    )
+    assert whole[6:11, 64:128].any() and not lost[6:11, 64:128].any()  # a row lies between groups
+    whole[6:11, 64:128] = 0
+    assert (lost == whole).all()
+
+
+def test_every_page_is_loaded_once():
+    loads = [s for s in statements(lower(PAGED, replace(SMALL, block_n=256))) if _of_page(s)]
+    assert [s.coords[2].offset for s in loads] == [0, 1, 2, 3]
