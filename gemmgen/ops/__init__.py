@@ -30,6 +30,7 @@ from .k_grouped import fp8_k_grouped_gemm, k_grouped_gemm
 from .limits import limit_sms, sm_limit
 from .logits import fp8_mqa_logits
 from .mixture import moe
+from .paged_logits import fp8_paged_mqa_logits, paged_cache
 from .preparing import Prepared, every_m, prepare
 from .quantise import quantise_blocks, quantise_rows
 from .routing import Routes, route
@@ -61,6 +62,7 @@ __all__ = [
     "fp8_k_grouped_gemm",
     "fp8_masked_gemm",
     "fp8_mqa_logits",
+    "fp8_paged_mqa_logits",
     "fp8_wgrad_gemm",
     "gemm",
     "grouped_gemm",
@@ -77,6 +79,7 @@ __all__ = [
     "masked_gemm",
     "moe",
     "multiply",
+    "paged_cache",
     "prepare",
     "quantise_blocks",
     "quantise_rows",

@@ -80,6 +80,9 @@ def multiply(
     if problem.collective != Problem.collective:
         allowed = f"must be {Problem.collective}: see gemmgen.ops.ranked and gemmgen.ops.gathered"
         raise ArgumentError("problem.collective", problem.collective, allowed)
+    if problem.paged:
+        allowed = "must be false: see gemmgen.ops.fp8_paged_mqa_logits"
+        raise ArgumentError("problem.paged", problem.paged, allowed)
     scales = Scales(a=scale_a, b=scale_b, layout=scale_layout)
     return compute(
         problem, config, a, b, out, arguments | read_by_epilogue(problem, scales), scales,

@@ -10,6 +10,7 @@ from ..ir.argument_names import group_stride, parameter, row_stride
 from ..ir.dtypes import F32, S32, DType
 from ..ir.expr import PerColumn, PerElement, PerRow, RowBound, Scalar, arguments
 from ..ir.groupings import GROUPINGS
+from ..ir.pages import ROWS as PAGE
 from ..ir.row_sums import fold_rows
 from ..problem import Problem
 from ..runtime.torch_tensors import check_tensor, dtype_of
@@ -46,8 +47,10 @@ def epilogue_values(
                 lead, side = sides[PerRow]
                 values |= _per_element(name, given[name], dtype, (*lead, side, shape[1]), device)
             case RowBound():
-                rows = shape[0] // fold_rows(p.epilogue)
-                values[parameter(name)] = _vector(name, given[name], (rows,), device, S32)
+                lead, rows = sides[PerRow][0], shape[0] // fold_rows(p.epilogue)
+                values[parameter(name)] = _vector(name, given[name], (*lead, rows), device, S32)
+            case PerColumn() if p.paged:
+                values |= _in_pages(name, given[name], device)
             case _:
                 lead, side = sides.get(type(x), ((), 1))
                 values[parameter(name)] = _vector(name, given[name], (*lead, side), device)
@@ -72,6 +75,11 @@ def _vector(name: str, t: Any, shape: tuple[int, ...], device: Any, dtype: DType
     if not t.is_contiguous():
         raise ArgumentError(f"{name} strides", tuple(t.stride()), "must be contiguous")
     return int(t.data_ptr())
+
+
+def _in_pages(name: str, t: Any, device: Any) -> Values:
+    check_tensor(name, t, F32, (None, PAGE), device, contiguous=True)
+    return {parameter(name): t.data_ptr(), group_stride(name): t.stride(0)}
 
 
 def _per_element(name: str, t: Any, dtype: DType, shape: tuple[int, ...], device: Any) -> Values:

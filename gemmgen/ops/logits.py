@@ -76,7 +76,11 @@ def fp8_mqa_logits(
 def heads_of(q: Any) -> int:
     """Raises ArgumentError unless `q` is [S, H, D] of a number of heads that a quad sums."""
     check_tensor("q", q, E4M3, (None, None, None), contiguous=True)
-    heads = int(q.shape[1])
+    return check_heads(int(q.shape[1]))
+
+
+def check_heads(heads: int) -> int:
+    """`heads`, if a quad sums as many. Raises ArgumentError."""
     if heads not in ROW_SUMS:
         raise ArgumentError("q heads", heads, f"must be one of {', '.join(map(str, ROW_SUMS))}")
     return heads

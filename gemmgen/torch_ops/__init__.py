@@ -48,6 +48,7 @@ from .logits import register_logits
 from .mixture import register_moe
 from .moe_train import moe_train
 from .operators import OPERATORS, Operator
+from .paged_logits import register_paged_logits
 from .registration import register
 from .routing import register_route
 
@@ -55,6 +56,7 @@ LIBRARY = register()
 register_collectives(LIBRARY)
 register_route(LIBRARY)
 register_logits(LIBRARY)
+register_paged_logits(LIBRARY)
 register_copies(LIBRARY)
 register_moe(LIBRARY)
 register_autocast(LIBRARY)

@@ -40,7 +40,11 @@ NO_GEMM |= {"multiply"}  # of a Problem, which no schema takes
 NO_GEMM |= {"route", "Routes"}  # registered by itself: test_route.py
 NO_GEMM |= {"select"}  # torch's operators alone
 NO_GEMM |= {"combine", "spread", "moe"}  # operators of `gemmgen.torch_ops.copies` and `mixture`
-NO_GEMM |= {"fp8_mqa_logits"}  # of `gemmgen.torch_ops.logits`
+NO_GEMM |= {
+    "fp8_mqa_logits",
+    "fp8_paged_mqa_logits",
+}  # of `gemmgen.torch_ops.logits`, `paged_logits`
+NO_GEMM |= {"paged_cache"}  # views of a tensor
 
 
 # ---- what is registered -------------------------------------------------------------------

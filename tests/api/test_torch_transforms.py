@@ -305,6 +305,9 @@ def test_operations_of_an_indexers_scores():
     out = torch.randn(10, 70, device="meta")
     found = flop_registry[REGISTERED.fp8_mqa_logits](q, kv, out, out, out, out, out_val=out)
     assert found == 2 * 10 * 8 * 32 * 70
+    q = torch.randn(10, 2, 8, 32, device="meta")
+    count = flop_registry[REGISTERED.fp8_paged_mqa_logits]
+    assert count(q, *[kv] * 5, 70, out_val=out) == 2 * 20 * 8 * 32 * 70
 
 
 @pytest.mark.parametrize(

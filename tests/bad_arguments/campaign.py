@@ -17,7 +17,7 @@ from gemmgen.ir.row_sums import fold_rows
 from gemmgen.problem import Problem
 from gemmgen.target import H200
 
-from . import coded, coded_fp8, compat, experts, gemms, logits, others
+from . import coded, coded_fp8, compat, experts, gemms, logits, others, paged
 from .model import Outcome, tried
 
 FUNCTIONS = (
@@ -27,6 +27,7 @@ FUNCTIONS = (
     *coded.FUNCTIONS,
     *coded_fp8.FUNCTIONS,
     *logits.FUNCTIONS,
+    *paged.FUNCTIONS,
     *compat.FUNCTIONS,
 )
 

@@ -9,7 +9,7 @@ from fake_torch import Placed
 from hypothesis import strategies as st
 
 from gemmgen import ops
-from gemmgen.ops import logits
+from gemmgen.ops import logits, paged_logits
 
 from .values import CONFIG, Function, function, mostly
 
@@ -19,6 +19,7 @@ PASSED: list[Any] = []
 
 def without_gpu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(logits, "run", lambda *of: PASSED.append(of) or of)
+    patch.setattr(paged_logits, "run", lambda *of, **how: PASSED.append((*of, how)) or of)
 
 
 def _scores(given: dict[str, Any]) -> list[str]:
@@ -36,6 +37,35 @@ def _scores(given: dict[str, Any]) -> list[str]:
         **{name: read[name] is given[name] for name in vectors},
     }
     return [name for name in given if not told[name]]
+
+
+def _paged(given: dict[str, Any]) -> list[str]:
+    PASSED.clear()
+    ops.fp8_paged_mqa_logits(**given)
+    p, config, a, b, out, shape, _, where, read, told = PASSED[-1]
+    q, table = given["q"], given["block_table"]
+    passed = {
+        "q": a.data_ptr() == q.data_ptr() and told["groups"].count == q.shape[0],
+        "kv": b is given["kv"] and where["page_count"] == b.shape[0],
+        "kv_scale": read["column_scale"] is given["kv_scale"],
+        "weights": read["weights"] is given["weights"],
+        "context_lens": read["window_end"] is given["context_lens"],
+        "block_table": (where["pages"], where["pages_stride"])
+        == (table.data_ptr(), table.stride(0)),
+        "max_context_len": shape[1] == given["max_context_len"],
+        "out": out is given.get("out"),
+        "out_dtype": p.d.name == given.get("out_dtype", "f32"),
+        "config": config is given.get("config"),
+    }
+    return [name for name in given if not passed[name]]
+
+
+def _views(given: dict[str, Any]) -> list[str]:
+    """Both are of the cache's memory, one behind the other."""
+    cache = given["cache"]
+    kv, scale = ops.paged_cache(cache)
+    there = kv.data_ptr() == cache.data_ptr() and scale.data_ptr() == cache.data_ptr() + 64 * 64
+    return ["cache"] * (not there)
 
 
 def _of(*shape: int, dtype: str = "float32") -> st.SearchStrategy[Any]:
@@ -57,5 +87,22 @@ FUNCTIONS: dict[str, Function] = {
         weights=_of(4, 32),
         window_first=_of(4, dtype="int32"),
         window_end=_of(4, dtype="int32"),
-    )
+    ),
+    "fp8_paged_mqa_logits": function(
+        ops.fp8_paged_mqa_logits,
+        _paged,
+        {
+            "out": _of(3, 2, 100),
+            "out_dtype": mostly(st.sampled_from(["f32", "bf16", "f16"])),
+            "config": mostly(CONFIG | st.none()),
+        },
+        q=_of(3, 2, 32, 64, dtype="float8_e4m3fn"),
+        kv=_of(7, 64, 64, dtype="float8_e4m3fn"),
+        kv_scale=_of(7, 64),
+        weights=_of(3, 2, 32),
+        context_lens=_of(3, 2, dtype="int32"),
+        block_table=_of(3, 2, dtype="int32"),
+        max_context_len=mostly(st.just(100) | st.integers(1, 128)),
+    ),
+    "paged_cache": function(ops.paged_cache, _views, {}, cache=_of(7, 64, 1, 68, dtype="uint8")),
 }

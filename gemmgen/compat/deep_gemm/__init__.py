@@ -50,6 +50,7 @@ from .layout import (
     transform_sf_into_required_layout,
 )
 from .logits import fp8_fp4_mqa_logits, fp8_mqa_logits
+from .paged import fp8_fp4_paged_mqa_logits, fp8_paged_mqa_logits, get_paged_mqa_logits_metadata
 from .refused import REASONS, refusals
 from .settings import (
     get_mk_alignment_for_contiguous_layout,
@@ -105,12 +106,14 @@ __all__ = [
     "fp8_fp4_gemm_tn",
     "fp8_fp4_gemm_tt",
     "fp8_fp4_mqa_logits",
+    "fp8_fp4_paged_mqa_logits",
     "fp8_gemm_nn",
     "fp8_gemm_nt",
     "fp8_gemm_tn",
     "fp8_gemm_tt",
     "fp8_m_grouped_gemm_nt_masked",
     "fp8_mqa_logits",
+    "fp8_paged_mqa_logits",
     "get_k_alignment_for_contiguous_layout",
     "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_m_alignment_for_contiguous_layout",
@@ -118,6 +121,7 @@ __all__ = [
     "get_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_mn_major_tma_aligned_tensor",
     "get_num_sms",
+    "get_paged_mqa_logits_metadata",
     "get_pdl",
     "get_tc_util",
     "get_theoretical_mk_alignment_for_contiguous_layout",

@@ -59,16 +59,35 @@ def fp8_fp4_mqa_logits(
 ) -> Any:
     """`fp8_mqa_logits` of q[0], into `logits_dtype`, torch.float32 (also None) or torch.bfloat16. q: (tensor, None): scales of q are
     of FP4 and of Blackwell's kernels, for which it raises UnsupportedProblem."""
+    plain, dtype = of_pair("fp8_fp4_mqa_logits", q), output_of(logits_dtype)
+    bounds = cu_seq_len_k_start, cu_seq_len_k_end
+    return _logits(plain, kv, weights, bounds, clean_logits, max_seqlen_k, dtype)
+
+
+def of_pair(function: str, q: tuple[Any, Any]) -> Any:
+    """The tensor of (tensor, None). Raises ArgumentError, and UnsupportedProblem for scales."""
     if not isinstance(q, tuple | list) or len(q) != 2:
         raise ArgumentError("q", type(q).__name__, "must be a pair (tensor, None)")
     if q[1] is not None:
-        raise UnsupportedProblem("fp8_fp4_mqa_logits: scales of q are read by Blackwell's kernels")
+        raise UnsupportedProblem(f"{function}: scales of q are read by Blackwell's kernels")
+    return q[0]
+
+
+def output_of(logits_dtype: Any) -> str:
+    """By gemmgen's name. Raises ArgumentError."""
     names = {torch_dtype(t): t.name for t in OUTPUTS} | {None: F32.name}
     if logits_dtype not in names:
         allowed = "must be torch.float32 or torch.bfloat16"
         raise ArgumentError("logits_dtype", logits_dtype, allowed)
-    bounds = cu_seq_len_k_start, cu_seq_len_k_end
-    return _logits(q[0], kv, weights, bounds, clean_logits, max_seqlen_k, names[logits_dtype])
+    return names[logits_dtype]
+
+
+def room(rows: int, columns: int, dtype: str, device: Any) -> Any:
+    """A tensor of so many rows and columns, and of what the peer's rows have beyond."""
+    of = DTYPES[dtype]
+    step = ROW_BYTES // of.bytes
+    pitch = -(-(columns + BEYOND) // step) * step
+    return torch().empty(rows, pitch, dtype=torch_dtype(of), device=device)
 
 
 def _logits(
@@ -80,14 +99,11 @@ def _logits(
         raise ArgumentError("max_seqlen_k", longest, "must be an integer from 0 on")
     if longest:
         raise UnsupportedProblem("max_seqlen_k: no store here begins a row at its window")
-    (keys, scales), dtypes = pair("kv", kv), DTYPES[dtype]
+    keys, scales = pair("kv", kv)
     for name, t in (("q", q), ("weights", weights)):
         require_tensor(name, t)
     with IN_LOGITS:
         sides = (q.shape[0] if q.dim() else 0, keys.shape[0] if keys.dim() else 0)
-        step = ROW_BYTES // dtypes.bytes
-        pitch = -(-(sides[1] + BEYOND) // step) * step
-        wide = torch().empty(sides[0], pitch, dtype=torch_dtype(dtypes), device=q.device)
-        out = wide[:, : sides[1]]
+        out = room(*sides, dtype, q.device)[..., : sides[1]]
         given = (q, keys, scales, weights.contiguous(), *bounds)
         return ops.fp8_mqa_logits(*given, out, out_dtype=dtype)

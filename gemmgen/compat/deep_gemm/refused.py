@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 from ...errors import UnsupportedProblem
 
-PAGED = "no kernel here reads keys through a table of pages yet"
 MEGA = "a kernel of Blackwell GPUs (SM100) over symmetric memory; gemmgen generates for Hopper"
 FP4 = "FP4 operands need Blackwell (SM100); Hopper's wgmma has FP8 and INT8"
 LIBRARY = "gemmgen calls no library; torch.mm and torch.addmm are cuBLAS"
@@ -17,14 +16,6 @@ DISTRIBUTED = "set up torch.distributed yourself: gemmgen starts no processes"
 REASONS = {
     "fp8_gemm_nt_skip_head_mid": "no store here leaves out columns of D; multiply, then copy the heads",
     "tf32_hc_prenorm_gemm": "operands of two dtypes, BF16 times TF32: no family computes that",
-    **dict.fromkeys(
-        (
-            "fp8_paged_mqa_logits",
-            "fp8_fp4_paged_mqa_logits",
-            "get_paged_mqa_logits_metadata",
-        ),
-        PAGED,
-    ),
     **dict.fromkeys(
         (
             "SymmBuffer",

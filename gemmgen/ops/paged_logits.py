@@ -1,0 +1,136 @@
+"""The lightning indexer's scores of few queries of each sequence, whose keys lie in pages: decoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import recipes
+from ..config import Config
+from ..epilogues import mqa_logits as scores
+from ..errors import ArgumentError
+from ..ir.counts import INT_LIMIT, check_side
+from ..ir.dtypes import E4M3, F32, S32
+from ..ir.pages import COUNT, PAGES, PITCH
+from ..ir.pages import ROWS as PAGE
+from ..problem import Problem
+from ..runtime.tensor_map import ALIGNMENT
+from ..runtime.torch_tensors import check_tensor, require_tensor, torch, torch_dtype
+from .calls import output_dtype, run
+from .epilogue import Values
+from .front import front
+from .logits import OUTPUTS, check_heads
+from .names import ArgumentNames
+from .tensors import check_number
+from .told import ToldGroups
+
+NAMES = {"a": "q", "b": "kv", "column_scale": "kv_scale", "window_end": "context_lens"}
+NAMED = ArgumentNames(names=NAMES)
+SCALE_BYTES = 4
+
+
+@front
+def fp8_paged_mqa_logits(
+    q: Any,
+    kv: Any,
+    kv_scale: Any,
+    weights: Any,
+    context_lens: Any,
+    block_table: Any,
+    max_context_len: int,
+    out: Any = None,
+    *,
+    out_dtype: str = "f32",
+    config: Config | None = None,
+) -> Any:
+    """`out[s, i, j] = scale[j] * sum over h of weights[s, i, h] * max(0, q[s, i, h] . key[j])` for 0 <= j < context_lens[s, i], minus
+    infinity for other j; key and scale of j are row j % 64 of page block_table[s, j // 64]. A score has the bits that
+    `fp8_mqa_logits` gives it.
+
+    q: float8_e4m3fn [B, Q, H, D], Q queries of each of B sequences, H 8, 16, 32, 64 or 128; contiguous along D, the heads of a sequence one
+    after the other, rows and sequences (also padded) at multiples of 16 bytes.
+    kv: float8_e4m3fn [pages, 64, D], contiguous along D, rows and pages at multiples of 16 bytes. kv_scale: float32 [pages, 64],
+    contiguous along 64. Both may be views of one cache: `paged_cache`.
+    weights: float32 [B, Q, H]. context_lens: int32 [B, Q], not below 0. Both dense.
+    block_table: int32 [B, T], contiguous along T, 64 T at least max_context_len. An entry that no context reaches may be anything; one that a
+    context reaches and that is no page's is of keys that are 0.
+    max_context_len: columns of `out`. out: [B, Q, max_context_len] of `out_dtype` ("f32", "bf16", "f16"), contiguous along its last
+    dimension, others at multiples of 16 bytes; allocated if None (with rows padded where they are not). B = 0 returns at once.
+    config: None: chosen. Of a sequence as many keys are loaded as its longest context has, up to the end of a tile. Runs on torch's
+    current stream; the host waits for nothing, and a CUDA graph may hold it. Raises as `fp8_block_gemm`.
+    """
+    check_tensor("q", q, E4M3, (None, None, None, None), contiguous=True)
+    sequences, queries, heads, depth = q.shape
+    check_heads(heads)
+    p = Problem(
+        family=recipes.DENSE,
+        a=E4M3,
+        b=E4M3,
+        d=output_dtype(out_dtype, OUTPUTS),
+        grouping="batched",
+        paged=True,
+        epilogue=scores(heads, from_first=True),
+    )
+    for name, side in (("queries", queries), ("depth", depth)):
+        check_side(f"q {name}", side)
+    check_number("max_context_len", max_context_len, 1, INT_LIMIT - 1)
+    check_tensor("weights", weights, F32, (sequences, queries, heads), q.device)
+    check_tensor("context_lens", context_lens, S32, (sequences, queries), q.device)
+    where = _pages(kv, kv_scale, depth, q.device)
+    where |= _table(block_table, sequences, max_context_len, q.device)
+    given = {"weights": weights, "column_scale": kv_scale, "window_end": context_lens}
+    told = ToldGroups(count=sequences)
+    shape = queries * heads, max_context_len, depth
+    with NAMED:
+        return run(p, config, _rows(q), kv, out, shape, {}, where, given, groups=told)
+
+
+def paged_cache(cache: Any) -> tuple[Any, Any]:
+    """`kv` and `kv_scale` of `fp8_paged_mqa_logits`: views of one cache, whose pages hold the codes of 64 keys and behind them their
+    scales.
+
+    cache: uint8 [pages, 64, D + 4] or [pages, 64, 1, D + 4], dense, at a multiple of 16 bytes. Raises ArgumentError.
+    """
+    require_tensor("cache", cache)
+    sides = tuple(cache.shape)
+    if cache.dtype != torch().uint8:
+        raise ArgumentError("cache dtype", str(cache.dtype), "must be torch.uint8")
+    keys = (PAGE, 1) if len(sides) == 4 else (PAGE,)
+    if len(sides) < 3 or sides[1:-1] != keys or sides[0] < 1 or sides[-1] <= SCALE_BYTES:
+        allowed = f"must be [pages, {PAGE}, D + 4] or [pages, {PAGE}, 1, D + 4]"
+        raise ArgumentError("cache shape", sides, allowed)
+    if not cache.is_contiguous():
+        raise ArgumentError("cache strides", tuple(cache.stride()), "must be contiguous")
+    if cache.data_ptr() % ALIGNMENT:
+        allowed = f"its address must be a multiple of {ALIGNMENT} bytes"
+        raise ArgumentError("cache", hex(cache.data_ptr()), allowed)
+    pages, row = sides[0], sides[-1]
+    depth, flat = row - SCALE_BYTES, cache.view(-1)
+    kv = flat.view(torch_dtype(E4M3)).as_strided((pages, PAGE, depth), (PAGE * row, depth, 1))
+    scales, before = flat.view(torch_dtype(F32)), PAGE * depth // SCALE_BYTES
+    scales = scales.narrow(0, before, scales.numel() - before)
+    return kv, scales.as_strided((pages, PAGE), (PAGE * row // SCALE_BYTES, 1))
+
+
+def _pages(kv: Any, kv_scale: Any, depth: int, device: Any) -> Values:
+    """How many pages there are. Raises ArgumentError."""
+    pages, *_ = check_tensor("kv", kv, E4M3, (None, PAGE, depth), device, contiguous=True)
+    check_side("kv pages", pages)
+    check_tensor("kv_scale", kv_scale, F32, (pages, PAGE), device, contiguous=True)
+    return {COUNT: pages}
+
+
+def _table(table: Any, sequences: int, columns: int, device: Any) -> Values:
+    """Where each sequence's pages are named. Raises ArgumentError."""
+    _, most = check_tensor("block_table", table, S32, (sequences, None), device, contiguous=True)
+    if most * PAGE < columns:
+        raise ArgumentError("max_context_len", columns, f"must be at most {PAGE} * {most} keys")
+    return {PAGES: table.data_ptr(), PITCH: table.stride(0)}
+
+
+def _rows(q: Any) -> Any:
+    """[B, Q * H, D], the same memory. Raises ArgumentError where a sequence's rows have no one stride."""
+    sequences, queries, heads, depth = q.shape
+    if queries > 1 and q.stride(1) != heads * q.stride(2):
+        allowed = f"must be {heads} times that between heads, {q.stride(2)}"
+        raise ArgumentError("q stride between queries", q.stride(1), allowed)
+    return q.reshape((sequences, queries * heads, depth))
