@@ -137,6 +137,10 @@ COMPILER = (
         wrong("FP8 by weights of 4 bits", "a", family="w4a16", weights="int4_128_bf16", a=E4M3, b=E4M3),
         *(wrong(f"packed weights in layout {x}", "layout", family="w4a16", weights="int4_128_bf16", layout=x) for x in ("nn", "tn", "tt")),
         wrong("packed weights by rows of an index", "indexed", family="w4a16", weights="int4_128_bf16", grouping="ends", indexed=True),
+        wrong("a number for pages", "paged", paged=1),
+        wrong("one GEMM in pages", "paged", paged=True),
+        wrong("packed weights in pages", "paged", family="w4a16", weights="int4_128_bf16", grouping="batched", paged=True),
+        wrong("scaled operands in pages", "paged", family="fp8_block", a=E4M3, b=E4M3, grouping="batched", paged=True),
         *(wrong(f"packed weights by {x}", "grouping", family="w4a16", weights="int4_128_bf16", grouping=x) for x in ("k_columns", "k_flat")))),
     Function(name="Problem.from_json", call=Problem.from_json, right=_json, wrong=(
         *(wrong(f"{x!r}", "problem", data=x) for x in (None, [], "dense", 1.5)),

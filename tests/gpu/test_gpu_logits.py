@@ -51,7 +51,7 @@ def test_scores_by_every_config(heads, depth, dtype, windows):
     given, _ = logits._drawn(256, 2048, heads, depth, windows)
     calls = logits._calls(given, dtype)
     assert len(calls) > 5
-    logits._verified(given, calls, dtype)
+    logits._verify(given, calls, dtype)
 
 
 def test_twenty_calls_and_a_graph():

@@ -152,6 +152,7 @@ def _problems() -> tuple[Case, ...]:
             "weights",
             "weights_ready",
             "indexed",
+            "paged",
         )
         for x in VALUES
     ]

@@ -50,6 +50,7 @@ PROBLEM = {
     "weights": mostly(st.sampled_from(["", *FORMS[DTYPES["bf16"]]])),
     "weights_ready": mostly(st.booleans()),
     "indexed": mostly(st.booleans()),
+    "paged": mostly(st.sampled_from([False, False, True])),
     "collective": mostly(st.sampled_from([*COLLECTIVES])),
     "wire": mostly(st.sampled_from([None, "bf16", DTYPES["f16"], DTYPES["bf16"]])),
 }
