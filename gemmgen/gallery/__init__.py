@@ -113,6 +113,20 @@ GALLERY: tuple[Exhibit, ...] = (
         shows="an indexer's scores: 64 rows of A, its heads, are one of D, in a window of each; where no window is, nothing is multiplied",
     ),
     Exhibit(
+        name="paged_mqa_logits",
+        problem=Problem(
+            family=recipes.DENSE,
+            a=E4M3,
+            b=E4M3,
+            d=F32,
+            grouping="batched",
+            paged=True,
+            epilogue=mqa_logits(64, from_first=True),
+        ),
+        config=Config(swap_ab=True, block_m=64, block_n=256, stages=4),
+        shows="the same for queries that decode: a sequence's keys lie in pages of 64, which a table names",
+    ),
+    Exhibit(
         name="s8_scaled",
         problem=Problem(family=recipes.DENSE, a=S8, b=S8, epilogue=EPILOGUES["scaled"]),
         config=Config(block_n=256, stages=3, multicast="b", in_flight=1),
