@@ -6,21 +6,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..codes import Codes, encode
+from ..codes import Codes
 from ..errors import ArgumentError
 from ..ir.expr import (
     Argument,
-    DeviceScalar,
     PerColumn,
     PerElement,
     PerRow,
     RowBound,
-    Scalar,
     arguments,
     fold,
 )
@@ -29,14 +26,13 @@ from ..ir.row_sums import fold_rows
 from ..problem import Problem, depth_step
 from ..recipes import SCALE_BLOCK, recipe
 from .coded import exactly, randomly
+from .drawn_arguments import drawn_arguments
 from .drawn_codes import normal, signs
 from .groups import owned, some
 from .indexed import NAN_BYTE, Indices, by_index
 from .paged import by_page
-from .windows import drawn_bound
 
 Values = npt.NDArray[np.float32]
-Numbers = Callable[[tuple[int, ...]], Values]  # arguments of a shape
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -249,29 +245,6 @@ def powers(rng: np.random.Generator, shape: tuple[int, ...], exact: bool) -> Val
     """2^e, e in {-1, 0, 1} or uniform between."""
     e = rng.integers(-1, 2, shape) if exact else rng.uniform(-1, 1, shape)
     return np.exp2(e).astype(np.float32)
-
-
-def drawn_arguments(
-    problem: Problem, shape: tuple[int, int, int], numbers: Numbers
-) -> dict[str, float | Values | Codes]:
-    rows = shape[0] // fold_rows(problem.epilogue)
-    found = arguments(problem.value)
-    bounds: dict[str, Any] = {
-        x.name: drawn_bound(x, rows, shape[1], numbers) for x in found if isinstance(x, RowBound)
-    }
-    others = {x.name: _argument(x, shape, numbers) for x in found if x.name not in bounds}
-    return {x.name: (bounds | others)[x.name] for x in found}
-
-
-def _argument(x: Argument, shape: tuple[int, int, int], numbers: Numbers) -> float | Values | Codes:
-    if isinstance(x, PerElement):
-        return encode(numbers(shape[:2]), x.dtype)
-    if isinstance(x, Scalar | DeviceScalar):
-        count = 1
-    else:
-        count = shape[1] if isinstance(x, PerColumn) else shape[0]
-    values = numbers((count,))
-    return float(values[0]) if isinstance(x, Scalar) else values
 
 
 def _signed(rng: np.random.Generator, shape: tuple[int, ...], *, exact: bool) -> Values:

@@ -31,13 +31,13 @@ from ..ir.row_sums import fold_rows
 from ..problem import Problem
 from ..recipes import SCALE_BLOCK, recipe
 from .coded import exactly
+from .drawn_arguments import drawn_arguments
 from .engines import NumpyEngine
 from .epilogue import evaluate, lift_arguments
 from .inputs import (
     Operands,
     Values,
     check_sides,
-    drawn_arguments,
     grouped,
     powers,
 )
