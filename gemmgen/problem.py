@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .epilogues import check_arguments, from_json, named, to_json
 from .errors import ArgumentError
 from .ir.collectives import COLLECTIVES, check_ranks
-from .ir.counts import INT_LIMIT, MOST_SIDE
+from .ir.counts import INT_LIMIT
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
 from .ir.groupings import GROUPINGS, Grouping
@@ -24,6 +24,8 @@ from .problem_checks import (
     check_weights,
     check_wire,
 )
+from .problem_checks import check_shape as check_shape
+from .problem_checks import check_sums as check_sums
 from .recipes import recipe
 
 OUTPUTS = (BF16, F16, F32, S32, E4M3)
@@ -261,25 +263,6 @@ def depth_step(p: Problem) -> int:
     and in a K-major matrix 16 bytes, at whose multiples TMA's boxes begin."""
     k_major = p.mn_major != (True, True)
     return max(recipe(p.family).scale_depth, 16 // p.a.bytes if k_major else 1)
-
-
-def check_sums(
-    argument: str, a: DType, d: DType, epilogue: Expr, without: str = "an epilogue"
-) -> None:
-    """Raise ArgumentError naming `argument`, which says D's dtype, if that is an integer's and D is not the sum of integers as it
-    is. without: what else that sum has none of, as the caller's arguments name it."""
-    if d.integer and not (a.integer and epilogue == ACC):
-        allowed = f"is of integer operands' sum itself, without {without}"
-        raise ArgumentError(argument, d.name, allowed)
-
-
-def check_shape(shape: Shape) -> None:
-    """Raise ArgumentError unless `shape` is (M, N, K), each an integer of a range that kernels count in."""
-    if not isinstance(shape, tuple | list) or len(shape) != 3:
-        raise ArgumentError("shape", shape, "must be (M, N, K)")
-    for name, side in zip(("m", "n", "k"), shape, strict=True):
-        if not hasattr(side, "__index__") or not 1 <= side <= MOST_SIDE:
-            raise ArgumentError(name, side, f"must be an integer from 1 to {MOST_SIDE}")
 
 
 def check_groups(p: Problem, groups: int) -> None:

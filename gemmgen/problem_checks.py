@@ -6,6 +6,9 @@ from typing import Any
 
 from .errors import ArgumentError
 from .ir.collectives import COLLECTIVES, WIRES
+from .ir.counts import MOST_SIDE
+from .ir.dtypes import DType
+from .ir.expr import ACC, Expr
 from .ir.groupings import GROUPINGS
 from .ir.packed import FORMS
 from .ir.row_sums import fold_rows
@@ -131,3 +134,22 @@ def check_wire(p: P, sums: Recipe) -> None:
         raise ArgumentError("wire", p.wire.name, allowed)
     if p.a.integer and not sums.promotes:
         raise ArgumentError("wire", p.wire.name, "must be None for sums in INT32, which are exact")
+
+
+def check_sums(
+    argument: str, a: DType, d: DType, epilogue: Expr, without: str = "an epilogue"
+) -> None:
+    """Raise ArgumentError naming `argument`, which says D's dtype, if that is an integer's and D is not the sum of integers as it
+    is. without: what else that sum has none of, as the caller's arguments name it."""
+    if d.integer and not (a.integer and epilogue == ACC):
+        allowed = f"is of integer operands' sum itself, without {without}"
+        raise ArgumentError(argument, d.name, allowed)
+
+
+def check_shape(shape: object) -> None:
+    """Raise ArgumentError unless `shape` is (M, N, K), each an integer of a range that kernels count in."""
+    if not isinstance(shape, tuple | list) or len(shape) != 3:
+        raise ArgumentError("shape", shape, "must be (M, N, K)")
+    for name, side in zip(("m", "n", "k"), shape, strict=True):
+        if not hasattr(side, "__index__") or not 1 <= side <= MOST_SIDE:
+            raise ArgumentError(name, side, f"must be an integer from 1 to {MOST_SIDE}")

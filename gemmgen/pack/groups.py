@@ -90,7 +90,7 @@ def place(p: Problem, shape: Sides) -> tuple[Sides, int]:
     """`shape` as its Choice sees it: the sides that must be the same, and the size. Raises ArgumentError."""
     if not isinstance(shape, tuple) or len(shape) != len(sides(p)):
         raise ArgumentError("shape", shape, f"must be ({', '.join(sides(p))})")
-    check_shape(shape[-3:])  # type: ignore[arg-type]
+    check_shape(shape[-3:])
     if not hasattr(shape[0], "__index__") or not 1 <= shape[0] < INT_LIMIT:
         raise ArgumentError("groups", shape[0], f"must be an integer from 1 to {INT_LIMIT - 1}")
     by_name = dict(zip(sides(p), shape, strict=True))
