@@ -12,10 +12,12 @@ from .ir.counts import INT_LIMIT
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
 from .ir.expr import ACC, BEFORE, Expr, fold
 from .ir.groupings import GROUPINGS, Grouping
+from .ir.heads import NO_GAPS, Heads, heads_of
 from .ir.packed import FORMS, Form
 from .notebook import table
 from .problem_checks import (
     check_collective,
+    check_heads,
     check_indexed,
     check_operands,
     check_paged,
@@ -33,7 +35,7 @@ ALIGNMENTS = (128, 64)
 # Left out of the JSON where they have their defaults.
 OPTIONAL = (
     *("grouping", "alignment", "accumulate", "weights", "weights_ready", "indexed", "paged"),
-    *("collective", "wire"),
+    *("heads", "collective", "wire"),
 )
 Shape = tuple[int, int, int]  # M, N, K
 MOST_GROUPS = 1 << 20
@@ -63,6 +65,8 @@ class Problem:
     paged: B is [pages, 64, K], and a group's rows come by page: row n of group g is row n % 64 of page `pages[g, n / 64]`, pages an array
     on the device; what the epilogue reads per column is [pages, 64] too. Of GEMMs of one shape ("batched"), and of a B contiguous
     along K (docs/adr/0078-pages.md).
+    heads: (left, mid, right): D has N + N / (left + right) * mid columns, in each head mid that are left as they were between left and
+    right ones of the product's (docs/adr/0075-gaps-in-heads.md). None: it has the product's.
     collective: one of `gemmgen.ir.collectives.COLLECTIVES`: what several GPUs make together of their products. "reduce_scatter":
     A [ranks * M, K], B [N, K] of each rank's own K; each stores its M rows of the sum of all (docs/adr/0049-reduce-scatter.md).
     "all_gather": A [M, K] of its own rows, which travel to all others, B [N, K] of its own columns; each stores all rows of those,
@@ -87,6 +91,7 @@ class Problem:
     weights_ready: bool = False
     indexed: bool = False
     paged: bool = False
+    heads: Heads | None = None
     collective: str = "none"
     wire: DType | None = None
 
@@ -108,6 +113,7 @@ class Problem:
             weights_ready: bool = ...,
             indexed: bool = ...,
             paged: bool = ...,
+            heads: Heads | tuple[int, int, int] | None = ...,
             collective: str = ...,
             wire: DType | str | None = ...,
         ) -> None: ...
@@ -152,6 +158,9 @@ class Problem:
         check_promise(self)
         check_indexed(self)
         check_paged(self)
+        if self.heads is not None:
+            object.__setattr__(self, "heads", heads_of(self.heads))
+            check_heads(self)
         check_collective(self)
         check_wire(self, sums)
         check_rows(self)
@@ -170,6 +179,11 @@ class Problem:
     def form(self) -> Form | None:
         """How B is packed, if it is of 4 bits."""
         return FORMS[self.b][self.weights] if self.weights else None
+
+    @property
+    def gaps(self) -> Heads:
+        """Where in D the product's columns lie."""
+        return self.heads or NO_GAPS
 
     @property
     def together(self) -> bool:
@@ -241,6 +255,8 @@ class Problem:
 
 def _plain(value: object) -> object:
     """In JSON."""
+    if isinstance(value, Heads):
+        return [*value.numbers]
     return value.name if isinstance(value, DType) else value
 
 

@@ -8,8 +8,9 @@ from .errors import ArgumentError
 from .ir.collectives import COLLECTIVES, WIRES
 from .ir.counts import MOST_SIDE
 from .ir.dtypes import DType
-from .ir.expr import ACC, Expr
+from .ir.expr import ACC, Expr, fold
 from .ir.groupings import GROUPINGS
+from .ir.heads import check_boxes
 from .ir.packed import FORMS
 from .ir.row_sums import fold_rows
 from .ir.walks import WINDOWS
@@ -98,18 +99,35 @@ def check_rows(p: P) -> None:
     if GROUPINGS[p.grouping].scheduler not in WINDOWS:
         allowed = "must be none or batched with an epilogue that sums rows"
         raise ArgumentError("grouping", p.grouping, allowed)
-    for name, value, plain, said in (
-        ("collective", p.collective, "none", "none"),
-        ("accumulate", p.accumulate, False, "false"),
-    ):
-        if value != plain:
-            allowed = f"must be {said} with an epilogue that sums rows"
-            raise ArgumentError(name, value, allowed)
+    _check_alone(p, "an epilogue that sums rows")
     if p.weights:
         allowed = "must multiply by weights that are not packed, with an epilogue that sums rows"
         raise ArgumentError("family", p.family, allowed)
     if p.quantised:
         raise ArgumentError("d", p.d.name, "must have no scales with an epilogue that sums rows")
+
+
+def check_heads(p: P) -> None:
+    """Raise ArgumentError for gaps that no box of D would leave out, and in what has other columns than the product, or scales."""
+    if p.grouping != "none":
+        raise ArgumentError("grouping", p.grouping, "must be none with heads")
+    _check_alone(p, "heads")
+    if p.quantised:
+        raise ArgumentError("d", p.d.name, "must have no scales with heads")
+    if fold(p.epilogue) * fold_rows(p.epilogue) > 1:
+        allowed = "must pair no columns and sum no rows with heads"
+        raise ArgumentError("epilogue", repr(p.epilogue), allowed)
+    check_boxes(p.heads, p.d)
+
+
+def _check_alone(p: P, what: str) -> None:
+    """Raise ArgumentError unless it is of one GPU, and adds to nothing. what: with which it must be."""
+    for name, value, plain, said in (
+        ("collective", p.collective, "none", "none"),
+        ("accumulate", p.accumulate, False, "false"),
+    ):
+        if value != plain:
+            raise ArgumentError(name, value, f"must be {said} with {what}")
 
 
 def check_collective(p: P) -> None:

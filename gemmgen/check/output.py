@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import product
 
+from ..ir.heads import gaps_of
 from ..ir.nodes import (
     Kernel,
     Smem,
@@ -58,7 +59,8 @@ def stored(program: Program) -> Iterator[Finding]:
         if shape not in known:
             known[shape] = list(_once(mine, (0, block.d_m, 0, block.d_n), key))
         yield from known[shape]
-        yield from _shared_out(program.kernel, tails.get(key, {}), key, TAIL)
+        if not gaps_of(program.kernel.maps).mid:  # else rows are whole boxes
+            yield from _shared_out(program.kernel, tails.get(key, {}), key, TAIL)
         if program.kernel.buffer("smem_d").dtype.bytes == 1:
             yield from _shared_out(program.kernel, scales.get(key, {}), key, SCALES)
 

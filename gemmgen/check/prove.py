@@ -22,6 +22,7 @@ from .clocks import Clocks, clocks
 from .dependency import dependency
 from .finding import Finding
 from .fixed import fixed
+from .gaps import gaps
 from .groups import local
 from .history import Run
 from .maps import derived, maps
@@ -112,8 +113,8 @@ def check(kernel: Kernel, *, thorough: bool = False, split: Split = WARPS) -> Pr
         known = prove(program)
         operations += sum(map(len, program.ops))
         waits += _recurs(known, longest)
-    _raise_first(chain(values(kernel), placed(kernel), staged(kernel), agreement(kernel)))
-    _raise_first(derived(kernel))
+    _raise_first(chain(values(kernel), placed(kernel), staged(kernel), gaps(kernel)))
+    _raise_first(chain(agreement(kernel), derived(kernel)))
     special = {TENSOR_MAP: bool(kernel.groups.depths), DEPENDENCY: kernel.pdl}
     applies = [p for p in PROPERTIES if special.get(p, True)]
     return Proof(

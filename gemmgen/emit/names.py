@@ -17,6 +17,7 @@ from ..ir.nodes import (
     Mma,
     Smem,
     StoreWait,
+    TmaStore,
     Wait,
 )
 from ..ir.pages import HELD
@@ -119,6 +120,14 @@ def coordinate(c: Coord) -> str:
     return text + (f" + cta_rank * {c.rank_step}" if c.rank_step else "")
 
 
+def column_of_d(kernel: Kernel, s: TmaStore) -> str:
+    """Where in D the product's column is that `s` stores from: after as many gaps as heads had their left columns before it."""
+    column, heads = f"{coordinate(s.coords[0])}{shift(kernel, s)[0]}", s.coords[0].heads
+    if not heads.mid:
+        return column
+    return f"{column} + ({column}{plus(heads.right)}) / {heads.side} * {heads.mid}"
+
+
 def phase(s: Wait) -> str:
     return ("ring.phase", "ring.phase ^ 1")[s.flip]
 
@@ -155,7 +164,7 @@ def scale_d(kernel: Kernel, s: Mma, step: int) -> str:
     return "1" if step else first
 
 
-OF_KERNEL = (fragments, products, piece, wire, pieces, filled, stage, scale_d)
+OF_KERNEL = (column_of_d, fragments, products, piece, wire, pieces, filled, stage, scale_d)
 
 CONDITIONS = {
     "cta_leader": "threadIdx.x == 0",

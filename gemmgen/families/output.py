@@ -44,6 +44,7 @@ def output_map(p: Problem) -> TmaMap:
         smem="smem_d",
         clip=16 // p.d.bytes,
         grouped=p.grouped.outputs,
+        heads=p.gaps,
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from .dtypes import DType
+from .heads import NO_GAPS, Heads
 from .instructions import Major as Major
 from .instructions import Wgmma as Wgmma
 
@@ -28,7 +29,7 @@ class Coord:
 
     `base` is a field of the scheduler's Tile, or `k`, the running K block; `start`, where the tile's
     group (derive_maps) or this CTA's share (split_k) begins along K, is added to it. "0": as it is; "page": the number of the
-    tile's offset-th page.
+    tile's offset-th page. `heads`: that is a column of the product, and the coordinate is where in D it lies (choose_stores).
     """
 
     base: Literal[
@@ -38,6 +39,7 @@ class Coord:
     offset: int = 0
     rank_step: int = 0
     start: Literal["", "tile.k_first", "tile.k_first / 128"] = ""
+    heads: Heads = NO_GAPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,7 @@ class TmaMap:
     through ends at the last whole 16-byte piece of a row (`clip`), and StoreTail writes the rest.
 
     indices: the parameter that says of each row which of the tensor's it is; "" where it is the same. pages: the one that says which of the
-    tensor's pages each of a group's is; "" where it has none.
+    tensor's pages each of a group's is; "" where it has none. heads: of D, where its columns have gaps that the product's have not.
     """
 
     name: str
@@ -74,6 +76,7 @@ class TmaMap:
     derived: bool = field(default=False, metadata=UNUSUAL)  # per group, on the device; derive_maps
     indices: str = field(default="", metadata=UNUSUAL)
     pages: str = field(default="", metadata=UNUSUAL)
+    heads: Heads = field(default=NO_GAPS, metadata=UNUSUAL)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,7 +149,8 @@ def _coord(c: Coord) -> str:
     text = c.base if c.scale == 1 else f"{c.base}*{c.scale}"
     text = f"{c.start}+{text}" if c.start else text
     text += f"+{c.offset}" if c.offset else ""
-    return text + (f"+rank*{c.rank_step}" if c.rank_step else "")
+    text += f"+rank*{c.rank_step}" if c.rank_step else ""
+    return f"{text} in heads {c.heads}" if c.heads.mid else text
 
 
 def expression(e: Expr) -> str:

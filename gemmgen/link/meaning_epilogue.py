@@ -7,6 +7,7 @@ from typing import Any
 
 from ..ir import nodes as ir
 from ..ir.dtypes import F32, S32
+from ..ir.heads import Heads
 from ..ir.places import held, piece, shift
 from ..ir.spelling import epilogue_value, folded, of_group
 from ..ir.stores import slot
@@ -92,11 +93,19 @@ def store_elements(k: ir.Kernel, s: ir.StageTile) -> str:
 def tma_store(k: ir.Kernel, s: ir.TmaStore) -> str:
     """Unless the box begins past what the map ends at."""
     inner, outer = (f"{coord(c)}{way}" for c, way in zip(s.coords, shift(k, s), strict=False))
-    b, clip = k.buffer(s.smem), k.map(s.tensor_map).clip
-    places = ", ".join((inner, outer, *map(coord, s.coords[2:])))
+    b, m = k.buffer(s.smem), k.map(s.tensor_map)
+    to = past_gaps(inner, m.heads) if m.heads.mid else inner
+    places = ", ".join((to, outer, *map(coord, s.coords[2:])))
     at = f"{s.smem} + ({slot(s) * k.consumers} + warpgroup) * {b.stage_bytes} + {s.offset}"
     store = f'"{TENSOR[s.add].format(len(s.coords))}"([&{s.tensor_map}, {{{places}}}], [{at}]);'
-    return f"if ({inner} < {folded(k, 'shape_n')} / {clip} * {clip}) {store}"
+    return f"if ({inner} < {folded(k, 'shape_n')} / {m.clip} * {m.clip}) {store}"
+
+
+def past_gaps(column: str, heads: Heads) -> str:
+    """Where in D a column of the product lies: a gap follows each head's left columns."""
+    return (
+        f"({column}) + (({column}) + {heads.right}) / ({heads.left} + {heads.right}) * {heads.mid}"
+    )
 
 
 def element_at(b: ir.Smem, block: str) -> str:

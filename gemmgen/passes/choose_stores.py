@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.expr import APPROXIMATE, Expr, PerElement, arguments, functions
+from ..ir.heads import gaps_of
 from ..ir.nodes import (
     BulkRowStore,
     Coord,
@@ -42,9 +43,11 @@ def choose_stores(kernel: Kernel, target: Target) -> Kernel:
     """Stage by matrices or by pairs as D is wide (by elements where its columns are
     folded), or what stores the transpose where D's rows are the accumulator's columns (Smem.along),
     and one TmaStore per slab, or BulkRowStore for padded rows, which a dense TMA box cannot skip over.
-    Where a ragged group ends inside a piece, a box would write past it: StoreRows."""
+    Where a ragged group ends inside a piece, a box would write past it: StoreRows. Where D's columns have gaps, boxes lie in what is
+    between them, and rows, of whole heads, have no rest for a StoreTail."""
     d = kernel.buffer("smem_d")
     by_rows, ragged = bool(d.pad), kernel.groups.ragged
+    gaps = gaps_of(kernel.maps).mid
     by: By = STAGES[d.dtype.bytes, d.along] if kernel.block.fold == 1 else FOLDED[d.along]
     if kernel.block.fold_rows > 1:
         by = "sums_transposed"
@@ -58,6 +61,8 @@ def choose_stores(kernel: Kernel, target: Target) -> Kernel:
             case StoreTile() if not by_rows:
                 boxes = _boxes(d, stmt, kernel.map(stmt.tensor_map))
                 return (If(when="whole", wave=stmt.wave, body=boxes),) if ragged else boxes
+            case StoreTail() if gaps:
+                return ()
             case StoreTail() if ragged and not by_rows:
                 same = ("tensor", "smem", "wave", "add", "column", "slot")
                 rows = StoreRows(**{name: getattr(stmt, name) for name in same})
@@ -77,13 +82,14 @@ def _pace(value: Expr) -> int:
 
 
 def _boxes(d: Smem, s: StoreTile, m: TmaMap) -> tuple[Stmt, ...]:
+    first = Coord(base="tile.d_col", heads=m.heads)
     others = (Coord(base="tile.d_row"), *(Coord(base="tile.group"),) * m.grouped)
     return tuple(
         TmaStore(
             tensor_map=s.tensor_map,
             smem=s.smem,
             wave=s.wave,
-            coords=(Coord(base="tile.d_col", offset=s.column + slab * d.slab_cols), *others),
+            coords=(replace(first, offset=s.column + slab * d.slab_cols), *others),
             offset=slab * d.slab_stride,
             add=s.add,
             column=s.column,

@@ -103,13 +103,13 @@ def _blocks(blocks: Bytes, embed: Embed) -> Matrix:
 
 
 def _output(operands: Operands, pitches: Pitches, out: int, scale_d: int) -> Bound:
-    n, groups = operands.shape[1], operands.d_groups
+    groups = operands.d_groups
     high = operands.d_m + pitches.gap * len(groups)
     blocks = scale_blocks(operands) + pitches.gap * len(groups)
     d = Matrix(
         pointer=out,
         outer=operands.d_m,
-        inner=n // operands.fold,
+        inner=operands.d_columns,
         stride=pitches.d,
         groups=groups[0] if groups else 1,
         group_stride=high * pitches.d,

@@ -15,7 +15,7 @@ from ..verification.guarded import Buffer, Guarded
 from ..verification.inputs import Operands
 from ..verification.trial import Pitches
 from .bind import Bound, bind
-from .launch import check_launch, grid, partials_bytes, stamp_bytes, workspace_bytes
+from .launch import check_gaps, check_launch, grid, partials_bytes, stamp_bytes, workspace_bytes
 from .nvrtc import compile_ptx
 from .tensor_map import Description, Matrix, describe
 
@@ -84,6 +84,7 @@ class EmulatedGpu:
         report = memory.allocate(np.zeros(WATCHDOG_BYTES, np.uint8))
         at = out + output.offset, out + output.beside_offset
         bound = bind(operands, pitches, at[0], lambda p: memory.allocate(p), at[1])
+        check_gaps(kernel, operands.shape[1], bound.matrices["d"])
         ctas = grid(kernel, operands.shape, max(self.sms, kernel.cluster.size), groups)
         maps = memory.allocate(None, workspace_bytes(kernel, ctas, groups))
         kept = stamp_bytes(kernel, ctas)

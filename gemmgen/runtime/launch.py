@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from ..errors import ArgumentError, LaunchError
-from ..ir.counts import INT_LIMIT, check_maps, check_side, check_tiles
+from ..ir.counts import INT_LIMIT, MOST_SIDE, check_maps, check_side, check_tiles
+from ..ir.heads import check_columns, gaps_of
 from ..ir.launchable import Launchable
 from ..ir.nodes import Kernel
 from ..ir.stamps import ring_bytes
@@ -74,6 +75,7 @@ class LoadedKernel(Compiled):
         """
         groups = int(values.get("groups", 1))
         check_launch(self.kernel, shape, groups)
+        check_gaps(self.kernel, shape[1], matrices["d"])
         check("d", matrices["d"], self.kernel.buffer("smem_d").dtype.bytes)
         if self.kernel.pointed:
             values = {**values, **lying(matrices)}
@@ -241,6 +243,7 @@ def check_launch(kernel: Launchable, shape: tuple[int, int, int], groups: int = 
     if shape[0] % kernel.block.fold_rows:
         allowed = f"must be a multiple of {kernel.block.fold_rows}: the epilogue sums as many rows"
         raise ArgumentError("m", shape[0], allowed)
+    check_columns(gaps_of(kernel.maps), "n", shape[1], MOST_SIDE)
     for x in kernel.pointed:
         if shape[2] % x.step:
             allowed = (
@@ -248,3 +251,11 @@ def check_launch(kernel: Launchable, shape: tuple[int, int, int], groups: int = 
             )
             raise ArgumentError("k", shape[2], allowed)
     check_tiles(kernel, shape, groups)
+
+
+def check_gaps(kernel: Launchable, n: int, d: Matrix) -> None:
+    """Raise ArgumentError unless D has the columns of n of the product and of the gaps between them, if `kernel` leaves out any."""
+    heads = gaps_of(kernel.maps)
+    if heads.mid and d.inner != heads.columns(n):
+        allowed = f"must be {heads.columns(n)}, of {n} and the {heads.mid} left out in each head"
+        raise ArgumentError("d columns", d.inner, allowed)

@@ -64,6 +64,8 @@ class LaunchRecord:
         for m in self.maps:
             if m.smem not in known or m.box is None or m.clip < 1:
                 raise CacheError(f"tensor map {m.name} is incomplete")
+            if min(m.heads.numbers) < 0 or not m.heads.side:
+                raise CacheError(f"heads of {m.heads} are none")
 
     @property
     def watchdog(self) -> bool:

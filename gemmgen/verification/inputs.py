@@ -22,6 +22,7 @@ from ..ir.expr import (
     fold,
 )
 from ..ir.groupings import ALONE, GROUPINGS, Depth, Layout, check_layout, depths
+from ..ir.heads import NO_GAPS, Heads
 from ..ir.row_sums import fold_rows
 from ..problem import Problem, depth_step
 from ..recipes import SCALE_BLOCK, recipe
@@ -62,6 +63,7 @@ class Operands:
     rows_per_scale: int = SCALE_BLOCK  # rows of B that share one of scale_b
     fold: int = 1  # columns of the product per column of D
     fold_rows: int = 1  # rows of the product per row of D
+    heads: Heads = NO_GAPS  # how D's columns lie in memory
     packing: str = ""  # how groups lie that split K: Grouping.depths
     indices: Indices | None = None
     top: int = 1
@@ -78,6 +80,11 @@ class Operands:
     def d_m(self) -> int:
         """Rows of D, or of each group's."""
         return int(self.a.shape[-2]) // self.fold_rows
+
+    @property
+    def d_columns(self) -> int:
+        """Columns of D in memory, those that no launch writes among them."""
+        return self.heads.columns(int(self.b.shape[-2]) // self.fold)
 
     def d_rows(self, gap: int) -> int:
         """Rows of D in memory, with `gap` of them after each group that has rows of its own."""
@@ -229,6 +236,7 @@ def _draw(
         rows_per_scale=scaled or SCALE_BLOCK,
         fold=fold(problem.epilogue),
         fold_rows=fold_rows(problem.epilogue),
+        heads=problem.gaps,
     )
     if problem.form is None:
         return drawn

@@ -94,6 +94,7 @@ def _draw(
         rows_per_scale=recipe(problem.family).scale_rows or SCALE_BLOCK,
         fold=fold(problem.epilogue),
         fold_rows=fold_rows(problem.epilogue),
+        heads=problem.gaps,
     )
     return drawn if problem.form is None else exactly(drawn, problem.form, seed)
 

@@ -14,6 +14,7 @@ from ..errors import VerificationError
 from ..ir.dtypes import F32, DType
 from ..ir.expr import BEFORE
 from ..ir.groupings import Layout
+from ..ir.heads import gaps_of
 from ..ir.launchable import Launchable
 from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..problem import Problem
@@ -21,6 +22,7 @@ from . import quantised
 from .check import BoundReport, check_bound, check_exact, check_repeat, check_rest, merge
 from .engines import Engine
 from .epilogue import transcendental
+from .gaps import between_gaps
 from .groups import cleared, owned
 from .guarded import POISONS, Buffer, Guarded
 from .inputs import Operands, exact_integers, random_normal
@@ -83,7 +85,7 @@ def pitches(kernel: Launchable, shape: tuple[int, int, int], pad: int = 0) -> Pi
     return Pitches(
         a=_pitch(a_row, a, pad),
         b=_pitch(b_row, b, pad),
-        d=_pitch(n // kernel.block.fold, d, pad),
+        d=_pitch(gaps_of(kernel.maps).columns(n // kernel.block.fold), d, pad),
         scale_a=_pieces(m, 4, pad),
         scale_b=_pieces(n, 4, pad),
         gap=pad,
@@ -195,7 +197,7 @@ def check_bounded(part: Part, got: Result, engine: Engine, share: Share) -> Boun
 
 def output(problem: Problem, operands: Operands, strides: Pitches) -> Guarded:
     """D of a launch, all groups' rows counted through, and beside it its scales if it is FP8."""
-    m, n = operands.d_m, operands.shape[1] // operands.fold
+    m, n = operands.d_m, operands.d_columns
     start = None
     if problem.accumulate:
         before = np.asarray(operands.arguments[BEFORE.name])
@@ -250,7 +252,7 @@ def collected(
 ) -> Result:
     """D in `after`, the bytes of `guarded` that a launch has left, as `run` returns it."""
     guarded.check(after, fill)
-    codes = guarded.extract(after)
+    codes = between_gaps(guarded.extract(after), operands.heads, fill)
     where = (problem, operands.d_m, operands.layout, strides.gap)
     mine = owned(*where)
     check_rest(codes, mine, cleared(*where), fill)

@@ -13,6 +13,7 @@ from kernels import (
     DENSE_TN,
     DENSE_TT,
     FP8,
+    HEADS,
     INT8_BLOCK,
     LOGITS,
     PAIRED,
@@ -455,6 +456,12 @@ ILLEGAL = {
         {"block_n": 48, "swizzle_d": 128},
         {},
         {"buffer": "smem_d", "row_bytes": 96, "swizzle": 128},
+    ),
+    "heads-boxes": (
+        replace(HEADS, heads=(32, 64, 128)),
+        {"swizzle_d": 128},
+        {},
+        {"row_bytes": 256, "swizzle": 128, "heads": "(32, 64, 128)"},
     ),
     "tma-loads": (
         replace(DENSE, layout="tn"),

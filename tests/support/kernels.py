@@ -36,6 +36,7 @@ VECTOR = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32)
 INT8_BLOCK = Problem(family="fp8_block", a=S8, b=S8)
 PAIRED = replace(DENSE, epilogue=EPILOGUES["reglu"])
 
+HEADS = replace(FP8, heads=(128, 64, 128))
 LOGITS = Problem(family="dense", a=E4M3, b=E4M3, d=F32, epilogue=mqa_logits(32))
 
 QUANTISED = replace(DENSE, d=E4M3, epilogue=EPILOGUES["bias"])
@@ -61,9 +62,10 @@ def emitted(problem, config):
 
 
 def fitting(problem, shape):
-    """`shape` with M and N rounded up to what the epilogue takes."""
+    """`shape` with M and N rounded up to what the epilogue takes, and to whole heads."""
     m, n, k = shape
     rows, columns = fold_rows(problem.epilogue), fold(problem.epilogue)
+    columns *= problem.gaps.side
     return -(-m // rows) * rows, -(-n // columns) * columns, k
 
 
@@ -144,6 +146,8 @@ VARIETY = {
     "dense-quantised-padded": (QUANTISED, Config(block_n=256, stages=3, swizzle_d=0)),
     "dense-quantised-paired": (replace(PAIRED, d=E4M3), Config(block_n=256, stages=3)),
     "fp8-quantised-masked": (replace(FP8, grouping="masked", d=E4M3), Config()),
+    "fp8-heads": (HEADS, Config(block_n=192, stages=3)),
+    "fp8-heads-swap": (replace(HEADS, heads=(32, 8, 96)), Config(swap_ab=True, block_m=16)),
     "fp8-registers": (FP8, Config(registers=(32, 232))),
     "dense-swap": (DENSE, Config(swap_ab=True, block_m=16)),
     "dense-swap-f32": (DENSE_F32, Config(swap_ab=True, block_m=24, block_n=64, consumers=1)),
