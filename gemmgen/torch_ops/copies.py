@@ -9,7 +9,8 @@ from ..ir.dtypes import F32
 from ..ops import combining, spreading
 from ..runtime.torch_tensors import torch
 from . import of_experts
-from .fakes import empty, require
+from .fakes import require
+from .made import empty
 
 COMBINE = "combine(Tensor y, Tensor slots, Tensor weights, Tensor? add=None) -> Tensor"
 SPREAD = "spread(Tensor q, Tensor? scale, Tensor slots, SymInt rows) -> (Tensor, Tensor)"

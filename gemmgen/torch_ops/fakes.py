@@ -19,13 +19,11 @@ from ..ops import SCALE_BLOCK, quantise_rows
 from ..ops.quantise import KINDS
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of, torch, torch_dtype
+from .made import Sides, ceil, column_scales, empty
 from .operators import Operator, Overload
 
 Given = dict[str, Any]
-Sides = tuple[Any, ...]  # numbers or torch.SymInt
 Shape = tuple[Any, Any, Any, Any]  # G, M, N, K
-
-ROW = 16  # bytes: rows of a new D, and columns of its scales, begin at multiples of this
 
 
 def fake(op: Operator, overload: Overload) -> Callable[..., Any]:
@@ -55,7 +53,7 @@ def checked(op: Operator, overload: Overload, given: Given) -> tuple[Problem, Sh
 def _result(op: Operator, overload: Overload, given: Given) -> Any:
     p, (groups, m, n, _) = checked(op, overload, given)
     d_shape = (*(groups,) * GROUPINGS[p.grouping].outputs, m, n // fold(p.epilogue))
-    scales = (*d_shape[:-1], _ceil(d_shape[-1], SCALE_BLOCK))
+    scales = (*d_shape[:-1], ceil(d_shape[-1], SCALE_BLOCK))
     if overload == "out":
         _check("out", given["out"], p.d, d_shape)
         if p.quantised:
@@ -85,10 +83,10 @@ def _quantised(op: Operator, given: Given) -> Any:
     require(x.dim() >= 2, "x shape", tuple(x.shape), "must be [..., rows, columns]")
     *lead, rows, columns = x.shape
     q = torch().empty(x.shape, dtype=torch_dtype(KINDS[dtype]), device=x.device)
-    blocks = _ceil(columns, SCALE_BLOCK)
+    blocks = ceil(columns, SCALE_BLOCK)
     if by_row and block is not None:
         return q, column_scales((*lead, rows, blocks), x.device)
-    sides = (rows,) if by_row else (_ceil(rows, SCALE_BLOCK), blocks)
+    sides = (rows,) if by_row else (ceil(rows, SCALE_BLOCK), blocks)
     return q, torch().empty((*lead, *sides), dtype=torch().float32, device=x.device)
 
 
@@ -170,7 +168,7 @@ def _coded_shape(p: Problem, given: Given) -> Shape:
     _check_dims("b", b, 3 + grouping.columns)
     require(b.dtype == torch().uint8, "b dtype", b.dtype, f"must be {torch().uint8}")
     (m, k), (down, across, size) = a.shape[-2:], b.shape[-3:]
-    _equal("blocks of b along K", across, _ceil(k, COLUMNS))
+    _equal("blocks of b along K", across, ceil(k, COLUMNS))
     _equal("bytes of a block of b", size, form.block_bytes)
     groups = b.shape[0] if grouping.columns else 1
     if grouping.rows:
@@ -193,12 +191,12 @@ def _check_devices(given: Given) -> None:
 def _check_scales(op: Operator, p: Problem, shape: Shape, given: Given) -> None:
     groups, m, n, k = shape
     lead = (groups,) * GROUPINGS[p.grouping].rows
-    blocks = _ceil(k, SCALE_BLOCK)
+    blocks = ceil(k, SCALE_BLOCK)
     match op.scaling:
         case "block":
             _check("scale_a", given["scale_a"], F32, (*lead, m, blocks))
             lead = (groups,) * GROUPINGS[p.grouping].columns
-            _check("scale_b", given["scale_b"], F32, (*lead, _ceil(n, SCALE_BLOCK), blocks))
+            _check("scale_b", given["scale_b"], F32, (*lead, ceil(n, SCALE_BLOCK), blocks))
         case "vector":
             _check("scale_a", given["scale_a"], F32, (m, blocks))
             _check("scale_b", given["scale_b"], F32, (n, blocks))
@@ -280,21 +278,3 @@ def require(holds: Any, what: str, got: Any, allowed: str) -> None:
         torch()._check(holds, lambda: f"{what}={got}: {allowed}")
     elif not holds:
         raise ArgumentError(what, got, allowed)
-
-
-def empty(shape: Sides, dtype: DType, device: Any) -> Any:
-    """As `runtime.torch_tensors.empty` makes it, which pads rows."""
-    *lead, columns = shape
-    step = ROW // dtype.bytes
-    padded = torch().empty(*lead, _ceil(columns, step) * step, device="meta")
-    return torch().empty_strided(shape, padded.stride(), dtype=torch_dtype(dtype), device=device)
-
-
-def column_scales(shape: Sides, device: Any) -> Any:
-    """Scales [..., M, blocks] of a new D, contiguous along M."""
-    *lead, m, blocks = shape
-    return empty((*lead, blocks, m), F32, device).mT
-
-
-def _ceil(x: Any, step: int) -> Any:
-    return -(-x // step)

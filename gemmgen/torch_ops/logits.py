@@ -12,7 +12,7 @@ from ..ir.expr import ROW_SUMS
 from ..ops import logits
 from ..runtime.torch_tensors import dtype_of, torch
 from . import of_experts
-from .fakes import empty
+from .made import empty
 from .registration import config_of
 
 SCHEMA = (

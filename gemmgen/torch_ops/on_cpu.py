@@ -21,7 +21,8 @@ from ..ops import SCALE_BLOCK, quantise_rows
 from ..problem import Problem
 from ..runtime.torch_tensors import torch
 from .applied import value_of
-from .fakes import Given, Shape, checked, column_scales, empty
+from .fakes import Given, Shape, checked
+from .made import column_scales, empty
 from .operators import Operator, Overload
 from .registration import config_of
 
