@@ -53,6 +53,9 @@ class Heads:
 
     def stored(self, n: int) -> Iterator[range]:
         """D's columns that n of the product, whole heads, are stored in, in their order."""
+        if not self.mid:
+            yield range(n)
+            return
         whole = self.side + self.mid
         for first in range(0, n // self.side * whole, whole):
             yield range(first, first + self.left)

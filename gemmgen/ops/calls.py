@@ -65,7 +65,7 @@ def run(
     if not isinstance(config, Config | None):
         raise ArgumentError("config", config, "must be a gemmgen.Config or None")
     rows, columns = fold_rows(p.epilogue), fold(p.epilogue)
-    d_shape = (*(count,) * GROUPINGS[p.grouping].outputs, m // rows, n // columns)
+    d_shape = (*(count,) * GROUPINGS[p.grouping].outputs, m // rows, p.gaps.columns(n // columns))
     made = outputs_of(p, d_shape, a, b, out, scale_out)
     result = {name: tensor_of(x) for name, x in made.items()}
     out = result["out"]

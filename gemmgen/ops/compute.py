@@ -10,13 +10,15 @@ from typing import Any
 
 from ..config import Config
 from ..errors import ArgumentError
+from ..ir.counts import MOST_SIDE
 from ..ir.dtypes import S32
 from ..ir.groupings import GROUPINGS
+from ..ir.heads import check_columns
 from ..problem import Problem
 from ..recipes import recipe
 from ..runtime.torch_tensors import check_tensor
 from . import coded, depths, invariance
-from .calls import block_scales, operand_shape, run, vector_scales
+from .calls import SIDES, block_scales, operand_shape, run, vector_scales
 from .epilogue import Shape, Values
 from .front import front
 from .indexed import Taken, asked, of_product
@@ -72,7 +74,7 @@ def multiply(
     table: int32 on the device, of a grouping that reads one: group_rows, row_groups, group_ends or group_depths.
     rows, top: of a problem with indexed=True, which needs rows; as of `grouped_gemm`.
     expected_rows, expected_groups: as of `masked_gemm` and `grouped_gemm`. columns: as of `w4a16_gemm`, whose b is packed.
-    out: as of the others; allocated if None, but if the problem accumulates, which adds to it. scale_out, config,
+    out: as of the others, of a problem with heads as of `fp8_block_gemm`; allocated if None, but if the problem accumulates, which adds to it. scale_out, config,
     invariant, arguments, the result, errors: as of `fp8_block_gemm`.
     """
     if not isinstance(problem, Problem):
@@ -122,6 +124,7 @@ def compute(
     else:
         coded.check_none(p, columns)
         shape = depths.sides(p, a, b) if g.depths else operand_shape(p, a, b)
+    check_columns(p.gaps, f"b {SIDES[p.mn_major[1]]}", shape[1], MOST_SIDE)
     of_rows, shape, told = of_product(by_index, a, shape)
     split_k = 1 if whole_k else invariance.split_of(p, *shape[1:], invariant)
     expected = {"expected_rows": expected_rows, "expected_groups": expected_groups}

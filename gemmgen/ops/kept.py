@@ -67,6 +67,13 @@ def _itself(x: Any) -> Any:
     return x
 
 
+def _integers(x: Any) -> Key:
+    """Of integers, which stay what they are. Raises Unreadable for anything else in it, bools too."""
+    if any(type(i) is not int for i in x):
+        raise Unreadable
+    return type(x), *x
+
+
 READ = Readers(
     {
         type(None): _itself,
@@ -75,6 +82,8 @@ READ = Readers(
         int: _itself,
         bool: lambda x: (bool, x),  # equal to 1 and to 1.0, which mean something else
         float: lambda x: (float, x.hex()),  # -0.0 is not 0.0
+        tuple: _integers,
+        list: _integers,
     }
 )
 

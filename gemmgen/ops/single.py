@@ -30,6 +30,7 @@ def fp8_block_gemm(
     config: Config | None = None,
     invariant: bool | None = None,
     weights_ready: bool = False,
+    heads: tuple[int, int, int] | None = None,
     epilogue: Expr | str = Problem.epilogue,
     **arguments: Any,
 ) -> Any:
@@ -55,14 +56,17 @@ def fp8_block_gemm(
     weights_ready: True promises that no launch still running when this one begins writes b or scale_b. The chosen config then
     begins while previous launches end, and loads its first stages of b meanwhile; a config that is given does so with
     `pdl` and `weights_ahead`. A broken promise gives wrong results.
+    heads: (left, mid, right): each left + right columns of the product are a head, and out is [M, N + N / (left + right) * mid]: mid columns
+    between a head's left and right ones are left as they were, so undefined where out is allocated. N: whole heads; left and right:
+    multiples of 32 bytes of out's elements, mid of 16. Not with out_dtype "e4m3", or an epilogue that pairs columns.
     epilogue: an expression, or the name of one in `gemmgen.epilogues`.
-    arguments: what `epilogue` reads, by name. One that pairs
+    arguments: what `epilogue` reads, by name, in the product's columns. One that pairs
     columns (`swiglu`) makes out [M, N/2], N even; its vectors and matrices still have N columns.
     Runs on torch's current stream. Raises ArgumentError naming the argument, UnsupportedProblem,
     IllegalConfig, CompileError, RuntimeUnavailable, LaunchError.
     """
     d = output_dtype(out_dtype)
-    p = Problem(family=recipes.FP8_BLOCK, a=E4M3, b=E4M3, d=d, epilogue=epilogue)
+    p = Problem(family=recipes.FP8_BLOCK, a=E4M3, b=E4M3, d=d, epilogue=epilogue, heads=heads)
     scales = of_blocks(scale_a, scale_b, scale_a_layout)
     return compute(
         p, config, a, b, out, arguments, scales,

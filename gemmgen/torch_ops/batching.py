@@ -47,7 +47,8 @@ def _rule(namespace: str, op: Operator, overload: Overload) -> Callable[..., Any
         given = dict(zip(op.positional(overload), args, strict=False)) | kwargs
         values, dims = functorch.unwrap_batched(tuple(given.values()), level)
         plain = dict(zip(given, values, strict=True))
-        at = {name: d for name, d in zip(given, dims, strict=True) if d is not None}
+        # Of a list of numbers as many of none.
+        at = {name: d for name, d in zip(given, dims, strict=True) if isinstance(d, int)}
         moved = plain | {name: plain[name].movedim(d, 0) for name, d in at.items()}
         with torch()._C._ExcludeDispatchKeyGuard(keys):
             if not at:
@@ -75,6 +76,7 @@ def _at_once(op: Operator, given: Given, at: Mapping[str, Any], size: int) -> bo
     numbers = (x for x in at if op.scaling == "whole" and given[x].numel() == size)
     return (
         {*at} <= {*OPERANDS}
+        and given.get("heads") is None
         and not _reads(op, given)
         and not any(x[:5] == "scale" for x in numbers)
     )
@@ -95,7 +97,7 @@ def _folded(one: Callable[..., Any], given: Given) -> Any:
 
 def _for_all(given: Given, at: Mapping[str, Any], size: int) -> Given:
     """Of a batch that all operands have: what is shared is there for each, in rows that the copy engine reads."""
-    found = dict(given)
+    found = {name: x for name, x in given.items() if name != "heads"}  # which are of one GEMM
     for name in OPERANDS:
         x = given.get(name)
         if isinstance(x, torch().Tensor) and (name[:5] != "scale" or _whole(x, name in at)):

@@ -18,7 +18,7 @@ from ..errors import ArgumentError
 from ..ir.expr import Scalar
 from ..runtime.torch_tensors import torch
 from .fakes import fake
-from .operators import BY_INDEX, LEFT_OUT, OPERATORS, TYPES, Operator, Overload
+from .operators import LEFT_OUT, OF_ONE, OPERATORS, TYPES, Operator, Overload
 from .sharding import Sharding, Sides
 
 TWINS = "gemmgen_sharded"
@@ -91,6 +91,8 @@ def _hand_on(op: Operator, overload: Overload) -> Callable[..., Any]:
             raise ArgumentError(
                 "rows", "given", "must not be with DTensors: a's rows are this rank's"
             )
+        if given.get("heads") is not None:
+            raise ArgumentError("heads", given["heads"], "must be None with DTensors")
         if given.get("invariant") is None:
             given["invariant"] = ops.is_invariant()
         given["weights_ready"] = False  # what torch moves is written by launches that may still run
@@ -107,7 +109,7 @@ def _hand_on(op: Operator, overload: Overload) -> Callable[..., Any]:
 
 def names_of(op: Operator, overload: Overload) -> tuple[str, ...]:
     """The arguments of an overload; those of its twin follow the number of ranks."""
-    own = (x for x in op.parameters if x not in (*LEFT_OUT[overload], *BY_INDEX))
+    own = (x for x in op.parameters if x not in (*LEFT_OUT[overload], *OF_ONE))
     return *own, *op.epilogue_arguments
 
 

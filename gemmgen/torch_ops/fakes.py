@@ -51,20 +51,32 @@ def checked(op: Operator, overload: Overload, given: Given) -> tuple[Problem, Sh
 
 
 def _result(op: Operator, overload: Overload, given: Given) -> Any:
-    p, (groups, m, n, _) = checked(op, overload, given)
-    d_shape = (*(groups,) * GROUPINGS[p.grouping].outputs, m, n // fold(p.epilogue))
-    scales = (*d_shape[:-1], ceil(d_shape[-1], SCALE_BLOCK))
+    p, shape = checked(op, overload, given)
     if overload == "out":
-        _check("out", given["out"], p.d, d_shape)
-        if p.quantised:
-            _check("scale_out", given.get("scale_out"), F32, scales)
-        return None
+        return check_out(p, shape, given)
+    d_shape, scales = _output_sides(p, shape)
     out = empty(d_shape, p.d, given["a"].device)
     if overload == "quantised":
         return out, column_scales(scales, given["a"].device)
     if overload == "gathered":
-        return out, _gathered(p, m, given["a"])
+        return out, _gathered(p, shape[1], given["a"])
     return out
+
+
+def _output_sides(p: Problem, shape: Shape) -> tuple[Sides, Sides]:
+    """Of D, and of its scales if it has any."""
+    groups, m, n, _ = shape
+    rows = *(groups,) * GROUPINGS[p.grouping].outputs, m
+    columns = p.gaps.columns(n // fold(p.epilogue))
+    return (*rows, columns), (*rows, ceil(columns, SCALE_BLOCK))
+
+
+def check_out(p: Problem, shape: Shape, given: Given) -> None:
+    """Of what is written to. Raises ArgumentError."""
+    d, scales = _output_sides(p, shape)
+    _check("out", given["out"], p.d, d)
+    if p.quantised:
+        _check("scale_out", given.get("scale_out"), F32, scales)
 
 
 def _gathered(p: Problem, m: Any, a: Any) -> Any:
@@ -104,6 +116,7 @@ def _problem(op: Operator, overload: Overload, given: Given) -> Problem:
         alignment=given.get("alignment", Problem.alignment),
         accumulate=given.get("accumulate", Problem.accumulate),
         weights=given.get("weights", Problem.weights),
+        heads=given.get("heads"),
     )
 
 
@@ -137,13 +150,17 @@ def _shape(op: Operator, p: Problem, given: Given) -> Shape:
         _equal("groups of b", groups, a.shape[0])
     if grouping.depths:
         groups = given["group_depths"].shape[0]
-    _check_pairs(p, n)
+    _check_columns(p, n)
     return groups, m, n, k
 
 
-def _check_pairs(p: Problem, n: int) -> None:
+def _check_columns(p: Problem, n: Any) -> None:
+    """Of the product: pairs, or whole heads, where there are such."""
     if fold(p.epilogue) > 1:
         require(n % 2 == 0, "columns of the product", n, "must be even: the epilogue pairs them")
+    if p.heads:
+        allowed = f"must be a multiple of {p.heads.side}: of whole heads"
+        require(n % p.heads.side == 0, "columns of the product", n, allowed)
 
 
 def _flat_shape(given: Given) -> Shape:
@@ -177,7 +194,7 @@ def _coded_shape(p: Problem, given: Given) -> Shape:
     n = rows if given["columns"] is None else given["columns"]
     for holds in (n > rows - ROWS, n <= rows):
         require(holds, "columns", n, f"must be {rows - ROWS + 1} to {rows}, or None")
-    _check_pairs(p, n)
+    _check_columns(p, n)
     return groups, m, n, k
 
 

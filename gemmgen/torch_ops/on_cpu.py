@@ -21,7 +21,7 @@ from ..ops import SCALE_BLOCK, quantise_rows
 from ..problem import Problem
 from ..runtime.torch_tensors import torch
 from .applied import value_of
-from .fakes import Given, Shape, checked
+from .fakes import Given, Shape, check_out, checked
 from .made import column_scales, empty
 from .operators import Operator, Overload
 from .registration import config_of
@@ -36,6 +36,8 @@ def implementation(op: Operator, overload: Overload) -> Callable[..., Any]:
         given = op.bind(args, kwargs)
         p, shape = checked(op, overload, given)
         config_of(given["config"])
+        if overload == "out":
+            check_out(p, shape, given)
         call = Product(op=op, p=p, shape=shape, given=given)
         return _stored(call, overload)
 
@@ -219,7 +221,17 @@ def _stored(call: Product, overload: Overload) -> Any:
         q, scale = quantise_rows(d)
         out = empty(tuple(d.shape), call.p.d, device), column_scales(tuple(scale.shape), device)
         return out[0].copy_(q), out[1].copy_(scale)
-    return empty(tuple(d.shape), call.p.d, device).copy_(d)
+    made = empty((*d.shape[:-1], call.p.gaps.columns(d.shape[-1])), call.p.d, device).zero_()
+    _placed(call.p, made, d)
+    return made
+
+
+def _placed(p: Problem, out: Any, d: Any) -> None:
+    """d in out, whose columns may have gaps."""
+    end = 0
+    for columns in p.gaps.stored(d.shape[-1]):
+        out[..., columns.start : columns.stop] = d[..., end : end + len(columns)]
+        end += len(columns)
 
 
 def _written(call: Product, d: Any, written: Any) -> None:
@@ -232,4 +244,6 @@ def _written(call: Product, d: Any, written: Any) -> None:
         call.given["scale_out"][written] = scale[written]
         return
     before = out[written] if call.p.accumulate else 0.0
-    out[written] = (d[written] + before).to(out.dtype)
+    after = out[written]
+    _placed(call.p, after, (d[written] + before).to(out.dtype))
+    out[written] = after

@@ -39,14 +39,15 @@ TYPES = {
     "bool | None": ("bool?", "bool?"),
     "Config | None": ("str", "str"),
     "Expr | str": ("str", "str"),
+    "tuple[int, int, int] | None": ("int[]?", "int[]?"),
 }
 # What a schema says instead of a default that is no number, text or None.
 DEFAULTS = {"Config | None": "", "Expr | str": "none"}
-BY_INDEX = ("rows", "top")  # of no DTensor
+OF_ONE = ("rows", "top", "heads")  # of no DTensor
 # Parameters that an overload does without.
 LEFT_OUT: dict[Overload, tuple[str, ...]] = {
     "": ("out", "scale_out", "accumulate"),
-    "quantised": ("out", "scale_out", "accumulate", "out_dtype"),
+    "quantised": ("out", "scale_out", "accumulate", "out_dtype", "heads"),
     "out": ("out_dtype", "out", "scale_out"),
     "gathered": (),
 }

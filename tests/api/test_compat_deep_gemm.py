@@ -40,6 +40,7 @@ SIGNATURES = {
     "fp8_gemm_nn": DENSE_FP8.format("nk"),
     "fp8_gemm_tn": DENSE_FP8.format("mn"),
     "fp8_gemm_tt": DENSE_FP8.format("mn"),
+    "fp8_gemm_nt_skip_head_mid": "a b d head_splits recipe=None compiled_dims='nk' disable_ue8m0_cast=False",
     "bf16_gemm_nt": DENSE_BF16.format("nk"),
     "bf16_gemm_nn": DENSE_BF16.format("nk"),
     "bf16_gemm_tn": DENSE_BF16.format("mn"),
@@ -103,7 +104,6 @@ ALIASES = {
     "get_k_alignment_for_contiguous_layout": "get_mk_alignment_for_contiguous_layout",
 }
 REFUSED = (
-    "fp8_gemm_nt_skip_head_mid",
     "tf32_hc_prenorm_gemm",
     "SymmBuffer",
     "get_symm_buffer_for_mega_moe",
@@ -277,6 +277,33 @@ def test_empty_products(kind, m, n, k, added, launches):
         a, b = (codes(m, k), Placed(m, 0)), (codes(n, k), Placed(0, 0))
     getattr(deep_gemm, f"{kind}_gemm_nt")(a, b, d, c)
     assert d.written == {"nothing": [0], "c": [c], "d": []}[added] and not launches
+
+
+@pytest.mark.parametrize("dtype", ("bfloat16", "float32"))
+def test_heads_of_which_the_middle_is_left_out(dtype, launches):
+    b, d = (codes(512, K), Placed(4, BLOCKS_K)), Output(M, 640, dtype=dtype)
+    given = dense_fp8(b=b, d=d, head_splits=(128, 64, 128))
+    assert deep_gemm.fp8_gemm_nt_skip_head_mid(**given) is None
+    (found,) = launches
+    assert found.problem.heads.numbers == (128, 64, 128) and found.shape == (M, 512, K)
+    assert (found.matrices["d"].pointer, found.matrices["d"].inner) == (d.address, 640)
+    deep_gemm.fp8_gemm_nt_skip_head_mid(**given | {"head_splits": [0, 32, 128]})
+    assert launches[1].problem.heads.numbers == (0, 32, 128)
+
+
+def test_heads_without_a_middle_are_a_product(launches):
+    b = (codes(512, K), Placed(4, BLOCKS_K))
+    given = dense_fp8(b=b, d=Output(M, 512), recipe=(1, 128, 128), disable_ue8m0_cast=True)
+    deep_gemm.fp8_gemm_nt_skip_head_mid(**given, head_splits=(128, 0, 128))
+    assert launches[0].problem.heads is None
+    with pytest.raises(ArgumentError, match=r"^b\[0\] rows=512: must be a multiple of 224"):
+        deep_gemm.fp8_gemm_nt_skip_head_mid(**given, head_splits=(128, 0, 96))
+
+
+def test_heads_of_no_rows_of_a(launches):
+    a, b = (codes(0, K), Placed(0, BLOCKS_K)), (codes(512, K), Placed(4, BLOCKS_K))
+    deep_gemm.fp8_gemm_nt_skip_head_mid(a, b, Output(0, 640), (128, 64, 128))
+    assert not launches
 
 
 @pytest.mark.parametrize("turned", ("nt", "nn", "tn", "tt"))

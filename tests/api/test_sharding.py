@@ -112,7 +112,7 @@ def test_what_is_promised_of_tensors_is_not_of_what_torch_moves(ranks):  # noqa:
 
 
 def test_errors(ranks):  # noqa: F811
-    names = ["out", "K of b", "bias", "chosen", "slots", "slots", "x", "a"]
+    names = ["out", "K of b", "bias", "chosen", "slots", "slots", "x", "a", "heads"]
     assert ranks.run(dtensors.errors) == names
 
 

@@ -17,13 +17,14 @@ from gemmgen.ir.row_sums import fold_rows
 from gemmgen.problem import Problem
 from gemmgen.target import H200
 
-from . import coded, coded_fp8, compat, experts, gemms, logits, others, paged
+from . import coded, coded_fp8, compat, experts, gemms, heads, logits, others, paged
 from .model import Outcome, tried
 
 FUNCTIONS = (
     *others.FUNCTIONS,
     *experts.FUNCTIONS,
     *gemms.FUNCTIONS,
+    *heads.FUNCTIONS,
     *coded.FUNCTIONS,
     *coded_fp8.FUNCTIONS,
     *logits.FUNCTIONS,

@@ -11,6 +11,8 @@ from gemmgen.compat import deep_gemm, flag_gems
 from gemmgen.errors import UnsupportedProblem
 
 from .gemms import BF16, BLOCKS_K, BLOCKS_N, FP8, K, M, N, overlapping
+from .heads import MID, SIDE, splits
+from .heads import SPLITS as SPLIT_AT
 from .model import Function, Given, Output, Wrong, wrong
 from .tensors import tensor
 
@@ -68,6 +70,21 @@ ADDED = (
     wrong("a matrix of another shape to add", "c shape", c=bf16(M, N + 8)),
 )
 DENSE = (*FP8_PAIR, *RECIPES, *ADDED)
+SPLITS = (
+    *FP8_PAIR, *RECIPES[:2],
+    *splits("head_splits"), wrong("no heads", "head_splits", head_splits=None),
+    wrong("no whole heads", "b[0] rows", head_splits=(64, 8, 64)),
+    wrong("no whole heads, and nothing between", "b[0] rows", head_splits=(64, 0, 64)),
+    wrong("D without gaps", "d shape", d=Output(M, SIDE)),
+)  # fmt: skip
+
+
+def _split() -> Given:
+    """Of one head."""
+    b, d = (codes(SIDE, K), Placed(2, BLOCKS_K)), Output(M, SIDE + MID)
+    return _fp8() | {"b": b, "d": d, "head_splits": SPLIT_AT}
+
+
 PLAIN = (
     *tensor("a", "none dtype device pitch address"),
     *tensor("b", "none dtype device side pitch address"),
@@ -152,6 +169,7 @@ DEEP_GEMM = (
     _made("fp8_gemm_nn", lambda: _turned(_fp8(), "b"), (*TURNED, *RECIPES, *ADDED)),
     _made("fp8_gemm_tn", lambda: _turned(_fp8(), "a", "b"), (*TURNED, *RECIPES, *ADDED)),
     _made("fp8_gemm_tt", lambda: _turned(_fp8(), "a"), (*TURNED, *RECIPES, *ADDED)),
+    _made("fp8_gemm_nt_skip_head_mid", _split, SPLITS),
     _made("bf16_gemm_nt", _bf16, (*PLAIN, *ADDED)),
     _made("bf16_gemm_nn", lambda: _turned(_bf16(), "b"), (*PLAIN[:3], *tensor("d", OUT), *ADDED)),
     _made("bf16_gemm_tn", lambda: _turned(_bf16(), "a", "b"), (*tensor("d", OUT), *ADDED)),

@@ -153,6 +153,7 @@ def _problems() -> tuple[Case, ...]:
             "weights_ready",
             "indexed",
             "paged",
+            "heads",
         )
         for x in VALUES
     ]

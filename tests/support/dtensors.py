@@ -192,6 +192,7 @@ def errors():
         lambda: copies.spread(x, None, slots, 256),
         lambda: copies.moe(x, x, x, slots, slots),
         lambda: copies.w4a16_gemm(x, w, weights="int4_128_bf16"),
+        lambda: copies.fp8_block_gemm(x, x, x, x, scale_a_layout="mn", heads=[16, 8, 16]),
     ):
         try:
             refused()

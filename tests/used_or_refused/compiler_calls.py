@@ -23,6 +23,7 @@ from gemmgen.ir.collectives import COLLECTIVES
 from gemmgen.ir.dtypes import DTYPES, DType
 from gemmgen.ir.expr import ACC, Expr, PerColumn
 from gemmgen.ir.groupings import GROUPINGS
+from gemmgen.ir.heads import Heads, heads_of
 from gemmgen.ir.packed import FORMS
 from gemmgen.ops import building, invariance
 from gemmgen.problem import LAYOUTS, Problem
@@ -51,6 +52,7 @@ PROBLEM = {
     "weights_ready": mostly(st.booleans()),
     "indexed": mostly(st.booleans()),
     "paged": mostly(st.sampled_from([False, False, True])),
+    "heads": mostly(st.sampled_from([None, (128, 64, 128), [32, 8, 0]])),
     "collective": mostly(st.sampled_from([*COLLECTIVES])),
     "wire": mostly(st.sampled_from([None, "bf16", DTYPES["f16"], DTYPES["bf16"]])),
 }
@@ -136,6 +138,8 @@ def same(given: Any, got: Any) -> bool:
         return got == (given if isinstance(given, Expr) else from_json(given))
     if isinstance(got, DType):
         return got == DTYPES.get(given, given)
+    if isinstance(got, Heads):
+        return got == heads_of(given)
     return bool(got == (tuple(given) if isinstance(given, list) else given))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import fake_torch
 import pytest
-from bad_arguments import coded, coded_fp8, gemms
+from bad_arguments import coded, coded_fp8, gemms, heads
 from fake_torch import Placed
 from hypothesis import strategies as st
 
@@ -22,6 +22,7 @@ from gemmgen.heuristics import ANY
 from gemmgen.heuristics.tuned import adds_up
 from gemmgen.ir.dtypes import BF16, F16
 from gemmgen.ir.expr import ACC, Expr, PerColumn, PerElement, PerRow, Scalar, arguments
+from gemmgen.ir.heads import heads_of
 from gemmgen.ir.indices import TOP
 from gemmgen.ir.packed import FORMS
 from gemmgen.ops import invariance, scaled
@@ -72,6 +73,7 @@ KEYWORDS: dict[str, st.SearchStrategy[Any]] = {
     "group_ends": mostly(st.none()),
     "rows": mostly(st.none()),  # rows of the product are made to fit
     "top": mostly(st.sampled_from([1, 2, 3])),  # without rows one is all there can be
+    "heads": mostly(st.sampled_from([None, heads.SPLITS, [0, 8, 16]])),
     "weights": mostly(st.sampled_from([*FORMS[BF16], *FORMS[F16]])),
     "columns": mostly(st.sampled_from([None, 65, 72, 128])),
     "table": mostly(st.none()),
@@ -114,6 +116,8 @@ def _fitting(draw: Callable[..., Any], given: dict[str, Any], f: Any) -> dict[st
         given = given | {"c": Placed(*lead, m, n), "out_dtype": "f32"}
     if "rows" in given and draw(st.booleans()):
         given = given | {"rows": Placed(m, dtype="int32")}
+    if given.get("heads") == heads.SPLITS and draw(st.booleans()):
+        given = given | {x: v for x, v in heads.right().items() if x in ("b", "scale_b", "out")}
     weights = given.get("weights")
     if isinstance(weights, str) and weights in FORMS[BF16] and draw(st.booleans()):
         sides = (*f.right()["b"].shape[:-1], FORMS[BF16][weights].block_bytes)
@@ -151,6 +155,7 @@ def ignored(call: Call) -> list[str]:
         "scale_out": lambda v: v is None or v.data_ptr() in values,
         "rows": lambda v: v is None or v.data_ptr() in values,
         "top": lambda v: v == launch.values.get(TOP, 1),
+        "heads": lambda v: p.heads == (v if v is None else heads_of(v)),
         "weights": lambda v: p.weights == v,
         "columns": lambda v: v is None or launch.shape[1] == v,
         "c": lambda v: v is None or p.accumulate or v.data_ptr() in values,

@@ -18,10 +18,12 @@ from .operands import (
     check_dims,
     layout_of,
     nothing_to_sum,
+    only_blocks,
     output,
     pair,
     plus,
     rows_of_b,
+    split_heads,
     stored,
     turned,
     turned_pair,
@@ -114,6 +116,30 @@ def fp8_gemm_tt(
     """`fp8_gemm_nt` of `a` transposed, [K, M]: still contiguous along K."""
     here = turned_pair("a", a)
     fp8_gemm_nt(here, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast)
+
+
+def fp8_gemm_nt_skip_head_mid(
+    a: Pair,
+    b: Pair,
+    d: Any,
+    head_splits: tuple[int, int, int],
+    recipe: Recipe = None,
+    compiled_dims: str = "nk",
+    disable_ue8m0_cast: bool = False,
+) -> None:
+    """`fp8_gemm_nt` into heads of which the middle is left as it was: column n of the product goes to column
+    n + (n + right) // (left + right) * mid of d.
+
+    a, b: as in `fp8_gemm_nt`, scales by recipe (1, 128, 128). head_splits: (left, mid, right), left and right multiples of 32 bytes of D's
+    elements, mid of 16; N a multiple of left + right, at least one. d: [M, N + N / (left + right) * mid], as in `fp8_gemm_nt`.
+    """
+    check_dims(compiled_dims)
+    only_blocks(recipe)
+    (x, sa), (y, sb) = pair("a", a), pair("b", b)
+    dtype = output(d).name
+    with IN_FP8:
+        heads, layout = split_heads(head_splits, y), scale_layout("a[1]", sa)
+        ops.fp8_block_gemm(x, sa, y, sb, d, scale_a_layout=layout, out_dtype=dtype, heads=heads)
 
 
 def bf16_gemm_nt(a: Any, b: Any, d: Any, c: Any = None, compiled_dims: str = "nk") -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from ...errors import ArgumentError
+from ...ir.counts import MOST_SIDE
 from ...ir.dtypes import BF16, F32, DType
 from ...ir.expr import ACC, PerElement
+from ...ir.heads import check_columns, heads_of
 from ...ops.names import ArgumentNames
 from ...runtime.torch_tensors import (
     check_apart,
@@ -29,6 +32,7 @@ _DENSE = {
     **dict.fromkeys(("row_groups", "group_ends", "group_depths"), "grouped_layout"),
     "group_rows": "masked_m",
     "expected_rows": "expected_m",
+    "heads": "head_splits",
 }
 _FP8 = {**_DENSE, "a": "a[0]", "b": "b[0]", "scale_a": "a[1]", "scale_b": "b[1]"}
 IN_DENSE = ArgumentNames(names=_DENSE)
@@ -92,6 +96,18 @@ def only_blocks(recipe: Recipe, recipe_a: Part = None, recipe_b: Part = None) ->
     """Raise ArgumentError unless 128 rows of B share a scale."""
     if rows_of_b(recipe, recipe_a, recipe_b) != 128:
         raise ArgumentError("recipe", recipe or (recipe_a, recipe_b), "must be (1, 128, 128)")
+
+
+def split_heads(splits: Any, b: Any) -> tuple[int, int, int] | None:
+    """What `ops` calls heads: none where nothing lies between left and right ones. Raises ArgumentError."""
+    whole = sides("head_splits", splits)
+    if len(whole) != 3 or whole[1] != 0 or isinstance(whole[1], bool):
+        return whole
+    left, _, right = whole
+    plain = replace(heads_of((left, 1, right)), mid=0)
+    if b.dim() == 2:
+        check_columns(plain, "b rows", b.shape[0], MOST_SIDE)
+    return None
 
 
 def check_dims(compiled_dims: str) -> None:
