@@ -69,10 +69,14 @@ def interface(p: Problem, kernel: Kernel) -> Interface:
 
 
 def check_mapped(p: Problem) -> None:
-    """Raise UnsupportedProblem unless tensor maps, which are all that a C caller's matrices become, say where B lies."""
+    """Raise UnsupportedProblem unless tensor maps, which are all that a C caller's matrices become, say where B lies, and D is [M, N]."""
     if p.paged:
         said = "a pack's C code knows of no table of pages"
         raise UnsupportedProblem(f"a pack cannot hold kernels of rows by page: {said}")
+    if p.heads:
+        raise UnsupportedProblem(
+            f"a pack cannot hold kernels of heads={p.heads}: its D has no gaps"
+        )
     if p.form is not None:
         said = "B is blocks that kernels read by address, and a pack's C code passes matrices as tensor maps"
         raise UnsupportedProblem(f"a pack cannot hold kernels of weights={p.weights}: {said}")

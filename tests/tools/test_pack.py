@@ -464,6 +464,13 @@ def test_pages_are_refused_by_name():
         made(p, {(2, *SHAPES[0]): Config()})
 
 
+def test_gaps_are_refused_by_name():
+    """Before anything is compiled: C code passes D as [M, N]."""
+    p = Problem(family="fp8_block", a=E4M3, b=E4M3, heads=(128, 64, 128))
+    with pytest.raises(UnsupportedProblem, match=r"heads=\(128, 64, 128\): its D has no gaps"):
+        made(p, {SHAPES[0]: Config()})
+
+
 def test_packed_weights_are_refused_by_name(capsys, tmp_path):
     """Before anything is compiled: C code passes matrices as tensor maps, and these are read by address."""
     p = Problem(family="w4a16", a=BF16, b=BF16, weights="int4_128_bf16")
