@@ -151,9 +151,9 @@ def _scales(p: Problem, a: tuple[int, ...], b: tuple[int, ...], data: Data) -> t
 
 
 def output(p: Problem, rows: tuple[int, ...], n: int, device: Any) -> Any:
-    """A new D [*rows, N], or half of N where columns are paired, whose rows begin at multiples of 16 bytes; 0, if
+    """A new D [*rows, N], or half of N where columns are paired, with its gaps, whose rows begin at multiples of 16 bytes; 0, if
     something is added to it."""
-    out = empty((*rows, n // fold(p.epilogue)), p.d, device)
+    out = empty((*rows, p.gaps.columns(n // fold(p.epilogue))), p.d, device)
     return out.zero_() if p.accumulate else out
 
 

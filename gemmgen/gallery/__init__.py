@@ -9,6 +9,7 @@ from .. import recipes
 from ..config import Config
 from ..epilogues import EPILOGUES, mqa_logits
 from ..ir.dtypes import BF16, E4M3, E5M2, F16, F32, S8
+from ..ir.heads import Heads
 from ..pipeline import Artifact, compile_to_source
 from ..problem import Problem
 from ..target import H200, Target
@@ -49,6 +50,12 @@ GALLERY: tuple[Exhibit, ...] = (
         problem=FP8,
         config=Config(block_n=144, stages=5),
         shows="block_n that does not divide 128: two scales of B per tile as selects",
+    ),
+    Exhibit(
+        name="heads",
+        problem=replace(FP8, heads=Heads(left=128, mid=64, right=128)),
+        config=Config(stages=5, unroll=4, multicast="b"),
+        shows="D with gaps, the middle of each head: a box's column goes past those before it, and none lies over one",
     ),
     Exhibit(
         name="wgrad",

@@ -204,7 +204,14 @@ def test_what_needs_a_gpu_is_marked(fence):
 
 def test_excerpts_are_from_generated():
     """Every line of a cuda block stands in the kernels that design.md walks through."""
-    names = ("base", "two_wave_multicast_a", "masked_swiglu_fp8", "split_k", "indexed_rows")
+    names = (
+        "base",
+        "two_wave_multicast_a",
+        "masked_swiglu_fp8",
+        "split_k",
+        "indexed_rows",
+        "heads",
+    )
     names = (*(f"fp8_block/{n}" for n in names), "dense/tn", "dense/d_columns", "dense/slice_k")
     texts = [(ROOT / f"generated/{n}.cu").read_text() for n in names]
     emitted = {line.strip() for text in texts for line in text.splitlines()}
