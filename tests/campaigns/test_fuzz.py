@@ -22,7 +22,7 @@ from gpu_fuzz.__main__ import main  # noqa: E402
 from gpu_fuzz.cases import Case, random_case, smaller  # noqa: E402
 from gpu_fuzz.exact import Flags, exact, settled, shrunk  # noqa: E402
 from gpu_fuzz.images import POISONS, layout  # noqa: E402
-from gpu_fuzz.kinds import KINDS, SAME_BITS  # noqa: E402
+from gpu_fuzz.kinds import GAPS, KINDS, SAME_BITS  # noqa: E402
 from gpu_fuzz.pool import Pool  # noqa: E402
 from gpu_fuzz.tiers import TIERS  # noqa: E402
 from gpu_fuzz.trial import build  # noqa: E402
@@ -97,6 +97,14 @@ def test_the_configs_that_agree_are_legal(name):
 )
 def test_a_fault_is_found(machine, tier, indices):
     assert wrong(machine, tier, indices)
+
+
+@pytest.mark.parametrize("machine", ["OverGaps"], indirect=True)
+@pytest.mark.parametrize("name", GAPS)
+def test_a_gap_that_is_written_is_found(machine, name):
+    flags = Flags()
+    exact(machine, tiers.middle(name, 3), flags, 2)
+    assert [*flags.wrong()]
 
 
 @pytest.mark.parametrize("machine", ["OneElement"], indirect=True)

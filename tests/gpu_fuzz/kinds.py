@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gemmgen.config import Config
+from gemmgen.ir.heads import NO_GAPS, Heads, heads_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,12 @@ class Kind:
     packing: str = ""
     weights: str = ""
     given: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def heads(self) -> Heads:
+        """Where D has gaps."""
+        given = dict(self.given).get("heads")
+        return NO_GAPS if given is None else heads_of(given)
 
     @property
     def turned(self) -> tuple[bool, bool]:
@@ -210,7 +217,13 @@ CODED_GROUPED = {
         config=replace(DECODED, shares=2, in_flight=0),
     ),
 }
-KINDS = {**SINGLE, **GROUPED, **CODED, **CODED_GROUPED}
+SPLIT = replace(BLOCK, given=(("heads", (128, 64, 128)),))
+GAPS = {
+    "block heads": SPLIT,
+    "block heads, wide": replace(SPLIT, config=Config(block_n=192, stages=3, multicast="b")),
+    "block heads, swapped": replace(SPLIT, out=F32, given=(("heads", (32, 4, 8)),), config=SWAPPED),
+}
+KINDS = {**SINGLE, **GROUPED, **CODED, **CODED_GROUPED, **GAPS}
 
 _TILES = tuple(
     Config(block_m=m, block_n=n, consumers=c, stages=s, multicast=shared)

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from gemmgen.config import Config
+from gemmgen.ir.heads import Heads
 
-from .cases import Case
+from .cases import Case, up
 from .coded import packed
 from .images import Output, embed, lose, output
 from .kinds import KINDS, Kind, dtype_name
@@ -98,7 +99,7 @@ def build(
         case=case, device=device, rng=Random(case.seed), source=source, normal=normal, change=change
     )
     sizes = case.sizes if not case.turn % 2 else case.sizes[::-1]
-    case = replace(case, sizes=sizes)
+    case = replace(case, sizes=sizes, n=up(case.n, kind.heads.side))
     rows = (len(sizes),) if kind.grouping in ("batched", "masked") else ()
     columns = (len(sizes),) if kind.grouping not in ("none", "k") else ()
     wide = kind.out == "int32"
@@ -317,6 +318,9 @@ def _blocks(scale: Any, n: int, k: int) -> Any:
 
 def _output(d: Drawn, kind: Kind, exact: Any, written: Any) -> Output:
     dtype = getattr(torch, kind.out)
+    written = None if written is None else written.unsqueeze(-1)
+    if kind.heads.mid:
+        exact, written = _with_gaps(kind.heads, exact)
     start = d.integers(tuple(exact.shape), -8, 8) if kind.accumulate else None
 
     def fill(begin: Any, want: Any) -> None:
@@ -326,8 +330,19 @@ def _output(d: Drawn, kind: Kind, exact: Any, written: Any) -> Output:
             value = exact + start
         after = (value + 0.0).to(torch.int32 if dtype == torch.int32 else torch.float32).to(dtype)
         if written is not None:
-            after = torch.where(written.unsqueeze(-1), after, want)
+            after = torch.where(written, after, want)
         if not d.normal:
             want.copy_(after)
 
     return output(d.rng, tuple(exact.shape), dtype, d.device, fill)
+
+
+def _with_gaps(heads: Heads, exact: Any) -> tuple[Any, Any]:
+    """D with its gaps, and which of its columns a launch writes."""
+    n = exact.shape[-1]
+    d = exact.new_zeros(*exact.shape[:-1], heads.columns(n))
+    written = torch.zeros(heads.columns(n), dtype=torch.bool, device=exact.device)
+    for columns in heads.stored(n):
+        written[columns.start : columns.stop] = True
+    d[..., written] = exact
+    return d, written

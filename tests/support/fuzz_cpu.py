@@ -105,7 +105,11 @@ def execute(p, plan):
         out = d[own, rows]
         acc = acc + (out.double() if p.accumulate else 0.0)
         acc = acc if d.dtype == torch.int32 else acc.float()
-        out.copy_(acc.to(d.dtype))
+        first = 0
+        for columns in p.gaps.stored(n):
+            here = out[..., columns.start : columns.stop]
+            here.copy_(acc[..., first : first + len(columns)].to(d.dtype))
+            first += len(columns)
 
 
 def numbers(p, rows, n, k):
@@ -308,6 +312,15 @@ class Forgetful(Cpu):
         self.count += 1
         if self.count % 50:
             super().execute(p, plan)
+
+
+class OverGaps(Cpu):
+    """One element of a gap is written."""
+
+    def execute(self, p, plan):
+        super().execute(p, plan)
+        if p.heads and 0 not in plan.shape:
+            view(p, "d", plan.matrices["d"])[0, -1, p.heads.left + p.heads.mid - 1] = 3
 
 
 class OutOfBounds(Cpu):
