@@ -9,7 +9,7 @@ from .config import Config
 from .errors import ArgumentError
 from .ir.collectives import COLLECTIVES
 from .ir.expr import PerElement, arguments, fold
-from .ir.groupings import GROUPINGS
+from .ir.groupings import GROUPINGS, summed_k
 from .ir.nodes import Cluster
 from .ir.packed import COLUMNS, ROWS
 from .ir.row_sums import fold_rows
@@ -19,6 +19,7 @@ from .problem import Problem, Shape, check_groups, check_shape
 from .recipes import SCALE_BLOCK, Recipe, recipe
 from .target import Target
 
+K_BLOCK = Config.block_k_bytes
 TAKEN = 4  # rows of the product that one of A stands for, where they come by index: nobody tells
 ROWS_OF_GROUPS = (0.7, 0.82, 0.94, 1.06, 1.18, 1.3)  # of the mean: what ragged ones are costed with
 
@@ -29,7 +30,7 @@ class Workload:
     of A and D, of which this GPU computes all with one B; where each rank stores all rows M is all there are.
 
     rows: M, that tiles are counted for: of groups whose rows vary about M, several to take the mean of.
-    promotes: of the problem. k_bytes: of a row of A or B. d_bytes, read_bytes: per element of the product, of D and of what the epilogue reads per element. dram_bytes, b_bytes: of all
+    promotes: of the problem. k_bytes: of a row of A or B; where tiles sum all groups, of all, each in whole K blocks. d_bytes, read_bytes: per element of the product, of D and of what the epilogue reads per element. dram_bytes, b_bytes: of all
     groups, all operands' and B's. split_k: CTAs that must divide K of a config that is chosen for it. pointers: whether a kernel may
     read operands without tensor maps.
     """
@@ -48,6 +49,11 @@ class Workload:
     b_bytes: float
     split_k: int = ANY
     pointers: bool = True
+
+    @property
+    def deep(self) -> Shape:
+        """M, N and the K that a tile sums."""
+        return *self.shape[:2], self.k_bytes // self.problem.a.bytes
 
     @property
     def packed(self) -> float:
@@ -89,8 +95,13 @@ def _covering(rows: tuple[int, ...], side: int) -> int:
 
 
 def grids(p: Problem, groups: int) -> int:
-    """Groups, unless they are ranks that each have all rows."""
-    return 1 if COLLECTIVES[p.collective].whole else groups
+    """Groups, unless they are ranks that each have all rows, or are summed."""
+    return 1 if COLLECTIVES[p.collective].whole or GROUPINGS[p.grouping].summed else groups
+
+
+def gemms(p: Problem, groups: int) -> int:
+    """That are multiplied."""
+    return groups if GROUPINGS[p.grouping].summed else grids(p, groups)
 
 
 def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Workload:
@@ -110,7 +121,7 @@ def launch(p: Problem, shape: Shape, target: Target, groups: int = 1) -> Workloa
         groups=groups,
         rows=_rows(p, shape[0]),
         promotes=promotes(p),
-        k_bytes=shape[2] * p.a.bytes,
+        k_bytes=summed_k(GROUPINGS[p.grouping].summed, shape[2] * p.a.bytes, groups, K_BLOCK),
         d_bytes=d_bytes(p),
         read_bytes=read_bytes(p),
         dram_bytes=sum(of_operands.values()),
@@ -160,9 +171,10 @@ def dram_bytes(p: Problem, shape: Shape, groups: int = 1) -> float:
 
 def operand_bytes(p: Problem, shape: Shape, groups: int = 1) -> dict[str, float]:
     """What `dram_bytes` adds up, by operand, D's with what the epilogue reads like it. Ranks have one B."""
-    (m, n, k), weights, groups = shape, 1 if p.together else groups, grids(p, groups)
+    (m, n, k), weights, results = shape, 1 if p.together else groups, grids(p, groups)
+    groups = gemms(p, groups)
     scales = scale_bytes(p, groups * m, k) + scale_bytes(p, weights * ceil(n, SCALE_BLOCK), k)
-    written = groups * m * n * (d_bytes(p) * (1 + p.accumulate) + read_bytes(p))
+    written = results * m * n * (d_bytes(p) * (1 + p.accumulate) + read_bytes(p))
     rows = groups * m / (TAKEN if p.indexed else 1)
     read = {"a": rows * k * p.a.bytes, "b": weights * n * k * stored_bytes(p)}
     return {**read, "d": written, "scales": scales}
@@ -194,7 +206,7 @@ def floors(p: Problem, shape: Shape, target: Target, groups: int = 1) -> tuple[f
     """Seconds that no kernel beats: of the products at the tensor cores' peak and `Target.clock_hz`, of
     `dram_bytes` at HBM's peak. Of rows by index the second is an estimate: that each row of A stands for TAKEN of the product."""
     peak = target.sms * target.flops_per_clock(p.a.bytes) * target.clock_hz
-    return flops(shape, grids(p, groups)) / peak, dram_bytes(
+    return flops(shape, gemms(p, groups)) / peak, dram_bytes(
         p, shape, groups
     ) / target.hbm_bytes_per_second
 

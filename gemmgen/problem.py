@@ -23,6 +23,7 @@ from .problem_checks import (
     check_paged,
     check_promise,
     check_rows,
+    check_summed,
     check_weights,
     check_wire,
 )
@@ -155,6 +156,7 @@ class Problem:
             allowed = "needs an epilogue that does not pair columns"
             raise ArgumentError("accumulate", self.accumulate, allowed)
         check_weights(self, sums)
+        check_summed(self, sums)
         check_promise(self)
         check_indexed(self)
         check_paged(self)

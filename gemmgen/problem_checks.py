@@ -44,12 +44,20 @@ def check_weights(p: P, sums: Recipe) -> None:
         raise ArgumentError("grouping", p.grouping, allowed)
 
 
+def check_summed(p: P, sums: Recipe) -> None:
+    """Raise ArgumentError for groups that are summed, unless what they sum needs only their tensor maps."""
+    if GROUPINGS[p.grouping].summed and (sums.scaled or sums.coded):
+        allowed = f"must be none that sums groups in {p.family}: scales would be other ones in each"
+        raise ArgumentError("grouping", p.grouping, allowed)
+
+
 def check_promise(p: P) -> None:
     """Raise ArgumentError for a promise that is none, or of what is no weight."""
     if not isinstance(p.weights_ready, bool):
         raise ArgumentError("weights_ready", p.weights_ready, "must be true or false")
-    if p.weights_ready and GROUPINGS[p.grouping].depths:
-        allowed = f"must be false for grouping={p.grouping}: where groups split K, B is no weight"
+    g = GROUPINGS[p.grouping]
+    if p.weights_ready and (g.depths or g.summed):
+        allowed = f"must be false for grouping={p.grouping}: where groups split K, or are summed, B is no weight"
         raise ArgumentError("weights_ready", p.weights_ready, allowed)
 
 

@@ -21,7 +21,16 @@ from .ir.collectives import (
     Seat,
 )
 from .ir.dealing import of_cta, parts
-from .ir.groupings import ALONE, GROUPINGS, SEGMENTS, Grouping, Layout, Segment, in_turn
+from .ir.groupings import (
+    ALONE,
+    GROUPINGS,
+    SEGMENTS,
+    Grouping,
+    Layout,
+    Segment,
+    in_turn,
+    summed_k,
+)
 from .ir.nodes import Block, Cluster, Scheduler
 from .ir.orders import PANELS, place
 from .ir.walks import TILES, WINDOWS
@@ -83,9 +92,10 @@ def panels(
         fast=fast,  # type: ignore[arg-type]
         slow=slow,  # type: ignore[arg-type]
         panel=panel,
-        params=(*(p.name for p in grouping.params), *together.walked, *bounds),
+        params=(*(p.name for p in grouping.walked), *together.walked, *bounds),
         alignment=alignment * grouping.aligned,
         order=order,
+        summed=grouping.summed,
     )
 
 
@@ -102,6 +112,7 @@ def order(
 ) -> Iterator[Tile]:
     """The tiles CTA `cta` of `ctas` computes for shape (M, N, K), in its order. seat: whose of several GPUs' launches it is;
     M is then the rows of D, or of each rank's A. chunk_rows: in what these are sent."""
+    shape = (*shape[:2], summed_k(s.summed, shape[2], layout.groups, block.k))
     if s.name == RANKS:
         phases = Layout(groups=seat.ranks)
         walk = _tiles(s, block, cluster, shape, ctas, cta, phases)
@@ -263,11 +274,6 @@ def _windowed(
         yield t if reached else replace(t, k_blocks=0)
 
 
-def _one_grid(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
-    """All rows together, whatever group each is in."""
-    yield Segment(group=0, first=0, end=rows)
-
-
 def runs(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
     """Rows of one group, or of none, which then are multiplied as group 0's, from one aligned row to another."""
     first = 0
@@ -280,15 +286,11 @@ def runs(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
 # By scheduler: the parts of D that are walked one after the other.
 GRIDS = {g.scheduler: SEGMENTS[name] for name, g in GROUPINGS.items()}
 GRIDS |= {
-    "rows": _one_grid,
-    **{
-        of: SEGMENTS[name]
-        for name, of in (("none", WINDOWS["panels"]), ("batched", WINDOWS["batched"]))
-    },
+    **dict.fromkeys(("rows", WINDOWS["panels"], ALIKE), SEGMENTS["summed"]),  # all rows together
+    WINDOWS["batched"]: SEGMENTS["batched"],
     RUNS: runs,
     **dict.fromkeys((RANKS, GATHERED), SEGMENTS["batched"]),
 }
-GRIDS[ALIKE] = _one_grid
 
 
 def _ceil(a: int, b: int) -> int:

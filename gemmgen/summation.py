@@ -57,7 +57,8 @@ EXACT = Summation(exact=True)
 
 
 def summation(p: Problem, c: Config, k: int) -> Summation:
-    """Of every element of D, whose sum has `k` products (of its group, where groups split K): M, N, the element's place,
+    """Of every element of D, whose sum has `k` products (of its group, where groups split K; of all groups, where they are summed, each in
+    whole K blocks): M, N, the element's place,
     the grouping and how many groups there are do not matter."""
     if is_exact(p):
         return EXACT

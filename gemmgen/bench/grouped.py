@@ -20,6 +20,7 @@ from .select import FLOOR, Offer
 from .shapes import Shape, depths_of, rows_held, rows_of
 
 _DEEP_GEMM = Offer(name=grouped_deep_gemm.NAME, library="deep_gemm", takes=grouped_deep_gemm.takes)
+SUM = "torch.einsum"
 ALONE = ", one"  # ends the name of a provider that does one GEMM in place of all groups'
 THEIR_STEP = 16  # rows: a multiple that _scaled_mm takes
 THEIR_LEAST = 32  # of _int_mm, which takes no 16
@@ -78,6 +79,8 @@ def one_gemm(p: Problem) -> str:
         return f"torch._int_mm{ALONE}"
     if p.a in FP8:
         return f"torch._scaled_mm{ALONE}"
+    if GROUPINGS[p.grouping].summed:
+        return SUM
     return "torch.bmm" if p.grouping == "batched" else f"torch.mm{ALONE}"
 
 
@@ -132,6 +135,8 @@ def _theirs(p: Problem, t: Tensors, data: Data, fresh: bool) -> Call:
     if one_gemm(p) == "torch.bmm":
         batch = None if fresh else torch().empty(*t.out.shape, device="cuda", dtype=t.a.dtype)
         return lambda: torch().bmm(a, b, out=batch)
+    if one_gemm(p) == SUM:
+        return lambda: torch().einsum("bmk,bkn->mn", a, b)
     if not GROUPINGS[p.grouping].depths:
         a, b = _all_rows(p, t, a.shape[-1], data), b[0]
     dtype = torch_dtype(out_dtype(p) if p.a in FP8 else p.a)

@@ -110,15 +110,21 @@ def _listed(text: str, form: str, known: Iterable[str]) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
+def alike(p: Problem) -> bool:
+    """Whether all groups have the same rows: those of a batch, and of a sum."""
+    g = GROUPINGS[p.grouping]
+    return g.rows and not g.ragged
+
+
 def rows_of(p: Problem, groups: int, mean: int) -> tuple[int, ...]:
-    """The rows of each group: `mean` in a batch, else about it."""
-    return (mean,) * groups if p.grouping == "batched" else tuple(sizes(groups, mean))
+    """The rows of each group: `mean` where they are alike, else about it."""
+    return (mean,) * groups if alike(p) else tuple(sizes(groups, mean))
 
 
 def rows_held(p: Problem, rows: tuple[int, ...]) -> int:
     """M of A, where each group's rows begin at a multiple of the alignment; or of each group of A: room for the largest
-    group's tile, but in a batch."""
-    if p.grouping == "batched":
+    group's tile, unless they are alike."""
+    if alike(p):
         return max(rows)
     shared = not GROUPINGS[p.grouping].rows
     step = p.alignment if shared else ROW_MULTIPLE

@@ -63,7 +63,8 @@ def work(p: Problem, shape: Shape) -> Work:
         return Work(flops=2.0 * m * n * k, inputs=inputs, bytes=inputs + int(groups * m * n * d))
     rows = m if p.grouping == "none" else sum(rows_of(p, groups, m))
     inputs = k * rows * p.a.bytes + groups * weights_bytes(p, n, k)
-    return Work(flops=2.0 * rows * n * k, inputs=inputs, bytes=inputs + int(rows * n * d))
+    results = m if GROUPINGS[p.grouping].summed else rows
+    return Work(flops=2.0 * rows * n * k, inputs=inputs, bytes=inputs + int(results * n * d))
 
 
 def weights_bytes(p: Problem, n: int, k: int) -> int:

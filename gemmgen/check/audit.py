@@ -16,6 +16,7 @@ from ..ir.groupings import (
     Segment,
     depths,
     segments,
+    summed_k,
 )
 from ..ir.nodes import Block, Cluster, Kernel, Scheduler
 from ..ir.rewrite import statements
@@ -53,6 +54,7 @@ def audit(
     where += f", {layout.groups} groups, {list(layout.table)}" * (layout != ALONE)
     span = block.m * cluster.m
     parts = PARTS.get(scheduler.name, _groups)(scheduler, span, shape[0], layout)
+    shape = (*shape[:2], summed_k(scheduler.summed, shape[2], layout.groups, block.k))
     summed = depths(_grouping(scheduler), shape[2], layout)
     if scheduler.streams:
         k_blocks = -(-shape[2] // block.k)
@@ -140,7 +142,8 @@ def _grouping(s: Scheduler) -> str:
         **dict.fromkeys((RANKS, GATHERED, ALIKE), GROUPINGS["none"].scheduler),
         **{of: plain for plain, of in WINDOWS.items()},
     }.get(s.name, s.name)
-    return next(x for x, g in GROUPINGS.items() if g.scheduler == name)
+    same = (x for x, g in GROUPINGS.items() if (g.scheduler, g.summed) == (name, s.summed))
+    return next(same)
 
 
 def examine(

@@ -99,6 +99,8 @@ def _load(kernel: Kernel, s: TmaLoad, to: Smem) -> Iterator[str]:
         step = kernel.block.k if axis == "k" and not scales else 1
         if coord.start != _start(kernel, m, axis, scales):
             yield f"{m.name} starts along {axis} at {coord.start or 0}"
+        if coord.of != _of(kernel, m, axis):
+            yield f"{m.name} is placed along {axis} in {coord.of or 'all'} of it"
         if (coord.base, coord.scale) != (BASES[axis], step):
             yield f"{m.name} is placed along {axis} by {coord.base} * {coord.scale}"
     shift = s.rank_bytes or 0
@@ -109,7 +111,7 @@ def _load(kernel: Kernel, s: TmaLoad, to: Smem) -> Iterator[str]:
         return
     if m.box != _box(s, to):
         yield f"{m.name}'s box {m.box} does not fill {_box(s, to)} of {to.name}"
-    yield from _group(m, s.coords[2:])
+    yield from _group(kernel, m, s.coords[2:])
     yield from _rank(s, to, (inner, outer))
 
 
@@ -137,8 +139,18 @@ def _start(kernel: Kernel, m: TmaMap | Pointed, axis: str, scales: bool) -> str:
     return "tile.k_first / 128" if scales else "tile.k_first"
 
 
-def _group(m: TmaMap, rest: tuple[Coord, ...]) -> Iterator[str]:
-    if rest != (Coord(base="tile.group"),) * m.grouped:
+def _of(kernel: Kernel, m: TmaMap, axis: str) -> str:
+    """Where tiles sum all groups, a coordinate along K is one in a group's."""
+    return "depth" if kernel.groups.summed and m.grouped and axis == "k" else ""
+
+
+def _group(kernel: Kernel, m: TmaMap, rest: tuple[Coord, ...]) -> Iterator[str]:
+    """The tile's; where tiles sum all groups, the one that the place along K is in."""
+    group = Coord(base="tile.group")
+    if kernel.groups.summed:
+        start = _start(kernel, m, "k", False)
+        group = Coord(base="k", scale=kernel.block.k, start=start, of="group")  # type: ignore[arg-type]
+    if rest != (group,) * m.grouped:
         yield f"{m.name} {'has' if m.grouped else 'has no'} groups, and is placed by {rest}"
 
 

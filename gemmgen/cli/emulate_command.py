@@ -16,6 +16,7 @@ from ..runtime import emulated
 from ..runtime.emulated import EmulatedGpu, prepare
 from ..target import H200
 from ..untrusted import whole
+from ..verification.groups import some
 from ..verification.power import line, power
 from ..verification.trial import judge, share_of
 from . import group_options, options, progress
@@ -61,7 +62,8 @@ def main(args: argparse.Namespace) -> int:
         machine = EmulatedGpu(sms=args.sms, schedule=order, on_progress=told)
         program = prepare(a.kernel, a.source)
         verdict = judge(machine, program, a.kernel, a.problem, shape, args.seed, args.pad, layout)
-    powers = power(a.problem, shape, args.seed, layout, share_of(a.kernel, shape[2]))
+    share = share_of(a.kernel, shape[2], layout or some(a.problem, shape))
+    powers = power(a.problem, shape, args.seed, layout, share)
     report: dict[str, Any] = {
         "kernel": a.name,
         "shape": shape,

@@ -97,7 +97,7 @@ def _on_gpu(args: argparse.Namespace, device: int) -> int:
             progress=partial(bar.update, "verifying"),
         )
     operands = random_normal(a.problem, *shape, args.seed, layout)
-    powers = power(a.problem, shape, args.seed, layout, share_of(a.kernel, shape[2]))
+    powers = power(a.problem, shape, args.seed, layout, share_of(a.kernel, shape[2], of))
     samples = _timed(a, program, operands, args)
     flops = 2.0 * products(a.problem, operands) * shape[1]
     report: dict[str, Any] = {
@@ -127,7 +127,9 @@ def products(p: Problem, x: Operands) -> int:
     """For each column of D: over its rows that are computed, all groups' together, K of each."""
     summed = depths(p.grouping, x.shape[2], x.layout)
     found = segments(p.grouping, x.shape[0], x.layout, p.alignment)
-    return sum((s.end - s.first) * (summed[s.group].end - summed[s.group].first) for s in found)
+    each = x.layout.groups if x.summed else 1
+    rows = ((s.end - s.first, summed[s.group]) for s in found)
+    return each * sum(m * (d.end - d.first) for m, d in rows)
 
 
 def _timed(a: Artifact, program: LoadedKernel, operands: Operands, args: argparse.Namespace) -> Any:

@@ -9,7 +9,6 @@ from ..ir import orders, places
 from ..ir.nodes import (
     Arrive,
     Barrier,
-    Coord,
     ExpectTx,
     If,
     InitBarrier,
@@ -20,11 +19,11 @@ from ..ir.nodes import (
     TmaStore,
     Wait,
 )
-from ..ir.pages import HELD
 from ..ir.places import end, first, flag, held, numbered, piece, plus, rows_of_d, shift, total
 from ..ir.reasons import REASONS
 from ..ir.spelling import READS, epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
+from .coordinates import all_k, coordinate, depth
 from .decoding import SPELLED as DECODED
 from .descriptors import HIGH, LOW, descriptors, part, word
 from .fragments import fragments, products, rows_of_a
@@ -103,21 +102,14 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "but": lambda s: " Unless the peek has seen that." * bool(s.seen),
         "unless": lambda s: f"if ({s.seen}[0] == 0) " * bool(s.seen),
         "watching": lambda s, plain, watched: watched if s.watch else plain,
+        "all_k": all_k(kernel),
+        "depth": depth(kernel),
         "order": orders.comment(kernel.scheduler),
         "placed": lambda index: orders.device(kernel.scheduler, index),
         "index": INDEX[kernel.consumer.numbered],
         "turns": kernel.consumer.turns,
         "slices": kernel.consumer.slices,
     }
-
-
-def coordinate(c: Coord) -> str:
-    if c.base == "page":
-        return f"{HELD}[{c.offset}]"
-    text = c.base if c.scale == 1 else f"{c.base} * {c.scale}"
-    text = f"{c.start} + {text}" if c.start else text
-    text += f" + {c.offset}" if c.offset else ""
-    return text + (f" + cta_rank * {c.rank_step}" if c.rank_step else "")
 
 
 def column_of_d(kernel: Kernel, s: TmaStore) -> str:

@@ -174,12 +174,13 @@ def parameters(p: Problem, params: tuple[Param, ...]) -> tuple[Param, ...]:
 def groups(p: Problem, *, ragged: bool) -> Groups:
     g = p.grouped
     return Groups(
-        rows=g.rows,
-        columns=g.columns,
+        rows=g.rows and not g.summed,
+        columns=g.columns and not g.summed,
         ragged=g.ragged or ragged,
         depths=g.depths,
         step=p.alignment * g.again,
         pages=p.paged,
+        summed=g.summed,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..config import Config
@@ -26,6 +26,7 @@ from ..ir.pages import PAGES
 from ..problem import Problem
 from .output import group_stride
 
+OF_TILE = Coord(base="tile.group")
 LINE = 32  # FP32 scales in 128 bytes
 T = TypeVar("T")
 
@@ -56,12 +57,14 @@ def operand(name: str, dtype: DType, side: int, major: Major, c: Config) -> Smem
     )
 
 
-def load(tensor: str, inner: Coord, outer: Coord, *, grouped: bool) -> TmaLoad:
+def load(
+    tensor: str, inner: Coord, outer: Coord, *, grouped: bool, group: Coord = OF_TILE
+) -> TmaLoad:
     return TmaLoad(
         tensor_map=f"map_{tensor}",
         smem=f"smem_{tensor}",
         barrier="full",
-        coords=(inner, outer, *(Coord(base="tile.group"),) * grouped),
+        coords=(inner, outer, *(group,) * grouped),
     )
 
 
@@ -81,9 +84,14 @@ def operand_map(
     )
 
 
-def operand_load(tensor: str, major: Major, k: Coord, *, grouped: bool) -> TmaLoad:
+def operand_load(
+    tensor: str, major: Major, k: Coord, *, grouped: bool, summed: bool = False
+) -> TmaLoad:
+    """summed: `k` is a place in the K of all groups."""
     row = Coord(base=f"tile.{tensor}_row")  # type: ignore[arg-type]
-    return load(tensor, *contiguous_first(major, k, row), grouped=grouped)
+    group = replace(k, of="group") if summed else OF_TILE
+    k = replace(k, of="depth") if summed else k
+    return load(tensor, *contiguous_first(major, k, row), grouped=grouped, group=group)
 
 
 def contiguous_first(major: Major, k: T, mn: T) -> tuple[T, T]:
@@ -106,7 +114,7 @@ def boxes_of_a(p: Problem, c: Config, k: Coord) -> Operand:
     major, grouped = majors(p)[0], p.grouped.rows
     return Operand(
         smem=operand("smem_a", p.a, c.block_m, major, c),
-        load=operand_load("a", major, k, grouped=grouped),
+        load=operand_load("a", major, k, grouped=grouped, summed=p.grouped.summed),
         maps=(operand_map("a", "m", major, grouped=grouped, indices=ROWS * p.indexed),),
     )
 
@@ -115,7 +123,7 @@ def boxes_of_b(p: Problem, c: Config, k: Coord) -> Operand:
     major, grouped = majors(p)[1], p.grouped.columns
     return Operand(
         smem=operand("smem_b", p.b, c.block_n, major, c),
-        load=operand_load("b", major, k, grouped=grouped),
+        load=operand_load("b", major, k, grouped=grouped, summed=p.grouped.summed),
         maps=(operand_map("b", "n", major, grouped=grouped, pages=PAGES * p.paged),),
     )
 

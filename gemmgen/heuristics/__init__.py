@@ -152,7 +152,7 @@ def _judged(
     for bare, _ in _in_order(costed):
         tile = _tile(bare)
         if quick and tile not in without_room:
-            without_room[tile] = room.has_none(problem, bare, shape, target)
+            without_room[tile] = room.has_none(problem, bare, of.deep, target)
         if without_room.get(tile):
             continue
         c = with_raster(bare, shape, target)
@@ -161,10 +161,10 @@ def _judged(
         if known:
             yield replace(known, config=c, cost=price)
             continue
-        verdict = _built(judge(problem, c, price, shape, target), unbuilt)
+        verdict = _built(judge(problem, c, price, of.deep, target), unbuilt)
         if verdict.unbuilt and c != (plain := _sparing(c)):
             yield verdict  # then its K loop as written, which needs the fewest registers
-            verdict = _built(judge(problem, plain, price, shape, target), unbuilt)
+            verdict = _built(judge(problem, plain, price, of.deep, target), unbuilt)
         if not verdict.choice and not (verdict.refused and verdict.refused.rule in ONLY_SHARED):
             refused[tile] = verdict
         yield verdict
@@ -191,7 +191,7 @@ def _sums(c: Config) -> int:
 
 
 def judge(problem: Problem, c: Config, price: Cost, shape: Shape, target: Target) -> Verdict:
-    """Whether `c` is legal with as many stages as fit and hide latency. Raises UnsupportedProblem."""
+    """Whether `c` is legal with as many stages as fit and hide latency. shape: with the K that a tile sums. Raises UnsupportedProblem."""
     try:
         staged = _staged(problem, c, shape, target)
     except IllegalConfig as error:

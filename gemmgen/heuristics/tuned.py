@@ -27,6 +27,7 @@ from pathlib import Path
 from .. import environment
 from ..config import Config
 from ..cost import cost
+from ..cost_launch import launch
 from ..errors import ArgumentError, GemmgenError
 from ..ir.collectives import REDUCE_SCATTER
 from ..ir.expr import ACC, Expr, PerElement, arguments, fold, functions
@@ -140,7 +141,8 @@ def _pick(
         row = row if row and waits_alike(problem, row.best.config, shape, groups, target) else None
     if row and row.best.config.direct and not pointers:
         row = None
-    if row and split_k != ANY and not adds_up(problem, row.best.config, shape[2], split_k):
+    k = launch(problem, shape, target, groups).deep[2]
+    if row and split_k != ANY and not adds_up(problem, row.best.config, k, split_k):
         row = None
     if row and not (moved and row.best.config.swap_ab):
         return Pick(config=row.best.config, row=row, moved=moved)

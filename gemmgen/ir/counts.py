@@ -4,6 +4,7 @@ product of int overflows, and none is checked there."""
 from __future__ import annotations
 
 from ..errors import ArgumentError
+from .groupings import summed_k
 from .launchable import Launchable
 
 INT_LIMIT = 1 << 31
@@ -26,7 +27,11 @@ def check_side(name: str, side: int) -> None:
 def check_tiles(kernel: Launchable, shape: Shape, groups: int = 1) -> None:
     """Raise ArgumentError unless `kernel` can count the tiles of `groups` groups of `shape`, and their K blocks where CTAs
     take stretches of those."""
-    k_blocks = -(-shape[2] // kernel.block.k)
+    k = summed_k(kernel.groups.summed, shape[2], groups, kernel.block.k)
+    if k > MOST_SIDE:
+        allowed = f"must have at most {MOST_SIDE} of K in all groups, each in whole K blocks"
+        raise ArgumentError("groups, k", (groups, shape[2]), allowed)
+    k_blocks = -(-k // kernel.block.k)
     if kernel.workspace.words and most_tiles(kernel, shape, groups) * k_blocks > MOST_TILES:
         allowed = f"must make at most {MOST_TILES} K blocks in all tiles where stream is asked for"
         raise ArgumentError("groups, m, n, k", (groups, *shape), allowed)

@@ -25,13 +25,14 @@ def _every_row(value: Expr) -> Expr:
 class Grouping:
     """scheduler: the device struct that walks it. params: what that reads besides the shape.
 
-    rows: A, its scales and D have a leading group dimension. columns: B and its scales have one.
+    rows: A, its scales and D have a leading group dimension (D not if summed). columns: B and its scales have one.
     ragged: a group may end inside a tile, whose other rows belong to somebody else. aligned: groups
     begin at multiples of Problem.alignment. again: a group may have several places; where tiles' rows do not
     divide the alignment, what ends inside a tile is a run of it. value: what becomes of an
     epilogue.
     depths: groups follow each other along K: as columns of one matrix, or each as a matrix of its own
     behind the one before (flat; of a K-major operand, for of an MN-major one both are the same).
+    summed: D is one, the sum of all groups' products: a tile's K blocks are every group's, one group's after the other's.
     """
 
     says: str
@@ -44,6 +45,7 @@ class Grouping:
     again: bool = False
     value: Callable[[Expr], Expr] = _every_row
     depths: Literal["", "columns", "flat"] = ""
+    summed: bool = False
 
     @property
     def table(self) -> str:
@@ -53,12 +55,17 @@ class Grouping:
     @property
     def outputs(self) -> bool:
         """Whether D, and what an epilogue reads per row or element, have a group dimension."""
-        return self.rows or bool(self.depths)
+        return (self.rows and not self.summed) or bool(self.depths)
 
     @property
     def vectors(self) -> bool:
         """Whether what an epilogue reads per column has one."""
-        return self.columns or bool(self.depths)
+        return (self.columns and not self.summed) or bool(self.depths)
+
+    @property
+    def walked(self) -> tuple[Param, ...]:
+        """Of `params`, those that the struct is made from: how many groups are summed is in the K that it is told."""
+        return () if self.summed else self.params
 
 
 def _in_group(value: Expr) -> Expr:
@@ -111,6 +118,14 @@ GROUPINGS = {
         scheduler="depths",
         params=DEPTHS,
         depths="flat",
+    ),
+    "summed": Grouping(
+        says="D [M, N], the sum of as many GEMMs of one shape as there are groups",
+        scheduler="panels",
+        params=(COUNT,),
+        rows=True,
+        columns=True,
+        summed=True,
     ),
 }
 
@@ -171,6 +186,10 @@ def _rows(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
             first = row
 
 
+def _one(rows: int, layout: Layout, alignment: int) -> Iterator[Segment]:
+    yield Segment(group=0, first=0, end=rows)
+
+
 SEGMENTS = {
     "none": _whole,
     "batched": _whole,
@@ -179,6 +198,7 @@ SEGMENTS = {
     "rows": _rows,
     "k_columns": _whole,
     "k_flat": _whole,
+    "summed": _one,
 }
 
 
@@ -191,10 +211,10 @@ class Depth:
 
 
 def depths(grouping: str, k: int, layout: Layout) -> list[Depth]:
-    """Of each group, K being A's and B's."""
+    """Of each group, K being A's and B's; of all together where they are summed."""
     if GROUPINGS[grouping].depths:
         return in_turn(k, layout)
-    return [Depth(first=0, end=k)] * layout.groups
+    return [Depth(first=0, end=k)] * (1 if GROUPINGS[grouping].summed else layout.groups)
 
 
 def in_turn(k: int, layout: Layout) -> list[Depth]:
@@ -205,6 +225,11 @@ def in_turn(k: int, layout: Layout) -> list[Depth]:
         found.append(Depth(first=first, end=end))
         first = end
     return found
+
+
+def summed_k(summed: bool, k: int, groups: int, step: int) -> int:
+    """The K that a tile sums, of which each group has `k`: all groups' where they are summed, each one's in whole steps, such as K blocks."""
+    return -(-k // step) * step * groups if summed else k
 
 
 def split_side(grouping: str, shape: tuple[int, int, int]) -> int:
@@ -256,4 +281,5 @@ OF_SIZES: dict[str, Callable[[int, Sequence[int], int], Layout]] = {
     "rows": _by_row,
     "k_columns": _sized,
     "k_flat": _sized,
+    "summed": lambda rows, sizes, alignment: Layout(groups=len(sizes)),
 }

@@ -28,8 +28,9 @@ class Coord:
     """One tensor-map coordinate: `base * scale + offset + cta_rank * rank_step`, in elements.
 
     `base` is a field of the scheduler's Tile, or `k`, the running K block; `start`, where the tile's
-    group (derive_maps) or this CTA's share (split_k) begins along K, is added to it. "0": as it is; "page": the number of the
-    tile's offset-th page. `heads`: that is a column of the product, and the coordinate is where in D it lies (choose_stores).
+    group (derive_maps) or this CTA's share (split_k) begins along K, is added to it. Where tiles sum all groups that is a place in
+    the K of all; `of` it the coordinate is the place in its group's `depth`, or which `group` has it. "0": as it is; "page": the number of the tile's
+    offset-th page. `heads`: that is a column of the product, and the coordinate is where in D it lies (choose_stores).
     """
 
     base: Literal[
@@ -40,6 +41,7 @@ class Coord:
     rank_step: int = 0
     start: Literal["", "tile.k_first", "tile.k_first / 128"] = ""
     heads: Heads = NO_GAPS
+    of: Literal["", "depth", "group"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +203,7 @@ class Groups:
     # Rows: at any multiple a group may begin, or begin again; 0 where each has one place.
     step: int = field(default=0, metadata=UNUSUAL)
     pages: bool = field(default=False, metadata=UNUSUAL)
+    summed: bool = field(default=False, metadata=UNUSUAL)
 
     def own(self, m: TmaMap | Pointed) -> bool:
         """Whether each group's matrix in `m` has a place and a row stride of its own."""

@@ -46,7 +46,8 @@ def dump(kernel: Kernel) -> str:
         f"  scheduler {s.name} fast={s.fast} slow={s.slow} panel={s.panel}"
         + f" order={s.order}" * (s.order != PANELS)
         + "".join(f" {p}" for p in s.params)
-        + " streaming K" * s.streams,
+        + " streaming K" * s.streams
+        + " summing groups" * s.summed,
         *[f"  workspace {_fields(kernel.workspace)} per CTA"] * (kernel.workspace != NO_WORKSPACE),
         *[f"  peers {_fields(kernel.peers)} per tile"] * (kernel.peers != NO_PEERS),
         *[f"  arrivals {_fields(kernel.arrivals)}"] * (kernel.arrivals != NO_ARRIVALS),
@@ -148,6 +149,7 @@ def _majors(w: Wgmma) -> str:
 def _coord(c: Coord) -> str:
     text = c.base if c.scale == 1 else f"{c.base}*{c.scale}"
     text = f"{c.start}+{text}" if c.start else text
+    text = f"{c.of}({text})" if c.of else text
     text += f"+{c.offset}" if c.offset else ""
     text += f"+rank*{c.rank_step}" if c.rank_step else ""
     return f"{text} in heads {c.heads}" if c.heads.mid else text

@@ -24,6 +24,7 @@ class Scheduler:
     alignment: int = 0  # of the rows where groups begin, if they lie in one tensor
     shares: bool = False  # CTAs note in the tile where their share of K begins; split_k
     streams: bool = False  # CTAs take equal stretches of all tiles' K blocks; stream_k
+    summed: bool = False  # a tile's K blocks are those of all groups, one group's after the other's
 
     @property
     def windowed(self) -> bool:

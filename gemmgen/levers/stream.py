@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from ..ir.groupings import GROUPINGS
 from .lever import AS_IT_IS, C, Changes, L, flag
 
-COUNTED = ("none", "batched")  # groupings whose tiles the host can count
+COUNTED = ("none", "batched", "summed")  # groupings whose tiles the host can count
 ROWS = 64  # of a tile
 
 
 def _offers(of: L, c: C) -> tuple[Changes, ...]:
-    """Also it, where weights are decoded and tiles are fewer than SMs: of 64 rows and more, where it was measured to pay (docs/findings.md)."""
+    """Also it, where weights are decoded and tiles are fewer than SMs: of 64 rows and more, where it was measured to pay (docs/findings.md). And where
+    tiles sum all groups and are fewer than SMs, which was not measured: a cluster has too few CTAs to divide so much K among all SMs."""
     counted = of.problem.grouping in COUNTED and of.problem.collective == "none"
     few = of.tiles(c) < of.target.sms and c.block_m >= ROWS
-    if not (of.recipe.coded and counted and few) or of.split_k or c.split_k > 1:
+    long = of.recipe.coded or GROUPINGS[of.problem.grouping].summed
+    if not (long and counted and few) or of.split_k or c.split_k > 1:
         return AS_IT_IS
     return {}, {"stream": True}
 

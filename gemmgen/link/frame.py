@@ -205,8 +205,10 @@ def shared(k: ir.Kernel) -> str:
 
 
 def start(k: ir.Kernel) -> str:
-    parameters = ("shape_m", "shape_n", "shape_k", *k.scheduler.params)
-    return f"Scheduler scheduler({', '.join(parameters)});{' Ring ring;' * k.ring}"
+    depth = "const int depth = (shape_k + BLOCK_K - 1) / BLOCK_K * BLOCK_K;" * k.groups.summed
+    all_k = "depth * groups" if k.groups.summed else "shape_k"
+    parameters = ("shape_m", "shape_n", all_k, *k.scheduler.params)
+    return f"{depth}Scheduler scheduler({', '.join(parameters)});{' Ring ring;' * k.ring}"
 
 
 def roles(k: ir.Kernel) -> str:

@@ -16,7 +16,9 @@ def coord(c: ir.Coord) -> str:
     if c.base == "page":
         return f"page[{c.offset}]"
     own = f" + cta_rank * {c.rank_step}" if c.rank_step else ""
-    return f"{c.start or 0} + {c.base} * {c.scale} + {c.offset}{own}"
+    place = f"{c.start or 0} + {c.base} * {c.scale}"
+    place = {"": place, "depth": f"({place}) % depth", "group": f"({place}) / depth"}[c.of]
+    return f"{place} + {c.offset}{own}"
 
 
 def end_of_rows(k: ir.Kernel) -> str:

@@ -69,7 +69,8 @@ def interface(p: Problem, kernel: Kernel) -> Interface:
 
 
 def check_mapped(p: Problem) -> None:
-    """Raise UnsupportedProblem unless tensor maps, which are all that a C caller's matrices become, say where B lies, and D is [M, N]."""
+    """Raise UnsupportedProblem unless tensor maps, which are all that a C caller's matrices become, say where B lies, D is [M, N], and a
+    launch needs nothing else."""
     if p.paged:
         said = "a pack's C code knows of no table of pages"
         raise UnsupportedProblem(f"a pack cannot hold kernels of rows by page: {said}")
@@ -80,6 +81,9 @@ def check_mapped(p: Problem) -> None:
     if p.form is not None:
         said = "B is blocks that kernels read by address, and a pack's C code passes matrices as tensor maps"
         raise UnsupportedProblem(f"a pack cannot hold kernels of weights={p.weights}: {said}")
+    if GROUPINGS[p.grouping].summed:
+        said = "CTAs that divide a long sum hand parts over in a workspace, which a pack's C code has not"
+        raise UnsupportedProblem(f"a pack cannot hold kernels of grouping={p.grouping}: {said}")
 
 
 def _tensor(p: Problem, kernel: Kernel, m: TmaMap) -> Tensor:

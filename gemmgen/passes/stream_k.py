@@ -32,7 +32,7 @@ STREAM_ALONE = Rule(
 )
 STREAM_GROUPS = Rule(
     id="stream-groups",
-    says="stream needs tiles that the host can count and that one GPU sums: no collective, and no grouping, or batched",
+    says="stream needs tiles that the host can count and that one GPU sums: no collective, and no grouping, batched or summed",
     because="Stretches are equal parts of all tiles' K blocks, whose number would be known on the device only. Of a tile that is "
     "other GPUs', its parts would first have to meet.",
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import ArgumentError, LaunchError
 from ..ir.counts import INT_LIMIT, MOST_SIDE, check_maps, check_side, check_tiles
+from ..ir.groupings import summed_k
 from ..ir.heads import check_columns, gaps_of
 from ..ir.launchable import Launchable
 from ..ir.nodes import Kernel
@@ -178,9 +179,10 @@ def grid(kernel: Launchable, shape: tuple[int, int, int], sms: int, groups: int 
     # Of ranks that add their sums up each one's rows are a group's.
     tiles_m = -(-shape[0] // (b.m * c.m))
     tiles_n = -(-shape[1] // (b.n * c.n))
-    tiles, most = groups * tiles_m * tiles_n, clusters(sms, c.size) * kernel.per_sm
+    grids = 1 if kernel.groups.summed else groups
+    tiles, most = grids * tiles_m * tiles_n, clusters(sms, c.size) * kernel.per_sm
     if kernel.workspace.words:  # equal stretches of all K blocks, one at least
-        return min(tiles * -(-shape[2] // b.k), most)
+        return min(tiles * -(-summed_k(kernel.groups.summed, shape[2], groups, b.k) // b.k), most)
     turns = 1 if kernel.groups.ragged or kernel.groups.step else -(-tiles // max(1, most))
     return min(-(-tiles // turns), most) * c.size
 

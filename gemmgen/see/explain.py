@@ -8,7 +8,7 @@ from typing import Any
 
 from ..config import Config
 from ..cost import Cost, cost, floors, flops, operand_bytes, terms
-from ..cost_launch import grids
+from ..cost_launch import gemms, launch
 from ..cost_link import Payoff, pays
 from ..cost_terms import Terms
 from ..errors import ArgumentError, IllegalConfig
@@ -159,7 +159,7 @@ def explain(
         terms=taken,
         kernel=kernel,
         floor=floor(problem, shape, target, groups),
-        panels=panels(problem, config, shape, target),
+        panels=panels(problem, config, launch(problem, shape, target, groups).deep, target),
         judged=len(found),
         runners_up=tuple(RunnerUp(choice=o, differences=beside(o.config)) for o in others[:top]),
         refusals=refusals(found),
@@ -185,7 +185,7 @@ def floor(problem: Problem, shape: Shape, target: Target, groups: int) -> Floor:
     """The launch's floor times."""
     tensor, hbm = floors(problem, shape, target, groups)
     return Floor(
-        flops=flops(shape, grids(problem, groups)),
+        flops=flops(shape, gemms(problem, groups)),
         bytes=operand_bytes(problem, shape, groups),
         tensor=tensor,
         hbm=hbm,
@@ -193,7 +193,7 @@ def floor(problem: Problem, shape: Shape, target: Target, groups: int) -> Floor:
 
 
 def panels(problem: Problem, config: Config, shape: Shape, target: Target) -> tuple[Panels, ...]:
-    """The config's raster and panel, then the others that the heuristics weigh."""
+    """The config's raster and panel, then the others that the heuristics weigh. shape: with the K that a tile sums."""
     own = (config.raster, config.panel)
     others = [(raster, panel) for raster in "mn" for panel in PANELS]
     found = []
@@ -235,7 +235,8 @@ def judged(
     """The verdict on `c`, with its own stages if they are `staged`, else with the most that fit."""
     price = cost(problem, c, shape, target, groups)
     if not staged:
-        return judge(problem, replace(c, stages=PROBE), price, shape, target)
+        deep = launch(problem, shape, target, groups).deep
+        return judge(problem, replace(c, stages=PROBE), price, deep, target)
     try:
         lower(problem, c, target)
     except IllegalConfig as error:

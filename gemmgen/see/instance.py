@@ -41,11 +41,11 @@ def instance(kernel: Kernel, shape: Shape, ctas: int, layout: Layout = ALONE) ->
 
 
 def mean_size(p: Problem, shape: Shape, layout: Layout) -> Shape:
-    """What one of the groups has on average: (M, N, K)."""
+    """What one of the groups has on average: (M, N, K). All have the same where they are summed."""
     m, n, k = shape
     rows = [s.end - s.first for s in segments(p.grouping, m, layout, p.alignment)]
     deep = [d.end - d.first for d in depths(p.grouping, k, layout)]
-    groups = layout.groups
+    groups = len(deep)
     return round(sum(rows) / groups), n, round(sum(deep) / groups)
 
 

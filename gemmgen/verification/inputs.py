@@ -13,15 +13,10 @@ import numpy.typing as npt
 from ..codes import Codes
 from ..errors import ArgumentError
 from ..ir.expr import (
-    Argument,
-    PerColumn,
-    PerElement,
-    PerRow,
-    RowBound,
     arguments,
     fold,
 )
-from ..ir.groupings import ALONE, GROUPINGS, Depth, Layout, check_layout, depths
+from ..ir.groupings import ALONE, GROUPINGS, Depth, Layout, check_layout, depths, summed_k
 from ..ir.heads import NO_GAPS, Heads
 from ..ir.row_sums import fold_rows
 from ..problem import Problem, depth_step
@@ -32,6 +27,7 @@ from .drawn_codes import normal, signs
 from .groups import owned, some
 from .indexed import NAN_BYTE, Indices, by_index
 from .paged import by_page
+from .stacking import dealt, stack, stacked
 
 Values = npt.NDArray[np.float32]
 
@@ -65,6 +61,7 @@ class Operands:
     fold_rows: int = 1  # rows of the product per row of D
     heads: Heads = NO_GAPS  # how D's columns lie in memory
     packing: str = ""  # how groups lie that split K: Grouping.depths
+    summed: bool = False  # D is one, of all groups: Grouping.summed
     indices: Indices | None = None
     top: int = 1
     blocks: npt.NDArray[np.uint8] | None = None
@@ -94,6 +91,8 @@ class Operands:
     @property
     def d_groups(self) -> tuple[int, ...]:
         """D's leading dimension, if it has one."""
+        if self.summed:
+            return ()
         return (self.layout.groups,) if self.packing else self.a.shape[:-2]
 
     def __post_init__(self) -> None:
@@ -116,7 +115,9 @@ def exact_integers(
     The density keeps about 24 products per output element, so one lost product stays visible in a
     bf16 result at any K. Sums are exact up to K = 2^20: |D| <= 4 K in steps of 1/4.
     """
-    density = min(1.0, math.sqrt(24 / k)) if k > 0 else 1.0
+    layout = layout or some(problem, (m, n, k))
+    summed = summed_k(GROUPINGS[problem.grouping].summed, k, layout.groups, 1)
+    density = min(1.0, math.sqrt(24 / summed)) if summed > 0 else 1.0
     tables = (signs(problem.a, density), signs(problem.b, density))
     return grouped(problem, (m, n, k), seed, layout, partial(_draw, tables=tables, exact=True))
 
@@ -145,18 +146,20 @@ def grouped(
     g = GROUPINGS[problem.grouping]
     if g.depths:
         return _deep(problem, shape, seed, layout, draw)
+    if g.summed:
+        return _summed(problem, shape, seed, layout, draw)
     whole_k = [Depth(first=0, end=shape[2])]
     drawn = [draw(problem, shape, seed + 1000 * i, whole_k) for i in range(layout.groups)]
-    first = drawn[0]
+    first, given = drawn[0], [x.arguments for x in drawn]
     if not g.columns:
         return first
     whole = Operands(
         a=np.stack([x.a for x in drawn]) if g.rows else first.a.copy(),
         b=np.stack([x.b for x in drawn]),
         blocks=None if first.blocks is None else np.stack([np.asarray(x.blocks) for x in drawn]),
-        scale_a=_stack([x.scale_a for x in drawn] if g.rows else [first.scale_a], g.rows),
-        scale_b=_stack([x.scale_b for x in drawn], True),
-        arguments={x.name: _stacked(problem, x, drawn) for x in arguments(problem.value)},
+        scale_a=stack([x.scale_a for x in drawn] if g.rows else [first.scale_a], g.rows),
+        scale_b=stack([x.scale_b for x in drawn], True),
+        arguments={x.name: stacked(problem, x, given) for x in arguments(problem.value)},
         layout=layout,
         mn_major=problem.mn_major,
         rows_per_scale=first.rows_per_scale,
@@ -183,7 +186,7 @@ def _deep(
     summed, one = depths(problem.grouping, k, layout), [Depth(first=0, end=1)]
     others = [draw(problem, (m, n, 1), seed + 1000 * i, one) for i in range(1, layout.groups)]
     drawn = [draw(problem, shape, seed, summed), *others]
-    first, end = drawn[0], summed[-1].end
+    first, end, given = drawn[0], summed[-1].end, [x.arguments for x in drawn]
     a, b = first.a.copy(), first.b.copy()
     for codes in (a, b):
         codes.view(np.uint8).reshape(*codes.shape, -1)[:, end:] = NAN_BYTE
@@ -191,25 +194,21 @@ def _deep(
         first,
         a=a,
         b=b,
-        arguments={x.name: _stacked(problem, x, drawn) for x in arguments(problem.value)},
+        arguments={x.name: stacked(problem, x, given) for x in arguments(problem.value)},
         layout=layout,
         packing=GROUPINGS[problem.grouping].depths,
     )
 
 
-def _stack(values: list[Values | None], grouped: bool) -> Values | None:
-    if values[0] is None:
-        return None
-    return np.stack([x for x in values if x is not None]) if grouped else values[0].copy()
-
-
-def _stacked(problem: Problem, x: Argument, drawn: list[Operands]) -> float | Values | Codes:
-    g = GROUPINGS[problem.grouping]
-    of_rows = dict.fromkeys((PerRow, PerElement, RowBound), g.outputs)
-    kinds: dict[type, bool] = {**of_rows, PerColumn: g.vectors}
-    grouped = kinds.get(type(x), False)
-    values = [d.arguments[x.name] for d in drawn]
-    return np.stack([np.asarray(v) for v in values]) if grouped else values[0]
+def _summed(
+    problem: Problem, shape: tuple[int, int, int], seed: int, layout: Layout, draw: Draw
+) -> Operands:
+    """Drawn as one GEMM, of whose K each group has a stretch."""
+    m, n, k = shape
+    whole = k * layout.groups
+    drawn = draw(problem, (m, n, whole), seed, [Depth(first=0, end=whole)])
+    a, b = (dealt(x, layout.groups) for x in (drawn.a, drawn.b))
+    return replace(drawn, a=a, b=b, layout=layout, summed=True)
 
 
 def _draw(

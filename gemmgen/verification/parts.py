@@ -12,6 +12,7 @@ from ..ir.groupings import GROUPINGS, Depth, Segment, depths, segments
 from ..problem import Problem
 from ..recipes import SCALE_BLOCK
 from .inputs import Operands
+from .stacking import joined
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -23,10 +24,13 @@ class Part:
     rows: slice
 
 
-def parts(problem: Problem, x: Operands, gap: int) -> Iterator[Part]:
-    """The GEMMs that `x` stands for, those of no rows left out, where D has `gap` rows between two groups."""
+def parts(problem: Problem, x: Operands, gap: int, step: int = 1) -> Iterator[Part]:
+    """The GEMMs that `x` stands for, those of no rows left out, where D has `gap` rows between two groups. step: of K, as a K block; where groups
+    are summed each has whole ones."""
     single = replace(problem, grouping="none", indexed=False, paged=False)
     pitch = x.d_m + gap
+    if x.summed:
+        x = replace(x, a=joined(x.a, step), b=joined(x.b, step), summed=False)
     summed = depths(problem.grouping, x.shape[2], x.layout)
     for s in segments(problem.grouping, x.shape[0], x.layout, problem.alignment):
         at = s.group * pitch * GROUPINGS[problem.grouping].outputs
@@ -58,8 +62,8 @@ def one(problem: Problem, x: Operands, s: Segment, d: Depth) -> Operands:
     }
     kinds = {a.name: cut.get(type(a), whole) for a in arguments(problem.value)}
     return Operands(
-        a=of_rows(x.a, g.rows)[:, k],
-        b=of_columns(x.b, g.columns)[:, k],
+        a=of_rows(x.a, g.rows and not g.summed)[:, k],
+        b=of_columns(x.b, g.columns and not g.summed)[:, k],
         scale_a=None if x.scale_a is None else of_rows(x.scale_a, g.rows)[:, blocks],
         scale_b=None if x.scale_b is None else of_columns(x.scale_b, g.columns)[:, blocks],
         rows_per_scale=x.rows_per_scale,

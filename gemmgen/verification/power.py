@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import VerificationError
 from ..ir.expr import fold
-from ..ir.groupings import Layout, depths
+from ..ir.groupings import GROUPINGS, Layout, depths, summed_k
 from ..problem import Problem
 from ..recipes import SCALE_BLOCK, recipe
 from . import quantised
@@ -77,8 +77,10 @@ def power(
     The data are a trial's, of the same K (of the deepest group, where they split it). `share`: of K,
     summed by itself.
     """
-    found = depths(problem.grouping, shape[2], layout or some(problem, shape))
+    layout = layout or some(problem, shape)
+    found = depths(problem.grouping, shape[2], layout)
     k = max(d.end - d.first for d in found)
+    k = summed_k(GROUPINGS[problem.grouping].summed, k, layout.groups, 1)
     single = replace(problem, grouping="none")
     rng, engine = np.random.default_rng(seed), NumpyEngine()
     inputs = [draw(single, ROWS, COLUMNS * fold(problem.epilogue), k, seed) for draw in INPUTS]

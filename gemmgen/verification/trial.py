@@ -13,7 +13,7 @@ from ..codes import Codes
 from ..errors import VerificationError
 from ..ir.dtypes import F32, DType
 from ..ir.expr import BEFORE
-from ..ir.groupings import Layout
+from ..ir.groupings import ALONE, Layout, summed_k
 from ..ir.heads import gaps_of
 from ..ir.launchable import Launchable
 from ..ir.stores import OUTPUT_SCALE_BLOCK
@@ -23,7 +23,7 @@ from .check import BoundReport, check_bound, check_exact, check_repeat, check_re
 from .engines import Engine
 from .epilogue import transcendental
 from .gaps import between_gaps
-from .groups import cleared, owned
+from .groups import cleared, owned, some
 from .guarded import POISONS, Buffer, Guarded
 from .inputs import Operands, exact_integers, random_normal
 from .ladder import ladder
@@ -102,9 +102,10 @@ def _stored(kernel: Launchable, tensor: str, sides: dict[str, int]) -> tuple[DTy
     return kernel.buffer(m.smem).dtype, sides[m.inner]
 
 
-def share_of(kernel: Launchable, k: int) -> Share:
+def share_of(kernel: Launchable, k: int, layout: Layout = ALONE) -> Share:
     """How much of K is summed by itself where CTAs of a cluster divide it, or one does in shares; 0 where none does. Or what slices of it, where
     warpgroups do."""
+    k = summed_k(kernel.groups.summed, k, layout.groups, kernel.block.k)
     if kernel.slices > 1:
         return Slices(count=kernel.slices, block=kernel.block.k)
     parts, blocks = max(kernel.cluster.k, kernel.shares), -(-k // kernel.block.k)
@@ -129,7 +130,8 @@ def judge(
     Raises VerificationError if a bit differs from the exact result or between two runs, an element
     leaves its error bound, an element stays unwritten, or a byte around the output changes.
     """
-    strides, share = pitches(kernel, shape, pad), share_of(kernel, shape[2])
+    layout = layout or some(problem, shape)
+    strides, share = pitches(kernel, shape, pad), share_of(kernel, shape[2], layout)
 
     def result(operands: Operands, *fills: int) -> Result:
         results = [run(machine, program, problem, operands, strides, fill) for fill in fills]
@@ -144,7 +146,7 @@ def judge(
     for done, (draw, fills) in enumerate(plan, 1):
         operands = draw(problem, *shape, seed, layout)
         got = result(operands, *fills)
-        for part in parts(problem, operands, strides.gap):
+        for part in parts(problem, operands, strides.gap, kernel.block.k):
             check_known(part, got.rows(part.rows), machine.engine, share)
         progress(done, len(plan) + 1)
     random = random_normal(problem, *shape, seed, layout)
@@ -152,7 +154,7 @@ def judge(
     got = result(random, *fills)
     reports = [
         check_bounded(part, got.rows(part.rows), machine.engine, share)
-        for part in parts(problem, random, strides.gap)
+        for part in parts(problem, random, strides.gap, kernel.block.k)
     ]
     launches = sum(len(x) for _, x in (*plan, (random, fills)))
     exact = not transcendental(problem.value)
@@ -173,9 +175,9 @@ def check_launch(
     Raises VerificationError if a bit differs from the exact result (an epilogue without one: if an element
     leaves its bound), or a byte around the output changes.
     """
-    share = share_of(kernel, operands.shape[2])
+    share = share_of(kernel, operands.shape[2], operands.layout)
     got = run(machine, program, problem, operands, strides, fill)
-    for part in parts(problem, operands, strides.gap):
+    for part in parts(problem, operands, strides.gap, kernel.block.k):
         check_known(part, got.rows(part.rows), machine.engine, share)
 
 

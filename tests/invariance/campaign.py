@@ -43,7 +43,7 @@ SIDES = (
     (64, 4096),
     (264, 1000),
 )
-GROUPED = tuple(name for name, g in GROUPINGS.items() if not g.depths)
+GROUPED = tuple(name for name, g in GROUPINGS.items() if not (g.depths or g.summed))
 COUNT = 6  # groups, where there are some
 K = 640  # of the launches that are emulated: five K blocks of 128 bytes, shares of which differ, or are none
 

@@ -15,7 +15,6 @@ from link_configs.draw import config
 from gemmgen import emulator
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError, IllegalConfig, UnsupportedProblem
-from gemmgen.ir.groupings import GROUPINGS
 from gemmgen.verification import random_normal
 
 pytestmark = pytest.mark.nvrtc
@@ -119,7 +118,8 @@ def drawn(random):
     """A problem, a config that is legal for it, a shape, groups, and where scales lie."""
     while True:
         p = problem(
-            random.choice(("fp8_block", "fp8_block_f32", "s8_block")), random.choice([*GROUPINGS])
+            random.choice(("fp8_block", "fp8_block_f32", "s8_block")),
+            random.choice(["none", *GROUPED]),
         )
         try:
             c = config(random).having(lane_scales=True, block_k_bytes=128)

@@ -216,8 +216,8 @@ def bit_model(b: Built) -> str | None:
 
 
 def _other_bits(b: Built, got: Result, operands: Operands, gap: int) -> str | None:
-    share = share_of(b.meant, operands.shape[2])
-    for part in parts(b.problem, operands, gap):
+    share = share_of(b.meant, operands.shape[2], operands.layout)
+    for part in parts(b.problem, operands, gap, b.meant.block.k):
         mine, want = got.rows(part.rows), bits.wanted(part.problem, part.operands, share)
         for what, x, y in (
             ("elements", mine.codes, want.codes),

@@ -131,6 +131,12 @@ OTHERS: tuple[Exhibit, ...] = (
         config=Config(stages=5, in_flight=1, multicast="b"),
         shows="BF16 weight gradients of experts: each group sums K of its own, cut off by its tensor maps",
     ),
+    Exhibit(
+        name="summed",
+        problem=replace(B16, d=F32, accumulate=True, grouping="summed"),
+        config=Config(block_m=64, block_n=96, consumers=1, stages=6, split_k=4, in_flight=1),
+        shows="the sum of a batch of GEMMs, added to an FP32 D: one's K blocks after the other's, divided by the CTAs of a cluster",
+    ),
 )
 EXHIBITS = {path_of(e): e for e in (*GALLERY, *OTHERS)}
 

@@ -29,7 +29,8 @@ W4A8 = Problem(family="w4a8", a=E4M3, b=E4M3, weights="e2m1_32_e8m0")
 DECODED = Config(swap_ab=True, block_m=16, block_k_bytes=256, in_flight=1)
 DECODED_FP8 = replace(DECODED, block_k_bytes=128)
 
-GROUPED = tuple(g for g in GROUPINGS if g != "none")
+# Those of any family; groups that are summed have no scales (tests/families/test_summed.py).
+GROUPED = tuple(name for name, g in GROUPINGS.items() if name != "none" and not g.summed)
 
 DIRECT = Config(direct=True, swap_ab=True, block_m=8, block_n=64, consumers=1, stages=2, unroll=2)
 VECTOR = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32)
@@ -89,6 +90,15 @@ VARIETY = {
     "dense-tn-k_columns": (
         replace(DENSE_TN, grouping="k_columns", d=F32),
         Config(block_m=256, block_n=64, stages=3, multicast="b", in_flight=1),
+    ),
+    "dense-summed": (replace(DENSE, grouping="summed"), Config(block_n=64)),
+    "dense-summed-split": (
+        replace(DENSE_TN, grouping="summed", d=F32, accumulate=True),
+        Config(split_k=2, block_n=64, stages=3),
+    ),
+    "fp8-summed-multicast": (
+        replace(FP8, family="fp8", grouping="summed"),
+        Config(multicast="b", block_n=64),
     ),
     "dense-f16-n-raster": (DENSE_F16, Config(raster="n", panel=16)),
     "dense-f32": (DENSE_F32, Config(block_n=64)),

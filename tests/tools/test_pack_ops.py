@@ -8,6 +8,7 @@ import itertools
 import pytest
 from fake_torch import Placed, fake_torch_fixture, launches_fixture  # noqa: F401
 from grouped import problem
+from kernels import GROUPED
 from packs import (  # noqa: F401
     OK,
     SMS,
@@ -342,7 +343,7 @@ def test_a_launch_is_the_one_of_ops(build, launches, monkeypatch, name):
 
 
 @needs_cc
-@pytest.mark.parametrize("grouping", [g for g in GROUPINGS if g != "none"])
+@pytest.mark.parametrize("grouping", GROUPED)
 @pytest.mark.parametrize("name", ("fp8_block", "fp8_1d1d", "fp8_rowwise", "f16_f32", "s8_scaled"))
 def test_a_launch_is_the_one_that_is_verified(build, name, grouping):
     """By `gemmgen run`: also of what no function of gemmgen.ops launches."""
@@ -371,4 +372,4 @@ def test_every_grouping_is_launched():
     words = {"rows", "ends", "batched", "masked"}
     assert {name.split()[-1] for name in CASES if name.split()[0] in FAMILIES} == words
     assert {f"{f} {w}" for f in FAMILIES for w in words} <= CASES.keys()
-    assert set(GROUPINGS) - {"none"} == words | {"k_columns", "k_flat"}
+    assert set(GROUPED) == words | {"k_columns", "k_flat"}

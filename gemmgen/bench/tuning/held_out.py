@@ -37,7 +37,7 @@ def problems(
     families: Sequence[str] | None = None, groupings: Sequence[str] | None = None
 ) -> tuple[Problem, ...]:
     """Of each family with each grouping, its first operands, as gemmgen's functions launch it: weight gradients add to
-    an FP32 D, and they and plain sums alone have groups that split K. None: all. Raises ArgumentError."""
+    an FP32 D, and they and plain sums alone have groups that split K; plain sums alone have groups that are summed. None: all. Raises ArgumentError."""
     for name, given, known in (
         ("--families", families, FAMILIES),
         ("--groupings", groupings, GROUPINGS),
@@ -56,7 +56,7 @@ def problems(
 def _launches(family: str, grouping: str) -> bool:
     """Whether gemmgen has a function for it, of numbers that a sweep draws: packed weights it does not."""
     r, split = recipe(family), bool(GROUPINGS[grouping].depths)
-    if r.coded:
+    if r.coded or (GROUPINGS[grouping].summed and r.promotes):
         return False
     if r.scales_columns:
         return split or grouping == "none"
