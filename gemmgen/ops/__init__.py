@@ -37,6 +37,7 @@ from .routing import Routes, route
 from .selecting import select
 from .single import fp8_block_gemm, fp8_gemm, fp8_wgrad_gemm, gemm, int8_block_gemm, int8_gemm
 from .spreading import spread
+from .summed import summed_gemm
 from .w4a8 import w4a8_batched_gemm, w4a8_gemm, w4a8_grouped_gemm, w4a8_masked_gemm
 from .w4a16 import w4a16_batched_gemm, w4a16_gemm, w4a16_grouped_gemm, w4a16_masked_gemm
 
@@ -89,6 +90,7 @@ __all__ = [
     "set_pdl",
     "sm_limit",
     "spread",
+    "summed_gemm",
     "w4a8_batched_gemm",
     "w4a8_gemm",
     "w4a8_grouped_gemm",

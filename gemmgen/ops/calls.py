@@ -35,7 +35,7 @@ from .by_row import ByRow
 from .epilogue import Shape, Values, epilogue_values, numbers_given
 from .front import Call, Fresh, fresh, returned, tensor_of
 from .results import of_no_rows, planned
-from .told import ALONE, ToldGroups
+from .told import ALONE, ToldGroups, summed_of
 
 SCALE_LAYOUTS = ("row", "mn")
 SIDES = ("rows", "columns")
@@ -108,7 +108,7 @@ def _kernel(
     scales in place, where they lie row by row and that pays."""
     (m, n, k), count = shape, groups.filled or groups.count
     if config:
-        invariance.check(p, config, k, groups.split_k)
+        invariance.check(p, config, summed_of(p, k, groups), groups.split_k)
         return building.given(p, config, device.index)
     mean = groups.rows or m, n, _ceil(k, count) if GROUPINGS[p.grouping].depths else k
     scale_a = scales.get("scale_a")
@@ -225,8 +225,9 @@ def operand_shape(p: Problem, a: Any, b: Any) -> Shape:
     if m % fold_rows(p.epilogue):
         allowed = f"must be a multiple of {fold_rows(p.epilogue)}: the epilogue sums as many rows"
         raise ArgumentError(f"a {SIDES[a_turned]}", m, allowed)
-    if p.a.integer and not recipe(p.family).promotes and k > INT8_K:
-        raise ArgumentError("a columns", k, f"must be at most {INT8_K}: INT32 may overflow")
+    each = INT8_K // max(1, a.shape[0]) if g.summed else INT8_K
+    if p.a.integer and not recipe(p.family).promotes and k > each:
+        raise ArgumentError("a columns", k, f"must be at most {each}: INT32 may overflow")
     return m, n, k
 
 

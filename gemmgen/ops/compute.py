@@ -22,7 +22,7 @@ from .calls import SIDES, block_scales, operand_shape, run, vector_scales
 from .epilogue import Shape, Values
 from .front import front
 from .indexed import Taken, asked, of_product
-from .told import ALONE, ToldGroups
+from .told import ALONE, ToldGroups, summed_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,11 +126,18 @@ def compute(
         shape = depths.sides(p, a, b) if g.depths else operand_shape(p, a, b)
     check_columns(p.gaps, f"b {SIDES[p.mn_major[1]]}", shape[1], MOST_SIDE)
     of_rows, shape, told = of_product(by_index, a, shape)
-    split_k = 1 if whole_k else invariance.split_of(p, *shape[1:], invariant)
     expected = {"expected_rows": expected_rows, "expected_groups": expected_groups}
-    groups = replace(_groups(p, a, b, shape, table, expected), split_k=split_k)
-    if 0 in shape[2:]:
-        return depths.of_nothing(p, out, given.get("c"), (groups.count, *shape[:2]), a.device)
+    groups = _groups(p, a, b, shape, table, expected)
+    deep = (groups.count if g.summed else 1) * shape[2]
+    if not deep:
+        lead = (groups.count,) * g.outputs
+        return depths.of_nothing(p, out, given, (*lead, *shape[:2]), a.device)
+    split_k = (
+        1
+        if whole_k
+        else invariance.split_of(p, shape[1], summed_of(p, shape[2], groups), invariant)
+    )
+    groups = replace(groups, split_k=split_k)
     tensors, values = scales_of(p, of_rows, b, scales)
     values |= told
     if g.depths == "flat":

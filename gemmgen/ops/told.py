@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..config import Config
+from ..errors import ArgumentError
 from ..heuristics import ANY
+from ..ir.counts import MOST_SIDE
+from ..ir.groupings import GROUPINGS, summed_k
+from ..problem import Problem
 from .epilogue import Values
 
 
@@ -22,3 +27,13 @@ class ToldGroups:
 
 
 ALONE = ToldGroups(count=1)
+
+
+def summed_of(p: Problem, k: int, groups: ToldGroups) -> int:
+    """The K of an element's sum, of which each group has `k`. Raises ArgumentError for more than is counted."""
+    step = Config.block_k_bytes // p.a.bytes
+    found = summed_k(GROUPINGS[p.grouping].summed, k, groups.count, step)
+    if found > MOST_SIDE:
+        allowed = f"must have at most {MOST_SIDE} of K together, each in whole K blocks"
+        raise ArgumentError("a groups", groups.count, allowed)
+    return found

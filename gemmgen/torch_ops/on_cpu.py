@@ -116,7 +116,10 @@ class Product:
             yield from self._depths()
             return
         a, b = self._operands()
-        if not grouping.columns:
+        if grouping.summed:  # one GEMM over the K of all
+            a, b = (x.movedim(0, 1).flatten(1) for x in (a, b))
+            yield Part(place=(slice(None),), group=0, a=a, b=b)
+        elif not grouping.columns:
             yield Part(place=(slice(None),), group=0, a=a, b=b)
         elif grouping.rows:
             counts = given.get("group_rows")

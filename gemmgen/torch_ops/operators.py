@@ -186,6 +186,7 @@ OPERATORS = (
     Operator(function=ops.masked_gemm, operands=HALVES, grouping="masked"),
     Operator(function=ops.grouped_gemm, operands=HALVES, grouping="ends"),
     Operator(function=ops.k_grouped_gemm, operands=HALVES, grouping="k_columns"),
+    Operator(function=ops.summed_gemm, operands=HALVES, grouping="summed"),
     Operator(function=ops.fp8_block_gemm, family=recipes.FP8_BLOCK, operands=(E4M3,)),
     Operator(
         function=ops.fp8_block_batched_gemm,

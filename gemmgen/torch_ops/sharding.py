@@ -87,7 +87,7 @@ class Sharding:
         grouping = self._grouping
         if grouping.depths == "flat":
             return
-        if grouping.rows and grouping.columns:
+        if grouping.rows and grouping.columns and (not grouping.summed or self.partial is not None):
             yield "G"
         if not grouping.ragged:  # else tables count the rows of all ranks
             yield "M"

@@ -24,6 +24,7 @@ DIVISIBLE = {
     "masked_gemm": "GNK",
     "grouped_gemm": "MNK",
     "k_grouped_gemm": "MN",
+    "summed_gemm": "GMNK",
     "fp8_block_gemm": "MNK",
     "fp8_block_batched_gemm": "GMNK",
     "fp8_block_masked_gemm": "GNK",

@@ -278,6 +278,37 @@ K_GROUPED = (
         ),
     ),
 )  # fmt: skip
+
+
+def _sum() -> Given:
+    return {
+        "a": Placed(G, M, K, dtype=BF16),
+        "b": Placed(G, N, K, dtype=BF16),
+        "out": Output(M, N),
+        "config": CONFIG,
+    }
+
+
+SUMMED = Function(
+    name="ops.summed_gemm",
+    call=ops.summed_gemm,
+    right=_sum,
+    wrong=(
+        *tensor("a", OPERAND),
+        *tensor("b", OPERAND + " side"),
+        *tensor("out", OUT),
+        wrong("a batch of another size", "b groups", b=Placed(G + 1, N, K, dtype=BF16)),
+        wrong("a D of each", "out shape", out=Output(G, M, N)),
+        wrong("K and the batch past 31 bits", "a groups", a=Placed(1 << 24, 8, K, dtype=BF16), b=Placed(1 << 24, 8, K, dtype=BF16), out=Output(8, 8)),
+        wrong("a number to add", "c", c=1.0),
+        wrong("a matrix of another shape to add", "c shape", c=Placed(G, M, N, dtype=BF16)),
+        wrong("a matrix of odd rows to add", "c row stride", c=Placed(M, N, dtype=BF16, stride=(N + 1, 1))),
+        wrong("no config of gemmgen's", "config", config="fast"),
+        wrong("an FP8 output", "out_dtype", out_dtype="e4m3"),
+        overlapping(),
+        *DENSE,
+    ),
+)  # fmt: skip
 FUNCTIONS = (
     _function("", "none", BF16, (*DENSE, *SINGLE)),
     _function("fp8", "none", FP8, FAST),
@@ -292,4 +323,5 @@ FUNCTIONS = (
         for kind, dtype, more in (("", BF16, DENSE), ("fp8_block", FP8, ()), ("fp8", FP8, OF_A_SUM), ("int8", INT8, ()))
     ),
     *K_GROUPED,
+    SUMMED,
 )  # fmt: skip

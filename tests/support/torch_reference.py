@@ -123,6 +123,8 @@ def product(op, given):
         acc = sum((groups == g).unsqueeze(-1) * (a @ x.mT) for g, x in enumerate(b))
     else:
         acc = a @ b.mT
+    if grouping.summed:
+        acc = acc.sum(0)
     if op.grouping == "masked":
         inside = torch.arange(acc.shape[1]).unsqueeze(-1) < given["group_rows"].view(-1, 1, 1)
     for name, side in (("scale_a", -1), ("scale_b", -2)):
