@@ -191,7 +191,7 @@ DEEP_GEMM = (
     _made("einsum", partial(_by_head, BF16), (
         *HEADS, *tensor("a", "none dtype rank"), *tensor("b", "none dtype device rank last"),
         wrong("a library asked for", "use_cublaslt", use_cublaslt=True), wrong("a number to add", "c", c=1.0),
-        wrong("operands of two batches", "b shape", expr="bmk,bnk->mn"),
+        wrong("operands of two batches", "b groups", expr="bmk,bnk->mn"),
         wrong("D of the batch", "d shape", expr="bmk,bnk->mn", b=bf16(56, 9, 256)),
         wrong("D in A's memory", "d", expr="bmk,bnk->mn", **_squares()))),
     _made("fp8_einsum", partial(_by_head, FP8), (

@@ -299,7 +299,7 @@ def test_einsum(expr, added):
 @pytest.mark.parametrize("added", ("nothing", "c", "d"))
 @pytest.mark.parametrize("batch", (1, 129, 900))
 def test_einsum_over_the_batch(batch, added, dtype):
-    """900 sums of 100 x 136 are more than wait at once."""
+    """Few tiles: all SMs divide the sum."""
     import torch
 
     m, n, k = 100, 136, 72

@@ -1,7 +1,7 @@
-"""Einstein sums that are batched GEMMs, on permuted views.
+"""Einstein sums that are batched GEMMs, on permuted views, or the sum of such.
 
-K is added up in its own order at every shape, few rows too: who compares with another library's sums to the last
-bit, as DeepGEMM's tests do, compares with sums in that order.
+By heads K is added up in its own order at every shape, few rows too: who compares with another library's sums to the last
+bit, as DeepGEMM's tests do, compares with sums in that order. Over the batch the order may follow the shape.
 """
 
 from __future__ import annotations
@@ -9,21 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import ArgumentError, UnsupportedProblem
-from ...ir.dtypes import BF16, F32
-from ...ops import whole_k
-from ...runtime.torch_tensors import (
-    check_apart,
-    check_tensor,
-    dtype_of,
-    empty,
-    require_tensor,
-)
+from ...ir.dtypes import BF16
+from ...ops import summed_gemm, whole_k
+from ...runtime.torch_tensors import check_tensor, dtype_of, require_tensor
 from ..scales import scale_layout
-from .operands import IN_DENSE, IN_FP8, Pair, Recipe, only_blocks, output, pair, plus
+from .operands import IN_DENSE, IN_FP8, Pair, Recipe, check_added, only_blocks, output, pair, plus
 
 BY_HEAD = {"bhr,hdr->bhd": "nt", "bhd,hdr->bhr": "nn"}
 OVER_BATCH = "bmk,bnk->mn"
-PARTIAL_BYTES = 32 << 20  # of sums that wait for the rest of the batch: they stay in an H200's L2
 
 
 def einsum(expr: str, a: Any, b: Any, d: Any, c: Any = None, use_cublaslt: bool = False) -> None:
@@ -32,8 +25,8 @@ def einsum(expr: str, a: Any, b: Any, d: Any, c: Any = None, use_cublaslt: bool 
     expr: "bhr,hdr->bhd" or "bhd,hdr->bhr". a: bfloat16 [b, h, r] ([b, h, d]); b: bfloat16 [h, d, r]; d:
     bfloat16 or float32 [b, h, d] ([b, h, r]): contiguous along the last dimension, other strides multiples
     of 16 bytes, in any order. c: None or of D's shape and dtype, `d` itself or apart from it.
-    Or "bmk,bnk->mn", a: [b, m, k], b: [b, n, k], d: [m, n]: FP32 sums of parts of the batch, 32 MiB or one
-    sum, are added by torch in a fixed order and rounded once.
+    Or "bmk,bnk->mn", a: [b, m, k], b: [b, n, k], d: [m, n], c: None or of D's shape and dtype: `ops.summed_gemm`, whose sums are
+    rounded once. DeepGEMM's FP32 `d`, which must be `c`, is one such.
     use_cublaslt: False. Raises as `gemmgen.ops`.
     """
     if use_cublaslt:
@@ -88,23 +81,11 @@ def fp8_einsum(
 
 
 def _over_batch(a: Any, b: Any, d: Any, c: Any) -> None:
-    """`d = c + sum of a[i] @ b[i]^T`. Each part of the batch adds to the sums of the part before."""
-    batch, m, _ = check_tensor("a", a, BF16, (None, None, None))
-    _, n, _ = check_tensor("b", b, BF16, (batch, None, a.shape[-1]), a.device)
-    check_tensor("d", d, output(d), (m, n), a.device)
-    check_apart("d", d, {"a": a, "b": b})
-    if c is not None:
-        check_tensor("c", c, output(d), (m, n), a.device)
-    most = max(1, min(batch, PARTIAL_BYTES // max(1, 4 * m * n)))
-    sums = empty((min(batch, most), m, n), F32, a.device)
-    for first in range(0, batch, most):
-        x, y = a[first : first + most], b[first : first + most]
-        part = sums[: x.shape[0]]
-        with IN_DENSE:
-            more = plus(part if first else None, part)
-            whole_k.batched_gemm(x, y, part, layout="nt", out_dtype="f32", **more)
-    total = sums.sum(0)
-    d.copy_(total if c is None else total + c)
+    """`d = c + sum of a[i] @ b[i]^T`, in one launch."""
+    dtype_of("a", a, (BF16,))
+    check_added(c, d)
+    with IN_DENSE:
+        summed_gemm(a, b, d, c=c, out_dtype=output(d).name)
 
 
 def _by_head(name: str, t: Any) -> Any:
