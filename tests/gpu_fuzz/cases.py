@@ -22,7 +22,7 @@ GROUPS = ((), (0,), (0, 0, 0), (1,), (0, 1, 0), (257,), (0, 300, 0), (129, 1, 65
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One call. sizes: of each group, of A's rows or along K; for batched only their number counts.
+    """One call. sizes: of each group, of A's rows or along K; for batched and summed only their number counts.
     seed: of its data, its strides and offsets. turn: which of several data over the same layout."""
 
     kind: str
@@ -81,6 +81,8 @@ def grouped(name: str, shape: Shape, sizes: tuple[int, ...], seed: int) -> Case:
             sizes = ()
         case "batched":
             pass
+        case "summed":
+            sizes = sizes or (1,)
         case "masked":
             m = max((m, *sizes))
         case "rows" | "ends":

@@ -223,7 +223,28 @@ GAPS = {
     "block heads, wide": replace(SPLIT, config=Config(block_n=192, stages=3, multicast="b")),
     "block heads, swapped": replace(SPLIT, out=F32, given=(("heads", (32, 4, 8)),), config=SWAPPED),
 }
-KINDS = {**SINGLE, **GROUPED, **CODED, **CODED_GROUPED, **GAPS}
+SUMMED = {
+    "bf16 summed": replace(
+        DENSE,
+        function="summed_gemm",
+        grouping="summed",
+        out=F32,
+        config=replace(DIVIDED, split_k=8),
+    ),
+    "bf16 summed, streamed": replace(
+        DENSE, function="summed_gemm", grouping="summed", config=replace(SMALL, stream=True)
+    ),
+    "bf16 tn summed, added": replace(
+        DENSE,
+        function="summed_gemm",
+        grouping="summed",
+        layout="tn",
+        out=F32,
+        accumulate=True,
+        config=replace(SMALL, stream=True, in_flight=1),
+    ),
+}
+KINDS = {**SINGLE, **GROUPED, **CODED, **CODED_GROUPED, **GAPS, **SUMMED}
 
 _TILES = tuple(
     Config(block_m=m, block_n=n, consumers=c, stages=s, multicast=shared)

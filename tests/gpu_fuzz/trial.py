@@ -38,7 +38,7 @@ class Trial:
 
     def call(self, function: Any, out: Any) -> Any:
         more = {"c": out} if self.kind.accumulate and "wgrad" in self.kind.function else {}
-        more |= {"c": out} if self.kind.accumulate and self.kind.grouping == "k" else {}
+        more |= {"c": out} if self.kind.accumulate and self.kind.grouping in ("k", "summed") else {}
         return function(*self.positional, out, **self.named, **more)
 
 
@@ -100,7 +100,7 @@ def build(
     )
     sizes = case.sizes if not case.turn % 2 else case.sizes[::-1]
     case = replace(case, sizes=sizes, n=up(case.n, kind.heads.side))
-    rows = (len(sizes),) if kind.grouping in ("batched", "masked") else ()
+    rows = (len(sizes),) if kind.grouping in ("batched", "masked", "summed") else ()
     columns = (len(sizes),) if kind.grouping not in ("none", "k") else ()
     wide = kind.out == "int32"
     a = change("a", d.operand((*rows, case.m, case.k), kind.a, wide))
@@ -268,6 +268,8 @@ def _exact(
     match kind.grouping:
         case "none" | "batched" | "masked":
             d = a @ b.mT
+        case "summed":
+            d = (a @ b.mT).sum(0)
         case "rows" | "ends":
             d = a.new_zeros(case.m, case.n)
             for group, (first, end) in enumerate(_spans(case)):

@@ -97,9 +97,12 @@ def execute(p, plan):
     if p.grouping == "rows":
         d.copy_(torch.zeros_like(d))
     for s, ks in whose(p, m, k, layout):
-        rows, own = slice(s.first, s.end), s.group if g.rows or g.depths else 0
-        x = part(p, a, plan.matrices["a"], s.group if g.rows else 0, ks)[rows]
-        y = part(p, b, plan.matrices["b"], s.group if g.columns else 0, ks)
+        rows, own = slice(s.first, s.end), s.group if g.outputs else 0
+        if g.summed:
+            x, y = (t.movedim(0, 1).flatten(1) for t in (a, b))
+        else:
+            x = part(p, a, plan.matrices["a"], s.group if g.rows else 0, ks)[rows]
+            y = part(p, b, plan.matrices["b"], s.group if g.columns else 0, ks)
         acc = product(p, views, values, x.double(), y.double(), (s, ks, n, k))
         acc = scaled(p, values, acc, s, (m, n), count)
         out = d[own, rows]
