@@ -66,6 +66,34 @@ TILES = {
 }
 
 
+@dataclass(frozen=True)
+class Tile:
+    """What the device's Tile holds: rows of A, B and D, the column of D (elements) and K blocks.
+    In a grouped launch also the group, and the row of D where it ends; where groups split K, the K
+    that this one sums, which of the launch's sets of tensor maps is this CTA's for it, and whether
+    the tile is the CTA's first of a group that has K. Where CTAs take stretches of K blocks, those of the stretch, the K where they
+    begin, the CTA's slot for sums, and how many others have the rest. Where ranks add their sums up: the rank that has its rows, and
+    there which of the other ranks this one is, -1 in its own; the tile's number among its owner's, and how many those are. Where rows
+    of A are gathered, `group` is the rank whose they are, and `flag` the number of the flag that says that they are there."""
+
+    a_row: int
+    b_row: int
+    d_row: int
+    d_col: int
+    k_blocks: int
+    group: int = 0
+    d_end: int = 0
+    k_first: int = 0
+    k_end: int = 0
+    slot: int = 0
+    opens_group: bool = False
+    others: int = 0
+    owner: int = 0
+    place: int = 0
+    slots: int = 0
+    flag: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
     """Global memory by which CTAs hand sums over, in words of 32 bits, for each CTA of a launch one behind the other: a
