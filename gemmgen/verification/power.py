@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import VerificationError
 from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS, Layout, depths, summed_k
+from ..ir.row_sums import fold_rows
 from ..problem import Problem
 from ..recipes import SCALE_BLOCK, recipe
 from . import quantised
@@ -81,9 +82,10 @@ def power(
     found = depths(problem.grouping, shape[2], layout)
     k = max(d.end - d.first for d in found)
     k = summed_k(GROUPINGS[problem.grouping].summed, k, layout.groups, 1)
-    single = replace(problem, grouping="none")
+    single = replace(problem, grouping="none", indexed=False, paged=False)
+    sides = ROWS * fold_rows(problem.epilogue), COLUMNS * fold(problem.epilogue)
     rng, engine = np.random.default_rng(seed), NumpyEngine()
-    inputs = [draw(single, ROWS, COLUMNS * fold(problem.epilogue), k, seed) for draw in INPUTS]
+    inputs = [draw(single, *sides, k, seed) for draw in INPUTS]
     trials = [_trial(single, x, share, engine) for x in inputs]
     return [_measured(single, fault, inputs, trials, rng, engine) for fault in faults(problem)]
 
