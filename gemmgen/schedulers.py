@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, count
+from math import prod
 
 from .ir.collectives import (
     ALL_GATHER,
@@ -127,22 +128,35 @@ def _tiles(
     """With all of K."""
     m, n, k = shape
     rank, index, stride = cta % cluster.size, cta // cluster.size, ctas // cluster.size
-    first = 0  # the index of the part's first tile
-    for part in GRIDS[s.name](m, layout, s.alignment):
+
+    def sides(part: Segment) -> dict[str, int]:
         rows = part.end - part.first
-        tiles = {"m": _ceil(rows, block.m * cluster.m), "n": _ceil(n, block.n * cluster.n)}
-        while index < first + tiles["m"] * tiles["n"]:
-            at = place(s, tiles, index - first)
-            first_row = part.first + at["m"] * cluster.m * block.m
-            row = first_row + rank % cluster.m * block.m
-            col = (at["n"] * cluster.n + rank % cluster.n) * block.n
-            end = 0 if TILES.get(s.name) == "tile" else part.end
-            # A cluster's first row says which group all of it is in.
-            group = max(layout.table[first_row], 0) if s.name == "rows" else part.group
-            d_row, d_col = row // block.fold_rows, col // block.fold
-            yield Tile(row, col, d_row, d_col, _ceil(k, block.k), group, end)
+        return {"m": _ceil(rows, block.m * cluster.m), "n": _ceil(n, block.n * cluster.n)}
+
+    def tile(part: Segment, number: int) -> Tile:
+        at = place(s, sides(part), number)
+        first_row = part.first + at["m"] * cluster.m * block.m
+        row = first_row + rank % cluster.m * block.m
+        col = (at["n"] * cluster.n + rank % cluster.n) * block.n
+        end = 0 if TILES.get(s.name) == "tile" else part.end
+        # A cluster's first row says which group all of it is in.
+        group = max(layout.table[first_row], 0) if s.name == "rows" else part.group
+        d_row, d_col = row // block.fold_rows, col // block.fold
+        return Tile(row, col, d_row, d_col, _ceil(k, block.k), group, end)
+
+    found = list(GRIDS[s.name](m, layout, s.alignment))
+    if s.name == WINDOWS["batched"]:  # of all groups in turn
+        whole = len(found) * prod(sides(found[0]).values()) if found else 0
+        for i in range(index, whole, stride):
+            yield tile(found[i % len(found)], i // len(found))
+        return
+    first = 0  # the index of the part's first tile
+    for part in found:
+        end = first + prod(sides(part).values())
+        while index < end:
+            yield tile(part, index - first)
             index += stride
-        first += tiles["m"] * tiles["n"]
+        first = end
 
 
 def _ranked(

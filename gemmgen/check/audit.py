@@ -25,7 +25,7 @@ from ..ir.walks import WINDOWS
 from ..schedulers import ALIKE, GATHERED, RANKS, RUNS, Tile, order
 from .audit_ranks import audit_alike, audit_gathered, audit_ranks, own
 from .audit_streams import stretches, whole
-from .audit_windows import full, samples, windowed
+from .audit_windows import bounds, full, samples, windowed
 from .finding import Finding
 from .properties import CLUSTER
 
@@ -291,5 +291,6 @@ def sharing(kernel: Kernel) -> Iterator[Finding]:
 def agreement(kernel: Kernel) -> Iterator[Finding]:
     """The kernel's scheduler on a few shapes, and its multicasts."""
     yield from sharing(kernel)
+    yield from (Finding(property=CLUSTER, message=text) for text in bounds(kernel))
     for shape, ctas, layout in sample(kernel):
         yield from audit(kernel.scheduler, kernel.block, kernel.cluster, shape, ctas, layout)

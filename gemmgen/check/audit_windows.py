@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ..ir.argument_names import parameter
 from ..ir.groupings import Layout
+from ..ir.nodes import Kernel, StageTile
+from ..ir.rewrite import statements
+from ..ir.row_sums import windows
 from ..ir.tiles import Block, Cluster
 from ..ir.walks import COUNT, Scheduler
 from ..schedulers import Tile
@@ -31,6 +35,14 @@ def windowed(
         )
         if t.k_blocks not in (0, all_of_k) or (reached and not t.k_blocks):
             yield f"the tile at {(t.d_row, t.d_col)} of group {t.group} has {t.k_blocks} K blocks, and a window {'reaches' * reached or 'misses'} it"
+
+
+def bounds(kernel: Kernel) -> Iterator[str]:
+    """The scheduler reads those that elements are compared with."""
+    staged = (s.value for s in statements(kernel) if isinstance(s, StageTile) and s.value)
+    asked = {tuple(parameter(x.name) for x in windows(value)) for value in staged}
+    if asked - {kernel.scheduler.bounds}:
+        yield f"the scheduler reads windows from {kernel.scheduler.bounds}, elements from {sorted(asked)}"
 
 
 def full(walks: Sequence[Sequence[Tile]], k_blocks: int) -> list[list[Tile]]:

@@ -245,6 +245,11 @@ def check_launch(kernel: Launchable, shape: tuple[int, int, int], groups: int = 
     if shape[0] % kernel.block.fold_rows:
         allowed = f"must be a multiple of {kernel.block.fold_rows}: the epilogue sums as many rows"
         raise ArgumentError("m", shape[0], allowed)
+    rows = groups * shape[0] // kernel.block.fold_rows
+    if kernel.block.fold_rows > 1 and rows >= INT_LIMIT:  # their windows are counted
+        raise ArgumentError(
+            "groups, m", (groups, shape[0]), f"must make less than {INT_LIMIT} rows of D"
+        )
     check_columns(gaps_of(kernel.maps), "n", shape[1], MOST_SIDE)
     for x in kernel.pointed:
         if shape[2] % x.step:

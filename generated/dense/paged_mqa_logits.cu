@@ -87,7 +87,7 @@ __device__ __forceinline__ void mma(float (&d)[32], uint64_t a, uint64_t b, int 
 // group it belongs to, and the row of D where that ends.
 struct Tile { int a_row, b_row, d_row, d_col, k_blocks, group, d_end; };
 
-// A cluster's tiles: one group's after the other's. Where no window of their rows reaches them, they have no K blocks.
+// A cluster's tiles, of all groups in turn: so CTAs share out what windows reach, however short they are. Where no window of their rows reaches them, they have no K blocks.
 // They come in panels of PANEL along M: within a panel M varies first, so that CTAs that run
 // together share operands in L2. Every other panel runs backwards along N.
 struct Scheduler {
@@ -115,9 +115,8 @@ struct Scheduler {
     }
 
     __device__ bool next(Tile& tile) {
-        const int tiles = tiles_m * tiles_n;
-        if (index >= groups * tiles) return false;
-        const int group = index / tiles, at = index % tiles;
+        if (index >= groups * tiles_m * tiles_n) return false;
+        const int group = index % groups, at = index / groups;
         const int whole = min(PANEL, tiles_m) * tiles_n, panel = at / whole, off = at % whole;
         const int height = min(PANEL, tiles_m - panel * PANEL);
         const int across = off / height;

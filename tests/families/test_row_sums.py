@@ -187,6 +187,14 @@ def test_the_audit_finds_a_window_that_no_tile_reaches(problem, multicast, monke
     assert "K blocks, and a window reaches it" in next(findings()).message
 
 
+@pytest.mark.parametrize("problem", WALKED, ids=WALKED.get)
+def test_the_proof_finds_a_scheduler_of_other_windows(problem):
+    kernel = lower(problem, SMALL)
+    params = (*kernel.scheduler.params[:-1], "arg_weights")
+    with pytest.raises(ProtocolViolation, match="reads windows"):
+        check(replace(kernel, scheduler=replace(kernel.scheduler, params=params)))
+
+
 @pytest.mark.parametrize(
     "config",
     [SMALL, replace(SMALL, in_flight=1), replace(SMALL, ping_pong=True, block_n=64)],
