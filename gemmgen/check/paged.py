@@ -24,6 +24,8 @@ def page_of(kernel: ir.Kernel, s: ir.TmaLoad, slab_rows: int) -> Iterator[str]:
     """A box is all rows of the page whose place in the tile it lands in. slab_rows: how many rows into the slab it does."""
     m, to = kernel.map(s.tensor_map), kernel.buffer(s.smem)
     row, page = s.coords[1:]
+    if not m.grouped or not kernel.groups.pages:
+        yield f"{m.name} has pages, and {'the kernel' if m.grouped else 'it'} knows of none"
     if (row, page.base, page.scale, page.start) != (ir.Coord(base="0"), "page", 1, ""):
         yield f"a page of {m.name} is placed by {s.coords[1:]}"
     if ROWS * page.offset != slab_rows or page.rank_step:

@@ -109,6 +109,8 @@ def _load(kernel: Kernel, s: TmaLoad, to: Smem) -> Iterator[str]:
     if m.pages:
         yield from page_of(kernel, s, rows)
         return
+    if to.use == "operand" and m.outer == "n" and kernel.groups.pages:
+        yield f"{m.name} has no pages, of which the kernel knows"
     if m.box != _box(s, to):
         yield f"{m.name}'s box {m.box} does not fill {_box(s, to)} of {to.name}"
     yield from _group(kernel, m, s.coords[2:])

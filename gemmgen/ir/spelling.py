@@ -152,7 +152,7 @@ def _of_pages(kernel: Kernel) -> tuple[str, ...]:
     )
 
 
-def c_expr(e: Expr, acc: Callable[[str], str], at: Place, pdl: bool, in_pages: bool = False) -> str:
+def c_expr(e: Expr, acc: Callable[[str], str], at: Place, pdl: bool, in_pages: bool) -> str:
     """`e` in C at a register's place. Rows and columns are clamped, since a tile may reach past the
     tensor's edge. pdl: `Kernel.pdl`. in_pages: what is per column lies in pages."""
     read = READS_ONCE[pdl]
@@ -164,7 +164,7 @@ def c_expr(e: Expr, acc: Callable[[str], str], at: Place, pdl: bool, in_pages: b
         case Acc():
             return acc(at.register)
         case OfPair(value, column):
-            return c_expr(value, acc, of_pair(at, column), pdl)
+            return c_expr(value, acc, of_pair(at, column), pdl, in_pages)
         case Const(value):
             return c_number(value)
         case Scalar(name):

@@ -12,7 +12,7 @@ ROWS = 64  # of a page
 def load_pages(k: ir.Kernel, s: ir.LoadPages) -> str:
     number = f"min(tile.b_row / {ROWS} + i, (shape_n - 1) / {ROWS})"
     at = f"{s.tensor} + (long long)tile.group * pages_stride + {number}"
-    page = f'"ld.global.s32"($r, [{at}])' if k.pdl else f"__ldg({at})"
+    page = f'int("ld.global.s32"($r, [{at}]))' if k.pdl else f"__ldg({at})"
     return f"{UNROLL}for (int i = 0; i < {s.count}; ++i) {{ {s.dst}[i] = {page}; }}"
 
 

@@ -11,16 +11,19 @@ from kernels import LOGITS
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
-from gemmgen.epilogues import EPILOGUES, mqa_logits
+from gemmgen.epilogues import EPILOGUES, PerColumn, acc, gate, mqa_logits, relu, up
 from gemmgen.errors import ArgumentError, IllegalConfig
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.dtypes import BF16, E4M3, F32
 from gemmgen.ir.groupings import Layout
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.link import TextDiffers, link
+from gemmgen.ops.building import config_for
 from gemmgen.pipeline import compile_to_source, lower
 from gemmgen.problem import Problem
+from gemmgen.runtime.launch import check_launch
 from gemmgen.see.operand import operand
+from gemmgen.target import H200
 from gemmgen.verification import (
     NumpyEngine,
     check_bound,
@@ -76,6 +79,23 @@ def test_configs_that_load_no_pages(rule, problem, config):
     assert e.value.rule.id == rule
 
 
+@pytest.mark.parametrize("d", [F32, E4M3])
+@pytest.mark.parametrize("shape", [(512, 4096, 4096), (1, 64, 64), (300, 160, 100)])
+def test_choices_share_no_pages(d, shape):
+    """Where a cluster would share B, it does not."""
+    problem = replace(PLAIN, d=d)
+    for groups in (1, 64):
+        lower(problem, config_for(problem, shape, groups, H200.device_name))
+
+
+def test_rows_of_all_groups_are_counted():
+    """By the scheduler, in int: those of D of all sequences."""
+    kernel = lower(PAGED, SMALL)
+    check_launch(kernel, (32, 64, 128), 2**20)
+    with pytest.raises(ArgumentError, match="rows of D"):
+        check_launch(kernel, (32 * 2**11, 64, 128), 2**20)
+
+
 # ---- the proof ----------------------------------------------------------------------------
 
 
@@ -106,6 +126,16 @@ def test_the_proof_finds_a_box_of_another_page(change):
     assert check(kernel).certificate
     with pytest.raises(ProtocolViolation):
         check(map_stmts(kernel, lambda s: change(s) if _of_page(s) else s))
+
+
+def test_the_proof_finds_pages_that_only_one_of_them_knows():
+    kernel = lower(PAGED, SMALL)
+    maps = (replace(m, grouped=m.grouped and not m.pages) for m in kernel.maps)
+    unpaged = (replace(m, pages="") for m in kernel.maps)
+    plain = replace(kernel.groups, pages=False)
+    for wrong in ({"maps": tuple(maps)}, {"maps": tuple(unpaged)}, {"groups": plain}):
+        with pytest.raises(ProtocolViolation):
+            check(replace(kernel, **wrong))
 
 
 def late(s):
@@ -168,7 +198,16 @@ CASES = {
     "bf16, two slabs": (PLAIN, Config(block_n=128, stages=2, block_k_bytes=128, swizzle_ab=64)),
     "bias": (replace(PLAIN, epilogue=EPILOGUES["bias"]), Config(stages=2, split_k=2)),
     "promoted": (replace(PAGED, family="fp8"), SMALL),
+    "pairs of columns": (
+        replace(PLAIN, epilogue=relu(gate(acc + PerColumn("bias"))) * up(acc + PerColumn("bias"))),
+        Config(block_n=128, stages=2),
+    ),
 }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_are_proved_and_read_back(name):
+    assert compile_to_source(*CASES[name]).link
 
 
 @pytest.mark.nvrtc
@@ -177,7 +216,8 @@ def test_kernels_on_trial(name):
     problem, config = CASES[name]
     kernel, program = prepared(problem, config)
     rows = kernel.block.fold_rows
-    for shape in ((2 * rows, 201, 128), (rows, 1, 32), (rows, 300, 272)):
+    n = 2 if "pairs" in name else 1
+    for shape in ((2 * rows, 202, 128), (rows, n, 32), (rows, 300, 272)):
         assert judge(machine(), program, kernel, problem, shape).exact
 
 
