@@ -8,7 +8,7 @@ from .. import recipes
 from ..config import Config
 from ..epilogues import mqa_logits as scores
 from ..errors import ArgumentError
-from ..ir.counts import INT_LIMIT, check_side
+from ..ir.counts import MOST_SIDE, check_side
 from ..ir.dtypes import E4M3, F32, S32
 from ..ir.pages import COUNT, PAGES, PITCH
 from ..ir.pages import ROWS as PAGE
@@ -72,7 +72,7 @@ def fp8_paged_mqa_logits(
     )
     for name, side in (("queries", queries), ("depth", depth)):
         check_side(f"q {name}", side)
-    check_number("max_context_len", max_context_len, 1, INT_LIMIT - 1)
+    check_number("max_context_len", max_context_len, 1, MOST_SIDE)
     check_tensor("weights", weights, F32, (sequences, queries, heads), q.device)
     check_tensor("context_lens", context_lens, S32, (sequences, queries), q.device)
     where = _pages(kv, kv_scale, depth, q.device)
@@ -88,27 +88,27 @@ def paged_cache(cache: Any) -> tuple[Any, Any]:
     """`kv` and `kv_scale` of `fp8_paged_mqa_logits`: views of one cache, whose pages hold the codes of 64 keys and behind them their
     scales.
 
-    cache: uint8 [pages, 64, D + 4] or [pages, 64, 1, D + 4], dense, at a multiple of 16 bytes. Raises ArgumentError.
+    cache: uint8 [pages, 64, D + 4] or [pages, 64, 1, D + 4], D a multiple of 16; a page is dense, pages (also padded) are at
+    multiples of 16 bytes. Raises ArgumentError.
     """
     require_tensor("cache", cache)
     sides = tuple(cache.shape)
     if cache.dtype != torch().uint8:
         raise ArgumentError("cache dtype", str(cache.dtype), "must be torch.uint8")
     keys = (PAGE, 1) if len(sides) == 4 else (PAGE,)
-    if len(sides) < 3 or sides[1:-1] != keys or sides[0] < 1 or sides[-1] <= SCALE_BYTES:
-        allowed = f"must be [pages, {PAGE}, D + 4] or [pages, {PAGE}, 1, D + 4]"
+    row = sides[-1] if sides else 0
+    depth = row - SCALE_BYTES
+    if len(sides) < 3 or sides[1:-1] != keys or sides[0] < 1 or depth < 1 or depth % ALIGNMENT:
+        allowed = f"must be [pages, {PAGE}, D + 4] or [pages, {PAGE}, 1, D + 4], D a multiple of {ALIGNMENT}"
         raise ArgumentError("cache shape", sides, allowed)
-    if not cache.is_contiguous():
-        raise ArgumentError("cache strides", tuple(cache.stride()), "must be contiguous")
-    if cache.data_ptr() % ALIGNMENT:
-        allowed = f"its address must be a multiple of {ALIGNMENT} bytes"
-        raise ArgumentError("cache", hex(cache.data_ptr()), allowed)
-    pages, row = sides[0], sides[-1]
-    depth, flat = row - SCALE_BYTES, cache.view(-1)
-    kv = flat.view(torch_dtype(E4M3)).as_strided((pages, PAGE, depth), (PAGE * row, depth, 1))
-    scales, before = flat.view(torch_dtype(F32)), PAGE * depth // SCALE_BYTES
-    scales = scales.narrow(0, before, scales.numel() - before)
-    return kv, scales.as_strided((pages, PAGE), (PAGE * row // SCALE_BYTES, 1))
+    pitch, *inner = cache.stride()
+    if inner != [row, row, 1][-len(inner) :] or pitch < PAGE * row or pitch % ALIGNMENT:
+        allowed = f"must be of dense pages at multiples of {ALIGNMENT} bytes"
+        raise ArgumentError("cache strides", tuple(cache.stride()), allowed)
+    kv = cache.view(torch_dtype(E4M3)).as_strided((sides[0], PAGE, depth), (pitch, depth, 1))
+    words, before = (x // SCALE_BYTES for x in (PAGE * row, PAGE * depth))
+    pages = cache.view(torch_dtype(F32)).as_strided((sides[0], words), (pitch // SCALE_BYTES, 1))
+    return kv, pages.narrow(1, before, PAGE)
 
 
 def _pages(kv: Any, kv_scale: Any, depth: int, device: Any) -> Values:

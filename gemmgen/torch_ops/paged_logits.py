@@ -44,10 +44,11 @@ def on_cpu(*given: Any, out_dtype: str = "f32", config: str = "") -> Any:
     pages = table[:, : -(-columns // PAGE)].long()
     there = ((pages >= 0) & (pages < kv.shape[0]))[..., None]
     pages = pages.clamp(0, kv.shape[0] - 1)
-    scales = (scale[pages].double() * there).flatten(1)[:, :columns]
+    scales = torch().where(there, scale[pages].double(), 0.0).flatten(1)[:, :columns]
     outside = torch().arange(columns) >= ends[..., None]
     for s in range(q.shape[0]):
-        keys = kv[pages[s]].double().flatten(0, 1)[:columns]
+        keys = torch().where(there[s, :, :, None], kv[pages[s]].double(), 0.0)
+        keys = keys.flatten(0, 1)[:columns]
         products = (q[s].double() @ keys.T).relu() * weights[s].double()[..., None]
         # What no context reaches may be NaN.
         scores[s] = (products.sum(1) * scales[s]).masked_fill(outside[s], -torch().inf)

@@ -83,8 +83,9 @@ SIGNATURES = {
     "use_psum_layout=False",
     "fp8_mqa_logits": "q kv weights cu_seq_len_k_start cu_seq_len_k_end clean_logits=True max_seqlen_k=0",
     "fp8_fp4_mqa_logits": "q kv weights cu_seq_len_k_start cu_seq_len_k_end clean_logits=True max_seqlen_k=0 logits_dtype=None",
-    "fp8_paged_mqa_logits": "q fused_kv_cache weights context_lens block_table schedule_meta max_context_len clean_logits=False",
-    "fp8_fp4_paged_mqa_logits": "q fused_kv_cache weights context_lens block_table schedule_meta max_context_len "
+    "fp8_paged_mqa_logits": "q kv_cache weights context_lens block_table schedule_meta max_context_len clean_logits=False "
+    "indices=None",
+    "fp8_fp4_paged_mqa_logits": "q kv_cache weights context_lens block_table schedule_meta max_context_len "
     "clean_logits=False logits_dtype=None indices=None",
     "get_paged_mqa_logits_metadata": "context_lens block_kv num_sms indices=None",
     "ceil_div": "x y",

@@ -58,6 +58,10 @@ def test_scores_are_launched(call, launches, monkeypatch):
     args, kwargs = call.given()
     assert getattr(deep_gemm, call.name)(*args, **kwargs) is not None
     (found,) = launches
+    if "paged" in call.name:
+        assert found.problem.epilogue == mqa_logits(32, from_first=True) and found.problem.paged
+        assert found.shape == (32, 512, 128) and found.values["groups"] == G
+        return
     assert found.problem.epilogue == mqa_logits(32) and found.shape == (M * 32, 1024, 128)
 
 
@@ -81,6 +85,8 @@ def test_what_answers_at_once(call, launches):
     found = getattr(deep_gemm, call.name)(*args, **kwargs)
     if call.name in RETURNS:
         assert found is (args[0] if args else kwargs["sf"])  # it lies right
+    elif "metadata" in call.name:
+        assert found.shape == (133, 2)
     elif call.name.startswith("get_"):
         assert found == 128
     else:

@@ -138,16 +138,72 @@ def test_a_cache_is_seen_as_codes_and_scales():
     assert kv.data_ptr() == cache.data_ptr()
 
 
+def test_pages_may_be_padded():
+    wide = torch.arange(3 * 2320, dtype=torch.int32).to(torch.uint8).view(3, 2320)
+    cache = wide.as_strided((3, 64, 1, 36), (2320, 36, 36, 1))
+    views, dense = ops.paged_cache(cache), ops.paged_cache(cache.contiguous())
+    for one, other in zip(views, dense, strict=True):
+        assert torch.equal(one.view(torch.uint8), other.view(torch.uint8))
+        assert one.data_ptr() - wide.data_ptr() in (0, 64 * 32)
+
+
+def test_a_cache_is_viewed_where_torch_compiles():
+    cache = torch.zeros(3, 64, 1, 36, dtype=torch.uint8)
+    found = torch.compile(ops.paged_cache, fullgraph=True, backend="eager")(cache)
+    for one, other in zip(found, ops.paged_cache(cache), strict=True):
+        assert one.shape == other.shape and one.stride() == other.stride()
+
+
+def test_keys_of_no_page_are_zeros_on_the_cpu():
+    """Whatever other pages hold."""
+    q, cache, weights, lengths, table = drawn(2, 8, 32)
+    kv, scale = ops.paged_cache(cache)
+    table[3, 1], table[3, 2] = -1, 10**6
+    kv.view(torch.uint8)[0], kv.view(torch.uint8)[-1] = 0x7F, 0x7F
+    table[:, 0] = 1
+    table[3, 3:] = 2
+    with computing_on_cpu():
+        found = torch.ops.gemmgen.fp8_paged_mqa_logits(q, kv, scale, weights, lengths, table, 300)
+    assert (found[3, 0, 64:192] == 0).all() and found[3, 0, 192:299].isfinite().all()
+
+
+def test_launches_that_overlap(monkeypatch):
+    """As engines ask for: `set_pdl(True)`."""
+    q, cache, weights, lengths, table = drawn(1, 32, 128)
+    views = ops.paged_cache(cache)
+    memory = Memory(q, cache, weights, lengths, table)
+    emulated(monkeypatch, memory)
+    with memory:
+        plain = ops.fp8_paged_mqa_logits(q, *views, weights, lengths, table, 200)
+        ops.set_pdl(True)
+        try:
+            overlapped = ops.fp8_paged_mqa_logits(q, *views, weights, lengths, table, 200)
+        finally:
+            ops.set_pdl(False)
+    assert torch.equal(plain, overlapped) and len({*memory.launched}) == 2
+
+
 @pytest.mark.parametrize(
     ("wrong", "argument"),
     [
         (torch.zeros(3, 64, 36), "cache dtype"),
         (torch.zeros(3, 32, 36, dtype=torch.uint8), "cache shape"),
         (torch.zeros(3, 64, 2, 36, dtype=torch.uint8), "cache shape"),
+        (torch.zeros(3, 64, 35, dtype=torch.uint8), "cache shape"),
+        (torch.zeros(3, 64, 12, dtype=torch.uint8), "cache shape"),
         (torch.zeros(0, 64, 36, dtype=torch.uint8), "cache shape"),
         (torch.zeros(3, 64, 4, dtype=torch.uint8), "cache shape"),
         (torch.zeros(3, 64, 40, dtype=torch.uint8)[..., :36], "cache strides"),
-        (torch.zeros(3 * 64 * 36 + 8, dtype=torch.uint8)[8:].view(3, 64, 36), "cache=.*address"),
+        (
+            torch.zeros(3, 64 * 36 + 8, dtype=torch.uint8).as_strided((3, 64, 36), (2312, 36, 1)),
+            "cache strides",
+        ),
+        (
+            torch.zeros(3, 64, 36, dtype=torch.uint8)
+            .transpose(0, 1)[:, :, None]
+            .expand(64, 3, 1, 36),
+            "cache shape",
+        ),
         (None, "cache"),
     ],
 )

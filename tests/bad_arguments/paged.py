@@ -35,7 +35,7 @@ def heads(count: int) -> Placed:
     return Placed(SEQUENCES, QUERIES, count, DEPTH, dtype=FP8)
 
 
-LENGTHS = (0, -1, 129, 2**31, True, 1.5, "64", None)
+LENGTHS = (0, -1, 129, 2**31 - 1, 2**31, True, 1.5, "64", None)
 WRONG = (
     *tensor("q", "none dtype device rank last address"),
     *tensor("kv", "none dtype device rank side rows last pitch address negative"),
@@ -66,10 +66,13 @@ def _cache() -> Given:
 
 
 CACHES = (
-    *tensor("cache", "none dtype address"),
+    *tensor("cache", "none dtype"),
     wrong("pages of 32 keys", "cache shape", cache=Placed(PAGES, 32, DEPTH + 4, dtype="uint8")),
     wrong("two heads of keys", "cache shape", cache=Placed(PAGES, 64, 2, DEPTH + 4, dtype="uint8")),
     wrong("no codes", "cache shape", cache=Placed(PAGES, 64, 4, dtype="uint8")),
+    wrong("8 codes", "cache shape", cache=Placed(PAGES, 64, 12, dtype="uint8")),
+    wrong("pages not at multiples of 16 bytes", "cache strides",
+          cache=Placed(PAGES, 64, DEPTH + 4, dtype="uint8", stride=(64 * (DEPTH + 4) + 8, DEPTH + 4, 1))),
     wrong("no pages", "cache shape", cache=Placed(0, 64, DEPTH + 4, dtype="uint8")),
     wrong("gaps", "cache strides", cache=Placed(PAGES, 64, DEPTH + 4, dtype="uint8", stride=(8192, 80, 1))),
 )  # fmt: skip
@@ -79,7 +82,7 @@ def _theirs() -> Given:
     of = _scores()
     return {
         "q": of["q"],
-        "fused_kv_cache": _cache()["cache"],
+        "kv_cache": _cache()["cache"],
         "weights": Placed(SEQUENCES * QUERIES, HEADS),
         "context_lens": of["context_lens"],
         "block_table": of["block_table"],
@@ -94,7 +97,7 @@ def _newer() -> Given:
 
 
 COMMON = (
-    *tensor("fused_kv_cache", "none dtype device address"),
+    *tensor("kv_cache", "none dtype device address"),
     *tensor("weights", VECTOR + " rows"),
     *tensor("context_lens", VECTOR + " rows"),
     *tensor("block_table", "none dtype device rank rows last"),
@@ -102,12 +105,13 @@ COMMON = (
     wrong("lengths of sequences for two queries", "context_lens shape", context_lens=Placed(SEQUENCES, dtype=INT)),
     wrong("a number for a flag", "clean_logits", clean_logits=1),
 )  # fmt: skip
-THEIRS = (*tensor("q", "none dtype device rank last address"), *COMMON)
+INDICES = wrong("indices", "indices", UnsupportedProblem, indices=Placed(SEQUENCES, dtype=INT))
+THEIRS = (*tensor("q", "none dtype device rank last address"), *COMMON, INDICES)
 NEWER = (
     *COMMON,
     wrong("q alone", "q", q=_scores()["q"]),
     wrong("scales of q", "scales of q", UnsupportedProblem, q=(_scores()["q"], Placed(SEQUENCES, HEADS))),
-    wrong("indices", "indices", UnsupportedProblem, indices=Placed(SEQUENCES, dtype=INT)),
+    INDICES,
     wrong("logits of 16 bits that there are not", "logits_dtype", logits_dtype="float16"),
 )  # fmt: skip
 
@@ -120,7 +124,7 @@ METADATA = (
     *tensor("context_lens", "none dtype rank"),
     *(wrong(f"pages of {n!r}", "block_kv", block_kv=n) for n in (32, 0, None)),
     *(wrong(f"{n!r} SMs", "num_sms", num_sms=n) for n in (0, -1, True, 1.5, None)),
-    wrong("indices", "indices", UnsupportedProblem, indices=Placed(SEQUENCES, dtype=INT)),
+    INDICES,
 )
 FUNCTIONS = (
     Function(name="ops.fp8_paged_mqa_logits", call=ops.fp8_paged_mqa_logits, right=_scores, wrong=WRONG),

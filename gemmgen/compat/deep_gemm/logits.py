@@ -83,10 +83,10 @@ def output_of(logits_dtype: Any) -> str:
 
 
 def room(rows: int, columns: int, dtype: str, device: Any) -> Any:
-    """A tensor of so many rows and columns, and of what the peer's rows have beyond."""
+    """A tensor of so many rows and columns, and as many columns more as make a row's bytes a multiple of the peer's."""
     of = DTYPES[dtype]
     step = ROW_BYTES // of.bytes
-    pitch = -(-(columns + BEYOND) // step) * step
+    pitch = -(-columns // step) * step
     return torch().empty(rows, pitch, dtype=torch_dtype(of), device=device)
 
 
@@ -104,6 +104,6 @@ def _logits(
         require_tensor(name, t)
     with IN_LOGITS:
         sides = (q.shape[0] if q.dim() else 0, keys.shape[0] if keys.dim() else 0)
-        out = room(*sides, dtype, q.device)[..., : sides[1]]
+        out = room(sides[0], sides[1] + BEYOND, dtype, q.device)[..., : sides[1]]
         given = (q, keys, scales, weights.contiguous(), *bounds)
         return ops.fp8_mqa_logits(*given, out, out_dtype=dtype)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ... import ops
 from ...errors import ArgumentError, UnsupportedProblem
+from ...ir.counts import MOST_SIDE
 from ...ir.dtypes import S32
 from ...ir.pages import ROWS as PAGE
 from ...ops.names import ArgumentNames
@@ -13,39 +14,39 @@ from ...ops.tensors import check_number
 from ...runtime.torch_tensors import dtype_of, require_tensor, torch
 from .logits import of_pair, output_of, room
 
-IN_PAGES = ArgumentNames(
-    names={"kv": "fused_kv_cache", "kv_scale": "fused_kv_cache", "cache": "fused_kv_cache"}
-)
+IN_PAGES = ArgumentNames(names=dict.fromkeys(("kv", "kv_scale", "cache"), "kv_cache"))
 MOST_SMS = 1024
 
 
 def fp8_paged_mqa_logits(
     q: Any,
-    fused_kv_cache: Any,
+    kv_cache: Any,
     weights: Any,
     context_lens: Any,
     block_table: Any,
     schedule_meta: Any,
     max_context_len: int,
     clean_logits: bool = False,
+    indices: Any = None,
 ) -> Any:
     """float32 [B * Q, max_context_len]: `scale[j] * sum over h of weights[s * Q + i, h] * max(0, q[s, i, h] . key[j])` in row s * Q + i
     for j < context_lens[s, i], minus infinity for other j; key and scale of j are the (j % 64)-th of page block_table[s, j // 64].
 
-    q: float8_e4m3fn [B, Q, H, D]; fused_kv_cache: uint8 [pages, 64, 1, D + 4], of each page 64 D codes, then 64 scales; weights: float32
+    q: float8_e4m3fn [B, Q, H, D]; kv_cache: uint8 [pages, 64, 1, D + 4], of each page 64 D codes, then 64 scales; weights: float32
     [B * Q, H], copied unless it is dense; context_lens: int32 [B, Q], or [B] with Q = 1; block_table: int32 [B, T]. As
     `gemmgen.ops.fp8_paged_mqa_logits` for what is allowed; the result's rows are multiples of 1024 bytes.
     schedule_meta: as `get_paged_mqa_logits_metadata` returns it, or None: it is not read. clean_logits: True or False: other columns are
-    minus infinity in both cases, written by the same kernel. Raises as `gemmgen.ops`.
+    minus infinity in both cases, written by the same kernel. indices: None; of others UnsupportedProblem. Raises as `gemmgen.ops`.
     """
+    _refuse("fp8_paged_mqa_logits", indices)
     return _logits(
-        q, fused_kv_cache, weights, context_lens, block_table, max_context_len, clean_logits, "f32"
+        q, kv_cache, weights, context_lens, block_table, max_context_len, clean_logits, "f32"
     )
 
 
 def fp8_fp4_paged_mqa_logits(
     q: tuple[Any, Any],
-    fused_kv_cache: Any,
+    kv_cache: Any,
     weights: Any,
     context_lens: Any,
     block_table: Any,
@@ -59,9 +60,8 @@ def fp8_fp4_paged_mqa_logits(
     of FP4 and of Blackwell's kernels, for which it raises UnsupportedProblem, as for `indices`, of queries of any number."""
     of = "fp8_fp4_paged_mqa_logits"
     dtype = output_of(logits_dtype)
-    if indices is not None:
-        raise UnsupportedProblem(f"{of}: indices are of Blackwell's kernels; must be None")
-    given = fused_kv_cache, weights, context_lens, block_table, max_context_len, clean_logits
+    _refuse(of, indices)
+    given = kv_cache, weights, context_lens, block_table, max_context_len, clean_logits
     return _logits(of_pair(of, q), *given, dtype)
 
 
@@ -80,11 +80,13 @@ def get_paged_mqa_logits_metadata(
     if block_kv != PAGE:
         raise ArgumentError("block_kv", block_kv, f"must be {PAGE}")
     check_number("num_sms", num_sms, 1, MOST_SMS)
-    if indices is not None:
-        raise UnsupportedProblem(
-            "get_paged_mqa_logits_metadata: indices are of Blackwell's kernels"
-        )
+    _refuse("get_paged_mqa_logits_metadata", indices)
     return torch().zeros((num_sms + 1, 2), dtype=torch().int32, device=context_lens.device)
+
+
+def _refuse(function: str, indices: Any) -> None:
+    if indices is not None:
+        raise UnsupportedProblem(f"{function}: indices are of queries of any number; must be None")
 
 
 def _logits(
@@ -109,7 +111,7 @@ def _logits(
         raise ArgumentError("weights shape", tuple(weights.shape), allowed)
     if lengths.dim() == 1 and queries == 1:
         lengths = lengths.reshape(-1, 1)
-    check_number("max_context_len", longest, 1, 2**31 - 1)
+    check_number("max_context_len", longest, 1, MOST_SIDE)
     with IN_PAGES:
         kv, scale = ops.paged_cache(cache)
         wide = room(sequences * queries, longest, dtype, q.device)
