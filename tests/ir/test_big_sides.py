@@ -82,12 +82,17 @@ def walked(p, kernel, where):
     # Groups that are summed have no more K together than one.
     program, groups = where / "kernel", GROUPS if g.rows and not g.summed else 1
     integers = compiled(emit(kernel), kernel.threads, program, SANITISED)
+    reaching = (
+        (*LOADS, "tma_store") if p.paged or p.heads else LOADS
+    )  # D's columns are no rows of B
     for m, n, k in shapes():
         rows = kernel.block.fold_rows
+        if p.heads:  # whole ones, of which D has more columns
+            n = max(1, n // (p.gaps.side + p.gaps.mid)) * p.gaps.side
         shape = max(rows, m // rows * rows), n, k
         check_launch(kernel, shape, groups)
         found = last_tile(program, kernel, p.grouping, shape, groups, integers)
-        loads = [places for name, places in found.items() if name.startswith(LOADS)]
+        loads = [places for name, places in found.items() if name.startswith(reaching)]
         assert min(least for least, _ in loads) >= 0, (shape, found)
         assert max(most for _, most in loads) >= MOST_SIDE - REACH, (shape, found)
         yield shape, groups, found

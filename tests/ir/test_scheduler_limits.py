@@ -25,8 +25,8 @@ SANITISED = ("-fsanitize=signed-integer-overflow", "-fsanitize-undefined-trap-on
 
 
 def variants():
-    """Every grouping, raster and multicast, and split K where it may be."""
-    for grouping in GROUPINGS:
+    """Every grouping that has a scheduler of its own, raster and multicast, and split K where it may be."""
+    for grouping in (name for name, g in GROUPINGS.items() if not g.summed):
         for raster in "mn":
             for multicast, block_n in (("none", 8), ("a", 8), ("b", 16)):
                 yield grouping, {"raster": raster, "multicast": multicast, "block_n": block_n}
