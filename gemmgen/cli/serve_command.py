@@ -13,7 +13,7 @@ from ..recipes import recipe
 from . import options
 from .fields import fields
 from .playground.position import position
-from .playground.query import Query, write
+from .playground.query import Query, names, write
 from .playground.server import Server
 
 MOST_PORT = 65535
@@ -58,6 +58,12 @@ def start(args: argparse.Namespace) -> Query:
     said = {**p.to_json(), "epilogue": epilogue, "m": m, "n": n, "k": k, "groups": args.groups}
     pair = f"{said.pop('a')},{said.pop('b')}"
     said |= {"ab": pair} if (p.a, p.b) != recipe(p.family).operands[0] else {}
+    unasked = sorted(said.keys() - names().keys())
+    if unasked:
+        allowed = (
+            f"must be of a problem without {', '.join(unasked)}, for which the page does not ask"
+        )
+        raise ArgumentError("KERNEL", args.kernel, allowed)
     config = ""
     if options.is_fixed(named):
         fixed = argparse.Namespace(**{**vars(named), "set": []})

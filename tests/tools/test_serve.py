@@ -490,6 +490,9 @@ def test_it_begins_at_a_gallery_kernel(monkeypatch, capsys):
         (("dense", "-m", "0"), "m=0: must be"),
         (("fp8_block", "--invariant", "--set", "split_k=4"), "must add up as split_k="),
         (("dense/tn", "--invariant"), "--invariant=True: chooses a config"),
+        (("fp8_block/heads",), "must be of a problem without heads"),
+        (("fp8_block/indexed_rows",), "must be of a problem without indexed"),
+        (("dense/mqa_logits",), "must have an epilogue that has a name"),
     ),
 )
 def test_what_it_refuses(capsys, argv, says):
