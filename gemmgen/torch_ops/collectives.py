@@ -23,7 +23,7 @@ from ..ir.dtypes import E4M3
 from ..ir.expr import Scalar
 from ..problem import Problem
 from ..runtime.torch_tensors import torch
-from .fakes import require
+from .agreement import require
 from .operators import HALVES, Operator, Overload, declaration
 
 torch_ = torch()  # a constant to a compiler, which would trace the function's imports

@@ -9,7 +9,7 @@ from ..ir.dtypes import F32
 from ..ops import combining, spreading
 from ..runtime.torch_tensors import torch
 from . import of_experts
-from .fakes import require
+from .agreement import require
 from .made import empty
 
 COMBINE = "combine(Tensor y, Tensor slots, Tensor weights, Tensor? add=None) -> Tensor"

@@ -19,6 +19,7 @@ from ..ops import SCALE_BLOCK, quantise_rows
 from ..ops.quantise import KINDS
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of, torch, torch_dtype
+from .agreement import check, check_dims, equal, require
 from .made import Sides, ceil, column_scales, empty
 from .operators import Operator, Overload
 
@@ -74,9 +75,9 @@ def _output_sides(p: Problem, shape: Shape) -> tuple[Sides, Sides]:
 def check_out(p: Problem, shape: Shape, given: Given) -> None:
     """Of what is written to. Raises ArgumentError."""
     d, scales = _output_sides(p, shape)
-    _check("out", given["out"], p.d, d)
+    check("out", given["out"], p.d, d)
     if p.quantised:
-        _check("scale_out", given.get("scale_out"), F32, scales)
+        check("scale_out", given.get("scale_out"), F32, scales)
 
 
 def _gathered(p: Problem, m: Any, a: Any) -> Any:
@@ -139,15 +140,15 @@ def _shape(op: Operator, p: Problem, given: Given) -> Shape:
         return _flat_shape(given)
     if op.coded:
         return _coded_shape(p, given)
-    _check_dims("a", a, 2 + grouping.rows)
-    _check_dims("b", b, 2 + grouping.columns)
+    check_dims("a", a, 2 + grouping.rows)
+    check_dims("b", b, 2 + grouping.columns)
     a_turned, b_turned = p.mn_major
     m, k = (a.shape[-1], a.shape[-2]) if a_turned else a.shape[-2:]
     n, depth = (b.shape[-1], b.shape[-2]) if b_turned else b.shape[-2:]
-    _equal("K of b", depth, k)
+    equal("K of b", depth, k)
     groups = b.shape[0] if grouping.columns else 1
     if grouping.rows:
-        _equal("groups of b", groups, a.shape[0])
+        equal("groups of b", groups, a.shape[0])
     if grouping.depths:
         groups = given["group_depths"].shape[0]
     _check_columns(p, n)
@@ -168,12 +169,12 @@ def _flat_shape(given: Given) -> Shape:
     if given["packing"] != "flat":
         raise ArgumentError("packing", given["packing"], "must be 'columns' or 'flat'")
     for name in ("a", "b"):
-        _check_dims(name, given[name], 1)
-        _check_dims(f"scale_{name}", given[f"scale_{name}"], 2)
+        check_dims(name, given[name], 1)
+        check_dims(f"scale_{name}", given[f"scale_{name}"], 2)
     (m, blocks), n = given["scale_a"].shape, given["scale_b"].shape[0]
     k = blocks * SCALE_BLOCK
-    _equal("elements of a", given["a"].shape[0], m * k)
-    _equal("elements of b", given["b"].shape[0], n * k)
+    equal("elements of a", given["a"].shape[0], m * k)
+    equal("elements of b", given["b"].shape[0], n * k)
     return given["group_depths"].shape[0], m, n, k
 
 
@@ -181,15 +182,15 @@ def _coded_shape(p: Problem, given: Given) -> Shape:
     """Of packed weights, whose blocks say how far B reaches, and columns where in the last of them it ends."""
     a, b, grouping, form = given["a"], given["b"], GROUPINGS[p.grouping], p.form
     assert form is not None
-    _check_dims("a", a, 2 + grouping.rows)
-    _check_dims("b", b, 3 + grouping.columns)
+    check_dims("a", a, 2 + grouping.rows)
+    check_dims("b", b, 3 + grouping.columns)
     require(b.dtype == torch().uint8, "b dtype", b.dtype, f"must be {torch().uint8}")
     (m, k), (down, across, size) = a.shape[-2:], b.shape[-3:]
-    _equal("blocks of b along K", across, ceil(k, COLUMNS))
-    _equal("bytes of a block of b", size, form.block_bytes)
+    equal("blocks of b along K", across, ceil(k, COLUMNS))
+    equal("bytes of a block of b", size, form.block_bytes)
     groups = b.shape[0] if grouping.columns else 1
     if grouping.rows:
-        _equal("groups of b", groups, a.shape[0])
+        equal("groups of b", groups, a.shape[0])
     rows = ROWS * down
     n = rows if given["columns"] is None else given["columns"]
     for holds in (n > rows - ROWS, n <= rows):
@@ -211,12 +212,12 @@ def _check_scales(op: Operator, p: Problem, shape: Shape, given: Given) -> None:
     blocks = ceil(k, SCALE_BLOCK)
     match op.scaling:
         case "block":
-            _check("scale_a", given["scale_a"], F32, (*lead, m, blocks))
+            check("scale_a", given["scale_a"], F32, (*lead, m, blocks))
             lead = (groups,) * GROUPINGS[p.grouping].columns
-            _check("scale_b", given["scale_b"], F32, (*lead, ceil(n, SCALE_BLOCK), blocks))
+            check("scale_b", given["scale_b"], F32, (*lead, ceil(n, SCALE_BLOCK), blocks))
         case "vector":
-            _check("scale_a", given["scale_a"], F32, (m, blocks))
-            _check("scale_b", given["scale_b"], F32, (n, blocks))
+            check("scale_a", given["scale_a"], F32, (m, blocks))
+            check("scale_b", given["scale_b"], F32, (n, blocks))
         case "whole":
             for name in ("scale_a", "scale_b"):
                 if (scale := given.get(name)) is not None:
@@ -232,7 +233,7 @@ def _taken(shape: Shape, given: Given) -> Shape:
         return shape
     require(given["row_groups"] is None, "rows", "given", "needs group_ends, not row_groups")
     dtype_of("rows", rows, (S32,))
-    _check_dims("rows", rows, 1)
+    check_dims("rows", rows, 1)
     require(top >= 1, "top", top, "must be at least 1")
     return shape[0], rows.shape[0], shape[2], shape[3]
 
@@ -245,7 +246,7 @@ def _check_tables(op: Operator, shape: Shape, given: Given) -> None:
         allowed = "exactly one of them must be given"
         raise ArgumentError("row_groups, group_ends", sorted(tables), allowed)
     for name, table in tables.items():
-        _check(name, table, S32, (entries[name],))
+        check(name, table, S32, (entries[name],))
 
 
 def _check_read(op: Operator, p: Problem, shape: Shape, given: Given) -> None:
@@ -264,34 +265,10 @@ def _check_read(op: Operator, p: Problem, shape: Shape, given: Given) -> None:
             case Scalar():
                 pass
             case PerElement(_, dtype):
-                _check(name, given[name], dtype, (*rows, n))
+                check(name, given[name], dtype, (*rows, n))
             case _:
                 sides = {PerRow: rows, PerColumn: columns}.get(type(x), ())
                 dtype_of(name, given[name], (F32,))
-                _equal(f"elements of {name}", given[name].numel(), math.prod(sides))
+                equal(f"elements of {name}", given[name].numel(), math.prod(sides))
     if given.get("c") is not None and "c" not in wanted:  # added, by no epilogue
-        _check("c", given["c"], p.d, (*rows, n))
-
-
-def _check(name: str, x: Any, dtype: DType, shape: Sides) -> None:
-    dtype_of(name, x, (dtype,))
-    _check_dims(name, x, len(shape))
-    for i, (got, want) in enumerate(zip(x.shape, shape, strict=True)):
-        _equal(f"{name} side {i}", got, want)
-
-
-def _check_dims(name: str, x: Any, dims: int) -> None:
-    if x.dim() != dims:
-        raise ArgumentError(f"{name} shape", tuple(x.shape), f"must have {dims} dimensions")
-
-
-def _equal(what: str, got: Any, want: Any) -> None:
-    require(got == want, what, got, f"must be {want}")
-
-
-def require(holds: Any, what: str, got: Any, allowed: str) -> None:
-    """Raise ArgumentError unless `holds`; of symbolic numbers, have the tracer see to it."""
-    if not isinstance(holds, bool):
-        torch()._check(holds, lambda: f"{what}={got}: {allowed}")
-    elif not holds:
-        raise ArgumentError(what, got, allowed)
+        check("c", given["c"], p.d, (*rows, n))

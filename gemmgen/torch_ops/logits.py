@@ -6,12 +6,12 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from ..errors import ArgumentError
-from ..ir.dtypes import DTYPES, E4M3, F32, S32
-from ..ir.expr import ROW_SUMS
+from ..ir.dtypes import E4M3, F32, S32
 from ..ops import logits
-from ..runtime.torch_tensors import dtype_of, torch
+from ..ops.calls import output_dtype
+from ..runtime.torch_tensors import torch
 from . import of_experts
+from .agreement import check, check_dims
 from .made import empty
 from .registration import config_of
 
@@ -20,7 +20,6 @@ SCHEMA = (
     'str out_dtype="f32", str config="") -> Tensor'
 )
 Shape = tuple[int, ...]
-TENSORS = ("q", "kv", "kv_scale", "weights", "window_first", "window_end")
 
 
 @cache
@@ -52,28 +51,16 @@ def operations(q: Shape, kv: Shape, *rest: Any, **kwargs: Any) -> int:
 
 def _fake(*tensors: Any, out_dtype: str = "f32", config: str = "") -> Any:
     """Of symbolic sizes too."""
-    given = dict(zip(TENSORS, tensors, strict=True))
-    if out_dtype not in logits.OUTPUTS:
-        raise ArgumentError("out_dtype", out_dtype, f"must be one of {', '.join(logits.OUTPUTS)}")
+    q, kv, scale, weights, first, end = tensors
+    dtype = output_dtype(out_dtype, logits.OUTPUTS)
     config_of(config)
-    dtypes = (E4M3, E4M3, F32, F32, S32, S32)
-    for (name, t), dtype, rank in zip(given.items(), dtypes, (3, 2, 1, 2, 1, 1), strict=True):
-        dtype_of(name, t, (dtype,))
-        if t.dim() != rank:
-            raise ArgumentError(f"{name} shape", tuple(t.shape), f"must have {rank} dimensions")
-    queries, heads, depth = given["q"].shape
-    keys = given["kv"].shape[0]
-    if heads not in ROW_SUMS:
-        raise ArgumentError("q heads", heads, f"must be one of {', '.join(map(str, ROW_SUMS))}")
-    wanted = {
-        "kv": (keys, depth),
-        "kv_scale": (keys,),
-        "weights": (queries, heads),
-        "window_first": (queries,),
-        "window_end": (queries,),
-    }
-    for name, sides in wanted.items():
-        got = tuple(given[name].shape)
-        if any(x != y for x, y in zip(got, sides, strict=True)):
-            raise ArgumentError(f"{name} shape", got, f"must be {list(sides)}")
-    return empty((queries, keys), DTYPES[out_dtype], given["q"].device)
+    check_dims("q", q, 3)
+    check_dims("kv", kv, 2)
+    (queries, heads, depth), keys = q.shape, kv.shape[0]
+    check("q", q, E4M3, (queries, logits.check_heads(heads), depth))
+    check("kv", kv, E4M3, (keys, depth))
+    check("kv_scale", scale, F32, (keys,))
+    check("weights", weights, F32, (queries, heads))
+    check("window_first", first, S32, (queries,))
+    check("window_end", end, S32, (queries,))
+    return empty((queries, keys), dtype, q.device)

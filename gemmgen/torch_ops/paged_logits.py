@@ -6,12 +6,13 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from ..errors import ArgumentError
-from ..ir.dtypes import DTYPES, E4M3, F32, S32
+from ..ir.dtypes import E4M3, F32, S32
 from ..ir.pages import ROWS as PAGE
 from ..ops import logits, paged_logits
-from ..runtime.torch_tensors import dtype_of, torch
+from ..ops.calls import output_dtype
+from ..runtime.torch_tensors import torch
 from . import of_experts
+from .agreement import check, check_dims, require
 from .made import empty
 from .registration import config_of
 
@@ -20,11 +21,6 @@ SCHEMA = (
     'SymInt max_context_len, *, str out_dtype="f32", str config="") -> Tensor'
 )
 Shape = tuple[int, ...]
-DTYPES_OF = {
-    **dict.fromkeys(("q", "kv"), E4M3),
-    **dict.fromkeys(("kv_scale", "weights"), F32),
-    **dict.fromkeys(("context_lens", "block_table"), S32),
-}
 
 
 @cache
@@ -63,30 +59,19 @@ def operations(q: Shape, *rest: Any, **kwargs: Any) -> int:
 
 def _fake(*given: Any, out_dtype: str = "f32", config: str = "") -> Any:
     """Of symbolic sizes too."""
-    *tensors, columns = given
-    named = dict(zip(DTYPES_OF, tensors, strict=True))
-    if out_dtype not in logits.OUTPUTS:
-        raise ArgumentError("out_dtype", out_dtype, f"must be one of {', '.join(logits.OUTPUTS)}")
+    q, kv, scale, weights, ends, table, columns = given
+    dtype = output_dtype(out_dtype, logits.OUTPUTS)
     config_of(config)
-    for (name, t), rank in zip(named.items(), (4, 3, 2, 3, 2, 2), strict=True):
-        dtype_of(name, t, (DTYPES_OF[name],))
-        if t.dim() != rank:
-            raise ArgumentError(f"{name} shape", tuple(t.shape), f"must have {rank} dimensions")
-    sequences, queries, heads, depth = named["q"].shape
-    pages, most = named["kv"].shape[0], named["block_table"].shape[1]
-    logits.check_heads(heads)
-    wanted = {
-        "kv": (pages, PAGE, depth),
-        "kv_scale": (pages, PAGE),
-        "weights": (sequences, queries, heads),
-        "context_lens": (sequences, queries),
-        "block_table": (sequences, most),
-    }
-    for name, sides in wanted.items():
-        got = tuple(named[name].shape)
-        if any(x != y for x, y in zip(got, sides, strict=True)):
-            raise ArgumentError(f"{name} shape", got, f"must be {list(sides)}")
-    if columns < 1 or most * PAGE < columns:
-        allowed = f"must be from 1 to {PAGE} * {most} keys"
-        raise ArgumentError("max_context_len", columns, allowed)
-    return empty((sequences, queries, columns), DTYPES[out_dtype], named["q"].device)
+    check_dims("q", q, 4)
+    check_dims("kv", kv, 3)
+    check_dims("block_table", table, 2)
+    (sequences, queries, heads, depth), pages, most = q.shape, kv.shape[0], table.shape[1]
+    check("q", q, E4M3, (sequences, queries, logits.check_heads(heads), depth))
+    check("kv", kv, E4M3, (pages, PAGE, depth))
+    check("kv_scale", scale, F32, (pages, PAGE))
+    check("weights", weights, F32, (sequences, queries, heads))
+    check("context_lens", ends, S32, (sequences, queries))
+    check("block_table", table, S32, (sequences, most))
+    for holds in (columns >= 1, columns <= PAGE * most):
+        require(holds, "max_context_len", columns, f"must be from 1 to {PAGE} * {most} keys")
+    return empty((sequences, queries, columns), dtype, q.device)

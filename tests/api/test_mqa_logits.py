@@ -132,11 +132,11 @@ def test_as_an_operator(monkeypatch):
     [
         (0, torch.zeros(3, 24, 64).to(torch.float8_e4m3fn), "q heads"),
         (0, torch.zeros(3, 32, 64), "q dtype"),
-        (1, torch.zeros(150, 32).to(torch.float8_e4m3fn), "kv shape"),
-        (2, torch.zeros(149), "kv_scale shape"),
-        (3, torch.zeros(3, 31), "weights shape"),
+        (1, torch.zeros(150, 32).to(torch.float8_e4m3fn), "kv side 1"),
+        (2, torch.zeros(149), "kv_scale side 0"),
+        (3, torch.zeros(3, 31), "weights side 1"),
         (4, torch.zeros(3), "window_first dtype"),
-        (5, torch.zeros(2, dtype=torch.int32), "window_end shape"),
+        (5, torch.zeros(2, dtype=torch.int32), "window_end side 0"),
     ],
 )
 def test_fakes_refuse(at, wrong, argument):
