@@ -70,10 +70,11 @@ def _number(name: str, value: Any) -> float:
 def _vector(name: str, t: Any, shape: tuple[int, ...], device: Any, dtype: DType = F32) -> int:
     """The address of `shape` of `dtype`, dense. One element may have no dimension, and one row two."""
     dtype_of(name, t, (dtype,))
-    t = t.reshape(shape) if t.numel() == math.prod(shape) and t.is_contiguous() else t
+    if t.numel() == math.prod(shape):
+        if not t.is_contiguous():
+            raise ArgumentError(f"{name} strides", tuple(t.stride()), "must be contiguous")
+        t = t.reshape(shape)
     check_tensor(name, t, dtype, shape, device)
-    if not t.is_contiguous():
-        raise ArgumentError(f"{name} strides", tuple(t.stride()), "must be contiguous")
     return int(t.data_ptr())
 
 

@@ -57,8 +57,6 @@ def fp8_mqa_logits(
     (keys, _) = check_tensor("kv", kv, E4M3, (None, depth), q.device, contiguous=True)
     check_tensor("kv_scale", kv_scale, F32, (keys,), q.device)
     check_tensor("weights", weights, F32, (queries, heads), q.device)
-    if not weights.is_contiguous():
-        raise ArgumentError("weights strides", tuple(weights.stride()), "must be contiguous")
     for name, bound in (("window_first", window_first), ("window_end", window_end)):
         check_tensor(name, bound, S32, (queries,), q.device)
     given = {
@@ -87,9 +85,9 @@ def check_heads(heads: int) -> int:
 
 
 def rows_of(q: Any) -> Any:
-    """[S * H, D], the same memory. Raises ArgumentError where that has no one row stride."""
-    queries, heads, _ = q.shape
-    if queries > 1 and q.stride(0) != heads * q.stride(1):
-        allowed = f"must be {heads} times that between heads, {q.stride(1)}"
-        raise ArgumentError("q stride between queries", q.stride(0), allowed)
-    return q.reshape((queries * heads, q.shape[2]))
+    """[..., S * H, D] of [..., S, H, D], the same memory. Raises ArgumentError where those rows have no one stride."""
+    *lead, queries, heads, depth = q.shape
+    if queries > 1 and q.stride(-3) != heads * q.stride(-2):
+        allowed = f"must be {heads} times that between heads, {q.stride(-2)}"
+        raise ArgumentError("q stride between queries", q.stride(-3), allowed)
+    return q.reshape((*lead, queries * heads, depth))

@@ -18,7 +18,7 @@ from ..runtime.torch_tensors import check_tensor, require_tensor, torch, torch_d
 from .calls import output_dtype, run
 from .epilogue import Values
 from .front import front
-from .logits import OUTPUTS, check_heads
+from .logits import OUTPUTS, check_heads, rows_of
 from .names import ArgumentNames
 from .tensors import check_number
 from .told import ToldGroups
@@ -81,7 +81,7 @@ def fp8_paged_mqa_logits(
     told = ToldGroups(count=sequences)
     shape = queries * heads, max_context_len, depth
     with NAMED:
-        return run(p, config, _rows(q), kv, out, shape, {}, where, given, groups=told)
+        return run(p, config, rows_of(q), kv, out, shape, {}, where, given, groups=told)
 
 
 def paged_cache(cache: Any) -> tuple[Any, Any]:
@@ -125,12 +125,3 @@ def _table(table: Any, sequences: int, columns: int, device: Any) -> Values:
     if most * PAGE < columns:
         raise ArgumentError("max_context_len", columns, f"must be at most {PAGE} * {most} keys")
     return {PAGES: table.data_ptr(), PITCH: table.stride(0)}
-
-
-def _rows(q: Any) -> Any:
-    """[B, Q * H, D], the same memory. Raises ArgumentError where a sequence's rows have no one stride."""
-    sequences, queries, heads, depth = q.shape
-    if queries > 1 and q.stride(1) != heads * q.stride(2):
-        allowed = f"must be {heads} times that between heads, {q.stride(2)}"
-        raise ArgumentError("q stride between queries", q.stride(1), allowed)
-    return q.reshape((sequences, queries * heads, depth))

@@ -116,6 +116,15 @@ def test_lengths_of_one_query_have_no_second_dimension(monkeypatch):
     assert torch.equal(*found)
 
 
+def test_weights_that_are_not_dense_are_told_so(monkeypatch):
+    q, cache, weights, lengths, table = drawn(2, 32, 128)
+    wide = torch.zeros(*weights.shape[:2], 33)[..., :32]
+    memory = Memory(q, cache, wide, lengths, table)
+    emulated(monkeypatch, memory)
+    with memory, pytest.raises(ArgumentError, match=r"^weights strides"):
+        ops.fp8_paged_mqa_logits(q, *ops.paged_cache(cache), wide, lengths, table, 200)
+
+
 def test_what_no_kernel_here_reads():
     q, cache, weights, lengths, table = drawn(1, 32, 128)
     given = cache, weights[:, 0], lengths, table, None, 300
@@ -240,11 +249,11 @@ def test_as_an_operator(monkeypatch):
     ("at", "wrong", "argument"),
     [
         (0, torch.zeros(5, 2, 24, 64).to(torch.float8_e4m3fn), "q heads"),
-        (1, torch.zeros(33, 32, 64).to(torch.float8_e4m3fn), "kv shape"),
-        (2, torch.zeros(32, 64), "kv_scale shape"),
+        (1, torch.zeros(33, 32, 64).to(torch.float8_e4m3fn), "kv side 1"),
+        (2, torch.zeros(32, 64), "kv_scale side 0"),
         (3, torch.zeros(5, 32), "weights shape"),
         (4, torch.zeros(5, 2), "context_lens dtype"),
-        (5, torch.zeros(4, 6, dtype=torch.int32), "block_table shape"),
+        (5, torch.zeros(4, 6, dtype=torch.int32), "block_table side 0"),
         (6, 385, "max_context_len"),
         (6, 0, "max_context_len"),
     ],
