@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
@@ -101,29 +101,48 @@ def _drawn(
 
 
 def _calls(given: tuple[Any, ...], dtype: str) -> dict[str, Callable[[], Any]]:
-    """Those that compile, each into a result of its own kind."""
-    t, found = torch(), dict[str, Callable[[], Any]]()
-    block_k = min((x for x in (32, 64) if x >= given[0].shape[2]), default=Config.block_k_bytes)
-    for name, config in CONFIGS.items():
-        config = config and config.having(block_k_bytes=block_k)
-        call = partial(ops.fp8_mqa_logits, *given, out_dtype=dtype, config=config)
+    """Each into a result of its own kind."""
+    q, kv, scale, weights, first, end = given
+    block_k = {"block_k_bytes": k_bytes(q.shape[2])}
+    function = partial(ops.fp8_mqa_logits, *given, out_dtype=dtype)
+    found = compiling(
+        {x: partial(function, config=c and c.having(**block_k)) for x, c in CONFIGS.items()}
+    )
+    deep_gemm = peer()
+    if deep_gemm is None:
+        return found
+    if dtype == "f32":
+        found[PEER] = partial(deep_gemm.fp8_mqa_logits, q, (kv, scale), weights, first, end)
+    else:
+        of = ((q, None), (kv, scale), weights, first, end)
+        found[PEER] = partial(deep_gemm.fp8_fp4_mqa_logits, *of, logits_dtype=torch().bfloat16)
+    return found
+
+
+def k_bytes(depth: int) -> int:
+    """Of a K block that has all of a head's depth, if one does."""
+    return min((x for x in (32, 64) if x >= depth), default=Config.block_k_bytes)
+
+
+def compiling(calls: Mapping[str, Callable[[], Any]]) -> dict[str, Callable[[], Any]]:
+    """Those of `calls` that compile; of the others it prints why not."""
+    found = {}
+    for name, call in calls.items():
         try:
             call()
         except GemmgenError as e:
             print(f"{name}: {str(e).splitlines()[0]}")
         else:
             found[name] = call
-    try:
-        deep_gemm = import_module(PEER)
-    except ImportError:
-        return found
-    q, kv, scale, weights, first, end = given
-    if dtype == "f32":
-        found[PEER] = partial(deep_gemm.fp8_mqa_logits, q, (kv, scale), weights, first, end)
-    else:
-        of = ((q, None), (kv, scale), weights, first, end)
-        found[PEER] = partial(deep_gemm.fp8_fp4_mqa_logits, *of, logits_dtype=t.bfloat16)
     return found
+
+
+def peer() -> Any:
+    """DeepGEMM, or None where it cannot be imported."""
+    try:
+        return import_module(PEER)
+    except ImportError:
+        return None
 
 
 def _verify(given: tuple[Any, ...], calls: dict[str, Callable[[], Any]], dtype: str) -> None:

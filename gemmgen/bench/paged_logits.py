@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 from .. import ops
@@ -16,7 +15,7 @@ from ..errors import GemmgenError
 from ..ir.pages import ROWS as PAGE
 from ..runtime.torch_tensors import torch
 from .agree import FAST, check_near
-from .logits import CHOSEN, PEER
+from .logits import CHOSEN, PEER, compiling, k_bytes, peer
 from .timing import Samples, interleave
 
 CHECKED = 16  # sequences that are compared with float64
@@ -115,32 +114,25 @@ def drawn(shape: Shape, device: str = "cuda") -> Given:
 
 
 def calls_of(x: Given) -> dict[str, Callable[[], Any]]:
-    """Those that compile, each into a result of its own kind."""
-    found = dict[str, Callable[[], Any]]()
+    """Each into a result of its own kind."""
     rows, depth = x.q.shape[1] * x.q.shape[2], x.q.shape[3]
-    block_k = min((k for k in (32, 64) if k >= depth), default=Config.block_k_bytes)
     given = (x.q, *ops.paged_cache(x.cache), x.weights, x.lengths, x.table, x.longest)
-    for name, config in CONFIGS.items():
-        config = config and config.having(block_k_bytes=block_k, block_m=min(rows, 128))
-        call = partial(ops.fp8_paged_mqa_logits, *given, config=config)
-        try:
-            call()
-        except GemmgenError as e:
-            print(f"{name}: {str(e).splitlines()[0]}")
-        else:
-            found[name] = call
-    try:
-        deep_gemm = import_module(PEER)
-    except ImportError:
+    sides = {"block_k_bytes": k_bytes(depth), "block_m": min(rows, 128)}
+    function = partial(ops.fp8_paged_mqa_logits, *given)
+    found = compiling(
+        {x: partial(function, config=c and c.having(**sides)) for x, c in CONFIGS.items()}
+    )
+    deep_gemm = peer()
+    if deep_gemm is None:
         return found
     sms = torch().cuda.get_device_properties(x.q.device).multi_processor_count
 
-    def peer() -> Any:
+    def theirs() -> Any:
         meta = deep_gemm.get_paged_mqa_logits_metadata(x.lengths, PAGE, sms)
         of = (x.q, x.cache, x.weights.flatten(0, 1), x.lengths, x.table, meta, x.longest)
         return deep_gemm.fp8_paged_mqa_logits(*of, clean_logits=False)
 
-    return {**found, PEER: peer}
+    return {**found, PEER: theirs}
 
 
 def verify(x: Given, calls: dict[str, Callable[[], Any]]) -> None:
