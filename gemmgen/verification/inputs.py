@@ -22,14 +22,13 @@ from ..ir.row_sums import fold_rows
 from ..problem import Problem, depth_step
 from ..recipes import SCALE_BLOCK, recipe
 from .coded import exactly, randomly
+from .drawn_arguments import Values as Values
 from .drawn_arguments import drawn_arguments
 from .drawn_codes import normal, signs
 from .groups import owned, some
 from .indexed import NAN_BYTE, Indices, by_index
 from .paged import by_page
 from .stacking import dealt, stack, stacked
-
-Values = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..codes import Codes
 from ..ir.expr import Argument, PerColumn, PerElement, PerRow, RowBound
 from ..ir.groupings import GROUPINGS
 from ..problem import Problem
-
-Values = npt.NDArray[np.float32]
+from .drawn_arguments import Values
 
 
 def stack(values: list[Values | None], grouped: bool) -> Values | None:

@@ -15,7 +15,7 @@ from ...runtime.torch_tensors import dtype_of, require_tensor, torch
 from .logits import of_pair, output_of, room
 
 IN_PAGES = ArgumentNames(names=dict.fromkeys(("kv", "kv_scale", "cache"), "kv_cache"))
-MOST_SMS = 1024
+MOST_SMS = 1024  # more than a GPU has
 
 
 def fp8_paged_mqa_logits(

@@ -9,6 +9,7 @@ from typing import Any
 
 from ... import formats, quant
 from ...errors import ArgumentError, GemmgenError
+from ...ir.packed import ZERO
 from ...nn.coded import EXTRA, packed_of
 from ...nn.frozen import ALIASES, SCALE, torch_
 from ...nn.kinds import BLOCKS, Kind, coded_tensors
@@ -21,7 +22,6 @@ FP8 = torch_.float8_e4m3fn
 # Of FP8; exponents alone have a dtype from torch 2.7 on.
 SCALES = tuple(getattr(torch_, x) for x in ("float32", "float8_e8m0fnu") if hasattr(torch_, x))
 METHOD_TENSORS = ("qweight", "qzeros", "scales", "g_idx")
-ZERO = 8  # the code that is 0 in a format without zeros
 
 
 class Reading(loading.ConversionOps):  # type: ignore[misc]
