@@ -104,7 +104,8 @@ def check_rows(p: P) -> None:
     GPU, into a D that it writes whole and without scales."""
     if fold_rows(p.epilogue) == 1:
         return
-    if GROUPINGS[p.grouping].scheduler not in WINDOWS:
+    g = GROUPINGS[p.grouping]
+    if g.scheduler not in WINDOWS or g.summed:
         allowed = "must be none or batched with an epilogue that sums rows"
         raise ArgumentError("grouping", p.grouping, allowed)
     _check_alone(p, "an epilogue that sums rows")

@@ -118,6 +118,7 @@ def test_bounds_in_the_wrong_places():
     [
         ("grouping", {"grouping": "masked"}),
         ("grouping", {"grouping": "k_flat"}),
+        ("grouping", {"grouping": "summed"}),
         ("collective", {"collective": "all_reduce"}),
         ("accumulate", {"accumulate": True}),
         ("d", {"d": E4M3}),
