@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError
-from ..nn.kinds import IN_BF16, IN_FP8, Kind
-from ..nn.linear import Linear
+from ..nn.kinds import IN_FP8, Kind
 from .needed import needed
 
 REQUIREMENT = "torchao>=0.18"
@@ -24,7 +23,7 @@ class GemmgenConfig(core.AOBaseConfig):  # type: ignore[misc, name-defined]
 
     weights: "fp8" (`gemmgen.nn.Fp8Linear`), "bf16" (`gemmgen.nn.Linear`: nothing is quantised), or a format of 4 bits, as
     "int4_128_bf16" (`gemmgen.nn.Linear4bit`), to whose nearest numbers weights are rounded. master: as of `Fp8Linear`.
-    The first one that is made tells torchao of its handler. Raises ArgumentError.
+    Making one tells torchao of its handler. Raises ArgumentError.
     """
 
     weights: str = IN_FP8
@@ -42,7 +41,7 @@ def replaced(layer: Any, config: GemmgenConfig) -> Any:
     """`layer`, which has become one of gemmgen's, in place: `quantize_` drops what is returned for the module that it was called
     with, and for a second name of a layer. Raises ArgumentError for a layer that stays as it is."""
     kind = config.kind()
-    if isinstance(layer, Linear) and kind.weights == IN_BF16:
+    if kind.has(layer):
         return layer  # was met before, by another name
     why = kind.obstacle(layer)
     if why:

@@ -98,9 +98,7 @@ class Frozen(Kept):
         weight = state.get(key)
         if weight is None:
             return []
-        for alias in ALIASES:
-            if key + alias in state:
-                state[key + SCALE] = state.pop(key + alias)
+        rename_scales(key, state)
         expected = tuple(getattr(self, name).shape)
         if tuple(weight.shape) != expected:
             return []  # torch says so
@@ -112,6 +110,13 @@ class Frozen(Kept):
             allowed = " or ".join(map(str, (*WIDE, FP8)))
             return [f"{key}: dtype is {weight.dtype}, must be {allowed}"]
         return []
+
+
+def rename_scales(key: str, state: dict[str, Any]) -> None:
+    """In `state`, in place, those of the weight `key`, as modules here call them."""
+    for alias in ALIASES:
+        if key + alias in state:
+            state[key + SCALE] = state.pop(key + alias)
 
 
 def scale_shape(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -7,17 +7,16 @@ from typing import Any
 
 from .. import formats, quant
 from ..errors import ArgumentError
-from ..ir.packed import NAMED
+from ..ir.packed import NAMED, OF_16_BITS
 from ..runtime.torch_tensors import torch_dtype
 from .coded import quantised
 from .frozen import SCALE, gemmgen, torch_
 from .linear import Fp8Linear, Linear
-from .linear4bit import WEIGHT, Linear4bit
+from .linear4bit import BLOCKS, FACTORS, WEIGHT, Linear4bit
 
 IN_FP8, IN_BF16 = "fp8", "bf16"
-STEPS = {IN_FP8: 16, IN_BF16: 8}  # what both features must be multiples of
+STEPS = {IN_FP8: Fp8Linear.step, IN_BF16: Linear.step}  # what both features must be multiples of
 KINDS = (*STEPS, *NAMED)
-BLOCKS = "blocks"
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -53,8 +52,7 @@ class Kind:
         """Of activations, and of the layers whose place is taken."""
         if self.coded:
             return (torch_dtype(NAMED[self.weights].to),)
-        both = (torch_.bfloat16, torch_.float16)
-        return both[:1] if self.weights == IN_FP8 else both
+        return tuple(map(torch_dtype, OF_16_BITS[:1] if self.weights == IN_FP8 else OF_16_BITS))
 
     @property
     def held(self) -> str:
@@ -77,6 +75,17 @@ class Kind:
         if any(getattr(layer, hooks, None) for hooks in HOOKS):
             return "has hooks"
         return ""
+
+    def has(self, layer: Any) -> bool:
+        """Whether `layer` is one of this kind already."""
+        match layer:
+            case Linear4bit():
+                return bool(layer.weights == self.weights)
+            case Fp8Linear():
+                return self.weights == IN_FP8 and layer.master == self.master
+            case Linear():
+                return self.weights == IN_BF16
+        return False
 
     def of(self, layer: Any) -> Any:
         """What takes the place of `layer`, with its weight, quantised where it is (4 bits: on the CPU)."""
@@ -108,5 +117,5 @@ class Kind:
 
 def coded_tensors(packed: quant.Packed) -> dict[str, Any]:
     """By name, what `Linear4bit` holds of them."""
-    factors = {} if packed.factors is None else {"factors": packed.factors}
+    factors = {} if packed.factors is None else {FACTORS: packed.factors}
     return {BLOCKS: packed.blocks, **factors}

@@ -20,6 +20,8 @@ class Linear(torch_.nn.Linear):  # type: ignore[misc]
     Raises ArgumentError.
     """
 
+    step = 8  # of features
+
     def __init__(
         self,
         in_features: int,
@@ -28,7 +30,7 @@ class Linear(torch_.nn.Linear):  # type: ignore[misc]
         device: Any = None,
         dtype: Any = BF16,
     ) -> None:
-        check_features(in_features, out_features, 8)
+        check_features(in_features, out_features, self.step)
         super().__init__(in_features, out_features, bias, device, dtype)
 
     across: Across | None = None  # by `gemmgen.nn.parallel`
@@ -66,6 +68,8 @@ class Fp8Linear(Frozen):
     in FP8 with `weight_scale` or `weight_scale_inv`, float32 [ceil(out/128), ceil(in/128)], what to multiply with.
     """
 
+    step = 16  # of features
+
     def __init__(
         self,
         in_features: int,
@@ -75,7 +79,7 @@ class Fp8Linear(Frozen):
         *,
         master: bool = False,
     ) -> None:
-        check_features(in_features, out_features, 16)
+        check_features(in_features, out_features, self.step)
         super().__init__()
         self.in_features, self.out_features, self.master = in_features, out_features, master
         made = torch_.nn.Linear(in_features, out_features, bias, device, BF16)

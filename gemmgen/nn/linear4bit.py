@@ -12,6 +12,7 @@ from .coded import EXTRA, Coded, check_packed, packed_of, quantised
 from .frozen import WIDE, gemmgen, torch_
 
 WEIGHT = "weight"  # of an ordinary state_dict
+BLOCKS, FACTORS = "blocks", "factors"  # of its own
 
 
 class Linear4bit(Coded):
@@ -42,8 +43,8 @@ class Linear4bit(Coded):
         if out_features < 1:
             raise ArgumentError("out_features", out_features, "must be at least 1")
         self.in_features, self.out_features = in_features, out_features
-        beside = ("factors", "bias")
-        self.hold("blocks", out_features, in_features, beside=beside, biased=bias, device=device)
+        beside = (FACTORS, "bias")
+        self.hold(BLOCKS, out_features, in_features, beside=beside, biased=bias, device=device)
 
     @classmethod
     def from_packed(cls, packed: quant.Packed, bias: Any = None) -> Linear4bit:
@@ -51,7 +52,7 @@ class Linear4bit(Coded):
         check_packed("packed", packed, 2)
         n, k = packed.shape
         made = cls(k, n, bias is not None, "meta", weights=packed.format.name)
-        made.take("blocks", packed, "factors", "bias", bias)
+        made.take(BLOCKS, packed, FACTORS, "bias", bias)
         return made
 
     @classmethod
@@ -89,7 +90,7 @@ class Linear4bit(Coded):
         return f"{sides}, bias={self.bias is not None}, weight={self.weights}, x={self.dtype}"
 
     def prepared(self, prefix: str, state: dict[str, Any]) -> list[str]:
-        key, own = prefix + WEIGHT, prefix + "blocks"
+        key, own = prefix + WEIGHT, prefix + BLOCKS
         weight = state.get(key)
         if weight is None or own in state:
             return super().prepared(prefix, state)
@@ -101,6 +102,6 @@ class Linear4bit(Coded):
         made = quantised(weight, self.weights)
         state[own] = made.blocks
         if made.factors is not None:
-            state[prefix + "factors"] = made.factors
+            state[prefix + FACTORS] = made.factors
         state[prefix + EXTRA] = self.get_extra_state()
         return super().prepared(prefix, state)

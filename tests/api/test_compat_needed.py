@@ -28,7 +28,7 @@ def test_what_is_not_there_is_named(name):
     ("module", "library", "requirement"),
     (
         ("gemmgen.compat.torchao", "torchao", "torchao>=0.18"),
-        ("gemmgen.compat.transformers.library", "transformers", "transformers>=5"),
+        ("gemmgen.compat.transformers.library", "transformers", "transformers>=5.24"),
     ),
 )
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")

@@ -8,12 +8,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torchao", minversion="0.18")
-pytest.importorskip("transformers", minversion="5")
+pytest.importorskip("transformers", minversion="5.24")
 
 from emulated_ops import computed_on_cpu, real_torch  # noqa: E402, F401
 from mixtures import distance  # noqa: E402
-from roundings import of_length  # noqa: E402
-from small_models import exact_logits, layers, logits, made, same, states, tokens  # noqa: E402
+from small_models import LINEAR, bound, exact_logits, layers, logits, made, same, states, tokens  # noqa: E402
 from torchao.core.config import config_to_dict  # noqa: E402
 from torchao.quantization import FqnToConfig, quantize_  # noqa: E402
 
@@ -23,7 +22,6 @@ from gemmgen.errors import ArgumentError  # noqa: E402
 
 BF16, F16, FP8 = torch.bfloat16, torch.float16, torch.float8_e4m3fn
 KINDS = {"fp8": BF16, "bf16": F16, "int4_32_bf16": BF16, "int4_64_f16_zeros": F16, "e2m1_16_e4m3": BF16}  # fmt: skip
-ROUNDINGS, OPERANDS = 40, 8  # of logits, as in test_compat_transformers.py
 N, K = 144, 160
 
 
@@ -37,10 +35,9 @@ def test_a_model_gets_gemmgens_layers(weights):
     plain = made(dtype)
     model = copy.deepcopy(plain).eval()
     quantize_(model, GemmgenConfig(weights), filter_fn=no_head)
-    assert len(layers(model)) == 14 and type(model.lm_head) is torch.nn.Linear
+    assert len(layers(model)) == LINEAR and type(model.lm_head) is torch.nn.Linear
     got, exact = logits(model, ids), exact_logits(plain, model, ids)
-    bound = of_length(dtype, ROUNDINGS) + of_length(FP8, OPERANDS) * (weights == "fp8")
-    assert got.dtype == dtype and distance(got, exact) < bound
+    assert got.dtype == dtype and distance(got, exact) < bound(weights, dtype)
     again = copy.deepcopy(plain).eval()
     quantize_(again, GemmgenConfig(weights), filter_fn=no_head)
     for x in again.parameters():
@@ -65,6 +62,20 @@ def test_a_layer_becomes_what_it_would_be_by_hand(weights, biased):
     assert type(layer) is type(expected) and not layer.training
     assert repr(layer) == repr(expected)
     same(states(layer), states(expected))
+
+
+@pytest.mark.parametrize(
+    "given", ({}, {"master": True}, {"weights": "bf16"}, {"weights": "int4_32_bf16"}), ids=str
+)
+def test_a_second_name_of_a_layer(given):
+    """Whatever a filter asks; of another kind it is an error."""
+    model = torch.nn.ModuleDict({"a": torch.nn.Linear(64, 64, dtype=BF16)})
+    model["b"] = model["a"]
+    quantize_(model, GemmgenConfig(**given), filter_fn=lambda layer, name: name in ("a", "b"))
+    assert model["a"] is model["b"] and len(layers(model)) == 1
+    other = GemmgenConfig("e2m1_32_e8m0" if given.get("weights") == "bf16" else "bf16")
+    with pytest.raises(ArgumentError, match="whose forward may differ"):
+        quantize_(model, other, filter_fn=lambda layer, name: name == "a")
 
 
 @pytest.mark.parametrize("master", (False, True))

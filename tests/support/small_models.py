@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import torch
 from four_bits import exact
+from roundings import of_length
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from gemmgen import formats, nn, quant
 
 HIDDEN, INNER, WORDS = 128, 256, 96
+LINEAR = 14  # of two layers, beside the head
+# Of logits, in roundings one after the other: a layer of the model rounds some twenty times, and sums of independent parts
+# keep their part of the length. In FP8 operands of eight GEMMs besides.
+ROUNDINGS, OPERANDS = 40, 8
 
 
 def made(dtype=torch.bfloat16, **given):
@@ -77,3 +82,10 @@ def same(one, other):
         y = other[name]
         assert x.dtype == y.dtype and x.shape == y.shape, name
         assert torch.equal(x.contiguous().view(torch.uint8), y.contiguous().view(torch.uint8)), name
+
+
+def bound(weights, dtype):
+    """Of logits' length, of a model whose layers have these weights."""
+    return of_length(dtype, ROUNDINGS) + of_length(torch.float8_e4m3fn, OPERANDS) * (
+        weights == "fp8"
+    )

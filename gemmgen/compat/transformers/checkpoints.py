@@ -8,15 +8,15 @@ from typing import Any
 
 from ... import formats
 from ...errors import ArgumentError
-from ...formats import GROUPS
-from ...nn.frozen import torch_
+from ...ir.packed import GROUPS, OF_16_BITS
 from ...nn.kinds import IN_FP8
+from ...runtime.torch_tensors import torch_dtype
 from .config import GemmgenConfig
 
 BLOCK = [128, 128]
-HEAD = "lm_head"
+HEAD = "lm_head"  # of causal models, wide in checkpoints, whose lists name only what else stays
 PLACE = "config.quantization_config"
-SCALES = {torch_.bfloat16: "bf16", torch_.float16: "f16"}
+SCALES = {torch_dtype(t): t.name for t in OF_16_BITS}
 
 
 def with_gemmgen(config: Any, dtype: Any = None) -> Any:
@@ -59,7 +59,7 @@ def _gptq(said: Mapping[str, Any], dtype: Any) -> GemmgenConfig:
 
 def _coded(said: Mapping[str, Any], dtype: Any, stored: str, *, zeros: bool) -> GemmgenConfig:
     _one_of("bits", said.get("bits"), (4,))
-    group = _one_of("group_size", said.get("group_size"), GROUPS[:-1])
+    group = _one_of("group_size", said.get("group_size"), GROUPS)
     if dtype not in SCALES:
         raise ArgumentError("dtype", dtype, f"must be {' or '.join(map(str, SCALES))}")
     form = formats.int4(group, SCALES[dtype], zeros=zeros)

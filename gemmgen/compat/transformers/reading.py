@@ -11,14 +11,13 @@ from ... import formats, quant
 from ...errors import ArgumentError, GemmgenError
 from ...ir.packed import ZERO
 from ...nn.coded import EXTRA, packed_of
-from ...nn.frozen import ALIASES, SCALE, torch_
-from ...nn.kinds import BLOCKS, Kind, coded_tensors
-from ...nn.linear4bit import WEIGHT
+from ...nn.frozen import ALIASES, FP8, SCALE, rename_scales, torch_
+from ...nn.kinds import Kind, coded_tensors
+from ...nn.linear4bit import BLOCKS, FACTORS, WEIGHT
 from ...quant.loading import METHODS
 from .library import loading
 
 Tensors = dict[str, Any]
-FP8 = torch_.float8_e4m3fn
 # Of FP8; exponents alone have a dtype from torch 2.7 on.
 SCALES = tuple(getattr(torch_, x) for x in ("float32", "float8_e8m0fnu") if hasattr(torch_, x))
 METHOD_TENSORS = ("qweight", "qzeros", "scales", "g_idx")
@@ -105,15 +104,13 @@ class Ours(Reading):
     @property
     def sources(self) -> tuple[str, ...]:
         if self.kind.coded:
-            return (BLOCKS, "factors", EXTRA)
+            return (BLOCKS, FACTORS, EXTRA)
         return (WEIGHT, WEIGHT + SCALE, *(WEIGHT + alias for alias in ALIASES))
 
     def made(self, layer: str, module: Any, given: Tensors) -> Tensors:
         if self.kind.coded:
             return self._coded(layer, module, given)
-        for alias in ALIASES:
-            if WEIGHT + alias in given:
-                given[WEIGHT + SCALE] = given.pop(WEIGHT + alias)
+        rename_scales(WEIGHT, given)
         for name, dtypes in ((WEIGHT, (FP8,)), (WEIGHT + SCALE, SCALES)):
             self._check(layer, module, given, name, dtypes)
         return {WEIGHT: given[WEIGHT], WEIGHT + SCALE: given[WEIGHT + SCALE].float()}
@@ -125,7 +122,7 @@ class Ours(Reading):
             module.set_extra_state(given.pop(EXTRA))
         except ArgumentError as e:
             raise ArgumentError(f"{layer}.{EXTRA}", e.value, e.allowed) from e
-        names = [n for n in (BLOCKS, "factors") if getattr(module, n) is not None]
+        names = [n for n in (BLOCKS, FACTORS) if getattr(module, n) is not None]
         for name in names:
             self._check(layer, module, given, name, (getattr(module, name).dtype,))
         return {name: given[name] for name in names}
