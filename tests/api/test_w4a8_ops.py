@@ -9,8 +9,7 @@ pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
 
 from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
 from four_bits import exact  # noqa: E402
-from mixtures import distance  # noqa: E402
-from roundings import of_fast_sums  # noqa: E402
+from roundings import check_fast_sums  # noqa: E402
 
 from gemmgen import Config, Problem, formats, ops, quant  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
@@ -34,10 +33,6 @@ def exactly(a, scale, weights):
     return a.double() * scale.double()[..., None] @ exact(weights).mT
 
 
-def check(got, want, k):
-    assert distance(got, want) < of_fast_sums(got.dtype, k)
-
-
 @pytest.mark.parametrize("dtype", ("bf16", "f16", "f32"))
 @pytest.mark.parametrize(("m", "n", "k"), ((1, 64, 128), (17, 200, 384)))
 def test_one(m, n, k, dtype, monkeypatch):
@@ -48,7 +43,7 @@ def test_one(m, n, k, dtype, monkeypatch):
         got = ops.w4a8_gemm(
             a, b.blocks, scale_a=scale, scale_b=b.factors, columns=n, out_dtype=dtype
         )
-    check(got, exactly(a, scale, b), k)
+    check_fast_sums(got, exactly(a, scale, b), k)
 
 
 def test_weights_are_those_of_a_product_with_16_bits():
@@ -96,12 +91,12 @@ def test_experts(grouping, monkeypatch):
     if alone:
         want = exactly(a, scale, b)
         for g, count in enumerate(rows if grouping == "masked" else (64,) * experts):
-            check(got[g, :count], want[g, :count], k)
+            check_fast_sums(got[g, :count], want[g, :count], k)
         return
     last = slice(256, 281) if grouping == "row_groups" else slice(128, 153)
     want = exactly(a.expand(experts, 384, k), scale.expand(experts, 384), b)
     for g, some in ((0, slice(0, 40)), (2, last)):
-        check(got[some], want[g, some], k)
+        check_fast_sums(got[some], want[g, some], k)
 
 
 def test_an_epilogue_of_the_scaled_product_and_a_config(monkeypatch):
@@ -115,7 +110,7 @@ def test_an_epilogue_of_the_scaled_product_and_a_config(monkeypatch):
             a, b.blocks, scale_a=scale, scale_b=b.factors, columns=130, out_dtype="f32",
             config=config, epilogue="bias_relu", bias=bias,
         )  # fmt: skip
-    check(got, (exactly(a, scale, b) + bias.double()).relu(), 640)
+    check_fast_sums(got, (exactly(a, scale, b) + bias.double()).relu(), 640)
 
 
 def test_multiply_takes_the_same(monkeypatch):

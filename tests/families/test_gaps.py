@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from emulated import judged, machine, prepared
-from kernels import DENSE, FP8, HEADS, VECTOR, emitted
+from kernels import DENSE, DIRECT, FP8, HEADS, VECTOR, emitted
+from mutation.rows_gaps import in_heads, with_tails
+from mutation.rows_protocol import visit
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
@@ -18,11 +20,10 @@ from gemmgen.errors import ArgumentError, CacheError, IllegalConfig, Verificatio
 from gemmgen.heuristics import choose
 from gemmgen.heuristics.tuned import profile
 from gemmgen.ir import nodes as ir
-from gemmgen.ir.blocks import is_if
 from gemmgen.ir.counts import MOST_SIDE
 from gemmgen.ir.dtypes import E4M3, F16, F32
 from gemmgen.ir.heads import NO_GAPS, Heads, gaps_of
-from gemmgen.ir.rewrite import map_stmts, statements
+from gemmgen.ir.rewrite import statements
 from gemmgen.link import TextDiffers, link
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
@@ -32,6 +33,7 @@ from gemmgen.runtime.tensor_map import Matrix
 from gemmgen.target import H200
 from gemmgen.verification import exact_integers
 from gemmgen.verification.gaps import between_gaps
+from gemmgen.verification.trial import output, pitches
 
 # ---- where columns lie --------------------------------------------------------------------
 
@@ -153,39 +155,20 @@ def test_tuned_rows_of_the_plain_problem_serve():
 # ---- the proof ----------------------------------------------------------------------------
 
 
-def moved(**change):
-    """Stores whose column's coordinate is another."""
-
-    def visit(s):
-        if not isinstance(s, ir.TmaStore):
-            return s
-        inner, *others = s.coords
-        return replace(s, coords=(replace(inner, **change), *others))
-
-    return visit
-
-
 def turned(s):
     """Rows of D are placed as columns are."""
-    if not isinstance(s, ir.TmaStore):
-        return s
     inner, outer = s.coords
     return replace(s, coords=(inner, replace(outer, heads=inner.heads)))
-
-
-def with_tail(s):
-    tail = ir.StoreTail(tensor="d", smem="smem_d", wave=0)
-    return (s, tail) if is_if(s, "leader") and isinstance(s.body[-1], ir.StoreCommit) else s
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        moved(heads=NO_GAPS),
-        moved(heads=Heads(left=64, mid=64, right=192)),
-        moved(heads=Heads(left=128, mid=128, right=128)),
-        turned,
-        with_tail,
+        in_heads(NO_GAPS),
+        in_heads(Heads(left=64, mid=64, right=192)),
+        in_heads(Heads(left=128, mid=128, right=128)),
+        visit(ir.TmaStore, turned),
+        with_tails,
     ],
     ids=["without gaps", "early", "twice as wide", "rows", "a tail"],
 )
@@ -194,7 +177,7 @@ def test_the_proof_finds_columns_in_the_wrong_place(change, config):
     kernel = lower(HEADS, config)
     assert check(kernel).certificate
     with pytest.raises(ProtocolViolation, match="P9 output"):
-        check(map_stmts(kernel, change))
+        check(change(kernel))
 
 
 @pytest.mark.parametrize("numbers", [(32, 64, 32), (128, 64, 96), (96, 64, 128)], ids=str)
@@ -203,7 +186,7 @@ def test_the_proof_finds_a_box_over_a_gap(numbers):
     heads = Heads(**dict(zip(("left", "mid", "right"), numbers, strict=True)))
     kernel = lower(HEADS, Config())
     maps = tuple(replace(m, heads=heads) if m.tensor == "d" else m for m in kernel.maps)
-    kernel = replace(map_stmts(kernel, moved(heads=heads)), maps=maps)
+    kernel = replace(in_heads(heads)(kernel), maps=maps)
     with pytest.raises(ProtocolViolation, match="is stored in D's column"):
         check(kernel)
 
@@ -262,16 +245,7 @@ CASES = {
     ),
     "direct": (
         HEADS,
-        Config(
-            direct=True,
-            swap_ab=True,
-            block_m=8,
-            block_n=64,
-            consumers=1,
-            stages=2,
-            unroll=2,
-            lane_scales=True,
-        ),
+        replace(DIRECT, lane_scales=True),
         (5, 512, 256),
     ),
     "A shared, a bias": (
@@ -296,8 +270,6 @@ def test_columns_are_those_of_the_product_without_gaps():
     operands = exact_integers(FP8, *shape, 4)
     found = {}
     for p in (FP8, HEADS):
-        from gemmgen.verification.trial import output, pitches
-
         kernel, program = prepared(p, config)
         given = replace(operands, heads=p.gaps)
         strides = pitches(kernel, shape)

@@ -7,7 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from emulated import machine, prepared
-from kernels import LOGITS
+from kernels import PAGED
+from mutation.rows_paged import beside, fewer, of_page
+from mutation.rows_paged import lower as lower_row
+from mutation.rows_protocol import drop, visit
 
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.config import Config
@@ -16,7 +19,7 @@ from gemmgen.errors import ArgumentError, IllegalConfig
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.dtypes import BF16, E4M3, F32
 from gemmgen.ir.groupings import Layout
-from gemmgen.ir.rewrite import map_stmts, statements
+from gemmgen.ir.rewrite import statements
 from gemmgen.link import TextDiffers, link
 from gemmgen.ops.building import config_for
 from gemmgen.pipeline import compile_to_source, lower
@@ -35,7 +38,6 @@ from gemmgen.verification.parts import parts
 from gemmgen.verification.trial import judge, output, pitches
 
 SMALL = Config(swap_ab=True, block_m=64, block_n=128, stages=2)
-PAGED = replace(LOGITS, grouping="batched", paged=True, epilogue=mqa_logits(32, from_first=True))
 PLAIN = Problem(family="dense", a=BF16, b=BF16, d=F32, grouping="batched", paged=True)
 
 # ---- what is refused ----------------------------------------------------------------------
@@ -57,6 +59,9 @@ PLAIN = Problem(family="dense", a=BF16, b=BF16, d=F32, grouping="batched", paged
 def test_problems_without_pages(change):
     with pytest.raises(ArgumentError, match=r"^paged="):
         replace(PLAIN, **change)
+
+
+def test_json_and_back():
     assert Problem.from_json(PLAIN.to_json()) == PLAIN
 
 
@@ -99,19 +104,6 @@ def test_rows_of_all_groups_are_counted():
 # ---- the proof ----------------------------------------------------------------------------
 
 
-def _of_page(s):
-    return isinstance(s, ir.TmaLoad) and bool(s.pages)
-
-
-def other_page(s):
-    coords = (*s.coords[:2], replace(s.coords[2], offset=1 - s.coords[2].offset))
-    return replace(s, coords=coords)
-
-
-def other_row(s):
-    return replace(s, coords=(s.coords[0], replace(s.coords[1], offset=8), s.coords[2]))
-
-
 def other_place(s):
     return replace(s, offset=(s.offset + 8192) % 16384)
 
@@ -120,12 +112,12 @@ def by_group(s):
     return replace(s, pages="", coords=(*s.coords[:2], ir.Coord(base="tile.group")))
 
 
-@pytest.mark.parametrize("change", [other_page, other_row, other_place, by_group])
+@pytest.mark.parametrize("change", [beside, lower_row, other_place, by_group])
 def test_the_proof_finds_a_box_of_another_page(change):
     kernel = lower(PAGED, SMALL)
     assert check(kernel).certificate
-    with pytest.raises(ProtocolViolation):
-        check(map_stmts(kernel, lambda s: change(s) if _of_page(s) else s))
+    with pytest.raises(ProtocolViolation, match="P10 carry-over"):
+        check(of_page(change)(kernel))
 
 
 def test_the_proof_finds_pages_that_only_one_of_them_knows():
@@ -134,29 +126,23 @@ def test_the_proof_finds_pages_that_only_one_of_them_knows():
     unpaged = (replace(m, pages="") for m in kernel.maps)
     plain = replace(kernel.groups, pages=False)
     for wrong in ({"maps": tuple(maps)}, {"maps": tuple(unpaged)}, {"groups": plain}):
-        with pytest.raises(ProtocolViolation):
+        with pytest.raises(ProtocolViolation, match="P10 carry-over"):
             check(replace(kernel, **wrong))
 
 
 def late(s):
     """Numbers of pages that are read when the tile's K blocks are loaded."""
-    if not isinstance(s, ir.ForTiles):
-        return s
     return replace(s, body=tuple(sorted(s.body, key=lambda x: isinstance(x, ir.LoadPages))))
 
 
-def fewer(s):
-    return replace(s, count=1) if isinstance(s, ir.LoadPages) else s
+LATE = visit(ir.ForTiles, late)
+FEWER, NONE = visit(ir.LoadPages, fewer), visit(ir.LoadPages, drop)
 
 
-def none(s):
-    return () if isinstance(s, ir.LoadPages) else s
-
-
-@pytest.mark.parametrize("change", [late, fewer, none])
+@pytest.mark.parametrize("change", [LATE, FEWER, NONE], ids=["late", "fewer", "none"])
 def test_the_proof_finds_numbers_that_are_not_the_tiles(change):
-    with pytest.raises(ProtocolViolation):
-        check(map_stmts(lower(PAGED, SMALL), change))
+    with pytest.raises(ProtocolViolation, match="P10 carry-over"):
+        check(change(lower(PAGED, SMALL)))
 
 
 @pytest.mark.parametrize(
@@ -260,5 +246,7 @@ def test_a_number_of_no_page_reads_as_zeros():
 
 
 def test_every_page_is_loaded_once():
-    loads = [s for s in statements(lower(PAGED, replace(SMALL, block_n=256))) if _of_page(s)]
+    loads = [
+        s for s in statements(lower(PAGED, replace(SMALL, block_n=256))) if getattr(s, "pages", "")
+    ]
     assert [s.coords[2].offset for s in loads] == [0, 1, 2, 3]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from draws import draws
+from emulated import judged
 from kernels import DENSE, DENSE_F32, DENSE_NN, DENSE_TN, DENSE_TT, FP8, VECTOR, W4A16, emitted
 
 from gemmgen.check import ProtocolViolation, check
@@ -14,15 +15,16 @@ from gemmgen.check.audit import audit
 from gemmgen.config import Config
 from gemmgen.cost import cost, floors
 from gemmgen.cost_launch import count_tiles, flops, operand_bytes
+from gemmgen.emulator import EmulatorError
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.errors import ArgumentError, GemmgenError
+from gemmgen.errors import ArgumentError, VerificationError
 from gemmgen.families import build
 from gemmgen.heuristics import choose
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.counts import MOST_SIDE
 from gemmgen.ir.dtypes import E4M3, F16, S8, S32
 from gemmgen.ir.groupings import Layout
-from gemmgen.ir.rewrite import statements
+from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.runtime.launch import check_launch, grid
@@ -90,6 +92,7 @@ def test_an_audit_that_is_told_of_one_group_finds_the_others():
     plain = replace(k.scheduler, summed=False)
     walks = list(order(plain, k.block, k.cluster, (64, 64, 72), 1, 0, of(3)))
     assert [t.k_blocks for t in walks] == [2]
+    assert list(audit(plain, k.block, k.cluster, (64, 64, 72), 1, of(3)))
 
 
 def loads(k):
@@ -112,8 +115,6 @@ def test_a_box_lies_in_one_group(p, config):
 def misplaced(k, change):
     def visit(s):
         return replace(s, coords=tuple(map(change, s.coords))) if isinstance(s, ir.TmaLoad) else s
-
-    from gemmgen.ir.rewrite import map_stmts
 
     return map_stmts(k, visit)
 
@@ -178,18 +179,6 @@ def test_shares_are_of_the_k_of_all():
     assert share_of(lower(SUMMED, SMALL), 72, of(5)) == 0
 
 
-def emulated(p, config, shape, groups, *, sms=4, pad=1, schedule=None, broken=None):
-    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
-    from gemmgen.runtime.emulated import EmulatedGpu, prepare
-    from gemmgen.verification.trial import judge
-
-    a = emitted(p, config)
-    source = broken(a.source) if broken else a.source
-    assert not broken or source != a.source
-    gpu = EmulatedGpu(sms=sms, schedule=schedule)
-    return judge(gpu, prepare(a.kernel, source), a.kernel, p, shape, 1, pad, of(groups))
-
-
 F8 = Problem(family="fp8", a=E4M3, b=E4M3, grouping="summed", epilogue=EPILOGUES["scaled"])
 TRIALS = {
     "one batch": (SUMMED, SMALL, (64, 64, 128), 1),
@@ -224,7 +213,8 @@ TRIALS = {
 @pytest.mark.nvrtc
 @pytest.mark.parametrize("name", TRIALS)
 def test_emulated(name):
-    emulated(*TRIALS[name])
+    p, config, shape, groups = TRIALS[name]
+    judged(p, config, shape, of(groups), pad=1, sms=4)
 
 
 @pytest.mark.nvrtc
@@ -237,7 +227,7 @@ def test_anywhere(seed):
     config = drawn.choice((SMALL, DIVIDED, STREAMED))
     step = 1 if p.layout == "tn" else 8
     shape = 8 * drawn.randint(1, 18), 8 * drawn.randint(1, 18), step * drawn.randint(1, 140 // step)
-    emulated(p, config, shape, drawn.randint(1, 9), sms=drawn.choice((4, 8)), pad=seed % 2)
+    judged(p, config, shape, of(drawn.randint(1, 9)), pad=seed % 2, sms=drawn.choice((4, 8)))
 
 
 @pytest.mark.nvrtc
@@ -272,8 +262,10 @@ def test_the_bits_are_the_same_whoever_is_late(groups):
     ),
 )
 def test_faults_are_found(old, new):
-    with pytest.raises(GemmgenError):
-        emulated(SUMMED, SMALL, (64, 64, 72), 3, broken=lambda text: text.replace(old, new))
+    with pytest.raises((VerificationError, EmulatorError)):
+        judged(
+            SUMMED, SMALL, (64, 64, 72), of(3), pad=1, sms=4, broken=lambda x: x.replace(old, new)
+        )
 
 
 @pytest.mark.nvrtc

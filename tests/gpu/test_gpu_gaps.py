@@ -43,12 +43,16 @@ def test_kernels_on_trial(name):
 
 @pytest.mark.parametrize("n", [32768, 8192])
 @pytest.mark.parametrize("m", [64, 4096])
-def test_as_deep_gemm_has_the_bits_of_the_product(m, n):
+def test_as_deep_gemm(m, n):
+    """The bits of the product where the order of the sum is the same, and else what two such sums may differ by."""
     import torch
+    from mixtures import distance
+    from roundings import of_fast_sums
 
     from gemmgen import ops
     from gemmgen.compat import deep_gemm
 
+    torch.manual_seed(0)
     x, y = (torch.randn(rows, 512, device="cuda") for rows in (m, n))
     a, b = ops.quantise_rows(x), ops.quantise_blocks(y)
     d = torch.full((m, n // 256 * 320), 7.0, dtype=torch.bfloat16, device="cuda")
@@ -60,7 +64,7 @@ def test_as_deep_gemm_has_the_bits_of_the_product(m, n):
     same = ops.fp8_block_gemm(*a, *b, scale_a_layout="mn", invariant=True, heads=(128, 64, 128))
     same = same.view(m, -1, 320)
     assert torch.equal(torch.cat([same[..., :128], same[..., 192:]], 2).view(m, n), plain)
-    assert torch.allclose(whole.float(), plain.float(), rtol=2.0**-6, atol=2.0**-6)
+    assert distance(whole, plain.double()) < 2 * of_fast_sums(torch.bfloat16, 128)  # of K's blocks
 
 
 def test_an_operator_in_a_graph():
@@ -83,5 +87,6 @@ def test_an_operator_in_a_graph():
     graph.replay()
     assert torch.equal(out, want)
     called = torch.compile(lambda *x: torch.ops.gemmgen.fp8_block_gemm(*x, **said))
-    heads = called(*given).view(256, -1, 320)
-    assert torch.equal(heads[..., :128], want.view(256, -1, 320)[..., :128])
+    found, wanted = (x.view(256, -1, 320) for x in (called(*given), want))
+    for side in (slice(0, 128), slice(192, 320)):
+        assert torch.equal(found[..., side], wanted[..., side])

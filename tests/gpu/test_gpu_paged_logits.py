@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kernels import LOGITS
+from kernels import LOGITS, PAGED
 
 from gemmgen.config import Config
 from gemmgen.epilogues import EPILOGUES, mqa_logits
@@ -14,7 +14,6 @@ from gemmgen.problem import Problem
 
 pytestmark = pytest.mark.gpu
 
-PAGED = replace(LOGITS, grouping="batched", paged=True, epilogue=mqa_logits(32, from_first=True))
 PLAIN = Problem(family="dense", a=BF16, b=BF16, d=F32, grouping="batched", paged=True)
 SMALL = Config(swap_ab=True, block_m=64, block_n=128, stages=2)
 KERNELS = {

@@ -39,6 +39,7 @@ PAIRED = replace(DENSE, epilogue=EPILOGUES["reglu"])
 
 HEADS = replace(FP8, heads=(128, 64, 128))
 LOGITS = Problem(family="dense", a=E4M3, b=E4M3, d=F32, epilogue=mqa_logits(32))
+PAGED = replace(LOGITS, grouping="batched", paged=True, epilogue=mqa_logits(32, from_first=True))
 
 QUANTISED = replace(DENSE, d=E4M3, epilogue=EPILOGUES["bias"])
 
@@ -197,7 +198,7 @@ VARIETY = {
         Config(swap_ab=True, block_m=32, block_n=128, stages=2, multicast="a"),
     ),
     "logits-paged": (
-        replace(LOGITS, grouping="batched", paged=True, epilogue=mqa_logits(32, from_first=True)),
+        PAGED,
         Config(swap_ab=True, block_m=64, block_n=128, stages=3),
     ),
     "dense-split-in-flight": (DENSE, Config(split_k=2, in_flight=1)),
