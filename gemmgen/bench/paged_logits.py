@@ -24,12 +24,12 @@ SWAP = Config(swap_ab=True, block_m=64, block_n=256, stages=4)
 CONFIGS: dict[str, Config | None] = {
     CHOSEN: None,
     "256": SWAP,
-    "128": SWAP.having(block_n=128, stages=8),
-    "64": SWAP.having(block_n=64, consumers=1, stages=12),
-    "128 in turns": SWAP.having(block_n=128, ping_pong=True, stages=8),
-    "64 in turns": SWAP.having(block_n=64, ping_pong=True, stages=12),
-    "64 by three": SWAP.having(block_n=64, consumers=3, ping_pong=True, stages=12),
-    "192 by three": SWAP.having(block_n=192, consumers=3, stages=6),
+    "128": SWAP.having(block_n=128, stages=7),
+    "64": SWAP.having(block_n=64, consumers=1, stages=9),
+    "128 in turns": SWAP.having(block_n=128, ping_pong=True, stages=7),
+    "64 in turns": SWAP.having(block_n=64, ping_pong=True, stages=9),
+    "64 by three": SWAP.having(block_n=64, consumers=3, ping_pong=True, stages=9),
+    "192 by three": SWAP.having(block_n=192, consumers=3, stages=5),
 }
 
 
