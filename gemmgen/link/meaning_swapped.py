@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..ir import nodes as ir
 from ..ir.spelling import epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX
-from .parts import UNROLL, count, end_of_rows
+from .parts import UNROLL, count, end_of_rows, registers
 from .staging import MATRIX, base, mixed, one, pair
 
 
@@ -71,7 +71,7 @@ def store_sums_transposed(k: ir.Kernel, s: ir.StageTile) -> str:
 def evaluate_pairs(k: ir.Kernel, s: ir.Evaluate) -> str:
     """Of every four registers two are of a row, two of the row 8 below. A lane of an odd row gives the first to the lane 4 before it,
     whose second it takes."""
-    n, of = count(k, s.src), "float" if k.instr.d.cuda == "float" else "int"
+    n, of = count(k, s.src), "int" if registers(k, s.src).dtype.integer else "float"
     mine = [f"{s.src}[i / 4 * 4 + i / 2 % 2{plus}]" for plus in ("", " + 2")]
     given = f"__shfl_xor_sync(0xffffffff, lane / 4 % 2 ? {mine[0]} : {mine[1]}, 4)"
     first = f"pairs[i] = lane / 4 % 2 ? {given} : {mine[0]};"

@@ -7,9 +7,13 @@ from ..ir import nodes as ir
 UNROLL = "\n#pragma unroll\n"
 
 
+def registers(k: ir.Kernel, name: str) -> ir.Registers:
+    return next(r for role in k.roles for r in role.locals if r.name == name)
+
+
 def count(k: ir.Kernel, name: str) -> int:
     """Registers of that name."""
-    return next(r.count for role in k.roles for r in role.locals if r.name == name)
+    return registers(k, name).count
 
 
 def coord(c: ir.Coord) -> str:

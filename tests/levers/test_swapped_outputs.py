@@ -39,6 +39,7 @@ CASES = {
     "geglu in fp16": (replace(PAIRED, a=F16, b=F16, d=F16, epilogue=EPILOGUES["geglu"]), config(block_m=40, block_n=64), (50, 272, 72)),
     "a bias of pairs": (replace(PAIRED, epilogue=EPILOGUES["bias_swiglu"]), config(block_n=128), (17, 300, 72)),
     "integers": (replace(PAIRED, a=S8, b=S8), config(block_n=256, consumers=2), (33, 336, 144)),
+    "integers that become sums in fp32": (replace(FP8, a=S8, b=S8, d=F32, epilogue=EPILOGUES["reglu"]), config(block_m=8), (3, 262, 272)),
     "scales": (QUANTISED, config(block_n=128), (21, 336, 200)),
     "scales of integers": (INTEGERS, config(block_m=8, block_n=128), (9, 260, 144)),
     "scales of blocks": (replace(FP8, d=E4M3), config(block_m=64, block_n=128, swizzle_d=0), (70, 200, 264)),
