@@ -35,7 +35,9 @@ ELSEWHERE = {  # commands that take long, and what runs them besides
         for shown in ("--html t.html --trace t.json", "--tiles 2:3")
     },
 }
-NEEDS_A_GPU = "<!-- needs a GPU -->"  # the line before a block that is compiled, not run
+# The line before a block that is compiled, not run; of the second on one GPU neither.
+NEEDS_A_GPU, NEEDS_GPUS = "<!-- needs a GPU -->", "<!-- needs several GPUs -->"
+OF_RANKS = r"\b(ranks|mesh|group)\b"  # what such a block names
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,9 @@ def test_make_targets_exist():
 
 def program(path: Path) -> str:
     """A page's blocks that need no GPU, one after the other: later ones use the names of earlier ones."""
-    return "\n\n".join(f.text for f in of("python") if f.path == path and f.before != NEEDS_A_GPU)
+    return "\n\n".join(
+        f.text for f in of("python") if f.path == path and f.before not in (NEEDS_A_GPU, NEEDS_GPUS)
+    )
 
 
 @pytest.mark.parametrize("fence", of("python"), ids=lambda f: name(f.path))
@@ -196,7 +200,11 @@ def test_python_runs(path, tmp_path):
 @pytest.mark.parametrize("fence", of("python"), ids=lambda f: name(f.path))
 def test_what_needs_a_gpu_is_marked(fence):
     """A block that uses torch, or another library's arrays, is marked, and no other."""
-    assert (fence.before == NEEDS_A_GPU) == bool(re.search("torch|cupy", fence.text)), fence.text
+    marked = fence.before in (NEEDS_A_GPU, NEEDS_GPUS)
+    assert marked == bool(re.search("torch|cupy", fence.text)), fence.text
+    assert (fence.before == NEEDS_GPUS) == bool(marked and re.search(OF_RANKS, fence.text)), (
+        fence.text
+    )
 
 
 # ---- excerpts and generated text ------------------------------------------------------------

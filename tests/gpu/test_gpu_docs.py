@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from test_docs import DOCS, NEEDS_A_GPU, ROOT, name, of
+from test_docs import DOCS, NEEDS_A_GPU, NEEDS_GPUS, ROOT, name, of
 
 from docs.tools import measure
 from docs.tools.steps import STEPS
@@ -20,8 +20,9 @@ PAGES = [p for p in PAGES if any(f.path == p and f.before == NEEDS_A_GPU for f i
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_whole_page_runs(path, tmp_path):
-    """All blocks of a page in their order, those for a GPU among them."""
-    source = "\n\n".join(f.text for f in of("python") if f.path == path)
+    """All blocks of a page in their order, those for a GPU among them, but not those for several."""
+    blocks = (f for f in of("python") if f.path == path and f.before != NEEDS_GPUS)
+    source = "\n\n".join(f.text for f in blocks)
     program = tmp_path / "page.py"  # torch.compile reads sources
     program.write_text(source)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "GEMMGEN_CACHE": str(tmp_path / "cache")}
