@@ -105,16 +105,19 @@ def test_groups(name, grouping):
 @pytest.mark.parametrize("grouping", GROUPINGS)
 @pytest.mark.parametrize("name", [n for n in PROMOTING if n != "fp8_block_f32"])
 def test_first_gemm_of_experts(name, grouping):
-    """What the heuristics choose for the groups' mean, but for raster and panel."""
+    """What the heuristics choose for the groups' mean, but for raster and panel: two parts, of few rows A and B exchanged instead."""
+    parts = set()
     for i, (sizes, (n, k)) in enumerate(itertools.product(SIZES, SIDES_NK[:7])):
         rows = max(sizes) if grouping != "ends" else sum(-(-s // 128) * 128 for s in sizes)
         shape = rows, n, k
         p = moe(name, grouping, ("reglu", "swiglu")[i % 2])
         mean = max(1, sum(sizes) // len(sizes)), n, k
         config = choose(p, mean, H200, 1 if grouping == "none" else len(sizes))
-        assert config.parts == 2
+        assert config.parts == (1 if config.swap_ab else 2)
+        parts.add(config.parts)
         config = replace(config, raster="m", panel=8, stages=min(4, config.stages))
         judged(p, config, shape, layout(p, shape, sizes), pad=i % 2, seed=i)
+    assert parts == {1, 2}
 
 
 @pytest.mark.parametrize("epilogue", EPILOGUES)
