@@ -117,10 +117,9 @@ def calls_of(x: Given) -> dict[str, Callable[[], Any]]:
     """Each into a result of its own kind."""
     rows, depth = x.q.shape[1] * x.q.shape[2], x.q.shape[3]
     given = (x.q, *ops.paged_cache(x.cache), x.weights, x.lengths, x.table, x.longest)
-    sides = {"block_k_bytes": k_bytes(depth), "block_m": min(rows, 128)}
     function = partial(ops.fp8_paged_mqa_logits, *given)
     found = compiling(
-        {x: partial(function, config=c and c.having(**sides)) for x, c in CONFIGS.items()}
+        {x: partial(function, config=c and sized(c, rows, depth)) for x, c in CONFIGS.items()}
     )
     deep_gemm = peer()
     if deep_gemm is None:
@@ -133,6 +132,11 @@ def calls_of(x: Given) -> dict[str, Callable[[], Any]]:
         return deep_gemm.fp8_paged_mqa_logits(*of, clean_logits=False)
 
     return {**found, PEER: theirs}
+
+
+def sized(c: Config, rows: int, depth: int) -> Config:
+    """`c` for so many rows of the product in a sequence, queries times heads, and so many features of a head."""
+    return c.having(block_m=min(rows, 128), block_k_bytes=k_bytes(depth))
 
 
 def verify(x: Given, calls: dict[str, Callable[[], Any]]) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from kernels import PAGED
 
 from gemmgen.bench import paged_logits as bench
+from gemmgen.epilogues import mqa_logits
 from gemmgen.errors import GemmgenError
 from gemmgen.pipeline import lower
 
 
+@pytest.mark.parametrize("heads", (32, 64))
 @pytest.mark.parametrize("name", [name for name, config in bench.CONFIGS.items() if config])
-def test_every_config_is_legal(name):
-    config = bench.CONFIGS[name]
-    assert lower(PAGED, config).block.n == config.block_n
+def test_every_config_is_legal(name, heads):
+    """Of one query, two and three."""
+    p = replace(PAGED, epilogue=mqa_logits(heads, from_first=True))
+    for queries, depth in ((1, 128), (2, 128), (3, 32)):
+        config = bench.sized(bench.CONFIGS[name], queries * heads, depth)
+        assert lower(p, config).block.m == min(queries * heads, 128)
 
 
 @pytest.fixture
