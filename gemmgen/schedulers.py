@@ -133,8 +133,7 @@ def _tiles(
         rows = part.end - part.first
         return {"m": _ceil(rows, block.m * cluster.m), "n": _ceil(n, block.n * cluster.n)}
 
-    def tile(part: Segment, number: int) -> Tile:
-        at = place(s, sides(part), number)
+    def tile(part: Segment, at: dict[str, int]) -> Tile:
         first_row = part.first + at["m"] * cluster.m * block.m
         row = first_row + rank % cluster.m * block.m
         col = (at["n"] * cluster.n + rank % cluster.n) * block.n
@@ -145,16 +144,21 @@ def _tiles(
         return Tile(row, col, d_row, d_col, _ceil(k, block.k), group, end)
 
     found = list(GRIDS[s.name](m, layout, s.alignment))
-    if s.name == WINDOWS["batched"]:  # of all groups in turn
-        whole = len(found) * prod(sides(found[0]).values()) if found else 0
-        for i in range(index, whole, stride):
-            yield tile(found[i % len(found)], i // len(found))
+    if s.windowed and found:  # of all groups in turn
+        across = sides(found[0])
+        tiles = len(found) * prod(across.values())
+        run = min(s.longest_run, max(1, tiles // (stride * s.least_runs)))
+        runs = across | {"n": _ceil(across["n"], run)}
+        for i in range(index, len(found) * prod(runs.values()), stride):
+            at = place(s, runs, i // len(found))
+            for n in range(at["n"] * run, min((at["n"] + 1) * run, across["n"])):
+                yield tile(found[i % len(found)], at | {"n": n})
         return
     first = 0  # the index of the part's first tile
     for part in found:
         end = first + prod(sides(part).values())
         while index < end:
-            yield tile(part, index - first)
+            yield tile(part, place(s, sides(part), index - first))
             index += stride
         first = end
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..ir.argument_names import parameter
 from ..ir.groupings import Layout
-from ..ir.nodes import Kernel, StageTile
+from ..ir.nodes import Kernel, StoreValues
 from ..ir.rewrite import statements
 from ..ir.row_sums import windows
 from ..ir.tiles import Block, Cluster
@@ -39,7 +39,7 @@ def windowed(
 
 def bounds(kernel: Kernel) -> Iterator[str]:
     """The scheduler reads those that elements are compared with."""
-    staged = (s.value for s in statements(kernel) if isinstance(s, StageTile) and s.value)
+    staged = (s.value for s in statements(kernel) if isinstance(s, StoreValues) and s.of == "sums")
     asked = {tuple(parameter(x.name) for x in windows(value)) for value in staged}
     if asked - {kernel.scheduler.bounds}:
         yield f"the scheduler reads windows from {kernel.scheduler.bounds}, elements from {sorted(asked)}"

@@ -230,12 +230,12 @@ def _pending(kind: Callable[..., Op]) -> Callable[[Walk, Any], None]:
 
 
 CONDITIONS: dict[str, Callable[[Walk, Any], None]] = {
-    "cta_leader": _leader,
-    "leader": _leader,
+    **dict.fromkeys(("cta_leader", "leader"), _leader),
     "first_warp": _when(lambda w: w.agent.leads),
     "after_first": _when(lambda w: w.k != w.agent.first),
     "behind": _when(lambda w: w.k >= w.ahead),
     "new_share": _when(lambda w: w.k == w.share_end),
+    "new_run": lambda w, s: walk(w, s.body),
     "new_group": _when(lambda w: w.instance.opens(w.tile)),
     "has_blocks": _when(lambda w: w.blocks > w.agent.first),
     "no_blocks": _when(lambda w: w.blocks == 0),

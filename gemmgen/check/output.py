@@ -10,6 +10,7 @@ from ..ir.nodes import (
     Kernel,
     Smem,
     StageTile,
+    StoreValues,
     TmaStore,
 )
 from ..ir.rewrite import statements
@@ -59,7 +60,8 @@ def stored(program: Program) -> Iterator[Finding]:
         if shape not in known:
             known[shape] = list(_once(mine, (0, block.d_m, 0, block.d_n), key))
         yield from known[shape]
-        if not gaps_of(program.kernel.maps).mid:  # else rows are whole boxes
+        boxes = not program.kernel.unstaged
+        if boxes and not gaps_of(program.kernel.maps).mid:  # else rows are whole boxes
             yield from _shared_out(program.kernel, tails.get(key, {}), key, TAIL)
         if program.kernel.buffer("smem_d").dtype.bytes == 1:
             yield from _shared_out(program.kernel, scales.get(key, {}), key, SCALES)
@@ -152,6 +154,8 @@ def staged(kernel: Kernel) -> Iterator[Finding]:
                 yield from _box(kernel, stmt, kernel.buffer(stmt.smem))
             case StageTile():
                 yield from _accumulator(kernel, stmt)
+            case StoreValues(of="sums"):
+                yield from _sums(kernel, stmt)
 
 
 def _box(kernel: Kernel, stmt: TmaStore, s: Smem) -> Iterator[Finding]:
@@ -175,6 +179,15 @@ def _cut(stmt: StageTile, s: Smem, whole: int) -> Iterator[Finding]:
         yield Finding(property=OUTPUT, message=text)
 
 
+def _sums(kernel: Kernel, stmt: StoreValues) -> Iterator[Finding]:
+    """A thread has two columns of each row of D, 8 apart, as its whole quad has: a warp 16, a warpgroup 64."""
+    registers = next((r for role in kernel.roles for r in role.locals if r.name == stmt.src), None)
+    d, rows = kernel.buffer("smem_d"), registers.count / 2 if registers else 0
+    if rows != kernel.block.d_m or (d.rows, d.cols, d.along) != (rows, MMA_ROWS, "n"):
+        text = f"{stmt.src} holds sums of {rows:g} rows and {MMA_ROWS} columns, a piece of D is {d.rows} x {d.cols}, the block {kernel.block.d_m} rows"
+        yield Finding(property=OUTPUT, message=text)
+
+
 def _accumulator(kernel: Kernel, stmt: StageTile) -> Iterator[Finding]:
     registers = next((r for role in kernel.roles for r in role.locals if r.name == stmt.src), None)
     s = kernel.buffer(stmt.smem)
@@ -189,8 +202,7 @@ def _accumulator(kernel: Kernel, stmt: StageTile) -> Iterator[Finding]:
     if turns(stmt):
         yield from _cut(stmt, s, whole)
         side = whole
-    # Of a sum of rows a thread has two columns, not one of four lanes'.
-    lanes = 0.5 if stmt.by == "sums_transposed" else 2 * fold
+    lanes = 2 * fold
     if registers is None or registers.count * lanes != side or side != whole:
         held = registers.count if registers else 0
         text = f"{stmt.src} holds {held * lanes:g} {what}, {s.name} {side}, the block {whole}"

@@ -208,7 +208,7 @@ def _walked(kernel: Kernel, s: Mma, a: Smem, b: Smem) -> Iterator[str]:
 def _sides(kernel: Kernel) -> tuple[tuple[Axis, int], tuple[Axis, int]]:
     """The side of the block that warpgroups and waves share out, as they do D's pieces, and the other."""
     m, n = ("m", kernel.block.m), ("n", kernel.block.n)
-    along = {s.along for s in kernel.smem if s.use == "output"}
+    along = {s.along for s in (*kernel.smem, *kernel.unstaged) if s.use == "output"}
     return (n, m) if along == {"n"} else (m, n)  # type: ignore[return-value]
 
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from ..ir import nodes as ir
 from ..ir.dealing import Part
+from ..ir.expr import Expr, PerColumn, arguments
 from ..ir.promotion import PROMOTION
 from ..ir.rewrite import statements
+from ..ir.text import expression
 from .finding import Finding
 from .instance import Post
 from .properties import CARRY_OVER
@@ -31,6 +33,7 @@ class Held:
         return f"the {self.what}{rows} of tile {self.tile}, K blocks {list(self.ks)}"
 
 
+RUN = 2  # tiles
 Sent = dict[
     tuple[int, int, int, int], Held | None
 ]  # by tile, rank, wave and part: what is in a slot
@@ -87,6 +90,29 @@ class Reader:
             wanted = Held(what="sum", tile=self.tile, ks=over, part=part)
             self.want(s, place(name, part), replace(wanted, wave=wave if over else None))
 
+    def want_none(self, s: ir.Stmt) -> None:
+        """No K block of this tile."""
+        if self.counts[self.tile]:
+            text = f"{type(s).__name__} in tile {self.tile}, which has {self.counts[self.tile]} K blocks"
+            self.found.append(Finding(property=CARRY_OVER, message=text))
+
+    @property
+    def begins_run(self) -> bool:
+        """Two tiles make one, of the same rows."""
+        return self.tile % RUN == 0
+
+    def argument(self, x: Expr, wave: int) -> Held:
+        """What a thread asks of it: of columns, which differ between waves, those of one of the tile; of rows, those of its run."""
+        if isinstance(x, PerColumn):
+            return Held(what=expression(x), tile=self.tile, wave=wave)
+        return Held(what=expression(x), tile=self.tile // RUN)
+
+    def want_held(self, s: ir.Evaluate | ir.StoreValues) -> None:
+        """Each argument that it takes from registers."""
+        of = {x.name: x for x in arguments(s.value)}
+        for name, registers in s.held:
+            self.want(s, registers, self.argument(of[name], s.wave))
+
     def whole(self, what: str, wave: int) -> Held:
         return Held(what=what, tile=self.tile, wave=wave, ks=self.order())
 
@@ -135,7 +161,9 @@ def of_kernel(kernel: ir.Kernel) -> dict[str, Any]:
         "ahead": _ahead(kernel),
         "partial": partial,
         "shares": kernel.shares,
-        "waves": len({s.wave for s in statements(kernel) if isinstance(s, ir.StageTile)}),
+        "waves": len(
+            {s.wave for s in statements(kernel) if isinstance(s, ir.StageTile | ir.StoreValues)}
+        ),
         "maxima": frozenset(s.dst for s in statements(kernel) if isinstance(s, ir.RowAmax)),
         "stages": next((s.stages for s in kernel.smem if s.use == "slots"), 1),
     }

@@ -51,6 +51,12 @@ def _store_scales(w: Walk, s: ir.StoreScales) -> None:
         w.add(ops.Scales, s, rect=rect, threads=w.threads)
 
 
+def _store_values(w: Walk, s: ir.StoreValues) -> None:
+    """From registers: all of a warpgroup's threads share its piece out."""
+    w.touch(s)
+    w.add(ops.Rows, s, cells=(), rect=_piece(w, s), threads=w.threads)
+
+
 def whole(w: Walk, s: ir.If) -> bool:
     """Whether D's rows go on to the end of this warpgroup's piece."""
     if not w.instance.rows:
@@ -77,4 +83,5 @@ STORES: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.StoreRows: _store_rows,
     ir.StoreTail: _store_tail,
     ir.StoreScales: _store_scales,
+    ir.StoreValues: _store_values,
 }

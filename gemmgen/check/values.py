@@ -19,6 +19,7 @@ from ..ir.promotion import HELD_BLOCKS, LANES, OF_A, READS, promotes
 from ..ir.rewrite import statements
 from ..ir.stores import OfD, slot
 from .decoding import multiply_decoded, of_codes
+from .evaluated_values import of_values
 from .finding import Finding
 from .fragment_values import load_fragments, multiply_fragments
 from .indexed import of_indices
@@ -37,6 +38,7 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
     rank 0 last, for it reads what others sent; so where warpgroups divide K blocks, the first of them last."""
     ranks = kernel.cluster.k
     uneven = ((0, 3), (3, 0)) * (bool(kernel.groups.depths) or kernel.scheduler.windowed)
+    several: tuple[tuple[int, ...], ...] = ((3, 3, 3), (0, 1, 0, 1, 1))
     uneven += ((2 * ranks, 2 * ranks + 1),) * (ranks > 1)
     shares = any(isinstance(s, ir.ShareScales) for s in statements(kernel))
     uneven += ((ranks * 2 * LANES + 1, 3),) * shares
@@ -55,7 +57,7 @@ def values(kernel: ir.Kernel) -> Iterator[Finding]:
         if kernel.scheduler.streams:
             yield from _streamed(kernel, role, shares)
             continue
-        for counts in ((1, 1), (3, 3), *uneven):
+        for counts in ((1, 1), (3, 3), *uneven, *several * kernel.scheduler.windowed):
             sent: Sent = {}
             for rank, worker in product(reversed(range(ranks)), reversed(range(role.slices))):
                 reader = Reader(
@@ -128,6 +130,9 @@ def _run(r: Reader, body: tuple[ir.Stmt, ...]) -> None:
             case ir.If(when="new_share"):
                 if begins(r):
                     _run(r, s.body)
+            case ir.If(when="new_run"):
+                if r.begins_run:
+                    _run(r, s.body)
             case ir.If(when="has_blocks" | "no_blocks" | "idle" | "first_slice" | "other_slice"):
                 if r.holds(s.when):
                     _run(r, s.body)
@@ -199,9 +204,8 @@ def _step(r: Reader, s: Any) -> None:
             multiply_fragments(r, s)
         case ir.Accumulate() | ir.Promote():
             _promote(r, s)
-        case ir.Evaluate():
-            r.want_sum(s, s.src, s.wave)
-            r.registers[s.dst] = r.whole("values", s.wave)
+        case ir.Evaluate() | ir.StoreValues():
+            of_values(r, s)
         case ir.RowAmax() | ir.ShareAmax() | ir.TakeAmax() | ir.Normalise() | ir.StoreScales():
             quantise(r, s)
         case ir.TakeShare():

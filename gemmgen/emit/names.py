@@ -22,8 +22,8 @@ from ..ir.nodes import (
 from ..ir.pages import ROWS as PAGE_ROWS
 from ..ir.places import end, first, flag, held, numbered, piece, plus, rows_of_d, shift, total
 from ..ir.reasons import REASONS
-from ..ir.spelling import READS, epilogue_value, folded, of_group
-from ..ir.stores import E4M3_MAX, LEAST_AMAX, slot
+from ..ir.spelling import READS, epilogue_value, of_group
+from ..ir.stores import slot
 from .coordinates import all_k, coordinate, depth
 from .decoding import SPELLED as DECODED
 from .descriptors import HIGH, LOW, descriptors, part, word
@@ -32,6 +32,7 @@ from .indices import filled, minus, pieces, together
 from .k_blocks import counting, first_block
 from .mailboxes import mailboxes
 from .numbers import Number, each
+from .of_d import numbers_of_d
 from .wire import wire
 
 RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
@@ -71,11 +72,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "first": lambda s: first(kernel, s),
         "held": lambda s: held(kernel, s),
         "of_group": lambda tensor: of_group(kernel, tensor),
-        "e4m3_max": E4M3_MAX,
-        "least_amax": LEAST_AMAX,
         **places.of_values(kernel.block.fold),
-        "d_columns": folded(kernel, "shape_n"),
-        "d_col": folded(kernel, "col"),
         "shift": lambda s: shift(kernel, s),
         "end_of_rows": end_of_rows(kernel),
         "rows_of_a": rows_of_a(kernel),
@@ -91,6 +88,7 @@ def vocabulary(kernel: Kernel) -> dict[str, Any]:
         "exchanged": lambda s, row="row": exchanged(kernel.buffer(s.smem), row),
         **{f"read_{of}": function for of, function in READS[kernel.pdl].items()},
         "epilogue_value": lambda s: epilogue_value(kernel, s),
+        **numbers_of_d(kernel),
         "verb": lambda s: VERBS[s.add],
         "assign": lambda s: ASSIGNS[s.add],
         **counting(kernel),
@@ -167,6 +165,7 @@ CONDITIONS = {
     "after_first": "k != {first}",
     "behind": "k >= {ahead}[0]",
     "new_share": "k == {ahead}[0]",
+    "new_run": "scheduler.begins_run",
     "new_group": "tile.opens_group",
     "has_blocks": "tile.k_blocks != 0",
     "no_blocks": "tile.k_blocks == 0",

@@ -63,6 +63,7 @@ class PerSplit(Stmt):
 # Who executes what an If holds, or where. Inside ForK, after_first: every K block but the tile's first; behind: every one
 # but as many first ones as the register `ahead` says (load_ahead); new_share: the one that the register `ahead` says, with which another
 # share of K begins than the tile's first (add_shares). Inside ForTiles,
+# new_run: the first of neighbouring tiles of the same rows, which this CTA takes one after the other (hold_arguments);
 # new_group: this CTA's first tile of a group that has K blocks (derive_maps); has_blocks: unless the tile has none
 # (allow_empty); no_blocks: where it has none; where CTAs divide K (split_k), sends: every rank but 0, whose partial sums go to another; finishes: rank 0,
 # which has the whole sum and stores the tile; where each has an equal stretch of all tiles' K blocks (stream_k), inside: of a
@@ -82,6 +83,7 @@ Condition = Literal[
     "after_first",
     "behind",
     "new_share",
+    "new_run",
     "new_group",
     "has_blocks",
     "no_blocks",

@@ -81,6 +81,9 @@ class Kernel:
     smem_bytes: int | None = None  # layout_smem
     pointed: tuple[Pointed, ...] = ()  # operands that no tensor map loads; read_direct, index_rows
     per_sm: int = 1  # CTAs that share an SM; split_registers
+    unstaged: tuple[
+        Smem, ...
+    ] = ()  # of D, pieces that take no memory: registers are stored; store_sums
 
     @property
     def threads(self) -> int:
@@ -123,7 +126,8 @@ class Kernel:
         return f"{self.block.k} of K {by}"
 
     def buffer(self, name: str) -> Smem:
-        return next(s for s in self.smem if s.name == name)
+        """A buffer, or what would be D's where it has none."""
+        return next(s for s in (*self.smem, *self.unstaged) if s.name == name)
 
     def map(self, name: str) -> TmaMap:
         return next(m for m in self.maps if m.name == name)

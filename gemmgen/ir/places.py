@@ -3,9 +3,12 @@ that every emitted kernel has (`tile`, `warpgroup`, `warp`, `lane`, and `i` of r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from .exchange import PARTIALS
+from .expr import PerColumn, PerRow, RowBound, arguments
 from .nodes import (
     Accumulate,
     AddPartials,
@@ -18,6 +21,7 @@ from .nodes import (
     StageTile,
     StoreRows,
     StoreTail,
+    StoreValues,
     TmaStore,
 )
 from .stores import turns
@@ -73,7 +77,8 @@ def rows_of_d(kernel: Kernel) -> str:
 
 class Place(NamedTuple):
     """Of an accumulator's `register`: the even column of its pair, which of the two it is, and its
-    column. inside: the row is one that there is, whatever the tile reaches past."""
+    column. inside: the row is one that there is, whatever the tile reaches past. held: of arguments that are in registers, by name, which
+    register has what belongs there."""
 
     row: str
     pair: str
@@ -81,9 +86,10 @@ class Place(NamedTuple):
     column: str
     register: str = "i"
     inside: bool = False
+    held: Mapping[str, str] = MappingProxyType({})
 
 
-def place(kernel: Kernel, s: StageTile | Evaluate) -> Place:
+def place(kernel: Kernel, s: StageTile | StoreValues | Evaluate) -> Place:
     """wgmma's fragment (PTX ISA), whose rows are rows of D, or columns where pieces lie side by side. Register i
     is counted from the first that `s` stages. Of sums of rows: i / 2 is the row of D, i % 2 the half of the 16 columns."""
     if kernel.block.fold_rows > 1:
@@ -105,15 +111,25 @@ def place(kernel: Kernel, s: StageTile | Evaluate) -> Place:
     return Place(row, f"({column}) / 2 * 2", "lane / 4 % 2", column)
 
 
-def _of_sums(kernel: Kernel, s: StageTile | Evaluate) -> Place:
-    """Of a sum, or of what it is the sum of: rows of the product, which a tile has all or none of for each row of D."""
+def _of_sums(kernel: Kernel, s: StageTile | StoreValues | Evaluate) -> Place:
+    """Of a sum, of what it is the sum of, or of an argument of either: rows of the product, which a tile has all or none of for each row of D."""
     fold, sums = kernel.block.fold_rows, isinstance(s, Evaluate)
-    of_d = f"min(tile.d_row + i / {fold // 2 if sums else 2}, {rows_of_d(kernel)} - 1)"
-    row = f"{of_d} * {fold} + (lane % 4 * 2 + i / 4 * 8 % {fold} + i % 2)" if sums else of_d
-    half = "i / 2 % 2" if sums else "i % 2"
+    rows, half = (f"i / {fold // 2}", "i / 2 % 2") if sums else ("i / 2", "i % 2")
+    of_eight = "i / 4 * 8"
+    if isinstance(s, Evaluate) and s.of == "argument":
+        rows, half, of_eight = f"i / {fold // 4}", "i % 2", "i / 2 * 8"
+        if isinstance(s.value, RowBound):
+            rows, sums = "i", False
+    of_d = f"min(tile.d_row + {rows}, {rows_of_d(kernel)} - 1)"
+    row = f"{of_d} * {fold} + (lane % 4 * 2 + {of_eight} % {fold} + i % 2)" if sums else of_d
     block = numbered(s.wave * kernel.consumers)
     column = f"tile.d_col + {block} * 64 + warp * 16 + lane / 4 + {half} * 8"
-    return Place(row, f"({column}) / 2 * 2", "lane / 4 % 2", column, inside=True)
+    named = {} if isinstance(s, StageTile) else dict(s.held)
+    where = {PerRow: "i / 4 * 2 + i % 2", RowBound: "i / 2", PerColumn: half}
+    holds = {
+        x.name: f"{named[x.name]}[{where[type(x)]}]" for x in arguments(s.value) if x.name in named
+    }
+    return Place(row, f"({column}) / 2 * 2", "lane / 4 % 2", column, inside=True, held=holds)
 
 
 def held(kernel: Kernel, s: StageTile) -> int:

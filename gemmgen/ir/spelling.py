@@ -24,14 +24,14 @@ from .expr import (
     PerRow,
     RowBound,
     Scalar,
-    arguments,
     walk,
 )
 from .fp32 import fp32
-from .nodes import Evaluate, Kernel, StageTile
+from .nodes import Evaluate, Kernel, StageTile, StoreValues
 from .pages import COUNT, PAGES, PITCH
 from .pages import ROWS as PAGE_ROWS
 from .places import Place, of_pair, place, rows_of_d
+from .stores import reads
 
 C_FUNCTIONS = {
     "exp": "__expf",
@@ -67,11 +67,11 @@ PAIRS = (
 )
 
 
-def epilogue_value(kernel: Kernel, s: StageTile | Evaluate) -> str:
+def epilogue_value(kernel: Kernel, s: StageTile | StoreValues | Evaluate) -> str:
     """A lambda from an accumulator's register index (of a pair's first, if they are folded) to the
     FP32 value to store."""
-    acc = next(r for role in kernel.roles for r in role.locals if r.name == s.src)
-    to_float = acc.dtype.integer and not kernel.buffer("smem_d").dtype.integer
+    integers = [r.dtype.integer for role in kernel.roles for r in role.locals if r.name == s.src]
+    to_float = any(integers) and not kernel.buffer("smem_d").dtype.integer
 
     src = PAIRS if isinstance(s, Evaluate) and s.of == "pairs" else s.src
 
@@ -80,14 +80,16 @@ def epilogue_value(kernel: Kernel, s: StageTile | Evaluate) -> str:
 
     # Opaque copies of the pointers: what one wave loads is not kept in registers for the next.
     kinds = POINTERS[kernel.pdl]
-    pointers = [x for x in arguments(s.value) if isinstance(x, kinds)]
+    pointers = [x for x in reads(s) if isinstance(x, kinds)]
     lines = [f"const auto {local(x.name)} = ptx::opaque({_pointer(kernel, x)});" for x in pointers]
     tables = sorted({x.groups for x in walk(s.value) if isinstance(x, InGroup)}) * kernel.pdl
     lines += [f"const auto {table(x, True)} = ptx::opaque({x});" for x in tables]
     if kernel.groups.pages and any(isinstance(x, PerColumn) for x in pointers):
         lines += _of_pages(kernel)
-    value = c_expr(s.value, element, place(kernel, s), kernel.pdl, kernel.groups.pages)
-    value = f"ptx::paced<{s.pace}>({value}, i)" if s.pace else value
+    at = place(kernel, s)
+    value = c_expr(s.value, element, at, kernel.pdl, kernel.groups.pages)
+    pace = 0 if isinstance(s, StoreValues) else s.pace
+    value = f"ptx::paced<{pace}>({value}, i)" if pace else value
     lines.append(f"const auto value = [&](int i) {{ return {value}; }};")
     return "\n".join(lines)
 
@@ -161,6 +163,8 @@ def c_expr(e: Expr, acc: Callable[[str], str], at: Place, pdl: bool, in_pages: b
         return c_expr(x, acc, at, pdl, in_pages)
 
     match e:
+        case Argument(name) if name in at.held:
+            return at.held[name]
         case Acc():
             return acc(at.register)
         case OfPair(value, column):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeGuard
 
 from .blocks import Stmt
-from .expr import ACC, Expr
+from .expr import ACC, Argument, Expr, arguments
 from .resources import UNUSUAL, Coord
 
 # An FP8 output holds value * (E4M3_MAX / amax), and its scale is amax / E4M3_MAX, both divided with one
@@ -18,6 +18,9 @@ OUTPUT_SCALE_BLOCK = 128  # columns of D per scale
 # and of those the buffer's columns from `column` on. `slot` is the piece of the buffer that it is staged in,
 # counted per warpgroup, where several take turns (split_output); OWN: the wave's own.
 OWN = -1
+
+# Arguments of a value that are in registers: by name, in which.
+Holding = tuple[tuple[str, str], ...]
 
 # What the accumulator's rows are: D's rows, or with swap_ab its columns.
 Lines = Literal["rows", "columns"]
@@ -32,16 +35,20 @@ class Evaluate(Stmt):
 
     of sums: each row of D is the sum of so many of the product (Block.fold_rows), which are the accumulator's columns. Of each two
     registers, of the columns c and c + 8 of D, the same in all four lanes that share those. A lane adds its own in order of their
-    rows, then the quad's lanes theirs: 0 + 1 and 2 + 3 first."""
+    rows, then the quad's lanes theirs: 0 + 1 and 2 + 3 first.
+
+    of an argument: no src, and `value` is an argument of a sum of rows' epilogue. dst is what a thread asks of it: of rows of the product
+    two of every eight, as its accumulator has them; of rows of D all; of columns c and c + 8."""
 
     spelled_by: ClassVar[str] = "of"
 
     dst: str
-    src: str
+    src: str = field(default="", metadata=UNUSUAL)
     wave: int
     value: Expr = ACC
     pace: int = field(default=0, metadata=UNUSUAL)  # as of StageTile; choose_stores
-    of: Literal["rows", "pairs", "sums"] = field(default="rows", metadata=UNUSUAL)
+    of: Literal["rows", "pairs", "sums", "argument"] = field(default="rows", metadata=UNUSUAL)
+    held: Holding = field(default=(), metadata=UNUSUAL)  # hold_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +106,7 @@ class Normalise(Stmt):
 
 # How a thread's registers go to shared memory: by stmatrix (16-bit outputs), pairs of 8 bytes (FP32, INT32) or of 2 (FP8),
 # element by element where it holds every fourth column (folded outputs); by stmatrix.trans, or one by one, where D's
-# rows are the accumulator's columns, of which a lane holds one of eight if they are folded; where they are sums of those, which
-# four lanes have, one by each lane.
+# rows are the accumulator's columns, of which a lane holds one of eight if they are folded.
 By = Literal[
     "matrix",
     "pairs",
@@ -109,9 +115,25 @@ By = Literal[
     "matrix_transposed",
     "elements_transposed",
     "folded_transposed",
-    "sums_transposed",
 ]
-TRANSPOSED = ("matrix_transposed", "elements_transposed", "folded_transposed", "sums_transposed")
+TRANSPOSED = ("matrix_transposed", "elements_transposed", "folded_transposed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreValues(Stmt):
+    """`value(src)` of one wave, from registers to `tensor` in global memory, for the rows and columns that D has.
+
+    of sums: of each four of src, which a quad's lanes all have, each lane stores one. outside: no src, and minus infinity: no window reaches
+    the tile."""
+
+    spelled_by: ClassVar[str] = "of"
+
+    tensor: str
+    wave: int
+    of: Literal["sums", "outside"]
+    src: str = field(default="", metadata=UNUSUAL)
+    value: Expr = ACC
+    held: Holding = field(default=(), metadata=UNUSUAL)  # hold_arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +151,12 @@ class StageTile(Stmt):
     pace: int = field(default=0, metadata=UNUSUAL)
     column: int = field(default=0, metadata=UNUSUAL)
     slot: int = field(default=OWN, metadata=UNUSUAL)
+
+
+def reads(s: Evaluate | StageTile | StoreValues) -> tuple[Argument, ...]:
+    """What of its value `s` reads in global memory, in first-use order."""
+    holding = () if isinstance(s, StageTile) else s.held
+    return tuple(x for x in arguments(s.value) if x.name not in dict(holding))
 
 
 @dataclass(frozen=True, kw_only=True)

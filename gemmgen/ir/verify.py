@@ -82,7 +82,7 @@ OUTER: dict[type, type] = {
 }
 OUTER_OF_IF: dict[str, type] = {
     **dict.fromkeys(("after_first", "behind", "new_share"), ForK),
-    **dict.fromkeys(("new_group", "has_blocks", "no_blocks", "finishes"), ForTiles),
+    **dict.fromkeys(("new_run", "new_group", "has_blocks", "no_blocks", "finishes"), ForTiles),
     **dict.fromkeys(("inside", "head", "theirs", "ours", "awaited"), ForTiles),
 }
 ASKING = ("behind", "new_share", "awaited", "owes", "begun")  # conditions of a register

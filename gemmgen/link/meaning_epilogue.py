@@ -15,7 +15,8 @@ from .meaning_swapped import (
     store_elements_transposed,
     store_folded_transposed,
     store_matrix_transposed,
-    store_sums_transposed,
+    store_outside,
+    store_sums,
 )
 from .meaning_values import VALUES
 from .parts import UNROLL, coord, count, end_of_rows
@@ -186,11 +187,12 @@ STAGES: dict[str, Callable[[ir.Kernel, ir.StageTile], str]] = {
     "matrix_transposed": store_matrix_transposed,
     "elements_transposed": store_elements_transposed,
     "folded_transposed": store_folded_transposed,
-    "sums_transposed": store_sums_transposed,
 }
+STORE_VALUES = {"sums": store_sums, "outside": store_outside}
 EPILOGUE: dict[type[ir.Stmt], Callable[[ir.Kernel, Any], str]] = {
     **VALUES,
     ir.StageTile: lambda k, s: STAGES[s.by](k, s),
+    ir.StoreValues: lambda k, s: STORE_VALUES[s.of](k, s),
     ir.TmaStore: tma_store,
     ir.StoreRows: store_rows,
     ir.BulkRowStore: bulk_row_store,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..ir import nodes as ir
-from ..ir.spelling import epilogue_value, folded, of_group
+from ..ir.dtypes import BF16, F16
+from ..ir.spelling import MINUS_INFINITY, epilogue_value, folded, of_group
 from ..ir.stores import E4M3_MAX, LEAST_AMAX
 from .parts import UNROLL, count, end_of_rows, registers
 from .staging import MATRIX, base, mixed, one, pair
@@ -56,16 +57,35 @@ def store_folded_transposed(k: ir.Kernel, s: ir.StageTile) -> str:
     return f"{UNROLL}for (int i = 0; i < {count(k, s.src)}; i += 2) {{ {stores} }}"
 
 
-def store_sums_transposed(k: ir.Kernel, s: ir.StageTile) -> str:
-    """Register i is of row i / 2, column c or c + 8: lane i % 4 of a quad writes it."""
-    b, row, column = k.buffer(s.smem), "(i / 2)", "(warp * 16 + i % 2 * 8 + lane / 4)"
-    there = f"{column} / {b.slab_cols} * {b.slab_stride}"
-    inside = f"({column} % {b.slab_cols} * {b.dtype.bytes} ^ {mixed(b, row)})"
-    at = f"{base(k, b, s.wave, row)} + {there} + {inside}"
-    store = f"const float x = value(i); if (lane % 4 == i % 4) {{ {one(b, 'x', at)} }}"
+def store_sums(k: ir.Kernel, s: ir.StoreValues) -> str:
+    """Register i is of row i / 2, column c or c + 8: lane i % 4 of a quad stores it."""
+    column = f"(tile.d_col + ({s.wave * k.consumers} + warpgroup) * 64 + warp * 16 + i % 2 * 8 + lane / 4)"
+    row = "(tile.d_row + i / 2)"
+    mine = f"lane % 4 == i % 4 && {row} < {end_of_rows(k)} && {column} < shape_n"
+    store = f"if ({mine}) {_element(k, s.tensor, row, column)} = {_number(k, 'value(i)')};"
     return (
         f"{epilogue_value(k, s)}{UNROLL}for (int i = 0; i < {count(k, s.src)}; ++i) {{ {store} }}"
     )
+
+
+def store_outside(k: ir.Kernel, s: ir.StoreValues) -> str:
+    row, left = "(tile.d_row + i / 64)", f"({s.wave * k.consumers} + warpgroup) * 64"
+    column = f"(tile.d_col + {left} + i % 64)"
+    store = f"{_element(k, s.tensor, row, column)} = {_number(k, MINUS_INFINITY)};"
+    return (
+        f"for (int i = threadIdx.x % 128; i < {k.block.d_m} * 64; i += 128)"
+        f" {{ if ({row} < {end_of_rows(k)} && {column} < shape_n) {store} }}"
+    )
+
+
+def _element(k: ir.Kernel, tensor: str, row: str, column: str) -> str:
+    return f"{of_group(k, tensor)}[(long long){row} * {tensor}_stride + {column}]"
+
+
+def _number(k: ir.Kernel, x: str) -> str:
+    """`x` as D has it."""
+    t = k.buffer("smem_d").dtype
+    return f"uint16_t({pair(t, x, '0')})" if t in (BF16, F16) else f"float({x})"
 
 
 def evaluate_pairs(k: ir.Kernel, s: ir.Evaluate) -> str:

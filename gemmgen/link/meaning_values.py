@@ -25,6 +25,11 @@ def evaluate_rows(k: ir.Kernel, s: ir.Evaluate) -> str:
     return f"{epilogue_value(k, s)}{loop} {s.dst}[i / {fold}] = value(i);"
 
 
+def read_argument(k: ir.Kernel, s: ir.Evaluate) -> str:
+    loop = f"{UNROLL}for (int i = 0; i < {count(k, s.dst)}; ++i)"
+    return f"{epilogue_value(k, s)}{loop} {s.dst}[i] = value(i);"
+
+
 def sum_rows(k: ir.Kernel, s: ir.Evaluate) -> str:
     """Register i of the accumulator is of row i / 4 * 8 + i % 2 and two more for each lane, column c or c + 8."""
     to = f"{s.dst}[i / {k.block.fold_rows // 2} * 2 + i / 2 % 2]"
@@ -75,7 +80,12 @@ def normalise_rows(k: ir.Kernel, s: ir.Normalise) -> str:
 
 
 # By what the statement is of.
-EVALUATES = {"rows": evaluate_rows, "pairs": evaluate_pairs, "sums": sum_rows}
+EVALUATES = {
+    "rows": evaluate_rows,
+    "pairs": evaluate_pairs,
+    "sums": sum_rows,
+    "argument": read_argument,
+}
 ROW_AMAX = {"rows": row_amax_rows, "columns": row_amax_columns}
 STORE_SCALES = {"rows": store_scales_rows, "columns": store_scales_columns}
 NORMALISE = {"rows": normalise_rows, "columns": normalise_columns}

@@ -95,6 +95,7 @@ CONDITIONS = {
     "after_first": "k != 0",
     "new_group": "tile.opens_group",
     "has_blocks": "tile.k_blocks != 0",
+    "new_run": "scheduler.begins_run",
     "no_blocks": "tile.k_blocks == 0",
     "sends": "cta_rank != 0",
     "finishes": "cta_rank == 0",

@@ -46,12 +46,14 @@ from .check_complete import check_complete
 from .choose_stores import choose_stores
 from .derive_maps import derive_maps
 from .guard_waits import guard_waits
+from .hold_arguments import hold_arguments
 from .instrument import instrument
 from .join_parts import join_parts
 from .keep_address import keep_address
 from .overlap_launches import overlap_launches
 from .pad_epilogue import pad_epilogue
 from .plan_descriptors import plan_descriptors
+from .store_sums import store_sums
 
 Observer = Callable[[str, Kernel], None]
 
@@ -76,6 +78,8 @@ PIPELINE: tuple[Step, ...] = (
     Step(check_tile.check_tile),  # before anything divides by a tile side
     Step(check_ring.check_ring),
     Step(check_output.check_output),
+    Step(store_sums),  # the epilogue is the family's; nothing later asks for what it stages
+    Step(hold_arguments),  # who reads them is known; adds registers
     Step(split_scales.split_scales),  # widens registers, so before split_registers
     # B's scales have their registers; no map, buffer or load of A's is planned yet.
     Step(read_lane_scales.read_lane_scales, "lane_scales"),

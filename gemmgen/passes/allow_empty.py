@@ -1,4 +1,4 @@
-"""Where groups or CTAs split K, or no window reaches a tile, make one without K blocks come out as the epilogue of 0."""
+"""Where groups or CTAs split K, make a tile without K blocks come out as the epilogue of 0."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from ..ir.nodes import (
     If,
     Kernel,
+    LoadBlockScales,
     Mma,
     Stmt,
     TileBody,
@@ -19,8 +20,8 @@ from ..target import Target
 
 def allow_empty(kernel: Kernel, target: Target) -> Kernel:
     """Zero an accumulator that the tile's first K block would overwrite, and release no stage after a
-    K loop that filled none. Sets Mma.fresh; inserts Zero, and If has_blocks. Of windows, only where there are no K blocks: an If
-    no_blocks, which the others skip."""
+    K loop that filled none. Sets Mma.fresh; inserts Zero, and If has_blocks. Of windows no sums are needed where there are no K
+    blocks."""
     if (
         kernel.slices > 1
     ):  # slice_k clears the sums of who has no K blocks, and releases none of their stages
@@ -43,10 +44,10 @@ def _allowing(tile: TileBody) -> TileBody:
 
 
 def _skipping(tile: TileBody) -> TileBody:
-    zeroed = _allowing(tile)
-    zeros = zeroed.setup[len(tile.setup) :]
-    skipped = (If(when="no_blocks", body=zeros),) * bool(zeros)
-    return replace(zeroed, setup=(*tile.setup, *skipped))
+    """Of no K block there are no scales."""
+    scales = LoadBlockScales
+    setup = (If(when="has_blocks", body=(s,)) if isinstance(s, scales) else s for s in tile.setup)
+    return replace(_allowing(tile), setup=tuple(setup))
 
 
 def _never(s: Stmt) -> Stmt:

@@ -49,8 +49,6 @@ def choose_stores(kernel: Kernel, target: Target) -> Kernel:
     by_rows, ragged = bool(d.pad), kernel.groups.ragged
     gaps = gaps_of(kernel.maps).mid
     by: By = STAGES[d.dtype.bytes, d.along] if kernel.block.fold == 1 else FOLDED[d.along]
-    if kernel.block.fold_rows > 1:
-        by = "sums_transposed"
 
     def visit(stmt: Stmt) -> Stmt | tuple[Stmt, ...]:
         match stmt:

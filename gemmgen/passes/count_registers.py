@@ -31,6 +31,7 @@ from ..ir.nodes import (
 )
 from ..ir.promotion import PROMOTION, Accumulate, promotes
 from ..ir.rewrite import walk
+from ..ir.stores import reads
 
 # Beside a second wave's accumulators, measured: cubins with less spill. erff's constants, and another
 # approximation of column values after promotion.
@@ -167,7 +168,7 @@ def _epilogue(kernel: Kernel, role: Role) -> int:
     """Registers an epilogue needs beside the role's arrays. In one wave each value takes the place of an
     accumulator that is already stored; a second wave's accumulators are all still there. Before erf,
     ptxas turns all integers into floats."""
-    evaluated = [s for s in walk(role.body) if isinstance(s, Evaluate)]
+    evaluated = [s for s in walk(role.body) if isinstance(s, Evaluate) and s.of != "argument"]
     staged = [s for s in walk(role.body) if isinstance(s, StageTile)]
     waves = tuple(
         {s.wave: s for s in evaluated or staged}.values()
@@ -188,14 +189,14 @@ def _epilogue(kernel: Kernel, role: Role) -> int:
             erf -= min(erf, arrays(role) - sum(r.count for r in sources)) * (times > 1)
         floats *= not (evaluated and kernel.block.fold > 1)
         return floats + erf + max(held, _of_parts(kernel, role, waves[0].value))
-    read, lane = arguments(waves[0].value), 2 * sources[0].count // LANE_COLUMNS
+    found, lane = reads(waves[0]), 2 * sources[0].count // LANE_COLUMNS
     of_columns = {"m": PerColumn, "n": PerRow}[kernel.buffer("smem_d").along]
-    columns = sum(isinstance(x, of_columns) for x in read)
-    rows = sum(isinstance(x, PerColumn | PerRow) for x in read) - columns
+    columns = sum(isinstance(x, of_columns) for x in found)
+    rows = sum(isinstance(x, PerColumn | PerRow) for x in found) - columns
     both = (COLUMN_VALUES + MORE_ROWS * max(0, rows - 1)) * (columns > 0)
     # Promotion's, which the epilogue may take.
     spare = arrays(role) - sum(r.count for r in sources)
-    tensors = sum(isinstance(x, PerElement) for x in read)
+    tensors = sum(isinstance(x, PerElement) for x in found)
     pairs = max(0, lane * tensors - spare) + TOTAL_PAIRS * (tensors > 0 and kernel.shares > 1)
     integer = kernel.instr.d.integer
     approximates = (
@@ -209,7 +210,7 @@ def _epilogue(kernel: Kernel, role: Role) -> int:
 def _held(kernel: Kernel, role: Role, value: Expr) -> int:
     """Registers of what is read ahead of values that a wave holds, as far as promotion's do not take them: those are
     free in the first wave."""
-    staged = [s for s in walk(role.body) if isinstance(s, StageTile | Evaluate)]
+    staged = [s for s in walk(role.body) if isinstance(s, StageTile | Evaluate) and s.src]
     accumulators = max((r.count for r in role.locals if r.name == staged[0].src), default=0)
     read = arguments(value)
     tensors = sum(isinstance(x, PerElement) for x in read)

@@ -31,6 +31,7 @@ from ..ir.nodes import (
     Stmt,
     StoreCommit,
     StoreRows,
+    StoreValues,
     StoreWait,
     TmaLoad,
     Wait,
@@ -54,6 +55,7 @@ WORKS = (
     | AddPartials
     | ShareAmax
     | StageTile
+    | StoreValues
     | StoreRows
     | StoreCommit
 )

@@ -49,7 +49,7 @@ SWAPPED_PARTS = Rule(
 SWAPPED_SUMS = Rule(
     id="swapped-sums",
     says="an output that sums rows is not swizzled",
-    because="A swizzle's pattern is of eight rows, and a tile has fewer sums.",
+    because="It is stored from registers: no tile of it lies in shared memory.",
 )
 DECODED_SWAPPED = Rule(
     id="decoded-swapped",

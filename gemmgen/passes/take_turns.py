@@ -10,6 +10,7 @@ from ..ir.nodes import (
     Arrive,
     Barrier,
     ForTiles,
+    If,
     InitBarrier,
     Kernel,
     NextTurn,
@@ -66,6 +67,8 @@ def _in_turns(role: Role) -> Role:
                 return replace(s, setup=(*s.setup, wait), drain=(*passed, *s.drain))
             case ForTiles():
                 return replace(s, of="turn")
+            case If(when="new_run"):  # whose first tile may be another warpgroup's
+                return replace(s, when="has_blocks")
         return s
 
     turn = Registers(name=TURN, dtype=S32, count=1)

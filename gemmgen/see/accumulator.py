@@ -46,6 +46,6 @@ def fragments(kernel: Kernel) -> tuple[Fragment, ...]:
 
 def _accumulators(kernel: Kernel) -> dict[int, str]:
     """By wave: what the epilogue begins with."""
-    evaluated = {s.wave: s.src for s in statements(kernel) if isinstance(s, Evaluate)}
+    evaluated = {s.wave: s.src for s in statements(kernel) if isinstance(s, Evaluate) and s.src}
     staged = {s.wave: s.src for s in statements(kernel) if isinstance(s, StageTile)}
     return evaluated or staged

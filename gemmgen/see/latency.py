@@ -112,7 +112,9 @@ def _count(kernel: ir.Kernel, kinds: type | UnionType) -> int:
 
 
 def _stages(kernel: ir.Kernel) -> int:
-    return sum(isinstance(s, ir.StageTile) for s in statements(kernel))
+    """What brings a wave's, or a piece's, values where they leave from; a store from registers does itself."""
+    staged = ir.StageTile | ir.StoreValues
+    return sum(isinstance(s, staged) and bool(s.src) for s in statements(kernel))
 
 
 def _box_bytes(kernel: ir.Kernel, s: ir.Stmt) -> int:

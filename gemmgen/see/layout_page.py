@@ -112,7 +112,8 @@ def _b(kernel: Kernel) -> Page:
 
 def views(kernel: Kernel) -> tuple[str, ...]:
     """Those of VIEWS that there are of `kernel`."""
-    has = {"A": kernel.ring, "B": kernel.ring, "scales": bool(scale_reads(kernel))}
+    has = {"A": kernel.ring, "B": kernel.ring, "D": not kernel.unstaged}
+    has |= {"scales": bool(scale_reads(kernel))}
     return tuple(what for what in VIEWS if has.get(what, True))
 
 

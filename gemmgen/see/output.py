@@ -32,7 +32,7 @@ WARP_SIDE = 16  # of wgmma's rows, that one warp holds
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Store:
     """One store instruction of one warp. registers: the first that it stores and the one past its last. where:
-    the address that each lane gives, 32 or, of two matrices, 16 of them, of sums of rows 8. size: bytes at each. row, column: int,
+    the address that each lane gives, 32 or, of two matrices, 16 of them. size: bytes at each. row, column: int,
     of D's tile, the element at each address."""
 
     instruction: str
@@ -158,12 +158,6 @@ def _instructions(d: Smem, s: StageTile, warp: int, registers: int) -> Iterator[
             column = warp * WARP_SIDE // 2 + lane // 8 + lane // 4 % 2 * 4
             for i in range(registers):
                 at = (lane % 4 * 2 + i % 2 + i // 2 * 8, column, d.dtype.bytes)
-                yield f"st.shared {d.dtype.bytes} bytes", i, i + 1, *at
-        case "sums_transposed":  # of the quad's lanes, which have the same, one writes
-            for i in range(registers):
-                quad = np.arange(WARP_SIDE // 2)
-                column = warp * WARP_SIDE + i % 2 * 8 + quad
-                at = (np.full_like(quad, i // 2), column, d.dtype.bytes)
                 yield f"st.shared {d.dtype.bytes} bytes", i, i + 1, *at
         case "elements_transposed":
             for half in (0, 1):

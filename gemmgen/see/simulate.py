@@ -213,7 +213,8 @@ def _store(s: Simulation, agent: int, op: ops.Store, now: int) -> int:
 
 
 def _rows(s: Simulation, agent: int, op: ops.Rows, now: int) -> int:
-    """The threads copy them themselves."""
+    """The threads copy them themselves, from registers once they have the values."""
+    now += s.latency.stage * (isinstance(op.stmt, ir.StoreValues) and bool(op.stmt.src))
     return s.occupy("port", s.program.agents[agent].cta, now, _store_cycles(s, op.rect))
 
 

@@ -12,12 +12,12 @@
 // config {"block_m": 64, "block_n": 256, "block_k_bytes": 128, "stages": 4, "consumers": 2, "multicast": "none",
 //     "raster": "m", "panel": 8, "unroll": 1, "in_flight": 0, "swizzle_ab": null, "swizzle_d": null, "registers":
 //     null, "watchdog": false, "swap_ab": true}
-// P1 to P13 proved for 0, 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3, 4 tiles (20 instances, 11568 operations); the
+// P1 to P13 proved for 0, 1, 2, 3, 4, 5, 9, 17 K blocks and 1, 2, 3, 4 tiles (20 instances, 8712 operations); the
 //     order recurs every 8 K blocks
-// IR sha256 edc3ade5817f4075
+// IR sha256 1498e4f9cc54bcf3
 //
 // Output tile 64 x 256, 128 of K per stage, 4 stages, cluster of 1, 384 threads.
-// Registers per thread: consumer 232, producer 40. Shared memory, 164928 bytes.
+// Registers per thread: consumer 232, producer 40. Shared memory, 163904 bytes.
 //
 // In this file: Shared, what lies where in shared memory; Tile and Scheduler, which tiles a CTA computes; Ring, the
 // stages that they are loaded through; the kernel: setup, then each role (consumer, producer); ptx, the instructions.
@@ -42,8 +42,7 @@ constexpr int STAGES = 4;
 struct Shared {
     static constexpr int A = 0, A_STAGE_BYTES = 8192;  // 64 x 128 e4m3, swizzled by 128
     static constexpr int B = A + STAGES * A_STAGE_BYTES, B_STAGE_BYTES = 32768;  // 256 x 128 e4m3, swizzled by 128
-    static constexpr int D = B + STAGES * B_STAGE_BYTES, D_STAGE_BYTES = 256;  // 1 x 64 f32
-    static constexpr int FULL = D + 4 * D_STAGE_BYTES, TX_BYTES = 40960;
+    static constexpr int FULL = B + STAGES * B_STAGE_BYTES, TX_BYTES = 40960;
     static constexpr int EMPTY = FULL + 8 * STAGES;
 };
 
@@ -56,7 +55,6 @@ namespace ptx {
 __device__ __forceinline__ uint32_t shared_address(const void* p);
 __device__ __forceinline__ int cluster_cta_rank();
 template <int kLine> __device__ __forceinline__ void k_block();
-template <int kId, int kThreads> __device__ __forceinline__ void named_barrier_sync();
 template <int kRegs> __device__ __forceinline__ void setmaxnreg_inc();
 template <int kRegs> __device__ __forceinline__ void setmaxnreg_dec();
 __device__ __forceinline__ void mbarrier_init(uint32_t bar, int arrivals);
@@ -66,14 +64,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t bar, int byte
 __device__ __forceinline__ void mbarrier_wait(uint32_t bar, uint32_t parity);
 __device__ __forceinline__ void prefetch_tensor_map(const TensorMap* map);
 __device__ __forceinline__ void tma_load_3d(uint32_t dst, const TensorMap* map, uint32_t bar, int inner, int outer, int group);
-__device__ __forceinline__ void tma_store_3d(const TensorMap* map, uint32_t src, int inner, int outer, int group);
-__device__ __forceinline__ void store_commit();
-template <int kPending> __device__ __forceinline__ void store_wait_read();
-template <int kPending> __device__ __forceinline__ void store_wait_all();
-__device__ __forceinline__ void fence_proxy_async();
 template <typename T> __device__ __forceinline__ const T* opaque(const T* p);
-__device__ __forceinline__ float load_shared_float(uint32_t address);
-__device__ __forceinline__ void store_element_f32(uint32_t address, float x);
 __device__ __forceinline__ float quad_sum(float x);
 __device__ __forceinline__ void wgmma_fence();
 __device__ __forceinline__ void wgmma_commit();
@@ -87,48 +78,60 @@ __device__ __forceinline__ void mma(float (&d)[32], uint64_t a, uint64_t b, int 
 // group it belongs to, and the row of D where that ends.
 struct Tile { int a_row, b_row, d_row, d_col, k_blocks, group, d_end; };
 
-// A cluster's tiles, of all groups in turn: so CTAs share out what windows reach, however short they are. Where no window of their rows reaches them, they have no K blocks.
+// A cluster's tiles, in runs of neighbours along N, whose rows are the same: of these it then has what it read. Runs of all groups come in turn: so CTAs
+// share out what windows reach, however short they are. Where no window of their rows reaches them, tiles have no K blocks.
 // They come in panels of PANEL along M: within a panel M varies first, so that CTAs that run
 // together share operands in L2. Every other panel runs backwards along N.
 struct Scheduler {
     static constexpr int PANEL = 8, ROWS = 1 * CLUSTER_M, COLUMNS = BLOCK_N * CLUSTER_N;
-    int tiles_m, tiles_n, k_blocks, groups, rows, index, rank, stride;
-    int known = -1, end = 0;  // of a cluster's rows, the first of which is known: where a window ends
+    int tiles_m, tiles_n, k_blocks, groups, rows, index, rank, stride, group = 0;
+    int run, left = 0, m_of_run = 0, n_of_run = 0;  // tiles of a run, those to come, and where the next lies
+    bool begins_run = false;  // with the tile that was taken last
+    int whole_n;  // tiles along N; tiles_n is how many runs they make
+    int end = 0;  // of the run's rows: where a window ends
     const int* ends;
 
     __device__ Scheduler(int m, int n, int k, int groups, const int* ends)
         : tiles_m((m + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M)),
-          tiles_n((n + BLOCK_N * CLUSTER_N - 1) / (BLOCK_N * CLUSTER_N)),
           k_blocks((k + BLOCK_K - 1) / BLOCK_K),
           groups(groups),
           rows(m / 64),
           index(blockIdx.x / (CLUSTER_M * CLUSTER_N)),
           rank(blockIdx.x % (CLUSTER_M * CLUSTER_N)),
           stride(gridDim.x / (CLUSTER_M * CLUSTER_N)),
-          ends(ends) {}
+          whole_n((n + BLOCK_N * CLUSTER_N - 1) / (BLOCK_N * CLUSTER_N)),
+          ends(ends) {
+        run = min(4, max(1, groups * tiles_m * whole_n / (stride * 4)));
+        tiles_n = (whole_n + run - 1) / run;
+    }
 
     // The column after the greatest that a window of these rows has.
     __device__ void reach(int from, int last) {
-        known = from, end = 0;
+        end = 0;
         #pragma unroll
         for (int i = 0; i < ROWS; ++i) end = max(end, __ldg(ends + min(from + i, last)));
     }
 
     __device__ bool next(Tile& tile) {
-        if (index >= groups * tiles_m * tiles_n) return false;
-        const int group = index % groups, at = index / groups;
-        const int whole = min(PANEL, tiles_m) * tiles_n, panel = at / whole, off = at % whole;
-        const int height = min(PANEL, tiles_m - panel * PANEL);
-        const int across = off / height;
-        const int m = panel * PANEL + off % height;
-        const int n = panel % 2 ? tiles_n - 1 - across : across;
-        const int row = (m * CLUSTER_M + rank % CLUSTER_M) * BLOCK_M;
-        const int col = (n * CLUSTER_N + rank % CLUSTER_N) * BLOCK_N;
-        const int from = group * rows + m * ROWS;
-        if (from != known) reach(from, (group + 1) * rows - 1);
-        const bool reached = end > n * COLUMNS;
+        begins_run = left == 0;
+        if (begins_run) {
+            if (index >= groups * tiles_m * tiles_n) return false;
+            group = index % groups;
+            const int in_group = index / groups;
+            const int whole = min(PANEL, tiles_m) * tiles_n, panel = in_group / whole, off = in_group % whole;
+            const int height = min(PANEL, tiles_m - panel * PANEL);
+            const int across = off / height;
+            const int m = panel * PANEL + off % height;
+            const int n = panel % 2 ? tiles_n - 1 - across : across;
+            m_of_run = m, n_of_run = n * run, left = min(run, whole_n - n_of_run);
+            index += stride;
+            reach(group * rows + m * ROWS, (group + 1) * rows - 1);
+        }
+        const int row = (m_of_run * CLUSTER_M + rank % CLUSTER_M) * BLOCK_M;
+        const int col = (n_of_run * CLUSTER_N + rank % CLUSTER_N) * BLOCK_N;
+        const bool reached = end > n_of_run * COLUMNS;
         tile = {row, col, row / 64, col, reached ? k_blocks : 0, group, rows};
-        index += stride;
+        ++n_of_run, --left;
         return true;
     }
 };
@@ -147,7 +150,6 @@ extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(1, 1, 1)
 gemmgen_dense_batched_gemm_e4m3_e4m3_f32_64x256x128_s4c2_paged_swap_epilogue_4cc83686(
     const __grid_constant__ TensorMap map_a,
     const __grid_constant__ TensorMap map_b,
-    const __grid_constant__ TensorMap map_d,
     int shape_m,
     int shape_n,
     int shape_k,
@@ -166,7 +168,6 @@ gemmgen_dense_batched_gemm_e4m3_e4m3_f32_64x256x128_s4c2_paged_swap_epilogue_4cc
     const uint32_t smem_base = ptx::shared_address(smem);
     const uint32_t smem_a = smem_base + Shared::A;
     const uint32_t smem_b = smem_base + Shared::B;
-    const uint32_t smem_d = smem_base + Shared::D;
     const uint32_t full = smem_base + Shared::FULL;
     const uint32_t empty = smem_base + Shared::EMPTY;
     // Broadcast, so that the compiler keeps what depends on it in uniform registers.
@@ -177,7 +178,6 @@ gemmgen_dense_batched_gemm_e4m3_e4m3_f32_64x256x128_s4c2_paged_swap_epilogue_4cc
     if (threadIdx.x == 0) {
         ptx::prefetch_tensor_map(&map_a);
         ptx::prefetch_tensor_map(&map_b);
-        ptx::prefetch_tensor_map(&map_d);
         // full: one arrival, the producer's, and the bytes that it expects.
         for (int i = 0; i < STAGES; ++i)
             ptx::mbarrier_init(full + 8 * i, 1);
@@ -196,14 +196,58 @@ gemmgen_dense_batched_gemm_e4m3_e4m3_f32_64x256x128_s4c2_paged_swap_epilogue_4cc
         float acc0[32];
         float acc1[32];
         float sums[2];
+        float weights_held[16];
+        float column_scale0_held[2];
+        int window_end_held[1];
+        float column_scale1_held[2];
         // Consumers take the registers that the producer gives up.
         ptx::setmaxnreg_inc<232>();
         for (Tile tile; scheduler.next(tile);) {
-            if (tile.k_blocks == 0) {
-                #pragma unroll
-                for (auto& r : acc0) r = 0;
-                #pragma unroll
-                for (auto& r : acc1) r = 0;
+            if (scheduler.begins_run) {
+                {
+                    const auto at_weights = ptx::opaque(arg_weights + (long long)tile.group * shape_m);
+                    const auto value = [&](int i) { return __ldg(at_weights + min(tile.d_row + i / 16, (shape_m / 64) - 1) * 64 + (lane % 4 * 2 + i / 2 * 8 % 64 + i % 2)); };
+                    #pragma unroll
+                    for (int i = 0; i < 16; ++i)
+                        weights_held[i] = value(i);
+                }
+                {
+                    const auto at_window_end = ptx::opaque(arg_window_end + (long long)tile.group * (shape_m / 64));
+                    const auto value = [&](int i) { return __ldg(at_window_end + min(tile.d_row + i, (shape_m / 64) - 1)); };
+                    window_end_held[0] = value(0);
+                }
+            }
+            if (tile.k_blocks != 0) {
+                {
+                    const auto at_column_scale = ptx::opaque(arg_column_scale);
+                    const auto numbers = ptx::opaque(pages) + (long long)tile.group * pages_stride;
+                    const auto of_page = [&](const float* x, long long pitch, int column) {
+                        const int number = __ldg(numbers + column / 64);
+                        const auto at = x + number * pitch + column % 64;
+                        const bool there = uint32_t(number) < uint32_t(page_count);
+                        const float found = there ? __ldg(at) : 0.0f;
+                        return found;
+                    };
+                    const auto value = [&](int i) { return of_page(at_column_scale, group_stride_column_scale, min(tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + i % 2 * 8, shape_n - 1)); };
+                    #pragma unroll
+                    for (int i = 0; i < 2; ++i)
+                        column_scale0_held[i] = value(i);
+                }
+                {
+                    const auto at_column_scale = ptx::opaque(arg_column_scale);
+                    const auto numbers = ptx::opaque(pages) + (long long)tile.group * pages_stride;
+                    const auto of_page = [&](const float* x, long long pitch, int column) {
+                        const int number = __ldg(numbers + column / 64);
+                        const auto at = x + number * pitch + column % 64;
+                        const bool there = uint32_t(number) < uint32_t(page_count);
+                        const float found = there ? __ldg(at) : 0.0f;
+                        return found;
+                    };
+                    const auto value = [&](int i) { return of_page(at_column_scale, group_stride_column_scale, min(tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + i % 2 * 8, shape_n - 1)); };
+                    #pragma unroll
+                    for (int i = 0; i < 2; ++i)
+                        column_scale1_held[i] = value(i);
+                }
             }
             #pragma unroll 1
             for (int k = 0; k < tile.k_blocks; ++k, ring.advance()) {
@@ -245,18 +289,10 @@ gemmgen_dense_batched_gemm_e4m3_e4m3_f32_64x256x128_s4c2_paged_swap_epilogue_4cc
                 // The stage is released: this warp reads it no more.
                 if (lane == 0) ptx::mbarrier_arrive(empty + 8 * ring.stage);
             }
-            if (threadIdx.x % 128 == 0) {
-                // Until D's stores have read shared memory: what they read may be overwritten.
-                ptx::store_wait_read<0>();
-            }
-            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
-            if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
-            if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
-            const auto stage_piece = [&](float (&acc)[32], int wave) {
+            if (tile.k_blocks != 0) {
                 {
                     // A lane has two of every eight rows that make a row of D, the quad's four lanes have all.
-                    const auto at_weights = ptx::opaque(arg_weights + (long long)tile.group * shape_m);
-                    const auto value = [&](int i) { return (fmaxf(acc[i], 0.0f) * __ldg(at_weights + min(tile.d_row + i / 32, (shape_m / 64) - 1) * 64 + (lane % 4 * 2 + i / 4 * 8 % 64 + i % 2))); };
+                    const auto value = [&](int i) { return (fmaxf(acc0[i], 0.0f) * weights_held[i / 4 * 2 + i % 2]); };
                     for (auto& x : sums) x = 0;
                     #pragma unroll
                     for (int i = 0; i < 32; ++i) sums[i / 32 * 2 + i / 2 % 2] += value(i);
@@ -264,66 +300,53 @@ gemmgen_dense_batched_gemm_e4m3_e4m3_f32_64x256x128_s4c2_paged_swap_epilogue_4cc
                     for (int i = 0; i < 2; ++i) sums[i] = ptx::quad_sum(sums[i]);
                 }
                 {
-                    // The four lanes of a quad have the same sums: each writes one of every four.
-                    const auto at_column_scale = ptx::opaque(arg_column_scale);
-                    const auto at_window_end = ptx::opaque(arg_window_end + (long long)tile.group * (shape_m / 64));
-                    const auto numbers = ptx::opaque(pages) + (long long)tile.group * pages_stride;
-                    const auto of_page = [&](const float* x, long long pitch, int column) {
-                        const int number = __ldg(numbers + column / 64);
-                        const auto at = x + number * pitch + column % 64;
-                        const bool there = uint32_t(number) < uint32_t(page_count);
-                        const float found = there ? __ldg(at) : 0.0f;
-                        return found;
-                    };
-                    const auto value = [&](int i) { return (tile.d_col + (2 * wave + warpgroup) * 64 + warp * 16 + lane / 4 + i % 2 * 8 < __ldg(at_window_end + min(tile.d_row + i / 2, (shape_m / 64) - 1)) ? (sums[i] * of_page(at_column_scale, group_stride_column_scale, min(tile.d_col + (2 * wave + warpgroup) * 64 + warp * 16 + lane / 4 + i % 2 * 8, shape_n - 1))) : __uint_as_float(0xff800000)); };
+                    // The four lanes of a quad have the same sums: each stores one of every four.
+                    const auto value = [&](int i) { return (tile.d_col + warpgroup * 64 + warp * 16 + lane / 4 + i % 2 * 8 < window_end_held[i / 2] ? (sums[i] * column_scale0_held[i % 2]) : __uint_as_float(0xff800000)); };
                     #pragma unroll
                     for (int i = 0; i < 2; ++i) {
-                        const int row = i / 2, col = warp * 16 + i % 2 * 8 + lane / 4;
-                        const float x = value(i);
-                        const uint32_t at = smem_d + (2 * wave + warpgroup) * Shared::D_STAGE_BYTES + row * 256 + col / 64 * 256
-                            + (col % 64 * 4);
-                        if (lane % 4 == i % 4) ptx::store_element_f32(at, x);
+                        const int row = tile.d_row + i / 2, col = tile.d_col + warpgroup * 64 + warp * 16 + i % 2 * 8 + lane / 4;
+                        if (lane % 4 == i % 4 && row < (shape_m / 64) && col < shape_n)
+                            (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = value(i);
                     }
                 }
-            };
-            stage_piece(acc0, 0);
-            stage_piece(acc1, 1);
-            // What threads wrote in shared memory is seen by the copy engine, which works through another proxy.
-            ptx::fence_proxy_async();
-            // The warps of a warpgroup meet: what one of them waited for, or all of them wrote, holds for all.
-            if (warpgroup == 0) ptx::named_barrier_sync<1, 128>();
-            if (warpgroup == 1) ptx::named_barrier_sync<2, 128>();
-            if (threadIdx.x % 128 == 0) {
-                if (tile.d_col + warpgroup * 64 < shape_n / 4 * 4)
-                    ptx::tma_store_3d(&map_d, smem_d + warpgroup * Shared::D_STAGE_BYTES,
-                                   tile.d_col + warpgroup * 64, tile.d_row, tile.group);
-                if (tile.d_col + 128 + warpgroup * 64 < shape_n / 4 * 4)
-                    ptx::tma_store_3d(&map_d, smem_d + (2 + warpgroup) * Shared::D_STAGE_BYTES,
-                                   tile.d_col + 128 + warpgroup * 64, tile.d_row, tile.group);
-                ptx::store_commit();
+                {
+                    // A lane has two of every eight rows that make a row of D, the quad's four lanes have all.
+                    const auto value = [&](int i) { return (fmaxf(acc1[i], 0.0f) * weights_held[i / 4 * 2 + i % 2]); };
+                    for (auto& x : sums) x = 0;
+                    #pragma unroll
+                    for (int i = 0; i < 32; ++i) sums[i / 32 * 2 + i / 2 % 2] += value(i);
+                    #pragma unroll
+                    for (int i = 0; i < 2; ++i) sums[i] = ptx::quad_sum(sums[i]);
+                }
+                {
+                    // The four lanes of a quad have the same sums: each stores one of every four.
+                    const auto value = [&](int i) { return (tile.d_col + (2 + warpgroup) * 64 + warp * 16 + lane / 4 + i % 2 * 8 < window_end_held[i / 2] ? (sums[i] * column_scale1_held[i % 2]) : __uint_as_float(0xff800000)); };
+                    #pragma unroll
+                    for (int i = 0; i < 2; ++i) {
+                        const int row = tile.d_row + i / 2, col = tile.d_col + (2 + warpgroup) * 64 + warp * 16 + i % 2 * 8 + lane / 4;
+                        if (lane % 4 == i % 4 && row < (shape_m / 64) && col < shape_n)
+                            (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = value(i);
+                    }
+                }
             }
-            const auto store_piece = [&](int wave) {
-                // The copy engine writes 16 bytes at a time: what is left of a row after its last whole piece.
-                const int whole = shape_n / 4 * 4;
-                const int columns = shape_n - whole;
-                const int first = whole - (tile.d_col + (2 * wave + warpgroup) * 64), block = 2 * wave + warpgroup;
-                if (columns > 0 && first >= 0 && first < 64) {
-                    for (int i = threadIdx.x % 128; i < 1 * columns; i += 128) {
-                        const int row = i / columns, col = first + i % columns, to = tile.d_row + row;
-                        const uint32_t at = smem_d + block * Shared::D_STAGE_BYTES + col / 64 * 256 + row * 256
-                            + (col % 64 * 4);
-                        if (to < (shape_m / 64))
-                            (d + tile.group * d_stride_g)[(long long)to * d_stride + (tile.d_col + (2 * wave + warpgroup) * 64) + col] =
-                                ptx::load_shared_float(at);
+            if (tile.k_blocks == 0) {
+                {
+                    // No window reaches this tile.
+                    for (int i = threadIdx.x % 128; i < 64; i += 128) {
+                        const int row = tile.d_row + i / 64, col = tile.d_col + warpgroup * 64 + i % 64;
+                        if (row < (shape_m / 64) && col < shape_n)
+                            (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = __uint_as_float(0xff800000);
                     }
                 }
-            };
-            store_piece(0);
-            store_piece(1);
-        }
-        if (threadIdx.x % 128 == 0) {
-            // Until all of D is written: shared memory must outlive its stores.
-            ptx::store_wait_all<0>();
+                {
+                    // No window reaches this tile.
+                    for (int i = threadIdx.x % 128; i < 64; i += 128) {
+                        const int row = tile.d_row + i / 64, col = tile.d_col + (2 + warpgroup) * 64 + i % 64;
+                        if (row < (shape_m / 64) && col < shape_n)
+                            (d + tile.group * d_stride_g)[(long long)row * d_stride + col] = __uint_as_float(0xff800000);
+                    }
+                }
+            }
         }
     } else if (warpgroup < 3) {  // producer: one thread loads stage after stage
         int page[4];
@@ -375,11 +398,6 @@ __device__ __forceinline__ int cluster_cta_rank() {
 template <int kLine>
 __device__ __forceinline__ void k_block() { asm volatile("// K block %0" ::"n"(kLine)); }
 
-template <int kId, int kThreads>
-__device__ __forceinline__ void named_barrier_sync() {
-    asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
-}
-
 template <int kRegs>
 __device__ __forceinline__ void setmaxnreg_inc() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegs)); }
 
@@ -421,44 +439,11 @@ __device__ __forceinline__ void tma_load_3d(uint32_t dst, const TensorMap* map, 
         ::"r"(dst), "l"(map), "r"(bar), "r"(inner), "r"(outer), "r"(group) : "memory");
 }
 
-// One box through a 3-D map, clipped at the edges of its group.
-__device__ __forceinline__ void tma_store_3d(const TensorMap* map, uint32_t src, int inner, int outer, int group) {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];"
-                 ::"l"(map), "r"(src), "r"(inner), "r"(outer), "r"(group) : "memory");
-}
-
-__device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-
-// Wait until shared memory was read: it may be overwritten.
-template <int kPending>
-__device__ __forceinline__ void store_wait_read() {
-    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
-}
-
-// Wait until the writes to global memory are done.
-template <int kPending>
-__device__ __forceinline__ void store_wait_all() {
-    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-// Order generic writes to shared memory before reads through the async proxy (TMA, wgmma).
-__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
 // The same pointer, of which the compiler knows nothing: loads through two of them are not merged.
 template <typename T>
 __device__ __forceinline__ const T* opaque(const T* p) {
     asm volatile("" : "+l"(p));
     return p;
-}
-
-__device__ __forceinline__ float load_shared_float(uint32_t address) {
-    float value;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address));
-    return value;
-}
-
-__device__ __forceinline__ void store_element_f32(uint32_t address, float x) {
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
 }
 
 // The sum of what the four lanes of a quad hold, the same in all of them.

@@ -108,9 +108,12 @@ STATEMENTS = {
     "StageTile-by_elements": ("dense-paired", 0),
     "StageTile-by_elements-f32": ("dense-paired-f32-waves", 1),
     "Evaluate-of_sums": ("fp8-rows", 1),
-    "StageTile-by_sums_transposed": ("fp8-rows", 1),
-    "StageTile-by_sums_transposed-bf16": ("fp8-rows-bf16", 0),
-    "StageTile-by_sums_transposed-in_pages": ("logits-paged", 0),
+    "Evaluate-of_argument": ("fp8-rows", 0),
+    "Evaluate-of_argument-in_pages": ("logits-paged", 1),
+    "StoreValues-of_sums": ("fp8-rows", 1),
+    "StoreValues-of_sums-bf16": ("fp8-rows-bf16", 0),
+    "StoreValues-of_outside": ("fp8-rows", 1),
+    "StoreValues-of_outside-bf16": ("fp8-rows-bf16", 0),
     "LoadPages": ("logits-paged", 0),
     "TmaLoad-page": ("logits-paged", 2),
     "RowAmax": ("dense-quantised", 0),
@@ -663,7 +666,8 @@ def test_a_turn_is_passed_after_the_tile_s_last_wait(protocol):
         for c in calls:
             if c.name in ("mbarrier_wait", "mbarrier_arrive"):
                 seen.append((c.name[9:], *protocol.named(c.args[0])))
-            if c.name == "fence_proxy_async" and seen[-1] != "staged":
+            leaves = "global_store" if protocol.kernel.unstaged else "fence_proxy_async"
+            if c.name == leaves and seen[-1] != "staged":
                 seen.append("staged")
         found = [e for e in seen if e[:2] not in {("arrive", "empty"), ("wait", "empty")}]
         following = ("arrive", "turns", (thread // 128 + 1) % protocol.turns)
@@ -713,6 +717,8 @@ def test_a_stage_is_released_after_its_last_read(protocol):
 def test_the_epilogue_is_fenced_and_drained(protocol):
     """Write D, or a piece of it, fence, meet the warpgroup, store, commit; wait before the next write and at exit.
     Of two places that take turns the other's store may still read."""
+    if protocol.kernel.unstaged:
+        return
     pieces = sum(isinstance(s, nodes.StoreCommit) for s in statements(protocol.kernel))
     # Warps that share maxima meet once more before D is written.
     met = "B" * any(isinstance(s, nodes.TakeAmax) for s in statements(protocol.kernel))
@@ -736,16 +742,30 @@ def test_the_epilogue_is_fenced_and_drained(protocol):
             for n in names
         ).replace(" ", "")
         stores = any(n in ("store_commit",) for n in names)
-        block = protocol.kernel.block
-        # Of a sum of rows each lane of a quad writes one of four, and a tile of one row has two.
-        writes = "W+" if block.fold_rows == 1 or thread % 4 < 2 * block.d_m else ""
-        tile = f"RB{met}{writes}FBT*S*C" if stores else f"B{met}{writes}FBT*"
+        tile = f"RB{met}W+FBT*S*C" if stores else f"B{met}W+FBT*"
         times = pieces * len([*protocol.own(thread)])
         assert re.fullmatch(f"({tile}){{{times}}}" + ("A" if stores else ""), text), text
         waits = {c.args for c in calls if c.name == "store_wait_read"}
         assert waits == {(pieces > 1,)} or not stores
         ids = {c.args for c in calls if c.name == "named_barrier_sync"}
         assert ids == {(1 + thread // 128, 128)}, "its own warpgroup's barrier, never 0"
+
+
+def test_sums_are_stored_from_registers_and_nothing_waits(protocol):
+    """One of four by each lane of a quad, where the tile has K blocks; else a thread its share of the tile."""
+    if not protocol.kernel.unstaged:
+        return
+    block = protocol.kernel.block
+    waves = len({s.wave for s in statements(protocol.kernel) if isinstance(s, nodes.StoreValues)})
+    kinds = ("fence_proxy_async", "named_barrier_sync", "tma_store", "store_commit", "store_wait")
+    for (_, thread), calls in protocol.calls.items():
+        if thread >= 128 * protocol.consumers:
+            continue
+        sums = len(range(thread % 4, 2 * block.d_m, 4))
+        outside = len(range(thread % 128, 64 * block.d_m, 128))
+        each = [sums if blocks else outside for _, blocks in protocol.own(thread)]
+        assert sum(c.name == "global_store" for c in calls) == waves * sum(each)
+        assert not [c for c in calls if c.name.startswith(kinds)]
 
 
 def test_maps_are_derived_where_a_group_opens(protocol):

@@ -13,6 +13,7 @@ from emulated import machine, prepared
 from kernels import LOGITS, emitted
 from test_scheduler import SHIM, device_code
 
+from gemmgen.bench.logits import bounds as bounds_of
 from gemmgen.check import ProtocolViolation, check
 from gemmgen.check.audit import audit
 from gemmgen.check.audit_windows import samples
@@ -20,10 +21,12 @@ from gemmgen.config import Config
 from gemmgen.emulator import EmulatorError
 from gemmgen.epilogues import EPILOGUES, acc, from_json, gate, mqa_logits, relu, to_json
 from gemmgen.errors import ArgumentError, IllegalConfig, VerificationError
+from gemmgen.heuristics import choose
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import is_if
 from gemmgen.ir.dtypes import BF16, E4M3, F32, S8
 from gemmgen.ir.expr import InWindow, OfRows, PerColumn, PerElement, PerRow, RowBound, Scalar
+from gemmgen.ir.groupings import Layout
 from gemmgen.ir.rewrite import map_stmts
 from gemmgen.ir.row_sums import fold_rows, split_rows, windows
 from gemmgen.ir.text import expression
@@ -31,7 +34,8 @@ from gemmgen.link import TextDiffers, link
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.schedulers import order
-from gemmgen.see.output import output as picture
+from gemmgen.see.layout_page import views
+from gemmgen.target import H200
 from gemmgen.verification import (
     NumpyEngine,
     check_bound,
@@ -129,15 +133,9 @@ def test_problems_that_sum_no_rows(argument, change):
         replace(LOGITS, **change)
 
 
-def test_a_picture_has_each_element_of_the_tile_stored_once():
-    kernel = lower(LOGITS, SMALL)
-    shown = picture(kernel)
-    stored = [
-        at for s in shown.stores for at in zip(s.row.tolist(), s.column.tolist(), strict=True)
-    ]
-    block = kernel.block
-    assert sorted(stored) == [(r, c) for r in range(block.d_m) for c in range(block.d_n)]
-    assert all((shown.where[s.row, s.column] == s.where).all() for s in shown.stores)
+def test_no_picture_shows_a_tile_that_no_memory_holds():
+    assert "D" not in views(lower(LOGITS, SMALL))
+    assert "D" in views(lower(replace(LOGITS, epilogue=acc), SMALL))
 
 
 def test_packed_weights_sum_no_rows():
@@ -204,8 +202,14 @@ def test_the_proof_finds_a_scheduler_of_other_windows(problem):
 def test_the_proof_needs_what_a_tile_without_k_blocks_needs(config):
     kernel = lower(LOGITS, config)
     assert check(kernel).certificate
-    with pytest.raises(ProtocolViolation, match="sum"):
+    with pytest.raises(ProtocolViolation, match="0 of the block's"):
         check(map_stmts(kernel, lambda s: () if is_if(s, "no_blocks") else s))
+    with pytest.raises(ProtocolViolation, match="more than once"):
+        check(
+            map_stmts(
+                kernel, lambda s: replace(s, when="has_blocks") if is_if(s, "no_blocks") else s
+            )
+        )
 
 
 def without_sums(s):
@@ -217,10 +221,43 @@ def moved(s):
 
 
 def whole(s):
-    return replace(s, src="acc0") if isinstance(s, ir.StageTile) else s
+    return replace(s, src="acc0") if isinstance(s, ir.StoreValues) and s.src else s
 
 
-@pytest.mark.parametrize("change", [without_sums, moved, whole])
+def of_another_wave(s):
+    held = (("column_scale", "column_scale0_held"),)
+    return replace(s, held=(*held, *s.held[1:])) if isinstance(s, ir.StoreValues) and s.src else s
+
+
+def never_read(s):
+    return () if is_if(s, "new_run") else s
+
+
+def read_where_none_come(s):
+    return replace(s, when="no_blocks") if is_if(s, "new_run") else s
+
+
+def stored_twice(s):
+    return (s, s) if isinstance(s, ir.StoreValues) else s
+
+
+def by_the_leader(s):
+    return ir.If(when="leader", body=(s,)) if isinstance(s, ir.StoreValues) else s
+
+
+FAULTS = (
+    without_sums,
+    moved,
+    whole,
+    of_another_wave,
+    never_read,
+    read_where_none_come,
+    stored_twice,
+    by_the_leader,
+)
+
+
+@pytest.mark.parametrize("change", FAULTS)
 def test_the_proof_finds_sums_that_are_not_the_tiles(change):
     kernel = lower(LOGITS, replace(SMALL, block_n=256))
     with pytest.raises(ProtocolViolation):
@@ -275,6 +312,18 @@ def test_the_device_walks_windows_as_python_does(problem, multicast, tmp_path):
             )
         ]
         assert [int(x) for x in line.split()] == [x for t in tiles for x in t]
+
+
+@pytest.mark.parametrize("keys", [4096, 16384])
+@pytest.mark.parametrize("kind", ["causal", "parallel"])
+def test_the_choice_shares_windows_out(kind, keys):
+    shape, problem = (512 * 64, keys, 128), replace(LOGITS, epilogue=mqa_logits(64))
+    kernel = lower(problem, choose(problem, shape, H200))
+    bounds = bounds_of(512, keys, kind)
+    layout, ctas = Layout(table=(*bounds[0], *bounds[1])), H200.sms
+    walk = partial(order, kernel.scheduler, kernel.block, kernel.cluster, shape, ctas)
+    loads = [sum(t.k_blocks > 0 for t in walk(cta, layout)) for cta in range(ctas)]
+    assert max(loads) <= 1.15 * sum(loads) / ctas + 1
 
 
 # ---- on the emulator ----------------------------------------------------------------------
@@ -382,13 +431,16 @@ IN_TEXT = {
     "a sum is the last of what it adds": ("% 2] += value(i);", "% 2] = value(i);"),
     "rows of two sums are mixed": ("sums[i / 16 * 2 +", "sums[i / 32 * 2 +"),
     "the quad adds two lanes twice": ("__shfl_xor_sync(0xffffffff, x, 2);\n}\n", "__shfl_xor_sync(0xffffffff, x, 1);\n}\n"),
-    "one lane writes what four have": ("if (lane % 4 == i % 4)", "if (lane % 4 == i % 2)"),
+    "one lane writes what four have": ("if (lane % 4 == i % 4", "if (lane % 4 == i % 2"),
     "columns 8 to 15 lie where 0 to 7 do": ("warp * 16 + i % 2 * 8 + lane / 4;", "warp * 16 + lane / 4;"),
     "outside is infinity": ("__uint_as_float(0xff800000)", "__uint_as_float(0x7f800000)"),
-    "a window begins late": (">= __ldg(at_window_first", "> __ldg(at_window_first"),
-    "weights of the next row": ("(lane % 4 * 2 + i / 4 * 8 % 32 + i % 2)", "(lane % 4 * 2 + i / 4 * 8 % 32 + 1)"),
-    "tiles with K blocks are cleared": ("if (tile.k_blocks == 0)", "if (tile.k_blocks != 0)"),
-    "rows past D's last are stored": ("if (to < (shape_m / 32))", "if (to < shape_m)"),
+    "a window begins late": (">= window_first_held", "> window_first_held"),
+    "weights of the next row": ("(lane % 4 * 2 + i / 2 * 8 % 32 + i % 2)", "(lane % 4 * 2 + i / 2 * 8 % 32 + 1)"),
+    "weights of another head": ("weights_held[i / 4 * 2 + i % 2]", "weights_held[i / 4 * 2]"),
+    "rows are read at each tile with K blocks": ("if (scheduler.begins_run)", "if (tile.k_blocks != 0)"),
+    "tiles with K blocks are filled": ("if (tile.k_blocks == 0)", "if (tile.k_blocks != 0)"),
+    "rows past D's last are stored": ("&& row < (shape_m / 32) &&", "&& row < shape_m &&"),
+    "a filled tile's columns are half of them": ("* 64 + i % 64;", "* 64 + i % 32;"),
 }  # fmt: skip
 
 
@@ -405,9 +457,11 @@ def test_the_link_finds_a_changed_text(name):
 IN_SCHEDULER = {  # of which the link knows nothing
     "only the last row's window counts": ("first = min(first, __ldg(firsts + at))", "first = __ldg(firsts + at)"),
     "ends are not joined": ("end = max(end, __ldg(ends + at))", "end = __ldg(ends + at)"),
-    "the first rows' windows are all rows'": ("if (m * ROWS != known)", "if (known < 0)"),
-    "a tile that begins at a window's last column is skipped": ("end > n * COLUMNS", "end > n * COLUMNS + 1"),
-    "a window's first tile is skipped": ("first < (n + 1) * COLUMNS", "first < n * COLUMNS"),
+    "the first rows' windows are all rows'": ("reach(m * ROWS);", "reach(0);"),
+    "a tile that begins at a window's last column is skipped": ("end > n_of_run * COLUMNS", "end > n_of_run * COLUMNS + 1"),
+    "a window's first tile is skipped": ("first < (n_of_run + 1) * COLUMNS", "first < n_of_run * COLUMNS"),
+    "a run's last tile is left out": ("left = min(run,", "left = min(run - 1,"),
+    "a run of the other rows is taken for one of the same": ("begins_run = left == 0;\n        if (begins_run)", "begins_run = index < stride;\n        if (left == 0)"),
     "rows are counted as the product's": ("row / 32, col", "row, col"),
 }  # fmt: skip
 FOUR = [(0, 1), (130, 131), (10, 250), (140, 141), (0, 300), (128, 256), (256, 257), (5, 5)]

@@ -54,6 +54,14 @@ def skipped_rows(kernel, rows):
     return (rows - 1) // looked_at * looked_at
 
 
+def runs(kernel, shape, groups, clusters):
+    """How many runs of tiles there are."""
+    b, c, s = kernel.block, kernel.cluster, kernel.scheduler
+    across, rows = -(-shape[1] // (b.n * c.n)), groups * -(-shape[0] // (b.m * c.m))
+    run = min(s.longest_run, max(1, rows * across // (clusters * s.least_runs)))
+    return rows * -(-across // run)
+
+
 def last_tile(program, kernel, grouping, shape, groups, integers):
     """By what was given to PTX, the least and the greatest, where every thread of a cluster takes the last tile."""
     b, c = kernel.block, kernel.cluster
@@ -62,6 +70,8 @@ def last_tile(program, kernel, grouping, shape, groups, integers):
     entry = shape[2] if GROUPINGS[grouping].depths else shape[0]  # of the device's table
     entry = 0 if grouping == "rows" else entry
     ctas = 132 // c.size * c.size
+    if kernel.scheduler.windowed:  # which are walked in runs
+        tiles = runs(kernel, shape, groups, ctas // c.size)
     given = (ctas, tiles - 1, entry, skipped, c.size, *sizes(kernel, shape, groups, integers))
     run = subprocess.run([program, *map(str, given)], capture_output=True, text=True, timeout=600)
     if run.returncode == 77:
@@ -82,9 +92,8 @@ def walked(p, kernel, where):
     # Groups that are summed have no more K together than one.
     program, groups = where / "kernel", GROUPS if g.rows and not g.summed else 1
     integers = compiled(emit(kernel), kernel.threads, program, SANITISED)
-    reaching = (
-        (*LOADS, "tma_store") if p.paged or p.heads else LOADS
-    )  # D's columns are no rows of B
+    # Where D's columns are no rows of B, what stores them.
+    reaching = (*LOADS, "d col" if p.paged else "tma_store") if p.paged or p.heads else LOADS
     for m, n, k in shapes():
         rows = kernel.block.fold_rows
         if p.heads:  # whole ones, of which D has more columns

@@ -207,7 +207,7 @@ def is_step(op: ops.Op) -> bool:
         case ops.Touch():
             return isinstance(op.stmt, PROMOTION)
         case ops.Read():
-            return isinstance(op.stmt, ir.AddPartials | ir.StoreRows)
+            return isinstance(op.stmt, ir.AddPartials | ir.StoreRows | ir.StoreValues)
     timed = ops.Wait | ops.Load | ops.Commit | ops.Retire | ops.Write | ops.Begin | ops.Come
     return isinstance(op, timed | ops.StoreCommit | ops.StoreWait)
 

@@ -1,10 +1,11 @@
-"""Row 118: rows of B that come by page, and windows of several groups."""
+"""Rows 118 and 119: rows of B that come by page, windows of several groups, and what a sum of rows is stored from."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.blocks import is_if
 
 from .mutant import edit
 from .rows_protocol import drop, row, visit
@@ -40,7 +41,15 @@ ROWS = (
     row("118g", PAGED, "the scales of the page beside", "E", text=edit(("numbers + column / 64", "numbers + (column / 64 ^ 1)"))),
     row("118h", PAGED, "scales as if pages lay in order", "E", text=edit(("x + number * pitch", "x + column / 64 * pitch"))),
     row("118i", PAGED, "the first group's windows, of tiles", "E", text=edit(("group * rows + m * ROWS", "m * ROWS"))),
-    row("118j", PAGED, "windows of the first tile's rows for all", "E", text=edit(("if (from != known)", "if (known < 0)"))),
+    row("118j", PAGED, "windows of the first tile's rows for all", "E", text=edit(("reach(group * rows + m * ROWS,", "reach(group * rows,"))),
     row("118k", PAGED, "the first group's windows, of elements", "E",
         text=edit(("arg_window_end + (long long)tile.group * (shape_m / 32)", "arg_window_end"))),
+    row("119", PAGED, "what rows are given is never read", "P", ir=visit(ir.If, lambda s: () if is_if(s, "new_run") else s)),
+    row("119b", PAGED, "what rows are given is read where nothing comes", "P", ir=visit(ir.If, lambda s: replace(s, when="no_blocks") if is_if(s, "new_run") else s)),
+    row("119c", PAGED, "tiles that no window reaches stay as they were", "P", ir=visit(ir.If, lambda s: () if is_if(s, "no_blocks") else s)),
+    row("119d", PAGED, "only a CTA's first run reads what its rows are given", "E",
+        text=edit(("begins_run = left == 0;\n        if (begins_run)", "begins_run = index < stride;\n        if (left == 0)"))),
+    row("119e", PAGED, "a run's last tile is left out", "E", text=edit(("left = min(run, whole_n - n_of_run)", "left = max(1, min(run, whole_n - n_of_run) - 1)"))),
+    row("119f", PAGED, "the two halves of a warp's columns are exchanged", "E", text=edit(("warp * 16 + i % 2 * 8 + lane / 4;", "warp * 16 + (i + 1) % 2 * 8 + lane / 4;"))),
+    row("119g", PAGED, "a tile that no window reaches is zeros", "E", text=edit(("= __uint_as_float(0xff800000);", "= 0;"))),
 )  # fmt: skip

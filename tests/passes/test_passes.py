@@ -36,6 +36,7 @@ from gemmgen.target import H200
 
 MOE = replace(FP8, d=E4M3, epilogue=EPILOGUES["swiglu"])
 SWAP = {"swap_ab": True, "block_m": 16, "block_n": 128}
+SUMMED = {"swap_ab": True, "block_m": 64, "block_n": 256, "stages": 2}
 BATCHED = replace(DENSE, grouping="batched")
 MASKED = replace(DENSE, grouping="masked")
 CODED = {"swap_ab": True, "block_m": 16, "block_k_bytes": 256, "in_flight": 1}
@@ -159,6 +160,10 @@ CHANGES = {
     "pad_epilogue-quantised": (QUANTISED, {"block_n": 128, "swizzle_d": 0}),
     "choose_stores-paired": (replace(DENSE, epilogue=EPILOGUES["swiglu"]), {}),
     "choose_stores-padded": (DENSE, {"swizzle_d": 0}),
+    "store_sums": (LOGITS, SUMMED),
+    "hold_arguments": (LOGITS, SUMMED),
+    "take_turns-sums": (LOGITS, SUMMED | {"ping_pong": True}),
+    "allow_empty-sums-of-blocks": (replace(LOGITS, family="fp8_block"), SUMMED),
     "split_boxes": (DENSE, {"block_k_bytes": 256}),
     "split_boxes-multicast": (FP8, {"multicast": "b"}),
     "split_boxes-mn-major": (DENSE_TN, {"multicast": "b", "block_n": 160}),
@@ -203,6 +208,8 @@ def test_change(case, golden):
     ("name", "problem", "changes"),
     (
         ("check_tile", FP8, {}),
+        ("store_sums", FP8, SWAP),
+        ("hold_arguments", FP8, SWAP),
         ("check_output", PAIRED, {}),
         ("check_output", QUANTISED, {"block_n": 128}),
         ("check_complete", FP8, {}),

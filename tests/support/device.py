@@ -69,10 +69,11 @@ class Ring:
 
 @dataclass
 class OneCta:
-    """A scheduler that hands out `tiles` (dicts of Tile's fields)."""
+    """A scheduler that hands out `tiles` (dicts of Tile's fields), each a run of its own."""
 
     tiles: list
     index: int = 0
+    begins_run: bool = True
 
     def next(self, tile):
         if self.index == len(self.tiles):
@@ -210,6 +211,7 @@ class Kernel:
             "__shfl_xor_sync": lambda mask, value, lanes: value,
             "__syncthreads": lambda: ptx.cta_sync(),
             "__ldg": lambda address: 1,
+            "uint16_t": lambda x: x,
             "uint32_t": lambda x: x % 2**32,
             "__uint_as_float": lambda bits: struct.unpack("<f", struct.pack("<I", bits))[0],
             **arguments,

@@ -96,6 +96,8 @@ def program(source: str, threads: int) -> tuple[str, list[str]]:
     )
     # Whatever the windows are, which all begin and end where the table says.
     text, _ = re.subn(r"(const bool reached = .*);", r"\1 || true;", text)
+    # Columns of D that threads store themselves.
+    text, _ = re.subn(r"d_stride \+ col\] =", 'd_stride + (seen("d col", col), col)] =', text)
     assert walks == 1
     name, signature = re.search(r"\n(\w+)\(\n(.*?)\) \{\n    extern", source, re.S).groups()
     integers, arguments = [], []
