@@ -78,9 +78,11 @@ class Fit:
     # Cycles of a K block of 128 bytes that a row takes which threads copy: it is written as registers are, through the port by which wgmma reads. FP8
     # with block scales, 128x256, on an H100: 115 to 146 for 128 rows at four shapes of 4096 and 16384 tokens.
     copied_row: float = 0.95
-    # Cycles in which a warpgroup decodes 64 x 128 weights of 4 bits, beyond what their products take, and how many times as much each of
-    # the others adds, which share the issue slots: 16 x 64 and 16 x 128 at N = K = 8192 on an H100 (docs/findings.md).
+    # Cycles in which a warpgroup decodes 64 x 128 weights of 4 bits, beyond what their products take, to 16 bits and to bytes, and how many
+    # times as much each of the others adds, which share the issue slots: 16 x 64 and 16 x 128 at N = K = 8192 on an H100; FP8 by MXFP4 at four N and K
+    # with 16 to 128 rows on an H200, where 430 gave choices 1.05 of the best configs, 280 1.01 (docs/findings.md).
     decoding: float = 430.0
+    decoding_bytes: float = 280.0
     decoding_beside: float = 0.5
     # Where nothing is promoted, what a main loop needs of tensor cores, shared memory and L2 overlaps as the norm of this order:
     # others.csv, where an operand that no cluster shares costs up to 12 % though tensor cores are busy longer.

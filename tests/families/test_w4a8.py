@@ -74,3 +74,13 @@ def test_a_half_of_a_k_block_is_two_steps_of_four_registers():
     assert counts["records"] == 2  # four exponents of each row
     products = [s for s in statements(kernel) if isinstance(s, ir.MmaDecoded)]
     assert [[b for _, b in s.steps] for s in products] == [[0, 32], [64, 96]]
+
+
+@pytest.mark.parametrize(("m", "block_m"), [(64, 64), (128, 128)])
+def test_more_rows_are_divided_by_two_warpgroups_or_two_ctas(m, block_m):
+    """As measured: the quickest where tiles of 64 columns are as many as SMs, and where they are half as many."""
+    sliced = heuristics.choose(W4A8, (m, 8192, 8192), H200)
+    assert (sliced.block_m, sliced.block_n, sliced.consumers) == (block_m, 64, 2) and sliced.slice_k
+    split = heuristics.choose(W4A8, (m, 4096, 14336), H200)
+    assert (split.block_m, split.block_n, split.consumers) == (block_m, 64, 1)
+    assert split.split_k == 2 and not split.slice_k
