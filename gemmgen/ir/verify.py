@@ -16,6 +16,7 @@ from .nodes import (
     AwaitSignals,
     CopyRows,
     Decode,
+    Evaluate,
     ExpectTx,
     ForChunks,
     ForK,
@@ -38,6 +39,7 @@ from .nodes import (
     ShareScales,
     Signal,
     Stmt,
+    StoreValues,
     Sync,
     TakeShare,
     TmaLoad,
@@ -45,7 +47,7 @@ from .nodes import (
     Wait,
 )
 from .verify_exchange import RANKS, awaited, kept, noted, numbered, signalled, through
-from .verify_fields import fragments, met, promoted_by
+from .verify_fields import fragments, met, promoted_by, valued
 
 RESOURCES = ("maps", "params", "smem", "barriers")
 REGISTER_FIELDS = (
@@ -156,6 +158,8 @@ def _body(body: tuple[Stmt, ...], tables: Tables, inside: tuple[type, ...]) -> N
             outer = fragments(stmt)
         elif isinstance(stmt, Promote):
             promoted_by(stmt)
+        elif isinstance(stmt, Evaluate | StoreValues):
+            valued(stmt, tables)
         elif isinstance(stmt, Sync):
             met(stmt, tables)
         elif isinstance(stmt, Signal):

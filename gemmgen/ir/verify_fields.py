@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import IRError
-from .nodes import ForK, ForTiles, LoadFragments, Promote, Sync
+from .expr import arguments
+from .nodes import Evaluate, ForK, ForTiles, LoadFragments, Promote, StoreValues, Sync
 from .promotion import READS
 
 Tables = dict[str, dict[str, Any]]
@@ -38,3 +39,13 @@ def met(stmt: Sync, tables: Tables) -> None:
     if bool(stmt.warpgroups) != named or (stmt.first_id and not named):
         at = f"first_id is {stmt.first_id}, warpgroups is {stmt.warpgroups}"
         raise IRError(f"Sync of {stmt.of}: {at}")
+
+
+def valued(stmt: Evaluate | StoreValues, tables: Tables) -> None:
+    """There is a value of something, but of an argument or outside of windows; what is held of it has registers."""
+    if bool(stmt.src) == (stmt.of in ("argument", "outside")):
+        raise IRError(f"{type(stmt).__name__} of {stmt.of}: src is {stmt.src!r}")
+    named = {x.name for x in arguments(stmt.value)}
+    for name, registers in stmt.held:
+        if name not in named or registers not in tables["locals"]:
+            raise IRError(f"{type(stmt).__name__} holds {name!r} in {registers!r}")

@@ -20,7 +20,7 @@ from gemmgen.check.audit_windows import samples
 from gemmgen.config import Config
 from gemmgen.emulator import EmulatorError
 from gemmgen.epilogues import EPILOGUES, acc, from_json, gate, mqa_logits, relu, to_json
-from gemmgen.errors import ArgumentError, IllegalConfig, VerificationError
+from gemmgen.errors import ArgumentError, IllegalConfig, IRError, VerificationError
 from gemmgen.heuristics import choose
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.blocks import is_if
@@ -30,6 +30,7 @@ from gemmgen.ir.groupings import Layout
 from gemmgen.ir.rewrite import map_stmts
 from gemmgen.ir.row_sums import fold_rows, split_rows, windows
 from gemmgen.ir.text import expression
+from gemmgen.ir.verify import verify
 from gemmgen.link import TextDiffers, link
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
@@ -262,6 +263,23 @@ def test_the_proof_finds_sums_that_are_not_the_tiles(change):
     kernel = lower(LOGITS, replace(SMALL, block_n=256))
     with pytest.raises(ProtocolViolation):
         check(map_stmts(kernel, change))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        (ir.StoreValues, {"held": (("bias", "window_end_held"),)}, "holds 'bias'"),
+        (ir.StoreValues, {"held": (("window_end", "nowhere"),)}, "in 'nowhere'"),
+        (ir.StoreValues, {"src": ""}, "of sums: src is ''"),
+        (ir.Evaluate, {"of": "argument"}, "of argument: src is 'acc0'"),
+    ],
+)
+def test_values_of_nothing_are_refused(kind, change, message):
+    def visit(s):
+        return replace(s, **change) if isinstance(s, kind) and s.src else s
+
+    with pytest.raises(IRError, match=message):
+        verify(map_stmts(lower(LOGITS, SMALL), visit))
 
 
 READS = """
