@@ -214,9 +214,8 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
 
 def _decoding(of: Workload, c: Config) -> float:
     """Cycles per wave and K block in which a warpgroup makes numbers of codes, while others take of the same issue slots."""
-    others = FIT.decoding_beside * (c.sharing * c.slices - 1)
     cycles = FIT.decoding_bytes if of.problem.a.bits == 8 else FIT.decoding
-    return of.recipe.coded * cycles * (1 + others)
+    return of.recipe.coded * cycles * (1 + FIT.decoding_beside * (c.sharing * c.slices - 1))
 
 
 def _narrow(of: Workload, c: Config) -> float:

@@ -31,13 +31,11 @@ CONFIGS: dict[str, Config | None] = {
     "128x256 b panel": SWAP.having(multicast="b", raster="n", panel=2),
     "128x256 peek": SWAP.having(multicast="b", in_flight=1, peek=True),
     "128x192": SWAP.having(block_n=192, consumers=3, multicast="b"),
-    "256x128": SWAP.having(block_m=256, block_n=128, multicast="a"),
     "128x128 in turns": SWAP.having(block_n=128, ping_pong=True, multicast="b"),
     "128x64 in turns": SWAP.having(block_n=64, ping_pong=True, stages=6, multicast="a"),
     "128x64 by three": SWAP.having(
         block_n=64, consumers=3, ping_pong=True, stages=6, multicast="a"
     ),
-    "256x64 in turns": SWAP.having(block_m=256, block_n=64, ping_pong=True, multicast="a"),
 }
 
 
