@@ -10,7 +10,6 @@ from ..config import FIELDS, Config
 from ..cost import Cost, cost, priced
 from ..cost_launch import Workload, launch
 from ..errors import ArgumentError, IllegalConfig, UnsupportedProblem
-from ..ir.row_sums import fold_rows
 from ..levers import LEVERS
 from ..passes import index_rows, layout_smem, plan_multicast, split_registers
 from ..passes.layout_smem import most_stages
@@ -156,7 +155,7 @@ def _judged(
             without_room[tile] = room.has_none(problem, bare, of.deep, target)
         if without_room.get(tile):
             continue
-        c = with_raster(bare, shape, target, fold_rows(problem.epilogue) > 1)
+        c = with_raster(problem, bare, shape, target)
         price = cost(problem, c, shape, target, of.groups)
         known = refused.get(tile) or _overflowed(bare, refused)
         if known:
@@ -236,7 +235,7 @@ def candidates(
     """
     of = replace(launch(problem, shape, target, groups), split_k=split_k)
     for c in tiles.bare(of, rows):
-        yield with_raster(c, shape, target, fold_rows(problem.epilogue) > 1)
+        yield with_raster(problem, c, shape, target)
 
 
 def _in_order(costed: list[tuple[Config, float]]) -> Iterator[tuple[Config, float]]:

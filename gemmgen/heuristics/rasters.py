@@ -6,17 +6,18 @@ from dataclasses import replace
 
 from ..config import Config
 from ..cost_launch import ceil
-from ..problem import Shape
+from ..ir.row_sums import windows
+from ..problem import Problem, Shape
 from ..target import Target
 
 PANELS = (8, 16, 4)  # flat between 8 and 16; the first wins a tie
 
 
-def with_raster(c: Config, shape: Shape, target: Target, windows: bool = False) -> Config:
-    """`c` with the raster and panel whose wave reads the fewest rows of A and B together. windows: outside of which tiles are not multiplied:
-    the order then says who has more of them. With runs of the same columns one after the other the most loaded CTA has 1.03 of the mean where
-    2048 queries' windows have half of 4096 to 65536 keys, with those of the same rows up to 1.8."""
-    if windows:
+def with_raster(problem: Problem, c: Config, shape: Shape, target: Target) -> Config:
+    """`c` with the raster and panel whose wave reads the fewest rows of A and B together. Where tiles outside of windows are not multiplied,
+    the order says who has more of them: with runs of the same columns one after the other the most loaded CTA has 1.03 of the mean where
+    2048 queries' windows have half of 4096 to 65536 keys, with those of the same rows up to 1.7."""
+    if windows(problem.epilogue):
         return replace(c, raster="n", panel=1)
     rasters = ((r, g) for r in "mn" for g in PANELS)
     raster, panel = min(

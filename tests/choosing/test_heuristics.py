@@ -305,7 +305,7 @@ def test_only_dense_leaves_wgmma_in_flight():
 )
 def test_raster_reads_the_fewest_rows(block_m, block_n, multicast, expected):
     c = Config(block_m=block_m, block_n=block_n)
-    found = with_raster(replace(c, multicast=multicast), (8192, 8192, 8192), H200)
+    found = with_raster(DENSE, replace(c, multicast=multicast), (8192, 8192, 8192), H200)
     assert (found.raster, found.panel) == expected
 
 
