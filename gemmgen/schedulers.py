@@ -146,8 +146,7 @@ def _tiles(
     found = list(GRIDS[s.name](m, layout, s.alignment))
     if s.windowed and found:  # of all groups in turn
         across = sides(found[0])
-        tiles = len(found) * prod(across.values())
-        run = min(s.longest_run, max(1, tiles // (stride * s.least_runs)))
+        run = s.run(len(found) * prod(across.values()), stride)
         runs = across | {"n": _ceil(across["n"], run)}
         for i in range(index, len(found) * prod(runs.values()), stride):
             at = place(s, runs, i // len(found))

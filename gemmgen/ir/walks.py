@@ -46,6 +46,10 @@ class Scheduler:
         """Of windows, the runs that each cluster has at least, unless they are of one tile."""
         return LEAST_RUNS
 
+    def run(self, tiles: int, clusters: int) -> int:
+        """Of windows, the neighbouring tiles that each of `clusters` takes at once, of so many in all."""
+        return min(self.longest_run, max(1, tiles // (clusters * self.least_runs)))
+
     @property
     def reach(self) -> str:
         """Of windows, the template of what asks where they begin and end."""

@@ -56,10 +56,9 @@ def skipped_rows(kernel, rows):
 
 def runs(kernel, shape, groups, clusters):
     """How many runs of tiles there are."""
-    b, c, s = kernel.block, kernel.cluster, kernel.scheduler
+    b, c = kernel.block, kernel.cluster
     across, rows = -(-shape[1] // (b.n * c.n)), groups * -(-shape[0] // (b.m * c.m))
-    run = min(s.longest_run, max(1, rows * across // (clusters * s.least_runs)))
-    return rows * -(-across // run)
+    return rows * -(-across // kernel.scheduler.run(rows * across, clusters))
 
 
 def last_tile(program, kernel, grouping, shape, groups, integers):
