@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.dtypes import BF16, F16
 from ..ir.nodes import Kernel
 from ..ir.spelling import MINUS_INFINITY, folded
 from ..ir.stores import E4M3_MAX, LEAST_AMAX
-
-# A float as one number of D.
-NARROWED = {
-    BF16: "uint16_t(ptx::pack_bf16({}, 0))",
-    F16: "uint16_t(ptx::pack_f16({}, 0))",
-}
+from .wire import PAIRS
 
 
 def numbers_of_d(kernel: Kernel) -> dict[str, Any]:
-    """What templates may name."""
-    of = NARROWED.get(kernel.buffer("smem_d").dtype, "{}")
+    """What templates may name. of_d: a float as one number of D."""
+    pack = PAIRS.get(kernel.buffer("smem_d").dtype)
     return {
-        "of_d": of.format,
+        "of_d": (f"uint16_t({pack[0]}({{}}, 0))" if pack else "{}").format,
         "minus_infinity": MINUS_INFINITY,
         "e4m3_max": E4M3_MAX,
         "least_amax": LEAST_AMAX,

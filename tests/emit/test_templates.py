@@ -13,7 +13,6 @@ from values import values
 
 import gemmgen.emit.fragments
 import gemmgen.emit.names
-import gemmgen.emit.of_d
 import gemmgen.emit.wire
 import gemmgen.ir.spelling
 from gemmgen.emit import PTX, STATEMENTS, environment, snake, templates
@@ -174,7 +173,6 @@ def test_calls_and_ptx_functions_match_one_to_one():
     for module in (
         gemmgen.emit.names,
         gemmgen.emit.fragments,
-        gemmgen.emit.of_d,
         gemmgen.emit.wire,
         gemmgen.ir.spelling,
     ):
