@@ -11,9 +11,7 @@ from ..target import Target
 def pad_epilogue(kernel: Kernel, target: Target) -> Kernel:
     """Make an unswizzled 8- or 16-bit D row a multiple of 4 but not of 8 banks: eight rows of a
     16-byte matrix row then fall into eight different bank quads. Sets Smem.pad."""
-    padded = kernel.block.fold_rows == 1  # sums of rows are staged one by one
-    pads = {s.name: _pad(s, target) * padded for s in kernel.smem}
-    return replace(kernel, smem=tuple(replace(s, pad=pads[s.name]) for s in kernel.smem))
+    return replace(kernel, smem=tuple(replace(s, pad=_pad(s, target)) for s in kernel.smem))
 
 
 def _pad(s: Smem, target: Target) -> int:

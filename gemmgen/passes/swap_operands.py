@@ -70,7 +70,7 @@ def swap_operands(kernel: Kernel, target: Target, swap_ab: bool) -> Kernel:
     """With `swap_ab`, exchange what families call A and B: Mma's and its instruction's operands, the scales
     of rows and columns, and how D's pieces lie. Then the accumulator's rows are columns of D, its
     columns rows of D; later passes read that off Smem.along of D. Sets Mma.a, b and instr,
-    Kernel.instr, Smem.rows, cols and along of D, of sums of rows its swizzle too, and LoadBlockScales.of, and promotes by wave."""
+    Kernel.instr, Smem.rows, cols and along of D, and LoadBlockScales.of, and promotes by wave."""
     decoded = any(isinstance(s, MmaDecoded) for s in statements(kernel))
     if decoded:
         _check_decoded(kernel, swap_ab)
@@ -118,15 +118,12 @@ def _turned(w: Wgmma) -> Wgmma:
 
 
 def _beside(kernel: Kernel, d: Smem, target: Target) -> Smem:
-    """D's tile in pieces of all its rows and the columns of D that one wgmma computes. Of sums of rows there are too few for a
-    swizzle, whose pattern is of eight."""
+    """D's tile in pieces of all its rows and the columns of D that one wgmma computes."""
     columns = target.wgmma_m // kernel.block.fold
     piece = replace(d, rows=kernel.block.d_m, cols=columns, along="n")
-    if kernel.block.fold_rows == 1:
-        return piece
-    if piece.swizzle:
+    if piece.swizzle and kernel.block.fold_rows > 1:
         raise IllegalConfig(SWAPPED_SUMS, {"swizzle_d": piece.swizzle}, "Use swizzle_d=null.")
-    return replace(piece, swizzle=0)
+    return piece
 
 
 def _block_scales(kernel: Kernel) -> Kernel:
