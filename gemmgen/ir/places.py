@@ -92,6 +92,8 @@ class Place(NamedTuple):
 def place(kernel: Kernel, s: StageTile | StoreValues | Evaluate) -> Place:
     """wgmma's fragment (PTX ISA), whose rows are rows of D, or columns where pieces lie side by side. Register i
     is counted from the first that `s` stages. Of sums of rows: i / 2 is the row of D, i % 2 the half of the 16 columns."""
+    if isinstance(s, Evaluate) and s.of == "argument":
+        return _of_argument(kernel, s)
     if kernel.block.fold_rows > 1:
         return _of_sums(kernel, s)
     block = s.wave * kernel.consumers
@@ -112,24 +114,46 @@ def place(kernel: Kernel, s: StageTile | StoreValues | Evaluate) -> Place:
 
 
 def _of_sums(kernel: Kernel, s: StageTile | StoreValues | Evaluate) -> Place:
-    """Of a sum, of what it is the sum of, or of an argument of either: rows of the product, which a tile has all or none of for each row of D."""
-    fold, sums = kernel.block.fold_rows, isinstance(s, Evaluate)
-    rows, half = (f"i / {fold // 2}", "i / 2 % 2") if sums else ("i / 2", "i % 2")
-    of_eight = "i / 4 * 8"
-    if isinstance(s, Evaluate) and s.of == "argument":
-        rows, half, of_eight = f"i / {fold // 4}", "i % 2", "i / 2 * 8"
-        if isinstance(s.value, RowBound):
-            rows, sums = "i", False
-    of_d = f"min(tile.d_row + {rows}, {rows_of_d(kernel)} - 1)"
-    row = f"{of_d} * {fold} + (lane % 4 * 2 + {of_eight} % {fold} + i % 2)" if sums else of_d
-    block = numbered(s.wave * kernel.consumers)
-    column = f"tile.d_col + {block} * 64 + warp * 16 + lane / 4 + {half} * 8"
+    """Of a sum, or of what it is the sum of: rows of the product, which a tile has all or none of for each row of D."""
+    fold, summed = kernel.block.fold_rows, isinstance(s, Evaluate)
+    half = "i / 2 % 2" if summed else "i % 2"
+    of_d = _row_of_d(kernel, f"i / {fold // 2 if summed else 2}")
     named = {} if isinstance(s, StageTile) else dict(s.held)
     where = {PerRow: "i / 4 * 2 + i % 2", RowBound: "i / 2", PerColumn: half}
-    holds = {
-        x.name: f"{named[x.name]}[{where[type(x)]}]" for x in arguments(s.value) if x.name in named
-    }
-    return Place(row, f"({column}) / 2 * 2", "lane / 4 % 2", column, inside=True, held=holds)
+    read = (x for x in arguments(s.value) if x.name in named)
+    return Place(
+        _summed(kernel, of_d, "i / 4 * 8") if summed else of_d,
+        *_column_of_sums(kernel, s.wave, half),
+        inside=True,
+        held={x.name: f"{named[x.name]}[{where[type(x)]}]" for x in read},
+    )
+
+
+def _of_argument(kernel: Kernel, s: Evaluate) -> Place:
+    """Of register i of an argument of the same: of a row of D, or two rows in every eight of the product's; of columns the half."""
+    if isinstance(s.value, RowBound):
+        row = _row_of_d(kernel, "i")
+    else:
+        of_d = _row_of_d(kernel, f"i / {kernel.block.fold_rows // 4}")
+        row = _summed(kernel, of_d, "i / 2 * 8")
+    return Place(row, *_column_of_sums(kernel, s.wave, "i % 2"), inside=True)
+
+
+def _row_of_d(kernel: Kernel, of_tile: str) -> str:
+    return f"min(tile.d_row + {of_tile}, {rows_of_d(kernel)} - 1)"
+
+
+def _summed(kernel: Kernel, row: str, eight: str) -> str:
+    """A lane's row of the product, of those that make `row` of D; eight: where the eight begin, two of which are the lane's."""
+    fold = kernel.block.fold_rows
+    return f"{row} * {fold} + (lane % 4 * 2 + {eight} % {fold} + i % 2)"
+
+
+def _column_of_sums(kernel: Kernel, wave: int, half: str) -> tuple[str, str, str]:
+    """pair, which and column of a Place: of a warp's 16 columns the first or the second half."""
+    block = numbered(wave * kernel.consumers)
+    column = f"tile.d_col + {block} * 64 + warp * 16 + lane / 4 + {half} * 8"
+    return f"({column}) / 2 * 2", "lane / 4 % 2", column
 
 
 def held(kernel: Kernel, s: StageTile) -> int:
