@@ -335,13 +335,15 @@ def test_the_device_walks_windows_as_python_does(problem, multicast, tmp_path):
 @pytest.mark.parametrize("keys", [4096, 16384])
 @pytest.mark.parametrize("kind", ["causal", "parallel"])
 def test_the_choice_shares_windows_out(kind, keys):
+    """No CTA has a run more than the mean. With panel=8 one has 12 tiles more, in runs of 7, and 45, in runs of 16."""
     shape, problem = (512 * 64, keys, 128), replace(LOGITS, epilogue=mqa_logits(64))
     kernel = lower(problem, choose(problem, shape, H200))
     bounds = bounds_of(512, keys, kind)
     layout, ctas = Layout(table=(*bounds[0], *bounds[1])), H200.sms
     walk = partial(order, kernel.scheduler, kernel.block, kernel.cluster, shape, ctas)
     loads = [sum(t.k_blocks > 0 for t in walk(cta, layout)) for cta in range(ctas)]
-    assert max(loads) <= 1.15 * sum(loads) / ctas + 1
+    tiles = -(-shape[0] // kernel.block.m) * -(-keys // kernel.block.n)
+    assert max(loads) <= sum(loads) / ctas + kernel.scheduler.run(tiles, ctas)
 
 
 # ---- on the emulator ----------------------------------------------------------------------
