@@ -101,6 +101,19 @@ def test_experts(grouping, monkeypatch):
     check(got[third], whole[2, third], dtype)
 
 
+@pytest.mark.parametrize("function", ("w4a16_batched_gemm", "w4a16_masked_gemm"))
+def test_no_experts(function, monkeypatch):
+    form, dtype = FORMS["int4"]
+    blocks = packed(form, dtype, 1, 128, 256).blocks[:0]
+    a, rows = torch.zeros(0, 7, 256).to(dtype), torch.zeros(0, dtype=torch.int32)
+    table = (rows,) * (function == "w4a16_masked_gemm")
+    memory = Memory(a, blocks, rows)
+    emulated(monkeypatch, memory)
+    with memory:
+        got = getattr(ops, function)(a, blocks, *table, weights="int4_128_bf16", columns=128)
+    assert got.shape == (0, 7, 128)
+
+
 def test_multiply_takes_the_same(monkeypatch):
     from gemmgen import Problem
 
