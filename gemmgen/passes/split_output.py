@@ -33,9 +33,10 @@ COLUMN_PIECES = Rule(
 COLUMN_STORES = Rule(
     id="column-stores",
     says="only a swizzled D that TMA stores from the accumulators can be staged by columns: no paired or scaled outputs, "
-    "swap_ab, split_k or slice_k",
+    "swap_ab, split_k, stream or slice_k",
     because="Padded rows are stored one by one; paired and scaled values are held for a whole M sub-tile; "
-    "with swap-AB other warpgroups have D's columns; CTAs, or warpgroups, that divide K need shared memory for partial sums.",
+    "with swap-AB other warpgroups have D's columns; CTAs, or warpgroups, that divide K need shared memory for partial sums, "
+    "or store only some of their tiles.",
 )
 RULES = (COLUMN_PIECES, COLUMN_STORES)
 
@@ -79,6 +80,8 @@ def _obstacles(kernel: Kernel, d: Smem) -> Iterator[tuple[str, object]]:
         yield "swap_ab", True
     if kernel.cluster.k > 1:
         yield "split_k", kernel.cluster.k
+    if kernel.scheduler.streams:
+        yield "stream", True
     if kernel.slices > 1:
         yield "slice_k", True
     if any(isinstance(s, Evaluate) for s in statements(kernel)):
