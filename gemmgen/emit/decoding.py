@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..ir.decoding import HALVES
 from ..ir.nodes import Decode, ReadCodes
-from ..ir.packed import CODES_BYTES, E8M0_BIAS, REGISTERS, ZERO, Coding, Form, Lookup
+from ..ir.packed import CODES_BYTES, E8M0_BIAS, REGISTERS, WORD, ZERO, Coding, Form, Lookup, Term
 
 
 def unscaled(form: Form) -> tuple[str, ...]:
@@ -14,13 +14,25 @@ def unscaled(form: Form) -> tuple[str, ...]:
     return tuple(_of(_halves(form), i) for i in range(REGISTERS))
 
 
+def masked(form: Form) -> tuple[str, ...]:
+    """The same of integers: what is moved, its mask, and what is set besides."""
+    code = _halves(form)
+    terms = [term for i in range(REGISTERS) for term in code.terms(i)]
+    return tuple(f"{_moved(x)}, {hexadecimal(x.mask)}, {twice(code.magic)}" for x in terms)
+
+
 def eight(form: Form) -> str:
     """The code of zero in both halves where no other is stored."""
     return twice(_halves(form).magic + ZERO)
 
 
+def record_step(form: Form) -> str:
+    """1 of a record where it belongs in a number."""
+    return hexadecimal(_exponent(form) >> form.record_bits)
+
+
 def exponent_step(form: Form) -> str:
-    """1 of a record where it belongs in a number, in both halves."""
+    """The same in both halves."""
     return twice(_exponent(form) >> form.record_bits)
 
 
@@ -69,12 +81,21 @@ def hexadecimal(x: int) -> str:
 
 
 def _of(code: Coding, register: int) -> str:
-    terms = [f"{_shifted(shift)} & {hexadecimal(mask)}" for shift, mask in code.terms(register)]
-    return " | ".join([*(f"({x})" for x in terms), *[twice(code.magic)] * bool(code.magic)])
+    terms = [f"({_held(x)} & {hexadecimal(x.mask)})" for x in code.terms(register)]
+    return " | ".join([*terms, *[twice(code.magic)] * bool(code.magic)])
 
 
-def _shifted(shift: int) -> str:
-    return "word" if not shift else f"(word {'>>' if shift > 0 else '<<'} {abs(shift)})"
+def _held(term: Term) -> str:
+    return f"({_moved(term)})" if term.shift else _moved(term)
+
+
+def _moved(term: Term) -> str:
+    if not term.shift:
+        return "word"
+    far, way, back = abs(term.shift), "<<", ">>"
+    if term.shift > 0:
+        way, back = back, way
+    return f"word {way} {far}{f' | word {back} {WORD - far}' * term.turned}"
 
 
 class Decoding(NamedTuple):
@@ -106,6 +127,6 @@ def four(registers: str, step: int) -> str:
 
 # What templates call.
 SPELLED = (
-    *(decoding, four, unscaled, eight),
-    *(exponent_step, exponent_least, sizes, size_steps),
+    *(decoding, four, unscaled, masked, eight),
+    *(record_step, exponent_step, exponent_least, sizes, size_steps),
 )

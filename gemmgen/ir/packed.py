@@ -31,6 +31,7 @@ E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 ROWS, COLUMNS = 64, 128
 STEP = 16  # of K, of 16-bit operands
 STEP_BYTES = 32  # of wgmma's K
+WORD, HALF = 32, 16  # bits
 REGISTERS = 4
 READ_WORDS = 4  # of a thread, 16 bytes
 WORDS = COLUMNS // STEP  # of a thread, of numbers of 16 bits a word for each step
@@ -46,11 +47,20 @@ def _nibble(i: int) -> Bits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Term:
+    """Of a word moved right (left, if `shift` is negative), with what falls out coming back if it is turned, the bits of `mask`."""
+
+    shift: int
+    mask: int
+    turned: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Coding:
     """How a code of `element` is made a number of 16 bits.
 
-    places: in half of a word, of each register. lands: in the number. magic: bits that are set besides. factor: log2 of what the number then
-    is to be multiplied by, besides its scale; of INT4 it is first reduced by `magic` + zero, as a code.
+    places: in half of a word, of each register; from 16 on in the other half. lands: in the number. magic: bits that are set besides. factor: log2 of
+    what the number then is to be multiplied by, besides its scale; of INT4 it is first reduced by `magic` + zero, as a code.
     """
 
     element: str
@@ -64,28 +74,31 @@ class Coding:
         """Of a block's word and one of its eight codes: row, column, and which bits of the word."""
         step, row, c = _thread(word)
         half, register = divmod(code, REGISTERS)
-        bits = self.places[register]
-        at = (bits[0] + 16 * half, bits[1] + 16 * half, bits[2] + 16 * half, bits[3] + 16 * half)
-        return row + 8 * (register % 2), STEP * step + 2 * c + 8 * (register // 2) + half, at
+        first, second, third, fourth = ((x + HALF * half) % WORD for x in self.places[register])
+        column = STEP * step + 2 * c + 8 * (register // 2) + half
+        return row + 8 * (register % 2), column, (first, second, third, fourth)
 
-    def terms(self, register: int) -> tuple[tuple[int, int], ...]:
-        """Right shifts of a word (left, if negative), and masks, whose results are or-ed: a code's bits at their places."""
-        by_shift: dict[int, int] = {}
+    def terms(self, register: int) -> tuple[Term, ...]:
+        """Whose results are or-ed: a code's bits at their places."""
+        masks: dict[int, int] = {}
         for at, to in zip(self.places[register], self.lands, strict=True):
-            by_shift[at - to] = by_shift.get(at - to, 0) | 0x10001 << to
-        return tuple(sorted(by_shift.items()))
+            masks[at - to] = masks.get(at - to, 0) | 0x10001 << to
+        turned = {
+            at - to for at, to in zip(self.places[register], self.lands, strict=True) if at >= HALF
+        }
+        return tuple(Term(shift=x, mask=masks[x], turned=x in turned) for x in sorted(masks))
 
 
 # BF16 has eight bits of a significand and FP16 eleven: 128 + u and 1024 + u hold a code u in their last bits.
 # E2M1's exponent and fraction are the last of BF16's exponent and the first of its fraction: as numbers they are 2^-126 of
-# their values, subnormals too. Of four codes three take one mask each, the last the bits that are left.
+# their values, subnormals too. Of four codes three take one mask each, one of a turned word, the last takes two.
 CODINGS = (
     Coding(element=INT4, to=BF16, places=tuple(map(_nibble, range(4))), lands=_nibble(0), magic=0x4300),
     Coding(element=INT4, to=F16, places=tuple(map(_nibble, range(4))), lands=_nibble(0), magic=0x6400),
     Coding(
         element=E2M1,
         to=BF16,
-        places=((15, 8, 7, 6), (12, 5, 4, 3), (9, 2, 1, 0), (14, 13, 11, 10)),
+        places=((19, 12, 11, 10), (13, 6, 5, 4), (9, 2, 1, 0), (15, 8, 7, 14)),
         lands=(15, 8, 7, 6),
         factor=126,
     ),

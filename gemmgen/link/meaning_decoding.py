@@ -111,21 +111,32 @@ def _record(s: ir.Decode, group: str) -> tuple[str, str]:
     one = 1 << form.to.significand - 1
     # The record of a scale of E4M3 has three bits of a fraction, an exponent of bias 10, and 2^7 to spare; that of E8M0 has BF16's bias.
     step, least = (one >> 3, 127 - 10 - 7) if form.scale == "e4m3" else (one, 0)
-    record = f"(uint32_t({s.records}[{group} / 4]) >> {group} % 4 * 8 & 0xFF)"
-    return f"({record} * {step * 0x10001}u + {(form.coding.factor + least) * one * 0x10001}u)", ""
+    record = f'"prmt.b32"($r, {s.records}[{group} / 4], 0, {0x4040} + {group} % 4 * {0x0101})'
+    return f"({record} * {step}u + {(form.coding.factor + least) * one * 0x10001}u)", ""
 
 
 def _number(code: Coding, word: str, register: int) -> str:
-    """Of a code in each half its bits, where they are in a number, in the order of how far they are moved."""
+    """Of a code in each half its bits, where they are in a number, in the order of how far they are moved: from 16 on they come from the other half, so
+    that a word is turned."""
     masks: dict[int, int] = {}
+    turned: set[int] = set()
     for at, to in zip(code.places[register], code.lands, strict=True):
         masks[at - to] = masks.get(at - to, 0) | 0x10001 << to
-    parts = [f"({_moved(word, far)} & {mask}u)" for far, mask in sorted(masks.items())]
-    return f"({' | '.join([*parts, *[f'{code.magic * 0x10001}u'] * bool(code.magic)])})"
+        if at >= 16:
+            turned.add(at - to)
+    if code.magic:
+        ((far, mask),) = masks.items()
+        set_besides = code.magic * 0x10001
+        return f'"lop3.b32"($r, {_moved(word, far)}, {mask}u, {set_besides}u, {0xEA})'
+    parts = [f"({_moved(word, far, far in turned)} & {masks[far]}u)" for far in sorted(masks)]
+    return f"({' | '.join(parts)})"
 
 
-def _moved(word: str, far: int) -> str:
-    return word if not far else f"({word} >> {far})" if far > 0 else f"({word} << {-far})"
+def _moved(word: str, far: int, turned: bool = False) -> str:
+    if not far:
+        return word
+    way, back = (">>", "<<") if far > 0 else ("<<", ">>")
+    return f"({word} {way} {abs(far)}{f' | {word} {back} {32 - abs(far)}' * turned})"
 
 
 def mma_decoded(k: ir.Kernel, s: ir.MmaDecoded) -> str:

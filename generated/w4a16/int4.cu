@@ -82,6 +82,7 @@ __device__ __forceinline__ void mma_from_registers(float (&d)[8], int a0, int a1
 __device__ __forceinline__ uint32_t minus_bf16(uint32_t a, uint32_t b);
 __device__ __forceinline__ uint32_t times_bf16(uint32_t a, uint32_t b);
 __device__ __forceinline__ uint32_t picked(uint32_t low, uint32_t high, uint32_t indices);
+__device__ __forceinline__ uint32_t masked_or(uint32_t a, uint32_t mask, uint32_t bits);
 }  // namespace ptx
 
 // Everything the scheduler tells the roles about one output tile, in elements and K blocks.
@@ -196,10 +197,10 @@ gemmgen_w4a16_gemm_bf16_bf16_bf16_16x128x128_s12c2_w1_swap(
                     const uint32_t word = codes[i];
                     const uint32_t scale = ptx::picked(records[group / 2], 0, 0x1010 + group % 2 * 0x2222);
                     const uint32_t scale_8 = ptx::picked(records[other / 2], 0, 0x1010 + other % 2 * 0x2222);
-                    first_half[4 * i] = ptx::times_bf16(ptx::minus_bf16((word & 0x000F000F) | 0x43004300, 0x43084308), scale);
-                    first_half[4 * i + 1] = ptx::times_bf16(ptx::minus_bf16(((word >> 4) & 0x000F000F) | 0x43004300, 0x43084308), scale_8);
-                    first_half[4 * i + 2] = ptx::times_bf16(ptx::minus_bf16(((word >> 8) & 0x000F000F) | 0x43004300, 0x43084308), scale);
-                    first_half[4 * i + 3] = ptx::times_bf16(ptx::minus_bf16(((word >> 12) & 0x000F000F) | 0x43004300, 0x43084308), scale_8);
+                    first_half[4 * i] = ptx::times_bf16(ptx::minus_bf16(ptx::masked_or(word, 0x000F000F, 0x43004300), 0x43084308), scale);
+                    first_half[4 * i + 1] = ptx::times_bf16(ptx::minus_bf16(ptx::masked_or(word >> 4, 0x000F000F, 0x43004300), 0x43084308), scale_8);
+                    first_half[4 * i + 2] = ptx::times_bf16(ptx::minus_bf16(ptx::masked_or(word >> 8, 0x000F000F, 0x43004300), 0x43084308), scale);
+                    first_half[4 * i + 3] = ptx::times_bf16(ptx::minus_bf16(ptx::masked_or(word >> 12, 0x000F000F, 0x43004300), 0x43084308), scale_8);
                 }
                 // What was done with the accumulators' registers before is over when wgmma writes them.
                 ptx::wgmma_fence();
@@ -227,10 +228,10 @@ gemmgen_w4a16_gemm_bf16_bf16_bf16_16x128x128_s12c2_w1_swap(
                     const uint32_t word = codes[i + 4];
                     const uint32_t scale = ptx::picked(records[group / 2], 0, 0x1010 + group % 2 * 0x2222);
                     const uint32_t scale_8 = ptx::picked(records[other / 2], 0, 0x1010 + other % 2 * 0x2222);
-                    second_half[4 * i] = ptx::times_bf16(ptx::minus_bf16((word & 0x000F000F) | 0x43004300, 0x43084308), scale);
-                    second_half[4 * i + 1] = ptx::times_bf16(ptx::minus_bf16(((word >> 4) & 0x000F000F) | 0x43004300, 0x43084308), scale_8);
-                    second_half[4 * i + 2] = ptx::times_bf16(ptx::minus_bf16(((word >> 8) & 0x000F000F) | 0x43004300, 0x43084308), scale);
-                    second_half[4 * i + 3] = ptx::times_bf16(ptx::minus_bf16(((word >> 12) & 0x000F000F) | 0x43004300, 0x43084308), scale_8);
+                    second_half[4 * i] = ptx::times_bf16(ptx::minus_bf16(ptx::masked_or(word, 0x000F000F, 0x43004300), 0x43084308), scale);
+                    second_half[4 * i + 1] = ptx::times_bf16(ptx::minus_bf16(ptx::masked_or(word >> 4, 0x000F000F, 0x43004300), 0x43084308), scale_8);
+                    second_half[4 * i + 2] = ptx::times_bf16(ptx::minus_bf16(ptx::masked_or(word >> 8, 0x000F000F, 0x43004300), 0x43084308), scale);
+                    second_half[4 * i + 3] = ptx::times_bf16(ptx::minus_bf16(ptx::masked_or(word >> 12, 0x000F000F, 0x43004300), 0x43084308), scale_8);
                 }
                 // What was done with the accumulators' registers before is over when wgmma writes them.
                 ptx::wgmma_fence();
@@ -503,5 +504,12 @@ __device__ __forceinline__ uint32_t picked(uint32_t low, uint32_t high, uint32_t
     uint32_t four;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(four) : "r"(low), "r"(high), "r"(indices));
     return four;
+}
+
+// The bits of `mask`, and those of `bits`, in one instruction: of operators ptxas copies a constant for each.
+__device__ __forceinline__ uint32_t masked_or(uint32_t a, uint32_t mask, uint32_t bits) {
+    uint32_t both;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(both) : "r"(a), "r"(mask), "r"(bits));
+    return both;
 }
 }  // namespace ptx

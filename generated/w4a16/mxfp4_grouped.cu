@@ -82,6 +82,7 @@ __device__ __forceinline__ uint32_t descriptor_low(uint32_t address, uint32_t le
 __device__ __forceinline__ uint64_t descriptor(uint32_t low, uint32_t high);
 __device__ __forceinline__ void mma_from_registers(float (&d)[64], int a0, int a1, int a2, int a3, uint64_t b, int accumulate);
 __device__ __forceinline__ uint32_t times_bf16(uint32_t a, uint32_t b);
+__device__ __forceinline__ uint32_t picked(uint32_t low, uint32_t high, uint32_t indices);
 }  // namespace ptx
 
 // Everything the scheduler tells the roles about one output tile, in elements and K blocks: also the
@@ -231,12 +232,12 @@ gemmgen_w4a16_ends_gemm_bf16_bf16_bf16_128x128x128_s4c2_w1_swap(
                     const int group = i / 2, other = group + 4;
                     const uint32_t word = codes[i];
                     const uint32_t four = records[group / 4], four_8 = records[other / 4];
-                    const uint32_t scale = (four >> group % 4 * 8 & 0xFF) * 0x00800080 + 0x3F003F00;
-                    const uint32_t scale_8 = (four_8 >> other % 4 * 8 & 0xFF) * 0x00800080 + 0x3F003F00;
-                    first_half[4 * i] = ptx::times_bf16((word & 0x81C081C0), scale);
-                    first_half[4 * i + 1] = ptx::times_bf16(((word << 3) & 0x81C081C0), scale_8);
+                    const uint32_t scale = ptx::picked(four, 0, 0x4040 + group % 4 * 0x0101) * 0x00000080 + 0x3F003F00;
+                    const uint32_t scale_8 = ptx::picked(four_8, 0, 0x4040 + other % 4 * 0x0101) * 0x00000080 + 0x3F003F00;
+                    first_half[4 * i] = ptx::times_bf16(((word >> 4 | word << 28) & 0x81C081C0), scale);
+                    first_half[4 * i + 1] = ptx::times_bf16(((word << 2) & 0x81C081C0), scale_8);
                     first_half[4 * i + 2] = ptx::times_bf16(((word << 6) & 0x81C081C0), scale);
-                    first_half[4 * i + 3] = ptx::times_bf16(((word << 1) & 0x80008000) | ((word >> 4) & 0x00C000C0) | ((word >> 5) & 0x01000100), scale_8);
+                    first_half[4 * i + 3] = ptx::times_bf16((word & 0x81808180) | ((word >> 8) & 0x00400040), scale_8);
                 }
                 // What was done with the accumulators' registers before is over when wgmma writes them.
                 ptx::wgmma_fence();
@@ -263,12 +264,12 @@ gemmgen_w4a16_ends_gemm_bf16_bf16_bf16_128x128x128_s4c2_w1_swap(
                     const int group = (i + 4) / 2, other = group + 4;
                     const uint32_t word = codes[i + 4];
                     const uint32_t four = records[group / 4], four_8 = records[other / 4];
-                    const uint32_t scale = (four >> group % 4 * 8 & 0xFF) * 0x00800080 + 0x3F003F00;
-                    const uint32_t scale_8 = (four_8 >> other % 4 * 8 & 0xFF) * 0x00800080 + 0x3F003F00;
-                    second_half[4 * i] = ptx::times_bf16((word & 0x81C081C0), scale);
-                    second_half[4 * i + 1] = ptx::times_bf16(((word << 3) & 0x81C081C0), scale_8);
+                    const uint32_t scale = ptx::picked(four, 0, 0x4040 + group % 4 * 0x0101) * 0x00000080 + 0x3F003F00;
+                    const uint32_t scale_8 = ptx::picked(four_8, 0, 0x4040 + other % 4 * 0x0101) * 0x00000080 + 0x3F003F00;
+                    second_half[4 * i] = ptx::times_bf16(((word >> 4 | word << 28) & 0x81C081C0), scale);
+                    second_half[4 * i + 1] = ptx::times_bf16(((word << 2) & 0x81C081C0), scale_8);
                     second_half[4 * i + 2] = ptx::times_bf16(((word << 6) & 0x81C081C0), scale);
-                    second_half[4 * i + 3] = ptx::times_bf16(((word << 1) & 0x80008000) | ((word >> 4) & 0x00C000C0) | ((word >> 5) & 0x01000100), scale_8);
+                    second_half[4 * i + 3] = ptx::times_bf16((word & 0x81808180) | ((word >> 8) & 0x00400040), scale_8);
                 }
                 // What was done with the accumulators' registers before is over when wgmma writes them.
                 ptx::wgmma_fence();
@@ -556,5 +557,12 @@ __device__ __forceinline__ uint32_t times_bf16(uint32_t a, uint32_t b) {
     uint32_t both;
     asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(both) : "r"(a), "r"(b));
     return both;
+}
+
+// Of eight bytes the four that the nibbles of the lower half of `indices` name.
+__device__ __forceinline__ uint32_t picked(uint32_t low, uint32_t high, uint32_t indices) {
+    uint32_t four;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(four) : "r"(low), "r"(high), "r"(indices));
+    return four;
 }
 }  // namespace ptx

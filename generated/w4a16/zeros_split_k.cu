@@ -92,6 +92,7 @@ __device__ __forceinline__ void mma_from_registers(float (&d)[32], int a0, int a
 __device__ __forceinline__ uint32_t minus_f16(uint32_t a, uint32_t b);
 __device__ __forceinline__ uint32_t times_f16(uint32_t a, uint32_t b);
 __device__ __forceinline__ uint32_t picked(uint32_t low, uint32_t high, uint32_t indices);
+__device__ __forceinline__ uint32_t masked_or(uint32_t a, uint32_t mask, uint32_t bits);
 }  // namespace ptx
 
 // Everything the scheduler tells the roles about one output tile, in elements and K blocks; also the
@@ -232,10 +233,10 @@ gemmgen_w4a16_gemm_f16_f16_f16_64x128x128_s6c2_w1_swap_k2(
                     const uint32_t word = codes[i];
                     const uint32_t scale = ptx::picked(records[group], 0, 0x1010), zero = ptx::picked(records[group], 0, 0x3232);
                     const uint32_t scale_8 = ptx::picked(records[other], 0, 0x1010), zero_8 = ptx::picked(records[other], 0, 0x3232);
-                    first_half[4 * i] = ptx::times_f16(ptx::minus_f16((word & 0x000F000F) | 0x64006400, zero), scale);
-                    first_half[4 * i + 1] = ptx::times_f16(ptx::minus_f16(((word >> 4) & 0x000F000F) | 0x64006400, zero_8), scale_8);
-                    first_half[4 * i + 2] = ptx::times_f16(ptx::minus_f16(((word >> 8) & 0x000F000F) | 0x64006400, zero), scale);
-                    first_half[4 * i + 3] = ptx::times_f16(ptx::minus_f16(((word >> 12) & 0x000F000F) | 0x64006400, zero_8), scale_8);
+                    first_half[4 * i] = ptx::times_f16(ptx::minus_f16(ptx::masked_or(word, 0x000F000F, 0x64006400), zero), scale);
+                    first_half[4 * i + 1] = ptx::times_f16(ptx::minus_f16(ptx::masked_or(word >> 4, 0x000F000F, 0x64006400), zero_8), scale_8);
+                    first_half[4 * i + 2] = ptx::times_f16(ptx::minus_f16(ptx::masked_or(word >> 8, 0x000F000F, 0x64006400), zero), scale);
+                    first_half[4 * i + 3] = ptx::times_f16(ptx::minus_f16(ptx::masked_or(word >> 12, 0x000F000F, 0x64006400), zero_8), scale_8);
                 }
                 // What was done with the accumulators' registers before is over when wgmma writes them.
                 ptx::wgmma_fence();
@@ -263,10 +264,10 @@ gemmgen_w4a16_gemm_f16_f16_f16_64x128x128_s6c2_w1_swap_k2(
                     const uint32_t word = codes[i + 4];
                     const uint32_t scale = ptx::picked(records[group], 0, 0x1010), zero = ptx::picked(records[group], 0, 0x3232);
                     const uint32_t scale_8 = ptx::picked(records[other], 0, 0x1010), zero_8 = ptx::picked(records[other], 0, 0x3232);
-                    second_half[4 * i] = ptx::times_f16(ptx::minus_f16((word & 0x000F000F) | 0x64006400, zero), scale);
-                    second_half[4 * i + 1] = ptx::times_f16(ptx::minus_f16(((word >> 4) & 0x000F000F) | 0x64006400, zero_8), scale_8);
-                    second_half[4 * i + 2] = ptx::times_f16(ptx::minus_f16(((word >> 8) & 0x000F000F) | 0x64006400, zero), scale);
-                    second_half[4 * i + 3] = ptx::times_f16(ptx::minus_f16(((word >> 12) & 0x000F000F) | 0x64006400, zero_8), scale_8);
+                    second_half[4 * i] = ptx::times_f16(ptx::minus_f16(ptx::masked_or(word, 0x000F000F, 0x64006400), zero), scale);
+                    second_half[4 * i + 1] = ptx::times_f16(ptx::minus_f16(ptx::masked_or(word >> 4, 0x000F000F, 0x64006400), zero_8), scale_8);
+                    second_half[4 * i + 2] = ptx::times_f16(ptx::minus_f16(ptx::masked_or(word >> 8, 0x000F000F, 0x64006400), zero), scale);
+                    second_half[4 * i + 3] = ptx::times_f16(ptx::minus_f16(ptx::masked_or(word >> 12, 0x000F000F, 0x64006400), zero_8), scale_8);
                 }
                 // What was done with the accumulators' registers before is over when wgmma writes them.
                 ptx::wgmma_fence();
@@ -635,5 +636,12 @@ __device__ __forceinline__ uint32_t picked(uint32_t low, uint32_t high, uint32_t
     uint32_t four;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(four) : "r"(low), "r"(high), "r"(indices));
     return four;
+}
+
+// The bits of `mask`, and those of `bits`, in one instruction: of operators ptxas copies a constant for each.
+__device__ __forceinline__ uint32_t masked_or(uint32_t a, uint32_t mask, uint32_t bits) {
+    uint32_t both;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(both) : "r"(a), "r"(mask), "r"(bits));
+    return both;
 }
 }  // namespace ptx
