@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..errors import IllegalConfig, IRError, Rule
 from ..ir.nodes import (
+    AddPartials,
     Evaluate,
     Fence,
     If,
@@ -33,10 +34,9 @@ COLUMN_PIECES = Rule(
 COLUMN_STORES = Rule(
     id="column-stores",
     says="only a swizzled D that TMA stores from the accumulators can be staged by columns: no paired or scaled outputs, "
-    "swap_ab, split_k, stream or slice_k",
+    "swap_ab, split_k or slice_k",
     because="Padded rows are stored one by one; paired and scaled values are held for a whole M sub-tile; "
-    "with swap-AB other warpgroups have D's columns; CTAs, or warpgroups, that divide K need shared memory for partial sums, "
-    "or store only some of their tiles.",
+    "with swap-AB other warpgroups have D's columns; CTAs, or warpgroups, that divide K need shared memory for partial sums.",
 )
 RULES = (COLUMN_PIECES, COLUMN_STORES)
 
@@ -47,7 +47,7 @@ EPILOGUE = If | StoreWait | StageTile | StoreTile | StoreCommit | StoreTail
 
 def split_output(kernel: Kernel, target: Target, d_columns: int | None) -> Kernel:
     """With `d_columns`, let each warpgroup stage and store its part of D piece by piece, wave by wave and from left to
-    right, while the piece before is still read. Sets Smem.cols and stages of D, column and slot of what stages
+    right, while the piece before is still read; of a stream's tiles, those that it finishes. Sets Smem.cols and stages of D, column and slot of what stages
     and stores it, and spells the epilogue once per piece."""
     if not d_columns:
         return kernel
@@ -59,8 +59,12 @@ def split_output(kernel: Kernel, target: Target, d_columns: int | None) -> Kerne
     columns = range(0, d.cols, cut.cols)
 
     def visit(s: Stmt) -> Stmt:
-        if isinstance(s, TileBody) and s.epilogue:
-            return replace(s, epilogue=_pieces(s.epilogue, columns))
+        match s:
+            case TileBody() if s.epilogue and not kernel.scheduler.streams:
+                return replace(s, epilogue=_pieces(s.epilogue, columns))
+            case If(when="head"):
+                added = tuple(x for x in s.body if isinstance(x, AddPartials))
+                return replace(s, body=(*added, *_pieces(s.body[len(added) :], columns)))
         return s
 
     return replace(map_stmts(kernel, visit), smem=smem)
@@ -80,8 +84,6 @@ def _obstacles(kernel: Kernel, d: Smem) -> Iterator[tuple[str, object]]:
         yield "swap_ab", True
     if kernel.cluster.k > 1:
         yield "split_k", kernel.cluster.k
-    if kernel.scheduler.streams:
-        yield "stream", True
     if kernel.slices > 1:
         yield "slice_k", True
     if any(isinstance(s, Evaluate) for s in statements(kernel)):

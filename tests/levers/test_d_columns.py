@@ -188,7 +188,6 @@ def test_a_piece_is_whole_slabs_of_the_tile(column):
         ("column-stores", DENSE, {"swizzle_d": 0}, {"swizzle": 0}),
         ("column-stores", DENSE, {"swap_ab": True, "block_m": 16}, {"swap_ab": True}),
         ("column-stores", DENSE, {"split_k": 2}, {"split_k": 2}),
-        ("column-stores", DENSE, {"stream": True}, {"stream": True}),
         ("column-stores", PAIRED, {}, {"output": "evaluated"}),
         ("column-stores", QUANTISED, {}, {"output": "evaluated"}),
     ],
