@@ -209,7 +209,7 @@ def _gathered(
 
 def _streamed(tiles: Sequence[Tile], block_k: int, k: int, ctas: int, cta: int) -> Iterator[Tile]:
     """A stretch of the K blocks of all tiles, in the order in which one CTA would walk them."""
-    slot = of_cta(cta, ctas)
+    slot = of_cta(cta, ctas, len(tiles))
     for part in parts(slot, ctas, len(tiles), _ceil(k, block_k)):
         yield replace(
             tiles[part.tile],

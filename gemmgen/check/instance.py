@@ -55,7 +55,9 @@ class Instance:
 
     def parts(self, cta: int) -> tuple[Part, ...]:
         """What a CTA has of the tiles, where they take stretches."""
-        return tuple(parts(of_cta(cta, self.ctas), self.ctas, self.tiles, self.k_blocks))
+        return tuple(
+            parts(of_cta(cta, self.ctas, self.tiles), self.ctas, self.tiles, self.k_blocks)
+        )
 
     def posts(self, rank: int, launch: int, cluster: int) -> tuple[Post, ...]:
         """What a rank's cluster has of all ranks' tiles in a launch, in its order: every `ctas`-th."""

@@ -80,6 +80,7 @@ def _streamed(kernel: ir.Kernel, role: ir.Role, chunks: bool) -> Iterator[Findin
         (2, 1, 1),
         (2, 3, 1),
         (2, 3, 5),
+        (2, 3, 4),
         (3, 4, 3),
         (5, 2, 3),
         *[(3, 4 * LANES + 1, 5)] * chunks,

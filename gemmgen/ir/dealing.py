@@ -23,6 +23,17 @@ class Part(NamedTuple):
     others: int
 
 
+IDLE = 16  # CTAs of which one may be left out, where each of the others then has K blocks of one tile only
+
+
+def ctas(tiles: int, k_blocks: int, most: int) -> int:
+    """How many stretches the K blocks of so many tiles are dealt out in, one of a CTA: at most `most`, each of one block at least, and a multiple
+    of `tiles` where that leaves few CTAs out."""
+    count = min(tiles * k_blocks, most)
+    left = count % tiles if tiles <= count else 0
+    return count - left if left * IDLE <= most else count
+
+
 def stretch(index: int, stretches: int, blocks: int) -> range:
     """Of `blocks`, those of one of so many stretches: equally many in each, the first ones one more."""
     each, longer = divmod(blocks, stretches)
@@ -37,19 +48,28 @@ def stretch_of(block: int, stretches: int, blocks: int) -> int:
     return block // (each + 1) if block < more else longer + (block - more) // each
 
 
-def of_cta(cta: int, ctas: int) -> int:
-    """Its stretch. A CTA waits for stretches behind its own: those belong to CTAs of lower index, which begin no later."""
-    return ctas - 1 - cta
+def spans(tiles: int, stretches: int) -> int:
+    """What is dealt out in equal stretches: each tile's K blocks, where as many stretches fall to each, else those of all tiles as one."""
+    return 1 if stretches % tiles else tiles
+
+
+def of_cta(cta: int, stretches: int, tiles: int) -> int:
+    """Its stretch. Neighbours have the same K blocks of different tiles, of which both load some. A CTA waits for stretches behind its own: those
+    belong to CTAs of lower index, which begin no later."""
+    turn, span = divmod(stretches - 1 - cta, spans(tiles, stretches))
+    return span * (stretches // spans(tiles, stretches)) + turn
 
 
 def parts(index: int, stretches: int, tiles: int, k_blocks: int) -> Iterator[Part]:
     """A stretch's, of so many tiles of `k_blocks` each."""
-    blocks = tiles * k_blocks
-    mine = stretch(index, stretches, blocks)
+    count = spans(tiles, stretches)
+    blocks, each = tiles * k_blocks // count, stretches // count
+    span, place = divmod(index, each)
+    mine, before = stretch(place, each, blocks), span * blocks
     at = mine.start
     while at < mine.stop:
-        tile, first = divmod(at, k_blocks)
+        tile, first = divmod(before + at, k_blocks)
         end = min(k_blocks, first + mine.stop - at)
-        last = stretch_of(tile * k_blocks + k_blocks - 1, stretches, blocks)
+        last = span * each + stretch_of(tile * k_blocks + k_blocks - 1 - before, each, blocks)
         yield Part(tile, first, end, last - index)
         at += end - first

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import ArgumentError, LaunchError
+from ..ir import dealing
 from ..ir.counts import INT_LIMIT, MOST_SIDE, check_maps, check_side, check_tiles
 from ..ir.groupings import summed_k
 from ..ir.heads import check_columns, gaps_of
@@ -174,15 +175,16 @@ class LoadedKernel(Compiled):
 def grid(kernel: Launchable, shape: tuple[int, int, int], sms: int, groups: int = 1) -> int:
     """CTAs of a persistent launch on `sms` SMs: whole clusters, no more than run at once or than there can
     be tiles in `groups` groups of `shape`; and where the host knows how many there are, no more than take all in
-    as few turns: others would only share power and L2. Those that take equal stretches of K blocks have one each at least."""
+    as few turns: others would only share power and L2. Those that take equal stretches of K blocks: as these are dealt out."""
     b, c = kernel.block, kernel.cluster
     # Of ranks that add their sums up each one's rows are a group's.
     tiles_m = -(-shape[0] // (b.m * c.m))
     tiles_n = -(-shape[1] // (b.n * c.n))
     grids = 1 if kernel.groups.summed else groups
     tiles, most = grids * tiles_m * tiles_n, clusters(sms, c.size) * kernel.per_sm
-    if kernel.workspace.words:  # equal stretches of all K blocks, one at least
-        return min(tiles * -(-summed_k(kernel.groups.summed, shape[2], groups, b.k) // b.k), most)
+    if kernel.workspace.words:
+        k_blocks = -(-summed_k(kernel.groups.summed, shape[2], groups, b.k) // b.k)
+        return dealing.ctas(tiles, k_blocks, most)
     turns = 1 if kernel.groups.ragged or kernel.groups.step else -(-tiles // max(1, most))
     return min(-(-tiles // turns), most) * c.size
 

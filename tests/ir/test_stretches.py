@@ -19,7 +19,7 @@ from gemmgen.check.audit_streams import stretches
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.counts import MOST_TILES, check_tiles
-from gemmgen.ir.dealing import parts, stretch, stretch_of
+from gemmgen.ir.dealing import IDLE, ctas, of_cta, parts, stretch, stretch_of
 from gemmgen.ir.groupings import Layout
 from gemmgen.runtime.launch import grid
 from gemmgen.schedulers import order
@@ -39,16 +39,44 @@ def test_stretches_are_equal_and_cover_every_block_once(tiles, k_blocks, data):
     count = data.draw(st.integers(1, min(140, tiles * k_blocks)))
     sizes = [len(stretch(i, count, tiles * k_blocks)) for i in range(count)]
     assert max(sizes) - min(sizes) <= 1 and sum(sizes) == tiles * k_blocks
-    seen = []
-    for i in range(count):
-        mine = list(parts(i, count, tiles, k_blocks))
+    seen, owner = [], {}
+    dealt = [list(parts(i, count, tiles, k_blocks)) for i in range(count)]
+    for i, mine in enumerate(dealt):
         assert all(p.first == 0 for p in mine[1:]), "only the first begins inside a tile"
         for p in mine:
             blocks = range(p.tile * k_blocks + p.first, p.tile * k_blocks + p.end)
-            assert {stretch_of(b, count, tiles * k_blocks) for b in blocks} == {i}
-            assert stretch_of((p.tile + 1) * k_blocks - 1, count, tiles * k_blocks) == i + p.others
+            owner |= dict.fromkeys(blocks, i)
             seen += blocks
     assert seen == list(range(tiles * k_blocks))
+    for i, mine in enumerate(dealt):
+        assert all(owner[(p.tile + 1) * k_blocks - 1] == i + p.others for p in mine)
+    if count % tiles:
+        blocks = tiles * k_blocks
+        assert all(stretch_of(b, count, blocks) == i for b, i in owner.items())
+    else:
+        assert all(len(mine) == 1 for mine in dealt), "each tile's own CTAs have no other"
+
+
+@settings(max_examples=draws(1000), deadline=None, derandomize=True)
+@given(st.integers(1, 140), st.integers(1, 60), st.integers(1, 132))
+def test_few_are_left_out_and_none_waits_for_a_later_one(tiles, k_blocks, most):
+    count = ctas(tiles, k_blocks, most)
+    full = min(tiles * k_blocks, most)
+    assert count == full or (count % tiles == 0 and (full - count) * IDLE <= most)
+    slots = [of_cta(cta, count, tiles) for cta in range(count)]
+    assert sorted(slots) == list(range(count))
+    cta_of = {slot: cta for cta, slot in enumerate(slots)}
+    for slot, cta in cta_of.items():
+        for p in parts(slot, count, tiles, k_blocks):
+            assert p.first or all(cta_of[slot + 1 + i] < cta for i in range(p.others))
+
+
+def test_neighbours_load_the_same_k_blocks():
+    """44 CTAs for each of three tiles: three that follow each other have the same K blocks, of different tiles."""
+    dealt = [next(iter(parts(of_cta(cta, 132, 3), 132, 3, 16384))) for cta in range(132)]
+    for three in zip(dealt[::3], dealt[1::3], dealt[2::3], strict=True):
+        assert {(p.first, p.end) for p in three} == {(three[0].first, three[0].end)}
+        assert {p.tile for p in three} == {0, 1, 2}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -99,6 +127,8 @@ def test_a_grid_has_a_k_block_for_each_cta():
     assert grid(kernel, (16, 2112, 7168), 132) == 132
     assert grid(kernel, (16, 64, 7168), 132) == 56
     assert grid(kernel, (16, 64, 128), 132) == 1
+    assert grid(kernel, (16, 9 * 64, 7168), 132) == 126, "14 for each of nine tiles"
+    assert grid(kernel, (16, 100 * 64, 7168), 132) == 132, "one for each would leave 32 out"
 
 
 def test_k_blocks_are_counted_in_32_bits():
