@@ -78,6 +78,14 @@ def test_clusters(multicast):
 
 
 @pytest.mark.nvrtc
+@pytest.mark.parametrize("sms", (2, 3))
+@pytest.mark.parametrize("p", (DENSE, ADDED), ids=("stored", "added"))
+def test_streams(p, sms):
+    """Only who finishes a tile stores it; three CTAs begin and end inside of tiles."""
+    assert judged(p, waves(p, stream=True), (300, 130, 150), pad=1, sms=sms).exact
+
+
+@pytest.mark.nvrtc
 @pytest.mark.parametrize("side", ("wide", "tall"))
 def test_four_stages(side):
     """The tiles that have no room for a fourth stage beside all of D."""
