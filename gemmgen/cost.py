@@ -20,10 +20,11 @@ from .cost_ranks import with_ranks
 from .cost_rates import LINE, hbm_rate, l2_rate, seconds_of_adding
 from .cost_terms import Cost as Cost
 from .cost_terms import Terms, Wave, Work
+from .ir import dealing
 from .ir.indices import SPAN
 from .ir.nodes import Cluster
 from .levers import LEVERS, Price
-from .levers.split_k import EXCHANGE, EXCHANGE_RATE
+from .levers.stream import handed_cycles
 from .passes.count_registers import LANE_COLUMNS
 from .passes.split_scales import blocks_touched, copied
 from .problem import Problem, Shape
@@ -31,7 +32,7 @@ from .recipes import recipe
 from .target import Target
 
 # Of `Work`, by steps.
-CYCLES = (*("tensor", "shared", "promotion", "scales"), "chain", "cluster")
+STREAMED = ("tensor", "shared", "promotion", "scales", "chain", "cluster", "decoding", "l2_bytes", "d_bytes")  # fmt: skip
 ALONE = Cluster()
 WARPS = 4  # of a warpgroup
 
@@ -107,16 +108,15 @@ def _alone(of: Workload, c: Config) -> Terms:
 
 
 def _streamed(of: Workload, c: Config, price: Price, tiles: int) -> Terms:
-    """One wave, in which each CTA has an equal stretch of all tiles' K blocks. What the sums take that CTAs hand over is
-    what a cluster's do: not measured."""
+    """One wave, in which each CTA has an equal stretch of tiles' K blocks."""
     target, whole = of.target, _work(of, c, price, ALONE)
-    busy = min(tiles * whole.steps, target.sms)
+    busy = dealing.ctas(tiles, whole.steps, target.sms)
     steps = ceil(tiles * whole.steps, busy)
-    names = (*CYCLES, "decoding", "l2_bytes", "d_bytes")
-    run = {name: getattr(whole, name) * steps / whole.steps for name in names}
-    handed = EXCHANGE + 4 * c.block_m * c.block_n * ceil(busy, tiles) / EXCHANGE_RATE
-    epilogue = whole.epilogue * ceil(tiles, busy) + handed * (tiles % busy > 0)
-    work = replace(whole, steps=steps, epilogue=epilogue, **run)
+    run = {x: getattr(whole, x) * steps / whole.steps for x in STREAMED}
+    run["l2_bytes"] *= FIT.together if of.problem.grouped.summed else 1
+    handed = handed_cycles(c, ceil(busy, tiles)) * (tiles % busy > 0)
+    run["epilogue"] = whole.epilogue * ceil(tiles, busy) + handed
+    work = replace(whole, steps=steps, **run)
     wave = at_edge(of, c, _wave(work, c, price, busy, target), steps, waits=True)
     adding = of.grids * seconds_of_adding(of.problem, price.row, of.shape)
     return Terms(
@@ -195,25 +195,25 @@ def _work(of: Workload, c: Config, price: Price, cluster: Cluster) -> Work:
     loads = of.k_bytes * (rows / cluster.n + dear / cluster.m) / c.split_k
     d_bytes = rows * cols * of.d_bytes / c.split_k
     own = ceil(steps, c.slices)  # K blocks of a warpgroup
-    decoding = own * waves * _decoding(of, c)
+    decoding = _decoding(of, c)
     return Work(
         steps=steps,
         tensor=steps * blocks * mma,
         shared=steps * (blocks * reads + writes + scales),
         promotion=steps * promotion,
         scales=steps * scales,
-        chain=own * (waves * max(mma, reads) + promotion + scales) + decoding,
+        chain=own * (waves * max(mma, reads, decoding) + promotion + scales),
         cluster=steps * (_lockstep(of) * bool(cluster.shared) + price.step),
         epilogue=price.epilogue + _staging(of, c, price),
         l2_bytes=loads + d_bytes + (4 * rows * steps if of.promotes else 0),
         d_bytes=d_bytes,
-        decoding=decoding,
+        decoding=own * waves * decoding,
         exchange=price.exchange,
     )
 
 
 def _decoding(of: Workload, c: Config) -> float:
-    """Cycles per wave and K block in which a warpgroup makes numbers of codes, while others take of the same issue slots."""
+    """Cycles per wave and K block in which a warpgroup makes numbers of codes, one half while the other is multiplied, and others take of the issue slots."""
     cycles = FIT.decoding_bytes if of.problem.a.bits == 8 else FIT.decoding
     return of.recipe.coded * cycles * (1 + FIT.decoding_beside * (c.sharing * c.slices - 1))
 

@@ -78,12 +78,15 @@ class Fit:
     # Cycles of a K block of 128 bytes that a row takes which threads copy: it is written as registers are, through the port by which wgmma reads. FP8
     # with block scales, 128x256, on an H100: 115 to 146 for 128 rows at four shapes of 4096 and 16384 tokens.
     copied_row: float = 0.95
-    # Cycles in which a warpgroup decodes 64 x 128 weights of 4 bits, beyond what their products take, to 16 bits and to bytes, and how many
-    # times as much each of the others adds, which share the issue slots: 16 x 64 and 16 x 128 at N = K = 8192 on an H100; FP8 by MXFP4 at four N and K
-    # with 16 to 128 rows on an H200, where 430 gave choices 1.05 of the best configs, 280 1.01 (docs/findings.md).
-    decoding: float = 430.0
-    decoding_bytes: float = 280.0
-    decoding_beside: float = 0.5
+    # Cycles in which a warpgroup decodes 64 x 128 weights of 4 bits and sends their products off, to 16 bits and to bytes, and how many times as
+    # much each of the others adds, which share the issue slots: INT4 and MXFP4 by BF16 at five N and K with 1 to 128 rows, FP8 by MXFP4 at four
+    # with 16 to 128, one H200: choices take 1.014 and 1.012 of the quickest in the mean (docs/findings.md).
+    decoding: float = 550.0
+    decoding_bytes: float = 350.0
+    decoding_beside: float = 0.4
+    # How much longer L2 takes to give operands that all of a stream's tiles read at once, and nobody before: sums of 129 to 8192 batches of three
+    # shapes by six tiles, one H200, of which choices take 1.01 of the quickest.
+    together: float = 1.6
     # Where nothing is promoted, what a main loop needs of tensor cores, shared memory and L2 overlaps as the norm of this order:
     # others.csv, where an operand that no cluster shares costs up to 12 % though tensor cores are busy longer.
     resources: float = 12.0

@@ -42,8 +42,8 @@ class Cost:
 @dataclass(frozen=True, kw_only=True)
 class Work:
     """One tile of `steps` K blocks, in SM cycles per resource; `chain` is what one warpgroup does in
-    sequence. scales: what `shared` and `chain` both have of loads of column scales. decoding: what `chain` has
-    of codes that become numbers. exchange: what `epilogue` has of sums that meet."""
+    sequence. scales: what `shared` and `chain` both have of loads of column scales. decoding: of a
+    warpgroup in which codes become numbers, half of them while the others are multiplied. exchange: what `epilogue` has of sums that meet."""
 
     steps: int
     tensor: float

@@ -30,6 +30,8 @@ CODED_ROWS = (8, 16, 24, 32, 48, 64, 96, 128, 192)
 # With 64 tiles, 4096 x 7168, that takes 1.2 of two CTAs that divide K. Of more rows two are quicker than three by 3 to 10 % where they are 64
 # or 128 (FP8 by MXFP4 at 8192 x 8192 and 7168 x 2048, one H200).
 SLICED_ROWS, SLICES, FEWER_SLICES, SLICED_SMS = 32, 3, 2, 0.75
+# Stages for each, of which it holds two: two for each of 128 rows of 16 bits took 1.2 to 1.4 of one warpgroup with five.
+SLICED_STAGES = 3
 SUMMED = 128  # rows of the product in a tile whose epilogue sums some
 SWIZZLE_SPAN = 128  # bytes
 MN_MAJOR_SPAN = 64  # bytes of N: a block_n of whole ones has a swizzle this wide, and few boxes
@@ -103,7 +105,7 @@ def _coded_tiles(of: Workload) -> Iterator[Changes]:
     assert of.problem.form is not None
     packed: Changes = {"swap_ab": True, "block_k_bytes": of.problem.form.k_bytes}
     for block_m in CODED_ROWS:
-        for block_n, consumers in _swapped_columns(of.problem, of.shape):
+        for block_n, consumers in _coded_columns(of):
             tile = {"block_m": block_m, "block_n": block_n, "consumers": consumers}
             yield {**tile, **packed}
         wide, consumers = COLUMNS[0]
@@ -111,10 +113,17 @@ def _coded_tiles(of: Workload) -> Iterator[Changes]:
         if everywhere and not of.problem.quantised:
             slices = SLICES if block_m <= SLICED_ROWS else FEWER_SLICES
             tile = {"block_m": block_m, "block_n": wide, "consumers": slices * consumers}
-            sliced = {"slice_k": True, "stages": PROBE * slices}
+            sliced = {"slice_k": True, "stages": SLICED_STAGES * slices}
             yield {**tile, **sliced, **packed}
         if block_m >= max(of.rows):
             return
+
+
+def _coded_columns(of: Workload) -> tuple[tuple[int, int], ...]:
+    """Whose codes two warpgroups decode, four may; where D has scales one has its block."""
+    columns = tuple(_swapped_columns(of.problem, of.shape))
+    wide, consumers = COLUMNS[-1]
+    return (*columns, *((wide, 2 * consumers),) * ((wide, consumers) in columns))
 
 
 def _swapped_columns(problem: Problem, shape: Shape) -> Iterable[tuple[int, int]]:

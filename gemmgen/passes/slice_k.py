@@ -11,6 +11,7 @@ from ..ir.nodes import (
     ForK,
     If,
     Kernel,
+    ReadCodes,
     RejoinRing,
     Role,
     SendPartials,
@@ -29,9 +30,9 @@ from .split_k import SMEM, buffer, waves
 
 SLICE_CONSUMERS = Rule(
     id="slice-consumers",
-    says="slice_k needs two to four consumers, and four consumers need slice_k",
-    because="One warpgroup has nobody to divide K blocks with. Four that share out rows or take turns were not measured: what they need of "
-    "registers is not known.",
+    says="slice_k needs two to four consumers, and four consumers need slice_k or weights of 4 bits, not ping_pong",
+    because="One warpgroup has nobody to divide K blocks with. Four that take turns, or share out rows of operands as they are, were not measured: "
+    "what they need of registers is not known.",
 )
 SLICE_ALONE = Rule(
     id="slice-alone",
@@ -52,7 +53,7 @@ SLICE_RING = Rule(
 )
 RULES = (SLICE_CONSUMERS, SLICE_ALONE, SLICE_SUMS, SLICE_RING)
 
-MOST = 3  # consumers that do not divide K blocks
+MOST, MOST_DECODING = 3, 4  # consumers that do not divide K blocks
 MEETING = 2  # named barrier; 0 is __syncthreads, 1 the epilogue's
 
 
@@ -72,9 +73,11 @@ def slice_k(kernel: Kernel, target: Target, slice_k: bool) -> Kernel:
 
 
 def _check_consumers(kernel: Kernel, slice_k: bool) -> None:
-    count = kernel.consumer.count
-    if count == 1 if slice_k else count > MOST:
-        values = {"slice_k": slice_k, "consumers": count}
+    role = kernel.consumer
+    count, decodes = role.count, any(isinstance(x, ReadCodes) for x in statements(kernel))
+    most = MOST_DECODING if decodes and role.turns == 1 else MOST
+    if count == 1 if slice_k else count > most:
+        values = {"slice_k": slice_k, "consumers": count, "ping_pong": role.turns > 1}
         fix = "Use slice_k=false, or more consumers." if slice_k else "Use slice_k=true."
         raise IllegalConfig(SLICE_CONSUMERS, values, fix)
 

@@ -13,7 +13,7 @@ from gemmgen import heuristics
 from gemmgen.config import Config
 from gemmgen.cost import cost
 from gemmgen.epilogues import EPILOGUES
-from gemmgen.errors import ArgumentError
+from gemmgen.errors import ArgumentError, IllegalConfig
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.dtypes import BF16, E4M3, F16
 from gemmgen.ir.packed import FORMS, OF_16_BITS, plain_weights
@@ -80,6 +80,25 @@ def test_sums_are_exact(name):
     shape = (300, 130, 272)
     groups = None if p.grouping == "none" else layout(p, shape, (130, 0, 41))
     assert judged(p, c, shape, groups, pad=1).exact
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize("problem", (W4A16, W4A8), ids=lambda p: p.family)
+def test_four_warpgroups_decode(problem):
+    """Each has 64 rows of weights; more consumers than operands as they are may have."""
+    deep = FORMS[problem.b][problem.weights].k_bytes
+    c = Config(
+        swap_ab=True,
+        block_m=16,
+        block_n=256,
+        block_k_bytes=deep,
+        consumers=4,
+        stages=3,
+        in_flight=1,
+    )
+    assert judged(problem, c, (37, 300, 272), pad=1).exact
+    with pytest.raises(IllegalConfig, match="slice-consumers"):
+        lower(problem, replace(c, ping_pong=True))
 
 
 def test_few_rows_divide_k_and_many_have_large_tiles():
