@@ -47,7 +47,7 @@ def check_none(p: Problem, columns: int | None) -> None:
 
 def rows_of(b: Any) -> Any:
     """Blocks as rows of bytes, [R, C * bytes], of each group."""
-    return b.flatten(-2).view(torch().int8)
+    return b.reshape(*b.shape[:-2], b.shape[-2] * b.shape[-1]).view(torch().int8)
 
 
 def _check_blocks(b: Any, wanted: tuple[int | None, ...], device: Any) -> None:
