@@ -76,13 +76,12 @@ def test_a_half_of_a_k_block_is_two_steps_of_four_registers():
     assert [[b for _, b in s.steps] for s in products] == [[0, 32], [64, 96]]
 
 
-@pytest.mark.parametrize(("m", "block_m"), [(64, 64), (128, 128)])
-def test_more_rows_are_divided_by_two_warpgroups_or_two_ctas(m, block_m):
+@pytest.mark.parametrize(("m", "changes"), [(64, {"slice_k": True}), (128, {"split_k": 2})])
+def test_more_rows_are_divided_by_two_warpgroups_or_two_ctas(m, changes):
     """As measured: the quickest where tiles of 64 columns are as many as SMs, and where they are half as many. With 128 rows two CTAs take 1.03
     of two warpgroups."""
     divided = heuristics.choose(W4A8, (m, 8192, 8192), H200)
-    assert divided.block_m == block_m and divided.consumers == 2
-    assert divided.slice_k if m == 64 else divided.split_k == 2
+    assert divided == divided.having(block_m=m, consumers=2, **changes)
     split = heuristics.choose(W4A8, (m, 4096, 14336), H200)
-    assert (split.block_m, split.block_n, split.consumers) == (block_m, 64, 1)
+    assert (split.block_m, split.block_n, split.consumers) == (m, 64, 1)
     assert split.split_k == 2 and not split.slice_k

@@ -12,10 +12,12 @@ from kernels import DENSE, DENSE_F32, FP8, GROUPED, PAIRED, QUANTISED, VECTOR
 from gemmgen.check import check
 from gemmgen.check.output import staged
 from gemmgen.config import Config
+from gemmgen.cost_launch import count_tiles
 from gemmgen.epilogues import EPILOGUES
 from gemmgen.errors import IllegalConfig, IRError
 from gemmgen.families import build
 from gemmgen.ir import nodes as ir
+from gemmgen.ir.dealing import ctas, parts
 from gemmgen.ir.rewrite import map_stmts, statements
 from gemmgen.passes import run
 from gemmgen.pipeline import lower
@@ -78,11 +80,15 @@ def test_clusters(multicast):
 
 
 @pytest.mark.nvrtc
-@pytest.mark.parametrize("sms", (2, 3))
+@pytest.mark.parametrize("sms", (4, 5, 18))
 @pytest.mark.parametrize("p", (DENSE, ADDED), ids=("stored", "added"))
 def test_streams(p, sms):
-    """Only who finishes a tile stores it; three CTAs begin and end inside of tiles."""
-    assert judged(p, waves(p, stream=True), (300, 130, 150), pad=1, sms=sms).exact
+    """Only who finishes a tile stores it: CTAs begin inside of tiles, or share each with others of its own."""
+    c, shape = waves(p, stream=True), (300, 130, 150)
+    tiles, k_blocks = count_tiles(c, shape), 3
+    stretches = ctas(tiles, k_blocks, sms)
+    assert any(x.first for i in range(stretches) for x in parts(i, stretches, tiles, k_blocks))
+    assert judged(p, c, shape, pad=1, sms=sms).exact
 
 
 @pytest.mark.nvrtc
