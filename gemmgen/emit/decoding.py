@@ -28,12 +28,12 @@ def eight(form: Form) -> str:
 
 def record_step(form: Form) -> str:
     """1 of a record where it belongs in a number."""
-    return hexadecimal(_exponent(form) >> form.record_bits)
+    return hexadecimal(_record_step(form))
 
 
 def exponent_step(form: Form) -> str:
     """The same in both halves."""
-    return twice(_exponent(form) >> form.record_bits)
+    return twice(_record_step(form))
 
 
 def exponent_least(form: Form) -> str:
@@ -70,6 +70,10 @@ def _halves(form: Form) -> Coding:
 
 def _exponent(form: Form) -> int:
     return 1 << form.to.significand - 1
+
+
+def _record_step(form: Form) -> int:
+    return _exponent(form) >> form.record_bits
 
 
 def twice(half: int) -> str:

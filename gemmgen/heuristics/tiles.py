@@ -30,7 +30,7 @@ CODED_ROWS = (8, 16, 24, 32, 48, 64, 96, 128, 192)
 # With 64 tiles, 4096 x 7168, that takes 1.2 of two CTAs that divide K. Of more rows two are quicker than three by 3 to 10 % where they are 64
 # or 128 (FP8 by MXFP4 at 8192 x 8192 and 7168 x 2048, one H200).
 SLICED_ROWS, SLICES, FEWER_SLICES, SLICED_SMS = 32, 3, 2, 0.75
-# Stages for each, of which it holds two: two for each of 128 rows of 16 bits took 1.2 to 1.4 of one warpgroup with five.
+# Stages for each, of which it holds two: two for each of 128 rows of 16 bits took 1.15 to 1.4 of one warpgroup with five.
 SLICED_STAGES = 3
 SUMMED = 128  # rows of the product in a tile whose epilogue sums some
 SWIZZLE_SPAN = 128  # bytes

@@ -56,8 +56,9 @@ def spans(tiles: int, stretches: int) -> int:
 def of_cta(cta: int, stretches: int, tiles: int) -> int:
     """Its stretch. Neighbours have the same K blocks of different tiles, of which both load some. A CTA waits for stretches behind its own: those
     belong to CTAs of lower index, which begin no later."""
-    turn, span = divmod(stretches - 1 - cta, spans(tiles, stretches))
-    return span * (stretches // spans(tiles, stretches)) + turn
+    count = spans(tiles, stretches)
+    turn, span = divmod(stretches - 1 - cta, count)
+    return span * (stretches // count) + turn
 
 
 def parts(index: int, stretches: int, tiles: int, k_blocks: int) -> Iterator[Part]:

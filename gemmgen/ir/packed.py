@@ -80,13 +80,12 @@ class Coding:
 
     def terms(self, register: int) -> tuple[Term, ...]:
         """Whose results are or-ed: a code's bits at their places."""
-        masks: dict[int, int] = {}
+        found: dict[int, Term] = {}
         for at, to in zip(self.places[register], self.lands, strict=True):
-            masks[at - to] = masks.get(at - to, 0) | 0x10001 << to
-        turned = {
-            at - to for at, to in zip(self.places[register], self.lands, strict=True) if at >= HALF
-        }
-        return tuple(Term(shift=x, mask=masks[x], turned=x in turned) for x in sorted(masks))
+            before = found.get(at - to, Term(shift=at - to, mask=0, turned=False))
+            mask, turned = before.mask | 0x10001 << to, before.turned or at >= HALF
+            found[at - to] = Term(shift=at - to, mask=mask, turned=turned)
+        return tuple(found[x] for x in sorted(found))
 
 
 # BF16 has eight bits of a significand and FP16 eleven: 128 + u and 1024 + u hold a code u in their last bits.

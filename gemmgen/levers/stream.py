@@ -8,14 +8,14 @@ from .split_k import EXCHANGE, EXCHANGE_RATE
 
 COUNTED = ("none", "batched", "summed")  # groupings whose tiles the host can count
 ROWS = 64  # of a tile
-# Bytes of sums that a CTA takes per cycle beyond those of FEW others, which come meanwhile: tiles of 64x64 to 128x256 with 11 to 66 others, one H200.
+# Bytes of sums that a CTA takes per cycle beyond those of FEW CTAs, which come meanwhile: tiles of 64x64 to 128x256 of 11 to 66 CTAs, one H200.
 HANDED_RATE, FEW = 60.0, 4
 
 
-def handed_cycles(c: C, others: int) -> float:
+def handed_cycles(c: C, ctas: int) -> float:
     """SM cycles until the sums of so many CTAs are together in the one that finishes a tile."""
-    few, size = min(others, FEW), 4 * c.block_m * c.block_n
-    cycles: float = EXCHANGE + size * few / EXCHANGE_RATE + size * (others - few) / HANDED_RATE
+    few, size = min(ctas, FEW), 4 * c.block_m * c.block_n
+    cycles: float = EXCHANGE + size * few / EXCHANGE_RATE + size * (ctas - few) / HANDED_RATE
     return cycles
 
 

@@ -47,8 +47,8 @@ EPILOGUE = If | StoreWait | StageTile | StoreTile | StoreCommit | StoreTail
 
 def split_output(kernel: Kernel, target: Target, d_columns: int | None) -> Kernel:
     """With `d_columns`, let each warpgroup stage and store its part of D piece by piece, wave by wave and from left to
-    right, while the piece before is still read; of a stream's tiles, those that it finishes. Sets Smem.cols and stages of D, column and slot of what stages
-    and stores it, and spells the epilogue once per piece."""
+    right, while the piece before is still read; of a stream's tiles, those that it finishes. Sets Smem.cols and stages of D,
+    column and slot of what stages and stores it, and spells the epilogue once per piece."""
     if not d_columns:
         return kernel
     d = kernel.buffer(SMEM)

@@ -175,7 +175,7 @@ class LoadedKernel(Compiled):
 def grid(kernel: Launchable, shape: tuple[int, int, int], sms: int, groups: int = 1) -> int:
     """CTAs of a persistent launch on `sms` SMs: whole clusters, no more than run at once or than there can
     be tiles in `groups` groups of `shape`; and where the host knows how many there are, no more than take all in
-    as few turns: others would only share power and L2. Those that take equal stretches of K blocks: as these are dealt out."""
+    as few turns: others would only share power and L2. Of CTAs that take stretches of K blocks as many as `dealing.ctas` says."""
     b, c = kernel.block, kernel.cluster
     # Of ranks that add their sums up each one's rows are a group's.
     tiles_m = -(-shape[0] // (b.m * c.m))
