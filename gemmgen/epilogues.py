@@ -158,6 +158,7 @@ EPILOGUES: dict[str, Expr] = {
     "bias_swiglu_clamped": swiglu_clamped(acc + PerColumn("bias")),
     "geglu": gelu(gate(acc)) * up(acc),
     "reglu": relu(gate(acc)) * up(acc),
+    "pair_sum": gate(acc) + up(acc),
     "scaled_swiglu": swiglu(acc * PerRow("row_scale") * PerColumn("column_scale")),
     "tensor_scaled": acc * (DeviceScalar("scale_a") * DeviceScalar("scale_b")),
 }

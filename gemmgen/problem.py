@@ -23,12 +23,14 @@ from .problem_checks import (
     check_paged,
     check_promise,
     check_rows,
+    check_squares,
     check_summed,
     check_weights,
     check_wire,
 )
 from .problem_checks import check_shape as check_shape
 from .problem_checks import check_sums as check_sums
+from .problem_checks import depth_step as depth_step
 from .recipes import recipe
 
 OUTPUTS = (BF16, F16, F32, S32, E4M3)
@@ -36,7 +38,7 @@ ALIGNMENTS = (128, 64)
 # Left out of the JSON where they have their defaults.
 OPTIONAL = (
     *("grouping", "alignment", "accumulate", "weights", "weights_ready", "indexed", "paged"),
-    *("heads", "collective", "wire"),
+    *("squares", "heads", "collective", "wire"),
 )
 Shape = tuple[int, int, int]  # M, N, K
 MOST_GROUPS = 1 << 20
@@ -66,6 +68,10 @@ class Problem:
     paged: B is [pages, 64, K], and a group's rows come by page: row n of group g is row n % 64 of page `pages[g, n / 64]`, pages an array
     on the device; what the epilogue reads per column is [pages, 64] too. Of GEMMs of one shape ("batched"), and of a B contiguous
     along K (docs/adr/0078-pages.md).
+    squares: the sum of the squares of A's row is added to the product's last column, where the epilogue pairs columns to the first of the
+    last pair: with a B whose last row is zeros, D's last column is what its epilogue makes of that sum. That column lies apart, in an FP32
+    array of M; D has the others, a multiple of four. Of 16-bit operands, A contiguous
+    along K, one GEMM or several of one shape, into an FP32 D (docs/adr/0082-squares-of-rows.md).
     heads: (left, mid, right): D has N + N / (left + right) * mid columns, in each head mid that are left as they were between left and
     right ones of the product's (docs/adr/0075-gaps-in-heads.md). None: it has the product's.
     collective: one of `gemmgen.ir.collectives.COLLECTIVES`: what several GPUs make together of their products. "reduce_scatter":
@@ -92,6 +98,7 @@ class Problem:
     weights_ready: bool = False
     indexed: bool = False
     paged: bool = False
+    squares: bool = False
     heads: Heads | None = None
     collective: str = "none"
     wire: DType | None = None
@@ -114,6 +121,7 @@ class Problem:
             weights_ready: bool = ...,
             indexed: bool = ...,
             paged: bool = ...,
+            squares: bool = ...,
             heads: Heads | tuple[int, int, int] | None = ...,
             collective: str = ...,
             wire: DType | str | None = ...,
@@ -160,6 +168,7 @@ class Problem:
         check_promise(self)
         check_indexed(self)
         check_paged(self)
+        check_squares(self)
         if self.heads is not None:
             object.__setattr__(self, "heads", heads_of(self.heads))
             check_heads(self)
@@ -274,13 +283,6 @@ def _lookup(argument: str, key: object, table: dict[str, Any]) -> Any:
     if not isinstance(key, str) or key not in table:
         raise ArgumentError(argument, key, f"must be one of {_names(table)}")
     return table[key]
-
-
-def depth_step(p: Problem) -> int:
-    """What a group's K must be a multiple of where groups split it: K of a scale, between two of which they do,
-    and in a K-major matrix 16 bytes, at whose multiples TMA's boxes begin."""
-    k_major = p.mn_major != (True, True)
-    return max(recipe(p.family).scale_depth, 16 // p.a.bytes if k_major else 1)
 
 
 def check_groups(p: Problem, groups: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from .errors import ArgumentError
 from .ir.collectives import COLLECTIVES, WIRES
 from .ir.counts import MOST_SIDE
-from .ir.dtypes import DType
+from .ir.dtypes import F32, DType
 from .ir.expr import ACC, Expr, fold
 from .ir.groupings import GROUPINGS
 from .ir.heads import check_boxes
@@ -99,6 +99,34 @@ def check_paged(p: P) -> None:
             raise ArgumentError("paged", p.paged, f"must be false for {name}={value}: {said}")
 
 
+SQUARED = ("none", "batched")  # groupings whose A's rows may have their squares summed
+
+
+def check_squares(p: P) -> None:
+    """Raise ArgumentError for what is no flag, and for sums of squares where no kernel makes them."""
+    if not isinstance(p.squares, bool):
+        raise ArgumentError("squares", p.squares, "must be true or false")
+    if not p.squares:
+        return
+    for name, value, wrong, said in (
+        (
+            "family",
+            p.family,
+            recipe(p.family).promotes or bool(p.weights),
+            "A's rows have scales, or B is packed",
+        ),
+        ("a", p.a.name, p.a.bytes != 2, "squares are of 16-bit numbers, which FP32 has exactly"),
+        ("layout", p.layout, p.mn_major[0], "A's rows are not contiguous"),
+        ("grouping", p.grouping, p.grouping not in SQUARED, f"must be {' or '.join(SQUARED)}"),
+        ("d", p.d.name, p.d != F32, "their sum is FP32, and lies in D"),
+    ):
+        if wrong:
+            raise ArgumentError("squares", p.squares, f"must be false for {name}={value}: {said}")
+    if fold_rows(p.epilogue) > 1:
+        raise ArgumentError("epilogue", repr(p.epilogue), "must sum no rows with squares")
+    _check_alone(p, "squares")
+
+
 def check_rows(p: P) -> None:
     """Raise ArgumentError for a sum of rows, or a window, of what has other rows: it is of one GEMM or of several of one shape, of one
     GPU, into a D that it writes whole and without scales."""
@@ -180,3 +208,10 @@ def check_shape(shape: object) -> None:
     for name, side in zip(("m", "n", "k"), shape, strict=True):
         if not hasattr(side, "__index__") or not 1 <= side <= MOST_SIDE:
             raise ArgumentError(name, side, f"must be an integer from 1 to {MOST_SIDE}")
+
+
+def depth_step(p: P) -> int:
+    """What a group's K must be a multiple of where groups split it: K of a scale, between two of which they do,
+    and in a K-major matrix 16 bytes, at whose multiples TMA's boxes begin."""
+    k_major = p.mn_major != (True, True)
+    return max(recipe(p.family).scale_depth, 16 // p.a.bytes if k_major else 1)

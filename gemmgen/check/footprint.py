@@ -22,6 +22,7 @@ from ..ir.nodes import (
     StageTile,
     StoreRows,
     StoreTail,
+    SumSquares,
     TakeAmax,
     TmaLoad,
     TmaStore,
@@ -41,6 +42,7 @@ Access = (
     | ReadCodes
     | Mma
     | LoadRowScales
+    | SumSquares
     | LoadColumnScales
     | StageTile
     | TmaStore
@@ -113,6 +115,10 @@ def _raw(kernel: Kernel, stmt: Access, agent: Agent, stage: int) -> Iterator[Spa
             row = start(s) + stage * s.stage_bytes + 4 * MMA_ROWS * block
             for warp in agent.warps:
                 yield row + 4 * WARP_ROWS * warp, row + 4 * WARP_ROWS * (warp + 1)
+        case SumSquares():
+            rows = start(s) + stage * s.stage_bytes
+            for warp in agent.warps:
+                yield from _rows(s, rows, MMA_ROWS * block + WARP_ROWS * warp, WARP_ROWS)
         case StageTile() if stmt.by in TRANSPOSED:
             for warp in agent.warps:
                 columns = WARP_ROWS // kernel.block.fold

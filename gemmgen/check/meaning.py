@@ -193,7 +193,7 @@ def _mma(w: Walk, s: ir.Mma) -> None:
     w.add(ops.Multiply, s, cells=w.cells(s), dst=s.dst, sources=sources)
 
 
-def _scales(w: Walk, s: ir.LoadRowScales | ir.LoadColumnScales | ir.ReadCodes) -> None:
+def _read(w: Walk, s: Any) -> None:
     w.add(ops.Read, s, cells=w.cells(s))
     w.touch(s)
 
@@ -273,13 +273,11 @@ MEANING: dict[type[ir.Stmt], Callable[[Walk, Any], None]] = {
     ir.LoadBlocks: load_blocks,
     ir.Mma: _mma,
     ir.MmaDecoded: _mma,
-    ir.ReadCodes: _scales,
     ir.Decode: Walk.touch,
     ir.WgmmaCommit: _simple(ops.Commit),
     ir.WgmmaWait: _pending(ops.Retire),
-    ir.LoadRowScales: _scales,
-    ir.LoadColumnScales: _scales,
-    **dict.fromkeys((ir.Copy, ir.LoadBlockScales, ir.ShareScales), Walk.touch),
+    **dict.fromkeys((ir.LoadRowScales, ir.LoadColumnScales, ir.ReadCodes, ir.SumSquares), _read),
+    **dict.fromkeys((ir.AddSquares, ir.Copy, ir.LoadBlockScales, ir.ShareScales), Walk.touch),
     **dict.fromkeys((ir.Accumulate, ir.Promote), Walk.touch),
     # Global memory that no launch writes, and registers of the thread.
     **dict.fromkeys((ir.LoadFragments, ir.MultiplyFragments), _none),

@@ -10,7 +10,9 @@ from ..ir.nodes import (
     Kernel,
     Smem,
     StageTile,
+    StoreTail,
     StoreValues,
+    SumSquares,
     TmaStore,
 )
 from ..ir.rewrite import statements
@@ -147,7 +149,9 @@ def _rect(r: Rect) -> str:
 
 
 def staged(kernel: Kernel) -> Iterator[Finding]:
-    """Statement by statement: a box leaves from where its columns were staged, cut at whole pieces."""
+    """Statement by statement: a box leaves from where its columns were staged, cut at whole pieces; sums of squares, the last column, go
+    where they alone are."""
+    squares = any(isinstance(s, SumSquares) for s in statements(kernel))
     for stmt in statements(kernel):
         match stmt:
             case TmaStore():
@@ -156,6 +160,12 @@ def staged(kernel: Kernel) -> Iterator[Finding]:
                 yield from _accumulator(kernel, stmt)
             case StoreValues(of="sums"):
                 yield from _sums(kernel, stmt)
+            case StoreTail() if stmt.own != squares or stmt.own != (stmt.tensor != "d"):
+                text = f"D's last column goes to {stmt.tensor}" + " alone" * stmt.own
+                yield Finding(
+                    property=OUTPUT,
+                    message=f"{text}, and squares are {'' if squares else 'not '}summed",
+                )
 
 
 def _box(kernel: Kernel, stmt: TmaStore, s: Smem) -> Iterator[Finding]:

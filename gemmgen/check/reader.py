@@ -34,6 +34,7 @@ class Held:
 
 
 RUN = 2  # tiles
+SQUARES, WITH_SQUARES = "squares", "sum and squares"  # of A's rows; added to the product's sum
 Sent = dict[
     tuple[int, int, int, int], Held | None
 ]  # by tile, rank, wave and part: what is in a slot
@@ -67,6 +68,7 @@ class Reader:
     stages: int = 1  # places in which K blocks take turns
     waves: int = 1  # of a tile
     maxima: frozenset[str] = frozenset()  # registers that hold them
+    squares: frozenset[str] = frozenset()  # registers that hold sums of them
     groups: int = 0  # of copies that were begun
     came: dict[str, int] = field(default_factory=dict)  # the group that a place was last filled by
     registers: dict[str, Held] = field(default_factory=dict)  # by name; of sums by `place`
@@ -87,7 +89,7 @@ class Reader:
         """All parts of it, over all K blocks or those that are given. Over none it is zero, of whichever wave."""
         over = self.order() if ks is None else tuple(ks)
         for part in range(self.parts):
-            wanted = Held(what="sum", tile=self.tile, ks=over, part=part)
+            wanted = Held(what=self.total, tile=self.tile, ks=over, part=part)
             self.want(s, place(name, part), replace(wanted, wave=wave if over else None))
 
     def want_none(self, s: ir.Stmt) -> None:
@@ -130,9 +132,15 @@ class Reader:
     def now(self, what: str, wave: int | None = None, part: int = 0) -> Held:
         return Held(what=what, tile=self.tile, wave=wave, ks=(self.k,), part=part)
 
+    @property
+    def total(self) -> str:
+        """What a tile's sum is when nothing more is added to it."""
+        return WITH_SQUARES if self.squares else "sum"
+
     def zero(self, name: str) -> None:
         for part in range(self.parts):
-            self.registers[place(name, part)] = Held(what="sum", tile=self.tile, part=part)
+            what = SQUARES if name in self.squares else "sum"
+            self.registers[place(name, part)] = Held(what=what, tile=self.tile, part=part)
 
     def add(self, s: ir.Stmt, name: str, wave: int | None, part: int = 0) -> None:
         """One more K block in a part of the sum `name`; a zeroed sum takes its first wave."""
@@ -164,6 +172,7 @@ def of_kernel(kernel: ir.Kernel) -> dict[str, Any]:
         "waves": len(
             {s.wave for s in statements(kernel) if isinstance(s, ir.StageTile | ir.StoreValues)}
         ),
+        "squares": frozenset(s.dst for s in statements(kernel) if isinstance(s, ir.SumSquares)),
         "maxima": frozenset(s.dst for s in statements(kernel) if isinstance(s, ir.RowAmax)),
         "stages": next((s.stages for s in kernel.smem if s.use == "slots"), 1),
     }

@@ -30,6 +30,7 @@ from .quantised_values import clear, quantise
 from .ranked_values import mine, ranked, senders
 from .reader import Held, Reader, Sent, of_kernel, place
 from .share_values import begins, of_shares
+from .squares import of_squares
 
 
 def values(kernel: ir.Kernel) -> Iterator[Finding]:
@@ -199,6 +200,8 @@ def _step(r: Reader, s: Any) -> None:
             of_indices(r, s)
         case ir.LoadPages() | ir.TmaLoad():
             of_pages(r, s)
+        case ir.SumSquares() | ir.AddSquares():
+            of_squares(r, s)
         case ir.LoadFragments():
             load_fragments(r, s)
         case ir.MultiplyFragments():
@@ -215,9 +218,7 @@ def _step(r: Reader, s: Any) -> None:
         case ir.SendPartials():
             _send(r, s)
         case ir.AddPartials():
-            r.want_sum(s, s.dst, s.wave, range(0) if s.through == "every_rank" else r.mine)
-            for part in range(r.parts):
-                _add(r, s, part)
+            _take(r, s)
         case ir.StageTile():
             if r.staged == "sum":
                 r.want_sum(s, s.src, s.wave)
@@ -252,6 +253,12 @@ def _send(r: Reader, s: ir.SendPartials) -> None:
         r.sent[r.tile, r.rank or r.worker, s.wave, part] = r.registers.get(place(s.src, part))
 
 
+def _take(r: Reader, s: ir.AddPartials) -> None:
+    r.want_sum(s, s.dst, s.wave, range(0) if s.through == "every_rank" else r.mine)
+    for part in range(r.parts):
+        _add(r, s, part)
+
+
 def _add(r: Reader, s: ir.AddPartials, part: int) -> None:
     """In order of rank, or of warpgroup, which here is that of the K blocks."""
     name = place(s.dst, part)
@@ -266,9 +273,9 @@ def _add(r: Reader, s: ir.AddPartials, part: int) -> None:
     found = [r.registers.get(name), *sent]
     ks = tuple(k for held in found if held for k in held.ks)
     alike = all(
-        held and (held.what, held.tile, held.part) == ("sum", r.tile, part) for held in found
+        held and (held.what, held.tile, held.part) == (r.total, r.tile, part) for held in found
     )
-    what = "sum" if alike else "part of the sum"
+    what = r.total if alike else "part of the sum"
     r.registers[name] = Held(what=what, tile=r.tile, wave=s.wave if ks else None, ks=ks, part=part)
 
 

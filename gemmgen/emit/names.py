@@ -32,7 +32,7 @@ from .indices import filled, minus, pieces, together
 from .k_blocks import counting, first_block
 from .mailboxes import mailboxes
 from .numbers import Number, each
-from .of_d import numbers_of_d
+from .of_d import column_of_tail, numbers_of_d
 from .wire import wire
 
 RANKS = {2: "", 3: "_3d"}  # what a PTX function's name ends in, by its number of coordinates
@@ -156,7 +156,18 @@ def scale_d(kernel: Kernel, s: Mma, step: int) -> str:
     return "1" if step else first
 
 
-OF_KERNEL = (column_of_d, fragments, products, piece, wire, pieces, filled, stage, scale_d)
+OF_KERNEL = (
+    column_of_tail,
+    column_of_d,
+    fragments,
+    products,
+    piece,
+    wire,
+    pieces,
+    filled,
+    stage,
+    scale_d,
+)
 
 CONDITIONS = {
     "cta_leader": "threadIdx.x == 0",

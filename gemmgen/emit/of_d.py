@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.nodes import Kernel
+from ..ir.nodes import Kernel, StoreTail
+from ..ir.places import piece
 from ..ir.spelling import MINUS_INFINITY, folded
 from ..ir.stores import E4M3_MAX, LEAST_AMAX
 from .wire import PAIRS
@@ -21,3 +22,8 @@ def numbers_of_d(kernel: Kernel) -> dict[str, Any]:
         "d_columns": folded(kernel, "shape_n"),
         "d_col": folded(kernel, "col"),
     }
+
+
+def column_of_tail(kernel: Kernel, s: StoreTail) -> str:
+    """Of the columns that are left of D's rows this thread's, in the tensor that it stores to."""
+    return "i % columns" if s.own else f"{piece(kernel, s).column} + col"

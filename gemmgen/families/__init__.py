@@ -54,11 +54,12 @@ def computes(p: Problem) -> str:
     a, b = p.stored
     which = " (rows that an array on the device says)" * p.indexed
     pages = " (in pages of 64 rows, which an array on the device says)" * p.paged
-    product = f"where acc is the sum over K of A {a} {p.a}{which} times B {b} {p.b}{pages}"
+    squares = ", in the last column (of a pair the first) and of A's row squared" * p.squares
+    product = f"where acc is the sum over K of A {a} {p.a}{which} times B {b} {p.b}{pages}{squares}"
     gaps = (
         f" (heads of {p.heads.left} and {p.heads.right} columns, {p.heads.mid} left out between them)"
         if p.heads
-        else ""
+        else " (its last column apart)" * p.squares
     )
     each = f"Computes D [M, N] {p.d}{gaps}, of elements {expression(p.value)}, {product}"
     return f"{each}. {p.family}: {FAMILIES[p.family].says}; {GROUPINGS[p.grouping].says}."

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ..config import Config
+from ..ir.dtypes import F32
 from ..ir.nodes import (
+    AddSquares,
     Arrive,
     Fence,
     ForK,
@@ -11,11 +13,15 @@ from ..ir.nodes import (
     Kernel,
     Mma,
     Piece,
+    Registers,
+    SumSquares,
     TileBody,
     Wait,
     WgmmaCommit,
     WgmmaWait,
+    Zero,
 )
+from ..ir.squares import ROWS
 from ..problem import Problem
 from .common import accumulators, assemble, wgmma
 from .output import epilogue
@@ -36,14 +42,18 @@ def build(p: Problem, c: Config) -> Kernel:
         for w in range(c.waves)
     )
     release, drain = RELEASES[c.in_flight]
+    waves = range(c.waves) if p.squares else ()
+    squares = tuple(Registers(name=f"squares{w}", dtype=F32, count=ROWS) for w in waves)
     piece = Piece(
+        loads=tuple(SumSquares(dst=f"squares{w}", smem="smem_a", wave=w) for w in waves),
         products=(Fence(of="wgmma"), *mma, WgmmaCommit()),
         wait=(WgmmaWait(pending=c.in_flight),),
         release=(release,),
     )
     tile = TileBody(
+        setup=tuple(Zero(dst=s.name) for s in squares),
         main=(ForK(body=(Wait(barrier="full"), piece), unroll=c.unroll),),
-        drain=drain,
+        drain=(*drain, *(AddSquares(dst=f"acc{w}", src=f"squares{w}") for w in waves)),
         epilogue=epilogue(p, c),
     )
-    return assemble(p, c, locals=accumulators(p, c), tile=tile)
+    return assemble(p, c, locals=(*accumulators(p, c), *squares), tile=tile)

@@ -26,6 +26,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         "add" * p.accumulate,
         "indexed" * p.indexed,
         "paged" * p.paged,
+        "squares" * p.squares,
         "_".join(map(str, ("heads", *p.heads.numbers))) if p.heads else "",
         p.collective * (p.collective != Problem.collective),
         f"wire_{p.wire}" * (p.wire is not None),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..config import Config
 from ..ir import argument_names
 from ..ir.argument_names import parameter, row_stride
@@ -29,6 +31,7 @@ from ..ir.nodes import (
     Zero,
 )
 from ..ir.row_sums import fold_rows, split_rows
+from ..ir.squares import SQUARES
 from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..problem import Problem
 
@@ -71,7 +74,13 @@ def output_params(p: Problem) -> tuple[Param, ...]:
         Param(name="scale_d_stride", ctype="int"),
         *group_stride("scale_d", grouped=grouped),
     )
-    return (pointer, stride, *group_stride("d", grouped=grouped), *scales * p.quantised)
+    squares = (
+        Param(name=SQUARES, ctype="float*"),
+        Param(name=f"{SQUARES}_stride", ctype="int"),
+        *group_stride(SQUARES, grouped=grouped),
+    )
+    more = (*scales * p.quantised, *squares * p.squares)
+    return (pointer, stride, *group_stride("d", grouped=grouped), *more)
 
 
 def group_stride(tensor: str, *, grouped: bool) -> tuple[Param, ...]:
@@ -99,7 +108,9 @@ def epilogue(p: Problem, c: Config) -> tuple[Stmt, ...]:
     sync = Sync(of="warpgroup", first_id=EPILOGUE_BARRIER, warpgroups=c.consumers)
     staged = tuple(s for w in range(c.waves) for s in _staged(p, w))
     waves, add = range(c.waves), p.accumulate
-    tails = tuple(StoreTail(tensor="d", smem="smem_d", wave=w, add=add) for w in waves)
+    tail = StoreTail(tensor="d", smem="smem_d", wave=0, add=add)
+    tail = replace(tail, tensor=SQUARES, own=True) if p.squares else tail
+    tails = tuple(replace(tail, wave=w) for w in waves)
     stores = tuple(StoreTile(tensor_map="map_d", smem="smem_d", wave=w, add=add) for w in waves)
     return (
         If(when="leader", body=(StoreWait(pending=0, reads=True),)),

@@ -45,7 +45,8 @@ def bare(of: Workload, rows: int) -> Iterator[Config]:
     if fold_rows(of.problem.epilogue) > 1:
         yield _row_sums(of)
         return
-    sides = _coded_tiles(of) if of.recipe.coded else (*_tiles(of, rows), *_swapped_tiles(of))
+    swapped = () if of.problem.squares else _swapped_tiles(of)
+    sides = _coded_tiles(of) if of.recipe.coded else (*_tiles(of, rows), *swapped)
     for tile in sides:
         probed: Changes = {"stages": PROBE, **tile}
         found = [Config(**probed)]

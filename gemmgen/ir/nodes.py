@@ -49,6 +49,7 @@ from .resources import (
     Watch,
     Wgmma,
 )
+from .squares import AddSquares, SumSquares
 from .stamps import CloseStamps, OpenStamps, Stamp, StampTile
 from .stmts import (
     Arrive,
@@ -105,6 +106,7 @@ __all__ = [
     "Accumulate",
     "AcquireMap",
     "AddPartials",
+    "AddSquares",
     "Arrive",
     "AwaitSignals",
     "Axis",
@@ -176,6 +178,7 @@ __all__ = [
     "StoreTile",
     "StoreValues",
     "StoreWait",
+    "SumSquares",
     "Sync",
     "TakeAmax",
     "TakeShare",

@@ -189,11 +189,12 @@ class TmaStore(Stmt):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreTail(Stmt):
-    """Element by element, the columns after the last whole 16-byte piece of D's rows."""
+    """Element by element, the columns after the last whole 16-byte piece of D's rows. own: one column, of which `tensor` has nothing else."""
 
     tensor: str
     smem: str
     wave: int
+    own: bool = field(default=False, metadata=UNUSUAL)
     add: bool = field(default=False, metadata=UNUSUAL)
     column: int = field(default=0, metadata=UNUSUAL)
     slot: int = field(default=OWN, metadata=UNUSUAL)

@@ -40,6 +40,7 @@ from .nodes import (
     Signal,
     Stmt,
     StoreValues,
+    SumSquares,
     Sync,
     TakeShare,
     TmaLoad,
@@ -81,6 +82,7 @@ OUTER: dict[type, type] = {
     ReadCodes: ForK,
     RejoinRing: ForTiles,
     Decode: ForK,
+    SumSquares: ForK,
 }
 OUTER_OF_IF: dict[str, type] = {
     **dict.fromkeys(("after_first", "behind", "new_share"), ForK),

@@ -17,10 +17,20 @@ from .meaning_indices import INDEXED
 from .meaning_loads import LOADS
 from .meaning_pages import PAGED
 from .meaning_promotion import PROMOTIONS
+from .meaning_squares import SQUARES
 from .meaning_waits import WAITS, Meaning
 
 MEANING: dict[type[ir.Stmt], Meaning] = (
-    WAITS | LOADS | INDEXED | PAGED | DECODING | EXCHANGE | PROMOTIONS | EPILOGUE | FRAGMENTS
+    WAITS
+    | LOADS
+    | INDEXED
+    | PAGED
+    | DECODING
+    | EXCHANGE
+    | PROMOTIONS
+    | SQUARES
+    | EPILOGUE
+    | FRAGMENTS
 )
 
 

@@ -155,7 +155,8 @@ def store_tail(k: ir.Kernel, s: ir.StoreTail) -> str:
     block = f"{slot(s) * k.consumers} + warpgroup"
     opcode, letter, of = TAIL[b.dtype.cuda]
     read = f'{of}("{opcode}"(${letter}, [{element_at(b, block)}]))'
-    to = f"{of_group(k, s.tensor)}[(long long)({p.row} + row) * {s.tensor}_stride + {p.column} + col]"
+    column = "col - first" if s.own else f"{p.column} + col"
+    to = f"{of_group(k, s.tensor)}[(long long)({p.row} + row) * {s.tensor}_stride + {column}]"
     return (
         f"const int block = {block}, whole = {columns} / {each} * {each}, left = {columns} - whole,"
         f" first = whole - {p.column};"

@@ -74,6 +74,9 @@ def check_mapped(p: Problem) -> None:
     if p.paged:
         said = "a pack's C code knows of no table of pages"
         raise UnsupportedProblem(f"a pack cannot hold kernels of rows by page: {said}")
+    if p.squares:
+        said = "a pack's C code passes D alone"
+        raise UnsupportedProblem(f"a pack cannot hold kernels of squares=true: {said}")
     if p.heads:
         raise UnsupportedProblem(
             f"a pack cannot hold kernels of heads={p.heads}: its D has no gaps"

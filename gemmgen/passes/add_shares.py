@@ -16,12 +16,13 @@ from ..ir.nodes import (
     Registers,
     Role,
     Stmt,
+    SumSquares,
     TakeShare,
     TileBody,
     WgmmaWait,
     Zero,
 )
-from ..ir.rewrite import map_body, map_role, walk
+from ..ir.rewrite import map_body, map_role, statements, walk
 from ..target import Target
 from .split_k import waves
 
@@ -31,7 +32,12 @@ SHARES_ALONE = Rule(
     "windows, no collective",
     because="Shares are parts of the K that one CTA sums, of the same number of K blocks in every tile, as if CTAs divided it.",
 )
-RULES = (SHARES_ALONE,)
+SHARES_SQUARES = Rule(
+    id="shares-squares",
+    says="shares needs products without sums of squares of A's rows",
+    because="Shares are for the bits that CTAs have that divide K, and squares are summed over all of it.",
+)
+RULES = (SHARES_ALONE, SHARES_SQUARES)
 RANKS = {
     x.scheduler for x in COLLECTIVES.values() if x.scheduler
 }  # that walk tiles of several GPUs
@@ -68,6 +74,8 @@ def _check(kernel: Kernel, shares: int) -> None:
             "scheduler": s.name,
         }
         raise IllegalConfig(SHARES_ALONE, values, "Use shares=1.")
+    if any(isinstance(x, SumSquares) for x in statements(kernel)):
+        raise IllegalConfig(SHARES_SQUARES, {"shares": shares}, "Use shares=1.")
 
 
 def _adding(role: Role, totals: dict[str, str]) -> Role:

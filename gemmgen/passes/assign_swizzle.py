@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from ..errors import IllegalConfig, Rule
 from ..ir.heads import NO_GAPS, Heads
-from ..ir.nodes import Kernel, Smem
+from ..ir.nodes import Kernel, Smem, SumSquares
+from ..ir.rewrite import statements
 from ..target import Target
 
 MODES = (128, 64, 32)  # bytes; TMA and wgmma have exactly these (and none)
@@ -22,7 +23,12 @@ HEADS_BOXES = Rule(
     says="a D whose columns have gaps must be swizzled, by what divides the bytes of its heads' left and of their right columns",
     because="A TMA store sends a swizzle's span of columns as one box, over a gap that lies inside it; rows without a swizzle are sent whole.",
 )
-RULES = (SWIZZLE_WIDTH, HEADS_BOXES)
+SQUARES_LINES = Rule(
+    id="squares-lines",
+    says="sums of squares of A's rows need K blocks of 128 bytes, swizzled by 128",
+    because="A quad's lanes read a row's eight pieces of 16 bytes, and eight rows' from other banks each.",
+)
+RULES = (SWIZZLE_WIDTH, HEADS_BOXES, SQUARES_LINES)
 
 
 def assign_swizzle(kernel: Kernel, target: Target) -> Kernel:
@@ -30,7 +36,12 @@ def assign_swizzle(kernel: Kernel, target: Target) -> Kernel:
     Smem.swizzle."""
     heads = {m.smem: m.heads for m in kernel.maps}
     smem = (replace(s, swizzle=_swizzle(s, heads.get(s.name, NO_GAPS))) for s in kernel.smem)
-    return replace(kernel, smem=tuple(smem))
+    kernel = replace(kernel, smem=tuple(smem))
+    for a in (kernel.buffer(s.smem) for s in statements(kernel) if isinstance(s, SumSquares)):
+        if (a.swizzle, a.cols * a.dtype.bytes) != (MODES[0], MODES[0]):
+            values = {"k_bytes": a.cols * a.dtype.bytes, "swizzle_ab": a.swizzle}
+            raise IllegalConfig(SQUARES_LINES, values, "Use block_k_bytes=128 and swizzle_ab=null.")
+    return kernel
 
 
 def _swizzle(s: Smem, heads: Heads) -> int:

@@ -16,6 +16,7 @@ from ..ir.nodes import (
     Role,
     SendPartials,
     Stmt,
+    SumSquares,
     Sync,
     TileBody,
     Zero,
@@ -42,8 +43,8 @@ SLICE_ALONE = Rule(
 )
 SLICE_SUMS = Rule(
     id="slice-sums",
-    says="slice_k needs sums that stay in the tensor core",
-    because="What a promoting warpgroup does between two K blocks is hidden by others that share its tile; a slice's scales were not tried.",
+    says="slice_k needs sums that stay in the tensor core, and none of squares of A's rows",
+    because="What a promoting warpgroup does between two K blocks is hidden by others that share its tile; a slice's scales, and its squares, were not tried.",
 )
 SLICE_RING = Rule(
     id="slice-ring",
@@ -97,6 +98,8 @@ def _check(kernel: Kernel) -> None:
         raise IllegalConfig(SLICE_ALONE, values, "Use slice_k=false.")
     if any(isinstance(x, PROMOTION) for x in statements(kernel)):
         raise IllegalConfig(SLICE_SUMS, {"slice_k": True, "promotes": True}, "Use slice_k=false.")
+    if any(isinstance(x, SumSquares) for x in statements(kernel)):
+        raise IllegalConfig(SLICE_SUMS, {"slice_k": True, "squares": True}, "Use slice_k=false.")
     lag = max((x.lag for x in statements(kernel) if releases(x)), default=0)
     each, left = divmod(kernel.stages, role.slices)
     if left or each <= lag:

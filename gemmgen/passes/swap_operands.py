@@ -21,6 +21,7 @@ from ..ir.nodes import (
     Smem,
     StageTile,
     Stmt,
+    SumSquares,
     Wgmma,
 )
 from ..ir.packed import COLUMNS
@@ -61,7 +62,20 @@ DECODED_SPAN = Rule(
     says="weights of 4 bits need K blocks of 128 columns, and multicast none or a",
     because="They are packed in blocks of 64 rows and 128 columns, each of which is copied as it lies, by the CTA that multiplies by it.",
 )
-RULES = (DECODED_SWAPPED, DECODED_SPAN, SWAPPED_ROWS, SWAPPED_SCALES, SWAPPED_PARTS, SWAPPED_SUMS)
+SQUARES_ROWS = Rule(
+    id="squares-rows",
+    says="sums of squares of A's rows need swap_ab=false",
+    because="A thread sums those of the accumulator's rows that it has, which with swap_ab are B's.",
+)
+RULES = (
+    SQUARES_ROWS,
+    DECODED_SWAPPED,
+    DECODED_SPAN,
+    SWAPPED_ROWS,
+    SWAPPED_SCALES,
+    SWAPPED_PARTS,
+    SWAPPED_SUMS,
+)
 
 COLUMN_SCALES = "column_scales"
 
@@ -76,6 +90,8 @@ def swap_operands(kernel: Kernel, target: Target, swap_ab: bool) -> Kernel:
         _check_decoded(kernel, swap_ab)
     if not swap_ab:
         return kernel
+    if any(isinstance(s, SumSquares) for s in statements(kernel)):
+        raise IllegalConfig(SQUARES_ROWS, {"swap_ab": True}, "Use swap_ab=false.")
     most = target.wgmma_n if decoded else target.wgmma_m
     if kernel.block.m > most and kernel.block.fold_rows == 1:
         values = {"block_m": kernel.block.m, "most": most}

@@ -15,6 +15,7 @@ from ..ir.groupings import GROUPINGS, in_turn
 from ..ir.indices import ROWS, TOP
 from ..ir.pages import COUNT, PAGES, PITCH
 from ..ir.pages import ROWS as PAGE_ROWS
+from ..ir.squares import SQUARES
 from ..verification.indexed import stored_a
 from ..verification.inputs import Operands
 from ..verification.paged import in_pages, stored_b
@@ -42,10 +43,10 @@ def bind(
     pitches: Pitches,
     out: int,
     place: Callable[[Bytes], int],
-    scale_d: int = 0,
+    beside: int = 0,
 ) -> Bound:
     """Embed each operand in a parent filled with NaN, `place` it (bytes [rows, pitch] -> address),
-    and describe the launch that writes D at address `out`, and its scales at `scale_d`."""
+    and describe the launch that writes D at address `out`, and its scales, or its rows' sums of squares, at `beside`."""
 
     def embed(rows: npt.NDArray[Any], pitch: int) -> Matrix:
         """[outer, inner], or [groups, outer, inner] with `pitches.gap` rows between two groups."""
@@ -88,7 +89,7 @@ def bind(
     if operands.pages is not None:
         numbers = embed(operands.pages, operands.pages.shape[1] + 1)
         values |= {PAGES: numbers.pointer, PITCH: numbers.stride, COUNT: matrices["b"].groups}
-    output = _output(operands, pitches, out, scale_d)
+    output = _output(operands, pitches, out, beside)
     scales = _scales(operands, pitches, embed)
     return Bound(
         matrices=matrices | output.matrices | scales.matrices,
@@ -102,7 +103,7 @@ def _blocks(blocks: Bytes, embed: Embed) -> Matrix:
     return embed(rows, rows.shape[-1])
 
 
-def _output(operands: Operands, pitches: Pitches, out: int, scale_d: int) -> Bound:
+def _output(operands: Operands, pitches: Pitches, out: int, beside: int) -> Bound:
     groups = operands.d_groups
     high = operands.d_m + pitches.gap * len(groups)
     blocks = scale_blocks(operands) + pitches.gap * len(groups)
@@ -115,8 +116,9 @@ def _output(operands: Operands, pitches: Pitches, out: int, scale_d: int) -> Bou
         group_stride=high * pitches.d,
     )
     values: Values = {"d": out, "d_stride": d.stride, "d_stride_g": d.group_stride}
-    values |= {"scale_d": scale_d, "scale_d_stride": pitches.scale_d}
-    values["scale_d_stride_g"] = blocks * pitches.scale_d
+    of_group = blocks * pitches.scale_d
+    values |= {"scale_d": beside, "scale_d_stride": pitches.scale_d, "scale_d_stride_g": of_group}
+    values |= {SQUARES: beside, f"{SQUARES}_stride": 1, f"{SQUARES}_stride_g": of_group}
     return Bound(matrices={"d": d}, values=values)
 
 

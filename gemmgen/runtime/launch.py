@@ -15,6 +15,8 @@ from ..ir.groupings import summed_k
 from ..ir.heads import check_columns, gaps_of
 from ..ir.launchable import Launchable
 from ..ir.nodes import Kernel
+from ..ir.squares import SQUARES
+from ..ir.squares import check_columns as check_squares
 from ..ir.stamps import ring_bytes
 from ..target import clusters
 from . import driver, nvrtc, sms, watchdog
@@ -253,6 +255,8 @@ def check_launch(kernel: Launchable, shape: tuple[int, int, int], groups: int = 
             "groups, m", (groups, shape[0]), f"must make less than {INT_LIMIT} rows of D"
         )
     check_columns(gaps_of(kernel.maps), "n", shape[1], MOST_SIDE)
+    if any(x.name == SQUARES for x in kernel.params):
+        check_squares(shape[1] // kernel.block.fold - 1)
     for x in kernel.pointed:
         if shape[2] % x.step:
             allowed = (

@@ -59,6 +59,7 @@ class Operands:
     fold: int = 1  # columns of the product per column of D
     fold_rows: int = 1  # rows of the product per row of D
     heads: Heads = NO_GAPS  # how D's columns lie in memory
+    squares: bool = False  # the last of them lies apart: sums of squares
     packing: str = ""  # how groups lie that split K: Grouping.depths
     summed: bool = False  # D is one, of all groups: Grouping.summed
     indices: Indices | None = None
@@ -79,8 +80,8 @@ class Operands:
 
     @property
     def d_columns(self) -> int:
-        """Columns of D in memory, those that no launch writes among them."""
-        return self.heads.columns(int(self.b.shape[-2]) // self.fold)
+        """Columns of D in memory, those that no launch writes among them; without that of sums of squares."""
+        return self.heads.columns(int(self.b.shape[-2]) // self.fold) - self.squares
 
     def d_rows(self, gap: int) -> int:
         """Rows of D in memory, with `gap` of them after each group that has rows of its own."""
@@ -164,6 +165,7 @@ def grouped(
         rows_per_scale=first.rows_per_scale,
         fold=first.fold,
         fold_rows=first.fold_rows,
+        squares=first.squares,
     )
     lost = ~owned(problem, shape[0], layout).reshape(whole.a.shape[:-1])
     whole.a.view(np.uint8).reshape(*whole.a.shape[:-1], -1)[lost] = NAN_BYTE
@@ -235,6 +237,7 @@ def _draw(
         fold=fold(problem.epilogue),
         fold_rows=fold_rows(problem.epilogue),
         heads=problem.gaps,
+        squares=problem.squares,
     )
     if problem.form is None:
         return drawn

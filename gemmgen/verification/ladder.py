@@ -95,6 +95,7 @@ def _draw(
         fold=fold(problem.epilogue),
         fold_rows=fold_rows(problem.epilogue),
         heads=problem.gaps,
+        squares=problem.squares,
     )
     return drawn if problem.form is None else exactly(drawn, problem.form, seed)
 

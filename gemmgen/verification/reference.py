@@ -17,6 +17,7 @@ from ..recipes import SCALE_BLOCK, recipe
 from .engines import Array, Engine
 from .epilogue import ULP, Interval, enclose, evaluate, lift_arguments
 from .inputs import Operands
+from .squares import bounded_squares, with_squares
 from .tensor_core import TENSOR_CORES, Approximate, Operand, Share, Slices, chain, operand
 
 FP32_FLOOR = 2.0**-148  # absolute error of an FP32 operation whose result is subnormal
@@ -48,6 +49,7 @@ def product(problem: Problem, operands: Operands, engine: Engine) -> Array:
     a = engine.lookup(table(problem.a), engine.lift(operands.a))
     b = engine.lookup(table(problem.b), engine.lift(operands.b))
     acc = _scaled(operands, a, b, engine) if recipe(problem.family).scaled else a @ b.T
+    acc = with_squares(problem, a, acc)
     # FP32 sums that cancel, or start from zero, give +0; a single -0 product would give -0 here.
     return finish(problem, operands, acc + 0.0, engine)
 
@@ -63,6 +65,7 @@ def enclosure(problem: Problem, operands: Operands, engine: Engine, share: Share
     a = operand(operands.a, problem.a, engine)
     b = operand(operands.b, problem.b, engine)
     acc = _shared(problem, operands, a, b, engine, share)
+    acc = bounded_squares(problem, a.values, acc)
     # An integer sum is rounded when it becomes FP32.
     converted = 0.0
     if problem.a.integer and not problem.d.integer:

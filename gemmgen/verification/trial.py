@@ -198,7 +198,7 @@ def check_bounded(part: Part, got: Result, engine: Engine, share: Share) -> Boun
 
 
 def output(problem: Problem, operands: Operands, strides: Pitches) -> Guarded:
-    """D of a launch, all groups' rows counted through, and beside it its scales if it is FP8."""
+    """D of a launch, all groups' rows counted through, and beside it its scales if it is FP8, or its rows' sums of squares."""
     m, n = operands.d_m, operands.d_columns
     start = None
     if problem.accumulate:
@@ -212,7 +212,7 @@ def output(problem: Problem, operands: Operands, strides: Pitches) -> Guarded:
         pitch=strides.d,
         start=start,
         started=owned(problem, m, operands.layout, strides.gap),
-        beside=_beside(operands, strides) if problem.quantised else None,
+        beside=_beside(operands, strides) if problem.quantised or problem.squares else None,
     )
 
 
@@ -225,8 +225,8 @@ def _beside(operands: Operands, strides: Pitches) -> Guarded:
 
 
 def scale_blocks(operands: Operands) -> int:
-    """Scales per row of an FP8 D."""
-    return -(-operands.shape[1] // operands.fold // OUTPUT_SCALE_BLOCK)
+    """Scales per row of an FP8 D; of sums of squares there is one."""
+    return 1 if operands.squares else -(-operands.shape[1] // operands.fold // OUTPUT_SCALE_BLOCK)
 
 
 def run(
@@ -264,6 +264,8 @@ def collected(
     scales = _scales(operands, strides, guarded.beside.extract(after[guarded.own :]), fill)
     quantised.unwritten(scales, mine, cleared(*where), fill)
     scales[~mine] = 0
+    if problem.squares:
+        return Result(codes=engine.lift(np.concatenate([codes, scales], 1)))
     return Result(codes=engine.lift(codes), scales=engine.lift(scales))
 
 

@@ -25,6 +25,7 @@ from . import (
     rows_shares,
     rows_slices,
     rows_split,
+    rows_squares,
     rows_summed,
     rows_trust,
     rows_turns,
@@ -35,7 +36,7 @@ PARTS = (
     *(rows_protocol, rows_numerics, rows_rest, rows_depths, rows_parts, rows_split),
     *(rows_overlap, rows_pieces, rows_columns, rows_turns, rows_peek),
     *(rows_trust, rows_ahead, rows_lanes, rows_direct, rows_shares, rows_outbox, rows_indexed),
-    *(rows_decoding, rows_slices, rows_gaps, rows_summed, rows_paged),
+    *(rows_decoding, rows_slices, rows_gaps, rows_summed, rows_paged, rows_squares),
 )
 ROWS: tuple[Mutant, ...] = tuple(
     Mutant(**{**vars(m), "id": f"row {m.id}"}) for part in PARTS for m in part.ROWS

@@ -18,6 +18,7 @@ from kernels import (
     LOGITS,
     PAIRED,
     QUANTISED,
+    SQUARES,
     VECTOR,
     W4A16,
 )
@@ -470,6 +471,14 @@ ILLEGAL = {
         {},
         {"row_bytes": 256, "swizzle": 128, "heads": "(32, 64, 128)"},
     ),
+    "squares-lines": (
+        SQUARES,
+        {"swizzle_ab": 64},
+        {},
+        {"k_bytes": 128, "swizzle_ab": 64},
+    ),
+    "squares-rows": (SQUARES, {"swap_ab": True, "block_m": 16}, {}, {"swap_ab": True}),
+    "shares-squares": (SQUARES, {"shares": 2}, {}, {"shares": 2}),
     "tma-loads": (
         replace(DENSE, layout="tn"),
         {"block_m": 256, "block_n": 64, "swizzle_ab": 0, "stages": 2},

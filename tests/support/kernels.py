@@ -37,6 +37,8 @@ VECTOR = Problem(family="fp8_1d1d", a=E4M3, b=E4M3, d=F32)
 INT8_BLOCK = Problem(family="fp8_block", a=S8, b=S8)
 PAIRED = replace(DENSE, epilogue=EPILOGUES["reglu"])
 
+SQUARES = Problem(family="dense", a=BF16, b=BF16, d=F32, squares=True)
+SQUARES_PAIRED = replace(SQUARES, epilogue=EPILOGUES["pair_sum"])
 HEADS = replace(FP8, heads=(128, 64, 128))
 LOGITS = Problem(family="dense", a=E4M3, b=E4M3, d=F32, epilogue=mqa_logits(32))
 PAGED = replace(LOGITS, grouping="batched", paged=True, epilogue=mqa_logits(32, from_first=True))
@@ -159,6 +161,11 @@ VARIETY = {
     "fp8-quantised-masked": (replace(FP8, grouping="masked", d=E4M3), Config()),
     "fp8-heads": (HEADS, Config(block_n=192, stages=3)),
     "fp8-heads-swap": (replace(HEADS, heads=(32, 8, 96)), Config(swap_ab=True, block_m=16)),
+    "dense-squares": (SQUARES_PAIRED, Config(block_m=256, consumers=2, block_n=64, stages=3)),
+    "dense-squares-shared": (
+        SQUARES,
+        Config(block_m=64, consumers=1, block_n=32, stages=3, multicast="a"),
+    ),
     "fp8-registers": (FP8, Config(registers=(32, 232))),
     "dense-swap": (DENSE, Config(swap_ab=True, block_m=16)),
     "dense-swap-f32": (DENSE_F32, Config(swap_ab=True, block_m=24, block_n=64, consumers=1)),

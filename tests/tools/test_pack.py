@@ -471,6 +471,12 @@ def test_gaps_are_refused_by_name():
         made(p, {SHAPES[0]: Config()})
 
 
+def test_squares_are_refused_by_name():
+    p = Problem(family="dense", a=BF16, b=BF16, d=F32, squares=True)
+    with pytest.raises(UnsupportedProblem, match="squares=true: a pack's C code passes D alone"):
+        made(p, {(64, 25, 128): Config()})
+
+
 def test_packed_weights_are_refused_by_name(capsys, tmp_path):
     """Before anything is compiled: C code passes matrices as tensor maps, and these are read by address."""
     p = Problem(family="w4a16", a=BF16, b=BF16, weights="int4_128_bf16")
