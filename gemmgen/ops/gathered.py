@@ -36,7 +36,7 @@ from ..runtime.torch_tensors import (
     torch_dtype,
 )
 from .arrived import of_all_ranks
-from .calls import SCALE_BLOCK, matrix, operand_shape, outputs_of, stores
+from .calls import SCALE_BLOCK, matrix, operand_shape
 from .collective import (
     End,
     SymmetricMemory,
@@ -51,6 +51,7 @@ from .collective import InProcess as InProcess
 from .compute import Scales, read_by_epilogue, scales_of
 from .epilogue import epilogue_values
 from .front import returned, tensor_of
+from .outputs import outputs_of, stores
 from .results import planned
 
 SENT = ("a", "scale_a")

@@ -21,7 +21,7 @@ from ..runtime.peers import mailbox_bytes as mailbox_bytes
 from ..runtime.sender import Job, ParcelSender, job, writes_flags
 from ..runtime.tensor_map import Matrix
 from ..runtime.torch_tensors import current_stream, torch
-from .calls import matrix, operand_shape, output_of, stores
+from .calls import matrix, operand_shape
 from .collective import (
     End,
     SymmetricMemory,
@@ -36,6 +36,7 @@ from .collective import InProcess as InProcess
 from .compute import Scales, read_by_epilogue, scales_of
 from .epilogue import epilogue_values
 from .front import tensor_of
+from .outputs import output_of, stores
 from .results import planned
 
 LAYOUTS = "must be 'mn', or config have lane_scales"

@@ -18,7 +18,7 @@ from gemmgen.config import Config
 from gemmgen.epilogues import PerColumn, Scalar
 from gemmgen.errors import ArgumentError
 from gemmgen.ir.expr import ACC, Const
-from gemmgen.ops import building, by_row, calls, compute, depths, front, kept
+from gemmgen.ops import building, by_row, calls, compute, depths, front, kept, outputs
 from gemmgen.runtime import torch_tensors
 
 
@@ -31,7 +31,7 @@ def checks(monkeypatch):
         checked.append(argument)
         return torch_tensors.check_tensor(argument, *args, **kwargs)
 
-    for module in (calls, compute, depths):
+    for module in (calls, compute, depths, outputs):
         monkeypatch.setattr(module, "check_tensor", counted)
     return checked
 
@@ -238,7 +238,7 @@ def test_an_output_where_one_was_before_has_its_plan(launches, monkeypatch):
     given, place = dense(out=None), Placed(24, 40, dtype="bfloat16")
     monkeypatch.setattr(torch_tensors.torch(), "empty", lambda *shape, **_: seen(place))
     first = ops.gemm(**given)
-    monkeypatch.setattr(calls, "maker", None)
+    monkeypatch.setattr(outputs, "maker", None)
     for _ in range(2):
         assert ops.gemm(**given).address == first.address
     assert launches[0] is launches[1] is launches[2]

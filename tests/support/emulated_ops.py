@@ -25,6 +25,7 @@ from gemmgen.ops import (
     front,
     indexed,
     logits,
+    outputs,
     paged_logits,
     quantise,
 )
@@ -193,7 +194,7 @@ def emulated(patch, memory):
         patch.setattr(module, "current_stream", lambda device: 0)
     for module in (quantise, ops_combining, ops_routing, ops_spreading):
         patch.setattr(module, "generated", lambda x: True)
-    for module in (calls, coded, compute, depths, epilogue, indexed, logits, paged_logits):
+    for module in (calls, coded, compute, depths, epilogue, indexed, logits, outputs, paged_logits):
         patch.setattr(module, "check_tensor", checked)
     patch.setattr(calls, "WORKSPACES", SimpleNamespace(of=calls.zeroed))
     patch.setattr(calls, "reader_of", lambda device: lambda index: 0)

@@ -24,7 +24,7 @@ from gemmgen.ir.argument_names import parameter
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.expr import DeviceScalar, PerColumn, PerRow, Scalar, arguments
 from gemmgen.ir.groupings import GROUPINGS, Layout, depths, segments
-from gemmgen.ops import building, calls, coded, epilogue
+from gemmgen.ops import building, calls, coded, epilogue, outputs
 from gemmgen.ops import compute as ops_compute
 from gemmgen.ops import depths as ops_depths
 from gemmgen.pipeline import lower
@@ -229,7 +229,7 @@ class Cpu:
         self.recorded = None
         Loaded.machine = self
         self.patches = [
-            *(mock.patch.object(m, "check_tensor", relaxed) for m in (calls, coded, ops_compute, ops_depths, epilogue)),
+            *(mock.patch.object(m, "check_tensor", relaxed) for m in (calls, coded, ops_compute, ops_depths, epilogue, outputs)),
             mock.patch.object(building, "loaded", lru_cache(Loaded)),
             mock.patch.object(building, "given", lru_cache(Loaded)),
             mock.patch.object(calls, "current_stream", lambda device: 0),
