@@ -55,4 +55,5 @@ def test_rows_are_free_before_the_second_gemm(kind, order, held):
         [s for s, dtype in x if dtype != torch.int32 and s[-1] in (hidden, inner)]
         for x in (held[0], held[-1])
     )
-    assert (first, last) == ([(rows, hidden)], [(rows, inner)])
+    read = tokens if kind == "fp8" else rows  # so few are read by index
+    assert (first, last) == ([(read, hidden)], [(rows, inner)])

@@ -388,7 +388,7 @@ def test_an_indexers_scores(dtype):
         assert found[i, j] == wanted.to(found.dtype)
     fake = faked_scores(q, kv, scale, weights, first, end, out_dtype=dtype)
     assert (found.dtype, found.stride()) == (fake.dtype, fake.stride())
-    with pytest.raises(ArgumentError, match="kv shape"):
+    with pytest.raises(ArgumentError, match="kv side 1=16: must be 32"):
         torch.ops.gemmgen.fp8_mqa_logits(q, kv[:, :16], scale, weights, first, end)
 
 
