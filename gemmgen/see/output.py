@@ -11,6 +11,7 @@ import numpy as np
 
 from ..emulator.descriptor import swizzled
 from ..emulator.tensor_map import chunks
+from ..errors import ArgumentError
 from ..ir.nodes import (
     Kernel,
     Smem,
@@ -75,9 +76,12 @@ class Output:
 
 
 def output(kernel: Kernel) -> Output:
-    """D's tile of a lowered kernel."""
+    """D's tile of a lowered kernel. Raises ArgumentError for one that stores D from registers."""
     d = kernel.buffer("smem_d")
     staged = [s for s in dict.fromkeys(statements(kernel)) if isinstance(s, StageTile)]
+    if not staged:
+        says = "must stage D in shared memory: sums of rows are stored from registers"
+        raise ArgumentError("D", kernel.name, says)
     stores = tuple(store for s in staged for store in _stores(kernel, d, s))
     return Output(
         smem=d,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from device import SMEM_BASE, WAVE, Kernel, fragment
 from exhibits import exhibit
-from kernels import DENSE, DENSE_F32, FP8, VARIETY
+from kernels import DENSE, DENSE_F32, FP8, LOGITS, VARIETY
 from test_explain import check_html, contrast
 from test_layout import box_addresses, loaded, mn_major_addresses, wgmma_addresses
 
@@ -564,3 +564,8 @@ def test_a_picture_for_notebooks_is_the_command_s(tmp_path, capsys):
     assert repr(picture) == f"Picture({layout(kernel, 'D').title!r})"
     with pytest.raises(ArgumentError, match="what='d'"):
         shown(kernel, "d")
+
+
+def test_a_kernel_that_stages_no_d_has_no_picture_of_it():
+    with pytest.raises(ArgumentError, match=r"^D=.* must stage D in shared memory"):
+        output(lower(LOGITS, Config(swap_ab=True, block_m=128, block_n=128)))
