@@ -31,6 +31,8 @@ from .limits import limit_sms, sm_limit
 from .logits import fp8_mqa_logits
 from .mixture import moe
 from .paged_logits import fp8_paged_mqa_logits, paged_cache
+from .pairing import paired
+from .prenorm import prenorm_gemm
 from .preparing import Prepared, every_m, prepare
 from .quantise import quantise_blocks, quantise_rows
 from .routing import Routes, route
@@ -81,6 +83,8 @@ __all__ = [
     "moe",
     "multiply",
     "paged_cache",
+    "paired",
+    "prenorm_gemm",
     "prepare",
     "quantise_blocks",
     "quantise_rows",

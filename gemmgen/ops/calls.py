@@ -14,6 +14,7 @@ from ..ir.exchange import PARTIALS
 from ..ir.expr import ACC, PerElement, fold
 from ..ir.groupings import GROUPINGS
 from ..ir.row_sums import fold_rows
+from ..ir.squares import SQUARES
 from ..problem import INT8_K, Problem
 from ..recipes import SCALE_BLOCK as SCALE_BLOCK
 from ..recipes import recipe
@@ -53,9 +54,10 @@ def run(
     *,
     groups: ToldGroups = ALONE,
     scale_out: Any = None,
+    squares: Any = None,
 ) -> Any:
     """Check the output and the epilogue's arguments and plan the launch on torch's current stream. With no
-    rows or groups there is nothing to launch: then `out`, or (`out`, `scale_out`) if D is FP8.
+    rows or groups there is nothing to launch: then `out`, or (`out`, `scale_out`) if D is FP8, (`out`, `squares`) if those are summed.
 
     `scales`: tensors, by the name a tensor map gives them; or Fresh, copies of them, or ByRow, which are copied only for a
     kernel that needs it. `shape`: (M, N, K), M of A or of each group's.
@@ -64,8 +66,9 @@ def run(
     if not isinstance(config, Config | None):
         raise ArgumentError("config", config, "must be a gemmgen.Config or None")
     rows, columns = fold_rows(p.epilogue), fold(p.epilogue)
-    d_shape = (*(count,) * GROUPINGS[p.grouping].outputs, m // rows, p.gaps.columns(n // columns))
-    made = outputs_of(p, d_shape, a, b, out, scale_out)
+    across = p.gaps.columns(n // columns) - p.squares
+    d_shape = (*(count,) * GROUPINGS[p.grouping].outputs, m // rows, across)
+    made = outputs_of(p, d_shape, a, b, out, scale_out, squares)
     result = {name: tensor_of(x) for name, x in made.items()}
     out = result["out"]
     extra = epilogue_values(p, shape, count, given, a.device)
@@ -80,6 +83,8 @@ def run(
     store = stores(result) | {"d_stride_g": out.stride(0)}
     if p.quantised:
         store["scale_d_stride_g"] = result["scale_out"].stride(0)
+    if p.squares:
+        store[f"{SQUARES}_stride_g"] = result[SQUARES].stride(0)
     anew = tuple(x for x in made.values() if isinstance(x, Fresh))
     held = {x.name: x.tensor.data_ptr() for x in anew}
     values = {**sizes, **values, **groups.table, **store, **extra, **held}

@@ -12,8 +12,10 @@ from ..config import Config
 from ..errors import ArgumentError
 from ..ir.counts import MOST_SIDE
 from ..ir.dtypes import S32
+from ..ir.expr import fold
 from ..ir.groupings import GROUPINGS
 from ..ir.heads import check_columns
+from ..ir.squares import check_columns as check_squares
 from ..problem import Problem
 from ..recipes import recipe
 from ..runtime.torch_tensors import check_tensor
@@ -54,6 +56,7 @@ def multiply(
     scale_b: Any = None,
     scale_layout: str | None = None,
     scale_out: Any = None,
+    squares: Any = None,
     table: Any = None,
     rows: Any = None,
     top: int = 1,
@@ -74,6 +77,7 @@ def multiply(
     table: int32 on the device, of a grouping that reads one: group_rows, row_groups, group_ends or group_depths.
     rows, top: of a problem with indexed=True, which needs rows; as of `grouped_gemm`.
     expected_rows, expected_groups: as of `masked_gemm` and `grouped_gemm`. columns: as of `w4a16_gemm`, whose b is packed.
+    squares: float32 [M], of a problem with squares=True, allocated if None; the result is then (out, squares), as of `prenorm_gemm`.
     out: as of the others, of a problem with heads as of `fp8_block_gemm`; allocated if None, but if the problem accumulates, which adds to it. scale_out, config,
     invariant, arguments, the result, errors: as of `fp8_block_gemm`.
     """
@@ -89,7 +93,7 @@ def multiply(
     return compute(
         problem, config, a, b, out, arguments | read_by_epilogue(problem, scales), scales,
         table=table, expected_rows=expected_rows, expected_groups=expected_groups,
-        scale_out=scale_out, invariant=invariant, by_index=asked(problem, rows, top), columns=columns,
+        scale_out=scale_out, squares=squares, invariant=invariant, by_index=asked(problem, rows, top), columns=columns,
     )  # fmt: skip
 
 
@@ -106,6 +110,7 @@ def compute(
     expected_rows: int | None = None,
     expected_groups: int | None = None,
     scale_out: Any = None,
+    squares: Any = None,
     invariant: bool | None = None,
     weights_ready: bool = False,
     whole_k: bool = False,
@@ -125,6 +130,8 @@ def compute(
         coded.check_none(p, columns)
         shape = depths.sides(p, a, b) if g.depths else operand_shape(p, a, b)
     check_columns(p.gaps, f"b {SIDES[p.mn_major[1]]}", shape[1], MOST_SIDE)
+    if p.squares:
+        check_squares(shape[1] // fold(p.epilogue) - 1)
     of_rows, shape, told = of_product(by_index, a, shape)
     expected = {"expected_rows": expected_rows, "expected_groups": expected_groups}
     groups = _groups(p, a, b, shape, table, expected)
@@ -143,8 +150,9 @@ def compute(
     if g.depths == "flat":
         values |= {"a": a.data_ptr(), "b": b.data_ptr()}
     return run(
-        p, config, a, b, out, shape, tensors, values, given, groups=groups, scale_out=scale_out
-    )
+        p, config, a, b, out, shape, tensors, values, given,
+        groups=groups, scale_out=scale_out, squares=squares,
+    )  # fmt: skip
 
 
 def read_by_epilogue(p: Problem, s: Scales) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a launch writes: D, and beside it its scales. As it was given and checked, or made anew."""
+"""What a launch writes: D, and beside it its scales, or sums of squares. As it was given and checked, or made anew."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.dtypes import F32
+from ..ir.squares import SQUARES
 from ..problem import Problem
 from ..recipes import SCALE_BLOCK
 from ..runtime.torch_tensors import check_apart, check_tensor, maker
@@ -13,10 +14,19 @@ from .front import fresh, tensor_of
 
 
 def outputs_of(
-    p: Problem, d_shape: tuple[int, ...], a: Any, b: Any, out: Any, scale_out: Any
+    p: Problem,
+    d_shape: tuple[int, ...],
+    a: Any,
+    b: Any,
+    out: Any,
+    scale_out: Any,
+    squares: Any = None,
 ) -> dict[str, Any]:
-    """`out`, and `scale_out` if D is FP8: as given and checked, or Fresh. Raises ArgumentError."""
+    """`out`, and `scale_out` if D is FP8, `squares` if they are summed: as given and checked, or Fresh. Raises ArgumentError."""
     made = {"out": output_of(p, d_shape, out, a, b)}
+    if p.squares or squares is not None:
+        others = {"a": a, "b": b, "out": tensor_of(made["out"])}
+        made[SQUARES] = _squares(p, d_shape[:-1], squares, others)
     if p.quantised or scale_out is not None:
         others = {"a": a, "b": b, "out": tensor_of(made["out"])}
         made["scale_out"] = _scale_out(p, d_shape, scale_out, others)
@@ -29,6 +39,9 @@ def stores(result: dict[str, Any]) -> dict[str, int]:
     found = {"d": out.data_ptr(), "d_stride": out.stride(-2)}
     if scales is not None:
         found |= {"scale_d": scales.data_ptr(), "scale_d_stride": scales.stride(-1)}
+    if SQUARES in result:
+        squares = result[SQUARES]
+        found |= {SQUARES: squares.data_ptr(), f"{SQUARES}_stride": squares.stride(-1)}
     return found
 
 
@@ -61,6 +74,19 @@ def _scale_out(p: Problem, d_shape: tuple[int, ...], given: Any, others: dict[st
         raise ArgumentError("scale_out column stride", given.stride(-1), allowed)
     check_apart("scale_out", given.mT, others)
     return _writable("scale_out", given)
+
+
+def _squares(p: Problem, rows: tuple[int, ...], given: Any, others: dict[str, Any]) -> Any:
+    """float32 [..., M]: `given`, or a Fresh one. Raises ArgumentError."""
+    if not p.squares:
+        raise ArgumentError(SQUARES, type(given).__name__, "is of problems with squares=true only")
+    if given is None:
+        return fresh(SQUARES, maker(rows, F32, others["out"].device, SQUARES))
+    check_tensor(SQUARES, given, F32, rows, others["out"].device)
+    if any(side > 1 and step < 1 for side, step in zip(rows, given.stride(), strict=True)):
+        raise ArgumentError(f"{SQUARES} strides", given.stride(), "must be above 0")
+    check_apart(SQUARES, given, others)
+    return _writable(SQUARES, given)
 
 
 def _writable(name: str, given: Any) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from engine_calls import CALLS, REFUSED, SERVED, G, K, M, N, T
-from fake_torch import fake_torch_fixture, launches_fixture  # noqa: F401
+from fake_torch import bf16, fake_torch_fixture, launches_fixture  # noqa: F401
 
 from gemmgen import ops
 from gemmgen.compat import deep_gemm
@@ -23,6 +23,7 @@ RETURNS = {"transform_sf_into_required_layout", "get_mn_major_tma_aligned_tensor
 SHAPES = {"contiguous": (M, N, K), "masked": (T, N, K), "nt": (M, N, K)}
 SCORES = Config(swap_ab=True, block_m=64, block_n=64, consumers=1, stages=2)
 LAUNCHING = [c for c in CALLS if c.answer == SERVED and re.search("gemm_nt|einsum", c.name)]
+PRENORM = [c for c in CALLS if "prenorm" in c.name]
 SCORING = [c for c in CALLS if c.answer == SERVED and c.name.endswith("_mqa_logits")]
 
 
@@ -65,6 +66,24 @@ def test_scores_are_launched(call, launches, monkeypatch):
     assert found.problem.epilogue == mqa_logits(32) and found.shape == (M * 32, 1024, 128)
 
 
+@pytest.mark.parametrize("call", PRENORM, ids=named)
+def test_hyper_connections_are_launched(call, launches, monkeypatch):
+    """In one launch, behind that of the pairs, of as many products as there are splits."""
+    made = []
+
+    def pairs(b, **asked):
+        made.append((b.shape, asked))
+        return bf16(2 * (b.shape[0] + 1), b.shape[1])
+
+    monkeypatch.setattr(deep_gemm.prenorm, "paired", pairs)
+    args, kwargs = call.given()
+    assert deep_gemm.tf32_hc_prenorm_gemm(*args, **kwargs) is None
+    (found,) = launches
+    assert made == [((24, K), {"squares": True, "tf32": True})]
+    assert found.problem.squares and found.shape == (M, 50, K // 16)
+    assert found.values["groups"] == 16 and found.values["squares"] == args[3].data_ptr()
+
+
 @pytest.mark.parametrize("call", [c for c in CALLS if c.answer == REFUSED], ids=named)
 def test_what_is_refused_says_what(call, launches):
     args, kwargs = call.given()
@@ -78,7 +97,9 @@ def test_what_is_refused_says_what(call, launches):
 
 
 @pytest.mark.parametrize(
-    "call", [c for c in CALLS if c.answer == SERVED and c not in (*LAUNCHING, *SCORING)], ids=named
+    "call",
+    [c for c in CALLS if c.answer == SERVED and c not in (*LAUNCHING, *SCORING, *PRENORM)],
+    ids=named,
 )
 def test_what_answers_at_once(call, launches):
     args, kwargs = call.given()

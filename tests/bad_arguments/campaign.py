@@ -17,7 +17,7 @@ from gemmgen.ir.row_sums import fold_rows
 from gemmgen.problem import Problem
 from gemmgen.target import H200
 
-from . import coded, coded_fp8, compat, experts, gemms, heads, logits, others, paged
+from . import coded, coded_fp8, compat, experts, gemms, heads, logits, others, paged, prenorm
 from .model import Outcome, tried
 
 FUNCTIONS = (
@@ -28,6 +28,7 @@ FUNCTIONS = (
     *coded.FUNCTIONS,
     *coded_fp8.FUNCTIONS,
     *logits.FUNCTIONS,
+    *prenorm.FUNCTIONS,
     *paged.FUNCTIONS,
     *compat.FUNCTIONS,
 )

@@ -44,6 +44,7 @@ COMPILER = {
     "routing": {"ir", "errors", "emit"},  # nor of those that give copies rows by expert
     "combining": {"ir", "errors", "emit"},  # nor of those that add up experts' results
     "spreading": {"ir", "errors", "emit"},  # nor of those that copy tokens to experts' rows
+    "pairing": {"ir", "errors", "emit"},  # nor of those that split FP32 into pairs
     "unpacking": {"ir", "errors", "emit"},  # nor of those that write out weights of 4 bits
     "pipeline": {
         *["ir", "errors", "target", "config", "problem", "families", "passes", "emit", "check"],

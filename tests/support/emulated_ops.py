@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gemmgen import casts, combining, routing, spreading
+from gemmgen import casts, combining, pairing, routing, spreading
 from gemmgen.emulator import GlobalMemory, launch, load
 from gemmgen.ir.exchange import PARTIALS
 from gemmgen.ops import (
@@ -30,6 +30,7 @@ from gemmgen.ops import (
     quantise,
 )
 from gemmgen.ops import combining as ops_combining
+from gemmgen.ops import pairing as ops_pairing
 from gemmgen.ops import routing as ops_routing
 from gemmgen.ops import spreading as ops_spreading
 from gemmgen.pipeline import compile_to_source
@@ -42,7 +43,13 @@ from gemmgen.runtime.torch_tensors import dtype_of
 from gemmgen.target import H200
 from gemmgen.torch_ops import compute_on_cpu
 
-PLAIN = {ops_combining: combining, ops_routing: routing, ops_spreading: spreading, casting: casts}
+PLAIN = {
+    ops_combining: combining,
+    ops_pairing: pairing,
+    ops_routing: routing,
+    ops_spreading: spreading,
+    casting: casts,
+}
 
 MAPS, ALIGNED = 1 << 17, 512  # bytes, more than launches of a test derive
 
@@ -192,7 +199,7 @@ def emulated(patch, memory):
         patch.setattr(module, "loaded", plain(memory, kernels.source))
     for module in (*PLAIN, calls):
         patch.setattr(module, "current_stream", lambda device: 0)
-    for module in (quantise, ops_combining, ops_routing, ops_spreading):
+    for module in (quantise, ops_combining, ops_pairing, ops_routing, ops_spreading):
         patch.setattr(module, "generated", lambda x: True)
     for module in (calls, coded, compute, depths, epilogue, indexed, logits, outputs, paged_logits):
         patch.setattr(module, "check_tensor", checked)

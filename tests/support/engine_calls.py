@@ -81,7 +81,7 @@ def _paged(q: Any, *clean: bool, **more: Any):
 
 
 def _prenorm(*splits: int, **more: Any):
-    return (bf16(M, K), Placed(24, K), Placed(M, 24), Placed(M), *splits), more
+    return (bf16(M, K), Placed(24, K), Placed(16, M, 24), Placed(16, M), *splits), more
 
 
 Q = codes(M, 32, 128)
@@ -122,7 +122,7 @@ CALLS = (
     _vllm("paged logits", "fp8_fp4_paged_mqa_logits", lambda: _paged((PAGED_Q, None), clean_logits=False)),
     _vllm("paged logits, older", "fp8_paged_mqa_logits", lambda: _paged(PAGED_Q, clean_logits=True)),
     _vllm("schedule of paged logits", "get_paged_mqa_logits_metadata", lambda: ((int32(G), 64, 132), {})),
-    _vllm("hyper-connections", "tf32_hc_prenorm_gemm", lambda: _prenorm(16), REFUSED),
+    _vllm("hyper-connections", "tf32_hc_prenorm_gemm", lambda: _prenorm(16)),
     _vllm("router in BF16", "cublaslt_gemm_nt", lambda: ((bf16(M, K), bf16(N, K), Placed(M, N)), {}), REFUSED),
     _sglang("block FP8 linear", "fp8_gemm_nt", lambda: _linear(aligned(M, BLOCKS_K))),
     _sglang("warm-up of linear", "fp8_gemm_nt", lambda: _linear(Placed(M, BLOCKS_K))),
@@ -142,5 +142,5 @@ CALLS = (
     _sglang("logits of the indexer", "fp8_mqa_logits", lambda: _logits(Q, clean_logits=False)),
     _sglang("paged logits", "fp8_paged_mqa_logits", lambda: _paged(PAGED_Q, False)),
     _sglang("schedule of paged logits", "get_paged_mqa_logits_metadata", lambda: ((int32(G, 1), 64, 132), {})),
-    _sglang("hyper-connections", "tf32_hc_prenorm_gemm", lambda: _prenorm(num_splits=16), REFUSED),
+    _sglang("hyper-connections", "tf32_hc_prenorm_gemm", lambda: _prenorm(num_splits=16)),
 )  # fmt: skip

@@ -13,7 +13,7 @@ import gemmgen.ops
 from gemmgen.errors import GemmgenError, RuntimeUnavailable
 from gemmgen.ir.groupings import GROUPINGS
 
-from . import compiler_calls, expert_calls, gemm_calls, host_calls, logits_calls
+from . import compiler_calls, expert_calls, gemm_calls, host_calls, logits_calls, prenorm_calls
 from .model import REFUSALS, Ignored, Tally, named
 from .values import Call, Function
 
@@ -22,6 +22,7 @@ FUNCTIONS: dict[str, Function] = (
     | host_calls.FUNCTIONS
     | expert_calls.FUNCTIONS
     | logits_calls.FUNCTIONS
+    | prenorm_calls.FUNCTIONS
 )
 # What errors name besides: what is missing, one of several.
 WEIGHTS = {"Problem": ("weights",), "Problem.from_json": ("weights",)}

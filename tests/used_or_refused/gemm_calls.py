@@ -66,6 +66,7 @@ KEYWORDS: dict[str, st.SearchStrategy[Any]] = {
     "packing": mostly(st.sampled_from(["columns", "flat"])),
     "invariant": mostly(st.sampled_from([None, False, True])),
     "scale_out": mostly(st.none()),  # an FP8 output's is made to fit
+    "squares": mostly(st.none()),  # as are sums of squares
     "c": mostly(st.none()),  # as is what is added
     "scale_a": mostly(st.just(2.0)),
     "scale_b": mostly(st.just(0.5)),
@@ -153,6 +154,7 @@ def ignored(call: Call) -> list[str]:
         "packing": lambda v: p.grouping == f"k_{v}",
         "invariant": lambda v: _is_as_asked(launch, v),
         "scale_out": lambda v: v is None or v.data_ptr() in values,
+        "squares": lambda v: v is None or v.data_ptr() in values,
         "rows": lambda v: v is None or v.data_ptr() in values,
         "top": lambda v: v == launch.values.get(TOP, 1),
         "heads": lambda v: p.heads == (v if v is None else heads_of(v)),

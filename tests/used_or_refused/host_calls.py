@@ -19,7 +19,7 @@ from gemmgen.ops import preparing, quantise
 from gemmgen.problem import Problem
 from gemmgen.runtime import driver
 
-from . import expert_calls, logits_calls
+from . import expert_calls, logits_calls, prenorm_calls
 from .values import Function, function, mostly
 
 # What a function handed on to what this campaign has not.
@@ -59,6 +59,7 @@ def without_gpu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(quantise, "_quantised", lambda *of: PASSED.append(of) or of)
     expert_calls.without_gpu(patch)
     logits_calls.without_gpu(patch)
+    prenorm_calls.without_gpu(patch)
     patch.setattr(driver, "wait_for", lambda *of: None)
 
 

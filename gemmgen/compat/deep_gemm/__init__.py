@@ -52,6 +52,7 @@ from .layout import (
 )
 from .logits import fp8_fp4_mqa_logits, fp8_mqa_logits
 from .paged import fp8_fp4_paged_mqa_logits, fp8_paged_mqa_logits, get_paged_mqa_logits_metadata
+from .prenorm import tf32_hc_prenorm_gemm
 from .refused import REASONS, refusals
 from .settings import (
     get_mk_alignment_for_contiguous_layout,
@@ -151,6 +152,7 @@ __all__ = [
     "set_num_sms",
     "set_pdl",
     "set_tc_util",
+    "tf32_hc_prenorm_gemm",
     "transform_sf_into_required_layout",
     "unpack_ue8m0_from_int",
 ]

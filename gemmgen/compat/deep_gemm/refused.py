@@ -14,7 +14,6 @@ LIBRARY = "gemmgen calls no library; torch.mm and torch.addmm are cuBLAS"
 DISTRIBUTED = "set up torch.distributed yourself: gemmgen starts no processes"
 
 REASONS = {
-    "tf32_hc_prenorm_gemm": "operands of two dtypes, BF16 times TF32: no family computes that",
     **dict.fromkeys(
         (
             "SymmBuffer",
