@@ -85,7 +85,9 @@ def _squares(p: Problem, rows: tuple[int, ...], given: Any, others: dict[str, An
     check_tensor(SQUARES, given, F32, rows, others["out"].device)
     if any(side > 1 and step < 1 for side, step in zip(rows, given.stride(), strict=True)):
         raise ArgumentError(f"{SQUARES} strides", given.stride(), "must be above 0")
-    check_apart(SQUARES, given, others)
+    check_apart(
+        SQUARES, given.reshape(*given.shape, 1), others
+    )  # a column, maybe of a wider tensor
     return _writable(SQUARES, given)
 
 

@@ -32,7 +32,7 @@ def prenorm_gemm(
     a: bfloat16 [M, K], or [G, M, K] of several. pairs: bfloat16 [2 (N + 1), K], or [G, 2 (N + 1), K]: `paired(weights, squares=True)` of float32 weights [N, K],
     N a multiple of 4; its last two rows must be zeros: what a's row times the last but one is would be added to the squares. Both contiguous along K,
     other strides multiples of 16 bytes, 16-byte aligned.
-    out: float32 [M, N] ([G, M, N]), contiguous along N, row stride a multiple of 16 bytes. squares: float32 [M] ([G, M]), of any strides above 0. Allocated if None.
+    out: float32 [M, N] ([G, M, N]), contiguous along N, row stride a multiple of 16 bytes. squares: float32 [M] ([G, M]), of any strides above 0, apart from out or a column behind its own. Allocated if None.
     config: None: chosen. The result is (out, squares). M = 0 returns at once. The same call gives the same bits; which order sums are in depends on the
     shape. Runs on torch's current stream; a CUDA graph may hold it. Raises as `fp8_block_gemm`.
     """

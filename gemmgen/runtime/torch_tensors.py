@@ -102,13 +102,14 @@ def _extent(t: Any) -> tuple[int, int, int]:
 
 
 def _side_by_side(x: Any, y: Any) -> bool:
-    """Whether two matrices of one pitch are different columns of one parent."""
+    """Whether two matrices, or groups of them, of one pitch are different columns of one parent."""
     pitch = x.stride(-2) * x.element_size()
-    if x.dim() != 2 or y.dim() != 2 or not pitch:
+    leading = [s * t.element_size() for t in (x, y) for s in t.stride()[:-2]]
+    if not pitch or any(step % pitch for step in leading):
         return False
     shift = (y.data_ptr() - x.data_ptr()) % pitch
     return bool(
-        x.shape[1] * x.element_size() <= shift and shift + y.shape[1] * y.element_size() <= pitch
+        x.shape[-1] * x.element_size() <= shift and shift + y.shape[-1] * y.element_size() <= pitch
     )
 
 

@@ -121,6 +121,22 @@ def test_outputs_of_ones_own(monkeypatch):
     assert (squares[:, :, [0, 2]] == 7).all()
 
 
+def test_both_in_one_tensor(monkeypatch):
+    """Squares as a column behind D's; in one of D's they are refused."""
+    a, w = drawn(9, 8, 136)
+    both = torch.full((9, 12), 7.0)
+    memory = on(monkeypatch, a, w, both)
+    with memory:
+        pairs = ops.paired(w, squares=True)
+        ops.prenorm_gemm(a, pairs, both[:, :8], both[:, 8])
+        for column in (both[:, 7], both[:, 0], both.view(-1)[8:17]):
+            with pytest.raises(ArgumentError, match=r"^squares"):
+                ops.prenorm_gemm(a, pairs, both[:, :8], column)
+    close(both[:, :8], a.double() @ w.double().T, 136)
+    close(both[:, 8], a.double().square().sum(1), 136)
+    assert (both[:, 9:] == 7).all()
+
+
 def test_no_rows(monkeypatch):
     memory = on(monkeypatch)
     with memory:
