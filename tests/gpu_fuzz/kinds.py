@@ -37,6 +37,11 @@ class Kind:
         return NO_GAPS if given is None else heads_of(given)
 
     @property
+    def squares(self) -> bool:
+        """Whether D's last column is the sum of squares of A's row, and B pairs of rows of which the last is zeros."""
+        return self.function == "prenorm_gemm"
+
+    @property
     def turned(self) -> tuple[bool, bool]:
         """Whether A is stored [K, M], and B [K, N]."""
         return self.layout[0] == "t", self.layout[1] == "n"
@@ -244,7 +249,19 @@ SUMMED = {
         config=replace(SMALL, stream=True, in_flight=1),
     ),
 }
-KINDS = {**SINGLE, **GROUPED, **CODED, **CODED_GROUPED, **GAPS, **SUMMED}
+PRENORM = replace(DENSE, function="prenorm_gemm", out=F32, config=SMALL)
+SQUARES = {
+    "squares": PRENORM,
+    "squares, two waves": replace(PRENORM, config=WAVES),
+    "squares, divided": replace(
+        PRENORM, config=replace(DIVIDED, block_n=16, split_k=8, in_flight=1)
+    ),
+    "squares, streamed": replace(PRENORM, config=replace(SMALL, stream=True)),
+    "squares, shared": replace(PRENORM, config=replace(SMALL, multicast="a", in_flight=1)),
+    "squares, by turns": replace(PRENORM, config=IN_TURNS),
+    "squares, batched": replace(PRENORM, grouping="batched", config=EARLY),
+}
+KINDS = {**SINGLE, **GROUPED, **CODED, **CODED_GROUPED, **GAPS, **SUMMED, **SQUARES}
 
 _TILES = tuple(
     Config(block_m=m, block_n=n, consumers=c, stages=s, multicast=shared)

@@ -11,6 +11,7 @@ import torch
 
 from gemmgen.config import Config
 from gemmgen.ir.heads import Heads
+from gemmgen.ir.squares import PIECE
 
 from .cases import Case, up
 from .coded import packed
@@ -39,6 +40,8 @@ class Trial:
     def call(self, function: Any, out: Any) -> Any:
         more = {"c": out} if self.kind.accumulate and "wgrad" in self.kind.function else {}
         more |= {"c": out} if self.kind.accumulate and self.kind.grouping in ("k", "summed") else {}
+        if self.kind.squares:  # D's last column is theirs
+            more["squares"], out = out[..., -1], out[..., :-1]
         return function(*self.positional, out, **self.named, **more)
 
 
@@ -99,12 +102,14 @@ def build(
         case=case, device=device, rng=Random(case.seed), source=source, normal=normal, change=change
     )
     sizes = case.sizes if not case.turn % 2 else case.sizes[::-1]
-    case = replace(case, sizes=sizes, n=up(case.n, kind.heads.side))
+    n = up(case.n, PIECE) + 1 if kind.squares else up(case.n, kind.heads.side)
+    case = replace(case, sizes=sizes, n=n)
     rows = (len(sizes),) if kind.grouping in ("batched", "masked", "summed") else ()
     columns = (len(sizes),) if kind.grouping not in ("none", "k") else ()
     wide = kind.out == "int32"
     a = change("a", d.operand((*rows, case.m, case.k), kind.a, wide))
-    b = change("b", d.operand((*columns, case.n, case.k), kind.b_dtype, wide))
+    b = change("b", d.operand((*columns, n * (1 + kind.squares), case.k), kind.b_dtype, wide))
+    b[..., 2 * n - 2 :, :] = 0
     scales, named = _scales(d, kind, a, b)
     stored = b
     if kind.weights:
@@ -202,7 +207,7 @@ def _tables(
 
 
 def _options(kind: Kind, named: dict[str, Any]) -> dict[str, Any]:
-    options: dict[str, Any] = {"out_dtype": dtype_name(kind.out)}
+    options: dict[str, Any] = {} if kind.squares else {"out_dtype": dtype_name(kind.out)}
     if kind.scales == "block":
         options["scale_a_layout"] = "mn"
     if kind.scales == "rows":
@@ -266,6 +271,9 @@ def _exact(
         b = b * (spread(sb, case.k) if kind.scales == "rows" else _blocks(sb, case.n, case.k))
     whole = [named.get(name) for name in ("scale_a", "scale_b")]
     match kind.grouping:
+        case "none" | "batched" if kind.squares:
+            d = a @ (b[..., 0::2, :] + b[..., 1::2, :]).mT
+            d[..., -1] = a.square().sum(-1)
         case "none" | "batched" | "masked":
             d = a @ b.mT
         case "summed":

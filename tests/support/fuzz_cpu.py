@@ -106,13 +106,25 @@ def execute(p, plan):
         acc = product(p, views, values, x.double(), y.double(), (s, ks, n, k))
         acc = scaled(p, values, acc, s, (m, n), count)
         out = d[own, rows]
+        if p.squares:
+            acc = acc[..., 0::2] + acc[..., 1::2]
+            acc[..., -1] += x.double().square().sum(-1)
+            squares(values, own, m).copy_(acc[..., -1].float())
+            acc = acc[..., :-1]
         acc = acc + (out.double() if p.accumulate else 0.0)
         acc = acc if d.dtype == torch.int32 else acc.float()
         first = 0
-        for columns in p.gaps.stored(n):
+        for columns in p.gaps.stored(acc.shape[-1]):
             here = out[..., columns.start : columns.stop]
             here.copy_(acc[..., first : first + len(columns)].to(d.dtype))
             first += len(columns)
+
+
+def squares(values, group, rows):
+    """Where a group's sums of squares go."""
+    step = values["squares_stride"]
+    at = values["squares"] + 4 * group * values["squares_stride_g"]
+    return memory(at, torch.float32, (rows,), (step,))
 
 
 def numbers(p, rows, n, k):
