@@ -22,6 +22,13 @@ def check_columns(columns: int) -> None:
         raise ArgumentError("columns", columns + 1, allowed)
 
 
+def check_pairs(rows: int) -> None:
+    """Raise ArgumentError unless so many rows of B are pairs of columns, a multiple of four, and a pair of zeros."""
+    if rows % (2 * PIECE) != 2:
+        allowed = f"must be {2 * PIECE} times any number and 2: pairs of rows, and one of zeros"
+        raise ArgumentError("pairs rows", rows, allowed)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SumSquares(Stmt):
     """dst[0..1] += the squares of a K block of A's rows r and r + 8, those of the accumulator's in `wave`, from shared memory: a quarter of

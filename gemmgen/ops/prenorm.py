@@ -8,7 +8,7 @@ from .. import recipes
 from ..config import Config
 from ..errors import ArgumentError
 from ..ir.dtypes import BF16, F32
-from ..ir.squares import PIECE
+from ..ir.squares import check_pairs
 from ..problem import Problem
 from ..runtime.torch_tensors import dtype_of, require_tensor
 from .compute import compute
@@ -59,7 +59,4 @@ def _check(a: Any, pairs: Any) -> None:
         name, x = max(("a", a), ("pairs", pairs), key=lambda named: named[1].dim())
         allowed = f"must have {min(a.dim(), pairs.dim())} dimensions, as the other has"
         raise ArgumentError(f"{name} shape", tuple(x.shape), allowed)
-    rows = pairs.shape[-2] if pairs.dim() > 1 else 0
-    if rows % (2 * PIECE) != 2:
-        allowed = f"must be {2 * PIECE} times any number and 2: pairs of rows, and one of zeros"
-        raise ArgumentError("pairs rows", rows, allowed)
+    check_pairs(pairs.shape[-2] if pairs.dim() > 1 else 0)

@@ -49,6 +49,7 @@ from .mixture import register_moe
 from .moe_train import moe_train
 from .operators import OPERATORS, Operator
 from .paged_logits import register_paged_logits
+from .prenorm import register_prenorm
 from .registration import register
 from .routing import register_route
 
@@ -57,6 +58,7 @@ register_collectives(LIBRARY)
 register_route(LIBRARY)
 register_logits(LIBRARY)
 register_paged_logits(LIBRARY)
+register_prenorm(LIBRARY)
 register_copies(LIBRARY)
 register_moe(LIBRARY)
 register_autocast(LIBRARY)

@@ -8,7 +8,7 @@ from ..errors import ArgumentError
 from ..ops import combining
 from ..ops.mixture import Experts, check, results
 from ..runtime.torch_tensors import torch
-from . import logits, of_experts, on_cpu, paged_logits
+from . import logits, of_experts, on_cpu, paged_logits, prenorm
 from .operators import OPERATORS
 from .registration import NAMESPACE, register
 
@@ -50,6 +50,7 @@ def _registered() -> Any:
     library.impl("moe", _moe, KEY)
     library.impl("fp8_mqa_logits", logits.on_cpu, KEY)
     library.impl("fp8_paged_mqa_logits", paged_logits.on_cpu, KEY)
+    library.impl("prenorm_gemm", prenorm.on_cpu, KEY)
     return library
 
 

@@ -18,7 +18,7 @@ from ..ir.packed import ROWS
 from ..ops import SCALE_BLOCK
 from ..problem import Problem
 from ..runtime.torch_tensors import torch
-from . import logits, paged_logits
+from . import logits, paged_logits, prenorm
 from .all_reduces import COLLECTIVES
 from .operators import OPERATORS, Operator
 
@@ -39,6 +39,7 @@ def register_flops(namespace: str) -> None:
     formula(operators.moe)(of_moe)
     formula(operators.fp8_mqa_logits)(logits.operations)
     formula(operators.fp8_paged_mqa_logits)(paged_logits.operations)
+    formula(operators.prenorm_gemm)(prenorm.operations)
 
 
 def _of_gemm(op: Operator) -> Callable[..., int]:

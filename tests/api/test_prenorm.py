@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
 
-from emulated_ops import Memory, checked, emulated, real_torch  # noqa: E402, F401
+from emulated_ops import (  # noqa: E402
+    Memory,
+    checked,
+    computing_on_cpu,
+    emulated,
+    real_torch,  # noqa: F401
+)
+from torch._subclasses import FakeTensorMode  # noqa: E402
+from torch.utils.flop_counter import flop_registry  # noqa: E402
 
+import gemmgen.torch_ops  # noqa: E402, F401
 from gemmgen import Config, Problem, ops  # noqa: E402
 from gemmgen.compat import deep_gemm  # noqa: E402
 from gemmgen.compat.deep_gemm import prenorm as deep_gemms  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.ops import building  # noqa: E402
 from gemmgen.ops import pairing as ops_pairing  # noqa: E402
+from gemmgen.torch_ops import prenorm as operators  # noqa: E402
 
 pytestmark = pytest.mark.nvrtc
+OPERATORS = torch.ops.gemmgen
 CONFIG = Config(block_m=64, consumers=1, stages=3, block_n=32, split_k=2)
 
 
 def drawn(rows, columns, depth):
     return torch.randn(rows, depth).bfloat16(), torch.randn(columns, depth)
+
+
+@pytest.fixture
+def computed_on_cpu(real_torch):  # noqa: F811
+    with computing_on_cpu():
+        yield
 
 
 def close(got, want, depth):
@@ -164,6 +183,51 @@ def test_a_problem_of_ones_own(monkeypatch):
     plain = Problem(family="dense", a="bf16", b="bf16", d="f32")
     with pytest.raises(ArgumentError, match=r"^squares="), memory:
         ops.multiply(plain, a, b, squares=squares)
+
+
+# ---- as operators of torch ----------------------------------------------------------------
+
+
+def test_operators_are_those_functions(monkeypatch):
+    a, w = drawn(9, 8, 136)
+    memory = on(monkeypatch, a, w)
+    with memory:
+        want = ops.prenorm_gemm(a, ops.paired(w, squares=True), config=CONFIG)
+        # As the dispatcher calls them: what it allocates no memory of ours would have.
+        pairs = ops.paired(w, squares=True)
+        found = operators._implementation(a, pairs, config=json.dumps(CONFIG.to_json()))
+    assert all(torch.equal(x, y) for x, y in zip(found, want, strict=True))
+
+
+@pytest.mark.parametrize("lead", ((), (3,)))
+def test_they_are_computed_on_the_cpu(lead, computed_on_cpu):
+    a, w = torch.randn(*lead, 9, 72).bfloat16(), torch.randn(8, 72)
+    pairs = OPERATORS.paired(w, squares=True).expand(*lead, 18, 72)
+    d, squares = OPERATORS.prenorm_gemm(a, pairs)
+    close(d, a.double() @ w.double().T, 72)
+    close(squares, a.double().square().sum(-1), 72)
+    with FakeTensorMode() as mode:
+        fakes = OPERATORS.prenorm_gemm(*(mode.from_tensor(x) for x in (a, pairs)))
+    assert [(x.shape, x.stride(), x.dtype) for x in fakes] == [
+        (x.shape, x.stride(), x.dtype) for x in (d, squares)
+    ]
+    assert flop_registry[OPERATORS.prenorm_gemm](a, pairs, out_val=d) == 2 * a.numel() * 17
+
+
+def test_they_are_traced(computed_on_cpu):
+    def layer(a, w):
+        d, squares = OPERATORS.prenorm_gemm(a, OPERATORS.paired(w, squares=True))
+        return d * torch.rsqrt(squares / a.shape[1] + 1e-6)[:, None]
+
+    a, w = drawn(9, 8, 72)
+    found = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")(a, w)
+    assert torch.equal(found, layer(a, w))
+
+
+@pytest.mark.parametrize("rows", (8, 12))
+def test_fakes_refuse_as_they_do(rows):
+    with FakeTensorMode(), pytest.raises(ArgumentError, match=r"^pairs rows="):
+        OPERATORS.prenorm_gemm(torch.empty(3, 8).bfloat16(), torch.empty(rows, 8).bfloat16())
 
 
 # ---- by DeepGEMM's name -------------------------------------------------------------------

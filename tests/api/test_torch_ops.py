@@ -44,6 +44,7 @@ NO_GEMM |= {
     "fp8_mqa_logits",
     "fp8_paged_mqa_logits",
 }  # of `gemmgen.torch_ops.logits`, `paged_logits`
+NO_GEMM |= {"paired", "prenorm_gemm"}  # of `gemmgen.torch_ops.prenorm`
 NO_GEMM |= {"paged_cache"}  # views of a tensor
 
 
