@@ -7,7 +7,7 @@ SHELL := /bin/bash
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint docs look dist lock gpu-test clean
+.PHONY: demo test torch-test test-all lint docs look dist lock gpu-test clean
 
 demo: $(VENV)/.demo
 	$(BIN)/gemmgen doctor || true
@@ -21,6 +21,13 @@ SAMPLE ?= 64
 MINUTES ?= 600
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 -q --sample $(SAMPLE) --minutes $(MINUTES)
+
+# What needs torch: over tensors of the CPU, the kernels emulated. Where there is no torch its CPU build is installed.
+TORCH ?= torch==2.13.0
+torch-test: $(VENV)/.test
+	$(BIN)/python -c "import torch" 2> /dev/null || $(INSTALL) $(TORCH)
+	$(BIN)/python -m pytest -n 2 -q --sample $(SAMPLE) --minutes $(MINUTES) \
+	  $$(grep -rl 'importorskip("torch")' tests --include='test_*.py' | grep -v tests/gpu/)
 
 # Every case of every test.
 test-all:
