@@ -11,11 +11,13 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.argument_names import parameter
+from ..ir.squares import SQUARES
 from ..runtime.launch import LoadedKernel, Plan
 from ..runtime.torch_tensors import check_apart, on_stream
 from .front import SLOTS, Call, returned
 from .kept import facts
 
+OPERANDS = ("a", "b", "q", "kv", "pairs")  # as functions call them
 ALIGNMENT = 16  # bytes; no argument has to be aligned to more
 FACTS = ("address", "shape", "strides", "dtype", "device")  # as `facts` returns them
 
@@ -150,8 +152,11 @@ def _shared(tensors: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 def _check_outputs(tensors: Mapping[str, Any]) -> None:
     """That no output overlaps an operand or the other."""
-    operands = {name: tensors[name] for name in ("a", "b")}
+    operands = {name: tensors[name] for name in OPERANDS if name in tensors}
     check_apart("out", tensors["out"], operands)
     if "scale_out" in tensors:
         others = {**operands, "out": tensors["out"]}
         check_apart("scale_out", tensors["scale_out"].mT, others)
+    if SQUARES in tensors:
+        squares, others = tensors[SQUARES], {**operands, "out": tensors["out"]}
+        check_apart(SQUARES, squares.reshape(*squares.shape, 1), others)

@@ -14,6 +14,7 @@ from functools import wraps
 from operator import itemgetter
 from typing import Any, ParamSpec
 
+from ..ir.squares import SQUARES
 from ..runtime import sms
 from ..runtime.arrays import Array
 from ..runtime.launch import LoadedKernel, Plan
@@ -22,7 +23,8 @@ from .kept import READ, TENSORS, Kept, Unreadable
 
 CALLS = 1024  # kept of all functions together
 PLANS = 16  # kept of a call: on other streams, and over other tensors that it made anew
-SLOTS = {"out": "d", "scale_out": "scale_d"}  # arguments that kernels call by another name
+# Outputs, by what kernels call them.
+SLOTS = {"out": "d", "scale_out": "scale_d", SQUARES: SQUARES}
 
 P = ParamSpec("P")
 

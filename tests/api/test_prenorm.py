@@ -156,6 +156,30 @@ def test_both_in_one_tensor(monkeypatch):
     assert (both[:, 9:] == 7).all()
 
 
+def test_a_bound_launch(monkeypatch):
+    """Over other tensors, too, of its outputs both."""
+    a, w = drawn(9, 8, 136)
+    other, out, squares = torch.randn(9, 136).bfloat16(), torch.zeros(9, 8), torch.zeros(9)
+    memory = on(monkeypatch, a, w, other, out, squares)
+    with memory:
+        pairs = ops.paired(w, squares=True)
+        launch = ops.bind(ops.prenorm_gemm, a, pairs)
+        monkeypatch.setattr(type(launch.kernel), "moved", moved, raising=False)
+        d, sums = launch()
+        close(d, a.double() @ w.double().T, 136)
+        close(sums, a.double().square().sum(1), 136)
+        again = launch.rebind(a=other, out=out, squares=squares)
+        with pytest.raises(ArgumentError, match=r"^squares"):
+            launch.rebind(squares=d.view(-1)[:9])
+    assert again.result[0] is out and again.result[1] is squares
+    assert again.plan == {"a": other.data_ptr(), "d": out.data_ptr(), "squares": squares.data_ptr()}
+
+
+def moved(self, plan, addresses, stream):
+    """What a launch is moved to, in its place."""
+    return {name: at for name, at in addresses.items() if not name.startswith("arg_")}
+
+
 def test_no_rows(monkeypatch):
     memory = on(monkeypatch)
     with memory:
