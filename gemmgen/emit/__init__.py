@@ -74,12 +74,15 @@ def emit(kernel: Kernel, header: tuple[str, ...] = ()) -> str:
     env.globals |= vocabulary(with_stems(kernel)) | {"body": body}
     for name in STATEMENTS:
         macros |= vars(env.get_template(name).module)
+    size = kernel.cluster.size
     parts = {
         "prologue": body(kernel.prologue),
         "roles": [_role(env, kernel, r, body(r.body)) for r in kernel.roles],
         "shared": [s for s in kernel.smem if s.copies == 1],
         "alone": [ALONE[x] for x in ALONE if getattr(kernel.consumer, x) > 1],
         "address": ADDRESS[kernel.keeps_address],
+        # CTAs that are no cluster are launched as none (docs/adr/0083-no-clusters-of-one.md).
+        "clusters": f" __cluster_dims__({size}, 1, 1)" * (size > 1),
         "signature": signature(kernel),
         "registers": ", ".join(f"{r.name} {r.registers}" for r in kernel.roles),
         "ring": ["ring"] * kernel.ring,

@@ -182,7 +182,8 @@ def text(k: ir.Kernel) -> str:
 def head(k: ir.Kernel) -> str:
     maps = [f"const __grid_constant__ TensorMap {m.name}" for m in k.maps]
     parameters = ", ".join((*maps, *(f"{p.ctype} {p.name}" for p in k.params)))
-    bounds = f"__launch_bounds__({k.threads}, {k.per_sm}) __cluster_dims__({k.cluster.size}, 1, 1)"
+    bounds = f"__launch_bounds__({k.threads}, {k.per_sm})"
+    bounds += f" __cluster_dims__({k.cluster.size}, 1, 1)" * (k.cluster.size > 1)
     return f'extern "C" __global__ void {bounds} {k.name}({parameters})'
 
 

@@ -146,7 +146,7 @@ struct Ring {
     __device__ int previous() const { return stage == 0 ? STAGES - 1 : stage - 1; }
 };
 
-extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(1, 1, 1)
+extern "C" __global__ void __launch_bounds__(384, 1)
 gemmgen_dense_batched_gemm_e4m3_e4m3_f32_64x256x128_s4c2_paged_swap_epilogue_4cc83686(
     const __grid_constant__ TensorMap map_a,
     const __grid_constant__ TensorMap map_b,

@@ -133,7 +133,7 @@ struct Ring {
     __device__ int before(int blocks) const { return stage < blocks ? stage + STAGES - blocks : stage - blocks; }
 };
 
-extern "C" __global__ void __launch_bounds__(640, 1) __cluster_dims__(1, 1, 1)
+extern "C" __global__ void __launch_bounds__(640, 1)
 gemmgen_dense_gemm_bf16_bf16_bf16_16x64x64_s16c4_w1_swap_slice(
     const __grid_constant__ TensorMap map_a,
     const __grid_constant__ TensorMap map_b,

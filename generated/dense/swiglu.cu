@@ -123,7 +123,7 @@ struct Ring {
     __device__ int previous() const { return stage == 0 ? STAGES - 1 : stage - 1; }
 };
 
-extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(1, 1, 1)
+extern "C" __global__ void __launch_bounds__(384, 1)
 gemmgen_dense_gemm_bf16_bf16_bf16_128x256x64_s3c2_bias_swiglu(
     const __grid_constant__ TensorMap map_a,
     const __grid_constant__ TensorMap map_b,

@@ -121,7 +121,7 @@ struct Ring {
     __device__ int previous() const { return stage == 0 ? STAGES - 1 : stage - 1; }
 };
 
-extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(1, 1, 1)
+extern "C" __global__ void __launch_bounds__(384, 1)
 gemmgen_dense_gemm_bf16_bf16_bf16_128x128x64_s4c2_sab0(
     const __grid_constant__ TensorMap map_a,
     const __grid_constant__ TensorMap map_b,

@@ -156,7 +156,7 @@ struct Ring {
     __device__ int previous() const { return stage == 0 ? STAGES - 1 : stage - 1; }
 };
 
-extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(1, 1, 1)
+extern "C" __global__ void __launch_bounds__(384, 1)
 gemmgen_fp8_block_masked_gemm_e4m3_e4m3_e4m3_128x256x128_s4c2_u4_p2_swiglu(
     const __grid_constant__ TensorMap map_a,
     const __grid_constant__ TensorMap map_b,

@@ -124,7 +124,7 @@ struct Ring {
     __device__ int previous() const { return stage == 0 ? STAGES - 1 : stage - 1; }
 };
 
-extern "C" __global__ void __launch_bounds__(256, 1) __cluster_dims__(1, 1, 1)
+extern "C" __global__ void __launch_bounds__(256, 1)
 gemmgen_fp8_block_gemm_e4m3_e4m3_bf16_8x64x128_s12c1_u4_swap_pdl(
     const __grid_constant__ TensorMap map_a,
     const __grid_constant__ TensorMap map_b,

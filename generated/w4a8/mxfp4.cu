@@ -125,7 +125,7 @@ struct Ring {
     __device__ int previous() const { return stage == 0 ? STAGES - 1 : stage - 1; }
 };
 
-extern "C" __global__ void __launch_bounds__(384, 1) __cluster_dims__(1, 1, 1)
+extern "C" __global__ void __launch_bounds__(384, 1)
 gemmgen_w4a8_gemm_e4m3_e4m3_bf16_16x128x128_s14c2_w1_swap(
     const __grid_constant__ TensorMap map_a,
     const __grid_constant__ TensorMap map_d,

@@ -159,7 +159,10 @@ EDITS = {
         "const int at = ring.stage; ring.advance(); ptx::mbarrier_wait(full + 8 * at, ring.phase);",
     ),
     "launch bounds": ("__launch_bounds__(384, 1)", "__launch_bounds__(512, 1)"),
-    "cluster dims": ("__cluster_dims__(1, 1, 1)\n", "\n"),
+    "cluster dims": (
+        "__launch_bounds__(384, 1)\n",
+        "__launch_bounds__(384, 1) __cluster_dims__(1, 1, 1)\n",
+    ),
     "a parameter": ("int d_stride,", "long long d_stride,"),
     "a pointer": ("const float* scale_b", "const int* scale_b"),
     "registers": ("setmaxnreg_dec<40>", "setmaxnreg_dec<48>"),
