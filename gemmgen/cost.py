@@ -113,7 +113,6 @@ def _streamed(of: Workload, c: Config, price: Price, tiles: int) -> Terms:
     busy = dealing.ctas(tiles, whole.steps, target.sms)
     steps = ceil(tiles * whole.steps, busy)
     run = {x: getattr(whole, x) * steps / whole.steps for x in STREAMED}
-    run["l2_bytes"] *= FIT.together if of.problem.grouped.summed else 1
     handed = handed_cycles(c, ceil(busy, tiles)) * (tiles % busy > 0)
     run["epilogue"] = whole.epilogue * ceil(tiles, busy) + handed
     work = replace(whole, steps=steps, **run)

@@ -84,9 +84,6 @@ class Fit:
     decoding: float = 550.0
     decoding_bytes: float = 350.0
     decoding_beside: float = 0.4
-    # How much longer L2 takes to give operands that all of a stream's tiles read at once, and nobody before: sums of 129 to 8192 batches of three
-    # shapes by six tiles, one H200, of which the cheapest takes 1.01 of the quickest.
-    together: float = 1.6
     # Where nothing is promoted, what a main loop needs of tensor cores, shared memory and L2 overlaps as the norm of this order:
     # others.csv, where an operand that no cluster shares costs up to 12 % though tensor cores are busy longer.
     resources: float = 12.0
