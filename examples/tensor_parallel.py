@@ -68,8 +68,8 @@ class Attention(torch.nn.Module):
         """x: [batch, tokens, hidden]; with a cache [1, sequences, hidden], a token of each."""
         q, k, v = (f(x).unflatten(-1, (-1, self.side)) for f in (self.q, self.k, self.v))
         if cache is None:
-            heads = (t.transpose(1, 2) for t in (q, k, v))
-            y = functional.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2)
+            q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
         else:
             q, k, v = (t[0].unsqueeze(2) for t in (q, k, v))
             k, v = (torch.cat(pair, 2) for pair in ((cache[0], k), (cache[1], v)))
