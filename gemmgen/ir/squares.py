@@ -10,9 +10,7 @@ from .blocks import Stmt
 PIECE = 4  # elements of FP32 that a bulk store writes at least
 
 ROWS = 2  # of A, whose squares a thread sums: r and r + 8, as its accumulator's
-SQUARES = (
-    "squares"  # the parameter that points to where they go, D's last column: one element per row
-)
+SQUARES = "squares"  # the parameter that points to where they go, D's last column
 
 
 def check_columns(columns: int) -> None:

@@ -24,11 +24,10 @@ def outputs_of(
 ) -> dict[str, Any]:
     """`out`, and `scale_out` if D is FP8, `squares` if they are summed: as given and checked, or Fresh. Raises ArgumentError."""
     made = {"out": output_of(p, d_shape, out, a, b)}
+    others = {"a": a, "b": b, "out": tensor_of(made["out"])}
     if p.squares or squares is not None:
-        others = {"a": a, "b": b, "out": tensor_of(made["out"])}
         made[SQUARES] = _squares(p, d_shape[:-1], squares, others)
     if p.quantised or scale_out is not None:
-        others = {"a": a, "b": b, "out": tensor_of(made["out"])}
         made["scale_out"] = _scale_out(p, d_shape, scale_out, others)
     return made
 
@@ -85,9 +84,8 @@ def _squares(p: Problem, rows: tuple[int, ...], given: Any, others: dict[str, An
     check_tensor(SQUARES, given, F32, rows, others["out"].device)
     if any(side > 1 and step < 1 for side, step in zip(rows, given.stride(), strict=True)):
         raise ArgumentError(f"{SQUARES} strides", given.stride(), "must be above 0")
-    check_apart(
-        SQUARES, given.reshape(*given.shape, 1), others
-    )  # a column, maybe of a wider tensor
+    column = given.reshape(*given.shape, 1)  # maybe of a wider tensor
+    check_apart(SQUARES, column, others)
     return _writable(SQUARES, given)
 
 
