@@ -14,6 +14,7 @@ from .ir.resources import Param
 VECTOR = 8  # elements of a row that a thread reads and writes: 16 bytes of BF16
 THREADS = 128
 SM_CTAS = 12
+GREATEST = (2 - 2.0**-7) * 2.0**127  # of BF16
 TF32_LOST = 13  # low bits of FP32's 23 that TF32 has not
 
 
@@ -81,4 +82,4 @@ class Pairing:
 
 def source(pairing: Pairing) -> str:
     """The kernel's self-contained CUDA source: it includes nothing under NVRTC. Same pairing, same bytes."""
-    return plain("pairing/pair.cu.j2", kernel=pairing, lost=TF32_LOST)
+    return plain("pairing/pair.cu.j2", kernel=pairing, lost=TF32_LOST, greatest=GREATEST)

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
 from ..ir.dtypes import BF16, F32
-from ..pairing import TF32_LOST, VECTOR, Pairing, source
+from ..pairing import GREATEST, TF32_LOST, VECTOR, Pairing, source
 from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, dtype_of, empty, torch
 from .casting import in_rows
@@ -16,14 +16,13 @@ from .quantise import generated
 from .tensors import check_matrix, check_no_gradient, check_together
 
 loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
-GREATEST = 3.38953139e38  # of BF16
 
 
 def paired(weights: Any, *, squares: bool = False, tf32: bool = False) -> Any:
     """bfloat16 [2 N, K]: of row n of weights row 2n holds what BF16 has of it, and row 2n + 1 what BF16 has of the rest.
 
     As b of `gemm` with `epilogue="pair_sum"` and `out_dtype="f32"` it multiplies by FP32 weights, of whose 24 significant bits a pair has
-    at least 16: a router's, for one. weights: float32 [N, K], rows that are contiguous any stride apart, else copied first. squares:
+    at least 17: a router's, for one. weights: float32 [N, K], rows that are contiguous any stride apart, else copied first. squares:
     append a pair of zeros, for the sums of squares of `prenorm_gemm`. tf32: round to TF32 first, to nearest, away from zero if two
     are as near; a pair then is that number exactly. Rows of the result begin at multiples of 16 bytes. The greatest numbers, which BF16
     would round to infinity, are pairs of finite numbers; infinity and NaN have no rest.
