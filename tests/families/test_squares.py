@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from changed_text import check_found
 from emulated import judged, machine, prepared, same_bits
 from kernels import DENSE_F32, FP8, SQUARES, SQUARES_PAIRED, emitted
 from mutation.rows_protocol import visit
@@ -18,7 +19,6 @@ from gemmgen.heuristics import choose
 from gemmgen.ir import nodes as ir
 from gemmgen.ir.dtypes import BF16, F16
 from gemmgen.ir.rewrite import statements
-from gemmgen.link import TextDiffers, link
 from gemmgen.pipeline import lower
 from gemmgen.problem import Problem
 from gemmgen.runtime.launch import check_launch
@@ -175,12 +175,7 @@ IN_TEXT = {
 
 @pytest.mark.parametrize("name", IN_TEXT)
 def test_the_link_finds_a_changed_text(name):
-    a = emitted(SQUARES_PAIRED, Config(**ONE, block_n=32))
-    link(a.kernel, a.source)
-    old, new = IN_TEXT[name]
-    assert old in a.source
-    with pytest.raises(TextDiffers):
-        link(a.kernel, a.source.replace(old, new))
+    check_found(emitted(SQUARES_PAIRED, Config(**ONE, block_n=32)), *IN_TEXT[name])
 
 
 # ---- on the emulator ----------------------------------------------------------------------
