@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import sys
 from typing import Any
 
+from .activations import GATES, clamp, clamped, divide, gelu, gelu_tanh, relu, silu
 from .errors import ArgumentError
 from .ir.dtypes import BF16, DTYPES, F16, F32, DType
 from .ir.expr import (
@@ -68,37 +68,6 @@ LONGEST = 64  # characters of an argument's name, which becomes part of C identi
 NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{LONGEST - 1}}}")
 
 
-def divide(x: Expr, y: Expr) -> Expr:
-    """x / y to two units in the last place: a few instructions, where `/` rounds correctly by a call.
-    0 where |y| > 2^126."""
-    return Call("divide", (x, y))
-
-
-def relu(x: Expr) -> Expr:
-    return Call("max", (x, Const(0.0)))
-
-
-def silu(x: Expr) -> Expr:
-    return divide(x, 1.0 + Call("exp", (x * -1.0,)))
-
-
-def gelu(x: Expr) -> Expr:
-    """x * P(a standard normal variable <= x), by erf."""
-    return x * (0.5 + 0.5 * Call("erf", (x * math.sqrt(0.5),)))
-
-
-def gelu_tanh(x: Expr) -> Expr:
-    """x / 2 * (1 + tanh(u)), u = sqrt(2 / pi) * (x + 0.044715 * x^3), as x / (1 + exp(-2 u)): the same
-    function, without the cancellation of tanh near -1."""
-    minus_2u = x * (-2.0 * math.sqrt(2 / math.pi)) * (1.0 + 0.044715 * (x * x))
-    return divide(x, 1.0 + Call("exp", (minus_2u,)))
-
-
-def clamp(x: Expr, low: Expr | float, high: Expr | float) -> Expr:
-    """`x` where it lies in [low, high], else the nearer end; `high` if that is below `low`."""
-    return Call("min", (Call("max", (x, lift(low))), lift(high)))
-
-
 def residual(dtype: DType = BF16) -> Expr:
     """The element of the tensor "c" at the accumulator's row and column."""
     return PerElement("c", dtype)
@@ -116,13 +85,31 @@ def up(x: Expr) -> Expr:
 
 def swiglu(x: Expr) -> Expr:
     """silu(x[:, 0::2]) * x[:, 1::2]."""
-    return silu(gate(x)) * up(x)
+    return GATES["swiglu"](gate(x), up(x))
 
 
 def swiglu_clamped(x: Expr, alpha: float = 1.702, limit: float = 7.0) -> Expr:
     """g * sigmoid(alpha * g) * (u + 1), g = min(x[:, 0::2], limit), u = x[:, 1::2] within +-limit."""
-    g, u = Call("min", (gate(x), Const(limit))), clamp(up(x), -limit, limit)
-    return divide(g, 1.0 + Call("exp", (g * -alpha,))) * (u + 1.0)
+    return clamped(gate(x), up(x), alpha, limit)
+
+
+def paired_name(name: str, biased: bool = False) -> str:
+    """Of GATES' `name` over pairs of columns."""
+    return "bias_" * biased + name
+
+
+def gated_name(name: str, biased: bool = False) -> str:
+    """Of GATES' `name` over another GEMM's result, gate's, and the columns of up's."""
+    return "bias_" * biased + ("gated" if name == "swiglu" else f"gated_{name}")
+
+
+def _of_gates() -> dict[str, Expr]:
+    found: dict[str, Expr] = {}
+    for biased, x in ((False, acc), (True, acc + PerColumn("bias"))):
+        for name, of in GATES.items():
+            found[paired_name(name, biased)] = of(gate(x), up(x))
+            found[gated_name(name, biased)] = of(residual(), x)
+    return found
 
 
 def mqa_logits(heads: int, *, from_first: bool = False) -> Expr:
@@ -152,12 +139,7 @@ EPILOGUES: dict[str, Expr] = {
     "bias_residual": acc + PerColumn("bias") + residual(),
     "alpha_beta": Scalar("alpha") * acc + Scalar("beta") * residual(),
     "scaled": acc * PerRow("row_scale") * PerColumn("column_scale"),
-    "gated": silu(residual()) * acc,
-    "swiglu": swiglu(acc),
-    "bias_swiglu": swiglu(acc + PerColumn("bias")),
-    "bias_swiglu_clamped": swiglu_clamped(acc + PerColumn("bias")),
-    "geglu": gelu(gate(acc)) * up(acc),
-    "reglu": relu(gate(acc)) * up(acc),
+    **_of_gates(),
     "pair_sum": gate(acc) + up(acc),
     "scaled_swiglu": swiglu(acc * PerRow("row_scale") * PerColumn("column_scale")),
     "tensor_scaled": acc * (DeviceScalar("scale_a") * DeviceScalar("scale_b")),

@@ -27,7 +27,8 @@ COMPILER = {
     # Records: which values, what is offered and what it costs; what they do to a kernel is in passes.
     "levers": {"ir", "errors"},
     "config": {"errors", "notebook", "levers"},
-    "epilogues": {"ir", "errors"},
+    "activations": {"ir"},
+    "epilogues": {"ir", "errors", "activations"},
     "recipes": {"errors", "ir"},  # what the sums of a family are
     "problem_checks": {"ir", "errors", "recipes"},  # what fields may be beside others
     "problem": {"ir", "errors", "epilogues", "notebook", "recipes", "problem_checks"},

@@ -110,8 +110,12 @@ NUMPY_PAIRS = {
     "swiglu": lambda g, u: g * sigmoid(g) * u,
     "swiglu_clamped": clamped,
     "geglu": lambda g, u: NUMPY_GELU["erf"](g) * u,
+    "geglu_tanh": lambda g, u: NUMPY_GELU["tanh"](g) * u,
     "reglu": lambda g, u: np.maximum(g, F(0)) * u,
+    "pair_sum": lambda g, u: g + u,
 }
+# By what is behind "gated" in a name: of another GEMM's result and this one's.
+NUMPY_GATED = {"": NUMPY_PAIRS["swiglu"]} | {f"_{name}": of for name, of in NUMPY_PAIRS.items()}
 
 
 def finish(problem, operands, acc):
@@ -140,8 +144,9 @@ def finish(problem, operands, acc):
             x = np.minimum(np.maximum(x, args["low"]), args["high"])
         if name == "alpha_beta":
             x = args["alpha"] * x + args["beta"] * args["c"]
-        if name == "gated":
-            x = args["c"] * sigmoid(args["c"]) * x
+        before, gated, of = name.removeprefix("bias_").partition("gated")
+        if gated and not before:
+            x = NUMPY_GATED[of](args["c"], x)
         if name == "alpha":
             x = x * args["alpha"]
         if name == "tensor_scaled":
