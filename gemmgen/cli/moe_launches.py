@@ -13,7 +13,8 @@ from ..cost import cost
 from ..ir.dtypes import BF16, E4M3, F32, S32
 from ..ops.building import picked_for
 from ..ops.grouped import fp8_block_problem
-from ..ops.mixture import ALIGNMENT, MOST_TAKEN, expected_of
+from ..ops.mixture import MOST_TAKEN, expected_of
+from ..ops.mixture_checks import ALIGNMENT
 from ..ops.routing import rows_of
 from ..pipeline import lower
 from ..problem import Problem

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ArgumentError
-from ..ops.mixture import ALIGNMENT, expected_of
+from ..ops.mixture import expected_of
+from ..ops.mixture_checks import ALIGNMENT
 from ..torch_ops.dtensor import DISTRIBUTED, is_dtensor
 from .experts import GroupedExperts, check_choices
 from .frozen import ALIASES, FP8, SCALE, gemmgen, torch_

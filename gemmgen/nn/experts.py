@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
-from ..ops.mixture import Experts, multiplied, results
+from ..ops.mixture import multiplied, results
+from ..ops.mixture_weights import Experts
 from ..torch_ops.dtensor import is_dtensor
 from ..torch_ops.of_experts import calls
 from .frozen import WIDE, Frozen, gemmgen, own, torch_

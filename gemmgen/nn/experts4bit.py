@@ -8,14 +8,14 @@ from typing import Any
 
 from .. import quant
 from ..errors import ArgumentError
-from ..ops.mixture import ALIGNMENT, MOST_EXPERTS, expected_of
+from ..ops.mixture import expected_of
+from ..ops.mixture_checks import ALIGNMENT, MOST_EXPERTS, ORDERS
 from ..torch_ops.dtensor import is_dtensor
 from ..torch_ops.gates import clamped, gated
 from .coded import Coded, check_packed, packed_of
 from .experts import as_ids, check_choices
 from .frozen import gemmgen, torch_
 
-ORDERS = ("alternating", "halves")
 ACTIVATIONS: dict[str, Callable[[Any, str], Any]] = {
     **{name: partial(gated, epilogue=name) for name in ("swiglu", "geglu", "reglu")},
     "swiglu_clamped": clamped,

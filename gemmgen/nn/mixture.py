@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ops import select
-from ..ops.mixture import MOST_EXPERTS
+from ..ops.mixture_checks import MOST_EXPERTS
 from ..torch_ops import moe_train
 from ..torch_ops.linear import ROW
 from ..torch_ops.moe_checks import FP8, KINDS

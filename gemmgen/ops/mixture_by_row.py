@@ -13,14 +13,13 @@ from ..errors import ArgumentError
 from ..ir.dtypes import E4M3, F32, S8, DType
 from ..problem import INT8_K
 from ..runtime.torch_tensors import dtype_of
+from .mixture_weights import Experts, halves_of
 from .tensors import check_shape
 
 if TYPE_CHECKING:
-    from .mixture import Experts
     from .mixture_calls import Calls
 
 DTYPES = (E4M3, S8)
-GATED = "gated"  # what the second of two GEMMs applies, for "swiglu" of halves
 
 
 def quantised(calls: Calls, w: Experts, x: Any) -> tuple[Any, Any]:
@@ -36,7 +35,7 @@ def multiplied(calls: Calls, w: Experts, a: list[Any], said: dict[str, Any]) -> 
     h = _hidden(gemm, w, a, said)
     codes, scale = quantised(calls, w, h)
     del h  # which nothing reads any more
-    return gemm(codes, w.w2, scale_a=scale.squeeze(-1), scale_b=w.scale_w2, **said)
+    return gemm(codes, w.w2, scale_a=scale.squeeze(-1), scale_b=w.scale_w2, **w.after(), **said)
 
 
 def _hidden(gemm: Callable[..., Any], w: Experts, a: list[Any], said: dict[str, Any]) -> Any:
@@ -45,13 +44,12 @@ def _hidden(gemm: Callable[..., Any], w: Experts, a: list[Any], said: dict[str, 
     a.clear()
     of_rows = {"scale_a": scale.squeeze(-1), **said}
     if w.order == "alternating":
-        return gemm(rows, w.w1, scale_b=w.scale_w1, epilogue=w.epilogue, **of_rows)
+        return gemm(rows, w.w1, scale_b=w.scale_w1, **w.activation(), **of_rows)
     half = w.w1.shape[1] // 2
     gate, up = (w.w1.narrow(1, start, half) for start in (0, half))
-    # The epilogue reads scales of all experts one after the other.
-    of_gate, of_up = w.scale_w1.unflatten(1, (2, half)).transpose(0, 1).contiguous()
-    c = gemm(rows, gate, scale_b=of_gate, **of_rows)
-    return gemm(rows, up, scale_b=of_up, epilogue=GATED, c=c, **of_rows)
+    (scale_gate, scale_up), (of_gate, of_up) = halves_of(w.scale_w1), w.halves()
+    c = gemm(rows, gate, scale_b=scale_gate, **of_gate, **of_rows)
+    return gemm(rows, up, scale_b=scale_up, c=c, **of_up, **of_rows)
 
 
 def check(w: Experts, dtype: DType) -> None:
@@ -62,10 +60,3 @@ def check(w: Experts, dtype: DType) -> None:
         if dtype == S8 and of.shape[2] > INT8_K:
             allowed = f"must have at most {INT8_K} columns: INT32 may overflow"
             raise ArgumentError(f"{name} shape", tuple(of.shape), allowed)
-
-
-def check_places(w: Experts) -> None:
-    """Raise ArgumentError where an epilogue cannot read scales."""
-    for name, scale in (("scale_w1", w.scale_w1), ("scale_w2", w.scale_w2)):
-        if not scale.is_contiguous():
-            raise ArgumentError(f"{name} strides", tuple(scale.stride()), "must be contiguous")

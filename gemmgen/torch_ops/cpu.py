@@ -6,7 +6,9 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ops import combining
-from ..ops.mixture import Experts, check, results
+from ..ops.mixture import results
+from ..ops.mixture_checks import check
+from ..ops.mixture_weights import Experts
 from ..runtime.torch_tensors import torch
 from . import logits, of_experts, on_cpu, paged_logits, prenorm
 from .operators import OPERATORS

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..ops.mixture import ALIGNMENT
+from ..ops.mixture_checks import ALIGNMENT
 from .linear import gemmgen, torch_
 
 Operand = tuple[Any, ...]

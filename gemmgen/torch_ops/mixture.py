@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from ..ops.mixture import Experts, check, moe
+from ..ops.mixture import moe
+from ..ops.mixture_checks import check
+from ..ops.mixture_weights import Experts
 from . import of_experts
 
 SCHEMA = (
     "moe(Tensor x, Tensor w1, Tensor w2, Tensor chosen, Tensor weights, *, Tensor? scale_w1=None, "
-    "Tensor? scale_w2=None, Tensor? add=None, str order='alternating', str epilogue='swiglu', "
+    "Tensor? scale_w2=None, Tensor? bias_w1=None, Tensor? bias_w2=None, Tensor? add=None, str order='alternating', str epilogue='swiglu', "
     "int? experts=None, int first=0) -> Tensor"
 )
 

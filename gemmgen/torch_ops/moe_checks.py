@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
 from ..ops import SCALE_BLOCK
-from ..ops.mixture import MOST_EXPERTS, check_order
+from ..ops.mixture_checks import MOST_EXPERTS, check_order
 from ..ops.tensors import check_number, check_shape
+from .gates import GATES
 from .linear import ROW, torch_
 
 FP8 = "fp8"
@@ -47,7 +48,7 @@ def checked(said: Said, x: Any, w1: Any, w2: Any, chosen: Any, weights: Any, add
 def _check_said(said: Said) -> None:
     if not isinstance(said.kind, str) or said.kind not in KINDS:
         raise ArgumentError("kind", said.kind, f"must be one of {', '.join(KINDS)}")
-    check_order(said.order, said.epilogue)
+    check_order(said.order, said.epilogue, GATES)
     check_number("first", said.first, 0, INT_LIMIT - 1)
     if not isinstance(said.recompute, bool):
         raise ArgumentError("recompute", said.recompute, "must be True or False")

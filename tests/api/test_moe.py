@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from mixtures import (  # noqa: E402
     BY_ROW,
     F32,
     FP8,
+    biases_of,
     choices,
     distance,
     drawn,
@@ -23,6 +25,8 @@ from torch._subclasses import FakeTensorMode  # noqa: E402
 from torch_reference import on_cpu  # noqa: E402, F401
 
 from gemmgen import nn, ops  # noqa: E402
+from gemmgen.activations import GATES  # noqa: E402
+from gemmgen.epilogues import gated_name  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.nn.experts import CALLS  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
@@ -184,10 +188,27 @@ def expected(called):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("epilogue", ("geglu", "reglu"))
-def test_other_gates(epilogue, kind, called):
-    ops.moe(**given(kind=kind), epilogue=epilogue)
-    assert [of["epilogue"] for _, of in called if "epilogue" in of] == [epilogue]
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("epilogue", GATES)
+def test_other_gates(epilogue, order, kind, called):
+    of = given(kind=kind, order=order, epilogue=epilogue)
+    assert distance(ops.moe(**of), layer(**of)) < BOUND[kind]
+    asked = epilogue if order == "alternating" else gated_name(epilogue)
+    assert [of["epilogue"] for _, of in called if "epilogue" in of] == [asked]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("epilogue", GATES)
+def test_biases(epilogue, order, kind):
+    """Of both products, in the order of w1's rows; a copy that is nowhere has none."""
+    of = given(kind=kind, order=order, epilogue=epilogue)
+    of |= biases_of(EXPERTS, HIDDEN, INNER)
+    of["chosen"][0, 0] = -1
+    exact = layer(**of)
+    assert distance(ops.moe(**of), exact) < BOUND[kind]
+    for name in ("bias_w1", "bias_w2"):
+        assert distance(layer(**of | {name: of[name] * 0}), exact) > 2 * BOUND[kind]
 
 
 def test_rows_of_parents():
@@ -197,6 +218,19 @@ def test_rows_of_parents():
         parent = of[name].new_ones((*of[name].shape[:-1], of[name].shape[-1] + 8))
         of[name] = parent[..., : of[name].shape[-1]].copy_(of[name])
     assert torch.equal(ops.moe(**of), plain) and distance(plain, exact) < BOUND["bf16"]
+
+
+OF_BIASES = (
+    ("bias_w1 dtype", lambda of: {"bias_w1": of["bias_w1"].to(BF16)}),
+    ("bias_w1 shape", lambda of: {"bias_w1": of["bias_w1"][:, 1:]}),
+    ("bias_w2 shape", lambda of: {"bias_w2": of["bias_w2"][:, 1:]}),
+    ("bias_w2 strides", lambda of: {"bias_w2": of["bias_w2"].mT.contiguous().mT}),
+)
+
+
+def _with_bias(change, of):
+    biases = biases_of(EXPERTS, HIDDEN, INNER)
+    return biases | change(biases)
 
 
 REFUSED = (
@@ -230,7 +264,10 @@ REFUSED = (
     ("add shape", lambda of: {"add": of["x"][1:]}),
     ("order", lambda of: {"order": "gate first"}),
     ("epilogue", lambda of: {"epilogue": "silu"}),
-    ("epilogue", lambda of: {"epilogue": "geglu", "order": "halves"}),
+    ("epilogue", lambda of: {"epilogue": "gated", "order": "halves"}),
+    ("bias_w1", lambda of: {"bias_w2": torch.ones(EXPERTS, HIDDEN)}),
+    ("bias_w2", lambda of: {"bias_w1": torch.ones(EXPERTS, 2 * INNER)}),
+    *((named, partial(_with_bias, change)) for named, change in OF_BIASES),
     ("experts", lambda of: {"experts": EXPERTS - 1}),
     ("experts", lambda of: {"experts": EXPERTS, "first": 1}),
     ("first", lambda of: {"first": -1}),

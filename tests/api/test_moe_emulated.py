@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
 
 from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
-from mixtures import choices, distance, drawn, layer, weights_of  # noqa: E402
+from mixtures import biases_of, choices, distance, drawn, layer, weights_of  # noqa: E402
 
 from gemmgen import ops  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
@@ -46,4 +46,18 @@ def test_a_layer(taken, tokens, top, kind, order, monkeypatch):
     assert len(memory.launched) == LAUNCHES[kind, order], memory.launched
     taken &= kind == "fp8"
     assert sum("indexed" in name for name in memory.launched) == taken * (1 + (order == "halves"))
+    assert not y.isnan().any() and distance(y, exact) < BOUND[kind]
+
+
+@pytest.mark.parametrize(("kind", "order"), LAUNCHES, ids=str)
+@pytest.mark.parametrize("epilogue", ("geglu", "swiglu_clamped"))
+def test_a_layer_with_biases(epilogue, kind, order, monkeypatch):
+    of = {"x": drawn(9, HIDDEN), "order": order, "epilogue": epilogue}
+    of |= weights_of(EXPERTS, HIDDEN, INNER, "cpu", kind, order)
+    of |= choices(9, 2, EXPERTS) | biases_of(EXPERTS, HIDDEN, INNER)
+    exact = layer(**of)
+    memory = Memory(*(x for x in of.values() if isinstance(x, torch.Tensor)))
+    emulated(monkeypatch, memory)
+    with memory:
+        y = ops.moe(**of)
     assert not y.isnan().any() and distance(y, exact) < BOUND[kind]

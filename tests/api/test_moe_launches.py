@@ -9,7 +9,8 @@ from gemmgen.epilogues import EPILOGUES
 from gemmgen.ir.argument_names import parameter
 from gemmgen.ir.dtypes import BF16, E4M3
 from gemmgen.ops import building
-from gemmgen.ops.mixture import CALLS, Experts, multiplied
+from gemmgen.ops.mixture import CALLS, multiplied
+from gemmgen.ops.mixture_weights import Experts
 from gemmgen.target import H200
 
 E, HIDDEN, INNER, ROWS, MEAN = 16, 1024, 512, 2560, 3

@@ -295,7 +295,7 @@ REFUSED = (
     ("kind", lambda of: {"kind": "int8"}),
     ("order", lambda of: {"order": "gate first"}),
     ("epilogue", lambda of: {"epilogue": "silu"}),
-    ("epilogue", lambda of: {"epilogue": "geglu", "order": "halves"}),
+    ("epilogue", lambda of: {"epilogue": "swiglu_clamped"}),
     ("x dtype", lambda of: {"x": of["x"].float()}),
     ("x shape", lambda of: {"x": of["x"][0]}),
     ("x shape", lambda of: {"x": of["x"][:, :252]}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from gemmgen import ops
@@ -54,6 +56,26 @@ GATES = {
     "geglu": torch.nn.functional.gelu,
     "reglu": torch.relu,
 }
+TANH = partial(torch.nn.functional.gelu, approximate="tanh")
+
+
+def gated(epilogue, gate, up):
+    """In float64: what is between the GEMMs of an expert."""
+    if epilogue == "swiglu_clamped":
+        g, u = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+        return g * torch.sigmoid(1.702 * g) * (u + 1)
+    return (GATES | {"geglu_tanh": TANH})[epilogue](gate) * up
+
+
+def biases_of(experts, hidden, inner, device="cpu"):
+    """Of `ops.moe`: so large that a missing one is seen."""
+    given = {"dtype": F32, "device": device}
+    return {
+        "bias_w1": torch.randn(experts, 2 * inner, **given),
+        "bias_w2": torch.randn(experts, hidden, **given),
+    }
+
+
 LEAVES = ("x", "w1", "w2", "weights", "add")  # of those that are given
 
 
@@ -84,7 +106,19 @@ def distances(found, exact):
     return {name: distance(x, exact[name]) for name, x in found.items()}
 
 
-def layer(x, w1, w2, chosen, weights, scale_w1=None, scale_w2=None, add=None, **said):
+def layer(
+    x,
+    w1,
+    w2,
+    chosen,
+    weights,
+    scale_w1=None,
+    scale_w2=None,
+    add=None,
+    bias_w1=None,
+    bias_w2=None,
+    **said,
+):
     """[T, H] in float64, one copy after the other."""
     first, halves = said.get("first", 0), said.get("order") == "halves"
     w1, w2, x = wide(w1, scale_w1), wide(w2, scale_w2), x.double()
@@ -93,9 +127,11 @@ def layer(x, w1, w2, chosen, weights, scale_w1=None, scale_w2=None, add=None, **
         for j, e in enumerate(of):
             if first <= e < first + len(w1):
                 both = w1[e - first] @ x[t]
+                both = both if bias_w1 is None else both + bias_w1[e - first]
                 gate, up = both.chunk(2) if halves else (both[::2], both[1::2])
-                h = torch.nn.functional.silu(gate) * up
-                out[t] += weights[t, j].double() * (w2[e - first] @ h)
+                y = w2[e - first] @ gated(said.get("epilogue", "swiglu"), gate, up)
+                y = y if bias_w2 is None else y + bias_w2[e - first]
+                out[t] += weights[t, j].double() * y
     return out
 
 

@@ -147,7 +147,7 @@ def scale_of_sum(op, given, name, side, acc):
 def per_column(op, given, x, acc):
     """x [N] or [G, N] as the accumulators have it."""
     if op.grouping == "ends":
-        return x.view(-1, acc.shape[-1])[row_groups(given["a"], given).clamp(min=0)]
+        return x.view(-1, acc.shape[-1])[row_groups(acc, given).clamp(min=0)]
     return x.view(*acc.shape[:-2], 1, -1)
 
 

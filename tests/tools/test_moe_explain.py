@@ -15,7 +15,8 @@ from gemmgen.bench.moe_sizes import MODELS, Sizes
 from gemmgen.cli import main
 from gemmgen.cli.moe_launches import layer
 from gemmgen.ops import building
-from gemmgen.ops.mixture import CALLS, Experts, expected_of, multiplied
+from gemmgen.ops.mixture import CALLS, expected_of, multiplied
+from gemmgen.ops.mixture_weights import Experts
 from gemmgen.see.layer_page import page
 from gemmgen.target import H100, H200
 

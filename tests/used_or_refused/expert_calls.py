@@ -90,7 +90,9 @@ def _layer(dtype: str, *scales: tuple[int, ...]) -> Function:
         {
             "add": _of(64, 256),
             "order": mostly(st.sampled_from(["alternating", "halves"])),
-            "epilogue": mostly(st.sampled_from(["swiglu", "geglu"])),
+            "epilogue": mostly(st.sampled_from(["swiglu", "geglu", "swiglu_clamped"])),
+            "bias_w1": _of(8, 512, dtype="float32"),
+            "bias_w2": _of(8, 256, dtype="float32"),
             "experts": mostly(st.sampled_from([8, 64])),
             "first": mostly(st.sampled_from([0, 3])),
         },

@@ -1,0 +1,118 @@
+"""What a layer of experts refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..activations import GATES
+from ..combining import FLOATS
+from ..errors import ArgumentError
+from ..ir.counts import INT_LIMIT
+from ..ir.dtypes import BF16, E4M3, F32
+from ..routing import MOST_EXPERTS as MOST_EXPERTS
+from ..runtime.torch_tensors import dtype_of
+from . import mixture_by_row, routing
+from .calls import SCALE_BLOCK
+from .mixture_weights import Experts
+from .tensors import check_matrix, check_number, check_shape, check_together
+
+ALIGNMENT = 128  # of the rows where an expert's begin
+COPIED = 16  # bytes: what the copy engine wants addresses and strides to be multiples of
+ORDERS = ("alternating", "halves")  # of w1's rows
+
+
+def check(
+    w: Experts, x: Any, chosen: Any, weights: Any, add: Any, experts: int | None, first: int
+) -> int:
+    """Of the arguments of `moe`, `experts` as a number. Raises ArgumentError."""
+    given = {"x": x, "w1": w.w1, "w2": w.w2, "chosen": chosen, "weights": weights}
+    given |= {"scale_w1": w.scale_w1, "scale_w2": w.scale_w2} if w.scaled else {}
+    given |= {"bias_w1": w.bias_w1, "bias_w2": w.bias_w2} if w.biased else {}
+    check_together(given | ({} if add is None else {"add": add}))
+    _check_weights(w, x)
+    check_number("first", first, 0, INT_LIMIT - 1)
+    held = int(w.w1.shape[0])  # a number for a compiler too: routes are of so many
+    if experts is None:
+        experts = first + held
+    check_number("experts", experts, first + held, INT_LIMIT - 1)
+    routing.check(chosen, experts, ALIGNMENT, first, held)
+    check_shape("chosen", chosen, (x.shape[0], chosen.shape[1]))
+    check_shape("weights", weights, tuple(chosen.shape))
+    dtype_of("weights", weights, FLOATS)
+    if add is not None:
+        dtype_of("add", add, (BF16,))
+        check_shape("add", add, tuple(x.shape))
+    return experts
+
+
+def _check_weights(w: Experts, x: Any) -> None:
+    check_order(w.order, w.epilogue)
+    dtype_of("x", x, (BF16,))
+    check_matrix("x", x, "T, H")
+    scaled = mixture_by_row.DTYPES if w.by_row else (E4M3,)
+    dtype = dtype_of("w1", w.w1, scaled if w.scaled else (BF16,))
+    dtype_of("w2", w.w2, (dtype,))
+    hidden = x.shape[1]
+    if not hidden or hidden * dtype.bytes % COPIED:
+        allowed = f"must be [T, a multiple of {COPIED // dtype.bytes}]"
+        raise ArgumentError("x shape", tuple(x.shape), allowed)
+    shape = tuple(w.w1.shape)
+    if len(shape) != 3 or shape[2] != hidden or shape[1] < 2 or shape[1] % 2:
+        raise ArgumentError("w1 shape", shape, f"must be [E, 2 * I, {hidden}]")
+    count, inner = shape[0], shape[1] // 2
+    if not 1 <= count <= MOST_EXPERTS:
+        raise ArgumentError("w1 shape", shape, f"must be of 1 to {MOST_EXPERTS} experts")
+    if w.scaled and not w.by_row and w.order == "halves" and inner % SCALE_BLOCK:
+        allowed = f"must be [E, 2 * I, H], I a multiple of {SCALE_BLOCK}: gate and up share no block of scales"
+        raise ArgumentError("w1 shape", shape, allowed)
+    check_shape("w2", w.w2, (count, hidden, inner))
+    _check_biases(w)
+    if (w.scale_w2 is None) is w.scaled:
+        name = "scale_w2" if w.scale_w2 is None else "scale_w1"
+        raise ArgumentError(name, None, "must be given: both weights have scales, or none")
+    if w.by_row:
+        mixture_by_row.check(w, dtype)
+        return
+    for name, scale, of in (("w1", w.scale_w1, w.w1), ("w2", w.scale_w2, w.w2)):
+        if scale is not None:
+            dtype_of(f"scale_{name}", scale, (F32,))
+            blocks = (-(-n // SCALE_BLOCK) for n in of.shape[1:])
+            check_shape(f"scale_{name}", scale, (count, *blocks))
+
+
+def _check_biases(w: Experts) -> None:
+    if (w.bias_w2 is None) is w.biased:
+        name = "bias_w2" if w.bias_w2 is None else "bias_w1"
+        raise ArgumentError(name, None, "must be given: both products have a bias, or none")
+    for name, bias, of in (("bias_w1", w.bias_w1, w.w1), ("bias_w2", w.bias_w2, w.w2)):
+        if bias is not None:
+            dtype_of(name, bias, (F32,))
+            check_shape(name, bias, tuple(of.shape[:2]))
+
+
+def check_order(order: Any, epilogue: Any, known: Iterable[str] = GATES) -> None:
+    """Raise ArgumentError for an order of w1's rows that there is not, or an epilogue that is not `known`."""
+    for name, said, of in (("order", order, ORDERS), ("epilogue", epilogue, (*known,))):
+        if not isinstance(said, str) or said not in of:
+            raise ArgumentError(name, said, f"must be one of {', '.join(of)}")
+
+
+def check_places(w: Experts) -> None:
+    """Raise ArgumentError where the copy engine cannot read weights, or an epilogue scales."""
+    of_epilogues = {"bias_w1": w.bias_w1, "bias_w2": w.bias_w2}
+    of_epilogues |= {"scale_w1": w.scale_w1, "scale_w2": w.scale_w2} if w.by_row else {}
+    for name, x in of_epilogues.items():
+        if x is not None and not x.is_contiguous():
+            raise ArgumentError(f"{name} strides", tuple(x.stride()), "must be contiguous")
+    for name, x in (("w1", w.w1), ("w2", w.w2)):
+        if x.stride(2) != 1:
+            raise ArgumentError(f"{name} last stride", x.stride(2), "must be 1")
+        steps = [
+            step * x.element_size()
+            for n, step in zip(x.shape, x.stride()[:2], strict=False)
+            if n > 1
+        ]
+        if any(n % COPIED for n in (*steps, x.data_ptr())):
+            allowed = f"must have an address and rows at multiples of {COPIED} bytes"
+            raise ArgumentError(name, tuple(x.stride()), allowed)
