@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from mixtures import BF16, BY_ROW, F32, choices, distance, drawn, layer, weights_of  # noqa: E402
+from mixtures import BF16, BY_ROW, F32, biases_of, choices, distance, drawn, layer, weights_of  # noqa: E402
 from torch_reference import on_cpu  # noqa: E402, F401
 
 from gemmgen import ops  # noqa: E402
@@ -153,7 +153,13 @@ def refusals():
         yield name, {name: 0}
     for name in ("w1_zp", "w2_zp", "a1_scale", "a2_scale"):
         yield name, {name: torch.ones(1)}
-    yield from (("activation", {"activation": x}) for x in ("gelu", "silu_no_mul", None, ["silu"]))
+    yield from (("activation", {"activation": x}) for x in ("relu", "silu_no_mul", None, ["silu"]))
+    yield "w2_bias", {"w1_bias": torch.ones(EXPERTS, 2 * INNER)}
+    yield "w1_bias dtype", {"w1_bias": torch.ones(EXPERTS, 2 * INNER).int()}
+    yield (
+        "w2_bias shape",
+        {"w1_bias": torch.ones(EXPERTS, 2 * INNER), "w2_bias": torch.ones(EXPERTS)},
+    )
     yield from (("inplace", {"inplace": x}) for x in (1, None))
     yield from (("use_fp8_w8a8", {"use_fp8_w8a8": x}) for x in (1, None))
     yield from (("block_shape", {"block_shape": x}) for x in (None, [64, 128], [128], 128))
@@ -205,3 +211,17 @@ def test_weights_of_a_router(dtype):
     of = right("bf16")
     of["weights"] = of["weights"].to(dtype)
     assert distance(fused_experts(**asked(of)), layer(**of)) < BOUND["bf16"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("activation", "epilogue"), (("gelu", "geglu"), ("swigluoai", "swiglu_clamped"))
+)
+def test_gates_and_biases(activation, epilogue, kind):
+    """gpt-oss's rows alternate between gate and up."""
+    order = "alternating" if activation == "swigluoai" else "halves"
+    of = right(kind) | weights_of(EXPERTS, HIDDEN, INNER, "cpu", kind, order)
+    of |= {"order": order, "epilogue": epilogue, **biases_of(EXPERTS, HIDDEN, INNER)}
+    given = asked(of) | {"w1_bias": of["bias_w1"], "w2_bias": of["bias_w2"]}
+    y = fused_experts(**given, activation=activation)
+    assert torch.equal(y, ops.moe(**of)) and distance(y, layer(**of)) < BOUND[kind]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from fake_torch import Placed, codes
 
 from gemmgen import ops
-from gemmgen.compat.fused_experts import FLAGS, ONLY, fused_experts
+from gemmgen.compat import sglang
+from gemmgen.compat.experts import FLAGS, ONLY
+from gemmgen.compat.fused_experts import NONE_OTHER, fused_experts
 
 from .gemms import K, M
 from .model import Function, Given, wrong
@@ -138,7 +142,12 @@ MOE = (
     wrong("rows to add to of more tokens", "add shape", add=Placed(17, K, dtype="bfloat16")),
     *(wrong(f"order {x!r}", "order", order=x) for x in ("row", None, 1, ["halves"])),
     *(wrong(f"epilogue {x!r}", "epilogue", epilogue=x) for x in ("silu", "gated", "zz", None, ["swiglu"])),
-    wrong("a gate that halves have not", "epilogue", epilogue="reglu", order="halves"),
+    wrong("a gate of one that is multiplied apart", "epilogue", epilogue="gated_reglu", order="halves"),
+    wrong("a bias of the second product alone", "bias_w1", bias_w2=Placed(8, K)),
+    wrong("a bias of the first product alone", "bias_w2", bias_w1=Placed(8, 512)),
+    wrong("biases of 16 bits", "bias_w1 dtype", bias_w1=Placed(8, 512, dtype="bfloat16"), bias_w2=Placed(8, K)),
+    wrong("a bias of fewer columns", "bias_w2 shape", bias_w1=Placed(8, 512), bias_w2=Placed(8, K - 1)),
+    wrong("biases apart", "bias_w1 strides", bias_w1=Placed(8, 512, stride=(1024, 2)), bias_w2=Placed(8, K)),
     *(wrong(f"{x!r} experts", "experts", experts=x) for x in (0, 7, -1, 8.0, "8", True, 2**31)),
     *(wrong(f"first={x!r}", "first", first=x) for x in (-1, 0.0, "0", None, False, 2**31)),
     wrong("more experts than there are", "experts", first=4, experts=11),
@@ -158,8 +167,11 @@ def _fused() -> Given:
 
 FUSED = (
     *(wrong(f"{x} of no tensor", x, **{x: [[1.0]]}) for x in ("hidden_states", "w1", "w2", "topk_weights", "topk_ids", "w1_scale")),
-    *(wrong(f"{x!r} for {n}", n, **{n: x}) for n in ONLY for x in (1, "1", 0.0, [1])),
-    *(wrong(f"{n} that is {x!r}", n, **{n: x}) for n in FLAGS for x in (1, None, "1")),
+    *(wrong(f"{x!r} for {n}", n, **{n: x}) for n in NONE_OTHER for x in (1, "1", 0.0, [1])),
+    *(wrong(f"activation {x!r}", "activation", activation=x) for x in ("relu", None, ["silu"], 1)),
+    wrong("a bias alone", "w2_bias", w1_bias=Placed(8, 512)),
+    wrong("biases that are integers", "w2_bias dtype", w1_bias=Placed(8, 512), w2_bias=Placed(8, K, dtype="int32")),
+    *(wrong(f"{n} that is {x!r}", n, **{n: x}) for n in ("inplace", *FLAGS) for x in (1, None, "1")),
     *(wrong(f"blocks of {x!r}", "block_shape", block_shape=x) for x in (None, [64, 128], (128,), 128, "128")),
     *(wrong(f"{x!r} experts of all", "global_num_experts", global_num_experts=x) for x in (0, -2, 7, 8.0, "8", None, True)),
     wrong("FP8 and INT8", "use_int8_w8a8", use_int8_w8a8=True),
@@ -181,6 +193,42 @@ FUSED = (
     wrong("a map of nothing", "expert_map shape", expert_map=Placed(0, dtype="int32")),
     wrong("floats to look up", "topk_ids dtype", expert_map=Placed(8, dtype="int32"), topk_ids=Placed(16, 4)),
 )  # fmt: skip
+
+
+def _config(**said: object) -> SimpleNamespace:
+    return SimpleNamespace(**{"activation": "silu", "inplace": False, **said})
+
+
+def _of_sglang() -> Given:
+    """The same layer by SGLang's names."""
+    of = _fused()
+    chosen = (of.pop("topk_weights"), of.pop("topk_ids"), None)
+    return of | {"topk_output": chosen, "moe_runner_config": _config()}
+
+
+def _weights(*shape: int) -> Placed:
+    return Placed(*shape, dtype="float32")
+
+
+SGLANG = (
+    *(wrong(f"{x} of no tensor", x, **{x: [[1.0]]}) for x in ("hidden_states", "w1", "w2", "w1_scale")),
+    *(wrong(f"{x!r} for {n}", n, **{n: x}) for n in ONLY if n != "apply_router_weight_on_input" for x in (1, "1", 0.0, [1])),
+    *(wrong(f"{n} that is {x!r}", n, **{n: x}) for n in FLAGS for x in (1, None, "1")),
+    *(wrong(f"a config's {n} that is {x!r}", n, moe_runner_config=_config(**{n: x})) for n, x in (
+        ("activation", "swigluoai"), ("activation", "relu"), ("activation", None), ("is_gated", False), ("inplace", 1),
+        ("no_combine", True), ("apply_router_weight_on_input", True), ("routed_scaling_factor", "2"), ("gemm1_alpha", 1.0),
+    )),
+    wrong("a limit without alpha", "gemm1_alpha", moe_runner_config=_config(gemm1_clamp_limit=7.0)),
+    wrong("another limit", "gemm1_clamp_limit", moe_runner_config=_config(gemm1_alpha=1.702, gemm1_clamp_limit=10.0)),
+    wrong("a clamped GELU", "activation", moe_runner_config=_config(activation="gelu", gemm1_alpha=1.702, gemm1_clamp_limit=7.0)),
+    *(wrong(f"{x!r} for choices", "topk_output", topk_output=x) for x in (None, (), [1, 2, 3], 1)),
+    wrong("weights of fewer choices", "topk_weights shape", topk_output=(_weights(16, 3), Placed(16, 4, dtype="int32"), None)),
+    wrong("floats for ids", "topk_ids dtype", topk_output=(_weights(16, 4), _weights(16, 4), None)),
+    wrong("a bias alone", "b2", b1=Placed(8, 512)),
+    wrong("biases that are integers", "b2 dtype", b1=Placed(8, 512), b2=Placed(8, K, dtype="int32")),
+    wrong("16 bits", "w1 dtype", w1=Placed(8, 512, K, dtype="bfloat16")),
+    wrong("blocks of 64", "block_shape", block_shape=[64, 128]),
+)  # fmt: skip
 FUNCTIONS = (
     Function(name="ops.route", call=ops.route, right=_ids, runs=False, wrong=ROUTE),
     Function(name="ops.select", call=ops.select, right=_logits, runs=False, wrong=SELECT),
@@ -188,4 +236,11 @@ FUNCTIONS = (
     Function(name="ops.spread", call=ops.spread, right=_tokens, runs=False, wrong=SPREAD),
     Function(name="ops.moe", call=ops.moe, right=_layer, runs=False, wrong=MOE),
     Function(name="fused_experts", call=fused_experts, right=_fused, runs=False, wrong=FUSED),
+    Function(
+        name="sglang.fused_experts",
+        call=sglang.fused_experts,
+        right=_of_sglang,
+        runs=False,
+        wrong=SGLANG,
+    ),
 )
