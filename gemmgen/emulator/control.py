@@ -274,6 +274,7 @@ BLOCKING = (
     "shfl",
     "vote",
     "match",
+    "redux",
     "elect",
     "mbarrier",
     "cp",

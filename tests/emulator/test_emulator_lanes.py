@@ -155,3 +155,36 @@ def test_aligned_instructions_take_all_threads(fault, schedule):
 
 def test_lanes_may_come_to_an_aligned_instruction_one_after_the_other():
     run("setp.gt.u32 %p1, %r60, 15; @%p1 bra ON; mov.u32 %r1, 1; ON: bar.sync 1, 128;", threads=128)
+
+
+REDUCED = {
+    "max.u32": lambda x: max(x),
+    "min.u32": lambda x: min(x),
+    "max.s32": lambda x: max(x, key=lambda n: np.uint32(n).view(np.int32)),
+    "min.s32": lambda x: min(x, key=lambda n: np.uint32(n).view(np.int32)),
+    "add.u32": lambda x: sum(x) % 2**32,
+    "and.b32": lambda x: np.bitwise_and.reduce(np.array(x, np.uint32)),
+    "or.b32": lambda x: np.bitwise_or.reduce(np.array(x, np.uint32)),
+    "xor.b32": lambda x: np.bitwise_xor.reduce(np.array(x, np.uint32)),
+}
+
+
+@pytest.mark.parametrize("how", REDUCED)
+def test_all_lanes_get_what_theirs_reduce_to(how):
+    """Of two warps each its own; of half a warp that takes part, its own too."""
+    numbers = [(n * 2654435761 + 12345) % 2**32 for n in range(64)]
+    body = "mul.lo.u32 %r1, %r60, 2654435761; add.u32 %r1, %r1, 12345; "
+    whole = run(
+        f"{body}redux.sync.{how} %r2, %r1, 0xFFFFFFFF; st.global.u32 [%d31], %r2;", threads=64
+    )
+    half = run(
+        f"{body}setp.gt.u32 %p1, %r60, 15; @%p1 exit; redux.sync.{how} %r2, %r1, 0xFFFF; st.global.u32 [%d31], %r2;"
+    )
+    first, second = (int(REDUCED[how](numbers[i : i + 32])) for i in (0, 32))
+    assert whole[:, 0].tolist() == [first] * 32 + [second] * 32
+    assert half[:16, 0].tolist() == [int(REDUCED[how](numbers[:16]))] * 16
+
+
+def test_a_reduction_of_no_such_kind():
+    with pytest.raises(emulator.UnsupportedInstruction):
+        run("redux.sync.max.f32 %r2, %r1, 0xFFFFFFFF;")
