@@ -3,15 +3,15 @@
     python examples/moe_layer.py         # 16 experts
     python examples/moe_layer.py --v3    # DeepSeek-V3's sizes: 34 GB of weights
 
-Weights lie as checkpoints have them, gate's rows before up's; of FP8 there are codes and block scales, and nothing else is prepared. What the
-shared expert gives is added by the launch that adds up the experts' results. Prints how far torch in bfloat16 and gemmgen in FP8 are
-from the block in float64, whether a CUDA graph of it gives the same bits for other tokens, and times of both. The kernels need a
+Weights lie as checkpoints have them, gate's rows before up's; of FP8 there are codes and block scales, and nothing else is prepared. The
+shared expert is one more, behind the others, which the router gives every token with weight 1: it takes no launch of its own. Prints how far
+torch in bfloat16 and gemmgen in FP8 are from the block in float64, whether a CUDA graph of it gives the same bits for other tokens, and times of
+a step of decoding and of a prefill, torch's one expert after the other. `gemmgen moe` times layers beside torch's grouped GEMM and DeepGEMM. The kernels need a
 Hopper GPU: without one it shows torch's block on the CPU, and says so.
 """
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ from torch.nn import functional
 
 from gemmgen import do_bench, ops
 from gemmgen.errors import RuntimeUnavailable
-from gemmgen.nn import convert_
 from gemmgen.runtime.driver import require_hopper
 
+DECODE, PREFILL = 64, 4096  # tokens
 MISSING = 3  # exit code, as of the command line
-Choice = tuple[torch.Tensor, torch.Tensor]  # experts and their weights, both [tokens, top]
+Choice = tuple[torch.Tensor, torch.Tensor]  # experts and their weights, both [tokens, top + 1]
 Way = Callable[[torch.Tensor, Choice], torch.Tensor]
 
 
@@ -65,39 +65,26 @@ class Router(torch.nn.Module):
             groups=s.groups,
             kept_groups=s.kept,
             scale=s.factor,
+            shared=1,
         )
         return found
 
 
-class Mlp(torch.nn.Module):
-    """down(silu(gate(x)) * up(x))."""
-
-    def __init__(self, s: Sizes) -> None:
-        super().__init__()
-        self.gate_proj = torch.nn.Linear(s.hidden, s.intermediate, bias=False)
-        self.up_proj = torch.nn.Linear(s.hidden, s.intermediate, bias=False)
-        self.down_proj = torch.nn.Linear(s.intermediate, s.hidden, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class Block:
-    """In torch, one expert after the other. w1: [experts, 2 * intermediate, hidden], w2: [experts, hidden, intermediate]."""
+    """In torch, one expert after the other. w1: [experts + 1, 2 * intermediate, hidden], w2: [experts + 1, hidden, intermediate]; the last is shared."""
 
     def __init__(self, s: Sizes, device: str) -> None:
         given = {"dtype": torch.bfloat16, "device": device}
         self.router = Router(s).to(device)
-        self.shared = Mlp(s).to(**given)
-        self.w1 = torch.randn(s.experts, 2 * s.intermediate, s.hidden, **given)
-        self.w2 = torch.randn(s.experts, s.hidden, s.intermediate, **given)
+        self.w1 = torch.randn(s.experts + 1, 2 * s.intermediate, s.hidden, **given)
+        self.w2 = torch.randn(s.experts + 1, s.hidden, s.intermediate, **given)
         self.w1 *= s.hidden**-0.5
         self.w2 *= s.intermediate**-0.5
 
     def __call__(self, x: torch.Tensor, choice: Choice) -> torch.Tensor:
         """In x's dtype."""
         chosen, weights = choice
-        y = self.shared(x)
+        y = torch.zeros_like(x)
         for expert in chosen.unique().tolist():
             token, nth = (chosen == expert).nonzero(as_tuple=True)
             gate, up = functional.linear(x[token], self.w1[expert].to(x.dtype)).chunk(2, -1)
@@ -105,26 +92,17 @@ class Block:
             y = y.index_add(0, token, h * weights[token, nth, None].to(x.dtype))
         return y
 
-    def exact(self, x: torch.Tensor, choice: Choice) -> torch.Tensor:
-        """In float64, with the same choice: a near tie that another rounding turns would be no error of a kernel's."""
-        wide = copy.copy(self)
-        wide.shared = copy.deepcopy(self.shared).double()
-        return wide(x.double(), choice)
-
 
 class Quantised:
     """The same on gemmgen, in FP8."""
 
     def __init__(self, block: Block) -> None:
-        self.shared = copy.deepcopy(block.shared)
-        convert_(self.shared)
         self.experts = dict(zip(("w1", "scale_w1"), ops.quantise_blocks(block.w1), strict=True))
         self.experts |= zip(("w2", "scale_w2"), ops.quantise_blocks(block.w2), strict=True)
 
     def __call__(self, x: torch.Tensor, choice: Choice) -> torch.Tensor:
         chosen, weights = choice
-        given = {"add": self.shared(x), "order": "halves"}
-        y: torch.Tensor = ops.moe(x, chosen=chosen, weights=weights, **given, **self.experts)
+        y: torch.Tensor = ops.moe(x, chosen=chosen, weights=weights, order="halves", **self.experts)
         return y
 
 
@@ -158,14 +136,14 @@ def show(s: Sizes, device: str, tokens: int, kernels: bool) -> dict[str, float]:
     block = Block(s, device)
     x = torch.randn(tokens, s.hidden, device=device).bfloat16()
     choice = block.router(x)
-    counts = choice[0].flatten().bincount(minlength=s.experts)
+    counts = choice[0].flatten().bincount(minlength=s.experts)[: s.experts]
     print(
         f"{tokens} tokens, {s.top} of {s.experts} experts each: {counts.min()} to {counts.max()} of an expert"
     )
     ways: dict[str, Way] = {"torch, bfloat16": block}
     if kernels:
         ways["gemmgen, FP8"] = Quantised(block)
-    exact = block.exact(x, choice)
+    exact = block(x.double(), choice)  # of the same choice: a near tie may turn by rounding
     found = {name: error(way(x, choice), exact) for name, way in ways.items()}
     for name, off in found.items():
         print(f"  {name:<16} {off:.2%} from float64")
@@ -173,15 +151,20 @@ def show(s: Sizes, device: str, tokens: int, kernels: bool) -> dict[str, float]:
 
 
 @torch.no_grad()
-def time(s: Sizes, tokens: int) -> None:
+def time(s: Sizes) -> None:
     block = Block(s, "cuda")
-    quantised, x = Quantised(block), torch.randn(tokens, s.hidden, device="cuda").bfloat16()
-    print("a graph gives the same bits:", graph_agrees(block, quantised, x))
-    choice = block.router(x)
+    quantised = Quantised(block)
     ways: dict[str, Way] = {"torch, bfloat16": block, "gemmgen, FP8": quantised}
-    for name, way in ways.items():
-        took = do_bench(partial(way, x, choice), repeats=5).median
-        print(f"  {name:<16} {took * 1e6:.0f} us on the device")
+    for what, tokens in (("decode", DECODE), ("prefill", PREFILL)):
+        x = torch.randn(tokens, s.hidden, device="cuda").bfloat16()
+        same = graph_agrees(block, quantised, x)
+        print(f"{what}, {tokens} tokens; a graph gives the same bits: {same}")
+        choice = block.router(x)
+        took = do_bench(partial(block.router, x), repeats=5).median
+        print(f"  {'router':<16} {took * 1e6:.0f} us on the device")
+        for name, way in ways.items():
+            took = do_bench(partial(way, x, choice), repeats=5).median
+            print(f"  {name:<16} {took * 1e6:.0f} us on the device")
 
 
 def main() -> int:
@@ -195,7 +178,7 @@ def main() -> int:
     print(name)
     show(sizes, "cuda", 256, True)
     torch.cuda.empty_cache()
-    time(sizes, 256)
+    time(sizes)
     return 0
 
 

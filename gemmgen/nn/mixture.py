@@ -98,7 +98,7 @@ def _linear(inward: int, outward: int, kind: str, device: Any) -> Any:
 class MoE(torch_.nn.Module):  # type: ignore[misc]
     """A mixture of experts that trains: router, `gemmgen.ops.select`, `Experts`, and what all tokens share, added by the last launch.
 
-    hidden, intermediate, kind, recompute: as of `Experts`. experts: 1 to 512, of which each token has its `top` best. score, renormalise, scale: as of `select`. shared: the intermediate features of an expert that every
+    hidden, intermediate, kind, recompute: as of `Experts`. experts: 1 to 512, of which each token has its `top` best. score, groups, kept_groups, renormalise, scale: as of `select`. biased: whether a bias of scores chooses, `router_bias`, a float32 buffer [experts] of zeros at first, which nothing here changes: what balances experts without a loss does. shared: the intermediate features of an expert that every
     token has; None: there is none. Modules: `router`, a torch.nn.Linear in float32, in whose dtype logits are computed, without bias; `experts`; `shared`. Raises ArgumentError.
     """
 
@@ -112,6 +112,9 @@ class MoE(torch_.nn.Module):  # type: ignore[misc]
         kind: str = "bf16",
         shared: int | None = None,
         score: str = "softmax",
+        biased: bool = False,
+        groups: int = 1,
+        kept_groups: int = 1,
         renormalise: bool = True,
         scale: float = 1.0,
         recompute: bool = False,
@@ -123,7 +126,10 @@ class MoE(torch_.nn.Module):  # type: ignore[misc]
         if not 1 <= top <= experts:
             raise ArgumentError("top", top, f"must be from 1 to {experts}")
         self.top = top
-        self.how: dict[str, Any] = {"score": score, "renormalise": renormalise, "scale": scale}
+        self.how: dict[str, Any] = {"score": score, "groups": groups, "kept_groups": kept_groups}
+        self.how |= {"renormalise": renormalise, "scale": scale}
+        bias = torch_.zeros(experts, dtype=torch_.float32, device=device) if biased else None
+        self.register_buffer("router_bias", bias)
         self.router = torch_.nn.Linear(hidden, experts, False, device, torch_.float32)
         self.shared = None
         if shared is not None:
@@ -137,7 +143,7 @@ class MoE(torch_.nn.Module):  # type: ignore[misc]
             raise ArgumentError("x shape", tuple(x.shape), allowed)
         tokens = x.reshape(-1, x.shape[-1])
         logits = self.router(tokens.to(self.router.weight.dtype))
-        chosen, weights = select(logits, self.top, **self.how)
+        chosen, weights = select(logits, self.top, bias=self.router_bias, **self.how)
         add = None if self.shared is None else self.shared(tokens)
         return self.experts(tokens, chosen, weights, add).view(x.shape)
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ..ir.resources import Param
 from . import driver, sms
 from .cache import cached_cubin
-from .launch import packed
+from .launch import Scalar, packed
 from .nvrtc import Cubin
 
 
@@ -46,7 +46,7 @@ class LoadedCast:
             self._module = driver.call("cuModuleLoadData", cubin.image)
             self._function = driver.call("cuModuleGetFunction", self._module, cubin.name.encode())
 
-    def launch(self, values: Mapping[str, int], tiles: int, stream: int) -> None:
+    def launch(self, values: Mapping[str, Scalar], tiles: int, stream: int) -> None:
         """Start it on `stream` over the arguments `values`, by the kernel's names, which give `tiles` CTAs something
         to do. Raises ArgumentError for a size of 2**31 or more, LaunchError."""
         scalars = [packed(p.ctype, p.name, values) for p in self.cast.params]

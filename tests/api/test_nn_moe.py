@@ -34,7 +34,7 @@ def made(kind="bf16", shared=SHARED, **more):
 def exactly(wide, x):
     """A module whose parameters are float64's. The choice is that of float32, as there."""
     logits = torch.nn.functional.linear(x.double(), wide.router.weight)
-    chosen, _ = ops.select(logits.float(), wide.top, **wide.how)
+    chosen, _ = ops.select(logits.float(), wide.top, bias=wide.router_bias, **wide.how)
     scores = logits.sigmoid() if wide.how["score"] == "sigmoid" else logits.softmax(-1)
     weights = scores.gather(-1, chosen.long())
     if wide.how["renormalise"]:
@@ -45,6 +45,21 @@ def exactly(wide, x):
         add = (torch.nn.functional.silu(gate) * up) @ s.down_proj.weight.mT
     e = wide.experts
     return wide_layer(x, e.gate_up, e.down, chosen, weights * wide.how["scale"], add)
+
+
+def test_a_router_of_groups_with_a_bias():
+    """As DeepSeek-V3's: the bias chooses among kept groups, has no gradient, and is in the state."""
+    how = {"score": "sigmoid", "biased": True, "groups": 3, "kept_groups": 2, "scale": 2.5}
+    mine, x = made(**how), drawn(30, HIDDEN)
+    assert "router_bias" in mine.state_dict() and "router_bias" not in made().state_dict()
+    before = mine(x)
+    with torch.no_grad():
+        mine.router_bias[4:] = 10.0
+    chosen, _ = ops.select(mine.router(x.float()), TOP, bias=mine.router_bias, **mine.how)
+    assert (chosen >= 4).all() and not torch.equal(mine(x), before)
+    wide = copy.deepcopy(mine).double()
+    wide.router_bias = mine.router_bias
+    assert distance(mine(x), exactly(wide, x)) < BOUND["bf16"]
 
 
 @pytest.mark.parametrize("shared", (None, SHARED))

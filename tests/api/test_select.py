@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
 from gemmgen import ops
+from gemmgen.ops import selecting
 
 torch = pytest.importorskip("torch")
 
@@ -87,6 +90,52 @@ def test_every_expert_and_no_token():
     agree(drawn(4, 16), 16)
     chosen, weights = ops.select(torch.empty(0, 16), 4)
     assert chosen.shape == weights.shape == (0, 4)
+
+
+@pytest.mark.parametrize("shared", (1, 3))
+def test_experts_that_every_token_has(shared):
+    """Behind all others, with weight 1, whatever weights are multiplied with."""
+    said = {"score": "sigmoid", "scale": 2.5}
+    logits = drawn(20, 16)
+    chosen, weights = ops.select(logits, 4, shared=shared, **said)
+    routed = ops.select(logits, 4, **said)
+    for found, want in zip((chosen, weights), routed, strict=True):
+        assert found.dtype == want.dtype and torch.equal(found[:, :4], want)
+    assert chosen[:, 4:].tolist() == [[*range(16, 16 + shared)]] * 20
+    assert (weights[:, 4:] == 1).all()
+
+
+@pytest.mark.parametrize("shared", (0, 1))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
+def test_one_launch(dtype, shared, monkeypatch):
+    """Emulated, of rows in a wider tensor: what torch's operators give, but for weights' last bits."""
+    pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
+    from emulated_ops import Memory, emulated
+
+    logits = drawn(11, 80, dtype)[:, :64]
+    bias = torch.linspace(-0.4, 0.4, 64)
+    said = {"score": "sigmoid", "bias": bias, "groups": 8, "kept_groups": 4, "scale": 2.5}
+    want = ops.select(logits, 8, shared=shared, **said)
+    memory = Memory(logits, bias)
+    emulated(monkeypatch, memory)
+    with memory:
+        found = ops.select(logits, 8, shared=shared, **said)
+    assert [x.partition("_")[0] for x in memory.launched] == ["select"]
+    assert torch.equal(found[0], want[0]) and torch.allclose(found[1], want[1], rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("logits", "top"),
+    ((drawn(3, 513), 4), (drawn(3, 64), 33), (drawn(3, 64).requires_grad_(), 4)),
+    ids=("experts", "choices", "gradients"),
+)
+def test_what_no_launch_does(logits, top, monkeypatch):
+    """Too many experts or choices, or a gradient: torch's operators do, on any device."""
+    monkeypatch.setattr(selecting, "generated", lambda x: True)
+    chosen, _ = ops.select(logits, top)
+    assert chosen.shape == (3, top)
+    with torch.no_grad(), pytest.raises(Exception) if logits.requires_grad else nullcontext():
+        ops.select(logits, top)
 
 
 def test_gradients():

@@ -52,6 +52,7 @@ SELECT = (
     *(wrong(f"{x!r} groups", "groups", groups=x) for x in (0, -1, 7, 65, 8.0, "8", None, True)),
     *(wrong(f"{x!r} groups kept", "kept_groups", kept_groups=x) for x in (0, -1, 9, 4.0, "4", None, True)),
     *(wrong(f"renormalise={x!r}", "renormalise", renormalise=x) for x in (0, 1.0, "1", None)),
+    *(wrong(f"{x!r} that all have", "shared", shared=x) for x in (-1, 1.0, "1", None, True, 2**31)),
     *(wrong(f"scale={x!r}", "scale", scale=x) for x in (float("nan"), float("inf"), "1", None, True)),
 )  # fmt: skip
 

@@ -44,6 +44,7 @@ COMPILER = {
     "casts": {"ir", "errors", "emit"},  # kernels that quantise; nothing of them is lowered
     "routing": {"ir", "errors", "emit"},  # nor of those that give copies rows by expert
     "combining": {"ir", "errors", "emit"},  # nor of those that add up experts' results
+    "selecting": {"ir", "errors", "emit"},  # nor of those that choose experts
     "spreading": {"ir", "errors", "emit"},  # nor of those that copy tokens to experts' rows
     "pairing": {"ir", "errors", "emit"},  # nor of those that split FP32 into pairs
     "unpacking": {"ir", "errors", "emit"},  # nor of those that write out weights of 4 bits

@@ -82,6 +82,52 @@ def test_bits(kind, order):
     assert torch.equal(ops.moe(**moved), y[at])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tokens", (1, 64, 700))
+def test_a_thousand_launches_beside_other_work(tokens, kind):
+    """The same bits in each, whatever else the GPU does; the host waits for none."""
+    import torch
+
+    from gemmgen import ops
+
+    of, beside = given(tokens, 6, kind=kind), torch.cuda.Stream()
+    y, a = ops.moe(**of), torch.randn(2048, 2048, device="cuda")
+    wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for i in range(1000):
+            if i % 4 == 0:
+                with torch.cuda.stream(beside):
+                    a @ a
+            wrong += (ops.moe(**of) != y).sum()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert int(wrong) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tokens", (1, 100, 1500))
+def test_one_expert_has_all(tokens, kind):
+    import torch
+
+    of = given(tokens, 1, kind=kind)
+    for expert in (0, 7, 15):
+        check(of | {"chosen": torch.full_like(of["chosen"], expert)}, kind)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("epilogue", ("geglu", "geglu_tanh", "reglu", "swiglu_clamped"))
+def test_other_gates_and_biases(epilogue, kind, order):
+    from mixtures import biases_of
+
+    for tokens, top in ((3, 2), (150, 4)):
+        of = given(tokens, top, kind=kind, order=order)
+        check(of | {"epilogue": epilogue}, kind)
+        check(of | biases_of(16, 1024, 512, "cuda") | {"epilogue": epilogue}, kind)
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_a_cuda_graph(kind, order):
@@ -247,6 +293,7 @@ def test_the_explanation_is_of_what_runs(tokens):
     said = layer("", s, tokens, by_name(torch.cuda.get_device_name()))
     w.layer(t)
     torch.cuda.synchronize()
+    torch.cuda.empty_cache()  # no block of before is handed out whole that is larger
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     activities = [torch.profiler.ProfilerActivity.CUDA]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gemmgen import casts, combining, pairing, routing, spreading
+from gemmgen import casts, combining, pairing, routing, selecting, spreading
 from gemmgen.emulator import GlobalMemory, launch, load
 from gemmgen.ir.exchange import PARTIALS
 from gemmgen.ops import (
@@ -32,6 +32,7 @@ from gemmgen.ops import (
 from gemmgen.ops import combining as ops_combining
 from gemmgen.ops import pairing as ops_pairing
 from gemmgen.ops import routing as ops_routing
+from gemmgen.ops import selecting as ops_selecting
 from gemmgen.ops import spreading as ops_spreading
 from gemmgen.pipeline import compile_to_source
 from gemmgen.runtime import torch_tensors
@@ -47,6 +48,7 @@ PLAIN = {
     ops_combining: combining,
     ops_pairing: pairing,
     ops_routing: routing,
+    ops_selecting: selecting,
     ops_spreading: spreading,
     casting: casts,
 }
@@ -199,7 +201,7 @@ def emulated(patch, memory):
         patch.setattr(module, "loaded", plain(memory, kernels.source))
     for module in (*PLAIN, calls):
         patch.setattr(module, "current_stream", lambda device: 0)
-    for module in (quantise, ops_combining, ops_pairing, ops_routing, ops_spreading):
+    for module in (quantise, *(x for x in PLAIN if x is not casting)):
         patch.setattr(module, "generated", lambda x: True)
     for module in (calls, coded, compute, depths, epilogue, indexed, logits, outputs, paged_logits):
         patch.setattr(module, "check_tensor", checked)

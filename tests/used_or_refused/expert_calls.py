@@ -129,6 +129,7 @@ FUNCTIONS: dict[str, Function] = {
             "kept_groups": mostly(st.sampled_from([1, 2])),
             "renormalise": mostly(st.booleans()),
             "scale": mostly(st.sampled_from([1.0, 2.5])),
+            "shared": mostly(st.sampled_from([0, 1])),
         },
         logits=mostly(st.builds(lambda: Placed(64, 64))),
         top=mostly(st.sampled_from([1, 4, 8])),
