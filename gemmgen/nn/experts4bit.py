@@ -1,4 +1,4 @@
-"""The experts of a mixture whose weights have 4 bits: two grouped GEMMs, and between them an activation in torch."""
+"""The experts of a mixture whose weights have 4 bits: two grouped GEMMs, and an activation in the first's epilogue, or between them in torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from .. import quant
 from ..errors import ArgumentError
 from ..ops.mixture import expected_of
 from ..ops.mixture_checks import ALIGNMENT, MOST_EXPERTS, ORDERS
+from ..ops.mixture_weights import paired_name
 from ..torch_ops.dtensor import is_dtensor
 from ..torch_ops.gates import clamped, gated
 from .coded import Coded, check_packed, packed_of
@@ -30,7 +31,7 @@ class Experts4bit(Coded):
     in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; of NVFP4 their rows' factors, float32 `gate_up_factors` and `down_factors`; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
     [experts, hidden]. For inference, as `Linear4bit`, whose words on dtypes and a `state_dict` of its own hold here. Raises ArgumentError.
 
-    The GEMMs fuse no epilogue that pairs columns, so that both orders take one way: what gate and up give is rounded to the dtype, and the activation is torch's, in FP32, rounded once: a few launches, or one where torch compiles.
+    Of alternating rows the activation is the first GEMM's epilogue, in FP32, rounded once. Of halves, which a GEMM's epilogue does not pair, what gate and up give is rounded to the dtype, and the activation is torch's, in FP32, rounded once: a few launches, or one where torch compiles.
     """
 
     def __init__(
@@ -164,8 +165,14 @@ class Experts4bit(Coded):
 
     def _multiplied(self, product: Callable[..., Any], x: Any) -> Any:
         with torch_.no_grad():
-            both = product(x, self.gate_up, **self._said("gate_up", 2 * self.intermediate))
-            h = ACTIVATIONS[self.activation](both, self.order)
+            first = self._said("gate_up", 2 * self.intermediate)
+            if self.order == "alternating":
+                biased = self.gate_up_bias is not None
+                h = product(
+                    x, self.gate_up, **first | {"epilogue": paired_name(self.activation, biased)}
+                )
+            else:
+                h = ACTIVATIONS[self.activation](product(x, self.gate_up, **first), self.order)
             return product(h, self.down, **self._said("down", self.hidden))
 
     def _said(self, name: str, columns: int) -> dict[str, Any]:
