@@ -46,6 +46,7 @@ from .group_registration import register_collectives
 from .linear import fp8_linear, linear
 from .logits import register_logits
 from .mixture import register_moe
+from .moe_bytes import moe_bytes
 from .moe_train import moe_train
 from .operators import OPERATORS, Operator
 from .paged_logits import register_paged_logits
@@ -81,6 +82,7 @@ __all__ = [
     "gemm_all_reduce",
     "gemm_reduce_scatter",
     "linear",
+    "moe_bytes",
     "moe_train",
     "register",
     "wait",

@@ -12,9 +12,13 @@ torch = pytest.importorskip("torch")
 from mixtures import choices, drawn, weights_of  # noqa: E402
 from torch_reference import on_cpu  # noqa: E402, F401
 
-from gemmgen import ops  # noqa: E402
+from gemmgen import ops, torch_ops  # noqa: E402
+from gemmgen.bench.moe_sizes import Sizes  # noqa: E402
+from gemmgen.cli.moe_launches import layer  # noqa: E402
+from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.nn.experts import CALLS  # noqa: E402
 from gemmgen.ops import mixture  # noqa: E402
+from gemmgen.target import H200  # noqa: E402
 
 GEMMS = ("plain", "blocks", "quantised", "by_row", "integers")
 
@@ -57,3 +61,34 @@ def test_rows_are_free_before_the_second_gemm(kind, order, held):
     )
     read = tokens if kind == "fp8" else rows  # so few are read by index
     assert (first, last) == ([(read, hidden)], [(rows, inner)])
+
+
+@pytest.mark.parametrize("tokens", (1, 40, 900))
+def test_bytes_are_those_that_the_explanation_adds_up(tokens):
+    """Tensor by tensor there; within what each is rounded up to."""
+    s = Sizes(experts=16, top=4, hidden=384, intermediate=256)
+    said = layer("", s, tokens, H200)
+    given = drawn(tokens, s.hidden), *weights_of(s.experts, s.hidden, s.intermediate).values()
+    x, w1, w2, scale_w1, scale_w2 = given
+    scales = {"scale_w1": scale_w1, "scale_w2": scale_w2}
+    found = torch_ops.moe_bytes(x, w1, w2, **choices(tokens, s.top, s.experts), **scales)
+    assert said.peak <= found <= said.peak + 512 * len(said.held)
+
+
+@pytest.mark.parametrize("order", ("alternating", "halves"))
+@pytest.mark.parametrize("kind", ("bf16", "fp8", "fp8 rows", "int8"))
+def test_bytes_of_tensors_that_are_not_there(kind, order):
+    """Of shapes alone, on the meta device: what they are of tensors; more tokens hold more, and a rank's experts less."""
+
+    def given(tokens, experts=4):
+        w = weights_of(experts, 384, 256, kind=kind, order=order)
+        return {"x": drawn(tokens, 384), **w, **choices(tokens, 3, 4), "order": order}
+
+    of = given(40)
+    found = torch_ops.moe_bytes(**of)
+    meta = {n: x.to("meta") if isinstance(x, torch.Tensor) else x for n, x in of.items()}
+    assert torch_ops.moe_bytes(**meta) == found > 2 * 384 * 120
+    assert torch_ops.moe_bytes(**given(4000)) > 10 * found
+    assert torch_ops.moe_bytes(**given(40, 1), experts=4) < found
+    with pytest.raises(ArgumentError, match="order"):
+        torch_ops.moe_bytes(**of | {"order": "gate first"})
