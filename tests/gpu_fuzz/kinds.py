@@ -37,6 +37,11 @@ class Kind:
         return NO_GAPS if given is None else heads_of(given)
 
     @property
+    def top(self) -> int:
+        """Of how many copies a row of A is where rows come by index; else 0."""
+        return int(dict(self.given).get("top", 0))  # type: ignore[call-overload]
+
+    @property
     def squares(self) -> bool:
         """Whether D's last column is the sum of squares of A's row, and B pairs of rows of which the last is zeros."""
         return self.function == "prenorm_gemm"
@@ -261,7 +266,20 @@ SQUARES = {
     "squares, by turns": replace(PRENORM, config=IN_TURNS),
     "squares, batched": replace(PRENORM, grouping="batched", config=EARLY),
 }
-KINDS = {**SINGLE, **GROUPED, **CODED, **CODED_GROUPED, **GAPS, **SUMMED, **SQUARES}
+BY_INDEX = replace(DENSE, function="grouped_gemm", grouping="ends", given=(("top", 3),))
+BLOCK_BY_INDEX = replace(BY_INDEX, function="fp8_block_grouped_gemm", a=E4M3, scales="block")
+INDEXED = {
+    "bf16 by index": replace(BY_INDEX, out=F32),
+    "bf16 by index, swapped": replace(BY_INDEX, config=SWAPPED),
+    "block by index": replace(BLOCK_BY_INDEX, config=SHARED_B),
+    "block by index, swapped": replace(
+        BLOCK_BY_INDEX, out=F32, config=Config(swap_ab=True, block_m=8, unroll=2)
+    ),
+    "block by index, parts": replace(
+        BLOCK_BY_INDEX, config=Config(block_n=256, parts=2, stages=3, unroll=2, pdl=True)
+    ),
+}
+KINDS = {**SINGLE, **GROUPED, **CODED, **CODED_GROUPED, **GAPS, **SUMMED, **SQUARES, **INDEXED}
 
 _TILES = tuple(
     Config(block_m=m, block_n=n, consumers=c, stages=s, multicast=shared)

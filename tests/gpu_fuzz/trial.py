@@ -108,6 +108,7 @@ def build(
     columns = (len(sizes),) if kind.grouping not in ("none", "k") else ()
     wide = kind.out == "int32"
     a = change("a", d.operand((*rows, case.m, case.k), kind.a, wide))
+    placed, taken = (a, None) if not kind.top else _taken(kind, case, a, source)
     b = change("b", d.operand((*columns, n * (1 + kind.squares), case.k), kind.b_dtype, wide))
     b[..., 2 * n - 2 :, :] = 0
     scales, named = _scales(d, kind, a, b)
@@ -115,9 +116,11 @@ def build(
     if kind.weights:
         b, stored = packed(kind, b, case.seed * 16 + case.turn, normal=normal)
         named |= {"weights": kind.weights, "columns": case.n}
-    operands = _placed(d, kind, case, (a, stored))
+    operands = _placed(d, kind, case, (placed, stored))
     positional = _positional(kind, operands, scales)
     positional, tables = _tables(d, kind, case, positional)
+    if taken is not None:
+        tables |= {"rows": d.dense(taken, torch.int32)}
     named |= tables | dict(kind.given) | {"config": config or kind.config}
     named |= _options(kind, named)
     exact = _exact(kind, case, (a, b), scales, named)
@@ -176,9 +179,22 @@ def _placed(d: Drawn, kind: Kind, case: Case, both: tuple[Any, Any]) -> tuple[An
             (view[sum(case.sizes) :] if turned else view[:, sum(case.sizes) :]).view(
                 torch.uint8
             ).fill_(0xFF)
-    if kind.grouping in ("masked", "rows", "ends"):
+    if kind.grouping in ("masked", "rows", "ends") and not kind.top:
         lose(found[0], ~_owned(kind, case, both[0].device))
     return found[0], found[1]
+
+
+def _taken(kind: Kind, case: Case, a: Any, source: Any) -> tuple[Any, Any]:
+    """Rows from which A's come, in another order, and int32 [M], of which copy each is: rows of no group of none, or of one that is
+    none. What no row is of is NaN."""
+    owned = _owned(kind, case, a.device)
+    order = torch.randperm(case.m, generator=source, device=a.device)
+    spare = 1 + case.seed % 5
+    placed = a.new_full((case.m + spare, a.shape[1]), float("nan"))
+    placed[order[owned]] = a[owned]
+    nth = torch.randint(kind.top, (case.m,), generator=source, device=a.device)
+    nobody = torch.where(order % 2 == 0, -1, (case.m + spare) * kind.top + order)
+    return placed, torch.where(owned, order * kind.top + nth, nobody).int()
 
 
 def _positional(kind: Kind, operands: tuple[Any, Any], scales: tuple[Any, Any]) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ from gemmgen.ir.argument_names import parameter
 from gemmgen.ir.dtypes import DTYPES
 from gemmgen.ir.expr import DeviceScalar, PerColumn, PerRow, Scalar, arguments
 from gemmgen.ir.groupings import GROUPINGS, Layout, depths, segments
-from gemmgen.ops import building, calls, coded, epilogue, outputs
+from gemmgen.ops import building, calls, coded, epilogue, indexed, outputs
 from gemmgen.ops import compute as ops_compute
 from gemmgen.ops import depths as ops_depths
 from gemmgen.pipeline import lower
@@ -92,6 +92,8 @@ def execute(p, plan):
     if p.form:
         views["b"] = numbers(p, views["b"], n, k)
     a, b = (views[s].mT if turned else views[s] for s, turned in zip("ab", p.mn_major, strict=True))
+    if p.indexed:
+        a = taken(a, values, m)
     d = view(p, "d", plan.matrices["d"])
     layout = Layout(groups=count, table=table(p, m, count, values))
     if p.grouping == "rows":
@@ -118,6 +120,15 @@ def execute(p, plan):
             here = out[..., columns.start : columns.stop]
             here.copy_(acc[..., first : first + len(columns)].to(d.dtype))
             first += len(columns)
+
+
+def taken(a, values, m):
+    """The row of a that each of m rows is a copy of; zeros for what is none."""
+    copies = memory(values["rows"], torch.int32, (m,), (1,)).long()
+    there = (copies >= 0) & (copies < values["top"] * values["sources"])
+    return torch.where(
+        there[:, None], a[:, torch.where(there, copies, 0) // values["top"]].float(), 0.0
+    )
 
 
 def squares(values, group, rows):
@@ -241,7 +252,7 @@ class Cpu:
         self.recorded = None
         Loaded.machine = self
         self.patches = [
-            *(mock.patch.object(m, "check_tensor", relaxed) for m in (calls, coded, ops_compute, ops_depths, epilogue, outputs)),
+            *(mock.patch.object(m, "check_tensor", relaxed) for m in (calls, coded, ops_compute, ops_depths, epilogue, indexed, outputs)),
             mock.patch.object(building, "loaded", lru_cache(Loaded)),
             mock.patch.object(building, "given", lru_cache(Loaded)),
             mock.patch.object(calls, "current_stream", lambda device: 0),
