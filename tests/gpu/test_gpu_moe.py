@@ -279,7 +279,7 @@ def test_the_command_beside_a_chain_of_deep_gemm(capsys, monkeypatch):
 
 @pytest.mark.parametrize("tokens", (1, 64, 700))
 def test_the_explanation_is_of_what_runs(tokens):
-    """Kernels by the profiler's names, and the memory that is said, within torch's rounding."""
+    """Kernels by the profiler's names, and the memory that is said, of the scales' rows a little more."""
     import torch
 
     from gemmgen import ops
@@ -293,17 +293,17 @@ def test_the_explanation_is_of_what_runs(tokens):
     said = layer("", s, tokens, by_name(torch.cuda.get_device_name()))
     w.layer(t)
     torch.cuda.synchronize()
-    torch.cuda.empty_cache()  # no block of before is handed out whole that is larger
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    # What is asked for: torch hands out a free block whole where less than a MiB of it would be left.
+    asked = "requested_bytes.all"
+    before = torch.cuda.memory_stats()[f"{asked}.current"]
     activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         y = ops.moe(t.x, w.w1, w.w2, t.chosen, t.weights, scale_w1=w.scale_w1, scale_w2=w.scale_w2)
         torch.cuda.synchronize()
-    most = torch.cuda.max_memory_allocated() - before
+    most = torch.cuda.memory_stats()[f"{asked}.peak"] - before
     assert y.numel() * 2 == said.output
-    rounding = 512 * (len(said.held) + 1)
-    assert 0.95 * said.peak <= most <= 1.1 * (said.peak + said.output) + rounding
+    assert said.peak <= most <= 1.1 * (said.peak + said.output)
     cuda = torch.autograd.DeviceType.CUDA
     events = [e for e in profile.events() if e.device_type == cuda and "Sync" not in e.name]
     names = [e.name for e in sorted(events, key=lambda e: e.time_range.start)]
