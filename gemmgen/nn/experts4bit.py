@@ -11,6 +11,7 @@ from ..errors import ArgumentError
 from ..ops.mixture import expected_of
 from ..ops.mixture_checks import ALIGNMENT, MOST_EXPERTS, ORDERS
 from ..ops.mixture_weights import paired_name
+from ..quant.quantised import in_turn
 from ..torch_ops.dtensor import is_dtensor
 from ..torch_ops.gates import clamped, gated
 from .coded import Coded, check_packed, packed_of
@@ -31,7 +32,7 @@ class Experts4bit(Coded):
     in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; of NVFP4 their rows' factors, float32 `gate_up_factors` and `down_factors`; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
     [experts, hidden]. For inference, as `Linear4bit`, whose words on dtypes and a `state_dict` of its own hold here. Raises ArgumentError.
 
-    Of alternating rows the activation is the first GEMM's epilogue, in FP32, rounded once. Of halves, which a GEMM's epilogue does not pair, what gate and up give is rounded to the dtype, and the activation is torch's, in FP32, rounded once: a few launches, or one where torch compiles.
+    Of alternating rows the activation is the first GEMM's epilogue, in FP32, rounded once. Of halves, which a GEMM's epilogue does not pair, what gate and up give is rounded to the dtype, and the activation is torch's, in FP32, rounded once, over as many rows as any choice may need: slower, so `from_quantised` makes alternating rows of them.
     """
 
     def __init__(
@@ -104,7 +105,10 @@ class Experts4bit(Coded):
     def from_quantised(
         cls, gate_up: quant.Quantised, down: quant.Quantised, **given: Any
     ) -> Experts4bit:
-        """`from_packed` of weights as `gemmgen.quant` reads them, packed on the CPU. given: what else that takes. Raises ArgumentError."""
+        """`from_packed` of weights as `gemmgen.quant` reads them, packed on the CPU. given: what else that takes; of order "halves" the rows of gate_up, and of its
+        bias, are put in turn first, so that the layer's order is "alternating". Raises ArgumentError."""
+        if given.get("order") == "halves":
+            given, gate_up = _in_turn(given), quant.alternating(gate_up)
         packed = packed_of("gate_up", gate_up), packed_of("down", down)
         return cls.from_packed(*packed, **given)
 
@@ -189,3 +193,11 @@ class Experts4bit(Coded):
         sides = f"hidden={self.hidden}, intermediate={self.intermediate}"
         how = f"order={self.order}, activation={self.activation}, bias={self.down_bias is not None}"
         return f"experts={self.experts}, {sides}, {how}, weight={self.weights}, x={self.dtype}"
+
+
+def _in_turn(given: dict[str, Any]) -> dict[str, Any]:
+    """What `from_packed` takes, of halves, for rows that alternate. A bias that is none is refused there."""
+    found, bias = {**given, "order": "alternating"}, given.get("gate_up_bias")
+    if isinstance(bias, torch_.Tensor) and bias.dim() and bias.shape[-1] % 2 == 0:
+        found["gate_up_bias"] = in_turn(bias, -1)
+    return found

@@ -1,6 +1,6 @@
 """Weights of 4 bits from checkpoints: AWQ, GPTQ, MXFP4 and NVFP4 tensors, as Hugging Face names them, in one form.
 
-`load` reads all layers of a checkpoint, `awq`, `gptq`, `mxfp4`, `nvfp4` and `nvfp4_packed` one; `pack` lays them out for kernels, `joined` and `stacked` make one of several. What cannot be taken is an ArgumentError that names the tensor.
+`load` reads all layers of a checkpoint, `awq`, `gptq`, `mxfp4`, `nvfp4` and `nvfp4_packed` one; `pack` lays them out for kernels, `joined` and `stacked` make one of several, and `alternating` puts gate's rows and up's in turn. What cannot be taken is an ArgumentError that names the tensor.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .loading import METHODS, load
 from .microscaled import mxfp4
 from .nvfp4 import nvfp4, nvfp4_packed
 from .packing import Packed, pack
-from .quantised import Quantised, of
+from .quantised import Quantised, alternating, of
 from .stacking import joined, stacked
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Checkpoint",
     "Packed",
     "Quantised",
+    "alternating",
     "awq",
     "gptq",
     "joined",

@@ -103,6 +103,29 @@ def of(weight: Any, form: Format) -> Quantised:
     return _tensors(made, weight.device)
 
 
+def alternating(weights: Quantised) -> Quantised:
+    """Weights [..., 2 * I, K] whose first I rows and last I come in turn, as those of gate and up for an epilogue that pairs columns. Copied.
+    Raises ArgumentError."""
+    if not isinstance(weights, Quantised):
+        allowed = "must be a gemmgen.quant.Quantised"
+        raise ArgumentError("weights", type(weights).__name__, allowed)
+    if weights.shape[-2] % 2:
+        raise ArgumentError("weights shape", weights.shape, "must be [..., 2 * I, K]")
+    zeros = None if weights.zeros is None else in_turn(weights.zeros, -2)
+    scales = in_turn(weights.scales.view(_bits_of(weights.scales)), -2).view(weights.scales.dtype)
+    return replace(weights, codes=in_turn(weights.codes, -2), scales=scales, zeros=zeros)
+
+
+def in_turn(x: Any, side: int) -> Any:
+    """x whose first half along `side`, a negative number, comes in turn with its second."""
+    return x.unflatten(side, (2, -1)).transpose(side - 1, side).flatten(side - 1, side).contiguous()
+
+
+def _bits_of(scales: Any) -> Any:
+    """Integers as wide: torch moves no FP8 on every device."""
+    return getattr(torch(), BITS[scales.element_size()])
+
+
 def scale_dtype(form: Format) -> Any:
     """torch's, of a scale: of E8M0 the exponents."""
     return torch_dtype(form.scale_dtype) if form.scale_dtype else torch().uint8

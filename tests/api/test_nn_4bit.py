@@ -325,6 +325,29 @@ def test_experts_state_dict():
         nn.Experts4bit(EXPERTS, HIDDEN, INNER, bias=True).load_state_dict(states(layer))
 
 
+@pytest.mark.parametrize("biased", (False, True))
+@pytest.mark.parametrize("form", OF_EXPERTS)
+def test_halves_that_are_packed_here_alternate(form, biased):
+    """Gate's rows and up's in turn, biases too: what the rows in two halves give, and one GEMM's epilogue pairs."""
+    weights = drawn(form)
+    shapes = [s[:2] for s in sides()]
+    biases = {f"{n}_bias": torch.randn(s) for n, s in zip(("gate_up", "down"), shapes, strict=True)}
+    given = (biases if biased else {}) | {"order": "halves"}
+    layer = nn.Experts4bit.from_quantised(*weights, **given)
+    assert layer.order == "alternating"
+    packed = [quant.pack(x, OF_EXPERTS[form][1]) for x in weights]
+    x, chosen, of = tokens(OF_EXPERTS[form][1])
+    added = [*biases.values()] if biased else [torch.zeros(s) for s in shapes]
+    assert near(layer(x, chosen, of), exactly(x, chosen, of, packed, added, "halves", "swiglu"), 4)
+
+
+def test_what_does_not_alternate():
+    with pytest.raises(ArgumentError, match="weights"):
+        quant.alternating(PACKED)
+    with pytest.raises(ArgumentError, match="weights shape"):
+        quant.alternating(quantised(63, K))
+
+
 def test_experts_of_what_was_quantised():
     weights = drawn()
     one = nn.Experts4bit.from_quantised(*weights, activation="reglu")
