@@ -15,7 +15,7 @@ from fake_tuner import InProcess, built_here
 from kernels import DENSE, DENSE_TN, FP8, VECTOR
 
 from gemmgen.bench.shapes import K_GROUPED, mean_depth
-from gemmgen.bench.tuning import trial, worker
+from gemmgen.bench.tuning import operands, trial, worker
 from gemmgen.bench.tuning.candidates import candidates, neighbours
 from gemmgen.bench.tuning.compiling import Built, compile_all
 from gemmgen.bench.tuning.jobs import VERIFIED, Candidate, Job, job, launch, verified
@@ -176,7 +176,7 @@ def test_operands_to_time_have_every_shape(p):
     """Those drawn on the GPU begin as one column over and over."""
     j = job(p, (3, 40, 48, 256)[-3 - (p.grouping != "none") :])
     shape, layout = launch(j)
-    drawn, whole = trial._one_column(j), exact_integers(p, *shape, 0, layout)
+    drawn, whole = operands.one_column(j), exact_integers(p, *shape, 0, layout)
     assert drawn.shape == whole.shape == shape and drawn.layout == whole.layout
     for name in ("a", "b", "scale_a", "scale_b"):
         one, other = getattr(drawn, name), getattr(whole, name)

@@ -10,11 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ... import ops
 from ...config import Config
-from ...ir.dtypes import DType
 from ...ir.indices import SOURCES
 from ...ir.launchable import Launchable
 from ...pipeline import lower
@@ -24,18 +21,18 @@ from ...runtime.gpu import Uploaded, plan_over, upload
 from ...runtime.launch import LoadedKernel
 from ...runtime.nvrtc import Cubin
 from ...runtime.torch_engine import TorchEngine
-from ...runtime.torch_tensors import torch, torch_dtype
+from ...runtime.torch_tensors import torch
 from ...verification.guarded import POISONS, Buffer, Guarded
-from ...verification.inputs import Operands, exact_integers, random_normal
+from ...verification.inputs import Operands, exact_integers
 from ...verification.trial import Pitches, check_launch, output, pitches
 from .. import read, sources
 from ..timing import Samples, interleave
 from .jobs import Job, launch, verified
+from .operands import draw, draw_codes, one_column
 
 HANDLER = "gemmgen.bench.tuning.trial:Trial"
 LAUNCHES = 2  # to verify: whatever comes and goes shows as two results
 DEVICE = 0
-CHUNK = 1 << 26  # elements drawn at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,14 +201,17 @@ class Stage:
         p, shape = job.problem, launch(job)[0]
         self.job = job
         where = torch().device("cuda", DEVICE)
-        host, strides = _one_column(job), pitches(kernel, shape)
+        host, strides = one_column(job), pitches(kernel, shape)
         guarded = output(p, host, strides)
         self._out = torch().zeros(guarded.size, dtype=torch().uint8, device=where)
         at = self._out.data_ptr()
         out = at + guarded.offset, at + guarded.beside_offset
         self.operands = upload(host, strides, out, where)
-        for name, dtype in (("a", p.a), ("b", p.b)):
-            _draw(self.operands, name, dtype)
+        draw(self.operands, "a", p.a)
+        if p.form:
+            draw_codes(self.operands, p.form)
+        else:
+            draw(self.operands, "b", p.b)
 
 
 def by_turns(
@@ -236,36 +236,6 @@ def first_rows(on: Uploaded, m: int, p: Problem) -> Uploaded:
     values = {**on.bound.values, "shape_m": m, SOURCES: found["a"].outer}
     bound = replace(on.bound, matrices=found, values=values)
     return replace(on, bound=bound, shape=(m, *on.shape[1:]))
-
-
-def _one_column(job: Job) -> Operands:
-    """Operands of the job's shape whose A, B and scales are one column over and over, without its memory."""
-    shape, layout = launch(job)
-    drawn = random_normal(job.problem, shape[0], shape[1], 1, 0, layout)
-    blocks = -(-shape[2] // ops.SCALE_BLOCK)
-
-    def wide(x: Any, columns: int) -> Any:
-        return None if x is None else np.broadcast_to(x, (*x.shape[:-1], columns))
-
-    return replace(
-        drawn,
-        a=wide(drawn.a, shape[2]),
-        b=wide(drawn.b, shape[2]),
-        scale_a=wide(drawn.scale_a, blocks),
-        scale_b=wide(drawn.scale_b, blocks),
-    )
-
-
-def _draw(on: Uploaded, name: str, dtype: DType) -> None:
-    """Fill the tensor `name`, padding and all, with N(0, 1), or with every integer there is."""
-    codes = on.tensors[on.bound.matrices[name].pointer].view(-1).view(torch_dtype(dtype))
-    for first in range(0, codes.numel(), CHUNK):
-        part = codes[first : first + CHUNK]
-        if dtype.integer:
-            drawn = torch().randint(-128, 128, part.shape, device=part.device)
-        else:
-            drawn = torch().randn(part.shape, device=part.device)
-        part.copy_(drawn.to(part.dtype))
 
 
 def reads(request: Reads) -> dict[int, tuple[float, ...]]:
