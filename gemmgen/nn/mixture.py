@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ArgumentError
-from ..ops import select
 from ..ops.mixture_checks import MOST_EXPERTS
 from ..torch_ops import moe_train
 from ..torch_ops.linear import ROW
 from ..torch_ops.moe_checks import FP8, KINDS
 from .experts import alternating, as_ids
-from .frozen import torch_
+from .frozen import gemmgen, torch_
 from .linear import BF16, Fp8Linear, Linear, check_features
 
 STEPS = {kind: ROW // size for kind, size in KINDS.items()}  # what features are multiples of
@@ -143,7 +142,7 @@ class MoE(torch_.nn.Module):  # type: ignore[misc]
             raise ArgumentError("x shape", tuple(x.shape), allowed)
         tokens = x.reshape(-1, x.shape[-1])
         logits = self.router(tokens.to(self.router.weight.dtype))
-        chosen, weights = select(logits, self.top, bias=self.router_bias, **self.how)
+        chosen, weights = gemmgen.select(logits, self.top, bias=self.router_bias, **self.how)
         add = None if self.shared is None else self.shared(tokens)
         return self.experts(tokens, chosen, weights, add).view(x.shape)
 

@@ -14,7 +14,6 @@ from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, dtype_of, torch
 from ..selecting import (
     FLOATS,
-    LEAST_SUM,
     MOST_CHOICES,
     MOST_EXPERTS,
     SCORES,
@@ -22,6 +21,7 @@ from ..selecting import (
     per_lane,
     source,
 )
+from ..selecting import LEAST_SUM as LEAST_SUM
 from .casting import in_rows
 from .quantise import generated
 from .tensors import check_matrix, check_number, check_shape, check_together

@@ -19,7 +19,7 @@ too, and `explain` says how they are computed.
 Of `w4a16_gemm` and its groups, `weights` is the name of a format (`gemmgen.quant.Packed.format.name`), b the blocks of that. They take
 no DTensors: a block has 64 rows, and `columns` is of all of them.
 
-`combine`, which adds up what experts made of a token, has gradients, and its `add` may stand by position. It, `route`, `spread` and `moe`, a layer of experts, take no DTensors.
+`combine`, which adds up what experts made of a token, has gradients, and its `add` may stand by position; `select` has gradients of logits. They, `route`, `spread` and `moe`, a layer of experts, take no DTensors.
 
 Tensors of the CPU are refused, until `compute_on_cpu` says otherwise.
 
@@ -53,10 +53,12 @@ from .paged_logits import register_paged_logits
 from .prenorm import register_prenorm
 from .registration import register
 from .routing import register_route
+from .selecting import register_select
 
 LIBRARY = register()
 register_collectives(LIBRARY)
 register_route(LIBRARY)
+register_select(LIBRARY)
 register_logits(LIBRARY)
 register_paged_logits(LIBRARY)
 register_prenorm(LIBRARY)

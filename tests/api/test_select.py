@@ -7,6 +7,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
+import gemmgen.torch_ops  # noqa: F401
 from gemmgen import ops
 from gemmgen.ops import selecting
 
@@ -146,6 +147,45 @@ def test_gradients():
     best = want.softmax(-1).topk(4).values
     (2 * best / best.sum(-1, keepdim=True)).square().sum().backward()
     assert torch.allclose(logits.grad, want.grad, atol=1e-6)
+
+
+REGISTERED = torch.ops.gemmgen
+
+
+@pytest.mark.parametrize("said", (
+    {},
+    {"renormalise": False, "scale": 2.5},
+    {"score": "sigmoid", "groups": 4, "kept_groups": 2, "shared": 2, "scale": 2.5},
+    {"score": "sigmoid", "renormalise": False},
+), ids=str)  # fmt: skip
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
+def test_the_operator(dtype, said):
+    """The same, its fake, its gradients those of torch's operators, and what torch checks of operators."""
+    logits = drawn(20, 32, dtype)
+    bias = torch.linspace(-0.2, 0.2, 32)
+    found = REGISTERED.select(logits, 4, bias=bias, **said)
+    for got, want in zip(found, ops.select(logits, 4, bias=bias, **said), strict=True):
+        assert torch.equal(got, want)
+    torch.library.opcheck(REGISTERED.select.default, (logits, 4), {"bias": bias, **said})
+    gradients = []
+    for select in (REGISTERED.select, ops.select):
+        x = logits.clone().requires_grad_()
+        _, weights = select(x, 4, bias=bias, **said)
+        of = torch.linspace(-1, 1, weights.numel()).view(weights.shape)
+        gradients.append(torch.autograd.grad((weights * of).sum(), x)[0].float())
+    assert torch.allclose(*gradients, rtol=0.01 if dtype == torch.bfloat16 else 1e-4, atol=1e-6)
+
+
+def test_the_operator_compiled():
+    """Forward and backward in one graph each, of one operator."""
+    logits = drawn(33, 32).requires_grad_()
+
+    def loss(x):
+        return REGISTERED.select(x, 4, score="sigmoid", groups=4, kept_groups=2)[1].square().sum()
+
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    found, want = (torch.autograd.grad(f(logits), logits)[0] for f in (compiled, loss))
+    assert torch.allclose(found, want)
 
 
 def test_compiled_whole():

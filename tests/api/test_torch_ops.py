@@ -38,7 +38,7 @@ NO_GEMM |= {"as_tensor", "compiled", "loaded", "prepare", "sm_limit"}
 NO_GEMM |= {"is_invariant", "set_invariant", "is_pdl", "set_pdl"}
 NO_GEMM |= {"multiply"}  # of a Problem, which no schema takes
 NO_GEMM |= {"route", "Routes"}  # registered by itself: test_route.py
-NO_GEMM |= {"select"}  # torch's operators alone
+NO_GEMM |= {"select"}  # registered by itself: test_select.py
 NO_GEMM |= {"combine", "spread", "moe"}  # operators of `gemmgen.torch_ops.copies` and `mixture`
 NO_GEMM |= {
     "fp8_mqa_logits",
