@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from .ir.expr import Call, Const, Expr, lift
 
+ALPHA, LIMIT = 1.702, 7.0  # of gpt-oss: `alpha` of its experts, `swiglu_limit` of its config
+
 
 def divide(x: Expr, y: Expr) -> Expr:
     """x / y to two units in the last place: a few instructions, where `/` rounds correctly by a call.
@@ -39,7 +41,7 @@ def clamp(x: Expr, low: Expr | float, high: Expr | float) -> Expr:
     return Call("min", (Call("max", (x, lift(low))), lift(high)))
 
 
-def clamped(g: Expr, u: Expr, alpha: float = 1.702, limit: float = 7.0) -> Expr:
+def clamped(g: Expr, u: Expr, alpha: float = ALPHA, limit: float = LIMIT) -> Expr:
     """g * sigmoid(alpha * g) * (u + 1), g at most limit, u within +-limit."""
     g, u = Call("min", (g, Const(limit))), clamp(u, -limit, limit)
     return divide(g, 1.0 + Call("exp", (g * -alpha,))) * (u + 1.0)

@@ -7,7 +7,9 @@ import re
 import sys
 from typing import Any
 
+from .activations import ALPHA as ALPHA
 from .activations import GATES, clamp, clamped, divide, gelu, gelu_tanh, relu, silu
+from .activations import LIMIT as LIMIT
 from .errors import ArgumentError
 from .ir.dtypes import BF16, DTYPES, F16, F32, DType
 from .ir.expr import (
@@ -88,7 +90,7 @@ def swiglu(x: Expr) -> Expr:
     return GATES["swiglu"](gate(x), up(x))
 
 
-def swiglu_clamped(x: Expr, alpha: float = 1.702, limit: float = 7.0) -> Expr:
+def swiglu_clamped(x: Expr, alpha: float = ALPHA, limit: float = LIMIT) -> Expr:
     """g * sigmoid(alpha * g) * (u + 1), g = min(x[:, 0::2], limit), u = x[:, 1::2] within +-limit."""
     return clamped(gate(x), up(x), alpha, limit)
 

@@ -70,7 +70,7 @@ def fused_experts(
     hidden_states: bfloat16 [T, H]. w2: [E, H, I]. topk_weights, topk_ids: [T, top], int32 or int64 ids. Weights are bfloat16, or with
     use_fp8_w8a8 float8_e4m3fn, with block_shape [128, 128] and float32 scales of such blocks; I is then a multiple of 128. With per_channel_quant
     float8_e4m3fn, or int8 with use_int8_w8a8: w1_scale float32 [E, 2 * I], w2_scale [E, H], or with a side of 1 behind these. Nothing is
-    kept of them, nor copied, but for scales per channel. expert_map: int32 [global_num_experts], of each expert its place here, -1 of one that is elsewhere: its copies add nothing, and
+    kept of them, nor copied, but for scales per channel and biases of rows in halves. expert_map: int32 [global_num_experts], of each expert its place here, -1 of one that is elsewhere: its copies add nothing, and
     those of ids that it has not. global_num_experts: -1 for E, or as many as the map has.
     What `allow_*` permit is not needed; `quant_config`, of later releases, must be None; all else must be as it is by default. The copy back that `inplace` asks for is a launch more, and so are those that read the map.
     Raises as `gemmgen.ops.moe`; for what gemmgen cannot do ArgumentError, with the argument's name.

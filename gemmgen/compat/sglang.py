@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from .. import ops
 from ..errors import ArgumentError
+from ..ops.mixture_weights import ALPHA, LIMIT
 from ..ops.names import ArgumentNames
+from ..runtime.torch_tensors import dtype_of
 from .experts import (
     CLAMPED,
     FLAGS,
+    FLOATS,
     ONLY,
     OPERANDS,
     SCALES,
@@ -24,7 +28,6 @@ from .experts import (
 BIASES = {"b1": "bias_w1", "b2": "bias_w2"}
 NAMES = ArgumentNames(names=OPERANDS | {of_moe: name for name, of_moe in (SCALES | BIASES).items()})
 ACTIVATIONS = ("silu", "gelu")
-ALPHA, LIMIT = 1.702, 7.0  # of the clamped form that there is
 # What a config says, where it says nothing.
 SAID = {
     "activation": "silu",
@@ -35,7 +38,11 @@ SAID = {
     "routed_scaling_factor": None,
     "gemm1_alpha": None,
     "gemm1_clamp_limit": None,
+    "gate_up_interleaved": True,
+    "swiglu_limit": None,
+    "custom_act_fn": None,
 }
+NO_OTHER = {"is_gated": True, "no_combine": False, "swiglu_limit": None, "custom_act_fn": None}
 
 
 def fused_experts(
@@ -63,21 +70,17 @@ def fused_experts(
 
     hidden_states: bfloat16 [T, H]. w2: [E, H, I]. topk_output: (topk_weights, topk_ids, router_logits), of which the first two are read: [T, top], int32 or int64 ids of
     experts here, others, as -1, adding nothing. moe_runner_config: any object with attributes of SGLang's `MoeRunnerConfig`: activation "silu" or "gelu" (by erf) of
-    w1's rows, gate's, then up's; or, with "silu", gemm1_alpha 1.702 and gemm1_clamp_limit 7, gpt-oss's, of rows that alternate; inplace; routed_scaling_factor, with which weights are
-    multiplied; is_gated must be True, apply_router_weight_on_input and no_combine False. b1, b2: float32, bfloat16 or float16 [E, 2 * I] and [E, H], both or none; not float32, they are converted by every call.
-    Weights and scales: as of `gemmgen.compat.fused_experts`. Nothing is kept of them. All else must be as it is by default. Raises as `gemmgen.ops.moe`; for what gemmgen
+    w1's rows, gate's, then up's; or, with "silu", gemm1_alpha 1.702 and gemm1_clamp_limit 7, gpt-oss's, of rows that alternate, or not where gate_up_interleaved is False; inplace; routed_scaling_factor, with which weights are
+    multiplied; is_gated must be True, apply_router_weight_on_input and no_combine False, swiglu_limit and custom_act_fn None. b1, b2: float32, bfloat16 or float16 [E, 2 * I] and [E, H], both or none; not float32, they are converted by every call.
+    Weights and scales: as of `gemmgen.compat.fused_experts`. Nothing is kept of them, nor copied, but for scales per channel and biases of rows in halves. All else must be as it is by default. Raises as `gemmgen.ops.moe`; for what gemmgen
     cannot do ArgumentError, with the argument's or the attribute's name.
     """
     asked = locals()
     said = {name: getattr(moe_runner_config, name, known) for name, known in SAID.items()}
-    check_only(asked | said, {**ONLY, "is_gated": True, "no_combine": False})
-    check_flags(asked | said, ("inplace", *FLAGS))
+    check_only(asked | said, {**ONLY, **NO_OTHER})
+    check_flags(asked | said, ("inplace", "gate_up_interleaved", *FLAGS))
     topk_weights, topk_ids = _chosen(topk_output)
-    factor = said["routed_scaling_factor"]
-    if factor is not None and (isinstance(factor, bool) or not isinstance(factor, int | float)):
-        raise ArgumentError("routed_scaling_factor", factor, "must be a number, or None")
-    if factor not in (None, 1):
-        topk_weights = topk_weights.float() * factor
+    topk_weights = _times(topk_weights, said["routed_scaling_factor"])
     how = {**_gate(said), **quantised(asked), **biases(asked, BIASES)}
     with NAMES:
         y = ops.moe(hidden_states, w1, w2, topk_ids, topk_weights, **how)
@@ -92,6 +95,18 @@ def _chosen(topk_output: Any) -> tuple[Any, Any]:
     return topk_output[:2]
 
 
+def _times(weights: Any, factor: Any) -> Any:
+    if factor is None:
+        return weights
+    known = isinstance(factor, int | float) and not isinstance(factor, bool)
+    if not known or not math.isfinite(factor):
+        raise ArgumentError("routed_scaling_factor", factor, "must be a finite number, or None")
+    if factor == 1:
+        return weights
+    dtype_of("topk_weights", weights, FLOATS)
+    return weights.float() * factor
+
+
 def _gate(said: dict[str, Any]) -> dict[str, str]:
     given = gate_of(said["activation"], ACTIVATIONS)
     alpha, limit = said["gemm1_alpha"], said["gemm1_clamp_limit"]
@@ -102,4 +117,4 @@ def _gate(said: dict[str, Any]) -> dict[str, str]:
     for name, value, only in (("gemm1_alpha", alpha, ALPHA), ("gemm1_clamp_limit", limit, LIMIT)):
         if value != only:
             raise ArgumentError(name, value, f"must be {only}, or both None: gemmgen has no other")
-    return CLAMPED
+    return CLAMPED if said["gate_up_interleaved"] else {**CLAMPED, "order": "halves"}

@@ -14,21 +14,21 @@ from .group import Group
 from .program import Handler, Op, Scope
 from .syntax import Instruction
 
-OPERATIONS: dict[str, Callable[..., Any]] = {
-    "max": np.max,
-    "min": np.min,
-    "add": np.sum,
+ORDERED: dict[str, Callable[..., Any]] = {"max": np.max, "min": np.min, "add": np.sum}
+BITWISE: dict[str, Callable[..., Any]] = {
     "and": np.bitwise_and.reduce,
     "or": np.bitwise_or.reduce,
     "xor": np.bitwise_xor.reduce,
 }
+OF = {"u32": ORDERED, "s32": ORDERED, "b32": BITWISE}
 KINDS = {"u32": np.uint32, "s32": np.int32, "b32": np.uint32}
 
 
 def _redux(i: Instruction, s: Scope) -> Op:
     """All lanes of the member mask must take part, each of which gets the result."""
     operation, kind = i.parts[2], i.parts[-1]
-    if operation not in OPERATIONS or kind not in KINDS:
+    reduce = OF.get(kind, {}).get(operation)
+    if reduce is None:
         raise UnsupportedInstruction(f"{i.opcode}: not emulated")
     d, a, member = (
         s.dst(i.operands[0], kind),
@@ -45,7 +45,7 @@ def _redux(i: Instruction, s: Scope) -> Op:
             active = g.active[here]
             if active.any():
                 values = g.R[a][here][active].astype(KINDS[kind])
-                found[here] = OPERATIONS[operation](values).astype(KINDS[kind])
+                found[here] = reduce(values).astype(KINDS[kind])
         np.copyto(g.R[d], found, where=g.where)
         return None
 

@@ -11,15 +11,17 @@ from ..errors import ArgumentError
 from ..ops.mixture import expected_of
 from ..ops.mixture_checks import ALIGNMENT, MOST_EXPERTS, ORDERS
 from ..ops.mixture_weights import paired_name
+from ..ops.names import ArgumentNames
 from ..quant.quantised import in_turn
 from ..torch_ops.dtensor import is_dtensor
-from ..torch_ops.gates import clamped, gated
+from ..torch_ops.gates import GATES, clamped, gated
 from .coded import Coded, check_packed, packed_of
 from .experts import as_ids, check_choices
 from .frozen import gemmgen, torch_
 
+OF_GATE_UP = ArgumentNames(names={"weights": "gate_up"})
 ACTIVATIONS: dict[str, Callable[[Any, str], Any]] = {
-    **{name: partial(gated, epilogue=name) for name in ("swiglu", "geglu", "reglu")},
+    **{name: partial(gated, epilogue=name) for name in GATES},
     "swiglu_clamped": clamped,
 }
 
@@ -28,7 +30,7 @@ class Experts4bit(Coded):
     """`experts` gated MLPs of INT4, MXFP4 or NVFP4: down(activation(gate(x), up(x))) of each token's experts, and the sum of these times their weights.
 
     hidden, intermediate: features, multiples of the columns that share a scale. weights: the format's name, as of `Linear4bit`. order: of the rows of gate_up: "alternating" between gate and up, as gpt-oss has
-    them, or "halves", gate's before up's. activation: "swiglu", "geglu", "reglu", or "swiglu_clamped", gpt-oss's (`gemmgen.epilogues.swiglu_clamped`, limit 7, alpha 1.702). bias: whether both projections add one,
+    them, or "halves", gate's before up's. activation: "swiglu", "geglu", "geglu_tanh", "reglu", or "swiglu_clamped", gpt-oss's (`gemmgen.epilogues.swiglu_clamped`, limit 7, alpha 1.702). bias: whether both projections add one,
     in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; of NVFP4 their rows' factors, float32 `gate_up_factors` and `down_factors`; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
     [experts, hidden]. For inference, as `Linear4bit`, whose words on dtypes and a `state_dict` of its own hold here. Raises ArgumentError.
 
@@ -108,7 +110,8 @@ class Experts4bit(Coded):
         """`from_packed` of weights as `gemmgen.quant` reads them, packed on the CPU. given: what else that takes; of order "halves" the rows of gate_up, and of its
         bias, are put in turn first, so that the layer's order is "alternating". Raises ArgumentError."""
         if given.get("order") == "halves":
-            given, gate_up = _in_turn(given), quant.alternating(gate_up)
+            with OF_GATE_UP:
+                given, gate_up = _in_turn(given), quant.alternating(gate_up)
         packed = packed_of("gate_up", gate_up), packed_of("down", down)
         return cls.from_packed(*packed, **given)
 

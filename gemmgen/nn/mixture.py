@@ -6,11 +6,12 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ops.mixture_checks import MOST_EXPERTS
+from ..ops.selecting import How, check
 from ..torch_ops import moe_train
 from ..torch_ops.linear import ROW
 from ..torch_ops.moe_checks import FP8, KINDS
 from .experts import alternating, as_ids
-from .frozen import gemmgen, torch_
+from .frozen import Kept, gemmgen, torch_
 from .linear import BF16, Fp8Linear, Linear, check_features
 
 STEPS = {kind: ROW // size for kind, size in KINDS.items()}  # what features are multiples of
@@ -94,10 +95,10 @@ def _linear(inward: int, outward: int, kind: str, device: Any) -> Any:
     return Linear(inward, outward, False, device)
 
 
-class MoE(torch_.nn.Module):  # type: ignore[misc]
-    """A mixture of experts that trains: router, `gemmgen.ops.select`, `Experts`, and what all tokens share, added by the last launch.
+class MoE(Kept):
+    """A mixture of experts that trains: router, `torch.ops.gemmgen.select`, which takes no DTensors, `Experts`, and what all tokens share, added by the last launch.
 
-    hidden, intermediate, kind, recompute: as of `Experts`. experts: 1 to 512, of which each token has its `top` best. score, groups, kept_groups, renormalise, scale: as of `select`. biased: whether a bias of scores chooses, `router_bias`, a float32 buffer [experts] of zeros at first, which nothing here changes: what balances experts without a loss does. shared: the intermediate features of an expert that every
+    hidden, intermediate, kind, recompute: as of `Experts`. experts: 1 to 512, of which each token has its `top` best. score, groups, kept_groups, renormalise, scale: as of `select`. biased: whether a bias of scores chooses, `router_bias`, a float32 buffer [experts] of zeros at first, which no change of a model's dtype touches, and nothing here changes: what balances experts without a loss does. shared: the intermediate features of an expert that every
     token has; None: there is none. Modules: `router`, a torch.nn.Linear in float32, in whose dtype logits are computed, without bias; `experts`; `shared`. Raises ArgumentError.
     """
 
@@ -122,11 +123,11 @@ class MoE(torch_.nn.Module):  # type: ignore[misc]
         super().__init__()
         given: dict[str, Any] = {"kind": kind, "recompute": recompute, "device": device}
         self.experts = Experts(experts, hidden, intermediate, **given)
-        if not 1 <= top <= experts:
-            raise ArgumentError("top", top, f"must be from 1 to {experts}")
         self.top = top
         self.how: dict[str, Any] = {"score": score, "groups": groups, "kept_groups": kept_groups}
         self.how |= {"renormalise": renormalise, "scale": scale}
+        logits = torch_.empty(0, experts, device="meta")
+        check(logits, How(top=top, bias=None, shared=0, **self.how))
         bias = torch_.zeros(experts, dtype=torch_.float32, device=device) if biased else None
         self.register_buffer("router_bias", bias)
         self.router = torch_.nn.Linear(hidden, experts, False, device, torch_.float32)
@@ -134,6 +135,13 @@ class MoE(torch_.nn.Module):  # type: ignore[misc]
         if shared is not None:
             check_features(hidden, shared, STEPS[kind])
             self.shared = SharedExpert(hidden, shared, kind, device)
+
+    @property
+    def kept(self) -> tuple[Any, ...]:
+        return () if self.router_bias is None else (self.router_bias,)
+
+    def prepared(self, prefix: str, state: dict[str, Any]) -> list[str]:
+        return []
 
     def forward(self, x: Any) -> Any:
         """x's shape, bfloat16: x is bfloat16 [..., hidden]."""

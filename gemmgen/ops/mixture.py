@@ -56,7 +56,7 @@ def moe(
     The sum is in FP32 in the order of j (`combine`), so a result depends neither on timing nor on the order of tokens, but for the choice of configs, which follows T
     (`gemmgen.ops.set_invariant`). Launches on torch's current stream: `route`, `quantise_rows` if there are scales, `spread`, two or three grouped GEMMs, `combine`: seven at most. Where experts have
     few rows, the first GEMM reads tokens by index if blocks have scales, and `spread` copies scales alone. With scales of rows `quantise_rows`
-    once more, and halves have a copy of scale_w1: nine. Halves copy bias_w1. Shapes do not depend on what was
+    once more, and halves have a copy of scale_w1: nine. Of a bias they have one more. Shapes do not depend on what was
     chosen, the host never waits, and a CUDA graph may hold it; a compiler of torch takes `torch.ops.gemmgen.moe` instead. Raises as these, and ArgumentError where a gradient is asked for.
     """
     w = Experts(
@@ -70,7 +70,11 @@ def moe(
         epilogue=epilogue,
     )
     experts = check(w, x, chosen, weights, add, experts, first)
-    given = {"x": x, "w1": w1, "w2": w2, "weights": weights, "add": add}
+    given = {
+        "x": x,
+        **{name: t for name, t in vars(w).items() if name not in ("order", "epilogue")},
+    }
+    given |= {"weights": weights, "add": add}
     check_no_gradient(given, "must not: gemmgen.torch_ops.moe_train has gradients")
     check_places(w)
     y, slots = results(CALLS, w, x, chosen, experts=experts, first=first)

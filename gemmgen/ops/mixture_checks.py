@@ -98,8 +98,8 @@ def check_order(order: Any, epilogue: Any, known: Iterable[str] = GATES) -> None
             raise ArgumentError(name, said, f"must be one of {', '.join(of)}")
 
 
-def check_places(w: Experts) -> None:
-    """Raise ArgumentError where the copy engine cannot read weights, or an epilogue scales."""
+def check_places(w: Experts, addresses: bool = True) -> None:
+    """Raise ArgumentError where the copy engine cannot read weights, or an epilogue scales. addresses: whether weights have theirs."""
     of_epilogues = {"bias_w1": w.bias_w1, "bias_w2": w.bias_w2}
     of_epilogues |= {"scale_w1": w.scale_w1, "scale_w2": w.scale_w2} if w.by_row else {}
     for name, x in of_epilogues.items():
@@ -113,6 +113,6 @@ def check_places(w: Experts) -> None:
             for n, step in zip(x.shape, x.stride()[:2], strict=False)
             if n > 1
         ]
-        if any(n % COPIED for n in (*steps, x.data_ptr())):
+        if any(n % COPIED for n in (*steps, x.data_ptr() if addresses else 0)):
             allowed = f"must have an address and rows at multiples of {COPIED} bytes"
             raise ArgumentError(name, tuple(x.stride()), allowed)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..activations import ALPHA as ALPHA
+from ..activations import LIMIT as LIMIT
 from ..epilogues import gated_name
 from ..epilogues import paired_name as paired_name
 from .calls import SCALE_BLOCK

@@ -51,8 +51,8 @@ def select(
     as many features behind those of E.
 
     Of equal scores, and of equal groups, the first is taken: the result depends on a token's logits alone. Weights have gradients for the logits. The host never waits, and a CUDA
-    graph may hold it, or a compiler of torch trace it. Contiguous logits on CUDA of at most 512 experts, for 32 choices at most, of which no gradient is asked, are one launch of a generated
-    kernel on torch's current stream; all others take torch's operators, whose exponentials are their own. Raises ArgumentError; on a GPU CompileError, and
+    graph may hold it, or a compiler of torch trace it. Logits on CUDA of at most 512 experts, for 32 choices at most, of which no gradient is asked, are one launch of a generated
+    kernel on torch's current stream, after a copy if a token's are not contiguous; all others, and what a compiler of torch traces, take torch's operators, whose exponentials are their own. `torch.ops.gemmgen.select` is one launch there too. Raises ArgumentError; on a GPU CompileError, and
     RuntimeUnavailable without NVRTC or if it is not Hopper.
     """
     how = How(
@@ -94,6 +94,9 @@ def launched(logits: Any, how: How) -> tuple[Any, Any]:
     """By one launch of a generated kernel on torch's current stream. Raises ArgumentError for more tokens than a launch counts."""
     logits, pitch = in_rows(logits)
     (tokens, experts), choices = logits.shape, how.top + how.shared
+    if tokens >= INT_LIMIT:
+        allowed = f"must have at most {INT_LIMIT - 1} tokens"
+        raise ArgumentError("logits shape", tuple(logits.shape), allowed)
     empty = partial(torch().empty, (tokens, choices), device=logits.device)
     chosen, weights = empty(dtype=torch().int32), empty(dtype=torch().float32)
     if not tokens:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ..epilogues import ALPHA, LIMIT
 from ..runtime.torch_tensors import torch
 
 torch_ = torch()  # a constant to a compiler, which would trace the function's imports
 aten = torch_.ops.aten
-ALPHA, LIMIT = 1.702, 7.0  # of gpt-oss: `alpha` of its experts, `swiglu_limit` of its config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,9 @@ class Gate:
     back: Callable[[Any, Any], Any]
 
 
+TANH = "tanh"
+
+
 def _back_of_relu(d: Any, z: Any) -> Any:
     return aten.threshold_backward(d, z, 0)
 
@@ -28,6 +32,10 @@ def _back_of_relu(d: Any, z: Any) -> Any:
 GATES = {  # by the epilogues that compute them, once their sums are known
     "swiglu": Gate(f=torch_.nn.functional.silu, back=aten.silu_backward.default),
     "geglu": Gate(f=torch_.nn.functional.gelu, back=aten.gelu_backward.default),
+    "geglu_tanh": Gate(
+        f=partial(torch_.nn.functional.gelu, approximate=TANH),
+        back=partial(aten.gelu_backward.default, approximate=TANH),
+    ),
     "reglu": Gate(f=torch_.nn.functional.relu, back=_back_of_relu),
 }
 

@@ -9,7 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..ops.mixture import results
-from ..ops.mixture_checks import check
+from ..ops.mixture_checks import check, check_places
 from ..ops.mixture_weights import Experts
 from ..runtime.torch_tensors import torch
 from . import of_experts
@@ -56,18 +56,33 @@ def moe_bytes(
     chosen: Any,
     weights: Any,
     *,
+    scale_w1: Any = None,
+    scale_w2: Any = None,
+    bias_w1: Any = None,
+    bias_w2: Any = None,
     add: Any = None,
+    order: str = "alternating",
+    epilogue: str = "swiglu",
     experts: int | None = None,
     first: int = 0,
-    **given: Any,
 ) -> int:
     """Bytes that `gemmgen.ops.moe` of such arguments holds at once at most, besides them and its result: rows for any choice, in torch's
     allocator, each tensor rounded up to 512. What a GEMM whose K several CTAs divide hands over in global memory is beside that.
 
-    Arguments as of `moe`, of which only shapes, strides and dtypes are read: also on the meta device, of tensors that are not there yet. Needs no GPU. Raises ArgumentError as `moe`.
+    Arguments as of `moe`, of which only shapes, strides and dtypes are read: also on the meta device, of tensors that are not there yet. Needs no GPU. Raises ArgumentError as `moe`, but for addresses and gradients.
     """
-    w = Experts(w1=w1, w2=w2, **given)
+    w = Experts(
+        w1=w1,
+        w2=w2,
+        scale_w1=scale_w1,
+        scale_w2=scale_w2,
+        bias_w1=bias_w1,
+        bias_w2=bias_w2,
+        order=order,
+        epilogue=epilogue,
+    )
     experts = check(w, x, chosen, weights, add, experts, first)
+    check_places(w, addresses=False)
     with FakeTensorMode() as mode:
         as_fakes = {name: _fake(mode, t) for name, t in vars(w).items()}
         called = Experts(**as_fakes), _fake(mode, x), _fake(mode, chosen)

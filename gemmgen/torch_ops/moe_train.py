@@ -43,7 +43,7 @@ def moe_train(
     """`gemmgen.ops.moe` with gradients of x, w1, w2, weights and add: bfloat16 [T, H].
 
     x: bfloat16 [T, H]. w1: bfloat16 [E, 2 * I, H]; w2: bfloat16 [E, H, I]; H and I multiples of 8, in FP8 of 16. kind: "bf16", or "fp8": both weights are quantised by every call, 128 x
-    128. chosen, weights, add, order, epilogue, experts, first: as of `moe`. recompute: False: the results of the first GEMM are kept for the backward pass; True: nothing is but the arguments, the
+    128. chosen, weights, add, order, experts, first: as of `moe`. epilogue: "swiglu", "geglu", "geglu_tanh" or "reglu"; there are no biases. recompute: False: the results of the first GEMM are kept for the backward pass; True: nothing is but the arguments, the
     forward pass is `moe`, to the bit, and the backward pass multiplies once more; then FP8 of halves needs I to be a multiple of 128, as there.
 
     Numerics: GEMMs sum in FP32 and round once to bfloat16; what is between them (gate, derivative, weights) is computed in FP32 and rounded once. The gradient of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import cache
 from typing import Any
 
@@ -14,13 +15,11 @@ SCHEMA = (
     "select(Tensor logits, int top, Tensor? bias=None, *, str score='softmax', int groups=1, "
     "int kept_groups=1, bool renormalise=True, float scale=1.0, int shared=0) -> (Tensor, Tensor)"
 )
-HOW: dict[str, Any] = {
-    "score": "softmax",
-    "groups": 1,
-    "kept_groups": 1,
-    "renormalise": True,
-    "scale": 1.0,
-    "shared": 0,
+# What else there is to say, and what is said where nothing is.
+HOW = {
+    name: x.default
+    for name, x in inspect.signature(selecting.select).parameters.items()
+    if x.kind is x.KEYWORD_ONLY and name != "bias"
 }
 
 

@@ -71,8 +71,9 @@ def test_a_layer(kind):
         ({"activation": "silu"}, {}),
         ({"activation": "gelu"}, {"epilogue": "geglu"}),
         (CLAMPED, {"epilogue": "swiglu_clamped", "order": "alternating"}),
+        ({**CLAMPED, "gate_up_interleaved": False}, {"epilogue": "swiglu_clamped"}),
     ),
-    ids=("silu", "gelu", "clamped"),
+    ids=("silu", "gelu", "clamped", "clamped halves"),
 )
 def test_gates_and_biases(said, is_to):
     of = right(
@@ -118,6 +119,12 @@ CASES = (
     ("gemm1_clamp_limit", {}, {**CLAMPED, "gemm1_clamp_limit": 3.0}),
     ("routed_scaling_factor", {}, {"routed_scaling_factor": "2"}),
     ("routed_scaling_factor", {}, {"routed_scaling_factor": True}),
+    ("routed_scaling_factor", {}, {"routed_scaling_factor": float("nan")}),
+    ("topk_weights dtype", {"topk_output": Output(torch.ones(TOKENS, 3).double(), torch.ones(TOKENS, 3).int(), None)}, {"routed_scaling_factor": 2.0}),
+    ("topk_weights", {"topk_output": Output([[1.0]], torch.ones(TOKENS, 3).int(), None)}, {"routed_scaling_factor": 2.0}),
+    ("swiglu_limit", {}, {"swiglu_limit": 10.0}),
+    ("custom_act_fn", {}, {"custom_act_fn": print}),
+    ("gate_up_interleaved", {}, {**CLAMPED, "gate_up_interleaved": 1}),
     ("inplace", {}, {"inplace": 1}),
 )  # fmt: skip
 

@@ -95,11 +95,12 @@ def test_ids_of_other_experts_add_nothing(kind):
     of = given(kind=kind)
     of["chosen"][0, 0] = -1
     of["chosen"][1, 1] = EXPERTS
+    of |= biases_of(EXPERTS, HIDDEN, INNER)
     whole = ops.moe(**of)
     assert distance(whole, layer(**of)) < BOUND[kind]
     shift = of | {"chosen": of["chosen"] + 3, "first": 3, "experts": 64}
     assert torch.equal(ops.moe(**shift), whole)
-    mine = {n: x[2:4] for n, x in of.items() if n.startswith(("w1", "w2", "scale"))}
+    mine = {n: x[2:4] for n, x in of.items() if n.startswith(("w1", "w2", "scale", "bias"))}
     part = of | mine | {"first": 2, "experts": EXPERTS}
     assert distance(ops.moe(**part), layer(**part)) < BOUND[kind]
 
@@ -259,6 +260,14 @@ REFUSED = (
     ("weights dtype", lambda of: {"weights": of["weights"].double()}),
     ("weights shape", lambda of: {"weights": of["weights"][:, 1:]}),
     ("weights", lambda of: {"weights": of["weights"].clone().requires_grad_()}),
+    (
+        "bias_w1",
+        partial(
+            lambda of, biases: biases | {"bias_w1": biases["bias_w1"].requires_grad_()},
+            biases=biases_of(EXPERTS, HIDDEN, INNER),
+        ),
+    ),
+    ("scale_w1", lambda of: {"scale_w1": of["scale_w1"].clone().requires_grad_()}),
     ("x", lambda of: {"x": of["x"].clone().requires_grad_()}),
     ("add dtype", lambda of: {"add": of["x"].float()}),
     ("add shape", lambda of: {"add": of["x"][1:]}),

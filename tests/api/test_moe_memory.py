@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from mixtures import choices, drawn, weights_of  # noqa: E402
+from mixtures import biases_of, choices, drawn, weights_of  # noqa: E402
 from torch_reference import on_cpu  # noqa: E402, F401
 
 from gemmgen import ops, torch_ops  # noqa: E402
@@ -90,5 +90,13 @@ def test_bytes_of_tensors_that_are_not_there(kind, order):
     assert torch_ops.moe_bytes(**meta) == found > 2 * 384 * 120
     assert torch_ops.moe_bytes(**given(4000)) > 10 * found
     assert torch_ops.moe_bytes(**given(40, 1), experts=4) < found
-    with pytest.raises(ArgumentError, match="order"):
-        torch_ops.moe_bytes(**of | {"order": "gate first"})
+    biased = of | biases_of(4, 384, 256)
+    assert torch_ops.moe_bytes(**biased) >= found
+    for named, wrong in (
+        ("order", {"order": "gate first"}),
+        ("w1 last stride", {"w1": of["w1"].mT.contiguous().mT}),
+        ("bias_w1 strides", {"bias_w1": biased["bias_w1"].mT.contiguous().mT}),
+    ):
+        with pytest.raises(ArgumentError) as e:
+            torch_ops.moe_bytes(**biased | wrong)
+        assert e.value.argument == named

@@ -133,10 +133,11 @@ def test_an_expert_that_is_chosen_twice(kind):
     check(of, dy, kind)
 
 
-@pytest.mark.parametrize("epilogue", ("geglu", "reglu"))
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("epilogue", ("geglu", "geglu_tanh", "reglu"))
 @pytest.mark.parametrize("recompute", WAYS)
-def test_other_gates(epilogue, recompute):
-    check(*given(epilogue=epilogue), recompute=recompute)
+def test_other_gates(epilogue, recompute, order):
+    check(*given(epilogue=epilogue, order=order), recompute=recompute)
 
 
 @pytest.mark.parametrize("dtype", (F32, BF16, torch.float16))

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 import four_bits  # noqa: E402
 from four_bits import FORMS  # noqa: E402
+from mixtures import GATES  # noqa: E402
 from roundings import UNIT  # noqa: E402
 from torch_reference import on_cpu  # noqa: E402, F401
 
@@ -231,8 +232,7 @@ def activated(both, order, activation):
     if activation == "swiglu_clamped":
         gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
         return gate / (1 + (-1.702 * gate).exp()) * (up + 1)
-    f = {"swiglu": "silu", "geglu": "gelu", "reglu": "relu"}[activation]
-    return getattr(torch.nn.functional, f)(gate) * up
+    return GATES[activation](gate) * up
 
 
 def exactly(x, chosen, weights, packed, biases, order, activation):
@@ -346,6 +346,8 @@ def test_what_does_not_alternate():
         quant.alternating(PACKED)
     with pytest.raises(ArgumentError, match="weights shape"):
         quant.alternating(quantised(63, K))
+    with pytest.raises(ArgumentError, match="gate_up"):
+        nn.Experts4bit.from_quantised(PACKED, drawn()[1], order="halves")
 
 
 def test_experts_of_what_was_quantised():

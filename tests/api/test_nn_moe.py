@@ -52,14 +52,19 @@ def test_a_router_of_groups_with_a_bias():
     how = {"score": "sigmoid", "biased": True, "groups": 3, "kept_groups": 2, "scale": 2.5}
     mine, x = made(**how), drawn(30, HIDDEN)
     assert "router_bias" in mine.state_dict() and "router_bias" not in made().state_dict()
+    assert mine.bfloat16().router_bias.dtype == F32
+    mine.router.float()
     before = mine(x)
     with torch.no_grad():
         mine.router_bias[4:] = 10.0
     chosen, _ = ops.select(mine.router(x.float()), TOP, bias=mine.router_bias, **mine.how)
     assert (chosen >= 4).all() and not torch.equal(mine(x), before)
     wide = copy.deepcopy(mine).double()
-    wide.router_bias = mine.router_bias
+    assert wide.router_bias.dtype == F32
     assert distance(mine(x), exactly(wide, x)) < BOUND["bf16"]
+    other = made(**how)
+    other.load_state_dict(mine.state_dict())
+    assert torch.equal(other.router_bias, mine.router_bias)
 
 
 @pytest.mark.parametrize("shared", (None, SHARED))
@@ -160,6 +165,16 @@ REFUSED = (
     ("kind", lambda: made("int8")),
     ("top", lambda: nn.MoE(HIDDEN, INNER, EXPERTS, EXPERTS + 1)),
     ("top", lambda: nn.MoE(HIDDEN, INNER, EXPERTS, 0)),
+    (
+        "top",
+        lambda: (
+            made(groups=3, kept_groups=1, score="sigmoid")
+            and nn.MoE(HIDDEN, INNER, EXPERTS, 3, groups=3)
+        ),
+    ),
+    ("groups", lambda: made(groups=4)),
+    ("kept_groups", lambda: made(groups=3, kept_groups=4)),
+    ("score", lambda: made(score="tanh")),
     ("experts", lambda: nn.MoE(HIDDEN, INNER, 0, 1)),
     ("experts", lambda: nn.MoE(HIDDEN, INNER, 513, 1)),
     ("chosen dtype", lambda: chosen_of_floats()),

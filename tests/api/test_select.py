@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import inspect
 
 import numpy as np
 import pytest
@@ -132,11 +132,19 @@ def test_one_launch(dtype, shared, monkeypatch):
 )
 def test_what_no_launch_does(logits, top, monkeypatch):
     """Too many experts or choices, or a gradient: torch's operators do, on any device."""
+    asked = []
     monkeypatch.setattr(selecting, "generated", lambda x: True)
+    monkeypatch.setattr(selecting, "launched", lambda *of: asked.append(of))
     chosen, _ = ops.select(logits, top)
-    assert chosen.shape == (3, top)
-    with torch.no_grad(), pytest.raises(Exception) if logits.requires_grad else nullcontext():
+    assert chosen.shape == (3, top) and not asked
+    with torch.no_grad():
         ops.select(logits, top)
+    assert len(asked) == logits.requires_grad
+
+
+def test_the_operator_says_what_the_function_does_where_nothing_is_said():
+    for x in REGISTERED.select.default._schema.arguments[3:]:
+        assert inspect.signature(ops.select).parameters[x.name].default == x.default_value, x.name
 
 
 def test_gradients():

@@ -217,7 +217,8 @@ SGLANG = (
     *(wrong(f"{n} that is {x!r}", n, **{n: x}) for n in FLAGS for x in (1, None, "1")),
     *(wrong(f"a config's {n} that is {x!r}", n, moe_runner_config=_config(**{n: x})) for n, x in (
         ("activation", "swigluoai"), ("activation", "relu"), ("activation", None), ("is_gated", False), ("inplace", 1),
-        ("no_combine", True), ("apply_router_weight_on_input", True), ("routed_scaling_factor", "2"), ("gemm1_alpha", 1.0),
+        ("no_combine", True), ("apply_router_weight_on_input", True), ("routed_scaling_factor", "2"), ("routed_scaling_factor", float("inf")), ("gemm1_alpha", 1.0), ("swiglu_limit", 7.0),
+        ("custom_act_fn", 1), ("gate_up_interleaved", None),
     )),
     wrong("a limit without alpha", "gemm1_alpha", moe_runner_config=_config(gemm1_clamp_limit=7.0)),
     wrong("another limit", "gemm1_clamp_limit", moe_runner_config=_config(gemm1_alpha=1.702, gemm1_clamp_limit=10.0)),

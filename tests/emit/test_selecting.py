@@ -115,6 +115,22 @@ def test_what_is_no_number_is_the_largest():
     assert np.isnan(weights[0, 0]) and weights[0, 1:].tolist() == [1.0, 0.5]
 
 
+def worst(edit=lambda text: text):
+    """Relative error of sigmoids of logits down to where they are the least normal numbers: a sum, a division and an exponential are rounded, no more."""
+    logits = np.linspace(-85.0, 20.0, 256, dtype=np.float32).astype(np.float64)[None]
+    said = {"score": "sigmoid", "renormalise": False, "bias": -logits[0]}  # the least first
+    chosen, weights = emulate(logits, 32, edit=edit, **said)
+    wanted = 1 / (1 + np.exp(-logits[0][chosen[0]]))
+    assert logits[0][chosen[0]].max() < -70
+    return (np.abs(weights[0] - wanted) / wanted).max()
+
+
+@nvrtc
+def test_exponentials_are_right_to_their_last_bits():
+    assert worst() < 4e-7
+    assert worst(lambda text: text.replace("rest * LN_2", "0.0f")) > 1e-6
+
+
 BREAKS = {
     "equal ones": ("if (keys[i] > own)", "if (keys[i] >= own)"),
     "the first": ("own == most ? at : 0xFFFFFFFF", "own == most ? at : 0"),

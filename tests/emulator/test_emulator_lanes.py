@@ -185,6 +185,7 @@ def test_all_lanes_get_what_theirs_reduce_to(how):
     assert half[:16, 0].tolist() == [int(REDUCED[how](numbers[:16]))] * 16
 
 
-def test_a_reduction_of_no_such_kind():
+@pytest.mark.parametrize("how", ("max.f32", "and.u32", "max.b32", "mul.u32"))
+def test_a_reduction_of_no_such_kind(how):
     with pytest.raises(emulator.UnsupportedInstruction):
-        run("redux.sync.max.f32 %r2, %r1, 0xFFFFFFFF;")
+        run(f"redux.sync.{how} %r2, %r1, 0xFFFFFFFF;")

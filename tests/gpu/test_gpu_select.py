@@ -76,6 +76,29 @@ def test_it_is_one_launch_that_a_graph_holds(case):
         assert all(torch.equal(a, b) for a, b in zip(found, want, strict=True))
 
 
+@pytest.mark.parametrize("score", ("softmax", "sigmoid"))
+def test_the_operator_compiled_and_with_gradients(score):
+    """One launch forward; gradients are those of torch's operators."""
+    import torch
+
+    import gemmgen.torch_ops  # noqa: F401
+    from gemmgen import ops
+
+    select, logits = torch.ops.gemmgen.select, drawn(100, 128).requires_grad_()
+
+    def loss(f, x):
+        return f(x, 8, score=score)[1].square().sum()
+
+    compiled = torch.compile(lambda x: loss(select, x), backend="aot_eager", fullgraph=True)
+    compiled(logits).backward()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        compiled(logits)
+        torch.cuda.synchronize()
+    assert sum(e.count for e in seen.key_averages() if e.key.startswith("select_")) == 1
+    want = torch.autograd.grad(loss(ops.select, logits), logits)[0]
+    assert torch.allclose(logits.grad, want, rtol=1e-3, atol=1e-6)
+
+
 def test_numbers_that_are_none():
     import torch
 

@@ -54,9 +54,9 @@ def wide(w, scale):
 GATES = {
     "swiglu": torch.nn.functional.silu,
     "geglu": torch.nn.functional.gelu,
+    "geglu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
     "reglu": torch.relu,
 }
-TANH = partial(torch.nn.functional.gelu, approximate="tanh")
 
 
 def gated(epilogue, gate, up):
@@ -64,7 +64,7 @@ def gated(epilogue, gate, up):
     if epilogue == "swiglu_clamped":
         g, u = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
         return g * torch.sigmoid(1.702 * g) * (u + 1)
-    return (GATES | {"geglu_tanh": TANH})[epilogue](gate) * up
+    return GATES[epilogue](gate) * up
 
 
 def biases_of(experts, hidden, inner, device="cpu"):

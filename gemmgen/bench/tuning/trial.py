@@ -194,7 +194,7 @@ class Bench:
 
 
 class Stage:
-    """Operands of a job in device memory: A and B N(0, 1), drawn there. Verification's take the host minutes
+    """Operands of a job in device memory: A and B N(0, 1), of packed weights any codes, drawn there. Verification's take the host minutes
     where groups are many."""
 
     def __init__(self, kernel: Launchable, job: Job) -> None:
