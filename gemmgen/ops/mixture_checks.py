@@ -26,6 +26,7 @@ def check(
     w: Experts, x: Any, chosen: Any, weights: Any, add: Any, experts: int | None, first: int
 ) -> int:
     """Of the arguments of `moe`, `experts` as a number. Raises ArgumentError."""
+    _check_pairs(w)
     given = {"x": x, "w1": w.w1, "w2": w.w2, "chosen": chosen, "weights": weights}
     given |= {"scale_w1": w.scale_w1, "scale_w2": w.scale_w2} if w.scaled else {}
     given |= {"bias_w1": w.bias_w1, "bias_w2": w.bias_w2} if w.biased else {}
@@ -68,9 +69,6 @@ def _check_weights(w: Experts, x: Any) -> None:
         raise ArgumentError("w1 shape", shape, allowed)
     check_shape("w2", w.w2, (count, hidden, inner))
     _check_biases(w)
-    if (w.scale_w2 is None) is w.scaled:
-        name = "scale_w2" if w.scale_w2 is None else "scale_w1"
-        raise ArgumentError(name, None, "must be given: both weights have scales, or none")
     if w.by_row:
         mixture_by_row.check(w, dtype)
         return
@@ -81,10 +79,17 @@ def _check_weights(w: Experts, x: Any) -> None:
             check_shape(f"scale_{name}", scale, (count, *blocks))
 
 
+def _check_pairs(w: Experts) -> None:
+    """Raise ArgumentError where one has a scale or a bias, and the other none."""
+    for of in ("scale", "bias"):
+        pair = {f"{of}_{name}": getattr(w, f"{of}_{name}") for name in ("w1", "w2")}
+        absent = [name for name, x in pair.items() if x is None]
+        if len(absent) == 1:
+            (there,) = pair.keys() - {*absent}
+            raise ArgumentError(absent[0], None, f"must be given, as {there} is")
+
+
 def _check_biases(w: Experts) -> None:
-    if (w.bias_w2 is None) is w.biased:
-        name = "bias_w2" if w.bias_w2 is None else "bias_w1"
-        raise ArgumentError(name, None, "must be given: both products have a bias, or none")
     for name, bias, of in (("bias_w1", w.bias_w1, w.w1), ("bias_w2", w.bias_w2, w.w2)):
         if bias is not None:
             dtype_of(name, bias, (F32,))

@@ -240,7 +240,7 @@ REFUSED = (
     ("x shape", lambda of: {"x": of["x"][0]}),
     ("x shape", lambda of: {"x": of["x"][:, :249]}),
     ("w1 dtype", lambda of: {"w1": of["w1"].view(torch.int8)}),
-    ("w1 dtype", lambda of: {"scale_w1": None}),
+    ("scale_w1", lambda of: {"scale_w1": None}),
     ("w1 shape", lambda of: {"w1": of["w1"][:, 1:]}),
     ("w1 shape", lambda of: {"w1": of["w1"][..., :128]}),
     ("w1 shape", lambda of: {"w1": of["w1"][:0], "w2": of["w2"][:0]}),

@@ -282,7 +282,7 @@ def test_a_module_learns(kind):
     import torch
     from mixtures import wide_layer
 
-    from gemmgen import nn
+    from gemmgen import nn, ops
 
     mine = nn.MoE(512, 256, 8, 2, kind=kind, shared=256, device="cuda")
     exact = copy.deepcopy(mine).double()
@@ -290,7 +290,7 @@ def test_a_module_learns(kind):
 
     def torchs(x):
         logits = exact.router(x.double())
-        chosen, weights = nn.mixture.select(logits.float(), 2)
+        chosen, weights = ops.select(logits.float(), 2)
         s, e = exact.shared, exact.experts
         h = torch.nn.functional.silu(x.double() @ s.gate_proj.weight.mT)
         add = (h * (x.double() @ s.up_proj.weight.mT)) @ s.down_proj.weight.mT
