@@ -45,8 +45,11 @@ def halves(*shape):
     return torch.randn(*shape).bfloat16()
 
 
-def blocks(name, *shape):
-    return packed(formats.named(name), PACKED_FOR[name], *shape).blocks
+FP8 = torch.float8_e4m3fn
+
+
+def blocks(name, *shape, of=None):
+    return packed(formats.named(name), of or PACKED_FOR[name], *shape).blocks
 
 
 def seen(run, *args):
@@ -75,6 +78,7 @@ BOTH = {
     "int8_gemm": (lambda: (torch.randint(-9, 9, (B, M, K)).char(), torch.randint(-9, 9, (B, N, K)).char()), {"out_dtype": "s32"}),
     "fp8_gemm": (lambda: (halves(B, M, K).to(torch.float8_e4m3fn), halves(B, N, K).to(torch.float8_e4m3fn)), {}),
     "w4a16_gemm": (lambda: (halves(B, M, K), blocks("int4_32_bf16", B, N, K)), {"weights": "int4_32_bf16", "columns": N}),
+    "w4a8_gemm": (lambda: (halves(B, M, K).to(FP8), blocks("e2m1_32_e8m0", B, N, K, of=FP8)), {"weights": "e2m1_32_e8m0", "columns": N}),
 }  # fmt: skip
 
 
