@@ -45,6 +45,7 @@ SIGNATURES = {
     "bf16_gemm_nn": DENSE_BF16.format("nk"),
     "bf16_gemm_tn": DENSE_BF16.format("mn"),
     "bf16_gemm_tt": DENSE_BF16.format("mn"),
+    **{f"cublaslt_gemm_{x}": "a b d c=None" for x in ("nt", "nn", "tn", "tt")},
     "m_grouped_fp8_gemm_nt_contiguous": f"a b d grouped_layout {RECIPES} {PSUM} {EXPECTED}",
     "m_grouped_fp8_gemm_nn_contiguous": f"a b d grouped_layout {RECIPES} {PSUM}",
     "m_grouped_fp8_gemm_nt_masked": f"a b d masked_m expected_m {RECIPES}",
@@ -111,10 +112,6 @@ REFUSED = (
     "transform_weights_for_mega_moe",
     "fp8_fp4_mega_moe",
     "bf16_mega_moe",
-    "cublaslt_gemm_nt",
-    "cublaslt_gemm_nn",
-    "cublaslt_gemm_tn",
-    "cublaslt_gemm_tt",
     "per_token_cast_to_fp4",
     "transpose_packed_fp4",
     "cast_back_from_fp4",
@@ -149,6 +146,17 @@ def test_refused_names_can_be_imported_and_say_why(name):
     with pytest.raises(UnsupportedProblem, match=name) as e:
         function(1, two=2)
     assert refused.REASONS[name] in str(e.value)
+
+
+@pytest.mark.parametrize("layout", ("nt", "nn", "tn", "tt"))
+def test_what_asks_for_a_library_is_computed_here(layout, launches):
+    """As the BF16 function of that layout."""
+    a = bf16(M, K) if layout[0] == "n" else bf16(K, M)
+    b = bf16(N, K) if layout[1] == "t" else bf16(K, N)
+    for name in ("bf16", "cublaslt"):
+        getattr(deep_gemm, f"{name}_gemm_{layout}")(a, b, Output(M, N))
+    one, other = launches
+    assert one.problem == other.problem and one.shape == other.shape
 
 
 def test_unknown_names():

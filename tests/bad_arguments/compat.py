@@ -174,6 +174,8 @@ DEEP_GEMM = (
     _made("bf16_gemm_nn", lambda: _turned(_bf16(), "b"), (*PLAIN[:3], *tensor("d", OUT), *ADDED)),
     _made("bf16_gemm_tn", lambda: _turned(_bf16(), "a", "b"), (*tensor("d", OUT), *ADDED)),
     _made("bf16_gemm_tt", lambda: _turned(_bf16(), "a"), (*tensor("d", OUT), *ADDED)),
+    *(_made(f"cublaslt_gemm_{x}", lambda turned=turned: _turned(_bf16(), *turned), (*tensor("d", OUT), wrong("a number to add", "c", c=1.0)))
+      for x, turned in (("nt", ()), ("nn", ("b",)), ("tn", ("a", "b")), ("tt", ("a",)))),
     _made("m_grouped_fp8_gemm_nt_contiguous", lambda: _rows(_fp8((), (G,))), (*FP8_PAIR, *RECIPES, *TABLE, PSUM)),
     _made("m_grouped_fp8_gemm_nn_contiguous", lambda: _turned(_rows(_fp8((), (G,))), "b"), (*TURNED, *RECIPES, *TABLE)),
     _made("m_grouped_fp8_gemm_nt_masked", lambda: _masked(_fp8((G,), (G,))), (*FP8_PAIR, *RECIPES, *MASKED)),

@@ -123,7 +123,7 @@ CALLS = (
     _vllm("paged logits, older", "fp8_paged_mqa_logits", lambda: _paged(PAGED_Q, clean_logits=True)),
     _vllm("schedule of paged logits", "get_paged_mqa_logits_metadata", lambda: ((int32(G), 64, 132), {})),
     _vllm("hyper-connections", "tf32_hc_prenorm_gemm", lambda: _prenorm(16)),
-    _vllm("router in BF16", "cublaslt_gemm_nt", lambda: ((bf16(M, K), bf16(N, K), Placed(M, N)), {}), REFUSED),
+    _vllm("router in BF16", "cublaslt_gemm_nt", lambda: ((bf16(M, K), bf16(N, K), Placed(M, N)), {})),
     _sglang("block FP8 linear", "fp8_gemm_nt", lambda: _linear(aligned(M, BLOCKS_K))),
     _sglang("warm-up of linear", "fp8_gemm_nt", lambda: _linear(Placed(M, BLOCKS_K))),
     _sglang("BF16 linear in FP32", "bf16_gemm_nt", lambda: ((bf16(M, K), bf16(N, K), Placed(M, N)), {})),

@@ -174,6 +174,26 @@ def bf16_gemm_tt(a: Any, b: Any, d: Any, c: Any = None, compiled_dims: str = "mn
     bf16_gemm_nt(_turned("a", a), b, d, c, compiled_dims)
 
 
+def cublaslt_gemm_nt(a: Any, b: Any, d: Any, c: Any = None) -> None:
+    """`bf16_gemm_nt`, by gemmgen's kernel: no library is called, and operands of FP8 are refused."""
+    bf16_gemm_nt(a, b, d, c)
+
+
+def cublaslt_gemm_nn(a: Any, b: Any, d: Any, c: Any = None) -> None:
+    """`bf16_gemm_nn`, as `cublaslt_gemm_nt` is."""
+    bf16_gemm_nn(a, b, d, c)
+
+
+def cublaslt_gemm_tn(a: Any, b: Any, d: Any, c: Any = None) -> None:
+    """`bf16_gemm_tn`, as `cublaslt_gemm_nt` is."""
+    bf16_gemm_tn(a, b, d, c)
+
+
+def cublaslt_gemm_tt(a: Any, b: Any, d: Any, c: Any = None) -> None:
+    """`bf16_gemm_tt`, as `cublaslt_gemm_nt` is."""
+    bf16_gemm_tt(a, b, d, c)
+
+
 def _turned(name: str, t: Any) -> Any:
     dtype_of(name, t, (BF16,))
     return turned(name, t)

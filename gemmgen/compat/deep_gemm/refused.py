@@ -10,7 +10,6 @@ from ...errors import UnsupportedProblem
 
 MEGA = "a kernel of Blackwell GPUs (SM100) over symmetric memory; gemmgen generates for Hopper"
 FP4 = "FP4 operands need Blackwell (SM100); Hopper's wgmma has FP8 and INT8"
-LIBRARY = "gemmgen calls no library; torch.mm and torch.addmm are cuBLAS"
 DISTRIBUTED = "set up torch.distributed yourself: gemmgen starts no processes"
 
 REASONS = {
@@ -24,7 +23,6 @@ REASONS = {
         ),
         MEGA,
     ),
-    **dict.fromkeys((f"cublaslt_gemm_{x}" for x in ("nt", "nn", "tn", "tt")), LIBRARY),
     **dict.fromkeys(("per_token_cast_to_fp4", "transpose_packed_fp4", "cast_back_from_fp4"), FP4),
     **dict.fromkeys(("init_dist", "uneven_all_gather", "dist_print"), DISTRIBUTED),
 }
