@@ -116,6 +116,23 @@ def test_lengths_of_one_query_have_no_second_dimension(monkeypatch):
     assert torch.equal(*found)
 
 
+def test_lengths_of_sequences_are_of_their_last_queries(monkeypatch):
+    """Each query before sees one key less, as DeepGEMM's own test asks; of sequences shorter than that some see none."""
+    q, cache, weights, _, table = drawn(2, 32, 128)
+    lengths = torch.tensor([1, 2, 0, 150, 90], dtype=torch.int32)
+    each = torch.stack([(lengths - 1).clamp(min=0), lengths], 1).contiguous()
+    memory = Memory(q, cache, weights, lengths, each, table)
+    emulated(monkeypatch, memory)
+    with memory:
+        given = (q, cache, weights.flatten(0, 1).contiguous())
+        found = [
+            deep_gemm.fp8_paged_mqa_logits(*given, x, table, None, 200) for x in (lengths, each)
+        ]
+    assert torch.equal(*found)
+    seen = (found[0] > float("-inf")).sum(1)
+    assert seen.tolist() == each.flatten().tolist()
+
+
 def test_weights_that_are_not_dense_are_told_so(monkeypatch):
     q, cache, weights, lengths, table = drawn(2, 32, 128)
     wide = torch.zeros(*weights.shape[:2], 33)[..., :32]

@@ -102,7 +102,6 @@ COMMON = (
     *tensor("context_lens", VECTOR + " rows"),
     *tensor("block_table", "none dtype device rank rows last"),
     *(wrong(f"{n!r} columns", "max_context_len", max_context_len=n) for n in LENGTHS),
-    wrong("lengths of sequences for two queries", "context_lens shape", context_lens=Placed(SEQUENCES, dtype=INT)),
     wrong("a number for a flag", "clean_logits", clean_logits=1),
 )  # fmt: skip
 INDICES = wrong("indices", "indices", UnsupportedProblem, indices=Placed(SEQUENCES, dtype=INT))

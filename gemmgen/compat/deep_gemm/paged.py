@@ -33,7 +33,7 @@ def fp8_paged_mqa_logits(
     for j < context_lens[s, i], minus infinity for other j; key and scale of j are the (j % 64)-th of page block_table[s, j // 64].
 
     q: float8_e4m3fn [B, Q, H, D]; kv_cache: uint8 [pages, 64, 1, D + 4], of each page 64 D codes, then 64 scales; weights: float32
-    [B * Q, H], copied unless it is dense; context_lens: int32 [B, Q], or [B] with Q = 1; block_table: int32 [B, T]. As
+    [B * Q, H], copied unless it is dense; context_lens: int32 [B, Q], or [B], of which the last query sees all keys and each before it one less, in two launches of torch's more if Q > 1; block_table: int32 [B, T]. As
     `gemmgen.ops.fp8_paged_mqa_logits` for what is allowed; the result's rows are multiples of 1024 bytes.
     schedule_meta: as `get_paged_mqa_logits_metadata` returns it, or None: it is not read. clean_logits: True or False: other columns are
     minus infinity in both cases, written by the same kernel. indices: None; of others UnsupportedProblem. Raises as `gemmgen.ops`.
@@ -89,6 +89,17 @@ def _refuse(function: str, indices: Any) -> None:
         raise UnsupportedProblem(f"{function}: indices are of queries of any number; must be None")
 
 
+def _of_queries(lengths: Any, queries: int) -> Any:
+    """int32 [B, Q] of [B, Q] or [B], whose last query sees all and each before it one key less."""
+    if lengths.dim() != 1:
+        return lengths
+    if queries == 1:
+        return lengths.reshape(-1, 1)
+    dtype_of("context_lens", lengths, (S32,))
+    less = torch().arange(1 - queries, 1, dtype=torch().int32, device=lengths.device)
+    return (lengths.unsqueeze(1) + less).clamp_(min=0)
+
+
 def _logits(
     q: Any,
     cache: Any,
@@ -109,8 +120,7 @@ def _logits(
     if tuple(weights.shape) != (sequences * queries, heads):
         allowed = f"must be [{sequences * queries}, {heads}]"
         raise ArgumentError("weights shape", tuple(weights.shape), allowed)
-    if lengths.dim() == 1 and queries == 1:
-        lengths = lengths.reshape(-1, 1)
+    lengths = _of_queries(lengths, queries)
     check_number("max_context_len", longest, 1, MOST_SIDE)
     with IN_PAGES:
         kv, scale = ops.paged_cache(cache)
