@@ -7,11 +7,11 @@ import inspect
 import numpy as np
 import pytest
 
-import gemmgen.torch_ops  # noqa: F401
-from gemmgen import ops
-from gemmgen.ops import selecting
-
 torch = pytest.importorskip("torch")
+
+import gemmgen.torch_ops  # noqa: E402, F401
+from gemmgen import ops  # noqa: E402
+from gemmgen.ops import selecting  # noqa: E402
 
 
 def reference(logits, top, score, bias, groups, kept, renormalise, scale):
