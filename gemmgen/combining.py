@@ -10,10 +10,8 @@ from dataclasses import dataclass
 
 from .emit import plain
 from .errors import IRError
-from .ir.dtypes import BF16, F16, F32, DType
+from .ir.dtypes import FLOATS, DType
 from .ir.resources import Param
-
-FLOATS = (BF16, F16, F32)  # of y, and of weights
 
 VECTOR_BYTES = 16  # the widest load
 THREADS = 128

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from .emit import MEMORY, VALUES, plain
 from .errors import IRError
-from .ir.dtypes import BF16, F16, F32, DType
+from .ir.dtypes import FLOATS, DType
 from .ir.resources import Param
 
-FLOATS = (BF16, F16, F32)  # of logits
 SCORES = ("softmax", "sigmoid")
 WARP = 32
 MOST_PER_LANE = 16

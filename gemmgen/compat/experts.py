@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import ArgumentError
-from ..ir.dtypes import BF16, E4M3, F16, F32, S8
+from ..ir.dtypes import E4M3, F32, FLOATS, S8
 from ..runtime.torch_tensors import dtype_of
 
 BLOCK = (128, 128)
-FLOATS = (BF16, F16, F32)  # of biases
 # Names of theirs, by those of `ops.moe` or the other way about.
 OPERANDS = {"x": "hidden_states", "chosen": "topk_ids", "weights": "topk_weights"}
 SCALES = {"w1_scale": "scale_w1", "w2_scale": "scale_w2"}

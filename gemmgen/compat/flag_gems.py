@@ -7,13 +7,13 @@ from typing import Any
 
 from .. import ops
 from ..errors import ArgumentError, UnsupportedProblem
-from ..ir.dtypes import BF16, E4M3, F16, F32, DType
+from ..ir.dtypes import BF16, E4M3, F32, FLOATS, DType
 from ..ops.names import ArgumentNames
 from ..runtime.torch_tensors import check_tensor, empty, torch_dtype
 from .scales import scale_layout
 
 BLOCK = (128, 128)
-OUTPUTS = (BF16, F16, F32)
+OUTPUTS = FLOATS
 NAMES = ArgumentNames(names={"a": "x", "b": "y", "scale_a": "xs", "scale_b": "ys", "out": "z"})
 BY_HEAD = "bhr,hdr->bhd"
 

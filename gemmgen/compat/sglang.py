@@ -8,13 +8,13 @@ from typing import Any
 
 from .. import ops
 from ..errors import ArgumentError
+from ..ir.dtypes import FLOATS
 from ..ops.mixture_weights import ALPHA, LIMIT
 from ..ops.names import ArgumentNames
 from ..runtime.torch_tensors import dtype_of
 from .experts import (
     CLAMPED,
     FLAGS,
-    FLOATS,
     ONLY,
     OPERANDS,
     SCALES,

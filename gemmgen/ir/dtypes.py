@@ -48,5 +48,6 @@ E5M2 = DType("e5m2", 8, "e5m2", "UINT8", "uint8_t", 3, -14, ", 1, 1")
 S8 = DType("s8", 8, "s8", "UINT8", "int8_t", 7, 0, wgmma_n_step=16, integer=True)
 S32 = DType("s32", 32, "s32", "INT32", "int", 31, 0, integer=True)
 
+FLOATS = (BF16, F16, F32)  # of 16 or 32 bits
 FP8 = (E4M3, E5M2)
 DTYPES = {t.name: t for t in (F32, BF16, F16, *FP8, S8, S32)}

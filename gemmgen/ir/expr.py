@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from ..errors import ArgumentError
-from .dtypes import BF16, F16, F32, DType
+from .dtypes import BF16, F32, FLOATS, DType
 from .fp32 import number
 
 Op = Literal["+", "-", "*", "/"]
@@ -21,7 +21,7 @@ APPROXIMATE = {
 }  # functions that FP32 hardware does not round correctly
 MOST_NODES, MOST_DEPTH = 1024, 64  # of an expression: passes and C compilers walk it recursively
 ROW_SUMS = (8, 16, 32, 64, 128)  # rows of an OfRows
-ELEMENTS = (BF16, F16, F32)  # dtypes of a PerElement
+ELEMENTS = FLOATS  # dtypes of a PerElement
 
 
 @dataclass(frozen=True)

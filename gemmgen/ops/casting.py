@@ -9,7 +9,7 @@ from typing import Any
 from ..casts import SIDE, VECTOR_BYTES, Cast, Per, row_threads, source
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
-from ..ir.dtypes import BF16, DTYPES, F16, F32
+from ..ir.dtypes import DTYPES, F32, FLOATS
 from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, dtype_of, empty, torch, torch_dtype
 
@@ -44,7 +44,7 @@ def quantised(x: Any, per: Per, dtype: str, power_of_two: bool) -> tuple[Any, An
 
 def cast_of(x: Any, pitch: int, per: Per, dtype: str, power_of_two: bool) -> Cast:
     """The kernel for x, whose rows are `pitch` elements apart."""
-    kind, columns = dtype_of("x", x, (BF16, F16, F32)), x.shape[-1]
+    kind, columns = dtype_of("x", x, FLOATS), x.shape[-1]
     multiples = (x.data_ptr(), pitch * kind.bytes, columns * kind.bytes)
     aligned = all(n % VECTOR_BYTES == 0 for n in multiples)
     return Cast(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ..combining import FLOATS, VECTOR_BYTES, Combination, at_once, source
+from ..combining import VECTOR_BYTES, Combination, at_once, source
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
-from ..ir.dtypes import S32
+from ..ir.dtypes import FLOATS, S32
 from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, dtype_of, torch
 from .casting import in_rows

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..activations import GATES
-from ..combining import FLOATS
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
-from ..ir.dtypes import BF16, E4M3, F32
+from ..ir.dtypes import BF16, E4M3, F32, FLOATS
 from ..routing import MOST_EXPERTS as MOST_EXPERTS
 from ..runtime.torch_tensors import dtype_of
 from . import mixture_by_row, routing

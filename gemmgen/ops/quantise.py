@@ -18,7 +18,7 @@ from typing import Any
 
 from ..casts import LIMITS, Per
 from ..errors import ArgumentError
-from ..ir.dtypes import BF16, F16, F32
+from ..ir.dtypes import FLOATS
 from ..ir.stores import LEAST_AMAX
 from ..runtime.torch_tensors import dtype_of, mn_major, torch, torch_dtype
 from . import casting
@@ -79,7 +79,7 @@ def generated(x: Any) -> bool:
 def _check(x: Any, dtype: str, least: int) -> None:
     if not isinstance(dtype, str) or dtype not in KINDS:
         raise ArgumentError("dtype", dtype, f"must be one of {', '.join(KINDS)}")
-    dtype_of("x", x, (BF16, F16, F32))
+    dtype_of("x", x, FLOATS)
     if x.dim() < 2 or x.shape[-1] < least:
         raise ArgumentError("x shape", tuple(x.shape), f"must be [..., rows, {least} or more]")
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..ir.counts import INT_LIMIT
-from ..ir.dtypes import F32
+from ..ir.dtypes import F32, FLOATS
 from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, dtype_of, torch
+from ..selecting import LEAST_SUM as LEAST_SUM
 from ..selecting import (
-    FLOATS,
     MOST_CHOICES,
     MOST_EXPERTS,
     SCORES,
@@ -21,7 +21,6 @@ from ..selecting import (
     per_lane,
     source,
 )
-from ..selecting import LEAST_SUM as LEAST_SUM
 from .casting import in_rows
 from .quantise import generated
 from .tensors import check_matrix, check_number, check_shape, check_together

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import ArgumentError
-from ..ir.dtypes import BF16, DTYPES, F16, F32, FP8, S32, DType
+from ..ir.dtypes import DTYPES, F32, FLOATS, FP8, S32, DType
 from ..ir.expr import PerColumn, PerElement, PerRow, Scalar, arguments, fold
 from ..ir.groupings import GROUPINGS
 from ..ir.packed import COLUMNS, ROWS
@@ -92,7 +92,7 @@ def _quantised(op: Operator, given: Given) -> Any:
     by_row = op.function is quantise_rows
     require(block in (SCALE_BLOCK, None)[: 1 + by_row], "block", block, f"must be {SCALE_BLOCK}")
     require(dtype in KINDS, "dtype", dtype, f"must be one of {', '.join(KINDS)}")
-    dtype_of("x", x, (BF16, F16, F32))
+    dtype_of("x", x, FLOATS)
     require(x.dim() >= 2, "x shape", tuple(x.shape), "must be [..., rows, columns]")
     *lead, rows, columns = x.shape
     q = torch().empty(x.shape, dtype=torch_dtype(KINDS[dtype]), device=x.device)

@@ -7,10 +7,10 @@ import pytest
 from cast_reference import codes_of, special
 from combine_reference import BITS, emulate, reference, same
 
-from gemmgen.combining import FLOATS, MOST_AT_ONCE, Combination, at_once, source
+from gemmgen.combining import MOST_AT_ONCE, Combination, at_once, source
 from gemmgen.emulator import IllegalAccess
 from gemmgen.errors import IRError
-from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, S8
+from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, FLOATS, S8
 from gemmgen.runtime.nvrtc import compile_cubin
 
 nvrtc = pytest.mark.nvrtc

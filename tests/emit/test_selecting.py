@@ -9,9 +9,9 @@ from select_reference import emulate, reference
 from gemmgen.codes import decode, encode
 from gemmgen.emulator import IllegalAccess
 from gemmgen.errors import IRError
-from gemmgen.ir.dtypes import BF16, E4M3, F16, F32
+from gemmgen.ir.dtypes import BF16, E4M3, F16, F32, FLOATS
 from gemmgen.runtime.nvrtc import compile_cubin
-from gemmgen.selecting import FLOATS, MOST_EXPERTS, SCORES, Selection, per_lane, source
+from gemmgen.selecting import MOST_EXPERTS, SCORES, Selection, per_lane, source
 
 nvrtc = pytest.mark.nvrtc
 ROUNDING = 4e-6  # of a weight: exponentials, a sum, two divisions

@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import ops
 from ...errors import ArgumentError
-from ...ir.dtypes import BF16, F16, F32
+from ...ir.dtypes import FLOATS
 from ...runtime.torch_tensors import dtype_of
 from .layout import ceil_div
 from .operands import Pair
@@ -56,7 +56,7 @@ def per_block_cast_to_fp8(x: Any, use_ue8m0: bool, gran_k: int = BLOCK) -> Pair:
 def per_custom_dims_cast_to_fp8(x: Any, dims: Sequence[int], use_ue8m0: bool) -> Pair:
     """x, of any shape, as float8_e4m3fn of that shape, and float32 scales: one for each index of `dims`, of their sides that
     are not 1. dims: some of x's dimensions, not all. As `gemmgen.ops.quantise_rows`. Raises ArgumentError."""
-    dtype_of("x", x, (BF16, F16, F32))
+    dtype_of("x", x, FLOATS)
     kept = sorted({*dims} if isinstance(dims, list | tuple) else {-1})
     if len(kept) >= x.dim() or not all(isinstance(i, int) and 0 <= i < x.dim() for i in kept):
         allowed = f"must be some of the dimensions 0 to {x.dim() - 1}, not all"
@@ -74,6 +74,6 @@ def per_custom_dims_cast_to_fp8(x: Any, dims: Sequence[int], use_ue8m0: bool) ->
 def _check(x: Any, gran_k: int) -> None:
     if gran_k != BLOCK:
         raise ArgumentError("gran_k", gran_k, f"must be {BLOCK} on Hopper")
-    dtype_of("x", x, (BF16, F16, F32))
+    dtype_of("x", x, FLOATS)
     if x.dim() != 2:
         raise ArgumentError("x shape", tuple(x.shape), "must have two dimensions")

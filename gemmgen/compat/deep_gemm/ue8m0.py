@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import ArgumentError
-from ...ir.dtypes import BF16, F16, F32, S32
+from ...ir.dtypes import F32, FLOATS, S32
 from ...runtime.torch_tensors import dtype_of, torch
 from ..scales import check_scales
 from .layout import align, ceil_div, get_tma_aligned_size
@@ -25,7 +25,7 @@ MOST_GROUPS = 128
 def ceil_to_ue8m0(x: Any) -> Any:
     """|x|, rounded up to a power of two from 2^-126 to 2^127: float32 of x's shape. x: float32, bfloat16 or float16. Raises
     ArgumentError."""
-    dtype_of("x", x, (BF16, F16, F32))
+    dtype_of("x", x, FLOATS)
     bits = x.abs().float().view(torch().int32)
     exponent = (bits >> MANTISSA_BITS) + (bits & _mantissa()).bool().int()
     return (exponent.clamp(1, LARGEST) << MANTISSA_BITS).view(torch().float32)
