@@ -41,6 +41,7 @@ def on_cpu(x):
 @every_case
 def test_the_gpu_chooses_what_the_cpu_does(case, score, dtype, shared):
     import torch
+    from select_reference import ROUNDING
 
     from gemmgen import ops
 
@@ -51,7 +52,7 @@ def test_the_gpu_chooses_what_the_cpu_does(case, score, dtype, shared):
         chosen, weights = ops.select(logits, case[1], **said)
         wanted = ops.select(logits.cpu(), case[1], **said | {"bias": on_cpu(said["bias"])})
         assert torch.equal(chosen.cpu(), wanted[0])
-        assert torch.allclose(weights.cpu(), wanted[1], rtol=1e-5, atol=0)
+        assert torch.allclose(weights.cpu(), wanted[1], rtol=2 * ROUNDING, atol=0)  # either
 
 
 @every_case
@@ -80,6 +81,7 @@ def test_it_is_one_launch_that_a_graph_holds(case):
 def test_the_operator_compiled_and_with_gradients(score):
     """One launch forward; gradients are those of torch's operators."""
     import torch
+    from select_reference import ROUNDING
 
     import gemmgen.torch_ops  # noqa: F401
     from gemmgen import ops
@@ -96,7 +98,8 @@ def test_the_operator_compiled_and_with_gradients(score):
         torch.cuda.synchronize()
     assert sum(e.count for e in seen.key_averages() if e.key.startswith("select_")) == 1
     want = torch.autograd.grad(loss(ops.select, logits), logits)[0]
-    assert torch.allclose(logits.grad, want, rtol=1e-3, atol=1e-6)
+    # Either's weights, and what comes of them, are off by that of numbers below 1.
+    assert torch.allclose(logits.grad, want, rtol=0, atol=2 * ROUNDING)
 
 
 def test_numbers_that_are_none():
@@ -117,6 +120,7 @@ def test_a_shared_expert_in_the_layers_launches():
     import torch
     from mixtures import drawn as tokens_of
     from mixtures import weights_of
+    from roundings import of_length
 
     from gemmgen import ops
 
@@ -131,4 +135,6 @@ def test_a_shared_expert_in_the_layers_launches():
         x, chosen=torch.zeros(50, 1, dtype=torch.int32, device="cuda"), weights=one, **alone
     )
     apart = ops.moe(x, chosen=chosen[:, :2], weights=weights[:, :2], add=shared, **routed)
-    assert (together.float() - apart.float()).norm() <= 0.01 * apart.float().norm()
+    # Of either are rounded what an expert gives and the sum.
+    off = (together.float() - apart.float()).norm()
+    assert off <= of_length(x.dtype, 4) * apart.float().norm()

@@ -13,6 +13,16 @@ from gemmgen.selecting import LEAST_SUM, Selection, per_lane, source
 POISON = 0xA5
 GUARD = 64  # bytes behind each result that must stay as they were
 
+# Relative errors, in roundings to nearest of float32. Of an exponential: ex2's, at most 2 ** -22, and a product's.
+UNIT = 2.0**-24
+EXPONENTIAL = 5
+SIGMOID = EXPONENTIAL + 2  # a sum and a division
+# Of a weight, at most that of softmax made to add up to 1. Two logits are at most 8 apart, so their difference is off by 4; an exponential, and
+# a division by what all choices of a token have alike. The sum of choices is off by as much, and by 31 sums and one of LEAST_SUM; then a
+# division and a product.
+WEIGHT = 2 * (4 + EXPONENTIAL + 1) + 32 + 2
+ROUNDING = WEIGHT * UNIT
+
 
 def scores_of(logits, score):
     """float64 [tokens, experts]."""
