@@ -52,7 +52,7 @@ def check_flags(asked: Mapping[str, Any], names: Iterable[str]) -> None:
             raise ArgumentError(name, asked[name], "must be True or False")
 
 
-def check_only(asked: Mapping[str, Any], only: Mapping[str, Any] = ONLY) -> None:
+def check_only(asked: Mapping[str, Any], only: Mapping[str, Any]) -> None:
     """Raise ArgumentError for an argument that is not the only one there is."""
     for name, known in only.items():
         _check_only(name, asked[name], known)

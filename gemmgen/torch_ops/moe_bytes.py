@@ -27,19 +27,19 @@ class _Held(TorchDispatchMode):  # type: ignore[misc]
         self.most = 0
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {id_of(x) for x in _tensors((args, kwargs or {}))}
+        given = {_id_of(x) for x in _tensors((args, kwargs or {}))}
         found = op(*args, **kwargs or {})
         for x in _tensors(found):
-            if id_of(x) not in given:
+            if _id_of(x) not in given:
                 storage = x.untyped_storage()
                 size = -(-storage.nbytes() // ALLOCATED) * ALLOCATED
-                self.made[id_of(x)] = (StorageWeakRef(storage), size)
+                self.made[_id_of(x)] = (StorageWeakRef(storage), size)
         self.made = {n: kept for n, kept in self.made.items() if not kept[0].expired()}
         self.most = max(self.most, sum(size for _, size in self.made.values()))
         return found
 
 
-def id_of(x: Any) -> int:
+def _id_of(x: Any) -> int:
     """Of its storage."""
     return int(x.untyped_storage()._cdata)
 
