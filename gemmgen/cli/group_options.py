@@ -6,7 +6,7 @@ import argparse
 
 from ..errors import ArgumentError
 from ..ir.counts import MOST_SIDE
-from ..ir.groupings import GROUPINGS, OF_SIZES, Grouping, Layout, split_side
+from ..ir.groupings import GROUPINGS, OF_SIZES, Grouping, Layout, segments, split_side
 from ..problem import Problem
 from ..see.instance import mean_shape
 from ..untrusted import whole
@@ -58,6 +58,15 @@ def chosen_for(
     found = layout(args, p, shape)
     of = found or alone(p, shape)
     return found, mean_shape(p, shape, of), of.groups
+
+
+def at_work(args: argparse.Namespace, p: Problem, shape: Shape) -> tuple[Layout | None, Shape, int]:
+    """`chosen_for`, where a group has rows. Raises ArgumentError if none has."""
+    found = chosen_for(args, p, shape)
+    of = found[0] or alone(p, shape)
+    if not any(x.end > x.first for x in segments(p.grouping, shape[0], of, p.alignment)):
+        raise ArgumentError("--rows", args.rows, "must not all be 0: what is shown has a tile")
+    return found
 
 
 def _fit(g: Grouping, side: int, sizes: list[int], aligned: int) -> bool:

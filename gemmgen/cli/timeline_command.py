@@ -144,7 +144,7 @@ def span(option: str, given: str | None) -> tuple[int, int] | None:
 
 def _simulated(args: argparse.Namespace, chosen: Selection) -> Shown:
     shape = options.shape(args)
-    layout, mean, groups = group_options.chosen_for(args, options.problem(args), shape)
+    layout, mean, groups = group_options.at_work(args, options.problem(args), shape)
     problem, choice, _ = options.choice(args, mean, groups)
     config = choice
     if config.direct:
@@ -199,7 +199,7 @@ def _measured(args: argparse.Namespace, chosen: Selection) -> Shown:
     shape = options.shape(args) if on.number is not None else options.small_shape(args)
     if on.number is None:
         emulate_command.check(argparse.Namespace(**vars(args) | {"sms": on.sms}), shape)
-    given, mean, groups = group_options.chosen_for(args, options.problem(args), shape)
+    given, mean, groups = group_options.at_work(args, options.problem(args), shape)
     problem, config, _ = options.choice(args, mean, groups)
     layout = given or alone(problem, shape)
     a = compile_to_source(problem, config, stamps=stamps)

@@ -594,6 +594,13 @@ def test_wrong_arguments(given, says, capsys):
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("grouping", ("masked", "ends", "rows"))
+@pytest.mark.parametrize("rows", ("0", "0,0"))
+def test_groups_without_rows_have_no_timeline(grouping, rows, capsys):
+    assert main(["timeline", "dense", "--grouping", grouping, "--rows", rows]) == 2
+    assert f"--rows='{rows}': must not all be 0" in capsys.readouterr().err
+
+
 def test_a_cluster_must_fit(capsys):
     name = "fp8_block/two_wave_multicast_a"
     assert main(["timeline", name, "--sms", "1"]) == 2
