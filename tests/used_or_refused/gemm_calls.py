@@ -161,8 +161,8 @@ def ignored(call: Call) -> list[str]:
         "weights": lambda v: p.weights == v,
         "columns": lambda v: v is None or launch.shape[1] == v,
         "c": lambda v: v is None or p.accumulate or v.data_ptr() in values,
-        "scale_a": lambda v: v is None or _kept(v) in values,
-        "scale_b": lambda v: v is None or _kept(v) in values,
+        "scale_a": lambda v: v is None or _reads(launch, v),
+        "scale_b": lambda v: v is None or _reads(launch, v),
     }
     return [k for k, v in given.items() if k in told and not told[k](v)]
 
@@ -174,9 +174,12 @@ def _chosen(p: Problem) -> Config:
     return gemms.CONFIG
 
 
-def _kept(scale: Any) -> Any:
-    """A number as a kernel has it: not every integer is a float."""
-    return float(scale) if isinstance(scale, int) else scale
+def _reads(launch: SimpleNamespace, scale: Any) -> bool:
+    """Whether it is handed over: a number as a kernel has it, for not every integer is a float, or a tensor, also as a matrix of scales."""
+    if isinstance(scale, int | float):
+        return float(scale) in launch.values.values()
+    pointers = (*launch.values.values(), *(m.pointer for m in launch.matrices.values()))
+    return scale.data_ptr() in pointers
 
 
 def _is_as_asked(launch: SimpleNamespace, invariant: bool | None) -> bool:
