@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parent / "golden"
 DATA = Path(__file__).parent / "data"
 # Tests whose cases take long: over 2 s of processor time together and 0.05 s each, or over the same kernels, lowered once.
 COSTLY = {*(DATA / "costly.txt").read_text().split()}
-# Tests that take over 2 s with a single case. Of those of a folder a sample has one in SHARE.
+# Tests that take over a second with a single case, alone or the one in many that is run. Of those of a folder a sample has one in SHARE.
 LONG, SHARE = {*(DATA / "long.txt").read_text().split()}, 4
 LOADED = time.monotonic()
 COMPUTE_CAPABILITY_MAJOR = 75  # CUdevice_attribute
