@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from .emit import PAIRS as PTX_PAIRS
 from .emit import plain
 from .emit.decoding import SPELLED
+from .ir.codings import STEP, THREADS
 from .ir.dtypes import E4M3
-from .ir.packed import CODES_BYTES, COLUMNS, ROWS, STEP, THREADS, Form
+from .ir.packed import CODES_BYTES, COLUMNS, ROWS, Form
 from .ir.resources import Param
 
 SM_CTAS = 8

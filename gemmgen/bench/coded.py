@@ -6,18 +6,8 @@ from typing import Any
 
 from .. import quant
 from ..formats import named
-from ..ir.packed import (
-    CODES_BYTES,
-    COLUMNS,
-    E8M0_BIAS,
-    LEAST_SHIFT,
-    PAIRS,
-    ROWS,
-    SCALE_BIAS,
-    ZERO,
-    Coding,
-    Form,
-)
+from ..ir.codings import LEAST_SHIFT, SCALE_BIAS, ZERO, Coding
+from ..ir.packed import CODES_BYTES, COLUMNS, E8M0_BIAS, PAIRS, ROWS, Form
 from ..runtime.torch_tensors import torch, torch_dtype
 from .data import EXACT, Data
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..ir.codings import REGISTERS, WORD, ZERO, Coding, Lookup, Term
 from ..ir.decoding import HALVES
 from ..ir.nodes import Decode, ReadCodes
-from ..ir.packed import CODES_BYTES, E8M0_BIAS, REGISTERS, WORD, ZERO, Coding, Form, Lookup, Term
+from ..ir.packed import CODES_BYTES, E8M0_BIAS, Form
 
 
 def unscaled(form: Form) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..config import Config
+from ..ir.codings import REGISTERS
 from ..ir.decoding import HALVES
 from ..ir.dtypes import S32
 from ..ir.nodes import (
@@ -22,7 +23,7 @@ from ..ir.nodes import (
     WgmmaCommit,
     WgmmaWait,
 )
-from ..ir.packed import REGISTERS, WORDS, Form
+from ..ir.packed import WORDS, Form
 from ..problem import Problem
 from .common import accumulators, assemble, wgmma
 from .dense import RELEASES

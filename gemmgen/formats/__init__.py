@@ -3,7 +3,7 @@
 `gemmgen.quant` reads them from checkpoints; what a kernel makes of them is judged by `dequantise`.
 """
 
-from ..ir.packed import E2M1_VALUES
+from ..ir.codings import E2M1_VALUES
 from .format import GROUPS, MXFP4, NVFP4, Format, int4, named
 from .numbers import e2m1, e2m1_values, e8m0_values
 from .packing import Packed, multiplied, numbers, pack, rescaled, unpack

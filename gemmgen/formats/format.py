@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import ArgumentError
+from ..ir.codings import E2M1, INT4
 from ..ir.dtypes import BF16, DTYPES, E4M3, F16, F32, DType
-from ..ir.packed import E2M1, E8M0, INT4
+from ..ir.packed import E8M0
 from ..ir.packed import GROUPS as OF_BLOCKS
 
 COLUMN = 0  # all of a row's columns share a scale

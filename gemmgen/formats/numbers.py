@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..ir.packed import E2M1_VALUES, E8M0_BIAS
+from ..ir.codings import E2M1_VALUES
+from ..ir.packed import E8M0_BIAS
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]

@@ -11,26 +11,21 @@ import numpy.typing as npt
 
 from ..codes import decode, encode
 from ..errors import ArgumentError
-from ..ir.dtypes import BF16, DTYPES, E4M3, DType
-from ..ir.packed import (
-    CODES_BYTES,
+from ..ir.codings import (
     CODINGS,
-    COLUMNS,
-    E8M0,
-    E8M0_BIAS,
     INT4,
     LEAST_SHIFT,
     LEFT,
     LOOKUP,
     MOST_SHIFT,
-    PAIRS,
-    ROWS,
     SCALE_BIAS,
     ZERO,
     Coding,
     Lookup,
     coding,
 )
+from ..ir.dtypes import BF16, DTYPES, E4M3, DType
+from ..ir.packed import CODES_BYTES, COLUMNS, E8M0, E8M0_BIAS, PAIRS, ROWS
 from .format import Format
 from .numbers import Bytes, Floats
 from .weights import Weights, dequantise, nibbles, paired, scale_type, scale_values

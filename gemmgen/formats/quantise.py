@@ -7,8 +7,9 @@ import numpy.typing as npt
 
 from ..codes import decode, encode
 from ..errors import ArgumentError
+from ..ir.codings import INT4, ZERO
 from ..ir.dtypes import E4M3, F32
-from ..ir.packed import E8M0_BIAS, INT4, ZERO
+from ..ir.packed import E8M0_BIAS
 from ..ir.stores import E4M3_MAX
 from .format import Format
 from .numbers import E2M1_MAX, E2M1_TOP, E8M0_LEAST, E8M0_MOST, Bytes, Floats, e2m1

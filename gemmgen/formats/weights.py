@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..codes import code_type, decode
 from ..errors import ArgumentError
-from ..ir.packed import INT4, ZERO
+from ..ir.codings import INT4, ZERO
 from .format import Format
 from .numbers import Bytes, Floats, e2m1_values, e8m0_values
 

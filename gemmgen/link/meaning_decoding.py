@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from ..ir import nodes as ir
-from ..ir.packed import E2M1_VALUES, LEAST_SHIFT, Coding, Form
+from ..ir.codings import E2M1_VALUES, LEAST_SHIFT, Coding
+from ..ir.packed import Form
 from ..ir.spelling import of_group
 from .meaning_loads import low
 from .meaning_waits import Meaning

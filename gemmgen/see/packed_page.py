@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..ir.codings import READ_WORDS, THREADS
 from ..ir.nodes import Kernel, LoadBlocks, ReadCodes
-from ..ir.packed import (
-    CODES_BYTES,
-    COLUMNS,
-    PAIRS,
-    READ_WORDS,
-    ROWS,
-    THREADS,
-    WORDS,
-    Form,
-)
+from ..ir.packed import CODES_BYTES, COLUMNS, PAIRS, ROWS, WORDS, Form
 from ..ir.rewrite import statements
 from . import banks
 from .page import Cell, Facts, Grid, Page, Table, count

@@ -9,8 +9,9 @@ import numpy as np
 
 from ..codes import Codes, decode, encode
 from ..formats import Weights, e2m1, multiplied, named, pack, paired
+from ..ir.codings import INT4, ZERO
 from ..ir.dtypes import DTYPES
-from ..ir.packed import COLUMNS, E8M0, E8M0_BIAS, INT4, ZERO, Form
+from ..ir.packed import COLUMNS, E8M0, E8M0_BIAS, Form
 
 X = Any  # an `Operands`
 CODES = 16  # of 4 bits

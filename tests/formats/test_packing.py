@@ -12,8 +12,8 @@ from gemmgen.emulator.products import words_of_a
 from gemmgen.errors import ArgumentError, IRError
 from gemmgen.formats import MXFP4, NVFP4, Weights, dequantise, int4, nibbles, quantise
 from gemmgen.formats.packing import multiplied, numbers, pack, places, rescaled, unpack
+from gemmgen.ir.codings import CODINGS, LOOKUP
 from gemmgen.ir.dtypes import BF16, E4M3, F16
-from gemmgen.ir.packed import CODINGS, LOOKUP
 from gemmgen.unpacking import Unpacking, source
 
 kinds = pytest.mark.parametrize(("form", "to"), KINDS, ids=NAMES)

@@ -7,8 +7,8 @@ import numpy as np
 from gemmgen.codes import decode, encode
 from gemmgen.formats import MXFP4, NVFP4, Weights, dequantise, int4, paired
 from gemmgen.formats.weights import scale_type
+from gemmgen.ir.codings import E2M1, LEAST_SHIFT, MOST_SHIFT
 from gemmgen.ir.dtypes import BF16, E4M3, F16
-from gemmgen.ir.packed import E2M1, LEAST_SHIFT, MOST_SHIFT
 
 GROUPS = (32, 64, 128)
 SPANS = MOST_SHIFT - LEAST_SHIFT + 1  # exponents that a row of E4M3 may have

@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import formats, quant
 from ...errors import ArgumentError, GemmgenError
-from ...ir.packed import ZERO
+from ...ir.codings import ZERO
 from ...nn.coded import EXTRA, packed_of
 from ...nn.frozen import ALIASES, FP8, SCALE, rename_scales, torch_
 from ...nn.kinds import Kind, coded_tensors
