@@ -6,8 +6,8 @@ from typing import Any
 
 from .. import quant
 from ..formats import named
-from ..ir.codings import LEAST_SHIFT, SCALE_BIAS, ZERO, Coding
-from ..ir.packed import CODES_BYTES, COLUMNS, E8M0_BIAS, PAIRS, ROWS, Form
+from ..ir.codings import ZERO, Coding
+from ..ir.packed import CODES_BYTES, COLUMNS, PAIRS, ROWS, Form
 from ..runtime.torch_tensors import torch, torch_dtype
 from .data import EXACT, Data
 
@@ -36,13 +36,10 @@ def _records(form: Form, shape: tuple[int, ...], data: Data) -> Any:
     def integers(first: int, end: int) -> Any:
         return torch().randint(first, end, shape, dtype=torch().int32, device=data.device)
 
-    if form.record == "shift":  # of numbers that are a row's factor less
-        return (integers(-1, 2) - LEAST_SHIFT).to(torch().uint8)
-    if form.record_bits:
+    if form.record in ("shift", "exponent"):
         fraction = integers(0, 1 if data.kind == EXACT else 1 << form.record_bits)
-        return ((integers(-1, 2) + SCALE_BIAS << form.record_bits) + fraction).to(torch().uint8)
-    if form.record == "exponent":
-        return (integers(-1, 2) + E8M0_BIAS).to(torch().uint8)
+        exponents = integers(-1, 2) + form.record_bias << form.record_bits
+        return (exponents + fraction).to(torch().uint8)
     scales = data.scales(*shape).to(torch_dtype(form.to))
     if not form.zeros:
         return scales

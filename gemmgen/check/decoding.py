@@ -82,7 +82,7 @@ def read(kernel: ir.Kernel, s: ir.ReadCodes) -> Iterator[str]:
     """Each wave of each warpgroup has the block of its own 64 rows, packed as it is read, and room for it."""
     of = kernel.buffer(s.smem)
     if s.form.to != kernel.instr.a or of.row_bytes != s.form.block_bytes:
-        yield f"{of.name} has blocks of {of.row_bytes} bytes, {s.form.format} has {s.form.block_bytes}"
+        yield f"{of.name} has blocks of {of.row_bytes} bytes, {s.form.name} has {s.form.block_bytes}"
     block = of.row_bytes
     if (s.wave_bytes, s.warpgroup_bytes) != (s.wave * kernel.consumers * block, block):
         yield f"wave {s.wave}'s block of {of.name} does not start {s.wave_bytes} bytes into it"
@@ -93,7 +93,7 @@ def decoded(kernel: ir.Kernel, s: ir.Decode) -> Iterator[str]:
     """By what was read there, into registers for half a block's steps."""
     forms = {x.form for x in statements(kernel) if isinstance(x, ir.ReadCodes) and x.dst == s.codes}
     if forms != {s.form} or s.by != s.form.record:
-        yield f"decodes {s.form.format} by {s.by}, {sorted(x.format for x in forms)} is read"
+        yield f"decodes {s.form.name} by {s.by}, {sorted(x.name for x in forms)} is read"
     if not 0 <= s.half < HALVES:
         yield f"decodes half {s.half} of two"
     steps = BLOCK_COLUMNS * s.form.to.bytes // K_BYTES

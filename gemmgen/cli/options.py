@@ -103,7 +103,7 @@ def _add_operands(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--weights",
         metavar="FORMAT",
-        help=f"of w4a16, what B is packed from: {', '.join(FORMS[BF16])}, or with f16 scales (default: {plain_weights(BF16)}, of B's dtype)",
+        help=f"of w4a16, what B is packed from: {', '.join(FORMS[BF16])}, or with f16 in the name (default: {plain_weights(BF16)}, of B's dtype)",
         offers=[name for to in FORMS for name in FORMS[to]],
     )
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..ir.codings import REGISTERS, WORD, ZERO, Coding, Lookup, Term
 from ..ir.decoding import HALVES
 from ..ir.nodes import Decode, ReadCodes
-from ..ir.packed import CODES_BYTES, E8M0_BIAS, Form
+from ..ir.packed import CODES_BYTES, Form
 
 
 def unscaled(form: Form) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def exponent_step(form: Form) -> str:
 
 def exponent_least(form: Form) -> str:
     """What an exponent's field is greater by than its record: a number lacks 2^`Coding.factor`, and is left at less by 2^`Form.left`."""
-    bias = E8M0_BIAS - form.record_bias  # E8M0's is BF16's
+    bias = 1 - form.to.min_exponent - form.record_bias
     return twice((_halves(form).factor - form.left + bias) * _exponent(form))
 
 

@@ -14,11 +14,10 @@ from ..errors import ArgumentError
 from ..ir.codings import (
     CODINGS,
     INT4,
-    LEAST_SHIFT,
     LEFT,
     LOOKUP,
-    MOST_SHIFT,
     SCALE_BIAS,
+    SHIFTS,
     ZERO,
     Coding,
     Lookup,
@@ -41,7 +40,7 @@ CODES = 8  # of a word
 class Packed:
     """Weights [..., rows, columns] of `format` for products with `to`: uint8 blocks [..., ceil(rows / 64), ceil(columns / 128), bytes of a
     block]; what is past the last row or column is 0. bases: int16 [..., rows], where numbers of `to` are to be multiplied by 2^base of their
-    row: of MXFP4 for E4M3, whose exponents are folded into the numbers as far as they differ in a row; None: 0. factor: what all numbers are to be
+    row: of MXFP4 for E4M3 and FP16, whose exponents are folded into the numbers as far as they differ in a row; None: 0. factor: what all numbers are to be
     multiplied by, a float32: of NVFP4 its tensor's scale times 2^7."""
 
     format: Format
@@ -54,13 +53,13 @@ class Packed:
 
 
 def pack(weights: Weights, to: DType = BF16) -> Packed:
-    """`weights` for products with `to`: bf16, f16 (INT4) or e4m3 (MXFP4). Raises ArgumentError for a format that is not multiplied with it: E2M1 with
-    f16, INT4 with e4m3, NVFP4 with another than bf16, a scale for a whole row, INT4 whose scales are not of `to` (`rescaled`), MXFP4 for bf16 with an exponent above 128, for e4m3
-    with a row whose exponents span more than 11, groups of zeros apart, NVFP4 with a scale below 0 or a tensor's scale of which 2^7 times is
+    """`weights` for products with `to`: bf16, f16 or e4m3 (MXFP4). Raises ArgumentError for a format that is not multiplied with it: INT4 and NVFP4 with e4m3, a scale
+    for a whole row, INT4 whose scales are not of `to` (`rescaled`), MXFP4 for bf16 with an exponent above 128, for e4m3 with a row whose
+    exponents span more than 11, for f16 more than 24, groups of zeros apart, NVFP4 with a scale below 0 or a tensor's scale of which 2^7 times is
     none in float32."""
     form = weights.format
     code = _coding(form, to)
-    scales, bases = _folded(weights) if code is LOOKUP else (_records(weights, code), None)
+    scales, bases = _folded(weights, to) if folds(form, to) else (_records(weights, code), None)
     *lead, n, k = weights.shape
     down, across = -n % ROWS, -k % COLUMNS
     zero = ZERO if form.element == INT4 else 0
@@ -77,8 +76,13 @@ def pack(weights: Weights, to: DType = BF16) -> Packed:
     return Packed(format=form, to=to, blocks=blocks, rows=n, columns=k, bases=bases, factor=factor)
 
 
+def folds(form: Format, to: DType) -> bool:
+    """Whether exponents of a row's groups are packed by what they differ from the row's own."""
+    return form.scale == E8M0 and to in SHIFTS
+
+
 def unpack(packed: Packed) -> Weights:
-    """What was packed; of groups of zeros for E4M3 the scale may be another."""
+    """What was packed; of groups of zeros for E4M3 and FP16 the scale may be another."""
     form, code = packed.format, _coding(packed.format, packed.to)
     blocks = packed.blocks
     row, column, bits = places(code)
@@ -98,9 +102,10 @@ def unpack(packed: Packed) -> Weights:
     whole = scales.swapaxes(-3, -2).reshape(*lead, down * ROWS, across * groups)
     records = whole[..., : packed.rows, : packed.columns // form.group]
     kept = np.ascontiguousarray(records)
-    if code is LOOKUP:
+    if folds(form, packed.to):
         bases = 0 if packed.bases is None else packed.bases[..., None]
-        kept = (kept + (bases + LEAST_SHIFT + E8M0_BIAS)).astype(np.uint8)
+        least, _ = SHIFTS[packed.to]
+        kept = (kept + (bases + least + E8M0_BIAS)).astype(np.uint8)
     if form.tensor_scaled:
         kept = encode(_lowered(kept), E4M3)
     return Weights(
@@ -124,9 +129,9 @@ def numbers(packed: Packed) -> Floats:
 
 
 def multiplied(weights: Weights, to: DType = BF16) -> Floats:
-    """What a kernel multiplies by where scales go into the weights, but for factors of a row or tensor: `dequantise`, each rounded to `to` once,
-    of 16 bits; exactly it for e4m3 and NVFP4."""
-    if to == E4M3 or weights.format.tensor_scaled:
+    """What a kernel multiplies by where scales go into the weights, but for factors of a row or tensor: `dequantise`, each rounded to `to` once
+    of INT4; else exactly it."""
+    if weights.format.element != INT4:
         return dequantise(weights)
     return decode(encode(dequantise(weights), to), to)
 
@@ -221,21 +226,21 @@ def _factor(weights: Weights) -> float:
     return factor
 
 
-def _folded(weights: Weights) -> tuple[Any, Any]:
-    """Of each row and group its exponent less its row's, from LEAST_SHIFT on, uint8; of each row what it is less by, int16."""
+def _folded(weights: Weights, to: DType) -> tuple[Any, Any]:
+    """Of each row and group its exponent less its row's, from the least on that is exact, uint8; of each row what it is less by, int16."""
+    least, highest = SHIFTS[to]
     group = weights.format.group
     codes = nibbles(weights.codes)
     some = (codes.reshape(*codes.shape[:-1], -1, group) & 7).any(-1)
     exponents = weights.scales.astype(np.int64) - E8M0_BIAS
     most = np.where(some, exponents, -E8M0_BIAS).max(-1, initial=-E8M0_BIAS)
-    bases = most - MOST_SHIFT
+    bases = most - highest
     shifts = exponents - bases[..., None]
-    worst = int(np.where(some, shifts, MOST_SHIFT).min(initial=MOST_SHIFT))
-    if worst < LEAST_SHIFT:
-        span = MOST_SHIFT - worst
-        allowed = f"a row's exponents must span at most {MOST_SHIFT - LEAST_SHIFT} for e4m3"
-        raise ArgumentError("scales", span, allowed)
-    kept = np.clip(shifts, LEAST_SHIFT, MOST_SHIFT) - LEAST_SHIFT
+    worst = int(np.where(some, shifts, highest).min(initial=highest))
+    if worst < least:
+        allowed = f"a row's exponents must span at most {highest - least} for {to}"
+        raise ArgumentError("scales", highest - worst, allowed)
+    kept = np.clip(shifts, least, highest) - least
     return kept.astype(np.uint8), bases.astype(np.int16)
 
 

@@ -77,6 +77,7 @@ class Coding:
 # BF16 has eight bits of a significand and FP16 eleven: 128 + u and 1024 + u hold a code u in their last bits.
 # E2M1's exponent and fraction are the last of BF16's exponent and the first of its fraction: as numbers they are 2^-126 of
 # their values, subnormals too. Of four codes three take one mask each, one of a turned word, the last takes two.
+# FP16's exponent and fraction lie further from its sign: 2^-14 of the values, two codes of one mask and two of two.
 CODINGS = (
     Coding(element=INT4, to=BF16, places=tuple(map(_nibble, range(4))), lands=_nibble(0), magic=0x4300),
     Coding(element=INT4, to=F16, places=tuple(map(_nibble, range(4))), lands=_nibble(0), magic=0x6400),
@@ -86,6 +87,13 @@ CODINGS = (
         places=((19, 12, 11, 10), (13, 6, 5, 4), (9, 2, 1, 0), (15, 8, 7, 14)),
         lands=(15, 8, 7, 6),
         factor=126,
+    ),
+    Coding(
+        element=E2M1,
+        to=F16,
+        places=((13, 2, 1, 0), (14, 5, 4, 3), (12, 8, 7, 6), (15, 11, 10, 9)),
+        lands=(15, 11, 10, 9),
+        factor=14,
     ),
 )  # fmt: skip
 
@@ -137,6 +145,8 @@ LOOKUP = Lookup(element=E2M1, to=E4M3)
 SCALE_BIAS, LEFT = 10, 7
 # A group's exponent less its row's: as E4M3 0.5 * 2^-5 is the least normal number, and 6 * 2^6 the most of this size.
 LEAST_SHIFT, MOST_SHIFT = -5, 6
+# The same by what exponents of E8M0 do not fit into. As FP16 0.5 * 2^-23 is the least number, and 2^(1 + 14) what E2M1 is multiplied by at most.
+SHIFTS = {E4M3: (LEAST_SHIFT, MOST_SHIFT), F16: (-23, 1)}
 
 
 def _thread(word: int) -> tuple[int, int, int]:

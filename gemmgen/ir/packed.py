@@ -10,7 +10,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import IRError
-from .codings import CODINGS, E2M1, INT4, LEFT, LOOKUP, SCALE_BIAS, STEP, Coding, Lookup, coding
+from .codings import (
+    CODINGS,
+    E2M1,
+    INT4,
+    LEFT,
+    LOOKUP,
+    SCALE_BIAS,
+    SHIFTS,
+    STEP,
+    Coding,
+    Lookup,
+    coding,
+)
 from .dtypes import BF16, E4M3, F16, DType
 
 E8M0 = "e8m0"  # a scale that is an exponent
@@ -34,7 +46,7 @@ def record_bytes(scale_bytes: int, *, zeros: bool) -> int:
 class Form:
     """How blocks are packed: codes of `element` for products with `to`, and a scale for each `group` columns.
 
-    element: "int4", with scales of `to`, or "e2m1", with E8M0, of which E4M3 takes what a row's exponents differ by, or, of 16 columns, E4M3. zeros:
+    element: "int4", with scales of `to`, or "e2m1", with E8M0, of which E4M3 and FP16 take what a row's exponents differ by, or, of 16 columns, E4M3. zeros:
     whether records hold those of INT4; else 8 is zero. Raises IRError for what there is none of.
     """
 
@@ -54,6 +66,11 @@ class Form:
     def format(self) -> str:
         """The name of what is packed so: `gemmgen.formats.Format.name`."""
         return f"{self.element}_{self.group}_{self.scale}{'_zeros' * self.zeros}"
+
+    @property
+    def name(self) -> str:
+        """What blocks are called (`Problem.weights`): the format's name, and the dtype where a format of E2M1 is packed for FP16, otherwise than for BF16."""
+        return self.format + f"_{F16}" * (self.element == E2M1 and self.to == F16)
 
     @property
     def coding(self) -> Coding | Lookup:
@@ -85,7 +102,14 @@ class Form:
     @property
     def record_bias(self) -> int:
         """What an exponent is less by than its record."""
-        return SCALE_BIAS if self.scale == E4M3.name else E8M0_BIAS
+        if self.scale == E4M3.name:
+            return SCALE_BIAS
+        return -SHIFTS[self.to][0] if self.to in SHIFTS else E8M0_BIAS
+
+    @property
+    def factors(self) -> bool:
+        """Whether rows are to be multiplied by something besides: what their exponents have in common, or a tensor's scale."""
+        return self.left > 0 or (self.scale == E8M0 and self.to in SHIFTS)
 
     @property
     def k_bytes(self) -> int:
@@ -123,10 +147,10 @@ class Form:
 
 
 OF_16_BITS = (BF16, F16)
-# By format, what products take.
+# By name, what products take.
 FORMS = {
     to: {
-        x.format: x
+        x.name: x
         for x in (
             *(Form(element=INT4, to=to, group=g, zeros=z) for g in GROUPS for z in (False, True) if to in OF_16_BITS),
             *(Form(element=c.element, to=to, group=GROUPS[0]) for c in (*CODINGS, LOOKUP) if (c.element, c.to) == (E2M1, to)),
@@ -135,12 +159,12 @@ FORMS = {
     }
     for to in (*OF_16_BITS, E4M3)
 }  # fmt: skip
-# Of products with 16 bits, where a format's name says of which.
+# Of products with 16 bits, which their names say.
 NAMED = {name: form for to in OF_16_BITS for name, form in FORMS[to].items()}
 
 
 def plain_weights(to: DType) -> str:
-    """The format that is taken where none is said: INT4, a scale for each 128 columns, no zeros; of E4M3 what there is."""
+    """What is taken where none is said: INT4, a scale for each 128 columns, no zeros; of E4M3 what there is."""
     if to not in OF_16_BITS:
         return next(iter(FORMS[to]))
-    return Form(element=INT4, to=to, group=GROUPS[-1]).format
+    return Form(element=INT4, to=to, group=GROUPS[-1]).name

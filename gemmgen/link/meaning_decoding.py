@@ -110,8 +110,10 @@ def _record(s: ir.Decode, group: str) -> tuple[str, str]:
         scale = f'"prmt.b32"($r, {s.records}[{group} / 2], 0, {half})'
         return scale, f"{(form.coding.magic + 8) * 0x10001}u"
     one = 1 << form.to.significand - 1
-    # The record of a scale of E4M3 has three bits of a fraction, an exponent of bias 10, and 2^7 to spare; that of E8M0 has BF16's bias.
-    step, least = (one >> 3, 127 - 10 - 7) if form.scale == "e4m3" else (one, 0)
+    # The record of a scale of E4M3 has three bits of a fraction, an exponent of bias 10, and 2^7 to spare; that of E8M0 has BF16's bias, for FP16 23.
+    bias = 1 - form.to.min_exponent
+    own = {"bf16": 127, "f16": 23}[form.to.name]
+    step, least = (one >> 3, bias - 10 - 7) if form.scale == "e4m3" else (one, bias - own)
     record = f'"prmt.b32"($r, {s.records}[{group} / 4], 0, {0x4040} + {group} % 4 * {0x0101})'
     return f"({record} * {step}u + {(form.coding.factor + least) * one * 0x10001}u)", ""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import formats, quant
 from ..errors import ArgumentError
+from ..ir.dtypes import F16
 from ..ir.packed import COLUMNS, NAMED, OF_16_BITS, ROWS, Form
 from ..runtime.torch_tensors import torch_dtype
 from .frozen import WIDE, Kept, torch_
@@ -16,7 +17,7 @@ EXTRA = "_extra_state"  # what torch calls it in a state_dict
 class Coded(Kept):
     """A module with buffers of packed weights, uint8, and of factors and biases, float32, which no change of a model's dtype touches. No gradients.
 
-    weights: the format's name, which says the dtype of activations too. A `state_dict` holds `facts` of the blocks, and a layer takes none of other blocks.
+    weights: the name of their form, which says the dtype of activations too. A `state_dict` holds `facts` of the blocks, and a layer takes none of other blocks.
     """
 
     def __init__(self, weights: str) -> None:
@@ -47,7 +48,7 @@ class Coded(Kept):
         *lead, n, k = sides
         shape = (*lead, -(-n // ROWS), -(-k // COLUMNS), self.form.block_bytes)
         self.register_buffer(name, torch_.zeros(shape, dtype=torch_.uint8, device=device))
-        for named, there in zip(beside, (self.form.left > 0, biased), strict=True):
+        for named, there in zip(beside, (self.form.factors, biased), strict=True):
             zeros = torch_.zeros((*lead, n), dtype=torch_.float32, device=device) if there else None
             self.register_buffer(named, zeros)
 
@@ -112,18 +113,20 @@ def check_packed(name: str, packed: Any, sides: int) -> None:
         raise ArgumentError(f"{name} shape", packed.shape, allowed)
 
 
-def packed_of(name: str, weights: Any) -> quant.Packed:
-    """`weights`, packed for activations in the dtype of INT4's scales, or bfloat16. Raises ArgumentError."""
+def packed_of(name: str, weights: Any, dtype: Any = None) -> quant.Packed:
+    """`weights`, packed for activations of `dtype`; None: that of INT4's scales, or bfloat16. Raises ArgumentError."""
     if not isinstance(weights, quant.Quantised):
         allowed = "must be a gemmgen.quant.Quantised"
         raise ArgumentError(name, type(weights).__name__, allowed)
-    half = weights.format.scale == "f16"
-    return quant.pack(weights, torch_.float16 if half else torch_.bfloat16)
+    half = weights.format.scale == F16.name
+    return quant.pack(weights, dtype or (torch_.float16 if half else torch_.bfloat16))
 
 
 def quantised(weight: Any, weights: str) -> quant.Packed:
-    """A wide weight [..., N, K] in the format of that name."""
-    return packed_of("weight", quant.of(weight, formats.named(weights)))
+    """A wide weight [..., N, K], quantised and packed as that name says."""
+    form = NAMED[weights]
+    made = quant.of(weight, formats.named(form.format))
+    return packed_of("weight", made, torch_dtype(form.to))
 
 
 def _wide_bias(name: str, bias: Any, shape: tuple[int, ...], device: Any) -> Any:

@@ -29,7 +29,7 @@ ACTIVATIONS: dict[str, Callable[[Any, str], Any]] = {
 class Experts4bit(Coded):
     """`experts` gated MLPs of INT4, MXFP4 or NVFP4: down(activation(gate(x), up(x))) of each token's experts, and the sum of these times their weights.
 
-    hidden, intermediate: features, multiples of the columns that share a scale. weights: the format's name, as of `Linear4bit`. order: of the rows of gate_up: "alternating" between gate and up, as gpt-oss has
+    hidden, intermediate: features, multiples of the columns that share a scale. weights: their name, as of `Linear4bit`. order: of the rows of gate_up: "alternating" between gate and up, as gpt-oss has
     them, or "halves", gate's before up's. activation: "swiglu", "geglu", "geglu_tanh", "reglu", or "swiglu_clamped", gpt-oss's (`gemmgen.epilogues.swiglu_clamped`, limit 7, alpha 1.702). bias: whether both projections add one,
     in epilogues. Buffers: uint8 blocks `gate_up` of [experts, 2 * intermediate, hidden] and `down` of [experts, hidden, intermediate]; of NVFP4 their rows' factors, float32 `gate_up_factors` and `down_factors`; float32 `gate_up_bias` [experts, 2 * intermediate] and `down_bias`
     [experts, hidden]. For inference, as `Linear4bit`, whose words on dtypes and a `state_dict` of its own hold here. Raises ArgumentError.
@@ -90,29 +90,29 @@ class Experts4bit(Coded):
         if down.shape != (experts, hidden, both // 2):
             allowed = f"must be {[experts, hidden, both // 2]}, as gate_up's"
             raise ArgumentError("down shape", down.shape, allowed)
-        if down.format != gate_up.format:
-            allowed = f"must be {gate_up.format.name}, as gate_up's"
-            raise ArgumentError("down format", down.format.name, allowed)
+        if down.weights != gate_up.weights:
+            allowed = f"must be {gate_up.weights}, as gate_up's"
+            raise ArgumentError("down format", down.weights, allowed)
         if (gate_up_bias is None) is not (down_bias is None):
             name = "gate_up_bias" if gate_up_bias is None else "down_bias"
             raise ArgumentError(name, None, "must be given: both projections have a bias, or none")
         said: dict[str, Any] = {"order": order, "activation": activation}
         said |= {"bias": down_bias is not None}
-        made = cls(experts, hidden, both // 2, "meta", weights=gate_up.format.name, **said)
+        made = cls(experts, hidden, both // 2, "meta", weights=gate_up.weights, **said)
         made.take("gate_up", gate_up, "gate_up_factors", "gate_up_bias", gate_up_bias)
         made.take("down", down, "down_factors", "down_bias", down_bias)
         return made
 
     @classmethod
     def from_quantised(
-        cls, gate_up: quant.Quantised, down: quant.Quantised, **given: Any
+        cls, gate_up: quant.Quantised, down: quant.Quantised, dtype: Any = None, **given: Any
     ) -> Experts4bit:
-        """`from_packed` of weights as `gemmgen.quant` reads them, packed on the CPU. given: what else that takes; of order "halves" the rows of gate_up, and of its
-        bias, are put in turn first, so that the layer's order is "alternating". Raises ArgumentError."""
+        """`from_packed` of weights as `gemmgen.quant` reads them, packed on the CPU. dtype: of x, as of `Linear4bit.from_quantised`. given: what else `from_packed` takes; of order
+        "halves" the rows of gate_up, and of its bias, are put in turn first, so that the layer's order is "alternating". Raises ArgumentError."""
         if given.get("order") == "halves":
             with OF_GATE_UP:
                 given, gate_up = _in_turn(given), quant.alternating(gate_up)
-        packed = packed_of("gate_up", gate_up), packed_of("down", down)
+        packed = packed_of("gate_up", gate_up, dtype), packed_of("down", down, dtype)
         return cls.from_packed(*packed, **given)
 
     def forward(self, x: Any, chosen: Any, weights: Any) -> Any:

@@ -22,7 +22,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of linear layer. weights: "fp8": `Fp8Linear`; "bf16": `Linear`; the name of a format of 4 bits: `Linear4bit`.
+    """A kind of linear layer. weights: "fp8": `Fp8Linear`; "bf16": `Linear`; the name of a form of 4 bits: `Linear4bit`.
     master: as of `Fp8Linear`. Raises ArgumentError."""
 
     weights: str
@@ -90,7 +90,8 @@ class Kind:
     def of(self, layer: Any) -> Any:
         """What takes the place of `layer`, with its weight, quantised where it is (4 bits: on the CPU)."""
         if self.coded:
-            return Linear4bit.from_linear(layer, formats.named(self.weights))
+            form = NAMED[self.weights]
+            return Linear4bit.from_linear(layer, formats.named(form.format), torch_dtype(form.to))
         return (
             Fp8Linear.of(layer, master=self.master) if self.weights == IN_FP8 else Linear.of(layer)
         )

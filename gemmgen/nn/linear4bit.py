@@ -18,8 +18,8 @@ BLOCKS, FACTORS = "blocks", "factors"  # of its own
 class Linear4bit(Coded):
     """A linear layer of INT4, MXFP4 or NVFP4, in one launch: `gemmgen.ops.w4a16_gemm`, the bias in its epilogue.
 
-    weights: the format's name, as `gemmgen.quant.Packed.format.name`: "int4_128_bf16", "int4_64_f16_zeros", "e2m1_32_e8m0", "e2m1_16_e4m3" and others; of INT4 the dtype of scales is that of
-    activations, the others have bfloat16. in_features: a multiple of the columns that share a scale; out_features: any. x: that dtype, [..., in_features], any number of rows; y: the same dtype, [..., out_features].
+    weights: their name, as `gemmgen.quant.Packed.weights`: "int4_128_bf16", "int4_64_f16_zeros", "e2m1_32_e8m0", "e2m1_16_e4m3_f16" and others; it says the dtype of
+    activations, bfloat16 where MXFP4 and NVFP4 are said without one. in_features: a multiple of the columns that share a scale; out_features: any. x: that dtype, [..., in_features], any number of rows; y: the same dtype, [..., out_features].
     Buffers: `blocks`, uint8, as `gemmgen.quant.pack` lays them out, `factors`, float32 [out_features], of NVFP4, else None, and `bias`, float32 [out_features] or None. `model.half()` and `model.to(dtype)` move them and change neither: a layer for bfloat16
     stays one, and refuses other x; for float16 weights are packed again (`gemmgen.quant.Quantised.rescaled`). For inference: an x that asks for a gradient is an error. Raises ArgumentError.
 
@@ -51,22 +51,25 @@ class Linear4bit(Coded):
         """One over the memory of `packed` [out_features, in_features]. bias: bfloat16, float16 or float32 [out_features]. Raises ArgumentError."""
         check_packed("packed", packed, 2)
         n, k = packed.shape
-        made = cls(k, n, bias is not None, "meta", weights=packed.format.name)
+        made = cls(k, n, bias is not None, "meta", weights=packed.weights)
         made.take(BLOCKS, packed, FACTORS, "bias", bias)
         return made
 
     @classmethod
-    def from_quantised(cls, weights: quant.Quantised, bias: Any = None) -> Linear4bit:
-        """One of `weights` [out_features, in_features], as `gemmgen.quant` reads them; packed on the CPU, on the device of `weights`. Raises ArgumentError."""
-        return cls.from_packed(packed_of("weights", weights), bias)
+    def from_quantised(
+        cls, weights: quant.Quantised, bias: Any = None, dtype: Any = None
+    ) -> Linear4bit:
+        """One of `weights` [out_features, in_features], as `gemmgen.quant` reads them; packed on the CPU, on the device of `weights`. dtype: of x: torch.bfloat16 or torch.float16;
+        None: that of INT4's scales, bfloat16 of MXFP4 and NVFP4. Raises ArgumentError."""
+        return cls.from_packed(packed_of("weights", weights, dtype), bias)
 
     @classmethod
-    def from_linear(cls, layer: Any, form: Format) -> Linear4bit:
-        """One with the weight of `layer`, a torch.nn.Linear, quantised to the nearest in `form`, and its bias. x has the dtype of `form`'s scales, bfloat16 of
-        MXFP4 and NVFP4, whatever the layer's is. Raises ArgumentError."""
+    def from_linear(cls, layer: Any, form: Format, dtype: Any = None) -> Linear4bit:
+        """One with the weight of `layer`, a torch.nn.Linear, quantised to the nearest in `form`, and its bias. dtype: as of `from_quantised`, whatever the layer's is. Raises
+        ArgumentError."""
         if not isinstance(layer, torch_.nn.Linear):
             raise ArgumentError("layer", type(layer).__name__, "must be a torch.nn.Linear")
-        made = cls.from_quantised(quant.of(layer.weight, form), layer.bias)
+        made = cls.from_quantised(quant.of(layer.weight, form), layer.bias, dtype)
         made.train(layer.training)
         return made
 

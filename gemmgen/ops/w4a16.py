@@ -35,10 +35,10 @@ def w4a16_gemm(
 
     a: bfloat16 or float16 [M, K], contiguous along K, row stride a multiple of 16 bytes, 16-byte aligned.
     b: uint8 [ceil(N/64), ceil(K/128), bytes of a block], contiguous: `blocks` of what `gemmgen.quant.pack` made for a's dtype.
-    weights: what they are packed from, by name (`Packed.format.name`), such as "int4_128_bf16", "int4_64_f16_zeros", "e2m1_32_e8m0" or
-    "e2m1_16_e4m3".
-    scale_b: None (1), a float, a float32 CUDA tensor of one element, or float32 [N]: of "e2m1_16_e4m3" `factors` of what was packed, which these
-    weights are multiplied by.
+    weights: what they are packed from, by name (`Packed.weights`), such as "int4_128_bf16", "int4_64_f16_zeros", "e2m1_32_e8m0" or
+    "e2m1_16_e4m3", of float16 "e2m1_32_e8m0_f16" and "e2m1_16_e4m3_f16".
+    scale_b: None (1), a float, a float32 CUDA tensor of one element, or float32 [N]: `factors` of what was packed, if it has some: of "e2m1_16_e4m3",
+    "e2m1_32_e8m0_f16" and "e2m1_16_e4m3_f16", which these weights are multiplied by.
     columns: N; None: 64 for each row of blocks.
     A weight that is multiplied is (code - zero) * scale, or value * 2^exponent, rounded once to a's dtype (`Packed.numbers`).
     out: [M, N] of `out_dtype` ("bf16", "f16", "f32"; None: a's dtype), contiguous along N, row stride a multiple of 16 bytes; allocated if

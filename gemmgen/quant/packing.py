@@ -15,7 +15,7 @@ from ..codes import encode
 from ..errors import ArgumentError
 from ..formats import Format, Weights
 from ..ir.dtypes import BF16, E4M3, F16, DType
-from ..ir.packed import ROWS
+from ..ir.packed import ROWS, Form
 from ..runtime import loaded_cast
 from ..runtime.torch_tensors import current_stream, torch, torch_dtype
 from ..unpacking import Unpacking, source
@@ -30,7 +30,7 @@ loaded = partial(loaded_cast.loaded, source)  # of a kernel and a device
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Packed:
     """Weights [..., N, K] of `format` for products with `dtype`: blocks, uint8 [..., ceil(N / 64), ceil(K / 128), bytes of a
-    block] (`gemmgen.ir.packed`). factors: float32 [..., N], what is multiplied lacks: 2^base of each row, of MXFP4 for E4M3, and of NVFP4 the tensor's
+    block] (`gemmgen.ir.packed`). factors: float32 [..., N], what is multiplied lacks: 2^base of each row, of MXFP4 for E4M3 and FP16, and of NVFP4 the tensor's
     scale times 2^7; None: 1."""
 
     format: Format
@@ -39,14 +39,20 @@ class Packed:
     shape: tuple[int, ...]
     factors: Any = None
 
+    @property
+    def weights(self) -> str:
+        """What operators and layers call such blocks: the format's name, with "_f16" of MXFP4 and NVFP4 for float16."""
+        f = self.format
+        return Form(element=f.element, to=self.dtype, group=f.group, zeros=f.zeros).name
+
     def to(self, device: Any) -> Packed:
         """The same on that device."""
         factors = None if self.factors is None else self.factors.to(device)
         return replace(self, blocks=self.blocks.to(device), factors=factors)
 
     def numbers(self) -> Any:
-        """What a kernel multiplies by, [..., N, K] of `dtype`, contiguous, on the device of the blocks: (code - zero) * scale rounded once, for
-        E4M3 exactly the weight over its row's factor.
+        """What a kernel multiplies by, [..., N, K] of `dtype`, contiguous, on the device of the blocks: (code - zero) * scale rounded once, of
+        MXFP4 and NVFP4 exactly the weight over its row's factor.
 
         On a CUDA device one launch of a generated kernel for each [N, K], on torch's current stream; elsewhere NumPy, with the same bits. Raises RuntimeUnavailable
         on a GPU without NVRTC or that is not Hopper.
@@ -84,11 +90,11 @@ def pack(
     *,
     progress: Callable[[int, int], object] | None = None,
 ) -> Packed:
-    """`weights` for products with `dtype`: torch.bfloat16 (None), of INT4 torch.float16, of MXFP4 torch.float8_e4m3fn. Packed on the CPU, once; the
+    """`weights` for products with `dtype`: torch.bfloat16 (None), torch.float16, of MXFP4 torch.float8_e4m3fn. Packed on the CPU, once; the
     result is on the device of `weights`. progress: called with (rows packed, rows of all matrices), at first with 0.
 
     Raises ArgumentError for what is not multiplied with `dtype`: INT4 whose scales are of another dtype (`Quantised.rescaled`), a scale for a
-    whole row, NVFP4 with what is not bfloat16, or a scale below 0, and MXFP4 for E4M3 with a row whose exponents span more than 11.
+    whole row, NVFP4 for E4M3, or with a scale below 0, and MXFP4 with a row whose exponents span more than 11 for E4M3, 24 for float16.
     """
     if not isinstance(weights, Quantised):
         raise ArgumentError("weights", type(weights).__name__, "must be a gemmgen.quant.Quantised")

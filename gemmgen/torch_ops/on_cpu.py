@@ -199,7 +199,8 @@ class Product:
 
     def _unpacked(self) -> Any:
         """What a kernel multiplies by of packed weights, [..., N, K] of a's dtype; a row's factor is the epilogue's."""
-        form, blocks = formats.named(self.p.weights), self.given["b"]
+        assert self.p.form is not None
+        form, blocks = formats.named(self.p.form.format), self.given["b"]
         *_, n, k = self.shape
         whole = -(-k // form.group) * form.group  # a launch takes an a that ends inside a group
         shape = *blocks.shape[:-3], n, whole

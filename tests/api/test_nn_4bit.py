@@ -17,6 +17,7 @@ from torch_reference import on_cpu  # noqa: E402, F401
 from gemmgen import formats, nn, quant  # noqa: E402
 from gemmgen.errors import ArgumentError  # noqa: E402
 from gemmgen.nn.experts4bit import ACTIVATIONS  # noqa: E402
+from gemmgen.nn.kinds import Kind  # noqa: E402
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 N, K = 70, 256
@@ -70,6 +71,28 @@ def test_it_is_made_of_what_was_quantised_and_of_a_linear_layer():
     x = torch.randn(3, K).half()
     exact = x.double() @ weights.dequantise().mT + plain.bias.double()
     assert near(one(x), exact, 2)
+
+
+@pytest.mark.parametrize("form", (formats.MXFP4, formats.NVFP4), ids=lambda f: f.name)
+def test_e2m1_is_packed_for_the_dtype_that_is_asked_for(form):
+    """Blocks for one dtype are none for the other, and the layer's weights say which."""
+    plain = torch.nn.Linear(K, N, bias=False).half()
+    weights = quant.of(plain.weight, form)
+    layer = nn.Linear4bit.from_quantised(weights, dtype=F16)
+    same(states(layer), states(nn.Linear4bit.from_linear(plain, form, F16)))
+    same(states(layer), states(Kind(weights=f"{form.name}_f16").of(plain)))
+    assert layer.dtype == F16 and layer.weights == f"{form.name}_f16"
+    x = torch.randn(3, K).half()
+    assert near(layer(x), x.double() @ weights.dequantise().mT)
+    other = nn.Linear4bit.from_quantised(weights)
+    assert other.dtype == BF16 and not torch.equal(other.blocks, layer.blocks)
+    with pytest.raises(RuntimeError, match="_extra_state"):
+        other.load_state_dict(layer.state_dict())
+    with pytest.raises(ArgumentError, match="x dtype"):
+        layer(x.to(BF16))
+    empty = nn.Linear4bit(K, N, bias=False, weights=layer.weights)
+    empty.load_state_dict({"weight": plain.weight.detach()})
+    same(states(empty), states(layer))
 
 
 def test_facts_of_other_blocks_are_refused_by_themselves():
@@ -216,6 +239,7 @@ OF_EXPERTS = {
     "int4": (formats.int4(32, "bf16"), BF16),
     "zeros": (formats.int4(32, "f16", zeros=True), F16),
     "mxfp4": FORMS["mxfp4"],
+    "nvfp4 of fp16": FORMS["nvfp4 of fp16"],
 }
 
 
@@ -333,7 +357,7 @@ def test_halves_that_are_packed_here_alternate(form, biased):
     shapes = [s[:2] for s in sides()]
     biases = {f"{n}_bias": torch.randn(s) for n, s in zip(("gate_up", "down"), shapes, strict=True)}
     given = (biases if biased else {}) | {"order": "halves"}
-    layer = nn.Experts4bit.from_quantised(*weights, **given)
+    layer = nn.Experts4bit.from_quantised(*weights, OF_EXPERTS[form][1], **given)
     assert layer.order == "alternating"
     packed = [quant.pack(x, OF_EXPERTS[form][1]) for x in weights]
     x, chosen, of = tokens(OF_EXPERTS[form][1])

@@ -22,6 +22,7 @@ FP8 = torch.float8_e4m3fn
 KINDS = [
     (MXFP4, None, BF16),
     (MXFP4, FP8, E4M3),
+    (MXFP4, torch.float16, F16),
     (int4(128, "bf16"), torch.bfloat16, BF16),
     (int4(64, "f16", zeros=True), torch.float16, F16),
 ]
@@ -111,8 +112,7 @@ def test_scales_are_rounded_to_another_dtype():
         ("weights", lambda: quant.pack(torch.ones(64, 64))),
         ("dtype", lambda: quant.pack(drawn(MXFP4, 64, 128), torch.float32)),
         ("dtype", lambda: quant.pack(drawn(MXFP4, 64, 128), "bf16")),
-        ("to", lambda: quant.pack(drawn(MXFP4, 64, 128), torch.float16)),
-        ("to", lambda: quant.pack(drawn(NVFP4, 64, 128), torch.float16)),
+        ("to", lambda: quant.pack(drawn(NVFP4, 64, 128), FP8)),
         ("scales", lambda: quant.pack(drawn(int4(128, "f16"), 64, 128))),
         ("group", lambda: quant.pack(drawn(int4(0, "bf16"), 64, 128))),
         ("progress", lambda: quant.pack(drawn(MXFP4, 64, 128), progress=True)),

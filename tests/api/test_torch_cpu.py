@@ -228,14 +228,14 @@ PACKED = [(name, form.to) for name, form in NAMED.items()]
 @pytest.mark.parametrize(("name", "dtype"), PACKED, ids=str)
 @pytest.mark.parametrize(("n", "columns"), ((70, 70), (128, None)))
 def test_weights_of_4_bits(name, dtype, n, columns):
-    """By what they stand for, each rounded once to a's dtype, of NVFP4 exactly: nothing of it was packed."""
-    to, form = torch_dtype(dtype), formats.named(name)
+    """By what they stand for, each rounded once to a's dtype, exactly where rows have factors: nothing of it was packed."""
+    to, form = torch_dtype(dtype), formats.named(NAMED[name].format)
     weights = quant.of(torch.randn(n, 192 if form.group < 128 else 256), form)
     a = torch.randn(9, weights.shape[-1]).to(to)
     packed = quant.pack(weights, to)
     blocks = packed.blocks
     said = {"weights": name, "columns": columns, "scale_b": packed.factors}
-    values = weights.dequantise(None if form.tensor_scaled else to).double()
+    values = weights.dequantise(None if NAMED[name].factors else to).double()
     found = torch.ops.gemmgen.w4a16_gemm(a, blocks, **said, out_dtype="f32")
     near(found, (a.double() @ values.mT).float())
     some = torch.ops.gemmgen.w4a16_gemm(a[:, :72].contiguous(), blocks[:, :1], **said)
@@ -266,9 +266,9 @@ def test_packed_weights_whose_columns_pair():
     x, w = torch.randn(24, 256).bfloat16(), torch.randn(32, 256).bfloat16()
     packed = quant.pack(quant.of(w, formats.int4(64, "bf16", zeros=True)))
     gemm = partial(torch.ops.gemmgen.w4a16_gemm, x, packed.blocks, columns=32)
-    both = gemm(weights=packed.format.name, out_dtype="f32")
+    both = gemm(weights=packed.weights, out_dtype="f32")
     want = torch.nn.functional.silu(both[:, ::2]) * both[:, 1::2]
-    found = gemm(weights=packed.format.name, epilogue="swiglu")
+    found = gemm(weights=packed.weights, epilogue="swiglu")
     assert found.shape == (24, 16)
     torch.testing.assert_close(found.float(), want, rtol=UNIT[found.dtype], atol=0)
 
@@ -304,7 +304,7 @@ def of_kernels(name):
         return (x, w), {"epilogue": "bias_gelu", "bias": torch.randn(32)}
     if name == "w4a16_gemm":
         packed = quant.pack(quant.of(w, formats.int4(64, "bf16", zeros=True)))
-        said = {"weights": packed.format.name, "columns": 32}
+        said = {"weights": packed.weights, "columns": 32}
         return (x, packed.blocks), said | {"epilogue": "bias_gelu", "bias": torch.randn(32)}
     (a, sa), (b, sb) = (
         ops.quantise.by_torch(x, "columns", "e4m3", False),

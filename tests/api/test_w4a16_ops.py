@@ -40,7 +40,7 @@ def test_one(name, m, n, k, monkeypatch):
     memory = Memory(a, b.blocks, *[b.factors] * (b.factors is not None))
     emulated(monkeypatch, memory)
     with memory:
-        got = ops.w4a16_gemm(a, b.blocks, weights=b.format.name, scale_b=b.factors, columns=n)
+        got = ops.w4a16_gemm(a, b.blocks, weights=b.weights, scale_b=b.factors, columns=n)
     check(got, multiplied(a, b), dtype)
 
 
@@ -53,7 +53,7 @@ def test_a_config_that_is_given(how, monkeypatch):
     memory = Memory(a, b.blocks)
     emulated(monkeypatch, memory)
     with memory:
-        got = ops.w4a16_gemm(a, b.blocks, weights=b.format.name, columns=300, config=config)
+        got = ops.w4a16_gemm(a, b.blocks, weights=b.weights, columns=300, config=config)
     check(got, multiplied(a, b), dtype)
 
 
@@ -64,7 +64,7 @@ def test_an_epilogue_and_fp32(monkeypatch):
     emulated(monkeypatch, memory)
     with memory:
         got = ops.w4a16_gemm(
-            a, b.blocks, weights=b.format.name, out_dtype="f32", epilogue="bias_relu", bias=bias
+            a, b.blocks, weights=b.weights, out_dtype="f32", epilogue="bias_relu", bias=bias
         )
     want = (multiplied(a, b) + bias.double()).relu()
     assert torch.allclose(got.double(), want, rtol=0, atol=SUMS)
@@ -75,7 +75,7 @@ def test_experts(grouping, monkeypatch):
     form, dtype = FORMS["mxfp4"]
     experts, n, k = 3, 128, 256
     b = packed(form, dtype, experts, n, k)
-    said = {"weights": b.format.name, "columns": n}
+    said = {"weights": b.weights, "columns": n}
     rows = torch.tensor([40, 0, 25], dtype=torch.int32)
     alone = grouping in ("batched", "masked")
     a = torch.randn(*((experts, 64, k) if alone else (384, k))).to(dtype)
@@ -119,12 +119,12 @@ def test_multiply_takes_the_same(monkeypatch):
 
     form, dtype = FORMS["int4"]
     b, a = packed(form, dtype, 70, 128), torch.randn(3, 128).to(dtype)
-    p = Problem(family="w4a16", a="bf16", b="bf16", weights=b.format.name)
+    p = Problem(family="w4a16", a="bf16", b="bf16", weights=b.weights)
     memory = Memory(a, b.blocks)
     emulated(monkeypatch, memory)
     with memory:
         got = ops.multiply(p, a, b.blocks, columns=70)
-        assert torch.equal(got, ops.w4a16_gemm(a, b.blocks, weights=b.format.name, columns=70))
+        assert torch.equal(got, ops.w4a16_gemm(a, b.blocks, weights=b.weights, columns=70))
 
 
 BLOCKS = torch.zeros(2, 1, 4224, dtype=torch.uint8)  # 128 x 128, a scale for each row
@@ -159,7 +159,7 @@ def test_pairs_of_columns(monkeypatch):
     memory = Memory(a, b.blocks)
     emulated(monkeypatch, memory)
     with memory:
-        got = ops.w4a16_gemm(a, b.blocks, weights=b.format.name, out_dtype="f32", epilogue="swiglu")
+        got = ops.w4a16_gemm(a, b.blocks, weights=b.weights, out_dtype="f32", epilogue="swiglu")
     gate, up = multiplied(a, b).view(5, 64, 2).unbind(-1)
     want = torch.nn.functional.silu(gate) * up
     assert torch.allclose(got.double(), want, **GATED)

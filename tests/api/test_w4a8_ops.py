@@ -115,7 +115,7 @@ def test_an_epilogue_of_the_scaled_product_and_a_config(monkeypatch):
 
 def test_multiply_takes_the_same(monkeypatch):
     b, a = packed(70, 128), activations(3, 128)[0]
-    p = Problem(family="w4a8", a="e4m3", b="e4m3", weights=b.format.name)
+    p = Problem(family="w4a8", a="e4m3", b="e4m3", weights=b.weights)
     memory = Memory(a, b.blocks)
     emulated(monkeypatch, memory)
     with memory:

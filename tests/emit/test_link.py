@@ -62,7 +62,7 @@ def test_of_every_variety(name, kind):
 def test_of_random_configs():
     """More: python -m tests.link_configs"""
     kinds = {"watched": 0, "stamped": 0}
-    for _, config, kernel in kernels(draws(60), 2):
+    for _, config, kernel in kernels(draws(60), 3):
         link(kernel, emit(kernel))
         kinds["watched"] += config.watchdog
         kinds["stamped"] += bool(kernel.stamps)

@@ -31,7 +31,8 @@ SHAPES = tuple((m, 8192, 8192) for m in (1, 16, 64, 128, 512, 4096))
         ({"weights": ""}, r"weights='': must be one of int4_32_bf16, "),
         ({"weights": "int4_128_f16"}, "weights='int4_128_f16': must be one of int4_32_bf16, "),
         ({"weights": 4}, "weights=4: must be one of"),
-        ({"weights": "e2m1_32_e8m0", "a": F16, "b": F16}, "weights='e2m1_32_e8m0': must be one of int4_32_f16"),
+        ({"weights": "e2m1_32_e8m0", "a": F16, "b": F16}, "weights='e2m1_32_e8m0': must be one of int4_32_f16"),  # packed for BF16
+        ({"weights": "e2m1_32_e8m0_f16"}, "weights='e2m1_32_e8m0_f16': must be one of int4_32_bf16"),
         ({"layout": "nn"}, "layout='nn': must be nt for weights=int4_128_bf16"),
         ({"grouping": "k_columns"}, "grouping='k_columns': must be none that splits K"),
         ({"family": "dense"}, "weights='int4_128_bf16': must be '' in dense"),

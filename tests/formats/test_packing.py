@@ -14,6 +14,7 @@ from gemmgen.formats import MXFP4, NVFP4, Weights, dequantise, int4, nibbles, qu
 from gemmgen.formats.packing import multiplied, numbers, pack, places, rescaled, unpack
 from gemmgen.ir.codings import CODINGS, LOOKUP
 from gemmgen.ir.dtypes import BF16, E4M3, F16
+from gemmgen.ir.packed import OF_16_BITS
 from gemmgen.unpacking import Unpacking, source
 
 kinds = pytest.mark.parametrize(("form", "to"), KINDS, ids=NAMES)
@@ -78,7 +79,7 @@ def test_what_is_packed_comes_back(form, to):
         assert packed.blocks.shape[:-1] == (*lead, -(-rows // 64), -(-columns // 128))
         assert np.array_equal(got.codes, given.codes)
         assert np.array_equal(dequantise(got), dequantise(given))
-        assert to == E4M3 or np.array_equal(got.scales, given.scales)
+        assert packed.bases is not None or np.array_equal(got.scales, given.scales)
         assert got.tensor_scale == given.tensor_scale
         assert (got.zeros is None and given.zeros is None) or np.array_equal(got.zeros, given.zeros)
 
@@ -128,7 +129,7 @@ def test_every_code_with_every_scale(compiler, form, to):
     assert np.array_equal(emulated(packed), wanted(given, packed))
 
 
-@pytest.mark.parametrize("to", [BF16, E4M3])
+@pytest.mark.parametrize("to", [BF16, F16, E4M3])
 def test_mxfp4_is_multiplied_exactly(to):
     given = drawn(MXFP4, 64, 128)
     assert np.array_equal(multiplied(given, to), dequantise(given))
@@ -143,14 +144,26 @@ def test_a_row_may_span_what_e4m3_does():
     )
 
 
-def test_every_scale_of_nvfp4_is_packed():
+def test_a_row_may_span_what_fp16_does():
+    """As numbers of FP16, from 1/2 * 2^-23 to 6 * 2."""
+    packed = pack(wide(24), F16)
+    assert packed.bases.tolist() == [100 - 127 - 1]
+    values = numbers(packed)
+    assert np.array_equal(decode(encode(values, F16), F16), values)
+    assert np.array_equal(np.ldexp(values, packed.bases[:, None]), dequantise(wide(24)))
+    assert np.array_equal(dequantise(unpack(packed)), dequantise(wide(24)))
+    assert np.array_equal(dequantise(unpack(pack(wide(90, 0x80), F16))), dequantise(wide(90, 0x80)))
+
+
+@pytest.mark.parametrize("to", OF_16_BITS, ids=str)
+def test_every_scale_of_nvfp4_is_packed(to):
     """0, of which codes are not kept, subnormal ones, and up to 448."""
     given = nvfp4([*range(0x7F)])
-    packed = pack(given)
+    packed = pack(given, to)
     assert packed.factor == 0.75 * 2**7
     values = numbers(packed)
     assert np.array_equal(values * packed.factor, dequantise(given)[:, : values.shape[1]])
-    assert np.array_equal(decode(encode(values, BF16), BF16), values)
+    assert np.array_equal(decode(encode(values, to), to), values)
     got = unpack(packed)
     assert np.array_equal(got.scales, given.scales) and got.tensor_scale == given.tensor_scale
     assert (nibbles(got.codes)[:, :16] == 0).all()
@@ -182,11 +195,10 @@ def test_what_is_past_the_end_is_zero():
 @pytest.mark.parametrize(
     ("argument", "weights", "to"),
     [
-        ("to", drawn(MXFP4, 64, 128), F16),
+        ("scales", wide(25), F16),
         ("to", drawn(int4(128, "bf16"), 64, 128), E4M3),
         ("scales", wide(15), E4M3),
         ("to", quantise(np.ones((64, 128)), NVFP4), E4M3),
-        ("to", quantise(np.ones((64, 128)), NVFP4), F16),
         ("scales", nvfp4([0x30, 0xB0]), BF16),
         ("tensor_scale", nvfp4([0x30], tensor_scale=2.0**127), BF16),
         ("scales", drawn(int4(128, "f16"), 64, 128), BF16),

@@ -207,6 +207,8 @@ CODED |= {
     "mxfp4 by fp8": OF_FP8,
     "mxfp4 by fp8, split 2": replace(OF_FP8, out=F32, config=replace(OF_FP8.config, split_k=2)),
     "nvfp4": replace(INT4, weights="e2m1_16_e4m3", config=replace(DECODED, block_m=32)),
+    "mxfp4 by fp16": replace(MXFP4, a=F16, out=F16, weights="e2m1_32_e8m0_f16"),
+    "nvfp4 by fp16": replace(INT4, a=F16, out=F32, weights="e2m1_16_e4m3_f16"),
     "mxfp4 by fp8, wide": replace(OF_FP8, config=replace(OF_FP8.config, block_m=192, in_flight=0)),
 }
 CODED_GROUPED = {

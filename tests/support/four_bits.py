@@ -13,6 +13,8 @@ FORMS = {
     "zeros": (formats.int4(64, "f16", zeros=True), F16),
     "mxfp4": (formats.MXFP4, BF16),
     "nvfp4": (formats.NVFP4, BF16),
+    "mxfp4 of fp16": (formats.MXFP4, F16),
+    "nvfp4 of fp16": (formats.NVFP4, F16),
 }
 
 

@@ -235,6 +235,10 @@ VARIETY = {
         replace(W4A16, weights="e2m1_16_e4m3"),
         replace(DECODED, block_m=32, stages=3),
     ),
+    "w4a16-exponents-of-fp16": (
+        replace(W4A16, a=F16, b=F16, weights="e2m1_32_e8m0_f16"),
+        replace(DECODED, block_m=32, stages=3, in_flight=0),
+    ),
     "w4a16-shares-ends": (replace(W4A16, grouping="ends"), replace(DECODED, shares=2)),
     "w4a16-ping-pong": (W4A16, replace(DECODED, ping_pong=True)),
     "w4a8": (W4A8, DECODED_FP8),

@@ -7,12 +7,14 @@ import numpy as np
 from gemmgen.codes import decode, encode
 from gemmgen.formats import MXFP4, NVFP4, Weights, dequantise, int4, paired
 from gemmgen.formats.weights import scale_type
-from gemmgen.ir.codings import E2M1, LEAST_SHIFT, MOST_SHIFT
+from gemmgen.ir.codings import E2M1, SHIFTS
 from gemmgen.ir.dtypes import BF16, E4M3, F16
 
 GROUPS = (32, 64, 128)
-SPANS = MOST_SHIFT - LEAST_SHIFT + 1  # exponents that a row of E4M3 may have
-KINDS = [(MXFP4, BF16), (MXFP4, E4M3), (NVFP4, BF16), *((int4(g, t.name, zeros=z), t) for g in GROUPS for t in (BF16, F16) for z in (False, True))]  # fmt: skip
+SPANS = {
+    to: most - least + 1 for to, (least, most) in SHIFTS.items()
+}  # exponents that a row may have
+KINDS = [(MXFP4, BF16), (MXFP4, F16), (MXFP4, E4M3), (NVFP4, BF16), (NVFP4, F16), *((int4(g, t.name, zeros=z), t) for g in GROUPS for t in (BF16, F16) for z in (False, True))]  # fmt: skip
 NAMES = [f"{form.name}-{to}" for form, to in KINDS]
 
 
@@ -21,7 +23,7 @@ def drawn(form, rows, columns, seed=0, lead=()):
     rng = np.random.default_rng(seed)
     shape = (*lead, rows, columns // form.group)
     scales = rng.integers(0, 129, (*lead, rows, 1), np.uint8) // 9 * 8 + rng.integers(
-        0, SPANS, shape, np.uint8
+        0, SPANS[E4M3], shape, np.uint8
     )
     if form.scale_dtype:
         scales = encode(
@@ -40,7 +42,7 @@ def drawn(form, rows, columns, seed=0, lead=()):
 def every_scale(form, to):
     """All codes with every finite scale of groups of 32; with zeros with every 17th scale, and each of those with every zero. Of INT4 some of what comes of
     them is rounded."""
-    count = {"e8m0": {BF16: 129, E4M3: SPANS}.get(to), "e4m3": 0x7F}.get(form.scale, 1 << 16)
+    count = {"e8m0": SPANS.get(to, 129), "e4m3": 0x7F}.get(form.scale, 1 << 16)
     bits, groups = np.arange(count), 2048 // form.group  # of a row
     if form.scale_dtype:
         bits = bits[np.isfinite(decode(bits.astype(scale_type(form)), form.scale_dtype))]
@@ -50,8 +52,8 @@ def every_scale(form, to):
     columns = form.group * groups
     rows = -(-len(bits) // groups)
     scales = np.resize(bits, rows * groups).reshape(rows, groups)
-    if to == E4M3:  # all that a row may have, at every exponent
-        rows, scales = 240, np.minimum(scales + np.arange(240)[:, None], 254)
+    if form.scale == "e8m0" and to in SPANS:  # all that a row may have, at every exponent
+        rows, scales = 240, np.minimum(np.resize(bits, (1, groups)) + np.arange(240)[:, None], 254)
     given = Weights(
         format=form,
         codes=np.tile(paired(np.arange(16, dtype=np.uint8)), (rows, columns // 16)),
@@ -70,7 +72,7 @@ def rounded(given, to):
 
 
 def wanted(given, packed):
-    """Codes of the numbers that a kernel has to make: rounded once, for E4M3 exactly the given over 2^base, of NVFP4 over the factor."""
+    """Codes of the numbers that a kernel has to make: rounded once, of MXFP4 for E4M3 and FP16 exactly the given over 2^base, of NVFP4 over the factor."""
     values = dequantise(given) / packed.factor
     if packed.bases is not None:
         values = np.ldexp(values, -packed.bases[..., None].astype(np.int64))

@@ -6,6 +6,7 @@ import pytest
 
 from gemmgen import formats, quant
 from gemmgen.ir.dtypes import BF16, E4M3, F16
+from gemmgen.ir.packed import FORMS
 from gemmgen.runtime.torch_tensors import dtype_of
 
 torch = pytest.importorskip("torch")
@@ -35,7 +36,8 @@ def numbers(given):
     """What packed weights stand for, [..., N, K]; a row's factor is not theirs."""
     n, b = given["columns"], given["b"]
     shape = (*b.shape[:-3], 64 * b.shape[-3] if n is None else n, given["a"].shape[-1])
-    form, dtype = formats.named(given["weights"]), dtype_of("a", given["a"], (BF16, F16, E4M3))
+    dtype = dtype_of("a", given["a"], (BF16, F16, E4M3))
+    form = formats.named(FORMS[dtype][given["weights"]].format)
     packed = quant.Packed(format=form, dtype=dtype, blocks=b, shape=shape)
     return packed.numbers().double()
 

@@ -209,7 +209,7 @@ def arguments_of(op, epilogue="none", device="cpu", shape=None):
     if op.coded:
         form = formats.MXFP4 if dtype == torch.float8_e4m3fn else formats.int4(128, "bf16")
         packed = quant.pack(quant.of(torch.randn(*columns, n, k), form), dtype)
-        given |= {"b": packed.blocks, "weights": packed.format.name, "columns": n}
+        given |= {"b": packed.blocks, "weights": packed.weights, "columns": n}
     given |= {x: torch.tensor(t).int() for x, t in tables.items() if x in op.parameters}
     given |= scales_of(op, shape, rows, columns)
     given |= {"layout": "nt"} if "layout" in op.parameters else {}

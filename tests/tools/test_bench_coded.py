@@ -47,7 +47,7 @@ def test_drawn_blocks_stand_for_numbers_of_some_size(to, name, kind):
     numbers = packed.numbers().float()
     assert numbers.shape == (3, 70, 256) and numbers.isfinite().all()
     # The mean size of codes is 2.25 of E2M1, at most 8 of others; scales are from 1/2 to 2, of NVFP4, whose rows have factors, 2^-7 of that.
-    least = 2.25 / 2 * (2.0**-7 if name == "e2m1_16_e4m3" else 1)
+    least = 2.25 / 2 * 2.0**-form.left
     assert least < numbers.abs().mean() < 8 * 2 and len(numbers.unique()) >= len(E2M1)
     held = formats.Packed(
         format=packed.format, to=to, blocks=packed.blocks[0].numpy(), rows=70, columns=256

@@ -10,6 +10,7 @@ from typing import Any
 from ... import formats, quant
 from ...errors import ArgumentError, GemmgenError
 from ...ir.codings import ZERO
+from ...ir.packed import NAMED
 from ...nn.coded import EXTRA, packed_of
 from ...nn.frozen import ALIASES, FP8, SCALE, rename_scales, torch_
 from ...nn.kinds import Kind, coded_tensors
@@ -149,7 +150,7 @@ class ByMethod(Reading):
 
     def made(self, layer: str, module: Any, given: Tensors) -> Tensors:
         _, read = METHODS[self.hf_quantizer.quantization_config.stored]
-        form = formats.named(self.kind.weights)
+        form = formats.named(NAMED[self.kind.weights].format)
         found = read({f"{layer}.{name}": x for name, x in given.items()}, layer)
         found = with_zeros(found.rescaled(self.kind.dtypes[0]), form)
         if found.format != form:
