@@ -15,9 +15,13 @@ from gemmgen.compat import deep_gemm
 from gemmgen.compat.deep_gemm import refused, settings
 from gemmgen.config import Config
 from gemmgen.errors import ArgumentError, UnsupportedProblem
+from gemmgen.heuristics.invariant import split_of
+from gemmgen.heuristics.tuned import adds_up
 from gemmgen.ir.argument_names import parameter, row_stride
 from gemmgen.ir.dtypes import BF16, F32
 from gemmgen.ir.expr import ACC, PerElement
+from gemmgen.ops import invariance
+from gemmgen.summation import summation
 from gemmgen.target import H200
 
 CONFIG = Config(block_m=64, block_n=64, consumers=1, stages=2)
@@ -70,6 +74,8 @@ SIGNATURES = {
     "get_tc_util": "",
     "set_pdl": "new_enable_pdl",
     "get_pdl": "",
+    "use_deterministic_algorithms": "enable",
+    "get_deterministic_algorithms": "",
     "set_ignore_compile_dims": "new_value",
     "set_block_size_multiple_of": "new_value",
     "per_token_cast_to_fp8": "x use_ue8m0 gran_k=128 use_packed_ue8m0=False",
@@ -912,6 +918,28 @@ def test_launches_that_begin_early(on):
     assert found == (on, on)
 
 
+@pytest.mark.parametrize("kind", ("bf16", "fp8"))
+def test_sums_of_any_number_of_rows(kind, launches, monkeypatch):
+    """Of the configs that are chosen for them: they add up alike where that is asked for, and else as is quickest."""
+    monkeypatch.setattr(ops.building, "chosen", CHOSEN)
+    monkeypatch.setattr(invariance, "asked", False)
+    ops.building.kept_choice.cache_clear()
+    n, k = 576, 7168
+    for on in (False, True):
+        deep_gemm.use_deterministic_algorithms(enable=on)
+        assert deep_gemm.get_deterministic_algorithms() is ops.is_invariant() is on
+        for m in (1, 16, 128, 1024, 4096):
+            if kind == "bf16":
+                deep_gemm.bf16_gemm_nn(bf16(m, k), bf16(n, k).T, Output(m, n))
+            else:
+                a, b = (codes(m, k), by_column(m, 56)), (codes(n, k), Placed(5, 56))
+                deep_gemm.fp8_gemm_nt(a, b, Output(m, n))
+    found = [summation(x.problem, x.config, k) for x in launches]
+    assert len({*found[:5]}) > 1 == len({*found[5:]})
+    want = split_of(launches[-1].problem, n, k)
+    assert all(adds_up(x.problem, x.config, k, want) for x in launches[5:])
+
+
 @pytest.mark.parametrize(
     ("name", "argument", "value"),
     (
@@ -921,6 +949,8 @@ def test_launches_that_begin_early(on):
         ("set_mk_alignment_for_contiguous_layout", "new_value", 0),
         ("set_mk_alignment_for_contiguous_layout", "new_value", 128.0),
         ("set_pdl", "new_enable_pdl", 1),
+        ("use_deterministic_algorithms", "enable", 1),
+        ("use_deterministic_algorithms", "enable", None),
         ("set_ignore_compile_dims", "new_value", "n"),
         ("set_block_size_multiple_of", "new_value", 0),
         ("set_block_size_multiple_of", "new_value", (1, 64, 1)),

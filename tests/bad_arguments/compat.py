@@ -240,6 +240,8 @@ HOST = (
         wrong(f"{x!r}", "new_tc_util", new_tc_util=x) for x in (101, -1, "80", None))),
     _made("set_pdl", lambda: {"new_enable_pdl": False}, tuple(
         wrong(f"{x!r}", "new_enable_pdl", new_enable_pdl=x) for x in (1, 0, "True", None))),
+    _made("use_deterministic_algorithms", lambda: {"enable": False}, tuple(
+        wrong(f"{x!r}", "enable", enable=x) for x in (1, 0, "True", None))),
     _made("set_ignore_compile_dims", lambda: {"new_value": True}, (wrong("text", "new_value", new_value="n"),)),
     _made("set_block_size_multiple_of", lambda: {"new_value": 1}, tuple(
         wrong(f"{x!r}", "new_value", new_value=x) for x in (0, -16, (1, 64, 1), (1, 0), [1, 1], 1.5, "1", None, True))),

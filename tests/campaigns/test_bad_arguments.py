@@ -20,7 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs/reliability.md"
 WITHOUT = {
     *("align", "ceil_div", "get_num_sms", "get_pdl", "get_tc_util", "sm_limit", "is_pdl"),
     *(f"get_{x}_alignment_for_contiguous_layout" for x in ("m", "k", "mk")),
-    "get_theoretical_mk_alignment_for_contiguous_layout",
+    *("get_theoretical_mk_alignment_for_contiguous_layout", "get_deterministic_algorithms"),
     *("chosen", "loaded", "SCALE_BLOCK", "Launch", "Prepared", "Routes"),
 }
 

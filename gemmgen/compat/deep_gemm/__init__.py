@@ -59,6 +59,7 @@ from .paged import fp8_fp4_paged_mqa_logits, fp8_paged_mqa_logits, get_paged_mqa
 from .prenorm import tf32_hc_prenorm_gemm
 from .refused import REASONS, refusals
 from .settings import (
+    get_deterministic_algorithms,
     get_mk_alignment_for_contiguous_layout,
     get_num_sms,
     get_pdl,
@@ -70,6 +71,7 @@ from .settings import (
     set_num_sms,
     set_pdl,
     set_tc_util,
+    use_deterministic_algorithms,
 )
 from .stand_in import install as install
 from .stand_in import is_installed as is_installed
@@ -125,6 +127,7 @@ __all__ = [
     "fp8_m_grouped_gemm_nt_masked",
     "fp8_mqa_logits",
     "fp8_paged_mqa_logits",
+    "get_deterministic_algorithms",
     "get_k_alignment_for_contiguous_layout",
     "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_m_alignment_for_contiguous_layout",
@@ -163,6 +166,7 @@ __all__ = [
     "tf32_hc_prenorm_gemm",
     "transform_sf_into_required_layout",
     "unpack_ue8m0_from_int",
+    "use_deterministic_algorithms",
 ]
 __getattr__ = refusals(__name__)
 

@@ -91,6 +91,22 @@ def get_pdl() -> bool:
     return ops.is_pdl()
 
 
+def use_deterministic_algorithms(enable: bool) -> None:
+    """Whether products are added up in an order that N, K, dtypes and the family alone decide, in all of gemmgen:
+    `gemmgen.ops.set_invariant`. Raises ArgumentError.
+
+    DeepGEMM 2.8.1 leaves BF16 products to cuBLASLt unless this is True, for repeatable bits. Here no library is called, and a call's
+    bits are the same every time, whatever was set; True makes a row's bits independent of M too, of BF16 and of FP8.
+    """
+    with ArgumentNames(names={"on": "enable"}):
+        ops.set_invariant(enable)
+
+
+def get_deterministic_algorithms() -> bool:
+    """What was set, at first what the environment variable GEMMGEN_INVARIANT says: `gemmgen.ops.is_invariant`. Raises ArgumentError."""
+    return ops.is_invariant()
+
+
 def set_ignore_compile_dims(new_value: bool) -> None:
     """Of no effect: kernels here never have a size compiled in, which is what True asks for."""
     if not isinstance(new_value, bool):
