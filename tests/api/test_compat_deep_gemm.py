@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,14 @@ SIGNATURES = {
     "ceil_div": "x y",
     "align": "x y",
 }
+OF_OTHERS = (
+    *((x, "m_indices", "grouped_layout") for x in SIGNATURES if re.match("m_.*contiguous", x)),
+    *((x, "ks", "ks_cpu") for x in SIGNATURES if "k_grouped" in x),
+    ("fp8_mqa_logits", "ks", "cu_seq_len_k_start"),
+    ("fp8_mqa_logits", "ke", "cu_seq_len_k_end"),
+    ("set_mk_alignment_for_contiguous_layout", "value", "new_value"),
+    ("set_block_size_multiple_of", "value", "new_value"),
+)
 ALIASES = {
     "fp8_fp4_gemm_nt": "fp8_gemm_nt",
     "fp8_fp4_gemm_nn": "fp8_gemm_nn",
@@ -132,6 +141,14 @@ def test_names_take_their_keywords(name):
     parameters = inspect.signature(getattr(deep_gemm, name)).parameters.values()
     got = (p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters)
     assert " ".join(got) == SIGNATURES[name]
+
+
+@pytest.mark.parametrize(("name", "other", "ours"), OF_OTHERS)
+def test_names_of_other_releases(name, other, ours):
+    """Each is the argument that it stands for, once."""
+    assert ours in SIGNATURES[name].split() and other not in SIGNATURES[name].split()
+    with pytest.raises(TypeError, match=f"'{other}' and '{ours}'"):
+        getattr(deep_gemm, name)(**{other: 1, ours: 1})
 
 
 @pytest.mark.parametrize("name", ALIASES)
@@ -485,8 +502,6 @@ def test_groups_by_the_name_that_engines_still_say(kind, layout, launches):
     function = getattr(deep_gemm, f"m_grouped_{kind}_gemm_{layout}_contiguous")
     function(**given, m_indices=table)
     assert launches[-1].values["row_groups"] == table.address
-    with pytest.raises(TypeError, match="'m_indices' and 'grouped_layout'"):
-        function(**given, m_indices=table, grouped_layout=table)
     with pytest.raises(TypeError, match="multiple values for argument 'grouped_layout'"):
         function(*given.values(), table, m_indices=table)
 
@@ -592,6 +607,14 @@ def test_groups_that_split_k(kind, added, launches):
             given["a"][0].address,
             given["b"][0].address,
         )
+
+
+@pytest.mark.parametrize("kind", ("fp8", "bf16"))
+def test_depths_by_sglangs_name(kind, launches):
+    given = k_grouped(kind)
+    depths = given.pop("ks_cpu")
+    getattr(deep_gemm, K_GROUPED_NAMES[kind])(**given, ks=depths)
+    assert launches[0].shape == (M, N, sum(KS))
 
 
 @pytest.mark.parametrize("kind", ("fp8", "bf16"))
@@ -885,7 +908,7 @@ def test_what_hopper_has_not():
 def test_settings_and_what_they_were():
     assert deep_gemm.get_mk_alignment_for_contiguous_layout() == 128
     assert deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout(expected_m=3) == 128
-    deep_gemm.set_mk_alignment_for_contiguous_layout(64)
+    deep_gemm.set_mk_alignment_for_contiguous_layout(value=64)
     assert deep_gemm.get_m_alignment_for_contiguous_layout() == 64
     assert deep_gemm.get_tc_util() == 100
     deep_gemm.set_tc_util(80)
@@ -896,7 +919,7 @@ def test_settings_and_what_they_were():
     deep_gemm.set_ignore_compile_dims(True)
     deep_gemm.set_block_size_multiple_of((1, 1))
     deep_gemm.set_block_size_multiple_of((64, 32))
-    deep_gemm.set_block_size_multiple_of(16)
+    deep_gemm.set_block_size_multiple_of(value=16)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,16 @@ def test_scores_are_launched(call, launches, monkeypatch):
     assert found.problem.epilogue == mqa_logits(32) and found.shape == (M * 32, 1024, 128)
 
 
+def test_windows_by_sglangs_names(launches, monkeypatch):
+    monkeypatch.setattr(ops.building, "chosen", lambda *asked: SCORES)
+    call = next(c for c in SCORING if named(c) == "SGLang, logits of the indexer")
+    (*args, start, end), kwargs = call.given()
+    deep_gemm.fp8_mqa_logits(*args, start, end, **kwargs)
+    deep_gemm.fp8_mqa_logits(*args, ke=end, ks=start, **kwargs)
+    one, other = ({**found.values, "d": None} for found in launches)
+    assert one == other and {start.address, end.address} <= {*one.values()}
+
+
 @pytest.mark.parametrize("call", PRENORM, ids=named)
 def test_hyper_connections_are_launched(call, launches, monkeypatch):
     """In one launch, behind that of the pairs, of as many products as there are splits."""

@@ -11,11 +11,13 @@ from ...ir.dtypes import BF16, S32
 from ...runtime.torch_tensors import check_tensor, dtype_of
 from ..scales import aligned
 from .operands import IN_DENSE, IN_FP8, Pair, Recipe, check_added, check_dims, output, pair, sides
+from .renamed import renamed
 
 Depths = Sequence[int] | None
 BLOCK = 128
 
 
+@renamed(ks="ks_cpu")
 def k_grouped_fp8_gemm_nt_contiguous(
     a: Pair,
     b: Pair,
@@ -58,6 +60,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
         )
 
 
+@renamed(ks="ks_cpu")
 def k_grouped_bf16_gemm_tn_contiguous(
     a: Any,
     b: Any,
@@ -85,6 +88,7 @@ def k_grouped_bf16_gemm_tn_contiguous(
         ops.k_grouped_gemm(a, b, grouped_layout, d, c=c, out_dtype=output(d).name)
 
 
+@renamed(ks="ks_cpu")
 def k_grouped_fp8_gemm_tn_contiguous(
     a: Pair,
     b: Pair,

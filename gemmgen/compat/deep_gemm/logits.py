@@ -10,6 +10,7 @@ from ...ir.dtypes import BF16, DTYPES, F32
 from ...ops.names import ArgumentNames
 from ...runtime.torch_tensors import require_tensor, torch, torch_dtype
 from .operands import Pair, pair
+from .renamed import renamed
 
 NAMES = {
     "kv": "kv[0]",
@@ -25,6 +26,7 @@ BEYOND, ROW_BYTES = (
 )  # columns that the peer's rows have room for, and what their size is a multiple of
 
 
+@renamed(ks="cu_seq_len_k_start", ke="cu_seq_len_k_end")
 def fp8_mqa_logits(
     q: Any,
     kv: Pair,

@@ -1,4 +1,4 @@
-"""Arguments by the names that older releases of DeepGEMM had, which engines still say."""
+"""Arguments by the names that other releases of DeepGEMM have, and SGLang's build of it."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from ...ops.names import ArgumentNames
 from ...problem import ALIGNMENTS
 from ...runtime import driver, sms
 from ...runtime.torch_tensors import torch
+from .renamed import renamed
 
 HOPPER_ALIGNMENT = 128
 
@@ -42,6 +43,7 @@ def get_num_sms() -> int:
     return sms.usable(torch().cuda.current_device())
 
 
+@renamed(value="new_value")
 def set_mk_alignment_for_contiguous_layout(new_value: int) -> None:
     """The rows to whose multiples groups are aligned: a multiple of 64, which is what a tile of Hopper's has. Raises
     ArgumentError."""
@@ -113,6 +115,7 @@ def set_ignore_compile_dims(new_value: bool) -> None:
         raise ArgumentError("new_value", new_value, "must be a bool")
 
 
+@renamed(value="new_value")
 def set_block_size_multiple_of(new_value: int | tuple[int, int]) -> None:
     """What tiles' rows and columns are multiples of, one number or two: kept, of no effect. It limits which kernels DeepGEMM
     takes; no result, and nothing that a caller may read, depends on tiles here. Raises ArgumentError."""

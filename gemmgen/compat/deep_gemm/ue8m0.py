@@ -14,6 +14,7 @@ from ...ir.dtypes import F32, FLOATS, S32
 from ...runtime.torch_tensors import dtype_of, torch
 from ..scales import check_scales
 from .layout import align, ceil_div, get_tma_aligned_size
+from .renamed import renamed
 
 PACKED = 4  # scales in an int32
 MANTISSA_BITS = 23
@@ -76,6 +77,7 @@ def get_mn_major_tma_aligned_packed_ue8m0_tensor(sf: Any, psum_layout: Any = Non
     return out.copy_(_packed(sf))
 
 
+@renamed(ks="ks_cpu")
 def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     sf: Any,
     grouped_layout: Any,
