@@ -68,7 +68,7 @@ SIGNATURES = {
     "get_mn_major_tma_aligned_tensor": "sf",
     "set_mk_alignment_for_contiguous_layout": "new_value",
     "get_mk_alignment_for_contiguous_layout": "",
-    "get_theoretical_mk_alignment_for_contiguous_layout": "expected_m=None",
+    "get_theoretical_mk_alignment_for_contiguous_layout": "expected_m=None num_groups=None",
     "set_num_sms": "new_num_sms",
     "get_num_sms": "",
     "set_tc_util": "new_tc_util",
@@ -907,7 +907,7 @@ def test_what_hopper_has_not():
 
 def test_settings_and_what_they_were():
     assert deep_gemm.get_mk_alignment_for_contiguous_layout() == 128
-    assert deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout(expected_m=3) == 128
+    assert deep_gemm.get_theoretical_mk_alignment_for_contiguous_layout(3, 2) == 128
     deep_gemm.set_mk_alignment_for_contiguous_layout(value=64)
     assert deep_gemm.get_m_alignment_for_contiguous_layout() == 64
     assert deep_gemm.get_tc_util() == 100

@@ -64,8 +64,10 @@ def get_mk_alignment_for_contiguous_layout() -> int:
     return _settings.alignment
 
 
-def get_theoretical_mk_alignment_for_contiguous_layout(expected_m: int | None = None) -> int:
-    """What a GPU would like best: 128 on Hopper, whatever `expected_m` is."""
+def get_theoretical_mk_alignment_for_contiguous_layout(
+    expected_m: int | None = None, num_groups: int | None = None
+) -> int:
+    """What a GPU would like best: 128 on Hopper, whatever `expected_m` and `num_groups` are."""
     return HOPPER_ALIGNMENT
 
 
