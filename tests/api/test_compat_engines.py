@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,15 @@ from gemmgen.compat.deep_gemm import settings
 from gemmgen.config import Config
 from gemmgen.epilogues import mqa_logits
 from gemmgen.errors import ArgumentError, UnsupportedProblem
+from gemmgen.ops import invariance
 from gemmgen.target import H200
 
 PAGE = Path(__file__).parents[2] / "docs/deep-gemm-in-engines.md"
 CONFIG = Config(block_m=64, block_n=64, consumers=1, stages=2)
 RETURNS = {"transform_sf_into_required_layout", "get_mn_major_tma_aligned_tensor"}
-SHAPES = {"contiguous": (M, N, K), "masked": (T, N, K), "nt": (M, N, K)}
+SHAPES = {"contiguous": (M, N, K), "masked": (T, N, K), "nt": (M, N, K), "nn": (M, N, K)}
 SCORES = Config(swap_ab=True, block_m=64, block_n=64, consumers=1, stages=2)
-LAUNCHING = [c for c in CALLS if c.answer == SERVED and re.search("gemm_nt|einsum", c.name)]
+LAUNCHING = [c for c in CALLS if c.answer == SERVED and re.search("gemm_n[nt]|einsum", c.name)]
 PRENORM = [c for c in CALLS if "prenorm" in c.name]
 SCORING = [c for c in CALLS if c.answer == SERVED and c.name.endswith("_mqa_logits")]
 
@@ -32,12 +34,16 @@ def named(call) -> str:
 
 
 @pytest.fixture(autouse=True)
-def chosen(monkeypatch):
+def chosen(fake_torch, monkeypatch):
     monkeypatch.setattr(ops.building, "chosen", lambda *asked: CONFIG)
     monkeypatch.setattr(ops.building.driver, "require_hopper", lambda device: H200.device_name)
     monkeypatch.setattr(settings, "_settings", settings.Settings())
+    monkeypatch.setattr(settings.driver, "sm_count", lambda device: 132)
+    monkeypatch.setattr(sys.modules["torch"].cuda, "current_device", int, raising=False)
+    monkeypatch.setattr(invariance, "asked", False)
     yield
     ops.set_pdl(False)
+    ops.limit_sms(None)
 
 
 @pytest.mark.parametrize("call", LAUNCHING, ids=named)
@@ -51,6 +57,8 @@ def test_what_is_launched(call, launches):
         assert found.shape == SHAPES[call.name.rpartition("_")[2]]
     groups = G if re.search("group", call.name) else 8 if "einsum" in call.name else 1
     assert found.values.get("groups", 1) == groups
+    if "use_psum_layout" in kwargs:
+        assert found.values["group_ends"] == args[3].address
 
 
 @pytest.mark.parametrize("call", SCORING, ids=named)
@@ -90,8 +98,10 @@ def test_hyper_connections_are_launched(call, launches, monkeypatch):
     assert deep_gemm.tf32_hc_prenorm_gemm(*args, **kwargs) is None
     (found,) = launches
     assert made == [((24, K), {"squares": True, "tf32": True})]
-    assert found.problem.squares and found.shape == (M, 50, K // 16)
-    assert found.values["groups"] == 16 and found.values["squares"] == args[3].data_ptr()
+    splits = 16 if args[2].dim() == 3 else 1
+    assert found.problem.squares and found.shape == (M, 50, K // splits)
+    assert found.values.get("groups", 1) == splits
+    assert found.values["squares"] == args[3].data_ptr()
 
 
 @pytest.mark.parametrize("call", [c for c in CALLS if c.answer == REFUSED], ids=named)
@@ -127,14 +137,16 @@ def test_what_answers_at_once(call, launches):
 
 def test_how_engines_ask_what_there_is():
     """By these, before they call anything."""
-    for name in ("get_compile_mode", "set_compile_mode", "mega_mhc"):  # of other releases
+    absent = "get_compile_mode set_compile_mode mega_mhc fp8_mega_moe mega_moe_pre_dispatch_sm90"
+    for name in absent.split():  # of other releases
         assert not hasattr(deep_gemm, name) and getattr(deep_gemm, name, None) is None
+    assert deep_gemm.get_deterministic_algorithms() is False
     for call in CALLS:
         assert callable(getattr(deep_gemm, call.name, None))
 
 
 @pytest.mark.parametrize("name", ("enable_overlap", "max_block_n", "signal"))
-def test_overlap_of_sglangs_own_build_is_no_argument(name):
+def test_overlap_of_a_single_batch_is_no_argument(name):
     call = next(c for c in CALLS if named(c) == "SGLang, masked experts")
     args, _ = call.given()
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
