@@ -10,13 +10,15 @@ from .errors import ArgumentError
 from .ir.collectives import COLLECTIVES, check_ranks
 from .ir.counts import INT_LIMIT
 from .ir.dtypes import BF16, DTYPES, E4M3, F16, F32, S32, DType
-from .ir.expr import ACC, BEFORE, Expr, fold
+from .ir.expr import ACC, BEFORE, Expr
 from .ir.groupings import GROUPINGS, Grouping
 from .ir.heads import NO_GAPS, Heads, heads_of
 from .ir.packed import FORMS, Form
 from .notebook import table
 from .problem_checks import (
+    check_accumulate,
     check_collective,
+    check_compact,
     check_heads,
     check_indexed,
     check_operands,
@@ -38,7 +40,7 @@ ALIGNMENTS = (128, 64)
 # Left out of the JSON where they have their defaults.
 OPTIONAL = (
     *("grouping", "alignment", "accumulate", "weights", "weights_ready", "indexed", "paged"),
-    *("squares", "heads", "collective", "wire"),
+    *("squares", "heads", "compact", "collective", "wire"),
 )
 Shape = tuple[int, int, int]  # M, N, K
 MOST_GROUPS = 1 << 20
@@ -74,6 +76,8 @@ class Problem:
     along K, one GEMM or several of one shape, into an FP32 D (docs/adr/0082-squares-of-rows.md).
     heads: (left, mid, right): D has N + N / (left + right) * mid columns, in each head mid that are left as they were between left and
     right ones of the product's (docs/adr/0075-gaps-in-heads.md). None: it has the product's.
+    compact: D's row has its window's columns alone, from its first column on: column j of D is column window's first + j of the product. What lies
+    behind a window in D, or is more than D has columns for, is not written. Of one GEMM whose windows have both bounds (docs/adr/0086-compact-windows.md).
     collective: one of `gemmgen.ir.collectives.COLLECTIVES`: what several GPUs make together of their products. "reduce_scatter":
     A [ranks * M, K], B [N, K] of each rank's own K; each stores its M rows of the sum of all (docs/adr/0049-reduce-scatter.md).
     "all_gather": A [M, K] of its own rows, which travel to all others, B [N, K] of its own columns; each stores all rows of those,
@@ -100,6 +104,7 @@ class Problem:
     paged: bool = False
     squares: bool = False
     heads: Heads | None = None
+    compact: bool = False
     collective: str = "none"
     wire: DType | None = None
 
@@ -123,6 +128,7 @@ class Problem:
             paged: bool = ...,
             squares: bool = ...,
             heads: Heads | tuple[int, int, int] | None = ...,
+            compact: bool = ...,
             collective: str = ...,
             wire: DType | str | None = ...,
         ) -> None: ...
@@ -155,14 +161,7 @@ class Problem:
         if not isinstance(self.epilogue, Expr):
             raise ArgumentError("epilogue", self.epilogue, "must be a gemmgen.ir.expr.Expr")
         check_arguments(self.epilogue)
-        if not isinstance(self.accumulate, bool):
-            raise ArgumentError("accumulate", self.accumulate, "must be true or false")
-        if self.accumulate and (self.d != F32 or self.grouping == "rows"):
-            allowed = f"needs d=f32, not {self.d}, and not grouping=rows, which sets rows to 0"
-            raise ArgumentError("accumulate", self.accumulate, allowed)
-        if self.accumulate and fold(self.epilogue) > 1:
-            allowed = "needs an epilogue that does not pair columns"
-            raise ArgumentError("accumulate", self.accumulate, allowed)
+        check_accumulate(self)
         check_weights(self, sums)
         check_summed(self, sums)
         check_promise(self)
@@ -175,6 +174,7 @@ class Problem:
         check_collective(self)
         check_wire(self, sums)
         check_rows(self)
+        check_compact(self)
 
     @property
     def value(self) -> Expr:

@@ -12,7 +12,7 @@ from .ir.expr import ACC, Expr, fold
 from .ir.groupings import GROUPINGS
 from .ir.heads import check_boxes
 from .ir.packed import FORMS
-from .ir.row_sums import fold_rows
+from .ir.row_sums import fold_rows, windows
 from .ir.walks import WINDOWS
 from .recipes import Recipe, recipe
 
@@ -59,6 +59,18 @@ def check_promise(p: P) -> None:
     if p.weights_ready and (g.depths or g.summed):
         allowed = f"must be false for grouping={p.grouping}: where groups split K, or are summed, B is no weight"
         raise ArgumentError("weights_ready", p.weights_ready, allowed)
+
+
+def check_accumulate(p: P) -> None:
+    """Raise ArgumentError for what is no flag, and for a D that a launch cannot add to."""
+    if not isinstance(p.accumulate, bool):
+        raise ArgumentError("accumulate", p.accumulate, "must be true or false")
+    if p.accumulate and (p.d != F32 or p.grouping == "rows"):
+        allowed = f"needs d=f32, not {p.d}, and not grouping=rows, which sets rows to 0"
+        raise ArgumentError("accumulate", p.accumulate, allowed)
+    if p.accumulate and fold(p.epilogue) > 1:
+        allowed = "needs an epilogue that does not pair columns"
+        raise ArgumentError("accumulate", p.accumulate, allowed)
 
 
 INDEXED = "ends"  # the grouping whose rows may come by index
@@ -142,6 +154,23 @@ def check_rows(p: P) -> None:
         raise ArgumentError("family", p.family, allowed)
     if p.quantised:
         raise ArgumentError("d", p.d.name, "must have no scales with an epilogue that sums rows")
+
+
+BOUNDS = 2  # of windows that begin somewhere
+
+
+def check_compact(p: P) -> None:
+    """Raise ArgumentError for what is no flag, and for rows that begin with windows where there are none, or several GEMMs."""
+    if not isinstance(p.compact, bool):
+        raise ArgumentError("compact", p.compact, "must be true or false")
+    if p.compact and len(windows(p.epilogue)) < BOUNDS:
+        allowed = (
+            "must be false for an epilogue without windows that begin at a column of their own"
+        )
+        raise ArgumentError("compact", p.compact, allowed)
+    if p.compact and p.grouping != "none":
+        allowed = f"must be false for grouping={p.grouping}: of one GEMM"
+        raise ArgumentError("compact", p.compact, allowed)
 
 
 def check_heads(p: P) -> None:

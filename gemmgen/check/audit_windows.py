@@ -38,8 +38,9 @@ def windowed(
 
 
 def bounds(kernel: Kernel) -> Iterator[str]:
-    """The scheduler reads those that elements are compared with."""
-    staged = (s.value for s in statements(kernel) if isinstance(s, StoreValues) and s.of == "sums")
+    """The scheduler reads those that elements are compared with, and where rows begin with their windows D's own place says so."""
+    found = [s for s in statements(kernel) if isinstance(s, StoreValues)]
+    staged = (s.value for s in found if s.of in ("sums", "window"))
     asked = {tuple(parameter(x.name) for x in windows(value)) for value in staged}
     if asked - {kernel.scheduler.bounds}:
         yield f"the scheduler reads windows from {kernel.scheduler.bounds}, elements from {sorted(asked)}"

@@ -14,7 +14,7 @@ def of_values(r: Reader, s: ir.Evaluate | ir.StoreValues) -> None:
             r.want_held(s)
             r.want_sum(s, s.src, s.wave)
             r.registers[s.dst] = r.whole("values", s.wave)
-        case ir.StoreValues(of="sums"):
+        case ir.StoreValues(of="sums" | "window"):
             r.want_held(s)
             r.want(s, s.src, r.whole(r.staged, s.wave))
         case _:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ..ir.nodes import Kernel, StoreTail
 from ..ir.places import piece
-from ..ir.spelling import MINUS_INFINITY, folded
+from ..ir.spelling import MINUS_INFINITY, folded, window
 from ..ir.stores import E4M3_MAX, LEAST_AMAX
 from .wire import PAIRS
 
 
 def numbers_of_d(kernel: Kernel) -> dict[str, Any]:
-    """What templates may name. of_d: a float as one number of D."""
+    """What templates may name. of_d: a float as one number of D. window: of a store of windows, their bounds."""
     pack = PAIRS.get(kernel.buffer("smem_d").dtype)
     return {
         "of_d": (f"uint16_t({pack[0]}({{}}, 0))" if pack else "{}").format,
+        "window": partial(window, kernel),
         "minus_infinity": MINUS_INFINITY,
         "e4m3_max": E4M3_MAX,
         "least_amax": LEAST_AMAX,

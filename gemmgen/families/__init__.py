@@ -60,6 +60,7 @@ def computes(p: Problem) -> str:
         f" (heads of {p.heads.left} and {p.heads.right} columns, {p.heads.mid} left out between them)"
         if p.heads
         else " (its last column apart)" * p.squares
+        + " (each row from its window's first column on)" * p.compact
     )
     each = f"Computes D [M, N] {p.d}{gaps}, of elements {expression(p.value)}, {product}"
     return f"{each}. {p.family}: {FAMILIES[p.family].says}; {GROUPINGS[p.grouping].says}."

@@ -28,6 +28,7 @@ def kernel_name(p: Problem, c: Config) -> str:
         "paged" * p.paged,
         "squares" * p.squares,
         "_".join(map(str, ("heads", *p.heads.numbers))) if p.heads else "",
+        "compact" * p.compact,
         p.collective * (p.collective != Problem.collective),
         f"wire_{p.wire}" * (p.wire is not None),
     ]

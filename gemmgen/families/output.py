@@ -30,7 +30,7 @@ from ..ir.nodes import (
     TmaMap,
     Zero,
 )
-from ..ir.row_sums import fold_rows, split_rows
+from ..ir.row_sums import ROOM, fold_rows, split_rows
 from ..ir.squares import SQUARES
 from ..ir.stores import OUTPUT_SCALE_BLOCK
 from ..problem import Problem
@@ -79,7 +79,8 @@ def output_params(p: Problem) -> tuple[Param, ...]:
         Param(name=f"{SQUARES}_stride", ctype="int"),
         *group_stride(SQUARES, grouped=grouped),
     )
-    more = (*scales * p.quantised, *squares * p.squares)
+    room = Param(name=ROOM, ctype="int")
+    more = (*scales * p.quantised, *squares * p.squares, *(room,) * p.compact)
     return (pointer, stride, *group_stride("d", grouped=grouped), *more)
 
 

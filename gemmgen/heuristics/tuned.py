@@ -208,10 +208,10 @@ def databases() -> tuple[Path, ...]:
 
 
 def profile(p: Problem) -> Profile:
-    """`p` without its promise, its epilogue and gaps in D, and what that costs: the kinds of its arguments, the functions it calls, the
+    """`p` without its promise, its epilogue and where D's columns lie, and what that costs: the kinds of its arguments, the functions it calls, the
     columns it pairs. Names of arguments differ between users and change no kernel."""
     kinds = sorted(_kind(x) for x in arguments(p.epilogue))
-    plain = replace(p, epilogue=ACC, weights_ready=False, heads=None)
+    plain = replace(p, epilogue=ACC, weights_ready=False, heads=None, compact=False)
     return plain, tuple(kinds), tuple(sorted(functions(p.epilogue))), fold(p.epilogue)
 
 

@@ -19,6 +19,9 @@ from .expr import (
     walk,
 )
 
+ROOM = (
+    "d_room"  # the parameter that says how many columns a D has whose rows begin with their windows
+)
 ROW_SUM = "must be a window of one sum of rows, times or plus what no row of the product differs in"
 
 

@@ -31,6 +31,7 @@ from .nodes import Evaluate, Kernel, StageTile, StoreValues
 from .pages import COUNT, PAGES, PITCH
 from .pages import ROWS as PAGE_ROWS
 from .places import Place, of_pair, place, rows_of_d
+from .row_sums import windows
 from .stores import reads
 
 C_FUNCTIONS = {
@@ -92,6 +93,12 @@ def epilogue_value(kernel: Kernel, s: StageTile | StoreValues | Evaluate) -> str
     value = f"ptx::paced<{pace}>({value}, i)" if pace else value
     lines.append(f"const auto value = [&](int i) {{ return {value}; }};")
     return "\n".join(lines)
+
+
+def window(kernel: Kernel, s: StoreValues) -> tuple[str, ...]:
+    """In registers, where the windows of the row of `s.src`'s register i begin and end: as many as its value has bounds."""
+    at = place(kernel, s)
+    return tuple(at.held[x.name] for x in windows(s.value))
 
 
 # Arguments that are read through a copy of their pointer, by `Kernel.pdl`.

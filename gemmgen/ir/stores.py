@@ -123,14 +123,15 @@ TRANSPOSED = ("matrix_transposed", "elements_transposed", "folded_transposed")
 class StoreValues(Stmt):
     """`value(src)` of one wave, from registers to `tensor` in global memory, for the rows and columns that D has.
 
-    of sums: of each four of src, which a quad's lanes all have, each lane stores one. outside: no src, and minus infinity: no window reaches
+    of sums: of each four of src, which a quad's lanes all have, each lane stores one. window: the same of what lies in its row's window
+    alone, `value`'s, in D from the row's first column on, as far as D has columns (`row_sums.ROOM`). outside: no src, and minus infinity: no window reaches
     the tile."""
 
     spelled_by: ClassVar[str] = "of"
 
     tensor: str
     wave: int
-    of: Literal["sums", "outside"]
+    of: Literal["sums", "window", "outside"]
     src: str = field(default="", metadata=UNUSUAL)
     value: Expr = ACC
     held: Holding = field(default=(), metadata=UNUSUAL)  # hold_arguments

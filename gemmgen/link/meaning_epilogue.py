@@ -17,6 +17,7 @@ from .meaning_swapped import (
     store_matrix_transposed,
     store_outside,
     store_sums,
+    store_window,
 )
 from .meaning_values import VALUES
 from .parts import UNROLL, coord, count, end_of_rows
@@ -189,7 +190,7 @@ STAGES: dict[str, Callable[[ir.Kernel, ir.StageTile], str]] = {
     "elements_transposed": store_elements_transposed,
     "folded_transposed": store_folded_transposed,
 }
-STORE_VALUES = {"sums": store_sums, "outside": store_outside}
+STORE_VALUES = {"sums": store_sums, "window": store_window, "outside": store_outside}
 EPILOGUE: dict[type[ir.Stmt], Callable[[ir.Kernel, Any], str]] = {
     **VALUES,
     ir.StageTile: lambda k, s: STAGES[s.by](k, s),

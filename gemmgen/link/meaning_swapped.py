@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir import nodes as ir
 from ..ir.dtypes import BF16, F16
-from ..ir.spelling import MINUS_INFINITY, epilogue_value, folded, of_group
+from ..ir.spelling import MINUS_INFINITY, epilogue_value, folded, of_group, window
 from ..ir.stores import E4M3_MAX, LEAST_AMAX
 from .parts import UNROLL, count, end_of_rows, registers
 from .staging import MATRIX, base, mixed, one, pair
@@ -63,6 +63,19 @@ def store_sums(k: ir.Kernel, s: ir.StoreValues) -> str:
     row = "(tile.d_row + i / 2)"
     mine = f"lane % 4 == i % 4 && {row} < {end_of_rows(k)} && {column} < shape_n"
     store = f"if ({mine}) {_element(k, s.tensor, row, column)} = {_number(k, 'value(i)')};"
+    return (
+        f"{epilogue_value(k, s)}{UNROLL}for (int i = 0; i < {count(k, s.src)}; ++i) {{ {store} }}"
+    )
+
+
+def store_window(k: ir.Kernel, s: ir.StoreValues) -> str:
+    """The same of what lies in the row's window: `at` columns from its first one, for which D has room."""
+    column = f"(tile.d_col + ({s.wave * k.consumers} + warpgroup) * 64 + warp * 16 + i % 2 * 8 + lane / 4)"
+    row, (first, end) = "(tile.d_row + i / 2)", window(k, s)
+    at = f"({column} - {first})"
+    reached = f"{column} < min({end}, shape_n) && {at} >= 0 && {at} < d_room"
+    mine = f"lane % 4 == i % 4 && {row} < {end_of_rows(k)} && {reached}"
+    store = f"if ({mine}) {_element(k, s.tensor, row, at)} = {_number(k, 'value(i)')};"
     return (
         f"{epilogue_value(k, s)}{UNROLL}for (int i = 0; i < {count(k, s.src)}; ++i) {{ {store} }}"
     )

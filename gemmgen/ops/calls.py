@@ -13,7 +13,7 @@ from ..ir.dtypes import DTYPES, F32, DType
 from ..ir.exchange import PARTIALS
 from ..ir.expr import ACC, PerElement, fold
 from ..ir.groupings import GROUPINGS
-from ..ir.row_sums import fold_rows
+from ..ir.row_sums import ROOM, fold_rows
 from ..ir.squares import SQUARES
 from ..problem import INT8_K, Problem
 from ..recipes import SCALE_BLOCK as SCALE_BLOCK
@@ -55,18 +55,19 @@ def run(
     groups: ToldGroups = ALONE,
     scale_out: Any = None,
     squares: Any = None,
+    room: int = 0,
 ) -> Any:
     """Check the output and the epilogue's arguments and plan the launch on torch's current stream. With no
     rows or groups there is nothing to launch: then `out`, or (`out`, `scale_out`) if D is FP8, (`out`, `squares`) if those are summed.
 
     `scales`: tensors, by the name a tensor map gives them; or Fresh, copies of them, or ByRow, which are copied only for a
-    kernel that needs it. `shape`: (M, N, K), M of A or of each group's.
+    kernel that needs it. `shape`: (M, N, K), M of A or of each group's. `room`: columns of a compact D.
     """
     (m, n, k), count = shape, groups.count
     if not isinstance(config, Config | None):
         raise ArgumentError("config", config, "must be a gemmgen.Config or None")
     rows, columns = fold_rows(p.epilogue), fold(p.epilogue)
-    across = p.gaps.columns(n // columns) - p.squares
+    across = room if p.compact else p.gaps.columns(n // columns) - p.squares
     d_shape = (*(count,) * GROUPINGS[p.grouping].outputs, m // rows, across)
     made = outputs_of(p, d_shape, a, b, out, scale_out, squares)
     result = {name: tensor_of(x) for name, x in made.items()}
@@ -83,6 +84,8 @@ def run(
     store = stores(result) | {"d_stride_g": out.stride(0)}
     if p.quantised:
         store["scale_d_stride_g"] = result["scale_out"].stride(0)
+    if p.compact:
+        store[ROOM] = out.shape[-1]
     if p.squares:
         store[f"{SQUARES}_stride_g"] = result[SQUARES].stride(0)
     anew = tuple(x for x in made.values() if isinstance(x, Fresh))

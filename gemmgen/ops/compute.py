@@ -86,6 +86,9 @@ def multiply(
     if problem.collective != Problem.collective:
         allowed = f"must be {Problem.collective}: see gemmgen.ops.ranked and gemmgen.ops.gathered"
         raise ArgumentError("problem.collective", problem.collective, allowed)
+    if problem.compact:
+        allowed = "must be false: see gemmgen.ops.fp8_mqa_logits"
+        raise ArgumentError("problem.compact", problem.compact, allowed)
     if problem.paged:
         allowed = "must be false: see gemmgen.ops.fp8_paged_mqa_logits"
         raise ArgumentError("problem.paged", problem.paged, allowed)

@@ -8,6 +8,7 @@ from .. import recipes
 from ..config import Config
 from ..epilogues import mqa_logits as scores
 from ..errors import ArgumentError
+from ..ir.counts import MOST_SIDE
 from ..ir.dtypes import E4M3, F32, S32
 from ..ir.expr import ROW_SUMS
 from ..problem import Problem
@@ -15,6 +16,7 @@ from ..runtime.torch_tensors import check_tensor
 from .calls import operand_shape, output_dtype, run
 from .front import front
 from .names import ArgumentNames
+from .tensors import check_number
 
 OUTPUTS = ("f32", "bf16", "f16")
 NAMED = ArgumentNames(names={"a": "q", "b": "kv", "column_scale": "kv_scale", "shape": "q shape"})
@@ -31,6 +33,7 @@ def fp8_mqa_logits(
     out: Any = None,
     *,
     out_dtype: str = "f32",
+    columns: int | None = None,
     config: Config | None = None,
 ) -> Any:
     """`out[i, j] = kv_scale[j] * sum over h of weights[i, h] * max(0, q[i, h] . kv[j])` for window_first[i] <= j < window_end[i],
@@ -41,17 +44,22 @@ def fp8_mqa_logits(
     at multiples of 16 bytes. kv: float8_e4m3fn [N, D], contiguous along D, row stride a multiple of 16 bytes.
     kv_scale: float32 [N]. weights: float32 [S, H]. window_first, window_end: int32 [S], on the device; a window may be empty, end before
     it begins or reach past N; none begins below 0. All four dense.
-    out: [S, N] of `out_dtype` ("f32", "bf16", "f16"), contiguous along N, row stride a multiple of 16 bytes; allocated if None (with
-    rows padded where N is not). S = 0 returns at once.
+    columns: None, or how many `out` has whose rows begin with their windows: `out[i, j]` is then the score of key window_first[i] + j, and what no window
+    has, or `out` has no column for, is not written: a row ends with what its memory held.
+    out: [S, N], or [S, columns], of `out_dtype` ("f32", "bf16", "f16"), contiguous along N, row stride a multiple of 16 bytes; allocated if None (with
+    rows padded where its columns are not). S = 0 returns at once.
     config: None: chosen. What no window reaches is not multiplied. Runs on torch's current stream; the host waits for nothing, and a
     CUDA graph may hold it. Raises as `fp8_block_gemm`.
     """
+    if columns is not None:
+        check_number("columns", columns, 1, MOST_SIDE)
     p = Problem(
         family=recipes.DENSE,
         a=E4M3,
         b=E4M3,
         d=output_dtype(out_dtype, OUTPUTS),
         epilogue=scores(heads_of(q)),
+        compact=columns is not None,
     )
     queries, heads, depth = q.shape
     (keys, _) = check_tensor("kv", kv, E4M3, (None, depth), q.device, contiguous=True)
@@ -68,7 +76,7 @@ def fp8_mqa_logits(
     with NAMED:
         a = rows_of(q)
         shape = operand_shape(p, a, kv)
-        return run(p, config, a, kv, out, shape, {}, {}, given)
+        return run(p, config, a, kv, out, shape, {}, {}, given, room=columns or 0)
 
 
 def heads_of(q: Any) -> int:

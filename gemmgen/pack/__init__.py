@@ -59,7 +59,7 @@ def pack(
     prefix: what all C names begin with, a C identifier in lower case. device: the name for which configs
     were chosen; it is only noted. progress: called with how many kernels are compiled and of how many. compiled: those that are
     (`compile_all`), by config.
-    Raises ArgumentError for `prefix` or a shape; UnsupportedProblem for watched kernels, packed weights, rows by page, squares and heads;
+    Raises ArgumentError for `prefix` or a shape; UnsupportedProblem for watched kernels, packed weights, rows by page, squares, heads and compact windows;
     IllegalConfig; CompileError; RuntimeUnavailable without NVRTC.
     """
     check_prefix(prefix)

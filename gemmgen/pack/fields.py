@@ -81,6 +81,9 @@ def check_mapped(p: Problem) -> None:
         raise UnsupportedProblem(
             f"a pack cannot hold kernels of heads={p.heads}: its D has no gaps"
         )
+    if p.compact:
+        said = "a pack's C code passes a D of N columns"
+        raise UnsupportedProblem(f"a pack cannot hold kernels of compact=true: {said}")
     if p.form is not None:
         said = "B is blocks that kernels read by address, and a pack's C code passes matrices as tensor maps"
         raise UnsupportedProblem(f"a pack cannot hold kernels of weights={p.weights}: {said}")

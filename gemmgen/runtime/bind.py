@@ -15,6 +15,7 @@ from ..ir.groupings import GROUPINGS, in_turn
 from ..ir.indices import ROWS, TOP
 from ..ir.pages import COUNT, PAGES, PITCH
 from ..ir.pages import ROWS as PAGE_ROWS
+from ..ir.row_sums import ROOM
 from ..ir.squares import SQUARES
 from ..verification.indexed import stored_a
 from ..verification.inputs import Operands
@@ -116,6 +117,7 @@ def _output(operands: Operands, pitches: Pitches, out: int, beside: int) -> Boun
         group_stride=high * pitches.d,
     )
     values: Values = {"d": out, "d_stride": d.stride, "d_stride_g": d.group_stride}
+    values |= {ROOM: operands.d_columns}
     of_group = blocks * pitches.scale_d
     values |= {"scale_d": beside, "scale_d_stride": pitches.scale_d, "scale_d_stride_g": of_group}
     values |= {SQUARES: beside, f"{SQUARES}_stride": 1, f"{SQUARES}_stride_g": of_group}

@@ -6,18 +6,19 @@ from functools import cache
 from math import prod
 from typing import Any
 
+from ..ir.counts import MOST_SIDE
 from ..ir.dtypes import E4M3, F32, S32
 from ..ops import logits
 from ..ops.calls import output_dtype
 from ..runtime.torch_tensors import torch
 from . import of_experts
-from .agreement import check, check_dims
+from .agreement import check, check_dims, require
 from .made import empty
 from .registration import config_of
 
 SCHEMA = (
     "fp8_mqa_logits(Tensor q, Tensor kv, Tensor kv_scale, Tensor weights, Tensor window_first, Tensor window_end, *, "
-    'str out_dtype="f32", str config="") -> Tensor'
+    'str out_dtype="f32", SymInt? columns=None, str config="") -> Tensor'
 )
 Shape = tuple[int, ...]
 
@@ -28,20 +29,32 @@ def register_logits(library: Any) -> None:
     of_experts.register(library, SCHEMA, _implementation, _fake, "q")
 
 
-def _implementation(*tensors: Any, out_dtype: str = "f32", config: str = "") -> Any:
-    return logits.fp8_mqa_logits(*tensors, out_dtype=out_dtype, config=config_of(config))
+def _implementation(
+    *tensors: Any, out_dtype: str = "f32", columns: int | None = None, config: str = ""
+) -> Any:
+    made = config_of(config)
+    return logits.fp8_mqa_logits(*tensors, out_dtype=out_dtype, columns=columns, config=made)
 
 
-def on_cpu(*tensors: Any, out_dtype: str = "f32", config: str = "") -> Any:
-    """The scores of tensors of the CPU, by torch: sums over D and over heads in float64, rounded once."""
-    scores = _fake(*tensors, out_dtype=out_dtype, config=config)
+def on_cpu(
+    *tensors: Any, out_dtype: str = "f32", columns: int | None = None, config: str = ""
+) -> Any:
+    """The scores of tensors of the CPU, by torch: sums over D and over heads in float64, rounded once. Of rows that begin with their windows what is not written is 0."""
+    made = _fake(*tensors, out_dtype=out_dtype, columns=columns, config=config)
     q, kv, scale, weights, first, end = tensors
     keys, wide = kv.double().T, weights.double()
     total = sum((q[:, h].double() @ keys).relu() * wide[:, h, None] for h in range(q.shape[1]))
-    columns = torch().arange(kv.shape[0])
-    outside = (columns < first[:, None]) | (columns >= end[:, None])
-    scores.copy_((total * scale.double()).masked_fill(outside, -torch().inf))
-    return scores
+    scores = total * scale.double()
+    if columns is None:
+        keys = torch().arange(kv.shape[0])
+        outside = (keys < first[:, None]) | (keys >= end[:, None])
+        return made.copy_(scores.masked_fill(outside, -torch().inf))
+    if not kv.shape[0]:
+        return made.zero_()
+    keys = first[:, None].long() + torch().arange(columns)
+    there = (keys < end[:, None]) & (keys < kv.shape[0])
+    moved = scores.gather(1, keys.clamp(0, kv.shape[0] - 1))
+    return made.copy_(moved.masked_fill(~there, 0.0))
 
 
 def operations(q: Shape, kv: Shape, *rest: Any, **kwargs: Any) -> int:
@@ -49,7 +62,9 @@ def operations(q: Shape, kv: Shape, *rest: Any, **kwargs: Any) -> int:
     return int(2 * prod(q) * kv[0])
 
 
-def _fake(*tensors: Any, out_dtype: str = "f32", config: str = "") -> Any:
+def _fake(
+    *tensors: Any, out_dtype: str = "f32", columns: int | None = None, config: str = ""
+) -> Any:
     """Of symbolic sizes too."""
     q, kv, scale, weights, first, end = tensors
     dtype = output_dtype(out_dtype, logits.OUTPUTS)
@@ -63,4 +78,6 @@ def _fake(*tensors: Any, out_dtype: str = "f32", config: str = "") -> Any:
     check("weights", weights, F32, (queries, heads))
     check("window_first", first, S32, (queries,))
     check("window_end", end, S32, (queries,))
-    return empty((queries, keys), dtype, q.device)
+    if columns is not None:
+        require(columns >= 1, "columns", columns, f"must be an integer from 1 to {MOST_SIDE}")
+    return empty((queries, keys if columns is None else columns), dtype, q.device)

@@ -30,6 +30,7 @@ from .ladder import ladder
 from .parts import Part, parts
 from .quantised import Result
 from .tensor_core import Share, Slices
+from .windows import from_windows
 
 TMA_ALIGNMENT = 16  # bytes: every row stride a tensor map describes
 
@@ -255,6 +256,8 @@ def collected(
     """D in `after`, the bytes of `guarded` that a launch has left, as `run` returns it."""
     guarded.check(after, fill)
     codes = between_gaps(guarded.extract(after), operands.heads, fill)
+    if problem.compact:
+        codes = from_windows(codes, problem, operands.arguments, fill)
     where = (problem, operands.d_m, operands.layout, strides.gap)
     mine = owned(*where)
     check_rest(codes, mine, cleared(*where), fill)

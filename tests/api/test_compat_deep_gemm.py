@@ -90,8 +90,8 @@ SIGNATURES = {
     "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor": "sf grouped_layout ks_cpu gran_k k_alignment "
     "use_psum_layout=False",
     "tf32_hc_prenorm_gemm": "a b d sqr_sum num_splits=None",
-    "fp8_mqa_logits": "q kv weights cu_seq_len_k_start cu_seq_len_k_end clean_logits=True max_seqlen_k=0",
-    "fp8_fp4_mqa_logits": "q kv weights cu_seq_len_k_start cu_seq_len_k_end clean_logits=True max_seqlen_k=0 logits_dtype=None",
+    "fp8_mqa_logits": "q kv weights cu_seq_len_k_start cu_seq_len_k_end clean_logits=True max_seqlen_k=0 schedule_meta=None",
+    "fp8_fp4_mqa_logits": "q kv weights cu_seq_len_k_start cu_seq_len_k_end clean_logits=True max_seqlen_k=0 logits_dtype=None schedule_meta=None",
     "fp8_paged_mqa_logits": "q kv_cache weights context_lens block_table schedule_meta max_context_len clean_logits=False "
     "indices=None",
     "fp8_fp4_paged_mqa_logits": "q kv_cache weights context_lens block_table schedule_meta max_context_len "

@@ -72,6 +72,8 @@ def test_scores_are_launched(call, launches, monkeypatch):
         assert found.shape == (32, 512, 128) and found.values["groups"] == G
         return
     assert found.problem.epilogue == mqa_logits(32) and found.shape == (M * 32, 1024, 128)
+    room = {*args[5:], *kwargs.values()} - {True, False}
+    assert found.problem.compact == bool(room) and {found.values.get("d_room")} - {None} == room
 
 
 def test_windows_by_sglangs_names(launches, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.nvrtc", exc_type=ImportError)
 
-from emulated_ops import Memory, emulated, real_torch  # noqa: E402, F401
+from emulated_ops import Memory, computing_on_cpu, emulated, real_torch  # noqa: E402, F401
 from roundings import UNIT  # noqa: E402
 
 import gemmgen.torch_ops  # noqa: E402, F401
@@ -120,7 +120,10 @@ def test_as_an_operator(monkeypatch):
     got = torch.ops.gemmgen.fp8_mqa_logits(*given, **said)
     ((of, told),) = passed
     assert all(x.data_ptr() == y.data_ptr() for x, y in zip(of, given, strict=True))
-    assert told == {"out_dtype": "bf16", "config": config} and got.data_ptr() == made.data_ptr()
+    assert (
+        told == {"out_dtype": "bf16", "columns": None, "config": config}
+        and got.data_ptr() == made.data_ptr()
+    )
     with torch._subclasses.FakeTensorMode() as mode:
         faked = torch.ops.gemmgen.fp8_mqa_logits(*map(mode.from_tensor, given), **said)
     facts = (made.shape, made.dtype, made.stride())
@@ -146,9 +149,93 @@ def test_fakes_refuse(at, wrong, argument):
         torch.ops.gemmgen.fp8_mqa_logits(*map(mode.from_tensor, given))
 
 
-def test_rows_that_begin_at_their_window_are_refused():
+def from_windows(whole, first, end, columns, left):
+    """Of scores of all keys those of each row's window, as many as there are columns for; the others are what was `left`."""
+    keys = first[:, None].long() + torch.arange(columns)
+    there = (keys < end[:, None]) & (keys < whole.shape[1])
+    moved = whole.gather(1, keys.clamp(max=whole.shape[1] - 1))
+    return torch.where(there, moved, torch.as_tensor(left, dtype=whole.dtype))
+
+
+@pytest.mark.parametrize("columns", [1, 77, 301])
+def test_rows_that_begin_with_their_windows(columns, monkeypatch):
+    """Bit for bit the scores of whole rows; nothing else is written, in a row or behind it."""
+    given = drawn(5, 32, 301, 64)
+    wide = torch.full((5, 320), 7.0)
+    memory = Memory(*given, wide)
+    emulated(monkeypatch, memory)
+    with memory:
+        whole = ops.fp8_mqa_logits(*given)
+        got = ops.fp8_mqa_logits(*given, wide[:, :columns], columns=columns)
+        made = ops.fp8_mqa_logits(*given, columns=columns)
+    assert got.data_ptr() == wide.data_ptr() and (wide[:, columns:] == 7).all()
+    assert torch.equal(got, from_windows(whole, *given[-2:], columns, 7.0))
+    assert made.shape == (5, columns)
+
+
+def test_windows_by_deep_gemms_names(monkeypatch):
+    """As DeepGEMM 2.6.1 is asked for them, and as 2.8.1 is, whose sixth argument is max_seqlen_k."""
+    q, kv, scale, weights, first, end = given = drawn(4, 32, 200, 128)
+    most = int((end - first).max())
+    memory = Memory(*given)
+    emulated(monkeypatch, memory)
+    with memory:
+        whole = ops.fp8_mqa_logits(*given)
+        half = ops.fp8_mqa_logits(*given, out_dtype="bf16")
+        old = deep_gemm.fp8_mqa_logits(
+            q, (kv, scale), weights, first, end, clean_logits=False, max_seqlen_k=most
+        )
+        new = deep_gemm.fp8_fp4_mqa_logits(
+            (q, None), (kv, scale), weights, first, end, most, schedule_meta=None
+        )
+        bf16 = deep_gemm.fp8_fp4_mqa_logits(
+            (q, None), (kv, scale), weights, first, end, False, most, torch.bfloat16
+        )
+    for got, of in ((old, whole), (new, whole), (bf16, half)):
+        there = torch.arange(most) < (end - first)[:, None]
+        assert got.shape == (4, most) and got.stride(0) * got.element_size() % 1024 == 0
+        assert torch.equal(got[there], from_windows(of, first, end, most, 0)[there])
+
+
+@pytest.mark.parametrize("columns", [1, 60, 150])
+def test_windows_on_the_cpu(columns):
+    """And as an operator that is traced."""
+    given = drawn(4, 32, 150, 64)
+    with computing_on_cpu():
+        whole = torch.ops.gemmgen.fp8_mqa_logits(*given)
+        got = torch.ops.gemmgen.fp8_mqa_logits(*given, columns=columns)
+        assert torch.equal(got, from_windows(whole, *given[-2:], columns, 0.0))
+    with torch._subclasses.FakeTensorMode() as mode:
+        of = map(mode.from_tensor, given)
+        faked = torch.ops.gemmgen.fp8_mqa_logits(*of, columns=columns)
+    facts = (got.shape, got.dtype, got.stride())
+    assert (faked.shape, faked.dtype, faked.stride()) == facts
+
+
+@pytest.mark.parametrize(
+    ("argument", "wrong"),
+    [
+        ("max_seqlen_k", (False, -1)),
+        ("max_seqlen_k", (False, 2.0)),
+        ("clean_logits", (True, 5)),
+        ("clean_logits", (5, 5)),
+        ("clean_logits", ("no",)),
+        ("max_seqlen_k", (-5,)),
+    ],
+)
+def test_what_is_neither_form_is_refused(argument, wrong):
     q, kv, scale, weights, first, end = drawn(3, 32, 150, 64)
-    with pytest.raises(UnsupportedProblem, match="max_seqlen_k"):
-        deep_gemm.fp8_mqa_logits(q, (kv, scale), weights, first, end, False, 64)
+    with pytest.raises(ArgumentError, match=f"^{argument}="):
+        deep_gemm.fp8_mqa_logits(q, (kv, scale), weights, first, end, *wrong)
+
+
+@pytest.mark.parametrize("columns", [0, True, 2.0, 2**31])
+def test_columns_that_no_output_has(columns):
+    with pytest.raises(ArgumentError, match=r"^columns="):
+        ops.fp8_mqa_logits(*drawn(3, 32, 150, 64), columns=columns)
+
+
+def test_scales_of_queries_are_refused():
+    q, kv, scale, weights, first, end = drawn(3, 32, 150, 64)
     with pytest.raises(UnsupportedProblem, match="scales of q"):
         deep_gemm.fp8_fp4_mqa_logits((q, scale), (kv, scale), weights, first, end)

@@ -47,6 +47,9 @@ WRONG = (
     wrong("gaps between queries", "q stride between queries", q=Placed(QUERIES, HEADS, DEPTH, dtype=FP8, stride=(4096, 64, 1))),
     wrong("an FP8 output", "out_dtype", out_dtype="e4m3"),
     wrong("no output's dtype", "out_dtype", out_dtype=None),
+    wrong("no columns", "columns", columns=0, out=None),
+    wrong("half a column", "columns", columns=1.5, out=None),
+    wrong("other columns than the output's", "out shape", columns=KEYS - 1),
     wrong("no config of gemmgen's", "config", config={"block_n": 64}),
     wrong("a config without swap_ab", "row-sums", IllegalConfig, config=Config(block_n=64, stages=2)),
     wrong("gaps between weights", "weights strides", weights=Placed(QUERIES, HEADS, stride=(40, 1))),
@@ -74,10 +77,11 @@ COMMON = (
     *tensor("cu_seq_len_k_start", VECTOR),
     *tensor("cu_seq_len_k_end", VECTOR),
     wrong("keys without scales", "kv", kv=_scores()["kv"]),
-    wrong("a number for a flag", "clean_logits", clean_logits=1),
+    wrong("a word for a flag", "clean_logits", clean_logits="no"),
+    wrong("a length twice", "clean_logits", clean_logits=64, max_seqlen_k=64),
     wrong("a length below 0", "max_seqlen_k", max_seqlen_k=-1),
     wrong("a flag for a length", "max_seqlen_k", max_seqlen_k=True),
-    wrong("rows that begin at their window", "max_seqlen_k", UnsupportedProblem, max_seqlen_k=64, clean_logits=False),
+    wrong("clean rows that begin with their windows", "clean_logits", max_seqlen_k=64),
 )  # fmt: skip
 THEIRS = (
     *tensor("q", "none dtype device rank last address"),

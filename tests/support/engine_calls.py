@@ -11,6 +11,7 @@ from fake_torch import Placed, bf16, codes
 G, M, T, N, K = 4, 512, 128, 256, 640  # groups, rows, rows of a group, columns
 BLOCKS_N, BLOCKS_K = 2, 5
 HEADS, RANK, DIM = 8, 512, 128
+ROOM = 700  # keys of the longest window
 VLLM, SGLANG = "vLLM", "SGLang"
 SERVED, REFUSED = "served", "refused"
 
@@ -84,9 +85,9 @@ def _absorbed():
     return ("bhr,hdr->bhd", o, (w, Placed(HEADS, 1, blocks)), bf16(M, HEADS, DIM)), {}
 
 
-def _logits(q: Any, **more: Any):
+def _logits(q: Any, *longest: int, **more: Any):
     k = codes(1024, 128), Placed(1024)
-    return (q, k, Placed(M, 32), int32(M), int32(M)), more
+    return (q, k, Placed(M, 32), int32(M), int32(M), *longest), more
 
 
 def _paged(q: Any, *clean: bool, **more: Any):
@@ -137,8 +138,9 @@ CALLS = (
     _vllm("alignment of experts, for some rows", "get_theoretical_mk_alignment_for_contiguous_layout", lambda: ((512, G), {})),
     _vllm("alignment in a scope", "set_mk_alignment_for_contiguous_layout", lambda: ((128,), {})),
     _vllm("overlapping launches", "set_pdl", lambda: ((True,), {})),
-    _vllm("logits of the indexer", "fp8_fp4_mqa_logits", lambda: _logits((Q, None), clean_logits=False)),
-    _vllm("logits of the indexer, older", "fp8_mqa_logits", lambda: _logits(Q)),
+    _vllm("logits of the indexer", "fp8_fp4_mqa_logits", lambda: _logits((Q, None), ROOM)),
+    _vllm("logits of the indexer, older", "fp8_fp4_mqa_logits", lambda: _logits((Q, None), clean_logits=False)),
+    _vllm("logits of the indexer, before that", "fp8_mqa_logits", lambda: _logits(Q)),
     _vllm("paged logits", "fp8_fp4_paged_mqa_logits", lambda: _paged((PAGED_Q, None), clean_logits=False)),
     _vllm("paged logits, older", "fp8_paged_mqa_logits", lambda: _paged(PAGED_Q, clean_logits=True)),
     _vllm("schedule of paged logits", "get_paged_mqa_logits_metadata", lambda: ((int32(G), 64, 132), {})),
@@ -166,6 +168,7 @@ CALLS = (
     _sglang("alignment in a scope", "set_mk_alignment_for_contiguous_layout", lambda: ((128,), {})),
     _sglang("overlapping launches", "set_pdl", lambda: ((True,), {})),
     _sglang("logits of the indexer", "fp8_mqa_logits", lambda: _logits(Q, clean_logits=False)),
+    _sglang("logits of a long prompt", "fp8_mqa_logits", lambda: _logits(Q, clean_logits=False, max_seqlen_k=ROOM)),
     _sglang("paged logits", "fp8_paged_mqa_logits", lambda: _paged(PAGED_Q, False)),
     _sglang("schedule of paged logits", "get_paged_mqa_logits_metadata", lambda: ((int32(G, 1), 64, 132), {})),
     _sglang("hyper-connections", "tf32_hc_prenorm_gemm", lambda: _prenorm(num_splits=16)),

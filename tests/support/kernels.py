@@ -41,6 +41,7 @@ SQUARES = Problem(family="dense", a=BF16, b=BF16, d=F32, squares=True)
 SQUARES_PAIRED = replace(SQUARES, epilogue=EPILOGUES["pair_sum"])
 HEADS = replace(FP8, heads=(128, 64, 128))
 LOGITS = Problem(family="dense", a=E4M3, b=E4M3, d=F32, epilogue=mqa_logits(32))
+COMPACT = replace(LOGITS, compact=True)
 PAGED = replace(LOGITS, grouping="batched", paged=True, epilogue=mqa_logits(32, from_first=True))
 
 QUANTISED = replace(DENSE, d=E4M3, epilogue=EPILOGUES["bias"])
@@ -203,6 +204,10 @@ VARIETY = {
     "logits-batched": (
         replace(LOGITS, grouping="batched"),
         Config(swap_ab=True, block_m=32, block_n=128, stages=2, multicast="a"),
+    ),
+    "logits-compact": (
+        replace(COMPACT, d=BF16),
+        Config(swap_ab=True, block_m=64, block_n=64, consumers=1, stages=3),
     ),
     "logits-paged": (
         PAGED,

@@ -42,7 +42,7 @@ from packs import (  # noqa: F401
 import gemmgen.pack
 from gemmgen.cli import main
 from gemmgen.config import Config
-from gemmgen.epilogues import EPILOGUES
+from gemmgen.epilogues import EPILOGUES, mqa_logits
 from gemmgen.errors import ArgumentError, UnsupportedProblem
 from gemmgen.ir.counts import MOST_SIDE
 from gemmgen.ir.dtypes import BF16, E4M3, F32, S8, S32
@@ -469,6 +469,12 @@ def test_gaps_are_refused_by_name():
     p = Problem(family="fp8_block", a=E4M3, b=E4M3, heads=(128, 64, 128))
     with pytest.raises(UnsupportedProblem, match=r"heads=\(128, 64, 128\): its D has no gaps"):
         made(p, {SHAPES[0]: Config()})
+
+
+def test_windows_that_rows_begin_with_are_refused_by_name():
+    p = Problem(family="dense", a=E4M3, b=E4M3, d=F32, epilogue=mqa_logits(32), compact=True)
+    with pytest.raises(UnsupportedProblem, match="compact=true: a pack's C code passes a D of N"):
+        made(p, {(64, 256, 128): Config(swap_ab=True, block_m=64, block_n=128, stages=2)})
 
 
 def test_squares_are_refused_by_name():

@@ -52,6 +52,7 @@ PROBLEM = {
     "weights_ready": mostly(st.booleans()),
     "indexed": mostly(st.booleans()),
     "squares": mostly(st.sampled_from([False, False, True])),
+    "compact": mostly(st.sampled_from([False, False, True])),
     "paged": mostly(st.sampled_from([False, False, True])),
     "heads": mostly(st.sampled_from([None, (128, 64, 128), [32, 8, 0]])),
     "collective": mostly(st.sampled_from([*COLLECTIVES])),

@@ -18,14 +18,14 @@ PASSED: list[Any] = []
 
 
 def without_gpu(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(logits, "run", lambda *of: PASSED.append(of) or of)
+    patch.setattr(logits, "run", lambda *of, **how: PASSED.append((*of, how)) or of)
     patch.setattr(paged_logits, "run", lambda *of, **how: PASSED.append((*of, how)) or of)
 
 
 def _scores(given: dict[str, Any]) -> list[str]:
     PASSED.clear()
     ops.fp8_mqa_logits(**given)
-    p, config, a, b, out, shape, _, _, read = PASSED[-1]
+    p, config, a, b, out, shape, _, _, read, told_of = PASSED[-1]
     q, vectors = given["q"], ("weights", "window_first", "window_end")
     told = {
         "q": a.data_ptr() == q.data_ptr() and shape[0] == q.shape[0] * q.shape[1],
@@ -33,6 +33,8 @@ def _scores(given: dict[str, Any]) -> list[str]:
         "kv_scale": read["column_scale"] is given["kv_scale"],
         "out": out is given.get("out"),
         "out_dtype": p.d.name == given.get("out_dtype", "f32"),
+        "columns": (p.compact, told_of["room"])
+        == (given.get("columns") is not None, given.get("columns") or 0),
         "config": config is given.get("config"),
         **{name: read[name] is given[name] for name in vectors},
     }
@@ -79,6 +81,7 @@ FUNCTIONS: dict[str, Function] = {
         {
             "out": _of(4, 72),
             "out_dtype": mostly(st.sampled_from(["f32", "bf16", "f16"])),
+            "columns": mostly(st.none() | st.integers(1, 100)),
             "config": mostly(CONFIG | st.none()),
         },
         q=_of(4, 32, 64, dtype="float8_e4m3fn"),

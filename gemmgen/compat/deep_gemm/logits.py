@@ -6,6 +6,7 @@ from typing import Any
 
 from ... import ops
 from ...errors import ArgumentError, UnsupportedProblem
+from ...ir.counts import MOST_SIDE
 from ...ir.dtypes import BF16, DTYPES, F32
 from ...ops.names import ArgumentNames
 from ...runtime.torch_tensors import require_tensor, torch, torch_dtype
@@ -33,20 +34,21 @@ def fp8_mqa_logits(
     weights: Any,
     cu_seq_len_k_start: Any,
     cu_seq_len_k_end: Any,
-    clean_logits: bool = True,
+    clean_logits: bool | int = True,
     max_seqlen_k: int = 0,
+    schedule_meta: Any = None,
 ) -> Any:
     """float32 [S, N]: `kv[1][j] * sum over h of weights[i, h] * max(0, q[i, h] . kv[0][j])` for cu_seq_len_k_start[i] <= j <
     cu_seq_len_k_end[i], minus infinity for other j.
 
     q: float8_e4m3fn [S, H, D]; kv: float8_e4m3fn [N, D] and float32 scales [N]; weights: float32 [S, H], copied unless it is dense;
     bounds: int32 [S], dense. As `gemmgen.ops.fp8_mqa_logits` for what is allowed; the result's rows are multiples of 1024 bytes.
-    clean_logits: True or False: other columns are minus infinity in both cases, written by the same kernel. max_seqlen_k: 0; of
-    others, which ask for rows that begin at their window, UnsupportedProblem. Raises as `gemmgen.ops`.
+    max_seqlen_k: above 0, what no window has more keys than: the result is [S, max_seqlen_k], and begins in each row with the window's first key; what is behind the last one is not
+    written. clean_logits: then False. Of 0 True or False: other columns are minus infinity in both cases, written by the same kernel. A number there is max_seqlen_k, which
+    DeepGEMM 2.8.1 has in its place. schedule_meta: not read. Raises as `gemmgen.ops`.
     """
-    return _logits(
-        q, kv, weights, (cu_seq_len_k_start, cu_seq_len_k_end), clean_logits, max_seqlen_k, "f32"
-    )
+    bounds = cu_seq_len_k_start, cu_seq_len_k_end
+    return _logits(q, kv, weights, bounds, _longest(clean_logits, max_seqlen_k), "f32")
 
 
 def fp8_fp4_mqa_logits(
@@ -55,15 +57,16 @@ def fp8_fp4_mqa_logits(
     weights: Any,
     cu_seq_len_k_start: Any,
     cu_seq_len_k_end: Any,
-    clean_logits: bool = True,
+    clean_logits: bool | int = True,
     max_seqlen_k: int = 0,
     logits_dtype: Any = None,
+    schedule_meta: Any = None,
 ) -> Any:
     """`fp8_mqa_logits` of q[0], into `logits_dtype`, torch.float32 (also None) or torch.bfloat16. q: (tensor, None): scales of q are
     of FP4 and of Blackwell's kernels, for which it raises UnsupportedProblem."""
     plain, dtype = of_pair("fp8_fp4_mqa_logits", q), output_of(logits_dtype)
     bounds = cu_seq_len_k_start, cu_seq_len_k_end
-    return _logits(plain, kv, weights, bounds, clean_logits, max_seqlen_k, dtype)
+    return _logits(plain, kv, weights, bounds, _longest(clean_logits, max_seqlen_k), dtype)
 
 
 def of_pair(function: str, q: tuple[Any, Any]) -> Any:
@@ -92,20 +95,27 @@ def room(rows: int, columns: int, dtype: str, device: Any) -> Any:
     return torch().empty(rows, pitch, dtype=torch_dtype(of), device=device)
 
 
-def _logits(
-    q: Any, kv: Pair, weights: Any, bounds: Pair, clean: bool, longest: int, dtype: str
-) -> Any:
+def _longest(clean: bool | int, longest: int) -> int:
+    """max_seqlen_k, which may stand in the place of clean_logits. Raises ArgumentError."""
+    if type(clean) is int and not longest:
+        clean, longest = False, clean
     if not isinstance(clean, bool):
-        raise ArgumentError("clean_logits", clean, "must be True or False")
-    if isinstance(longest, bool) or not isinstance(longest, int) or longest < 0:
-        raise ArgumentError("max_seqlen_k", longest, "must be an integer from 0 on")
-    if longest:
-        raise UnsupportedProblem("max_seqlen_k: no store here begins a row at its window")
+        raise ArgumentError("clean_logits", clean, "must be True or False, or max_seqlen_k alone")
+    if type(longest) is not int or not 0 <= longest <= MOST_SIDE:
+        raise ArgumentError("max_seqlen_k", longest, f"must be an integer from 0 to {MOST_SIDE}")
+    if clean and longest:
+        allowed = "must be False with max_seqlen_k: rows end with their windows"
+        raise ArgumentError("clean_logits", clean, allowed)
+    return longest
+
+
+def _logits(q: Any, kv: Pair, weights: Any, bounds: Pair, longest: int, dtype: str) -> Any:
     keys, scales = pair("kv", kv)
     for name, t in (("q", q), ("weights", weights)):
         require_tensor(name, t)
     with IN_LOGITS:
-        sides = (q.shape[0] if q.dim() else 0, keys.shape[0] if keys.dim() else 0)
-        out = room(sides[0], sides[1] + BEYOND, dtype, q.device)[..., : sides[1]]
+        rows, columns = (x.shape[0] if x.dim() else 0 for x in (q, keys))
+        columns = longest or columns
+        out = room(rows, columns + BEYOND * (not longest), dtype, q.device)[..., :columns]
         given = (q, keys, scales, weights.contiguous(), *bounds)
-        return ops.fp8_mqa_logits(*given, out, out_dtype=dtype)
+        return ops.fp8_mqa_logits(*given, out, out_dtype=dtype, columns=longest or None)
